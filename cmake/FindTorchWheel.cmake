@@ -1,0 +1,78 @@
+# Finds libtorch inside the Python package torch and imports its libraries by path.
+#
+# find_package(Torch) of a CUDA wheel stops without a CUDA toolkit; importing the shared objects
+# needs none. The package is located without importing it (importing takes seconds).
+#
+# Input:  FINETUNE_PYTHON          interpreter whose torch is used (default: python3 on PATH)
+#         FINETUNE_TORCH_DIR       the folder site-packages/torch itself, instead
+# Output: TorchWheel::torch        imported target
+#         TorchWheel_VERSION, TorchWheel_DIRECTORY, TorchWheel_CUDA (ON when libtorch_cuda is there)
+
+set(FINETUNE_PYTHON "" CACHE FILEPATH "Python interpreter whose torch is used")
+set(FINETUNE_TORCH_DIR "" CACHE PATH "Folder of the Python package torch")
+set(TorchWheel_MINIMUM 2.11)
+
+if(FINETUNE_TORCH_DIR)
+  set(TorchWheel_DIRECTORY "${FINETUNE_TORCH_DIR}")
+else()
+  if(FINETUNE_PYTHON)
+    set(_torch_python "${FINETUNE_PYTHON}")
+  else()
+    find_program(_torch_python NAMES python3 python)
+  endif()
+  if(_torch_python)
+    execute_process(
+      COMMAND "${_torch_python}" -c
+        "import importlib.util as u; s = u.find_spec('torch'); print(s.submodule_search_locations[0] if s else '')"
+      OUTPUT_VARIABLE TorchWheel_DIRECTORY OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+  endif()
+endif()
+
+set(_torch_advice "install it with '${_torch_python} -m pip install torch', or name another interpreter with -DFINETUNE_PYTHON=/path/to/python3 (scripts/build does all of this by itself)")
+if(NOT TorchWheel_DIRECTORY OR NOT EXISTS "${TorchWheel_DIRECTORY}/lib/libtorch_cpu.so")
+  message(FATAL_ERROR "No Python package torch was found by '${_torch_python}': ${_torch_advice}.")
+endif()
+
+file(STRINGS "${TorchWheel_DIRECTORY}/version.py" _torch_version_line REGEX "^__version__ *=")
+string(REGEX MATCH "[0-9]+\\.[0-9]+\\.[0-9]+[^'\"]*" TorchWheel_VERSION "${_torch_version_line}")
+if(TorchWheel_VERSION VERSION_LESS TorchWheel_MINIMUM)
+  message(FATAL_ERROR "torch ${TorchWheel_VERSION} in ${TorchWheel_DIRECTORY} is older than ${TorchWheel_MINIMUM}: ${_torch_advice}.")
+endif()
+
+include(FindPackageHandleStandardArgs)
+find_package_handle_standard_args(TorchWheel
+  REQUIRED_VARS TorchWheel_DIRECTORY VERSION_VAR TorchWheel_VERSION)
+
+if(NOT TARGET TorchWheel::torch)
+  set(_torch_lib "${TorchWheel_DIRECTORY}/lib")
+  set(_torch_link "${_torch_lib}/libtorch.so" "${_torch_lib}/libtorch_cpu.so" "${_torch_lib}/libc10.so")
+  set(TorchWheel_CUDA OFF)
+  if(EXISTS "${_torch_lib}/libtorch_cuda.so")
+    set(TorchWheel_CUDA ON)
+    list(APPEND _torch_link "${_torch_lib}/libtorch_cuda.so" "${_torch_lib}/libc10_cuda.so")
+  endif()
+  # Read, never assumed: wheels before 2.7 were built with the old string layout.
+  set(_torch_abi 1)
+  if(EXISTS "${TorchWheel_DIRECTORY}/share/cmake/Torch/TorchConfig.cmake")
+    file(STRINGS "${TorchWheel_DIRECTORY}/share/cmake/Torch/TorchConfig.cmake" _torch_abi_line
+         REGEX "_GLIBCXX_USE_CXX11_ABI=[01]")
+    if(_torch_abi_line MATCHES "_GLIBCXX_USE_CXX11_ABI=0")
+      set(_torch_abi 0)
+    endif()
+  endif()
+  if(_torch_abi EQUAL 0)
+    message(FATAL_ERROR "torch ${TorchWheel_VERSION} uses the old C++ string layout; ${_torch_advice}.")
+  endif()
+
+  add_library(TorchWheel::torch INTERFACE IMPORTED)
+  set_target_properties(TorchWheel::torch PROPERTIES
+    INTERFACE_INCLUDE_DIRECTORIES
+      "${TorchWheel_DIRECTORY}/include;${TorchWheel_DIRECTORY}/include/torch/csrc/api/include"
+    INTERFACE_SYSTEM_INCLUDE_DIRECTORIES
+      "${TorchWheel_DIRECTORY}/include;${TorchWheel_DIRECTORY}/include/torch/csrc/api/include")
+  # Nothing refers to libtorch_cuda directly: without --no-as-needed the linker drops it and the
+  # binary would see no GPU.
+  target_link_options(TorchWheel::torch INTERFACE
+    "LINKER:--no-as-needed" "LINKER:-rpath,${_torch_lib}" "LINKER:-rpath-link,${_torch_lib}")
+  target_link_libraries(TorchWheel::torch INTERFACE ${_torch_link})
+endif()

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace finetune {
+
+// A file that is being written from its start. Every member throws Error(kIo) with the path, the
+// system's reason and, on a full disk, what to do. Destroying an unclosed file closes it silently:
+// its content is then unspecified, so callers that mean to keep a file call sync() and close().
+class WritableFile {
+ public:
+  virtual ~WritableFile() = default;
+  virtual void write(const void* data, size_t size) = 0;
+  virtual void sync() = 0;  // fsync; never retried on the same file after a failure
+  virtual void close() = 0;
+
+  void write(std::string_view text) { write(text.data(), text.size()); }
+};
+
+// A file that is read at any offset. read_at throws Error(kIo) where fewer than `size` bytes are
+// there. Not mapped: a file that shrinks while it is read is an error, never a SIGBUS.
+class ReadableFile {
+ public:
+  virtual ~ReadableFile() = default;
+  [[nodiscard]] virtual uint64_t size() const = 0;
+  virtual void read_at(uint64_t offset, void* data, size_t size) const = 0;
+};
+
+enum class FileType { kMissing, kFile, kDirectory, kLink, kOther };
+
+// The seam for every state-changing file operation (and the reads beside them), so that tests can
+// put a fault-injecting twin in its place. Paths are plain strings. All members throw Error(kIo)
+// unless said otherwise. Safe to call from several threads.
+class FileSystem {
+ public:
+  virtual ~FileSystem() = default;
+
+  virtual std::unique_ptr<WritableFile> create(const std::string& path) = 0;  // truncates
+  virtual std::unique_ptr<WritableFile> append(const std::string& path) = 0;
+  [[nodiscard]] virtual std::unique_ptr<ReadableFile> open(const std::string& path) = 0;
+
+  virtual void make_directories(const std::string& path) = 0;  // parents too; existing is fine
+  virtual void make_directory(const std::string& path) = 0;    // mode 0755; fails where it exists
+  virtual void sync_directory(const std::string& path) = 0;
+  virtual void rename(const std::string& from, const std::string& to) = 0;      // replaces a file
+  virtual void rename_new(const std::string& from, const std::string& to) = 0;  // `to` must be new
+  virtual void remove_file(const std::string& path) = 0;
+  virtual void remove_directory(const std::string& path) = 0;  // must be empty
+  virtual void truncate(const std::string& path, uint64_t size) = 0;
+
+  [[nodiscard]] virtual FileType type(const std::string& path) = 0;  // links are not followed
+  [[nodiscard]] virtual std::vector<std::string> list(const std::string& path) = 0;  // sorted names
+  [[nodiscard]] virtual uint64_t free_bytes(const std::string& path) = 0;
+
+  // Conveniences over the above.
+  [[nodiscard]] bool exists(const std::string& path) { return type(path) != FileType::kMissing; }
+  [[nodiscard]] std::string read_all(const std::string& path, uint64_t limit = UINT64_MAX);
+  // Writes `path` whole or not at all: temporary name beside it, sync, rename, sync of the folder.
+  void write_atomically(const std::string& path, std::string_view content);
+  void remove_tree(const std::string& path);  // never follows links; missing is fine
+
+  // The machine's own file system.
+  static FileSystem& local();
+};
+
+// "dir/name", without doubling the slash.
+[[nodiscard]] std::string join_path(std::string_view directory, std::string_view name);
+[[nodiscard]] std::string parent_path(std::string_view path);  // "." where there is none
+[[nodiscard]] std::string file_name(std::string_view path);
+
+}  // namespace finetune

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+
+#include "finetune/base/error.h"
+
+namespace finetune {
+
+struct JsonLimits {
+  size_t max_bytes = size_t{256} << 20;
+  int max_depth = 64;
+  bool allow_nan = false;  // Python writes NaN and Infinity; read them as null where asked to
+};
+
+// Strict JSON: UTF-8, no duplicate keys, bounded depth and size. `where` (a path, or "path:line")
+// starts every message; a syntax error adds its line. Throws Error(kind). Keys keep their order.
+[[nodiscard]] nlohmann::ordered_json parse_json(std::string_view text, const std::string& where,
+                                                ErrorKind kind = ErrorKind::kData,
+                                                const JsonLimits& limits = {});
+
+// Reads and parses a file; a missing file is Error(kind) with its path.
+[[nodiscard]] nlohmann::ordered_json read_json_file(const std::string& path,
+                                                    ErrorKind kind = ErrorKind::kData,
+                                                    const JsonLimits& limits = {});
+
+// Shortest text that reads back to the same double ("2e-05", "0.1"), as Python's repr writes it.
+[[nodiscard]] std::string format_double(double value);
+
+}  // namespace finetune

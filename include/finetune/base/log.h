@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+
+// The only logging door. Everything goes to standard error; results go to standard output and are
+// not written here. spdlog stays behind this facade, because torch's headers carry another fmt.
+namespace finetune::log {
+
+enum class Level { kDebug, kInfo, kWarning, kError };
+
+// Accepts the names of transformers' log_level: debug, info, warning, error, critical, passive.
+void set_level(std::string_view name);
+[[nodiscard]] bool is_enabled(Level level);
+
+void debug(std::string_view message);
+void info(std::string_view message);
+void warning(std::string_view message);
+void error(std::string_view message);
+
+// A progress bar registers how to erase and redraw its line, so that log lines do not mix with it.
+// Called with the log's lock held; must not log. Pass nullptr to unregister.
+void set_status_line(std::function<void()> erase, std::function<void()> redraw);
+
+// Runs `write` (which may use standard error) under the log's lock.
+void with_lock(const std::function<void()>& write);
+
+}  // namespace finetune::log

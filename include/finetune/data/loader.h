@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "finetune/data/batch.h"
+#include "finetune/data/dataset.h"
+
+namespace finetune {
+
+// Where a run stands in its data: `sample` samples of epoch `epoch` are behind it. Counted in
+// samples, so that batch size and process count may change between sessions.
+struct Position {
+  int64_t epoch = 0;
+  int64_t sample = 0;
+  friend bool operator==(const Position&, const Position&) = default;
+};
+
+// One sample to collate: its number in the dataset and the epoch it is seen in. kEvaluation
+// stands for evaluation, where masks depend on the sample alone.
+struct SampleKey {
+  static constexpr int64_t kEvaluation = -1;
+  int64_t index = 0;
+  int64_t epoch = 0;
+};
+
+// Turns samples into a batch; pure: the same keys give the same batch on any thread.
+class Collator {
+ public:
+  virtual ~Collator() = default;
+  [[nodiscard]] virtual Batch collate(const Dataset& dataset,
+                                      std::span<const SampleKey> samples) const = 0;
+};
+
+enum class SamplingStrategy { kRandom, kSequential };
+
+struct LoaderOptions {
+  int64_t batch_size = 8;     // rows of a micro-batch
+  int64_t micro_batches = 1;  // of an update (gradient accumulation)
+  SamplingStrategy sampling = SamplingStrategy::kRandom;
+  uint64_t seed = 42;
+  bool drop_last = false;  // leave out an epoch's last, shorter micro-batch
+  int64_t workers = 0;     // threads that prepare updates ahead; 0: in the caller's thread
+  int64_t prefetch = 2;    // updates that may be ready ahead
+};
+
+// The training data as a function of the position. An update takes the next
+// batch_size x micro_batches samples of the epoch's permutation; an epoch's last update may be
+// smaller, and no update spans two epochs. What take() returns depends on the position alone:
+// workers only decide how early it is ready. A worker's error is thrown by the take() it concerns.
+class Loader {
+ public:
+  Loader(std::shared_ptr<const Dataset> dataset, std::shared_ptr<const Collator> collator,
+         const LoaderOptions& options);
+  ~Loader();
+  Loader(const Loader&) = delete;
+  Loader& operator=(const Loader&) = delete;
+
+  [[nodiscard]] int64_t samples_per_epoch() const;  // less what drop_last leaves out
+  [[nodiscard]] int64_t updates_per_epoch() const;
+  [[nodiscard]] std::vector<Batch> take(const Position& position);
+  // The position behind the update at `position`; {epoch + 1, 0} at an epoch's end.
+  [[nodiscard]] Position after(const Position& position) const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// Evaluation: every sample once, in order.
+class EvaluationLoader {
+ public:
+  EvaluationLoader(std::shared_ptr<const Dataset> dataset, std::shared_ptr<const Collator> collator,
+                   int64_t batch_size);
+
+  [[nodiscard]] int64_t batches() const;
+  [[nodiscard]] Batch get(int64_t index) const;
+
+ private:
+  std::shared_ptr<const Dataset> dataset_;
+  std::shared_ptr<const Collator> collator_;
+  int64_t batch_size_;
+};
+
+}  // namespace finetune

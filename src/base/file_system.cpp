@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: MIT
+#include "finetune/base/file_system.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <random>
+
+#include "finetune/base/error.h"
+
+namespace finetune {
+namespace {
+
+[[noreturn]] void fail(const std::string& action, const std::string& path, int error) {
+  std::string message = "cannot " + action + " '" + path + "': " + std::strerror(error);
+  if (error == ENOSPC || error == EDQUOT) message += "; free some space and run the command again";
+  if (error == EACCES || error == EPERM || error == EROFS) {
+    message += "; choose a place that you may write to, or change its permissions";
+  }
+  throw Error(ErrorKind::kIo, message);
+}
+
+class LocalWritableFile final : public WritableFile {
+ public:
+  LocalWritableFile(std::string path, int descriptor)
+      : path_(std::move(path)), descriptor_(descriptor) {}
+  ~LocalWritableFile() override {
+    if (descriptor_ >= 0) ::close(descriptor_);
+  }
+
+  void write(const void* data, size_t size) override {
+    const char* bytes = static_cast<const char*>(data);
+    while (size > 0) {
+      const ssize_t written = ::write(descriptor_, bytes, size);
+      if (written < 0) {
+        if (errno == EINTR) continue;
+        fail("write", path_, errno);
+      }
+      bytes += written;
+      size -= static_cast<size_t>(written);
+    }
+  }
+
+  void sync() override {
+    if (::fsync(descriptor_) != 0) fail("sync", path_, errno);
+  }
+
+  void close() override {
+    const int descriptor = descriptor_;
+    descriptor_ = -1;
+    if (::close(descriptor) != 0 && errno != EINTR) fail("close", path_, errno);
+  }
+
+ private:
+  std::string path_;
+  int descriptor_;
+};
+
+class LocalReadableFile final : public ReadableFile {
+ public:
+  LocalReadableFile(std::string path, int descriptor, uint64_t size)
+      : path_(std::move(path)), descriptor_(descriptor), size_(size) {}
+  ~LocalReadableFile() override { ::close(descriptor_); }
+
+  [[nodiscard]] uint64_t size() const override { return size_; }
+
+  void read_at(uint64_t offset, void* data, size_t size) const override {
+    char* bytes = static_cast<char*>(data);
+    while (size > 0) {
+      const ssize_t count = ::pread(descriptor_, bytes, size, static_cast<off_t>(offset));
+      if (count < 0) {
+        if (errno == EINTR) continue;
+        fail("read", path_, errno);
+      }
+      if (count == 0) {
+        throw Error(ErrorKind::kIo, "'" + path_ + "' ends " + std::to_string(size) +
+                                        " bytes too early; it was cut short while being read");
+      }
+      bytes += count;
+      offset += static_cast<uint64_t>(count);
+      size -= static_cast<size_t>(count);
+    }
+  }
+
+ private:
+  std::string path_;
+  int descriptor_;
+  uint64_t size_;
+};
+
+class LocalFileSystem final : public FileSystem {
+ public:
+  std::unique_ptr<WritableFile> create(const std::string& path) override {
+    return open_for_writing(path, O_TRUNC, "create");
+  }
+
+  std::unique_ptr<WritableFile> append(const std::string& path) override {
+    return open_for_writing(path, O_APPEND, "append to");
+  }
+
+  std::unique_ptr<ReadableFile> open(const std::string& path) override {
+    const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    if (descriptor < 0) fail("open", path, errno);
+    struct stat status = {};
+    if (::fstat(descriptor, &status) != 0 || S_ISDIR(status.st_mode)) {
+      const int error = S_ISDIR(status.st_mode) ? EISDIR : errno;
+      ::close(descriptor);
+      fail("open", path, error);
+    }
+    return std::make_unique<LocalReadableFile>(path, descriptor,
+                                               static_cast<uint64_t>(status.st_size));
+  }
+
+  void make_directories(const std::string& path) override {
+    struct stat status = {};
+    if (path.empty() || path == "/") return;
+    if (::stat(path.c_str(), &status) == 0) {
+      if (!S_ISDIR(status.st_mode)) fail("make the folder", path, ENOTDIR);
+      return;
+    }
+    make_directories(parent_path(path));
+    if (::mkdir(path.c_str(), 0755) != 0 && errno != EEXIST) fail("make the folder", path, errno);
+  }
+
+  void make_directory(const std::string& path) override {
+    if (::mkdir(path.c_str(), 0755) != 0) fail("make the folder", path, errno);
+  }
+
+  void sync_directory(const std::string& path) override {
+    const int descriptor = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (descriptor < 0) fail("open the folder", path, errno);
+    const int result = ::fsync(descriptor);
+    const int error = errno;
+    ::close(descriptor);
+    // Some network file systems know no fsync of a folder; there is nothing more to be done there.
+    if (result != 0 && error != EINVAL && error != ENOTSUP) fail("sync the folder", path, error);
+  }
+
+  void rename(const std::string& from, const std::string& to) override {
+    if (::rename(from.c_str(), to.c_str()) != 0) fail("rename '" + from + "' to", to, errno);
+  }
+
+  void rename_new(const std::string& from, const std::string& to) override {
+    if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0) return;
+    if (errno != EINVAL && errno != ENOSYS) fail("rename '" + from + "' to", to, errno);
+    // File systems without RENAME_NOREPLACE (FUSE mounts): the caller holds the folder's lock, so
+    // looking first is good enough there.
+    if (type(to) != FileType::kMissing) fail("rename '" + from + "' to", to, EEXIST);
+    rename(from, to);
+  }
+
+  void remove_file(const std::string& path) override {
+    if (::unlink(path.c_str()) != 0) fail("remove", path, errno);
+  }
+
+  void remove_directory(const std::string& path) override {
+    if (::rmdir(path.c_str()) != 0) fail("remove the folder", path, errno);
+  }
+
+  void truncate(const std::string& path, uint64_t size) override {
+    if (::truncate(path.c_str(), static_cast<off_t>(size)) != 0) fail("shorten", path, errno);
+  }
+
+  FileType type(const std::string& path) override {
+    struct stat status = {};
+    if (::lstat(path.c_str(), &status) != 0) {
+      if (errno == ENOENT || errno == ENOTDIR) return FileType::kMissing;
+      fail("look at", path, errno);
+    }
+    if (S_ISREG(status.st_mode)) return FileType::kFile;
+    if (S_ISDIR(status.st_mode)) return FileType::kDirectory;
+    if (S_ISLNK(status.st_mode)) return FileType::kLink;
+    return FileType::kOther;
+  }
+
+  std::vector<std::string> list(const std::string& path) override {
+    DIR* directory = ::opendir(path.c_str());
+    if (directory == nullptr) fail("list the folder", path, errno);
+    std::vector<std::string> names;
+    errno = 0;
+    while (const dirent* entry = ::readdir(directory)) {
+      const std::string name = entry->d_name;
+      if (name != "." && name != "..") names.push_back(name);
+      errno = 0;
+    }
+    const int error = errno;
+    ::closedir(directory);
+    if (error != 0) fail("list the folder", path, error);
+    std::sort(names.begin(), names.end());
+    return names;
+  }
+
+  uint64_t free_bytes(const std::string& path) override {
+    struct statvfs status = {};
+    if (::statvfs(path.c_str(), &status) != 0) fail("ask for the free space of", path, errno);
+    return uint64_t{status.f_bavail} * status.f_frsize;
+  }
+
+ private:
+  static std::unique_ptr<WritableFile> open_for_writing(const std::string& path, int flags,
+                                                        const std::string& action) {
+    const int descriptor = ::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | flags, 0644);
+    if (descriptor < 0) fail(action, path, errno);
+    return std::make_unique<LocalWritableFile>(path, descriptor);
+  }
+};
+
+}  // namespace
+
+FileSystem& FileSystem::local() {
+  static LocalFileSystem instance;
+  return instance;
+}
+
+std::string FileSystem::read_all(const std::string& path, uint64_t limit) {
+  const std::unique_ptr<ReadableFile> file = open(path);
+  if (file->size() > limit) {
+    throw Error(ErrorKind::kIo, "'" + path + "' has " + std::to_string(file->size()) +
+                                    " bytes, more than the " + std::to_string(limit) +
+                                    " that such a file may have");
+  }
+  std::string content(file->size(), '\0');
+  file->read_at(0, content.data(), content.size());
+  return content;
+}
+
+void FileSystem::write_atomically(const std::string& path, std::string_view content) {
+  static thread_local std::mt19937_64 names{std::random_device{}()};
+  const std::string temporary =
+      join_path(parent_path(path), ".tmp-" + file_name(path) + "." + std::to_string(names()));
+  try {
+    const std::unique_ptr<WritableFile> file = create(temporary);
+    file->write(content);
+    file->sync();
+    file->close();
+    rename(temporary, path);
+  } catch (const Error&) {
+    try {
+      if (exists(temporary)) remove_file(temporary);
+    } catch (const Error&) {  // the first fault is the one to report
+    }
+    throw;
+  }
+  sync_directory(parent_path(path));
+}
+
+void FileSystem::remove_tree(const std::string& path) {
+  switch (type(path)) {
+    case FileType::kMissing:
+      return;
+    case FileType::kDirectory:
+      for (const std::string& name : list(path)) remove_tree(join_path(path, name));
+      remove_directory(path);
+      return;
+    default:
+      remove_file(path);
+  }
+}
+
+std::string join_path(std::string_view directory, std::string_view name) {
+  std::string path(directory);
+  if (!path.empty() && path.back() != '/') path += '/';
+  path += name;
+  return path;
+}
+
+std::string parent_path(std::string_view path) {
+  while (path.size() > 1 && path.back() == '/') path.remove_suffix(1);
+  const size_t slash = path.rfind('/');
+  if (slash == std::string_view::npos) return ".";
+  if (slash == 0) return "/";
+  return std::string(path.substr(0, slash));
+}
+
+std::string file_name(std::string_view path) {
+  while (path.size() > 1 && path.back() == '/') path.remove_suffix(1);
+  const size_t slash = path.rfind('/');
+  return std::string(slash == std::string_view::npos ? path : path.substr(slash + 1));
+}
+
+}  // namespace finetune

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: MIT
+#include "finetune/base/log.h"
+
+#include <spdlog/pattern_formatter.h>
+#include <spdlog/sinks/stdout_sinks.h>
+#include <spdlog/spdlog.h>
+
+#include <memory>
+#include <mutex>
+
+namespace finetune::log {
+namespace {
+
+struct State {
+  std::recursive_mutex mutex;
+  std::shared_ptr<spdlog::logger> logger;
+  std::function<void()> erase;
+  std::function<void()> redraw;
+
+  State() {
+    logger = std::make_shared<spdlog::logger>("finetune",
+                                              std::make_shared<spdlog::sinks::stderr_sink_st>());
+    logger->set_level(spdlog::level::info);
+    logger->set_pattern("%v");
+    logger->flush_on(spdlog::level::trace);
+  }
+};
+
+State& state() {
+  static State* instance = new State;  // never destroyed: threads may log while the process ends
+  return *instance;
+}
+
+void write(spdlog::level::level_enum level, const char* prefix, std::string_view message) {
+  State& s = state();
+  const std::lock_guard lock(s.mutex);
+  if (!s.logger->should_log(level)) return;
+  if (s.erase) s.erase();
+  s.logger->log(level, std::string(prefix) + std::string(message));
+  if (s.redraw) s.redraw();
+}
+
+spdlog::level::level_enum to_spdlog(Level level) {
+  switch (level) {
+    case Level::kDebug:
+      return spdlog::level::debug;
+    case Level::kInfo:
+      return spdlog::level::info;
+    case Level::kWarning:
+      return spdlog::level::warn;
+    case Level::kError:
+      return spdlog::level::err;
+  }
+  return spdlog::level::info;
+}
+
+}  // namespace
+
+void set_level(std::string_view name) {
+  spdlog::level::level_enum level = spdlog::level::info;
+  if (name == "debug") level = spdlog::level::debug;
+  if (name == "warning") level = spdlog::level::warn;
+  if (name == "error" || name == "critical") level = spdlog::level::err;
+  State& s = state();
+  const std::lock_guard lock(s.mutex);
+  s.logger->set_level(level);
+}
+
+bool is_enabled(Level level) {
+  State& s = state();
+  const std::lock_guard lock(s.mutex);
+  return s.logger->should_log(to_spdlog(level));
+}
+
+void debug(std::string_view message) { write(spdlog::level::debug, "debug: ", message); }
+void info(std::string_view message) { write(spdlog::level::info, "", message); }
+void warning(std::string_view message) { write(spdlog::level::warn, "warning: ", message); }
+void error(std::string_view message) { write(spdlog::level::err, "error: ", message); }
+
+void set_status_line(std::function<void()> erase, std::function<void()> redraw) {
+  State& s = state();
+  const std::lock_guard lock(s.mutex);
+  s.erase = std::move(erase);
+  s.redraw = std::move(redraw);
+}
+
+void with_lock(const std::function<void()>& write) {
+  const std::lock_guard lock(state().mutex);
+  write();
+}
+
+}  // namespace finetune::log

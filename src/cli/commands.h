@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <string>
+#include <vector>
+
+// One function per verb; each takes the words behind the verb and returns the exit code.
+namespace finetune::cli {
+
+using Arguments = std::vector<std::string>;
+
+int run(const Arguments& arguments);  // picks the verb
+
+int train_command(const Arguments& arguments);
+int evaluate_command(const Arguments& arguments);
+int predict_command(const Arguments& arguments);
+int tokenizer_command(const Arguments& arguments);
+int checkpoints_command(const Arguments& arguments);
+int verify_resume_command(const Arguments& arguments);
+int config_command(const Arguments& arguments);
+int doctor_command(const Arguments& arguments);
+int completion_command(const Arguments& arguments);
+
+}  // namespace finetune::cli
