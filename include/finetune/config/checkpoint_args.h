@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "finetune/config/json_text.h"
+
+namespace finetune {
+
+class FieldList;
+
+// What is saved, when, and how a run goes on. Meanings: describe().
+struct CheckpointArgs {
+  std::string output_dir = "trainer_output";
+  std::string save_strategy = "steps";
+  double save_steps = 500;  // below 1: share of all steps
+  std::optional<int64_t> save_total_limit;
+  bool save_only_model = false;
+  bool save_on_each_node = false;
+  bool async_save = true;
+  bool enable_jit_checkpoint = false;
+  std::string resume_from_checkpoint = "auto";  // after loading: "auto", "none" or a path
+  bool ignore_data_skip = false;
+  bool restore_callback_states_from_checkpoint = false;
+  std::optional<std::string> mirror_dir;
+  std::string trash_safe_delete = "auto";
+
+  static void describe(FieldList& field);
+};
+
+// The limits of a session, and what is run when it ends.
+struct SessionArgs {
+  std::optional<double> session_hours;
+  std::optional<std::string> session_deadline;
+  std::optional<std::string> session_clock;
+  std::optional<double> save_minutes;
+  std::vector<std::string> on_finish_command;
+  std::vector<std::string> on_interrupt_command;
+  std::vector<std::string> on_failure_command;
+  JsonText hardware;  // a JSON string (a name) or a mapping
+  std::optional<double> unit_budget;
+
+  static void describe(FieldList& field);
+};
+
+// Hugging Face's Hub: nothing is uploaded; the keys are known so that they are answered clearly.
+struct HubArgs {
+  bool push_to_hub = false;
+  std::optional<std::string> hub_token;
+  std::optional<bool> hub_private_repo;
+  std::optional<std::string> hub_model_id;
+  std::string hub_strategy = "every_save";
+  bool hub_always_push = false;
+  std::optional<std::string> hub_revision;
+
+  static void describe(FieldList& field);
+};
+
+}  // namespace finetune

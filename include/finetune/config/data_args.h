@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "finetune/config/json_text.h"
+
+namespace finetune {
+
+class FieldList;
+
+// Which text is read and how it becomes batches. Meanings: describe().
+struct DataArgs {
+  std::optional<std::string> dataset_name;
+  std::optional<std::string> dataset_config_name;
+  std::vector<std::string> train_file;
+  std::vector<std::string> validation_file;
+  int64_t validation_split_percentage = 5;
+  std::optional<int64_t> max_train_samples;
+  std::optional<int64_t> max_eval_samples;
+  std::optional<int64_t> max_seq_length;
+  bool line_by_line = false;
+  bool pad_to_max_length = false;
+  bool packing = false;
+  double mlm_probability = 0.15;
+  std::optional<std::string> text_column;
+  std::optional<std::string> text_pair_column;
+  std::optional<std::string> label_column;
+  std::optional<std::string> context_column;
+  std::vector<std::string> choice_columns;
+  bool streaming = false;
+  std::string cache_dir = "~/.cache/finetune";
+  bool overwrite_cache = false;
+  std::optional<int64_t> preprocessing_num_workers;
+
+  static void describe(FieldList& field);
+};
+
+// How batches are ordered and brought to the device.
+struct LoaderArgs {
+  std::string train_sampling_strategy = "random";
+  std::string length_column_name = "length";
+  bool dataloader_drop_last = false;
+  int64_t dataloader_num_workers = 0;
+  bool dataloader_pin_memory = true;
+  bool dataloader_persistent_workers = false;
+  std::optional<int64_t> dataloader_prefetch_factor;
+  std::optional<std::string> dataloader_multiprocessing_context;
+  bool dataloader_in_order = true;
+  bool remove_unused_columns = true;
+  std::vector<std::string> label_names;
+
+  static void describe(FieldList& field);
+};
+
+}  // namespace finetune

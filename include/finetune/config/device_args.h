@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "finetune/config/json_text.h"
+
+namespace finetune {
+
+class FieldList;
+
+// Device, number formats and memory. Meanings: describe().
+struct DeviceArgs {
+  bool use_cpu = false;
+  bool bf16 = false;
+  bool fp16 = false;
+  bool bf16_full_eval = false;
+  bool fp16_full_eval = false;
+  std::optional<bool> tf32;
+  std::string param_dtype = "float32";
+  std::optional<bool> activation_checkpointing;
+  JsonText activation_checkpointing_kwargs;
+  std::optional<bool> gradient_checkpointing;
+  JsonText gradient_checkpointing_kwargs;
+  std::optional<std::string> memory_budget;
+  std::optional<int64_t> torch_empty_cache_steps;
+  bool torch_compile = false;
+  std::optional<std::string> torch_compile_backend;
+  std::optional<std::string> torch_compile_mode;
+  bool use_liger_kernel = false;
+  JsonText liger_kernel_config;
+
+  static void describe(FieldList& field);
+};
+
+// Several processes and machines.
+struct DistributedArgs {
+  std::string num_processes = "1";
+  int64_t zero_stage = 0;
+  int64_t local_rank = -1;
+  std::optional<std::string> ddp_backend;
+  int64_t ddp_timeout = 1800;
+  std::optional<bool> ddp_find_unused_parameters;
+  std::optional<int64_t> ddp_bucket_cap_mb;
+  std::optional<bool> ddp_broadcast_buffers;
+  std::optional<bool> ddp_static_graph;
+  JsonText accelerator_config;
+  JsonText parallelism_config;
+  std::optional<std::string> fsdp;
+  JsonText fsdp_config;
+  JsonText deepspeed;
+
+  static void describe(FieldList& field);
+};
+
+}  // namespace finetune

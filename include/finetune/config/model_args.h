@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "finetune/config/json_text.h"
+
+namespace finetune {
+
+class FieldList;
+
+// What is trained, and which model and tokenizer it starts from. Meanings: describe().
+struct ModelArgs {
+  std::string task = "mlm";
+  std::optional<std::string> model_name_or_path;
+  std::optional<std::string> model_type;
+  JsonText config_overrides;
+  std::optional<std::string> config_name;
+  std::optional<std::string> tokenizer_name;
+  bool use_fast_tokenizer = true;
+  std::string model_revision = "main";
+  std::optional<std::string> token;
+  bool trust_remote_code = false;
+  std::optional<std::string> dtype;
+  bool low_cpu_mem_usage = false;
+  bool use_cache = false;
+  std::optional<std::string> bigbird_compat;
+
+  static void describe(FieldList& field);
+};
+
+}  // namespace finetune

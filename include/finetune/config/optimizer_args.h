@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "finetune/config/json_text.h"
+
+namespace finetune {
+
+class FieldList;
+
+// How long is trained, and on how much at a time. Meanings: describe().
+struct DurationArgs {
+  bool do_train = true;
+  bool do_eval = false;  // true after loading wherever eval_strategy is not "no"
+  bool do_predict = false;
+  double num_train_epochs = 3.0;
+  int64_t max_steps = -1;
+  int64_t per_device_train_batch_size = 8;
+  int64_t per_device_eval_batch_size = 8;
+  int64_t gradient_accumulation_steps = 1;
+  std::optional<int64_t> effective_batch_size;
+  bool auto_find_batch_size = false;
+  bool average_tokens_across_devices = true;
+  int64_t seed = 42;
+  std::optional<int64_t> data_seed;
+  bool full_determinism = false;
+
+  static void describe(FieldList& field);
+};
+
+// The update and its learning rate.
+struct OptimizerArgs {
+  std::string optim = "adamw_torch_fused";
+  std::optional<std::string> optim_args;
+  std::vector<std::string> optim_target_modules;
+  bool optimizer_in_backward = false;
+  double learning_rate = 5e-5;
+  std::string lr_scheduler_type = "linear";
+  JsonText lr_scheduler_kwargs;
+  double warmup_steps = 0;  // below 1: share of all steps
+  double weight_decay = 0.0;
+  double adam_beta1 = 0.9;
+  double adam_beta2 = 0.999;
+  double adam_epsilon = 1e-8;
+  double max_grad_norm = 1.0;  // 0: no clipping
+  double label_smoothing_factor = 0.0;
+  std::optional<double> neftune_noise_alpha;
+  std::string divergence_policy = "stop";
+
+  static void describe(FieldList& field);
+};
+
+}  // namespace finetune

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <string_view>
+
+#include "finetune/config/checkpoint_args.h"
+#include "finetune/config/data_args.h"
+#include "finetune/config/device_args.h"
+#include "finetune/config/logging_args.h"
+#include "finetune/config/model_args.h"
+#include "finetune/config/optimizer_args.h"
+
+namespace finetune {
+
+// Everything a configuration can say: Hugging Face's TrainingArguments 5.x and run_mlm's arguments
+// with their names and defaults, and the keys of our own. A default-constructed object holds the
+// defaults; load_config fills one from a file and the command line and derives what follows from
+// other keys (eval_steps, metric_for_best_model, ...), so that users of the struct need not.
+//
+// Each part names its members twice: as a member, and in describe(), the one list that loading,
+// command line, help, dumps, JSON Schema and README are generated from (fields.h). A test fails
+// when one of the two is forgotten.
+struct TrainingArgs : ModelArgs,
+                      DataArgs,
+                      LoaderArgs,
+                      DurationArgs,
+                      OptimizerArgs,
+                      DeviceArgs,
+                      DistributedArgs,
+                      LoggingArgs,
+                      EvaluationArgs,
+                      CheckpointArgs,
+                      SessionArgs,
+                      HubArgs {
+  // Calls `field` once for every key, in the order of the parts above.
+  static void describe(FieldList& field);
+
+  // Whether report_to names this receiver ("tensorboard").
+  [[nodiscard]] bool reports_to(std::string_view receiver) const;
+};
+
+}  // namespace finetune
