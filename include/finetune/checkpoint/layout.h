@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "finetune/tensor/safetensors_header.h"
+
+// Every name below an output folder, built and parsed. A name parses only where it is exactly what
+// its builder writes.
+namespace finetune::checkpoint {
+
+using finetune::kModelFile;
+using finetune::kModelIndexFile;
+inline constexpr char kConfigFile[] = "config.json";
+inline constexpr char kOptimizerFile[] = "optimizer.pt";
+inline constexpr char kSchedulerFile[] = "scheduler.pt";
+inline constexpr char kScalerFile[] = "scaler.pt";
+inline constexpr char kTrainerStateFile[] = "trainer_state.json";
+inline constexpr char kFinetuneStateFile[] = "finetune_state.json";  // position, generators, ...
+inline constexpr char kManifestFile[] = "manifest.json";             // written last
+inline constexpr char kLockFile[] = ".finetune.lock";
+
+// "checkpoint-500": a committed checkpoint after 500 steps.
+[[nodiscard]] std::string checkpoint_name(int64_t step);
+[[nodiscard]] std::optional<int64_t> parse_checkpoint_name(std::string_view name);
+
+// A checkpoint under another name, which no resume looks at.
+enum class AsideReason { kBad, kOld };
+struct AsideName {
+  int64_t step = 0;
+  AsideReason reason = AsideReason::kBad;
+  int64_t number = 0;
+};
+// "checkpoint-500.bad-1": found damaged. "checkpoint-500.old-1": of a run that was restarted.
+[[nodiscard]] std::string aside_name(const AsideName& name);
+[[nodiscard]] std::optional<AsideName> parse_aside_name(std::string_view name);
+
+// ".tmp-checkpoint-500.<run id>.<random>": being written. ".trash-checkpoint-500.<random>": being
+// deleted.
+[[nodiscard]] std::string staging_name(int64_t step, std::string_view run_id,
+                                       std::string_view random);
+[[nodiscard]] std::string trash_name(int64_t step, std::string_view random);
+[[nodiscard]] bool is_leftover_name(std::string_view name);  // either of the two
+
+// 1 to 64 of [A-Za-z0-9_-]: what names a run, and what makes a folder's name unique.
+[[nodiscard]] bool is_identifier(std::string_view text);
+[[nodiscard]] std::string random_identifier();  // 16 hexadecimal digits
+// 1 to 255 of [A-Za-z0-9._-], not starting with a dot: what a file of a checkpoint may be called.
+[[nodiscard]] bool is_checkpoint_file_name(std::string_view name);
+
+}  // namespace finetune::checkpoint

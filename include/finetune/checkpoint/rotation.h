@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "finetune/base/file_system.h"
+#include "finetune/checkpoint/reader.h"
+
+namespace finetune::checkpoint {
+
+struct RotationPolicy {
+  std::optional<int64_t> save_total_limit;  // unset or below 1: keep all
+  std::optional<int64_t> best_step;         // never deleted
+};
+
+// Which checkpoints go, oldest first, with Hugging Face's meaning of save_total_limit: the newest
+// so many stay, the best is one of them; where the limit is 1 and the best is not the newest, both
+// stay. Requires: steps rising.
+[[nodiscard]] std::vector<int64_t> steps_to_delete(const std::vector<int64_t>& existing,
+                                                   const RotationPolicy& policy);
+
+// Applies the policy to the whole checkpoints of run `run_id`; those of other runs and damaged ones
+// are neither counted nor touched. Call after a commit only. A checkpoint leaves its name by one
+// rename before its first file is deleted, so that none is ever half there. Failures are reported,
+// never thrown. Returns the steps that are gone. Requires: the lock.
+std::vector<int64_t> rotate(FileSystem& files, const std::string& output_dir,
+                            const std::string& run_id, const RotationPolicy& policy,
+                            const Report& report);
+
+// Removes what killed saves and rotations left: staging and trash folders. Failures are reported,
+// never thrown. Requires: the lock.
+void sweep_stale(FileSystem& files, const std::string& output_dir, const Report& report);
+
+}  // namespace finetune::checkpoint

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "finetune/base/file_system.h"
+#include "finetune/tensor/safetensors_header.h"
+#include "finetune/tensor/tensor.h"
+
+namespace finetune {
+
+inline constexpr uint64_t kMaxShardBytes = 5'000'000'000;
+
+// Writes a whole safetensors file; neither syncs nor closes it. Tensors may live on any device and
+// are copied to the host one at a time. Tensors that share memory are written as often as they are
+// named: leaving tied ones out is the caller's matter. Equal input gives equal bytes, the same that
+// the reference implementation writes. Requires: unique names, types that DType has.
+void write_safetensors(WritableFile& file, const NamedTensors& tensors,
+                       const std::map<std::string, std::string>& metadata = {{"format", "pt"}});
+
+// How a model is spread over files as Hugging Face names them: one `model.safetensors`, or
+// `model-00001-of-00003.safetensors`, ... with an index.
+struct ModelShard {
+  std::string file_name;
+  NamedTensors tensors;
+};
+[[nodiscard]] std::vector<ModelShard> plan_shards(const NamedTensors& tensors,
+                                                  uint64_t max_shard_bytes = kMaxShardBytes);
+// Text of kModelIndexFile. Requires: more than one shard.
+[[nodiscard]] std::string make_shard_index(const std::vector<ModelShard>& shards);
+
+// An opened and checked safetensors file. Tensor data is read on demand, never mapped. All errors
+// are Error(kData) with file, tensor and reason. Safe to read from several threads.
+class SafetensorsFile {
+ public:
+  static SafetensorsFile open(FileSystem& files, const std::string& path);
+
+  [[nodiscard]] const std::string& path() const { return path_; }
+  [[nodiscard]] const std::vector<TensorInfo>& tensors() const { return header_.tensors; }
+  [[nodiscard]] const std::map<std::string, std::string>& metadata() const {
+    return header_.metadata;
+  }
+  [[nodiscard]] bool has(const std::string& name) const { return index_.count(name) > 0; }
+  [[nodiscard]] const TensorInfo& info(const std::string& name) const;
+
+  [[nodiscard]] Tensor read(const std::string& name) const;  // on the CPU, in the file's type
+  // Overwrites the values of `target`, which keeps its device, layout and type: floating types are
+  // converted into one another, anything else must agree, as must the shape.
+  void read_into(const std::string& name, Tensor& target) const;
+
+ private:
+  void read_bytes(const TensorInfo& info, void* data) const;
+
+  std::string path_;
+  std::shared_ptr<ReadableFile> file_;
+  SafetensorsHeader header_;
+  std::map<std::string, size_t> index_;
+};
+
+// The tensors of a model folder, in one file or many.
+class ModelTensors {
+ public:
+  [[nodiscard]] const std::vector<TensorInfo>& tensors() const { return tensors_; }
+  [[nodiscard]] bool has(const std::string& name) const { return owner_.count(name) > 0; }
+  // The file that holds a tensor, for messages; the first file where no file has it.
+  [[nodiscard]] const std::string& path_of(const std::string& name) const;
+  [[nodiscard]] const TensorInfo& info(const std::string& name) const;
+  [[nodiscard]] Tensor read(const std::string& name) const;
+  void read_into(const std::string& name, Tensor& target) const;
+
+ private:
+  friend ModelTensors load_model_tensors(FileSystem& files, const std::string& folder);
+  [[nodiscard]] const SafetensorsFile& owner(const std::string& name) const;
+
+  std::vector<SafetensorsFile> files_;
+  std::vector<TensorInfo> tensors_;
+  std::map<std::string, size_t> owner_;
+};
+
+// Opens `model.safetensors`, or the shards of `model.safetensors.index.json` where that is there.
+[[nodiscard]] ModelTensors load_model_tensors(FileSystem& files, const std::string& folder);
+
+}  // namespace finetune

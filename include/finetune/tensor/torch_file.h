@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "finetune/base/file_system.h"
+#include "finetune/tensor/tensor.h"
+
+// Files of Python's torch.save (optimizer.pt, scheduler.pt, pytorch_model.bin): a zip archive with
+// a pickle. Written so that torch.load(weights_only=True) reads them; read by a reader that knows
+// plain containers and tensors and nothing else. Nothing in a file is ever executed.
+namespace finetune {
+
+class TorchValue;
+using TorchKey = std::variant<int64_t, std::string>;
+using TorchList = std::vector<TorchValue>;
+struct TorchTuple {
+  std::vector<TorchValue> items;
+};
+// Keys keep their order. Also stands for OrderedDict, whose attributes are dropped.
+struct TorchDict {
+  std::vector<std::pair<TorchKey, TorchValue>> items;
+
+  void set(TorchKey key, TorchValue value);  // appends; Requires: a new key
+};
+
+// One Python value.
+class TorchValue {
+ public:
+  TorchValue() = default;  // None
+  TorchValue(bool value) : value_(value) {}
+  TorchValue(int64_t value) : value_(value) {}
+  TorchValue(int value) : value_(int64_t{value}) {}
+  TorchValue(double value) : value_(value) {}
+  TorchValue(std::string value) : value_(std::move(value)) {}
+  TorchValue(const char* value) : value_(std::string(value)) {}
+  TorchValue(TorchList value) : value_(std::move(value)) {}
+  TorchValue(TorchTuple value) : value_(std::move(value)) {}
+  TorchValue(TorchDict value) : value_(std::move(value)) {}
+  TorchValue(Tensor value) : value_(std::move(value)) {}
+
+  [[nodiscard]] bool is_none() const { return holds<std::monostate>(); }
+  [[nodiscard]] bool is_bool() const { return holds<bool>(); }
+  [[nodiscard]] bool is_int() const { return holds<int64_t>(); }
+  [[nodiscard]] bool is_double() const { return holds<double>(); }
+  [[nodiscard]] bool is_string() const { return holds<std::string>(); }
+  [[nodiscard]] bool is_sequence() const { return holds<TorchList>() || holds<TorchTuple>(); }
+  [[nodiscard]] bool is_dict() const { return holds<TorchDict>(); }
+  [[nodiscard]] bool is_tensor() const { return holds<Tensor>(); }
+
+  // Each throws Error(kData), "found a string where a number was expected", for other types.
+  [[nodiscard]] bool as_bool() const;
+  [[nodiscard]] int64_t as_int() const;
+  [[nodiscard]] double as_double() const;  // an integer is a number too
+  [[nodiscard]] const std::string& as_string() const;
+  [[nodiscard]] const std::vector<TorchValue>& as_sequence() const;  // list or tuple
+  [[nodiscard]] const TorchDict& as_dict() const;
+  [[nodiscard]] const Tensor& as_tensor() const;
+
+  // Of a dictionary: nullptr, or Error(kData), where the key is missing.
+  [[nodiscard]] const TorchValue* find(const TorchKey& key) const;
+  [[nodiscard]] const TorchValue& at(const TorchKey& key) const;
+
+  using Variant = std::variant<std::monostate, bool, int64_t, double, std::string, TorchList,
+                               TorchTuple, TorchDict, Tensor>;
+  [[nodiscard]] const Variant& variant() const { return value_; }
+
+ private:
+  template <class T>
+  [[nodiscard]] bool holds() const {
+    return std::holds_alternative<T>(value_);
+  }
+
+  Variant value_;
+};
+
+// Writes a whole file; neither syncs nor closes it. Tensors may live on any device and are copied
+// to the host one at a time; each is written contiguous, with memory of its own. Equal input gives
+// equal bytes.
+void write_torch_file(WritableFile& file, const TorchValue& value);
+
+// Reads a whole file; tensors are on the CPU and share memory where they did. Throws Error(kData)
+// with path and reason for whatever is not understood, cut short, damaged or hostile.
+[[nodiscard]] TorchValue read_torch_file(FileSystem& files, const std::string& path);
+
+// The checks of read_torch_file, checksums included, without making tensors.
+void check_torch_file(FileSystem& files, const std::string& path);
+
+}  // namespace finetune
