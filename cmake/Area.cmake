@@ -1,9 +1,11 @@
-# finetune_area(NAME [TORCH] [DEPENDS area...] [LIBRARIES target...])
+# finetune_area(NAME [TORCH] [NN_HEADERS] [DEPENDS area...] [LIBRARIES target...]
+#               [PRIVATE_LIBRARIES target...])
 #
 # One static library per folder of src/: every source in it, private headers beside the sources,
 # the public ones in include/finetune/NAME. Without TORCH a stray torch include does not compile.
+# NN_HEADERS: the sources start from the precompiled header of finetune_model.
 function(finetune_area name)
-  cmake_parse_arguments(AREA "TORCH" "" "DEPENDS;PRIVATE_LIBRARIES;LIBRARIES" ${ARGN})
+  cmake_parse_arguments(AREA "TORCH;NN_HEADERS" "" "DEPENDS;PRIVATE_LIBRARIES;LIBRARIES" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${name}/*.cpp)
   list(FILTER sources EXCLUDE REGEX "/main\\.cpp$")
   if(NOT sources)
@@ -27,6 +29,27 @@ function(finetune_area name)
   if(AREA_TORCH)
     target_link_libraries(finetune_${name} ${scope} TorchWheel::torch)
   endif()
+  if(AREA_NN_HEADERS AND sources)
+    finetune_use_nn_headers(finetune_${name})
+  endif()
+endfunction()
+
+# The five headers that cost a model source most of its time are compiled once, by finetune_model;
+# the targets with the same flags that see torch::nn through their tests or templates share them.
+function(finetune_use_nn_headers target)
+  if(NOT FINETUNE_PCH)
+    return()
+  endif()
+  if(target STREQUAL "finetune_model")
+    target_precompile_headers(finetune_model PRIVATE
+      <torch/nn/module.h> <torch/nn/modules/linear.h> <torch/nn/modules/embedding.h>
+      <torch/nn/modules/normalization.h> <torch/nn/modules/container/modulelist.h>)
+  else()
+    get_target_property(type finetune_model TYPE)
+    if(NOT type STREQUAL "INTERFACE_LIBRARY")
+      target_precompile_headers(${target} REUSE_FROM finetune_model)
+    endif()
+  endif()
 endfunction()
 
 # finetune_area_tests(NAME LABEL): every tests/NAME/*_test.cpp in one executable, one ctest entry.
@@ -40,9 +63,25 @@ function(finetune_area_tests name label)
     PRIVATE ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/src/${name} ${CMAKE_SOURCE_DIR}/tests)
   target_compile_options(finetune_${name}_tests PRIVATE ${FINETUNE_WARNINGS})
   target_compile_definitions(finetune_${name}_tests PRIVATE
-    FINETUNE_SOURCE_DIR="${CMAKE_SOURCE_DIR}" FINETUNE_BINARY="$<TARGET_FILE:finetune>")
+    FINETUNE_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
   target_link_libraries(finetune_${name}_tests PRIVATE finetune_${name} ${ARGN}
                         GTest::gtest GTest::gmock GTest::gtest_main)
   add_test(NAME ${name} COMMAND finetune_${name}_tests)
   set_tests_properties(${name} PROPERTIES LABELS "${label}")
+endfunction()
+
+# The names of the test suites in some sources, in the order in which they stand there.
+function(finetune_suites result)
+  set(suites "")
+  foreach(source IN LISTS ARGN)
+    file(STRINGS ${source} lines REGEX "^TEST(_F|_P)?\\(")
+    foreach(line IN LISTS lines)
+      string(REGEX REPLACE "^TEST(_F|_P)?\\(([A-Za-z0-9]+).*" "\\2" suite "${line}")
+      list(APPEND suites ${suite})
+    endforeach()
+    # A new suite in an old file: CMake runs again.
+    set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${source})
+  endforeach()
+  list(REMOVE_DUPLICATES suites)
+  set(${result} ${suites} PARENT_SCOPE)
 endfunction()

@@ -8,8 +8,28 @@ endif()
 add_compile_options(-fstack-protector-strong)
 add_link_options(-Wl,-z,relro,-z,now)
 
+# ccache refuses sources with a precompiled header unless it is told that their times do not matter.
+find_program(FINETUNE_CCACHE_PROGRAM ccache)
+if(FINETUNE_CCACHE AND FINETUNE_CCACHE_PROGRAM
+   AND (NOT CMAKE_CXX_COMPILER_LAUNCHER OR CMAKE_CXX_COMPILER_LAUNCHER MATCHES "ccache$"))
+  set(CMAKE_CXX_COMPILER_LAUNCHER
+      env "CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime"
+      "${FINETUNE_CCACHE_PROGRAM}")
+  if(FINETUNE_PCH AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    add_compile_options(-fpch-preprocess)
+  endif()
+endif()
+
 if(FINETUNE_SANITIZE)
   add_compile_options(-fsanitize=address,undefined -fno-sanitize-recover=undefined
                       -fno-omit-frame-pointer -g1)
   add_link_options(-fsanitize=address,undefined)
+endif()
+
+if(FINETUNE_FUZZ)
+  if(NOT CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+    message(FATAL_ERROR "FINETUNE_FUZZ needs clang: configure with -DCMAKE_CXX_COMPILER=clang++")
+  endif()
+  add_compile_options(-fsanitize=fuzzer-no-link,address -g1)
+  add_link_options(-fsanitize=address)
 endif()

@@ -1,19 +1,60 @@
-# Every package that is linked, found first and fetched (pinned, hashed) only where it is missing.
-# Reasons, licences and versions: src/README.md.
-include(FetchContent)
+# Every package that is linked: the installed one where there is one, else (FINETUNE_FETCH) the
+# pinned, hashed source release of cmake/Fetched.cmake. Nothing is vendored.
+# Reasons and licences: src/README.md.
+include(Fetched)
 
 find_package(Threads REQUIRED)
 find_package(TorchWheel REQUIRED)
-find_package(nlohmann_json REQUIRED)
-find_package(CLI11 REQUIRED)
-find_package(spdlog REQUIRED)
-find_package(yaml-cpp REQUIRED)
-if(TARGET yaml-cpp AND NOT TARGET yaml-cpp::yaml-cpp)
+
+find_package(nlohmann_json 3.10 QUIET)
+if(NOT TARGET nlohmann_json::nlohmann_json)
+  fetch_nlohmann_json()
+endif()
+
+find_package(CLI11 2.1 QUIET)
+if(NOT TARGET CLI11::CLI11)
+  fetch_cli11()
+endif()
+
+find_package(spdlog 1.9 QUIET)
+if(NOT TARGET spdlog::spdlog)
+  fetch_spdlog()
+endif()
+
+find_package(yaml-cpp 0.6 QUIET)
+if(TARGET yaml-cpp AND NOT TARGET yaml-cpp::yaml-cpp)  # the name before 0.8
   add_library(yaml-cpp::yaml-cpp ALIAS yaml-cpp)
 endif()
-find_package(PkgConfig REQUIRED)
-pkg_check_modules(utf8proc REQUIRED IMPORTED_TARGET libutf8proc)
-pkg_check_modules(xxhash REQUIRED IMPORTED_TARGET libxxhash)
+if(NOT TARGET yaml-cpp::yaml-cpp)
+  fetch_yaml_cpp()
+endif()
+
+# Neither of these two ships a CMake package everywhere; a header and a library are enough.
+find_path(utf8proc_INCLUDE_DIR utf8proc.h)
+find_library(utf8proc_LIBRARY utf8proc)
+if(utf8proc_INCLUDE_DIR AND utf8proc_LIBRARY)
+  add_library(utf8proc::utf8proc UNKNOWN IMPORTED)
+  set_target_properties(utf8proc::utf8proc PROPERTIES
+    IMPORTED_LOCATION "${utf8proc_LIBRARY}"
+    INTERFACE_INCLUDE_DIRECTORIES "${utf8proc_INCLUDE_DIR}")
+else()
+  fetch_utf8proc()
+endif()
+
+find_path(xxhash_INCLUDE_DIR xxhash.h)
+find_library(xxhash_LIBRARY xxhash)
+if(xxhash_INCLUDE_DIR AND xxhash_LIBRARY)
+  add_library(xxHash::xxhash UNKNOWN IMPORTED)
+  set_target_properties(xxHash::xxhash PROPERTIES
+    IMPORTED_LOCATION "${xxhash_LIBRARY}"
+    INTERFACE_INCLUDE_DIRECTORIES "${xxhash_INCLUDE_DIR}")
+else()
+  fetch_xxhash()
+endif()
+
 if(FINETUNE_BUILD_TESTS)
-  find_package(GTest REQUIRED)
+  find_package(GTest 1.11 QUIET)
+  if(NOT TARGET GTest::gmock)
+    fetch_googletest()
+  endif()
 endif()

@@ -18,7 +18,7 @@ else()
   if(FINETUNE_PYTHON)
     set(_torch_python "${FINETUNE_PYTHON}")
   else()
-    find_program(_torch_python NAMES python3 python)
+    find_program(_torch_python NAMES python3 python NO_CACHE)
   endif()
   if(_torch_python)
     execute_process(
@@ -38,6 +38,9 @@ string(REGEX MATCH "[0-9]+\\.[0-9]+\\.[0-9]+[^'\"]*" TorchWheel_VERSION "${_torc
 if(TorchWheel_VERSION VERSION_LESS TorchWheel_MINIMUM)
   message(FATAL_ERROR "torch ${TorchWheel_VERSION} in ${TorchWheel_DIRECTORY} is older than ${TorchWheel_MINIMUM}: ${_torch_advice}.")
 endif()
+
+# Another torch in the same place: CMake runs again by itself.
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${TorchWheel_DIRECTORY}/version.py")
 
 include(FindPackageHandleStandardArgs)
 find_package_handle_standard_args(TorchWheel

@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: MIT
+# shellcheck shell=bash
+# Sourced by build, test, quickstart and colab_cell.sh: what has to be there before anything is
+# compiled. Every function looks first and acts only on what is missing, so that a second call
+# costs next to nothing.
+#
+# Environment:
+#   FINETUNE_PYTHON         interpreter whose torch is linked (default: python3 on PATH where it has
+#                           a fitting torch, else a virtual environment .venv in this checkout)
+#   FINETUNE_TORCH_VERSION  what is installed into .venv (default below). The wheel that pip takes
+#                           by default brings CUDA and several GB; pip's own variables choose
+#                           another index for the CPU build (PIP_INDEX_URL, PIP_EXTRA_INDEX_URL)
+#   FINETUNE_NO_INSTALL     set: no system package is installed, the command to run is printed
+#   FINETUNE_BUILD_DIR      build folder (default: build)
+#   FINETUNE_JOBS           compilers at once (default: by cores and memory)
+
+set -euo pipefail
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+build_dir=${FINETUNE_BUILD_DIR:-$root/build}
+venv=$root/.venv
+torch_version=${FINETUNE_TORCH_VERSION:-2.13.0}
+torch_minimum=2.11
+
+say() { printf '%s\n' "$*" >&2; }
+fail() {
+  say "error: $*"
+  exit 1
+}
+
+# The libraries that the binary links, and what the tests need besides.
+build_packages=(nlohmann-json3-dev libcli11-dev libspdlog-dev libyaml-cpp-dev libutf8proc-dev
+                libxxhash-dev)
+test_packages=(libgtest-dev libgmock-dev)
+
+# ensure_packages [--tests] [--venv]: compiler, CMake, Ninja, Python and the libraries' headers.
+ensure_packages() {
+  local missing=() wanted=("${build_packages[@]}") need_venv='' option
+  for option in "$@"; do
+    case $option in
+      --tests) wanted+=("${test_packages[@]}") ;;
+      --venv) need_venv=1 ;;
+    esac
+  done
+  # Tools may come from anywhere; only what is not on PATH is asked of the system.
+  command -v "${CXX:-g++}" >/dev/null || missing+=(g++)
+  command -v cmake >/dev/null || missing+=(cmake)
+  command -v ninja >/dev/null || missing+=(ninja-build)
+  command -v pkg-config >/dev/null || missing+=(pkg-config)
+  command -v python3 >/dev/null || missing+=(python3)
+  if [[ -n $need_venv && ! -x $venv/bin/python ]]; then
+    python3 -c 'import ensurepip' 2>/dev/null || missing+=(python3-venv)
+  fi
+  if command -v dpkg-query >/dev/null; then
+    local installed package
+    installed=$(dpkg-query -W -f '${db:Status-Status} ${Package}\n' "${wanted[@]}" 2>/dev/null || true)
+    for package in "${wanted[@]}"; do
+      grep -qx "installed $package" <<<"$installed" || missing+=("$package")
+    done
+  fi  # elsewhere CMake finds the libraries, or fetches their pinned sources
+
+  if ((${#missing[@]})); then
+    install_packages "${missing[@]}"
+  fi
+  local cmake_version
+  cmake_version=$(cmake --version | sed -n '1s/[^0-9]*\([0-9.]*\).*/\1/p')
+  version_at_least "$cmake_version" 3.22 ||
+    fail "cmake $cmake_version is too old, 3.22 or newer is needed (pip install cmake has one)"
+}
+
+install_packages() {
+  local sudo=() command="apt-get install -y --no-install-recommends $*"
+  command -v apt-get >/dev/null ||
+    fail "missing: $* (Debian's names); install what this system calls them and run this again"
+  if [[ $(id -u) != 0 ]]; then
+    if command -v sudo >/dev/null && { sudo -n true 2>/dev/null || [[ -t 0 ]]; }; then
+      sudo=(sudo)
+    else
+      FINETUNE_NO_INSTALL=1
+    fi
+  fi
+  if [[ -n ${FINETUNE_NO_INSTALL:-} ]]; then
+    say "These packages are missing: $*"
+    fail "as root, run: apt-get update && $command"
+  fi
+  say "==> ${sudo[*]:+sudo }$command"
+  "${sudo[@]}" apt-get update -qq >&2
+  "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive $command >&2 </dev/null
+}
+
+version_at_least() { [[ $(printf '%s\n%s\n' "$2" "$1" | sort -V | head -n 1) == "$2" ]]; }
+
+# Prints the version of an interpreter's torch, found without importing it; nothing where it has none.
+torch_of() {
+  "$1" - 2>/dev/null <<'PYTHON' || true
+import importlib.util, pathlib, re
+spec = importlib.util.find_spec("torch")
+if spec and spec.submodule_search_locations:
+    text = pathlib.Path(spec.submodule_search_locations[0], "version.py").read_text()
+    print(re.search(r"__version__ = '([^']+)'", text)[1])
+PYTHON
+}
+
+has_fitting_torch() {
+  found_torch=$(torch_of "$1")
+  [[ -n $found_torch ]] && version_at_least "$found_torch" "$torch_minimum"
+}
+
+# Sets `python` (an interpreter with a fitting torch) and `found_torch`; installs torch into .venv
+# where there is none. An existing torch is never touched.
+ensure_torch() {
+  if [[ -n ${FINETUNE_PYTHON:-} ]]; then
+    python=$(command -v "$FINETUNE_PYTHON") || fail "FINETUNE_PYTHON: there is no $FINETUNE_PYTHON"
+    has_fitting_torch "$python" ||
+      fail "FINETUNE_PYTHON: $python has ${found_torch:+only torch $found_torch, not }torch $torch_minimum or newer; install it with: $python -m pip install torch==$torch_version"
+    return
+  fi
+  python=$(command -v python3)
+  if has_fitting_torch "$python"; then return; fi
+  if [[ -n $found_torch ]]; then
+    say "torch $found_torch of $python is older than $torch_minimum; it stays as it is, .venv gets its own"
+  fi
+  ensure_packages --venv
+  python=$venv/bin/python
+  if [[ -x $python ]] && has_fitting_torch "$python"; then return; fi
+  make_venv "$(command -v python3)"
+  say "==> $python -m pip install torch==$torch_version   (into .venv, once)"
+  "$python" -m pip install --quiet --disable-pip-version-check "torch==$torch_version" >&2 ||
+    fail "torch $torch_version could not be installed into $venv; name a Python that has it with FINETUNE_PYTHON, or another version with FINETUNE_TORCH_VERSION"
+  has_fitting_torch "$python" || fail "torch was installed into $venv but is not found there"
+}
+
+# A virtual environment is used, never the system's packages: Debian 12 and later refuse those.
+make_venv() {
+  [[ -x $venv/bin/python ]] && return
+  "$1" -c 'import sys; sys.exit(sys.version_info < (3, 10))' ||
+    fail "$1 is older than Python 3.10, for which torch $torch_minimum exists; name another with FINETUNE_PYTHON"
+  say "==> $1 -m venv .venv"
+  "$1" -m venv "$venv"
+}
+
+# Sets `test_python`: an interpreter in .venv that has the torch of `python` and the packages of
+# tests/requirements.txt. A torch that lies outside is lent by a path file, not installed twice.
+# Requires: ensure_torch.
+ensure_test_python() {
+  local stamp=$venv/.finetune-test-packages wanted
+  test_python=$venv/bin/python
+  wanted="$python $found_torch $(sha256sum <"$root/tests/requirements.txt")"
+  if [[ -x $test_python && -f $stamp && $(<"$stamp") == "$wanted" ]]; then return; fi
+  ensure_packages --venv
+  if [[ $python != "$test_python" ]]; then
+    make_venv "$python"
+    local lent own
+    lent=$("$python" -c 'import importlib.util as u, os; print(os.path.dirname(u.find_spec("torch").submodule_search_locations[0]))')
+    own=$("$test_python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+    printf '%s\n' "$lent" >"$own/finetune_lent_torch.pth"
+    [[ $(torch_of "$test_python") == "$found_torch" ]] ||
+      fail "$venv does not see the torch of $python (another Python version?): remove $venv and run this again"
+  fi
+  say "==> $test_python -m pip install -r tests/requirements.txt   (into .venv, once)"
+  "$test_python" -m pip install --quiet --disable-pip-version-check \
+    -r "$root/tests/requirements.txt" "torch==$found_torch" >&2 ||
+    fail "the packages that the tests compare with could not be installed into $venv"
+  printf '%s\n' "$wanted" >"$stamp"
+}
+
+# A source that sees torch needs up to 1.5 GB of memory.
+jobs() {
+  local cores memory_gb
+  cores=$(nproc)
+  memory_gb=$(awk '/MemAvailable/ {print int($2 / 1500000)}' /proc/meminfo)
+  echo "${FINETUNE_JOBS:-$((memory_gb < 1 ? 1 : memory_gb < cores ? memory_gb : cores))}"
+}
+
+# configure [-DNAME=VALUE...]: runs CMake only where the build folder does not have these values;
+# Ninja itself sees changes of CMake files, of the list of sources and of torch.
+# Requires: ensure_torch.
+configure() {
+  local options=("-DFINETUNE_PYTHON=$python" "$@") option changed=''
+  for option in "${options[@]}"; do
+    option=${option#-D}
+    grep -qsE "^${option%%=*}:[A-Z]+=" "$build_dir/CMakeCache.txt" &&
+      grep -E "^${option%%=*}:[A-Z]+=" "$build_dir/CMakeCache.txt" | grep -qF "=${option#*=}" ||
+      changed=1
+  done
+  if [[ -f $build_dir/build.ninja && -z $changed ]]; then return; fi
+  say "==> cmake -S . -B ${build_dir#"$root"/} (torch $found_torch of $python)"
+  cmake -S "$root" -B "$build_dir" -G Ninja "${options[@]}" >&2
+}
