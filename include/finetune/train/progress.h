@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace finetune {
+
+enum class ProgressMode {
+  kAuto,   // kBar where standard error is a terminal (a notebook cell is one), else kPlain
+  kBar,    // one line that is rewritten, at most twice a second
+  kPlain,  // a line for every log(), and one a minute
+  kNone,
+};
+
+// What is known by now; what is unset is shown as it was last.
+struct ProgressFigures {
+  std::optional<double> loss;
+  std::optional<double> learning_rate;
+  std::optional<double> tokens_per_second;
+  std::optional<int64_t> memory_mib;  // current peak
+};
+
+// Where progress goes. The default is standard error; tests put their own clock and sink here.
+struct ProgressOutput {
+  std::function<double()> now;                  // seconds, monotonic
+  std::function<void(std::string_view)> write;  // called under the log's lock
+  std::function<int()> width;                   // columns of the terminal
+  bool is_terminal = false;
+
+  [[nodiscard]] static ProgressOutput standard_error();
+};
+
+// Shows how far a phase is:
+//   train  37% |#######             | 740/2000 [01:12<02:03, 10.2 step/s, 8.4k tok/s] loss 4.213
+//   ...
+//
+// Log lines and the bar do not mix (log::set_status_line). All members belong to one thread; other
+// threads may log. At most one display may have a phase open at a time.
+class ProgressDisplay {
+ public:
+  explicit ProgressDisplay(ProgressMode mode,
+                           ProgressOutput output = ProgressOutput::standard_error());
+  ~ProgressDisplay();  // ends what is open
+  ProgressDisplay(const ProgressDisplay&) = delete;
+  ProgressDisplay& operator=(const ProgressDisplay&) = delete;
+
+  // Opens a phase ("read", "tokenise", "train", "evaluate"). `total` <= 0: unknown. `done` > 0:
+  // resumed there; rate and remaining time count from it. Phases nest: an evaluation within
+  // training takes the line over until its end().
+  void begin(std::string phase, int64_t total, int64_t done = 0, std::string unit = "step");
+
+  // Cheap: draws only where it is due. Without an open phase it does nothing.
+  void update(int64_t done, const ProgressFigures& figures = {});
+
+  // A logged step: a line that stays, in both modes; the bar goes on beneath it.
+  void log(int64_t done, const ProgressFigures& figures = {});
+
+  // Closes the innermost phase. An outermost one leaves its last state as a line, a nested one
+  // only in plain mode.
+  void end();
+
+  [[nodiscard]] ProgressMode mode() const { return mode_; }  // never kAuto
+
+ private:
+  struct Point {
+    double time;
+    int64_t done;
+  };
+  struct Phase {
+    std::string name;
+    std::string unit;
+    int64_t total = 0;
+    int64_t done = 0;
+    double begun = 0;
+    double last_line = 0;         // when a plain line was last written
+    int64_t last_line_done = -1;  // and at which position
+    std::deque<Point> points;     // the last minutes, for rate and remaining time
+    ProgressFigures figures;
+  };
+
+  void note(Phase& phase, int64_t done, const ProgressFigures& figures, double now);
+  void draw(double now);
+  void erase();
+  void write_line(Phase& phase, double now);
+
+  ProgressMode mode_;
+  ProgressOutput output_;
+  std::vector<Phase> phases_;
+  std::string bar_;  // what stands on the terminal's line; read by the log's callbacks
+  double last_drawn_ = 0;
+};
+
+}  // namespace finetune
