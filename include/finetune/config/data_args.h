@@ -37,6 +37,9 @@ struct DataArgs {
   std::optional<int64_t> preprocessing_num_workers;
 
   static void describe(FieldList& field);
+
+ private:
+  static void describe_columns(FieldList& field);
 };
 
 // How batches are ordered and brought to the device.

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <limits>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "finetune/config/training_args.h"
+
+namespace finetune {
+
+// What may happen to a key between the sessions of one run.
+enum class ResumePolicy {
+  kFreeAnnounced,  // may change; the change is applied and printed
+  kFree,           // may change silently: it touches this machine or session only
+  kFixed,          // makes the run what it is: a different value is an error
+};
+
+enum class Support {
+  kSupported,
+  kAccepted,  // no effect here: one line says so where it is set to something else
+  kRefused,   // an error where it is set to something else, because results or files would differ
+};
+
+enum class PathKind {
+  kNone,
+  kPath,              // always a path
+  kPathOrName,        // a path where it looks like one or exists, otherwise a hub name
+  kPathUnlessChoice,  // a path unless it is one of the choices
+};
+
+struct Range {
+  double min = -std::numeric_limits<double>::infinity();
+  double max = std::numeric_limits<double>::infinity();
+  bool above_min = false;  // min itself is not allowed
+  bool below_max = false;  // max itself is not allowed
+};
+
+// What is known about a key beyond its name, type, default and help. Written with designated
+// initialisers; every part has a default.
+struct FieldSpec {
+  Range range{};
+  std::vector<std::string> choices{};  // empty: any value
+  // Other spellings of values ("true" -> "all"), compared in lower case; "null" may be one.
+  std::vector<std::pair<std::string, std::string>> spellings{};
+  Support support = Support::kSupported;
+  std::vector<std::string> available{};  // values that are not refused, beside the default
+  std::string_view reason{};  // refused: "is not available in this version"; accepted: why
+  ResumePolicy resume = ResumePolicy::kFreeAnnounced;
+  PathKind path = PathKind::kNone;
+  bool steps = false;      // a count, or below 1 a share of all steps; whole above 1
+  bool list_only = false;  // a list of strings that is never written as one string
+  bool named = false;      // a mapping that may also be a name or path
+  bool secret = false;     // never shown or stored
+};
+
+using FieldMember =
+    std::variant<bool TrainingArgs::*, int64_t TrainingArgs::*, double TrainingArgs::*,
+                 std::string TrainingArgs::*, std::optional<bool> TrainingArgs::*,
+                 std::optional<int64_t> TrainingArgs::*, std::optional<double> TrainingArgs::*,
+                 std::optional<std::string> TrainingArgs::*,
+                 std::vector<std::string> TrainingArgs::*, JsonText TrainingArgs::*>;
+
+// One key of the configuration.
+struct Field {
+  std::string name;
+  std::string help;  // one sentence
+  std::string section;
+  FieldMember member;
+  FieldSpec spec;
+};
+
+// Collects the keys while TrainingArgs::describe walks over them.
+class FieldList {
+ public:
+  void section(std::string title) { section_ = std::move(title); }
+
+  template <class Owner, class Member>
+  void operator()(std::string name, Member Owner::*member, std::string help,
+                  FieldSpec spec = FieldSpec{}) {
+    Member TrainingArgs::*whole = member;
+    fields_.push_back({std::move(name), std::move(help), section_, whole, std::move(spec)});
+  }
+
+  [[nodiscard]] std::vector<Field> take() { return std::move(fields_); }
+
+ private:
+  std::string section_;
+  std::vector<Field> fields_;
+};
+
+// Every key, in the order of the parts of TrainingArgs. Safe to call from several threads.
+[[nodiscard]] const std::vector<Field>& all_fields();
+
+// The key of this name; nullptr where there is none.
+[[nodiscard]] const Field* find_field(std::string_view name);
+
+}  // namespace finetune

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: MIT
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "cli/commands.h"
+#include "finetune/base/error.h"
+#include "finetune/base/log.h"
+#include "finetune/config/dump.h"
+#include "finetune/config/load.h"
+#include "finetune/config/validate.h"
+
+namespace finetune::cli {
+namespace {
+
+constexpr const char* kHelp =
+    R"(Writes, explains and checks configurations.
+
+  finetune config init [--task mlm]            a commented configuration to start from
+  finetune config defaults                     every key with its default and meaning, as YAML
+  finetune config schema                       a JSON Schema, for editors
+  finetune config check CONFIG [--key value]   whether `finetune train` would accept it
+)";
+
+[[noreturn]] void refuse(const std::string& message) {
+  throw Error(ErrorKind::kUsage, message + " (see `finetune config --help`)");
+}
+
+int print(const std::string& text) {
+  std::cout << text << std::flush;
+  return kExitFinished;
+}
+
+int init(const std::vector<std::string>& words) {
+  std::string task = "mlm";
+  for (size_t i = 0; i < words.size(); ++i) {
+    if (words[i].starts_with("--task=")) {
+      task = words[i].substr(7);
+    } else if (words[i] == "--task" && i + 1 < words.size()) {
+      task = words[++i];
+    } else {
+      refuse("config init does not know '" + words[i] + "'");
+    }
+  }
+  return print(initial_yaml(task));
+}
+
+int check(const std::vector<std::string>& words) {
+  if (words.empty()) refuse("config check needs the configuration's path");
+  const bool has_path = !words.front().starts_with("--");
+  const std::string path = has_path ? words.front() : "";
+  const LoadedConfig config = load_config(path, {words.begin() + (has_path ? 1 : 0), words.end()});
+  for (const std::string& note : config.notes) log::warning(note);
+  validate(config, Purpose::kTrain);
+  return print((has_path ? path : "the configuration") + " is well-formed\n");
+}
+
+}  // namespace
+
+int config_command(const std::vector<std::string>& arguments) {
+  if (arguments.empty()) refuse("config needs one of init, defaults, schema, check");
+  const std::string& verb = arguments.front();
+  const std::vector<std::string> words(arguments.begin() + 1, arguments.end());
+  if (verb == "--help" || verb == "-h" || (!words.empty() && words.front() == "--help")) {
+    return print(kHelp);
+  }
+  if (verb == "init") return init(words);
+  if (verb == "check") return check(words);
+  if (verb != "defaults" && verb != "schema") refuse("config does not know '" + verb + "'");
+  if (!words.empty()) refuse("config " + verb + " takes no '" + words.front() + "'");
+  return print(verb == "defaults" ? defaults_yaml() : json_schema());
+}
+
+}  // namespace finetune::cli

@@ -1,0 +1,308 @@
+// SPDX-License-Identifier: MIT
+#include "config/assign.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "config/paths.h"
+#include "config/scalars.h"
+#include "finetune/base/json.h"
+#include "finetune/config/load.h"
+
+namespace finetune {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string join(const std::vector<std::string>& words) {
+  std::string text;
+  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
+  return text;
+}
+
+bool contains(const std::vector<std::string>& words, const std::string& word) {
+  return std::find(words.begin(), words.end(), word) != words.end();
+}
+
+std::string lower_case(std::string text) {
+  for (char& c : text) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  return text;
+}
+
+std::string number_text(double value) {
+  const bool whole = value == std::floor(value) && std::abs(value) < 1e15;
+  return whole ? std::to_string(static_cast<int64_t>(value)) : format_double(value);
+}
+
+// One value on its way into a member: what it is for, and where faults go.
+class Assignment {
+ public:
+  Assignment(const Field& field, const Setting& setting, const std::string& folder,
+             Problems& problems)
+      : field_(field), setting_(setting), folder_(folder), problems_(problems) {}
+
+  bool operator()(bool& member) { return take(parse_bool(spelled(setting_.value)), member); }
+
+  bool operator()(int64_t& member) {
+    int64_t value = 0;
+    if (!take(parse_integer(spelled(setting_.value)), value)) return false;
+    if (!in_range(static_cast<double>(value))) return false;
+    member = value;
+    return true;
+  }
+
+  bool operator()(double& member) {
+    double value = 0;
+    if (!take(parse_double(spelled(setting_.value)), value) || !in_range(value)) return false;
+    member = value;
+    return true;
+  }
+
+  bool operator()(std::string& member) { return text(setting_.value, member); }
+
+  template <class T>
+  bool operator()(std::optional<T>& member) {
+    if (is_null(setting_.value)) {
+      member.reset();
+      return true;
+    }
+    T value{};
+    if (!(*this)(value)) return false;
+    member = std::move(value);
+    return true;
+  }
+
+  bool operator()(std::vector<std::string>& member) {
+    const Node value = spelled(setting_.value);
+    std::vector<std::string> values;
+    if (value.kind == Node::Kind::kList) {
+      for (const Node& item : value.items) {
+        if (!text(item, values.emplace_back())) return false;
+      }
+    } else if (!is_null(value)) {
+      if (field_.spec.list_only) {
+        return fail(
+            "must be a list of the program and its arguments, as in [\"program\", \"word\"]");
+      }
+      if (!text(value, values.emplace_back())) return false;
+    }
+    member = std::move(values);
+    return true;
+  }
+
+  bool operator()(JsonText& member) {
+    const Node& value = setting_.value;
+    if (is_null(value)) {
+      member.text.clear();
+      return true;
+    }
+    if (value.kind == Node::Kind::kMap) {
+      member.text = to_json_text(value);
+      return true;
+    }
+    if (!value.is_scalar()) return fail("must be a mapping, not " + show(value));
+    return mapping_from_text(value.text, member);
+  }
+
+ private:
+  bool fail(const std::string& message) {
+    problems_.add(setting_.where, "'" + field_.name + "' " + message);
+    return false;
+  }
+
+  template <class T>
+  bool take(const Parsed<T>& parsed, T& member) {
+    if (!parsed.value) return fail(parsed.expected);
+    member = *parsed.value;
+    return true;
+  }
+
+  // The value itself, or what another spelling of it stands for.
+  Node spelled(const Node& value) const {
+    for (const auto& [spelling, meaning] : field_.spec.spellings) {
+      const bool same = spelling == "null"
+                            ? is_null(value)
+                            : value.is_scalar() && lower_case(value.text) == spelling;
+      if (same) return {.kind = Node::Kind::kQuoted, .text = meaning};
+    }
+    return value;
+  }
+
+  bool in_range(double value) {
+    const Range& range = field_.spec.range;
+    if (range.above_min ? value <= range.min : value < range.min) {
+      return fail((range.above_min ? "must be above " : "must be at least ") +
+                  number_text(range.min) + ", not " + number_text(value));
+    }
+    if (range.below_max ? value >= range.max : value > range.max) {
+      return fail((range.below_max ? "must be below " : "must be at most ") +
+                  number_text(range.max) + ", not " + number_text(value));
+    }
+    return true;
+  }
+
+  bool text(const Node& written, std::string& member) {
+    const Node value = spelled(written);
+    const Parsed<std::string> parsed = parse_string(value);
+    if (!parsed.value) return fail(parsed.expected);
+    const FieldSpec& spec = field_.spec;
+    const bool is_choice = contains(spec.choices, *parsed.value);
+    if (spec.path == PathKind::kNone) {
+      if (!spec.choices.empty() && !is_choice) {
+        return fail("must be one of " + join(spec.choices) + ", not " + show(value));
+      }
+      member = *parsed.value;
+      return true;
+    }
+    if (is_choice) {
+      member = *parsed.value;
+      return true;
+    }
+    return path(*parsed.value, member);
+  }
+
+  bool path(const std::string& written, std::string& member) {
+    if (written.empty()) return fail("must not be empty");
+    std::string problem;
+    const std::optional<std::string> expanded = expand(written, problem);
+    if (!expanded) return fail(problem);
+    if (expanded->empty()) return fail("is empty after '" + written + "' is expanded");
+    // What began with "~" was a path even where it came out relative.
+    const bool was_home = written.starts_with('~');
+    const PathKind kind = was_home ? PathKind::kPath : field_.spec.path;
+    member = resolve_path(*expanded, folder_, kind);
+    return true;
+  }
+
+  bool mapping_from_text(const std::string& written, JsonText& member) {
+    if (written.starts_with('{')) {
+      const Node value = read_inline_json(written, setting_.where + ": '" + field_.name + "'");
+      member.text = to_json_text(value);
+      return true;
+    }
+    if (written.find('=') == std::string::npos) {
+      if (!field_.spec.named) {
+        return fail("must be a mapping, or text like \"key=value,key=value\", not " +
+                    show(setting_.value));
+      }
+      member.text = Json(written).dump();
+      return true;
+    }
+    Node map{.kind = Node::Kind::kMap};
+    for (size_t start = 0; start <= written.size();) {
+      const size_t end = std::min(written.find(',', start), written.size());
+      const std::string pair = written.substr(start, end - start);
+      const size_t equals = pair.find('=');
+      if (equals == std::string::npos || equals == 0) {
+        return fail("must be text like \"key=value,key=value\": '" + pair + "' is not");
+      }
+      const std::string name = pair.substr(0, equals);
+      if (contains(map.names, name)) return fail("names '" + name + "' twice");
+      map.names.push_back(name);
+      map.items.push_back({.kind = Node::Kind::kPlain, .text = pair.substr(equals + 1)});
+      start = end + 1;
+    }
+    if (map.items.size() > kMaxConfigValues) return fail("holds too many values");
+    member.text = to_json_text(map);
+    return true;
+  }
+
+  const Field& field_;
+  const Setting& setting_;
+  const std::string& folder_;
+  Problems& problems_;
+};
+
+// Whether a value is one that this version has; a list has to be it item by item.
+bool is_available(const Field& field, const Json& value) {
+  if (value.is_array()) {
+    return std::all_of(value.begin(), value.end(), [&](const Json& item) {
+      return contains(field.spec.available, plain_text(item));
+    });
+  }
+  return contains(field.spec.available, plain_text(value));
+}
+
+const std::vector<std::string> kFalseOnly = {"false"};
+
+void check_support(const Field& field, const Setting& setting, const TrainingArgs& args,
+                   std::vector<std::string>& notes, Problems& problems) {
+  const FieldSpec& spec = field.spec;
+  const bool restricted = spec.support == Support::kRefused || !spec.available.empty();
+  if (!restricted && spec.support != Support::kAccepted) return;
+  const Json value = value_of(field, args);
+  if (value == value_of(field, TrainingArgs{})) return;
+  const std::string shown =
+      spec.secret ? "'" + field.name + "'" : "'" + field.name + ": " + plain_text(value) + "'";
+  if (spec.support == Support::kAccepted) {
+    notes.push_back(setting.where + ": " + shown +
+                    " has no effect here: " + std::string(spec.reason));
+  } else if (!is_available(field, value)) {
+    // "false" alone is not worth naming: it is what leaving the key out means.
+    const bool worth_naming = !spec.available.empty() && spec.available != kFalseOnly;
+    problems.add(setting.where,
+                 shown + " " + std::string(spec.reason) +
+                     (worth_naming ? " (" + join(usable_values(field)) +
+                                         (usable_values(field).size() > 1 ? " are)" : " is)")
+                                   : ""));
+  }
+}
+
+Json number_json(const Field& field, double value) {
+  const bool whole = value == std::floor(value) && std::abs(value) < 1e15;
+  if (field.spec.steps && whole) return static_cast<int64_t>(value);
+  return value;
+}
+
+Json json_of(const Field& field, const JsonText& value) {
+  return value.empty() ? Json() : parse_json(value.text, field.name);
+}
+Json json_of(const Field& field, double value) { return number_json(field, value); }
+template <class T>
+Json json_of(const Field&, const T& value) {
+  return value;
+}
+template <class T>
+Json json_of(const Field& field, const std::optional<T>& value) {
+  return value ? json_of(field, *value) : Json();
+}
+
+}  // namespace
+
+std::vector<std::string> usable_values(const Field& field) {
+  std::vector<std::string> usable = field.spec.available;
+  const Json initial = value_of(field, TrainingArgs{});
+  if (initial.is_string()) usable.insert(usable.begin(), initial.get<std::string>());
+  return usable;
+}
+
+void assign(const Field& field, const Setting& setting, const std::string& folder,
+            TrainingArgs& args, std::vector<std::string>& notes, Problems& problems) {
+  Assignment assignment(field, setting, folder, problems);
+  const bool assigned = std::visit(
+      [&](auto member) {
+        try {
+          return assignment(args.*member);
+        } catch (const Error& error) {  // JSON inside a value: one fault among others
+          problems.add_line(error.what());
+          return false;
+        }
+      },
+      field.member);
+  if (assigned) check_support(field, setting, args, notes, problems);
+}
+
+Json value_of(const Field& field, const TrainingArgs& args) {
+  return std::visit([&](auto member) { return json_of(field, args.*member); }, field.member);
+}
+
+std::string plain_text(const Json& value) {
+  if (value.is_string()) return value.get<std::string>();
+  if (value.is_number_float()) return format_double(value.get<double>());
+  return value.dump();
+}
+
+}  // namespace finetune

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: MIT
+#include <nlohmann/json.hpp>
+
+#include "config/assign.h"
+#include "finetune/config/dump.h"
+
+namespace finetune {
+
+using Json = nlohmann::ordered_json;
+
+Json to_json(const TrainingArgs& args) {
+  Json all = Json::object();
+  for (const Field& field : all_fields()) {
+    Json value = value_of(field, args);
+    if (field.spec.secret && !value.is_null()) {
+      std::string shown = "<";
+      for (const char c : field.name) {
+        shown += c >= 'a' && c <= 'z' ? static_cast<char>(c - 'a' + 'A') : c;
+      }
+      value = shown + '>';
+    }
+    all[field.name] = std::move(value);
+  }
+  return all;
+}
+
+std::vector<KeyChange> changed_keys(const Json& old_args, const Json& new_args) {
+  static const Json defaults = to_json(TrainingArgs{});
+  std::vector<KeyChange> changes;
+  for (const Field& field : all_fields()) {
+    const Json& before = (old_args.contains(field.name) ? old_args : defaults).at(field.name);
+    const Json& after = (new_args.contains(field.name) ? new_args : defaults).at(field.name);
+    if (before == after) continue;
+    changes.push_back({.name = field.name,
+                       .old_text = plain_text(before),
+                       .new_text = plain_text(after),
+                       .policy = field.spec.resume,
+                       .is_path = field.spec.path != PathKind::kNone});
+  }
+  return changes;
+}
+
+}  // namespace finetune

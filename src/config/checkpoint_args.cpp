@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: MIT
+#include "finetune/config/checkpoint_args.h"
+
+#include "config/reasons.h"
+#include "finetune/config/fields.h"
+
+namespace finetune {
+
+void CheckpointArgs::describe(FieldList& field) {
+  field.section("Checkpoints and resuming");
+  field("output_dir", &CheckpointArgs::output_dir, "Folder for checkpoints, results and the model.",
+        {.spellings = {{"null", "trainer_output"}},
+         .resume = ResumePolicy::kFree,
+         .path = PathKind::kPath});
+  field("save_strategy", &CheckpointArgs::save_strategy, "When a checkpoint is saved.",
+        {.choices = {"no", "steps", "epoch", "best"}});
+  field("save_steps", &CheckpointArgs::save_steps,
+        "Updates between two checkpoints; below 1 a share of all updates.",
+        {.range = {.min = 0, .above_min = true}, .steps = true});
+  field("save_total_limit", &CheckpointArgs::save_total_limit,
+        "Complete checkpoints to keep; unset keeps all.", {.range = {.min = 1}});
+  field("save_only_model", &CheckpointArgs::save_only_model,
+        "Save weights without what resuming needs.",
+        {.support = Support::kRefused, .reason = kNotYet});
+  field("save_on_each_node", &CheckpointArgs::save_on_each_node, "Save on every machine.",
+        {.support = Support::kAccepted, .reason = kOneProcess});
+  field("async_save", &CheckpointArgs::async_save,
+        "Write checkpoints in the background; this version writes them at once.",
+        {.support = Support::kAccepted,
+         .reason = "this version writes checkpoints at once",
+         .resume = ResumePolicy::kFree});
+  field("enable_jit_checkpoint", &CheckpointArgs::enable_jit_checkpoint,
+        "Save when a signal asks the program to end.",
+        {.support = Support::kAccepted,
+         .reason = "signals always save",
+         .resume = ResumePolicy::kFree});
+  field("resume_from_checkpoint", &CheckpointArgs::resume_from_checkpoint,
+        "Where to go on from: \"auto\" (the newest valid checkpoint of output_dir), a path, or "
+        "\"none\".",
+        {.choices = {"auto", "none"},
+         .spellings = {{"true", "auto"}, {"false", "none"}, {"null", "auto"}},
+         .resume = ResumePolicy::kFree,
+         .path = PathKind::kPathUnlessChoice});
+  field("ignore_data_skip", &CheckpointArgs::ignore_data_skip, "Resume at the start of the epoch.",
+        {.support = Support::kRefused,
+         .reason = "is not available: going on at the exact sample takes no time here"});
+  field("restore_callback_states_from_checkpoint",
+        &CheckpointArgs::restore_callback_states_from_checkpoint,
+        "Restore the early-stopping counter.",
+        {.support = Support::kAccepted, .reason = "it is always restored"});
+  field("mirror_dir", &CheckpointArgs::mirror_dir,
+        "A second, slow place that each checkpoint is copied to.",
+        {.support = Support::kRefused,
+         .reason = kNotYet,
+         .resume = ResumePolicy::kFree,
+         .path = PathKind::kPath});
+  field("trash_safe_delete", &CheckpointArgs::trash_safe_delete,
+        "Empty files before deleting them, so that a Drive's trash holds nothing.",
+        {.choices = {"auto", "true", "false"},
+         .support = Support::kAccepted,
+         .reason = "this version deletes plainly",
+         .resume = ResumePolicy::kFree});
+}
+
+void SessionArgs::describe(FieldList& field) {
+  const FieldSpec later{
+      .support = Support::kRefused, .reason = kNotYet, .resume = ResumePolicy::kFree};
+  const FieldSpec later_amount{.range = {.min = 0, .above_min = true},
+                               .support = Support::kRefused,
+                               .reason = kNotYet,
+                               .resume = ResumePolicy::kFree};
+  const FieldSpec command{.support = Support::kRefused,
+                          .reason = kNotYet,
+                          .resume = ResumePolicy::kFree,
+                          .list_only = true};
+  field.section("Session");
+  field("session_hours", &SessionArgs::session_hours, "Hours after which the run saves and stops.",
+        later_amount);
+  field("session_deadline", &SessionArgs::session_deadline,
+        "Time at which the run saves and stops.", later);
+  field("session_clock", &SessionArgs::session_clock, "Where session_hours are counted from.",
+        {.choices = {"boot", "process"},
+         .support = Support::kRefused,
+         .reason = kNotYet,
+         .resume = ResumePolicy::kFree});
+  field("save_minutes", &SessionArgs::save_minutes,
+        "Save also whenever so many minutes have passed.", later_amount);
+  field("on_finish_command", &SessionArgs::on_finish_command,
+        "Program and arguments to run when the run is finished.", command);
+  field("on_interrupt_command", &SessionArgs::on_interrupt_command,
+        "Program and arguments to run when the run stopped early with everything saved.", command);
+  field("on_failure_command", &SessionArgs::on_failure_command,
+        "Program and arguments to run when the run failed.", command);
+  field("hardware", &SessionArgs::hardware,
+        "Name of the machine in the price list, or a mapping with its prices.",
+        {.support = Support::kRefused,
+         .reason = kNotYet,
+         .resume = ResumePolicy::kFree,
+         .named = true});
+  field("unit_budget", &SessionArgs::unit_budget, "Units after which the run saves and stops.",
+        later_amount);
+}
+
+void HubArgs::describe(FieldList& field) {
+  const FieldSpec unused{
+      .support = Support::kAccepted, .reason = kNoUpload, .resume = ResumePolicy::kFree};
+  field.section("Hugging Face Hub");
+  field("push_to_hub", &HubArgs::push_to_hub, "Upload the model.",
+        {.support = Support::kRefused, .reason = kNoHub, .resume = ResumePolicy::kFree});
+  field("hub_token", &HubArgs::hub_token, "Access token for uploading.",
+        {.support = Support::kAccepted,
+         .reason = kNoUpload,
+         .resume = ResumePolicy::kFree,
+         .secret = true});
+  field("hub_private_repo", &HubArgs::hub_private_repo, "Make the repository private.", unused);
+  field("hub_model_id", &HubArgs::hub_model_id, "Repository to upload to.", unused);
+  field("hub_strategy", &HubArgs::hub_strategy, "When to upload.",
+        {.choices = {"end", "every_save", "checkpoint", "all_checkpoints"},
+         .support = Support::kAccepted,
+         .reason = kNoUpload,
+         .resume = ResumePolicy::kFree});
+  field("hub_always_push", &HubArgs::hub_always_push,
+        "Upload even while another upload is going on.", unused);
+  field("hub_revision", &HubArgs::hub_revision, "Branch to upload to.", unused);
+}
+
+}  // namespace finetune

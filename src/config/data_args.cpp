@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: MIT
+#include "finetune/config/data_args.h"
+
+#include "config/reasons.h"
+#include "finetune/config/fields.h"
+
+namespace finetune {
+
+void DataArgs::describe(FieldList& field) {
+  constexpr std::string_view kNoDatasets = "is not possible: give the files with train_file";
+  field.section("Data");
+  field("dataset_name", &DataArgs::dataset_name, "Data set of the Hugging Face Hub.",
+        {.support = Support::kRefused, .reason = kNoDatasets});
+  field("dataset_config_name", &DataArgs::dataset_config_name,
+        "Configuration of the data set of the Hugging Face Hub.",
+        {.support = Support::kRefused, .reason = kNoDatasets});
+  field("train_file", &DataArgs::train_file, "Text file to train on, or a list or glob of several.",
+        {.resume = ResumePolicy::kFree, .path = PathKind::kPath});
+  field("validation_file", &DataArgs::validation_file,
+        "Text file to evaluate on, or a list or glob of several.",
+        {.resume = ResumePolicy::kFree, .path = PathKind::kPath});
+  field("validation_split_percentage", &DataArgs::validation_split_percentage,
+        "Percentage of the training text kept for evaluation where validation_file is unset; "
+        "0 keeps none.",
+        {.range = {.min = 0, .max = 99}, .resume = ResumePolicy::kFixed});
+  field("max_train_samples", &DataArgs::max_train_samples,
+        "Train on the first so many samples only.",
+        {.range = {.min = 1}, .resume = ResumePolicy::kFixed});
+  field("max_eval_samples", &DataArgs::max_eval_samples,
+        "Evaluate on the first so many samples only.", {.range = {.min = 1}});
+  field("max_seq_length", &DataArgs::max_seq_length,
+        "Tokens of a sample, special ones included; unset takes what the model allows, at most "
+        "1024.",
+        {.range = {.min = 3, .max = 1 << 20}, .resume = ResumePolicy::kFixed});
+  field("line_by_line", &DataArgs::line_by_line,
+        "Make every line a sample, instead of cutting the joined text into blocks.",
+        {.resume = ResumePolicy::kFixed});
+  field("pad_to_max_length", &DataArgs::pad_to_max_length,
+        "Pad every sample to max_seq_length, instead of to the longest of its batch.");
+  field("packing", &DataArgs::packing, "Put several short samples into one row.",
+        {.support = Support::kRefused, .reason = kNotYet, .resume = ResumePolicy::kFixed});
+  field("mlm_probability", &DataArgs::mlm_probability, "Share of the tokens to be predicted.",
+        {.range = {.min = 0, .max = 1, .above_min = true}, .resume = ResumePolicy::kFixed});
+  describe_columns(field);
+  field("streaming", &DataArgs::streaming, "Read data while training, without preparing it.",
+        {.support = Support::kRefused, .reason = kNotYet});
+  field("cache_dir", &DataArgs::cache_dir, "Folder for tokenised data.",
+        {.resume = ResumePolicy::kFree, .path = PathKind::kPath});
+  field("overwrite_cache", &DataArgs::overwrite_cache,
+        "Tokenise again even where a cache is there.", {.resume = ResumePolicy::kFree});
+  field("preprocessing_num_workers", &DataArgs::preprocessing_num_workers,
+        "Threads that tokenise; unset takes one per core.",
+        {.range = {.min = 1, .max = 1024}, .resume = ResumePolicy::kFree});
+}
+
+void DataArgs::describe_columns(FieldList& field) {
+  const FieldSpec later{
+      .support = Support::kRefused, .reason = kNotYet, .resume = ResumePolicy::kFixed};
+  field("text_column", &DataArgs::text_column, "Column that holds the text.", later);
+  field("text_pair_column", &DataArgs::text_pair_column, "Column that holds the second text.",
+        later);
+  field("label_column", &DataArgs::label_column, "Column that holds the label.", later);
+  field("context_column", &DataArgs::context_column, "Column that holds the context.", later);
+  field("choice_columns", &DataArgs::choice_columns, "Columns that hold the choices.", later);
+}
+
+void LoaderArgs::describe(FieldList& field) {
+  field.section("Batches");
+  field("train_sampling_strategy", &LoaderArgs::train_sampling_strategy,
+        "Order in which samples are drawn.",
+        {.choices = {"random", "sequential", "group_by_length", "batch_rebalance"},
+         .available = {"sequential"},
+         .reason = kNotYet});
+  field("length_column_name", &LoaderArgs::length_column_name,
+        "Column that holds a sample's length.",
+        {.support = Support::kAccepted, .reason = "lengths are known from the tokens"});
+  field("dataloader_drop_last", &LoaderArgs::dataloader_drop_last,
+        "Leave out the last batch of an epoch where it is not full.");
+  field("dataloader_num_workers", &LoaderArgs::dataloader_num_workers,
+        "Threads that make batches ahead of the step; 0 makes them in the step's own thread.",
+        {.range = {.min = 0, .max = 1024}, .resume = ResumePolicy::kFree});
+  field("dataloader_pin_memory", &LoaderArgs::dataloader_pin_memory,
+        "Keep batches in memory that an accelerator copies from faster.",
+        {.resume = ResumePolicy::kFree});
+  field("dataloader_persistent_workers", &LoaderArgs::dataloader_persistent_workers,
+        "Keep the workers between epochs.",
+        {.support = Support::kAccepted, .reason = kThreads, .resume = ResumePolicy::kFree});
+  field("dataloader_prefetch_factor", &LoaderArgs::dataloader_prefetch_factor,
+        "Batches that each worker makes ahead; unset takes 2.",
+        {.range = {.min = 1, .max = 1024}, .resume = ResumePolicy::kFree});
+  field("dataloader_multiprocessing_context", &LoaderArgs::dataloader_multiprocessing_context,
+        "How worker processes are started.",
+        {.choices = {"fork", "spawn", "forkserver"},
+         .support = Support::kAccepted,
+         .reason = kThreads,
+         .resume = ResumePolicy::kFree});
+  field("dataloader_in_order", &LoaderArgs::dataloader_in_order,
+        "Take batches in the order they were asked for.",
+        {.support = Support::kAccepted,
+         .reason = "batches always come in order, or resuming could not be exact",
+         .resume = ResumePolicy::kFree});
+  field("remove_unused_columns", &LoaderArgs::remove_unused_columns,
+        "Drop columns that the model does not take.",
+        {.support = Support::kAccepted, .reason = "columns that are not needed are never read"});
+  field("label_names", &LoaderArgs::label_names, "Names of the model's label inputs.",
+        {.support = Support::kAccepted, .reason = kPythonOnly});
+}
+
+}  // namespace finetune

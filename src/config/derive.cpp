@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: MIT
+#include "config/derive.h"
+
+#include "config/paths.h"
+
+namespace finetune {
+namespace {
+
+// transformers' TrainingArguments.__post_init__, parts 1 and 3.
+void derive_as_transformers(TrainingArgs& args) {
+  if (!args.activation_checkpointing) args.activation_checkpointing = args.gradient_checkpointing;
+  if (!args.activation_checkpointing) args.activation_checkpointing = false;
+  args.gradient_checkpointing = args.activation_checkpointing;
+  if (args.eval_strategy != "no") args.do_eval = true;
+  if (args.eval_strategy == "steps" && args.eval_steps.value_or(0) == 0) {
+    args.eval_steps = args.logging_steps;
+  }
+}
+
+// Beyond transformers: early stopping and save_strategy "best" need a metric too; there the first
+// asserts and the second never saves.
+void derive_metric(TrainingArgs& args) {
+  const bool needed =
+      args.load_best_model_at_end || args.early_stopping_patience || args.save_strategy == "best" ||
+      args.lr_scheduler_type == "reduce_lr_on_plateau" || args.lr_scheduler_type == "greedy";
+  if (needed && !args.metric_for_best_model) args.metric_for_best_model = "loss";
+  if (args.metric_for_best_model && !args.greater_is_better) {
+    args.greater_is_better = !args.metric_for_best_model->ends_with("loss");
+  }
+}
+
+void derive_report_to(TrainingArgs& args) {
+  const bool reports = args.reports_to("tensorboard") || args.reports_to("all");
+  args.report_to = {reports ? "tensorboard" : "none"};
+}
+
+void derive_accumulation(LoadedConfig& config, Problems& problems) {
+  TrainingArgs& args = config.args;
+  if (!args.effective_batch_size) return;
+  const int64_t samples = *args.effective_batch_size;
+  const int64_t at_a_time = args.per_device_train_batch_size;
+  if (samples % at_a_time != 0) {
+    problems.add(config.where("effective_batch_size"),
+                 "'effective_batch_size: " + std::to_string(samples) +
+                     "' is not a multiple of 'per_device_train_batch_size: " +
+                     std::to_string(at_a_time) + "'");
+    return;
+  }
+  const int64_t accumulation = samples / at_a_time;
+  if (config.is_set("gradient_accumulation_steps") &&
+      args.gradient_accumulation_steps != accumulation) {
+    config.notes.push_back(
+        config.where("gradient_accumulation_steps") + ": gradient_accumulation_steps is " +
+        std::to_string(accumulation) + ", not " + std::to_string(args.gradient_accumulation_steps) +
+        ", because 'effective_batch_size: " + std::to_string(samples) + "' is kept");
+  }
+  args.gradient_accumulation_steps = accumulation;
+}
+
+void expand_default_cache(LoadedConfig& config, Problems& problems) {
+  if (config.is_set("cache_dir")) return;
+  std::string problem;
+  const std::optional<std::string> folder = expand(config.args.cache_dir, problem);
+  if (folder) {
+    config.args.cache_dir = *folder;
+  } else {
+    problems.add(config.where("cache_dir"), "'cache_dir' " + problem + ": set it to a folder");
+  }
+}
+
+}  // namespace
+
+void derive(LoadedConfig& config, Problems& problems) {
+  derive_as_transformers(config.args);
+  derive_metric(config.args);
+  derive_report_to(config.args);
+  derive_accumulation(config, problems);
+  expand_default_cache(config, problems);
+  if (config.args.model_name_or_path && config.is_set("model_type")) {
+    config.notes.push_back(config.where("model_type") +
+                           ": model_type has no effect, because model_name_or_path is given");
+  }
+}
+
+}  // namespace finetune

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: MIT
+#include "finetune/config/device_args.h"
+
+#include "config/reasons.h"
+#include "finetune/config/fields.h"
+
+namespace finetune {
+
+void DeviceArgs::describe(FieldList& field) {
+  const FieldSpec later{.support = Support::kRefused, .reason = kNotYet};
+  const FieldSpec later_or_false{
+      .support = Support::kRefused, .available = {"false"}, .reason = kNotYet};
+  const FieldSpec python{.support = Support::kRefused, .reason = kNoCompiler};
+  field.section("Device and memory");
+  field("use_cpu", &DeviceArgs::use_cpu, "Train on the CPU even where an accelerator is there.");
+  field("bf16", &DeviceArgs::bf16, "Compute in bfloat16 where that is safe.", later);
+  field("fp16", &DeviceArgs::fp16, "Compute in float16 with loss scaling where that is safe.",
+        later);
+  field("bf16_full_eval", &DeviceArgs::bf16_full_eval, "Evaluate in bfloat16.", later);
+  field("fp16_full_eval", &DeviceArgs::fp16_full_eval, "Evaluate in float16.", later);
+  field("tf32", &DeviceArgs::tf32, "Multiply matrices in TensorFloat-32 on NVIDIA devices.",
+        later_or_false);
+  field("param_dtype", &DeviceArgs::param_dtype, "Number format of the weights.",
+        {.choices = {"float32", "bfloat16"}, .support = Support::kRefused, .reason = kNotYet});
+  field("activation_checkpointing", &DeviceArgs::activation_checkpointing,
+        "Compute activations again in the backward pass instead of keeping them.", later_or_false);
+  field("activation_checkpointing_kwargs", &DeviceArgs::activation_checkpointing_kwargs,
+        "Arguments of activation_checkpointing, as a mapping.", later);
+  field("gradient_checkpointing", &DeviceArgs::gradient_checkpointing,
+        "Old name of activation_checkpointing.", later_or_false);
+  field("gradient_checkpointing_kwargs", &DeviceArgs::gradient_checkpointing_kwargs,
+        "Old name of activation_checkpointing_kwargs.", later);
+  field("memory_budget", &DeviceArgs::memory_budget, "Peak memory to stay under.", later);
+  field("torch_empty_cache_steps", &DeviceArgs::torch_empty_cache_steps,
+        "Give unused device memory back every so many steps.",
+        {.range = {.min = 1}, .support = Support::kRefused, .reason = kNotYet});
+  field("torch_compile", &DeviceArgs::torch_compile, "Compile the model.", python);
+  field("torch_compile_backend", &DeviceArgs::torch_compile_backend, "The compiler's back end.",
+        python);
+  field("torch_compile_mode", &DeviceArgs::torch_compile_mode, "The compiler's mode.", python);
+  field("use_liger_kernel", &DeviceArgs::use_liger_kernel, "Use Liger's kernels.", python);
+  field("liger_kernel_config", &DeviceArgs::liger_kernel_config, "Arguments of Liger's kernels.",
+        python);
+}
+
+void DistributedArgs::describe(FieldList& field) {
+  const FieldSpec one_process{.support = Support::kAccepted, .reason = kOneProcess};
+  const FieldSpec later{.support = Support::kRefused, .reason = kNotYet, .named = true};
+  const FieldSpec sharded{
+      .support = Support::kRefused, .available = {"false"}, .reason = kNoSharding, .named = true};
+  field.section("Processes");
+  field("num_processes", &DistributedArgs::num_processes, "Processes on this machine, or \"auto\".",
+        {.support = Support::kRefused, .reason = kNotYet});
+  field("zero_stage", &DistributedArgs::zero_stage, "What is divided among processes.",
+        {.range = {.min = 0, .max = 3}, .support = Support::kRefused, .reason = kNotYet});
+  field("local_rank", &DistributedArgs::local_rank, "Place of this process on its machine.",
+        one_process);
+  field("ddp_backend", &DistributedArgs::ddp_backend, "How processes talk to each other.",
+        {.choices = {"nccl", "gloo", "mpi", "xccl", "hccl", "cncl", "mccl"},
+         .support = Support::kAccepted,
+         .reason = kOneProcess});
+  field("ddp_timeout", &DistributedArgs::ddp_timeout,
+        "Seconds after which a process that does not answer is given up.",
+        {.range = {.min = 1}, .support = Support::kAccepted, .reason = kOneProcess});
+  field("ddp_find_unused_parameters", &DistributedArgs::ddp_find_unused_parameters,
+        "Look for parameters without a gradient.", one_process);
+  field("ddp_bucket_cap_mb", &DistributedArgs::ddp_bucket_cap_mb,
+        "Megabytes of gradients that are summed at a time.", one_process);
+  field("ddp_broadcast_buffers", &DistributedArgs::ddp_broadcast_buffers,
+        "Send buffers to all processes.", one_process);
+  field("ddp_static_graph", &DistributedArgs::ddp_static_graph,
+        "Promise that the same parameters are used in every step.", one_process);
+  field("accelerator_config", &DistributedArgs::accelerator_config, "Arguments of accelerate.",
+        later);
+  field("parallelism_config", &DistributedArgs::parallelism_config,
+        "How a model is divided among devices.", later);
+  field("fsdp", &DistributedArgs::fsdp, "Fully sharded data parallel training.", sharded);
+  field("fsdp_config", &DistributedArgs::fsdp_config, "Arguments of fsdp.", sharded);
+  field("deepspeed", &DistributedArgs::deepspeed, "Configuration of DeepSpeed.", sharded);
+}
+
+}  // namespace finetune

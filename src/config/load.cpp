@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: MIT
+#include "finetune/config/load.h"
+
+#include <algorithm>
+#include <optional>
+#include <set>
+
+#include "config/aliases.h"
+#include "config/assign.h"
+#include "config/derive.h"
+#include "config/node.h"
+#include "config/problems.h"
+#include "config/scalars.h"
+#include "finetune/base/error.h"
+#include "finetune/base/file_system.h"
+#include "finetune/base/utf8.h"
+#include "finetune/config/fields.h"
+
+namespace finetune {
+namespace {
+
+// Edits (insert, delete, replace, swap neighbours) between two short names.
+size_t distance(std::string_view a, std::string_view b) {
+  std::vector<std::vector<size_t>> d(a.size() + 1, std::vector<size_t>(b.size() + 1));
+  for (size_t i = 0; i <= a.size(); ++i) {
+    for (size_t j = 0; j <= b.size(); ++j) {
+      if (i == 0 || j == 0) {
+        d[i][j] = i + j;
+        continue;
+      }
+      const size_t replaced = d[i - 1][j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1);
+      d[i][j] = std::min({d[i - 1][j] + 1, d[i][j - 1] + 1, replaced});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
+        d[i][j] = std::min(d[i][j], d[i - 2][j - 2] + 1);
+      }
+    }
+  }
+  return d[a.size()][b.size()];
+}
+
+void refuse_unknown(const Setting& setting, Problems& problems) {
+  const std::string nearest = nearest_key(setting.key);
+  const Node name{.kind = Node::Kind::kQuoted, .text = setting.key};
+  std::string message = "unknown key " + show(name);
+  if (!nearest.empty()) {
+    message += " (did you mean '" + nearest + "'?)";
+  } else {
+    message += " (`finetune config defaults` lists all)";
+  }
+  problems.add(setting.where, message);
+}
+
+// Whether two settings of one file may stand together: files written for transformers 4.x often
+// hold warmup_steps and warmup_ratio with one of them 0.
+bool is_zero(const Setting& setting) { return parse_double(setting.value).value == 0.0; }
+
+// Old names replaced, unknown ones refused; at most one setting for each key. Of two on the command
+// line the last counts, as in transformers; two in a file are a mistake.
+std::vector<Setting> settle(const std::vector<Setting>& settings, bool from_file,
+                            std::vector<std::string>& notes, Problems& problems) {
+  std::vector<Setting> settled;
+  for (const Setting& setting : settings) {
+    std::optional<Setting> current = setting;
+    const Alias* alias = find_alias(setting.key);
+    if (alias != nullptr) {
+      current = apply_alias(*alias, setting, notes, problems);
+    } else if (find_field(setting.key) == nullptr) {
+      refuse_unknown(setting, problems);
+      continue;
+    }
+    if (!current) continue;
+    const auto same = std::find_if(settled.begin(), settled.end(),
+                                   [&](const Setting& other) { return other.key == current->key; });
+    if (same == settled.end()) {
+      settled.push_back(*current);
+    } else if (!from_file || is_zero(*same)) {
+      *same = *current;
+    } else if (!is_zero(*current)) {
+      problems.add(current->where, "'" + setting.key + "' is '" + current->key +
+                                       "', which is already set at " + same->where);
+    }
+  }
+  return settled;
+}
+
+void apply(const std::vector<Setting>& settings, const std::string& folder, LoadedConfig& config,
+           Problems& problems) {
+  for (const Setting& setting : settings) {
+    const Field* field = find_field(setting.key);
+    FT_CHECK(field != nullptr, "settle leaves known keys only");
+    assign(*field, setting, folder, config.args, config.notes, problems);
+    config.origins[setting.key] = setting.where;
+  }
+}
+
+std::vector<Setting> read_text(std::string_view text, const std::string& name) {
+  const auto fail = [&](const std::string& message) {
+    throw Error(ErrorKind::kConfig, name + message);
+  };
+  if (text.size() > kMaxConfigBytes) {
+    fail(": has " + std::to_string(text.size()) + " bytes; a configuration may have 1 MiB");
+  }
+  if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);
+  size_t bad = utf8::find_invalid(text);
+  // Control characters would let a terminal or yaml-cpp's line count be fooled.
+  for (size_t i = 0; i < text.size() && bad == std::string_view::npos; ++i) {
+    const char c = text[i];
+    if (c == '\x7F' || (c >= 0 && c < ' ' && c != '\n' && c != '\r' && c != '\t')) bad = i;
+  }
+  if (bad != std::string_view::npos) {
+    const auto line =
+        std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(bad), '\n');
+    fail(":" + std::to_string(line + 1) + ": holds bytes that are not text in UTF-8");
+  }
+  return name.ends_with(".json") ? read_json(text, name) : read_yaml(text, name);
+}
+
+LoadedConfig combine(const std::vector<Setting>& from_file, const std::string& path,
+                     const std::vector<std::string>& overrides) {
+  LoadedConfig config;
+  config.path = path;
+  Problems problems;
+  const std::vector<Setting> file = settle(from_file, true, config.notes, problems);
+  const std::vector<Setting> words =
+      settle(read_overrides(overrides), false, config.notes, problems);
+  std::set<std::string> overridden;
+  for (const Setting& setting : words) overridden.insert(setting.key);
+  std::vector<Setting> kept;
+  for (const Setting& setting : file) {
+    if (!overridden.contains(setting.key)) kept.push_back(setting);
+  }
+  const std::string folder = path.empty() ? "" : parent_path(path);
+  apply(kept, folder == "." ? "" : folder, config, problems);
+  apply(words, "", config, problems);
+  problems.throw_if_any();
+  derive(config, problems);
+  problems.throw_if_any();
+  return config;
+}
+
+}  // namespace
+
+std::string LoadedConfig::where(std::string_view key) const {
+  const auto origin = origins.find(std::string(key));
+  if (origin != origins.end()) return origin->second;
+  return path.empty() ? "configuration" : path;
+}
+
+bool LoadedConfig::is_set(std::string_view key) const { return origins.contains(std::string(key)); }
+
+std::string nearest_key(std::string_view name) {
+  constexpr size_t kLongest = 64;
+  if (name.size() > kLongest) return "";
+  std::string best;
+  size_t least = 1 + std::max<size_t>(2, name.size() / 4);
+  const auto consider = [&](std::string_view candidate) {
+    const size_t edits = distance(name, candidate);
+    if (edits < least && edits < candidate.size()) {
+      least = edits;
+      best = candidate;
+    }
+  };
+  for (const Field& field : all_fields()) consider(field.name);
+  for (const Alias& alias : all_aliases()) consider(alias.name);
+  return best;
+}
+
+LoadedConfig load_config_text(std::string_view text, const std::string& name,
+                              const std::vector<std::string>& overrides) {
+  return combine(read_text(text, name), name, overrides);
+}
+
+LoadedConfig load_config(const std::string& path, const std::vector<std::string>& overrides) {
+  if (path.empty()) return combine({}, "", overrides);
+  std::string text;
+  try {
+    text = FileSystem::local().read_all(path, kMaxConfigBytes);
+  } catch (const Error& error) {
+    throw Error(ErrorKind::kConfig, error.what());
+  }
+  return load_config_text(text, path, overrides);
+}
+
+}  // namespace finetune

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: MIT
+#include "finetune/config/model_args.h"
+
+#include "config/reasons.h"
+#include "finetune/config/fields.h"
+
+namespace finetune {
+
+void ModelArgs::describe(FieldList& field) {
+  field.section("Model and task");
+  field("task", &ModelArgs::task, "What is learnt.",
+        {.choices = {"mlm", "pretraining", "sequence_classification", "multiple_choice",
+                     "token_classification", "question_answering"},
+         .support = Support::kRefused,
+         .reason = kNotYet,
+         .resume = ResumePolicy::kFixed});
+  field("model_name_or_path", &ModelArgs::model_name_or_path,
+        "Folder of the model to start from, or its name in the local Hugging Face cache.",
+        {.resume = ResumePolicy::kFixed, .path = PathKind::kPathOrName});
+  field("model_type", &ModelArgs::model_type,
+        "Kind of a fresh model, instead of model_name_or_path.",
+        {.available = {"roberta"}, .reason = kNotYet, .resume = ResumePolicy::kFixed});
+  field("config_overrides", &ModelArgs::config_overrides,
+        "Entries of a fresh model's config.json, as a mapping or as \"k=v,k=v\".",
+        {.resume = ResumePolicy::kFixed});
+  field("config_name", &ModelArgs::config_name,
+        "Folder whose config.json a fresh model is built from, or its name in the cache.",
+        {.resume = ResumePolicy::kFixed, .path = PathKind::kPathOrName});
+  field("tokenizer_name", &ModelArgs::tokenizer_name,
+        "Folder of the tokenizer or its name in the cache; unset takes the model's.",
+        {.resume = ResumePolicy::kFixed, .path = PathKind::kPathOrName});
+  field("use_fast_tokenizer", &ModelArgs::use_fast_tokenizer, "Take the fast tokenizer.",
+        {.support = Support::kAccepted, .reason = "there is one tokenizer, and it is fast"});
+  field("model_revision", &ModelArgs::model_revision,
+        "Branch, tag or commit of a model that is named rather than given as a folder.",
+        {.resume = ResumePolicy::kFixed});
+  field("token", &ModelArgs::token, "Access token for the Hugging Face Hub.",
+        {.support = Support::kAccepted,
+         .reason = "nothing is fetched from the Hub by this program",
+         .resume = ResumePolicy::kFree,
+         .secret = true});
+  field("trust_remote_code", &ModelArgs::trust_remote_code,
+        "Run Python code that comes with a model.",
+        {.support = Support::kRefused, .reason = "is not possible: no Python is ever run"});
+  field("dtype", &ModelArgs::dtype, "Number format that the weights are loaded in.",
+        {.choices = {"auto", "float32", "bfloat16", "float16"},
+         .available = {"float32"},
+         .reason = kNotYet});
+  field("low_cpu_mem_usage", &ModelArgs::low_cpu_mem_usage,
+        "Load weights without a second copy in memory.",
+        {.support = Support::kAccepted, .reason = "loading never makes a second copy"});
+  field("use_cache", &ModelArgs::use_cache, "Keep keys and values for generating text.",
+        {.support = Support::kAccepted, .reason = "an encoder has no such cache"});
+  field("bigbird_compat", &ModelArgs::bigbird_compat,
+        "Which implementation of BigBird's attention to follow.",
+        {.support = Support::kRefused, .reason = kNotYet, .resume = ResumePolicy::kFixed});
+}
+
+}  // namespace finetune

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: MIT
+#include "finetune/config/validate.h"
+
+#include <cmath>
+#include <initializer_list>
+
+#include "config/problems.h"
+#include "config/schedule_arguments.h"
+#include "finetune/base/json.h"
+
+namespace finetune {
+namespace {
+
+// The rules, one group a function; every message names the keys and what to do.
+class Validator {
+ public:
+  explicit Validator(const LoadedConfig& config) : config_(config), args_(config.args) {}
+
+  void check_all(Purpose purpose) {
+    check_precision();
+    if (purpose == Purpose::kEvaluate) {
+      check_evaluation_data(true);
+      return;
+    }
+    if (!args_.do_train && !args_.do_eval) {
+      add({"do_train"}, "do_train and do_eval are both false: there is nothing to do");
+    }
+    check_steps();
+    check_best_model();
+    check_schedule();
+    check_early_stopping();
+    check_loader();
+    check_model();
+    check_training_data();
+    check_evaluation_data(false);
+  }
+
+  void throw_if_any() const { problems_.throw_if_any(); }
+
+ private:
+  // At the first of the keys that was set, because that is what the user can look at.
+  void add(std::initializer_list<const char*> keys, const std::string& message) {
+    for (const char* key : keys) {
+      if (config_.is_set(key)) return problems_.add(config_.where(key), message);
+    }
+    problems_.add(config_.where(""), message);
+  }
+
+  void require_whole(const char* key, double steps) {
+    if (steps > 1 && steps != std::floor(steps)) {
+      add({key}, "'" + std::string(key) + "' must be a whole number where it is above 1, not " +
+                     format_double(steps));
+    }
+  }
+
+  // transformers' _validate_args, in its order.
+  void check_steps() {
+    if (args_.logging_strategy == "steps") {
+      if (args_.logging_steps == 0) {
+        add({"logging_steps"}, "'logging_strategy: steps' needs logging_steps above 0");
+      }
+      require_whole("logging_steps", args_.logging_steps);
+    }
+    if (args_.eval_strategy == "steps") {
+      if (args_.eval_steps.value_or(0) == 0) {
+        add({"eval_steps", "eval_strategy"},
+            "'eval_strategy: steps' needs eval_steps or logging_steps above 0");
+      }
+      require_whole("eval_steps", args_.eval_steps.value_or(0));
+    }
+    if (args_.save_strategy == "steps") require_whole("save_steps", args_.save_steps);
+    require_whole("warmup_steps", args_.warmup_steps);
+    if (args_.max_steps == 0) {
+      add({"max_steps"}, "'max_steps: 0' trains nothing; write -1 to let num_train_epochs decide");
+    }
+  }
+
+  void check_best_model() {
+    if (args_.save_strategy == "best" && args_.eval_strategy == "no") {
+      add({"save_strategy"}, "'save_strategy: best' needs eval_strategy steps or epoch");
+    }
+    if (!args_.load_best_model_at_end || args_.save_strategy == "best") return;
+    if (args_.eval_strategy != args_.save_strategy) {
+      add({"load_best_model_at_end"},
+          "'load_best_model_at_end: true' needs eval_strategy and save_strategy to be the same "
+          "(or save_strategy best), but they are '" +
+              args_.eval_strategy + "' and '" + args_.save_strategy + "'");
+      return;
+    }
+    if (args_.eval_strategy == "no") {
+      add({"load_best_model_at_end"},
+          "'load_best_model_at_end: true' needs eval_strategy steps or epoch");
+      return;
+    }
+    if (args_.eval_strategy == "steps") check_multiple(args_.save_steps, *args_.eval_steps);
+  }
+
+  void check_multiple(double save_steps, double eval_steps) {
+    if (eval_steps <= 0) return;  // reported by check_steps
+    if ((save_steps < 1) != (eval_steps < 1)) {
+      add({"save_steps", "eval_steps"},
+          "'load_best_model_at_end: true' needs save_steps and eval_steps to be both counts or "
+          "both shares, not " +
+              format_double(save_steps) + " and " + format_double(eval_steps));
+      return;
+    }
+    // Shares are compared in millionths, as transformers does, because 0.3 is no multiple of 0.1.
+    const double scale = save_steps < 1 ? 1e6 : 1;
+    if (std::fmod(std::round(save_steps * scale), std::round(eval_steps * scale)) != 0) {
+      add({"save_steps", "eval_steps"},
+          "'load_best_model_at_end: true' needs save_steps to be a multiple of eval_steps, which "
+          "are " +
+              format_double(save_steps) + " and " + format_double(eval_steps));
+    }
+  }
+
+  void check_precision() {
+    if (args_.fp16 && args_.bf16) {
+      add({"fp16", "bf16"}, "fp16 and bf16 exclude each other; keep one");
+    }
+    if (args_.fp16_full_eval && args_.bf16_full_eval) {
+      add({"fp16_full_eval", "bf16_full_eval"},
+          "fp16_full_eval and bf16_full_eval exclude each other; keep one");
+    }
+  }
+
+  void check_schedule() {
+    const std::string& type = args_.lr_scheduler_type;
+    if ((type == "reduce_lr_on_plateau" || type == "greedy") && args_.eval_strategy == "no") {
+      add({"lr_scheduler_type"},
+          "'lr_scheduler_type: " + type + "' needs eval_strategy steps or epoch");
+    }
+    const std::string problem = find_schedule_problem(type, args_.lr_scheduler_kwargs);
+    if (!problem.empty()) add({"lr_scheduler_kwargs", "lr_scheduler_type"}, problem);
+  }
+
+  void check_early_stopping() {
+    if (!args_.early_stopping_patience) {
+      if (args_.early_stopping_threshold != 0) {
+        add({"early_stopping_threshold"}, "early_stopping_threshold needs early_stopping_patience");
+      }
+      return;
+    }
+    if (args_.eval_strategy == "no") {
+      add({"early_stopping_patience"},
+          "early_stopping_patience needs eval_strategy steps or epoch");
+    }
+  }
+
+  void check_loader() {
+    if (args_.dataloader_num_workers == 0 && args_.dataloader_prefetch_factor) {
+      add({"dataloader_prefetch_factor"},
+          "dataloader_prefetch_factor needs dataloader_num_workers above 0");
+    }
+  }
+
+  // run_mlm's own rules.
+  void check_model() {
+    if (!args_.do_train) return;
+    if (!args_.model_name_or_path && !args_.model_type && !args_.config_name) {
+      add({"model_name_or_path"},
+          "no model: set model_name_or_path to one to start from, or model_type (and "
+          "tokenizer_name) for a fresh one");
+      return;
+    }
+    if (!args_.config_overrides.empty() && (args_.model_name_or_path || args_.config_name)) {
+      add({"config_overrides"},
+          "config_overrides belongs to a fresh model: it cannot be used with " +
+              std::string(args_.model_name_or_path ? "model_name_or_path" : "config_name"));
+    }
+    if (!args_.model_name_or_path && !args_.tokenizer_name) {
+      add({"model_type", "config_name"},
+          "a fresh model needs tokenizer_name: `finetune tokenizer train` makes one");
+    }
+  }
+
+  void check_training_data() {
+    if (args_.do_train && args_.train_file.empty()) {
+      add({"train_file"}, "no training text: set train_file, or do_train to false");
+    }
+  }
+
+  void check_evaluation_data(bool evaluates) {
+    const bool wanted = evaluates || args_.do_eval || args_.eval_on_start;
+    if (!wanted || !args_.validation_file.empty()) return;
+    const bool split = !args_.train_file.empty() && args_.validation_split_percentage > 0;
+    if (!split) {
+      add({"eval_strategy", "do_eval", "eval_on_start", "validation_split_percentage"},
+          "no text to evaluate on: set validation_file, or validation_split_percentage above 0");
+    }
+  }
+
+  const LoadedConfig& config_;
+  const TrainingArgs& args_;
+  Problems problems_;
+};
+
+}  // namespace
+
+void validate(const LoadedConfig& config, Purpose purpose) {
+  Validator validator(config);
+  validator.check_all(purpose);
+  validator.throw_if_any();
+}
+
+}  // namespace finetune

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: MIT
+#include <yaml-cpp/eventhandler.h>
+#include <yaml-cpp/exceptions.h>
+#include <yaml-cpp/mark.h>
+#include <yaml-cpp/parser.h>
+
+#include <algorithm>
+#include <sstream>
+#include <utility>
+
+#include "config/node.h"
+#include "finetune/base/error.h"
+
+namespace finetune {
+namespace {
+
+std::string place(const std::string& name, int line) { return name + ":" + std::to_string(line); }
+
+// Builds nodes from yaml-cpp's events instead of letting YAML::Load build its own: depth, anchors,
+// tags and duplicate keys are refused at the event, before anything grows.
+class NodeBuilder : public YAML::EventHandler {
+ public:
+  explicit NodeBuilder(std::string name) : name_(std::move(name)) {}
+
+  void OnDocumentStart(const YAML::Mark&) override {}
+  void OnDocumentEnd() override {}
+
+  void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override {
+    refuse_anchor(mark, anchor);
+    put(mark, Node{});
+  }
+
+  void OnAlias(const YAML::Mark& mark, YAML::anchor_t) override {
+    fail(mark, "aliases (*name) are not read; write the value out");
+  }
+
+  void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+                const std::string& value) override {
+    refuse_anchor(mark, anchor);
+    if (tag != "?" && tag != "!" && !tag.empty()) refuse_tag(mark, tag);
+    const bool plain = tag != "!";
+    put(mark, {.kind = plain ? Node::Kind::kPlain : Node::Kind::kQuoted, .text = value});
+  }
+
+  void OnSequenceStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+                       YAML::EmitterStyle::value) override {
+    open(mark, tag, anchor, Node::Kind::kList);
+  }
+  void OnSequenceEnd() override { close(); }
+
+  void OnMapStart(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+                  YAML::EmitterStyle::value) override {
+    open(mark, tag, anchor, Node::Kind::kMap);
+  }
+  void OnMapEnd() override { close(); }
+
+  [[nodiscard]] const Node& root() const { return root_; }
+  [[nodiscard]] const std::vector<int>& root_lines() const { return root_lines_; }
+
+ private:
+  struct Level {
+    Node node;
+    int line = 0;
+    bool key_is_next = false;
+  };
+
+  [[noreturn]] void fail(const YAML::Mark& mark, const std::string& message) const {
+    throw Error(ErrorKind::kConfig, place(name_, mark.line + 1) + ": " + message);
+  }
+
+  void refuse_anchor(const YAML::Mark& mark, YAML::anchor_t anchor) const {
+    if (anchor != 0) fail(mark, "anchors (&name) are not read; write the value out");
+  }
+
+  [[noreturn]] void refuse_tag(const YAML::Mark& mark, const std::string& tag) const {
+    fail(mark, "tags (" + tag + ") are not read; write a plain value");
+  }
+
+  void count_value(const YAML::Mark& mark) {
+    if (++values_ > 2 * kMaxConfigValues) fail(mark, "holds too many values for a configuration");
+  }
+
+  void open(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
+            Node::Kind kind) {
+    count_value(mark);
+    refuse_anchor(mark, anchor);
+    if (tag != "?" && tag != "!" && !tag.empty()) refuse_tag(mark, tag);
+    if (levels_.size() >= static_cast<size_t>(kMaxConfigDepth)) {
+      fail(mark, "nested deeper than " + std::to_string(kMaxConfigDepth) + " levels");
+    }
+    if (!levels_.empty() && levels_.back().key_is_next) {
+      fail(mark, "a key must be a name, not a list or mapping");
+    }
+    levels_.push_back({{.kind = kind}, mark.line + 1, kind == Node::Kind::kMap});
+  }
+
+  void close() {
+    Node node = std::move(levels_.back().node);
+    levels_.pop_back();
+    store(std::move(node));
+  }
+
+  void put(const YAML::Mark& mark, Node node) {
+    count_value(mark);
+    if (levels_.empty() || !levels_.back().key_is_next) {
+      store(std::move(node));
+      return;
+    }
+    if (!node.is_scalar()) fail(mark, "a key is missing before ':'");
+    if (node.kind == Node::Kind::kPlain && node.text == "<<") {
+      fail(mark, "merge keys (<<) are not read; write the values out");
+    }
+    Level& level = levels_.back();
+    if (std::find(level.node.names.begin(), level.node.names.end(), node.text) !=
+        level.node.names.end()) {
+      fail(mark, "the key '" + node.text + "' is there twice");
+    }
+    if (levels_.size() == 1) root_lines_.push_back(mark.line + 1);
+    level.node.names.push_back(std::move(node.text));
+    level.key_is_next = false;
+  }
+
+  void store(Node node) {
+    if (levels_.empty()) {
+      root_ = std::move(node);
+      return;
+    }
+    Level& level = levels_.back();
+    level.node.items.push_back(std::move(node));
+    level.key_is_next = level.node.kind == Node::Kind::kMap;
+  }
+
+  std::string name_;
+  Node root_;
+  std::vector<int> root_lines_;
+  std::vector<Level> levels_;
+  size_t values_ = 0;  // keys included
+};
+
+NodeBuilder parse(std::string_view text, const std::string& name) {
+  NodeBuilder builder(name);
+  std::istringstream stream{std::string(text)};
+  try {
+    YAML::Parser parser(stream);
+    if (!parser.HandleNextDocument(builder)) return builder;
+    NodeBuilder rest(name);
+    if (parser.HandleNextDocument(rest)) {
+      throw Error(ErrorKind::kConfig, name + ": holds several YAML documents; keep one");
+    }
+  } catch (const YAML::Exception& error) {
+    // Its own what() has line and column before the message, in words of its own.
+    const std::string where = error.mark.is_null() ? name : place(name, error.mark.line + 1);
+    throw Error(ErrorKind::kConfig, where + ": is not valid YAML: " + error.msg);
+  }
+  return builder;
+}
+
+}  // namespace
+
+std::vector<Setting> read_yaml(std::string_view text, const std::string& name) {
+  const NodeBuilder builder = parse(text, name);
+  const Node& root = builder.root();
+  if (root.kind == Node::Kind::kNull) return {};
+  if (root.kind != Node::Kind::kMap) {
+    throw Error(ErrorKind::kConfig, name + ": must hold keys and values (\"key: value\")");
+  }
+  std::vector<Setting> settings;
+  for (size_t i = 0; i < root.items.size(); ++i) {
+    settings.push_back({root.names[i], place(name, builder.root_lines()[i]), root.items[i]});
+  }
+  return settings;
+}
+
+}  // namespace finetune
