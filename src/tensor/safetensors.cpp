@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: MIT
+#include "finetune/tensor/safetensors.h"
+
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "finetune/base/error.h"
+#include "tensor/safetensors_dtype.h"
+
+namespace finetune {
+namespace {
+
+// Reads are cut so that a pread's length never meets the system's 2 GiB limit.
+constexpr size_t kReadBytes = size_t{64} << 20;
+
+std::string shape_text(at::IntArrayRef shape) {
+  std::string text = "[";
+  for (const int64_t size : shape) {
+    if (text.size() > 1) text += ", ";
+    text += std::to_string(size);
+  }
+  return text + "]";
+}
+
+TensorInfo describe(const NamedTensor& named) {
+  return {.name = named.name,
+          .dtype = dtype_of(named.tensor.scalar_type()),
+          .shape = named.tensor.sizes().vec(),
+          .offset = 0,
+          .bytes = named.tensor.nbytes()};
+}
+
+}  // namespace
+
+void write_safetensors(WritableFile& file, const NamedTensors& tensors,
+                       const std::map<std::string, std::string>& metadata) {
+  SafetensorsHeader header;
+  header.metadata = metadata;
+  std::map<std::string, const Tensor*> by_name;
+  for (const NamedTensor& named : tensors) {
+    FT_CHECK(by_name.emplace(named.name, &named.tensor).second,
+             "tensor named twice: " + named.name);
+    header.tensors.push_back(describe(named));
+  }
+  file.write(make_safetensors_header(header));
+  for (const TensorInfo& info : header.tensors) {
+    const Tensor host = by_name.at(info.name)->detach().to(at::kCPU).contiguous();
+    FT_CHECK(host.nbytes() == info.bytes, "size of tensor " + info.name);
+    if (info.bytes > 0) file.write(host.const_data_ptr(), host.nbytes());
+  }
+}
+
+std::vector<ModelShard> plan_shards(const NamedTensors& tensors, uint64_t max_shard_bytes) {
+  std::vector<ModelShard> shards;
+  uint64_t used = 0;
+  for (const NamedTensor& named : tensors) {
+    const uint64_t bytes = named.tensor.nbytes();
+    if (shards.empty() || (used > 0 && used + bytes > max_shard_bytes)) {
+      shards.emplace_back();
+      used = 0;
+    }
+    shards.back().tensors.push_back(named);
+    used += bytes;
+  }
+  if (shards.empty()) shards.emplace_back();
+  if (shards.size() == 1) {
+    shards.front().file_name = kModelFile;
+    return shards;
+  }
+  const auto five_digits = [](size_t number) {
+    const std::string digits = std::to_string(number);
+    return std::string(5 - std::min<size_t>(digits.size(), 5), '0') + digits;
+  };
+  for (size_t i = 0; i < shards.size(); ++i) {
+    shards[i].file_name =
+        "model-" + five_digits(i + 1) + "-of-" + five_digits(shards.size()) + ".safetensors";
+  }
+  return shards;
+}
+
+std::string make_shard_index(const std::vector<ModelShard>& shards) {
+  FT_CHECK(shards.size() > 1, "one file needs no index");
+  uint64_t bytes = 0;
+  uint64_t parameters = 0;
+  nlohmann::json weight_map = nlohmann::json::object();  // sorted by name, as Hugging Face's is
+  for (const ModelShard& shard : shards) {
+    for (const NamedTensor& named : shard.tensors) {
+      weight_map[named.name] = shard.file_name;
+      bytes += named.tensor.nbytes();
+      parameters += static_cast<uint64_t>(named.tensor.numel());
+    }
+  }
+  const nlohmann::json index = {
+      {"metadata", {{"total_parameters", parameters}, {"total_size", bytes}}},
+      {"weight_map", weight_map}};
+  return index.dump(2) + "\n";
+}
+
+SafetensorsFile SafetensorsFile::open(FileSystem& files, const std::string& path) {
+  SafetensorsFile result;
+  result.path_ = path;
+  result.file_ = files.open(path);
+  result.header_ = read_safetensors_header(*result.file_, path);
+  for (size_t i = 0; i < result.header_.tensors.size(); ++i) {
+    result.index_.emplace(result.header_.tensors[i].name, i);
+  }
+  return result;
+}
+
+const TensorInfo& SafetensorsFile::info(const std::string& name) const {
+  const auto found = index_.find(name);
+  if (found == index_.end()) {
+    throw Error(ErrorKind::kData, "'" + path_ + "' has no tensor '" + name +
+                                      "'; it belongs to another kind of model");
+  }
+  return header_.tensors[found->second];
+}
+
+void SafetensorsFile::read_bytes(const TensorInfo& info, void* data) const {
+  char* bytes = static_cast<char*>(data);
+  for (uint64_t done = 0; done < info.bytes;) {
+    const size_t count = std::min<uint64_t>(kReadBytes, info.bytes - done);
+    file_->read_at(info.offset + done, bytes + done, count);
+    done += count;
+  }
+  if (info.dtype == DType::kBool && !are_booleans(bytes, info.bytes)) {
+    throw Error(ErrorKind::kData, "'" + path_ + "': tensor '" + info.name +
+                                      "' is boolean but holds other bytes than 0 and 1; write or "
+                                      "fetch the file again");
+  }
+}
+
+Tensor SafetensorsFile::read(const std::string& name) const {
+  const TensorInfo& tensor = info(name);
+  Tensor result = at::empty(tensor.shape, at::TensorOptions().dtype(scalar_type(tensor.dtype)));
+  read_bytes(tensor, result.mutable_data_ptr());
+  return result;
+}
+
+void SafetensorsFile::read_into(const std::string& name, Tensor& target) const {
+  const TensorInfo& tensor = info(name);
+  const at::ScalarType stored = scalar_type(tensor.dtype);
+  if (target.sizes() != at::IntArrayRef(tensor.shape)) {
+    throw Error(ErrorKind::kData, "'" + path_ + "': tensor '" + name + "' has the shape " +
+                                      shape_text(tensor.shape) + " where the model has " +
+                                      shape_text(target.sizes()) +
+                                      "; the file belongs to another configuration");
+  }
+  const bool both_floating = at::isFloatingType(stored) && at::isFloatingType(target.scalar_type());
+  if (stored != target.scalar_type() && !both_floating) {
+    throw Error(ErrorKind::kData, "'" + path_ + "': tensor '" + name + "' has the type " +
+                                      dtype_name(tensor.dtype) + " where the model has " +
+                                      at::toString(target.scalar_type()));
+  }
+  if (stored == target.scalar_type() && target.is_cpu() && target.is_contiguous()) {
+    read_bytes(tensor, target.detach().mutable_data_ptr());
+  } else {
+    target.detach().copy_(read(name));
+  }
+}
+
+const std::string& ModelTensors::path_of(const std::string& name) const {
+  const auto found = owner_.find(name);
+  return files_[found == owner_.end() ? 0 : found->second].path();
+}
+
+const SafetensorsFile& ModelTensors::owner(const std::string& name) const {
+  const auto found = owner_.find(name);
+  return files_[found == owner_.end() ? 0 : found->second];
+}
+
+const TensorInfo& ModelTensors::info(const std::string& name) const {
+  return owner(name).info(name);
+}
+
+Tensor ModelTensors::read(const std::string& name) const { return owner(name).read(name); }
+
+void ModelTensors::read_into(const std::string& name, Tensor& target) const {
+  owner(name).read_into(name, target);
+}
+
+ModelTensors load_model_tensors(FileSystem& files, const std::string& folder) {
+  ModelTensors model;
+  for (const std::string& name : model_weight_files(files, folder)) {
+    model.files_.push_back(SafetensorsFile::open(files, join_path(folder, name)));
+    for (const TensorInfo& tensor : model.files_.back().tensors()) {
+      if (!model.owner_.emplace(tensor.name, model.files_.size() - 1).second) {
+        throw Error(ErrorKind::kData, "'" + model.files_.back().path() + "': tensor '" +
+                                          tensor.name + "' is in another shard too");
+      }
+      model.tensors_.push_back(tensor);
+    }
+  }
+  if (model.files_.size() == 1) return model;
+  const std::string index_path = join_path(folder, kModelIndexFile);
+  for (const auto& [tensor, file] :
+       parse_shard_index(files.read_all(index_path, uint64_t{100'000'000}), index_path)) {
+    if (!model.has(tensor) || file_name(model.path_of(tensor)) != file) {
+      throw Error(ErrorKind::kData, "'" + index_path + "' says that '" + file + "' holds tensor '" +
+                                        tensor + "', but it does not; fetch the shards again");
+    }
+  }
+  return model;
+}
+
+}  // namespace finetune

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: MIT
+#include "finetune/tensor/safetensors.h"
+
+#include <ATen/ops/arange.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/zeros.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/temporary_folder.h"
+#include "finetune/base/error.h"
+#include "support/memory_file.h"
+
+namespace finetune {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::MemoryWriter;
+using testing::message_of;
+using testing::TemporaryFolder;
+
+const std::string kGolden = FINETUNE_SOURCE_DIR "/tests/tensor/data/all_types.safetensors";
+
+// As make_goldens.py makes them.
+Tensor values(at::IntArrayRef shape, at::ScalarType type = at::kFloat) {
+  int64_t count = 1;
+  for (const int64_t size : shape) count *= size;
+  return at::arange(count, at::kDouble).mul(0.5).sub(1).reshape(shape).to(type);
+}
+
+std::string bytes_of(const NamedTensors& tensors) {
+  MemoryWriter writer;
+  write_safetensors(writer, tensors);
+  return writer.content();
+}
+
+TEST(Safetensors, ReadsWhatTheReferenceWroteAndWritesTheSameBytes) {
+  const SafetensorsFile golden = SafetensorsFile::open(FileSystem::local(), kGolden);
+  EXPECT_EQ(golden.metadata().at("format"), "pt");
+  EXPECT_EQ(golden.tensors().size(), 13U);
+  EXPECT_TRUE(at::equal(golden.read("b.weight"), values({2, 3})));
+  EXPECT_TRUE(at::equal(golden.read("half"), values({3}, at::kHalf)));
+  EXPECT_TRUE(at::equal(golden.read("brain"), values({3}, at::kBFloat16)));
+  EXPECT_EQ(golden.read("long")[1].item<int64_t>(), int64_t{1} << 40);
+  EXPECT_EQ(golden.read("short")[0].item<int64_t>(), -300);
+  EXPECT_TRUE(golden.read("bool")[2].item<bool>());
+  EXPECT_EQ(golden.read("scalar").dim(), 0);
+  EXPECT_EQ(golden.read("empty").sizes(), at::IntArrayRef({0, 4}));
+
+  NamedTensors tensors;
+  for (const TensorInfo& info : golden.tensors()) {
+    tensors.insert(tensors.begin(), {info.name, golden.read(info.name)});
+  }
+  EXPECT_EQ(bytes_of(tensors), FileSystem::local().read_all(kGolden));
+}
+
+TEST(Safetensors, WritesTheLogicalContentOfViews) {
+  const TemporaryFolder folder;
+  const Tensor matrix = values({2, 3});
+  const std::string path =
+      folder.write("x.safetensors", bytes_of({{"t", matrix.t()}, {"row", matrix[1]}}));
+  const SafetensorsFile file = SafetensorsFile::open(FileSystem::local(), path);
+  EXPECT_TRUE(at::equal(file.read("t"), matrix.t()));
+  EXPECT_TRUE(at::equal(file.read("row"), matrix[1]));
+}
+
+TEST(Safetensors, ReadsIntoExistingTensorsAndConvertsFloatingTypes) {
+  const SafetensorsFile golden = SafetensorsFile::open(FileSystem::local(), kGolden);
+  Tensor same = at::zeros({2, 3}).set_requires_grad(true);
+  golden.read_into("b.weight", same);
+  EXPECT_TRUE(at::equal(same, values({2, 3})));
+  Tensor wider = at::zeros({3});
+  golden.read_into("half", wider);
+  EXPECT_TRUE(at::equal(wider, values({3})));
+  Tensor transposed = at::zeros({3, 2}).t();
+  golden.read_into("b.weight", transposed);
+  EXPECT_TRUE(at::equal(transposed, values({2, 3})));
+}
+
+TEST(Safetensors, SaysWhichTensorDoesNotFit) {
+  const SafetensorsFile golden = SafetensorsFile::open(FileSystem::local(), kGolden);
+  Tensor target = at::zeros({4});
+  const std::string shape = message_of<Error>([&] { golden.read_into("b.weight", target); });
+  EXPECT_THAT(shape, HasSubstr("all_types.safetensors': tensor 'b.weight'"));
+  EXPECT_THAT(shape, HasSubstr("[2, 3]"));
+  EXPECT_THAT(shape, HasSubstr("[4]"));
+  Tensor integers = at::zeros({3}, at::kLong);
+  EXPECT_THAT(message_of<Error>([&] { golden.read_into("half", integers); }), HasSubstr("F16"));
+  EXPECT_THAT(message_of<Error>([&] { (void)golden.read("c"); }), HasSubstr("no tensor 'c'"));
+}
+
+TEST(Safetensors, RefusesBooleansThatAreNone) {
+  const TemporaryFolder folder;
+  std::string bytes = bytes_of({{"flags", at::zeros({3}, at::kBool)}});
+  bytes.back() = 2;
+  const SafetensorsFile file =
+      SafetensorsFile::open(FileSystem::local(), folder.write("x.safetensors", bytes));
+  EXPECT_THAT(message_of<Error>([&] { (void)file.read("flags"); }), HasSubstr("boolean"));
+}
+
+TEST(ModelShards, KeepSmallModelsInOneFile) {
+  const std::vector<ModelShard> shards = plan_shards({{"a", values({4})}, {"b", values({4})}});
+  ASSERT_EQ(shards.size(), 1U);
+  EXPECT_EQ(shards[0].file_name, "model.safetensors");
+}
+
+TEST(ModelShards, SplitLargeModelsAndReadBackAsOne) {
+  const TemporaryFolder folder;
+  const NamedTensors model = {{"c", values({4})}, {"a", values({6})}, {"b", values({2, 5})}};
+  const std::vector<ModelShard> shards = plan_shards(model, 40);
+  ASSERT_EQ(shards.size(), 2U);
+  EXPECT_EQ(shards[0].file_name, "model-00001-of-00002.safetensors");
+  for (const ModelShard& shard : shards) folder.write(shard.file_name, bytes_of(shard.tensors));
+  folder.write(kModelIndexFile, make_shard_index(shards));
+
+  const ModelTensors read = load_model_tensors(FileSystem::local(), folder.path());
+  EXPECT_EQ(read.tensors().size(), 3U);
+  for (const NamedTensor& named : model) {
+    EXPECT_TRUE(at::equal(read.read(named.name), named.tensor)) << named.name;
+  }
+  EXPECT_THAT(read.path_of("b"), HasSubstr("model-00002-of-00002"));
+  EXPECT_FALSE(read.has("d"));
+  EXPECT_THROW((void)read.info("d"), Error);
+}
+
+TEST(ModelShards, RefuseAnIndexThatShardsContradict) {
+  const TemporaryFolder folder;
+  const std::vector<ModelShard> shards = plan_shards({{"a", values({4})}, {"b", values({4})}}, 16);
+  folder.write(shards[0].file_name, bytes_of(shards[0].tensors));
+  folder.write(kModelIndexFile, make_shard_index(shards));
+  EXPECT_THROW((void)load_model_tensors(FileSystem::local(), folder.path()), Error);
+  folder.write(shards[1].file_name, bytes_of({{"x", values({4})}}));
+  EXPECT_THAT(
+      message_of<Error>([&] { (void)load_model_tensors(FileSystem::local(), folder.path()); }),
+      HasSubstr("tensor 'b'"));
+  folder.write(shards[1].file_name, bytes_of({{"a", values({4})}, {"b", values({4})}}));
+  EXPECT_THAT(
+      message_of<Error>([&] { (void)load_model_tensors(FileSystem::local(), folder.path()); }),
+      HasSubstr("another shard"));
+}
+
+}  // namespace
+}  // namespace finetune
