@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: MIT
+"""What the parity tests share: starting the binary, reading what it left, comparing numbers."""
+
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+import unittest
+from pathlib import Path
+
+import torch
+import transformers
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+MLM = ROOT / "tests" / "data" / "parity" / "mlm"
+TEXT = ROOT / "tests" / "data" / "text"
+TRAJECTORIES = json.loads((MLM / "trajectory.json").read_text())
+
+torch.set_num_threads(1)
+transformers.logging.set_verbosity_error()
+transformers.logging.disable_progress_bar()
+
+
+def scratch_folder(add_cleanup):
+    folder = Path(tempfile.mkdtemp(prefix="finetune-parity-"))
+    add_cleanup(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+def run_binary(*arguments, stdin=None, expect=0):
+    """Runs the binary and returns its standard output; a test fails on another exit code."""
+    command = [os.environ["FINETUNE_BINARY"], *map(str, arguments)]
+    done = subprocess.run(command, input=stdin, capture_output=True, timeout=600)
+    if done.returncode != expect:
+        said = done.stderr.decode(errors="replace")[-3000:]
+        raise AssertionError(f"{' '.join(command)}: exit code {done.returncode}\n{said}")
+    return done.stdout
+
+
+def train(folder, config, name="run", **more):
+    """`finetune train` on the tiny model; returns the run's output folder."""
+    keys = {
+        "model_name_or_path": str(MLM / "model"),
+        "train_file": "train.jsonl",
+        "validation_file": "eval.jsonl",
+        "output_dir": str(folder / name),
+        "cache_dir": str(folder / "cache"),
+        "save_strategy": "no",
+        "report_to": "none",
+        "use_cpu": True,
+        **config,
+        **more,
+    }
+    for key in ("train_file", "validation_file"):
+        keys[key] = str(MLM / keys[key])
+    path = folder / f"{name}.json"
+    path.write_text(json.dumps(keys, indent=1))
+    run_binary("train", path)
+    return folder / name
+
+
+class ParityTest(unittest.TestCase):
+    """A test with a folder of its own and comparisons that name what differs."""
+
+    def setUp(self):
+        self.folder = scratch_folder(self.addCleanup)
+
+    def train(self, config, name="run", **more):
+        return train(self.folder, config, name, **more)
+
+    def assert_relative(self, ours, theirs, tolerance, what):
+        difference = abs(ours - theirs)
+        if not difference <= tolerance * max(abs(theirs), 1e-12):
+            self.fail(f"{what}: ours {ours!r}, theirs {theirs!r}, more than {tolerance:g} apart")
+
+    def assert_same_log(self, ours, theirs, first_step=1):
+        """Compares two log_history lists within the tolerances that the project promises."""
+        for kind in ("loss", "eval_loss"):
+            mine, golden = (
+                [r for r in log if kind in r and r["step"] >= first_step] for log in (ours, theirs)
+            )
+            self.assertEqual([r["step"] for r in mine], [r["step"] for r in golden], kind)
+            tolerances = {"loss": 1e-3, "eval_loss": 1e-3, "grad_norm": 1e-2, "learning_rate": 1e-4}
+            for mine_row, golden_row in zip(mine, golden):
+                for key, tolerance in tolerances.items():
+                    if key in golden_row:
+                        what = f"step {golden_row['step']}: {key}"
+                        self.assertIn(key, mine_row, what)
+                        self.assert_relative(mine_row[key], golden_row[key], tolerance, what)
+                self.assertAlmostEqual(mine_row["epoch"], golden_row["epoch"], places=6)
+
+    def assert_same_weights(self, ours, theirs, tolerance):
+        """Every tensor within `tolerance`; key.bias has no true gradient, Adam makes it noise."""
+        names = {n for n in theirs if "key.bias" not in n}
+        self.assertEqual(names - set(ours), set())
+        for name in sorted(names):
+            self.assertEqual(ours[name].shape, theirs[name].shape, name)
+            worst = float((ours[name] - theirs[name]).abs().max())
+            self.assertLessEqual(worst, tolerance, f"{name}: largest difference {worst:g}")
+
+
+def state(folder):
+    return json.loads((folder / "trainer_state.json").read_text())
+
+
+def weights(folder):
+    from safetensors.torch import load_file
+
+    return load_file(folder / "model.safetensors")
+
+
+def load_strictly(folder):
+    """AutoModelForMaskedLM without a single missing, unexpected or mismatched key."""
+    from transformers import AutoModelForMaskedLM
+
+    model, info = AutoModelForMaskedLM.from_pretrained(folder, output_loading_info=True)
+    wrong = {k: list(v) for k, v in info.items() if v}
+    if wrong:
+        raise AssertionError(f"{folder}: {wrong}")
+    return model.eval()
