@@ -43,6 +43,12 @@ def reachable(area):
 
 
 def complaint(area, is_header, include):
+    for pattern, areas, in_headers in KEPT:
+        if re.match(pattern, include):
+            if area not in areas:
+                return f"{include} is not for {area}"
+            if is_header == "public" and not in_headers:
+                return f"{include} belongs in a source"
     ours = re.match(r"finetune/(\w+)/|(\w+)/.*\.h$", include)
     other = ours and (ours[1] or ours[2])
     if ours and ours[1] and other not in ARROWS:
@@ -51,12 +57,6 @@ def complaint(area, is_header, include):
         return f"{area} may not include {other}"
     if ours and ours[2] in ARROWS and other != area:
         return f"private header of {other}"
-    for pattern, areas, in_headers in KEPT:
-        if re.match(pattern, include):
-            if area not in areas:
-                return f"{include} is not for {area}"
-            if is_header == "public" and not in_headers:
-                return f"{include} belongs in a source"
     return None
 
 
@@ -68,7 +68,7 @@ def main(root):
                 continue
             area = path.relative_to(root / top).parts[0]
             if area not in ARROWS:
-                print(f"{path.relative_to(root)}: there is no area {area}")
+                print(f"{path.relative_to(root)}:1: there is no area {area}")
                 bad += 1
                 continue
             kind = "public" if top != "src" else "private"

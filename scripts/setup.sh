@@ -84,8 +84,11 @@ install_packages() {
     fail "as root, run: apt-get update && $command"
   fi
   say "==> ${sudo[*]:+sudo }$command"
-  "${sudo[@]}" apt-get update -qq >&2
-  "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive $command >&2 </dev/null
+  # Words of $command are meant to split; apt's errors are on stderr, its progress is of no use.
+  # shellcheck disable=SC2086
+  { "${sudo[@]}" apt-get update -qq &&
+    "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive $command >/dev/null </dev/null; } ||
+    fail "packages could not be installed; as root, run: apt-get update && $command"
 }
 
 version_at_least() { [[ $(printf '%s\n%s\n' "$2" "$1" | sort -V | head -n 1) == "$2" ]]; }

@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: MIT
+# The check of layers finds what it is there for: each of these includes is refused.
+set -eu
+root=$(cd "$(dirname "$0")/../.." && pwd)
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+
+refuse() {  # refuse FILE INCLUDE REASON
+  rm -rf "$folder/include" "$folder/src"
+  mkdir -p "$folder/include/finetune" "$folder/src" "$folder/$(dirname "$1")"
+  printf '#include %s\n' "$2" >"$folder/$1"
+  output=$(python3 "$root/scripts/check_layers.py" "$folder") &&
+    { echo "not refused: $1 includes $2"; exit 1; }
+  case $output in
+    "$1:1: "*"$3"*) ;;
+    *) printf 'for %s including %s: %s\n' "$1" "$2" "$output"; exit 1 ;;
+  esac
+}
+accept() {  # accept FILE INCLUDE
+  rm -rf "$folder/include" "$folder/src"
+  mkdir -p "$folder/include/finetune" "$folder/src" "$folder/$(dirname "$1")"
+  printf '#include %s\n' "$2" >"$folder/$1"
+  python3 "$root/scripts/check_layers.py" "$folder"
+}
+
+refuse src/data/a.cpp '"finetune/tensor/tensor.h"' "data may not include tensor"
+refuse src/checkpoint/a.cpp '"finetune/optim/adamw.h"' "checkpoint may not include optim"
+refuse src/base/a.cpp '"finetune/config/load.h"' "base may not include config"
+refuse src/task/a.cpp '"model/encoder.h"' "private header of model"
+refuse include/finetune/model/a.h '<torch/nn/module.h>' "belongs in a source"
+refuse src/config/a.cpp '<ATen/core/Tensor.h>' "not for config"
+refuse src/train/a.cpp '<torch/torch.h>' "not for train"
+refuse include/finetune/config/a.h '<nlohmann/json.hpp>' "belongs in a source"
+refuse src/optim/a.cpp '"finetune/config/training_args.h"' "not for optim"
+refuse src/helpers/a.cpp '"finetune/base/error.h"' "no area helpers"
+accept src/train/a.cpp '"finetune/kernels/dropout.h"'
+accept src/cli/a.cpp '"finetune/tokenizer/tokenizer.h"'
+accept src/model/a.cpp '<torch/nn/module.h>'
