@@ -87,7 +87,4 @@ void write_torch_file(WritableFile& file, const TorchValue& value);
 // with path and reason for whatever is not understood, cut short, damaged or hostile.
 [[nodiscard]] TorchValue read_torch_file(FileSystem& files, const std::string& path);
 
-// The checks of read_torch_file, checksums included, without making tensors.
-void check_torch_file(FileSystem& files, const std::string& path);
-
 }  // namespace finetune

@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: MIT
+#include "finetune/tensor/torch_file.h"
+
+#include <ATen/ops/empty.h>
+
+#include <bit>
+#include <limits>
+
+#include "finetune/base/error.h"
+#include "tensor/safetensors_dtype.h"
+#include "tensor/torch_file_archive.h"
+#include "tensor/torch_file_zip.h"
+
+namespace finetune {
+namespace {
+
+const char* storage_class(DType dtype) {
+  switch (dtype) {
+    case DType::kBool:
+      return "BoolStorage";
+    case DType::kU8:
+      return "ByteStorage";
+    case DType::kI8:
+      return "CharStorage";
+    case DType::kI16:
+      return "ShortStorage";
+    case DType::kF16:
+      return "HalfStorage";
+    case DType::kBF16:
+      return "BFloat16Storage";
+    case DType::kI32:
+      return "IntStorage";
+    case DType::kF32:
+      return "FloatStorage";
+    case DType::kF64:
+      return "DoubleStorage";
+    case DType::kI64:
+      return "LongStorage";
+  }
+  FT_CHECK(false, "unknown DType");
+}
+
+// Writes values in pickle's protocol 2, without memo: nothing is referred to twice. Tensors are
+// described and collected; their storages are numbered in that order.
+class PickleWriter {
+ public:
+  std::string write(const TorchValue& value) {
+    text_ = "\x80\x02";
+    put(value);
+    text_ += '.';
+    return std::move(text_);
+  }
+  [[nodiscard]] const std::vector<Tensor>& tensors() const { return tensors_; }
+
+ private:
+  void put(const TorchValue& value) {
+    std::visit([this](const auto& alternative) { put_alternative(alternative); }, value.variant());
+  }
+
+  void put_alternative(std::monostate) { text_ += 'N'; }
+  void put_alternative(bool value) { text_ += value ? '\x88' : '\x89'; }
+  void put_alternative(int64_t value) {
+    if (value >= 0 && value <= 0xff) {
+      text_ += 'K';
+      bytes(static_cast<uint64_t>(value), 1);
+    } else if (value >= std::numeric_limits<int32_t>::min() &&
+               value <= std::numeric_limits<int32_t>::max()) {
+      text_ += 'J';
+      bytes(static_cast<uint64_t>(value), 4);
+    } else {
+      text_ += "\x8a\x08";
+      bytes(static_cast<uint64_t>(value), 8);
+    }
+  }
+  void put_alternative(double value) {
+    text_ += 'G';
+    bytes(__builtin_bswap64(std::bit_cast<uint64_t>(value)), 8);
+  }
+  void put_alternative(const std::string& value) {
+    text_ += 'X';
+    bytes(value.size(), 4);
+    text_ += value;
+  }
+  void put_alternative(const TorchList& list) {
+    text_ += "](";
+    for (const TorchValue& item : list) put(item);
+    text_ += 'e';
+  }
+  void put_alternative(const TorchTuple& tuple) {
+    if (!tuple.items.empty()) text_ += '(';
+    for (const TorchValue& item : tuple.items) put(item);
+    text_ += tuple.items.empty() ? ')' : 't';
+  }
+  void put_alternative(const TorchDict& dict) {
+    text_ += "}(";
+    for (const auto& [key, value] : dict.items) {
+      std::visit([this](const auto& alternative) { put_alternative(alternative); }, key);
+      put(value);
+    }
+    text_ += 'u';
+  }
+  void put_alternative(const Tensor& tensor) {
+    const DType dtype = dtype_of(tensor.scalar_type());
+    text_ += "ctorch._utils\n_rebuild_tensor_v2\n((";
+    put_alternative(std::string("storage"));
+    text_ += std::string("ctorch\n") + storage_class(dtype) + "\n";
+    put_alternative(std::to_string(tensors_.size()));
+    put_alternative(std::string("cpu"));
+    put_alternative(tensor.numel());
+    text_ += "tQK";
+    text_ += '\0';  // offset
+    put_integers(tensor.sizes());
+    std::vector<int64_t> strides(static_cast<size_t>(tensor.dim()), 1);
+    for (size_t i = strides.size(); i-- > 1;) {
+      strides[i - 1] = strides[i] * std::max<int64_t>(tensor.size(static_cast<int64_t>(i)), 1);
+    }
+    put_integers(strides);
+    text_ += "\x89";  // requires_grad
+    text_ += "ccollections\nOrderedDict\n)RtR";
+    tensors_.push_back(tensor);
+  }
+
+  void put_integers(at::IntArrayRef values) {
+    if (!values.empty()) text_ += '(';
+    for (const int64_t value : values) put_alternative(value);
+    text_ += values.empty() ? ')' : 't';
+  }
+  void bytes(uint64_t value, size_t count) {
+    for (size_t i = 0; i < count; ++i) text_ += static_cast<char>(value >> (8 * i) & 0xff);
+  }
+
+  std::string text_;
+  std::vector<Tensor> tensors_;
+};
+
+// Turns the checked description into values; every bound is guaranteed by Pickle's contract.
+class ValueReader {
+ public:
+  ValueReader(const TorchArchive& archive, const ReadableFile& file, const std::string& path)
+      : pickle_(archive.pickle) {
+    for (size_t i = 0; i < archive.storages.size(); ++i) {
+      const pickle::Storage& storage = pickle_.storages[i];
+      Tensor data = at::empty({static_cast<int64_t>(storage.elements)},
+                              at::TensorOptions().dtype(scalar_type(storage.dtype)));
+      read_zip_entry(file, path, archive.storages[i], data.mutable_data_ptr());
+      if (storage.dtype == DType::kBool && !are_booleans(data.const_data_ptr(), data.nbytes())) {
+        throw Error(ErrorKind::kData,
+                    "'" + path + "': a boolean tensor holds other bytes than 0 and 1");
+      }
+      storages_.push_back(std::move(data));
+    }
+  }
+
+  [[nodiscard]] TorchValue value(uint32_t index) const {
+    const pickle::Node& node = pickle_.nodes[index];
+    switch (node.kind) {
+      case pickle::Kind::kBool:
+        return node.integer != 0;
+      case pickle::Kind::kInt:
+        return node.integer;
+      case pickle::Kind::kDouble:
+        return node.real;
+      case pickle::Kind::kString:
+        return node.text;
+      case pickle::Kind::kList:
+        return values(node);
+      case pickle::Kind::kTuple:
+        return TorchTuple{values(node)};
+      case pickle::Kind::kDict:
+        return dict(node);
+      case pickle::Kind::kTensor: {
+        const pickle::TensorView& view = pickle_.tensors[static_cast<size_t>(node.integer)];
+        return storages_[view.storage].as_strided(view.sizes, view.strides, view.offset);
+      }
+      default:
+        return {};
+    }
+  }
+
+ private:
+  [[nodiscard]] TorchList values(const pickle::Node& node) const {
+    TorchList list;
+    list.reserve(node.children.size());
+    for (const uint32_t child : node.children) list.push_back(value(child));
+    return list;
+  }
+
+  [[nodiscard]] TorchDict dict(const pickle::Node& node) const {
+    TorchDict result;
+    for (size_t i = 0; i < node.children.size(); i += 2) {
+      const pickle::Node& key = pickle_.nodes[node.children[i]];
+      result.items.emplace_back(
+          key.kind == pickle::Kind::kInt ? TorchKey(key.integer) : TorchKey(key.text),
+          value(node.children[i + 1]));
+    }
+    return result;
+  }
+
+  const pickle::Pickle& pickle_;
+  std::vector<Tensor> storages_;
+};
+
+}  // namespace
+
+void write_torch_file(WritableFile& file, const TorchValue& value) {
+  PickleWriter pickle;
+  const std::string text = pickle.write(value);
+  ZipWriter zip(file);
+  zip.add("archive/data.pkl", text);
+  zip.add("archive/byteorder", "little");
+  for (size_t i = 0; i < pickle.tensors().size(); ++i) {
+    const Tensor host = pickle.tensors()[i].detach().to(at::kCPU).contiguous();
+    zip.add("archive/data/" + std::to_string(i), host.const_data_ptr(), host.nbytes());
+  }
+  zip.add("archive/version", "3\n");
+  zip.finish();
+}
+
+TorchValue read_torch_file(FileSystem& files, const std::string& path) {
+  const std::unique_ptr<ReadableFile> file = files.open(path);
+  const TorchArchive archive = open_torch_archive(*file, path);
+  return ValueReader(archive, *file, path).value(archive.pickle.root);
+}
+
+}  // namespace finetune

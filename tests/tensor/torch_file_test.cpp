@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: MIT
+#include "finetune/tensor/torch_file.h"
+
+#include <ATen/ops/arange.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+
+#include "base/temporary_folder.h"
+#include "finetune/base/error.h"
+#include "finetune/tensor/torch_archive.h"
+#include "support/memory_file.h"
+
+namespace finetune {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::MemoryFile;
+using testing::MemoryWriter;
+using testing::message_of;
+using testing::TemporaryFolder;
+
+std::string golden(const std::string& name) {
+  return FINETUNE_SOURCE_DIR "/tests/tensor/data/" + name;
+}
+
+TorchValue read(const std::string& path) { return read_torch_file(FileSystem::local(), path); }
+
+std::string bytes_of(const TorchValue& value) {
+  MemoryWriter writer;
+  write_torch_file(writer, value);
+  return writer.content();
+}
+
+TorchValue round_trip(const TorchValue& value) {
+  const TemporaryFolder folder;
+  return read(folder.write("x.pt", bytes_of(value)));
+}
+
+Tensor values(at::IntArrayRef shape, at::ScalarType type = at::kFloat) {
+  int64_t count = 1;
+  for (const int64_t size : shape) count *= size;
+  return at::arange(count, at::kDouble).mul(0.5).sub(1).reshape(shape).to(type);
+}
+
+TEST(TorchFile, ReadsAnOptimizersStateFromPython) {
+  const TorchValue optimizer = read(golden("optimizer.pt"));
+  const TorchValue& state = optimizer.at("state").at(0);
+  EXPECT_EQ(state.at("step").as_tensor().item<double>(), 1.0);
+  // One step of gradients of one: the moments are 1 - beta.
+  EXPECT_TRUE(at::equal(state.at("exp_avg").as_tensor(), at::full({3, 2}, 0.1F)));
+  EXPECT_EQ(state.at("exp_avg_sq").as_tensor().sizes(), at::IntArrayRef({3, 2}));
+  const std::vector<TorchValue>& groups = optimizer.at("param_groups").as_sequence();
+  ASSERT_EQ(groups.size(), 2U);
+  EXPECT_EQ(groups[0].at("betas").as_sequence()[1].as_double(), 0.999);
+  EXPECT_EQ(groups[0].at("lr").as_double(), 0.0005);
+  EXPECT_EQ(groups[1].at("weight_decay").as_double(), 0.0);
+  EXPECT_FALSE(groups[1].at("amsgrad").as_bool());
+  EXPECT_TRUE(groups[1].at("foreach").is_none());
+  EXPECT_EQ(groups[1].at("params").as_sequence()[0].as_int(), 1);
+}
+
+TEST(TorchFile, ReadsASchedulersStateFromPython) {
+  const TorchValue scheduler = read(golden("scheduler.pt"));
+  EXPECT_EQ(scheduler.at("last_epoch").as_int(), 1);
+  EXPECT_EQ(scheduler.at("_last_lr").as_sequence()[0].as_double(), 0.0005);
+  EXPECT_TRUE(scheduler.at("lr_lambdas").as_sequence()[0].is_none());
+}
+
+TEST(TorchFile, ReadsAModelsStateWithAttributesFromPython) {
+  const TorchValue model = read(golden("pytorch_model.bin"));
+  EXPECT_EQ(model.as_dict().items.size(), 4U);
+  EXPECT_TRUE(at::equal(model.at("0.weight").as_tensor(), values({2, 3})));
+  EXPECT_TRUE(at::equal(model.at("1.bias").as_tensor(), values({2})));
+}
+
+TEST(TorchFile, RefusesTheFormatBeforeTorch16) {
+  EXPECT_THAT(message_of<Error>([] { (void)read(golden("legacy.pt")); }), HasSubstr("before 1.6"));
+}
+
+TEST(TorchFile, ReturnsEveryKindOfValueAsItWasWritten) {
+  TorchDict inner;
+  inner.set("none", {});
+  inner.set(int64_t{-5}, TorchTuple{{1, 2.5, "ü"}});
+  inner.set(int64_t{300}, TorchTuple{});
+  TorchDict dict;
+  dict.set("list", TorchList{true, false, -1, 255, 256, 70000});
+  dict.set("large", std::numeric_limits<int64_t>::min());
+  dict.set("larger", std::numeric_limits<int64_t>::max());
+  dict.set("inner", inner);
+  dict.set("tensor", values({2, 3}).t());
+  dict.set("scalar", values({}, at::kDouble));
+  dict.set("empty", at::zeros({0, 5}, at::kBFloat16));
+  dict.set("flags", at::zeros({3}, at::kBool));
+  dict.set("nothing", TorchList{});
+  dict.set("no keys", TorchDict{});
+
+  const TorchValue read_back = round_trip(dict);
+  const std::vector<TorchValue>& list = read_back.at("list").as_sequence();
+  EXPECT_TRUE(list[0].as_bool());
+  EXPECT_FALSE(list[1].as_bool());
+  EXPECT_EQ(list[2].as_int(), -1);
+  EXPECT_EQ(list[3].as_int(), 255);
+  EXPECT_EQ(list[4].as_int(), 256);
+  EXPECT_EQ(list[5].as_int(), 70000);
+  EXPECT_EQ(read_back.at("large").as_int(), std::numeric_limits<int64_t>::min());
+  EXPECT_EQ(read_back.at("larger").as_int(), std::numeric_limits<int64_t>::max());
+  const TorchValue& tuple = read_back.at("inner").at(int64_t{-5});
+  EXPECT_EQ(tuple.as_sequence()[1].as_double(), 2.5);
+  EXPECT_EQ(tuple.as_sequence()[2].as_string(), "ü");
+  EXPECT_TRUE(read_back.at("inner").at("none").is_none());
+  EXPECT_TRUE(at::equal(read_back.at("tensor").as_tensor(), values({2, 3}).t()));
+  EXPECT_EQ(read_back.at("scalar").as_tensor().dim(), 0);
+  EXPECT_EQ(read_back.at("empty").as_tensor().sizes(), at::IntArrayRef({0, 5}));
+  EXPECT_EQ(read_back.at("flags").as_tensor().scalar_type(), at::kBool);
+  EXPECT_TRUE(read_back.at("nothing").as_sequence().empty());
+  EXPECT_TRUE(read_back.at("no keys").as_dict().items.empty());
+  EXPECT_EQ(bytes_of(read_back), bytes_of(dict)) << "equal values make equal files";
+}
+
+TEST(TorchFile, AlignsTheDataOfTensorsAsTorchDoes) {
+  const std::string bytes = bytes_of(TorchList{values({1}), values({3})});
+  const std::string third(reinterpret_cast<const char*>(values({3}).const_data_ptr()), 12);
+  EXPECT_EQ(bytes.find(third) % 64, 0U);
+}
+
+TEST(TorchFile, SaysWhatAValueIsWhereAnotherWasExpected) {
+  const TorchValue value = TorchDict{{{"a", 1}}};
+  EXPECT_THAT(message_of<Error>([&] { (void)value.at("a").as_tensor(); }),
+              HasSubstr("found an integer where a tensor"));
+  EXPECT_THAT(message_of<Error>([&] { (void)value.at("b"); }), HasSubstr("'b' is missing"));
+  EXPECT_EQ(value.find(int64_t{0}), nullptr);
+}
+
+TEST(TorchFile, FindsEveryFlippedBitInPickleAndTensors) {
+  TorchDict dict;
+  dict.set("a", values({40}));
+  dict.set("b", "text");
+  const std::string good = bytes_of(dict);
+  check_torch_file(MemoryFile(good), "x.pt");
+  size_t refused = 0;
+  for (size_t i = 0; i < good.size(); ++i) {
+    std::string damaged = good;
+    damaged[i] = static_cast<char>(damaged[i] ^ 4);
+    try {
+      check_torch_file(MemoryFile(damaged), "x.pt");
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::kData);
+      ++refused;
+    }
+  }
+  // Padding, times and version fields carry nothing; everything else is checked.
+  EXPECT_GT(refused, good.size() - 450);
+  const size_t data =
+      good.find(std::string(reinterpret_cast<const char*>(values({40}).const_data_ptr()), 160));
+  ASSERT_NE(data, std::string::npos);
+  for (size_t i = data; i < data + 160; ++i) {
+    std::string damaged = good;
+    damaged[i] = static_cast<char>(damaged[i] ^ 1);
+    EXPECT_THROW(check_torch_file(MemoryFile(damaged), "x.pt"), Error) << i;
+  }
+}
+
+TEST(TorchFile, ThrowsForEveryCut) {
+  const std::string good = bytes_of(TorchList{values({4}), 1});
+  for (size_t size = 0; size < good.size(); ++size) {
+    EXPECT_THROW(check_torch_file(MemoryFile(good.substr(0, size)), "x.pt"), Error) << size;
+  }
+}
+
+}  // namespace
+}  // namespace finetune
