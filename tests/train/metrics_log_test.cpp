@@ -227,8 +227,7 @@ TEST_F(MetricsLog, RoundsSpeedAsTransformersDoes) {
       speed_metrics("train", 3.14159265, {.samples = 100, .steps = 7, .tokens = 12345}).dump(),
       R"({"train_runtime":3.1416,"train_samples_per_second":31.831,)"
       R"("train_steps_per_second":2.228,"train_tokens_per_second":3929.536})");
-  EXPECT_EQ(speed_metrics("eval", 0, {.samples = 1, .steps = {}, .tokens = {}}).dump(),
-            R"({"eval_runtime":0.0})");
+  EXPECT_EQ(speed_metrics("eval", 0, {.samples = 1}).dump(), R"({"eval_runtime":0.0})");
 }
 
 TEST_F(MetricsLog, WritesResultsAsSaveMetricsDoes) {

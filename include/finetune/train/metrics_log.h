@@ -77,9 +77,9 @@ struct TrainerState {
 // What transformers' speed_metrics returns: `<split>_runtime` in seconds, and, where given,
 // `_samples_per_second`, `_steps_per_second`, `_tokens_per_second`, rounded as it does.
 struct SpeedCounts {
-  std::optional<int64_t> samples;
-  std::optional<int64_t> steps;
-  std::optional<int64_t> tokens;
+  std::optional<int64_t> samples = {};
+  std::optional<int64_t> steps = {};
+  std::optional<int64_t> tokens = {};
 };
 [[nodiscard]] nlohmann::ordered_json speed_metrics(std::string_view split, double runtime_seconds,
                                                    const SpeedCounts& counts);

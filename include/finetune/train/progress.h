@@ -20,10 +20,10 @@ enum class ProgressMode {
 
 // What is known by now; what is unset is shown as it was last.
 struct ProgressFigures {
-  std::optional<double> loss;
-  std::optional<double> learning_rate;
-  std::optional<double> tokens_per_second;
-  std::optional<int64_t> memory_mib;  // current peak
+  std::optional<double> loss = {};
+  std::optional<double> learning_rate = {};
+  std::optional<double> tokens_per_second = {};
+  std::optional<int64_t> memory_mib = {};  // current peak
 };
 
 // Where progress goes. The default is standard error; tests put their own clock and sink here.
@@ -61,8 +61,8 @@ class ProgressDisplay {
   // A logged step: a line that stays, in both modes; the bar goes on beneath it.
   void log(int64_t done, const ProgressFigures& figures = {});
 
-  // Closes the innermost phase. An outermost one leaves its last state as a line, a nested one
-  // only in plain mode.
+  // Closes the innermost phase. An outermost one leaves its last state as a line where no log()
+  // has, a nested one only in plain mode.
   void end();
 
   [[nodiscard]] ProgressMode mode() const { return mode_; }  // never kAuto
@@ -82,17 +82,23 @@ class ProgressDisplay {
     int64_t last_line_done = -1;  // and at which position
     std::deque<Point> points;     // the last minutes, for rate and remaining time
     ProgressFigures figures;
+
+    [[nodiscard]] double rate(double now) const;  // 0 where it is not known yet
   };
 
-  void note(Phase& phase, int64_t done, const ProgressFigures& figures, double now);
+  static std::string plain_line(const Phase& phase, double now);
+  static std::string bar_line(const Phase& phase, double now, int columns);
+
+  double note(int64_t done, const ProgressFigures& figures);  // returns the time
   void draw(double now);
+  void write_plain(double now);
   void erase();
-  void write_line(Phase& phase, double now);
+  void redraw();
 
   ProgressMode mode_;
   ProgressOutput output_;
   std::vector<Phase> phases_;
-  std::string bar_;  // what stands on the terminal's line; read by the log's callbacks
+  std::string bar_;  // what stands on the terminal's line; guarded by the log's lock
   double last_drawn_ = 0;
 };
 
