@@ -52,6 +52,8 @@ else()
   fetch_xxhash()
 endif()
 
+include(SentencePiece)
+
 if(FINETUNE_BUILD_TESTS)
   find_package(GTest 1.11 QUIET)
   if(NOT TARGET GTest::gmock)

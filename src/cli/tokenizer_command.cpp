@@ -1,0 +1,260 @@
+// SPDX-License-Identifier: MIT
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <iostream>
+#include <map>
+#include <optional>
+
+#include "cli/commands.h"
+#include "finetune/base/error.h"
+#include "finetune/base/file_system.h"
+#include "finetune/base/interrupt.h"
+#include "finetune/base/log.h"
+#include "finetune/base/utf8.h"
+#include "finetune/tokenizer/tokenizer.h"
+#include "finetune/tokenizer/train_vocabulary.h"
+
+namespace finetune::cli {
+namespace {
+
+struct TrainRequest {
+  std::string type = "byte_level_bpe";
+  std::string output;
+  std::vector<std::string> files;
+  std::optional<int64_t> model_max_length;
+  bool overwrite = false;
+  TrainVocabularyOptions options;
+};
+
+struct CodeRequest {
+  std::string folder;
+  bool add_special_tokens = false;
+  bool skip_special_tokens = false;
+};
+
+// Standard output that notices a reader who has left: then there is nothing more to do.
+class Output {
+ public:
+  // False where the reader has left.
+  bool write_line(std::string line) {
+    line += '\n';
+    size_t done = 0;
+    while (done < line.size()) {
+      const ssize_t count = ::write(STDOUT_FILENO, line.data() + done, line.size() - done);
+      if (count >= 0) {
+        done += static_cast<size_t>(count);
+      } else if (errno == EPIPE) {
+        return false;
+      } else if (errno != EINTR) {
+        throw Error(ErrorKind::kIo,
+                    std::string("standard output cannot be written: ") + std::strerror(errno));
+      }
+    }
+    return true;
+  }
+};
+
+// Calls `handle` with every line of standard input; stops where it returns false.
+template <class Handle>
+void for_each_line(const Handle& handle) {
+  std::string line;
+  for (int64_t number = 1; std::getline(std::cin, line); ++number) {
+    interrupt::throw_if_requested("reading standard input");
+    if (utf8::find_invalid(line) != std::string::npos) {
+      throw Error(ErrorKind::kData, "standard input:" + std::to_string(number) +
+                                        ": is not valid UTF-8; convert the text first");
+    }
+    if (!handle(line, number)) return;
+  }
+}
+
+int encode(const CodeRequest& request) {
+  const auto tokenizer = load_tokenizer(request.folder);
+  Output output;
+  for_each_line([&](const std::string& line, int64_t) {
+    std::vector<int32_t> ids = tokenizer->encode(line);
+    if (request.add_special_tokens) ids = tokenizer->add_special_tokens(ids);
+    std::string text;
+    for (const int32_t id : ids) {
+      if (!text.empty()) text += ' ';
+      text += std::to_string(id);
+    }
+    return output.write_line(std::move(text));
+  });
+  return kExitFinished;
+}
+
+std::vector<int32_t> parse_ids(const std::string& line, int64_t number, int64_t size) {
+  std::vector<int32_t> ids;
+  const char* at = line.data();
+  const char* end = at + line.size();
+  while (true) {
+    while (at < end && (*at == ' ' || *at == '\t' || *at == '\r')) ++at;
+    if (at == end) return ids;
+    int32_t id = -1;
+    const auto result = std::from_chars(at, end, id);
+    const bool separated =
+        result.ptr == end || *result.ptr == ' ' || *result.ptr == '\t' || *result.ptr == '\r';
+    if (result.ec != std::errc() || !separated || id < 0 || id >= size) {
+      const std::string word(at, std::find(at, end, ' '));
+      throw Error(ErrorKind::kData, "standard input:" + std::to_string(number) + ": '" + word +
+                                        "' is not a token id of this tokenizer (0 to " +
+                                        std::to_string(size - 1) + ")");
+    }
+    ids.push_back(id);
+    at = result.ptr;
+  }
+}
+
+int decode(const CodeRequest& request) {
+  const auto tokenizer = load_tokenizer(request.folder);
+  Output output;
+  for_each_line([&](const std::string& line, int64_t number) {
+    const std::vector<int32_t> ids = parse_ids(line, number, tokenizer->size());
+    return output.write_line(tokenizer->decode(ids, request.skip_special_tokens));
+  });
+  return kExitFinished;
+}
+
+// Refuses a folder whose tokenizer is another one; the same files again are fine.
+void check_output(const TrainRequest& request,
+                  const std::vector<std::pair<std::string, std::string>>& files) {
+  FileSystem& system = FileSystem::local();
+  if (request.overwrite) return;
+  std::map<std::string, std::string> made(files.begin(), files.end());
+  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "vocab.json", "merges.txt",
+                           "sentencepiece.bpe.model", "spiece.model"}) {
+    const std::string path = join_path(request.output, name);
+    if (!system.exists(path)) continue;
+    if (made.contains(name) && system.read_all(path) == made[name]) continue;
+    throw Error(ErrorKind::kUsage, path +
+                                       ": is there already and belongs to another tokenizer; "
+                                       "choose another --output, or replace it with "
+                                       "--overwrite");
+  }
+}
+
+// One line that is drawn over itself, on a terminal only.
+class ProgressLine {
+ public:
+  void operator()(const std::string& phase, int64_t done, int64_t total) {
+    const auto now = std::chrono::steady_clock::now();
+    if (!terminal_ || now - last_ < std::chrono::milliseconds(200)) return;
+    last_ = now;
+    const int64_t percent = total > 0 ? 100 * done / total : 100;
+    std::fprintf(stderr, "\r%s: %3d %%", phase.c_str(), static_cast<int>(percent));
+    drawn_ = true;
+  }
+  void end() {
+    if (drawn_) std::fprintf(stderr, "\r\033[K");
+    drawn_ = false;
+  }
+
+ private:
+  bool terminal_ = isatty(STDERR_FILENO) == 1;
+  bool drawn_ = false;
+  std::chrono::steady_clock::time_point last_{};
+};
+
+int train(TrainRequest request) {
+  if (request.type != "byte_level_bpe") {
+    throw Error(ErrorKind::kUsage, "--type " + request.type +
+                                       " comes with a later version; this one trains "
+                                       "byte_level_bpe");
+  }
+  const auto start = std::chrono::steady_clock::now();
+  ProgressLine progress;
+  request.options.progress = [&](const std::string& phase, int64_t done, int64_t total) {
+    progress(phase, done, total);
+  };
+  const TrainedVocabulary vocabulary = train_byte_level_bpe(request.files, request.options);
+  progress.end();
+  const auto files = make_tokenizer_files(vocabulary, request.model_max_length);
+  FileSystem& system = FileSystem::local();
+  check_output(request, files);
+  system.make_directories(request.output);
+  for (const auto& [name, content] : files) {
+    system.write_atomically(join_path(request.output, name), content);
+  }
+  if (request.overwrite) {
+    for (const char* name : {"vocab.json", "merges.txt", "special_tokens_map.json"}) {
+      const std::string path = join_path(request.output, name);
+      if (system.exists(path)) system.remove_file(path);
+    }
+  }
+  const double seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  char took[32];
+  std::snprintf(took, sizeof(took), "%.1f s", seconds);
+  log::info("trained a byte-level BPE tokenizer: " + std::to_string(vocabulary.tokens.size()) +
+            " tokens, " + std::to_string(vocabulary.merges.size()) + " merges, " + took + ", in " +
+            request.output);
+  if (static_cast<int64_t>(vocabulary.tokens.size()) < request.options.vocab_size) {
+    log::warning("the text has no more pairs that occur at least " +
+                 std::to_string(request.options.min_frequency) +
+                 " times: " + std::to_string(vocabulary.tokens.size()) + " tokens instead of " +
+                 std::to_string(request.options.vocab_size));
+  }
+  return kExitFinished;
+}
+
+void describe_train(CLI::App& app, TrainRequest& request) {
+  app.add_option("--type", request.type, "byte_level_bpe (others come with a later version)")
+      ->capture_default_str();
+  app.add_option("--vocab_size", request.options.vocab_size,
+                 "tokens, special tokens and the 256 bytes included")
+      ->required();
+  app.add_option("--min_frequency", request.options.min_frequency,
+                 "how often a pair must occur to be merged")
+      ->capture_default_str();
+  app.add_option("--special_tokens", request.options.special_tokens,
+                 "comma-separated; they take the first ids (default <s>,<pad>,</s>,<unk>,<mask>)")
+      ->delimiter(',')
+      ->allow_extra_args(false);
+  app.add_flag("--add_prefix_space", request.options.add_prefix_space,
+               "treat the first word of a text like any other");
+  app.add_option("--model_max_length", request.model_max_length,
+                 "the longest sequence the model takes, for tokenizer_config.json")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--output", request.output, "folder to write to")->required();
+  app.add_flag("--overwrite", request.overwrite, "replace another tokenizer in that folder");
+  app.add_option("files", request.files, "text files, UTF-8")->required();
+}
+
+}  // namespace
+
+int tokenizer_command(const Arguments& arguments) {
+  CLI::App app("Trains tokenizers; turns text into ids and back.", "finetune tokenizer");
+  app.require_subcommand(1);
+  TrainRequest training;
+  CodeRequest coding;
+  CLI::App* train_app = app.add_subcommand("train", "Learn a vocabulary from text files");
+  describe_train(*train_app, training);
+  CLI::App* encode_app =
+      app.add_subcommand("encode", "Lines of text on standard input to lines of ids");
+  encode_app->add_option("--tokenizer", coding.folder, "folder of the tokenizer")->required();
+  encode_app->add_flag("--add_special_tokens", coding.add_special_tokens,
+                       "put the special tokens around each line");
+  CLI::App* decode_app =
+      app.add_subcommand("decode", "Lines of ids on standard input to lines of text");
+  decode_app->add_option("--tokenizer", coding.folder, "folder of the tokenizer")->required();
+  decode_app->add_flag("--skip_special_tokens", coding.skip_special_tokens,
+                       "leave special tokens out");
+  try {
+    app.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return app.exit(error);  // --help
+    throw Error(ErrorKind::kUsage, std::string(error.what()) + "; see 'finetune tokenizer --help'");
+  }
+  if (*train_app) return train(std::move(training));
+  return *encode_app ? encode(coding) : decode(coding);
+}
+
+}  // namespace finetune::cli

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: MIT
+#include "tokenizer/added_tokens.h"
+
+#include <utf8proc.h>
+
+#include <algorithm>
+
+#include "finetune/base/utf8.h"
+#include "tokenizer/byte_level.h"
+
+namespace finetune::tokenizer {
+namespace {
+
+struct Range {
+  char32_t first;
+  char32_t last;
+};
+
+// Letter-like symbols, and marks and digits of Unicode 16 and 17.
+constexpr Range kMoreWordChars[] = {
+    {0x897, 0x897},     {0x200C, 0x200D},   {0x24B6, 0x24E9},   {0x10D40, 0x10D49},
+    {0x10D69, 0x10D6D}, {0x10EFC, 0x10EFC}, {0x113B8, 0x113C0}, {0x113C2, 0x113C2},
+    {0x113C5, 0x113C5}, {0x113C7, 0x113CA}, {0x113CC, 0x113D0}, {0x113D2, 0x113D2},
+    {0x113E1, 0x113E2}, {0x116D0, 0x116E3}, {0x11BF0, 0x11BF9}, {0x11F5A, 0x11F5A},
+    {0x1611E, 0x16139}, {0x16D70, 0x16D79}, {0x1CCF0, 0x1CCF9}, {0x1E5EE, 0x1E5EF},
+    {0x1E5F1, 0x1E5FA}, {0x1F130, 0x1F149}, {0x1F150, 0x1F169}, {0x1F170, 0x1F189},
+};
+
+// \w of Rust's regex: alphabetic, marks, decimal digits, connectors, joiners.
+bool is_word_char(char32_t c) {
+  if (char_class(c) == CharClass::kLetter) return true;
+  for (const Range& range : kMoreWordChars) {
+    if (c >= range.first && c <= range.last) return true;
+  }
+  switch (utf8proc_category(static_cast<utf8proc_int32_t>(c))) {
+    case UTF8PROC_CATEGORY_MN:
+    case UTF8PROC_CATEGORY_MC:
+    case UTF8PROC_CATEGORY_ME:
+    case UTF8PROC_CATEGORY_ND:
+    case UTF8PROC_CATEGORY_NL:
+    case UTF8PROC_CATEGORY_PC:
+      return true;
+    default:
+      return false;
+  }
+}
+
+// Where the last character of `text` starts. Requires: not empty.
+size_t last_char(std::string_view text) {
+  size_t start = text.size() - 1;
+  while (start > 0 && (static_cast<uint8_t>(text[start]) & 0xC0) == 0x80) --start;
+  return start;
+}
+
+bool ends_with_word(std::string_view text) {
+  if (text.empty()) return false;
+  size_t start = last_char(text);
+  return is_word_char(utf8::decode(text, start));
+}
+
+bool starts_with_word(std::string_view text) {
+  size_t offset = 0;
+  return !text.empty() && is_word_char(utf8::decode(text, offset));
+}
+
+size_t start_of_last_space(std::string_view text) {
+  size_t end = text.size();
+  while (end > 0) {
+    const size_t start = last_char(text.substr(0, end));
+    size_t offset = start;
+    if (char_class(utf8::decode(text, offset)) != CharClass::kSpace) break;
+    end = start;
+  }
+  return end;
+}
+
+size_t length_of_first_space(std::string_view text) {
+  size_t end = 0;
+  for (size_t offset = 0; offset < text.size(); end = offset) {
+    if (char_class(utf8::decode(text, offset)) != CharClass::kSpace) break;
+  }
+  return end;
+}
+
+}  // namespace
+
+void LiteralMatcher::add(std::string_view literal) {
+  uint32_t node = 0;
+  for (const char c : literal) {
+    const auto byte = static_cast<uint8_t>(c);
+    uint32_t next = child(node, byte);
+    if (next == 0) {
+      next = static_cast<uint32_t>(nodes_.size());
+      nodes_[node].children.emplace_back(byte, next);
+      nodes_.emplace_back();
+    }
+    node = next;
+  }
+  nodes_[node].literal = static_cast<int32_t>(count_++);
+  starts_[static_cast<uint8_t>(literal.front())] = true;
+}
+
+uint32_t LiteralMatcher::child(uint32_t node, uint8_t byte) const {
+  for (const auto& [key, next] : nodes_[node].children) {
+    if (key == byte) return next;
+  }
+  return 0;
+}
+
+std::optional<LiteralMatcher::Match> LiteralMatcher::find(std::string_view text,
+                                                          size_t from) const {
+  for (size_t start = from; start < text.size(); ++start) {
+    if (!starts_[static_cast<uint8_t>(text[start])]) continue;
+    uint32_t node = 0;
+    std::optional<Match> longest;
+    for (size_t i = start; i < text.size(); ++i) {
+      node = child(node, static_cast<uint8_t>(text[i]));
+      if (node == 0) break;
+      if (nodes_[node].literal >= 0) {
+        longest = Match{start, i + 1, static_cast<size_t>(nodes_[node].literal)};
+      }
+    }
+    if (longest) return longest;
+  }
+  return std::nullopt;
+}
+
+void AddedTokens::add(const AddedToken& token,
+                      const std::function<std::string(std::string_view)>& normalize) {
+  const size_t index = tokens_.size();
+  tokens_.push_back(token);
+  by_content_[token.content] = index;
+  by_id_[token.id] = index;
+  Set& set = token.normalized ? normalized_ : raw_;
+  const std::string literal = token.normalized ? normalize(token.content) : token.content;
+  if (literal.empty()) return;
+  set.matcher.add(literal);
+  set.tokens.push_back(index);
+}
+
+const AddedToken* AddedTokens::find(std::string_view content) const {
+  const auto found = by_content_.find(std::string(content));
+  return found == by_content_.end() ? nullptr : &tokens_[found->second];
+}
+
+const AddedToken* AddedTokens::find(int32_t id) const {
+  const auto found = by_id_.find(id);
+  return found == by_id_.end() ? nullptr : &tokens_[found->second];
+}
+
+std::vector<AddedTokens::Part> AddedTokens::split_raw(std::string_view text) const {
+  return split(text, raw_);
+}
+
+std::vector<AddedTokens::Part> AddedTokens::split_normalized(std::string_view text) const {
+  return split(text, normalized_);
+}
+
+std::vector<AddedTokens::Part> AddedTokens::split(std::string_view text, const Set& set) const {
+  std::vector<Part> parts;
+  size_t done = 0;
+  for (size_t from = 0; const auto match = set.matcher.find(text, from);) {
+    from = match->end;
+    const AddedToken& token = tokens_[set.tokens[match->literal]];
+    size_t start = match->start;
+    size_t end = match->end;
+    if (token.single_word &&
+        (ends_with_word(text.substr(0, start)) || starts_with_word(text.substr(end)))) {
+      continue;
+    }
+    if (token.lstrip) start = std::max(start_of_last_space(text.substr(0, start)), done);
+    if (token.rstrip) end += length_of_first_space(text.substr(end));
+    if (done < start) parts.push_back({-1, text.substr(done, start - done)});
+    parts.push_back({token.id, text.substr(start, end - start)});
+    done = end;
+  }
+  if (done < text.size()) parts.push_back({-1, text.substr(done)});
+  return parts;
+}
+
+}  // namespace finetune::tokenizer

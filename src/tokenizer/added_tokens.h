@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+namespace finetune::tokenizer {
+
+// A token that is found in the text itself, before the model sees it.
+struct AddedToken {
+  std::string content;
+  int32_t id = -1;
+  bool single_word = false;
+  bool lstrip = false;
+  bool rstrip = false;
+  bool normalized = false;
+  bool special = false;
+};
+
+// Finds literal strings, leftmost first, the longest of those that start there.
+class LiteralMatcher {
+ public:
+  struct Match {
+    size_t start;
+    size_t end;
+    size_t literal;  // in the order of add()
+  };
+
+  void add(std::string_view literal);  // Requires: not empty; of equal ones the last counts
+  [[nodiscard]] bool empty() const { return nodes_.size() == 1; }
+  [[nodiscard]] std::optional<Match> find(std::string_view text, size_t from) const;
+
+ private:
+  struct Node {
+    int32_t literal = -1;
+    std::vector<std::pair<uint8_t, uint32_t>> children{};
+  };
+
+  [[nodiscard]] uint32_t child(uint32_t node, uint8_t byte) const;  // 0: none
+
+  std::vector<Node> nodes_ = std::vector<Node>(1);
+  std::vector<bool> starts_ = std::vector<bool>(256);
+  size_t count_ = 0;
+};
+
+// The added tokens of a tokenizer and how they cut a text, as the tokenizers package does it.
+class AddedTokens {
+ public:
+  // A part of a text: an added token (id >= 0) or what is left between them (id -1).
+  struct Part {
+    int32_t id;
+    std::string_view text;
+  };
+
+  // `normalize` is applied to the content of tokens that are looked for in normalised text.
+  void add(const AddedToken& token, const std::function<std::string(std::string_view)>& normalize);
+
+  // Cut by the tokens that are looked for in the text as it is / in normalised text.
+  [[nodiscard]] std::vector<Part> split_raw(std::string_view text) const;
+  [[nodiscard]] std::vector<Part> split_normalized(std::string_view text) const;
+  [[nodiscard]] bool any_normalized() const { return !normalized_.matcher.empty(); }
+
+  [[nodiscard]] const AddedToken* find(std::string_view content) const;
+  [[nodiscard]] const AddedToken* find(int32_t id) const;
+  [[nodiscard]] const std::vector<AddedToken>& all() const { return tokens_; }
+
+ private:
+  struct Set {
+    LiteralMatcher matcher;
+    std::vector<size_t> tokens;  // by literal
+  };
+
+  [[nodiscard]] std::vector<Part> split(std::string_view text, const Set& set) const;
+
+  std::vector<AddedToken> tokens_;
+  std::unordered_map<std::string, size_t> by_content_;
+  std::unordered_map<int32_t, size_t> by_id_;
+  Set raw_;
+  Set normalized_;
+};
+
+}  // namespace finetune::tokenizer

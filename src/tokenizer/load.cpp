@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: MIT
+#include "finetune/base/error.h"
+#include "finetune/base/file_system.h"
+#include "finetune/tokenizer/tokenizer.h"
+#include "tokenizer/byte_bpe_files.h"
+#include "tokenizer/sentencepiece_tokenizer.h"
+#include "tokenizer/special_names.h"
+
+namespace finetune {
+namespace {
+
+constexpr uint64_t kMaxFileBytes = uint64_t{512} << 20;
+
+std::string read_file(const std::string& path) {
+  try {
+    return FileSystem::local().read_all(path, kMaxFileBytes);
+  } catch (const Error& error) {
+    throw Error(ErrorKind::kData, error.what());
+  }
+}
+
+}  // namespace
+
+std::shared_ptr<const Tokenizer> load_tokenizer(const std::string& folder_path) {
+  FileSystem& files = FileSystem::local();
+  const auto has = [&](const char* name) { return files.exists(join_path(folder_path, name)); };
+  if (!files.exists(folder_path)) {
+    throw Error(ErrorKind::kData, folder_path +
+                                      ": there is no such folder; name one that holds a "
+                                      "tokenizer (tokenizer.json)");
+  }
+  tokenizer::TokenizerFolder folder = tokenizer::read_tokenizer_folder(folder_path);
+  if (has("tokenizer.json")) {
+    const std::string path = join_path(folder_path, "tokenizer.json");
+    return std::make_shared<tokenizer::ByteBpeTokenizer>(
+        tokenizer::parse_tokenizer_json(read_file(path), path, std::move(folder)));
+  }
+  if (has("vocab.json") && has("merges.txt")) {
+    return std::make_shared<tokenizer::ByteBpeTokenizer>(tokenizer::parse_vocab_and_merges(
+        read_file(join_path(folder_path, "vocab.json")),
+        read_file(join_path(folder_path, "merges.txt")), std::move(folder)));
+  }
+  for (const char* name : {"sentencepiece.bpe.model", "spiece.model"}) {
+    if (!has(name)) continue;
+    return std::make_shared<tokenizer::SentencePieceTokenizer>(
+        read_file(join_path(folder_path, name)), name, std::move(folder));
+  }
+  if (has("vocab.txt")) {
+    throw Error(ErrorKind::kData, folder_path +
+                                      ": holds a WordPiece vocabulary (vocab.txt), which "
+                                      "is not supported yet");
+  }
+  throw Error(ErrorKind::kData, folder_path +
+                                    ": holds no tokenizer; looked for tokenizer.json, vocab.json "
+                                    "with merges.txt, sentencepiece.bpe.model and spiece.model");
+}
+
+}  // namespace finetune

@@ -1,0 +1,345 @@
+// SPDX-License-Identifier: MIT
+#include "tokenizer/sentencepiece_model_check.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+#include "finetune/base/error.h"
+#include "finetune/base/utf8.h"
+
+namespace finetune::tokenizer {
+namespace {
+
+constexpr size_t kMaxModelBytes = size_t{64} << 20;
+constexpr size_t kMaxPieceBytes = size_t{4} << 10;
+constexpr size_t kMaxCharsmapBytes = size_t{1} << 20;
+constexpr size_t kMaxSelfTests = 1000;
+constexpr int64_t kMaxPieces = 4'000'000;
+// The library keeps this many nested matches in an array on its stack and checks nothing.
+constexpr int kMaxNestedRules = 32;
+
+enum PieceType : uint64_t { kUnknown = 2, kUserDefined = 4, kLastType = 6 };
+
+class Fault {
+ public:
+  explicit Fault(const std::string& where) : where_(where) {}
+  [[noreturn]] void operator()(const std::string& what) const {
+    throw Error(ErrorKind::kData,
+                where_ + ": is not a usable SentencePiece model: " + what + "; fetch it again");
+  }
+
+ private:
+  const std::string& where_;
+};
+
+// One field of a protobuf message after the other.
+class MessageReader {
+ public:
+  MessageReader(std::string_view bytes, const Fault& fault) : bytes_(bytes), fault_(fault) {}
+
+  // False at the end.
+  bool next() {
+    if (offset_ == bytes_.size()) return false;
+    const uint64_t key = varint();
+    number_ = key >> 3;
+    wire_ = static_cast<int>(key & 7);
+    if (number_ == 0 || number_ > (uint64_t{1} << 29)) fault_("a field has an impossible number");
+    switch (wire_) {
+      case 0:
+        value_ = varint();
+        break;
+      case 1:
+        data_ = take(8);
+        break;
+      case 2: {
+        const uint64_t size = varint();
+        data_ = take(size);
+        break;
+      }
+      case 5:
+        data_ = take(4);
+        break;
+      default:
+        fault_("a field has an unknown wire type");
+    }
+    return true;
+  }
+
+  [[nodiscard]] uint64_t number() const { return number_; }
+  [[nodiscard]] uint64_t number_value() const {
+    expect(0);
+    return value_;
+  }
+  [[nodiscard]] std::string_view bytes() const {
+    expect(2);
+    return data_;
+  }
+  [[nodiscard]] std::string_view text() const {
+    const std::string_view value = bytes();
+    if (utf8::find_invalid(value) != std::string_view::npos) fault_("a text is not valid UTF-8");
+    return value;
+  }
+  [[nodiscard]] float real() const {
+    expect(5);
+    uint32_t bits = 0;
+    for (size_t i = 0; i < 4; ++i) bits |= uint32_t{static_cast<uint8_t>(data_[i])} << (8 * i);
+    return std::bit_cast<float>(bits);
+  }
+
+ private:
+  void expect(int wire) const {
+    if (wire_ != wire) fault_("field " + std::to_string(number_) + " has the wrong type");
+  }
+
+  uint64_t varint() {
+    uint64_t value = 0;
+    for (int shift = 0; shift < 70; shift += 7) {
+      if (offset_ == bytes_.size()) fault_("it ends inside a number");
+      const auto byte = static_cast<uint8_t>(bytes_[offset_++]);
+      if (shift < 63 || byte <= 1) value |= uint64_t{byte & 0x7Fu} << shift;
+      if (shift == 63 && byte > 1) fault_("a number is too large");
+      if (byte < 0x80) return value;
+    }
+    fault_("a number is too long");
+  }
+
+  std::string_view take(uint64_t size) {
+    if (size > bytes_.size() - offset_) fault_("it ends inside a field (truncated?)");
+    const std::string_view data = bytes_.substr(offset_, size);
+    offset_ += size;
+    return data;
+  }
+
+  std::string_view bytes_;
+  const Fault& fault_;
+  size_t offset_ = 0;
+  uint64_t number_ = 0;
+  int wire_ = 0;
+  uint64_t value_ = 0;
+  std::string_view data_;
+};
+
+// The double array of normalisation rules: every unit that a text can lead to must lie inside it.
+class TrieCheck {
+ public:
+  TrieCheck(std::string_view trie, std::string_view replacements, const Fault& fault)
+      : trie_(trie), replacements_(replacements), fault_(fault), visited_(trie.size() / 4) {}
+
+  void run() {
+    visit(offset(unit(0)), 0);
+    while (!open_.empty()) {
+      const Node node = open_.back();
+      open_.pop_back();
+      for (uint32_t byte = 0; byte < 256; ++byte) follow(node, byte);
+    }
+  }
+
+ private:
+  struct Node {
+    uint32_t base;
+    int rules;  // that end on the way here
+  };
+
+  [[nodiscard]] uint32_t unit(uint32_t index) const {
+    uint32_t value = 0;
+    for (size_t i = 0; i < 4; ++i) {
+      value |= uint32_t{static_cast<uint8_t>(trie_[4 * size_t{index} + i])} << (8 * i);
+    }
+    return value;
+  }
+  static uint32_t offset(uint32_t unit) { return (unit >> 10) << ((unit & (1u << 9)) >> 6); }
+
+  void visit(uint32_t base, int rules) {
+    // The array is a multiple of 256 units, so that base ^ byte is inside where base is.
+    if (base >= visited_.size()) fault_("its normalisation rules point outside their table");
+    if (visited_[base]) fault_("its normalisation rules form a loop");
+    visited_[base] = true;
+    open_.push_back({base, rules});
+  }
+
+  void follow(const Node& node, uint32_t byte) {
+    const uint32_t index = node.base ^ byte;
+    const uint32_t value = unit(index);
+    if ((value & ((1u << 31) | 0xFFu)) != byte) return;
+    const uint32_t base = index ^ offset(value);
+    const bool ends_rule = ((value >> 8) & 1) == 1;
+    visit(base, node.rules + (ends_rule ? 1 : 0));
+    if (!ends_rule) return;
+    if (node.rules + 1 > kMaxNestedRules) {
+      fault_("more than " + std::to_string(kMaxNestedRules) + " of its normalisation rules nest");
+    }
+    const uint32_t target = unit(base) & 0x7FFFFFFFu;
+    if (target >= replacements_.size() ||
+        (static_cast<uint8_t>(replacements_[target]) & 0xC0) == 0x80) {
+      fault_("a normalisation rule has no replacement");
+    }
+  }
+
+  std::string_view trie_;
+  std::string_view replacements_;
+  const Fault& fault_;
+  std::vector<bool> visited_;
+  std::vector<Node> open_;
+};
+
+void check_charsmap(std::string_view map, const Fault& fault) {
+  if (map.empty()) return;
+  if (map.size() > kMaxCharsmapBytes) fault("its normalisation rules are larger than 1 MiB");
+  if (map.size() < 4) fault("its normalisation rules are truncated");
+  uint32_t trie_bytes = 0;
+  for (size_t i = 0; i < 4; ++i) trie_bytes |= uint32_t{static_cast<uint8_t>(map[i])} << (8 * i);
+  map.remove_prefix(4);
+  if (trie_bytes < 1024 || trie_bytes % 1024 != 0 || trie_bytes >= map.size()) {
+    fault("the table of its normalisation rules has an impossible size");
+  }
+  const std::string_view replacements = map.substr(trie_bytes);
+  if (replacements.back() != '\0' || utf8::find_invalid(replacements) != std::string_view::npos) {
+    fault("the replacements of its normalisation rules are damaged");
+  }
+  TrieCheck(map.substr(0, trie_bytes), replacements, fault).run();
+}
+
+void check_normalizer(std::string_view message, const Fault& fault) {
+  MessageReader reader(message, fault);
+  while (reader.next()) {
+    switch (reader.number()) {
+      case 1:
+      case 6:
+        static_cast<void>(reader.text());
+        break;
+      case 2:
+        check_charsmap(reader.bytes(), fault);
+        break;
+      case 3:
+      case 4:
+      case 5:
+        static_cast<void>(reader.number_value());
+        break;
+      default:
+        break;
+    }
+  }
+}
+
+void check_trainer(std::string_view message, const Fault& fault, SentencePieceSummary& summary) {
+  MessageReader reader(message, fault);
+  while (reader.next()) {
+    switch (reader.number()) {
+      case 3:
+        if (reader.number_value() < 1 || reader.number_value() > 4) fault("its type is unknown");
+        break;
+      case 35:
+        summary.byte_fallback = reader.number_value() != 0;
+        break;
+      case 44:
+      case 45:
+      case 46:
+      case 47:
+      case 48:
+        if (reader.text().size() > kMaxPieceBytes) fault("the name of a special piece is too long");
+        break;
+      default:
+        break;
+    }
+  }
+}
+
+void check_self_tests(std::string_view message, const Fault& fault) {
+  MessageReader reader(message, fault);
+  size_t count = 0;
+  while (reader.next()) {
+    if (reader.number() != 1) continue;
+    if (++count > kMaxSelfTests) fault("it carries too many self-tests");
+    MessageReader sample(reader.bytes(), fault);
+    while (sample.next()) {
+      if (sample.number() > 2) continue;
+      if (sample.text().size() > (size_t{64} << 10)) fault("a self-test is too long");
+    }
+  }
+}
+
+struct Piece {
+  std::string_view text;
+  uint64_t type = 1;
+};
+
+Piece check_piece(std::string_view message, const Fault& fault) {
+  Piece piece;
+  MessageReader reader(message, fault);
+  while (reader.next()) {
+    switch (reader.number()) {
+      case 1:
+        piece.text = reader.text();
+        break;
+      case 2:
+        if (!std::isfinite(reader.real())) fault("the score of a piece is not a finite number");
+        break;
+      case 3:
+        piece.type = reader.number_value();
+        break;
+      default:
+        break;
+    }
+  }
+  if (piece.text.empty()) fault("a piece is empty");
+  if (piece.text.size() > kMaxPieceBytes) fault("a piece is longer than 4 KiB");
+  if (piece.text.find('\0') != std::string_view::npos) fault("a piece holds a NUL");
+  if (piece.type < 1 || piece.type > kLastType) fault("a piece has an unknown type");
+  return piece;
+}
+
+// How many of the sorted texts may start one another at one place of a text.
+void check_nesting(std::vector<std::string_view> texts, const Fault& fault) {
+  std::sort(texts.begin(), texts.end());
+  std::vector<std::string_view> chain;
+  for (const std::string_view text : texts) {
+    while (!chain.empty() && !text.starts_with(chain.back())) chain.pop_back();
+    chain.push_back(text);
+    if (chain.size() > kMaxNestedRules) {
+      fault("more than " + std::to_string(kMaxNestedRules) +
+            " of its user-defined pieces start one another");
+    }
+  }
+}
+
+}  // namespace
+
+SentencePieceSummary check_sentencepiece_model(std::string_view model, const std::string& where) {
+  const Fault fault(where);
+  if (model.size() > kMaxModelBytes) fault("it is larger than 64 MiB");
+  SentencePieceSummary summary;
+  std::vector<std::string_view> user_defined;
+  int64_t unknown = 0;
+  MessageReader reader(model, fault);
+  while (reader.next()) {
+    switch (reader.number()) {
+      case 1: {
+        const Piece piece = check_piece(reader.bytes(), fault);
+        if (++summary.pieces > kMaxPieces) fault("it has more than 4,000,000 pieces");
+        if (piece.type == kUnknown) ++unknown;
+        if (piece.type == kUserDefined) user_defined.push_back(piece.text);
+        break;
+      }
+      case 2:
+        check_trainer(reader.bytes(), fault, summary);
+        break;
+      case 3:
+      case 5:
+        check_normalizer(reader.bytes(), fault);
+        break;
+      case 4:
+        check_self_tests(reader.bytes(), fault);
+        break;
+      default:
+        break;
+    }
+  }
+  if (summary.pieces == 0) fault("it has no pieces");
+  if (unknown != 1) fault("it must have exactly one piece for the unknown");
+  check_nesting(std::move(user_defined), fault);
+  return summary;
+}
+
+}  // namespace finetune::tokenizer

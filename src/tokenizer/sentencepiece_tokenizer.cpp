@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: MIT
+#include "tokenizer/sentencepiece_tokenizer.h"
+
+#include <sentencepiece_processor.h>
+
+#include <algorithm>
+
+#include "finetune/base/error.h"
+#include "finetune/base/file_system.h"
+#include "finetune/base/utf8.h"
+#include "tokenizer/json_fields.h"
+#include "tokenizer/sentencepiece_model_check.h"
+
+namespace finetune::tokenizer {
+namespace {
+
+// XLM-RoBERTa's vocabulary: <s> <pad> </s> <unk>, then the model's pieces from its fourth on.
+constexpr int32_t kFairseqOffset = 1;
+constexpr const char* kFairseqTokens[] = {"<s>", "<pad>", "</s>", "<unk>"};
+constexpr int32_t kFairseqUnk = 3;
+
+constexpr std::string_view kSpace = "\xE2\x96\x81";  // U+2581, which stands for a space
+
+void append_spaces_restored(std::string_view piece, std::string& text) {
+  for (size_t found; (found = piece.find(kSpace)) != std::string_view::npos;) {
+    text.append(piece.substr(0, found)).append(" ");
+    piece.remove_prefix(found + kSpace.size());
+  }
+  text.append(piece);
+}
+
+}  // namespace
+
+SentencePieceTokenizer::SentencePieceTokenizer(std::string model, const std::string& file_name,
+                                               TokenizerFolder folder)
+    : processor_(std::make_unique<sentencepiece::SentencePieceProcessor>()) {
+  const std::string where = join_path(folder.path, file_name);
+  check_sentencepiece_model(model, where);
+  const auto status = processor_->LoadFromSerializedProto(model);
+  if (!status.ok()) {
+    throw Error(ErrorKind::kData, where + ": SentencePiece refuses this model (" +
+                                      std::string(status.message()) + ")");
+  }
+  pieces_ = processor_->GetPieceSize();
+  unk_ = processor_->unk_id();
+  xlm_roberta_ = folder.class_name.starts_with("XLMRoberta");
+  if (xlm_roberta_ && (pieces_ < 3 || unk_ != 0)) {
+    throw Error(ErrorKind::kData, where + ": XLM-RoBERTa's model has <unk>, <s> and </s> first");
+  }
+  name_special_tokens(folder);
+  files_ = std::move(folder.files);
+  files_.emplace_back(file_name, std::move(model));
+}
+
+SentencePieceTokenizer::~SentencePieceTokenizer() = default;
+
+void SentencePieceTokenizer::name_special_tokens(TokenizerFolder& folder) {
+  if (xlm_roberta_) {
+    add_roberta_names(folder);
+  } else if (folder.named.empty()) {
+    const auto name = [&](const char* key, int id) {
+      if (id < 0) return;
+      AddedToken token;
+      token.content = processor_->IdToPiece(id);
+      token.special = true;
+      folder.named.emplace_back(key, token);
+    };
+    name("bos_token", processor_->bos_id());
+    name("eos_token", processor_->eos_id());
+    name("unk_token", processor_->unk_id());
+    name("pad_token", processor_->pad_id());
+  }
+  int32_t next = xlm_roberta_ ? pieces_ + kFairseqOffset : pieces_;
+  for (auto& [name, token] : folder.named) {
+    if (const AddedToken* known = added_.find(std::string_view(token.content))) {
+      token.id = known->id;
+    } else {
+      const auto id = token_to_id(token.content);
+      token.id = id ? *id : next++;
+      added_.add(token, [](std::string_view text) { return std::string(text); });
+    }
+    set_special_token(special_tokens_, name, {.text = token.content, .id = token.id});
+  }
+}
+
+void SentencePieceTokenizer::append_ids(std::string_view text, std::vector<int32_t>& ids) const {
+  std::vector<int> own;
+  const auto status = processor_->Encode(text, &own);
+  if (!status.ok()) {
+    throw Error(ErrorKind::kData,
+                "SentencePiece could not encode a text (" + std::string(status.message()) + ")");
+  }
+  for (const int id : own) {
+    if (!xlm_roberta_) {
+      ids.push_back(id);
+    } else {
+      ids.push_back(id == unk_ ? kFairseqUnk : id + kFairseqOffset);
+    }
+  }
+}
+
+std::vector<int32_t> SentencePieceTokenizer::encode(std::string_view text) const {
+  std::vector<int32_t> ids;
+  for (const AddedTokens::Part& part : added_.split_raw(text)) {
+    if (part.id >= 0) {
+      ids.push_back(part.id);
+    } else {
+      append_ids(part.text, ids);
+    }
+  }
+  return ids;
+}
+
+std::vector<int32_t> SentencePieceTokenizer::add_special_tokens(
+    std::span<const int32_t> ids) const {
+  std::vector<int32_t> result(ids.begin(), ids.end());
+  if (xlm_roberta_) {
+    result.insert(result.begin(), special_tokens_.cls->id);
+    result.push_back(special_tokens_.sep->id);
+  }
+  return result;
+}
+
+int64_t SentencePieceTokenizer::num_special_tokens_to_add() const { return xlm_roberta_ ? 2 : 0; }
+
+int32_t SentencePieceTokenizer::to_model_id(int32_t id) const {
+  if (!xlm_roberta_) return id >= 0 && id < pieces_ ? id : -1;
+  if (id == kFairseqUnk) return unk_;
+  return id > kFairseqUnk && id - kFairseqOffset < pieces_ ? id - kFairseqOffset : -1;
+}
+
+std::string SentencePieceTokenizer::decode(std::span<const int32_t> ids,
+                                           bool skip_special_tokens) const {
+  std::string text;
+  std::vector<int> own;
+  const auto flush = [&] {
+    if (own.empty()) return;
+    std::string part;
+    if (xlm_roberta_) {
+      for (const int id : own) append_spaces_restored(processor_->IdToPiece(id), part);
+    } else {
+      const auto status = processor_->Decode(own, &part);
+      FT_CHECK(status.ok(), "SentencePiece could not decode ids that it knows");
+    }
+    text += part;
+    own.clear();
+  };
+  for (const int32_t id : ids) {
+    const AddedToken* added = added_.find(id);
+    if (added != nullptr) {
+      if (skip_special_tokens && added->special) continue;
+      flush();
+      text += added->content;
+    } else if (const int32_t known = to_model_id(id); known >= 0) {
+      own.push_back(known);
+    }
+  }
+  flush();
+  if (xlm_roberta_ && text.starts_with(' ')) text.erase(0, 1);
+  return utf8::replace_invalid(text);
+}
+
+int64_t SentencePieceTokenizer::size() const {
+  int64_t size = int64_t{pieces_} + (xlm_roberta_ ? kFairseqOffset : 0);
+  for (const AddedToken& token : added_.all())
+    size = std::max<int64_t>(size, int64_t{token.id} + 1);
+  return size;
+}
+
+std::optional<int32_t> SentencePieceTokenizer::token_to_id(std::string_view token) const {
+  if (const AddedToken* added = added_.find(token)) return added->id;
+  if (xlm_roberta_) {
+    for (int32_t id = 0; id <= kFairseqUnk; ++id) {
+      if (token == kFairseqTokens[id]) return id;
+    }
+  }
+  const int id = processor_->PieceToId(token);
+  if (id == unk_ && processor_->IdToPiece(unk_) != token) return std::nullopt;
+  return xlm_roberta_ ? id + kFairseqOffset : id;
+}
+
+std::string SentencePieceTokenizer::id_to_token(int32_t id) const {
+  if (const AddedToken* added = added_.find(id)) return added->content;
+  if (xlm_roberta_ && id >= 0 && id <= kFairseqUnk) return kFairseqTokens[id];
+  const int32_t known = to_model_id(id);
+  return known < 0 ? std::string() : processor_->IdToPiece(known);
+}
+
+bool SentencePieceTokenizer::is_special(int32_t id) const {
+  const AddedToken* added = added_.find(id);
+  return added != nullptr && added->special;
+}
+
+}  // namespace finetune::tokenizer

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "finetune/tokenizer/tokenizer.h"
+#include "tokenizer/added_tokens.h"
+#include "tokenizer/special_names.h"
+
+namespace sentencepiece {
+class SentencePieceProcessor;
+}
+
+namespace finetune::tokenizer {
+
+// A SentencePiece model. Ids are the model's own, except for XLM-RoBERTa's class, whose ids stand
+// one higher behind <s> <pad> </s> <unk>, with <mask> at the end.
+class SentencePieceTokenizer : public Tokenizer {
+ public:
+  // `model` is the content of the file `file_name` in the folder. Throws Error(kData).
+  SentencePieceTokenizer(std::string model, const std::string& file_name, TokenizerFolder folder);
+  ~SentencePieceTokenizer() override;
+  SentencePieceTokenizer(const SentencePieceTokenizer&) = delete;
+  SentencePieceTokenizer& operator=(const SentencePieceTokenizer&) = delete;
+
+  [[nodiscard]] std::vector<int32_t> encode(std::string_view text) const override;
+  [[nodiscard]] std::vector<int32_t> add_special_tokens(
+      std::span<const int32_t> ids) const override;
+  [[nodiscard]] int64_t num_special_tokens_to_add() const override;
+  [[nodiscard]] std::string decode(std::span<const int32_t> ids,
+                                   bool skip_special_tokens) const override;
+  [[nodiscard]] int64_t size() const override;
+  [[nodiscard]] std::optional<int32_t> token_to_id(std::string_view token) const override;
+  [[nodiscard]] std::string id_to_token(int32_t id) const override;
+  [[nodiscard]] bool is_special(int32_t id) const override;
+  [[nodiscard]] const SpecialTokens& special_tokens() const override { return special_tokens_; }
+  [[nodiscard]] std::vector<std::pair<std::string, std::string>> files() const override {
+    return files_;
+  }
+
+ private:
+  void name_special_tokens(TokenizerFolder& folder);
+  void append_ids(std::string_view text, std::vector<int32_t>& ids) const;
+  [[nodiscard]] int32_t to_model_id(int32_t id) const;  // -1 where it is none of the model's
+
+  std::unique_ptr<sentencepiece::SentencePieceProcessor> processor_;
+  int32_t pieces_ = 0;
+  int32_t unk_ = 0;  // the model's own id
+  bool xlm_roberta_ = false;
+  SpecialTokens special_tokens_;
+  AddedTokens added_;
+  std::vector<std::pair<std::string, std::string>> files_;
+};
+
+}  // namespace finetune::tokenizer

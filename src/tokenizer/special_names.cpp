@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: MIT
+#include "tokenizer/special_names.h"
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+
+#include "finetune/base/file_system.h"
+#include "finetune/base/json.h"
+#include "tokenizer/json_fields.h"
+
+namespace finetune::tokenizer {
+namespace {
+
+constexpr std::array<const char*, 7> kNames = {"bos_token", "eos_token", "unk_token", "sep_token",
+                                               "pad_token", "cls_token", "mask_token"};
+constexpr std::array<const char*, 7> kRobertaTexts = {"<s>",   "</s>", "<unk>", "</s>",
+                                                      "<pad>", "<s>",  "<mask>"};
+
+// A special token is a string or an object with `content` and flags.
+AddedToken to_added_token(const Json& json, const std::string& name, const std::string& where) {
+  AddedToken token;
+  token.special = true;
+  if (json.is_string()) {
+    token.content = json.get<std::string>();
+  } else if (json.is_object()) {
+    token.content = string_field(json, "content", where);
+    token.single_word = optional_bool(json, "single_word", false, where);
+    token.lstrip = optional_bool(json, "lstrip", false, where);
+    token.rstrip = optional_bool(json, "rstrip", false, where);
+    token.special = optional_bool(json, "special", true, where);
+    token.normalized = optional_bool(json, "normalized", !token.special, where);
+  } else {
+    throw Error(ErrorKind::kData,
+                where + ": '" + name + "' must be a string or an object with 'content'");
+  }
+  if (token.content.empty() || token.content.size() > kMaxTokenBytes) {
+    throw Error(ErrorKind::kData, where + ": '" + name + "' is empty or too long");
+  }
+  return token;
+}
+
+void read_names(const Json& json, const std::string& where, TokenizerFolder& folder) {
+  for (const char* name : kNames) {
+    const auto found = json.find(name);
+    if (found == json.end() || found->is_null()) continue;
+    AddedToken token = to_added_token(*found, name, where);
+    token.special = true;
+    const auto known = std::find_if(folder.named.begin(), folder.named.end(),
+                                    [&](const auto& item) { return item.first == name; });
+    if (known == folder.named.end()) {
+      folder.named.emplace_back(name, std::move(token));
+    }
+  }
+  for (const char* list : {"extra_special_tokens", "additional_special_tokens"}) {
+    const auto found = json.find(list);
+    if (found == json.end() || !found->is_array()) continue;
+    for (const Json& item : *found)
+      folder.named.emplace_back("", to_added_token(item, list, where));
+  }
+}
+
+void refuse_outside_analyser(const Json& json, const std::string& where,
+                             const TokenizerFolder& folder) {
+  const auto type = optional_string(json, "word_tokenizer_type", where);
+  const bool japanese = folder.class_name.starts_with("BertJapanese");
+  if (!japanese && (!type || *type == "basic")) return;
+  const std::string analyser = !type || *type == "mecab" ? "MeCab" : *type;
+  throw Error(ErrorKind::kData, where + ": this tokenizer needs the outside analyser " + analyser +
+                                    ", which is not supported; use a model with a byte-level BPE "
+                                    "or SentencePiece tokenizer");
+}
+
+std::string without_fast(std::string name) {
+  if (name.ends_with("Fast")) name.resize(name.size() - 4);
+  return name;
+}
+
+void read_config(const Json& json, const std::string& where, TokenizerFolder& folder) {
+  if (!json.is_object()) throw Error(ErrorKind::kData, where + ": must be a JSON object");
+  folder.class_name = without_fast(optional_string(json, "tokenizer_class", where).value_or(""));
+  refuse_outside_analyser(json, where, folder);
+  const auto prefix = json.find("add_prefix_space");
+  if (prefix != json.end() && prefix->is_boolean()) folder.add_prefix_space = prefix->get<bool>();
+  read_names(json, where, folder);
+  const auto decoder = json.find("added_tokens_decoder");
+  if (decoder == json.end() || !decoder->is_object()) return;
+  for (const auto& [key, value] : decoder->items()) {
+    AddedToken token = to_added_token(value, "added_tokens_decoder", where);
+    const Json id =
+        key.size() <= 8 && !key.empty() &&
+                std::all_of(key.begin(), key.end(), [](char c) { return c >= '0' && c <= '9'; })
+            ? Json(std::stoi(key))
+            : Json();
+    token.id = to_id(id, "the added token '" + token.content + "'", where);
+    folder.added_tokens.push_back(std::move(token));
+  }
+  std::stable_sort(folder.added_tokens.begin(), folder.added_tokens.end(),
+                   [](const AddedToken& a, const AddedToken& b) { return a.id < b.id; });
+}
+
+}  // namespace
+
+TokenizerFolder read_tokenizer_folder(const std::string& path) {
+  TokenizerFolder folder;
+  folder.path = path;
+  FileSystem& files = FileSystem::local();
+  constexpr uint64_t kMaxBytes = uint64_t{64} << 20;
+  const auto read = [&](const char* name) -> std::optional<std::string> {
+    const std::string file = join_path(path, name);
+    if (!files.exists(file)) return std::nullopt;
+    return files.read_all(file, kMaxBytes);
+  };
+  if (const auto text = read("tokenizer_config.json")) {
+    const std::string where = join_path(path, "tokenizer_config.json");
+    read_config(parse_json(*text, where, ErrorKind::kData, {.allow_nan = true}), where, folder);
+    folder.files.emplace_back("tokenizer_config.json", *text);
+  }
+  if (const auto text = read("special_tokens_map.json")) {
+    const std::string where = join_path(path, "special_tokens_map.json");
+    const Json json = parse_json(*text, where);
+    if (!json.is_object()) throw Error(ErrorKind::kData, where + ": must be a JSON object");
+    read_names(json, where, folder);
+    folder.files.emplace_back("special_tokens_map.json", *text);
+  }
+  if (folder.class_name.empty()) {
+    if (const auto text = read("config.json")) {
+      const std::string where = join_path(path, "config.json");
+      const Json json = parse_json(*text, where, ErrorKind::kData, {.allow_nan = true});
+      const std::string type = optional_string(json, "model_type", where).value_or("");
+      if (type == "roberta") folder.class_name = "RobertaTokenizer";
+      if (type == "xlm-roberta") folder.class_name = "XLMRobertaTokenizer";
+    }
+  }
+  return folder;
+}
+
+void add_roberta_names(TokenizerFolder& folder) {
+  std::vector<std::pair<std::string, AddedToken>> named;
+  for (size_t i = 0; i < kNames.size(); ++i) {
+    const auto known = std::find_if(folder.named.begin(), folder.named.end(),
+                                    [&](const auto& item) { return item.first == kNames[i]; });
+    if (known != folder.named.end()) {
+      named.push_back(*known);
+    } else {
+      AddedToken token;
+      token.content = kRobertaTexts[i];
+      token.special = true;
+      named.emplace_back(kNames[i], token);
+    }
+  }
+  for (const auto& item : folder.named) {
+    if (item.first.empty()) named.push_back(item);
+  }
+  folder.named = std::move(named);
+}
+
+bool set_special_token(SpecialTokens& tokens, const std::string& name,
+                       const SpecialTokens::Token& token) {
+  if (name == "bos_token") {
+    tokens.bos = token;
+  } else if (name == "eos_token") {
+    tokens.eos = token;
+  } else if (name == "unk_token") {
+    tokens.unk = token;
+  } else if (name == "sep_token") {
+    tokens.sep = token;
+  } else if (name == "pad_token") {
+    tokens.pad = token;
+  } else if (name == "cls_token") {
+    tokens.cls = token;
+  } else if (name == "mask_token") {
+    tokens.mask = token;
+  } else {
+    return false;
+  }
+  return true;
+}
+
+}  // namespace finetune::tokenizer

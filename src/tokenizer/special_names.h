@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "finetune/tokenizer/tokenizer.h"
+#include "tokenizer/added_tokens.h"
+
+namespace finetune::tokenizer {
+
+// What the files beside the vocabulary say: tokenizer_config.json, special_tokens_map.json and,
+// for the class alone, config.json. All may be missing.
+struct TokenizerFolder {
+  std::string path;
+  std::string class_name;  // without "Fast"; empty where nothing says it
+  std::optional<bool> add_prefix_space;
+  // Special tokens by their names ("mask_token"), then further ones (""), in transformers' order.
+  std::vector<std::pair<std::string, AddedToken>> named;
+  // Tokens of tokenizer_config.json's added_tokens_decoder, by id.
+  std::vector<AddedToken> added_tokens;
+  // tokenizer_config.json and special_tokens_map.json as they are, where they are.
+  std::vector<std::pair<std::string, std::string>> files;
+
+  [[nodiscard]] bool is_roberta() const { return class_name == "RobertaTokenizer"; }
+};
+
+// Throws Error(kData) for damaged files and, by name, for tokenizers that need an outside analyser.
+[[nodiscard]] TokenizerFolder read_tokenizer_folder(const std::string& path);
+
+// The names that RobertaTokenizer gives to what its files do not name.
+void add_roberta_names(TokenizerFolder& folder);
+
+// Sets the member of `tokens` that `name` ("mask_token") stands for; false where there is none.
+bool set_special_token(SpecialTokens& tokens, const std::string& name,
+                       const SpecialTokens::Token& token);
+
+}  // namespace finetune::tokenizer
