@@ -1,29 +1,19 @@
 // SPDX-License-Identifier: MIT
 #include "config/assign.h"
 
-#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "config/paths.h"
 #include "config/scalars.h"
+#include "config/support.h"
+#include "config/words.h"
 #include "finetune/base/json.h"
-#include "finetune/config/load.h"
 
 namespace finetune {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-std::string join(const std::vector<std::string>& words) {
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
-  return text;
-}
-
-bool contains(const std::vector<std::string>& words, const std::string& word) {
-  return std::find(words.begin(), words.end(), word) != words.end();
-}
 
 std::string lower_case(std::string text) {
   for (char& c : text) {
@@ -216,68 +206,7 @@ class Assignment {
   Problems& problems_;
 };
 
-// Whether a value is one that this version has; a list has to be it item by item.
-bool is_available(const Field& field, const Json& value) {
-  if (value.is_array()) {
-    return std::all_of(value.begin(), value.end(), [&](const Json& item) {
-      return contains(field.spec.available, plain_text(item));
-    });
-  }
-  return contains(field.spec.available, plain_text(value));
-}
-
-const std::vector<std::string> kFalseOnly = {"false"};
-
-void check_support(const Field& field, const Setting& setting, const TrainingArgs& args,
-                   std::vector<std::string>& notes, Problems& problems) {
-  const FieldSpec& spec = field.spec;
-  const bool restricted = spec.support == Support::kRefused || !spec.available.empty();
-  if (!restricted && spec.support != Support::kAccepted) return;
-  const Json value = value_of(field, args);
-  if (value == value_of(field, TrainingArgs{})) return;
-  const std::string shown =
-      spec.secret ? "'" + field.name + "'" : "'" + field.name + ": " + plain_text(value) + "'";
-  if (spec.support == Support::kAccepted) {
-    notes.push_back(setting.where + ": " + shown +
-                    " has no effect here: " + std::string(spec.reason));
-  } else if (!is_available(field, value)) {
-    // "false" alone is not worth naming: it is what leaving the key out means.
-    const bool worth_naming = !spec.available.empty() && spec.available != kFalseOnly;
-    problems.add(setting.where,
-                 shown + " " + std::string(spec.reason) +
-                     (worth_naming ? " (" + join(usable_values(field)) +
-                                         (usable_values(field).size() > 1 ? " are)" : " is)")
-                                   : ""));
-  }
-}
-
-Json number_json(const Field& field, double value) {
-  const bool whole = value == std::floor(value) && std::abs(value) < 1e15;
-  if (field.spec.steps && whole) return static_cast<int64_t>(value);
-  return value;
-}
-
-Json json_of(const Field& field, const JsonText& value) {
-  return value.empty() ? Json() : parse_json(value.text, field.name);
-}
-Json json_of(const Field& field, double value) { return number_json(field, value); }
-template <class T>
-Json json_of(const Field&, const T& value) {
-  return value;
-}
-template <class T>
-Json json_of(const Field& field, const std::optional<T>& value) {
-  return value ? json_of(field, *value) : Json();
-}
-
 }  // namespace
-
-std::vector<std::string> usable_values(const Field& field) {
-  std::vector<std::string> usable = field.spec.available;
-  const Json initial = value_of(field, TrainingArgs{});
-  if (initial.is_string()) usable.insert(usable.begin(), initial.get<std::string>());
-  return usable;
-}
 
 void assign(const Field& field, const Setting& setting, const std::string& folder,
             TrainingArgs& args, std::vector<std::string>& notes, Problems& problems) {
@@ -293,16 +222,6 @@ void assign(const Field& field, const Setting& setting, const std::string& folde
       },
       field.member);
   if (assigned) check_support(field, setting, args, notes, problems);
-}
-
-Json value_of(const Field& field, const TrainingArgs& args) {
-  return std::visit([&](auto member) { return json_of(field, args.*member); }, field.member);
-}
-
-std::string plain_text(const Json& value) {
-  if (value.is_string()) return value.get<std::string>();
-  if (value.is_number_float()) return format_double(value.get<double>());
-  return value.dump();
 }
 
 }  // namespace finetune

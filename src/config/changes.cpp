@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include <nlohmann/json.hpp>
 
-#include "config/assign.h"
+#include "config/derive.h"
+#include "config/problems.h"
+#include "config/values.h"
 #include "finetune/config/dump.h"
 
 namespace finetune {
@@ -25,7 +27,12 @@ Json to_json(const TrainingArgs& args) {
 }
 
 std::vector<KeyChange> changed_keys(const Json& old_args, const Json& new_args) {
-  static const Json defaults = to_json(TrainingArgs{});
+  static const Json defaults = [] {
+    LoadedConfig config;
+    Problems ignored;  // a missing HOME matters where a configuration is loaded, not here
+    derive(config, ignored);
+    return to_json(config.args);
+  }();
   std::vector<KeyChange> changes;
   for (const Field& field : all_fields()) {
     const Json& before = (old_args.contains(field.name) ? old_args : defaults).at(field.name);

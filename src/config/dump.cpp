@@ -3,8 +3,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "config/assign.h"
 #include "config/text.h"
+#include "config/values.h"
 #include "finetune/base/error.h"
 
 namespace finetune {

@@ -40,7 +40,7 @@ void LoggingArgs::describe(FieldList& field) {
                      "trackio", "wandb"},
          .spellings = {{"null", "none"}},
          .available = {"none", "tensorboard", "all"},
-         .reason = "is not available: metrics go to files that TensorBoard reads",
+         .reason = kNotYet,
          .resume = ResumePolicy::kFree});
   field("logging_dir", &LoggingArgs::logging_dir,
         "Folder of the TensorBoard files; unset is output_dir/runs.",

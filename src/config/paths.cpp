@@ -86,7 +86,8 @@ std::string resolve_path(const std::string& path, const std::string& folder, Pat
   }
   std::string result = whole.lexically_normal().string();
   while (result.size() > 1 && result.back() == '/') result.pop_back();
-  return result;
+  // "./~" is a file called "~"; it must not become the home folder when it is read again.
+  return result.starts_with('~') ? "./" + result : result;
 }
 
 }  // namespace finetune

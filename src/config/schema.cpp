@@ -3,8 +3,8 @@
 #include <nlohmann/json.hpp>
 
 #include "config/aliases.h"
-#include "config/assign.h"
 #include "config/text.h"
+#include "config/values.h"
 #include "finetune/config/dump.h"
 
 namespace finetune {

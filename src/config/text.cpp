@@ -4,8 +4,9 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "config/assign.h"
 #include "config/scalars.h"
+#include "config/values.h"
+#include "config/words.h"
 #include "finetune/base/json.h"
 
 namespace finetune {
@@ -31,12 +32,6 @@ bool is_plain(const std::string& text) {
 std::string number(double value) {
   const bool whole = value == std::floor(value) && std::abs(value) < 1e15;
   return whole ? std::to_string(static_cast<int64_t>(value)) : format_double(value);
-}
-
-std::string join(const std::vector<std::string>& words) {
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
-  return text;
 }
 
 struct TypeName {

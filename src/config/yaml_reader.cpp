@@ -20,9 +20,13 @@ std::string place(const std::string& name, int line) { return name + ":" + std::
 // tags and duplicate keys are refused at the event, before anything grows.
 class NodeBuilder : public YAML::EventHandler {
  public:
-  explicit NodeBuilder(std::string name) : name_(std::move(name)) {}
+  NodeBuilder(std::string name, std::string_view text) : name_(std::move(name)), text_(text) {}
 
-  void OnDocumentStart(const YAML::Mark&) override {}
+  void OnDocumentStart(const YAML::Mark& mark) override {
+    if (++documents_ > 1) {
+      fail(mark, "a second document, or text that does not line up with the keys, begins here");
+    }
+  }
   void OnDocumentEnd() override {}
 
   void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override {
@@ -39,6 +43,7 @@ class NodeBuilder : public YAML::EventHandler {
     refuse_anchor(mark, anchor);
     if (tag != "?" && tag != "!" && !tag.empty()) refuse_tag(mark, tag);
     const bool plain = tag != "!";
+    if (!plain) require_closed_quotes(mark);
     put(mark, {.kind = plain ? Node::Kind::kPlain : Node::Kind::kQuoted, .text = value});
   }
 
@@ -74,6 +79,23 @@ class NodeBuilder : public YAML::EventHandler {
 
   [[noreturn]] void refuse_tag(const YAML::Mark& mark, const std::string& tag) const {
     fail(mark, "tags (" + tag + ") are not read; write a plain value");
+  }
+
+  // yaml-cpp takes the end of the file for a missing quote, and every key up to there for text.
+  void require_closed_quotes(const YAML::Mark& mark) const {
+    const auto start = static_cast<size_t>(mark.pos);
+    if (start >= text_.size()) return;
+    const char quote = text_[start];
+    if (quote != '"' && quote != '\'') return;  // a block: its end is its indentation
+    for (size_t i = start + 1; i < text_.size() && text_[i] != '\n'; ++i) {
+      const bool escaped = quote == '"' ? text_[i] == '\\' : text_.substr(i).starts_with("''");
+      if (escaped) {
+        ++i;
+      } else if (text_[i] == quote) {
+        return;
+      }
+    }
+    fail(mark, std::string("text that begins with ") + quote + " must end with it on its line");
   }
 
   void count_value(const YAML::Mark& mark) {
@@ -131,6 +153,8 @@ class NodeBuilder : public YAML::EventHandler {
   }
 
   std::string name_;
+  std::string_view text_;
+  int documents_ = 0;
   Node root_;
   std::vector<int> root_lines_;
   std::vector<Level> levels_;
@@ -138,14 +162,11 @@ class NodeBuilder : public YAML::EventHandler {
 };
 
 NodeBuilder parse(std::string_view text, const std::string& name) {
-  NodeBuilder builder(name);
+  NodeBuilder builder(name, text);
   std::istringstream stream{std::string(text)};
   try {
     YAML::Parser parser(stream);
-    if (!parser.HandleNextDocument(builder)) return builder;
-    NodeBuilder rest(name);
-    if (parser.HandleNextDocument(rest)) {
-      throw Error(ErrorKind::kConfig, name + ": holds several YAML documents; keep one");
+    while (parser.HandleNextDocument(builder)) {
     }
   } catch (const YAML::Exception& error) {
     // Its own what() has line and column before the message, in words of its own.
@@ -162,7 +183,8 @@ std::vector<Setting> read_yaml(std::string_view text, const std::string& name) {
   const Node& root = builder.root();
   if (root.kind == Node::Kind::kNull) return {};
   if (root.kind != Node::Kind::kMap) {
-    throw Error(ErrorKind::kConfig, name + ": must hold keys and values (\"key: value\")");
+    throw Error(ErrorKind::kConfig,
+                name + ": must hold keys and values (\"key: value\", with a space)");
   }
   std::vector<Setting> settings;
   for (size_t i = 0; i < root.items.size(); ++i) {

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: MIT
+#include "finetune/config/dump.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "finetune/base/json.h"
+#include "finetune/config/validate.h"
+#include "load_helpers.h"
+
+namespace finetune {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using testing::load_yaml;
+using Json = nlohmann::ordered_json;
+
+// A value of every type, none of them a default.
+const char* const kRich =
+    "output_dir: /run\ntrain_file: ['/a b.txt', \"/c,d\"]\nlearning_rate: 2e-5\n"
+    "config_overrides: {hidden_size: 64, hidden_act: gelu}\nsave_total_limit: 2\n"
+    "run_name: 'true'\neval_strategy: steps\neval_steps: 0.25\nwarmup_steps: 0.06\n"
+    "disable_tqdm: true\ncache_dir: /cache\nlogging_steps: 10\nreport_to: tensorboard\n"
+    "metric_for_best_model: \"a: \\\"b\\\" # \\u00e9\"\n";
+
+TEST(Dump, DefaultsLoadToTheDefaults) {
+  const LoadedConfig config = load_yaml(defaults_yaml(), {"--cache_dir", "/cache"});
+  EXPECT_THAT(config.notes, IsEmpty());
+  EXPECT_EQ(to_json(config.args), to_json(load_yaml("cache_dir: /cache").args));
+}
+
+TEST(Dump, ResolvedYamlLoadsToTheSame) {
+  const LoadedConfig config = load_yaml(kRich);
+  const std::string text = dump_resolved(config);
+  EXPECT_THAT(text, HasSubstr("learning_rate: 2e-05  # run.yaml:3\n"));
+  EXPECT_THAT(text, HasSubstr("run_name: \"true\"  # run.yaml:6\n"));
+  EXPECT_THAT(text, HasSubstr("\nadam_beta1: 0.9\n"));
+  EXPECT_EQ(to_json(load_yaml(text).args), to_json(config.args));
+}
+
+TEST(Dump, JsonLoadsToTheSame) {
+  const Json json = to_json(load_yaml(kRich).args);
+  const LoadedConfig again = load_config_text(json.dump(1), "run.json", {});
+  EXPECT_EQ(to_json(again.args), json);
+  EXPECT_EQ(to_json(again.args).dump(), json.dump());
+}
+
+TEST(Dump, JsonHasEveryKeyInOrderAndTypesOfTransformers) {
+  const Json json = to_json(TrainingArgs{});
+  ASSERT_EQ(json.size(), all_fields().size());
+  EXPECT_EQ(json.begin().key(), all_fields().front().name);
+  EXPECT_TRUE(json.at("logging_steps").is_number_integer());
+  EXPECT_TRUE(json.at("weight_decay").is_number_float());
+  EXPECT_TRUE(json.at("eval_steps").is_null());
+}
+
+TEST(Dump, ShowsNoSecrets) {
+  const LoadedConfig config = load_yaml("hub_token: hf_abc\ntoken: hf_abc\n");
+  EXPECT_EQ(config.args.token, "hf_abc");
+  EXPECT_EQ(to_json(config.args).at("hub_token"), "<HUB_TOKEN>");
+  EXPECT_THAT(dump_resolved(config), ::testing::Not(HasSubstr("hf_abc")));
+}
+
+TEST(Dump, InitialYamlIsInOrder) {
+  const LoadedConfig config = load_yaml(initial_yaml("mlm"));
+  EXPECT_THAT(config.notes, IsEmpty());
+  EXPECT_NO_THROW(validate(config, Purpose::kTrain));
+  EXPECT_THROW((void)initial_yaml("poetry"), Error);
+}
+
+TEST(Dump, SchemaKnowsEveryKey) {
+  const Json schema = parse_json(json_schema(), "schema");
+  EXPECT_EQ(schema.at("$schema"), "https://json-schema.org/draft/2020-12/schema");
+  const Json& properties = schema.at("properties");
+  for (const Field& field : all_fields()) {
+    ASSERT_TRUE(properties.contains(field.name)) << field.name;
+    EXPECT_TRUE(properties.at(field.name).contains("default")) << field.name;
+  }
+  EXPECT_EQ(properties.at("evaluation_strategy").at("deprecated"), true);
+  EXPECT_EQ(schema.at("additionalProperties"), false);
+}
+
+TEST(Dump, TablesAndHelpNameEveryKey) {
+  const std::string table = describe_keys_markdown();
+  const std::string help = keys_help();
+  for (const Field& field : all_fields()) {
+    EXPECT_THAT(table, HasSubstr("| `" + field.name + "` |"));
+    EXPECT_THAT(help, HasSubstr("  --" + field.name + " <"));
+  }
+}
+
+TEST(ChangedKeys, NamesWhatDiffersWithItsPolicy) {
+  const Json before = to_json(load_yaml("learning_rate: 5e-5\nseed: 1\n").args);
+  const Json after =
+      to_json(load_yaml("learning_rate: 1e-5\nseed: 2\noutput_dir: x\nsave_total_limit: 3\n").args);
+  const std::vector<KeyChange> changes = changed_keys(before, after);
+  ASSERT_EQ(changes.size(), 4U);
+  EXPECT_EQ(changes[0].name, "seed");
+  EXPECT_EQ(changes[0].policy, ResumePolicy::kFixed);
+  EXPECT_EQ(changes[1].name, "learning_rate");
+  EXPECT_EQ(changes[1].old_text, "5e-05");
+  EXPECT_EQ(changes[1].new_text, "1e-05");
+  EXPECT_EQ(changes[1].policy, ResumePolicy::kFreeAnnounced);
+  EXPECT_EQ(changes[2].name, "output_dir");
+  EXPECT_TRUE(changes[2].is_path);
+  EXPECT_EQ(changes[3].old_text, "null");
+}
+
+TEST(ChangedKeys, TakesAMissingKeyForItsDefault) {
+  const Json present = to_json(load_yaml("").args);
+  Json before = present;
+  before.erase("seed");
+  before.erase("gradient_checkpointing");
+  before["from_a_later_version"] = 1;
+  EXPECT_THAT(changed_keys(before, present), IsEmpty());
+  const std::vector<KeyChange> changes = changed_keys(before, to_json(load_yaml("seed: 5").args));
+  ASSERT_EQ(changes.size(), 1U);
+  EXPECT_EQ(changes[0].old_text, "42");
+}
+
+}  // namespace
+}  // namespace finetune

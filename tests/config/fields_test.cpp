@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: MIT
+#include "finetune/config/fields.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <regex>
+#include <set>
+#include <sstream>
+
+#include "config/values.h"
+#include "finetune/base/json.h"
+#include "finetune/config/dump.h"
+
+namespace finetune {
+namespace {
+
+const std::string kSource = FINETUNE_SOURCE_DIR;
+
+std::string read(const std::string& path) {
+  std::ifstream file(path);
+  EXPECT_TRUE(file) << path;
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+// Names of the data members that the headers of the parts declare, in order.
+std::vector<std::string> declared_members() {
+  const std::regex member(R"(^  [A-Za-z][\w:<>]*(?: [\w:<>]+)* (\w+)(?: = [^;]+)?;)");
+  std::vector<std::string> names;
+  for (const char* part : {"model", "data", "optimizer", "device", "logging", "checkpoint"}) {
+    std::istringstream header(
+        read(kSource + "/include/finetune/config/" + std::string(part) + "_args.h"));
+    std::smatch match;
+    for (std::string line; std::getline(header, line);) {
+      if (std::regex_search(line, match, member)) names.push_back(match[1]);
+    }
+  }
+  return names;
+}
+
+TEST(Fields, EveryMemberIsDescribedOnce) {
+  std::vector<std::string> described;
+  for (const Field& field : all_fields()) described.push_back(field.name);
+  EXPECT_GT(described.size(), 150U);
+  EXPECT_THAT(described, ::testing::UnorderedElementsAreArray(declared_members()));
+}
+
+TEST(Fields, NamesBelongToTheirMembers) {
+  // Two keys on one member would show as one of them missing from the members' addresses.
+  const TrainingArgs args;
+  std::set<const void*> addresses;
+  for (const Field& field : all_fields()) {
+    const void* address = std::visit(
+        [&](auto member) { return static_cast<const void*>(&(args.*member)); }, field.member);
+    EXPECT_TRUE(addresses.insert(address).second) << field.name;
+  }
+}
+
+TEST(Fields, EachHasOneSentenceOfHelp) {
+  for (const Field& field : all_fields()) {
+    EXPECT_TRUE(field.help.ends_with(".")) << field.name;
+    EXPECT_GE(field.help[0], 'A') << field.name;
+    EXPECT_LE(field.help[0], 'Z') << field.name;
+    EXPECT_FALSE(field.section.empty()) << field.name;
+  }
+}
+
+TEST(Fields, WhatIsNotSupportedSaysWhy) {
+  for (const Field& field : all_fields()) {
+    if (field.spec.support != Support::kSupported || !field.spec.available.empty()) {
+      EXPECT_FALSE(field.spec.reason.empty()) << field.name;
+    }
+  }
+}
+
+TEST(Fields, DefaultsAreAmongTheChoices) {
+  for (const Field& field : all_fields()) {
+    const nlohmann::ordered_json value = value_of(field, TrainingArgs{});
+    if (field.spec.choices.empty() || !value.is_string()) continue;
+    EXPECT_THAT(field.spec.choices, ::testing::Contains(value.get<std::string>())) << field.name;
+  }
+}
+
+TEST(Fields, DefaultsAreThoseOfTransformers) {
+  const nlohmann::ordered_json theirs =
+      read_json_file(kSource + "/tests/data/config/hf_training_arguments.json").at("defaults");
+  ASSERT_EQ(theirs.size(), 114U);
+  const TrainingArgs ours;
+  // Ours by contract: train unless told not to, resume by itself.
+  const std::set<std::string> chosen = {"do_train", "resume_from_checkpoint"};
+  for (const auto& [name, expected] : theirs.items()) {
+    const Field* field = find_field(name);
+    ASSERT_NE(field, nullptr) << name;
+    if (chosen.contains(name)) continue;
+    nlohmann::ordered_json value = value_of(*field, ours);
+    // Their list fields are a string, a list or None.
+    if (value.is_array() && value.empty() && expected.is_null()) continue;
+    if (value.is_array() && value.size() == 1 && expected.is_string()) value = value.front();
+    if (name == "output_dir") {  // None until __post_init__
+      EXPECT_EQ(value, "trainer_output");
+      continue;
+    }
+    EXPECT_EQ(value, expected) << name;
+  }
+}
+
+TEST(Fields, DefaultsOfRunMlmAreItsOwn) {
+  const TrainingArgs args;
+  EXPECT_EQ(args.validation_split_percentage, 5);
+  EXPECT_EQ(args.mlm_probability, 0.15);
+  EXPECT_EQ(args.model_revision, "main");
+  EXPECT_TRUE(args.use_fast_tokenizer);
+  EXPECT_FALSE(args.line_by_line);
+  EXPECT_FALSE(args.max_seq_length.has_value());
+}
+
+TEST(Fields, DefaultsAreTheStoredOnes) {
+  EXPECT_EQ(defaults_yaml(), read(kSource + "/tests/data/config/defaults.yaml"));
+}
+
+TEST(Fields, WhatMakesTheRunIsFixed) {
+  for (const char* name :
+       {"task", "model_name_or_path", "model_type", "config_overrides", "tokenizer_name", "seed",
+        "data_seed", "max_seq_length", "line_by_line", "packing", "mlm_probability",
+        "max_train_samples", "validation_split_percentage"}) {
+    EXPECT_EQ(find_field(name)->spec.resume, ResumePolicy::kFixed) << name;
+  }
+  EXPECT_EQ(find_field("learning_rate")->spec.resume, ResumePolicy::kFreeAnnounced);
+  EXPECT_EQ(find_field("output_dir")->spec.resume, ResumePolicy::kFree);
+  EXPECT_EQ(find_field("train_file")->spec.resume, ResumePolicy::kFree);
+}
+
+}  // namespace
+}  // namespace finetune

@@ -1,0 +1,333 @@
+// SPDX-License-Identifier: MIT
+#include "finetune/config/load.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "../base/temporary_folder.h"
+#include "finetune/config/dump.h"
+#include "load_helpers.h"
+
+namespace finetune {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using testing::load_error;
+using testing::load_yaml;
+using ::testing::StartsWith;
+using testing::TemporaryFolder;
+
+TEST(LoadConfig, NamesTheNearestKey) {
+  EXPECT_EQ(load_error("# a\n\nsave_step: 5\n"),
+            "run.yaml:3: unknown key 'save_step' (did you mean 'save_steps'?)");
+  EXPECT_EQ(nearest_key("learing_rate"), "learning_rate");
+  EXPECT_EQ(nearest_key("evaluation_stragety"), "evaluation_strategy");
+  EXPECT_EQ(nearest_key("max_setps"), "max_steps");
+  EXPECT_EQ(nearest_key("xyz"), "");
+  EXPECT_EQ(nearest_key(std::string(10'000, 'a')), "");
+}
+
+TEST(LoadConfig, ReportsEveryFaultAtOnce) {
+  EXPECT_EQ(load_error("sed: 1\nmax_steps: x\nadam_beta1: 1\nsave_strategy: never\n"),
+            "run.yaml:1: unknown key 'sed' (did you mean 'seed'?)\n"
+            "run.yaml:2: 'max_steps' must be a whole number, not 'x'\n"
+            "run.yaml:3: 'adam_beta1' must be below 1, not 1\n"
+            "run.yaml:4: 'save_strategy' must be one of no, steps, epoch, best, not 'never'");
+}
+
+TEST(LoadConfig, ChecksRanges) {
+  for (const char* text :
+       {"per_device_train_batch_size: 0", "num_train_epochs: 0", "max_steps: -2", "seed: -1",
+        "save_total_limit: 0", "mlm_probability: 0", "mlm_probability: 1.01", "weight_decay: -0.1",
+        "validation_split_percentage: 100", "warmup_steps: -1", "label_smoothing_factor: 1",
+        "dataloader_num_workers: -1", "early_stopping_patience: 0", "max_grad_norm: -1",
+        "save_steps: 0", "max_seq_length: 2"}) {
+    EXPECT_THAT(load_error(text), HasSubstr("must be")) << text;
+  }
+}
+
+TEST(LoadConfig, LetsTheCommandLineWin) {
+  const LoadedConfig config =
+      load_yaml("seed: 1\nlearning_rate: 1e-3\nmax_steps: 5\n",
+                {"--learning-rate", "2e-5", "--max_steps=-1", "--line_by_line"});
+  EXPECT_EQ(config.args.seed, 1);
+  EXPECT_EQ(config.args.learning_rate, 2e-5);
+  EXPECT_EQ(config.args.max_steps, -1);
+  EXPECT_TRUE(config.args.line_by_line);
+  EXPECT_EQ(config.where("seed"), "run.yaml:1");
+  EXPECT_EQ(config.where("learning_rate"), "command line");
+  EXPECT_EQ(config.where("adam_beta1"), "run.yaml");
+  EXPECT_FALSE(config.is_set("adam_beta1"));
+}
+
+TEST(LoadConfig, AcceptsAFaultInTheFileThatTheCommandLineMends) {
+  EXPECT_EQ(load_yaml("fp16: true\nseed: x\n", {"--fp16", "false", "--seed", "3"}).args.seed, 3);
+}
+
+TEST(LoadConfig, ReadsTheCommandLineAlone) {
+  const LoadedConfig config = load_config(
+      "", {"--train_file", "a.txt", "b.txt", "--max-steps", "-1", "--no_do_train", "--do_eval",
+           "--config_overrides", "hidden_size=64,hidden_act=gelu,tie=true", "--seed", "1", "--seed",
+           "2", "--tf32=false", "--validation_file", "[\"c d.txt\"]"});
+  EXPECT_THAT(config.args.train_file, ElementsAre("a.txt", "b.txt"));
+  EXPECT_THAT(config.args.validation_file, ElementsAre("c d.txt"));
+  EXPECT_EQ(config.args.config_overrides.text,
+            R"({"hidden_size":64,"hidden_act":"gelu","tie":true})");
+  EXPECT_FALSE(config.args.do_train);
+  EXPECT_TRUE(config.args.do_eval);
+  EXPECT_EQ(config.args.seed, 2);
+  EXPECT_EQ(config.args.tf32, false);
+}
+
+TEST(LoadConfig, RefusesWordsThatAreNoOverrides) {
+  const auto message = [](const std::vector<std::string>& words) {
+    return load_error("", "run.yaml", words);
+  };
+  EXPECT_EQ(message({"seed"}),
+            "command line: 'seed' is not of the form --key value or --key=value");
+  EXPECT_THAT(message({"--seed", "1", "2"}), HasSubstr("'2' is not of the form"));
+  EXPECT_EQ(message({"--seed"}), "command line: --seed needs a value");
+  EXPECT_EQ(message({"--seeed", "1"}), "command line: unknown key 'seeed' (did you mean 'seed'?)");
+  EXPECT_THAT(message({"--"}), HasSubstr("not of the form"));
+  EXPECT_THAT(message({"--=1"}), HasSubstr("unknown key ''"));
+  EXPECT_THAT(message({"--run_name", "\xFF"}), HasSubstr("UTF-8"));
+  EXPECT_THAT(message({"--config_overrides", "{\"a\": }"}), HasSubstr("not valid JSON"));
+  EXPECT_THAT(message({"--config_overrides", "a"}), HasSubstr("must be a mapping"));
+  EXPECT_THAT(message({"--config_overrides", "a=1,a=2"}), HasSubstr("'a' twice"));
+  EXPECT_THAT(message({"--config_overrides", "a=1,"}), HasSubstr("key=value"));
+}
+
+TEST(LoadConfig, TakesTheOldNames) {
+  const LoadedConfig config = load_yaml(
+      "evaluation_strategy: epoch\nno_cuda: true\nper_gpu_train_batch_size: 4\n"
+      "warmup_ratio: 0.1\noverwrite_output_dir: true\nsave_safetensors: true\n"
+      "fp16_backend: auto\ngroup_by_length: false\nhalf_precision_backend: null\n");
+  EXPECT_EQ(config.args.eval_strategy, "epoch");
+  EXPECT_TRUE(config.args.use_cpu);
+  EXPECT_EQ(config.args.per_device_train_batch_size, 4);
+  EXPECT_EQ(config.args.warmup_steps, 0.1);
+  EXPECT_THAT(config.notes,
+              ElementsAre("run.yaml:1: 'evaluation_strategy' is the old name of 'eval_strategy'",
+                          HasSubstr("use_cpu"), HasSubstr("per_device_train_batch_size"),
+                          HasSubstr("warmup_steps"), HasSubstr("nothing is ever deleted"),
+                          HasSubstr("fp16_backend")));
+}
+
+TEST(LoadConfig, RefusesOldNamesThatWouldChangeResults) {
+  EXPECT_THAT(load_error("save_safetensors: false"), HasSubstr("must be true"));
+  EXPECT_THAT(load_error("group_by_length: true"), HasSubstr("not available in this version"));
+  EXPECT_THAT(load_error("adafactor: true"), HasSubstr("'optim: adafactor' is not available"));
+  EXPECT_THAT(load_error("warmup_ratio: 1"), HasSubstr("write warmup_steps"));
+  EXPECT_THAT(load_error("warmup_ratio: 5"), HasSubstr("from 0 to 1"));
+  EXPECT_THAT(load_error("task_name: cola"), HasSubstr("run_glue"));
+}
+
+TEST(LoadConfig, RefusesAKeyBesideItsOldName) {
+  EXPECT_EQ(load_error("eval_strategy: 'no'\nevaluation_strategy: steps\n"),
+            "run.yaml:2: 'evaluation_strategy' is 'eval_strategy', which is already set at "
+            "run.yaml:1");
+}
+
+TEST(LoadConfig, TakesTheOneOfWarmupStepsAndRatioThatIsNotZero) {
+  EXPECT_EQ(load_yaml("warmup_steps: 0\nwarmup_ratio: 0.06").args.warmup_steps, 0.06);
+  EXPECT_EQ(load_yaml("warmup_steps: 10\nwarmup_ratio: 0.0").args.warmup_steps, 10);
+  EXPECT_THAT(load_error("warmup_steps: 10\nwarmup_ratio: 0.1"), HasSubstr("already set"));
+}
+
+TEST(LoadConfig, RefusesWhatThisVersionDoesNotHave) {
+  for (const char* text : {"fp16: true",
+                           "bf16: true",
+                           "gradient_checkpointing: true",
+                           "activation_checkpointing: true",
+                           "optim: adamw_8bit",
+                           "zero_stage: 2",
+                           "packing: true",
+                           "num_processes: 2",
+                           "num_processes: auto",
+                           "task: token_classification",
+                           "model_type: bert",
+                           "memory_budget: 10GB",
+                           "optimizer_in_backward: true",
+                           "param_dtype: bfloat16",
+                           "mirror_dir: /mnt",
+                           "hardware: t4",
+                           "unit_budget: 5",
+                           "session_hours: 2",
+                           "save_minutes: 10",
+                           "on_finish_command: [echo]",
+                           "divergence_policy: skip",
+                           "streaming: true",
+                           "train_sampling_strategy: group_by_length",
+                           "auto_find_batch_size: true",
+                           "neftune_noise_alpha: 5",
+                           "torch_empty_cache_steps: 4",
+                           "push_to_hub: true",
+                           "trackio_space_id: x",
+                           "deepspeed: ds.json",
+                           "deepspeed: {a: 1}",
+                           "fsdp: full_shard",
+                           "fsdp: true",
+                           "torch_compile: true",
+                           "use_liger_kernel: true",
+                           "report_to: wandb",
+                           "report_to: [tensorboard, wandb]",
+                           "debug: underflow_overflow",
+                           "dtype: bfloat16",
+                           "trust_remote_code: true",
+                           "dataset_name: wikitext",
+                           "ignore_data_skip: true"}) {
+    const std::string message = load_error(text);
+    EXPECT_THAT(message, StartsWith("run.yaml:1: '" + std::string(text).substr(0, 3))) << text;
+    EXPECT_TRUE(message.find("is not available") != std::string::npos ||
+                message.find("is not possible") != std::string::npos)
+        << message;
+  }
+}
+
+TEST(LoadConfig, TakesTheDefaultOfWhatItDoesNotHave) {
+  const LoadedConfig config = load_yaml(
+      "fp16: false\ngradient_checkpointing: false\noptim: adamw_torch\nnum_processes: 1\n"
+      "push_to_hub: false\ndeepspeed: null\nfsdp: false\nreport_to: none\ntask: mlm\n"
+      "model_type: roberta\ndivergence_policy: stop\nparam_dtype: float32\ndebug:\n");
+  EXPECT_THAT(config.notes, IsEmpty());
+}
+
+TEST(LoadConfig, SaysWhatHasNoEffect) {
+  const LoadedConfig config = load_yaml("dataloader_in_order: false\nhub_token: secret\n");
+  EXPECT_THAT(config.notes,
+              ElementsAre("run.yaml:1: 'dataloader_in_order: false' has no effect here: batches "
+                          "always come in order, or resuming could not be exact",
+                          "run.yaml:2: 'hub_token' has no effect here: nothing is uploaded"));
+}
+
+TEST(LoadConfig, SpellsValuesInOneWay) {
+  EXPECT_EQ(load_yaml("resume_from_checkpoint: true").args.resume_from_checkpoint, "auto");
+  EXPECT_EQ(load_yaml("resume_from_checkpoint: False").args.resume_from_checkpoint, "none");
+  EXPECT_EQ(load_yaml("resume_from_checkpoint: null").args.resume_from_checkpoint, "auto");
+  EXPECT_EQ(load_yaml("log_level: detail").args.log_level, "debug");
+  EXPECT_THAT(load_yaml("report_to: all").args.report_to, ElementsAre("tensorboard"));
+  EXPECT_THAT(load_yaml("report_to: []").args.report_to, ElementsAre("none"));
+  EXPECT_THAT(load_yaml("report_to: null").args.report_to, ElementsAre("none"));
+  EXPECT_TRUE(load_yaml("report_to: [tensorboard]").args.reports_to("tensorboard"));
+}
+
+TEST(LoadConfig, ResolvesPathsAgainstTheFilesFolder) {
+  const LoadedConfig config = load_config_text(
+      "train_file: [a.txt, ../b.txt, /c.txt]\noutput_dir: out/\nvalidation_file: data/*.txt\n"
+      "resume_from_checkpoint: out/checkpoint-5\n",
+      "configs/run.yaml", {"--cache_dir", "cache", "--logging_dir", "./logs"});
+  EXPECT_THAT(config.args.train_file, ElementsAre("configs/a.txt", "b.txt", "/c.txt"));
+  EXPECT_THAT(config.args.validation_file, ElementsAre("configs/data/*.txt"));
+  EXPECT_EQ(config.args.output_dir, "configs/out");
+  EXPECT_EQ(config.args.resume_from_checkpoint, "configs/out/checkpoint-5");
+  EXPECT_EQ(config.args.cache_dir, "cache");
+  EXPECT_EQ(config.args.logging_dir, "logs");
+}
+
+TEST(LoadConfig, ExpandsHomeAndVariables) {
+  ASSERT_EQ(setenv("HOME", "/home/me", 1), 0);
+  ASSERT_EQ(setenv("FINETUNE_TEST_DATA", "/data", 1), 0);
+  ASSERT_EQ(unsetenv("FINETUNE_TEST_NONE"), 0);
+  const LoadedConfig config = load_yaml(
+      "output_dir: ~/run\ntrain_file: [$FINETUNE_TEST_DATA/a, '${FINETUNE_TEST_DATA}b', a$]\n"
+      "model_name_or_path: ~/model\nrun_name: $FINETUNE_TEST_DATA\n");
+  EXPECT_EQ(config.args.output_dir, "/home/me/run");
+  EXPECT_EQ(config.args.cache_dir, "/home/me/.cache/finetune");
+  EXPECT_THAT(config.args.train_file, ElementsAre("/data/a", "/datab", "a$"));
+  EXPECT_EQ(config.args.model_name_or_path, "/home/me/model");
+  EXPECT_EQ(config.args.run_name, "$FINETUNE_TEST_DATA");
+  EXPECT_EQ(load_error("output_dir: $FINETUNE_TEST_NONE/run"),
+            "run.yaml:1: 'output_dir' names the variable $FINETUNE_TEST_NONE, which is not set");
+  EXPECT_THAT(load_error("output_dir: ~other/run"), HasSubstr("only '~/' is known"));
+  EXPECT_THAT(load_error("output_dir: ''"), HasSubstr("must not be empty"));
+}
+
+TEST(LoadConfig, TakesAModelsNameForAPathOnlyWhereOneIsThere) {
+  const TemporaryFolder folder;
+  std::filesystem::create_directories(folder / "org/model");
+  const std::string path = folder.write("run.yaml",
+                                        "model_name_or_path: org/model\n"
+                                        "tokenizer_name: org/other\nconfig_name: ./none\n");
+  const LoadedConfig config = load_config(path, {});
+  EXPECT_EQ(config.args.model_name_or_path, folder / "org/model");
+  EXPECT_EQ(config.args.tokenizer_name, "org/other");
+  EXPECT_EQ(config.args.config_name, folder / "none");
+}
+
+TEST(LoadConfig, FillsInWhatFollows) {
+  const TrainingArgs args =
+      load_yaml("eval_strategy: steps\nlogging_steps: 20\nload_best_model_at_end: true\n").args;
+  EXPECT_TRUE(args.do_eval);
+  EXPECT_EQ(args.eval_steps, 20);
+  EXPECT_EQ(args.metric_for_best_model, "loss");
+  EXPECT_EQ(args.greater_is_better, false);
+  EXPECT_EQ(load_yaml("metric_for_best_model: accuracy").args.greater_is_better, true);
+  EXPECT_FALSE(load_yaml("").args.metric_for_best_model.has_value());
+  EXPECT_EQ(load_yaml("early_stopping_patience: 3").args.metric_for_best_model, "loss");
+}
+
+TEST(LoadConfig, DerivesAccumulationFromTheEffectiveBatch) {
+  const LoadedConfig config = load_yaml(
+      "effective_batch_size: 64\nper_device_train_batch_size: 4\n"
+      "gradient_accumulation_steps: 2\n");
+  EXPECT_EQ(config.args.gradient_accumulation_steps, 16);
+  EXPECT_THAT(config.notes, ElementsAre(HasSubstr("gradient_accumulation_steps is 16, not 2")));
+  EXPECT_EQ(load_error("effective_batch_size: 10\n"),
+            "run.yaml:1: 'effective_batch_size: 10' is not a multiple of "
+            "'per_device_train_batch_size: 8'");
+}
+
+TEST(LoadConfig, ReadsMappingsInEveryForm) {
+  const std::string expected = R"({"power":2.0,"lr_end":1e-06})";
+  EXPECT_EQ(
+      load_yaml("lr_scheduler_kwargs: {power: 2.0, lr_end: 1e-6}").args.lr_scheduler_kwargs.text,
+      expected);
+  EXPECT_EQ(load_yaml("lr_scheduler_kwargs:\n  power: 2.0\n  lr_end: 1e-6\n")
+                .args.lr_scheduler_kwargs.text,
+            expected);
+  EXPECT_EQ(load_yaml("lr_scheduler_kwargs: '{\"power\": 2.0, \"lr_end\": 1e-6}'")
+                .args.lr_scheduler_kwargs.text,
+            expected);
+  EXPECT_EQ(load_yaml("lr_scheduler_kwargs: power=2.0,lr_end=1e-6").args.lr_scheduler_kwargs.text,
+            expected);
+  EXPECT_THAT(load_error("lr_scheduler_kwargs: [a]"), HasSubstr("must be a mapping"));
+  EXPECT_THAT(load_error("learning_rate: {a: 1}"), HasSubstr("not a mapping"));
+  EXPECT_THAT(load_error("on_finish_command: echo done"), HasSubstr("must be a list"));
+}
+
+TEST(LoadConfig, ReadsJsonAsItReadsYaml) {
+  const std::string yaml =
+      "learning_rate: 2e-5\nseed: 7\ntrain_file: [a.txt, b.txt]\nline_by_line: true\n"
+      "save_total_limit: null\nlr_scheduler_type: polynomial\nlr_scheduler_kwargs: {power: 2}\n"
+      "eval_strategy: steps\neval_steps: 0.25\nrun_name: 'x'\nnum_train_epochs: 1.5\n";
+  const std::string json = R"({
+    "learning_rate": 2e-5, "seed": 7, "train_file": ["a.txt", "b.txt"], "line_by_line": true,
+    "save_total_limit": null, "lr_scheduler_type": "polynomial",
+    "lr_scheduler_kwargs": {"power": 2}, "eval_strategy": "steps", "eval_steps": 0.25,
+    "run_name": "x", "num_train_epochs": 1.5})";
+  const nlohmann::ordered_json one = to_json(load_config_text(yaml, "d/run.yaml", {}).args);
+  const nlohmann::ordered_json other = to_json(load_config_text(json, "d/run.json", {}).args);
+  EXPECT_EQ(one, other);
+  EXPECT_EQ(one.at("train_file").at(0), "d/a.txt");
+}
+
+TEST(LoadConfig, SaysThatAFileIsNotThere) {
+  const TemporaryFolder folder;
+  try {
+    (void)load_config(folder / "none.yaml", {});
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kConfig);
+    EXPECT_THAT(error.what(), HasSubstr("none.yaml"));
+  }
+  EXPECT_THROW((void)load_config(folder.path(), {}), Error);
+}
+
+}  // namespace
+}  // namespace finetune

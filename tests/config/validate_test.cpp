@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: MIT
+#include "finetune/config/validate.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "load_helpers.h"
+
+namespace finetune {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::load_yaml;
+using ::testing::StartsWith;
+
+// Five lines that are in order; a rule is broken by the sixth and later ones.
+const std::string kGood =
+    "train_file: a.txt\nmodel_type: roberta\ntokenizer_name: ./t\nseed: 1\nmax_steps: 10\n";
+
+std::string problem(const std::string& text, Purpose purpose = Purpose::kTrain) {
+  try {
+    validate(load_yaml(text), purpose);
+  } catch (const Error& error) {
+    return error.kind() == ErrorKind::kConfig ? error.what() : "wrong kind of error";
+  }
+  return "";
+}
+
+TEST(Validate, AcceptsWhatIsInOrder) {
+  EXPECT_EQ(problem(kGood), "");
+  EXPECT_EQ(problem(kGood + "eval_strategy: steps\neval_steps: 5\nsave_steps: 10\n"
+                            "load_best_model_at_end: true\nearly_stopping_patience: 2\n"),
+            "");
+  EXPECT_EQ(problem("train_file: a\nmodel_name_or_path: ./m\n"), "");
+  EXPECT_EQ(problem("validation_file: a\n", Purpose::kEvaluate), "");
+}
+
+TEST(Validate, BreaksOnEachOfTransformersRules) {
+  const std::vector<std::pair<std::string, std::string>> table = {
+      {"logging_steps: 0", "run.yaml:6: 'logging_strategy: steps' needs logging_steps above 0"},
+      {"logging_steps: 1.5",
+       "run.yaml:6: 'logging_steps' must be a whole number where it is above "
+       "1, not 1.5"},
+      {"save_steps: 2.5", "run.yaml:6: 'save_steps' must be a whole number"},
+      {"eval_steps: 2.5\neval_strategy: steps", "run.yaml:6: 'eval_steps' must be a whole number"},
+      {"eval_strategy: steps\nlogging_steps: 0\nlogging_strategy: epoch",
+       "run.yaml:6: 'eval_strategy: steps' needs eval_steps or logging_steps above 0"},
+      {"load_best_model_at_end: true\neval_strategy: epoch",
+       "run.yaml:6: 'load_best_model_at_end: true' needs eval_strategy and save_strategy to be the "
+       "same (or save_strategy best), but they are 'epoch' and 'steps'"},
+      {"load_best_model_at_end: true\nsave_strategy: 'no'",
+       "run.yaml:6: 'load_best_model_at_end: true' needs eval_strategy steps or epoch"},
+      {"save_steps: 15\neval_steps: 10\neval_strategy: steps\nload_best_model_at_end: true",
+       "run.yaml:6: 'load_best_model_at_end: true' needs save_steps to be a multiple"},
+      {"save_steps: 0.5\neval_steps: 10\neval_strategy: steps\nload_best_model_at_end: true",
+       "run.yaml:6: 'load_best_model_at_end: true' needs save_steps and eval_steps to be both"},
+      {"lr_scheduler_type: reduce_lr_on_plateau",
+       "run.yaml:6: 'lr_scheduler_type: reduce_lr_on_plateau' needs eval_strategy"},
+      {"lr_scheduler_type: greedy", "run.yaml:6: 'lr_scheduler_type: greedy' needs eval_strategy"},
+      {"dataloader_prefetch_factor: 2",
+       "run.yaml:6: dataloader_prefetch_factor needs dataloader_num_workers above 0"},
+  };
+  for (const auto& [text, expected] : table) {
+    EXPECT_THAT(problem(kGood + text + '\n'), StartsWith(expected)) << text;
+  }
+}
+
+TEST(Validate, ComparesSharesInMillionths) {
+  EXPECT_EQ(problem(kGood + "save_steps: 0.3\neval_steps: 0.1\neval_strategy: steps\n"
+                            "load_best_model_at_end: true\n"),
+            "");
+}
+
+TEST(Validate, BreaksOnEachOfOurRules) {
+  const std::vector<std::pair<std::string, std::string>> table = {
+      {"early_stopping_patience: 2", "run.yaml:6: early_stopping_patience needs eval_strategy"},
+      {"early_stopping_threshold: 0.1", "run.yaml:6: early_stopping_threshold needs"},
+      {"save_strategy: best", "run.yaml:6: 'save_strategy: best' needs eval_strategy"},
+      {"warmup_steps: 1.5", "run.yaml:6: 'warmup_steps' must be a whole number"},
+      {"eval_strategy: epoch\nvalidation_split_percentage: 0",
+       "run.yaml:6: no text to evaluate on: set validation_file"},
+      {"do_train: false", "run.yaml:6: do_train and do_eval are both false"},
+      {"lr_scheduler_kwargs: {power: 2}", "run.yaml:6: lr_scheduler_kwargs: 'linear' takes no"},
+      {"lr_scheduler_type: cosine_with_min_lr",
+       "run.yaml:6: 'lr_scheduler_type: cosine_with_min_lr' needs either min_lr or min_lr_rate"},
+      {"lr_scheduler_type: warmup_stable_decay",
+       "run.yaml:6: 'lr_scheduler_type: warmup_stable_decay' needs num_decay_steps"},
+  };
+  for (const auto& [text, expected] : table) {
+    EXPECT_THAT(problem(kGood + text + '\n'), StartsWith(expected)) << text;
+  }
+  EXPECT_THAT(problem("train_file: a\nmodel_type: roberta\nmax_steps: 0\ntokenizer_name: t\n"),
+              StartsWith("run.yaml:3: 'max_steps: 0' trains nothing"));
+}
+
+TEST(Validate, AsksForAModelATokenizerAndText) {
+  EXPECT_THAT(problem("train_file: a\n"), HasSubstr("no model: set model_name_or_path"));
+  EXPECT_THAT(problem("model_name_or_path: m\n"), HasSubstr("no training text: set train_file"));
+  EXPECT_THAT(problem("train_file: a\nmodel_type: roberta\n"),
+              StartsWith("run.yaml:2: a fresh model needs tokenizer_name"));
+  EXPECT_THAT(problem("train_file: a\nmodel_name_or_path: m\nconfig_overrides: a=1\n"),
+              StartsWith("run.yaml:3: config_overrides belongs to a fresh model"));
+  EXPECT_THAT(problem("", Purpose::kEvaluate), HasSubstr("no text to evaluate on"));
+}
+
+TEST(Validate, ReportsEveryBrokenRuleAtOnce) {
+  const std::string message = problem("logging_steps: 0\nsave_strategy: best\n");
+  EXPECT_THAT(message, HasSubstr("logging_steps above 0\n"));
+  EXPECT_THAT(message, HasSubstr("no training text"));
+}
+
+}  // namespace
+}  // namespace finetune
