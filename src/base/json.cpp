@@ -169,7 +169,14 @@ std::string format_double(double value) {
   if (std::isnan(value)) return "nan";
   if (std::isinf(value)) return value > 0 ? "inf" : "-inf";
   char buffer[32];
-  const auto result = std::to_chars(buffer, buffer + sizeof(buffer), value);
+  auto result =
+      std::to_chars(buffer, buffer + sizeof(buffer), value, std::chars_format::scientific);
+  const std::string_view scientific(buffer, static_cast<size_t>(result.ptr - buffer));
+  const int exponent = std::stoi(std::string(scientific.substr(scientific.find('e') + 1)));
+  // Where repr() changes to an exponent.
+  if (exponent >= -4 && exponent < 16) {
+    result = std::to_chars(buffer, buffer + sizeof(buffer), value, std::chars_format::fixed);
+  }
   std::string text(buffer, result.ptr);
   if (text.find_first_of(".en") == std::string::npos) text += ".0";
   return text;

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: MIT
+#include "finetune/base/file_system.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <string>
+
+#include "base/temporary_folder.h"
+#include "finetune/base/error.h"
+
+namespace finetune {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using testing::message_of;
+using testing::TemporaryFolder;
+
+FileSystem& files() { return FileSystem::local(); }
+
+TEST(FileSystem, ReadsBackWhatItWrote) {
+  const TemporaryFolder folder;
+  const auto file = files().create(folder / "a");
+  file->write("salu");
+  file->write("ton");
+  file->sync();
+  file->close();
+  EXPECT_EQ(files().read_all(folder / "a"), "saluton");
+  const auto more = files().append(folder / "a");
+  more->write("!");
+  more->close();
+  EXPECT_EQ(files().read_all(folder / "a"), "saluton!");
+  files().truncate(folder / "a", 2);
+  EXPECT_EQ(files().read_all(folder / "a"), "sa");
+}
+
+TEST(FileSystem, ReadsAtAnyOffsetAndNeverBeyondTheEnd) {
+  const TemporaryFolder folder;
+  const auto file = files().open(folder.write("a", "saluton"));
+  EXPECT_EQ(file->size(), 7U);
+  std::string part(3, ' ');
+  file->read_at(4, part.data(), 3);
+  EXPECT_EQ(part, "ton");
+  EXPECT_THAT(message_of<Error>([&] { file->read_at(5, part.data(), 3); }),
+              HasSubstr("ends 1 bytes too early"));
+}
+
+TEST(FileSystem, NamesPathAndReasonOfEveryRefusal) {
+  const TemporaryFolder folder;
+  folder.write("a", "x");
+  const auto expect = [&](auto action, const std::string& reason) {
+    EXPECT_THAT(message_of<Error>(action), AllOf(HasSubstr(folder.path()), HasSubstr(reason)));
+  };
+  expect([&] { static_cast<void>(files().open(folder / "no")); }, "No such file");
+  expect([&] { static_cast<void>(files().open(folder.path())); }, "directory");
+  expect([&] { static_cast<void>(files().create(folder / "no/a")); }, "No such file");
+  expect([&] { files().make_directory(folder / "a"); }, "exists");
+  expect([&] { files().make_directories(folder / "a"); }, "Not a directory");
+  expect([&] { files().remove_file(folder / "no"); }, "No such file");
+  expect([&] { static_cast<void>(files().list(folder / "no")); }, "No such file");
+  expect([&] { static_cast<void>(files().read_all(folder / "a", 0)); }, "1 bytes, more than the 0");
+}
+
+TEST(FileSystem, SaysWhatToDoOnAFullDisk) {
+  if (files().type("/dev/full") == FileType::kMissing) GTEST_SKIP() << "/dev/full is missing";
+  const auto file = files().append("/dev/full");
+  EXPECT_THAT(message_of<Error>([&] { file->write("x"); }),
+              AllOf(HasSubstr("No space left"), HasSubstr("free some space")));
+}
+
+TEST(FileSystem, RenamesOntoNewNamesOnlyWhereAskedTo) {
+  const TemporaryFolder folder;
+  folder.write("a", "1");
+  folder.write("b", "2");
+  EXPECT_THROW(files().rename_new(folder / "a", folder / "b"), Error);
+  EXPECT_EQ(files().read_all(folder / "b"), "2");
+  files().rename(folder / "a", folder / "b");
+  EXPECT_EQ(files().read_all(folder / "b"), "1");
+  files().rename_new(folder / "b", folder / "c");
+  EXPECT_THAT(files().list(folder.path()), ElementsAre("c"));
+}
+
+TEST(FileSystem, WritesAtomicallyAndLeavesNothingElse) {
+  const TemporaryFolder folder;
+  files().write_atomically(folder / "a", "1");
+  files().write_atomically(folder / "a", "2");
+  EXPECT_EQ(files().read_all(folder / "a"), "2");
+  EXPECT_THAT(files().list(folder.path()), ElementsAre("a"));
+  // A folder in the way: the rename fails, and the temporary file is gone.
+  files().make_directory(folder / "d");
+  EXPECT_THROW(files().write_atomically(folder / "d", "3"), Error);
+  EXPECT_THAT(files().list(folder.path()), ElementsAre("a", "d"));
+}
+
+TEST(FileSystem, RemovesTreesWithoutFollowingLinks) {
+  const TemporaryFolder folder;
+  files().make_directories(folder / "tree/deep/deeper");
+  folder.write("tree/deep/a", "x");
+  folder.write("kept", "x");
+  files().make_directory(folder / "outside");
+  folder.write("outside/b", "x");
+  std::filesystem::create_directory_symlink(folder / "outside", folder / "tree/link");
+  std::filesystem::create_symlink(folder / "nowhere", folder / "tree/dangling");
+  EXPECT_EQ(files().type(folder / "tree/link"), FileType::kLink);
+  files().remove_tree(folder / "tree");
+  files().remove_tree(folder / "tree");
+  EXPECT_EQ(files().type(folder / "tree"), FileType::kMissing);
+  EXPECT_TRUE(files().exists(folder / "outside/b"));
+  EXPECT_TRUE(files().exists(folder / "kept"));
+}
+
+TEST(FileSystem, KnowsFreeSpace) { EXPECT_GT(files().free_bytes("/tmp"), 0U); }
+
+TEST(Paths, AreJoinedAndTakenApart) {
+  EXPECT_EQ(join_path("a", "b"), "a/b");
+  EXPECT_EQ(join_path("a/", "b"), "a/b");
+  EXPECT_EQ(join_path("", "b"), "b");
+  EXPECT_EQ(parent_path("a/b"), "a");
+  EXPECT_EQ(parent_path("a/b/"), "a");
+  EXPECT_EQ(parent_path("b"), ".");
+  EXPECT_EQ(parent_path("/b"), "/");
+  EXPECT_EQ(file_name("a/b"), "b");
+  EXPECT_EQ(file_name("a/b/"), "b");
+  EXPECT_EQ(file_name("b"), "b");
+}
+
+}  // namespace
+}  // namespace finetune

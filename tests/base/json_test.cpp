@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: MIT
+#include "finetune/base/json.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "base/temporary_folder.h"
+
+namespace finetune {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using testing::message_of;
+using ::testing::StartsWith;
+
+std::string error_of(const std::string& text, const JsonLimits& limits = {}) {
+  return message_of<Error>(
+      [&] { static_cast<void>(parse_json(text, "a.json", ErrorKind::kData, limits)); });
+}
+
+TEST(Json, KeepsKeysInTheirOrder) {
+  EXPECT_EQ(parse_json(R"({"b": 1, "a": [true, null, "ĉ\u0041", -2, 0.5], "c": {}})", "x").dump(),
+            R"({"b":1,"a":[true,null,"ĉA",-2,0.5],"c":{}})");
+}
+
+TEST(Json, NamesTheLineOfASyntaxError) {
+  EXPECT_THAT(error_of("{\n\"a\": 1,\n\"b\": x}"), StartsWith("a.json:3: "));
+  EXPECT_THAT(error_of("{} x"), StartsWith("a.json:1: "));
+  EXPECT_THAT(error_of(""), StartsWith("a.json"));
+}
+
+TEST(Json, RefusesWhatStrictJsonHasNot) {
+  for (const char* text : {"{'a': 1}", "[1,]", "{\"a\": NaN}", "[01]", "// x\n1", "\"\xFF\"",
+                           "\"\\ud800\"", "[1e999]", "\"a\nb\""}) {
+    EXPECT_THROW(static_cast<void>(parse_json(text, "x")), Error) << text;
+  }
+}
+
+TEST(Json, RefusesDuplicateKeysByName) {
+  EXPECT_THAT(error_of(R"({"a": 1, "b": {"a": 2}, "a": 3})"),
+              AllOf(HasSubstr("'a'"), HasSubstr("twice")));
+}
+
+TEST(Json, BoundsDepthAndSize) {
+  const std::string deep = std::string(65, '[') + std::string(65, ']');
+  EXPECT_THAT(error_of(deep), HasSubstr("deeper than 64"));
+  EXPECT_NO_THROW(static_cast<void>(parse_json(deep.substr(1, 128), "x")));
+  EXPECT_THAT(error_of("[1, 2, 3]", {.max_bytes = 8}), HasSubstr("9 bytes"));
+  EXPECT_THROW(static_cast<void>(parse_json(std::string(1000000, '['), "x")), Error);
+}
+
+TEST(Json, ReadsPythonsNanAndInfinityAsNullWhereAskedTo) {
+  const JsonLimits limits{.allow_nan = true};
+  EXPECT_EQ(parse_json(R"({"NaN": NaN, "b": [-Infinity, Infinity, "a \" NaN"]})", "x",
+                       ErrorKind::kData, limits)
+                .dump(),
+            R"({"NaN":null,"b":[null,null,"a \" NaN"]})");
+}
+
+TEST(Json, ReadsFilesAndNamesTheMissingOne) {
+  const testing::TemporaryFolder folder;
+  EXPECT_EQ(read_json_file(folder.write("a.json", "[1]")).dump(), "[1]");
+  try {
+    static_cast<void>(read_json_file(folder / "no.json", ErrorKind::kConfig));
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kConfig);
+    EXPECT_THAT(error.what(), HasSubstr("no.json"));
+  }
+}
+
+// Expected: repr() of Python.
+TEST(Json, WritesNumbersAsPythonDoes) {
+  EXPECT_EQ(format_double(2e-5), "2e-05");
+  EXPECT_EQ(format_double(0.1), "0.1");
+  EXPECT_EQ(format_double(1.0), "1.0");
+  EXPECT_EQ(format_double(-0.0), "-0.0");
+  EXPECT_EQ(format_double(0.0001), "0.0001");
+  EXPECT_EQ(format_double(123456789.0), "123456789.0");
+  EXPECT_EQ(format_double(100000.0), "100000.0");
+  EXPECT_EQ(format_double(1e15), "1000000000000000.0");
+  EXPECT_EQ(format_double(1e16), "1e+16");
+  EXPECT_EQ(format_double(1.0 / 3.0), "0.3333333333333333");
+  EXPECT_EQ(format_double(std::numeric_limits<double>::infinity()), "inf");
+}
+
+}  // namespace
+}  // namespace finetune
