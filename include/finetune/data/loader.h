@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "finetune/data/batch.h"
@@ -50,11 +51,14 @@ struct LoaderOptions {
 // batch_size x micro_batches samples of the epoch's permutation; an epoch's last update may be
 // smaller, and no update spans two epochs. What take() returns depends on the position alone:
 // workers only decide how early it is ready. A worker's error is thrown by the take() it concerns.
+// A position at or behind an epoch's end (drop_last or the batch size may have changed since it was
+// stored) stands for the next epoch's start. take() is called from one thread at a time.
 class Loader {
  public:
+  // Throws Error(kConfig) where drop_last leaves no sample.
   Loader(std::shared_ptr<const Dataset> dataset, std::shared_ptr<const Collator> collator,
          const LoaderOptions& options);
-  ~Loader();
+  ~Loader();  // waits for updates that are being prepared, not for those that are only planned
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
 

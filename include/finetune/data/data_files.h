@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace finetune {
+
+enum class FileKind { kText, kJsonLines };
+
+// By the name's ending: .jsonl, .ndjson and .json hold one JSON object a line, endings of kinds
+// that cannot be read are Error(kData), everything else is plain text.
+[[nodiscard]] FileKind file_kind(const std::string& path);
+
+// The files that a configuration key names: paths in the order given, globs (* ? [...]) replaced by
+// what they match in byte order. Throws Error(kData), which names `key`, where a glob matches
+// nothing or a path is missing, a folder or an empty file.
+[[nodiscard]] std::vector<std::string> expand_files(const std::vector<std::string>& patterns,
+                                                    const std::string& key);
+
+// Rows of all files together: lines of plain text, lines of JSON that are not blank.
+// Throws as expand_files does, and Interrupted.
+[[nodiscard]] int64_t count_rows(const std::vector<std::string>& patterns, const std::string& key);
+
+struct RowRange {
+  int64_t begin = 0;
+  int64_t end = INT64_MAX;
+};
+
+struct RowSplit {
+  RowRange train;
+  RowRange validation;
+};
+
+// The first `percentage` % of the rows for validation, the rest for training, rounded as
+// datasets' "train[:5%]" is. Throws Error(kConfig) where a part would be empty.
+[[nodiscard]] RowSplit split_rows(int64_t rows, int64_t percentage);
+
+}  // namespace finetune

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+namespace finetune {
+
+// The order in which an epoch visits the samples: a permutation of [0, size) as a function of
+// (seed, epoch). Nothing is stored, any place is reached at once, so a resumed run starts in the
+// middle of an epoch for free. Its values are part of the checkpoint format.
+//
+// A Feistel network over the smallest power of two that holds `size`, walked until it lands inside
+// (Black and Rogaway, "Ciphers with arbitrary finite domains", CT-RSA 2002); fewer than two steps
+// of the network are needed on average.
+class Permutation {
+ public:
+  static constexpr int64_t kMaxSize = int64_t{1} << 40;
+
+  Permutation(int64_t size, uint64_t seed, int64_t epoch);  // Requires: 1 <= size <= kMaxSize
+
+  [[nodiscard]] int64_t size() const { return static_cast<int64_t>(size_); }
+  // The sample at `place`. Requires: 0 <= place < size().
+  [[nodiscard]] int64_t operator[](int64_t place) const;
+
+ private:
+  static constexpr int kRounds = 12;
+
+  uint64_t size_;
+  int right_bits_;
+  uint64_t left_mask_;
+  uint64_t right_mask_;
+  std::array<uint64_t, kRounds> keys_;
+};
+
+}  // namespace finetune

@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: MIT
+#include "finetune/data/data_files.h"
+
+#include <glob.h>
+
+#include <algorithm>
+#include <array>
+#include <filesystem>
+#include <string_view>
+
+#include "data/line_reader.h"
+#include "finetune/base/error.h"
+#include "finetune/base/interrupt.h"
+
+namespace finetune {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::array<std::string_view, 15> kUnreadable = {
+    "csv", "tsv", "parquet", "arrow", "tfrecord", "tfrecords", "gz",  "bz2",
+    "xz",  "zst", "zip",     "tar",   "xlsx",     "pdf",       "docx"};
+
+std::string lower_case_ending(const std::string& path) {
+  std::string ending = fs::path(path).extension().string();
+  if (!ending.empty()) ending.erase(0, 1);
+  for (char& c : ending) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  return ending;
+}
+
+std::vector<std::string> matches(const std::string& pattern) {
+  glob_t found = {};
+  const int result = ::glob(pattern.c_str(), GLOB_NOSORT, nullptr, &found);
+  std::vector<std::string> paths;
+  for (size_t i = 0; i < found.gl_pathc; ++i) {
+    std::error_code ignored;
+    if (!fs::is_directory(found.gl_pathv[i], ignored)) paths.emplace_back(found.gl_pathv[i]);
+  }
+  ::globfree(&found);
+  if (result == GLOB_NOSPACE) throw std::bad_alloc();
+  std::sort(paths.begin(), paths.end());  // glob(3) would sort by locale
+  return paths;
+}
+
+void check_file(const std::string& path, const std::string& key) {
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  if (status.type() == fs::file_type::not_found) {
+    throw Error(ErrorKind::kData, key + ": '" + path + "' does not exist; check the path");
+  }
+  if (fs::is_directory(status)) {
+    throw Error(ErrorKind::kData, key + ": '" + path +
+                                      "' is a folder; name its files, for example '" +
+                                      (fs::path(path) / "*.txt").string() + "'");
+  }
+  if (fs::is_regular_file(status) && fs::file_size(path, error) == 0 && !error) {
+    throw Error(ErrorKind::kData,
+                key + ": '" + path + "' is empty; take it out of the list or fill it");
+  }
+}
+
+}  // namespace
+
+FileKind file_kind(const std::string& path) {
+  const std::string ending = lower_case_ending(path);
+  if (ending == "jsonl" || ending == "ndjson" || ending == "json") return FileKind::kJsonLines;
+  if (std::find(kUnreadable.begin(), kUnreadable.end(), ending) != kUnreadable.end()) {
+    throw Error(ErrorKind::kData, "'" + path + "': ." + ending +
+                                      " files cannot be read; convert it to plain text (one text "
+                                      "a line, .txt) or JSON lines (one object a line, .jsonl)");
+  }
+  return FileKind::kText;
+}
+
+std::vector<std::string> expand_files(const std::vector<std::string>& patterns,
+                                      const std::string& key) {
+  if (patterns.empty()) throw Error(ErrorKind::kConfig, key + " names no file");
+  std::vector<std::string> files;
+  for (const std::string& pattern : patterns) {
+    std::error_code ignored;
+    if (pattern.find_first_of("*?[") == std::string::npos || fs::exists(pattern, ignored)) {
+      files.push_back(pattern);
+      continue;
+    }
+    const std::vector<std::string> found = matches(pattern);
+    if (found.empty()) {
+      throw Error(ErrorKind::kData, key + ": no file matches '" + pattern + "'; check the pattern");
+    }
+    files.insert(files.end(), found.begin(), found.end());
+  }
+  for (const std::string& file : files) check_file(file, key);
+  return files;
+}
+
+int64_t count_rows(const std::vector<std::string>& patterns, const std::string& key) {
+  constexpr int64_t kRowsBetweenPolls = 1 << 16;
+  int64_t rows = 0;
+  for (const std::string& path : expand_files(patterns, key)) {
+    const bool skip_blank = file_kind(path) == FileKind::kJsonLines;
+    LineReader reader(path);
+    std::string_view line;
+    while (reader.next(line)) {
+      if (skip_blank && is_blank_json(line)) continue;
+      if (++rows % kRowsBetweenPolls == 0) interrupt::throw_if_requested("counting rows");
+    }
+  }
+  return rows;
+}
+
+RowSplit split_rows(int64_t rows, int64_t percentage) {
+  FT_CHECK(rows >= 0 && rows < (int64_t{1} << 50), "a number of rows");
+  // Python's round(): half goes to the even neighbour.
+  const int64_t hundredths = rows * std::clamp<int64_t>(percentage, 0, 100);
+  int64_t validation = hundredths / 100;
+  const int64_t rest = hundredths % 100;
+  if (rest > 50 || (rest == 50 && validation % 2 == 1)) ++validation;
+  if (percentage < 0 || percentage > 100 || validation <= 0 || validation >= rows) {
+    throw Error(ErrorKind::kConfig, "validation_split_percentage " + std::to_string(percentage) +
+                                        " of " + std::to_string(rows) + " rows leaves nothing to " +
+                                        (validation <= 0 ? "evaluate on" : "train on") +
+                                        "; change it or name a validation_file");
+  }
+  return {.train = {.begin = validation, .end = rows},
+          .validation = {.begin = 0, .end = validation}};
+}
+
+}  // namespace finetune

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: MIT
+#include "data/json_row.h"
+
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "finetune/base/error.h"
+#include "finetune/base/json.h"
+#include "finetune/base/utf8.h"
+#include "finetune/data/batch.h"
+
+namespace finetune {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+[[noreturn]] void fail(const std::string& place, const std::string& what) {
+  throw Error(ErrorKind::kData, place + ": " + what);
+}
+
+std::string column_names(const Json& row) {
+  constexpr size_t kMostNames = 10;
+  if (row.empty()) return "no columns";
+  std::string names;
+  size_t count = 0;
+  for (const auto& [name, value] : row.items()) {
+    if (++count > kMostNames) return names + ", ...";
+    names += (count == 1 ? "the columns " : ", ") + Json(name).dump();
+  }
+  return names;
+}
+
+std::vector<int64_t> integers(const Json& row, const std::string& column,
+                              const std::string& place) {
+  const auto found = row.find(column);
+  if (found == row.end()) {
+    fail(place, "has no '" + column + "', unlike the first row; it has " + column_names(row));
+  }
+  std::vector<int64_t> values;
+  if (!found->is_array()) fail(place, "'" + column + "' is not a list of integers");
+  values.reserve(found->size());
+  for (const Json& value : *found) {
+    const bool fits = value.is_number_unsigned()
+                          ? value.get<uint64_t>() <= uint64_t{std::numeric_limits<int64_t>::max()}
+                          : value.is_number_integer();
+    if (!fits) {
+      fail(place, "'" + column + "' holds " + value.dump(-1, ' ', true).substr(0, 40) +
+                      " at place " + std::to_string(values.size() + 1) + ", which is no integer");
+    }
+    values.push_back(value.get<int64_t>());
+  }
+  return values;
+}
+
+void check_same_length(const std::vector<int64_t>& values, const std::string& column, size_t ids,
+                       const std::string& place) {
+  if (values.size() != ids) {
+    fail(place, "'" + column + "' has " + std::to_string(values.size()) +
+                    " values, but 'input_ids' has " + std::to_string(ids) +
+                    "; there must be one for each token");
+  }
+}
+
+void check_no_extra(const Json& row, const std::string& column, bool expected,
+                    const std::string& place) {
+  if (!expected && row.contains(column)) {
+    fail(place, "has '" + column + "', unlike the first row; all rows must hold the same columns");
+  }
+}
+
+}  // namespace
+
+void check_utf8(std::string_view text, const std::string& place) {
+  const size_t invalid = utf8::find_invalid(text);
+  if (invalid == std::string_view::npos) return;
+  static constexpr char kDigits[] = "0123456789ABCDEF";
+  const auto byte = static_cast<unsigned char>(text[invalid]);
+  fail(place, std::string("invalid UTF-8 (0x") + kDigits[byte >> 4] + kDigits[byte & 15] +
+                  ") at byte " + std::to_string(invalid + 1) +
+                  " of the line; convert the file to UTF-8, for example with iconv");
+}
+
+void check_token(int64_t id, const std::string& place, int64_t vocabulary) {
+  if (id < 0) {
+    throw Error(ErrorKind::kData,
+                "token id " + std::to_string(id) + " in " + place + " is negative; ids start at 0");
+  }
+  const int64_t limit = vocabulary > 0 ? vocabulary : int64_t{1} << 31;
+  if (id >= limit) {
+    throw Error(ErrorKind::kData,
+                "token id " + std::to_string(id) + " in " + place +
+                    " is beyond the model's vocabulary of " + std::to_string(limit) +
+                    "; use the tokenizer that belongs to the model, or a larger vocab_size");
+  }
+}
+
+Json parse_row(std::string_view line, const std::string& place) {
+  check_utf8(line, place);
+  Json row;
+  try {
+    row = parse_json(line, place);
+  } catch (const Error& error) {
+    // A syntax error adds the line within the text, which is always the first here.
+    std::string reason = std::string(error.what()).substr(place.size());
+    if (reason.starts_with(":1: ")) reason.erase(0, 2);
+    throw Error(ErrorKind::kData, place + reason + "; each line must hold one whole JSON object");
+  }
+  if (!row.is_object()) {
+    fail(place, std::string("is a JSON ") + row.type_name() +
+                    ", not an object; write one object a line, {\"text\": \"...\"}");
+  }
+  return row;
+}
+
+RowSchema find_schema(const Json& row, const std::string& place,
+                      const std::optional<std::string>& text_column) {
+  if (text_column) {
+    // Whether it is there is asked of each row.
+    return {.text_column = *text_column};
+  }
+  if (row.contains("input_ids")) {
+    return {.tokens = true,
+            .labels = row.contains("labels"),
+            .masks = row.contains("attention_mask"),
+            .text_column = {}};
+  }
+  if (row.contains("text")) return {.text_column = "text"};
+  std::vector<std::string> texts;
+  for (const auto& [name, value] : row.items()) {
+    if (value.is_string()) texts.push_back(name);
+  }
+  if (texts.size() != 1) {
+    fail(place, "has " + std::string(texts.empty() ? "no column" : "several columns") +
+                    " of text; it has " + column_names(row) + "; set text_column");
+  }
+  return {.text_column = texts.front()};
+}
+
+std::string text_of(Json& row, const RowSchema& schema, const std::string& place) {
+  const auto found = row.find(schema.text_column);
+  if (found == row.end()) {
+    fail(place, "has no column '" + schema.text_column + "'; it has " + column_names(row) +
+                    "; mend the row or set text_column");
+  }
+  if (!found->is_string()) {
+    fail(place, "column '" + schema.text_column + "' holds " + found->type_name() +
+                    " where text was expected");
+  }
+  return std::move(found->get_ref<std::string&>());
+}
+
+TokenRow tokens_of(const Json& row, const RowSchema& schema, const std::string& place,
+                   const TokenLimits& limits) {
+  TokenRow result;
+  const std::vector<int64_t> ids = integers(row, "input_ids", place);
+  if (ids.empty()) fail(place, "'input_ids' is empty; leave the row out");
+  if (limits.positions > 0 && static_cast<int64_t>(ids.size()) > limits.positions) {
+    fail(place, "'input_ids' has " + std::to_string(ids.size()) + " tokens, more than the " +
+                    std::to_string(limits.positions) + " positions of the model; shorten the row");
+  }
+  check_no_extra(row, "labels", schema.labels, place);
+  check_no_extra(row, "attention_mask", schema.masks, place);
+  for (const int64_t id : ids) {
+    check_token(id, place, limits.vocabulary);
+    result.ids.push_back(static_cast<int32_t>(id));
+  }
+  if (schema.labels) {
+    const std::vector<int64_t> labels = integers(row, "labels", place);
+    check_same_length(labels, "labels", ids.size(), place);
+    for (const int64_t label : labels) {
+      if (label != kIgnoredLabel) check_token(label, place, limits.vocabulary);
+      result.labels.push_back(static_cast<int32_t>(label));
+    }
+  }
+  if (schema.masks) {
+    const std::vector<int64_t> mask = integers(row, "attention_mask", place);
+    check_same_length(mask, "attention_mask", ids.size(), place);
+    for (const int64_t value : mask) {
+      if (value != 0 && value != 1) {
+        fail(place, "'attention_mask' holds " + std::to_string(value) + "; it may hold 0 and 1");
+      }
+      result.mask.push_back(static_cast<uint8_t>(value));
+    }
+  }
+  return result;
+}
+
+}  // namespace finetune

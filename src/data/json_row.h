@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace finetune {
+
+// What the rows of a JSON lines file hold: one column of text, or ids.
+struct RowSchema {
+  bool tokens = false;
+  bool labels = false;
+  bool masks = false;
+  std::string text_column;
+
+  friend bool operator==(const RowSchema&, const RowSchema&) = default;
+};
+
+struct TokenLimits {
+  int64_t vocabulary = 0;  // 0: no limit
+  int64_t positions = 0;   // 0: no limit
+};
+
+struct TokenRow {
+  std::vector<int32_t> ids;
+  std::vector<int32_t> labels;
+  std::vector<uint8_t> mask;
+};
+
+// Throws Error(kData) where the text is not UTF-8; `place` is "file:line".
+void check_utf8(std::string_view text, const std::string& place);
+
+// Throws Error(kData) where `id` is no token of the model.
+void check_token(int64_t id, const std::string& place, int64_t vocabulary);
+
+// One line as a JSON object. All of these throw Error(kData) that starts with or names `place`.
+[[nodiscard]] nlohmann::ordered_json parse_row(std::string_view line, const std::string& place);
+[[nodiscard]] RowSchema find_schema(const nlohmann::ordered_json& row, const std::string& place,
+                                    const std::optional<std::string>& text_column);
+[[nodiscard]] std::string text_of(nlohmann::ordered_json& row, const RowSchema& schema,
+                                  const std::string& place);
+[[nodiscard]] TokenRow tokens_of(const nlohmann::ordered_json& row, const RowSchema& schema,
+                                 const std::string& place, const TokenLimits& limits);
+
+}  // namespace finetune

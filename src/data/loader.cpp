@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: MIT
+#include "finetune/data/loader.h"
+
+#include <algorithm>
+#include <deque>
+#include <future>
+#include <string>
+#include <utility>
+
+#include "finetune/base/error.h"
+#include "finetune/base/thread_pool.h"
+#include "finetune/data/permutation.h"
+
+namespace finetune {
+
+struct Loader::State {
+  std::shared_ptr<const Dataset> dataset;
+  std::shared_ptr<const Collator> collator;
+  LoaderOptions options;
+  int64_t samples_per_epoch = 0;
+
+  struct Planned {
+    Position position;
+    std::future<std::vector<Batch>> batches;
+  };
+  std::deque<Planned> planned;  // consecutive updates, the next one in front
+  // Last, so that its threads are gone before what they use.
+  ThreadPool pool;
+
+  State(std::shared_ptr<const Dataset> samples, std::shared_ptr<const Collator> how,
+        const LoaderOptions& chosen)
+      : dataset(std::move(samples)),
+        collator(std::move(how)),
+        options(chosen),
+        pool(chosen.workers) {}
+
+  [[nodiscard]] int64_t update_size() const { return options.batch_size * options.micro_batches; }
+
+  [[nodiscard]] Position normalised(const Position& position) const {
+    FT_CHECK(position.epoch >= 0 && position.sample >= 0, "a position is not negative");
+    if (position.sample < samples_per_epoch) return position;
+    return {.epoch = position.epoch + 1, .sample = 0};
+  }
+
+  [[nodiscard]] Position after(const Position& position) const {
+    const Position start = normalised(position);
+    return normalised({.epoch = start.epoch, .sample = start.sample + update_size()});
+  }
+
+  // Requires: a normalised position.
+  [[nodiscard]] std::vector<Batch> prepare(const Position& position) const {
+    const Permutation order(dataset->size(), options.seed, position.epoch);
+    const int64_t end = std::min(samples_per_epoch, position.sample + update_size());
+    std::vector<Batch> batches;
+    std::vector<SampleKey> keys;
+    for (int64_t begin = position.sample; begin < end; begin += options.batch_size) {
+      keys.clear();
+      for (int64_t place = begin; place < std::min(end, begin + options.batch_size); ++place) {
+        const bool shuffled = options.sampling == SamplingStrategy::kRandom;
+        keys.push_back({.index = shuffled ? order[place] : place, .epoch = position.epoch});
+      }
+      batches.push_back(collator->collate(*dataset, keys));
+      batches.back().first_place = begin - position.sample;
+    }
+    return batches;
+  }
+
+  void plan_ahead(Position position, size_t updates) {
+    if (!planned.empty()) position = after(planned.back().position);
+    while (planned.size() < updates) {
+      planned.push_back({position, pool.submit([this, position] { return prepare(position); })});
+      position = after(position);
+    }
+  }
+};
+
+Loader::Loader(std::shared_ptr<const Dataset> dataset, std::shared_ptr<const Collator> collator,
+               const LoaderOptions& options) {
+  FT_CHECK(options.batch_size >= 1 && options.micro_batches >= 1, "an update has rows");
+  FT_CHECK(options.workers >= 0 && options.prefetch >= 0, "no negative number of workers");
+  const int64_t size = dataset->size();
+  FT_CHECK(size >= 1, "a loader needs samples");
+  state_ = std::make_unique<State>(std::move(dataset), std::move(collator), options);
+  state_->samples_per_epoch =
+      options.drop_last ? size / options.batch_size * options.batch_size : size;
+  if (state_->samples_per_epoch == 0) {
+    throw Error(ErrorKind::kConfig, "dataloader_drop_last leaves nothing of " +
+                                        std::to_string(size) + " samples with batches of " +
+                                        std::to_string(options.batch_size) +
+                                        "; lower per_device_train_batch_size or set "
+                                        "dataloader_drop_last: false");
+  }
+}
+
+Loader::~Loader() = default;
+
+int64_t Loader::samples_per_epoch() const { return state_->samples_per_epoch; }
+
+int64_t Loader::updates_per_epoch() const {
+  return (state_->samples_per_epoch + state_->update_size() - 1) / state_->update_size();
+}
+
+std::vector<Batch> Loader::take(const Position& position) {
+  State& s = *state_;
+  const Position start = s.normalised(position);
+  if (s.pool.size() == 0) return s.prepare(start);
+  if (!s.planned.empty() && s.planned.front().position != start) s.planned.clear();
+  s.plan_ahead(start, 1 + static_cast<size_t>(s.options.prefetch));
+  std::future<std::vector<Batch>> batches = std::move(s.planned.front().batches);
+  s.planned.pop_front();
+  return batches.get();
+}
+
+Position Loader::after(const Position& position) const { return state_->after(position); }
+
+EvaluationLoader::EvaluationLoader(std::shared_ptr<const Dataset> dataset,
+                                   std::shared_ptr<const Collator> collator, int64_t batch_size)
+    : dataset_(std::move(dataset)), collator_(std::move(collator)), batch_size_(batch_size) {
+  FT_CHECK(batch_size >= 1, "a batch has rows");
+}
+
+int64_t EvaluationLoader::batches() const {
+  return (dataset_->size() + batch_size_ - 1) / batch_size_;
+}
+
+Batch EvaluationLoader::get(int64_t index) const {
+  FT_CHECK(index >= 0 && index < batches(), "batch lies outside the evaluation data");
+  std::vector<SampleKey> keys;
+  const int64_t end = std::min(dataset_->size(), (index + 1) * batch_size_);
+  for (int64_t sample = index * batch_size_; sample < end; ++sample) {
+    keys.push_back({.index = sample, .epoch = SampleKey::kEvaluation});
+  }
+  return collator_->collate(*dataset_, keys);
+}
+
+}  // namespace finetune

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: MIT
+#include "finetune/data/masking.h"
+
+#include <limits>
+#include <string>
+
+#include "finetune/base/error.h"
+#include "finetune/base/random.h"
+#include "finetune/tokenizer/tokenizer.h"
+
+namespace finetune {
+namespace {
+
+constexpr double kMaskShare = 0.8;
+constexpr double kMaskOrRandomShare = 0.9;
+
+uint64_t key_of(uint64_t seed, const SampleKey& sample) {
+  const auto index = static_cast<uint64_t>(sample.index);
+  if (sample.epoch == SampleKey::kEvaluation) {
+    return random::make_key(seed, random::Purpose::kEvaluationMasking, index);
+  }
+  return random::make_key(seed, random::Purpose::kMasking, static_cast<uint64_t>(sample.epoch),
+                          index);
+}
+
+}  // namespace
+
+MaskingOptions MaskingOptions::from(const Tokenizer& tokenizer) {
+  const auto& mask = tokenizer.special_tokens().mask;
+  if (!mask || mask->id < 0) {
+    throw Error(ErrorKind::kData,
+                "the tokenizer has no mask token, which masked language modelling needs; choose "
+                "another tokenizer, or add a mask_token to its tokenizer_config.json");
+  }
+  MaskingOptions options;
+  options.mask_id = mask->id;
+  options.vocabulary = tokenizer.size();
+  options.special.resize(static_cast<size_t>(options.vocabulary));
+  for (size_t id = 0; id < options.special.size(); ++id) {
+    options.special[id] = tokenizer.is_special(static_cast<int32_t>(id)) ? 1 : 0;
+  }
+  return options;
+}
+
+Masking::Masking(MaskingOptions options) : options_(std::move(options)) {
+  FT_CHECK(options_.mask_id >= 0, "masking needs a mask token");
+  FT_CHECK(options_.vocabulary > 0 && options_.vocabulary <= std::numeric_limits<int32_t>::max(),
+           "masking needs a vocabulary");
+  if (!(options_.mlm_probability > 0.0 && options_.mlm_probability <= 1.0)) {
+    throw Error(ErrorKind::kConfig, "mlm_probability must lie above 0 and at most at 1, not at " +
+                                        std::to_string(options_.mlm_probability));
+  }
+}
+
+int64_t Masking::apply(const SampleKey& sample, std::span<int64_t> input_ids,
+                       std::span<int64_t> labels) const {
+  FT_CHECK(input_ids.size() == labels.size(), "as many labels as ids");
+  random::Sequence sequence(key_of(options_.seed, sample));
+  int64_t targets = 0;
+  for (size_t i = 0; i < input_ids.size(); ++i) {
+    const int64_t id = input_ids[i];
+    labels[i] = kIgnoredLabel;
+    const auto place = static_cast<size_t>(id);
+    if (place < options_.special.size() && options_.special[place] != 0) continue;
+    if (sequence.uniform() >= options_.mlm_probability) continue;
+    labels[i] = id;
+    ++targets;
+    const double fate = sequence.uniform();
+    if (fate < kMaskShare) {
+      input_ids[i] = options_.mask_id;
+    } else if (fate < kMaskOrRandomShare) {
+      input_ids[i] = sequence.below(static_cast<uint32_t>(options_.vocabulary));
+    }
+  }
+  return targets;
+}
+
+}  // namespace finetune

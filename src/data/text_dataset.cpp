@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: MIT
+#include "finetune/data/text_dataset.h"
+
+#include <algorithm>
+#include <deque>
+#include <future>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "data/row_source.h"
+#include "data/white_space.h"
+#include "finetune/base/error.h"
+#include "finetune/base/interrupt.h"
+#include "finetune/base/thread_pool.h"
+#include "finetune/tokenizer/tokenizer.h"
+
+namespace finetune {
+namespace {
+
+// datasets.map(batched=True) hands group_texts 1000 rows at a time, and each time it drops what
+// does not fill a block. Kept, so that the number of steps is the one users know.
+constexpr int64_t kRowsOfGroup = 1000;
+
+// Rows as tokens, in order; lengths cut them.
+struct TokenBlock {
+  TokenContent content;
+  std::vector<int64_t> lengths;
+};
+
+class RowEncoder {
+ public:
+  RowEncoder(const Tokenizer& tokenizer, const TextOptions& options)
+      : tokenizer_(tokenizer), options_(options) {}
+
+  [[nodiscard]] TokenBlock encode(const RowBlock& block) const {
+    TokenBlock result;
+    for (const RowBlock::Row& row : block.rows) {
+      const std::string place = block.place(row);
+      if (!block.json) {
+        check_utf8(block.view(row), place);
+        add_text(result, block.view(row), place);
+        continue;
+      }
+      nlohmann::ordered_json json = parse_row(block.view(row), place);
+      if (block.schema.tokens) {
+        add_tokens(result, tokens_of(json, block.schema, place, limits()));
+      } else {
+        add_text(result, text_of(json, block.schema, place), place);
+      }
+    }
+    return result;
+  }
+
+ private:
+  [[nodiscard]] TokenLimits limits() const {
+    return {.vocabulary = options_.vocabulary_limit, .positions = options_.position_limit};
+  }
+
+  void add_text(TokenBlock& block, std::string_view text, const std::string& place) const {
+    if (options_.line_by_line && is_white_space(text)) return;
+    std::vector<int32_t> ids = tokenizer_.encode(text);
+    if (options_.line_by_line) {
+      const int64_t room = options_.max_seq_length - tokenizer_.num_special_tokens_to_add();
+      if (static_cast<int64_t>(ids.size()) > room) ids.resize(static_cast<size_t>(room));
+    }
+    ids = tokenizer_.add_special_tokens(ids);
+    for (const int32_t id : ids) check_token(id, place, options_.vocabulary_limit);
+    block.content.ids.insert(block.content.ids.end(), ids.begin(), ids.end());
+    block.lengths.push_back(static_cast<int64_t>(ids.size()));
+  }
+
+  static void add_tokens(TokenBlock& block, const TokenRow& row) {
+    TokenContent& content = block.content;
+    content.ids.insert(content.ids.end(), row.ids.begin(), row.ids.end());
+    content.labels.insert(content.labels.end(), row.labels.begin(), row.labels.end());
+    content.masks.insert(content.masks.end(), row.mask.begin(), row.mask.end());
+    block.lengths.push_back(static_cast<int64_t>(row.ids.size()));
+  }
+
+  const Tokenizer& tokenizer_;
+  const TextOptions& options_;
+};
+
+// Joins tokenised rows into samples.
+class SampleBuilder {
+ public:
+  explicit SampleBuilder(const TextOptions& options) : options_(options) {}
+
+  [[nodiscard]] bool is_full() const {
+    return options_.max_samples && samples() >= *options_.max_samples;
+  }
+  [[nodiscard]] int64_t samples() const {
+    return static_cast<int64_t>(content_.offsets.size()) - 1;
+  }
+  [[nodiscard]] int64_t largest_group() const { return largest_group_; }
+
+  void add(const TokenBlock& block, bool grouped) {
+    const auto& [ids, offsets, labels, masks] = block.content;
+    content_.labels.insert(content_.labels.end(), labels.begin(), labels.end());
+    content_.masks.insert(content_.masks.end(), masks.begin(), masks.end());
+    auto row = ids.begin();
+    for (const int64_t length : block.lengths) {
+      content_.ids.insert(content_.ids.end(), row, row + length);
+      row += length;
+      if (!grouped) {
+        content_.offsets.push_back(static_cast<int64_t>(content_.ids.size()));
+      } else if (++rows_of_group_ == kRowsOfGroup) {
+        close_group();
+      }
+    }
+  }
+
+  [[nodiscard]] TokenContent finish() {
+    close_group();
+    if (is_full()) content_.offsets.resize(static_cast<size_t>(*options_.max_samples) + 1);
+    const auto tokens = static_cast<size_t>(content_.offsets.back());
+    content_.ids.resize(tokens);
+    if (!content_.labels.empty()) content_.labels.resize(tokens);
+    if (!content_.masks.empty()) content_.masks.resize(tokens);
+    content_.ids.shrink_to_fit();
+    content_.offsets.shrink_to_fit();
+    return std::move(content_);
+  }
+
+ private:
+  void close_group() {
+    rows_of_group_ = 0;
+    const auto end = static_cast<int64_t>(content_.ids.size());
+    largest_group_ = std::max(largest_group_, end - content_.offsets.back());
+    while (content_.offsets.back() + options_.max_seq_length <= end) {
+      content_.offsets.push_back(content_.offsets.back() + options_.max_seq_length);
+    }
+    content_.ids.resize(static_cast<size_t>(content_.offsets.back()));
+  }
+
+  const TextOptions& options_;
+  TokenContent content_;
+  int64_t rows_of_group_ = 0;
+  int64_t largest_group_ = 0;
+};
+
+void check_options(const Tokenizer& tokenizer, const TextOptions& options) {
+  const int64_t special = tokenizer.num_special_tokens_to_add();
+  const int64_t least = options.line_by_line ? special + 1 : 1;
+  if (options.max_seq_length < least) {
+    throw Error(ErrorKind::kConfig,
+                "max_seq_length " + std::to_string(options.max_seq_length) +
+                    " leaves no room for text beside the " + std::to_string(special) +
+                    " special tokens; raise it to at least " + std::to_string(least));
+  }
+  if (options.max_samples && *options.max_samples < 1) {
+    throw Error(ErrorKind::kConfig, options.key + ": at least one sample must be asked for, not " +
+                                        std::to_string(*options.max_samples));
+  }
+}
+
+[[noreturn]] void fail_without_samples(const std::string& file, const TextOptions& options,
+                                       int64_t largest_group) {
+  const std::string where = options.key + ": '" + file + "'";
+  if (options.line_by_line || largest_group == 0) {
+    throw Error(ErrorKind::kData, where + " holds no text: every line of it is blank");
+  }
+  throw Error(ErrorKind::kData, where + " has at most " + std::to_string(largest_group) +
+                                    " tokens in a run of " + std::to_string(kRowsOfGroup) +
+                                    " lines, fewer than one block of max_seq_length " +
+                                    std::to_string(options.max_seq_length) +
+                                    "; lower max_seq_length or set line_by_line: true");
+}
+
+// Blocks of rows, tokenised by threads ahead of the caller, in the order of the files whatever the
+// number of threads. An error of the reader waits for those of the rows before it.
+class TokenStream {
+ public:
+  TokenStream(RowSource& source, const RowEncoder& encoder, int64_t threads)
+      : source_(source),
+        encoder_(encoder),
+        ahead_(threads > 1 ? 2 * static_cast<size_t>(threads) : 1),
+        pool_(threads > 1 ? threads : 0) {}
+
+  [[nodiscard]] bool next(TokenBlock& block) {
+    while (!ended_ && planned_.size() < ahead_) plan();
+    if (planned_.empty()) {
+      if (failure_) std::rethrow_exception(failure_);
+      return false;
+    }
+    std::future<TokenBlock> first = std::move(planned_.front());
+    planned_.pop_front();
+    block = first.get();
+    return true;
+  }
+
+ private:
+  void plan() {
+    auto rows = std::make_shared<RowBlock>();
+    try {
+      ended_ = !source_.next(*rows);
+    } catch (const Error&) {
+      failure_ = std::current_exception();
+      ended_ = true;
+    }
+    if (ended_) return;
+    planned_.push_back(pool_.submit([this, rows] { return encoder_.encode(*rows); }));
+  }
+
+  RowSource& source_;
+  const RowEncoder& encoder_;
+  size_t ahead_;
+  bool ended_ = false;
+  std::exception_ptr failure_;
+  std::deque<std::future<TokenBlock>> planned_;
+  ThreadPool pool_;  // last: its threads end before what they use
+};
+
+}  // namespace
+
+std::shared_ptr<const TokenDataset> build_text_dataset(const std::vector<std::string>& files,
+                                                       const Tokenizer& tokenizer,
+                                                       const TextOptions& options) {
+  check_options(tokenizer, options);
+  const std::vector<std::string> paths = expand_files(files, options.key);
+  for (const std::string& path : paths) static_cast<void>(file_kind(path));  // refuse at once
+  RowSource source(paths, options.rows, options.text_column);
+  const RowEncoder encoder(tokenizer, options);
+  TokenStream stream(source, encoder, options.threads);
+  SampleBuilder builder(options);
+  TokenBlock block;
+  while (!builder.is_full() && stream.next(block)) {
+    builder.add(block, !options.line_by_line && !source.schema().tokens);
+    interrupt::throw_if_requested("reading and tokenising " + options.key);
+    if (options.progress) options.progress(source.fraction());
+  }
+  TokenContent content = builder.finish();
+  if (content.offsets.size() == 1) {
+    fail_without_samples(paths.front(), options, builder.largest_group());
+  }
+  if (options.progress) options.progress(1.0);
+  return std::make_shared<const TokenDataset>(std::move(content));
+}
+
+}  // namespace finetune

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: MIT
+#include "finetune/data/collate.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <set>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "base/temporary_folder.h"
+#include "data/byte_tokenizer.h"
+#include "finetune/base/error.h"
+#include "finetune/data/token_dataset.h"
+
+namespace finetune {
+namespace {
+
+using testing::ByteTokenizer;
+using ::testing::Each;
+using ::testing::ElementsAre;
+
+TokenDataset labelled() {
+  return TokenDataset({.ids = {0, 50, 2, 0, 60, 61, 62, 2},
+                       .offsets = {0, 3, 8},
+                       .labels = {-100, 9, -100, -100, 8, -100, 7, -100},
+                       .masks = {1, 1, 1, 1, 1, 1, 0, 0}});
+}
+
+TokenDataset plain() {
+  std::vector<int32_t> ids(40, 50);
+  return TokenDataset({.ids = ids, .offsets = {0, 10, 40}, .labels = {}, .masks = {}});
+}
+
+const std::vector<SampleKey> kBoth = {{.index = 0, .epoch = 1}, {.index = 1, .epoch = 1}};
+
+TEST(Collate, PadsToTheLongestSample) {
+  const Batch batch =
+      MaskedLmCollator(MaskedLmOptions::from(ByteTokenizer())).collate(labelled(), kBoth);
+  EXPECT_EQ(batch.rows, 2);
+  EXPECT_EQ(batch.length, 5);
+  EXPECT_THAT(batch.input_ids, ElementsAre(0, 50, 2, 1, 1, 0, 60, 61, 62, 2));
+  EXPECT_THAT(batch.labels, ElementsAre(-100, 9, -100, -100, -100, -100, 8, -100, 7, -100));
+  EXPECT_THAT(batch.attention_mask, ElementsAre(1, 1, 1, 0, 0, 1, 1, 1, 0, 0));
+  EXPECT_EQ(batch.targets, 3);
+  EXPECT_EQ(batch.tokens, 6);
+}
+
+TEST(Collate, PadsToTheMaximumLengthOrAMultiple) {
+  MaskedLmOptions options = MaskedLmOptions::from(ByteTokenizer());
+  options.pad_to_multiple_of = 8;
+  EXPECT_EQ(MaskedLmCollator(options).collate(labelled(), kBoth).length, 8);
+  options.pad_to_multiple_of = 1;
+  options.pad_to_max_length = true;
+  options.max_seq_length = 12;
+  EXPECT_EQ(MaskedLmCollator(options).collate(labelled(), kBoth).length, 12);
+}
+
+TEST(Collate, MasksSamplesWithoutLabels) {
+  const Batch batch =
+      MaskedLmCollator(MaskedLmOptions::from(ByteTokenizer())).collate(plain(), kBoth);
+  int64_t targets = 0;
+  for (size_t i = 0; i < batch.labels.size(); ++i) {
+    if (batch.labels[i] == kIgnoredLabel) continue;
+    ++targets;
+    EXPECT_EQ(batch.labels[i], 50);
+  }
+  EXPECT_GT(targets, 0);
+  EXPECT_EQ(batch.targets, targets);
+  EXPECT_EQ(batch.tokens, 40);
+}
+
+TEST(Collate, MasksASampleAlikeInEveryBatch) {
+  MaskedLmOptions options = MaskedLmOptions::from(ByteTokenizer());
+  const Batch both = MaskedLmCollator(options).collate(plain(), kBoth);
+  const Batch alone = MaskedLmCollator(options).collate(plain(), std::span(kBoth).first(1));
+  options.pad_to_multiple_of = 64;
+  const Batch wide = MaskedLmCollator(options).collate(plain(), kBoth);
+  for (size_t i = 0; i < 10; ++i) {
+    EXPECT_EQ(both.input_ids[i], alone.input_ids[i]);
+    EXPECT_EQ(both.labels[i], alone.labels[i]);
+    EXPECT_EQ(both.labels[i], wide.labels[i]);
+  }
+}
+
+TEST(Collate, RefusesATokenizerWithoutAMaskToken) {
+  EXPECT_THROW(static_cast<void>(MaskedLmOptions::from(ByteTokenizer(/*with_mask=*/false))), Error);
+}
+
+TEST(TokenDataset, HasAFingerprintOfItsContentAlone) {
+  EXPECT_EQ(plain().fingerprint(), plain().fingerprint());
+  std::vector<std::string> fingerprints = {plain().fingerprint(), labelled().fingerprint()};
+  std::vector<int32_t> ids(40, 50);
+  fingerprints.push_back(TokenDataset({.ids = ids, .offsets = {0, 11, 40}}).fingerprint());
+  fingerprints.push_back(
+      TokenDataset({.ids = ids, .offsets = {0, 10, 40}, .labels = ids}).fingerprint());
+  ids[39] = 51;
+  fingerprints.push_back(TokenDataset({.ids = ids, .offsets = {0, 10, 40}}).fingerprint());
+  EXPECT_EQ(std::set<std::string>(fingerprints.begin(), fingerprints.end()).size(), 5U);
+}
+
+TEST(TokenDataset, RefusesContentThatDoesNotFitTogether) {
+  EXPECT_THROW(TokenDataset({.ids = {1, 2}, .offsets = {0, 1}}), std::logic_error);
+  EXPECT_THROW(TokenDataset({.ids = {1, 2}, .offsets = {0, 2}, .labels = {1}}), std::logic_error);
+  EXPECT_THROW(static_cast<void>(plain().get(2)), std::logic_error);
+}
+
+}  // namespace
+}  // namespace finetune
