@@ -9,6 +9,9 @@
 # FINETUNE_ARCHIVES names a folder that holds the archives under the file names below, for machines
 # without a network; the hashes are checked there too.
 include(FetchContent)
+if(POLICY CMP0135)
+  cmake_policy(SET CMP0135 NEW)
+endif()
 set(FINETUNE_ARCHIVES "" CACHE PATH "Folder with downloaded archives of missing packages")
 
 # Sets <name>_SOURCE_DIR in the caller's scope to the unpacked release.
@@ -17,16 +20,13 @@ macro(fetch_release name package file url hash)
     message(FATAL_ERROR "${name} was not found. Install it (Debian, Ubuntu: apt-get install "
             "${package}) or allow fetching it with -DFINETUNE_FETCH=ON.")
   endif()
-  message(STATUS "${name} is not installed (Debian, Ubuntu: ${package}); fetching ${file}")
-  set(_urls "${url}")
-  if(FINETUNE_ARCHIVES)
-    set(_urls "${FINETUNE_ARCHIVES}/${file}" "${url}")
-    if(NOT EXISTS "${FINETUNE_ARCHIVES}/${file}")
-      set(_urls "${url}")
-    endif()
+  message(STATUS "${name} is not installed; fetching ${file} (or: apt-get install ${package})")
+  set(_source "${url}")
+  if(FINETUNE_ARCHIVES AND EXISTS "${FINETUNE_ARCHIVES}/${file}")
+    set(_source "${FINETUNE_ARCHIVES}/${file}")
   endif()
   # The missing sub-folder keeps CMake from adding the release's own project.
-  FetchContent_Declare(${name} URL ${_urls} URL_HASH SHA256=${hash} SOURCE_SUBDIR none)
+  FetchContent_Declare(${name} URL ${_source} URL_HASH SHA256=${hash} SOURCE_SUBDIR none)
   FetchContent_MakeAvailable(${name})
 endmacro()
 
@@ -80,23 +80,24 @@ function(fetch_yaml_cpp)
     INCLUDES ${yaml_cpp_SOURCE_DIR}/include DEFINITIONS YAML_CPP_STATIC_DEFINE)
 endfunction()
 
-function(fetch_utf8proc)
+# Macros, because a language cannot be enabled inside a function.
+macro(fetch_utf8proc)
   fetch_release(utf8proc libutf8proc-dev utf8proc-2.8.0.tar.gz
     https://github.com/JuliaStrings/utf8proc/archive/refs/tags/v2.8.0.tar.gz
     a0a60a79fe6f6d54e7d411facbfcc867a6e198608f2cd992490e46f04b1bcecc)
   enable_language(C)
   fetched_target(fetched_utf8proc utf8proc::utf8proc SOURCES ${utf8proc_SOURCE_DIR}/utf8proc.c
     INCLUDES ${utf8proc_SOURCE_DIR} DEFINITIONS UTF8PROC_STATIC)
-endfunction()
+endmacro()
 
-function(fetch_xxhash)
+macro(fetch_xxhash)
   fetch_release(xxhash libxxhash-dev xxHash-0.8.3.tar.gz
     https://github.com/Cyan4973/xxHash/archive/refs/tags/v0.8.3.tar.gz
     aae608dfe8213dfd05d909a57718ef82f30722c392344583d3f39050c7f29a80)
   enable_language(C)
   fetched_target(fetched_xxhash xxHash::xxhash SOURCES ${xxhash_SOURCE_DIR}/xxhash.c
     INCLUDES ${xxhash_SOURCE_DIR})
-endfunction()
+endmacro()
 
 function(fetch_googletest)
   fetch_release(googletest "libgtest-dev libgmock-dev" googletest-1.12.1.tar.gz
