@@ -59,7 +59,7 @@ const nlohmann::ordered_json* ScheduleKwargs::find(const std::string& name) {
   return found == values_->end() || found->is_null() ? nullptr : &*found;
 }
 
-std::optional<double> ScheduleKwargs::number(const std::string& name, Range range) {
+std::optional<double> ScheduleKwargs::number(const std::string& name, KwargRange range) {
   const nlohmann::ordered_json* value = find(name);
   if (value == nullptr) return std::nullopt;
   const std::optional<double> number = to_number(*value);
@@ -75,13 +75,13 @@ std::optional<double> ScheduleKwargs::number(const std::string& name, Range rang
   return number;
 }
 
-double ScheduleKwargs::number(const std::string& name, double fallback, Range range) {
+double ScheduleKwargs::number(const std::string& name, double fallback, KwargRange range) {
   return number(name, range).value_or(fallback);
 }
 
 std::optional<int64_t> ScheduleKwargs::integer(const std::string& name, int64_t min) {
   const std::optional<double> value =
-      number(name, Range{.min = static_cast<double>(min), .max = 0x1p53});
+      number(name, KwargRange{.min = static_cast<double>(min), .max = 0x1p53});
   if (!value) return std::nullopt;
   if (*value != std::floor(*value)) {
     reject(name, "must be a whole number, not " + format_double(*value));

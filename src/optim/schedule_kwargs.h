@@ -12,7 +12,7 @@
 
 namespace finetune {
 
-struct Range {
+struct KwargRange {
   double min = -std::numeric_limits<double>::infinity();
   double max = std::numeric_limits<double>::infinity();
 };
@@ -25,8 +25,8 @@ class ScheduleKwargs {
   explicit ScheduleKwargs(const ScheduleOptions& options);
   ~ScheduleKwargs();
 
-  [[nodiscard]] std::optional<double> number(const std::string& name, Range range = {});
-  [[nodiscard]] double number(const std::string& name, double fallback, Range range = {});
+  [[nodiscard]] std::optional<double> number(const std::string& name, KwargRange range = {});
+  [[nodiscard]] double number(const std::string& name, double fallback, KwargRange range = {});
   [[nodiscard]] std::optional<int64_t> integer(const std::string& name, int64_t min);
   [[nodiscard]] int64_t integer(const std::string& name, int64_t fallback, int64_t min);
   [[nodiscard]] bool flag(const std::string& name, bool fallback);
