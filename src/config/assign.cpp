@@ -190,12 +190,12 @@ class Assignment {
         return fail("must be text like \"key=value,key=value\": '" + pair + "' is not");
       }
       const std::string name = pair.substr(0, equals);
+      if (map.names.size() >= kMaxConfigValues) return fail("holds too many values");
       if (contains(map.names, name)) return fail("names '" + name + "' twice");
       map.names.push_back(name);
       map.items.push_back({.kind = Node::Kind::kPlain, .text = pair.substr(equals + 1)});
       start = end + 1;
     }
-    if (map.items.size() > kMaxConfigValues) return fail("holds too many values");
     member.text = to_json_text(map);
     return true;
   }

@@ -39,7 +39,7 @@ size_t distance(std::string_view a, std::string_view b) {
 }
 
 void refuse_unknown(const Setting& setting, Problems& problems) {
-  const std::string nearest = nearest_key(setting.key);
+  const std::string nearest = problems.is_full() ? "" : nearest_key(setting.key);
   const Node name{.kind = Node::Kind::kQuoted, .text = setting.key};
   std::string message = "unknown key " + show(name);
   if (!nearest.empty()) {

@@ -8,26 +8,38 @@
 
 namespace finetune {
 
-// Collects faults, so that a user sees all of them at once.
+// Collects faults, so that a user sees all of them at once; of very many, the first ones.
 class Problems {
  public:
   void add(const std::string& where, const std::string& message) {
-    lines_.push_back(where + ": " + message);
+    add_line(where + ": " + message);
   }
 
-  void add_line(const std::string& line) { lines_.push_back(line); }
+  void add_line(const std::string& line) {
+    if (is_full()) {
+      ++left_out_;
+    } else {
+      lines_.push_back(line);
+    }
+  }
 
+  // Whether another fault would only be counted.
+  [[nodiscard]] bool is_full() const { return lines_.size() >= kShown; }
   [[nodiscard]] bool empty() const { return lines_.empty(); }
 
   void throw_if_any() const {
     if (lines_.empty()) return;
     std::string message = lines_.front();
     for (size_t i = 1; i < lines_.size(); ++i) message += '\n' + lines_[i];
+    if (left_out_ > 0) message += "\nand " + std::to_string(left_out_) + " more";
     throw Error(ErrorKind::kConfig, message);
   }
 
  private:
+  static constexpr size_t kShown = 50;
+
   std::vector<std::string> lines_;
+  size_t left_out_ = 0;
 };
 
 }  // namespace finetune

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -39,6 +40,14 @@ TEST(LoadConfig, ReportsEveryFaultAtOnce) {
             "run.yaml:2: 'max_steps' must be a whole number, not 'x'\n"
             "run.yaml:3: 'adam_beta1' must be below 1, not 1\n"
             "run.yaml:4: 'save_strategy' must be one of no, steps, epoch, best, not 'never'");
+}
+
+TEST(LoadConfig, ReportsTheFirstOfVeryManyFaults) {
+  std::string text;
+  for (int i = 0; i < 9'000; ++i) text += "unknown_key_" + std::to_string(i) + ": 1\n";
+  const std::string message = load_error(text);
+  EXPECT_EQ(std::count(message.begin(), message.end(), '\n'), 50);
+  EXPECT_TRUE(message.ends_with("\nand 8950 more"));
 }
 
 TEST(LoadConfig, ChecksRanges) {
