@@ -17,7 +17,7 @@
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
-build_dir=${FINETUNE_BUILD_DIR:-$root/build}
+build_dir=$(realpath -m "${FINETUNE_BUILD_DIR:-$root/build}")
 venv=$root/.venv
 torch_version=${FINETUNE_TORCH_VERSION:-2.13.0}
 torch_minimum=2.11
