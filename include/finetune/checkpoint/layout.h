@@ -44,6 +44,8 @@ struct AsideName {
                                        std::string_view random);
 [[nodiscard]] std::string trash_name(int64_t step, std::string_view random);
 [[nodiscard]] bool is_leftover_name(std::string_view name);  // either of the two
+// ".tmp-<file>.<digits>": what FileSystem::write_atomically leaves where it is killed.
+[[nodiscard]] bool is_temporary_file_name(std::string_view name);
 
 // 1 to 64 of [A-Za-z0-9_-]: what names a run, and what makes a folder's name unique.
 [[nodiscard]] bool is_identifier(std::string_view text);

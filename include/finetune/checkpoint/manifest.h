@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "finetune/base/file_system.h"
+#include "finetune/base/hash.h"
+
+// manifest.json: what a checkpoint consists of, to the byte. Written last, so that its presence
+// says that everything else is there.
+namespace finetune::checkpoint {
+
+inline constexpr int64_t kManifestVersion = 1;
+inline constexpr uint64_t kBlockBytes = uint64_t{4} << 20;
+
+struct FileRecord {
+  uint64_t bytes = 0;
+  std::string hash;                 // XXH3-128 of the whole file
+  std::vector<std::string> blocks;  // of each kBlockBytes
+
+  bool operator==(const FileRecord&) const = default;
+};
+
+struct Manifest {
+  std::string run_id;
+  int64_t step = 0;
+  int64_t created_unix = 0;  // seconds; for display, never for order
+  std::map<std::string, FileRecord> files;
+
+  bool operator==(const Manifest&) const = default;
+};
+
+// Equal manifests give equal texts; the text ends with its own checksum.
+[[nodiscard]] std::string manifest_text(const Manifest& manifest);
+
+// Accepts exactly what manifest_text writes: any other byte is damage. File names are plain names,
+// never paths; sizes and numbers of blocks agree. `path` names the file in messages. Throws
+// Error(kCheckpoint).
+[[nodiscard]] Manifest parse_manifest(std::string_view text, const std::string& path);
+
+// Passes everything on to a file and records size and checksums.
+class RecordingFile final : public WritableFile {
+ public:
+  explicit RecordingFile(WritableFile& file) : file_(file) {}
+
+  using WritableFile::write;
+  void write(const void* data, size_t size) override;
+  void sync() override {}  // the owner of the file syncs and closes it
+  void close() override {}
+  [[nodiscard]] FileRecord record() const;
+
+ private:
+  WritableFile& file_;
+  FileRecord record_;
+  Hasher whole_;
+  Hasher block_;
+  uint64_t block_used_ = 0;
+};
+
+// Reads the whole file and compares it with its record. Throws Error(kCheckpoint) with the first
+// damaged place, Error(kIo) where it cannot be read.
+void verify_file(const ReadableFile& file, const FileRecord& record, const std::string& path);
+
+}  // namespace finetune::checkpoint

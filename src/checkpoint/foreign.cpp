@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: MIT
+#include "checkpoint/foreign.h"
+
+#include <nlohmann/json.hpp>
+
+#include "finetune/base/error.h"
+#include "finetune/base/json.h"
+#include "finetune/checkpoint/layout.h"
+#include "finetune/tensor/safetensors_header.h"
+#include "finetune/tensor/torch_archive.h"
+
+namespace finetune::checkpoint {
+namespace {
+
+constexpr char kPickledModelFile[] = "pytorch_model.bin";
+constexpr uint64_t kMaxStateBytes = uint64_t{256} << 20;
+
+[[noreturn]] void reject(const std::string& reason) { throw Error(ErrorKind::kCheckpoint, reason); }
+
+void check_state(FileSystem& files, const CheckpointEntry& entry) {
+  const std::string path = join_path(entry.path, kTrainerStateFile);
+  if (files.type(path) != FileType::kFile) {
+    reject("it has neither manifest.json nor trainer_state.json");
+  }
+  JsonLimits limits;
+  limits.allow_nan = true;
+  const nlohmann::ordered_json state =
+      parse_json(files.read_all(path, kMaxStateBytes), path, ErrorKind::kCheckpoint, limits);
+  const auto step = state.is_object() ? state.find("global_step") : state.end();
+  if (!state.is_object() || step == state.end() || !step->is_number_integer() ||
+      step->get<int64_t>() != entry.step) {
+    reject("its trainer_state.json is not that of step " + std::to_string(entry.step));
+  }
+}
+
+void check_pickled(FileSystem& files, const CheckpointEntry& entry, const std::string& name) {
+  check_torch_file(*files.open(join_path(entry.path, name)), join_path(entry.path, name));
+}
+
+}  // namespace
+
+void inspect_foreign(FileSystem& files, CheckpointEntry& entry, bool verify) {
+  check_state(files, entry);
+  entry.foreign = true;
+  if (files.type(join_path(entry.path, kConfigFile)) != FileType::kFile) {
+    reject("config.json is missing");
+  }
+  if (files.exists(join_path(entry.path, kPickledModelFile)) &&
+      !files.exists(join_path(entry.path, kModelFile)) &&
+      !files.exists(join_path(entry.path, kModelIndexFile))) {
+    if (verify) check_pickled(files, entry, kPickledModelFile);
+  } else {
+    for (const std::string& name : model_weight_files(files, entry.path)) {
+      const std::string path = join_path(entry.path, name);
+      if (!files.exists(path)) reject(name + " is missing");
+      (void)read_safetensors_header(*files.open(path), path);
+    }
+  }
+  for (const char* name : {kOptimizerFile, kSchedulerFile, kScalerFile}) {
+    if (files.exists(join_path(entry.path, name))) {
+      if (verify) check_pickled(files, entry, name);
+    } else if (name != kScalerFile) {
+      entry.notes.push_back(std::string(name) + " is missing, so that part starts afresh");
+    }
+  }
+  for (const std::string& name : files.list(entry.path)) {
+    const std::string path = join_path(entry.path, name);
+    if (files.type(path) == FileType::kFile) entry.bytes += files.open(path)->size();
+  }
+  entry.notes.insert(entry.notes.begin(),
+                     "it was written by Hugging Face's Trainer without checksums; only its "
+                     "structure could be checked");
+}
+
+}  // namespace finetune::checkpoint

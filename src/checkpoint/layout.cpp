@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: MIT
+#include "finetune/checkpoint/layout.h"
+
+#include <algorithm>
+#include <charconv>
+#include <random>
+
+namespace finetune::checkpoint {
+namespace {
+
+constexpr std::string_view kCheckpoint = "checkpoint-";
+constexpr std::string_view kStaging = ".tmp-checkpoint-";
+constexpr std::string_view kTrash = ".trash-checkpoint-";
+constexpr std::string_view kTemporary = ".tmp-";
+
+// Takes a prefix off the front; false where it is not there.
+bool take(std::string_view& text, std::string_view prefix) {
+  if (text.substr(0, prefix.size()) != prefix) return false;
+  text.remove_prefix(prefix.size());
+  return true;
+}
+
+// Takes a number as std::to_string writes it: no sign, no leading zero.
+std::optional<int64_t> take_number(std::string_view& text) {
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  const auto digits = static_cast<size_t>(end - text.data());
+  if (error != std::errc() || text.front() == '-' || (text.front() == '0' && digits > 1)) {
+    return std::nullopt;
+  }
+  text.remove_prefix(digits);
+  return value;
+}
+
+bool is_identifier_character(char c) {
+  return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_' ||
+         c == '-';
+}
+
+const char* suffix(AsideReason reason) { return reason == AsideReason::kBad ? ".bad-" : ".old-"; }
+
+}  // namespace
+
+std::string checkpoint_name(int64_t step) {
+  return std::string(kCheckpoint) + std::to_string(step);
+}
+
+std::optional<int64_t> parse_checkpoint_name(std::string_view name) {
+  if (!take(name, kCheckpoint)) return std::nullopt;
+  const std::optional<int64_t> step = take_number(name);
+  return name.empty() ? step : std::nullopt;
+}
+
+std::string aside_name(const AsideName& name) {
+  return checkpoint_name(name.step) + suffix(name.reason) + std::to_string(name.number);
+}
+
+std::optional<AsideName> parse_aside_name(std::string_view name) {
+  if (!take(name, kCheckpoint)) return std::nullopt;
+  const std::optional<int64_t> step = take_number(name);
+  if (!step) return std::nullopt;
+  for (const AsideReason reason : {AsideReason::kBad, AsideReason::kOld}) {
+    if (!take(name, suffix(reason))) continue;
+    const std::optional<int64_t> number = take_number(name);
+    if (!number || !name.empty()) return std::nullopt;
+    return AsideName{.step = *step, .reason = reason, .number = *number};
+  }
+  return std::nullopt;
+}
+
+std::string staging_name(int64_t step, std::string_view run_id, std::string_view random) {
+  return std::string(kStaging) + std::to_string(step) + "." + std::string(run_id) + "." +
+         std::string(random);
+}
+
+std::string trash_name(int64_t step, std::string_view random) {
+  return std::string(kTrash) + std::to_string(step) + "." + std::string(random);
+}
+
+bool is_leftover_name(std::string_view name) {
+  const bool staging = take(name, kStaging);
+  if (!staging && !take(name, kTrash)) return false;
+  if (!take_number(name) || !take(name, ".")) return false;
+  if (staging) {
+    const size_t dot = name.find('.');
+    if (dot == std::string_view::npos || !is_identifier(name.substr(0, dot))) return false;
+    name.remove_prefix(dot + 1);
+  }
+  return is_identifier(name);
+}
+
+bool is_temporary_file_name(std::string_view name) {
+  if (!take(name, kTemporary)) return false;
+  const size_t dot = name.rfind('.');
+  if (dot == std::string_view::npos || dot == 0 || dot + 1 == name.size()) return false;
+  return name.find_first_not_of("0123456789", dot + 1) == std::string_view::npos;
+}
+
+bool is_identifier(std::string_view text) {
+  return !text.empty() && text.size() <= 64 &&
+         std::all_of(text.begin(), text.end(), is_identifier_character);
+}
+
+std::string random_identifier() {
+  std::random_device device;
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  std::string text;
+  for (int word = 0; word < 2; ++word) {
+    unsigned value = device();
+    for (int i = 0; i < 8; ++i, value >>= 4) text += kDigits[value & 15];
+  }
+  return text;
+}
+
+bool is_checkpoint_file_name(std::string_view name) {
+  return !name.empty() && name.size() <= 255 && name.front() != '.' &&
+         std::all_of(name.begin(), name.end(),
+                     [](char c) { return is_identifier_character(c) || c == '.'; });
+}
+
+}  // namespace finetune::checkpoint

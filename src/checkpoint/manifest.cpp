@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: MIT
+#include "finetune/checkpoint/manifest.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "finetune/base/error.h"
+#include "finetune/base/json.h"
+#include "finetune/checkpoint/layout.h"
+
+namespace finetune::checkpoint {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+[[noreturn]] void reject(const std::string& path, const std::string& reason) {
+  throw Error(ErrorKind::kCheckpoint, "'" + path + "' " + reason);
+}
+
+// A member of an object, of the type that is expected there.
+const Json& member(const Json& object, const char* key, Json::value_t type,
+                   const std::string& path) {
+  const auto found = object.is_object() ? object.find(key) : object.end();
+  if (!object.is_object() || found == object.end() || found->type() != type) {
+    reject(path, std::string("lacks '") + key + "' or has it in another form");
+  }
+  return *found;
+}
+
+int64_t integer(const Json& object, const char* key, const std::string& path) {
+  const uint64_t value = member(object, key, Json::value_t::number_unsigned, path).get<uint64_t>();
+  if (value > static_cast<uint64_t>(INT64_MAX))
+    reject(path, std::string("has a wrong '") + key + "'");
+  return static_cast<int64_t>(value);
+}
+
+std::string hash_text(const Json& value, const std::string& path) {
+  if (value.is_string()) {
+    const auto& text = value.get_ref<const std::string&>();
+    if (text.size() == 32 && text.find_first_not_of("0123456789abcdef") == std::string::npos) {
+      return text;
+    }
+  }
+  reject(path, "has a checksum in another form");
+}
+
+FileRecord parse_record(const Json& value, const std::string& path) {
+  FileRecord record;
+  record.bytes = static_cast<uint64_t>(integer(value, "bytes", path));
+  record.hash = hash_text(member(value, "xxh3_128", Json::value_t::string, path), path);
+  for (const Json& block : member(value, "blocks", Json::value_t::array, path)) {
+    record.blocks.push_back(hash_text(block, path));
+  }
+  if (record.blocks.size() != (record.bytes + kBlockBytes - 1) / kBlockBytes) {
+    reject(path, "has another number of checksums than the sizes need");
+  }
+  return record;
+}
+
+}  // namespace
+
+std::string manifest_text(const Manifest& manifest) {
+  Json json;
+  json["format_version"] = kManifestVersion;
+  json["run_id"] = manifest.run_id;
+  json["step"] = manifest.step;
+  json["created"] = manifest.created_unix;
+  json["block_bytes"] = kBlockBytes;
+  json["files"] = Json::object();
+  for (const auto& [name, record] : manifest.files) {
+    json["files"][name] = {
+        {"bytes", record.bytes}, {"xxh3_128", record.hash}, {"blocks", record.blocks}};
+  }
+  json["checksum"] = hash_hex(json.dump());
+  return json.dump(1) + "\n";
+}
+
+Manifest parse_manifest(std::string_view text, const std::string& path) {
+  JsonLimits limits;
+  limits.max_bytes = size_t{64} << 20;
+  limits.max_depth = 8;
+  const Json json = parse_json(text, path, ErrorKind::kCheckpoint, limits);
+  const int64_t version = integer(json, "format_version", path);
+  if (version != kManifestVersion) {
+    reject(path, "has format version " + std::to_string(version) + " where this program knows " +
+                     std::to_string(kManifestVersion) + "; use the version that wrote it");
+  }
+  Manifest manifest;
+  manifest.run_id = member(json, "run_id", Json::value_t::string, path).get<std::string>();
+  if (!is_identifier(manifest.run_id)) reject(path, "names no run");
+  manifest.step = integer(json, "step", path);
+  manifest.created_unix = integer(json, "created", path);
+  for (const auto& [name, value] : member(json, "files", Json::value_t::object, path).items()) {
+    if (!is_checkpoint_file_name(name) || name == kManifestFile) {
+      reject(path, "names a file that no checkpoint of ours has");
+    }
+    manifest.files.emplace(name, parse_record(value, path));
+  }
+  if (manifest.files.empty()) reject(path, "names no files");
+  // Covers the checksum, unknown keys, order and white space at once.
+  if (manifest_text(manifest) != text) reject(path, "is damaged: its own checksum does not match");
+  return manifest;
+}
+
+void RecordingFile::write(const void* data, size_t size) {
+  file_.write(data, size);
+  const char* bytes = static_cast<const char*>(data);
+  record_.bytes += size;
+  whole_.update(bytes, size);
+  while (size > 0) {
+    const auto count = static_cast<size_t>(std::min<uint64_t>(size, kBlockBytes - block_used_));
+    block_.update(bytes, count);
+    block_used_ += count;
+    bytes += count;
+    size -= count;
+    if (block_used_ == kBlockBytes) {
+      record_.blocks.push_back(block_.hex());
+      block_.reset();
+      block_used_ = 0;
+    }
+  }
+}
+
+FileRecord RecordingFile::record() const {
+  FileRecord record = record_;
+  record.hash = whole_.hex();
+  if (block_used_ > 0) record.blocks.push_back(block_.hex());
+  return record;
+}
+
+void verify_file(const ReadableFile& file, const FileRecord& record, const std::string& path) {
+  if (file.size() != record.bytes) {
+    reject(path, "has " + std::to_string(file.size()) + " bytes where " +
+                     std::to_string(record.bytes) + " were written");
+  }
+  std::string block(static_cast<size_t>(std::min(kBlockBytes, record.bytes)), '\0');
+  Hasher whole;
+  for (size_t i = 0; i < record.blocks.size(); ++i) {
+    const uint64_t offset = i * kBlockBytes;
+    const auto count = static_cast<size_t>(std::min(kBlockBytes, record.bytes - offset));
+    file.read_at(offset, block.data(), count);
+    const std::string_view content(block.data(), count);
+    whole.update(content);
+    if (hash_hex(content) != record.blocks[i]) {
+      reject(path, "is damaged between byte " + std::to_string(offset) + " and " +
+                       std::to_string(offset + count));
+    }
+  }
+  if (whole.hex() != record.hash) reject(path, "does not have the checksum that was written");
+}
+
+}  // namespace finetune::checkpoint

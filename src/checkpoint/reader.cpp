@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: MIT
+#include "finetune/checkpoint/reader.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "checkpoint/foreign.h"
+#include "finetune/base/error.h"
+#include "finetune/checkpoint/manifest.h"
+
+namespace finetune::checkpoint {
+namespace {
+
+constexpr uint64_t kMaxManifestBytes = uint64_t{64} << 20;
+
+[[noreturn]] void reject(const std::string& reason) { throw Error(ErrorKind::kCheckpoint, reason); }
+
+// Fills the entry from the manifest; throws where anything differs from it.
+void inspect_own(FileSystem& files, CheckpointEntry& entry, bool verify) {
+  const std::string manifest_path = join_path(entry.path, kManifestFile);
+  if (files.type(manifest_path) != FileType::kFile) reject("manifest.json is not a file");
+  const std::string text = files.read_all(manifest_path, kMaxManifestBytes);
+  const Manifest manifest = parse_manifest(text, manifest_path);
+  entry.run_id = manifest.run_id;
+  entry.created_unix = manifest.created_unix;
+  entry.bytes = text.size();
+  for (const auto& item : manifest.files) entry.bytes += item.second.bytes;
+  if (manifest.step != entry.step) {
+    reject("its manifest is that of step " + std::to_string(manifest.step));
+  }
+  for (const auto& [name, record] : manifest.files) {
+    const std::string path = join_path(entry.path, name);
+    const FileType type = files.type(path);
+    if (type == FileType::kMissing) reject(name + " is missing");
+    if (type != FileType::kFile) reject(name + " is not a file");
+    const std::unique_ptr<ReadableFile> file = files.open(path);
+    if (file->size() != record.bytes) {
+      reject(name + " has " + std::to_string(file->size()) + " bytes where " +
+             std::to_string(record.bytes) + " were written");
+    }
+    if (verify) verify_file(*file, record, name);
+  }
+  for (const std::string& name : files.list(entry.path)) {
+    if (name != kManifestFile && manifest.files.count(name) == 0) {
+      entry.notes.push_back(name + " is not part of the checkpoint and is ignored");
+    }
+  }
+}
+
+// Steps of what is called checkpoint-<N>, rising.
+std::vector<int64_t> list_steps(FileSystem& files, const std::string& output_dir) {
+  std::vector<int64_t> steps;
+  if (!files.exists(output_dir)) return steps;
+  for (const std::string& name : files.list(output_dir)) {
+    if (const std::optional<int64_t> step = parse_checkpoint_name(name)) steps.push_back(*step);
+  }
+  std::sort(steps.begin(), steps.end());
+  return steps;
+}
+
+std::vector<AsideName> list_aside(FileSystem& files, const std::string& output_dir) {
+  std::vector<AsideName> names;
+  if (!files.exists(output_dir)) return names;
+  for (const std::string& name : files.list(output_dir)) {
+    if (const std::optional<AsideName> aside = parse_aside_name(name)) names.push_back(*aside);
+  }
+  return names;
+}
+
+std::string rename_aside(FileSystem& files, const std::string& output_dir, const std::string& from,
+                         int64_t step, AsideReason reason) {
+  AsideName name{.step = step, .reason = reason, .number = 1};
+  for (const AsideName& other : list_aside(files, output_dir)) {
+    if (other.step == step && other.reason == reason) {
+      name.number = std::max(name.number, other.number + 1);
+    }
+  }
+  const std::string path = join_path(output_dir, aside_name(name));
+  files.rename_new(join_path(output_dir, from), path);
+  files.sync_directory(output_dir);
+  return path;
+}
+
+// Takes a rejected checkpoint out of the way and says what happened.
+void quarantine(FileSystem& files, const std::string& output_dir, const CheckpointEntry& entry,
+                const Report& report) {
+  const std::string what = checkpoint_name(entry.step) + " is not used: " + entry.problem;
+  if (entry.unreadable) {
+    report(what + "; it stays where it is");
+    return;
+  }
+  try {
+    const std::string path = set_aside(files, output_dir, entry.step, AsideReason::kBad);
+    report(what + "; it is kept as " + file_name(path));
+  } catch (const Error& error) {
+    report(what + "; it stays where it is (" + error.what() + ")");
+  }
+}
+
+}  // namespace
+
+CheckpointEntry inspect_checkpoint(FileSystem& files, const std::string& path, bool verify) {
+  CheckpointEntry entry;
+  entry.path = path;
+  const std::optional<int64_t> step = parse_checkpoint_name(file_name(path));
+  entry.step = step.value_or(0);
+  try {
+    if (!step) reject("its name is not checkpoint-<step>");
+    if (files.type(path) != FileType::kDirectory) reject("it is not a folder");
+    if (files.exists(join_path(path, kManifestFile))) {
+      inspect_own(files, entry, verify);
+    } else if (files.exists(join_path(path, kFinetuneStateFile))) {
+      reject("manifest.json is missing");
+    } else {
+      inspect_foreign(files, entry, verify);
+    }
+    entry.whole = true;
+  } catch (const Error& error) {
+    entry.problem = error.what();
+    entry.unreadable = error.kind() == ErrorKind::kIo;
+  }
+  return entry;
+}
+
+std::vector<CheckpointEntry> list_checkpoints(FileSystem& files, const std::string& output_dir,
+                                              bool verify) {
+  std::vector<CheckpointEntry> entries;
+  for (const int64_t step : list_steps(files, output_dir)) {
+    entries.push_back(
+        inspect_checkpoint(files, join_path(output_dir, checkpoint_name(step)), verify));
+  }
+  return entries;
+}
+
+std::optional<CheckpointEntry> find_newest_good(FileSystem& files, const std::string& output_dir,
+                                                const Report& report) {
+  std::vector<int64_t> steps = list_steps(files, output_dir);
+  std::reverse(steps.begin(), steps.end());
+  for (const int64_t step : steps) {
+    const std::string path = join_path(output_dir, checkpoint_name(step));
+    CheckpointEntry entry = inspect_checkpoint(files, path, true);
+    if (entry.whole) {
+      for (const std::string& note : entry.notes) report(checkpoint_name(step) + ": " + note);
+      return entry;
+    }
+    quarantine(files, output_dir, entry, report);
+  }
+  const std::vector<AsideName> aside = list_aside(files, output_dir);
+  const bool any_bad = std::any_of(aside.begin(), aside.end(), [](const AsideName& name) {
+    return name.reason == AsideReason::kBad;
+  });
+  if (steps.empty() && !any_bad) return std::nullopt;
+  throw Error(ErrorKind::kCheckpoint,
+              "'" + output_dir +
+                  "' holds checkpoints, but none of them is whole; put a good one back, or add "
+                  "--restart to begin at step 0 (the damaged ones are kept under other names)");
+}
+
+std::string set_aside(FileSystem& files, const std::string& output_dir, int64_t step,
+                      AsideReason reason) {
+  return rename_aside(files, output_dir, checkpoint_name(step), step, reason);
+}
+
+std::vector<std::string> set_aside_all(FileSystem& files, const std::string& output_dir,
+                                       int64_t after_step) {
+  std::vector<std::string> paths;
+  for (const int64_t step : list_steps(files, output_dir)) {
+    if (step > after_step) {
+      paths.push_back(set_aside(files, output_dir, step, AsideReason::kOld));
+    }
+  }
+  for (const AsideName& name : list_aside(files, output_dir)) {
+    if (name.reason == AsideReason::kBad && name.step > after_step) {
+      paths.push_back(
+          rename_aside(files, output_dir, aside_name(name), name.step, AsideReason::kOld));
+    }
+  }
+  return paths;
+}
+
+}  // namespace finetune::checkpoint

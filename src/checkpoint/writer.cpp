@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: MIT
+#include "finetune/checkpoint/writer.h"
+
+#include <chrono>
+#include <memory>
+
+#include "finetune/base/error.h"
+#include "finetune/checkpoint/layout.h"
+#include "finetune/checkpoint/manifest.h"
+#include "finetune/checkpoint/reader.h"
+
+namespace finetune::checkpoint {
+namespace {
+
+// A folder that was just made is only there after a power cut when its parent was synced.
+void make_durable_directories(FileSystem& files, const std::string& path) {
+  if (files.exists(path)) return;
+  make_durable_directories(files, parent_path(path));
+  files.make_directory(path);
+  files.sync_directory(parent_path(path));
+}
+
+FileRecord write_file(FileSystem& files, const std::string& path,
+                      const std::function<void(WritableFile&)>& write) {
+  const std::unique_ptr<WritableFile> file = files.create(path);
+  RecordingFile recording(*file);
+  write(recording);
+  file->sync();
+  file->close();
+  return recording.record();
+}
+
+void check_space(FileSystem& files, const std::string& output_dir, uint64_t required_bytes) {
+  if (required_bytes == 0) return;
+  const uint64_t needed = required_bytes + required_bytes / 20;
+  const uint64_t free = files.free_bytes(output_dir);
+  if (free >= needed) return;
+  constexpr uint64_t kMegabyte = 1'000'000;
+  throw Error(ErrorKind::kIo, "'" + output_dir + "' has " + std::to_string(free / kMegabyte) +
+                                  " MB free where a checkpoint needs " +
+                                  std::to_string(needed / kMegabyte + 1) +
+                                  " MB; free some space or lower save_total_limit");
+}
+
+// True where this very checkpoint is already there; anything else under its name is set aside.
+bool is_already_there(FileSystem& files, const std::string& output_dir, const std::string& target,
+                      const CheckpointIdentity& identity) {
+  if (!files.exists(target)) return false;
+  const CheckpointEntry entry = inspect_checkpoint(files, target, true);
+  if (entry.whole && entry.run_id == identity.run_id) return true;
+  set_aside(files, output_dir, identity.step, entry.whole ? AsideReason::kOld : AsideReason::kBad);
+  return false;
+}
+
+void write_staging(FileSystem& files, const std::string& staging,
+                   const CheckpointIdentity& identity,
+                   const std::vector<CheckpointFile>& contents) {
+  files.make_directory(staging);
+  Manifest manifest;
+  manifest.run_id = identity.run_id;
+  manifest.step = identity.step;
+  manifest.created_unix = std::chrono::duration_cast<std::chrono::seconds>(
+                              std::chrono::system_clock::now().time_since_epoch())
+                              .count();
+  for (const CheckpointFile& content : contents) {
+    FT_CHECK(is_checkpoint_file_name(content.name) && content.name != kManifestFile,
+             "a checkpoint's file is called " + content.name);
+    const FileRecord record = write_file(files, join_path(staging, content.name), content.write);
+    FT_CHECK(manifest.files.emplace(content.name, record).second, "written twice: " + content.name);
+  }
+  const std::string text = manifest_text(manifest);
+  write_file(files, join_path(staging, kManifestFile),
+             [&](WritableFile& file) { file.write(text); });
+  files.sync_directory(staging);
+}
+
+}  // namespace
+
+CheckpointFile text_file(std::string name, std::string content) {
+  return {.name = std::move(name),
+          .write = [content = std::move(content)](WritableFile& file) { file.write(content); }};
+}
+
+std::string write_checkpoint(FileSystem& files, const std::string& output_dir,
+                             const CheckpointIdentity& identity,
+                             const std::vector<CheckpointFile>& contents, uint64_t required_bytes) {
+  FT_CHECK(identity.step >= 0 && is_identifier(identity.run_id), "a checkpoint's identity");
+  const std::string target = join_path(output_dir, checkpoint_name(identity.step));
+  make_durable_directories(files, output_dir);
+  if (is_already_there(files, output_dir, target, identity)) {
+    files.sync_directory(output_dir);  // the commit may have failed at just this point
+    return target;
+  }
+  check_space(files, output_dir, required_bytes);
+
+  const std::string staging =
+      join_path(output_dir, staging_name(identity.step, identity.run_id, random_identifier()));
+  try {
+    write_staging(files, staging, identity, contents);
+    files.rename_new(staging, target);
+  } catch (...) {
+    try {
+      files.remove_tree(staging);
+    } catch (...) {  // the first failure is the one to tell; a later start sweeps the rest
+    }
+    throw;
+  }
+  files.sync_directory(output_dir);
+  return target;
+}
+
+}  // namespace finetune::checkpoint

@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: MIT
+#include "finetune/checkpoint/reader.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+
+#include "checkpoint/run_folder.h"
+#include "finetune/base/error.h"
+
+namespace finetune::checkpoint {
+namespace {
+
+using finetune::testing::message_of;
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+FileSystem& files() { return FileSystem::local(); }
+
+const std::vector<std::string> kNames = {"config.json", "finetune_state.json", "manifest.json",
+                                         "model.safetensors", "optimizer.pt"};
+
+// Damages one file of checkpoint 2 of a run that has 1 and 2; 1 must be used, and why be said.
+void expect_fallback(const std::string& name, const std::function<void(RunFolder&)>& damage) {
+  RunFolder run;
+  save(run.files, run.output_dir, 1);
+  save(run.files, run.output_dir, 2);
+  damage(run);
+  EXPECT_EQ(run.newest(), 1) << name;
+  ASSERT_THAT(run.lines, SizeIs(1)) << name;
+  EXPECT_THAT(run.lines[0], HasSubstr("checkpoint-2 is not used: "));
+  EXPECT_THAT(run.lines[0], HasSubstr(name));
+  EXPECT_THAT(run.lines[0], HasSubstr("kept as checkpoint-2.bad-1"));
+  EXPECT_THAT(run.names(), ElementsAre("checkpoint-1", "checkpoint-2.bad-1"));
+}
+
+TEST(FindNewestGood, FindsNothingWhereNothingWas) {
+  RunFolder run;
+  EXPECT_EQ(run.newest(), -1);
+  EXPECT_FALSE(find_newest_good(files(), run.output_dir + "/missing", [](const std::string&) {}));
+  run.root.write("out/checkpoint-notes.txt", "");
+  EXPECT_EQ(run.newest(), -1);
+}
+
+TEST(FindNewestGood, OrdersByNumberNotByName) {
+  RunFolder run;
+  for (const int64_t step : {10, 9, 100}) save(run.files, run.output_dir, step);
+  EXPECT_EQ(run.newest(), 100);
+  EXPECT_THAT(run.lines, IsEmpty());
+}
+
+TEST(FindNewestGood, FallsBackFromAFlippedBitInAnyRegionOfAnyFile) {
+  for (const std::string& name : kNames) {
+    for (const double region : {0.0, 0.1, 0.5, 0.9, 1.0}) {
+      expect_fallback(name, [&](RunFolder& run) {
+        std::string content = files().read_all(run.path_of(2, name));
+        const auto place = static_cast<size_t>(region * static_cast<double>(content.size() - 1));
+        content[place] = static_cast<char>(content[place] ^ 8);
+        run.root.write("out/checkpoint-2/" + name, content);
+      });
+    }
+  }
+}
+
+TEST(FindNewestGood, FallsBackFromATruncatedExtendedOrMissingFile) {
+  for (const std::string& name : kNames) {
+    for (const double kept : {0.0, 0.5, 0.99}) {
+      expect_fallback(name, [&](RunFolder& run) {
+        const auto size = static_cast<double>(files().open(run.path_of(2, name))->size());
+        files().truncate(run.path_of(2, name), static_cast<uint64_t>(size * kept));
+      });
+    }
+    expect_fallback(name, [&](RunFolder& run) {
+      run.root.write("out/checkpoint-2/" + name, files().read_all(run.path_of(2, name)) + '\0');
+    });
+    expect_fallback(name, [&](RunFolder& run) { files().remove_file(run.path_of(2, name)); });
+    expect_fallback(name, [&](RunFolder& run) {
+      files().remove_file(run.path_of(2, name));
+      files().make_directory(run.path_of(2, name));
+    });
+  }
+}
+
+TEST(FindNewestGood, FallsBackFromFilesOfAnotherCheckpoint) {
+  for (const std::string name : {"finetune_state.json", "model.safetensors", "optimizer.pt"}) {
+    expect_fallback(name, [&](RunFolder& run) {
+      run.root.write("out/checkpoint-2/" + name, files().read_all(run.path_of(1, name)));
+    });
+  }
+  expect_fallback("manifest is that of step 1", [&](RunFolder& run) {
+    for (const std::string& name : kNames) {
+      run.root.write("out/checkpoint-2/" + name, files().read_all(run.path_of(1, name)));
+    }
+  });
+}
+
+TEST(FindNewestGood, FallsBackFromALinkAndFromAFileOfThatName) {
+  expect_fallback("not a folder", [](RunFolder& run) {
+    files().remove_tree(run.path_of(2));
+    run.root.write("out/checkpoint-2", "");
+  });
+  expect_fallback("not a folder", [](RunFolder& run) {
+    files().remove_tree(run.path_of(2));
+    std::filesystem::create_directory_symlink(run.path_of(1), run.path_of(2));
+  });
+  expect_fallback("model.safetensors is not a file", [](RunFolder& run) {
+    files().remove_file(run.path_of(2, "model.safetensors"));
+    std::filesystem::create_symlink(run.path_of(1, "model.safetensors"),
+                                    run.path_of(2, "model.safetensors"));
+  });
+}
+
+TEST(FindNewestGood, IgnoresFilesThatItDoesNotKnowAndSaysSo) {
+  RunFolder run;
+  save(run.files, run.output_dir, 1);
+  run.root.write("out/checkpoint-1/notes.txt", "mine");
+  EXPECT_EQ(run.newest(), 1);
+  EXPECT_THAT(run.lines, ElementsAre(HasSubstr("notes.txt is not part of the checkpoint")));
+}
+
+TEST(FindNewestGood, RefusesToStartAnewWhereOnlyDamagedOnesAre) {
+  RunFolder run;
+  save(run.files, run.output_dir, 1);
+  files().remove_file(run.path_of(1, "optimizer.pt"));
+  for (int start = 0; start < 2; ++start) {
+    try {
+      run.newest();
+      FAIL();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::kCheckpoint);
+      EXPECT_EQ(error.exit_code(), 3);
+      EXPECT_THAT(error.what(), HasSubstr("--restart"));
+    }
+  }
+  EXPECT_THAT(run.names(), ElementsAre("checkpoint-1.bad-1"));
+  EXPECT_THAT(set_aside_all(run.files, run.output_dir), SizeIs(1));
+  EXPECT_EQ(run.newest(), -1);
+  EXPECT_THAT(run.names(), ElementsAre("checkpoint-1.old-1"));
+}
+
+TEST(FindNewestGood, NumbersWhatItSetsAside) {
+  RunFolder run;
+  save(run.files, run.output_dir, 1);
+  for (int i = 0; i < 2; ++i) {
+    save(run.files, run.output_dir, 2);
+    files().truncate(run.path_of(2, "model.safetensors"), 3);
+    EXPECT_EQ(run.newest(), 1);
+  }
+  EXPECT_THAT(run.names(), ElementsAre("checkpoint-1", "checkpoint-2.bad-1", "checkpoint-2.bad-2"));
+}
+
+TEST(SetAsideAll, KeepsEverythingUnderOtherNames) {
+  RunFolder run;
+  for (const int64_t step : {1, 2, 3}) save(run.files, run.output_dir, step);
+  EXPECT_THAT(set_aside_all(run.files, run.output_dir, 2), SizeIs(1));
+  EXPECT_EQ(run.newest(), 2);
+  EXPECT_THAT(set_aside_all(run.files, run.output_dir), SizeIs(2));
+  EXPECT_EQ(run.newest(), -1);
+  EXPECT_THAT(run.names(),
+              ElementsAre("checkpoint-1.old-1", "checkpoint-2.old-1", "checkpoint-3.old-1"));
+  save(run.files, run.output_dir, 1, "next-run");
+  EXPECT_EQ(run.newest(), 1);
+}
+
+TEST(ListCheckpoints, ShowsStepSizeRunAndWhatIsWrong) {
+  RunFolder run;
+  for (const int64_t step : {20, 3}) save(run.files, run.output_dir, step);
+  run.root.write("out/checkpoint-20/config.json", "[]");
+  const std::vector<CheckpointEntry> quick = list_checkpoints(files(), run.output_dir, false);
+  ASSERT_THAT(quick, SizeIs(2));
+  EXPECT_EQ(quick[0].step, 3);
+  EXPECT_EQ(quick[0].run_id, "run");
+  EXPECT_GT(quick[0].bytes, 800U);
+  EXPECT_GT(quick[0].created_unix, 1'600'000'000);
+  EXPECT_TRUE(quick[1].whole) << "sizes agree";
+  const std::vector<CheckpointEntry> full = list_checkpoints(files(), run.output_dir, true);
+  EXPECT_TRUE(full[0].whole);
+  EXPECT_FALSE(full[1].whole);
+  EXPECT_THAT(full[1].problem, HasSubstr("config.json"));
+  EXPECT_THAT(run.names(), ElementsAre("checkpoint-20", "checkpoint-3")) << "listing only reads";
+}
+
+// A folder as transformers' Trainer leaves it, with a model of one float.
+void write_foreign(RunFolder& run, int64_t step, const std::string& state) {
+  std::filesystem::create_directory(run.path_of(step));
+  const std::string folder = "out/checkpoint-" + std::to_string(step) + "/";
+  run.root.write(folder + "config.json", "{}");
+  run.root.write(folder + "trainer_state.json", state);
+  const std::string header = R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})";
+  std::string model(1, static_cast<char>(header.size()));
+  model += std::string(7, '\0') + header + std::string(4, '\0');
+  run.root.write(folder + "model.safetensors", model);
+  const std::string data = FINETUNE_SOURCE_DIR "/tests/tensor/data/";
+  for (const char* name : {"optimizer.pt", "scheduler.pt"}) {
+    run.root.write(folder + name, files().read_all(data + name));
+  }
+}
+
+TEST(ForeignCheckpoint, IsAcceptedByItsStructureWithANote) {
+  RunFolder run;
+  write_foreign(run, 5, R"({"global_step": 5, "log_history": [{"loss": NaN}]})");
+  EXPECT_EQ(run.newest(), 5);
+  EXPECT_THAT(run.lines, ElementsAre(HasSubstr("Hugging Face's Trainer")));
+  EXPECT_TRUE(inspect_checkpoint(files(), run.path_of(5), true).foreign);
+}
+
+TEST(ForeignCheckpoint, SaysWhichPartsStartAfresh) {
+  RunFolder run;
+  write_foreign(run, 5, R"({"global_step": 5})");
+  files().remove_file(run.path_of(5, "optimizer.pt"));
+  EXPECT_EQ(run.newest(), 5);
+  EXPECT_THAT(run.lines, Contains(HasSubstr("optimizer.pt is missing")));
+}
+
+TEST(ForeignCheckpoint, IsRefusedWhereItsStructureIsBroken) {
+  const auto problem = [](const std::string& state, const std::function<void(RunFolder&)>& damage) {
+    RunFolder run;
+    write_foreign(run, 5, state);
+    damage(run);
+    const CheckpointEntry entry = inspect_checkpoint(files(), run.path_of(5), true);
+    EXPECT_FALSE(entry.whole);
+    EXPECT_FALSE(entry.unreadable);
+    return entry.problem;
+  };
+  const std::string good = R"({"global_step": 5})";
+  EXPECT_THAT(problem(R"({"global_step": 6})", [](RunFolder&) {}), HasSubstr("step 5"));
+  EXPECT_THAT(problem(R"({"global_)", [](RunFolder&) {}), HasSubstr("trainer_state.json"));
+  const auto truncate = [](const std::string& name) {
+    return [name](RunFolder& run) {
+      files().truncate(run.path_of(5, name), files().open(run.path_of(5, name))->size() - 3);
+    };
+  };
+  const auto remove = [](const std::string& name) {
+    return [name](RunFolder& run) { files().remove_file(run.path_of(5, name)); };
+  };
+  EXPECT_THAT(problem(good, truncate("model.safetensors")), HasSubstr("model.safetensors"));
+  EXPECT_THAT(problem(good, truncate("optimizer.pt")), HasSubstr("optimizer.pt"));
+  EXPECT_THAT(problem(good, remove("model.safetensors")), HasSubstr("model.safetensors"));
+  EXPECT_THAT(problem(good, remove("trainer_state.json")), HasSubstr("trainer_state.json"));
+  EXPECT_THAT(problem(good, remove("config.json")), HasSubstr("config.json"));
+}
+
+}  // namespace
+}  // namespace finetune::checkpoint
