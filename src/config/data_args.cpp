@@ -7,6 +7,7 @@
 namespace finetune {
 
 void DataArgs::describe(FieldList& field) {
+  constexpr std::string_view kNoCache = "this version tokenises at every start";
   constexpr std::string_view kNoDatasets = "is not possible: give the files with train_file";
   field.section("Data");
   field("dataset_name", &DataArgs::dataset_name, "Data set of the Hugging Face Hub.",
@@ -45,9 +46,13 @@ void DataArgs::describe(FieldList& field) {
   field("streaming", &DataArgs::streaming, "Read data while training, without preparing it.",
         {.support = Support::kRefused, .reason = kNotYet});
   field("cache_dir", &DataArgs::cache_dir, "Folder for tokenised data.",
-        {.resume = ResumePolicy::kFree, .path = PathKind::kPath});
+        {.support = Support::kAccepted,
+         .reason = kNoCache,
+         .resume = ResumePolicy::kFree,
+         .path = PathKind::kPath});
   field("overwrite_cache", &DataArgs::overwrite_cache,
-        "Tokenise again even where a cache is there.", {.resume = ResumePolicy::kFree});
+        "Tokenise again even where a cache is there.",
+        {.support = Support::kAccepted, .reason = kNoCache, .resume = ResumePolicy::kFree});
   field("preprocessing_num_workers", &DataArgs::preprocessing_num_workers,
         "Threads that tokenise; unset takes one per core.",
         {.range = {.min = 1, .max = 1024}, .resume = ResumePolicy::kFree});
@@ -81,7 +86,9 @@ void LoaderArgs::describe(FieldList& field) {
         {.range = {.min = 0, .max = 1024}, .resume = ResumePolicy::kFree});
   field("dataloader_pin_memory", &LoaderArgs::dataloader_pin_memory,
         "Keep batches in memory that an accelerator copies from faster.",
-        {.resume = ResumePolicy::kFree});
+        {.support = Support::kAccepted,
+         .reason = "this version copies batches from ordinary memory",
+         .resume = ResumePolicy::kFree});
   field("dataloader_persistent_workers", &LoaderArgs::dataloader_persistent_workers,
         "Keep the workers between epochs.",
         {.support = Support::kAccepted, .reason = kThreads, .resume = ResumePolicy::kFree});

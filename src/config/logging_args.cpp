@@ -19,7 +19,8 @@ void LoggingArgs::describe(FieldList& field) {
         {.range = {.min = 0}, .steps = true});
   field("logging_first_step", &LoggingArgs::logging_first_step, "Log the first update too.");
   field("logging_nan_inf_filter", &LoggingArgs::logging_nan_inf_filter,
-        "Leave losses that are not numbers out of the logged mean; they are counted and shown.");
+        "Leave losses that are not numbers out of the logged mean.",
+        {.support = Support::kAccepted, .reason = "such losses are always counted and shown"});
   field("log_level", &LoggingArgs::log_level, "Least severity that is printed.",
         {.choices = levels, .spellings = {{"detail", "debug"}}, .resume = ResumePolicy::kFree});
   field("log_level_replica", &LoggingArgs::log_level_replica,
@@ -84,7 +85,7 @@ void EvaluationArgs::describe(FieldList& field) {
         {.range = {.min = 0}, .steps = true});
   field("eval_on_start", &EvaluationArgs::eval_on_start, "Evaluate before the first update.");
   field("prediction_loss_only", &EvaluationArgs::prediction_loss_only,
-        "Compute the loss only, no accuracy.");
+        "Compute the loss only, no accuracy.", {.support = Support::kRefused, .reason = kNotYet});
   field("eval_accumulation_steps", &EvaluationArgs::eval_accumulation_steps,
         "Batches whose predictions stay on the device.",
         {.range = {.min = 1}, .support = Support::kAccepted, .reason = kStreamed});

@@ -33,7 +33,7 @@ void ModelArgs::describe(FieldList& field) {
         {.support = Support::kAccepted, .reason = "there is one tokenizer, and it is fast"});
   field("model_revision", &ModelArgs::model_revision,
         "Branch, tag or commit of a model that is named rather than given as a folder.",
-        {.resume = ResumePolicy::kFixed});
+        {.support = Support::kRefused, .reason = kNotYet, .resume = ResumePolicy::kFixed});
   field("token", &ModelArgs::token, "Access token for the Hugging Face Hub.",
         {.support = Support::kAccepted,
          .reason = "nothing is fetched from the Hub by this program",

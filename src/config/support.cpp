@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "config/paths.h"
 #include "config/values.h"
 #include "config/words.h"
 
@@ -19,6 +20,15 @@ bool is_available(const Field& field, const Json& value) {
     });
   }
   return contains(field.spec.available, plain_text(value));
+}
+
+// A default such as "~/.cache/finetune" that was written out in a file has been expanded by now.
+bool is_expanded_default(const Field& field, const Json& value) {
+  const Json initial = value_of(field, TrainingArgs{});
+  if (field.spec.path == PathKind::kNone || !initial.is_string() || !value.is_string())
+    return false;
+  std::string ignored;
+  return expand(initial.get<std::string>(), ignored) == value.get<std::string>();
 }
 
 // " (a, b are)", to follow "is not available in this version". A flag's "false" is not worth
@@ -38,7 +48,7 @@ void check_support(const Field& field, const Setting& setting, const TrainingArg
   const bool restricted = spec.support == Support::kRefused || !spec.available.empty();
   if (!restricted && spec.support != Support::kAccepted) return;
   const Json value = value_of(field, args);
-  if (value == value_of(field, TrainingArgs{})) return;
+  if (value == value_of(field, TrainingArgs{}) || is_expanded_default(field, value)) return;
   const bool single = value.is_array() && value.size() == 1;
   const std::string text = plain_text(single ? value.front() : value);
   const std::string shown = "'" + field.name + (spec.secret ? "" : ": " + text) + "'";
