@@ -122,24 +122,33 @@ class MessageReader {
 };
 
 // The double array of normalisation rules: every unit that a text can lead to must lie inside it.
+// Sound tables share the ends of rules, so nodes may be reached on several ways, but never in a
+// circle.
 class TrieCheck {
  public:
   TrieCheck(std::string_view trie, std::string_view replacements, const Fault& fault)
-      : trie_(trie), replacements_(replacements), fault_(fault), visited_(trie.size() / 4) {}
+      : trie_(trie), replacements_(replacements), fault_(fault), nested_(trie.size() / 4, kNew) {}
 
   void run() {
-    visit(offset(unit(0)), 0);
-    while (!open_.empty()) {
-      const Node node = open_.back();
-      open_.pop_back();
-      for (uint32_t byte = 0; byte < 256; ++byte) follow(node, byte);
+    open(offset(unit(0)), false);
+    while (!path_.empty()) {
+      if (path_.back().byte < 256) {
+        follow(path_.back());
+      } else {
+        close();
+      }
     }
   }
 
  private:
+  static constexpr int kNew = -1;
+  static constexpr int kOnPath = -2;
+
   struct Node {
     uint32_t base;
-    int rules;  // that end on the way here
+    bool ends_rule;
+    uint32_t byte = 0;  // the next one to follow
+    int nested = 0;     // most rules that nest below
   };
 
   [[nodiscard]] uint32_t unit(uint32_t index) const {
@@ -151,25 +160,41 @@ class TrieCheck {
   }
   static uint32_t offset(uint32_t unit) { return (unit >> 10) << ((unit & (1u << 9)) >> 6); }
 
-  void visit(uint32_t base, int rules) {
+  void open(uint32_t base, bool ends_rule) {
     // The array is a multiple of 256 units, so that base ^ byte is inside where base is.
-    if (base >= visited_.size()) fault_("its normalisation rules point outside their table");
-    if (visited_[base]) fault_("its normalisation rules form a loop");
-    visited_[base] = true;
-    open_.push_back({base, rules});
+    if (base >= nested_.size()) fault_("its normalisation rules point outside their table");
+    if (nested_[base] == kOnPath) fault_("its normalisation rules form a loop");
+    if (nested_[base] != kNew) {
+      add_nested(nested_[base] + (ends_rule ? 1 : 0));
+      return;
+    }
+    nested_[base] = kOnPath;
+    path_.push_back({.base = base, .ends_rule = ends_rule});
   }
 
-  void follow(const Node& node, uint32_t byte) {
+  void close() {
+    const Node node = path_.back();
+    path_.pop_back();
+    nested_[node.base] = node.nested;
+    if (!path_.empty()) add_nested(node.nested + (node.ends_rule ? 1 : 0));
+  }
+
+  void add_nested(int rules) {
+    if (rules > kMaxNestedRules) {
+      fault_("more than " + std::to_string(kMaxNestedRules) + " of its normalisation rules nest");
+    }
+    path_.back().nested = std::max(path_.back().nested, rules);
+  }
+
+  void follow(Node& node) {
+    const uint32_t byte = node.byte++;
     const uint32_t index = node.base ^ byte;
     const uint32_t value = unit(index);
     if ((value & ((1u << 31) | 0xFFu)) != byte) return;
     const uint32_t base = index ^ offset(value);
     const bool ends_rule = ((value >> 8) & 1) == 1;
-    visit(base, node.rules + (ends_rule ? 1 : 0));
+    open(base, ends_rule);
     if (!ends_rule) return;
-    if (node.rules + 1 > kMaxNestedRules) {
-      fault_("more than " + std::to_string(kMaxNestedRules) + " of its normalisation rules nest");
-    }
     const uint32_t target = unit(base) & 0x7FFFFFFFu;
     if (target >= replacements_.size() ||
         (static_cast<uint8_t>(replacements_[target]) & 0xC0) == 0x80) {
@@ -180,8 +205,8 @@ class TrieCheck {
   std::string_view trie_;
   std::string_view replacements_;
   const Fault& fault_;
-  std::vector<bool> visited_;
-  std::vector<Node> open_;
+  std::vector<int> nested_;  // by base
+  std::vector<Node> path_;
 };
 
 void check_charsmap(std::string_view map, const Fault& fault) {

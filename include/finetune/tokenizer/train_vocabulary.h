@@ -17,7 +17,7 @@ struct TrainVocabularyOptions {
   std::vector<std::string> special_tokens = {"<s>", "<pad>", "</s>", "<unk>", "<mask>"};
   bool add_prefix_space = false;
   // Called from the calling thread now and then: "reading" with bytes, "merging" with tokens.
-  std::function<void(const std::string& phase, int64_t done, int64_t total)> progress;
+  std::function<void(const std::string& phase, int64_t done, int64_t total)> progress = {};
 };
 
 // A byte-level BPE vocabulary, spelt in byte-level characters ("Ġ" for a space).

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: MIT
+// A tokenizer.json with any content, encoding and decoding a text: a tokenizer or an Error.
+#include <unistd.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "finetune/base/error.h"
+#include "finetune/base/utf8.h"
+#include "finetune/tokenizer/tokenizer.h"
+
+namespace {
+
+// A folder of this process's own, in memory where there is such a place.
+std::string make_folder() {
+  const std::filesystem::path memory = "/dev/shm";
+  const std::filesystem::path parent =
+      std::filesystem::exists(memory) ? memory : std::filesystem::temp_directory_path();
+  const std::filesystem::path folder = parent / ("finetune-fuzz-" + std::to_string(::getpid()));
+  std::filesystem::create_directories(folder);
+  return folder.string();
+}
+
+struct Folder {
+  std::string path = make_folder();
+  ~Folder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path, ignored);
+  }
+};
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace finetune;
+  static const Folder folder;
+  std::ofstream(folder.path + "/tokenizer.json", std::ios::binary)
+      .write(reinterpret_cast<const char*>(data), static_cast<std::streamsize>(size));
+  try {
+    const auto tokenizer = load_tokenizer(folder.path);
+    // The input's end serves as text, so that its own words are met.
+    const std::string tail(reinterpret_cast<const char*>(data) + size - (size < 64 ? size : 64),
+                           size < 64 ? size : 64);
+    const std::string text = "ab <s><mask>a\xCC\x81 \xE6\x9C\x9D's  x" +
+                             utf8::replace_invalid(tail) + std::string(80, 'a');
+    const auto ids = tokenizer->add_special_tokens(tokenizer->encode(text));
+    for (const auto id : ids) {
+      if (id < 0 || id >= tokenizer->size()) __builtin_trap();
+    }
+    const std::string decoded = tokenizer->decode(ids, true) + tokenizer->decode(ids, false);
+    if (utf8::find_invalid(decoded) != std::string::npos) __builtin_trap();
+  } catch (const Error&) {
+  }
+  return 0;
+}

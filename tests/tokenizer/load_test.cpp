@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: MIT
+// Folders that hold no usable tokenizer: one sentence with the file and what is wrong.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "finetune/base/error.h"
+#include "finetune/tokenizer/tokenizer.h"
+#include "golden_files.h"
+
+namespace finetune {
+namespace {
+
+using ::testing::AllOf;
+using testing::changed_base;
+using testing::golden_json;
+using testing::golden_text;
+using ::testing::HasSubstr;
+using testing::Json;
+using testing::TemporaryFolder;
+
+std::string message_of(const std::string& folder) {
+  try {
+    (void)load_tokenizer(folder);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kData);
+    return error.what();
+  }
+  return "nothing was thrown";
+}
+
+std::string message_of_files(const std::vector<std::pair<std::string, std::string>>& files) {
+  const TemporaryFolder folder;
+  for (const auto& [name, content] : files) folder.write(name, content);
+  return message_of(folder.path());
+}
+
+std::string message_of_json(const Json& changes) {
+  return message_of_files({{"tokenizer.json", changed_base(changes).dump()}});
+}
+
+Json changed_model(const char* key, const Json& value) {
+  Json model = golden_json("base.json")["model"];
+  model[key] = value;
+  return {{"model", model}};
+}
+
+TEST(LoadTokenizer, NamesAFolderThatIsMissing) {
+  EXPECT_THAT(message_of("/no/such/folder"), HasSubstr("/no/such/folder: there is no such folder"));
+}
+
+TEST(LoadTokenizer, SaysWhatItLookedFor) {
+  EXPECT_THAT(message_of_files({}),
+              AllOf(HasSubstr("holds no tokenizer"), HasSubstr("tokenizer.json, vocab.json")));
+  EXPECT_THAT(message_of_files({{"vocab.json", "{}"}}), HasSubstr("holds no tokenizer"));
+}
+
+TEST(LoadTokenizer, RefusesTruncatedJsonWithItsLine) {
+  const std::string text = golden_text("base.json");
+  EXPECT_THAT(message_of_files({{"tokenizer.json", text.substr(0, 3000)}}),
+              AllOf(HasSubstr("tokenizer.json:"), HasSubstr("not valid JSON")));
+}
+
+TEST(LoadTokenizer, RefusesEmptyAndAlienFiles) {
+  EXPECT_THAT(message_of_files({{"tokenizer.json", ""}}), HasSubstr("tokenizer.json"));
+  EXPECT_THAT(message_of_files({{"tokenizer.json", "[]"}}), HasSubstr("must be a JSON object"));
+  EXPECT_THAT(message_of_files({{"tokenizer.json", "{}"}}), HasSubstr("'model' is missing"));
+}
+
+TEST(LoadTokenizer, RefusesInvalidUtf8) {
+  EXPECT_THAT(message_of_files({{"tokenizer.json", "{\"model\": \"\xFF\"}"}}),
+              HasSubstr("tokenizer.json"));
+  EXPECT_THAT(message_of_files({{"vocab.json", R"({"a": 0})"}, {"merges.txt", "a \xFF\n"}}),
+              HasSubstr("merges.txt:1: is not valid UTF-8"));
+}
+
+TEST(LoadTokenizer, NamesOtherModels) {
+  EXPECT_THAT(message_of_json(changed_model("type", "Unigram")),
+              HasSubstr("the model 'Unigram' is not supported"));
+  EXPECT_THAT(message_of_json(changed_model("type", "WordPiece")),
+              HasSubstr("the model 'WordPiece' is not supported"));
+  EXPECT_THAT(message_of_files({{"vocab.txt", "[PAD]\n"}}), HasSubstr("WordPiece"));
+}
+
+TEST(LoadTokenizer, NamesPartsOfTheModelThatItDoesNotHave) {
+  EXPECT_THAT(message_of_json(changed_model("dropout", 0.1)), HasSubstr("BPE dropout"));
+  EXPECT_THAT(message_of_json(changed_model("byte_fallback", true)), HasSubstr("byte_fallback"));
+  EXPECT_THAT(message_of_json(changed_model("end_of_word_suffix", "</w>")),
+              HasSubstr("end_of_word_suffix"));
+  EXPECT_THAT(message_of_json(changed_model("continuing_subword_prefix", "##")),
+              HasSubstr("continuing_subword_prefix"));
+}
+
+TEST(LoadTokenizer, NamesComponentsThatItDoesNotHave) {
+  EXPECT_THAT(message_of_json({{"normalizer", {{"type", "BertNormalizer"}}}}),
+              HasSubstr("the normalizer 'BertNormalizer' is not supported"));
+  EXPECT_THAT(message_of_json({{"pre_tokenizer", {{"type", "Metaspace"}}}}),
+              HasSubstr("the pre_tokenizer 'Metaspace' is not supported"));
+  EXPECT_THAT(message_of_json({{"pre_tokenizer", nullptr}}), HasSubstr("ByteLevel"));
+  EXPECT_THAT(message_of_json({{"post_processor", {{"type", "Mine"}}}}),
+              HasSubstr("the post_processor 'Mine' is not supported"));
+  EXPECT_THAT(message_of_json({{"decoder", {{"type", "WordPiece"}}}}),
+              HasSubstr("the decoder 'WordPiece' is not supported"));
+}
+
+TEST(LoadTokenizer, NeverRunsARegularExpressionOfAFile) {
+  EXPECT_THAT(message_of_json(
+                  {{"normalizer",
+                    {{"type", "Replace"}, {"pattern", {{"Regex", "(a+)+$"}}}, {"content", ""}}}}),
+              HasSubstr("a Replace with a regular expression"));
+  EXPECT_THAT(message_of_json({{"pre_tokenizer", {{"type", "Split"}}}}), HasSubstr("'Split'"));
+}
+
+TEST(LoadTokenizer, RefusesIdsThatAreNoIds) {
+  EXPECT_THAT(message_of_json(changed_model("vocab", {{"a", -1}})), HasSubstr("the token 'a'"));
+  EXPECT_THAT(message_of_json(changed_model("vocab", {{"a", 1.5}})), HasSubstr("whole number"));
+  EXPECT_THAT(message_of_json(changed_model("vocab", {{"a", 1e18}})), HasSubstr("whole number"));
+  EXPECT_THAT(message_of_json(changed_model("vocab", {{"a", 0}, {"b", 0}})),
+              HasSubstr("both have the id 0"));
+  EXPECT_THAT(message_of_json(changed_model("vocab", Json::object())), HasSubstr("empty"));
+}
+
+TEST(LoadTokenizer, RefusesMergesThatAreNoPairs) {
+  EXPECT_THAT(message_of_json(changed_model("merges", {"a b c"})), HasSubstr("merge 1"));
+  EXPECT_THAT(message_of_json(changed_model("merges", {Json::array({"a"})})), HasSubstr("merge 1"));
+  EXPECT_THAT(message_of_files({{"vocab.json", R"({"a": 0, "b": 1})"}, {"merges.txt", "a b\n"}}),
+              HasSubstr("needs the token 'ab'"));
+  EXPECT_THAT(message_of_files({{"vocab.json", R"({"a": 0})"}, {"merges.txt", "#version\na\n"}}),
+              HasSubstr("merges.txt:2: a merge is two tokens"));
+}
+
+TEST(LoadTokenizer, RefusesAnAddedTokenWithAnotherTokensId) {
+  Json added = golden_json("base.json")["added_tokens"];
+  added[4]["id"] = 9;
+  EXPECT_THAT(message_of_json({{"added_tokens", added}}), HasSubstr("'<mask>' has the id 9"));
+  added[4]["id"] = 4;
+  added[4]["content"] = "<other>";
+  EXPECT_THAT(message_of_json({{"added_tokens", added}}), HasSubstr("'<other>' has the id 4"));
+  added[4] = added[3];
+  EXPECT_THAT(message_of_json({{"added_tokens", added}}), HasSubstr("there twice"));
+}
+
+TEST(LoadTokenizer, RefusesAProcessorThatAddsUnknownIds) {
+  EXPECT_THAT(
+      message_of_json(
+          {{"post_processor",
+            {{"type", "RobertaProcessing"}, {"sep", {"</s>", 5000}}, {"cls", {"<s>", 0}}}}}),
+      HasSubstr("adds the id 5000"));
+}
+
+TEST(LoadTokenizer, NamesMeCab) {
+  EXPECT_THAT(message_of_files({{"vocab.txt", "x\n"},
+                                {"tokenizer_config.json",
+                                 R"({"tokenizer_class": "BertJapaneseTokenizer",
+                                     "word_tokenizer_type": "mecab"})"}}),
+              HasSubstr("needs the outside analyser MeCab"));
+}
+
+TEST(LoadTokenizer, RefusesADamagedConfig) {
+  EXPECT_THAT(message_of_files({{"tokenizer.json", golden_text("base.json")},
+                                {"tokenizer_config.json", "{\"mask_token\": 7}"}}),
+              HasSubstr("'mask_token' must be a string or an object"));
+  EXPECT_THAT(message_of_files(
+                  {{"tokenizer.json", golden_text("base.json")}, {"tokenizer_config.json", "{"}}),
+              HasSubstr("tokenizer_config.json"));
+}
+
+TEST(LoadTokenizer, SurvivesEveryTruncation) {
+  const std::string text = golden_text("base.json");
+  const TemporaryFolder folder;
+  for (size_t size = 0; size < text.size(); size += 997) {
+    folder.write("tokenizer.json", text.substr(0, size));
+    EXPECT_THROW((void)load_tokenizer(folder.path()), Error) << size;
+  }
+}
+
+}  // namespace
+}  // namespace finetune

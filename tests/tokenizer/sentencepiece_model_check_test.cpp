@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: MIT
+// Hostile models, written byte by byte.
+#include "tokenizer/sentencepiece_model_check.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <limits>
+
+#include "finetune/base/error.h"
+#include "golden_files.h"
+
+namespace finetune::tokenizer {
+namespace {
+
+using finetune::testing::golden_text;
+using ::testing::HasSubstr;
+
+std::string varint(uint64_t value) {
+  std::string bytes;
+  for (; value >= 0x80; value >>= 7) bytes += static_cast<char>(0x80 | (value & 0x7F));
+  return bytes + static_cast<char>(value);
+}
+
+std::string field(uint64_t number, const std::string& bytes) {
+  return varint(number << 3 | 2) + varint(bytes.size()) + bytes;
+}
+
+std::string field(uint64_t number, uint64_t value) { return varint(number << 3) + varint(value); }
+
+std::string little_endian(uint32_t value) {
+  std::string bytes;
+  for (int i = 0; i < 4; ++i) bytes += static_cast<char>(value >> (8 * i) & 0xFF);
+  return bytes;
+}
+
+std::string piece(const std::string& text, uint64_t type = 1, float score = -1) {
+  return field(1, field(1, text) + varint(2 << 3 | 5) +
+                      little_endian(std::bit_cast<uint32_t>(score)) + field(3, type));
+}
+
+std::string small_model() { return piece("<unk>", 2) + piece("a") + piece("b"); }
+
+std::string message_of(const std::string& model) {
+  try {
+    (void)check_sentencepiece_model(model, "x/spiece.model");
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kData);
+    EXPECT_THAT(error.what(), HasSubstr("x/spiece.model: is not a usable SentencePiece model"));
+    return error.what();
+  }
+  return "accepted";
+}
+
+// Normalisation rules: a double array of one block, and the replacements.
+std::string charsmap(const std::vector<std::pair<uint32_t, uint32_t>>& units,
+                     std::string replacements = std::string("x\0", 2)) {
+  std::vector<uint32_t> array(256, 0x80000000u);
+  for (const auto& [index, unit] : units) array[index] = unit;
+  std::string trie;
+  for (const uint32_t unit : array) trie += little_endian(unit);
+  return little_endian(1024) + trie + replacements;
+}
+std::string model_with_charsmap(const std::string& map) {
+  return small_model() + field(3, field(2, map));
+}
+uint32_t unit(uint32_t label, uint32_t offset, bool leaf = false) {
+  return label | (leaf ? 0x100u : 0u) | offset << 10;
+}
+
+TEST(SentencePieceModelCheck, AcceptsRealModels) {
+  EXPECT_EQ(check_sentencepiece_model(golden_text("unigram.model"), "m").pieces, 180);
+  EXPECT_EQ(check_sentencepiece_model(golden_text("bpe.model"), "m").pieces, 220);
+  EXPECT_EQ(message_of(small_model()), "accepted");
+}
+
+TEST(SentencePieceModelCheck, RefusesPiecesThatTheLibraryDoesNotSurvive) {
+  EXPECT_THAT(message_of(small_model() + piece(std::string(100'000, 'x'))),
+              HasSubstr("longer than 4 KiB"));
+  EXPECT_THAT(message_of(small_model() + piece("")), HasSubstr("a piece is empty"));
+  EXPECT_THAT(message_of(small_model() + piece(std::string("a\0b", 3))), HasSubstr("NUL"));
+  EXPECT_THAT(message_of(small_model() + piece("\xFF")), HasSubstr("not valid UTF-8"));
+  EXPECT_THAT(message_of(small_model() + piece("x", 7)), HasSubstr("unknown type"));
+  EXPECT_THAT(message_of(small_model() + piece("x", 1, std::numeric_limits<float>::quiet_NaN())),
+              HasSubstr("not a finite number"));
+}
+
+TEST(SentencePieceModelCheck, WantsExactlyOneUnknownPiece) {
+  EXPECT_THAT(message_of(piece("a")), HasSubstr("exactly one piece for the unknown"));
+  EXPECT_THAT(message_of(small_model() + piece("<u>", 2)), HasSubstr("exactly one"));
+  EXPECT_THAT(message_of(""), HasSubstr("no pieces"));
+}
+
+TEST(SentencePieceModelCheck, RefusesDamagedProtobuf) {
+  EXPECT_THAT(message_of(small_model() + "\x0A\x7F"), HasSubstr("truncated"));
+  EXPECT_THAT(message_of(small_model() + "\x0A"), HasSubstr("ends inside a number"));
+  EXPECT_THAT(message_of(small_model() + std::string(11, '\xFF')), HasSubstr("number is too"));
+  EXPECT_THAT(message_of(small_model() + "\x0B"), HasSubstr("wire type"));
+  EXPECT_THAT(message_of(small_model() + varint(0)), HasSubstr("impossible number"));
+  EXPECT_THAT(message_of(small_model() + field(1, 5)), HasSubstr("wrong type"));
+}
+
+TEST(SentencePieceModelCheck, RefusesAnUnknownKindOfModel) {
+  EXPECT_THAT(message_of(small_model() + field(2, field(3, 9))), HasSubstr("type is unknown"));
+}
+
+TEST(SentencePieceModelCheck, RefusesManyUserDefinedPiecesThatStartOneAnother) {
+  std::string model = small_model();
+  for (size_t length = 2; length < 34; ++length) model += piece(std::string(length, 'u'), 4);
+  EXPECT_EQ(message_of(model), "accepted");
+  EXPECT_THAT(message_of(model + piece(std::string(40, 'u'), 4)), HasSubstr("start one another"));
+}
+
+TEST(SentencePieceModelCheck, AcceptsASoundRule) {
+  // 'A' (0x41) -> the text at 0: root's base 1, the rule's base 2 holds the value 0.
+  const auto map =
+      charsmap({{0, unit(0, 1)}, {1 ^ 0x41, unit(0x41, (1 ^ 0x41) ^ 2, true)}, {2, 0x80000000u}});
+  EXPECT_EQ(message_of(model_with_charsmap(map)), "accepted");
+}
+
+TEST(SentencePieceModelCheck, RefusesRulesThatLeaveTheirTable) {
+  EXPECT_THAT(message_of(model_with_charsmap(charsmap({{0, unit(0, 100'000)}}))),
+              HasSubstr("outside their table"));
+  EXPECT_THAT(message_of(model_with_charsmap(
+                  charsmap({{0, unit(0, 1)}, {1 ^ 0x41, unit(0x41, 70'000, true)}}))),
+              HasSubstr("outside their table"));
+}
+
+TEST(SentencePieceModelCheck, RefusesRulesThatLoop) {
+  const uint32_t at = 1 ^ 0x41;
+  EXPECT_THAT(
+      message_of(model_with_charsmap(charsmap({{0, unit(0, 1)}, {at, unit(0x41, at ^ 1, true)}}))),
+      HasSubstr("form a loop"));
+}
+
+TEST(SentencePieceModelCheck, RefusesARuleWithoutAReplacement) {
+  const uint32_t at = 1 ^ 0x41;
+  EXPECT_THAT(message_of(model_with_charsmap(charsmap(
+                  {{0, unit(0, 1)}, {at, unit(0x41, at ^ 2, true)}, {2, 0x80000000u | 500}}))),
+              HasSubstr("has no replacement"));
+}
+
+TEST(SentencePieceModelCheck, RefusesDeeplyNestedRules) {
+  // A chain on the byte 0x80: from base b the next unit is b ^ 0x80, where every step ends a rule.
+  std::vector<std::pair<uint32_t, uint32_t>> units = {{0, unit(0, 1)}};
+  for (uint32_t base = 1; base < 60; ++base) {
+    units.emplace_back(base ^ 0x80, unit(0x80, (base ^ 0x80) ^ (base + 1), true));
+  }
+  EXPECT_THAT(message_of(model_with_charsmap(charsmap(units))), HasSubstr("nest"));
+}
+
+TEST(SentencePieceModelCheck, RefusesATableOfImpossibleSize) {
+  EXPECT_THAT(message_of(model_with_charsmap("abc")), HasSubstr("truncated"));
+  EXPECT_THAT(message_of(model_with_charsmap(little_endian(1025) + std::string(2000, '\0'))),
+              HasSubstr("impossible size"));
+  EXPECT_THAT(message_of(model_with_charsmap(little_endian(4096) + std::string(2000, '\0'))),
+              HasSubstr("impossible size"));
+  EXPECT_THAT(message_of(model_with_charsmap(std::string((1 << 20) + 1, '\0'))),
+              HasSubstr("larger than 1 MiB"));
+  EXPECT_THAT(message_of(model_with_charsmap(charsmap({}, "no end"))), HasSubstr("damaged"));
+  EXPECT_THAT(message_of(model_with_charsmap(charsmap({}, std::string("\xFF\0", 2)))),
+              HasSubstr("damaged"));
+}
+
+TEST(SentencePieceModelCheck, ReadsEveryAppearanceOfAPart) {
+  // Of two normalisers the library takes the last, of two denormalisers as well.
+  const std::string bad = field(2, charsmap({{0, unit(0, 100'000)}}));
+  EXPECT_THAT(message_of(small_model() + field(3, std::string()) + field(3, bad)),
+              HasSubstr("outside"));
+  EXPECT_THAT(message_of(small_model() + field(5, bad)), HasSubstr("outside"));
+}
+
+}  // namespace
+}  // namespace finetune::tokenizer
