@@ -37,6 +37,12 @@ bool save_and_rotate(FileSystem& files, const std::string& output_dir, int64_t s
   return committed;
 }
 
+void expect_all_whole(const RunFolder& run, int64_t operation) {
+  for (const CheckpointEntry& entry : list_checkpoints(FileSystem::local(), run.output_dir, true)) {
+    EXPECT_TRUE(entry.whole) << "operation " << operation << ": " << entry.problem;
+  }
+}
+
 // Operations of the third save and its rotation.
 int64_t count_operations() {
   RunFolder run;
@@ -125,6 +131,7 @@ TEST(WriteCheckpoint, KilledAtAnyOperationLeavesAGoodCheckpoint) {
     const int64_t newest = run.newest();
     EXPECT_TRUE(newest == 3 || (newest == 2 && !committed)) << "operation " << n;
     EXPECT_THAT(run.lines, IsEmpty()) << "nothing is ever half there; operation " << n;
+    expect_all_whole(run, n);
     sweep_stale(run.files, run.output_dir, ignore);
     EXPECT_THAT(run.names(), Not(Contains(StartsWith(".")))) << "operation " << n;
     EXPECT_TRUE(save_and_rotate(run.files, run.output_dir, 3));
@@ -148,6 +155,7 @@ TEST(WriteCheckpoint, LosesNoCommitInAPowerCutAtAnyOperation) {
       EXPECT_TRUE(newest == 3 || (newest == 2 && !committed))
           << "operation " << n << ", seed " << seed;
       EXPECT_THAT(run.lines, IsEmpty()) << "operation " << n << ", seed " << seed;
+      expect_all_whole(run, n);
     }
   }
 }
