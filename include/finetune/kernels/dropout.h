@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+
+#include "finetune/tensor/tensor.h"
+
+namespace finetune {
+
+// Which random numbers one forward pass uses: dropout of an element is a function of (seed, update,
+// the sample's place in the effective batch, layer, site, element). So cutting the batch otherwise,
+// recomputing a layer or resuming changes nothing, and no mask is ever stored.
+struct DropoutStream {
+  uint64_t seed = 0;
+  int64_t update = 0;       // optimizer updates before this one
+  int64_t first_place = 0;  // of the first row
+};
+
+// Where in the model a dropout stands. Values are part of what equal bits depend on: append only.
+enum class DropoutSite : uint32_t {
+  kEmbeddings = 0,
+  kAttentionProbabilities = 1,
+  kAttentionOutput = 2,
+  kFeedForwardOutput = 3,
+};
+
+// Zeroes elements with probability p and scales the others by 1 / (1 - p).
+//
+// x is [B, T, C] or [B, H, T, S]; an element's number is made of its own coordinates, so that
+// padding T or S further changes nothing. Limits: H <= 2^16, T and S <= 2^16, B <= 2^32.
+// Differentiable; the backward pass makes the same mask again.
+// Random numbers: Philox 4x32-10, word e mod 4 of the block {e / 4, row, place, layer and site}
+// under the key of (seed, update), where e is the last coordinate and row is h * 2^16 + t.
+[[nodiscard]] Tensor dropout(const Tensor& x, double p, const DropoutStream& stream, int64_t layer,
+                             DropoutSite site);
+
+// The mask that dropout() applies: a tensor like x of 0 and 1 / (1 - p), made by plain tensor
+// operations. What devices without a kernel of their own use, and what the kernel is tested
+// against.
+[[nodiscard]] Tensor dropout_mask_reference(const Tensor& x, double p, const DropoutStream& stream,
+                                            int64_t layer, DropoutSite site);
+
+}  // namespace finetune

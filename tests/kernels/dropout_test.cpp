@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: MIT
+#include "finetune/kernels/dropout.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/allclose.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/rand.h>
+#include <gtest/gtest.h>
+
+#include <array>
+
+#include "finetune/base/random.h"
+
+namespace finetune {
+namespace {
+
+constexpr DropoutStream kStream{.seed = 42, .update = 7, .first_place = 0};
+
+Tensor drop(const Tensor& x, const DropoutStream& stream, int64_t layer = 3,
+            DropoutSite site = DropoutSite::kAttentionOutput) {
+  return dropout(x, 0.25, stream, layer, site);
+}
+
+TEST(Dropout, EqualsThePlainTensorReference) {
+  for (const auto& shape : std::vector<std::vector<int64_t>>{
+           {3, 5, 70}, {1, 1, 1}, {2, 3, 64}, {2, 4, 9, 9}, {2, 2, 3, 130}}) {
+    const Tensor x = at::rand(shape) + 0.5;
+    const Tensor mask = dropout_mask_reference(x, 0.25, kStream, 3, DropoutSite::kAttentionOutput);
+    EXPECT_TRUE(drop(x, kStream).equal(x * mask)) << x;
+  }
+}
+
+TEST(Dropout, FollowsThePhiloxDefinition) {
+  const Tensor y = drop(at::ones({1, 2, 8}), {.seed = 42, .update = 7, .first_place = 5});
+  const uint64_t key = random::make_key(42, random::Purpose::kDropout, 7);
+  for (uint32_t t = 0; t < 2; ++t) {
+    for (uint32_t e = 0; e < 8; ++e) {
+      const auto block =
+          random::philox({e / 4, t, 5, 3 << 8 | 2},
+                         {static_cast<uint32_t>(key), static_cast<uint32_t>(key >> 32)});
+      const float expected = block[e % 4] < (uint32_t{1} << 30) ? 0.0F : 1.0F / 0.75F;
+      EXPECT_FLOAT_EQ(y[0][t][e].item<float>(), expected) << t << " " << e;
+    }
+  }
+}
+
+TEST(Dropout, DoesNotDependOnHowTheBatchIsCut) {
+  const Tensor x = at::rand({6, 4, 33});
+  const Tensor whole = drop(x, kStream);
+  const Tensor parts =
+      at::cat({drop(x.narrow(0, 0, 2), {42, 7, 0}), drop(x.narrow(0, 2, 4), {42, 7, 2})});
+  EXPECT_TRUE(whole.equal(parts));
+}
+
+TEST(Dropout, DoesNotDependOnPadding) {
+  const Tensor x = at::ones({2, 2, 10, 10});
+  const Tensor small = drop(x.narrow(2, 0, 7).narrow(3, 0, 7).contiguous(), kStream);
+  EXPECT_TRUE(drop(x, kStream).narrow(2, 0, 7).narrow(3, 0, 7).equal(small));
+}
+
+TEST(Dropout, DiffersBetweenUpdatesLayersAndSites) {
+  const Tensor x = at::ones({2, 8, 64});
+  const Tensor base = drop(x, kStream);
+  EXPECT_FALSE(base.equal(drop(x, {42, 8, 0})));
+  EXPECT_FALSE(base.equal(drop(x, {43, 7, 0})));
+  EXPECT_FALSE(base.equal(drop(x, kStream, 4)));
+  EXPECT_FALSE(base.equal(drop(x, kStream, 3, DropoutSite::kFeedForwardOutput)));
+}
+
+TEST(Dropout, KeepsTheExpectedShareAndMean) {
+  const Tensor y = drop(at::ones({16, 64, 256}), kStream);
+  EXPECT_NEAR(y.eq(0).to(at::kFloat).mean().item<double>(), 0.25, 0.005);
+  EXPECT_NEAR(y.mean().item<double>(), 1.0, 0.005);
+}
+
+TEST(Dropout, BackwardUsesTheSameMask) {
+  Tensor x = at::rand({2, 3, 40}).requires_grad_();
+  const Tensor weight = at::rand({2, 3, 40});
+  (drop(x, kStream) * weight).sum().backward();
+  const Tensor mask = dropout_mask_reference(x, 0.25, kStream, 3, DropoutSite::kAttentionOutput);
+  EXPECT_TRUE(at::allclose(x.grad(), mask * weight, 1e-6, 1e-7));
+}
+
+TEST(Dropout, WithProbabilityZeroIsTheIdentity) {
+  const Tensor x = at::rand({2, 3, 4});
+  EXPECT_TRUE(dropout(x, 0.0, kStream, 0, DropoutSite::kEmbeddings).is_same(x));
+}
+
+}  // namespace
+}  // namespace finetune
