@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "finetune/kernels/dropout.h"
+#include "finetune/model/model_config.h"
+#include "finetune/tensor/tensor.h"
+
+namespace finetune {
+
+// Dimensions here and in src/model: B batch, T tokens, C hidden size = H heads x D head size,
+// V vocabulary, N predicted positions.
+
+struct ModelInput {
+  Tensor input_ids;       // [B, T] int64
+  Tensor attention_mask;  // [B, T] bool, true where a token may be attended to; undefined: all
+  // Which random numbers dropout uses; nothing: no dropout (evaluation).
+  std::optional<DropoutStream> dropout;
+};
+
+// An encoder with a masked-language-modelling head. Parameters carry the names of the checkpoint
+// that transformers writes.
+class MaskedLmModel {
+ public:
+  virtual ~MaskedLmModel() = default;
+
+  // Logits [N, V] at the given positions [N] (int64, b * T + t); the head runs on these alone.
+  [[nodiscard]] virtual Tensor logits(const ModelInput& input, const Tensor& positions) = 0;
+
+  // Every trainable parameter once (a tied one under its first name), in transformers' order.
+  [[nodiscard]] virtual const NamedTensors& parameters() const = 0;
+  // Of these the ones whose names end a module that is a LayerNorm, or that are biases: no decay.
+  [[nodiscard]] virtual const ModelConfig& config() const = 0;
+  [[nodiscard]] virtual std::string architecture() const = 0;  // "RobertaForMaskedLM"
+};
+
+// A fresh model: every weight is a function of (seed, its name), as transformers initialises
+// (normal with initializer_range; biases 0; LayerNorm 1 and 0; the padding's embedding 0).
+// Throws Error(kConfig) for a model_type that has no class.
+[[nodiscard]] std::unique_ptr<MaskedLmModel> make_masked_lm(const ModelConfig& config,
+                                                            uint64_t seed, c10::Device device);
+
+// What a folder of weights and a model did not share.
+struct LoadReport {
+  std::vector<std::string> missing;     // in the model only: left as they were
+  std::vector<std::string> unexpected;  // in the file only
+};
+
+// Where a tensor comes from: its name -> the tensor on the CPU, undefined where there is none.
+using TensorSource = std::function<Tensor(const std::string& name)>;
+
+// Copies weights by name. `names` are all names of the source. A tensor of another shape is
+// Error(kData) with both shapes.
+LoadReport load_weights(MaskedLmModel& model, const std::vector<std::string>& names,
+                        const TensorSource& source, const std::string& where);
+
+// transformers' decay rule: false for biases and normalisation layers.
+[[nodiscard]] bool has_weight_decay(const std::string& parameter_name);
+
+}  // namespace finetune

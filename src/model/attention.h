@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "finetune/model/model_config.h"
+#include "model/forward_context.h"
+#include "model/nn.h"
+
+namespace finetune {
+
+// Attention(x) = softmax(Q K^T / sqrt(D) + mask) V, in H heads (Vaswani et al. 2017, eq. 1).
+class SelfAttentionImpl : public nn::Module {
+ public:
+  SelfAttentionImpl(const ModelConfig& config, int64_t layer);
+
+  Tensor forward(const Tensor& x, const ForwardContext& context);  // [B, T, C] -> [B, T, C]
+
+ private:
+  int64_t layer_;
+  int64_t heads_;
+  double dropout_;
+  nn::Linear query_, key_, value_;
+};
+TORCH_MODULE(SelfAttention);
+
+// y = LN(residual + Dropout(W x)); stands behind attention and behind the feed-forward part.
+class AddAndNormImpl : public nn::Module {
+ public:
+  AddAndNormImpl(const ModelConfig& config, int64_t input_size, int64_t layer, DropoutSite site);
+
+  Tensor forward(const Tensor& x, const Tensor& residual, const ForwardContext& context);
+
+ private:
+  int64_t layer_;
+  DropoutSite site_;
+  double dropout_;
+  nn::Linear dense_;
+  nn::LayerNorm layer_norm_;
+};
+TORCH_MODULE(AddAndNorm);
+
+// h = LN(x + Dropout(W Attention(x)))
+class AttentionImpl : public nn::Module {
+ public:
+  AttentionImpl(const ModelConfig& config, int64_t layer);
+
+  Tensor forward(const Tensor& x, const ForwardContext& context) {
+    return output_(self_(x, context), x, context);
+  }
+
+ private:
+  SelfAttention self_;
+  AddAndNorm output_;
+};
+TORCH_MODULE(Attention);
+
+}  // namespace finetune

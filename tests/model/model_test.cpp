@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: MIT
+#include "finetune/model/model.h"
+
+#include <ATen/ops/allclose.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "finetune/base/error.h"
+
+namespace finetune {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+ModelConfig tiny() {
+  ModelConfig config;
+  config.vocab_size = 40;
+  config.hidden_size = 16;
+  config.num_hidden_layers = 2;
+  config.num_attention_heads = 4;
+  config.intermediate_size = 32;
+  config.max_position_embeddings = 20;
+  config.type_vocab_size = 1;
+  return config;
+}
+
+const c10::Device kCpu(c10::kCPU);
+
+Tensor ids(const std::vector<int64_t>& values, int64_t rows) {
+  return at::tensor(values, at::kLong).view({rows, -1});
+}
+
+TEST(MaskedLmModel, NamesItsParametersAsTransformersDoesAndInItsOrder) {
+  ModelConfig config = tiny();
+  config.num_hidden_layers = 1;
+  std::vector<std::string> names;
+  for (const NamedTensor& p : make_masked_lm(config, 1, kCpu)->parameters())
+    names.push_back(p.name);
+  const std::string layer = "roberta.encoder.layer.0.";
+  EXPECT_THAT(
+      names,
+      ElementsAre("roberta.embeddings.word_embeddings.weight",
+                  "roberta.embeddings.token_type_embeddings.weight",
+                  "roberta.embeddings.LayerNorm.weight", "roberta.embeddings.LayerNorm.bias",
+                  "roberta.embeddings.position_embeddings.weight",
+                  layer + "attention.self.query.weight", layer + "attention.self.query.bias",
+                  layer + "attention.self.key.weight", layer + "attention.self.key.bias",
+                  layer + "attention.self.value.weight", layer + "attention.self.value.bias",
+                  layer + "attention.output.dense.weight", layer + "attention.output.dense.bias",
+                  layer + "attention.output.LayerNorm.weight",
+                  layer + "attention.output.LayerNorm.bias", layer + "intermediate.dense.weight",
+                  layer + "intermediate.dense.bias", layer + "output.dense.weight",
+                  layer + "output.dense.bias", layer + "output.LayerNorm.weight",
+                  layer + "output.LayerNorm.bias", "lm_head.bias", "lm_head.dense.weight",
+                  "lm_head.dense.bias", "lm_head.layer_norm.weight", "lm_head.layer_norm.bias"));
+}
+
+TEST(MaskedLmModel, StartsFromTheSeedAlone) {
+  const auto a = make_masked_lm(tiny(), 7, kCpu);
+  const auto b = make_masked_lm(tiny(), 7, kCpu);
+  const auto c = make_masked_lm(tiny(), 8, kCpu);
+  for (size_t i = 0; i < a->parameters().size(); ++i) {
+    EXPECT_TRUE(a->parameters()[i].tensor.equal(b->parameters()[i].tensor));
+  }
+  EXPECT_FALSE(a->parameters()[0].tensor.equal(c->parameters()[0].tensor));
+}
+
+TEST(MaskedLmModel, IsInitialisedAsTransformersDoes) {
+  ModelConfig config = tiny();
+  config.hidden_size = 64;
+  config.vocab_size = 500;
+  const auto model = make_masked_lm(config, 7, kCpu);
+  for (const NamedTensor& p : model->parameters()) {
+    const Tensor value = p.tensor.detach();
+    if (p.name.find("bias") != std::string::npos) {
+      EXPECT_EQ(value.abs().max().item<float>(), 0.0F) << p.name;
+    } else if (p.name.find("orm.weight") != std::string::npos) {
+      EXPECT_TRUE(value.eq(1).all().item<bool>()) << p.name;
+    } else if (value.numel() > 1000) {
+      EXPECT_NEAR(value.std().item<float>(), 0.02, 0.002) << p.name;
+      EXPECT_NEAR(value.mean().item<float>(), 0.0, 0.002) << p.name;
+    }
+  }
+  EXPECT_EQ(model->parameters()[0].tensor[1].abs().max().item<float>(), 0.0F);  // padding's row
+}
+
+TEST(MaskedLmModel, GivesTheSameLogitsForPaddedAndUnpaddedRows) {
+  const auto model = make_masked_lm(tiny(), 3, kCpu);
+  const Tensor alone = model->logits({ids({0, 5, 6, 2}, 1), {}, {}},
+                                     at::tensor(std::vector<int64_t>{1, 2}, at::kLong));
+  const Tensor mask = ids({1, 1, 1, 1, 0, 0, 1, 1, 1, 1, 1, 1}, 2).to(at::kBool);
+  const Tensor padded = model->logits({ids({0, 5, 6, 2, 1, 1, 0, 9, 9, 9, 9, 2}, 2), mask, {}},
+                                      at::tensor(std::vector<int64_t>{1, 2}, at::kLong));
+  EXPECT_TRUE(at::allclose(alone, padded, 1e-4, 1e-6));
+}
+
+TEST(MaskedLmModel, AttentionWithItsOwnDropoutAgreesWithTheFusedOneInTheMean) {
+  // With a vanishing probability nearly nothing is dropped: both paths compute the same.
+  ModelConfig config = tiny();
+  config.hidden_dropout_prob = 0.0;
+  config.attention_probs_dropout_prob = 1e-9;
+  const auto model = make_masked_lm(config, 3, kCpu);
+  const Tensor input = ids({0, 5, 6, 7, 2, 1, 0, 8, 2, 1, 1, 1}, 2);
+  const Tensor mask = input.ne(1);
+  const Tensor positions = at::arange(12, at::kLong);
+  const Tensor fused = model->logits({input, mask, {}}, positions);
+  const Tensor own = model->logits({input, mask, DropoutStream{1, 2, 0}}, positions);
+  EXPECT_TRUE(at::allclose(fused.narrow(0, 0, 5), own.narrow(0, 0, 5), 1e-4, 1e-6));
+}
+
+TEST(MaskedLmModel, DropoutChangesTheLogitsAndRepeats) {
+  const auto model = make_masked_lm(tiny(), 3, kCpu);
+  const ModelInput input{ids({0, 5, 6, 2}, 1), {}, DropoutStream{1, 2, 0}};
+  const Tensor positions = at::tensor(std::vector<int64_t>{1}, at::kLong);
+  const Tensor first = model->logits(input, positions);
+  EXPECT_TRUE(first.equal(model->logits(input, positions)));
+  EXPECT_FALSE(first.equal(model->logits({input.input_ids, {}, {}}, positions)));
+}
+
+TEST(LoadWeights, ReportsWhatIsMissingAndWhatIsExtra) {
+  const auto model = make_masked_lm(tiny(), 3, kCpu);
+  const LoadReport report = load_weights(
+      *model, {"lm_head.bias", "roberta.pooler.dense.weight", "lm_head.decoder.weight"},
+      [](const std::string&) { return at::ones({40}); }, "m");
+  EXPECT_EQ(report.missing.size(), model->parameters().size() - 1);
+  EXPECT_THAT(report.unexpected, ElementsAre("roberta.pooler.dense.weight"));
+}
+
+TEST(LoadWeights, RefusesAnotherShapeNamingBoth) {
+  const auto model = make_masked_lm(tiny(), 3, kCpu);
+  try {
+    load_weights(
+        *model, {"lm_head.bias"}, [](const std::string&) { return at::zeros({41}); }, "m");
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(),
+                HasSubstr("'lm_head.bias' has the shape [41], but config.json asks for [40]"));
+  }
+}
+
+TEST(WeightDecay, LeavesOutBiasesAndNormalisation) {
+  EXPECT_TRUE(has_weight_decay("roberta.encoder.layer.0.output.dense.weight"));
+  EXPECT_TRUE(has_weight_decay("roberta.embeddings.word_embeddings.weight"));
+  EXPECT_FALSE(has_weight_decay("roberta.encoder.layer.0.output.LayerNorm.weight"));
+  EXPECT_FALSE(has_weight_decay("lm_head.layer_norm.weight"));
+  EXPECT_FALSE(has_weight_decay("lm_head.bias"));
+}
+
+}  // namespace
+}  // namespace finetune
