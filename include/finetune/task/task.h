@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "finetune/data/batch.h"
+#include "finetune/kernels/dropout.h"
+#include "finetune/model/model.h"
+#include "finetune/tensor/tensor.h"
+
+namespace finetune {
+
+// One batch's share of the metrics.
+struct Evaluation {
+  double loss_sum = 0.0;
+  int64_t targets = 0;
+  int64_t correct = 0;  // targets whose most probable label is the true one
+};
+
+// What is learnt. A task yields terms: each is a loss sum whose denominator, the number of targets,
+// is counted over all micro-batches and processes of an update before it is divided, so that
+// accumulation equals one large batch. Masked language modelling has one term.
+class Task {
+ public:
+  virtual ~Task() = default;
+
+  [[nodiscard]] virtual int64_t terms() const = 0;
+  // Targets of each term, counted on the host: no device is touched.
+  [[nodiscard]] virtual std::vector<int64_t> count_targets(const Batch& batch) const = 0;
+  // The sum over the targets of each term's loss, a scalar each; undefined where a term has no
+  // target in this batch. Draws dropout from `dropout`.
+  [[nodiscard]] virtual std::vector<Tensor> loss_sums(const Batch& batch,
+                                                      const DropoutStream& dropout) = 0;
+  // The same without dropout and gradients, with what the metrics need. Requires: targets.
+  [[nodiscard]] virtual Evaluation evaluate(const Batch& batch) = 0;
+};
+
+struct MaskedLmLossOptions {
+  double label_smoothing_factor = 0.0;
+};
+
+// `model` must outlive the task.
+[[nodiscard]] std::unique_ptr<Task> make_masked_lm_task(MaskedLmModel& model, c10::Device device,
+                                                        const MaskedLmLossOptions& options);
+
+// The model's input for a batch, moved to `device`; the mask is left out where nothing is padded.
+[[nodiscard]] ModelInput make_model_input(const Batch& batch, c10::Device device,
+                                          const std::optional<DropoutStream>& dropout);
+
+}  // namespace finetune
