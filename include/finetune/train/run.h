@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+
+#include "finetune/config/load.h"
+
+namespace finetune {
+
+struct RunOptions {
+  bool restart = false;  // set all checkpoints aside and begin at step 0
+  // Stop after this many steps as if a signal had come: saved, exit code 75.
+  std::optional<int64_t> stop_at_step;
+};
+
+// `finetune train`: starts or goes on, evaluates, saves, writes the results. Returns the exit code
+// of the contract: 0 finished (or already was), 4 finished without a single saved checkpoint,
+// 75 stopped early with everything saved. Throws Error and Interrupted. Requires: installed signal
+// handlers (interrupt.h) for stops to be noticed.
+int run_training(const LoadedConfig& config, const RunOptions& options);
+
+// `finetune evaluate`: metrics of the model that model_name_or_path names, or with
+// `newest_checkpoint` of the run's newest checkpoint, on the validation data.
+[[nodiscard]] nlohmann::ordered_json run_evaluation(const LoadedConfig& config,
+                                                    bool newest_checkpoint);
+
+}  // namespace finetune

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "finetune/config/load.h"
+#include "finetune/data/loader.h"
+#include "finetune/data/text_dataset.h"
+#include "finetune/distributed/world.h"
+#include "finetune/model/model.h"
+#include "finetune/optim/adamw.h"
+#include "finetune/optim/schedule.h"
+#include "finetune/task/task.h"
+#include "finetune/tokenizer/tokenizer.h"
+#include "finetune/train/progress.h"
+#include "train/run_state.h"
+
+namespace finetune {
+
+// The parts that a run is made of, before anything is restored.
+struct Parts {
+  c10::Device device{c10::kCPU};
+  std::unique_ptr<World> world;
+  std::shared_ptr<const Tokenizer> tokenizer;
+  ModelConfig model_config;
+  std::shared_ptr<const TokenDataset> train_data;       // null where nothing is trained
+  std::shared_ptr<const TokenDataset> validation_data;  // null where nothing is evaluated
+  std::shared_ptr<const Collator> collator;
+  std::unique_ptr<MaskedLmModel> model;
+  std::unique_ptr<Task> task;
+  std::unique_ptr<AdamW> optimizer;
+  RunIdentity identity;
+};
+
+struct AssemblyRequest {
+  bool train = true;
+  bool evaluate = false;
+  // Take tokenizer and model from this folder (a checkpoint) instead of what the keys name.
+  std::string model_folder;
+  bool load_weights = true;  // false: they are restored from a checkpoint afterwards
+};
+
+// Builds tokenizer, model configuration, data, model, task and optimizer in flow order. Throws
+// Error(kConfig | kData) and Interrupted.
+[[nodiscard]] Parts assemble(const LoadedConfig& config, const AssemblyRequest& request,
+                             ProgressDisplay& progress);
+
+// The folder that a model name stands for: itself, or where the local Hugging Face cache has it.
+// Throws Error(kConfig) with the command that fetches it.
+[[nodiscard]] std::string resolve_model_folder(const std::string& name, const std::string& where);
+
+[[nodiscard]] ProgressMode progress_mode(const TrainingArgs& args);
+[[nodiscard]] Environment current_environment(const c10::Device& device);
+
+}  // namespace finetune

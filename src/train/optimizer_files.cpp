@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: MIT
+#include "train/optimizer_files.h"
+
+#include <c10/core/GradMode.h>
+
+#include "finetune/base/error.h"
+
+namespace finetune {
+namespace {
+
+TorchValue group_to_torch(const AdamW& optimizer, bool decays, double learning_rate,
+                          double initial_learning_rate) {
+  const AdamWOptions& options = optimizer.options();
+  TorchList indices;
+  for (size_t i = 0; i < optimizer.slots().size(); ++i) {
+    if (optimizer.slots()[i].decays == decays) indices.emplace_back(static_cast<int64_t>(i));
+  }
+  TorchDict group;
+  group.set("weight_decay", decays ? options.weight_decay : 0.0);
+  group.set("lr", learning_rate);
+  group.set("betas", TorchTuple{{options.beta1, options.beta2}});
+  group.set("eps", options.epsilon);
+  group.set("amsgrad", false);
+  group.set("maximize", false);
+  group.set("foreach", TorchValue());
+  group.set("capturable", false);
+  group.set("differentiable", false);
+  group.set("fused", true);
+  group.set("decoupled_weight_decay", true);
+  group.set("initial_lr", initial_learning_rate);
+  group.set("params", std::move(indices));
+  return group;
+}
+
+}  // namespace
+
+TorchValue optimizer_to_torch(const AdamW& optimizer, double learning_rate,
+                              double initial_learning_rate) {
+  TorchDict state;
+  for (size_t i = 0; i < optimizer.slots().size(); ++i) {
+    const AdamW::Slot& slot = optimizer.slots()[i];
+    TorchDict entry;
+    entry.set("step", slot.step);
+    entry.set("exp_avg", slot.exp_avg);
+    entry.set("exp_avg_sq", slot.exp_avg_sq);
+    state.set(static_cast<int64_t>(i), std::move(entry));
+  }
+  TorchDict root;
+  root.set("state", std::move(state));
+  root.set("param_groups",
+           TorchList{group_to_torch(optimizer, true, learning_rate, initial_learning_rate),
+                     group_to_torch(optimizer, false, learning_rate, initial_learning_rate)});
+  return root;
+}
+
+void optimizer_from_torch(AdamW& optimizer, const TorchValue& value, const std::string& where) {
+  const c10::NoGradGuard no_grad;
+  const TorchValue& state = value.at("state");
+  for (size_t i = 0; i < optimizer.slots().size(); ++i) {
+    AdamW::Slot& slot = optimizer.slots()[i];
+    const TorchValue* entry = state.find(static_cast<int64_t>(i));
+    if (entry == nullptr) {
+      throw Error(ErrorKind::kData, where + ": has no state for '" + slot.name + "'");
+    }
+    const auto restore = [&](const char* key, const Tensor& target) {
+      const Tensor& source = entry->at(key).as_tensor();
+      if (source.sizes() != target.sizes()) {
+        throw Error(ErrorKind::kData, where + ": the shape of '" + key + "' of '" + slot.name +
+                                          "' is not the parameter's");
+      }
+      target.copy_(source);
+    };
+    restore("step", slot.step);
+    restore("exp_avg", slot.exp_avg);
+    restore("exp_avg_sq", slot.exp_avg_sq);
+  }
+}
+
+TorchValue scheduler_to_torch(int64_t updates, double initial_learning_rate, double learning_rate) {
+  TorchDict root;
+  root.set("base_lrs", TorchList{initial_learning_rate, initial_learning_rate});
+  root.set("last_epoch", updates);
+  root.set("_step_count", updates + 1);
+  root.set("_is_initial", false);
+  root.set("_get_lr_called_within_step", false);
+  root.set("_last_lr", TorchList{learning_rate, learning_rate});
+  root.set("lr_lambdas", TorchList{TorchDict{}, TorchDict{}});
+  return root;
+}
+
+}  // namespace finetune

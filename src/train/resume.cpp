@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: MIT
+#include "train/resume.h"
+
+#include "finetune/base/error.h"
+#include "finetune/base/json.h"
+#include "finetune/base/log.h"
+#include "finetune/config/dump.h"
+
+namespace finetune {
+namespace {
+
+[[noreturn]] void refuse(const std::string& message) { throw Error(ErrorKind::kConfig, message); }
+
+// The first field in which two config.json differ, with both values.
+std::string first_difference(const std::string& saved, const std::string& present) {
+  const auto old_json = parse_json(saved, "config.json");
+  const auto new_json = parse_json(present, "config.json");
+  for (const auto& [key, value] : old_json.items()) {
+    const std::string now = new_json.contains(key) ? new_json[key].dump() : "(none)";
+    if (now != value.dump()) return key + " was " + value.dump() + " and is now " + now;
+  }
+  return "its fields are others";
+}
+
+}  // namespace
+
+void check_identity(const RunIdentity& saved, const RunIdentity& present,
+                    const std::string& checkpoint) {
+  const std::string advice =
+      "; put it back, choose another output_dir, or start over with --restart";
+  if (saved.model != present.model) {
+    refuse("the model is not the one that " + checkpoint +
+           " began with: " + first_difference(saved.model, present.model) + advice);
+  }
+  if (saved.tokenizer != present.tokenizer) {
+    refuse("the tokenizer is not the one that " + checkpoint + " began with (content hash " +
+           saved.tokenizer + " then, " + present.tokenizer + " now)" + advice);
+  }
+  if (saved.data != present.data) {
+    refuse("the training data are not those that " + checkpoint + " began with (content hash " +
+           saved.data + " then, " + present.data + " now)" + advice);
+  }
+  if (saved.validation != present.validation && !saved.validation.empty() &&
+      !present.validation.empty()) {
+    log::warning("the validation data have changed since " + checkpoint +
+                 ": eval_loss before and after do not compare");
+  }
+}
+
+void check_fixed_keys(const RunState& saved, const LoadedConfig& config,
+                      const std::string& checkpoint) {
+  std::string faults;
+  for (const KeyChange& change : changed_keys(saved.config, to_json(config.args))) {
+    if (change.policy != ResumePolicy::kFixed || change.is_path) continue;
+    faults += (faults.empty() ? "" : "\n") + config.where(change.name) + ": " + change.name +
+              " is " + change.new_text + ", but " + checkpoint + " began with " + change.old_text +
+              "; it may not change while a run goes on: put it back, choose "
+              "another output_dir, or start over with --restart";
+  }
+  if (!faults.empty()) refuse(faults);
+}
+
+int64_t resumed_batch_size(const LoadedConfig& config, const RunState& saved, int64_t processes) {
+  const TrainingArgs& args = config.args;
+  const int64_t rows = args.per_device_train_batch_size * processes;
+  const int64_t effective = args.effective_batch_size.value_or(saved.effective_batch_size);
+  if (effective % rows != 0) {
+    refuse(config.where("per_device_train_batch_size") + ": per_device_train_batch_size " +
+           std::to_string(args.per_device_train_batch_size) +
+           " does not divide the run's effective "
+           "batch of " +
+           std::to_string(effective) +
+           "; choose a divisor, or set effective_batch_size to change it on purpose");
+  }
+  return effective;
+}
+
+void announce_changes(const RunState& saved, const LoadedConfig& config,
+                      const Environment& environment, int64_t accumulation) {
+  const std::string from = " from step " + std::to_string(saved.step);
+  for (const KeyChange& change : changed_keys(saved.config, to_json(config.args))) {
+    if (change.policy == ResumePolicy::kFreeAnnounced) {
+      log::info("changed: " + change.name + " " + change.old_text + " -> " + change.new_text +
+                from);
+    }
+  }
+  const int64_t asked =
+      config.args.per_device_train_batch_size * config.args.gradient_accumulation_steps;
+  if (asked != saved.effective_batch_size && !config.args.effective_batch_size) {
+    log::info("the effective batch stays " + std::to_string(saved.effective_batch_size) +
+              ": gradient_accumulation_steps is " + std::to_string(accumulation) + " now");
+  }
+  const Environment& old = saved.environment;
+  std::string differences;
+  const auto compare = [&](const std::string& what, const std::string& then,
+                           const std::string& now) {
+    if (then != now)
+      differences += (differences.empty() ? "" : ", ") + what + " " + then + " -> " + now;
+  };
+  compare("torch", old.torch_version, environment.torch_version);
+  compare("device", old.device, environment.device);
+  compare("instruction set", old.cpu_capability, environment.cpu_capability);
+  compare("threads", std::to_string(old.threads), std::to_string(environment.threads));
+  if (!differences.empty()) log::warning("not bit-exact from here: " + differences);
+}
+
+}  // namespace finetune

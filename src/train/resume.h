@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <string>
+
+#include "finetune/config/load.h"
+#include "train/run_state.h"
+
+namespace finetune {
+
+// Throws Error(kConfig) naming both values where data, tokenizer or model are not those that the
+// run began with.
+void check_identity(const RunIdentity& saved, const RunIdentity& present,
+                    const std::string& checkpoint);
+
+// Throws Error(kConfig) for every key that may not change while a run goes on, with both values.
+void check_fixed_keys(const RunState& saved, const LoadedConfig& config,
+                      const std::string& checkpoint);
+
+// The effective batch of a resumed run: the one it began with, unless effective_batch_size was set
+// anew. Throws Error(kConfig) where the present micro-batch does not divide it.
+[[nodiscard]] int64_t resumed_batch_size(const LoadedConfig& config, const RunState& saved,
+                                         int64_t processes);
+
+// One line for every changed key, and one where library or machine are others than before.
+void announce_changes(const RunState& saved, const LoadedConfig& config,
+                      const Environment& environment, int64_t accumulation);
+
+}  // namespace finetune

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: MIT
+#include "finetune/train/run.h"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "finetune/base/error.h"
+#include "finetune/base/log.h"
+#include "finetune/checkpoint/layout.h"
+#include "finetune/checkpoint/output_lock.h"
+#include "finetune/checkpoint/reader.h"
+#include "finetune/checkpoint/rotation.h"
+#include "finetune/tensor/device.h"
+#include "train/assemble.h"
+#include "train/evaluate.h"
+#include "train/resume.h"
+#include "train/trainer.h"
+
+namespace finetune {
+namespace {
+
+using checkpoint::CheckpointEntry;
+
+const checkpoint::Report kWarn = [](const std::string& line) { log::warning(line); };
+
+// The state that the end of an earlier start left, if there is one.
+std::optional<RunState> finished_state(const std::string& output_dir) {
+  FileSystem& files = FileSystem::local();
+  const std::string path = join_path(output_dir, checkpoint::kFinetuneStateFile);
+  if (!files.exists(path)) return std::nullopt;
+  RunState state = RunState::parse(files.read_all(path, 64 << 20), path);
+  if (!state.finished) return std::nullopt;
+  return state;
+}
+
+// Whether the keys ask for more than the finished run did.
+bool asks_for_more(const RunState& finished, const TrainingArgs& args) {
+  const auto number = [&](const char* key) {
+    const auto found = finished.config.find(key);
+    return found != finished.config.end() && found->is_number() ? found->get<double>() : 0.0;
+  };
+  if (args.max_steps > 0) return args.max_steps > finished.step;
+  return args.num_train_epochs > number("num_train_epochs") && number("max_steps") <= 0;
+}
+
+void set_aside(const std::string& output_dir, int64_t after_step = -1) {
+  for (const std::string& path :
+       checkpoint::set_aside_all(FileSystem::local(), output_dir, after_step)) {
+    log::info("set aside: " + path);
+  }
+}
+
+void forget_finished(const std::string& output_dir) {
+  FileSystem& files = FileSystem::local();
+  const std::string path = join_path(output_dir, checkpoint::kFinetuneStateFile);
+  if (files.exists(path)) files.remove_file(path);
+}
+
+// The checkpoint to go on from; nothing: begin at step 0.
+std::optional<CheckpointEntry> choose_checkpoint(const LoadedConfig& config,
+                                                 const RunOptions& options) {
+  FileSystem& files = FileSystem::local();
+  const TrainingArgs& args = config.args;
+  checkpoint::sweep_stale(files, args.output_dir, kWarn);
+  if (options.restart || args.resume_from_checkpoint == "none") {
+    set_aside(args.output_dir);
+    forget_finished(args.output_dir);
+    return std::nullopt;
+  }
+  if (args.resume_from_checkpoint == "auto") {
+    return checkpoint::find_newest_good(files, args.output_dir, kWarn);
+  }
+  const std::string& path = args.resume_from_checkpoint;
+  CheckpointEntry entry = checkpoint::inspect_checkpoint(files, path, true);
+  if (!entry.whole) {
+    throw Error(ErrorKind::kCheckpoint, config.where("resume_from_checkpoint") +
+                                            ": resume_from_checkpoint: '" + path +
+                                            "' is not a whole checkpoint: " + entry.problem);
+  }
+  set_aside(args.output_dir, entry.step);
+  return entry;
+}
+
+// Equal bits need the thread count that the run began with.
+void reuse_threads(const CheckpointEntry& entry) {
+  const std::string path = join_path(entry.path, checkpoint::kFinetuneStateFile);
+  const RunState state = RunState::parse(FileSystem::local().read_all(path, 64 << 20), path);
+  if (state.environment.threads >= 1 && state.environment.threads <= 1024) {
+    set_num_threads(static_cast<int>(state.environment.threads));
+  }
+}
+
+void show_notes(const LoadedConfig& config) {
+  for (const std::string& note : config.notes) log::warning(note);
+}
+
+int evaluate_only(const LoadedConfig& config) {
+  const nlohmann::ordered_json metrics = run_evaluation(config, false);
+  FileSystem::local().make_directories(config.args.output_dir);
+  write_results(FileSystem::local(), config.args.output_dir, "eval", metrics);
+  return kExitFinished;
+}
+
+}  // namespace
+
+int run_training(const LoadedConfig& config, const RunOptions& options) {
+  const TrainingArgs& args = config.args;
+  log::set_level(args.log_level);
+  show_notes(config);
+  if (!args.do_train) return evaluate_only(config);
+  keep_freed_memory();
+  const checkpoint::OutputLock lock(args.output_dir);
+
+  const std::optional<RunState> finished = finished_state(args.output_dir);
+  if (finished && !options.restart && args.resume_from_checkpoint == "auto") {
+    if (!asks_for_more(*finished, args)) {
+      log::info("already finished: " + args.output_dir + " holds the model after " +
+                std::to_string(finished->step) + " steps; nothing to do");
+      return kExitFinished;
+    }
+    log::info("the finished run goes on: the schedule is computed anew for the new total");
+  }
+
+  const std::optional<CheckpointEntry> newest = choose_checkpoint(config, options);
+  if (finished && !newest && !options.restart && args.resume_from_checkpoint == "auto") {
+    throw Error(ErrorKind::kCheckpoint,
+                args.output_dir +
+                    " holds a finished run without a checkpoint to go on from; "
+                    "start over with --restart, or choose another output_dir");
+  }
+  if (newest && !newest->foreign) {
+    const std::string path = join_path(newest->path, checkpoint::kFinetuneStateFile);
+    check_fixed_keys(RunState::parse(FileSystem::local().read_all(path, 64 << 20), path), config,
+                     newest->path);
+    reuse_threads(*newest);
+  }
+  if (newest && newest->foreign) {
+    throw Error(ErrorKind::kCheckpoint,
+                newest->path +
+                    " was written by Hugging Face's Trainer, which this version cannot "
+                    "go on from; name it as model_name_or_path and choose another "
+                    "output_dir to start from its weights");
+  }
+
+  ProgressDisplay progress(progress_mode(args));
+  Parts parts = assemble(config,
+                         {.train = true,
+                          .evaluate = args.do_eval || args.eval_strategy != "no",
+                          .model_folder = "",
+                          .load_weights = !newest.has_value()},
+                         progress);
+  Trainer trainer(config, options, parts, progress);
+  if (newest) {
+    trainer.restore(*newest);
+  } else {
+    trainer.start_fresh();
+  }
+  return trainer.run();
+}
+
+nlohmann::ordered_json run_evaluation(const LoadedConfig& config, bool newest_checkpoint) {
+  const TrainingArgs& args = config.args;
+  AssemblyRequest request;
+  request.train = false;
+  request.evaluate = true;
+  if (newest_checkpoint) {
+    const auto entries = checkpoint::list_checkpoints(FileSystem::local(), args.output_dir, true);
+    for (const CheckpointEntry& entry : entries) {
+      if (entry.whole) request.model_folder = entry.path;
+    }
+    if (request.model_folder.empty()) {
+      throw Error(ErrorKind::kCheckpoint,
+                  args.output_dir + " holds no whole checkpoint to evaluate");
+    }
+  } else if (!args.model_name_or_path) {
+    throw Error(ErrorKind::kConfig, config.where("model_name_or_path") +
+                                        ": model_name_or_path names the model to evaluate; set it, "
+                                        "or add --checkpoint auto for the run's newest checkpoint");
+  }
+  ProgressDisplay progress(progress_mode(args));
+  const Parts parts = assemble(config, request, progress);
+  const EvaluationLoader loader(parts.validation_data, parts.collator,
+                                args.per_device_eval_batch_size);
+  auto metrics = evaluate(*parts.task, loader, parts.validation_data->size(), progress);
+  if (!metrics) throw Interrupted("evaluating");
+  (*metrics)["eval_samples"] = parts.validation_data->size();
+  (*metrics)["perplexity"] = std::exp((*metrics)["eval_loss"].get<double>());
+  return *metrics;
+}
+
+}  // namespace finetune

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "finetune/data/loader.h"
+
+namespace finetune {
+
+// What libraries and machine a run's bits depend on.
+struct Environment {
+  std::string finetune_version, torch_version, device, cpu_capability;
+  int64_t threads = 0;
+};
+
+// What the run was made from; may not change while it goes on.
+struct RunIdentity {
+  std::string data;        // fingerprint of the training samples
+  std::string validation;  // of the validation samples; empty without
+  std::string tokenizer;   // hash of its files
+  std::string model;       // config.json of the model
+};
+
+// Everything beside weights, optimizer and log that a run needs to go on exactly: the content of
+// finetune_state.json. All of it changes at update boundaries only.
+struct RunState {
+  static constexpr int64_t kFormatVersion = 1;
+
+  std::string run_id;
+  int64_t step = 0;     // loop iterations, transformers' global_step
+  int64_t updates = 0;  // optimizer steps applied
+  Position position;
+  int64_t effective_batch_size = 0;
+
+  double window_loss = 0.0;       // sum of the losses since the last log
+  int64_t window_first_step = 0;  // step of the last log
+  double total_loss = 0.0;        // of everything logged before
+  double total_flos = 0.0;
+  int64_t tokens_seen = 0;
+  double last_grad_norm = 0.0;
+  double last_learning_rate = 0.0;
+  int64_t nonfinite_updates = 0;
+  int64_t early_stopping_counter = 0;
+  bool stop_early = false;          // early stopping has decided
+  bool evaluation_pending = false;  // the evaluation due at this step was cut by a signal
+  bool finished = false;
+  double seconds = 0.0;  // training time of all sessions
+  int64_t sessions = 0;
+
+  nlohmann::ordered_json schedule = nlohmann::ordered_json::object();
+  nlohmann::ordered_json config = nlohmann::ordered_json::object();
+  RunIdentity identity;
+  Environment environment;
+
+  [[nodiscard]] std::string to_text() const;
+  // `where` starts every message; every number is checked. Throws Error(kData).
+  [[nodiscard]] static RunState parse(const std::string& text, const std::string& where);
+};
+
+}  // namespace finetune

@@ -1,0 +1,328 @@
+// SPDX-License-Identifier: MIT
+#include "train/trainer.h"
+
+#include <ATen/TensorOperators.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "finetune/base/error.h"
+#include "finetune/base/interrupt.h"
+#include "finetune/base/json.h"
+#include "finetune/base/log.h"
+#include "finetune/tensor/device.h"
+#include "train/evaluate.h"
+
+namespace finetune {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+double now_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+// transformers: a value below 1 is a share of all steps, rounded up.
+int64_t steps_or_ratio(double value, int64_t max_steps) {
+  if (value >= 1.0) return static_cast<int64_t>(value);
+  return static_cast<int64_t>(std::ceil(static_cast<double>(max_steps) * value));
+}
+
+}  // namespace
+
+Trainer::Trainer(const LoadedConfig& config, const RunOptions& options, Parts& parts,
+                 ProgressDisplay& progress)
+    : config_(config),
+      args_(config.args),
+      options_(options),
+      parts_(parts),
+      progress_(progress),
+      files_(FileSystem::local()) {
+  if (parts_.validation_data) {
+    evaluation_loader_ = std::make_unique<EvaluationLoader>(parts_.validation_data, parts_.collator,
+                                                            args_.per_device_eval_batch_size);
+  }
+}
+
+// What depends on the effective batch, which a resumed run keeps from its first start.
+void Trainer::prepare(int64_t effective_batch_size) {
+  const int64_t rows = args_.per_device_train_batch_size * parts_.world->size();
+  state_.effective_batch_size = effective_batch_size;
+  plan_.accumulation = effective_batch_size / rows;
+  loader_ = std::make_unique<Loader>(
+      parts_.train_data, parts_.collator,
+      LoaderOptions{.batch_size = args_.per_device_train_batch_size,
+                    .micro_batches = plan_.accumulation,
+                    .sampling = args_.train_sampling_strategy == "sequential"
+                                    ? SamplingStrategy::kSequential
+                                    : SamplingStrategy::kRandom,
+                    .seed = static_cast<uint64_t>(args_.data_seed.value_or(args_.seed)),
+                    .drop_last = args_.dataloader_drop_last,
+                    .workers = args_.dataloader_num_workers,
+                    .prefetch = args_.dataloader_prefetch_factor.value_or(2)});
+  const int64_t per_epoch = loader_->updates_per_epoch();
+  plan_.max_steps = args_.max_steps > 0
+                        ? args_.max_steps
+                        : static_cast<int64_t>(
+                              std::ceil(args_.num_train_epochs * static_cast<double>(per_epoch)));
+  plan_.num_train_epochs = args_.max_steps > 0
+                               ? (args_.max_steps + per_epoch - 1) / per_epoch
+                               : static_cast<int64_t>(std::ceil(args_.num_train_epochs));
+  plan_.warmup_steps = steps_or_ratio(args_.warmup_steps, plan_.max_steps);
+  plan_.logging_steps = steps_or_ratio(args_.logging_steps, plan_.max_steps);
+  plan_.save_steps = steps_or_ratio(args_.save_steps, plan_.max_steps);
+  plan_.eval_steps = args_.eval_steps ? steps_or_ratio(*args_.eval_steps, plan_.max_steps) : 0;
+  schedule_ = make_schedule({.type = args_.lr_scheduler_type,
+                             .learning_rate = args_.learning_rate,
+                             .warmup_steps = plan_.warmup_steps,
+                             .max_steps = plan_.max_steps,
+                             .kwargs_json = args_.lr_scheduler_kwargs.text,
+                             .greater_is_better = args_.greater_is_better.value_or(false)});
+}
+
+int Trainer::run() {
+  session_start_ = now_seconds();
+  session_first_step_ = state_.step;
+  ++state_.sessions;
+  open_events();
+  progress_.begin("train", plan_.max_steps, state_.step);
+  if (state_.evaluation_pending && !finish_step()) return stop_early();
+  if (args_.eval_on_start && state_.step == 0 && !evaluate_now()) return stop_early();
+  while (!is_last_step() && !state_.stop_early) {
+    if (stop_is_requested()) return stop_early();
+    const StepReport report = step();
+    if (report.interrupted) return stop_early();
+    if (!std::isfinite(report.loss) || !std::isfinite(report.grad_norm)) diverged(report);
+    accept(report);
+    if (!finish_step()) return stop_early();
+  }
+  progress_.end();
+  exported_step_ = state_.step;
+  return finish();
+}
+
+// One optimizer update. Accumulation only bounds memory: because every micro-batch is divided by
+// the same global target count, the update equals that of one large batch.
+Trainer::StepReport Trainer::step() {
+  const std::vector<Batch> micro_batches = loader_->take(state_.position);
+  StepReport report{.learning_rate = schedule_->learning_rate(state_.updates)};
+  std::vector<int64_t> targets(static_cast<size_t>(parts_.task->terms()), 0);
+  for (const Batch& batch : micro_batches) {
+    const std::vector<int64_t> counts = parts_.task->count_targets(batch);
+    for (size_t term = 0; term < counts.size(); ++term) targets[term] += counts[term];
+    report.tokens += batch.tokens;
+    report.padded_tokens += batch.rows * batch.length;
+  }
+  for (int64_t& count : targets) count = parts_.world->sum(count);
+
+  parts_.optimizer->zero_grad();
+  for (const Batch& batch : micro_batches) {
+    if (interrupt::is_requested()) return {.interrupted = true};
+    const DropoutStream dropout{.seed = static_cast<uint64_t>(args_.seed),
+                                .update = state_.updates,
+                                .first_place = batch.first_place};
+    const std::vector<Tensor> sums = parts_.task->loss_sums(batch, dropout);
+    for (size_t term = 0; term < sums.size(); ++term) {
+      if (!sums[term].defined()) continue;
+      const Tensor share = sums[term] / static_cast<double>(targets[term]);
+      share.backward();
+      report.loss += share.item<double>();
+    }
+  }
+  parts_.world->sum_gradients(parts_.model->parameters());
+
+  report.grad_norm = clip_grad_norm(parts_.model->parameters(), args_.max_grad_norm);
+  const bool finite = std::isfinite(report.loss) && std::isfinite(report.grad_norm);
+  if (finite) parts_.optimizer->step(report.learning_rate);
+  parts_.optimizer->zero_grad();
+  return report;
+}
+
+void Trainer::accept(const StepReport& report) {
+  ++state_.step;
+  ++state_.updates;
+  state_.position = loader_->after(state_.position);
+  state_.window_loss += report.loss;
+  state_.last_grad_norm = report.grad_norm;
+  state_.last_learning_rate = report.learning_rate;
+  session_tokens_ += report.tokens;
+  if (args_.include_num_input_tokens_seen != "no") state_.tokens_seen += report.tokens;
+  state_.total_flos += flos_per_token_ * static_cast<double>(report.padded_tokens);
+  progress_.update(state_.step,
+                   {.loss = report.loss,
+                    .learning_rate = report.learning_rate,
+                    .tokens_per_second = static_cast<double>(session_tokens_) /
+                                         std::max(1e-9, now_seconds() - session_start_),
+                    .memory_mib = static_cast<int64_t>(peak_memory_bytes(parts_.device) >> 20)});
+}
+
+// In transformers' order: log, evaluate, save. A stop that cuts the evaluation leaves it pending:
+// it is the first thing that the next session does.
+bool Trainer::finish_step() {
+  if (!state_.evaluation_pending && log_is_due()) log_window();
+  new_best_ = false;
+  if (state_.evaluation_pending || evaluation_is_due()) {
+    state_.evaluation_pending = true;
+    if (!evaluate_now()) return false;
+    state_.evaluation_pending = false;
+  }
+  if (save_is_due()) save();
+  if (options_.stop_at_step && state_.step >= *options_.stop_at_step) interrupt::request(SIGTERM);
+  return !stop_is_requested() || is_last_step();
+}
+
+bool Trainer::evaluate_now() {
+  std::optional<Json> metrics =
+      evaluate(*parts_.task, *evaluation_loader_, parts_.validation_data->size(), progress_);
+  if (!metrics) return false;
+  take_metrics(*metrics);
+  return true;
+}
+
+// Best metric, plateau schedules and early stopping, as transformers' Trainer and its callback.
+void Trainer::take_metrics(const Json& metrics) {
+  log(metrics);
+  if (!args_.metric_for_best_model) return;
+  std::string key = *args_.metric_for_best_model;
+  if (!key.starts_with("eval_")) key = "eval_" + key;
+  if (!metrics.contains(key)) {
+    throw Error(ErrorKind::kConfig, config_.where("metric_for_best_model") +
+                                        ": metric_for_best_model: the evaluation has no '" + key +
+                                        "'; it has eval_loss and eval_accuracy");
+  }
+  const double value = metrics[key].is_number() ? metrics[key].get<double>() : std::nan("");
+  schedule_->observe(value);
+  const bool greater = args_.greater_is_better.value_or(false);
+  const auto& best = trainer_state_.best_metric;
+  const bool better = std::isfinite(value) && (!best || (greater ? value > *best : value < *best));
+  if (args_.early_stopping_patience) {
+    const bool counts =
+        better && (!best || std::abs(value - *best) > args_.early_stopping_threshold);
+    state_.early_stopping_counter = counts ? 0 : state_.early_stopping_counter + 1;
+    if (state_.early_stopping_counter >= *args_.early_stopping_patience) {
+      state_.stop_early = true;
+      log::info("early stopping: " + key + " has not improved in " +
+                std::to_string(state_.early_stopping_counter) + " evaluations");
+    }
+  }
+  if (better) {
+    trainer_state_.best_metric = value;
+    if (args_.save_strategy != "no") trainer_state_.best_global_step = state_.step;
+    new_best_ = true;
+  }
+}
+
+void Trainer::log_window() {
+  const int64_t steps = state_.step - state_.window_first_step;
+  Json values;
+  values["loss"] = state_.window_loss / static_cast<double>(steps);
+  values["grad_norm"] = state_.last_grad_norm;
+  values["learning_rate"] = state_.last_learning_rate;
+  const double loss = values["loss"].get<double>();
+  state_.total_loss += state_.window_loss;
+  state_.window_loss = 0.0;
+  state_.window_first_step = state_.step;
+  log(std::move(values));
+  progress_.log(state_.step, {.loss = loss,
+                              .learning_rate = state_.last_learning_rate,
+                              .tokens_per_second = {},
+                              .memory_mib = {}});
+}
+
+void Trainer::log(Json values) {
+  trainer_state_.epoch = epoch();
+  trainer_state_.global_step = state_.step;
+  if (args_.include_num_input_tokens_seen != "no") {
+    values["num_input_tokens_seen"] = state_.tokens_seen;
+  }
+  const Json entry = trainer_state_.log(std::move(values));
+  if (!events_) return;
+  for (const auto& [key, value] : entry.items()) {
+    if (key != "step" && value.is_number()) {
+      events_->add_scalar(tensorboard_tag(key), value.get<double>(), state_.step);
+    }
+  }
+  events_->flush();
+}
+
+void Trainer::open_events() {
+  if (!args_.reports_to("tensorboard")) return;
+  const std::string runs = args_.logging_dir.value_or(join_path(args_.output_dir, "runs"));
+  const std::string folder = tensorboard_folder(files_, runs);
+  files_.make_directories(folder);
+  events_ = std::make_unique<EventWriter>(files_, folder, state_.step > 0 ? state_.step + 1 : -1);
+}
+
+bool Trainer::stop_is_requested() const { return interrupt::is_requested(); }
+
+// transformers: micro-batches of this epoch that are behind us, by all of them.
+double Trainer::epoch() const {
+  const int64_t rows = args_.per_device_train_batch_size * parts_.world->size();
+  const auto batches = [&](int64_t samples) {
+    return static_cast<double>((samples + rows - 1) / rows);
+  };
+  return static_cast<double>(state_.position.epoch) +
+         batches(state_.position.sample) / batches(loader_->samples_per_epoch());
+}
+
+bool Trainer::is_epoch_end() const {
+  return state_.step > 0 && (state_.position.sample == 0 || is_last_step());
+}
+
+bool Trainer::log_is_due() const {
+  if (state_.step <= state_.window_first_step) return false;
+  if (state_.step == 1 && args_.logging_first_step) return true;
+  if (args_.logging_strategy == "epoch") return is_epoch_end();
+  return args_.logging_strategy == "steps" && state_.step % plan_.logging_steps == 0;
+}
+
+bool Trainer::evaluation_is_due() const {
+  if (!evaluation_loader_) return false;
+  if (args_.eval_strategy == "epoch") return is_epoch_end() && epoch() >= args_.eval_delay;
+  if (args_.eval_strategy != "steps" || static_cast<double>(state_.step) < args_.eval_delay) {
+    return false;
+  }
+  return state_.step % plan_.eval_steps == 0 || is_last_step();
+}
+
+bool Trainer::save_is_due() const {
+  if (args_.save_strategy == "epoch") return is_epoch_end();
+  if (args_.save_strategy == "best") return new_best_;
+  if (args_.save_strategy != "steps") return false;
+  return state_.step % plan_.save_steps == 0 || is_last_step();
+}
+
+// The update was not applied, so weights and optimizer are those of the step before.
+void Trainer::diverged(const StepReport& report) {
+  progress_.end();
+  ++state_.nonfinite_updates;
+  const bool saved = save_if_missing();
+  throw Error(ErrorKind::kData,
+              "step " + std::to_string(state_.step + 1) + ": the loss is " +
+                  format_double(report.loss) + " and the gradient norm " +
+                  format_double(report.grad_norm) +
+                  "; the update was not applied and the state of "
+                  "step " +
+                  std::to_string(state_.step) + (saved ? " is saved" : " is kept") +
+                  "; lower learning_rate (now " + format_double(report.learning_rate) +
+                  ") or max_grad_norm and run the same command again");
+}
+
+int Trainer::stop_early() {
+  progress_.end();
+  const std::string signal = interrupt::signal_name();
+  if (!save_if_missing()) {
+    log::error("stopped by " + signal + " at step " + std::to_string(state_.step) +
+               ", but the state could not be saved; the run goes on from the checkpoint before");
+    return kExitFailed;
+  }
+  log::info("stopped by " + signal + " at step " + std::to_string(state_.step) + " of " +
+            std::to_string(plan_.max_steps) + " with everything saved in " +
+            checkpoint_path(state_.step) + "; run the same command again to go on");
+  return kExitStoppedEarly;
+}
+
+}  // namespace finetune

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "finetune/checkpoint/reader.h"
+#include "finetune/checkpoint/writer.h"
+#include "finetune/config/load.h"
+#include "finetune/train/event_writer.h"
+#include "finetune/train/metrics_log.h"
+#include "finetune/train/run.h"
+#include "train/assemble.h"
+
+namespace finetune {
+
+// How many steps a run has and how often something is due, resolved from keys that may be ratios.
+struct Plan {
+  int64_t max_steps = 0;
+  int64_t warmup_steps = 0;
+  int64_t logging_steps = 0;
+  int64_t eval_steps = 0;  // 0: never by steps
+  int64_t save_steps = 0;
+  int64_t num_train_epochs = 0;
+  int64_t accumulation = 1;
+};
+
+// The loop. Everything that a run consists of changes at update boundaries only: a stop between
+// two micro-batches discards them, and they are done again.
+class Trainer {
+ public:
+  Trainer(const LoadedConfig& config, const RunOptions& options, Parts& parts,
+          ProgressDisplay& progress);
+
+  // Begins at step 0, or where the checkpoint is.
+  void start_fresh();
+  void restore(const checkpoint::CheckpointEntry& from);
+
+  // Trains to the end or until a stop is asked for, exports the model, writes the results.
+  // Returns the contract's exit code.
+  int run();
+
+ private:
+  struct StepReport {
+    double loss = 0.0;
+    double grad_norm = 0.0;
+    double learning_rate = 0.0;
+    int64_t tokens = 0;
+    int64_t padded_tokens = 0;
+    bool interrupted = false;
+  };
+
+  void prepare(int64_t effective_batch_size);
+  void open_events();
+  StepReport step();
+  void accept(const StepReport& report);
+  // Logging, evaluation and saving that are due behind a step; false where a stop came.
+  bool finish_step();
+  void log_window();
+  bool evaluate_now();
+  void take_metrics(const nlohmann::ordered_json& metrics);
+  void log(nlohmann::ordered_json values);
+  void save();
+  bool save_if_missing();
+  int stop_early();
+  int finish();
+  void load_best_model();
+  void export_model(const nlohmann::ordered_json& summary,
+                    const std::optional<nlohmann::ordered_json>& metrics);
+  [[noreturn]] void diverged(const StepReport& report);
+
+  [[nodiscard]] bool stop_is_requested() const;
+  [[nodiscard]] double epoch() const;
+  [[nodiscard]] bool is_epoch_end() const;
+  [[nodiscard]] bool is_last_step() const { return state_.step >= plan_.max_steps; }
+  [[nodiscard]] bool log_is_due() const;
+  [[nodiscard]] bool evaluation_is_due() const;
+  [[nodiscard]] bool save_is_due() const;
+  [[nodiscard]] std::vector<checkpoint::CheckpointFile> model_files() const;
+  [[nodiscard]] std::vector<checkpoint::CheckpointFile> state_files();
+  [[nodiscard]] NamedTensors model_tensors() const;
+  [[nodiscard]] std::string checkpoint_path(int64_t step) const;
+  [[nodiscard]] std::optional<nlohmann::ordered_json> logged_metrics(int64_t step) const;
+  void update_trainer_state();
+
+  const LoadedConfig& config_;
+  const TrainingArgs& args_;
+  RunOptions options_;
+  Parts& parts_;
+  ProgressDisplay& progress_;
+  FileSystem& files_;
+
+  Plan plan_;
+  RunState state_;
+  TrainerState trainer_state_;
+  std::unique_ptr<Loader> loader_;
+  std::unique_ptr<EvaluationLoader> evaluation_loader_;
+  std::unique_ptr<Schedule> schedule_;
+  std::unique_ptr<EventWriter> events_;
+  int64_t exported_step_ = 0;  // the step whose weights are exported at the end
+  double flos_per_token_ = 0.0;
+  bool new_best_ = false;
+  int64_t saved_step_ = -1;  // newest checkpoint of this run
+  int64_t failed_saves_ = 0;
+  int64_t session_tokens_ = 0;
+  int64_t session_first_step_ = 0;
+  double session_start_ = 0.0;
+};
+
+}  // namespace finetune

@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: MIT
+// The trainer's saving, restoring and final export.
+#include <ATen/core/Tensor.h>
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "finetune/base/error.h"
+#include "finetune/base/interrupt.h"
+#include "finetune/base/json.h"
+#include "finetune/base/log.h"
+#include "finetune/checkpoint/layout.h"
+#include "finetune/checkpoint/rotation.h"
+#include "finetune/checkpoint/writer.h"
+#include "finetune/config/dump.h"
+#include "finetune/tensor/device.h"
+#include "finetune/tensor/safetensors.h"
+#include "train/evaluate.h"
+#include "train/optimizer_files.h"
+#include "train/resume.h"
+#include "train/trainer.h"
+
+namespace finetune {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using checkpoint::CheckpointFile;
+
+double now_seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+}  // namespace
+
+void Trainer::start_fresh() {
+  const TrainingArgs& args = args_;
+  state_.run_id = checkpoint::random_identifier();
+  state_.config = to_json(args);
+  state_.identity = parts_.identity;
+  state_.environment = current_environment(parts_.device);
+  const int64_t world = parts_.world->size();
+  prepare(args.effective_batch_size.value_or(args.per_device_train_batch_size *
+                                             args.gradient_accumulation_steps * world));
+  log::info("training " + std::to_string(plan_.max_steps) + " steps of " +
+            std::to_string(state_.effective_batch_size) + " samples (" +
+            std::to_string(args.per_device_train_batch_size) + " x " +
+            std::to_string(plan_.accumulation) + "), " +
+            std::to_string(loader_->updates_per_epoch()) + " steps an epoch, on " +
+            describe_device(parts_.device));
+}
+
+void Trainer::restore(const checkpoint::CheckpointEntry& from) {
+  const c10::NoGradGuard no_grad;
+  const auto path = [&](const char* name) { return join_path(from.path, name); };
+  const auto text = [&](const char* name) { return files_.read_all(path(name)); };
+
+  state_ =
+      RunState::parse(text(checkpoint::kFinetuneStateFile), path(checkpoint::kFinetuneStateFile));
+  const RunState saved = state_;
+  check_identity(saved.identity, parts_.identity, from.path);
+  const int64_t effective = resumed_batch_size(config_, saved, parts_.world->size());
+  prepare(effective);
+  schedule_->load_state(state_.schedule);
+  trainer_state_ = TrainerState::from_text(text(checkpoint::kTrainerStateFile),
+                                           path(checkpoint::kTrainerStateFile));
+  if (!args_.restore_callback_states_from_checkpoint && !args_.early_stopping_patience) {
+    state_.early_stopping_counter = 0;
+  }
+  state_.stop_early = state_.stop_early && args_.early_stopping_patience &&
+                      state_.early_stopping_counter >= *args_.early_stopping_patience;
+
+  const ModelTensors tensors = load_model_tensors(files_, from.path);
+  for (const NamedTensor& parameter : parts_.model->parameters()) {
+    Tensor target = parameter.tensor;
+    tensors.read_into(parameter.name, target);
+  }
+  optimizer_from_torch(*parts_.optimizer, read_torch_file(files_, path(checkpoint::kOptimizerFile)),
+                       path(checkpoint::kOptimizerFile));
+
+  saved_step_ = state_.step;
+  log::info("resuming from " + from.path + " at step " + std::to_string(state_.step) + " of " +
+            std::to_string(plan_.max_steps) + ": weights, optimizer, schedule, position (epoch " +
+            std::to_string(state_.position.epoch) + ", sample " +
+            std::to_string(state_.position.sample) + ") and log restored");
+  const Environment environment = current_environment(parts_.device);
+  announce_changes(saved, config_, environment, plan_.accumulation);
+  state_.config = to_json(args_);
+  state_.environment = environment;
+  state_.finished = false;
+}
+
+std::string Trainer::checkpoint_path(int64_t step) const {
+  return join_path(args_.output_dir, checkpoint::checkpoint_name(step));
+}
+
+NamedTensors Trainer::model_tensors() const {
+  NamedTensors tensors;
+  for (const NamedTensor& parameter : parts_.model->parameters()) {
+    tensors.push_back({parameter.name, parameter.tensor.detach()});
+  }
+  return tensors;
+}
+
+void Trainer::update_trainer_state() {
+  trainer_state_.epoch = epoch();
+  trainer_state_.global_step = state_.step;
+  trainer_state_.max_steps = plan_.max_steps;
+  trainer_state_.logging_steps = plan_.logging_steps;
+  trainer_state_.eval_steps = plan_.eval_steps > 0 ? plan_.eval_steps : plan_.logging_steps;
+  trainer_state_.save_steps = plan_.save_steps;
+  trainer_state_.train_batch_size = args_.per_device_train_batch_size;
+  trainer_state_.num_train_epochs = plan_.num_train_epochs;
+  trainer_state_.num_input_tokens_seen = state_.tokens_seen;
+  trainer_state_.total_flos = state_.total_flos;
+  trainer_state_.control.should_training_stop = is_last_step() || state_.stop_early;
+  if (args_.early_stopping_patience) {
+    trainer_state_.early_stopping =
+        EarlyStoppingState{.patience = *args_.early_stopping_patience,
+                           .threshold = args_.early_stopping_threshold,
+                           .patience_counter = state_.early_stopping_counter};
+  }
+}
+
+// config.json, weights and tokenizer: what from_pretrained() loads.
+std::vector<CheckpointFile> Trainer::model_files() const {
+  std::vector<CheckpointFile> list;
+  list.push_back(
+      checkpoint::text_file(checkpoint::kConfigFile,
+                            model_config_json(parts_.model_config, parts_.model->architecture())));
+  const std::vector<ModelShard> shards = plan_shards(model_tensors());
+  for (const ModelShard& shard : shards) {
+    list.push_back(
+        {shard.file_name, [shard](WritableFile& file) { write_safetensors(file, shard.tensors); }});
+  }
+  if (shards.size() > 1) {
+    list.push_back(checkpoint::text_file(kModelIndexFile, make_shard_index(shards)));
+  }
+  for (const auto& [name, content] : parts_.tokenizer->files()) {
+    list.push_back(checkpoint::text_file(name, content));
+  }
+  return list;
+}
+
+std::vector<CheckpointFile> Trainer::state_files() {
+  std::vector<CheckpointFile> list;
+  if (!args_.save_only_model) {
+    list.push_back({checkpoint::kOptimizerFile, [this](WritableFile& file) {
+                      const double rate = schedule_->learning_rate(state_.updates);
+                      write_torch_file(
+                          file, optimizer_to_torch(*parts_.optimizer, rate, args_.learning_rate));
+                    }});
+    list.push_back({checkpoint::kSchedulerFile, [this](WritableFile& file) {
+                      const double rate = schedule_->learning_rate(state_.updates);
+                      write_torch_file(
+                          file, scheduler_to_torch(state_.updates, args_.learning_rate, rate));
+                    }});
+  }
+  update_trainer_state();
+  state_.schedule = schedule_->state();
+  list.push_back(checkpoint::text_file(checkpoint::kTrainerStateFile, trainer_state_.to_text()));
+  list.push_back(checkpoint::text_file(checkpoint::kFinetuneStateFile, state_.to_text()));
+  return list;
+}
+
+// A save that fails never ends the run: the checkpoints before it stay, the next one tries again.
+void Trainer::save() {
+  if (saved_step_ == state_.step && !new_best_) return;
+  const double start = now_seconds();
+  state_.seconds += start - session_start_;
+  session_start_ = start;
+  if (trainer_state_.best_global_step == state_.step) {
+    trainer_state_.best_model_checkpoint = checkpoint_path(state_.step);
+  }
+  std::vector<CheckpointFile> contents = model_files();
+  for (CheckpointFile& file : state_files()) contents.push_back(std::move(file));
+  uint64_t bytes = 0;
+  for (const NamedTensor& parameter : parts_.model->parameters()) {
+    bytes += parameter.tensor.nbytes() * (args_.save_only_model ? 1 : 3);
+  }
+  try {
+    checkpoint::write_checkpoint(files_, args_.output_dir,
+                                 {.step = state_.step, .run_id = state_.run_id}, contents,
+                                 bytes + bytes / 20);
+  } catch (const Error& error) {
+    ++failed_saves_;
+    log::warning("step " + std::to_string(state_.step) + " was not saved: " + error.what() +
+                 "; training goes on, the next save tries again");
+    return;
+  }
+  saved_step_ = state_.step;
+  const std::optional<int64_t> best =
+      trainer_state_.best_model_checkpoint
+          ? checkpoint::parse_checkpoint_name(file_name(*trainer_state_.best_model_checkpoint))
+          : std::nullopt;
+  checkpoint::rotate(files_, args_.output_dir, state_.run_id,
+                     {.save_total_limit = args_.save_total_limit, .best_step = best},
+                     [](const std::string& line) { log::warning(line); });
+  log::debug("saved " + checkpoint_path(state_.step) + " in " +
+             format_double(now_seconds() - start) + " s");
+}
+
+bool Trainer::save_if_missing() {
+  if (saved_step_ != state_.step) save();
+  return saved_step_ == state_.step;
+}
+
+int Trainer::finish() {
+  if (args_.load_best_model_at_end) load_best_model();
+  std::optional<Json> metrics;
+  bool evaluated_now = false;
+  if (args_.do_eval && evaluation_loader_) {
+    metrics = logged_metrics(exported_step_);
+    if (!metrics) {
+      metrics =
+          evaluate(*parts_.task, *evaluation_loader_, parts_.validation_data->size(), progress_);
+      if (!metrics) return stop_early();
+      evaluated_now = true;
+    }
+  }
+  state_.seconds += now_seconds() - session_start_;
+  session_start_ = now_seconds();
+  state_.total_loss += state_.window_loss;
+  state_.window_loss = 0.0;
+  state_.window_first_step = state_.step;
+  Json summary = speed_metrics(
+      "train", state_.seconds,
+      {.samples = state_.step * state_.effective_batch_size, .steps = state_.step, .tokens = {}});
+  summary["total_flos"] = state_.total_flos;
+  summary["train_loss"] =
+      state_.total_loss / std::max<double>(1.0, static_cast<double>(state_.step));
+  log(summary);
+  if (evaluated_now) log(*metrics);
+  summary["epoch"] = epoch();
+  summary["train_samples"] = parts_.train_data->size();
+  export_model(summary, metrics);
+  log::info("finished " + std::to_string(state_.step) + " steps in " +
+            std::to_string(static_cast<int64_t>(state_.seconds)) + " s of training (" +
+            std::to_string(state_.sessions) + (state_.sessions == 1 ? " session" : " sessions") +
+            "), train_loss " + format_double(summary["train_loss"].get<double>()) +
+            (metrics ? ", eval_loss " + (*metrics)["eval_loss"].dump() : "") +
+            "; the model is in " + args_.output_dir);
+  if (failed_saves_ > 0 && saved_step_ < 0) {
+    log::warning("no checkpoint could be written: " + std::to_string(failed_saves_) +
+                 " saves failed");
+    return kExitCheckpointsFailed;
+  }
+  return kExitFinished;
+}
+
+// The metrics of the weights after `step`, where the log has them: masks in evaluation depend on
+// the sample alone, so evaluating again would give the same numbers.
+std::optional<Json> Trainer::logged_metrics(int64_t step) const {
+  const auto& history = trainer_state_.log_history;
+  for (auto entry = history.rbegin(); entry != history.rend(); ++entry) {
+    if (entry->value("step", int64_t{-1}) != step || !entry->contains("eval_loss")) continue;
+    Json metrics = *entry;
+    metrics.erase("step");
+    metrics.erase("epoch");
+    return metrics;
+  }
+  return std::nullopt;
+}
+
+void Trainer::load_best_model() {
+  if (!trainer_state_.best_model_checkpoint) {
+    log::warning("load_best_model_at_end: no checkpoint was the best one; the last weights stay");
+    return;
+  }
+  const int64_t step =
+      checkpoint::parse_checkpoint_name(file_name(*trainer_state_.best_model_checkpoint))
+          .value_or(-1);
+  const std::string path = checkpoint_path(step);
+  if (step == state_.step) return;
+  const checkpoint::CheckpointEntry entry = checkpoint::inspect_checkpoint(files_, path, true);
+  if (!entry.whole) {
+    log::warning("load_best_model_at_end: " + path + " is not whole (" + entry.problem +
+                 "); the last weights stay");
+    return;
+  }
+  const c10::NoGradGuard no_grad;
+  const ModelTensors tensors = load_model_tensors(files_, path);
+  for (const NamedTensor& parameter : parts_.model->parameters()) {
+    Tensor target = parameter.tensor;
+    tensors.read_into(parameter.name, target);
+  }
+  exported_step_ = step;
+  log::info("the best model is that of step " + std::to_string(step) + ": loaded from " + path);
+}
+
+// Each file whole or not at all; finetune_state.json, which says "finished", comes last.
+void Trainer::export_model(const Json& summary, const std::optional<Json>& metrics) {
+  for (const CheckpointFile& file : model_files()) {
+    const std::string temporary = join_path(args_.output_dir, ".tmp-" + file.name);
+    const std::unique_ptr<WritableFile> out = files_.create(temporary);
+    file.write(*out);
+    out->sync();
+    out->close();
+    files_.rename(temporary, join_path(args_.output_dir, file.name));
+  }
+  write_results(files_, args_.output_dir, "train", summary);
+  if (metrics) {
+    Json results = *metrics;
+    results["epoch"] = epoch();
+    results["eval_samples"] = parts_.validation_data->size();
+    if (results["eval_loss"].is_number()) {
+      results["perplexity"] = std::exp(results["eval_loss"].get<double>());
+    }
+    write_results(files_, args_.output_dir, "eval", results);
+  }
+  state_.finished = true;
+  update_trainer_state();
+  state_.schedule = schedule_->state();
+  files_.write_atomically(join_path(args_.output_dir, checkpoint::kTrainerStateFile),
+                          trainer_state_.to_text());
+  files_.write_atomically(join_path(args_.output_dir, checkpoint::kFinetuneStateFile),
+                          state_.to_text());
+}
+
+}  // namespace finetune

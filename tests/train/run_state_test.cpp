@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: MIT
+#include "train/run_state.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "finetune/base/error.h"
+
+namespace finetune {
+namespace {
+
+using testing::HasSubstr;
+
+RunState example() {
+  RunState state;
+  state.run_id = "0123abcd";
+  state.step = 41;
+  state.updates = 40;
+  state.position = {.epoch = 2, .sample = 96};
+  state.window_loss = 1.0 / 3.0;
+  state.total_loss = 0.1 + 0.2;
+  state.last_learning_rate = 4.9e-324;
+  state.evaluation_pending = true;
+  state.identity.tokenizer = "feed";
+  state.environment.threads = 2;
+  return state;
+}
+
+std::string error_of(const std::string& text) {
+  try {
+    (void)RunState::parse(text, "c/finetune_state.json");
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "(no error)";
+}
+
+std::string replaced(std::string text, const std::string& from, const std::string& to) {
+  return text.replace(text.find(from), from.size(), to);
+}
+
+TEST(RunState, ReadsBackEveryBit) {
+  const RunState again = RunState::parse(example().to_text(), "x");
+  EXPECT_EQ(again.to_text(), example().to_text());
+  EXPECT_EQ(again.window_loss, 1.0 / 3.0);
+  EXPECT_EQ(again.total_loss, 0.1 + 0.2);
+  EXPECT_EQ(again.last_learning_rate, 4.9e-324);
+  EXPECT_EQ(again.position, (Position{.epoch = 2, .sample = 96}));
+}
+
+TEST(RunState, RefusesAnotherFormatVersion) {
+  EXPECT_THAT(
+      error_of(replaced(example().to_text(), "\"format_version\": 1", "\"format_version\": 9")),
+      HasSubstr("format version 9"));
+}
+
+TEST(RunState, RefusesMissingAndMistypedFieldsByName) {
+  EXPECT_THAT(error_of(replaced(example().to_text(), "\"updates\"", "\"update\"")),
+              HasSubstr("c/finetune_state.json: 'updates' must be there"));
+  EXPECT_THAT(error_of(replaced(example().to_text(), "\"step\": 41", "\"step\": -1")),
+              HasSubstr("'step' must be a whole number"));
+  EXPECT_THAT(error_of(replaced(example().to_text(), "\"step\": 41", "\"step\": 1e300")),
+              HasSubstr("'step' must be a whole number"));
+  EXPECT_THAT(error_of("[]"), HasSubstr("must hold a JSON object"));
+}
+
+}  // namespace
+}  // namespace finetune
