@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cli/commands.h"
+
+namespace finetune::cli {
+
+// "CONFIG [--key value ...]" as train, evaluate and verify-resume take it.
+struct ConfigArguments {
+  std::string path;     // empty where everything is given by overrides
+  Arguments overrides;  // keys of the configuration
+};
+
+// Takes the flags that are the command's own out of `arguments` first; the rest is a configuration
+// file and keys. An option of the command itself is given as "--name" or "--name value".
+class ArgumentReader {
+ public:
+  explicit ArgumentReader(Arguments arguments) : arguments_(std::move(arguments)) {}
+
+  [[nodiscard]] bool take_flag(const std::string& name);  // "--restart"
+  // "--checkpoint auto" or "--checkpoint=auto"; Error(kUsage) where the value is missing.
+  [[nodiscard]] std::optional<std::string> take_value(const std::string& name);
+  [[nodiscard]] std::optional<int64_t> take_number(const std::string& name);
+  [[nodiscard]] bool asks_for_help() const;
+  // What is left.
+  [[nodiscard]] ConfigArguments config(const std::string& command) const;
+  [[nodiscard]] const Arguments& rest() const { return arguments_; }
+
+ private:
+  Arguments arguments_;
+};
+
+}  // namespace finetune::cli

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: MIT
+#include <unistd.h>
+
+#include <fstream>
+#include <iostream>
+#include <set>
+#include <thread>
+
+#include "cli/commands.h"
+#include "cli/config_arguments.h"
+#include "finetune/base/error.h"
+#include "finetune/base/file_system.h"
+#include "finetune/base/version.h"
+#include "finetune/tensor/device.h"
+
+namespace finetune::cli {
+namespace {
+
+struct Doctor {
+  int problems = 0;
+
+  static void line(const std::string& what, const std::string& value) {
+    std::cout << what << std::string(what.size() < 18 ? 18 - what.size() : 1, ' ') << value << "\n";
+  }
+  void problem(const std::string& what, const std::string& mend) {
+    ++problems;
+    std::cout << "problem: " << what << "; " << mend << "\n";
+  }
+};
+
+std::string gigabytes(uint64_t bytes) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.1f GiB", static_cast<double>(bytes) / (1 << 30));
+  return text;
+}
+
+// "MemTotal:  24 kB" of /proc/meminfo, in bytes.
+uint64_t memory_field(const std::string& name) {
+  std::ifstream file("/proc/meminfo");
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with(name + ":")) return std::stoull(line.substr(name.size() + 1)) * 1024;
+  }
+  return 0;
+}
+
+// Shared libraries of this process whose names hold `part`.
+std::set<std::string> loaded_libraries(const std::string& part) {
+  std::set<std::string> paths;
+  std::ifstream maps("/proc/self/maps");
+  for (std::string line; std::getline(maps, line);) {
+    const size_t slash = line.find('/');
+    if (slash != std::string::npos &&
+        file_name(line.substr(slash)).find(part) != std::string::npos) {
+      paths.insert(line.substr(slash));
+    }
+  }
+  return paths;
+}
+
+void look_at_libraries(Doctor& doctor) {
+  Doctor::line("finetune", kVersion);
+  const auto torch = loaded_libraries("libtorch_cpu");
+  Doctor::line("libtorch",
+               torch_version() + (torch.empty() ? "" : " in " + parent_path(*torch.begin())));
+  const auto openmp = loaded_libraries("libgomp");
+  for (const std::string& path : openmp) Doctor::line("OpenMP", path);
+  if (openmp.size() > 1) {
+    doctor.problem("two OpenMP libraries are loaded, which slows torch down",
+                   "build again with scripts/build and start without LD_PRELOAD");
+  }
+}
+
+void look_at_device(Doctor& doctor) {
+  const c10::Device device = pick_device(false);
+  Doctor::line("device", describe_device(device));
+  const bool cuda_build = !loaded_libraries("libtorch_cuda").empty();
+  if (device.is_cpu() && cuda_build) {
+    doctor.problem("this torch can use CUDA, but no device is seen",
+                   "check the driver (nvidia-smi) and CUDA_VISIBLE_DEVICES, or train with use_cpu");
+  } else if (device.is_cpu()) {
+    Doctor::line("accelerator", "none: this torch is a CPU build");
+  }
+  Doctor::line("processors", std::to_string(std::thread::hardware_concurrency()));
+}
+
+void look_at_memory(Doctor& doctor) {
+  const uint64_t available = memory_field("MemAvailable");
+  Doctor::line("memory",
+               gigabytes(memory_field("MemTotal")) + ", " + gigabytes(available) + " available");
+  if (available < (uint64_t{1} << 30)) {
+    doctor.problem("less than 1 GiB of memory is available", "end other programs");
+  }
+}
+
+void look_at_disk(Doctor& doctor) {
+  FileSystem& files = FileSystem::local();
+  char buffer[4096];
+  const std::string here = ::getcwd(buffer, sizeof(buffer)) != nullptr ? buffer : ".";
+  const uint64_t free = files.free_bytes(here);
+  Doctor::line("disk", gigabytes(free) + " free in " + here);
+  if (free < (uint64_t{2} << 30)) {
+    doctor.problem("less than 2 GiB are free here",
+                   "an 84M model's checkpoint takes 1 GB: free some");
+  }
+  try {
+    const std::string probe = join_path(here, ".finetune-doctor-" + std::to_string(::getpid()));
+    files.write_atomically(probe, "probe");
+    files.remove_file(probe);
+  } catch (const Error& error) {
+    doctor.problem(error.what(), "set output_dir to a place that you may write to");
+  }
+  if (files.exists("/content")) {
+    Doctor::line("Google Drive", files.exists("/content/drive/MyDrive")
+                                     ? "mounted at /content/drive"
+                                     : "not mounted (from google.colab import drive; "
+                                       "drive.mount('/content/drive'))");
+  }
+}
+
+}  // namespace
+
+int doctor_command(const Arguments& arguments) {
+  const ArgumentReader reader(arguments);
+  if (reader.asks_for_help()) {
+    std::cout << "usage: finetune doctor\n\nTells devices, memory, libraries, disk, and what is "
+                 "wrong. Exit code 1 where something is.\n";
+    return kExitFinished;
+  }
+  if (!arguments.empty()) throw Error(ErrorKind::kUsage, "finetune doctor takes no arguments");
+  Doctor doctor;
+  look_at_libraries(doctor);
+  look_at_device(doctor);
+  look_at_memory(doctor);
+  look_at_disk(doctor);
+  std::cout << (doctor.problems == 0 ? "all is well\n" : "");
+  return doctor.problems == 0 ? kExitFinished : kExitFailed;
+}
+
+}  // namespace finetune::cli

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: MIT
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "cli/commands.h"
+#include "cli/config_arguments.h"
+#include "finetune/base/error.h"
+#include "finetune/base/log.h"
+#include "finetune/config/load.h"
+#include "finetune/config/validate.h"
+#include "finetune/train/run.h"
+
+namespace finetune::cli {
+
+int evaluate_command(const Arguments& arguments) {
+  ArgumentReader reader(arguments);
+  if (reader.asks_for_help()) {
+    std::cout
+        << "usage: finetune evaluate CONFIG [--key value ...] [--checkpoint auto]\n\n"
+           "Prints the metrics of model_name_or_path, or with --checkpoint auto of the run's\n"
+           "newest checkpoint, on validation_file, as JSON.\n";
+    return kExitFinished;
+  }
+  const std::optional<std::string> checkpoint = reader.take_value("--checkpoint");
+  ConfigArguments words = reader.config("evaluate");
+  if (checkpoint && *checkpoint != "auto") {
+    words.overrides.push_back("--model_name_or_path");
+    words.overrides.push_back(*checkpoint);
+  }
+  const LoadedConfig config = load_config(words.path, words.overrides);
+  validate(config, Purpose::kEvaluate);
+  log::set_level(config.args.log_level);
+  for (const std::string& note : config.notes) log::warning(note);
+  std::cout << run_evaluation(config, checkpoint == "auto").dump(2) << std::endl;
+  return kExitFinished;
+}
+
+}  // namespace finetune::cli

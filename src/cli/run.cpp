@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: MIT
+#include <iostream>
+
+#include "cli/commands.h"
+#include "finetune/base/error.h"
+#include "finetune/base/nearest.h"
+#include "finetune/base/version.h"
+
+namespace finetune::cli {
+namespace {
+
+struct Verb {
+  const char* name;
+  const char* does;
+  int (*run)(const Arguments&);
+};
+
+constexpr Verb kVerbs[] = {
+    {"train", "train, or go on from the newest valid checkpoint", train_command},
+    {"evaluate", "evaluate a model on the validation file", evaluate_command},
+    {"predict", "fill masks with a trained model", predict_command},
+    {"tokenizer", "train a tokenizer; encode and decode text", tokenizer_command},
+    {"checkpoints", "list a run's checkpoints and whether each is whole", checkpoints_command},
+    {"verify-resume", "show that your configuration resumes bit for bit", verify_resume_command},
+    {"config", "write, check and describe configurations", config_command},
+    {"doctor", "devices, memory, libraries, disk, and what is wrong", doctor_command},
+    {"completion", "completion script for bash, zsh or fish", completion_command},
+};
+
+void print_help() {
+  std::cout << "finetune " << kVersion
+            << ": fine-tunes and pretrains transformer language models, and always resumes\n\n"
+               "usage: finetune COMMAND [ARGUMENTS]\n\ncommands:\n";
+  for (const Verb& verb : kVerbs) {
+    std::cout << "  " << verb.name << std::string(16 - std::string(verb.name).size(), ' ')
+              << verb.does << "\n";
+  }
+  std::cout
+      << "\n'finetune COMMAND --help' tells about each.\n"
+         "exit codes: 0 finished, 1 failed, 2 wrong command line or configuration, 3 no valid "
+         "checkpoint among those there,\n4 finished without a checkpoint, 5 another process "
+         "holds the output folder, 75 stopped early with everything saved\n";
+}
+
+}  // namespace
+
+int run(const Arguments& arguments) {
+  if (arguments.empty() || arguments[0] == "--help" || arguments[0] == "-h" ||
+      arguments[0] == "help") {
+    print_help();
+    return arguments.empty() ? kExitUsage : kExitFinished;
+  }
+  if (arguments[0] == "--version") {
+    std::cout << "finetune " << kVersion << "\n";
+    return kExitFinished;
+  }
+  std::vector<std::string> names;
+  for (const Verb& verb : kVerbs) {
+    if (arguments[0] == verb.name) return verb.run({arguments.begin() + 1, arguments.end()});
+    names.emplace_back(verb.name);
+  }
+  throw Error(ErrorKind::kUsage, "unknown command '" + arguments[0] + "'" +
+                                     did_you_mean(arguments[0], names) +
+                                     "; 'finetune --help' lists them");
+}
+
+}  // namespace finetune::cli
