@@ -220,8 +220,9 @@ void add_named_tokens(const TokenizerFolder& folder, bool only_known, ByteBpePar
   for (const auto& [name, token] : folder.named) {
     std::optional<int32_t> id = find_id(parts, token.content);
     if (!id && only_known) continue;
+    const std::string& content = token.content;  // clang 14 captures no structured binding
     const bool added = std::any_of(parts.added_tokens.begin(), parts.added_tokens.end(),
-                                   [&](const AddedToken& t) { return t.content == token.content; });
+                                   [&](const AddedToken& t) { return t.content == content; });
     if (!added) {
       AddedToken copy = token;
       copy.id = id ? *id : next_id(parts);

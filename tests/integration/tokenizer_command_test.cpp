@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: MIT
+// `finetune tokenizer` as its users meet it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <cstdlib>
+#include <string>
+
+#include "base/temporary_folder.h"
+#include "finetune/base/file_system.h"
+
+namespace finetune {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using testing::TemporaryFolder;
+
+struct Outcome {
+  int exit_code;
+  std::string output;
+  std::string errors;
+};
+
+// `finetune tokenizer ARGUMENTS` in a folder of its own, fed with `input`.
+class TokenizerCommand : public ::testing::Test {
+ protected:
+  Outcome run(const std::string& arguments, const std::string& input = "",
+              const std::string& output = "out") {
+    folder_.write("in", input);
+    const std::string command = "cd '" + folder_.path() + "' && '" + FINETUNE_BINARY +
+                                "' tokenizer " + arguments + " <in >" + output + " 2>err";
+    const int status = std::system(command.c_str());
+    FileSystem& files = FileSystem::local();
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : -1,
+            output == "out" ? files.read_all(folder_ / "out") : "",
+            files.read_all(folder_ / "err")};
+  }
+
+  Outcome train(const std::string& options) {
+    return run("train --output tok " + options +
+               " '" FINETUNE_SOURCE_DIR "/tests/data/tokenizer/corpus.txt'");
+  }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(TokenizerCommand, TrainsEncodesAndDecodes) {
+  const Outcome trained = train("--vocab_size 420");
+  ASSERT_EQ(trained.exit_code, 0) << trained.errors;
+  EXPECT_THAT(trained.errors, HasSubstr("420 tokens"));
+  EXPECT_EQ(trained.output, "");
+  const std::string text = "La suno brilas\n\n it's <mask>\n";
+  const Outcome plain = run("encode --tokenizer tok", text);
+  ASSERT_EQ(plain.exit_code, 0) << plain.errors;
+  EXPECT_EQ(run("decode --tokenizer tok", plain.output).output, text);
+  const Outcome special = run("encode --tokenizer tok --add_special_tokens", "\n");
+  EXPECT_EQ(special.output, "0 2\n");
+  EXPECT_EQ(run("decode --tokenizer tok", special.output).output, "<s></s>\n");
+  EXPECT_EQ(run("decode --tokenizer tok --skip_special_tokens", special.output).output, "\n");
+}
+
+TEST_F(TokenizerCommand, ReplacesAnotherTokenizerOnlyWhenTold) {
+  ASSERT_EQ(train("--vocab_size 300").exit_code, 0);
+  EXPECT_EQ(train("--vocab_size 300").exit_code, 0) << "the same one again";
+  const Outcome other = train("--vocab_size 310");
+  EXPECT_EQ(other.exit_code, 2);
+  EXPECT_THAT(other.errors, AllOf(HasSubstr("tok/tokenizer.json"), HasSubstr("--overwrite")));
+  EXPECT_EQ(train("--vocab_size 310 --overwrite").exit_code, 0);
+}
+
+TEST_F(TokenizerCommand, RefusesTypesOfALaterVersion) {
+  const Outcome outcome = train("--vocab_size 300 --type sentencepiece_unigram");
+  EXPECT_EQ(outcome.exit_code, 2);
+  EXPECT_THAT(outcome.errors, HasSubstr("comes with a later version"));
+}
+
+TEST_F(TokenizerCommand, NamesTheLineThatItCannotUse) {
+  ASSERT_EQ(train("--vocab_size 300").exit_code, 0);
+  const Outcome text = run("encode --tokenizer tok", "good\nb\xFF-\n");
+  EXPECT_EQ(text.exit_code, 1);
+  EXPECT_THAT(text.errors, HasSubstr("standard input:2: is not valid UTF-8"));
+  const Outcome ids = run("decode --tokenizer tok", "5\n5 300\n");
+  EXPECT_EQ(ids.exit_code, 1);
+  EXPECT_THAT(ids.errors, HasSubstr("standard input:2: '300' is not a token id"));
+}
+
+TEST_F(TokenizerCommand, SaysWhenItsOutputCannotBeWritten) {
+  ASSERT_EQ(train("--vocab_size 300").exit_code, 0);
+  const Outcome outcome = run("encode --tokenizer tok", "a\n", "/dev/full");
+  EXPECT_EQ(outcome.exit_code, 1);
+  EXPECT_THAT(outcome.errors, HasSubstr("standard output cannot be written"));
+}
+
+TEST_F(TokenizerCommand, RefusesAWrongCommandLine) {
+  EXPECT_EQ(run("").exit_code, 2);
+  EXPECT_EQ(run("encode").exit_code, 2);
+  EXPECT_EQ(train("--vocab_size many").exit_code, 2);
+  EXPECT_EQ(train("--vocab_size 300 --special_tokens '<s>'").exit_code, 2);
+  EXPECT_EQ(run("encode --tokenizer /no/such/folder").exit_code, 1);
+  EXPECT_EQ(run("--help").exit_code, 0);
+}
+
+}  // namespace
+}  // namespace finetune
