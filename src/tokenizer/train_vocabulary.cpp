@@ -2,7 +2,9 @@
 #include "finetune/tokenizer/train_vocabulary.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
+#include <memory>
 #include <queue>
 #include <unordered_map>
 
