@@ -1,0 +1,396 @@
+// SPDX-License-Identifier: MIT
+// The promise of the product: however a run is stopped, the same command ends in the same bits.
+#include <random>
+
+#include "integration/tiny_run.h"
+
+namespace finetune::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+// Kills the run at the moment that `reach` waits for. False where it was finished before.
+template <class Reach>
+bool kill_at(const TinyRun& run, Reach reach) {
+  Process process(run.command(), {.environment = {}, .folder = "", .watch = run.out()});
+  const bool reached = reach(process);
+  process.send(SIGKILL);
+  const ProcessResult result = process.finish();
+  EXPECT_TRUE(result.code == 128 + SIGKILL || result.code == 0) << result.code << result.err;
+  return reached && result.code != 0;
+}
+
+TEST(Restart, EndsInTheSameBitsAfterKillsAtTwentyRandomMoments) {
+  const TinyRun unbroken_run;
+  const double whole = unbroken_run.train().seconds;
+  const TinyRun run;
+  std::mt19937 random(20240607);
+  int kills = 0;
+  for (int i = 0; i < 20; ++i) {
+    const double share = static_cast<double>(random() % 1000) / 1000.0;
+    kills += kill_at(run, [&](Process& p) { return p.wait_until(share * whole); });
+  }
+  // Where the runs finish early, so that kills were missed, begin again with another.
+  const TinyRun second;
+  for (int i = 0; i < 20 && kills < 12; ++i) {
+    const double share = static_cast<double>(random() % 700) / 1000.0;
+    kills += kill_at(second, [&](Process& p) { return p.wait_until(share * whole); });
+  }
+  EXPECT_GE(kills, 12);
+  expect_resumes_equal(run);
+  expect_resumes_equal(second);
+}
+
+TEST(Restart, EndsInTheSameBitsAfterKillsInEveryPhase) {
+  const TinyRun run;
+  int kills = 0;
+  const auto at_file = [&](const std::string& name, int times) {
+    kills += kill_at(run, [&](Process& p) { return p.wait_for_file(name, times); });
+  };
+  const auto at_output = [&](const std::string& text) {
+    kills += kill_at(run, [&](Process& p) { return p.wait_for_output(text); });
+  };
+  at_output("model: vocab_size");        // start-up
+  at_output("tokenise train");           // data
+  at_output("training 40 steps");        // before the first step
+  at_output("train 3/40");               // a step
+  at_file(".tmp-checkpoint-7", 1);       // a save that has just begun
+  at_file("checkpoint-7", 2);            // one that has just got its name
+  at_output("train 10/40");              // an evaluation
+  at_file(".trash-checkpoint", 1);       // while an old checkpoint is deleted
+  at_output("train 33/40");              // steps again
+  at_file(".tmp-checkpoint-40", 1);      // the last save
+  at_file(".tmp-config.json", 1);        // the final export begins
+  at_file(".tmp-model.safetensors", 1);  // its weights
+  at_file(".tmp-tokenizer.json", 1);     // its tokenizer
+  at_file("train_results.json", 1);      // its results
+  EXPECT_GE(kills, 12);
+  expect_resumes_equal(run);
+}
+
+TEST(Restart, LeavesNoStagingFilesBehindOnceItIsFinished) {
+  const TinyRun run;
+  kill_at(run, [](Process& p) { return p.wait_for_file(".tmp-checkpoint-14", 1); });
+  kill_at(run, [](Process& p) { return p.wait_for_file(".tmp-model.safetensors", 1); });
+  expect_resumes_equal(run);
+  for (const auto& entry : std::filesystem::directory_iterator(run.out())) {
+    EXPECT_THAT(entry.path().filename().string(), Not(HasSubstr(".tmp")));
+    EXPECT_THAT(entry.path().filename().string(), Not(HasSubstr(".trash")));
+  }
+}
+
+// Stops the run by a signal once it says `text`; everything is to be saved.
+ProcessResult stop_at_output(const TinyRun& run, const std::string& text, int signal) {
+  Process process(run.command());
+  EXPECT_TRUE(process.wait_for_output(text)) << text;
+  process.send(signal);
+  ProcessResult result = process.finish();
+  EXPECT_EQ(result.code, 75) << result.err;
+  return result;
+}
+
+class StopSignal : public ::testing::TestWithParam<std::pair<int, std::string>> {};
+
+TEST_P(StopSignal, SavesLeavesWith75AndResumesToTheSameBits) {
+  const auto& [signal, name] = GetParam();
+  const TinyRun run;
+  const ProcessResult stopped = stop_at_output(run, "train 5/40", signal);
+  EXPECT_THAT(stopped.err, HasSubstr("stopped by " + name + " at step"));
+  EXPECT_THAT(stopped.err, HasSubstr("run the same command again"));
+  expect_resumes_equal(run);
+}
+
+INSTANTIATE_TEST_SUITE_P(Signals, StopSignal,
+                         ::testing::Values(std::pair(SIGTERM, "SIGTERM"),
+                                           std::pair(SIGINT, "SIGINT"),
+                                           std::pair(SIGUSR1, "SIGUSR1")),
+                         [](const auto& test) { return test.param.second; });
+
+TEST(Stop, AtStartUpLeavesWith75) {
+  const TinyRun run;
+  Process process(run.command(), {.environment = {}, .folder = "", .watch = run.out()});
+  ASSERT_TRUE(process.wait_for_file(".finetune.lock"));
+  process.send(SIGTERM);
+  const ProcessResult result = process.finish();
+  EXPECT_EQ(result.code, 75) << result.err;
+  expect_resumes_equal(run);
+}
+
+TEST(Stop, WhileTokenisingLeavesWith75) {
+  TinyRun run;
+  const std::string text = read_file(kText + "lighthouse.txt");
+  std::string long_text;
+  for (int i = 0; i < 200; ++i) long_text += text;
+  run.set({{"train_file", run.folder().write("long.txt", long_text)}});
+  const ProcessResult result = stop_at_output(run, "model: vocab_size", SIGTERM);
+  EXPECT_THAT(result.err, HasSubstr("stopped by SIGTERM while"));
+  EXPECT_THAT(result.err, Not(HasSubstr("training 40 steps")));
+}
+
+TEST(Stop, DuringAnEvaluationLeavesItToTheNextSession) {
+  const std::string many = "[" + kText + "lighthouse.txt, " + kText + "lighthouse-valid.txt]";
+  const TinyRun::Keys keys = {{"validation_file", many}, {"per_device_eval_batch_size", "1"}};
+  const TinyRun whole(keys);
+  ASSERT_EQ(whole.train().code, 0);
+  const TinyRun run(keys);
+  const ProcessResult stopped = stop_at_output(run, "train 20/40", SIGTERM);
+  EXPECT_THAT(stopped.err, HasSubstr("at step 20 "));
+  const Json state = parse_json(read_file(run.out("checkpoint-20/finetune_state.json")), "state");
+  EXPECT_TRUE(state["evaluation_pending"].get<bool>());
+  EXPECT_EQ(run.train().code, 0);
+  expect_equal(outcome_of(run), outcome_of(whole));
+}
+
+TEST(Stop, ByASecondSignalIsImmediate) {
+  const TinyRun run(TinyRun::Keys{{"max_steps", "100000"}});
+  Process process(run.command());
+  ASSERT_TRUE(process.wait_for_output("train 3/"));
+  process.send(SIGTERM);
+  process.send(SIGINT);  // the order in which two pending signals arrive is the kernel's
+  const int code = process.finish().code;
+  EXPECT_TRUE(code == 128 + SIGTERM || code == 128 + SIGINT) << code;
+}
+
+TEST(Stop, SavesEvenWhereSavingIsOff) {
+  const TinyRun run(TinyRun::Keys{{"save_strategy", "no"}});
+  stop_at_output(run, "train 5/40", SIGTERM);
+  const ProcessResult resumed = run.train();
+  EXPECT_EQ(resumed.code, 0);
+  EXPECT_THAT(resumed.err, HasSubstr("resuming from"));
+  EXPECT_TRUE(read_file(run.out("model.safetensors")) == unbroken().model);
+  EXPECT_EQ(log_without_times(run.out()), unbroken().log);
+}
+
+// Every file below a folder with its bytes and the time it was written.
+std::map<std::string, std::pair<std::string, int64_t>> snapshot(const std::string& folder) {
+  std::map<std::string, std::pair<std::string, int64_t>> files;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
+    if (!entry.is_regular_file()) continue;
+    files[entry.path().string()] = {read_file(entry.path().string()),
+                                    entry.last_write_time().time_since_epoch().count()};
+  }
+  return files;
+}
+
+TEST(FinishedRun, IsLeftAsItIs) {
+  const TinyRun run;
+  ASSERT_EQ(run.train().code, 0);
+  auto before = snapshot(run.out());
+  const ProcessResult again = run.train();
+  EXPECT_EQ(again.code, 0);
+  EXPECT_THAT(again.err, HasSubstr("already finished"));
+  auto after = snapshot(run.out());
+  before.erase(run.out(".finetune.lock"));  // empty both times, but taken in between
+  after.erase(run.out(".finetune.lock"));
+  EXPECT_TRUE(before == after);
+}
+
+TEST(FinishedRun, GoesOnWithANewScheduleWhereMoreStepsAreAsked) {
+  TinyRun run;
+  ASSERT_EQ(run.train().code, 0);
+  run.set({{"max_steps", "50"}});
+  const ProcessResult more = run.train();
+  EXPECT_EQ(more.code, 0) << more.err;
+  EXPECT_THAT(more.err, HasSubstr("the schedule is computed anew"));
+  EXPECT_EQ(trainer_state(run.out())["global_step"], 50);
+}
+
+TEST(FinishedRun, BeginsAgainWhereARestartIsAskedAndKeepsTheOldCheckpoints) {
+  const TinyRun run;
+  ASSERT_EQ(run.train().code, 0);
+  const ProcessResult again = run.train({"--restart"});
+  EXPECT_EQ(again.code, 0) << again.err;
+  EXPECT_THAT(again.err, HasSubstr("set aside"));
+  EXPECT_TRUE(std::filesystem::exists(run.out("checkpoint-40.old-1")));
+  expect_equal(outcome_of(run), unbroken());
+}
+
+TEST(Change, OfTheNumberOfWorkersChangesNoBit) {
+  TinyRun run;
+  run.set({{"dataloader_num_workers", "0"}});
+  run.train_until(9);
+  run.set({{"dataloader_num_workers", "4"}});
+  run.train_until(23);
+  run.set({{"dataloader_num_workers", "2"}});
+  expect_resumes_equal(run);
+}
+
+TEST(Change, OfTheMicroBatchKeepsTheEffectiveBatchAndSaysSo) {
+  TinyRun run({{"per_device_train_batch_size", "2"}, {"gradient_accumulation_steps", "4"}});
+  run.train_until(12);
+  run.set({{"per_device_train_batch_size", "4"}});
+  const ProcessResult result = run.train();
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("the effective batch stays 8"));
+  // Sums of floats in another order: close, not equal.
+  const Json log = log_without_times(run.out());
+  ASSERT_EQ(log.size(), unbroken().log.size());
+  for (size_t i = 0; i < log.size(); ++i) {
+    if (!log[i].contains("loss")) continue;
+    EXPECT_NEAR(log[i]["loss"].get<double>(), unbroken().log[i]["loss"].get<double>(), 1e-3);
+  }
+}
+
+TEST(Change, OfTheMicroBatchToOneThatDoesNotDivideIsRefused) {
+  TinyRun run;
+  run.train_until(3);
+  run.set({{"per_device_train_batch_size", "3"}});
+  const ProcessResult result = run.train();
+  EXPECT_EQ(result.code, 2);
+  EXPECT_THAT(result.err, HasSubstr("does not divide the run's effective batch of 8"));
+}
+
+TEST(Change, OfTheLearningRateIsAnnounced) {
+  TinyRun run;
+  run.train_until(3);
+  run.set({{"learning_rate", "5e-4"}});
+  const ProcessResult result = run.train();
+  EXPECT_EQ(result.code, 0);
+  EXPECT_THAT(result.err, HasSubstr("learning_rate 0.001 -> 0.0005 from step 3"));
+}
+
+// Changes the run after its third step; the message is to hold every one of `parts`.
+void expect_refused(TinyRun& run, const TinyRun::Keys& change,
+                    const std::vector<std::string>& parts) {
+  run.set(change);
+  const ProcessResult result = run.train();
+  EXPECT_EQ(result.code, 2) << result.err;
+  for (const std::string& part : parts) EXPECT_THAT(result.err, HasSubstr(part));
+  EXPECT_THAT(result.err, HasSubstr("--restart"));
+}
+
+TEST(Change, OfWhatTheRunIsIsRefusedWithBothValues) {
+  TinyRun run;
+  run.train_until(3);
+  expect_refused(run, {{"seed", "7"}}, {"seed is 7", "began with 42"});
+  expect_refused(run, {{"seed", ""}, {"max_seq_length", "16"}},
+                 {"max_seq_length is 16", "began with 32"});
+  const std::string other =
+      run.folder().write("other.txt", read_file(kText + "lighthouse.txt") + "One more line.\n");
+  expect_refused(run, {{"max_seq_length", "32"}, {"train_file", other}},
+                 {"training data", "then", "now"});
+  const std::string tokenizer = run.folder() / "tokenizer";
+  ASSERT_EQ(finetune({"tokenizer", "train", "--type", "byte_level_bpe", "--vocab_size", "300",
+                      "--output", tokenizer, kText + "lighthouse-valid.txt"})
+                .code,
+            0);
+  expect_refused(run, {{"train_file", kText + "lighthouse.txt"}, {"tokenizer_name", tokenizer}},
+                 {"tokenizer", "then", "now"});
+  const std::string moved = run.folder().write("moved.txt", read_file(kText + "lighthouse.txt"));
+  run.set({{"tokenizer_name", tiny_tokenizer()}, {"train_file", moved}});  // the same content
+  expect_resumes_equal(run);
+}
+
+TEST(TwoProcesses, InOneFolderTheSecondSaysWhoHoldsIt) {
+  const TinyRun run(TinyRun::Keys{{"max_steps", "100000"}});
+  Process first(run.command());
+  ASSERT_TRUE(first.wait_for_output("train 1/"));
+  const ProcessResult second = run.train();
+  EXPECT_EQ(second.code, 5) << second.err;
+  EXPECT_THAT(second.err, HasSubstr("is in use by process"));
+  first.send(SIGTERM);
+  EXPECT_EQ(first.finish().code, 75);
+}
+
+void flip_a_byte(const std::string& path) {
+  std::string bytes = read_file(path);
+  bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 0x10);
+  write_file(path, bytes);
+}
+
+// Damages the newest checkpoint (14) of a run that stopped there.
+void expect_falls_back(const std::function<void(const std::string&)>& damage,
+                       const std::string& reason) {
+  const TinyRun run;
+  run.train_until(14);
+  damage(run.out("checkpoint-14"));
+  const ProcessResult result = run.train({"--stop_at_step", "16"});
+  EXPECT_EQ(result.code, 75);
+  EXPECT_THAT(result.err, HasSubstr("checkpoint-14 is not used: "));
+  EXPECT_THAT(result.err, HasSubstr(reason));
+  EXPECT_THAT(result.err, HasSubstr("checkpoint-7 at step 7"));
+  EXPECT_TRUE(std::filesystem::exists(run.out("checkpoint-14.bad-1")));
+  expect_resumes_equal(run);
+}
+
+TEST(DamagedCheckpoint, WithAFlippedBitIsPassedOver) {
+  expect_falls_back([](const std::string& path) { flip_a_byte(path + "/model.safetensors"); },
+                    "model.safetensors");
+}
+
+TEST(DamagedCheckpoint, WithATruncatedOptimizerIsPassedOver) {
+  expect_falls_back(
+      [](const std::string& path) { std::filesystem::resize_file(path + "/optimizer.pt", 1000); },
+      "optimizer.pt has 1000 bytes");
+}
+
+TEST(DamagedCheckpoint, WithoutItsTrainerStateIsPassedOver) {
+  expect_falls_back(
+      [](const std::string& path) { std::filesystem::remove(path + "/trainer_state.json"); },
+      "trainer_state.json is missing");
+}
+
+TEST(DamagedCheckpoint, IsNeverFollowedByASilentBeginning) {
+  const TinyRun run;
+  run.train_until(14);
+  flip_a_byte(run.out("checkpoint-14/model.safetensors"));
+  flip_a_byte(run.out("checkpoint-7/optimizer.pt"));
+  for (int start = 0; start < 3; ++start) {
+    const ProcessResult result = run.train();
+    EXPECT_EQ(result.code, 3) << result.err;
+    EXPECT_THAT(result.err, HasSubstr("--restart"));
+  }
+  expect_resumes_equal(run, {"--restart"});
+}
+
+const TinyRun::Keys kBestModel = {{"load_best_model_at_end", "true"},
+                                  {"metric_for_best_model", "eval_loss"},
+                                  {"learning_rate", "3e-2"},
+                                  {"max_steps", "60"},
+                                  {"eval_steps", "5"},
+                                  {"save_steps", "5"},
+                                  {"save_total_limit", "2"}};
+
+TEST(BestModel, IsTheOneThatIsExportedAndTheSameAfterAnInterruption) {
+  const TinyRun whole(kBestModel);
+  ASSERT_EQ(whole.train().code, 0);
+  const Json state = trainer_state(whole.out());
+  const int best = state["best_global_step"].get<int>();
+  EXPECT_TRUE(read_file(whole.out("model.safetensors")) ==
+              read_file(whole.out("checkpoint-" + std::to_string(best) + "/model.safetensors")));
+  double lowest = 1e9;
+  for (const Json& entry : state["log_history"]) {
+    if (entry.contains("eval_loss")) lowest = std::min(lowest, entry["eval_loss"].get<double>());
+  }
+  EXPECT_EQ(state["best_metric"].get<double>(), lowest);
+
+  const TinyRun run(kBestModel);
+  run.train_until(13);
+  stop_at_output(run, "train 31/60", SIGTERM);
+  EXPECT_EQ(run.train().code, 0);
+  EXPECT_TRUE(read_file(run.out("model.safetensors")) == read_file(whole.out("model.safetensors")));
+  EXPECT_EQ(log_without_times(run.out()), log_without_times(whole.out()));
+}
+
+TEST(EarlyStopping, StopsAtTheSameStepAfterAnInterruption) {
+  TinyRun::Keys keys = kBestModel;
+  keys["early_stopping_patience"] = "2";
+  keys["learning_rate"] = "3e-1";
+  const TinyRun whole(keys);
+  const ProcessResult result = whole.train();
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("early stopping"));
+  const int last = trainer_state(whole.out())["global_step"].get<int>();
+  EXPECT_LT(last, 60);
+
+  const TinyRun run(keys);
+  run.train_until(last - 3);
+  EXPECT_EQ(run.train().code, 0);
+  EXPECT_EQ(trainer_state(run.out())["global_step"].get<int>(), last);
+  EXPECT_TRUE(read_file(run.out("model.safetensors")) == read_file(whole.out("model.safetensors")));
+  EXPECT_EQ(log_without_times(run.out()), log_without_times(whole.out()));
+}
+
+}  // namespace
+}  // namespace finetune::testing

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/temporary_folder.h"
+#include "finetune/base/json.h"
+#include "integration/process.h"
+
+namespace finetune::testing {
+
+using Json = nlohmann::ordered_json;
+
+inline const std::string kText = std::string(FINETUNE_SOURCE_DIR) + "/tests/data/text/";
+
+inline std::string read_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  EXPECT_TRUE(file.good()) << path;
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+inline void write_file(const std::string& path, const std::string& content) {
+  std::ofstream(path, std::ios::binary | std::ios::trunc) << content;
+}
+
+// A tokenizer of 300 tokens, made once by the program itself.
+inline const std::string& tiny_tokenizer() {
+  static const TemporaryFolder folder;
+  static const std::string path = [] {
+    const ProcessResult made =
+        finetune({"tokenizer", "train", "--type", "byte_level_bpe", "--vocab_size", "300",
+                  "--output", folder / "tokenizer", kText + "lighthouse.txt"});
+    EXPECT_EQ(made.code, 0) << made.err;
+    return folder / "tokenizer";
+  }();
+  return path;
+}
+
+// A configuration in its own folder that trains in a second; every value can be another.
+class TinyRun {
+ public:
+  using Keys = std::map<std::string, std::string>;
+
+  explicit TinyRun(const Keys& keys = {}) {
+    config_ = {{"output_dir", folder_ / "out"},
+               {"cache_dir", folder_ / "cache"},
+               {"model_type", "roberta"},
+               {"tokenizer_name", tiny_tokenizer()},
+               {"config_overrides",
+                "{num_hidden_layers: 2, num_attention_heads: 2, hidden_size: 32, "
+                "intermediate_size: 64, max_position_embeddings: 34, type_vocab_size: 1}"},
+               {"train_file", kText + "lighthouse.txt"},
+               {"validation_file", kText + "lighthouse-valid.txt"},
+               {"max_seq_length", "32"},
+               {"max_steps", "40"},
+               {"per_device_train_batch_size", "4"},
+               {"gradient_accumulation_steps", "2"},
+               {"dataloader_num_workers", "2"},
+               {"learning_rate", "1e-3"},
+               {"logging_steps", "1"},
+               {"eval_strategy", "steps"},
+               {"eval_steps", "10"},
+               {"save_steps", "7"},
+               {"save_total_limit", "2"},
+               {"report_to", "none"}};
+    set(keys);
+    std::filesystem::create_directories(out());
+  }
+
+  // An empty value takes the key out.
+  void set(const Keys& keys) {
+    for (const auto& [key, value] : keys) config_[key] = value;
+    std::string text;
+    for (const auto& [key, value] : config_) {
+      if (!value.empty()) text += key + ": " + value + "\n";
+    }
+    folder_.write("run.yaml", text);
+  }
+
+  [[nodiscard]] Arguments command(const Arguments& more = {}) const {
+    Arguments words = finetune_command({"train", config()});
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  }
+  [[nodiscard]] ProcessResult train(const Arguments& more = {},
+                                    const ProcessOptions& options = {}) const {
+    return run(command(more), options);
+  }
+  // Trains and stops with everything saved after `step`.
+  void train_until(int step) const {
+    const ProcessResult result = train({"--stop_at_step", std::to_string(step)});
+    ASSERT_EQ(result.code, 75) << result.err;
+  }
+
+  [[nodiscard]] std::string config() const { return folder_ / "run.yaml"; }
+  [[nodiscard]] std::string out() const { return folder_ / "out"; }
+  [[nodiscard]] std::string out(const std::string& name) const { return out() + "/" + name; }
+  [[nodiscard]] const TemporaryFolder& folder() const { return folder_; }
+
+ private:
+  TemporaryFolder folder_;
+  Keys config_;
+};
+
+inline Json trainer_state(const std::string& folder) {
+  return parse_json(read_file(folder + "/trainer_state.json"), folder, ErrorKind::kData,
+                    {.allow_nan = true});
+}
+
+// Every logged number that does not come from the clock.
+inline Json log_without_times(const std::string& folder) {
+  Json entries = Json::array();
+  for (const Json& entry : trainer_state(folder)["log_history"]) {
+    Json kept;
+    for (const auto& [key, value] : entry.items()) {
+      if (key.find("runtime") == std::string::npos && key.find("per_second") == std::string::npos) {
+        kept[key] = value;
+      }
+    }
+    entries.push_back(kept);
+  }
+  return entries;
+}
+
+// What makes two finished runs the same run, with the optimizer of one checkpoint.
+struct Outcome {
+  std::string model;
+  std::string optimizer;
+  std::string schedule;
+  Json log;
+};
+
+inline Outcome outcome_of(const TinyRun& run, int last_step = 40) {
+  const std::string checkpoint = run.out("checkpoint-" + std::to_string(last_step));
+  return {.model = read_file(run.out("model.safetensors")),
+          .optimizer = read_file(checkpoint + "/optimizer.pt"),
+          .schedule = read_file(checkpoint + "/scheduler.pt"),
+          .log = log_without_times(run.out())};
+}
+
+inline void expect_equal(const Outcome& actual, const Outcome& expected) {
+  ASSERT_EQ(actual.log.size(), expected.log.size());
+  for (size_t i = 0; i < expected.log.size(); ++i) EXPECT_EQ(actual.log[i], expected.log[i]);
+  EXPECT_FALSE(expected.model.empty());
+  EXPECT_TRUE(actual.model == expected.model) << "other weights";
+  EXPECT_TRUE(actual.optimizer == expected.optimizer) << "another optimizer state";
+  EXPECT_TRUE(actual.schedule == expected.schedule) << "another schedule";
+}
+
+// The standard run without an interruption, made once.
+inline const Outcome& unbroken() {
+  static const Outcome outcome = [] {
+    const TinyRun run;
+    const ProcessResult result = run.train();
+    EXPECT_EQ(result.code, 0) << result.err;
+    return outcome_of(run);
+  }();
+  return outcome;
+}
+
+// Runs the command again to its end and compares it with the unbroken run.
+inline void expect_resumes_equal(const TinyRun& run, const Arguments& more = {}) {
+  const ProcessResult result = run.train(more);
+  ASSERT_EQ(result.code, 0) << result.err;
+  expect_equal(outcome_of(run), unbroken());
+}
+
+}  // namespace finetune::testing
