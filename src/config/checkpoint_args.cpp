@@ -20,8 +20,7 @@ void CheckpointArgs::describe(FieldList& field) {
   field("save_total_limit", &CheckpointArgs::save_total_limit,
         "Complete checkpoints to keep; unset keeps all.", {.range = {.min = 1}});
   field("save_only_model", &CheckpointArgs::save_only_model,
-        "Save weights without what resuming needs.",
-        {.support = Support::kRefused, .reason = kNotYet});
+        "Save weights without the optimizer; resuming starts a fresh one.");
   field("save_on_each_node", &CheckpointArgs::save_on_each_node, "Save on every machine.",
         {.support = Support::kAccepted, .reason = kOneProcess});
   field("async_save", &CheckpointArgs::async_save,

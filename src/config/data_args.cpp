@@ -61,7 +61,9 @@ void DataArgs::describe(FieldList& field) {
 void DataArgs::describe_columns(FieldList& field) {
   const FieldSpec later{
       .support = Support::kRefused, .reason = kNotYet, .resume = ResumePolicy::kFixed};
-  field("text_column", &DataArgs::text_column, "Column that holds the text.", later);
+  field("text_column", &DataArgs::text_column,
+        "Column of JSON rows that holds the text; unset guesses the one plain text column.",
+        {.resume = ResumePolicy::kFixed});
   field("text_pair_column", &DataArgs::text_pair_column, "Column that holds the second text.",
         later);
   field("label_column", &DataArgs::label_column, "Column that holds the label.", later);

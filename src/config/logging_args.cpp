@@ -50,10 +50,7 @@ void LoggingArgs::describe(FieldList& field) {
         {.resume = ResumePolicy::kFree});
   field("include_num_input_tokens_seen", &LoggingArgs::include_num_input_tokens_seen,
         "Log how many tokens were read.",
-        {.choices = {"no", "all", "non_padding"},
-         .spellings = {{"true", "all"}, {"false", "no"}},
-         .support = Support::kRefused,
-         .reason = kNotYet});
+        {.choices = {"no", "all", "non_padding"}, .spellings = {{"true", "all"}, {"false", "no"}}});
   field("skip_memory_metrics", &LoggingArgs::skip_memory_metrics,
         "Leave a memory report out of the metrics.",
         {.support = Support::kAccepted, .reason = "peak memory is always shown"});
@@ -85,7 +82,7 @@ void EvaluationArgs::describe(FieldList& field) {
         {.range = {.min = 0}, .steps = true});
   field("eval_on_start", &EvaluationArgs::eval_on_start, "Evaluate before the first update.");
   field("prediction_loss_only", &EvaluationArgs::prediction_loss_only,
-        "Compute the loss only, no accuracy.", {.support = Support::kRefused, .reason = kNotYet});
+        "Compute the loss only, no accuracy.");
   field("eval_accumulation_steps", &EvaluationArgs::eval_accumulation_steps,
         "Batches whose predictions stay on the device.",
         {.range = {.min = 1}, .support = Support::kAccepted, .reason = kStreamed});

@@ -114,13 +114,18 @@ std::vector<Batch> Loader::take(const Position& position) {
 Position Loader::after(const Position& position) const { return state_->after(position); }
 
 EvaluationLoader::EvaluationLoader(std::shared_ptr<const Dataset> dataset,
-                                   std::shared_ptr<const Collator> collator, int64_t batch_size)
-    : dataset_(std::move(dataset)), collator_(std::move(collator)), batch_size_(batch_size) {
+                                   std::shared_ptr<const Collator> collator, int64_t batch_size,
+                                   bool drop_last)
+    : dataset_(std::move(dataset)),
+      collator_(std::move(collator)),
+      batch_size_(batch_size),
+      drop_last_(drop_last) {
   FT_CHECK(batch_size >= 1, "a batch has rows");
 }
 
 int64_t EvaluationLoader::batches() const {
-  return (dataset_->size() + batch_size_ - 1) / batch_size_;
+  const int64_t extra = drop_last_ ? 0 : batch_size_ - 1;
+  return (dataset_->size() + extra) / batch_size_;
 }
 
 Batch EvaluationLoader::get(int64_t index) const {

@@ -94,20 +94,16 @@ void show_notes(const LoadedConfig& config) {
   for (const std::string& note : config.notes) log::warning(note);
 }
 
-int evaluate_only(const LoadedConfig& config) {
-  const nlohmann::ordered_json metrics = run_evaluation(config, false);
-  FileSystem::local().make_directories(config.args.output_dir);
-  write_results(FileSystem::local(), config.args.output_dir, "eval", metrics);
-  return kExitFinished;
-}
-
 }  // namespace
 
 int run_training(const LoadedConfig& config, const RunOptions& options) {
   const TrainingArgs& args = config.args;
   log::set_level(args.log_level);
   show_notes(config);
-  if (!args.do_train) return evaluate_only(config);
+  if (!args.do_train) {
+    (void)run_evaluation(config, false);
+    return kExitFinished;
+  }
   keep_freed_memory();
   const checkpoint::OutputLock lock(args.output_dir);
 
@@ -134,14 +130,6 @@ int run_training(const LoadedConfig& config, const RunOptions& options) {
                      newest->path);
     reuse_threads(*newest);
   }
-  if (newest && newest->foreign) {
-    throw Error(ErrorKind::kCheckpoint,
-                newest->path +
-                    " was written by Hugging Face's Trainer, which this version cannot "
-                    "go on from; name it as model_name_or_path and choose another "
-                    "output_dir to start from its weights");
-  }
-
   ProgressDisplay progress(progress_mode(args));
   Parts parts = assemble(config,
                          {.train = true,
@@ -180,11 +168,16 @@ nlohmann::ordered_json run_evaluation(const LoadedConfig& config, bool newest_ch
   ProgressDisplay progress(progress_mode(args));
   const Parts parts = assemble(config, request, progress);
   const EvaluationLoader loader(parts.validation_data, parts.collator,
-                                args.per_device_eval_batch_size);
+                                args.per_device_eval_batch_size, args.dataloader_drop_last);
   auto metrics = evaluate(*parts.task, loader, parts.validation_data->size(), progress);
   if (!metrics) throw Interrupted("evaluating");
+  if (args.prediction_loss_only) metrics->erase("eval_accuracy");
   (*metrics)["eval_samples"] = parts.validation_data->size();
   (*metrics)["perplexity"] = std::exp((*metrics)["eval_loss"].get<double>());
+  if (config.is_set("output_dir")) {
+    FileSystem::local().make_directories(args.output_dir);
+    write_results(FileSystem::local(), args.output_dir, "eval", *metrics);
+  }
   return *metrics;
 }
 

@@ -43,7 +43,8 @@ Trainer::Trainer(const LoadedConfig& config, const RunOptions& options, Parts& p
       files_(FileSystem::local()) {
   if (parts_.validation_data) {
     evaluation_loader_ = std::make_unique<EvaluationLoader>(parts_.validation_data, parts_.collator,
-                                                            args_.per_device_eval_batch_size);
+                                                            args_.per_device_eval_batch_size,
+                                                            args_.dataloader_drop_last);
   }
 }
 
@@ -149,7 +150,8 @@ void Trainer::accept(const StepReport& report) {
   state_.last_grad_norm = report.grad_norm;
   state_.last_learning_rate = report.learning_rate;
   session_tokens_ += report.tokens;
-  if (args_.include_num_input_tokens_seen != "no") state_.tokens_seen += report.tokens;
+  if (args_.include_num_input_tokens_seen == "all") state_.tokens_seen += report.padded_tokens;
+  if (args_.include_num_input_tokens_seen == "non_padding") state_.tokens_seen += report.tokens;
   state_.total_flos += flos_per_token_ * static_cast<double>(report.padded_tokens);
   progress_.update(state_.step,
                    {.loss = report.loss,
@@ -178,6 +180,7 @@ bool Trainer::evaluate_now() {
   std::optional<Json> metrics =
       evaluate(*parts_.task, *evaluation_loader_, parts_.validation_data->size(), progress_);
   if (!metrics) return false;
+  if (args_.prediction_loss_only) metrics->erase("eval_accuracy");
   take_metrics(*metrics);
   return true;
 }

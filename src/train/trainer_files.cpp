@@ -54,42 +54,66 @@ void Trainer::start_fresh() {
 
 void Trainer::restore(const checkpoint::CheckpointEntry& from) {
   const c10::NoGradGuard no_grad;
-  const auto path = [&](const char* name) { return join_path(from.path, name); };
-  const auto text = [&](const char* name) { return files_.read_all(path(name)); };
-
-  state_ =
-      RunState::parse(text(checkpoint::kFinetuneStateFile), path(checkpoint::kFinetuneStateFile));
-  const RunState saved = state_;
-  check_identity(saved.identity, parts_.identity, from.path);
-  const int64_t effective = resumed_batch_size(config_, saved, parts_.world->size());
-  prepare(effective);
-  schedule_->load_state(state_.schedule);
-  trainer_state_ = TrainerState::from_text(text(checkpoint::kTrainerStateFile),
-                                           path(checkpoint::kTrainerStateFile));
-  if (!args_.restore_callback_states_from_checkpoint && !args_.early_stopping_patience) {
-    state_.early_stopping_counter = 0;
+  const std::string state_path = join_path(from.path, checkpoint::kTrainerStateFile);
+  trainer_state_ = TrainerState::from_text(files_.read_all(state_path), state_path);
+  if (from.foreign) {
+    restore_foreign_state(from.path);
+  } else {
+    restore_state(from.path);
+    saved_step_ = state_.step;
   }
-  state_.stop_early = state_.stop_early && args_.early_stopping_patience &&
-                      state_.early_stopping_counter >= *args_.early_stopping_patience;
-
   const ModelTensors tensors = load_model_tensors(files_, from.path);
   for (const NamedTensor& parameter : parts_.model->parameters()) {
     Tensor target = parameter.tensor;
     tensors.read_into(parameter.name, target);
   }
-  optimizer_from_torch(*parts_.optimizer, read_torch_file(files_, path(checkpoint::kOptimizerFile)),
-                       path(checkpoint::kOptimizerFile));
+  const std::string optimizer = join_path(from.path, checkpoint::kOptimizerFile);
+  if (files_.exists(optimizer)) {
+    optimizer_from_torch(*parts_.optimizer, read_torch_file(files_, optimizer), optimizer);
+  } else {
+    log::warning(from.path + " was saved with save_only_model: the optimizer starts fresh");
+  }
+  state_.config = to_json(args_);
+  state_.environment = current_environment(parts_.device);
+  state_.finished = false;
+}
 
-  saved_step_ = state_.step;
-  log::info("resuming from " + from.path + " at step " + std::to_string(state_.step) + " of " +
+void Trainer::restore_state(const std::string& folder) {
+  const std::string path = join_path(folder, checkpoint::kFinetuneStateFile);
+  state_ = RunState::parse(files_.read_all(path), path);
+  const RunState saved = state_;
+  check_identity(saved.identity, parts_.identity, folder);
+  prepare(resumed_batch_size(config_, saved, parts_.world->size()));
+  schedule_->load_state(state_.schedule);
+  state_.stop_early = state_.stop_early && args_.early_stopping_patience &&
+                      state_.early_stopping_counter >= *args_.early_stopping_patience;
+  log::info("resuming from " + folder + " at step " + std::to_string(state_.step) + " of " +
             std::to_string(plan_.max_steps) + ": weights, optimizer, schedule, position (epoch " +
             std::to_string(state_.position.epoch) + ", sample " +
             std::to_string(state_.position.sample) + ") and log restored");
-  const Environment environment = current_environment(parts_.device);
-  announce_changes(saved, config_, environment, plan_.accumulation);
-  state_.config = to_json(args_);
-  state_.environment = environment;
-  state_.finished = false;
+  announce_changes(saved, config_, current_environment(parts_.device), plan_.accumulation);
+}
+
+// transformers keeps no position: it is the step, with the batch that the keys ask for.
+void Trainer::restore_foreign_state(const std::string& folder) {
+  start_fresh();
+  state_.step = state_.updates = state_.window_first_step = trainer_state_.global_step;
+  const int64_t per_epoch = loader_->updates_per_epoch();
+  state_.position = {.epoch = state_.step / per_epoch,
+                     .sample = state_.step % per_epoch * state_.effective_batch_size};
+  state_.total_flos = trainer_state_.total_flos;
+  state_.tokens_seen = trainer_state_.num_input_tokens_seen;
+  int64_t logged = 0;
+  for (const Json& entry : trainer_state_.log_history) {
+    if (!entry.contains("loss") || !entry["loss"].is_number()) continue;
+    const int64_t step = entry.value("step", int64_t{0});
+    state_.total_loss += entry["loss"].get<double>() * static_cast<double>(step - logged);
+    logged = step;
+  }
+  log::info("resuming from " + folder + ", which transformers' Trainer wrote, at step " +
+            std::to_string(state_.step) + " of " + std::to_string(plan_.max_steps) +
+            ": weights, optimizer and log restored; the order of samples and the masks are "
+            "finetune's own from here");
 }
 
 std::string Trainer::checkpoint_path(int64_t step) const {

@@ -73,11 +73,12 @@ class Loader {
   std::unique_ptr<State> state_;
 };
 
-// Evaluation: every sample once, in order.
+// Evaluation: every sample once, in order; drop_last leaves out a last, shorter batch, as
+// transformers' dataloader_drop_last does in evaluation too.
 class EvaluationLoader {
  public:
   EvaluationLoader(std::shared_ptr<const Dataset> dataset, std::shared_ptr<const Collator> collator,
-                   int64_t batch_size);
+                   int64_t batch_size, bool drop_last = false);
 
   [[nodiscard]] int64_t batches() const;
   [[nodiscard]] Batch get(int64_t index) const;
@@ -86,6 +87,7 @@ class EvaluationLoader {
   std::shared_ptr<const Dataset> dataset_;
   std::shared_ptr<const Collator> collator_;
   int64_t batch_size_;
+  bool drop_last_;
 };
 
 }  // namespace finetune
