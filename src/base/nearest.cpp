@@ -2,36 +2,41 @@
 #include "finetune/base/nearest.h"
 
 #include <algorithm>
-#include <numeric>
 
 namespace finetune {
 namespace {
 
+// Edits (insert, delete, replace, swap neighbours) between two short names.
 size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), size_t{0});
-  for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = row[0];
-    row[0] = i;
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t substitute = diagonal + (a[i - 1] == b[j - 1] ? 0 : 1);
-      diagonal = row[j];
-      row[j] = std::min({substitute, row[j] + 1, row[j - 1] + 1});
+  std::vector<std::vector<size_t>> d(a.size() + 1, std::vector<size_t>(b.size() + 1));
+  for (size_t i = 0; i <= a.size(); ++i) {
+    for (size_t j = 0; j <= b.size(); ++j) {
+      if (i == 0 || j == 0) {
+        d[i][j] = i + j;
+        continue;
+      }
+      const size_t replaced = d[i - 1][j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1);
+      d[i][j] = std::min({d[i - 1][j] + 1, d[i][j - 1] + 1, replaced});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
+        d[i][j] = std::min(d[i][j], d[i - 2][j - 2] + 1);
+      }
     }
   }
-  return row.back();
+  return d[a.size()][b.size()];
 }
 
 }  // namespace
 
 std::string nearest_name(std::string_view name, const std::vector<std::string>& known) {
+  constexpr size_t kLongest = 64;
+  if (name.size() > kLongest) return "";
   std::string best;
-  size_t best_distance = std::max<size_t>(1, name.size() / 3) + 1;
+  size_t least = 1 + std::max<size_t>(2, name.size() / 4);
   for (const std::string& candidate : known) {
-    const size_t distance = edit_distance(name, candidate);
-    if (distance < best_distance) {
+    const size_t edits = edit_distance(name, candidate);
+    if (edits < least && edits < candidate.size()) {
+      least = edits;
       best = candidate;
-      best_distance = distance;
     }
   }
   return best;

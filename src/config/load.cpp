@@ -13,30 +13,12 @@
 #include "config/scalars.h"
 #include "finetune/base/error.h"
 #include "finetune/base/file_system.h"
+#include "finetune/base/nearest.h"
 #include "finetune/base/utf8.h"
 #include "finetune/config/fields.h"
 
 namespace finetune {
 namespace {
-
-// Edits (insert, delete, replace, swap neighbours) between two short names.
-size_t distance(std::string_view a, std::string_view b) {
-  std::vector<std::vector<size_t>> d(a.size() + 1, std::vector<size_t>(b.size() + 1));
-  for (size_t i = 0; i <= a.size(); ++i) {
-    for (size_t j = 0; j <= b.size(); ++j) {
-      if (i == 0 || j == 0) {
-        d[i][j] = i + j;
-        continue;
-      }
-      const size_t replaced = d[i - 1][j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1);
-      d[i][j] = std::min({d[i - 1][j] + 1, d[i][j - 1] + 1, replaced});
-      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
-        d[i][j] = std::min(d[i][j], d[i - 2][j - 2] + 1);
-      }
-    }
-  }
-  return d[a.size()][b.size()];
-}
 
 void refuse_unknown(const Setting& setting, Problems& problems) {
   const std::string nearest = problems.is_full() ? "" : nearest_key(setting.key);
@@ -149,20 +131,10 @@ std::string LoadedConfig::where(std::string_view key) const {
 bool LoadedConfig::is_set(std::string_view key) const { return origins.contains(std::string(key)); }
 
 std::string nearest_key(std::string_view name) {
-  constexpr size_t kLongest = 64;
-  if (name.size() > kLongest) return "";
-  std::string best;
-  size_t least = 1 + std::max<size_t>(2, name.size() / 4);
-  const auto consider = [&](std::string_view candidate) {
-    const size_t edits = distance(name, candidate);
-    if (edits < least && edits < candidate.size()) {
-      least = edits;
-      best = candidate;
-    }
-  };
-  for (const Field& field : all_fields()) consider(field.name);
-  for (const Alias& alias : all_aliases()) consider(alias.name);
-  return best;
+  std::vector<std::string> known;
+  for (const Field& field : all_fields()) known.emplace_back(field.name);
+  for (const Alias& alias : all_aliases()) known.emplace_back(alias.name);
+  return nearest_name(name, known);
 }
 
 LoadedConfig load_config_text(std::string_view text, const std::string& name,

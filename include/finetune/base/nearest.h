@@ -7,8 +7,8 @@
 
 namespace finetune {
 
-// The name of `known` that `name` was probably meant to be (smallest edit distance, at most a third
-// of its length); empty where none is near.
+// The name of `known` that `name` was probably meant to be: the one with the fewest edits, at most
+// two or a quarter of its length; empty where none is near.
 [[nodiscard]] std::string nearest_name(std::string_view name,
                                        const std::vector<std::string>& known);
 
