@@ -176,13 +176,14 @@ class TrieCheck {
     const Node node = path_.back();
     path_.pop_back();
     nested_[node.base] = node.nested;
-    if (!path_.empty()) add_nested(node.nested + (node.ends_rule ? 1 : 0));
+    add_nested(node.nested + (node.ends_rule ? 1 : 0));
   }
 
   void add_nested(int rules) {
     if (rules > kMaxNestedRules) {
       fault_("more than " + std::to_string(kMaxNestedRules) + " of its normalisation rules nest");
     }
+    if (path_.empty()) return;
     path_.back().nested = std::max(path_.back().nested, rules);
   }
 

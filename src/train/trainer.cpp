@@ -46,6 +46,11 @@ Trainer::Trainer(const LoadedConfig& config, const RunOptions& options, Parts& p
                                                             args_.per_device_eval_batch_size,
                                                             args_.dataloader_drop_last);
   }
+  // transformers' floating_point_ops: 6 a token and parameter outside the embeddings.
+  for (const NamedTensor& parameter : parts_.model->parameters()) {
+    const bool is_embedding = parameter.name.find("_embeddings.weight") != std::string::npos;
+    if (!is_embedding) flos_per_token_ += 6.0 * static_cast<double>(parameter.tensor.numel());
+  }
 }
 
 // What depends on the effective batch, which a resumed run keeps from its first start.

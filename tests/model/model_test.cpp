@@ -39,8 +39,8 @@ TEST(MaskedLmModel, NamesItsParametersAsTransformersDoesAndInItsOrder) {
   ModelConfig config = tiny();
   config.num_hidden_layers = 1;
   std::vector<std::string> names;
-  for (const NamedTensor& p : make_masked_lm(config, 1, kCpu)->parameters())
-    names.push_back(p.name);
+  const auto model = make_masked_lm(config, 1, kCpu);
+  for (const NamedTensor& p : model->parameters()) names.push_back(p.name);
   const std::string layer = "roberta.encoder.layer.0.";
   EXPECT_THAT(
       names,
