@@ -19,6 +19,7 @@ constexpr const char* kHelp =
   finetune config init [--task mlm]            a commented configuration to start from
   finetune config defaults                     every key with its default and meaning, as YAML
   finetune config schema                       a JSON Schema, for editors
+  finetune config table                        the same as the README's table of keys
   finetune config check CONFIG [--key value]   whether `finetune train` would accept it
 )";
 
@@ -58,7 +59,7 @@ int check(const std::vector<std::string>& words) {
 }  // namespace
 
 int config_command(const std::vector<std::string>& arguments) {
-  if (arguments.empty()) refuse("config needs one of init, defaults, schema, check");
+  if (arguments.empty()) refuse("config needs one of init, defaults, schema, table, check");
   const std::string& verb = arguments.front();
   const std::vector<std::string> words(arguments.begin() + 1, arguments.end());
   if (verb == "--help" || verb == "-h" || (!words.empty() && words.front() == "--help")) {
@@ -66,8 +67,10 @@ int config_command(const std::vector<std::string>& arguments) {
   }
   if (verb == "init") return init(words);
   if (verb == "check") return check(words);
-  if (verb != "defaults" && verb != "schema") refuse("config does not know '" + verb + "'");
+  if (verb != "defaults" && verb != "schema" && verb != "table")
+    refuse("config does not know '" + verb + "'");
   if (!words.empty()) refuse("config " + verb + " takes no '" + words.front() + "'");
+  if (verb == "table") return print(describe_keys_markdown());
   return print(verb == "defaults" ? defaults_yaml() : json_schema());
 }
 

@@ -6,6 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "finetune/base/file_system.h"
 #include "finetune/base/json.h"
 #include "finetune/config/validate.h"
 #include "load_helpers.h"
@@ -90,6 +91,12 @@ TEST(Dump, TablesAndHelpNameEveryKey) {
     EXPECT_THAT(table, HasSubstr("| `" + field.name + "` |"));
     EXPECT_THAT(help, HasSubstr("  --" + field.name + " <"));
   }
+}
+
+TEST(Dump, TheReadmeHoldsTheTableOfKeys) {
+  const std::string readme = FileSystem::local().read_all(FINETUNE_SOURCE_DIR "/README.md");
+  EXPECT_THAT(readme, HasSubstr(describe_keys_markdown()))
+      << "replace the README's table by the output of `finetune config table`";
 }
 
 TEST(ChangedKeys, NamesWhatDiffersWithItsPolicy) {
