@@ -111,7 +111,7 @@ class DataBuilder {
     options.key = "train_file";
     options.max_samples = args_.max_train_samples;
     options.rows = split_.train;
-    return build(args_.train_file, options);
+    return build(args_.train_file, options, "training");
   }
 
   [[nodiscard]] std::shared_ptr<const TokenDataset> validation() const {
@@ -119,7 +119,8 @@ class DataBuilder {
     options.key = args_.validation_file.empty() ? "train_file" : "validation_file";
     options.max_samples = args_.max_eval_samples;
     options.rows = split_.validation;
-    return build(args_.validation_file.empty() ? args_.train_file : args_.validation_file, options);
+    return build(args_.validation_file.empty() ? args_.train_file : args_.validation_file, options,
+                 "evaluation");
   }
 
  private:
@@ -131,15 +132,21 @@ class DataBuilder {
   }
 
   [[nodiscard]] std::shared_ptr<const TokenDataset> build(const std::vector<std::string>& files,
-                                                          TextOptions options) const {
-    constexpr int64_t kTicks = 1000;
-    progress_.begin(options.key == "train_file" ? "tokenise train" : "tokenise eval", kTicks, 0,
-                    "permille");
-    options.progress = [this](double fraction) {
-      progress_.update(static_cast<int64_t>(fraction * static_cast<double>(kTicks)));
+                                                          TextOptions options,
+                                                          const std::string& what) const {
+    uint64_t bytes = 0;
+    for (const std::string& file : expand_files(files, options.key)) {
+      bytes += FileSystem::local().open(file)->size();
+    }
+    const auto kilobytes = static_cast<int64_t>(bytes / 1000 + 1);
+    progress_.begin("tokenise", kilobytes, 0, "kB");
+    options.progress = [&](double fraction) {
+      progress_.update(static_cast<int64_t>(fraction * static_cast<double>(kilobytes)));
     };
     auto data = build_text_dataset(files, *parts_.tokenizer, options);
     progress_.end();
+    log::info(what + " data: " + std::to_string(data->size()) + " samples, " +
+              std::to_string(data->tokens()) + " tokens");
     return data;
   }
 
