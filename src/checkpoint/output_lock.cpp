@@ -119,7 +119,12 @@ bool lives_without_lock(const Owner& owner) {
 }  // namespace
 
 OutputLock::OutputLock(const std::string& output_dir) {
-  FileSystem::local().make_directories(output_dir);
+  try {
+    FileSystem::local().make_directories(output_dir);
+  } catch (const Error& error) {
+    throw Error(error.kind(),
+                std::string(error.what()) + "; choose an output_dir that you may write to");
+  }
   const std::string path = join_path(output_dir, kLockFile);
   descriptor_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
   if (descriptor_ < 0) fail(path, errno);

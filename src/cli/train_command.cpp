@@ -27,7 +27,8 @@ int train_command(const Arguments& arguments) {
   options.stop_at_step = reader.take_number("--stop_at_step");
   const ConfigArguments words = reader.config("train");
   const LoadedConfig config = load_config(words.path, words.overrides);
-  validate(config, config.args.do_train ? Purpose::kTrain : Purpose::kEvaluate);
+  const bool evaluates_only = !config.args.do_train && config.args.do_eval;
+  validate(config, evaluates_only ? Purpose::kEvaluate : Purpose::kTrain);
   return run_training(config, options);
 }
 
