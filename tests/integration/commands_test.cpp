@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: MIT
+// What each command prints and how it leaves.
+#include "integration/tiny_run.h"
+
+namespace finetune::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+// One finished run that the tests read and do not change.
+const TinyRun& trained() {
+  static const TinyRun* run = [] {
+    const auto* made = new TinyRun;
+    const ProcessResult result = made->train();
+    EXPECT_EQ(result.code, 0) << result.err;
+    static const std::unique_ptr<const TinyRun> owner(made);
+    return made;
+  }();
+  return *run;
+}
+
+std::vector<Json> json_lines(const std::string& text) {
+  std::vector<Json> lines;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    lines.push_back(parse_json(text.substr(begin, end - begin), "a line of output"));
+    begin = end + 1;
+  }
+  return lines;
+}
+
+TEST(Predict, PrintsTheCandidatesOfEachTextAsAJsonLine) {
+  const ProcessResult result = finetune({"predict", trained().out(), "--top_k", "3", "--text",
+                                         "The <mask> was lit.", "The <mask> of the <mask>."});
+  EXPECT_EQ(result.code, 0) << result.err;
+  const std::vector<Json> lines = json_lines(result.out);
+  ASSERT_EQ(lines.size(), 2U);
+  ASSERT_EQ(lines[0].size(), 3U);  // one mask: a list of candidates
+  double last_score = 1.0;
+  for (const Json& candidate : lines[0]) {
+    EXPECT_LE(candidate["score"].get<double>(), last_score);
+    last_score = candidate["score"].get<double>();
+    EXPECT_GT(last_score, 0.0);
+    EXPECT_LT(candidate["token"].get<int>(), 300);
+    EXPECT_THAT(candidate["sequence"].get<std::string>(),
+                HasSubstr(candidate["token_str"].get<std::string>()));
+    EXPECT_THAT(candidate["sequence"].get<std::string>(), Not(HasSubstr("<s>")));
+  }
+  ASSERT_EQ(lines[1].size(), 2U);  // two masks: a list for each
+  EXPECT_EQ(lines[1][0].size(), 3U);
+  EXPECT_EQ(lines[1][1].size(), 3U);
+}
+
+TEST(Predict, AnswersTheLinesOfAFileAsItAnswersTexts) {
+  const TemporaryFolder folder;
+  const std::string input = folder.write("lines.txt", "A <mask> light.\nThe sea is <mask>.\n");
+  const ProcessResult from_file = finetune({"predict", trained().out(), "--input", input});
+  const ProcessResult from_texts = finetune(
+      {"predict", trained().out(), "--text", "A <mask> light.", "--text", "The sea is <mask>."});
+  EXPECT_EQ(from_file.code, 0) << from_file.err;
+  EXPECT_EQ(json_lines(from_file.out).size(), 2U);
+  EXPECT_EQ(from_file.out, from_texts.out);
+}
+
+TEST(Evaluate, GivesTheLossThatTheTrainingLogged) {
+  double logged = -1.0;
+  const Json state = trainer_state(trained().out());
+  for (const Json& entry : state["log_history"]) {
+    if (entry.contains("eval_loss")) logged = entry["eval_loss"].get<double>();
+  }
+  const ProcessResult newest = finetune({"evaluate", trained().config(), "--checkpoint", "auto"});
+  EXPECT_EQ(newest.code, 0) << newest.err;
+  EXPECT_EQ(parse_json(newest.out, "output")["eval_loss"].get<double>(), logged);
+  const ProcessResult named =
+      finetune({"evaluate", "--model_name_or_path", trained().out(), "--validation_file",
+                kText + "lighthouse-valid.txt", "--max_seq_length", "32", "--output_dir",
+                trained().folder() / "none"});
+  EXPECT_EQ(named.code, 0) << named.err;
+  EXPECT_EQ(parse_json(named.out, "output")["eval_loss"].get<double>(), logged);
+}
+
+TEST(Checkpoints, ListsEachWithItsState) {
+  const TinyRun run;
+  run.train_until(14);
+  const ProcessResult whole = finetune({"checkpoints", run.out(), "--verify"});
+  EXPECT_EQ(whole.code, 0);
+  EXPECT_THAT(whole.out, HasSubstr("       7 "));
+  EXPECT_THAT(whole.out, HasSubstr("      14 "));
+  EXPECT_THAT(whole.out, Not(HasSubstr("NOT WHOLE")));
+  write_file(run.out("checkpoint-14/optimizer.pt"), "short");
+  const ProcessResult damaged = finetune({"checkpoints", run.out()});
+  EXPECT_EQ(damaged.code, 0);
+  EXPECT_THAT(damaged.out, HasSubstr("NOT WHOLE: optimizer.pt has 5 bytes"));
+  write_file(run.out("checkpoint-7/optimizer.pt"), "short");
+  EXPECT_EQ(finetune({"checkpoints", run.out()}).code, 3);
+  EXPECT_TRUE(std::filesystem::exists(run.out("checkpoint-7")));  // looking changes nothing
+}
+
+TEST(VerifyResume, FindsNoDifferenceAndLeavesNothingBehind) {
+  const TinyRun run;
+  const TemporaryFolder temporary;
+  const ProcessResult result =
+      finetune({"verify-resume", run.config(), "--steps", "8", "--interrupt_at", "3"},
+               {.environment = {{"TMPDIR", temporary.path()}}, .folder = "", .watch = ""});
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("equal: 8 steps, interrupted at step 3"));
+  EXPECT_TRUE(std::filesystem::is_empty(run.out()));
+  EXPECT_TRUE(std::filesystem::is_empty(temporary.path()));
+}
+
+TEST(Doctor, TellsTheDeviceAndLeavesNothingBehind) {
+  const TemporaryFolder folder;
+  const ProcessResult result =
+      finetune({"doctor"}, {.environment = {}, .folder = folder.path(), .watch = ""});
+  for (const char* part : {"finetune", "libtorch", "device", "processors", "memory", "disk"}) {
+    EXPECT_THAT(result.out, HasSubstr(part));
+  }
+  const bool problem = result.out.find("problem: ") != std::string::npos;
+  EXPECT_EQ(result.code, problem ? 1 : 0) << result.out;
+  EXPECT_TRUE(std::filesystem::is_empty(folder.path()));
+}
+
+TEST(Help, IsThereForEveryCommandOfTheList) {
+  const ProcessResult list = finetune({"--help"});
+  EXPECT_EQ(list.code, 0);
+  for (const char* verb : {"train", "evaluate", "predict", "tokenizer", "checkpoints",
+                           "verify-resume", "config", "doctor", "completion"}) {
+    EXPECT_THAT(list.out, HasSubstr(std::string("\n  ") + verb + " "));
+    const ProcessResult help = finetune({verb, "--help"});
+    EXPECT_EQ(help.code, 0) << verb;
+    EXPECT_THAT(help.out, HasSubstr(std::string("finetune ") + verb));
+    EXPECT_EQ(help.err, "") << verb;
+  }
+  EXPECT_THAT(finetune({"train", "--help"}).out, HasSubstr("--learning_rate"));
+  EXPECT_THAT(finetune({"--version"}).out, ::testing::MatchesRegex("finetune [0-9.]+\n"));
+}
+
+TEST(Config, WritesFilesThatItAcceptsItself) {
+  const TinyRun run;
+  const ProcessResult defaults = finetune({"config", "defaults"});
+  EXPECT_EQ(defaults.code, 0);
+  const std::string path = run.folder().write("defaults.yaml", defaults.out);
+  const ProcessResult checked = finetune({"config", "check", path, "--model_type", "roberta",
+                                          "--tokenizer_name", tiny_tokenizer(), "--train_file",
+                                          kText + "lighthouse.txt", "--output_dir", run.out()});
+  EXPECT_EQ(checked.code, 0) << checked.err;
+  EXPECT_EQ(checked.err, "");
+  const ProcessResult initial = finetune({"config", "init"});
+  EXPECT_EQ(initial.code, 0);
+  EXPECT_EQ(finetune({"config", "check", run.folder().write("init.yaml", initial.out)}).code, 0);
+  const ProcessResult schema = finetune({"config", "schema"});
+  EXPECT_EQ(schema.code, 0);
+  EXPECT_TRUE(parse_json(schema.out, "schema")["properties"].contains("learning_rate"));
+}
+
+TEST(Completion, IsAScriptThatTheShellParses) {
+  const TemporaryFolder folder;
+  const ProcessResult bash = finetune({"completion", "bash"});
+  EXPECT_EQ(bash.code, 0);
+  const std::string path = folder.write("finetune.bash", bash.out);
+  EXPECT_EQ(run({"bash", "-n", path}).code, 0);
+  const ProcessResult words = run({"bash", "-c",
+                                   "source " + path +
+                                       "; COMP_WORDS=(finetune train --learning_r); COMP_CWORD=2; "
+                                       "_finetune; echo ${COMPREPLY[@]}"});
+  EXPECT_EQ(words.out, "--learning_rate\n");
+}
+
+TEST(Streams, ResultsGoToStandardOutputAndProgressToStandardError) {
+  const TinyRun run(TinyRun::Keys{{"max_steps", "2"}});
+  const ProcessResult result = run.train();
+  EXPECT_EQ(result.out, "");
+  EXPECT_THAT(result.err, HasSubstr("train 2/2"));
+  EXPECT_THAT(result.err, Not(HasSubstr("\r")));  // off a terminal: plain lines
+}
+
+TEST(EvaluationAlone, IsWhatTrainDoesWhereTrainingIsOff) {
+  const TinyRun run({{"do_train", "false"},
+                     {"model_type", ""},
+                     {"config_overrides", ""},
+                     {"model_name_or_path", trained().out()}});
+  const ProcessResult result = run.train();
+  EXPECT_EQ(result.code, 0) << result.err;
+  const Json results = parse_json(read_file(run.out("eval_results.json")), "results");
+  EXPECT_TRUE(results.contains("eval_loss"));
+  EXPECT_FALSE(std::filesystem::exists(run.out("model.safetensors")));
+}
+
+TEST(TrainedFolder, HoldsTheModelWithoutWhatTheOptimizerNeeds) {
+  const Json state = trainer_state(trained().out());
+  EXPECT_EQ(state["global_step"], 40);
+  EXPECT_FALSE(std::filesystem::exists(trained().out("optimizer.pt")));
+  EXPECT_FALSE(std::filesystem::exists(trained().out("checkpoint-28")));  // save_total_limit: 2
+  EXPECT_TRUE(std::filesystem::exists(trained().out("checkpoint-35/optimizer.pt")));
+  const Json all = parse_json(read_file(trained().out("all_results.json")), "results");
+  for (const char* name : {"train_loss", "eval_loss", "perplexity", "epoch", "train_samples"}) {
+    EXPECT_TRUE(all.contains(name)) << name;
+  }
+}
+
+TEST(TensorBoard, GetsAnEventFilePerSession) {
+  const TinyRun run(TinyRun::Keys{{"report_to", "tensorboard"}});
+  run.train_until(5);
+  EXPECT_EQ(run.train().code, 0);
+  int events = 0;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(run.out("runs"))) {
+    events += entry.path().filename().string().starts_with("events.out.tfevents");
+  }
+  EXPECT_EQ(events, 2);
+}
+
+}  // namespace
+}  // namespace finetune::testing

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: MIT
+// The shipped configurations as they are. tests/scripts/configs_test.sh lets each run two steps.
+#include "integration/tiny_run.h"
+
+namespace finetune::testing {
+namespace {
+
+const std::string kConfigs = std::string(FINETUNE_SOURCE_DIR) + "/configs/";
+
+// The words that keep a shipped configuration's files in a folder of the test.
+Arguments into(const TemporaryFolder& folder, const std::string& name) {
+  return {"--output_dir", folder / name, "--cache_dir", folder / "cache"};
+}
+
+ProcessResult train(const std::string& config, Arguments more) {
+  more.insert(more.begin(), {"train", kConfigs + config});
+  return finetune(more);
+}
+
+TEST(SmokeConfiguration, RunsWholeInHalfAMinute) {
+  const TemporaryFolder folder;
+  const ProcessResult result = train("smoke.yaml", into(folder, "smoke"));
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_LT(result.seconds, 30.0);
+  const Json state = trainer_state(folder / "smoke");
+  EXPECT_EQ(state["global_step"], 30);
+  EXPECT_LT(state["log_history"].back()["train_loss"].get<double>(), std::log(600.0));
+  for (const char* name : {"config.json", "model.safetensors", "tokenizer.json",
+                           "tokenizer_config.json", "train_results.json", "eval_results.json",
+                           "all_results.json", "trainer_state.json", "checkpoint-30"}) {
+    EXPECT_TRUE(std::filesystem::exists(folder / "smoke/" + name)) << name;
+  }
+}
+
+TEST(TwinConfigurations, InYamlAndJsonGiveEqualWeights) {
+  const TemporaryFolder folder;
+  for (const std::string format : {"yaml", "json"}) {
+    Arguments words = into(folder, format);
+    words.insert(words.end(), {"--max_steps", "2", "--save_steps", "40", "--report_to", "none"});
+    const ProcessResult result = train("roberta_mlm." + format, words);
+    EXPECT_EQ(result.code, 0) << result.err;
+  }
+  EXPECT_TRUE(read_file(folder / "yaml/model.safetensors") ==
+              read_file(folder / "json/model.safetensors"));
+  EXPECT_EQ(log_without_times(folder / "yaml"), log_without_times(folder / "json"));
+}
+
+TEST(ShippedConfiguration, IsAcceptedByCheck) {
+  for (const auto& entry : std::filesystem::directory_iterator(kConfigs)) {
+    const ProcessResult result =
+        finetune({"config", "check", entry.path().string()},
+                 {.environment = {{"ESPERANTO_DATA", "/data"}}, .folder = "", .watch = ""});
+    EXPECT_EQ(result.code, 0) << entry.path() << result.err;
+  }
+}
+
+}  // namespace
+}  // namespace finetune::testing
