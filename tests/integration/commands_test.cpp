@@ -109,6 +109,21 @@ TEST(VerifyResume, FindsNoDifferenceAndLeavesNothingBehind) {
   EXPECT_TRUE(std::filesystem::is_empty(temporary.path()));
 }
 
+TEST(VerifyResume, NamesTheFirstDifference) {
+  TinyRun run(TinyRun::Keys{{"eval_steps", "4"}});
+  const std::string validation =
+      run.folder().write("validation.txt", read_file(kText + "lighthouse-valid.txt"));
+  run.set({{"validation_file", validation}});
+  Process process(finetune_command({"verify-resume", run.config(), "--steps", "8"}));
+  ASSERT_TRUE(process.wait_for_output("then the same command again"));
+  // The one kind of file that may change between sessions: the weights stay, eval_loss does not.
+  write_file(validation, read_file(kText + "lighthouse.txt"));
+  const ProcessResult result = process.finish();
+  EXPECT_EQ(result.code, 1) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("NOT EQUAL: the first difference is step 4: "));
+  EXPECT_THAT(result.out, HasSubstr("eval_loss"));
+}
+
 TEST(Doctor, TellsTheDeviceAndLeavesNothingBehind) {
   const TemporaryFolder folder;
   const ProcessResult result =
@@ -197,6 +212,11 @@ TEST(TrainedFolder, HoldsTheModelWithoutWhatTheOptimizerNeeds) {
   for (const char* name : {"train_loss", "eval_loss", "perplexity", "epoch", "train_samples"}) {
     EXPECT_TRUE(all.contains(name)) << name;
   }
+}
+
+TEST(TotalFlos, CountsSixForEachTokenAndParameterOutsideTheEmbeddings) {
+  // As transformers: 40 updates of 8 rows of 32 tokens; 18,572 parameters besides the embeddings.
+  EXPECT_EQ(trainer_state(trained().out())["total_flos"].get<double>(), 6.0 * 40 * 8 * 32 * 18572);
 }
 
 TEST(TensorBoard, GetsAnEventFilePerSession) {
