@@ -24,18 +24,28 @@ std::vector<int64_t> steps_to_delete(const std::vector<int64_t>& existing,
                                      const RotationPolicy& policy) {
   if (policy.save_total_limit.value_or(0) < 1 || existing.empty()) return {};
   const std::optional<int64_t> best = policy.best_step;
-  const bool best_exists = best && std::binary_search(existing.begin(), existing.end(), *best);
-  auto keep = static_cast<size_t>(*policy.save_total_limit);
-  if (best_exists && keep == 1 && *best != existing.back()) keep = 2;
-  if (existing.size() <= keep) return {};
-  size_t excess = existing.size() - keep;
   std::vector<int64_t> steps;
+  std::vector<int64_t> counted;
   for (const int64_t step : existing) {
+    const bool protected_step = best == step || step == existing.back();
+    if (policy.superseded_step == step && policy.automatic_step != step && !protected_step) {
+      steps.push_back(step);
+    } else if (policy.automatic_step != step || best == step) {
+      counted.push_back(step);
+    }
+  }
+  const bool best_exists = best && std::binary_search(counted.begin(), counted.end(), *best);
+  auto keep = static_cast<size_t>(*policy.save_total_limit);
+  if (best_exists && keep == 1 && *best != counted.back()) keep = 2;
+  size_t excess = counted.size() > keep ? counted.size() - keep : 0;
+  for (const int64_t step : counted) {
     if (excess == 0) break;
+
     if (best_exists && step == *best) continue;
     steps.push_back(step);
     --excess;
   }
+  std::sort(steps.begin(), steps.end());
   return steps;
 }
 

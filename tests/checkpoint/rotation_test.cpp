@@ -50,6 +50,21 @@ TEST(CheckpointRotation, KeepsTheNewestAndTheBest) {
   }
 }
 
+TEST(CheckpointRotation, KeepsTheNewestAutomaticSaveBesideTheLimit) {
+  const auto gone = [](const std::vector<int64_t>& existing, int64_t automatic,
+                       std::optional<int64_t> superseded, std::optional<int64_t> best) {
+    return steps_to_delete(existing, {.save_total_limit = 2,
+                                      .best_step = best,
+                                      .automatic_step = automatic,
+                                      .superseded_step = superseded});
+  };
+  EXPECT_THAT(gone({10, 20, 25}, 25, {}, {}), ElementsAre());
+  EXPECT_THAT(gone({10, 20, 25, 30}, 25, {}, {}), ElementsAre(10));
+  EXPECT_THAT(gone({10, 20, 25, 27}, 27, 25, {}), ElementsAre(25));
+  EXPECT_THAT(gone({10, 20, 25, 27}, 27, 25, 25), ElementsAre(10));  // the best is counted
+  EXPECT_THAT(gone({25}, 25, {}, {}), ElementsAre());
+}
+
 TEST(CheckpointRotation, DeletesTheFoldersAndLeavesNothing) {
   RunFolder run;
   for (const int64_t step : {1, 2, 3, 10}) save(run.files, run.output_dir, step);

@@ -14,6 +14,10 @@ namespace finetune::checkpoint {
 struct RotationPolicy {
   std::optional<int64_t> save_total_limit;  // unset or below 1: keep all
   std::optional<int64_t> best_step;         // never deleted
+  // The newest automatic save (an early stop): kept in one slot beyond the limit.
+  std::optional<int64_t> automatic_step = std::nullopt;
+  // The automatic save before it: goes first.
+  std::optional<int64_t> superseded_step = std::nullopt;
 };
 
 // Which checkpoints go, oldest first, with Hugging Face's meaning of save_total_limit: the newest
