@@ -19,18 +19,25 @@ extern "C" void on_signal(int number) {
   if (!requested_signal.compare_exchange_strong(none, number)) ::_exit(128 + number);
 }
 
-}  // namespace
-
-void install_handlers() {
+void install(int flags) {
   struct sigaction action = {};
   action.sa_handler = on_signal;
   sigemptyset(&action.sa_mask);
-  action.sa_flags = SA_RESTART;
+  action.sa_flags = flags;
   for (const int number : {SIGTERM, SIGINT, SIGUSR1}) ::sigaction(number, &action, nullptr);
+}
+
+}  // namespace
+
+void install_handlers() {
+  install(SA_RESTART);
   // A closed pipe or a terminal that is gone must not end a run of many hours.
   ::signal(SIGPIPE, SIG_IGN);
   ::signal(SIGHUP, SIG_IGN);
+  ::signal(SIGXFSZ, SIG_IGN);  // a file that grows too large is a failed write, not the end
 }
+
+void break_reads() { install(0); }
 
 bool is_requested() { return requested_signal.load(std::memory_order_relaxed) != 0; }
 

@@ -1,16 +1,27 @@
 // SPDX-License-Identifier: MIT
 #include "finetune/base/thread_pool.h"
 
+#include <string>
+#include <system_error>
+
 #include "finetune/base/error.h"
 
 namespace finetune {
 
 ThreadPool::ThreadPool(int64_t threads) {
   FT_CHECK(threads >= 0, "a pool has no negative number of threads");
-  for (int64_t i = 0; i < threads; ++i) threads_.emplace_back([this] { work(); });
+  try {
+    for (int64_t i = 0; i < threads; ++i) threads_.emplace_back([this] { work(); });
+  } catch (const std::system_error&) {
+    stop();
+    throw Error(ErrorKind::kIo, "cannot start " + std::to_string(threads) +
+                                    " threads; lower the number of workers");
+  }
 }
 
-ThreadPool::~ThreadPool() {
+ThreadPool::~ThreadPool() { stop(); }
+
+void ThreadPool::stop() {
   std::deque<std::function<void()>> dropped;
   {
     const std::lock_guard lock(mutex_);

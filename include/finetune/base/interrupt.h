@@ -9,6 +9,9 @@
 namespace finetune::interrupt {
 
 void install_handlers();
+// From here on a signal ends a read that waits (standard input of an interactive command), which
+// then looks like the end of the file: call throw_if_requested() behind it.
+void break_reads();
 [[nodiscard]] bool is_requested();
 [[nodiscard]] std::string signal_name();  // "SIGTERM"; empty where none came
 

@@ -41,6 +41,7 @@ class ThreadPool {
  private:
   void push(std::function<void()> task);
   void work();
+  void stop();
 
   std::mutex mutex_;
   std::condition_variable changed_;
