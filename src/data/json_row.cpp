@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "data/json_row.h"
 
+#include <algorithm>
 #include <limits>
 #include <nlohmann/json.hpp>
 
@@ -180,6 +181,9 @@ TokenRow tokens_of(const Json& row, const RowSchema& schema, const std::string& 
         fail(place, "'attention_mask' holds " + std::to_string(value) + "; it may hold 0 and 1");
       }
       result.mask.push_back(static_cast<uint8_t>(value));
+    }
+    if (std::find(mask.begin(), mask.end(), 1) == mask.end()) {
+      fail(place, "'attention_mask' is 0 everywhere; at least one token must be attended to");
     }
   }
   return result;

@@ -2,6 +2,7 @@
 #include "finetune/model/model.h"
 
 #include <ATen/Parallel.h>
+#include <ATen/ops/isfinite.h>
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
@@ -127,6 +128,10 @@ LoadReport load_weights(MaskedLmModel& model, const std::vector<std::string>& na
                                         shape_text(value) + ", but config.json asks for " +
                                         shape_text(parameter.tensor) +
                                         "; the two files do not belong together");
+    }
+    if (!value.isfinite().all().item<bool>()) {
+      throw Error(ErrorKind::kData, where + ": tensor '" + parameter.name +
+                                        "' holds NaN or infinite values; this model is broken");
     }
     parameter.tensor.copy_(value);
   }

@@ -131,8 +131,17 @@ ModelConfig parse_model_config(const Json& json, const std::string& where) {
   if (!json.contains("model_type")) {
     throw Error(ErrorKind::kData, where + ": has no 'model_type'; is this a Hugging Face model?");
   }
-  if (json.value("is_decoder", false) || json.value("add_cross_attention", false)) {
+  const auto is_set = [&](const char* name) {
+    const auto found = json.find(name);
+    return found != json.end() && !found->is_null() && *found != false;
+  };
+  if (is_set("is_decoder") || is_set("add_cross_attention")) {
     throw Error(ErrorKind::kData, where + ": decoders are not supported, only encoders");
+  }
+  const auto positions = json.find("position_embedding_type");
+  if (positions != json.end() && !positions->is_null() && *positions != "absolute") {
+    throw Error(ErrorKind::kData, where + ": position_embedding_type " + positions->dump() +
+                                      " is not supported, only 'absolute'");
   }
   ModelConfig config;
   describe(config, Reader(json, where, ErrorKind::kData));

@@ -36,7 +36,6 @@ class MaskedLmModel {
 
   // Every trainable parameter once (a tied one under its first name), in transformers' order.
   [[nodiscard]] virtual const NamedTensors& parameters() const = 0;
-  // Of these the ones whose names end a module that is a LayerNorm, or that are biases: no decay.
   [[nodiscard]] virtual const ModelConfig& config() const = 0;
   [[nodiscard]] virtual std::string architecture() const = 0;  // "RobertaForMaskedLM"
 };
@@ -53,7 +52,7 @@ struct LoadReport {
   std::vector<std::string> unexpected;  // in the file only
 };
 
-// Where a tensor comes from: its name -> the tensor on the CPU, undefined where there is none.
+// Where a tensor comes from: the name of one that is there -> the tensor on the CPU.
 using TensorSource = std::function<Tensor(const std::string& name)>;
 
 // Copies weights by name. `names` are all names of the source. A tensor of another shape is
