@@ -75,7 +75,19 @@ class Validator {
     }
   }
 
+  void check_metric() {
+    if (!args_.metric_for_best_model) return;
+    std::string name = *args_.metric_for_best_model;
+    if (name.starts_with("eval_")) name = name.substr(5);
+    if (name == "loss" || (name == "accuracy" && !args_.prediction_loss_only)) return;
+    add({"metric_for_best_model"},
+        "the evaluation has no '" + name + "'; metric_for_best_model may be loss" +
+            (args_.prediction_loss_only ? " (prediction_loss_only leaves accuracy out)"
+                                        : " or accuracy"));
+  }
+
   void check_best_model() {
+    check_metric();
     if (args_.save_strategy == "best" && args_.eval_strategy == "no") {
       add({"save_strategy"}, "'save_strategy: best' needs eval_strategy steps or epoch");
     }

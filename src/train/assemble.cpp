@@ -101,7 +101,7 @@ class DataBuilder {
     options_.vocabulary_limit = parts.model_config.vocab_size;
     options_.position_limit = parts.model_config.max_length();
     options_.threads = args_.preprocessing_num_workers.value_or(cores);
-    if (needs_split())
+    if (needs_split() && (args_.do_eval || splits_off_a_row()))
       split_ =
           split_rows(count_rows(args_.train_file, "train_file"), args_.validation_split_percentage);
   }
@@ -124,11 +124,15 @@ class DataBuilder {
   }
 
  private:
-  // As run_mlm: without a validation file the first percent of the training rows are held out, and
-  // they are whether or not this session evaluates, so that the training data stays the same.
+  // As run_mlm: without a validation file the first percent of the training rows are held out,
+  // whether or not this session evaluates, so that the training data stays the same.
   [[nodiscard]] bool needs_split() const {
-    return args_.validation_file.empty() && !args_.train_file.empty() && args_.do_eval &&
+    return args_.validation_file.empty() && !args_.train_file.empty() &&
            args_.validation_split_percentage > 0;
+  }
+
+  [[nodiscard]] bool splits_off_a_row() const {
+    return count_rows(args_.train_file, "train_file") * args_.validation_split_percentage > 50;
   }
 
   [[nodiscard]] std::shared_ptr<const TokenDataset> build(const std::vector<std::string>& files,

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <cmath>
+#include <cstdio>
 
 #include "finetune/base/interrupt.h"
 #include "finetune/train/metrics_log.h"
@@ -42,6 +43,17 @@ std::optional<nlohmann::ordered_json> evaluate(Task& task, const EvaluationLoade
   metrics.update(speed_metrics("eval", runtime.count(),
                                {.samples = samples, .steps = loader.batches(), .tokens = {}}));
   return metrics;
+}
+
+std::string describe_metrics(const nlohmann::ordered_json& metrics) {
+  std::string text;
+  for (const char* key : {"eval_loss", "eval_accuracy"}) {
+    if (!metrics.contains(key)) continue;
+    char value[32];
+    std::snprintf(value, sizeof(value), "%.4g", metrics[key].get<double>());
+    text += (text.empty() ? "" : ", ") + std::string(key) + " " + value;
+  }
+  return text;
 }
 
 }  // namespace finetune

@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <string>
 
 #include "finetune/data/loader.h"
 #include "finetune/task/task.h"
@@ -17,5 +18,8 @@ namespace finetune {
                                                              const EvaluationLoader& loader,
                                                              int64_t samples,
                                                              ProgressDisplay& progress);
+
+// "eval_loss 6.371, eval_accuracy 0.094"
+[[nodiscard]] std::string describe_metrics(const nlohmann::ordered_json& metrics);
 
 }  // namespace finetune

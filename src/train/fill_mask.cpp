@@ -29,7 +29,7 @@ struct FillMask::State {
   std::unique_ptr<MaskedLmModel> model;
   SpecialTokens::Token mask;
 
-  [[nodiscard]] std::vector<int32_t> encode(const std::string& text, size_t number) const;
+  [[nodiscard]] std::vector<int32_t> encode(const Text& text) const;
   [[nodiscard]] Batch make_batch(const std::vector<std::vector<int32_t>>& rows) const;
   [[nodiscard]] Json answer(std::vector<int32_t> row, int64_t place, const Tensor& scores,
                             const Tensor& tokens) const;
@@ -63,8 +63,9 @@ FillMask::~FillMask() = default;
 
 const std::string& FillMask::mask_token() const { return state_->mask.text; }
 
-std::vector<int32_t> FillMask::State::encode(const std::string& text, size_t number) const {
-  const std::string where = "text " + std::to_string(number + 1);
+std::vector<int32_t> FillMask::State::encode(const Text& input) const {
+  const std::string& text = input.text;
+  const std::string& where = input.where;
   const size_t invalid = utf8::find_invalid(text);
   if (invalid != std::string::npos) {
     throw Error(ErrorKind::kData, where + ": byte " + std::to_string(invalid + 1) +
@@ -128,12 +129,12 @@ Json FillMask::State::answer(std::vector<int32_t> row, int64_t place, const Tens
   return list;
 }
 
-std::vector<Json> FillMask::operator()(const std::vector<std::string>& texts, int64_t top_k,
+std::vector<Json> FillMask::operator()(const std::vector<Text>& texts, int64_t top_k,
                                        int64_t batch_size) const {
   const c10::NoGradGuard no_grad;
   const State& s = *state_;
   std::vector<std::vector<int32_t>> encoded;
-  for (size_t i = 0; i < texts.size(); ++i) encoded.push_back(s.encode(texts[i], i));
+  for (const Text& text : texts) encoded.push_back(s.encode(text));
   std::vector<Json> answers;
   for (size_t first = 0; first < encoded.size(); first += static_cast<size_t>(batch_size)) {
     const size_t last = std::min(encoded.size(), first + static_cast<size_t>(batch_size));

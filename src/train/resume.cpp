@@ -5,6 +5,7 @@
 #include "finetune/base/json.h"
 #include "finetune/base/log.h"
 #include "finetune/config/dump.h"
+#include "finetune/model/model_config.h"
 
 namespace finetune {
 namespace {
@@ -28,7 +29,11 @@ void check_identity(const RunIdentity& saved, const RunIdentity& present,
                     const std::string& checkpoint) {
   const std::string advice =
       "; put it back, choose another output_dir, or start over with --restart";
-  if (saved.model != present.model) {
+  // Through the fields, not the text: a later version may write more of them.
+  const auto fields = [&](const std::string& text) {
+    return model_config_json(parse_model_config(parse_json(text, checkpoint), checkpoint), "");
+  };
+  if (fields(saved.model) != fields(present.model)) {
     refuse("the model is not the one that " + checkpoint +
            " began with: " + first_difference(saved.model, present.model) + advice);
   }

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: MIT
 #include "finetune/train/run.h"
 
+#include <c10/util/Exception.h>
+
+#include <algorithm>
 #include <cmath>
+#include <new>
 #include <nlohmann/json.hpp>
 
 #include "finetune/base/error.h"
@@ -10,6 +14,7 @@
 #include "finetune/checkpoint/output_lock.h"
 #include "finetune/checkpoint/reader.h"
 #include "finetune/checkpoint/rotation.h"
+#include "finetune/config/dump.h"
 #include "finetune/tensor/device.h"
 #include "train/assemble.h"
 #include "train/evaluate.h"
@@ -39,7 +44,7 @@ bool asks_for_more(const RunState& finished, const TrainingArgs& args) {
     const auto found = finished.config.find(key);
     return found != finished.config.end() && found->is_number() ? found->get<double>() : 0.0;
   };
-  if (args.max_steps > 0) return args.max_steps > finished.step;
+  if (args.max_steps > 0) return args.max_steps > finished.max_steps;
   return args.num_train_epochs > number("num_train_epochs") && number("max_steps") <= 0;
 }
 
@@ -54,6 +59,11 @@ void forget_finished(const std::string& output_dir) {
   FileSystem& files = FileSystem::local();
   const std::string path = join_path(output_dir, checkpoint::kFinetuneStateFile);
   if (files.exists(path)) files.remove_file(path);
+}
+
+RunState state_of(const CheckpointEntry& entry) {
+  const std::string path = join_path(entry.path, checkpoint::kFinetuneStateFile);
+  return RunState::parse(FileSystem::local().read_all(path, 64 << 20), path);
 }
 
 // The checkpoint to go on from; nothing: begin at step 0.
@@ -71,6 +81,19 @@ std::optional<CheckpointEntry> choose_checkpoint(const LoadedConfig& config,
     return checkpoint::find_newest_good(files, args.output_dir, kWarn);
   }
   const std::string& path = args.resume_from_checkpoint;
+  // The same command again goes on with what it began, not from that path once more.
+  std::vector<CheckpointEntry> begun = checkpoint::list_checkpoints(files, args.output_dir, true);
+  std::reverse(begun.begin(), begun.end());
+  for (const CheckpointEntry& candidate : begun) {
+    if (!candidate.whole || candidate.foreign) continue;
+    if (state_of(candidate).origin == path) return candidate;
+    break;
+  }
+  if (!files.exists(path)) {
+    throw Error(ErrorKind::kConfig, config.where("resume_from_checkpoint") +
+                                        ": resume_from_checkpoint: there is no '" + path +
+                                        "'; name a checkpoint folder, auto or none");
+  }
   CheckpointEntry entry = checkpoint::inspect_checkpoint(files, path, true);
   if (!entry.whole) {
     throw Error(ErrorKind::kCheckpoint, config.where("resume_from_checkpoint") +
@@ -83,8 +106,7 @@ std::optional<CheckpointEntry> choose_checkpoint(const LoadedConfig& config,
 
 // Equal bits need the thread count that the run began with.
 void reuse_threads(const CheckpointEntry& entry) {
-  const std::string path = join_path(entry.path, checkpoint::kFinetuneStateFile);
-  const RunState state = RunState::parse(FileSystem::local().read_all(path, 64 << 20), path);
+  const RunState state = state_of(entry);
   if (state.environment.threads >= 1 && state.environment.threads <= 1024) {
     set_num_threads(static_cast<int>(state.environment.threads));
   }
@@ -94,59 +116,18 @@ void show_notes(const LoadedConfig& config) {
   for (const std::string& note : config.notes) log::warning(note);
 }
 
-}  // namespace
-
-int run_training(const LoadedConfig& config, const RunOptions& options) {
-  const TrainingArgs& args = config.args;
-  log::set_level(args.log_level);
-  show_notes(config);
-  if (!args.do_train) {
-    (void)run_evaluation(config, false);
-    return kExitFinished;
+// Beside a training that holds the folder the metrics are shown, not kept.
+void write_evaluation(const std::string& output_dir, const nlohmann::ordered_json& metrics) {
+  try {
+    const checkpoint::OutputLock lock(output_dir);
+    write_results(FileSystem::local(), output_dir, "eval", metrics);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kBusy) throw;
+    log::warning("eval_results.json is not written: " + std::string(error.what()));
   }
-  keep_freed_memory();
-  const checkpoint::OutputLock lock(args.output_dir);
-
-  const std::optional<RunState> finished = finished_state(args.output_dir);
-  if (finished && !options.restart && args.resume_from_checkpoint == "auto") {
-    if (!asks_for_more(*finished, args)) {
-      log::info("already finished: " + args.output_dir + " holds the model after " +
-                std::to_string(finished->step) + " steps; nothing to do");
-      return kExitFinished;
-    }
-    log::info("the finished run goes on: the schedule is computed anew for the new total");
-  }
-
-  const std::optional<CheckpointEntry> newest = choose_checkpoint(config, options);
-  if (finished && !newest && !options.restart && args.resume_from_checkpoint == "auto") {
-    throw Error(ErrorKind::kCheckpoint,
-                args.output_dir +
-                    " holds a finished run without a checkpoint to go on from; "
-                    "start over with --restart, or choose another output_dir");
-  }
-  if (newest && !newest->foreign) {
-    const std::string path = join_path(newest->path, checkpoint::kFinetuneStateFile);
-    check_fixed_keys(RunState::parse(FileSystem::local().read_all(path, 64 << 20), path), config,
-                     newest->path);
-    reuse_threads(*newest);
-  }
-  ProgressDisplay progress(progress_mode(args));
-  Parts parts = assemble(config,
-                         {.train = true,
-                          .evaluate = args.do_eval || args.eval_strategy != "no",
-                          .model_folder = "",
-                          .load_weights = !newest.has_value()},
-                         progress);
-  Trainer trainer(config, options, parts, progress);
-  if (newest) {
-    trainer.restore(*newest);
-  } else {
-    trainer.start_fresh();
-  }
-  return trainer.run();
 }
 
-nlohmann::ordered_json run_evaluation(const LoadedConfig& config, bool newest_checkpoint) {
+nlohmann::ordered_json evaluate_model(const LoadedConfig& config, bool newest_checkpoint) {
   const TrainingArgs& args = config.args;
   AssemblyRequest request;
   request.train = false;
@@ -172,13 +153,116 @@ nlohmann::ordered_json run_evaluation(const LoadedConfig& config, bool newest_ch
   auto metrics = evaluate(*parts.task, loader, parts.validation_data->size(), progress);
   if (!metrics) throw Interrupted("evaluating");
   if (args.prediction_loss_only) metrics->erase("eval_accuracy");
+  log::info(describe_metrics(*metrics));
   (*metrics)["eval_samples"] = parts.validation_data->size();
   (*metrics)["perplexity"] = std::exp((*metrics)["eval_loss"].get<double>());
   if (config.is_set("output_dir")) {
-    FileSystem::local().make_directories(args.output_dir);
-    write_results(FileSystem::local(), args.output_dir, "eval", *metrics);
+    write_evaluation(args.output_dir, *metrics);
   }
   return *metrics;
+}
+
+int train(const LoadedConfig& config, const RunOptions& options) {
+  const TrainingArgs& args = config.args;
+  log::set_level(args.log_level);
+  show_notes(config);
+  if (!args.do_train) {
+    (void)evaluate_model(config, false);
+    return kExitFinished;
+  }
+  keep_freed_memory();
+  const checkpoint::OutputLock lock(args.output_dir);
+
+  const bool may_go_on = !options.restart && args.resume_from_checkpoint != "none";
+  std::optional<RunState> finished;
+  if (may_go_on) finished = finished_state(args.output_dir);
+  if (finished && args.resume_from_checkpoint != "auto" &&
+      finished->origin != args.resume_from_checkpoint) {
+    finished.reset();
+  }
+  if (finished) {
+    if (!asks_for_more(*finished, args)) {
+      std::string changed;
+      for (const KeyChange& change : changed_keys(finished->config, to_json(args))) {
+        if (change.policy == ResumePolicy::kFree || change.is_path) continue;
+        changed += (changed.empty() ? "" : ", ") + change.name;
+      }
+      if (!changed.empty()) {
+        log::warning("not applied, because the run is finished: " + changed +
+                     "; choose another output_dir, or start over with --restart");
+      }
+      log::info("already finished: " + args.output_dir + " holds the model after " +
+                std::to_string(finished->step) + " steps; nothing to do");
+      return kExitFinished;
+    }
+    log::info("the finished run goes on: the schedule is computed anew for the new total");
+  }
+
+  const std::optional<CheckpointEntry> newest = choose_checkpoint(config, options);
+  if (finished && !newest) {
+    throw Error(ErrorKind::kCheckpoint,
+                args.output_dir +
+                    " holds a finished run without a checkpoint to go on from; "
+                    "start over with --restart, or choose another output_dir");
+  }
+  if (finished) forget_finished(args.output_dir);
+  if (newest && !newest->foreign) {
+    check_fixed_keys(state_of(*newest), config, newest->path);
+    reuse_threads(*newest);
+  }
+  ProgressDisplay progress(progress_mode(args));
+  Parts parts =
+      assemble(config,
+               {.train = true,
+                .evaluate = args.do_eval || args.eval_strategy != "no" || args.eval_on_start,
+                .model_folder = "",
+                .load_weights = !newest.has_value()},
+               progress);
+  Trainer trainer(config, options, parts, progress);
+  if (newest) {
+    trainer.restore(*newest);
+  } else {
+    trainer.start_fresh();
+  }
+  return trainer.run();
+}
+
+// libtorch's exceptions for a lack of memory, in one sentence with what helps.
+template <class Action>
+auto explaining_lack_of_memory(const Action& action) {
+  const auto refuse = [](const std::string& what) {
+    throw Error(
+        ErrorKind::kDevice,
+        "out of memory" + what +
+            "; lower per_device_train_batch_size and raise "
+            "gradient_accumulation_steps by the same factor (the result stays the same), or "
+            "lower max_seq_length; what was saved before is kept");
+  };
+  try {
+    return action();
+  } catch (const c10::OutOfMemoryError&) {
+    refuse(" on the device");
+  } catch (const c10::Error& error) {
+    const std::string text = error.what_without_backtrace();
+    if (text.find("not enough memory") == std::string::npos &&
+        text.find("out of memory") == std::string::npos) {
+      throw std::runtime_error(text.substr(0, text.find('\n')));
+    }
+    refuse("");
+  } catch (const std::bad_alloc&) {
+    refuse("");
+  }
+  FT_CHECK(false, "refuse throws");
+}
+
+}  // namespace
+
+int run_training(const LoadedConfig& config, const RunOptions& options) {
+  return explaining_lack_of_memory([&] { return train(config, options); });
+}
+
+nlohmann::ordered_json run_evaluation(const LoadedConfig& config, bool newest_checkpoint) {
+  return explaining_lack_of_memory([&] { return evaluate_model(config, newest_checkpoint); });
 }
 
 }  // namespace finetune

@@ -20,6 +20,7 @@ void describe(State& s, Visitor&& field) {
   field("epoch", s.position.epoch);
   field("sample", s.position.sample);
   field("effective_batch_size", s.effective_batch_size);
+  field("max_steps", s.max_steps);
   field("window_loss", s.window_loss);
   field("window_first_step", s.window_first_step);
   field("total_loss", s.total_loss);
@@ -31,6 +32,8 @@ void describe(State& s, Visitor&& field) {
   field("early_stopping_counter", s.early_stopping_counter);
   field("stop_early", s.stop_early);
   field("evaluation_pending", s.evaluation_pending);
+  field("automatic_step", s.automatic_step);
+  field("origin", s.origin);
   field("finished", s.finished);
   field("seconds", s.seconds);
   field("sessions", s.sessions);
@@ -63,6 +66,10 @@ class Reader {
     }
     value = found.get<int64_t>();
   }
+  void operator()(const char* name, std::optional<int64_t>& value) const {
+    value.reset();
+    if (!at(name).is_null()) (*this)(name, value.emplace());
+  }
   void operator()(const char* name, double& value) const {
     const Json& found = at(name);
     if (!found.is_number()) refuse(name, "a number");
@@ -93,11 +100,19 @@ class Reader {
   std::string where_;
 };
 
+template <class Value>
+void put(Json& json, const Value& value) {
+  json = value;
+}
+void put(Json& json, const std::optional<int64_t>& value) {
+  json = value ? Json(*value) : Json(nullptr);
+}
+
 }  // namespace
 
 std::string RunState::to_text() const {
   Json json = {{"format_version", kFormatVersion}};
-  describe(*this, [&](const char* name, const auto& value) { json[name] = value; });
+  describe(*this, [&](const char* name, const auto& value) { put(json[name], value); });
   return json.dump(2) + "\n";
 }
 
@@ -113,6 +128,9 @@ RunState RunState::parse(const std::string& text, const std::string& where) {
   }
   RunState state;
   describe(state, Reader(json, where));
+  if (state.effective_batch_size < 1) {
+    throw Error(ErrorKind::kData, where + ": 'effective_batch_size' must be above 0");
+  }
   return state;
 }
 

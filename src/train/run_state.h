@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 
 #include "finetune/data/loader.h"
@@ -33,6 +34,7 @@ struct RunState {
   int64_t updates = 0;  // optimizer steps applied
   Position position;
   int64_t effective_batch_size = 0;
+  int64_t max_steps = 0;  // of the run as it was planned
 
   double window_loss = 0.0;       // sum of the losses since the last log
   int64_t window_first_step = 0;  // step of the last log
@@ -43,8 +45,10 @@ struct RunState {
   double last_learning_rate = 0.0;
   int64_t nonfinite_updates = 0;
   int64_t early_stopping_counter = 0;
-  bool stop_early = false;          // early stopping has decided
-  bool evaluation_pending = false;  // the evaluation due at this step was cut by a signal
+  bool stop_early = false;                // early stopping has decided
+  bool evaluation_pending = false;        // the evaluation due at this step was cut by a signal
+  std::optional<int64_t> automatic_step;  // of the newest save that only an early stop asked for
+  std::string origin;                     // resume_from_checkpoint where that named a path
   bool finished = false;
   double seconds = 0.0;  // training time of all sessions
   int64_t sessions = 0;

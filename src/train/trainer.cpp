@@ -27,7 +27,7 @@ double now_seconds() {
 
 // transformers: a value below 1 is a share of all steps, rounded up.
 int64_t steps_or_ratio(double value, int64_t max_steps) {
-  if (value >= 1.0) return static_cast<int64_t>(value);
+  if (value >= 1.0) return static_cast<int64_t>(std::min(value, 1e15));
   return static_cast<int64_t>(std::ceil(static_cast<double>(max_steps) * value));
 }
 
@@ -91,12 +91,17 @@ void Trainer::prepare(int64_t effective_batch_size) {
 
 int Trainer::run() {
   session_start_ = now_seconds();
-  session_first_step_ = state_.step;
+  counted_until_ = session_start_;
+  state_.max_steps = plan_.max_steps;
   ++state_.sessions;
   open_events();
   progress_.begin("train", plan_.max_steps, state_.step);
   if (state_.evaluation_pending && !finish_step()) return stop_early();
-  if (args_.eval_on_start && state_.step == 0 && !evaluate_now()) return stop_early();
+  if (args_.eval_on_start && state_.step == 0 && !logged_metrics(0)) {
+    const std::optional<Json> metrics = evaluate_weights();
+    if (!metrics) return stop_early();
+    log(*metrics);  // no best model, schedule or early stopping yet, as in transformers
+  }
   while (!is_last_step() && !state_.stop_early) {
     if (stop_is_requested()) return stop_early();
     const StepReport report = step();
@@ -176,18 +181,24 @@ bool Trainer::finish_step() {
     if (!evaluate_now()) return false;
     state_.evaluation_pending = false;
   }
-  if (save_is_due()) save();
+  if (save_is_due()) save(true);
   if (options_.stop_at_step && state_.step >= *options_.stop_at_step) interrupt::request(SIGTERM);
   return !stop_is_requested() || is_last_step();
 }
 
 bool Trainer::evaluate_now() {
-  std::optional<Json> metrics =
-      evaluate(*parts_.task, *evaluation_loader_, parts_.validation_data->size(), progress_);
+  const std::optional<Json> metrics = evaluate_weights();
   if (!metrics) return false;
-  if (args_.prediction_loss_only) metrics->erase("eval_accuracy");
   take_metrics(*metrics);
   return true;
+}
+
+std::optional<Json> Trainer::evaluate_weights() {
+  std::optional<Json> metrics =
+      evaluate(*parts_.task, *evaluation_loader_, parts_.validation_data->size(), progress_);
+  if (metrics && args_.prediction_loss_only) metrics->erase("eval_accuracy");
+  if (metrics) log::info(describe_metrics(*metrics) + " at step " + std::to_string(state_.step));
+  return metrics;
 }
 
 // Best metric, plateau schedules and early stopping, as transformers' Trainer and its callback.
@@ -319,17 +330,27 @@ void Trainer::diverged(const StepReport& report) {
                   ") or max_grad_norm and run the same command again");
 }
 
+std::string Trainer::how_to_go_on() const {
+  if (options_.restart) return "run the command again without --restart to go on";
+  if (args_.resume_from_checkpoint == "none") {
+    return "run the command again with resume_from_checkpoint: auto to go on";
+  }
+  return "run the same command again to go on";
+}
+
 int Trainer::stop_early() {
   progress_.end();
-  const std::string signal = interrupt::signal_name();
+  const bool asked = options_.stop_at_step && state_.step >= *options_.stop_at_step;
+  const std::string why =
+      "stopped by " + (asked ? std::string("--stop_at_step") : interrupt::signal_name());
   if (!save_if_missing()) {
-    log::error("stopped by " + signal + " at step " + std::to_string(state_.step) +
+    log::error(why + " at step " + std::to_string(state_.step) +
                ", but the state could not be saved; the run goes on from the checkpoint before");
     return kExitFailed;
   }
-  log::info("stopped by " + signal + " at step " + std::to_string(state_.step) + " of " +
+  log::info(why + " at step " + std::to_string(state_.step) + " of " +
             std::to_string(plan_.max_steps) + " with everything saved in " +
-            checkpoint_path(state_.step) + "; run the same command again to go on");
+            checkpoint_path(state_.step) + "; " + how_to_go_on());
   return kExitStoppedEarly;
 }
 

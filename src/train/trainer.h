@@ -62,9 +62,12 @@ class Trainer {
   bool finish_step();
   void log_window();
   bool evaluate_now();
+  std::optional<nlohmann::ordered_json> evaluate_weights();
+  [[nodiscard]] std::string how_to_go_on() const;
   void take_metrics(const nlohmann::ordered_json& metrics);
   void log(nlohmann::ordered_json values);
-  void save();
+  // `on_schedule`: the keys ask for it; else an early stop does.
+  void save(bool on_schedule);
   bool save_if_missing();
   int stop_early();
   int finish();
@@ -81,7 +84,7 @@ class Trainer {
   [[nodiscard]] bool evaluation_is_due() const;
   [[nodiscard]] bool save_is_due() const;
   [[nodiscard]] std::vector<checkpoint::CheckpointFile> model_files() const;
-  [[nodiscard]] std::vector<checkpoint::CheckpointFile> state_files();
+  [[nodiscard]] std::vector<checkpoint::CheckpointFile> state_files(bool with_optimizer);
   [[nodiscard]] NamedTensors model_tensors() const;
   [[nodiscard]] std::string checkpoint_path(int64_t step) const;
   [[nodiscard]] std::optional<nlohmann::ordered_json> logged_metrics(int64_t step) const;
@@ -105,10 +108,11 @@ class Trainer {
   double flos_per_token_ = 0.0;
   bool new_best_ = false;
   int64_t saved_step_ = -1;  // newest checkpoint of this run
+  int64_t saves_ = 0;
   int64_t failed_saves_ = 0;
   int64_t session_tokens_ = 0;
-  int64_t session_first_step_ = 0;
-  double session_start_ = 0.0;
+  double session_start_ = 0.0;  // for the speed that is shown
+  double counted_until_ = 0.0;  // state_.seconds holds the training time up to here
 };
 
 }  // namespace finetune

@@ -71,10 +71,12 @@ void Trainer::restore(const checkpoint::CheckpointEntry& from) {
   if (files_.exists(optimizer)) {
     optimizer_from_torch(*parts_.optimizer, read_torch_file(files_, optimizer), optimizer);
   } else {
-    log::warning(from.path + " was saved with save_only_model: the optimizer starts fresh");
+    log::warning("not bit-exact from here: " + from.path +
+                 " was saved with save_only_model, the optimizer starts fresh");
   }
   state_.config = to_json(args_);
   state_.environment = current_environment(parts_.device);
+  if (args_.resume_from_checkpoint != "auto") state_.origin = args_.resume_from_checkpoint;
   state_.finished = false;
 }
 
@@ -88,9 +90,11 @@ void Trainer::restore_state(const std::string& folder) {
   state_.stop_early = state_.stop_early && args_.early_stopping_patience &&
                       state_.early_stopping_counter >= *args_.early_stopping_patience;
   log::info("resuming from " + folder + " at step " + std::to_string(state_.step) + " of " +
-            std::to_string(plan_.max_steps) + ": weights, optimizer, schedule, position (epoch " +
+            std::to_string(plan_.max_steps) + ": weights, schedule, position (epoch " +
             std::to_string(state_.position.epoch) + ", sample " +
-            std::to_string(state_.position.sample) + ") and log restored");
+            std::to_string(state_.position.sample) + "), log" +
+            (files_.exists(join_path(folder, checkpoint::kOptimizerFile)) ? " and optimizer" : "") +
+            " restored");
   announce_changes(saved, config_, current_environment(parts_.device), plan_.accumulation);
 }
 
@@ -103,10 +107,15 @@ void Trainer::restore_foreign_state(const std::string& folder) {
                      .sample = state_.step % per_epoch * state_.effective_batch_size};
   state_.total_flos = trainer_state_.total_flos;
   state_.tokens_seen = trainer_state_.num_input_tokens_seen;
+  if (trainer_state_.early_stopping) {
+    state_.early_stopping_counter = trainer_state_.early_stopping->patience_counter;
+  }
   int64_t logged = 0;
   for (const Json& entry : trainer_state_.log_history) {
     if (!entry.contains("loss") || !entry["loss"].is_number()) continue;
-    const int64_t step = entry.value("step", int64_t{0});
+    const auto found = entry.find("step");
+    const int64_t step =
+        found != entry.end() && found->is_number_integer() ? found->get<int64_t>() : logged;
     state_.total_loss += entry["loss"].get<double>() * static_cast<double>(step - logged);
     logged = step;
   }
@@ -168,9 +177,9 @@ std::vector<CheckpointFile> Trainer::model_files() const {
   return list;
 }
 
-std::vector<CheckpointFile> Trainer::state_files() {
+std::vector<CheckpointFile> Trainer::state_files(bool with_optimizer) {
   std::vector<CheckpointFile> list;
-  if (!args_.save_only_model) {
+  if (with_optimizer) {
     list.push_back({checkpoint::kOptimizerFile, [this](WritableFile& file) {
                       const double rate = schedule_->learning_rate(state_.updates);
                       write_torch_file(
@@ -190,19 +199,24 @@ std::vector<CheckpointFile> Trainer::state_files() {
 }
 
 // A save that fails never ends the run: the checkpoints before it stay, the next one tries again.
-void Trainer::save() {
+void Trainer::save(bool on_schedule) {
   if (saved_step_ == state_.step && !new_best_) return;
   const double start = now_seconds();
-  state_.seconds += start - session_start_;
-  session_start_ = start;
-  if (trainer_state_.best_global_step == state_.step) {
+  state_.seconds += start - counted_until_;
+  counted_until_ = start;
+  const std::optional<std::string> former_best = trainer_state_.best_model_checkpoint;
+  const std::optional<int64_t> former_automatic = state_.automatic_step;
+  if (!on_schedule) state_.automatic_step = state_.step;
+  // Only where the keys ask for a save: an interruption must not change which model is exported.
+  if (on_schedule && trainer_state_.best_global_step == state_.step) {
     trainer_state_.best_model_checkpoint = checkpoint_path(state_.step);
   }
+  const bool with_optimizer = !args_.save_only_model || !on_schedule;
   std::vector<CheckpointFile> contents = model_files();
-  for (CheckpointFile& file : state_files()) contents.push_back(std::move(file));
+  for (CheckpointFile& file : state_files(with_optimizer)) contents.push_back(std::move(file));
   uint64_t bytes = 0;
   for (const NamedTensor& parameter : parts_.model->parameters()) {
-    bytes += parameter.tensor.nbytes() * (args_.save_only_model ? 1 : 3);
+    bytes += parameter.tensor.nbytes() * (with_optimizer ? 3 : 1);
   }
   try {
     checkpoint::write_checkpoint(files_, args_.output_dir,
@@ -210,24 +224,31 @@ void Trainer::save() {
                                  bytes + bytes / 20);
   } catch (const Error& error) {
     ++failed_saves_;
+    trainer_state_.best_model_checkpoint = former_best;
+    state_.automatic_step = former_automatic;
     log::warning("step " + std::to_string(state_.step) + " was not saved: " + error.what() +
                  "; training goes on, the next save tries again");
     return;
   }
+  ++saves_;
   saved_step_ = state_.step;
+
   const std::optional<int64_t> best =
       trainer_state_.best_model_checkpoint
           ? checkpoint::parse_checkpoint_name(file_name(*trainer_state_.best_model_checkpoint))
           : std::nullopt;
   checkpoint::rotate(files_, args_.output_dir, state_.run_id,
-                     {.save_total_limit = args_.save_total_limit, .best_step = best},
+                     {.save_total_limit = args_.save_total_limit,
+                      .best_step = best,
+                      .automatic_step = state_.automatic_step,
+                      .superseded_step = former_automatic},
                      [](const std::string& line) { log::warning(line); });
   log::debug("saved " + checkpoint_path(state_.step) + " in " +
              format_double(now_seconds() - start) + " s");
 }
 
 bool Trainer::save_if_missing() {
-  if (saved_step_ != state_.step) save();
+  if (saved_step_ != state_.step) save(false);
   return saved_step_ == state_.step;
 }
 
@@ -238,14 +259,13 @@ int Trainer::finish() {
   if (args_.do_eval && evaluation_loader_) {
     metrics = logged_metrics(exported_step_);
     if (!metrics) {
-      metrics =
-          evaluate(*parts_.task, *evaluation_loader_, parts_.validation_data->size(), progress_);
+      metrics = evaluate_weights();
       if (!metrics) return stop_early();
       evaluated_now = true;
     }
   }
-  state_.seconds += now_seconds() - session_start_;
-  session_start_ = now_seconds();
+  state_.seconds += now_seconds() - counted_until_;
+  counted_until_ = now_seconds();
   state_.total_loss += state_.window_loss;
   state_.window_loss = 0.0;
   state_.window_first_step = state_.step;
@@ -266,7 +286,7 @@ int Trainer::finish() {
             "), train_loss " + format_double(summary["train_loss"].get<double>()) +
             (metrics ? ", eval_loss " + (*metrics)["eval_loss"].dump() : "") +
             "; the model is in " + args_.output_dir);
-  if (failed_saves_ > 0 && saved_step_ < 0) {
+  if (failed_saves_ > 0 && saves_ == 0) {
     log::warning("no checkpoint could be written: " + std::to_string(failed_saves_) +
                  " saves failed");
     return kExitCheckpointsFailed;
@@ -279,7 +299,8 @@ int Trainer::finish() {
 std::optional<Json> Trainer::logged_metrics(int64_t step) const {
   const auto& history = trainer_state_.log_history;
   for (auto entry = history.rbegin(); entry != history.rend(); ++entry) {
-    if (entry->value("step", int64_t{-1}) != step || !entry->contains("eval_loss")) continue;
+    const auto logged = entry->find("step");
+    if (logged == entry->end() || *logged != step || !entry->contains("eval_loss")) continue;
     Json metrics = *entry;
     metrics.erase("step");
     metrics.erase("epoch");

@@ -17,6 +17,8 @@ RunState example() {
   state.step = 41;
   state.updates = 40;
   state.position = {.epoch = 2, .sample = 96};
+  state.effective_batch_size = 8;
+  state.automatic_step = 41;
   state.window_loss = 1.0 / 3.0;
   state.total_loss = 0.1 + 0.2;
   state.last_learning_rate = 4.9e-324;
@@ -46,6 +48,12 @@ TEST(RunState, ReadsBackEveryBit) {
   EXPECT_EQ(again.total_loss, 0.1 + 0.2);
   EXPECT_EQ(again.last_learning_rate, 4.9e-324);
   EXPECT_EQ(again.position, (Position{.epoch = 2, .sample = 96}));
+}
+
+TEST(RunState, RefusesAnEffectiveBatchOfNothing) {
+  RunState state = example();
+  state.effective_batch_size = 0;
+  EXPECT_THAT(error_of(state.to_text()), HasSubstr("'effective_batch_size' must be above 0"));
 }
 
 TEST(RunState, RefusesAnotherFormatVersion) {
