@@ -20,7 +20,7 @@ constexpr const char* kHelp =
   finetune config defaults                     every key with its default and meaning, as YAML
   finetune config schema                       a JSON Schema, for editors
   finetune config table                        the same as the README's table of keys
-  finetune config check CONFIG [--key value]   whether `finetune train` would accept it
+  finetune config check CONFIG [--key value]   whether keys, values and their rules are right
 )";
 
 [[noreturn]] void refuse(const std::string& message) {

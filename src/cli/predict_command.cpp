@@ -16,7 +16,7 @@ namespace {
 constexpr size_t kTextsAtATime = 256;  // answers come as the input is read
 
 // Answers the texts collected so far, a JSON line each.
-void answer(const FillMask& model, std::vector<std::string>& texts, int64_t top_k,
+void answer(const FillMask& model, std::vector<FillMask::Text>& texts, int64_t top_k,
             int64_t batch_size) {
   interrupt::throw_if_requested("predicting");
   for (const auto& line : model(texts, top_k, batch_size)) {
@@ -42,7 +42,10 @@ int predict_command(const Arguments& arguments) {
   const std::optional<std::string> input = reader.take_value("--input");
   const int64_t top_k = reader.take_number("--top_k").value_or(5);
   const int64_t batch_size = reader.take_number("--batch_size").value_or(8);
-  std::vector<std::string> texts;
+  std::vector<FillMask::Text> texts;
+  const auto add_text = [&](std::string text) {
+    texts.push_back({std::move(text), "text " + std::to_string(texts.size() + 1)});
+  };
   Arguments rest = reader.rest();
   if (rest.empty() || rest[0].starts_with("--")) {
     throw Error(ErrorKind::kUsage, "finetune predict needs the model's folder first");
@@ -50,12 +53,12 @@ int predict_command(const Arguments& arguments) {
   for (size_t i = 1; i < rest.size(); ++i) {
     if (rest[i] == "--text") continue;
     if (rest[i].starts_with("--text=")) {
-      texts.push_back(rest[i].substr(7));
+      add_text(rest[i].substr(7));
     } else if (rest[i].starts_with("--")) {
       throw Error(ErrorKind::kUsage, "finetune predict: unknown option '" + rest[i] +
                                          "'; see 'finetune predict --help'");
     } else {
-      texts.push_back(rest[i]);
+      add_text(rest[i]);
     }
   }
   if (texts.empty() && !input) {
@@ -67,14 +70,22 @@ int predict_command(const Arguments& arguments) {
 
   std::ifstream file;
   if (*input != "-") {
+    if (FileSystem::local().type(*input) == FileType::kDirectory) {
+      throw Error(ErrorKind::kData, "--input: '" + *input + "' is a folder; name a text file");
+    }
     file.open(*input);
     if (!file) throw Error(ErrorKind::kData, "cannot open '" + *input + "'");
   }
   std::istream& lines = *input == "-" ? std::cin : file;
+  if (*input == "-") interrupt::break_reads();
+  int64_t number = 0;
   for (std::string line; std::getline(lines, line);) {
-    if (!line.empty()) texts.push_back(line);
+    if (line.ends_with('\r')) line.pop_back();
+    texts.push_back({line, (*input == "-" ? "line " : *input + ":") + std::to_string(++number)});
     if (texts.size() == kTextsAtATime) answer(model, texts, top_k, batch_size);
   }
+  interrupt::throw_if_requested("predicting");
+  if (lines.bad()) throw Error(ErrorKind::kIo, "'" + *input + "' could not be read to its end");
   if (!texts.empty()) answer(model, texts, top_k, batch_size);
   return kExitFinished;
 }

@@ -65,6 +65,7 @@ class Output {
 template <class Handle>
 void for_each_line(const Handle& handle) {
   std::string line;
+  interrupt::break_reads();
   for (int64_t number = 1; std::getline(std::cin, line); ++number) {
     interrupt::throw_if_requested("reading standard input");
     if (utf8::find_invalid(line) != std::string::npos) {
@@ -73,6 +74,7 @@ void for_each_line(const Handle& handle) {
     }
     if (!handle(line, number)) return;
   }
+  interrupt::throw_if_requested("reading standard input");
 }
 
 int encode(const CodeRequest& request) {

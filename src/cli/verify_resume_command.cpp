@@ -14,6 +14,7 @@
 #include "cli/config_arguments.h"
 #include "finetune/base/error.h"
 #include "finetune/base/file_system.h"
+#include "finetune/base/interrupt.h"
 #include "finetune/base/json.h"
 #include "finetune/checkpoint/layout.h"
 #include "finetune/config/load.h"
@@ -121,6 +122,7 @@ std::string compare_tensors(const std::string& unbroken, const std::string& resu
 }
 
 void expect_stop(int code, int64_t step) {
+  interrupt::throw_if_requested("comparing");
   if (code == kExitStoppedEarly) return;
   if (code == kExitFinished) {
     throw Error(ErrorKind::kUsage, "the run is finished before step " + std::to_string(step) +
@@ -158,10 +160,10 @@ int verify_resume_command(const Arguments& arguments) {
     Arguments command = {"train"};
     if (!words.path.empty()) command.push_back(words.path);
     command.insert(command.end(), words.overrides.begin(), words.overrides.end());
-    for (const char* word :
-         {"--logging_strategy", "steps", "--logging_steps", "1", "--report_to", "none",
-          "--resume_from_checkpoint", "auto", "--save_strategy", "no", "--load_best_model_at_end",
-          "false", "--log_level", "warning", "--disable_tqdm", "true", "--output_dir"}) {
+    for (const char* word : {"--logging_strategy", "steps", "--logging_steps", "1", "--report_to",
+                             "none", "--resume_from_checkpoint", "auto", "--save_strategy", "no",
+                             "--load_best_model_at_end", "false", "--save_only_model", "false",
+                             "--log_level", "warning", "--disable_tqdm", "true", "--output_dir"}) {
       command.emplace_back(word);
     }
     command.push_back(join_path(folder.path(), name));
