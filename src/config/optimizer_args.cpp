@@ -89,7 +89,7 @@ void DurationArgs::describe(FieldList& field) {
   field("data_seed", &DurationArgs::data_seed, "Seed of data order and masks; unset takes seed.",
         {.range = {.min = 0}, .resume = ResumePolicy::kFixed});
   field("full_determinism", &DurationArgs::full_determinism, "Use deterministic kernels only.",
-        {.support = Support::kAccepted, .reason = "runs are deterministic in any case"});
+        {.support = Support::kAccepted, .reason = "on the CPU runs are deterministic in any case"});
 }
 
 void OptimizerArgs::describe(FieldList& field) {

@@ -5,7 +5,6 @@
 #include <signal.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -14,16 +13,13 @@
 #include "finetune/base/json.h"
 #include "finetune/base/log.h"
 #include "finetune/tensor/device.h"
+#include "train/clock.h"
 #include "train/evaluate.h"
 
 namespace finetune {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-double now_seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 // transformers: a value below 1 is a share of all steps, rounded up.
 int64_t steps_or_ratio(double value, int64_t max_steps) {

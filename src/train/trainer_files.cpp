@@ -4,7 +4,6 @@
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -18,6 +17,7 @@
 #include "finetune/config/dump.h"
 #include "finetune/tensor/device.h"
 #include "finetune/tensor/safetensors.h"
+#include "train/clock.h"
 #include "train/evaluate.h"
 #include "train/optimizer_files.h"
 #include "train/resume.h"
@@ -28,10 +28,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 using checkpoint::CheckpointFile;
-
-double now_seconds() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 }  // namespace
 
