@@ -31,8 +31,10 @@ int main(int argc, char** argv) {
     log::warning("stopped by " + interrupt::signal_name() + " while " + stop.what() +
                  "; run the same command again to go on");
     return kExitStoppedEarly;
-  } catch (const std::exception& error) {  // something we must fix
-    log::error(std::string("internal error, please report it: ") + error.what());
+  } catch (const std::exception& error) {   // something we must fix
+    const std::string what = error.what();  // libtorch appends its own stack
+    log::error("internal error, please report it: " + what.substr(0, what.find('\n')));
+    log::debug(what);
     return kExitFailed;
   }
 }

@@ -93,7 +93,7 @@ int64_t sequence_length(const LoadedConfig& config, const ModelConfig& model) {
 class DataBuilder {
  public:
   DataBuilder(const LoadedConfig& config, const Parts& parts, ProgressDisplay& progress)
-      : config_(config), args_(config.args), parts_(parts), progress_(progress) {
+      : args_(config.args), parts_(parts), progress_(progress) {
     const auto cores = static_cast<int64_t>(std::max(1U, std::thread::hardware_concurrency()));
     options_.line_by_line = args_.line_by_line;
     options_.max_seq_length = sequence_length(config, parts.model_config);
@@ -154,7 +154,6 @@ class DataBuilder {
     return data;
   }
 
-  const LoadedConfig& config_;
   const TrainingArgs& args_;
   const Parts& parts_;
   ProgressDisplay& progress_;

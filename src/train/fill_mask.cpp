@@ -17,6 +17,7 @@
 #include "finetune/tensor/safetensors.h"
 #include "finetune/tokenizer/tokenizer.h"
 #include "train/assemble.h"
+#include "train/out_of_memory.h"
 
 namespace finetune {
 
@@ -30,6 +31,8 @@ struct FillMask::State {
   SpecialTokens::Token mask;
 
   [[nodiscard]] std::vector<int32_t> encode(const Text& text) const;
+  [[nodiscard]] std::vector<Json> fill(const std::vector<Text>& texts, int64_t top_k,
+                                       int64_t batch_size) const;
   [[nodiscard]] Batch make_batch(const std::vector<std::vector<int32_t>>& rows) const;
   [[nodiscard]] Json answer(std::vector<int32_t> row, int64_t place, const Tensor& scores,
                             const Tensor& tokens) const;
@@ -131,8 +134,14 @@ Json FillMask::State::answer(std::vector<int32_t> row, int64_t place, const Tens
 
 std::vector<Json> FillMask::operator()(const std::vector<Text>& texts, int64_t top_k,
                                        int64_t batch_size) const {
+  return explaining_lack_of_memory("lower --batch_size",
+                                   [&] { return state_->fill(texts, top_k, batch_size); });
+}
+
+std::vector<Json> FillMask::State::fill(const std::vector<Text>& texts, int64_t top_k,
+                                        int64_t batch_size) const {
   const c10::NoGradGuard no_grad;
-  const State& s = *state_;
+  const State& s = *this;
   std::vector<std::vector<int32_t>> encoded;
   for (const Text& text : texts) encoded.push_back(s.encode(text));
   std::vector<Json> answers;

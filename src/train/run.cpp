@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "finetune/train/run.h"
 
-#include <c10/util/Exception.h>
-
 #include <algorithm>
 #include <cmath>
-#include <new>
 #include <nlohmann/json.hpp>
 
 #include "finetune/base/error.h"
@@ -18,6 +15,7 @@
 #include "finetune/tensor/device.h"
 #include "train/assemble.h"
 #include "train/evaluate.h"
+#include "train/out_of_memory.h"
 #include "train/resume.h"
 #include "train/trainer.h"
 
@@ -227,42 +225,19 @@ int train(const LoadedConfig& config, const RunOptions& options) {
   return trainer.run();
 }
 
-// libtorch's exceptions for a lack of memory, in one sentence with what helps.
-template <class Action>
-auto explaining_lack_of_memory(const Action& action) {
-  const auto refuse = [](const std::string& what) {
-    throw Error(
-        ErrorKind::kDevice,
-        "out of memory" + what +
-            "; lower per_device_train_batch_size and raise "
-            "gradient_accumulation_steps by the same factor (the result stays the same), or "
-            "lower max_seq_length; what was saved before is kept");
-  };
-  try {
-    return action();
-  } catch (const c10::OutOfMemoryError&) {
-    refuse(" on the device");
-  } catch (const c10::Error& error) {
-    const std::string text = error.what_without_backtrace();
-    if (text.find("not enough memory") == std::string::npos &&
-        text.find("out of memory") == std::string::npos) {
-      throw std::runtime_error(text.substr(0, text.find('\n')));
-    }
-    refuse("");
-  } catch (const std::bad_alloc&) {
-    refuse("");
-  }
-  FT_CHECK(false, "refuse throws");
-}
+constexpr char kMemoryAdvice[] =
+    "lower per_device_train_batch_size and raise gradient_accumulation_steps by the same factor "
+    "(the result stays the same), or lower max_seq_length; what was saved before is kept";
 
 }  // namespace
 
 int run_training(const LoadedConfig& config, const RunOptions& options) {
-  return explaining_lack_of_memory([&] { return train(config, options); });
+  return explaining_lack_of_memory(kMemoryAdvice, [&] { return train(config, options); });
 }
 
 nlohmann::ordered_json run_evaluation(const LoadedConfig& config, bool newest_checkpoint) {
-  return explaining_lack_of_memory([&] { return evaluate_model(config, newest_checkpoint); });
+  return explaining_lack_of_memory(kMemoryAdvice,
+                                   [&] { return evaluate_model(config, newest_checkpoint); });
 }
 
 }  // namespace finetune

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <c10/util/Exception.h>
+
+#include <new>
+#include <string>
+
+#include "finetune/base/error.h"
+
+namespace finetune {
+
+// Runs `action`; libtorch's exceptions for a lack of memory become Error(kDevice) in one sentence
+// that ends in `advice`, its others keep their first line only.
+template <class Action>
+auto explaining_lack_of_memory(const std::string& advice, const Action& action) {
+  try {
+    return action();
+  } catch (const c10::OutOfMemoryError&) {
+    throw Error(ErrorKind::kDevice, "out of memory on the device; " + advice);
+  } catch (const std::bad_alloc&) {
+    throw Error(ErrorKind::kDevice, "out of memory; " + advice);
+  } catch (const c10::Error& error) {
+    const std::string text = error.what_without_backtrace();
+    for (const char* sign : {"can't allocate memory", "not enough memory", "out of memory"}) {
+      if (text.find(sign) != std::string::npos) {
+        throw Error(ErrorKind::kDevice, "out of memory; " + advice);
+      }
+    }
+    throw std::runtime_error(text.substr(0, text.find('\n')));
+  }
+}
+
+}  // namespace finetune
