@@ -161,8 +161,9 @@ ensure_test_python() {
       fail "$venv does not see the torch of $python (another Python version?): remove $venv and run this again"
   fi
   say "==> $test_python -m pip install -r tests/requirements.txt   (into .venv, once)"
+  # Held where it is, without the local part (+cu130), which the package's own metadata lack.
   "$test_python" -m pip install --quiet --disable-pip-version-check \
-    -r "$root/tests/requirements.txt" "torch==$found_torch" >&2 ||
+    -r "$root/tests/requirements.txt" "torch==${found_torch%%+*}" >&2 ||
     fail "the packages that the tests compare with could not be installed into $venv"
   printf '%s\n' "$wanted" >"$stamp"
 }
