@@ -91,7 +91,8 @@ TEST(Schedule, EqualsTransformersOverWholeCurves) {
 TEST(Schedule, GoldensCoverEveryType) {
   std::set<std::string> covered;
   for (const char* part : {"curves", "followers"}) {
-    for (const Json& golden : goldens().at(part)) covered.insert(golden.at("type"));
+    for (const Json& golden : goldens().at(part))
+      covered.insert(golden.at("type").get<std::string>());
   }
   EXPECT_EQ(covered, std::set<std::string>(schedule_types().begin(), schedule_types().end()));
   EXPECT_EQ(schedule_types().size(), 12U);
