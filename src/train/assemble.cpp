@@ -101,9 +101,12 @@ class DataBuilder {
     options_.vocabulary_limit = parts.model_config.vocab_size;
     options_.position_limit = parts.model_config.max_length();
     options_.threads = args_.preprocessing_num_workers.value_or(cores);
-    if (needs_split() && (args_.do_eval || splits_off_a_row()))
-      split_ =
-          split_rows(count_rows(args_.train_file, "train_file"), args_.validation_split_percentage);
+    if (!needs_split()) return;
+    const int64_t rows = count_rows(args_.train_file, "train_file");
+    const bool holds_out_a_row = rows * args_.validation_split_percentage > 50;
+    if (args_.do_eval || holds_out_a_row) {
+      split_ = split_rows(rows, args_.validation_split_percentage);
+    }
   }
 
   [[nodiscard]] std::shared_ptr<const TokenDataset> train() const {
@@ -129,10 +132,6 @@ class DataBuilder {
   [[nodiscard]] bool needs_split() const {
     return args_.validation_file.empty() && !args_.train_file.empty() &&
            args_.validation_split_percentage > 0;
-  }
-
-  [[nodiscard]] bool splits_off_a_row() const {
-    return count_rows(args_.train_file, "train_file") * args_.validation_split_percentage > 50;
   }
 
   [[nodiscard]] std::shared_ptr<const TokenDataset> build(const std::vector<std::string>& files,
@@ -173,11 +172,7 @@ std::shared_ptr<const Collator> make_collator(const TrainingArgs& args, const Pa
 }
 
 void load_pretrained(const LoadedConfig& config, const std::string& folder, MaskedLmModel& model) {
-  const ModelTensors tensors = load_model_tensors(FileSystem::local(), folder);
-  std::vector<std::string> names;
-  for (const TensorInfo& info : tensors.tensors()) names.push_back(info.name);
-  const LoadReport report = load_weights(
-      model, names, [&](const std::string& name) { return tensors.read(name); }, folder);
+  const LoadReport report = load_folder_weights(model, folder);
   const auto list = [](const std::vector<std::string>& items) {
     std::string text;
     for (size_t i = 0; i < std::min<size_t>(items.size(), 8); ++i) {
@@ -257,6 +252,14 @@ std::string resolve_model_folder(const std::string& name, const std::string& whe
                   (is_folder ? ": '" + name + "' holds neither config.json nor a tokenizer"
                              : ": there is no folder '" + name + "'") +
                   "; name a folder as transformers saves it");
+}
+
+LoadReport load_folder_weights(MaskedLmModel& model, const std::string& folder) {
+  const ModelTensors tensors = load_model_tensors(FileSystem::local(), folder);
+  std::vector<std::string> names;
+  for (const TensorInfo& info : tensors.tensors()) names.push_back(info.name);
+  return load_weights(
+      model, names, [&](const std::string& name) { return tensors.read(name); }, folder);
 }
 
 Parts assemble(const LoadedConfig& config, const AssemblyRequest& request,

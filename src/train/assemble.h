@@ -50,6 +50,9 @@ struct AssemblyRequest {
 // Throws Error(kConfig) with the command that fetches it.
 [[nodiscard]] std::string resolve_model_folder(const std::string& name, const std::string& where);
 
+// Copies the weights of a model folder by name. Throws Error(kData).
+LoadReport load_folder_weights(MaskedLmModel& model, const std::string& folder);
+
 [[nodiscard]] ProgressMode progress_mode(const TrainingArgs& args);
 [[nodiscard]] Environment current_environment(const c10::Device& device);
 

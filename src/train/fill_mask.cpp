@@ -14,7 +14,6 @@
 #include "finetune/model/model.h"
 #include "finetune/task/task.h"
 #include "finetune/tensor/device.h"
-#include "finetune/tensor/safetensors.h"
 #include "finetune/tokenizer/tokenizer.h"
 #include "train/assemble.h"
 #include "train/out_of_memory.h"
@@ -50,11 +49,7 @@ FillMask::FillMask(const std::string& model_folder, bool use_cpu)
   }
   s.mask = *s.tokenizer->special_tokens().mask;
   s.model = make_masked_lm(s.config, 0, s.device);
-  const ModelTensors tensors = load_model_tensors(FileSystem::local(), folder);
-  std::vector<std::string> names;
-  for (const TensorInfo& info : tensors.tensors()) names.push_back(info.name);
-  const LoadReport report = load_weights(
-      *s.model, names, [&](const std::string& name) { return tensors.read(name); }, folder);
+  const LoadReport report = load_folder_weights(*s.model, folder);
   if (!report.missing.empty()) {
     throw Error(ErrorKind::kData, folder + ": the tensor '" + report.missing[0] + "' and " +
                                       std::to_string(report.missing.size() - 1) +

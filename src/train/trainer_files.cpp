@@ -49,7 +49,6 @@ void Trainer::start_fresh() {
 }
 
 void Trainer::restore(const checkpoint::CheckpointEntry& from) {
-  const c10::NoGradGuard no_grad;
   const std::string state_path = join_path(from.path, checkpoint::kTrainerStateFile);
   trainer_state_ = TrainerState::from_text(files_.read_all(state_path), state_path);
   if (from.foreign) {
@@ -58,11 +57,7 @@ void Trainer::restore(const checkpoint::CheckpointEntry& from) {
     restore_state(from.path);
     saved_step_ = state_.step;
   }
-  const ModelTensors tensors = load_model_tensors(files_, from.path);
-  for (const NamedTensor& parameter : parts_.model->parameters()) {
-    Tensor target = parameter.tensor;
-    tensors.read_into(parameter.name, target);
-  }
+  read_weights(from.path);
   const std::string optimizer = join_path(from.path, checkpoint::kOptimizerFile);
   if (files_.exists(optimizer)) {
     optimizer_from_torch(*parts_.optimizer, read_torch_file(files_, optimizer), optimizer);
@@ -74,6 +69,16 @@ void Trainer::restore(const checkpoint::CheckpointEntry& from) {
   state_.environment = current_environment(parts_.device);
   if (args_.resume_from_checkpoint != "auto") state_.origin = args_.resume_from_checkpoint;
   state_.finished = false;
+}
+
+// Every weight of the model, bit for bit as the folder has it.
+void Trainer::read_weights(const std::string& folder) {
+  const c10::NoGradGuard no_grad;
+  const ModelTensors tensors = load_model_tensors(files_, folder);
+  for (const NamedTensor& parameter : parts_.model->parameters()) {
+    Tensor target = parameter.tensor;
+    tensors.read_into(parameter.name, target);
+  }
 }
 
 void Trainer::restore_state(const std::string& folder) {
@@ -321,12 +326,7 @@ void Trainer::load_best_model() {
                  "); the last weights stay");
     return;
   }
-  const c10::NoGradGuard no_grad;
-  const ModelTensors tensors = load_model_tensors(files_, path);
-  for (const NamedTensor& parameter : parts_.model->parameters()) {
-    Tensor target = parameter.tensor;
-    tensors.read_into(parameter.name, target);
-  }
+  read_weights(path);
   exported_step_ = step;
   log::info("the best model is that of step " + std::to_string(step) + ": loaded from " + path);
 }
