@@ -60,7 +60,7 @@ struct Loader::State {
         keys.push_back({.index = shuffled ? order[place] : place, .epoch = position.epoch});
       }
       batches.push_back(collator->collate(*dataset, keys));
-      batches.back().first_place = begin - position.sample;
+      batches.back().first_place = (begin - position.sample) * batches.back().choices;
     }
     return batches;
   }

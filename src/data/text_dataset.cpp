@@ -95,10 +95,12 @@ class SampleBuilder {
   [[nodiscard]] int64_t largest_group() const { return largest_group_; }
 
   void add(const TokenBlock& block, bool grouped) {
-    const auto& [ids, offsets, labels, masks] = block.content;
-    content_.labels.insert(content_.labels.end(), labels.begin(), labels.end());
-    content_.masks.insert(content_.masks.end(), masks.begin(), masks.end());
-    auto row = ids.begin();
+    const auto append = [](auto& to, const auto& from) {
+      to.insert(to.end(), from.begin(), from.end());
+    };
+    append(content_.labels, block.content.labels);
+    append(content_.masks, block.content.masks);
+    auto row = block.content.ids.begin();
     for (const int64_t length : block.lengths) {
       content_.ids.insert(content_.ids.end(), row, row + length);
       row += length;

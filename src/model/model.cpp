@@ -108,7 +108,7 @@ std::unique_ptr<MaskedLmModel> make_masked_lm(const ModelConfig& config, uint64_
   return std::make_unique<RobertaMaskedLm>(config, seed, device);
 }
 
-LoadReport load_weights(MaskedLmModel& model, const std::vector<std::string>& names,
+LoadReport load_weights(Model& model, const std::vector<std::string>& names,
                         const TensorSource& source, const std::string& where) {
   const c10::NoGradGuard no_grad;
   const std::set<std::string> available(names.begin(), names.end());

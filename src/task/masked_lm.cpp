@@ -3,6 +3,7 @@
 #include <ATen/ops/from_blob.h>
 #include <c10/core/GradMode.h>
 
+#include "finetune/task/metrics.h"
 #include "finetune/task/task.h"
 
 namespace finetune {
@@ -14,6 +15,35 @@ Tensor to_device(const std::vector<int64_t>& values, c10::Device device) {
   return at::from_blob(data, {static_cast<int64_t>(values.size())}, options)
       .to(device, at::kLong, false, true);
 }
+
+std::vector<int64_t> labels_of(const Batch& batch) {
+  std::vector<int64_t> labels;
+  labels.reserve(static_cast<size_t>(batch.targets));
+  for (const int64_t label : batch.labels) {
+    if (label != kIgnoredLabel) labels.push_back(label);
+  }
+  return labels;
+}
+
+// How many of the masked tokens are the most probable ones.
+class MaskedLmMetrics final : public Metrics {
+ public:
+  void add(const Batch& batch, const Outputs& outputs) override {
+    if (outputs.targets == 0) return;
+    const Tensor labels = to_device(labels_of(batch), outputs.logits.device());
+    correct_ += outputs.logits.argmax(-1).eq(labels).sum().item<int64_t>();
+    targets_ += outputs.targets;
+  }
+
+  [[nodiscard]] std::vector<std::pair<std::string, double>> compute() const override {
+    const auto share = static_cast<double>(correct_) / static_cast<double>(targets_);
+    return {{"accuracy", targets_ > 0 ? share : 0.0}};
+  }
+
+ private:
+  int64_t correct_ = 0;
+  int64_t targets_ = 0;
+};
 
 class MaskedLm final : public Task {
  public:
@@ -32,12 +62,13 @@ class MaskedLm final : public Task {
     return {summed_loss(predictions)};
   }
 
-  Evaluation evaluate(const Batch& batch) override {
+  Outputs evaluate(const Batch& batch) override {
+    if (batch.targets == 0) return {};
     const c10::NoGradGuard no_grad;
     const Predictions predictions = predict(batch, std::nullopt);
-    return {.loss_sum = summed_loss(predictions).item<double>(),
-            .targets = batch.targets,
-            .correct = predictions.logits.argmax(-1).eq(predictions.labels).sum().item<int64_t>()};
+    return {.logits = predictions.logits,
+            .loss = summed_loss(predictions).item<double>() / static_cast<double>(batch.targets),
+            .targets = batch.targets};
   }
 
  private:
@@ -49,16 +80,13 @@ class MaskedLm final : public Task {
   // The head, four fifths of a small model's work, runs on the masked positions alone.
   Predictions predict(const Batch& batch, const std::optional<DropoutStream>& dropout) {
     std::vector<int64_t> positions;
-    std::vector<int64_t> labels;
     positions.reserve(static_cast<size_t>(batch.targets));
-    labels.reserve(static_cast<size_t>(batch.targets));
     for (size_t i = 0; i < batch.labels.size(); ++i) {
-      if (batch.labels[i] == kIgnoredLabel) continue;
-      positions.push_back(static_cast<int64_t>(i));
-      labels.push_back(batch.labels[i]);
+      if (batch.labels[i] != kIgnoredLabel) positions.push_back(static_cast<int64_t>(i));
     }
     const ModelInput input = make_model_input(batch, device_, dropout);
-    return {model_.logits(input, to_device(positions, device_)), to_device(labels, device_)};
+    return {model_.logits(input, to_device(positions, device_)),
+            to_device(labels_of(batch), device_)};
   }
 
   // Cross-entropy over the masked positions (Devlin et al. 2019, section 3.1).
@@ -78,6 +106,8 @@ std::unique_ptr<Task> make_masked_lm_task(MaskedLmModel& model, c10::Device devi
                                           const MaskedLmLossOptions& options) {
   return std::make_unique<MaskedLm>(model, device, options);
 }
+
+std::unique_ptr<Metrics> make_masked_lm_metrics() { return std::make_unique<MaskedLmMetrics>(); }
 
 ModelInput make_model_input(const Batch& batch, c10::Device device,
                             const std::optional<DropoutStream>& dropout) {

@@ -171,7 +171,7 @@ std::shared_ptr<const Collator> make_collator(const TrainingArgs& args, const Pa
   return std::make_shared<MaskedLmCollator>(std::move(options));
 }
 
-void load_pretrained(const LoadedConfig& config, const std::string& folder, MaskedLmModel& model) {
+void load_pretrained(const LoadedConfig& config, const std::string& folder, Model& model) {
   const LoadReport report = load_folder_weights(model, folder);
   const auto list = [](const std::vector<std::string>& items) {
     std::string text;
@@ -254,7 +254,7 @@ std::string resolve_model_folder(const std::string& name, const std::string& whe
                   "; name a folder as transformers saves it");
 }
 
-LoadReport load_folder_weights(MaskedLmModel& model, const std::string& folder) {
+LoadReport load_folder_weights(Model& model, const std::string& folder) {
   const ModelTensors tensors = load_model_tensors(FileSystem::local(), folder);
   std::vector<std::string> names;
   for (const TensorInfo& info : tensors.tensors()) names.push_back(info.name);
@@ -287,11 +287,12 @@ Parts assemble(const LoadedConfig& config, const AssemblyRequest& request,
   parts.collator = make_collator(args, parts, sequence_length(config, parts.model_config));
 
   // Model and what is learnt.
-  parts.model = make_masked_lm(parts.model_config, static_cast<uint64_t>(args.seed), parts.device);
-  if (!pretrained.empty() && request.load_weights)
-    load_pretrained(config, pretrained, *parts.model);
-  parts.task = make_masked_lm_task(*parts.model, parts.device,
+  auto model = make_masked_lm(parts.model_config, static_cast<uint64_t>(args.seed), parts.device);
+  if (!pretrained.empty() && request.load_weights) load_pretrained(config, pretrained, *model);
+  parts.task = make_masked_lm_task(*model, parts.device,
                                    {.label_smoothing_factor = args.label_smoothing_factor});
+  parts.make_metrics = make_masked_lm_metrics;
+  parts.model = std::move(model);
 
   // The update.
   if (request.train) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -11,6 +12,7 @@
 #include "finetune/model/model.h"
 #include "finetune/optim/adamw.h"
 #include "finetune/optim/schedule.h"
+#include "finetune/task/metrics.h"
 #include "finetune/task/task.h"
 #include "finetune/tokenizer/tokenizer.h"
 #include "finetune/train/progress.h"
@@ -27,8 +29,9 @@ struct Parts {
   std::shared_ptr<const TokenDataset> train_data;       // null where nothing is trained
   std::shared_ptr<const TokenDataset> validation_data;  // null where nothing is evaluated
   std::shared_ptr<const Collator> collator;
-  std::unique_ptr<MaskedLmModel> model;
+  std::unique_ptr<Model> model;
   std::unique_ptr<Task> task;
+  std::function<std::unique_ptr<Metrics>()> make_metrics;  // of one evaluation
   std::unique_ptr<AdamW> optimizer;
   RunIdentity identity;
 };
@@ -51,7 +54,7 @@ struct AssemblyRequest {
 [[nodiscard]] std::string resolve_model_folder(const std::string& name, const std::string& where);
 
 // Copies the weights of a model folder by name. Throws Error(kData).
-LoadReport load_folder_weights(MaskedLmModel& model, const std::string& folder);
+LoadReport load_folder_weights(Model& model, const std::string& folder);
 
 [[nodiscard]] ProgressMode progress_mode(const TrainingArgs& args);
 [[nodiscard]] Environment current_environment(const c10::Device& device);

@@ -10,13 +10,12 @@
 
 namespace finetune {
 
-std::optional<nlohmann::ordered_json> evaluate(Task& task, const EvaluationLoader& loader,
-                                               int64_t samples, ProgressDisplay& progress) {
+std::optional<nlohmann::ordered_json> evaluate(Task& task, Metrics& results,
+                                               const EvaluationLoader& loader,
+                                               ProgressDisplay& progress) {
   const auto start = std::chrono::steady_clock::now();
-  double loss_by_rows = 0.0;
-  int64_t rows = 0;
-  int64_t targets = 0;
-  int64_t correct = 0;
+  double loss_by_samples = 0.0;
+  int64_t with_loss = 0;
   progress.begin("evaluate", loader.batches());
   for (int64_t i = 0; i < loader.batches(); ++i) {
     if (interrupt::is_requested()) {
@@ -24,24 +23,23 @@ std::optional<nlohmann::ordered_json> evaluate(Task& task, const EvaluationLoade
       return std::nullopt;
     }
     const Batch batch = loader.get(i);
-    if (batch.targets > 0) {
-      const Evaluation result = task.evaluate(batch);
-      loss_by_rows +=
-          result.loss_sum / static_cast<double>(result.targets) * static_cast<double>(batch.rows);
-      rows += batch.rows;
-      targets += result.targets;
-      correct += result.correct;
+    const Outputs outputs = task.evaluate(batch);
+    if (outputs.targets > 0) {
+      loss_by_samples += outputs.loss * static_cast<double>(batch.size());
+      with_loss += batch.size();
     }
+    results.add(batch, outputs);
     progress.update(i + 1);
   }
   progress.end();
   const std::chrono::duration<double> runtime = std::chrono::steady_clock::now() - start;
   nlohmann::ordered_json metrics;
-  metrics["eval_loss"] = rows > 0 ? loss_by_rows / static_cast<double>(rows) : std::nan("");
-  metrics["eval_accuracy"] =
-      targets > 0 ? static_cast<double>(correct) / static_cast<double>(targets) : 0.0;
-  metrics.update(speed_metrics("eval", runtime.count(),
-                               {.samples = samples, .steps = loader.batches(), .tokens = {}}));
+  metrics["eval_loss"] =
+      with_loss > 0 ? loss_by_samples / static_cast<double>(with_loss) : std::nan("");
+  for (const auto& [name, value] : results.compute()) metrics["eval_" + name] = value;
+  metrics.update(
+      speed_metrics("eval", runtime.count(),
+                    {.samples = loader.samples(), .steps = loader.batches(), .tokens = {}}));
   return metrics;
 }
 

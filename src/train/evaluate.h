@@ -6,17 +6,17 @@
 #include <string>
 
 #include "finetune/data/loader.h"
+#include "finetune/task/metrics.h"
 #include "finetune/task/task.h"
 #include "finetune/train/progress.h"
 
 namespace finetune {
 
-// eval_loss with transformers' meaning (batch means weighted by rows), eval_accuracy over all
-// targets, runtime and speed. Nothing where a stop was asked for before the last batch: an
+// eval_loss with transformers' meaning (batch means weighted by samples), what `results` makes of
+// all batches, runtime and speed. Nothing where a stop was asked for before the last batch: an
 // evaluation that was cut is done again, never half-counted.
-[[nodiscard]] std::optional<nlohmann::ordered_json> evaluate(Task& task,
+[[nodiscard]] std::optional<nlohmann::ordered_json> evaluate(Task& task, Metrics& results,
                                                              const EvaluationLoader& loader,
-                                                             int64_t samples,
                                                              ProgressDisplay& progress);
 
 // "eval_loss 6.371, eval_accuracy 0.094"

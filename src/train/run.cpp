@@ -148,7 +148,7 @@ nlohmann::ordered_json evaluate_model(const LoadedConfig& config, bool newest_ch
   const Parts parts = assemble(config, request, progress);
   const EvaluationLoader loader(parts.validation_data, parts.collator,
                                 args.per_device_eval_batch_size, args.dataloader_drop_last);
-  auto metrics = evaluate(*parts.task, loader, parts.validation_data->size(), progress);
+  auto metrics = evaluate(*parts.task, *parts.make_metrics(), loader, progress);
   if (!metrics) throw Interrupted("evaluating");
   if (args.prediction_loss_only) metrics->erase("eval_accuracy");
   log::info(describe_metrics(*metrics));

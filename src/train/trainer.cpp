@@ -191,7 +191,7 @@ bool Trainer::evaluate_now() {
 
 std::optional<Json> Trainer::evaluate_weights() {
   std::optional<Json> metrics =
-      evaluate(*parts_.task, *evaluation_loader_, parts_.validation_data->size(), progress_);
+      evaluate(*parts_.task, *parts_.make_metrics(), *evaluation_loader_, progress_);
   if (metrics && args_.prediction_loss_only) metrics->erase("eval_accuracy");
   if (metrics) log::info(describe_metrics(*metrics) + " at step " + std::to_string(state_.step));
   return metrics;

@@ -5,6 +5,7 @@
 
 #include <cmath>
 
+#include "finetune/task/metrics.h"
 #include "finetune/task/task.h"
 
 namespace finetune {
@@ -88,9 +89,9 @@ TEST(MaskedLm, ABatchWithoutTargetsHasNoLoss) {
 TEST(MaskedLm, AFreshModelsLossIsThatOfGuessing) {
   const auto model = tiny_model();
   const auto task = make_masked_lm_task(*model, kCpu, {});
-  const Evaluation result = task->evaluate(rows(0, 4));
+  const Outputs result = task->evaluate(rows(0, 4));
   EXPECT_EQ(result.targets, 7);
-  EXPECT_NEAR(result.loss_sum / 7.0, std::log(30.0), 0.3);
+  EXPECT_NEAR(result.loss, std::log(30.0), 0.3);
 }
 
 TEST(MaskedLm, LabelSmoothingRaisesTheLossOfACertainModel) {
@@ -98,8 +99,24 @@ TEST(MaskedLm, LabelSmoothingRaisesTheLossOfACertainModel) {
   const auto plain = make_masked_lm_task(*model, kCpu, {})->evaluate(rows(0, 4));
   const auto smooth =
       make_masked_lm_task(*model, kCpu, {.label_smoothing_factor = 0.1})->evaluate(rows(0, 4));
-  EXPECT_NE(plain.loss_sum, smooth.loss_sum);
-  EXPECT_EQ(plain.correct, smooth.correct);
+  EXPECT_NE(plain.loss, smooth.loss);
+  EXPECT_TRUE(plain.logits.equal(smooth.logits));
+}
+
+TEST(MaskedLm, AccuracyCountsTheMostProbableTokens) {
+  const Batch batch = rows(0, 4);
+  const auto metrics = make_masked_lm_metrics();
+  Outputs outputs{.logits = at::zeros({batch.targets, 30}), .loss = 1, .targets = batch.targets};
+  std::vector<int64_t> labels;
+  for (const int64_t label : batch.labels) {
+    if (label != kIgnoredLabel) labels.push_back(label);
+  }
+  for (size_t i = 0; i < labels.size(); ++i) {
+    outputs.logits[static_cast<int64_t>(i)][i < 2 ? labels[i] : (labels[i] + 1) % 30] = 1.0;
+  }
+  metrics->add(batch, outputs);
+  EXPECT_EQ(metrics->compute()[0].first, "accuracy");
+  EXPECT_DOUBLE_EQ(metrics->compute()[0].second, 2.0 / static_cast<double>(batch.targets));
 }
 
 }  // namespace

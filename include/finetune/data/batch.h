@@ -8,19 +8,29 @@ namespace finetune {
 
 inline constexpr int64_t kIgnoredLabel = -100;  // torch's ignore_index
 
-// One micro-batch in host memory, without torch: `rows` x `length`, row-major, padded on the right.
+// One micro-batch in host memory, without torch: `rows` x `length`, row-major. A sample has
+// `choices` rows (multiple choice), else one. What a task does not use is empty.
 struct Batch {
   int64_t rows = 0;
   int64_t length = 0;
+  int64_t choices = 1;  // rows of a sample
   // Where the first row stands in its update's effective batch; row r stands at first_place + r.
   // Dropout is a function of that place, so cutting the batch otherwise changes nothing.
   int64_t first_place = 0;
 
   std::vector<int64_t> input_ids;       // [rows, length]
   std::vector<uint8_t> attention_mask;  // [rows, length], 1 where a token may be attended to
+  std::vector<uint8_t> token_type_ids;  // [rows, length]; empty: all 0
   std::vector<int64_t> labels;          // [rows, length], kIgnoredLabel where nothing is learnt
-  int64_t targets = 0;                  // labels other than kIgnoredLabel
-  int64_t tokens = 0;                   // attention_mask's sum
+  std::vector<int64_t> classes;         // [samples], the class or the right choice
+  std::vector<float> values;            // [samples, outputs]: numbers, or 0 and 1 for each label
+  std::vector<int64_t> starts, ends;    // [rows], first and last token of the answer
+  std::vector<int64_t> samples;         // [samples], their numbers in the dataset
+  // What is learnt: labels and classes other than kIgnoredLabel, values, or rows with an answer.
+  int64_t targets = 0;
+  int64_t tokens = 0;  // attention_mask's sum
+
+  [[nodiscard]] int64_t size() const { return rows / choices; }  // samples
 };
 
 }  // namespace finetune

@@ -2,19 +2,30 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 namespace finetune {
 
-// One sample as token ids, special tokens included. Spans stay valid as long as the dataset.
+// One sequence as token ids, special tokens included, with what its sample teaches. Spans stay
+// valid as long as the dataset.
 struct Example {
   std::span<const int32_t> input_ids;
-  // Empty where the collator makes the labels (dynamic masking); else as long as input_ids.
+  // For each token. Empty where the collator makes the labels (dynamic masking) or the sample has
+  // one of those below; else as long as input_ids.
   std::span<const int32_t> labels;
-  // Empty means all ones; else as long as input_ids.
-  std::span<const uint8_t> attention_mask;
+  std::span<const uint8_t> attention_mask;  // empty: all ones; else as long as input_ids
+  std::span<const uint8_t> token_type_ids;  // empty: all 0; else as long as input_ids
+
+  std::optional<int64_t> label;   // the class or the right choice; kIgnoredLabel: not known
+  std::span<const float> values;  // a number (regression), or 0 and 1 for each label
+  struct Answer {                 // its first and last token; 0 and 0 where there is none
+    int64_t start = 0;
+    int64_t end = 0;
+  };
+  std::optional<Answer> answer;
 };
 
 // Samples by number. Immutable: get() may be called from several threads at once.
@@ -22,7 +33,11 @@ class Dataset {
  public:
   virtual ~Dataset() = default;
   [[nodiscard]] virtual int64_t size() const = 0;
-  [[nodiscard]] virtual Example get(int64_t index) const = 0;  // Requires: 0 <= index < size()
+  // Sequences of every sample: more than one in multiple choice.
+  [[nodiscard]] virtual int64_t choices() const { return 1; }
+  // Requires: 0 <= index < size(), 0 <= choice < choices().
+  [[nodiscard]] virtual Example get(int64_t index, int64_t choice) const = 0;
+  [[nodiscard]] Example get(int64_t index) const { return get(index, 0); }
   // Of the content (ids, labels and their cut into samples), not of paths or times.
   [[nodiscard]] virtual std::string fingerprint() const = 0;
 };

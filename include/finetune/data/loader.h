@@ -81,6 +81,7 @@ class EvaluationLoader {
                    int64_t batch_size, bool drop_last = false);
 
   [[nodiscard]] int64_t batches() const;
+  [[nodiscard]] int64_t samples() const { return dataset_->size(); }
   [[nodiscard]] Batch get(int64_t index) const;
 
  private:

@@ -9,21 +9,30 @@
 
 namespace finetune {
 
-// Samples in memory: all ids in one row, cut by offsets.
+// Samples in memory: all ids in one row, cut by offsets. What a task does not use stays empty.
 struct TokenContent {
   std::vector<int32_t> ids = {};
-  std::vector<int64_t> offsets = {0};  // sample i is ids[offsets[i], offsets[i + 1])
-  std::vector<int32_t> labels = {};    // empty, or one for each id
-  std::vector<uint8_t> masks = {};     // attention; empty, or one for each id
+  std::vector<int64_t> offsets = {0};  // sequence i is ids[offsets[i], offsets[i + 1])
+  std::vector<int32_t> labels = {};    // one for each id
+  std::vector<uint8_t> masks = {};     // attention, one for each id
+  std::vector<uint8_t> types = {};     // token types, one for each id
+
+  int64_t choices = 1;                        // sequences of a sample, one after the other
+  std::vector<int32_t> classes = {};          // one for each sample, kIgnoredLabel: not known
+  int64_t outputs = 0;                        // values of a sample
+  std::vector<float> values = {};             // [samples, outputs]
+  std::vector<Example::Answer> answers = {};  // one for each sample
 };
 
 class TokenDataset final : public Dataset {
  public:
-  // Requires: offsets that start at 0, do not fall and end at ids.size().
+  // Requires: offsets that start at 0, do not fall and end at ids.size(); lists of the right size.
   explicit TokenDataset(TokenContent content);
 
+  using Dataset::get;
   [[nodiscard]] int64_t size() const override;
-  [[nodiscard]] Example get(int64_t index) const override;
+  [[nodiscard]] int64_t choices() const override { return content_.choices; }
+  [[nodiscard]] Example get(int64_t index, int64_t choice) const override;
   [[nodiscard]] std::string fingerprint() const override { return fingerprint_; }
 
   [[nodiscard]] int64_t tokens() const { return static_cast<int64_t>(content_.ids.size()); }

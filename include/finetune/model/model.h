@@ -22,17 +22,14 @@ struct ModelInput {
   Tensor input_ids;       // [B, T] int64
   Tensor attention_mask;  // [B, T] bool, true where a token may be attended to; undefined: all
   // Which random numbers dropout uses; nothing: no dropout (evaluation).
-  std::optional<DropoutStream> dropout;
+  std::optional<DropoutStream> dropout = {};
+  Tensor token_type_ids = {};  // [B, T] int64; undefined: all 0
 };
 
-// An encoder with a masked-language-modelling head. Parameters carry the names of the checkpoint
-// that transformers writes.
-class MaskedLmModel {
+// An encoder with a head. Parameters carry the names of the checkpoint that transformers writes.
+class Model {
  public:
-  virtual ~MaskedLmModel() = default;
-
-  // Logits [N, V] at the given positions [N] (int64, b * T + t); the head runs on these alone.
-  [[nodiscard]] virtual Tensor logits(const ModelInput& input, const Tensor& positions) = 0;
+  virtual ~Model() = default;
 
   // Every trainable parameter once (a tied one under its first name), in transformers' order.
   [[nodiscard]] virtual const NamedTensors& parameters() const = 0;
@@ -40,11 +37,33 @@ class MaskedLmModel {
   [[nodiscard]] virtual std::string architecture() const = 0;  // "RobertaForMaskedLM"
 };
 
+class MaskedLmModel : public Model {
+ public:
+  // Logits [N, V] at the given positions [N] (int64, b * T + t); the head runs on these alone.
+  [[nodiscard]] virtual Tensor logits(const ModelInput& input, const Tensor& positions) = 0;
+};
+
+enum class Head {
+  kSequenceClassification,  // logits [B, labels]
+  kMultipleChoice,          // logits [B, 1], a row for each choice
+  kTokenClassification,     // logits [B, T, labels]
+  kQuestionAnswering,       // logits [B, T, 2]: of the answer's first and last token
+};
+
+// An encoder with one of these heads.
+class HeadModel : public Model {
+ public:
+  [[nodiscard]] virtual Tensor logits(const ModelInput& input) = 0;
+};
+
 // A fresh model: every weight is a function of (seed, its name), as transformers initialises
 // (normal with initializer_range; biases 0; LayerNorm 1 and 0; the padding's embedding 0).
 // Throws Error(kConfig) for a model_type that has no class.
 [[nodiscard]] std::unique_ptr<MaskedLmModel> make_masked_lm(const ModelConfig& config,
                                                             uint64_t seed, c10::Device device);
+// Labels are counted by config.id2label.
+[[nodiscard]] std::unique_ptr<HeadModel> make_head_model(Head head, const ModelConfig& config,
+                                                         uint64_t seed, c10::Device device);
 
 // What a folder of weights and a model did not share.
 struct LoadReport {
@@ -57,7 +76,7 @@ using TensorSource = std::function<Tensor(const std::string& name)>;
 
 // Copies weights by name. `names` are all names of the source. A tensor of another shape is
 // Error(kData) with both shapes.
-LoadReport load_weights(MaskedLmModel& model, const std::vector<std::string>& names,
+LoadReport load_weights(Model& model, const std::vector<std::string>& names,
                         const TensorSource& source, const std::string& where);
 
 // transformers' decay rule: false for biases and normalisation layers.

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <vector>
 
 namespace finetune {
 
@@ -26,6 +27,7 @@ struct ModelConfig {
   int64_t bos_token_id = 0;
   int64_t eos_token_id = 2;
   bool tie_word_embeddings = true;
+  std::vector<std::string> id2label = {"LABEL_0", "LABEL_1"};  // names by number
 
   // The longest sequence: RoBERTa's positions begin behind the padding's own.
   [[nodiscard]] int64_t max_length() const { return max_position_embeddings - pad_token_id - 1; }

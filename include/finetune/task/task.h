@@ -13,11 +13,14 @@
 
 namespace finetune {
 
-// One batch's share of the metrics.
-struct Evaluation {
-  double loss_sum = 0.0;
-  int64_t targets = 0;
-  int64_t correct = 0;  // targets whose most probable label is the true one
+// What a model says of one batch in evaluation.
+struct Outputs {
+  // On the model's device, float32. mlm: [targets, V]; sequence_classification: [samples, labels];
+  // multiple_choice: [samples, choices]; token_classification: [rows, length, labels];
+  // question_answering: [rows, length, 2].
+  Tensor logits;
+  double loss = 0.0;    // the batch's mean, as transformers computes it; 0 without targets
+  int64_t targets = 0;  // 0: the batch has no labels, so no loss
 };
 
 // What is learnt. A task yields terms: each is a loss sum whose denominator, the number of targets,
@@ -34,8 +37,8 @@ class Task {
   // target in this batch. Draws dropout from `dropout`.
   [[nodiscard]] virtual std::vector<Tensor> loss_sums(const Batch& batch,
                                                       const DropoutStream& dropout) = 0;
-  // The same without dropout and gradients, with what the metrics need. Requires: targets.
-  [[nodiscard]] virtual Evaluation evaluate(const Batch& batch) = 0;
+  // Without dropout and gradients. A batch without targets is fine.
+  [[nodiscard]] virtual Outputs evaluate(const Batch& batch) = 0;
 };
 
 struct MaskedLmLossOptions {
