@@ -33,22 +33,23 @@ std::vector<int32_t> ByteBpeTokenizer::encode(std::string_view text) const {
 
 void ByteBpeTokenizer::encode_normalized(std::string_view text, std::vector<int32_t>& ids) const {
   if (!added_.any_normalized()) {
-    encode_plain(text, ids);
+    encode_plain(text, parts_.add_prefix_space, ids);
     return;
   }
   for (const AddedTokens::Part& part : added_.split_normalized(text)) {
     if (part.id >= 0) {
       ids.push_back(part.id);
     } else {
-      encode_plain(part.text, ids);
+      encode_plain(part.text, parts_.add_prefix_space, ids);
     }
   }
 }
 
-void ByteBpeTokenizer::encode_plain(std::string_view text, std::vector<int32_t>& ids) const {
+void ByteBpeTokenizer::encode_plain(std::string_view text, bool add_prefix_space,
+                                    std::vector<int32_t>& ids) const {
   if (text.empty()) return;
   std::string with_space;
-  if (parts_.add_prefix_space && text.front() != ' ') {
+  if (add_prefix_space && text.front() != ' ') {
     with_space.append(" ").append(text);
     text = with_space;
   }
@@ -60,17 +61,57 @@ void ByteBpeTokenizer::encode_plain(std::string_view text, std::vector<int32_t>&
   while (const auto word = splitter.next()) parts_.model->encode_word(*word, ids);
 }
 
-std::vector<int32_t> ByteBpeTokenizer::add_special_tokens(std::span<const int32_t> ids) const {
-  std::vector<int32_t> result;
-  result.reserve(parts_.prefix.size() + ids.size() + parts_.suffix.size());
-  result.insert(result.end(), parts_.prefix.begin(), parts_.prefix.end());
-  result.insert(result.end(), ids.begin(), ids.end());
-  result.insert(result.end(), parts_.suffix.begin(), parts_.suffix.end());
-  return result;
+// Exact where nothing is normalised; else a part between added tokens counts as one range.
+Tokens ByteBpeTokenizer::encode_with_ranges(std::string_view text) const {
+  Tokens tokens;
+  for (const AddedTokens::Part& part : added_.split_raw(text)) {
+    auto at = static_cast<int64_t>(part.text.data() - text.data());
+    const auto end = at + static_cast<int64_t>(part.text.size());
+    const size_t before = tokens.ids.size();
+    if (part.id >= 0) {
+      tokens.ids.push_back(part.id);
+    } else if (parts_.normalizer.empty()) {
+      encode_normalized(part.text, tokens.ids);
+    } else {
+      encode_normalized(parts_.normalizer(part.text), tokens.ids);
+    }
+    for (size_t i = before; i < tokens.ids.size(); ++i) {
+      if (part.id >= 0 || !parts_.normalizer.empty() || parts_.add_prefix_space) {
+        tokens.ranges.push_back({at, end});
+        continue;
+      }
+      std::string bytes;
+      append_token_bytes(id_to_token(tokens.ids[i]), bytes);
+      const auto size = static_cast<int64_t>(bytes.size());
+      const int64_t trimmed = !bytes.empty() && bytes.front() == ' ' && size > 1 ? 1 : 0;
+      tokens.ranges.push_back({at + trimmed, at + size});
+      at += size;
+    }
+  }
+  return tokens;
 }
 
-int64_t ByteBpeTokenizer::num_special_tokens_to_add() const {
-  return static_cast<int64_t>(parts_.prefix.size() + parts_.suffix.size());
+std::vector<int32_t> ByteBpeTokenizer::encode_word(std::string_view word) const {
+  std::vector<int32_t> ids;
+  encode_plain(word, true, ids);
+  return ids;
+}
+
+ModelText ByteBpeTokenizer::combine(std::span<const int32_t> first,
+                                    std::optional<std::span<const int32_t>> second) const {
+  ModelText text = parts_.post_processor.combine(first, second);
+  if (!parts_.token_types) std::fill(text.token_types.begin(), text.token_types.end(), uint8_t{0});
+  return text;
+}
+
+int64_t ByteBpeTokenizer::num_special_tokens_to_add(bool pair) const {
+  return parts_.post_processor.num_added(pair);
+}
+
+bool ByteBpeTokenizer::continues_word(int32_t id) const {
+  if (is_special(id)) return false;
+  const std::string token = id_to_token(id);
+  return !token.empty() && !token.starts_with("\xC4\xA0");
 }
 
 std::string ByteBpeTokenizer::decode(std::span<const int32_t> ids, bool skip_special_tokens) const {

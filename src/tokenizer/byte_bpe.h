@@ -10,6 +10,7 @@
 #include "tokenizer/added_tokens.h"
 #include "tokenizer/bpe_model.h"
 #include "tokenizer/normalizer.h"
+#include "tokenizer/post_processor.h"
 
 namespace finetune::tokenizer {
 
@@ -21,9 +22,9 @@ struct ByteBpeParts {
   bool use_regex = true;
   bool byte_level_decoder = true;  // without one, tokens are joined by spaces
   std::vector<AddedToken> added_tokens;
-  // The post-processor for one text.
-  std::vector<int32_t> prefix;
-  std::vector<int32_t> suffix;
+  PostProcessor post_processor;
+  bool token_types = false;
+  Tokenizer::Sides sides;
   SpecialTokens special_tokens;
   std::vector<std::pair<std::string, std::string>> files;
 };
@@ -33,9 +34,13 @@ class ByteBpeTokenizer : public Tokenizer {
   explicit ByteBpeTokenizer(ByteBpeParts parts);
 
   [[nodiscard]] std::vector<int32_t> encode(std::string_view text) const override;
-  [[nodiscard]] std::vector<int32_t> add_special_tokens(
-      std::span<const int32_t> ids) const override;
-  [[nodiscard]] int64_t num_special_tokens_to_add() const override;
+  [[nodiscard]] Tokens encode_with_ranges(std::string_view text) const override;
+  [[nodiscard]] std::vector<int32_t> encode_word(std::string_view word) const override;
+  [[nodiscard]] ModelText combine(std::span<const int32_t> first,
+                                  std::optional<std::span<const int32_t>> second) const override;
+  [[nodiscard]] int64_t num_special_tokens_to_add(bool pair) const override;
+  [[nodiscard]] Sides sides() const override { return parts_.sides; }
+  [[nodiscard]] bool continues_word(int32_t id) const override;
   [[nodiscard]] std::string decode(std::span<const int32_t> ids,
                                    bool skip_special_tokens) const override;
   [[nodiscard]] int64_t size() const override { return size_; }
@@ -51,7 +56,7 @@ class ByteBpeTokenizer : public Tokenizer {
 
  private:
   void encode_normalized(std::string_view text, std::vector<int32_t>& ids) const;
-  void encode_plain(std::string_view text, std::vector<int32_t>& ids) const;
+  void encode_plain(std::string_view text, bool add_prefix_space, std::vector<int32_t>& ids) const;
 
   ByteBpeParts parts_;
   AddedTokens added_;

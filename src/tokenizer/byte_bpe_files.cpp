@@ -109,56 +109,6 @@ void read_decoder(const Json& json, const std::string& where, ByteBpeParts& part
   }
 }
 
-// ["</s>", 2]
-int32_t read_token_pair(const Json& json, const char* key, const std::string& where) {
-  const Json& pair = array_field(json, key, where);
-  if (pair.size() != 2) {
-    throw Error(ErrorKind::kData, where + ": '" + key + "' must be [token, id]");
-  }
-  return to_id(pair[1], std::string("'") + key + "'", where);
-}
-
-void read_template(const Json& json, const std::string& where, ByteBpeParts& parts) {
-  const Json& known = object_field(json, "special_tokens", where);
-  bool behind_text = false;
-  for (const Json& piece : array_field(json, "single", where)) {
-    if (piece.is_object() && piece.contains("Sequence")) {
-      if (behind_text || string_field(piece["Sequence"], "id", where) != "A") {
-        throw unsupported(where, "a template whose 'single' is not one sequence A");
-      }
-      behind_text = true;
-      continue;
-    }
-    const std::string name = string_field(object_field(piece, "SpecialToken", where), "id", where);
-    const Json& ids = array_field(object_field(known, name.c_str(), where), "ids", where);
-    for (const Json& id : ids) {
-      (behind_text ? parts.suffix : parts.prefix).push_back(to_id(id, "'" + name + "'", where));
-    }
-  }
-  if (!behind_text) throw unsupported(where, "a template whose 'single' lacks the text");
-}
-
-void read_post_processor(const Json& json, const std::string& where, ByteBpeParts& parts) {
-  if (json.is_null()) return;
-  const std::string type = string_field(json, "type", where);
-  if (type == "Sequence") {
-    for (const Json& item : array_field(json, "processors", where)) {
-      // Each one works on what the one before it made, so that it stands around it.
-      ByteBpeParts inner;
-      read_post_processor(item, where, inner);
-      parts.prefix.insert(parts.prefix.begin(), inner.prefix.begin(), inner.prefix.end());
-      parts.suffix.insert(parts.suffix.end(), inner.suffix.begin(), inner.suffix.end());
-    }
-  } else if (type == "RobertaProcessing" || type == "BertProcessing") {
-    parts.prefix = {read_token_pair(json, "cls", where)};
-    parts.suffix = {read_token_pair(json, "sep", where)};
-  } else if (type == "TemplateProcessing") {
-    read_template(json, where, parts);
-  } else if (type != "ByteLevel") {
-    throw unsupported(where, "the post_processor '" + type + "'");
-  }
-}
-
 std::optional<int32_t> find_id(const ByteBpeParts& parts, const std::string& content) {
   for (const AddedToken& token : parts.added_tokens) {
     if (token.content == content) return token.id;
@@ -236,21 +186,19 @@ void add_named_tokens(const TokenizerFolder& folder, bool only_known, ByteBpePar
 void add_roberta_processing(ByteBpeParts& parts) {
   const SpecialTokens& special = parts.special_tokens;
   if (special.cls && special.sep) {
-    parts.prefix = {special.cls->id};
-    parts.suffix = {special.sep->id};
+    parts.post_processor = PostProcessor::roberta(special.cls->id, special.sep->id,
+                                                  {.add_prefix_space = parts.add_prefix_space});
   }
 }
 
 void check_processor_ids(const ByteBpeParts& parts, const std::string& where) {
-  for (const auto* list : {&parts.prefix, &parts.suffix}) {
-    for (const int32_t id : *list) {
-      const bool known = !parts.model->id_to_token(id).empty() ||
-                         std::any_of(parts.added_tokens.begin(), parts.added_tokens.end(),
-                                     [&](const AddedToken& token) { return token.id == id; });
-      if (!known) {
-        throw Error(ErrorKind::kData, where + ": the post_processor adds the id " +
-                                          std::to_string(id) + ", which no token has");
-      }
+  for (const int32_t id : parts.post_processor.added_ids()) {
+    const bool known = !parts.model->id_to_token(id).empty() ||
+                       std::any_of(parts.added_tokens.begin(), parts.added_tokens.end(),
+                                   [&](const AddedToken& token) { return token.id == id; });
+    if (!known) {
+      throw Error(ErrorKind::kData, where + ": the post_processor adds the id " +
+                                        std::to_string(id) + ", which no token has");
     }
   }
 }
@@ -273,7 +221,7 @@ ByteBpeParts parse_tokenizer_json(const std::string& text, const std::string& wh
   if (const Json added = part("added_tokens"); !added.is_null()) {
     read_added_tokens(array_field(json, "added_tokens", where), where, parts);
   }
-  read_post_processor(part("post_processor"), where, parts);
+  parts.post_processor = PostProcessor(part("post_processor"), where);
 
   // Without a word about the class RoBERTa's names are tried, as far as the vocabulary has them.
   const bool assumed = folder.class_name.empty() && folder.named.empty();
@@ -282,9 +230,11 @@ ByteBpeParts parse_tokenizer_json(const std::string& text, const std::string& wh
   if (folder.is_roberta()) {
     parts.add_prefix_space = folder.add_prefix_space.value_or(parts.add_prefix_space);
     // Files that ByteLevelBPETokenizer.save() left have none of the class's own.
-    if (parts.prefix.empty() && parts.suffix.empty()) add_roberta_processing(parts);
+    if (parts.post_processor.empty()) add_roberta_processing(parts);
   }
   check_processor_ids(parts, where);
+  parts.token_types = folder.token_types && !folder.is_roberta();
+  parts.sides = folder.sides;
   parts.files = std::move(folder.files);
   parts.files.emplace_back("tokenizer.json", text);
   return parts;
@@ -333,6 +283,8 @@ ByteBpeParts parse_vocab_and_merges(const std::string& vocab, const std::string&
   add_roberta_names(folder);
   add_named_tokens(folder, false, parts);
   add_roberta_processing(parts);
+  parts.token_types = folder.token_types && !folder.is_roberta();
+  parts.sides = folder.sides;
   parts.files = std::move(folder.files);
   parts.files.emplace_back("vocab.json", vocab);
   parts.files.emplace_back("merges.txt", merges);

@@ -48,6 +48,10 @@ SentencePieceTokenizer::SentencePieceTokenizer(std::string model, const std::str
     throw Error(ErrorKind::kData, where + ": XLM-RoBERTa's model has <unk>, <s> and </s> first");
   }
   name_special_tokens(folder);
+  if (xlm_roberta_) {
+    post_processor_ = PostProcessor::roberta(special_tokens_.cls->id, special_tokens_.sep->id, {});
+  }
+  sides_ = folder.sides;
   files_ = std::move(folder.files);
   files_.emplace_back(file_name, std::move(model));
 }
@@ -111,17 +115,38 @@ std::vector<int32_t> SentencePieceTokenizer::encode(std::string_view text) const
   return ids;
 }
 
-std::vector<int32_t> SentencePieceTokenizer::add_special_tokens(
-    std::span<const int32_t> ids) const {
-  std::vector<int32_t> result(ids.begin(), ids.end());
-  if (xlm_roberta_) {
-    result.insert(result.begin(), special_tokens_.cls->id);
-    result.push_back(special_tokens_.sep->id);
+Tokens SentencePieceTokenizer::encode_with_ranges(std::string_view text) const {
+  Tokens tokens;
+  for (const AddedTokens::Part& part : added_.split_raw(text)) {
+    const auto at = static_cast<int64_t>(part.text.data() - text.data());
+    if (part.id >= 0) {
+      tokens.ids.push_back(part.id);
+      tokens.ranges.push_back({at, at + static_cast<int64_t>(part.text.size())});
+      continue;
+    }
+    append_ids(part.text, tokens.ids);
+    const auto pieces = processor_->EncodeAsImmutableProto(part.text);
+    for (size_t i = 0; i < pieces.pieces_size(); ++i) {
+      const auto piece = pieces.pieces(static_cast<int>(i));
+      tokens.ranges.push_back({at + int64_t{piece.begin()}, at + int64_t{piece.end()}});
+    }
   }
-  return result;
+  return tokens;
 }
 
-int64_t SentencePieceTokenizer::num_special_tokens_to_add() const { return xlm_roberta_ ? 2 : 0; }
+// Token types stay 0: neither XLM-RoBERTa nor a plain model has others.
+ModelText SentencePieceTokenizer::combine(std::span<const int32_t> first,
+                                          std::optional<std::span<const int32_t>> second) const {
+  ModelText text = post_processor_.combine(first, second);
+  std::fill(text.token_types.begin(), text.token_types.end(), uint8_t{0});
+  return text;
+}
+
+bool SentencePieceTokenizer::continues_word(int32_t id) const {
+  if (is_special(id)) return false;
+  const std::string token = id_to_token(id);
+  return !token.empty() && !token.starts_with(kSpace);
+}
 
 int32_t SentencePieceTokenizer::to_model_id(int32_t id) const {
   if (!xlm_roberta_) return id >= 0 && id < pieces_ ? id : -1;

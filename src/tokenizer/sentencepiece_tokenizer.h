@@ -8,6 +8,7 @@
 
 #include "finetune/tokenizer/tokenizer.h"
 #include "tokenizer/added_tokens.h"
+#include "tokenizer/post_processor.h"
 #include "tokenizer/special_names.h"
 
 namespace sentencepiece {
@@ -27,9 +28,17 @@ class SentencePieceTokenizer : public Tokenizer {
   SentencePieceTokenizer& operator=(const SentencePieceTokenizer&) = delete;
 
   [[nodiscard]] std::vector<int32_t> encode(std::string_view text) const override;
-  [[nodiscard]] std::vector<int32_t> add_special_tokens(
-      std::span<const int32_t> ids) const override;
-  [[nodiscard]] int64_t num_special_tokens_to_add() const override;
+  [[nodiscard]] Tokens encode_with_ranges(std::string_view text) const override;
+  [[nodiscard]] std::vector<int32_t> encode_word(std::string_view word) const override {
+    return encode(word);
+  }
+  [[nodiscard]] ModelText combine(std::span<const int32_t> first,
+                                  std::optional<std::span<const int32_t>> second) const override;
+  [[nodiscard]] int64_t num_special_tokens_to_add(bool pair) const override {
+    return post_processor_.num_added(pair);
+  }
+  [[nodiscard]] Sides sides() const override { return sides_; }
+  [[nodiscard]] bool continues_word(int32_t id) const override;
   [[nodiscard]] std::string decode(std::span<const int32_t> ids,
                                    bool skip_special_tokens) const override;
   [[nodiscard]] int64_t size() const override;
@@ -51,6 +60,8 @@ class SentencePieceTokenizer : public Tokenizer {
   int32_t unk_ = 0;  // the model's own id
   bool xlm_roberta_ = false;
   SpecialTokens special_tokens_;
+  PostProcessor post_processor_;
+  Sides sides_;
   AddedTokens added_;
   std::vector<std::pair<std::string, std::string>> files_;
 };

@@ -76,12 +76,33 @@ std::string without_fast(std::string name) {
   return name;
 }
 
+// Whether the side `key` is the left one.
+bool read_side(const Json& json, const char* key, const std::string& where) {
+  const std::string side = optional_string(json, key, where).value_or("right");
+  if (side != "left" && side != "right") {
+    throw Error(ErrorKind::kData, where + ": '" + key + "' must be \"left\" or \"right\"");
+  }
+  return side == "left";
+}
+
+void read_input_names(const Json& json, TokenizerFolder& folder) {
+  for (const char* without : {"Roberta", "XLMRoberta", "BigBird"}) {
+    if (folder.class_name.starts_with(without)) folder.token_types = false;
+  }
+  const auto names = json.find("model_input_names");
+  if (names == json.end() || !names->is_array()) return;
+  folder.token_types = std::find(names->begin(), names->end(), "token_type_ids") != names->end();
+}
+
 void read_config(const Json& json, const std::string& where, TokenizerFolder& folder) {
   if (!json.is_object()) throw Error(ErrorKind::kData, where + ": must be a JSON object");
   folder.class_name = without_fast(optional_string(json, "tokenizer_class", where).value_or(""));
   refuse_outside_analyser(json, where, folder);
   const auto prefix = json.find("add_prefix_space");
   if (prefix != json.end() && prefix->is_boolean()) folder.add_prefix_space = prefix->get<bool>();
+  folder.sides.pad_left = read_side(json, "padding_side", where);
+  folder.sides.truncate_left = read_side(json, "truncation_side", where);
+  read_input_names(json, folder);
   read_names(json, where, folder);
   const auto decoder = json.find("added_tokens_decoder");
   if (decoder == json.end() || !decoder->is_object()) return;

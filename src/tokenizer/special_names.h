@@ -17,6 +17,9 @@ struct TokenizerFolder {
   std::string path;
   std::string class_name;  // without "Fast"; empty where nothing says it
   std::optional<bool> add_prefix_space;
+  // Whether the model takes token types: model_input_names, or what the class has.
+  bool token_types = true;
+  Tokenizer::Sides sides;
   // Special tokens by their names ("mask_token"), then further ones (""), in transformers' order.
   std::vector<std::pair<std::string, AddedToken>> named;
   // Tokens of tokenizer_config.json's added_tokens_decoder, by id.

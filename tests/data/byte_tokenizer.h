@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -27,14 +30,47 @@ class ByteTokenizer final : public Tokenizer {
     for (const char c : text) ids.push_back(kFirstByte + static_cast<unsigned char>(c));
     return ids;
   }
-  [[nodiscard]] std::vector<int32_t> add_special_tokens(
-      std::span<const int32_t> ids) const override {
-    std::vector<int32_t> result = {kBos};
-    result.insert(result.end(), ids.begin(), ids.end());
-    result.push_back(kEos);
+  [[nodiscard]] Tokens encode_with_ranges(std::string_view text) const override {
+    Tokens tokens{.ids = encode(text), .ranges = {}};
+    for (size_t i = 0; i < text.size(); ++i) {
+      tokens.ranges.push_back({static_cast<int64_t>(i), static_cast<int64_t>(i + 1)});
+    }
+    return tokens;
+  }
+  // With the space in front that byte-level BPE's add_prefix_space adds.
+  [[nodiscard]] std::vector<int32_t> encode_word(std::string_view word) const override {
+    return word.empty() ? std::vector<int32_t>() : encode(" " + std::string(word));
+  }
+  // <s> first </s>, <s> first </s></s> second </s>
+  [[nodiscard]] ModelText combine(std::span<const int32_t> first,
+                                  std::optional<std::span<const int32_t>> second) const override {
+    ModelText result;
+    const auto special = [&](int32_t id) {
+      result.ids.push_back(id);
+      result.texts.push_back(ModelText::kSpecial);
+      result.tokens.push_back(ModelText::kSpecial);
+    };
+    const auto text = [&](std::span<const int32_t> ids, int32_t which) {
+      result.ids.insert(result.ids.end(), ids.begin(), ids.end());
+      result.texts.insert(result.texts.end(), ids.size(), which);
+      for (size_t i = 0; i < ids.size(); ++i) result.tokens.push_back(static_cast<int32_t>(i));
+    };
+    special(kBos);
+    text(first, 0);
+    special(kEos);
+    if (second) {
+      special(kEos);
+      text(*second, 1);
+      special(kEos);
+    }
+    result.token_types.assign(result.ids.size(), 0);
     return result;
   }
-  [[nodiscard]] int64_t num_special_tokens_to_add() const override { return 2; }
+  using Tokenizer::num_special_tokens_to_add;
+  [[nodiscard]] int64_t num_special_tokens_to_add(bool pair) const override { return pair ? 4 : 2; }
+  [[nodiscard]] Sides sides() const override { return {}; }
+  // White space and control characters start a word.
+  [[nodiscard]] bool continues_word(int32_t id) const override { return id > kFirstByte + ' '; }
   [[nodiscard]] std::string decode(std::span<const int32_t> ids, bool) const override {
     std::string text;
     for (const int32_t id : ids) {
