@@ -51,9 +51,7 @@ const std::vector<Alias>& all_aliases() {
       {"label_column_name", Action::kRename, "label_column"},
       {"task_name", Action::kRefuse, "",
        "belongs to run_glue; give the files with train_file and the kind of work with task"},
-      {"test_file", Action::kRefuse, "", "is not read by train; use `finetune predict --input`"},
-      {"max_predict_samples", Action::kRefuse, "", "is not read by train; see `finetune predict`"},
-      {"ignore_mismatched_sizes", Action::kRefuse, "", "is not available in this version"},
+      {"do_regression", Action::kFlag, "problem_type", "regression"},
   };
   return aliases;
 }

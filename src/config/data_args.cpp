@@ -15,13 +15,16 @@ void DataArgs::describe(FieldList& field) {
   field("dataset_config_name", &DataArgs::dataset_config_name,
         "Configuration of the data set of the Hugging Face Hub.",
         {.support = Support::kRefused, .reason = kNoDatasets});
-  field("train_file", &DataArgs::train_file, "Text file to train on, or a list or glob of several.",
+  field("train_file", &DataArgs::train_file, "File to train on, or a list or glob of several.",
         {.resume = ResumePolicy::kFree, .path = PathKind::kPath});
   field("validation_file", &DataArgs::validation_file,
-        "Text file to evaluate on, or a list or glob of several.",
+        "File to evaluate on, or a list or glob of several.",
+        {.resume = ResumePolicy::kFree, .path = PathKind::kPath});
+  field("test_file", &DataArgs::test_file,
+        "File to predict on (do_predict), or a list or glob of several; labels are not needed.",
         {.resume = ResumePolicy::kFree, .path = PathKind::kPath});
   field("validation_split_percentage", &DataArgs::validation_split_percentage,
-        "Percentage of the training text kept for evaluation where validation_file is unset; "
+        "mlm: percentage of the training text kept for evaluation where validation_file is unset; "
         "0 keeps none.",
         {.range = {.min = 0, .max = 99}, .resume = ResumePolicy::kFixed});
   field("max_train_samples", &DataArgs::max_train_samples,
@@ -29,19 +32,20 @@ void DataArgs::describe(FieldList& field) {
         {.range = {.min = 1}, .resume = ResumePolicy::kFixed});
   field("max_eval_samples", &DataArgs::max_eval_samples,
         "Evaluate on the first so many samples only.", {.range = {.min = 1}});
+  field("max_predict_samples", &DataArgs::max_predict_samples,
+        "Predict on the first so many samples only.",
+        {.range = {.min = 1}, .resume = ResumePolicy::kFree});
   field("max_seq_length", &DataArgs::max_seq_length,
-        "Tokens of a sample, special ones included; unset takes what the model allows, at most "
-        "1024.",
+        "Tokens of a sample, special ones included; unset takes 128 for sequence_classification, "
+        "384 for question_answering, else what the model allows, at most 1024.",
         {.range = {.min = 3, .max = 1 << 20}, .resume = ResumePolicy::kFixed});
   field("line_by_line", &DataArgs::line_by_line,
-        "Make every line a sample, instead of cutting the joined text into blocks.",
+        "mlm: make every line a sample, instead of cutting the joined text into blocks.",
         {.resume = ResumePolicy::kFixed});
   field("pad_to_max_length", &DataArgs::pad_to_max_length,
         "Pad every sample to max_seq_length, instead of to the longest of its batch.");
   field("packing", &DataArgs::packing, "Put several short samples into one row.",
         {.support = Support::kRefused, .reason = kNotYet, .resume = ResumePolicy::kFixed});
-  field("mlm_probability", &DataArgs::mlm_probability, "Share of the tokens to be predicted.",
-        {.range = {.min = 0, .max = 1, .above_min = true}, .resume = ResumePolicy::kFixed});
   describe_columns(field);
   field("streaming", &DataArgs::streaming, "Read data while training, without preparing it.",
         {.support = Support::kRefused, .reason = kNotYet});
@@ -59,16 +63,22 @@ void DataArgs::describe(FieldList& field) {
 }
 
 void DataArgs::describe_columns(FieldList& field) {
-  const FieldSpec later{
-      .support = Support::kRefused, .reason = kNotYet, .resume = ResumePolicy::kFixed};
+  const FieldSpec column{.resume = ResumePolicy::kFixed};
   field("text_column", &DataArgs::text_column,
-        "Column of JSON rows that holds the text; unset guesses the one plain text column.",
-        {.resume = ResumePolicy::kFixed});
-  field("text_pair_column", &DataArgs::text_pair_column, "Column that holds the second text.",
-        later);
-  field("label_column", &DataArgs::label_column, "Column that holds the label.", later);
-  field("context_column", &DataArgs::context_column, "Column that holds the context.", later);
-  field("choice_columns", &DataArgs::choice_columns, "Columns that hold the choices.", later);
+        "Column that holds the text, the words (token_classification), the question "
+        "(question_answering) or the beginning of each choice (multiple_choice); unset guesses.",
+        column);
+  field("text_pair_column", &DataArgs::text_pair_column,
+        "sequence_classification: column that holds the second text; unset guesses.", column);
+  field("label_column", &DataArgs::label_column,
+        "Column that holds the label, the labels or the answers; unset guesses.", column);
+  field("context_column", &DataArgs::context_column,
+        "Column that holds what the choices belong to, or what the answer stands in; unset "
+        "guesses.",
+        column);
+  field("choice_columns", &DataArgs::choice_columns,
+        "multiple_choice: columns that hold the choices, or one that holds lists; unset guesses.",
+        column);
 }
 
 void LoaderArgs::describe(FieldList& field) {

@@ -11,21 +11,24 @@ void ModelArgs::describe(FieldList& field) {
   field("task", &ModelArgs::task, "What is learnt.",
         {.choices = {"mlm", "pretraining", "sequence_classification", "multiple_choice",
                      "token_classification", "question_answering"},
-         .support = Support::kRefused,
+         .available = {"sequence_classification", "multiple_choice", "token_classification",
+                       "question_answering"},
          .reason = kNotYet,
          .resume = ResumePolicy::kFixed});
   field("model_name_or_path", &ModelArgs::model_name_or_path,
         "Folder of the model to start from, or its name in the local Hugging Face cache.",
         {.resume = ResumePolicy::kFixed, .path = PathKind::kPathOrName});
-  field("model_type", &ModelArgs::model_type,
-        "Kind of a fresh model, instead of model_name_or_path.",
-        {.available = {"roberta"}, .reason = kNotYet, .resume = ResumePolicy::kFixed});
+  field(
+      "model_type", &ModelArgs::model_type, "Kind of a fresh model, instead of model_name_or_path.",
+      {.choices = {"roberta", "bert", "xlm-roberta", "big_bird"}, .resume = ResumePolicy::kFixed});
   field("config_overrides", &ModelArgs::config_overrides,
         "Entries of a fresh model's config.json, as a mapping or as \"k=v,k=v\".",
         {.resume = ResumePolicy::kFixed});
   field("config_name", &ModelArgs::config_name,
         "Folder whose config.json a fresh model is built from, or its name in the cache.",
         {.resume = ResumePolicy::kFixed, .path = PathKind::kPathOrName});
+  field("ignore_mismatched_sizes", &ModelArgs::ignore_mismatched_sizes,
+        "Start tensors fresh that have another shape in the file, instead of failing.");
   field("tokenizer_name", &ModelArgs::tokenizer_name,
         "Folder of the tokenizer or its name in the cache; unset takes the model's.",
         {.resume = ResumePolicy::kFixed, .path = PathKind::kPathOrName});

@@ -59,10 +59,9 @@ void DurationArgs::describe(FieldList& field) {
   field("do_eval", &DurationArgs::do_eval,
         "Evaluate at the end; true wherever eval_strategy is not \"no\".",
         {.resume = ResumePolicy::kFree});
-  field("do_predict", &DurationArgs::do_predict, "Predict on a test set.",
-        {.support = Support::kAccepted,
-         .reason = "`finetune predict` does that",
-         .resume = ResumePolicy::kFree});
+  field("do_predict", &DurationArgs::do_predict,
+        "Write predictions for test_file at the end, as the run_* scripts do.",
+        {.resume = ResumePolicy::kFree});
   field("num_train_epochs", &DurationArgs::num_train_epochs,
         "How many times the data is gone through; fractions are fine.",
         {.range = {.min = 0, .max = 1e9, .above_min = true}});

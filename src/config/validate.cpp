@@ -3,10 +3,14 @@
 
 #include <cmath>
 #include <initializer_list>
+#include <nlohmann/json.hpp>
 
 #include "config/problems.h"
 #include "config/schedule_arguments.h"
+#include "config/values.h"
+#include "config/words.h"
 #include "finetune/base/json.h"
+#include "finetune/config/fields.h"
 
 namespace finetune {
 namespace {
@@ -22,8 +26,8 @@ class Validator {
       check_evaluation_data(true);
       return;
     }
-    if (!args_.do_train && !args_.do_eval) {
-      add({"do_train"}, "do_train and do_eval are both false: there is nothing to do");
+    if (!args_.do_train && !args_.do_eval && !args_.do_predict) {
+      add({"do_train"}, "do_train, do_eval and do_predict are all false: there is nothing to do");
     }
     check_steps();
     check_best_model();
@@ -31,6 +35,7 @@ class Validator {
     check_early_stopping();
     check_loader();
     check_model();
+    check_task();
     check_training_data();
     check_evaluation_data(false);
   }
@@ -75,14 +80,18 @@ class Validator {
     }
   }
 
+  // The metrics of the other tasks depend on the data: they are checked before the first step.
   void check_metric() {
     if (!args_.metric_for_best_model) return;
     std::string name = *args_.metric_for_best_model;
     if (name.starts_with("eval_")) name = name.substr(5);
-    if (name == "loss" || (name == "accuracy" && !args_.prediction_loss_only)) return;
+    if (name == "loss" ||
+        (!args_.prediction_loss_only && (args_.task != "mlm" || name == "accuracy"))) {
+      return;
+    }
     add({"metric_for_best_model"},
         "the evaluation has no '" + name + "'; metric_for_best_model may be loss" +
-            (args_.prediction_loss_only ? " (prediction_loss_only leaves accuracy out)"
+            (args_.prediction_loss_only ? " (prediction_loss_only leaves other metrics out)"
                                         : " or accuracy"));
   }
 
@@ -188,17 +197,66 @@ class Validator {
 
   void check_training_data() {
     if (args_.do_train && args_.train_file.empty()) {
-      add({"train_file"}, "no training text: set train_file, or do_train to false");
+      add({"train_file"}, "no training data: set train_file, or do_train to false");
     }
   }
 
   void check_evaluation_data(bool evaluates) {
+    if (args_.do_predict && !evaluates && args_.test_file.empty()) {
+      add({"do_predict"}, "nothing to predict on: set test_file, or do_predict to false");
+    }
     const bool wanted = evaluates || args_.do_eval || args_.eval_on_start;
     if (!wanted || !args_.validation_file.empty()) return;
+    if (args_.task != "mlm") {
+      add({"eval_strategy", "do_eval", "eval_on_start"},
+          "no data to evaluate on: set validation_file");
+      return;
+    }
     const bool split = !args_.train_file.empty() && args_.validation_split_percentage > 0;
     if (!split) {
       add({"eval_strategy", "do_eval", "eval_on_start", "validation_split_percentage"},
           "no text to evaluate on: set validation_file, or validation_split_percentage above 0");
+    }
+  }
+
+  // A key of another task would be silently without effect; better to ask.
+  void check_task() {
+    struct Rule {
+      const char* key;
+      std::vector<std::string> tasks;
+    };
+    static const std::vector<Rule> rules = {
+        {"text_pair_column", {"sequence_classification"}},
+        {"label_column",
+         {"sequence_classification", "multiple_choice", "token_classification",
+          "question_answering"}},
+        {"context_column", {"multiple_choice", "question_answering"}},
+        {"choice_columns", {"multiple_choice"}},
+        {"line_by_line", {"mlm"}},
+        {"mlm_probability", {"mlm"}},
+        {"whole_word_mask", {"mlm"}},
+        {"validation_split_percentage", {"mlm"}},
+        {"problem_type", {"sequence_classification"}},
+        {"label_all_tokens", {"token_classification"}},
+        {"return_entity_level_metrics", {"token_classification"}},
+        {"doc_stride", {"question_answering"}},
+        {"max_answer_length", {"question_answering"}},
+        {"n_best_size", {"question_answering"}},
+        {"version_2_with_negative", {"question_answering"}},
+        {"null_score_diff_threshold", {"question_answering"}}};
+    for (const auto& [key, tasks] : rules) {
+      if (contains(tasks, args_.task)) continue;
+      const Field& field = *find_field(key);
+      if (value_of(field, args_) == value_of(field, TrainingArgs{})) continue;
+      add({key},
+          "'" + std::string(key) + "' belongs to task " + join(tasks) + "; task is " + args_.task);
+    }
+    const bool sums_up_targets = args_.task == "sequence_classification" && args_.problem_type &&
+                                 *args_.problem_type != "single_label_classification";
+    if (args_.label_smoothing_factor != 0 &&
+        (sums_up_targets || args_.task == "question_answering")) {
+      add({"label_smoothing_factor"},
+          "label_smoothing_factor needs labels that are classes, which this task has not");
     }
   }
 

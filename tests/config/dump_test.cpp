@@ -66,6 +66,12 @@ TEST(Dump, ShowsNoSecrets) {
 }
 
 TEST(Dump, InitialYamlIsInOrder) {
+  for (const char* task : {"sequence_classification", "multiple_choice", "token_classification",
+                           "question_answering"}) {
+    const LoadedConfig labelled = load_yaml(initial_yaml(task));
+    EXPECT_EQ(labelled.args.task, task);
+    EXPECT_NO_THROW(validate(labelled, Purpose::kTrain)) << task;
+  }
   const LoadedConfig config = load_yaml(initial_yaml("mlm"));
   EXPECT_THAT(config.notes, IsEmpty());
   EXPECT_NO_THROW(validate(config, Purpose::kTrain));

@@ -35,6 +35,30 @@ TEST(Validate, AcceptsWhatIsInOrder) {
   EXPECT_EQ(problem("validation_file: a\n", Purpose::kEvaluate), "");
 }
 
+TEST(Validate, RefusesWhatBelongsToAnotherTask) {
+  const std::string base = "train_file: a\nmodel_name_or_path: ./m\nmax_steps: 1\n";
+  EXPECT_EQ(problem(base + "task: question_answering\ndoc_stride: 64\n"), "");
+  EXPECT_EQ(problem(base + "task: question_answering\nline_by_line: false\n"), "");
+  EXPECT_THAT(problem(base + "task: multiple_choice\ndoc_stride: 64\n"),
+              StartsWith("run.yaml:5: 'doc_stride' belongs to task question_answering; task is "
+                         "multiple_choice"));
+  EXPECT_THAT(problem(base + "text_pair_column: b\n"),
+              StartsWith("run.yaml:4: 'text_pair_column' belongs to task sequence_classification"));
+  EXPECT_THAT(problem(base + "task: sequence_classification\nproblem_type: regression\n"
+                             "label_smoothing_factor: 0.1\n"),
+              StartsWith("run.yaml:6: label_smoothing_factor needs labels that are classes"));
+}
+
+TEST(Validate, LabelledTasksNeedFilesToEvaluateAndPredictOn) {
+  const std::string base =
+      "train_file: a\nmodel_name_or_path: ./m\ntask: multiple_choice\nmax_steps: 1\n";
+  EXPECT_THAT(problem(base + "eval_strategy: epoch\n"),
+              StartsWith("run.yaml:5: no data to evaluate on: set validation_file"));
+  EXPECT_THAT(problem(base + "do_predict: true\n"),
+              StartsWith("run.yaml:5: nothing to predict on: set test_file"));
+  EXPECT_EQ(problem(base + "do_predict: true\ntest_file: t\n"), "");
+}
+
 TEST(Validate, BreaksOnEachOfTransformersRules) {
   const std::vector<std::pair<std::string, std::string>> table = {
       {"logging_steps: 0", "run.yaml:6: 'logging_strategy: steps' needs logging_steps above 0"},
@@ -79,7 +103,7 @@ TEST(Validate, BreaksOnEachOfOurRules) {
       {"warmup_steps: 1.5", "run.yaml:6: 'warmup_steps' must be a whole number"},
       {"eval_strategy: epoch\nvalidation_split_percentage: 0",
        "run.yaml:6: no text to evaluate on: set validation_file"},
-      {"do_train: false", "run.yaml:6: do_train and do_eval are both false"},
+      {"do_train: false", "run.yaml:6: do_train, do_eval and do_predict are all false"},
       {"lr_scheduler_kwargs: {power: 2}", "run.yaml:6: lr_scheduler_kwargs: 'linear' takes no"},
       {"lr_scheduler_type: cosine_with_min_lr",
        "run.yaml:6: 'lr_scheduler_type: cosine_with_min_lr' needs either min_lr or min_lr_rate"},
@@ -95,7 +119,7 @@ TEST(Validate, BreaksOnEachOfOurRules) {
 
 TEST(Validate, AsksForAModelATokenizerAndText) {
   EXPECT_THAT(problem("train_file: a\n"), HasSubstr("no model: set model_name_or_path"));
-  EXPECT_THAT(problem("model_name_or_path: m\n"), HasSubstr("no training text: set train_file"));
+  EXPECT_THAT(problem("model_name_or_path: m\n"), HasSubstr("no training data: set train_file"));
   EXPECT_THAT(problem("train_file: a\nmodel_type: roberta\n"),
               StartsWith("run.yaml:2: a fresh model needs tokenizer_name"));
   EXPECT_THAT(problem("train_file: a\nmodel_name_or_path: m\nconfig_overrides: a=1\n"),
@@ -106,7 +130,7 @@ TEST(Validate, AsksForAModelATokenizerAndText) {
 TEST(Validate, ReportsEveryBrokenRuleAtOnce) {
   const std::string message = problem("logging_steps: 0\nsave_strategy: best\n");
   EXPECT_THAT(message, HasSubstr("logging_steps above 0\n"));
-  EXPECT_THAT(message, HasSubstr("no training text"));
+  EXPECT_THAT(message, HasSubstr("no training data"));
 }
 
 }  // namespace

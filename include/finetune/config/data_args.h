@@ -18,14 +18,15 @@ struct DataArgs {
   std::optional<std::string> dataset_config_name;
   std::vector<std::string> train_file;
   std::vector<std::string> validation_file;
+  std::vector<std::string> test_file;
   int64_t validation_split_percentage = 5;
   std::optional<int64_t> max_train_samples;
   std::optional<int64_t> max_eval_samples;
+  std::optional<int64_t> max_predict_samples;
   std::optional<int64_t> max_seq_length;
   bool line_by_line = false;
   bool pad_to_max_length = false;
   bool packing = false;
-  double mlm_probability = 0.15;
   std::optional<std::string> text_column;
   std::optional<std::string> text_pair_column;
   std::optional<std::string> label_column;

@@ -17,6 +17,7 @@ struct ModelArgs {
   std::optional<std::string> model_type;
   JsonText config_overrides;
   std::optional<std::string> config_name;
+  bool ignore_mismatched_sizes = false;
   std::optional<std::string> tokenizer_name;
   bool use_fast_tokenizer = true;
   std::string model_revision = "main";

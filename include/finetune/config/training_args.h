@@ -9,19 +9,22 @@
 #include "finetune/config/logging_args.h"
 #include "finetune/config/model_args.h"
 #include "finetune/config/optimizer_args.h"
+#include "finetune/config/task_args.h"
 
 namespace finetune {
 
-// Everything a configuration can say: Hugging Face's TrainingArguments 5.x and run_mlm's arguments
-// with their names and defaults, and the keys of our own. A default-constructed object holds the
-// defaults; load_config fills one from a file and the command line and derives what follows from
-// other keys (eval_steps, metric_for_best_model, ...), so that users of the struct need not.
+// Everything a configuration can say: Hugging Face's TrainingArguments 5.x and its example
+// scripts' arguments with their names and defaults, and the keys of our own. A default-constructed
+// object holds the defaults; load_config fills one from a file and the command line and derives
+// what follows from other keys (eval_steps, metric_for_best_model, ...), so that users of the
+// struct need not.
 //
 // Each part names its members twice: as a member, and in describe(), the one list that loading,
 // command line, help, dumps, JSON Schema and README are generated from (fields.h). A test fails
 // when one of the two is forgotten.
 struct TrainingArgs : ModelArgs,
                       DataArgs,
+                      TaskArgs,
                       LoaderArgs,
                       DurationArgs,
                       OptimizerArgs,

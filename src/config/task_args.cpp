@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: MIT
+#include "finetune/config/task_args.h"
+
+#include "finetune/config/fields.h"
+
+namespace finetune {
+
+void TaskArgs::describe(FieldList& field) {
+  field.section("Single tasks");
+  field("mlm_probability", &TaskArgs::mlm_probability, "mlm: share of the tokens to be predicted.",
+        {.range = {.min = 0, .max = 1, .above_min = true}, .resume = ResumePolicy::kFixed});
+  field("whole_word_mask", &TaskArgs::whole_word_mask, "mlm: mask all tokens of a word together.",
+        {.resume = ResumePolicy::kFixed});
+  field("problem_type", &TaskArgs::problem_type,
+        "sequence_classification: what a label is; unset goes by the labels: numbers with a "
+        "fraction, lists, or anything else.",
+        {.choices = {"regression", "single_label_classification", "multi_label_classification"},
+         .resume = ResumePolicy::kFixed});
+  field("label_all_tokens", &TaskArgs::label_all_tokens,
+        "token_classification: every token of a word has its label, not the first alone.",
+        {.resume = ResumePolicy::kFixed});
+  field("return_entity_level_metrics", &TaskArgs::return_entity_level_metrics,
+        "token_classification: metrics of each kind of entity too.");
+  field("doc_stride", &TaskArgs::doc_stride,
+        "question_answering: tokens that two neighbouring windows of a long context share.",
+        {.range = {.min = 0, .max = 1 << 20}, .resume = ResumePolicy::kFixed});
+  field("max_answer_length", &TaskArgs::max_answer_length,
+        "question_answering: tokens of an answer at most.", {.range = {.min = 1, .max = 1 << 20}});
+  field("n_best_size", &TaskArgs::n_best_size,
+        "question_answering: best first and last tokens that are combined to answers.",
+        {.range = {.min = 1, .max = 10000}});
+  field("version_2_with_negative", &TaskArgs::version_2_with_negative,
+        "question_answering: some questions have no answer.", {.resume = ResumePolicy::kFixed});
+  field("null_score_diff_threshold", &TaskArgs::null_score_diff_threshold,
+        "question_answering: no answer is predicted where its score is better than the best "
+        "answer's by more than this.");
+}
+
+}  // namespace finetune
