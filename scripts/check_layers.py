@@ -20,7 +20,8 @@ ARROWS = {
     "distributed": ["tensor"],
     "checkpoint": ["tensor"],
     "train": ["task", "checkpoint", "optim", "distributed", "config"],
-    "cli": ["train", "config", "tokenizer", "data", "checkpoint"],
+    "predict": ["task"],
+    "cli": ["train", "predict", "config", "tokenizer", "data", "checkpoint"],
 }
 # Includes that are kept to some areas: (pattern, areas whose sources may, whether headers may).
 KEPT = [

@@ -8,7 +8,7 @@
 #include "finetune/base/error.h"
 #include "finetune/base/file_system.h"
 #include "finetune/base/interrupt.h"
-#include "finetune/train/fill_mask.h"
+#include "finetune/predict/fill_mask.h"
 
 namespace finetune::cli {
 namespace {

@@ -49,13 +49,6 @@ struct AssemblyRequest {
 [[nodiscard]] Parts assemble(const LoadedConfig& config, const AssemblyRequest& request,
                              ProgressDisplay& progress);
 
-// The folder that a model name stands for: itself, or where the local Hugging Face cache has it.
-// Throws Error(kConfig) with the command that fetches it.
-[[nodiscard]] std::string resolve_model_folder(const std::string& name, const std::string& where);
-
-// Copies the weights of a model folder by name. Throws Error(kData).
-LoadReport load_folder_weights(Model& model, const std::string& folder);
-
 [[nodiscard]] ProgressMode progress_mode(const TrainingArgs& args);
 [[nodiscard]] Environment current_environment(const c10::Device& device);
 

@@ -13,9 +13,9 @@
 #include "finetune/checkpoint/rotation.h"
 #include "finetune/config/dump.h"
 #include "finetune/tensor/device.h"
+#include "finetune/tensor/out_of_memory.h"
 #include "train/assemble.h"
 #include "train/evaluate.h"
-#include "train/out_of_memory.h"
 #include "train/resume.h"
 #include "train/trainer.h"
 

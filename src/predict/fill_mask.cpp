@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "finetune/train/fill_mask.h"
+#include "finetune/predict/fill_mask.h"
 
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/softmax.h>
@@ -12,11 +12,11 @@
 #include "finetune/base/error.h"
 #include "finetune/base/utf8.h"
 #include "finetune/model/model.h"
+#include "finetune/model/model_folder.h"
 #include "finetune/task/task.h"
 #include "finetune/tensor/device.h"
+#include "finetune/tensor/out_of_memory.h"
 #include "finetune/tokenizer/tokenizer.h"
-#include "train/assemble.h"
-#include "train/out_of_memory.h"
 
 namespace finetune {
 

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <string>
+
+#include "finetune/model/model.h"
+
+namespace finetune {
+
+// The folder that a model name stands for: itself, or where the local Hugging Face cache has it.
+// `where` starts messages. Throws Error(kConfig) with the command that fetches it.
+[[nodiscard]] std::string resolve_model_folder(const std::string& name, const std::string& where);
+
+// Copies the weights of a model folder by name. Throws Error(kData).
+LoadReport load_folder_weights(Model& model, const std::string& folder);
+
+}  // namespace finetune
