@@ -2,23 +2,69 @@
 #include "finetune/data/collate.h"
 
 #include <algorithm>
-#include <numeric>
+#include <utility>
 
+#include "data/padding.h"
 #include "finetune/base/error.h"
 #include "finetune/tokenizer/tokenizer.h"
 
 namespace finetune {
+namespace {
 
-MaskedLmOptions MaskedLmOptions::from(const Tokenizer& tokenizer) {
+// What the sample of row `row` teaches, which is its first sequence's.
+void take_targets(Batch& batch, int64_t row, RowCells cells, const Example& example) {
+  if (!example.labels.empty()) {
+    if (batch.labels.empty()) batch.labels.assign(batch.input_ids.size(), kIgnoredLabel);
+    take_labels(batch, cells, example.labels);
+  }
+  if (example.label) {
+    batch.classes.push_back(*example.label);
+    if (*example.label != kIgnoredLabel) ++batch.targets;
+  }
+  batch.values.insert(batch.values.end(), example.values.begin(), example.values.end());
+  batch.targets += static_cast<int64_t>(example.values.size());
+  if (example.answer) {
+    const int64_t moved = static_cast<int64_t>(cells.begin) - row * batch.length;
+    batch.starts.push_back(example.answer->start + moved);
+    batch.ends.push_back(example.answer->end + moved);
+    ++batch.targets;
+  }
+}
+
+}  // namespace
+
+PaddingOptions PaddingOptions::from(const Tokenizer& tokenizer) {
   const auto& pad = tokenizer.special_tokens().pad;
   if (!pad || pad->id < 0) {
     throw Error(ErrorKind::kData,
                 "the tokenizer has no pad token, which batches of unequal samples need; choose "
                 "another tokenizer, or add a pad_token to its tokenizer_config.json");
   }
-  MaskedLmOptions options;
-  options.masking = MaskingOptions::from(tokenizer);
+  PaddingOptions options;
   options.pad_id = pad->id;
+  options.pad_left = tokenizer.sides().pad_left;
+  return options;
+}
+
+PaddingCollator::PaddingCollator(PaddingOptions options) : options_(options) {
+  FT_CHECK(options_.pad_to_multiple_of >= 1, "pad_to_multiple_of is at least 1");
+}
+
+Batch PaddingCollator::collate(const Dataset& dataset, std::span<const SampleKey> samples) const {
+  Batch batch = pad(dataset, samples, options_);
+  for (size_t i = 0; i < samples.size(); ++i) {
+    const Example example = dataset.get(samples[i].index);
+    const int64_t row = static_cast<int64_t>(i) * batch.choices;
+    take_targets(batch, row, cells_of(batch, row, example.input_ids.size(), options_.pad_left),
+                 example);
+  }
+  return batch;
+}
+
+MaskedLmOptions MaskedLmOptions::from(const Tokenizer& tokenizer) {
+  MaskedLmOptions options;
+  static_cast<PaddingOptions&>(options) = PaddingOptions::from(tokenizer);
+  options.masking = MaskingOptions::from(tokenizer);
   return options;
 }
 
@@ -27,55 +73,23 @@ MaskedLmCollator::MaskedLmCollator(MaskedLmOptions options)
   FT_CHECK(options_.pad_to_multiple_of >= 1, "pad_to_multiple_of is at least 1");
 }
 
-int64_t MaskedLmCollator::padded_length(int64_t longest) const {
-  const int64_t length =
-      options_.pad_to_max_length ? std::max(longest, options_.max_seq_length) : longest;
-  const int64_t multiple = options_.pad_to_multiple_of;
-  return (length + multiple - 1) / multiple * multiple;
-}
-
 Batch MaskedLmCollator::collate(const Dataset& dataset, std::span<const SampleKey> samples) const {
-  size_t longest = 0;
-  for (const SampleKey& key : samples) {
-    longest = std::max(longest, dataset.get(key.index).input_ids.size());
-  }
-  Batch batch;
-  batch.rows = static_cast<int64_t>(samples.size());
-  batch.length = padded_length(static_cast<int64_t>(longest));
-  const auto cells = static_cast<size_t>(batch.rows * batch.length);
-  batch.input_ids.assign(cells, options_.pad_id);
-  batch.attention_mask.assign(cells, 0);
-  batch.labels.assign(cells, kIgnoredLabel);
+  Batch batch = pad(dataset, samples, options_);
+  FT_CHECK(batch.choices == 1, "masked language modelling has no choices");
+  batch.labels.assign(batch.input_ids.size(), kIgnoredLabel);
   for (int64_t row = 0; row < batch.rows; ++row) {
     const SampleKey& key = samples[static_cast<size_t>(row)];
-    fill_row(batch, row, dataset.get(key.index), key);
+    const Example example = dataset.get(key.index);
+    const RowCells cells = cells_of(batch, row, example.input_ids.size(), options_.pad_left);
+    if (!example.labels.empty()) {
+      take_labels(batch, cells, example.labels);
+      continue;
+    }
+    batch.targets +=
+        masking_.apply(key, std::span(batch.input_ids).subspan(cells.begin, cells.size),
+                       std::span(batch.labels).subspan(cells.begin, cells.size));
   }
   return batch;
-}
-
-void MaskedLmCollator::fill_row(Batch& batch, int64_t row, const Example& example,
-                                const SampleKey& key) const {
-  const auto start = static_cast<size_t>(row * batch.length);
-  const size_t size = example.input_ids.size();
-  const std::span ids = std::span(batch.input_ids).subspan(start, size);
-  const std::span mask = std::span(batch.attention_mask).subspan(start, size);
-  const std::span labels = std::span(batch.labels).subspan(start, size);
-
-  std::copy(example.input_ids.begin(), example.input_ids.end(), ids.begin());
-  if (example.attention_mask.empty()) {
-    std::fill(mask.begin(), mask.end(), uint8_t{1});
-    batch.tokens += static_cast<int64_t>(size);
-  } else {
-    std::copy(example.attention_mask.begin(), example.attention_mask.end(), mask.begin());
-    batch.tokens += std::accumulate(mask.begin(), mask.end(), int64_t{0});
-  }
-  if (example.labels.empty()) {
-    batch.targets += masking_.apply(key, ids, labels);
-  } else {
-    std::copy(example.labels.begin(), example.labels.end(), labels.begin());
-    batch.targets += std::count_if(labels.begin(), labels.end(),
-                                   [](int64_t label) { return label != kIgnoredLabel; });
-  }
 }
 
 }  // namespace finetune

@@ -23,9 +23,14 @@ uint64_t key_of(uint64_t seed, const SampleKey& sample) {
                           index);
 }
 
+bool marks(const std::vector<uint8_t>& by_id, int64_t id) {
+  const auto place = static_cast<size_t>(id);
+  return place < by_id.size() && by_id[place] != 0;
+}
+
 }  // namespace
 
-MaskingOptions MaskingOptions::from(const Tokenizer& tokenizer) {
+MaskingOptions MaskingOptions::from(const Tokenizer& tokenizer, bool whole_words) {
   const auto& mask = tokenizer.special_tokens().mask;
   if (!mask || mask->id < 0) {
     throw Error(ErrorKind::kData,
@@ -38,6 +43,12 @@ MaskingOptions MaskingOptions::from(const Tokenizer& tokenizer) {
   options.special.resize(static_cast<size_t>(options.vocabulary));
   for (size_t id = 0; id < options.special.size(); ++id) {
     options.special[id] = tokenizer.is_special(static_cast<int32_t>(id)) ? 1 : 0;
+  }
+  if (whole_words) {
+    options.continues_word.resize(options.special.size());
+    for (size_t id = 0; id < options.special.size(); ++id) {
+      options.continues_word[id] = tokenizer.continues_word(static_cast<int32_t>(id)) ? 1 : 0;
+    }
   }
   return options;
 }
@@ -56,12 +67,12 @@ int64_t Masking::apply(const SampleKey& sample, std::span<int64_t> input_ids,
                        std::span<int64_t> labels) const {
   FT_CHECK(input_ids.size() == labels.size(), "as many labels as ids");
   random::Sequence sequence(key_of(options_.seed, sample));
+  if (!options_.continues_word.empty()) return mask_words(sequence, input_ids, labels);
   int64_t targets = 0;
   for (size_t i = 0; i < input_ids.size(); ++i) {
     const int64_t id = input_ids[i];
     labels[i] = kIgnoredLabel;
-    const auto place = static_cast<size_t>(id);
-    if (place < options_.special.size() && options_.special[place] != 0) continue;
+    if (marks(options_.special, id)) continue;
     if (sequence.uniform() >= options_.mlm_probability) continue;
     labels[i] = id;
     ++targets;
@@ -71,6 +82,32 @@ int64_t Masking::apply(const SampleKey& sample, std::span<int64_t> input_ids,
     } else if (fate < kMaskOrRandomShare) {
       input_ids[i] = sequence.below(static_cast<uint32_t>(options_.vocabulary));
     }
+  }
+  return targets;
+}
+
+// Every chosen token becomes the mask token: transformers leaves random and unchanged tokens out
+// of whole words.
+int64_t Masking::mask_words(random::Sequence& sequence, std::span<int64_t> input_ids,
+                            std::span<int64_t> labels) const {
+  int64_t targets = 0;
+  bool inside = false;  // the token before belongs to a word that this one may continue
+  bool chosen = false;
+  for (size_t i = 0; i < input_ids.size(); ++i) {
+    const int64_t id = input_ids[i];
+    labels[i] = kIgnoredLabel;
+    if (marks(options_.special, id)) {
+      inside = false;
+      continue;
+    }
+    if (!inside || !marks(options_.continues_word, id)) {
+      chosen = sequence.uniform() < options_.mlm_probability;
+    }
+    inside = true;
+    if (!chosen) continue;
+    labels[i] = id;
+    ++targets;
+    input_ids[i] = options_.mask_id;
   }
   return targets;
 }

@@ -9,19 +9,39 @@
 
 namespace finetune {
 
-struct MaskedLmOptions {
-  MaskingOptions masking;
+struct PaddingOptions {
   int32_t pad_id = 0;
-  bool pad_to_max_length = false;  // else to the longest sample of the batch
+  bool pad_left = false;
+  bool pad_to_max_length = false;  // else to the longest sequence of the batch
   int64_t max_seq_length = 0;      // used by pad_to_max_length alone
   int64_t pad_to_multiple_of = 1;
+
+  // With the tokenizer's pad token and side. Throws Error(kData) where it has no pad token.
+  [[nodiscard]] static PaddingOptions from(const Tokenizer& tokenizer);
+};
+
+// Sequences as they are, padded to one length; what the samples teach is taken over. Padding has
+// the pad token, token type 0, attention 0 and no label; places of an answer move with padding on
+// the left. Batch::first_place is left at 0.
+class PaddingCollator final : public Collator {
+ public:
+  explicit PaddingCollator(PaddingOptions options);
+
+  [[nodiscard]] Batch collate(const Dataset& dataset,
+                              std::span<const SampleKey> samples) const override;
+
+ private:
+  PaddingOptions options_;
+};
+
+struct MaskedLmOptions : PaddingOptions {
+  MaskingOptions masking;
 
   // With the tokenizer's pad and mask tokens. Throws Error(kData) where one is missing.
   [[nodiscard]] static MaskedLmOptions from(const Tokenizer& tokenizer);
 };
 
-// Pads samples on the right and masks them; samples that bring labels are taken as they are.
-// Padding has the pad token, attention 0 and no label. Batch::first_place is left at 0.
+// Pads as PaddingCollator does and masks; samples that bring labels are taken as they are.
 class MaskedLmCollator final : public Collator {
  public:
   explicit MaskedLmCollator(MaskedLmOptions options);
@@ -30,9 +50,6 @@ class MaskedLmCollator final : public Collator {
                               std::span<const SampleKey> samples) const override;
 
  private:
-  [[nodiscard]] int64_t padded_length(int64_t longest) const;
-  void fill_row(Batch& batch, int64_t row, const Example& example, const SampleKey& key) const;
-
   MaskedLmOptions options_;
   Masking masking_;
 };

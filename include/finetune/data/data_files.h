@@ -7,10 +7,11 @@
 
 namespace finetune {
 
-enum class FileKind { kText, kJsonLines };
+enum class FileKind { kText, kJsonLines, kJson, kCsv, kTsv, kConll };
 
-// By the name's ending: .jsonl, .ndjson and .json hold one JSON object a line, endings of kinds
-// that cannot be read are Error(kData), everything else is plain text.
+// By the name's ending: .jsonl and .ndjson hold one JSON object a line; .json one list of objects,
+// {"data": [...]} or objects one after the other; .csv, .tsv; .conll, .iob and .bio. Endings of
+// kinds that cannot be read are Error(kData), everything else is plain text.
 [[nodiscard]] FileKind file_kind(const std::string& path);
 
 // The files that a configuration key names: paths in the order given, globs (* ? [...]) replaced by
@@ -19,7 +20,8 @@ enum class FileKind { kText, kJsonLines };
 [[nodiscard]] std::vector<std::string> expand_files(const std::vector<std::string>& patterns,
                                                     const std::string& key);
 
-// Rows of all files together: lines of plain text, lines of JSON that are not blank.
+// Rows of all files together: lines of plain text, objects of JSON (of SQuAD's: articles), records
+// of CSV and TSV behind their header, sentences of CoNLL.
 // Throws as expand_files does, and Interrupted.
 [[nodiscard]] int64_t count_rows(const std::vector<std::string>& patterns, const std::string& key);
 

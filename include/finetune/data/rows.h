@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "finetune/data/data_files.h"
+
+namespace finetune {
+
+// Which rows are read. Every task reads the same files: lines of JSON, JSON (a list of objects, or
+// {"data": [...]}), CSV and TSV (RFC 4180 with a header line), plain text (a row {"text": line})
+// and CoNLL (a row {"tokens": [...], "ner_tags": [...]} for each sentence).
+struct RowOptions {
+  std::string key = "train_file";         // the configuration key that errors name
+  RowRange rows;                          // of all files together; see split_rows()
+  std::optional<std::string> json_lines;  // rows in memory, which are read in place of the files
+  std::function<void(double)> progress;   // fraction of the bytes read, on the caller's thread
+};
+
+// What making samples of rows needs, whatever the task.
+struct SampleOptions : RowOptions {
+  std::optional<int64_t> max_samples;
+  int64_t max_seq_length = 128;  // tokens of a sequence at most, special tokens included
+  int64_t vocabulary_limit = 0;  // ids must lie below the model's vocabulary; 0: no limit
+  bool labels_required = true;   // false: rows may lack what is to be predicted
+  int64_t threads = 1;           // never changes the result
+};
+
+// One row of a data file.
+struct DataRow {
+  const nlohmann::ordered_json& columns;  // an object
+  const std::string& place;               // "file:line", with the row's number where lines say less
+  bool typed;  // false: every value is text (CSV, TSV), whatever it means
+};
+
+// Calls `visit` with every row in order, until it returns false. A row is valid during the call.
+// Memory is bounded by the largest row. Throws Error(kData) with file and line for rows that cannot
+// be read, and Interrupted.
+void visit_rows(const std::vector<std::string>& files, const RowOptions& options,
+                const std::function<bool(const DataRow&)>& visit);
+
+}  // namespace finetune

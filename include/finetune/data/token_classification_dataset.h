@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "finetune/data/labels.h"
+#include "finetune/data/rows.h"
+#include "finetune/data/token_dataset.h"
+
+namespace finetune {
+
+class Tokenizer;
+
+// Columns that are not named are guessed as run_ner does, and the guess is logged: the words are
+// "tokens", else "words", else the first column; the labels ner_tags, else labels, tags, else the
+// second column.
+struct TokenClassificationOptions : SampleOptions {
+  std::optional<std::string> text_column;   // a list of words in each row
+  std::optional<std::string> label_column;  // a list with a label for each word
+  LabelMap labels;
+  // A word's first token has its label, the others kIgnoredLabel; or, as run_ner, the same label
+  // with I- in the place of B- where there is such a label.
+  bool label_all_tokens = false;
+};
+
+// Sentences of words with a label for each: Example::labels has one for each token.
+class TokenClassificationDataset final : public Dataset {
+ public:
+  static constexpr int32_t kNoWord = -1;  // special tokens
+
+  struct Content {
+    TokenContent tokens;
+    std::vector<int32_t> words;         // for each id, its word's number in the row, or kNoWord
+    std::vector<int64_t> words_of_row;  // for each sample, cut ones included
+  };
+  explicit TokenClassificationDataset(Content content);
+
+  using Dataset::get;
+  [[nodiscard]] int64_t size() const override { return tokens_.size(); }
+  [[nodiscard]] Example get(int64_t index, int64_t choice) const override;
+  [[nodiscard]] std::string fingerprint() const override { return tokens_.fingerprint(); }
+
+  [[nodiscard]] int64_t tokens() const { return tokens_.tokens(); }
+  [[nodiscard]] int64_t longest() const { return tokens_.longest(); }
+  // For each token of the sample, its word, or kNoWord.
+  [[nodiscard]] std::span<const int32_t> words(int64_t index) const;
+  // Words of the row; those behind max_seq_length have no token, nor have words without any.
+  [[nodiscard]] int64_t word_count(int64_t index) const;
+
+ private:
+  TokenDataset tokens_;
+  std::vector<int32_t> words_;
+  std::vector<int64_t> first_;  // where each sample's tokens begin
+  std::vector<int64_t> words_of_row_;
+};
+
+// As run_ner prepares them. Labels are found as in classification_dataset.h; without
+// labels_required rows may lack them and all are kIgnoredLabel.
+// Throws as build_classification_dataset does.
+[[nodiscard]] std::shared_ptr<const TokenClassificationDataset> build_token_classification_dataset(
+    const std::vector<std::string>& files, const Tokenizer& tokenizer,
+    const TokenClassificationOptions& options);
+
+}  // namespace finetune

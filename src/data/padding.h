@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "finetune/data/collate.h"
+
+namespace finetune {
+
+// The cells of one row that hold its sequence, without the padding.
+struct RowCells {
+  size_t begin = 0;
+  size_t size = 0;
+};
+
+[[nodiscard]] RowCells cells_of(const Batch& batch, int64_t row, size_t tokens, bool pad_left);
+
+// Every sequence of the samples in a batch with everything but `labels`, `targets` and what the
+// samples teach: ids, attention, token types, choices, samples and tokens.
+[[nodiscard]] Batch pad(const Dataset& dataset, std::span<const SampleKey> samples,
+                        const PaddingOptions& options);
+
+// Copies a sequence's labels into its cells and counts those that are learnt.
+void take_labels(Batch& batch, RowCells cells, std::span<const int32_t> labels);
+
+}  // namespace finetune
