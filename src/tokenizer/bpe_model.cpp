@@ -2,7 +2,6 @@
 #include "tokenizer/bpe_model.h"
 
 #include <algorithm>
-#include <atomic>
 #include <limits>
 #include <queue>
 
@@ -24,24 +23,25 @@ uint64_t pair_key(int32_t left, int32_t right) {
   return uint64_t{static_cast<uint32_t>(left)} << 32 | static_cast<uint32_t>(right);
 }
 
-std::atomic<uint64_t> next_serial{1};
-
-WordCache& thread_cache() {
-  thread_local WordCache cache;
-  return cache;
+void append_pieces(const auto& symbols, size_t word_size, std::vector<Piece>& pieces) {
+  size_t at = 0;
+  for (const auto& symbol : symbols) {
+    const size_t end = std::min(at + symbol.size, word_size);
+    pieces.push_back({symbol.id, static_cast<uint32_t>(at), static_cast<uint32_t>(end)});
+    at = end;
+  }
 }
 
 }  // namespace
 
 BpeModel::BpeModel(BpeParts parts, const std::string& where)
-    : fuse_unk_(parts.fuse_unk), ignore_merges_(parts.ignore_merges), serial_(next_serial++) {
+    : prefix_(std::move(parts.continuing_subword_prefix)),
+      suffix_(std::move(parts.end_of_word_suffix)),
+      fuse_unk_(parts.fuse_unk),
+      ignore_merges_(parts.ignore_merges),
+      byte_level_(parts.byte_level) {
   add_vocabulary(std::move(parts.vocabulary), where);
   add_merges(parts.merges, where);
-  for (size_t byte = 0; byte < 256; ++byte) {
-    std::string token;
-    utf8::append(token, byte_chars()[byte]);
-    byte_ids_[byte] = token_to_id(token).value_or(-1);
-  }
   if (parts.unk_token) {
     const auto id = token_to_id(*parts.unk_token);
     if (!id) {
@@ -49,6 +49,19 @@ BpeModel::BpeModel(BpeParts parts, const std::string& where)
                   where + ": the unk_token '" + *parts.unk_token + "' is not in the vocabulary");
     }
     unk_id_ = *id;
+  }
+  if (parts.byte_fallback) fallback_ids_ = byte_fallback_ids(*this);
+  if (!byte_level_ || !prefix_.empty() || !suffix_.empty()) return;
+  byte_ids_.emplace();
+  for (size_t byte = 0; byte < 256; ++byte) {
+    std::string token;
+    utf8::append(token, byte_chars()[byte]);
+    const auto id = token_to_id(token);
+    if (!id) {
+      byte_ids_.reset();
+      return;
+    }
+    (*byte_ids_)[byte] = *id;
   }
 }
 
@@ -114,7 +127,12 @@ void BpeModel::add_merges(const std::vector<std::pair<std::string, std::string>>
   for (size_t rank = 0; rank < merges.size(); ++rank) {
     const auto& [left, right] = merges[rank];
     const uint64_t pair = pair_key(id_of(left, rank), id_of(right, rank));
-    const int32_t id = id_of(left + right, rank);
+    if (right.size() < prefix_.size()) {
+      throw Error(ErrorKind::kData, where + ": merge " + std::to_string(rank + 1) + " ('" + left +
+                                        "' and '" + right +
+                                        "') joins a token without the prefix '" + prefix_ + "'");
+    }
+    const int32_t id = id_of(left + right.substr(prefix_.size()), rank);
     uint64_t slot = mix(pair, 0) & merge_mask_;
     while (merges_[slot].pair != kNoPair && merges_[slot].pair != pair)
       slot = (slot + 1) & merge_mask_;
@@ -142,62 +160,113 @@ const std::string& BpeModel::id_to_token(int32_t id) const {
   return id >= 0 && id < end_id() ? tokens_[static_cast<size_t>(id)] : kNone;
 }
 
-void BpeModel::encode_word(std::string_view word, std::vector<int32_t>& ids) const {
-  if (word.empty()) return;
-  if (word.size() > WordCache::kMaxWordBytes) {
-    merge_word(word, ids);
+void BpeModel::segment(std::string_view word, std::vector<Piece>& pieces) const {
+  if (!byte_level_) {
+    segment_characters(word, pieces);
     return;
   }
-  WordCache& cache = thread_cache();
-  cache.use_for(serial_);
-  const uint64_t hash = hash_word(word);
-  if (const auto known = cache.find(word, hash)) {
-    ids.insert(ids.end(), known->begin(), known->end());
+  if (byte_ids_) {
+    if (ignore_merges_) {
+      if (const auto id = token_to_id(to_byte_chars(word))) {
+        pieces.push_back({*id, 0, static_cast<uint32_t>(word.size())});
+        return;
+      }
+    }
+    thread_local std::vector<Symbol> symbols;
+    symbols.clear();
+    for (const char byte : word) symbols.push_back({(*byte_ids_)[static_cast<uint8_t>(byte)], 1});
+    merge(symbols);
+    append_pieces(symbols, word.size(), pieces);
     return;
   }
-  const size_t before = ids.size();
-  merge_word(word, ids);
-  cache.insert(word, hash, std::span(ids).subspan(before));
+  // Spelled in byte-level characters, each of which stands for one byte of the word.
+  const size_t first = pieces.size();
+  const std::string characters = to_byte_chars(word);
+  segment_characters(characters, pieces);
+  std::vector<uint32_t> starts;
+  for (size_t i = 0; i < characters.size(); ++i) {
+    if ((static_cast<uint8_t>(characters[i]) & 0xC0) != 0x80) {
+      starts.push_back(static_cast<uint32_t>(i));
+    }
+  }
+  for (size_t i = first; i < pieces.size(); ++i) {
+    const auto begin = std::upper_bound(starts.begin(), starts.end(), pieces[i].begin);
+    const auto end = std::lower_bound(starts.begin(), starts.end(), pieces[i].end);
+    pieces[i].begin = static_cast<uint32_t>(begin - starts.begin()) - 1;
+    pieces[i].end = static_cast<uint32_t>(end - starts.begin());
+  }
 }
 
-void BpeModel::merge_word(std::string_view word, std::vector<int32_t>& ids) const {
+void BpeModel::segment_characters(std::string_view word, std::vector<Piece>& pieces) const {
   if (ignore_merges_) {
-    if (const auto id = token_to_id(to_byte_chars(word))) {
-      ids.push_back(*id);
+    if (const auto id = token_to_id(word)) {
+      pieces.push_back({*id, 0, static_cast<uint32_t>(word.size())});
       return;
     }
   }
-  thread_local std::vector<int32_t> symbols;
+  thread_local std::vector<Symbol> symbols;
   symbols.clear();
   start_symbols(word, symbols);
+  merge(symbols);
+  append_pieces(symbols, word.size(), pieces);
+}
+
+bool BpeModel::append_bytes(std::string_view character, std::vector<Symbol>& symbols) const {
+  if (!fallback_ids_) return false;
+  const auto id_of = [&](char byte) { return (*fallback_ids_)[static_cast<uint8_t>(byte)]; };
+  for (const char byte : character) {
+    if (id_of(byte) < 0) return false;
+  }
+  for (const char byte : character) symbols.push_back({id_of(byte), 1});
+  return true;
+}
+
+void BpeModel::start_symbols(std::string_view word, std::vector<Symbol>& symbols) const {
+  std::string spelled;
+  uint32_t unknown = 0;  // bytes that wait for the unk token
+  for (size_t at = 0; at < word.size();) {
+    size_t after = at;
+    static_cast<void>(utf8::decode(word, after));
+    const auto size = static_cast<uint32_t>(after - at);
+    std::string_view character = word.substr(at, size);
+    const bool takes_prefix = at > 0 && !prefix_.empty();
+    const bool takes_suffix = after == word.size() && !suffix_.empty();
+    if (takes_prefix || takes_suffix) {
+      spelled.assign(takes_prefix ? prefix_ : "").append(character);
+      if (takes_suffix) spelled.append(suffix_);
+      character = spelled;
+    }
+    at = after;
+    if (const auto id = token_to_id(character)) {
+      if (unknown > 0) symbols.push_back({unk_id_, unknown});
+      unknown = 0;
+      symbols.push_back({*id, size});
+    } else if (!append_bytes(character, symbols) && unk_id_ >= 0) {
+      // As the tokenizers package has it: bytes do not flush an unk token that waits.
+      if (unknown > 0 && !fuse_unk_) {
+        symbols.push_back({unk_id_, unknown});
+        unknown = 0;
+      }
+      unknown += size;
+    }
+  }
+  if (unknown > 0) symbols.push_back({unk_id_, unknown});
+}
+
+void BpeModel::merge(std::vector<Symbol>& symbols) const {
   if (symbols.size() <= kShortWord) {
     merge_short(symbols);
   } else {
     merge_long(symbols);
   }
-  ids.insert(ids.end(), symbols.begin(), symbols.end());
 }
 
-void BpeModel::start_symbols(std::string_view word, std::vector<int32_t>& symbols) const {
-  bool after_unknown = false;
-  for (const char byte : word) {
-    const int32_t id = byte_ids_[static_cast<uint8_t>(byte)];
-    const bool fused = id < 0 && fuse_unk_ && after_unknown;
-    if (id >= 0) {
-      symbols.push_back(id);
-    } else if (unk_id_ >= 0 && !fused) {
-      symbols.push_back(unk_id_);
-    }
-    after_unknown = id < 0;
-  }
-}
-
-void BpeModel::merge_short(std::vector<int32_t>& symbols) const {
+void BpeModel::merge_short(std::vector<Symbol>& symbols) const {
   std::array<int32_t, kShortWord> ranks;
   std::array<int32_t, kShortWord> results;
   size_t count = symbols.size();
   const auto look_up = [&](size_t i) {
-    const Merge* merge = find_merge(symbols[i], symbols[i + 1]);
+    const Merge* merge = find_merge(symbols[i].id, symbols[i + 1].id);
     ranks[i] = merge == nullptr ? kNoRank : merge->rank;
     results[i] = merge == nullptr ? -1 : merge->id;
   };
@@ -207,7 +276,7 @@ void BpeModel::merge_short(std::vector<int32_t>& symbols) const {
         std::min_element(ranks.begin(), ranks.begin() + static_cast<std::ptrdiff_t>(count - 1));
     if (*lowest == kNoRank) break;
     const auto at = static_cast<size_t>(lowest - ranks.begin());
-    symbols[at] = results[at];
+    symbols[at] = {results[at], symbols[at].size + symbols[at + 1].size};
     for (size_t i = at + 1; i + 1 < count; ++i) symbols[i] = symbols[i + 1];
     for (size_t i = at + 1; i + 2 < count; ++i) {
       ranks[i] = ranks[i + 1];
@@ -217,10 +286,10 @@ void BpeModel::merge_short(std::vector<int32_t>& symbols) const {
     if (at > 0) look_up(at - 1);
     if (at + 1 < count) look_up(at);
   }
-  symbols.resize(count);
+  symbols.resize(count, {});
 }
 
-void BpeModel::merge_long(std::vector<int32_t>& symbols) const {
+void BpeModel::merge_long(std::vector<Symbol>& symbols) const {
   struct Candidate {
     int32_t rank;
     uint32_t position;
@@ -238,8 +307,8 @@ void BpeModel::merge_long(std::vector<int32_t>& symbols) const {
   std::priority_queue<Candidate, std::vector<Candidate>, decltype(later)> queue(later,
                                                                                 std::move(store));
   const auto propose = [&](uint32_t left, uint32_t right) {
-    if (const Merge* merge = find_merge(symbols[left], symbols[right])) {
-      queue.push({merge->rank, left, symbols[left], symbols[right], merge->id});
+    if (const Merge* merge = find_merge(symbols[left].id, symbols[right].id)) {
+      queue.push({merge->rank, left, symbols[left].id, symbols[right].id, merge->id});
     }
   };
   for (uint32_t i = 0; i < count; ++i) {
@@ -251,10 +320,10 @@ void BpeModel::merge_long(std::vector<int32_t>& symbols) const {
     const Candidate top = queue.top();
     queue.pop();
     const uint32_t left = top.position;
-    const uint32_t right = symbols[left] == top.left ? after[left] : kNone;
-    if (right == kNone || symbols[right] != top.right) continue;
-    symbols[left] = top.result;
-    symbols[right] = -1;  // gone: no candidate has a negative symbol
+    const uint32_t right = symbols[left].id == top.left ? after[left] : kNone;
+    if (right == kNone || symbols[right].id != top.right) continue;
+    symbols[left] = {top.result, symbols[left].size + symbols[right].size};
+    symbols[right].id = -1;  // gone: no candidate has a negative symbol
     after[left] = after[right];
     if (after[left] != kNone) {
       before[after[left]] = left;
@@ -262,7 +331,7 @@ void BpeModel::merge_long(std::vector<int32_t>& symbols) const {
     }
     if (before[left] != kNone) propose(before[left], left);
   }
-  symbols.erase(std::remove(symbols.begin(), symbols.end(), -1), symbols.end());
+  std::erase_if(symbols, [](const Symbol& symbol) { return symbol.id < 0; });
 }
 
 }  // namespace finetune::tokenizer

@@ -10,31 +10,39 @@
 #include <utility>
 #include <vector>
 
+#include "tokenizer/cached_model.h"
+
 namespace finetune::tokenizer {
 
-// What a BPE model is made of, as its files spell it (byte-level characters).
+// What a BPE model is made of, as its files spell it.
 struct BpeParts {
   std::vector<std::pair<std::string, int32_t>> vocabulary;
   std::vector<std::pair<std::string, std::string>> merges;  // by rank
-  std::optional<std::string> unk_token;
+  std::optional<std::string> unk_token{};
+  std::string continuing_subword_prefix{};  // of every character of a word but the first
+  std::string end_of_word_suffix{};         // of the last one
   bool fuse_unk = false;
-  bool ignore_merges = false;
+  bool byte_fallback = false;  // <0x0A> for the bytes of a character without a token
+  bool ignore_merges = false;  // a word that is a token is that token
+  // Words are given as bytes; the vocabulary spells them in byte-level characters.
+  bool byte_level = true;
 };
 
-// Byte-level BPE: a word's bytes -> ids, by merging the pair of lowest rank first. Immutable and
-// safe to share; each thread keeps a bounded cache of words.
-class BpeModel {
+// A word -> pieces, by merging the pair of lowest rank first.
+class BpeModel : public CachedModel {
  public:
   // Throws Error(kData) for an id or token that is there twice, a token that is too long, a merge
   // whose parts or result are not in the vocabulary. `where` starts the message.
   BpeModel(BpeParts parts, const std::string& where);
 
-  void encode_word(std::string_view word, std::vector<int32_t>& ids) const;
+  void encode_word(std::string_view word, std::vector<int32_t>& ids) const {
+    append_ids(word, ids);
+  }
 
-  [[nodiscard]] std::optional<int32_t> token_to_id(std::string_view token) const;
-  [[nodiscard]] const std::string& id_to_token(int32_t id) const;  // empty where unused
-  [[nodiscard]] int64_t count() const { return static_cast<int64_t>(ids_.size()); }
-  [[nodiscard]] int64_t end_id() const { return static_cast<int64_t>(tokens_.size()); }
+  [[nodiscard]] std::optional<int32_t> token_to_id(std::string_view token) const override;
+  [[nodiscard]] const std::string& id_to_token(int32_t id) const override;
+  [[nodiscard]] int64_t count() const override { return static_cast<int64_t>(ids_.size()); }
+  [[nodiscard]] int64_t end_id() const override { return static_cast<int64_t>(tokens_.size()); }
 
  private:
   struct Merge {
@@ -42,26 +50,38 @@ class BpeModel {
     int32_t rank;
     int32_t id;
   };
+  // A token and how many bytes of the word it stands for.
+  struct Symbol {
+    int32_t id;
+    uint32_t size;
+  };
 
+  void segment(std::string_view word, std::vector<Piece>& pieces) const override;
+  void segment_characters(std::string_view word, std::vector<Piece>& pieces) const;
   void add_vocabulary(std::vector<std::pair<std::string, int32_t>> vocabulary,
                       const std::string& where);
   void add_merges(const std::vector<std::pair<std::string, std::string>>& merges,
                   const std::string& where);
   [[nodiscard]] const Merge* find_merge(int32_t left, int32_t right) const;
-  void merge_word(std::string_view word, std::vector<int32_t>& ids) const;
-  void start_symbols(std::string_view word, std::vector<int32_t>& symbols) const;
-  void merge_short(std::vector<int32_t>& symbols) const;
-  void merge_long(std::vector<int32_t>& symbols) const;
+  void start_symbols(std::string_view word, std::vector<Symbol>& symbols) const;
+  [[nodiscard]] bool append_bytes(std::string_view character, std::vector<Symbol>& symbols) const;
+  void merge(std::vector<Symbol>& symbols) const;
+  void merge_short(std::vector<Symbol>& symbols) const;
+  void merge_long(std::vector<Symbol>& symbols) const;
 
   std::vector<std::string> tokens_;                    // by id
   std::unordered_map<std::string_view, int32_t> ids_;  // views into tokens_
   std::vector<Merge> merges_;                          // open addressing
   uint64_t merge_mask_ = 0;
-  std::array<int32_t, 256> byte_ids_{};
+  std::string prefix_;
+  std::string suffix_;
   int32_t unk_id_ = -1;
   bool fuse_unk_ = false;
   bool ignore_merges_ = false;
-  uint64_t serial_ = 0;  // tells the threads' caches whose words they hold
+  bool byte_level_ = false;
+  // Of each byte's byte-level character; only where all are there and nothing is put around them.
+  std::optional<std::array<int32_t, 256>> byte_ids_;
+  std::optional<std::array<int32_t, 256>> fallback_ids_;
 };
 
 }  // namespace finetune::tokenizer

@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "tokenizer/token_model.h"
+
 namespace finetune::tokenizer {
 
 // Fast enough for tables whose keys may be hostile only in the sense of being slow.
@@ -31,7 +33,7 @@ namespace finetune::tokenizer {
   return mix(hash, tail);
 }
 
-// Words and their ids, bounded: a full cache starts anew. One thread's, for one model at a time.
+// Words and their pieces, bounded: a full cache starts anew. One thread's, for one model at a time.
 class WordCache {
  public:
   static constexpr size_t kMaxWordBytes = 64;
@@ -43,26 +45,27 @@ class WordCache {
     clear();
   }
 
-  [[nodiscard]] std::optional<std::span<const int32_t>> find(std::string_view word,
-                                                             uint64_t hash) const {
+  [[nodiscard]] std::optional<std::span<const Piece>> find(std::string_view word,
+                                                           uint64_t hash) const {
     for (uint64_t i = hash & mask(); slots_[i].size != 0; i = (i + 1) & mask()) {
       const Slot& slot = slots_[i];
       if (slot.hash == hash && slot.size == word.size() &&
           std::memcmp(&bytes_[slot.bytes], word.data(), word.size()) == 0) {
-        return std::span<const int32_t>(ids_).subspan(slot.ids, slot.count);
+        return std::span<const Piece>(pieces_).subspan(slot.pieces, slot.count);
       }
     }
     return std::nullopt;
   }
 
   // Requires: 1 <= word.size() <= kMaxWordBytes, not in the cache yet.
-  void insert(std::string_view word, uint64_t hash, std::span<const int32_t> ids) {
+  void insert(std::string_view word, uint64_t hash, std::span<const Piece> pieces) {
     if (count_ == kMaxWords) clear();
     if (2 * (count_ + 1) > slots_.size()) grow();
-    const Slot slot{hash, static_cast<uint32_t>(bytes_.size()), static_cast<uint32_t>(ids_.size()),
-                    static_cast<uint16_t>(word.size()), static_cast<uint16_t>(ids.size())};
+    const Slot slot{hash, static_cast<uint32_t>(bytes_.size()),
+                    static_cast<uint32_t>(pieces_.size()), static_cast<uint16_t>(word.size()),
+                    static_cast<uint16_t>(pieces.size())};
     bytes_.insert(bytes_.end(), word.begin(), word.end());
-    ids_.insert(ids_.end(), ids.begin(), ids.end());
+    pieces_.insert(pieces_.end(), pieces.begin(), pieces.end());
     place(slot);
     ++count_;
   }
@@ -72,7 +75,7 @@ class WordCache {
   struct Slot {
     uint64_t hash = 0;
     uint32_t bytes = 0;
-    uint32_t ids = 0;
+    uint32_t pieces = 0;
     uint16_t size = 0;  // 0: empty
     uint16_t count = 0;
   };
@@ -93,14 +96,14 @@ class WordCache {
   void clear() {
     slots_.assign(1024, {});
     bytes_.clear();
-    ids_.clear();
+    pieces_.clear();
     count_ = 0;
   }
 
   uint64_t owner_ = 0;
   std::vector<Slot> slots_ = std::vector<Slot>(1024);
   std::vector<char> bytes_;
-  std::vector<int32_t> ids_;
+  std::vector<Piece> pieces_;
   size_t count_ = 0;
 };
 

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <map>
 #include <thread>
@@ -27,7 +28,7 @@ BpeParts letters() {
 
 std::vector<int32_t> encode(const BpeModel& model, std::string_view word) {
   std::vector<int32_t> ids;
-  model.encode_word(word, ids);
+  model.append_ids(word, ids);
   return ids;
 }
 
@@ -98,7 +99,7 @@ TEST(BpeModel, IsSafeToShareBetweenThreads) {
   std::vector<std::thread> threads;
   for (auto& result : results) {
     threads.emplace_back([&] {
-      for (int i = 0; i < 2000; ++i) model.encode_word(std::string(1 + i % 70, 'a') + "bc", result);
+      for (int i = 0; i < 2000; ++i) model.append_ids(std::string(1 + i % 70, 'a') + "bc", result);
     });
   }
   for (std::thread& thread : threads) thread.join();
@@ -164,6 +165,103 @@ TEST(BpeModel, RefusesATokenBeyondTheLimit) {
 TEST(BpeModel, RefusesAnUnknownTokenThatIsMissing) {
   EXPECT_THAT(message_of([](BpeParts& parts) { parts.unk_token = "?"; }),
               HasSubstr("the unk_token '?' is not in the vocabulary"));
+}
+
+using Answer = std::vector<std::array<uint32_t, 3>>;  // id, begin, end
+
+Answer pieces(const BpeModel& model, std::string_view word) {
+  std::vector<Piece> pieces;
+  model.tokenize(word, pieces);
+  Answer answer;
+  for (const Piece& piece : pieces) {
+    answer.push_back({static_cast<uint32_t>(piece.id), piece.begin, piece.end});
+  }
+  return answer;
+}
+
+// What the tokenizers package says to the same models and words.
+
+TEST(BpeModel, FallsBackToBytes) {
+  BpeParts parts;
+  parts.vocabulary = {{"<unk>", 0},  {"a", 1},      {"b", 2},     {"ab", 3},
+                      {"<0xC3>", 4}, {"<0xA9>", 5}, {"<0xE2>", 6}};
+  parts.merges = {{"a", "b"}};
+  parts.unk_token = "<unk>";
+  parts.byte_fallback = true;
+  parts.fuse_unk = true;
+  parts.byte_level = false;
+  const BpeModel fused(parts, "test");
+  EXPECT_EQ(pieces(fused, "ab\u00E9\u20ACb"),
+            (Answer{{3, 0, 2}, {4, 2, 3}, {5, 3, 4}, {0, 4, 7}, {2, 7, 8}}));
+  EXPECT_EQ(pieces(fused, "\u20AC\u00E9\u20AC"), (Answer{{4, 0, 1}, {5, 1, 2}, {0, 2, 8}}));
+  parts.fuse_unk = false;
+  const BpeModel single(parts, "test");
+  EXPECT_EQ(pieces(single, "\u20AC\u00E9\u20AC"),
+            (Answer{{4, 0, 1}, {5, 1, 2}, {0, 2, 5}, {0, 5, 8}}));
+  EXPECT_EQ(pieces(single, "\u20AC\u20AC\u00E9"),
+            (Answer{{0, 0, 3}, {4, 3, 4}, {5, 4, 5}, {0, 5, 8}}));
+}
+
+TEST(BpeModel, PutsThePrefixBeforeAllCharactersButTheFirst) {
+  BpeParts parts;
+  parts.vocabulary = {{"[UNK]", 0}, {"a", 1}, {"##b", 2}, {"ab", 3},  {"##c", 4},
+                      {"##b##", 5}, {"b", 6}, {"abc", 7}, {"##bc", 8}};
+  parts.merges = {{"##b", "##c"}, {"a", "##bc"}, {"a", "##b"}};
+  parts.unk_token = "[UNK]";
+  parts.continuing_subword_prefix = "##";
+  parts.byte_level = false;
+  const BpeModel model(parts, "test");
+  EXPECT_EQ(pieces(model, "abc"), (Answer{{7, 0, 3}}));
+  EXPECT_EQ(pieces(model, "abb"), (Answer{{3, 0, 2}, {2, 2, 3}}));
+  EXPECT_EQ(pieces(model, "axab"), (Answer{{1, 0, 1}, {0, 1, 2}, {0, 2, 3}, {2, 3, 4}}));
+  EXPECT_EQ(pieces(model, "xx"), (Answer{{0, 0, 1}, {0, 1, 2}}));
+}
+
+TEST(BpeModel, PutsTheSuffixBehindTheLastCharacter) {
+  BpeParts parts;
+  parts.vocabulary = {{"a", 0}, {"b", 1}, {"a</w>", 2}, {"b</w>", 3}, {"ab</w>", 4}, {"ab", 5}};
+  parts.merges = {{"a", "b</w>"}, {"a", "b"}};
+  parts.end_of_word_suffix = "</w>";
+  for (const bool byte_level : {false, true}) {
+    parts.byte_level = byte_level;
+    const BpeModel model(parts, "test");
+    EXPECT_EQ(pieces(model, "ab"), (Answer{{4, 0, 2}}));
+    EXPECT_EQ(pieces(model, "aba"), (Answer{{5, 0, 2}, {2, 2, 3}}));
+    EXPECT_EQ(pieces(model, "a"), (Answer{{2, 0, 1}}));
+    EXPECT_EQ(pieces(model, "axb"), (Answer{{4, 0, 2}})) << "what has no token leaves no gap";
+    EXPECT_EQ(pieces(model, "\u00E9"), Answer{});
+  }
+}
+
+TEST(BpeModel, TakesAWholeWordBeforeItsMergesWhereItIsToldTo) {
+  BpeParts parts;
+  parts.vocabulary = {{"a", 0}, {"b", 1}, {"ab", 2}, {"\u0120", 3}, {"\u0120ab", 4}};
+  parts.ignore_merges = true;
+  parts.byte_level = false;
+  EXPECT_EQ(pieces(BpeModel(parts, "test"), "ab"), (Answer{{2, 0, 2}}));
+  EXPECT_EQ(pieces(BpeModel(parts, "test"), "aba"), (Answer{{0, 0, 1}, {1, 1, 2}, {0, 2, 3}}));
+  parts.byte_level = true;
+  EXPECT_EQ(pieces(BpeModel(parts, "test"), " ab"), (Answer{{4, 0, 3}}));
+  EXPECT_EQ(pieces(BpeModel(parts, "test"), " aba"),
+            (Answer{{3, 0, 1}, {0, 1, 2}, {1, 2, 3}, {0, 3, 4}}));
+}
+
+TEST(BpeModel, GivesTheSameRangesToShortAndLongWords) {
+  const BpeModel model(letters(), "test");
+  const Answer once = pieces(model, "aabcab");
+  std::string word;
+  Answer expected;
+  for (uint32_t i = 0; i < 30; ++i) {
+    for (const auto& [id, begin, end] : once) expected.push_back({id, begin + 6 * i, end + 6 * i});
+    word += "aabcab";
+  }
+  EXPECT_EQ(once, (Answer{{3, 0, 2}, {7, 2, 4}, {4, 4, 6}}));
+  EXPECT_EQ(pieces(model, word), expected);
+}
+
+TEST(BpeModel, RefusesAMergeWithoutThePrefix) {
+  EXPECT_THAT(message_of([](BpeParts& parts) { parts.continuing_subword_prefix = "##"; }),
+              HasSubstr("joins a token without the prefix '##'"));
 }
 
 }  // namespace

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "tokenizer/token_model.h"
+
+namespace finetune::tokenizer {
+
+// A model whose words come again: each thread keeps a bounded cache of short words, of one model at
+// a time.
+class CachedModel : public TokenModel {
+ public:
+  CachedModel();
+
+  void tokenize(std::string_view word, std::vector<Piece>& pieces) const final;
+  void append_ids(std::string_view word, std::vector<int32_t>& ids) const final;
+
+ protected:
+  // Appends the pieces of a word that is not empty.
+  virtual void segment(std::string_view word, std::vector<Piece>& pieces) const = 0;
+
+ private:
+  // Valid until the thread's next call.
+  [[nodiscard]] std::span<const Piece> pieces_of(std::string_view word) const;
+
+  uint64_t serial_;  // tells the threads' caches whose words they hold
+};
+
+// The ids of <0x00> ... <0xFF>, which stand for a byte that has no other token; -1 where missing.
+[[nodiscard]] std::array<int32_t, 256> byte_fallback_ids(const TokenModel& model);
+
+}  // namespace finetune::tokenizer

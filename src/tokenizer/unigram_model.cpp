@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: MIT
+#include "tokenizer/unigram_model.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "finetune/base/error.h"
+#include "tokenizer/json_fields.h"
+
+namespace finetune::tokenizer {
+namespace {
+
+constexpr double kUnknownPenalty = 10.0;
+constexpr size_t kMaxTotalBytes = size_t{64} << 20;
+constexpr uint32_t kNotReached = std::numeric_limits<uint32_t>::max();
+// Longer words do not keep their memory.
+constexpr size_t kKeptSteps = size_t{1} << 16;
+
+size_t character_size(char first) {
+  const auto byte = static_cast<uint8_t>(first);
+  return byte < 0x80 ? 1 : byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;
+}
+
+}  // namespace
+
+UnigramModel::UnigramModel(UnigramParts parts, const std::string& where) {
+  check(parts, where);
+  double min_score = std::numeric_limits<double>::infinity();
+  tokens_.reserve(parts.vocabulary.size());
+  scores_.reserve(parts.vocabulary.size());
+  for (auto& [token, score] : parts.vocabulary) {
+    tokens_.push_back(std::move(token));
+    scores_.push_back(score);
+    min_score = std::min(min_score, score);
+  }
+  unk_score_ = min_score - kUnknownPenalty;
+  unk_id_ = parts.unk_id ? static_cast<int32_t>(*parts.unk_id) : -1;
+  ids_.reserve(tokens_.size());
+  for (size_t id = 0; id < tokens_.size(); ++id) ids_[tokens_[id]] = static_cast<int32_t>(id);
+  std::vector<std::pair<std::string_view, int32_t>> strings(ids_.begin(), ids_.end());
+  std::erase_if(strings, [](const auto& string) { return string.first.empty(); });
+  std::sort(strings.begin(), strings.end());
+  trie_ = ByteTrie(strings);
+  if (parts.byte_fallback) fallback_ids_ = byte_fallback_ids(*this);
+}
+
+void UnigramModel::check(const UnigramParts& parts, const std::string& where) const {
+  const auto fail = [&](const std::string& what) {
+    throw Error(ErrorKind::kData, where + ": " + what);
+  };
+  const auto count = static_cast<int64_t>(parts.vocabulary.size());
+  if (count == 0) fail("the vocabulary is empty");
+  if (count > kMaxVocabulary) {
+    fail("the vocabulary has more than " + std::to_string(kMaxVocabulary) + " tokens");
+  }
+  if (parts.unk_id && (*parts.unk_id < 0 || *parts.unk_id >= count)) {
+    fail("the unk_id " + std::to_string(*parts.unk_id) + " is not one of the " +
+         std::to_string(count) + " tokens");
+  }
+  size_t total = 0;
+  for (int64_t id = 0; id < count; ++id) {
+    const auto& [token, score] = parts.vocabulary[static_cast<size_t>(id)];
+    const std::string which = "the token with the id " + std::to_string(id);
+    if (token.size() > kMaxTokenBytes) {
+      fail(which + " is longer than " + std::to_string(kMaxTokenBytes) + " bytes");
+    }
+    if (!std::isfinite(score)) fail("the score of " + which + " is not a finite number");
+    total += token.size();
+  }
+  if (total > kMaxTotalBytes) {
+    fail("the tokens are longer than " + std::to_string(kMaxTotalBytes) + " bytes together");
+  }
+}
+
+std::optional<int32_t> UnigramModel::token_to_id(std::string_view token) const {
+  const auto found = ids_.find(token);
+  if (found == ids_.end()) return std::nullopt;
+  return found->second;
+}
+
+const std::string& UnigramModel::id_to_token(int32_t id) const {
+  static const std::string kNone;
+  return id >= 0 && id < end_id() ? tokens_[static_cast<size_t>(id)] : kNone;
+}
+
+void UnigramModel::find_best(std::string_view word, std::vector<Step>& steps) const {
+  steps.assign(word.size() + 1, {0.0, -1, kNotReached});
+  for (size_t start = 0; start < word.size();) {
+    const double score = steps[start].score;
+    const size_t size = std::min(character_size(word[start]), word.size() - start);
+    bool has_character = false;
+    const auto offer = [&](size_t length, int32_t id, double candidate) {
+      Step& step = steps[start + length];
+      if (step.start != kNotReached && !(candidate > step.score)) return;
+      step = {candidate, id, static_cast<uint32_t>(start)};
+    };
+    trie_.find_prefixes(word.substr(start), [&](size_t length, int32_t id) {
+      has_character |= length == size;
+      offer(length, id, scores_[static_cast<size_t>(id)] + score);
+    });
+    if (!has_character) offer(size, unk_id_, unk_score_ + score);
+    start += size;
+  }
+}
+
+void UnigramModel::segment(std::string_view word, std::vector<Piece>& pieces) const {
+  thread_local std::vector<Step> steps;
+  find_best(word, steps);
+  thread_local std::vector<Piece> path;  // from the last piece to the first
+  path.clear();
+  for (auto end = static_cast<uint32_t>(word.size()); end > 0;) {
+    const Step& step = steps[end];
+    if (step.id == unk_id_ && !path.empty() && path.back().id == unk_id_) {
+      path.back().begin = step.start;
+    } else {
+      path.push_back({step.id, step.start, end});
+    }
+    end = step.start;
+  }
+  for (auto piece = path.rbegin(); piece != path.rend(); ++piece) {
+    if (piece->id == unk_id_) {
+      append_unknown(word, *piece, pieces);
+    } else {
+      pieces.push_back(*piece);
+    }
+  }
+  if (steps.size() > kKeptSteps) {
+    steps = {};
+    path = {};
+  }
+}
+
+void UnigramModel::append_unknown(std::string_view word, Piece piece,
+                                  std::vector<Piece>& pieces) const {
+  const std::string_view text = word.substr(piece.begin, piece.end - piece.begin);
+  if (const auto id = token_to_id(text)) {  // what was fused may be a token
+    pieces.push_back({*id, piece.begin, piece.end});
+    return;
+  }
+  if (fallback_ids_) {
+    const auto id_of = [&](char byte) { return (*fallback_ids_)[static_cast<uint8_t>(byte)]; };
+    if (std::all_of(text.begin(), text.end(), [&](char byte) { return id_of(byte) >= 0; })) {
+      for (const char byte : text) pieces.push_back({id_of(byte), piece.begin, piece.end});
+      return;
+    }
+  }
+  if (unk_id_ < 0) {
+    throw Error(ErrorKind::kData,
+                "the tokenizer has no token for '" + std::string(text) +
+                    "' and no unk_id; give its model an unk_id in tokenizer.json");
+  }
+  pieces.push_back(piece);
+}
+
+}  // namespace finetune::tokenizer

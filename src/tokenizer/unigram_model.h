@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "tokenizer/byte_trie.h"
+#include "tokenizer/cached_model.h"
+
+namespace finetune::tokenizer {
+
+// What a Unigram model is made of.
+struct UnigramParts {
+  std::vector<std::pair<std::string, double>> vocabulary;  // by id, with scores
+  std::optional<int64_t> unk_id{};
+  bool byte_fallback = false;  // <0x0A> for the bytes of what has no token
+};
+
+// A word -> the pieces whose scores have the largest sum, as the tokenizers package finds them.
+class UnigramModel : public CachedModel {
+ public:
+  // Throws Error(kData) for an empty or oversized vocabulary, a token that is too long, a score
+  // that is not finite, an unk_id outside. `where` starts the message.
+  UnigramModel(UnigramParts parts, const std::string& where);
+
+  [[nodiscard]] std::optional<int32_t> token_to_id(std::string_view token) const override;
+  [[nodiscard]] const std::string& id_to_token(int32_t id) const override;
+  [[nodiscard]] int64_t count() const override { return static_cast<int64_t>(ids_.size()); }
+  [[nodiscard]] int64_t end_id() const override { return static_cast<int64_t>(tokens_.size()); }
+
+ private:
+  // Where the best way to a place in the word comes from.
+  struct Step {
+    double score;
+    int32_t id;
+    uint32_t start;
+  };
+
+  void check(const UnigramParts& parts, const std::string& where) const;
+  // Throws Error(kData) for a character without a token where the model has no unk_id.
+  void segment(std::string_view word, std::vector<Piece>& pieces) const override;
+  void find_best(std::string_view word, std::vector<Step>& steps) const;
+  void append_unknown(std::string_view word, Piece piece, std::vector<Piece>& pieces) const;
+
+  std::vector<std::string> tokens_;                    // by id
+  std::unordered_map<std::string_view, int32_t> ids_;  // views into tokens_; the last of equal ones
+  std::vector<double> scores_;                         // by id
+  ByteTrie trie_;
+  double unk_score_ = 0;
+  int32_t unk_id_ = -1;
+  std::optional<std::array<int32_t, 256>> fallback_ids_;
+};
+
+}  // namespace finetune::tokenizer
