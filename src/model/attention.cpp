@@ -9,14 +9,21 @@
 #include <limits>
 
 namespace finetune {
+namespace {
+
+nn::LinearOptions projection(const ModelConfig& config) {
+  return nn::LinearOptions(config.hidden_size, config.hidden_size).bias(config.use_bias);
+}
+
+}  // namespace
 
 SelfAttentionImpl::SelfAttentionImpl(const ModelConfig& config, int64_t layer)
     : layer_(layer),
       heads_(config.num_attention_heads),
       dropout_(config.attention_probs_dropout_prob),
-      query_(register_module("query", nn::Linear(config.hidden_size, config.hidden_size))),
-      key_(register_module("key", nn::Linear(config.hidden_size, config.hidden_size))),
-      value_(register_module("value", nn::Linear(config.hidden_size, config.hidden_size))) {}
+      query_(register_module("query", nn::Linear(projection(config)))),
+      key_(register_module("key", nn::Linear(projection(config)))),
+      value_(register_module("value", nn::Linear(projection(config)))) {}
 
 Tensor SelfAttentionImpl::forward(const Tensor& x, const ForwardContext& context) {
   const auto by_head = [&](const Tensor& t) {

@@ -4,7 +4,21 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/embedding.h>
 
+#include <cmath>
+
 namespace finetune {
+namespace {
+
+nn::LayerNorm make_norm(const ModelConfig& config) {
+  return nn::LayerNorm(nn::LayerNormOptions({config.hidden_size}).eps(config.layer_norm_eps));
+}
+
+// [B, T, C], or [C] where every token is of type 0.
+Tensor embed_types(const Tensor& weight, const Tensor& token_type_ids) {
+  return token_type_ids.defined() ? at::embedding(weight, token_type_ids) : weight[0];
+}
+
+}  // namespace
 
 // Registered in transformers' order, which is the order of the optimizer's state in optimizer.pt.
 RobertaEmbeddingsImpl::RobertaEmbeddingsImpl(const ModelConfig& config)
@@ -14,21 +28,52 @@ RobertaEmbeddingsImpl::RobertaEmbeddingsImpl(const ModelConfig& config)
           register_module("word_embeddings", nn::Embedding(config.vocab_size, config.hidden_size))),
       token_type_embeddings_(register_module(
           "token_type_embeddings", nn::Embedding(config.type_vocab_size, config.hidden_size))),
-      layer_norm_(register_module(
-          "LayerNorm",
-          nn::LayerNorm(nn::LayerNormOptions({config.hidden_size}).eps(config.layer_norm_eps)))),
+      layer_norm_(register_module("LayerNorm", make_norm(config))),
       position_embeddings_(
           register_module("position_embeddings",
                           nn::Embedding(config.max_position_embeddings, config.hidden_size))) {}
 
-Tensor RobertaEmbeddingsImpl::forward(const Tensor& input_ids, const ForwardContext& context) {
-  const Tensor is_token = input_ids.ne(padding_id_);
+Tensor RobertaEmbeddingsImpl::forward(const ModelInput& input, const ForwardContext& context) {
+  const Tensor is_token = input.input_ids.ne(padding_id_);
   const Tensor positions = is_token.cumsum(1) * is_token + padding_id_;  // [B, T]
   // padding_idx keeps the gradient of the padding's row at zero, as torch's Embedding does.
-  const Tensor words = at::embedding(word_embeddings_->weight, input_ids, padding_id_);
+  const Tensor words = at::embedding(word_embeddings_->weight, input.input_ids, padding_id_);
+  const Tensor types = embed_types(token_type_embeddings_->weight, input.token_type_ids);
   const Tensor places = at::embedding(position_embeddings_->weight, positions, padding_id_);
-  const Tensor sum = words + token_type_embeddings_->weight[0] + places;
-  return context.drop(layer_norm_(sum), dropout_, 0, DropoutSite::kEmbeddings);
+  return context.drop(layer_norm_(words + types + places), dropout_, 0, DropoutSite::kEmbeddings);
+}
+
+BertEmbeddingsImpl::BertEmbeddingsImpl(const ModelConfig& config)
+    : padding_id_(config.pad_token_id),
+      dropout_(config.hidden_dropout_prob),
+      word_embeddings_(
+          register_module("word_embeddings", nn::Embedding(config.vocab_size, config.hidden_size))),
+      position_embeddings_(
+          register_module("position_embeddings",
+                          nn::Embedding(config.max_position_embeddings, config.hidden_size))),
+      token_type_embeddings_(register_module(
+          "token_type_embeddings", nn::Embedding(config.type_vocab_size, config.hidden_size))),
+      layer_norm_(register_module("LayerNorm", make_norm(config))) {}
+
+Tensor BertEmbeddingsImpl::sum(const ModelInput& input, double word_scale) {
+  Tensor words = at::embedding(word_embeddings_->weight, input.input_ids, padding_id_);
+  if (word_scale != 1.0) words = words * word_scale;
+  const Tensor types = embed_types(token_type_embeddings_->weight, input.token_type_ids);
+  const Tensor places = position_embeddings_->weight.narrow(0, 0, input.input_ids.size(1));
+  return words + types + places;
+}
+
+Tensor BertEmbeddingsImpl::forward(const ModelInput& input, const ForwardContext& context) {
+  return context.drop(normalize(sum(input, 1.0)), dropout_, 0, DropoutSite::kEmbeddings);
+}
+
+BigBirdEmbeddingsImpl::BigBirdEmbeddingsImpl(const ModelConfig& config)
+    : BertEmbeddingsImpl(config),
+      word_scale_(config.rescale_embeddings ? std::sqrt(static_cast<double>(config.hidden_size))
+                                            : 1.0) {}
+
+Tensor BigBirdEmbeddingsImpl::forward(const ModelInput& input, const ForwardContext& context) {
+  return normalize(context.drop(sum(input, word_scale_), dropout(), 0, DropoutSite::kEmbeddings));
 }
 
 }  // namespace finetune

@@ -1,21 +1,28 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "finetune/model/model_config.h"
+#include "finetune/model/model.h"
 #include "model/forward_context.h"
 #include "model/nn.h"
 
 namespace finetune {
 
-// e = Dropout(LN(word[id] + type[0] + position[p])); p counts the tokens that are not padding and
+// Tokens, their types and their places as vectors. A family's own class says where places begin
+// and in which order the vectors are normalised and dropped.
+class EmbeddingsImpl : public nn::Module {
+ public:
+  // input_ids [B, T] -> [B, T, C]
+  virtual Tensor forward(const ModelInput& input, const ForwardContext& context) = 0;
+  [[nodiscard]] virtual const Tensor& word_embedding() const = 0;  // [V, C]
+};
+
+// e = Dropout(LN(word[id] + type[t] + position[p])); p counts the tokens that are not padding and
 // begins behind the padding's own position (fairseq's make_positions).
-class RobertaEmbeddingsImpl : public nn::Module {
+class RobertaEmbeddingsImpl final : public EmbeddingsImpl {
  public:
   explicit RobertaEmbeddingsImpl(const ModelConfig& config);
-
-  Tensor forward(const Tensor& input_ids, const ForwardContext& context);  // [B, T] -> [B, T, C]
-
-  [[nodiscard]] const Tensor& word_embedding() const { return word_embeddings_->weight; }  // [V, C]
+  Tensor forward(const ModelInput& input, const ForwardContext& context) override;
+  [[nodiscard]] const Tensor& word_embedding() const override { return word_embeddings_->weight; }
 
  private:
   int64_t padding_id_;
@@ -24,6 +31,35 @@ class RobertaEmbeddingsImpl : public nn::Module {
   nn::LayerNorm layer_norm_;
   nn::Embedding position_embeddings_;
 };
-TORCH_MODULE(RobertaEmbeddings);
+
+// e = Dropout(LN(word[id] + type[t] + position[p])); p counts every token from 0 on.
+class BertEmbeddingsImpl : public EmbeddingsImpl {
+ public:
+  explicit BertEmbeddingsImpl(const ModelConfig& config);
+  Tensor forward(const ModelInput& input, const ForwardContext& context) override;
+  [[nodiscard]] const Tensor& word_embedding() const override { return word_embeddings_->weight; }
+
+ protected:
+  Tensor sum(const ModelInput& input, double word_scale);  // [B, T, C], before LN
+  Tensor normalize(const Tensor& x) { return layer_norm_(x); }
+  [[nodiscard]] double dropout() const { return dropout_; }
+
+ private:
+  int64_t padding_id_;
+  double dropout_;
+  nn::Embedding word_embeddings_, position_embeddings_, token_type_embeddings_;
+  nn::LayerNorm layer_norm_;
+};
+
+// e = LN(Dropout(s word[id] + type[t] + position[p])) with s = sqrt(C) where the configuration asks
+// for it, else 1. Unlike BERT's, the dropout comes first.
+class BigBirdEmbeddingsImpl final : public BertEmbeddingsImpl {
+ public:
+  explicit BigBirdEmbeddingsImpl(const ModelConfig& config);
+  Tensor forward(const ModelInput& input, const ForwardContext& context) override;
+
+ private:
+  double word_scale_;
+};
 
 }  // namespace finetune

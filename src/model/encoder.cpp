@@ -1,31 +1,13 @@
 // SPDX-License-Identifier: MIT
 #include "model/encoder.h"
 
-#include <ATen/ops/gelu.h>
-#include <ATen/ops/relu.h>
-#include <ATen/ops/silu.h>
-#include <ATen/ops/tanh.h>
-
-#include "finetune/base/error.h"
-
 namespace finetune {
 
-Tensor activate(const Tensor& x, const std::string& name) {
-  if (name == "gelu") return at::gelu(x);
-  if (name == "gelu_new" || name == "gelu_fast" || name == "gelu_pytorch_tanh") {
-    return at::gelu(x, "tanh");
-  }
-  if (name == "relu") return at::relu(x);
-  if (name == "silu" || name == "swish") return at::silu(x);
-  if (name == "tanh") return at::tanh(x);
-  FT_CHECK(false, "an activation that parse_model_config lets through has no code: " + name);
-}
-
 IntermediateImpl::IntermediateImpl(const ModelConfig& config)
-    : activation_(config.hidden_act),
+    : activation_(find_activation(config.hidden_act)),
       dense_(register_module("dense", nn::Linear(config.hidden_size, config.intermediate_size))) {}
 
-Tensor IntermediateImpl::forward(const Tensor& x) { return activate(dense_(x), activation_); }
+Tensor IntermediateImpl::forward(const Tensor& x) { return activation_(dense_(x)); }
 
 EncoderLayerImpl::EncoderLayerImpl(const ModelConfig& config, int64_t layer)
     : attention_(register_module("attention", Attention(config, layer))),
@@ -45,6 +27,14 @@ EncoderImpl::EncoderImpl(const ModelConfig& config) {
 Tensor EncoderImpl::forward(Tensor x, const ForwardContext& context) {
   for (EncoderLayer& layer : layers_) x = layer(x, context);
   return x;
+}
+
+EncoderModelImpl::EncoderModelImpl(const ModelConfig& config,
+                                   std::shared_ptr<EmbeddingsImpl> embeddings,
+                                   std::shared_ptr<PoolerImpl> pooler)
+    : embeddings_(register_module("embeddings", std::move(embeddings))),
+      encoder_(register_module("encoder", Encoder(config))) {
+  if (pooler) pooler_ = register_module("pooler", std::move(pooler));
 }
 
 }  // namespace finetune

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include "model/activation.h"
 #include "model/attention.h"
+#include "model/embeddings.h"
 
 namespace finetune {
 
@@ -12,12 +14,12 @@ class IntermediateImpl : public nn::Module {
   Tensor forward(const Tensor& x);  // [B, T, C] -> [B, T, 4C]
 
  private:
-  std::string activation_;
+  Activation activation_;
   nn::Linear dense_;
 };
 TORCH_MODULE(Intermediate);
 
-// RoBERTa's encoder layer: h = LN(x + Attention(x)); y = LN(h + MLP(h)).
+// The encoder layer of BERT and its kin: h = LN(x + Attention(x)); y = LN(h + MLP(h)).
 // Submodule names are the checkpoint's parameter names; renaming one breaks loading.
 class EncoderLayerImpl : public nn::Module {
  public:
@@ -45,7 +47,29 @@ class EncoderImpl : public nn::Module {
 };
 TORCH_MODULE(Encoder);
 
-// Applies the activation that transformers calls `name` ("gelu", "gelu_new", "relu", ...).
-[[nodiscard]] Tensor activate(const Tensor& x, const std::string& name);
+// What a classifier of whole sequences looks at.
+class PoolerImpl : public nn::Module {
+ public:
+  virtual Tensor forward(const Tensor& hidden) = 0;  // [B, T, C] -> [B, C]
+};
+
+// Embeddings and encoder under their names in the checkpoint, and a pooler where the model has one:
+// BertModel, RobertaModel, BigBirdModel.
+class EncoderModelImpl final : public nn::Module {
+ public:
+  EncoderModelImpl(const ModelConfig& config, std::shared_ptr<EmbeddingsImpl> embeddings,
+                   std::shared_ptr<PoolerImpl> pooler);
+
+  Tensor forward(const ModelInput& input, const ForwardContext& context) {  // -> [B, T, C]
+    return encoder_(embeddings_->forward(input, context), context);
+  }
+  Tensor pool(const Tensor& hidden) { return pooler_->forward(hidden); }  // Requires: a pooler
+  [[nodiscard]] const Tensor& word_embedding() const { return embeddings_->word_embedding(); }
+
+ private:
+  std::shared_ptr<EmbeddingsImpl> embeddings_;
+  Encoder encoder_;
+  std::shared_ptr<PoolerImpl> pooler_;
+};
 
 }  // namespace finetune

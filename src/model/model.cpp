@@ -2,15 +2,13 @@
 #include "finetune/model/model.h"
 
 #include <ATen/Parallel.h>
-#include <ATen/ops/isfinite.h>
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
-#include <set>
 
 #include "finetune/base/error.h"
 #include "finetune/base/random.h"
-#include "model/roberta.h"
+#include "model/architecture.h"
 
 namespace finetune {
 namespace {
@@ -42,8 +40,11 @@ void fill_normal(const Tensor& weight, double deviation, uint64_t seed, const st
   });
 }
 
-void initialize(const NamedTensors& parameters, const ModelConfig& config, uint64_t seed) {
+void initialize(const NamedTensors& parameters, const ModelConfig& config,
+                const Architecture& architecture, uint64_t seed) {
   const c10::NoGradGuard no_grad;
+  // transformers reads 0 as "not set"
+  const double deviation = config.initializer_range != 0.0 ? config.initializer_range : 0.02;
   for (const NamedTensor& parameter : parameters) {
     const bool is_weight = parameter.name.ends_with("weight");
     if (!is_weight) {
@@ -51,94 +52,126 @@ void initialize(const NamedTensors& parameters, const ModelConfig& config, uint6
     } else if (ends_with_norm(parameter.name)) {
       parameter.tensor.fill_(1.0);
     } else {
-      fill_normal(parameter.tensor, config.initializer_range, seed, parameter.name);
-      const bool has_padding = parameter.name.ends_with("word_embeddings.weight") ||
-                               parameter.name.ends_with("position_embeddings.weight");
-      if (has_padding) parameter.tensor[config.pad_token_id].zero_();
-    }
-  }
-}
-
-class RobertaMaskedLm final : public MaskedLmModel {
- public:
-  RobertaMaskedLm(const ModelConfig& config, uint64_t seed, c10::Device device)
-      : config_(config), module_(config) {
-    for (const auto& item : module_->named_parameters()) {
-      parameters_.push_back({item.key(), item.value()});
-    }
-    initialize(parameters_, config_, seed);
-    if (!device.is_cpu()) {
-      module_->to(device);
-      parameters_.clear();
-      for (const auto& item : module_->named_parameters()) {
-        parameters_.push_back({item.key(), item.value()});
+      fill_normal(parameter.tensor, deviation, seed, parameter.name);
+      if (architecture.has_padding_row(parameter.name)) {
+        parameter.tensor[config.pad_token_id].zero_();
       }
     }
   }
+}
 
-  Tensor logits(const ModelInput& input, const Tensor& positions) override {
-    return module_(input, positions);
+// An encoder and a head as children of one module, in the order in which they are numbered.
+class EncoderWithHead {
+ public:
+  EncoderWithHead(const ModelConfig& config, std::optional<Head> head, uint64_t seed,
+                  c10::Device device)
+      : architecture_(architecture_of(config)),
+        config_(config),
+        root_(std::make_shared<nn::Module>()),
+        encoder_(architecture_.make_encoder(config, head)) {
+    const NamedHead named = architecture_.make_head(config, head);
+    head_ = named.module;
+    if (architecture_.head_comes_first()) root_->register_module(named.name, head_);
+    root_->register_module(architecture_.encoder_name(), encoder_);
+    if (!architecture_.head_comes_first()) root_->register_module(named.name, head_);
+    collect();
+    initialize(parameters_, config_, architecture_, seed);
+    if (device.is_cpu()) return;
+    root_->to(device);
+    collect();
   }
-  [[nodiscard]] const NamedTensors& parameters() const override { return parameters_; }
-  [[nodiscard]] const ModelConfig& config() const override { return config_; }
-  [[nodiscard]] std::string architecture() const override { return "RobertaForMaskedLM"; }
+
+  // Positions [N] where the head looks at these alone; undefined: at all.
+  Tensor logits(const ModelInput& given, const Tensor& positions = {}) {
+    const ModelInput input = head_->prepare(given);
+    ForwardContext context{.mask = {}, .dropout = input.dropout};
+    if (input.attention_mask.defined()) {
+      context.mask = input.attention_mask.unsqueeze(1).unsqueeze(1);  // [B, 1, 1, T]
+    }
+    Tensor hidden = encoder_->forward(input, context);                                  // [B, T, C]
+    if (positions.defined()) hidden = hidden.flatten(0, 1).index_select(0, positions);  // [N, C]
+    return head_->forward({*encoder_, input, hidden, context});
+  }
+
+  [[nodiscard]] const NamedTensors& parameters() const { return parameters_; }
+  [[nodiscard]] const ModelConfig& config() const { return config_; }
+  [[nodiscard]] std::string class_name(const std::string& head) const {
+    return architecture_.class_prefix() + "For" + head;
+  }
 
  private:
+  void collect() {
+    parameters_.clear();
+    for (const auto& item : root_->named_parameters()) {
+      parameters_.push_back({item.key(), item.value()});
+    }
+  }
+
+  const Architecture& architecture_;
   ModelConfig config_;
-  RobertaForMaskedLm module_;
+  std::shared_ptr<nn::Module> root_;
+  std::shared_ptr<EncoderModelImpl> encoder_;
+  std::shared_ptr<HeadImpl> head_;
   NamedTensors parameters_;
 };
 
-std::string shape_text(const Tensor& tensor) {
-  std::string text = "[";
-  for (const int64_t size : tensor.sizes()) {
-    text += (text.size() > 1 ? ", " : "") + std::to_string(size);
+class EncoderMaskedLm final : public MaskedLmModel {
+ public:
+  EncoderMaskedLm(const ModelConfig& config, uint64_t seed, c10::Device device)
+      : body_(config, std::nullopt, seed, device) {}
+
+  Tensor logits(const ModelInput& input, const Tensor& positions) override {
+    return body_.logits(input, positions);
   }
-  return text + "]";
-}
+  [[nodiscard]] const NamedTensors& parameters() const override { return body_.parameters(); }
+  [[nodiscard]] const ModelConfig& config() const override { return body_.config(); }
+  [[nodiscard]] std::string architecture() const override { return body_.class_name("MaskedLM"); }
+
+ private:
+  EncoderWithHead body_;
+};
+
+class EncoderHeadModel final : public HeadModel {
+ public:
+  EncoderHeadModel(Head head, const ModelConfig& config, uint64_t seed, c10::Device device)
+      : head_(head), body_(config, head, seed, device) {}
+
+  Tensor logits(const ModelInput& input) override { return body_.logits(input); }
+  [[nodiscard]] const NamedTensors& parameters() const override { return body_.parameters(); }
+  [[nodiscard]] const ModelConfig& config() const override { return body_.config(); }
+  [[nodiscard]] std::string architecture() const override {
+    switch (head_) {
+      case Head::kSequenceClassification:
+        return body_.class_name("SequenceClassification");
+      case Head::kMultipleChoice:
+        return body_.class_name("MultipleChoice");
+      case Head::kTokenClassification:
+        return body_.class_name("TokenClassification");
+      case Head::kQuestionAnswering:
+        return body_.class_name("QuestionAnswering");
+    }
+    FT_CHECK(false, "a head without a class");
+  }
+
+ private:
+  Head head_;
+  EncoderWithHead body_;
+};
 
 }  // namespace
 
 std::unique_ptr<MaskedLmModel> make_masked_lm(const ModelConfig& config, uint64_t seed,
                                               c10::Device device) {
-  if (config.model_type != "roberta") {
-    throw Error(ErrorKind::kConfig, "model_type '" + config.model_type +
-                                        "' is not available in this version; use 'roberta'");
-  }
-  return std::make_unique<RobertaMaskedLm>(config, seed, device);
+  return std::make_unique<EncoderMaskedLm>(config, seed, device);
 }
 
-LoadReport load_weights(Model& model, const std::vector<std::string>& names,
-                        const TensorSource& source, const std::string& where) {
-  const c10::NoGradGuard no_grad;
-  const std::set<std::string> available(names.begin(), names.end());
-  // A checkpoint may hold the tied head again under names of its own.
-  std::set<std::string> known = {"lm_head.decoder.bias"};
-  if (model.config().tie_word_embeddings) known.insert("lm_head.decoder.weight");
-  LoadReport report;
-  for (const NamedTensor& parameter : model.parameters()) {
-    known.insert(parameter.name);
-    if (!available.contains(parameter.name)) {
-      report.missing.push_back(parameter.name);
-      continue;
-    }
-    const Tensor value = source(parameter.name);
-    if (value.sizes() != parameter.tensor.sizes()) {
-      throw Error(ErrorKind::kData, where + ": tensor '" + parameter.name + "' has the shape " +
-                                        shape_text(value) + ", but config.json asks for " +
-                                        shape_text(parameter.tensor) +
-                                        "; the two files do not belong together");
-    }
-    if (!value.isfinite().all().item<bool>()) {
-      throw Error(ErrorKind::kData, where + ": tensor '" + parameter.name +
-                                        "' holds NaN or infinite values; this model is broken");
-    }
-    parameter.tensor.copy_(value);
+std::unique_ptr<HeadModel> make_head_model(Head head, const ModelConfig& config, uint64_t seed,
+                                           c10::Device device) {
+  ModelConfig own = config;
+  if (head == Head::kQuestionAnswering && own.id2label.size() != 2) {
+    own.id2label = ModelConfig{}.id2label;
   }
-  for (const std::string& name : names) {
-    if (!known.contains(name)) report.unexpected.push_back(name);
-  }
-  return report;
+  return std::make_unique<EncoderHeadModel>(head, own, seed, device);
 }
 
 bool has_weight_decay(const std::string& parameter_name) {

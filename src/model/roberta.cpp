@@ -1,47 +1,68 @@
 // SPDX-License-Identifier: MIT
-#include "model/roberta.h"
-
-#include <ATen/ops/gelu.h>
-#include <ATen/ops/linear.h>
-#include <ATen/ops/zeros.h>
+#include "finetune/base/error.h"
+#include "model/architecture.h"
+#include "model/bert.h"
 
 namespace finetune {
+namespace {
 
-RobertaEncoderModelImpl::RobertaEncoderModelImpl(const ModelConfig& config)
-    : embeddings_(register_module("embeddings", RobertaEmbeddings(config))),
-      encoder_(register_module("encoder", Encoder(config))) {}
-
-RobertaLmHeadImpl::RobertaLmHeadImpl(const ModelConfig& config)
-    : bias_(register_parameter("bias", at::zeros({config.vocab_size}))),
-      dense_(register_module("dense", nn::Linear(config.hidden_size, config.hidden_size))),
-      layer_norm_(register_module(
-          "layer_norm",
-          nn::LayerNorm(nn::LayerNormOptions({config.hidden_size}).eps(config.layer_norm_eps)))) {
-  if (!config.tie_word_embeddings) {
-    decoder_ = register_module(
-        "decoder",
-        nn::Linear(nn::LinearOptions(config.hidden_size, config.vocab_size).bias(false)));
+// Liu et al. 2019
+class Roberta : public Architecture {
+ public:
+  [[nodiscard]] std::string class_prefix() const override { return "Roberta"; }
+  [[nodiscard]] std::string encoder_name() const override { return "roberta"; }
+  [[nodiscard]] std::string lm_head_name() const override { return "lm_head"; }
+  [[nodiscard]] bool has_padding_row(std::string_view parameter) const override {
+    return Architecture::has_padding_row(parameter) ||
+           parameter.ends_with("position_embeddings.weight");
   }
+
+  [[nodiscard]] std::shared_ptr<EncoderModelImpl> make_encoder(
+      const ModelConfig& config, std::optional<Head> head) const override {
+    std::shared_ptr<PoolerImpl> pooler;
+    if (head == Head::kMultipleChoice) pooler = std::make_shared<BertPoolerImpl>(config);
+    return std::make_shared<EncoderModelImpl>(
+        config, std::make_shared<RobertaEmbeddingsImpl>(config), pooler);
+  }
+
+  [[nodiscard]] NamedHead make_head(const ModelConfig& config,
+                                    std::optional<Head> head) const override {
+    if (!head) return {"lm_head", std::make_shared<RobertaLmHeadImpl>(config)};
+    const int64_t labels = count_labels(config);
+    switch (*head) {
+      case Head::kSequenceClassification:
+        return {"classifier",
+                std::make_shared<FirstTokenClassifierImpl>(config, find_activation("tanh"))};
+      case Head::kMultipleChoice:  // classifier_dropout is not asked here, unlike in BERT's
+        return {"classifier",
+                std::make_shared<PooledClassifierImpl>(config, 1, config.hidden_dropout_prob)};
+      case Head::kTokenClassification:
+        return {"classifier",
+                std::make_shared<TokenClassifierImpl>(config, labels, head_dropout(config))};
+      case Head::kQuestionAnswering:
+        return {"qa_outputs", std::make_shared<TokenClassifierImpl>(config, labels, 0.0)};
+    }
+    FT_CHECK(false, "a head without a class");
+  }
+};
+
+// Conneau et al. 2020: RoBERTa, but transformers registers the head before the encoder.
+class XlmRoberta final : public Roberta {
+ public:
+  [[nodiscard]] std::string class_prefix() const override { return "XLMRoberta"; }
+  [[nodiscard]] bool head_comes_first() const override { return true; }
+};
+
+}  // namespace
+
+const Architecture& roberta_architecture() {
+  static const Roberta kRoberta;
+  return kRoberta;
 }
 
-Tensor RobertaLmHeadImpl::forward(const Tensor& x, const Tensor& embedding) {
-  // Always the exact GELU, whatever hidden_act says: transformers' head does so too.
-  const Tensor h = layer_norm_(at::gelu(dense_(x)));
-  return at::linear(h, decoder_.is_empty() ? embedding : decoder_->weight, bias_);
-}
-
-RobertaForMaskedLmImpl::RobertaForMaskedLmImpl(const ModelConfig& config)
-    : roberta_(register_module("roberta", RobertaEncoderModel(config))),
-      lm_head_(register_module("lm_head", RobertaLmHead(config))) {}
-
-Tensor RobertaForMaskedLmImpl::forward(const ModelInput& input, const Tensor& positions) {
-  ForwardContext context{.mask = {}, .dropout = input.dropout};
-  if (input.attention_mask.defined()) {
-    context.mask = input.attention_mask.unsqueeze(1).unsqueeze(1);  // [B, 1, 1, T]
-  }
-  const Tensor hidden = roberta_(input.input_ids, context);                  // [B, T, C]
-  const Tensor predicted = hidden.flatten(0, 1).index_select(0, positions);  // [N, C]
-  return lm_head_(predicted, roberta_->word_embedding());
+const Architecture& xlm_roberta_architecture() {
+  static const XlmRoberta kXlmRoberta;
+  return kXlmRoberta;
 }
 
 }  // namespace finetune

@@ -22,6 +22,12 @@ enum class DropoutSite : uint32_t {
   kAttentionProbabilities = 1,
   kAttentionOutput = 2,
   kFeedForwardOutput = 3,
+  kPooledOutput = 4,      // what stands behind the first token, before a linear classifier
+  kClassifierInput = 5,   // the first token before a classifier of two layers
+  kClassifierHidden = 6,  // between those two layers
+  kTokenOutput = 7,       // every token, before the classifier of tokens
+  kAnswerInput = 8,       // BigBird's question answering: before its feed-forward part
+  kAnswerOutput = 9,      // and at the end of it
 };
 
 // Zeroes elements with probability p and scales the others by 1 / (1 - p).

@@ -58,26 +58,44 @@ class HeadModel : public Model {
 
 // A fresh model: every weight is a function of (seed, its name), as transformers initialises
 // (normal with initializer_range; biases 0; LayerNorm 1 and 0; the padding's embedding 0).
-// Throws Error(kConfig) for a model_type that has no class.
+// Throws Error(kConfig) for a model_type that has no class. Parameters that the forward pass does
+// not use, such as big_bird's pooler under most heads, are there all the same, without a gradient.
 [[nodiscard]] std::unique_ptr<MaskedLmModel> make_masked_lm(const ModelConfig& config,
                                                             uint64_t seed, c10::Device device);
-// Labels are counted by config.id2label.
+// Labels are counted by config.id2label; for question answering config() has two, whatever `config`
+// says. A big_bird answers with the token types of (question, context) where the input has none.
 [[nodiscard]] std::unique_ptr<HeadModel> make_head_model(Head head, const ModelConfig& config,
                                                          uint64_t seed, c10::Device device);
 
-// What a folder of weights and a model did not share.
+// What a folder of weights and a model did not share. Names of `missing` and `mismatched` are the
+// model's, those of `unexpected` the folder's.
 struct LoadReport {
   std::vector<std::string> missing;     // in the model only: left as they were
-  std::vector<std::string> unexpected;  // in the file only
+  std::vector<std::string> unexpected;  // in the folder only
+  struct Mismatch {
+    std::string name;
+    std::vector<int64_t> folder_shape;
+    std::vector<int64_t> model_shape;
+  };
+  std::vector<Mismatch> mismatched;  // of another shape: left as they were; see LoadOptions
+};
+
+struct LoadOptions {
+  bool ignore_mismatched_sizes = false;  // false: a tensor of another shape is an error
 };
 
 // Where a tensor comes from: the name of one that is there -> the tensor on the CPU.
 using TensorSource = std::function<Tensor(const std::string& name)>;
 
-// Copies weights by name. `names` are all names of the source. A tensor of another shape is
-// Error(kData) with both shapes.
+// Copies weights by name, as from_pretrained does: a bare encoder's names lack the encoder's own
+// ("embeddings..." for "bert.embeddings..."), LayerNorm.gamma and .beta are weight and bias, tied
+// tensors may stand under either name, and position_ids are passed over. `names` are all names of
+// the source, `where` names it in messages. Error(kData), with every tensor that is not as the
+// model needs it: another shape (both are told), NaN or infinite values, types that are not
+// floating; tied tensors that differ.
 LoadReport load_weights(Model& model, const std::vector<std::string>& names,
-                        const TensorSource& source, const std::string& where);
+                        const TensorSource& source, const std::string& where,
+                        const LoadOptions& options = {});
 
 // transformers' decay rule: false for biases and normalisation layers.
 [[nodiscard]] bool has_weight_decay(const std::string& parameter_name);

@@ -3,14 +3,16 @@
 
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
 namespace finetune {
 
-// What config.json says of an encoder; names and defaults are those of transformers' RobertaConfig.
+// What config.json says of an encoder; names and values are transformers'. The defaults here are
+// RobertaConfig's, default_model_config() gives those of the other families.
 struct ModelConfig {
-  std::string model_type = "roberta";
+  std::string model_type = "roberta";  // one of model_types()
   int64_t vocab_size = 50265;
   int64_t hidden_size = 768;
   int64_t num_hidden_layers = 12;
@@ -19,33 +21,54 @@ struct ModelConfig {
   std::string hidden_act = "gelu";
   double hidden_dropout_prob = 0.1;
   double attention_probs_dropout_prob = 0.1;
+  std::optional<double> classifier_dropout;  // of heads; nothing: hidden_dropout_prob
   int64_t max_position_embeddings = 512;
   int64_t type_vocab_size = 2;
   double initializer_range = 0.02;
   double layer_norm_eps = 1e-12;
   int64_t pad_token_id = 1;
-  int64_t bos_token_id = 0;
-  int64_t eos_token_id = 2;
+  std::optional<int64_t> bos_token_id = 0;
+  std::optional<int64_t> eos_token_id = 2;
   bool tie_word_embeddings = true;
-  std::vector<std::string> id2label = {"LABEL_0", "LABEL_1"};  // names by number
+  std::vector<std::string> id2label = {"LABEL_0", "LABEL_1"};  // names by number, at least one
+  // "regression", "single_label_classification" or "multi_label_classification"
+  std::optional<std::string> problem_type;
 
-  // The longest sequence: RoBERTa's positions begin behind the padding's own.
-  [[nodiscard]] int64_t max_length() const { return max_position_embeddings - pad_token_id - 1; }
+  // big_bird alone; the others keep these.
+  std::optional<int64_t> sep_token_id;
+  std::string attention_type = "original_full";  // or "block_sparse"
+  bool use_bias = true;                          // of query, key and value
+  bool rescale_embeddings = false;
+  int64_t block_size = 64;
+  int64_t num_random_blocks = 3;
+
+  // A JSON object: what config.json holds beyond the fields above, kept for saving.
+  std::string other_fields = "{}";
+
+  // The longest sequence: the positions of RoBERTa's kin begin behind the padding's own.
+  [[nodiscard]] int64_t max_length() const;
 };
 
+// The families that have a class: "bert", "big_bird", "roberta", "xlm-roberta".
+[[nodiscard]] const std::vector<std::string>& model_types();
+
+// transformers' defaults of a family. Requires: one of model_types().
+[[nodiscard]] ModelConfig default_model_config(const std::string& model_type);
+
 // Reads config.json's fields; `where` starts every message. Every number is checked against sane
-// bounds before anything is allocated. Unknown fields are left alone, unknown values of known ones
-// (model_type, hidden_act, is_decoder) are Error(kData).
+// bounds before anything is allocated. Unknown fields are kept in other_fields, unknown values of
+// known ones (model_type, hidden_act, is_decoder) are Error(kData).
 [[nodiscard]] ModelConfig parse_model_config(const nlohmann::ordered_json& json,
                                              const std::string& where);
 [[nodiscard]] ModelConfig read_model_config(const std::string& folder);
 
-// Applies `config_overrides` (a mapping). A name that is no field is Error(kConfig) with the
-// nearest one.
+// Applies `config_overrides` (a mapping); another model_type begins at that family's defaults. A
+// name that is no field is Error(kConfig) with the nearest one.
 [[nodiscard]] ModelConfig override_model_config(const ModelConfig& config,
                                                 const nlohmann::ordered_json& overrides);
 
-// config.json as transformers writes it for the class `architecture` ("RobertaForMaskedLM").
+// config.json as transformers writes it for the class `architecture` ("RobertaForMaskedLM"). With
+// no architecture: the model's own fields alone, the text by which two models are compared.
 [[nodiscard]] std::string model_config_json(const ModelConfig& config,
                                             const std::string& architecture);
 

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <string>
+
+#include "finetune/tensor/tensor.h"
+#include "model/activation_names.h"
+
+namespace finetune {
+
+using Activation = Tensor (*)(const Tensor&);
+
+// The function that transformers' ACT2FN calls `name`. Requires: one of activation_names().
+[[nodiscard]] Activation find_activation(const std::string& name);
+
+}  // namespace finetune

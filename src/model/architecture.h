@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "model/heads.h"
+
+namespace finetune {
+
+struct NamedHead {
+  std::string name;  // "classifier"
+  std::shared_ptr<HeadImpl> module;
+};
+
+// How a family of models is put together. A new family is a new class, a line in architecture_of()
+// and its defaults in model_config.cpp; no forward pass asks which family it runs in.
+class Architecture {
+ public:
+  virtual ~Architecture() = default;
+
+  [[nodiscard]] virtual std::string class_prefix() const = 0;  // "Roberta" of RobertaForMaskedLM
+  [[nodiscard]] virtual std::string encoder_name() const = 0;  // "roberta": parameters' first name
+  [[nodiscard]] virtual std::string lm_head_name() const = 0;  // owner of `bias` and `decoder`
+
+  // No head means masked language modelling, here and below.
+  [[nodiscard]] virtual std::shared_ptr<EncoderModelImpl> make_encoder(
+      const ModelConfig& config, std::optional<Head> head) const = 0;
+  [[nodiscard]] virtual NamedHead make_head(const ModelConfig& config,
+                                            std::optional<Head> head) const = 0;
+
+  // Which of the two transformers registers first: parameters are numbered in that order.
+  [[nodiscard]] virtual bool head_comes_first() const { return false; }
+  // Embeddings whose row pad_token_id starts at zero.
+  [[nodiscard]] virtual bool has_padding_row(std::string_view parameter) const {
+    return parameter.ends_with("word_embeddings.weight");
+  }
+};
+
+// Throws Error(kConfig) for a model_type that has no class.
+[[nodiscard]] const Architecture& architecture_of(const ModelConfig& config);
+
+[[nodiscard]] const Architecture& bert_architecture();
+[[nodiscard]] const Architecture& big_bird_architecture();
+[[nodiscard]] const Architecture& roberta_architecture();
+[[nodiscard]] const Architecture& xlm_roberta_architecture();
+
+}  // namespace finetune

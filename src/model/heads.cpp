@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: MIT
+#include "model/heads.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/linear.h>
+
+namespace finetune {
+namespace {
+
+nn::LayerNorm make_norm(const ModelConfig& config) {
+  return nn::LayerNorm(nn::LayerNormOptions({config.hidden_size}).eps(config.layer_norm_eps));
+}
+
+// Dropout of [B, C], which has no token axis.
+Tensor drop_rows(const HeadInput& in, const Tensor& x, double p, DropoutSite site) {
+  return in.context.drop(x.unsqueeze(1), p, 0, site).squeeze(1);
+}
+
+// W h, activation, norm: "cls.predictions.transform".
+class LmTransformImpl final : public nn::Module {
+ public:
+  explicit LmTransformImpl(const ModelConfig& config)
+      : activation_(find_activation(config.hidden_act)),
+        dense_(register_module("dense", nn::Linear(config.hidden_size, config.hidden_size))),
+        layer_norm_(register_module("LayerNorm", make_norm(config))) {}
+
+  Tensor forward(const Tensor& x) { return layer_norm_(activation_(dense_(x))); }
+
+ private:
+  Activation activation_;
+  nn::Linear dense_;
+  nn::LayerNorm layer_norm_;
+};
+
+class LmPredictionsImpl final : public LmHeadImpl {
+ public:
+  explicit LmPredictionsImpl(const ModelConfig& config)
+      : LmHeadImpl(config),
+        transform_(register_module("transform", std::make_shared<LmTransformImpl>(config))) {
+    add_decoder(config);
+  }
+
+  Tensor forward(const HeadInput& in) override {
+    return decode(transform_->forward(in.hidden), in.encoder);
+  }
+
+ private:
+  std::shared_ptr<LmTransformImpl> transform_;
+};
+
+}  // namespace
+
+LinearHeadImpl::LinearHeadImpl(int64_t inputs, int64_t outputs)
+    : weight_(register_parameter("weight", at::empty({outputs, inputs}))),
+      bias_(register_parameter("bias", at::empty({outputs}))) {}
+
+Tensor LinearHeadImpl::project(const Tensor& x) const { return at::linear(x, weight_, bias_); }
+
+PooledClassifierImpl::PooledClassifierImpl(const ModelConfig& config, int64_t outputs,
+                                           double dropout)
+    : LinearHeadImpl(config.hidden_size, outputs), dropout_(dropout) {}
+
+Tensor PooledClassifierImpl::forward(const HeadInput& in) {
+  return project(drop_rows(in, in.encoder.pool(in.hidden), dropout_, DropoutSite::kPooledOutput));
+}
+
+TokenClassifierImpl::TokenClassifierImpl(const ModelConfig& config, int64_t outputs, double dropout)
+    : LinearHeadImpl(config.hidden_size, outputs), dropout_(dropout) {}
+
+Tensor TokenClassifierImpl::forward(const HeadInput& in) {
+  return project(in.context.drop(in.hidden, dropout_, 0, DropoutSite::kTokenOutput));
+}
+
+FirstTokenClassifierImpl::FirstTokenClassifierImpl(const ModelConfig& config, Activation activation)
+    : activation_(activation),
+      dropout_(head_dropout(config)),
+      dense_(register_module("dense", nn::Linear(config.hidden_size, config.hidden_size))),
+      out_proj_(register_module("out_proj", nn::Linear(config.hidden_size, count_labels(config)))) {
+}
+
+Tensor FirstTokenClassifierImpl::forward(const HeadInput& in) {
+  const Tensor first = in.hidden.select(1, 0);  // [B, C]
+  const Tensor x =
+      activation_(dense_(drop_rows(in, first, dropout_, DropoutSite::kClassifierInput)));
+  return out_proj_(drop_rows(in, x, dropout_, DropoutSite::kClassifierHidden));
+}
+
+LmHeadImpl::LmHeadImpl(const ModelConfig& config)
+    : bias_(register_parameter("bias", at::empty({config.vocab_size}))) {}
+
+void LmHeadImpl::add_decoder(const ModelConfig& config) {
+  if (config.tie_word_embeddings) return;
+  decoder_ = register_module("decoder", nn::Linear(config.hidden_size, config.vocab_size));
+}
+
+Tensor LmHeadImpl::decode(const Tensor& x, const EncoderModelImpl& encoder) {
+  // A decoder that is not tied adds a bias of its own; transformers then leaves `bias` unused.
+  if (!decoder_.is_empty()) return decoder_(x);
+  return at::linear(x, encoder.word_embedding(), bias_);
+}
+
+RobertaLmHeadImpl::RobertaLmHeadImpl(const ModelConfig& config)
+    : LmHeadImpl(config),
+      dense_(register_module("dense", nn::Linear(config.hidden_size, config.hidden_size))),
+      layer_norm_(register_module("layer_norm", make_norm(config))) {
+  add_decoder(config);
+}
+
+Tensor RobertaLmHeadImpl::forward(const HeadInput& in) {
+  static const Activation kGelu = find_activation("gelu");
+  return decode(layer_norm_(kGelu(dense_(in.hidden))), in.encoder);
+}
+
+BertLmHeadImpl::BertLmHeadImpl(const ModelConfig& config)
+    : predictions_(register_module("predictions", std::make_shared<LmPredictionsImpl>(config))) {}
+
+double head_dropout(const ModelConfig& config) {
+  return config.classifier_dropout.value_or(config.hidden_dropout_prob);
+}
+
+int64_t count_labels(const ModelConfig& config) {
+  return static_cast<int64_t>(config.id2label.size());
+}
+
+}  // namespace finetune

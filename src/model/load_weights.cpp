@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: MIT
+#include <ATen/ops/isfinite.h>
+#include <c10/core/GradMode.h>
+
+#include <map>
+#include <set>
+
+#include "finetune/base/error.h"
+#include "finetune/model/model.h"
+#include "model/architecture.h"
+
+namespace finetune {
+namespace {
+
+std::string shape_text(const std::vector<int64_t>& shape) {
+  std::string text = "[";
+  for (const int64_t size : shape) text += (text.size() > 1 ? ", " : "") + std::to_string(size);
+  return text + "]";
+}
+
+// Finds out which tensor of a folder belongs to which parameter.
+class NameMap {
+ public:
+  NameMap(const Model& model, const std::vector<std::string>& names)
+      : available_(names.begin(), names.end()) {
+    const Architecture& architecture = architecture_of(model.config());
+    encoder_ = architecture.encoder_name() + ".";
+    for (const NamedTensor& parameter : model.parameters()) parameters_.insert(parameter.name);
+    for (const std::string& name : names) {
+      const std::string own = own_name(name);
+      // A tensor that stands there under the very name goes before one that is renamed to it.
+      if (parameters_.contains(own) && (own == name || !available_.contains(own))) {
+        sources_[own] = name;
+      }
+    }
+    const std::string head = architecture.lm_head_name();
+    if (!parameters_.contains(head + ".bias")) return;
+    tie(head + ".bias", head + ".decoder.bias");
+    if (!model.config().tie_word_embeddings) return;
+    tie(encoder_ + "embeddings.word_embeddings.weight", head + ".decoder.weight");
+  }
+
+  // The tensor for a parameter; "" where there is none.
+  [[nodiscard]] std::string source_of(const std::string& parameter) const {
+    const auto found = sources_.find(parameter);
+    return found == sources_.end() ? "" : found->second;
+  }
+
+  // Pairs of which both are in the folder, although the model has one tensor for them.
+  [[nodiscard]] const std::vector<std::pair<std::string, std::string>>& twins() const {
+    return twins_;
+  }
+
+  [[nodiscard]] std::vector<std::string> unexpected() const {
+    std::set<std::string> used = ignored_;
+    for (const auto& [parameter, source] : sources_) used.insert(source);
+    std::vector<std::string> list;
+    for (const std::string& name : available_) {
+      const bool is_buffer = name.ends_with("position_ids") || name.ends_with("token_type_ids");
+      if (!used.contains(name) && !is_buffer) list.push_back(name);
+    }
+    return list;
+  }
+
+ private:
+  [[nodiscard]] std::string own_name(std::string name) const {
+    const auto replace_end = [&](std::string_view old_end, std::string_view new_end) {
+      if (name.ends_with(old_end)) name.replace(name.size() - old_end.size(), name.npos, new_end);
+    };
+    replace_end("LayerNorm.gamma", "LayerNorm.weight");
+    replace_end("LayerNorm.beta", "LayerNorm.bias");
+    if (!parameters_.contains(name) && parameters_.contains(encoder_ + name)) {
+      return encoder_ + name;
+    }
+    return name;
+  }
+
+  // Two names of one tensor: either will do. Where the model has both, each takes its own, or the
+  // other's if that is all there is: transformers 4 wrote a tied bias once.
+  void tie(const std::string& first, const std::string& second) {
+    const bool has_first = sources_.contains(first);
+    const bool has_second = available_.contains(second);
+    if (parameters_.contains(second)) {
+      if (has_first && !has_second) sources_[second] = sources_[first];
+      if (!has_first && has_second) sources_[first] = second;
+      return;
+    }
+    if (!has_second) return;
+    ignored_.insert(second);
+    if (has_first) {
+      twins_.emplace_back(sources_[first], second);
+    } else {
+      sources_[first] = second;
+    }
+  }
+
+  std::set<std::string> available_;
+  std::set<std::string> parameters_;
+  std::string encoder_;                         // "bert."
+  std::map<std::string, std::string> sources_;  // parameter -> tensor
+  std::set<std::string> ignored_;
+  std::vector<std::pair<std::string, std::string>> twins_;
+};
+
+class Faults {
+ public:
+  void add(const std::string& fault) { text_ += (text_.empty() ? "" : "; ") + fault; }
+  void throw_if_any(const std::string& where) const {
+    if (!text_.empty()) throw Error(ErrorKind::kData, where + ": " + text_);
+  }
+
+ private:
+  std::string text_;
+};
+
+void check_shapes(const LoadReport& report, const LoadOptions& options, Faults& faults) {
+  if (options.ignore_mismatched_sizes || report.mismatched.empty()) return;
+  for (const LoadReport::Mismatch& m : report.mismatched) {
+    faults.add("tensor '" + m.name + "' has the shape " + shape_text(m.folder_shape) +
+               ", but config.json asks for " + shape_text(m.model_shape));
+  }
+  faults.add("weights and config.json do not belong together");
+}
+
+void check_twins(const NameMap& map, const TensorSource& source, Faults& faults) {
+  for (const auto& [first, second] : map.twins()) {
+    if (source(first).equal(source(second))) continue;
+    faults.add("tensors '" + first + "' and '" + second +
+               "' differ, but config.json ties them: write \"tie_word_embeddings\": false there");
+  }
+}
+
+}  // namespace
+
+LoadReport load_weights(Model& model, const std::vector<std::string>& names,
+                        const TensorSource& source, const std::string& where,
+                        const LoadOptions& options) {
+  const c10::NoGradGuard no_grad;
+  const NameMap map(model, names);
+  LoadReport report;
+  report.unexpected = map.unexpected();
+  Faults faults;
+  for (const NamedTensor& parameter : model.parameters()) {
+    const std::string name = map.source_of(parameter.name);
+    if (name.empty()) {
+      report.missing.push_back(parameter.name);
+      continue;
+    }
+    const Tensor value = source(name);
+    if (value.sizes() != parameter.tensor.sizes()) {
+      report.mismatched.push_back(
+          {parameter.name, value.sizes().vec(), parameter.tensor.sizes().vec()});
+    } else if (!value.is_floating_point()) {
+      faults.add("tensor '" + name +
+                 "' holds no floating-point numbers; this version reads no "
+                 "quantized models");
+    } else if (!value.isfinite().all().item<bool>()) {
+      faults.add("tensor '" + name + "' holds NaN or infinite values; this model is broken");
+    } else {
+      parameter.tensor.copy_(value);
+    }
+  }
+  check_shapes(report, options, faults);
+  check_twins(map, source, faults);
+  faults.throw_if_any(where);
+  return report;
+}
+
+}  // namespace finetune

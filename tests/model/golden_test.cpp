@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: MIT
+// Every family with every head against numbers of transformers: tests/data/model/make_goldens.py.
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "finetune/base/file_system.h"
+#include "finetune/base/json.h"
+#include "finetune/model/model.h"
+#include "finetune/tensor/safetensors.h"
+
+namespace finetune {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+const c10::Device kCpu(c10::kCPU);
+
+struct Case {
+  std::string name;
+  std::optional<Head> head;
+};
+
+std::vector<Case> cases() {
+  std::vector<Case> list;
+  for (const std::string family : {"bert", "roberta", "xlm-roberta", "big_bird"}) {
+    list.push_back({family + "-masked_lm", std::nullopt});
+    list.push_back({family + "-sequence_classification", Head::kSequenceClassification});
+    list.push_back({family + "-multiple_choice", Head::kMultipleChoice});
+    list.push_back({family + "-token_classification", Head::kTokenClassification});
+    list.push_back({family + "-question_answering", Head::kQuestionAnswering});
+  }
+  for (const char* name :
+       {"bert-masked_lm-untied", "roberta-masked_lm-untied", "big_bird-masked_lm-rescaled"}) {
+    list.push_back({name, std::nullopt});
+  }
+  return list;
+}
+
+// A model with the weights of a golden folder, and what it gives for that folder's batch.
+class Golden : public testing::TestWithParam<Case> {
+ protected:
+  Golden()
+      : folder_(std::string(FINETUNE_SOURCE_DIR) + "/tests/data/model/" + GetParam().name),
+        batch_(SafetensorsFile::open(FileSystem::local(), folder_ + "/expected.safetensors")),
+        expected_(read_json_file(folder_ + "/expected.json")) {
+    const ModelConfig config = read_model_config(folder_);
+    if (GetParam().head) {
+      head_model_ = make_head_model(*GetParam().head, config, 7, kCpu);
+    } else {
+      masked_lm_ = make_masked_lm(config, 7, kCpu);
+    }
+  }
+
+  Model& model() { return head_model_ ? static_cast<Model&>(*head_model_) : *masked_lm_; }
+
+  LoadReport load() {
+    const ModelTensors tensors = load_model_tensors(FileSystem::local(), folder_);
+    std::vector<std::string> names;
+    for (const TensorInfo& info : tensors.tensors()) names.push_back(info.name);
+    return load_weights(
+        model(), names, [&](const std::string& name) { return tensors.read(name); }, folder_);
+  }
+
+  Tensor logits() {
+    ModelInput input;
+    input.input_ids = batch_.read("input_ids");
+    input.attention_mask = batch_.read("attention_mask").to(at::kBool);
+    if (batch_.has("token_type_ids")) input.token_type_ids = batch_.read("token_type_ids");
+    if (head_model_) return head_model_->logits(input);
+    const Tensor every_position = at::arange(input.input_ids.numel(), at::kLong);
+    const auto rows = input.input_ids.size(0);
+    return masked_lm_->logits(input, every_position).unflatten(0, {rows, -1});
+  }
+
+  std::string folder_;
+  SafetensorsFile batch_;
+  Json expected_;
+  std::unique_ptr<MaskedLmModel> masked_lm_;
+  std::unique_ptr<HeadModel> head_model_;
+};
+
+TEST_P(Golden, NumbersItsParametersAsTransformersDoesAndDecaysTheSame) {
+  std::vector<std::string> names;
+  std::vector<bool> decays;
+  for (const NamedTensor& parameter : model().parameters()) {
+    names.push_back(parameter.name);
+    decays.push_back(has_weight_decay(parameter.name));
+  }
+  std::vector<std::string> expected_names;
+  std::vector<bool> expected_decays;
+  const bool is_tied = model().config().tie_word_embeddings;
+  for (const Json& row : expected_) {
+    // The same tensor: transformers comes across the head's name first where the head is first.
+    const auto name = row[0].get<std::string>();
+    expected_names.push_back(is_tied && name == "lm_head.decoder.weight"
+                                 ? "roberta.embeddings.word_embeddings.weight"
+                                 : name);
+    expected_decays.push_back(row[1].get<bool>());
+  }
+  EXPECT_EQ(names, expected_names);
+  EXPECT_EQ(decays, expected_decays);
+}
+
+// float32 with other orders of summation: the logits, of size 1 to 10, agree to six digits.
+TEST_P(Golden, GivesTheSameLogits) {
+  const LoadReport report = load();
+  EXPECT_THAT(report.missing, testing::IsEmpty());
+  EXPECT_THAT(report.unexpected, testing::IsEmpty());
+  const Tensor expected = batch_.read("logits");
+  const Tensor got = logits().detach();
+  ASSERT_EQ(got.sizes(), expected.sizes());
+  const Tensor excess = (got - expected).abs() - 1e-5 * expected.abs();
+  EXPECT_LT(excess.max().item<float>(), 1e-5F);
+}
+
+// 1e-4 relative: a gradient sums many products of either sign, of which the sum is smaller.
+TEST_P(Golden, GivesEveryParameterTheSameGradient) {
+  (void)load();
+  const Tensor out = logits();
+  const Tensor weight = (at::arange(out.numel(), at::kLong).remainder(7) - 3).view(out.sizes()) / 3;
+  (out * weight).sum().backward();
+  const NamedTensors& parameters = model().parameters();
+  ASSERT_EQ(parameters.size(), expected_.size());
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const Tensor& gradient = parameters[i].tensor.grad();
+    const Json& norm = expected_[i][2];
+    ASSERT_EQ(gradient.defined(), !norm.is_null()) << parameters[i].name;
+    if (norm.is_null()) continue;
+    const auto expected = norm.get<double>();
+    EXPECT_NEAR(gradient.norm().item<double>(), expected, 1e-4 * expected + 1e-4)
+        << parameters[i].name;
+  }
+}
+
+TEST_P(Golden, WritesTheConfigurationThatTransformersWrote) {
+  Json expected = read_json_file(folder_ + "/config.json");
+  expected.erase("transformers_version");
+  EXPECT_EQ(model_config_json(model().config(), model().architecture()),
+            expected.dump(2, ' ', true) + "\n");
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, Golden, testing::ValuesIn(cases()), [](const auto& parameter) {
+  std::string name = parameter.param.name;
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+});
+
+}  // namespace
+}  // namespace finetune
