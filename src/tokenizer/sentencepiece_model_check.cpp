@@ -8,30 +8,31 @@
 
 #include "finetune/base/error.h"
 #include "finetune/base/utf8.h"
+#include "tokenizer/precompiled_charsmap.h"
 
 namespace finetune::tokenizer {
 namespace {
 
 constexpr size_t kMaxModelBytes = size_t{64} << 20;
 constexpr size_t kMaxPieceBytes = size_t{4} << 10;
-constexpr size_t kMaxCharsmapBytes = size_t{1} << 20;
 constexpr size_t kMaxSelfTests = 1000;
 constexpr int64_t kMaxPieces = 4'000'000;
 // The library keeps this many nested matches in an array on its stack and checks nothing.
-constexpr int kMaxNestedRules = 32;
+constexpr size_t kMaxNestedPieces = 32;
 
 enum PieceType : uint64_t { kUnknown = 2, kUserDefined = 4, kLastType = 6 };
 
 class Fault {
  public:
-  explicit Fault(const std::string& where) : where_(where) {}
+  explicit Fault(const std::string& where)
+      : where_(where + ": is not a usable SentencePiece model") {}
   [[noreturn]] void operator()(const std::string& what) const {
-    throw Error(ErrorKind::kData,
-                where_ + ": is not a usable SentencePiece model: " + what + "; fetch it again");
+    throw Error(ErrorKind::kData, where_ + ": " + what + "; fetch it again");
   }
+  [[nodiscard]] const std::string& where() const { return where_; }
 
  private:
-  const std::string& where_;
+  std::string where_;
 };
 
 // One field of a protobuf message after the other.
@@ -121,112 +122,6 @@ class MessageReader {
   std::string_view data_;
 };
 
-// The double array of normalisation rules: every unit that a text can lead to must lie inside it.
-// Sound tables share the ends of rules, so nodes may be reached on several ways, but never in a
-// circle.
-class TrieCheck {
- public:
-  TrieCheck(std::string_view trie, std::string_view replacements, const Fault& fault)
-      : trie_(trie), replacements_(replacements), fault_(fault), nested_(trie.size() / 4, kNew) {}
-
-  void run() {
-    open(offset(unit(0)), false);
-    while (!path_.empty()) {
-      if (path_.back().byte < 256) {
-        follow(path_.back());
-      } else {
-        close();
-      }
-    }
-  }
-
- private:
-  static constexpr int kNew = -1;
-  static constexpr int kOnPath = -2;
-
-  struct Node {
-    uint32_t base;
-    bool ends_rule;
-    uint32_t byte = 0;  // the next one to follow
-    int nested = 0;     // most rules that nest below
-  };
-
-  [[nodiscard]] uint32_t unit(uint32_t index) const {
-    uint32_t value = 0;
-    for (size_t i = 0; i < 4; ++i) {
-      value |= uint32_t{static_cast<uint8_t>(trie_[4 * size_t{index} + i])} << (8 * i);
-    }
-    return value;
-  }
-  static uint32_t offset(uint32_t unit) { return (unit >> 10) << ((unit & (1u << 9)) >> 6); }
-
-  void open(uint32_t base, bool ends_rule) {
-    // The array is a multiple of 256 units, so that base ^ byte is inside where base is.
-    if (base >= nested_.size()) fault_("its normalisation rules point outside their table");
-    if (nested_[base] == kOnPath) fault_("its normalisation rules form a loop");
-    if (nested_[base] != kNew) {
-      add_nested(nested_[base] + (ends_rule ? 1 : 0));
-      return;
-    }
-    nested_[base] = kOnPath;
-    path_.push_back({.base = base, .ends_rule = ends_rule});
-  }
-
-  void close() {
-    const Node node = path_.back();
-    path_.pop_back();
-    nested_[node.base] = node.nested;
-    add_nested(node.nested + (node.ends_rule ? 1 : 0));
-  }
-
-  void add_nested(int rules) {
-    if (rules > kMaxNestedRules) {
-      fault_("more than " + std::to_string(kMaxNestedRules) + " of its normalisation rules nest");
-    }
-    if (path_.empty()) return;
-    path_.back().nested = std::max(path_.back().nested, rules);
-  }
-
-  void follow(Node& node) {
-    const uint32_t byte = node.byte++;
-    const uint32_t index = node.base ^ byte;
-    const uint32_t value = unit(index);
-    if ((value & ((1u << 31) | 0xFFu)) != byte) return;
-    const uint32_t base = index ^ offset(value);
-    const bool ends_rule = ((value >> 8) & 1) == 1;
-    open(base, ends_rule);
-    if (!ends_rule) return;
-    const uint32_t target = unit(base) & 0x7FFFFFFFu;
-    if (target >= replacements_.size() ||
-        (static_cast<uint8_t>(replacements_[target]) & 0xC0) == 0x80) {
-      fault_("a normalisation rule has no replacement");
-    }
-  }
-
-  std::string_view trie_;
-  std::string_view replacements_;
-  const Fault& fault_;
-  std::vector<int> nested_;  // by base
-  std::vector<Node> path_;
-};
-
-void check_charsmap(std::string_view map, const Fault& fault) {
-  if (map.empty()) return;
-  if (map.size() > kMaxCharsmapBytes) fault("its normalisation rules are larger than 1 MiB");
-  if (map.size() < 4) fault("its normalisation rules are truncated");
-  uint32_t trie_bytes = 0;
-  for (size_t i = 0; i < 4; ++i) trie_bytes |= uint32_t{static_cast<uint8_t>(map[i])} << (8 * i);
-  map.remove_prefix(4);
-  if (trie_bytes < 1024 || trie_bytes % 1024 != 0 || trie_bytes >= map.size()) {
-    fault("the table of its normalisation rules has an impossible size");
-  }
-  const std::string_view replacements = map.substr(trie_bytes);
-  if (replacements.back() != '\0' || utf8::find_invalid(replacements) != std::string_view::npos) {
-    fault("the replacements of its normalisation rules are damaged");
-  }
-  TrieCheck(map.substr(0, trie_bytes), replacements, fault).run();
-}
-
 void check_normalizer(std::string_view message, const Fault& fault) {
   MessageReader reader(message, fault);
   while (reader.next()) {
@@ -236,7 +131,7 @@ void check_normalizer(std::string_view message, const Fault& fault) {
         static_cast<void>(reader.text());
         break;
       case 2:
-        check_charsmap(reader.bytes(), fault);
+        if (!reader.bytes().empty()) check_charsmap(reader.bytes(), fault.where());
         break;
       case 3:
       case 4:
@@ -323,8 +218,8 @@ void check_nesting(std::vector<std::string_view> texts, const Fault& fault) {
   for (const std::string_view text : texts) {
     while (!chain.empty() && !text.starts_with(chain.back())) chain.pop_back();
     chain.push_back(text);
-    if (chain.size() > kMaxNestedRules) {
-      fault("more than " + std::to_string(kMaxNestedRules) +
+    if (chain.size() > kMaxNestedPieces) {
+      fault("more than " + std::to_string(kMaxNestedPieces) +
             " of its user-defined pieces start one another");
     }
   }

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace finetune::tokenizer {
+
+// Cuts a text into extended grapheme clusters, with the Unicode version of the tokenizers package.
+// A pair of regional indicators may be cut: nothing here depends on it.
+class GraphemeSplitter {
+ public:
+  // Requires: well-formed UTF-8.
+  explicit GraphemeSplitter(std::string_view text);
+
+  // The next cluster; nothing at the end. The clusters cover the text without gaps.
+  [[nodiscard]] std::optional<std::string_view> next();
+
+ private:
+  [[nodiscard]] bool joined(uint8_t before, uint8_t after) const;
+  void pass(uint8_t properties);
+
+  std::string_view text_;
+  size_t offset_ = 0;
+  size_t after_ = 0;         // behind the character at offset_
+  uint8_t current_ = 0;      // what it is
+  bool pictograph_ = false;  // a pictographic and Extends are behind us, then maybe a joiner
+  bool consonant_ = false;   // a consonant and its Extends are behind us
+  bool linker_ = false;      // and a linker among them
+};
+
+}  // namespace finetune::tokenizer
