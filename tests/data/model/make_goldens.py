@@ -7,6 +7,9 @@ head. Every parameter is random, biases and norms too: a reader that mixed two u
     expected.safetensors             input_ids, attention_mask, token_type_ids, logits
     expected.json                    parameters in the optimizer's order: [name, decays, norm of the
                                      gradient of sum(logits * weight) or null where there is none]
+
+activations.json holds every activation without weights of its own at a row of numbers, defaults.json
+the configuration of each family as its class makes it.
 """
 
 import argparse
@@ -106,6 +109,29 @@ def describe_parameters(model):
     return [[n, n in decays, norm(p)] for n, p in model.named_parameters()]
 
 
+def make_activations(path):
+    import torch
+    from transformers.activations import ACT2CLS, ACT2FN
+
+    x = torch.arange(-48, 49) / 8
+    values = {"x": x.tolist()}
+    for name in sorted(set(ACT2CLS) - {"prelu", "xielu"}):
+        values[name] = [float(f"{y:.7g}") for y in ACT2FN[name](x).tolist()]
+    rows = ",\n".join(f" {json.dumps(name)}: {json.dumps(row)}" for name, row in values.items())
+    path.write_text(f"{{\n{rows}\n}}\n")
+
+
+def make_defaults(path):
+    import transformers
+
+    defaults = {}
+    for family, prefix in FAMILIES.items():
+        config = getattr(transformers, f"{prefix}Config")()
+        defaults[family] = json.loads(config.to_json_string())
+        del defaults[family]["transformers_version"]
+    path.write_text(json.dumps(defaults, indent=1) + "\n")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--output", type=Path, default=OUTPUT)
@@ -115,6 +141,8 @@ def main():
     from safetensors.torch import save_file
 
     torch.set_num_threads(1)
+    make_activations(output / "activations.json")
+    make_defaults(output / "defaults.json")
     names = [f"{family}-{head}" for family in FAMILIES for head in HEADS] + list(VARIANTS)
     for number, name in enumerate(names):
         torch.manual_seed(number)

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: MIT
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/allclose.h>
+#include <ATen/ops/tensor.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "finetune/base/error.h"
+#include "finetune/model/model.h"
+
+namespace finetune {
+namespace {
+
+using testing::HasSubstr;
+
+const c10::Device kCpu(c10::kCPU);
+constexpr Head kHeads[] = {Head::kSequenceClassification, Head::kMultipleChoice,
+                           Head::kTokenClassification, Head::kQuestionAnswering};
+
+// Without dropout but where a test asks for it.
+ModelConfig tiny(const std::string& model_type) {
+  ModelConfig config = default_model_config(model_type);
+  config.vocab_size = 40;
+  config.hidden_size = 16;
+  config.num_hidden_layers = 1;
+  config.num_attention_heads = 4;
+  config.intermediate_size = 32;
+  config.max_position_embeddings = 20;
+  config.initializer_range = 0.3;
+  config.hidden_dropout_prob = 0.0;
+  config.attention_probs_dropout_prob = 0.0;
+  config.attention_type = "original_full";
+  config.sep_token_id = 2;
+  return config;
+}
+
+Tensor ids(const std::vector<int64_t>& values, int64_t rows) {
+  return at::tensor(values, at::kLong).view({rows, -1});
+}
+
+Tensor row() { return ids({3, 5, 2, 6, 7, 8, 2}, 1); }
+
+Tensor run(HeadModel& model, const Tensor& input_ids, std::optional<DropoutStream> dropout = {}) {
+  ModelInput input;
+  input.input_ids = input_ids;
+  input.dropout = dropout;
+  return model.logits(input).detach();
+}
+
+bool drops(Head head, const ModelConfig& config) {
+  const auto model = make_head_model(head, config, 1, kCpu);
+  return !run(*model, row()).equal(run(*model, row(), DropoutStream{1, 2, 0}));
+}
+
+TEST(HeadModel, DropsInTheHeadWhatTransformersDrops) {
+  for (const std::string& type : model_types()) {
+    ModelConfig config = tiny(type);
+    for (const Head head : kHeads) {
+      config.classifier_dropout.reset();
+      EXPECT_FALSE(drops(head, config)) << type;
+      config.classifier_dropout = 0.5;
+      const bool asks = head == Head::kSequenceClassification ||
+                        head == Head::kTokenClassification ||
+                        (head == Head::kMultipleChoice && type == "bert");
+      EXPECT_EQ(drops(head, config), asks) << type << " head " << static_cast<int>(head);
+    }
+  }
+}
+
+TEST(HeadModel, DropsByHiddenDropoutWhereTheHeadHasNone) {
+  for (const std::string& type : model_types()) {
+    ModelConfig config = tiny(type);
+    config.hidden_dropout_prob = 0.5;
+    for (const Head head : kHeads) {
+      // What the encoder drops would hide it: the head's sites differ with classifier_dropout 0.
+      ModelConfig without = config;
+      without.classifier_dropout = 0.0;
+      const auto a = make_head_model(head, config, 1, kCpu);
+      const auto b = make_head_model(head, without, 1, kCpu);
+      const DropoutStream stream{1, 2, 0};
+      const bool asks = head == Head::kSequenceClassification ||
+                        head == Head::kTokenClassification ||
+                        (head == Head::kMultipleChoice && type == "bert");
+      EXPECT_EQ(!run(*a, row(), stream).equal(run(*b, row(), stream)), asks)
+          << type << " head " << static_cast<int>(head);
+    }
+  }
+}
+
+TEST(HeadModel, DropsByTheRowsPlaceInTheBatch) {
+  for (const std::string& type : model_types()) {
+    ModelConfig config = tiny(type);
+    config.hidden_dropout_prob = 0.3;
+    config.attention_probs_dropout_prob = 0.2;
+    for (const Head head : kHeads) {
+      const auto model = make_head_model(head, config, 1, kCpu);
+      const Tensor both = ids({3, 5, 2, 6, 7, 8, 2, 3, 9, 2, 4, 8, 6, 2}, 2);
+      const Tensor together = run(*model, both, DropoutStream{1, 2, 5});
+      const Tensor second = run(*model, both.narrow(0, 1, 1), DropoutStream{1, 2, 6});
+      EXPECT_TRUE(at::allclose(together.narrow(0, 1, 1), second, 1e-4, 1e-5)) << type;
+    }
+  }
+}
+
+TEST(HeadModel, GivesOneShapeForEachHead) {
+  for (const std::string& type : model_types()) {
+    ModelConfig config = tiny(type);
+    config.id2label = {"a", "b", "c"};
+    const auto shape = [&](Head head) {
+      return run(*make_head_model(head, config, 1, kCpu), row()).sizes().vec();
+    };
+    EXPECT_THAT(shape(Head::kSequenceClassification), testing::ElementsAre(1, 3));
+    EXPECT_THAT(shape(Head::kMultipleChoice), testing::ElementsAre(1, 1));
+    EXPECT_THAT(shape(Head::kTokenClassification), testing::ElementsAre(1, 7, 3));
+    EXPECT_THAT(shape(Head::kQuestionAnswering), testing::ElementsAre(1, 7, 2));
+  }
+}
+
+TEST(HeadModel, AnswersWithTwoLabelsWhateverTheFolderHad) {
+  ModelConfig config = tiny("bert");
+  config.id2label = {"a", "b", "c"};
+  const auto model = make_head_model(Head::kQuestionAnswering, config, 1, kCpu);
+  EXPECT_EQ(model->config().id2label.size(), 2U);
+  EXPECT_EQ(model->architecture(), "BertForQuestionAnswering");
+}
+
+TEST(HeadModel, GivesTheSameForPaddedAndUnpaddedRows) {
+  for (const std::string& type : model_types()) {
+    const ModelConfig config = tiny(type);
+    const int64_t pad = config.pad_token_id;
+    for (const Head head : kHeads) {
+      const auto model = make_head_model(head, config, 1, kCpu);
+      ModelInput padded;
+      padded.input_ids = ids({3, 5, 2, 6, 7, 8, 2, pad, pad, 3, 9, 2, 4, 5, 6, 9, 8, 2}, 2);
+      padded.attention_mask = padded.input_ids.ne(pad);
+      Tensor first = model->logits(padded).detach().narrow(0, 0, 1);
+      if (first.dim() == 3) first = first.narrow(1, 0, 7);
+      EXPECT_TRUE(at::allclose(first, run(*model, row()), 1e-4, 1e-5)) << type;
+    }
+  }
+}
+
+TEST(HeadModel, InitialisesEachFamilysPaddingRows) {
+  for (const std::string& type : model_types()) {
+    const auto model = make_head_model(Head::kMultipleChoice, tiny(type), 1, kCpu);
+    const int64_t pad = model->config().pad_token_id;
+    for (const NamedTensor& p : model->parameters()) {
+      if (!p.name.ends_with("embeddings.weight")) continue;
+      if (p.name.ends_with("token_type_embeddings.weight")) continue;
+      const bool is_zero = p.tensor[pad].abs().max().item<float>() == 0.0F;
+      const bool expected = p.name.ends_with("word_embeddings.weight") || type.ends_with("roberta");
+      EXPECT_EQ(is_zero, expected) << p.name << " of " << type;
+    }
+  }
+}
+
+TEST(BigBird, WarnsOnceThatBlockSparseAttentionIsNotThere) {
+  ModelConfig config = tiny("big_bird");
+  config.attention_type = "block_sparse";
+  testing::internal::CaptureStderr();
+  const auto model = make_head_model(Head::kMultipleChoice, config, 1, kCpu);
+  (void)run(*model, row());
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_THAT(said, HasSubstr("block-sparse attention is not available in this version, full "
+                              "attention is used; transformers does the same up to 704 tokens"));
+  EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1);
+}
+
+TEST(BigBird, KeepsTheQuestionOutOfTheAnswer) {
+  const auto model = make_head_model(Head::kQuestionAnswering, tiny("big_bird"), 1, kCpu);
+  const Tensor start = run(*model, row()).select(2, 0)[0];  // 3 5 2 | 6 7 8 2
+  for (const int64_t t : {1, 2}) EXPECT_LT(start[t].item<float>(), -9e5F);
+  for (const int64_t t : {0, 3, 4, 5, 6}) EXPECT_GT(start[t].item<float>(), -100.0F);
+}
+
+TEST(BigBird, AnswersWithoutASeparatorToo) {
+  const auto model = make_head_model(Head::kQuestionAnswering, tiny("big_bird"), 1, kCpu);
+  EXPECT_GT(run(*model, ids({3, 5, 6, 7}, 1)).min().item<float>(), -100.0F);
+}
+
+TEST(BigBird, RefusesQuestionsWithoutAKnownSeparator) {
+  ModelConfig config = tiny("big_bird");
+  config.sep_token_id.reset();
+  try {
+    (void)make_head_model(Head::kQuestionAnswering, config, 1, kCpu);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("needs sep_token_id"));
+  }
+}
+
+TEST(Model, RefusesAFamilyWithoutAClass) {
+  ModelConfig config = tiny("roberta");
+  config.model_type = "gpt2";
+  try {
+    (void)make_masked_lm(config, 1, kCpu);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("model_type 'gpt2' is not available in this version"));
+  }
+}
+
+}  // namespace
+}  // namespace finetune

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: MIT
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <map>
+
+#include "finetune/base/error.h"
+#include "finetune/model/model.h"
+
+namespace finetune {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::UnorderedElementsAre;
+
+const c10::Device kCpu(c10::kCPU);
+constexpr int64_t kWidth = 8;
+constexpr int64_t kVocabulary = 12;
+
+ModelConfig tiny(const std::string& model_type) {
+  ModelConfig config = default_model_config(model_type);
+  config.vocab_size = kVocabulary;
+  config.hidden_size = kWidth;
+  config.num_hidden_layers = 1;
+  config.num_attention_heads = 2;
+  config.intermediate_size = 16;
+  config.max_position_embeddings = 10;
+  return config;
+}
+
+using Folder = std::map<std::string, Tensor>;
+
+LoadReport load(Model& model, const Folder& folder, const LoadOptions& options = {}) {
+  std::vector<std::string> names;
+  for (const auto& [name, tensor] : folder) names.push_back(name);
+  return load_weights(
+      model, names, [&](const std::string& name) { return folder.at(name); }, "m", options);
+}
+
+std::string refusal(Model& model, const Folder& folder) {
+  try {
+    load(model, folder);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "(no error)";
+}
+
+Tensor parameter(const Model& model, const std::string& name) {
+  for (const NamedTensor& p : model.parameters()) {
+    if (p.name == name) return p.tensor;
+  }
+  throw std::logic_error("no parameter " + name);
+}
+
+// All weights of a model, changed so that reading them shows.
+Folder weights(const Model& model) {
+  Folder folder;
+  for (const NamedTensor& p : model.parameters()) folder[p.name] = p.tensor.detach() + 1.0;
+  return folder;
+}
+
+void expect_loaded(const Model& model, const Folder& folder) {
+  for (const auto& [name, tensor] : folder) {
+    EXPECT_TRUE(parameter(model, name).equal(tensor)) << name;
+  }
+}
+
+TEST(LoadWeights, AddsTheEncodersNameToABareEncoder) {
+  const auto model = make_masked_lm(tiny("roberta"), 1, kCpu);
+  const Folder whole = weights(*model);
+  Folder bare;
+  for (const auto& [name, tensor] : whole) {
+    bare[name.starts_with("roberta.") ? name.substr(8) : name] = tensor;
+  }
+  const LoadReport report = load(*model, bare);
+  EXPECT_THAT(report.missing, IsEmpty());
+  EXPECT_THAT(report.unexpected, IsEmpty());
+  expect_loaded(*model, whole);
+}
+
+TEST(LoadWeights, ReadsGammaAndBetaAsWeightAndBias) {
+  const auto model = make_masked_lm(tiny("bert"), 1, kCpu);
+  const Folder whole = weights(*model);
+  Folder old;
+  for (const auto& [name, tensor] : whole) {
+    std::string renamed = name;
+    if (name.ends_with("LayerNorm.weight")) renamed.replace(name.size() - 6, 6, "gamma");
+    if (name.ends_with("LayerNorm.bias")) renamed.replace(name.size() - 4, 4, "beta");
+    old[renamed] = tensor;
+  }
+  EXPECT_EQ(old.count("bert.embeddings.LayerNorm.gamma"), 1U);
+  const LoadReport report = load(*model, old);
+  EXPECT_THAT(report.missing, IsEmpty());
+  EXPECT_THAT(report.unexpected, IsEmpty());
+  expect_loaded(*model, whole);
+}
+
+TEST(LoadWeights, PassesOverBuffersAndTiedCopies) {
+  const auto model = make_masked_lm(tiny("bert"), 1, kCpu);
+  Folder folder = weights(*model);
+  folder["bert.embeddings.position_ids"] = at::zeros({1, 10}, at::kLong);
+  folder["cls.predictions.decoder.weight"] = folder["bert.embeddings.word_embeddings.weight"];
+  folder["cls.predictions.decoder.bias"] = folder["cls.predictions.bias"];
+  EXPECT_THAT(load(*model, folder).unexpected, IsEmpty());
+}
+
+TEST(LoadWeights, FindsTiedTensorsUnderTheirOtherNames) {
+  for (const char* type : {"bert", "roberta", "xlm-roberta", "big_bird"}) {
+    const auto model = make_masked_lm(tiny(type), 1, kCpu);
+    const std::string head = std::string(type).ends_with("roberta") ? "lm_head" : "cls.predictions";
+    const std::string encoder = head == "lm_head" ? "roberta." : "bert.";
+    const Folder whole = weights(*model);
+    Folder folder = whole;
+    const auto rename = [&](const std::string& from, const std::string& to) {
+      auto node = folder.extract(from);
+      node.key() = to;
+      folder.insert(std::move(node));
+    };
+    rename(encoder + "embeddings.word_embeddings.weight", head + ".decoder.weight");
+    rename(head + ".bias", head + ".decoder.bias");
+    const LoadReport report = load(*model, folder);
+    EXPECT_THAT(report.missing, IsEmpty()) << type;
+    EXPECT_THAT(report.unexpected, IsEmpty()) << type;
+    expect_loaded(*model, whole);
+  }
+}
+
+TEST(LoadWeights, RefusesTiedTensorsThatDiffer) {
+  const auto model = make_masked_lm(tiny("roberta"), 1, kCpu);
+  Folder folder = weights(*model);
+  folder["lm_head.decoder.weight"] = folder["roberta.embeddings.word_embeddings.weight"] + 1;
+  EXPECT_THAT(refusal(*model, folder),
+              HasSubstr("'roberta.embeddings.word_embeddings.weight' and 'lm_head.decoder.weight' "
+                        "differ, but config.json ties them"));
+}
+
+TEST(LoadWeights, KeepsAnUntiedDecoderApart) {
+  ModelConfig config = tiny("roberta");
+  config.tie_word_embeddings = false;
+  const auto model = make_masked_lm(config, 1, kCpu);
+  const Folder folder = weights(*model);
+  EXPECT_EQ(folder.count("lm_head.decoder.weight") + folder.count("lm_head.decoder.bias"), 2U);
+  EXPECT_THAT(load(*model, folder).missing, IsEmpty());
+  expect_loaded(*model, folder);
+}
+
+TEST(LoadWeights, GivesAnUntiedDecoderTheOnlyBiasThatThereIs) {
+  ModelConfig config = tiny("roberta");
+  config.tie_word_embeddings = false;
+  const auto model = make_masked_lm(config, 1, kCpu);
+  Folder folder = weights(*model);
+  folder.erase("lm_head.decoder.bias");
+  EXPECT_THAT(load(*model, folder).missing, IsEmpty());
+  EXPECT_TRUE(parameter(*model, "lm_head.decoder.bias").equal(folder["lm_head.bias"]));
+}
+
+TEST(LoadWeights, StartsAHeadAfreshThatTheFolderLacks) {
+  const auto pretrained = make_masked_lm(tiny("bert"), 1, kCpu);
+  const auto model = make_head_model(Head::kTokenClassification, tiny("bert"), 2, kCpu);
+  const Tensor fresh = parameter(*model, "classifier.weight").detach().clone();
+  const LoadReport report = load(*model, weights(*pretrained));
+  EXPECT_THAT(report.missing, ElementsAre("classifier.weight", "classifier.bias"));
+  EXPECT_THAT(report.unexpected,
+              UnorderedElementsAre("cls.predictions.bias", "cls.predictions.transform.dense.weight",
+                                   "cls.predictions.transform.dense.bias",
+                                   "cls.predictions.transform.LayerNorm.weight",
+                                   "cls.predictions.transform.LayerNorm.bias"));
+  EXPECT_TRUE(parameter(*model, "classifier.weight").equal(fresh));
+}
+
+TEST(LoadWeights, ListsEveryTensorOfAnotherShapeAtOnce) {
+  const auto model = make_head_model(Head::kSequenceClassification, tiny("bert"), 2, kCpu);
+  Folder folder = weights(*model);
+  folder["classifier.weight"] = at::zeros({5, kWidth});
+  folder["classifier.bias"] = at::zeros({5});
+  EXPECT_THAT(
+      refusal(*model, folder),
+      testing::AllOf(
+          HasSubstr("m: tensor 'classifier.weight' has the shape [5, 8], but config.json asks for "
+                    "[2, 8]"),
+          HasSubstr("tensor 'classifier.bias' has the shape [5], but config.json asks for [2]")));
+}
+
+TEST(LoadWeights, LeavesAnotherShapeFreshWhereAskedTo) {
+  const auto model = make_head_model(Head::kSequenceClassification, tiny("bert"), 2, kCpu);
+  const Tensor fresh = parameter(*model, "classifier.weight").detach().clone();
+  Folder folder = weights(*model);
+  folder["classifier.weight"] = at::zeros({5, kWidth});
+  const LoadReport report = load(*model, folder, {.ignore_mismatched_sizes = true});
+  ASSERT_EQ(report.mismatched.size(), 1U);
+  EXPECT_EQ(report.mismatched[0].name, "classifier.weight");
+  EXPECT_THAT(report.mismatched[0].folder_shape, ElementsAre(5, kWidth));
+  EXPECT_THAT(report.mismatched[0].model_shape, ElementsAre(2, kWidth));
+  EXPECT_THAT(report.missing, IsEmpty());
+  EXPECT_TRUE(parameter(*model, "classifier.weight").equal(fresh));
+  EXPECT_TRUE(parameter(*model, "classifier.bias").equal(folder["classifier.bias"]));
+}
+
+TEST(LoadWeights, ReadsHalfPrecision) {
+  const auto model = make_head_model(Head::kSequenceClassification, tiny("bert"), 2, kCpu);
+  load(*model, {{"classifier.bias", at::full({2}, 0.5, at::kHalf)}});
+  EXPECT_TRUE(parameter(*model, "classifier.bias").equal(at::full({2}, 0.5)));
+}
+
+TEST(LoadWeights, RefusesBrokenAndQuantizedTensors) {
+  const auto model = make_head_model(Head::kSequenceClassification, tiny("bert"), 2, kCpu);
+  const Tensor broken = at::full({2}, std::numeric_limits<float>::quiet_NaN());
+  EXPECT_THAT(refusal(*model, {{"classifier.bias", broken}}),
+              HasSubstr("'classifier.bias' holds NaN or infinite values"));
+  EXPECT_THAT(refusal(*model, {{"classifier.bias", at::ones({2}, at::kChar)}}),
+              HasSubstr("'classifier.bias' holds no floating-point numbers"));
+}
+
+}  // namespace
+}  // namespace finetune
