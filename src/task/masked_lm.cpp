@@ -1,20 +1,13 @@
 // SPDX-License-Identifier: MIT
 #include <ATen/ops/cross_entropy_loss.h>
-#include <ATen/ops/from_blob.h>
 #include <c10/core/GradMode.h>
 
 #include "finetune/task/metrics.h"
 #include "finetune/task/task.h"
+#include "task/model_input.h"
 
 namespace finetune {
 namespace {
-
-Tensor to_device(const std::vector<int64_t>& values, c10::Device device) {
-  const auto options = at::TensorOptions().dtype(at::kLong);
-  auto* data = const_cast<int64_t*>(values.data());  // from_blob has no const form; it is copied
-  return at::from_blob(data, {static_cast<int64_t>(values.size())}, options)
-      .to(device, at::kLong, false, true);
-}
 
 std::vector<int64_t> labels_of(const Batch& batch) {
   std::vector<int64_t> labels;
@@ -47,7 +40,7 @@ class MaskedLmMetrics final : public Metrics {
 
 class MaskedLm final : public Task {
  public:
-  MaskedLm(MaskedLmModel& model, c10::Device device, const MaskedLmLossOptions& options)
+  MaskedLm(MaskedLmModel& model, c10::Device device, const LossOptions& options)
       : model_(model), device_(device), options_(options) {}
 
   [[nodiscard]] int64_t terms() const override { return 1; }
@@ -97,30 +90,16 @@ class MaskedLm final : public Task {
 
   MaskedLmModel& model_;
   c10::Device device_;
-  MaskedLmLossOptions options_;
+  LossOptions options_;
 };
 
 }  // namespace
 
 std::unique_ptr<Task> make_masked_lm_task(MaskedLmModel& model, c10::Device device,
-                                          const MaskedLmLossOptions& options) {
+                                          const LossOptions& options) {
   return std::make_unique<MaskedLm>(model, device, options);
 }
 
 std::unique_ptr<Metrics> make_masked_lm_metrics() { return std::make_unique<MaskedLmMetrics>(); }
-
-ModelInput make_model_input(const Batch& batch, c10::Device device,
-                            const std::optional<DropoutStream>& dropout) {
-  ModelInput input;
-  input.input_ids = to_device(batch.input_ids, device).view({batch.rows, batch.length});
-  if (batch.tokens != batch.rows * batch.length) {
-    auto* data = const_cast<uint8_t*>(batch.attention_mask.data());
-    input.attention_mask =
-        at::from_blob(data, {batch.rows, batch.length}, at::TensorOptions().dtype(at::kByte))
-            .to(device, at::kBool, false, true);
-  }
-  input.dropout = dropout;
-  return input;
-}
 
 }  // namespace finetune

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "finetune/data/batch.h"
+#include "finetune/data/labels.h"
 #include "finetune/kernels/dropout.h"
 #include "finetune/model/model.h"
 #include "finetune/tensor/tensor.h"
@@ -41,15 +42,35 @@ class Task {
   [[nodiscard]] virtual Outputs evaluate(const Batch& batch) = 0;
 };
 
-struct MaskedLmLossOptions {
+struct LossOptions {
+  // As transformers' LabelSmoother: over all classes, in evaluation too.
   double label_smoothing_factor = 0.0;
 };
 
-// `model` must outlive the task.
+// Here and below `model` must outlive the task.
 [[nodiscard]] std::unique_ptr<Task> make_masked_lm_task(MaskedLmModel& model, c10::Device device,
-                                                        const MaskedLmLossOptions& options);
+                                                        const LossOptions& options);
+// One term: cross entropy over the samples whose class is known; binary cross entropy over all
+// values (multi label); squared error over all values (regression). Only the first is smoothed.
+[[nodiscard]] std::unique_ptr<Task> make_sequence_classification_task(HeadModel& model,
+                                                                      c10::Device device,
+                                                                      ProblemType problem,
+                                                                      const LossOptions& options);
+// One term: cross entropy over the choices of each sample.
+[[nodiscard]] std::unique_ptr<Task> make_multiple_choice_task(HeadModel& model, c10::Device device,
+                                                              const LossOptions& options);
+// One term: cross entropy over the tokens that have a label.
+[[nodiscard]] std::unique_ptr<Task> make_token_classification_task(HeadModel& model,
+                                                                   c10::Device device,
+                                                                   const LossOptions& options);
+// Two terms, half of each counts: cross entropy of the answer's first and of its last token over
+// the rows' positions. As in transformers a position at or behind the batch's length is no target,
+// and one below 0 stands for 0; kIgnoredLabel is no target either.
+[[nodiscard]] std::unique_ptr<Task> make_question_answering_task(HeadModel& model,
+                                                                 c10::Device device);
 
-// The model's input for a batch, moved to `device`; the mask is left out where nothing is padded.
+// The model's input for a batch, moved to `device`; the mask is left out where nothing is padded,
+// token types where all are 0.
 [[nodiscard]] ModelInput make_model_input(const Batch& batch, c10::Device device,
                                           const std::optional<DropoutStream>& dropout);
 

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: MIT
+#include "task/model_input.h"
+
+#include <ATen/ops/from_blob.h>
+
+#include <algorithm>
+
+#include "finetune/task/task.h"
+
+namespace finetune {
+namespace {
+
+template <class T>
+Tensor copy_of(const std::vector<T>& values, at::ScalarType stored, c10::Device device,
+               at::ScalarType type) {
+  auto* data = const_cast<T*>(values.data());  // from_blob has no const form; it is copied
+  return at::from_blob(data, {static_cast<int64_t>(values.size())},
+                       at::TensorOptions().dtype(stored))
+      .to(device, type, false, true);
+}
+
+}  // namespace
+
+Tensor to_device(const std::vector<int64_t>& values, c10::Device device) {
+  return copy_of(values, at::kLong, device, at::kLong);
+}
+
+Tensor to_device(const std::vector<float>& values, c10::Device device) {
+  return copy_of(values, at::kFloat, device, at::kFloat);
+}
+
+ModelInput make_model_input(const Batch& batch, c10::Device device,
+                            const std::optional<DropoutStream>& dropout) {
+  const std::vector<int64_t> shape = {batch.rows, batch.length};
+  ModelInput input;
+  input.input_ids = to_device(batch.input_ids, device).view(shape);
+  if (batch.tokens != batch.rows * batch.length) {
+    input.attention_mask = copy_of(batch.attention_mask, at::kByte, device, at::kBool).view(shape);
+  }
+  const auto& types = batch.token_type_ids;
+  if (std::any_of(types.begin(), types.end(), [](uint8_t type) { return type != 0; })) {
+    input.token_type_ids = copy_of(types, at::kByte, device, at::kLong).view(shape);
+  }
+  input.dropout = dropout;
+  return input;
+}
+
+}  // namespace finetune

@@ -1,0 +1,304 @@
+// SPDX-License-Identifier: MIT
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/allclose.h>
+#include <ATen/ops/tensor.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "finetune/base/error.h"
+#include "finetune/task/task.h"
+
+namespace finetune {
+namespace {
+
+const c10::Device kCpu(c10::kCPU);
+
+// Logits are looked up by token id, so that a test knows them: [B, T, C], or of the first token.
+class TableModel final : public HeadModel {
+ public:
+  TableModel(Tensor table, bool tokens) : tokens_(tokens) {
+    parameters_ = {{"table", table.clone().set_requires_grad(true)}};
+  }
+
+  [[nodiscard]] const NamedTensors& parameters() const override { return parameters_; }
+  [[nodiscard]] const ModelConfig& config() const override { return config_; }
+  [[nodiscard]] std::string architecture() const override { return "Table"; }
+  [[nodiscard]] Tensor logits(const ModelInput& input) override {
+    seen = input;
+    const Tensor all = table()
+                           .index_select(0, input.input_ids.flatten())
+                           .view({input.input_ids.size(0), input.input_ids.size(1), -1});
+    return tokens_ ? all : all.select(1, 0);
+  }
+  [[nodiscard]] const Tensor& table() const { return parameters_[0].tensor; }
+
+  ModelInput seen;
+
+ private:
+  bool tokens_;
+  ModelConfig config_;
+  NamedTensors parameters_;
+};
+
+// `rows` rows of `length` tokens with the ids 0, 1, 2, ...
+Batch batch_of(int64_t rows, int64_t length, int64_t choices = 1) {
+  Batch batch;
+  batch.rows = rows;
+  batch.length = length;
+  batch.choices = choices;
+  for (int64_t i = 0; i < rows * length; ++i) batch.input_ids.push_back(i);
+  for (int64_t i = 0; i < rows / choices; ++i) batch.samples.push_back(10 + i);
+  batch.attention_mask.assign(batch.input_ids.size(), 1);
+  batch.tokens = rows * length;
+  return batch;
+}
+
+Tensor random_table(int64_t rows, int64_t columns) {
+  std::vector<float> values;
+  for (int64_t i = 0; i < rows * columns; ++i) {
+    values.push_back(2.0F * std::sin(static_cast<float>(3 * i + 1)));
+  }
+  return at::tensor(values).view({rows, columns});
+}
+
+// -log softmax(logits)[target], smoothed as LabelSmoother does it.
+double cross_entropy(const Tensor& logits, int64_t target, double smoothing = 0.0) {
+  const Tensor losses = -logits.to(at::kDouble).log_softmax(-1);
+  return (1 - smoothing) * losses[target].item<double>() + smoothing * losses.mean().item<double>();
+}
+
+TEST(SequenceClassification, SumsTheCrossEntropyOfKnownClasses) {
+  TableModel model(random_table(6, 3), false);
+  Batch batch = batch_of(3, 2);
+  batch.classes = {2, kIgnoredLabel, 0};
+  const auto task = make_sequence_classification_task(model, kCpu, ProblemType::kSingleLabel, {});
+  EXPECT_EQ(task->terms(), 1);
+  EXPECT_EQ(task->count_targets(batch), std::vector<int64_t>{2});
+  const double expected = cross_entropy(model.table()[0], 2) + cross_entropy(model.table()[4], 0);
+  EXPECT_NEAR(task->loss_sums(batch, {})[0].item<double>(), expected, 1e-6);
+  const Outputs outputs = task->evaluate(batch);
+  EXPECT_NEAR(outputs.loss, expected / 2, 1e-6);
+  EXPECT_EQ(outputs.targets, 2);
+  EXPECT_EQ(outputs.logits.sizes(), (std::vector<int64_t>{3, 3}));
+  EXPECT_FALSE(outputs.logits.requires_grad());
+}
+
+TEST(SequenceClassification, SmoothsLabelsAsTheTrainerDoes) {
+  TableModel model(random_table(4, 3), false);
+  Batch batch = batch_of(2, 2);
+  batch.classes = {1, 2};
+  const auto task = make_sequence_classification_task(model, kCpu, ProblemType::kSingleLabel,
+                                                      {.label_smoothing_factor = 0.2});
+  const double expected =
+      cross_entropy(model.table()[0], 1, 0.2) + cross_entropy(model.table()[2], 2, 0.2);
+  EXPECT_NEAR(task->loss_sums(batch, {})[0].item<double>(), expected, 1e-6);
+  EXPECT_NEAR(task->evaluate(batch).loss, expected / 2, 1e-6);
+}
+
+TEST(SequenceClassification, SeveralLabelsAreBinaryDecisionsEach) {
+  TableModel model(random_table(2, 3), false);
+  Batch batch = batch_of(2, 1);
+  batch.values = {1, 0, 1, 0, 0, 1};
+  const auto task = make_sequence_classification_task(model, kCpu, ProblemType::kMultiLabel, {});
+  EXPECT_EQ(task->count_targets(batch), std::vector<int64_t>{6});
+  double expected = 0.0;
+  for (int64_t i = 0; i < 6; ++i) {
+    const auto logit = model.table()[i / 3][i % 3].item<double>();
+    const double yes = 1.0 / (1.0 + std::exp(-logit));
+    expected -= std::log(batch.values[static_cast<size_t>(i)] > 0 ? yes : 1.0 - yes);
+  }
+  EXPECT_NEAR(task->loss_sums(batch, {})[0].item<double>(), expected, 1e-5);
+  EXPECT_NEAR(task->evaluate(batch).loss, expected / 6, 1e-6);
+}
+
+TEST(SequenceClassification, ANumberIsLearntBySquaredError) {
+  TableModel model(random_table(4, 1), false);
+  Batch batch = batch_of(2, 2);
+  batch.values = {0.5F, -3.0F};
+  const auto task = make_sequence_classification_task(model, kCpu, ProblemType::kRegression, {});
+  const double first = model.table()[0][0].item<double>() - 0.5;
+  const double second = model.table()[2][0].item<double>() + 3.0;
+  EXPECT_NEAR(task->loss_sums(batch, {})[0].item<double>(), first * first + second * second, 1e-5);
+  EXPECT_NEAR(task->evaluate(batch).loss, (first * first + second * second) / 2, 1e-5);
+}
+
+TEST(SequenceClassification, WithoutLabelsThereAreLogitsAndNoLoss) {
+  TableModel model(random_table(4, 3), false);
+  for (const ProblemType problem :
+       {ProblemType::kSingleLabel, ProblemType::kMultiLabel, ProblemType::kRegression}) {
+    const auto task = make_sequence_classification_task(model, kCpu, problem, {});
+    const Outputs outputs = task->evaluate(batch_of(2, 2));
+    EXPECT_EQ(outputs.targets, 0);
+    EXPECT_EQ(outputs.loss, 0.0);
+    EXPECT_EQ(outputs.logits.sizes(), (std::vector<int64_t>{2, 3}));
+    EXPECT_FALSE(task->loss_sums(batch_of(2, 2), {})[0].defined());
+  }
+}
+
+TEST(SequenceClassification, NamesTheSampleWhoseClassTheModelLacks) {
+  TableModel model(random_table(4, 3), false);
+  Batch batch = batch_of(2, 2);
+  batch.classes = {0, 3};
+  const auto task = make_sequence_classification_task(model, kCpu, ProblemType::kSingleLabel, {});
+  EXPECT_THAT([&] { (void)task->evaluate(batch); },
+              testing::ThrowsMessage<Error>(testing::HasSubstr("sample 11 has class 3")));
+  batch.classes = {0, -7};
+  EXPECT_THROW((void)task->evaluate(batch), Error);
+}
+
+TEST(SequenceClassification, SaysHowManyValuesTheModelExpects) {
+  TableModel model(random_table(4, 3), false);
+  Batch batch = batch_of(2, 2);
+  batch.values = {1, 0, 1, 0};
+  const auto task = make_sequence_classification_task(model, kCpu, ProblemType::kMultiLabel, {});
+  EXPECT_THAT([&] { (void)task->evaluate(batch); },
+              testing::ThrowsMessage<Error>(testing::HasSubstr("2 values")));
+}
+
+TEST(MultipleChoice, ChoosesAmongTheRowsOfASample) {
+  TableModel model(random_table(6, 1), false);
+  Batch batch = batch_of(6, 1, 3);
+  batch.classes = {2, 1};
+  const auto task = make_multiple_choice_task(model, kCpu, {});
+  const Tensor scores = model.table().view({2, 3});
+  const double expected = cross_entropy(scores[0], 2) + cross_entropy(scores[1], 1);
+  EXPECT_EQ(task->count_targets(batch), std::vector<int64_t>{2});
+  EXPECT_NEAR(task->loss_sums(batch, {})[0].item<double>(), expected, 1e-6);
+  EXPECT_TRUE(task->evaluate(batch).logits.equal(scores));
+}
+
+TEST(TokenClassification, LearnsTokensThatHaveALabel) {
+  TableModel model(random_table(6, 4), true);
+  Batch batch = batch_of(2, 3);
+  batch.labels = {-100, 3, 0, 1, -100, -100};
+  const auto task = make_token_classification_task(model, kCpu, {.label_smoothing_factor = 0.1});
+  const double expected = cross_entropy(model.table()[1], 3, 0.1) +
+                          cross_entropy(model.table()[2], 0, 0.1) +
+                          cross_entropy(model.table()[3], 1, 0.1);
+  EXPECT_EQ(task->count_targets(batch), std::vector<int64_t>{3});
+  EXPECT_NEAR(task->loss_sums(batch, {})[0].item<double>(), expected, 1e-5);
+  const Outputs outputs = task->evaluate(batch);
+  EXPECT_NEAR(outputs.loss, expected / 3, 1e-6);
+  EXPECT_EQ(outputs.logits.sizes(), (std::vector<int64_t>{2, 3, 4}));
+}
+
+TEST(TokenClassification, NamesTheSampleWhoseLabelTheModelLacks) {
+  TableModel model(random_table(6, 4), true);
+  Batch batch = batch_of(2, 3);
+  batch.labels = {-100, 3, 0, 4, -100, -100};
+  const auto task = make_token_classification_task(model, kCpu, {});
+  EXPECT_THAT([&] { (void)task->evaluate(batch); },
+              testing::ThrowsMessage<Error>(testing::HasSubstr("sample 11 has class 4")));
+}
+
+TEST(QuestionAnswering, EachEndIsHalfTheLoss) {
+  TableModel model(random_table(6, 2), true);
+  Batch batch = batch_of(2, 3);
+  batch.starts = {1, 0};
+  batch.ends = {2, 0};
+  const auto task = make_question_answering_task(model, kCpu);
+  EXPECT_EQ(task->terms(), 2);
+  EXPECT_EQ(task->count_targets(batch), (std::vector<int64_t>{2, 2}));
+  const Tensor starts = model.table().select(1, 0).view({2, 3});
+  const Tensor ends = model.table().select(1, 1).view({2, 3});
+  const double start = cross_entropy(starts[0], 1) + cross_entropy(starts[1], 0);
+  const double end = cross_entropy(ends[0], 2) + cross_entropy(ends[1], 0);
+  const std::vector<Tensor> sums = task->loss_sums(batch, {});
+  EXPECT_NEAR(sums[0].item<double>(), start / 2, 1e-6);
+  EXPECT_NEAR(sums[1].item<double>(), end / 2, 1e-6);
+  const Outputs outputs = task->evaluate(batch);
+  EXPECT_NEAR(outputs.loss, (start / 2 + end / 2) / 2, 1e-6);
+  EXPECT_EQ(outputs.targets, 2);
+}
+
+TEST(QuestionAnswering, AnEndBeyondTheRowIsNoTarget) {
+  TableModel model(random_table(6, 2), true);
+  Batch batch = batch_of(2, 3);
+  batch.starts = {1, -4};
+  batch.ends = {3, kIgnoredLabel};
+  const auto task = make_question_answering_task(model, kCpu);
+  EXPECT_EQ(task->count_targets(batch), (std::vector<int64_t>{2, 0}));
+  const Tensor starts = model.table().select(1, 0).view({2, 3});
+  const double start = cross_entropy(starts[0], 1) + cross_entropy(starts[1], 0);
+  const std::vector<Tensor> sums = task->loss_sums(batch, {});
+  EXPECT_NEAR(sums[0].item<double>(), start / 2, 1e-6);
+  EXPECT_FALSE(sums[1].defined());
+  EXPECT_NEAR(task->evaluate(batch).loss, start / 4, 1e-6);
+}
+
+TEST(QuestionAnswering, WithoutAnswersThereAreLogitsAndNoLoss) {
+  TableModel model(random_table(6, 2), true);
+  const auto task = make_question_answering_task(model, kCpu);
+  const Outputs outputs = task->evaluate(batch_of(2, 3));
+  EXPECT_EQ(outputs.targets, 0);
+  EXPECT_EQ(outputs.logits.sizes(), (std::vector<int64_t>{2, 3, 2}));
+  EXPECT_FALSE(task->loss_sums(batch_of(2, 3), {})[0].defined());
+}
+
+// Rows [first, last) of a batch.
+Batch part(const Batch& batch, int64_t first, int64_t last) {
+  Batch cut = batch_of(last - first, batch.length);
+  const auto slice = [&](const auto& from, auto& to, int64_t width) {
+    if (!from.empty()) to = {from.begin() + first * width, from.begin() + last * width};
+  };
+  slice(batch.input_ids, cut.input_ids, batch.length);
+  slice(batch.labels, cut.labels, batch.length);
+  slice(batch.starts, cut.starts, 1);
+  slice(batch.ends, cut.ends, 1);
+  return cut;
+}
+
+Tensor gradient(Task& task, TableModel& model, const std::vector<Batch>& batches) {
+  std::vector<int64_t> targets(static_cast<size_t>(task.terms()));
+  for (const Batch& batch : batches) {
+    const auto counts = task.count_targets(batch);
+    for (size_t i = 0; i < counts.size(); ++i) targets[i] += counts[i];
+  }
+  for (const Batch& batch : batches) {
+    const auto sums = task.loss_sums(batch, {});
+    for (size_t i = 0; i < sums.size(); ++i) {
+      if (!sums[i].defined()) continue;
+      (sums[i] / static_cast<double>(targets[i])).backward({}, true);
+    }
+  }
+  const Tensor result = model.table().grad().clone();
+  model.table().mutable_grad().reset();
+  return result;
+}
+
+TEST(Tasks, MicroBatchesWithUnequalTargetsEqualOneLargeBatch) {
+  TableModel tokens(random_table(12, 4), true);
+  Batch batch = batch_of(4, 3);
+  batch.labels = {-100, 3, 0, 1, 2, 2, -100, -100, -100, 0, -100, -100};
+  const auto classify = make_token_classification_task(tokens, kCpu, {});
+  EXPECT_TRUE(at::allclose(
+      gradient(*classify, tokens, {batch}),
+      gradient(*classify, tokens, {part(batch, 0, 1), part(batch, 1, 3), part(batch, 3, 4)})));
+
+  TableModel ends(random_table(12, 2), true);
+  batch.starts = {0, 2, 5, 1};
+  batch.ends = {0, 9, 7, 2};
+  const auto answer = make_question_answering_task(ends, kCpu);
+  EXPECT_TRUE(at::allclose(gradient(*answer, ends, {batch}),
+                           gradient(*answer, ends, {part(batch, 0, 3), part(batch, 3, 4)})));
+}
+
+TEST(ModelInput, CarriesTokenTypesAndMaskWhereTheyMatter) {
+  Batch batch = batch_of(2, 3);
+  EXPECT_FALSE(make_model_input(batch, kCpu, {}).token_type_ids.defined());
+  EXPECT_FALSE(make_model_input(batch, kCpu, {}).attention_mask.defined());
+  batch.token_type_ids = {0, 0, 1, 0, 1, 0};
+  batch.attention_mask = {1, 1, 1, 1, 1, 0};
+  batch.tokens = 5;
+  const ModelInput input = make_model_input(batch, kCpu, {});
+  EXPECT_TRUE(input.token_type_ids.equal(at::tensor({0, 0, 1, 0, 1, 0}, at::kLong).view({2, 3})));
+  EXPECT_TRUE(
+      input.attention_mask.equal(at::tensor({1, 1, 1, 1, 1, 0}).view({2, 3}).to(at::kBool)));
+  batch.token_type_ids.assign(6, 0);
+  EXPECT_FALSE(make_model_input(batch, kCpu, {}).token_type_ids.defined());
+}
+
+}  // namespace
+}  // namespace finetune
