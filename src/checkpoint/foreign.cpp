@@ -6,13 +6,12 @@
 #include "finetune/base/error.h"
 #include "finetune/base/json.h"
 #include "finetune/checkpoint/layout.h"
-#include "finetune/tensor/safetensors_header.h"
 #include "finetune/tensor/torch_archive.h"
+#include "finetune/tensor/weight_files.h"
 
 namespace finetune::checkpoint {
 namespace {
 
-constexpr char kPickledModelFile[] = "pytorch_model.bin";
 constexpr uint64_t kMaxStateBytes = uint64_t{256} << 20;
 
 [[noreturn]] void reject(const std::string& reason) { throw Error(ErrorKind::kCheckpoint, reason); }
@@ -45,23 +44,18 @@ void inspect_foreign(FileSystem& files, CheckpointEntry& entry, bool verify) {
   if (files.type(join_path(entry.path, kConfigFile)) != FileType::kFile) {
     reject("config.json is missing");
   }
-  if (files.exists(join_path(entry.path, kPickledModelFile)) &&
-      !files.exists(join_path(entry.path, kModelFile)) &&
-      !files.exists(join_path(entry.path, kModelIndexFile))) {
-    if (verify) check_pickled(files, entry, kPickledModelFile);
-  } else {
-    for (const std::string& name : model_weight_files(files, entry.path)) {
-      const std::string path = join_path(entry.path, name);
-      if (!files.exists(path)) reject(name + " is missing");
-      (void)read_safetensors_header(*files.open(path), path);
-    }
-  }
+  check_weight_files(files, find_weight_files(files, entry.path), verify);
   for (const char* name : {kOptimizerFile, kSchedulerFile, kScalerFile}) {
     if (files.exists(join_path(entry.path, name))) {
       if (verify) check_pickled(files, entry, name);
     } else if (name != kScalerFile) {
       entry.notes.push_back(std::string(name) + " is missing, so that part starts afresh");
     }
+  }
+  if (files.exists(join_path(entry.path, kScalerFile))) {
+    entry.notes.push_back(std::string(kScalerFile) +
+                          " is not used: its loss scale belongs to fp16, which this version does "
+                          "not train with");
   }
   for (const std::string& name : files.list(entry.path)) {
     const std::string path = join_path(entry.path, name);

@@ -9,6 +9,7 @@
 #include <optional>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 
 #include "finetune/base/error.h"
 #include "finetune/base/utf8.h"
@@ -20,26 +21,27 @@ constexpr size_t kMaxNodes = 1'000'000;
 constexpr uint64_t kMaxTreeWeight = 4'000'000;
 constexpr int kMaxDepth = 64;
 constexpr size_t kMaxDimensions = 8;
+constexpr uint64_t kMaxRepeatedElements = uint64_t{1} << 24;
 
-constexpr char kOrderedDict[] = "collections OrderedDict";
-constexpr char kRebuildTensor[] = "torch._utils _rebuild_tensor_v2";
-constexpr char kRebuildParameter[] = "torch._utils _rebuild_parameter";
-constexpr char kSize[] = "torch Size";
+constexpr char kOrderedDict[] = "collections.OrderedDict";
+constexpr char kRebuildTensor[] = "torch._utils._rebuild_tensor_v2";
+constexpr char kRebuildParameter[] = "torch._utils._rebuild_parameter";
+constexpr char kSize[] = "torch.Size";
 
 struct StorageType {
   const char* global;
   DType dtype;
 };
-constexpr std::array<StorageType, 10> kStorageTypes = {{{"torch FloatStorage", DType::kF32},
-                                                        {"torch DoubleStorage", DType::kF64},
-                                                        {"torch HalfStorage", DType::kF16},
-                                                        {"torch BFloat16Storage", DType::kBF16},
-                                                        {"torch LongStorage", DType::kI64},
-                                                        {"torch IntStorage", DType::kI32},
-                                                        {"torch ShortStorage", DType::kI16},
-                                                        {"torch CharStorage", DType::kI8},
-                                                        {"torch ByteStorage", DType::kU8},
-                                                        {"torch BoolStorage", DType::kBool}}};
+constexpr std::array<StorageType, 10> kStorageTypes = {{{"torch.FloatStorage", DType::kF32},
+                                                        {"torch.DoubleStorage", DType::kF64},
+                                                        {"torch.HalfStorage", DType::kF16},
+                                                        {"torch.BFloat16Storage", DType::kBF16},
+                                                        {"torch.LongStorage", DType::kI64},
+                                                        {"torch.IntStorage", DType::kI32},
+                                                        {"torch.ShortStorage", DType::kI16},
+                                                        {"torch.CharStorage", DType::kI8},
+                                                        {"torch.ByteStorage", DType::kU8},
+                                                        {"torch.BoolStorage", DType::kBool}}};
 
 std::optional<DType> storage_dtype(const std::string& global) {
   for (const StorageType& type : kStorageTypes) {
@@ -51,14 +53,17 @@ std::optional<DType> storage_dtype(const std::string& global) {
 // The stack machine of Python's pickle, protocol 2, with the opcodes that torch.save emits.
 class Machine {
  public:
-  Machine(std::string_view bytes, const std::string& path) : bytes_(bytes), path_(path) {}
+  enum class Dialect { kZip, kLegacy };
 
-  Pickle run() {
+  Machine(std::string_view bytes, const std::string& path, Dialect dialect)
+      : bytes_(bytes), path_(path), dialect_(dialect) {}
+
+  // The pickle and the number of its bytes.
+  std::pair<Pickle, size_t> run() {
     while (!stopped_) step();
     if (stack_.size() != 1 || !marks_.empty()) fail("its pickle leaves something on the stack");
-    if (position_ != bytes_.size()) fail("something follows its pickle");
     pickle_.root = stack_.back();
-    return std::move(pickle_);
+    return {std::move(pickle_), position_};
   }
 
  private:
@@ -164,7 +169,11 @@ class Machine {
         push(Kind::kDouble).real = std::bit_cast<double>(__builtin_bswap64(little_endian(8)));
         break;
       case 'X':  // BINUNICODE
-        unicode();
+      case 'T':  // BINSTRING and SHORT_BINSTRING: text of Python 2
+        string(little_endian(4));
+        break;
+      case 'U':
+        string(little_endian(1));
         break;
       case 'c':  // GLOBAL
         global();
@@ -251,8 +260,7 @@ class Machine {
     return static_cast<int64_t>(little_endian(count) << unused) >> unused;
   }
 
-  void unicode() {
-    const size_t size = little_endian(4);
+  void string(size_t size) {
     const std::string_view text = take(size);
     if (utf8::find_invalid(text) != std::string_view::npos) fail("a string is not UTF-8");
     push(Kind::kString).text = std::string(text);
@@ -260,7 +268,7 @@ class Machine {
 
   void global() {
     const std::string module = line();
-    const std::string name = module + " " + line();
+    const std::string name = module + "." + line();
     if (name != kOrderedDict && name != kRebuildTensor && name != kRebuildParameter &&
         name != kSize && !storage_dtype(name)) {
       std::string shown = name;
@@ -288,10 +296,15 @@ class Machine {
     stack_.push_back(found->second);
   }
 
-  // ('storage', torch.FloatStorage, '0', 'cpu', 6)
+  // ('storage', torch.FloatStorage, '0', 'cpu', 6), in the old format with a view of another
+  // storage behind it, which no torch since 0.4 writes.
   void persistent() {
     const Node& id = node(pop());
-    if (id.kind != Kind::kTuple || id.children.size() != 5) fail("a storage is not described");
+    const bool legacy = dialect_ == Dialect::kLegacy;
+    if (id.kind != Kind::kTuple || id.children.size() != (legacy ? 6 : 5) ||
+        (legacy && node(id.children[5]).kind != Kind::kNone)) {
+      fail("a storage is not described as torch does");
+    }
     const Node& tag = node(id.children[0]);
     const Node& type = node(id.children[1]);
     const Node& key = node(id.children[2]);
@@ -299,7 +312,7 @@ class Machine {
     const Node& elements = node(id.children[4]);
     const std::optional<DType> dtype =
         type.kind == Kind::kGlobal ? storage_dtype(type.text) : std::nullopt;
-    const bool digits = !key.text.empty() && key.text.size() <= 9 &&
+    const bool digits = !key.text.empty() && key.text.size() <= (legacy ? 20 : 9) &&
                         key.text.find_first_not_of("0123456789") == std::string::npos;
     if (tag.text != "storage" || !dtype || key.kind != Kind::kString || !digits ||
         location.kind != Kind::kString || elements.kind != Kind::kInt || elements.integer < 0) {
@@ -375,14 +388,19 @@ class Machine {
     uint64_t last = static_cast<uint64_t>(view.offset);
     bool overflow = view.offset < 0;
     const bool empty = std::count(view.sizes.begin(), view.sizes.end(), 0) > 0;
-    if (empty) count = 0;
-    for (size_t i = 0; i < view.sizes.size() && !empty; ++i) {
+    for (size_t i = 0; i < view.sizes.size(); ++i) {
       const auto size = static_cast<uint64_t>(view.sizes[i]);
       uint64_t reach = 0;
-      overflow |= __builtin_mul_overflow(count, size, &count);
+      // Of an empty tensor the other sizes' product must be a number too.
+      overflow |= size > 0 && __builtin_mul_overflow(count, size, &count);
+      overflow |= count > static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
+      if (empty) continue;
       overflow |= __builtin_mul_overflow(size - 1, static_cast<uint64_t>(view.strides[i]), &reach);
       overflow |= __builtin_add_overflow(last, reach, &last);
     }
+    if (empty) count = 0;
+    const bool repeats = std::count(view.strides.begin(), view.strides.end(), 0) > 0;
+    if (repeats && count <= kMaxRepeatedElements) count = std::min(count, elements);
     if (overflow || count > elements || (empty ? last > elements : last >= elements)) {
       fail("a tensor reaches beyond its storage");
     }
@@ -390,6 +408,7 @@ class Machine {
 
   std::string_view bytes_;
   const std::string& path_;
+  Dialect dialect_;
   size_t position_ = 0;
   bool stopped_ = false;
   std::vector<uint32_t> stack_;
@@ -453,9 +472,21 @@ class TreeCheck {
 }  // namespace
 
 Pickle parse(std::string_view bytes, const std::string& path) {
-  Pickle pickle = Machine(bytes, path).run();
+  auto [pickle, size] = Machine(bytes, path, Machine::Dialect::kZip).run();
+  if (size != bytes.size()) {
+    throw Error(ErrorKind::kData, "'" + path +
+                                      "' is not a usable file of torch.save: something follows its "
+                                      "pickle");
+  }
   TreeCheck(pickle, path).run();
-  return pickle;
+  return std::move(pickle);
+}
+
+Pickle parse_legacy(std::string_view& bytes, const std::string& path) {
+  auto [pickle, size] = Machine(bytes, path, Machine::Dialect::kLegacy).run();
+  bytes.remove_prefix(size);
+  TreeCheck(pickle, path).run();
+  return std::move(pickle);
 }
 
 }  // namespace finetune::pickle

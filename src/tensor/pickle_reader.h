@@ -28,7 +28,7 @@ enum class Kind {
 };
 
 struct Storage {
-  std::string key;  // the entry data/<key> of the archive; digits
+  std::string key;  // digits: the entry data/<key> of the archive
   DType dtype = DType::kF32;
   uint64_t elements = 0;
 };
@@ -50,7 +50,7 @@ struct TensorView {
 
 // The value is the tree at `root`. Guaranteed: indices are valid, the tree is finite, at most 64
 // deep and bounded in size; keys are integers or strings and unique; every tensor lies within its
-// storage and has no more elements than it.
+// storage and, unless it repeats some of its elements (a stride of 0), has no more than it.
 struct Pickle {
   std::vector<Node> nodes;
   uint32_t root = 0;
@@ -60,5 +60,9 @@ struct Pickle {
 
 // `path` names the file in messages. Throws Error(kData).
 [[nodiscard]] Pickle parse(std::string_view bytes, const std::string& path);
+
+// The same for one of several pickles in a row, as torch before 1.6 wrote them, where a storage's
+// description has one more field: takes it off the front of `bytes`.
+[[nodiscard]] Pickle parse_legacy(std::string_view& bytes, const std::string& path);
 
 }  // namespace finetune::pickle

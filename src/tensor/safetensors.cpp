@@ -8,21 +8,13 @@
 
 #include "finetune/base/error.h"
 #include "tensor/safetensors_dtype.h"
+#include "tensor/weight_file.h"
 
 namespace finetune {
 namespace {
 
 // Reads are cut so that a pread's length never meets the system's 2 GiB limit.
 constexpr size_t kReadBytes = size_t{64} << 20;
-
-std::string shape_text(at::IntArrayRef shape) {
-  std::string text = "[";
-  for (const int64_t size : shape) {
-    if (text.size() > 1) text += ", ";
-    text += std::to_string(size);
-  }
-  return text + "]";
-}
 
 TensorInfo describe(const NamedTensor& named) {
   return {.name = named.name,
@@ -31,6 +23,21 @@ TensorInfo describe(const NamedTensor& named) {
           .offset = 0,
           .bytes = named.tensor.nbytes()};
 }
+
+class SafetensorsWeights final : public WeightFile {
+ public:
+  explicit SafetensorsWeights(SafetensorsFile file) : file_(std::move(file)) {}
+
+  [[nodiscard]] const std::string& path() const override { return file_.path(); }
+  [[nodiscard]] const std::vector<TensorInfo>& tensors() const override { return file_.tensors(); }
+  [[nodiscard]] Tensor read(const TensorInfo& info) const override { return file_.read(info.name); }
+  void read_into(const TensorInfo& info, Tensor& target) const override {
+    file_.read_into(info.name, target);
+  }
+
+ private:
+  SafetensorsFile file_;
+};
 
 }  // namespace
 
@@ -111,10 +118,7 @@ SafetensorsFile SafetensorsFile::open(FileSystem& files, const std::string& path
 
 const TensorInfo& SafetensorsFile::info(const std::string& name) const {
   const auto found = index_.find(name);
-  if (found == index_.end()) {
-    throw Error(ErrorKind::kData, "'" + path_ + "' has no tensor '" + name +
-                                      "'; it belongs to another kind of model");
-  }
+  if (found == index_.end()) reject_missing_tensor(path_, name);
   return header_.tensors[found->second];
 }
 
@@ -141,68 +145,18 @@ Tensor SafetensorsFile::read(const std::string& name) const {
 
 void SafetensorsFile::read_into(const std::string& name, Tensor& target) const {
   const TensorInfo& tensor = info(name);
-  const at::ScalarType stored = scalar_type(tensor.dtype);
-  if (target.sizes() != at::IntArrayRef(tensor.shape)) {
-    throw Error(ErrorKind::kData, "'" + path_ + "': tensor '" + name + "' has the shape " +
-                                      shape_text(tensor.shape) + " where the model has " +
-                                      shape_text(target.sizes()) +
-                                      "; the file belongs to another configuration");
-  }
-  const bool both_floating = at::isFloatingType(stored) && at::isFloatingType(target.scalar_type());
-  if (stored != target.scalar_type() && !both_floating) {
-    throw Error(ErrorKind::kData, "'" + path_ + "': tensor '" + name + "' has the type " +
-                                      dtype_name(tensor.dtype) + " where the model has " +
-                                      at::toString(target.scalar_type()));
-  }
-  if (stored == target.scalar_type() && target.is_cpu() && target.is_contiguous()) {
+  check_fits(path_, tensor, target);
+  if (scalar_type(tensor.dtype) == target.scalar_type() && target.is_cpu() &&
+      target.is_contiguous()) {
     read_bytes(tensor, target.detach().mutable_data_ptr());
   } else {
     target.detach().copy_(read(name));
   }
 }
 
-const std::string& ModelTensors::path_of(const std::string& name) const {
-  const auto found = owner_.find(name);
-  return files_[found == owner_.end() ? 0 : found->second].path();
-}
-
-const SafetensorsFile& ModelTensors::owner(const std::string& name) const {
-  const auto found = owner_.find(name);
-  return files_[found == owner_.end() ? 0 : found->second];
-}
-
-const TensorInfo& ModelTensors::info(const std::string& name) const {
-  return owner(name).info(name);
-}
-
-Tensor ModelTensors::read(const std::string& name) const { return owner(name).read(name); }
-
-void ModelTensors::read_into(const std::string& name, Tensor& target) const {
-  owner(name).read_into(name, target);
-}
-
-ModelTensors load_model_tensors(FileSystem& files, const std::string& folder) {
-  ModelTensors model;
-  for (const std::string& name : model_weight_files(files, folder)) {
-    model.files_.push_back(SafetensorsFile::open(files, join_path(folder, name)));
-    for (const TensorInfo& tensor : model.files_.back().tensors()) {
-      if (!model.owner_.emplace(tensor.name, model.files_.size() - 1).second) {
-        throw Error(ErrorKind::kData, "'" + model.files_.back().path() + "': tensor '" +
-                                          tensor.name + "' is in another shard too");
-      }
-      model.tensors_.push_back(tensor);
-    }
-  }
-  if (model.files_.size() == 1) return model;
-  const std::string index_path = join_path(folder, kModelIndexFile);
-  for (const auto& [tensor, file] :
-       parse_shard_index(files.read_all(index_path, uint64_t{100'000'000}), index_path)) {
-    if (!model.has(tensor) || file_name(model.path_of(tensor)) != file) {
-      throw Error(ErrorKind::kData, "'" + index_path + "' says that '" + file + "' holds tensor '" +
-                                        tensor + "', but it does not; fetch the shards again");
-    }
-  }
-  return model;
+std::shared_ptr<const WeightFile> open_safetensors_weights(FileSystem& files,
+                                                           const std::string& path) {
+  return std::make_shared<SafetensorsWeights>(SafetensorsFile::open(files, path));
 }
 
 }  // namespace finetune

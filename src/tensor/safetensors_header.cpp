@@ -9,7 +9,6 @@
 #include <unordered_set>
 
 #include "finetune/base/error.h"
-#include "finetune/base/json.h"
 
 namespace finetune {
 namespace {
@@ -228,17 +227,6 @@ void place_tensors(SafetensorsHeader& header, uint64_t data_start, uint64_t file
 
 std::string json_string(const std::string& text) { return nlohmann::json(text).dump(); }
 
-bool is_shard_name(std::string_view name) {
-  constexpr std::string_view kSuffix = ".safetensors";
-  const auto allowed = [](char c) {
-    return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '.' ||
-           c == '_' || c == '-';
-  };
-  return name.size() > kSuffix.size() && name.size() <= 255 && name.front() != '.' &&
-         name.substr(name.size() - kSuffix.size()) == kSuffix &&
-         std::all_of(name.begin(), name.end(), allowed);
-}
-
 }  // namespace
 
 std::string dtype_name(DType dtype) { return kTypes[static_cast<size_t>(dtype)].name; }
@@ -313,45 +301,6 @@ std::string make_safetensors_header(SafetensorsHeader& header) {
   bytes += json;
   for (TensorInfo& tensor : header.tensors) tensor.offset += bytes.size();
   return bytes;
-}
-
-std::map<std::string, std::string> parse_shard_index(std::string_view text,
-                                                     const std::string& path) {
-  JsonLimits limits;
-  limits.max_bytes = kMaxHeaderBytes;
-  limits.max_depth = 8;
-  const nlohmann::ordered_json index = parse_json(text, path, ErrorKind::kData, limits);
-  const auto map = index.is_object() ? index.find("weight_map") : index.end();
-  if (!index.is_object() || map == index.end() || !map->is_object() || map->empty()) {
-    throw Error(ErrorKind::kData, "'" + path + "' has no 'weight_map' that names shards");
-  }
-  std::map<std::string, std::string> shards;
-  for (const auto& [tensor, file] : map->items()) {
-    if (!file.is_string() || !is_shard_name(file.get_ref<const std::string&>())) {
-      throw Error(ErrorKind::kData, "'" + path + "' names " + file.dump(-1, ' ', true) +
-                                        " where the plain name of a .safetensors file beside it "
-                                        "is expected; fetch it again from where it came");
-    }
-    shards.emplace(tensor, file.get<std::string>());
-  }
-  return shards;
-}
-
-std::vector<std::string> model_weight_files(FileSystem& files, const std::string& folder) {
-  const std::string index_path = join_path(folder, kModelIndexFile);
-  if (files.type(join_path(folder, kModelFile)) == FileType::kMissing && files.exists(index_path)) {
-    std::vector<std::string> names;
-    for (const auto& entry :
-         parse_shard_index(files.read_all(index_path, kMaxHeaderBytes), index_path)) {
-      names.push_back(entry.second);
-    }
-    std::sort(names.begin(), names.end());
-    names.erase(std::unique(names.begin(), names.end()), names.end());
-    return names;
-  }
-  if (files.exists(join_path(folder, kModelFile))) return {kModelFile};
-  throw Error(ErrorKind::kData, "'" + folder + "' holds neither " + kModelFile + " nor " +
-                                    kModelIndexFile + "; name a folder with a model's weights");
 }
 
 }  // namespace finetune

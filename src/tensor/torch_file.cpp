@@ -142,7 +142,7 @@ class ValueReader {
       const pickle::Storage& storage = pickle_.storages[i];
       Tensor data = at::empty({static_cast<int64_t>(storage.elements)},
                               at::TensorOptions().dtype(scalar_type(storage.dtype)));
-      read_zip_entry(file, path, archive.storages[i], data.mutable_data_ptr());
+      read_storage(file, path, archive, i, data.mutable_data_ptr());
       if (storage.dtype == DType::kBool && !are_booleans(data.const_data_ptr(), data.nbytes())) {
         throw Error(ErrorKind::kData,
                     "'" + path + "': a boolean tensor holds other bytes than 0 and 1");

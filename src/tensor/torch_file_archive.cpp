@@ -13,6 +13,7 @@ namespace {
 
 constexpr uint64_t kMaxPickleBytes = uint64_t{16} << 20;
 constexpr uint64_t kMaxRecordBytes = 256;  // of version, byteorder, ...
+constexpr size_t kReadBytes = size_t{64} << 20;
 
 [[noreturn]] void reject(const std::string& path, const std::string& reason) {
   throw Error(ErrorKind::kData, "'" + path + "' is not a usable file of torch.save: " + reason);
@@ -55,13 +56,7 @@ std::string read_entry(const ReadableFile& file, const std::string& path, const 
 }  // namespace
 
 TorchArchive open_torch_archive(const ReadableFile& file, const std::string& path) {
-  if (file.size() > 0) {
-    char first = 0;
-    file.read_at(0, &first, 1);
-    if (first == '\x80') {
-      reject(path, "it has the format of torch before 1.6; load it with Python and save it again");
-    }
-  }
+  if (is_legacy_torch_file(file)) return open_legacy_torch_file(file, path);
   const std::map<std::string, ZipEntry> entries = list_entries(file, path);
   for (const auto& [name, entry] : entries) {
     if (is_storage_name(name) || name == "data.pkl") continue;
@@ -86,8 +81,24 @@ TorchArchive open_torch_archive(const ReadableFile& file, const std::string& pat
   return archive;
 }
 
-void check_torch_file(const ReadableFile& file, const std::string& path) {
+void read_storage(const ReadableFile& file, const std::string& path, const TorchArchive& archive,
+                  size_t storage, void* data) {
+  const ZipEntry& entry = archive.storages[storage];
+  if (archive.has_checksums) {
+    read_zip_entry(file, path, entry, data);
+    return;
+  }
+  char* bytes = static_cast<char*>(data);
+  for (uint64_t done = 0; done < entry.size;) {
+    const size_t count = std::min<uint64_t>(kReadBytes, entry.size - done);
+    file.read_at(entry.offset + done, bytes + done, count);
+    done += count;
+  }
+}
+
+void check_torch_file(const ReadableFile& file, const std::string& path, bool checksums) {
   const TorchArchive archive = open_torch_archive(file, path);
+  if (!checksums || !archive.has_checksums) return;
   for (const ZipEntry& entry : archive.storages) check_zip_entry(file, path, entry);
 }
 

@@ -209,6 +209,48 @@ TEST(ForeignCheckpoint, IsAcceptedByItsStructureWithANote) {
   EXPECT_TRUE(inspect_checkpoint(files(), run.path_of(5), true).foreign);
 }
 
+TEST(ForeignCheckpoint, IsAcceptedWithEveryFormOfWeights) {
+  const std::string data = FINETUNE_SOURCE_DIR "/tests/tensor/data/";
+  const std::string index =
+      R"({"weight_map":{"a":"pytorch_model-1.bin","b":"pytorch_model-2.bin"}})";
+  for (const std::string model : {"pytorch_model.bin", "odd_model_legacy.bin"}) {
+    for (const bool sharded : {false, true}) {
+      RunFolder run;
+      write_foreign(run, 5, R"({"global_step": 5})");
+      files().remove_file(run.path_of(5, "model.safetensors"));
+      const std::string folder = "out/checkpoint-5/";
+      const std::string content = files().read_all(data + model);
+      const std::string last = sharded ? "pytorch_model-2.bin" : "pytorch_model.bin";
+      if (sharded) run.root.write(folder + "pytorch_model-1.bin", content);
+      if (sharded) run.root.write(folder + "pytorch_model.bin.index.json", index);
+      run.root.write(folder + last, content);
+      EXPECT_TRUE(inspect_checkpoint(files(), run.path_of(5), true).whole) << model << sharded;
+      run.root.write(folder + last, content.substr(0, content.size() - 1));
+      EXPECT_THAT(inspect_checkpoint(files(), run.path_of(5), true).problem, HasSubstr(last));
+      files().remove_file(run.path_of(5, last));
+      EXPECT_FALSE(inspect_checkpoint(files(), run.path_of(5), true).whole);
+    }
+  }
+}
+
+TEST(ForeignCheckpoint, LeavesTheFilesAloneThatItHasNoUseFor) {
+  RunFolder run;
+  write_foreign(run, 5, R"({"global_step": 5})");
+  for (const char* name : {"training_args.bin", "rng_state.pth", "rng_state_0.pth"}) {
+    run.root.write("out/checkpoint-5/" + std::string(name), "cposix\nsystem\n");
+  }
+  EXPECT_EQ(run.newest(), 5);
+  EXPECT_THAT(run.lines, SizeIs(1));
+}
+
+TEST(ForeignCheckpoint, SaysThatALossScaleIsNotUsed) {
+  RunFolder run;
+  write_foreign(run, 5, R"({"global_step": 5})");
+  run.root.write("out/checkpoint-5/scaler.pt", files().read_all(run.path_of(5, "scheduler.pt")));
+  EXPECT_EQ(run.newest(), 5);
+  EXPECT_THAT(run.lines, Contains(HasSubstr("scaler.pt is not used")));
+}
+
 TEST(ForeignCheckpoint, SaysWhichPartsStartAfresh) {
   RunFolder run;
   write_foreign(run, 5, R"({"global_step": 5})");

@@ -7,6 +7,7 @@
 #include "../support/memory_file.h"
 #include "finetune/base/error.h"
 #include "finetune/tensor/safetensors_header.h"
+#include "finetune/tensor/weight_files.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string bytes(reinterpret_cast<const char*>(data), size);

@@ -71,7 +71,7 @@ TEST(Pickle, RefusesStoragesThatAreNotTorchs) {
 TEST(Pickle, ExecutesNothing) {
   EXPECT_THAT(refusal("\x80\x02"
                       "cposix\nsystem\n(X\x02\0\0\0idtR."s),
-              HasSubstr("'posix system'"));
+              HasSubstr("'posix.system'"));
   EXPECT_THAT(refusal("\x80\x02"
                       "c__builtin__\neval\n(X\x01\0\0\0"
                       "1tR."s),
@@ -86,6 +86,53 @@ TEST(Pickle, ExecutesNothing) {
   EXPECT_THAT(refusal("\x80\x02"
                       "ctorch\nFloatStorage\n."s),
               HasSubstr("bare class"));
+}
+
+TEST(Pickle, NamesWhatAHostileFileWantsToCall) {
+  const std::string argument = "(X\x02\0\0\0idtR."s;
+  for (const std::string name :
+       {"os.system", "subprocess.Popen", "builtins.exec", "torch.load", "torch.hub.load",
+        "numpy.core.multiarray.scalar", "torch.storage._load_from_bytes",
+        "torch._utils._rebuild_tensor_v3", "transformers.training_args.TrainingArguments"}) {
+    const size_t dot = name.rfind('.');
+    EXPECT_THAT(refusal("\x80\x02"
+                        "c"s +
+                        name.substr(0, dot) + "\n" + name.substr(dot + 1) + "\n" + argument),
+                HasSubstr("'" + name + "'"));
+  }
+}
+
+TEST(Pickle, ReadsARepeatedElementButNotAnEndlessOne) {
+  const Pickle pickle =
+      parse(tensor(storage("0", 1), "K"s + '\0', "M\0\x02\x85"s, "K"s + '\0' + "\x85"), "x.pt");
+  EXPECT_EQ(pickle.tensors[0].sizes[0], 512);
+  EXPECT_THAT(
+      refusal(tensor(storage("0", 1), "K"s + '\0', "J\0\0\0\x7f\x85"s, "K"s + '\0' + "\x85")),
+      HasSubstr("beyond its storage"));
+  const std::string large = "\x8a\x08\0\0\0\0\0\0\0\x40"s;
+  EXPECT_THAT(refusal(tensor(storage("0", 1), "K"s + '\0', large + large + "K"s + '\0' + "\x87",
+                             "K\x01K\x01K\x01\x87")),
+              HasSubstr("beyond its storage"))
+      << "an empty tensor of a shape that no number holds";
+}
+
+TEST(Pickle, ReadsTextOfPython2) {
+  const Pickle pickle = parse(
+      "\x80\x02"
+      "U\x01"
+      "aT\x02\0\0\0"
+      "bc\x86."s,
+      "x.pt");
+  EXPECT_EQ(pickle.nodes[pickle.nodes[pickle.root].children[1]].text, "bc");
+}
+
+TEST(Pickle, TakesOneOfSeveralInARow) {
+  const std::string row = "\x80\x02K\x01.\x80\x02K\x02.rest"s;
+  std::string_view rest = row;
+  EXPECT_EQ(parse_legacy(rest, "x.pt").nodes[0].integer, 1);
+  EXPECT_EQ(parse_legacy(rest, "x.pt").nodes[0].integer, 2);
+  EXPECT_EQ(rest, "rest");
+  EXPECT_THAT(refusal(row), HasSubstr("something follows"));
 }
 
 TEST(Pickle, RefusesMalformedPrograms) {

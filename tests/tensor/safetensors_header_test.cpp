@@ -156,32 +156,5 @@ TEST(SafetensorsHeader, ThrowsForEveryCutAndSurvivesEveryFlippedByte) {
   }
 }
 
-TEST(ShardIndex, MapsTensorsToPlainFileNames) {
-  const auto shards = parse_shard_index(
-      R"({"metadata":{"total_size":1},"weight_map":{"a":"model-00001-of-00002.safetensors"}})",
-      "i");
-  EXPECT_EQ(shards.at("a"), "model-00001-of-00002.safetensors");
-}
-
-TEST(ShardIndex, RefusesPathsAndOtherTypes) {
-  for (const char* name :
-       {R"("../x.safetensors")", R"("/etc/x.safetensors")", R"("a/b.safetensors")",
-        R"(".x.safetensors")", R"("x.bin")", R"("")", R"(".safetensors")", "1", "null", "[]",
-        R"("x\u0000.safetensors")", R"("..\\x.safetensors")"}) {
-    const std::string text = std::string(R"({"weight_map":{"a":)") + name + "}}";
-    EXPECT_THROW((void)parse_shard_index(text, "index"), Error) << name;
-  }
-  for (const char* text : {"[]", "{}", R"({"weight_map":[]})", R"({"weight_map":{}})", "", "{"}) {
-    EXPECT_THROW((void)parse_shard_index(text, "index"), Error) << text;
-  }
-}
-
-TEST(ModelWeightFiles, SayWhatIsMissing) {
-  const testing::TemporaryFolder folder;
-  EXPECT_THAT(
-      message_of<Error>([&] { (void)model_weight_files(FileSystem::local(), folder.path()); }),
-      HasSubstr("neither model.safetensors nor"));
-}
-
 }  // namespace
 }  // namespace finetune

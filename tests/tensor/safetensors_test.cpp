@@ -104,40 +104,5 @@ TEST(ModelShards, KeepSmallModelsInOneFile) {
   EXPECT_EQ(shards[0].file_name, "model.safetensors");
 }
 
-TEST(ModelShards, SplitLargeModelsAndReadBackAsOne) {
-  const TemporaryFolder folder;
-  const NamedTensors model = {{"c", values({4})}, {"a", values({6})}, {"b", values({2, 5})}};
-  const std::vector<ModelShard> shards = plan_shards(model, 40);
-  ASSERT_EQ(shards.size(), 2U);
-  EXPECT_EQ(shards[0].file_name, "model-00001-of-00002.safetensors");
-  for (const ModelShard& shard : shards) folder.write(shard.file_name, bytes_of(shard.tensors));
-  folder.write(kModelIndexFile, make_shard_index(shards));
-
-  const ModelTensors read = load_model_tensors(FileSystem::local(), folder.path());
-  EXPECT_EQ(read.tensors().size(), 3U);
-  for (const NamedTensor& named : model) {
-    EXPECT_TRUE(at::equal(read.read(named.name), named.tensor)) << named.name;
-  }
-  EXPECT_THAT(read.path_of("b"), HasSubstr("model-00002-of-00002"));
-  EXPECT_FALSE(read.has("d"));
-  EXPECT_THROW((void)read.info("d"), Error);
-}
-
-TEST(ModelShards, RefuseAnIndexThatShardsContradict) {
-  const TemporaryFolder folder;
-  const std::vector<ModelShard> shards = plan_shards({{"a", values({4})}, {"b", values({4})}}, 16);
-  folder.write(shards[0].file_name, bytes_of(shards[0].tensors));
-  folder.write(kModelIndexFile, make_shard_index(shards));
-  EXPECT_THROW((void)load_model_tensors(FileSystem::local(), folder.path()), Error);
-  folder.write(shards[1].file_name, bytes_of({{"x", values({4})}}));
-  EXPECT_THAT(
-      message_of<Error>([&] { (void)load_model_tensors(FileSystem::local(), folder.path()); }),
-      HasSubstr("tensor 'b'"));
-  folder.write(shards[1].file_name, bytes_of({{"a", values({4})}, {"b", values({4})}}));
-  EXPECT_THAT(
-      message_of<Error>([&] { (void)load_model_tensors(FileSystem::local(), folder.path()); }),
-      HasSubstr("another shard"));
-}
-
 }  // namespace
 }  // namespace finetune

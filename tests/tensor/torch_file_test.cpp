@@ -78,8 +78,37 @@ TEST(TorchFile, ReadsAModelsStateWithAttributesFromPython) {
   EXPECT_TRUE(at::equal(model.at("1.bias").as_tensor(), values({2})));
 }
 
-TEST(TorchFile, RefusesTheFormatBeforeTorch16) {
-  EXPECT_THAT(message_of<Error>([] { (void)read(golden("legacy.pt")); }), HasSubstr("before 1.6"));
+TEST(TorchFile, ReadsTheFormatBeforeTorch16) {
+  const TorchValue value = read(golden("legacy.pt"));
+  ASSERT_EQ(value.as_sequence().size(), 2U);
+  EXPECT_EQ(value.as_sequence()[1].as_int(), 2);
+  const TorchValue model = read(golden("odd_model_legacy.bin"));
+  EXPECT_EQ(model.at("epoch").as_int(), 3);
+  EXPECT_TRUE(at::equal(model.at("state_dict").at("transposed").as_tensor(), values({2, 3}).t()));
+}
+
+TEST(TorchFile, RefusesACutOrDamagedFileOfTheOldFormat) {
+  const std::string good = FileSystem::local().read_all(golden("odd_model_legacy.bin"));
+  for (size_t size = 0; size < good.size(); ++size) {
+    EXPECT_THROW(check_torch_file(MemoryFile(good.substr(0, size)), "x.pt"), Error) << size;
+  }
+  EXPECT_THAT(message_of<Error>([&] { check_torch_file(MemoryFile(good + "x"), "x.pt"); }),
+              HasSubstr("1 bytes at its end"));
+  // Everything before the data but memo keys, locations and sizes of C types means something.
+  const size_t data = good.rfind("e.");
+  for (size_t i = 0; i < data; ++i) {
+    std::string damaged = good;
+    damaged[i] = static_cast<char>(damaged[i] ^ 0x50);
+    try {
+      check_torch_file(MemoryFile(damaged), "x.pt");
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::kData) << i;
+    }
+  }
+  std::string other_version = good;
+  other_version[other_version.find("M\xe9\x03") + 1] = '\xe8';
+  EXPECT_THAT(message_of<Error>([&] { check_torch_file(MemoryFile(other_version), "x.pt"); }),
+              HasSubstr("does not begin as torch.save begins"));
 }
 
 TEST(TorchFile, ReturnsEveryKindOfValueAsItWasWritten) {

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "finetune/tensor/safetensors_header.h"
+#include "finetune/tensor/weight_files.h"
 
 // Every name below an output folder, built and parsed. A name parses only where it is exactly what
 // its builder writes.

@@ -7,8 +7,10 @@
 #include <vector>
 
 #include "finetune/base/file_system.h"
+#include "finetune/tensor/model_tensors.h"
 #include "finetune/tensor/safetensors_header.h"
 #include "finetune/tensor/tensor.h"
+#include "finetune/tensor/weight_files.h"
 
 namespace finetune {
 
@@ -59,28 +61,5 @@ class SafetensorsFile {
   SafetensorsHeader header_;
   std::map<std::string, size_t> index_;
 };
-
-// The tensors of a model folder, in one file or many.
-class ModelTensors {
- public:
-  [[nodiscard]] const std::vector<TensorInfo>& tensors() const { return tensors_; }
-  [[nodiscard]] bool has(const std::string& name) const { return owner_.count(name) > 0; }
-  // The file that holds a tensor, for messages; the first file where no file has it.
-  [[nodiscard]] const std::string& path_of(const std::string& name) const;
-  [[nodiscard]] const TensorInfo& info(const std::string& name) const;
-  [[nodiscard]] Tensor read(const std::string& name) const;
-  void read_into(const std::string& name, Tensor& target) const;
-
- private:
-  friend ModelTensors load_model_tensors(FileSystem& files, const std::string& folder);
-  [[nodiscard]] const SafetensorsFile& owner(const std::string& name) const;
-
-  std::vector<SafetensorsFile> files_;
-  std::vector<TensorInfo> tensors_;
-  std::map<std::string, size_t> owner_;
-};
-
-// Opens `model.safetensors`, or the shards of `model.safetensors.index.json` where that is there.
-[[nodiscard]] ModelTensors load_model_tensors(FileSystem& files, const std::string& folder);
 
 }  // namespace finetune

@@ -4,16 +4,12 @@
 #include <cstdint>
 #include <map>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "finetune/base/file_system.h"
 
 // The JSON header of a safetensors file, without torch.
 namespace finetune {
-
-inline constexpr char kModelFile[] = "model.safetensors";
-inline constexpr char kModelIndexFile[] = "model.safetensors.index.json";
 
 // In the order in which the reference implementation sorts tensors, smallest first.
 enum class DType { kBool, kU8, kI8, kI16, kF16, kBF16, kI32, kF32, kF64, kI64 };
@@ -44,15 +40,5 @@ struct SafetensorsHeader {
 // The bytes that stand before the data: length and padded JSON. Sets offset and bytes of every
 // tensor and sorts them as the reference does (type descending, then name).
 [[nodiscard]] std::string make_safetensors_header(SafetensorsHeader& header);
-
-// Which file holds which tensor: model.safetensors.index.json. File names are checked to be plain
-// names of safetensors files, never paths.
-[[nodiscard]] std::map<std::string, std::string> parse_shard_index(std::string_view text,
-                                                                   const std::string& path);
-
-// Every file that a model folder's weights consist of: the index's shards, or the one file. Throws
-// Error(kData) where there is neither.
-[[nodiscard]] std::vector<std::string> model_weight_files(FileSystem& files,
-                                                          const std::string& folder);
 
 }  // namespace finetune

@@ -7,8 +7,9 @@
 
 namespace finetune {
 
-// Checks a file of torch.save as read_torch_file does, checksums included, without torch and
-// without making tensors. `path` names it in messages. Throws Error(kData).
-void check_torch_file(const ReadableFile& file, const std::string& path);
+// Checks a file of torch.save as read_torch_file does, without torch and without making tensors;
+// with `checksums` those of the tensors' data too, where the format has them. `path` names it in
+// messages. Throws Error(kData).
+void check_torch_file(const ReadableFile& file, const std::string& path, bool checksums = true);
 
 }  // namespace finetune

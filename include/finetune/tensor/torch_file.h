@@ -11,8 +11,9 @@
 #include "finetune/tensor/tensor.h"
 
 // Files of Python's torch.save (optimizer.pt, scheduler.pt, pytorch_model.bin): a zip archive with
-// a pickle. Written so that torch.load(weights_only=True) reads them; read by a reader that knows
-// plain containers and tensors and nothing else. Nothing in a file is ever executed.
+// a pickle, or, before torch 1.6, a row of pickles with the data behind them (read only). Written
+// so that torch.load(weights_only=True) reads them; read by a reader that knows plain containers
+// and tensors and nothing else. Nothing in a file is ever executed.
 namespace finetune {
 
 class TorchValue;

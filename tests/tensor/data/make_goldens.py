@@ -3,6 +3,7 @@
 """Writes the files of this folder with Python's torch and safetensors (both pinned in
 tests/requirements.txt): what the readers must read and the writers must equal."""
 import pathlib
+from collections import OrderedDict
 
 import torch
 from safetensors.torch import save_file
@@ -15,6 +16,27 @@ def values(*shape, dtype=torch.float32):
     for size in shape:
         count *= size
     return (torch.arange(count, dtype=torch.float64) * 0.5 - 1).reshape(shape).to(dtype)
+
+
+def odd_weights():
+    """What a state dictionary may hold beside plain float tensors."""
+    shared = values(6)
+    return OrderedDict({
+        "parameter": torch.nn.Parameter(values(2, 3)),
+        "trained": values(2, 2).requires_grad_(),
+        "half": values(3, dtype=torch.float16),
+        "brain": values(3, dtype=torch.bfloat16),
+        "double": values(2, dtype=torch.float64),
+        "long": torch.arange(4).expand((1, -1)),
+        "flags": torch.tensor([True, False]),
+        "transposed": values(2, 3).t(),
+        "slice": shared[2:5],
+        "strided": shared[::2],
+        "whole": shared,
+        "repeated": torch.tensor([2.5]).expand(3),
+        "empty": torch.zeros(0, 4),
+        "scalar": torch.tensor(2.5),
+    })
 
 
 def main():
@@ -37,6 +59,14 @@ def main():
             parameter.copy_(values(*parameter.shape))
     torch.save(model.state_dict(), FOLDER / "pytorch_model.bin")
     torch.save([1, 2], FOLDER / "legacy.pt", _use_new_zipfile_serialization=False)
+
+    # In both formats, and the same tensors as safetensors.
+    weights = odd_weights()
+    torch.save(weights, FOLDER / "odd_model.bin")
+    torch.save({"state_dict": weights, "epoch": 3}, FOLDER / "odd_model_legacy.bin",
+               _use_new_zipfile_serialization=False)
+    save_file({name: tensor.detach().contiguous().clone() for name, tensor in weights.items()},
+              FOLDER / "odd_model.safetensors", metadata={"format": "pt"})
 
     tensors = {
         "b.weight": values(2, 3),

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: MIT
+#include "finetune/tensor/model_tensors.h"
+
+#include "finetune/base/error.h"
+#include "finetune/tensor/weight_files.h"
+#include "tensor/safetensors_dtype.h"
+#include "tensor/weight_file.h"
+
+namespace finetune {
+namespace {
+
+std::string shape_text(at::IntArrayRef shape) {
+  std::string text = "[";
+  for (const int64_t size : shape) {
+    if (text.size() > 1) text += ", ";
+    text += std::to_string(size);
+  }
+  return text + "]";
+}
+
+}  // namespace
+
+void reject_missing_tensor(const std::string& path, const std::string& name) {
+  throw Error(ErrorKind::kData,
+              "'" + path + "' has no tensor '" + name + "'; it belongs to another kind of model");
+}
+
+void check_fits(const std::string& path, const TensorInfo& info, const Tensor& target) {
+  if (target.sizes() != at::IntArrayRef(info.shape)) {
+    throw Error(ErrorKind::kData, "'" + path + "': tensor '" + info.name + "' has the shape " +
+                                      shape_text(info.shape) + " where the model has " +
+                                      shape_text(target.sizes()) +
+                                      "; the file belongs to another configuration");
+  }
+  const at::ScalarType stored = scalar_type(info.dtype);
+  const bool both_floating = at::isFloatingType(stored) && at::isFloatingType(target.scalar_type());
+  if (stored != target.scalar_type() && !both_floating) {
+    throw Error(ErrorKind::kData, "'" + path + "': tensor '" + info.name + "' has the type " +
+                                      dtype_name(info.dtype) + " where the model has " +
+                                      at::toString(target.scalar_type()));
+  }
+}
+
+const WeightFile& ModelTensors::file_of(const std::string& name) const {
+  const auto found = places_.find(name);
+  return *files_[found == places_.end() ? 0 : found->second.file];
+}
+
+const std::string& ModelTensors::path_of(const std::string& name) const {
+  return file_of(name).path();
+}
+
+const TensorInfo& ModelTensors::info(const std::string& name) const {
+  const auto found = places_.find(name);
+  if (found == places_.end()) reject_missing_tensor(path_of(name), name);
+  return tensors_[found->second.tensor];
+}
+
+Tensor ModelTensors::read(const std::string& name) const { return file_of(name).read(info(name)); }
+
+void ModelTensors::read_into(const std::string& name, Tensor& target) const {
+  file_of(name).read_into(info(name), target);
+}
+
+ModelTensors load_model_tensors(FileSystem& files, const std::string& folder) {
+  const WeightFiles weights = find_weight_files(files, folder);
+  ModelTensors model;
+  for (const std::string& path : weights.paths) {
+    model.files_.push_back(weights.format == WeightFiles::Format::kSafetensors
+                               ? open_safetensors_weights(files, path)
+                               : open_torch_weights(files, path));
+    for (const TensorInfo& tensor : model.files_.back()->tensors()) {
+      const ModelTensors::Place place{.file = model.files_.size() - 1,
+                                      .tensor = model.tensors_.size()};
+      if (!model.places_.emplace(tensor.name, place).second) {
+        throw Error(ErrorKind::kData,
+                    "'" + path + "': tensor '" + tensor.name + "' is in another shard too");
+      }
+      model.tensors_.push_back(tensor);
+    }
+  }
+  for (const auto& [tensor, path] : weights.owners) {
+    if (!model.has(tensor) || model.path_of(tensor) != path) {
+      throw Error(ErrorKind::kData, "'" + weights.index + "' says that '" + file_name(path) +
+                                        "' holds tensor '" + tensor +
+                                        "', but it does not; fetch the shards again");
+    }
+  }
+  return model;
+}
+
+}  // namespace finetune

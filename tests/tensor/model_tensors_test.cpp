@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: MIT
+#include "finetune/tensor/model_tensors.h"
+
+#include <ATen/ops/arange.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/zeros.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/temporary_folder.h"
+#include "finetune/base/error.h"
+#include "finetune/tensor/safetensors.h"
+#include "finetune/tensor/torch_file.h"
+#include "support/memory_file.h"
+
+namespace finetune {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::MemoryWriter;
+using testing::message_of;
+using testing::TemporaryFolder;
+
+std::string golden(const std::string& name) {
+  return FileSystem::local().read_all(FINETUNE_SOURCE_DIR "/tests/tensor/data/" + name);
+}
+
+ModelTensors load(const TemporaryFolder& folder) {
+  return load_model_tensors(FileSystem::local(), folder.path());
+}
+
+Tensor values(at::IntArrayRef shape) {
+  int64_t count = 1;
+  for (const int64_t size : shape) count *= size;
+  return at::arange(count, at::kFloat).reshape(shape);
+}
+
+std::string bytes_of(const NamedTensors& tensors) {
+  MemoryWriter writer;
+  write_safetensors(writer, tensors);
+  return writer.content();
+}
+
+std::string pickled(const TorchValue& value) {
+  MemoryWriter writer;
+  write_torch_file(writer, value);
+  return writer.content();
+}
+
+TEST(ModelShards, SplitLargeModelsAndReadBackAsOne) {
+  const TemporaryFolder folder;
+  const NamedTensors model = {{"c", values({4})}, {"a", values({6})}, {"b", values({2, 5})}};
+  const std::vector<ModelShard> shards = plan_shards(model, 40);
+  ASSERT_EQ(shards.size(), 2U);
+  EXPECT_EQ(shards[0].file_name, "model-00001-of-00002.safetensors");
+  for (const ModelShard& shard : shards) folder.write(shard.file_name, bytes_of(shard.tensors));
+  folder.write(kModelIndexFile, make_shard_index(shards));
+
+  const ModelTensors read = load(folder);
+  EXPECT_EQ(read.tensors().size(), 3U);
+  for (const NamedTensor& named : model) {
+    EXPECT_TRUE(at::equal(read.read(named.name), named.tensor)) << named.name;
+  }
+  EXPECT_THAT(read.path_of("b"), HasSubstr("model-00002-of-00002"));
+  EXPECT_FALSE(read.has("d"));
+  EXPECT_THROW((void)read.info("d"), Error);
+}
+
+TEST(ModelShards, RefuseAnIndexThatShardsContradict) {
+  const TemporaryFolder folder;
+  const std::vector<ModelShard> shards = plan_shards({{"a", values({4})}, {"b", values({4})}}, 16);
+  folder.write(shards[0].file_name, bytes_of(shards[0].tensors));
+  folder.write(kModelIndexFile, make_shard_index(shards));
+  EXPECT_THROW((void)load(folder), Error);
+  folder.write(shards[1].file_name, bytes_of({{"x", values({4})}}));
+  EXPECT_THAT(message_of<Error>([&] { (void)load(folder); }), HasSubstr("tensor 'b'"));
+  folder.write(shards[1].file_name, bytes_of({{"a", values({4})}, {"b", values({4})}}));
+  EXPECT_THAT(message_of<Error>([&] { (void)load(folder); }), HasSubstr("another shard"));
+}
+
+TEST(ModelTensors, OfPickledFilesEqualThoseOfSafetensors) {
+  const TemporaryFolder plain;
+  plain.write("model.safetensors", golden("odd_model.safetensors"));
+  const ModelTensors expected = load(plain);
+  for (const std::string name : {"odd_model.bin", "odd_model_legacy.bin"}) {
+    const TemporaryFolder folder;
+    folder.write("pytorch_model.bin", golden(name));
+    const ModelTensors model = load(folder);
+    EXPECT_EQ(model.tensors().size(), expected.tensors().size()) << name;
+    for (const TensorInfo& info : expected.tensors()) {
+      const Tensor tensor = model.read(info.name);
+      EXPECT_TRUE(at::equal(tensor, expected.read(info.name))) << name << " " << info.name;
+      EXPECT_EQ(model.info(info.name).dtype, info.dtype) << name << " " << info.name;
+      EXPECT_EQ(model.info(info.name).shape, info.shape) << name << " " << info.name;
+      EXPECT_EQ(model.info(info.name).bytes, info.bytes) << name << " " << info.name;
+      EXPECT_TRUE(tensor.is_contiguous()) << name << " " << info.name;
+      EXPECT_EQ(tensor.storage().nbytes(), info.bytes) << name << " " << info.name;
+    }
+  }
+}
+
+TEST(ModelTensors, OfPickledFilesConvertFloatingTypes) {
+  const TemporaryFolder folder;
+  folder.write("pytorch_model.bin", golden("odd_model.bin"));
+  const ModelTensors model = load(folder);
+  for (const std::string name : {"half", "brain"}) {
+    Tensor target = at::zeros({3});
+    model.read_into(name, target);
+    EXPECT_TRUE(at::equal(target, values({3}).mul(0.5).sub(1))) << name;
+  }
+  Tensor target = at::zeros({3});
+  EXPECT_THAT(message_of<Error>([&] { model.read_into("double", target); }), HasSubstr("[2]"));
+  EXPECT_THAT(message_of<Error>([&] { model.read_into("flags", target); }),
+              HasSubstr("pytorch_model.bin': tensor 'flags'"));
+}
+
+TEST(ModelTensors, AreReadFromPickledShards) {
+  const TemporaryFolder folder;
+  TorchDict first;
+  first.set("a", values({2}));
+  TorchDict second;
+  second.set("b", values({3}));
+  folder.write("pytorch_model-00001-of-00002.bin", pickled(first));
+  folder.write("pytorch_model-00002-of-00002.bin", pickled(second));
+  folder.write("pytorch_model.bin.index.json",
+               R"({"metadata":{},"weight_map":{"a":"pytorch_model-00001-of-00002.bin",
+                  "b":"pytorch_model-00002-of-00002.bin"}})");
+  EXPECT_TRUE(at::equal(load(folder).read("b"), values({3})));
+  second.set("a", values({2}));
+  folder.write("pytorch_model-00002-of-00002.bin", pickled(second));
+  EXPECT_THAT(message_of<Error>([&] { (void)load(folder); }), HasSubstr("another shard"));
+}
+
+TEST(ModelTensors, AreRefusedWhereAPickledFileHoldsSomethingElse) {
+  const auto refusal = [](const TorchValue& value) {
+    const TemporaryFolder folder;
+    folder.write("pytorch_model.bin", pickled(value));
+    return message_of<Error>([&] { (void)load(folder); });
+  };
+  EXPECT_THAT(refusal(TorchList{values({2})}), HasSubstr("no dictionary of tensors by name"));
+  TorchDict dict;
+  dict.set("a", values({2}));
+  dict.set("note", "text");
+  EXPECT_THAT(refusal(dict), HasSubstr("'note' is no tensor"));
+  EXPECT_THAT(refusal(TorchDict{{{int64_t{1}, values({2})}}}), HasSubstr("no tensor's name"));
+}
+
+TEST(ModelTensors, SayWhereAPickledTensorIsDamaged) {
+  const TemporaryFolder folder;
+  TorchDict dict;
+  dict.set("a", values({40}));
+  std::string bytes = pickled(dict);
+  const std::string data(reinterpret_cast<const char*>(values({40}).const_data_ptr()), 160);
+  bytes[bytes.find(data) + 50] ^= 1;
+  folder.write("pytorch_model.bin", bytes);
+  const ModelTensors model = load(folder);
+  EXPECT_THAT(message_of<Error>([&] { (void)model.read("a"); }), HasSubstr("checksum"));
+}
+
+}  // namespace
+}  // namespace finetune
