@@ -284,13 +284,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--evaluate", type=Path, required=True)
     parser.add_argument("--utils-qa", type=Path, required=True)
+    parser.add_argument("--seed", type=int, default=1, help="other cases, to try them once")
     args = parser.parse_args()
     warnings.simplefilter("ignore")
     sys.modules.setdefault("tqdm.auto", types.SimpleNamespace(tqdm=lambda x: x))
     squad = load(args.evaluate / "metrics/squad/compute_score.py", "squad")
     squad_v2 = load(args.evaluate / "metrics/squad_v2/compute_score.py", "squad_v2")
     utils_qa = load(args.utils_qa, "utils_qa")
-    rng, random_ = np.random.default_rng(1), random.Random(2)
+    rng, random_ = np.random.default_rng(args.seed), random.Random(args.seed + 1)
 
     values = rng.integers(0, 11, size=12) / 2
     iob = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC"]
