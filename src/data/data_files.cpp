@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <string_view>
 
-#include "data/line_reader.h"
+#include "data/records.h"
 #include "finetune/base/error.h"
 #include "finetune/base/interrupt.h"
 
@@ -17,9 +17,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::array<std::string_view, 15> kUnreadable = {
-    "csv", "tsv", "parquet", "arrow", "tfrecord", "tfrecords", "gz",  "bz2",
-    "xz",  "zst", "zip",     "tar",   "xlsx",     "pdf",       "docx"};
+constexpr std::array<std::string_view, 13> kUnreadable = {
+    "parquet", "arrow", "tfrecord", "tfrecords", "gz",  "bz2", "xz",
+    "zst",     "zip",   "tar",      "xlsx",      "pdf", "docx"};
 
 std::string lower_case_ending(const std::string& path) {
   std::string ending = fs::path(path).extension().string();
@@ -65,11 +65,16 @@ void check_file(const std::string& path, const std::string& key) {
 
 FileKind file_kind(const std::string& path) {
   const std::string ending = lower_case_ending(path);
-  if (ending == "jsonl" || ending == "ndjson" || ending == "json") return FileKind::kJsonLines;
+  if (ending == "jsonl" || ending == "ndjson") return FileKind::kJsonLines;
+  if (ending == "json") return FileKind::kJson;
+  if (ending == "csv") return FileKind::kCsv;
+  if (ending == "tsv") return FileKind::kTsv;
+  if (ending == "conll" || ending == "iob" || ending == "bio") return FileKind::kConll;
   if (std::find(kUnreadable.begin(), kUnreadable.end(), ending) != kUnreadable.end()) {
-    throw Error(ErrorKind::kData, "'" + path + "': ." + ending +
-                                      " files cannot be read; convert it to plain text (one text "
-                                      "a line, .txt) or JSON lines (one object a line, .jsonl)");
+    throw Error(ErrorKind::kData,
+                "'" + path + "': ." + ending +
+                    " files cannot be read; convert it to plain text (one text "
+                    "a line, .txt), JSON lines (one object a line, .jsonl) or CSV");
   }
   return FileKind::kText;
 }
@@ -98,11 +103,9 @@ int64_t count_rows(const std::vector<std::string>& patterns, const std::string& 
   constexpr int64_t kRowsBetweenPolls = 1 << 16;
   int64_t rows = 0;
   for (const std::string& path : expand_files(patterns, key)) {
-    const bool skip_blank = file_kind(path) == FileKind::kJsonLines;
-    LineReader reader(path);
-    std::string_view line;
-    while (reader.next(line)) {
-      if (skip_blank && is_blank_json(line)) continue;
+    const auto records = read_records(FileSystem::local().open(path), path, file_kind(path));
+    Record record;
+    while (records->next(record)) {
       if (++rows % kRowsBetweenPolls == 0) interrupt::throw_if_requested("counting rows");
     }
   }

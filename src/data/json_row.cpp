@@ -19,18 +19,6 @@ using Json = nlohmann::ordered_json;
   throw Error(ErrorKind::kData, place + ": " + what);
 }
 
-std::string column_names(const Json& row) {
-  constexpr size_t kMostNames = 10;
-  if (row.empty()) return "no columns";
-  std::string names;
-  size_t count = 0;
-  for (const auto& [name, value] : row.items()) {
-    if (++count > kMostNames) return names + ", ...";
-    names += (count == 1 ? "the columns " : ", ") + Json(name).dump();
-  }
-  return names;
-}
-
 std::vector<int64_t> integers(const Json& row, const std::string& column,
                               const std::string& place) {
   const auto found = row.find(column);
@@ -71,6 +59,18 @@ void check_no_extra(const Json& row, const std::string& column, bool expected,
 
 }  // namespace
 
+std::string column_names(const Json& row) {
+  constexpr size_t kMostNames = 10;
+  if (row.empty()) return "no columns";
+  std::string names;
+  size_t count = 0;
+  for (const auto& [name, value] : row.items()) {
+    if (++count > kMostNames) return names + ", ...";
+    names += (count == 1 ? "the columns " : ", ") + Json(name).dump();
+  }
+  return names;
+}
+
 void check_utf8(std::string_view text, const std::string& place) {
   const size_t invalid = utf8::find_invalid(text);
   if (invalid == std::string_view::npos) return;
@@ -110,6 +110,22 @@ Json parse_row(std::string_view line, const std::string& place) {
     fail(place, std::string("is a JSON ") + row.type_name() +
                     ", not an object; write one object a line, {\"text\": \"...\"}");
   }
+  return row;
+}
+
+Json parse_object(std::string_view text, const std::string& place) {
+  check_utf8(text, place);
+  Json row;
+  try {
+    row = parse_json(text, place);
+  } catch (const Error& error) {
+    // A syntax error adds the line within the object.
+    std::string reason = std::string(error.what()).substr(place.size());
+    if (reason.starts_with(":1: ")) reason.erase(0, 2);
+    if (!reason.starts_with(": ")) reason = ", line " + reason.substr(1);
+    throw Error(ErrorKind::kData, place + reason);
+  }
+  FT_CHECK(row.is_object(), "records of JSON begin with a brace");
   return row;
 }
 

@@ -10,7 +10,7 @@
 
 namespace finetune {
 
-// What the rows of a JSON lines file hold: one column of text, or ids.
+// What the rows of a file hold: one column of text, or ids.
 struct RowSchema {
   bool tokens = false;
   bool labels = false;
@@ -31,6 +31,9 @@ struct TokenRow {
   std::vector<uint8_t> mask;
 };
 
+// "the columns 'a', 'b'", at most ten of them; or "no columns".
+[[nodiscard]] std::string column_names(const nlohmann::ordered_json& row);
+
 // Throws Error(kData) where the text is not UTF-8; `place` is "file:line".
 void check_utf8(std::string_view text, const std::string& place);
 
@@ -39,6 +42,8 @@ void check_token(int64_t id, const std::string& place, int64_t vocabulary);
 
 // One line as a JSON object. All of these throw Error(kData) that starts with or names `place`.
 [[nodiscard]] nlohmann::ordered_json parse_row(std::string_view line, const std::string& place);
+// The same where an object may take several lines, of which `place` names the first.
+[[nodiscard]] nlohmann::ordered_json parse_object(std::string_view text, const std::string& place);
 [[nodiscard]] RowSchema find_schema(const nlohmann::ordered_json& row, const std::string& place,
                                     const std::optional<std::string>& text_column);
 [[nodiscard]] std::string text_of(nlohmann::ordered_json& row, const RowSchema& schema,

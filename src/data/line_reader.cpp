@@ -2,7 +2,7 @@
 #include "data/line_reader.h"
 
 #include <algorithm>
-#include <cstring>
+#include <utility>
 
 #include "finetune/base/error.h"
 
@@ -20,7 +20,10 @@ size_t find_line_end(std::string_view text) {
 }  // namespace
 
 LineReader::LineReader(const std::string& path)
-    : path_(path), file_(FileSystem::local().open(path)) {
+    : LineReader(FileSystem::local().open(path), path) {}
+
+LineReader::LineReader(std::unique_ptr<ReadableFile> file, std::string name)
+    : path_(std::move(name)), file_(std::move(file)) {
   buffer_.resize(static_cast<size_t>(std::min<uint64_t>(kBufferSize, file_->size())));
 }
 

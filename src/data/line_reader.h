@@ -17,6 +17,7 @@ class LineReader {
   static constexpr size_t kLongestLine = size_t{16} << 20;
 
   explicit LineReader(const std::string& path);
+  LineReader(std::unique_ptr<ReadableFile> file, std::string name);
 
   // False at the end. The view is valid until the next call. Throws Error(kData) for a line above
   // kLongestLine, Error(kIo) where reading fails.

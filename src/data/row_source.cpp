@@ -4,90 +4,157 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "data/byte_reader.h"
+#include "data/json_row.h"
 #include "finetune/base/error.h"
-#include "finetune/base/log.h"
 
 namespace finetune {
 namespace {
 
+using Json = nlohmann::ordered_json;
+
 constexpr size_t kRowsOfBlock = 1000;
 constexpr size_t kBytesOfBlock = size_t{1} << 20;
-constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+
+Json parse_fields(std::string_view text, char separator, const std::vector<std::string>& header,
+                  const std::string& place) {
+  check_utf8(text, place);
+  std::vector<std::string> fields = split_fields(text, separator, place);
+  if (fields.size() != header.size()) {
+    throw Error(ErrorKind::kData,
+                place + ": has " + std::to_string(fields.size()) + " fields where the header has " +
+                    std::to_string(header.size()) +
+                    "; put quotes around text that holds the separator or a line end");
+  }
+  Json row = Json::object();
+  for (size_t i = 0; i < fields.size(); ++i) row[header[i]] = std::move(fields[i]);
+  return row;
+}
+
+// A word a line, its tag in the last column; words alone are what is still to be tagged.
+Json parse_sentence(std::string_view text, const std::string& place) {
+  check_utf8(text, place);
+  Json words = Json::array();
+  Json tags = Json::array();
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = text.find('\n', begin);
+    const std::string_view line = text.substr(begin, end - begin);
+    begin = end + 1;
+    const std::string_view blanks = line.find('\t') != std::string_view::npos ? "\t" : " ";
+    const size_t word_end = line.find_first_of(blanks);
+    words.push_back(std::string(line.substr(0, word_end)));
+    const size_t last = line.find_last_not_of(" \t");
+    const size_t tag = line.substr(0, last + 1).find_last_of(blanks);
+    if (tag != std::string_view::npos) {
+      tags.push_back(std::string(line.substr(tag + 1, last - tag)));
+    }
+    if (!tags.empty() && tags.size() != words.size()) {
+      throw Error(ErrorKind::kData,
+                  place + ": line " + std::to_string(words.size()) +
+                      " of the sentence has no tag where the others have one; write a word and its "
+                      "tag on each line, with a space or tab between");
+    }
+  }
+  Json row = {{"tokens", std::move(words)}};
+  if (!tags.empty()) row["ner_tags"] = std::move(tags);
+  return row;
+}
 
 }  // namespace
 
-RowSource::RowSource(std::vector<std::string> files, RowRange range,
-                     std::optional<std::string> text_column)
-    : files_(std::move(files)), range_(range), text_column_(std::move(text_column)) {
-  for (const std::string& file : files_) total_bytes_ += FileSystem::local().open(file)->size();
+std::string RowBlock::place(const Row& row) const {
+  const std::string line = name + ":" + std::to_string(row.line);
+  return row.number == 0 ? line : line + ", row " + std::to_string(row.number);
+}
+
+Json RowBlock::parse(const Row& row) const {
+  switch (kind) {
+    case FileKind::kText:
+      check_utf8(view(row), place(row));
+      return {{"text", std::string(view(row))}};
+    case FileKind::kJsonLines:
+      return parse_row(view(row), place(row));
+    case FileKind::kJson:
+      return parse_object(view(row), place(row));
+    case FileKind::kCsv:
+    case FileKind::kTsv:
+      return parse_fields(view(row), kind == FileKind::kCsv ? ',' : '\t', *header, place(row));
+    case FileKind::kConll:
+      return parse_sentence(view(row), place(row));
+  }
+  FT_CHECK(false, "every kind of file has its rows");
+}
+
+RowSource::RowSource(const std::vector<std::string>& patterns, const RowOptions& options)
+    : key_(options.key), memory_(options.json_lines), range_(options.rows) {
+  if (memory_) {
+    names_ = {key_};
+    total_bytes_ = memory_->size();
+    return;
+  }
+  names_ = expand_files(patterns, key_);
+  for (size_t file = 0; file < names_.size(); ++file) {
+    static_cast<void>(file_kind(names_[file]));  // refuse before anything is read
+    total_bytes_ += open(file)->size();
+  }
+}
+
+std::unique_ptr<ReadableFile> RowSource::open(size_t file) const {
+  if (memory_) return std::make_unique<MemoryFile>(*memory_);
+  return FileSystem::local().open(names_[file]);
 }
 
 double RowSource::fraction() const {
-  const uint64_t here = reader_ ? reader_->offset() : 0;
+  const uint64_t here = records_ ? records_->offset() : 0;
   const auto total = static_cast<double>(total_bytes_);
   return total > 0 ? static_cast<double>(bytes_behind_ + here) / total : 1.0;
 }
 
 bool RowSource::open_next_file() {
-  if (reader_) bytes_behind_ += reader_->size();
-  reader_.reset();
-  if (next_file_ == files_.size()) return false;
-  path_ = files_[next_file_++];
-  json_ = file_kind(path_) == FileKind::kJsonLines;
-  schema_known_ = false;
-  reader_ = std::make_unique<LineReader>(path_);
+  if (records_) bytes_behind_ += records_->size();
+  records_.reset();
+  if (opened_ == names_.size()) return false;
+  const std::string& name = names_[opened_];
+  kind_ = memory_ ? FileKind::kJsonLines : file_kind(name);
+  records_ = read_records(open(opened_), name, kind_);
+  header_ = std::make_shared<const std::vector<std::string>>(records_->header());
+  learnt_ = false;
+  ++opened_;
   return true;
 }
 
-void RowSource::learn_schema(std::string_view line) {
-  RowSchema found;
-  if (json_) {
-    const std::string place = path_ + ":" + std::to_string(reader_->line_number());
-    found = find_schema(parse_row(line, place), place, text_column_);
-    if (!text_column_ && !found.tokens && found.text_column != schema_.text_column) {
-      log::info("text_column: '" + found.text_column + "' (guessed from " + path_ + ")");
-    }
-  }
-  const auto same_kind = [&] {
-    return found.tokens == schema_.tokens && found.labels == schema_.labels &&
-           found.masks == schema_.masks;
-  };
-  if (!first_row_ && !same_kind()) {
-    throw Error(ErrorKind::kData,
-                "'" + path_ + "' and '" + files_.front() +
-                    "' hold different columns (text, or input_ids with or without attention_mask "
-                    "and labels); give all files the same columns");
-  }
-  schema_ = std::move(found);
-  schema_known_ = true;
-  first_row_ = false;
+void RowSource::describe(RowBlock& block) const {
+  block.name = names_[opened_ - 1];
+  block.file = opened_ - 1;
+  block.kind = kind_;
+  block.header = header_;
+}
+
+void RowSource::learn(const Record& record) {
+  learnt_ = true;
+  if (!first_row_) return;
+  RowBlock block;
+  describe(block);
+  block.text = record.text;
+  block.rows.push_back({0, record.text.size(), record.line, record.number});
+  first_row_(block);
 }
 
 bool RowSource::next(RowBlock& block) {
   block = {};
-  std::string_view line;
+  Record record;
   while (row_ < range_.end && block.rows.size() < kRowsOfBlock &&
          block.text.size() < kBytesOfBlock) {
-    if (!reader_ || !reader_->next(line)) {
+    if (!records_ || !records_->next(record)) {
       if (!block.rows.empty()) return true;  // a block is of one file
       if (!open_next_file()) return false;
       continue;
     }
-    if (json_) {
-      if (reader_->line_number() == 1 && line.starts_with(kByteOrderMark)) {
-        line.remove_prefix(kByteOrderMark.size());
-      }
-      if (is_blank_json(line)) continue;
-    }
-    if (!schema_known_) learn_schema(line);
+    if (!learnt_) learn(record);
     if (row_++ < range_.begin) continue;
-    if (block.rows.empty()) {
-      block.path = path_;
-      block.json = json_;
-      block.schema = schema_;
-    }
-    block.rows.push_back({block.text.size(), line.size(), reader_->line_number()});
-    block.text += line;
+    if (block.rows.empty()) describe(block);
+    block.rows.push_back({block.text.size(), record.text.size(), record.line, record.number});
+    block.text += record.text;
   }
   return !block.rows.empty();
 }

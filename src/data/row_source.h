@@ -2,14 +2,15 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
-#include <optional>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "data/json_row.h"
-#include "data/line_reader.h"
-#include "finetune/data/data_files.h"
+#include "data/records.h"
+#include "finetune/data/rows.h"
 
 namespace finetune {
 
@@ -19,45 +20,56 @@ struct RowBlock {
     size_t begin = 0;
     size_t size = 0;
     int64_t line = 0;
+    int64_t number = 0;  // in its file; 0 where the line tells
   };
-  std::string path;
-  bool json = false;
-  RowSchema schema;  // of JSON rows
+  std::string name;  // the file's, in messages
+  size_t file = 0;   // its place among the files
+  FileKind kind = FileKind::kText;
+  std::shared_ptr<const std::vector<std::string>> header;
   std::string text;
   std::vector<Row> rows;
 
   [[nodiscard]] std::string_view view(const Row& row) const {
     return std::string_view(text).substr(row.begin, row.size);
   }
-  [[nodiscard]] std::string place(const Row& row) const {
-    return path + ":" + std::to_string(row.line);
-  }
+  // "file:line", or "file:line, row n".
+  [[nodiscard]] std::string place(const Row& row) const;
+  // The row as an object. Throws Error(kData) that names its place.
+  [[nodiscard]] nlohmann::ordered_json parse(const Row& row) const;
+  // Whether values have types; else all are text.
+  [[nodiscard]] bool typed() const { return kind != FileKind::kCsv && kind != FileKind::kTsv; }
 };
 
 // Reads the rows of several files in order, as far as they lie in a range.
 class RowSource {
  public:
-  RowSource(std::vector<std::string> files, RowRange range, std::optional<std::string> text_column);
+  // Throws as expand_files does; `key` names files and memory in messages.
+  RowSource(const std::vector<std::string>& patterns, const RowOptions& options);
 
   [[nodiscard]] bool next(RowBlock& block);  // false at the end
   [[nodiscard]] double fraction() const;     // of all bytes
-  // Whether rows bring their ids, and with what; known once the first row was read.
-  [[nodiscard]] const RowSchema& schema() const { return schema_; }
+  [[nodiscard]] const std::vector<std::string>& files() const { return names_; }
+  [[nodiscard]] const std::string& key() const { return key_; }
+  // Called for each file with its first row alone, before any other of it is returned.
+  void on_first_row(std::function<void(const RowBlock&)> visit) { first_row_ = std::move(visit); }
 
  private:
-  bool open_next_file();
-  void learn_schema(std::string_view line);
+  [[nodiscard]] std::unique_ptr<ReadableFile> open(size_t file) const;
+  [[nodiscard]] bool open_next_file();
+  void describe(RowBlock& block) const;
+  void learn(const Record& record);
 
-  std::vector<std::string> files_;
+  std::string key_;
+  std::vector<std::string> names_;
+  std::optional<std::string> memory_;
   RowRange range_;
-  std::optional<std::string> text_column_;
-  size_t next_file_ = 0;
-  std::unique_ptr<LineReader> reader_;
-  std::string path_;
-  bool json_ = false;
-  bool schema_known_ = false;  // of the current file
-  bool first_row_ = true;      // of all files
-  RowSchema schema_;
+  std::function<void(const RowBlock&)> first_row_;
+
+  size_t opened_ = 0;  // files
+  std::unique_ptr<Records> records_;
+  FileKind kind_ = FileKind::kText;
+  std::shared_ptr<const std::vector<std::string>> header_;
+  bool learnt_ = false;  // the first row of this file was shown
   int64_t row_ = 0;
   uint64_t bytes_behind_ = 0;
   uint64_t total_bytes_ = 0;

@@ -2,16 +2,16 @@
 #include "finetune/data/text_dataset.h"
 
 #include <algorithm>
-#include <deque>
-#include <future>
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "data/block_stream.h"
+#include "data/json_row.h"
 #include "data/row_source.h"
 #include "data/white_space.h"
 #include "finetune/base/error.h"
 #include "finetune/base/interrupt.h"
-#include "finetune/base/thread_pool.h"
+#include "finetune/base/log.h"
 #include "finetune/tokenizer/tokenizer.h"
 
 namespace finetune {
@@ -27,25 +27,66 @@ struct TokenBlock {
   std::vector<int64_t> lengths;
 };
 
+// What the rows of each file hold, learnt from its first row.
+class Schemas {
+ public:
+  Schemas(const std::vector<std::string>& files, std::optional<std::string> text_column)
+      : files_(files), text_column_(std::move(text_column)), of_file_(files.size()) {}
+
+  void learn(const RowBlock& block) {
+    RowSchema found;
+    if (block.kind != FileKind::kText) {
+      found = find_schema(block.parse(block.rows.front()), block.place(block.rows.front()),
+                          text_column_);
+      if (!text_column_ && !found.tokens && found.text_column != last_.text_column) {
+        log::info("text_column: '" + found.text_column + "' (guessed from " + block.name + ")");
+      }
+    }
+    const bool same_kind =
+        found.tokens == last_.tokens && found.labels == last_.labels && found.masks == last_.masks;
+    if (known_ && !same_kind) {
+      throw Error(ErrorKind::kData,
+                  "'" + block.name + "' and '" + files_.front() +
+                      "' hold different columns (text, or input_ids with or without "
+                      "attention_mask and labels); give all files the same columns");
+    }
+    known_ = true;
+    last_ = found;
+    of_file_[block.file] = std::move(found);
+  }
+
+  [[nodiscard]] bool tokens() const { return last_.tokens; }
+  // Requires: the file's first row was learnt. Other threads may learn of other files meanwhile.
+  [[nodiscard]] const RowSchema& of(const RowBlock& block) const { return of_file_[block.file]; }
+
+ private:
+  const std::vector<std::string>& files_;
+  std::optional<std::string> text_column_;
+  bool known_ = false;
+  RowSchema last_;
+  std::vector<RowSchema> of_file_;
+};
+
 class RowEncoder {
  public:
-  RowEncoder(const Tokenizer& tokenizer, const TextOptions& options)
-      : tokenizer_(tokenizer), options_(options) {}
+  RowEncoder(const Tokenizer& tokenizer, const TextOptions& options, const Schemas& schemas)
+      : tokenizer_(tokenizer), options_(options), schemas_(schemas) {}
 
   [[nodiscard]] TokenBlock encode(const RowBlock& block) const {
     TokenBlock result;
     for (const RowBlock::Row& row : block.rows) {
       const std::string place = block.place(row);
-      if (!block.json) {
+      if (block.kind == FileKind::kText) {
         check_utf8(block.view(row), place);
         add_text(result, block.view(row), place);
         continue;
       }
-      nlohmann::ordered_json json = parse_row(block.view(row), place);
-      if (block.schema.tokens) {
-        add_tokens(result, tokens_of(json, block.schema, place, limits()));
+      const RowSchema& schema = schemas_.of(block);
+      nlohmann::ordered_json json = block.parse(row);
+      if (schema.tokens) {
+        add_tokens(result, tokens_of(json, schema, place, limits()));
       } else {
-        add_text(result, text_of(json, block.schema, place), place);
+        add_text(result, text_of(json, schema, place), place);
       }
     }
     return result;
@@ -79,6 +120,7 @@ class RowEncoder {
 
   const Tokenizer& tokenizer_;
   const TextOptions& options_;
+  const Schemas& schemas_;
 };
 
 // Joins tokenised rows into samples.
@@ -169,71 +211,31 @@ void check_options(const Tokenizer& tokenizer, const TextOptions& options) {
                                     "; lower max_seq_length or set line_by_line: true");
 }
 
-// Blocks of rows, tokenised by threads ahead of the caller, in the order of the files whatever the
-// number of threads. An error of the reader waits for those of the rows before it.
-class TokenStream {
- public:
-  TokenStream(RowSource& source, const RowEncoder& encoder, int64_t threads)
-      : source_(source),
-        encoder_(encoder),
-        ahead_(threads > 1 ? 2 * static_cast<size_t>(threads) : 1),
-        pool_(threads > 1 ? threads : 0) {}
-
-  [[nodiscard]] bool next(TokenBlock& block) {
-    while (!ended_ && planned_.size() < ahead_) plan();
-    if (planned_.empty()) {
-      if (failure_) std::rethrow_exception(failure_);
-      return false;
-    }
-    std::future<TokenBlock> first = std::move(planned_.front());
-    planned_.pop_front();
-    block = first.get();
-    return true;
-  }
-
- private:
-  void plan() {
-    auto rows = std::make_shared<RowBlock>();
-    try {
-      ended_ = !source_.next(*rows);
-    } catch (const Error&) {
-      failure_ = std::current_exception();
-      ended_ = true;
-    }
-    if (ended_) return;
-    planned_.push_back(pool_.submit([this, rows] { return encoder_.encode(*rows); }));
-  }
-
-  RowSource& source_;
-  const RowEncoder& encoder_;
-  size_t ahead_;
-  bool ended_ = false;
-  std::exception_ptr failure_;
-  std::deque<std::future<TokenBlock>> planned_;
-  ThreadPool pool_;  // last: its threads end before what they use
-};
-
 }  // namespace
 
 std::shared_ptr<const TokenDataset> build_text_dataset(const std::vector<std::string>& files,
                                                        const Tokenizer& tokenizer,
                                                        const TextOptions& options) {
   check_options(tokenizer, options);
-  const std::vector<std::string> paths = expand_files(files, options.key);
-  for (const std::string& path : paths) static_cast<void>(file_kind(path));  // refuse at once
-  RowSource source(paths, options.rows, options.text_column);
-  const RowEncoder encoder(tokenizer, options);
-  TokenStream stream(source, encoder, options.threads);
+  RowOptions rows;
+  rows.key = options.key;
+  rows.rows = options.rows;
+  RowSource source(files, rows);
+  Schemas schemas(source.files(), options.text_column);
+  source.on_first_row([&](const RowBlock& block) { schemas.learn(block); });
+  const RowEncoder encoder(tokenizer, options, schemas);
+  BlockStream<TokenBlock> stream(
+      source, [&](const RowBlock& block) { return encoder.encode(block); }, options.threads);
   SampleBuilder builder(options);
   TokenBlock block;
   while (!builder.is_full() && stream.next(block)) {
-    builder.add(block, !options.line_by_line && !source.schema().tokens);
+    builder.add(block, !options.line_by_line && !schemas.tokens());
     interrupt::throw_if_requested("reading and tokenising " + options.key);
     if (options.progress) options.progress(source.fraction());
   }
   TokenContent content = builder.finish();
   if (content.offsets.size() == 1) {
-    fail_without_samples(paths.front(), options, builder.largest_group());
+    fail_without_samples(source.files().front(), options, builder.largest_group());
   }
   if (options.progress) options.progress(1.0);
   return std::make_shared<const TokenDataset>(std::move(content));

@@ -45,11 +45,14 @@ TEST(DataFiles, NamesKeyAndPathOfWhatCannotBeRead) {
 
 TEST(DataFiles, KnowsKindsByTheirEnding) {
   EXPECT_EQ(file_kind("a.jsonl"), FileKind::kJsonLines);
-  EXPECT_EQ(file_kind("a.JSON"), FileKind::kJsonLines);
+  EXPECT_EQ(file_kind("a.JSON"), FileKind::kJson);
+  EXPECT_EQ(file_kind("a.csv"), FileKind::kCsv);
+  EXPECT_EQ(file_kind("a.tsv"), FileKind::kTsv);
+  EXPECT_EQ(file_kind("a.conll"), FileKind::kConll);
   EXPECT_EQ(file_kind("a.txt"), FileKind::kText);
   EXPECT_EQ(file_kind("folder.csv/corpus"), FileKind::kText);
-  EXPECT_THAT(message_of<Error>([] { static_cast<void>(file_kind("x/a.csv")); }),
-              AllOf(HasSubstr("x/a.csv"), HasSubstr(".jsonl")));
+  EXPECT_THAT(message_of<Error>([] { static_cast<void>(file_kind("x/a.parquet")); }),
+              AllOf(HasSubstr("x/a.parquet"), HasSubstr(".jsonl")));
 }
 
 TEST(DataFiles, CountsLinesOfTextAndRowsOfJson) {

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "finetune/base/file_system.h"
+
+namespace finetune {
+
+// The bytes of a file one by one, without a byte order mark at its start.
+class ByteReader {
+ public:
+  static constexpr int kEnd = -1;
+
+  explicit ByteReader(std::unique_ptr<ReadableFile> file);
+
+  [[nodiscard]] int peek() {
+    if (used_ == filled_ && !fill()) return kEnd;
+    return static_cast<unsigned char>(buffer_[used_]);
+  }
+  int take() {
+    const int byte = peek();
+    if (byte == kEnd) return kEnd;
+    ++used_;
+    // "\n", "\r\n" and a lone "\r" each end a line.
+    if (byte == '\r' || (byte == '\n' && !after_return_)) ++line_;
+    after_return_ = byte == '\r';
+    return byte;
+  }
+
+  [[nodiscard]] int64_t line() const { return line_; }  // of the next byte, from 1
+  [[nodiscard]] uint64_t offset() const { return offset_ - (filled_ - used_); }  // bytes behind us
+  [[nodiscard]] uint64_t size() const { return file_->size(); }
+
+ private:
+  bool fill();
+
+  std::unique_ptr<ReadableFile> file_;
+  std::string buffer_;
+  size_t used_ = 0;
+  size_t filled_ = 0;
+  uint64_t offset_ = 0;
+  int64_t line_ = 1;
+  bool after_return_ = false;
+};
+
+// A file whose content is in memory.
+class MemoryFile final : public ReadableFile {
+ public:
+  explicit MemoryFile(std::string content) : content_(std::move(content)) {}
+  [[nodiscard]] uint64_t size() const override { return content_.size(); }
+  void read_at(uint64_t offset, void* data, size_t size) const override;
+
+ private:
+  std::string content_;
+};
+
+}  // namespace finetune

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: MIT
+#include <algorithm>
+#include <utility>
+
+#include "data/byte_reader.h"
+#include "data/json_row.h"
+#include "data/line_reader.h"
+#include "data/records.h"
+#include "finetune/base/error.h"
+
+namespace finetune {
+namespace {
+
+// RFC 4180: a field that begins with a quote ends with one, quotes inside are doubled, and what
+// stands between may hold separators and line ends. Empty lines are left out, as pandas does.
+class CsvRecords final : public Records {
+ public:
+  CsvRecords(std::unique_ptr<ReadableFile> file, std::string name, char separator)
+      : reader_(std::move(file)), name_(std::move(name)), separator_(separator) {
+    Record record;
+    if (!read(record)) return;
+    const std::string place = name_ + ":" + std::to_string(record.line);
+    check_utf8(record.text, place);
+    header_ = split_fields(record.text, separator_, place);
+    std::vector<std::string> sorted = header_;
+    std::ranges::sort(sorted);
+    const auto twice = std::ranges::adjacent_find(sorted);
+    if (twice != sorted.end()) {
+      throw Error(ErrorKind::kData, place + ": column '" + *twice +
+                                        "' is there twice; the first line must name the columns, "
+                                        "each once");
+    }
+  }
+
+  [[nodiscard]] bool next(Record& record) override { return read(record); }
+  [[nodiscard]] uint64_t offset() const override { return reader_.offset(); }
+  [[nodiscard]] uint64_t size() const override { return reader_.size(); }
+  [[nodiscard]] const std::vector<std::string>& header() const override { return header_; }
+
+ private:
+  bool read(Record& record) {
+    while (reader_.peek() == '\n' || reader_.peek() == '\r') reader_.take();
+    if (reader_.peek() == ByteReader::kEnd) return false;
+    text_.clear();
+    record.line = reader_.line();
+    record.number = 0;
+    bool quoted = false;
+    bool field_begins = true;
+    while (true) {
+      const int byte = reader_.peek();
+      if (byte == ByteReader::kEnd) {
+        if (quoted) fail(record.line, "has a quote (\") that is never closed");
+        break;
+      }
+      if (!quoted && (byte == '\n' || byte == '\r')) break;
+      reader_.take();
+      text_ += static_cast<char>(byte);
+      if (text_.size() > LineReader::kLongestLine) {
+        fail(record.line, "is longer than 16 MiB; is a quote (\") never closed?");
+      }
+      // A doubled quote closes and opens, which comes to the same here.
+      if (byte == '"' && (quoted || field_begins)) {
+        quoted = !quoted;
+        field_begins = !quoted && reader_.peek() == '"';
+      } else {
+        field_begins = !quoted && byte == separator_;
+      }
+    }
+    record.text = text_;
+    return true;
+  }
+
+  [[noreturn]] void fail(int64_t line, const std::string& what) const {
+    throw Error(ErrorKind::kData,
+                name_ + ":" + std::to_string(line) + ": the row that begins here " + what);
+  }
+
+  ByteReader reader_;
+  std::string name_;
+  char separator_;
+  std::vector<std::string> header_;
+  std::string text_;
+};
+
+}  // namespace
+
+std::unique_ptr<Records> read_csv_records(std::unique_ptr<ReadableFile> file,
+                                          const std::string& name, char separator) {
+  return std::make_unique<CsvRecords>(std::move(file), name, separator);
+}
+
+std::vector<std::string> split_fields(std::string_view record, char separator,
+                                      const std::string& place) {
+  std::vector<std::string> fields(1);
+  size_t at = 0;
+  while (true) {
+    std::string& field = fields.back();
+    if (at < record.size() && record[at] == '"') {
+      for (++at; at < record.size(); ++at) {
+        if (record[at] == '"' && (at + 1 == record.size() || record[at + 1] != '"')) break;
+        if (record[at] == '"') ++at;
+        field += record[at];
+      }
+      at = std::min(at + 1, record.size());  // behind the closing quote
+      if (at < record.size() && record[at] != separator) {
+        throw Error(ErrorKind::kData, place + ": field " + std::to_string(fields.size()) +
+                                          " has text behind its closing quote; double the quotes "
+                                          "inside of a field (\"\")");
+      }
+    } else {
+      const size_t end = std::min(record.find(separator, at), record.size());
+      field = record.substr(at, end - at);
+      at = end;
+    }
+    if (at == record.size()) return fields;
+    ++at;
+    fields.emplace_back();
+  }
+}
+
+}  // namespace finetune

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: MIT
+#include "data/label_values.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "data/json_row.h"
+#include "finetune/base/error.h"
+#include "finetune/base/json.h"
+#include "finetune/data/batch.h"
+
+namespace finetune {
+namespace {
+
+using Json = Row::Json;
+
+std::optional<int64_t> integer_of(const Json& value, bool typed) {
+  if (value.is_number_integer()) {
+    const bool fits = !value.is_number_unsigned() ||
+                      value.get<uint64_t>() <= uint64_t{std::numeric_limits<int64_t>::max()};
+    return fits ? std::optional(value.get<int64_t>()) : std::nullopt;
+  }
+  if (typed || !value.is_string()) return std::nullopt;
+  return parse_integer(value.get_ref<const std::string&>());
+}
+
+bool has_integer_name(const LabelMap& labels) {
+  return std::ranges::any_of(
+      labels.names(), [](const std::string& name) { return parse_integer(name).has_value(); });
+}
+
+}  // namespace
+
+std::string find_label_column(const Row& row, const std::optional<std::string>& wanted) {
+  if (wanted) {
+    static_cast<void>(row.at(*wanted));
+    return *wanted;
+  }
+  const auto found = first_column(row, {"label", "labels", "label_ids"});
+  if (!found) {
+    row.fail("there is no column 'label', 'labels' or 'label_ids'; the row has " +
+             column_names(row.columns()) + "; set label_column");
+  }
+  return *found;
+}
+
+WordColumns find_word_columns(const Row& row, const std::optional<std::string>& text_column,
+                              const std::optional<std::string>& label_column,
+                              bool labels_required) {
+  const std::vector<std::string> names = row.names();
+  if (names.empty()) row.fail("has no columns");
+  WordColumns columns;
+  columns.words =
+      text_column ? *text_column : first_column(row, {"tokens", "words"}).value_or(names.front());
+  static_cast<void>(row.at(columns.words));
+  columns.labels = label_column ? label_column : first_column(row, {"ner_tags", "labels", "tags"});
+  if (!columns.labels && names.size() > 1 && names[1] != columns.words) columns.labels = names[1];
+  if (!labels_required) return columns;
+  if (!columns.labels) {
+    row.fail("there is no column of labels; the row has " + column_names(row.columns()) +
+             "; set label_column");
+  }
+  static_cast<void>(row.at(*columns.labels));
+  return columns;
+}
+
+std::optional<std::string> label_name(const Json& value) {
+  if (value.is_string()) return value.get<std::string>();
+  if (value.is_boolean()) return value.get<bool>() ? "True" : "False";
+  if (value.is_number_integer()) return value.dump();
+  if (value.is_number()) return format_double(value.get<double>());
+  return std::nullopt;
+}
+
+int64_t label_number(const LabelMap& labels, const Json& value, const Row& row,
+                     const std::string& column) {
+  const auto name = label_name(value);
+  if (name) {
+    if (const auto number = labels.find(*name)) return *number;
+  }
+  if (const auto integer = integer_of(value, row.typed())) {
+    // "007" is a name of 7 where all is text.
+    if (const auto number = labels.find(std::to_string(*integer))) return *number;
+    if (*integer == -1) return kIgnoredLabel;
+    if (*integer >= 0 && *integer < labels.size() && !has_integer_name(labels)) return *integer;
+  }
+  if (!name || name->empty()) {
+    row.fail("column '" + column + "' holds " + describe(value) + " where a label is expected");
+  }
+  row.fail("column '" + column + "' holds " + describe(value) +
+           ", which is no label; the labels are " + labels.list());
+}
+
+float number_of(const Json& value, const Row& row, const std::string& column) {
+  std::optional<double> number;
+  if (value.is_number()) number = value.get<double>();
+  if (!row.typed() && value.is_string()) number = parse_number(value.get_ref<const std::string&>());
+  if (!number) {
+    row.fail("column '" + column + "' holds " + describe(value) + " where a number is expected");
+  }
+  const auto result = static_cast<float>(*number);
+  if (!std::isfinite(result)) {
+    row.fail("column '" + column + "' holds " + describe(value) + ", which is too large");
+  }
+  return result;
+}
+
+}  // namespace finetune

@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: MIT
+#include "finetune/data/multiple_choice_dataset.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "data/json_row.h"
+#include "data/label_values.h"
+#include "data/sample_building.h"
+#include "finetune/base/error.h"
+#include "finetune/base/log.h"
+#include "finetune/data/batch.h"
+
+namespace finetune {
+namespace {
+
+using Json = Row::Json;
+
+struct Columns {
+  std::string context;
+  std::optional<std::string> prefix;
+  std::vector<std::string> choices;
+  bool list = false;  // one column holds all choices
+  std::optional<std::string> label;
+};
+
+// ending0, ending1, ... or from 1; at least two.
+std::vector<std::string> numbered_columns(const Row& row, const std::string& stem) {
+  std::vector<std::string> names;
+  const size_t first = row.columns().contains(stem + "0") ? 0 : 1;
+  while (row.columns().contains(stem + std::to_string(first + names.size()))) {
+    names.push_back(stem + std::to_string(first + names.size()));
+  }
+  return names.size() >= 2 ? names : std::vector<std::string>();
+}
+
+void find_choices(const Row& row, Columns& columns) {
+  if (columns.choices.empty()) {
+    for (const char* stem : {"ending", "choice", "option", "answer"}) {
+      columns.choices = numbered_columns(row, stem);
+      if (!columns.choices.empty()) return;
+    }
+    for (const char* name : {"choices", "endings", "options", "answers"}) {
+      if (columns.choices.empty() && row.columns().contains(name)) columns.choices = {name};
+    }
+  }
+  if (columns.choices.empty()) {
+    row.fail("no columns look like choices (ending0, choice0, ..., or choices); the row has " +
+             column_names(row.columns()) + "; set choice_columns");
+  }
+  columns.list = columns.choices.size() == 1;
+}
+
+Columns find_columns(const Row& row, const MultipleChoiceOptions& options) {
+  Columns columns{.context = {},
+                  .prefix = options.prefix_column,
+                  .choices = options.choice_columns,
+                  .list = false,
+                  .label = options.label_column};
+  find_choices(row, columns);
+  const auto context =
+      options.context_column
+          ? options.context_column
+          : first_column(row, {"sent1", "question", "context", "premise", "sentence", "text"});
+  if (!context) {
+    row.fail("no column looks like the context (sent1, question, context, ...); the row has " +
+             column_names(row.columns()) + "; set context_column");
+  }
+  columns.context = *context;
+  if (!columns.prefix && columns.context == "sent1" && row.columns().contains("sent2")) {
+    columns.prefix = "sent2";
+  }
+  if (!columns.label) {
+    columns.label = first_column(row, {"label", "labels", "answer", "answerKey", "answer_key"});
+    if (!columns.label && options.labels_required) {
+      row.fail("there is no column of labels (label, answer, ...); the row has " +
+               column_names(row.columns()) + "; set label_column");
+    }
+  }
+  if (!options.context_column || options.choice_columns.empty()) {
+    std::string guess = "context_column: '" + columns.context + "'";
+    if (columns.prefix) guess += ", in front of each choice: '" + *columns.prefix + "'";
+    guess += ", choice_columns: '" + columns.choices.front() + "'";
+    if (!columns.list) guess += " to '" + columns.choices.back() + "'";
+    log::info(guess + " (guessed from " + row.place() + ")");
+  }
+  return columns;
+}
+
+// What a row offers.
+struct Choices {
+  std::vector<std::string> texts;
+  std::vector<std::string> names;  // of the choices, which labels may use; or empty
+};
+
+Choices choices_of(const Row& row, const Columns& columns) {
+  if (!columns.list) {
+    Choices choices{.texts = {}, .names = columns.choices};
+    for (const std::string& column : columns.choices) choices.texts.push_back(row.text(column));
+    return choices;
+  }
+  const std::string& column = columns.choices.front();
+  const Json value = row.list(column);
+  if (!value.is_object()) return {.texts = row.texts(column), .names = {}};
+  if (!value.contains("text")) {
+    row.fail("column '" + column +
+             "' holds an object without a list 'text'; write a list of "
+             "choices, or {\"text\": [...], \"label\": [...]}");
+  }
+  const Row inner(value, row.place() + ": in column '" + column + "'", true);
+  Choices choices{.texts = inner.texts("text"), .names = {}};
+  if (value.contains("label")) choices.names = inner.texts("label");
+  if (!choices.names.empty() && choices.names.size() != choices.texts.size()) {
+    row.fail("column '" + column + "' holds " + std::to_string(choices.texts.size()) +
+             " choices but " + std::to_string(choices.names.size()) + " labels of them");
+  }
+  return choices;
+}
+
+std::optional<size_t> only_place(const std::vector<std::string>& list, const std::string& text) {
+  const auto found = std::ranges::find(list, text);
+  if (found == list.end() || std::find(found + 1, list.end(), text) != list.end()) {
+    return std::nullopt;
+  }
+  return static_cast<size_t>(found - list.begin());
+}
+
+// The choice that a text names.
+std::optional<size_t> named_choice(const std::string& text, const Choices& choices) {
+  if (const auto place = only_place(choices.names, text)) return place;
+  if (const auto number = parse_integer(text)) {
+    const auto size = static_cast<int64_t>(choices.texts.size());
+    if (*number >= 0 && *number < size) return static_cast<size_t>(*number);
+  }
+  if (const auto place = only_place(choices.texts, text)) return place;
+  if (text.size() == 1 && text[0] >= 'A' && text[0] <= 'Z') {
+    const auto place = static_cast<size_t>(text[0] - 'A');
+    if (place < choices.texts.size()) return place;
+  }
+  return std::nullopt;
+}
+
+class MultipleChoiceEncoder {
+ public:
+  MultipleChoiceEncoder(const Tokenizer& tokenizer, const MultipleChoiceOptions& options,
+                        const Row& first, Columns columns)
+      : tokenizer_(tokenizer),
+        options_(options),
+        columns_(std::move(columns)),
+        first_place_(first.place()),
+        choices_(choices_of(first, columns_).texts.size()),
+        maker_(tokenizer, options, true) {
+    if (choices_ < 2) {
+      first.fail("has " + std::to_string(choices_) +
+                 " choices; multiple choice needs at least two (set choice_columns)");
+    }
+  }
+
+  [[nodiscard]] TokenContent encode(const RowBlock& block) const {
+    TokenContent content;
+    content.choices = static_cast<int64_t>(choices_);
+    for (const RowBlock::Row& place : block.rows) {
+      const Row row(block, place);
+      const Choices choices = choices_of(row, columns_);
+      if (choices.texts.size() != choices_) {
+        row.fail("has " + std::to_string(choices.texts.size()) + " choices where " + first_place_ +
+                 " has " + std::to_string(choices_) + "; all rows must have the same number");
+      }
+      add_texts(content, row, choices);
+      content.classes.push_back(static_cast<int32_t>(label_of(row, choices)));
+    }
+    return content;
+  }
+
+ private:
+  void add_texts(TokenContent& content, const Row& row, const Choices& choices) const {
+    const std::vector<int32_t> context = tokenizer_.encode(row.text(columns_.context));
+    const std::string prefix = columns_.prefix ? row.text(*columns_.prefix) + " " : "";
+    for (const std::string& choice : choices.texts) {
+      maker_.add(content, maker_.make(context, tokenizer_.encode(prefix + choice)), row.place());
+    }
+  }
+
+  [[nodiscard]] int64_t label_of(const Row& row, const Choices& choices) const {
+    if (!options_.labels_required && (!columns_.label || !row.has(*columns_.label))) {
+      return kIgnoredLabel;
+    }
+    const std::string& column = *columns_.label;
+    const Json& value = row.at(column);
+    const bool typed_number = value.is_number_integer();
+    const std::string text = label_name(value).value_or("");
+    const auto number = parse_integer(text);
+    if (number && *number < 0 && !options_.labels_required) return kIgnoredLabel;
+    if (typed_number) {
+      if (number && *number >= 0 && *number < static_cast<int64_t>(choices_)) return *number;
+    } else if (value.is_string()) {
+      if (const auto place = named_choice(text, choices)) return static_cast<int64_t>(*place);
+    }
+    row.fail("column '" + column + "' holds " + describe(value) +
+             ", which is no choice; write a number from 0 to " + std::to_string(choices_ - 1) +
+             (choices.names.empty()
+                  ? ", or the text of a choice"
+                  : ", or '" + choices.names.front() + "' to '" + choices.names.back() + "'"));
+  }
+
+  const Tokenizer& tokenizer_;
+  const MultipleChoiceOptions& options_;
+  Columns columns_;
+  std::string first_place_;
+  size_t choices_;
+  SequenceMaker maker_;
+};
+
+}  // namespace
+
+std::shared_ptr<const TokenDataset> build_multiple_choice_dataset(
+    const std::vector<std::string>& files, const Tokenizer& tokenizer,
+    const MultipleChoiceOptions& options) {
+  const Row first = first_row(files, options);
+  const MultipleChoiceEncoder encoder(tokenizer, options, first, find_columns(first, options));
+  return std::make_shared<const TokenDataset>(
+      build_content(files, options, [&](const RowBlock& block) { return encoder.encode(block); }));
+}
+
+}  // namespace finetune

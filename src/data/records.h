@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "finetune/base/file_system.h"
+#include "finetune/data/data_files.h"
+
+namespace finetune {
+
+// One row as it is written in its file.
+struct Record {
+  std::string_view text;  // valid until the next one is read
+  int64_t line = 0;       // where it begins, from 1
+  int64_t number = 0;     // of the row in its file, from 1, where lines need not tell rows apart
+};
+
+// The rows of a file, one after the other. Only what is needed to tell them apart is looked at.
+class Records {
+ public:
+  virtual ~Records() = default;
+  // False at the end. Throws Error(kData) with file and line where a row has no end, Error(kIo).
+  [[nodiscard]] virtual bool next(Record& record) = 0;
+  [[nodiscard]] virtual uint64_t offset() const = 0;  // bytes behind us
+  [[nodiscard]] virtual uint64_t size() const = 0;
+  // Names of the columns where the file has a header; known once the file is open.
+  [[nodiscard]] virtual const std::vector<std::string>& header() const;
+};
+
+// `name` is the file's name in messages.
+[[nodiscard]] std::unique_ptr<Records> read_records(std::unique_ptr<ReadableFile> file,
+                                                    const std::string& name, FileKind kind);
+
+// Implementations, each in its own source.
+[[nodiscard]] std::unique_ptr<Records> read_json_records(std::unique_ptr<ReadableFile> file,
+                                                         const std::string& name);
+[[nodiscard]] std::unique_ptr<Records> read_csv_records(std::unique_ptr<ReadableFile> file,
+                                                        const std::string& name, char separator);
+
+// The fields of a record of read_csv_records. Throws Error(kData), which begins with `place`.
+[[nodiscard]] std::vector<std::string> split_fields(std::string_view record, char separator,
+                                                    const std::string& place);
+
+}  // namespace finetune

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "data/row_source.h"
+
+namespace finetune {
+
+// The columns of one row, by what a task needs of them. Every member that cannot give it throws
+// Error(kData) with the row's place, the column and what stands there.
+class Row {
+ public:
+  using Json = nlohmann::ordered_json;
+
+  Row(Json columns, std::string place, bool typed)
+      : columns_(std::move(columns)), place_(std::move(place)), typed_(typed) {}
+  Row(const RowBlock& block, const RowBlock::Row& row)
+      : Row(block.parse(row), block.place(row), block.typed()) {}
+
+  [[nodiscard]] const Json& columns() const { return columns_; }
+  [[nodiscard]] const std::string& place() const { return place_; }
+  [[nodiscard]] bool typed() const { return typed_; }
+  [[nodiscard]] std::vector<std::string> names() const;
+
+  // There, and neither null nor, where all is text, empty.
+  [[nodiscard]] bool has(const std::string& column) const;
+  [[nodiscard]] const Json& at(const std::string& column) const;
+  [[nodiscard]] const std::string& text(const std::string& column) const;
+  // A list, or an object; where all is text, written in JSON.
+  [[nodiscard]] Json list(const std::string& column) const;
+  [[nodiscard]] std::vector<std::string> texts(const std::string& column) const;
+
+  [[noreturn]] void fail(const std::string& what) const;
+
+ private:
+  Json columns_;
+  std::string place_;
+  bool typed_;
+};
+
+// "the text 'abc'", "the number 3", "null", "a list": short, in ASCII but for text.
+[[nodiscard]] std::string describe(const nlohmann::ordered_json& value);
+
+// The first row of all files, whatever the range. Throws Error(kData) where there is none.
+[[nodiscard]] Row first_row(const std::vector<std::string>& files, const RowOptions& options);
+
+// As visit_rows().
+void for_each_row(const std::vector<std::string>& files, const RowOptions& options,
+                  const std::function<bool(const Row&)>& visit);
+
+// A column that holds text, which where all is text is no number.
+[[nodiscard]] bool holds_text(const Row& row, const std::string& column);
+
+// The first of `names` that the row has.
+[[nodiscard]] std::optional<std::string> first_column(const Row& row,
+                                                      const std::vector<std::string>& names);
+
+// Integers and finite numbers in decimal, with nothing around them.
+[[nodiscard]] std::optional<int64_t> parse_integer(std::string_view text);
+[[nodiscard]] std::optional<double> parse_number(std::string_view text);
+
+}  // namespace finetune

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: MIT
+#include "data/sample_building.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "data/json_row.h"
+#include "finetune/base/error.h"
+#include "finetune/tokenizer/truncation.h"
+
+namespace finetune {
+
+SequenceMaker::SequenceMaker(const Tokenizer& tokenizer, const SampleOptions& options, bool pair)
+    : tokenizer_(tokenizer),
+      room_(options.max_seq_length - tokenizer.num_special_tokens_to_add(pair)),
+      vocabulary_(options.vocabulary_limit),
+      truncate_left_(tokenizer.sides().truncate_left) {
+  const int64_t least = pair ? 2 : 1;
+  if (room_ >= least) return;
+  const int64_t special = options.max_seq_length - room_;
+  throw Error(ErrorKind::kConfig,
+              "max_seq_length " + std::to_string(options.max_seq_length) +
+                  " leaves no room for text beside the " + std::to_string(special) +
+                  " special tokens; raise it to at least " + std::to_string(special + least));
+}
+
+std::span<const int32_t> SequenceMaker::cut(std::span<const int32_t> ids, int64_t length) const {
+  const auto size = static_cast<size_t>(length);
+  return truncate_left_ ? ids.last(size) : ids.first(size);
+}
+
+ModelText SequenceMaker::make(std::span<const int32_t> text) const {
+  const int64_t length = std::min(room_, static_cast<int64_t>(text.size()));
+  return tokenizer_.combine(cut(text, length), std::nullopt);
+}
+
+ModelText SequenceMaker::make(std::span<const int32_t> first,
+                              std::span<const int32_t> second) const {
+  const PairLengths lengths{.first = static_cast<int64_t>(first.size()),
+                            .second = static_cast<int64_t>(second.size())};
+  const auto kept = truncate(lengths, room_, Truncation::kLongestFirst);
+  FT_CHECK(kept.has_value(), "both texts may be cut");
+  return tokenizer_.combine(cut(first, kept->first), cut(second, kept->second));
+}
+
+void SequenceMaker::add(TokenContent& content, const ModelText& text,
+                        const std::string& place) const {
+  for (const int32_t id : text.ids) check_token(id, place, vocabulary_);
+  content.ids.insert(content.ids.end(), text.ids.begin(), text.ids.end());
+  content.types.insert(content.types.end(), text.token_types.begin(), text.token_types.end());
+  content.offsets.push_back(static_cast<int64_t>(content.ids.size()));
+}
+
+void append(TokenContent& to, const TokenContent& from) {
+  const auto add = [](auto& list, const auto& more) {
+    list.insert(list.end(), more.begin(), more.end());
+  };
+  const auto shift = static_cast<int64_t>(to.ids.size());
+  for (size_t i = 1; i < from.offsets.size(); ++i) to.offsets.push_back(shift + from.offsets[i]);
+  add(to.ids, from.ids);
+  add(to.labels, from.labels);
+  add(to.masks, from.masks);
+  add(to.types, from.types);
+  add(to.classes, from.classes);
+  add(to.values, from.values);
+  add(to.answers, from.answers);
+  to.choices = from.choices;
+  to.outputs = from.outputs;
+}
+
+int64_t samples_of(const TokenContent& content) {
+  return (static_cast<int64_t>(content.offsets.size()) - 1) / content.choices;
+}
+
+void keep_first(TokenContent& content, int64_t samples) {
+  if (samples >= samples_of(content)) return;
+  content.offsets.resize(static_cast<size_t>(samples * content.choices) + 1);
+  const auto tokens = static_cast<size_t>(content.offsets.back());
+  const auto cut = [](auto& list, int64_t size) {
+    if (!list.empty()) list.resize(static_cast<size_t>(size));
+  };
+  content.ids.resize(tokens);
+  cut(content.labels, content.offsets.back());
+  cut(content.masks, content.offsets.back());
+  cut(content.types, content.offsets.back());
+  cut(content.classes, samples);
+  cut(content.values, samples * content.outputs);
+  cut(content.answers, samples);
+}
+
+void drop_plain_types(TokenContent& content) {
+  if (std::ranges::all_of(content.types, [](uint8_t type) { return type == 0; })) {
+    content.types = {};
+  }
+}
+
+void check_max_samples(const SampleOptions& options) {
+  if (options.max_samples && *options.max_samples < 1) {
+    throw Error(ErrorKind::kConfig, options.key + ": at least one sample must be asked for, not " +
+                                        std::to_string(*options.max_samples));
+  }
+}
+
+void fail_without_rows(const SampleOptions& options) {
+  throw Error(ErrorKind::kData,
+              options.key +
+                  ": no row is left to make a sample of; check the files, or change "
+                  "validation_split_percentage");
+}
+
+TokenContent build_content(const std::vector<std::string>& files, const SampleOptions& options,
+                           std::function<TokenContent(const RowBlock&)> encode) {
+  check_max_samples(options);
+  const int64_t most = options.max_samples.value_or(INT64_MAX);
+  TokenContent content;
+  encode_rows<TokenContent>(files, options, std::move(encode), [&](TokenContent& block) {
+    append(content, block);
+    return samples_of(content) < most;
+  });
+  if (samples_of(content) == 0) fail_without_rows(options);
+  keep_first(content, most);
+  drop_plain_types(content);
+  return content;
+}
+
+}  // namespace finetune

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "data/block_stream.h"
+#include "data/row.h"
+#include "finetune/base/interrupt.h"
+#include "finetune/data/token_dataset.h"
+#include "finetune/tokenizer/tokenizer.h"
+
+namespace finetune {
+
+// Texts as sequences of at most max_seq_length tokens, the longer text cut first.
+class SequenceMaker {
+ public:
+  // Throws Error(kConfig) where max_seq_length leaves no room for text.
+  SequenceMaker(const Tokenizer& tokenizer, const SampleOptions& options, bool pair);
+
+  [[nodiscard]] ModelText make(std::span<const int32_t> text) const;
+  [[nodiscard]] ModelText make(std::span<const int32_t> first,
+                               std::span<const int32_t> second) const;
+  // Adds a sequence. Throws Error(kData) with `place` for an id beyond the vocabulary.
+  void add(TokenContent& content, const ModelText& text, const std::string& place) const;
+
+ private:
+  [[nodiscard]] std::span<const int32_t> cut(std::span<const int32_t> ids, int64_t length) const;
+
+  const Tokenizer& tokenizer_;
+  int64_t room_;
+  int64_t vocabulary_;
+  bool truncate_left_;
+};
+
+// Puts the samples of `from` behind those of `to`. Requires: the same kind of samples.
+void append(TokenContent& to, const TokenContent& from);
+[[nodiscard]] int64_t samples_of(const TokenContent& content);
+// Keeps the first `samples` samples, where there are more.
+void keep_first(TokenContent& content, int64_t samples);
+// Drops token types that are all 0.
+void drop_plain_types(TokenContent& content);
+
+// Throws Error(kConfig) for a number of samples that is not positive.
+void check_max_samples(const SampleOptions& options);
+// Throws Error(kData): the range of rows or the files are empty.
+[[noreturn]] void fail_without_rows(const SampleOptions& options);
+
+// Encodes all rows on threads and hands the blocks in order to `add`, until it returns false.
+template <class Encoded>
+void encode_rows(const std::vector<std::string>& files, const SampleOptions& options,
+                 std::function<Encoded(const RowBlock&)> encode,
+                 const std::function<bool(Encoded&)>& add) {
+  RowSource source(files, options);
+  BlockStream<Encoded> stream(source, std::move(encode), options.threads);
+  Encoded block;
+  bool wanted = true;
+  while (wanted && stream.next(block)) {
+    wanted = add(block);
+    interrupt::throw_if_requested("reading and tokenising " + options.key);
+    if (options.progress) options.progress(source.fraction());
+  }
+  if (options.progress) options.progress(1.0);
+}
+
+// The same for tasks whose samples are rows.
+[[nodiscard]] TokenContent build_content(const std::vector<std::string>& files,
+                                         const SampleOptions& options,
+                                         std::function<TokenContent(const RowBlock&)> encode);
+
+}  // namespace finetune

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: MIT
+#include "finetune/data/token_classification_dataset.h"
+
+#include <utility>
+
+#include "data/label_values.h"
+#include "data/sample_building.h"
+#include "finetune/base/error.h"
+#include "finetune/base/log.h"
+#include "finetune/data/batch.h"
+
+namespace finetune {
+namespace {
+
+using Content = TokenClassificationDataset::Content;
+using Json = Row::Json;
+
+// For each label, the one of a word's further tokens: I-x for B-x where there is one.
+std::vector<int32_t> inside_labels(const LabelMap& labels) {
+  std::vector<int32_t> inside;
+  for (int64_t number = 0; number < labels.size(); ++number) {
+    std::string name = labels.name(number);
+    int64_t other = number;
+    if (name.starts_with("B-")) {
+      for (size_t at = 0; (at = name.find("B-", at)) != std::string::npos; at += 2) name[at] = 'I';
+      other = labels.find(name).value_or(number);
+    }
+    inside.push_back(static_cast<int32_t>(other));
+  }
+  return inside;
+}
+
+class TokenLabelEncoder {
+ public:
+  TokenLabelEncoder(const Tokenizer& tokenizer, const TokenClassificationOptions& options,
+                    WordColumns columns)
+      : tokenizer_(tokenizer),
+        options_(options),
+        columns_(std::move(columns)),
+        maker_(tokenizer, options, false),
+        inside_(inside_labels(options.labels)) {}
+
+  [[nodiscard]] Content encode(const RowBlock& block) const {
+    Content content;
+    for (const RowBlock::Row& place : block.rows) add(content, Row(block, place));
+    return content;
+  }
+
+ private:
+  void add(Content& content, const Row& row) const {
+    const std::vector<std::string> words = row.texts(columns_.words);
+    std::vector<int32_t> ids;
+    std::vector<int32_t> word_of_id;
+    for (size_t word = 0; word < words.size(); ++word) {
+      const std::vector<int32_t> more = tokenizer_.encode_word(words[word]);
+      ids.insert(ids.end(), more.begin(), more.end());
+      word_of_id.insert(word_of_id.end(), more.size(), static_cast<int32_t>(word));
+    }
+    const ModelText text = maker_.make(ids);
+    maker_.add(content.tokens, text, row.place());
+    content.words_of_row.push_back(static_cast<int64_t>(words.size()));
+    const std::vector<int32_t> labels = labels_of(row, words.size());
+    // Truncation on the left moves the text's first token.
+    const size_t kept =
+        text.ids.size() - static_cast<size_t>(tokenizer_.num_special_tokens_to_add());
+    const size_t skipped = tokenizer_.sides().truncate_left ? ids.size() - kept : 0;
+    int32_t before = TokenClassificationDataset::kNoWord;
+    for (const int32_t token : text.tokens) {
+      const int32_t word = token == ModelText::kSpecial
+                               ? TokenClassificationDataset::kNoWord
+                               : word_of_id[skipped + static_cast<size_t>(token)];
+      content.words.push_back(word);
+      content.tokens.labels.push_back(label_of(word, before, labels));
+      before = word;
+    }
+  }
+
+  [[nodiscard]] std::vector<int32_t> labels_of(const Row& row, size_t words) const {
+    const bool known = columns_.labels && (options_.labels_required || row.has(*columns_.labels));
+    if (!known) return {};
+    const std::string& column = *columns_.labels;
+    std::vector<int32_t> labels;
+    for (const Json& value : row.list(column)) {
+      labels.push_back(static_cast<int32_t>(label_number(options_.labels, value, row, column)));
+    }
+    if (labels.size() != words) {
+      row.fail("column '" + column + "' holds " + std::to_string(labels.size()) +
+               " labels for the " + std::to_string(words) + " words of column '" + columns_.words +
+               "'; there must be one for each word");
+    }
+    return labels;
+  }
+
+  [[nodiscard]] int32_t label_of(int32_t word, int32_t before,
+                                 const std::vector<int32_t>& labels) const {
+    constexpr auto kIgnored = static_cast<int32_t>(kIgnoredLabel);
+    if (word == TokenClassificationDataset::kNoWord || labels.empty()) return kIgnored;
+    const int32_t label = labels[static_cast<size_t>(word)];
+    if (word != before || label == kIgnored) return label;
+    return options_.label_all_tokens ? inside_[static_cast<size_t>(label)] : kIgnored;
+  }
+
+  const Tokenizer& tokenizer_;
+  const TokenClassificationOptions& options_;
+  WordColumns columns_;
+  SequenceMaker maker_;
+  std::vector<int32_t> inside_;
+};
+
+}  // namespace
+
+TokenClassificationDataset::TokenClassificationDataset(Content content)
+    : tokens_(content.tokens),
+      words_(std::move(content.words)),
+      first_(std::move(content.tokens.offsets)),
+      words_of_row_(std::move(content.words_of_row)) {
+  FT_CHECK(words_.size() == static_cast<size_t>(tokens_.tokens()), "one word for each id");
+  FT_CHECK(words_of_row_.size() == static_cast<size_t>(tokens_.size()), "each row has its words");
+}
+
+Example TokenClassificationDataset::get(int64_t index, int64_t choice) const {
+  return tokens_.get(index, choice);
+}
+
+std::span<const int32_t> TokenClassificationDataset::words(int64_t index) const {
+  FT_CHECK(index >= 0 && index < size(), "sample lies outside the dataset");
+  const auto at = static_cast<size_t>(index);
+  return std::span(words_).subspan(static_cast<size_t>(first_[at]),
+                                   static_cast<size_t>(first_[at + 1] - first_[at]));
+}
+
+int64_t TokenClassificationDataset::word_count(int64_t index) const {
+  FT_CHECK(index >= 0 && index < size(), "sample lies outside the dataset");
+  return words_of_row_[static_cast<size_t>(index)];
+}
+
+std::shared_ptr<const TokenClassificationDataset> build_token_classification_dataset(
+    const std::vector<std::string>& files, const Tokenizer& tokenizer,
+    const TokenClassificationOptions& options) {
+  FT_CHECK(!options.labels.empty(), "token classification needs labels");
+  check_max_samples(options);
+  const Row first = first_row(files, options);
+  WordColumns columns =
+      find_word_columns(first, options.text_column, options.label_column, options.labels_required);
+  if (!options.text_column || (!options.label_column && columns.labels)) {
+    log::info("text_column: '" + columns.words + "'" +
+              (columns.labels ? ", label_column: '" + *columns.labels + "'" : "") +
+              " (guessed from " + first.place() + ")");
+  }
+  const TokenLabelEncoder encoder(tokenizer, options, std::move(columns));
+  const int64_t most = options.max_samples.value_or(INT64_MAX);
+  Content content;
+  encode_rows<Content>(
+      files, options, [&](const RowBlock& block) { return encoder.encode(block); },
+      [&](Content& block) {
+        append(content.tokens, block.tokens);
+        content.words.insert(content.words.end(), block.words.begin(), block.words.end());
+        content.words_of_row.insert(content.words_of_row.end(), block.words_of_row.begin(),
+                                    block.words_of_row.end());
+        return samples_of(content.tokens) < most;
+      });
+  if (samples_of(content.tokens) == 0) fail_without_rows(options);
+  keep_first(content.tokens, most);
+  content.words.resize(content.tokens.ids.size());
+  content.words_of_row.resize(static_cast<size_t>(samples_of(content.tokens)));
+  drop_plain_types(content.tokens);
+  return std::make_shared<const TokenClassificationDataset>(std::move(content));
+}
+
+}  // namespace finetune
