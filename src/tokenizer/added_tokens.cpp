@@ -1,49 +1,14 @@
 // SPDX-License-Identifier: MIT
 #include "tokenizer/added_tokens.h"
 
-#include <utf8proc.h>
-
 #include <algorithm>
 
 #include "finetune/base/utf8.h"
 #include "tokenizer/byte_level.h"
+#include "tokenizer/char_properties.h"
 
 namespace finetune::tokenizer {
 namespace {
-
-struct Range {
-  char32_t first;
-  char32_t last;
-};
-
-// Letter-like symbols, and marks and digits of Unicode 16 and 17.
-constexpr Range kMoreWordChars[] = {
-    {0x897, 0x897},     {0x200C, 0x200D},   {0x24B6, 0x24E9},   {0x10D40, 0x10D49},
-    {0x10D69, 0x10D6D}, {0x10EFC, 0x10EFC}, {0x113B8, 0x113C0}, {0x113C2, 0x113C2},
-    {0x113C5, 0x113C5}, {0x113C7, 0x113CA}, {0x113CC, 0x113D0}, {0x113D2, 0x113D2},
-    {0x113E1, 0x113E2}, {0x116D0, 0x116E3}, {0x11BF0, 0x11BF9}, {0x11F5A, 0x11F5A},
-    {0x1611E, 0x16139}, {0x16D70, 0x16D79}, {0x1CCF0, 0x1CCF9}, {0x1E5EE, 0x1E5EF},
-    {0x1E5F1, 0x1E5FA}, {0x1F130, 0x1F149}, {0x1F150, 0x1F169}, {0x1F170, 0x1F189},
-};
-
-// \w of Rust's regex: alphabetic, marks, decimal digits, connectors, joiners.
-bool is_word_char(char32_t c) {
-  if (char_class(c) == CharClass::kLetter) return true;
-  for (const Range& range : kMoreWordChars) {
-    if (c >= range.first && c <= range.last) return true;
-  }
-  switch (utf8proc_category(static_cast<utf8proc_int32_t>(c))) {
-    case UTF8PROC_CATEGORY_MN:
-    case UTF8PROC_CATEGORY_MC:
-    case UTF8PROC_CATEGORY_ME:
-    case UTF8PROC_CATEGORY_ND:
-    case UTF8PROC_CATEGORY_NL:
-    case UTF8PROC_CATEGORY_PC:
-      return true;
-    default:
-      return false;
-  }
-}
 
 // Where the last character of `text` starts. Requires: not empty.
 size_t last_char(std::string_view text) {
@@ -55,12 +20,12 @@ size_t last_char(std::string_view text) {
 bool ends_with_word(std::string_view text) {
   if (text.empty()) return false;
   size_t start = last_char(text);
-  return is_word_char(utf8::decode(text, start));
+  return has_property(utf8::decode(text, start), kWordChar);
 }
 
 bool starts_with_word(std::string_view text) {
   size_t offset = 0;
-  return !text.empty() && is_word_char(utf8::decode(text, offset));
+  return !text.empty() && has_property(utf8::decode(text, offset), kWordChar);
 }
 
 size_t start_of_last_space(std::string_view text) {
@@ -132,7 +97,9 @@ void AddedTokens::add(const AddedToken& token,
   by_content_[token.content] = index;
   by_id_[token.id] = index;
   Set& set = token.normalized ? normalized_ : raw_;
-  const std::string literal = token.normalized ? normalize(token.content) : token.content;
+  std::string literal = token.normalized ? normalize(token.content) : token.content;
+  literals_.push_back(literal);
+  if (token.special) special_.insert(token.content);
   if (literal.empty()) return;
   set.matcher.add(literal);
   set.tokens.push_back(index);
@@ -141,6 +108,11 @@ void AddedTokens::add(const AddedToken& token,
 const AddedToken* AddedTokens::find(std::string_view content) const {
   const auto found = by_content_.find(std::string(content));
   return found == by_content_.end() ? nullptr : &tokens_[found->second];
+}
+
+const std::string* AddedTokens::decoded(int32_t id) const {
+  const auto found = by_id_.find(id);
+  return found == by_id_.end() ? nullptr : &literals_[found->second];
 }
 
 const AddedToken* AddedTokens::find(int32_t id) const {

@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 namespace finetune::tokenizer {
@@ -65,6 +66,12 @@ class AddedTokens {
   [[nodiscard]] std::vector<Part> split_normalized(std::string_view text) const;
   [[nodiscard]] bool any_normalized() const { return !normalized_.matcher.empty(); }
 
+  // How decoding spells it: the text that is looked for.
+  [[nodiscard]] const std::string* decoded(int32_t id) const;
+  // Whether a special token has this content.
+  [[nodiscard]] bool is_special(const std::string& content) const {
+    return special_.contains(content);
+  }
   [[nodiscard]] const AddedToken* find(std::string_view content) const;
   [[nodiscard]] const AddedToken* find(int32_t id) const;
   [[nodiscard]] const std::vector<AddedToken>& all() const { return tokens_; }
@@ -80,6 +87,8 @@ class AddedTokens {
   std::vector<AddedToken> tokens_;
   std::unordered_map<std::string, size_t> by_content_;
   std::unordered_map<int32_t, size_t> by_id_;
+  std::vector<std::string> literals_;  // by index
+  std::unordered_set<std::string> special_;
   Set raw_;
   Set normalized_;
 };

@@ -76,9 +76,9 @@ int32_t to_id(const Json& value, const std::string& what, const std::string& whe
 }
 
 Error unsupported(const std::string& where, const std::string& what) {
-  return {
-      ErrorKind::kData,
-      where + ": " + what + " is not supported; byte-level BPE tokenizers (RoBERTa, GPT-2) are"};
+  return {ErrorKind::kData,
+          where + ": " + what +
+              " is not supported; the tokenizers of BERT, RoBERTa, XLM-RoBERTa and BigBird are"};
 }
 
 }  // namespace finetune::tokenizer

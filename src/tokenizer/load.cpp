@@ -2,7 +2,7 @@
 #include "finetune/base/error.h"
 #include "finetune/base/file_system.h"
 #include "finetune/tokenizer/tokenizer.h"
-#include "tokenizer/byte_bpe_files.h"
+#include "tokenizer/pipeline_files.h"
 #include "tokenizer/sentencepiece_tokenizer.h"
 #include "tokenizer/special_names.h"
 
@@ -32,11 +32,11 @@ std::shared_ptr<const Tokenizer> load_tokenizer(const std::string& folder_path) 
   tokenizer::TokenizerFolder folder = tokenizer::read_tokenizer_folder(folder_path);
   if (has("tokenizer.json")) {
     const std::string path = join_path(folder_path, "tokenizer.json");
-    return std::make_shared<tokenizer::ByteBpeTokenizer>(
+    return std::make_shared<tokenizer::PipelineTokenizer>(
         tokenizer::parse_tokenizer_json(read_file(path), path, std::move(folder)));
   }
   if (has("vocab.json") && has("merges.txt")) {
-    return std::make_shared<tokenizer::ByteBpeTokenizer>(tokenizer::parse_vocab_and_merges(
+    return std::make_shared<tokenizer::PipelineTokenizer>(tokenizer::parse_vocab_and_merges(
         read_file(join_path(folder_path, "vocab.json")),
         read_file(join_path(folder_path, "merges.txt")), std::move(folder)));
   }
@@ -46,13 +46,13 @@ std::shared_ptr<const Tokenizer> load_tokenizer(const std::string& folder_path) 
         read_file(join_path(folder_path, name)), name, std::move(folder));
   }
   if (has("vocab.txt")) {
-    throw Error(ErrorKind::kData, folder_path +
-                                      ": holds a WordPiece vocabulary (vocab.txt), which "
-                                      "is not supported yet");
+    return std::make_shared<tokenizer::PipelineTokenizer>(tokenizer::parse_vocab_txt(
+        read_file(join_path(folder_path, "vocab.txt")), std::move(folder)));
   }
   throw Error(ErrorKind::kData, folder_path +
                                     ": holds no tokenizer; looked for tokenizer.json, vocab.json "
-                                    "with merges.txt, sentencepiece.bpe.model and spiece.model");
+                                    "with merges.txt, sentencepiece.bpe.model, spiece.model and "
+                                    "vocab.txt");
 }
 
 }  // namespace finetune

@@ -60,7 +60,7 @@ SentencePieceTokenizer::~SentencePieceTokenizer() = default;
 
 void SentencePieceTokenizer::name_special_tokens(TokenizerFolder& folder) {
   if (xlm_roberta_) {
-    add_roberta_names(folder);
+    add_class_names(folder);
   } else if (folder.named.empty()) {
     const auto name = [&](const char* key, int id) {
       if (id < 0) return;

@@ -14,8 +14,11 @@ namespace {
 
 constexpr std::array<const char*, 7> kNames = {"bos_token", "eos_token", "unk_token", "sep_token",
                                                "pad_token", "cls_token", "mask_token"};
-constexpr std::array<const char*, 7> kRobertaTexts = {"<s>",   "</s>", "<unk>", "</s>",
-                                                      "<pad>", "<s>",  "<mask>"};
+// nullptr: the class has no such token.
+using Texts = std::array<const char*, 7>;
+constexpr Texts kRobertaTexts = {"<s>", "</s>", "<unk>", "</s>", "<pad>", "<s>", "<mask>"};
+constexpr Texts kBertTexts = {nullptr, nullptr, "[UNK]", "[SEP]", "[PAD]", "[CLS]", "[MASK]"};
+constexpr Texts kBigBirdTexts = {"<s>", "</s>", "<unk>", "[SEP]", "<pad>", "[CLS]", "[MASK]"};
 
 // A special token is a string or an object with `content` and flags.
 AddedToken to_added_token(const Json& json, const std::string& name, const std::string& where) {
@@ -85,24 +88,38 @@ bool read_side(const Json& json, const char* key, const std::string& where) {
   return side == "left";
 }
 
-void read_input_names(const Json& json, TokenizerFolder& folder) {
-  for (const char* without : {"Roberta", "XLMRoberta", "BigBird"}) {
-    if (folder.class_name.starts_with(without)) folder.token_types = false;
-  }
+std::optional<bool> read_token_types(const Json& json) {
   const auto names = json.find("model_input_names");
-  if (names == json.end() || !names->is_array()) return;
-  folder.token_types = std::find(names->begin(), names->end(), "token_type_ids") != names->end();
+  if (names == json.end() || !names->is_array()) return std::nullopt;
+  return std::find(names->begin(), names->end(), "token_type_ids") != names->end();
 }
 
-void read_config(const Json& json, const std::string& where, TokenizerFolder& folder) {
+bool has_token_types(const std::string& class_name) {
+  return !class_name.starts_with("Roberta") && !class_name.starts_with("XLMRoberta") &&
+         !class_name.starts_with("BigBird");
+}
+
+void read_config(const Json& json, const std::string& where, TokenizerFolder& folder,
+                 std::optional<bool>& token_types) {
   if (!json.is_object()) throw Error(ErrorKind::kData, where + ": must be a JSON object");
   folder.class_name = without_fast(optional_string(json, "tokenizer_class", where).value_or(""));
   refuse_outside_analyser(json, where, folder);
-  const auto prefix = json.find("add_prefix_space");
-  if (prefix != json.end() && prefix->is_boolean()) folder.add_prefix_space = prefix->get<bool>();
+  const auto flag = [&](const char* key) -> std::optional<bool> {
+    const auto found = json.find(key);
+    if (found == json.end() || !found->is_boolean()) return std::nullopt;
+    return found->get<bool>();
+  };
+  folder.add_prefix_space = flag("add_prefix_space");
+  folder.trim_offsets = flag("trim_offsets");
+  folder.add_bos_token = flag("add_bos_token");
+  folder.add_eos_token = flag("add_eos_token");
+  folder.do_lower_case = flag("do_lower_case");
+  folder.strip_accents = flag("strip_accents");
+  folder.tokenize_chinese_chars = flag("tokenize_chinese_chars");
+  folder.sides_given = json.contains("padding_side") || json.contains("truncation_side");
   folder.sides.pad_left = read_side(json, "padding_side", where);
   folder.sides.truncate_left = read_side(json, "truncation_side", where);
-  read_input_names(json, folder);
+  token_types = read_token_types(json);
   read_names(json, where, folder);
   const auto decoder = json.find("added_tokens_decoder");
   if (decoder == json.end() || !decoder->is_object()) return;
@@ -125,6 +142,7 @@ void read_config(const Json& json, const std::string& where, TokenizerFolder& fo
 TokenizerFolder read_tokenizer_folder(const std::string& path) {
   TokenizerFolder folder;
   folder.path = path;
+  std::optional<bool> token_types;
   FileSystem& files = FileSystem::local();
   constexpr uint64_t kMaxBytes = uint64_t{64} << 20;
   const auto read = [&](const char* name) -> std::optional<std::string> {
@@ -134,7 +152,8 @@ TokenizerFolder read_tokenizer_folder(const std::string& path) {
   };
   if (const auto text = read("tokenizer_config.json")) {
     const std::string where = join_path(path, "tokenizer_config.json");
-    read_config(parse_json(*text, where, ErrorKind::kData, {.allow_nan = true}), where, folder);
+    read_config(parse_json(*text, where, ErrorKind::kData, {.allow_nan = true}), where, folder,
+                token_types);
     folder.files.emplace_back("tokenizer_config.json", *text);
   }
   if (const auto text = read("special_tokens_map.json")) {
@@ -151,22 +170,29 @@ TokenizerFolder read_tokenizer_folder(const std::string& path) {
       const std::string type = optional_string(json, "model_type", where).value_or("");
       if (type == "roberta") folder.class_name = "RobertaTokenizer";
       if (type == "xlm-roberta") folder.class_name = "XLMRobertaTokenizer";
+      if (type == "bert") folder.class_name = "BertTokenizer";
+      if (type == "big_bird") folder.class_name = "BigBirdTokenizer";
     }
   }
+  folder.token_types = token_types.value_or(has_token_types(folder.class_name));
   return folder;
 }
 
-void add_roberta_names(TokenizerFolder& folder) {
+void add_class_names(TokenizerFolder& folder) {
+  const bool bert = folder.class_name == "BertTokenizer";
+  const bool big_bird = folder.class_name == "BigBirdTokenizer";
+  const Texts& texts = bert ? kBertTexts : big_bird ? kBigBirdTexts : kRobertaTexts;
   std::vector<std::pair<std::string, AddedToken>> named;
   for (size_t i = 0; i < kNames.size(); ++i) {
     const auto known = std::find_if(folder.named.begin(), folder.named.end(),
                                     [&](const auto& item) { return item.first == kNames[i]; });
     if (known != folder.named.end()) {
       named.push_back(*known);
-    } else {
+    } else if (texts[i] != nullptr) {
       AddedToken token;
-      token.content = kRobertaTexts[i];
+      token.content = texts[i];
       token.special = true;
+      token.lstrip = big_bird && token.content == "[MASK]";
       named.emplace_back(kNames[i], token);
     }
   }

@@ -16,10 +16,13 @@ namespace finetune::tokenizer {
 struct TokenizerFolder {
   std::string path;
   std::string class_name;  // without "Fast"; empty where nothing says it
-  std::optional<bool> add_prefix_space;
+  // Keys of tokenizer_config.json, where it has them.
+  std::optional<bool> add_prefix_space, trim_offsets, add_bos_token, add_eos_token;
+  std::optional<bool> do_lower_case, strip_accents, tokenize_chinese_chars;
   // Whether the model takes token types: model_input_names, or what the class has.
   bool token_types = true;
   Tokenizer::Sides sides;
+  bool sides_given = false;  // else tokenizer.json may say them
   // Special tokens by their names ("mask_token"), then further ones (""), in transformers' order.
   std::vector<std::pair<std::string, AddedToken>> named;
   // Tokens of tokenizer_config.json's added_tokens_decoder, by id.
@@ -33,8 +36,9 @@ struct TokenizerFolder {
 // Throws Error(kData) for damaged files and, by name, for tokenizers that need an outside analyser.
 [[nodiscard]] TokenizerFolder read_tokenizer_folder(const std::string& path);
 
-// The names that RobertaTokenizer gives to what its files do not name.
-void add_roberta_names(TokenizerFolder& folder);
+// The names that transformers' class gives to what its files do not name: those of BertTokenizer
+// and BigBirdTokenizer for these, of RobertaTokenizer for everything else.
+void add_class_names(TokenizerFolder& folder);
 
 // Sets the member of `tokens` that `name` ("mask_token") stands for; false where there is none.
 bool set_special_token(SpecialTokens& tokens, const std::string& name,

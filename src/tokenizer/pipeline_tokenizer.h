@@ -8,39 +8,50 @@
 
 #include "finetune/tokenizer/tokenizer.h"
 #include "tokenizer/added_tokens.h"
-#include "tokenizer/bpe_model.h"
+#include "tokenizer/decoder.h"
 #include "tokenizer/normalizer.h"
 #include "tokenizer/post_processor.h"
+#include "tokenizer/pre_tokenizer.h"
+#include "tokenizer/token_model.h"
 
 namespace finetune::tokenizer {
 
-// Everything that a byte-level BPE tokenizer is made of, read from either kind of files.
-struct ByteBpeParts {
-  std::unique_ptr<BpeModel> model;
+// Everything that a tokenizer is made of, read from whatever files.
+struct PipelineParts {
+  std::unique_ptr<TokenModel> model;
   Normalizer normalizer;
-  bool add_prefix_space = false;
-  bool use_regex = true;
-  bool byte_level_decoder = true;  // without one, tokens are joined by spaces
-  std::vector<AddedToken> added_tokens;
+  // Its byte_level() is set only where the model takes the bytes themselves.
+  PreTokenizer pre_tokenizer;
   PostProcessor post_processor;
-  bool token_types = false;
-  Tokenizer::Sides sides;
+  Decoder decoder;
+  std::vector<AddedToken> added_tokens;
   SpecialTokens special_tokens;
+  Tokenizer::Sides sides;
+  bool token_types = true;  // the model takes token types
+  // A token whose spelling starts so continues a word; where it is empty, a token that starts with
+  // neither "Ġ" nor "▁" does.
+  std::string continuing_prefix;
+  // What a token stands for in a text is what the text has there (Unigram), not its spelling.
+  bool unigram = false;
   std::vector<std::pair<std::string, std::string>> files;
 };
 
-class ByteBpeTokenizer : public Tokenizer {
+// Added tokens, normalizer, pre-tokenizer, model and post-processor one after the other, as the
+// tokenizers package runs them.
+class PipelineTokenizer : public Tokenizer {
  public:
-  explicit ByteBpeTokenizer(ByteBpeParts parts);
+  explicit PipelineTokenizer(PipelineParts parts);
 
   [[nodiscard]] std::vector<int32_t> encode(std::string_view text) const override;
   [[nodiscard]] Tokens encode_with_ranges(std::string_view text) const override;
   [[nodiscard]] std::vector<int32_t> encode_word(std::string_view word) const override;
   [[nodiscard]] ModelText combine(std::span<const int32_t> first,
                                   std::optional<std::span<const int32_t>> second) const override;
-  [[nodiscard]] int64_t num_special_tokens_to_add(bool pair) const override;
+  using Tokenizer::num_special_tokens_to_add;
+  [[nodiscard]] int64_t num_special_tokens_to_add(bool pair) const override {
+    return parts_.post_processor.num_added(pair);
+  }
   [[nodiscard]] Sides sides() const override { return parts_.sides; }
-  [[nodiscard]] bool continues_word(int32_t id) const override;
   [[nodiscard]] std::string decode(std::span<const int32_t> ids,
                                    bool skip_special_tokens) const override;
   [[nodiscard]] int64_t size() const override { return size_; }
@@ -50,15 +61,22 @@ class ByteBpeTokenizer : public Tokenizer {
   [[nodiscard]] const SpecialTokens& special_tokens() const override {
     return parts_.special_tokens;
   }
+  [[nodiscard]] bool continues_word(int32_t id) const override;
   [[nodiscard]] std::vector<std::pair<std::string, std::string>> files() const override {
     return parts_.files;
   }
 
  private:
-  void encode_normalized(std::string_view text, std::vector<int32_t>& ids) const;
-  void encode_plain(std::string_view text, bool add_prefix_space, std::vector<int32_t>& ids) const;
+  using ByteLevel = PreTokenizer::ByteLevel;
+  class Run;
 
-  ByteBpeParts parts_;
+  // Only ByteLevel cuts, and nobody asks where: no text has to be copied.
+  [[nodiscard]] bool is_plain() const;
+  void append_plain(std::string_view text, const ByteLevel& byte_level,
+                    std::vector<int32_t>& ids) const;
+  [[nodiscard]] std::vector<int32_t> encode(std::string_view text, bool add_prefix_space) const;
+
+  PipelineParts parts_;
   AddedTokens added_;
   int64_t size_ = 0;
 };

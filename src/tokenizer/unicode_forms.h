@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "tokenizer/normalized_text.h"
+
+namespace finetune::tokenizer {
+
+enum class UnicodeForm { kNfc, kNfd, kNfkc, kNfkd };
+
+// The changes that bring `text` into a normalisation form, with the Unicode tables of the
+// tokenizers package (version 9). Requires: well-formed UTF-8.
+[[nodiscard]] std::vector<CharChange> normalization_changes(std::string_view text,
+                                                            UnicodeForm form);
+
+}  // namespace finetune::tokenizer

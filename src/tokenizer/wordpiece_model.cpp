@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: MIT
+#include "tokenizer/wordpiece_model.h"
+
+#include <algorithm>
+
+#include "finetune/base/error.h"
+#include "tokenizer/json_fields.h"
+
+namespace finetune::tokenizer {
+namespace {
+
+bool starts_char(char byte) { return (static_cast<uint8_t>(byte) & 0xC0) != 0x80; }
+
+}  // namespace
+
+WordPieceModel::WordPieceModel(WordPieceParts parts, const std::string& where)
+    : prefix_(std::move(parts.continuing_subword_prefix)),
+      max_chars_(static_cast<size_t>(std::max<int64_t>(parts.max_input_chars_per_word, 0))) {
+  const auto fail = [&](const std::string& what) {
+    throw Error(ErrorKind::kData, where + ": " + what);
+  };
+  int32_t end = 0;
+  for (const auto& [token, id] : parts.vocabulary) {
+    if (id < 0 || id >= kMaxVocabulary)
+      fail("the token '" + token + "' has the id " + std::to_string(id));
+    if (token.size() > kMaxTokenBytes) {
+      fail("the token with the id " + std::to_string(id) + " is longer than " +
+           std::to_string(kMaxTokenBytes) + " bytes");
+    }
+    end = std::max(end, id + 1);
+  }
+  tokens_.resize(static_cast<size_t>(end));
+  std::vector<bool> used(tokens_.size());
+  for (auto& [token, id] : parts.vocabulary) {
+    const auto index = static_cast<size_t>(id);
+    if (used[index]) {
+      fail("the tokens '" + tokens_[index] + "' and '" + token + "' both have the id " +
+           std::to_string(id));
+    }
+    used[index] = true;
+    longest_token_ = std::max(longest_token_, token.size());
+    tokens_[index] = std::move(token);
+  }
+  for (size_t id = 0; id < tokens_.size(); ++id) {
+    if (!used[id]) continue;
+    const std::string_view token = tokens_[id];
+    if (!ids_.emplace(token, static_cast<int32_t>(id)).second) {
+      fail("the token '" + tokens_[id] + "' is in the vocabulary twice");
+    }
+    if (token.starts_with(prefix_)) {
+      continuing_.emplace(token.substr(prefix_.size()), static_cast<int32_t>(id));
+    }
+  }
+  const auto unk = token_to_id(parts.unk_token);
+  if (!unk) fail("the unk_token '" + parts.unk_token + "' is not in the vocabulary");
+  unk_id_ = *unk;
+}
+
+std::optional<int32_t> WordPieceModel::token_to_id(std::string_view token) const {
+  const auto found = ids_.find(token);
+  if (found == ids_.end()) return std::nullopt;
+  return found->second;
+}
+
+const std::string& WordPieceModel::id_to_token(int32_t id) const {
+  static const std::string kNone;
+  return id >= 0 && id < end_id() ? tokens_[static_cast<size_t>(id)] : kNone;
+}
+
+std::pair<int32_t, size_t> WordPieceModel::longest(const Ids& ids, std::string_view text) const {
+  size_t size = std::min(text.size(), longest_token_);
+  while (size > 0 && size < text.size() && !starts_char(text[size])) --size;
+  while (size > 0) {
+    const auto found = ids.find(text.substr(0, size));
+    if (found != ids.end()) return {found->second, size};
+    do {
+      --size;
+    } while (size > 0 && !starts_char(text[size]));
+  }
+  return {-1, 0};
+}
+
+void WordPieceModel::segment(std::string_view word, std::vector<Piece>& pieces) const {
+  const size_t before = pieces.size();
+  const auto chars = static_cast<size_t>(std::count_if(word.begin(), word.end(), starts_char));
+  size_t start = chars > max_chars_ ? std::string_view::npos : 0;
+  while (start < word.size()) {
+    const auto [id, size] = longest(start == 0 ? ids_ : continuing_, word.substr(start));
+    if (size == 0) {
+      start = std::string_view::npos;
+      break;
+    }
+    pieces.push_back({id, static_cast<uint32_t>(start), static_cast<uint32_t>(start + size)});
+    start += size;
+  }
+  if (start != std::string_view::npos) return;
+  pieces.resize(before);
+  pieces.push_back({unk_id_, 0, static_cast<uint32_t>(word.size())});
+}
+
+}  // namespace finetune::tokenizer

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "tokenizer/cached_model.h"
+
+namespace finetune::tokenizer {
+
+// What a WordPiece model is made of.
+struct WordPieceParts {
+  std::vector<std::pair<std::string, int32_t>> vocabulary;
+  std::string unk_token = "[UNK]";
+  std::string continuing_subword_prefix = "##";
+  int64_t max_input_chars_per_word = 100;
+};
+
+// A word -> the longest token that starts it, the longest that goes on from there, and so on; the
+// unknown token where that does not reach its end.
+class WordPieceModel : public CachedModel {
+ public:
+  // Throws Error(kData) for an id that is there twice, a token that is too long, an unk_token that
+  // is not in the vocabulary. `where` starts the message.
+  WordPieceModel(WordPieceParts parts, const std::string& where);
+
+  [[nodiscard]] std::optional<int32_t> token_to_id(std::string_view token) const override;
+  [[nodiscard]] const std::string& id_to_token(int32_t id) const override;
+  [[nodiscard]] int64_t count() const override { return static_cast<int64_t>(ids_.size()); }
+  [[nodiscard]] int64_t end_id() const override { return static_cast<int64_t>(tokens_.size()); }
+  [[nodiscard]] const std::string& continuing_subword_prefix() const { return prefix_; }
+
+ private:
+  using Ids = std::unordered_map<std::string_view, int32_t>;
+
+  void segment(std::string_view word, std::vector<Piece>& pieces) const override;
+  // The longest token of `ids` that starts `text`: its id and size; size 0 where there is none.
+  [[nodiscard]] std::pair<int32_t, size_t> longest(const Ids& ids, std::string_view text) const;
+
+  std::vector<std::string> tokens_;  // by id
+  Ids ids_;                          // views into tokens_
+  Ids continuing_;                   // without the prefix
+  std::string prefix_;
+  size_t longest_token_ = 0;  // bytes
+  size_t max_chars_;
+  int32_t unk_id_ = -1;
+};
+
+}  // namespace finetune::tokenizer
