@@ -16,11 +16,11 @@ namespace {
 constexpr size_t kMaxModelBytes = size_t{64} << 20;
 constexpr size_t kMaxPieceBytes = size_t{4} << 10;
 constexpr size_t kMaxSelfTests = 1000;
-constexpr int64_t kMaxPieces = 4'000'000;
+constexpr size_t kMaxPieces = 4'000'000;
 // The library keeps this many nested matches in an array on its stack and checks nothing.
 constexpr size_t kMaxNestedPieces = 32;
 
-enum PieceType : uint64_t { kUnknown = 2, kUserDefined = 4, kLastType = 6 };
+using Piece = SentencePieceSummary::Piece;
 
 class Fault {
  public:
@@ -122,7 +122,9 @@ class MessageReader {
   std::string_view data_;
 };
 
-void check_normalizer(std::string_view message, const Fault& fault) {
+// Returns the rules.
+std::string_view check_normalizer(std::string_view message, const Fault& fault) {
+  std::string_view charsmap;
   MessageReader reader(message, fault);
   while (reader.next()) {
     switch (reader.number()) {
@@ -131,7 +133,8 @@ void check_normalizer(std::string_view message, const Fault& fault) {
         static_cast<void>(reader.text());
         break;
       case 2:
-        if (!reader.bytes().empty()) check_charsmap(reader.bytes(), fault.where());
+        charsmap = reader.bytes();
+        if (!charsmap.empty()) check_charsmap(charsmap, fault.where());
         break;
       case 3:
       case 4:
@@ -142,6 +145,7 @@ void check_normalizer(std::string_view message, const Fault& fault) {
         break;
     }
   }
+  return charsmap;
 }
 
 void check_trainer(std::string_view message, const Fault& fault, SentencePieceSummary& summary) {
@@ -181,13 +185,9 @@ void check_self_tests(std::string_view message, const Fault& fault) {
   }
 }
 
-struct Piece {
-  std::string_view text;
-  uint64_t type = 1;
-};
-
 Piece check_piece(std::string_view message, const Fault& fault) {
   Piece piece;
+  uint64_t type = SentencePieceSummary::kNormal;
   MessageReader reader(message, fault);
   while (reader.next()) {
     switch (reader.number()) {
@@ -195,10 +195,11 @@ Piece check_piece(std::string_view message, const Fault& fault) {
         piece.text = reader.text();
         break;
       case 2:
-        if (!std::isfinite(reader.real())) fault("the score of a piece is not a finite number");
+        piece.score = reader.real();
+        if (!std::isfinite(piece.score)) fault("the score of a piece is not a finite number");
         break;
       case 3:
-        piece.type = reader.number_value();
+        type = reader.number_value();
         break;
       default:
         break;
@@ -207,7 +208,10 @@ Piece check_piece(std::string_view message, const Fault& fault) {
   if (piece.text.empty()) fault("a piece is empty");
   if (piece.text.size() > kMaxPieceBytes) fault("a piece is longer than 4 KiB");
   if (piece.text.find('\0') != std::string_view::npos) fault("a piece holds a NUL");
-  if (piece.type < 1 || piece.type > kLastType) fault("a piece has an unknown type");
+  if (type < SentencePieceSummary::kNormal || type > SentencePieceSummary::kByte) {
+    fault("a piece has an unknown type");
+  }
+  piece.type = static_cast<SentencePieceSummary::PieceType>(type);
   return piece;
 }
 
@@ -238,17 +242,20 @@ SentencePieceSummary check_sentencepiece_model(std::string_view model, const std
     switch (reader.number()) {
       case 1: {
         const Piece piece = check_piece(reader.bytes(), fault);
-        if (++summary.pieces > kMaxPieces) fault("it has more than 4,000,000 pieces");
-        if (piece.type == kUnknown) ++unknown;
-        if (piece.type == kUserDefined) user_defined.push_back(piece.text);
+        if (summary.pieces.size() == kMaxPieces) fault("it has more than 4,000,000 pieces");
+        if (piece.type == SentencePieceSummary::kUnknown) ++unknown;
+        if (piece.type == SentencePieceSummary::kUserDefined) user_defined.push_back(piece.text);
+        summary.pieces.push_back(piece);
         break;
       }
       case 2:
         check_trainer(reader.bytes(), fault, summary);
         break;
       case 3:
-      case 5:
-        check_normalizer(reader.bytes(), fault);
+        summary.charsmap = check_normalizer(reader.bytes(), fault);
+        break;
+      case 5:  // the way back, of the library alone
+        static_cast<void>(check_normalizer(reader.bytes(), fault));
         break;
       case 4:
         check_self_tests(reader.bytes(), fault);
@@ -257,7 +264,7 @@ SentencePieceSummary check_sentencepiece_model(std::string_view model, const std
         break;
     }
   }
-  if (summary.pieces == 0) fault("it has no pieces");
+  if (summary.pieces.empty()) fault("it has no pieces");
   if (unknown != 1) fault("it must have exactly one piece for the unknown");
   check_nesting(std::move(user_defined), fault);
   return summary;

@@ -8,18 +8,31 @@
 
 namespace finetune::tokenizer {
 
-// What the check has seen on its way.
+// What a serialised SentencePiece model says. Views into its bytes.
 struct SentencePieceSummary {
-  int64_t pieces = 0;
+  enum PieceType : uint8_t {
+    kNormal = 1,
+    kUnknown = 2,
+    kControl = 3,
+    kUserDefined = 4,
+    kUnused = 5,
+    kByte = 6
+  };
+  struct Piece {
+    std::string_view text;
+    float score = 0;
+    PieceType type = kNormal;
+  };
+  std::vector<Piece> pieces;  // by id
   bool byte_fallback = false;
+  std::string_view charsmap;  // normalisation rules; empty where there are none
 };
 
-// Reads a serialised SentencePiece model before the library does and throws Error(kData), starting
-// with `where`, for everything that the library is known not to survive or has no use for: a file
-// beyond 64 MiB, more than 4M pieces, a piece that is empty, beyond 4 KiB or not UTF-8, a score
-// that is not finite, unknown types, normalisation rules beyond 1 MiB or whose trie leaves its
-// array, loops or nests more than 32 rules, more than 32 user-defined pieces that start one
-// another.
+// Reads a serialised SentencePiece model and throws Error(kData), starting with `where`, for
+// everything that the library is known not to survive or has no use for: a file beyond 64 MiB, more
+// than 4M pieces, a piece that is empty, beyond 4 KiB or not UTF-8, a score that is not finite,
+// unknown types, normalisation rules that check_charsmap() refuses, more than 32 user-defined
+// pieces that start one another.
 SentencePieceSummary check_sentencepiece_model(std::string_view model, const std::string& where);
 
 }  // namespace finetune::tokenizer

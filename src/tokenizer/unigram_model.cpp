@@ -2,6 +2,7 @@
 #include "tokenizer/unigram_model.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <limits>
 
@@ -23,6 +24,35 @@ size_t character_size(char first) {
 }
 
 }  // namespace
+
+double score_as_read(double score) {
+  if (score == 0 || !std::isfinite(score)) return score;
+  std::array<char, 32> text;  // d.dddde-dd: the fewest digits, as every writer of JSON has them
+  const auto end =
+      std::to_chars(text.begin(), text.end(), std::abs(score), std::chars_format::scientific).ptr;
+  uint64_t digits = 0;
+  int exponent = 0;
+  bool behind_point = false;
+  const char* at = text.begin();
+  for (; at != end && *at != 'e'; ++at) {
+    if (*at == '.') {
+      behind_point = true;
+    } else {
+      digits = 10 * digits + static_cast<uint64_t>(*at - '0');
+      if (behind_point) --exponent;
+    }
+  }
+  int written = 0;
+  std::from_chars(at + (at[1] == '+' ? 2 : 1), end, written);
+  exponent += written;
+  auto value = static_cast<double>(digits);
+  for (; exponent < -308; exponent += 308) value /= 1e308;
+  const std::string spelled = "1e" + std::to_string(std::abs(exponent));
+  double power = 1;
+  std::from_chars(spelled.data(), spelled.data() + spelled.size(), power);
+  value = exponent < 0 ? value / power : value * power;
+  return std::copysign(value, score);
+}
 
 UnigramModel::UnigramModel(UnigramParts parts, const std::string& where) {
   check(parts, where);

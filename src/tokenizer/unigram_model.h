@@ -22,6 +22,11 @@ struct UnigramParts {
   bool byte_fallback = false;  // <0x0A> for the bytes of what has no token
 };
 
+// The score that the tokenizers package makes of one in tokenizer.json: its reader divides the
+// digits by a power of ten, so the last bit may differ from the nearest number, and with it who
+// wins a tie.
+[[nodiscard]] double score_as_read(double score);
+
 // A word -> the pieces whose scores have the largest sum, as the tokenizers package finds them.
 class UnigramModel : public CachedModel {
  public:

@@ -70,8 +70,8 @@ uint32_t unit(uint32_t label, uint32_t offset, bool leaf = false) {
 }
 
 TEST(SentencePieceModelCheck, AcceptsRealModels) {
-  EXPECT_EQ(check_sentencepiece_model(golden_text("unigram.model"), "m").pieces, 180);
-  EXPECT_EQ(check_sentencepiece_model(golden_text("bpe.model"), "m").pieces, 220);
+  EXPECT_EQ(check_sentencepiece_model(golden_text("unigram.model"), "m").pieces.size(), 180U);
+  EXPECT_EQ(check_sentencepiece_model(golden_text("bpe.model"), "m").pieces.size(), 220U);
   EXPECT_EQ(message_of(small_model()), "accepted");
 }
 

@@ -141,6 +141,24 @@ TEST(UnigramModel, EncodesAWordOfAMegabyteInSeconds) {
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));
 }
 
+TEST(UnigramModel, ReadsScoresAsTheTokenizersPackageDoes) {
+  EXPECT_EQ(score_as_read(0.0), 0.0);
+  EXPECT_EQ(score_as_read(-12.5), -12.5);
+  EXPECT_EQ(score_as_read(-3.0e300), -3.0e300);
+  EXPECT_EQ(score_as_read(-7.3379044552783705), -7.337904455278371);
+  EXPECT_EQ(score_as_read(-7.3500973693961225), -7.350097369396123);
+  EXPECT_EQ(score_as_read(-7.4206531733533385), -7.420653173353339);
+  EXPECT_EQ(score_as_read(-7.4533122559778455), -7.453312255977845);
+  EXPECT_EQ(score_as_read(1.2345678901234568e-300), 1.234567890123457e-300);
+  EXPECT_EQ(score_as_read(-9.87654321012347e-310), -9.87654321012347e-310);
+  EXPECT_EQ(score_as_read(5e-324), 5e-324);
+  EXPECT_EQ(score_as_read(1.7976931348623157e+308), 1.7976931348623157e+308);
+  EXPECT_EQ(score_as_read(1.2345678901234568e+17), 1.2345678901234568e+17);
+  EXPECT_EQ(score_as_read(-1.0000000000000002), -1.0000000000000002);
+  EXPECT_EQ(score_as_read(0.1), 0.1);
+  EXPECT_EQ(score_as_read(-2.2250738585072014e-308), -2.2250738585072014e-308);
+}
+
 std::string message_of(UnigramParts parts) {
   try {
     const UnigramModel model(std::move(parts), "x/tokenizer.json");
