@@ -2,7 +2,9 @@
 #include "finetune/base/error.h"
 #include "finetune/base/file_system.h"
 #include "finetune/tokenizer/tokenizer.h"
+#include "tokenizer/class_pipeline.h"
 #include "tokenizer/pipeline_files.h"
+#include "tokenizer/sentencepiece_files.h"
 #include "tokenizer/sentencepiece_tokenizer.h"
 #include "tokenizer/special_names.h"
 
@@ -42,6 +44,12 @@ std::shared_ptr<const Tokenizer> load_tokenizer(const std::string& folder_path) 
   }
   for (const char* name : {"sentencepiece.bpe.model", "spiece.model"}) {
     if (!has(name)) continue;
+    const tokenizer::TokenizerClass which = tokenizer::class_of(folder);
+    if (which == tokenizer::TokenizerClass::kXlmRoberta ||
+        which == tokenizer::TokenizerClass::kBigBird) {
+      return std::make_shared<tokenizer::PipelineTokenizer>(tokenizer::parse_sentencepiece_model(
+          read_file(join_path(folder_path, name)), name, std::move(folder)));
+    }
     return std::make_shared<tokenizer::SentencePieceTokenizer>(
         read_file(join_path(folder_path, name)), name, std::move(folder));
   }

@@ -14,20 +14,7 @@
 namespace finetune::tokenizer {
 namespace {
 
-// XLM-RoBERTa's vocabulary: <s> <pad> </s> <unk>, then the model's pieces from its fourth on.
-constexpr int32_t kFairseqOffset = 1;
-constexpr const char* kFairseqTokens[] = {"<s>", "<pad>", "</s>", "<unk>"};
-constexpr int32_t kFairseqUnk = 3;
-
 constexpr std::string_view kSpace = "\xE2\x96\x81";  // U+2581, which stands for a space
-
-void append_spaces_restored(std::string_view piece, std::string& text) {
-  for (size_t found; (found = piece.find(kSpace)) != std::string_view::npos;) {
-    text.append(piece.substr(0, found)).append(" ");
-    piece.remove_prefix(found + kSpace.size());
-  }
-  text.append(piece);
-}
 
 }  // namespace
 
@@ -43,14 +30,7 @@ SentencePieceTokenizer::SentencePieceTokenizer(std::string model, const std::str
   }
   pieces_ = processor_->GetPieceSize();
   unk_ = processor_->unk_id();
-  xlm_roberta_ = folder.class_name.starts_with("XLMRoberta");
-  if (xlm_roberta_ && (pieces_ < 3 || unk_ != 0)) {
-    throw Error(ErrorKind::kData, where + ": XLM-RoBERTa's model has <unk>, <s> and </s> first");
-  }
   name_special_tokens(folder);
-  if (xlm_roberta_) {
-    post_processor_ = PostProcessor::roberta(special_tokens_.cls->id, special_tokens_.sep->id, {});
-  }
   sides_ = folder.sides;
   files_ = std::move(folder.files);
   files_.emplace_back(file_name, std::move(model));
@@ -59,9 +39,7 @@ SentencePieceTokenizer::SentencePieceTokenizer(std::string model, const std::str
 SentencePieceTokenizer::~SentencePieceTokenizer() = default;
 
 void SentencePieceTokenizer::name_special_tokens(TokenizerFolder& folder) {
-  if (xlm_roberta_) {
-    add_class_names(folder);
-  } else if (folder.named.empty()) {
+  if (folder.named.empty()) {
     const auto name = [&](const char* key, int id) {
       if (id < 0) return;
       AddedToken token;
@@ -74,7 +52,7 @@ void SentencePieceTokenizer::name_special_tokens(TokenizerFolder& folder) {
     name("unk_token", processor_->unk_id());
     name("pad_token", processor_->pad_id());
   }
-  int32_t next = xlm_roberta_ ? pieces_ + kFairseqOffset : pieces_;
+  int32_t next = pieces_;
   for (auto& [name, token] : folder.named) {
     if (const AddedToken* known = added_.find(std::string_view(token.content))) {
       token.id = known->id;
@@ -94,13 +72,7 @@ void SentencePieceTokenizer::append_ids(std::string_view text, std::vector<int32
     throw Error(ErrorKind::kData,
                 "SentencePiece could not encode a text (" + std::string(status.message()) + ")");
   }
-  for (const int id : own) {
-    if (!xlm_roberta_) {
-      ids.push_back(id);
-    } else {
-      ids.push_back(id == unk_ ? kFairseqUnk : id + kFairseqOffset);
-    }
-  }
+  ids.insert(ids.end(), own.begin(), own.end());
 }
 
 std::vector<int32_t> SentencePieceTokenizer::encode(std::string_view text) const {
@@ -134,24 +106,15 @@ Tokens SentencePieceTokenizer::encode_with_ranges(std::string_view text) const {
   return tokens;
 }
 
-// Token types stay 0: neither XLM-RoBERTa nor a plain model has others.
 ModelText SentencePieceTokenizer::combine(std::span<const int32_t> first,
                                           std::optional<std::span<const int32_t>> second) const {
-  ModelText text = post_processor_.combine(first, second);
-  std::fill(text.token_types.begin(), text.token_types.end(), uint8_t{0});
-  return text;
+  return PostProcessor().combine(first, second);
 }
 
 bool SentencePieceTokenizer::continues_word(int32_t id) const {
   if (is_special(id)) return false;
   const std::string token = id_to_token(id);
   return !token.empty() && !token.starts_with(kSpace);
-}
-
-int32_t SentencePieceTokenizer::to_model_id(int32_t id) const {
-  if (!xlm_roberta_) return id >= 0 && id < pieces_ ? id : -1;
-  if (id == kFairseqUnk) return unk_;
-  return id > kFairseqUnk && id - kFairseqOffset < pieces_ ? id - kFairseqOffset : -1;
 }
 
 std::string SentencePieceTokenizer::decode(std::span<const int32_t> ids,
@@ -161,12 +124,8 @@ std::string SentencePieceTokenizer::decode(std::span<const int32_t> ids,
   const auto flush = [&] {
     if (own.empty()) return;
     std::string part;
-    if (xlm_roberta_) {
-      for (const int id : own) append_spaces_restored(processor_->IdToPiece(id), part);
-    } else {
-      const auto status = processor_->Decode(own, &part);
-      FT_CHECK(status.ok(), "SentencePiece could not decode ids that it knows");
-    }
+    const auto status = processor_->Decode(own, &part);
+    FT_CHECK(status.ok(), "SentencePiece could not decode ids that it knows");
     text += part;
     own.clear();
   };
@@ -176,17 +135,16 @@ std::string SentencePieceTokenizer::decode(std::span<const int32_t> ids,
       if (skip_special_tokens && added->special) continue;
       flush();
       text += added->content;
-    } else if (const int32_t known = to_model_id(id); known >= 0) {
-      own.push_back(known);
+    } else if (id >= 0 && id < pieces_) {
+      own.push_back(id);
     }
   }
   flush();
-  if (xlm_roberta_ && text.starts_with(' ')) text.erase(0, 1);
   return utf8::replace_invalid(text);
 }
 
 int64_t SentencePieceTokenizer::size() const {
-  int64_t size = int64_t{pieces_} + (xlm_roberta_ ? kFairseqOffset : 0);
+  int64_t size = pieces_;
   for (const AddedToken& token : added_.all())
     size = std::max<int64_t>(size, int64_t{token.id} + 1);
   return size;
@@ -194,21 +152,14 @@ int64_t SentencePieceTokenizer::size() const {
 
 std::optional<int32_t> SentencePieceTokenizer::token_to_id(std::string_view token) const {
   if (const AddedToken* added = added_.find(token)) return added->id;
-  if (xlm_roberta_) {
-    for (int32_t id = 0; id <= kFairseqUnk; ++id) {
-      if (token == kFairseqTokens[id]) return id;
-    }
-  }
   const int id = processor_->PieceToId(token);
   if (id == unk_ && processor_->IdToPiece(unk_) != token) return std::nullopt;
-  return xlm_roberta_ ? id + kFairseqOffset : id;
+  return id;
 }
 
 std::string SentencePieceTokenizer::id_to_token(int32_t id) const {
   if (const AddedToken* added = added_.find(id)) return added->content;
-  if (xlm_roberta_ && id >= 0 && id <= kFairseqUnk) return kFairseqTokens[id];
-  const int32_t known = to_model_id(id);
-  return known < 0 ? std::string() : processor_->IdToPiece(known);
+  return id >= 0 && id < pieces_ ? processor_->IdToPiece(id) : std::string();
 }
 
 bool SentencePieceTokenizer::is_special(int32_t id) const {

@@ -17,8 +17,8 @@ class SentencePieceProcessor;
 
 namespace finetune::tokenizer {
 
-// A SentencePiece model. Ids are the model's own, except for XLM-RoBERTa's class, whose ids stand
-// one higher behind <s> <pad> </s> <unk>, with <mask> at the end.
+// A SentencePiece model of a class that has no pipeline here (sentencepiece_files.h), executed by
+// the library: the model's own ids, nothing around a text.
 class SentencePieceTokenizer : public Tokenizer {
  public:
   // `model` is the content of the file `file_name` in the folder. Throws Error(kData).
@@ -34,9 +34,7 @@ class SentencePieceTokenizer : public Tokenizer {
   }
   [[nodiscard]] ModelText combine(std::span<const int32_t> first,
                                   std::optional<std::span<const int32_t>> second) const override;
-  [[nodiscard]] int64_t num_special_tokens_to_add(bool pair) const override {
-    return post_processor_.num_added(pair);
-  }
+  [[nodiscard]] int64_t num_special_tokens_to_add(bool /*pair*/) const override { return 0; }
   [[nodiscard]] Sides sides() const override { return sides_; }
   [[nodiscard]] bool continues_word(int32_t id) const override;
   [[nodiscard]] std::string decode(std::span<const int32_t> ids,
@@ -53,14 +51,11 @@ class SentencePieceTokenizer : public Tokenizer {
  private:
   void name_special_tokens(TokenizerFolder& folder);
   void append_ids(std::string_view text, std::vector<int32_t>& ids) const;
-  [[nodiscard]] int32_t to_model_id(int32_t id) const;  // -1 where it is none of the model's
 
   std::unique_ptr<sentencepiece::SentencePieceProcessor> processor_;
   int32_t pieces_ = 0;
   int32_t unk_ = 0;  // the model's own id
-  bool xlm_roberta_ = false;
   SpecialTokens special_tokens_;
-  PostProcessor post_processor_;
   Sides sides_;
   AddedTokens added_;
   std::vector<std::pair<std::string, std::string>> files_;

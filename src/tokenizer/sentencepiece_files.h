@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <string>
+
+#include "tokenizer/pipeline_tokenizer.h"
+#include "tokenizer/special_names.h"
+
+namespace finetune::tokenizer {
+
+// Parts out of a SentencePiece model, put together as transformers' XLMRobertaTokenizer and
+// BigBirdTokenizer do. `model` is the content of the file `file_name` in the folder. Throws
+// Error(kData). Requires: the folder's class is one of the two.
+[[nodiscard]] PipelineParts parse_sentencepiece_model(std::string model,
+                                                      const std::string& file_name,
+                                                      TokenizerFolder folder);
+
+}  // namespace finetune::tokenizer
