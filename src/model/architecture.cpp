@@ -15,12 +15,8 @@ const Architecture& architecture_of(const ModelConfig& config) {
       {"xlm-roberta", xlm_roberta_architecture}};
   const auto found = kArchitectures.find(config.model_type);
   if (found == kArchitectures.end()) {
-    std::string list;
-    for (const std::string& type : model_types()) list += (list.empty() ? "'" : ", '") + type + "'";
-    throw Error(ErrorKind::kConfig, "model_type '" + config.model_type +
-                                        "' is not available in this version; models of these "
-                                        "types are: " +
-                                        list);
+    throw Error(ErrorKind::kConfig,
+                "model_type '" + config.model_type + "' is not available in this version");
   }
   return found->second();
 }

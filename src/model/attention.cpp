@@ -8,6 +8,8 @@
 #include <cmath>
 #include <limits>
 
+#include "model/layer_norm.h"
+
 namespace finetune {
 namespace {
 
@@ -58,9 +60,7 @@ AddAndNormImpl::AddAndNormImpl(const ModelConfig& config, int64_t input_size, in
       site_(site),
       dropout_(config.hidden_dropout_prob),
       dense_(register_module("dense", nn::Linear(input_size, config.hidden_size))),
-      layer_norm_(register_module(
-          "LayerNorm",
-          nn::LayerNorm(nn::LayerNormOptions({config.hidden_size}).eps(config.layer_norm_eps)))) {}
+      layer_norm_(register_module("LayerNorm", make_layer_norm(config))) {}
 
 Tensor AddAndNormImpl::forward(const Tensor& x, const Tensor& residual,
                                const ForwardContext& context) {

@@ -6,12 +6,10 @@
 
 #include <cmath>
 
+#include "model/layer_norm.h"
+
 namespace finetune {
 namespace {
-
-nn::LayerNorm make_norm(const ModelConfig& config) {
-  return nn::LayerNorm(nn::LayerNormOptions({config.hidden_size}).eps(config.layer_norm_eps));
-}
 
 // [B, T, C], or [C] where every token is of type 0.
 Tensor embed_types(const Tensor& weight, const Tensor& token_type_ids) {
@@ -28,7 +26,7 @@ RobertaEmbeddingsImpl::RobertaEmbeddingsImpl(const ModelConfig& config)
           register_module("word_embeddings", nn::Embedding(config.vocab_size, config.hidden_size))),
       token_type_embeddings_(register_module(
           "token_type_embeddings", nn::Embedding(config.type_vocab_size, config.hidden_size))),
-      layer_norm_(register_module("LayerNorm", make_norm(config))),
+      layer_norm_(register_module("LayerNorm", make_layer_norm(config))),
       position_embeddings_(
           register_module("position_embeddings",
                           nn::Embedding(config.max_position_embeddings, config.hidden_size))) {}
@@ -53,7 +51,7 @@ BertEmbeddingsImpl::BertEmbeddingsImpl(const ModelConfig& config)
                           nn::Embedding(config.max_position_embeddings, config.hidden_size))),
       token_type_embeddings_(register_module(
           "token_type_embeddings", nn::Embedding(config.type_vocab_size, config.hidden_size))),
-      layer_norm_(register_module("LayerNorm", make_norm(config))) {}
+      layer_norm_(register_module("LayerNorm", make_layer_norm(config))) {}
 
 Tensor BertEmbeddingsImpl::sum(const ModelInput& input, double word_scale) {
   Tensor words = at::embedding(word_embeddings_->weight, input.input_ids, padding_id_);

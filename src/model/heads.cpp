@@ -4,12 +4,10 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/linear.h>
 
+#include "model/layer_norm.h"
+
 namespace finetune {
 namespace {
-
-nn::LayerNorm make_norm(const ModelConfig& config) {
-  return nn::LayerNorm(nn::LayerNormOptions({config.hidden_size}).eps(config.layer_norm_eps));
-}
 
 // Dropout of [B, C], which has no token axis.
 Tensor drop_rows(const HeadInput& in, const Tensor& x, double p, DropoutSite site) {
@@ -22,7 +20,7 @@ class LmTransformImpl final : public nn::Module {
   explicit LmTransformImpl(const ModelConfig& config)
       : activation_(find_activation(config.hidden_act)),
         dense_(register_module("dense", nn::Linear(config.hidden_size, config.hidden_size))),
-        layer_norm_(register_module("LayerNorm", make_norm(config))) {}
+        layer_norm_(register_module("LayerNorm", make_layer_norm(config))) {}
 
   Tensor forward(const Tensor& x) { return layer_norm_(activation_(dense_(x))); }
 
@@ -102,7 +100,7 @@ Tensor LmHeadImpl::decode(const Tensor& x, const EncoderModelImpl& encoder) {
 RobertaLmHeadImpl::RobertaLmHeadImpl(const ModelConfig& config)
     : LmHeadImpl(config),
       dense_(register_module("dense", nn::Linear(config.hidden_size, config.hidden_size))),
-      layer_norm_(register_module("layer_norm", make_norm(config))) {
+      layer_norm_(register_module("layer_norm", make_layer_norm(config))) {
   add_decoder(config);
 }
 
