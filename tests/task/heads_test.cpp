@@ -285,6 +285,52 @@ TEST(Tasks, MicroBatchesWithUnequalTargetsEqualOneLargeBatch) {
                            gradient(*answer, ends, {part(batch, 0, 3), part(batch, 3, 4)})));
 }
 
+TEST(Tasks, FitTheHeadsOfModels) {
+  ModelConfig config;
+  config.model_type = "bert";
+  config.vocab_size = 30;
+  config.hidden_size = 16;
+  config.num_hidden_layers = 1;
+  config.num_attention_heads = 2;
+  config.intermediate_size = 32;
+  config.max_position_embeddings = 12;
+  config.type_vocab_size = 2;
+  config.id2label = {"a", "b", "c"};
+  Batch batch = batch_of(4, 3, 2);
+  batch.token_type_ids = {0, 0, 1, 0, 1, 1, 0, 0, 0, 0, 0, 1};
+  batch.classes = {1, 0};
+  const auto loss_of = [&](Head head, const auto& make_task) {
+    const auto model = make_head_model(head, config, 7, kCpu);
+    const std::unique_ptr<Task> task = make_task(*model);
+    for (const Tensor& sum : task->loss_sums(batch, {.seed = 1})) sum.backward({}, true);
+    for (const NamedTensor& parameter : model->parameters()) {
+      EXPECT_TRUE(parameter.tensor.grad().defined()) << parameter.name;
+    }
+    return task->evaluate(batch).loss;
+  };
+  const double choice = loss_of(Head::kMultipleChoice, [](HeadModel& model) {
+    return make_multiple_choice_task(model, kCpu, {});
+  });
+  EXPECT_NEAR(choice, std::log(2.0), 0.2);
+  batch = part(batch, 0, 4);
+  batch.classes = {2, 0, kIgnoredLabel, 1};
+  const double sequence = loss_of(Head::kSequenceClassification, [](HeadModel& model) {
+    return make_sequence_classification_task(model, kCpu, ProblemType::kSingleLabel, {});
+  });
+  EXPECT_NEAR(sequence, std::log(3.0), 0.2);
+  batch.labels = {-100, 0, 1, 2, -100, 0, 0, 1, 2, 0, 1, 2};
+  const double token = loss_of(Head::kTokenClassification, [](HeadModel& model) {
+    return make_token_classification_task(model, kCpu, {});
+  });
+  EXPECT_NEAR(token, std::log(3.0), 0.2);
+  batch.starts = {0, 1, 1, 0};
+  batch.ends = {2, 2, 1, 0};
+  const double answer = loss_of(Head::kQuestionAnswering, [](HeadModel& model) {
+    return make_question_answering_task(model, kCpu);
+  });
+  EXPECT_NEAR(answer, std::log(3.0), 0.2);
+}
+
 TEST(ModelInput, CarriesTokenTypesAndMaskWhereTheyMatter) {
   Batch batch = batch_of(2, 3);
   EXPECT_FALSE(make_model_input(batch, kCpu, {}).token_type_ids.defined());
