@@ -15,12 +15,14 @@ bool is_space(char32_t c) {
 
 }  // namespace
 
-bool is_white_space(std::string_view text) {
-  size_t offset = 0;
-  while (offset < text.size()) {
-    if (!is_space(utf8::decode(text, offset))) return false;
+bool is_white_space(std::string_view text) { return without_front_space(text).empty(); }
+
+std::string_view without_front_space(std::string_view text) {
+  size_t begin = 0;
+  for (size_t offset = 0; offset < text.size(); begin = offset) {
+    if (!is_space(utf8::decode(text, offset))) break;
   }
-  return true;
+  return text.substr(begin);
 }
 
 }  // namespace finetune

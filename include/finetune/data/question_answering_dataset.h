@@ -28,7 +28,7 @@ struct QuestionAnsweringOptions : SampleOptions {
 };
 
 struct Question {
-  std::string id;  // the row's number where there is no id
+  std::string id;  // its number in questions() where there is none
   std::string question;
   std::string context;
   std::vector<std::string> answers;  // empty: none, or not known
@@ -61,7 +61,8 @@ class QuestionAnsweringDataset final : public Dataset {
   [[nodiscard]] int64_t longest() const { return tokens_.longest(); }
 
   // What follows is there with keep_questions alone. The windows of a question are consecutive, in
-  // the order of its context; questions stand in the order of the files.
+  // the order of its context; questions stand in the order of the files. As in run_qa, max_samples
+  // can leave the last questions without a window.
   [[nodiscard]] const std::vector<Question>& questions() const { return questions_; }
   [[nodiscard]] int64_t question_of(int64_t index) const;
   // Bytes of the context that a token of the sample stands for; nothing where it is no token of

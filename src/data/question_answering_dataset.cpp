@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: MIT
+#include "finetune/data/question_answering_dataset.h"
+
+#include <algorithm>
+#include <iterator>
+#include <unordered_set>
+#include <utility>
+
+#include "data/question_rows.h"
+#include "data/sample_building.h"
+#include "finetune/base/error.h"
+
+namespace finetune {
+namespace {
+
+using Content = QuestionAnsweringDataset::Content;
+using Window = QuestionAnsweringDataset::Window;
+
+// Parts of the context's tokens, as the tokenizers package cuts what overflows: `length` tokens
+// each, of which `stride` are also in the part before.
+std::vector<std::pair<int64_t, int64_t>> cut_windows(int64_t tokens, int64_t length, int64_t stride,
+                                                     bool from_the_end) {
+  if (tokens <= length) return {{0, tokens}};
+  std::vector<std::pair<int64_t, int64_t>> parts;
+  for (int64_t skipped = 0;; skipped += length - stride) {
+    const int64_t end = std::min(tokens, skipped + length);
+    parts.push_back(from_the_end ? std::pair(tokens - end, tokens - skipped)
+                                 : std::pair(skipped, end));
+    if (end == tokens) return parts;
+  }
+}
+
+// run_qa's search: the last token that begins at or before the answer's begin, and the first that
+// ends at or behind its end. `ranges` are those of the window's part of the context. run_qa runs on
+// into the special tokens where the answer begins in the last token; that token is taken here.
+Example::Answer find_answer(std::span<const TextRange> ranges, int64_t first_token,
+                            const TextRange& answer, int64_t nowhere) {
+  if (ranges.empty() || ranges.front().begin > answer.begin || ranges.back().end < answer.end) {
+    return {.start = nowhere, .end = nowhere};
+  }
+  const auto size = static_cast<int64_t>(ranges.size());
+  const auto at = [&](int64_t token) { return ranges[static_cast<size_t>(token)]; };
+  int64_t start = 0;
+  while (start + 1 < size && at(start + 1).begin <= answer.begin) ++start;
+  int64_t end = size - 1;
+  while (end > 0 && at(end - 1).end >= answer.end) --end;
+  return {.start = first_token + start, .end = first_token + end};
+}
+
+class WindowEncoder {
+ public:
+  WindowEncoder(const Tokenizer& tokenizer, const QuestionAnsweringOptions& options)
+      : tokenizer_(tokenizer),
+        options_(options),
+        context_first_(tokenizer.sides().pad_left),
+        cut_left_(tokenizer.sides().truncate_left),
+        maker_(tokenizer, options, true),
+        reader_(options) {}
+
+  [[nodiscard]] Content encode(const RowBlock& block) const {
+    Content content;
+    for (const RowBlock::Row& place : block.rows) {
+      for (AskedQuestion& question : reader_.read(Row(block, place))) add(content, question);
+    }
+    return content;
+  }
+
+ private:
+  void add(Content& content, AskedQuestion& asked) const {
+    const std::vector<int32_t> question = tokenizer_.encode(asked.question.question);
+    const Tokens context = tokenizer_.encode_with_ranges(asked.question.context);
+    const auto tokens = static_cast<int64_t>(context.ids.size());
+    if (tokens == 0) fail(asked, "the context has no token");
+    const int64_t room = room_for_context(static_cast<int64_t>(question.size()), tokens, asked);
+    for (const auto& [begin, end] : cut_windows(tokens, room, options_.doc_stride, cut_left_)) {
+      const auto from = static_cast<size_t>(begin);
+      const auto size = static_cast<size_t>(end - begin);
+      const std::span ids = std::span(context.ids).subspan(from, size);
+      const ModelText text =
+          context_first_ ? tokenizer_.combine(ids, question) : tokenizer_.combine(question, ids);
+      maker_.add(content.tokens, text, asked.place);
+      const int64_t first = first_of_context(text);
+      if (asked.answer_known) {
+        const int64_t cls = cls_place(text.ids);
+        const std::span ranges = std::span(context.ranges).subspan(from, size);
+        content.tokens.answers.push_back(asked.answer
+                                             ? find_answer(ranges, first, *asked.answer, cls)
+                                             : Example::Answer{.start = cls, .end = cls});
+      }
+      if (!options_.keep_questions) continue;
+      content.windows.push_back(
+          {.question = static_cast<int64_t>(content.questions.size()),
+           .first_token = first,
+           .tokens = end - begin,
+           .first_context = static_cast<int64_t>(content.ranges.size()) + begin});
+    }
+    if (!options_.keep_questions) return;
+    content.ranges.insert(content.ranges.end(), context.ranges.begin(), context.ranges.end());
+    content.questions.push_back(std::move(asked.question));
+  }
+
+  [[noreturn]] static void fail(const AskedQuestion& asked, const std::string& what) {
+    throw Error(ErrorKind::kData, asked.place + ": " + what);
+  }
+
+  [[nodiscard]] int64_t room_for_context(int64_t question, int64_t context,
+                                         const AskedQuestion& asked) const {
+    const int64_t special = tokenizer_.num_special_tokens_to_add(true);
+    const int64_t room = options_.max_seq_length - special - question;
+    const bool fits = context <= room;
+    if (fits || room > options_.doc_stride) return room;
+    fail(asked, "the question has " + std::to_string(question) +
+                    " tokens, so that max_seq_length " + std::to_string(options_.max_seq_length) +
+                    " leaves " + std::to_string(std::max<int64_t>(room, 0)) +
+                    " for the context, which must be more than doc_stride " +
+                    std::to_string(options_.doc_stride) +
+                    "; raise max_seq_length, lower doc_stride or shorten the question");
+  }
+
+  [[nodiscard]] int64_t first_of_context(const ModelText& text) const {
+    const auto found = std::ranges::find(text.texts, context_first_ ? 0 : 1);
+    FT_CHECK(found != text.texts.end(), "a window holds some of its context");
+    return found - text.texts.begin();
+  }
+
+  // Where windows without the answer point: CLS, else BOS, else the first token.
+  [[nodiscard]] int64_t cls_place(const std::vector<int32_t>& ids) const {
+    const SpecialTokens& special = tokenizer_.special_tokens();
+    for (const auto& token : {special.cls, special.bos}) {
+      if (!token || token->id < 0) continue;
+      const auto found = std::ranges::find(ids, token->id);
+      if (found != ids.end()) return found - ids.begin();
+    }
+    return 0;
+  }
+
+  const Tokenizer& tokenizer_;
+  const QuestionAnsweringOptions& options_;
+  bool context_first_;
+  bool cut_left_;
+  SequenceMaker maker_;
+  QuestionReader reader_;
+};
+
+// Puts the windows of some rows behind the others.
+void append(Content& to, Content& from) {
+  append(to.tokens, from.tokens);
+  const auto questions = static_cast<int64_t>(to.questions.size());
+  const auto ranges = static_cast<int64_t>(to.ranges.size());
+  for (Window window : from.windows) {
+    window.question += questions;
+    window.first_context += ranges;
+    to.windows.push_back(window);
+  }
+  to.ranges.insert(to.ranges.end(), from.ranges.begin(), from.ranges.end());
+  std::ranges::move(from.questions, std::back_inserter(to.questions));
+}
+
+void name_questions(std::vector<Question>& questions, const std::string& key) {
+  std::unordered_set<std::string_view> seen;
+  for (size_t i = 0; i < questions.size(); ++i) {
+    if (questions[i].id.empty()) questions[i].id = std::to_string(i);
+  }
+  for (const Question& question : questions) {
+    if (seen.insert(question.id).second) continue;
+    throw Error(ErrorKind::kData, key + ": the id '" + question.id +
+                                      "' is there twice; answers are told apart by their ids");
+  }
+}
+
+}  // namespace
+
+QuestionAnsweringDataset::QuestionAnsweringDataset(Content content)
+    : tokens_(std::move(content.tokens)),
+      questions_(std::move(content.questions)),
+      windows_(std::move(content.windows)),
+      ranges_(std::move(content.ranges)) {
+  FT_CHECK(windows_.empty() || static_cast<int64_t>(windows_.size()) == tokens_.size(),
+           "every sample has its window");
+}
+
+Example QuestionAnsweringDataset::get(int64_t index, int64_t choice) const {
+  return tokens_.get(index, choice);
+}
+
+int64_t QuestionAnsweringDataset::question_of(int64_t index) const {
+  FT_CHECK(index >= 0 && index < static_cast<int64_t>(windows_.size()), "no such window is kept");
+  return windows_[static_cast<size_t>(index)].question;
+}
+
+std::optional<TextRange> QuestionAnsweringDataset::range(int64_t index, int64_t token) const {
+  FT_CHECK(index >= 0 && index < static_cast<int64_t>(windows_.size()), "no such window is kept");
+  const Window& window = windows_[static_cast<size_t>(index)];
+  const int64_t place = token - window.first_token;
+  if (place < 0 || place >= window.tokens) return std::nullopt;
+  return ranges_[static_cast<size_t>(window.first_context + place)];
+}
+
+std::shared_ptr<const QuestionAnsweringDataset> build_question_answering_dataset(
+    const std::vector<std::string>& files, const Tokenizer& tokenizer,
+    const QuestionAnsweringOptions& options) {
+  check_max_samples(options);
+  if (options.doc_stride < 0) {
+    throw Error(ErrorKind::kConfig,
+                "doc_stride must not be negative, but is " + std::to_string(options.doc_stride));
+  }
+  const WindowEncoder encoder(tokenizer, options);
+  const int64_t most = options.max_samples.value_or(INT64_MAX);
+  Content content;
+  encode_rows<Content>(
+      files, options, [&](const RowBlock& block) { return encoder.encode(block); },
+      [&](Content& block) {
+        append(content, block);
+        const auto questions = static_cast<int64_t>(content.questions.size());
+        return options.keep_questions ? questions < most : samples_of(content.tokens) < most;
+      });
+  if (samples_of(content.tokens) == 0) fail_without_rows(options);
+  // Answers that only some questions have cannot be learnt from or measured.
+  const auto windows = static_cast<size_t>(samples_of(content.tokens));
+  if (content.tokens.answers.size() < windows) content.tokens.answers = {};
+  keep_first(content.tokens, most);
+  if (content.windows.size() > static_cast<size_t>(samples_of(content.tokens))) {
+    content.windows.resize(static_cast<size_t>(samples_of(content.tokens)));
+  }
+  if (static_cast<int64_t>(content.questions.size()) > most) {
+    content.questions.resize(static_cast<size_t>(most));
+  }
+  name_questions(content.questions, options.key);
+  drop_plain_types(content.tokens);
+  return std::make_shared<const QuestionAnsweringDataset>(std::move(content));
+}
+
+}  // namespace finetune

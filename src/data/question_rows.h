@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "data/row.h"
+#include "finetune/data/question_answering_dataset.h"
+
+namespace finetune {
+
+// A question as it stands in a file.
+struct AskedQuestion {
+  Question question;  // id is empty where there is none
+  std::string place;
+  bool answer_known = false;        // whether and where the context holds an answer
+  std::optional<TextRange> answer;  // the first one, in bytes of the context
+};
+
+// The questions of rows: SQuAD's articles or rows with columns.
+class QuestionReader {
+ public:
+  explicit QuestionReader(const QuestionAnsweringOptions& options);
+
+  // Throws Error(kData) with place and id.
+  [[nodiscard]] std::vector<AskedQuestion> read(const Row& row) const;
+
+ private:
+  [[nodiscard]] AskedQuestion read_question(const Row& row, const std::string& context) const;
+  void read_answers(const Row& row, AskedQuestion& asked) const;
+  void take_answer(const Row& row, const Row::Json& text, const Row::Json* start,
+                   AskedQuestion& asked) const;
+
+  std::string question_column_;
+  std::string context_column_;
+  std::string answer_column_;
+  bool without_answer_;
+  bool answers_required_;
+};
+
+}  // namespace finetune
