@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A SentencePiece model with any content: what the check lets through, the library must survive.
+// A SentencePiece model with any content: what the check lets through, the library and the
+// pipelines of XLM-RoBERTa and BigBird must survive.
 #include <unistd.h>
 
 #include <cstddef>
@@ -31,22 +32,39 @@ struct Folder {
   }
 };
 
+void write(const std::string& path, const char* data, std::size_t size) {
+  std::ofstream(path, std::ios::binary).write(data, static_cast<std::streamsize>(size));
+}
+
+void check(const std::string& folder) {
+  using namespace finetune;
+  constexpr std::string_view kText =
+      "La suno <x>\xEF\xBC\xA1 e\xCC\x81\xEF\xAC\x81 \xE6\x9C\x9D uuuuuuuuuu [MASK]";
+  try {
+    const auto tokenizer = load_tokenizer(folder);
+    const auto tokens = tokenizer->encode_with_ranges(kText);
+    for (const auto id : tokens.ids) {
+      if (id < 0 || id >= tokenizer->size()) __builtin_trap();
+    }
+    for (const auto& range : tokens.ranges) {
+      if (range.begin < 0 || range.end > static_cast<int64_t>(kText.size())) __builtin_trap();
+    }
+    if (tokens.ids != tokenizer->encode(kText)) __builtin_trap();
+    const auto text = tokenizer->decode(tokens.ids, false);
+    if (utf8::find_invalid(text) != std::string::npos) __builtin_trap();
+  } catch (const Error&) {
+  }
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
-  using namespace finetune;
   static const Folder folder;
-  std::ofstream(folder.path + "/spiece.model", std::ios::binary)
-      .write(reinterpret_cast<const char*>(data), static_cast<std::streamsize>(size));
-  try {
-    const auto tokenizer = load_tokenizer(folder.path);
-    const auto ids =
-        tokenizer->encode("La suno <x>\xEF\xBC\xA1 e\xCC\x81\xEF\xAC\x81 \xE6\x9C\x9D uuuuuuuuuu");
-    for (const auto id : ids) {
-      if (id < 0 || id >= tokenizer->size()) __builtin_trap();
-    }
-    if (utf8::find_invalid(tokenizer->decode(ids, false)) != std::string::npos) __builtin_trap();
-  } catch (const Error&) {
+  for (const std::string name : {"", "XLMRobertaTokenizer", "BigBirdTokenizer"}) {
+    const std::string config = "{\"tokenizer_class\": \"" + name + "\"}";
+    write(folder.path + "/tokenizer_config.json", config.data(), config.size());
+    write(folder.path + "/spiece.model", reinterpret_cast<const char*>(data), size);
+    check(folder.path);
   }
   return 0;
 }
