@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+
+#include "finetune/tensor/torch_file.h"
+
+namespace finetune {
+
+// The state of a schedule that follows a metric (torch's ReduceLROnPlateau, transformers' GreedyLR)
+// as Schedule::load_state() takes it, from the scheduler.pt that transformers' Trainer keeps;
+// nothing where the file is of a schedule that is a function of the step. The options in the file
+// are not taken: lr_scheduler_kwargs say them. `where` names the file. Throws Error(kCheckpoint).
+[[nodiscard]] std::optional<nlohmann::ordered_json> metric_schedule_from_torch(
+    const TorchValue& scheduler, const std::string& where);
+
+// The other way: what both load_state_dict() take. `state` is Schedule::state() of a schedule that
+// follows a metric; `groups` is the optimizer's number of parameter groups.
+[[nodiscard]] TorchValue metric_schedule_to_torch(const nlohmann::ordered_json& state, int groups);
+
+}  // namespace finetune
