@@ -17,6 +17,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr uint64_t kMaxIndexBytes = 100'000'000;
+constexpr uint64_t kMaxPointerBytes = 1024;
+constexpr std::string_view kPointerStart = "version https://git-lfs.github.com/";
 
 struct Layout {
   WeightFiles::Format format;
@@ -88,20 +90,29 @@ void check_stays_inside(const std::string& folder, const std::string& path,
   }
 }
 
-// Opening a pipe would wait for ever.
-void check_is_file(const std::string& path) {
+// Opening a pipe would wait for ever; a clone without Git LFS holds a few lines for each file.
+void check_is_file(FileSystem& files, const std::string& path) {
   std::error_code error;
   if (!fs::is_regular_file(path, error)) {
     throw Error(ErrorKind::kData, "'" + path + "' is not a file" +
                                       (error ? " (" + error.message() + ")" : "") +
                                       "; fetch the model again");
   }
+  std::string start(kPointerStart.size(), '\0');
+  const std::unique_ptr<ReadableFile> file = files.open(path);
+  if (file->size() < start.size() || file->size() > kMaxPointerBytes) return;
+  file->read_at(0, start.data(), start.size());
+  if (start == kPointerStart) {
+    throw Error(ErrorKind::kData, "'" + path +
+                                      "' is only Git LFS's pointer to the weights; run 'git lfs "
+                                      "pull' in that folder");
+  }
 }
 
 WeightFiles read_index(FileSystem& files, const std::string& folder, const Layout& layout) {
   WeightFiles weights{
       .format = layout.format, .paths = {}, .index = join_path(folder, layout.index), .owners = {}};
-  check_is_file(weights.index);
+  check_is_file(files, weights.index);
   for (const auto& [tensor, name] : parse_shard_index(files.read_all(weights.index, kMaxIndexBytes),
                                                       weights.index, layout.suffix)) {
     const std::string path = join_path(folder, name);
@@ -112,7 +123,7 @@ WeightFiles read_index(FileSystem& files, const std::string& folder, const Layou
   weights.paths.erase(std::unique(weights.paths.begin(), weights.paths.end()), weights.paths.end());
   for (const std::string& path : weights.paths) {
     check_stays_inside(folder, path, weights.index);
-    check_is_file(path);
+    check_is_file(files, path);
   }
   return weights;
 }
@@ -147,7 +158,7 @@ WeightFiles find_weight_files(FileSystem& files, const std::string& folder) {
   for (const Layout& layout : kLayouts) {
     const std::string path = join_path(folder, layout.file);
     if (files.exists(path)) {
-      check_is_file(path);
+      check_is_file(files, path);
       return {.format = layout.format, .paths = {path}, .index = "", .owners = {}};
     }
     if (files.exists(join_path(folder, layout.index))) return read_index(files, folder, layout);

@@ -142,5 +142,11 @@ TEST(WeightFiles, AreFiles) {
   EXPECT_THAT(refusal(folder.path()), HasSubstr("is not a file"));
 }
 
+TEST(WeightFiles, AreNotGitLfsPointers) {
+  const TemporaryFolder folder;
+  folder.write(kModelFile, "version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 5\n");
+  EXPECT_THAT(refusal(folder.path()), HasSubstr("git lfs pull"));
+}
+
 }  // namespace
 }  // namespace finetune
