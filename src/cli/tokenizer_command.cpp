@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <charconv>
 #include <chrono>
@@ -37,6 +38,8 @@ struct CodeRequest {
   std::string folder;
   bool add_special_tokens = false;
   bool skip_special_tokens = false;
+  bool pair = false;
+  bool offsets = false;
 };
 
 // Standard output that notices a reader who has left: then there is nothing more to do.
@@ -77,18 +80,103 @@ void for_each_line(const Handle& handle) {
   interrupt::throw_if_requested("reading standard input");
 }
 
+// The texts of a line: one, or two with a tab between them.
+struct Texts {
+  std::string first;
+  std::optional<std::string> second;
+};
+
+Texts split_pair(const std::string& line, bool pair, int64_t number) {
+  if (!pair) return {line, std::nullopt};
+  const size_t tab = line.find('\t');
+  if (tab == std::string::npos || line.find('\t', tab + 1) != std::string::npos) {
+    throw Error(ErrorKind::kData, "standard input:" + std::to_string(number) +
+                                      ": --pair takes two texts with one tab between them");
+  }
+  return {line.substr(0, tab), line.substr(tab + 1)};
+}
+
+std::string ids_line(const std::vector<int32_t>& ids) {
+  std::string text;
+  for (const int32_t id : ids) {
+    if (!text.empty()) text += ' ';
+    text += std::to_string(id);
+  }
+  return text;
+}
+
+// The code point that each byte of a text belongs to, and behind the last how many there are.
+std::vector<int64_t> code_points(const std::string& text) {
+  std::vector<int64_t> numbers;
+  numbers.reserve(text.size() + 1);
+  int64_t number = -1;
+  for (const char byte : text) {
+    if ((static_cast<unsigned char>(byte) & 0xC0) != 0x80) ++number;
+    numbers.push_back(number);
+  }
+  numbers.push_back(number + 1);
+  return numbers;
+}
+
+// {"input_ids": [...], "offset_mapping": [[begin, end], ...], "token_type_ids": [...]}, in code
+// points as transformers counts them; [0, 0] for special tokens that are put around.
+std::string offsets_line(const Tokenizer& tokenizer, const Texts& texts, bool special_tokens) {
+  const std::array<const std::string*, 2> sources = {&texts.first,
+                                                     texts.second ? &*texts.second : nullptr};
+  std::array<Tokens, 2> tokens;
+  std::array<std::vector<int64_t>, 2> numbers;
+  for (size_t i = 0; i < 2 && sources[i] != nullptr; ++i) {
+    tokens[i] = tokenizer.encode_with_ranges(*sources[i]);
+    numbers[i] = code_points(*sources[i]);
+  }
+  const ModelText text = tokenizer.combine(
+      tokens[0].ids,
+      texts.second ? std::optional<std::span<const int32_t>>(tokens[1].ids) : std::nullopt);
+  std::string ids;
+  std::string offsets;
+  std::string types;
+  for (size_t i = 0; i < text.ids.size(); ++i) {
+    const bool special = text.texts[i] == ModelText::kSpecial;
+    if (special && !special_tokens) continue;
+    const char* comma = ids.empty() ? "" : ", ";
+    int64_t begin = 0;
+    int64_t end = 0;
+    if (!special) {
+      const auto which = static_cast<size_t>(text.texts[i]);
+      const TextRange& range = tokens[which].ranges[static_cast<size_t>(text.tokens[i])];
+      begin = numbers[which][static_cast<size_t>(range.begin)];
+      end = numbers[which][static_cast<size_t>(range.end)];
+    }
+    ids += comma + std::to_string(text.ids[i]);
+    offsets += comma + ("[" + std::to_string(begin)) + ", " + std::to_string(end) + "]";
+    types += comma + std::to_string(text.token_types[i]);
+  }
+  return "{\"input_ids\": [" + ids + "], \"offset_mapping\": [" + offsets +
+         "], \"token_type_ids\": [" + types + "]}";
+}
+
+std::vector<int32_t> encode_texts(const Tokenizer& tokenizer, const Texts& texts,
+                                  bool special_tokens) {
+  std::vector<int32_t> ids = tokenizer.encode(texts.first);
+  std::vector<int32_t> more;
+  if (texts.second) more = tokenizer.encode(*texts.second);
+  if (special_tokens) {
+    return tokenizer
+        .combine(ids, texts.second ? std::optional<std::span<const int32_t>>(more) : std::nullopt)
+        .ids;
+  }
+  ids.insert(ids.end(), more.begin(), more.end());
+  return ids;
+}
+
 int encode(const CodeRequest& request) {
   const auto tokenizer = load_tokenizer(request.folder);
   Output output;
-  for_each_line([&](const std::string& line, int64_t) {
-    std::vector<int32_t> ids = tokenizer->encode(line);
-    if (request.add_special_tokens) ids = tokenizer->add_special_tokens(ids);
-    std::string text;
-    for (const int32_t id : ids) {
-      if (!text.empty()) text += ' ';
-      text += std::to_string(id);
-    }
-    return output.write_line(std::move(text));
+  for_each_line([&](const std::string& line, int64_t number) {
+    const Texts texts = split_pair(line, request.pair, number);
+    return output.write_line(
+        request.offsets ? offsets_line(*tokenizer, texts, request.add_special_tokens)
+                        : ids_line(encode_texts(*tokenizer, texts, request.add_special_tokens)));
   });
   return kExitFinished;
 }
@@ -244,6 +332,9 @@ int tokenizer_command(const Arguments& arguments) {
   encode_app->add_option("--tokenizer", coding.folder, "folder of the tokenizer")->required();
   encode_app->add_flag("--add_special_tokens", coding.add_special_tokens,
                        "put the special tokens around each line");
+  encode_app->add_flag("--pair", coding.pair, "lines hold two texts with a tab between them");
+  encode_app->add_flag("--offsets", coding.offsets,
+                       "a JSON object a line: input_ids, offset_mapping, token_type_ids");
   CLI::App* decode_app =
       app.add_subcommand("decode", "Lines of ids on standard input to lines of text");
   decode_app->add_option("--tokenizer", coding.folder, "folder of the tokenizer")->required();
