@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+#include <algorithm>
 #include <optional>
 
 #include "finetune/base/error.h"
@@ -6,6 +7,15 @@
 
 namespace finetune {
 namespace {
+
+// Where the tokenizer pads on the left, the sequence begins behind.
+size_t padding_in_front(const Batch& batch, size_t row) {
+  const auto length = static_cast<size_t>(batch.length);
+  if (batch.attention_mask.empty()) return 0;
+  const auto begin = batch.attention_mask.begin() + static_cast<ptrdiff_t>(row * length);
+  const auto found = std::find(begin, begin + batch.length, uint8_t{1});
+  return found == begin + batch.length ? 0 : static_cast<size_t>(found - begin);
+}
 
 class QuestionAnsweringMetrics final : public Metrics {
  public:
@@ -29,11 +39,13 @@ class QuestionAnsweringMetrics final : public Metrics {
       const int64_t question = data_->question_of(sample);
       if (question_ && *question_ != question) finish();
       question_ = question;
+      const size_t padding = padding_in_front(batch, row);
       ranges.clear();
-      for (int64_t token = 0; token < batch.length; ++token) {
-        ranges.push_back(data_->range(sample, token));
+      for (size_t token = 0; token < length - padding; ++token) {
+        ranges.push_back(data_->range(sample, static_cast<int64_t>(token)));
       }
-      finder_.add(starts.subspan(row * length, length), ends.subspan(row * length, length), ranges);
+      finder_.add(starts.subspan(row * length + padding, length - padding),
+                  ends.subspan(row * length + padding, length - padding), ranges);
       const bool last = sample + 1 == data_->size() || data_->question_of(sample + 1) != question;
       if (last) finish();
     }
