@@ -106,5 +106,55 @@ TEST(TokenDataset, RefusesContentThatDoesNotFitTogether) {
   EXPECT_THROW(static_cast<void>(plain().get(2)), std::logic_error);
 }
 
+TokenDataset choices_of_two() {
+  return TokenDataset({.ids = {0, 5, 2, 0, 2, 0, 6, 7, 2, 0, 2},
+                       .offsets = {0, 3, 5, 9, 11},
+                       .types = {0, 0, 1, 0, 1, 0, 0, 1, 1, 0, 0},
+                       .choices = 2,
+                       .classes = {1, -100}});
+}
+
+TEST(Collate, KeepsTheChoicesOfASampleTogether) {
+  const Batch batch =
+      PaddingCollator(PaddingOptions::from(ByteTokenizer())).collate(choices_of_two(), kBoth);
+  EXPECT_EQ(batch.rows, 4);
+  EXPECT_EQ(batch.choices, 2);
+  EXPECT_EQ(batch.size(), 2);
+  EXPECT_THAT(batch.input_ids, ElementsAre(0, 5, 2, 1, 0, 2, 1, 1, 0, 6, 7, 2, 0, 2, 1, 1));
+  EXPECT_THAT(batch.token_type_ids, ElementsAre(0, 0, 1, 0, 0, 1, 0, 0, 0, 0, 1, 1, 0, 0, 0, 0));
+  EXPECT_THAT(batch.classes, ElementsAre(1, -100));
+  EXPECT_THAT(batch.samples, ElementsAre(0, 1));
+  EXPECT_EQ(batch.targets, 1);
+  EXPECT_TRUE(batch.labels.empty());
+}
+
+TEST(Collate, PadsOnTheLeftAndMovesLabelsAndAnswers) {
+  PaddingOptions options = PaddingOptions::from(ByteTokenizer());
+  options.pad_left = true;
+  const Batch labels = PaddingCollator(options).collate(labelled(), kBoth);
+  EXPECT_THAT(labels.input_ids, ElementsAre(1, 1, 0, 50, 2, 0, 60, 61, 62, 2));
+  EXPECT_THAT(labels.labels, ElementsAre(-100, -100, -100, 9, -100, -100, 8, -100, 7, -100));
+  EXPECT_THAT(labels.attention_mask, ElementsAre(0, 0, 1, 1, 1, 1, 1, 1, 0, 0));
+  EXPECT_EQ(labels.targets, 3);
+  const TokenDataset answers({.ids = {0, 5, 2, 0, 6, 7, 8, 2},
+                              .offsets = {0, 3, 8},
+                              .answers = {{.start = 1, .end = 1}, {.start = 1, .end = 2}}});
+  const Batch batch = PaddingCollator(options).collate(answers, kBoth);
+  EXPECT_THAT(batch.starts, ElementsAre(3, 1));
+  EXPECT_THAT(batch.ends, ElementsAre(3, 2));
+  EXPECT_EQ(batch.targets, 2);
+}
+
+TEST(Collate, CountsEveryValue) {
+  const TokenDataset data({.ids = {0, 2, 0, 2},
+                           .offsets = {0, 2, 4},
+                           .outputs = 2,
+                           .values = {1.0F, 0.0F, 0.5F, 2.0F}});
+  const Batch batch = PaddingCollator(PaddingOptions::from(ByteTokenizer())).collate(data, kBoth);
+  EXPECT_THAT(batch.values, ElementsAre(1.0F, 0.0F, 0.5F, 2.0F));
+  EXPECT_EQ(batch.targets, 4);
+  EXPECT_EQ(batch.tokens, 4);
+}
+
 }  // namespace
 }  // namespace finetune

@@ -4,7 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <utility>
 #include <vector>
 
 #include "base/temporary_folder.h"
@@ -129,6 +131,44 @@ TEST(Masking, RefusesAProbabilityOutsideItsRange) {
     wrong.mlm_probability = probability;
     EXPECT_THROW(Masking{wrong}, Error) << probability;
   }
+}
+
+// Ids 10 to 19 begin words, 20 to 29 continue them.
+MaskingOptions whole_words() {
+  MaskingOptions options;
+  options.mask_id = 4;
+  options.vocabulary = 30;
+  options.special = {1, 1, 1, 1, 1};
+  options.continues_word.assign(30, 0);
+  std::fill(options.continues_word.begin() + 20, options.continues_word.end(), uint8_t{1});
+  return options;
+}
+
+TEST(Masking, ChoosesWholeWordsAndMasksAllOfThem) {
+  const Masking masking(whole_words());
+  int64_t chosen = 0;
+  int64_t words = 0;
+  for (int64_t sample = 0; sample < 2000; ++sample) {
+    // A special token ends a word; what continues nothing is a word.
+    std::vector<int64_t> ids = {0, 21, 10, 20, 22, 11, 2, 23, 24, 12, 2};
+    const std::vector<int64_t> before = ids;
+    std::vector<int64_t> labels(ids.size());
+    const int64_t targets = masking.apply({.index = sample, .epoch = 3}, ids, labels);
+    const std::vector<std::pair<size_t, size_t>> ranges = {{1, 2}, {2, 5}, {5, 6}, {7, 9}, {9, 10}};
+    int64_t counted = 0;
+    for (const auto& [begin, end] : ranges) {
+      ++words;
+      chosen += labels[begin] != kIgnoredLabel ? 1 : 0;
+      for (size_t i = begin; i < end; ++i) {
+        EXPECT_EQ(labels[i] == kIgnoredLabel, labels[begin] == kIgnoredLabel);
+        EXPECT_EQ(ids[i], labels[i] == kIgnoredLabel ? before[i] : 4);
+        if (labels[i] != kIgnoredLabel) ++counted;
+      }
+    }
+    EXPECT_EQ(targets, counted);
+    for (const size_t special : {0, 6, 10}) EXPECT_EQ(labels[special], kIgnoredLabel);
+  }
+  EXPECT_NEAR(static_cast<double>(chosen) / static_cast<double>(words), 0.15, 0.01);
 }
 
 }  // namespace
