@@ -19,7 +19,7 @@ ARROWS = {
     "optim": ["kernels"],
     "distributed": ["tensor"],
     "checkpoint": ["tensor"],
-    "train": ["task", "checkpoint", "optim", "distributed", "config"],
+    "train": ["predict", "task", "checkpoint", "optim", "distributed", "config"],
     "predict": ["task"],
     "cli": ["train", "predict", "config", "tokenizer", "data", "checkpoint"],
 }

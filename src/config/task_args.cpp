@@ -16,6 +16,9 @@ void TaskArgs::describe(FieldList& field) {
         "fraction, lists, or anything else.",
         {.choices = {"regression", "single_label_classification", "multi_label_classification"},
          .resume = ResumePolicy::kFixed});
+  field("metric_name", &TaskArgs::metric_name,
+        "sequence_classification: accuracy, f1, matthews_correlation, mse, ..., or a task of GLUE "
+        "for what is reported there; unset reports all that the labels allow.");
   field("label_all_tokens", &TaskArgs::label_all_tokens,
         "token_classification: every token of a word has its label, not the first alone.",
         {.resume = ResumePolicy::kFixed});

@@ -225,11 +225,11 @@ class Validator {
       const char* key;
       std::vector<std::string> tasks;
     };
+    static const std::vector<std::string> labelled = {"sequence_classification", "multiple_choice",
+                                                      "token_classification", "question_answering"};
     static const std::vector<Rule> rules = {
         {"text_pair_column", {"sequence_classification"}},
-        {"label_column",
-         {"sequence_classification", "multiple_choice", "token_classification",
-          "question_answering"}},
+        {"label_column", labelled},
         {"context_column", {"multiple_choice", "question_answering"}},
         {"choice_columns", {"multiple_choice"}},
         {"line_by_line", {"mlm"}},
@@ -237,6 +237,9 @@ class Validator {
         {"whole_word_mask", {"mlm"}},
         {"validation_split_percentage", {"mlm"}},
         {"problem_type", {"sequence_classification"}},
+        {"metric_name", {"sequence_classification"}},
+        {"do_predict", labelled},
+        {"test_file", labelled},
         {"label_all_tokens", {"token_classification"}},
         {"return_entity_level_metrics", {"token_classification"}},
         {"doc_stride", {"question_answering"}},

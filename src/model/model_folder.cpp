@@ -37,10 +37,9 @@ std::string find_in_hub_cache(const std::string& name) {
 
 std::string resolve_model_folder(const std::string& name, const std::string& where) {
   FileSystem& files = FileSystem::local();
-  if (files.exists(join_path(name, "config.json")) ||
-      files.exists(join_path(name, "tokenizer.json")) ||
-      files.exists(join_path(name, "vocab.json"))) {
-    return name;
+  for (const char* file : {"config.json", "tokenizer.json", "vocab.json", "vocab.txt",
+                           "sentencepiece.bpe.model", "spiece.model"}) {
+    if (files.exists(join_path(name, file))) return name;
   }
   const bool is_folder = files.exists(name);
   if (!is_folder && name.find(' ') == std::string::npos && !name.starts_with("/") &&
@@ -59,12 +58,13 @@ std::string resolve_model_folder(const std::string& name, const std::string& whe
                   "; name a folder as transformers saves it");
 }
 
-LoadReport load_folder_weights(Model& model, const std::string& folder) {
+LoadReport load_folder_weights(Model& model, const std::string& folder,
+                               const LoadOptions& options) {
   const ModelTensors tensors = load_model_tensors(FileSystem::local(), folder);
   std::vector<std::string> names;
   for (const TensorInfo& info : tensors.tensors()) names.push_back(info.name);
   return load_weights(
-      model, names, [&](const std::string& name) { return tensors.read(name); }, folder);
+      model, names, [&](const std::string& name) { return tensors.read(name); }, folder, options);
 }
 
 }  // namespace finetune

@@ -1,22 +1,20 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <string>
 
 #include "finetune/config/load.h"
 #include "finetune/data/loader.h"
-#include "finetune/data/text_dataset.h"
 #include "finetune/distributed/world.h"
 #include "finetune/model/model.h"
 #include "finetune/optim/adamw.h"
 #include "finetune/optim/schedule.h"
-#include "finetune/task/metrics.h"
 #include "finetune/task/task.h"
 #include "finetune/tokenizer/tokenizer.h"
 #include "finetune/train/progress.h"
 #include "train/run_state.h"
+#include "train/task_setup.h"
 
 namespace finetune {
 
@@ -26,12 +24,13 @@ struct Parts {
   std::unique_ptr<World> world;
   std::shared_ptr<const Tokenizer> tokenizer;
   ModelConfig model_config;
-  std::shared_ptr<const TokenDataset> train_data;       // null where nothing is trained
-  std::shared_ptr<const TokenDataset> validation_data;  // null where nothing is evaluated
+  std::unique_ptr<TaskSetup> setup;
+  std::shared_ptr<const Dataset> train_data;       // null where nothing is trained
+  std::shared_ptr<const Dataset> validation_data;  // null where nothing is evaluated
+  std::shared_ptr<const Dataset> test_data;        // null where nothing is predicted
   std::shared_ptr<const Collator> collator;
   std::unique_ptr<Model> model;
   std::unique_ptr<Task> task;
-  std::function<std::unique_ptr<Metrics>()> make_metrics;  // of one evaluation
   std::unique_ptr<AdamW> optimizer;
   RunIdentity identity;
 };
@@ -39,6 +38,7 @@ struct Parts {
 struct AssemblyRequest {
   bool train = true;
   bool evaluate = false;
+  bool predict = false;
   // Take tokenizer and model from this folder (a checkpoint) instead of what the keys name.
   std::string model_folder;
   bool load_weights = true;  // false: they are restored from a checkpoint afterwards

@@ -1,25 +1,34 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 
 #include "finetune/data/loader.h"
-#include "finetune/task/metrics.h"
-#include "finetune/task/task.h"
 #include "finetune/train/progress.h"
+#include "train/assemble.h"
 
 namespace finetune {
 
-// eval_loss with transformers' meaning (batch means weighted by samples), what `results` makes of
-// all batches, runtime and speed. Nothing where a stop was asked for before the last batch: an
-// evaluation that was cut is done again, never half-counted.
-[[nodiscard]] std::optional<nlohmann::ordered_json> evaluate(Task& task, Metrics& results,
-                                                             const EvaluationLoader& loader,
-                                                             ProgressDisplay& progress);
+// One pass of the weights over the validation or the test data.
+struct EvaluationResult {
+  // With transformers' names and meaning: "eval_loss" (batch means weighted by samples), the
+  // task's metrics, runtime and speed; "predict_..." for the test data, where loss and metrics are
+  // there only if labels are.
+  nlohmann::ordered_json metrics;
+  std::unique_ptr<PredictionFiles> files;  // null: the task writes none for this split
+};
 
-// "eval_loss 6.371, eval_accuracy 0.094"
+// Nothing where a stop was asked for before the last batch: an evaluation that was cut is done
+// again, never half-counted. prediction_loss_only leaves the task's metrics out. Requires: the
+// split was read.
+[[nodiscard]] std::optional<EvaluationResult> evaluate(const Parts& parts, Split split,
+                                                       const TrainingArgs& args,
+                                                       ProgressDisplay& progress);
+
+// "eval_loss 6.371, eval_accuracy 0.094": the loss and the task's metrics.
 [[nodiscard]] std::string describe_metrics(const nlohmann::ordered_json& metrics);
 
 }  // namespace finetune

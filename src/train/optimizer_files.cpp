@@ -4,6 +4,7 @@
 #include <c10/core/GradMode.h>
 
 #include "finetune/base/error.h"
+#include "finetune/base/log.h"
 
 namespace finetune {
 namespace {
@@ -39,6 +40,8 @@ TorchValue optimizer_to_torch(const AdamW& optimizer, double learning_rate,
   TorchDict state;
   for (size_t i = 0; i < optimizer.slots().size(); ++i) {
     const AdamW::Slot& slot = optimizer.slots()[i];
+    // As torch: a parameter that the task does not use (a pooler's) has never got a state.
+    if (slot.step.item<float>() == 0.0F) continue;
     TorchDict entry;
     entry.set("step", slot.step);
     entry.set("exp_avg", slot.exp_avg);
@@ -56,11 +59,13 @@ TorchValue optimizer_to_torch(const AdamW& optimizer, double learning_rate,
 void optimizer_from_torch(AdamW& optimizer, const TorchValue& value, const std::string& where) {
   const c10::NoGradGuard no_grad;
   const TorchValue& state = value.at("state");
+  std::string without_state;
   for (size_t i = 0; i < optimizer.slots().size(); ++i) {
     AdamW::Slot& slot = optimizer.slots()[i];
     const TorchValue* entry = state.find(static_cast<int64_t>(i));
     if (entry == nullptr) {
-      throw Error(ErrorKind::kData, where + ": has no state for '" + slot.name + "'");
+      without_state += (without_state.empty() ? "" : ", ") + slot.name;
+      continue;
     }
     const auto restore = [&](const char* key, const Tensor& target) {
       const Tensor& source = entry->at(key).as_tensor();
@@ -73,6 +78,10 @@ void optimizer_from_torch(AdamW& optimizer, const TorchValue& value, const std::
     restore("step", slot.step);
     restore("exp_avg", slot.exp_avg);
     restore("exp_avg_sq", slot.exp_avg_sq);
+  }
+  if (!without_state.empty()) {
+    log::debug(where + ": has no state for " + without_state +
+               ", which the task does not use or which starts fresh");
   }
 }
 

@@ -115,27 +115,28 @@ void show_notes(const LoadedConfig& config) {
 }
 
 // Beside a training that holds the folder the metrics are shown, not kept.
-void write_evaluation(const std::string& output_dir, const nlohmann::ordered_json& metrics) {
+void write_evaluation(const std::string& output_dir, const std::string& name,
+                      EvaluationResult& result) {
   try {
     const checkpoint::OutputLock lock(output_dir);
-    write_results(FileSystem::local(), output_dir, "eval", metrics);
+    write_results(FileSystem::local(), output_dir, name, result.metrics);
+    if (result.files) result.files->write(FileSystem::local(), output_dir);
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::kBusy) throw;
-    log::warning("eval_results.json is not written: " + std::string(error.what()));
+    log::warning(name + "_results.json is not written: " + std::string(error.what()));
   }
 }
 
-nlohmann::ordered_json evaluate_model(const LoadedConfig& config, bool newest_checkpoint) {
+// The folder whose weights are evaluated where nothing is trained; empty: model_name_or_path's.
+std::string evaluated_folder(const LoadedConfig& config, bool newest_checkpoint) {
   const TrainingArgs& args = config.args;
-  AssemblyRequest request;
-  request.train = false;
-  request.evaluate = true;
+  std::string folder;
   if (newest_checkpoint) {
     const auto entries = checkpoint::list_checkpoints(FileSystem::local(), args.output_dir, true);
     for (const CheckpointEntry& entry : entries) {
-      if (entry.whole) request.model_folder = entry.path;
+      if (entry.whole) folder = entry.path;
     }
-    if (request.model_folder.empty()) {
+    if (folder.empty()) {
       throw Error(ErrorKind::kCheckpoint,
                   args.output_dir + " holds no whole checkpoint to evaluate");
     }
@@ -144,20 +145,31 @@ nlohmann::ordered_json evaluate_model(const LoadedConfig& config, bool newest_ch
                                         ": model_name_or_path names the model to evaluate; set it, "
                                         "or add --checkpoint auto for the run's newest checkpoint");
   }
+  return folder;
+}
+
+// Evaluation and prediction without training. Returns the metrics of all splits.
+nlohmann::ordered_json evaluate_model(const LoadedConfig& config, const AssemblyRequest& request) {
+  const TrainingArgs& args = config.args;
   ProgressDisplay progress(progress_mode(args));
   const Parts parts = assemble(config, request, progress);
-  const EvaluationLoader loader(parts.validation_data, parts.collator,
-                                args.per_device_eval_batch_size, args.dataloader_drop_last);
-  auto metrics = evaluate(*parts.task, *parts.make_metrics(), loader, progress);
-  if (!metrics) throw Interrupted("evaluating");
-  if (args.prediction_loss_only) metrics->erase("eval_accuracy");
-  log::info(describe_metrics(*metrics));
-  (*metrics)["eval_samples"] = parts.validation_data->size();
-  (*metrics)["perplexity"] = std::exp((*metrics)["eval_loss"].get<double>());
-  if (config.is_set("output_dir")) {
-    write_evaluation(args.output_dir, *metrics);
+  nlohmann::ordered_json all;
+  for (const Split split : {Split::kValidation, Split::kTest}) {
+    const bool predicts = split == Split::kTest;
+    if (!(predicts ? request.predict : request.evaluate)) continue;
+    std::optional<EvaluationResult> result = evaluate(parts, split, args, progress);
+    if (!result) throw Interrupted(predicts ? "predicting" : "evaluating");
+    nlohmann::ordered_json& metrics = result->metrics;
+    log::info(describe_metrics(metrics));
+    metrics[predicts ? "predict_samples" : "eval_samples"] =
+        (predicts ? parts.test_data : parts.validation_data)->size();
+    if (args.task == "mlm") metrics["perplexity"] = std::exp(metrics["eval_loss"].get<double>());
+    if (config.is_set("output_dir")) {
+      write_evaluation(args.output_dir, predicts ? "predict" : "eval", *result);
+    }
+    all.update(metrics);
   }
-  return *metrics;
+  return all;
 }
 
 int train(const LoadedConfig& config, const RunOptions& options) {
@@ -165,7 +177,10 @@ int train(const LoadedConfig& config, const RunOptions& options) {
   log::set_level(args.log_level);
   show_notes(config);
   if (!args.do_train) {
-    (void)evaluate_model(config, false);
+    (void)evaluate_model(config, {.train = false,
+                                  .evaluate = args.do_eval,
+                                  .predict = args.do_predict,
+                                  .model_folder = evaluated_folder(config, false)});
     return kExitFinished;
   }
   keep_freed_memory();
@@ -213,6 +228,7 @@ int train(const LoadedConfig& config, const RunOptions& options) {
       assemble(config,
                {.train = true,
                 .evaluate = args.do_eval || args.eval_strategy != "no" || args.eval_on_start,
+                .predict = args.do_predict,
                 .model_folder = "",
                 .load_weights = !newest.has_value()},
                progress);
@@ -236,8 +252,11 @@ int run_training(const LoadedConfig& config, const RunOptions& options) {
 }
 
 nlohmann::ordered_json run_evaluation(const LoadedConfig& config, bool newest_checkpoint) {
-  return explaining_lack_of_memory(kMemoryAdvice,
-                                   [&] { return evaluate_model(config, newest_checkpoint); });
+  return explaining_lack_of_memory(kMemoryAdvice, [&] {
+    return evaluate_model(config, {.train = false,
+                                   .evaluate = true,
+                                   .model_folder = evaluated_folder(config, newest_checkpoint)});
+  });
 }
 
 }  // namespace finetune

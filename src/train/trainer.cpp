@@ -37,11 +37,6 @@ Trainer::Trainer(const LoadedConfig& config, const RunOptions& options, Parts& p
       parts_(parts),
       progress_(progress),
       files_(FileSystem::local()) {
-  if (parts_.validation_data) {
-    evaluation_loader_ = std::make_unique<EvaluationLoader>(parts_.validation_data, parts_.collator,
-                                                            args_.per_device_eval_batch_size,
-                                                            args_.dataloader_drop_last);
-  }
   // transformers' floating_point_ops: 6 a token and parameter outside the embeddings.
   for (const NamedTensor& parameter : parts_.model->parameters()) {
     const bool is_embedding = parameter.name.find("_embeddings.weight") != std::string::npos;
@@ -132,12 +127,15 @@ Trainer::StepReport Trainer::step() {
                                 .update = state_.updates,
                                 .first_place = batch.first_place};
     const std::vector<Tensor> sums = parts_.task->loss_sums(batch, dropout);
+    Tensor share;  // terms hang on one graph, so one backward pass serves them all
     for (size_t term = 0; term < sums.size(); ++term) {
       if (!sums[term].defined()) continue;
-      const Tensor share = sums[term] / static_cast<double>(targets[term]);
-      share.backward();
-      report.loss += share.item<double>();
+      const Tensor part = sums[term] / static_cast<double>(targets[term]);
+      share = share.defined() ? share + part : part;
     }
+    if (!share.defined()) continue;
+    share.backward();
+    report.loss += share.item<double>();
   }
   parts_.world->sum_gradients(parts_.model->parameters());
 
@@ -190,11 +188,11 @@ bool Trainer::evaluate_now() {
 }
 
 std::optional<Json> Trainer::evaluate_weights() {
-  std::optional<Json> metrics =
-      evaluate(*parts_.task, *parts_.make_metrics(), *evaluation_loader_, progress_);
-  if (metrics && args_.prediction_loss_only) metrics->erase("eval_accuracy");
-  if (metrics) log::info(describe_metrics(*metrics) + " at step " + std::to_string(state_.step));
-  return metrics;
+  std::optional<EvaluationResult> result = evaluate(parts_, Split::kValidation, args_, progress_);
+  if (!result) return std::nullopt;
+  log::info(describe_metrics(result->metrics) + " at step " + std::to_string(state_.step));
+  if (result->files) result->files->write(files_, args_.output_dir);
+  return result->metrics;
 }
 
 // Best metric, plateau schedules and early stopping, as transformers' Trainer and its callback.
@@ -206,7 +204,7 @@ void Trainer::take_metrics(const Json& metrics) {
   if (!metrics.contains(key)) {
     throw Error(ErrorKind::kConfig, config_.where("metric_for_best_model") +
                                         ": metric_for_best_model: the evaluation has no '" + key +
-                                        "'; it has eval_loss and eval_accuracy");
+                                        "'; it has " + describe_metrics(metrics));
   }
   const double value = metrics[key].is_number() ? metrics[key].get<double>() : std::nan("");
   schedule_->observe(value);
@@ -295,7 +293,7 @@ bool Trainer::log_is_due() const {
 }
 
 bool Trainer::evaluation_is_due() const {
-  if (!evaluation_loader_) return false;
+  if (!parts_.validation_data) return false;
   if (args_.eval_strategy == "epoch") return is_epoch_end() && epoch() >= args_.eval_delay;
   if (args_.eval_strategy != "steps" || static_cast<double>(state_.step) < args_.eval_delay) {
     return false;

@@ -64,6 +64,7 @@ class Trainer {
   void log_window();
   bool evaluate_now();
   std::optional<nlohmann::ordered_json> evaluate_weights();
+  std::optional<nlohmann::ordered_json> predict_test_data();
   [[nodiscard]] std::string how_to_go_on() const;
   void take_metrics(const nlohmann::ordered_json& metrics);
   void log(nlohmann::ordered_json values);
@@ -102,7 +103,6 @@ class Trainer {
   RunState state_;
   TrainerState trainer_state_;
   std::unique_ptr<Loader> loader_;
-  std::unique_ptr<EvaluationLoader> evaluation_loader_;
   std::unique_ptr<Schedule> schedule_;
   std::unique_ptr<EventWriter> events_;
   int64_t exported_step_ = 0;  // the step whose weights are exported at the end

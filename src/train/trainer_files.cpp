@@ -257,13 +257,23 @@ int Trainer::finish() {
   if (args_.load_best_model_at_end) load_best_model();
   std::optional<Json> metrics;
   bool evaluated_now = false;
-  if (args_.do_eval && evaluation_loader_) {
+  if (args_.do_eval && parts_.validation_data) {
     metrics = logged_metrics(exported_step_);
+    // Files of predictions must be those of the exported weights.
+    const bool has_files = parts_.setup->make_results(Split::kValidation).files != nullptr;
+    if (metrics && has_files && exported_step_ != state_.step && !evaluate_weights()) {
+      return stop_early();
+    }
     if (!metrics) {
       metrics = evaluate_weights();
       if (!metrics) return stop_early();
       evaluated_now = true;
     }
+  }
+  std::optional<Json> predicted;
+  if (parts_.test_data) {
+    predicted = predict_test_data();
+    if (!predicted) return stop_early();
   }
   state_.seconds += now_seconds() - counted_until_;
   counted_until_ = now_seconds();
@@ -280,6 +290,7 @@ int Trainer::finish() {
   if (evaluated_now) log(*metrics);
   summary["epoch"] = epoch();
   summary["train_samples"] = parts_.train_data->size();
+  if (predicted) write_results(files_, args_.output_dir, "predict", *predicted);
   export_model(summary, metrics);
   log::info("finished " + std::to_string(state_.step) + " steps in " +
             std::to_string(static_cast<int64_t>(state_.seconds)) + " s of training (" +
@@ -293,6 +304,14 @@ int Trainer::finish() {
     return kExitCheckpointsFailed;
   }
   return kExitFinished;
+}
+
+std::optional<Json> Trainer::predict_test_data() {
+  std::optional<EvaluationResult> result = evaluate(parts_, Split::kTest, args_, progress_);
+  if (!result) return std::nullopt;
+  if (result->files) result->files->write(files_, args_.output_dir);
+  result->metrics["predict_samples"] = parts_.test_data->size();
+  return result->metrics;
 }
 
 // The metrics of the weights after `step`, where the log has them: masks in evaluation depend on
@@ -346,7 +365,7 @@ void Trainer::export_model(const Json& summary, const std::optional<Json>& metri
     Json results = *metrics;
     results["epoch"] = epoch();
     results["eval_samples"] = parts_.validation_data->size();
-    if (results["eval_loss"].is_number()) {
+    if (args_.task == "mlm" && results["eval_loss"].is_number()) {
       results["perplexity"] = std::exp(results["eval_loss"].get<double>());
     }
     write_results(files_, args_.output_dir, "eval", results);

@@ -15,6 +15,7 @@ struct TaskArgs {
   double mlm_probability = 0.15;
   bool whole_word_mask = false;
   std::optional<std::string> problem_type;
+  std::optional<std::string> metric_name;
   bool label_all_tokens = false;
   bool return_entity_level_metrics = false;
   int64_t doc_stride = 128;

@@ -12,6 +12,7 @@ namespace finetune {
 [[nodiscard]] std::string resolve_model_folder(const std::string& name, const std::string& where);
 
 // Copies the weights of a model folder by name. Throws Error(kData).
-LoadReport load_folder_weights(Model& model, const std::string& folder);
+LoadReport load_folder_weights(Model& model, const std::string& folder,
+                               const LoadOptions& options = {});
 
 }  // namespace finetune

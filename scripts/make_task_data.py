@@ -1,0 +1,183 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Writes tests/data/tasks: small labelled files about the lighthouse, one kind for each task. They
+are what the examples in configs/ and the tests learn from. Python's random module, whose numbers
+are the same everywhere, picks the words; nothing of it is anyone's text (CC0 1.0)."""
+
+import itertools
+import json
+import random
+from pathlib import Path
+
+FOLDER = Path(__file__).resolve().parent.parent / "tests" / "data" / "tasks"
+CALM = [
+    "The sea was calm",
+    "The night was clear",
+    "A soft wind came from the south",
+    "The stars were out",
+]
+ROUGH = [
+    "A storm broke the glass",
+    "Great waves ran over the rocks",
+    "The rain came in sheets",
+    "The wind tore at the door",
+]
+WORK = [
+    "I cleaned the lamp",
+    "I wrote in the book",
+    "Thomas played the fiddle",
+    "We mended the boat",
+    "I trimmed the wick",
+    "I wound the clock",
+]
+TIMES = [
+    "in the morning",
+    "at noon",
+    "before supper",
+    "at night",
+    "on Sunday",
+    "after the letters came",
+]
+PEOPLE = ["Jonas Hale", "Thomas", "Anna Hale", "Captain Reed"]
+PLACES = ["Grey Rock", "the North Sea", "Saint Mary", "Port Ellen"]
+SHIPS = ["Morning Star", "Good Hope", "Swallow", "Young Peter"]
+CARGO = ["wheat", "coal", "salt", "timber", "letters", "flour"]
+
+
+def lines(name, rows):
+    text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    (FOLDER / name).write_text(text)
+
+
+def splits(name, rows, train, valid, drop=()):
+    """train, validation and an unlabelled test file."""
+    lines(f"{name}-train.jsonl", rows[:train])
+    lines(f"{name}-valid.jsonl", rows[train : train + valid])
+    test = [{k: v for k, v in row.items() if k not in drop} for row in rows[train + valid :]]
+    lines(f"{name}-test.jsonl", test)
+
+
+def weather(rng):
+    rows = []
+    for label, openings in (("calm", CALM), ("rough", ROUGH)):
+        for opening, work, when in itertools.product(openings, WORK, TIMES):
+            rows.append({"text": f"{opening}. {work} {when}.", "label": label})
+    rng.shuffle(rows)
+    return rows[:104]
+
+
+def likeness(rng):
+    """Pairs with a number: how much of weather, work and time two sentences share."""
+    rows = []
+    while len(rows) < 104:
+        a, b = ([rng.choice(CALM + ROUGH), rng.choice(WORK), rng.choice(TIMES)] for _ in range(2))
+        for i in range(3):
+            if rng.random() < 0.5:
+                b[i] = a[i]
+        score = sum(x == y for x, y in zip(a, b)) * 2.5 / 1.5
+        first, second = (f"{x[0]}. {x[1]} {x[2]}." for x in (a, b))
+        rows.append({"sentence1": first, "sentence2": second, "label": round(score, 1)})
+    return rows
+
+
+def choices(rng):
+    facts = {
+        "Who keeps the light?": "the keeper",
+        "What does the lamp burn?": "oil",
+        "What brings the letters?": "the boat",
+        "What breaks on the rocks?": "the waves",
+        "What does Thomas play?": "the fiddle",
+        "Where does the lamp stand?": "the tower",
+        "What does the clock tell?": "the hour",
+        "What grows behind the wall?": "the garden",
+    }
+    rows = []
+    for _ in range(13):
+        for question, answer in facts.items():
+            options = rng.sample([a for a in facts.values() if a != answer], 3)
+            label = rng.randrange(4)
+            options.insert(label, answer)
+            rows.append(
+                {
+                    "question": question,
+                    **{f"choice{i}": o for i, o in enumerate(options)},
+                    "label": label,
+                }
+            )
+    rng.shuffle(rows)
+    return rows
+
+
+def names(rng):
+    rows = []
+    for i in range(104):
+        parts = []
+        for kind, text in rng.choice(
+            [
+                [
+                    ("PER", rng.choice(PEOPLE)),
+                    (None, "came to"),
+                    ("LOC", rng.choice(PLACES)),
+                    (None, "with letters ."),
+                ],
+                [
+                    (None, "The brig"),
+                    ("SHIP", rng.choice(SHIPS)),
+                    (None, "passed"),
+                    ("LOC", rng.choice(PLACES)),
+                    (None, "."),
+                ],
+                [
+                    ("PER", rng.choice(PEOPLE)),
+                    (None, "saw the"),
+                    ("SHIP", rng.choice(SHIPS)),
+                    (None, "at noon ."),
+                ],
+            ]
+        ):
+            for j, word in enumerate(text.split()):
+                parts.append((word, "O" if kind is None else ("B-" if j == 0 else "I-") + kind))
+        rows.append(
+            {"id": str(i), "tokens": [p[0] for p in parts], "ner_tags": [p[1] for p in parts]}
+        )
+    return rows
+
+
+def squad(rng, count, start):
+    data = []
+    for i in range(start, start + count):
+        ship, cargo, place, when = (rng.choice(x) for x in (SHIPS, CARGO, PLACES, TIMES))
+        work = rng.choice(WORK)
+        context = f"{rng.choice(CALM + ROUGH)}. The brig {ship} passed {when} with {cargo}, bound for {place}. {work} {rng.choice(TIMES)}."
+        qas = []
+        for question, answer in (
+            (f"What did the {ship} carry?", cargo),
+            (f"Where was the {ship} bound for?", place),
+            ("Which brig passed?", ship),
+        ):
+            spot = context.index(answer, context.index("The brig"))
+            qas.append(
+                {
+                    "id": f"{i}-{len(qas)}",
+                    "question": question,
+                    "answers": [{"text": answer, "answer_start": spot}],
+                }
+            )
+        data.append({"title": f"Day {i}", "paragraphs": [{"context": context, "qas": qas}]})
+    return {"version": "lighthouse", "data": data}
+
+
+def main():
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    splits("weather", weather(random.Random(1)), 72, 24, drop=("label",))
+    splits("likeness", likeness(random.Random(2)), 72, 24, drop=("label",))
+    splits("choices", choices(random.Random(3)), 72, 24, drop=("label",))
+    splits("names", names(random.Random(4)), 72, 24, drop=("ner_tags",))
+    rng = random.Random(5)
+    for part, count, start in (("train", 24, 0), ("valid", 8, 24), ("test", 4, 32)):
+        text = json.dumps(squad(rng, count, start), ensure_ascii=False, indent=1)
+        (FOLDER / f"cargo-{part}.json").write_text(text + "\n")
+
+
+if __name__ == "__main__":
+    main()

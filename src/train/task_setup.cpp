@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: MIT
+#include "train/task_setup.h"
+
+#include <algorithm>
+#include <thread>
+
+#include "finetune/base/error.h"
+#include "finetune/base/file_system.h"
+#include "finetune/data/data_files.h"
+
+namespace finetune {
+
+std::unique_ptr<TaskSetup> make_task_setup(const SetupContext& context) {
+  const LoadedConfig& config = context.config;
+  if (!context.tokenizer.special_tokens().pad) {
+    refuse_key(config, "tokenizer_name", "the tokenizer names no padding token");
+  }
+  const std::string& task = config.args.task;
+  if (task == "sequence_classification") return make_sequence_classification_setup(context);
+  if (task == "multiple_choice") return make_multiple_choice_setup(context);
+  if (task == "token_classification") return make_token_classification_setup(context);
+  if (task == "question_answering") return make_question_answering_setup(context);
+  FT_CHECK(task == "mlm", "a task that the configuration lets through has no setup: " + task);
+  return make_masked_lm_setup(context);
+}
+
+void refuse_key(const LoadedConfig& config, std::string_view key, const std::string& why) {
+  throw Error(ErrorKind::kConfig, config.where(key) + ": " + std::string(key) + ": " + why);
+}
+
+int64_t sequence_length(const SetupContext& context, int64_t otherwise) {
+  const LoadedConfig& config = context.config;
+  const int64_t longest = context.model.max_length();
+  if (!config.args.max_seq_length) return std::min(longest, otherwise);
+  if (*config.args.max_seq_length > longest) {
+    refuse_key(config, "max_seq_length",
+               std::to_string(*config.args.max_seq_length) + " is longer than the " +
+                   std::to_string(longest) + " tokens that the model's " +
+                   std::to_string(context.model.max_position_embeddings) +
+                   " positions allow; lower it");
+  }
+  return *config.args.max_seq_length;
+}
+
+int64_t preprocessing_threads(const TrainingArgs& args) {
+  const auto cores = static_cast<int64_t>(std::max(1U, std::thread::hardware_concurrency()));
+  return args.preprocessing_num_workers.value_or(cores);
+}
+
+SplitFiles split_files(const LoadedConfig& config, Split split) {
+  const TrainingArgs& args = config.args;
+  SplitFiles files =
+      split == Split::kTrain
+          ? SplitFiles{args.train_file, "train_file", args.max_train_samples, "training"}
+      : split == Split::kValidation
+          ? SplitFiles{args.validation_file, "validation_file", args.max_eval_samples, "evaluation"}
+          : SplitFiles{args.test_file, "test_file", args.max_predict_samples, "test"};
+  if (files.files.empty()) refuse_key(config, files.key, "names no file; set it");
+  return files;
+}
+
+SampleOptions sample_options(const SetupContext& context, Split split, int64_t max_seq_length) {
+  const SplitFiles files = split_files(context.config, split);
+  SampleOptions options;
+  options.key = files.key;
+  options.max_samples = files.max_samples;
+  options.max_seq_length = max_seq_length;
+  options.vocabulary_limit = context.model.vocab_size;
+  options.labels_required = split != Split::kTest;
+  options.threads = preprocessing_threads(context.config.args);
+  return options;
+}
+
+void show_reading(ProgressDisplay& progress, const SplitFiles& files,
+                  const std::function<void(const std::function<void(double)>&)>& build) {
+  uint64_t bytes = 0;
+  for (const std::string& file : expand_files(files.files, files.key)) {
+    bytes += FileSystem::local().open(file)->size();
+  }
+  const auto kilobytes = static_cast<int64_t>(bytes / 1000 + 1);
+  progress.begin("tokenise", kilobytes, 0, "kB");
+  build([&](double fraction) {
+    progress.update(static_cast<int64_t>(fraction * static_cast<double>(kilobytes)));
+  });
+  progress.end();
+}
+
+std::shared_ptr<const Collator> make_padding_collator(const SetupContext& context,
+                                                      int64_t max_seq_length) {
+  PaddingOptions options = PaddingOptions::from(context.tokenizer);
+  options.pad_id = static_cast<int32_t>(context.model.pad_token_id);
+  options.pad_to_max_length = context.config.args.pad_to_max_length;
+  options.max_seq_length = max_seq_length;
+  return std::make_shared<PaddingCollator>(options);
+}
+
+}  // namespace finetune

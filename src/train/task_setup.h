@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "finetune/config/load.h"
+#include "finetune/data/collate.h"
+#include "finetune/data/loader.h"
+#include "finetune/data/rows.h"
+#include "finetune/model/model.h"
+#include "finetune/predict/prediction_files.h"
+#include "finetune/task/metrics.h"
+#include "finetune/task/task.h"
+#include "finetune/tokenizer/tokenizer.h"
+#include "finetune/train/progress.h"
+
+namespace finetune {
+
+enum class Split { kTrain, kValidation, kTest };
+
+// What a task is set up from; setups keep a copy. References outlive them.
+struct SetupContext {
+  const LoadedConfig& config;
+  const Tokenizer& tokenizer;
+  ModelConfig model;      // as the model's folder or the keys say, before the data are known
+  bool model_is_trained;  // `model` is a folder's, so that its labels mean something
+  ProgressDisplay& progress;
+};
+
+// What one kind of work brings to a run: how its rows are read, which head learns from them, what
+// is measured and written. A new task is a new class. read() is called before what depends on it,
+// kTrain first where there is training.
+class TaskSetup {
+ public:
+  virtual ~TaskSetup() = default;
+
+  // Throws Error(kData | kConfig) and Interrupted.
+  [[nodiscard]] virtual std::shared_ptr<const Dataset> read(Split split) = 0;
+  [[nodiscard]] virtual std::shared_ptr<const Collator> make_collator() const = 0;
+
+  // The configuration with the labels that were found in the data.
+  [[nodiscard]] virtual ModelConfig complete(ModelConfig model) const { return model; }
+  struct Learner {
+    std::unique_ptr<Model> model;
+    std::unique_ptr<Task> task;  // of that model
+  };
+  [[nodiscard]] virtual Learner make_learner(const ModelConfig& model,
+                                             c10::Device device) const = 0;
+
+  // What one pass over a split measures and, where asked for, writes.
+  struct Results {
+    std::unique_ptr<Metrics> metrics;
+    std::unique_ptr<PredictionFiles> files;  // null: nothing is written
+  };
+  [[nodiscard]] virtual Results make_results(Split split) const = 0;
+};
+
+// The setup of config's task. Throws Error(kConfig) where tokenizer and model do not fit the task.
+[[nodiscard]] std::unique_ptr<TaskSetup> make_task_setup(const SetupContext& context);
+
+[[nodiscard]] std::unique_ptr<TaskSetup> make_masked_lm_setup(const SetupContext& context);
+[[nodiscard]] std::unique_ptr<TaskSetup> make_sequence_classification_setup(
+    const SetupContext& context);
+[[nodiscard]] std::unique_ptr<TaskSetup> make_multiple_choice_setup(const SetupContext& context);
+[[nodiscard]] std::unique_ptr<TaskSetup> make_token_classification_setup(
+    const SetupContext& context);
+[[nodiscard]] std::unique_ptr<TaskSetup> make_question_answering_setup(const SetupContext& context);
+
+// Shared by the setups.
+
+[[noreturn]] void refuse_key(const LoadedConfig& config, std::string_view key,
+                             const std::string& why);
+// max_seq_length, or `otherwise`; never beyond what the model's positions allow.
+[[nodiscard]] int64_t sequence_length(const SetupContext& context, int64_t otherwise);
+[[nodiscard]] int64_t preprocessing_threads(const TrainingArgs& args);
+// The files of a split and the key that names them. Throws Error(kConfig) where there are none.
+struct SplitFiles {
+  const std::vector<std::string>& files;
+  std::string key;
+  std::optional<int64_t> max_samples;
+  std::string what;  // "training"
+};
+[[nodiscard]] SplitFiles split_files(const LoadedConfig& config, Split split);
+// The options that every labelled task has.
+[[nodiscard]] SampleOptions sample_options(const SetupContext& context, Split split,
+                                           int64_t max_seq_length);
+// Shows the progress of reading `files` while `build` runs with a callback for it.
+void show_reading(ProgressDisplay& progress, const SplitFiles& files,
+                  const std::function<void(const std::function<void(double)>&)>& build);
+[[nodiscard]] std::shared_ptr<const Collator> make_padding_collator(const SetupContext& context,
+                                                                    int64_t max_seq_length);
+
+}  // namespace finetune
