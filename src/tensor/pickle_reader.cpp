@@ -26,6 +26,7 @@ constexpr uint64_t kMaxRepeatedElements = uint64_t{1} << 24;
 constexpr char kOrderedDict[] = "collections.OrderedDict";
 constexpr char kRebuildTensor[] = "torch._utils._rebuild_tensor_v2";
 constexpr char kRebuildParameter[] = "torch._utils._rebuild_parameter";
+constexpr char kRebuildAttributes[] = "torch._utils._rebuild_parameter_with_state";
 constexpr char kSize[] = "torch.Size";
 
 struct StorageType {
@@ -270,7 +271,7 @@ class Machine {
     const std::string module = line();
     const std::string name = module + "." + line();
     if (name != kOrderedDict && name != kRebuildTensor && name != kRebuildParameter &&
-        name != kSize && !storage_dtype(name)) {
+        name != kRebuildAttributes && name != kSize && !storage_dtype(name)) {
       std::string shown = name;
       std::replace_if(
           shown.begin(), shown.end(), [](char c) { return c < 0x20 || c > 0x7e; }, '?');
@@ -341,8 +342,8 @@ class Machine {
     } else if (callable.text == kSize && arguments.children.size() == 1 &&
                node(arguments.children[0]).kind == Kind::kTuple) {
       stack_.push_back(arguments.children[0]);
-    } else if (callable.text == kRebuildParameter && !arguments.children.empty() &&
-               node(arguments.children[0]).kind == Kind::kTensor) {
+    } else if ((callable.text == kRebuildParameter || callable.text == kRebuildAttributes) &&
+               !arguments.children.empty() && node(arguments.children[0]).kind == Kind::kTensor) {
       stack_.push_back(arguments.children[0]);
     } else if (callable.text == kRebuildTensor) {
       rebuild_tensor(arguments.children);

@@ -21,8 +21,11 @@ def values(*shape, dtype=torch.float32):
 def odd_weights():
     """What a state dictionary may hold beside plain float tensors."""
     shared = values(6)
+    marked = torch.nn.Parameter(values(5))
+    marked.of_transformers = True
     return OrderedDict({
         "parameter": torch.nn.Parameter(values(2, 3)),
+        "marked": marked,
         "trained": values(2, 2).requires_grad_(),
         "half": values(3, dtype=torch.float16),
         "brain": values(3, dtype=torch.bfloat16),
