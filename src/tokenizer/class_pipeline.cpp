@@ -142,19 +142,4 @@ nlohmann::ordered_json class_post_processor(TokenizerClass which, const Tokenize
   return pieces.json();
 }
 
-nlohmann::ordered_json bos_eos_post_processor(const TokenizerFolder& folder,
-                                              const SpecialTokens& special) {
-  if (!folder.add_bos_token && !folder.add_eos_token) return nullptr;
-  const bool bos = folder.add_bos_token.value_or(false) && special.bos;
-  const bool eos = folder.add_eos_token.value_or(false) && special.eos;
-  Template pieces;
-  for (const int text : {0, 1}) {
-    if (bos) pieces.special(*special.bos, text);
-    pieces.text(text == 0 ? "A" : "B", text);
-    if (eos) pieces.special(*special.eos, text);
-    if (text == 0) pieces.end_single();
-  }
-  return pieces.json();
-}
-
 }  // namespace finetune::tokenizer

@@ -26,9 +26,4 @@ enum class TokenizerClass { kOther, kBert, kRoberta, kXlmRoberta, kBigBird };
                                                           const TokenizerFolder& folder,
                                                           const SpecialTokens& special);
 
-// The post_processor of PreTrainedTokenizerFast where tokenizer_config.json says add_bos_token or
-// add_eos_token; null where it does not.
-[[nodiscard]] nlohmann::ordered_json bos_eos_post_processor(const TokenizerFolder& folder,
-                                                            const SpecialTokens& special);
-
 }  // namespace finetune::tokenizer

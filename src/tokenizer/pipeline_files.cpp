@@ -76,9 +76,20 @@ void read_added_tokens(const Json& json, const std::string& where, PipelineParts
   }
 }
 
-// The added_tokens_decoder of tokenizer_config.json, where no tokenizer.json has the tokens.
+AddedToken* find_added(PipelineParts& parts, const std::string& content) {
+  const auto found = std::find_if(parts.added_tokens.begin(), parts.added_tokens.end(),
+                                  [&](const AddedToken& t) { return t.content == content; });
+  return found == parts.added_tokens.end() ? nullptr : &*found;
+}
+
+// The added_tokens_decoder of tokenizer_config.json, whose flags count more than tokenizer.json's.
 void add_config_tokens(const TokenizerFolder& folder, PipelineParts& parts) {
   for (AddedToken token : folder.added_tokens) {
+    if (AddedToken* known = find_added(parts, token.content)) {
+      token.id = known->id;
+      *known = std::move(token);
+      continue;
+    }
     const auto known = parts.model->token_to_id(token.content);
     if (known) token.id = *known;
     if (!known && token.id != next_id(parts)) {
@@ -97,10 +108,9 @@ void add_named_tokens(const TokenizerFolder& folder, bool only_known, PipelinePa
   for (const auto& [name, token] : folder.named) {
     std::optional<int32_t> id = find_id(parts, token.content);
     if (!id && only_known) continue;
-    const std::string& content = token.content;  // clang 14 captures no structured binding
-    const bool added = std::any_of(parts.added_tokens.begin(), parts.added_tokens.end(),
-                                   [&](const AddedToken& t) { return t.content == content; });
-    if (!added) {
+    if (AddedToken* known = find_added(parts, token.content)) {
+      known->special = true;
+    } else {
       AddedToken copy = token;
       copy.id = id ? *id : next_id(parts);
       id = copy.id;
@@ -225,6 +235,7 @@ PipelineParts parse_tokenizer_json(const std::string& text, const std::string& w
   if (const Json added = part("added_tokens"); !added.is_null()) {
     read_added_tokens(array_field(json, "added_tokens", where), where, parts);
   }
+  add_config_tokens(folder, parts);
   folder.files.emplace_back("tokenizer.json", text);
   if (own) {
     complete_class(folder, find_charsmap(part("normalizer")), where, parts);
@@ -234,9 +245,7 @@ PipelineParts parse_tokenizer_json(const std::string& text, const std::string& w
     const bool assumed = folder.class_name.empty() && folder.named.empty();
     if (assumed) assume_names(folder, parts);
     add_named_tokens(folder, assumed, parts);
-    const Json bos_eos = bos_eos_post_processor(folder, parts.special_tokens);
-    parts.post_processor =
-        PostProcessor(bos_eos.is_null() ? part("post_processor") : bos_eos, where);
+    parts.post_processor = PostProcessor(part("post_processor"), where);
     check_processor_ids(parts, where);
     finish(folder, parts);
   }

@@ -94,9 +94,10 @@ std::optional<bool> read_token_types(const Json& json) {
   return std::find(names->begin(), names->end(), "token_type_ids") != names->end();
 }
 
+// What transformers' classes have where model_input_names do not say it. Where nothing says a class
+// the tokenizers package stands alone, and it gives them.
 bool has_token_types(const std::string& class_name) {
-  return !class_name.starts_with("Roberta") && !class_name.starts_with("XLMRoberta") &&
-         !class_name.starts_with("BigBird");
+  return class_name.empty() || class_name == "BertTokenizer" || class_name == "ElectraTokenizer";
 }
 
 void read_config(const Json& json, const std::string& where, TokenizerFolder& folder,
@@ -111,8 +112,6 @@ void read_config(const Json& json, const std::string& where, TokenizerFolder& fo
   };
   folder.add_prefix_space = flag("add_prefix_space");
   folder.trim_offsets = flag("trim_offsets");
-  folder.add_bos_token = flag("add_bos_token");
-  folder.add_eos_token = flag("add_eos_token");
   folder.do_lower_case = flag("do_lower_case");
   folder.strip_accents = flag("strip_accents");
   folder.tokenize_chinese_chars = flag("tokenize_chinese_chars");

@@ -17,7 +17,7 @@ struct TokenizerFolder {
   std::string path;
   std::string class_name;  // without "Fast"; empty where nothing says it
   // Keys of tokenizer_config.json, where it has them.
-  std::optional<bool> add_prefix_space, trim_offsets, add_bos_token, add_eos_token;
+  std::optional<bool> add_prefix_space, trim_offsets;
   std::optional<bool> do_lower_case, strip_accents, tokenize_chinese_chars;
   // Whether the model takes token types: model_input_names, or what the class has.
   bool token_types = true;
