@@ -33,6 +33,47 @@ TorchValue group_to_torch(const AdamW& optimizer, bool decays, double learning_r
   return group;
 }
 
+// The keys of the parameters' states, in the order of the groups: it is the order, not the number,
+// that says whose a state is.
+std::vector<int64_t> state_keys(const TorchValue& value, size_t expected,
+                                const std::string& where) {
+  std::vector<int64_t> keys;
+  for (const TorchValue& group : value.at("param_groups").as_sequence()) {
+    for (const TorchValue& key : group.at("params").as_sequence()) keys.push_back(key.as_int());
+  }
+  if (keys.size() != expected) {
+    throw Error(ErrorKind::kData, where + ": is the state of " + std::to_string(keys.size()) +
+                                      " parameters where the model has " +
+                                      std::to_string(expected));
+  }
+  return keys;
+}
+
+void restore_slot(AdamW::Slot& slot, const TorchValue& entry, const std::string& where) {
+  for (const char* key : {"step", "exp_avg", "exp_avg_sq"}) {
+    if (entry.find(key) == nullptr) {
+      throw Error(ErrorKind::kData, where + ": is not AdamW's, '" + std::string(key) + "' of '" +
+                                        slot.name + "' is missing");
+    }
+  }
+  const auto restore = [&](const char* key, const Tensor& target) {
+    const Tensor& source = entry.at(key).as_tensor();
+    if (source.sizes() != target.sizes()) {
+      throw Error(ErrorKind::kData, where + ": the shape of '" + key + "' of '" + slot.name +
+                                        "' is not the parameter's");
+    }
+    target.copy_(source);
+  };
+  const TorchValue& step = entry.at("step");
+  if (step.is_tensor()) {
+    restore("step", slot.step);
+  } else {
+    slot.step.fill_(step.as_double());  // torch before 1.12
+  }
+  restore("exp_avg", slot.exp_avg);
+  restore("exp_avg_sq", slot.exp_avg_sq);
+}
+
 }  // namespace
 
 TorchValue optimizer_to_torch(const AdamW& optimizer, double learning_rate,
@@ -58,26 +99,17 @@ TorchValue optimizer_to_torch(const AdamW& optimizer, double learning_rate,
 
 void optimizer_from_torch(AdamW& optimizer, const TorchValue& value, const std::string& where) {
   const c10::NoGradGuard no_grad;
+  const std::vector<int64_t> keys = state_keys(value, optimizer.slots().size(), where);
   const TorchValue& state = value.at("state");
   std::string without_state;
-  for (size_t i = 0; i < optimizer.slots().size(); ++i) {
+  for (size_t i = 0; i < keys.size(); ++i) {
     AdamW::Slot& slot = optimizer.slots()[i];
-    const TorchValue* entry = state.find(static_cast<int64_t>(i));
+    const TorchValue* entry = state.find(keys[i]);
     if (entry == nullptr) {
       without_state += (without_state.empty() ? "" : ", ") + slot.name;
       continue;
     }
-    const auto restore = [&](const char* key, const Tensor& target) {
-      const Tensor& source = entry->at(key).as_tensor();
-      if (source.sizes() != target.sizes()) {
-        throw Error(ErrorKind::kData, where + ": the shape of '" + key + "' of '" + slot.name +
-                                          "' is not the parameter's");
-      }
-      target.copy_(source);
-    };
-    restore("step", slot.step);
-    restore("exp_avg", slot.exp_avg);
-    restore("exp_avg_sq", slot.exp_avg_sq);
+    restore_slot(slot, *entry, where);
   }
   if (!without_state.empty()) {
     log::debug(where + ": has no state for " + without_state +

@@ -54,6 +54,7 @@ class Trainer {
 
   void prepare(int64_t effective_batch_size);
   void read_weights(const std::string& folder);
+  void read_foreign_weights(const std::string& folder);
   void restore_state(const std::string& folder);          // of our own checkpoint
   void restore_foreign_state(const std::string& folder);  // of one that transformers wrote
   void open_events();

@@ -15,10 +15,12 @@
 #include "finetune/checkpoint/rotation.h"
 #include "finetune/checkpoint/writer.h"
 #include "finetune/config/dump.h"
+#include "finetune/model/model_folder.h"
 #include "finetune/tensor/device.h"
 #include "finetune/tensor/safetensors.h"
 #include "train/clock.h"
 #include "train/evaluate.h"
+#include "train/foreign_schedule.h"
 #include "train/optimizer_files.h"
 #include "train/resume.h"
 #include "train/trainer.h"
@@ -57,7 +59,11 @@ void Trainer::restore(const checkpoint::CheckpointEntry& from) {
     restore_state(from.path);
     saved_step_ = state_.step;
   }
-  read_weights(from.path);
+  if (from.foreign) {
+    read_foreign_weights(from.path);
+  } else {
+    read_weights(from.path);
+  }
   const std::string optimizer = join_path(from.path, checkpoint::kOptimizerFile);
   if (files_.exists(optimizer)) {
     optimizer_from_torch(*parts_.optimizer, read_torch_file(files_, optimizer), optimizer);
@@ -79,6 +85,17 @@ void Trainer::read_weights(const std::string& folder) {
     Tensor target = parameter.tensor;
     tensors.read_into(parameter.name, target);
   }
+}
+
+// Names as any version of transformers chose them.
+void Trainer::read_foreign_weights(const std::string& folder) {
+  const LoadReport report = load_folder_weights(*parts_.model, folder);
+  if (report.missing.empty()) return;
+  std::string names;
+  for (const std::string& name : report.missing)
+    names += (names.empty() ? "'" : ", '") + name + "'";
+  throw Error(ErrorKind::kCheckpoint, folder + ": its weights lack " + names +
+                                          "; it is the checkpoint of another kind of model");
 }
 
 void Trainer::restore_state(const std::string& folder) {
@@ -110,6 +127,12 @@ void Trainer::restore_foreign_state(const std::string& folder) {
   state_.tokens_seen = trainer_state_.num_input_tokens_seen;
   if (trainer_state_.early_stopping) {
     state_.early_stopping_counter = trainer_state_.early_stopping->patience_counter;
+  }
+  const std::string scheduler = join_path(folder, checkpoint::kSchedulerFile);
+  if (schedule_->follows_metric() && files_.exists(scheduler)) {
+    const std::optional<Json> schedule =
+        metric_schedule_from_torch(read_torch_file(files_, scheduler), scheduler);
+    if (schedule) schedule_->load_state(*schedule);
   }
   int64_t logged = 0;
   for (const Json& entry : trainer_state_.log_history) {
@@ -188,8 +211,10 @@ std::vector<CheckpointFile> Trainer::state_files(bool with_optimizer) {
                     }});
     list.push_back({checkpoint::kSchedulerFile, [this](WritableFile& file) {
                       const double rate = schedule_->learning_rate(state_.updates);
-                      write_torch_file(
-                          file, scheduler_to_torch(state_.updates, args_.learning_rate, rate));
+                      write_torch_file(file, schedule_->follows_metric()
+                                                 ? metric_schedule_to_torch(schedule_->state(), 2)
+                                                 : scheduler_to_torch(state_.updates,
+                                                                      args_.learning_rate, rate));
                     }});
   }
   update_trainer_state();
