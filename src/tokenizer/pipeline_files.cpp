@@ -283,7 +283,6 @@ PipelineParts parse_vocab_txt(const std::string& vocab, TokenizerFolder folder) 
     throw unsupported(folder.path, "vocab.txt of a '" + folder.class_name + "'");
   }
   folder.class_name = "BertTokenizer";
-  folder.token_types = true;
   WordPieceParts wordpiece;
   wordpiece.vocabulary = read_vocab_txt(vocab, path);
   for (const auto& [name, token] : folder.named) {
