@@ -18,6 +18,8 @@ constexpr uint64_t kNoPair = std::numeric_limits<uint64_t>::max();
 constexpr int32_t kNoRank = std::numeric_limits<int32_t>::max();
 // Up to here a plain search for the lowest rank beats a queue.
 constexpr size_t kShortWord = 48;
+// Each character of a word is spelled with it.
+constexpr size_t kMaxAffix = 64;
 
 uint64_t pair_key(int32_t left, int32_t right) {
   return uint64_t{static_cast<uint32_t>(left)} << 32 | static_cast<uint32_t>(right);
@@ -40,6 +42,11 @@ BpeModel::BpeModel(BpeParts parts, const std::string& where)
       fuse_unk_(parts.fuse_unk),
       ignore_merges_(parts.ignore_merges),
       byte_level_(parts.byte_level) {
+  if (prefix_.size() > kMaxAffix || suffix_.size() > kMaxAffix) {
+    throw Error(ErrorKind::kData,
+                where + ": continuing_subword_prefix or end_of_word_suffix is longer than " +
+                    std::to_string(kMaxAffix) + " bytes");
+  }
   add_vocabulary(std::move(parts.vocabulary), where);
   add_merges(parts.merges, where);
   if (parts.unk_token) {

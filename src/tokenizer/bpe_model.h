@@ -32,12 +32,9 @@ struct BpeParts {
 class BpeModel : public CachedModel {
  public:
   // Throws Error(kData) for an id or token that is there twice, a token that is too long, a merge
-  // whose parts or result are not in the vocabulary. `where` starts the message.
+  // whose parts or result are not in the vocabulary, a prefix or suffix beyond 64 bytes. `where`
+  // starts the message.
   BpeModel(BpeParts parts, const std::string& where);
-
-  void encode_word(std::string_view word, std::vector<int32_t>& ids) const {
-    append_ids(word, ids);
-  }
 
   [[nodiscard]] std::optional<int32_t> token_to_id(std::string_view token) const override;
   [[nodiscard]] const std::string& id_to_token(int32_t id) const override;

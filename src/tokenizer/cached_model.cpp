@@ -35,7 +35,10 @@ std::span<const Piece> CachedModel::pieces_of(std::string_view word) const {
   }
   scratch.pieces.clear();
   segment(word, scratch.pieces);
-  if (cached) scratch.cache.insert(word, hash, scratch.pieces);
+  // Byte fallback can make more pieces of a word than it has bytes: such ones are not worth it.
+  if (cached && scratch.pieces.size() <= WordCache::kMaxWordBytes) {
+    scratch.cache.insert(word, hash, scratch.pieces);
+  }
   return scratch.pieces;
 }
 

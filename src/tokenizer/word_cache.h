@@ -57,7 +57,7 @@ class WordCache {
     return std::nullopt;
   }
 
-  // Requires: 1 <= word.size() <= kMaxWordBytes, not in the cache yet.
+  // Requires: 1 <= word.size() <= kMaxWordBytes, at most as many pieces, not in the cache yet.
   void insert(std::string_view word, uint64_t hash, std::span<const Piece> pieces) {
     if (count_ == kMaxWords) clear();
     if (2 * (count_ + 1) > slots_.size()) grow();

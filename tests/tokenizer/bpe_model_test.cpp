@@ -264,5 +264,25 @@ TEST(BpeModel, RefusesAMergeWithoutThePrefix) {
               HasSubstr("joins a token without the prefix '##'"));
 }
 
+TEST(BpeModel, RefusesALongPrefixOrSuffix) {
+  EXPECT_THAT(message_of([](BpeParts& parts) { parts.continuing_subword_prefix.assign(65, '#'); }),
+              HasSubstr("is longer than 64 bytes"));
+  EXPECT_THAT(message_of([](BpeParts& parts) { parts.end_of_word_suffix.assign(65, '#'); }),
+              HasSubstr("is longer than 64 bytes"));
+}
+
+TEST(BpeModel, KeepsWordsOfMorePiecesThanBytesApart) {
+  BpeParts parts;
+  parts.vocabulary = {{"<0x78>", 0}, {"<0x79>", 1}};
+  parts.end_of_word_suffix.assign(64, 'y');
+  parts.byte_fallback = true;
+  parts.byte_level = false;
+  const BpeModel model(std::move(parts), "test");
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_EQ(encode(model, "x").size(), 65U);
+    EXPECT_EQ(encode(model, "y").size(), 65U);
+  }
+}
+
 }  // namespace
 }  // namespace finetune::tokenizer
