@@ -110,9 +110,9 @@ class TokenLabelEncoder {
 }  // namespace
 
 TokenClassificationDataset::TokenClassificationDataset(Content content)
-    : tokens_(content.tokens),
+    : first_(content.tokens.offsets),
+      tokens_(std::move(content.tokens)),
       words_(std::move(content.words)),
-      first_(std::move(content.tokens.offsets)),
       words_of_row_(std::move(content.words_of_row)) {
   FT_CHECK(words_.size() == static_cast<size_t>(tokens_.tokens()), "one word for each id");
   FT_CHECK(words_of_row_.size() == static_cast<size_t>(tokens_.size()), "each row has its words");

@@ -53,9 +53,9 @@ class TokenClassificationDataset final : public Dataset {
   [[nodiscard]] int64_t word_count(int64_t index) const;
 
  private:
+  std::vector<int64_t> first_;  // where each sample's tokens begin; copied before tokens_ takes all
   TokenDataset tokens_;
   std::vector<int32_t> words_;
-  std::vector<int64_t> first_;  // where each sample's tokens begin
   std::vector<int64_t> words_of_row_;
 };
 
