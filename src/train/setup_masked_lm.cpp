@@ -48,6 +48,7 @@ class MaskedLmSetup final : public TaskSetup {
 
   [[nodiscard]] std::shared_ptr<const Collator> make_collator() const override {
     MaskedLmOptions options = MaskedLmOptions::from(context_.tokenizer);
+    options.masking = MaskingOptions::from(context_.tokenizer, args_.whole_word_mask);
     options.masking.mlm_probability = args_.mlm_probability;
     options.masking.seed = static_cast<uint64_t>(args_.data_seed.value_or(args_.seed));
     options.pad_id = static_cast<int32_t>(context_.model.pad_token_id);

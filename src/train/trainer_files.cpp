@@ -17,6 +17,7 @@
 #include "finetune/config/dump.h"
 #include "finetune/model/model_folder.h"
 #include "finetune/tensor/device.h"
+#include "finetune/tensor/model_tensors.h"
 #include "finetune/tensor/safetensors.h"
 #include "train/clock.h"
 #include "train/evaluate.h"
@@ -321,8 +322,8 @@ int Trainer::finish() {
             std::to_string(static_cast<int64_t>(state_.seconds)) + " s of training (" +
             std::to_string(state_.sessions) + (state_.sessions == 1 ? " session" : " sessions") +
             "), train_loss " + format_double(summary["train_loss"].get<double>()) +
-            (metrics ? ", eval_loss " + (*metrics)["eval_loss"].dump() : "") +
-            "; the model is in " + args_.output_dir);
+            (metrics ? ", " + describe_metrics(*metrics) : "") + "; the model is in " +
+            args_.output_dir);
   if (failed_saves_ > 0 && saves_ == 0) {
     log::warning("no checkpoint could be written: " + std::to_string(failed_saves_) +
                  " saves failed");

@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: MIT
+// The tasks that learn from labels, as their users meet them: files in, checkpoints, metrics and
+// predictions out, interruptions between. What they learn is compared in tests/parity.
+#include "integration/tiny_run.h"
+
+namespace finetune::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+const std::string kTasks = std::string(FINETUNE_SOURCE_DIR) + "/tests/data/tasks/";
+
+struct Work {
+  std::string task;
+  std::string name;    // of the files
+  std::string ending;  // of the files
+  TinyRun::Keys keys;
+  std::vector<std::string> metrics;
+  std::vector<std::string> files;  // of predictions
+};
+
+void PrintTo(const Work& work, std::ostream* out) { *out << work.name; }
+
+const std::vector<Work>& works() {
+  static const std::vector<Work> list = {
+      {"sequence_classification",
+       "weather",
+       ".jsonl",
+       {},
+       {"eval_accuracy", "eval_f1", "eval_matthews_correlation"},
+       {"predict_results.txt"}},
+      {"sequence_classification",
+       "likeness",
+       ".jsonl",
+       {},
+       {"eval_mse", "eval_pearson", "eval_spearmanr"},
+       {"predict_results.txt"}},
+      {"multiple_choice", "choices", ".jsonl", {}, {"eval_accuracy"}, {"predict_results.txt"}},
+      {"token_classification",
+       "names",
+       ".jsonl",
+       {},
+       {"eval_precision", "eval_recall", "eval_f1", "eval_accuracy"},
+       {"predictions.txt"}},
+      {"question_answering",
+       "cargo",
+       ".json",
+       {{"doc_stride", "8"},
+        {"max_seq_length", "64"},
+        {"config_overrides",
+         "{num_hidden_layers: 2, num_attention_heads: 2, hidden_size: 32, intermediate_size: 64, "
+         "max_position_embeddings: 66, type_vocab_size: 1}"}},
+       {"eval_exact_match", "eval_f1"},
+       {"eval_predictions.json", "predict_predictions.json", "predict_nbest_predictions.json"}}};
+  return list;
+}
+
+TinyRun::Keys keys_of(const Work& work) {
+  TinyRun::Keys keys = {{"task", work.task},
+                        {"train_file", kTasks + work.name + "-train" + work.ending},
+                        {"validation_file", kTasks + work.name + "-valid" + work.ending},
+                        {"test_file", kTasks + work.name + "-test" + work.ending},
+                        {"do_predict", "true"},
+                        {"max_steps", "12"},
+                        {"eval_steps", "6"},
+                        {"save_steps", "5"}};
+  for (const auto& [key, value] : work.keys) keys[key] = value;
+  return keys;
+}
+
+class LabelledTask : public ::testing::TestWithParam<Work> {};
+
+TEST_P(LabelledTask, EndsAlikeWithAndWithoutInterruptions) {
+  const TinyRun whole(keys_of(GetParam()));
+  const ProcessResult result = whole.train();
+  ASSERT_EQ(result.code, 0) << result.err;
+  const TinyRun cut(keys_of(GetParam()));
+  cut.train_until(3);
+  cut.train_until(8);
+  ASSERT_EQ(cut.train().code, 0);
+
+  EXPECT_EQ(log_without_times(cut.out()), log_without_times(whole.out()));
+  EXPECT_TRUE(read_file(cut.out("model.safetensors")) == read_file(whole.out("model.safetensors")));
+  EXPECT_TRUE(read_file(cut.out("checkpoint-12/optimizer.pt")) ==
+              read_file(whole.out("checkpoint-12/optimizer.pt")));
+  for (const std::string& file : GetParam().files) {
+    EXPECT_EQ(read_file(cut.out(file)), read_file(whole.out(file))) << file;
+  }
+}
+
+TEST_P(LabelledTask, ReportsTheScriptsMetricsAndFiles) {
+  const TinyRun run(keys_of(GetParam()));
+  const ProcessResult result = run.train();
+  ASSERT_EQ(result.code, 0) << result.err;
+  const Json metrics = parse_json(read_file(run.out("eval_results.json")), "eval_results.json");
+  for (const std::string& name : GetParam().metrics) EXPECT_TRUE(metrics.contains(name)) << name;
+  EXPECT_FALSE(metrics.contains("perplexity"));
+  for (const std::string& file : GetParam().files) EXPECT_GT(read_file(run.out(file)).size(), 20U);
+  EXPECT_TRUE(std::filesystem::exists(run.out("predict_results.json")));
+
+  // Once finished it stays as it is.
+  const ProcessResult again = run.train();
+  EXPECT_EQ(again.code, 0);
+  EXPECT_THAT(again.err, HasSubstr("already finished"));
+}
+
+TEST_P(LabelledTask, EvaluatesAndPredictsWithoutTraining) {
+  TinyRun run(keys_of(GetParam()));
+  ASSERT_EQ(run.train().code, 0);
+  const std::vector<std::string>& files = GetParam().files;
+  const std::string predicted = read_file(run.out(files.back()));
+
+  const Arguments model = {"--model_name_or_path", run.out(), "--tokenizer_name", run.out(),
+                           "--do_train",           "false"};
+  TinyRun::Keys without = {{"model_type", ""}, {"config_overrides", ""}, {"train_file", ""}};
+  TinyRun plain(keys_of(GetParam()));
+  plain.set(without);
+  const ProcessResult result = plain.train(model);
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_EQ(read_file(plain.out(files.back())), predicted);
+
+  Arguments evaluation = {"evaluate", plain.config()};
+  evaluation.insert(evaluation.end(), model.begin(), model.begin() + 4);
+  const ProcessResult evaluated = finetune(evaluation);
+  ASSERT_EQ(evaluated.code, 0) << evaluated.err;
+  const Json metrics = parse_json(evaluated.out, "stdout");
+  const Json trained = parse_json(read_file(run.out("eval_results.json")), "eval_results.json");
+  EXPECT_EQ(metrics["eval_loss"], trained["eval_loss"]);
+  for (const std::string& name : GetParam().metrics) EXPECT_EQ(metrics[name], trained[name]);
+}
+
+INSTANTIATE_TEST_SUITE_P(Works, LabelledTask, ::testing::ValuesIn(works()),
+                         [](const auto& test) { return test.param.name; });
+
+struct BadRow {
+  std::string name;
+  std::string task;
+  std::string content;  // of the training file
+  std::string ending;
+  TinyRun::Keys keys;
+  std::vector<std::string> message;
+};
+
+void PrintTo(const BadRow& row, std::ostream* out) { *out << row.name; }
+
+class BadData : public ::testing::TestWithParam<BadRow> {};
+
+TEST_P(BadData, IsOneSentenceWithRowAndColumn) {
+  TinyRun run({{"task", GetParam().task}, {"eval_strategy", "no"}, {"validation_file", ""}});
+  run.set(GetParam().keys);
+  const std::string file = run.folder().write("bad" + GetParam().ending, GetParam().content);
+  run.set({{"train_file", file}});
+  const ProcessResult result = run.train();
+  EXPECT_EQ(result.code, GetParam().message.front() == "2" ? 2 : 1) << result.err;
+  for (size_t i = 1; i < GetParam().message.size(); ++i) {
+    EXPECT_THAT(result.err, HasSubstr(GetParam().message[i]));
+  }
+  EXPECT_EQ(result.err.find("internal error"), std::string::npos) << result.err;
+}
+
+const BadRow kBadRows[] = {
+    {"label_outside_of_the_choices",
+     "multiple_choice",
+     R"({"question": "a", "choice0": "b", "choice1": "c", "label": 0})"
+     "\n"
+     R"({"question": "a", "choice0": "b", "choice1": "c", "label": 2})",
+     ".jsonl",
+     {},
+     {"1", "bad.jsonl:2", "label"}},
+    {"choice_missing",
+     "multiple_choice",
+     R"({"question": "a", "choice0": "b", "choice1": "c", "label": 0})"
+     "\n"
+     R"({"question": "a", "choice0": "b", "label": 0})",
+     ".jsonl",
+     {},
+     {"1", "bad.jsonl:2", "choice1"}},
+    {"column_that_is_not_there",
+     "sequence_classification",
+     R"({"sentence": "a", "label": "x"})"
+     "\n"
+     R"({"sentence": "a", "label": "y"})",
+     ".jsonl",
+     {{"text_column", "text"}},
+     {"1", "bad.jsonl:1", "'text'", "sentence"}},
+    {"answer_that_does_not_occur",
+     "question_answering",
+     R"({"id": "q1", "question": "a?", "context": "the brig", )"
+     R"("answers": {"text": ["boat"], "answer_start": [4]}})",
+     ".jsonl",
+     {},
+     {"1", "bad.jsonl:1", "boat", "brig"}},
+    {"mixed_types",
+     "sequence_classification",
+     R"({"text": "a", "label": "x"})"
+     "\n"
+     R"({"text": 7, "label": "y"})",
+     ".jsonl",
+     {},
+     {"1", "bad.jsonl:2", "text"}},
+    {"empty_split", "sequence_classification", "", ".jsonl", {}, {"1", "train_file", "empty"}},
+    {"words_and_tags_of_different_number",
+     "token_classification",
+     R"({"tokens": ["a", "b"], "ner_tags": ["O"]})",
+     ".jsonl",
+     {},
+     {"1", "bad.jsonl:1", "ner_tags"}},
+};
+
+INSTANTIATE_TEST_SUITE_P(Rows, BadData, ::testing::ValuesIn(kBadRows),
+                         [](const auto& test) { return test.param.name; });
+
+TEST(LabelledTasks, RefuseLabelsThatTheModelNeverSaw) {
+  TinyRun run({{"task", "sequence_classification"},
+               {"train_file", kTasks + "weather-train.jsonl"},
+               {"max_steps", "2"},
+               {"eval_strategy", "epoch"}});
+  run.set({{"validation_file",
+            run.folder().write("other.jsonl", "{\"text\": \"a\", \"label\": \"foggy\"}\n")}});
+  const ProcessResult result = run.train();
+  EXPECT_EQ(result.code, 1) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("other.jsonl:1"));
+  EXPECT_THAT(result.err, HasSubstr("foggy"));
+  EXPECT_THAT(result.err, HasSubstr("'calm', 'rough'"));
+}
+
+TEST(LabelledTasks, RefuseAMetricThatTheTaskHasNotBeforeTheFirstStep) {
+  TinyRun::Keys keys = keys_of(works()[0]);
+  keys["metric_for_best_model"] = "exact_match";
+  const TinyRun run(keys);
+  const ProcessResult result = run.train();
+  EXPECT_EQ(result.code, 2) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("the evaluation has no 'exact_match'; it has loss, accuracy"));
+}
+
+TEST(LabelledTasks, ChooseTheBestModelByTheirOwnMetric) {
+  TinyRun::Keys keys = keys_of(works()[0]);
+  keys["metric_for_best_model"] = "f1";
+  keys["load_best_model_at_end"] = "true";
+  keys["save_steps"] = "6";
+  const TinyRun run(keys);
+  const ProcessResult result = run.train();
+  ASSERT_EQ(result.code, 0) << result.err;
+  const Json state = trainer_state(run.out());
+  double best = -1;
+  for (const Json& entry : state["log_history"]) {
+    if (entry.contains("eval_f1")) best = std::max(best, entry["eval_f1"].get<double>());
+  }
+  EXPECT_EQ(state["best_metric"], best);
+}
+
+TEST(LabelledTasks, KeepTheOrderOfAModelsLabels) {
+  const TinyRun first(keys_of(works()[0]));
+  ASSERT_EQ(first.train().code, 0);
+  // The same names in another order: a model made elsewhere.
+  std::string config = read_file(first.out("config.json"));
+  const auto swap_words = [&](const std::string& a, const std::string& b) {
+    const size_t place = config.find(a);
+    ASSERT_NE(place, std::string::npos) << a << " in " << config;
+    config.replace(place, a.size(), b);
+  };
+  swap_words("\"0\": \"calm\"", "\"0\": \"rough\"");
+  swap_words("\"1\": \"rough\"", "\"1\": \"calm\"");
+  swap_words("\"calm\": 0", "\"calm\": 1");
+  swap_words("\"rough\": 1", "\"rough\": 0");
+  write_file(first.out("config.json"), config);
+  TinyRun::Keys keys = keys_of(works()[0]);
+  for (const char* key : {"model_type", "config_overrides", "tokenizer_name"}) keys[key] = "";
+  keys["model_name_or_path"] = first.out();
+  const TinyRun second(keys);
+  const ProcessResult result = second.train();
+  ASSERT_EQ(result.code, 0) << result.err;
+  const Json saved = parse_json(read_file(second.out("config.json")), "config.json");
+  EXPECT_EQ(saved["id2label"]["0"], "rough");
+}
+
+}  // namespace
+}  // namespace finetune::testing
