@@ -19,7 +19,7 @@
 #include "finetune/checkpoint/layout.h"
 #include "finetune/config/load.h"
 #include "finetune/config/validate.h"
-#include "finetune/tensor/safetensors.h"
+#include "finetune/tensor/model_tensors.h"
 
 extern char** environ;
 

@@ -5,7 +5,7 @@
 
 #include "finetune/base/error.h"
 #include "finetune/base/file_system.h"
-#include "finetune/tensor/safetensors.h"
+#include "finetune/tensor/model_tensors.h"
 
 namespace finetune {
 namespace {

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "finetune/base/error.h"
+#include "finetune/tensor/weight_files.h"
 #include "tensor/safetensors_dtype.h"
 #include "tensor/weight_file.h"
 

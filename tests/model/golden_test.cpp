@@ -11,6 +11,7 @@
 #include "finetune/base/file_system.h"
 #include "finetune/base/json.h"
 #include "finetune/model/model.h"
+#include "finetune/tensor/model_tensors.h"
 #include "finetune/tensor/safetensors.h"
 
 namespace finetune {

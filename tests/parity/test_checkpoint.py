@@ -7,7 +7,6 @@ import math
 import torch
 from make_goldens import make_trainer
 from safetensors import safe_open
-from safetensors.torch import load_file
 from support import (
     MLM,
     TEXT,
@@ -178,21 +177,6 @@ class Checkpoint(ParityTest):
             self.assertEqual(sorted(scalars), sorted({r["step"] for r in rows}), tag)
             for row in rows:
                 self.assert_relative(scalars[row["step"]], row[key], 1e-6, f"{tag} {row['step']}")
-
-
-class TheirCheckpoint(ParityTest):
-    def test_we_resume_from_the_checkpoint_of_transformers(self):
-        """Optimizer, schedule and step come from files that transformers' Trainer wrote."""
-        theirs = self.folder / "theirs"
-        make_trainer(
-            LINEAR, MLM, theirs, save_strategy="steps", save_steps=12, max_steps=24
-        ).train()
-        output = self.train(LINEAR, resume_from_checkpoint=str(theirs / "checkpoint-12"))
-        golden = TRAJECTORIES["linear"]["log"]
-        self.assert_same_log(state(output)["log_history"], golden, first_step=13)
-        self.assert_same_weights(
-            weights(output), load_file(MLM / "final-linear.safetensors"), 2e-3
-        )
 
 
 class FillMask(ParityTest):

@@ -11,6 +11,7 @@
 #include "finetune/base/error.h"
 #include "finetune/tensor/safetensors.h"
 #include "finetune/tensor/torch_file.h"
+#include "finetune/tensor/weight_files.h"
 #include "support/memory_file.h"
 
 namespace finetune {

@@ -7,10 +7,8 @@
 #include <vector>
 
 #include "finetune/base/file_system.h"
-#include "finetune/tensor/model_tensors.h"
 #include "finetune/tensor/safetensors_header.h"
 #include "finetune/tensor/tensor.h"
-#include "finetune/tensor/weight_files.h"
 
 namespace finetune {
 
