@@ -1,30 +1,201 @@
 // SPDX-License-Identifier: MIT
-#include <fstream>
+#include <algorithm>
+#include <array>
 #include <iostream>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
 #include "cli/config_arguments.h"
 #include "finetune/base/error.h"
-#include "finetune/base/file_system.h"
 #include "finetune/base/interrupt.h"
-#include "finetune/predict/fill_mask.h"
+#include "finetune/predict/predictor.h"
 
 namespace finetune::cli {
 namespace {
 
-constexpr size_t kTextsAtATime = 256;  // answers come as the input is read
+constexpr size_t kQueriesAtATime = 256;  // answers come as the input is read
 
-// Answers the texts collected so far, a JSON line each.
-void answer(const FillMask& model, std::vector<FillMask::Text>& texts, int64_t top_k,
-            int64_t batch_size) {
+constexpr char kHelp[] =
+    R"(usage: finetune predict MODEL_DIR [--text TEXT ...] [--input FILE] [options]
+
+Answers each text, or each row of FILE (.jsonl, .json, .csv, .tsv, lines of text; - for standard
+input), with one JSON line in the shape of transformers' pipeline. The task is that of the model:
+
+  fill-mask             --text "a <mask> b" ...
+  text-classification   --text A ... [--text_pair B ...]
+  token-classification  --text A ...
+  question-answering    --question Q ... --context C [...]
+  multiple-choice       --text A --choice B --choice C ...
+
+  --task NAME                 where config.json does not tell the task
+  --top_k N                   answers for each text (fill-mask: 5, else 1)
+  --batch_size N              sequences that the model takes at once (8)
+  --use_cpu
+  --text_column NAME          of FILE: the text (question-answering: the question)
+  --text_pair_column NAME     the second text
+  --context_column NAME       what is asked or chosen about
+  --choice_columns A,B,...    a column for each choice, or one that holds a list
+  --function_to_apply NAME    text-classification: default, sigmoid, softmax, none
+  --aggregation_strategy NAME token-classification: none, simple, first, average, max
+  --ignore_labels A,B,...     token-classification: labels that are left out (O)
+  --max_answer_len N          question-answering: tokens of an answer (15)
+  --max_seq_len N             question-answering: tokens of a window (384)
+  --doc_stride N              question-answering: tokens that windows share (128)
+  --handle_impossible_answer  question-answering: the answer may be ""
+)";
+
+// Options that take several values: all words up to the next option.
+constexpr std::array<const char*, 5> kLists = {"--text", "--text_pair", "--question", "--context",
+                                               "--choice"};
+
+using Lists = std::map<std::string, std::vector<std::string>>;
+
+[[noreturn]] void refuse(const std::string& why) {
+  throw Error(ErrorKind::kUsage, "finetune predict: " + why);
+}
+
+// `words` behind the folder's name, without the options that take one value.
+Lists take_lists(const Arguments& words) {
+  Lists lists;
+  std::string option = "--text";
+  for (size_t i = 1; i < words.size(); ++i) {
+    const std::string& word = words[i];
+    if (!word.starts_with("--")) {
+      lists[option].push_back(word);
+      continue;
+    }
+    const size_t equals = word.find('=');
+    option = word.substr(0, equals);
+    if (std::find(kLists.begin(), kLists.end(), option) == kLists.end()) {
+      refuse("unknown option '" + word + "'; see 'finetune predict --help'");
+    }
+    if (equals != std::string::npos) lists[option].push_back(word.substr(equals + 1));
+  }
+  return lists;
+}
+
+std::vector<std::string> split(const std::string& names) {
+  std::vector<std::string> parts;
+  for (size_t begin = 0; begin <= names.size();) {
+    const size_t end = std::min(names.find(',', begin), names.size());
+    if (end > begin) parts.push_back(names.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return parts;
+}
+
+// The task that alone has an option; the others would ignore it in silence.
+void check_owner(bool given, const std::string& option, PredictTask owner, PredictTask task) {
+  if (given && owner != task) {
+    refuse(option + " is for " + std::string(predict_task_name(owner)) + ", the model's task is " +
+           std::string(predict_task_name(task)));
+  }
+}
+
+std::vector<Query> question_queries(Lists& lists) {
+  const auto& questions = lists["--question"];
+  const auto& contexts = lists["--context"];
+  if (!lists["--text"].empty()) refuse("question-answering takes --question and --context");
+  if (questions.empty() && contexts.empty()) return {};
+  if (questions.empty() || (contexts.size() != 1 && contexts.size() != questions.size())) {
+    refuse(std::to_string(questions.size()) + " of --question and " +
+           std::to_string(contexts.size()) +
+           " of --context: give one context for all, or one for each question");
+  }
+  std::vector<Query> queries;
+  for (size_t i = 0; i < questions.size(); ++i) {
+    queries.push_back({.where = "question " + std::to_string(i + 1),
+                       .text = contexts[contexts.size() == 1 ? 0 : i],
+                       .pair = questions[i]});
+  }
+  return queries;
+}
+
+std::vector<Query> choice_queries(Lists& lists) {
+  const auto& contexts = lists["--context"].empty() ? lists["--text"] : lists["--context"];
+  if (contexts.empty() && lists["--choice"].empty()) return {};
+  if (contexts.size() != 1 || lists["--choice"].size() < 2) {
+    refuse(
+        "multiple-choice takes one --text and two or more of --choice; more texts go into a "
+        "file, see --input");
+  }
+  return {{.where = "text 1", .text = contexts[0], .parts = lists["--choice"]}};
+}
+
+std::vector<Query> text_queries(Lists& lists) {
+  const auto& texts = lists["--text"];
+  const auto& pairs = lists["--text_pair"];
+  if (!pairs.empty() && pairs.size() != texts.size()) {
+    refuse(std::to_string(texts.size()) + " of --text and " + std::to_string(pairs.size()) +
+           " of --text_pair: give one for each");
+  }
+  std::vector<Query> queries;
+  for (size_t i = 0; i < texts.size(); ++i) {
+    queries.push_back({.where = "text " + std::to_string(i + 1), .text = texts[i]});
+    if (!pairs.empty()) queries.back().pair = pairs[i];
+  }
+  return queries;
+}
+
+std::vector<Query> make_queries(PredictTask task, Lists lists) {
+  const auto given = [&](const char* option) { return !lists[option].empty(); };
+  check_owner(given("--text_pair"), "--text_pair", PredictTask::kTextClassification, task);
+  check_owner(given("--question"), "--question", PredictTask::kQuestionAnswering, task);
+  check_owner(given("--choice"), "--choice", PredictTask::kMultipleChoice, task);
+  if (task == PredictTask::kQuestionAnswering) return question_queries(lists);
+  if (task == PredictTask::kMultipleChoice) return choice_queries(lists);
+  check_owner(given("--context"), "--context", PredictTask::kQuestionAnswering, task);
+  return text_queries(lists);
+}
+
+// What the command line says, with the options that only one task has.
+struct Words {
+  PredictOptions options;
+  std::vector<std::pair<std::string, PredictTask>> owned;
+};
+
+Words take_options(ArgumentReader& reader) {
+  Words words;
+  PredictOptions& options = words.options;
+  const auto take_text = [&](const std::string& option, PredictTask owner) {
+    const auto value = reader.take_value(option);
+    if (value) words.owned.emplace_back(option, owner);
+    return value;
+  };
+  const auto take_number = [&](const std::string& option) {
+    const auto value = reader.take_number(option);
+    if (value) words.owned.emplace_back(option, PredictTask::kQuestionAnswering);
+    return value;
+  };
+  options.use_cpu = reader.take_flag("--use_cpu");
+  options.batch_size = reader.take_number("--batch_size").value_or(options.batch_size);
+  options.top_k = reader.take_number("--top_k");
+  options.function_to_apply =
+      take_text("--function_to_apply", PredictTask::kTextClassification).value_or("default");
+  options.aggregation_strategy =
+      take_text("--aggregation_strategy", PredictTask::kTokenClassification).value_or("none");
+  const auto ignored = take_text("--ignore_labels", PredictTask::kTokenClassification);
+  if (ignored) options.ignore_labels = split(*ignored);
+  options.max_answer_len = take_number("--max_answer_len").value_or(options.max_answer_len);
+  options.max_seq_len = take_number("--max_seq_len").value_or(options.max_seq_len);
+  options.doc_stride = take_number("--doc_stride");
+  options.handle_impossible_answer = reader.take_flag("--handle_impossible_answer");
+  if (options.handle_impossible_answer) {
+    words.owned.emplace_back("--handle_impossible_answer", PredictTask::kQuestionAnswering);
+  }
+  return words;
+}
+
+// Answers the queries collected so far, a JSON line each.
+void print_answers(Predictor& model, std::vector<Query>& queries) {
   interrupt::throw_if_requested("predicting");
-  for (const auto& line : model(texts, top_k, batch_size)) {
+  for (const auto& line : model.answer(queries)) {
     std::cout << line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
   }
   std::cout.flush();
   if (!std::cout) throw Error(ErrorKind::kIo, "standard output cannot be written");
-  texts.clear();
+  queries.clear();
 }
 
 }  // namespace
@@ -32,61 +203,36 @@ void answer(const FillMask& model, std::vector<FillMask::Text>& texts, int64_t t
 int predict_command(const Arguments& arguments) {
   ArgumentReader reader(arguments);
   if (reader.asks_for_help()) {
-    std::cout << "usage: finetune predict MODEL_DIR [--text TEXT ...] [--input FILE] [--top_k 5]\n"
-                 "                        [--batch_size 8] [--use_cpu]\n\n"
-                 "Fills the masks of each text (or of each line of FILE, - for standard input);\n"
-                 "one JSON line a text, in the shape of transformers' fill-mask pipeline.\n";
+    std::cout << kHelp;
     return kExitFinished;
   }
-  const bool use_cpu = reader.take_flag("--use_cpu");
-  const std::optional<std::string> input = reader.take_value("--input");
-  const int64_t top_k = reader.take_number("--top_k").value_or(5);
-  const int64_t batch_size = reader.take_number("--batch_size").value_or(8);
-  std::vector<FillMask::Text> texts;
-  const auto add_text = [&](std::string text) {
-    texts.push_back({std::move(text), "text " + std::to_string(texts.size() + 1)});
-  };
-  Arguments rest = reader.rest();
-  if (rest.empty() || rest[0].starts_with("--")) {
+  const auto task_name = reader.take_value("--task");
+  const auto input = reader.take_value("--input");
+  const Words words = take_options(reader);
+  const QueryColumns columns = {
+      .text_column = reader.take_value("--text_column"),
+      .text_pair_column = reader.take_value("--text_pair_column"),
+      .context_column = reader.take_value("--context_column"),
+      .choice_columns = split(reader.take_value("--choice_columns").value_or(""))};
+  if (reader.rest().empty() || reader.rest()[0].starts_with("--")) {
     throw Error(ErrorKind::kUsage, "finetune predict needs the model's folder first");
   }
-  for (size_t i = 1; i < rest.size(); ++i) {
-    if (rest[i] == "--text") continue;
-    if (rest[i].starts_with("--text=")) {
-      add_text(rest[i].substr(7));
-    } else if (rest[i].starts_with("--")) {
-      throw Error(ErrorKind::kUsage, "finetune predict: unknown option '" + rest[i] +
-                                         "'; see 'finetune predict --help'");
-    } else {
-      add_text(rest[i]);
-    }
-  }
-  if (texts.empty() && !input) {
+  const std::string& folder = reader.rest()[0];
+  Lists lists = take_lists(reader.rest());
+  if (lists.empty() && !input) {
     throw Error(ErrorKind::kUsage, "finetune predict needs --text or --input");
   }
-  const FillMask model(rest[0], use_cpu);
-  if (!texts.empty()) answer(model, texts, top_k, batch_size);
+  const PredictTask task = task_name ? parse_predict_task(*task_name) : find_predict_task(folder);
+  for (const auto& [option, owner] : words.owned) check_owner(true, option, owner, task);
+  std::vector<Query> queries = make_queries(task, std::move(lists));
+  const auto model = make_predictor(task, folder, words.options);
+  if (!queries.empty()) print_answers(*model, queries);
   if (!input) return kExitFinished;
-
-  std::ifstream file;
-  if (*input != "-") {
-    if (FileSystem::local().type(*input) == FileType::kDirectory) {
-      throw Error(ErrorKind::kData, "--input: '" + *input + "' is a folder; name a text file");
-    }
-    file.open(*input);
-    if (!file) throw Error(ErrorKind::kData, "cannot open '" + *input + "'");
-  }
-  std::istream& lines = *input == "-" ? std::cin : file;
-  if (*input == "-") interrupt::break_reads();
-  int64_t number = 0;
-  for (std::string line; std::getline(lines, line);) {
-    if (line.ends_with('\r')) line.pop_back();
-    texts.push_back({line, (*input == "-" ? "line " : *input + ":") + std::to_string(++number)});
-    if (texts.size() == kTextsAtATime) answer(model, texts, top_k, batch_size);
-  }
-  interrupt::throw_if_requested("predicting");
-  if (lines.bad()) throw Error(ErrorKind::kIo, "'" + *input + "' could not be read to its end");
-  if (!texts.empty()) answer(model, texts, top_k, batch_size);
+  visit_queries(task, *input, columns, [&](Query query) {
+    queries.push_back(std::move(query));
+    if (queries.size() == kQueriesAtATime) print_answers(*model, queries);
+  });
+  if (!queries.empty()) print_answers(*model, queries);
   return kExitFinished;
 }
 

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: MIT
-#include "finetune/predict/fill_mask.h"
-
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/softmax.h>
 #include <ATen/ops/topk.h>
@@ -10,166 +8,130 @@
 #include <nlohmann/json.hpp>
 
 #include "finetune/base/error.h"
-#include "finetune/base/utf8.h"
+#include "finetune/base/interrupt.h"
 #include "finetune/model/model.h"
 #include "finetune/model/model_folder.h"
 #include "finetune/task/task.h"
 #include "finetune/tensor/device.h"
 #include "finetune/tensor/out_of_memory.h"
-#include "finetune/tokenizer/tokenizer.h"
+#include "predict/head_runner.h"
+#include "predict/tasks.h"
+#include "predict/text_encoder.h"
 
 namespace finetune {
+namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct FillMask::State {
-  c10::Device device{c10::kCPU};
-  std::shared_ptr<const Tokenizer> tokenizer;
-  ModelConfig config;
-  std::unique_ptr<MaskedLmModel> model;
-  SpecialTokens::Token mask;
-
-  [[nodiscard]] std::vector<int32_t> encode(const Text& text) const;
-  [[nodiscard]] std::vector<Json> fill(const std::vector<Text>& texts, int64_t top_k,
-                                       int64_t batch_size) const;
-  [[nodiscard]] Batch make_batch(const std::vector<std::vector<int32_t>>& rows) const;
-  [[nodiscard]] Json answer(std::vector<int32_t> row, int64_t place, const Tensor& scores,
-                            const Tensor& tokens) const;
-};
-
-FillMask::FillMask(const std::string& model_folder, bool use_cpu)
-    : state_(std::make_unique<State>()) {
-  State& s = *state_;
-  s.device = pick_device(use_cpu);
-  const std::string folder = resolve_model_folder(model_folder, "MODEL_DIR");
-  s.config = read_model_config(folder);
-  s.tokenizer = load_tokenizer(folder);
-  if (!s.tokenizer->special_tokens().mask) {
-    throw Error(ErrorKind::kData, folder + ": its tokenizer names no mask token");
+class FillMask final : public Predictor {
+ public:
+  FillMask(const std::string& folder, const PredictOptions& options)
+      : folder_(resolve_model_folder(folder, "MODEL_DIR")),
+        config_(read_model_config(folder_)),
+        encoder_(folder_, config_),
+        device_(pick_device(options.use_cpu)),
+        top_k_(options.top_k.value_or(5)),
+        batch_size_(options.batch_size) {
+    const auto& mask = encoder_.tokenizer().special_tokens().mask;
+    if (!mask) throw Error(ErrorKind::kData, folder_ + ": its tokenizer names no mask token");
+    mask_ = *mask;
+    model_ = make_masked_lm(config_, 0, device_);
+    require_whole(load_folder_weights(*model_, folder_), folder_, "fill-mask");
   }
-  s.mask = *s.tokenizer->special_tokens().mask;
-  s.model = make_masked_lm(s.config, 0, s.device);
-  const LoadReport report = load_folder_weights(*s.model, folder);
-  if (!report.missing.empty()) {
-    throw Error(ErrorKind::kData, folder + ": the tensor '" + report.missing[0] + "' and " +
-                                      std::to_string(report.missing.size() - 1) +
-                                      " more are missing; is it a masked language model?");
-  }
-}
 
-FillMask::~FillMask() = default;
-
-const std::string& FillMask::mask_token() const { return state_->mask.text; }
-
-std::vector<int32_t> FillMask::State::encode(const Text& input) const {
-  const std::string& text = input.text;
-  const std::string& where = input.where;
-  const size_t invalid = utf8::find_invalid(text);
-  if (invalid != std::string::npos) {
-    throw Error(ErrorKind::kData, where + ": byte " + std::to_string(invalid + 1) +
-                                      " is not valid UTF-8; convert the text to UTF-8");
-  }
-  std::vector<int32_t> ids = tokenizer->add_special_tokens(tokenizer->encode(text));
-  if (std::find(ids.begin(), ids.end(), mask.id) == ids.end()) {
-    throw Error(ErrorKind::kData,
-                where + ": has no mask; write " + mask.text + " where a word is to be filled in");
-  }
-  if (static_cast<int64_t>(ids.size()) > config.max_length()) {
-    throw Error(ErrorKind::kData, where + ": has " + std::to_string(ids.size()) +
-                                      " tokens, the model takes " +
-                                      std::to_string(config.max_length()) + "; shorten it");
-  }
-  for (const int32_t id : ids) {
-    if (id >= config.vocab_size) {
-      throw Error(ErrorKind::kData, where + ": token id " + std::to_string(id) +
-                                        " is beyond the model's vocabulary of " +
-                                        std::to_string(config.vocab_size) +
-                                        "; this is not the model's tokenizer");
+  std::vector<Json> answer(const std::vector<Query>& queries) override {
+    std::vector<ModelText> rows;
+    for (const Query& query : queries) rows.push_back(encode(query));
+    std::vector<Json> answers;
+    const auto step = static_cast<size_t>(batch_size_);
+    for (size_t first = 0; first < rows.size(); first += step) {
+      interrupt::throw_if_requested("predicting");
+      const auto taken = std::span(rows).subspan(first, std::min(step, rows.size() - first));
+      explaining_lack_of_memory("lower --batch_size", [&] {
+        for (Json& masks : fill(taken)) answers.push_back(masks.size() == 1 ? masks[0] : masks);
+        return true;
+      });
     }
+    return answers;
   }
-  return ids;
-}
 
-Batch FillMask::State::make_batch(const std::vector<std::vector<int32_t>>& rows) const {
-  Batch batch;
-  batch.rows = static_cast<int64_t>(rows.size());
-  for (const auto& row : rows) {
-    batch.length = std::max(batch.length, static_cast<int64_t>(row.size()));
-    batch.tokens += static_cast<int64_t>(row.size());
-  }
-  const auto cells = static_cast<size_t>(batch.rows * batch.length);
-  batch.input_ids.assign(cells, config.pad_token_id);
-  batch.attention_mask.assign(cells, 0);
-  for (size_t r = 0; r < rows.size(); ++r) {
-    const size_t start = r * static_cast<size_t>(batch.length);
-    for (size_t t = 0; t < rows[r].size(); ++t) {
-      batch.input_ids[start + t] = rows[r][t];
-      batch.attention_mask[start + t] = 1;
+ private:
+  [[nodiscard]] ModelText encode(const Query& query) const {
+    const std::vector<int32_t> ids = encoder_.ids(query.text, query.where);
+    if (std::find(ids.begin(), ids.end(), mask_.id) == ids.end()) {
+      throw Error(ErrorKind::kData, query.where + ": has no mask; write " + mask_.text +
+                                        " where a word is to be filled in");
     }
+    ModelText row = encoder_.tokenizer().combine(ids, std::nullopt);
+    if (static_cast<int64_t>(row.ids.size()) > config_.max_length()) {
+      throw Error(ErrorKind::kData, query.where + ": has " + std::to_string(row.ids.size()) +
+                                        " tokens, the model takes " +
+                                        std::to_string(config_.max_length()) + "; shorten it");
+    }
+    return row;
   }
-  return batch;
-}
 
-// scores and tokens: [k] of the mask at `place`.
-Json FillMask::State::answer(std::vector<int32_t> row, int64_t place, const Tensor& scores,
-                             const Tensor& tokens) const {
-  // As transformers' pipeline: a text with several masks keeps its special tokens.
-  const bool single = std::count(row.begin(), row.end(), mask.id) == 1;
-  Json list = Json::array();
-  for (int64_t k = 0; k < tokens.numel(); ++k) {
-    const auto token = static_cast<int32_t>(tokens[k].item<int64_t>());
-    row[static_cast<size_t>(place)] = token;
-    list.push_back({{"score", scores[k].item<float>()},
-                    {"token", token},
-                    {"token_str", tokenizer->decode(std::vector<int32_t>{token}, false)},
-                    {"sequence", tokenizer->decode(row, single)}});
-  }
-  return list;
-}
-
-std::vector<Json> FillMask::operator()(const std::vector<Text>& texts, int64_t top_k,
-                                       int64_t batch_size) const {
-  return explaining_lack_of_memory("lower --batch_size",
-                                   [&] { return state_->fill(texts, top_k, batch_size); });
-}
-
-std::vector<Json> FillMask::State::fill(const std::vector<Text>& texts, int64_t top_k,
-                                        int64_t batch_size) const {
-  const c10::NoGradGuard no_grad;
-  const State& s = *this;
-  std::vector<std::vector<int32_t>> encoded;
-  for (const Text& text : texts) encoded.push_back(s.encode(text));
-  std::vector<Json> answers;
-  for (size_t first = 0; first < encoded.size(); first += static_cast<size_t>(batch_size)) {
-    const size_t last = std::min(encoded.size(), first + static_cast<size_t>(batch_size));
-    const std::vector<std::vector<int32_t>> rows(
-        encoded.begin() + static_cast<std::ptrdiff_t>(first),
-        encoded.begin() + static_cast<std::ptrdiff_t>(last));
-    const Batch batch = s.make_batch(rows);
+  // For each row a list with the answers of each mask.
+  [[nodiscard]] std::vector<Json> fill(std::span<const ModelText> rows) const {
+    const c10::NoGradGuard no_grad;
+    const Batch batch = make_batch(rows, config_.pad_token_id);
     std::vector<int64_t> positions;
     for (int64_t i = 0; i < batch.rows * batch.length; ++i) {
-      if (batch.input_ids[static_cast<size_t>(i)] == s.mask.id) positions.push_back(i);
+      if (batch.input_ids[static_cast<size_t>(i)] == mask_.id) positions.push_back(i);
     }
     const Tensor where = at::from_blob(positions.data(), {static_cast<int64_t>(positions.size())},
                                        at::TensorOptions().dtype(at::kLong))
                              .clone()
-                             .to(s.device);
+                             .to(device_);
     const Tensor logits =
-        s.model->logits(make_model_input(batch, s.device, std::nullopt), where);  // [N, V]
+        model_->logits(make_model_input(batch, device_, std::nullopt), where);  // [N, V]
     const auto [scores, tokens] =
-        at::softmax(logits, -1).topk(std::min(top_k, logits.size(-1)), -1);  // [N, k]
+        at::softmax(logits, -1).topk(std::min(top_k_, logits.size(-1)), -1);  // [N, k]
     const Tensor host_scores = scores.cpu();
     const Tensor host_tokens = tokens.cpu();
     std::vector<Json> by_row(rows.size(), Json::array());
     for (size_t n = 0; n < positions.size(); ++n) {
       const auto row = static_cast<size_t>(positions[n] / batch.length);
-      by_row[row].push_back(s.answer(rows[row], positions[n] % batch.length,
-                                     host_scores[static_cast<int64_t>(n)],
-                                     host_tokens[static_cast<int64_t>(n)]));
+      by_row[row].push_back(candidates(rows[row].ids, positions[n] % batch.length,
+                                       host_scores[static_cast<int64_t>(n)],
+                                       host_tokens[static_cast<int64_t>(n)]));
     }
-    for (Json& masks : by_row) answers.push_back(masks.size() == 1 ? masks[0] : masks);
+    return by_row;
   }
-  return answers;
+
+  // scores and tokens: [k] of the mask at `place`.
+  [[nodiscard]] Json candidates(std::vector<int32_t> row, int64_t place, const Tensor& scores,
+                                const Tensor& tokens) const {
+    const Tokenizer& tokenizer = encoder_.tokenizer();
+    // As transformers' pipeline: a text with several masks keeps its special tokens.
+    const bool single = std::count(row.begin(), row.end(), mask_.id) == 1;
+    Json list = Json::array();
+    for (int64_t k = 0; k < tokens.numel(); ++k) {
+      const auto token = static_cast<int32_t>(tokens[k].item<int64_t>());
+      row[static_cast<size_t>(place)] = token;
+      list.push_back({{"score", scores[k].item<float>()},
+                      {"token", token},
+                      {"token_str", tokenizer.decode(std::vector<int32_t>{token}, false)},
+                      {"sequence", tokenizer.decode(row, single)}});
+    }
+    return list;
+  }
+
+  std::string folder_;
+  ModelConfig config_;
+  TextEncoder encoder_;
+  c10::Device device_;
+  int64_t top_k_;
+  int64_t batch_size_;
+  std::unique_ptr<MaskedLmModel> model_;
+  SpecialTokens::Token mask_;
+};
+
+}  // namespace
+
+std::unique_ptr<Predictor> make_fill_mask(const std::string& folder,
+                                          const PredictOptions& options) {
+  return std::make_unique<FillMask>(folder, options);
 }
 
 }  // namespace finetune

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace finetune {
+
+enum class PredictTask {
+  kFillMask,
+  kTextClassification,
+  kTokenClassification,
+  kQuestionAnswering,
+  kMultipleChoice,
+};
+
+// transformers' name: "fill-mask", ...
+[[nodiscard]] std::string_view predict_task_name(PredictTask task);
+
+// What is asked of a model.
+struct Query {
+  std::string where;  // starts messages: "text 2", "in.jsonl:17"
+  std::string text;   // in question answering and multiple choice the context
+  // The second text of a classification; the question; what stands in front of each choice.
+  std::optional<std::string> pair = std::nullopt;
+  std::vector<std::string> parts = {};  // the choices; words to tag, in the place of `text`
+};
+
+// Names of columns, spelt as the configuration's keys; what is not named is guessed as in training.
+struct QueryColumns {
+  std::optional<std::string> text_column = {};  // in question answering the question's
+  std::optional<std::string> text_pair_column = {};
+  std::optional<std::string> context_column = {};
+  std::vector<std::string> choice_columns = {};  // one for each choice, or one that holds a list
+};
+
+// Calls `visit` with a query for each row (of SQuAD's articles: for each question) of a file in
+// order. `path` may be "-" for standard input: lines of text, or JSON where a column is named or
+// the task needs more than a text. Throws Error(kData) with file, line and column for what cannot
+// be used, Error(kIo), and Interrupted.
+void visit_queries(PredictTask task, const std::string& path, const QueryColumns& columns,
+                   const std::function<void(Query)>& visit);
+
+}  // namespace finetune

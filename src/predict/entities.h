@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace finetune {
+
+// transformers' AggregationStrategy.
+enum class Aggregation { kNone, kSimple, kFirst, kAverage, kMax };
+
+// A token with the probability of each label. Places are code points of the text.
+struct TaggedToken {
+  int64_t index = 0;  // in the sequence, special tokens counted
+  int32_t id = 0;
+  std::string word = {};
+  std::vector<float> scores = {};
+  int64_t start = 0;
+  int64_t end = 0;
+  bool is_subword = false;  // it continues the word of the token before
+};
+
+struct Entity {
+  std::string label;  // without B- or I- where tokens were grouped
+  double score = 0.0;
+  int64_t start = 0;
+  int64_t end = 0;
+  std::span<const TaggedToken> tokens;
+};
+
+// The entities that the pipeline finds, without those whose label is to be ignored. They refer to
+// `tokens`.
+[[nodiscard]] std::vector<Entity> find_entities(std::span<const TaggedToken> tokens,
+                                                Aggregation aggregation,
+                                                const std::vector<std::string>& labels,
+                                                const std::vector<std::string>& ignored);
+
+}  // namespace finetune

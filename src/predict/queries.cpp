@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: MIT
+#include "finetune/predict/queries.h"
+
+#include <fstream>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "finetune/base/error.h"
+#include "finetune/base/file_system.h"
+#include "finetune/base/interrupt.h"
+#include "finetune/base/json.h"
+#include "finetune/data/rows.h"
+#include "predict/query_columns.h"
+
+namespace finetune {
+namespace {
+
+bool needs_columns(PredictTask task, const QueryColumns& columns) {
+  return task == PredictTask::kQuestionAnswering || task == PredictTask::kMultipleChoice ||
+         columns.text_column || columns.text_pair_column;
+}
+
+// Lines as they come, so that answers do too.
+void visit_lines(
+    const std::string& path,
+    const std::function<void(const std::string& line, const std::string& where)>& visit) {
+  std::ifstream file;
+  if (path != "-") {
+    if (FileSystem::local().type(path) == FileType::kDirectory) {
+      throw Error(ErrorKind::kData, "--input: '" + path + "' is a folder; name a file");
+    }
+    file.open(path);
+    if (!file) throw Error(ErrorKind::kData, "cannot open '" + path + "'");
+  }
+  std::istream& lines = path == "-" ? std::cin : file;
+  if (path == "-") interrupt::break_reads();
+  int64_t number = 0;
+  for (std::string line; std::getline(lines, line);) {
+    if (line.ends_with('\r')) line.pop_back();
+    visit(line, (path == "-" ? "line " : path + ":") + std::to_string(++number));
+  }
+  interrupt::throw_if_requested("predicting");
+  if (lines.bad()) throw Error(ErrorKind::kIo, "'" + path + "' could not be read to its end");
+}
+
+}  // namespace
+
+void visit_queries(PredictTask task, const std::string& path, const QueryColumns& columns,
+                   const std::function<void(Query)>& visit) {
+  QueryReader reader(task, columns);
+  const bool is_input = path == "-";
+  const bool is_text = !is_input && file_kind(path) == FileKind::kText;
+  if (is_input && needs_columns(task, columns)) {
+    visit_lines(path, [&](const std::string& line, const std::string& where) {
+      if (line.empty()) return;
+      const nlohmann::ordered_json row = parse_json(line, where);
+      if (!row.is_object()) throw Error(ErrorKind::kData, where + ": is no JSON object");
+      reader.read({.columns = row, .place = where, .typed = true}, visit);
+    });
+  } else if (is_text && needs_columns(task, columns)) {
+    throw Error(ErrorKind::kData, "--input: '" + path + "' holds lines of text, but " +
+                                      std::string(predict_task_name(task)) +
+                                      " needs columns here; give .jsonl, .json, .csv or .tsv");
+  } else if (is_input || is_text) {
+    visit_lines(path, [&](const std::string& line, const std::string& where) {
+      visit({.where = where, .text = line});
+    });
+  } else {
+    RowOptions options;
+    options.key = "--input";
+    visit_rows({path}, options, [&](const DataRow& row) {
+      reader.read(row, visit);
+      return true;
+    });
+  }
+}
+
+}  // namespace finetune

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "finetune/data/batch.h"
+#include "finetune/model/model_config.h"
+#include "finetune/tokenizer/tokenizer.h"
+
+namespace finetune {
+
+// Texts as a model takes them. `where` starts messages.
+class TextEncoder {
+ public:
+  // Throws Error(kData) where the folder has no usable tokenizer.
+  TextEncoder(const std::string& folder, const ModelConfig& config);
+
+  [[nodiscard]] const Tokenizer& tokenizer() const { return *tokenizer_; }
+  // Tokens that a sequence may have: as the positions and the tokenizer's model_max_length allow.
+  [[nodiscard]] int64_t limit() const { return limit_; }
+
+  // Throws Error(kData) for text that is not UTF-8 and for ids beyond the model's vocabulary.
+  [[nodiscard]] std::vector<int32_t> ids(const std::string& text, const std::string& where) const;
+  [[nodiscard]] Tokens tokens(const std::string& text, const std::string& where) const;
+  // The tokens of a word of a text that is given as words, with where they stand in the word.
+  [[nodiscard]] Tokens word(const std::string& word, const std::string& where) const;
+
+  // The part of one text that stays where it is longer than the model takes.
+  [[nodiscard]] std::span<const int32_t> cut(std::span<const int32_t> ids,
+                                             const std::string& where);
+  // Two texts with special tokens, cut where they are longer, the longer text first.
+  [[nodiscard]] ModelText pair(std::span<const int32_t> first, std::span<const int32_t> second,
+                               const std::string& where);
+
+ private:
+  void check(const std::string& text, const std::string& where) const;
+  void check(std::span<const int32_t> ids, const std::string& where) const;
+  [[nodiscard]] std::span<const int32_t> keep(std::span<const int32_t> ids, int64_t count) const;
+  void warn_of_length(int64_t tokens, const std::string& where);
+
+  std::shared_ptr<const Tokenizer> tokenizer_;
+  int64_t vocabulary_;
+  int64_t limit_;
+  bool warned_ = false;
+};
+
+// Sequences padded on the right, so that an answer never depends on its neighbours.
+[[nodiscard]] Batch make_batch(std::span<const ModelText> rows, int64_t pad_id);
+
+}  // namespace finetune

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: MIT
+// What `finetune predict` says of a wrong command line or wrong rows. Answers are compared with
+// transformers' in tests/parity/test_predict.py.
+#include "integration/tiny_run.h"
+
+namespace finetune::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+const std::string kModel = std::string(FINETUNE_SOURCE_DIR) + "/tests/data/parity/mlm/model";
+
+void expect_refused(const Arguments& arguments, int code, const std::string& part) {
+  Arguments words = {"predict"};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  const ProcessResult result = finetune(words);
+  EXPECT_EQ(result.code, code) << result.err;
+  EXPECT_EQ(result.out, "");
+  EXPECT_THAT(result.err, HasSubstr(part));
+  EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
+}
+
+TEST(PredictCommand, SaysWhatIsMissing) {
+  expect_refused({"--text", "x"}, 2, "finetune predict needs the model's folder first");
+  expect_refused({kModel}, 2, "finetune predict needs --text or --input");
+  expect_refused({kModel, "--task", "question-answering", "--question", "who?"}, 2,
+                 "1 of --question and 0 of --context");
+  expect_refused({kModel, "--task", "multiple-choice", "--text", "a", "--choice", "b"}, 2,
+                 "two or more of --choice");
+  expect_refused({kModel, "--task", "text-classification", "--text", "a", "b", "--text_pair", "c"},
+                 2, "2 of --text and 1 of --text_pair");
+}
+
+TEST(PredictCommand, RefusesOptionsOfAnotherTask) {
+  expect_refused({kModel, "--text", "x", "--doc_stride", "5"}, 2,
+                 "--doc_stride is for question-answering, the model's task is fill-mask");
+  expect_refused({kModel, "--text", "x", "--choice", "a", "b"}, 2,
+                 "--choice is for multiple-choice");
+  expect_refused({kModel, "--text", "x", "--tok_k", "5"}, 2, "unknown option '--tok_k'");
+  expect_refused({kModel, "--text", "x", "--task", "fill-masks"}, 2, "did you mean 'fill-mask'?");
+}
+
+TEST(PredictCommand, RefusesAModelOfAnotherTask) {
+  expect_refused({kModel, "--task", "ner", "--text", "x"}, 1,
+                 "missing; is it a model for token-classification?");
+}
+
+TEST(PredictCommand, NamesTheRowAndTheColumnsThatAreThere) {
+  const TemporaryFolder folder;
+  const std::string rows = folder.write("rows.jsonl", "{\"a\": \"x <mask>\", \"b\": \"y\"}\n");
+  expect_refused({kModel, "--input", rows}, 1,
+                 rows +
+                     ":1: --text_column must say which column is the text; the row has the "
+                     "columns 'a', 'b'");
+  expect_refused({kModel, "--input", rows, "--text_column", "c"}, 1,
+                 rows + ":1: there is no column 'c'");
+  EXPECT_EQ(finetune({"predict", kModel, "--input", rows, "--text_column", "a"}).code, 0);
+}
+
+TEST(PredictCommand, AnswersRowsOfEveryFormatAlike) {
+  const TemporaryFolder folder;
+  const auto said = [&](const std::string& name, const std::string& content) {
+    const ProcessResult result =
+        finetune({"predict", kModel, "--use_cpu", "--input", folder.write(name, content)});
+    EXPECT_EQ(result.code, 0) << result.err;
+    return result.out;
+  };
+  const std::string lines = said("in.txt", "A <mask> light.\nThe \"sea\" is <mask>.\n");
+  EXPECT_EQ(std::count(lines.begin(), lines.end(), '\n'), 2);
+  EXPECT_EQ(said("in.jsonl",
+                 "{\"text\": \"A <mask> light.\"}\n{\"text\": \"The \\\"sea\\\" is <mask>.\"}\n"),
+            lines);
+  EXPECT_EQ(said("in.csv", "text\nA <mask> light.\n\"The \"\"sea\"\" is <mask>.\"\n"), lines);
+}
+
+}  // namespace
+}  // namespace finetune::testing
