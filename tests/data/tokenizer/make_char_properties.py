@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""Writes src/tokenizer/char_properties.inc: what the parts of tokenizers 0.23.3 think of every code point.
+"""Writes src/tokenizer/char_properties.inc: what tokenizers 0.23.3 thinks of every code point.
 
-    python tests/data/tokenizer/make_char_properties.py > src/tokenizer/char_properties.inc
+python tests/data/tokenizer/make_char_properties.py > src/tokenizer/char_properties.inc
 """
 
 from tokenizers import normalizers, pre_tokenizers
@@ -11,8 +11,12 @@ WORD, CONTROL, PUNCTUATION, NONSPACING, MARK, NUMERIC = (1 << i for i in range(6
 split = pre_tokenizers.Whitespace().pre_tokenize_str
 punctuation = pre_tokenizers.Punctuation().pre_tokenize_str
 digits = pre_tokenizers.Digits().pre_tokenize_str
-clean = normalizers.BertNormalizer(clean_text=True, handle_chinese_chars=False, strip_accents=False, lowercase=False)
-accents = normalizers.BertNormalizer(clean_text=False, handle_chinese_chars=False, strip_accents=True, lowercase=False)
+clean = normalizers.BertNormalizer(
+    clean_text=True, handle_chinese_chars=False, strip_accents=False, lowercase=False
+)
+accents = normalizers.BertNormalizer(
+    clean_text=False, handle_chinese_chars=False, strip_accents=True, lowercase=False
+)
 marks = normalizers.StripAccents()
 
 

@@ -32,15 +32,34 @@ def sequence(kind, *items):
 
 
 def bert(**more):
-    return item("BertNormalizer", **{**dict(clean_text=True, handle_chinese_chars=True, strip_accents=None, lowercase=True), **more})
+    return item(
+        "BertNormalizer",
+        **{
+            **dict(clean_text=True, handle_chinese_chars=True, strip_accents=None, lowercase=True),
+            **more,
+        },
+    )
 
 
 def flags(id_, content, **more):
-    return {**dict(id=id_, content=content, single_word=False, lstrip=False, rstrip=False, normalized=False, special=True), **more}
+    return {
+        **dict(
+            id=id_,
+            content=content,
+            single_word=False,
+            lstrip=False,
+            rstrip=False,
+            normalized=False,
+            special=True,
+        ),
+        **more,
+    }
 
 
 def byte_level(**more):
-    return item("ByteLevel", **{**dict(add_prefix_space=True, trim_offsets=True, use_regex=True), **more})
+    return item(
+        "ByteLevel", **{**dict(add_prefix_space=True, trim_offsets=True, use_regex=True), **more}
+    )
 
 
 def metaspace(scheme, split=True):
@@ -51,8 +70,12 @@ def template(cls, sep, type_):
     special = lambda token, kind: {"SpecialToken": {"id": token, "type_id": kind}}
     text = lambda name, kind: {"Sequence": {"id": name, "type_id": kind}}
     single = [special(cls[0], 0), text("A", 0), special(sep[0], 0)]
-    return item("TemplateProcessing", single=single, pair=[*single, text("B", type_), special(sep[0], type_)],
-                special_tokens={t: {"id": t, "ids": [i], "tokens": [t]} for t, i in (cls, sep)})
+    return item(
+        "TemplateProcessing",
+        single=single,
+        pair=[*single, text("B", type_), special(sep[0], type_)],
+        special_tokens={t: {"id": t, "ids": [i], "tokens": [t]} for t, i in (cls, sep)},
+    )
 
 
 def trained(model, trainer, parts):
@@ -71,47 +94,171 @@ def trained(model, trainer, parts):
 
 
 def wordpiece(**parts):
-    parts = {"normalizer": bert(), "pre_tokenizer": item("BertPreTokenizer"), "decoder": item("WordPiece", prefix="##", cleanup=True),
-             "post_processor": template(("[CLS]", 2), ("[SEP]", 3), 1), **parts}
-    trainer = trainers.WordPieceTrainer(vocab_size=250, special_tokens=BRACKETS, show_progress=False)
+    parts = {
+        "normalizer": bert(),
+        "pre_tokenizer": item("BertPreTokenizer"),
+        "decoder": item("WordPiece", prefix="##", cleanup=True),
+        "post_processor": template(("[CLS]", 2), ("[SEP]", 3), 1),
+        **parts,
+    }
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=250, special_tokens=BRACKETS, show_progress=False
+    )
     return trained(models.WordPiece(unk_token="[UNK]"), trainer, parts)
 
 
 def bpe(model=None, **parts):
-    trainer = trainers.BpeTrainer(vocab_size=210, special_tokens=ANGLES, show_progress=False, limit_alphabet=110)
+    trainer = trainers.BpeTrainer(
+        vocab_size=210, special_tokens=ANGLES, show_progress=False, limit_alphabet=110
+    )
     return trained(models.BPE(unk_token="<unk>", **(model or {})), trainer, parts)
 
 
 def cases():
     regex = lambda pattern: {"Regex": pattern}
-    split = lambda pattern, behavior, invert=False: item("Split", pattern=pattern, behavior=behavior, invert=invert)
-    roberta = item("RobertaProcessing", sep=["</s>", 2], cls=["<s>", 0], trim_offsets=True, add_prefix_space=True)
+    split = lambda pattern, behavior, invert=False: item(
+        "Split", pattern=pattern, behavior=behavior, invert=invert
+    )
+    roberta = item(
+        "RobertaProcessing",
+        sep=["</s>", 2],
+        cls=["<s>", 0],
+        trim_offsets=True,
+        add_prefix_space=True,
+    )
     yield "BERT uncased", wordpiece()
     yield "BERT cased", wordpiece(normalizer=bert(lowercase=False))
     yield "BERT with accents", wordpiece(normalizer=bert(strip_accents=False, clean_text=False))
-    yield "BERT without spaces around ideographs", wordpiece(normalizer=bert(handle_chinese_chars=False, lowercase=False, strip_accents=True))
-    yield "BertProcessing", wordpiece(post_processor=item("BertProcessing", sep=["[SEP]", 3], cls=["[CLS]", 2]), decoder=None)
-    yield "added tokens", wordpiece(
-        post_processor=item("RobertaProcessing", sep=["[SEP]", 3], cls=["[CLS]", 2], trim_offsets=True, add_prefix_space=False),
-        added_tokens=[flags(250, "<mask>", lstrip=True), flags(251, "É", rstrip=True, normalized=True, special=False),
-                      flags(252, "the", single_word=True, normalized=True, special=True)])
+    yield (
+        "BERT without spaces around ideographs",
+        wordpiece(normalizer=bert(handle_chinese_chars=False, lowercase=False, strip_accents=True)),
+    )
+    yield (
+        "BertProcessing",
+        wordpiece(
+            post_processor=item("BertProcessing", sep=["[SEP]", 3], cls=["[CLS]", 2]), decoder=None
+        ),
+    )
+    yield (
+        "added tokens",
+        wordpiece(
+            post_processor=item(
+                "RobertaProcessing",
+                sep=["[SEP]", 3],
+                cls=["[CLS]", 2],
+                trim_offsets=True,
+                add_prefix_space=False,
+            ),
+            added_tokens=[
+                flags(250, "<mask>", lstrip=True),
+                flags(251, "É", rstrip=True, normalized=True, special=False),
+                flags(252, "the", single_word=True, normalized=True, special=True),
+            ],
+        ),
+    )
     for form in ("NFC", "NFD", "NFKC", "NFKD", "StripAccents", "Nmt", "Lowercase"):
-        yield form, bpe(normalizer=item(form), pre_tokenizer=byte_level(), decoder=byte_level(), post_processor=roberta)
-    yield "many normalizers", bpe(
-        normalizer=sequence("normalizers", item("NFKC"), item("Strip", strip_left=True, strip_right=True), item("Prepend", prepend="x "),
-                            item("Replace", pattern={"String": "a"}, content="oo"), item("Replace", pattern=regex(" {2,}"), content="▁"),
-                            item("Replace", pattern=regex(r"\s"), content="")),
-        pre_tokenizer=byte_level(add_prefix_space=False), decoder=byte_level(), post_processor=byte_level(add_prefix_space=False))
-    yield "ByteLevel normalizer", bpe(normalizer=item("ByteLevel"), pre_tokenizer=item("WhitespaceSplit"), decoder=byte_level())
-    yield "ByteLevel before Punctuation", bpe(pre_tokenizer=sequence("pretokenizers", byte_level(), item("Punctuation", behavior="MergedWithNext")), decoder=byte_level())
-    yield "Digits before ByteLevel", bpe(pre_tokenizer=sequence("pretokenizers", item("Digits", individual_digits=True), byte_level(add_prefix_space=False)),
-                                         decoder=byte_level(), post_processor=sequence("processors", byte_level(), template(("<s>", 0), ("</s>", 2), 1)))
+        yield (
+            form,
+            bpe(
+                normalizer=item(form),
+                pre_tokenizer=byte_level(),
+                decoder=byte_level(),
+                post_processor=roberta,
+            ),
+        )
+    yield (
+        "many normalizers",
+        bpe(
+            normalizer=sequence(
+                "normalizers",
+                item("NFKC"),
+                item("Strip", strip_left=True, strip_right=True),
+                item("Prepend", prepend="x "),
+                item("Replace", pattern={"String": "a"}, content="oo"),
+                item("Replace", pattern=regex(" {2,}"), content="▁"),
+                item("Replace", pattern=regex(r"\s"), content=""),
+            ),
+            pre_tokenizer=byte_level(add_prefix_space=False),
+            decoder=byte_level(),
+            post_processor=byte_level(add_prefix_space=False),
+        ),
+    )
+    yield (
+        "ByteLevel normalizer",
+        bpe(
+            normalizer=item("ByteLevel"),
+            pre_tokenizer=item("WhitespaceSplit"),
+            decoder=byte_level(),
+        ),
+    )
+    yield (
+        "ByteLevel before Punctuation",
+        bpe(
+            pre_tokenizer=sequence(
+                "pretokenizers", byte_level(), item("Punctuation", behavior="MergedWithNext")
+            ),
+            decoder=byte_level(),
+        ),
+    )
+    yield (
+        "Digits before ByteLevel",
+        bpe(
+            pre_tokenizer=sequence(
+                "pretokenizers",
+                item("Digits", individual_digits=True),
+                byte_level(add_prefix_space=False),
+            ),
+            decoder=byte_level(),
+            post_processor=sequence(
+                "processors", byte_level(), template(("<s>", 0), ("</s>", 2), 1)
+            ),
+        ),
+    )
     for scheme in ("always", "first", "never"):
-        yield f"Metaspace {scheme}", bpe(pre_tokenizer=metaspace(scheme, scheme != "first"), decoder=metaspace(scheme), post_processor=template(("<s>", 0), ("</s>", 2), 0))
-    yield "Whitespace", bpe(pre_tokenizer=item("Whitespace"), decoder=sequence("decoders", item("Replace", pattern={"String": "a"}, content="b"), item("Strip", content="s", start=1, stop=0), item("Fuse")))
-    yield "suffix", bpe(dict(end_of_word_suffix="</w>", continuing_subword_prefix="@@", fuse_unk=True), pre_tokenizer=sequence("pretokenizers", item("WhitespaceSplit"), item("Digits", individual_digits=False), item("CharDelimiterSplit", delimiter="a")), decoder=item("BPEDecoder", suffix="</w>"))
+        yield (
+            f"Metaspace {scheme}",
+            bpe(
+                pre_tokenizer=metaspace(scheme, scheme != "first"),
+                decoder=metaspace(scheme),
+                post_processor=template(("<s>", 0), ("</s>", 2), 0),
+            ),
+        )
+    yield (
+        "Whitespace",
+        bpe(
+            pre_tokenizer=item("Whitespace"),
+            decoder=sequence(
+                "decoders",
+                item("Replace", pattern={"String": "a"}, content="b"),
+                item("Strip", content="s", start=1, stop=0),
+                item("Fuse"),
+            ),
+        ),
+    )
+    yield (
+        "suffix",
+        bpe(
+            dict(end_of_word_suffix="</w>", continuing_subword_prefix="@@", fuse_unk=True),
+            pre_tokenizer=sequence(
+                "pretokenizers",
+                item("WhitespaceSplit"),
+                item("Digits", individual_digits=False),
+                item("CharDelimiterSplit", delimiter="a"),
+            ),
+            decoder=item("BPEDecoder", suffix="</w>"),
+        ),
+    )
     for behavior in ("Removed", "Isolated", "MergedWithPrevious", "MergedWithNext", "Contiguous"):
-        yield f"Split {behavior}", bpe(pre_tokenizer=sequence("pretokenizers", split(regex(r"[^\s\p{L}]+|\p{N}{1,3}|\s+(?!\S)|\w\S"), behavior), split({"String": "e"}, behavior, True)))
+        yield (
+            f"Split {behavior}",
+            bpe(
+                pre_tokenizer=sequence(
+                    "pretokenizers",
+                    split(regex(r"[^\s\p{L}]+|\p{N}{1,3}|\s+(?!\S)|\w\S"), behavior),
+                    split({"String": "e"}, behavior, True),
+                )
+            ),
+        )
         yield f"Punctuation {behavior}", bpe(pre_tokenizer=item("Punctuation", behavior=behavior))
     yield "nothing but a model", bpe()
 
@@ -135,7 +282,9 @@ def main():
     result = []
     for name, parts in cases():
         tokenizer = Tokenizer.from_str(json.dumps(parts))
-        result.append(dict(name=name, tokenizer=json.loads(tokenizer.to_str()), **goldens(tokenizer)))
+        result.append(
+            dict(name=name, tokenizer=json.loads(tokenizer.to_str()), **goldens(tokenizer))
+        )
     text = json.dumps(dict(texts=TEXTS, cases=result), ensure_ascii=False, separators=(",", ":"))
     (HERE / "components.json").write_text(text.replace('},{"name"', '},\n{"name"') + "\n")
 
