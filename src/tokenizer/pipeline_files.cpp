@@ -68,6 +68,9 @@ void read_added_tokens(const Json& json, const std::string& where, PipelineParts
                                         (known ? "it as " + std::to_string(*known)
                                                : "'" + parts.model->id_to_token(token.id) + "'"));
     }
+    // The package counts on from the vocabulary, whatever the file says.
+    const int32_t next = next_id(parts);
+    if (!known && parts.model->id_to_token(next).empty()) token.id = next;
     if (!ids.insert(token.id).second) {
       throw Error(ErrorKind::kData,
                   where + ": two added tokens have the id " + std::to_string(token.id));

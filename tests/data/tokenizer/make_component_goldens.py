@@ -7,7 +7,6 @@ every kind of normalizer, pre-tokenizer, post-processor and decoder, and what th
 
 import json
 import pathlib
-import random
 
 from tokenizers import Tokenizer, models, trainers
 
@@ -78,19 +77,35 @@ def template(cls, sep, type_):
     )
 
 
-def trained(model, trainer, parts):
+def made(model, parts, trainer=None):
+    """A tokenizer.json of `parts`; a trainer only where it gives the same ids every time."""
     tokenizer = Tokenizer(model)
-    lines = CORPUS + [text for text in TEXTS if len(text) < 20]
-    base = json.loads(tokenizer.to_str())
-    for key, value in parts.items():
-        if key != "added_tokens":
-            base[key] = value
-    tokenizer = Tokenizer.from_str(json.dumps({**base, "added_tokens": [], "post_processor": None}))
-    tokenizer.train_from_iterator(lines, trainer)
+    base = {**json.loads(tokenizer.to_str()), **parts, "added_tokens": [], "post_processor": None}
+    tokenizer = Tokenizer.from_str(json.dumps(base))
+    if trainer:
+        tokenizer.train_from_iterator(CORPUS + [text for text in TEXTS if len(text) < 20], trainer)
+    else:
+        tokenizer.add_special_tokens(BRACKETS)
     result = json.loads(tokenizer.to_str())
     result["post_processor"] = parts.get("post_processor")
     result["added_tokens"] += parts.get("added_tokens", [])
     return result
+
+
+def wordpiece_vocabulary():
+    lines = CORPUS + TEXTS[:16]
+    chars = sorted(set("".join(lines).lower()) - set(" \n"))[:150]
+    words = [word for word in sorted(set(" ".join(lines).split())) if word.isalpha()][:60]
+    tokens = [
+        *BRACKETS,
+        *chars,
+        *("##" + c for c in chars if c.isalpha()),
+        "##il",
+        "##la",
+        "La",
+        "é",
+    ]
+    return {token: id_ for id_, token in enumerate(dict.fromkeys([*tokens, *words]))}
 
 
 def wordpiece(**parts):
@@ -101,17 +116,16 @@ def wordpiece(**parts):
         "post_processor": template(("[CLS]", 2), ("[SEP]", 3), 1),
         **parts,
     }
-    trainer = trainers.WordPieceTrainer(
-        vocab_size=250, special_tokens=BRACKETS, show_progress=False
-    )
-    return trained(models.WordPiece(unk_token="[UNK]"), trainer, parts)
+    return made(models.WordPiece(wordpiece_vocabulary(), unk_token="[UNK]"), parts)
 
 
 def bpe(model=None, **parts):
     trainer = trainers.BpeTrainer(
-        vocab_size=210, special_tokens=ANGLES, show_progress=False, limit_alphabet=110
+        vocab_size=210,
+        special_tokens=ANGLES,
+        show_progress=False,
     )
-    return trained(models.BPE(unk_token="<unk>", **(model or {})), trainer, parts)
+    return made(models.BPE(unk_token="<unk>", **(model or {})), parts, trainer)
 
 
 def cases():
@@ -150,9 +164,9 @@ def cases():
                 add_prefix_space=False,
             ),
             added_tokens=[
-                flags(250, "<mask>", lstrip=True),
-                flags(251, "É", rstrip=True, normalized=True, special=False),
-                flags(252, "the", single_word=True, normalized=True, special=True),
+                flags(400, "<mask>", lstrip=True),
+                flags(401, "É", rstrip=True, normalized=True, special=False),
+                flags(402, "the", single_word=True, normalized=True, special=True),
             ],
         ),
     )
@@ -278,7 +292,6 @@ def goldens(tokenizer):
 
 
 def main():
-    random.seed(0)
     result = []
     for name, parts in cases():
         tokenizer = Tokenizer.from_str(json.dumps(parts))
