@@ -80,6 +80,20 @@ def likeness(rng):
     return rows
 
 
+def topics(rng):
+    """Texts with several labels at once."""
+    rows = []
+    for opening, work, when in itertools.product(CALM + ROUGH, WORK, TIMES):
+        labels = ["calm" if opening in CALM else "rough"]
+        if work.startswith("We") or work.startswith("Thomas"):
+            labels.append("company")
+        if "lamp" in work or "wick" in work:
+            labels.append("light")
+        rows.append({"text": f"{opening}. {work} {when}.", "label": sorted(labels)})
+    rng.shuffle(rows)
+    return rows[:104]
+
+
 def choices(rng):
     facts = {
         "Who keeps the light?": "the keeper",
@@ -171,6 +185,7 @@ def main():
     FOLDER.mkdir(parents=True, exist_ok=True)
     splits("weather", weather(random.Random(1)), 72, 24, drop=("label",))
     splits("likeness", likeness(random.Random(2)), 72, 24, drop=("label",))
+    splits("topics", topics(random.Random(6)), 72, 24, drop=("label",))
     splits("choices", choices(random.Random(3)), 72, 24, drop=("label",))
     splits("names", names(random.Random(4)), 72, 24, drop=("ner_tags",))
     rng = random.Random(5)

@@ -192,6 +192,39 @@ class Weather(Work):
         }
 
 
+class Topics(Work):
+    head = "SequenceClassification"
+    keys = dict(
+        task="sequence_classification",
+        train_file="topics-train.jsonl",
+        validation_file="topics-valid.jsonl",
+        text_column="text",
+        label_column="label",
+        max_seq_length=24,
+    )
+    LABELS = ["calm", "company", "light", "rough"]
+    settings = dict(
+        id2label=dict(enumerate(LABELS)),
+        label2id={n: i for i, n in enumerate(LABELS)},
+        problem_type="multi_label_classification",
+    )
+
+    def features(self, name):
+        return [
+            {
+                **self.tokenizer(r["text"], truncation=True, max_length=24),
+                "label": [float(n in r["label"]) for n in self.LABELS],
+            }
+            for r in rows_of(name)
+        ]
+
+    def metrics(self, prediction):
+        from sklearn.metrics import f1_score
+
+        predicted = (prediction.predictions > 0).astype(int)
+        return {"f1": f1_score(prediction.label_ids.astype(int), predicted, average="micro")}
+
+
 class Likeness(Work):
     head = "SequenceClassification"
     keys = dict(
@@ -477,7 +510,7 @@ class Words(Work):
         }
 
 
-WORKS = {w.__name__.lower(): w for w in (Weather, Likeness, Choices, Names, Cargo, Words)}
+WORKS = {w.__name__.lower(): w for w in (Weather, Topics, Likeness, Choices, Names, Cargo, Words)}
 
 
 def make_model(family, work, tokenizer, folder):
