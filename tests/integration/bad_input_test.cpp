@@ -76,14 +76,14 @@ INSTANTIATE_TEST_SUITE_P(
              {{"load_best_model_at_end", "true"}},
              {"needs save_steps to be a multiple of eval_steps"}},
         Case{"NoModel", {{"model_type", ""}}, {"model"}},
-        Case{"NoTrainFile", {{"train_file", ""}}, {"no training text: set train_file"}},
+        Case{"NoTrainFile", {{"train_file", ""}}, {"no training data: set train_file"}},
         Case{"NothingToDo",
              {{"do_train", "false"}, {"do_eval", "false"}, {"eval_strategy", "\"no\""}},
              {"there is nothing to do"}},
         Case{"HalfPrecisionNotYet", {{"fp16", "true"}}, {"'fp16: true' is not available"}},
         Case{"OtherTaskNotYet",
-             {{"task", "multiple_choice"}},
-             {"'task: multiple_choice' is not available"}},
+             {{"task", "pretraining"}},
+             {"'task: pretraining' is not available"}},
         Case{"OtherOptimizerNotYet",
              {{"optim", "adafactor"}},
              {"'optim: adafactor'", "adamw_torch"}},
@@ -222,7 +222,7 @@ TEST_F(BadModel, WithOverlappingTensorsIsRefused) {
 
 TEST_F(BadModel, WithoutWeightsIsRefused) {
   std::filesystem::remove(folder_ / "model.safetensors");
-  expect_refused_with(1, {"holds neither model.safetensors"});
+  expect_refused_with(1, {"holds no weights (none of model.safetensors"});
 }
 
 TEST_F(BadModel, WithOtherShapesThanItsConfigIsRefused) {
