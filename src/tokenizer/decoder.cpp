@@ -162,7 +162,7 @@ class Replace final : public Decoding {
     for (std::string& token : tokens) {
       std::string result;
       size_t done = 0;
-      for (const Pattern::Match& match : pattern_.find_all(token)) {
+      for (const Pattern::Match& match : pattern_.find_replaced(token, content_)) {
         result.append(token, done, match.begin - done).append(content_);
         done = match.end;
       }
@@ -226,7 +226,7 @@ std::shared_ptr<const Decoding> read_step(const Json& json, const std::string& t
   }
   if (type == "Replace") {
     return std::make_shared<Replace>(Pattern(field(json, "pattern", where), where),
-                                     string_field(json, "content", where));
+                                     short_string_field(json, "content", where));
   }
   if (type == "Strip") {
     std::string content = string_field(json, "content", where);

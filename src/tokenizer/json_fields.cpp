@@ -48,6 +48,15 @@ std::string string_field(const Json& object, const char* key, const std::string&
   return value.get<std::string>();
 }
 
+std::string short_string_field(const Json& object, const char* key, const std::string& where) {
+  std::string text = string_field(object, key, where);
+  if (text.size() > kMaxTokenBytes) {
+    throw Error(ErrorKind::kData, where + ": '" + key + "' is longer than " +
+                                      std::to_string(kMaxTokenBytes) + " bytes");
+  }
+  return text;
+}
+
 bool bool_field(const Json& object, const char* key, const std::string& where) {
   const Json& value = field(object, key, where);
   if (!value.is_boolean()) throw wrong_type(where, key, "true or false", value);

@@ -21,6 +21,9 @@ using Json = nlohmann::ordered_json;
                                        const std::string& where);
 [[nodiscard]] std::string string_field(const Json& object, const char* key,
                                        const std::string& where);
+// At most kMaxTokenBytes.
+[[nodiscard]] std::string short_string_field(const Json& object, const char* key,
+                                             const std::string& where);
 [[nodiscard]] bool bool_field(const Json& object, const char* key, const std::string& where);
 [[nodiscard]] bool optional_bool(const Json& object, const char* key, bool otherwise,
                                  const std::string& where);

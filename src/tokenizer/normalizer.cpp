@@ -145,7 +145,7 @@ class Replace final : public Normalization {
   Replace(Pattern pattern, std::string content)
       : pattern_(std::move(pattern)), content_(std::move(content)) {}
   void apply(NormalizedText& text) const override {
-    text.replace(pattern_.find_all(text.text()), content_);
+    text.replace(pattern_.find_replaced(text.text(), content_), content_);
   }
 
  private:
@@ -180,14 +180,16 @@ std::shared_ptr<const Normalization> read_step(const Json& json, const std::stri
   if (type == "Nmt") return std::make_shared<Nmt>();
   if (type == "ByteLevel") return std::make_shared<ByteLevel>();
   if (type == "BertNormalizer") return std::make_shared<Bert>(json, where);
-  if (type == "Prepend") return std::make_shared<Prepend>(string_field(json, "prepend", where));
+  if (type == "Prepend") {
+    return std::make_shared<Prepend>(short_string_field(json, "prepend", where));
+  }
   if (type == "Strip") {
     return std::make_shared<Strip>(bool_field(json, "strip_left", where),
                                    bool_field(json, "strip_right", where));
   }
   if (type == "Replace") {
     return std::make_shared<Replace>(Pattern(field(json, "pattern", where), where),
-                                     string_field(json, "content", where));
+                                     short_string_field(json, "content", where));
   }
   if (type == "Precompiled") {
     return std::make_shared<Precompiled>(
@@ -212,7 +214,16 @@ void Normalizer::add(const nlohmann::ordered_json& json, const std::string& wher
 }
 
 void Normalizer::apply(NormalizedText& text) const {
-  for (const auto& step : steps_) step->apply(text);
+  // A chain of steps that each double a text must not end in the machine's memory.
+  const size_t limit = std::max(size_t{256} << 20, 4 * text.text().size());
+  for (const auto& step : steps_) {
+    step->apply(text);
+    if (text.text().size() > limit) {
+      throw Error(ErrorKind::kData,
+                  "the normalizer of the tokenizer makes a text longer than 256 MiB; use another "
+                  "tokenizer");
+    }
+  }
 }
 
 std::string Normalizer::operator()(std::string_view text) const {

@@ -262,6 +262,18 @@ size_t Pattern::match(const Alternative& items, size_t index, std::string_view t
   return std::string_view::npos;
 }
 
+std::vector<Pattern::Match> Pattern::find_replaced(std::string_view text,
+                                                   std::string_view content) const {
+  constexpr size_t kMaxBytes = size_t{256} << 20;
+  std::vector<Match> matches = find_all(text);
+  if (!matches.empty() && text.size() + content.size() * matches.size() > kMaxBytes) {
+    throw Error(ErrorKind::kData,
+                "a Replace of the tokenizer makes a text longer than 256 MiB; use another "
+                "tokenizer");
+  }
+  return matches;
+}
+
 std::vector<Pattern::Match> Pattern::find_all(std::string_view text) const {
   std::vector<Match> matches;
   if (alternatives_.empty()) {

@@ -24,6 +24,10 @@ class Pattern {
   // All matches, from left to right, as the tokenizers package finds them. Throws Error(kData)
   // where a regular expression takes too long on this text.
   [[nodiscard]] std::vector<Match> find_all(std::string_view text) const;
+  // find_all() for matches that `content` is put in the place of: Error(kData) also where the text
+  // would grow beyond 256 MiB, as a chain of them could make it.
+  [[nodiscard]] std::vector<Match> find_replaced(std::string_view text,
+                                                 std::string_view content) const;
 
  private:
   friend class PatternReader;

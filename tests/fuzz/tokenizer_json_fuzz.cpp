@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A tokenizer.json with any content, encoding and decoding a text: a tokenizer or an Error.
+// A tokenizer.json with any content, encoding and decoding a text: a tokenizer or an Error; its
+// ranges stand in the text, on characters.
 #include <unistd.h>
 
 #include <cstddef>
@@ -32,6 +33,19 @@ struct Folder {
   }
 };
 
+bool starts_character(const std::string& text, std::int64_t at) {
+  const auto index = static_cast<std::size_t>(at);
+  return index == text.size() || (static_cast<unsigned char>(text[index]) & 0xC0) != 0x80;
+}
+
+void check(const finetune::TextRange& range, const std::string& text) {
+  if (range.begin < 0 || range.begin > range.end ||
+      range.end > static_cast<std::int64_t>(text.size()) || !starts_character(text, range.begin) ||
+      !starts_character(text, range.end)) {
+    __builtin_trap();
+  }
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
@@ -42,11 +56,19 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   try {
     const auto tokenizer = load_tokenizer(folder.path);
     // The input's end serves as text, so that its own words are met.
-    const std::string tail(reinterpret_cast<const char*>(data) + size - (size < 64 ? size : 64),
-                           size < 64 ? size : 64);
-    const std::string text = "ab <s><mask>a\xCC\x81 \xE6\x9C\x9D's  x" +
-                             utf8::replace_invalid(tail) + std::string(80, 'a');
-    const auto ids = tokenizer->add_special_tokens(tokenizer->encode(text));
+    const std::string tail =
+        utf8::replace_invalid({reinterpret_cast<const char*>(data) + size - (size < 64 ? size : 64),
+                               size < 64 ? size : 64});
+    const std::string text =
+        "ab <s><mask>a\xCC\x81 \xE6\x9C\x9D's  x" + tail + std::string(80, 'a');
+    const Tokens tokens = tokenizer->encode_with_ranges(text);
+    if (tokens.ids != tokenizer->encode(text) || tokens.ranges.size() != tokens.ids.size()) {
+      __builtin_trap();
+    }
+    for (const TextRange& range : tokens.ranges) check(range, text);
+    const ModelText pair = tokenizer->combine(tokens.ids, tokenizer->encode_word(tail));
+    if (pair.token_types.size() != pair.ids.size()) __builtin_trap();
+    const auto ids = tokenizer->add_special_tokens(tokens.ids);
     for (const auto id : ids) {
       if (id < 0 || id >= tokenizer->size()) __builtin_trap();
     }

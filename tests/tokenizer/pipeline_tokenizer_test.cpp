@@ -190,5 +190,13 @@ TEST(PipelineTokenizer, TellsATextThatARegularExpressionTakesTooLongOn) {
   EXPECT_THROW((void)tokenizer->encode(std::string(2000, 'a')), Error);
 }
 
+TEST(PipelineTokenizer, TellsReplacesThatMakeATextGrowWithoutEnd) {
+  Json step = {
+      {"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", std::string(1000, 'a')}};
+  Json json = golden_json("base.json");
+  json["normalizer"] = {{"type", "Sequence"}, {"normalizers", {step, step, step, step}}};
+  EXPECT_THROW((void)load_json(json)->encode("a"), Error);
+}
+
 }  // namespace
 }  // namespace finetune
