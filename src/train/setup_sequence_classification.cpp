@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "finetune/base/log.h"
 #include "finetune/data/classification_dataset.h"
-#include "train/task_setup.h"
+#include "train/labelled_setup.h"
 
 namespace finetune {
 namespace {
@@ -18,38 +18,22 @@ std::optional<ProblemType> find_problem(const std::optional<std::string>& name) 
 }
 
 // As run_glue and run_classification.
-class SequenceClassificationSetup final : public TaskSetup {
+class SequenceClassificationSetup final : public LabelledSetup {
  public:
-  explicit SequenceClassificationSetup(const SetupContext& context)
-      : context_(context),
-        args_(context.config.args),
-        max_seq_length_(sequence_length(context, 128)) {
+  explicit SequenceClassificationSetup(const SetupContext& context) : LabelledSetup(context, 128) {
     learn_from_model();
   }
 
   std::shared_ptr<const Dataset> read(Split split) override {
-    const SplitFiles files = split_files(context_.config, split);
-    if (split == Split::kTrain) learn_from_data(files);
+    if (split == Split::kTrain) learn_from_data(split_files(context().config, split));
     ClassificationOptions options;
-    static_cast<SampleOptions&>(options) = sample_options(context_, split, max_seq_length_);
-    options.text_column = args_.text_column;
-    options.text_pair_column = args_.text_pair_column;
-    options.label_column = args_.label_column;
+    options.text_column = args().text_column;
+    options.text_pair_column = args().text_pair_column;
+    options.label_column = args().label_column;
     options.problem = survey_.problem;
     options.labels = survey_.labels;
     options.outputs = survey_.outputs;
-    std::shared_ptr<const TokenDataset> data;
-    show_reading(context_.progress, files, [&](const std::function<void(double)>& progress) {
-      options.progress = progress;
-      data = build_classification_dataset(files.files, context_.tokenizer, options);
-    });
-    log::info(files.what + " data: " + std::to_string(data->size()) + " samples, " +
-              std::to_string(data->tokens()) + " tokens");
-    return data;
-  }
-
-  [[nodiscard]] std::shared_ptr<const Collator> make_collator() const override {
-    return make_padding_collator(context_, max_seq_length_);
+    return read_rows(split, options, build_classification_dataset);
   }
 
   [[nodiscard]] ModelConfig complete(ModelConfig model) const override {
@@ -60,17 +44,16 @@ class SequenceClassificationSetup final : public TaskSetup {
   }
 
   [[nodiscard]] Learner make_learner(const ModelConfig& config, c10::Device device) const override {
-    auto model = make_head_model(Head::kSequenceClassification, config,
-                                 static_cast<uint64_t>(args_.seed), device);
+    auto model = make_head_model(Head::kSequenceClassification, config, seed(), device);
     auto task = make_sequence_classification_task(
-        *model, device, survey_.problem, {.label_smoothing_factor = args_.label_smoothing_factor});
+        *model, device, survey_.problem, {.label_smoothing_factor = args().label_smoothing_factor});
     return {std::move(model), std::move(task)};
   }
 
   [[nodiscard]] Results make_results(Split split) const override {
     Results results;
     results.metrics =
-        make_sequence_classification_metrics(survey_.problem, args_.metric_name.value_or(""));
+        make_sequence_classification_metrics(survey_.problem, args().metric_name.value_or(""));
     if (split == Split::kTest) {
       results.files = make_classification_files(survey_.problem, complete({}).id2label);
     }
@@ -80,14 +63,14 @@ class SequenceClassificationSetup final : public TaskSetup {
  private:
   // What a trained model's configuration says: all there is where nothing is trained.
   void learn_from_model() {
-    survey_.labels = LabelMap(context_.model.id2label, "config.json: id2label");
+    survey_.labels = LabelMap(context().model.id2label, "config.json: id2label");
     survey_.outputs = survey_.labels.size();
-    const bool is_number = survey_.outputs == 1 && !context_.model.problem_type;
+    const bool is_number = survey_.outputs == 1 && !context().model.problem_type;
     survey_.problem =
         is_number
             ? ProblemType::kRegression
-            : find_problem(context_.model.problem_type)
-                  .value_or(find_problem(args_.problem_type).value_or(ProblemType::kSingleLabel));
+            : find_problem(context().model.problem_type)
+                  .value_or(find_problem(args().problem_type).value_or(ProblemType::kSingleLabel));
     if (survey_.problem == ProblemType::kRegression) survey_.labels = LabelMap();
   }
 
@@ -95,12 +78,12 @@ class SequenceClassificationSetup final : public TaskSetup {
     RowOptions options;
     options.key = files.key;
     survey_ =
-        survey_labels(files.files, options, args_.label_column, find_problem(args_.problem_type));
-    if (context_.model_is_trained) {
-      survey_.labels = survey_.labels.in_order_of(context_.model.id2label);
+        survey_labels(files.files, options, args().label_column, find_problem(args().problem_type));
+    if (context().model_is_trained) {
+      survey_.labels = survey_.labels.in_order_of(context().model.id2label);
     }
-    if (args_.label_smoothing_factor != 0 && survey_.problem != ProblemType::kSingleLabel) {
-      refuse_key(context_.config, "label_smoothing_factor",
+    if (args().label_smoothing_factor != 0 && survey_.problem != ProblemType::kSingleLabel) {
+      refuse_key(context().config, "label_smoothing_factor",
                  std::string("needs labels that are classes, but the labels are those of ") +
                      kProblemNames[static_cast<size_t>(survey_.problem)] + "; set it to 0");
     }
@@ -111,9 +94,6 @@ class SequenceClassificationSetup final : public TaskSetup {
                         (survey_.problem == ProblemType::kMultiLabel ? " (several at once)" : ""));
   }
 
-  SetupContext context_;
-  const TrainingArgs& args_;
-  int64_t max_seq_length_;
   LabelSurvey survey_;
 };
 

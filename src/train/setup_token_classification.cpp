@@ -1,42 +1,27 @@
 // SPDX-License-Identifier: MIT
 #include "finetune/base/log.h"
 #include "finetune/data/token_classification_dataset.h"
-#include "train/task_setup.h"
+#include "train/labelled_setup.h"
 
 namespace finetune {
 namespace {
 
 // As run_ner.
-class TokenClassificationSetup final : public TaskSetup {
+class TokenClassificationSetup final : public LabelledSetup {
  public:
   explicit TokenClassificationSetup(const SetupContext& context)
-      : context_(context),
-        args_(context.config.args),
-        max_seq_length_(sequence_length(context, 1024)),
-        labels_(context.model.id2label, "config.json: id2label") {}
+      : LabelledSetup(context, 1024), labels_(context.model.id2label, "config.json: id2label") {}
 
   std::shared_ptr<const Dataset> read(Split split) override {
-    const SplitFiles files = split_files(context_.config, split);
-    if (split == Split::kTrain) learn_from_data(files);
+    if (split == Split::kTrain) learn_from_data(split_files(context().config, split));
     TokenClassificationOptions options;
-    static_cast<SampleOptions&>(options) = sample_options(context_, split, max_seq_length_);
-    options.text_column = args_.text_column;
-    options.label_column = args_.label_column;
+    options.text_column = args().text_column;
+    options.label_column = args().label_column;
     options.labels = labels_;
-    options.label_all_tokens = args_.label_all_tokens;
-    std::shared_ptr<const TokenClassificationDataset> data;
-    show_reading(context_.progress, files, [&](const std::function<void(double)>& progress) {
-      options.progress = progress;
-      data = build_token_classification_dataset(files.files, context_.tokenizer, options);
-    });
+    options.label_all_tokens = args().label_all_tokens;
+    auto data = read_rows(split, options, build_token_classification_dataset);
     if (split == Split::kTest) test_data_ = data;
-    log::info(files.what + " data: " + std::to_string(data->size()) + " samples, " +
-              std::to_string(data->tokens()) + " tokens");
     return data;
-  }
-
-  [[nodiscard]] std::shared_ptr<const Collator> make_collator() const override {
-    return make_padding_collator(context_, max_seq_length_);
   }
 
   [[nodiscard]] ModelConfig complete(ModelConfig model) const override {
@@ -45,15 +30,14 @@ class TokenClassificationSetup final : public TaskSetup {
   }
 
   [[nodiscard]] Learner make_learner(const ModelConfig& config, c10::Device device) const override {
-    auto model = make_head_model(Head::kTokenClassification, config,
-                                 static_cast<uint64_t>(args_.seed), device);
+    auto model = make_head_model(Head::kTokenClassification, config, seed(), device);
     auto task = make_token_classification_task(
-        *model, device, {.label_smoothing_factor = args_.label_smoothing_factor});
+        *model, device, {.label_smoothing_factor = args().label_smoothing_factor});
     return {std::move(model), std::move(task)};
   }
 
   [[nodiscard]] Results make_results(Split split) const override {
-    return {make_token_classification_metrics(labels_.names(), args_.return_entity_level_metrics),
+    return {make_token_classification_metrics(labels_.names(), args().return_entity_level_metrics),
             split == Split::kTest ? make_token_classification_files(test_data_, labels_.names())
                                   : nullptr};
   }
@@ -62,14 +46,11 @@ class TokenClassificationSetup final : public TaskSetup {
   void learn_from_data(const SplitFiles& files) {
     RowOptions options;
     options.key = files.key;
-    labels_ = survey_word_labels(files.files, options, args_.text_column, args_.label_column);
-    if (context_.model_is_trained) labels_ = labels_.in_order_of(context_.model.id2label);
+    labels_ = survey_word_labels(files.files, options, args().text_column, args().label_column);
+    if (context().model_is_trained) labels_ = labels_.in_order_of(context().model.id2label);
     log::info("labels: " + labels_.list());
   }
 
-  SetupContext context_;
-  const TrainingArgs& args_;
-  int64_t max_seq_length_;
   LabelMap labels_;
   std::shared_ptr<const TokenClassificationDataset> test_data_;
 };

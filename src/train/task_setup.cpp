@@ -59,18 +59,6 @@ SplitFiles split_files(const LoadedConfig& config, Split split) {
   return files;
 }
 
-SampleOptions sample_options(const SetupContext& context, Split split, int64_t max_seq_length) {
-  const SplitFiles files = split_files(context.config, split);
-  SampleOptions options;
-  options.key = files.key;
-  options.max_samples = files.max_samples;
-  options.max_seq_length = max_seq_length;
-  options.vocabulary_limit = context.model.vocab_size;
-  options.labels_required = split != Split::kTest;
-  options.threads = preprocessing_threads(context.config.args);
-  return options;
-}
-
 void show_reading(ProgressDisplay& progress, const SplitFiles& files,
                   const std::function<void(const std::function<void(double)>&)>& build) {
   uint64_t bytes = 0;
@@ -83,15 +71,6 @@ void show_reading(ProgressDisplay& progress, const SplitFiles& files,
     progress.update(static_cast<int64_t>(fraction * static_cast<double>(kilobytes)));
   });
   progress.end();
-}
-
-std::shared_ptr<const Collator> make_padding_collator(const SetupContext& context,
-                                                      int64_t max_seq_length) {
-  PaddingOptions options = PaddingOptions::from(context.tokenizer);
-  options.pad_id = static_cast<int32_t>(context.model.pad_token_id);
-  options.pad_to_max_length = context.config.args.pad_to_max_length;
-  options.max_seq_length = max_seq_length;
-  return std::make_shared<PaddingCollator>(options);
 }
 
 }  // namespace finetune

@@ -84,13 +84,8 @@ struct SplitFiles {
   std::string what;  // "training"
 };
 [[nodiscard]] SplitFiles split_files(const LoadedConfig& config, Split split);
-// The options that every labelled task has.
-[[nodiscard]] SampleOptions sample_options(const SetupContext& context, Split split,
-                                           int64_t max_seq_length);
 // Shows the progress of reading `files` while `build` runs with a callback for it.
 void show_reading(ProgressDisplay& progress, const SplitFiles& files,
                   const std::function<void(const std::function<void(double)>&)>& build);
-[[nodiscard]] std::shared_ptr<const Collator> make_padding_collator(const SetupContext& context,
-                                                                    int64_t max_seq_length);
 
 }  // namespace finetune

@@ -81,9 +81,8 @@ INSTANTIATE_TEST_SUITE_P(
              {{"do_train", "false"}, {"do_eval", "false"}, {"eval_strategy", "\"no\""}},
              {"there is nothing to do"}},
         Case{"HalfPrecisionNotYet", {{"fp16", "true"}}, {"'fp16: true' is not available"}},
-        Case{"OtherTaskNotYet",
-             {{"task", "pretraining"}},
-             {"'task: pretraining' is not available"}},
+        Case{
+            "OtherTaskNotYet", {{"task", "pretraining"}}, {"'task: pretraining' is not available"}},
         Case{"OtherOptimizerNotYet",
              {{"optim", "adafactor"}},
              {"'optim: adafactor'", "adamw_torch"}},

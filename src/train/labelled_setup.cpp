@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: MIT
+#include "train/labelled_setup.h"
+
+#include "finetune/base/log.h"
+
+namespace finetune {
+
+LabelledSetup::LabelledSetup(const SetupContext& context, int64_t default_length)
+    : context_(context), max_seq_length_(sequence_length(context, default_length)) {}
+
+std::shared_ptr<const Collator> LabelledSetup::make_collator() const {
+  PaddingOptions options = PaddingOptions::from(context_.tokenizer);
+  options.pad_id = static_cast<int32_t>(context_.model.pad_token_id);
+  options.pad_to_max_length = args().pad_to_max_length;
+  options.max_seq_length = max_seq_length_;
+  return std::make_shared<PaddingCollator>(options);
+}
+
+SampleOptions LabelledSetup::sample_options(Split split) const {
+  const SplitFiles files = split_files(context_.config, split);
+  SampleOptions options;
+  options.key = files.key;
+  options.max_samples = files.max_samples;
+  options.max_seq_length = max_seq_length_;
+  options.vocabulary_limit = context_.model.vocab_size;
+  options.labels_required = split != Split::kTest;
+  options.threads = preprocessing_threads(args());
+  return options;
+}
+
+void LabelledSetup::announce(const std::string& what, const Dataset& data, int64_t tokens,
+                             const std::string& unit) {
+  const std::string choices =
+      data.choices() > 1 ? " of " + std::to_string(data.choices()) + " choices" : "";
+  log::info(what + " data: " + std::to_string(data.size()) + " " + unit + choices + ", " +
+            std::to_string(tokens) + " tokens");
+}
+
+}  // namespace finetune

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <memory>
+#include <string>
+#include <type_traits>
+
+#include "train/task_setup.h"
+
+namespace finetune {
+
+// What the tasks that learn from labels share: rows are read and padded alike.
+class LabelledSetup : public TaskSetup {
+ public:
+  // `default_length`: max_seq_length where the keys do not say it.
+  LabelledSetup(const SetupContext& context, int64_t default_length);
+
+  [[nodiscard]] std::shared_ptr<const Collator> make_collator() const final;
+
+ protected:
+  // Completes `options` for the split, reads its files with `build` (one of data/'s
+  // build_*_dataset) and tells how much was read, in `unit`s.
+  template <class Options, class Build>
+  [[nodiscard]] auto read_rows(Split split, Options options, const Build& build,
+                               const std::string& unit = "samples") const {
+    const SplitFiles files = split_files(context_.config, split);
+    static_cast<SampleOptions&>(options) = sample_options(split);
+    std::invoke_result_t<Build, const std::vector<std::string>&, const Tokenizer&, const Options&>
+        data;
+    show_reading(context_.progress, files, [&](const std::function<void(double)>& progress) {
+      options.progress = progress;
+      data = build(files.files, context_.tokenizer, options);
+    });
+    announce(files.what, *data, data->tokens(), unit);
+    return data;
+  }
+
+  [[nodiscard]] const SetupContext& context() const { return context_; }
+  [[nodiscard]] const TrainingArgs& args() const { return context_.config.args; }
+  [[nodiscard]] uint64_t seed() const { return static_cast<uint64_t>(args().seed); }
+
+ private:
+  [[nodiscard]] SampleOptions sample_options(Split split) const;
+  static void announce(const std::string& what, const Dataset& data, int64_t tokens,
+                       const std::string& unit);
+
+  SetupContext context_;
+  int64_t max_seq_length_;
+};
+
+}  // namespace finetune
