@@ -222,8 +222,8 @@ def question_trainer():
     return QuestionTrainer
 
 
-def make_trainer(args, task, seed, scratch):
-    """(trainer, rows of the held-out part)"""
+def make_trainer(work, task, seed, model, scratch):
+    """(trainer of the folder `model`, rows of the held-out part)"""
     from transformers import (
         AutoModelForMultipleChoice,
         AutoModelForQuestionAnswering,
@@ -234,9 +234,7 @@ def make_trainer(args, task, seed, scratch):
         TrainingArguments,
     )
 
-    work = Path(args.work_dir)
-    encoder = str(work / "encoder")
-    tokenizer = AutoTokenizer.from_pretrained(encoder)
+    tokenizer = AutoTokenizer.from_pretrained(model)
     settings = {**EVERY_TASK, **TASKS[task]["keys"]}
     kind = settings["task"]
     collator = DataCollatorWithPadding(tokenizer)
@@ -261,7 +259,7 @@ def make_trainer(args, task, seed, scratch):
     only = regression if kind == "sequence_classification" else {}
     rows = {p: make_rows(tokenizer, settings, part_path(work, task, p)) for p in ("train", "valid")}
     trainer = trainer_class(
-        model=head.from_pretrained(encoder, **only),
+        model=head.from_pretrained(model, **only),
         args=TrainingArguments(
             output_dir=scratch,
             seed=seed,
@@ -278,12 +276,12 @@ def make_trainer(args, task, seed, scratch):
     return trainer, rows["valid"]
 
 
-def run_seed(args, task, seed):
+def run_seed(work, task, seed):
     from transformers import set_seed
 
     set_seed(seed)
     with tempfile.TemporaryDirectory(prefix="japanese-peer-") as scratch:
-        trainer, held_out_rows = make_trainer(args, task, seed, scratch)
+        trainer, held_out_rows = make_trainer(work, task, seed, work / "encoder", scratch)
         wall, cpu = time.monotonic(), time.process_time()
         trainer.train()
         wall, cpu = time.monotonic() - wall, time.process_time() - cpu
@@ -309,12 +307,32 @@ def run_seed(args, task, seed):
     }
 
 
+def check(work, path):
+    """Evaluates our models with transformers: 0 where the numbers are those of `path`."""
+    worst = 0.0
+    for run in json.loads(path.read_text())["runs"]:
+        task, seed = run["task"], run["seed"]
+        with tempfile.TemporaryDirectory(prefix="japanese-peer-") as scratch:
+            model = work / "ours" / f"{task}-{seed}"
+            trainer, held_out_rows = make_trainer(work, task, seed, model, scratch)
+            pairs = [(run["curve"][-1], metrics_of(trainer.evaluate()))]
+            if run["held_out"] != run["curve"][-1]:
+                pairs.append((run["held_out"], metrics_of(trainer.evaluate(held_out_rows))))
+        for ours, theirs in pairs:
+            common = sorted(set(ours) & set(theirs))
+            apart = max(abs(ours[k] - theirs[k]) for k in common)
+            worst = max(worst, apart)
+            print(f"{task}, seed {seed}: {', '.join(common)} agree to {apart:.1e}")
+    return 0 if worst < 1e-4 else 1
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--work_dir", required=True, help="the folder that japanese.py has made")
     parser.add_argument("--tasks", nargs="+", choices=list(TASKS), default=list(TASKS))
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--check", type=Path, help="japanese.py's results: evaluate its models")
     parser.add_argument("--output", type=Path, default=HERE / "results" / "japanese_peer.json")
     args = parser.parse_args()
     os.environ.update(HF_HUB_OFFLINE="1", TOKENIZERS_PARALLELISM="false")
@@ -322,7 +340,10 @@ def main():
     import transformers
 
     torch.set_num_threads(args.threads)
-    weights = encoder_hash(Path(args.work_dir))
+    work = Path(args.work_dir)
+    if args.check:
+        return check(work, args.check)
+    weights = encoder_hash(work)
     runs = []
     if args.output.is_file():
         known = json.loads(args.output.read_text())
@@ -333,7 +354,7 @@ def main():
             if any((r["task"], r["seed"]) == (task, seed) for r in runs):
                 continue
             print(f"{task}, seed {seed} ...", file=sys.stderr)
-            runs.append(run_seed(args, task, seed))
+            runs.append(run_seed(work, task, seed))
             runs.sort(key=lambda r: (list(TASKS).index(r["task"]), r["seed"]))
             result = {
                 "threads": args.threads,
@@ -349,7 +370,8 @@ def main():
             }
             args.output.parent.mkdir(parents=True, exist_ok=True)
             args.output.write_text(json.dumps(result, indent=1) + "\n")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
