@@ -63,7 +63,8 @@ void DataArgs::describe(FieldList& field) {
 }
 
 void DataArgs::describe_columns(FieldList& field) {
-  const FieldSpec column{.resume = ResumePolicy::kFixed};
+  // What they lead to is compared by content: a guess may be named later.
+  const FieldSpec column{.resume = ResumePolicy::kFree};
   field("text_column", &DataArgs::text_column,
         "Column that holds the text, the words (token_classification), the question "
         "(question_answering) or the beginning of each choice (multiple_choice); unset guesses.",

@@ -60,8 +60,7 @@ void DurationArgs::describe(FieldList& field) {
         "Evaluate at the end; true wherever eval_strategy is not \"no\".",
         {.resume = ResumePolicy::kFree});
   field("do_predict", &DurationArgs::do_predict,
-        "Write predictions for test_file at the end, as the run_* scripts do.",
-        {.resume = ResumePolicy::kFree});
+        "Write predictions for test_file at the end, as the run_* scripts do.");
   field("num_train_epochs", &DurationArgs::num_train_epochs,
         "How many times the data is gone through; fractions are fine.",
         {.range = {.min = 0, .max = 1e9, .above_min = true}});

@@ -15,18 +15,19 @@ namespace {
 
 using Json = Row::Json;
 
-struct Columns {
-  std::string text;
-  std::optional<std::string> pair;
-  std::optional<std::string> label;
-};
+using Columns = ClassificationColumns;
+
+bool is_row_number(const std::string& name) {
+  return name == "id" || name == "idx" || name == "guid" || name == "index" ||
+         name.ends_with("_id");
+}
 
 void guess_texts(const Row& row, Columns& columns) {
   const auto is_text = [&](const std::string& name) { return holds_text(row, name); };
   std::vector<std::string> others;
   std::vector<std::string> texts;
   for (const std::string& name : row.names()) {
-    if (columns.label && name == *columns.label) continue;
+    if ((columns.label && name == *columns.label) || is_row_number(name)) continue;
     others.push_back(name);
     if (is_text(name)) texts.push_back(name);
   }
@@ -37,8 +38,8 @@ void guess_texts(const Row& row, Columns& columns) {
   } else if (others.size() >= 2 && is_text(others[0]) && is_text(others[1])) {
     columns.text = others[0];
     columns.pair = others[1];
-  } else if (texts.size() == 1) {
-    columns.text = texts.front();
+  } else if (texts.size() == 1 || (others.size() == 1 && !row.typed())) {
+    columns.text = texts.empty() ? others.front() : texts.front();
   } else {
     row.fail(std::string(texts.empty() ? "no column holds text" : "several columns hold text") +
              "; the row has " + column_names(all) + "; set text_column (and text_pair_column)");
@@ -156,6 +157,11 @@ class ClassificationEncoder {
 };
 
 }  // namespace
+
+ClassificationColumns find_classification_columns(const std::vector<std::string>& files,
+                                                  const ClassificationOptions& options) {
+  return find_columns(first_row(files, options), options);
+}
 
 std::shared_ptr<const TokenDataset> build_classification_dataset(
     const std::vector<std::string>& files, const Tokenizer& tokenizer,

@@ -100,7 +100,8 @@ class Collector {
     if (kind_ == Kind::kNone || kind == kind_) return kind;
     const auto is_number = [](Kind k) { return k == Kind::kInteger || k == Kind::kFraction; };
     if (is_number(kind) && is_number(kind_)) return Kind::kFraction;
-    if (!row.typed()) return Kind::kText;
+    const bool is_fraction = kind == Kind::kFraction || kind_ == Kind::kFraction;
+    if (!row.typed() && !is_fraction) return Kind::kText;
     row.fail("column '" + column_ + "' holds " + describe(value) + ", but " + first_ +
              "; all labels must be of one type");
   }

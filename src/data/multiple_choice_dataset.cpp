@@ -77,13 +77,16 @@ Columns find_columns(const Row& row, const MultipleChoiceOptions& options) {
                column_names(row.columns()) + "; set label_column");
     }
   }
-  if (!options.context_column || options.choice_columns.empty()) {
-    std::string guess = "context_column: '" + columns.context + "'";
-    if (columns.prefix) guess += ", in front of each choice: '" + *columns.prefix + "'";
+  std::string guess;
+  if (!options.context_column) guess += ", context_column: '" + columns.context + "'";
+  if (columns.prefix && !options.prefix_column) {
+    guess += ", in front of each choice: '" + *columns.prefix + "'";
+  }
+  if (options.choice_columns.empty()) {
     guess += ", choice_columns: '" + columns.choices.front() + "'";
     if (!columns.list) guess += " to '" + columns.choices.back() + "'";
-    log::info(guess + " (guessed from " + row.place() + ")");
   }
+  if (!guess.empty()) log::info(guess.substr(2) + " (guessed from " + row.place() + ")");
   return columns;
 }
 

@@ -5,6 +5,7 @@
 #include <initializer_list>
 
 #include "finetune/base/error.h"
+#include "finetune/base/log.h"
 
 namespace finetune {
 namespace {
@@ -85,6 +86,25 @@ void QueryReader::guess(const DataRow& row) {
   } else {
     guess_text(row);
   }
+  say_guess(row);
+}
+
+// What was not named but found is told, as everywhere.
+void QueryReader::say_guess(const DataRow& row) const {
+  if (row.columns.size() == 1) return;  // a line of text, or no choice at all
+  std::string guess;
+  const auto add = [&](const char* option, const std::string& column) {
+    guess += (guess.empty() ? "" : ", ") + std::string(option) + ": '" + column + "'";
+  };
+  if (task_ == PredictTask::kMultipleChoice) {
+    if (!named_.context_column) add("context_column", first_);
+    if (named_.choice_columns.empty())
+      add("choice_columns", choices_.front() + "' to '" + choices_.back());
+  } else if (task_ != PredictTask::kQuestionAnswering) {
+    if (!named_.text_column) add("text_column", first_);
+    if (second_ && !named_.text_pair_column) add("text_pair_column", *second_);
+  }
+  if (!guess.empty()) log::info(guess + " (guessed from " + row.place + ")");
 }
 
 void QueryReader::guess_text(const DataRow& row) {

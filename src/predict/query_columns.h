@@ -27,6 +27,7 @@ class QueryReader {
   void guess_text(const DataRow& row);
   void guess_question(const DataRow& row);
   void guess_choices(const DataRow& row);
+  void say_guess(const DataRow& row) const;
   [[nodiscard]] Query text_query(const DataRow& row) const;
   [[nodiscard]] Query choice_query(const DataRow& row) const;
 

@@ -65,15 +65,24 @@ void check_tokenizer(const LoadedConfig& config, const Tokenizer& tokenizer,
                    "; use the model's own tokenizer or set config_overrides: {vocab_size: " +
                    std::to_string(tokenizer.size()) + "}");
   }
-  if (config.args.task == "mlm") return;  // single texts
-  const std::vector<int32_t> word = {0};
-  const std::vector<uint8_t> types = tokenizer.combine(word, word).token_types;
-  if (!types.empty() && *std::max_element(types.begin(), types.end()) >= model.type_vocab_size) {
+}
+
+// RoBERTa's kin often have one token type only, and an index beyond the table would be libtorch's
+// error in the middle of a run.
+void check_token_types(const LoadedConfig& config, const Parts& parts) {
+  const auto refuse_types = [&] {
     refuse_key(config, config.args.tokenizer_name ? "tokenizer_name" : "model_name_or_path",
                "the tokenizer gives pairs of texts more token types than the model's "
                "type_vocab_size " +
-                   std::to_string(model.type_vocab_size) +
+                   std::to_string(parts.model_config.type_vocab_size) +
                    "; use the model's own tokenizer or set config_overrides: {type_vocab_size: 2}");
+  };
+  for (const auto& data : {parts.train_data, parts.validation_data, parts.test_data}) {
+    for (int64_t i = 0; data && i < data->size(); ++i) {
+      for (const uint8_t type : data->get(i).token_type_ids) {
+        if (type >= parts.model_config.type_vocab_size) refuse_types();
+      }
+    }
   }
 }
 
@@ -85,11 +94,30 @@ std::string shorten(const std::vector<std::string>& items) {
   return items.size() > 8 ? text + ", ..." : text;
 }
 
+std::string shape_text(const std::vector<int64_t>& shape) {
+  std::string text;
+  for (const int64_t size : shape) text += (text.empty() ? "" : ", ") + std::to_string(size);
+  return "[" + text + "]";
+}
+
 // What is not there starts fresh where the model is trained; otherwise it would answer at random.
 void load_pretrained(const LoadedConfig& config, const std::string& folder, Model& model,
                      bool is_trained) {
-  const LoadReport report = load_folder_weights(
-      model, folder, {.ignore_mismatched_sizes = config.args.ignore_mismatched_sizes});
+  const LoadReport report = load_folder_weights(model, folder, {.ignore_mismatched_sizes = true});
+  if (!report.mismatched.empty() && !config.args.ignore_mismatched_sizes) {
+    std::string list;
+    for (const LoadReport::Mismatch& mismatch : report.mismatched) {
+      list += (list.empty() ? "" : ", ") + mismatch.name + " " + shape_text(mismatch.folder_shape) +
+              " instead of " + shape_text(mismatch.model_shape);
+    }
+    refuse_key(config, "model_name_or_path",
+               "'" + folder +
+                   "' holds tensors of another shape than the data or the keys ask for: " + list +
+                   "; set ignore_mismatched_sizes: true to start these fresh" +
+                   (config.args.task == "sequence_classification"
+                        ? ", or problem_type where the labels are not what they look like"
+                        : ""));
+  }
   if (report.missing.size() == model.parameters().size()) {
     refuse_key(config, "model_name_or_path",
                "'" + folder + "' holds none of the model's " +
@@ -169,6 +197,7 @@ Parts assemble(const LoadedConfig& config, const AssemblyRequest& request,
   if (request.train) parts.train_data = parts.setup->read(Split::kTrain);
   if (request.evaluate) parts.validation_data = parts.setup->read(Split::kValidation);
   if (request.predict) parts.test_data = parts.setup->read(Split::kTest);
+  check_token_types(config, parts);
   parts.collator = parts.setup->make_collator();
   parts.model_config = parts.setup->complete(parts.model_config);
 

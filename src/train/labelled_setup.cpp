@@ -36,4 +36,15 @@ void LabelledSetup::announce(const std::string& what, const Dataset& data, int64
             std::to_string(tokens) + " tokens");
 }
 
+LabelMap in_order_of_model(const SetupContext& context, const LabelMap& labels) {
+  const std::vector<std::string>& names = context.model.id2label;
+  LabelMap ordered = labels.in_order_of(names);
+  const LabelMap of_model(names, "config.json: id2label");
+  if (!(ordered == of_model) && !of_model.is_numbered()) {
+    log::warning("the model was trained with the labels " + of_model.list() + "; its head learns " +
+                 labels.list() + " anew");
+  }
+  return ordered;
+}
+
 }  // namespace finetune

@@ -5,6 +5,7 @@
 #include <string>
 #include <type_traits>
 
+#include "finetune/data/labels.h"
 #include "train/task_setup.h"
 
 namespace finetune {
@@ -47,5 +48,9 @@ class LabelledSetup : public TaskSetup {
   SetupContext context_;
   int64_t max_seq_length_;
 };
+
+// The labels in the order of a trained model's where those are the same names; a warning where the
+// model's names say something else.
+[[nodiscard]] LabelMap in_order_of_model(const SetupContext& context, const LabelMap& labels);
 
 }  // namespace finetune

@@ -132,6 +132,10 @@ std::string evaluated_folder(const LoadedConfig& config, bool newest_checkpoint)
   const TrainingArgs& args = config.args;
   std::string folder;
   if (newest_checkpoint) {
+    if (!FileSystem::local().exists(args.output_dir)) {
+      throw Error(ErrorKind::kConfig, config.where("output_dir") + ": output_dir: there is no '" +
+                                          args.output_dir + "'; train first, or name the folder");
+    }
     const auto entries = checkpoint::list_checkpoints(FileSystem::local(), args.output_dir, true);
     for (const CheckpointEntry& entry : entries) {
       if (entry.whole) folder = entry.path;

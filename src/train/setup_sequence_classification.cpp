@@ -33,6 +33,11 @@ class SequenceClassificationSetup final : public LabelledSetup {
     options.problem = survey_.problem;
     options.labels = survey_.labels;
     options.outputs = survey_.outputs;
+    // Guessed once: evaluation and prediction read what was trained on.
+    if (!columns_) columns_ = find_columns(split, options);
+    options.text_column = columns_->text;
+    options.text_pair_column = columns_->pair;
+    if (columns_->label) options.label_column = columns_->label;
     return read_rows(split, options, build_classification_dataset);
   }
 
@@ -74,13 +79,21 @@ class SequenceClassificationSetup final : public LabelledSetup {
     if (survey_.problem == ProblemType::kRegression) survey_.labels = LabelMap();
   }
 
+  [[nodiscard]] ClassificationColumns find_columns(Split split,
+                                                   ClassificationOptions options) const {
+    const SplitFiles files = split_files(context().config, split);
+    options.key = files.key;
+    options.labels_required = split != Split::kTest;
+    return find_classification_columns(files.files, options);
+  }
+
   void learn_from_data(const SplitFiles& files) {
     RowOptions options;
     options.key = files.key;
     survey_ =
         survey_labels(files.files, options, args().label_column, find_problem(args().problem_type));
     if (context().model_is_trained) {
-      survey_.labels = survey_.labels.in_order_of(context().model.id2label);
+      survey_.labels = in_order_of_model(context(), survey_.labels);
     }
     if (args().label_smoothing_factor != 0 && survey_.problem != ProblemType::kSingleLabel) {
       refuse_key(context().config, "label_smoothing_factor",
@@ -95,6 +108,7 @@ class SequenceClassificationSetup final : public LabelledSetup {
   }
 
   LabelSurvey survey_;
+  std::optional<ClassificationColumns> columns_;
 };
 
 }  // namespace

@@ -47,7 +47,7 @@ class TokenClassificationSetup final : public LabelledSetup {
     RowOptions options;
     options.key = files.key;
     labels_ = survey_word_labels(files.files, options, args().text_column, args().label_column);
-    if (context().model_is_trained) labels_ = labels_.in_order_of(context().model.id2label);
+    if (context().model_is_trained) labels_ = in_order_of_model(context(), labels_);
     log::info("labels: " + labels_.list());
   }
 

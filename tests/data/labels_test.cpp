@@ -43,6 +43,12 @@ TEST(Labels, AreSortedByValueOrCodePoint) {
   EXPECT_THAT(survey("a.csv", "label\n10\n9\nx\n").labels.names(), ElementsAre("10", "9", "x"));
 }
 
+TEST(Labels, OfNumbersTakeNoOtherText) {
+  for (const char* text : {"label\n1.5\nnan\n", "label\n1e400\n1.5\n", "label\n0.5\nn/a\n"}) {
+    EXPECT_THROW((void)survey("a.csv", text), Error) << text;
+  }
+}
+
 TEST(Labels, DecideTheProblemAsRunClassificationDoes) {
   EXPECT_EQ(survey("a.jsonl", "{\"label\": 1}\n{\"label\": 2.5}").problem,
             ProblemType::kRegression);

@@ -230,6 +230,43 @@ TEST(LabelledTasks, RefuseLabelsThatTheModelNeverSaw) {
   EXPECT_THAT(result.err, HasSubstr("'calm', 'rough'"));
 }
 
+TEST(LabelledTasks, EvaluateTheColumnsThatTheyTrainedOn) {
+  TinyRun run({{"task", "sequence_classification"},
+               {"train_file", kTasks + "weather-train.jsonl"},
+               {"max_steps", "2"},
+               {"eval_strategy", "epoch"}});
+  const std::string titled = R"({"title": "t", "text": "b", "label": "calm"})";
+  run.set({{"validation_file", run.folder().write("titled.jsonl", titled)}});
+  EXPECT_EQ(run.train().code, 0);
+  const std::string untexted = R"({"title": "t", "body": "b", "label": "calm"})";
+  run.set({{"validation_file", run.folder().write("untexted.jsonl", untexted)}});
+  const ProcessResult result = run.train({"--restart"});
+  EXPECT_EQ(result.code, 1) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("untexted.jsonl:1: column 'text' is not there"));
+}
+
+TEST(LabelledTasks, NameTheRemedyForAHeadOfAnotherSize) {
+  TinyRun::Keys keys = keys_of(works()[0]);
+  const TinyRun first(keys);
+  ASSERT_EQ(first.train().code, 0);
+  keys = keys_of(works()[2]);  // four labels instead of two
+  for (const char* key : {"model_type", "config_overrides", "tokenizer_name"}) keys[key] = "";
+  keys["model_name_or_path"] = first.out();
+  const TinyRun second(keys);
+  const ProcessResult refused = second.train();
+  EXPECT_EQ(refused.code, 2) << refused.err;
+  EXPECT_THAT(refused.err, HasSubstr("set ignore_mismatched_sizes: true"));
+  const ProcessResult taken = second.train({"--ignore_mismatched_sizes", "true"});
+  EXPECT_EQ(taken.code, 0) << taken.err;
+}
+
+TEST(LabelledTasks, TakeAColumnByNameThatWasGuessedBefore) {
+  TinyRun run(keys_of(works()[0]));
+  run.train_until(3);
+  run.set({{"text_column", "text"}});
+  EXPECT_EQ(run.train().code, 0);
+}
+
 TEST(LabelledTasks, RefuseAMetricThatTheTaskHasNotBeforeTheFirstStep) {
   TinyRun::Keys keys = keys_of(works()[0]);
   keys["metric_for_best_model"] = "exact_match";
