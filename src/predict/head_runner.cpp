@@ -37,6 +37,15 @@ void HeadRunner::run(std::span<const ModelText> rows, int64_t batch_size,
   for (size_t first = 0; first < rows.size(); first += step) {
     interrupt::throw_if_requested("predicting");
     const auto taken = rows.subspan(first, std::min(step, rows.size() - first));
+    for (const ModelText& row : taken) {
+      const auto most = std::max_element(row.token_types.begin(), row.token_types.end());
+      if (most != row.token_types.end() && *most >= config().type_vocab_size) {
+        throw Error(ErrorKind::kData, folder_ + ": its tokenizer gives token type " +
+                                          std::to_string(*most) + ", but type_vocab_size is " +
+                                          std::to_string(config().type_vocab_size) +
+                                          "; this is not the model's tokenizer");
+      }
+    }
     const Tensor logits = explaining_lack_of_memory("lower --batch_size", [&] {
       const Batch batch = make_batch(taken, config().pad_token_id);
       return model_->logits(make_model_input(batch, device_, std::nullopt)).to(at::kFloat).cpu();

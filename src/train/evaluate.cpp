@@ -61,7 +61,9 @@ std::string describe_metrics(const nlohmann::ordered_json& metrics) {
   for (const auto& [key, value] : metrics.items()) {
     if (key.ends_with("_runtime")) break;  // what follows is speed
     char number[32];
-    std::snprintf(number, sizeof(number), "%.4g", value.get<double>());
+    // A metric that is not defined, NaN, comes back from trainer_state.json as null.
+    const double figure = value.is_number() ? value.get<double>() : std::nan("");
+    std::snprintf(number, sizeof(number), "%.4g", figure);
     text += (text.empty() ? "" : ", ") + key + " " + number;
   }
   return text;

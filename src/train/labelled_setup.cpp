@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "train/labelled_setup.h"
 
+#include <set>
+
 #include "finetune/base/log.h"
 
 namespace finetune {
@@ -36,10 +38,17 @@ void LabelledSetup::announce(const std::string& what, const Dataset& data, int64
             std::to_string(tokens) + " tokens");
 }
 
-LabelMap in_order_of_model(const SetupContext& context, const LabelMap& labels) {
+LabelMap labels_of_model(const SetupContext& context) {
   const std::vector<std::string>& names = context.model.id2label;
-  LabelMap ordered = labels.in_order_of(names);
-  const LabelMap of_model(names, "config.json: id2label");
+  const std::set<std::string> distinct(names.begin(), names.end());
+  if (distinct.size() == names.size()) return LabelMap(names, "config.json: id2label");
+  log::warning("config.json: id2label has a name twice; the labels go by their numbers");
+  return LabelMap::numbered(static_cast<int64_t>(names.size()));
+}
+
+LabelMap in_order_of_model(const SetupContext& context, const LabelMap& labels) {
+  const LabelMap of_model = labels_of_model(context);
+  LabelMap ordered = labels.in_order_of(of_model.names());
   if (!(ordered == of_model) && !of_model.is_numbered()) {
     log::warning("the model was trained with the labels " + of_model.list() + "; its head learns " +
                  labels.list() + " anew");

@@ -49,6 +49,9 @@ class LabelledSetup : public TaskSetup {
   int64_t max_seq_length_;
 };
 
+// The model's own labels; numbered ones where its names do not tell them apart.
+[[nodiscard]] LabelMap labels_of_model(const SetupContext& context);
+
 // The labels in the order of a trained model's where those are the same names; a warning where the
 // model's names say something else.
 [[nodiscard]] LabelMap in_order_of_model(const SetupContext& context, const LabelMap& labels);

@@ -168,7 +168,7 @@ nlohmann::ordered_json evaluate_model(const LoadedConfig& config, const Assembly
     metrics[predicts ? "predict_samples" : "eval_samples"] =
         (predicts ? parts.test_data : parts.validation_data)->size();
     if (args.task == "mlm") metrics["perplexity"] = std::exp(metrics["eval_loss"].get<double>());
-    if (config.is_set("output_dir")) {
+    if (config.is_set("output_dir") || predicts) {
       write_evaluation(args.output_dir, predicts ? "predict" : "eval", *result);
     }
     all.update(metrics);

@@ -68,7 +68,7 @@ class SequenceClassificationSetup final : public LabelledSetup {
  private:
   // What a trained model's configuration says: all there is where nothing is trained.
   void learn_from_model() {
-    survey_.labels = LabelMap(context().model.id2label, "config.json: id2label");
+    survey_.labels = labels_of_model(context());
     survey_.outputs = survey_.labels.size();
     const bool is_number = survey_.outputs == 1 && !context().model.problem_type;
     survey_.problem =

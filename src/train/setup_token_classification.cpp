@@ -10,7 +10,7 @@ namespace {
 class TokenClassificationSetup final : public LabelledSetup {
  public:
   explicit TokenClassificationSetup(const SetupContext& context)
-      : LabelledSetup(context, 1024), labels_(context.model.id2label, "config.json: id2label") {}
+      : LabelledSetup(context, 1024), labels_(labels_of_model(context)) {}
 
   std::shared_ptr<const Dataset> read(Split split) override {
     if (split == Split::kTrain) learn_from_data(split_files(context().config, split));

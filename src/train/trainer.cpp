@@ -191,7 +191,10 @@ std::optional<Json> Trainer::evaluate_weights() {
   std::optional<EvaluationResult> result = evaluate(parts_, Split::kValidation, args_, progress_);
   if (!result) return std::nullopt;
   log::info(describe_metrics(result->metrics) + " at step " + std::to_string(state_.step));
-  if (result->files) result->files->write(files_, args_.output_dir);
+  if (result->files) {
+    result->files->write(files_, args_.output_dir);
+    files_of_step_ = best_is_loaded_ ? exported_step_ : state_.step;
+  }
   return result->metrics;
 }
 

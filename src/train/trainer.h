@@ -106,7 +106,9 @@ class Trainer {
   std::unique_ptr<Loader> loader_;
   std::unique_ptr<Schedule> schedule_;
   std::unique_ptr<EventWriter> events_;
-  int64_t exported_step_ = 0;  // the step whose weights are exported at the end
+  int64_t exported_step_ = 0;    // the step whose weights are exported at the end
+  bool best_is_loaded_ = false;  // the weights are exported_step_'s, not state_.step's
+  int64_t files_of_step_ = -1;   // whose answers evaluation wrote into files last, this session
   double flos_per_token_ = 0.0;
   bool new_best_ = false;
   int64_t saved_step_ = -1;  // newest checkpoint of this run

@@ -228,6 +228,7 @@ std::vector<CheckpointFile> Trainer::state_files(bool with_optimizer) {
 // A save that fails never ends the run: the checkpoints before it stay, the next one tries again.
 void Trainer::save(bool on_schedule) {
   if (saved_step_ == state_.step && !new_best_) return;
+  if (best_is_loaded_) return;  // the weights are no longer those of this step
   const double start = now_seconds();
   state_.seconds += start - counted_until_;
   counted_until_ = start;
@@ -280,14 +281,18 @@ bool Trainer::save_if_missing() {
 }
 
 int Trainer::finish() {
-  if (args_.load_best_model_at_end) load_best_model();
+  if (args_.load_best_model_at_end) {
+    // What follows may be stopped, and then these weights are no longer there to be saved.
+    if (parts_.test_data || (args_.do_eval && parts_.validation_data)) (void)save_if_missing();
+    load_best_model();
+  }
   std::optional<Json> metrics;
   bool evaluated_now = false;
   if (args_.do_eval && parts_.validation_data) {
     metrics = logged_metrics(exported_step_);
     // Files of predictions must be those of the exported weights.
     const bool has_files = parts_.setup->make_results(Split::kValidation).files != nullptr;
-    if (metrics && has_files && exported_step_ != state_.step && !evaluate_weights()) {
+    if (metrics && has_files && files_of_step_ != exported_step_ && !evaluate_weights()) {
       return stop_early();
     }
     if (!metrics) {
@@ -372,6 +377,7 @@ void Trainer::load_best_model() {
     return;
   }
   read_weights(path);
+  best_is_loaded_ = true;
   exported_step_ = step;
   log::info("the best model is that of step " + std::to_string(step) + ": loaded from " + path);
 }

@@ -267,6 +267,40 @@ TEST(LabelledTasks, TakeAColumnByNameThatWasGuessedBefore) {
   EXPECT_EQ(run.train().code, 0);
 }
 
+// After training the best weights are loaded, and a stop in what follows must not save them as the
+// last step's.
+TEST(LabelledTasks, KeepTheLastWeightsWhereTheBestOnesAreLoaded) {
+  TinyRun::Keys keys = keys_of(works()[0]);
+  keys["save_strategy"] = "best";
+  keys["load_best_model_at_end"] = "true";
+  keys["metric_for_best_model"] = "mse";
+  keys["task"] = "sequence_classification";
+  keys["train_file"] = kTasks + "likeness-train.jsonl";
+  keys["validation_file"] = kTasks + "likeness-valid.jsonl";
+  keys["test_file"] = kTasks + "likeness-test.jsonl";
+  keys["greater_is_better"] = "true";  // the first evaluation is the best one
+  keys["eval_steps"] = "3";
+  const TinyRun run(keys);
+  EXPECT_EQ(run.train({"--stop_at_step", "12"}).code, 75);
+  ASSERT_TRUE(std::filesystem::exists(run.out("checkpoint-12")));
+  EXPECT_FALSE(read_file(run.out("checkpoint-12/model.safetensors")) ==
+               read_file(run.out("checkpoint-3/model.safetensors")));
+  EXPECT_EQ(run.train().code, 0);
+}
+
+TEST(LabelledTasks, FinishWhereAMetricIsNotDefined) {
+  TinyRun run(keys_of(works()[1]));
+  std::string constant;
+  for (int i = 0; i < 6; ++i) {
+    constant +=
+        R"({"sentence1": "a )" + std::to_string(i) + R"(", "sentence2": "b", "label": 1.5})" + "\n";
+  }
+  run.set({{"validation_file", run.folder().write("constant.jsonl", constant)}});
+  EXPECT_EQ(run.train({"--stop_at_step", "12"}).code, 75);
+  const ProcessResult result = run.train();
+  EXPECT_EQ(result.code, 0) << result.err;
+}
+
 TEST(LabelledTasks, RefuseAMetricThatTheTaskHasNotBeforeTheFirstStep) {
   TinyRun::Keys keys = keys_of(works()[0]);
   keys["metric_for_best_model"] = "exact_match";

@@ -32,8 +32,9 @@ struct MaskingOptions {
 // token that is not special is chosen with mlm_probability; of the chosen, 80 % become the mask
 // token, 10 % a random token and 10 % stay; only the chosen have labels.
 //
-// Whole words as its whole_word_mask: a word (a token and those behind it that continue it) is
-// chosen with mlm_probability, all of its tokens have labels and become the mask token.
+// Whole words in the manner of its whole_word_mask: a word (a token and those behind it that
+// continue it) is chosen with mlm_probability, all of its tokens have labels and become the mask
+// token.
 //
 // A function of (seed, epoch, sample) and the sample's ids, never of the batch, its padding, a
 // worker or a process; in evaluation of (seed, sample) alone. Part of the checkpoint format.
