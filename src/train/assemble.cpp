@@ -110,13 +110,13 @@ void load_pretrained(const LoadedConfig& config, const std::string& folder, Mode
       list += (list.empty() ? "" : ", ") + mismatch.name + " " + shape_text(mismatch.folder_shape) +
               " instead of " + shape_text(mismatch.model_shape);
     }
-    refuse_key(config, "model_name_or_path",
-               "'" + folder +
-                   "' holds tensors of another shape than the data or the keys ask for: " + list +
-                   "; set ignore_mismatched_sizes: true to start these fresh" +
-                   (config.args.task == "sequence_classification"
-                        ? ", or problem_type where the labels are not what they look like"
-                        : ""));
+    throw Error(ErrorKind::kData,
+                config.where("model_name_or_path") + ": model_name_or_path: " + "'" + folder +
+                    "' holds tensors of another shape than the data or the keys ask for: " + list +
+                    "; set ignore_mismatched_sizes: true to start these fresh" +
+                    (config.args.task == "sequence_classification"
+                         ? ", or problem_type where the labels are not what they look like"
+                         : ""));
   }
   if (report.missing.size() == model.parameters().size()) {
     refuse_key(config, "model_name_or_path",
