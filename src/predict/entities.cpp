@@ -11,8 +11,8 @@ size_t best_of(const std::vector<float>& scores) {
 }
 
 // The label that the tokens of one word agree on.
-Entity entity_of_word(std::span<const TaggedToken> word, Aggregation aggregation,
-                      const std::vector<std::string>& labels) {
+EntityGroup entity_of_word(std::span<const TaggedToken> word, Aggregation aggregation,
+                           const std::vector<std::string>& labels) {
   std::vector<float> scores = word[0].scores;
   if (aggregation == Aggregation::kMax) {
     const auto highest = [](const TaggedToken& token) {
@@ -37,10 +37,11 @@ Entity entity_of_word(std::span<const TaggedToken> word, Aggregation aggregation
           .tokens = word};
 }
 
-std::vector<Entity> entities_of_words(std::span<const TaggedToken> tokens, Aggregation aggregation,
-                                      const std::vector<std::string>& labels) {
+std::vector<EntityGroup> entities_of_words(std::span<const TaggedToken> tokens,
+                                           Aggregation aggregation,
+                                           const std::vector<std::string>& labels) {
   const bool by_token = aggregation == Aggregation::kNone || aggregation == Aggregation::kSimple;
-  std::vector<Entity> entities;
+  std::vector<EntityGroup> entities;
   for (size_t first = 0; first < tokens.size();) {
     size_t last = first + 1;
     while (!by_token && last < tokens.size() && tokens[last].is_subword) ++last;
@@ -59,14 +60,14 @@ struct Tag {
   std::string name;
 };
 
-Entity group_of(std::span<const TaggedToken> tokens, std::span<const Entity> parts) {
-  Entity group = parts[0];
+EntityGroup group_of(std::span<const TaggedToken> tokens, std::span<const EntityGroup> parts) {
+  EntityGroup group = parts[0];
   // The pipeline's split("-", 1): "ORG-x" is the group "x".
   const size_t dash = group.label.find('-');
   if (dash != std::string::npos) group.label = group.label.substr(dash + 1);
   double sum = 0.0;
   size_t count = 0;
-  for (const Entity& part : parts) {
+  for (const EntityGroup& part : parts) {
     sum += part.score;
     count += part.tokens.size();
   }
@@ -76,9 +77,9 @@ Entity group_of(std::span<const TaggedToken> tokens, std::span<const Entity> par
   return group;
 }
 
-std::vector<Entity> grouped(std::span<const TaggedToken> tokens,
-                            const std::vector<Entity>& entities) {
-  std::vector<Entity> groups;
+std::vector<EntityGroup> grouped(std::span<const TaggedToken> tokens,
+                                 const std::vector<EntityGroup>& entities) {
+  std::vector<EntityGroup> groups;
   for (size_t first = 0; first < entities.size();) {
     size_t last = first + 1;
     for (; last < entities.size(); ++last) {
@@ -93,12 +94,12 @@ std::vector<Entity> grouped(std::span<const TaggedToken> tokens,
 
 }  // namespace
 
-std::vector<Entity> find_entities(std::span<const TaggedToken> tokens, Aggregation aggregation,
-                                  const std::vector<std::string>& labels,
-                                  const std::vector<std::string>& ignored) {
-  std::vector<Entity> entities = entities_of_words(tokens, aggregation, labels);
+std::vector<EntityGroup> find_entities(std::span<const TaggedToken> tokens, Aggregation aggregation,
+                                       const std::vector<std::string>& labels,
+                                       const std::vector<std::string>& ignored) {
+  std::vector<EntityGroup> entities = entities_of_words(tokens, aggregation, labels);
   if (aggregation != Aggregation::kNone) entities = grouped(tokens, entities);
-  std::erase_if(entities, [&](const Entity& entity) {
+  std::erase_if(entities, [&](const EntityGroup& entity) {
     return std::find(ignored.begin(), ignored.end(), entity.label) != ignored.end();
   });
   return entities;

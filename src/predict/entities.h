@@ -22,7 +22,7 @@ struct TaggedToken {
   bool is_subword = false;  // it continues the word of the token before
 };
 
-struct Entity {
+struct EntityGroup {
   std::string label;  // without B- or I- where tokens were grouped
   double score = 0.0;
   int64_t start = 0;
@@ -32,9 +32,9 @@ struct Entity {
 
 // The entities that the pipeline finds, without those whose label is to be ignored. They refer to
 // `tokens`.
-[[nodiscard]] std::vector<Entity> find_entities(std::span<const TaggedToken> tokens,
-                                                Aggregation aggregation,
-                                                const std::vector<std::string>& labels,
-                                                const std::vector<std::string>& ignored);
+[[nodiscard]] std::vector<EntityGroup> find_entities(std::span<const TaggedToken> tokens,
+                                                     Aggregation aggregation,
+                                                     const std::vector<std::string>& labels,
+                                                     const std::vector<std::string>& ignored);
 
 }  // namespace finetune

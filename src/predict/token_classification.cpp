@@ -151,7 +151,7 @@ class TokenClassification final : public Predictor {
 
   [[nodiscard]] Json describe(const std::vector<TaggedToken>& tokens) const {
     Json list = Json::array();
-    for (const Entity& entity :
+    for (const EntityGroup& entity :
          find_entities(tokens, aggregation_, runner_.config().id2label, ignored_)) {
       Json item;
       if (aggregation_ == Aggregation::kNone) {

@@ -21,7 +21,7 @@ TaggedToken token(int64_t place, size_t label, float score, bool is_subword = fa
 
 std::vector<std::string> found(const std::vector<TaggedToken>& tokens, Aggregation aggregation) {
   std::vector<std::string> all;
-  for (const Entity& entity : find_entities(tokens, aggregation, kLabels, {"O"})) {
+  for (const EntityGroup& entity : find_entities(tokens, aggregation, kLabels, {"O"})) {
     all.push_back(entity.label + " " + std::to_string(entity.start) + "-" +
                   std::to_string(entity.end));
   }
