@@ -36,12 +36,13 @@ class LabelledSetup : public TaskSetup {
     return data;
   }
 
+  // What is the same for all labelled tasks.
+  [[nodiscard]] SampleOptions sample_options(Split split) const;
   [[nodiscard]] const SetupContext& context() const { return context_; }
   [[nodiscard]] const TrainingArgs& args() const { return context_.config.args; }
   [[nodiscard]] uint64_t seed() const { return static_cast<uint64_t>(args().seed); }
 
  private:
-  [[nodiscard]] SampleOptions sample_options(Split split) const;
   static void announce(const std::string& what, const Dataset& data, int64_t tokens,
                        const std::string& unit);
 

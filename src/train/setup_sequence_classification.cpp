@@ -81,10 +81,8 @@ class SequenceClassificationSetup final : public LabelledSetup {
 
   [[nodiscard]] ClassificationColumns find_columns(Split split,
                                                    ClassificationOptions options) const {
-    const SplitFiles files = split_files(context().config, split);
-    options.key = files.key;
-    options.labels_required = split != Split::kTest;
-    return find_classification_columns(files.files, options);
+    static_cast<SampleOptions&>(options) = sample_options(split);
+    return find_classification_columns(split_files(context().config, split).files, options);
   }
 
   void learn_from_data(const SplitFiles& files) {
