@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <unordered_map>
+#include <vector>
+
+#include "finetune/tensor/tensor.h"
+
+namespace finetune {
+
+// How a trainable tensor is kept.
+enum class WeightFormat {
+  kFloat32,   // 4 bytes a value
+  kBFloat16,  // 2 bytes; an update is rounded stochastically
+  kSplit,     // 3 bytes: bfloat16 and an int8 correction, 24 bits in all (FlashOptim, section 3)
+};
+enum class GradientFormat {
+  kFloat32,
+  kBFloat16,  // 2 bytes; every sum is rounded stochastically
+};
+
+// One trainable tensor: its values, and its gradient where there is one.
+struct Parameter {
+  std::string name;
+  Tensor weight;      // float32 or bfloat16
+  Tensor correction;  // int8 like weight: kSplit alone
+  Tensor gradient;    // float32 or bfloat16 like weight; undefined: none yet in this update
+};
+
+// Which random numbers round: they are a function of (seed, update, place in the effective batch,
+// parameter, element).
+struct RoundingStream {
+  uint64_t seed = 0;
+  int64_t update = 0;
+  int64_t first_place = 0;
+};
+
+// The trainable tensors of a model with their gradients, which layers add to directly: no autograd
+// node keeps one, so a gradient exists once, in its own format. Layers name a tensor by the weight
+// that their module registered. One thread at a time.
+class ParameterStore {
+ public:
+  // The tensors keep their storage; values of formats other than float32 begin as zeros, behind the
+  // same Tensor objects (whose type changes), and are set by assign(). Requires: distinct leaves.
+  ParameterStore(const NamedTensors& parameters, WeightFormat weights, GradientFormat gradients);
+
+  ParameterStore(const ParameterStore&) = delete;
+  ParameterStore& operator=(const ParameterStore&) = delete;
+
+  [[nodiscard]] std::vector<Parameter>& parameters() { return parameters_; }
+  [[nodiscard]] const std::vector<Parameter>& parameters() const { return parameters_; }
+  [[nodiscard]] WeightFormat weight_format() const { return weights_; }
+  [[nodiscard]] GradientFormat gradient_format() const { return gradients_; }
+
+  // Values in float32: the weight itself (no copy), or fresh memory.
+  [[nodiscard]] Tensor values(const Tensor& weight) const;
+  // Rows [first, first + count) of a matrix, in float32; a view where nothing must be unpacked.
+  [[nodiscard]] Tensor values_of_rows(const Tensor& weight, int64_t first, int64_t count) const;
+  // weight[indices], in float32: indices [...] int64 -> [..., C].
+  [[nodiscard]] Tensor gather_rows(const Tensor& weight, const Tensor& indices) const;
+
+  // Sets the values, rounded to the nearest that the format has. `values`: any floating type.
+  void assign(Parameter& parameter, const Tensor& values);
+
+  // What rounds the sums of the micro-batch that follows. Of effect for bfloat16 gradients alone.
+  void begin_micro_batch(const RoundingStream& stream) { stream_ = stream; }
+
+  // Adding to the gradient of `weight`; the first of an update creates it.
+  void add(const Tensor& weight, const Tensor& gradient);  // of the weight's shape
+  // += dy^T x for a weight [M, K] of a linear layer: dy [N, M], x [N, K], of any floating types.
+  void add_product(const Tensor& weight, const Tensor& dy, const Tensor& x);
+  // The same for rows [first, first + M) of the weight alone.
+  void add_product_to_rows(const Tensor& weight, int64_t first, const Tensor& dy, const Tensor& x);
+  // weight.gradient[index] += row; indices [N] int64, rows [N, C] float32. Rows whose index is
+  // `skipped` are left out (an embedding's padding). Sums in the order of N, whatever the threads.
+  void add_to_indexed_rows(const Tensor& weight, const Tensor& indices, const Tensor& rows,
+                           int64_t skipped);
+  // Nothing will be added to these in this backward pass any more, and their values are not needed
+  // any more either: they may be updated.
+  void complete(std::initializer_list<Tensor> weights);
+
+  // What complete() calls, once a weight; nothing by default (optimizer_in_backward sets it).
+  void on_complete(std::function<void(Parameter&)> listener) { listener_ = std::move(listener); }
+
+  // Frees the gradients, or, where `keep_memory`, keeps their memory for the next update.
+  void clear_gradients(bool keep_memory);
+
+  // A scalar that requires a gradient and never gets one: custom functions whose other inputs are
+  // integers take it, so that autograd calls their backward pass.
+  [[nodiscard]] const Tensor& anchor() const { return anchor_; }
+
+ private:
+  [[nodiscard]] size_t index_of(const Tensor& weight) const;
+  Tensor& open_gradient(Parameter& parameter);
+
+  WeightFormat weights_;
+  GradientFormat gradients_;
+  std::vector<Parameter> parameters_;
+  std::vector<Tensor> spare_;  // memory of gradients between updates
+  std::unordered_map<const void*, size_t> index_;
+  std::vector<uint32_t>
+      additions_;  // of this micro-batch, a parameter: part of the rounding's numbers
+  RoundingStream stream_;
+  std::function<void(Parameter&)> listener_;
+  Tensor anchor_;
+};
+
+}  // namespace finetune

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "finetune/tensor/tensor.h"
+
+namespace finetune {
+
+// What a model computes in. In the two halves, activations are kept in that type and matrix
+// products read and write it; sums, norms, softmax and losses are float32. Weights keep their own
+// format (WeightFormat).
+enum class Precision { kFloat32, kBFloat16, kFloat16 };
+
+[[nodiscard]] constexpr at::ScalarType scalar_type(Precision precision) {
+  switch (precision) {
+    case Precision::kBFloat16:
+      return at::kBFloat16;
+    case Precision::kFloat16:
+      return at::kHalf;
+    case Precision::kFloat32:
+      break;
+  }
+  return at::kFloat;
+}
+
+// Whether `device` multiplies matrices of this type with instructions of its own. Where it does not
+// (a CPU without AVX512-BF16, AVX512-FP16 or AMX), products are made in float32 of the rounded
+// values and rounded again: the halves then save memory and no time.
+[[nodiscard]] bool has_fast_products(Precision precision, c10::Device device);
+
+// a b^T + bias in `precision`: a [N, K] in that type or float32, b [M, K] float32 or that type,
+// bias [M] or undefined; the result [N, M] is of that type. Sums are made in float32.
+[[nodiscard]] Tensor linear_in(Precision precision, const Tensor& a, const Tensor& b,
+                               const Tensor& bias);
+// a b in `precision`: a [N, K], b [K, M] -> [N, M].
+[[nodiscard]] Tensor product_in(Precision precision, const Tensor& a, const Tensor& b);
+
+}  // namespace finetune

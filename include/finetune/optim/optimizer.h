@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "finetune/kernels/parameter_store.h"
+
+namespace finetune {
+
+struct OptimizerOptions {
+  std::string kind = "adamw";  // one of optimizer_kinds()
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double epsilon = 1e-8;
+  double weight_decay = 0.0;  // of the parameters that decay
+  double momentum = 0.0;      // sgd
+  bool nesterov = false;      // sgd
+  // adamw_8bit: tensors below this many values, and embeddings unless asked for, stay at 32 bits.
+  int64_t min_8bit_size = 4096;
+  bool embeddings_in_8bit = false;
+  uint64_t seed = 0;  // of stochastic rounding
+};
+
+// The update. Every kind works with every weight and gradient format: a block at a time is brought
+// to float32, updated and put back (bfloat16 weights with stochastic rounding).
+class Optimizer {
+ public:
+  // One parameter with its state.
+  struct Slot {
+    size_t parameter = 0;  // in the store
+    bool decays = false;   // its group
+    bool is_8bit = false;  // how this slot's moments are kept
+    int64_t updates = 0;   // applied to it so far
+    // By the names that optimizer.pt or optimizer.safetensors has them under ("exp_avg"); undefined
+    // before the first update, as torch has it.
+    std::vector<std::pair<std::string, Tensor>> state;
+
+    [[nodiscard]] Tensor* find(const std::string& name);
+  };
+
+  virtual ~Optimizer() = default;
+
+  [[nodiscard]] const OptimizerOptions& options() const { return options_; }
+  [[nodiscard]] ParameterStore& parameters() const { return parameters_; }
+  // Those that decay first, each group in the store's order: torch's numbering in optimizer.pt.
+  [[nodiscard]] std::vector<Slot>& slots() { return slots_; }
+  [[nodiscard]] const std::vector<Slot>& slots() const { return slots_; }
+
+  // Updates every parameter that has a gradient, multiplied with `factor` (clipping, loss scale).
+  // `update` counts the updates before this one: with seed it names the rounding's numbers.
+  virtual void step(double learning_rate, double factor, int64_t update);
+  // One parameter, by its place in the store.
+  void step_one(size_t parameter, double learning_rate, double factor, int64_t update);
+
+  // Fills a slot with fresh state (zeros), of the shapes and types that a file of this kind has.
+  virtual void create_state(Slot& slot) const = 0;
+
+ protected:
+  Optimizer(ParameterStore& parameters, const std::vector<bool>& decays,
+            const OptimizerOptions& options);
+  virtual void update_slot(Slot& slot, double learning_rate, double factor, int64_t update) = 0;
+
+ private:
+  ParameterStore& parameters_;
+  OptimizerOptions options_;
+  std::vector<Slot> slots_;
+  std::vector<size_t> slot_of_;
+};
+
+// "adamw", "adamw_8bit" (bitsandbytes' format and arithmetic), "adamw_companded_8bit"
+// (FlashOptim's), "adafactor" (as transformers' Trainer sets it up), "sgd".
+[[nodiscard]] const std::vector<std::string>& optimizer_kinds();
+[[nodiscard]] std::unique_ptr<Optimizer> make_optimizer(ParameterStore& parameters,
+                                                        const std::vector<bool>& decays,
+                                                        const OptimizerOptions& options);
+
+// A slot's moments in float32 and back, for a kind or a format that was changed between sessions:
+// Adam's names "exp_avg" and "exp_avg_sq", of the parameter's shape.
+struct Moments {
+  Tensor exp_avg, exp_avg_sq;
+};
+[[nodiscard]] Moments moments_of(const Optimizer& optimizer, const Optimizer::Slot& slot);
+void set_moments(const Optimizer& optimizer, Optimizer::Slot& slot, const Moments& moments);
+
+// The 2-norm of all gradients together; not finite where any of them is.
+[[nodiscard]] double gradient_norm(const ParameterStore& parameters);
+
+}  // namespace finetune
