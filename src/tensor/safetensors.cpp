@@ -2,6 +2,7 @@
 #include "finetune/tensor/safetensors.h"
 
 #include <ATen/ops/empty.h>
+#include <c10/core/GradMode.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -17,12 +18,31 @@ namespace {
 // Reads are cut so that a pread's length never meets the system's 2 GiB limit.
 constexpr size_t kReadBytes = size_t{64} << 20;
 
-TensorInfo describe(const NamedTensor& named) {
-  return {.name = named.name,
-          .dtype = dtype_of(named.tensor.scalar_type()),
-          .shape = named.tensor.sizes().vec(),
+// What a tensor that must be copied on its way to the file takes.
+constexpr uint64_t kPieceBytes = uint64_t{8} << 20;
+
+TensorInfo describe(const LazyTensor& tensor) {
+  return {.name = tensor.name,
+          .dtype = dtype_of(tensor.type),
+          .shape = tensor.shape,
           .offset = 0,
-          .bytes = named.tensor.nbytes()};
+          .bytes = tensor.bytes()};
+}
+
+void write_rows(WritableFile& file, const LazyTensor& tensor) {
+  const int64_t rows = tensor.shape.empty() ? 1 : tensor.shape.front();
+  const uint64_t bytes = tensor.bytes();
+  if (bytes == 0) return;
+  const uint64_t row_bytes = bytes / static_cast<uint64_t>(rows);
+  const auto step = static_cast<int64_t>(std::max<uint64_t>(kPieceBytes / row_bytes, 1));
+  for (int64_t first = 0; first < rows; first += step) {
+    const int64_t count = std::min(step, rows - first);
+    const Tensor piece = tensor.rows(first, count).detach().to(at::kCPU).contiguous();
+    FT_CHECK(piece.scalar_type() == tensor.type &&
+                 piece.nbytes() == row_bytes * static_cast<uint64_t>(count),
+             "rows of tensor " + tensor.name);
+    file.write(piece.const_data_ptr(), piece.nbytes());
+  }
 }
 
 class SafetensorsWeights final : public WeightFile {
@@ -42,34 +62,61 @@ class SafetensorsWeights final : public WeightFile {
 
 }  // namespace
 
-void write_safetensors(WritableFile& file, const NamedTensors& tensors,
+uint64_t LazyTensor::elements() const {
+  uint64_t count = 1;
+  for (const int64_t size : shape) count *= static_cast<uint64_t>(size);
+  return count;
+}
+
+uint64_t LazyTensor::bytes() const { return elements() * c10::elementSize(type); }
+
+LazyTensors lazy_tensors(const NamedTensors& tensors) {
+  LazyTensors result;
+  for (const NamedTensor& named : tensors) {
+    const Tensor& tensor = named.tensor;
+    result.push_back({.name = named.name,
+                      .type = tensor.scalar_type(),
+                      .shape = tensor.sizes().vec(),
+                      .rows = [tensor](int64_t first, int64_t count) {
+                        return tensor.dim() == 0 ? tensor : tensor.narrow(0, first, count);
+                      }});
+  }
+  return result;
+}
+
+void write_safetensors(WritableFile& file, const LazyTensors& tensors,
                        const std::map<std::string, std::string>& metadata) {
+  const c10::NoGradGuard no_grad;
   SafetensorsHeader header;
   header.metadata = metadata;
-  std::map<std::string, const Tensor*> by_name;
-  for (const NamedTensor& named : tensors) {
-    FT_CHECK(by_name.emplace(named.name, &named.tensor).second,
-             "tensor named twice: " + named.name);
-    header.tensors.push_back(describe(named));
+  std::map<std::string, const LazyTensor*> by_name;
+  for (const LazyTensor& tensor : tensors) {
+    FT_CHECK(by_name.emplace(tensor.name, &tensor).second, "tensor named twice: " + tensor.name);
+    header.tensors.push_back(describe(tensor));
   }
   file.write(make_safetensors_header(header));
-  for (const TensorInfo& info : header.tensors) {
-    const Tensor host = by_name.at(info.name)->detach().to(at::kCPU).contiguous();
-    FT_CHECK(host.nbytes() == info.bytes, "size of tensor " + info.name);
-    if (info.bytes > 0) file.write(host.const_data_ptr(), host.nbytes());
-  }
+  for (const TensorInfo& info : header.tensors) write_rows(file, *by_name.at(info.name));
+}
+
+void write_safetensors(WritableFile& file, const NamedTensors& tensors,
+                       const std::map<std::string, std::string>& metadata) {
+  write_safetensors(file, lazy_tensors(tensors), metadata);
 }
 
 std::vector<ModelShard> plan_shards(const NamedTensors& tensors, uint64_t max_shard_bytes) {
+  return plan_shards(lazy_tensors(tensors), max_shard_bytes);
+}
+
+std::vector<ModelShard> plan_shards(const LazyTensors& tensors, uint64_t max_shard_bytes) {
   std::vector<ModelShard> shards;
   uint64_t used = 0;
-  for (const NamedTensor& named : tensors) {
-    const uint64_t bytes = named.tensor.nbytes();
+  for (const LazyTensor& tensor : tensors) {
+    const uint64_t bytes = tensor.bytes();
     if (shards.empty() || (used > 0 && used + bytes > max_shard_bytes)) {
       shards.emplace_back();
       used = 0;
     }
-    shards.back().tensors.push_back(named);
+    shards.back().tensors.push_back(tensor);
     used += bytes;
   }
   if (shards.empty()) shards.emplace_back();
@@ -94,10 +141,10 @@ std::string make_shard_index(const std::vector<ModelShard>& shards) {
   uint64_t parameters = 0;
   nlohmann::json weight_map = nlohmann::json::object();  // sorted by name, as Hugging Face's is
   for (const ModelShard& shard : shards) {
-    for (const NamedTensor& named : shard.tensors) {
-      weight_map[named.name] = shard.file_name;
-      bytes += named.tensor.nbytes();
-      parameters += static_cast<uint64_t>(named.tensor.numel());
+    for (const LazyTensor& tensor : shard.tensors) {
+      weight_map[tensor.name] = shard.file_name;
+      bytes += tensor.bytes();
+      parameters += tensor.elements();
     }
   }
   const nlohmann::json index = {

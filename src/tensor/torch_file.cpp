@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: MIT
 #include "finetune/tensor/torch_file.h"
 
-#include <ATen/ops/empty.h>
-
 #include <bit>
 #include <limits>
 
 #include "finetune/base/error.h"
 #include "tensor/safetensors_dtype.h"
-#include "tensor/torch_file_archive.h"
 #include "tensor/torch_file_zip.h"
 
 namespace finetune {
@@ -119,6 +116,9 @@ class PickleWriter {
     text_ += "ccollections\nOrderedDict\n)RtR";
     tensors_.push_back(tensor);
   }
+  [[noreturn]] void put_alternative(const StoredTensor&) {
+    FT_CHECK(false, "a tensor of another file cannot be written");
+  }
 
   void put_integers(at::IntArrayRef values) {
     if (!values.empty()) text_ += '(';
@@ -131,73 +131,6 @@ class PickleWriter {
 
   std::string text_;
   std::vector<Tensor> tensors_;
-};
-
-// Turns the checked description into values; every bound is guaranteed by Pickle's contract.
-class ValueReader {
- public:
-  ValueReader(const TorchArchive& archive, const ReadableFile& file, const std::string& path)
-      : pickle_(archive.pickle) {
-    for (size_t i = 0; i < archive.storages.size(); ++i) {
-      const pickle::Storage& storage = pickle_.storages[i];
-      Tensor data = at::empty({static_cast<int64_t>(storage.elements)},
-                              at::TensorOptions().dtype(scalar_type(storage.dtype)));
-      read_storage(file, path, archive, i, data.mutable_data_ptr());
-      if (storage.dtype == DType::kBool && !are_booleans(data.const_data_ptr(), data.nbytes())) {
-        throw Error(ErrorKind::kData,
-                    "'" + path + "': a boolean tensor holds other bytes than 0 and 1");
-      }
-      storages_.push_back(std::move(data));
-    }
-  }
-
-  [[nodiscard]] TorchValue value(uint32_t index) const {
-    const pickle::Node& node = pickle_.nodes[index];
-    switch (node.kind) {
-      case pickle::Kind::kBool:
-        return node.integer != 0;
-      case pickle::Kind::kInt:
-        return node.integer;
-      case pickle::Kind::kDouble:
-        return node.real;
-      case pickle::Kind::kString:
-        return node.text;
-      case pickle::Kind::kList:
-        return values(node);
-      case pickle::Kind::kTuple:
-        return TorchTuple{values(node)};
-      case pickle::Kind::kDict:
-        return dict(node);
-      case pickle::Kind::kTensor: {
-        const pickle::TensorView& view = pickle_.tensors[static_cast<size_t>(node.integer)];
-        return storages_[view.storage].as_strided(view.sizes, view.strides, view.offset);
-      }
-      default:
-        return {};
-    }
-  }
-
- private:
-  [[nodiscard]] TorchList values(const pickle::Node& node) const {
-    TorchList list;
-    list.reserve(node.children.size());
-    for (const uint32_t child : node.children) list.push_back(value(child));
-    return list;
-  }
-
-  [[nodiscard]] TorchDict dict(const pickle::Node& node) const {
-    TorchDict result;
-    for (size_t i = 0; i < node.children.size(); i += 2) {
-      const pickle::Node& key = pickle_.nodes[node.children[i]];
-      result.items.emplace_back(
-          key.kind == pickle::Kind::kInt ? TorchKey(key.integer) : TorchKey(key.text),
-          value(node.children[i + 1]));
-    }
-    return result;
-  }
-
-  const pickle::Pickle& pickle_;
-  std::vector<Tensor> storages_;
 };
 
 }  // namespace
@@ -214,12 +147,6 @@ void write_torch_file(WritableFile& file, const TorchValue& value) {
   }
   zip.add("archive/version", "3\n");
   zip.finish();
-}
-
-TorchValue read_torch_file(FileSystem& files, const std::string& path) {
-  const std::unique_ptr<ReadableFile> file = files.open(path);
-  const TorchArchive archive = open_torch_archive(*file, path);
-  return ValueReader(archive, *file, path).value(archive.pickle.root);
 }
 
 }  // namespace finetune

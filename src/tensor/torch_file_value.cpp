@@ -8,9 +8,9 @@
 namespace finetune {
 namespace {
 
-constexpr std::array<const char*, 9> kNames = {"None",     "a boolean",    "an integer",
-                                               "a number", "a string",     "a list",
-                                               "a tuple",  "a dictionary", "a tensor"};
+constexpr std::array<const char*, 10> kNames = {
+    "None",   "a boolean", "an integer",   "a number", "a string",
+    "a list", "a tuple",   "a dictionary", "a tensor", "a stored tensor"};
 
 template <class T>
 const T& get(const TorchValue& value, const char* expected) {
@@ -47,6 +47,10 @@ const std::vector<TorchValue>& TorchValue::as_sequence() const {
 const TorchDict& TorchValue::as_dict() const { return get<TorchDict>(*this, "a dictionary"); }
 
 const Tensor& TorchValue::as_tensor() const { return get<Tensor>(*this, "a tensor"); }
+
+const StoredTensor& TorchValue::as_stored_tensor() const {
+  return get<StoredTensor>(*this, "a tensor");
+}
 
 const TorchValue* TorchValue::find(const TorchKey& key) const {
   const TorchDict& dict = as_dict();

@@ -36,7 +36,8 @@ Tensor values(at::IntArrayRef shape) {
   return at::arange(count, at::kFloat).reshape(shape);
 }
 
-std::string bytes_of(const NamedTensors& tensors) {
+template <class Tensors = NamedTensors>
+std::string bytes_of(const Tensors& tensors) {
   MemoryWriter writer;
   write_safetensors(writer, tensors);
   return writer.content();

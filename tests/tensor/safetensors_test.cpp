@@ -98,10 +98,60 @@ TEST(Safetensors, RefusesBooleansThatAreNone) {
   EXPECT_THAT(message_of<Error>([&] { (void)file.read("flags"); }), HasSubstr("boolean"));
 }
 
+TEST(Safetensors, AsksForTheRowsOfALazyTensorSomeMiBAtATime) {
+  constexpr int64_t kRows = 5000;
+  constexpr int64_t kColumns = 1024;  // 4 KiB a row, 19.5 MiB in all
+  std::vector<std::pair<int64_t, int64_t>> asked;
+  LazyTensors tensors = lazy_tensors({{"scalar", values({})}, {"none", values({3, 0})}});
+  tensors.push_back(
+      {.name = "large",
+       .type = at::kFloat,
+       .shape = {kRows, kColumns},
+       .rows = [&](int64_t first, int64_t count) {
+         asked.emplace_back(first, count);
+         return at::arange(first, first + count, at::kFloat).unsqueeze(1).expand({count, kColumns});
+       }});
+  MemoryWriter writer;
+  write_safetensors(writer, tensors);
+  EXPECT_EQ(asked, (std::vector<std::pair<int64_t, int64_t>>{
+                       {0, 2048}, {2048, 2048}, {4096, kRows - 4096}}));
+
+  const TemporaryFolder folder;
+  const SafetensorsFile file =
+      SafetensorsFile::open(FileSystem::local(), folder.write("x.safetensors", writer.content()));
+  const Tensor expected = at::arange(kRows, at::kFloat).unsqueeze(1).expand({kRows, kColumns});
+  EXPECT_TRUE(at::equal(file.read("large"), expected));
+  EXPECT_TRUE(at::equal(file.read("scalar"), values({})));
+  EXPECT_EQ(file.read("none").sizes(), at::IntArrayRef({3, 0}));
+}
+
+TEST(Safetensors, RefusesRowsOfAnotherTypeThanWasSaid) {
+  MemoryWriter writer;
+  const LazyTensors tensors = {
+      {.name = "x", .type = at::kBFloat16, .shape = {2}, .rows = [](int64_t, int64_t count) {
+         return at::zeros({count}, at::kFloat);
+       }}};
+  EXPECT_THROW(write_safetensors(writer, tensors), std::logic_error);
+}
+
 TEST(ModelShards, KeepSmallModelsInOneFile) {
   const std::vector<ModelShard> shards = plan_shards({{"a", values({4})}, {"b", values({4})}});
   ASSERT_EQ(shards.size(), 1U);
   EXPECT_EQ(shards[0].file_name, "model.safetensors");
+}
+
+TEST(ModelShards, ArePlannedByTheTypeThatIsWritten) {
+  LazyTensors tensors;
+  for (const std::string name : {"a", "b", "c"}) {
+    tensors.push_back({.name = name, .type = at::kBFloat16, .shape = {5, 2}, .rows = {}});
+  }
+  EXPECT_EQ(plan_shards(tensors, 60).size(), 1U);
+  const std::vector<ModelShard> shards = plan_shards(tensors, 59);
+  ASSERT_EQ(shards.size(), 2U);
+  EXPECT_EQ(shards[0].tensors.size(), 2U);
+  const std::string index = make_shard_index(shards);
+  EXPECT_THAT(index, HasSubstr("\"total_size\": 60"));
+  EXPECT_THAT(index, HasSubstr("\"total_parameters\": 30"));
 }
 
 }  // namespace

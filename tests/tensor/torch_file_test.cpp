@@ -111,6 +111,54 @@ TEST(TorchFile, RefusesACutOrDamagedFileOfTheOldFormat) {
               HasSubstr("does not begin as torch.save begins"));
 }
 
+TEST(TorchFile, ReadsTensorsOfAnOpenedFileWhenTheyAreAskedFor) {
+  const TemporaryFolder folder;
+  const Tensor shared = values({4, 3});
+  TorchDict dict;
+  dict.set("whole", shared);
+  dict.set("other", values({2, 3}, at::kByte));
+  const std::string path = folder.write("x.pt", bytes_of(dict));
+  const TorchValue file = open_torch_file(FileSystem::local(), path);
+  const StoredTensor& whole = file.at("whole").as_stored_tensor();
+  EXPECT_EQ(whole.sizes(), (std::vector<int64_t>{4, 3}));
+  EXPECT_EQ(file.at("other").as_stored_tensor().scalar_type(), at::kByte);
+  EXPECT_THROW((void)file.at("whole").as_tensor(), Error);
+
+  EXPECT_TRUE(at::equal(whole.read(), shared));
+  Tensor same = at::zeros({4, 3});
+  const void* memory = same.const_data_ptr();
+  whole.read_into(same);
+  EXPECT_TRUE(at::equal(same, shared));
+  EXPECT_EQ(same.const_data_ptr(), memory);
+  Tensor double_and_transposed = at::zeros({3, 4}, at::kDouble).t();
+  whole.read_into(double_and_transposed);
+  EXPECT_TRUE(at::equal(double_and_transposed, shared.to(at::kDouble)));
+}
+
+TEST(TorchFile, ReadsViewsOfAnOpenedFileAsTheyAre) {
+  const TorchValue model = open_torch_file(FileSystem::local(), golden("odd_model_legacy.bin"));
+  const StoredTensor& transposed = model.at("state_dict").at("transposed").as_stored_tensor();
+  EXPECT_TRUE(at::equal(transposed.read(), values({2, 3}).t()));
+  Tensor target = at::zeros({3, 2});
+  transposed.read_into(target);
+  EXPECT_TRUE(at::equal(target, values({2, 3}).t()));
+}
+
+TEST(TorchFile, FindsDamageOfAnOpenedFileWhereItIsRead) {
+  const TemporaryFolder folder;
+  TorchDict dict;
+  dict.set("a", at::full({64}, 1.5F));
+  dict.set("b", at::full({64}, 2.5F));
+  std::string bytes = bytes_of(dict);
+  const float second = 2.5F;
+  bytes[bytes.find(std::string(reinterpret_cast<const char*>(&second), 4)) + 2] ^= 1;
+  const TorchValue file = open_torch_file(FileSystem::local(), folder.write("x.pt", bytes));
+  EXPECT_TRUE(at::equal(file.at("a").as_stored_tensor().read(), at::full({64}, 1.5F)));
+  Tensor target = at::zeros({64});
+  EXPECT_THAT(message_of<Error>([&] { file.at("b").as_stored_tensor().read_into(target); }),
+              HasSubstr("checksum"));
+}
+
 TEST(TorchFile, ReturnsEveryKindOfValueAsItWasWritten) {
   TorchDict inner;
   inner.set("none", {});

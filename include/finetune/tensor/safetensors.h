@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -14,10 +15,30 @@ namespace finetune {
 
 inline constexpr uint64_t kMaxShardBytes = 5'000'000'000;
 
+// A tensor whose values are made while it is written, some rows at a time, so that no second copy
+// of it ever exists.
+struct LazyTensor {
+  std::string name;
+  at::ScalarType type = at::kFloat;
+  std::vector<int64_t> shape;
+  // Rows [first, first + count) of the first dimension, of that type, on any device; a tensor
+  // without dimensions is its own only row. May be called more than once.
+  std::function<Tensor(int64_t first, int64_t count)> rows;
+
+  [[nodiscard]] uint64_t elements() const;
+  [[nodiscard]] uint64_t bytes() const;
+};
+using LazyTensors = std::vector<LazyTensor>;
+// The tensors as they are when they are written.
+[[nodiscard]] LazyTensors lazy_tensors(const NamedTensors& tensors);
+
 // Writes a whole safetensors file; neither syncs nor closes it. Tensors may live on any device and
-// are copied to the host one at a time. Tensors that share memory are written as often as they are
-// named: leaving tied ones out is the caller's matter. Equal input gives equal bytes, the same that
-// the reference implementation writes. Requires: unique names, types that DType has.
+// are copied to the host, and made contiguous, some MiB at a time. Tensors that share memory are
+// written as often as they are named: leaving tied ones out is the caller's matter. Equal input
+// gives equal bytes, the same that the reference implementation writes. Requires: unique names,
+// types that DType has.
+void write_safetensors(WritableFile& file, const LazyTensors& tensors,
+                       const std::map<std::string, std::string>& metadata = {{"format", "pt"}});
 void write_safetensors(WritableFile& file, const NamedTensors& tensors,
                        const std::map<std::string, std::string>& metadata = {{"format", "pt"}});
 
@@ -25,8 +46,10 @@ void write_safetensors(WritableFile& file, const NamedTensors& tensors,
 // `model-00001-of-00003.safetensors`, ... with an index.
 struct ModelShard {
   std::string file_name;
-  NamedTensors tensors;
+  LazyTensors tensors;
 };
+[[nodiscard]] std::vector<ModelShard> plan_shards(const LazyTensors& tensors,
+                                                  uint64_t max_shard_bytes = kMaxShardBytes);
 [[nodiscard]] std::vector<ModelShard> plan_shards(const NamedTensors& tensors,
                                                   uint64_t max_shard_bytes = kMaxShardBytes);
 // Text of kModelIndexFile. Requires: more than one shard.

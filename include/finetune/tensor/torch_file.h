@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 #include <variant>
@@ -29,6 +30,29 @@ struct TorchDict {
   void set(TorchKey key, TorchValue value);  // appends; Requires: a new key
 };
 
+class TorchFile;
+
+// A tensor of an opened file, whose data is read when it is asked for.
+class StoredTensor {
+ public:
+  [[nodiscard]] at::ScalarType scalar_type() const { return type_; }
+  [[nodiscard]] const std::vector<int64_t>& sizes() const { return sizes_; }
+
+  // On the CPU, with memory of its own: look at the sizes first.
+  [[nodiscard]] Tensor read() const;
+  // Overwrites the values of `target`, which keeps its device and type; where both types are equal
+  // no second copy is made. Requires: the same sizes; types that convert into one another.
+  void read_into(const Tensor& target) const;
+
+ private:
+  friend class TorchFile;
+
+  std::shared_ptr<const TorchFile> file_;
+  size_t tensor_ = 0;
+  at::ScalarType type_ = at::kFloat;
+  std::vector<int64_t> sizes_;
+};
+
 // One Python value.
 class TorchValue {
  public:
@@ -43,6 +67,7 @@ class TorchValue {
   TorchValue(TorchTuple value) : value_(std::move(value)) {}
   TorchValue(TorchDict value) : value_(std::move(value)) {}
   TorchValue(Tensor value) : value_(std::move(value)) {}
+  TorchValue(StoredTensor value) : value_(std::move(value)) {}
 
   [[nodiscard]] bool is_none() const { return holds<std::monostate>(); }
   [[nodiscard]] bool is_bool() const { return holds<bool>(); }
@@ -52,6 +77,7 @@ class TorchValue {
   [[nodiscard]] bool is_sequence() const { return holds<TorchList>() || holds<TorchTuple>(); }
   [[nodiscard]] bool is_dict() const { return holds<TorchDict>(); }
   [[nodiscard]] bool is_tensor() const { return holds<Tensor>(); }
+  [[nodiscard]] bool is_stored_tensor() const { return holds<StoredTensor>(); }
 
   // Each throws Error(kData), "found a string where a number was expected", for other types.
   [[nodiscard]] bool as_bool() const;
@@ -61,13 +87,14 @@ class TorchValue {
   [[nodiscard]] const std::vector<TorchValue>& as_sequence() const;  // list or tuple
   [[nodiscard]] const TorchDict& as_dict() const;
   [[nodiscard]] const Tensor& as_tensor() const;
+  [[nodiscard]] const StoredTensor& as_stored_tensor() const;
 
   // Of a dictionary: nullptr, or Error(kData), where the key is missing.
   [[nodiscard]] const TorchValue* find(const TorchKey& key) const;
   [[nodiscard]] const TorchValue& at(const TorchKey& key) const;
 
   using Variant = std::variant<std::monostate, bool, int64_t, double, std::string, TorchList,
-                               TorchTuple, TorchDict, Tensor>;
+                               TorchTuple, TorchDict, Tensor, StoredTensor>;
   [[nodiscard]] const Variant& variant() const { return value_; }
 
  private:
@@ -81,11 +108,15 @@ class TorchValue {
 
 // Writes a whole file; neither syncs nor closes it. Tensors may live on any device and are copied
 // to the host one at a time; each is written contiguous, with memory of its own. Equal input gives
-// equal bytes.
+// equal bytes. Requires: no stored tensors.
 void write_torch_file(WritableFile& file, const TorchValue& value);
 
 // Reads a whole file; tensors are on the CPU and share memory where they did. Throws Error(kData)
 // with path and reason for whatever is not understood, cut short, damaged or hostile.
 [[nodiscard]] TorchValue read_torch_file(FileSystem& files, const std::string& path);
+
+// The same, but every tensor of the value is a StoredTensor: nothing but their descriptions is
+// read.
+[[nodiscard]] TorchValue open_torch_file(FileSystem& files, const std::string& path);
 
 }  // namespace finetune
