@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: MIT
+// N rows, C hidden, V vocabulary.
+#include "finetune/kernels/chunked_cross_entropy.h"
+
+#include <ATen/ops/addmm.h>
+#include <ATen/ops/aminmax.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "finetune/base/error.h"
+#include "kernels/softmax_cross_entropy.h"
+
+namespace finetune {
+namespace {
+
+// Of the weight, at a time: what is unpacked of it, and what its gradient's products take.
+constexpr int64_t kValuesPerBlock = int64_t{3} << 20;
+
+// Handed on by address: as inputs of the node they would be edges of the graph.
+struct Arguments {
+  const Tensor& weight;
+  const Tensor& bias;
+  const Tensor& labels;
+  ParameterStore& parameters;
+  const ChunkedCrossEntropyOptions& options;
+};
+
+struct Output {
+  Tensor loss;        // float32 scalar
+  Tensor x_gradient;  // like x; undefined where nobody asked
+};
+
+// One pass over rows in chunks, and for each chunk over the vocabulary in blocks.
+class ChunkedLoss {
+ public:
+  ChunkedLoss(const Arguments& arguments, bool with_gradient)
+      : weight_(arguments.weight),
+        bias_(arguments.bias),
+        parameters_(arguments.parameters),
+        options_(arguments.options),
+        with_gradient_(with_gradient),
+        vocabulary_(weight_.size(0)),
+        block_(std::clamp<int64_t>(kValuesPerBlock / weight_.size(1), 1, vocabulary_)) {
+    if (!bias_.defined()) return;
+    bias_values_ = parameters_.values(bias_).detach();
+    if (with_gradient) bias_gradient_ = at::zeros({vocabulary_}, bias_values_.options());
+  }
+
+  Output run(const Tensor& x, const Tensor& labels, bool with_x_gradient) {
+    const int64_t rows = x.size(0);
+    const int64_t chunks = (rows + options_.rows_per_chunk - 1) / options_.rows_per_chunk;
+    Output output;
+    if (with_x_gradient) output.x_gradient = at::empty_like(x, at::MemoryFormat::Contiguous);
+    Tensor sum = at::zeros({}, x.options().dtype(at::kDouble));
+    const int64_t longest = chunks == 0 ? 0 : (rows + chunks - 1) / chunks;
+    const Tensor buffer = at::empty({longest, vocabulary_}, x.options().dtype(at::kFloat));
+    for (int64_t chunk = 0; chunk < chunks; ++chunk) {
+      const int64_t first = rows * chunk / chunks;  // of nearly equal length: the last is no stub
+      const int64_t count = rows * (chunk + 1) / chunks - first;
+      const Tensor x_chunk = x.narrow(0, first, count).contiguous();
+      const Tensor logits = buffer.narrow(0, 0, count);
+      fill_logits(x_chunk, logits);
+      sum.add_(kernels::softmax_cross_entropy_(
+                   logits, labels.narrow(0, first, count),
+                   {.label_smoothing_factor = options_.label_smoothing_factor,
+                    .gradient_scale = options_.gradient_scale,
+                    .with_gradient = with_gradient_})
+                   .sum());
+      if (!with_gradient_) continue;
+      add_gradients(x_chunk, logits,
+                    with_x_gradient ? output.x_gradient.narrow(0, first, count) : Tensor());
+    }
+    if (bias_gradient_.defined() && rows > 0) parameters_.add(bias_, bias_gradient_);
+    output.loss = sum.to(at::kFloat);
+    return output;
+  }
+
+ private:
+  template <typename Body>
+  void for_each_block(const Body& body) {
+    for (int64_t first = 0; first < vocabulary_; first += block_) {
+      const int64_t count = std::min(block_, vocabulary_ - first);
+      body(first, count, parameters_.values_of_rows(weight_, first, count).detach());
+    }
+  }
+
+  void fill_logits(const Tensor& x, const Tensor& logits) {
+    for_each_block([&](int64_t first, int64_t count, const Tensor& weight) {
+      Tensor target = logits.narrow(1, first, count);
+      const Tensor bias = bias_.defined() ? bias_values_.narrow(0, first, count) : Tensor();
+      if (options_.precision != Precision::kFloat32) {
+        target.copy_(linear_in(options_.precision, x, weight, bias));
+      } else if (bias.defined()) {
+        at::addmm_out(target, bias, x, weight.t());
+      } else {
+        at::mm_out(target, x, weight.t());
+      }
+    });
+  }
+
+  // dlogits [n, V] -> the gradients of the weight and the bias, and of these rows of x.
+  void add_gradients(const Tensor& x, const Tensor& dlogits, const Tensor& dx) {
+    const bool wide = options_.precision == Precision::kFloat32;
+    Tensor sum = !dx.defined() || dx.scalar_type() == at::kFloat
+                     ? dx
+                     : at::empty(dx.sizes(), dx.options().dtype(at::kFloat));
+    if (bias_gradient_.defined()) bias_gradient_.add_(dlogits.sum(0));
+    for_each_block([&](int64_t first, int64_t count, const Tensor& weight) {
+      const Tensor part = dlogits.narrow(1, first, count);
+      if (sum.defined() && wide) {
+        sum.addmm_(part, weight, /*beta=*/first == 0 ? 0 : 1);
+      } else if (sum.defined()) {
+        const Tensor product = product_in(options_.precision, part, weight);
+        first == 0 ? sum.copy_(product) : sum.add_(product);
+      }
+      parameters_.add_product_to_rows(weight_, first,
+                                      wide ? part : part.to(scalar_type(options_.precision)), x);
+    });
+    if (sum.defined() && !sum.is_same(dx)) dx.copy_(sum);
+  }
+
+  const Tensor& weight_;
+  const Tensor& bias_;
+  ParameterStore& parameters_;
+  const ChunkedCrossEntropyOptions& options_;
+  bool with_gradient_;
+  int64_t vocabulary_;
+  int64_t block_;
+  Tensor bias_values_;
+  Tensor bias_gradient_;
+};
+
+class ChunkedCrossEntropyFunction : public torch::autograd::Function<ChunkedCrossEntropyFunction> {
+ public:
+  static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& x,
+                        const Tensor& /*anchor*/, const Arguments* arguments) {
+    const bool with_x_gradient = x.requires_grad();
+    ChunkedLoss loss(*arguments, /*with_gradient=*/true);
+    const Output output = loss.run(x.detach(), arguments->labels, with_x_gradient);
+    if (with_x_gradient) context->saved_data["x_gradient"] = output.x_gradient;
+    context->saved_data["gradient_scale"] = arguments->options.gradient_scale;
+    context->saved_data["is_used"] = false;
+    return output.loss;
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list gradients) {
+    auto& saved = context->saved_data;
+    FT_CHECK(!saved["is_used"].toBool(), "a chunked loss has one backward pass");
+    const double expected = saved["gradient_scale"].toDouble();
+    const double scale = gradients[0].item<double>();
+    FT_CHECK(std::abs(scale - expected) <= 1e-6 * std::abs(expected),
+             "the loss is multiplied with another scale than the one that was announced");
+    saved["is_used"] = true;
+    torch::autograd::variable_list result(3);
+    if (const auto kept = saved.find("x_gradient"); kept != saved.end()) {
+      result[0] = kept->second.toTensor();
+      saved.erase(kept);
+    }
+    return result;
+  }
+};
+
+void check(const Tensor& x, const Tensor& weight, const Tensor& bias, const Tensor& labels,
+           const ChunkedCrossEntropyOptions& options) {
+  FT_CHECK(x.dim() == 2 && weight.dim() == 2 && x.size(1) == weight.size(1), "x W^T of matrices");
+  FT_CHECK(!bias.defined() || bias.numel() == weight.size(0), "a bias for every word");
+  FT_CHECK(labels.dim() == 1 && labels.size(0) == x.size(0) && labels.scalar_type() == at::kLong,
+           "a label for every row");
+  FT_CHECK(options.rows_per_chunk > 0, "chunks have rows");
+  FT_CHECK(options.label_smoothing_factor >= 0 && options.label_smoothing_factor <= 1,
+           "a share of smoothing");
+  if (labels.numel() == 0) return;
+  const auto [low, high] = at::aminmax(labels);
+  const int64_t worst = low.item<int64_t>() < 0 ? low.item<int64_t>() : high.item<int64_t>();
+  if (worst >= 0 && worst < weight.size(0)) return;
+  throw Error(ErrorKind::kData, "label " + std::to_string(worst) + " is not in the vocabulary of " +
+                                    std::to_string(weight.size(0)) +
+                                    " entries: use the tokenizer that the model was made for");
+}
+
+}  // namespace
+
+Tensor chunked_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                             const Tensor& labels, ParameterStore& parameters,
+                             const ChunkedCrossEntropyOptions& options) {
+  check(x, weight, bias, labels, options);
+  const Arguments arguments{weight, bias, labels, parameters, options};
+  if (c10::GradMode::is_enabled()) {
+    return ChunkedCrossEntropyFunction::apply(x, parameters.anchor(), &arguments);
+  }
+  ChunkedLoss loss(arguments, /*with_gradient=*/false);
+  return loss.run(x, labels, /*with_x_gradient=*/false).loss;
+}
+
+}  // namespace finetune

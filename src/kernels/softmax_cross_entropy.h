@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "finetune/tensor/tensor.h"
+
+namespace finetune::kernels {
+
+struct SoftmaxCrossEntropyOptions {
+  double label_smoothing_factor = 0.0;
+  double gradient_scale = 1.0;
+  bool with_gradient = true;
+};
+
+// The cross entropy of each row of `logits` [N, V], float32 and contiguous, with `labels` [N] int64
+// in [0, V): [N] float64. `logits` becomes dL/dlogits times gradient_scale for L the sum of the
+// losses, or, without gradient, anything.
+[[nodiscard]] Tensor softmax_cross_entropy_(const Tensor& logits, const Tensor& labels,
+                                            const SoftmaxCrossEntropyOptions& options);
+
+// The same by plain tensor operations: for other devices, and for comparison.
+[[nodiscard]] Tensor softmax_cross_entropy_by_tensor_operations_(
+    const Tensor& logits, const Tensor& labels, const SoftmaxCrossEntropyOptions& options);
+
+}  // namespace finetune::kernels
