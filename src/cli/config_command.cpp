@@ -7,6 +7,7 @@
 #include "finetune/base/error.h"
 #include "finetune/base/log.h"
 #include "finetune/config/dump.h"
+#include "finetune/config/exclusions.h"
 #include "finetune/config/load.h"
 #include "finetune/config/validate.h"
 
@@ -20,6 +21,7 @@ constexpr const char* kHelp =
   finetune config defaults                     every key with its default and meaning, as YAML
   finetune config schema                       a JSON Schema, for editors
   finetune config table                        the same as the README's table of keys
+  finetune config exclusions                   which techniques exclude each other, and why
   finetune config check CONFIG [--key value]   whether keys, values and their rules are right
 )";
 
@@ -59,7 +61,8 @@ int check(const std::vector<std::string>& words) {
 }  // namespace
 
 int config_command(const std::vector<std::string>& arguments) {
-  if (arguments.empty()) refuse("config needs one of init, defaults, schema, table, check");
+  if (arguments.empty())
+    refuse("config needs one of init, defaults, schema, table, exclusions, check");
   const std::string& verb = arguments.front();
   const std::vector<std::string> words(arguments.begin() + 1, arguments.end());
   if (verb == "--help" || verb == "-h" || (!words.empty() && words.front() == "--help")) {
@@ -67,9 +70,10 @@ int config_command(const std::vector<std::string>& arguments) {
   }
   if (verb == "init") return init(words);
   if (verb == "check") return check(words);
-  if (verb != "defaults" && verb != "schema" && verb != "table")
+  if (verb != "defaults" && verb != "schema" && verb != "table" && verb != "exclusions")
     refuse("config does not know '" + verb + "'");
   if (!words.empty()) refuse("config " + verb + " takes no '" + words.front() + "'");
+  if (verb == "exclusions") return print(describe_exclusions_markdown());
   if (verb == "table") return print(describe_keys_markdown());
   return print(verb == "defaults" ? defaults_yaml() : json_schema());
 }

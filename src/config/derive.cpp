@@ -2,15 +2,40 @@
 #include "config/derive.h"
 
 #include "config/paths.h"
+#include "config/technique_problems.h"
 
 namespace finetune {
 namespace {
+
+// Both names of one key with different values are a contradiction; transformers takes the new one.
+template <class Value>
+void refuse_two_values(const LoadedConfig& config, const std::string& name, const Value& value,
+                       const Value& old_value, Problems& problems) {
+  const std::string old_name = "gradient" + name.substr(name.find('_'));
+  const bool differ = config.is_set(name) && config.is_set(old_name) && value != old_value;
+  if (!differ || value == Value{} || old_value == Value{}) return;
+  problems.add(config.where(old_name), "'" + old_name + "' is the old name of '" + name +
+                                           "', which is set to another value at " +
+                                           config.where(name) + "; keep one");
+}
+
+void refuse_two_checkpointings(const LoadedConfig& config, Problems& problems) {
+  const TrainingArgs& args = config.args;
+  refuse_two_values(config, "activation_checkpointing", args.activation_checkpointing,
+                    args.gradient_checkpointing, problems);
+  refuse_two_values(config, "activation_checkpointing_kwargs", args.activation_checkpointing_kwargs,
+                    args.gradient_checkpointing_kwargs, problems);
+}
 
 // transformers' TrainingArguments.__post_init__, parts 1 and 3.
 void derive_as_transformers(TrainingArgs& args) {
   if (!args.activation_checkpointing) args.activation_checkpointing = args.gradient_checkpointing;
   if (!args.activation_checkpointing) args.activation_checkpointing = false;
   args.gradient_checkpointing = args.activation_checkpointing;
+  if (args.activation_checkpointing_kwargs.empty()) {
+    args.activation_checkpointing_kwargs = args.gradient_checkpointing_kwargs;
+  }
+  args.gradient_checkpointing_kwargs = args.activation_checkpointing_kwargs;
   if (args.eval_strategy != "no") args.do_eval = true;
   if (args.eval_strategy == "steps" && args.eval_steps.value_or(0) == 0) {
     args.eval_steps = args.logging_steps;
@@ -71,7 +96,9 @@ void expand_default_cache(LoadedConfig& config, Problems& problems) {
 }  // namespace
 
 void derive(LoadedConfig& config, Problems& problems) {
+  refuse_two_checkpointings(config, problems);
   derive_as_transformers(config.args);
+  check_techniques(config, problems);
   derive_metric(config.args);
   derive_report_to(config.args);
   derive_accumulation(config, problems);

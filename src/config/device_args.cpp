@@ -7,30 +7,38 @@
 namespace finetune {
 
 void DeviceArgs::describe(FieldList& field) {
-  const FieldSpec later{.support = Support::kRefused, .reason = kNotYet};
   const FieldSpec later_or_false{
       .support = Support::kRefused, .available = {"false"}, .reason = kNotYet};
   const FieldSpec python{.support = Support::kRefused, .reason = kNoCompiler};
   field.section("Device and memory");
   field("use_cpu", &DeviceArgs::use_cpu, "Train on the CPU even where an accelerator is there.");
-  field("bf16", &DeviceArgs::bf16, "Compute in bfloat16 where that is safe.", later);
-  field("fp16", &DeviceArgs::fp16, "Compute in float16 with loss scaling where that is safe.",
-        later);
-  field("bf16_full_eval", &DeviceArgs::bf16_full_eval, "Evaluate in bfloat16.", later);
-  field("fp16_full_eval", &DeviceArgs::fp16_full_eval, "Evaluate in float16.", later);
+  field("bf16", &DeviceArgs::bf16,
+        "Compute in bfloat16 where that is safe; weights keep the format of param_dtype.");
+  field("fp16", &DeviceArgs::fp16, "Compute in float16 with loss scaling where that is safe.");
+  field("bf16_full_eval", &DeviceArgs::bf16_full_eval, "Evaluate in bfloat16.");
+  field("fp16_full_eval", &DeviceArgs::fp16_full_eval, "Evaluate in float16.");
   field("tf32", &DeviceArgs::tf32, "Multiply matrices in TensorFloat-32 on NVIDIA devices.",
         later_or_false);
-  field("param_dtype", &DeviceArgs::param_dtype, "Number format of the weights.",
-        {.choices = {"float32", "bfloat16"}, .support = Support::kRefused, .reason = kNotYet});
+  field("param_dtype", &DeviceArgs::param_dtype,
+        "Format that weights are kept in: bfloat16 is rounded stochastically, bfloat16+int8 has a "
+        "correction of 8 bits beside it.",
+        {.choices = {"float32", "bfloat16", "bfloat16+int8"}});
+  field("grad_accum_dtype", &DeviceArgs::grad_accum_dtype,
+        "Format that gradients are kept and summed in; bfloat16 is rounded stochastically.",
+        {.choices = {"float32", "bfloat16"}});
   field("activation_checkpointing", &DeviceArgs::activation_checkpointing,
-        "Compute activations again in the backward pass instead of keeping them.", later_or_false);
+        "Compute activations again in the backward pass instead of keeping them.");
   field("activation_checkpointing_kwargs", &DeviceArgs::activation_checkpointing_kwargs,
-        "Arguments of activation_checkpointing, as a mapping.", later);
+        "Arguments of activation_checkpointing, as a mapping: every_n_layers, offload (to host "
+        "memory), selective (keep matrix products, compute all else again).");
   field("gradient_checkpointing", &DeviceArgs::gradient_checkpointing,
-        "Old name of activation_checkpointing.", later_or_false);
+        "Old name of activation_checkpointing.");
   field("gradient_checkpointing_kwargs", &DeviceArgs::gradient_checkpointing_kwargs,
-        "Old name of activation_checkpointing_kwargs.", later);
-  field("memory_budget", &DeviceArgs::memory_budget, "Peak memory to stay under.", later);
+        "Old name of activation_checkpointing_kwargs.");
+  field(
+      "memory_budget", &DeviceArgs::memory_budget,
+      "Peak memory to stay under, such as 1000MiB or 12GB; how the batch is cut, what is computed "
+      "again and which formats are kept follows from it, unless set.");
   field("torch_empty_cache_steps", &DeviceArgs::torch_empty_cache_steps,
         "Give unused device memory back every so many steps.",
         {.range = {.min = 1}, .support = Support::kRefused, .reason = kNotYet});

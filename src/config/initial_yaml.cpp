@@ -94,7 +94,8 @@ std::string updates(std::string_view epochs, std::string_view rate) {
          "\nper_device_train_batch_size: 16\ngradient_accumulation_steps: 1\nlearning_rate: " +
          std::string(rate) +
          "\nwarmup_steps: 0.06                 # below 1: a share of all updates\n"
-         "weight_decay: 0.01\nseed: 42\n";
+         "weight_decay: 0.01\nseed: 42\n"
+         "# memory_budget: 4GiB              # stay under it: the update stays, its cut follows\n";
 }
 
 constexpr std::string_view kRecords = R"(

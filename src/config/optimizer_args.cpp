@@ -7,7 +7,7 @@
 namespace finetune {
 namespace {
 
-// transformers' OptimizerNames, and adamw_hf, which its documentation still names.
+// transformers' OptimizerNames, adamw_hf, which its documentation still names, and ours.
 const std::vector<std::string> kOptimizers = {"adamw_torch",
                                               "adamw_torch_fused",
                                               "adamw_hf",
@@ -49,7 +49,8 @@ const std::vector<std::string> kOptimizers = {"adamw_torch",
                                               "schedule_free_sgd",
                                               "apollo_adamw",
                                               "apollo_adamw_layerwise",
-                                              "stable_adamw"};
+                                              "stable_adamw",
+                                              "adamw_companded_8bit"};
 
 }  // namespace
 
@@ -93,15 +94,19 @@ void DurationArgs::describe(FieldList& field) {
 void OptimizerArgs::describe(FieldList& field) {
   field.section("Optimizer and learning rate");
   field("optim", &OptimizerArgs::optim, "The optimizer.",
-        {.choices = kOptimizers, .available = {"adamw_torch", "adamw_hf"}, .reason = kNotYet});
-  field("optim_args", &OptimizerArgs::optim_args, "More arguments of the optimizer.",
-        {.support = Support::kRefused, .reason = kNotYet});
+        {.choices = kOptimizers,
+         .available = {"adamw_torch", "adamw_hf", "adamw_8bit", "adamw_bnb_8bit",
+                       "adamw_companded_8bit", "adafactor", "sgd"},
+         .reason = kNotYet});
+  field("optim_args", &OptimizerArgs::optim_args,
+        "More arguments of the optimizer, as a mapping or \"k=v,k=v\": embeddings_in_8bit and "
+        "min_8bit_size of adamw_8bit, momentum and nesterov of sgd.");
   field("optim_target_modules", &OptimizerArgs::optim_target_modules,
         "Modules that GaLore and APOLLO work on.",
         {.support = Support::kRefused, .reason = kNotYet});
   field("optimizer_in_backward", &OptimizerArgs::optimizer_in_backward,
-        "Update each parameter as soon as its gradient is there, and free the gradient.",
-        {.support = Support::kRefused, .reason = kNotYet});
+        "Update each parameter as soon as its gradient is there, and free the gradient; needs "
+        "max_grad_norm 0.");
   field("learning_rate", &OptimizerArgs::learning_rate, "Learning rate at its peak.",
         {.range = {.min = 0}});
   field("lr_scheduler_type", &OptimizerArgs::lr_scheduler_type,

@@ -5,6 +5,7 @@
 #include <initializer_list>
 #include <nlohmann/json.hpp>
 
+#include "config/exclusion_problems.h"
 #include "config/problems.h"
 #include "config/schedule_arguments.h"
 #include "config/values.h"
@@ -21,7 +22,7 @@ class Validator {
   explicit Validator(const LoadedConfig& config) : config_(config), args_(config.args) {}
 
   void check_all(Purpose purpose) {
-    check_precision();
+    check_exclusions(config_, problems_);
     if (purpose == Purpose::kEvaluate) {
       check_evaluation_data(true);
       return;
@@ -132,16 +133,6 @@ class Validator {
           "'load_best_model_at_end: true' needs save_steps to be a multiple of eval_steps, which "
           "are " +
               format_double(save_steps) + " and " + format_double(eval_steps));
-    }
-  }
-
-  void check_precision() {
-    if (args_.fp16 && args_.bf16) {
-      add({"fp16", "bf16"}, "fp16 and bf16 exclude each other; keep one");
-    }
-    if (args_.fp16_full_eval && args_.bf16_full_eval) {
-      add({"fp16_full_eval", "bf16_full_eval"},
-          "fp16_full_eval and bf16_full_eval exclude each other; keep one");
     }
   }
 

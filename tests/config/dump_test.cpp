@@ -8,6 +8,7 @@
 
 #include "finetune/base/file_system.h"
 #include "finetune/base/json.h"
+#include "finetune/config/exclusions.h"
 #include "finetune/config/validate.h"
 #include "load_helpers.h"
 
@@ -103,6 +104,13 @@ TEST(Dump, TheReadmeHoldsTheTableOfKeys) {
   const std::string readme = FileSystem::local().read_all(FINETUNE_SOURCE_DIR "/README.md");
   EXPECT_THAT(readme, HasSubstr(describe_keys_markdown()))
       << "replace the README's table by the output of `finetune config table`";
+}
+
+TEST(Dump, TheReadmeHoldsTheTableOfExclusions) {
+  const std::string readme = FileSystem::local().read_all(FINETUNE_SOURCE_DIR "/README.md");
+  EXPECT_THAT(readme, HasSubstr("<!-- exclusions:begin -->\n" + describe_exclusions_markdown() +
+                                "<!-- exclusions:end -->"))
+      << "replace the README's table by the output of `finetune config exclusions`";
 }
 
 TEST(ChangedKeys, NamesWhatDiffersWithItsPolicy) {

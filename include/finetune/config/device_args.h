@@ -20,6 +20,7 @@ struct DeviceArgs {
   bool fp16_full_eval = false;
   std::optional<bool> tf32;
   std::string param_dtype = "float32";
+  std::string grad_accum_dtype = "float32";
   std::optional<bool> activation_checkpointing;
   JsonText activation_checkpointing_kwargs;
   std::optional<bool> gradient_checkpointing;

@@ -35,7 +35,7 @@ struct DurationArgs {
 // The update and its learning rate.
 struct OptimizerArgs {
   std::string optim = "adamw_torch_fused";
-  std::optional<std::string> optim_args;
+  JsonText optim_args;
   std::vector<std::string> optim_target_modules;
   bool optimizer_in_backward = false;
   double learning_rate = 5e-5;

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "finetune/config/training_args.h"
+
+namespace finetune {
+
+// What the keys of memory and of the optimizer say, parsed. Loading has checked them all, so that
+// these throw for hand-made TrainingArgs alone: Error(kConfig) that names the key.
+
+// activation_checkpointing and its kwargs (or gradient_checkpointing, their old name).
+struct ActivationCheckpointing {
+  bool enabled = false;
+  // Of so many layers in a row the first one's input is kept; all of them are computed again.
+  int64_t every_n_layers = 1;
+  bool offload = false;    // kept inputs lie in host memory
+  bool selective = false;  // matrix products are kept, all else is computed again
+
+  friend bool operator==(const ActivationCheckpointing&, const ActivationCheckpointing&) = default;
+};
+[[nodiscard]] ActivationCheckpointing checkpointing_of(const TrainingArgs& args);
+
+// optim and optim_args.
+struct OptimizerChoice {
+  std::string kind = "adamw";       // or adamw_8bit, adamw_companded_8bit, adafactor, sgd
+  bool embeddings_in_8bit = false;  // adamw_8bit
+  int64_t min_8bit_size = 4096;     // adamw_8bit: smaller tensors stay at 32 bits
+  double momentum = 0.0;            // sgd
+  bool nesterov = false;            // sgd
+
+  friend bool operator==(const OptimizerChoice&, const OptimizerChoice&) = default;
+};
+[[nodiscard]] OptimizerChoice optimizer_of(const TrainingArgs& args);
+
+// memory_budget in bytes.
+[[nodiscard]] std::optional<int64_t> memory_budget_of(const TrainingArgs& args);
+
+// "1000MiB", "1.5 GiB", "900MB" (10^6), "1048576" (bytes) in bytes; nothing where it is no size.
+[[nodiscard]] std::optional<int64_t> parse_memory_size(std::string_view text);
+
+}  // namespace finetune

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: MIT
+#include "finetune/config/techniques.h"
+
+#include <charconv>
+#include <cmath>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "config/technique_problems.h"
+#include "config/values.h"
+#include "config/words.h"
+#include "finetune/base/error.h"
+#include "finetune/base/json.h"
+#include "finetune/base/nearest.h"
+
+namespace finetune {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Faults = std::vector<std::string>;
+
+constexpr int64_t kLeastBudget = 16LL << 20;  // a bare libtorch needs more; 1000 means no bytes
+constexpr int64_t kMostBudget = 1LL << 50;
+
+// The entries of a mapping; every fault is a sentence that begins with the key.
+class Mapping {
+ public:
+  Mapping(std::string key, const JsonText& text, Faults& faults)
+      : key_(std::move(key)), faults_(faults) {
+    if (text.empty()) return;
+    values_ = parse_json(text.text, key_, ErrorKind::kConfig);
+    if (values_.is_object()) return;
+    values_ = Json::object();
+    fail("must be a mapping");
+  }
+
+  // Whatever is not in `known` is a fault; `taker` takes them: "'optim: sgd'".
+  void allow(const std::vector<std::string>& known, const std::string& taker) {
+    for (const auto& [name, value] : values_.items()) {
+      if (contains(known, name)) continue;
+      fail("has no '" + name + "'" + did_you_mean(name, known) + "; " + taker + " takes " +
+           (known.empty() ? "nothing here" : join(known)));
+    }
+  }
+
+  void take(const char* name, bool& value) {
+    const auto found = values_.find(name);
+    if (found == values_.end()) return;
+    if (!found->is_boolean()) return refuse(name, "true or false", *found);
+    value = found->get<bool>();
+  }
+
+  void take(const char* name, int64_t& value, int64_t least) {
+    const auto found = values_.find(name);
+    if (found == values_.end()) return;
+    const bool fits = found->is_number_integer() && found->get<double>() < 0x1p62;
+    if (!fits || found->get<int64_t>() < least) {
+      return refuse(name, "a whole number of at least " + std::to_string(least), *found);
+    }
+    value = found->get<int64_t>();
+  }
+
+  // In [0, 1).
+  void take(const char* name, double& value) {
+    const auto found = values_.find(name);
+    if (found == values_.end()) return;
+    if (!found->is_number() || found->get<double>() < 0 || found->get<double>() >= 1) {
+      return refuse(name, "a number from 0 to below 1", *found);
+    }
+    value = found->get<double>();
+  }
+
+  [[nodiscard]] bool has(const char* name) const { return values_.contains(name); }
+  void fail(const std::string& message) { faults_.push_back(key_ + " " + message); }
+
+ private:
+  void refuse(const char* name, const std::string& expected, const Json& value) {
+    fail("needs '" + std::string(name) + "' to be " + expected + ", not " + plain_text(value));
+  }
+
+  std::string key_;
+  Json values_ = Json::object();
+  Faults& faults_;
+};
+
+ActivationCheckpointing read_checkpointing(const TrainingArgs& args, Faults& faults) {
+  ActivationCheckpointing result{.enabled = args.activation_checkpointing.value_or(false)};
+  Mapping kwargs("activation_checkpointing_kwargs", args.activation_checkpointing_kwargs, faults);
+  kwargs.allow({"every_n_layers", "offload", "selective", "use_reentrant", "preserve_rng_state"},
+               "activation_checkpointing");
+  kwargs.take("every_n_layers", result.every_n_layers, 1);
+  kwargs.take("offload", result.offload);
+  kwargs.take("selective", result.selective);
+  for (const char* name : {"use_reentrant", "preserve_rng_state"}) {
+    bool ignored = false;
+    kwargs.take(name, ignored);
+  }
+  return result;
+}
+
+// transformers' names of what is here.
+const std::map<std::string, std::string>& optimizer_kinds_by_name() {
+  static const std::map<std::string, std::string> kinds = {
+      {"adamw_torch", "adamw"},
+      {"adamw_torch_fused", "adamw"},
+      {"adamw_hf", "adamw"},
+      {"adamw_8bit", "adamw_8bit"},
+      {"adamw_bnb_8bit", "adamw_8bit"},
+      {"adamw_companded_8bit", "adamw_companded_8bit"},
+      {"adafactor", "adafactor"},
+      {"sgd", "sgd"}};
+  return kinds;
+}
+
+OptimizerChoice read_optimizer(const TrainingArgs& args, Faults& faults) {
+  const auto kind = optimizer_kinds_by_name().find(args.optim);
+  FT_CHECK(kind != optimizer_kinds_by_name().end(), "loading refuses other optimizers");
+  OptimizerChoice result{.kind = kind->second};
+  Mapping arguments("optim_args", args.optim_args, faults);
+  const std::string taker = "'optim: " + args.optim + "'";
+  if (result.kind == "adamw_8bit") {
+    arguments.allow({"embeddings_in_8bit", "min_8bit_size"}, taker);
+    arguments.take("embeddings_in_8bit", result.embeddings_in_8bit);
+    arguments.take("min_8bit_size", result.min_8bit_size, 0);
+  } else if (result.kind == "sgd") {
+    arguments.allow({"momentum", "nesterov"}, taker);
+    arguments.take("momentum", result.momentum);
+    arguments.take("nesterov", result.nesterov);
+    if (result.nesterov && result.momentum == 0) {
+      arguments.fail("needs 'momentum' above 0 where 'nesterov' is true");
+    }
+  } else {
+    arguments.allow({}, taker);
+  }
+  return result;
+}
+
+std::optional<int64_t> read_budget(const TrainingArgs& args, Faults& faults) {
+  if (!args.memory_budget) return std::nullopt;
+  const std::optional<int64_t> bytes = parse_memory_size(*args.memory_budget);
+  if (!bytes) {
+    faults.push_back("'memory_budget' must be a size such as 1000MiB, 1GiB or 900MB, not '" +
+                     *args.memory_budget + "'");
+  } else if (*bytes < kLeastBudget || *bytes > kMostBudget) {
+    faults.push_back("'memory_budget: " + *args.memory_budget + "' must lie between 16MiB and " +
+                     "1024TiB; a number without a unit counts bytes");
+    return std::nullopt;
+  }
+  return bytes;
+}
+
+template <class Read>
+auto read_or_throw(const TrainingArgs& args, Read read) {
+  Faults faults;
+  auto result = read(args, faults);
+  if (!faults.empty()) throw Error(ErrorKind::kConfig, faults.front());
+  return result;
+}
+
+void note_what_has_no_effect(LoadedConfig& config, const std::string& where) {
+  Faults ignored;
+  const Mapping kwargs("activation_checkpointing_kwargs",
+                       config.args.activation_checkpointing_kwargs, ignored);
+  std::string names;
+  for (const char* name : {"use_reentrant", "preserve_rng_state"}) {
+    if (kwargs.has(name)) names += (names.empty() ? "'" : " and '") + std::string(name) + "'";
+  }
+  if (names.empty()) return;
+  config.notes.push_back(where + ": " + names +
+                         " of activation_checkpointing_kwargs: no effect here, dropout is always "
+                         "repeated exactly and there is one way to compute again");
+}
+
+}  // namespace
+
+ActivationCheckpointing checkpointing_of(const TrainingArgs& args) {
+  return read_or_throw(args, read_checkpointing);
+}
+
+OptimizerChoice optimizer_of(const TrainingArgs& args) {
+  return read_or_throw(args, read_optimizer);
+}
+
+std::optional<int64_t> memory_budget_of(const TrainingArgs& args) {
+  return read_or_throw(args, read_budget);
+}
+
+std::optional<int64_t> parse_memory_size(std::string_view text) {
+  static const std::map<std::string, double, std::less<>> units = {
+      {"", 1},      {"B", 1},        {"kB", 1e3},     {"KB", 1e3},     {"MB", 1e6},    {"GB", 1e9},
+      {"TB", 1e12}, {"KiB", 0x1p10}, {"MiB", 0x1p20}, {"GiB", 0x1p30}, {"TiB", 0x1p40}};
+  double number = 0;
+  const auto [end, error] =
+      std::from_chars(text.data(), text.data() + text.size(), number, std::chars_format::fixed);
+  if (error != std::errc() || !std::isfinite(number) || number < 0) return std::nullopt;
+  text.remove_prefix(static_cast<size_t>(end - text.data()));
+  if (text.starts_with(' ')) text.remove_prefix(1);
+  const auto unit = units.find(text);
+  if (unit == units.end()) return std::nullopt;
+  const double bytes = number * unit->second;
+  if (bytes >= 0x1p62) return std::nullopt;
+  return static_cast<int64_t>(bytes);
+}
+
+void check_techniques(LoadedConfig& config, Problems& problems) {
+  const auto report = [&](std::string key, const char* old_name, auto read) {
+    if (!config.is_set(key) && old_name != nullptr && config.is_set(old_name)) key = old_name;
+    Faults faults;
+    (void)read(config.args, faults);
+    for (const std::string& fault : faults) problems.add(config.where(key), fault);
+    return config.where(key);
+  };
+  const std::string where = report("activation_checkpointing_kwargs",
+                                   "gradient_checkpointing_kwargs", read_checkpointing);
+  note_what_has_no_effect(config, where);
+  report("optim_args", nullptr, read_optimizer);
+  report("memory_budget", nullptr, read_budget);
+}
+
+}  // namespace finetune
