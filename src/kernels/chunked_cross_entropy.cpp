@@ -21,7 +21,7 @@ namespace finetune {
 namespace {
 
 // Of the weight, at a time: what is unpacked of it, and what its gradient's products take.
-constexpr int64_t kValuesPerBlock = int64_t{3} << 20;
+constexpr int64_t kValuesPerBlock = int64_t{1} << 20;
 
 // Handed on by address: as inputs of the node they would be edges of the graph.
 struct Arguments {

@@ -101,7 +101,7 @@ TEST(ChunkedCrossEntropy, SmoothsLabelsAsTorchDoes) {
 }
 
 TEST(ChunkedCrossEntropy, TakesAVocabularyOfSeveralBlocks) {
-  Head head({.rows = 5, .hidden = 2048, .vocabulary = 3500});
+  Head head({.rows = 5, .hidden = 1024, .vocabulary = 3500});
   compare(head, {.rows_per_chunk = 3});
 }
 
@@ -200,13 +200,13 @@ TEST(ChunkedCrossEntropy, RefusesLabelsOutsideTheVocabulary) {
 
 TEST(ChunkedCrossEntropy, ReadsWeightsOfEveryFormat) {
   for (const auto format : {WeightFormat::kBFloat16, WeightFormat::kSplit}) {
-    Head head({.rows = 9, .hidden = 2048, .vocabulary = 2000}, format);
+    Head head({.rows = 9, .hidden = 1024, .vocabulary = 2000}, format);
     compare(head, {.rows_per_chunk = 4});
   }
 }
 
 TEST(ChunkedCrossEntropy, AddsToGradientsInBFloat16) {
-  Head head({.rows = 9, .hidden = 2048, .vocabulary = 2000}, WeightFormat::kFloat32,
+  Head head({.rows = 9, .hidden = 1024, .vocabulary = 2000}, WeightFormat::kFloat32,
             GradientFormat::kBFloat16);
   const Expected expected = expect(head, 0, 1);
   chunked_cross_entropy(head.x, head.weight, head.bias, head.labels, *head.store,
