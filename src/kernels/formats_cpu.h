@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+
+// The conversions of finetune/kernels/formats.h over contiguous memory, without torch, so that
+// they compile with flags of their own. bfloat16 values are their bits.
+namespace finetune::kernels {
+
+// Element i of the call has the random number of element `first_element` + i under `key`.
+void round_stochastically(const float* values, uint16_t* target, int64_t count, uint64_t key,
+                          uint64_t first_element);
+void add_stochastically(const float* values, uint16_t* target, int64_t count, uint64_t key,
+                        uint64_t first_element);
+
+void split_values(const float* values, uint16_t* weight, int8_t* correction, int64_t count);
+void join_values(const uint16_t* weight, const int8_t* correction, float* values, int64_t count);
+
+// bfloat16 to float32, times `factor` in float32.
+void widen(const uint16_t* source, float factor, float* target, int64_t count);
+
+}  // namespace finetune::kernels
