@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "finetune/tensor/tensor.h"
+
+namespace finetune {
+
+// What a backward pass written by hand does: from the output's gradient to those of the inputs, one
+// for each (undefined: none). Runs once, without grad mode; what it holds is freed behind it.
+using Backward = std::function<std::vector<Tensor>(Tensor gradient)>;
+
+// Makes `output`, which was computed without autograd, a function of `inputs` for autograd. Returns
+// it as it is where grad mode is off or no input requires a gradient. Requires: one or two inputs.
+[[nodiscard]] Tensor attach_backward(const Tensor& output, const std::vector<Tensor>& inputs,
+                                     Backward backward);
+
+}  // namespace finetune
