@@ -4,9 +4,6 @@
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
-#include <ATen/ops/bitwise_and.h>
-#include <ATen/ops/bitwise_right_shift.h>
-#include <ATen/ops/bitwise_xor.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/stack.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -17,24 +14,14 @@
 #include "finetune/base/error.h"
 #include "finetune/base/random.h"
 #include "kernels/dropout_cpu.h"
+#include "kernels/dropout_mask.h"
+#include "kernels/philox_tensors.h"
 
 namespace finetune {
-namespace {
+namespace kernels {
 
-struct DropoutNumbers {
-  double p;
-  std::array<uint32_t, 2> key;
-  uint32_t first_place;
-  uint32_t layer_and_site;
-
-  [[nodiscard]] uint32_t threshold() const {
-    return static_cast<uint32_t>(std::min(std::round(p * 0x1.0p32), 0x1.0p32 - 1));
-  }
-  [[nodiscard]] float scale() const { return static_cast<float>(1.0 / (1.0 - p)); }
-};
-
-DropoutNumbers make_numbers(double p, const DropoutStream& stream, int64_t layer,
-                            DropoutSite site) {
+DropoutNumbers make_dropout_numbers(double p, const DropoutStream& stream, int64_t layer,
+                                    DropoutSite site) {
   const uint64_t key = random::make_key(stream.seed, random::Purpose::kDropout,
                                         static_cast<uint64_t>(stream.update));
   return {p,
@@ -43,20 +30,20 @@ DropoutNumbers make_numbers(double p, const DropoutStream& stream, int64_t layer
           static_cast<uint32_t>(layer) << 8 | static_cast<uint32_t>(site)};
 }
 
-// Plain tensor operations in int64, where a product of two 32-bit numbers wraps but keeps its bits.
-Tensor mask_by_tensor_operations(const Tensor& x, const DropoutNumbers& numbers) {
+std::optional<DropoutNumbers> make_dropout_numbers(double p,
+                                                   const std::optional<DropoutStream>& stream,
+                                                   int64_t layer, DropoutSite site) {
+  if (!stream || p == 0.0) return std::nullopt;
+  FT_CHECK(p > 0.0 && p < 1.0, "dropout probabilities lie in [0, 1)");
+  return make_dropout_numbers(p, *stream, layer, site);
+}
+
+Tensor dropout_mask(const Tensor& x, const DropoutNumbers& numbers) {
   const auto options = x.options().dtype(at::kLong);
   const int64_t columns = x.size(-1);
   const int64_t blocks = (columns + 3) / 4;
   const int64_t rows = x.size(-2);
   const int64_t heads = x.dim() == 4 ? x.size(1) : 1;
-  const int64_t low = 0xFFFFFFFF;
-  const auto high_word = [&](const Tensor& product) {
-    return at::bitwise_and(at::bitwise_right_shift(product, at::Scalar(32)), at::Scalar(low));
-  };
-  const auto low_word = [&](const Tensor& product) {
-    return at::bitwise_and(product, at::Scalar(low));
-  };
 
   const std::vector<int64_t> shape = {x.size(0), heads, rows, blocks};
   std::array<Tensor, 4> c = {
@@ -71,27 +58,22 @@ Tensor mask_by_tensor_operations(const Tensor& x, const DropoutNumbers& numbers)
           .fill_(static_cast<int64_t>(numbers.layer_and_site))
           .view({1, 1, 1, 1})
           .expand(shape)};
-  std::array<uint32_t, 2> key = numbers.key;
-  for (int round = 0; round < 10; ++round) {
-    const Tensor product0 = c[0] * int64_t{0xD2511F53};
-    const Tensor product1 = c[2] * int64_t{0xCD9E8D57};
-    const Tensor next0 = at::bitwise_xor(at::bitwise_xor(high_word(product1), c[1]),
-                                         at::Scalar(static_cast<int64_t>(key[0])));
-    const Tensor next2 = at::bitwise_xor(at::bitwise_xor(high_word(product0), c[3]),
-                                         at::Scalar(static_cast<int64_t>(key[1])));
-    c = {next0, low_word(product1), next2, low_word(product0)};
-    key[0] += 0x9E3779B9;
-    key[1] += 0xBB67AE85;
-  }
+  c = philox_by_tensor_operations(c, numbers.key[0] | uint64_t{numbers.key[1]} << 32);
   const Tensor words = at::stack({c[0], c[1], c[2], c[3]}, -1).flatten(-2).narrow(-1, 0, columns);
   const Tensor kept = words.ge(static_cast<int64_t>(numbers.threshold()));
   return (kept.to(x.scalar_type()) * static_cast<double>(numbers.scale())).view(x.sizes());
 }
 
+}  // namespace kernels
+
+namespace {
+
+using kernels::DropoutNumbers;
+
 bool has_kernel(const Tensor& x) { return x.is_cpu() && x.scalar_type() == at::kFloat; }
 
 Tensor masked(const Tensor& input, const DropoutNumbers& numbers) {
-  if (!has_kernel(input)) return input * mask_by_tensor_operations(input, numbers);
+  if (!has_kernel(input)) return input * kernels::dropout_mask(input, numbers);
   const Tensor x = input.contiguous();
   const Tensor output = at::empty_like(x);
   const int64_t columns = x.size(-1);
@@ -157,7 +139,7 @@ Tensor dropout(const Tensor& x, double p, const DropoutStream& stream, int64_t l
                DropoutSite site) {
   check_limits(x, p);
   if (p == 0.0) return x;
-  const DropoutNumbers numbers = make_numbers(p, stream, layer, site);
+  const DropoutNumbers numbers = kernels::make_dropout_numbers(p, stream, layer, site);
   const uint64_t key = numbers.key[0] | uint64_t{numbers.key[1]} << 32;
   return DropoutFunction::apply(x, p, static_cast<int64_t>(key),
                                 static_cast<int64_t>(numbers.first_place),
@@ -167,7 +149,7 @@ Tensor dropout(const Tensor& x, double p, const DropoutStream& stream, int64_t l
 Tensor dropout_mask_reference(const Tensor& x, double p, const DropoutStream& stream, int64_t layer,
                               DropoutSite site) {
   check_limits(x, p);
-  return mask_by_tensor_operations(x, make_numbers(p, stream, layer, site));
+  return kernels::dropout_mask(x, kernels::make_dropout_numbers(p, stream, layer, site));
 }
 
 }  // namespace finetune

@@ -33,5 +33,8 @@ enum class Precision { kFloat32, kBFloat16, kFloat16 };
                                const Tensor& bias);
 // a b in `precision`: a [N, K], b [K, M] -> [N, M].
 [[nodiscard]] Tensor product_in(Precision precision, const Tensor& a, const Tensor& b);
+// target <- beta * target + a b: the same in memory that is there already, [N, M].
+void product_into(Precision precision, const Tensor& target, const Tensor& a, const Tensor& b,
+                  double beta);
 
 }  // namespace finetune

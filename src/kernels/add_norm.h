@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <optional>
+
+#include "finetune/tensor/tensor.h"
+#include "kernels/dropout_numbers.h"
+
+// What stands behind each half of an encoder layer: y = LN(s), s = residual + Dropout(product +
+// bias). Tensors [B, T, C] are contiguous; weights [C] float32 (double for double).
+namespace finetune::kernels {
+
+struct AddNorm {
+  Tensor gamma;
+  Tensor beta;
+  double epsilon = 1e-12;
+  std::optional<DropoutNumbers> dropout;
+};
+
+// Returns y; `product` becomes s, which is what the backward pass needs.
+[[nodiscard]] Tensor add_norm(const Tensor& product, const Tensor& bias, const Tensor& residual,
+                              const AddNorm& weights);
+
+// y = LN(s) again, the same bits.
+[[nodiscard]] Tensor norm(const Tensor& sums, const AddNorm& weights);
+
+struct AddNormGradients {
+  Tensor product;  // and of bias, summed over rows
+  Tensor gamma;
+  Tensor beta;
+  Tensor bias;
+};
+
+// `gradient`, of y, becomes that of s and of the residual. That of the product is in the memory of
+// `sums`, or, without dropout, `gradient` itself.
+[[nodiscard]] AddNormGradients add_norm_backward(const Tensor& gradient, const Tensor& sums,
+                                                 const AddNorm& weights);
+
+// The twins by plain tensor operations.
+[[nodiscard]] Tensor add_norm_reference(const Tensor& product, const Tensor& bias,
+                                        const Tensor& residual, const AddNorm& weights);
+[[nodiscard]] Tensor norm_reference(const Tensor& sums, const AddNorm& weights);
+[[nodiscard]] AddNormGradients add_norm_backward_reference(const Tensor& gradient,
+                                                           const Tensor& sums,
+                                                           const AddNorm& weights);
+
+}  // namespace finetune::kernels

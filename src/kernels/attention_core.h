@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <optional>
+
+#include "finetune/tensor/tensor.h"
+#include "kernels/dropout_numbers.h"
+
+namespace finetune::kernels {
+
+// Dropout(softmax(Q K^T / sqrt(D))) V of every head. Probabilities exist for some query rows of a
+// head at a time and are computed again in the backward pass, which needs no statistics of them.
+struct Attention {
+  Tensor query, key, value;  // [B, T, C], contiguous
+  int64_t heads = 1;
+  Tensor mask;  // [B, 1, 1, T] bool, true where a token may be attended to; or undefined
+  std::optional<DropoutNumbers> dropout;
+};
+
+// -> [B, T, C]. Where a sample has no token that may be attended to: zeros.
+[[nodiscard]] Tensor attention(const Attention& inputs);
+
+// From the gradient of what attention() returned; query, key and value become their gradients.
+void attention_backward(const Attention& inputs, const Tensor& gradient);
+
+// The twins by plain tensor operations, some samples at a time.
+[[nodiscard]] Tensor attention_reference(const Attention& inputs);
+void attention_backward_reference(const Attention& inputs, const Tensor& gradient);
+
+}  // namespace finetune::kernels

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "finetune/tensor/tensor.h"
+
+// The activation behind a linear layer together with the layer's bias. Tensors are contiguous,
+// input [..., F]; bias [F] float32 (double for double).
+namespace finetune::kernels {
+
+using Activation = Tensor (*)(const Tensor&);
+
+// output <- f(input + bias), which may be the input's memory. f null: the exact GELU.
+void bias_activation(const Tensor& input, const Tensor& bias, Activation f, const Tensor& output);
+
+// gradient: of the output; becomes that of input + bias. Returns that of bias.
+[[nodiscard]] Tensor bias_activation_backward(const Tensor& input, const Tensor& bias, Activation f,
+                                              const Tensor& gradient);
+
+// The fused GELU's twins by plain tensor operations.
+void bias_gelu_reference(const Tensor& input, const Tensor& bias, const Tensor& output);
+[[nodiscard]] Tensor bias_gelu_backward_reference(const Tensor& input, const Tensor& bias,
+                                                  const Tensor& gradient);
+
+}  // namespace finetune::kernels

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <optional>
+
+#include "finetune/kernels/dropout.h"
+#include "kernels/dropout_numbers.h"
+
+namespace finetune::kernels {
+
+// The numbers that dropout() takes for these arguments.
+[[nodiscard]] DropoutNumbers make_dropout_numbers(double p, const DropoutStream& stream,
+                                                  int64_t layer, DropoutSite site);
+
+// Nothing where no element is dropped.
+[[nodiscard]] std::optional<DropoutNumbers> make_dropout_numbers(
+    double p, const std::optional<DropoutStream>& stream, int64_t layer, DropoutSite site);
+
+// A tensor like x [B, T, C] or [B, H, T, S] of 0 and 1 / (1 - p), by plain tensor operations.
+[[nodiscard]] Tensor dropout_mask(const Tensor& x, const DropoutNumbers& numbers);
+
+}  // namespace finetune::kernels

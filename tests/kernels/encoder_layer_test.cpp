@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: MIT
+#include "finetune/kernels/encoder_layer.h"
+
+#include <ATen/ops/relu.h>
+#include <ATen/ops/square.h>
+#include <ATen/ops/tanh.h>
+#include <ATen/ops/zeros.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "kernels/encoder_layer_case.h"
+
+namespace finetune {
+namespace {
+
+constexpr LayerCase kPlain = {};
+constexpr LayerCase kDropped = {.dropout = 0.1};
+constexpr LayerCase kMasked = {.dropout = 0.1, .masked = true};
+
+void expect_near(const RandomLayer& layer, const LayerGradients& actual,
+                 const LayerGradients& expected, double tolerance) {
+  EXPECT_LT(difference(actual.y, expected.y), tolerance) << "y";
+  EXPECT_LT(difference(actual.dx, expected.dx), tolerance) << "dx";
+  ASSERT_EQ(actual.weights.size(), expected.weights.size());
+  for (size_t i = 0; i < actual.weights.size(); ++i) {
+    const std::string& name = layer.parameters[i].name;
+    ASSERT_TRUE(actual.weights[i].defined()) << name;
+    if (name == "key_bias") {
+      // Adding the same to all keys' scores changes nothing, so this one is noise around zero.
+      EXPECT_LE(actual.weights[i].abs().max().item<double>(),
+                10 * tolerance * expected.weights[0].abs().max().item<double>());
+      continue;
+    }
+    EXPECT_LT(difference(actual.weights[i], expected.weights[i]), tolerance) << name;
+  }
+}
+
+void expect_equal(const LayerGradients& a, const LayerGradients& b) {
+  EXPECT_TRUE(a.y.equal(b.y));
+  EXPECT_TRUE(a.dx.equal(b.dx));
+  for (size_t i = 0; i < a.weights.size(); ++i) {
+    EXPECT_TRUE(a.weights[i].equal(b.weights[i])) << i;
+  }
+}
+
+Tensor squared_relu(const Tensor& x) { return at::square(x.relu()); }
+Tensor identity(const Tensor& x) { return x; }
+
+class EncoderLayerLikeAutograd : public testing::TestWithParam<LayerCase> {};
+
+TEST_P(EncoderLayerLikeAutograd, GivesTheSameOutputsAndGradients) {
+  const RandomLayer layer(GetParam());
+  expect_near(layer, layer.by_hand(), layer.by_autograd(), 4e-6);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Cases, EncoderLayerLikeAutograd,
+    testing::Values(
+        kPlain, kDropped, kMasked, LayerCase{.masked = true},
+        LayerCase{.tokens = 37, .heads = 3, .head_size = 60, .dropout = 0.1},
+        LayerCase{
+            .tokens = 70, .head_size = 64, .intermediate = 200, .dropout = 0.1, .masked = true},
+        LayerCase{.batch = 1, .tokens = 2100, .heads = 1, .head_size = 8, .dropout = 0.1},
+        LayerCase{.dropout = 0.1, .projection_bias = false},
+        LayerCase{.dropout = 0.1, .activation = squared_relu}, LayerCase{.activation = identity},
+        LayerCase{.batch = 1, .tokens = 1}));
+
+TEST(EncoderLayer, ComputesDoublesAsAutogradDoes) {
+  const RandomLayer layer({.dropout = 0.1, .masked = true, .type = at::kDouble});
+  const LayerGradients actual = layer.by_hand();
+  const LayerGradients expected = layer.by_autograd();
+  EXPECT_LT(difference(actual.y, expected.y), 1e-12);
+  EXPECT_LT(difference(actual.dx, expected.dx), 1e-12);
+  expect_near(layer, actual, expected, 1e-6);  // the store keeps gradients in float32
+}
+
+TEST(EncoderLayer, HasTheGradientOfItsOwnDifferences) {
+  const LayerCase wanted = {.batch = 2,
+                            .tokens = 5,
+                            .heads = 2,
+                            .head_size = 3,
+                            .intermediate = 7,
+                            .dropout = 0.1,
+                            .masked = true,
+                            .type = at::kDouble};
+  const RandomLayer layer(wanted);
+  const LayerGradients gradients = layer.by_hand();
+  const c10::NoGradGuard no_grad;
+  ParameterStore store(layer.parameters, WeightFormat::kFloat32, GradientFormat::kFloat32);
+  const EncoderPass pass = {.parameters = store, .mask = layer.mask, .dropout = layer.dropout};
+  const auto loss = [&] {
+    return (encoder_layer_forward(layer.x, layer.weights, layer.options, pass, nullptr) * layer.dy)
+        .sum()
+        .item<double>();
+  };
+  const auto check = [&](const Tensor& values, const Tensor& gradient, const std::string& name) {
+    const Tensor flat = values.detach().view({-1});
+    for (int64_t i = 0; i < flat.numel(); ++i) {
+      const double before = flat[i].item<double>();
+      const double step = 1e-5;
+      flat[i].fill_(before + step);
+      const double above = loss();
+      flat[i].fill_(before - step);
+      const double below = loss();
+      flat[i].fill_(before);
+      EXPECT_NEAR(gradient.view({-1})[i].item<double>(), (above - below) / (2 * step), 2e-5)
+          << name << " " << i;
+    }
+  };
+  check(layer.x, gradients.dx, "x");
+  for (size_t i = 0; i < layer.parameters.size(); ++i) {
+    check(layer.parameters[i].tensor, gradients.weights[i], layer.parameters[i].name);
+  }
+}
+
+TEST(EncoderLayer, GivesEqualBitsWhetherCheapResultsAreKeptOrNot) {
+  for (const Precision precision :
+       {Precision::kFloat32, Precision::kBFloat16, Precision::kFloat16}) {
+    const RandomLayer layer(kMasked);
+    expect_equal(layer.by_hand(precision, true), layer.by_hand(precision, false));
+  }
+}
+
+TEST(EncoderLayer, GivesEqualBitsTwice) {
+  const RandomLayer layer({.batch = 4, .tokens = 40, .dropout = 0.1});
+  expect_equal(layer.by_hand(), layer.by_hand());
+}
+
+TEST(EncoderLayer, ComputesInTheHalvesWithinTheirPrecision) {
+  const RandomLayer layer(kMasked);
+  const LayerGradients expected = layer.by_hand();
+  const LayerGradients brain = layer.by_hand(Precision::kBFloat16);
+  EXPECT_EQ(brain.y.scalar_type(), at::kBFloat16);
+  EXPECT_EQ(brain.dx.scalar_type(), at::kBFloat16);
+  expect_near(layer, brain, expected, 0.03);
+  const LayerGradients half = layer.by_hand(Precision::kFloat16);
+  EXPECT_EQ(half.dx.scalar_type(), at::kHalf);
+  expect_near(layer, half, expected, 0.004);
+}
+
+TEST(EncoderLayer, LetsHalfOverflowToInfinity) {
+  RandomLayer layer(kPlain);
+  layer.dy.mul_(60000.0);
+  const LayerGradients half = layer.by_hand(Precision::kFloat16);
+  EXPECT_FALSE(half.weights.front().isfinite().all().item<bool>());
+}
+
+TEST(EncoderLayer, KeepsWhatItsFormulaSays) {
+  for (const Precision precision : {Precision::kFloat32, Precision::kFloat16}) {
+    const RandomLayer layer(kDropped);
+    const c10::NoGradGuard no_grad;
+    ParameterStore store(layer.parameters, WeightFormat::kFloat32, GradientFormat::kFloat32);
+    const int64_t rows = layer.x.size(0) * layer.x.size(1);
+    const int64_t hidden = layer.x.size(2);
+    const int64_t size = precision == Precision::kFloat32 ? 4 : 2;
+    for (const bool selective : {false, true}) {
+      const EncoderPass pass = {.parameters = store,
+                                .mask = {},
+                                .dropout = layer.dropout,
+                                .precision = precision,
+                                .selective = selective};
+      EncoderLayerState state;
+      const Tensor x = layer.x.to(scalar_type(precision));
+      const Tensor y = encoder_layer_forward(x, layer.weights, layer.options, pass, &state);
+      int64_t bytes = 0;
+      for (const Tensor& tensor : state.tensors) {
+        bytes += static_cast<int64_t>(tensor.storage().nbytes());
+      }
+      const int64_t lean = rows * size * (7 * hidden + layer.wanted.intermediate);
+      const int64_t cheap = rows * size * (hidden + layer.wanted.intermediate);
+      EXPECT_EQ(bytes, selective ? lean : lean + cheap);
+      const Tensor dx = encoder_layer_backward(layer.dy.to(x.scalar_type()), layer.weights,
+                                               layer.options, pass, state);
+      EXPECT_TRUE(state.tensors.empty());
+    }
+  }
+}
+
+TEST(EncoderLayer, PaddedRowsMakeNoNaN) {
+  RandomLayer layer({.dropout = 0.1, .masked = true});
+  layer.mask[2].fill_(false);  // a sample without any token
+  const LayerGradients all = layer.by_hand();
+  EXPECT_TRUE(all.y.isfinite().all().item<bool>());
+  EXPECT_TRUE(all.dx.isfinite().all().item<bool>());
+  for (const Tensor& gradient : all.weights) EXPECT_TRUE(gradient.isfinite().all().item<bool>());
+}
+
+TEST(EncoderLayer, CompletesEveryParameterOnceAtTheEnd) {
+  const RandomLayer layer(kDropped);
+  const c10::NoGradGuard no_grad;
+  ParameterStore store(layer.parameters, WeightFormat::kFloat32, GradientFormat::kFloat32);
+  std::vector<std::string> names;
+  store.on_complete([&](Parameter& parameter) { names.push_back(parameter.name); });
+  const EncoderPass pass = {.parameters = store, .mask = {}, .dropout = layer.dropout};
+  EncoderLayerState state;
+  const Tensor y = encoder_layer_forward(layer.x, layer.weights, layer.options, pass, &state);
+  const Tensor dx =
+      encoder_layer_backward(layer.dy.clone(), layer.weights, layer.options, pass, state);
+  std::sort(names.begin(), names.end());
+  EXPECT_EQ(names.size(), 16U);
+  EXPECT_EQ(std::unique(names.begin(), names.end()), names.end());
+}
+
+TEST(EncoderLayer, ReadsWeightsOfTwentyFourBits) {
+  const RandomLayer layer(kDropped);
+  const LayerGradients expected = layer.by_hand();
+  const c10::NoGradGuard no_grad;
+  std::vector<Tensor> values;
+  for (const NamedTensor& parameter : layer.parameters) {
+    values.push_back(parameter.tensor.detach().clone());
+  }
+  ParameterStore store(layer.parameters, WeightFormat::kSplit, GradientFormat::kFloat32);
+  for (size_t i = 0; i < values.size(); ++i) store.assign(store.parameters()[i], values[i]);
+  const EncoderPass pass = {.parameters = store, .mask = {}, .dropout = layer.dropout};
+  EncoderLayerState state;
+  LayerGradients actual;
+  actual.y = encoder_layer_forward(layer.x, layer.weights, layer.options, pass, &state);
+  actual.dx = encoder_layer_backward(layer.dy.clone(), layer.weights, layer.options, pass, state);
+  for (const Parameter& parameter : store.parameters()) {
+    actual.weights.push_back(parameter.gradient);
+  }
+  expect_near(layer, actual, expected, 3e-4);
+}
+
+}  // namespace
+}  // namespace finetune
