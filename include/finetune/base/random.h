@@ -41,6 +41,8 @@ enum class Purpose : uint64_t {
   kEvaluationMasking = 4,
   kDropout = 5,
   kSplit = 6,
+  kGradientRounding = 7,
+  kWeightRounding = 8,
 };
 
 // Folds a purpose and up to three coordinates into one 64-bit key.

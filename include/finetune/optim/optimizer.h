@@ -25,6 +25,12 @@ struct OptimizerOptions {
   uint64_t seed = 0;  // of stochastic rounding
 };
 
+// Adam's moments in float32, of the parameter's shape: what a state is changed to another kind or
+// format through.
+struct Moments {
+  Tensor exp_avg, exp_avg_sq;
+};
+
 // The update. Every kind works with every weight and gradient format: a block at a time is brought
 // to float32, updated and put back (bfloat16 weights with stochastic rounding).
 class Optimizer {
@@ -40,6 +46,7 @@ class Optimizer {
     std::vector<std::pair<std::string, Tensor>> state;
 
     [[nodiscard]] Tensor* find(const std::string& name);
+    [[nodiscard]] const Tensor& at(const std::string& name) const;  // Requires: it is there
   };
 
   virtual ~Optimizer() = default;
@@ -62,9 +69,20 @@ class Optimizer {
  protected:
   Optimizer(ParameterStore& parameters, const std::vector<bool>& decays,
             const OptimizerOptions& options);
+  [[nodiscard]] Parameter& parameter_of(const Slot& slot) const;
+  [[nodiscard]] double weight_decay_of(const Slot& slot) const;
+  // What rounds a bfloat16 weight in this update.
+  [[nodiscard]] uint64_t rounding_key(const Slot& slot, int64_t update) const;
+  // Counts the update and makes the state where there is none.
+  void begin_update(Slot& slot) const;
   virtual void update_slot(Slot& slot, double learning_rate, double factor, int64_t update) = 0;
+  [[nodiscard]] virtual Moments read_moments(const Slot& slot) const;
+  virtual void write_moments(Slot& slot, const Moments& moments) const;
 
  private:
+  friend Moments moments_of(const Optimizer& optimizer, const Slot& slot);
+  friend void set_moments(const Optimizer& optimizer, Slot& slot, const Moments& moments);
+
   ParameterStore& parameters_;
   OptimizerOptions options_;
   std::vector<Slot> slots_;
@@ -78,13 +96,12 @@ class Optimizer {
                                                         const std::vector<bool>& decays,
                                                         const OptimizerOptions& options);
 
-// A slot's moments in float32 and back, for a kind or a format that was changed between sessions:
-// Adam's names "exp_avg" and "exp_avg_sq", of the parameter's shape.
-struct Moments {
-  Tensor exp_avg, exp_avg_sq;
-};
+// A slot's moments, zeros where it has no state yet; and back: the slot gets its state from them,
+// rounded as its kind keeps it. Error(kConfig) where the kind has none (adafactor, sgd).
 [[nodiscard]] Moments moments_of(const Optimizer& optimizer, const Optimizer::Slot& slot);
 void set_moments(const Optimizer& optimizer, Optimizer::Slot& slot, const Moments& moments);
+// Error(kConfig) naming both kinds where a state of `from` cannot become one of `to`.
+void check_conversion(const std::string& from, const std::string& to);
 
 // The 2-norm of all gradients together; not finite where any of them is.
 [[nodiscard]] double gradient_norm(const ParameterStore& parameters);

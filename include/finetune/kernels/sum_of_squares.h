@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "finetune/tensor/tensor.h"
+
+namespace finetune {
+
+// Of a contiguous float32 or bfloat16 tensor; not finite where one of its values is not. On the CPU
+// summed in float64 in an order that threads do not change, elsewhere as torch does it.
+[[nodiscard]] double sum_of_squares(const Tensor& values);
+
+}  // namespace finetune

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+#include "finetune/kernels/parameter_store.h"
+
+namespace finetune {
+
+// Some values of a parameter with their gradient, float32 and flat.
+struct ParameterChunk {
+  int64_t first = 0;
+  int64_t count = 0;
+  Tensor weight;    // written back after the call
+  Tensor gradient;  // times the factor; must not be written
+
+  // The same values of a tensor like the parameter.
+  [[nodiscard]] Tensor of(const Tensor& state) const;
+};
+
+// Calls `update` for chunk after chunk of a parameter, each small enough for the processor's cache,
+// so that no weight or gradient is ever float32 as a whole. bfloat16 weights are rounded with the
+// numbers of `rounding_key`.
+void update_in_chunks(const Parameter& parameter, double factor, uint64_t rounding_key,
+                      const std::function<void(const ParameterChunk&)>& update);
+
+}  // namespace finetune
