@@ -2,39 +2,16 @@
 #include "kernels/softmax_cross_entropy_cpu.h"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <limits>
+
+#include "kernels/vector_math.h"
 
 namespace finetune::kernels {
 namespace {
 
 // Sums and maxima run in this many lanes whatever the processor has, so that bits are the same.
 constexpr int kLanes = 16;
-
-#if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__)
-#define FT_CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
-#else
-#define FT_CLONES
-#endif
-#define FT_INLINE inline __attribute__((always_inline))
-
-// exp(x) for x <= 0, within 2 units in the last place (Cephes' expf): x = n ln 2 + r. NaN stays.
-FT_INLINE float exponential(float x) {
-  constexpr float kRound = 0x1.8p23F;  // adding it rounds to the nearest integer
-  const float shifted = x * 1.44269504088896341F + kRound;
-  const float n = shifted - kRound;
-  const float r = (x - n * 0.693359375F) - n * -2.12194440e-4F;
-  float p = 1.9875691500e-4F;
-  p = p * r + 1.3981999507e-3F;
-  p = p * r + 8.3334519073e-3F;
-  p = p * r + 4.1665795894e-2F;
-  p = p * r + 1.6666665459e-1F;
-  p = p * r + 5.0000001201e-1F;
-  p = p * (r * r) + r + 1.0F;
-  const uint32_t power = (std::bit_cast<uint32_t>(shifted) << 23) + 0x3F800000U;
-  return x < -87.0F ? 0.0F : p * std::bit_cast<float>(power);
-}
 
 FT_INLINE float maximum(const float* values, int64_t count) {
   float lanes[kLanes];
