@@ -5,128 +5,174 @@
 
 #include "finetune/base/error.h"
 #include "finetune/base/log.h"
+#include "finetune/checkpoint/layout.h"
+#include "train/optimizer_safetensors.h"
+#include "train/optimizer_source.h"
 
 namespace finetune {
 namespace {
 
-TorchValue group_to_torch(const AdamW& optimizer, bool decays, double learning_rate,
-                          double initial_learning_rate) {
-  const AdamWOptions& options = optimizer.options();
-  TorchList indices;
-  for (size_t i = 0; i < optimizer.slots().size(); ++i) {
-    if (optimizer.slots()[i].decays == decays) indices.emplace_back(static_cast<int64_t>(i));
-  }
-  TorchDict group;
-  group.set("weight_decay", decays ? options.weight_decay : 0.0);
-  group.set("lr", learning_rate);
-  group.set("betas", TorchTuple{{options.beta1, options.beta2}});
-  group.set("eps", options.epsilon);
-  group.set("amsgrad", false);
-  group.set("maximize", false);
-  group.set("foreach", TorchValue());
-  group.set("capturable", false);
-  group.set("differentiable", false);
-  group.set("fused", true);
-  group.set("decoupled_weight_decay", true);
-  group.set("initial_lr", initial_learning_rate);
-  group.set("params", std::move(indices));
-  return group;
+using checkpoint::CheckpointFile;
+
+std::string described(const std::string& kind) {
+  return kind == "adamw" ? "adamw (32 bits)" : kind;
 }
 
-// The keys of the parameters' states, in the order of the groups: it is the order, not the number,
-// that says whose a state is.
-std::vector<int64_t> state_keys(const TorchValue& value, size_t expected,
-                                const std::string& where) {
-  std::vector<int64_t> keys;
-  for (const TorchValue& group : value.at("param_groups").as_sequence()) {
-    for (const TorchValue& key : group.at("params").as_sequence()) keys.push_back(key.as_int());
-  }
-  if (keys.size() != expected) {
-    throw Error(ErrorKind::kData, where + ": is the state of " + std::to_string(keys.size()) +
-                                      " parameters where the model has " +
-                                      std::to_string(expected));
-  }
-  return keys;
+const std::string& name_of(const Optimizer& optimizer, const Optimizer::Slot& slot) {
+  return optimizer.parameters().parameters()[slot.parameter].name;
 }
 
-void restore_slot(AdamW::Slot& slot, const TorchValue& entry, const std::string& where) {
-  for (const char* key : {"step", "exp_avg", "exp_avg_sq"}) {
-    if (entry.find(key) == nullptr) {
-      throw Error(ErrorKind::kData, where + ": is not AdamW's, '" + std::string(key) + "' of '" +
-                                        slot.name + "' is missing");
+// Reads slots one after another and says what became of them.
+class Restoring {
+ public:
+  Restoring(Optimizer& optimizer, const OptimizerSource& source)
+      : optimizer_(optimizer), source_(source) {
+    for (size_t i = 0; i < optimizer_.slots().size(); ++i) restore(i);
+  }
+
+  [[nodiscard]] int64_t converted() const { return converted_; }
+  [[nodiscard]] const std::string& without_state() const { return without_state_; }
+
+ private:
+  void restore(size_t index) {
+    Optimizer::Slot& slot = optimizer_.slots()[index];
+    const OptimizerSource::Description description = source_.describe(index);
+    if (!description.has_state) {
+      without_state_ += (without_state_.empty() ? "" : ", ") + name_of(optimizer_, slot);
+      return;
+    }
+    const bool same_width = source_.kind() != "adamw_8bit" || description.is_8bit == slot.is_8bit;
+    if (source_.kind() == optimizer_.options().kind && same_width) {
+      read(optimizer_, index, slot, description);
+    } else {
+      convert(index, slot, description);
     }
   }
-  const auto restore = [&](const char* key, const Tensor& target) {
-    const Tensor& source = entry.at(key).as_tensor();
-    if (source.sizes() != target.sizes()) {
-      throw Error(ErrorKind::kData, where + ": the shape of '" + key + "' of '" + slot.name +
-                                        "' is not the parameter's");
-    }
-    target.copy_(source);
-  };
-  const TorchValue& step = entry.at("step");
-  if (step.is_tensor()) {
-    restore("step", slot.step);
-  } else {
-    slot.step.fill_(step.as_double());  // torch before 1.12
+
+  void read(const Optimizer& like, size_t index, Optimizer::Slot& slot,
+            const OptimizerSource::Description& description) const {
+    like.create_state(slot);
+    const bool keeps_state = !slot.state.empty();
+    source_.read(index, slot);
+    // Momentum that begins now begins as in the first update.
+    slot.updates = keeps_state && slot.state.empty() ? 0 : description.updates;
   }
-  restore("exp_avg", slot.exp_avg);
-  restore("exp_avg_sq", slot.exp_avg_sq);
+
+  void convert(size_t index, Optimizer::Slot& slot,
+               const OptimizerSource::Description& description) {
+    Optimizer& twin = twin_optimizer();
+    Optimizer::Slot& read_slot = twin.slots()[index];
+    read_slot.is_8bit = description.is_8bit;
+    read(twin, index, read_slot, description);
+    const Moments moments = moments_of(twin, read_slot);
+    read_slot.state.clear();
+    set_moments(optimizer_, slot, moments);
+    slot.updates = description.updates;
+    ++converted_;
+  }
+
+  // Knows the format that is read; never updates anything.
+  Optimizer& twin_optimizer() {
+    if (twin_) return *twin_;
+    OptimizerOptions options = optimizer_.options();
+    options.kind = source_.kind();
+    std::vector<bool> decays(optimizer_.slots().size());
+    for (const Optimizer::Slot& slot : optimizer_.slots()) decays[slot.parameter] = slot.decays;
+    twin_ = make_optimizer(optimizer_.parameters(), decays, options);
+    return *twin_;
+  }
+
+  Optimizer& optimizer_;
+  const OptimizerSource& source_;
+  std::unique_ptr<Optimizer> twin_;
+  int64_t converted_ = 0;
+  std::string without_state_;
+};
+
+std::unique_ptr<OptimizerSource> open_source(const Optimizer& optimizer, FileSystem& files,
+                                             const std::string& folder) {
+  const std::string tensors = join_path(folder, checkpoint::kOptimizerTensorsFile);
+  if (files.exists(tensors)) {
+    std::unique_ptr<OptimizerSource> source = open_optimizer_safetensors(files, tensors, optimizer);
+    if (source) return source;
+  }
+  const std::string pickled = join_path(folder, checkpoint::kOptimizerFile);
+  if (!files.exists(pickled)) return nullptr;
+  return open_optimizer_torch(files, pickled, optimizer);
+}
+
+// Why the states are of no use to the configured kind; empty where they are.
+std::string inconvertible(const OptimizerSource& source, const std::string& kind) {
+  try {
+    check_conversion(source.kind(), kind);
+    return "";
+  } catch (const Error& error) {
+    return source.path() + ": " + error.what();
+  }
 }
 
 }  // namespace
 
-TorchValue optimizer_to_torch(const AdamW& optimizer, double learning_rate,
-                              double initial_learning_rate) {
-  TorchDict state;
-  for (size_t i = 0; i < optimizer.slots().size(); ++i) {
-    const AdamW::Slot& slot = optimizer.slots()[i];
-    // As torch: a parameter that the task does not use (a pooler's) has never got a state.
-    if (slot.step.item<float>() == 0.0F) continue;
-    TorchDict entry;
-    entry.set("step", slot.step);
-    entry.set("exp_avg", slot.exp_avg);
-    entry.set("exp_avg_sq", slot.exp_avg_sq);
-    state.set(static_cast<int64_t>(i), std::move(entry));
-  }
-  TorchDict root;
-  root.set("state", std::move(state));
-  root.set("param_groups",
-           TorchList{group_to_torch(optimizer, true, learning_rate, initial_learning_rate),
-                     group_to_torch(optimizer, false, learning_rate, initial_learning_rate)});
-  return root;
+bool transformers_reads_states(const Optimizer& optimizer) {
+  return optimizer.options().kind != "adamw_companded_8bit";
 }
 
-void optimizer_from_torch(AdamW& optimizer, const TorchValue& value, const std::string& where) {
-  const c10::NoGradGuard no_grad;
-  const std::vector<int64_t> keys = state_keys(value, optimizer.slots().size(), where);
-  const TorchValue& state = value.at("state");
-  std::string without_state;
-  for (size_t i = 0; i < keys.size(); ++i) {
-    AdamW::Slot& slot = optimizer.slots()[i];
-    const TorchValue* entry = state.find(keys[i]);
-    if (entry == nullptr) {
-      without_state += (without_state.empty() ? "" : ", ") + slot.name;
-      continue;
-    }
-    restore_slot(slot, *entry, where);
+std::vector<CheckpointFile> optimizer_checkpoint_files(const Optimizer& optimizer,
+                                                       const OptimizerRates& rates) {
+  std::vector<CheckpointFile> list;
+  if (transformers_reads_states(optimizer)) {
+    list.push_back({checkpoint::kOptimizerFile, [&optimizer, rates](WritableFile& file) {
+                      write_torch_file(file, optimizer_to_torch(optimizer, rates));
+                    }});
   }
-  if (!without_state.empty()) {
-    log::debug(where + ": has no state for " + without_state +
+  if (needs_optimizer_safetensors(optimizer)) {
+    list.push_back({checkpoint::kOptimizerTensorsFile, [&optimizer](WritableFile& file) {
+                      write_optimizer_safetensors(file, optimizer);
+                    }});
+  }
+  return list;
+}
+
+uint64_t optimizer_file_bytes(const Optimizer& optimizer) {
+  uint64_t bytes = 0;
+  for (const Parameter& parameter : optimizer.parameters().parameters()) {
+    if (parameter.correction.defined()) bytes += parameter.correction.nbytes();
+  }
+  for (const Optimizer::Slot& slot : optimizer.slots()) {
+    Optimizer::Slot fresh = slot;
+    if (slot.updates == 0) optimizer.create_state(fresh);
+    for (const auto& [name, values] : fresh.state) {
+      if (values.defined()) bytes += values.nbytes();
+    }
+  }
+  return bytes;
+}
+
+RestoredOptimizer restore_optimizer(Optimizer& optimizer, FileSystem& files,
+                                    const std::string& folder, ForeignStates foreign) {
+  const c10::NoGradGuard no_grad;
+  const std::unique_ptr<OptimizerSource> source = open_source(optimizer, files, folder);
+  if (!source) return {};
+  const std::string& kind = optimizer.options().kind;
+  const std::string problem = inconvertible(*source, kind);
+  if (!problem.empty()) {
+    if (foreign == ForeignStates::kRefuse) throw Error(ErrorKind::kConfig, problem);
+    return {.found = true, .exact = false, .lines = {problem + ": the optimizer starts fresh"}};
+  }
+  const Restoring restored(optimizer, *source);
+  if (!restored.without_state().empty()) {
+    log::debug(source->path() + ": has no state for " + restored.without_state() +
                ", which the task does not use or which starts fresh");
   }
-}
-
-TorchValue scheduler_to_torch(int64_t updates, double initial_learning_rate, double learning_rate) {
-  TorchDict root;
-  root.set("base_lrs", TorchList{initial_learning_rate, initial_learning_rate});
-  root.set("last_epoch", updates);
-  root.set("_step_count", updates + 1);
-  root.set("_is_initial", false);
-  root.set("_get_lr_called_within_step", false);
-  root.set("_last_lr", TorchList{learning_rate, learning_rate});
-  root.set("lr_lambdas", TorchList{TorchDict{}, TorchDict{}});
-  return root;
+  RestoredOptimizer result{.found = true, .exact = restored.converted() == 0, .lines = {}};
+  if (source->kind() != kind) {
+    result.lines.push_back("optimizer states: " + described(source->kind()) + " -> " +
+                           described(kind) + ", converted");
+  } else if (!result.exact) {
+    result.lines.push_back("optimizer states: those of " + std::to_string(restored.converted()) +
+                           " tensors are kept at another width than in the checkpoint, converted");
+  }
+  return result;
 }
 
 }  // namespace finetune

@@ -1,12 +1,50 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <cstdint>
 #include <string>
+#include <vector>
 
+#include "finetune/base/file_system.h"
+#include "finetune/checkpoint/writer.h"
 #include "finetune/optim/adamw.h"
+#include "finetune/optim/optimizer.h"
 #include "finetune/tensor/torch_file.h"
+#include "train/optimizer_torch.h"
+#include "train/scheduler_file.h"
 
 namespace finetune {
+
+// Whether transformers' Trainer, started on a checkpoint of ours, goes on with the optimizer's
+// states; else they are in optimizer.safetensors and its Trainer starts a fresh optimizer.
+[[nodiscard]] bool transformers_reads_states(const Optimizer& optimizer);
+
+// optimizer.pt, optimizer.safetensors or both. Tensors are written as they are when the file is,
+// one at a time, without a copy on the CPU. `optimizer` must outlive the files.
+[[nodiscard]] std::vector<checkpoint::CheckpointFile> optimizer_checkpoint_files(
+    const Optimizer& optimizer, const OptimizerRates& rates);
+
+// What these files hold, but for some KiB; before the first update, what they will hold after it.
+[[nodiscard]] uint64_t optimizer_file_bytes(const Optimizer& optimizer);
+
+// Where a checkpoint's states cannot become those of the configured optimizer.
+enum class ForeignStates { kRefuse, kStartFresh };
+
+struct RestoredOptimizer {
+  bool found = false;  // the checkpoint has states
+  bool exact = false;  // they are back bit for bit
+  // What was converted or left out, a sentence each, to be printed: as a warning unless exact.
+  std::vector<std::string> lines;
+};
+
+// Fills the optimizer with the states of a checkpoint folder, a tensor at a time, in place. States
+// of another kind or width go through float32 moments, one parameter at a time; of the kinds that
+// have no such moments (adafactor, sgd) nothing can be converted: Error(kConfig) that says what to
+// set, or fresh states and a line. Error(kData) with path and parameter for whatever does not fit.
+// Requires: a fresh optimizer. After an error it must not be used.
+[[nodiscard]] RestoredOptimizer restore_optimizer(Optimizer& optimizer, FileSystem& files,
+                                                  const std::string& folder,
+                                                  ForeignStates foreign = ForeignStates::kRefuse);
 
 // optimizer.pt as torch.optim.AdamW's state_dict: {state: {i: {step, exp_avg, exp_avg_sq}},
 // param_groups: [decay, no decay]}.
@@ -16,9 +54,5 @@ namespace finetune {
 // Fills the optimizer's state. Throws Error(kData) with `where` and the parameter's name for
 // whatever does not fit.
 void optimizer_from_torch(AdamW& optimizer, const TorchValue& value, const std::string& where);
-
-// scheduler.pt as LambdaLR's state_dict after `updates` updates.
-[[nodiscard]] TorchValue scheduler_to_torch(int64_t updates, double initial_learning_rate,
-                                            double learning_rate);
 
 }  // namespace finetune

@@ -16,6 +16,8 @@ using finetune::kModelFile;
 using finetune::kModelIndexFile;
 inline constexpr char kConfigFile[] = "config.json";
 inline constexpr char kOptimizerFile[] = "optimizer.pt";
+inline constexpr char kOptimizerTensorsFile[] =
+    "optimizer.safetensors";  // what no optimizer.pt can
 inline constexpr char kSchedulerFile[] = "scheduler.pt";
 inline constexpr char kScalerFile[] = "scaler.pt";
 inline constexpr char kTrainerStateFile[] = "trainer_state.json";

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <string>
+
+#include "finetune/base/file_system.h"
+#include "finetune/optim/optimizer.h"
+#include "finetune/tensor/safetensors.h"
+
+// optimizer.safetensors: what no optimizer.pt of transformers can hold. "<parameter>.<state>" and
+// "<parameter>.step" (int64) of adamw_companded_8bit, whose kind stands in the metadata, and
+// "<parameter>.correction" of split weights.
+namespace finetune {
+
+[[nodiscard]] bool needs_optimizer_safetensors(const Optimizer& optimizer);
+
+// Requires: needs_optimizer_safetensors().
+void write_optimizer_safetensors(WritableFile& file, const Optimizer& optimizer);
+
+// The file, with its format's version checked. Throws Error(kData).
+[[nodiscard]] SafetensorsFile open_optimizer_tensors(FileSystem& files, const std::string& path);
+
+// "w.correction"
+[[nodiscard]] std::string correction_name(const std::string& parameter);
+
+}  // namespace finetune
