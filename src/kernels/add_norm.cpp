@@ -13,10 +13,13 @@
 #include "finetune/base/error.h"
 #include "kernels/add_norm_cpu.h"
 #include "kernels/dropout_mask.h"
+#include "kernels/philox_cpu.h"
 #include "kernels/storage.h"
 
 namespace finetune::kernels {
 namespace {
+
+size_t scratch_size(int64_t columns) { return static_cast<size_t>(2 * columns + kDropoutNumbers); }
 
 // residual undefined: `sums` is s already.
 Tensor forward_cpu(const Tensor& sums, const Tensor& bias, const Tensor& residual,
@@ -41,7 +44,7 @@ Tensor forward_cpu(const Tensor& sums, const Tensor& bias, const Tensor& residua
         .scratch = nullptr};
     at::parallel_for(0, sums.numel() / columns, row_grain(columns),
                      [&](int64_t begin, int64_t end) {
-                       std::vector<float> scratch(static_cast<size_t>(columns));
+                       std::vector<float> scratch(scratch_size(columns));
                        AddNormRows<Storage> part = rows;
                        part.first_row = begin;
                        part.last_row = end;
@@ -70,7 +73,7 @@ AddNormGradients backward_cpu(const Tensor& gradient, const Tensor& sums, const 
         .column_sums = partial.mutable_data_ptr<float>(),
         .scratch = nullptr};
     at::parallel_for(0, parts.count(), 1, [&](int64_t begin, int64_t end) {
-      std::vector<float> scratch(static_cast<size_t>(columns));
+      std::vector<float> scratch(scratch_size(columns));
       for (int64_t part = begin; part < end; ++part) {
         AddNormBackwardRows<Storage> some = rows;
         some.first_row = parts.begin(part);

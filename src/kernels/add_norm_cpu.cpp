@@ -3,19 +3,21 @@
 
 #include <cmath>
 
-#include "kernels/vector_block.h"
+#include "kernels/philox_cpu.h"
+#include "kernels/vector_math.h"
 
 namespace finetune::kernels {
 namespace {
 
-FT_INLINE DropoutRow row_numbers(const DropoutNumbers& numbers, int64_t row,
-                                 int64_t rows_per_sample) {
-  return {static_cast<uint32_t>(row % rows_per_sample),
-          numbers.first_place + static_cast<uint32_t>(row / rows_per_sample),
-          numbers.layer_and_site,
-          numbers.key,
-          numbers.threshold(),
-          numbers.scale()};
+// The row's factors, behind the scratch row.
+FT_INLINE const float* make_factors(const DropoutNumbers& numbers, int64_t row,
+                                    int64_t rows_per_sample, int64_t columns, float* scratch) {
+  float* factors = scratch + columns;
+  dropout_factors({static_cast<uint32_t>(row % rows_per_sample),
+                   numbers.first_place + static_cast<uint32_t>(row / rows_per_sample),
+                   numbers.layer_and_site, numbers.key, numbers.threshold(), numbers.scale()},
+                  columns, factors);
+  return factors;
 }
 
 struct Statistics {
@@ -23,92 +25,68 @@ struct Statistics {
   float inverse_deviation;
 };
 
-FT_INLINE Statistics statistics_of(const float* row, int64_t columns, float sum, float epsilon) {
-  const float mean = sum / static_cast<float>(columns);
-  Block squares = {};
-  for (int64_t c = 0; c < columns; c += kBlock) {
-    Block x;
-    load_block(row + c, columns - c, mean, x);
-    for (int i = 0; i < kBlock; ++i) squares[i] += (x[i] - mean) * (x[i] - mean);
+template <int W>
+FT_INLINE Statistics statistics_of(const float* row, int64_t columns, float total, float epsilon) {
+  const float mean = total / static_cast<float>(columns);
+  Lanes<W> squares(0.0F);
+  for (int64_t c = 0; c < columns; c += kLanes) {
+    const Lanes<W> x = load<W>(row + c, columns - c, mean) - mean;
+    squares = squares + x * x;
   }
-  const float variance = sum_of(squares) / static_cast<float>(columns);
+  const float variance = sum(squares) / static_cast<float>(columns);
   return {mean, 1.0F / std::sqrt(variance + epsilon)};
 }
 
 // s into the scratch row, as it is stored; returns its sum.
-template <typename Storage>
+template <int W, typename Storage>
 FT_INLINE float add_row(const AddNormRows<Storage>& rows, int64_t r) {
-  const bool drops = rows.dropout.has_value();
-  const DropoutRow numbers =
-      drops ? row_numbers(*rows.dropout, r, rows.rows_per_sample) : DropoutRow{};
-  Block totals = {};
-  for (int64_t c = 0; c < rows.columns; c += kBlock) {
+  const bool adds = rows.residual != nullptr;
+  const float* factors = rows.dropout && adds ? make_factors(*rows.dropout, r, rows.rows_per_sample,
+                                                             rows.columns, rows.scratch)
+                                              : nullptr;
+  Lanes<W> totals(0.0F);
+  for (int64_t c = 0; c < rows.columns; c += kLanes) {
     const int64_t count = rows.columns - c;
-    const int64_t at = r * rows.columns + c;
-    Block x;
-    load_block(rows.sums + at, count, 0.0F, x);
-    if (rows.residual != nullptr) {
-      Block bias;
-      Block residual;
-      load_block(rows.bias + c, count, 0.0F, bias);
-      load_block(rows.residual + at, count, 0.0F, residual);
-      for (int i = 0; i < kBlock; ++i) x[i] += bias[i];
-      if (drops) {
-        Block factors;
-        dropout_factors(numbers, c, factors);
-        for (int i = 0; i < kBlock; ++i) x[i] *= factors[i];
-      }
-      // What lies behind the row stays zero: its number may be the scale, but it has no value.
-      for (int i = 0; i < kBlock; ++i) x[i] += residual[i];
-      round_block<Storage>(x);
-      store_block(x, count, rows.sums + at);
+    const int64_t place = r * rows.columns + c;
+    Lanes<W> x = load<W>(rows.sums + place, count);
+    if (adds) {
+      x = x + load<W>(rows.bias + c, count);
+      if (factors != nullptr) x = x * load<W>(factors + c, count);
+      x = rounded_to<Storage>(x + load<W>(rows.residual + place, count));
+      store(x, count, rows.sums + place);
     }
-    for (int i = 0; i < kBlock; ++i) totals[i] += x[i];
-    store_block(x, count, rows.scratch + c);
+    totals = totals + x;
+    store(x, count, rows.scratch + c);
   }
-  return sum_of(totals);
+  return sum(totals);
 }
 
-template <typename Storage>
+template <int W, typename Storage>
 FT_INLINE void forward(const AddNormRows<Storage>& rows) {
   for (int64_t r = rows.first_row; r < rows.last_row; ++r) {
-    const float sum = add_row(rows, r);
-    const Statistics statistics = statistics_of(rows.scratch, rows.columns, sum, rows.epsilon);
-    for (int64_t c = 0; c < rows.columns; c += kBlock) {
+    const float total = add_row<W>(rows, r);
+    const Statistics statistics = statistics_of<W>(rows.scratch, rows.columns, total, rows.epsilon);
+    for (int64_t c = 0; c < rows.columns; c += kLanes) {
       const int64_t count = rows.columns - c;
-      Block x;
-      Block gamma;
-      Block beta;
-      load_block(rows.scratch + c, count, 0.0F, x);
-      load_block(rows.gamma + c, count, 0.0F, gamma);
-      load_block(rows.beta + c, count, 0.0F, beta);
-      for (int i = 0; i < kBlock; ++i) {
-        x[i] = (x[i] - statistics.mean) * statistics.inverse_deviation * gamma[i] + beta[i];
-      }
-      store_block(x, count, rows.output + r * rows.columns + c);
+      const Lanes<W> x =
+          (load<W>(rows.scratch + c, count) - statistics.mean) * statistics.inverse_deviation;
+      store(x * load<W>(rows.gamma + c, count) + load<W>(rows.beta + c, count), count,
+            rows.output + r * rows.columns + c);
     }
   }
 }
 
-// s normalised, in the scratch row.
-template <typename Storage>
-FT_INLINE Statistics normalise(const AddNormBackwardRows<Storage>& rows, int64_t r) {
-  Block totals = {};
-  for (int64_t c = 0; c < rows.columns; c += kBlock) {
-    Block x;
-    load_block(rows.sums + r * rows.columns + c, rows.columns - c, 0.0F, x);
-    for (int i = 0; i < kBlock; ++i) totals[i] += x[i];
-    store_block(x, rows.columns - c, rows.scratch + c);
+// s into the scratch row.
+template <int W, typename Storage>
+FT_INLINE Statistics load_row(const AddNormBackwardRows<Storage>& rows, int64_t r) {
+  Lanes<W> totals(0.0F);
+  for (int64_t c = 0; c < rows.columns; c += kLanes) {
+    const int64_t count = rows.columns - c;
+    const Lanes<W> x = load<W>(rows.sums + r * rows.columns + c, count);
+    totals = totals + x;
+    store(x, count, rows.scratch + c);
   }
-  const Statistics statistics =
-      statistics_of(rows.scratch, rows.columns, sum_of(totals), rows.epsilon);
-  for (int64_t c = 0; c < rows.columns; c += kBlock) {
-    Block x;
-    load_block(rows.scratch + c, rows.columns - c, 0.0F, x);
-    for (int i = 0; i < kBlock; ++i) x[i] = (x[i] - statistics.mean) * statistics.inverse_deviation;
-    store_block(x, rows.columns - c, rows.scratch + c);
-  }
-  return statistics;
+  return statistics_of<W>(rows.scratch, rows.columns, sum(totals), rows.epsilon);
 }
 
 struct Means {
@@ -116,74 +94,65 @@ struct Means {
   float gradient_normalised;  // of dy * gamma * normalised s
 };
 
-template <typename Storage>
-FT_INLINE Means add_norm_sums(const AddNormBackwardRows<Storage>& rows, int64_t r) {
-  Block totals = {};
-  Block products = {};
-  for (int64_t c = 0; c < rows.columns; c += kBlock) {
+// s normalised into the scratch row; adds to the gradients of gamma and beta.
+template <int W, typename Storage>
+FT_INLINE Means normalise_row(const AddNormBackwardRows<Storage>& rows, int64_t r,
+                              const Statistics& statistics) {
+  float* of_gamma = rows.column_sums;
+  float* of_beta = rows.column_sums + rows.columns;
+  Lanes<W> totals(0.0F);
+  Lanes<W> products(0.0F);
+  for (int64_t c = 0; c < rows.columns; c += kLanes) {
     const int64_t count = rows.columns - c;
-    Block x;
-    Block gradient;
-    Block gamma;
-    load_block(rows.scratch + c, count, 0.0F, x);
-    load_block(rows.gradient + r * rows.columns + c, count, 0.0F, gradient);
-    load_block(rows.gamma + c, count, 0.0F, gamma);
-    Block of_gamma;
-    for (int i = 0; i < kBlock; ++i) {
-      of_gamma[i] = gradient[i] * x[i];
-      totals[i] += gradient[i] * gamma[i];
-      products[i] += of_gamma[i] * gamma[i];
-    }
-    add_block(of_gamma, count, rows.column_sums + c);
-    add_block(gradient, count, rows.column_sums + rows.columns + c);
+    const Lanes<W> x = (load<W>(rows.scratch + c, count, statistics.mean) - statistics.mean) *
+                       statistics.inverse_deviation;
+    const Lanes<W> gradient = load<W>(rows.gradient + r * rows.columns + c, count);
+    const Lanes<W> scaled = gradient * load<W>(rows.gamma + c, count);
+    totals = totals + scaled;
+    products = products + scaled * x;
+    store(x, count, rows.scratch + c);
+    store(load<W>(of_gamma + c, count) + gradient * x, count, of_gamma + c);
+    store(load<W>(of_beta + c, count) + gradient, count, of_beta + c);
   }
   const auto width = static_cast<float>(rows.columns);
-  return {sum_of(totals) / width, sum_of(products) / width};
+  return {sum(totals) / width, sum(products) / width};
 }
 
-template <typename Storage>
+template <int W, typename Storage>
 FT_INLINE void backward(const AddNormBackwardRows<Storage>& rows) {
-  const bool drops = rows.dropout.has_value();
+  float* of_bias = rows.column_sums + 2 * rows.columns;
   for (int64_t r = rows.first_row; r < rows.last_row; ++r) {
-    const DropoutRow numbers =
-        drops ? row_numbers(*rows.dropout, r, rows.rows_per_sample) : DropoutRow{};
-    const Statistics statistics = normalise(rows, r);
-    const Means means = add_norm_sums(rows, r);
-    for (int64_t c = 0; c < rows.columns; c += kBlock) {
+    const float* factors = rows.dropout ? make_factors(*rows.dropout, r, rows.rows_per_sample,
+                                                       rows.columns, rows.scratch)
+                                        : nullptr;
+    const Statistics statistics = load_row<W>(rows, r);
+    const Means means = normalise_row<W>(rows, r, statistics);
+    for (int64_t c = 0; c < rows.columns; c += kLanes) {
       const int64_t count = rows.columns - c;
-      const int64_t at = r * rows.columns + c;
-      Block x;
-      Block gradient;
-      Block gamma;
-      load_block(rows.scratch + c, count, 0.0F, x);
-      load_block(rows.gradient + at, count, 0.0F, gradient);
-      load_block(rows.gamma + c, count, 0.0F, gamma);
-      for (int i = 0; i < kBlock; ++i) {
-        gradient[i] = statistics.inverse_deviation *
-                      (gradient[i] * gamma[i] - means.gradient - x[i] * means.gradient_normalised);
+      const int64_t place = r * rows.columns + c;
+      const Lanes<W> scaled =
+          load<W>(rows.gradient + place, count) * load<W>(rows.gamma + c, count);
+      Lanes<W> gradient =
+          (scaled - means.gradient - load<W>(rows.scratch + c, count) * means.gradient_normalised) *
+          statistics.inverse_deviation;
+      store(gradient, count, rows.gradient + place);
+      if (factors != nullptr) {
+        gradient = gradient * load<W>(factors + c, count);
+        store(gradient, count, rows.sums + place);
       }
-      store_block(gradient, count, rows.gradient + at);
-      if (drops) {
-        Block factors;
-        dropout_factors(numbers, c, factors);
-        for (int i = 0; i < kBlock; ++i) gradient[i] *= factors[i];
-        store_block(gradient, count, rows.sums + at);
-      }
-      add_block(gradient, count, rows.column_sums + 2 * rows.columns + c);
+      store(load<W>(of_bias + c, count) + gradient, count, of_bias + c);
     }
   }
 }
 
 }  // namespace
 
-FT_CLONES void add_norm_rows(const AddNormRows<float>& rows) { forward(rows); }
-FT_CLONES void add_norm_rows(const AddNormRows<BFloat16Bits>& rows) { forward(rows); }
-FT_CLONES void add_norm_rows(const AddNormRows<HalfBits>& rows) { forward(rows); }
+FT_VECTOR_KERNEL(add_norm_rows, AddNormRows<float>, forward)
+FT_VECTOR_KERNEL(add_norm_rows, AddNormRows<BFloat16Bits>, forward)
+FT_VECTOR_KERNEL(add_norm_rows, AddNormRows<HalfBits>, forward)
 
-FT_CLONES void add_norm_backward_rows(const AddNormBackwardRows<float>& rows) { backward(rows); }
-FT_CLONES void add_norm_backward_rows(const AddNormBackwardRows<BFloat16Bits>& rows) {
-  backward(rows);
-}
-FT_CLONES void add_norm_backward_rows(const AddNormBackwardRows<HalfBits>& rows) { backward(rows); }
+FT_VECTOR_KERNEL(add_norm_backward_rows, AddNormBackwardRows<float>, backward)
+FT_VECTOR_KERNEL(add_norm_backward_rows, AddNormBackwardRows<BFloat16Bits>, backward)
+FT_VECTOR_KERNEL(add_norm_backward_rows, AddNormBackwardRows<HalfBits>, backward)
 
 }  // namespace finetune::kernels

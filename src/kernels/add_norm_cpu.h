@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "kernels/dropout_numbers.h"
-#include "kernels/vector_math.h"
+#include "kernels/vector_lanes.h"
 
 namespace finetune::kernels {
 
@@ -24,7 +24,7 @@ struct AddNormRows {
   int64_t first_row;
   int64_t last_row;
   int64_t columns;
-  float* scratch;  // of `columns` values, of this call alone
+  float* scratch;  // of 2 * columns + kDropoutNumbers values, of this call alone
 };
 
 template <typename Storage>
@@ -39,7 +39,7 @@ struct AddNormBackwardRows {
   int64_t last_row;
   int64_t columns;
   float* column_sums;  // += the gradients of gamma, beta and bias, `columns` values each
-  float* scratch;      // of `columns` values, of this call alone
+  float* scratch;      // of 2 * columns + kDropoutNumbers values, of this call alone
 };
 
 void add_norm_rows(const AddNormRows<float>& rows);

@@ -14,6 +14,7 @@
 
 #include "finetune/base/error.h"
 #include "kernels/attention_core_cpu.h"
+#include "kernels/philox_cpu.h"
 #include "kernels/storage.h"
 
 // B samples, T tokens, H heads, D head size.
@@ -66,9 +67,9 @@ struct Scratch {
     const int64_t size = inputs.query.size(2) / inputs.heads;
     scores = at::empty({rows * tokens}, options);
     query_gradient = at::empty({rows, size}, options);  // or the context
+    row = at::empty({2 * tokens + kDropoutNumbers}, options);
     if (!backward) return;
     gradient = at::empty({rows * tokens}, options);
-    row = at::empty({tokens}, options);
     key_gradient = at::empty({tokens, size}, options);
     value_gradient = at::empty({tokens, size}, options);
   }
@@ -78,7 +79,7 @@ struct Scratch {
 };
 
 ScoreTile make_tile(const Attention& inputs, const HeadTask& task, const Tensor& scores,
-                    int64_t first_query) {
+                    const Scratch& scratch, int64_t first_query) {
   return {.scores = scores.mutable_data_ptr<float>(),
           .gradient = nullptr,
           .key_add = task.key_add.empty() ? nullptr : task.key_add.data(),
@@ -88,7 +89,7 @@ ScoreTile make_tile(const Attention& inputs, const HeadTask& task, const Tensor&
           .sample = task.sample,
           .head = task.head,
           .first_query = first_query,
-          .scratch = nullptr};
+          .scratch = scratch.row.mutable_data_ptr<float>()};
 }
 
 double score_scale(const Attention& inputs) {
@@ -111,7 +112,7 @@ void forward_head(const Attention& inputs, const HeadTask& task, const Tensor& o
     const int64_t rows = std::min(scratch.rows, query.size(0) - first);
     const Tensor scores = Scratch::tile(scratch.scores, rows, task.keys);
     multiply(scores, in_float(query.narrow(0, first, rows)), key.t(), 0.0, score_scale(inputs));
-    softmax_dropout(make_tile(inputs, task, scores, first));
+    softmax_dropout(make_tile(inputs, task, scores, scratch, first));
     const Tensor result = scratch.query_gradient.narrow(0, 0, rows);
     multiply(result, scores, value);
     context.narrow(0, first, rows).copy_(result);
@@ -138,9 +139,8 @@ void backward_head(const Attention& inputs, const HeadTask& task, const Tensor& 
     const Tensor of_scores = Scratch::tile(scratch.gradient, rows, task.keys);
     multiply(scores, query_rows, key.t(), 0.0, scale);
     multiply(of_scores, of_rows, value.t());
-    ScoreTile tile = make_tile(inputs, task, scores, first);
+    ScoreTile tile = make_tile(inputs, task, scores, scratch, first);
     tile.gradient = of_scores.mutable_data_ptr<float>();
-    tile.scratch = scratch.row.mutable_data_ptr<float>();
     softmax_dropout_backward(tile);
     multiply(of_value, scores.t(), of_rows, keep);
     multiply(of_key, of_scores.t(), query_rows, keep, scale);

@@ -20,7 +20,7 @@ struct ScoreTile {
   int64_t sample;  // in this batch
   int64_t head;
   int64_t first_query;  // of the tile
-  float* scratch;       // of `keys` values, backward alone
+  float* scratch;       // of 2 * keys + kDropoutNumbers values
 };
 
 void softmax_dropout(const ScoreTile& tile);

@@ -1,65 +1,52 @@
 // SPDX-License-Identifier: MIT
 #include "kernels/bias_gelu_cpu.h"
 
-#include "kernels/vector_block.h"
+#include "kernels/vector_math.h"
 
 namespace finetune::kernels {
 namespace {
 
-template <typename Storage>
+template <int W, typename Storage>
 FT_INLINE void forward(const BiasGeluRows<Storage>& rows) {
   for (int64_t r = rows.first_row; r < rows.last_row; ++r) {
-    for (int64_t c = 0; c < rows.columns; c += kBlock) {
+    for (int64_t c = 0; c < rows.columns; c += kLanes) {
       const int64_t count = rows.columns - c;
-      const int64_t at = r * rows.columns + c;
-      Block x;
-      Block bias;
-      load_block(rows.input + at, count, 0.0F, x);
-      load_block(rows.bias + c, count, 0.0F, bias);
-      for (int i = 0; i < kBlock; ++i) {
-        const float value = x[i] + bias[i];
-        x[i] = value * normal_distribution(value).integral;
-      }
-      store_block(x, count, rows.output + at);
+      const int64_t place = r * rows.columns + c;
+      const Lanes<W> x = load<W>(rows.input + place, count) + load<W>(rows.bias + c, count);
+      const Lanes<W> y = map(x, [](auto part) FT_INLINE_LAMBDA {
+        return part * normal_distribution<W>(part).integral;
+      });
+      store(y, count, rows.output + place);
     }
   }
 }
 
-template <typename Storage>
+template <int W, typename Storage>
 FT_INLINE void backward(const BiasGeluBackwardRows<Storage>& rows) {
   for (int64_t r = rows.first_row; r < rows.last_row; ++r) {
-    for (int64_t c = 0; c < rows.columns; c += kBlock) {
+    for (int64_t c = 0; c < rows.columns; c += kLanes) {
       const int64_t count = rows.columns - c;
-      const int64_t at = r * rows.columns + c;
-      Block x;
-      Block bias;
-      Block gradient;
-      load_block(rows.input + at, count, 0.0F, x);
-      load_block(rows.bias + c, count, 0.0F, bias);
-      load_block(rows.gradient + at, count, 0.0F, gradient);
-      for (int i = 0; i < kBlock; ++i) {
-        const float value = x[i] + bias[i];
-        const Normal normal = normal_distribution(value);
-        gradient[i] *= normal.integral + value * normal.density;
-      }
-      store_block(gradient, count, rows.gradient + at);
-      add_block(gradient, count, rows.bias_sums + c);
+      const int64_t place = r * rows.columns + c;
+      const Lanes<W> x = load<W>(rows.input + place, count) + load<W>(rows.bias + c, count);
+      const Lanes<W> slope = map(x, [](auto part) FT_INLINE_LAMBDA {
+        const Normal<W> normal = normal_distribution<W>(part);
+        return normal.integral + part * normal.density;
+      });
+      const Lanes<W> gradient = load<W>(rows.gradient + place, count) * slope;
+      store(gradient, count, rows.gradient + place);
+      store(load<W>(rows.bias_sums + c, count) + gradient, count, rows.bias_sums + c);
     }
   }
 }
 
 }  // namespace
 
-FT_CLONES void bias_gelu_rows(const BiasGeluRows<float>& rows) { forward(rows); }
-FT_CLONES void bias_gelu_rows(const BiasGeluRows<BFloat16Bits>& rows) { forward(rows); }
-FT_CLONES void bias_gelu_rows(const BiasGeluRows<HalfBits>& rows) { forward(rows); }
+FT_VECTOR_KERNEL(bias_gelu_rows, BiasGeluRows<float>, forward)
+FT_VECTOR_KERNEL(bias_gelu_rows, BiasGeluRows<BFloat16Bits>, forward)
+FT_VECTOR_KERNEL(bias_gelu_rows, BiasGeluRows<HalfBits>, forward)
 
-FT_CLONES void bias_gelu_backward_rows(const BiasGeluBackwardRows<float>& rows) { backward(rows); }
-FT_CLONES void bias_gelu_backward_rows(const BiasGeluBackwardRows<BFloat16Bits>& rows) {
-  backward(rows);
-}
-FT_CLONES void bias_gelu_backward_rows(const BiasGeluBackwardRows<HalfBits>& rows) {
-  backward(rows);
-}
+FT_VECTOR_KERNEL(bias_gelu_backward_rows, BiasGeluBackwardRows<float>, backward)
+FT_VECTOR_KERNEL(bias_gelu_backward_rows, BiasGeluBackwardRows<BFloat16Bits>, backward)
+FT_VECTOR_KERNEL(bias_gelu_backward_rows, BiasGeluBackwardRows<HalfBits>, backward)
 
 }  // namespace finetune::kernels

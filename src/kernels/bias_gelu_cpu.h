@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "kernels/vector_math.h"
+#include "kernels/vector_lanes.h"
 
 namespace finetune::kernels {
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "finetune/tensor/tensor.h"
-#include "kernels/vector_math.h"
+#include "kernels/vector_lanes.h"
 
 // Between tensors and the torch-free kernels over rows.
 namespace finetune::kernels {

@@ -11,6 +11,7 @@
 #include <array>
 
 #include "finetune/base/random.h"
+#include "kernels/philox_cpu.h"
 
 namespace finetune {
 namespace {
@@ -42,6 +43,27 @@ TEST(Dropout, FollowsThePhiloxDefinition) {
       const float expected = block[e % 4] < (uint32_t{1} << 30) ? 0.0F : 1.0F / 0.75F;
       EXPECT_FLOAT_EQ(y[0][t][e].item<float>(), expected) << t << " " << e;
     }
+  }
+}
+
+TEST(Dropout, EveryProcessorsInstructionsMakeTheSameFactors) {
+  const kernels::DropoutRow row = {.row = 4000000000,
+                                   .place = 17,
+                                   .layer_and_site = 3 << 8 | 2,
+                                   .key = {0x89ABCDEF, 0x01234567},
+                                   .threshold = 0x90000000,
+                                   .scale = 1.5F};
+  for (const int64_t count : {1, 63, 64, 65, 1500}) {
+    const auto size = static_cast<size_t>(count);
+    std::vector<float> best(size + kernels::kDropoutNumbers);
+    std::vector<float> portable(best.size());
+    std::vector<float> avx2(best.size());
+    kernels::dropout_factors(row, count, best.data());
+    kernels::dropout_factors_portable(row, count, portable.data());
+    const bool has_avx2 = kernels::dropout_factors_avx2(row, count, avx2.data());
+    for (auto* factors : {&best, &portable, &avx2}) factors->resize(size);
+    EXPECT_EQ(best, portable) << count;
+    if (has_avx2) EXPECT_EQ(avx2, portable) << count;
   }
 }
 

@@ -12,7 +12,7 @@ namespace finetune {
 // recomputing a layer or resuming changes nothing, and no mask is ever stored.
 struct DropoutStream {
   uint64_t seed = 0;
-  int64_t update = 0;       // optimizer updates before this one
+  int64_t update = 0;       // steps before this one
   int64_t first_place = 0;  // of the first row
 };
 
