@@ -130,6 +130,10 @@ FT_CLONES void join_values(const uint16_t* weight, const int8_t* correction, flo
   for (int64_t i = 0; i < count; ++i) values[i] = join_one(weight[i], correction[i]);
 }
 
+FT_CLONES void scale(const float* source, float factor, float* target, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) target[i] = source[i] * factor;
+}
+
 FT_CLONES void widen(const uint16_t* source, float factor, float* target, int64_t count) {
   for (int64_t i = 0; i < count; ++i) target[i] = widened(source[i]) * factor;
 }

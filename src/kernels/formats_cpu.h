@@ -16,7 +16,8 @@ void add_stochastically(const float* values, uint16_t* target, int64_t count, ui
 void split_values(const float* values, uint16_t* weight, int8_t* correction, int64_t count);
 void join_values(const uint16_t* weight, const int8_t* correction, float* values, int64_t count);
 
-// bfloat16 to float32, times `factor` in float32.
+// To float32, times `factor` there.
+void scale(const float* source, float factor, float* target, int64_t count);
 void widen(const uint16_t* source, float factor, float* target, int64_t count);
 
 }  // namespace finetune::kernels

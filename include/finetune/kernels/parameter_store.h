@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <unordered_map>
 #include <vector>
 
@@ -24,9 +25,9 @@ enum class GradientFormat {
 // One trainable tensor: its values, and its gradient where there is one.
 struct Parameter {
   std::string name;
-  Tensor weight;      // float32 or bfloat16
-  Tensor correction;  // int8 like weight: kSplit alone
-  Tensor gradient;    // float32 or bfloat16 like weight; undefined: none yet in this update
+  Tensor weight;           // float32 or bfloat16
+  Tensor correction = {};  // int8 like weight: kSplit alone
+  Tensor gradient = {};    // float32 or bfloat16 like weight; undefined: none yet in this update
 };
 
 // Which random numbers round: they are a function of (seed, update, place in the effective batch,
@@ -65,7 +66,7 @@ class ParameterStore {
   void assign(Parameter& parameter, const Tensor& values);
 
   // What rounds the sums of the micro-batch that follows. Of effect for bfloat16 gradients alone.
-  void begin_micro_batch(const RoundingStream& stream) { stream_ = stream; }
+  void begin_micro_batch(const RoundingStream& stream);
 
   // Adding to the gradient of `weight`; the first of an update creates it.
   void add(const Tensor& weight, const Tensor& gradient);  // of the weight's shape
@@ -84,6 +85,9 @@ class ParameterStore {
   // What complete() calls, once a weight; nothing by default (optimizer_in_backward sets it).
   void on_complete(std::function<void(Parameter&)> listener) { listener_ = std::move(listener); }
 
+  // Makes the memory of all gradients now. They live as long as the run: made before the first
+  // activations, they do not lie scattered among memory that every step takes and frees.
+  void reserve_gradients();
   // Frees the gradients, or, where `keep_memory`, keeps their memory for the next update.
   void clear_gradients(bool keep_memory);
 
@@ -94,6 +98,10 @@ class ParameterStore {
  private:
   [[nodiscard]] size_t index_of(const Tensor& weight) const;
   Tensor& open_gradient(Parameter& parameter);
+  void add_rounded(Parameter& parameter, const Tensor& target, int64_t first_element,
+                   const Tensor& values);
+  void add_rows_of_few(Parameter& parameter, const Tensor& target, const Tensor& indices,
+                       const Tensor& rows);
 
   WeightFormat weights_;
   GradientFormat gradients_;

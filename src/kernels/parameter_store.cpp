@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: MIT
+#include "finetune/kernels/parameter_store.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/ops/_unique2.h>
+#include <ATen/ops/addmm.h>
+#include <ATen/ops/embedding.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/sort.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+
+#include "finetune/base/error.h"
+#include "finetune/base/random.h"
+#include "finetune/kernels/formats.h"
+
+namespace finetune {
+namespace {
+
+// Unpacks rows [first, first + count) of a weight into fresh float32 memory.
+Tensor unpack(const Parameter& parameter, int64_t first, int64_t count) {
+  const Tensor rows = parameter.weight.detach().narrow(0, first, count);
+  if (!parameter.correction.defined()) return rows.to(at::kFloat);
+  const Tensor values = at::empty_like(rows, rows.options().dtype(at::kFloat));
+  join_values(rows, parameter.correction.narrow(0, first, count), values);
+  return values;
+}
+
+Tensor flat_rows(const Tensor& x) { return x.reshape({-1, x.size(-1)}); }
+
+// Rows of one index are summed in the order in which they stand, so threads divide the indices.
+void add_rows_cpu(const Tensor& gradient, const Tensor& indices, const Tensor& rows,
+                  int64_t skipped) {
+  const Tensor order = std::get<1>(at::sort(indices, /*stable=*/true, 0, false));
+  const Tensor sorted = indices.index_select(0, order);
+  const int64_t count = sorted.numel();
+  const int64_t columns = rows.size(1);
+  const int64_t* index = sorted.const_data_ptr<int64_t>();
+  const int64_t* place = order.const_data_ptr<int64_t>();
+  const float* source = rows.const_data_ptr<float>();
+  float* target = gradient.mutable_data_ptr<float>();
+  std::vector<int64_t> starts;
+  for (int64_t i = 0; i < count; ++i) {
+    if (i == 0 || index[i] != index[i - 1]) starts.push_back(i);
+  }
+  starts.push_back(count);
+  at::parallel_for(0, static_cast<int64_t>(starts.size()) - 1, 16, [&](int64_t begin, int64_t end) {
+    for (int64_t run = begin; run < end; ++run) {
+      const auto first = starts[static_cast<size_t>(run)];
+      if (index[first] == skipped) continue;
+      float* sum = target + index[first] * columns;
+      for (int64_t i = first; i < starts[static_cast<size_t>(run) + 1]; ++i) {
+        const float* row = source + place[i] * columns;
+        for (int64_t c = 0; c < columns; ++c) sum[c] += row[c];
+      }
+    }
+  });
+}
+
+}  // namespace
+
+ParameterStore::ParameterStore(const NamedTensors& parameters, WeightFormat weights,
+                               GradientFormat gradients)
+    : weights_(weights),
+      gradients_(gradients),
+      spare_(parameters.size()),
+      additions_(parameters.size(), 0) {
+  const c10::NoGradGuard no_grad;
+  for (const NamedTensor& named : parameters) {
+    Parameter parameter{.name = named.name, .weight = named.tensor};
+    if (weights_ != WeightFormat::kFloat32) {
+      parameter.weight.set_data(at::zeros_like(named.tensor.detach(), at::kBFloat16));
+    }
+    if (weights_ == WeightFormat::kSplit) {
+      parameter.correction = at::zeros_like(named.tensor.detach(), at::kChar);
+    }
+    const bool is_new =
+        index_.emplace(named.tensor.unsafeGetTensorImpl(), parameters_.size()).second;
+    FT_CHECK(is_new, "a parameter stands twice: " + named.name);
+    parameters_.push_back(std::move(parameter));
+  }
+  const auto options =
+      parameters_.empty() ? at::TensorOptions() : parameters_.front().weight.options();
+  anchor_ = at::zeros({}, options.dtype(at::kFloat)).set_requires_grad(true);
+}
+
+size_t ParameterStore::index_of(const Tensor& weight) const {
+  const auto found = index_.find(weight.unsafeGetTensorImpl());
+  FT_CHECK(found != index_.end(), "a tensor that is no parameter of this model");
+  return found->second;
+}
+
+Tensor ParameterStore::values(const Tensor& weight) const {
+  if (weights_ == WeightFormat::kFloat32) return weight.detach();
+  return unpack(parameters_[index_of(weight)], 0, weight.size(0));
+}
+
+Tensor ParameterStore::values_of_rows(const Tensor& weight, int64_t first, int64_t count) const {
+  if (weights_ == WeightFormat::kFloat32) return weight.detach().narrow(0, first, count);
+  return unpack(parameters_[index_of(weight)], first, count);
+}
+
+Tensor ParameterStore::gather_rows(const Tensor& weight, const Tensor& indices) const {
+  const Tensor rows = at::embedding(weight.detach(), indices);
+  if (weights_ == WeightFormat::kFloat32) return rows;
+  const Parameter& parameter = parameters_[index_of(weight)];
+  if (!parameter.correction.defined()) return rows.to(at::kFloat);
+  const Tensor values = at::empty_like(rows, rows.options().dtype(at::kFloat));
+  join_values(rows, at::embedding(parameter.correction, indices), values);
+  return values;
+}
+
+void ParameterStore::assign(Parameter& parameter, const Tensor& values) {
+  const c10::NoGradGuard no_grad;
+  FT_CHECK(values.sizes() == parameter.weight.sizes(), "values of another shape");
+  if (!parameter.correction.defined()) {
+    parameter.weight.copy_(values);
+    return;
+  }
+  const Tensor exact = values.detach().to(parameter.weight.device(), at::kFloat).contiguous();
+  split_values(exact, parameter.weight, parameter.correction);
+}
+
+void ParameterStore::begin_micro_batch(const RoundingStream& stream) {
+  stream_ = stream;
+  std::fill(additions_.begin(), additions_.end(), 0);
+}
+
+Tensor& ParameterStore::open_gradient(Parameter& parameter) {
+  if (parameter.gradient.defined()) return parameter.gradient;
+  Tensor& spare = spare_[static_cast<size_t>(&parameter - parameters_.data())];
+  if (spare.defined()) {
+    parameter.gradient = std::move(spare);
+    spare = Tensor();
+    parameter.gradient.zero_();
+  } else {
+    const auto type = gradients_ == GradientFormat::kFloat32 ? at::kFloat : at::kBFloat16;
+    parameter.gradient = at::zeros_like(parameter.weight.detach(), type);
+  }
+  return parameter.gradient;
+}
+
+// Every addition of a micro-batch to one parameter rounds with numbers of its own.
+void ParameterStore::add_rounded(Parameter& parameter, const Tensor& target, int64_t first_element,
+                                 const Tensor& values) {
+  const auto place = static_cast<size_t>(&parameter - parameters_.data());
+  const uint64_t addition = additions_[place]++;
+  const uint64_t key = random::make_key(
+      random::mix(stream_.seed ^ random::mix(static_cast<uint64_t>(stream_.update))),
+      random::Purpose::kGradientRounding,
+      static_cast<uint64_t>(stream_.first_place) << 16 | addition, place);
+  add_stochastically(target, values.contiguous(),
+                     {.key = key, .first_element = static_cast<uint64_t>(first_element)});
+}
+
+void ParameterStore::add(const Tensor& weight, const Tensor& gradient) {
+  const c10::NoGradGuard no_grad;
+  Parameter& parameter = parameters_[index_of(weight)];
+  FT_CHECK(gradient.sizes() == weight.sizes(), "a gradient of another shape: " + parameter.name);
+  const Tensor& target = open_gradient(parameter);
+  if (gradients_ == GradientFormat::kFloat32) {
+    target.add_(gradient);
+  } else {
+    add_rounded(parameter, target, 0, gradient.to(at::kFloat));
+  }
+}
+
+void ParameterStore::add_product(const Tensor& weight, const Tensor& dy, const Tensor& x) {
+  add_product_to_rows(weight, 0, dy, x);
+}
+
+void ParameterStore::add_product_to_rows(const Tensor& weight, int64_t first, const Tensor& dy,
+                                         const Tensor& x) {
+  const c10::NoGradGuard no_grad;
+  Parameter& parameter = parameters_[index_of(weight)];
+  const Tensor left = flat_rows(dy).to(at::kFloat);
+  const Tensor right = flat_rows(x).to(at::kFloat);
+  const Tensor target = open_gradient(parameter).narrow(0, first, left.size(1));
+  if (gradients_ == GradientFormat::kFloat32) {
+    target.addmm_(left.t(), right);
+  } else {
+    add_rounded(parameter, target, first * right.size(1), at::mm(left.t(), right));
+  }
+}
+
+void ParameterStore::add_to_indexed_rows(const Tensor& weight, const Tensor& indices,
+                                         const Tensor& rows, int64_t skipped) {
+  const c10::NoGradGuard no_grad;
+  Parameter& parameter = parameters_[index_of(weight)];
+  const Tensor& target = open_gradient(parameter);
+  const Tensor flat = flat_rows(rows).to(at::kFloat).contiguous();
+  const Tensor places = indices.flatten().contiguous();
+  if (gradients_ == GradientFormat::kFloat32 && target.is_cpu()) {
+    add_rows_cpu(target, places, flat, skipped);
+    return;
+  }
+  const Tensor kept = places.ne(skipped).nonzero().squeeze(1);
+  add_rows_of_few(parameter, target, places.index_select(0, kept), flat.index_select(0, kept));
+}
+
+// Sums the rows of each index first, so that a bfloat16 gradient is rounded once an index.
+void ParameterStore::add_rows_of_few(Parameter& parameter, const Tensor& target,
+                                     const Tensor& indices, const Tensor& rows) {
+  if (indices.numel() == 0) return;
+  const auto [unique, inverse, counts] = at::_unique2(indices, true, true, false);
+  const Tensor sums = at::zeros({unique.numel(), rows.size(1)}, rows.options());
+  if (sums.is_cpu()) {
+    add_rows_cpu(sums, inverse, rows, -1);
+  } else {
+    sums.index_add_(0, inverse, rows);
+  }
+  if (gradients_ == GradientFormat::kFloat32) {
+    target.index_add_(0, unique, sums);
+    return;
+  }
+  const Tensor before = target.index_select(0, unique);
+  add_rounded(parameter, before, 0, sums);
+  target.index_copy_(0, unique, before);
+}
+
+void ParameterStore::complete(std::initializer_list<Tensor> weights) {
+  if (!listener_) return;
+  for (const Tensor& weight : weights) {
+    if (!weight.defined()) continue;
+    Parameter& parameter = parameters_[index_of(weight)];
+    if (parameter.gradient.defined()) listener_(parameter);
+  }
+}
+
+void ParameterStore::reserve_gradients() {
+  const auto type = gradients_ == GradientFormat::kFloat32 ? at::kFloat : at::kBFloat16;
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    if (spare_[i].defined() || parameters_[i].gradient.defined()) continue;
+    spare_[i] = at::empty_like(parameters_[i].weight.detach(), type);
+  }
+}
+
+void ParameterStore::clear_gradients(bool keep_memory) {
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    if (keep_memory && parameters_[i].gradient.defined()) {
+      spare_[i] = std::move(parameters_[i].gradient);
+    }
+    if (!keep_memory) spare_[i] = Tensor();
+    parameters_[i].gradient = Tensor();
+  }
+}
+
+}  // namespace finetune

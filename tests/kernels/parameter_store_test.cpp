@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: MIT
+#include "finetune/kernels/parameter_store.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/allclose.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/rand.h>
+#include <ATen/ops/randint.h>
+#include <ATen/ops/randn.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
+#include <gtest/gtest.h>
+
+#include <stdexcept>
+
+namespace finetune {
+namespace {
+
+struct Fixture {
+  explicit Fixture(WeightFormat weights = WeightFormat::kFloat32,
+                   GradientFormat gradients = GradientFormat::kFloat32)
+      : matrix(at::zeros({6, 4}).set_requires_grad(true)),
+        bias(at::zeros({6}).set_requires_grad(true)),
+        store({{"matrix", matrix}, {"bias", bias}}, weights, gradients) {}
+
+  Parameter& first() { return store.parameters()[0]; }
+
+  Tensor matrix, bias;
+  ParameterStore store;
+};
+
+constexpr WeightFormat kFormats[] = {WeightFormat::kFloat32, WeightFormat::kBFloat16,
+                                     WeightFormat::kSplit};
+// Half a unit in the last place: bfloat16 has 8 bits of mantissa, the correction 8 more.
+double tolerance(WeightFormat format) {
+  if (format == WeightFormat::kFloat32) return 0.0;
+  return format == WeightFormat::kBFloat16 ? 0x1p-8 : 0x1p-15;
+}
+
+TEST(ParameterStore, GivesBackAssignedValuesInEachFormat) {
+  for (const WeightFormat format : kFormats) {
+    Fixture f(format);
+    const Tensor values = at::randn({6, 4});
+    f.store.assign(f.first(), values);
+    EXPECT_TRUE(at::allclose(f.store.values(f.matrix), values, tolerance(format), 0.0));
+    EXPECT_TRUE(
+        f.store.values_of_rows(f.matrix, 2, 3).equal(f.store.values(f.matrix).narrow(0, 2, 3)));
+    const Tensor ids = at::arange(6).flip(0).view({2, 3});
+    EXPECT_TRUE(f.store.gather_rows(f.matrix, ids).equal(f.store.values(f.matrix).index({ids})));
+  }
+}
+
+TEST(ParameterStore, KeepsTheMemoryThatEachFormatPromises) {
+  const auto bytes = [](WeightFormat format) {
+    Fixture f(format);
+    const Parameter& p = f.first();
+    return (p.weight.nbytes() + (p.correction.defined() ? p.correction.nbytes() : 0)) / 24;
+  };
+  EXPECT_EQ(bytes(WeightFormat::kFloat32), 4U);
+  EXPECT_EQ(bytes(WeightFormat::kBFloat16), 2U);
+  EXPECT_EQ(bytes(WeightFormat::kSplit), 3U);
+}
+
+TEST(ParameterStore, ChangesTheFormatBehindTheModulesOwnTensor) {
+  Fixture f(WeightFormat::kBFloat16);
+  EXPECT_EQ(f.matrix.scalar_type(), at::kBFloat16);
+  EXPECT_TRUE(f.matrix.requires_grad());
+}
+
+TEST(ParameterStore, AddsProductsAsAutogradDoes) {
+  Fixture f;
+  const Tensor x = at::randn({2, 5, 4});
+  const Tensor dy = at::randn({2, 5, 6});
+  f.store.add_product(f.matrix, dy, x);
+  f.store.add_product(f.matrix, dy, x);
+  const Tensor expected = dy.reshape({-1, 6}).t().mm(x.reshape({-1, 4})) * 2;
+  EXPECT_TRUE(at::allclose(f.first().gradient, expected, 1e-5, 1e-5));
+}
+
+TEST(ParameterStore, AddsProductsToSomeRowsAlone) {
+  Fixture f;
+  const Tensor x = at::randn({5, 4});
+  const Tensor dy = at::randn({5, 2});
+  f.store.add_product_to_rows(f.matrix, 3, dy, x);
+  const Tensor expected = at::zeros({6, 4});
+  expected.narrow(0, 3, 2).copy_(dy.t().mm(x));
+  EXPECT_TRUE(at::allclose(f.first().gradient, expected, 1e-5, 1e-6));
+}
+
+TEST(ParameterStore, SumsRowsOfRepeatedIndicesAndSkipsThePadding) {
+  for (const GradientFormat format : {GradientFormat::kFloat32, GradientFormat::kBFloat16}) {
+    Fixture f(WeightFormat::kFloat32, format);
+    const Tensor indices = at::randint(0, 6, {40}, at::kLong);
+    const Tensor rows = at::randint(-3, 4, {40, 4}).to(at::kFloat);  // exact in bfloat16
+    f.store.add_to_indexed_rows(f.matrix, indices, rows, 1);
+    const Tensor expected = at::zeros({6, 4}).index_add(0, indices, rows);
+    expected[1].zero_();
+    EXPECT_TRUE(f.first().gradient.to(at::kFloat).equal(expected));
+  }
+}
+
+TEST(ParameterStore, SumsRowsToEqualBitsWhateverTheThreads) {
+  const Tensor indices = at::randint(0, 6, {500}, at::kLong);
+  const Tensor rows = at::randn({500, 4});
+  const auto sum = [&](int threads) {
+    at::set_num_threads(threads);
+    Fixture f;
+    f.store.add_to_indexed_rows(f.matrix, indices, rows, -1);
+    return f.first().gradient;
+  };
+  const Tensor one = sum(1);
+  EXPECT_TRUE(sum(2).equal(one));
+  at::set_num_threads(1);
+}
+
+TEST(ParameterStore, RoundsSumsOfBFloat16GradientsWithoutBias) {
+  Fixture f(WeightFormat::kFloat32, GradientFormat::kBFloat16);
+  // 1/512 of the last place of 1: rounding to the nearest would lose every one of them.
+  const Tensor small = at::ones({6, 4}) * 0x1p-10;
+  f.store.add(f.matrix, at::ones({6, 4}));
+  for (int64_t i = 0; i < 4096; ++i) {
+    f.store.begin_micro_batch({.seed = 3, .update = 1, .first_place = i});
+    f.store.add(f.matrix, small);
+  }
+  EXPECT_NEAR(f.first().gradient.to(at::kFloat).mean().item<double>(), 5.0, 0.25);
+}
+
+TEST(ParameterStore, RoundsTheSameSumsToEqualBits) {
+  const Tensor gradient = at::randn({6, 4});
+  const auto run = [&](int64_t place) {
+    Fixture f(WeightFormat::kFloat32, GradientFormat::kBFloat16);
+    f.store.begin_micro_batch({.seed = 3, .update = 1, .first_place = place});
+    for (int i = 0; i < 20; ++i) f.store.add(f.matrix, gradient);
+    return f.first().gradient;
+  };
+  EXPECT_TRUE(run(0).equal(run(0)));
+  EXPECT_FALSE(run(0).equal(run(8)));
+}
+
+TEST(ParameterStore, TellsOfCompleteParametersThatHaveAGradient) {
+  Fixture f;
+  std::vector<std::string> told;
+  f.store.on_complete([&](Parameter& p) { told.push_back(p.name); });
+  f.store.complete({f.matrix, Tensor(), f.bias});
+  f.store.add(f.bias, at::ones({6}));
+  f.store.complete({f.matrix, f.bias});
+  EXPECT_EQ(told, std::vector<std::string>{"bias"});
+}
+
+TEST(ParameterStore, StartsFromZeroInKeptMemory) {
+  Fixture f;
+  f.store.add(f.matrix, at::ones({6, 4}));
+  const void* memory = f.first().gradient.data_ptr();
+  f.store.clear_gradients(/*keep_memory=*/true);
+  EXPECT_FALSE(f.first().gradient.defined());
+  f.store.add(f.matrix, at::ones({6, 4}));
+  EXPECT_EQ(f.first().gradient.data_ptr(), memory);
+  EXPECT_TRUE(f.first().gradient.equal(at::ones({6, 4})));
+}
+
+TEST(ParameterStore, RefusesTensorsOfAnotherModel) {
+  Fixture f;
+  EXPECT_THROW(f.store.add(at::ones({6, 4}), at::ones({6, 4})), std::logic_error);
+}
+
+}  // namespace
+}  // namespace finetune
