@@ -8,13 +8,11 @@
 #include <cmath>
 #include <limits>
 
-#include "model/layer_norm.h"
-
 namespace finetune {
 namespace {
 
-nn::LinearOptions projection(const ModelConfig& config) {
-  return nn::LinearOptions(config.hidden_size, config.hidden_size).bias(config.use_bias);
+Linear projection(const ModelConfig& config) {
+  return Linear(config.hidden_size, config.hidden_size, config.use_bias);
 }
 
 }  // namespace
@@ -23,17 +21,17 @@ SelfAttentionImpl::SelfAttentionImpl(const ModelConfig& config, int64_t layer)
     : layer_(layer),
       heads_(config.num_attention_heads),
       dropout_(config.attention_probs_dropout_prob),
-      query_(register_module("query", nn::Linear(projection(config)))),
-      key_(register_module("key", nn::Linear(projection(config)))),
-      value_(register_module("value", nn::Linear(projection(config)))) {}
+      query_(register_module("query", projection(config))),
+      key_(register_module("key", projection(config))),
+      value_(register_module("value", projection(config))) {}
 
 Tensor SelfAttentionImpl::forward(const Tensor& x, const ForwardContext& context) {
   const auto by_head = [&](const Tensor& t) {
     return t.unflatten(-1, {heads_, -1}).transpose(1, 2);  // [B, H, T, D]
   };
-  const Tensor q = by_head(query_(x));
-  const Tensor k = by_head(key_(x));
-  const Tensor v = by_head(value_(x));
+  const Tensor q = by_head(query_(x, context));
+  const Tensor k = by_head(key_(x, context));
+  const Tensor v = by_head(value_(x, context));
   Tensor result;  // [B, H, T, D]
   if (!context.dropout || dropout_ == 0.0) {
     const std::optional<Tensor> mask =
@@ -54,23 +52,40 @@ Tensor SelfAttentionImpl::forward(const Tensor& x, const ForwardContext& context
   return result.transpose(1, 2).flatten(2);  // [B, T, C]
 }
 
+void SelfAttentionImpl::name_weights(EncoderLayerWeights& weights) const {
+  weights.query = query_->weight;
+  weights.query_bias = query_->bias;
+  weights.key = key_->weight;
+  weights.key_bias = key_->bias;
+  weights.value = value_->weight;
+  weights.value_bias = value_->bias;
+}
+
 AddAndNormImpl::AddAndNormImpl(const ModelConfig& config, int64_t input_size, int64_t layer,
                                DropoutSite site)
     : layer_(layer),
       site_(site),
       dropout_(config.hidden_dropout_prob),
-      dense_(register_module("dense", nn::Linear(input_size, config.hidden_size))),
-      layer_norm_(register_module("LayerNorm", make_layer_norm(config))) {}
+      dense_(register_module("dense", Linear(input_size, config.hidden_size))),
+      layer_norm_(register_module("LayerNorm", LayerNorm(config))) {}
 
 Tensor AddAndNormImpl::forward(const Tensor& x, const Tensor& residual,
                                const ForwardContext& context) {
-  return layer_norm_(residual + context.drop(dense_(x), dropout_, layer_, site_));
+  return layer_norm_(residual + context.drop(dense_(x, context), dropout_, layer_, site_), context);
 }
 
 AttentionImpl::AttentionImpl(const ModelConfig& config, int64_t layer)
     : self_(register_module("self", SelfAttention(config, layer))),
       output_(register_module(
           "output", AddAndNorm(config, config.hidden_size, layer, DropoutSite::kAttentionOutput))) {
+}
+
+void AttentionImpl::name_weights(EncoderLayerWeights& weights) const {
+  self_->name_weights(weights);
+  weights.attention_output = output_->dense()->weight;
+  weights.attention_output_bias = output_->dense()->bias;
+  weights.attention_norm = output_->layer_norm()->weight;
+  weights.attention_norm_bias = output_->layer_norm()->bias;
 }
 
 }  // namespace finetune

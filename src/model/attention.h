@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "finetune/model/model_config.h"
-#include "model/forward_context.h"
-#include "model/nn.h"
+#include "finetune/kernels/encoder_layer.h"
+#include "model/layers.h"
 
 namespace finetune {
 
@@ -13,12 +12,13 @@ class SelfAttentionImpl : public nn::Module {
   SelfAttentionImpl(const ModelConfig& config, int64_t layer);
 
   Tensor forward(const Tensor& x, const ForwardContext& context);  // [B, T, C] -> [B, T, C]
+  void name_weights(EncoderLayerWeights& weights) const;
 
  private:
   int64_t layer_;
   int64_t heads_;
   double dropout_;
-  nn::Linear query_, key_, value_;
+  Linear query_, key_, value_;
 };
 TORCH_MODULE(SelfAttention);
 
@@ -28,13 +28,15 @@ class AddAndNormImpl : public nn::Module {
   AddAndNormImpl(const ModelConfig& config, int64_t input_size, int64_t layer, DropoutSite site);
 
   Tensor forward(const Tensor& x, const Tensor& residual, const ForwardContext& context);
+  [[nodiscard]] const Linear& dense() const { return dense_; }
+  [[nodiscard]] const LayerNorm& layer_norm() const { return layer_norm_; }
 
  private:
   int64_t layer_;
   DropoutSite site_;
   double dropout_;
-  nn::Linear dense_;
-  nn::LayerNorm layer_norm_;
+  Linear dense_;
+  LayerNorm layer_norm_;
 };
 TORCH_MODULE(AddAndNorm);
 
@@ -46,6 +48,7 @@ class AttentionImpl : public nn::Module {
   Tensor forward(const Tensor& x, const ForwardContext& context) {
     return output_(self_(x, context), x, context);
   }
+  void name_weights(EncoderLayerWeights& weights) const;
 
  private:
   SelfAttention self_;

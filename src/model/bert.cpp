@@ -9,10 +9,10 @@
 namespace finetune {
 
 BertPoolerImpl::BertPoolerImpl(const ModelConfig& config)
-    : dense_(register_module("dense", nn::Linear(config.hidden_size, config.hidden_size))) {}
+    : dense_(register_module("dense", Linear(config.hidden_size, config.hidden_size))) {}
 
-Tensor BertPoolerImpl::forward(const Tensor& hidden) {
-  return at::tanh(dense_(hidden.select(1, 0)));
+Tensor BertPoolerImpl::forward(const Tensor& hidden, const ForwardContext& context) {
+  return at::tanh(dense_(hidden.select(1, 0), context));
 }
 
 namespace {

@@ -9,10 +9,10 @@ namespace finetune {
 class BertPoolerImpl final : public PoolerImpl {
  public:
   explicit BertPoolerImpl(const ModelConfig& config);
-  Tensor forward(const Tensor& hidden) override;
+  Tensor forward(const Tensor& hidden, const ForwardContext& context) override;
 
  private:
-  nn::Linear dense_;
+  Linear dense_;
 };
 
 }  // namespace finetune

@@ -3,7 +3,6 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/argmax.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/linear.h>
 #include <ATen/ops/tanh.h>
 
 #include "finetune/base/error.h"
@@ -20,8 +19,8 @@ class BigBirdPoolerImpl final : public PoolerImpl {
       : weight_(register_parameter("weight", at::empty({config.hidden_size, config.hidden_size}))),
         bias_(register_parameter("bias", at::empty({config.hidden_size}))) {}
 
-  Tensor forward(const Tensor& hidden) override {
-    return at::tanh(at::linear(hidden.select(1, 0), weight_, bias_));
+  Tensor forward(const Tensor& hidden, const ForwardContext& context) override {
+    return at::tanh(linear(hidden.select(1, 0), weight_, bias_, context));
   }
 
  private:
@@ -38,7 +37,7 @@ class BigBirdAnswerHeadImpl final : public HeadImpl {
         output_(register_module(
             "output", AddAndNorm(config, config.intermediate_size, 0, DropoutSite::kAnswerOutput))),
         qa_outputs_(
-            register_module("qa_outputs", nn::Linear(config.hidden_size, count_labels(config)))) {
+            register_module("qa_outputs", Linear(config.hidden_size, count_labels(config)))) {
     if (!config.sep_token_id) {
       throw Error(ErrorKind::kConfig,
                   "big_bird's question answering needs sep_token_id in config.json, which tells "
@@ -60,7 +59,8 @@ class BigBirdAnswerHeadImpl final : public HeadImpl {
 
   Tensor forward(const HeadInput& in) override {
     const Tensor x = in.context.drop(in.hidden, dropout_, 0, DropoutSite::kAnswerInput);
-    const Tensor logits = qa_outputs_(output_(intermediate_(x), in.hidden, in.context));
+    const Tensor logits =
+        qa_outputs_(output_(intermediate_(x, in.context), in.hidden, in.context), in.context);
     Tensor lowered = question(in.input.input_ids).to(logits.scalar_type());  // [B, T]
     lowered.select(1, 0).zero_();
     return logits - lowered.unsqueeze(2) * 1e6;
@@ -77,7 +77,7 @@ class BigBirdAnswerHeadImpl final : public HeadImpl {
   int64_t separator_ = 0;
   Intermediate intermediate_;
   AddAndNorm output_;
-  nn::Linear qa_outputs_;
+  Linear qa_outputs_;
 };
 
 void announce_full_attention(const ModelConfig& config) {

@@ -2,18 +2,18 @@
 #include "model/embeddings.h"
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/embedding.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/zeros.h>
 
 #include <cmath>
-
-#include "model/layer_norm.h"
 
 namespace finetune {
 namespace {
 
-// [B, T, C], or [C] where every token is of type 0.
-Tensor embed_types(const Tensor& weight, const Tensor& token_type_ids) {
-  return token_type_ids.defined() ? at::embedding(weight, token_type_ids) : weight[0];
+// [B, T, C], or [1, C] where every token is of type 0.
+Tensor embed_types(const Embedding& table, const ModelInput& input, const ForwardContext& context) {
+  if (input.token_type_ids.defined()) return table->forward(input.token_type_ids, context);
+  return table->forward(at::zeros({1}, input.input_ids.options()), context);
 }
 
 }  // namespace
@@ -23,46 +23,48 @@ RobertaEmbeddingsImpl::RobertaEmbeddingsImpl(const ModelConfig& config)
     : padding_id_(config.pad_token_id),
       dropout_(config.hidden_dropout_prob),
       word_embeddings_(
-          register_module("word_embeddings", nn::Embedding(config.vocab_size, config.hidden_size))),
+          register_module("word_embeddings", Embedding(config.vocab_size, config.hidden_size))),
       token_type_embeddings_(register_module(
-          "token_type_embeddings", nn::Embedding(config.type_vocab_size, config.hidden_size))),
-      layer_norm_(register_module("LayerNorm", make_layer_norm(config))),
-      position_embeddings_(
-          register_module("position_embeddings",
-                          nn::Embedding(config.max_position_embeddings, config.hidden_size))) {}
+          "token_type_embeddings", Embedding(config.type_vocab_size, config.hidden_size))),
+      layer_norm_(register_module("LayerNorm", LayerNorm(config))),
+      position_embeddings_(register_module(
+          "position_embeddings", Embedding(config.max_position_embeddings, config.hidden_size))) {}
 
 Tensor RobertaEmbeddingsImpl::forward(const ModelInput& input, const ForwardContext& context) {
   const Tensor is_token = input.input_ids.ne(padding_id_);
   const Tensor positions = is_token.cumsum(1) * is_token + padding_id_;  // [B, T]
   // padding_idx keeps the gradient of the padding's row at zero, as torch's Embedding does.
-  const Tensor words = at::embedding(word_embeddings_->weight, input.input_ids, padding_id_);
-  const Tensor types = embed_types(token_type_embeddings_->weight, input.token_type_ids);
-  const Tensor places = at::embedding(position_embeddings_->weight, positions, padding_id_);
-  return context.drop(layer_norm_(words + types + places), dropout_, 0, DropoutSite::kEmbeddings);
+  const Tensor words = word_embeddings_(input.input_ids, context, padding_id_);
+  const Tensor types = embed_types(token_type_embeddings_, input, context);
+  const Tensor places = position_embeddings_(positions, context, padding_id_);
+  return context.drop(layer_norm_(words + types + places, context), dropout_, 0,
+                      DropoutSite::kEmbeddings);
 }
 
 BertEmbeddingsImpl::BertEmbeddingsImpl(const ModelConfig& config)
     : padding_id_(config.pad_token_id),
       dropout_(config.hidden_dropout_prob),
       word_embeddings_(
-          register_module("word_embeddings", nn::Embedding(config.vocab_size, config.hidden_size))),
-      position_embeddings_(
-          register_module("position_embeddings",
-                          nn::Embedding(config.max_position_embeddings, config.hidden_size))),
+          register_module("word_embeddings", Embedding(config.vocab_size, config.hidden_size))),
+      position_embeddings_(register_module(
+          "position_embeddings", Embedding(config.max_position_embeddings, config.hidden_size))),
       token_type_embeddings_(register_module(
-          "token_type_embeddings", nn::Embedding(config.type_vocab_size, config.hidden_size))),
-      layer_norm_(register_module("LayerNorm", make_layer_norm(config))) {}
+          "token_type_embeddings", Embedding(config.type_vocab_size, config.hidden_size))),
+      layer_norm_(register_module("LayerNorm", LayerNorm(config))) {}
 
-Tensor BertEmbeddingsImpl::sum(const ModelInput& input, double word_scale) {
-  Tensor words = at::embedding(word_embeddings_->weight, input.input_ids, padding_id_);
+Tensor BertEmbeddingsImpl::sum(const ModelInput& input, double word_scale,
+                               const ForwardContext& context) {
+  Tensor words = word_embeddings_(input.input_ids, context, padding_id_);
   if (word_scale != 1.0) words = words * word_scale;
-  const Tensor types = embed_types(token_type_embeddings_->weight, input.token_type_ids);
-  const Tensor places = position_embeddings_->weight.narrow(0, 0, input.input_ids.size(1));
+  const Tensor types = embed_types(token_type_embeddings_, input, context);
+  const Tensor places =
+      position_embeddings_(at::arange(input.input_ids.size(1), input.input_ids.options()), context);
   return words + types + places;
 }
 
 Tensor BertEmbeddingsImpl::forward(const ModelInput& input, const ForwardContext& context) {
-  return context.drop(normalize(sum(input, 1.0)), dropout_, 0, DropoutSite::kEmbeddings);
+  return context.drop(normalize(sum(input, 1.0, context), context), dropout_, 0,
+                      DropoutSite::kEmbeddings);
 }
 
 BigBirdEmbeddingsImpl::BigBirdEmbeddingsImpl(const ModelConfig& config)
@@ -71,7 +73,9 @@ BigBirdEmbeddingsImpl::BigBirdEmbeddingsImpl(const ModelConfig& config)
                                             : 1.0) {}
 
 Tensor BigBirdEmbeddingsImpl::forward(const ModelInput& input, const ForwardContext& context) {
-  return normalize(context.drop(sum(input, word_scale_), dropout(), 0, DropoutSite::kEmbeddings));
+  const Tensor dropped =
+      context.drop(sum(input, word_scale_, context), dropout(), 0, DropoutSite::kEmbeddings);
+  return normalize(dropped, context);
 }
 
 }  // namespace finetune

@@ -2,8 +2,7 @@
 #pragma once
 
 #include "finetune/model/model.h"
-#include "model/forward_context.h"
-#include "model/nn.h"
+#include "model/layers.h"
 
 namespace finetune {
 
@@ -27,9 +26,9 @@ class RobertaEmbeddingsImpl final : public EmbeddingsImpl {
  private:
   int64_t padding_id_;
   double dropout_;
-  nn::Embedding word_embeddings_, token_type_embeddings_;
-  nn::LayerNorm layer_norm_;
-  nn::Embedding position_embeddings_;
+  Embedding word_embeddings_, token_type_embeddings_;
+  LayerNorm layer_norm_;
+  Embedding position_embeddings_;
 };
 
 // e = Dropout(LN(word[id] + type[t] + position[p])); p counts every token from 0 on.
@@ -40,15 +39,18 @@ class BertEmbeddingsImpl : public EmbeddingsImpl {
   [[nodiscard]] const Tensor& word_embedding() const override { return word_embeddings_->weight; }
 
  protected:
-  Tensor sum(const ModelInput& input, double word_scale);  // [B, T, C], before LN
-  Tensor normalize(const Tensor& x) { return layer_norm_(x); }
+  // [B, T, C], before LN
+  Tensor sum(const ModelInput& input, double word_scale, const ForwardContext& context);
+  Tensor normalize(const Tensor& x, const ForwardContext& context) {
+    return layer_norm_(x, context);
+  }
   [[nodiscard]] double dropout() const { return dropout_; }
 
  private:
   int64_t padding_id_;
   double dropout_;
-  nn::Embedding word_embeddings_, position_embeddings_, token_type_embeddings_;
-  nn::LayerNorm layer_norm_;
+  Embedding word_embeddings_, position_embeddings_, token_type_embeddings_;
+  LayerNorm layer_norm_;
 };
 
 // e = LN(Dropout(s word[id] + type[t] + position[p])) with s = sqrt(C) where the configuration asks

@@ -5,28 +5,48 @@ namespace finetune {
 
 IntermediateImpl::IntermediateImpl(const ModelConfig& config)
     : activation_(find_activation(config.hidden_act)),
-      dense_(register_module("dense", nn::Linear(config.hidden_size, config.intermediate_size))) {}
+      dense_(register_module("dense", Linear(config.hidden_size, config.intermediate_size))) {}
 
-Tensor IntermediateImpl::forward(const Tensor& x) { return activation_(dense_(x)); }
+Tensor IntermediateImpl::forward(const Tensor& x, const ForwardContext& context) {
+  return activation_(dense_(x, context));
+}
 
 EncoderLayerImpl::EncoderLayerImpl(const ModelConfig& config, int64_t layer)
-    : attention_(register_module("attention", Attention(config, layer))),
+    : options_{.layer = layer,
+               .heads = config.num_attention_heads,
+               .hidden_dropout = config.hidden_dropout_prob,
+               .attention_dropout = config.attention_probs_dropout_prob,
+               .layer_norm_eps = config.layer_norm_eps,
+               .activation =
+                   config.hidden_act == "gelu" ? nullptr : find_activation(config.hidden_act)},
+      attention_(register_module("attention", Attention(config, layer))),
       intermediate_(register_module("intermediate", Intermediate(config))),
       output_(register_module("output", AddAndNorm(config, config.intermediate_size, layer,
-                                                   DropoutSite::kFeedForwardOutput))) {}
+                                                   DropoutSite::kFeedForwardOutput))) {
+  attention_->name_weights(weights_);
+  weights_.intermediate = intermediate_->dense()->weight;
+  weights_.intermediate_bias = intermediate_->dense()->bias;
+  weights_.output = output_->dense()->weight;
+  weights_.output_bias = output_->dense()->bias;
+  weights_.output_norm = output_->layer_norm()->weight;
+  weights_.output_norm_bias = output_->layer_norm()->bias;
+}
 
 EncoderImpl::EncoderImpl(const ModelConfig& config) {
   nn::ModuleList list;
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
     layers_.emplace_back(EncoderLayer(config, layer));
     list->push_back(layers_.back());
+    stack_.push_back({layers_.back()->weights(), layers_.back()->options()});
   }
   register_module("layer", list);
 }
 
-Tensor EncoderImpl::forward(Tensor x, const ForwardContext& context) {
-  for (EncoderLayer& layer : layers_) x = layer(x, context);
-  return x;
+Tensor EncoderImpl::forward(const Tensor& x, const ForwardContext& context) {
+  if (context.parameters != nullptr) return run_encoder_stack(stack_, x, context);
+  Tensor y = x;
+  for (EncoderLayer& layer : layers_) y = layer(y, context);
+  return y;
 }
 
 EncoderModelImpl::EncoderModelImpl(const ModelConfig& config,

@@ -4,6 +4,7 @@
 #include "model/activation.h"
 #include "model/attention.h"
 #include "model/embeddings.h"
+#include "model/encoder_stack.h"
 
 namespace finetune {
 
@@ -11,11 +12,12 @@ namespace finetune {
 class IntermediateImpl : public nn::Module {
  public:
   explicit IntermediateImpl(const ModelConfig& config);
-  Tensor forward(const Tensor& x);  // [B, T, C] -> [B, T, 4C]
+  Tensor forward(const Tensor& x, const ForwardContext& context);  // [B, T, C] -> [B, T, 4C]
+  [[nodiscard]] const Linear& dense() const { return dense_; }
 
  private:
   Activation activation_;
-  nn::Linear dense_;
+  Linear dense_;
 };
 TORCH_MODULE(Intermediate);
 
@@ -27,10 +29,15 @@ class EncoderLayerImpl : public nn::Module {
 
   Tensor forward(const Tensor& x, const ForwardContext& context) {
     const Tensor h = attention_(x, context);
-    return output_(intermediate_(h), h, context);
+    return output_(intermediate_(h, context), h, context);
   }
+  // The same layer for encoder_layer_forward() and its backward pass.
+  [[nodiscard]] const EncoderLayerOptions& options() const { return options_; }
+  [[nodiscard]] const EncoderLayerWeights& weights() const { return weights_; }
 
  private:
+  EncoderLayerOptions options_;
+  EncoderLayerWeights weights_;
   Attention attention_;
   Intermediate intermediate_;
   AddAndNorm output_;
@@ -40,17 +47,19 @@ TORCH_MODULE(EncoderLayer);
 class EncoderImpl : public nn::Module {
  public:
   explicit EncoderImpl(const ModelConfig& config);
-  Tensor forward(Tensor x, const ForwardContext& context);  // [B, T, C] -> [B, T, C]
+  Tensor forward(const Tensor& x, const ForwardContext& context);  // [B, T, C] -> [B, T, C]
 
  private:
   std::vector<EncoderLayer> layers_;
+  std::vector<StackedLayer> stack_;
 };
 TORCH_MODULE(Encoder);
 
 // What a classifier of whole sequences looks at.
 class PoolerImpl : public nn::Module {
  public:
-  virtual Tensor forward(const Tensor& hidden) = 0;  // [B, T, C] -> [B, C]
+  // [B, T, C] -> [B, C]
+  virtual Tensor forward(const Tensor& hidden, const ForwardContext& context) = 0;
 };
 
 // Embeddings and encoder under their names in the checkpoint, and a pooler where the model has one:
@@ -63,7 +72,9 @@ class EncoderModelImpl final : public nn::Module {
   Tensor forward(const ModelInput& input, const ForwardContext& context) {  // -> [B, T, C]
     return encoder_(embeddings_->forward(input, context), context);
   }
-  Tensor pool(const Tensor& hidden) { return pooler_->forward(hidden); }  // Requires: a pooler
+  Tensor pool(const Tensor& hidden, const ForwardContext& context) {  // Requires: a pooler
+    return pooler_->forward(hidden, context);
+  }
   [[nodiscard]] const Tensor& word_embedding() const { return embeddings_->word_embedding(); }
 
  private:

@@ -4,16 +4,25 @@
 #include <optional>
 
 #include "finetune/kernels/dropout.h"
+#include "finetune/kernels/parameter_store.h"
+#include "finetune/model/model_options.h"
 
 namespace finetune {
 
 // What every layer of one forward pass shares.
 struct ForwardContext {
-  Tensor mask;  // [B, 1, 1, T] bool; undefined where every token may be attended to
-  std::optional<DropoutStream> dropout;
+  Tensor mask = {};  // [B, 1, 1, T] bool; undefined where every token may be attended to
+  std::optional<DropoutStream> dropout = {};
+  // Where the gradients go; null: parameters are autograd's leaves and keep their own.
+  ParameterStore* parameters = nullptr;
+  ModelOptions options = {};
 
   [[nodiscard]] Tensor drop(const Tensor& x, double p, int64_t layer, DropoutSite site) const {
     return dropout ? finetune::dropout(x, p, *dropout, layer, site) : x;
+  }
+  // Evaluation may be asked for in another precision than training.
+  [[nodiscard]] Precision precision() const {
+    return dropout ? options.precision : options.evaluation_precision;
   }
 };
 

@@ -24,7 +24,7 @@ class HeadImpl : public nn::Module {
 class LinearHeadImpl : public HeadImpl {
  protected:
   LinearHeadImpl(int64_t inputs, int64_t outputs);
-  [[nodiscard]] Tensor project(const Tensor& x) const;
+  [[nodiscard]] Tensor project(const Tensor& x, const ForwardContext& context) const;
 
  private:
   Tensor weight_, bias_;
@@ -59,40 +59,60 @@ class FirstTokenClassifierImpl final : public HeadImpl {
  private:
   Activation activation_;
   double dropout_;
-  nn::Linear dense_, out_proj_;
+  Linear dense_, out_proj_;
 };
 
-// logits = E x + b with E the word embedding (tied) or a decoder of its own.
+// logits = W x + b of the vocabulary.
+struct LmDecoder {
+  Tensor weight;  // [V, C]
+  Tensor bias;    // [V]
+  bool is_tied;   // the weight is the word embedding
+};
+
+// A head over the vocabulary, in two steps so that a loss need not make all logits.
 class LmHeadImpl : public HeadImpl {
+ public:
+  virtual Tensor transform(const HeadInput& in) = 0;  // -> x [N, C]
+  [[nodiscard]] virtual LmDecoder decoder(const EncoderModelImpl& encoder) const = 0;
+  Tensor forward(const HeadInput& in) final;
+};
+
+// W is the word embedding (tied) or a decoder of the head's own.
+class DecodingLmHeadImpl : public LmHeadImpl {
+ public:
+  [[nodiscard]] LmDecoder decoder(const EncoderModelImpl& encoder) const final;
+
  protected:
-  explicit LmHeadImpl(const ModelConfig& config);
+  explicit DecodingLmHeadImpl(const ModelConfig& config);
   void add_decoder(const ModelConfig& config);  // last of the children, as transformers counts
-  Tensor decode(const Tensor& x, const EncoderModelImpl& encoder);  // [N, C] -> [N, V]
 
  private:
   Tensor bias_;  // [V]
-  nn::Linear decoder_{nullptr};
+  Linear decoder_{nullptr};
 };
 
 // "lm_head": x = LN(GELU(W h)), the exact GELU whatever hidden_act says.
-class RobertaLmHeadImpl final : public LmHeadImpl {
+class RobertaLmHeadImpl final : public DecodingLmHeadImpl {
  public:
   explicit RobertaLmHeadImpl(const ModelConfig& config);
-  Tensor forward(const HeadInput& in) override;
+  Tensor transform(const HeadInput& in) override;
 
  private:
-  nn::Linear dense_;
-  nn::LayerNorm layer_norm_;
+  Linear dense_;
+  LayerNorm layer_norm_;
 };
 
 // "cls": x = LN(f(W h)) with f = hidden_act; parameters stand under "cls.predictions".
-class BertLmHeadImpl final : public HeadImpl {
+class BertLmHeadImpl final : public LmHeadImpl {
  public:
   explicit BertLmHeadImpl(const ModelConfig& config);
-  Tensor forward(const HeadInput& in) override { return predictions_->forward(in); }
+  Tensor transform(const HeadInput& in) override { return predictions_->transform(in); }
+  [[nodiscard]] LmDecoder decoder(const EncoderModelImpl& encoder) const override {
+    return predictions_->decoder(encoder);
+  }
 
  private:
-  std::shared_ptr<HeadImpl> predictions_;
+  std::shared_ptr<LmHeadImpl> predictions_;
 };
 
 // Dropout in heads: classifier_dropout, or hidden_dropout_prob where there is none.

@@ -140,16 +140,16 @@ LoadReport load_weights(Model& model, const std::vector<std::string>& names,
   LoadReport report;
   report.unexpected = map.unexpected();
   Faults faults;
-  for (const NamedTensor& parameter : model.parameters()) {
+  for (Parameter& parameter : model.store().parameters()) {
     const std::string name = map.source_of(parameter.name);
     if (name.empty()) {
       report.missing.push_back(parameter.name);
       continue;
     }
     const Tensor value = source(name);
-    if (value.sizes() != parameter.tensor.sizes()) {
+    if (value.sizes() != parameter.weight.sizes()) {
       report.mismatched.push_back(
-          {parameter.name, value.sizes().vec(), parameter.tensor.sizes().vec()});
+          {parameter.name, value.sizes().vec(), parameter.weight.sizes().vec()});
     } else if (!value.is_floating_point()) {
       faults.add("tensor '" + name +
                  "' holds no floating-point numbers; this version reads no "
@@ -157,7 +157,7 @@ LoadReport load_weights(Model& model, const std::vector<std::string>& names,
     } else if (!value.isfinite().all().item<bool>()) {
       faults.add("tensor '" + name + "' holds NaN or infinite values; this model is broken");
     } else {
-      parameter.tensor.copy_(value);
+      model.store().assign(parameter, value);
     }
   }
   check_shapes(report, options, faults);

@@ -2,12 +2,16 @@
 #include "finetune/model/model.h"
 
 #include <ATen/Parallel.h>
+#include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
 
 #include "finetune/base/error.h"
 #include "finetune/base/random.h"
+#include "finetune/kernels/chunked_cross_entropy.h"
+#include "finetune/tensor/backward.h"
 #include "model/architecture.h"
 
 namespace finetune {
@@ -25,6 +29,7 @@ uint64_t hash_name(const std::string& name) {  // FNV-1a: part of what a seed me
 }
 
 // Row r of a matrix has numbers of its own, so that rows can be filled in parallel.
+// `weight`: float32 on the CPU.
 void fill_normal(const Tensor& weight, double deviation, uint64_t seed, const std::string& name) {
   const int64_t rows = weight.size(0);
   const int64_t columns = weight.numel() / std::max<int64_t>(1, rows);
@@ -40,23 +45,22 @@ void fill_normal(const Tensor& weight, double deviation, uint64_t seed, const st
   });
 }
 
-void initialize(const NamedTensors& parameters, const ModelConfig& config,
-                const Architecture& architecture, uint64_t seed) {
+void initialize(ParameterStore& store, const ModelConfig& config, const Architecture& architecture,
+                uint64_t seed) {
   const c10::NoGradGuard no_grad;
   // transformers reads 0 as "not set"
   const double deviation = config.initializer_range != 0.0 ? config.initializer_range : 0.02;
-  for (const NamedTensor& parameter : parameters) {
+  for (Parameter& parameter : store.parameters()) {
+    // Made on the CPU, so that every device and format begins with the same numbers.
+    const Tensor values = at::zeros(parameter.weight.sizes());
     const bool is_weight = parameter.name.ends_with("weight");
-    if (!is_weight) {
-      parameter.tensor.zero_();
-    } else if (ends_with_norm(parameter.name)) {
-      parameter.tensor.fill_(1.0);
-    } else {
-      fill_normal(parameter.tensor, deviation, seed, parameter.name);
-      if (architecture.has_padding_row(parameter.name)) {
-        parameter.tensor[config.pad_token_id].zero_();
-      }
+    if (is_weight && ends_with_norm(parameter.name)) {
+      values.fill_(1.0);
+    } else if (is_weight) {
+      fill_normal(values, deviation, seed, parameter.name);
+      if (architecture.has_padding_row(parameter.name)) values[config.pad_token_id].zero_();
     }
+    store.assign(parameter, values);
   }
 }
 
@@ -64,9 +68,10 @@ void initialize(const NamedTensors& parameters, const ModelConfig& config,
 class EncoderWithHead {
  public:
   EncoderWithHead(const ModelConfig& config, std::optional<Head> head, uint64_t seed,
-                  c10::Device device)
+                  c10::Device device, const ModelOptions& options)
       : architecture_(architecture_of(config)),
         config_(config),
+        options_(options),
         root_(std::make_shared<nn::Module>()),
         encoder_(architecture_.make_encoder(config, head)) {
     const NamedHead named = architecture_.make_head(config, head);
@@ -74,24 +79,47 @@ class EncoderWithHead {
     if (architecture_.head_comes_first()) root_->register_module(named.name, head_);
     root_->register_module(architecture_.encoder_name(), encoder_);
     if (!architecture_.head_comes_first()) root_->register_module(named.name, head_);
-    collect();
-    initialize(parameters_, config_, architecture_, seed);
-    if (device.is_cpu()) return;
-    root_->to(device);
-    collect();
+    if (!device.is_cpu()) root_->to(device);
+    for (const auto& item : root_->named_parameters()) {
+      parameters_.push_back({item.key(), item.value()});
+    }
+    store_ = std::make_unique<ParameterStore>(parameters_, options_.weights, options_.gradients);
+    initialize(*store_, config_, architecture_, seed);
   }
 
   // Positions [N] where the head looks at these alone; undefined: at all.
   Tensor logits(const ModelInput& given, const Tensor& positions = {}) {
     const ModelInput input = head_->prepare(given);
-    ForwardContext context{.mask = {}, .dropout = input.dropout};
-    if (input.attention_mask.defined()) {
-      context.mask = input.attention_mask.unsqueeze(1).unsqueeze(1);  // [B, 1, 1, T]
-    }
-    Tensor hidden = encoder_->forward(input, context);                                  // [B, T, C]
-    if (positions.defined()) hidden = hidden.flatten(0, 1).index_select(0, positions);  // [N, C]
+    const ForwardContext context = make_context(input);
+    const Tensor hidden = encode(input, positions, context);
     return head_->forward({*encoder_, input, hidden, context});
   }
+
+  Tensor loss_sum(const ModelInput& input, const Tensor& positions, const Tensor& labels,
+                  const LmLossOptions& options) {
+    if (!options_.fused) {
+      return at::cross_entropy_loss(logits(input, positions), labels, {}, at::Reduction::Sum, -100,
+                                    options.label_smoothing_factor);
+    }
+    const auto head = std::dynamic_pointer_cast<LmHeadImpl>(head_);
+    FT_CHECK(head != nullptr, "a masked LM without a head over the vocabulary");
+    const ForwardContext context = make_context(input);
+    const Tensor hidden = encode(input, positions, context);
+    const LmDecoder last = head->decoder(*encoder_);
+    const Tensor sum =
+        chunked_cross_entropy(head->transform({*encoder_, input, hidden, context}), last.weight,
+                              last.bias, labels, *store_,
+                              {.label_smoothing_factor = options.label_smoothing_factor,
+                               .gradient_scale = options.gradient_scale,
+                               .rows_per_chunk = options_.head_rows_per_chunk});
+    // A tied weight is complete behind the embeddings' backward pass only.
+    return attach_backward(sum, {sum}, [this, last](const Tensor& gradient) -> std::vector<Tensor> {
+      store_->complete({last.bias, last.is_tied ? Tensor() : last.weight});
+      return {gradient};
+    });
+  }
+
+  [[nodiscard]] ParameterStore& store() const { return *store_; }
 
   [[nodiscard]] const NamedTensors& parameters() const { return parameters_; }
   [[nodiscard]] const ModelConfig& config() const { return config_; }
@@ -100,30 +128,49 @@ class EncoderWithHead {
   }
 
  private:
-  void collect() {
-    parameters_.clear();
-    for (const auto& item : root_->named_parameters()) {
-      parameters_.push_back({item.key(), item.value()});
+  [[nodiscard]] ForwardContext make_context(const ModelInput& input) const {
+    ForwardContext context{.dropout = input.dropout,
+                           .parameters = options_.fused ? store_.get() : nullptr,
+                           .options = options_};
+    if (input.attention_mask.defined()) {
+      context.mask = input.attention_mask.unsqueeze(1).unsqueeze(1);  // [B, 1, 1, T]
     }
+    return context;
+  }
+
+  // [B, T, C], or [N, C] at `positions` where these are given; float32, as heads need it.
+  Tensor encode(const ModelInput& input, const Tensor& positions, const ForwardContext& context) {
+    const Tensor hidden = encoder_->forward(input, context);
+    if (!positions.defined()) return hidden.to(at::kFloat);
+    return hidden.flatten(0, 1).index_select(0, positions).to(at::kFloat);
   }
 
   const Architecture& architecture_;
   ModelConfig config_;
+  ModelOptions options_;
   std::shared_ptr<nn::Module> root_;
   std::shared_ptr<EncoderModelImpl> encoder_;
   std::shared_ptr<HeadImpl> head_;
   NamedTensors parameters_;
+  std::unique_ptr<ParameterStore> store_;
 };
 
 class EncoderMaskedLm final : public MaskedLmModel {
  public:
-  EncoderMaskedLm(const ModelConfig& config, uint64_t seed, c10::Device device)
-      : body_(config, std::nullopt, seed, device) {}
+  EncoderMaskedLm(const ModelConfig& config, uint64_t seed, c10::Device device,
+                  const ModelOptions& options)
+      : body_(config, std::nullopt, seed, device, options) {}
 
   Tensor logits(const ModelInput& input, const Tensor& positions) override {
     return body_.logits(input, positions);
   }
+  Tensor loss_sum(const ModelInput& input, const Tensor& positions, const Tensor& labels,
+                  const LmLossOptions& options) override {
+    return body_.loss_sum(input, positions, labels, options);
+  }
   [[nodiscard]] const NamedTensors& parameters() const override { return body_.parameters(); }
+  [[nodiscard]] ParameterStore& store() override { return body_.store(); }
+  [[nodiscard]] const ParameterStore& store() const override { return body_.store(); }
   [[nodiscard]] const ModelConfig& config() const override { return body_.config(); }
   [[nodiscard]] std::string architecture() const override { return body_.class_name("MaskedLM"); }
 
@@ -133,11 +180,14 @@ class EncoderMaskedLm final : public MaskedLmModel {
 
 class EncoderHeadModel final : public HeadModel {
  public:
-  EncoderHeadModel(Head head, const ModelConfig& config, uint64_t seed, c10::Device device)
-      : head_(head), body_(config, head, seed, device) {}
+  EncoderHeadModel(Head head, const ModelConfig& config, uint64_t seed, c10::Device device,
+                   const ModelOptions& options)
+      : head_(head), body_(config, head, seed, device, options) {}
 
   Tensor logits(const ModelInput& input) override { return body_.logits(input); }
   [[nodiscard]] const NamedTensors& parameters() const override { return body_.parameters(); }
+  [[nodiscard]] ParameterStore& store() override { return body_.store(); }
+  [[nodiscard]] const ParameterStore& store() const override { return body_.store(); }
   [[nodiscard]] const ModelConfig& config() const override { return body_.config(); }
   [[nodiscard]] std::string architecture() const override {
     switch (head_) {
@@ -161,17 +211,17 @@ class EncoderHeadModel final : public HeadModel {
 }  // namespace
 
 std::unique_ptr<MaskedLmModel> make_masked_lm(const ModelConfig& config, uint64_t seed,
-                                              c10::Device device) {
-  return std::make_unique<EncoderMaskedLm>(config, seed, device);
+                                              c10::Device device, const ModelOptions& options) {
+  return std::make_unique<EncoderMaskedLm>(config, seed, device, options);
 }
 
 std::unique_ptr<HeadModel> make_head_model(Head head, const ModelConfig& config, uint64_t seed,
-                                           c10::Device device) {
+                                           c10::Device device, const ModelOptions& options) {
   ModelConfig own = config;
   if (head == Head::kQuestionAnswering && own.id2label.size() != 2) {
     own.id2label = ModelConfig{}.id2label;
   }
-  return std::make_unique<EncoderHeadModel>(head, own, seed, device);
+  return std::make_unique<EncoderHeadModel>(head, own, seed, device, options);
 }
 
 bool has_weight_decay(const std::string& parameter_name) {

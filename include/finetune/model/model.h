@@ -11,6 +11,7 @@
 
 #include "finetune/kernels/dropout.h"
 #include "finetune/model/model_config.h"
+#include "finetune/model/model_options.h"
 #include "finetune/tensor/tensor.h"
 
 namespace finetune {
@@ -32,15 +33,29 @@ class Model {
   virtual ~Model() = default;
 
   // Every trainable parameter once (a tied one under its first name), in transformers' order.
+  // Their values are in the store's format; only a readable model's can be computed with as they
+  // are.
   [[nodiscard]] virtual const NamedTensors& parameters() const = 0;
+  // The same tensors, in the same order, with their gradients.
+  [[nodiscard]] virtual ParameterStore& store() = 0;
+  [[nodiscard]] virtual const ParameterStore& store() const = 0;
   [[nodiscard]] virtual const ModelConfig& config() const = 0;
   [[nodiscard]] virtual std::string architecture() const = 0;  // "RobertaForMaskedLM"
+};
+
+struct LmLossOptions {
+  double label_smoothing_factor = 0.0;
+  // What the sum is multiplied with before backward() is called; see ChunkedCrossEntropyOptions.
+  double gradient_scale = 1.0;
 };
 
 class MaskedLmModel : public Model {
  public:
   // Logits [N, V] at the given positions [N] (int64, b * T + t); the head runs on these alone.
   [[nodiscard]] virtual Tensor logits(const ModelInput& input, const Tensor& positions) = 0;
+  // Summed cross entropy of these logits with labels [N] int64, without making them all at once.
+  [[nodiscard]] virtual Tensor loss_sum(const ModelInput& input, const Tensor& positions,
+                                        const Tensor& labels, const LmLossOptions& options) = 0;
 };
 
 enum class Head {
@@ -61,11 +76,13 @@ class HeadModel : public Model {
 // Throws Error(kConfig) for a model_type that has no class. Parameters that the forward pass does
 // not use, such as big_bird's pooler under most heads, are there all the same, without a gradient.
 [[nodiscard]] std::unique_ptr<MaskedLmModel> make_masked_lm(const ModelConfig& config,
-                                                            uint64_t seed, c10::Device device);
+                                                            uint64_t seed, c10::Device device,
+                                                            const ModelOptions& options = {});
 // Labels are counted by config.id2label; for question answering config() has two, whatever `config`
 // says. A big_bird answers with the token types of (question, context) where the input has none.
 [[nodiscard]] std::unique_ptr<HeadModel> make_head_model(Head head, const ModelConfig& config,
-                                                         uint64_t seed, c10::Device device);
+                                                         uint64_t seed, c10::Device device,
+                                                         const ModelOptions& options = {});
 
 // What a folder of weights and a model did not share. Names of `missing` and `mismatched` are the
 // model's, those of `unexpected` the folder's.

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: MIT
+// The fused way of computing against the readable one, which is autograd over torch's operators.
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/allclose.h>
+#include <ATen/ops/randint.h>
+#include <ATen/ops/tensor.h>
+#include <c10/core/GradMode.h>
+#include <gtest/gtest.h>
+
+#include "finetune/model/model.h"
+
+namespace finetune {
+namespace {
+
+const c10::Device kCpu{c10::kCPU};
+constexpr DropoutStream kDropout{.seed = 5, .update = 3, .first_place = 8};
+
+ModelConfig tiny(const std::string& type, double dropout) {
+  ModelConfig config = default_model_config(type);
+  config.vocab_size = 67;
+  config.hidden_size = 24;
+  config.num_hidden_layers = 3;
+  config.num_attention_heads = 3;
+  config.intermediate_size = 40;
+  config.max_position_embeddings = 32;
+  config.type_vocab_size = 2;
+  config.pad_token_id = 1;
+  config.hidden_dropout_prob = config.attention_probs_dropout_prob = dropout;
+  config.initializer_range = 0.2;  // else every gradient is about 0
+  return config;
+}
+
+ModelInput input_of(bool dropout) {
+  at::manual_seed(1);
+  Tensor ids = at::randint(3, 67, {4, 11}, at::kLong);
+  ids[1].narrow(0, 7, 4).fill_(1);
+  ModelInput input{.input_ids = ids, .attention_mask = ids.ne(1)};
+  if (dropout) input.dropout = kDropout;
+  return input;
+}
+
+const Tensor kPositions = at::tensor({0, 3, 12, 13, 25, 40}, at::kLong);
+const Tensor kLabels = at::tensor({5, 60, 7, 8, 66, 3}, at::kLong);
+
+struct Result {
+  double loss = 0.0;
+  std::vector<Tensor> gradients;
+};
+
+Result train(const ModelConfig& config, const ModelOptions& options, double scale = 0.25,
+             double smoothing = 0.1) {
+  const auto model = make_masked_lm(config, 7, kCpu, options);
+  const Tensor sum =
+      model->loss_sum(input_of(true), kPositions, kLabels,
+                      {.label_smoothing_factor = smoothing, .gradient_scale = scale});
+  (sum * scale).backward();
+  Result result{.loss = sum.item<double>()};
+  for (const Parameter& p : model->store().parameters()) {
+    result.gradients.push_back(options.fused ? p.gradient : p.weight.grad());
+  }
+  return result;
+}
+
+void expect_near(const Result& a, const Result& b, double tolerance) {
+  EXPECT_NEAR(a.loss, b.loss, tolerance * std::abs(b.loss));
+  ASSERT_EQ(a.gradients.size(), b.gradients.size());
+  // A key's bias shifts all scores of a query alike: its gradient is 0 but for rounding, which is in
+  // proportion to the other gradients.
+  double largest = 0.0;
+  for (const Tensor& gradient : b.gradients) {
+    if (gradient.defined()) {
+      largest = std::max(largest, gradient.to(at::kFloat).norm().item<double>());
+    }
+  }
+  for (size_t i = 0; i < a.gradients.size(); ++i) {
+    ASSERT_EQ(a.gradients[i].defined(), b.gradients[i].defined()) << i;
+    if (!b.gradients[i].defined()) continue;
+    const double norm = b.gradients[i].to(at::kFloat).norm().item<double>();
+    const double difference =
+        (a.gradients[i].to(at::kFloat) - b.gradients[i].to(at::kFloat)).norm().item<double>();
+    EXPECT_LE(difference, tolerance * (norm + 0.02 * largest)) << "parameter " << i;
+  }
+}
+
+bool equal_bits(const Result& a, const Result& b) {
+  bool equal = a.loss == b.loss;
+  for (size_t i = 0; i < a.gradients.size(); ++i) {
+    if (a.gradients[i].defined()) equal = equal && a.gradients[i].equal(b.gradients[i]);
+  }
+  return equal;
+}
+
+class FusedModel : public testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Families, FusedModel,
+                         testing::Values("roberta", "bert", "xlm-roberta", "big_bird"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::erase(name, '-');
+                           return name;
+                         });
+
+TEST_P(FusedModel, HasTheReadableModelsLossAndGradients) {
+  for (const double dropout : {0.0, 0.2}) {
+    const ModelConfig config = tiny(GetParam(), dropout);
+    expect_near(train(config, {.fused = true}), train(config, {}), 2e-5);
+  }
+}
+
+TEST_P(FusedModel, HasTheReadableModelsLogits) {
+  const ModelConfig config = tiny(GetParam(), 0.1);
+  const c10::NoGradGuard no_grad;
+  const Tensor fused =
+      make_masked_lm(config, 7, kCpu, {.fused = true})->logits(input_of(false), kPositions);
+  const Tensor readable = make_masked_lm(config, 7, kCpu)->logits(input_of(false), kPositions);
+  EXPECT_TRUE(at::allclose(fused, readable, 1e-4, 1e-5));
+}
+
+TEST_P(FusedModel, HasTheReadableModelsGradientsUnderEveryHead) {
+  for (const Head head : {Head::kSequenceClassification, Head::kMultipleChoice,
+                          Head::kTokenClassification, Head::kQuestionAnswering}) {
+    ModelConfig config = tiny(GetParam(), 0.1);
+    config.sep_token_id = 2;
+    const auto gradients = [&](const ModelOptions& options) {
+      const auto model = make_head_model(head, config, 7, kCpu, options);
+      const Tensor sum = model->logits(input_of(true)).tanh().sum();
+      sum.backward();
+      Result result{.loss = sum.item<double>()};
+      for (const Parameter& p : model->store().parameters()) {
+        result.gradients.push_back(options.fused ? p.gradient : p.weight.grad());
+      }
+      return result;
+    };
+    expect_near(gradients({.fused = true}), gradients({}), 5e-5);
+  }
+}
+
+TEST(FusedModelOptions, RecomputingChangesNoBit) {
+  const ModelConfig config = tiny("roberta", 0.1);
+  const Result plain = train(config, {.fused = true});
+  EXPECT_TRUE(equal_bits(train(config, {.fused = true, .checkpoint_every_n_layers = 1}), plain));
+  EXPECT_TRUE(equal_bits(train(config, {.fused = true, .checkpoint_every_n_layers = 2}), plain));
+  EXPECT_TRUE(equal_bits(
+      train(config, {.fused = true, .checkpoint_every_n_layers = 5, .offload = true}), plain));
+  EXPECT_TRUE(equal_bits(train(config, {.fused = true, .selective = true}), plain));
+}
+
+TEST(FusedModelOptions, HalfPrecisionStaysNearFloat32) {
+  const ModelConfig config = tiny("roberta", 0.1);
+  const Result exact = train(config, {.fused = true});
+  // 11 and 8 bits of mantissa; errors of a few units add up over three layers.
+  expect_near(train(config, {.fused = true, .precision = Precision::kFloat16}), exact, 0.01);
+  expect_near(train(config, {.fused = true, .precision = Precision::kBFloat16}), exact, 0.08);
+  EXPECT_FALSE(equal_bits(train(config, {.fused = true, .precision = Precision::kFloat16}), exact));
+}
+
+TEST(FusedModelOptions, OtherFormatsStayNearFloat32) {
+  const ModelConfig config = tiny("roberta", 0.1);
+  const Result exact = train(config, {.fused = true});
+  expect_near(train(config, {.fused = true, .weights = WeightFormat::kSplit}), exact, 2e-3);
+  expect_near(train(config, {.fused = true, .weights = WeightFormat::kBFloat16}), exact, 0.05);
+  expect_near(train(config, {.fused = true, .gradients = GradientFormat::kBFloat16}), exact, 0.01);
+}
+
+TEST(FusedModelOptions, OtherActivationsAreDifferentiated) {
+  for (const char* name : {"relu", "gelu_new", "silu"}) {
+    ModelConfig config = tiny("bert", 0.1);
+    config.hidden_act = name;
+    expect_near(train(config, {.fused = true}), train(config, {}), 5e-5);
+  }
+}
+
+TEST(FusedModelOptions, UntiedDecodersHaveGradientsOfTheirOwn) {
+  ModelConfig config = tiny("bert", 0.1);
+  config.tie_word_embeddings = false;
+  expect_near(train(config, {.fused = true}), train(config, {}), 2e-5);
+}
+
+TEST(FusedModelOptions, EveryUsedParameterIsCompletedOnce) {
+  for (const bool tied : {true, false}) {
+    ModelConfig config = tiny("roberta", 0.1);
+    config.tie_word_embeddings = tied;
+    const auto model = make_masked_lm(config, 7, kCpu, {.fused = true});
+    std::vector<std::string> told;
+    model->store().on_complete([&](Parameter& p) { told.push_back(p.name); });
+    model->loss_sum(input_of(true), kPositions, kLabels, {}).backward();
+    std::vector<std::string> expected;
+    for (const Parameter& p : model->store().parameters()) {
+      if (p.gradient.defined()) expected.push_back(p.name);
+    }
+    std::sort(told.begin(), told.end());
+    std::sort(expected.begin(), expected.end());
+    EXPECT_EQ(told, expected);
+  }
+}
+
+}  // namespace
+}  // namespace finetune
