@@ -9,7 +9,7 @@ class SingleProcess final : public World {
   [[nodiscard]] int64_t rank() const override { return 0; }
   [[nodiscard]] int64_t size() const override { return 1; }
   [[nodiscard]] int64_t sum(int64_t value) override { return value; }
-  void sum_gradients(const NamedTensors&) override {}
+  void sum_gradients(const std::vector<Tensor>&) override {}
 };
 
 }  // namespace

@@ -11,9 +11,9 @@
 
 namespace finetune {
 
-std::vector<Tensor> HeadTask::loss_sums(const Batch& batch, const DropoutStream& dropout) {
+std::vector<Tensor> HeadTask::loss_sums(const Batch& batch, const TrainingPass& pass) {
   if (targets(batch) == 0) return {Tensor()};
-  return {summed_loss(logits(batch, dropout), batch)};
+  return {summed_loss(logits(batch, pass.dropout), batch)};
 }
 
 Outputs HeadTask::evaluate(const Batch& batch) {

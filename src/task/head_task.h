@@ -20,7 +20,7 @@ class HeadTask : public Task {
   [[nodiscard]] std::vector<int64_t> count_targets(const Batch& batch) const override {
     return {targets(batch)};
   }
-  std::vector<Tensor> loss_sums(const Batch& batch, const DropoutStream& dropout) override;
+  std::vector<Tensor> loss_sums(const Batch& batch, const TrainingPass& pass) override;
   Outputs evaluate(const Batch& batch) override;
 
  protected:

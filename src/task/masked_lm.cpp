@@ -49,43 +49,37 @@ class MaskedLm final : public Task {
     return {batch.targets};
   }
 
-  std::vector<Tensor> loss_sums(const Batch& batch, const DropoutStream& dropout) override {
+  // Cross-entropy over the masked positions (Devlin et al. 2019, section 3.1). The head, four
+  // fifths of a small model's work, runs on these alone.
+  std::vector<Tensor> loss_sums(const Batch& batch, const TrainingPass& pass) override {
     if (batch.targets == 0) return {Tensor()};
-    const Predictions predictions = predict(batch, dropout);
-    return {summed_loss(predictions)};
+    return {model_.loss_sum(make_model_input(batch, device_, pass.dropout), positions_of(batch),
+                            to_device(labels_of(batch), device_),
+                            {.label_smoothing_factor = options_.label_smoothing_factor,
+                             .gradient_scale = pass.scale(0)})};
   }
 
   Outputs evaluate(const Batch& batch) override {
     if (batch.targets == 0) return {};
     const c10::NoGradGuard no_grad;
-    const Predictions predictions = predict(batch, std::nullopt);
-    return {.logits = predictions.logits,
-            .loss = summed_loss(predictions).item<double>() / static_cast<double>(batch.targets),
+    const Tensor logits =
+        model_.logits(make_model_input(batch, device_, std::nullopt), positions_of(batch));
+    const Tensor sum =
+        at::cross_entropy_loss(logits, to_device(labels_of(batch), device_), {}, at::Reduction::Sum,
+                               kIgnoredLabel, options_.label_smoothing_factor);
+    return {.logits = logits,
+            .loss = sum.item<double>() / static_cast<double>(batch.targets),
             .targets = batch.targets};
   }
 
  private:
-  struct Predictions {
-    Tensor logits;  // [N, V]
-    Tensor labels;  // [N]
-  };
-
-  // The head, four fifths of a small model's work, runs on the masked positions alone.
-  Predictions predict(const Batch& batch, const std::optional<DropoutStream>& dropout) {
+  [[nodiscard]] Tensor positions_of(const Batch& batch) const {
     std::vector<int64_t> positions;
     positions.reserve(static_cast<size_t>(batch.targets));
     for (size_t i = 0; i < batch.labels.size(); ++i) {
       if (batch.labels[i] != kIgnoredLabel) positions.push_back(static_cast<int64_t>(i));
     }
-    const ModelInput input = make_model_input(batch, device_, dropout);
-    return {model_.logits(input, to_device(positions, device_)),
-            to_device(labels_of(batch), device_)};
-  }
-
-  // Cross-entropy over the masked positions (Devlin et al. 2019, section 3.1).
-  [[nodiscard]] Tensor summed_loss(const Predictions& predictions) const {
-    return at::cross_entropy_loss(predictions.logits, predictions.labels, {}, at::Reduction::Sum,
-                                  kIgnoredLabel, options_.label_smoothing_factor);
+    return to_device(positions, device_);
   }
 
   MaskedLmModel& model_;

@@ -25,10 +25,10 @@ class QuestionAnswering final : public Task {
     return {count_known(positions(batch.starts, batch)), count_known(positions(batch.ends, batch))};
   }
 
-  std::vector<Tensor> loss_sums(const Batch& batch, const DropoutStream& dropout) override {
+  std::vector<Tensor> loss_sums(const Batch& batch, const TrainingPass& pass) override {
     const std::vector<int64_t> targets = count_targets(batch);
     if (targets[0] + targets[1] == 0) return {Tensor(), Tensor()};
-    return losses(logits(batch, dropout), batch, targets);
+    return losses(logits(batch, pass.dropout), batch, targets);
   }
 
   Outputs evaluate(const Batch& batch) override {

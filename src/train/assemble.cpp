@@ -10,6 +10,7 @@
 #include "finetune/base/json.h"
 #include "finetune/base/log.h"
 #include "finetune/base/version.h"
+#include "finetune/config/techniques.h"
 #include "finetune/model/model_folder.h"
 #include "finetune/tensor/device.h"
 
@@ -84,6 +85,40 @@ void check_token_types(const LoadedConfig& config, const Parts& parts) {
       }
     }
   }
+}
+
+// bf16 and fp16 hold for evaluation too, as autocast does in transformers.
+ModelOptions model_options(const TrainingArgs& args) {
+  const ActivationCheckpointing checkpointing = checkpointing_of(args);
+  ModelOptions options{.fused = true};
+  if (args.param_dtype == "bfloat16") options.weights = WeightFormat::kBFloat16;
+  if (args.param_dtype == "bfloat16+int8") options.weights = WeightFormat::kSplit;
+  if (args.grad_accum_dtype == "bfloat16") options.gradients = GradientFormat::kBFloat16;
+  if (args.bf16) options.precision = Precision::kBFloat16;
+  if (args.fp16) options.precision = Precision::kFloat16;
+  options.evaluation_precision = options.precision;
+  if (args.bf16_full_eval) options.evaluation_precision = Precision::kBFloat16;
+  if (args.fp16_full_eval) options.evaluation_precision = Precision::kFloat16;
+  options.selective = checkpointing.selective;
+  if (checkpointing.enabled && !checkpointing.selective) {
+    options.checkpoint_every_n_layers = checkpointing.every_n_layers;
+    options.offload = checkpointing.offload;
+  }
+  return options;
+}
+
+OptimizerOptions optimizer_options(const TrainingArgs& args) {
+  const OptimizerChoice choice = optimizer_of(args);
+  return {.kind = choice.kind,
+          .beta1 = args.adam_beta1,
+          .beta2 = args.adam_beta2,
+          .epsilon = args.adam_epsilon,
+          .weight_decay = args.weight_decay,
+          .momentum = choice.momentum,
+          .nesterov = choice.nesterov,
+          .min_8bit_size = choice.min_8bit_size,
+          .embeddings_in_8bit = choice.embeddings_in_8bit,
+          .seed = static_cast<uint64_t>(args.seed)};
 }
 
 std::string shorten(const std::vector<std::string>& items) {
@@ -208,9 +243,11 @@ Parts assemble(const LoadedConfig& config, const AssemblyRequest& request,
   check_token_types(config, parts);
   parts.collator = parts.setup->make_collator();
   parts.model_config = parts.setup->complete(parts.model_config);
+  if (!request.make_model) return parts;
 
   // Model and what is learnt.
-  auto [model, task] = parts.setup->make_learner(parts.model_config, parts.device);
+  auto [model, task] =
+      parts.setup->make_learner(parts.model_config, parts.device, model_options(args));
   parts.model = std::move(model);
   parts.model_config = parts.model->config();
   parts.task = std::move(task);
@@ -224,11 +261,7 @@ Parts assemble(const LoadedConfig& config, const AssemblyRequest& request,
     for (const NamedTensor& parameter : parts.model->parameters()) {
       decays.push_back(has_weight_decay(parameter.name));
     }
-    parts.optimizer = std::make_unique<AdamW>(parts.model->parameters(), decays,
-                                              AdamWOptions{.beta1 = args.adam_beta1,
-                                                           .beta2 = args.adam_beta2,
-                                                           .epsilon = args.adam_epsilon,
-                                                           .weight_decay = args.weight_decay});
+    parts.optimizer = make_optimizer(parts.model->store(), decays, optimizer_options(args));
   }
 
   check_metric(config, parts);  // before the first step rather than at the first evaluation

@@ -8,7 +8,7 @@
 #include "finetune/data/loader.h"
 #include "finetune/distributed/world.h"
 #include "finetune/model/model.h"
-#include "finetune/optim/adamw.h"
+#include "finetune/optim/optimizer.h"
 #include "finetune/optim/schedule.h"
 #include "finetune/task/task.h"
 #include "finetune/tokenizer/tokenizer.h"
@@ -31,7 +31,7 @@ struct Parts {
   std::shared_ptr<const Collator> collator;
   std::unique_ptr<Model> model;
   std::unique_ptr<Task> task;
-  std::unique_ptr<AdamW> optimizer;
+  std::unique_ptr<Optimizer> optimizer;
   RunIdentity identity;
 };
 
@@ -42,6 +42,7 @@ struct AssemblyRequest {
   // Take tokenizer and model from this folder (a checkpoint) instead of what the keys name.
   std::string model_folder;
   bool load_weights = true;  // false: they are restored from a checkpoint afterwards
+  bool make_model = true;    // false: stop before model, task and optimizer
 };
 
 // Builds tokenizer, model configuration, data, model, task and optimizer in flow order. Throws

@@ -19,8 +19,9 @@ class MultipleChoiceSetup final : public LabelledSetup {
     return read_rows(split, options, build_multiple_choice_dataset);
   }
 
-  [[nodiscard]] Learner make_learner(const ModelConfig& config, c10::Device device) const override {
-    auto model = make_head_model(Head::kMultipleChoice, config, seed(), device);
+  [[nodiscard]] Learner make_learner(const ModelConfig& config, c10::Device device,
+                                     const ModelOptions& options) const override {
+    auto model = make_head_model(Head::kMultipleChoice, config, seed(), device, options);
     auto task = make_multiple_choice_task(
         *model, device, {.label_smoothing_factor = args().label_smoothing_factor});
     return {std::move(model), std::move(task)};

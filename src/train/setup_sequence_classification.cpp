@@ -48,8 +48,9 @@ class SequenceClassificationSetup final : public LabelledSetup {
     return model;
   }
 
-  [[nodiscard]] Learner make_learner(const ModelConfig& config, c10::Device device) const override {
-    auto model = make_head_model(Head::kSequenceClassification, config, seed(), device);
+  [[nodiscard]] Learner make_learner(const ModelConfig& config, c10::Device device,
+                                     const ModelOptions& options) const override {
+    auto model = make_head_model(Head::kSequenceClassification, config, seed(), device, options);
     auto task = make_sequence_classification_task(
         *model, device, survey_.problem, {.label_smoothing_factor = args().label_smoothing_factor});
     return {std::move(model), std::move(task)};

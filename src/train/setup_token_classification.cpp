@@ -29,8 +29,9 @@ class TokenClassificationSetup final : public LabelledSetup {
     return model;
   }
 
-  [[nodiscard]] Learner make_learner(const ModelConfig& config, c10::Device device) const override {
-    auto model = make_head_model(Head::kTokenClassification, config, seed(), device);
+  [[nodiscard]] Learner make_learner(const ModelConfig& config, c10::Device device,
+                                     const ModelOptions& options) const override {
+    auto model = make_head_model(Head::kTokenClassification, config, seed(), device, options);
     auto task = make_token_classification_task(
         *model, device, {.label_smoothing_factor = args().label_smoothing_factor});
     return {std::move(model), std::move(task)};

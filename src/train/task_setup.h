@@ -47,8 +47,8 @@ class TaskSetup {
     std::unique_ptr<Model> model;
     std::unique_ptr<Task> task;  // of that model
   };
-  [[nodiscard]] virtual Learner make_learner(const ModelConfig& model,
-                                             c10::Device device) const = 0;
+  [[nodiscard]] virtual Learner make_learner(const ModelConfig& model, c10::Device device,
+                                             const ModelOptions& options) const = 0;
 
   // What one pass over a split measures and, where asked for, writes.
   struct Results {

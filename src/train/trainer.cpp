@@ -2,6 +2,7 @@
 #include "train/trainer.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/linalg_vector_norm.h>
 #include <signal.h>
 
 #include <algorithm>
@@ -21,6 +22,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+// Below it float16 is not what overflows: torch would halve the scale for ever.
+constexpr double kSmallestLossScale = 0x1.0p-24;
+
 // transformers: a value below 1 is a share of all steps, rounded up.
 int64_t steps_or_ratio(double value, int64_t max_steps) {
   if (value >= 1.0) return static_cast<int64_t>(std::min(value, 1e15));
@@ -37,6 +41,8 @@ Trainer::Trainer(const LoadedConfig& config, const RunOptions& options, Parts& p
       parts_(parts),
       progress_(progress),
       files_(FileSystem::local()) {
+  if (args_.fp16) scaler_.emplace();
+  if (args_.optimizer_in_backward) update_in_backward();
   // transformers' floating_point_ops: 6 a token and parameter outside the embeddings.
   for (const NamedTensor& parameter : parts_.model->parameters()) {
     const bool is_embedding = parameter.name.find("_embeddings.weight") != std::string::npos;
@@ -86,6 +92,7 @@ int Trainer::run() {
   state_.max_steps = plan_.max_steps;
   ++state_.sessions;
   open_events();
+  reserve_memory();
   progress_.begin("train", plan_.max_steps, state_.step);
   if (state_.evaluation_pending && !finish_step()) return stop_early();
   if (args_.eval_on_start && state_.step == 0 && !logged_metrics(0)) {
@@ -97,7 +104,8 @@ int Trainer::run() {
     if (stop_is_requested()) return stop_early();
     const StepReport report = step();
     if (report.interrupted) return stop_early();
-    if (!std::isfinite(report.loss) || !std::isfinite(report.grad_norm)) diverged(report);
+    const bool finite = std::isfinite(report.loss) && std::isfinite(report.grad_norm);
+    if (!finite && !report.overflowed) diverged(report);
     accept(report);
     if (!finish_step()) return stop_early();
   }
@@ -118,40 +126,110 @@ Trainer::StepReport Trainer::step() {
     report.tokens += batch.tokens;
     report.padded_tokens += batch.rows * batch.length;
   }
-  for (int64_t& count : targets) count = parts_.world->sum(count);
+  std::vector<double> scales;
+  for (const int64_t count : targets) {
+    const auto all = static_cast<double>(parts_.world->sum(count));
+    scales.push_back((scaler_ ? scaler_->scale() : 1.0) / std::max(1.0, all));
+  }
 
-  parts_.optimizer->zero_grad();
+  parts_.model->store().clear_gradients(!args_.optimizer_in_backward);
+  released_ = {.learning_rate = report.learning_rate};
   for (const Batch& batch : micro_batches) {
     if (interrupt::is_requested()) return {.interrupted = true};
-    const DropoutStream dropout{.seed = static_cast<uint64_t>(args_.seed),
-                                .update = state_.updates,
-                                .first_place = batch.first_place};
-    const std::vector<Tensor> sums = parts_.task->loss_sums(batch, dropout);
-    Tensor share;  // terms hang on one graph, so one backward pass serves them all
-    for (size_t term = 0; term < sums.size(); ++term) {
-      if (!sums[term].defined()) continue;
-      const Tensor part = sums[term] / static_cast<double>(targets[term]);
-      share = share.defined() ? share + part : part;
-    }
-    if (!share.defined()) continue;
-    share.backward();
-    report.loss += share.item<double>();
+    report.loss += add_gradients(batch, scales);
+    if (!std::isfinite(report.loss)) break;
   }
-  parts_.world->sum_gradients(parts_.model->parameters());
-
-  report.grad_norm = clip_grad_norm(parts_.model->parameters(), args_.max_grad_norm);
-  const bool finite = std::isfinite(report.loss) && std::isfinite(report.grad_norm);
-  if (finite) parts_.optimizer->step(report.learning_rate);
-  parts_.optimizer->zero_grad();
+  update_weights(report);
+  parts_.model->store().clear_gradients(!args_.optimizer_in_backward);
   return report;
+}
+
+double Trainer::add_gradients(const Batch& batch, const std::vector<double>& scales) {
+  const auto seed = static_cast<uint64_t>(args_.seed);
+  parts_.model->store().begin_micro_batch(
+      {.seed = seed, .update = state_.step, .first_place = batch.first_place});
+  const std::vector<Tensor> sums = parts_.task->loss_sums(
+      batch, {.dropout = {.seed = seed, .update = state_.step, .first_place = batch.first_place},
+              .scales = scales});
+  Tensor share;  // terms hang on one graph, so one backward pass serves them all
+  for (size_t term = 0; term < sums.size(); ++term) {
+    if (!sums[term].defined()) continue;
+    const Tensor part = sums[term] * scales[term];
+    share = share.defined() ? share + part : part;
+  }
+  if (!share.defined()) return 0.0;
+  const double loss = share.item<double>();
+  // Weights that are updated in the backward pass must not see what is no number.
+  if (std::isfinite(loss)) share.backward();
+  return loss / (scaler_ ? scaler_->scale() : 1.0);
+}
+
+void Trainer::update_weights(StepReport& report) {
+  if (args_.optimizer_in_backward) {
+    report.grad_norm = std::sqrt(released_.squares);
+    return;
+  }
+  ParameterStore& parameters = parts_.model->store();
+  std::vector<Tensor> gradients;
+  for (const Parameter& parameter : parameters.parameters()) {
+    if (parameter.gradient.defined()) gradients.push_back(parameter.gradient);
+  }
+  parts_.world->sum_gradients(gradients);
+  const double scale = scaler_ ? scaler_->scale() : 1.0;
+  report.grad_norm = gradient_norm(parameters) / scale;
+  const bool finite = std::isfinite(report.loss) && std::isfinite(report.grad_norm);
+  if (finite) {
+    // torch.nn.utils.clip_grad_norm_
+    const double clip = args_.max_grad_norm / (report.grad_norm + 1e-6);
+    const double factor = args_.max_grad_norm > 0.0 && clip < 1.0 ? clip : 1.0;
+    parts_.optimizer->step(report.learning_rate, factor / scale, state_.step);
+  }
+  if (!scaler_) return;
+  scaler_->update(!finite);
+  if (finite) return;
+  if (scaler_->scale() < kSmallestLossScale) return;  // no scale helps: the run diverged
+  report.overflowed = true;
+  log::warning("step " + std::to_string(state_.step + 1) +
+               ": float16 overflowed, no update; the loss scale is now " +
+               format_double(scaler_->scale()));
+}
+
+// What lives as long as the run comes before the first activations: it would lie scattered among
+// what every step takes and frees, which then has no room.
+void Trainer::reserve_memory() {
+  for (Optimizer::Slot& slot : parts_.optimizer->slots()) {
+    if (slot.state.empty()) parts_.optimizer->create_state(slot);
+  }
+  if (!args_.optimizer_in_backward) parts_.model->store().reserve_gradients();
+}
+
+// Each parameter as soon as its gradient is whole. What is not finite updates nothing, and run()
+// then ends without a save.
+void Trainer::update_in_backward() {
+  parts_.model->store().on_complete([this](Parameter& parameter) {
+    const double norm =
+        at::linalg_vector_norm(parameter.gradient, 2, std::nullopt, false, at::kFloat)
+            .item<double>();
+    released_.squares += norm * norm;
+    if (std::isfinite(released_.squares)) {
+      const auto place =
+          static_cast<size_t>(&parameter - parts_.model->store().parameters().data());
+      parts_.optimizer->step_one(place, released_.learning_rate, 1.0, state_.step);
+    }
+    parameter.gradient = Tensor();
+  });
 }
 
 void Trainer::accept(const StepReport& report) {
   ++state_.step;
-  ++state_.updates;
   state_.position = loader_->after(state_.position);
-  state_.window_loss += report.loss;
-  state_.last_grad_norm = report.grad_norm;
+  if (report.overflowed) {
+    ++state_.nonfinite_updates;
+  } else {
+    ++state_.updates;
+    state_.last_grad_norm = report.grad_norm;
+  }
+  if (std::isfinite(report.loss)) state_.window_loss += report.loss;
   state_.last_learning_rate = report.learning_rate;
   session_tokens_ += report.tokens;
   if (args_.include_num_input_tokens_seen == "all") state_.tokens_seen += report.padded_tokens;

@@ -9,6 +9,8 @@
 #include "finetune/checkpoint/reader.h"
 #include "finetune/checkpoint/writer.h"
 #include "finetune/config/load.h"
+#include "finetune/optim/loss_scaler.h"
+#include "finetune/tensor/safetensors.h"
 #include "finetune/train/event_writer.h"
 #include "finetune/train/metrics_log.h"
 #include "finetune/train/run.h"
@@ -50,15 +52,30 @@ class Trainer {
     int64_t tokens = 0;
     int64_t padded_tokens = 0;
     bool interrupted = false;
+    bool overflowed = false;  // of float16: no update, the loss scale is halved
+  };
+  // What optimizer_in_backward gathers while a backward pass runs.
+  struct ReleasedGradients {
+    double squares = 0.0;  // of all norms
+    double learning_rate = 0.0;
   };
 
   void prepare(int64_t effective_batch_size);
   void read_weights(const std::string& folder);
   void read_foreign_weights(const std::string& folder);
+  void restore_update(const std::string& folder);
+  void announce_files();
   void restore_state(const std::string& folder);          // of our own checkpoint
   void restore_foreign_state(const std::string& folder);  // of one that transformers wrote
   void open_events();
   StepReport step();
+  // Adds the micro-batch's gradients; its share of the update's loss, which may not be finite: then
+  // nothing was added.
+  double add_gradients(const Batch& batch, const std::vector<double>& scales);
+  // Applies the update, or leaves it out where the loss scale was too large.
+  void update_weights(StepReport& report);
+  void update_in_backward();
+  void reserve_memory();
   void accept(const StepReport& report);
   // Logging, evaluation and saving that are due behind a step; false where a stop came.
   bool finish_step();
@@ -86,9 +103,9 @@ class Trainer {
   [[nodiscard]] bool log_is_due() const;
   [[nodiscard]] bool evaluation_is_due() const;
   [[nodiscard]] bool save_is_due() const;
-  [[nodiscard]] std::vector<checkpoint::CheckpointFile> model_files() const;
+  [[nodiscard]] std::vector<checkpoint::CheckpointFile> model_files(
+      const LazyTensors& tensors) const;
   [[nodiscard]] std::vector<checkpoint::CheckpointFile> state_files(bool with_optimizer);
-  [[nodiscard]] NamedTensors model_tensors() const;
   [[nodiscard]] std::string checkpoint_path(int64_t step) const;
   [[nodiscard]] std::optional<nlohmann::ordered_json> logged_metrics(int64_t step) const;
   void update_trainer_state();
@@ -105,6 +122,8 @@ class Trainer {
   TrainerState trainer_state_;
   std::unique_ptr<Loader> loader_;
   std::unique_ptr<Schedule> schedule_;
+  std::optional<LossScaler> scaler_;  // with fp16
+  ReleasedGradients released_;
   std::unique_ptr<EventWriter> events_;
   int64_t exported_step_ = 0;    // the step whose weights are exported at the end
   bool best_is_loaded_ = false;  // the weights are exported_step_'s, not state_.step's
@@ -114,6 +133,7 @@ class Trainer {
   int64_t saved_step_ = -1;  // newest checkpoint of this run
   int64_t saves_ = 0;
   int64_t failed_saves_ = 0;
+  bool files_are_announced_ = false;
   int64_t session_tokens_ = 0;
   double session_start_ = 0.0;  // for the speed that is shown
   double counted_until_ = 0.0;  // state_.seconds holds the training time up to here

@@ -23,7 +23,9 @@
 #include "train/evaluate.h"
 #include "train/foreign_schedule.h"
 #include "train/optimizer_files.h"
+#include "train/parameter_files.h"
 #include "train/resume.h"
+#include "train/scaler_file.h"
 #include "train/trainer.h"
 
 namespace finetune {
@@ -65,13 +67,7 @@ void Trainer::restore(const checkpoint::CheckpointEntry& from) {
   } else {
     read_weights(from.path);
   }
-  const std::string optimizer = join_path(from.path, checkpoint::kOptimizerFile);
-  if (files_.exists(optimizer)) {
-    optimizer_from_torch(*parts_.optimizer, read_torch_file(files_, optimizer), optimizer);
-  } else {
-    log::warning("not bit-exact from here: " + from.path +
-                 " was saved with save_only_model, the optimizer starts fresh");
-  }
+  restore_update(from.path);
   state_.config = to_json(args_);
   state_.environment = current_environment(parts_.device);
   if (args_.resume_from_checkpoint != "auto") state_.origin = args_.resume_from_checkpoint;
@@ -80,12 +76,41 @@ void Trainer::restore(const checkpoint::CheckpointEntry& from) {
 
 // Every weight of the model, bit for bit as the folder has it.
 void Trainer::read_weights(const std::string& folder) {
-  const c10::NoGradGuard no_grad;
-  const ModelTensors tensors = load_model_tensors(files_, folder);
-  for (const NamedTensor& parameter : parts_.model->parameters()) {
-    Tensor target = parameter.tensor;
-    tensors.read_into(parameter.name, target);
+  const RestoredParameters restored = restore_parameters(parts_.model->store(), files_, folder);
+  if (!restored.line.empty()) log::warning("not bit-exact from here: " + restored.line);
+}
+
+// What an update needs beside the weights: the optimizer's states and the loss scale.
+void Trainer::restore_update(const std::string& folder) {
+  const RestoredOptimizer restored = restore_optimizer(*parts_.optimizer, files_, folder);
+  if (!restored.found) {
+    log::warning("not bit-exact from here: " + folder +
+                 " was saved with save_only_model, the optimizer starts fresh");
   }
+  for (const std::string& line : restored.lines) {
+    if (restored.exact) {
+      log::info(line);
+    } else {
+      log::warning("not bit-exact from here: " + line);
+    }
+  }
+  const std::string scaler = join_path(folder, checkpoint::kScalerFile);
+  if (!scaler_) return;
+  if (files_.exists(scaler)) {
+    scaler_from_torch(*scaler_, read_torch_file(files_, scaler), scaler);
+  } else {
+    log::warning("not bit-exact from here: " + folder + " has no " +
+                 std::string(checkpoint::kScalerFile) + ", the loss scale starts at " +
+                 format_double(scaler_->scale()));
+  }
+}
+
+// Once a session, and only where it matters: who goes on with transformers would lose the states.
+void Trainer::announce_files() {
+  if (files_are_announced_ || transformers_reads_states(*parts_.optimizer)) return;
+  files_are_announced_ = true;
+  log::info("the optimizer's states go to " + std::string(checkpoint::kOptimizerTensorsFile) +
+            ", which transformers' Trainer does not read: it would start a fresh optimizer");
 }
 
 // Names as any version of transformers chose them.
@@ -111,9 +136,7 @@ void Trainer::restore_state(const std::string& folder) {
   log::info("resuming from " + folder + " at step " + std::to_string(state_.step) + " of " +
             std::to_string(plan_.max_steps) + ": weights, schedule, position (epoch " +
             std::to_string(state_.position.epoch) + ", sample " +
-            std::to_string(state_.position.sample) + "), log" +
-            (files_.exists(join_path(folder, checkpoint::kOptimizerFile)) ? " and optimizer" : "") +
-            " restored");
+            std::to_string(state_.position.sample) + "), log" + " restored");
   announce_changes(saved, config_, current_environment(parts_.device), plan_.accumulation);
 }
 
@@ -154,14 +177,6 @@ std::string Trainer::checkpoint_path(int64_t step) const {
   return join_path(args_.output_dir, checkpoint::checkpoint_name(step));
 }
 
-NamedTensors Trainer::model_tensors() const {
-  NamedTensors tensors;
-  for (const NamedTensor& parameter : parts_.model->parameters()) {
-    tensors.push_back({parameter.name, parameter.tensor.detach()});
-  }
-  return tensors;
-}
-
 void Trainer::update_trainer_state() {
   trainer_state_.epoch = epoch();
   trainer_state_.global_step = state_.step;
@@ -183,12 +198,12 @@ void Trainer::update_trainer_state() {
 }
 
 // config.json, weights and tokenizer: what from_pretrained() loads.
-std::vector<CheckpointFile> Trainer::model_files() const {
+std::vector<CheckpointFile> Trainer::model_files(const LazyTensors& tensors) const {
   std::vector<CheckpointFile> list;
   list.push_back(
       checkpoint::text_file(checkpoint::kConfigFile,
                             model_config_json(parts_.model_config, parts_.model->architecture())));
-  const std::vector<ModelShard> shards = plan_shards(model_tensors());
+  const std::vector<ModelShard> shards = plan_shards(tensors);
   for (const ModelShard& shard : shards) {
     list.push_back(
         {shard.file_name, [shard](WritableFile& file) { write_safetensors(file, shard.tensors); }});
@@ -205,11 +220,16 @@ std::vector<CheckpointFile> Trainer::model_files() const {
 std::vector<CheckpointFile> Trainer::state_files(bool with_optimizer) {
   std::vector<CheckpointFile> list;
   if (with_optimizer) {
-    list.push_back({checkpoint::kOptimizerFile, [this](WritableFile& file) {
-                      const double rate = schedule_->learning_rate(state_.updates);
-                      write_torch_file(
-                          file, optimizer_to_torch(*parts_.optimizer, rate, args_.learning_rate));
-                    }});
+    const OptimizerRates rates{.learning_rate = schedule_->learning_rate(state_.updates),
+                               .initial_learning_rate = args_.learning_rate};
+    for (CheckpointFile& file : optimizer_checkpoint_files(*parts_.optimizer, rates)) {
+      list.push_back(std::move(file));
+    }
+    if (scaler_) {
+      list.push_back({checkpoint::kScalerFile, [this](WritableFile& file) {
+                        write_torch_file(file, scaler_to_torch(*scaler_));
+                      }});
+    }
     list.push_back({checkpoint::kSchedulerFile, [this](WritableFile& file) {
                       const double rate = schedule_->learning_rate(state_.updates);
                       write_torch_file(file, schedule_->follows_metric()
@@ -240,12 +260,12 @@ void Trainer::save(bool on_schedule) {
     trainer_state_.best_model_checkpoint = checkpoint_path(state_.step);
   }
   const bool with_optimizer = !args_.save_only_model || !on_schedule;
-  std::vector<CheckpointFile> contents = model_files();
+  const LazyTensors weights = checkpoint_tensors(parts_.model->store());
+  std::vector<CheckpointFile> contents = model_files(weights);
   for (CheckpointFile& file : state_files(with_optimizer)) contents.push_back(std::move(file));
-  uint64_t bytes = 0;
-  for (const NamedTensor& parameter : parts_.model->parameters()) {
-    bytes += parameter.tensor.nbytes() * (with_optimizer ? 3 : 1);
-  }
+  uint64_t bytes = with_optimizer ? optimizer_file_bytes(*parts_.optimizer) : 0;
+  for (const LazyTensor& tensor : weights) bytes += tensor.bytes();
+  if (with_optimizer) announce_files();
   try {
     checkpoint::write_checkpoint(files_, args_.output_dir,
                                  {.step = state_.step, .run_id = state_.run_id}, contents,
@@ -384,7 +404,7 @@ void Trainer::load_best_model() {
 
 // Each file whole or not at all; finetune_state.json, which says "finished", comes last.
 void Trainer::export_model(const Json& summary, const std::optional<Json>& metrics) {
-  for (const CheckpointFile& file : model_files()) {
+  for (const CheckpointFile& file : model_files(exported_tensors(parts_.model->store()))) {
     const std::string temporary = join_path(args_.output_dir, ".tmp-" + file.name);
     const std::unique_ptr<WritableFile> out = files_.create(temporary);
     file.write(*out);

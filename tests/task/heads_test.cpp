@@ -20,9 +20,13 @@ class TableModel final : public HeadModel {
  public:
   TableModel(Tensor table, bool tokens) : tokens_(tokens) {
     parameters_ = {{"table", table.clone().set_requires_grad(true)}};
+    store_ = std::make_unique<ParameterStore>(parameters_, WeightFormat::kFloat32,
+                                              GradientFormat::kFloat32);
   }
 
   [[nodiscard]] const NamedTensors& parameters() const override { return parameters_; }
+  [[nodiscard]] ParameterStore& store() override { return *store_; }
+  [[nodiscard]] const ParameterStore& store() const override { return *store_; }
   [[nodiscard]] const ModelConfig& config() const override { return config_; }
   [[nodiscard]] std::string architecture() const override { return "Table"; }
   [[nodiscard]] Tensor logits(const ModelInput& input) override {
@@ -40,6 +44,7 @@ class TableModel final : public HeadModel {
   bool tokens_;
   ModelConfig config_;
   NamedTensors parameters_;
+  std::unique_ptr<ParameterStore> store_;
 };
 
 // `rows` rows of `length` tokens with the ids 0, 1, 2, ...
@@ -302,7 +307,8 @@ TEST(Tasks, FitTheHeadsOfModels) {
   const auto loss_of = [&](Head head, const auto& make_task) {
     const auto model = make_head_model(head, config, 7, kCpu);
     const std::unique_ptr<Task> task = make_task(*model);
-    for (const Tensor& sum : task->loss_sums(batch, {.seed = 1})) sum.backward({}, true);
+    for (const Tensor& sum : task->loss_sums(batch, {.dropout = {.seed = 1}}))
+      sum.backward({}, true);
     for (const NamedTensor& parameter : model->parameters()) {
       EXPECT_TRUE(parameter.tensor.grad().defined()) << parameter.name;
     }

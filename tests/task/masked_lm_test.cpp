@@ -56,8 +56,8 @@ double gradients_of(const std::vector<Batch>& batches, MaskedLmModel& model, int
   const auto task = make_masked_lm_task(model, kCpu, {});
   double loss = 0.0;
   for (const Batch& batch : batches) {
-    const Tensor sum =
-        task->loss_sums(batch, {.seed = 1, .update = 2, .first_place = batch.first_place})[0];
+    const Tensor sum = task->loss_sums(
+        batch, {.dropout = {.seed = 1, .update = 2, .first_place = batch.first_place}})[0];
     if (!sum.defined()) continue;
     const Tensor share = sum / static_cast<double>(targets);
     share.backward();

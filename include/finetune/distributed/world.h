@@ -15,7 +15,7 @@ class World {
   [[nodiscard]] virtual int64_t rank() const = 0;
   [[nodiscard]] virtual int64_t size() const = 0;
   [[nodiscard]] virtual int64_t sum(int64_t value) = 0;
-  virtual void sum_gradients(const NamedTensors& parameters) = 0;
+  virtual void sum_gradients(const std::vector<Tensor>& gradients) = 0;
 };
 
 [[nodiscard]] std::unique_ptr<World> make_single_process_world();

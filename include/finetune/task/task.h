@@ -24,6 +24,16 @@ struct Outputs {
   int64_t targets = 0;  // 0: the batch has no labels, so no loss
 };
 
+// What a training step tells a task of the micro-batch at hand.
+struct TrainingPass {
+  DropoutStream dropout = {};
+  // What each term's sum will be multiplied with before backward() is called (the loss scale over
+  // the update's targets): some gradients are made in the forward pass. Empty: 1.
+  std::vector<double> scales = {};
+
+  [[nodiscard]] double scale(size_t term) const { return scales.empty() ? 1.0 : scales[term]; }
+};
+
 // What is learnt. A task yields terms: each is a loss sum whose denominator, the number of targets,
 // is counted over all micro-batches and processes of an update before it is divided, so that
 // accumulation equals one large batch. Masked language modelling has one term.
@@ -35,9 +45,9 @@ class Task {
   // Targets of each term, counted on the host: no device is touched.
   [[nodiscard]] virtual std::vector<int64_t> count_targets(const Batch& batch) const = 0;
   // The sum over the targets of each term's loss, a scalar each; undefined where a term has no
-  // target in this batch. Draws dropout from `dropout`.
+  // target in this batch.
   [[nodiscard]] virtual std::vector<Tensor> loss_sums(const Batch& batch,
-                                                      const DropoutStream& dropout) = 0;
+                                                      const TrainingPass& pass) = 0;
   // Without dropout and gradients. A batch without targets is fine.
   [[nodiscard]] virtual Outputs evaluate(const Batch& batch) = 0;
 };
