@@ -4,8 +4,8 @@
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
 
+#include "finetune/kernels/parameter_chunks.h"
 #include "optim/kinds.h"
-#include "optim/parameter_chunks.h"
 
 namespace finetune {
 namespace {

@@ -95,7 +95,8 @@ void Optimizer::write_moments(Slot& /*slot*/, const Moments& /*moments*/) const 
 }
 
 const std::vector<std::string>& optimizer_kinds() {
-  static const std::vector<std::string> kinds = {"adamw", "sgd"};
+  static const std::vector<std::string> kinds = {"adamw", "adamw_8bit", "adamw_companded_8bit",
+                                                 "adafactor", "sgd"};
   return kinds;
 }
 
@@ -103,6 +104,11 @@ std::unique_ptr<Optimizer> make_optimizer(ParameterStore& parameters,
                                           const std::vector<bool>& decays,
                                           const OptimizerOptions& options) {
   if (options.kind == "adamw") return make_adamw(parameters, decays, options);
+  if (options.kind == "adamw_8bit") return make_adamw_8bit(parameters, decays, options);
+  if (options.kind == "adamw_companded_8bit") {
+    return make_adamw_companded(parameters, decays, options);
+  }
+  if (options.kind == "adafactor") return make_adafactor(parameters, decays, options);
   if (options.kind == "sgd") return make_sgd(parameters, decays, options);
   throw Error(ErrorKind::kConfig, "optim: '" + options.kind +
                                       "' is not an optimizer; adamw, adamw_8bit, "

@@ -3,8 +3,8 @@
 #include <ATen/ops/add.h>
 #include <ATen/ops/zeros.h>
 
+#include "finetune/kernels/parameter_chunks.h"
 #include "optim/kinds.h"
-#include "optim/parameter_chunks.h"
 
 namespace finetune {
 namespace {

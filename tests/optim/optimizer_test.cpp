@@ -308,6 +308,47 @@ TEST(FusedAdamW, EqualsAdamW) {
   }
 }
 
+TEST(Moments, SurviveEveryConversion) {
+  for (const std::string from : {"adamw", "adamw_8bit", "adamw_companded_8bit"}) {
+    for (const std::string to : {"adamw", "adamw_8bit", "adamw_companded_8bit"}) {
+      SCOPED_TRACE(from + " to " + to);
+      check_conversion(from, to);
+      Trial source(options_of(from), kFormats[0]);
+      Trial target(options_of(to), kFormats[0]);
+      source.update(0, 3);
+      for (size_t i = 0; i < source.optimizer().slots().size(); ++i) {
+        Optimizer::Slot& slot = target.optimizer().slots()[i];
+        const Moments moments = moments_of(source.optimizer(), source.optimizer().slots()[i]);
+        set_moments(target.optimizer(), slot, moments);
+        const Moments back = moments_of(target.optimizer(), slot);
+        EXPECT_EQ(back.exp_avg.sizes(), moments.exp_avg.sizes());
+        EXPECT_LT((back.exp_avg - moments.exp_avg).abs().max().item<double>(),
+                  0.02 * moments.exp_avg.abs().max().item<double>() + 1e-30);
+        EXPECT_LT((back.exp_avg_sq - moments.exp_avg_sq).abs().max().item<double>(),
+                  0.02 * moments.exp_avg_sq.max().item<double>() + 1e-30);
+      }
+    }
+  }
+}
+
+TEST(Moments, AreRefusedWhereAKindHasNone) {
+  for (const std::string kind : {"sgd", "adafactor"}) {
+    Trial trial(options_of(kind), kFormats[0]);
+    trial.update(0, 1);
+    Optimizer::Slot& slot = trial.optimizer().slots()[0];
+    EXPECT_THROW(static_cast<void>(moments_of(trial.optimizer(), slot)), Error);
+    EXPECT_THROW(set_moments(trial.optimizer(), slot, {}), Error);
+    try {
+      check_conversion(kind, "adamw");
+      ADD_FAILURE();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::kConfig);
+      EXPECT_NE(std::string(error.what()).find("'" + kind + "'"), std::string::npos);
+      EXPECT_NE(std::string(error.what()).find("'adamw'"), std::string::npos);
+    }
+  }
+}
+
 TEST(GradientNorm, IsExactWhateverTheThreads) {
   Trial trial(options_of("adamw"), kFormats[0]);
   trial.make_gradients(0);

@@ -20,9 +20,14 @@ struct ParameterChunk {
 };
 
 // Calls `update` for chunk after chunk of a parameter, each small enough for the processor's cache,
-// so that no weight or gradient is ever float32 as a whole. bfloat16 weights are rounded with the
-// numbers of `rounding_key`.
+// so that no weight or gradient is ever float32 as a whole. Chunks hold whole rows of `row` values.
+// bfloat16 weights are rounded with the numbers of `rounding_key`.
 void update_in_chunks(const Parameter& parameter, double factor, uint64_t rounding_key,
-                      const std::function<void(const ParameterChunk&)>& update);
+                      const std::function<void(const ParameterChunk&)>& update, int64_t row = 1);
+
+// The same without weights.
+void read_gradient_in_chunks(const Parameter& parameter, double factor,
+                             const std::function<void(const ParameterChunk&)>& read,
+                             int64_t row = 1);
 
 }  // namespace finetune
