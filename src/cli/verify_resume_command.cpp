@@ -113,10 +113,12 @@ std::string compare_tensors(const std::string& unbroken, const std::string& resu
       return "tensor '" + info.name + "'";
     }
   }
-  for (const char* name : {checkpoint::kOptimizerFile, checkpoint::kSchedulerFile}) {
-    if (files.read_all(join_path(unbroken, name)) != files.read_all(join_path(resumed, name))) {
-      return std::string(name);
-    }
+  for (const char* name : {checkpoint::kOptimizerFile, checkpoint::kOptimizerTensorsFile,
+                           checkpoint::kSchedulerFile, checkpoint::kScalerFile}) {
+    const std::string left = join_path(unbroken, name);
+    const std::string right = join_path(resumed, name);
+    if (files.exists(left) != files.exists(right)) return name;
+    if (files.exists(left) && files.read_all(left) != files.read_all(right)) return name;
   }
   return "";
 }

@@ -1,82 +1,100 @@
 // SPDX-License-Identifier: MIT
-#include "finetune/optim/adamw.h"
-
 #include <ATen/ops/_fused_adamw.h>
-#include <ATen/ops/linalg_vector_norm.h>
-#include <ATen/ops/stack.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
-#include <ATen/ops/zeros_like.h>
 #include <c10/core/GradMode.h>
 
-#include <cmath>
-
-#include "finetune/base/error.h"
+#include "finetune/kernels/parameter_chunks.h"
+#include "optim/kinds.h"
 
 namespace finetune {
+namespace {
 
-AdamW::AdamW(const NamedTensors& parameters, const std::vector<bool>& decays,
-             const AdamWOptions& options)
-    : options_(options) {
-  FT_CHECK(parameters.size() == decays.size(), "one flag a parameter");
-  for (const bool group : {true, false}) {
-    for (size_t i = 0; i < parameters.size(); ++i) {
-      if (decays[i] != group) continue;
-      const Tensor& parameter = parameters[i].tensor;
-      slots_.push_back(
-          {.name = parameters[i].name,
-           .parameter = parameter,
-           .decays = group,
-           .exp_avg = at::zeros_like(parameter.detach()),
-           .exp_avg_sq = at::zeros_like(parameter.detach()),
-           .step = at::zeros({}, parameter.options().dtype(at::kFloat).requires_grad(false))});
+// AdamW (Loshchilov and Hutter 2019, algorithm 2) by torch's fused kernel, moments in float32.
+class FusedAdamW final : public Optimizer {
+ public:
+  FusedAdamW(ParameterStore& parameters, const std::vector<bool>& decays,
+             const OptimizerOptions& options)
+      : Optimizer(parameters, decays, options) {}
+
+  // Where nothing is converted a group is one call, as torch does it: one launch on a GPU.
+  void step(double learning_rate, double factor, int64_t update) override {
+    const bool is_plain = parameters().weight_format() == WeightFormat::kFloat32 &&
+                          parameters().gradient_format() == GradientFormat::kFloat32;
+    if (!is_plain || factor != 1.0) {
+      Optimizer::step(learning_rate, factor, update);
+      return;
+    }
+    const c10::NoGradGuard no_grad;
+    for (const bool decays : {true, false}) {
+      Lists lists;
+      for (Slot& slot : slots()) {
+        Parameter& parameter = parameter_of(slot);
+        if (slot.decays != decays || !parameter.gradient.defined()) continue;
+        begin_update(slot);
+        lists.add(parameter.weight.detach(), parameter.gradient, slot.at("exp_avg"),
+                  slot.at("exp_avg_sq"), slot.updates);
+      }
+      run(lists, learning_rate, decays ? options().weight_decay : 0.0);
     }
   }
-}
 
-void AdamW::step(double learning_rate) {
-  const c10::NoGradGuard no_grad;
-  step_group(true, learning_rate);
-  step_group(false, learning_rate);
-}
-
-void AdamW::step_group(bool decays, double learning_rate) {
-  std::vector<Tensor> parameters, gradients, averages, squares, steps;
-  for (Slot& slot : slots_) {
-    if (slot.decays != decays || !slot.parameter.grad().defined()) continue;
-    slot.step.add_(1);
-    parameters.push_back(slot.parameter);
-    gradients.push_back(slot.parameter.grad());
-    averages.push_back(slot.exp_avg);
-    squares.push_back(slot.exp_avg_sq);
-    steps.push_back(slot.step);
+  void create_state(Slot& slot) const override {
+    const Tensor& weight = parameter_of(slot).weight;
+    const auto like = weight.options().dtype(at::kFloat).requires_grad(false);
+    slot.state = {{"exp_avg", at::zeros(weight.sizes(), like)},
+                  {"exp_avg_sq", at::zeros(weight.sizes(), like)}};
   }
-  if (parameters.empty()) return;
-  at::_fused_adamw_(parameters, gradients, averages, squares, {}, steps, learning_rate,
-                    options_.beta1, options_.beta2, decays ? options_.weight_decay : 0.0,
-                    options_.epsilon, /*amsgrad=*/false, /*maximize=*/false);
-}
 
-void AdamW::zero_grad() {
-  for (Slot& slot : slots_) slot.parameter.mutable_grad() = Tensor();
-}
+ private:
+  struct Lists {
+    std::vector<Tensor> weights, gradients, averages, squares, steps;
 
-double clip_grad_norm(const NamedTensors& parameters, double max_norm) {
-  const c10::NoGradGuard no_grad;
-  std::vector<Tensor> norms;
-  for (const NamedTensor& parameter : parameters) {
-    if (parameter.tensor.grad().defined()) {
-      norms.push_back(at::linalg_vector_norm(parameter.tensor.grad()));
+    void add(const Tensor& weight, const Tensor& gradient, const Tensor& average,
+             const Tensor& square, int64_t updates) {
+      weights.push_back(weight);
+      gradients.push_back(gradient);
+      averages.push_back(average);
+      squares.push_back(square);
+      steps.push_back(at::full({}, static_cast<double>(updates), average.options()));
     }
+  };
+
+  void run(Lists& lists, double learning_rate, double weight_decay) const {
+    if (lists.weights.empty()) return;
+    at::_fused_adamw_(lists.weights, lists.gradients, lists.averages, lists.squares, {},
+                      lists.steps, learning_rate, options().beta1, options().beta2, weight_decay,
+                      options().epsilon, /*amsgrad=*/false, /*maximize=*/false);
   }
-  if (norms.empty()) return 0.0;
-  const double norm = at::linalg_vector_norm(at::stack(norms)).item<double>();
-  const double scale = max_norm / (norm + 1e-6);
-  if (max_norm > 0.0 && std::isfinite(norm) && scale < 1.0) {
-    for (const NamedTensor& parameter : parameters) {
-      if (parameter.tensor.grad().defined()) parameter.tensor.grad().mul_(scale);
-    }
+
+  void update_slot(Slot& slot, double learning_rate, double factor, int64_t update) override {
+    const Parameter& parameter = parameter_of(slot);
+    const Tensor& average = slot.at("exp_avg");
+    const Tensor& square = slot.at("exp_avg_sq");
+    update_in_chunks(parameter, factor, rounding_key(slot, update),
+                     [&](const ParameterChunk& chunk) {
+                       Lists lists;
+                       lists.add(chunk.weight, chunk.gradient, chunk.of(average), chunk.of(square),
+                                 slot.updates);
+                       run(lists, learning_rate, weight_decay_of(slot));
+                     });
   }
-  return norm;
+
+  [[nodiscard]] Moments read_moments(const Slot& slot) const override {
+    return {slot.at("exp_avg").clone(), slot.at("exp_avg_sq").clone()};
+  }
+
+  void write_moments(Slot& slot, const Moments& moments) const override {
+    slot.at("exp_avg").copy_(moments.exp_avg);
+    slot.at("exp_avg_sq").copy_(moments.exp_avg_sq);
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Optimizer> make_adamw(ParameterStore& parameters, const std::vector<bool>& decays,
+                                      const OptimizerOptions& options) {
+  return std::make_unique<FusedAdamW>(parameters, decays, options);
 }
 
 }  // namespace finetune

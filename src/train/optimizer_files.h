@@ -7,9 +7,7 @@
 
 #include "finetune/base/file_system.h"
 #include "finetune/checkpoint/writer.h"
-#include "finetune/optim/adamw.h"
 #include "finetune/optim/optimizer.h"
-#include "finetune/tensor/torch_file.h"
 #include "train/optimizer_torch.h"
 #include "train/scheduler_file.h"
 
@@ -45,14 +43,5 @@ struct RestoredOptimizer {
 [[nodiscard]] RestoredOptimizer restore_optimizer(Optimizer& optimizer, FileSystem& files,
                                                   const std::string& folder,
                                                   ForeignStates foreign = ForeignStates::kRefuse);
-
-// optimizer.pt as torch.optim.AdamW's state_dict: {state: {i: {step, exp_avg, exp_avg_sq}},
-// param_groups: [decay, no decay]}.
-[[nodiscard]] TorchValue optimizer_to_torch(const AdamW& optimizer, double learning_rate,
-                                            double initial_learning_rate);
-
-// Fills the optimizer's state. Throws Error(kData) with `where` and the parameter's name for
-// whatever does not fit.
-void optimizer_from_torch(AdamW& optimizer, const TorchValue& value, const std::string& where);
 
 }  // namespace finetune

@@ -84,8 +84,6 @@ TorchValue slot_to_torch(const std::string& kind, const Optimizer::Slot& slot) {
   for (const auto& [name, tensor] : slot.state) {
     if (tensor.defined()) entry.set(name, tensor);
   }
-  // Of the weights before their update, which nothing but `scale_parameter` reads.
-  if (kind == "adafactor" && TorchValue(entry).find("RMS") == nullptr) entry.set("RMS", 0);
   return entry;
 }
 

@@ -115,7 +115,9 @@ class TorchSource final : public OptimizerSource {
                    "belongs to Adafactor with beta1, which is not read");
     }
     for (const auto& [state, values] : target.state) {
-      if (state == "RMS") continue;  // made anew from the weights in every update
+      // The number 0 before the first update; made anew in every update, and of use to nothing.
+      const TorchValue* found = find_state(entry, state.c_str());
+      if (state == "RMS" && (found == nullptr || !found->is_stored_tensor())) continue;
       read_tensor(slot, state, values);
     }
   }

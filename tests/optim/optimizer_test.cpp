@@ -17,7 +17,6 @@
 
 #include "finetune/base/error.h"
 #include "finetune/kernels/formats.h"
-#include "finetune/optim/adamw.h"
 
 namespace finetune {
 namespace {
@@ -270,42 +269,6 @@ TEST(Optimizer, RoundsWeightsWithTheSeedTheUpdateAndTheParameter) {
 
 TEST(Optimizer, RefusesAKindThatItDoesNotKnow) {
   EXPECT_THROW(Trial({.kind = "adam"}, kFormats[0]), Error);
-}
-
-// The same bits as the optimizer that training has used so far.
-TEST(FusedAdamW, EqualsAdamW) {
-  for (const double factor : {1.0, 0.37}) {
-    Trial trial(options_of("adamw"), kFormats[0]);
-    NamedTensors copies;
-    std::vector<bool> decays;
-    for (const Parameter& p : trial.store().parameters()) {
-      copies.push_back({p.name, p.weight.detach().clone().requires_grad_()});
-      decays.push_back(p.weight.dim() > 1);
-    }
-    AdamW reference(copies, decays, {.weight_decay = 0.1});
-    for (int64_t update = 0; update < 3; ++update) {
-      trial.make_gradients(update);
-      for (size_t i = 0; i < copies.size(); ++i) {
-        const Tensor& gradient = trial.store().parameters()[i].gradient;
-        if (!gradient.defined()) continue;
-        copies[i].tensor.mutable_grad() = gradient.clone();
-        if (factor != 1.0) copies[i].tensor.grad().mul_(factor);
-      }
-      trial.optimizer().step(1e-2, factor, update);
-      reference.step(1e-2);
-    }
-    for (size_t i = 0; i < copies.size(); ++i) {
-      EXPECT_TRUE(
-          at::equal(trial.store().parameters()[i].weight.detach(), copies[i].tensor.detach()))
-          << i << ", factor " << factor;
-    }
-    for (size_t i = 0; i < copies.size(); ++i) {
-      const Optimizer::Slot& slot = trial.optimizer().slots()[i];
-      if (slot.state.empty()) continue;
-      EXPECT_TRUE(at::equal(slot.at("exp_avg"), reference.slots()[i].exp_avg));
-      EXPECT_TRUE(at::equal(slot.at("exp_avg_sq"), reference.slots()[i].exp_avg_sq));
-    }
-  }
 }
 
 TEST(Moments, SurviveEveryConversion) {
