@@ -6,11 +6,12 @@
 #include <ATen/Version.h>
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/DeviceGuard.h>
-#include <malloc.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <torch/version.h>
 
-#include <climits>
+#include <fstream>
+#include <sstream>
 
 #include "finetune/base/error.h"
 
@@ -56,10 +57,20 @@ uint64_t peak_memory_bytes(const c10::Device& device) {
   return static_cast<uint64_t>(stats.allocated_bytes[aggregate].peak);
 }
 
-void keep_freed_memory() {
-  ::mallopt(M_MMAP_THRESHOLD, INT_MAX);
-  ::mallopt(M_TRIM_THRESHOLD, INT_MAX);
-  ::mallopt(M_TOP_PAD, 64 << 20);
+void release_startup_code() {
+  std::ifstream maps("/proc/self/maps");
+  std::string line;
+  while (std::getline(maps, line)) {
+    std::istringstream fields(line);
+    uintptr_t begin = 0;
+    uintptr_t end = 0;
+    char dash = 0;
+    std::string permissions;
+    if (!(fields >> std::hex >> begin >> dash >> end >> permissions)) continue;
+    // Code of a file that nobody can have written to: dropping it loses nothing.
+    if (permissions != "r-xp" || line.find('/') == std::string::npos) continue;
+    ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+  }
 }
 
 }  // namespace finetune

@@ -187,7 +187,7 @@ int train(const LoadedConfig& config, const RunOptions& options) {
                                   .model_folder = evaluated_folder(config, false)});
     return kExitFinished;
   }
-  keep_freed_memory();
+  return_freed_memory();
   const checkpoint::OutputLock lock(args.output_dir);
 
   const bool may_go_on = !options.restart && args.resume_from_checkpoint != "none";

@@ -201,6 +201,8 @@ void Trainer::reserve_memory() {
     if (slot.state.empty()) parts_.optimizer->create_state(slot);
   }
   if (!args_.optimizer_in_backward) parts_.model->store().reserve_gradients();
+  release_startup_code();
+  keep_freed_memory();
 }
 
 // Each parameter as soon as its gradient is whole. What is not finite updates nothing, and run()

@@ -27,8 +27,16 @@ void synchronize(const c10::Device& device);
 // Peak memory since the process started: resident memory on the CPU, allocated memory on a device.
 [[nodiscard]] uint64_t peak_memory_bytes(const c10::Device& device);
 
-// Large blocks of host memory are kept between steps instead of being returned to the system and
-// faulted in anew at each step.
+// Host memory of a training process, in two stages that follow each other. While a model is built,
+// large blocks come from the system and go back to it: what lives as long as the run lies apart
+// from what every step takes and frees.
+void return_freed_memory();
+// From the first step on, blocks are kept instead of being returned and faulted in anew each time.
 void keep_freed_memory();
+
+// Gives back the memory in which code lies that ran at the start and hardly will again, such as the
+// registration of libtorch's operators: tens of MiB. What is needed all the same is read again from
+// the file. Does nothing where the system cannot say what is mapped.
+void release_startup_code();
 
 }  // namespace finetune

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: MIT
+#include <c10/core/Allocator.h>
+#include <c10/core/CPUAllocator.h>
+#include <malloc.h>
+
+#include <climits>
+#include <cstdlib>
+#include <cstring>
+
+#include "finetune/base/error.h"
+#include "finetune/tensor/device.h"
+
+namespace finetune {
+namespace {
+
+constexpr uintptr_t kAlignment = 64;  // c10::gAlignment: a cache line, an AVX512 register
+
+// libtorch's own allocator takes posix_memalign, which before glibc 2.38 looks for more than it
+// needs and cuts the rest off: the hole that a tensor leaves is too small for the next one of its
+// size, and memory frays. Plain malloc finds holes of equal size again.
+class HostAllocator final : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(size_t bytes) override {
+    const c10::Device device(c10::kCPU);
+    if (bytes == 0) return {nullptr, device};
+    void* block = bytes > SIZE_MAX - kAlignment ? nullptr : std::malloc(bytes + kAlignment);
+    if (block == nullptr) {
+      throw Error(ErrorKind::kDevice, "no memory for another " + std::to_string(bytes >> 20) +
+                                          " MiB; `finetune plan` shows what takes it, and "
+                                          "memory_budget keeps a run inside what there is");
+    }
+    // Blocks of malloc begin at multiples of 16, so there is room for a pointer before the data.
+    const auto address = reinterpret_cast<uintptr_t>(block);
+    void* data = reinterpret_cast<void*>((address / kAlignment + 1) * kAlignment);
+    block_of(data) = block;
+    return {data, data, &release, device};
+  }
+
+  [[nodiscard]] c10::DeleterFnPtr raw_deleter() const override { return &release; }
+
+  void copy_data(void* target, const void* source, size_t bytes) const override {
+    std::memcpy(target, source, bytes);
+  }
+
+ private:
+  static void*& block_of(void* data) { return static_cast<void**>(data)[-1]; }
+  static void release(void* data) {
+    if (data != nullptr) std::free(block_of(data));
+  }
+};
+
+}  // namespace
+
+void return_freed_memory() {
+  static HostAllocator allocator;
+  c10::SetCPUAllocator(&allocator, 1);
+  ::mallopt(M_MMAP_THRESHOLD, 256 << 10);
+  ::mallopt(M_TRIM_THRESHOLD, 256 << 10);
+}
+
+void keep_freed_memory() {
+  ::malloc_trim(0);
+  ::mallopt(M_MMAP_THRESHOLD, INT_MAX);
+  ::mallopt(M_TRIM_THRESHOLD, INT_MAX);
+  ::mallopt(M_TOP_PAD, 64 << 20);
+}
+
+}  // namespace finetune

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: MIT
+#include <ATen/ops/empty.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+
+#include "finetune/base/error.h"
+#include "finetune/tensor/device.h"
+#include "finetune/tensor/tensor.h"
+
+namespace finetune {
+namespace {
+
+uintptr_t address_of(const Tensor& tensor) {
+  return reinterpret_cast<uintptr_t>(tensor.const_data_ptr());
+}
+
+TEST(HostAllocator, AlignsToCacheLines) {
+  return_freed_memory();
+  for (const int64_t bytes : {1, 63, 64, 100, 4096, 1 << 20}) {
+    EXPECT_EQ(address_of(at::empty({bytes}, at::kByte)) % 64, 0) << bytes;
+  }
+}
+
+// What every step takes and frees must find its place again, or memory grows until the next hole.
+TEST(HostAllocator, FillsAHoleWithATensorOfItsSize) {
+  return_freed_memory();
+  keep_freed_memory();
+  constexpr int64_t kBytes = 3 << 20;
+  const Tensor before = at::empty({kBytes}, at::kByte);
+  Tensor between = at::empty({kBytes}, at::kByte);
+  const Tensor behind = at::empty({kBytes}, at::kByte);
+  const uintptr_t hole = address_of(between);
+  between = Tensor();
+  EXPECT_EQ(address_of(at::empty({kBytes}, at::kByte)), hole);
+}
+
+TEST(HostAllocator, SaysWhatIsMissing) {
+  return_freed_memory();
+  try {
+    (void)at::empty({int64_t{1} << 60}, at::kByte);
+    FAIL() << "an exbibyte was there";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kDevice);
+    EXPECT_NE(std::string(error.what()).find("memory_budget"), std::string::npos);
+  }
+}
+
+TEST(ReleaseStartupCode, KeepsTheProgramRunning) {
+  release_startup_code();
+  EXPECT_EQ(at::empty({3}, at::kByte).numel(), 3);
+}
+
+}  // namespace
+}  // namespace finetune
