@@ -6,6 +6,7 @@
 # Input:  FINETUNE_PYTHON          interpreter whose torch is used (default: python3 on PATH)
 #         FINETUNE_TORCH_DIR       the folder site-packages/torch itself, instead
 # Output: TorchWheel::torch        imported target
+#         TorchWheel::openmp       what sources with at::parallel_for need besides
 #         TorchWheel_VERSION, TorchWheel_DIRECTORY, TorchWheel_CUDA (ON when libtorch_cuda is there)
 
 set(FINETUNE_PYTHON "" CACHE FILEPATH "Python interpreter whose torch is used")
@@ -78,4 +79,17 @@ if(NOT TARGET TorchWheel::torch)
   target_link_options(TorchWheel::torch INTERFACE
     "LINKER:--no-as-needed" "LINKER:-rpath,${_torch_lib}" "LINKER:-rpath-link,${_torch_lib}")
   target_link_libraries(TorchWheel::torch INTERFACE ${_torch_link})
+
+  # at::parallel_for is a template that runs on one thread wherever it is compiled without OpenMP.
+  # The runtime has to be torch's own, a second one would have threads of its own; clang's calls
+  # are for another one.
+  add_library(TorchWheel::openmp INTERFACE IMPORTED)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    file(GLOB _torch_gomp "${_torch_lib}/libgomp*.so*")
+    if(NOT _torch_gomp)
+      set(_torch_gomp gomp)
+    endif()
+    target_compile_options(TorchWheel::openmp INTERFACE -fopenmp)
+    target_link_libraries(TorchWheel::openmp INTERFACE ${_torch_gomp})
+  endif()
 endif()
