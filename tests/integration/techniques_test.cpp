@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: MIT
+// Every technique that saves memory, alone and with every other: a run that is resumed ends in the
+// bits of one that was not, or the two are refused together.
+#include <set>
+
+#include "integration/tiny_run.h"
+
+namespace finetune::testing {
+namespace {
+
+struct Technique {
+  const char* name;
+  TinyRun::Keys keys;
+};
+
+const TinyRun::Keys kBase = {{"max_steps", "4"},
+                             {"save_steps", "2"},
+                             {"save_total_limit", ""},
+                             {"eval_strategy", "no"},
+                             {"validation_file", ""},
+                             {"dataloader_num_workers", "0"},
+                             {"gradient_accumulation_steps", "1"},
+                             {"per_device_train_batch_size", "8"}};
+
+TinyRun::Keys checkpointing(const std::string& kwargs) {
+  return {{"gradient_checkpointing", "true"}, {"gradient_checkpointing_kwargs", kwargs}};
+}
+
+const std::vector<Technique> kTechniques = {
+    {"accumulation", {{"gradient_accumulation_steps", "2"}, {"per_device_train_batch_size", "4"}}},
+    {"checkpointing", checkpointing("{every_n_layers: 1}")},
+    {"every_two_layers", checkpointing("{every_n_layers: 2}")},
+    {"offload", checkpointing("{offload: true}")},
+    {"selective", checkpointing("{selective: true}")},
+    {"fp16", {{"fp16", "true"}}},
+    {"bf16", {{"bf16", "true"}}},
+    {"adamw_8bit", {{"optim", "adamw_8bit"}}},
+    {"adamw_companded_8bit", {{"optim", "adamw_companded_8bit"}}},
+    {"adafactor", {{"optim", "adafactor"}}},
+    {"sgd", {{"optim", "sgd"}, {"optim_args", "momentum=0.9"}}},
+    {"in_backward", {{"optimizer_in_backward", "true"}, {"max_grad_norm", "0"}}},
+    {"bfloat16_weights", {{"param_dtype", "bfloat16"}}},
+    {"split_weights", {{"param_dtype", "bfloat16+int8"}}},
+    {"bfloat16_gradients", {{"grad_accum_dtype", "bfloat16"}}},
+};
+
+// Two that exclude each other (finetune config exclusions); what else cannot stand together are two
+// values of one key.
+const std::set<std::pair<std::string, std::string>> kExcluded = {
+    {"accumulation", "in_backward"}, {"fp16", "in_backward"}, {"fp16", "bf16"}};
+
+bool share_a_key(const Technique& a, const Technique& b) {
+  for (const auto& [key, value] : a.keys) {
+    if (b.keys.contains(key)) return true;
+  }
+  return false;
+}
+
+std::vector<std::pair<Technique, Technique>> pairs() {
+  std::vector<std::pair<Technique, Technique>> result;
+  for (size_t i = 0; i < kTechniques.size(); ++i) {
+    for (size_t j = i; j < kTechniques.size(); ++j) {
+      if (i != j && share_a_key(kTechniques[i], kTechniques[j])) continue;
+      result.emplace_back(kTechniques[i], kTechniques[j]);
+    }
+  }
+  return result;
+}
+
+// Files that say what the run is at a step; the others hold times.
+std::map<std::string, std::string> state_files(const std::string& checkpoint) {
+  std::map<std::string, std::string> files;
+  for (const auto& entry : std::filesystem::directory_iterator(checkpoint)) {
+    const std::string name = entry.path().filename();
+    const std::string end = entry.path().extension();
+    if (end == ".safetensors" || end == ".pt") files[name] = read_file(entry.path());
+  }
+  return files;
+}
+
+using Pair = std::pair<Technique, Technique>;
+std::string name_of(const ::testing::TestParamInfo<Pair>& pair) {
+  const std::string first = pair.param.first.name;
+  const std::string second = pair.param.second.name;
+  return first == second ? first : first + "_and_" + second;
+}
+
+class TechniquePairs : public ::testing::TestWithParam<Pair> {};
+INSTANTIATE_TEST_SUITE_P(All, TechniquePairs, ::testing::ValuesIn(pairs()), name_of);
+
+TEST_P(TechniquePairs, ResumeInTheSameBits) {
+  const auto& [first, second] = GetParam();
+  TinyRun run(kBase);
+  run.set(first.keys);
+  run.set(second.keys);
+  const ProcessResult whole = run.train();
+  if (kExcluded.contains({first.name, second.name})) {
+    EXPECT_EQ(whole.code, 2);
+    EXPECT_THAT(whole.err, ::testing::HasSubstr("excludes"));
+    return;
+  }
+  ASSERT_EQ(whole.code, 0) << whole.err;
+  const auto expected = state_files(run.out("checkpoint-4"));
+  const std::string exported = read_file(run.out("model.safetensors"));
+  const Json log = log_without_times(run.out());
+  ASSERT_TRUE(expected.contains("model.safetensors"));
+  ASSERT_NE(expected.at("model.safetensors"), read_file(run.out("checkpoint-2/model.safetensors")));
+
+  // As if it had been killed behind step 2.
+  const std::string kept = run.folder() / "checkpoint-2";
+  std::filesystem::rename(run.out("checkpoint-2"), kept);
+  std::filesystem::remove_all(run.out());
+  std::filesystem::create_directories(run.out());
+  std::filesystem::rename(kept, run.out("checkpoint-2"));
+  const ProcessResult resumed = run.train();
+  ASSERT_EQ(resumed.code, 0) << resumed.err;
+  EXPECT_THAT(resumed.err, ::testing::HasSubstr("checkpoint-2"));
+  const auto actual = state_files(run.out("checkpoint-4"));
+  ASSERT_EQ(actual.size(), expected.size());
+  for (const auto& [name, content] : expected) {
+    EXPECT_TRUE(actual.at(name) == content) << name << " has other bits";
+  }
+  EXPECT_TRUE(read_file(run.out("model.safetensors")) == exported);
+  EXPECT_EQ(log_without_times(run.out()), log);
+}
+
+// What only cuts, recomputes or moves changes no bit of the result.
+TEST(Techniques, RecomputationChangesNoBit) {
+  const auto trained = [](const TinyRun::Keys& keys) {
+    TinyRun run(kBase);
+    run.set(keys);
+    const ProcessResult result = run.train();
+    EXPECT_EQ(result.code, 0) << result.err;
+    return read_file(run.out("model.safetensors"));
+  };
+  const std::string plain = trained({});
+  for (const size_t place : {1, 2, 3, 4}) {
+    EXPECT_TRUE(trained(kTechniques[place].keys) == plain) << kTechniques[place].name;
+  }
+}
+
+// One label of 1e9 among small ones: its gradient is beyond float16 whatever the loss scale.
+class Overflow : public ::testing::Test {
+ protected:
+  Overflow() {
+    std::string rows = "text,label\n";
+    for (int i = 0; i < 24; ++i) {
+      rows += "the light of tower " + std::to_string(i) + "," + (i == 5 ? "1e9" : "0.5") + "\n";
+    }
+    write_file(run_.folder() / "rows.csv", rows);
+    run_.set(kBase);
+    run_.set({{"task", "sequence_classification"},
+              {"problem_type", "regression"},
+              {"train_file", run_.folder() / "rows.csv"},
+              {"fp16", "true"},
+              {"max_steps", "6"},
+              {"save_steps", "1"}});
+  }
+
+  [[nodiscard]] std::string saved(int step, const std::string& file) const {
+    return read_file(run_.out("checkpoint-" + std::to_string(step) + "/" + file));
+  }
+
+  TinyRun run_;
+};
+
+TEST_F(Overflow, LeavesTheUpdateOutHalvesTheScaleAndBothSurviveAResume) {
+  const ProcessResult whole = run_.train();
+  ASSERT_EQ(whole.code, 0) << whole.err;
+  int step = 1;
+  while (step < 6 && whole.err.find("step " + std::to_string(step) +
+                                    ": float16 overflowed, no "
+                                    "update; the loss scale is now 32768") == std::string::npos) {
+    ++step;
+  }
+  ASSERT_LT(step, 6) << whole.err;
+  ASSERT_GT(step, 1) << "the seed puts the row into the first batch: choose another row";
+  EXPECT_TRUE(saved(step, "model.safetensors") == saved(step - 1, "model.safetensors"));
+  EXPECT_TRUE(saved(step, "optimizer.pt") == saved(step - 1, "optimizer.pt"));
+  EXPECT_FALSE(saved(step, "scaler.pt") == saved(step - 1, "scaler.pt"));
+  EXPECT_FALSE(saved(step + 1, "model.safetensors") == saved(step, "model.safetensors"));
+
+  const auto expected = state_files(run_.out("checkpoint-6"));
+  for (int later = step + 1; later <= 6; ++later) {
+    std::filesystem::remove_all(run_.out("checkpoint-" + std::to_string(later)));
+  }
+  std::filesystem::remove(run_.out("model.safetensors"));
+  std::filesystem::remove(run_.out("finetune_state.json"));
+  const ProcessResult resumed = run_.train();
+  ASSERT_EQ(resumed.code, 0) << resumed.err;
+  EXPECT_EQ(resumed.err.find("the loss scale is now 32768"), std::string::npos);
+  EXPECT_EQ(state_files(run_.out("checkpoint-6")), expected);
+}
+
+}  // namespace
+}  // namespace finetune::testing
