@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "finetune/model/model.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
@@ -9,8 +8,8 @@
 #include <algorithm>
 
 #include "finetune/base/error.h"
-#include "finetune/base/random.h"
 #include "finetune/kernels/chunked_cross_entropy.h"
+#include "finetune/kernels/normal.h"
 #include "finetune/tensor/backward.h"
 #include "model/architecture.h"
 
@@ -28,23 +27,6 @@ uint64_t hash_name(const std::string& name) {  // FNV-1a: part of what a seed me
   return hash;
 }
 
-// Row r of a matrix has numbers of its own, so that rows can be filled in parallel.
-// `weight`: float32 on the CPU.
-void fill_normal(const Tensor& weight, double deviation, uint64_t seed, const std::string& name) {
-  const int64_t rows = weight.size(0);
-  const int64_t columns = weight.numel() / std::max<int64_t>(1, rows);
-  float* data = weight.mutable_data_ptr<float>();
-  at::parallel_for(0, rows, 64, [&](int64_t begin, int64_t end) {
-    for (int64_t r = begin; r < end; ++r) {
-      random::Sequence numbers(random::make_key(seed, random::Purpose::kInitialization,
-                                                hash_name(name), static_cast<uint64_t>(r)));
-      for (int64_t c = 0; c < columns; ++c) {
-        data[r * columns + c] = static_cast<float>(deviation * numbers.normal());
-      }
-    }
-  });
-}
-
 void initialize(ParameterStore& store, const ModelConfig& config, const Architecture& architecture,
                 uint64_t seed) {
   const c10::NoGradGuard no_grad;
@@ -57,7 +39,7 @@ void initialize(ParameterStore& store, const ModelConfig& config, const Architec
     if (is_weight && ends_with_norm(parameter.name)) {
       values.fill_(1.0);
     } else if (is_weight) {
-      fill_normal(values, deviation, seed, parameter.name);
+      fill_normal(values, deviation, seed, hash_name(parameter.name));
       if (architecture.has_padding_row(parameter.name)) values[config.pad_token_id].zero_();
     }
     store.assign(parameter, values);
