@@ -25,20 +25,22 @@ FT_INLINE float largest_magnitude(const float* values, int count) {
   return std::bit_cast<float>(largest);
 }
 
-// Codes of the magnitudes of values / absmax: steps of their own, so that all but the look-up
-// become vectors.
+// Codes of the magnitudes of values times 1 / absmax: steps of their own, so that all but the
+// look-up become vectors.
 FT_INLINE void nearest_codes(const float* values, float absmax, int count,
                              const uint32_t* __restrict__ buckets, uint32_t* codes) {
+  const float inverse = 1.0F / absmax;
   uint32_t magnitudes[kDynamic];
   uint32_t entries[kDynamic];
   for (int i = 0; i < count; ++i) {
-    const uint32_t magnitude = std::bit_cast<uint32_t>(values[i] / absmax) & 0x7FFFFFFF;
+    const uint32_t magnitude = std::bit_cast<uint32_t>(values[i] * inverse) & 0x7FFFFFFF;
     uint32_t bucket = magnitude >> 16;
     bucket = bucket < DynamicMap::kFirstBucket ? DynamicMap::kFirstBucket : bucket;
     bucket = bucket > DynamicMap::kLastBucket ? DynamicMap::kLastBucket : bucket;
     magnitudes[i] = magnitude;
     entries[i] = bucket - DynamicMap::kFirstBucket;
   }
+#pragma GCC unroll 8
   for (int i = 0; i < count; ++i) entries[i] = buckets[entries[i]];
   for (int i = 0; i < count; ++i) {
     codes[i] = (entries[i] & 0xFF) + ((magnitudes[i] & 0xFFFF) >= entries[i] >> 8 ? 1U : 0U);
@@ -74,24 +76,45 @@ FT_INLINE void encode_unsigned(const float* values, float absmax, int count,
   for (int i = 0; i < count; ++i) result[i] = static_cast<uint8_t>(codes[i]);
 }
 
+// Zero where its inverse would overflow: such moments are far below every epsilon.
+FT_INLINE float block_scale(const float* values, int count) {
+  const float largest = largest_magnitude(values, count);
+  return largest < std::numeric_limits<float>::min() ? 0.0F : largest;
+}
+
 FT_INLINE void encode_dynamic_block(const float* first, const float* second, int count,
                                     const DynamicBlock& state) {
-  const float absmax1 = largest_magnitude(first, count);
-  const float absmax2 = largest_magnitude(second, count);
+  const float absmax1 = block_scale(first, count);
+  const float absmax2 = block_scale(second, count);
   *state.absmax1 = absmax1;
   *state.absmax2 = absmax2;
   encode_signed(first, absmax1, count, signed_map().buckets.data(), state.state1);
   encode_unsigned(second, absmax2, count, unsigned_map().buckets.data(), state.state2);
 }
 
+// Eight codes a load: loads are what this is short of.
+FT_INLINE void look_up(const uint8_t* codes, const float* __restrict__ map, int count,
+                       float* __restrict__ values) {
+  int i = 0;
+  if constexpr (std::endian::native == std::endian::little) {
+    for (; i + 8 <= count; i += 8) {
+      uint64_t eight = 0;
+      std::memcpy(&eight, codes + i, sizeof(eight));
+#pragma GCC unroll 8
+      for (int k = 0; k < 8; ++k) values[i + k] = map[eight >> 8 * k & 0xFF];
+    }
+  }
+  for (; i < count; ++i) values[i] = map[codes[i]];
+}
+
 FT_INLINE void decode_dynamic_block(const DynamicBlock& state, int count, float* __restrict__ first,
                                     float* __restrict__ second) {
-  const float* map1 = signed_map().values.data();
-  const float* map2 = unsigned_map().values.data();
   const float absmax1 = *state.absmax1;
   const float absmax2 = *state.absmax2;
-  for (int i = 0; i < count; ++i) first[i] = map1[state.state1[i]] * absmax1;
-  for (int i = 0; i < count; ++i) second[i] = map2[state.state2[i]] * absmax2;
+  look_up(state.state1, signed_map().values.data(), count, first);
+  look_up(state.state2, unsigned_map().values.data(), count, second);
+  for (int i = 0; i < count; ++i) first[i] *= absmax1;
+  for (int i = 0; i < count; ++i) second[i] *= absmax2;
 }
 
 FT_INLINE DynamicBlock from(const DynamicBlock& state, int64_t first) {

@@ -36,10 +36,10 @@ Tensor blocks_of(const ParameterChunk& chunk, const Tensor& of_blocks, int64_t b
   return of_blocks.narrow(0, chunk.first / block, (chunk.count + block - 1) / block);
 }
 
-// [count] codes; 0 / 0 is a block of zeros.
+// [count] codes; those of a block of zeros are NaN's.
 Tensor nearest_codes(const Tensor& values, const Tensor& absmax, const DynamicMap& map) {
   const Tensor boundaries = on_device_of(values, map.boundaries.data(), map.boundaries.size());
-  const Tensor scaled = values / absmax;
+  const Tensor scaled = values * absmax.reciprocal();
   return at::searchsorted(boundaries, scaled, /*out_int32=*/false, /*right=*/true);
 }
 
@@ -72,8 +72,12 @@ void encode_roots(const Tensor& exp_avg, const Tensor& roots, const CompandedSta
 
 void encode_reference(const Tensor& exp_avg, const Tensor& exp_avg_sq, const DynamicState& state) {
   const int64_t count = exp_avg.numel();
-  state.absmax1.copy_(largest_magnitudes(exp_avg, kDynamicBlock));
-  state.absmax2.copy_(largest_magnitudes(exp_avg_sq, kDynamicBlock));
+  const auto scales = [](const Tensor& values) {
+    const Tensor largest = largest_magnitudes(values, kDynamicBlock);
+    return at::where(largest < std::numeric_limits<float>::min(), at::zeros_like(largest), largest);
+  };
+  state.absmax1.copy_(scales(exp_avg));
+  state.absmax2.copy_(scales(exp_avg_sq));
   const Tensor absmax1 = spread(state.absmax1, kDynamicBlock, count);
   const Tensor absmax2 = spread(state.absmax2, kDynamicBlock, count);
   const Tensor codes = nearest_codes(exp_avg, absmax1, signed_map());

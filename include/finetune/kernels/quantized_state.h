@@ -31,10 +31,10 @@ struct DynamicState {
 };
 // bitsandbytes' create_dynamic_map(signed): 256 values, float32.
 [[nodiscard]] Tensor dynamic_map(bool is_signed);
-// As its CUDA kernel does it, with exact divisions: constants in float32, decay after the update,
-// codes rounded to the nearest, elements whose gradient is not finite left out and their moments
-// zeroed. (Its CPU path looks codes up in 65,536 equal bins, which makes 1.6e-5 of every smaller
-// second moment.)
+// As its CUDA kernel does it, with exact divisions and square roots: constants in float32, decay
+// after the update, codes rounded to the nearest, elements whose gradient is not finite left out
+// and their moments zeroed; blocks whose largest moment is below 2^-126 are zeros. (Its CPU path
+// looks codes up in 65,536 equal bins, which makes 1.6e-5 of every smaller second moment.)
 void update_adamw(const Parameter& parameter, const DynamicState& state, const AdamWUpdate& update);
 void encode(const Tensor& exp_avg, const Tensor& exp_avg_sq, const DynamicState& state);
 void decode(const DynamicState& state, const Tensor& exp_avg, const Tensor& exp_avg_sq);
