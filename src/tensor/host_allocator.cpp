@@ -3,26 +3,41 @@
 #include <c10/core/CPUAllocator.h>
 #include <malloc.h>
 
+#include <atomic>
 #include <climits>
 #include <cstdlib>
 #include <cstring>
 
 #include "finetune/base/error.h"
 #include "finetune/tensor/device.h"
+#include "tensor/block_pool.h"
 
 namespace finetune {
 namespace {
 
 constexpr uintptr_t kAlignment = 64;  // c10::gAlignment: a cache line, an AVX512 register
+constexpr size_t kPooled = size_t{1} << 20;
+constexpr size_t kPoolAddresses = size_t{1} << 42;
+
+// From the first step on.
+std::atomic<bool> uses_pool = false;
+
+BlockPool& pool() {
+  static BlockPool* const blocks = new BlockPool(kPoolAddresses);  // outlives every tensor
+  return *blocks;
+}
 
 // libtorch's own allocator takes posix_memalign, which before glibc 2.38 looks for more than it
 // needs and cuts the rest off: the hole that a tensor leaves is too small for the next one of its
-// size, and memory frays. Plain malloc finds holes of equal size again.
+// size, and memory frays. Plain malloc finds holes of equal size again, and large blocks lie apart.
 class HostAllocator final : public c10::Allocator {
  public:
   c10::DataPtr allocate(size_t bytes) override {
     const c10::Device device(c10::kCPU);
     if (bytes == 0) return {nullptr, device};
+    if (bytes >= kPooled && uses_pool) {
+      if (void* pooled = pool().take(bytes)) return {pooled, pooled, &release, device};
+    }
     void* block = bytes > SIZE_MAX - kAlignment ? nullptr : std::malloc(bytes + kAlignment);
     if (block == nullptr) {
       throw Error(ErrorKind::kDevice, "no memory for another " + std::to_string(bytes >> 20) +
@@ -45,7 +60,7 @@ class HostAllocator final : public c10::Allocator {
  private:
   static void*& block_of(void* data) { return static_cast<void**>(data)[-1]; }
   static void release(void* data) {
-    if (data != nullptr) std::free(block_of(data));
+    if (data != nullptr && !pool().give_back(data)) std::free(block_of(data));
   }
 };
 
@@ -63,6 +78,7 @@ void keep_freed_memory() {
   ::mallopt(M_MMAP_THRESHOLD, INT_MAX);
   ::mallopt(M_TRIM_THRESHOLD, INT_MAX);
   ::mallopt(M_TOP_PAD, 64 << 20);
+  uses_pool = true;
 }
 
 }  // namespace finetune

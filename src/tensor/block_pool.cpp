@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: MIT
+#include "tensor/block_pool.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <iterator>
+
+#include "finetune/base/error.h"
+
+namespace finetune {
+namespace {
+
+// Of a page of the system: sizes of tensors are mostly multiples, and then four small ones fill the
+// hole of one that is four times as large.
+constexpr size_t kUnit = 4096;
+constexpr size_t kExtension = size_t{64} << 20;  // made usable at a time
+
+size_t round_up(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
+
+}  // namespace
+
+BlockPool::BlockPool(size_t most_bytes) {
+  void* const memory =
+      ::mmap(nullptr, most_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) return;  // addresses are limited; every take() then fails
+  begin_ = static_cast<char*>(memory);
+  most_ = most_bytes;
+}
+
+BlockPool::~BlockPool() {
+  if (begin_ != nullptr) ::munmap(begin_, most_);
+}
+
+void* BlockPool::take(size_t bytes) {
+  if (bytes > most_) return nullptr;
+  const size_t size = round_up(std::max<size_t>(bytes, 1), kUnit);
+  const std::lock_guard lock(mutex_);
+  size_t place = 0;
+  if (const auto hole = holes_.lower_bound({size, 0}); hole != holes_.end()) {
+    const auto [room, start] = *hole;
+    place = start;
+    holes_.erase(hole);
+    holes_by_place_.erase(start);
+    if (room > size) add_hole(start + size, room - size);
+  } else {
+    // A hole at the end is extended rather than left behind.
+    const auto last =
+        holes_by_place_.empty() ? holes_by_place_.end() : std::prev(holes_by_place_.end());
+    const bool is_at_end = last != holes_by_place_.end() && last->first + last->second == end_;
+    place = is_at_end ? last->first : end_;
+    if (!extend(place + size)) return nullptr;
+    if (is_at_end) {
+      holes_.erase({last->second, last->first});
+      holes_by_place_.erase(last);
+    }
+    end_ = place + size;
+  }
+  blocks_[place] = size;
+  return begin_ + place;
+}
+
+bool BlockPool::give_back(void* block) {
+  const char* const address = static_cast<char*>(block);
+  if (begin_ == nullptr || address < begin_ || address >= begin_ + most_) return false;
+  const std::lock_guard lock(mutex_);
+  const auto found = blocks_.find(static_cast<size_t>(address - begin_));
+  FT_CHECK(found != blocks_.end(), "a block that is not taken is given back");
+  size_t place = found->first;
+  size_t size = found->second;
+  blocks_.erase(found);
+  const auto next = holes_by_place_.lower_bound(place);
+  if (next != holes_by_place_.begin()) {
+    const auto before = std::prev(next);
+    if (before->first + before->second == place) {
+      place = before->first;
+      size += before->second;
+      holes_.erase({before->second, before->first});
+      holes_by_place_.erase(before);
+    }
+  }
+  if (const auto after = holes_by_place_.find(place + size); after != holes_by_place_.end()) {
+    size += after->second;
+    holes_.erase({after->second, after->first});
+    holes_by_place_.erase(after);
+  }
+  add_hole(place, size);
+  return true;
+}
+
+bool BlockPool::extend(size_t bytes) {
+  if (bytes <= usable_) return true;
+  if (bytes > most_) return false;
+  const size_t wanted = std::min(most_, round_up(bytes, kExtension));
+  if (::mprotect(begin_ + usable_, wanted - usable_, PROT_READ | PROT_WRITE) != 0) return false;
+  usable_ = wanted;
+  return true;
+}
+
+void BlockPool::add_hole(size_t place, size_t size) {
+  holes_.emplace(size, place);
+  holes_by_place_[place] = size;
+}
+
+}  // namespace finetune
