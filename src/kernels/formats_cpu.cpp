@@ -4,43 +4,14 @@
 #include <algorithm>
 #include <bit>
 
+#include "kernels/philox_cpu.h"
 #include "kernels/vector_clones.h"
 
 namespace finetune::kernels {
 namespace {
 
-constexpr int kLanes = 16;            // Philox blocks made side by side
-constexpr int kNumbers = 8 * kLanes;  // 16-bit numbers in them
-
-// Philox 4x32-10 of the blocks first_block, first_block + 1, ...: `numbers` in the order of
-// elements, the low half of a word before the high one.
-FT_INLINE void make_numbers(uint64_t first_block, uint64_t key, uint32_t* numbers) {
-  uint32_t word[4][kLanes];
-  for (int i = 0; i < kLanes; ++i) {
-    const uint64_t block = first_block + static_cast<uint64_t>(i);
-    word[0][i] = static_cast<uint32_t>(block);
-    word[1][i] = static_cast<uint32_t>(block >> 32);
-    word[2][i] = 0;
-    word[3][i] = 0;
-  }
-  auto key0 = static_cast<uint32_t>(key);
-  auto key1 = static_cast<uint32_t>(key >> 32);
-  for (int round = 0; round < 10; ++round) {
-    for (int i = 0; i < kLanes; ++i) {
-      const uint64_t product0 = uint64_t{0xD2511F53} * word[0][i];
-      const uint64_t product1 = uint64_t{0xCD9E8D57} * word[2][i];
-      word[0][i] = static_cast<uint32_t>(product1 >> 32) ^ word[1][i] ^ key0;
-      word[1][i] = static_cast<uint32_t>(product1);
-      word[2][i] = static_cast<uint32_t>(product0 >> 32) ^ word[3][i] ^ key1;
-      word[3][i] = static_cast<uint32_t>(product0);
-    }
-    key0 += 0x9E3779B9;
-    key1 += 0xBB67AE85;
-  }
-  for (int w = 0; w < 4; ++w) {
-    for (int i = 0; i < kLanes; ++i) numbers[4 * i + w] = word[w][i];
-  }
-}
+constexpr int kBlocks = 4 * kPhiloxBlocks;  // of Philox, made at a time
+constexpr int kNumbers = 8 * kBlocks;       // 16-bit numbers in them
 
 // The bits of |x| in units of its last place: truncating bits + number rounds up with the
 // probability that keeps the mean. A finite value stays finite.
@@ -63,7 +34,7 @@ FT_INLINE void round_all(const float* values, uint16_t* target, int64_t count, u
   while (done < count) {
     const uint64_t element = first_element + static_cast<uint64_t>(done);
     uint32_t words[kNumbers / 2];
-    make_numbers(element / 8, key, words);
+    philox_words(element / 8, key, kBlocks, words);
     uint32_t numbers[kNumbers];
     for (int i = 0; i < kNumbers / 2; ++i) {
       numbers[2 * i] = words[i] & 0xFFFF;

@@ -63,7 +63,31 @@ TEST(Dropout, EveryProcessorsInstructionsMakeTheSameFactors) {
     const bool has_avx2 = kernels::dropout_factors_avx2(row, count, avx2.data());
     for (auto* factors : {&best, &portable, &avx2}) factors->resize(size);
     EXPECT_EQ(best, portable) << count;
-    if (has_avx2) EXPECT_EQ(avx2, portable) << count;
+    if (has_avx2) {
+      EXPECT_EQ(avx2, portable) << count;
+    }
+  }
+}
+
+TEST(PhiloxWords, AreThoseOfEveryProcessorsInstructions) {
+  constexpr int64_t kCount = 3 * kernels::kPhiloxBlocks;
+  constexpr uint64_t kKey = 0x0123456789ABCDEF;
+  for (const uint64_t first : {uint64_t{0}, uint64_t{5}, (uint64_t{7} << 32) - 20}) {
+    std::array<std::vector<uint32_t>, 3> words;
+    for (auto& some : words) some.resize(4 * kCount);
+    kernels::philox_words(first, kKey, kCount, words[0].data());
+    kernels::philox_words_portable(first, kKey, kCount, words[1].data());
+    const bool has_avx2 = kernels::philox_words_avx2(first, kKey, kCount, words[2].data());
+    EXPECT_EQ(words[0], words[1]);
+    if (has_avx2) {
+      EXPECT_EQ(words[2], words[1]);
+    }
+    const uint64_t last = first + kCount - 1;
+    const auto block =
+        random::philox({static_cast<uint32_t>(last), static_cast<uint32_t>(last >> 32), 0, 0},
+                       {static_cast<uint32_t>(kKey), static_cast<uint32_t>(kKey >> 32)});
+    EXPECT_EQ((std::vector<uint32_t>(words[1].end() - 4, words[1].end())),
+              (std::vector<uint32_t>(block.begin(), block.end())));
   }
 }
 
