@@ -55,6 +55,16 @@ void Trainer::prepare(int64_t effective_batch_size) {
   const int64_t rows = args_.per_device_train_batch_size * parts_.world->size();
   state_.effective_batch_size = effective_batch_size;
   plan_.accumulation = effective_batch_size / rows;
+  if (args_.optimizer_in_backward && plan_.accumulation > 1) {
+    throw Error(ErrorKind::kConfig,
+                "optimizer_in_backward: true excludes accumulation, and this run's batch of " +
+                    std::to_string(effective_batch_size) + " samples is cut into " +
+                    std::to_string(plan_.accumulation) +
+                    ": a gradient that is freed at once cannot be summed; set "
+                    "per_device_train_batch_size to " +
+                    std::to_string(effective_batch_size / parts_.world->size()) +
+                    ", or leave optimizer_in_backward out");
+  }
   loader_ = std::make_unique<Loader>(
       parts_.train_data, parts_.collator,
       LoaderOptions{.batch_size = args_.per_device_train_batch_size,
@@ -205,8 +215,8 @@ void Trainer::reserve_memory() {
   keep_freed_memory();
 }
 
-// Each parameter as soon as its gradient is whole. What is not finite updates nothing, and run()
-// then ends without a save.
+// Each parameter as soon as its gradient is whole. What is not finite updates nothing; where others
+// were updated before it, the run ends without a save.
 void Trainer::update_in_backward() {
   parts_.model->store().on_complete([this](Parameter& parameter) {
     const double norm =
@@ -217,6 +227,7 @@ void Trainer::update_in_backward() {
       const auto place =
           static_cast<size_t>(&parameter - parts_.model->store().parameters().data());
       parts_.optimizer->step_one(place, released_.learning_rate, 1.0, state_.step);
+      ++released_.updated;
     }
     parameter.gradient = Tensor();
   });
@@ -395,16 +406,21 @@ bool Trainer::save_is_due() const {
 void Trainer::diverged(const StepReport& report) {
   progress_.end();
   ++state_.nonfinite_updates;
-  const bool saved = save_if_missing();
-  throw Error(ErrorKind::kData,
-              "step " + std::to_string(state_.step + 1) + ": the loss is " +
-                  format_double(report.loss) + " and the gradient norm " +
-                  format_double(report.grad_norm) +
-                  "; the update was not applied and the state of "
-                  "step " +
-                  std::to_string(state_.step) + (saved ? " is saved" : " is kept") +
-                  "; lower learning_rate (now " + format_double(report.learning_rate) +
-                  ") or max_grad_norm and run the same command again");
+  if (scaler_) scaler_.emplace();  // what no loss scale helped begins with a new one
+  std::string outcome =
+      "; some weights were updated in the backward pass already, so nothing is "
+      "saved and the run goes on from the checkpoint before";
+  if (released_.updated == 0) {
+    const bool saved = save_if_missing();
+    outcome = "; the update was not applied and the state of step " + std::to_string(state_.step) +
+              (saved ? " is saved" : " is kept");
+  }
+  throw Error(ErrorKind::kData, "step " + std::to_string(state_.step + 1) + ": the loss is " +
+                                    format_double(report.loss) + " and the gradient norm " +
+                                    format_double(report.grad_norm) + outcome +
+                                    "; lower learning_rate (now " +
+                                    format_double(report.learning_rate) +
+                                    ") or max_grad_norm and run the same command again");
 }
 
 std::string Trainer::how_to_go_on() const {

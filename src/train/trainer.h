@@ -58,6 +58,7 @@ class Trainer {
   struct ReleasedGradients {
     double squares = 0.0;  // of all norms
     double learning_rate = 0.0;
+    int64_t updated = 0;  // parameters
   };
 
   void prepare(int64_t effective_batch_size);
@@ -70,7 +71,7 @@ class Trainer {
   void open_events();
   StepReport step();
   // Adds the micro-batch's gradients; its share of the update's loss, which may not be finite: then
-  // nothing was added.
+  // the gradients are of no use.
   double add_gradients(const Batch& batch, const std::vector<double>& scales);
   // Applies the update, or leaves it out where the loss scale was too large.
   void update_weights(StepReport& report);
