@@ -140,7 +140,7 @@ uint64_t optimizer_file_bytes(const Optimizer& optimizer) {
   }
   for (const Optimizer::Slot& slot : optimizer.slots()) {
     Optimizer::Slot fresh = slot;
-    if (slot.updates == 0) optimizer.create_state(fresh);
+    if (fresh.state.empty()) optimizer.create_state(fresh);
     for (const auto& [name, values] : fresh.state) {
       if (values.defined()) bytes += values.nbytes();
     }
@@ -149,16 +149,13 @@ uint64_t optimizer_file_bytes(const Optimizer& optimizer) {
 }
 
 RestoredOptimizer restore_optimizer(Optimizer& optimizer, FileSystem& files,
-                                    const std::string& folder, ForeignStates foreign) {
+                                    const std::string& folder) {
   const c10::NoGradGuard no_grad;
   const std::unique_ptr<OptimizerSource> source = open_source(optimizer, files, folder);
   if (!source) return {};
   const std::string& kind = optimizer.options().kind;
   const std::string problem = inconvertible(*source, kind);
-  if (!problem.empty()) {
-    if (foreign == ForeignStates::kRefuse) throw Error(ErrorKind::kConfig, problem);
-    return {.found = true, .exact = false, .lines = {problem + ": the optimizer starts fresh"}};
-  }
+  if (!problem.empty()) throw Error(ErrorKind::kConfig, problem);
   const Restoring restored(optimizer, *source);
   if (!restored.without_state().empty()) {
     log::debug(source->path() + ": has no state for " + restored.without_state() +

@@ -25,9 +25,6 @@ namespace finetune {
 // What these files hold, but for some KiB; before the first update, what they will hold after it.
 [[nodiscard]] uint64_t optimizer_file_bytes(const Optimizer& optimizer);
 
-// Where a checkpoint's states cannot become those of the configured optimizer.
-enum class ForeignStates { kRefuse, kStartFresh };
-
 struct RestoredOptimizer {
   bool found = false;  // the checkpoint has states
   bool exact = false;  // they are back bit for bit
@@ -38,10 +35,9 @@ struct RestoredOptimizer {
 // Fills the optimizer with the states of a checkpoint folder, a tensor at a time, in place. States
 // of another kind or width go through float32 moments, one parameter at a time; of the kinds that
 // have no such moments (adafactor, sgd) nothing can be converted: Error(kConfig) that says what to
-// set, or fresh states and a line. Error(kData) with path and parameter for whatever does not fit.
+// set. Error(kData) with path and parameter for whatever does not fit.
 // Requires: a fresh optimizer. After an error it must not be used.
 [[nodiscard]] RestoredOptimizer restore_optimizer(Optimizer& optimizer, FileSystem& files,
-                                                  const std::string& folder,
-                                                  ForeignStates foreign = ForeignStates::kRefuse);
+                                                  const std::string& folder);
 
 }  // namespace finetune

@@ -12,10 +12,6 @@ bool is_signed_average(std::string_view state) {
   return state == "exp_avg" || state == "state1" || state == "momentum_buffer";
 }
 
-bool is_scale(std::string_view state) {
-  return state.starts_with("absmax") || state.ends_with("_scale");
-}
-
 }  // namespace
 
 void reject_state(const std::string& path, std::string_view parameter, std::string_view state,
@@ -32,13 +28,14 @@ void check_state_values(const std::string& path, std::string_view parameter,
     if (values.min().item<int64_t>() < -127) reject_state(path, parameter, state, "holds -128");
     return;
   }
-  if (!values.is_floating_point() || is_signed_average(state)) return;
-  // NaN is the minimum of whatever holds one, and not at least 0.
-  if (!(values.min().item<double>() >= 0.0)) {
-    reject_state(path, parameter, state, "holds a number that is negative or none");
-  }
-  if (is_scale(state) && !std::isfinite(values.max().item<double>())) {
+  if (!values.is_floating_point()) return;
+  // NaN is the minimum of whatever holds one.
+  const auto smallest = values.min().item<double>();
+  if (!std::isfinite(smallest) || !std::isfinite(values.max().item<double>())) {
     reject_state(path, parameter, state, "holds a number that is not finite");
+  }
+  if (smallest < 0.0 && !is_signed_average(state)) {
+    reject_state(path, parameter, state, "holds a number that is negative");
   }
 }
 

@@ -43,9 +43,8 @@ uint64_t save(const SmallOptimizer& from, const TemporaryFolder& folder) {
   return bytes;
 }
 
-RestoredOptimizer restore(SmallOptimizer& to, const TemporaryFolder& folder,
-                          ForeignStates foreign = ForeignStates::kRefuse) {
-  return restore_optimizer(*to.optimizer, FileSystem::local(), folder.path(), foreign);
+RestoredOptimizer restore(SmallOptimizer& to, const TemporaryFolder& folder) {
+  return restore_optimizer(*to.optimizer, FileSystem::local(), folder.path());
 }
 
 class OptimizerFiles : public ::testing::TestWithParam<std::tuple<std::string, WeightFormat>> {};
@@ -186,11 +185,6 @@ TEST(OptimizerFiles, RefuseOrLeaveOutStatesWithoutMoments) {
     EXPECT_EQ(error.kind(), ErrorKind::kConfig);
     EXPECT_THAT(error.what(), HasSubstr("optimizer.pt: optim: the state of 'sgd' cannot become"));
   }
-  const RestoredOptimizer fresh = restore(resumed, folder, ForeignStates::kStartFresh);
-  EXPECT_TRUE(fresh.found);
-  EXPECT_FALSE(fresh.exact);
-  EXPECT_THAT(fresh.lines, ElementsAre(HasSubstr("the optimizer starts fresh")));
-  EXPECT_EQ(resumed.optimizer->slots()[0].updates, 0);
 }
 
 TEST(OptimizerFiles, MayBeMissing) {

@@ -177,11 +177,17 @@ TEST(OptimizerTorchSource, RefusesValuesThatNoOptimizerWrites) {
                 HasSubstr("'absmax2' of 'layer.w' holds a number that is n"));
   }
   const TorchDict adamw = written("adamw");
-  for (const float bad : {kNan, -1.0F}) {
+  for (const float bad : {kNan, kInfinity, -1.0F}) {
     Tensor moment = state_of(adamw, kLarge, "exp_avg_sq").clone();
     moment[3][5] = bad;
     EXPECT_THAT(refusal("adamw", with_state(adamw, kLarge, "exp_avg_sq", moment)),
-                HasSubstr("'exp_avg_sq' of 'layer.w' holds a number that is negative or none"));
+                HasSubstr("'exp_avg_sq' of 'layer.w' holds a number that is n"));
+  }
+  for (const float bad : {kNan, -kInfinity}) {
+    Tensor moment = state_of(adamw, kLarge, "exp_avg").clone();
+    moment[3][5] = bad;
+    EXPECT_THAT(refusal("adamw", with_state(adamw, kLarge, "exp_avg", moment)),
+                HasSubstr("'exp_avg' of 'layer.w' holds a number that is not finite"));
   }
   for (const double bad : {-1.0, 0.5, 1e300, static_cast<double>(kNan)}) {
     EXPECT_THAT(refusal("adamw", with_state(adamw, kLarge, "step", bad)),
