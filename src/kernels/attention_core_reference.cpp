@@ -17,7 +17,7 @@
 namespace finetune::kernels {
 namespace {
 
-constexpr int64_t kScoresAtOnce = 1 << 24;
+constexpr int64_t kScoresAtOnce = 1 << 22;  // random numbers take ten times their memory
 
 // Some samples: query, key, value [b, H, T, D] in the type that is computed in.
 struct Samples {

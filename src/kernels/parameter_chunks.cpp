@@ -15,7 +15,7 @@ namespace {
 // elsewhere what counts is that a call is worth starting. Both are multiples of any vector, so that
 // torch's kernels give the bits that they give for the whole tensor.
 constexpr int64_t kOnCpu = int64_t{1} << 18;
-constexpr int64_t kElsewhere = int64_t{1} << 24;
+constexpr int64_t kElsewhere = int64_t{1} << 22;
 
 Tensor flat(const Tensor& tensor) { return tensor.detach().view(-1); }
 

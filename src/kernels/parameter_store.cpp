@@ -212,7 +212,8 @@ void ParameterStore::add_rows_of_few(Parameter& parameter, const Tensor& target,
   if (sums.is_cpu()) {
     add_rows_cpu(sums, inverse, rows, -1);
   } else {
-    sums.index_add_(0, inverse, rows);
+    // Unlike index_add_, which adds atomically: sorted, so that runs have equal bits.
+    sums.index_put_({inverse}, rows, /*accumulate=*/true);
   }
   if (gradients_ == GradientFormat::kFloat32) {
     target.index_add_(0, unique, sums);

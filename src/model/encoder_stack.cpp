@@ -42,7 +42,6 @@ class KeptStack {
       Tensor x = inputs_.back().to(gradient.device());
       inputs_.pop_back();
       for (size_t i = 0; i < states.size(); ++i) {
-        // The last layer's output is there already: only what its backward pass needs is missing.
         x = run(first + i, x, &states[i]);
       }
       x = Tensor();

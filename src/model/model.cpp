@@ -93,7 +93,8 @@ class EncoderWithHead {
                               last.bias, labels, *store_,
                               {.label_smoothing_factor = options.label_smoothing_factor,
                                .gradient_scale = options.gradient_scale,
-                               .rows_per_chunk = options_.head_rows_per_chunk});
+                               .rows_per_chunk = options_.head_rows_per_chunk,
+                               .precision = context.precision()});
     // A tied weight is complete behind the embeddings' backward pass only.
     return attach_backward(sum, {sum}, [this, last](const Tensor& gradient) -> std::vector<Tensor> {
       store_->complete({last.bias, last.is_tied ? Tensor() : last.weight});
