@@ -52,10 +52,10 @@ std::vector<Exclusion> make_table() {
       {flag("fp16_full_eval", [](const TrainingArgs& args) { return args.fp16_full_eval; }),
        flag("bf16_full_eval", [](const TrainingArgs& args) { return args.bf16_full_eval; }),
        "there is one format to evaluate in", "keep one"},
-      {checkpointing("activation_checkpointing_kwargs",
+      {checkpointing("every_n_layers, offload or selective in activation_checkpointing_kwargs",
                      [](const TrainingArgs& args) {
-                       const std::string& text = args.activation_checkpointing_kwargs.text;
-                       return !text.empty() && text != "{}";
+                       const ActivationCheckpointing asked = checkpointing_of(args);
+                       return asked.every_n_layers > 1 || asked.offload || asked.selective;
                      }),
        {"activation_checkpointing: false",
         {"activation_checkpointing", "gradient_checkpointing"},
