@@ -215,6 +215,13 @@ std::string hash_tokenizer(const Tokenizer& tokenizer) {
 
 Parts assemble(const LoadedConfig& config, const AssemblyRequest& request,
                ProgressDisplay& progress) {
+  Parts parts = assemble_data(config, request, progress);
+  assemble_model(config, request, parts);
+  return parts;
+}
+
+Parts assemble_data(const LoadedConfig& config, const AssemblyRequest& request,
+                    ProgressDisplay& progress) {
   const TrainingArgs& args = config.args;
   Parts parts;
   parts.device = pick_device(args.use_cpu);
@@ -243,16 +250,21 @@ Parts assemble(const LoadedConfig& config, const AssemblyRequest& request,
   check_token_types(config, parts);
   parts.collator = parts.setup->make_collator();
   parts.model_config = parts.setup->complete(parts.model_config);
-  if (!request.make_model) return parts;
+  parts.pretrained = pretrained;
+  return parts;
+}
 
+void assemble_model(const LoadedConfig& config, const AssemblyRequest& request, Parts& parts) {
+  const TrainingArgs& args = config.args;
   // Model and what is learnt.
-  auto [model, task] =
-      parts.setup->make_learner(parts.model_config, parts.device, model_options(args));
+  ModelOptions options = model_options(args);
+  options.head_rows_per_chunk = request.head_rows_per_chunk;
+  auto [model, task] = parts.setup->make_learner(parts.model_config, parts.device, options);
   parts.model = std::move(model);
   parts.model_config = parts.model->config();
   parts.task = std::move(task);
-  if (!pretrained.empty() && request.load_weights) {
-    load_pretrained(config, pretrained, *parts.model, request.train);
+  if (!parts.pretrained.empty() && request.load_weights) {
+    load_pretrained(config, parts.pretrained, *parts.model, request.train);
   }
 
   // The update.
@@ -270,7 +282,6 @@ Parts assemble(const LoadedConfig& config, const AssemblyRequest& request,
   parts.identity.validation = parts.validation_data ? parts.validation_data->fingerprint() : "";
   parts.identity.tokenizer = hash_tokenizer(*parts.tokenizer);
   parts.identity.model = model_config_json(parts.model_config, parts.model->architecture());
-  return parts;
 }
 
 ProgressMode progress_mode(const TrainingArgs& args) {

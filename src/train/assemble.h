@@ -23,6 +23,7 @@ struct Parts {
   c10::Device device{c10::kCPU};
   std::unique_ptr<World> world;
   std::shared_ptr<const Tokenizer> tokenizer;
+  std::string pretrained;  // folder whose weights the model starts from; empty: fresh
   ModelConfig model_config;
   std::unique_ptr<TaskSetup> setup;
   std::shared_ptr<const Dataset> train_data;       // null where nothing is trained
@@ -33,6 +34,7 @@ struct Parts {
   std::unique_ptr<Task> task;
   std::unique_ptr<Optimizer> optimizer;
   RunIdentity identity;
+  nlohmann::ordered_json memory = nlohmann::ordered_json::object();  // RunState::memory
 };
 
 struct AssemblyRequest {
@@ -41,14 +43,19 @@ struct AssemblyRequest {
   bool predict = false;
   // Take tokenizer and model from this folder (a checkpoint) instead of what the keys name.
   std::string model_folder;
-  bool load_weights = true;  // false: they are restored from a checkpoint afterwards
-  bool make_model = true;    // false: stop before model, task and optimizer
+  bool load_weights = true;           // false: they are restored from a checkpoint afterwards
+  int64_t head_rows_per_chunk = 128;  // of the vocabulary's logits
 };
 
 // Builds tokenizer, model configuration, data, model, task and optimizer in flow order. Throws
 // Error(kConfig | kData) and Interrupted.
 [[nodiscard]] Parts assemble(const LoadedConfig& config, const AssemblyRequest& request,
                              ProgressDisplay& progress);
+// The same in two steps, between which memory is planned; `config` may differ in how the batch is
+// cut, in recomputation and in formats. The first `config` lives as long as the parts.
+[[nodiscard]] Parts assemble_data(const LoadedConfig& config, const AssemblyRequest& request,
+                                  ProgressDisplay& progress);
+void assemble_model(const LoadedConfig& config, const AssemblyRequest& request, Parts& parts);
 
 [[nodiscard]] ProgressMode progress_mode(const TrainingArgs& args);
 [[nodiscard]] Environment current_environment(const c10::Device& device);

@@ -14,8 +14,8 @@ namespace {
 constexpr int64_t kMiB = int64_t{1} << 20;
 // The head's weight is unpacked, and its gradient's products are made, so much at a time.
 constexpr int64_t kHeadBlock = 4 * kMiB;
-// Freed memory that the allocator cannot use again at once; measured.
-constexpr double kFragmentation = 0.04;
+// Of what every step takes and frees; measured.
+constexpr double kHoles = 0.02;
 
 int64_t bytes_of(Precision precision) { return precision == Precision::kFloat32 ? 4 : 2; }
 int64_t bytes_of(GradientFormat format) { return format == GradientFormat::kFloat32 ? 4 : 2; }
@@ -54,34 +54,50 @@ class Prediction {
       : work_(workload),
         choices_(choices),
         model_(workload.model),
+        again_(choices.checkpointing),
         shapes_(parameter_shapes(workload.model, workload.head)),
         tokens_(choices.micro_batch * workload.choices * workload.length),
         element_(bytes_of(choices.precision)) {
     for (const ParameterShape& shape : shapes_) {
       parameters_ += shape.count();
       largest_ = std::max(largest_, shape.count());
+      if (shape.name.ends_with("word_embeddings.weight")) embedding_ = shape.count();
+      if (shape.name.find(".layer.0.") != std::string::npos) layer_ += shape.count();
     }
   }
 
   MemoryParts parts() const {
-    MemoryParts parts;
-    parts.program = work_.program;
+    Moment most;
+    for (const Moment& moment :
+         {after_forward(), in_head(), in_layer_backward(), in_embedding_backward(), elsewhere()}) {
+      if (moment.bytes() > most.bytes()) most = moment;
+    }
+    MemoryParts parts{.program = work_.program, .gradients = most.gradients};
     parts.data = work_.is_device ? 0 : work_.data;
     parts.weights = parameters_ * bytes_of(choices_.weights);
-    parts.gradients = gradients();
     for (const ParameterShape& shape : shapes_)
       parts.states += state_bytes(shape, choices_.optimizer);
-    parts.activations = kept();
-    parts.head = head();
-    const int64_t passing = parts.activations + parts.head;
-    const int64_t most =
-        std::max({parts.activations + layer_backward(), passing, evaluation(), update()});
-    parts.temporaries = most - passing + slack(most);
-    if (work_.is_device) parts.host = host();
+    // What lies in the head's place at another moment counts as the head's.
+    parts.activations = most.activations;
+    parts.head = std::min(most.activations == 0 ? 0 : head(), most.temporaries);
+    parts.temporaries = most.temporaries - parts.head + slack(most.activations + most.temporaries);
+    if (work_.is_device) {
+      parts.host = host();
+    } else {
+      parts.temporaries += std::max<int64_t>(0, work_.start - parts.peak());
+    }
     return parts;
   }
 
  private:
+  // What is alive at once beside weights and states.
+  struct Moment {
+    int64_t gradients = 0;
+    int64_t activations = 0;
+    int64_t temporaries = 0;
+    [[nodiscard]] int64_t bytes() const { return gradients + activations + temporaries; }
+  };
+
   [[nodiscard]] int64_t hidden(int64_t element) const {
     return tokens_ * model_.hidden_size * element;
   }
@@ -91,6 +107,20 @@ class Prediction {
   [[nodiscard]] int64_t predicted_rows(int64_t tokens) const {
     const double mean = work_.predicted_share * static_cast<double>(tokens);
     return std::min(tokens, static_cast<int64_t>(mean + 2 * std::sqrt(mean)) + 1);
+  }
+  // All of them, or those of parameters whose backward pass is under way.
+  [[nodiscard]] int64_t gradients(int64_t parameters) const {
+    return bytes_of(choices_.gradients) *
+           (choices_.optimizer_in_backward ? parameters : parameters_);
+  }
+  // The head's weight, where it is the embedding too: its gradient is made in the forward pass and
+  // lives until the end.
+  [[nodiscard]] int64_t tied() const {
+    return !work_.head && model_.tie_word_embeddings ? embedding_ : 0;
+  }
+  [[nodiscard]] bool keeps_groups() const { return again_.enabled && !again_.selective; }
+  [[nodiscard]] int64_t groups() const {
+    return (model_.num_hidden_layers + again_.every_n_layers - 1) / again_.every_n_layers;
   }
 
   // Of one layer, for its backward pass: its input, query, key, value, context and the two sums
@@ -103,96 +133,128 @@ class Prediction {
 
   // The embeddings' sum, which their norm keeps in float32, and the layers'.
   [[nodiscard]] int64_t kept() const {
-    const ActivationCheckpointing& again = choices_.checkpointing;
-    const int64_t embeddings = hidden(4);
-    const int64_t layers = model_.num_hidden_layers;
-    if (!again.enabled) return embeddings + layers * layer_state(false);
-    if (again.selective) return embeddings + layers * layer_state(true);
-    const int64_t groups = (layers + again.every_n_layers - 1) / again.every_n_layers;
-    const int64_t inputs = again.offload && work_.is_device ? 2 : groups;
-    return embeddings + inputs * hidden(element_);
+    if (!keeps_groups()) {
+      return hidden(4) + model_.num_hidden_layers * layer_state(again_.enabled);
+    }
+    const int64_t inputs = again_.offload && work_.is_device ? 2 : groups();
+    return hidden(4) + inputs * hidden(element_);
+  }
+
+  // The last layer's output and, in half precision, the embeddings as they were; where layers keep
+  // nothing, what the last one takes.
+  [[nodiscard]] Moment after_forward() const {
+    const int64_t wide_input = element_ == 4 ? 0 : hidden(4);
+    int64_t layer = std::max(hidden(element_), matrix());
+    if (keeps_groups()) layer = 4 * hidden(element_) + intermediate(element_) + matrix();
+    return {gradients(0), kept(), wide_input + layer + reference_kernels()};
+  }
+
+  [[nodiscard]] Moment in_head() const {
+    const bool is_untied = !work_.head && !model_.tie_word_embeddings;
+    return {gradients(is_untied ? embedding_ : tied()), kept(), head()};
   }
 
   // Beyond what is kept: the output's gradient, and what is computed again; of a group of layers
   // that is computed again as a whole, the states but for the input, which is kept.
-  [[nodiscard]] int64_t layer_backward() const {
-    const ActivationCheckpointing& again = choices_.checkpointing;
-    int64_t bytes = hidden(element_) + products();
-    if (!again.enabled) return bytes;
-    if (again.selective) return bytes + hidden(element_) + intermediate(element_);
-    return bytes + std::min(again.every_n_layers, model_.num_hidden_layers) * layer_state(false);
+  [[nodiscard]] Moment in_layer_backward() const {
+    const int64_t here = hidden(element_);
+    int64_t bytes = here + products() + reference_kernels();
+    if (again_.enabled && again_.selective) bytes += intermediate(element_);
+    if (keeps_groups()) {
+      const int64_t layers = std::min(again_.every_n_layers, model_.num_hidden_layers);
+      bytes = layers * layer_state(false) + std::max(here, products()) + reference_kernels();
+    }
+    return {gradients(tied() + layer_), kept(), bytes};
   }
 
-  // A matrix of a layer in float32: its values or the product that is rounded into its gradient,
-  // one after the other; and in half precision both factors of that product.
+  // The layers' are freed; the norm's input is there, what comes to it and what it gives on, and
+  // where gradients are rounded the rows that are summed first. A gradient that is made only here
+  // needs one hole: it finds none in what the layers left unless that was a good deal more.
+  [[nodiscard]] Moment in_embedding_backward() const {
+    const int64_t summed = choices_.gradients == GradientFormat::kFloat32 ? 0 : 3 * hidden(4);
+    const int64_t fresh = choices_.optimizer_in_backward && tied() == 0 ? gradients(embedding_) : 0;
+    const bool finds_room = 10 * fresh <= 8 * kept();
+    return {gradients(embedding_), finds_room ? 0 : kept(), 3 * hidden(4) + summed};
+  }
+
+  // Evaluation, with the logits of all predicted places at once, twice; and the update.
+  [[nodiscard]] Moment elsewhere() const {
+    const int64_t tokens = work_.eval_batch * work_.choices * work_.length;
+    const int64_t layer = tokens * (5 * model_.hidden_size + model_.intermediate_size) * 4;
+    const int64_t logits = work_.head ? 0 : 2 * predicted_rows(tokens) * model_.vocab_size * 4;
+    const int64_t evaluation = std::max(layer, logits + tokens * model_.hidden_size * 4);
+    return {gradients(0), 0, std::max(evaluation, update())};
+  }
+
+  // A matrix of a layer in float32: its values, or the product that is rounded into its gradient.
+  [[nodiscard]] int64_t layer_matrix() const {
+    return 4 * model_.hidden_size * std::max(model_.hidden_size, model_.intermediate_size);
+  }
+  [[nodiscard]] int64_t matrix() const {
+    return choices_.weights == WeightFormat::kFloat32 ? 0 : layer_matrix();
+  }
+
+  // One after the other; and in half precision both factors of a gradient's product.
   [[nodiscard]] int64_t products() const {
-    const bool unpacks = choices_.weights != WeightFormat::kFloat32 ||
-                         choices_.gradients != GradientFormat::kFloat32;
-    const int64_t matrix =
-        4 * model_.hidden_size * std::max(model_.hidden_size, model_.intermediate_size);
+    const bool rounds = choices_.gradients != GradientFormat::kFloat32;
     const int64_t factors = element_ == 4 ? 0 : hidden(4) + intermediate(4);
-    return (unpacks ? matrix : 0) + factors;
+    return std::max(matrix(), (rounds ? layer_matrix() : 0) + factors);
+  }
+
+  // Where the CPU's kernels over rows are not: masks of dropout are made of 64-bit numbers.
+  [[nodiscard]] int64_t reference_kernels() const {
+    if (!work_.is_device) return 0;
+    constexpr int64_t kBytesOfAMask = 64;
+    constexpr int64_t kScoresAtOnce = int64_t{1} << 24;
+    const int64_t scores_of_row = model_.num_attention_heads * work_.length * work_.length;
+    const int64_t scores = tokens_ / work_.length * scores_of_row;
+    const int64_t at_once = std::min(scores, std::max(kScoresAtOnce, scores_of_row));
+    return std::max(kBytesOfAMask * std::max(at_once, tokens_ * model_.hidden_size),
+                    3 * intermediate(4));
   }
 
   [[nodiscard]] int64_t head() const {
-    if (work_.head) return 2 * hidden(4);
+    if (work_.head) {
+      // In float32; kept once more where every token has a dropped-out one.
+      return work_.head == Head::kTokenClassification ? 2 * hidden(4) : hidden(4);
+    }
     const int64_t rows = predicted_rows(tokens_);
-    const int64_t chunk = std::min(rows, choices_.head_rows_per_chunk) * model_.vocab_size * 4;
+    const int64_t chunks = (rows + choices_.head_rows_per_chunk - 1) / choices_.head_rows_per_chunk;
+    const int64_t chunk = (rows + chunks - 1) / chunks * model_.vocab_size * 4;
     const int64_t blocks = (choices_.weights == WeightFormat::kFloat32 ? 0 : kHeadBlock) +
                            (choices_.gradients == GradientFormat::kFloat32 ? 0 : kHeadBlock);
     // Hidden states at the predicted places, the transformation's three steps, and a gradient.
-    return chunk + 6 * rows * model_.hidden_size * 4 + 2 * model_.vocab_size * 4 + blocks;
+    return chunk + 5 * rows * model_.hidden_size * 4 + 2 * model_.vocab_size * 4 + blocks;
   }
 
-  [[nodiscard]] int64_t gradients() const {
-    const int64_t element = bytes_of(choices_.gradients);
-    if (!choices_.optimizer_in_backward) return parameters_ * element;
-    // The head's weight, made in the forward pass and tied to the embedding, lives until the end;
-    // beside it one layer's at most.
-    int64_t shared = 0;
-    int64_t layer = 0;
-    for (const ParameterShape& shape : shapes_) {
-      if (shape.name.ends_with("word_embeddings.weight")) shared = shape.count();
-      if (shape.name.find(".layer.0.") != std::string::npos) layer += shape.count();
-    }
-    const bool from_the_start = !work_.head && model_.tie_word_embeddings;
-    return element * (from_the_start ? shared + layer : std::max(shared, layer));
-  }
-
-  // Logits of all predicted places at once, twice.
-  [[nodiscard]] int64_t evaluation() const {
-    const int64_t tokens = work_.eval_batch * work_.choices * work_.length;
-    const int64_t layer = tokens * (6 * model_.hidden_size + 2 * model_.intermediate_size) * 4;
-    const int64_t logits = work_.head ? 0 : 2 * predicted_rows(tokens) * model_.vocab_size * 4;
-    return std::max(layer, logits + tokens * model_.hidden_size * 8);
-  }
-
-  // A block at a time, but for Adafactor, which needs the whole of a tensor's update.
+  // A chunk at a time: gradient, weight, two moments.
   [[nodiscard]] int64_t update() const {
-    return choices_.optimizer.kind == "adafactor" ? 2 * 4 * largest_ : 4 * kMiB;
+    const int64_t chunk = work_.is_device ? std::min(largest_, int64_t{1} << 24) : kMiB / 4;
+    return 4 * 4 * chunk;
   }
 
+  // What the pool of large blocks leaves between them, small tensors, and buffers of batches.
   [[nodiscard]] int64_t slack(int64_t bytes) const {
-    return static_cast<int64_t>(kFragmentation * static_cast<double>(bytes)) + 2 * kMiB;
+    return static_cast<int64_t>(kHoles * static_cast<double>(bytes)) + 4 * kMiB;
   }
 
   // Beside a device: weights on their way there, a tensor at a time, and the buffer of a save.
   [[nodiscard]] int64_t host() const {
-    const ActivationCheckpointing& again = choices_.checkpointing;
-    const int64_t groups =
-        (model_.num_hidden_layers + again.every_n_layers - 1) / again.every_n_layers;
-    const int64_t offloaded = again.enabled && again.offload ? groups * hidden(element_) : 0;
+    const int64_t offloaded = keeps_groups() && again_.offload ? groups() * hidden(element_) : 0;
     return work_.program + work_.data + 2 * 4 * largest_ + offloaded;
   }
 
   const MemoryWorkload& work_;
   const MemoryChoices& choices_;
   const ModelConfig& model_;
+  const ActivationCheckpointing& again_;
   std::vector<ParameterShape> shapes_;
   int64_t tokens_;
   int64_t element_;
   int64_t parameters_ = 0;
   int64_t largest_ = 0;
+  int64_t embedding_ = 0;
+  int64_t layer_ = 0;
 };
 
 }  // namespace

@@ -136,34 +136,41 @@ std::string describe(const ActivationCheckpointing& checkpointing) {
   return "every " + std::to_string(checkpointing.every_n_layers) + " layers";
 }
 
-std::vector<std::string> MemoryDecision::lines() const {
-  std::vector<std::string> lines;
-  const auto add = [&](const std::string& text) { lines.push_back("memory_budget: " + text); };
-  add("predicted peak " + mebibytes(predicted) + " of " + mebibytes(budget) + ", " +
-      std::to_string(choices.micro_batch) + " samples at a time, " +
-      std::to_string(effective_batch / choices.micro_batch) +
-      " times an update; recomputation: " + describe(choices.checkpointing));
+std::string MemoryDecision::line() const {
+  std::string text = "memory_budget " + mebibytes(budget) + ": " +
+                     std::to_string(choices.micro_batch) + " x " +
+                     std::to_string(effective_batch / choices.micro_batch) +
+                     " samples an update, recomputation: " + describe(choices.checkpointing);
   if (choices.head_rows_per_chunk != asked.head_rows_per_chunk) {
-    add("the head takes " + std::to_string(choices.head_rows_per_chunk) + " rows at a time");
+    text += ", " + std::to_string(choices.head_rows_per_chunk) + " rows of the head at a time";
   }
-  if (choices.gradients != asked.gradients) {
-    add("gradients are kept in bfloat16, rounded stochastically, which changes results a little "
-        "(set grad_accum_dtype: float32 to forbid it)");
-  }
-  if (choices.optimizer != asked.optimizer) {
-    add("AdamW's states are kept in 8 bits, which changes results a little (set optim: "
-        "adamw_torch to forbid it)");
-  }
-  if (choices.weights != asked.weights) {
-    add("weights are kept in 24 bits, which changes results a little (set param_dtype: float32 to "
-        "forbid it)");
-  }
-  return lines;
+  std::string keys;
+  const auto deviate = [&](bool differs, const std::string& what, const char* key) {
+    if (!differs) return;
+    text += ", " + what;
+    keys += (keys.empty() ? "" : ", ") + std::string(key);
+  };
+  deviate(choices.gradients != asked.gradients, "bfloat16 gradients", "grad_accum_dtype: float32");
+  deviate(choices.optimizer != asked.optimizer, "8-bit AdamW", "optim: adamw_torch");
+  deviate(choices.weights != asked.weights, "24-bit weights", "param_dtype: float32");
+  text += "; predicted peak " + mebibytes(predicted);
+  if (!keys.empty()) text += "; formats change results a little, to forbid it set " + keys;
+  return text;
 }
 
 bool MemoryDecision::is_for(const LoadedConfig& config, int64_t batch) const {
-  return memory_budget_of(config.args) == budget && choices_of(config.args) == asked &&
-         effective_batch == batch;
+  const auto is_set = [&](const char* key) { return config.is_set(key); };
+  const std::optional<int64_t> most = memory_budget_of(config.args);
+  if (!most || predicted > *most || choices_of(config.args) != asked || effective_batch != batch) {
+    return false;
+  }
+  if (choices.weights != asked.weights && is_set("param_dtype")) return false;
+  if (choices.gradients != asked.gradients && is_set("grad_accum_dtype")) return false;
+  if (choices.optimizer != asked.optimizer && (is_set("optim") || is_set("optim_args"))) {
+    return false;
+  }
+  return choices.checkpointing == asked.checkpointing ||
+         !(is_set("activation_checkpointing") || is_set("gradient_checkpointing"));
 }
 
 LoadedConfig MemoryDecision::apply(const LoadedConfig& config) const {

@@ -16,6 +16,7 @@
 #include "finetune/tensor/out_of_memory.h"
 #include "train/assemble.h"
 #include "train/evaluate.h"
+#include "train/memory_budget.h"
 #include "train/resume.h"
 #include "train/trainer.h"
 
@@ -200,7 +201,8 @@ int train(const LoadedConfig& config, const RunOptions& options) {
   if (finished) {
     if (!asks_for_more(*finished, args)) {
       std::string changed;
-      for (const KeyChange& change : changed_keys(finished->config, to_json(args))) {
+      const LoadedConfig taken = with_saved_choices(config, *finished);
+      for (const KeyChange& change : changed_keys(finished->config, to_json(taken.args))) {
         if (change.policy == ResumePolicy::kFree || change.is_path) continue;
         changed += (changed.empty() ? "" : ", ") + change.name;
       }
@@ -223,20 +225,29 @@ int train(const LoadedConfig& config, const RunOptions& options) {
                     "start over with --restart, or choose another output_dir");
   }
   if (finished) forget_finished(args.output_dir);
+  std::optional<RunState> saved;
   if (newest && !newest->foreign) {
-    check_fixed_keys(state_of(*newest), config, newest->path);
+    saved = state_of(*newest);
+    check_fixed_keys(*saved, config, newest->path);
     reuse_threads(*newest);
   }
   ProgressDisplay progress(progress_mode(args));
-  Parts parts =
-      assemble(config,
-               {.train = true,
-                .evaluate = args.do_eval || args.eval_strategy != "no" || args.eval_on_start,
-                .predict = args.do_predict,
-                .model_folder = "",
-                .load_weights = !newest.has_value()},
-               progress);
-  Trainer trainer(config, options, parts, progress);
+  AssemblyRequest request{
+      .train = true,
+      .evaluate = args.do_eval || args.eval_strategy != "no" || args.eval_on_start,
+      .predict = args.do_predict,
+      .model_folder = "",
+      .load_weights = !newest.has_value()};
+  Parts parts = assemble_data(config, request, progress);
+  const std::optional<MemoryDecision> decision =
+      apply_memory_budget(config, parts, saved ? &*saved : nullptr);
+  const LoadedConfig budgeted = decision ? decision->apply(config) : config;
+  if (decision) {
+    parts.memory = decision->to_json();
+    request.head_rows_per_chunk = decision->choices.head_rows_per_chunk;
+  }
+  assemble_model(budgeted, request, parts);
+  Trainer trainer(budgeted, options, parts, progress);
   if (newest) {
     trainer.restore(*newest);
   } else {

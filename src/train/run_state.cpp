@@ -2,6 +2,7 @@
 #include "train/run_state.h"
 
 #include <cmath>
+#include <string_view>
 
 #include "finetune/base/error.h"
 #include "finetune/base/json.h"
@@ -48,6 +49,7 @@ void describe(State& s, Visitor&& field) {
   field("cpu_capability", s.environment.cpu_capability);
   field("threads", s.environment.threads);
   field("config", s.config);
+  field("memory", s.memory);
 }
 
 class Reader {
@@ -81,6 +83,8 @@ class Reader {
     value = found.get<bool>();
   }
   void operator()(const char* name, Json& value) const {
+    // Came later than the first checkpoints of this format version.
+    if (std::string_view(name) == "memory" && !json_.contains(name)) return;
     const Json& found = at(name);
     if (!found.is_object()) refuse(name, "an object");
     value = found;

@@ -55,6 +55,8 @@ struct RunState {
 
   nlohmann::ordered_json schedule = nlohmann::ordered_json::object();
   nlohmann::ordered_json config = nlohmann::ordered_json::object();
+  // What memory_budget picked (MemoryDecision); empty without.
+  nlohmann::ordered_json memory = nlohmann::ordered_json::object();
   RunIdentity identity;
   Environment environment;
 

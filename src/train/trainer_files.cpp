@@ -40,6 +40,7 @@ void Trainer::start_fresh() {
   const TrainingArgs& args = args_;
   state_.run_id = checkpoint::random_identifier();
   state_.config = to_json(args);
+  state_.memory = parts_.memory;
   state_.identity = parts_.identity;
   state_.environment = current_environment(parts_.device);
   const int64_t world = parts_.world->size();
@@ -69,6 +70,7 @@ void Trainer::restore(const checkpoint::CheckpointEntry& from) {
   }
   restore_update(from.path);
   state_.config = to_json(args_);
+  state_.memory = parts_.memory;
   state_.environment = current_environment(parts_.device);
   if (args_.resume_from_checkpoint != "auto") state_.origin = args_.resume_from_checkpoint;
   state_.finished = false;
@@ -77,7 +79,12 @@ void Trainer::restore(const checkpoint::CheckpointEntry& from) {
 // Every weight of the model, bit for bit as the folder has it.
 void Trainer::read_weights(const std::string& folder) {
   const RestoredParameters restored = restore_parameters(parts_.model->store(), files_, folder);
-  if (!restored.line.empty()) log::warning("not bit-exact from here: " + restored.line);
+  if (restored.line.empty()) return;
+  if (restored.exact) {
+    log::info(restored.line);
+  } else {
+    log::warning("not bit-exact from here: " + restored.line);
+  }
 }
 
 // What an update needs beside the weights: the optimizer's states and the loss scale.
@@ -260,7 +267,9 @@ void Trainer::save(bool on_schedule) {
     trainer_state_.best_model_checkpoint = checkpoint_path(state_.step);
   }
   const bool with_optimizer = !args_.save_only_model || !on_schedule;
-  const LazyTensors weights = checkpoint_tensors(parts_.model->store());
+  // What corrects weights of 24 bits is a file of the optimizer's.
+  const LazyTensors weights = with_optimizer ? checkpoint_tensors(parts_.model->store())
+                                             : exported_tensors(parts_.model->store());
   std::vector<CheckpointFile> contents = model_files(weights);
   for (CheckpointFile& file : state_files(with_optimizer)) contents.push_back(std::move(file));
   uint64_t bytes = with_optimizer ? optimizer_file_bytes(*parts_.optimizer) : 0;

@@ -14,6 +14,7 @@
 #include <cerrno>
 #include <chrono>
 #include <csignal>
+#include <cstdint>
 #include <cstdlib>
 #include <functional>
 #include <map>
@@ -38,6 +39,7 @@ struct ProcessResult {
   std::string out;
   std::string err;
   double seconds = 0.0;
+  int64_t peak_bytes = 0;  // of resident memory
 };
 
 // One run of a program: its output is collected while something is waited for, and it is killed
@@ -97,12 +99,14 @@ class Process {
   ProcessResult finish(double seconds = 120) {
     wait([] { return false; }, seconds);
     int status = 0;
-    if (::waitpid(child_, &status, 0) < 0) throw std::runtime_error("waitpid failed");
+    rusage usage = {};
+    if (::wait4(child_, &status, 0, &usage) < 0) throw std::runtime_error("wait4 failed");
     ended_ = true;
     return {.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status),
             .out = out_,
             .err = err_,
-            .seconds = age()};
+            .seconds = age(),
+            .peak_bytes = static_cast<int64_t>(usage.ru_maxrss) * 1024};
   }
 
  private:

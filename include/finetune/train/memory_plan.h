@@ -26,7 +26,8 @@ struct MemoryWorkload {
   double predicted_share = 0.15;  // masked language modelling: tokens that are predicted
   int64_t effective_batch = 8;    // samples of an update
   int64_t eval_batch = 0;         // samples evaluated at a time; 0: nothing is evaluated
-  int64_t program = 0;            // libtorch and the program, before the model is made
+  int64_t program = 0;            // libtorch and the program, beside all that is planned
+  int64_t start = 0;              // the most that starting takes, before the model is made
   int64_t data = 0;               // samples and tokenizer, in host memory
   bool is_device = false;         // weights and what follows lie in an accelerator's memory
 };
@@ -77,10 +78,11 @@ struct MemoryDecision {
   int64_t effective_batch = 0;
   int64_t predicted = 0;  // peak
 
-  // What was picked, a sentence each.
-  [[nodiscard]] std::vector<std::string> lines() const;
-  // Whether it was made for this budget, these keys and this batch: then a resumed run uses it
-  // again instead of deciding anew.
+  // What was picked, and which keys forbid what deviates.
+  [[nodiscard]] std::string line() const;
+  // Whether a resumed run uses it again instead of deciding anew: the keys say what they said, none
+  // of those that it picked was set meanwhile, the batch is the same, and it stays below the budget
+  // that is given now.
   [[nodiscard]] bool is_for(const LoadedConfig& config, int64_t batch) const;
   // The configuration with the choices as its keys: batch, accumulation, checkpointing, formats
   // and optimizer. head_rows_per_chunk has no key.

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <optional>
+
+#include "finetune/train/memory_plan.h"
+#include "train/assemble.h"
+#include "train/run_state.h"
+
+namespace finetune {
+
+// What memory_budget makes of the keys, said in one line; nothing without that key. A run that goes
+// on from `saved` keeps what it began with, which its bits depend on, unless device or torch are
+// others, the keys ask for something else, or the budget is too small for it now. `parts` hold data
+// and no model. Throws Error(kConfig) where nothing fits.
+[[nodiscard]] std::optional<MemoryDecision> apply_memory_budget(const LoadedConfig& config,
+                                                                const Parts& parts,
+                                                                const RunState* saved);
+
+// The keys as the run took them: with what memory_budget picked for it, where it would again.
+[[nodiscard]] LoadedConfig with_saved_choices(const LoadedConfig& config, const RunState& saved);
+
+}  // namespace finetune

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: MIT
+#include "train/memory_workload.h"
+
+#include <ATen/DeviceAccelerator.h>
+#include <malloc.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <limits>
+
+#include "finetune/base/error.h"
+#include "finetune/tensor/device.h"
+
+namespace finetune {
+namespace {
+
+// What the first step loads and keeps of libraries, threads and their buffers; measured.
+constexpr int64_t kFirstStep = int64_t{38} << 20;
+
+// Without what only the start took, as in a run that is at its first step.
+int64_t resting_memory() {
+  release_startup_code();
+  ::malloc_trim(0);
+  return resident_memory();
+}
+
+std::optional<Head> head_of(const std::string& task) {
+  if (task == "sequence_classification") return Head::kSequenceClassification;
+  if (task == "multiple_choice") return Head::kMultipleChoice;
+  if (task == "token_classification") return Head::kTokenClassification;
+  if (task == "question_answering") return Head::kQuestionAnswering;
+  FT_CHECK(task == "mlm", "a task without a head: " + task);
+  return std::nullopt;
+}
+
+struct Extent {
+  int64_t longest = 1;
+  int64_t bytes = 0;
+};
+
+Extent extent_of(const Dataset& data) {
+  Extent extent;
+  for (int64_t i = 0; i < data.size(); ++i) {
+    for (int64_t choice = 0; choice < data.choices(); ++choice) {
+      const Example example = data.get(i, choice);
+      extent.longest = std::max(extent.longest, static_cast<int64_t>(example.input_ids.size()));
+      extent.bytes += static_cast<int64_t>(
+          example.input_ids.size_bytes() + example.labels.size_bytes() +
+          example.attention_mask.size_bytes() + example.token_type_ids.size_bytes() +
+          example.values.size_bytes() + sizeof(int64_t));
+    }
+  }
+  return extent;
+}
+
+// A number at the start of a file; nothing where there is none ("max").
+std::optional<int64_t> number_in(const std::string& path) {
+  std::ifstream file(path);
+  int64_t number = 0;
+  if (!(file >> number) || number < 0) return std::nullopt;
+  return number;
+}
+
+int64_t available_memory() {
+  std::ifstream file("/proc/meminfo");
+  std::string name;
+  for (int64_t kilobytes = 0; file >> name >> kilobytes;) {
+    if (name == "MemAvailable:") return kilobytes * 1024;
+    file.ignore(std::numeric_limits<std::streamsize>::max(), '\n');
+  }
+  return 0;
+}
+
+}  // namespace
+
+MemoryWorkload workload_of(const LoadedConfig& config, const Parts& parts,
+                           int64_t effective_batch) {
+  const TrainingArgs& args = config.args;
+  MemoryWorkload workload{
+      .model = parts.model_config,
+      .head = head_of(args.task),
+      .predicted_share = args.mlm_probability,
+      .effective_batch = effective_batch,
+      .eval_batch = parts.validation_data || parts.test_data ? args.per_device_eval_batch_size : 0,
+      .is_device = !parts.device.is_cpu()};
+  int64_t longest = 1;
+  for (const auto& data : {parts.train_data, parts.validation_data, parts.test_data}) {
+    if (!data) continue;
+    const Extent extent = extent_of(*data);
+    longest = std::max(longest, extent.longest);
+    workload.data += extent.bytes;
+    workload.choices = data->choices();
+  }
+  if (args.pad_to_max_length && args.max_seq_length) {
+    longest = std::max(longest, *args.max_seq_length);
+  }
+  workload.length = longest;
+  workload.start = static_cast<int64_t>(peak_memory_bytes(c10::Device(c10::kCPU)));
+  workload.program = std::max<int64_t>(0, resting_memory() - workload.data) + kFirstStep;
+  return workload;
+}
+
+int64_t resident_memory() {
+  std::ifstream file("/proc/self/statm");
+  int64_t all = 0;
+  int64_t resident = 0;
+  if (!(file >> all >> resident)) return 0;
+  return resident * ::sysconf(_SC_PAGESIZE);
+}
+
+int64_t attainable_memory() {
+  int64_t available = available_memory();
+  const std::string group = "/sys/fs/cgroup/";
+  for (const auto& [limit, used] :
+       {std::pair{"memory.max", "memory.current"},
+        std::pair{"memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"}}) {
+    const std::optional<int64_t> most = number_in(group + limit);
+    const std::optional<int64_t> now = number_in(group + used);
+    if (most && now) available = std::min(available, std::max<int64_t>(0, *most - *now));
+  }
+  return available == 0 ? 0 : available + resident_memory();
+}
+
+int64_t device_memory(c10::Device device) {
+  if (device.is_cpu()) return attainable_memory();
+  const auto [free, total] = at::accelerator::getMemoryInfo(device.index());
+  return static_cast<int64_t>(free);
+}
+
+}  // namespace finetune

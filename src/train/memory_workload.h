@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "finetune/train/memory_plan.h"
+#include "train/assemble.h"
+
+namespace finetune {
+
+// What memory is planned for, from parts whose data are read; the model need not be made yet.
+[[nodiscard]] MemoryWorkload workload_of(const LoadedConfig& config, const Parts& parts,
+                                         int64_t effective_batch);
+
+// Memory of this process and machine, in bytes; 0 where the system does not tell.
+[[nodiscard]] int64_t resident_memory();
+// What this process may have in all: what it has, and what is free within its group's limit.
+[[nodiscard]] int64_t attainable_memory();
+// The same of an accelerator.
+[[nodiscard]] int64_t device_memory(c10::Device device);
+
+}  // namespace finetune

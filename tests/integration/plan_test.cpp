@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: MIT
+// `finetune plan`: what it predicts beside what a run takes.
+#include <cmath>
+
+#include "integration/tiny_run.h"
+
+namespace finetune::testing {
+namespace {
+
+using Keys = TinyRun::Keys;
+
+const std::string kTasks = std::string(FINETUNE_SOURCE_DIR) + "/tests/data/tasks/";
+
+// Large enough to outweigh the program itself, small enough for a test.
+std::string model_of(int64_t vocabulary, int64_t hidden, int64_t layers,
+                     const std::string& more = "") {
+  return "{vocab_size: " + std::to_string(vocabulary) + ", hidden_size: " + std::to_string(hidden) +
+         ", num_hidden_layers: " + std::to_string(layers) +
+         ", num_attention_heads: 8, intermediate_size: " + std::to_string(4 * hidden) +
+         ", max_position_embeddings: 130, type_vocab_size: 1" + more + "}";
+}
+
+Keys planned(Keys keys) {
+  keys.insert({{"config_overrides", model_of(50000, 384, 4)},
+               {"max_seq_length", "64"},
+               {"per_device_train_batch_size", "8"},
+               {"gradient_accumulation_steps", "1"},
+               {"eval_strategy", "\"no\""},
+               {"eval_steps", ""},
+               {"dataloader_num_workers", "0"}});
+  return keys;
+}
+
+// Activations take most.
+Keys many_tokens(int64_t layers, Keys keys = {}) {
+  keys.insert({{"config_overrides", model_of(4000, 128, layers)},
+               {"max_seq_length", "128"},
+               {"per_device_train_batch_size", "128"}});
+  return keys;
+}
+
+Keys labelled(const std::string& task, const std::string& data, Keys keys = {}) {
+  keys.insert({{"task", task},
+               {"train_file", kTasks + data + "-train.jsonl"},
+               {"validation_file", kTasks + data + "-valid.jsonl"},
+               {"per_device_train_batch_size", "16"}});
+  return keys;
+}
+
+struct Case {
+  std::string name;
+  Keys keys;
+};
+
+class PlanPrediction : public ::testing::TestWithParam<Case> {};
+
+TEST_P(PlanPrediction, IsWithinATenthOfTheMeasuredPeak) {
+  const TinyRun run(planned(GetParam().keys));
+  const ProcessResult result = finetune({"plan", run.config(), "--measure", "1", "--json"});
+  ASSERT_EQ(result.code, 0) << result.err;
+  const Json plan = parse_json(result.out, "plan");
+  const auto predicted = plan.at("peak").get<double>();
+  const auto measured = plan.at("measured_peak").get<double>();
+  RecordProperty("predicted_mib", static_cast<int>(predicted / 0x1p20));
+  RecordProperty("measured_mib", static_cast<int>(measured / 0x1p20));
+  EXPECT_NEAR(predicted / measured, 1.0, 0.1)
+      << predicted / 0x1p20 << " MiB predicted, " << measured / 0x1p20 << " measured\n"
+      << plan.at("parts").dump(1);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Configurations, PlanPrediction,
+    ::testing::Values(
+        Case{"Plain", {}},
+        Case{"AccumulatedSgd",
+             {{"per_device_train_batch_size", "4"},
+              {"gradient_accumulation_steps", "3"},
+              {"optim", "sgd"},
+              {"optim_args", "momentum=0.9"}}},
+        Case{"ManyTokens", many_tokens(8)},
+        Case{"EveryLayerAgain", many_tokens(8, {{"gradient_checkpointing", "true"}})},
+        Case{"GroupsOffloaded", many_tokens(4, {{"gradient_checkpointing", "true"},
+                                                {"gradient_checkpointing_kwargs",
+                                                 "{every_n_layers: 2, offload: true}"}})},
+        Case{"Selective", many_tokens(4, {{"gradient_checkpointing", "true"},
+                                          {"gradient_checkpointing_kwargs", "{selective: true}"}})},
+        Case{"EightBitStates", {{"optim", "adamw_8bit"}, {"grad_accum_dtype", "bfloat16"}}},
+        Case{"CompandedAndSplit",
+             {{"optim", "adamw_companded_8bit"},
+              {"param_dtype", "bfloat16+int8"},
+              {"grad_accum_dtype", "bfloat16"}}},
+        Case{"UpdatedInTheBackwardPass",
+             {{"optimizer_in_backward", "true"},
+              {"max_grad_norm", "0"},
+              {"param_dtype", "bfloat16"}}},
+        Case{"UntiedBert",
+             {{"model_type", "bert"},
+              {"config_overrides", model_of(50000, 256, 4, ", tie_word_embeddings: false")}}},
+        Case{"AdafactorOfXlmRoberta",
+             {{"model_type", "xlm-roberta"},
+              {"config_overrides", model_of(50000, 512, 2)},
+              {"optim", "adafactor"}}},
+        Case{"BFloat16",
+             {{"bf16", "true"},
+              {"config_overrides", model_of(20000, 256, 4)},
+              {"max_seq_length", "128"},
+              {"per_device_train_batch_size", "64"}}},
+        Case{"Float16", {{"fp16", "true"}, {"per_device_train_batch_size", "16"}}},
+        Case{"Classification",
+             labelled("sequence_classification", "weather", {{"model_type", "bert"}})},
+        Case{"NamesInTheBackwardPass",
+             labelled("token_classification", "names",
+                      {{"optimizer_in_backward", "true"}, {"max_grad_norm", "0"}})}),
+    [](const auto& info) { return info.param.name; });
+
+}  // namespace
+}  // namespace finetune::testing
