@@ -139,6 +139,47 @@ TEST(Techniques, RecomputationChangesNoBit) {
   }
 }
 
+// The batch is what a checkpoint keeps, so that fewer rows at a time mean accumulation.
+TEST(UpdateInBackward, RefusesTheAccumulationThatAResumeWouldNeed) {
+  TinyRun run(kBase);
+  run.set({{"optimizer_in_backward", "true"}, {"max_grad_norm", "0"}});
+  run.train_until(2);
+  const ProcessResult resumed = run.train({"--per_device_train_batch_size", "2"});
+  EXPECT_EQ(resumed.code, 2);
+  EXPECT_THAT(resumed.err, ::testing::HasSubstr("optimizer_in_backward"));
+  EXPECT_THAT(resumed.err, ::testing::HasSubstr("per_device_train_batch_size to 8"));
+}
+
+// Loss and gradient of the head are numbers in float32, those behind its large weights are none.
+TEST(UpdateInBackward, SavesNothingWhereAnUpdateWasHalfApplied) {
+  TinyRun run(kBase);
+  std::string rows = "text,label\n";
+  for (int i = 0; i < 24; ++i) rows += "the light of tower " + std::to_string(i) + ",1.5e18\n";
+  write_file(run.folder() / "rows.csv", rows);
+  run.set({{"task", "sequence_classification"},
+           {"problem_type", "regression"},
+           {"train_file", run.folder() / "rows.csv"},
+           {"config_overrides",
+            "{num_hidden_layers: 2, num_attention_heads: 2, hidden_size: 32, intermediate_size: "
+            "64, max_position_embeddings: 34, type_vocab_size: 1, initializer_range: 0.5}"},
+           {"per_device_train_batch_size", "1"},
+           {"optimizer_in_backward", "true"},
+           {"max_grad_norm", "0"}});
+  const ProcessResult result = run.train();
+  EXPECT_EQ(result.code, 1) << result.err;
+  EXPECT_THAT(result.err, ::testing::HasSubstr("some weights were updated in the backward pass"));
+  EXPECT_FALSE(std::filesystem::exists(run.out("checkpoint-0")));
+}
+
+TEST(SplitWeights, AreWrittenWholeWhereTheOptimizerIsNot) {
+  TinyRun run(kBase);
+  run.set({{"param_dtype", "bfloat16+int8"}, {"save_only_model", "true"}});
+  const ProcessResult result = run.train();
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_TRUE(read_file(run.out("checkpoint-4/model.safetensors")) ==
+              read_file(run.out("model.safetensors")));
+}
+
 // One label of 1e9 among small ones: its gradient is beyond float16 whatever the loss scale.
 class Overflow : public ::testing::Test {
  protected:
