@@ -29,11 +29,12 @@ constexpr const char* kHelp =
     R"(usage: finetune plan CONFIG [--key value ...] [--memory SIZE] [--measure STEPS] [--json]
 
 Predicts, before any training, what memory a run takes, part by part, and whether this machine has
-it. No weights are allocated; tokenizer and data are read.
+it: the accelerator's where one is used, and then the host's too. No weights are allocated;
+tokenizer and data are read. With memory_budget it shows what would be picked to stay inside.
 
   --memory 16GiB   the memory to find the largest batch for; else what is there
   --measure 3      also train so many steps in a temporary folder, with a save, and show the peak
-                   that was measured and how long the whole run will take
+                   of resident memory that was measured and how long the whole run will take
   --json           the plan as JSON
 )";
 

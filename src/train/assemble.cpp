@@ -13,6 +13,7 @@
 #include "finetune/config/techniques.h"
 #include "finetune/model/model_folder.h"
 #include "finetune/tensor/device.h"
+#include "train/emulated_precision.h"
 
 namespace finetune {
 namespace {
@@ -258,7 +259,11 @@ void assemble_model(const LoadedConfig& config, const AssemblyRequest& request, 
   const TrainingArgs& args = config.args;
   // Model and what is learnt.
   ModelOptions options = model_options(args);
+  options.draw_weights = request.draw_weights;
   options.head_rows_per_chunk = request.head_rows_per_chunk;
+  const std::string note = emulated_precision_note(
+      options.precision, has_fast_products(options.precision, parts.device));
+  if (!note.empty()) log::warning(note);
   auto [model, task] = parts.setup->make_learner(parts.model_config, parts.device, options);
   parts.model = std::move(model);
   parts.model_config = parts.model->config();

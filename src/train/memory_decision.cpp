@@ -12,7 +12,7 @@ namespace {
 // The prediction is good to a tenth; what is chosen has to stay inside all the same.
 constexpr double kMargin = 0.05;
 
-// Formats that change results a little, the mildest first.
+// Formats that change results a little.
 struct Formats {
   GradientFormat gradients;
   WeightFormat weights;
@@ -23,7 +23,10 @@ bool is_set(const LoadedConfig& config, std::initializer_list<const char*> keys)
   return std::any_of(keys.begin(), keys.end(), [&](const char* key) { return config.is_set(key); });
 }
 
-std::vector<Formats> allowed_formats(const LoadedConfig& config, const MemoryChoices& asked) {
+// What the keys say; then gradients or states or both in fewer bits, whichever takes the least
+// time; then weights too.
+std::vector<std::vector<Formats>> allowed_formats(const LoadedConfig& config,
+                                                  const MemoryChoices& asked) {
   std::vector<GradientFormat> gradients = {asked.gradients};
   if (!is_set(config, {"grad_accum_dtype"})) gradients.push_back(GradientFormat::kBFloat16);
   std::vector<OptimizerChoice> optimizers = {asked.optimizer};
@@ -32,13 +35,16 @@ std::vector<Formats> allowed_formats(const LoadedConfig& config, const MemoryCho
   }
   std::vector<WeightFormat> weights = {asked.weights};
   if (!is_set(config, {"param_dtype"})) weights.push_back(WeightFormat::kSplit);
-  std::vector<Formats> all;
+  std::vector<std::vector<Formats>> steps = {{{asked.gradients, asked.weights, asked.optimizer}}};
   for (const WeightFormat weight : weights) {
+    steps.emplace_back();
     for (const OptimizerChoice& optimizer : optimizers) {
-      for (const GradientFormat gradient : gradients) all.push_back({gradient, weight, optimizer});
+      for (const GradientFormat gradient : gradients) {
+        steps.back().push_back({gradient, weight, optimizer});
+      }
     }
   }
-  return all;
+  return steps;
 }
 
 std::vector<int64_t> allowed_cuts(const LoadedConfig& config, const MemoryChoices& asked,
@@ -76,6 +82,7 @@ double relative_time(const MemoryWorkload& workload, const MemoryChoices& choice
 
 struct Search {
   std::optional<MemoryChoices> fastest;
+  double time = std::numeric_limits<double>::max();
   int64_t predicted = 0;
   int64_t least = std::numeric_limits<int64_t>::max();
 };
@@ -84,7 +91,6 @@ struct Search {
 void search(const MemoryWorkload& workload, const LoadedConfig& config, MemoryChoices choices,
             int64_t budget, Search& found) {
   const MemoryChoices asked = choices;
-  double best_time = std::numeric_limits<double>::max();
   for (const int64_t cut : allowed_cuts(config, asked, workload.effective_batch)) {
     choices.micro_batch = cut;
     for (const auto& checkpointing : allowed_checkpointings(config, asked)) {
@@ -96,8 +102,8 @@ void search(const MemoryWorkload& workload, const LoadedConfig& config, MemoryCh
             static_cast<double>(predict_memory(workload, choices).peak()) * (1.0 + kMargin));
         found.least = std::min(found.least, peak);
         const double time = relative_time(workload, choices);
-        if (peak > budget || time >= best_time) continue;
-        best_time = time;
+        if (peak > budget || time >= found.time) continue;
+        found.time = time;
         found.fastest = choices;
         found.predicted = predict_memory(workload, choices).peak();
       }
@@ -113,12 +119,14 @@ MemoryDecision decide_memory(const MemoryWorkload& workload, const LoadedConfig&
                           .budget = budget,
                           .effective_batch = workload.effective_batch};
   Search found;
-  for (const Formats& formats : allowed_formats(config, decision.asked)) {
-    MemoryChoices choices = decision.asked;
-    choices.gradients = formats.gradients;
-    choices.weights = formats.weights;
-    choices.optimizer = formats.optimizer;
-    search(workload, config, choices, budget, found);
+  for (const std::vector<Formats>& step : allowed_formats(config, decision.asked)) {
+    for (const Formats& formats : step) {
+      MemoryChoices choices = decision.asked;
+      choices.gradients = formats.gradients;
+      choices.weights = formats.weights;
+      choices.optimizer = formats.optimizer;
+      search(workload, config, choices, budget, found);
+    }
     if (!found.fastest) continue;
     decision.choices = *found.fastest;
     decision.predicted = found.predicted;

@@ -113,5 +113,37 @@ INSTANTIATE_TEST_SUITE_P(
                       {{"optimizer_in_backward", "true"}, {"max_grad_norm", "0"}})}),
     [](const auto& info) { return info.param.name; });
 
+TEST(Plan, SaysWhatAnswersWithoutWritingAnything) {
+  const TinyRun run(planned({{"config_overrides", model_of(4000, 128, 2)}}));
+  const ProcessResult result = finetune({"plan", run.config(), "--memory", "1GiB"});
+  ASSERT_EQ(result.code, 0) << result.err;
+  for (const char* part : {"8 x 1 samples an update, up to 64 tokens each", "\nweights ",
+                           "\noptimizer states ", "\nlibtorch and program ", "\npredicted peak ",
+                           "\nfits: ", "\nlargest per_device_train_batch_size within 1024 MiB: "}) {
+    EXPECT_THAT(result.out, ::testing::HasSubstr(part));
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(run.out()));
+}
+
+TEST(Plan, FindsALargerBatchInMoreMemory) {
+  const TinyRun run(planned({{"config_overrides", model_of(4000, 128, 2)}}));
+  const auto largest = [&](const std::string& memory) {
+    const ProcessResult result = finetune({"plan", run.config(), "--json", "--memory", memory});
+    EXPECT_EQ(result.code, 0) << result.err;
+    return parse_json(result.out, "plan").at("largest_batch").get<int64_t>();
+  };
+  EXPECT_EQ(largest("50MiB"), 0);
+  const int64_t few = largest("300MiB");
+  EXPECT_GT(few, 8);
+  EXPECT_GT(largest("1GiB"), few);
+}
+
+TEST(Plan, RefusesAMemoryThatIsNoSize) {
+  const TinyRun run;
+  const ProcessResult result = finetune({"plan", run.config(), "--memory", "much"});
+  EXPECT_EQ(result.code, 2);
+  EXPECT_THAT(result.err, ::testing::HasSubstr("--memory must be a size such as 16GiB"));
+}
+
 }  // namespace
 }  // namespace finetune::testing

@@ -97,8 +97,9 @@ struct MemoryDecision {
 
 // Keeps the effective batch and what the user set, and picks the rest so that the predicted peak
 // stays below `budget`: first what gives the same results (the cut of the batch, what is computed
-// again, the head's chunks) in the order of time, then what deviates (bfloat16 gradients, 8-bit
-// states, split weights). Throws Error(kConfig) with the least that can be reached.
+// again, the head's chunks) in the order of time, then what deviates (bfloat16 gradients or 8-bit
+// states, whichever takes less time; then split weights). Throws Error(kConfig) with the least that
+// can be reached.
 [[nodiscard]] MemoryDecision decide_memory(const MemoryWorkload& workload,
                                            const LoadedConfig& config, int64_t budget);
 
