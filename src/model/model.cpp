@@ -66,7 +66,7 @@ class EncoderWithHead {
       parameters_.push_back({item.key(), item.value()});
     }
     store_ = std::make_unique<ParameterStore>(parameters_, options_.weights, options_.gradients);
-    initialize(*store_, config_, architecture_, seed);
+    if (options_.draw_weights) initialize(*store_, config_, architecture_, seed);
   }
 
   // Positions [N] where the head looks at these alone; undefined: at all.

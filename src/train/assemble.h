@@ -44,6 +44,7 @@ struct AssemblyRequest {
   // Take tokenizer and model from this folder (a checkpoint) instead of what the keys name.
   std::string model_folder;
   bool load_weights = true;           // false: they are restored from a checkpoint afterwards
+  bool draw_weights = true;           // false: every one of them is
   int64_t head_rows_per_chunk = 128;  // of the vocabulary's logits
 };
 

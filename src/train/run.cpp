@@ -237,7 +237,8 @@ int train(const LoadedConfig& config, const RunOptions& options) {
       .evaluate = args.do_eval || args.eval_strategy != "no" || args.eval_on_start,
       .predict = args.do_predict,
       .model_folder = "",
-      .load_weights = !newest.has_value()};
+      .load_weights = !newest.has_value(),
+      .draw_weights = !newest || newest->foreign};
   Parts parts = assemble_data(config, request, progress);
   const std::optional<MemoryDecision> decision =
       apply_memory_budget(config, parts, saved ? &*saved : nullptr);
@@ -257,8 +258,10 @@ int train(const LoadedConfig& config, const RunOptions& options) {
 }
 
 constexpr char kMemoryAdvice[] =
-    "lower per_device_train_batch_size and raise gradient_accumulation_steps by the same factor "
-    "(the result stays the same), or lower max_seq_length; what was saved before is kept";
+    "set memory_budget, which cuts the batch so that it fits, or lower per_device_train_batch_size "
+    "and raise gradient_accumulation_steps by the same factor (the result stays the same); what "
+    "was "
+    "saved before is kept";
 
 }  // namespace
 

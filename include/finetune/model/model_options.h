@@ -22,6 +22,7 @@ struct ModelOptions {
   int64_t checkpoint_every_n_layers = 0;
   bool offload = false;               // these inputs wait in the host's memory
   bool selective = false;             // keep matrix products, compute all else again
+  bool draw_weights = true;           // false: every weight will be assigned, so none is drawn
   int64_t head_rows_per_chunk = 128;  // of the vocabulary's logits, 4 V bytes each
 };
 
