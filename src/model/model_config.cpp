@@ -326,12 +326,13 @@ ModelConfig override_model_config(const ModelConfig& base, const Json& overrides
   return config;
 }
 
-std::string model_config_json(const ModelConfig& config, const std::string& architecture) {
+std::string model_config_json(const ModelConfig& config, const std::string& architecture,
+                              const std::string& dtype) {
   // Sorted as transformers sorts: names by letters, but the numbers of labels by value.
   std::map<std::string, Json> fields = {{"add_cross_attention", false}, {"is_decoder", false}};
   if (!architecture.empty()) {
     fields["architectures"] = Json::array({architecture});
-    fields["dtype"] = "float32";
+    fields["dtype"] = dtype;
     fields["use_cache"] = true;
     const Json others = parse_json(config.other_fields, "other_fields");
     for (const auto& [name, value] : others.items()) fields[name] = value;

@@ -118,7 +118,7 @@ std::unique_ptr<Optimizer> make_optimizer(ParameterStore& parameters,
 void check_conversion(const std::string& from, const std::string& to) {
   if (from == to || (has_moments(from) && has_moments(to))) return;
   throw Error(ErrorKind::kConfig, "optim: the state of '" + from + "' cannot become one of '" + to +
-                                      "'; resume with '" + from + "', or start with fresh state");
+                                      "'; resume with '" + from + "' to keep it");
 }
 
 Moments moments_of(const Optimizer& optimizer, const Optimizer::Slot& slot) {

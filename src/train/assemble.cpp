@@ -10,10 +10,12 @@
 #include "finetune/base/json.h"
 #include "finetune/base/log.h"
 #include "finetune/base/version.h"
+#include "finetune/checkpoint/layout.h"
 #include "finetune/config/techniques.h"
 #include "finetune/model/model_folder.h"
 #include "finetune/tensor/device.h"
 #include "train/emulated_precision.h"
+#include "train/parameter_files.h"
 
 namespace finetune {
 namespace {
@@ -270,6 +272,12 @@ void assemble_model(const LoadedConfig& config, const AssemblyRequest& request, 
   parts.task = std::move(task);
   if (!parts.pretrained.empty() && request.load_weights) {
     load_pretrained(config, parts.pretrained, *parts.model, request.train);
+    // A checkpoint of ours may hold what its weights of 24 bits lack in bfloat16.
+    FileSystem& files = FileSystem::local();
+    if (parts.pretrained == request.model_folder &&
+        files.exists(join_path(parts.pretrained, checkpoint::kOptimizerTensorsFile))) {
+      (void)restore_parameters(parts.model->store(), files, parts.pretrained);
+    }
   }
 
   // The update.

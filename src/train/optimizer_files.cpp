@@ -155,7 +155,9 @@ RestoredOptimizer restore_optimizer(Optimizer& optimizer, FileSystem& files,
   if (!source) return {};
   const std::string& kind = optimizer.options().kind;
   const std::string problem = inconvertible(*source, kind);
-  if (!problem.empty()) throw Error(ErrorKind::kConfig, problem);
+  if (!problem.empty()) {
+    return {.found = true, .exact = false, .lines = {problem + "; the optimizer starts fresh"}};
+  }
   const Restoring restored(optimizer, *source);
   if (!restored.without_state().empty()) {
     log::debug(source->path() + ": has no state for " + restored.without_state() +

@@ -34,8 +34,8 @@ struct RestoredOptimizer {
 
 // Fills the optimizer with the states of a checkpoint folder, a tensor at a time, in place. States
 // of another kind or width go through float32 moments, one parameter at a time; of the kinds that
-// have no such moments (adafactor, sgd) nothing can be converted: Error(kConfig) that says what to
-// set. Error(kData) with path and parameter for whatever does not fit.
+// have no such moments (adafactor, sgd) nothing can be converted: the states start fresh, which a
+// line says. Error(kData) with path and parameter for whatever does not fit.
 // Requires: a fresh optimizer. After an error it must not be used.
 [[nodiscard]] RestoredOptimizer restore_optimizer(Optimizer& optimizer, FileSystem& files,
                                                   const std::string& folder);

@@ -69,6 +69,15 @@ class Restoring {
     } else {
       weights_.read_into(parameter.name, parameter.weight);
     }
+    // NaN is the minimum of whatever holds one.
+    const Tensor values = parameter.weight.detach();
+    if (values.numel() > 0 && !(std::isfinite(values.min().item<double>()) &&
+                                std::isfinite(values.max().item<double>()))) {
+      throw Error(ErrorKind::kData, weights_.path_of(parameter.name) + ": the tensor '" +
+                                        parameter.name +
+                                        "' holds NaN or infinite values; go on from an older "
+                                        "checkpoint with resume_from_checkpoint");
+    }
   }
 
   [[nodiscard]] RestoredParameters result() const {

@@ -20,7 +20,7 @@ void expect_default(const TorchValue& value, const char* key, double expected) {
 void restore(LossScaler& scaler, const TorchValue& value) {
   if (value.as_dict().items.empty()) return;
   const double scale = value.at("scale").as_double();
-  if (!(scale > 0.0 && std::isfinite(scale))) {
+  if (!(scale > 0.0 && std::isfinite(static_cast<float>(scale)))) {
     throw Error(ErrorKind::kData, "its scale must be finite and above 0");
   }
   expect_default(value, "growth_factor", LossScaler::kGrowthFactor);

@@ -23,7 +23,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 // Below it float16 is not what overflows: torch would halve the scale for ever.
-constexpr double kSmallestLossScale = 0x1.0p-24;
+constexpr double kSmallestLossScale = 0x1.0p-10;
 
 // transformers: a value below 1 is a share of all steps, rounded up.
 int64_t steps_or_ratio(double value, int64_t max_steps) {
@@ -197,7 +197,8 @@ void Trainer::update_weights(StepReport& report) {
   if (!scaler_) return;
   scaler_->update(!finite);
   if (finite) return;
-  if (scaler_->scale() < kSmallestLossScale) return;  // no scale helps: the run diverged
+  // No scale helps a loss that is none, or what overflows with the smallest: the run diverged.
+  if (!std::isfinite(report.loss) || scaler_->scale() < kSmallestLossScale) return;
   report.overflowed = true;
   log::warning("step " + std::to_string(state_.step + 1) +
                ": float16 overflowed, no update; the loss scale is now " +

@@ -207,9 +207,10 @@ void Trainer::update_trainer_state() {
 // config.json, weights and tokenizer: what from_pretrained() loads.
 std::vector<CheckpointFile> Trainer::model_files(const LazyTensors& tensors) const {
   std::vector<CheckpointFile> list;
-  list.push_back(
-      checkpoint::text_file(checkpoint::kConfigFile,
-                            model_config_json(parts_.model_config, parts_.model->architecture())));
+  const bool is_bfloat16 = !tensors.empty() && tensors.front().type == at::kBFloat16;
+  list.push_back(checkpoint::text_file(
+      checkpoint::kConfigFile, model_config_json(parts_.model_config, parts_.model->architecture(),
+                                                 is_bfloat16 ? "bfloat16" : "float32")));
   const std::vector<ModelShard> shards = plan_shards(tensors);
   for (const ModelShard& shard : shards) {
     list.push_back(

@@ -111,7 +111,7 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"NamesInTheBackwardPass",
              labelled("token_classification", "names",
                       {{"optimizer_in_backward", "true"}, {"max_grad_norm", "0"}})}),
-    [](const auto& info) { return info.param.name; });
+    [](const auto& shown) { return shown.param.name; });
 
 TEST(Plan, SaysWhatAnswersWithoutWritingAnything) {
   const TinyRun run(planned({{"config_overrides", model_of(4000, 128, 2)}}));

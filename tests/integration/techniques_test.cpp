@@ -180,6 +180,45 @@ TEST(SplitWeights, AreWrittenWholeWhereTheOptimizerIsNot) {
               read_file(run.out("model.safetensors")));
 }
 
+TEST(SplitWeights, AreEvaluatedWholeFromACheckpoint) {
+  TinyRun run(kBase);
+  run.set({{"param_dtype", "bfloat16+int8"},
+           {"validation_file", kText + "lighthouse-valid.txt"},
+           {"eval_strategy", "steps"},
+           {"eval_steps", "4"}});
+  ASSERT_EQ(run.train().code, 0);
+  double logged = 0.0;
+  for (const Json& entry : log_without_times(run.out())) {
+    if (entry.contains("eval_loss")) logged = entry["eval_loss"].get<double>();
+  }
+  const ProcessResult result = finetune({"evaluate", run.config(), "--checkpoint", "auto"});
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_EQ(parse_json(result.out, "output", ErrorKind::kData)["eval_loss"].get<double>(), logged);
+}
+
+TEST(BFloat16Weights, AreNamedInTheModelsConfiguration) {
+  TinyRun run(kBase);
+  const auto dtype = [&](const std::string& folder) {
+    const std::string path = run.out(folder + "config.json");
+    return parse_json(read_file(path), path, ErrorKind::kData)["dtype"].get<std::string>();
+  };
+  run.set({{"param_dtype", "bfloat16"}});
+  ASSERT_EQ(run.train().code, 0);
+  EXPECT_EQ(dtype(""), "bfloat16");
+  run.set({{"param_dtype", "bfloat16+int8"}});
+  ASSERT_EQ(run.train({"--restart"}).code, 0);
+  EXPECT_EQ(dtype(""), "float32");
+  EXPECT_EQ(dtype("checkpoint-4/"), "bfloat16");
+}
+
+TEST(Float16, StopsWhereTheLossIsNone) {
+  TinyRun run(kBase);
+  run.set({{"fp16", "true"}, {"learning_rate", "1e6"}, {"max_grad_norm", "0"}});
+  const ProcessResult result = run.train();
+  EXPECT_EQ(result.code, 1) << result.err;
+  EXPECT_THAT(result.err, ::testing::HasSubstr("the update was not applied"));
+}
+
 // One label of 1e9 among small ones: its gradient is beyond float16 whatever the loss scale.
 class Overflow : public ::testing::Test {
  protected:

@@ -67,9 +67,11 @@ struct ModelConfig {
 [[nodiscard]] ModelConfig override_model_config(const ModelConfig& config,
                                                 const nlohmann::ordered_json& overrides);
 
-// config.json as transformers writes it for the class `architecture` ("RobertaForMaskedLM"). With
-// no architecture: the model's own fields alone, the text by which two models are compared.
+// config.json as transformers writes it for the class `architecture` ("RobertaForMaskedLM"), whose
+// weights are of type `dtype`, the one that from_pretrained() then takes. With no architecture: the
+// model's own fields alone, the text by which two models are compared.
 [[nodiscard]] std::string model_config_json(const ModelConfig& config,
-                                            const std::string& architecture);
+                                            const std::string& architecture,
+                                            const std::string& dtype = "float32");
 
 }  // namespace finetune
