@@ -96,9 +96,7 @@ TASKS = {
             learning_rate=5e-4,
             eval_steps=195,
         ),
-        columns=dict(
-            text_column="sentence1", text_pair_column="sentence2", label_column="label"
-        ),
+        columns=dict(text_column="sentence1", text_pair_column="sentence2", label_column="label"),
     ),
     "jsquad": dict(
         title="JSQuAD",

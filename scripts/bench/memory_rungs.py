@@ -97,7 +97,6 @@ RUNGS = {
         cuts=32,
         ours=dict(**LEAN, **CHECKPOINTING, **SELECTIVE, param_dtype="bfloat16+int8"),
         target=770,
-        times_plain=0.6,
     ),
     "in_backward": dict(
         title="update in the backward pass, bf16 weights, checkpointing",

@@ -126,9 +126,13 @@ def main():
     parser.add_argument("--peer_python", default=sys.executable)
     parser.add_argument("--peer", choices=PEERS, help=argparse.SUPPRESS)
     parser.add_argument("--only", nargs="+", help="optimizers whose name holds one of these")
-    parser.add_argument("--updates", type=int, default=10, help="of a process; not timed: the first")
+    parser.add_argument(
+        "--updates", type=int, default=10, help="of a process; not timed: the first"
+    )
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--divisor", type=int, default=1, help="of the model's sizes, to try it out")
+    parser.add_argument(
+        "--divisor", type=int, default=1, help="of the model's sizes, to try it out"
+    )
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--json", type=Path, default=HERE / "results" / "optimizers.jsonl")
     parser.add_argument("--report", action="store_true", help="of what --json holds")
