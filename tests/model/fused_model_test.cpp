@@ -64,8 +64,8 @@ Result train(const ModelConfig& config, const ModelOptions& options, double scal
 void expect_near(const Result& a, const Result& b, double tolerance) {
   EXPECT_NEAR(a.loss, b.loss, tolerance * std::abs(b.loss));
   ASSERT_EQ(a.gradients.size(), b.gradients.size());
-  // A key's bias shifts all scores of a query alike: its gradient is 0 but for rounding, which is in
-  // proportion to the other gradients.
+  // A key's bias shifts all scores of a query alike: its gradient is 0 but for rounding, which is
+  // in proportion to the other gradients.
   double largest = 0.0;
   for (const Tensor& gradient : b.gradients) {
     if (gradient.defined()) {
