@@ -44,7 +44,7 @@ const Tensor kLabels = at::tensor({5, 60, 7, 8, 66, 3}, at::kLong);
 
 struct Result {
   double loss = 0.0;
-  std::vector<Tensor> gradients;
+  std::vector<Tensor> gradients = {};
 };
 
 Result train(const ModelConfig& config, const ModelOptions& options, double scale = 0.25,
