@@ -93,8 +93,8 @@ bool equal_bits(const Result& a, const Result& b) {
 class FusedModel : public testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Families, FusedModel,
                          testing::Values("roberta", "bert", "xlm-roberta", "big_bird"),
-                         [](const auto& info) {
-                           std::string name = info.param;
+                         [](const auto& shown) {
+                           std::string name = shown.param;
                            std::erase(name, '-');
                            return name;
                          });
