@@ -7,8 +7,8 @@
 #include <climits>
 #include <cstdlib>
 #include <cstring>
+#include <new>
 
-#include "finetune/base/error.h"
 #include "finetune/tensor/device.h"
 #include "tensor/block_pool.h"
 
@@ -39,11 +39,7 @@ class HostAllocator final : public c10::Allocator {
       if (void* pooled = pool().take(bytes)) return {pooled, pooled, &release, device};
     }
     void* block = bytes > SIZE_MAX - kAlignment ? nullptr : std::malloc(bytes + kAlignment);
-    if (block == nullptr) {
-      throw Error(ErrorKind::kDevice, "no memory for another " + std::to_string(bytes >> 20) +
-                                          " MiB; `finetune plan` shows what takes it, and "
-                                          "memory_budget keeps a run inside what there is");
-    }
+    if (block == nullptr) throw std::bad_alloc();
     // Blocks of malloc begin at multiples of 16, so there is room for a pointer before the data.
     const auto address = reinterpret_cast<uintptr_t>(block);
     void* data = reinterpret_cast<void*>((address / kAlignment + 1) * kAlignment);

@@ -260,8 +260,7 @@ int train(const LoadedConfig& config, const RunOptions& options) {
 constexpr char kMemoryAdvice[] =
     "set memory_budget, which cuts the batch so that it fits, or lower per_device_train_batch_size "
     "and raise gradient_accumulation_steps by the same factor (the result stays the same); what "
-    "was "
-    "saved before is kept";
+    "was saved before is kept";
 
 }  // namespace
 
