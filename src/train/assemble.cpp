@@ -10,7 +10,6 @@
 #include "finetune/base/json.h"
 #include "finetune/base/log.h"
 #include "finetune/base/version.h"
-#include "finetune/checkpoint/layout.h"
 #include "finetune/config/techniques.h"
 #include "finetune/model/model_folder.h"
 #include "finetune/tensor/device.h"
@@ -272,11 +271,11 @@ void assemble_model(const LoadedConfig& config, const AssemblyRequest& request, 
   parts.task = std::move(task);
   if (!parts.pretrained.empty() && request.load_weights) {
     load_pretrained(config, parts.pretrained, *parts.model, request.train);
-    // A checkpoint of ours may hold what its weights of 24 bits lack in bfloat16.
     FileSystem& files = FileSystem::local();
+    ParameterStore& parameters = parts.model->store();
     if (parts.pretrained == request.model_folder &&
-        files.exists(join_path(parts.pretrained, checkpoint::kOptimizerTensorsFile))) {
-      (void)restore_parameters(parts.model->store(), files, parts.pretrained);
+        has_corrections(parameters, files, parts.pretrained)) {
+      (void)restore_parameters(parameters, files, parts.pretrained);
     }
   }
 

@@ -20,6 +20,12 @@ void reject_state(const std::string& path, std::string_view parameter, std::stri
                                     std::string(parameter) + "' " + reason);
 }
 
+bool is_finite(const Tensor& values) {
+  // NaN is the minimum of whatever holds one.
+  return values.numel() == 0 ||
+         (std::isfinite(values.min().item<double>()) && std::isfinite(values.max().item<double>()));
+}
+
 void check_state_values(const std::string& path, std::string_view parameter,
                         const std::string& state, const Tensor& values) {
   if (values.numel() == 0) return;
@@ -29,12 +35,10 @@ void check_state_values(const std::string& path, std::string_view parameter,
     return;
   }
   if (!values.is_floating_point()) return;
-  // NaN is the minimum of whatever holds one.
-  const auto smallest = values.min().item<double>();
-  if (!std::isfinite(smallest) || !std::isfinite(values.max().item<double>())) {
+  if (!is_finite(values)) {
     reject_state(path, parameter, state, "holds a number that is not finite");
   }
-  if (smallest < 0.0 && !is_signed_average(state)) {
+  if (!is_signed_average(state) && values.min().item<double>() < 0.0) {
     reject_state(path, parameter, state, "holds a number that is negative");
   }
 }

@@ -69,10 +69,7 @@ class Restoring {
     } else {
       weights_.read_into(parameter.name, parameter.weight);
     }
-    // NaN is the minimum of whatever holds one.
-    const Tensor values = parameter.weight.detach();
-    if (values.numel() > 0 && !(std::isfinite(values.min().item<double>()) &&
-                                std::isfinite(values.max().item<double>()))) {
+    if (!is_finite(parameter.weight.detach())) {
       throw Error(ErrorKind::kData, weights_.path_of(parameter.name) + ": the tensor '" +
                                         parameter.name +
                                         "' holds NaN or infinite values; go on from an older "
@@ -129,6 +126,11 @@ LazyTensors exported_tensors(const ParameterStore& parameters) {
     };
   }
   return tensors;
+}
+
+bool has_corrections(const ParameterStore& parameters, FileSystem& files,
+                     const std::string& folder) {
+  return open_corrections(parameters, files, folder).has_value();
 }
 
 RestoredParameters restore_parameters(ParameterStore& parameters, FileSystem& files,

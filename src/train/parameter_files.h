@@ -18,6 +18,10 @@ namespace finetune {
 // at a time.
 [[nodiscard]] LazyTensors exported_tensors(const ParameterStore& parameters);
 
+// Whether a checkpoint folder holds what its bfloat16 weights lack to be the split ones.
+[[nodiscard]] bool has_corrections(const ParameterStore& parameters, FileSystem& files,
+                                   const std::string& folder);
+
 struct RestoredParameters {
   bool exact = false;  // the values are the checkpoint's, bit for bit
   // What was converted, to be printed; empty where the formats agree.

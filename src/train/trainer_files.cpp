@@ -34,6 +34,15 @@ namespace {
 using Json = nlohmann::ordered_json;
 using checkpoint::CheckpointFile;
 
+// What a restore made of another format, and whether all its values are still the same.
+void say_converted(bool exact, const std::string& line) {
+  if (exact) {
+    log::info(line);
+  } else {
+    log::warning("not bit-exact from here: " + line);
+  }
+}
+
 }  // namespace
 
 void Trainer::start_fresh() {
@@ -79,12 +88,7 @@ void Trainer::restore(const checkpoint::CheckpointEntry& from) {
 // Every weight of the model, bit for bit as the folder has it.
 void Trainer::read_weights(const std::string& folder) {
   const RestoredParameters restored = restore_parameters(parts_.model->store(), files_, folder);
-  if (restored.line.empty()) return;
-  if (restored.exact) {
-    log::info(restored.line);
-  } else {
-    log::warning("not bit-exact from here: " + restored.line);
-  }
+  if (!restored.line.empty()) say_converted(restored.exact, restored.line);
 }
 
 // What an update needs beside the weights: the optimizer's states and the loss scale.
@@ -94,13 +98,7 @@ void Trainer::restore_update(const std::string& folder) {
     log::warning("not bit-exact from here: " + folder +
                  " was saved with save_only_model, the optimizer starts fresh");
   }
-  for (const std::string& line : restored.lines) {
-    if (restored.exact) {
-      log::info(line);
-    } else {
-      log::warning("not bit-exact from here: " + line);
-    }
-  }
+  for (const std::string& line : restored.lines) say_converted(restored.exact, line);
   const std::string scaler = join_path(folder, checkpoint::kScalerFile);
   if (!scaler_) return;
   if (files_.exists(scaler)) {
