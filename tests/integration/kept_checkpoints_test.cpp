@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: MIT
+// Checkpoints of every format version are kept in tests/data/checkpoints, with the run that they
+// belong to and the losses it ended in: whoever upgrades goes on.
+#include <algorithm>
+
+#include "integration/tiny_run.h"
+
+namespace finetune::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Another processor or another libtorch rounds differently; a lost moment or a schedule that
+// starts anew is hundred times further away.
+constexpr double kTolerance = 2e-3;
+
+std::vector<std::string> kept_runs() {
+  std::vector<std::string> folders;
+  const std::string root = std::string(FINETUNE_SOURCE_DIR) + "/tests/data/checkpoints";
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(root)) {
+    if (entry.path().filename() == "expected.json") {
+      folders.push_back(entry.path().parent_path().string());
+    }
+  }
+  std::sort(folders.begin(), folders.end());
+  return folders;
+}
+
+void expect_near(const Json& actual, const Json& expected, const std::string& where) {
+  ASSERT_EQ(actual.size(), expected.size()) << where;
+  for (size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_EQ(actual[i]["step"], expected[i]["step"]) << where;
+    for (const auto& [key, value] : expected[i].items()) {
+      if (key == "step") continue;
+      ASSERT_TRUE(actual[i].contains(key)) << where << ": " << actual[i];
+      EXPECT_NEAR(actual[i][key].get<double>(), value.get<double>(), kTolerance)
+          << where << ", step " << expected[i]["step"] << ", " << key;
+    }
+  }
+}
+
+TEST(KeptCheckpoints, OfEveryFormatVersionGoOnToTheKeptLosses) {
+  const std::vector<std::string> runs = kept_runs();
+  ASSERT_GE(runs.size(), 2U);
+  for (const std::string& kept : runs) {
+    const TemporaryFolder folder;
+    const std::string run = folder / "run";
+    std::filesystem::copy(kept, run, std::filesystem::copy_options::recursive);
+    std::filesystem::create_directory(run + "/out");
+    std::filesystem::rename(run + "/checkpoint-4", run + "/out/checkpoint-4");
+    const ProcessResult result = finetune({"train", run + "/run.yaml"});
+    ASSERT_EQ(result.code, 0) << kept << ": " << result.err;
+    EXPECT_THAT(result.err, HasSubstr("resuming from")) << kept;
+    EXPECT_THAT(result.err, HasSubstr("at step 4 of 8")) << kept;
+    expect_near(trainer_state(run + "/out")["log_history"],
+                parse_json(read_file(kept + "/expected.json"), kept), kept);
+  }
+}
+
+}  // namespace
+}  // namespace finetune::testing
