@@ -24,7 +24,7 @@ namespace {
   if (error == EACCES || error == EPERM || error == EROFS) {
     message += "; choose a place that you may write to, or change its permissions";
   }
-  throw Error(ErrorKind::kIo, message);
+  throw Error(ErrorKind::kIo, message, error);
 }
 
 class LocalWritableFile final : public WritableFile {
@@ -166,6 +166,13 @@ class LocalFileSystem final : public FileSystem {
 
   void truncate(const std::string& path, uint64_t size) override {
     if (::truncate(path.c_str(), static_cast<off_t>(size)) != 0) fail("shorten", path, errno);
+  }
+
+  void drop_cached(const std::string& path) override {
+    const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    if (descriptor < 0) return;
+    (void)::posix_fadvise(descriptor, 0, 0, POSIX_FADV_DONTNEED);
+    ::close(descriptor);
   }
 
   FileType type(const std::string& path) override {

@@ -30,13 +30,17 @@ enum class ErrorKind {
 // (file:line, key or step) and what to do next; nothing else is printed.
 class Error : public std::runtime_error {
  public:
-  Error(ErrorKind kind, const std::string& message) : std::runtime_error(message), kind_(kind) {}
+  // `system_error`: the errno behind a kIo, where there is one.
+  Error(ErrorKind kind, const std::string& message, int system_error = 0)
+      : std::runtime_error(message), kind_(kind), system_error_(system_error) {}
 
   [[nodiscard]] ErrorKind kind() const { return kind_; }
+  [[nodiscard]] int system_error() const { return system_error_; }
   [[nodiscard]] int exit_code() const;
 
  private:
   ErrorKind kind_;
+  int system_error_;
 };
 
 // Thrown at the points where a phase gives way to SIGTERM, SIGINT or SIGUSR1 when there is nothing

@@ -53,6 +53,9 @@ class FileSystem {
   virtual void remove_directory(const std::string& path) = 0;  // must be empty
   virtual void truncate(const std::string& path, uint64_t size) = 0;
 
+  // Asks for the next read of a synced file to come from where it lies instead of from memory.
+  virtual void drop_cached(const std::string& path) { (void)path; }  // never fails
+
   [[nodiscard]] virtual FileType type(const std::string& path) = 0;  // links are not followed
   [[nodiscard]] virtual std::vector<std::string> list(const std::string& path) = 0;  // sorted names
   [[nodiscard]] virtual uint64_t free_bytes(const std::string& path) = 0;

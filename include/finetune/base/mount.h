@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace finetune {
+
+struct Mount {
+  std::string point;   // absolute
+  std::string type;    // "ext4", "fuse.drive", "nfs4", ...
+  std::string source;  // what is mounted, as its file system calls it
+};
+
+// The lines of /proc/self/mountinfo; those that are none are left out.
+[[nodiscard]] std::vector<Mount> parse_mounts(std::string_view mountinfo);
+
+// The mount that an absolute path without links lies on: that of the longest mount point above it,
+// of several on one point the last. Nothing where no mount point is above it.
+[[nodiscard]] std::optional<Mount> find_mount(const std::vector<Mount>& mounts,
+                                              std::string_view path);
+
+// Of this machine; links are followed, and what is missing lies where its parent does. The
+// environment variable FINETUNE_TEST_MOUNT ("<folder>=<type>[:<folder>=<type>...]") adds mounts,
+// for tests.
+[[nodiscard]] std::optional<Mount> mount_of(const std::string& path);
+
+// Whether a type is a network's or a FUSE program's: slow, apt to fail for a while, and possibly
+// seen by other machines too. Programs that only pass local folders on are not.
+[[nodiscard]] bool is_remote_type(std::string_view type);
+
+// The absolute path without links; what is missing is kept as it is written.
+[[nodiscard]] std::string resolved_path(const std::string& path);
+
+}  // namespace finetune

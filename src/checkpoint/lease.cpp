@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: MIT
+#include "finetune/checkpoint/lease.h"
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "finetune/base/error.h"
+#include "finetune/base/interrupt.h"
+#include "finetune/base/log.h"
+#include "finetune/checkpoint/layout.h"
+#include "finetune/checkpoint/owner.h"
+
+namespace finetune::checkpoint {
+namespace {
+
+constexpr uint64_t kMaxRecordBytes = 4096;
+// A record that is just being written anew is empty for a moment.
+constexpr int kLooksAtAnEmptyRecord = 4;
+constexpr double kSecondsBetweenLooks = 0.25;
+constexpr double kWatchSeconds = 1.0;
+// Two who take a silent record at the same moment see here whose hold it became.
+constexpr double kFirstBeatSeconds = 2.0;
+// A folder on a dead mount must not keep the program from ending.
+constexpr std::chrono::seconds kLongestGoodbye{2};
+
+}  // namespace
+
+// Outlives the lease where its thread hangs in a dead mount.
+struct Lease::Shared {
+  explicit Shared(LeaseOptions given) : options(std::move(given)), self(this_process()) {
+    path = join_path(options.folder, kLockFile);
+    if (options.shown.empty()) options.shown = options.folder;
+  }
+
+  std::optional<std::string> read() {
+    if (options.files->type(path) != FileType::kFile) return std::nullopt;
+    return options.files->read_all(path, kMaxRecordBytes);
+  }
+
+  void write(const std::string& text) {
+    const std::unique_ptr<WritableFile> file = options.files->create(path);
+    file->write(text);
+    file->close();
+  }
+
+  // The record, looked at again where it is empty.
+  std::string read_settled() {
+    for (int look = 1;; ++look) {
+      const std::optional<std::string> text = read();
+      if (!text) return "";
+      if (!text->empty() || options.kernel_lock || look == kLooksAtAnEmptyRecord) return *text;
+      options.clock->sleep(kSecondsBetweenLooks);
+    }
+  }
+
+  [[noreturn]] void busy(const std::string& text) const {
+    const std::optional<Owner> owner = parse_owner(text);
+    throw Error(ErrorKind::kBusy, "'" + options.shown + "' is in use by " +
+                                      (owner ? describe(*owner) : "another process") +
+                                      "; wait until it is finished, stop it, or choose another "
+                                      "folder");
+  }
+
+  void take() {
+    const std::string text = read_settled();
+    const std::optional<Owner> owner = parse_owner(text);
+    if (owner && !is_surely_dead(*owner)) {
+      if (state_of(*owner, self) == OwnerState::kAlive) busy(text);
+      watch(text, *owner);
+    }
+    write(to_text(self));
+  }
+
+  [[nodiscard]] bool is_surely_dead(const Owner& owner) const {
+    if (options.kernel_lock && !owner.boot_id.empty() && owner.boot_id == self.boot_id) return true;
+    // The same machine after a reboot.
+    if (options.kernel_lock && owner.host == self.host && !owner.machine_id.empty() &&
+        owner.machine_id == self.machine_id) {
+      return true;
+    }
+    return state_of(owner, self) == OwnerState::kDead;
+  }
+
+  // Returns once the owner has been silent for the patience, or has let go.
+  void watch(const std::string& text, const Owner& owner) {
+    log::info("'" + options.shown + "' was last used by " + describe(owner) + "; waiting up to " +
+              std::to_string(static_cast<int>(options.patience_seconds)) +
+              " s to see whether that is still alive");
+    const double end = options.clock->now() + options.patience_seconds;
+    while (options.clock->now() < end) {
+      interrupt::throw_if_requested("waiting for '" + options.shown + "'");
+      options.clock->sleep(kWatchSeconds);
+      const std::string now = read_settled();
+      if (now == text) continue;
+      if (parse_owner(now)) busy(now);
+      return;
+    }
+    log::warning("'" + options.shown + "' is taken over: " + describe(owner) +
+                 " has been silent for " +
+                 std::to_string(static_cast<int>(options.patience_seconds)) + " s");
+  }
+
+  // What is neither empty nor ours is another's: even one that has let go has written here since.
+  bool look() {
+    if (lost) return false;
+    std::optional<std::string> text;
+    try {
+      text = read();
+    } catch (const Error&) {
+      return true;
+    }
+    if (!text || text->empty()) return true;
+    const std::optional<Owner> owner = parse_owner(*text);
+    if (owner ? owner->token == self.token : text->rfind("released ", 0) != 0) return true;
+    const std::lock_guard guard(mutex);
+    taken_by = owner ? describe(*owner) : "another process, which is done";
+    lost = true;
+    return false;
+  }
+
+  void renew() {
+    if (!look()) return;
+    ++self.beat;
+    try {
+      write(to_text(self));
+    } catch (const Error& error) {
+      log::debug("the hold on '" + options.shown + "' could not be renewed: " + error.what());
+    }
+  }
+
+  void beat_until_stopped() {
+    double pause = options.kernel_lock ? options.heartbeat_seconds : kFirstBeatSeconds;
+    std::unique_lock lock(mutex);
+    while (!stopping && !lost) {
+      const double end = options.clock->now() + pause;
+      while (!stopping && options.clock->now() < end) {
+        options.clock->wait(lock, wake, end - options.clock->now());
+      }
+      if (stopping) break;
+      pause = options.heartbeat_seconds;
+      lock.unlock();
+      renew();
+      lock.lock();
+    }
+    lock.unlock();
+    if (look()) {
+      try {
+        write(released_text(self.token));
+      } catch (const Error& error) {
+        log::debug("the hold on '" + options.shown + "' could not be let go: " + error.what());
+      }
+    }
+    lock.lock();
+    ended = true;
+    wake.notify_all();
+  }
+
+  LeaseOptions options;
+  std::string path;
+  Owner self;  // its beat belongs to the heartbeat
+  std::atomic<bool> lost{false};
+  std::mutex mutex;  // of what follows
+  std::condition_variable wake;
+  std::string taken_by;
+  bool stopping = false;
+  bool ended = false;
+};
+
+Lease::Lease(LeaseOptions options) : shared_(std::make_shared<Shared>(std::move(options))) {
+  shared_->take();
+  if (shared_->options.heartbeat_seconds > 0) {
+    std::thread([shared = shared_] { shared->beat_until_stopped(); }).detach();
+  }
+}
+
+Lease::~Lease() {
+  if (shared_->options.heartbeat_seconds <= 0) {
+    shared_->stopping = true;
+    shared_->beat_until_stopped();
+    return;
+  }
+  std::unique_lock lock(shared_->mutex);
+  shared_->stopping = true;
+  shared_->wake.notify_all();
+  shared_->wake.wait_for(lock, kLongestGoodbye, [&] { return shared_->ended; });
+}
+
+bool Lease::still_ours() { return shared_->look(); }
+
+bool Lease::is_lost() const { return shared_->lost; }
+
+void Lease::check() {
+  if (still_ours()) return;
+  const std::lock_guard guard(shared_->mutex);
+  throw Error(ErrorKind::kBusy, "'" + shared_->options.shown + "' was taken over by " +
+                                    shared_->taken_by +
+                                    " while this process was silent; nothing more is written "
+                                    "there: end one of the two");
+}
+
+void Lease::renew() { shared_->renew(); }
+
+}  // namespace finetune::checkpoint

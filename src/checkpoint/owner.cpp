@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: MIT
+#include "finetune/checkpoint/owner.h"
+
+#include <unistd.h>
+
+#include <array>
+#include <cstdlib>
+#include <ctime>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "finetune/base/error.h"
+#include "finetune/base/json.h"
+#include "finetune/checkpoint/layout.h"
+
+namespace finetune::checkpoint {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string first_line(const std::string& path) {
+  std::ifstream stream(path);
+  std::string line;
+  std::getline(stream, line);
+  return line;
+}
+
+// Field 22 of /proc/<pid>/stat; counted behind the command's closing bracket, which may hold
+// anything before it. 0 where there is no such process, or only what its parent has not collected.
+int64_t process_start(int64_t pid) {
+  const std::string line = first_line("/proc/" + std::to_string(pid) + "/stat");
+  const size_t bracket = line.rfind(')');
+  if (bracket == std::string::npos) return 0;
+  std::istringstream fields(line.substr(bracket + 1));
+  std::string field;
+  fields >> field;
+  if (field == "Z" || field == "X") return 0;
+  for (int i = 4; i <= 22; ++i) fields >> field;
+  return std::strtoll(field.c_str(), nullptr, 10);
+}
+
+std::string pid_namespace() {
+  std::array<char, 64> name = {};
+  const ssize_t size = ::readlink("/proc/self/ns/pid", name.data(), name.size());
+  return size > 0 ? std::string(name.data(), static_cast<size_t>(size)) : std::string();
+}
+
+}  // namespace
+
+Owner this_process() {
+  std::array<char, 256> host = {};
+  ::gethostname(host.data(), host.size() - 1);
+  return {.token = random_identifier(),
+          .beat = 0,
+          .pid = ::getpid(),
+          .process_start = process_start(::getpid()),
+          .pid_namespace = pid_namespace(),
+          .host = host.data(),
+          .boot_id = first_line("/proc/sys/kernel/random/boot_id"),
+          .machine_id = first_line("/etc/machine-id"),
+          .since_unix = std::time(nullptr)};
+}
+
+std::string to_text(const Owner& owner) {
+  const Json json = {{"token", owner.token},
+                     {"beat", owner.beat},
+                     {"pid", owner.pid},
+                     {"process_start", owner.process_start},
+                     {"pid_namespace", owner.pid_namespace},
+                     {"host", owner.host},
+                     {"boot_id", owner.boot_id},
+                     {"machine_id", owner.machine_id},
+                     {"since", owner.since_unix}};
+  return json.dump(-1, ' ', true, Json::error_handler_t::replace) + "\n";
+}
+
+std::optional<Owner> parse_owner(const std::string& text) {
+  try {
+    const Json json = parse_json(text, kLockFile);
+    Owner owner{.token = json.value("token", std::string()),
+                .beat = json.value("beat", int64_t{0}),
+                .pid = json.value("pid", int64_t{0}),
+                .process_start = json.value("process_start", int64_t{0}),
+                .pid_namespace = json.value("pid_namespace", std::string()),
+                .host = json.value("host", std::string()),
+                .boot_id = json.value("boot_id", std::string()),
+                .machine_id = json.value("machine_id", std::string()),
+                .since_unix = json.value("since", int64_t{0})};
+    if (!is_identifier(owner.token) || owner.pid <= 0) return std::nullopt;
+    return owner;
+  } catch (const Error&) {
+  } catch (const nlohmann::json::exception&) {
+  }
+  return std::nullopt;
+}
+
+std::string released_text(const std::string& token) { return "released " + token + "\n"; }
+
+std::string describe(const Owner& owner) {
+  std::string text = "process " + std::to_string(owner.pid) + " on '" + owner.host + "'";
+  const std::time_t since = owner.since_unix;
+  std::tm fields = {};
+  std::array<char, 32> stamp = {};
+  if (::gmtime_r(&since, &fields) != nullptr &&
+      std::strftime(stamp.data(), stamp.size(), "%Y-%m-%d %H:%M:%S UTC", &fields) > 0) {
+    text += " since " + std::string(stamp.data());
+  }
+  return text;
+}
+
+OwnerState state_of(const Owner& owner, const Owner& self) {
+  const bool same_place = owner.host == self.host && owner.boot_id == self.boot_id &&
+                          !owner.boot_id.empty() && owner.pid_namespace == self.pid_namespace;
+  if (!same_place) return OwnerState::kRemote;
+  const bool alive = owner.process_start != 0 && owner.process_start == process_start(owner.pid);
+  return alive ? OwnerState::kAlive : OwnerState::kDead;
+}
+
+}  // namespace finetune::checkpoint
