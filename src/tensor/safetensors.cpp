@@ -18,31 +18,12 @@ namespace {
 // Reads are cut so that a pread's length never meets the system's 2 GiB limit.
 constexpr size_t kReadBytes = size_t{64} << 20;
 
-// What a tensor that must be copied on its way to the file takes.
-constexpr uint64_t kPieceBytes = uint64_t{8} << 20;
-
 TensorInfo describe(const LazyTensor& tensor) {
   return {.name = tensor.name,
           .dtype = dtype_of(tensor.type),
           .shape = tensor.shape,
           .offset = 0,
           .bytes = tensor.bytes()};
-}
-
-void write_rows(WritableFile& file, const LazyTensor& tensor) {
-  const int64_t rows = tensor.shape.empty() ? 1 : tensor.shape.front();
-  const uint64_t bytes = tensor.bytes();
-  if (bytes == 0) return;
-  const uint64_t row_bytes = bytes / static_cast<uint64_t>(rows);
-  const auto step = static_cast<int64_t>(std::max<uint64_t>(kPieceBytes / row_bytes, 1));
-  for (int64_t first = 0; first < rows; first += step) {
-    const int64_t count = std::min(step, rows - first);
-    const Tensor piece = tensor.rows(first, count).detach().to(at::kCPU).contiguous();
-    FT_CHECK(piece.scalar_type() == tensor.type &&
-                 piece.nbytes() == row_bytes * static_cast<uint64_t>(count),
-             "rows of tensor " + tensor.name);
-    file.write(piece.const_data_ptr(), piece.nbytes());
-  }
 }
 
 class SafetensorsWeights final : public WeightFile {
@@ -62,28 +43,6 @@ class SafetensorsWeights final : public WeightFile {
 
 }  // namespace
 
-uint64_t LazyTensor::elements() const {
-  uint64_t count = 1;
-  for (const int64_t size : shape) count *= static_cast<uint64_t>(size);
-  return count;
-}
-
-uint64_t LazyTensor::bytes() const { return elements() * c10::elementSize(type); }
-
-LazyTensors lazy_tensors(const NamedTensors& tensors) {
-  LazyTensors result;
-  for (const NamedTensor& named : tensors) {
-    const Tensor& tensor = named.tensor;
-    result.push_back({.name = named.name,
-                      .type = tensor.scalar_type(),
-                      .shape = tensor.sizes().vec(),
-                      .rows = [tensor](int64_t first, int64_t count) {
-                        return tensor.dim() == 0 ? tensor : tensor.narrow(0, first, count);
-                      }});
-  }
-  return result;
-}
-
 void write_safetensors(WritableFile& file, const LazyTensors& tensors,
                        const std::map<std::string, std::string>& metadata) {
   const c10::NoGradGuard no_grad;
@@ -95,7 +54,10 @@ void write_safetensors(WritableFile& file, const LazyTensors& tensors,
     header.tensors.push_back(describe(tensor));
   }
   file.write(make_safetensors_header(header));
-  for (const TensorInfo& info : header.tensors) write_rows(file, *by_name.at(info.name));
+  for (const TensorInfo& info : header.tensors) {
+    for_each_piece(*by_name.at(info.name),
+                   [&](const void* data, size_t bytes) { file.write(data, bytes); });
+  }
 }
 
 void write_safetensors(WritableFile& file, const NamedTensors& tensors,

@@ -47,7 +47,7 @@ class PickleWriter {
     text_ += '.';
     return std::move(text_);
   }
-  [[nodiscard]] const std::vector<Tensor>& tensors() const { return tensors_; }
+  [[nodiscard]] const LazyTensors& tensors() const { return tensors_; }
 
  private:
   void put(const TorchValue& value) {
@@ -96,20 +96,21 @@ class PickleWriter {
     }
     text_ += 'u';
   }
-  void put_alternative(const Tensor& tensor) {
-    const DType dtype = dtype_of(tensor.scalar_type());
+  void put_alternative(const Tensor& tensor) { put_alternative(lazy_tensor("", tensor)); }
+  void put_alternative(const LazyTensor& tensor) {
+    const DType dtype = dtype_of(tensor.type);
     text_ += "ctorch._utils\n_rebuild_tensor_v2\n((";
     put_alternative(std::string("storage"));
     text_ += std::string("ctorch\n") + storage_class(dtype) + "\n";
     put_alternative(std::to_string(tensors_.size()));
     put_alternative(std::string("cpu"));
-    put_alternative(tensor.numel());
+    put_alternative(static_cast<int64_t>(tensor.elements()));
     text_ += "tQK";
     text_ += '\0';  // offset
-    put_integers(tensor.sizes());
-    std::vector<int64_t> strides(static_cast<size_t>(tensor.dim()), 1);
+    put_integers(tensor.shape);
+    std::vector<int64_t> strides(tensor.shape.size(), 1);
     for (size_t i = strides.size(); i-- > 1;) {
-      strides[i - 1] = strides[i] * std::max<int64_t>(tensor.size(static_cast<int64_t>(i)), 1);
+      strides[i - 1] = strides[i] * std::max<int64_t>(tensor.shape[i], 1);
     }
     put_integers(strides);
     text_ += "\x89";  // requires_grad
@@ -130,7 +131,7 @@ class PickleWriter {
   }
 
   std::string text_;
-  std::vector<Tensor> tensors_;
+  LazyTensors tensors_;
 };
 
 }  // namespace
@@ -142,8 +143,9 @@ void write_torch_file(WritableFile& file, const TorchValue& value) {
   zip.add("archive/data.pkl", text);
   zip.add("archive/byteorder", "little");
   for (size_t i = 0; i < pickle.tensors().size(); ++i) {
-    const Tensor host = pickle.tensors()[i].detach().to(at::kCPU).contiguous();
-    zip.add("archive/data/" + std::to_string(i), host.const_data_ptr(), host.nbytes());
+    const LazyTensor& tensor = pickle.tensors()[i];
+    zip.add("archive/data/" + std::to_string(i), tensor.bytes(),
+            [&](const ZipWriter::Sink& sink) { for_each_piece(tensor, sink); });
   }
   zip.add("archive/version", "3\n");
   zip.finish();

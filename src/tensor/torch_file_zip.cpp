@@ -286,8 +286,14 @@ void check_zip_entry(const ReadableFile& file, const std::string& path, const Zi
   read_checked(file, path, entry, [&](uint64_t) { return buffer.data(); });
 }
 
-void ZipWriter::add(const std::string& name, const void* data, uint64_t size) {
-  const ZipEntry entry{.name = name, .offset = 0, .size = size, .crc = crc32(data, size)};
+void ZipWriter::add(const std::string& name, std::string_view data) {
+  add(name, data.size(), [&](const Sink& sink) { sink(data.data(), data.size()); });
+}
+
+void ZipWriter::add(const std::string& name, uint64_t size,
+                    const std::function<void(const Sink&)>& pieces) {
+  ZipEntry entry{.name = name, .offset = 0, .size = size, .crc = 0};
+  pieces([&](const void* data, size_t count) { entry.crc = crc32(data, count, entry.crc); });
   std::string extra;
   if (size >= kIn64) {
     put(extra, kZip64Id, 2);
@@ -316,7 +322,9 @@ void ZipWriter::add(const std::string& name, const void* data, uint64_t size) {
   header += extra;
 
   file_.write(header);
-  if (size > 0) file_.write(data, size);
+  pieces([&](const void* data, size_t count) {
+    if (count > 0) file_.write(data, count);
+  });
   written_.push_back({.entry = entry, .header_offset = position_});
   position_ += header.size() + size;
 }

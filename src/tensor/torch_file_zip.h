@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -36,8 +37,11 @@ class ZipWriter {
  public:
   explicit ZipWriter(WritableFile& file) : file_(file) {}
 
-  void add(const std::string& name, const void* data, uint64_t size);
-  void add(const std::string& name, std::string_view data) { add(name, data.data(), data.size()); }
+  using Sink = std::function<void(const void* data, size_t size)>;
+  // `pieces` hands all of the data to its argument, in order; called twice, for the checksum stands
+  // before the data.
+  void add(const std::string& name, uint64_t size, const std::function<void(const Sink&)>& pieces);
+  void add(const std::string& name, std::string_view data);
   void finish();  // the central directory; nothing may be added after it
 
  private:

@@ -1,36 +1,19 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <functional>
 #include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "finetune/base/file_system.h"
+#include "finetune/tensor/lazy_tensor.h"
 #include "finetune/tensor/safetensors_header.h"
 #include "finetune/tensor/tensor.h"
 
 namespace finetune {
 
 inline constexpr uint64_t kMaxShardBytes = 5'000'000'000;
-
-// A tensor whose values are made while it is written, some rows at a time, so that no second copy
-// of it ever exists.
-struct LazyTensor {
-  std::string name;
-  at::ScalarType type = at::kFloat;
-  std::vector<int64_t> shape;
-  // Rows [first, first + count) of the first dimension, of that type, on any device; a tensor
-  // without dimensions is its own only row. May be called more than once.
-  std::function<Tensor(int64_t first, int64_t count)> rows;
-
-  [[nodiscard]] uint64_t elements() const;
-  [[nodiscard]] uint64_t bytes() const;
-};
-using LazyTensors = std::vector<LazyTensor>;
-// The tensors as they are when they are written.
-[[nodiscard]] LazyTensors lazy_tensors(const NamedTensors& tensors);
 
 // Writes a whole safetensors file; neither syncs nor closes it. Tensors may live on any device and
 // are copied to the host, and made contiguous, some MiB at a time. Tensors that share memory are

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "finetune/base/file_system.h"
+#include "finetune/tensor/lazy_tensor.h"
 #include "finetune/tensor/tensor.h"
 
 // Files of Python's torch.save (optimizer.pt, scheduler.pt, pytorch_model.bin): a zip archive with
@@ -68,6 +69,7 @@ class TorchValue {
   TorchValue(TorchDict value) : value_(std::move(value)) {}
   TorchValue(Tensor value) : value_(std::move(value)) {}
   TorchValue(StoredTensor value) : value_(std::move(value)) {}
+  TorchValue(LazyTensor value) : value_(std::move(value)) {}  // to be written; its name is unused
 
   [[nodiscard]] bool is_none() const { return holds<std::monostate>(); }
   [[nodiscard]] bool is_bool() const { return holds<bool>(); }
@@ -94,7 +96,7 @@ class TorchValue {
   [[nodiscard]] const TorchValue& at(const TorchKey& key) const;
 
   using Variant = std::variant<std::monostate, bool, int64_t, double, std::string, TorchList,
-                               TorchTuple, TorchDict, Tensor, StoredTensor>;
+                               TorchTuple, TorchDict, Tensor, StoredTensor, LazyTensor>;
   [[nodiscard]] const Variant& variant() const { return value_; }
 
  private:
@@ -107,8 +109,8 @@ class TorchValue {
 };
 
 // Writes a whole file; neither syncs nor closes it. Tensors may live on any device and are copied
-// to the host one at a time; each is written contiguous, with memory of its own. Equal input gives
-// equal bytes. Requires: no stored tensors.
+// to the host some MiB at a time; each is written contiguous, with memory of its own. Equal input
+// gives equal bytes. Requires: no stored tensors.
 void write_torch_file(WritableFile& file, const TorchValue& value);
 
 // Reads a whole file; tensors are on the CPU and share memory where they did. Throws Error(kData)

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "finetune/tensor/tensor.h"
+
+namespace finetune {
+
+// A tensor whose values are made while it is written, some rows at a time, so that no second copy
+// of it ever exists.
+struct LazyTensor {
+  std::string name;
+  at::ScalarType type = at::kFloat;
+  std::vector<int64_t> shape;
+  // Rows [first, first + count) of the first dimension, of that type, on any device; a tensor
+  // without dimensions is its own only row. May be called more than once, from one thread at a
+  // time; what it returned may be overwritten by the next call.
+  std::function<Tensor(int64_t first, int64_t count)> rows = {};
+
+  [[nodiscard]] uint64_t elements() const;
+  [[nodiscard]] uint64_t bytes() const;
+};
+using LazyTensors = std::vector<LazyTensor>;
+
+// The tensor as it is when it is written.
+[[nodiscard]] LazyTensor lazy_tensor(std::string name, const Tensor& tensor);
+[[nodiscard]] LazyTensors lazy_tensors(const NamedTensors& tensors);
+
+// Calls `sink` with the tensor's bytes as they lie in files, in order, some MiB at a time.
+void for_each_piece(const LazyTensor& tensor,
+                    const std::function<void(const void* data, size_t bytes)>& sink);
+
+}  // namespace finetune

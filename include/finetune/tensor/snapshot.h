@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "finetune/tensor/lazy_tensor.h"
+
+namespace finetune {
+
+// Tensors as they are at one moment, for a writer that runs beside training. Weights and optimizer
+// states rest between two updates, so the writer reads them where they are; only what the next
+// update would change under its hands is copied (the lazy copies of DataStates-LLM, HPDC 2024).
+//
+// One thread holds and detaches, another may read the lazy tensors meanwhile. They stay valid after
+// the snapshot is gone.
+class Snapshot {
+ public:
+  Snapshot();
+  ~Snapshot();
+  Snapshot(const Snapshot&) = delete;
+  Snapshot& operator=(const Snapshot&) = delete;
+
+  // The tensor's values of now, whatever happens to it after detach(). Requires: not detached.
+  [[nodiscard]] LazyTensor hold(std::string name, const Tensor& live);
+  [[nodiscard]] uint64_t bytes() const;  // of all that is held
+
+  // From here on the held tensors may change: every one is copied to the host. False where there is
+  // no memory for that: then nothing has happened, and they may not change before the last reader
+  // is done.
+  [[nodiscard]] bool detach();
+
+ private:
+  struct Shared;
+  std::shared_ptr<Shared> shared_;
+};
+
+// Held where there is a snapshot, else as it is when it is written.
+[[nodiscard]] LazyTensor lazy_or_held(Snapshot* snapshot, std::string name, const Tensor& tensor);
+
+}  // namespace finetune

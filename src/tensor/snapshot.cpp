@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: MIT
+#include "finetune/tensor/snapshot.h"
+
+#include <ATen/ops/from_blob.h>
+#include <c10/core/GradMode.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstring>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "finetune/base/error.h"
+
+namespace finetune {
+namespace {
+
+constexpr uint64_t kAlignment = 64;
+constexpr uint64_t kChunkBytes = uint64_t{4} << 20;
+constexpr unsigned kMostThreads = 4;  // more than that one memory does not feed
+
+uint64_t aligned(uint64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+
+struct Copy {
+  char* target = nullptr;
+  const char* source = nullptr;
+  uint64_t bytes = 0;
+};
+
+// Fresh memory is filled page by page by the kernel first, so two threads take half the time even
+// where one would exhaust the memory's bandwidth.
+void copy_all(const std::vector<Copy>& copies) {
+  std::vector<Copy> chunks;
+  for (const Copy& copy : copies) {
+    for (uint64_t done = 0; done < copy.bytes; done += kChunkBytes) {
+      chunks.push_back({.target = copy.target + done,
+                        .source = copy.source + done,
+                        .bytes = std::min(kChunkBytes, copy.bytes - done)});
+    }
+  }
+  const size_t threads =
+      std::clamp<size_t>(std::min(std::thread::hardware_concurrency(), kMostThreads), 1,
+                         std::max<size_t>(1, chunks.size()));
+  const auto copy_share = [&](size_t share) {
+    const size_t end = chunks.size() * (share + 1) / threads;
+    for (size_t i = chunks.size() * share / threads; i < end; ++i) {
+      std::memcpy(chunks[i].target, chunks[i].source, chunks[i].bytes);
+    }
+  };
+  std::vector<std::thread> others;
+  for (size_t share = 1; share < threads; ++share) others.emplace_back(copy_share, share);
+  copy_share(0);
+  for (std::thread& other : others) other.join();
+}
+
+// Pages of 2 MiB where the system has them: half of a copy's time is taking pages of 4 KiB.
+class PageMemory {
+ public:
+  explicit PageMemory(uint64_t bytes) : bytes_(bytes) {
+    void* const address = ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE,
+                                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (address == MAP_FAILED) return;
+    data_ = static_cast<char*>(address);
+    (void)::madvise(address, bytes_, MADV_HUGEPAGE);
+  }
+  ~PageMemory() {
+    if (data_ != nullptr) ::munmap(data_, bytes_);
+  }
+  PageMemory(const PageMemory&) = delete;
+  PageMemory& operator=(const PageMemory&) = delete;
+
+  [[nodiscard]] char* data() const { return data_; }  // nullptr: there is none
+
+ private:
+  uint64_t bytes_;
+  char* data_ = nullptr;
+};
+
+}  // namespace
+
+struct Snapshot::Shared {
+  struct Held {
+    Tensor live;
+    uint64_t offset = 0;  // in the copies
+  };
+
+  std::mutex mutex;
+  std::vector<Held> held;
+  uint64_t bytes = 0;
+  std::unique_ptr<PageMemory> copies;  // there: detached
+
+  // A copy, so that the live tensor is let go of when this returns.
+  Tensor rows(size_t index, int64_t first, int64_t count) {
+    const std::lock_guard lock(mutex);
+    const Held& one = held[index];
+    const Tensor& live = one.live;
+    if (!copies) {
+      const Tensor part = live.dim() == 0 ? live : live.narrow(0, first, count);
+      Tensor piece = part.to(at::kCPU).contiguous();
+      return piece.is_alias_of(live) ? piece.clone() : piece;
+    }
+    std::vector<int64_t> shape = live.sizes().vec();
+    uint64_t row_bytes = live.nbytes();
+    if (!shape.empty()) {
+      row_bytes /= static_cast<uint64_t>(std::max<int64_t>(shape.front(), 1));
+      shape.front() = count;
+    }
+    char* const data = copies->data() + one.offset + static_cast<uint64_t>(first) * row_bytes;
+    return at::from_blob(data, shape, at::TensorOptions().dtype(live.scalar_type()));
+  }
+};
+
+Snapshot::Snapshot() : shared_(std::make_shared<Shared>()) {}
+Snapshot::~Snapshot() = default;
+
+LazyTensor Snapshot::hold(std::string name, const Tensor& live) {
+  FT_CHECK(!shared_->copies, "a detached snapshot takes no tensor");
+  const c10::NoGradGuard no_grad;
+  shared_->held.push_back({.live = live.detach(), .offset = shared_->bytes});
+  shared_->bytes += aligned(live.nbytes());
+  return {.name = std::move(name),
+          .type = live.scalar_type(),
+          .shape = live.sizes().vec(),
+          .rows = [shared = shared_, index = shared_->held.size() - 1](
+                      int64_t first, int64_t count) { return shared->rows(index, first, count); }};
+}
+
+uint64_t Snapshot::bytes() const { return shared_->bytes; }
+
+bool Snapshot::detach() {
+  const c10::NoGradGuard no_grad;
+  const std::lock_guard lock(shared_->mutex);
+  if (shared_->copies || shared_->bytes == 0) return true;
+  auto memory = std::make_unique<PageMemory>(shared_->bytes);
+  if (memory->data() == nullptr) return false;
+  std::vector<Copy> copies;
+  for (const Shared::Held& one : shared_->held) {
+    char* const target = memory->data() + one.offset;
+    if (one.live.is_cpu() && one.live.is_contiguous()) {
+      copies.push_back({.target = target,
+                        .source = static_cast<const char*>(one.live.const_data_ptr()),
+                        .bytes = one.live.nbytes()});
+    } else {
+      at::from_blob(target, one.live.sizes(), at::TensorOptions().dtype(one.live.scalar_type()))
+          .copy_(one.live);
+    }
+  }
+  copy_all(copies);
+  shared_->copies = std::move(memory);
+  return true;
+}
+
+LazyTensor lazy_or_held(Snapshot* snapshot, std::string name, const Tensor& tensor) {
+  return snapshot != nullptr ? snapshot->hold(std::move(name), tensor)
+                             : lazy_tensor(std::move(name), tensor);
+}
+
+}  // namespace finetune
