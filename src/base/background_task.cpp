@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: MIT
+#include "finetune/base/background_task.h"
+
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <utility>
+
+#include "finetune/base/error.h"
+
+namespace finetune {
+namespace {
+
+constexpr int kNiceness = 10;
+
+}  // namespace
+
+BackgroundTask::~BackgroundTask() {
+  if (!thread_.joinable()) return;
+  {
+    const std::lock_guard lock(mutex_);
+    ends_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+void BackgroundTask::start(std::function<void()> work) {
+  {
+    const std::lock_guard lock(mutex_);
+    FT_CHECK(!work_, "one piece of work at a time");
+    failure_ = nullptr;
+    work_ = std::move(work);
+  }
+  if (thread_.joinable()) {
+    changed_.notify_all();
+  } else {
+    thread_ = std::thread([this] { run(); });
+  }
+}
+
+bool BackgroundTask::is_running() const {
+  const std::lock_guard lock(mutex_);
+  return static_cast<bool>(work_);
+}
+
+bool BackgroundTask::wait(std::optional<double> seconds) {
+  std::unique_lock lock(mutex_);
+  const auto idle = [this] { return !work_; };
+  if (!seconds) {
+    changed_.wait(lock, idle);
+    return true;
+  }
+  return changed_.wait_for(lock, std::chrono::duration<double>(*seconds), idle);
+}
+
+std::exception_ptr BackgroundTask::take_failure() {
+  const std::lock_guard lock(mutex_);
+  FT_CHECK(!work_, "the work is still running");
+  return std::exchange(failure_, nullptr);
+}
+
+void BackgroundTask::run() {
+  // On Linux a priority is a thread's.
+  (void)::setpriority(PRIO_PROCESS, static_cast<id_t>(::syscall(SYS_gettid)), kNiceness);
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [this] { return ends_ || work_; });
+    if (!work_) return;
+    lock.unlock();
+    std::exception_ptr failure;
+    try {
+      work_();
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    lock.lock();
+    failure_ = failure;
+    std::function<void()> done = std::exchange(work_, nullptr);
+    changed_.notify_all();
+    lock.unlock();
+    done = nullptr;  // what the work held is freed while nobody waits
+    lock.lock();
+  }
+}
+
+}  // namespace finetune

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: MIT
+#include "finetune/base/background_task.h"
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <future>
+#include <stdexcept>
+
+namespace finetune {
+namespace {
+
+TEST(BackgroundTask, RunsOnePieceOfWorkAfterAnother) {
+  BackgroundTask task;
+  EXPECT_FALSE(task.is_running());
+  std::atomic<int> done = 0;
+  for (int i = 1; i <= 3; ++i) {
+    task.start([&] { ++done; });
+    EXPECT_TRUE(task.wait());
+    EXPECT_EQ(done, i);
+    EXPECT_EQ(task.take_failure(), nullptr);
+  }
+}
+
+TEST(BackgroundTask, SaysWhetherWorkIsStillRunning) {
+  BackgroundTask task;
+  std::promise<void> gate;
+  task.start([&] { gate.get_future().wait(); });
+  EXPECT_TRUE(task.is_running());
+  EXPECT_FALSE(task.wait(0.01));
+  gate.set_value();
+  EXPECT_TRUE(task.wait(60));
+  EXPECT_FALSE(task.is_running());
+}
+
+TEST(BackgroundTask, HandsOverWhatWasThrownOnce) {
+  BackgroundTask task;
+  task.start([] { throw std::runtime_error("no"); });
+  task.wait();
+  const std::exception_ptr failure = task.take_failure();
+  EXPECT_THROW(std::rethrow_exception(failure), std::runtime_error);
+  EXPECT_EQ(task.take_failure(), nullptr);
+}
+
+TEST(BackgroundTask, YieldsToOtherThreads) {
+  BackgroundTask task;
+  int niceness = 0;
+  const int own = ::getpriority(PRIO_PROCESS, 0);
+  task.start(
+      [&] { niceness = ::getpriority(PRIO_PROCESS, static_cast<id_t>(::syscall(SYS_gettid))); });
+  task.wait();
+  EXPECT_GT(niceness, own);
+  EXPECT_EQ(::getpriority(PRIO_PROCESS, 0), own);
+}
+
+TEST(BackgroundTask, WaitsForItsWorkBeforeItEnds) {
+  std::atomic<bool> done = false;
+  {
+    BackgroundTask task;
+    task.start([&] {
+      ::usleep(20000);
+      done = true;
+    });
+  }
+  EXPECT_TRUE(done);
+}
+
+}  // namespace
+}  // namespace finetune
