@@ -24,10 +24,8 @@ void CheckpointArgs::describe(FieldList& field) {
   field("save_on_each_node", &CheckpointArgs::save_on_each_node, "Save on every machine.",
         {.support = Support::kAccepted, .reason = kOneProcess});
   field("async_save", &CheckpointArgs::async_save,
-        "Write checkpoints in the background; this version writes them at once.",
-        {.support = Support::kAccepted,
-         .reason = "this version writes checkpoints at once",
-         .resume = ResumePolicy::kFree});
+        "Write checkpoints in the background, while training goes on.",
+        {.resume = ResumePolicy::kFree});
   field("enable_jit_checkpoint", &CheckpointArgs::enable_jit_checkpoint,
         "Save when a signal asks the program to end.",
         {.support = Support::kAccepted,
@@ -83,7 +81,9 @@ void SessionArgs::describe(FieldList& field) {
          .reason = kNotYet,
          .resume = ResumePolicy::kFree});
   field("save_minutes", &SessionArgs::save_minutes,
-        "Save also whenever so many minutes have passed.", later_amount);
+        "Save also whenever so many minutes have passed; 0: never; unset: every minute, or less "
+        "often where that would cost more than 1 % of the time.",
+        {.range = {.min = 0}, .resume = ResumePolicy::kFree});
   field("on_finish_command", &SessionArgs::on_finish_command,
         "Program and arguments to run when the run is finished.", command);
   field("on_interrupt_command", &SessionArgs::on_interrupt_command,

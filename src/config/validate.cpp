@@ -98,6 +98,10 @@ class Validator {
 
   void check_best_model() {
     check_metric();
+    if (args_.save_strategy == "no" && args_.save_minutes.value_or(0) > 0) {
+      add({"save_minutes", "save_strategy"},
+          "'save_minutes' and 'save_strategy: no' exclude each other");
+    }
     if (args_.save_strategy == "best" && args_.eval_strategy == "no") {
       add({"save_strategy"}, "'save_strategy: best' needs eval_strategy steps or epoch");
     }

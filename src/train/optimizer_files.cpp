@@ -118,16 +118,19 @@ bool transformers_reads_states(const Optimizer& optimizer) {
 }
 
 std::vector<CheckpointFile> optimizer_checkpoint_files(const Optimizer& optimizer,
-                                                       const OptimizerRates& rates) {
+                                                       const OptimizerRates& rates,
+                                                       Snapshot* snapshot) {
   std::vector<CheckpointFile> list;
   if (transformers_reads_states(optimizer)) {
-    list.push_back({checkpoint::kOptimizerFile, [&optimizer, rates](WritableFile& file) {
-                      write_torch_file(file, optimizer_to_torch(optimizer, rates));
+    list.push_back({checkpoint::kOptimizerFile,
+                    [value = optimizer_to_torch(optimizer, rates, snapshot)](WritableFile& file) {
+                      write_torch_file(file, value);
                     }});
   }
   if (needs_optimizer_safetensors(optimizer)) {
-    list.push_back({checkpoint::kOptimizerTensorsFile, [&optimizer](WritableFile& file) {
-                      write_optimizer_safetensors(file, optimizer);
+    list.push_back({checkpoint::kOptimizerTensorsFile,
+                    [content = optimizer_to_safetensors(optimizer, snapshot)](WritableFile& file) {
+                      write_safetensors(file, content.tensors, content.metadata);
                     }});
   }
   return list;

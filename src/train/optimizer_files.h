@@ -18,9 +18,9 @@ namespace finetune {
 [[nodiscard]] bool transformers_reads_states(const Optimizer& optimizer);
 
 // optimizer.pt, optimizer.safetensors or both. Tensors are written as they are when the file is,
-// one at a time, without a copy on the CPU. `optimizer` must outlive the files.
+// some MiB at a time, without a copy on the CPU; where a snapshot is given, it holds them.
 [[nodiscard]] std::vector<checkpoint::CheckpointFile> optimizer_checkpoint_files(
-    const Optimizer& optimizer, const OptimizerRates& rates);
+    const Optimizer& optimizer, const OptimizerRates& rates, Snapshot* snapshot = nullptr);
 
 // What these files hold, but for some KiB; before the first update, what they will hold after it.
 [[nodiscard]] uint64_t optimizer_file_bytes(const Optimizer& optimizer);

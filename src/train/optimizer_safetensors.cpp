@@ -96,27 +96,28 @@ bool needs_optimizer_safetensors(const Optimizer& optimizer) {
          optimizer.parameters().weight_format() == WeightFormat::kSplit;
 }
 
-void write_optimizer_safetensors(WritableFile& file, const Optimizer& optimizer) {
+OptimizerTensors optimizer_to_safetensors(const Optimizer& optimizer, Snapshot* snapshot) {
   FT_CHECK(needs_optimizer_safetensors(optimizer), "nothing for optimizer.safetensors");
-  std::map<std::string, std::string> metadata = {{"format", "pt"}, {kVersionKey, kVersion}};
-  NamedTensors tensors;
+  OptimizerTensors file{.tensors = {}, .metadata = {{"format", "pt"}, {kVersionKey, kVersion}}};
+  const auto add = [&](const std::string& name, const Tensor& values) {
+    file.tensors.push_back(lazy_or_held(snapshot, name, values));
+  };
   const std::vector<Parameter>& parameters = optimizer.parameters().parameters();
   for (const Parameter& parameter : parameters) {
-    if (!parameter.correction.defined()) continue;
-    tensors.push_back({correction_name(parameter.name), parameter.correction});
+    if (parameter.correction.defined()) add(correction_name(parameter.name), parameter.correction);
   }
-  if (optimizer.options().kind == kCompanded) {
-    metadata[kKindKey] = kCompanded;
-    for (const Optimizer::Slot& slot : optimizer.slots()) {
-      if (slot.updates == 0) continue;
-      const std::string& name = parameters[slot.parameter].name;
-      tensors.push_back({tensor_name(name, kStep), at::full({}, slot.updates, at::kLong)});
-      for (const auto& [state, values] : slot.state) {
-        if (values.defined()) tensors.push_back({tensor_name(name, state), values});
-      }
+  if (optimizer.options().kind != kCompanded) return file;
+  file.metadata[kKindKey] = kCompanded;
+  for (const Optimizer::Slot& slot : optimizer.slots()) {
+    if (slot.updates == 0) continue;
+    const std::string& name = parameters[slot.parameter].name;
+    file.tensors.push_back(
+        lazy_tensor(tensor_name(name, kStep), at::full({}, slot.updates, at::kLong)));
+    for (const auto& [state, values] : slot.state) {
+      if (values.defined()) add(tensor_name(name, state), values);
     }
   }
-  write_safetensors(file, tensors, metadata);
+  return file;
 }
 
 SafetensorsFile open_optimizer_tensors(FileSystem& files, const std::string& path) {

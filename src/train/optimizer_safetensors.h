@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <map>
 #include <string>
 
 #include "finetune/base/file_system.h"
 #include "finetune/optim/optimizer.h"
 #include "finetune/tensor/safetensors.h"
+#include "finetune/tensor/snapshot.h"
 
 // optimizer.safetensors: what no optimizer.pt of transformers can hold. "<parameter>.<state>" and
 // "<parameter>.step" (int64) of adamw_companded_8bit, whose kind stands in the metadata, and
@@ -14,8 +16,14 @@ namespace finetune {
 
 [[nodiscard]] bool needs_optimizer_safetensors(const Optimizer& optimizer);
 
+// The file's content; where a snapshot is given, it holds the tensors.
 // Requires: needs_optimizer_safetensors().
-void write_optimizer_safetensors(WritableFile& file, const Optimizer& optimizer);
+struct OptimizerTensors {
+  LazyTensors tensors;
+  std::map<std::string, std::string> metadata;
+};
+[[nodiscard]] OptimizerTensors optimizer_to_safetensors(const Optimizer& optimizer,
+                                                        Snapshot* snapshot = nullptr);
 
 // The file, with its format's version checked. Throws Error(kData).
 [[nodiscard]] SafetensorsFile open_optimizer_tensors(FileSystem& files, const std::string& path);

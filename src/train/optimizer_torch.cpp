@@ -71,7 +71,7 @@ TorchValue group_to_torch(const Optimizer& optimizer, bool decays, const Optimiz
   return group;
 }
 
-TorchValue slot_to_torch(const std::string& kind, const Optimizer::Slot& slot) {
+TorchValue slot_to_torch(const std::string& kind, const Optimizer::Slot& slot, Snapshot* snapshot) {
   TorchDict entry;
   // torch's SGD counts nothing and passes over what it does not know.
   if (kind == "adamw") {
@@ -82,14 +82,20 @@ TorchValue slot_to_torch(const std::string& kind, const Optimizer::Slot& slot) {
   // bitsandbytes since 0.49 writes these one dictionary deeper and reads both; older ones read
   // this.
   for (const auto& [name, tensor] : slot.state) {
-    if (tensor.defined()) entry.set(name, tensor);
+    if (!tensor.defined()) continue;
+    if (snapshot != nullptr) {
+      entry.set(name, snapshot->hold(name, tensor));
+    } else {
+      entry.set(name, tensor);
+    }
   }
   return entry;
 }
 
 }  // namespace
 
-TorchValue optimizer_to_torch(const Optimizer& optimizer, const OptimizerRates& rates) {
+TorchValue optimizer_to_torch(const Optimizer& optimizer, const OptimizerRates& rates,
+                              Snapshot* snapshot) {
   const std::string& kind = optimizer.options().kind;
   FT_CHECK(kind != "adamw_companded_8bit", "optimizer.pt has no place for these states");
   TorchDict state;
@@ -97,7 +103,7 @@ TorchValue optimizer_to_torch(const Optimizer& optimizer, const OptimizerRates& 
     const Optimizer::Slot& slot = optimizer.slots()[i];
     // As torch: a parameter that the task does not use (a pooler's) has never got a state.
     if (slot.updates == 0) continue;
-    state.set(static_cast<int64_t>(i), slot_to_torch(kind, slot));
+    state.set(static_cast<int64_t>(i), slot_to_torch(kind, slot, snapshot));
   }
   TorchDict root;
   root.set("state", std::move(state));

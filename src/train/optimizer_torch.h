@@ -2,6 +2,7 @@
 #pragma once
 
 #include "finetune/optim/optimizer.h"
+#include "finetune/tensor/snapshot.h"
 #include "finetune/tensor/torch_file.h"
 
 namespace finetune {
@@ -14,9 +15,9 @@ struct OptimizerRates {
 
 // optimizer.pt as transformers' Trainer keeps it for the same optimizer: the state_dict of
 // torch.optim.AdamW ("adamw"), bitsandbytes.optim.AdamW at 8 bits ("adamw_8bit"), transformers'
-// Adafactor ("adafactor") or torch.optim.SGD ("sgd"). Tensors are the optimizer's own, not copies.
-// Requires: one of these kinds.
-[[nodiscard]] TorchValue optimizer_to_torch(const Optimizer& optimizer,
-                                            const OptimizerRates& rates);
+// Adafactor ("adafactor") or torch.optim.SGD ("sgd"). Tensors are the optimizer's own, not copies;
+// where a snapshot is given, it holds them. Requires: one of these kinds.
+[[nodiscard]] TorchValue optimizer_to_torch(const Optimizer& optimizer, const OptimizerRates& rates,
+                                            Snapshot* snapshot = nullptr);
 
 }  // namespace finetune

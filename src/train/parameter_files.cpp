@@ -107,12 +107,12 @@ class Restoring {
 
 }  // namespace
 
-LazyTensors checkpoint_tensors(const ParameterStore& parameters) {
-  NamedTensors tensors;
+LazyTensors checkpoint_tensors(const ParameterStore& parameters, Snapshot* snapshot) {
+  LazyTensors tensors;
   for (const Parameter& parameter : parameters.parameters()) {
-    tensors.push_back({parameter.name, parameter.weight.detach()});
+    tensors.push_back(lazy_or_held(snapshot, parameter.name, parameter.weight.detach()));
   }
-  return lazy_tensors(tensors);
+  return tensors;
 }
 
 LazyTensors exported_tensors(const ParameterStore& parameters) {

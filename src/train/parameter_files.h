@@ -7,13 +7,16 @@
 #include "finetune/base/file_system.h"
 #include "finetune/kernels/parameter_store.h"
 #include "finetune/tensor/safetensors.h"
+#include "finetune/tensor/snapshot.h"
 
 namespace finetune {
 
 // The weights as a checkpoint's model.safetensors has them: float32, or bfloat16 where they are
 // kept so or split (their corrections are in optimizer.safetensors). The store must outlive both
 // lists; values are those of the moment at which they are written.
-[[nodiscard]] LazyTensors checkpoint_tensors(const ParameterStore& parameters);
+// Where a snapshot is given, it holds them: values are those of now.
+[[nodiscard]] LazyTensors checkpoint_tensors(const ParameterStore& parameters,
+                                             Snapshot* snapshot = nullptr);
 // The weights as the finished model has them: as above, but split ones joined to float32, some MiB
 // at a time.
 [[nodiscard]] LazyTensors exported_tensors(const ParameterStore& parameters);

@@ -103,6 +103,7 @@ int Trainer::run() {
   ++state_.sessions;
   open_events();
   reserve_memory();
+  prepare_saving();
   progress_.begin("train", plan_.max_steps, state_.step);
   if (state_.evaluation_pending && !finish_step()) return stop_early();
   if (args_.eval_on_start && state_.step == 0 && !logged_metrics(0)) {
@@ -170,7 +171,10 @@ double Trainer::add_gradients(const Batch& batch, const std::vector<double>& sca
   if (!share.defined()) return 0.0;
   const double loss = share.item<double>();
   // Weights that are updated in the backward pass must not see what is no number.
-  if (std::isfinite(loss)) share.backward();
+  if (std::isfinite(loss)) {
+    if (args_.optimizer_in_backward) saver_->before_update();
+    share.backward();
+  }
   return loss / (scaler_ ? scaler_->scale() : 1.0);
 }
 
@@ -192,6 +196,7 @@ void Trainer::update_weights(StepReport& report) {
     // torch.nn.utils.clip_grad_norm_
     const double clip = args_.max_grad_norm / (report.grad_norm + 1e-6);
     const double factor = args_.max_grad_norm > 0.0 && clip < 1.0 ? clip : 1.0;
+    saver_->before_update();
     parts_.optimizer->step(report.learning_rate, factor / scale, state_.step);
   }
   if (!scaler_) return;
@@ -267,7 +272,7 @@ bool Trainer::finish_step() {
     if (!evaluate_now()) return false;
     state_.evaluation_pending = false;
   }
-  if (save_is_due()) save(true);
+  save_if_due();
   if (options_.stop_at_step && state_.step >= *options_.stop_at_step) interrupt::request(SIGTERM);
   return !stop_is_requested() || is_last_step();
 }

@@ -15,6 +15,8 @@
 #include "finetune/train/metrics_log.h"
 #include "finetune/train/run.h"
 #include "train/assemble.h"
+#include "train/checkpoint_saver.h"
+#include "train/save_clock.h"
 
 namespace finetune {
 
@@ -89,6 +91,14 @@ class Trainer {
   void log(nlohmann::ordered_json values);
   // `on_schedule`: the keys ask for it; else an early stop does.
   void save(bool on_schedule);
+  [[nodiscard]] SaveRequest save_request(bool with_optimizer);
+  bool wait_for_saver();
+  void prepare_saving();
+  void check_space();
+  void save_if_due();
+  void collect_save();
+  // Waits until nothing is being written, so that saved_step_ is the truth.
+  void settle_saves();
   bool save_if_missing();
   int stop_early();
   int finish();
@@ -106,7 +116,9 @@ class Trainer {
   [[nodiscard]] bool save_is_due() const;
   [[nodiscard]] std::vector<checkpoint::CheckpointFile> model_files(
       const LazyTensors& tensors) const;
-  [[nodiscard]] std::vector<checkpoint::CheckpointFile> state_files(bool with_optimizer);
+  [[nodiscard]] std::vector<checkpoint::CheckpointFile> state_files(bool with_optimizer,
+                                                                    Snapshot* snapshot);
+  [[nodiscard]] uint64_t checkpoint_bytes() const;
   [[nodiscard]] std::string checkpoint_path(int64_t step) const;
   [[nodiscard]] std::optional<nlohmann::ordered_json> logged_metrics(int64_t step) const;
   void update_trainer_state();
@@ -131,7 +143,14 @@ class Trainer {
   int64_t files_of_step_ = -1;   // whose answers evaluation wrote into files last, this session
   double flos_per_token_ = 0.0;
   bool new_best_ = false;
-  int64_t saved_step_ = -1;  // newest checkpoint of this run
+  std::unique_ptr<CheckpointSaver> saver_;
+  std::optional<SaveClock> save_clock_;
+  int64_t saved_step_ = -1;   // newest checkpoint of this run
+  int64_t saving_step_ = -1;  // being written
+  bool save_is_owed_ = false;
+  // What a failed save leaves as it was.
+  std::optional<std::string> best_before_save_;
+  std::optional<int64_t> automatic_before_save_;
   int64_t saves_ = 0;
   int64_t failed_saves_ = 0;
   bool files_are_announced_ = false;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The trainer's saving, restoring and final export.
+// The trainer's restoring, end and final export.
 #include <ATen/core/Tensor.h>
 #include <c10/core/GradMode.h>
 
@@ -87,6 +87,7 @@ void Trainer::restore(const checkpoint::CheckpointEntry& from) {
 
 // Every weight of the model, bit for bit as the folder has it.
 void Trainer::read_weights(const std::string& folder) {
+  if (saver_) saver_->before_update();
   const RestoredParameters restored = restore_parameters(parts_.model->store(), files_, folder);
   if (!restored.line.empty()) say_converted(restored.exact, restored.line);
 }
@@ -108,14 +109,6 @@ void Trainer::restore_update(const std::string& folder) {
                  std::string(checkpoint::kScalerFile) + ", the loss scale starts at " +
                  format_double(scaler_->scale()));
   }
-}
-
-// Once a session, and only where it matters: who goes on with transformers would lose the states.
-void Trainer::announce_files() {
-  if (files_are_announced_ || transformers_reads_states(*parts_.optimizer)) return;
-  files_are_announced_ = true;
-  log::info("the optimizer's states go to " + std::string(checkpoint::kOptimizerTensorsFile) +
-            ", which transformers' Trainer does not read: it would start a fresh optimizer");
 }
 
 // Names as any version of transformers chose them.
@@ -178,136 +171,6 @@ void Trainer::restore_foreign_state(const std::string& folder) {
             "finetune's own from here");
 }
 
-std::string Trainer::checkpoint_path(int64_t step) const {
-  return join_path(args_.output_dir, checkpoint::checkpoint_name(step));
-}
-
-void Trainer::update_trainer_state() {
-  trainer_state_.epoch = epoch();
-  trainer_state_.global_step = state_.step;
-  trainer_state_.max_steps = plan_.max_steps;
-  trainer_state_.logging_steps = plan_.logging_steps;
-  trainer_state_.eval_steps = plan_.eval_steps > 0 ? plan_.eval_steps : plan_.logging_steps;
-  trainer_state_.save_steps = plan_.save_steps;
-  trainer_state_.train_batch_size = args_.per_device_train_batch_size;
-  trainer_state_.num_train_epochs = plan_.num_train_epochs;
-  trainer_state_.num_input_tokens_seen = state_.tokens_seen;
-  trainer_state_.total_flos = state_.total_flos;
-  trainer_state_.control.should_training_stop = is_last_step() || state_.stop_early;
-  if (args_.early_stopping_patience) {
-    trainer_state_.early_stopping =
-        EarlyStoppingState{.patience = *args_.early_stopping_patience,
-                           .threshold = args_.early_stopping_threshold,
-                           .patience_counter = state_.early_stopping_counter};
-  }
-}
-
-// config.json, weights and tokenizer: what from_pretrained() loads.
-std::vector<CheckpointFile> Trainer::model_files(const LazyTensors& tensors) const {
-  std::vector<CheckpointFile> list;
-  const bool is_bfloat16 = !tensors.empty() && tensors.front().type == at::kBFloat16;
-  list.push_back(checkpoint::text_file(
-      checkpoint::kConfigFile, model_config_json(parts_.model_config, parts_.model->architecture(),
-                                                 is_bfloat16 ? "bfloat16" : "float32")));
-  const std::vector<ModelShard> shards = plan_shards(tensors);
-  for (const ModelShard& shard : shards) {
-    list.push_back(
-        {shard.file_name, [shard](WritableFile& file) { write_safetensors(file, shard.tensors); }});
-  }
-  if (shards.size() > 1) {
-    list.push_back(checkpoint::text_file(kModelIndexFile, make_shard_index(shards)));
-  }
-  for (const auto& [name, content] : parts_.tokenizer->files()) {
-    list.push_back(checkpoint::text_file(name, content));
-  }
-  return list;
-}
-
-std::vector<CheckpointFile> Trainer::state_files(bool with_optimizer) {
-  std::vector<CheckpointFile> list;
-  if (with_optimizer) {
-    const OptimizerRates rates{.learning_rate = schedule_->learning_rate(state_.updates),
-                               .initial_learning_rate = args_.learning_rate};
-    for (CheckpointFile& file : optimizer_checkpoint_files(*parts_.optimizer, rates)) {
-      list.push_back(std::move(file));
-    }
-    if (scaler_) {
-      list.push_back({checkpoint::kScalerFile, [this](WritableFile& file) {
-                        write_torch_file(file, scaler_to_torch(*scaler_));
-                      }});
-    }
-    list.push_back({checkpoint::kSchedulerFile, [this](WritableFile& file) {
-                      const double rate = schedule_->learning_rate(state_.updates);
-                      write_torch_file(file, schedule_->follows_metric()
-                                                 ? metric_schedule_to_torch(schedule_->state(), 2)
-                                                 : scheduler_to_torch(state_.updates,
-                                                                      args_.learning_rate, rate));
-                    }});
-  }
-  update_trainer_state();
-  state_.schedule = schedule_->state();
-  list.push_back(checkpoint::text_file(checkpoint::kTrainerStateFile, trainer_state_.to_text()));
-  list.push_back(checkpoint::text_file(checkpoint::kFinetuneStateFile, state_.to_text()));
-  return list;
-}
-
-// A save that fails never ends the run: the checkpoints before it stay, the next one tries again.
-void Trainer::save(bool on_schedule) {
-  if (saved_step_ == state_.step && !new_best_) return;
-  if (best_is_loaded_) return;  // the weights are no longer those of this step
-  const double start = now_seconds();
-  state_.seconds += start - counted_until_;
-  counted_until_ = start;
-  const std::optional<std::string> former_best = trainer_state_.best_model_checkpoint;
-  const std::optional<int64_t> former_automatic = state_.automatic_step;
-  if (!on_schedule) state_.automatic_step = state_.step;
-  // Only where the keys ask for a save: an interruption must not change which model is exported.
-  if (on_schedule && trainer_state_.best_global_step == state_.step) {
-    trainer_state_.best_model_checkpoint = checkpoint_path(state_.step);
-  }
-  const bool with_optimizer = !args_.save_only_model || !on_schedule;
-  // What corrects weights of 24 bits is a file of the optimizer's.
-  const LazyTensors weights = with_optimizer ? checkpoint_tensors(parts_.model->store())
-                                             : exported_tensors(parts_.model->store());
-  std::vector<CheckpointFile> contents = model_files(weights);
-  for (CheckpointFile& file : state_files(with_optimizer)) contents.push_back(std::move(file));
-  uint64_t bytes = with_optimizer ? optimizer_file_bytes(*parts_.optimizer) : 0;
-  for (const LazyTensor& tensor : weights) bytes += tensor.bytes();
-  if (with_optimizer) announce_files();
-  try {
-    checkpoint::write_checkpoint(files_, args_.output_dir,
-                                 {.step = state_.step, .run_id = state_.run_id}, contents,
-                                 bytes + bytes / 20);
-  } catch (const Error& error) {
-    ++failed_saves_;
-    trainer_state_.best_model_checkpoint = former_best;
-    state_.automatic_step = former_automatic;
-    log::warning("step " + std::to_string(state_.step) + " was not saved: " + error.what() +
-                 "; training goes on, the next save tries again");
-    return;
-  }
-  ++saves_;
-  saved_step_ = state_.step;
-
-  const std::optional<int64_t> best =
-      trainer_state_.best_model_checkpoint
-          ? checkpoint::parse_checkpoint_name(file_name(*trainer_state_.best_model_checkpoint))
-          : std::nullopt;
-  checkpoint::rotate(files_, args_.output_dir, state_.run_id,
-                     {.save_total_limit = args_.save_total_limit,
-                      .best_step = best,
-                      .automatic_step = state_.automatic_step,
-                      .superseded_step = former_automatic},
-                     [](const std::string& line) { log::warning(line); });
-  log::debug("saved " + checkpoint_path(state_.step) + " in " +
-             format_double(now_seconds() - start) + " s");
-}
-
-bool Trainer::save_if_missing() {
-  if (saved_step_ != state_.step) save(false);
-  return saved_step_ == state_.step;
-}
-
 int Trainer::finish() {
   if (args_.load_best_model_at_end) {
     // What follows may be stopped, and then these weights are no longer there to be saved.
@@ -350,6 +213,7 @@ int Trainer::finish() {
   summary["epoch"] = epoch();
   summary["train_samples"] = parts_.train_data->size();
   if (predicted) write_results(files_, args_.output_dir, "predict", *predicted);
+  settle_saves();
   export_model(summary, metrics);
   log::info("finished " + std::to_string(state_.step) + " steps in " +
             std::to_string(static_cast<int64_t>(state_.seconds)) + " s of training (" +

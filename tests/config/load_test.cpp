@@ -160,7 +160,6 @@ TEST(LoadConfig, RefusesWhatThisVersionDoesNotHave) {
                            "hardware: t4",
                            "unit_budget: 5",
                            "session_hours: 2",
-                           "save_minutes: 10",
                            "on_finish_command: [echo]",
                            "divergence_policy: skip",
                            "streaming: true",

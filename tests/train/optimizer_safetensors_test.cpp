@@ -33,7 +33,8 @@ struct Contents {
 
 std::string bytes_of(const SmallOptimizer& optimizer) {
   MemoryWriter writer;
-  write_optimizer_safetensors(writer, *optimizer.optimizer);
+  const OptimizerTensors content = optimizer_to_safetensors(*optimizer.optimizer);
+  write_safetensors(writer, content.tensors, content.metadata);
   return writer.content();
 }
 

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: MIT
+#include "train/checkpoint_saver.h"
+
+#include <time.h>
+
+#include <new>
+#include <utility>
+
+#include "finetune/base/error.h"
+#include "finetune/base/log.h"
+#include "train/clock.h"
+
+namespace finetune {
+namespace {
+
+double thread_seconds() {
+  timespec time = {};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
+}
+
+}  // namespace
+
+CheckpointSaver::CheckpointSaver(FileSystem& files, Options options)
+    : files_(files), options_(std::move(options)) {}
+
+void CheckpointSaver::start(SaveRequest request) {
+  FT_CHECK(!is_busy() && !outcome_, "one save at a time");
+  started_ = now_seconds();
+  stalled_ = 0.0;
+  snapshot_ = request.snapshot;
+  holds_tensors_ = true;
+  auto shared = std::make_shared<SaveRequest>(std::move(request));
+  task_.start([this, shared] { write(*shared); });
+  if (!options_.in_background) wait();
+}
+
+void CheckpointSaver::before_update() {
+  if (!holds_tensors_) return;
+  if (is_busy()) {
+    const double start = now_seconds();
+    const bool copied = snapshot_ && options_.has_room(snapshot_->bytes()) && snapshot_->detach();
+    if (!copied) task_.wait();
+    stalled_ += now_seconds() - start;
+  }
+  holds_tensors_ = false;
+  snapshot_.reset();
+}
+
+bool CheckpointSaver::wait(std::optional<double> seconds) {
+  if (!is_busy()) return true;
+  const double start = now_seconds();
+  const bool idle = task_.wait(seconds);
+  stalled_ += now_seconds() - start;
+  return idle;
+}
+
+std::optional<SaveOutcome> CheckpointSaver::take_outcome() {
+  if (is_busy()) return std::nullopt;
+  // A failed save is an outcome; what comes through here is none that can be lived with.
+  if (const std::exception_ptr failure = task_.take_failure()) std::rethrow_exception(failure);
+  std::optional<SaveOutcome> outcome = std::exchange(outcome_, std::nullopt);
+  if (outcome) outcome->stall_seconds = stalled_;
+  return outcome;
+}
+
+void CheckpointSaver::write(const SaveRequest& request) {
+  const double processor_start = thread_seconds();
+  const std::string step = std::to_string(request.identity.step);
+  bool committed =
+      try_to_commit(request, "saving step " + step + " failed, it is tried once more: ");
+  if (!committed) {
+    committed = try_to_commit(
+        request, "training goes on, the next save tries again; step " + step + " was not saved: ");
+  }
+  if (committed) {
+    checkpoint::rotate(files_, options_.output_dir, request.identity.run_id, request.rotation,
+                       [](const std::string& line) { log::warning(line); });
+  }
+  const double end = now_seconds();
+  log::debug((committed ? "saved step " : "failed to save step ") + step + " in " +
+             std::to_string(end - started_) + " s");
+  outcome_ = SaveOutcome{.step = request.identity.step,
+                         .committed = committed,
+                         .seconds = end - started_,
+                         .processor_seconds = thread_seconds() - processor_start};
+}
+
+bool CheckpointSaver::try_to_commit(const SaveRequest& request,
+                                    const std::string& complaint) const {
+  std::string problem;
+  try {
+    const std::string path =
+        checkpoint::write_checkpoint(files_, options_.output_dir, request.identity,
+                                     request.contents, request.bytes + request.bytes / 20);
+    if (options_.on_commit) options_.on_commit(path);
+    return true;
+  } catch (const Error& error) {
+    problem = error.what();
+  } catch (const std::bad_alloc&) {
+    problem = "there is not enough memory";
+  }
+  log::warning(complaint + problem);
+  return false;
+}
+
+}  // namespace finetune

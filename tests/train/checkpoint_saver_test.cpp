@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: MIT
+#include "train/checkpoint_saver.h"
+
+#include <ATen/ops/full.h>
+#include <gtest/gtest.h>
+
+#include <future>
+
+#include "checkpoint/run_folder.h"
+#include "finetune/tensor/safetensors.h"
+
+namespace finetune {
+namespace {
+
+using checkpoint::RunFolder;
+
+SaveRequest request_of(int64_t step) {
+  return {.identity = {.step = step, .run_id = "run"}, .contents = checkpoint::tiny_contents(step)};
+}
+
+// A save that a test lets go on.
+struct Gate {
+  SaveRequest request(int64_t step) {
+    SaveRequest request = request_of(step);
+    request.contents.push_back({.name = "gate", .write = [this](WritableFile& file) {
+                                  reached.set_value();
+                                  opened.get_future().wait();
+                                  file.write("open");
+                                }});
+    return request;
+  }
+  std::promise<void> reached;
+  std::promise<void> opened;
+};
+
+TEST(CheckpointSaver, CommitsWhileTheCallerGoesOn) {
+  RunFolder run;
+  CheckpointSaver saver(run.files, {.output_dir = run.output_dir});
+  Gate gate;
+  saver.start(gate.request(4));
+  gate.reached.get_future().wait();
+  EXPECT_TRUE(saver.is_busy());
+  EXPECT_FALSE(saver.take_outcome());
+  EXPECT_FALSE(saver.wait(0.01));
+  gate.opened.set_value();
+  EXPECT_TRUE(saver.wait());
+  const std::optional<SaveOutcome> outcome = saver.take_outcome();
+  ASSERT_TRUE(outcome);
+  EXPECT_TRUE(outcome->committed);
+  EXPECT_EQ(outcome->step, 4);
+  EXPECT_GE(outcome->stall_seconds, 0.01);
+  EXPECT_FALSE(saver.take_outcome());
+  EXPECT_EQ(run.newest(), 4);
+}
+
+TEST(CheckpointSaver, WritesAtOnceWhereAsked) {
+  RunFolder run;
+  CheckpointSaver saver(run.files, {.output_dir = run.output_dir, .in_background = false});
+  saver.start(request_of(4));
+  EXPECT_FALSE(saver.is_busy());
+  EXPECT_TRUE(saver.take_outcome()->committed);
+}
+
+TEST(CheckpointSaver, RotatesBehindTheCommit) {
+  RunFolder run;
+  CheckpointSaver saver(run.files, {.output_dir = run.output_dir});
+  for (const int64_t step : {2, 4, 6}) {
+    SaveRequest request = request_of(step);
+    request.rotation.save_total_limit = 2;
+    saver.start(std::move(request));
+    saver.wait();
+    EXPECT_TRUE(saver.take_outcome()->committed);
+  }
+  EXPECT_EQ(run.names(), (std::vector<std::string>{"checkpoint-4", "checkpoint-6"}));
+}
+
+TEST(CheckpointSaver, TriesAFailedSaveOnceMoreInAFreshFolder) {
+  RunFolder run;
+  CheckpointSaver saver(run.files, {.output_dir = run.output_dir});
+  run.files.fail_at(run.files.operations() + 5);
+  saver.start(request_of(4));
+  saver.wait();
+  EXPECT_TRUE(saver.take_outcome()->committed);
+  EXPECT_EQ(run.newest(), 4);
+  EXPECT_EQ(run.names(), std::vector<std::string>{"checkpoint-4"});
+}
+
+TEST(CheckpointSaver, KeepsWhatIsThereWhereTheDiskStaysFull) {
+  RunFolder run;
+  CheckpointSaver saver(run.files, {.output_dir = run.output_dir});
+  saver.start(request_of(4));
+  saver.wait();
+  EXPECT_TRUE(saver.take_outcome()->committed);
+  run.files.fail_from(run.files.operations() + 3);
+  saver.start(request_of(8));
+  saver.wait();
+  EXPECT_FALSE(saver.take_outcome()->committed);
+  EXPECT_EQ(run.newest(), 4);
+}
+
+// What a dead process's thread met ends the run: nothing is handled after a death.
+TEST(CheckpointSaver, HandsOverWhatIsNoError) {
+  RunFolder run;
+  CheckpointSaver saver(run.files, {.output_dir = run.output_dir});
+  run.files.crash_at(run.files.operations() + 3);
+  saver.start(request_of(4));
+  saver.wait();
+  EXPECT_THROW((void)saver.take_outcome(), finetune::testing::CrashSimulated);
+}
+
+TEST(CheckpointSaver, TellsOfEachCommitBeforeOlderOnesGo) {
+  RunFolder run;
+  std::vector<std::string> told;
+  CheckpointSaver saver(run.files,
+                        {.output_dir = run.output_dir, .on_commit = [&](const std::string& path) {
+                           told.push_back(path);
+                           EXPECT_EQ(run.names().size(), told.size());
+                         }});
+  for (const int64_t step : {2, 4}) {
+    SaveRequest request = request_of(step);
+    request.rotation.save_total_limit = 1;
+    saver.start(std::move(request));
+    saver.wait();
+    EXPECT_TRUE(saver.take_outcome()->committed);
+  }
+  EXPECT_EQ(told, (std::vector<std::string>{run.path_of(2), run.path_of(4)}));
+}
+
+class CheckpointSaverMemory : public ::testing::TestWithParam<bool> {};
+
+// With a copy or by waiting, what is in the file is what was there when the save began.
+TEST_P(CheckpointSaverMemory, SavesTheValuesOfTheMoment) {
+  const bool has_room = GetParam();
+  RunFolder run;
+  CheckpointSaver saver(
+      run.files, {.output_dir = run.output_dir, .has_room = [&](uint64_t) { return has_room; }});
+  Tensor weight = at::full({1 << 20}, 1.0, at::kFloat);
+  Gate gate;
+  SaveRequest request = gate.request(4);
+  request.snapshot = std::make_shared<Snapshot>();
+  const LazyTensors tensors = {request.snapshot->hold("w", weight)};
+  request.contents.push_back({.name = "tensors", .write = [tensors](WritableFile& file) {
+                                write_safetensors(file, tensors);
+                              }});
+  saver.start(std::move(request));
+  gate.reached.get_future().wait();
+  std::thread opener;
+  if (has_room) {
+    saver.before_update();
+    EXPECT_TRUE(saver.is_busy());
+    weight.fill_(2.0);
+    gate.opened.set_value();
+  } else {
+    opener = std::thread([&] {
+      ::usleep(20000);
+      gate.opened.set_value();
+    });
+    saver.before_update();
+    EXPECT_FALSE(saver.is_busy());
+    weight.fill_(2.0);
+    opener.join();
+  }
+  saver.wait();
+  ASSERT_TRUE(saver.take_outcome()->committed);
+  const SafetensorsFile file = SafetensorsFile::open(run.files, run.path_of(4, "tensors"));
+  EXPECT_TRUE(file.read("w").eq(1.0).all().item<bool>());
+}
+
+INSTANTIATE_TEST_SUITE_P(Room, CheckpointSaverMemory, ::testing::Bool());
+
+}  // namespace
+}  // namespace finetune
