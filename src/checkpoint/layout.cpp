@@ -118,4 +118,12 @@ bool is_checkpoint_file_name(std::string_view name) {
                      [](char c) { return is_identifier_character(c) || c == '.'; });
 }
 
+bool is_tree_path(std::string_view path) {
+  for (size_t slash = path.find('/'); slash != std::string_view::npos; slash = path.find('/')) {
+    if (!is_checkpoint_file_name(path.substr(0, slash))) return false;
+    path.remove_prefix(slash + 1);
+  }
+  return is_checkpoint_file_name(path);
+}
+
 }  // namespace finetune::checkpoint

@@ -6,6 +6,8 @@
 #include <condition_variable>
 #include <mutex>
 #include <optional>
+#include <set>
+#include <string>
 #include <thread>
 #include <utility>
 
@@ -27,6 +29,32 @@ constexpr double kWatchSeconds = 1.0;
 constexpr double kFirstBeatSeconds = 2.0;
 // A folder on a dead mount must not keep the program from ending.
 constexpr std::chrono::seconds kLongestGoodbye{2};
+
+// The holds of this process: a record that it failed to write or to take back is nobody's.
+class LiveTokens {
+ public:
+  void add(const std::string& token) {
+    const std::lock_guard guard(mutex_);
+    tokens_.insert(token);
+  }
+  void remove(const std::string& token) {
+    const std::lock_guard guard(mutex_);
+    tokens_.erase(token);
+  }
+  [[nodiscard]] bool has(const std::string& token) {
+    const std::lock_guard guard(mutex_);
+    return tokens_.count(token) > 0;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::set<std::string> tokens_;
+};
+
+LiveTokens& live_tokens() {
+  static LiveTokens* instance = new LiveTokens;  // a thread may outlive what is destroyed at exit
+  return *instance;
+}
 
 }  // namespace
 
@@ -67,6 +95,16 @@ struct Lease::Shared {
   }
 
   void take() {
+    live_tokens().add(self.token);
+    try {
+      take_record();
+    } catch (...) {
+      live_tokens().remove(self.token);
+      throw;
+    }
+  }
+
+  void take_record() {
     const std::string text = read_settled();
     const std::optional<Owner> owner = parse_owner(text);
     if (owner && !is_surely_dead(*owner)) {
@@ -83,7 +121,9 @@ struct Lease::Shared {
         owner.machine_id == self.machine_id) {
       return true;
     }
-    return state_of(owner, self) == OwnerState::kDead;
+    const OwnerState state = state_of(owner, self);
+    const bool is_own = state == OwnerState::kAlive && owner.pid == self.pid;
+    return state == OwnerState::kDead || (is_own && !live_tokens().has(owner.token));
   }
 
   // Returns once the owner has been silent for the patience, or has let go.
@@ -155,6 +195,7 @@ struct Lease::Shared {
         log::debug("the hold on '" + options.shown + "' could not be let go: " + error.what());
       }
     }
+    live_tokens().remove(self.token);
     lock.lock();
     ended = true;
     wake.notify_all();

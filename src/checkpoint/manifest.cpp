@@ -75,7 +75,7 @@ std::string manifest_text(const Manifest& manifest) {
   return json.dump(1) + "\n";
 }
 
-Manifest parse_manifest(std::string_view text, const std::string& path) {
+Manifest parse_manifest(std::string_view text, const std::string& path, FileNames names) {
   JsonLimits limits;
   limits.max_bytes = size_t{64} << 20;
   limits.max_depth = 8;
@@ -91,7 +91,9 @@ Manifest parse_manifest(std::string_view text, const std::string& path) {
   manifest.step = integer(json, "step", path);
   manifest.created_unix = integer(json, "created", path);
   for (const auto& [name, value] : member(json, "files", Json::value_t::object, path).items()) {
-    if (!is_checkpoint_file_name(name) || name == kManifestFile) {
+    const bool is_allowed =
+        names == FileNames::kPaths ? is_tree_path(name) : is_checkpoint_file_name(name);
+    if (!is_allowed || name == kManifestFile) {
       reject(path, "names a file that no checkpoint of ours has");
     }
     manifest.files.emplace(name, parse_record(value, path));

@@ -46,6 +46,10 @@ std::vector<int64_t> steps_to_delete(const std::vector<int64_t>& existing,
     --excess;
   }
   std::sort(steps.begin(), steps.end());
+  // One that turns out to be damaged must not be the only one.
+  if (*policy.save_total_limit > 1 && !steps.empty() && steps.size() + 1 >= existing.size()) {
+    steps.pop_back();
+  }
   return steps;
 }
 

@@ -23,6 +23,7 @@ inline constexpr char kScalerFile[] = "scaler.pt";
 inline constexpr char kTrainerStateFile[] = "trainer_state.json";
 inline constexpr char kFinetuneStateFile[] = "finetune_state.json";  // position, generators, ...
 inline constexpr char kManifestFile[] = "manifest.json";             // written last
+inline constexpr char kTreeIndexFile[] = ".finetune.files.json";  // of what a mirror holds beside
 inline constexpr char kLockFile[] = ".finetune.lock";
 
 // "checkpoint-500": a committed checkpoint after 500 steps.
@@ -54,5 +55,7 @@ struct AsideName {
 [[nodiscard]] std::string random_identifier();  // 16 hexadecimal digits
 // 1 to 255 of [A-Za-z0-9._-], not starting with a dot: what a file of a checkpoint may be called.
 [[nodiscard]] bool is_checkpoint_file_name(std::string_view name);
+// Names as above, joined by single slashes: a file below a mirrored folder.
+[[nodiscard]] bool is_tree_path(std::string_view path);
 
 }  // namespace finetune::checkpoint

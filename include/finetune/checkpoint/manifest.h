@@ -38,10 +38,16 @@ struct Manifest {
 // Equal manifests give equal texts; the text ends with its own checksum.
 [[nodiscard]] std::string manifest_text(const Manifest& manifest);
 
-// Accepts exactly what manifest_text writes: any other byte is damage. File names are plain names,
-// never paths; sizes and numbers of blocks agree. `path` names the file in messages. Throws
+enum class FileNames {
+  kPlain,  // of a checkpoint
+  kPaths,  // of a tree: below its folder, see is_tree_path()
+};
+
+// Accepts exactly what manifest_text writes: any other byte is damage. File names are of the kind
+// that is asked for; sizes and numbers of blocks agree. `path` names the file in messages. Throws
 // Error(kCheckpoint).
-[[nodiscard]] Manifest parse_manifest(std::string_view text, const std::string& path);
+[[nodiscard]] Manifest parse_manifest(std::string_view text, const std::string& path,
+                                      FileNames names = FileNames::kPlain);
 
 // Passes everything on to a file and records size and checksums.
 class RecordingFile final : public WritableFile {

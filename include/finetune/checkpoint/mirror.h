@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "finetune/base/clock.h"
+#include "finetune/base/file_system.h"
+#include "finetune/checkpoint/lease.h"
+#include "finetune/checkpoint/rotation.h"
+
+namespace finetune::checkpoint {
+
+struct MirrorOptions {
+  std::string directory = {};
+  std::shared_ptr<FileSystem> files = {};  // of the mirror
+  std::shared_ptr<FileSystem> local = {};  // of the output folder
+  LeaseOptions lease = {};                 // its times; folder and file system are set here
+  Clock* clock = &Clock::steady();
+  double first_retry_seconds = 2;
+  double longest_retry_seconds = 300;
+  double repeat_warning_seconds = 600;  // the same failure is not told more often
+};
+
+struct MirrorCounts {
+  int64_t checkpoints = 0;  // copied and read back
+  int64_t files = 0;        // single files and trees
+  int64_t failures = 0;     // tries that failed
+  int64_t dropped = 0;      // checkpoints that a newer one overtook or that are gone
+};
+
+// Copies what a run writes to a second, slow and flaky place, in the background: each member but
+// finish() returns at once, whatever the place does. Everything is read back and compared before it
+// counts. A failure is told once, counted, and tried again after a growing pause until it works, a
+// newer checkpoint comes, or the end.
+//
+// The mirror is fenced as the output folder is (Lease): where another session has taken it over,
+// nothing more is written and is_lost() says so. May be used from one thread at a time.
+class Mirror {
+ public:
+  explicit Mirror(MirrorOptions options);
+  // Waits a little for what is being copied, never long.
+  ~Mirror();
+  Mirror(const Mirror&) = delete;
+  Mirror& operator=(const Mirror&) = delete;
+
+  // Makes the folder and takes its lease, once; the first copy does so where it was not asked for.
+  // Throws Error(kBusy) where another session holds it, Error(kIo) where it cannot be reached.
+  void claim();
+
+  // The newest wins: one is being copied, one waits, and one that waits gives way to a newer. A
+  // checkpoint that is deleted meanwhile is dropped. Then the mirror is rotated by `policy`; the
+  // best checkpoint is copied too where the mirror lacks it.
+  void copy_checkpoint(const std::string& path, const RotationPolicy& policy);
+  // One file of the output folder, to its name in the mirror, in the order of the calls and behind
+  // the checkpoints.
+  void copy_file(const std::string& path);
+  // A folder with all below it, to `name` in the mirror; only what has changed is copied.
+  // bring_back_tree() is its counterpart.
+  void copy_tree(const std::string& folder, const std::string& name);
+
+  // Waits until everything is there, so many seconds at most, and tries at once what waits to be
+  // tried again. Returns whether the mirror has everything. `give_up` (asked often) ends the wait.
+  bool finish(double seconds, const std::function<bool()>& give_up = {});
+
+  [[nodiscard]] bool is_lost() const;
+  void check();  // throws Error(kBusy) with the new owner where the mirror is lost
+  [[nodiscard]] MirrorCounts counts() const;
+  [[nodiscard]] const std::string& directory() const;
+
+ private:
+  struct Worker;
+  std::shared_ptr<Worker> worker_;
+};
+
+}  // namespace finetune::checkpoint

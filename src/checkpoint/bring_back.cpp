@@ -1,0 +1,350 @@
+// SPDX-License-Identifier: MIT
+#include "finetune/checkpoint/bring_back.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
+
+#include "checkpoint/verified_copy.h"
+#include "finetune/base/error.h"
+#include "finetune/base/interrupt.h"
+#include "finetune/base/json.h"
+#include "finetune/base/log.h"
+#include "finetune/base/mount.h"
+#include "finetune/checkpoint/layout.h"
+#include "finetune/checkpoint/manifest.h"
+
+namespace finetune::checkpoint {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr uint64_t kMaxTextBytes = uint64_t{256} << 20;
+constexpr double kFirstPause = 1;
+constexpr double kLongestPause = 15;
+
+// Does `action`, again and again while what fails may pass and the patience lasts.
+template <class Action>
+auto patiently(const BringBackOptions& options, Action action) {
+  const double end = options.clock->now() + options.patience_seconds;
+  for (double pause = kFirstPause;; pause = std::min(pause * 2, kLongestPause)) {
+    try {
+      return action();
+    } catch (const Error& error) {
+      const bool is_full = error.system_error() == ENOSPC;  // this side's disk
+      if (is_full || !may_pass(error) || options.clock->now() + pause > end) throw;
+      log::info(std::string("the mirror does not answer, trying again: ") + error.what());
+    }
+    interrupt::throw_if_requested("waiting for '" + options.mirror_dir + "'");
+    options.clock->sleep(pause);
+    interrupt::throw_if_requested("waiting for '" + options.mirror_dir + "'");
+  }
+}
+
+CopyPlaces places(const BringBackOptions& options) {
+  return {.from = *options.files,
+          .to = *options.local,
+          .may_go_on = [] { interrupt::throw_if_requested("copying from the mirror"); },
+          .clock = options.clock};
+}
+
+// Where hosted notebooks mount a Drive: a folder of that name on the machine's own disk is a Drive
+// that is not mounted.
+bool is_missing_mount(const std::string& path) {
+  const std::string resolved = resolved_path(path);
+  for (const char* point : {"/content/drive", "/content/gdrive"}) {
+    if (resolved.rfind(std::string(point) + "/", 0) != 0) continue;
+    const std::optional<Mount> mount = mount_of(path);
+    return !mount || mount->point.rfind(point, 0) != 0;
+  }
+  return false;
+}
+
+std::optional<int64_t> best_step(FileSystem& files, const std::string& checkpoint) {
+  const std::string path = join_path(checkpoint, kTrainerStateFile);
+  if (!files.exists(path)) return std::nullopt;
+  JsonLimits limits;
+  limits.allow_nan = true;
+  const Json state =
+      parse_json(files.read_all(path, kMaxTextBytes), path, ErrorKind::kCheckpoint, limits);
+  const auto best = state.is_object() ? state.find("best_model_checkpoint") : state.end();
+  if (!state.is_object() || best == state.end() || !best->is_string()) return std::nullopt;
+  return parse_checkpoint_name(file_name(best->get<std::string>()));
+}
+
+std::string read_source(FileSystem& files, const std::string& path) {
+  try {
+    return files.read_all(path, kMaxTextBytes);
+  } catch (const Error& error) {
+    throw SourceError(error.kind(), error.what(), error.system_error());
+  }
+}
+
+std::vector<std::string> foreign_files(FileSystem& files, const std::string& folder) {
+  std::vector<std::string> names;
+  try {
+    for (const std::string& name : files.list(folder)) {
+      if (files.type(join_path(folder, name)) == FileType::kFile) names.push_back(name);
+    }
+  } catch (const Error& error) {
+    throw SourceError(error.kind(), error.what(), error.system_error());
+  }
+  return names;
+}
+
+// Copies one checkpoint that passes; throws where it does not.
+void fetch(const BringBackOptions& options, const CheckpointEntry& entry) {
+  FileSystem& local = *options.local;
+  const std::string run = is_identifier(entry.run_id) ? entry.run_id : "foreign";
+  const std::string staging =
+      join_path(options.output_dir, staging_name(entry.step, run, random_identifier()));
+  const std::string target = join_path(options.output_dir, checkpoint_name(entry.step));
+  try {
+    local.make_directory(staging);
+    if (entry.foreign) {
+      for (const std::string& name : foreign_files(*options.files, entry.path)) {
+        (void)copy_file(places(options), join_path(entry.path, name), join_path(staging, name));
+      }
+    } else {
+      const std::string path = join_path(entry.path, kManifestFile);
+      const Manifest manifest = parse_manifest(read_source(*options.files, path), path);
+      for (const auto& [name, record] : manifest.files) {
+        const std::string source = join_path(entry.path, name);
+        if (copy_file(places(options), source, join_path(staging, name)) != record) {
+          throw Error(ErrorKind::kCheckpoint, name + " is damaged");
+        }
+      }
+      (void)copy_file(places(options), path, join_path(staging, kManifestFile));
+    }
+    local.sync_directory(staging);
+    if (local.exists(target)) set_aside(local, options.output_dir, entry.step, AsideReason::kOld);
+    local.rename_new(staging, target);
+    local.sync_directory(options.output_dir);
+  } catch (...) {
+    try {
+      local.remove_tree(staging);
+    } catch (const Error&) {  // a later start sweeps it
+    }
+    throw;
+  }
+}
+
+void quarantine(const BringBackOptions& options, const CheckpointEntry& entry,
+                const std::string& problem) {
+  std::string where = "it stays where it is";
+  try {
+    where = "it is kept as " +
+            file_name(set_aside(*options.files, options.mirror_dir, entry.step, AsideReason::kBad));
+  } catch (const Error&) {
+  }
+  options.report("the mirror's " + checkpoint_name(entry.step) + " is not used: " + problem + "; " +
+                 where);
+}
+
+// A copy that was cut short is none, and no damage.
+bool is_unfinished_copy(FileSystem& files, const CheckpointEntry& entry) {
+  return !files.exists(join_path(entry.path, kManifestFile)) &&
+         files.exists(join_path(entry.path, kFinetuneStateFile));
+}
+
+CheckpointEntry look_again(const BringBackOptions& options, const std::string& path) {
+  CheckpointEntry entry;
+  try {
+    patiently(options, [&] {
+      entry = inspect_checkpoint(*options.files, path, false);
+      if (entry.unreadable) throw SourceError(ErrorKind::kIo, entry.problem);
+    });
+  } catch (const SourceError&) {  // the entry says it
+  }
+  return entry;
+}
+
+struct Outcome {
+  bool taken = false;
+  bool damaged = false;
+  bool unreadable = false;
+};
+
+Outcome try_to_fetch(const BringBackOptions& options, const CheckpointEntry& entry) {
+  try {
+    patiently(options, [&] { fetch(options, entry); });
+    return {.taken = true};
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kIo) {
+      quarantine(options, entry, error.what());
+      return {.damaged = true};
+    }
+    // A full disk here is not the mirror's fault, and an older checkpoint would not fit either.
+    if (dynamic_cast<const SourceError*>(&error) == nullptr) throw;
+    options.report("the mirror's " + checkpoint_name(entry.step) +
+                   " is passed over: " + error.what() + "; it stays where it is");
+    return {.unreadable = true};
+  }
+}
+
+void fetch_best(const BringBackOptions& options, const CheckpointEntry& newest) {
+  try {
+    const std::string local = join_path(options.output_dir, checkpoint_name(newest.step));
+    const std::optional<int64_t> step = best_step(*options.local, local);
+    if (!step || *step == newest.step) return;
+    const std::string name = checkpoint_name(*step);
+    if (options.local->exists(join_path(options.output_dir, name))) return;
+    const CheckpointEntry best =
+        inspect_checkpoint(*options.files, join_path(options.mirror_dir, name), false);
+    if (best.whole && best.run_id == newest.run_id) (void)try_to_fetch(options, best);
+  } catch (const Error& error) {
+    options.report(std::string("the best checkpoint could not be brought back: ") + error.what());
+  }
+}
+
+}  // namespace
+
+void reach_mirror(const BringBackOptions& options) {
+  if (is_missing_mount(options.mirror_dir)) {
+    throw Error(ErrorKind::kIo, "'" + options.mirror_dir +
+                                    "' lies on a Drive that is not mounted; mount it and run the "
+                                    "command again");
+  }
+  patiently(options, [&] {
+    if (options.files->type(options.mirror_dir) == FileType::kMissing) return;
+    (void)options.files->list(options.mirror_dir);
+  });
+}
+
+std::optional<int64_t> bring_back_newest(const BringBackOptions& options,
+                                         const std::optional<CheckpointEntry>& newest) {
+  FileSystem& files = *options.files;
+  if (!files.exists(options.mirror_dir)) return std::nullopt;
+  std::vector<CheckpointEntry> entries =
+      patiently(options, [&] { return list_checkpoints(files, options.mirror_dir, false); });
+  std::reverse(entries.begin(), entries.end());
+  bool damaged = false;
+  bool unreadable = false;
+  for (CheckpointEntry& entry : entries) {
+    if (newest && entry.step <= newest->step) break;
+    if (entry.unreadable) {
+      entry = look_again(options, entry.path);
+    }
+    if (entry.unreadable) {
+      unreadable = true;
+      options.report("the mirror's " + checkpoint_name(entry.step) +
+                     " is passed over: " + entry.problem + "; it stays where it is");
+      continue;
+    }
+    if (!entry.whole) {
+      if (is_unfinished_copy(files, entry)) {
+        log::info("the mirror's " + checkpoint_name(entry.step) + " was not copied to its end");
+        continue;
+      }
+      damaged = true;
+      quarantine(options, entry, entry.problem);
+      continue;
+    }
+    const bool is_same_run = newest && (newest->foreign || entry.run_id == newest->run_id);
+    if (newest && (entry.foreign || !is_same_run)) continue;
+    const Outcome outcome = try_to_fetch(options, entry);
+    damaged = damaged || outcome.damaged;
+    unreadable = unreadable || outcome.unreadable;
+    if (!outcome.taken) continue;
+    fetch_best(options, entry);
+    return entry.step;
+  }
+  if (newest) return std::nullopt;
+  if (unreadable) {
+    throw Error(ErrorKind::kIo, "'" + options.mirror_dir +
+                                    "' holds checkpoints that cannot be read now; run the command "
+                                    "again later, or add --restart to begin at step 0");
+  }
+  for (const std::string& name : files.list(options.mirror_dir)) {
+    const std::optional<AsideName> aside = parse_aside_name(name);
+    damaged = damaged || (aside && aside->reason == AsideReason::kBad);
+  }
+  if (!damaged) return std::nullopt;
+  throw Error(ErrorKind::kCheckpoint,
+              "'" + options.mirror_dir +
+                  "' holds checkpoints, but none of them is whole; put a good one back, or add "
+                  "--restart to begin at step 0 (the damaged ones are kept under other names)");
+}
+
+bool bring_back_finished(const BringBackOptions& options,
+                         const std::optional<CheckpointEntry>& newest) {
+  FileSystem& files = *options.files;
+  const std::string state_path = join_path(options.mirror_dir, kFinetuneStateFile);
+  const std::string index_path = join_path(options.mirror_dir, kTreeIndexFile);
+  try {
+    if (!files.exists(state_path) || !files.exists(index_path)) return false;
+    const Json state = parse_json(files.read_all(state_path, kMaxTextBytes), state_path);
+    if (!state.is_object() || !state.value("finished", false)) return false;
+    if (newest && (state.value("run_id", std::string()) != newest->run_id ||
+                   state.value("step", int64_t{0}) < newest->step)) {
+      return false;
+    }
+    const Manifest index =
+        parse_manifest(files.read_all(index_path, kMaxTextBytes), index_path, FileNames::kPaths);
+    if (index.files.count(kFinetuneStateFile) == 0) return false;
+    const auto bring = [&](const std::string& name, const FileRecord& record) {
+      const std::string target = join_path(options.output_dir, name);
+      verify_file(*files.open(join_path(options.mirror_dir, name)), record, name);
+      patiently(options, [&] {
+        (void)replace_file(places(options), join_path(options.mirror_dir, name), target);
+      });
+    };
+    for (const auto& [name, record] : index.files) {
+      if (name != kFinetuneStateFile) bring(name, record);
+    }
+    bring(kFinetuneStateFile, index.files.at(kFinetuneStateFile));
+    options.local->sync_directory(options.output_dir);
+    return true;
+  } catch (const Error& error) {
+    options.report(std::string("the mirror's finished run cannot be brought back, so its end is "
+                               "done again: ") +
+                   error.what());
+  } catch (const nlohmann::json::exception&) {
+    options.report("'" + state_path + "' is damaged, so the run's end is done again");
+  }
+  return false;
+}
+
+void forget_finished(FileSystem& files, const std::string& folder) {
+  const std::string path = join_path(folder, kFinetuneStateFile);
+  if (files.exists(path)) files.remove_file(path);
+}
+
+bool bring_back_tree(const BringBackOptions& options, const std::string& name,
+                     const std::string& local_folder) {
+  FileSystem& files = *options.files;
+  FileSystem& local = *options.local;
+  const std::string source = join_path(options.mirror_dir, name);
+  const std::string staging = local_folder + ".tmp-" + random_identifier();
+  try {
+    const std::string index_path = join_path(source, kTreeIndexFile);
+    if (!files.exists(index_path)) return false;
+    const Manifest index =
+        parse_manifest(files.read_all(index_path, kMaxTextBytes), index_path, FileNames::kPaths);
+    local.make_directories(staging);
+    for (const auto& [path, record] : index.files) {
+      const std::string target = join_path(staging, path);
+      local.make_directories(parent_path(target));
+      const FileRecord copied = patiently(options, [&, &expected = path] {
+        return copy_file(places(options), join_path(source, expected), target);
+      });
+      if (copied != record) {
+        throw Error(ErrorKind::kCheckpoint, "'" + join_path(source, path) + "' is damaged");
+      }
+    }
+    local.rename_new(staging, local_folder);
+    local.sync_directory(parent_path(local_folder));
+    return true;
+  } catch (const Error& error) {
+    options.report("'" + source + "' cannot be brought back: " + error.what());
+    try {
+      local.remove_tree(staging);
+    } catch (const Error&) {  // the first failure is the one to tell
+    }
+    return false;
+  }
+}
+
+}  // namespace finetune::checkpoint

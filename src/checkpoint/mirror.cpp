@@ -1,0 +1,351 @@
+// SPDX-License-Identifier: MIT
+#include "finetune/checkpoint/mirror.h"
+
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "checkpoint/mirror_folder.h"
+#include "finetune/base/error.h"
+#include "finetune/base/interrupt.h"
+#include "finetune/base/log.h"
+#include "finetune/checkpoint/layout.h"
+
+namespace finetune::checkpoint {
+namespace {
+
+constexpr int kNiceness = 10;
+constexpr std::chrono::seconds kLongestGoodbye{2};
+constexpr std::chrono::milliseconds kFinishStep{100};
+
+// No std::exception: nothing takes it for a failure.
+struct Abandoned {};
+
+struct CheckpointJob {
+  CheckpointCopy copy;
+  RotationPolicy policy;
+  bool is_best = false;  // an older one, for the sake of its weights
+};
+
+struct FileJob {
+  std::string path;
+  std::string name;  // of a tree; empty: a file
+  int64_t number = 0;
+};
+
+}  // namespace
+
+// Shared with the thread, which may hang in a dead mount for longer than the mirror lives.
+struct Mirror::Worker {
+  explicit Worker(MirrorOptions given)
+      : options(std::move(given)),
+        folder({.local = options.local,
+                .files = options.files,
+                .directory = options.directory,
+                .may_go_on =
+                    [this] {
+                      if (abandon) throw Abandoned{};
+                    },
+                .check_fence =
+                    [this] {
+                      if (abandon) throw Abandoned{};
+                      lease->check();
+                    },
+                .report = [](const std::string& line) { log::warning("mirror: " + line); },
+                .clock = options.clock}) {}
+
+  void claim() {
+    const std::lock_guard guard(claiming);
+    if (lease) return;
+    folder.make();
+    LeaseOptions wanted = options.lease;
+    wanted.files = options.files;
+    wanted.folder = options.directory;
+    wanted.clock = options.clock;
+    auto taken = std::make_shared<Lease>(std::move(wanted));
+    sweep_stale(*options.files, options.directory,
+                [](const std::string& line) { log::warning("mirror: " + line); });
+    lease = std::move(taken);
+    is_claimed = true;
+  }
+
+  void run() {
+    ::setpriority(PRIO_PROCESS, static_cast<id_t>(::syscall(SYS_gettid)), kNiceness);
+    std::unique_lock lock(mutex);
+    while (!abandon) {
+      if (!has_work()) {
+        idle = true;
+        wake.notify_all();
+        wake.wait(lock, [&] { return abandon || has_work(); });
+        idle = false;
+        continue;
+      }
+      if (!work(lock)) pause(lock);
+    }
+    lock.unlock();
+    if (working) folder.discard(working->copy);
+    const std::lock_guard guard(claiming);
+    lease.reset();
+    lock.lock();
+    ended = true;
+    wake.notify_all();
+  }
+
+  [[nodiscard]] bool has_work() const {
+    return !lost && (working || waiting || best || !queue.empty());
+  }
+
+  // One try of what comes next; false where it failed.
+  bool work(std::unique_lock<std::mutex>& lock) {
+    if (waiting) replace_working(lock);
+    if (!working && best) working = std::exchange(best, std::nullopt);
+    const bool copies_checkpoint = working.has_value();
+    std::optional<FileJob> file;
+    if (!copies_checkpoint) file = queue.front();
+    lock.unlock();
+    bool succeeded = true;
+    bool is_done = true;
+    std::string problem;
+    try {
+      claim();
+      if (copies_checkpoint) {
+        copy(*working);
+      } else {
+        copy(*file);
+      }
+    } catch (const Abandoned&) {
+      is_done = false;
+    } catch (const SourceError& error) {
+      const std::string line = what(copies_checkpoint, file) + " is left out: " + error.what();
+      if (error.kind() == ErrorKind::kCheckpoint) log::warning("mirror: " + line);
+      log::debug("mirror: " + line);
+      succeeded = false;
+    } catch (const Error& error) {
+      is_done = succeeded = false;
+      problem = error.what();
+    } catch (const Interrupted& stop) {
+      is_done = succeeded = false;
+      problem = "a stop was asked for while " + std::string(stop.what());
+    }
+    if (is_done && !succeeded && copies_checkpoint) folder.discard(working->copy);
+    lock.lock();
+    if (lease && lease->is_lost()) {
+      lost = true;
+      wake.notify_all();
+      return true;
+    }
+    if (is_done) {
+      count(copies_checkpoint, succeeded);
+      remove(copies_checkpoint, file);
+    }
+    if (problem.empty()) {
+      recovered();
+      return true;
+    }
+    failed(problem);
+    return false;
+  }
+
+  // The newer goes; the older, if it had not arrived, is dropped.
+  void replace_working(std::unique_lock<std::mutex>& lock) {
+    const std::optional<CheckpointJob> former = std::exchange(working, std::nullopt);
+    working = std::exchange(waiting, std::nullopt);
+    if (!former || former->copy.source == working->copy.source) return;
+    ++counted.dropped;
+    log::debug("mirror: " + file_name(former->copy.source) + " gives way to a newer checkpoint");
+    lock.unlock();
+    folder.discard(former->copy);
+    lock.lock();
+  }
+
+  void copy(CheckpointJob& job) {
+    folder.commit(job.copy);
+    const std::string name = file_name(job.copy.source);
+    log::debug("mirror: " + name + " is copied and verified");
+    if (job.is_best) return;
+    if (job.policy.best_step && *job.policy.best_step != job.copy.manifest->step) {
+      CheckpointJob older{.copy = CheckpointCopy(join_path(parent_path(job.copy.source),
+                                                           checkpoint_name(*job.policy.best_step))),
+                          .policy = job.policy,
+                          .is_best = true};
+      if (!options.files->exists(join_path(options.directory, file_name(older.copy.source)))) {
+        const std::lock_guard guard(mutex);
+        best = std::move(older);
+      }
+    }
+    folder.rotate(job.copy.manifest->run_id, job.policy);
+  }
+
+  void copy(const FileJob& job) {
+    if (job.name.empty()) {
+      folder.copy_file(job.path);
+    } else {
+      folder.copy_tree(job.path, job.name);
+    }
+  }
+
+  static std::string what(bool checkpoint, const std::optional<FileJob>& file) {
+    return checkpoint ? "a checkpoint" : "'" + file->path + "'";
+  }
+
+  void count(bool checkpoint, bool succeeded) {
+    if (!succeeded) {
+      counted.dropped += checkpoint;
+    } else if (checkpoint) {
+      ++counted.checkpoints;
+    } else {
+      ++counted.files;
+    }
+  }
+
+  void remove(bool checkpoint, const std::optional<FileJob>& file) {
+    if (checkpoint) {
+      working.reset();
+    } else {  // it may have been asked for again meanwhile
+      std::erase_if(queue, [&](const FileJob& job) { return job.number == file->number; });
+    }
+  }
+
+  void failed(const std::string& problem) {
+    ++counted.failures;
+    ++failures_in_a_row;
+    last_problem = problem;
+    const double now = options.clock->now();
+    if (failures_in_a_row > 1 && now < told_at + options.repeat_warning_seconds) return;
+    told_at = now;
+    log::warning("mirror: " + problem + "; training goes on, it is tried again");
+  }
+
+  void recovered() {
+    if (failures_in_a_row > 1) {
+      log::info("mirror: '" + options.directory + "' works again after " +
+                std::to_string(failures_in_a_row) + " failed tries");
+    }
+    failures_in_a_row = 0;
+  }
+
+  // Until it is time for another try; a newer checkpoint and the end do not wait.
+  void pause(std::unique_lock<std::mutex>& lock) {
+    double seconds = options.first_retry_seconds;
+    for (int64_t i = 1; i < failures_in_a_row && seconds < options.longest_retry_seconds; ++i) {
+      seconds *= 2;
+    }
+    seconds = std::min(seconds, options.longest_retry_seconds);
+    if (finishing) seconds = std::min(seconds, options.first_retry_seconds);
+    hurry = false;
+    const double end = options.clock->now() + seconds;
+    while (!abandon && !waiting && !hurry && options.clock->now() < end) {
+      options.clock->wait(lock, wake, end - options.clock->now());
+    }
+  }
+
+  void add(FileJob job) {
+    const std::lock_guard guard(mutex);
+    std::erase_if(queue, [&](const FileJob& other) {
+      return other.path == job.path && other.name == job.name;
+    });
+    job.number = ++jobs;
+    queue.push_back(std::move(job));
+    wake.notify_all();
+  }
+
+  MirrorOptions options;
+  MirrorFolder folder;
+  std::mutex claiming;
+  std::shared_ptr<Lease> lease;
+  std::atomic<bool> is_claimed{false};
+  std::atomic<bool> abandon{false};
+  std::atomic<bool> lost{false};
+
+  mutable std::mutex mutex;  // of what follows
+  std::condition_variable wake;
+  std::optional<CheckpointJob> working;  // the thread's own while it copies
+  std::optional<CheckpointJob> waiting;
+  std::optional<CheckpointJob> best;
+  std::deque<FileJob> queue;
+  int64_t jobs = 0;
+  MirrorCounts counted;
+  int64_t failures_in_a_row = 0;
+  double told_at = 0;
+  std::string last_problem;
+  bool finishing = false;
+  bool hurry = false;
+  bool idle = false;
+  bool ended = false;
+};
+
+Mirror::Mirror(MirrorOptions options) : worker_(std::make_shared<Worker>(std::move(options))) {
+  std::thread([worker = worker_] { worker->run(); }).detach();
+}
+
+Mirror::~Mirror() {
+  std::unique_lock lock(worker_->mutex);
+  worker_->abandon = true;
+  worker_->wake.notify_all();
+  worker_->wake.wait_for(lock, kLongestGoodbye, [&] { return worker_->ended; });
+}
+
+void Mirror::claim() { worker_->claim(); }
+
+void Mirror::copy_checkpoint(const std::string& path, const RotationPolicy& policy) {
+  const std::lock_guard guard(worker_->mutex);
+  if (worker_->waiting) ++worker_->counted.dropped;
+  worker_->waiting = CheckpointJob{.copy = CheckpointCopy(path), .policy = policy};
+  worker_->wake.notify_all();
+}
+
+void Mirror::copy_file(const std::string& path) { worker_->add({.path = path, .name = ""}); }
+
+void Mirror::copy_tree(const std::string& folder, const std::string& name) {
+  FT_CHECK(is_tree_path(name), "a mirrored tree is called " + name);
+  worker_->add({.path = folder, .name = name});
+}
+
+bool Mirror::finish(double seconds, const std::function<bool()>& give_up) {
+  Worker& worker = *worker_;
+  std::unique_lock lock(worker.mutex);
+  worker.finishing = worker.hurry = true;
+  worker.wake.notify_all();
+  const double end = worker.options.clock->now() + seconds;
+  const auto is_done = [&] { return worker.lost || (worker.idle && !worker.has_work()); };
+  while (!is_done() && worker.options.clock->now() < end && !(give_up && give_up())) {
+    worker.wake.wait_for(lock, kFinishStep);
+  }
+  worker.finishing = false;
+  if (!worker.lost && is_done()) return true;
+  log::warning("mirror: '" + worker.options.directory + "' does not have everything" +
+               (worker.last_problem.empty() ? "" : " (" + worker.last_problem + ")") +
+               "; what was saved is in the output folder");
+  return false;
+}
+
+bool Mirror::is_lost() const {
+  if (worker_->lost) return true;
+  if (!worker_->is_claimed) return false;  // claiming may take long
+  const std::lock_guard guard(worker_->claiming);
+  return worker_->lease && worker_->lease->is_lost();
+}
+
+void Mirror::check() {
+  if (!is_lost()) return;
+  const std::lock_guard guard(worker_->claiming);
+  worker_->lease->check();
+}
+
+MirrorCounts Mirror::counts() const {
+  const std::lock_guard guard(worker_->mutex);
+  return worker_->counted;
+}
+
+const std::string& Mirror::directory() const { return worker_->options.directory; }
+
+}  // namespace finetune::checkpoint

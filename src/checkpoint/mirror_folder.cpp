@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: MIT
+#include "checkpoint/mirror_folder.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "finetune/base/log.h"
+#include "finetune/checkpoint/layout.h"
+
+namespace finetune::checkpoint {
+namespace {
+
+constexpr uint64_t kMaxManifestBytes = uint64_t{64} << 20;
+constexpr char kTreeRun[] = "tree";  // where a manifest names a run
+
+std::string read_source(FileSystem& files, const std::string& path) {
+  try {
+    return files.read_all(path, kMaxManifestBytes);
+  } catch (const Error& error) {
+    throw SourceError(error.kind(), error.what(), error.system_error());
+  }
+}
+
+void write_text(const CopyPlaces& places, const std::string& path, const std::string& text) {
+  FileSystem& files = places.to;
+  if (files.exists(path)) files.remove_file(path);
+  const std::unique_ptr<WritableFile> file = files.create(path);
+  file->write(text);
+  file->sync();
+  file->close();
+  look_until_seen(places, [&] {
+    files.drop_cached(path);
+    if (files.read_all(path, kMaxManifestBytes) == text) return;
+    throw Error(ErrorKind::kIo, "'" + path + "' does not read back as it was written");
+  });
+}
+
+void list_tree(FileSystem& files, const std::string& folder, const std::string& below,
+               std::vector<std::string>& paths) {
+  for (const std::string& name : files.list(folder)) {
+    const std::string path = join_path(folder, name);
+    const std::string relative = below.empty() ? name : below + "/" + name;
+    const FileType type = files.type(path);
+    if (type == FileType::kDirectory) {
+      list_tree(files, path, relative, paths);
+    } else if (type == FileType::kFile && is_tree_path(relative)) {
+      paths.push_back(relative);
+    }
+  }
+}
+
+// The state first: it tells a copy that was cut short from another program's checkpoint.
+std::vector<std::string> in_order(const Manifest& manifest) {
+  std::vector<std::string> names;
+  for (const auto& item : manifest.files) names.push_back(item.first);
+  std::stable_partition(names.begin(), names.end(),
+                        [](const std::string& name) { return name == kFinetuneStateFile; });
+  return names;
+}
+
+}  // namespace
+
+CopyPlaces MirrorFolder::places() const {
+  return {.from = *options_.local,
+          .to = *options_.files,
+          .may_go_on = options_.may_go_on,
+          .clock = options_.clock};
+}
+
+void MirrorFolder::make() { options_.files->make_directories(options_.directory); }
+
+// Where a folder that got another name is not there with its content, the manifest is what makes a
+// checkpoint: it is written last and checked by whoever reads.
+bool MirrorFolder::trusts_renames() {
+  if (trusts_renames_) return *trusts_renames_;
+  FileSystem& files = *options_.files;
+  const auto probe = [&](const char* what) {
+    return join_path(options_.directory, staging_name(0, what, random_identifier()));
+  };
+  const std::string from = probe("probe");
+  const std::string to = probe("renamed");
+  files.make_directory(from);
+  write_text(places(), join_path(from, "probe"), "probe");
+  bool works = false;
+  try {
+    files.rename_new(from, to);
+    works = !files.exists(from) && files.read_all(join_path(to, "probe"), 64) == "probe";
+  } catch (const Error& error) {
+    log::debug(std::string("renaming folders there does not work: ") + error.what());
+  }
+  files.remove_tree(from);
+  files.remove_tree(to);
+  trusts_renames_ = works;
+  return works;
+}
+
+// True where the checkpoint is there to the byte; anything else under its name makes way.
+bool MirrorFolder::is_there(const CheckpointCopy& copy, const std::string& target) {
+  FileSystem& files = *options_.files;
+  if (!files.exists(target) || target == copy.staging) return false;
+  const std::string manifest_path = join_path(target, kManifestFile);
+  if (!files.exists(manifest_path) && files.exists(join_path(target, kFinetuneStateFile))) {
+    files.remove_tree(target);  // a copy that was cut short
+    return false;
+  }
+  const CheckpointEntry entry = inspect_checkpoint(files, target, true);
+  if (entry.whole &&
+      files.read_all(manifest_path, kMaxManifestBytes) == manifest_text(*copy.manifest)) {
+    return true;
+  }
+  if (entry.unreadable) throw Error(ErrorKind::kIo, target + ": " + entry.problem);
+  options_.check_fence();
+  set_aside(files, options_.directory, copy.manifest->step,
+            entry.whole ? AsideReason::kOld : AsideReason::kBad);
+  return false;
+}
+
+void MirrorFolder::stage(CheckpointCopy& copy, const std::string& target) {
+  FileSystem& files = *options_.files;
+  if (copy.staging.empty() || !files.exists(copy.staging)) {
+    copy.verified.clear();
+    copy.staging =
+        trusts_renames()
+            ? join_path(options_.directory, staging_name(copy.manifest->step, copy.manifest->run_id,
+                                                         random_identifier()))
+            : target;
+    files.make_directory(copy.staging);
+  }
+  for (const std::string& name : in_order(*copy.manifest)) {
+    if (copy.verified.count(name) > 0) continue;
+    const std::string source = join_path(copy.source, name);
+    const std::string path = join_path(copy.staging, name);
+    const FileRecord& expected = copy.manifest->files.at(name);
+    if (checkpoint::copy_file(places(), source, path) != expected) {
+      throw SourceError(ErrorKind::kCheckpoint,
+                        "'" + source + "' is not as its manifest says, so it is not mirrored");
+    }
+    options_.may_go_on();
+    read_back(places(), path, expected);
+    copy.verified.insert(name);
+  }
+}
+
+void MirrorFolder::commit(CheckpointCopy& copy) {
+  FileSystem& files = *options_.files;
+  const std::string text =
+      copy.manifest ? manifest_text(*copy.manifest)
+                    : read_source(*options_.local, join_path(copy.source, kManifestFile));
+  if (!copy.manifest) copy.manifest = parse_manifest(text, copy.source);
+  const std::string target = join_path(options_.directory, checkpoint_name(copy.manifest->step));
+  if (is_there(copy, target)) return;
+  stage(copy, target);
+  options_.check_fence();
+  write_text(places(), join_path(copy.staging, kManifestFile), text);
+  files.sync_directory(copy.staging);
+  if (copy.staging != target) {
+    options_.check_fence();
+    files.rename_new(copy.staging, target);
+  }
+  files.sync_directory(options_.directory);
+  copy.staging.clear();
+  look_until_seen(places(), [&] { (void)files.open(join_path(target, kManifestFile)); });
+  const CheckpointEntry entry = inspect_checkpoint(files, target, false);
+  if (!entry.whole) throw Error(ErrorKind::kIo, "'" + target + "': " + entry.problem);
+}
+
+void MirrorFolder::rotate(const std::string& run_id, const RotationPolicy& policy) {
+  FileSystem& files = *options_.files;
+  options_.check_fence();
+  if (!others_are_aside_) {
+    for (const CheckpointEntry& entry : list_checkpoints(files, options_.directory, false)) {
+      if (!entry.whole || entry.foreign || entry.run_id == run_id) continue;
+      options_.report("another run's checkpoint is set aside: " +
+                      set_aside(files, options_.directory, entry.step, AsideReason::kOld));
+    }
+    others_are_aside_ = true;
+  }
+  (void)checkpoint::rotate(files, options_.directory, run_id, policy, options_.report);
+}
+
+void MirrorFolder::discard(const CheckpointCopy& copy) {
+  if (copy.staging.empty()) return;
+  try {
+    options_.files->remove_tree(copy.staging);
+  } catch (const Error& error) {
+    log::debug(std::string("left to the next start: ") + error.what());
+  }
+}
+
+Manifest MirrorFolder::read_index(const std::string& folder) const {
+  const std::string path = join_path(folder, kTreeIndexFile);
+  if (options_.files->exists(path)) {
+    const std::string text = options_.files->read_all(path, kMaxManifestBytes);
+    try {
+      return parse_manifest(text, path, FileNames::kPaths);
+    } catch (const Error& error) {
+      log::debug(std::string("the index is written anew: ") + error.what());
+    }
+  }
+  Manifest none;
+  none.run_id = kTreeRun;
+  return none;
+}
+
+void MirrorFolder::write_index(const std::string& folder, const Manifest& index) {
+  options_.check_fence();
+  const std::string path = join_path(folder, kTreeIndexFile);
+  write_text(places(), path, manifest_text(index));
+  options_.files->sync_directory(folder);
+}
+
+bool MirrorFolder::has_same(const std::string& target, const Manifest& index,
+                            const std::string& name, const std::string& source) const {
+  const auto known = index.files.find(name);
+  if (known == index.files.end() || options_.files->type(target) != FileType::kFile) return false;
+  return options_.files->open(target)->size() == known->second.bytes &&
+         record_of(places(), source) == known->second;
+}
+
+void MirrorFolder::copy_file(const std::string& path) {
+  const std::string name = file_name(path);
+  const std::string target = join_path(options_.directory, name);
+  Manifest index = read_index(options_.directory);
+  if (has_same(target, index, name, path)) return;
+  options_.check_fence();
+  index.files[name] = replace_file(places(), path, target);
+  write_index(options_.directory, index);
+}
+
+void MirrorFolder::copy_tree(const std::string& folder, const std::string& name) {
+  const std::string target = join_path(options_.directory, name);
+  std::vector<std::string> paths;
+  try {
+    list_tree(*options_.local, folder, "", paths);
+  } catch (const Error& error) {
+    throw SourceError(error.kind(), error.what(), error.system_error());
+  }
+  if (paths.empty()) return;
+  options_.files->make_directories(target);
+  const Manifest former = read_index(target);
+  Manifest index;
+  index.run_id = kTreeRun;
+  for (const std::string& path : paths) {
+    const std::string source = join_path(folder, path);
+    const std::string copy = join_path(target, path);
+    if (has_same(copy, former, path, source)) {
+      index.files[path] = former.files.at(path);
+      continue;
+    }
+    options_.files->make_directories(parent_path(copy));
+    options_.check_fence();
+    index.files[path] = replace_file(places(), source, copy);
+  }
+  if (index != former) write_index(target, index);
+}
+
+}  // namespace finetune::checkpoint

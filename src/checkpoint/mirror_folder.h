@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "checkpoint/verified_copy.h"
+#include "finetune/checkpoint/manifest.h"
+#include "finetune/checkpoint/reader.h"
+#include "finetune/checkpoint/rotation.h"
+
+namespace finetune::checkpoint {
+
+// A checkpoint on its way, so that another try goes on behind the files that are there already.
+struct CheckpointCopy {
+  explicit CheckpointCopy(std::string path) : source(std::move(path)) {}
+
+  std::string source;
+  std::optional<Manifest> manifest;  // once it was read
+  std::string staging;               // empty: not begun
+  std::set<std::string> verified;    // files
+};
+
+// Writing to a mirror, one operation at a time: everything is read back before it counts. All
+// members throw SourceError where the local side is the reason, Error(kIo) or Error(kCheckpoint)
+// where the mirror is, and what the two functions throw.
+class MirrorFolder {
+ public:
+  struct Options {
+    std::shared_ptr<FileSystem> local = {};
+    std::shared_ptr<FileSystem> files = {};  // the mirror's
+    std::string directory = {};
+    std::function<void()> may_go_on = [] {};    // between blocks; throws to abandon
+    std::function<void()> check_fence = [] {};  // before a commit; throws where another writes here
+    Report report = {};
+    Clock* clock = &Clock::steady();
+  };
+  explicit MirrorFolder(Options options) : options_(std::move(options)) {}
+
+  void make();  // the folder itself
+  void commit(CheckpointCopy& copy);
+  // As for the output folder; those of another run make way for this run's.
+  void rotate(const std::string& run_id, const RotationPolicy& policy);
+  void discard(const CheckpointCopy& copy);  // what was staged; never throws
+
+  void copy_file(const std::string& path);
+  void copy_tree(const std::string& folder, const std::string& name);
+
+ private:
+  [[nodiscard]] CopyPlaces places() const;
+  [[nodiscard]] bool trusts_renames();
+  bool is_there(const CheckpointCopy& copy, const std::string& target);
+  void stage(CheckpointCopy& copy, const std::string& target);
+  [[nodiscard]] Manifest read_index(const std::string& folder) const;
+  void write_index(const std::string& folder, const Manifest& index);
+  bool has_same(const std::string& target, const Manifest& index, const std::string& name,
+                const std::string& source) const;
+
+  Options options_;
+  std::optional<bool> trusts_renames_;
+  bool others_are_aside_ = false;
+};
+
+}  // namespace finetune::checkpoint

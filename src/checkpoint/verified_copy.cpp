@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: MIT
+#include "checkpoint/verified_copy.h"
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <memory>
+#include <random>
+
+namespace finetune::checkpoint {
+namespace {
+
+constexpr double kFirstPause = 0.25;
+constexpr double kLongestPause = 4.0;
+
+class NoFile final : public WritableFile {
+ public:
+  void write(const void*, size_t) override {}
+  void sync() override {}
+  void close() override {}
+};
+
+std::unique_ptr<ReadableFile> open_source(const CopyPlaces& places, const std::string& path) {
+  try {
+    return places.from.open(path);
+  } catch (const Error& error) {
+    throw SourceError(error.kind(), error.what(), error.system_error());
+  }
+}
+
+void stream(const CopyPlaces& places, const std::string& from, WritableFile& to) {
+  const std::unique_ptr<ReadableFile> source = open_source(places, from);
+  const uint64_t size = source->size();
+  std::string block(static_cast<size_t>(std::min(size, kBlockBytes)), '\0');
+  for (uint64_t offset = 0; offset < size; offset += kBlockBytes) {
+    places.may_go_on();
+    const auto count = static_cast<size_t>(std::min(kBlockBytes, size - offset));
+    try {
+      source->read_at(offset, block.data(), count);
+    } catch (const Error& error) {
+      throw SourceError(error.kind(), error.what(), error.system_error());
+    }
+    to.write(block.data(), count);
+  }
+}
+
+}  // namespace
+
+FileRecord copy_file(const CopyPlaces& places, const std::string& from, const std::string& to) {
+  // A file that could not be synced once is not to be trusted again, so never the same one.
+  if (places.to.exists(to)) places.to.remove_file(to);
+  const std::unique_ptr<WritableFile> file = places.to.create(to);
+  RecordingFile recording(*file);
+  stream(places, from, recording);
+  file->sync();
+  file->close();
+  return recording.record();
+}
+
+void look_until_seen(const CopyPlaces& places, const std::function<void()>& look) {
+  for (double pause = kFirstPause;; pause *= 2) {
+    try {
+      look();
+      return;
+    } catch (const Error& error) {
+      if (error.system_error() != ENOENT || pause > kLongestPause) throw;
+    }
+    places.may_go_on();
+    places.clock->sleep(pause);
+  }
+}
+
+void read_back(const CopyPlaces& places, const std::string& path, const FileRecord& record) {
+  look_until_seen(places, [&] {
+    places.to.drop_cached(path);
+    verify_file(*places.to.open(path), record, path);
+  });
+}
+
+FileRecord replace_file(const CopyPlaces& places, const std::string& from, const std::string& to) {
+  static thread_local std::mt19937_64 names{std::random_device{}()};
+  const std::string temporary =
+      join_path(parent_path(to), ".tmp-" + file_name(to) + "." + std::to_string(names()));
+  try {
+    const FileRecord record = copy_file(places, from, temporary);
+    read_back(places, temporary, record);
+    places.to.rename(temporary, to);
+    look_until_seen(places, [&] { (void)places.to.open(to); });
+    return record;
+  } catch (...) {
+    try {
+      if (places.to.exists(temporary)) places.to.remove_file(temporary);
+    } catch (const Error&) {  // the first failure is the one to tell
+    }
+    throw;
+  }
+}
+
+FileRecord record_of(const CopyPlaces& places, const std::string& path) {
+  NoFile none;
+  RecordingFile recording(none);
+  stream(places, path, recording);
+  return recording.record();
+}
+
+bool may_pass(const Error& error) {
+  constexpr std::array kLasting = {ENOTDIR, EACCES, EPERM, EROFS, ENAMETOOLONG, ELOOP, EISDIR};
+  return error.kind() == ErrorKind::kIo &&
+         std::find(kLasting.begin(), kLasting.end(), error.system_error()) == kLasting.end();
+}
+
+}  // namespace finetune::checkpoint

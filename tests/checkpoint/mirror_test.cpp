@@ -1,0 +1,438 @@
+// SPDX-License-Identifier: MIT
+#include "finetune/checkpoint/mirror.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <set>
+#include <thread>
+
+#include "checkpoint/run_folder.h"
+#include "finetune/base/trash_safe.h"
+#include "finetune/checkpoint/bring_back.h"
+#include "finetune/checkpoint/owner.h"
+#include "support/drive_file_system.h"
+#include "support/manual_clock.h"
+
+namespace finetune::checkpoint {
+namespace {
+
+using finetune::testing::DriveFileSystem;
+using finetune::testing::ManualClock;
+using finetune::testing::message_of;
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr double kLong = 3600;
+
+// A run with its mirror on a Drive. Nothing waits for real.
+struct MirroredRun : RunFolder {
+  [[nodiscard]] MirrorOptions options() {
+    return {.directory = mirror,
+            .files = drive,
+            .local = shared_local_files(),
+            .lease = {.heartbeat_seconds = 0},
+            .clock = &clock};
+  }
+  [[nodiscard]] BringBackOptions back() {
+    return {.local = shared_local_files(),
+            .output_dir = output_dir,
+            .files = drive,
+            .mirror_dir = mirror,
+            .clock = &clock,
+            .report = [this](const std::string& line) { lines.push_back(line); }};
+  }
+  std::string save_and_copy(Mirror& copies, int64_t step, const RotationPolicy& policy = {}) {
+    const std::string path = save(files, output_dir, step);
+    copies.copy_checkpoint(path, policy);
+    return path;
+  }
+  [[nodiscard]] std::set<std::string> mirrored() const {
+    std::set<std::string> names;
+    for (const std::string& name : FileSystem::local().list(mirror)) {
+      if (name != kLockFile) names.insert(name);
+    }
+    return names;
+  }
+  [[nodiscard]] bool is_whole(int64_t step) const {
+    return inspect_checkpoint(FileSystem::local(), mirror + "/" + checkpoint_name(step), true)
+        .whole;
+  }
+  // A new machine: nothing is there but the mirror.
+  void lose_machine() {
+    std::filesystem::remove_all(output_dir);
+    std::filesystem::create_directory(output_dir);
+  }
+  std::optional<int64_t> bring_back() { return bring_back_newest(back(), std::nullopt); }
+
+  std::string mirror = root / "drive/MyDrive/run";
+  ManualClock clock;
+  std::shared_ptr<DriveFileSystem> drive = std::make_shared<DriveFileSystem>(FileSystem::local());
+};
+
+TEST(Mirror, HoldsEachCheckpointToTheByteAndIsRotated) {
+  MirroredRun run;
+  Mirror mirror(run.options());
+  for (const int64_t step : {10, 20, 30}) {
+    run.save_and_copy(mirror, step, {.save_total_limit = 2, .best_step = {}});
+    EXPECT_TRUE(mirror.finish(kLong));
+  }
+  EXPECT_THAT(run.mirrored(), ElementsAre("checkpoint-20", "checkpoint-30"));
+  EXPECT_TRUE(run.is_whole(20));
+  EXPECT_TRUE(run.is_whole(30));
+  EXPECT_EQ(mirror.counts().checkpoints, 3);
+}
+
+TEST(Mirror, NeverBlocksAndTheNewestWins) {
+  MirroredRun run;
+  MirrorOptions options = run.options();
+  options.clock = &Clock::steady();
+  options.first_retry_seconds = 3600;
+  run.drive->fail(ENOTCONN);
+  Mirror mirror(options);
+  for (const int64_t step : {10, 20, 30, 40}) run.save_and_copy(mirror, step);
+  while (mirror.counts().failures == 0) std::this_thread::yield();
+  run.drive->work_again();
+  run.save_and_copy(mirror, 50);
+  EXPECT_TRUE(mirror.finish(60));
+  EXPECT_TRUE(run.is_whole(50));
+  EXPECT_EQ(mirror.counts().checkpoints, 1);
+  EXPECT_EQ(mirror.counts().dropped, 4);
+}
+
+TEST(Mirror, DropsACheckpointThatIsDeletedMeanwhile) {
+  MirroredRun run;
+  Mirror mirror(run.options());
+  run.drive->fail(EIO);
+  const std::string path = run.save_and_copy(mirror, 10);
+  while (mirror.counts().failures < 3) std::this_thread::yield();
+  std::filesystem::remove_all(path);
+  run.drive->work_again();
+  EXPECT_TRUE(mirror.finish(kLong));
+  EXPECT_EQ(mirror.counts().dropped, 1);
+  EXPECT_THAT(run.mirrored(), Not(Contains("checkpoint-10")));
+}
+
+class MirrorFault : public ::testing::TestWithParam<int> {};
+
+TEST_P(MirrorFault, IsTriedAgainUntilItPasses) {
+  MirroredRun run;
+  Mirror mirror(run.options());
+  ASSERT_TRUE(mirror.finish(kLong));
+  run.drive->fail(GetParam(), 40, 20);  // in the middle of the copy
+  run.save_and_copy(mirror, 10);
+  EXPECT_TRUE(mirror.finish(kLong));
+  EXPECT_TRUE(run.is_whole(10));
+  EXPECT_GT(mirror.counts().failures, 0);
+  EXPECT_EQ(mirror.counts().checkpoints, 1);
+  EXPECT_GT(run.clock.now(), 10.0) << "the pauses grow";
+}
+
+INSTANTIATE_TEST_SUITE_P(Errors, MirrorFault,
+                         ::testing::Values(EIO, ENOTCONN, ETIMEDOUT, EDQUOT, ENOSPC, ESTALE));
+
+// Every call of the copy fails once, one after the other.
+TEST(Mirror, SurvivesAFaultAtEveryCall) {
+  MirroredRun counted;
+  {
+    Mirror mirror(counted.options());
+    counted.save_and_copy(mirror, 10);
+    ASSERT_TRUE(mirror.finish(kLong));
+  }
+  const int64_t calls = counted.drive->calls();
+  ASSERT_GT(calls, 50);
+  for (int64_t call = 0; call < calls; ++call) {
+    MirroredRun run;
+    run.drive->fail(EIO, 1, call);
+    {
+      Mirror mirror(run.options());
+      run.save_and_copy(mirror, 10);
+      ASSERT_TRUE(mirror.finish(kLong)) << call;
+    }
+    ASSERT_TRUE(run.is_whole(10)) << call;
+  }
+}
+
+TEST(Mirror, GetsThroughBurstsOfErrors) {
+  MirroredRun run;
+  run.drive->fail_every(EIO, 23);
+  Mirror mirror(run.options());
+  run.save_and_copy(mirror, 10);
+  EXPECT_TRUE(mirror.finish(1e6));
+  EXPECT_TRUE(run.is_whole(10));
+}
+
+TEST(Mirror, WaitsForSpaceAndGoesOnBehindWhatIsThere) {
+  MirroredRun run;
+  Mirror mirror(run.options());
+  mirror.claim();
+  run.drive->set_quota(600);  // the first files only
+  run.save_and_copy(mirror, 10);
+  while (mirror.counts().failures < 3) std::this_thread::yield();
+  const uint64_t before = run.drive->written();
+  run.drive->work_again();
+  EXPECT_TRUE(mirror.finish(kLong));
+  EXPECT_TRUE(run.is_whole(10));
+  uint64_t all = 0;
+  for (const CheckpointFile& file : tiny_contents(10)) {
+    all += FileSystem::local().open(run.path_of(10, file.name))->size();
+  }
+  EXPECT_LT(run.drive->written() - before, all + 2000) << "not everything once more";
+}
+
+TEST(Mirror, FindsWhatWasStoredWrongAndCopiesItAgain) {
+  MirroredRun run;
+  Mirror mirror(run.options());
+  run.drive->damage_next("optimizer.pt");
+  run.save_and_copy(mirror, 10);
+  EXPECT_TRUE(mirror.finish(kLong));
+  EXPECT_TRUE(run.is_whole(10));
+  EXPECT_EQ(mirror.counts().failures, 1);
+}
+
+TEST(Mirror, WaitsForFilesThatAppearLate) {
+  MirroredRun run;
+  Mirror mirror(run.options());
+  run.drive->show_files_after(2);
+  run.save_and_copy(mirror, 10);
+  EXPECT_TRUE(mirror.finish(1e6));
+  EXPECT_TRUE(run.is_whole(10));
+}
+
+TEST(Mirror, NeedsNoRenameOfFolders) {
+  for (const auto renames :
+       {DriveFileSystem::Renames::kFail, DriveFileSystem::Renames::kLoseFiles}) {
+    MirroredRun run;
+    run.drive->set_renames(renames);
+    Mirror mirror(run.options());
+    run.save_and_copy(mirror, 10);
+    EXPECT_TRUE(mirror.finish(kLong));
+    EXPECT_TRUE(run.is_whole(10));
+    EXPECT_THAT(run.mirrored(), ElementsAre("checkpoint-10"));
+  }
+}
+
+TEST(Mirror, CopiesNothingThatIsDamagedHere) {
+  MirroredRun run;
+  Mirror mirror(run.options());
+  const std::string path = save(run.files, run.output_dir, 10);
+  run.root.write("out/checkpoint-10/optimizer.pt", std::string(513, 'x'));
+  mirror.copy_checkpoint(path, {});
+  EXPECT_TRUE(mirror.finish(kLong));
+  EXPECT_FALSE(run.is_whole(10));
+  EXPECT_EQ(mirror.counts().dropped, 1);
+}
+
+TEST(Mirror, HoldsTheBestCheckpointTooWhereItWasPassedOver) {
+  MirroredRun run;
+  Mirror mirror(run.options());
+  save(run.files, run.output_dir, 10);
+  run.save_and_copy(mirror, 20, {.save_total_limit = 1, .best_step = 10});
+  EXPECT_TRUE(mirror.finish(kLong));
+  EXPECT_THAT(run.mirrored(), ElementsAre("checkpoint-10", "checkpoint-20"));
+}
+
+TEST(Mirror, SetsAnotherRunsCheckpointsAside) {
+  MirroredRun run;
+  save(FileSystem::local(), run.mirror, 99, "another-run");
+  Mirror mirror(run.options());
+  run.save_and_copy(mirror, 10);
+  EXPECT_TRUE(mirror.finish(kLong));
+  EXPECT_THAT(run.mirrored(), ElementsAre("checkpoint-10", "checkpoint-99.old-1"));
+}
+
+TEST(Mirror, TellsThatItDoesNotHaveEverything) {
+  MirroredRun run;
+  Mirror mirror(run.options());
+  run.drive->fail(ETIMEDOUT);
+  run.save_and_copy(mirror, 10);
+  EXPECT_FALSE(mirror.finish(30));
+}
+
+TEST(Mirror, CopiesFilesInOrderAndTreesByWhatChanged) {
+  MirroredRun run;
+  Mirror mirror(run.options());
+  std::filesystem::create_directories(run.output_dir + "/runs/session-1");
+  run.root.write("out/runs/session-1/events.1", "abc");
+  run.root.write("out/runs/events.0", "first");
+  run.root.write("out/model.safetensors", "weights");
+  mirror.copy_file(run.output_dir + "/model.safetensors");
+  mirror.copy_tree(run.output_dir + "/runs", "runs");
+  EXPECT_TRUE(mirror.finish(kLong));
+  const uint64_t before = run.drive->written();
+  run.root.write("out/runs/session-1/events.1", "abcdef");
+  mirror.copy_tree(run.output_dir + "/runs", "runs");
+  mirror.copy_file(run.output_dir + "/model.safetensors");
+  EXPECT_TRUE(mirror.finish(kLong));
+  EXPECT_EQ(FileSystem::local().read_all(run.mirror + "/runs/session-1/events.1"), "abcdef");
+  EXPECT_EQ(FileSystem::local().read_all(run.mirror + "/runs/events.0"), "first");
+  EXPECT_EQ(FileSystem::local().read_all(run.mirror + "/model.safetensors"), "weights");
+  EXPECT_LT(run.drive->written() - before, 1500U) << "one file and the index";
+}
+
+TEST(Mirror, IsNotTakenFromALivingSession) {
+  MirroredRun run;
+  Mirror first(run.options());
+  first.claim();
+  Mirror second(run.options());
+  EXPECT_THROW(second.claim(), Error);
+}
+
+TEST(Mirror, IsFencedOffOnceAnotherSessionTookIt) {
+  MirroredRun run;
+  Mirror mirror(run.options());
+  run.save_and_copy(mirror, 10);
+  EXPECT_TRUE(mirror.finish(kLong));
+  Owner other = this_process();
+  other.host = "new-machine";
+  run.root.write("drive/MyDrive/run/.finetune.lock", to_text(other));
+  run.save_and_copy(mirror, 20);
+  EXPECT_FALSE(mirror.finish(kLong));
+  EXPECT_TRUE(mirror.is_lost());
+  EXPECT_THAT(message_of<Error>([&] { mirror.check(); }), HasSubstr("new-machine"));
+  EXPECT_THAT(run.mirrored(), Not(Contains("checkpoint-20")));
+  EXPECT_THAT(run.mirrored(), Contains("checkpoint-10"));
+}
+
+TEST(BringBack, TakesTheNewestValidOneOfTheMirror) {
+  MirroredRun run;
+  {
+    Mirror mirror(run.options());
+    for (const int64_t step : {10, 20, 30}) {
+      run.save_and_copy(mirror, step);
+      ASSERT_TRUE(mirror.finish(kLong));
+    }
+  }
+  run.lose_machine();
+  FileSystem::local().truncate(run.mirror + "/checkpoint-30/model.safetensors", 7);
+  EXPECT_EQ(run.bring_back(), 20);
+  EXPECT_EQ(run.newest(), 20);
+  EXPECT_THAT(run.names(), ElementsAre("checkpoint-20"));
+  EXPECT_THAT(run.lines, Contains(HasSubstr("checkpoint-30 is not used")));
+  EXPECT_THAT(run.mirrored(), Contains("checkpoint-30.bad-1"));
+}
+
+TEST(BringBack, FindsDamageThatSizesDoNotShow) {
+  MirroredRun run;
+  save(FileSystem::local(), run.mirror, 10);
+  save(FileSystem::local(), run.mirror, 20);
+  run.root.write("drive/MyDrive/run/checkpoint-20/config.json", "[]");
+  EXPECT_EQ(run.bring_back(), 10);
+  EXPECT_THAT(run.names(), ElementsAre("checkpoint-10"));
+}
+
+TEST(BringBack, LeavesLocalOnesThatAreAsNewOrOfAnotherRun) {
+  MirroredRun run;
+  save(FileSystem::local(), run.mirror, 20);
+  save(FileSystem::local(), run.mirror, 90, "another-run");
+  save(run.files, run.output_dir, 20);
+  EXPECT_EQ(run.newest(), 20);
+  auto newest = find_newest_good(run.files, run.output_dir, [](const std::string&) {});
+  EXPECT_EQ(bring_back_newest(run.back(), newest), std::nullopt);
+  save(FileSystem::local(), run.mirror, 30);
+  EXPECT_EQ(bring_back_newest(run.back(), newest), 30);
+  EXPECT_EQ(run.newest(), 30);
+}
+
+TEST(BringBack, OnlyDamagedOnesAreNoReasonToBeginAtStepZero) {
+  MirroredRun run;
+  save(FileSystem::local(), run.mirror, 20);
+  FileSystem::local().truncate(run.mirror + "/checkpoint-20/model.safetensors", 7);
+  for (int start = 0; start < 2; ++start) {
+    try {
+      (void)run.bring_back();
+      FAIL();
+    } catch (const Error& error) {
+      EXPECT_EQ(error.exit_code(), 3);
+    }
+  }
+}
+
+TEST(BringBack, ACopyThatWasCutShortIsNoDamage) {
+  MirroredRun run;
+  save(FileSystem::local(), run.mirror, 20);
+  std::filesystem::remove(run.mirror + "/checkpoint-20/manifest.json");
+  EXPECT_EQ(run.bring_back(), std::nullopt);
+}
+
+TEST(BringBack, WaitsOutAMountThatIsAwayForAWhile) {
+  MirroredRun run;
+  save(FileSystem::local(), run.mirror, 20);
+  run.drive->fail(ENOTCONN, 5);
+  reach_mirror(run.back());
+  run.drive->fail(EIO, 3, 12);
+  EXPECT_EQ(run.bring_back(), 20);
+  EXPECT_EQ(run.newest(), 20);
+  run.drive->fail(ENOTCONN);
+  const double before = run.clock.now();
+  EXPECT_THROW(reach_mirror(run.back()), Error);
+  EXPECT_LE(run.clock.now() - before, 61.0);
+}
+
+TEST(BringBack, OfAMissingFolderIsNothing) {
+  MirroredRun run;
+  reach_mirror(run.back());
+  EXPECT_EQ(run.bring_back(), std::nullopt);
+  BringBackOptions options = run.back();
+  options.mirror_dir = "/content/drive/MyDrive/run";
+  EXPECT_THAT(message_of<Error>([&] { reach_mirror(options); }), HasSubstr("not mounted"));
+}
+
+TEST(BringBack, BringsTheBestCheckpointToo) {
+  MirroredRun run;
+  save(FileSystem::local(), run.mirror, 10);
+  std::vector<CheckpointFile> contents = tiny_contents(20);
+  contents.push_back(
+      text_file("trainer_state.json", "{\"best_model_checkpoint\": \"/elsewhere/checkpoint-10\"}"));
+  write_checkpoint(run.files, run.mirror, {.step = 20, .run_id = "run"}, contents);
+  EXPECT_EQ(run.bring_back(), 20);
+  EXPECT_THAT(run.names(), ElementsAre("checkpoint-10", "checkpoint-20"));
+}
+
+TEST(BringBack, AFinishedRunComesWithAllItsFilesOrNotAtAll) {
+  MirroredRun run;
+  run.root.write("out/model.safetensors", "weights");
+  run.root.write("out/finetune_state.json", R"({"finished": true, "run_id": "run", "step": 40})");
+  {
+    Mirror mirror(run.options());
+    mirror.copy_file(run.output_dir + "/model.safetensors");
+    mirror.copy_file(run.output_dir + "/finetune_state.json");
+    ASSERT_TRUE(mirror.finish(kLong));
+  }
+  run.lose_machine();
+  CheckpointEntry later;
+  later.step = 50;
+  later.run_id = "run";
+  EXPECT_FALSE(bring_back_finished(run.back(), later)) << "the run went on";
+  EXPECT_TRUE(bring_back_finished(run.back(), std::nullopt));
+  EXPECT_THAT(run.names(), ElementsAre("finetune_state.json", "model.safetensors"));
+  run.lose_machine();
+  run.root.write("drive/MyDrive/run/model.safetensors", "weighty");
+  EXPECT_FALSE(bring_back_finished(run.back(), std::nullopt));
+  EXPECT_THAT(run.names(), Not(Contains("finetune_state.json")));
+}
+
+TEST(BringBack, OfATreeIsWholeOrNothing) {
+  MirroredRun run;
+  std::filesystem::create_directories(run.root / "cache/a/b");
+  run.root.write("cache/tokens", std::string(100, 't'));
+  run.root.write("cache/a/b/index", "i");
+  {
+    Mirror mirror(run.options());
+    mirror.copy_tree(run.root / "cache", "cache/key");
+    ASSERT_TRUE(mirror.finish(kLong));
+  }
+  EXPECT_TRUE(bring_back_tree(run.back(), "cache/key", run.root / "second"));
+  EXPECT_EQ(FileSystem::local().read_all(run.root / "second/a/b/index"), "i");
+  EXPECT_EQ(FileSystem::local().read_all(run.root / "second/tokens"), std::string(100, 't'));
+  run.root.write("drive/MyDrive/run/cache/key/tokens", std::string(100, 'x'));
+  EXPECT_FALSE(bring_back_tree(run.back(), "cache/key", run.root / "third"));
+  EXPECT_FALSE(std::filesystem::exists(run.root / "third"));
+  EXPECT_FALSE(bring_back_tree(run.back(), "cache/other", run.root / "third"));
+}
+
+}  // namespace
+}  // namespace finetune::checkpoint
