@@ -22,35 +22,22 @@ void remove_checkpoint_folder(FileSystem& files, const std::string& path) {
 
 std::vector<int64_t> steps_to_delete(const std::vector<int64_t>& existing,
                                      const RotationPolicy& policy) {
-  if (policy.save_total_limit.value_or(0) < 1 || existing.empty()) return {};
-  const std::optional<int64_t> best = policy.best_step;
-  std::vector<int64_t> steps;
-  std::vector<int64_t> counted;
-  for (const int64_t step : existing) {
-    const bool protected_step = best == step || step == existing.back();
-    if (policy.superseded_step == step && policy.automatic_step != step && !protected_step) {
-      steps.push_back(step);
-    } else if (policy.automatic_step != step || best == step) {
-      counted.push_back(step);
-    }
+  const std::vector<int64_t>& marked = policy.automatic_steps;
+  const int64_t limit = policy.save_total_limit.value_or(0);
+  std::vector<int64_t> gone;
+  int64_t scheduled = 0;
+  bool has_automatic = false;
+  for (auto step = existing.rbegin(); step != existing.rend(); ++step) {
+    const bool is_automatic = std::find(marked.begin(), marked.end(), *step) != marked.end();
+    const bool stays = is_automatic ? !has_automatic : limit < 1 || scheduled < limit;
+    has_automatic = has_automatic || is_automatic;
+    scheduled += is_automatic ? 0 : 1;
+    if (!stays && policy.best_step != *step) gone.push_back(*step);
   }
-  const bool best_exists = best && std::binary_search(counted.begin(), counted.end(), *best);
-  auto keep = static_cast<size_t>(*policy.save_total_limit);
-  if (best_exists && keep == 1 && *best != counted.back()) keep = 2;
-  size_t excess = counted.size() > keep ? counted.size() - keep : 0;
-  for (const int64_t step : counted) {
-    if (excess == 0) break;
-
-    if (best_exists && step == *best) continue;
-    steps.push_back(step);
-    --excess;
-  }
-  std::sort(steps.begin(), steps.end());
-  // One that turns out to be damaged must not be the only one.
-  if (*policy.save_total_limit > 1 && !steps.empty() && steps.size() + 1 >= existing.size()) {
-    steps.pop_back();
-  }
-  return steps;
+  // Newest first until here.
+  if (limit != 1 && gone.size() + 1 == existing.size() && !gone.empty()) gone.erase(gone.begin());
+  std::reverse(gone.begin(), gone.end());
+  return gone;
 }
 
 std::vector<int64_t> rotate(FileSystem& files, const std::string& output_dir,

@@ -33,7 +33,7 @@ void describe(State& s, Visitor&& field) {
   field("early_stopping_counter", s.early_stopping_counter);
   field("stop_early", s.stop_early);
   field("evaluation_pending", s.evaluation_pending);
-  field("automatic_step", s.automatic_step);
+  field("automatic_steps", s.automatic_steps);
   field("origin", s.origin);
   field("finished", s.finished);
   field("seconds", s.seconds);
@@ -68,9 +68,21 @@ class Reader {
     }
     value = found.get<int64_t>();
   }
-  void operator()(const char* name, std::optional<int64_t>& value) const {
-    value.reset();
-    if (!at(name).is_null()) (*this)(name, value.emplace());
+  // The first checkpoints of this format version have one at most, under its own name.
+  void operator()(const char* name, std::vector<int64_t>& value) const {
+    value.clear();
+    if (!json_.contains(name)) {
+      if (!at("automatic_step").is_null()) (*this)("automatic_step", value.emplace_back());
+      return;
+    }
+    const Json& found = at(name);
+    if (!found.is_array()) refuse(name, "a list");
+    for (const Json& item : found) {
+      if (!item.is_number_integer() || item.get<double>() < 0 || item.get<double>() > 0x1p62) {
+        refuse(name, "a list of steps");
+      }
+      value.push_back(item.get<int64_t>());
+    }
   }
   void operator()(const char* name, double& value) const {
     const Json& found = at(name);
@@ -107,9 +119,6 @@ class Reader {
 template <class Value>
 void put(Json& json, const Value& value) {
   json = value;
-}
-void put(Json& json, const std::optional<int64_t>& value) {
-  json = value ? Json(*value) : Json(nullptr);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "finetune/data/loader.h"
 
@@ -45,10 +46,10 @@ struct RunState {
   double last_learning_rate = 0.0;
   int64_t nonfinite_updates = 0;
   int64_t early_stopping_counter = 0;
-  bool stop_early = false;                // early stopping has decided
-  bool evaluation_pending = false;        // the evaluation due at this step was cut by a signal
-  std::optional<int64_t> automatic_step;  // of the newest save that only an early stop asked for
-  std::string origin;                     // resume_from_checkpoint where that named a path
+  bool stop_early = false;               // early stopping has decided
+  bool evaluation_pending = false;       // the evaluation due at this step was cut by a signal
+  std::vector<int64_t> automatic_steps;  // of saves that no key asked for at that step, rising
+  std::string origin;                    // resume_from_checkpoint where that named a path
   bool finished = false;
   double seconds = 0.0;  // training time of all sessions
   int64_t sessions = 0;

@@ -150,7 +150,7 @@ class Trainer {
   bool save_is_owed_ = false;
   // What a failed save leaves as it was.
   std::optional<std::string> best_before_save_;
-  std::optional<int64_t> automatic_before_save_;
+  std::vector<int64_t> automatic_before_save_;
   int64_t saves_ = 0;
   int64_t failed_saves_ = 0;
   bool files_are_announced_ = false;

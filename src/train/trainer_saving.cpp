@@ -27,6 +27,9 @@ using checkpoint::CheckpointFile;
 // How long a save that the keys ask for waits for the one before it.
 constexpr double kMostWaitSeconds = 30;
 
+// Of these the newest one or two are there; more where deleting failed.
+constexpr size_t kMostAutomatic = 16;
+
 CheckpointFile torch_file(std::string name, TorchValue value) {
   return {.name = std::move(name), .write = [value = std::move(value)](WritableFile& file) {
             write_torch_file(file, value);
@@ -190,7 +193,7 @@ void Trainer::collect_save() {
     if (trainer_state_.best_model_checkpoint == checkpoint_path(outcome->step)) {
       trainer_state_.best_model_checkpoint = best_before_save_;
     }
-    state_.automatic_step = automatic_before_save_;
+    state_.automatic_steps = automatic_before_save_;
   }
 }
 
@@ -228,8 +231,12 @@ void Trainer::save(bool on_schedule) {
   state_.seconds += start - counted_until_;
   counted_until_ = start;
   best_before_save_ = trainer_state_.best_model_checkpoint;
-  automatic_before_save_ = state_.automatic_step;
-  if (!on_schedule) state_.automatic_step = state_.step;
+  automatic_before_save_ = state_.automatic_steps;
+  std::erase(state_.automatic_steps, state_.step);
+  if (!on_schedule) state_.automatic_steps.push_back(state_.step);
+  if (state_.automatic_steps.size() > kMostAutomatic) {
+    state_.automatic_steps.erase(state_.automatic_steps.begin());
+  }
   // Only where the keys ask for a save: an interruption must not change which model is exported.
   if (on_schedule && trainer_state_.best_global_step == state_.step) {
     trainer_state_.best_model_checkpoint = checkpoint_path(state_.step);
@@ -262,8 +269,7 @@ SaveRequest Trainer::save_request(bool with_optimizer) {
           : std::nullopt;
   request.rotation = {.save_total_limit = args_.save_total_limit,
                       .best_step = best,
-                      .automatic_step = state_.automatic_step,
-                      .superseded_step = automatic_before_save_};
+                      .automatic_steps = state_.automatic_steps};
   return request;
 }
 

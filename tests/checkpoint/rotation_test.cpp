@@ -38,9 +38,10 @@ TEST(CheckpointRotation, KeepsTheNewestAndTheBest) {
       {{1, 2, 3}, 1, {}, {1, 2}},
       {{1, 2, 3}, 1, 3, {1, 2}},
       {{1, 2, 3}, 1, 1, {2}},        // the best and the last
-      {{1, 2, 3, 4}, 2, 1, {2, 3}},  // the best is one of the two
+      {{1, 2, 3, 4}, 2, 1, {2}},     // the best is counted apart
+      {{1, 2, 3, 4}, 2, 3, {1, 2}},  // unless it is one of the newest anyway
       {{1, 2, 3, 4}, 3, 2, {1}},
-      {{1, 2, 3, 4}, 3, 1, {2}},
+      {{1, 2, 3, 4}, 3, 1, {}},
       {{1, 2, 3}, 2, 9, {1}},  // a best that is not there protects nothing
       {{9, 10, 100}, 1, {}, {9, 10}},
   };
@@ -51,18 +52,29 @@ TEST(CheckpointRotation, KeepsTheNewestAndTheBest) {
 }
 
 TEST(CheckpointRotation, KeepsTheNewestAutomaticSaveBesideTheLimit) {
-  const auto gone = [](const std::vector<int64_t>& existing, int64_t automatic,
-                       std::optional<int64_t> superseded, std::optional<int64_t> best) {
-    return steps_to_delete(existing, {.save_total_limit = 2,
-                                      .best_step = best,
-                                      .automatic_step = automatic,
-                                      .superseded_step = superseded});
+  const auto gone = [](const Steps& existing, std::optional<int64_t> limit, const Steps& automatic,
+                       std::optional<int64_t> best = {}) {
+    return steps_to_delete(
+        existing, {.save_total_limit = limit, .best_step = best, .automatic_steps = automatic});
   };
-  EXPECT_THAT(gone({10, 20, 25}, 25, {}, {}), ElementsAre());
-  EXPECT_THAT(gone({10, 20, 25, 30}, 25, {}, {}), ElementsAre(10));
-  EXPECT_THAT(gone({10, 20, 25, 27}, 27, 25, {}), ElementsAre(25));
-  EXPECT_THAT(gone({10, 20, 25, 27}, 27, 25, 25), ElementsAre(10));  // the best is counted
-  EXPECT_THAT(gone({25}, 25, {}, {}), ElementsAre());
+  EXPECT_THAT(gone({10, 20, 25}, 2, {25}), ElementsAre());
+  EXPECT_THAT(gone({10, 20, 25, 30}, 2, {25}), ElementsAre(10));
+  EXPECT_THAT(gone({10, 20, 25, 27}, 2, {25, 27}), ElementsAre(25));
+  EXPECT_THAT(gone({10, 20, 25, 27}, 2, {25, 27}, 25), ElementsAre());
+  EXPECT_THAT(gone({25}, 2, {25}), ElementsAre());
+  EXPECT_THAT(gone({10, 20, 25, 27}, {}, {25, 27}), ElementsAre(25));  // without a limit too
+}
+
+TEST(CheckpointRotation, LeavesTwoUnlessTheLimitIsOne) {
+  for (const std::optional<int64_t> limit : {std::optional<int64_t>(), std::optional<int64_t>(2)}) {
+    const RotationPolicy policy{.save_total_limit = limit, .automatic_steps = {3, 5, 7}};
+    EXPECT_THAT(steps_to_delete({3, 5}, policy), ElementsAre());
+    EXPECT_THAT(steps_to_delete({3, 5, 7}, policy), ElementsAre(3));
+  }
+  const RotationPolicy one{.save_total_limit = 1, .automatic_steps = {3, 5, 7}};
+  EXPECT_THAT(steps_to_delete({3, 5}, one), ElementsAre(3));
+  EXPECT_THAT(steps_to_delete({3, 5, 7}, one), ElementsAre(3, 5));
+  EXPECT_THAT(steps_to_delete({4, 8}, {.save_total_limit = 1}), ElementsAre(4));
 }
 
 TEST(CheckpointRotation, DeletesTheFoldersAndLeavesNothing) {
@@ -70,8 +82,8 @@ TEST(CheckpointRotation, DeletesTheFoldersAndLeavesNothing) {
   for (const int64_t step : {1, 2, 3, 10}) save(run.files, run.output_dir, step);
   EXPECT_THAT(rotate(run.files, run.output_dir, "run", {.save_total_limit = 2, .best_step = 2},
                      [](const std::string&) {}),
-              ElementsAre(1, 3));
-  EXPECT_THAT(run.names(), ElementsAre("checkpoint-10", "checkpoint-2"));
+              ElementsAre(1));
+  EXPECT_THAT(run.names(), ElementsAre("checkpoint-10", "checkpoint-2", "checkpoint-3"));
 }
 
 TEST(CheckpointRotation, NeitherCountsNorTouchesDamagedOnesAndOtherRuns) {

@@ -18,7 +18,7 @@ RunState example() {
   state.updates = 40;
   state.position = {.epoch = 2, .sample = 96};
   state.effective_batch_size = 8;
-  state.automatic_step = 41;
+  state.automatic_steps = {7, 41};
   state.window_loss = 1.0 / 3.0;
   state.total_loss = 0.1 + 0.2;
   state.last_learning_rate = 4.9e-324;
@@ -48,6 +48,19 @@ TEST(RunState, ReadsBackEveryBit) {
   EXPECT_EQ(again.total_loss, 0.1 + 0.2);
   EXPECT_EQ(again.last_learning_rate, 4.9e-324);
   EXPECT_EQ(again.position, (Position{.epoch = 2, .sample = 96}));
+}
+
+TEST(RunState, ReadsTheOneAutomaticStepOfEarlierVersions) {
+  const std::string text = replaced(
+      example().to_text(), "\"automatic_steps\": [\n    7,\n    41\n  ]", "\"automatic_step\": 41");
+  EXPECT_EQ(RunState::parse(text, "x").automatic_steps, std::vector<int64_t>{41});
+  const std::string none = replaced(text, "\"automatic_step\": 41", "\"automatic_step\": null");
+  EXPECT_TRUE(RunState::parse(none, "x").automatic_steps.empty());
+}
+
+TEST(RunState, RefusesAutomaticStepsThatAreNone) {
+  const std::string text = replaced(example().to_text(), "    41\n", "    -41\n");
+  EXPECT_THAT(error_of(text), HasSubstr("'automatic_steps' must be a list of steps"));
 }
 
 TEST(RunState, RefusesAnEffectiveBatchOfNothing) {

@@ -12,17 +12,15 @@
 namespace finetune::checkpoint {
 
 struct RotationPolicy {
-  std::optional<int64_t> save_total_limit;  // unset or below 1: keep all
-  std::optional<int64_t> best_step;         // never deleted
-  // The newest automatic save (an early stop): kept in one slot beyond the limit.
-  std::optional<int64_t> automatic_step = std::nullopt;
-  // The automatic save before it: goes first.
-  std::optional<int64_t> superseded_step = std::nullopt;
+  std::optional<int64_t> save_total_limit = std::nullopt;  // unset or below 1: keep all
+  std::optional<int64_t> best_step = std::nullopt;         // never deleted, and not counted
+  // Saves that the schedule did not ask for: beside the limit the newest of them is kept.
+  std::vector<int64_t> automatic_steps = {};
 };
 
-// Which checkpoints go, oldest first, with Hugging Face's meaning of save_total_limit: the newest
-// so many stay, the best is one of them; where the limit is 1 and the best is not the newest, both
-// stay. Requires: steps rising.
+// Which checkpoints go, oldest first: those that the schedule asked for beyond the newest
+// save_total_limit, and all automatic ones but the newest. Where that would leave a single one of
+// several, the newest of these stays too, unless the limit is 1. Requires: steps rising.
 [[nodiscard]] std::vector<int64_t> steps_to_delete(const std::vector<int64_t>& existing,
                                                    const RotationPolicy& policy);
 
