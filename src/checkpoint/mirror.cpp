@@ -33,7 +33,7 @@ struct Abandoned {};
 struct CheckpointJob {
   CheckpointCopy copy;
   RotationPolicy policy;
-  bool is_best = false;  // an older one, for the sake of its weights
+  bool is_older = false;  // no reason to rotate
 };
 
 struct FileJob {
@@ -101,13 +101,16 @@ struct Mirror::Worker {
   }
 
   [[nodiscard]] bool has_work() const {
-    return !lost && (working || waiting || best || !queue.empty());
+    return !lost && (working || waiting || !older.empty() || !queue.empty());
   }
 
   // One try of what comes next; false where it failed.
   bool work(std::unique_lock<std::mutex>& lock) {
     if (waiting) replace_working(lock);
-    if (!working && best) working = std::exchange(best, std::nullopt);
+    if (!working && !older.empty()) {
+      working = std::move(older.front());
+      older.pop_front();
+    }
     const bool copies_checkpoint = working.has_value();
     std::optional<FileJob> file;
     if (!copies_checkpoint) file = queue.front();
@@ -115,6 +118,7 @@ struct Mirror::Worker {
     bool succeeded = true;
     bool is_done = true;
     std::string problem;
+    bool lasts = false;
     try {
       claim();
       if (copies_checkpoint) {
@@ -132,6 +136,8 @@ struct Mirror::Worker {
     } catch (const Error& error) {
       is_done = succeeded = false;
       problem = error.what();
+      lasts =
+          error.kind() == ErrorKind::kBusy || (error.kind() == ErrorKind::kIo && !may_pass(error));
     } catch (const Interrupted& stop) {
       is_done = succeeded = false;
       problem = "a stop was asked for while " + std::string(stop.what());
@@ -143,6 +149,7 @@ struct Mirror::Worker {
       wake.notify_all();
       return true;
     }
+    last_problem_lasts = lasts;
     if (is_done) {
       count(copies_checkpoint, succeeded);
       remove(copies_checkpoint, file);
@@ -157,9 +164,13 @@ struct Mirror::Worker {
 
   // The newer goes; the older, if it had not arrived, is dropped.
   void replace_working(std::unique_lock<std::mutex>& lock) {
-    const std::optional<CheckpointJob> former = std::exchange(working, std::nullopt);
+    std::optional<CheckpointJob> former = std::exchange(working, std::nullopt);
     working = std::exchange(waiting, std::nullopt);
     if (!former || former->copy.source == working->copy.source) return;
+    if (former->is_older) {
+      older.push_front(std::move(*former));
+      return;
+    }
     ++counted.dropped;
     log::debug("mirror: " + file_name(former->copy.source) + " gives way to a newer checkpoint");
     lock.unlock();
@@ -171,15 +182,11 @@ struct Mirror::Worker {
     folder.commit(job.copy);
     const std::string name = file_name(job.copy.source);
     log::debug("mirror: " + name + " is copied and verified");
-    if (job.is_best) return;
+    if (job.is_older) return;
     if (job.policy.best_step && *job.policy.best_step != job.copy.manifest->step) {
-      CheckpointJob older{.copy = CheckpointCopy(join_path(parent_path(job.copy.source),
-                                                           checkpoint_name(*job.policy.best_step))),
-                          .policy = job.policy,
-                          .is_best = true};
-      if (!options.files->exists(join_path(options.directory, file_name(older.copy.source)))) {
-        const std::lock_guard guard(mutex);
-        best = std::move(older);
+      const std::string best = checkpoint_name(*job.policy.best_step);
+      if (!options.files->exists(join_path(options.directory, best))) {
+        add_older(join_path(parent_path(job.copy.source), best));
       }
     }
     folder.rotate(job.copy.manifest->run_id, job.policy);
@@ -248,6 +255,12 @@ struct Mirror::Worker {
     }
   }
 
+  void add_older(const std::string& path) {
+    const std::lock_guard guard(mutex);
+    older.push_back({.copy = CheckpointCopy(path), .policy = {}, .is_older = true});
+    wake.notify_all();
+  }
+
   void add(FileJob job) {
     const std::lock_guard guard(mutex);
     std::erase_if(queue, [&](const FileJob& other) {
@@ -270,13 +283,14 @@ struct Mirror::Worker {
   std::condition_variable wake;
   std::optional<CheckpointJob> working;  // the thread's own while it copies
   std::optional<CheckpointJob> waiting;
-  std::optional<CheckpointJob> best;
+  std::deque<CheckpointJob> older;
   std::deque<FileJob> queue;
   int64_t jobs = 0;
   MirrorCounts counted;
   int64_t failures_in_a_row = 0;
   double told_at = 0;
   std::string last_problem;
+  bool last_problem_lasts = false;  // trying again soon does not help
   bool finishing = false;
   bool hurry = false;
   bool idle = false;
@@ -303,6 +317,8 @@ void Mirror::copy_checkpoint(const std::string& path, const RotationPolicy& poli
   worker_->wake.notify_all();
 }
 
+void Mirror::copy_older(const std::string& path) { worker_->add_older(path); }
+
 void Mirror::copy_file(const std::string& path) { worker_->add({.path = path, .name = ""}); }
 
 void Mirror::copy_tree(const std::string& folder, const std::string& name) {
@@ -310,20 +326,31 @@ void Mirror::copy_tree(const std::string& folder, const std::string& name) {
   worker_->add({.path = folder, .name = name});
 }
 
-bool Mirror::finish(double seconds, const std::function<bool()>& give_up) {
+bool Mirror::wait(double seconds, const std::function<bool()>& give_up) {
   Worker& worker = *worker_;
   std::unique_lock lock(worker.mutex);
   worker.finishing = worker.hurry = true;
   worker.wake.notify_all();
   const double end = worker.options.clock->now() + seconds;
   const auto is_done = [&] { return worker.lost || (worker.idle && !worker.has_work()); };
-  while (!is_done() && worker.options.clock->now() < end && !(give_up && give_up())) {
+  const int64_t failures = worker.counted.failures;
+  const auto is_hopeless = [&] {
+    return worker.last_problem_lasts && worker.counted.failures > failures;
+  };
+  while (!is_done() && !is_hopeless() && worker.options.clock->now() < end &&
+         !(give_up && give_up())) {
     worker.wake.wait_for(lock, kFinishStep);
   }
   worker.finishing = false;
-  if (!worker.lost && is_done()) return true;
-  log::warning("mirror: '" + worker.options.directory + "' does not have everything" +
-               (worker.last_problem.empty() ? "" : " (" + worker.last_problem + ")") +
+  return !worker.lost && is_done();
+}
+
+bool Mirror::finish(double seconds, const std::function<bool()>& give_up) {
+  if (wait(seconds, give_up)) return true;
+  const std::lock_guard guard(worker_->mutex);
+  const std::string& problem = worker_->last_problem;
+  log::warning("mirror: '" + directory() + "' does not have everything" +
+               (problem.empty() ? "" : " (" + problem + ")") +
                "; what was saved is in the output folder");
   return false;
 }

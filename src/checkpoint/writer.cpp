@@ -83,7 +83,8 @@ CheckpointFile text_file(std::string name, std::string content) {
 
 std::string write_checkpoint(FileSystem& files, const std::string& output_dir,
                              const CheckpointIdentity& identity,
-                             const std::vector<CheckpointFile>& contents, uint64_t required_bytes) {
+                             const std::vector<CheckpointFile>& contents, uint64_t required_bytes,
+                             const std::function<void()>& before_commit) {
   FT_CHECK(identity.step >= 0 && is_identifier(identity.run_id), "a checkpoint's identity");
   const std::string target = join_path(output_dir, checkpoint_name(identity.step));
   make_durable_directories(files, output_dir);
@@ -97,6 +98,7 @@ std::string write_checkpoint(FileSystem& files, const std::string& output_dir,
       join_path(output_dir, staging_name(identity.step, identity.run_id, random_identifier()));
   try {
     write_staging(files, staging, identity, contents);
+    if (before_commit) before_commit();
     files.rename_new(staging, target);
   } catch (...) {
     try {

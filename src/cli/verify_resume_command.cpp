@@ -179,10 +179,27 @@ int verify_resume_command(const Arguments& arguments) {
     Arguments command = {"train"};
     if (!words.path.empty()) command.push_back(words.path);
     command.insert(command.end(), words.overrides.begin(), words.overrides.end());
-    for (const char* word : {"--logging_strategy", "steps", "--logging_steps", "1", "--report_to",
-                             "none", "--resume_from_checkpoint", "auto", "--save_strategy", "no",
-                             "--load_best_model_at_end", "false", "--save_only_model", "false",
-                             "--log_level", "warning", "--disable_tqdm", "true", "--output_dir"}) {
+    for (const char* word : {"--logging_strategy",
+                             "steps",
+                             "--logging_steps",
+                             "1",
+                             "--report_to",
+                             "none",
+                             "--resume_from_checkpoint",
+                             "auto",
+                             "--save_strategy",
+                             "no",
+                             "--load_best_model_at_end",
+                             "false",
+                             "--save_only_model",
+                             "false",
+                             "--mirror_dir",
+                             "null",
+                             "--log_level",
+                             "warning",
+                             "--disable_tqdm",
+                             "true",
+                             "--output_dir"}) {
       command.emplace_back(word);
     }
     command.push_back(join_path(folder.path(), name));

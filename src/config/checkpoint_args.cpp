@@ -46,17 +46,13 @@ void CheckpointArgs::describe(FieldList& field) {
         "Restore the early-stopping counter.",
         {.support = Support::kAccepted, .reason = "it is always restored"});
   field("mirror_dir", &CheckpointArgs::mirror_dir,
-        "A second, slow place that each checkpoint is copied to.",
-        {.support = Support::kRefused,
-         .reason = kNotYet,
-         .resume = ResumePolicy::kFree,
-         .path = PathKind::kPath});
+        "A second, slow place (Google Drive) that each checkpoint is copied to in the background "
+        "and verified at; resuming takes the newest valid one of both.",
+        {.resume = ResumePolicy::kFree, .path = PathKind::kPath});
   field("trash_safe_delete", &CheckpointArgs::trash_safe_delete,
-        "Empty files before deleting them, so that a Drive's trash holds nothing.",
-        {.choices = {"auto", "true", "false"},
-         .support = Support::kAccepted,
-         .reason = "this version deletes plainly",
-         .resume = ResumePolicy::kFree});
+        "Empty files before deleting them, so that a Drive's trash holds nothing; \"auto\": where "
+        "the path lies on such a mount.",
+        {.choices = {"auto", "true", "false"}, .resume = ResumePolicy::kFree});
 }
 
 void SessionArgs::describe(FieldList& field) {

@@ -90,10 +90,10 @@ bool CheckpointSaver::try_to_commit(const SaveRequest& request,
                                     const std::string& complaint) const {
   std::string problem;
   try {
-    const std::string path =
-        checkpoint::write_checkpoint(files_, options_.output_dir, request.identity,
-                                     request.contents, request.bytes + request.bytes / 20);
-    if (options_.on_commit) options_.on_commit(path);
+    const std::string path = checkpoint::write_checkpoint(
+        files_, options_.output_dir, request.identity, request.contents,
+        request.bytes + request.bytes / 20, options_.before_commit);
+    if (options_.on_commit) options_.on_commit(path, request.rotation);
     return true;
   } catch (const Error& error) {
     problem = error.what();

@@ -46,8 +46,11 @@ class CheckpointSaver {
     bool in_background = true;
     // Whether there is memory for a copy of so many bytes now; else an update waits for the writer.
     std::function<bool(uint64_t bytes)> has_room = [](uint64_t) { return true; };
+    // Called on the writing thread before each commit; throws Error where it must not come about.
+    std::function<void()> before_commit = nullptr;
     // Called on the writing thread, behind each commit and before the rotation.
-    std::function<void(const std::string& path)> on_commit = nullptr;
+    std::function<void(const std::string& path, const checkpoint::RotationPolicy& rotation)>
+        on_commit = nullptr;
   };
 
   CheckpointSaver(FileSystem& files, Options options);

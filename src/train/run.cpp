@@ -18,6 +18,7 @@
 #include "train/evaluate.h"
 #include "train/memory_budget.h"
 #include "train/resume.h"
+#include "train/run_storage.h"
 #include "train/trainer.h"
 
 namespace finetune {
@@ -47,19 +48,6 @@ bool asks_for_more(const RunState& finished, const TrainingArgs& args) {
   return args.num_train_epochs > number("num_train_epochs") && number("max_steps") <= 0;
 }
 
-void set_aside(const std::string& output_dir, int64_t after_step = -1) {
-  for (const std::string& path :
-       checkpoint::set_aside_all(FileSystem::local(), output_dir, after_step)) {
-    log::info("set aside: " + path);
-  }
-}
-
-void forget_finished(const std::string& output_dir) {
-  FileSystem& files = FileSystem::local();
-  const std::string path = join_path(output_dir, checkpoint::kFinetuneStateFile);
-  if (files.exists(path)) files.remove_file(path);
-}
-
 RunState state_of(const CheckpointEntry& entry) {
   const std::string path = join_path(entry.path, checkpoint::kFinetuneStateFile);
   return RunState::parse(FileSystem::local().read_all(path, 64 << 20), path);
@@ -67,15 +55,16 @@ RunState state_of(const CheckpointEntry& entry) {
 
 // The checkpoint to go on from; nothing: begin at step 0.
 std::optional<CheckpointEntry> choose_checkpoint(const LoadedConfig& config,
-                                                 const RunOptions& options) {
-  FileSystem& files = FileSystem::local();
+                                                 const RunOptions& options, RunStorage& storage) {
+  FileSystem& files = storage.files();
   const TrainingArgs& args = config.args;
   checkpoint::sweep_stale(files, args.output_dir, kWarn);
   if (options.restart || args.resume_from_checkpoint == "none") {
-    set_aside(args.output_dir);
-    forget_finished(args.output_dir);
+    storage.set_aside();
+    storage.forget_finished();
     return std::nullopt;
   }
+  storage.bring_back_checkpoints();
   if (args.resume_from_checkpoint == "auto") {
     return checkpoint::find_newest_good(files, args.output_dir, kWarn);
   }
@@ -99,7 +88,7 @@ std::optional<CheckpointEntry> choose_checkpoint(const LoadedConfig& config,
                                             ": resume_from_checkpoint: '" + path +
                                             "' is not a whole checkpoint: " + entry.problem);
   }
-  set_aside(args.output_dir, entry.step);
+  storage.set_aside(entry.step);
   return entry;
 }
 
@@ -177,23 +166,20 @@ nlohmann::ordered_json evaluate_model(const LoadedConfig& config, const Assembly
   return all;
 }
 
-int train(const LoadedConfig& config, const RunOptions& options) {
+// The rest of train() for a run whose files lie in `storage`.
+int train_in(RunStorage& storage, const LoadedConfig& config, const RunOptions& options) {
   const TrainingArgs& args = config.args;
-  log::set_level(args.log_level);
-  show_notes(config);
-  if (!args.do_train) {
-    (void)evaluate_model(config, {.train = false,
-                                  .evaluate = args.do_eval,
-                                  .predict = args.do_predict,
-                                  .model_folder = evaluated_folder(config, false)});
-    return kExitFinished;
-  }
-  return_freed_memory();
-  const checkpoint::OutputLock lock(args.output_dir);
-
   const bool may_go_on = !options.restart && args.resume_from_checkpoint != "none";
   std::optional<RunState> finished;
   if (may_go_on) finished = finished_state(args.output_dir);
+  const bool was_finished = finished && !asks_for_more(*finished, args);
+  if (!was_finished) {
+    storage.open_mirrors(!may_go_on);
+    if (may_go_on && !finished) {
+      storage.bring_back_finished();
+      finished = finished_state(args.output_dir);
+    }
+  }
   if (finished && args.resume_from_checkpoint != "auto" &&
       finished->origin != args.resume_from_checkpoint) {
     finished.reset();
@@ -212,19 +198,20 @@ int train(const LoadedConfig& config, const RunOptions& options) {
       }
       log::info("already finished: " + args.output_dir + " holds the model after " +
                 std::to_string(finished->step) + " steps; nothing to do");
+      storage.complete_mirrors();
       return kExitFinished;
     }
     log::info("the finished run goes on: the schedule is computed anew for the new total");
   }
 
-  const std::optional<CheckpointEntry> newest = choose_checkpoint(config, options);
+  const std::optional<CheckpointEntry> newest = choose_checkpoint(config, options, storage);
   if (finished && !newest) {
     throw Error(ErrorKind::kCheckpoint,
                 args.output_dir +
                     " holds a finished run without a checkpoint to go on from; "
                     "start over with --restart, or choose another output_dir");
   }
-  if (finished) forget_finished(args.output_dir);
+  if (finished) storage.forget_finished();
   std::optional<RunState> saved;
   if (newest && !newest->foreign) {
     saved = state_of(*newest);
@@ -248,13 +235,37 @@ int train(const LoadedConfig& config, const RunOptions& options) {
     request.head_rows_per_chunk = decision->choices.head_rows_per_chunk;
   }
   assemble_model(budgeted, request, parts);
-  Trainer trainer(budgeted, options, parts, progress);
+  Trainer trainer(budgeted, options, storage, parts, progress);
   if (newest) {
     trainer.restore(*newest);
   } else {
     trainer.start_fresh();
   }
   return trainer.run();
+}
+
+int train(const LoadedConfig& config, const RunOptions& options) {
+  const TrainingArgs& args = config.args;
+  log::set_level(args.log_level);
+  show_notes(config);
+  if (!args.do_train) {
+    (void)evaluate_model(config, {.train = false,
+                                  .evaluate = args.do_eval,
+                                  .predict = args.do_predict,
+                                  .model_folder = evaluated_folder(config, false)});
+    return kExitFinished;
+  }
+  return_freed_memory();
+  RunStorage storage(config);
+  try {
+    const int code = train_in(storage, storage.config(), options);
+    storage.finish(code == kExitFinished || code == kExitCheckpointsFailed);
+    return code;
+  } catch (const Error& error) {
+    // What was saved before is worth the wait; where another session writes, nothing is to be done.
+    if (error.kind() != ErrorKind::kBusy) storage.finish(false);
+    throw;
+  }
 }
 
 constexpr char kMemoryAdvice[] =

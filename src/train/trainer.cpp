@@ -33,14 +33,15 @@ int64_t steps_or_ratio(double value, int64_t max_steps) {
 
 }  // namespace
 
-Trainer::Trainer(const LoadedConfig& config, const RunOptions& options, Parts& parts,
-                 ProgressDisplay& progress)
+Trainer::Trainer(const LoadedConfig& config, const RunOptions& options, RunStorage& storage,
+                 Parts& parts, ProgressDisplay& progress)
     : config_(config),
       args_(config.args),
       options_(options),
+      storage_(storage),
       parts_(parts),
       progress_(progress),
-      files_(FileSystem::local()) {
+      files_(storage.files()) {
   if (args_.fp16) scaler_.emplace();
   if (args_.optimizer_in_backward) update_in_backward();
   // transformers' floating_point_ops: 6 a token and parameter outside the embeddings.
@@ -113,6 +114,7 @@ int Trainer::run() {
   }
   while (!is_last_step() && !state_.stop_early) {
     if (stop_is_requested()) return stop_early();
+    storage_.check_ours();
     const StepReport report = step();
     if (report.interrupted) return stop_early();
     const bool finite = std::isfinite(report.loss) && std::isfinite(report.grad_norm);
@@ -122,6 +124,7 @@ int Trainer::run() {
   }
   progress_.end();
   exported_step_ = state_.step;
+  storage_.check_ours();
   return finish();
 }
 

@@ -16,6 +16,7 @@
 #include "finetune/train/run.h"
 #include "train/assemble.h"
 #include "train/checkpoint_saver.h"
+#include "train/run_storage.h"
 #include "train/save_clock.h"
 
 namespace finetune {
@@ -35,7 +36,7 @@ struct Plan {
 // two micro-batches discards them, and they are done again.
 class Trainer {
  public:
-  Trainer(const LoadedConfig& config, const RunOptions& options, Parts& parts,
+  Trainer(const LoadedConfig& config, const RunOptions& options, RunStorage& storage, Parts& parts,
           ProgressDisplay& progress);
 
   // Begins at step 0, or where the checkpoint is.
@@ -126,6 +127,7 @@ class Trainer {
   const LoadedConfig& config_;
   const TrainingArgs& args_;
   RunOptions options_;
+  RunStorage& storage_;
   Parts& parts_;
   ProgressDisplay& progress_;
   FileSystem& files_;

@@ -148,17 +148,22 @@ void Trainer::prepare_saving() {
   const std::optional<int64_t> budget =
       parts_.device.is_cpu() ? memory_budget_of(args_) : std::nullopt;
   saver_ = std::make_unique<CheckpointSaver>(
-      files_, CheckpointSaver::Options{.output_dir = args_.output_dir,
-                                       .in_background = args_.async_save,
-                                       .has_room = [budget](uint64_t bytes) {
-                                         const auto wanted =
-                                             static_cast<int64_t>(bytes + bytes / 5);
-                                         const int64_t resident = resident_memory();
-                                         if (budget)
-                                           return resident + static_cast<int64_t>(bytes) <= *budget;
-                                         const int64_t most = attainable_memory();
-                                         return most == 0 || most - resident >= wanted;
-                                       }});
+      files_, CheckpointSaver::Options{
+                  .output_dir = args_.output_dir,
+                  .in_background = args_.async_save,
+                  .has_room =
+                      [budget](uint64_t bytes) {
+                        const auto wanted = static_cast<int64_t>(bytes + bytes / 5);
+                        const int64_t resident = resident_memory();
+                        if (budget) return resident + static_cast<int64_t>(bytes) <= *budget;
+                        const int64_t most = attainable_memory();
+                        return most == 0 || most - resident >= wanted;
+                      },
+                  .before_commit = [this] { storage_.check_before_commit(); },
+                  .on_commit =
+                      [this](const std::string& path, const checkpoint::RotationPolicy& rotation) {
+                        storage_.committed(path, rotation);
+                      }});
   save_clock_.emplace(
       SaveClock::Options{
           .minutes = args_.save_strategy == "no" ? std::optional<double>(0.0) : args_.save_minutes,

@@ -156,7 +156,6 @@ TEST(LoadConfig, RefusesWhatThisVersionDoesNotHave) {
                            "num_processes: 2",
                            "num_processes: auto",
                            "task: pretraining",
-                           "mirror_dir: /mnt",
                            "hardware: t4",
                            "unit_budget: 5",
                            "session_hours: 2",

@@ -111,11 +111,12 @@ TEST(CheckpointSaver, HandsOverWhatIsNoError) {
 TEST(CheckpointSaver, TellsOfEachCommitBeforeOlderOnesGo) {
   RunFolder run;
   std::vector<std::string> told;
-  CheckpointSaver saver(run.files,
-                        {.output_dir = run.output_dir, .on_commit = [&](const std::string& path) {
-                           told.push_back(path);
-                           EXPECT_EQ(run.names().size(), told.size());
-                         }});
+  CheckpointSaver saver(
+      run.files, {.output_dir = run.output_dir,
+                  .on_commit = [&](const std::string& path, const checkpoint::RotationPolicy&) {
+                    told.push_back(path);
+                    EXPECT_EQ(run.names().size(), told.size());
+                  }});
   for (const int64_t step : {2, 4}) {
     SaveRequest request = request_of(step);
     request.rotation.save_total_limit = 1;

@@ -54,6 +54,8 @@ class Mirror {
   // checkpoint that is deleted meanwhile is dropped. Then the mirror is rotated by `policy`; the
   // best checkpoint is copied too where the mirror lacks it.
   void copy_checkpoint(const std::string& path, const RotationPolicy& policy);
+  // An older one that the mirror may lack, behind the newest.
+  void copy_older(const std::string& path);
   // One file of the output folder, to its name in the mirror, in the order of the calls and behind
   // the checkpoints.
   void copy_file(const std::string& path);
@@ -62,7 +64,10 @@ class Mirror {
   void copy_tree(const std::string& folder, const std::string& name);
 
   // Waits until everything is there, so many seconds at most, and tries at once what waits to be
-  // tried again. Returns whether the mirror has everything. `give_up` (asked often) ends the wait.
+  // tried again. Returns whether the mirror has everything. `give_up` (asked often) ends the wait,
+  // and so does a failure that will not pass by itself.
+  bool wait(double seconds, const std::function<bool()>& give_up = {});
+  // The same at the end of a run: a mirror that lacks something is a warning.
   bool finish(double seconds, const std::function<bool()>& give_up = {});
 
   [[nodiscard]] bool is_lost() const;

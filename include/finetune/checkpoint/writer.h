@@ -32,12 +32,15 @@ struct CheckpointIdentity {
 // A valid checkpoint-<step> of the same run that is already there is kept, and nothing is written;
 // an invalid one is renamed to checkpoint-<step>.bad-<k>, one of another run to .old-<k>.
 //
+// `before_commit` is called right before the rename; what it throws prevents it.
+//
 // `required_bytes` (0: unknown) is compared with the free space first. On any failure the staging
 // folder is removed as far as possible and Error(kIo), or whatever a `write` threw, leaves; older
 // checkpoints are untouched and the caller may try again. Requires: the output folder's lock.
 std::string write_checkpoint(FileSystem& files, const std::string& output_dir,
                              const CheckpointIdentity& identity,
                              const std::vector<CheckpointFile>& contents,
-                             uint64_t required_bytes = 0);
+                             uint64_t required_bytes = 0,
+                             const std::function<void()>& before_commit = nullptr);
 
 }  // namespace finetune::checkpoint

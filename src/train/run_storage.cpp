@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: MIT
+#include "train/run_storage.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "finetune/base/error.h"
+#include "finetune/base/hash.h"
+#include "finetune/base/interrupt.h"
+#include "finetune/base/log.h"
+#include "finetune/base/mount.h"
+#include "finetune/base/trash_safe.h"
+#include "finetune/checkpoint/layout.h"
+#include "train/clock.h"
+
+namespace finetune {
+namespace {
+
+using checkpoint::CheckpointEntry;
+
+constexpr char kLogsFolder[] = "runs";
+constexpr double kQuickSeconds = 1;  // no word about it
+constexpr double kFinishedPatience = 900;
+constexpr double kStoppedPatience = 300;
+constexpr double kSignalPatience = 20;  // what a machine gives that is about to be taken away
+
+const checkpoint::Report kWarn = [](const std::string& line) { log::warning(line); };
+
+std::optional<Mount> slow_mount(const std::string& path) {
+  std::optional<Mount> mount = mount_of(path);
+  return mount && is_remote_type(mount->type) ? mount : std::nullopt;
+}
+
+std::string local_folder_for(const TrainingArgs& args) {
+  return join_path(join_path(args.cache_dir, "runs"), hash_hex(resolved_path(args.output_dir)));
+}
+
+bool holds_checkpoints(FileSystem& files, const std::string& folder) {
+  if (!files.exists(folder)) return false;
+  const std::vector<std::string> names = files.list(folder);
+  return std::any_of(names.begin(), names.end(), [](const std::string& name) {
+    return checkpoint::parse_checkpoint_name(name).has_value();
+  });
+}
+
+}  // namespace
+
+RunStorage::RunStorage(const LoadedConfig& config)
+    : config_(config), shown_(config.args.output_dir) {
+  TrainingArgs& args = config_.args;
+  const std::optional<Mount> slow = slow_mount(args.output_dir);
+  if (slow && !slow_mount(args.cache_dir)) {
+    add_mirror(args.output_dir);
+    args.output_dir = local_folder_for(config.args);
+    log::info("output_dir '" + shown_ + "' lies on a slow mount (" + slow->type +
+              "): the run works in '" + args.output_dir + "' and copies there in the background");
+  } else if (slow) {
+    log::warning("output_dir '" + shown_ + "' lies on a slow mount (" + slow->type +
+                 "), and so does cache_dir: training waits for it and has no second place; set "
+                 "cache_dir to a local folder");
+  }
+  if (args.mirror_dir) {
+    if (resolved_path(*args.mirror_dir) == resolved_path(shown_)) {
+      if (places_.empty()) {
+        throw Error(ErrorKind::kConfig, config.where("mirror_dir") +
+                                            ": mirror_dir: it is the same folder as output_dir; "
+                                            "name another one");
+      }
+    } else {
+      add_mirror(*args.mirror_dir);
+    }
+  }
+  files_ = files_for(args.output_dir);
+  lock_.emplace(args.output_dir, checkpoint::LeaseOptions{.shown = shown_});
+  for (Place& place : places_) {
+    place.mirror = std::make_unique<checkpoint::Mirror>(checkpoint::MirrorOptions{
+        .directory = place.directory, .files = place.files, .local = files_});
+  }
+}
+
+void RunStorage::add_mirror(const std::string& directory) {
+  places_.push_back({.directory = directory, .files = files_for(directory), .mirror = nullptr});
+}
+
+std::shared_ptr<FileSystem> RunStorage::files_for(const std::string& folder) const {
+  const std::string& choice = config_.args.trash_safe_delete;
+  const bool empties = choice == "true" || (choice == "auto" && slow_mount(folder));
+  return empties ? trash_safe(shared_local_files()) : shared_local_files();
+}
+
+checkpoint::BringBackOptions RunStorage::back(const Place& place) const {
+  return {.local = files_,
+          .output_dir = config_.args.output_dir,
+          .files = place.files,
+          .mirror_dir = place.directory,
+          .report = kWarn};
+}
+
+void RunStorage::open_mirrors(bool may_begin_anew) {
+  for (Place& place : places_) {
+    try {
+      checkpoint::reach_mirror(back(place));
+      if (!place.files->exists(place.directory)) {
+        log::info("the mirror '" + place.directory + "' is a new folder");
+      }
+      place.mirror->claim();
+      place.is_reached = true;
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::kIo) throw;
+      const std::string problem =
+          "the mirror '" + place.directory + "' cannot be reached: " + error.what();
+      if (!may_begin_anew && !holds_checkpoints(*files_, config_.args.output_dir)) {
+        throw Error(ErrorKind::kIo,
+                    problem + "; '" + config_.args.output_dir +
+                        "' holds no checkpoint, and the mirror may hold hours of work, so nothing "
+                        "is begun: make it reachable and run the same command again, or add "
+                        "--restart to begin at step 0");
+      }
+      log::warning(problem + "; the run goes on with what '" + config_.args.output_dir +
+                   "' holds, and the mirror is tried again at every save");
+    }
+  }
+}
+
+std::optional<CheckpointEntry> RunStorage::newest_here() const {
+  try {
+    return checkpoint::find_newest_good(*files_, config_.args.output_dir, kWarn);
+  } catch (const Error& error) {  // a mirror may hold a whole one
+    if (error.kind() != ErrorKind::kCheckpoint) throw;
+    return std::nullopt;
+  }
+}
+
+void RunStorage::bring_back_finished() {
+  for (const Place& place : places_) {
+    if (!place.is_reached) continue;
+    if (!checkpoint::bring_back_finished(back(place), newest_here())) continue;
+    log::info("the finished run is brought back from '" + place.directory + "'");
+    bring_back_checkpoints();  // to go on from where more steps are asked for
+    return;
+  }
+}
+
+void RunStorage::bring_back_checkpoints() {
+  for (const Place& place : places_) {
+    if (!place.is_reached) continue;
+    const std::optional<CheckpointEntry> newest = newest_here();
+    try {
+      const std::optional<int64_t> step = checkpoint::bring_back_newest(back(place), newest);
+      if (!step) continue;
+      log::info(
+          "checkpoint-" + std::to_string(*step) + " is brought back from the mirror '" +
+          place.directory + "'" +
+          (newest ? ", which is ahead of step " + std::to_string(newest->step) + " here" : ""));
+    } catch (const Error& error) {
+      if (!newest || error.kind() != ErrorKind::kIo) throw;
+      log::warning("the mirror '" + place.directory + "' cannot be read: " + error.what() +
+                   "; the run goes on from step " + std::to_string(newest->step));
+      continue;
+    }
+    const std::string logs = join_path(config_.args.output_dir, kLogsFolder);
+    if (!files_->exists(logs)) (void)bring_back_tree(back(place), kLogsFolder, logs);
+  }
+}
+
+void RunStorage::set_aside(int64_t after_step) {
+  const auto in = [&](FileSystem& files, const std::string& folder) {
+    for (const std::string& path : checkpoint::set_aside_all(files, folder, after_step)) {
+      log::info("set aside: " + path);
+    }
+  };
+  in(*files_, config_.args.output_dir);
+  for (const Place& place : places_) {
+    if (!place.is_reached) continue;
+    try {
+      in(*place.files, place.directory);
+    } catch (const Error& error) {
+      log::warning("the mirror's checkpoints are not set aside: " + std::string(error.what()));
+    }
+  }
+}
+
+void RunStorage::forget_finished() {
+  checkpoint::forget_finished(*files_, config_.args.output_dir);
+  for (const Place& place : places_) {
+    if (!place.is_reached) continue;
+    try {
+      checkpoint::forget_finished(*place.files, place.directory);
+    } catch (const Error& error) {
+      log::warning("the mirror still says that the run is finished: " + std::string(error.what()));
+    }
+  }
+}
+
+void RunStorage::committed(const std::string& path, const checkpoint::RotationPolicy& policy) {
+  has_committed_ = true;
+  for (const Place& place : places_) {
+    place.mirror->copy_checkpoint(path, policy);
+    copy_logs(*place.mirror);
+  }
+}
+
+void RunStorage::check_ours() {
+  if (lock_->is_lost()) lock_->check();
+  for (const Place& place : places_) place.mirror->check();
+}
+
+void RunStorage::copy_logs(checkpoint::Mirror& mirror) const {
+  mirror.copy_tree(join_path(config_.args.output_dir, kLogsFolder), kLogsFolder);
+}
+
+// What says that the run is finished comes last.
+void RunStorage::copy_results(checkpoint::Mirror& mirror) const {
+  const std::string& folder = config_.args.output_dir;
+  const auto copy = [&](const std::string& name) { mirror.copy_file(join_path(folder, name)); };
+  bool is_finished = false;
+  for (const std::string& name : files_->list(folder)) {
+    const bool is_file = files_->type(join_path(folder, name)) == FileType::kFile;
+    if (!is_file || !checkpoint::is_checkpoint_file_name(name)) continue;
+    if (name == checkpoint::kFinetuneStateFile) {
+      is_finished = true;
+    } else {
+      copy(name);
+    }
+  }
+  if (is_finished) copy(checkpoint::kFinetuneStateFile);
+}
+
+void RunStorage::copy_overtaken(const Place& place) const {
+  for (const CheckpointEntry& entry :
+       checkpoint::list_checkpoints(*files_, config_.args.output_dir, false)) {
+    if (!entry.whole || entry.foreign) continue;
+    const std::string copy = join_path(place.directory, file_name(entry.path));
+    try {
+      if (place.files->exists(copy)) continue;
+    } catch (const Error& error) {  // the copy finds out, and tries again
+      log::debug(error.what());
+    }
+    place.mirror->copy_older(entry.path);
+  }
+}
+
+void RunStorage::finish(bool is_finished) {
+  if (!is_finished && !has_committed_) return;
+  const bool by_signal = interrupt::is_requested();
+  const double patience = by_signal     ? kSignalPatience
+                          : is_finished ? kFinishedPatience
+                                        : kStoppedPatience;
+  // A signal that comes while this waits leaves it as long as one that came before.
+  std::optional<double> signalled_at;
+  const auto give_up = [&] {
+    if (by_signal || !interrupt::is_requested()) return false;
+    if (!signalled_at) signalled_at = now_seconds();
+    return now_seconds() > *signalled_at + kSignalPatience;
+  };
+  for (const Place& place : places_) {
+    checkpoint::Mirror& mirror = *place.mirror;
+    const auto has_everything = [&] {
+      if (mirror.wait(kQuickSeconds)) return true;
+      log::info("waiting up to " + std::to_string(static_cast<int>(patience)) +
+                " s until the mirror '" + place.directory + "' has everything");
+      return mirror.wait(patience, give_up);
+    };
+    copy_logs(mirror);
+    if (has_everything() && is_finished) {
+      copy_overtaken(place);
+      copy_results(mirror);
+      (void)has_everything();
+    }
+    if (mirror.finish(0)) log::info("the mirror '" + place.directory + "' has everything");
+  }
+}
+
+void RunStorage::complete_mirrors() {
+  const std::string& folder = config_.args.output_dir;
+  const auto state = [](FileSystem& files, const std::string& place) {
+    const std::string path = join_path(place, checkpoint::kFinetuneStateFile);
+    return files.exists(path) ? files.read_all(path, 64 << 20) : std::string();
+  };
+  for (Place& place : places_) {
+    try {
+      if (state(*place.files, place.directory) == state(*files_, folder)) continue;
+      place.mirror->claim();
+      copy_overtaken(place);
+      copy_logs(*place.mirror);
+      copy_results(*place.mirror);
+      if (place.mirror->finish(kFinishedPatience, [] { return interrupt::is_requested(); })) {
+        log::info("the mirror '" + place.directory + "' has everything");
+      }
+    } catch (const Error& error) {
+      log::warning("the mirror '" + place.directory +
+                   "' does not have everything: " + std::string(error.what()));
+    }
+  }
+}
+
+}  // namespace finetune

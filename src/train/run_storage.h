@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "finetune/base/file_system.h"
+#include "finetune/checkpoint/bring_back.h"
+#include "finetune/checkpoint/mirror.h"
+#include "finetune/checkpoint/output_lock.h"
+#include "finetune/checkpoint/reader.h"
+#include "finetune/config/load.h"
+
+namespace finetune {
+
+// Where a run's files lie: the output folder, which is local and locked as long as this lives, and
+// its mirrors. An output_dir on a slow mount is one of them: the run then works in a folder below
+// cache_dir.
+class RunStorage {
+ public:
+  // Takes the output folder's lock. Throws Error(kBusy), Error(kIo), Error(kConfig).
+  explicit RunStorage(const LoadedConfig& config);
+
+  // The configuration with the output folder that is worked in.
+  [[nodiscard]] const LoadedConfig& config() const { return config_; }
+  [[nodiscard]] FileSystem& files() const { return *files_; }
+
+  // Waits a bounded time for each mirror and takes its lease. One that cannot be reached is a
+  // warning where the output folder holds checkpoints or `may_begin_anew`, else Error(kIo): it may
+  // hold hours of work. Error(kBusy) where another session holds one.
+  void open_mirrors(bool may_begin_anew);
+  // Copy what is newer in a mirror to the output folder. Both do nothing without mirrors.
+  void bring_back_finished();
+  void bring_back_checkpoints();
+  // Renames checkpoints after this step to .old, here and in the mirrors.
+  void set_aside(int64_t after_step = -1);
+  // Takes back that the run is finished, here and in the mirrors.
+  void forget_finished();
+
+  // While training. Behind each commit; any thread.
+  void committed(const std::string& path, const checkpoint::RotationPolicy& policy);
+  // Throws Error(kBusy) where another session has taken over the output folder or a mirror. Costs
+  // nothing.
+  void check_ours();
+  // Reads the record; before each commit, any thread.
+  void check_before_commit() { lock_->check(); }
+
+  // Once something was committed: ends in the mirrors having what the output folder has, or in a
+  // warning. `is_finished`: all results too, and with much patience; else as long as a stop may
+  // take.
+  void finish(bool is_finished);
+  // For a run that was finished before: brings the mirrors to the same state, if they are not.
+  void complete_mirrors();
+
+ private:
+  struct Place {
+    std::string directory;
+    std::shared_ptr<FileSystem> files;
+    std::unique_ptr<checkpoint::Mirror> mirror;
+    bool is_reached = false;
+  };
+
+  void add_mirror(const std::string& directory);
+  [[nodiscard]] std::shared_ptr<FileSystem> files_for(const std::string& folder) const;
+  [[nodiscard]] checkpoint::BringBackOptions back(const Place& place) const;
+  [[nodiscard]] std::optional<checkpoint::CheckpointEntry> newest_here() const;
+  void copy_logs(checkpoint::Mirror& mirror) const;
+  void copy_results(checkpoint::Mirror& mirror) const;
+  // Those here that the mirror lacks because newer ones overtook them.
+  void copy_overtaken(const Place& place) const;
+
+  LoadedConfig config_;
+  std::string shown_;  // the output folder that the user named
+  std::shared_ptr<FileSystem> files_;
+  std::vector<Place> places_;
+  std::optional<checkpoint::OutputLock> lock_;
+  std::atomic<bool> has_committed_{false};
+};
+
+}  // namespace finetune
