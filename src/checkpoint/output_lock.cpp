@@ -8,9 +8,11 @@
 #include <cerrno>
 #include <cstring>
 #include <utility>
+#include <vector>
 
 #include "finetune/base/error.h"
 #include "finetune/base/file_system.h"
+#include "finetune/base/log.h"
 #include "finetune/base/mount.h"
 #include "finetune/base/trash_safe.h"
 #include "finetune/checkpoint/layout.h"
@@ -35,9 +37,26 @@ std::string recorded_owner(const std::string& path) {
               error);
 }
 
+// The folder's own name has to survive a power cut, or everything in it is gone. An earlier start
+// may have been killed between making and syncing it, so the last step is done every time.
+void make_durable(FileSystem& files, const std::string& folder) {
+  try {
+    std::vector<std::string> missing;
+    for (std::string path = folder; !files.exists(path); path = parent_path(path)) {
+      missing.push_back(path);
+    }
+    files.make_directories(folder);
+    for (const std::string& path : missing) files.sync_directory(parent_path(path));
+    if (missing.empty()) files.sync_directory(parent_path(folder));
+  } catch (const Error& error) {
+    log::debug(std::string("a power cut may lose the output folder: ") + error.what());
+  }
+}
+
 }  // namespace
 
 OutputLock::OutputLock(const std::string& output_dir, LeaseOptions options) {
+  make_durable(FileSystem::local(), output_dir);
   try {
     FileSystem::local().make_directories(output_dir);
   } catch (const Error& error) {

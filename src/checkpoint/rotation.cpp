@@ -18,6 +18,28 @@ void remove_checkpoint_folder(FileSystem& files, const std::string& path) {
   files.remove_tree(path);
 }
 
+// Removes what lies in the folder and is_stale() calls so; one that cannot be removed does not keep
+// the others.
+template <class IsStale>
+void remove_stale(FileSystem& files, const std::string& output_dir, IsStale is_stale,
+                  const std::string& complaint, const Report& report) {
+  try {
+    if (!files.exists(output_dir)) return;
+    for (const std::string& name : files.list(output_dir)) {
+      try {
+        if (is_stale(name)) remove_checkpoint_folder(files, join_path(output_dir, name));
+      } catch (const Error& error) {
+        report(complaint + error.what());
+      }
+    }
+  } catch (const Error& error) {
+    report(complaint + error.what());
+  }
+}
+
+constexpr char kTriedAgain[] =
+    "an old checkpoint could not be deleted, the next save tries again: ";
+
 }  // namespace
 
 std::vector<int64_t> steps_to_delete(const std::vector<int64_t>& existing,
@@ -44,6 +66,9 @@ std::vector<int64_t> rotate(FileSystem& files, const std::string& output_dir,
                             const std::string& run_id, const RotationPolicy& policy,
                             const Report& report) {
   std::vector<int64_t> gone;
+  remove_stale(
+      files, output_dir, [](const std::string& name) { return is_leftover_name(name); },
+      kTriedAgain, report);
   try {
     std::vector<int64_t> existing;
     for (const CheckpointEntry& entry : list_checkpoints(files, output_dir, false)) {
@@ -57,23 +82,20 @@ std::vector<int64_t> rotate(FileSystem& files, const std::string& output_dir,
       remove_checkpoint_folder(files, trash);
     }
   } catch (const Error& error) {
-    report(std::string("an old checkpoint could not be deleted, the next save tries again: ") +
-           error.what());
+    report(kTriedAgain + std::string(error.what()));
   }
   return gone;
 }
 
 void sweep_stale(FileSystem& files, const std::string& output_dir, const Report& report) {
-  try {
-    if (!files.exists(output_dir)) return;
-    for (const std::string& name : files.list(output_dir)) {
-      const std::string path = join_path(output_dir, name);
-      const bool temporary = is_temporary_file_name(name) && files.type(path) == FileType::kFile;
-      if (is_leftover_name(name) || temporary) remove_checkpoint_folder(files, path);
-    }
-  } catch (const Error& error) {
-    report(std::string("what an earlier start left behind could not be deleted: ") + error.what());
-  }
+  remove_stale(
+      files, output_dir,
+      [&](const std::string& name) {
+        if (is_leftover_name(name)) return true;
+        return is_temporary_file_name(name) &&
+               files.type(join_path(output_dir, name)) == FileType::kFile;
+      },
+      "what an earlier start left behind could not be deleted: ", report);
 }
 
 }  // namespace finetune::checkpoint

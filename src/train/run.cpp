@@ -28,14 +28,39 @@ using checkpoint::CheckpointEntry;
 
 const checkpoint::Report kWarn = [](const std::string& line) { log::warning(line); };
 
-// The state that the end of an earlier start left, if there is one.
-std::optional<RunState> finished_state(const std::string& output_dir) {
+// What the end of an earlier start left, if there was one.
+struct Finished {
+  std::optional<RunState> state;
+  std::string damage;  // why it cannot be read; the last checkpoint makes it anew
+};
+
+Finished finished_state(const std::string& output_dir) {
   FileSystem& files = FileSystem::local();
   const std::string path = join_path(output_dir, checkpoint::kFinetuneStateFile);
-  if (!files.exists(path)) return std::nullopt;
-  RunState state = RunState::parse(files.read_all(path, 64 << 20), path);
-  if (!state.finished) return std::nullopt;
-  return state;
+  if (!files.exists(path)) return {};
+  try {
+    RunState state = RunState::parse(files.read_all(path, 64 << 20), path);
+    if (!state.finished) return {};
+    return {.state = std::move(state), .damage = ""};
+  } catch (const Error& error) {
+    if (error.kind() == ErrorKind::kIo) throw;  // which may pass
+    return {.state = std::nullopt, .damage = error.what()};
+  }
+}
+
+// A checkpoint that was whole a moment ago could not be read.
+class CheckpointUnreadable : public std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+template <class Read>
+auto reading_checkpoint(Read read) {
+  try {
+    return read();
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kIo) throw;
+    throw CheckpointUnreadable(error.what());
+  }
 }
 
 // Whether the keys ask for more than the finished run did.
@@ -93,8 +118,7 @@ std::optional<CheckpointEntry> choose_checkpoint(const LoadedConfig& config,
 }
 
 // Equal bits need the thread count that the run began with.
-void reuse_threads(const CheckpointEntry& entry) {
-  const RunState state = state_of(entry);
+void reuse_threads(const RunState& state) {
   if (state.environment.threads >= 1 && state.environment.threads <= 1024) {
     set_num_threads(static_cast<int>(state.environment.threads));
   }
@@ -166,38 +190,59 @@ nlohmann::ordered_json evaluate_model(const LoadedConfig& config, const Assembly
   return all;
 }
 
-// The rest of train() for a run whose files lie in `storage`.
-int train_in(RunStorage& storage, const LoadedConfig& config, const RunOptions& options) {
+void say_finished(const LoadedConfig& config, const RunState& finished) {
+  std::string changed;
+  const LoadedConfig taken = with_saved_choices(config, finished);
+  for (const KeyChange& change : changed_keys(finished.config, to_json(taken.args))) {
+    if (change.policy == ResumePolicy::kFree || change.is_path) continue;
+    changed += (changed.empty() ? "" : ", ") + change.name;
+  }
+  if (!changed.empty()) {
+    log::warning("not applied, because the run is finished: " + changed +
+                 "; choose another output_dir, or start over with --restart");
+  }
+  log::info("already finished: " + config.args.output_dir + " holds the model after " +
+            std::to_string(finished.step) + " steps; nothing to do");
+}
+
+// Never a silent beginning where a run was finished.
+void say_damaged(const std::string& damage, bool goes_on) {
+  if (!goes_on) {
+    throw Error(ErrorKind::kCheckpoint,
+                "the record of a finished run is damaged (" + damage +
+                    ") and there is no checkpoint to make it anew from; "
+                    "add --restart to begin at step 0, or choose another output_dir");
+  }
+  log::warning(
+      "the record of a finished run is damaged and is made anew from the last checkpoint: " +
+      damage);
+}
+
+// The rest of train() for a run whose files lie in `storage`. `again`: a checkpoint could not be
+// read the last time.
+int train_in(RunStorage& storage, const LoadedConfig& config, const RunOptions& options,
+             bool again) {
   const TrainingArgs& args = config.args;
   const bool may_go_on = !options.restart && args.resume_from_checkpoint != "none";
-  std::optional<RunState> finished;
-  if (may_go_on) finished = finished_state(args.output_dir);
-  const bool was_finished = finished && !asks_for_more(*finished, args);
-  if (!was_finished) {
+  Finished before;
+  if (may_go_on) before = finished_state(args.output_dir);
+  const bool was_finished = before.state && !asks_for_more(*before.state, args);
+  if (!was_finished && !again) {
     storage.open_mirrors(!may_go_on);
-    if (may_go_on && !finished) {
+    if (may_go_on && !before.state) {
       storage.bring_back_finished();
-      finished = finished_state(args.output_dir);
+      before = finished_state(args.output_dir);
     }
   }
+  std::optional<RunState> finished = std::move(before.state);
   if (finished && args.resume_from_checkpoint != "auto" &&
       finished->origin != args.resume_from_checkpoint) {
     finished.reset();
   }
   if (finished) {
     if (!asks_for_more(*finished, args)) {
-      std::string changed;
-      const LoadedConfig taken = with_saved_choices(config, *finished);
-      for (const KeyChange& change : changed_keys(finished->config, to_json(taken.args))) {
-        if (change.policy == ResumePolicy::kFree || change.is_path) continue;
-        changed += (changed.empty() ? "" : ", ") + change.name;
-      }
-      if (!changed.empty()) {
-        log::warning("not applied, because the run is finished: " + changed +
-                     "; choose another output_dir, or start over with --restart");
-      }
-      log::info("already finished: " + args.output_dir + " holds the model after " +
-                std::to_string(finished->step) + " steps; nothing to do");
+      checkpoint::sweep_stale(storage.files(), args.output_dir, kWarn);
+      say_finished(config, *finished);
       storage.complete_mirrors();
       return kExitFinished;
     }
@@ -212,11 +257,12 @@ int train_in(RunStorage& storage, const LoadedConfig& config, const RunOptions& 
                     "start over with --restart, or choose another output_dir");
   }
   if (finished) storage.forget_finished();
+  if (!before.damage.empty()) say_damaged(before.damage, newest.has_value());
   std::optional<RunState> saved;
   if (newest && !newest->foreign) {
-    saved = state_of(*newest);
+    saved = reading_checkpoint([&] { return state_of(*newest); });
     check_fixed_keys(*saved, config, newest->path);
-    reuse_threads(*newest);
+    reuse_threads(*saved);
   }
   ProgressDisplay progress(progress_mode(args));
   AssemblyRequest request{
@@ -237,11 +283,24 @@ int train_in(RunStorage& storage, const LoadedConfig& config, const RunOptions& 
   assemble_model(budgeted, request, parts);
   Trainer trainer(budgeted, options, storage, parts, progress);
   if (newest) {
-    trainer.restore(*newest);
+    reading_checkpoint([&] { trainer.restore(*newest); });
   } else {
     trainer.start_fresh();
   }
   return trainer.run();
+}
+
+// What a read refuses once it may give the next time; where it does not, another is taken.
+int train_and_look_again(RunStorage& storage, const RunOptions& options) {
+  constexpr int kTries = 3;
+  for (int attempt = 1;; ++attempt) {
+    try {
+      return train_in(storage, storage.config(), options, attempt > 1);
+    } catch (const CheckpointUnreadable& failure) {
+      if (attempt == kTries) throw Error(ErrorKind::kIo, failure.what());
+      log::warning(std::string(failure.what()) + "; looking for the newest checkpoint again");
+    }
+  }
 }
 
 int train(const LoadedConfig& config, const RunOptions& options) {
@@ -258,7 +317,7 @@ int train(const LoadedConfig& config, const RunOptions& options) {
   return_freed_memory();
   RunStorage storage(config);
   try {
-    const int code = train_in(storage, storage.config(), options);
+    const int code = train_and_look_again(storage, options);
     storage.finish(code == kExitFinished || code == kExitCheckpointsFailed);
     return code;
   } catch (const Error& error) {

@@ -214,6 +214,9 @@ int Trainer::finish() {
   summary["train_samples"] = parts_.train_data->size();
   if (predicted) write_results(files_, args_.output_dir, "predict", *predicted);
   settle_saves();
+  // What a failed save or deletion left: no later start of a finished run has to.
+  checkpoint::sweep_stale(files_, args_.output_dir,
+                          [](const std::string& line) { log::warning(line); });
   export_model(summary, metrics);
   log::info("finished " + std::to_string(state_.step) + " steps in " +
             std::to_string(static_cast<int64_t>(state_.seconds)) + " s of training (" +

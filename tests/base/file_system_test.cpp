@@ -9,6 +9,8 @@
 
 #include "base/temporary_folder.h"
 #include "finetune/base/error.h"
+#include "finetune/base/file_system_stand_in.h"
+#include "support/fault_injecting_file_system.h"
 
 namespace finetune {
 namespace {
@@ -113,6 +115,20 @@ TEST(FileSystem, RemovesTreesWithoutFollowingLinks) {
 }
 
 TEST(FileSystem, KnowsFreeSpace) { EXPECT_GT(files().free_bytes("/tmp"), 0U); }
+
+TEST(FileSystemStandIn, IsTheLocalFileSystemWhileItLives) {
+  const TemporaryFolder folder;
+  FileSystem& machine = files();
+  {
+    testing::FaultInjectingFileSystem twin(machine, folder.path());
+    const FileSystemStandIn stand_in(twin);
+    EXPECT_EQ(&FileSystem::local(), &twin);
+    FileSystem::local().make_directory(folder / "made");
+    EXPECT_EQ(twin.operations(), 1);
+  }
+  EXPECT_EQ(&FileSystem::local(), &machine);
+  EXPECT_TRUE(machine.exists(folder / "made"));
+}
 
 TEST(Paths, AreJoinedAndTakenApart) {
   EXPECT_EQ(join_path("a", "b"), "a/b");

@@ -133,5 +133,19 @@ TEST(SweepStale, RemovesWhatKilledStartsLeftAndNothingElse) {
       << "links are not followed";
 }
 
+TEST(Rotate, DeletesWhatItCouldNotDeleteBefore) {
+  RunFolder run;
+  for (const int64_t step : {1, 2, 3}) save(run.files, run.output_dir, step);
+  const RotationPolicy policy{.save_total_limit = 2, .best_step = std::nullopt};
+  std::vector<std::string> lines;
+  const Report report = [&](const std::string& line) { lines.push_back(line); };
+  run.files.fail_at(run.files.operations() + 3);  // behind the rename and its sync
+  EXPECT_THAT(rotate(run.files, run.output_dir, "run", policy, report), ElementsAre(1));
+  EXPECT_THAT(lines, SizeIs(1));
+  EXPECT_THAT(run.names(), Contains(HasSubstr(".trash-checkpoint-1")));
+  EXPECT_THAT(rotate(run.files, run.output_dir, "run", policy, report), IsEmpty());
+  EXPECT_THAT(run.names(), ElementsAre("checkpoint-2", "checkpoint-3"));
+}
+
 }  // namespace
 }  // namespace finetune::checkpoint

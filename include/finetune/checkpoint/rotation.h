@@ -26,8 +26,9 @@ struct RotationPolicy {
 
 // Applies the policy to the whole checkpoints of run `run_id`; those of other runs and damaged ones
 // are neither counted nor touched. Call after a commit only. A checkpoint leaves its name by one
-// rename before its first file is deleted, so that none is ever half there. Failures are reported,
-// never thrown. Returns the steps that are gone. Requires: the lock.
+// rename before its first file is deleted, so that none is ever half there. What an earlier call,
+// or an earlier save, could not delete goes too. Failures are reported, never thrown. Returns the
+// steps that are gone. Requires: the lock.
 std::vector<int64_t> rotate(FileSystem& files, const std::string& output_dir,
                             const std::string& run_id, const RotationPolicy& policy,
                             const Report& report);

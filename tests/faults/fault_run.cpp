@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: MIT
+#include "faults/fault_run.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <new>
+#include <nlohmann/json.hpp>
+
+#include "cli/commands.h"
+#include "finetune/base/error.h"
+#include "finetune/base/file_system_stand_in.h"
+#include "finetune/base/interrupt.h"
+#include "finetune/base/json.h"
+#include "finetune/base/log.h"
+#include "finetune/checkpoint/reader.h"
+
+namespace finetune::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr unsigned kHangSeconds = 60;
+
+double now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+std::string content(const std::string& path) {
+  std::ifstream stream(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(stream), {}};
+}
+
+// As main() does it.
+int run_command(const std::vector<std::string>& words) {
+  try {
+    return cli::run(words);
+  } catch (const Error& error) {
+    log::error(error.what());
+    return error.exit_code();
+  } catch (const Interrupted& stop) {
+    return kExitStoppedEarly;
+  } catch (const std::exception& error) {
+    log::error(std::string("internal error: ") + error.what());
+    return kExitFailed;
+  }
+}
+
+int64_t count_threads() {
+  return std::distance(fs::directory_iterator("/proc/self/task"), fs::directory_iterator());
+}
+
+std::string log_without_times(const std::string& state) {
+  JsonLimits limits;
+  limits.allow_nan = true;
+  const auto json = parse_json(state, "trainer_state.json", ErrorKind::kData, limits);
+  std::string log;
+  for (const auto& entry : json.at("log_history")) {
+    for (const auto& [key, value] : entry.items()) {
+      if (key.find("runtime") == std::string::npos && key.find("per_second") == std::string::npos) {
+        log += key + "=" + value.dump() + " ";
+      }
+    }
+    log += "\n";
+  }
+  return log;
+}
+
+}  // namespace
+
+FaultRun::FaultRun(const RunSettings& settings) : settings_(settings) {
+  void* shared = ::mmap(nullptr, sizeof(CaseRecord), PROT_READ | PROT_WRITE,
+                        MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (shared == MAP_FAILED) throw std::bad_alloc();
+  record_ = new (shared) CaseRecord;
+  const std::string data = std::string(FINETUNE_SOURCE_DIR) + "/tests/data/checkpoints/v1/float32/";
+  folder_.write("run.yaml",
+                "output_dir: " + output_dir_ + "\ncache_dir: " + folder_ / "cache" +
+                    "\nmodel_type: bert\ntokenizer_name: " + data +
+                    "tokenizer\ntrain_file: " + data + "train.txt\nvalidation_file: " + data +
+                    "valid.txt\n"
+                    "config_overrides: {num_hidden_layers: 1, num_attention_heads: 2, hidden_size: "
+                    "16, intermediate_size: 16, max_position_embeddings: 12}\n"
+                    "line_by_line: true\nmax_seq_length: 12\nmlm_probability: 0.3\n"
+                    "preprocessing_num_workers: 1\nmax_steps: " +
+                    std::to_string(settings_.steps) +
+                    "\nsave_steps: " + std::to_string(settings_.save_steps) +
+                    "\nsave_total_limit: " + std::to_string(settings_.save_total_limit) +
+                    "\nper_device_train_batch_size: 4\nlearning_rate: 1e-2\nlogging_steps: 1\n"
+                    "eval_strategy: steps\neval_steps: 6\nuse_cpu: true\nreport_to: none\n" +
+                    settings_.more_keys);
+  fs::create_directory(root_);
+  // Here, not in a fork: what libtorch sets up once is then there in all of them.
+  if (static const int warm = run_command({"train", folder_ / "run.yaml"}); warm != 0) {
+    throw std::runtime_error("the run does not work at all");
+  }
+  // A heartbeat may end a moment after what it belonged to.
+  for (int i = 0; i < 20'000 && count_threads() != 1; ++i) ::usleep(1000);
+  if (count_threads() != 1) throw std::runtime_error("threads are left, which no fork has");
+  begin_anew();
+  const double begun = now();
+  const Session session = start();
+  seconds_ = now() - begun;
+  if (session.code != 0) throw std::runtime_error("the unbroken run failed: " + session.said);
+  const int64_t count = record_->changes;
+  changes_.assign(record_->entries.begin(), record_->entries.begin() + count);
+  unbroken_ = outcome();
+}
+
+void FaultRun::begin_anew(bool make_folder) {
+  fs::remove_all(output_dir_);
+  if (make_folder) fs::create_directories(output_dir_);
+}
+
+Session FaultRun::start(const Fault& fault, const std::vector<std::string>& more) {
+  record_->clear();
+  const std::string said = folder_ / "said";
+  const pid_t child = ::fork();
+  if (child < 0) throw std::runtime_error("fork failed");
+  if (child == 0) {
+    ::alarm(kHangSeconds);
+    const int output = ::open(said.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    ::dup2(output, STDERR_FILENO);
+    ::dup2(output, STDOUT_FILENO);
+    FaultFileSystem files(FileSystem::local(), root_, output_dir_, fault, *record_);
+    const FileSystemStandIn stand_in(files);
+    interrupt::reset();
+    std::vector<std::string> words = {"train", folder_ / "run.yaml"};
+    words.insert(words.end(), more.begin(), more.end());
+    ::_exit(run_command(words));
+  }
+  int status = 0;
+  while (::waitpid(child, &status, 0) < 0) {
+  }
+  Session session;
+  session.code = WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
+  session.said = content(said);
+  const size_t resuming = session.said.find("resuming from ");
+  const size_t step = session.said.find(" at step ", resuming);
+  if (resuming != std::string::npos && step != std::string::npos) {
+    session.resumed = std::stoll(session.said.substr(step + 9));
+  } else if (!session.says("training ")) {
+    session.resumed = -1;
+  }
+  return session;
+}
+
+std::string FaultRun::finish(int64_t at_least) {
+  const Session session = start();
+  const std::string said = "\n" + session.said;
+  if (session.code != 0) return "the next start ended with " + std::to_string(session.code) + said;
+  const bool finished = session.says("already finished");
+  if (!finished && session.resumed < at_least) {
+    return "step " + std::to_string(at_least) + " was committed, the next start went on from " +
+           std::to_string(session.resumed) + said;
+  }
+  if (record_->outside > 0) return "changed " + std::string(record_->first_outside.data());
+  if (record_->repeated_syncs > 0) return "synced a file again whose sync had failed";
+  const std::string different = compare();
+  return different.empty() ? different : different + said;
+}
+
+std::string FaultRun::compare() const {
+  FileSystem& files = FileSystem::local();
+  for (const std::string& name : files.list(output_dir_)) {
+    if (name.rfind(".tmp", 0) == 0 || name.rfind(".trash", 0) == 0) return name + " is left";
+  }
+  for (const auto& entry : checkpoint::list_checkpoints(files, output_dir_, true)) {
+    if (!entry.whole) return entry.path + " is not whole: " + entry.problem;
+    if (!entry.notes.empty()) return entry.path + ": " + entry.notes.front();
+  }
+  try {
+    const Outcome ended = outcome();
+    if (ended.model != unbroken_.model) return "other weights";
+    const bool is_saved = fs::exists(out("checkpoint-" + std::to_string(settings_.steps)));
+    if (is_saved && ended.optimizer != unbroken_.optimizer) return "another optimizer state";
+    if (is_saved && ended.schedule != unbroken_.schedule) return "another schedule";
+    if (ended.log != unbroken_.log) return "another log:\n" + ended.log + "\n" + unbroken_.log;
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  return "";
+}
+
+std::vector<std::string> FaultRun::names(const std::string& part) const {
+  std::vector<std::string> found;
+  for (const std::string& name : FileSystem::local().list(output_dir_)) {
+    if (name.find(part) != std::string::npos) found.push_back(name);
+  }
+  return found;
+}
+
+FaultRun::Outcome FaultRun::outcome() const {
+  const std::string last = out("checkpoint-" + std::to_string(settings_.steps)) + "/";
+  return {.model = content(out("model.safetensors")),
+          .optimizer = content(last + "optimizer.pt"),
+          .schedule = content(last + "scheduler.pt"),
+          .log = log_without_times(content(out("trainer_state.json")))};
+}
+
+void FaultRun::keep_as(const std::string& name) {
+  fs::remove_all(folder_ / name);
+  fs::copy(output_dir_, folder_ / name, fs::copy_options::recursive);
+}
+
+void FaultRun::take(const std::string& name) {
+  fs::remove_all(output_dir_);
+  fs::copy(folder_ / name, output_dir_, fs::copy_options::recursive);
+}
+
+int64_t FaultRun::keep_killed_at(const std::string& name, const Place& is_there) {
+  int64_t at = 1;
+  for (const CaseRecord::Entry& entry : changes_) {
+    ++at;
+    if (is_there(entry)) break;
+  }
+  begin_anew();
+  const Session session = start({.action = Fault::Action::kKill, .at = at});
+  if (session.code != 137) throw std::runtime_error("no change is like that: " + name);
+  const int64_t committed = record_->committed;
+  keep_as(name);
+  return committed;
+}
+
+std::vector<CaseRecord::Entry> FaultRun::changes_from(const std::string& name) {
+  take(name);
+  const Session session = start();
+  if (session.code != 0) throw std::runtime_error(session.said);
+  return {record_->entries.begin(), record_->entries.begin() + record_->changes};
+}
+
+std::string describe(int64_t at, const CaseRecord::Entry& entry) {
+  static constexpr std::array kWords = {"create", "append",   "write",  "sync",   "close",
+                                        "mkdir",  "sync dir", "rename", "remove", "truncate",
+                                        "open",   "read",     "list",   "type",   "free_bytes"};
+  return "change " + std::to_string(at) + " (" + kWords.at(static_cast<size_t>(entry.operation)) +
+         " " + entry.name.data() + ")";
+}
+
+Row::Row(std::string name) : name_(std::move(name)), start_(now()) {}
+
+void Row::add(const std::string& what, const std::string& problem) {
+  ++cases_;
+  if (problem.empty()) return;
+  ++failures_;
+  if (failures_ <= 10) ADD_FAILURE() << name_ << ", " << what << ": " << problem;
+}
+
+Row::~Row() {
+  const double seconds = now() - start_;
+  std::printf("%s %lld cases, %lld failures, %.0f s\n", name_.c_str(),
+              static_cast<long long>(cases_), static_cast<long long>(failures_), seconds);
+  EXPECT_GT(cases_, 0);
+  EXPECT_EQ(failures_, 0);
+  const char* folder = std::getenv("FINETUNE_FAULTS_RESULTS");
+  if (folder == nullptr) return;
+  const nlohmann::ordered_json json = {{"row", name_},
+                                       {"cases", cases_},
+                                       {"failures", failures_},
+                                       {"seed", base_seed()},
+                                       {"seconds", std::round(seconds)}};
+  std::ofstream(std::string(folder) + "/" + name_ + ".json") << json.dump() << "\n";
+}
+
+int64_t scaled(int64_t usual) {
+  const char* scale = std::getenv("FINETUNE_FAULTS_SCALE");
+  return scale == nullptr
+             ? usual
+             : std::max<int64_t>(
+                   1, static_cast<int64_t>(std::atof(scale) * static_cast<double>(usual)));
+}
+
+uint64_t base_seed() {
+  const char* seed = std::getenv("FINETUNE_FAULTS_SEED");
+  return seed == nullptr ? 1 : std::strtoull(seed, nullptr, 10);
+}
+
+}  // namespace finetune::testing

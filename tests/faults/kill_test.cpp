@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: MIT
+// The process dies (R1, R3) or the machine loses its power (R4) around every change that a run
+// makes to the disk.
+#include <gtest/gtest.h>
+
+#include "faults/fault_run.h"
+
+namespace finetune::testing {
+namespace {
+
+using Entries = std::vector<CaseRecord::Entry>;
+
+// Between two writes to one file nothing else changes: the first, the second and the last stand for
+// all, unless there is time for all.
+bool is_worth_it(const Entries& entries, size_t i) {
+  const auto same = [&](size_t a, size_t b) {
+    return b < entries.size() && entries[b].operation == Operation::kWrite &&
+           entries[a].name == entries[b].name;
+  };
+  if (scaled(1) > 1 || entries[i].operation != Operation::kWrite) return true;
+  return i < 2 || !same(i, i - 1) || !same(i, i - 2) || !same(i, i + 1);
+}
+
+TEST(R1, KilledAtEveryChangeOfAWholeRun) {
+  FaultRun run;
+  Row row("R1");
+  for (size_t i = 0; i < run.changes().size(); ++i) {
+    if (!is_worth_it(run.changes(), i)) continue;
+    const bool is_write = run.changes()[i].operation == Operation::kWrite;
+    const auto at = static_cast<int64_t>(i + 1);
+    for (int torn = 0; torn <= (is_write ? 1 : 0); ++torn) {
+      run.begin_anew();
+      const Session killed =
+          run.start({.action = Fault::Action::kKill, .at = at, .torn = torn == 1});
+      const int64_t committed = run.record().committed;
+      row.add((torn == 1 ? "in " : "before ") + describe(at, run.changes()[i]),
+              killed.code != 137 ? "not killed: " + killed.said : run.finish(committed));
+    }
+  }
+}
+
+bool deletes(const CaseRecord::Entry& entry) {
+  return entry.operation == Operation::kRemove || entry.operation == Operation::kRename ||
+         entry.operation == Operation::kSyncDirectory ||
+         entry.operation == Operation::kMakeDirectory;
+}
+
+// Kills a start from a kept state at every change that sweeps, deletes or renames.
+void kill_while_deleting(FaultRun& run, Row& row, const std::string& state, int64_t committed) {
+  const Entries entries = run.changes_from(state);
+  for (size_t i = 0; i < entries.size(); ++i) {
+    if (!deletes(entries[i])) continue;
+    const auto at = static_cast<int64_t>(i + 1);
+    run.take(state);
+    const Session killed = run.start({.action = Fault::Action::kKill, .at = at});
+    const std::string what = state + ", " + describe(at, entries[i]);
+    const int64_t newest = std::max<int64_t>(committed, run.record().committed);
+    std::string problem = killed.code == 137 ? "" : "not killed: " + killed.said;
+    const int64_t kept = run.settings().save_total_limit;
+    if (run.record().fewest >= 0 && run.record().fewest < kept) {
+      problem = "only " + std::to_string(run.record().fewest) + " checkpoints were left";
+    }
+    row.add(what, problem.empty() ? run.finish(newest) : problem);
+  }
+}
+
+TEST(R3, KilledWhileDeletingResumingOrSweeping) {
+  Row row("R3");
+  for (const int64_t limit : {2, 1}) {
+    FaultRun run({.save_total_limit = limit});
+    const int64_t staging = run.keep_killed_at("staging", [](const CaseRecord::Entry& entry) {
+      return starts(entry, ".tmp-checkpoint-9.") && entry.operation == Operation::kSync;
+    });
+    kill_while_deleting(run, row, "staging", staging);
+    const int64_t trash = run.keep_killed_at("trash", [](const CaseRecord::Entry& entry) {
+      return starts(entry, ".trash-checkpoint-3.") && entry.operation == Operation::kRemove;
+    });
+    kill_while_deleting(run, row, "trash", trash);
+  }
+}
+
+TEST(R4, PowerCutsAtEveryChange) {
+  FaultRun run;
+  Row row("R4");
+  const int64_t resumed_at = run.keep_killed_at("resumed", [](const CaseRecord::Entry& entry) {
+    return starts(entry, ".tmp-checkpoint-6.") && entry.operation == Operation::kSync;
+  });
+  const Entries resumed = run.changes_from("resumed");
+  const int64_t cases = scaled(2000);
+  const uint64_t seed = base_seed() * 1'000'000;
+  for (int64_t i = 0; i < cases; ++i) {
+    const bool resumes = i % 3 == 2;
+    const Entries& entries = resumes ? resumed : run.changes();
+    const auto changes = static_cast<int64_t>(entries.size());
+    // Every third case loses all that was not synced, the rest some of it.
+    const uint64_t cut_seed = i % 3 == 0 ? 0 : seed + static_cast<uint64_t>(i);
+    const int64_t at = 1 + (i * 7919 + static_cast<int64_t>(base_seed())) % changes;
+    if (resumes) {
+      run.take("resumed");
+    } else {
+      run.begin_anew(i % 2 == 0);
+    }
+    const Session cut = run.start(
+        {.action = Fault::Action::kPowerCut, .at = at, .torn = i % 2 == 1, .seed = cut_seed});
+    const int64_t durable = std::max<int64_t>(run.record().durable, resumes ? resumed_at : -1);
+    const std::string what =
+        "seed " + std::to_string(cut_seed) + ", " + describe(at, entries[size_t(at - 1)]);
+    // Where the folder has to be made, the last changes may lie beyond its end.
+    const bool missed = cut.code != 137 && cut.code != 0;
+    row.add(what, missed ? "not cut: " + cut.said : run.finish(durable));
+  }
+}
+
+}  // namespace
+}  // namespace finetune::testing

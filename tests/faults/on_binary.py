@@ -1,0 +1,582 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Faults put into the release binary: killed, signalled, refused, starved, raced.
+
+One row of the table at a time: --row R2. Kills at chosen system calls go through strace; where that
+may not trace, through the preloaded library of shim.c, and a line says so. Every case ends with the
+same command, undisturbed, and a comparison with the run that nothing happened to.
+"""
+
+import argparse
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+DATA = ROOT / "tests" / "data" / "checkpoints" / "v1" / "float32"
+CHANGES = "fsync,renameat2,rename,mkdir,unlink,rmdir,ftruncate"
+
+
+class Options:
+    binary = shim = results = None
+    scale = 1.0
+    seed = 1
+
+
+class Run:
+    """A tiny run in a folder of its own."""
+
+    steps = 16
+
+    def __init__(self, **keys):
+        self.root = Path(tempfile.mkdtemp(prefix="finetune-fault-"))
+        self.out = self.root / "out"
+        self.config = self.root / "run.json"
+        self.keys = {
+            "output_dir": str(self.out),
+            "model_type": "bert",
+            "tokenizer_name": str(DATA / "tokenizer"),
+            "train_file": str(DATA / "train.txt"),
+            "validation_file": str(DATA / "valid.txt"),
+            "config_overrides": {
+                "num_hidden_layers": 1,
+                "num_attention_heads": 2,
+                "hidden_size": 16,
+                "intermediate_size": 16,
+                "max_position_embeddings": 12,
+            },
+            "line_by_line": True,
+            "max_seq_length": 12,
+            "mlm_probability": 0.3,
+            "max_steps": self.steps,
+            "save_steps": 4,
+            "save_total_limit": 2,
+            "per_device_train_batch_size": 4,
+            "learning_rate": 1e-2,
+            "logging_steps": 1,
+            "eval_strategy": "steps",
+            "eval_steps": 8,
+            "use_cpu": True,
+            "report_to": "none",
+            **keys,
+        }
+        self.config.write_text(json.dumps(self.keys))
+        self.out.mkdir()
+
+    def begin_anew(self):
+        remove(self.out)
+        self.out.mkdir()
+
+    def command(self, *more):
+        return [str(Options.binary), "train", str(self.config), *more]
+
+    def begin(self, *more, fault=None, under=(), **environment):
+        env = {**os.environ, "OMP_NUM_THREADS": "1", **environment}
+        if fault or "FINETUNE_FAULT_CLOCK" in environment:
+            env["LD_PRELOAD"] = str(Options.shim)
+            env.setdefault("FINETUNE_FAULT_FOLDER", str(self.out))
+        if fault:
+            env["FINETUNE_FAULT"] = fault
+        said = open(self.root / "said", "w")
+        return subprocess.Popen(
+            [*under, *self.command(*more)], env=env, stdout=said, stderr=subprocess.STDOUT
+        )
+
+    def start(self, *more, **options):
+        """Starts the run and waits for its end: exit code, negative where a signal ended it."""
+        process = self.begin(*more, **options)
+        return self.end(process)
+
+    def end(self, process, seconds=90):
+        try:
+            return process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            return "hangs"
+
+    def said(self):
+        return (self.root / "said").read_text(errors="replace")
+
+    def resumed(self):
+        found = re.search(r"resuming from \S+ at step (\d+)", self.said())
+        return int(found[1]) if found else 0
+
+    def committed(self):
+        steps = [
+            int(name[11:])
+            for name in (os.listdir(self.out) if self.out.is_dir() else [])
+            if re.fullmatch(r"checkpoint-\d+", name)
+        ]
+        return max(steps, default=0)
+
+    def outcome(self):
+        last = self.out / f"checkpoint-{self.steps}"
+        state = json.loads((self.out / "trainer_state.json").read_text())
+        log = [
+            {k: v for k, v in e.items() if "runtime" not in k and "per_second" not in k}
+            for e in state["log_history"]
+        ]
+        found = {"weights": (self.out / "model.safetensors").read_bytes(), "log": log}
+        if last.exists():
+            found["optimizer"] = (last / "optimizer.pt").read_bytes()
+            found["schedule"] = (last / "scheduler.pt").read_bytes()
+        return found
+
+    def finish(self, at_least=0):
+        """Starts again without a fault; what is wrong, or nothing."""
+        code = self.start()
+        if code != 0:
+            return f"the next start ended with {code}: {self.said()}"
+        if "already finished" not in self.said() and self.resumed() < at_least:
+            return f"step {at_least} was committed, the start went on from {self.resumed()}"
+        left = [n for n in os.listdir(self.out) if n.startswith((".tmp", ".trash"))]
+        if left:
+            return f"left: {left}"
+        try:
+            ended = self.outcome()
+        except (OSError, ValueError) as error:
+            return f"{error}: {self.said()}"
+        different = [k for k, v in ended.items() if v != unbroken(self.__class__)[k]]
+        if different:
+            return f"differs: {different}; {self.said()}"
+        listing = subprocess.run(
+            [str(Options.binary), "checkpoints", str(self.out), "--verify"],
+            capture_output=True,
+            text=True,
+        )
+        if listing.returncode != 0:
+            return listing.stdout + listing.stderr
+        return ""
+
+    def close(self):
+        remove(self.root)
+
+
+def remove(path):
+    if path.is_symlink() or path.is_file():
+        path.unlink()
+    elif path.exists():
+        shutil.rmtree(path)
+
+
+kept = {}
+
+
+def unbroken(kind):
+    if kind not in kept:
+        run = kind()
+        started = time.monotonic()
+        code = run.start()
+        if code != 0:
+            sys.exit(f"the run does not work at all ({code}): {run.said()}")
+        kept[kind] = run.outcome()
+        kept["seconds"] = time.monotonic() - started
+        run.close()
+    return kept[kind]
+
+
+class Row:
+    def __init__(self, name):
+        self.name, self.cases, self.failures = name, 0, 0
+        self.started = time.monotonic()
+
+    def add(self, what, problem):
+        self.cases += 1
+        if problem:
+            self.failures += 1
+            print(f"{self.name}, {what}: {problem}", flush=True)
+
+    def close(self):
+        seconds = round(time.monotonic() - self.started)
+        print(f"{self.name} {self.cases} cases, {self.failures} failures, {seconds} s", flush=True)
+        if Options.results:
+            result = {
+                "row": self.name,
+                "cases": self.cases,
+                "failures": self.failures,
+                "seed": Options.seed,
+                "seconds": seconds,
+            }
+            (Options.results / f"{self.name}.json").write_text(json.dumps(result) + "\n")
+        return self.failures == 0 and self.cases > 0
+
+
+def scaled(usual):
+    return max(1, round(usual * Options.scale))
+
+
+def may_trace():
+    strace = shutil.which("strace")
+    if not strace:
+        return False
+    probe = subprocess.run([strace, "-o", "/dev/null", "true"], capture_output=True)
+    return probe.returncode == 0
+
+
+# --- rows ------------------------------------------------------------------------------------------
+
+
+def kills_at_calls(row):
+    """R1 on the binary: killed before the n-th call that changes the disk, in any thread."""
+    run = Run()
+    traced = may_trace()
+    if not traced:
+        print("strace may not trace here: the preloaded library kills instead")
+    count = run.root / "count"
+    run.start(fault="change@0=0", FINETUNE_FAULT_COUNT=str(count))
+    changes = int(count.read_text())
+    cases = scaled(24)
+    for i in range(cases):
+        run.begin_anew()
+        if traced and i % 2 == 0:
+            call = CHANGES.split(",")[i // 2 % 7]
+            n = 1 + i // 14 * 5 + Options.seed % 3
+            code = run.start(
+                under=["strace", "-f", "-qq", "-o", "/dev/null", "-e", f"trace={call}"]
+                + ["-e", f"inject={call}:signal=KILL:when={n}"]
+            )
+            what = f"strace, {call} {n}"
+        else:
+            n = 1 + (i * changes // cases + Options.seed) % changes
+            code = run.start(fault=f"change@{n}=kill")
+            what = f"shim, change {n} of {changes}"
+        problem = "" if code in (-9, 137, 0) else f"ended with {code}: {run.said()}"
+        row.add(what, problem or run.finish(run.committed()))
+    run.close()
+
+
+def random_kills(row):
+    """R2: kill -9 at any time, up to 20 times a run, and other options after each."""
+    unbroken(Run)
+    chance = random.Random(Options.seed)
+    kills = 0
+    while kills < scaled(100):
+        run = Run()
+        for _ in range(20):
+            # What may change between sessions changes.
+            run.keys["dataloader_num_workers"] = chance.choice([0, 0, 1, 2])
+            run.keys["async_save"] = chance.random() < 0.7
+            run.keys["save_total_limit"] = chance.choice([1, 2, 3])
+            run.config.write_text(json.dumps(run.keys))
+            before = run.committed()
+            process = run.begin()
+            time.sleep(chance.random() * kept["seconds"])
+            process.kill()
+            code = process.wait()
+            if code == 0:
+                break
+            kills += 1
+            newest = run.committed()
+            problem = "" if newest >= before else f"step {before} was lost, {newest} is the newest"
+            row.add(f"kill {kills}", problem)
+            if kills >= scaled(100):
+                break
+        problem = run.finish(run.committed())
+        if problem:
+            row.add("the end", problem)
+        run.close()
+
+
+def signals(row):
+    """R8: a signal in every phase, and a second one while the first is obeyed."""
+    run = Run()
+    count = run.root / "count"
+    run.start(fault="change@0=0", FINETUNE_FAULT_COUNT=str(count))
+    changes = int(count.read_text())
+    run.begin_anew()
+    lock = {"FINETUNE_FAULT_ARM": ".finetune.lock"}
+    run.start(fault="malloc@0=0", FINETUNE_FAULT_COUNT=str(count), **lock)
+    allocations = int(count.read_text())
+    cases = scaled(60)
+    chance = random.Random(Options.seed)
+    for i in range(cases):
+        run.begin_anew()
+        number = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)[i % 3]
+        # Half at changes of the disk, so in saves and the export; half at allocations, so in data,
+        # forward and backward passes, updates and evaluations.
+        calls, all_calls = (("change", changes), ("malloc", allocations))[i % 2]
+        n = 1 + chance.randrange(all_calls)
+        times = 2 if i % 10 == 9 else 1
+        code = run.start(fault=f"{calls}@{n}+{times}=signal:{int(number)}", **lock)
+        what = f"{number.name} x {times} at {calls} {n} of {all_calls}"
+        said = run.said()
+        problem = ""
+        if times == 1 and code not in (75, 0):
+            problem = f"ended with {code}: {said}"
+        if times == 2 and code not in (75, 0, -int(number)) and code != 128 + number:
+            problem = f"ended with {code}: {said}"
+        at = run.committed()
+        stopped = re.search(r"at step (\d+) of \d+ with everything saved", said)
+        if code == 75 and stopped:
+            at = int(stopped[1])
+        row.add(what, problem or run.finish(at))
+    run.close()
+
+
+def kill_after_stop(row):
+    """R9: SIGKILL so long after SIGTERM."""
+    unbroken(Run)
+    run = Run()
+    chance = random.Random(Options.seed)
+    for i in range(scaled(16)):
+        run.begin_anew()
+        process = run.begin()
+        time.sleep((0.3 + 0.7 * chance.random()) * kept["seconds"])
+        newest = run.committed()
+        process.send_signal(signal.SIGTERM)
+        time.sleep(0.1 * i / 16)
+        process.kill()
+        code = process.wait()
+        problem = "" if code in (75, 0, -9) else f"ended with {code}: {run.said()}"
+        row.add(f"{6 * i} ms after", problem or run.finish(max(newest, run.committed())))
+    run.close()
+
+
+def broken_folders(row):
+    """R11: the output folder is gone, moved, something else, read-only, or too small."""
+    run = Run()
+
+    def at_step(text, act):
+        process = run.begin()
+        end = time.monotonic() + 30
+        while text not in run.said() and process.poll() is None and time.monotonic() < end:
+            time.sleep(0.005)
+        act()
+        return run.end(process)
+
+    def is_file():
+        remove(run.out)
+        run.out.write_text("mine")
+        return run.start()
+
+    def dangles():
+        remove(run.out)
+        run.out.symlink_to(run.root / "nowhere" / "at" / "all")
+        return run.start()
+
+    def is_link():
+        remove(run.out)
+        (run.root / "elsewhere").mkdir(exist_ok=True)
+        run.out.symlink_to(run.root / "elsewhere")
+        return run.start()
+
+    def lacks_parents():
+        remove(run.out)
+        return run.start()
+
+    def read_only(n):
+        return lambda: run.start(fault=f"change@{n}+0={30}")  # EROFS
+
+    def quota(kilobytes):
+        def act():
+            limited = f'trap \'\' XFSZ; ulimit -f {kilobytes}; exec "$0" "$@"'
+            return run.start(under=["bash", "-c", limited])
+
+        return act
+
+    def removed():
+        return at_step("train 2/", lambda: shutil.rmtree(run.out, ignore_errors=True))
+
+    def renamed():
+        return at_step("train 6/", lambda: run.out.rename(run.root / "moved"))
+
+    def replaced():
+        def act():
+            run.out.rename(run.root / "moved")
+            run.out.write_text("mine")
+
+        return at_step("train 6/", act)
+
+    cases = [
+        ("a file", is_file, {1, 2}),
+        ("a link to nowhere", dangles, {0, 1, 2}),
+        ("a link", is_link, {0}),
+        ("not there", lacks_parents, {0}),
+        *((f"read-only from change {n}", read_only(n), {1, 4}) for n in (1, 2, 3, 9, 60, 200)),
+        *((f"files of {n} KiB at most", quota(n), {0, 1, 4}) for n in (1, 8, 24, 48)),
+        ("removed", removed, {0, 1, 4}),
+        ("renamed", renamed, {0, 1, 4}),
+        ("replaced by a file", replaced, {1, 4}),
+    ]
+    for what, act, codes in cases:
+        for name in ("moved", "elsewhere"):
+            remove(run.root / name)
+        remove(run.out)
+        run.out.mkdir()
+        code = act()
+        said = run.said()
+        problem = "" if code in codes else f"ended with {code}: {said}"
+        if code == 1 and "error: " not in said:
+            problem = f"no word of why: {said}"
+        if "internal error" in said:
+            problem = said
+        # What was there before is put back, as its owner would.
+        if run.out.is_symlink() and not run.out.exists() or run.out.is_file():
+            run.out.unlink()
+        if not run.out.exists():
+            run.out.mkdir()
+        row.add(what, problem or run.finish())
+    run.close()
+
+
+def two_processes(row):
+    """R12: the second says who holds the folder; after a kill the next one takes it at once."""
+    run = Run(max_steps=100000, save_steps=50000)
+    for i in range(scaled(20)):
+        run.begin_anew()
+        first = run.begin()
+        end = time.monotonic() + 30
+        while "train " not in run.said() and first.poll() is None and time.monotonic() < end:
+            time.sleep(0.01)
+        second = Run(max_steps=100000, output_dir=str(run.out))
+        started = time.monotonic()
+        code = second.start()
+        seconds = time.monotonic() - started
+        problem = ""
+        if code != 5 or "in use by" not in second.said():
+            problem = f"the second ended with {code}: {second.said()}"
+        elif seconds > 10:
+            problem = f"the second took {seconds:.1f} s"
+        first.send_signal(signal.SIGKILL if i % 2 == 0 else signal.SIGTERM)
+        code = first.wait()
+        if i % 2 and code != 75:
+            problem = problem or f"the first ended with {code}"
+        started = time.monotonic()
+        code = second.start("--stop_at_step", "1")
+        if code not in (0, 75):
+            problem = problem or f"the third ended with {code}: {second.said()}"
+        if time.monotonic() - started > 60:
+            problem = problem or "a dead owner was not followed within a minute"
+        row.add(f"pair {i}", problem)
+        second.close()
+    run.close()
+
+
+def clocks(row):
+    """R15: the clock jumps while the run goes on."""
+    run = Run()
+    year = 365 * 86400
+    for jump in [3600, -3600, year, -year, 10 * year, -10 * year][: scaled(6)]:
+        run.begin_anew()
+        code = run.start("--stop_at_step", "9", FINETUNE_FAULT_CLOCK=str(jump))
+        problem = "" if code == 75 else f"ended with {code}: {run.said()}"
+        code = run.start(FINETUNE_FAULT_CLOCK=str(-jump))
+        problem = problem or ("" if code == 0 else f"ended with {code}: {run.said()}")
+        row.add(f"by {jump} s", problem or run.finish())
+    run.close()
+
+
+def no_memory(row):
+    """R16: the n-th allocation fails, or all beyond a limit do."""
+    run = Run()
+    lock = {"FINETUNE_FAULT_ARM": ".finetune.lock"}
+    count = run.root / "count"
+    run.start(fault="malloc@0=0", FINETUNE_FAULT_COUNT=str(count), **lock)
+    allocations = int(count.read_text())
+    chance = random.Random(Options.seed)
+    aborted = 0
+    cases = scaled(100)
+    for i in range(cases):
+        run.begin_anew()
+        if i % 10 == 9:
+            kilobytes = chance.randrange(300, 1200) * 1024
+            under = ["bash", "-c", f'ulimit -v {kilobytes}; exec "$0" "$@"']
+            code = run.start(under=under)
+            what = f"{kilobytes >> 10} MiB of address space"
+        else:
+            n = 1 + chance.randrange(allocations)
+            times = (1, 3, 0)[i % 3]
+            code = run.start(fault=f"malloc@{n}+{times}=12", **lock)
+            what = f"allocation {n} of {allocations}, {times or 'all'} from there on"
+        # An allocation that fails inside a library's noexcept function ends in abort(): the process
+        # is gone as by a kill, and is held to the same. 127: the loader had no room.
+        aborted += code in (-6, -11)
+        problem = "" if code in (0, 1, 4, 75, 127, -6) else f"ended with {code}: {run.said()}"
+        row.add(what, problem or run.finish(run.committed()))
+    print(f"R16: {aborted} of {cases} were aborted inside a library")
+    run.close()
+
+
+def failing_calls(row):
+    """R5 and R6 on the binary: what lies below the seam, short writes and interrupted calls too."""
+    run = Run()
+    count = run.root / "count"
+    run.start(fault="change@0=0", FINETUNE_FAULT_COUNT=str(count))
+    changes = int(count.read_text())
+    chance = random.Random(Options.seed)
+    kinds = [
+        ("write", "short"),
+        ("write", "4"),  # EINTR
+        ("write", "11"),  # EAGAIN
+        ("write", "5"),
+        ("fsync", "5"),
+        ("close", "5"),
+        ("renameat2", "5"),
+        ("mkdir", "28"),
+        ("change", "28"),
+        ("statvfs", "5"),
+        ("open", "24"),  # EMFILE
+        ("pread", "5"),
+        ("pread", "short"),
+        ("pread", "4"),
+        ("unlink", "5"),
+    ]
+    for i in range(scaled(45)):
+        calls, action = kinds[i % len(kinds)]
+        run.begin_anew()
+        if calls == "pread":
+            run.start("--stop_at_step", "9")
+        n = 1 + chance.randrange({"write": changes // 2, "change": changes}.get(calls, 20))
+        times = (1, 2, 40)[i // len(kinds) % 3]
+        code = run.start(fault=f"{calls}@{n}+{times}={action}")
+        said = run.said()
+        problem = "" if code in (0, 1, 4) else f"ended with {code}: {said}"
+        if code == 1 and "error: " not in said or "internal error" in said:
+            problem = f"no word of why: {said}"
+        harmless = action in ("short", "4") and calls in ("write", "pread")
+        if harmless and (code != 0 or "warning: saving" in said):
+            problem = f"a short or interrupted call is no fault, but: {code} {said}"
+        row.add(f"{calls} {n} + {times} = {action}", problem or run.finish(run.committed()))
+    run.close()
+
+
+ROWS = {
+    "R1.binary": kills_at_calls,
+    "R2": random_kills,
+    "R6.binary": failing_calls,
+    "R8": signals,
+    "R9": kill_after_stop,
+    "R11": broken_folders,
+    "R12": two_processes,
+    "R15.binary": clocks,
+    "R16": no_memory,
+}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--binary", type=Path, default=ROOT / "build" / "finetune")
+    parser.add_argument("--shim", type=Path, required=True)
+    parser.add_argument("--row", required=True, choices=ROWS)
+    args = parser.parse_args()
+    Options.binary, Options.shim = args.binary.resolve(), args.shim.resolve()
+    Options.scale = float(os.environ.get("FINETUNE_FAULTS_SCALE", 1))
+    Options.seed = int(os.environ.get("FINETUNE_FAULTS_SEED", 1))
+    if "FINETUNE_FAULTS_RESULTS" in os.environ:
+        Options.results = Path(os.environ["FINETUNE_FAULTS_RESULTS"])
+    row = Row(args.row)
+    ROWS[args.row](row)
+    return 0 if row.close() else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: MIT
+// LD_PRELOAD for the release binary: lets the n-th call of some functions go wrong.
+//
+//   FINETUNE_FAULT=CALLS@N[+COUNT]=ACTION
+//     CALLS   names joined by '|', or `change`: every function here that changes files
+//     N       from 1; COUNT (1): how many from there on, 0 for all
+//     ACTION  a number: that errno; `kill`: SIGKILL; `signal:NUMBER`; `short`: half of a write
+//   FINETUNE_FAULT_FOLDER  only calls on paths that begin so count (not for malloc)
+//   FINETUNE_FAULT_ARM     counting begins when a path that holds this is opened
+//   FINETUNE_FAULT_CLOCK   seconds that the clock jumps by at every 8th look (real time only)
+//   FINETUNE_FAULT_COUNT   file that gets the number of calls that counted
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+#include <time.h>
+#include <unistd.h>
+
+extern void* __libc_malloc(size_t);
+extern void* __libc_calloc(size_t, size_t);
+extern void* __libc_realloc(void*, size_t);
+
+enum Action { NONE, FAIL, KILL, SIGNAL, SHORT };
+
+static struct {
+  int ready;
+  char calls[128];
+  long from, count;
+  enum Action action;
+  int number;
+  const char* folder;
+  const char* arm;
+  long jump;
+} fault;
+static atomic_long seen;
+static atomic_int armed;
+static atomic_long looks;
+
+static void set_rule(const char* text) {
+  fault.ready = 0;
+  const char* at = text ? strchr(text, '@') : NULL;
+  const char* equals = at ? strchr(at, '=') : NULL;
+  if (equals == NULL) return;
+  snprintf(fault.calls, sizeof fault.calls, "|%.*s|", (int)(at - text), text);
+  fault.from = atol(at + 1);
+  const char* plus = strchr(at, '+');
+  fault.count = plus ? atol(plus + 1) : 1;
+  const char* action = equals + 1;
+  fault.action = FAIL;
+  if (!strcmp(action, "kill")) fault.action = KILL;
+  if (!strcmp(action, "short")) fault.action = SHORT;
+  if (!strncmp(action, "signal:", 7)) fault.action = SIGNAL;
+  fault.number = atoi(fault.action == SIGNAL ? action + 7 : action);
+  fault.ready = 1;
+}
+
+__attribute__((constructor)) static void set_up(void) {
+  fault.folder = getenv("FINETUNE_FAULT_FOLDER");
+  fault.arm = getenv("FINETUNE_FAULT_ARM");
+  armed = fault.arm == NULL;
+  fault.jump = getenv("FINETUNE_FAULT_CLOCK") ? atol(getenv("FINETUNE_FAULT_CLOCK")) : 0;
+  set_rule(getenv("FINETUNE_FAULT"));
+}
+
+// For a program that has the library loaded and forks: another rule from here on, and how many
+// calls counted until here.
+long finetune_fault_set(const char* rule, const char* folder) {
+  const long before = seen;
+  fault.folder = strdup(folder);
+  armed = 1;
+  seen = 0;
+  set_rule(rule);
+  return before;
+}
+
+__attribute__((destructor)) static void tell(void) {
+  const char* path = getenv("FINETUNE_FAULT_COUNT");
+  FILE* file = path ? fopen(path, "w") : NULL;
+  if (file == NULL) return;
+  fprintf(file, "%ld\n", (long)seen);
+  fclose(file);
+}
+
+static int counts(const char* call, int changes, const char* path) {
+  char word[32];
+  if (!fault.ready || !armed) return 0;
+  if (path && fault.folder && strncmp(path, fault.folder, strlen(fault.folder)) != 0) return 0;
+  if (changes && strstr(fault.calls, "|change|")) return 1;
+  snprintf(word, sizeof word, "|%s|", call);
+  return strstr(fault.calls, word) != NULL;
+}
+
+// What is to happen to this call; kills and signals have happened when it returns.
+static enum Action strike(const char* call, int changes, const char* path) {
+  if (!counts(call, changes, path)) return NONE;
+  const long number = ++seen;
+  if (number < fault.from || (fault.count && number >= fault.from + fault.count)) return NONE;
+  if (fault.action == KILL) raise(SIGKILL);
+  if (fault.action == SIGNAL) {
+    raise(fault.number);
+    return NONE;
+  }
+  if (fault.action == FAIL) errno = fault.number;
+  return fault.action;
+}
+
+static const char* path_of(int descriptor, char* buffer, size_t size) {
+  char link[64];
+  snprintf(link, sizeof link, "/proc/self/fd/%d", descriptor);
+  const ssize_t length = readlink(link, buffer, size - 1);
+  buffer[length < 0 ? 0 : length] = '\0';
+  return buffer;
+}
+
+#define NEXT(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
+
+static int is_write(int flags) { return (flags & (O_WRONLY | O_RDWR | O_CREAT)) != 0; }
+
+static void arm_by(const char* path) {
+  if (!armed && strstr(path, fault.arm)) armed = 1;
+}
+
+#define OPEN(name)                                                  \
+  int name(const char* path, int flags, ...) {                      \
+    va_list list;                                                   \
+    va_start(list, flags);                                          \
+    const mode_t mode = flags & O_CREAT ? va_arg(list, mode_t) : 0; \
+    va_end(list);                                                   \
+    arm_by(path);                                                   \
+    if (strike("open", is_write(flags), path) == FAIL) return -1;   \
+    return NEXT(name)(path, flags, mode);                           \
+  }
+OPEN(open)
+OPEN(open64)
+
+ssize_t write(int descriptor, const void* data, size_t size) {
+  char path[4096];
+  if (fault.ready && descriptor > 2) {
+    const enum Action action = strike("write", 1, path_of(descriptor, path, sizeof path));
+    if (action == FAIL) return -1;
+    if (action == SHORT && size > 1) size /= 2;
+  }
+  return NEXT(write)(descriptor, data, size);
+}
+
+ssize_t writev(int descriptor, const struct iovec* parts, int count) {
+  char path[4096];
+  if (fault.ready && descriptor > 2 &&
+      strike("write", 1, path_of(descriptor, path, sizeof path)) == FAIL) {
+    return -1;
+  }
+  return NEXT(writev)(descriptor, parts, count);
+}
+
+ssize_t pread(int descriptor, void* data, size_t size, off_t offset) {
+  char path[4096];
+  if (fault.ready) {
+    const enum Action action = strike("pread", 0, path_of(descriptor, path, sizeof path));
+    if (action == FAIL) return -1;
+    if (action == SHORT && size > 1) size /= 2;
+  }
+  return NEXT(pread)(descriptor, data, size, offset);
+}
+
+ssize_t pread64(int descriptor, void* data, size_t size, off_t offset) {
+  return pread(descriptor, data, size, offset);
+}
+
+#define DESCRIPTOR(name, arguments, values)                                 \
+  int name arguments {                                                      \
+    char path[4096];                                                        \
+    if (fault.ready && descriptor > 2 &&                                    \
+        strike(#name, 1, path_of(descriptor, path, sizeof path)) == FAIL) { \
+      return -1;                                                            \
+    }                                                                       \
+    return NEXT(name) values;                                               \
+  }
+DESCRIPTOR(fsync, (int descriptor), (descriptor))
+DESCRIPTOR(ftruncate, (int descriptor, off_t size), (descriptor, size))
+DESCRIPTOR(close, (int descriptor), (descriptor))
+
+#define PATH(name, arguments, values)              \
+  int name arguments {                             \
+    if (strike(#name, 1, path) == FAIL) return -1; \
+    return NEXT(name) values;                      \
+  }
+PATH(mkdir, (const char* path, mode_t mode), (path, mode))
+PATH(unlink, (const char* path), (path))
+PATH(rmdir, (const char* path), (path))
+PATH(truncate, (const char* path, off_t size), (path, size))
+PATH(rename, (const char* path, const char* to), (path, to))
+PATH(renameat2, (int a, const char* path, int b, const char* to, unsigned flags),
+     (a, path, b, to, flags))
+
+int statvfs(const char* path, struct statvfs* status) {
+  if (strike("statvfs", 0, path) == FAIL) return -1;
+  return NEXT(statvfs)(path, status);
+}
+
+int clock_gettime(clockid_t clock, struct timespec* time) {
+  const int result = NEXT(clock_gettime)(clock, time);
+  if (fault.jump && clock == CLOCK_REALTIME && result == 0) {
+    time->tv_sec += fault.jump * (long)(++looks / 8);
+  }
+  return result;
+}
+
+time_t time(time_t* where) {
+  struct timespec now;
+  clock_gettime(CLOCK_REALTIME, &now);
+  if (where) *where = now.tv_sec;
+  return now.tv_sec;
+}
+
+void* malloc(size_t size) {
+  if (fault.ready && strike("malloc", 0, NULL) == FAIL) return NULL;
+  return __libc_malloc(size);
+}
+void* calloc(size_t count, size_t size) {
+  if (fault.ready && strike("malloc", 0, NULL) == FAIL) return NULL;
+  return __libc_calloc(count, size);
+}
+void* realloc(void* old, size_t size) {
+  if (fault.ready && strike("malloc", 0, NULL) == FAIL) return NULL;
+  return __libc_realloc(old, size);
+}

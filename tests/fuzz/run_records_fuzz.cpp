@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: MIT
+// Input: the text of a trainer_state.json, a finetune_state.json or a lock's record. What is
+// accepted can be written.
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "../../src/train/run_state.h"
+#include "finetune/base/error.h"
+#include "finetune/checkpoint/owner.h"
+#include "finetune/train/metrics_log.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace finetune;
+  const std::string text(reinterpret_cast<const char*>(data), size);
+  try {
+    (void)TrainerState::from_text(text, "input").to_text();
+  } catch (const Error&) {
+  }
+  try {
+    const RunState state = RunState::parse(text, "input");
+    const std::string written = state.to_text();
+    if (RunState::parse(written, "written").to_text() != written) __builtin_trap();
+  } catch (const Error&) {
+  }
+  (void)checkpoint::parse_owner(text);
+  return 0;
+}
