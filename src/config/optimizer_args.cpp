@@ -78,8 +78,9 @@ void DurationArgs::describe(FieldList& field) {
         "Samples of one update; gradient_accumulation_steps follows from it.",
         {.range = {.min = 1, .max = 1LL << 40}});
   field("auto_find_batch_size", &DurationArgs::auto_find_batch_size,
-        "Take a smaller batch where memory does not suffice.",
-        {.support = Support::kRefused, .reason = kNotYet});
+        "Take fewer samples at a time where memory does not suffice.",
+        {.support = Support::kAccepted,
+         .reason = "that is done in any case, and the effective batch is kept"});
   field("average_tokens_across_devices", &DurationArgs::average_tokens_across_devices,
         "Divide the loss by the targets of all devices together.",
         {.support = Support::kAccepted, .reason = kOneProcess});
@@ -137,8 +138,18 @@ void OptimizerArgs::describe(FieldList& field) {
   field("neftune_noise_alpha", &OptimizerArgs::neftune_noise_alpha,
         "Strength of noise on the embeddings.", {.support = Support::kRefused, .reason = kNotYet});
   field("divergence_policy", &OptimizerArgs::divergence_policy,
-        "What happens when the loss is no longer a number.",
-        {.support = Support::kRefused, .reason = kNotYet});
+        "What happens where loss or gradient are no numbers, or a spike: stop, skip the update, or "
+        "go back to the newest checkpoint and leave its samples out.",
+        {.choices = {"stop", "skip", "rollback"}});
+  field("divergence_max_tries", &OptimizerArgs::divergence_max_tries,
+        "Updates in a row that are skipped or gone back from before the run stops all the same.",
+        {.range = {.min = 1, .max = 1e6}});
+  field("loss_spike_factor", &OptimizerArgs::loss_spike_factor,
+        "An update whose loss is more than so many times the median of the last 32 updates counts "
+        "as diverged; unset: only what is no number does.",
+        {.range = {.min = 1, .above_min = true}});
+  field("grad_norm_spike_factor", &OptimizerArgs::grad_norm_spike_factor,
+        "The same for the gradient norm.", {.range = {.min = 1, .above_min = true}});
 }
 
 }  // namespace finetune

@@ -81,12 +81,12 @@ Loader::Loader(std::shared_ptr<const Dataset> dataset, std::shared_ptr<const Col
   const int64_t size = dataset->size();
   FT_CHECK(size >= 1, "a loader needs samples");
   state_ = std::make_unique<State>(std::move(dataset), std::move(collator), options);
-  state_->samples_per_epoch =
-      options.drop_last ? size / options.batch_size * options.batch_size : size;
+  const int64_t multiple = options.drop_multiple > 0 ? options.drop_multiple : options.batch_size;
+  state_->samples_per_epoch = options.drop_last ? size / multiple * multiple : size;
   if (state_->samples_per_epoch == 0) {
     throw Error(ErrorKind::kConfig, "dataloader_drop_last leaves nothing of " +
                                         std::to_string(size) + " samples with batches of " +
-                                        std::to_string(options.batch_size) +
+                                        std::to_string(multiple) +
                                         "; lower per_device_train_batch_size or set "
                                         "dataloader_drop_last: false");
   }

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: MIT
-#include <ATen/ops/isfinite.h>
 #include <c10/core/GradMode.h>
 
 #include <map>
@@ -7,6 +6,7 @@
 
 #include "finetune/base/error.h"
 #include "finetune/model/model.h"
+#include "finetune/tensor/finite.h"
 #include "model/architecture.h"
 
 namespace finetune {
@@ -154,7 +154,7 @@ LoadReport load_weights(Model& model, const std::vector<std::string>& names,
       faults.add("tensor '" + name +
                  "' holds no floating-point numbers; this version reads no "
                  "quantized models");
-    } else if (!value.isfinite().all().item<bool>()) {
+    } else if (!is_finite(value)) {
       faults.add("tensor '" + name + "' holds NaN or infinite values; this model is broken");
     } else {
       model.store().assign(parameter, value);

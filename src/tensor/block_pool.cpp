@@ -88,6 +88,29 @@ bool BlockPool::give_back(void* block) {
   return true;
 }
 
+void BlockPool::release_holes() {
+  const std::lock_guard lock(mutex_);
+  for (const auto& [place, size] : holes_by_place_) {
+    ::madvise(begin_ + place, size, MADV_DONTNEED);
+  }
+  if (!holes_by_place_.empty()) {
+    const auto last = std::prev(holes_by_place_.end());
+    if (last->first + last->second == end_) {
+      end_ = last->first;
+      holes_.erase({last->second, last->first});
+      holes_by_place_.erase(last);
+    }
+  }
+  const size_t kept = round_up(end_, kExtension);
+  if (kept >= usable_) return;
+  // Mapped anew rather than protected: a limit on data counts what may have been written to.
+  void* const behind = begin_ + kept;
+  if (::mmap(behind, usable_ - kept, PROT_NONE,
+             MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) != MAP_FAILED) {
+    usable_ = kept;
+  }
+}
+
 bool BlockPool::extend(size_t bytes) {
   if (bytes <= usable_) return true;
   if (bytes > most_) return false;

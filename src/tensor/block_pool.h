@@ -12,7 +12,7 @@ namespace finetune {
 // Large blocks of host memory that every step takes and frees, apart from all small ones: a small
 // block in the hole that a large one left would keep the next large one out. The smallest hole that
 // is large enough is taken, the lowest of equal ones; neighbouring holes are one. Nothing is given
-// back to the system. Safe to use from several threads.
+// back to the system unless it is asked for. Safe to use from several threads.
 class BlockPool {
  public:
   explicit BlockPool(size_t most_bytes);  // of addresses; memory is taken with the first use
@@ -24,6 +24,8 @@ class BlockPool {
   [[nodiscard]] void* take(size_t bytes);
   // False where the block is not of this pool.
   bool give_back(void* block);
+  // Gives the memory of all holes back to the system, and the addresses behind the last block.
+  void release_holes();
 
  private:
   using Hole = std::pair<size_t, size_t>;  // size and place

@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: MIT
+#include <ATen/DeviceAccelerator.h>
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
 #include <malloc.h>
 
+#include <algorithm>
 #include <atomic>
 #include <climits>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 #include <new>
 
+#include "finetune/tensor/allocation_faults.h"
 #include "finetune/tensor/device.h"
 #include "tensor/block_pool.h"
 
@@ -27,6 +31,20 @@ BlockPool& pool() {
   return *blocks;
 }
 
+std::atomic<int64_t> largest_allowed = std::numeric_limits<int64_t>::max();
+std::atomic<int64_t> allocations_to_fault = 0;
+
+// What a test asked for; two reads where none did.
+void refuse_for_test(size_t bytes) {
+  if (bytes > static_cast<size_t>(largest_allowed.load(std::memory_order_relaxed))) {
+    throw std::bad_alloc();
+  }
+  if (allocations_to_fault.load(std::memory_order_relaxed) > 0 &&
+      allocations_to_fault.fetch_sub(1) == 1) {
+    throw std::bad_alloc();
+  }
+}
+
 // libtorch's own allocator takes posix_memalign, which before glibc 2.38 looks for more than it
 // needs and cuts the rest off: the hole that a tensor leaves is too small for the next one of its
 // size, and memory frays. Plain malloc finds holes of equal size again, and large blocks lie apart.
@@ -35,6 +53,7 @@ class HostAllocator final : public c10::Allocator {
   c10::DataPtr allocate(size_t bytes) override {
     const c10::Device device(c10::kCPU);
     if (bytes == 0) return {nullptr, device};
+    refuse_for_test(bytes);
     if (bytes >= kPooled && uses_pool) {
       if (void* pooled = pool().take(bytes)) return {pooled, pooled, &release, device};
     }
@@ -65,6 +84,9 @@ class HostAllocator final : public c10::Allocator {
 void return_freed_memory() {
   static HostAllocator allocator;
   c10::SetCPUAllocator(&allocator, 1);
+  if (const char* const limit = std::getenv("FINETUNE_TEST_ALLOCATION_LIMIT")) {
+    set_allocation_faults({.largest = std::max(std::atoll(limit), 1LL)});
+  }
   ::mallopt(M_MMAP_THRESHOLD, 256 << 10);
   ::mallopt(M_TRIM_THRESHOLD, 256 << 10);
 }
@@ -76,5 +98,18 @@ void keep_freed_memory() {
   ::mallopt(M_TOP_PAD, 64 << 20);
   uses_pool = true;
 }
+
+void release_unused_memory(const c10::Device& device) {
+  if (uses_pool) pool().release_holes();
+  ::malloc_trim(0);
+  if (!device.is_cpu()) at::accelerator::emptyCache();
+}
+
+void set_allocation_faults(const AllocationFaults& faults) {
+  largest_allowed = faults.largest;
+  allocations_to_fault = faults.failing;
+}
+
+bool allocation_fault_is_ahead() { return allocations_to_fault > 0; }
 
 }  // namespace finetune

@@ -39,7 +39,8 @@ LazyTensors lazy_tensors(const NamedTensors& tensors) {
 }
 
 void for_each_piece(const LazyTensor& tensor,
-                    const std::function<void(const void* data, size_t bytes)>& sink) {
+                    const std::function<void(const void* data, size_t bytes)>& sink,
+                    Numbers numbers) {
   const c10::NoGradGuard no_grad;
   const int64_t rows = tensor.shape.empty() ? 1 : tensor.shape.front();
   const uint64_t bytes = tensor.bytes();
@@ -52,6 +53,10 @@ void for_each_piece(const LazyTensor& tensor,
     FT_CHECK(piece.scalar_type() == tensor.type &&
                  piece.nbytes() == row_bytes * static_cast<uint64_t>(count),
              "rows of tensor " + tensor.name);
+    if (numbers == Numbers::kFinite) {
+      refuse_nonfinite(tensor.name, piece,
+                       first * static_cast<int64_t>(row_bytes / c10::elementSize(tensor.type)));
+    }
     sink(piece.const_data_ptr(), piece.nbytes());
   }
 }

@@ -44,7 +44,7 @@ class SafetensorsWeights final : public WeightFile {
 }  // namespace
 
 void write_safetensors(WritableFile& file, const LazyTensors& tensors,
-                       const std::map<std::string, std::string>& metadata) {
+                       const std::map<std::string, std::string>& metadata, Numbers numbers) {
   const c10::NoGradGuard no_grad;
   SafetensorsHeader header;
   header.metadata = metadata;
@@ -55,14 +55,15 @@ void write_safetensors(WritableFile& file, const LazyTensors& tensors,
   }
   file.write(make_safetensors_header(header));
   for (const TensorInfo& info : header.tensors) {
-    for_each_piece(*by_name.at(info.name),
-                   [&](const void* data, size_t bytes) { file.write(data, bytes); });
+    for_each_piece(
+        *by_name.at(info.name), [&](const void* data, size_t bytes) { file.write(data, bytes); },
+        numbers);
   }
 }
 
 void write_safetensors(WritableFile& file, const NamedTensors& tensors,
-                       const std::map<std::string, std::string>& metadata) {
-  write_safetensors(file, lazy_tensors(tensors), metadata);
+                       const std::map<std::string, std::string>& metadata, Numbers numbers) {
+  write_safetensors(file, lazy_tensors(tensors), metadata, numbers);
 }
 
 std::vector<ModelShard> plan_shards(const NamedTensors& tensors, uint64_t max_shard_bytes) {

@@ -136,7 +136,7 @@ class PickleWriter {
 
 }  // namespace
 
-void write_torch_file(WritableFile& file, const TorchValue& value) {
+void write_torch_file(WritableFile& file, const TorchValue& value, Numbers numbers) {
   PickleWriter pickle;
   const std::string text = pickle.write(value);
   ZipWriter zip(file);
@@ -145,7 +145,7 @@ void write_torch_file(WritableFile& file, const TorchValue& value) {
   for (size_t i = 0; i < pickle.tensors().size(); ++i) {
     const LazyTensor& tensor = pickle.tensors()[i];
     zip.add("archive/data/" + std::to_string(i), tensor.bytes(),
-            [&](const ZipWriter::Sink& sink) { for_each_piece(tensor, sink); });
+            [&](const ZipWriter::Sink& sink) { for_each_piece(tensor, sink, numbers); });
   }
   zip.add("archive/version", "3\n");
   zip.finish();

@@ -1,38 +1,83 @@
 // SPDX-License-Identifier: MIT
 #include "train/evaluate.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
 
 #include "finetune/base/interrupt.h"
+#include "finetune/base/log.h"
+#include "finetune/tensor/device.h"
+#include "finetune/tensor/out_of_memory.h"
 #include "finetune/train/metrics_log.h"
+#include "train/memory_cut.h"
 
 namespace finetune {
 
-std::optional<EvaluationResult> evaluate(const Parts& parts, Split split, const TrainingArgs& args,
-                                         ProgressDisplay& progress) {
+namespace {
+
+// The samples' mean of a batch's losses, where the batch may come in parts.
+class MeanLoss {
+ public:
+  void add(const Batch& part, const Outputs& outputs) {
+    samples_ += part.size();
+    if (outputs.targets == 0) return;
+    ++parts_;
+    loss_ = outputs.loss;
+    sum_ += outputs.loss * static_cast<double>(outputs.targets);
+    targets_ += outputs.targets;
+  }
+  void end_batch() {
+    if (targets_ > 0) {
+      const double mean = parts_ == 1 ? loss_ : sum_ / static_cast<double>(targets_);
+      by_samples_ += mean * static_cast<double>(samples_);
+      with_loss_ += samples_;
+    }
+    samples_ = targets_ = parts_ = 0;
+    sum_ = 0.0;
+  }
+  [[nodiscard]] bool is_there() const { return with_loss_ > 0; }
+  [[nodiscard]] double mean() const {
+    return is_there() ? by_samples_ / static_cast<double>(with_loss_) : std::nan("");
+  }
+
+ private:
+  double by_samples_ = 0.0;
+  int64_t with_loss_ = 0;
+  // Of the batch at hand.
+  double loss_ = 0.0;
+  double sum_ = 0.0;
+  int64_t samples_ = 0;
+  int64_t targets_ = 0;
+  int64_t parts_ = 0;
+};
+
+std::optional<EvaluationResult> evaluate_in_parts(const Parts& parts, Split split,
+                                                  const TrainingArgs& args,
+                                                  ProgressDisplay& progress,
+                                                  int64_t rows_at_a_time) {
   const bool predicts = split == Split::kTest;
   const std::string prefix = predicts ? "predict" : "eval";
-  const EvaluationLoader loader(predicts ? parts.test_data : parts.validation_data, parts.collator,
-                                args.per_device_eval_batch_size,
-                                args.dataloader_drop_last && !predicts);
+  const auto& data = predicts ? parts.test_data : parts.validation_data;
+  const EvaluationLoader batches(data, parts.collator, args.per_device_eval_batch_size,
+                                 args.dataloader_drop_last && !predicts);
+  const EvaluationLoader loader(data, parts.collator, rows_at_a_time);
+  const int64_t parts_of_batch = args.per_device_eval_batch_size / rows_at_a_time;
+  const int64_t count = std::min(loader.batches(), batches.batches() * parts_of_batch);
   const auto start = std::chrono::steady_clock::now();
-  double loss_by_samples = 0.0;
-  int64_t with_loss = 0;
+  MeanLoss loss;
   TaskSetup::Results results = parts.setup->make_results(split);
-  progress.begin(predicts ? "predict" : "evaluate", loader.batches());
-  for (int64_t i = 0; i < loader.batches(); ++i) {
+  progress.begin(predicts ? "predict" : "evaluate", count);
+  for (int64_t i = 0; i < count; ++i) {
     if (interrupt::is_requested()) {
       progress.end();
       return std::nullopt;
     }
     const Batch batch = loader.get(i);
     const Outputs outputs = parts.task->evaluate(batch);
-    if (outputs.targets > 0) {
-      loss_by_samples += outputs.loss * static_cast<double>(batch.size());
-      with_loss += batch.size();
-    }
+    loss.add(batch, outputs);
+    if ((i + 1) % parts_of_batch == 0 || i + 1 == count) loss.end_batch();
     results.metrics->add(batch, outputs);
     if (results.files) results.files->add(batch, outputs);
     progress.update(i + 1);
@@ -41,9 +86,8 @@ std::optional<EvaluationResult> evaluate(const Parts& parts, Split split, const 
   const std::chrono::duration<double> runtime = std::chrono::steady_clock::now() - start;
   EvaluationResult result{.metrics = {}, .files = std::move(results.files)};
   nlohmann::ordered_json& metrics = result.metrics;
-  if (!predicts || with_loss > 0) {
-    metrics[prefix + "_loss"] =
-        with_loss > 0 ? loss_by_samples / static_cast<double>(with_loss) : std::nan("");
+  if (!predicts || loss.is_there()) {
+    metrics[prefix + "_loss"] = loss.mean();
     if (!args.prediction_loss_only) {
       for (const auto& [name, value] : results.metrics->compute()) {
         metrics[prefix + "_" + name] = value;
@@ -52,8 +96,26 @@ std::optional<EvaluationResult> evaluate(const Parts& parts, Split split, const 
   }
   metrics.update(
       speed_metrics(prefix, runtime.count(),
-                    {.samples = loader.samples(), .steps = loader.batches(), .tokens = {}}));
+                    {.samples = loader.samples(), .steps = batches.batches(), .tokens = {}}));
   return result;
+}
+
+}  // namespace
+
+std::optional<EvaluationResult> evaluate(const Parts& parts, Split split, const TrainingArgs& args,
+                                         ProgressDisplay& progress, int64_t& rows_at_a_time) {
+  while (true) {
+    try {
+      return evaluate_in_parts(parts, split, args, progress, rows_at_a_time);
+    } catch (...) {
+      if (rows_at_a_time == 1 || !is_lack_of_memory(std::current_exception())) throw;
+    }
+    progress.end();
+    rows_at_a_time = next_smaller_cut(args.per_device_eval_batch_size, rows_at_a_time);
+    release_unused_memory(parts.device);
+    log::warning("out of memory in the evaluation: it is done again with " +
+                 std::to_string(rows_at_a_time) + " samples at a time, the results are the same");
+  }
 }
 
 std::string describe_metrics(const nlohmann::ordered_json& metrics) {

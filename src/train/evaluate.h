@@ -22,11 +22,14 @@ struct EvaluationResult {
 };
 
 // Nothing where a stop was asked for before the last batch: an evaluation that was cut is done
-// again, never half-counted. prediction_loss_only leaves the task's metrics out. Requires: the
-// split was read.
+// again, never half-counted. prediction_loss_only leaves the task's metrics out. Where memory does
+// not suffice for the batch that the keys ask for, it is taken in parts of `rows_at_a_time`, a
+// divisor of it that becomes smaller then; loss and metrics are those of the whole batch. Requires:
+// the split was read.
 [[nodiscard]] std::optional<EvaluationResult> evaluate(const Parts& parts, Split split,
                                                        const TrainingArgs& args,
-                                                       ProgressDisplay& progress);
+                                                       ProgressDisplay& progress,
+                                                       int64_t& rows_at_a_time);
 
 // "eval_loss 6.371, eval_accuracy 0.094": the loss and the task's metrics.
 [[nodiscard]] std::string describe_metrics(const nlohmann::ordered_json& metrics);

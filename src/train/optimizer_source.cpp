@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "finetune/base/error.h"
+#include "finetune/tensor/finite.h"
 
 namespace finetune {
 namespace {
@@ -18,12 +19,6 @@ void reject_state(const std::string& path, std::string_view parameter, std::stri
                   const std::string& reason) {
   throw Error(ErrorKind::kData, path + ": the state '" + std::string(state) + "' of '" +
                                     std::string(parameter) + "' " + reason);
-}
-
-bool is_finite(const Tensor& values) {
-  // NaN is the minimum of whatever holds one.
-  return values.numel() == 0 ||
-         (std::isfinite(values.min().item<double>()) && std::isfinite(values.max().item<double>()));
 }
 
 void check_state_values(const std::string& path, std::string_view parameter,

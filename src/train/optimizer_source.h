@@ -58,8 +58,6 @@ class OptimizerSource {
 // "<path>: the state 'exp_avg' of 'w' <reason>".
 [[noreturn]] void reject_state(const std::string& path, std::string_view parameter,
                                std::string_view state, const std::string& reason);
-// Whether every number is finite, found without a copy.
-[[nodiscard]] bool is_finite(const Tensor& values);
 // What no optimizer can have written: negative or missing numbers among second moments, scales
 // that are not finite.
 void check_state_values(const std::string& path, std::string_view parameter,

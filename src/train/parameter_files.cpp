@@ -9,6 +9,7 @@
 #include "finetune/base/error.h"
 #include "finetune/checkpoint/layout.h"
 #include "finetune/kernels/formats.h"
+#include "finetune/tensor/finite.h"
 #include "finetune/tensor/model_tensors.h"
 #include "train/optimizer_safetensors.h"
 #include "train/optimizer_source.h"

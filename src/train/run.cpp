@@ -16,6 +16,7 @@
 #include "finetune/tensor/out_of_memory.h"
 #include "train/assemble.h"
 #include "train/evaluate.h"
+#include "train/finite_files.h"
 #include "train/memory_budget.h"
 #include "train/resume.h"
 #include "train/run_storage.h"
@@ -78,6 +79,19 @@ RunState state_of(const CheckpointEntry& entry) {
   return RunState::parse(FileSystem::local().read_all(path, 64 << 20), path);
 }
 
+// No start can go on from numbers that are none, whoever wrote them.
+std::optional<CheckpointEntry> newest_finite(FileSystem& files, const std::string& output_dir) {
+  while (true) {
+    std::optional<CheckpointEntry> entry = checkpoint::find_newest_good(files, output_dir, kWarn);
+    if (!entry) return entry;
+    const std::string problem = nonfinite_in_files(files, entry->path);
+    if (problem.empty()) return entry;
+    const std::string aside =
+        checkpoint::set_aside(files, output_dir, entry->step, checkpoint::AsideReason::kBad);
+    log::warning(entry->path + " is passed over: " + problem + "; it is " + aside + " now");
+  }
+}
+
 // The checkpoint to go on from; nothing: begin at step 0.
 std::optional<CheckpointEntry> choose_checkpoint(const LoadedConfig& config,
                                                  const RunOptions& options, RunStorage& storage) {
@@ -91,7 +105,7 @@ std::optional<CheckpointEntry> choose_checkpoint(const LoadedConfig& config,
   }
   storage.bring_back_checkpoints();
   if (args.resume_from_checkpoint == "auto") {
-    return checkpoint::find_newest_good(files, args.output_dir, kWarn);
+    return newest_finite(files, args.output_dir);
   }
   const std::string& path = args.resume_from_checkpoint;
   // The same command again goes on with what it began, not from that path once more.
@@ -175,7 +189,8 @@ nlohmann::ordered_json evaluate_model(const LoadedConfig& config, const Assembly
   for (const Split split : {Split::kValidation, Split::kTest}) {
     const bool predicts = split == Split::kTest;
     if (!(predicts ? request.predict : request.evaluate)) continue;
-    std::optional<EvaluationResult> result = evaluate(parts, split, args, progress);
+    int64_t rows_at_a_time = args.per_device_eval_batch_size;
+    std::optional<EvaluationResult> result = evaluate(parts, split, args, progress, rows_at_a_time);
     if (!result) throw Interrupted(predicts ? "predicting" : "evaluating");
     nlohmann::ordered_json& metrics = result->metrics;
     log::info(describe_metrics(metrics));

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include "train/run_state.h"
 
+#include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <string_view>
 
 #include "finetune/base/error.h"
@@ -30,6 +32,18 @@ void describe(State& s, Visitor&& field) {
   field("last_grad_norm", s.last_grad_norm);
   field("last_learning_rate", s.last_learning_rate);
   field("nonfinite_updates", s.nonfinite_updates);
+  field("skipped_updates", s.divergence.skipped_updates);
+  field("rollbacks", s.divergence.rollbacks);
+  field("divergence_tries", s.divergence.tries);
+  field("faulty_step", s.divergence.faulty_step);
+  field("watched_until", s.divergence.watched_until);
+  field("left_out", s.divergence.left_out);
+  field("recent_losses", s.divergence.recent_losses);
+  field("recent_grad_norms", s.divergence.recent_grad_norms);
+  field("asked_train_batch", s.cut.asked_train);
+  field("cut_train_batch", s.cut.train);
+  field("asked_eval_batch", s.cut.asked_eval);
+  field("cut_eval_batch", s.cut.eval);
   field("early_stopping_counter", s.early_stopping_counter);
   field("stop_early", s.stop_early);
   field("evaluation_pending", s.evaluation_pending);
@@ -52,16 +66,42 @@ void describe(State& s, Visitor&& field) {
   field("memory", s.memory);
 }
 
+// These came later than the first checkpoints of this format version.
+constexpr std::string_view kCameLater[] = {"memory",
+                                           "skipped_updates",
+                                           "rollbacks",
+                                           "divergence_tries",
+                                           "faulty_step",
+                                           "watched_until",
+                                           "left_out",
+                                           "recent_losses",
+                                           "recent_grad_norms",
+                                           "asked_train_batch",
+                                           "cut_train_batch",
+                                           "asked_eval_batch",
+                                           "cut_eval_batch"};
+
+constexpr size_t kLongestList = 1 << 20;
+
 class Reader {
  public:
   Reader(const Json& json, std::string where) : json_(json), where_(std::move(where)) {}
 
-  void operator()(const char* name, std::string& value) const {
+  template <class Value>
+  void operator()(const char* name, Value& value) const {
+    if (!json_.contains(name) && std::ranges::find(kCameLater, name) != std::end(kCameLater)) {
+      return;
+    }
+    read(name, value);
+  }
+
+ private:
+  void read(const char* name, std::string& value) const {
     const Json& found = at(name);
     if (!found.is_string()) refuse(name, "a text");
     value = found.get<std::string>();
   }
-  void operator()(const char* name, int64_t& value) const {
+  void read(const char* name, int64_t& value) const {
     const Json& found = at(name);
     if (!found.is_number_integer() || found.get<double>() < 0 || found.get<double>() > 0x1p62) {
       refuse(name, "a whole number that is not negative");
@@ -69,10 +109,10 @@ class Reader {
     value = found.get<int64_t>();
   }
   // The first checkpoints of this format version have one at most, under its own name.
-  void operator()(const char* name, std::vector<int64_t>& value) const {
+  void read(const char* name, std::vector<int64_t>& value) const {
     value.clear();
     if (!json_.contains(name)) {
-      if (!at("automatic_step").is_null()) (*this)("automatic_step", value.emplace_back());
+      if (!at("automatic_step").is_null()) read("automatic_step", value.emplace_back());
       return;
     }
     const Json& found = at(name);
@@ -84,25 +124,45 @@ class Reader {
       value.push_back(item.get<int64_t>());
     }
   }
-  void operator()(const char* name, double& value) const {
+  void read(const char* name, double& value) const {
     const Json& found = at(name);
     if (!found.is_number()) refuse(name, "a number");
     value = found.get<double>();
   }
-  void operator()(const char* name, bool& value) const {
+  void read(const char* name, bool& value) const {
     const Json& found = at(name);
     if (!found.is_boolean()) refuse(name, "true or false");
     value = found.get<bool>();
   }
-  void operator()(const char* name, Json& value) const {
-    // Came later than the first checkpoints of this format version.
-    if (std::string_view(name) == "memory" && !json_.contains(name)) return;
+  void read(const char* name, Json& value) const {
     const Json& found = at(name);
     if (!found.is_object()) refuse(name, "an object");
     value = found;
   }
+  void read(const char* name, std::vector<double>& value) const {
+    const Json& found = at(name);
+    value.clear();
+    for (const Json& number : list(name, found)) {
+      if (!number.is_number()) refuse(name, "a list of numbers");
+      value.push_back(number.get<double>());
+    }
+  }
+  void read(const char* name, std::vector<LeftOut>& value) const {
+    value.clear();
+    for (const Json& item : list(name, at(name))) {
+      if (!item.is_object()) refuse(name, "a list of objects");
+      LeftOut& out = value.emplace_back();
+      const Reader of_item(item, where_ + ": in '" + name + "'");
+      of_item.read("epoch", out.position.epoch);
+      of_item.read("sample", out.position.sample);
+      of_item.read("samples", out.samples);
+    }
+  }
 
- private:
+  [[nodiscard]] const Json& list(const char* name, const Json& found) const {
+    if (!found.is_array() || found.size() > kLongestList) refuse(name, "a list");
+    return found;
+  }
   [[nodiscard]] const Json& at(const char* name) const {
     const auto found = json_.find(name);
     if (found == json_.end()) refuse(name, "there");
@@ -119,6 +179,14 @@ class Reader {
 template <class Value>
 void put(Json& json, const Value& value) {
   json = value;
+}
+
+void put(Json& json, const std::vector<LeftOut>& list) {
+  json = Json::array();
+  for (const LeftOut& out : list) {
+    json.push_back(
+        {{"epoch", out.position.epoch}, {"sample", out.position.sample}, {"samples", out.samples}});
+  }
 }
 
 }  // namespace

@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "finetune/data/loader.h"
+#include "train/divergence.h"
+#include "train/memory_cut.h"
 
 namespace finetune {
 
@@ -44,7 +46,9 @@ struct RunState {
   int64_t tokens_seen = 0;
   double last_grad_norm = 0.0;
   double last_learning_rate = 0.0;
-  int64_t nonfinite_updates = 0;
+  int64_t nonfinite_updates = 0;  // left out, of a gradient beyond float16 or of no number
+  DivergenceState divergence;
+  MemoryCut cut;
   int64_t early_stopping_counter = 0;
   bool stop_early = false;               // early stopping has decided
   bool evaluation_pending = false;       // the evaluation due at this step was cut by a signal

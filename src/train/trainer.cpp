@@ -41,7 +41,10 @@ Trainer::Trainer(const LoadedConfig& config, const RunOptions& options, RunStora
       storage_(storage),
       parts_(parts),
       progress_(progress),
-      files_(storage.files()) {
+      files_(storage.files()),
+      rows_at_a_time_(config.args.per_device_train_batch_size),
+      eval_rows_at_a_time_(config.args.per_device_eval_batch_size),
+      poison_(Poison::from_environment()) {
   if (args_.fp16) scaler_.emplace();
   if (args_.optimizer_in_backward) update_in_backward();
   // transformers' floating_point_ops: 6 a token and parameter outside the embeddings.
@@ -53,9 +56,8 @@ Trainer::Trainer(const LoadedConfig& config, const RunOptions& options, RunStora
 
 // What depends on the effective batch, which a resumed run keeps from its first start.
 void Trainer::prepare(int64_t effective_batch_size) {
-  const int64_t rows = args_.per_device_train_batch_size * parts_.world->size();
   state_.effective_batch_size = effective_batch_size;
-  plan_.accumulation = effective_batch_size / rows;
+  plan_.accumulation = effective_batch_size / (rows_at_a_time_ * parts_.world->size());
   if (args_.optimizer_in_backward && plan_.accumulation > 1) {
     throw Error(ErrorKind::kConfig,
                 "optimizer_in_backward: true excludes accumulation, and this run's batch of " +
@@ -66,17 +68,7 @@ void Trainer::prepare(int64_t effective_batch_size) {
                     std::to_string(effective_batch_size / parts_.world->size()) +
                     ", or leave optimizer_in_backward out");
   }
-  loader_ = std::make_unique<Loader>(
-      parts_.train_data, parts_.collator,
-      LoaderOptions{.batch_size = args_.per_device_train_batch_size,
-                    .micro_batches = plan_.accumulation,
-                    .sampling = args_.train_sampling_strategy == "sequential"
-                                    ? SamplingStrategy::kSequential
-                                    : SamplingStrategy::kRandom,
-                    .seed = static_cast<uint64_t>(args_.data_seed.value_or(args_.seed)),
-                    .drop_last = args_.dataloader_drop_last,
-                    .workers = args_.dataloader_num_workers,
-                    .prefetch = args_.dataloader_prefetch_factor.value_or(2)});
+  make_loader();
   const int64_t per_epoch = loader_->updates_per_epoch();
   plan_.max_steps = args_.max_steps > 0
                         ? args_.max_steps
@@ -97,6 +89,22 @@ void Trainer::prepare(int64_t effective_batch_size) {
                              .greater_is_better = args_.greater_is_better.value_or(false)});
 }
 
+void Trainer::make_loader() {
+  plan_.accumulation = state_.effective_batch_size / (rows_at_a_time_ * parts_.world->size());
+  loader_ = std::make_unique<Loader>(
+      parts_.train_data, parts_.collator,
+      LoaderOptions{.batch_size = rows_at_a_time_,
+                    .micro_batches = plan_.accumulation,
+                    .sampling = args_.train_sampling_strategy == "sequential"
+                                    ? SamplingStrategy::kSequential
+                                    : SamplingStrategy::kRandom,
+                    .seed = static_cast<uint64_t>(args_.data_seed.value_or(args_.seed)),
+                    .drop_last = args_.dataloader_drop_last,
+                    .drop_multiple = args_.per_device_train_batch_size,
+                    .workers = args_.dataloader_num_workers,
+                    .prefetch = args_.dataloader_prefetch_factor.value_or(2)});
+}
+
 int Trainer::run() {
   session_start_ = now_seconds();
   counted_until_ = session_start_;
@@ -115,11 +123,17 @@ int Trainer::run() {
   while (!is_last_step() && !state_.stop_early) {
     if (stop_is_requested()) return stop_early();
     storage_.check_ours();
-    const StepReport report = step();
+    // A run that went back may be where an evaluation was cut.
+    if (state_.evaluation_pending) {
+      if (!finish_step()) return stop_early();
+      continue;
+    }
+    const Position position = state_.position;
+    const StepReport report = step_within_memory();
     if (report.interrupted) return stop_early();
-    const bool finite = std::isfinite(report.loss) && std::isfinite(report.grad_norm);
-    if (!finite && !report.overflowed) diverged(report);
+    if (report.fault && !mend(report)) continue;
     accept(report);
+    if (went_back_from_poison(position)) continue;
     if (!finish_step()) return stop_early();
   }
   progress_.end();
@@ -131,8 +145,17 @@ int Trainer::run() {
 // One optimizer update. Accumulation only bounds memory: because every micro-batch is divided by
 // the same global target count, the update equals that of one large batch.
 Trainer::StepReport Trainer::step() {
-  const std::vector<Batch> micro_batches = loader_->take(state_.position);
+  is_updating_ = false;
+  released_ = {};
   StepReport report{.learning_rate = schedule_->learning_rate(state_.updates)};
+  if (is_left_out(state_.divergence, state_.position, state_.effective_batch_size)) {
+    report.left_out = true;
+    log::info("step " + std::to_string(state_.step + 1) + " makes no update: its samples from " +
+              std::to_string(state_.position.sample) + " of epoch " +
+              std::to_string(state_.position.epoch) + " on are left out, as decided before");
+    return report;
+  }
+  const std::vector<Batch> micro_batches = loader_->take(state_.position);
   std::vector<int64_t> targets(static_cast<size_t>(parts_.task->terms()), 0);
   for (const Batch& batch : micro_batches) {
     const std::vector<int64_t> counts = parts_.task->count_targets(batch);
@@ -153,6 +176,8 @@ Trainer::StepReport Trainer::step() {
     report.loss += add_gradients(batch, scales);
     if (!std::isfinite(report.loss)) break;
   }
+  if (poison_.is_for(Poisoned::kLoss, state_.step + 1)) report.loss = std::nan("");
+  poison_.spoil_gradient(parts_.model->store(), state_.step + 1);
   update_weights(report);
   parts_.model->store().clear_gradients(!args_.optimizer_in_backward);
   return report;
@@ -173,17 +198,24 @@ double Trainer::add_gradients(const Batch& batch, const std::vector<double>& sca
   }
   if (!share.defined()) return 0.0;
   const double loss = share.item<double>();
-  // Weights that are updated in the backward pass must not see what is no number.
-  if (std::isfinite(loss)) {
+  const double unscaled = loss / (scaler_ ? scaler_->scale() : 1.0);
+  // Weights that are updated in the backward pass must not see what is no number, or a spike.
+  const bool is_faulty = args_.optimizer_in_backward
+                             ? has_faulty_loss(divergence_options(), state_.divergence, unscaled)
+                             : !std::isfinite(loss);
+  if (!is_faulty) {
     if (args_.optimizer_in_backward) saver_->before_update();
     share.backward();
   }
-  return loss / (scaler_ ? scaler_->scale() : 1.0);
+  return unscaled;
 }
 
 void Trainer::update_weights(StepReport& report) {
+  const DivergenceOptions options = divergence_options();
   if (args_.optimizer_in_backward) {
     report.grad_norm = std::sqrt(released_.squares);
+    report.fault = fault_of(options, state_.divergence, report.loss, report.grad_norm);
+    report.applied = !report.fault;
     return;
   }
   ParameterStore& parameters = parts_.model->store();
@@ -194,19 +226,25 @@ void Trainer::update_weights(StepReport& report) {
   parts_.world->sum_gradients(gradients);
   const double scale = scaler_ ? scaler_->scale() : 1.0;
   report.grad_norm = gradient_norm(parameters) / scale;
-  const bool finite = std::isfinite(report.loss) && std::isfinite(report.grad_norm);
-  if (finite) {
+  report.fault = fault_of(options, state_.divergence, report.loss, report.grad_norm);
+  if (!report.fault) {
     // torch.nn.utils.clip_grad_norm_
     const double clip = args_.max_grad_norm / (report.grad_norm + 1e-6);
     const double factor = args_.max_grad_norm > 0.0 && clip < 1.0 ? clip : 1.0;
     saver_->before_update();
+    is_updating_ = true;
     parts_.optimizer->step(report.learning_rate, factor / scale, state_.step);
+    is_updating_ = false;
+    report.applied = true;
+    if (scaler_) scaler_->update(/*overflowed=*/false);
+    return;
   }
-  if (!scaler_) return;
-  scaler_->update(!finite);
-  if (finite) return;
-  // No scale helps a loss that is none, or what overflows with the smallest: the run diverged.
-  if (!std::isfinite(report.loss) || scaler_->scale() < kSmallestLossScale) return;
+  // No scale helps a loss that is none, or a spike.
+  if (!scaler_ || !std::isfinite(report.loss) || std::isfinite(report.grad_norm)) return;
+  scaler_->update(/*overflowed=*/true);
+  // Nor what overflows with the smallest: the run diverged.
+  if (scaler_->scale() < kSmallestLossScale) return;
+  report.fault.reset();
   report.overflowed = true;
   log::warning("step " + std::to_string(state_.step + 1) +
                ": float16 overflowed, no update; the loss scale is now " +
@@ -245,13 +283,23 @@ void Trainer::update_in_backward() {
 void Trainer::accept(const StepReport& report) {
   ++state_.step;
   state_.position = loader_->after(state_.position);
-  if (report.overflowed) {
-    ++state_.nonfinite_updates;
-  } else {
+  if (report.applied) {
     ++state_.updates;
     state_.last_grad_norm = report.grad_norm;
+    count_update(divergence_options(), state_.divergence, state_.step, report.loss,
+                 report.grad_norm);
+    poison_.spoil_state(*parts_.optimizer, state_.step);
+  } else if (report.overflowed || !std::isfinite(report.loss + report.grad_norm)) {
+    ++state_.nonfinite_updates;
   }
-  if (std::isfinite(report.loss)) state_.window_loss += report.loss;
+  if (report.fault || report.left_out) {
+    ++state_.divergence.skipped_updates;
+    // As transformers' logging_nan_inf_filter: the mean of the others stands in.
+    const int64_t others = state_.step - 1 - state_.window_first_step;
+    if (others > 0) state_.window_loss += state_.window_loss / static_cast<double>(others);
+  } else {
+    state_.window_loss += report.loss;
+  }
   state_.last_learning_rate = report.learning_rate;
   session_tokens_ += report.tokens;
   if (args_.include_num_input_tokens_seen == "all") state_.tokens_seen += report.padded_tokens;
@@ -288,7 +336,7 @@ bool Trainer::evaluate_now() {
 }
 
 std::optional<Json> Trainer::evaluate_weights() {
-  std::optional<EvaluationResult> result = evaluate(parts_, Split::kValidation, args_, progress_);
+  std::optional<EvaluationResult> result = evaluate_within_memory(Split::kValidation);
   if (!result) return std::nullopt;
   log::info(describe_metrics(result->metrics) + " at step " + std::to_string(state_.step));
   if (result->files) {
@@ -376,7 +424,7 @@ bool Trainer::stop_is_requested() const { return interrupt::is_requested(); }
 
 // transformers: micro-batches of this epoch that are behind us, by all of them.
 double Trainer::epoch() const {
-  const int64_t rows = args_.per_device_train_batch_size * parts_.world->size();
+  const int64_t rows = rows_at_a_time_ * parts_.world->size();
   const auto batches = [&](int64_t samples) {
     return static_cast<double>((samples + rows - 1) / rows);
   };
@@ -411,25 +459,32 @@ bool Trainer::save_is_due() const {
   return state_.step % plan_.save_steps == 0 || is_last_step();
 }
 
-// The update was not applied, so weights and optimizer are those of the step before.
-void Trainer::diverged(const StepReport& report) {
+// Where the update was not applied, weights and optimizer are those of the step before.
+void Trainer::diverged(const StepReport& report, const Damage& damage) {
   progress_.end();
-  ++state_.nonfinite_updates;
+  if (!std::isfinite(report.loss + report.grad_norm)) ++state_.nonfinite_updates;
+  const int64_t tries = state_.divergence.tries;
+  state_.divergence.tries = 0;     // the next start has them anew
   if (scaler_) scaler_.emplace();  // what no loss scale helped begins with a new one
-  std::string outcome =
-      "; some weights were updated in the backward pass already, so nothing is "
-      "saved and the run goes on from the checkpoint before";
-  if (released_.updated == 0) {
+  std::string outcome = "; nothing is saved and the run goes on from the checkpoint before";
+  if (damage.is_half_applied) {
+    outcome =
+        "; some weights were updated in the backward pass already, so nothing is saved and "
+        "the run goes on from the checkpoint before";
+  } else if (!damage.is_in_state) {
     const bool saved = save_if_missing();
     outcome = "; the update was not applied and the state of step " + std::to_string(state_.step) +
               (saved ? " is saved" : " is kept");
   }
-  throw Error(ErrorKind::kData, "step " + std::to_string(state_.step + 1) + ": the loss is " +
-                                    format_double(report.loss) + " and the gradient norm " +
-                                    format_double(report.grad_norm) + outcome +
-                                    "; lower learning_rate (now " +
-                                    format_double(report.learning_rate) +
-                                    ") or max_grad_norm and run the same command again");
+  if (tries > 1) outcome = " (" + std::to_string(tries) + " times without progress)" + outcome;
+  throw Error(ErrorKind::kData, "step " + std::to_string(state_.step + 1) + ": " + *report.fault +
+                                    outcome + "; lower learning_rate (now " +
+                                    format_double(report.learning_rate) + ") or max_grad_norm" +
+                                    (tries > 1 && !args_.loss_spike_factor
+                                         ? ", or set loss_spike_factor, which finds the update "
+                                           "that led there,"
+                                         : "") +
+                                    " and run the same command again");
 }
 
 std::string Trainer::how_to_go_on() const {

@@ -16,6 +16,8 @@
 #include "finetune/train/run.h"
 #include "train/assemble.h"
 #include "train/checkpoint_saver.h"
+#include "train/evaluate.h"
+#include "train/poison.h"
 #include "train/run_storage.h"
 #include "train/save_clock.h"
 
@@ -55,7 +57,10 @@ class Trainer {
     int64_t tokens = 0;
     int64_t padded_tokens = 0;
     bool interrupted = false;
-    bool overflowed = false;  // of float16: no update, the loss scale is halved
+    bool applied = false;
+    bool overflowed = false;                // of float16: no update, the loss scale is halved
+    bool left_out = false;                  // its samples led to a fault before
+    std::optional<std::string> fault = {};  // why the update may not stand
   };
   // What optimizer_in_backward gathers while a backward pass runs.
   struct ReleasedGradients {
@@ -72,7 +77,11 @@ class Trainer {
   void restore_state(const std::string& folder);          // of our own checkpoint
   void restore_foreign_state(const std::string& folder);  // of one that transformers wrote
   void open_events();
+  void make_loader();
   StepReport step();
+  StepReport step_within_memory();
+  void cut_batch();
+  void take_saved_cut(const RunState& saved);
   // Adds the micro-batch's gradients; its share of the update's loss, which may not be finite: then
   // the gradients are of no use.
   double add_gradients(const Batch& batch, const std::vector<double>& scales);
@@ -86,6 +95,7 @@ class Trainer {
   void log_window();
   bool evaluate_now();
   std::optional<nlohmann::ordered_json> evaluate_weights();
+  std::optional<EvaluationResult> evaluate_within_memory(Split split);
   std::optional<nlohmann::ordered_json> predict_test_data();
   [[nodiscard]] std::string how_to_go_on() const;
   void take_metrics(const nlohmann::ordered_json& metrics);
@@ -106,7 +116,13 @@ class Trainer {
   void load_best_model();
   void export_model(const nlohmann::ordered_json& summary,
                     const std::optional<nlohmann::ordered_json>& metrics);
-  [[noreturn]] void diverged(const StepReport& report);
+  bool mend(const StepReport& report);
+  bool went_back_from_poison(const Position& position);
+  void roll_back(const std::string& reason);
+  [[noreturn]] void diverged(const StepReport& report, const Damage& damage);
+  [[nodiscard]] std::string faults_text() const;
+  [[nodiscard]] DivergenceOptions divergence_options() const;
+  [[nodiscard]] LeftOut samples_of_update(const Position& position) const;
 
   [[nodiscard]] bool stop_is_requested() const;
   [[nodiscard]] double epoch() const;
@@ -139,6 +155,10 @@ class Trainer {
   std::unique_ptr<Schedule> schedule_;
   std::optional<LossScaler> scaler_;  // with fp16
   ReleasedGradients released_;
+  bool is_updating_ = false;         // weights or states may be half changed
+  int64_t rows_at_a_time_ = 0;       // per_device_train_batch_size, or what fits into memory
+  int64_t eval_rows_at_a_time_ = 0;  // the same of per_device_eval_batch_size
+  Poison poison_;
   std::unique_ptr<EventWriter> events_;
   int64_t exported_step_ = 0;    // the step whose weights are exported at the end
   bool best_is_loaded_ = false;  // the weights are exported_step_'s, not state_.step's

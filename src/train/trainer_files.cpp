@@ -127,6 +127,7 @@ void Trainer::restore_state(const std::string& folder) {
   state_ = RunState::parse(files_.read_all(path), path);
   const RunState saved = state_;
   check_identity(saved.identity, parts_.identity, folder);
+  take_saved_cut(saved);
   prepare(resumed_batch_size(config_, saved, parts_.world->size()));
   schedule_->load_state(state_.schedule);
   state_.stop_early = state_.stop_early && args_.early_stopping_patience &&
@@ -218,12 +219,12 @@ int Trainer::finish() {
   checkpoint::sweep_stale(files_, args_.output_dir,
                           [](const std::string& line) { log::warning(line); });
   export_model(summary, metrics);
-  log::info("finished " + std::to_string(state_.step) + " steps in " +
-            std::to_string(static_cast<int64_t>(state_.seconds)) + " s of training (" +
-            std::to_string(state_.sessions) + (state_.sessions == 1 ? " session" : " sessions") +
-            "), train_loss " + format_double(summary["train_loss"].get<double>()) +
-            (metrics ? ", " + describe_metrics(*metrics) : "") + "; the model is in " +
-            args_.output_dir);
+  log::info(
+      "finished " + std::to_string(state_.step) + " steps in " +
+      std::to_string(static_cast<int64_t>(state_.seconds)) + " s of training (" +
+      std::to_string(state_.sessions) + (state_.sessions == 1 ? " session" : " sessions") + ")" +
+      faults_text() + ", train_loss " + format_double(summary["train_loss"].get<double>()) +
+      (metrics ? ", " + describe_metrics(*metrics) : "") + "; the model is in " + args_.output_dir);
   if (failed_saves_ > 0 && saves_ == 0) {
     log::warning("no checkpoint could be written: " + std::to_string(failed_saves_) +
                  " saves failed");
@@ -233,7 +234,7 @@ int Trainer::finish() {
 }
 
 std::optional<Json> Trainer::predict_test_data() {
-  std::optional<EvaluationResult> result = evaluate(parts_, Split::kTest, args_, progress_);
+  std::optional<EvaluationResult> result = evaluate_within_memory(Split::kTest);
   if (!result) return std::nullopt;
   if (result->files) result->files->write(files_, args_.output_dir);
   result->metrics["predict_samples"] = parts_.test_data->size();

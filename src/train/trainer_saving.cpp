@@ -51,7 +51,7 @@ void Trainer::update_trainer_state() {
   trainer_state_.logging_steps = plan_.logging_steps;
   trainer_state_.eval_steps = plan_.eval_steps > 0 ? plan_.eval_steps : plan_.logging_steps;
   trainer_state_.save_steps = plan_.save_steps;
-  trainer_state_.train_batch_size = args_.per_device_train_batch_size;
+  trainer_state_.train_batch_size = rows_at_a_time_;
   trainer_state_.num_train_epochs = plan_.num_train_epochs;
   trainer_state_.num_input_tokens_seen = state_.tokens_seen;
   trainer_state_.total_flos = state_.total_flos;

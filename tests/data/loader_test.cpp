@@ -205,6 +205,14 @@ class FaultyCollator final : public Collator {
   }
 };
 
+TEST(Loader, DropsAsManySamplesWhereTheyAreTakenFewerAtATime) {
+  const Loader whole = make({.batch_size = 8, .micro_batches = 2, .drop_last = true});
+  Loader cut = make({.batch_size = 2, .micro_batches = 8, .drop_last = true, .drop_multiple = 8});
+  EXPECT_EQ(cut.samples_per_epoch(), whole.samples_per_epoch());
+  EXPECT_EQ(cut.updates_per_epoch(), whole.updates_per_epoch());
+  EXPECT_EQ(cut.take({.epoch = 0, .sample = 32}).size(), 4U);
+}
+
 TEST(Loader, ThrowsAWorkersErrorFromTheTakeItConcerns) {
   for (const int64_t workers : {0, 1, 3}) {
     Loader loader(dataset(), std::make_shared<FaultyCollator>(),

@@ -71,7 +71,7 @@ void load(const std::string& bytes) {
 
 std::string refusal(const Contents& damaged) {
   MemoryWriter writer;
-  write_safetensors(writer, damaged.tensors, damaged.metadata);
+  write_safetensors(writer, damaged.tensors, damaged.metadata, Numbers::kAny);
   const std::string message = message_of<Error>([&] { load(writer.content()); });
   EXPECT_THAT(message, HasSubstr("optimizer.safetensors"));
   return message;

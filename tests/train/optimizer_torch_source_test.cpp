@@ -29,7 +29,7 @@ constexpr int64_t kLarge = 0;  // the key of layer.w
 
 std::string bytes_of(const TorchValue& value) {
   MemoryWriter writer;
-  write_torch_file(writer, value);
+  write_torch_file(writer, value, Numbers::kAny);
   return writer.content();
 }
 

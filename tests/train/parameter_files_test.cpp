@@ -30,7 +30,7 @@ constexpr WeightFormat kFormats[] = {WeightFormat::kFloat32, WeightFormat::kBFlo
 
 void write(const TemporaryFolder& folder, const LazyTensors& tensors) {
   MemoryWriter writer;
-  write_safetensors(writer, tensors);
+  write_safetensors(writer, tensors, {{"format", "pt"}}, Numbers::kAny);
   folder.write("model.safetensors", writer.content());
 }
 

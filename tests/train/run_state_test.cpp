@@ -23,6 +23,15 @@ RunState example() {
   state.total_loss = 0.1 + 0.2;
   state.last_learning_rate = 4.9e-324;
   state.evaluation_pending = true;
+  state.divergence = {.skipped_updates = 3,
+                      .rollbacks = 2,
+                      .tries = 1,
+                      .faulty_step = 40,
+                      .watched_until = 39,
+                      .left_out = {{.position = {.epoch = 1, .sample = 64}, .samples = 8}},
+                      .recent_losses = {1.0 / 3.0, 0.1},
+                      .recent_grad_norms = {4.9e-324}};
+  state.cut = {.asked_train = 8, .train = 4, .asked_eval = 16, .eval = 2};
   state.identity.tokenizer = "feed";
   state.environment.threads = 2;
   return state;
@@ -48,6 +57,20 @@ TEST(RunState, ReadsBackEveryBit) {
   EXPECT_EQ(again.total_loss, 0.1 + 0.2);
   EXPECT_EQ(again.last_learning_rate, 4.9e-324);
   EXPECT_EQ(again.position, (Position{.epoch = 2, .sample = 96}));
+  EXPECT_EQ(again.divergence.left_out, example().divergence.left_out);
+  EXPECT_EQ(again.divergence.recent_losses, example().divergence.recent_losses);
+  EXPECT_EQ(again.cut, example().cut);
+}
+
+TEST(RunState, ReadsFilesThatWereWrittenBeforeAFieldCame) {
+  std::string text = example().to_text();
+  for (const char* name : {"rollbacks", "left_out", "recent_losses", "cut_train_batch"}) {
+    text = replaced(text, "\"" + std::string(name) + "\"", "\"unknown_" + std::string(name) + "\"");
+  }
+  const RunState state = RunState::parse(text, "x");
+  EXPECT_EQ(state.divergence.rollbacks, 0);
+  EXPECT_TRUE(state.divergence.left_out.empty());
+  EXPECT_EQ(state.cut.train, 0);
 }
 
 TEST(RunState, ReadsTheOneAutomaticStepOfEarlierVersions) {
@@ -82,6 +105,11 @@ TEST(RunState, RefusesMissingAndMistypedFieldsByName) {
               HasSubstr("'step' must be a whole number"));
   EXPECT_THAT(error_of(replaced(example().to_text(), "\"step\": 41", "\"step\": 1e300")),
               HasSubstr("'step' must be a whole number"));
+  EXPECT_THAT(error_of(replaced(example().to_text(), "\"recent_grad_norms\": [",
+                                "\"recent_grad_norms\": [\"x\",")),
+              HasSubstr("'recent_grad_norms' must be a list of numbers"));
+  EXPECT_THAT(error_of(replaced(example().to_text(), "\"sample\": 64", "\"sample\": -4")),
+              HasSubstr("in 'left_out': 'sample' must be a whole number"));
   EXPECT_THAT(error_of("[]"), HasSubstr("must hold a JSON object"));
 }
 

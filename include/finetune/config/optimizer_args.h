@@ -50,6 +50,9 @@ struct OptimizerArgs {
   double label_smoothing_factor = 0.0;
   std::optional<double> neftune_noise_alpha;
   std::string divergence_policy = "stop";
+  int64_t divergence_max_tries = 3;
+  std::optional<double> loss_spike_factor;
+  std::optional<double> grad_norm_spike_factor;
 
   static void describe(FieldList& field);
 };

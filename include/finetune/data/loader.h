@@ -42,9 +42,10 @@ struct LoaderOptions {
   int64_t micro_batches = 1;  // of an update (gradient accumulation)
   SamplingStrategy sampling = SamplingStrategy::kRandom;
   uint64_t seed = 42;
-  bool drop_last = false;  // leave out an epoch's last, shorter micro-batch
-  int64_t workers = 0;     // threads that prepare updates ahead; 0: in the caller's thread
-  int64_t prefetch = 2;    // updates that may be ready ahead
+  bool drop_last = false;     // leave out an epoch's last, shorter micro-batch
+  int64_t drop_multiple = 0;  // what drop_last counts in; 0: batch_size
+  int64_t workers = 0;        // threads that prepare updates ahead; 0: in the caller's thread
+  int64_t prefetch = 2;       // updates that may be ready ahead
 };
 
 // The training data as a function of the position. An update takes the next

@@ -34,6 +34,10 @@ void return_freed_memory();
 // From the first step on, blocks are kept instead of being returned and faulted in anew each time.
 void keep_freed_memory();
 
+// Gives what no tensor holds back to the system, or to the device: another try behind a lack of
+// memory finds it in blocks of other sizes.
+void release_unused_memory(const c10::Device& device);
+
 // Gives back the memory in which code lies that ran at the start and hardly will again, such as the
 // registration of libtorch's operators: tens of MiB. What is needed all the same is read again from
 // the file. Does nothing where the system cannot say what is mapped.

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "finetune/tensor/finite.h"
 #include "finetune/tensor/tensor.h"
 
 namespace finetune {
@@ -30,8 +31,10 @@ using LazyTensors = std::vector<LazyTensor>;
 [[nodiscard]] LazyTensor lazy_tensor(std::string name, const Tensor& tensor);
 [[nodiscard]] LazyTensors lazy_tensors(const NamedTensors& tensors);
 
-// Calls `sink` with the tensor's bytes as they lie in files, in order, some MiB at a time.
+// Calls `sink` with the tensor's bytes as they lie in files, in order, some MiB at a time. Where
+// numbers have to be finite, one that is not is Error(kData) with tensor and element.
 void for_each_piece(const LazyTensor& tensor,
-                    const std::function<void(const void* data, size_t bytes)>& sink);
+                    const std::function<void(const void* data, size_t bytes)>& sink,
+                    Numbers numbers = Numbers::kFinite);
 
 }  // namespace finetune

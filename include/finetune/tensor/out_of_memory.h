@@ -3,12 +3,16 @@
 
 #include <c10/util/Exception.h>
 
+#include <exception>
 #include <new>
 #include <string>
 
 #include "finetune/base/error.h"
 
 namespace finetune {
+
+// Whether an exception says that there was no memory, on the host or on a device.
+[[nodiscard]] bool is_lack_of_memory(const std::exception_ptr& exception);
 
 // Runs `action`; libtorch's exceptions for a lack of memory become Error(kDevice) in one sentence
 // that ends in `advice`, its others keep their first line only.
@@ -21,12 +25,10 @@ auto explaining_lack_of_memory(const std::string& advice, const Action& action) 
   } catch (const std::bad_alloc&) {
     throw Error(ErrorKind::kDevice, "out of memory; " + advice);
   } catch (const c10::Error& error) {
-    const std::string text = error.what_without_backtrace();
-    for (const char* sign : {"can't allocate memory", "not enough memory", "out of memory"}) {
-      if (text.find(sign) != std::string::npos) {
-        throw Error(ErrorKind::kDevice, "out of memory; " + advice);
-      }
+    if (is_lack_of_memory(std::current_exception())) {
+      throw Error(ErrorKind::kDevice, "out of memory; " + advice);
     }
+    const std::string text = error.what_without_backtrace();
     throw std::runtime_error(text.substr(0, text.find('\n')));
   }
 }

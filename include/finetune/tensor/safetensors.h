@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "finetune/base/file_system.h"
+#include "finetune/tensor/finite.h"
 #include "finetune/tensor/lazy_tensor.h"
 #include "finetune/tensor/safetensors_header.h"
 #include "finetune/tensor/tensor.h"
@@ -18,12 +19,14 @@ inline constexpr uint64_t kMaxShardBytes = 5'000'000'000;
 // Writes a whole safetensors file; neither syncs nor closes it. Tensors may live on any device and
 // are copied to the host, and made contiguous, some MiB at a time. Tensors that share memory are
 // written as often as they are named: leaving tied ones out is the caller's matter. Equal input
-// gives equal bytes, the same that the reference implementation writes. Requires: unique names,
-// types that DType has.
+// gives equal bytes, the same that the reference implementation writes. A number that is not finite
+// is Error(kData) with tensor and element. Requires: unique names, types that DType has.
 void write_safetensors(WritableFile& file, const LazyTensors& tensors,
-                       const std::map<std::string, std::string>& metadata = {{"format", "pt"}});
+                       const std::map<std::string, std::string>& metadata = {{"format", "pt"}},
+                       Numbers numbers = Numbers::kFinite);
 void write_safetensors(WritableFile& file, const NamedTensors& tensors,
-                       const std::map<std::string, std::string>& metadata = {{"format", "pt"}});
+                       const std::map<std::string, std::string>& metadata = {{"format", "pt"}},
+                       Numbers numbers = Numbers::kFinite);
 
 // How a model is spread over files as Hugging Face names them: one `model.safetensors`, or
 // `model-00001-of-00003.safetensors`, ... with an index.

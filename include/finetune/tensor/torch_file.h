@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "finetune/base/file_system.h"
+#include "finetune/tensor/finite.h"
 #include "finetune/tensor/lazy_tensor.h"
 #include "finetune/tensor/tensor.h"
 
@@ -110,8 +111,10 @@ class TorchValue {
 
 // Writes a whole file; neither syncs nor closes it. Tensors may live on any device and are copied
 // to the host some MiB at a time; each is written contiguous, with memory of its own. Equal input
-// gives equal bytes. Requires: no stored tensors.
-void write_torch_file(WritableFile& file, const TorchValue& value);
+// gives equal bytes. Where numbers have to be finite, one of a tensor that is not is Error(kData).
+// Requires: no stored tensors.
+void write_torch_file(WritableFile& file, const TorchValue& value,
+                      Numbers numbers = Numbers::kFinite);
 
 // Reads a whole file; tensors are on the CPU and share memory where they did. Throws Error(kData)
 // with path and reason for whatever is not understood, cut short, damaged or hostile.

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "finetune/tensor/tensor.h"
+
+// NaN and infinite numbers, found at the speed of reading memory and without a copy. Integers and
+// booleans are always finite.
+namespace finetune {
+
+// Whether a file may hold any.
+enum class Numbers { kFinite, kAny };
+
+// On any device; a large tensor is divided among torch's threads.
+[[nodiscard]] bool is_finite(const Tensor& values);
+
+// The first that is not, in the order of memory, found by the calling thread alone. Requires:
+// contiguous, on the CPU.
+[[nodiscard]] std::optional<int64_t> first_nonfinite(const Tensor& values);
+
+// What a file that is to be gone on from may not hold. `values` are elements from `first_element`
+// on of the tensor `name`. Requires: as first_nonfinite. Throws Error(kData) with tensor and place.
+void refuse_nonfinite(const std::string& name, const Tensor& values, int64_t first_element = 0);
+
+}  // namespace finetune

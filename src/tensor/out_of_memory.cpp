@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: MIT
+#include "finetune/tensor/out_of_memory.h"
+
+namespace finetune {
+
+bool is_lack_of_memory(const std::exception_ptr& exception) {
+  try {
+    std::rethrow_exception(exception);
+  } catch (const c10::OutOfMemoryError&) {
+    return true;
+  } catch (const std::bad_alloc&) {
+    return true;
+  } catch (const c10::Error& error) {
+    const std::string text = error.what_without_backtrace();
+    for (const char* sign : {"can't allocate memory", "not enough memory", "out of memory"}) {
+      if (text.find(sign) != std::string::npos) return true;
+    }
+  } catch (...) {
+  }
+  return false;
+}
+
+}  // namespace finetune

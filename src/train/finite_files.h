@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <string>
+
+#include "finetune/base/file_system.h"
+
+namespace finetune {
+
+// Which weight or optimizer state of a checkpoint holds a number that is none, as a clause; empty
+// where all are finite, or where the files cannot be understood, which loading them says better.
+// Reads every tensor, one at a time.
+[[nodiscard]] std::string nonfinite_in_files(FileSystem& files, const std::string& folder);
+
+}  // namespace finetune

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "finetune/optim/optimizer.h"
+
+// What no machine should do, for tests of what then happens: a number of a step becomes NaN or
+// infinite. FINETUNE_TEST_POISON=<loss|gradient|weight|moment>@<step>[,...].
+namespace finetune {
+
+enum class Poisoned { kLoss, kGradient, kWeight, kMoment };
+
+class Poison {
+ public:
+  // Throws Error(kUsage) where the text is not of that form.
+  explicit Poison(const std::string& text);
+  static Poison from_environment();  // nothing is poisoned where the variable is not set
+
+  [[nodiscard]] bool is_for(Poisoned what, int64_t step) const;
+  // Writes the first element of the first tensor of that kind.
+  void spoil_gradient(ParameterStore& parameters, int64_t step) const;
+  void spoil_state(Optimizer& optimizer, int64_t step) const;
+
+ private:
+  struct Place {
+    Poisoned what;
+    int64_t step;
+  };
+  std::vector<Place> places_;
+};
+
+}  // namespace finetune

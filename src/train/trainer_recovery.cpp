@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: MIT
+// What the trainer does where an update must not stand, or memory does not suffice for one.
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "finetune/base/error.h"
+#include "finetune/base/interrupt.h"
+#include "finetune/base/json.h"
+#include "finetune/base/log.h"
+#include "finetune/tensor/device.h"
+#include "finetune/tensor/out_of_memory.h"
+#include "train/clock.h"
+#include "train/finite_state.h"
+#include "train/trainer.h"
+
+namespace finetune {
+namespace {
+
+std::string samples_text(const LeftOut& out) {
+  return "samples " + std::to_string(out.position.sample) + " to " +
+         std::to_string(out.position.sample + out.samples - 1) + " of epoch " +
+         std::to_string(out.position.epoch);
+}
+
+std::string try_text(const DivergenceState& state, const DivergenceOptions& options) {
+  return "try " + std::to_string(state.tries) + " of " + std::to_string(options.max_tries);
+}
+
+}  // namespace
+
+DivergenceOptions Trainer::divergence_options() const {
+  return {.policy = args_.divergence_policy == "skip"       ? DivergencePolicy::kSkip
+                    : args_.divergence_policy == "rollback" ? DivergencePolicy::kRollBack
+                                                            : DivergencePolicy::kStop,
+          .max_tries = args_.divergence_max_tries,
+          .loss_spike_factor = args_.loss_spike_factor,
+          .grad_norm_spike_factor = args_.grad_norm_spike_factor};
+}
+
+LeftOut Trainer::samples_of_update(const Position& position) const {
+  const int64_t left = loader_->samples_per_epoch() - position.sample;
+  return {.position = position, .samples = std::min(state_.effective_batch_size, left)};
+}
+
+// True: the step stands without its update. False: the run went back.
+bool Trainer::mend(const StepReport& report) {
+  const DivergenceOptions options = divergence_options();
+  const std::string nonfinite = nonfinite_part(*parts_.optimizer);
+  const Damage damage{.is_half_applied = released_.updated > 0, .is_in_state = !nonfinite.empty()};
+  count_fault(state_.divergence, state_.step + 1);
+  const Remedy remedy = remedy_for(options, state_.divergence, damage);
+  if (remedy == Remedy::kStop) diverged(report, damage);
+  const LeftOut update = samples_of_update(state_.position);
+  if (remedy == Remedy::kSkip) {
+    log::warning("step " + std::to_string(state_.step + 1) + ": " + *report.fault +
+                 "; the update is skipped (" + samples_text(update) + ", " +
+                 try_text(state_.divergence, options) + ")");
+    return true;
+  }
+  std::string reason = "step " + std::to_string(state_.step + 1) + ": " + *report.fault;
+  if (damage.is_in_state) {
+    // An update before this one did it; which, is found on the way here again.
+    reason += ", and " + nonfinite + " holds NaN or an infinite number";
+    state_.divergence.watched_until = state_.step;
+  } else {
+    state_.divergence.left_out.push_back(update);
+    reason += "; " + samples_text(update) + " are left out";
+  }
+  roll_back(reason);
+  return false;
+}
+
+// What is saved, evaluated or exported next has to be numbers. True: it was not, the run went back.
+bool Trainer::went_back_from_poison(const Position& position) {
+  const bool watched = state_.step <= state_.divergence.watched_until;
+  const bool may_save = save_is_due() || save_is_owed_ || save_clock_->is_due(now_seconds());
+  if (!watched && !may_save && !evaluation_is_due() && !is_last_step() && !stop_is_requested()) {
+    return false;
+  }
+  const std::string nonfinite = nonfinite_part(*parts_.optimizer);
+  if (nonfinite.empty()) return false;
+  const DivergenceOptions options = divergence_options();
+  count_fault(state_.divergence, state_.step);
+  const std::string reason = "step " + std::to_string(state_.step) + ": " + nonfinite +
+                             " holds NaN or an infinite number behind the update";
+  if (remedy_for(options, state_.divergence, {.is_in_state = true}) == Remedy::kStop) {
+    progress_.end();
+    throw Error(ErrorKind::kData,
+                reason +
+                    "; nothing is saved and the run goes on from the checkpoint before; lower "
+                    "learning_rate (now " +
+                    format_double(state_.last_learning_rate) +
+                    ") or max_grad_norm and run the same command again");
+  }
+  if (watched) {
+    const LeftOut update = samples_of_update(position);
+    state_.divergence.left_out.push_back(update);
+    roll_back(reason + "; " + samples_text(update) + " are left out");
+  } else {
+    state_.divergence.watched_until = state_.step;
+    roll_back(reason + ", of this or an earlier step");
+  }
+  return true;
+}
+
+// In the same process, as a restart would.
+void Trainer::roll_back(const std::string& reason) {
+  progress_.end();
+  settle_saves();
+  const auto entry = checkpoint::find_newest_good(
+      files_, args_.output_dir, [](const std::string& line) { log::warning(line); });
+  if (!entry) {
+    throw Error(ErrorKind::kData,
+                reason +
+                    "; divergence_policy: rollback has no checkpoint to go back to yet; lower "
+                    "learning_rate (now " +
+                    format_double(state_.last_learning_rate) +
+                    ") or save_steps and run the same command again");
+  }
+  log::warning(reason + "; going back to " + entry->path + " (" +
+               try_text(state_.divergence, divergence_options()) + ")");
+  const RunState before = state_;
+  state_ = RunState();
+  trainer_state_ = TrainerState();
+  saved_step_ = -1;
+  save_is_owed_ = false;
+  saver_->before_update();  // weights and states change
+  // A file does not have the states that had not begun yet.
+  for (Optimizer::Slot& slot : parts_.optimizer->slots()) {
+    slot.updates = 0;
+    parts_.optimizer->create_state(slot);
+  }
+  if (scaler_) scaler_.emplace();
+  restore(*entry);
+  if (entry->foreign) state_.run_id = before.run_id;
+  state_.divergence = behind_rollback(before.divergence, state_.divergence);
+  state_.max_steps = plan_.max_steps;
+  state_.sessions = before.sessions;
+  counted_until_ = now_seconds();
+  new_best_ = false;
+  files_of_step_ = -1;
+  events_.reset();
+  open_events();
+  progress_.begin("train", plan_.max_steps, state_.step);
+}
+
+// ", 2 updates skipped, 1 rollback"; empty where nothing went wrong.
+std::string Trainer::faults_text() const {
+  std::string text;
+  const auto add = [&](int64_t count, const std::string& one, const std::string& many) {
+    if (count > 0) text += ", " + std::to_string(count) + " " + (count == 1 ? one : many);
+  };
+  add(state_.nonfinite_updates, "update of no number left out", "updates of no number left out");
+  add(state_.divergence.skipped_updates, "update skipped", "updates skipped");
+  add(state_.divergence.rollbacks, "rollback", "rollbacks");
+  return text;
+}
+
+Trainer::StepReport Trainer::step_within_memory() {
+  while (true) {
+    try {
+      return step();
+    } catch (...) {
+      const bool may_cut = !is_updating_ && rows_at_a_time_ > 1 && !args_.optimizer_in_backward;
+      if (!may_cut || !is_lack_of_memory(std::current_exception())) throw;
+    }
+    cut_batch();
+  }
+}
+
+// Between two tries of one step: the same samples in the same places, fewer of them at a time.
+void Trainer::cut_batch() {
+  settle_saves();  // what a writer has copied is free then
+  const int64_t processes = parts_.world->size();
+  parts_.model->store().clear_gradients(/*keep_memory=*/true);
+  loader_.reset();
+  release_unused_memory(parts_.device);
+  rows_at_a_time_ = next_smaller_cut(state_.effective_batch_size / processes, rows_at_a_time_);
+  state_.cut.asked_train = args_.per_device_train_batch_size;
+  state_.cut.train = rows_at_a_time_;
+  make_loader();
+  log::warning("step " + std::to_string(state_.step + 1) +
+               ": out of memory; it is done again, and training goes on, with " +
+               std::to_string(rows_at_a_time_) + " x " + std::to_string(plan_.accumulation) +
+               " samples instead of " + std::to_string(args_.per_device_train_batch_size) +
+               " at a time; the effective batch stays " +
+               std::to_string(state_.effective_batch_size));
+}
+
+// Where memory did not suffice before, on this machine and with these keys, it is not tried again.
+void Trainer::take_saved_cut(const RunState& saved) {
+  const Environment now = current_environment(parts_.device);
+  const bool is_same_machine = saved.environment.device == now.device &&
+                               saved.environment.torch_version == now.torch_version;
+  const MemoryCut known =
+      usable_cut(state_.cut, args_.per_device_train_batch_size, args_.per_device_eval_batch_size,
+                 saved.effective_batch_size / parts_.world->size());
+  state_.cut = is_same_machine ? known : MemoryCut();
+  // A run that goes back keeps what this session has found out.
+  if (rows_at_a_time_ < args_.per_device_train_batch_size) {
+    state_.cut.asked_train = args_.per_device_train_batch_size;
+    state_.cut.train = rows_at_a_time_;
+  } else if (state_.cut.train > 0) {
+    rows_at_a_time_ = state_.cut.train;
+    log::info("memory did not suffice for " + std::to_string(state_.cut.asked_train) +
+              " samples at a time: " + std::to_string(rows_at_a_time_) + " from the start");
+  }
+  if (eval_rows_at_a_time_ < args_.per_device_eval_batch_size) {
+    state_.cut.asked_eval = args_.per_device_eval_batch_size;
+    state_.cut.eval = eval_rows_at_a_time_;
+  } else if (state_.cut.eval > 0) {
+    eval_rows_at_a_time_ = state_.cut.eval;
+  }
+}
+
+std::optional<EvaluationResult> Trainer::evaluate_within_memory(Split split) {
+  const int64_t before = eval_rows_at_a_time_;
+  std::optional<EvaluationResult> result =
+      evaluate(parts_, split, args_, progress_, eval_rows_at_a_time_);
+  if (eval_rows_at_a_time_ != before) {
+    state_.cut.asked_eval = args_.per_device_eval_batch_size;
+    state_.cut.eval = eval_rows_at_a_time_;
+  }
+  return result;
+}
+
+}  // namespace finetune
