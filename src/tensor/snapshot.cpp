@@ -3,7 +3,6 @@
 
 #include <ATen/ops/from_blob.h>
 #include <c10/core/GradMode.h>
-#include <sys/mman.h>
 
 #include <algorithm>
 #include <cstring>
@@ -55,29 +54,6 @@ void copy_all(const std::vector<Copy>& copies) {
   for (std::thread& other : others) other.join();
 }
 
-// Pages of 2 MiB where the system has them: half of a copy's time is taking pages of 4 KiB.
-class PageMemory {
- public:
-  explicit PageMemory(uint64_t bytes) : bytes_(bytes) {
-    void* const address = ::mmap(nullptr, bytes_, PROT_READ | PROT_WRITE,
-                                 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (address == MAP_FAILED) return;
-    data_ = static_cast<char*>(address);
-    (void)::madvise(address, bytes_, MADV_HUGEPAGE);
-  }
-  ~PageMemory() {
-    if (data_ != nullptr) ::munmap(data_, bytes_);
-  }
-  PageMemory(const PageMemory&) = delete;
-  PageMemory& operator=(const PageMemory&) = delete;
-
-  [[nodiscard]] char* data() const { return data_; }  // nullptr: there is none
-
- private:
-  uint64_t bytes_;
-  char* data_ = nullptr;
-};
-
 }  // namespace
 
 struct Snapshot::Shared {
@@ -89,7 +65,7 @@ struct Snapshot::Shared {
   std::mutex mutex;
   std::vector<Held> held;
   uint64_t bytes = 0;
-  std::unique_ptr<PageMemory> copies;  // there: detached
+  std::shared_ptr<HostPages> copies;  // there: detached
 
   // A copy, so that the live tensor is let go of when this returns.
   Tensor rows(size_t index, int64_t first, int64_t count) {
@@ -129,11 +105,13 @@ LazyTensor Snapshot::hold(std::string name, const Tensor& live) {
 
 uint64_t Snapshot::bytes() const { return shared_->bytes; }
 
-bool Snapshot::detach() {
+bool Snapshot::detach() { return detach(std::make_shared<HostPages>(bytes())); }
+
+bool Snapshot::detach(std::shared_ptr<HostPages> memory) {
   const c10::NoGradGuard no_grad;
   const std::lock_guard lock(shared_->mutex);
   if (shared_->copies || shared_->bytes == 0) return true;
-  auto memory = std::make_unique<PageMemory>(shared_->bytes);
+  FT_CHECK(memory->size() >= shared_->bytes, "room for all copies");
   if (memory->data() == nullptr) return false;
   std::vector<Copy> copies;
   for (const Shared::Held& one : shared_->held) {

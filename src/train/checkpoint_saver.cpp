@@ -39,12 +39,28 @@ void CheckpointSaver::before_update() {
   if (!holds_tensors_) return;
   if (is_busy()) {
     const double start = now_seconds();
-    const bool copied = snapshot_ && options_.has_room(snapshot_->bytes()) && snapshot_->detach();
-    if (!copied) task_.wait();
+    if (!copy()) task_.wait();
     stalled_ += now_seconds() - start;
   }
   holds_tensors_ = false;
   snapshot_.reset();
+}
+
+void CheckpointSaver::reserve(uint64_t bytes) {
+  if (pages_ || bytes == 0 || is_busy() || !options_.has_room(bytes)) return;
+  pages_ = std::make_shared<HostPages>(bytes);
+  task_.start([pages = pages_] { pages->populate(); });
+}
+
+bool CheckpointSaver::copy() {
+  if (!snapshot_ || snapshot_->bytes() == 0) return false;
+  const bool fits = pages_ && pages_.use_count() == 1 && pages_->size() >= snapshot_->bytes();
+  if (!fits) {
+    pages_.reset();
+    if (!options_.has_room(snapshot_->bytes())) return false;
+    pages_ = std::make_shared<HostPages>(snapshot_->bytes());
+  }
+  return snapshot_->detach(pages_);
 }
 
 bool CheckpointSaver::wait(std::optional<double> seconds) {

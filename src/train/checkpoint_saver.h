@@ -58,6 +58,9 @@ class CheckpointSaver {
   [[nodiscard]] bool is_busy() const { return task_.is_running(); }
   // Requires: not busy, and the last outcome taken.
   void start(SaveRequest request);
+  // Takes the memory of a copy of so many bytes before the first one is needed, in the background
+  // too: fresh pages cost more than copying into them. It is kept from save to save.
+  void reserve(uint64_t bytes);
   // Before anything changes that a snapshot holds: copies it, or waits for the writer.
   void before_update();
   // Waits, no longer than `seconds`; whether nothing is being written any more.
@@ -66,12 +69,14 @@ class CheckpointSaver {
   [[nodiscard]] std::optional<SaveOutcome> take_outcome();
 
  private:
+  bool copy();
   void write(const SaveRequest& request);
   bool try_to_commit(const SaveRequest& request, const std::string& complaint) const;
 
   FileSystem& files_;
   Options options_;
   std::shared_ptr<Snapshot> snapshot_;
+  std::shared_ptr<HostPages> pages_;  // of copies
   bool holds_tensors_ = false;
   double started_ = 0.0;
   double stalled_ = 0.0;

@@ -107,6 +107,7 @@ class Trainer {
   void prepare_saving();
   void check_space();
   void save_if_due();
+  void reserve_copies();
   void collect_save();
   // Waits until nothing is being written, so that saved_step_ is the truth.
   void settle_saves();
@@ -170,6 +171,8 @@ class Trainer {
   int64_t saved_step_ = -1;   // newest checkpoint of this run
   int64_t saving_step_ = -1;  // being written
   bool save_is_owed_ = false;
+  bool copies_are_reserved_ = false;
+  int64_t session_steps_ = 0;
   // What a failed save leaves as it was.
   std::optional<std::string> best_before_save_;
   std::vector<int64_t> automatic_before_save_;

@@ -27,6 +27,11 @@ using checkpoint::CheckpointFile;
 // How long a save that the keys ask for waits for the one before it.
 constexpr double kMostWaitSeconds = 30;
 
+// A quick disk: a state that it takes in less than a step is never copied.
+constexpr double kDiskBytesPerSecond = 1e9;
+
+constexpr uint64_t kAlignmentBytes = uint64_t{1} << 20;  // of copies, in all
+
 // Of these the newest one or two are there; more where deleting failed.
 constexpr size_t kMostAutomatic = 16;
 
@@ -174,11 +179,23 @@ void Trainer::prepare_saving() {
 // Scheduled saves, then those that the clock asks for; the latter never wait for the disk.
 void Trainer::save_if_due() {
   collect_save();
+  reserve_copies();
   if (save_is_due() || save_is_owed_) {
     save(true);
   } else if (save_clock_->is_due(now_seconds()) && !saver_->is_busy()) {
     save(false);
   }
+}
+
+// Where updates come faster than a checkpoint is written, every save will need a copy.
+void Trainer::reserve_copies() {
+  if (copies_are_reserved_ || !args_.async_save || args_.save_strategy == "no") return;
+  constexpr int64_t kFirstSteps = 3;  // slower than the others
+  if (++session_steps_ < kFirstSteps) return;
+  copies_are_reserved_ = true;
+  const double step = (now_seconds() - session_start_) / kFirstSteps;
+  const uint64_t bytes = checkpoint_bytes() + kAlignmentBytes;
+  if (step < static_cast<double>(bytes) / kDiskBytesPerSecond) saver_->reserve(bytes);
 }
 
 // What became of the last save, where it has ended.

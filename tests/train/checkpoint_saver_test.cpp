@@ -167,6 +167,33 @@ TEST_P(CheckpointSaverMemory, SavesTheValuesOfTheMoment) {
   EXPECT_TRUE(file.read("w").eq(1.0).all().item<bool>());
 }
 
+TEST(CheckpointSaver, CopiesIntoMemoryThatWasReserved) {
+  RunFolder run;
+  CheckpointSaver saver(run.files, {.output_dir = run.output_dir});
+  saver.reserve(uint64_t{4} << 20);
+  saver.wait();
+  EXPECT_FALSE(saver.take_outcome());
+  for (const int64_t step : {1, 2}) {
+    Tensor weight = at::full({1000}, static_cast<double>(step), at::kFloat);
+    Gate gate;
+    SaveRequest request = gate.request(step);
+    request.snapshot = std::make_shared<Snapshot>();
+    const LazyTensors tensors = {request.snapshot->hold("w", weight)};
+    request.contents.push_back({.name = "tensors", .write = [tensors](WritableFile& file) {
+                                  write_safetensors(file, tensors);
+                                }});
+    saver.start(std::move(request));
+    gate.reached.get_future().wait();
+    saver.before_update();
+    weight.zero_();
+    gate.opened.set_value();
+    saver.wait();
+    ASSERT_TRUE(saver.take_outcome()->committed);
+    const SafetensorsFile file = SafetensorsFile::open(run.files, run.path_of(step, "tensors"));
+    EXPECT_TRUE(file.read("w").eq(static_cast<double>(step)).all().item<bool>());
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Room, CheckpointSaverMemory, ::testing::Bool());
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "finetune/tensor/host_pages.h"
 #include "finetune/tensor/lazy_tensor.h"
 
 namespace finetune {
@@ -30,6 +31,8 @@ class Snapshot {
   // no memory for that: then nothing has happened, and they may not change before the last reader
   // is done.
   [[nodiscard]] bool detach();
+  // The same into memory that was taken before. Requires: bytes() of it, used by nobody else.
+  [[nodiscard]] bool detach(std::shared_ptr<HostPages> memory);
 
  private:
   struct Shared;
