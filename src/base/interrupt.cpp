@@ -2,28 +2,45 @@
 #include "finetune/base/interrupt.h"
 
 #include <signal.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <limits>
+#include <mutex>
 
 #include "finetune/base/error.h"
 
 namespace finetune::interrupt {
 namespace {
 
+constexpr int kMoment = -1;       // in place of a signal's number
+constexpr int kForwarded = 7514;  // marks what forward() sends
+
 std::atomic<int> requested_signal{0};
+// Whoever signals a whole group of processes reaches this one directly and by forward(): each way
+// is counted by itself, so that one wish is not taken for two.
+std::atomic<int> direct_signals{0};
+std::atomic<int> forwarded_signals{0};
 static_assert(std::atomic<int>::is_always_lock_free, "the signal handler needs it");
 
-extern "C" void on_signal(int number) {
+std::atomic<double> requested_moment{std::numeric_limits<double>::infinity()};
+std::mutex reason_mutex;
+std::string moment_reason;  // guarded by reason_mutex
+
+extern "C" void on_signal(int number, siginfo_t* info, void* /*context*/) {
+  const bool is_forwarded = info->si_code == SI_QUEUE && info->si_value.sival_int == kForwarded;
+  std::atomic<int>& signals = is_forwarded ? forwarded_signals : direct_signals;
+  if (signals.fetch_add(1) > 0) ::_exit(128 + number);
   int none = 0;
-  if (!requested_signal.compare_exchange_strong(none, number)) ::_exit(128 + number);
+  requested_signal.compare_exchange_strong(none, number);
 }
 
 void install(int flags) {
   struct sigaction action = {};
-  action.sa_handler = on_signal;
+  action.sa_sigaction = on_signal;
   sigemptyset(&action.sa_mask);
-  action.sa_flags = flags;
+  action.sa_flags = flags | SA_SIGINFO;
   for (const int number : {SIGTERM, SIGINT, SIGUSR1}) ::sigaction(number, &action, nullptr);
 }
 
@@ -39,7 +56,13 @@ void install_handlers() {
 
 void break_reads() { install(0); }
 
-bool is_requested() { return requested_signal.load(std::memory_order_relaxed) != 0; }
+bool is_requested() {
+  if (requested_signal.load(std::memory_order_relaxed) != 0) return true;
+  if (seconds_since_boot() < requested_moment.load(std::memory_order_relaxed)) return false;
+  int none = 0;
+  requested_signal.compare_exchange_strong(none, kMoment);
+  return true;
+}
 
 std::string signal_name() {
   switch (requested_signal.load()) {
@@ -51,6 +74,10 @@ std::string signal_name() {
       return "SIGINT";
     case SIGUSR1:
       return "SIGUSR1";
+    case kMoment: {
+      const std::lock_guard lock(reason_mutex);
+      return moment_reason;
+    }
     default:
       return "signal " + std::to_string(requested_signal.load());
   }
@@ -60,7 +87,34 @@ void throw_if_requested(const std::string& phase) {
   if (is_requested()) throw Interrupted(phase);
 }
 
-void request(int signal_number) { requested_signal.store(signal_number); }
-void reset() { requested_signal.store(0); }
+void request_at(double moment, const std::string& reason) {
+  const std::lock_guard lock(reason_mutex);
+  moment_reason = reason;
+  requested_moment.store(moment);
+}
+
+bool is_moment_reached() { return requested_signal.load() == kMoment; }
+
+double seconds_since_boot() {
+  timespec now = {};
+  ::clock_gettime(CLOCK_BOOTTIME, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+void forward(pid_t process, int signal_number) {
+  ::sigqueue(process, signal_number, {.sival_int = kForwarded});
+}
+
+void request(int signal_number) {
+  direct_signals.fetch_add(1);
+  requested_signal.store(signal_number);
+}
+
+void reset() {
+  requested_signal.store(0);
+  direct_signals.store(0);
+  forwarded_signals.store(0);
+  requested_moment.store(std::numeric_limits<double>::infinity());
+}
 
 }  // namespace finetune::interrupt

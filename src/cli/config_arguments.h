@@ -15,6 +15,13 @@ struct ConfigArguments {
   Arguments overrides;  // keys of the configuration
 };
 
+// Overrides for a run that only tries the user's configuration: no limit of a session ends it, and
+// no command of the user's is run at its end.
+inline const Arguments kUnlimited = {"--session_hours=null",     "--session_deadline=null",
+                                     "--session_clock=null",     "--unit_budget=null",
+                                     "--on_finish_command=null", "--on_interrupt_command=null",
+                                     "--on_failure_command=null"};
+
 // Takes the flags that are the command's own out of `arguments` first; the rest is a configuration
 // file and keys. An option of the command itself is given as "--name" or "--name value".
 class ArgumentReader {

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT
-#include <exception>
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <iostream>
-#include <string>
 
 #include "cli/commands.h"
+#include "cli/outcome.h"
 #include "finetune/base/error.h"
 #include "finetune/base/interrupt.h"
-#include "finetune/base/log.h"
 
 // Before the shared libraries' own start-up, which takes a fraction of a second for libtorch: a
 // stop that comes then must leave with 75 too.
@@ -18,23 +19,15 @@ __attribute__((section(".preinit_array"),
 
 int main(int argc, char** argv) {
   using namespace finetune;
-  try {
+  // A file of ours must not get the number of a stream that was closed, and then our messages.
+  for (int stream = 0; stream <= 2; ++stream) {
+    if (::fcntl(stream, F_GETFD) < 0) (void)::open("/dev/null", O_RDWR);
+  }
+  return cli::exit_code_of([&] {
     interrupt::throw_if_requested("starting");
     const int code = cli::run({argv + 1, argv + argc});
     std::cout.flush();
     if (!std::cout) throw Error(ErrorKind::kIo, "standard output cannot be written");
     return code;
-  } catch (const Error& error) {  // something the user can act on
-    log::error(error.what());
-    return error.exit_code();
-  } catch (const Interrupted& stop) {
-    log::warning("stopped by " + interrupt::signal_name() + " while " + stop.what() +
-                 "; run the same command again to go on");
-    return kExitStoppedEarly;
-  } catch (const std::exception& error) {   // something we must fix
-    const std::string what = error.what();  // libtorch appends its own stack
-    log::error("internal error, please report it: " + what.substr(0, what.find('\n')));
-    log::debug(what);
-    return kExitFailed;
-  }
+  });
 }

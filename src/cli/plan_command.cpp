@@ -36,6 +36,10 @@ tokenizer and data are read. With memory_budget it shows what would be picked to
   --measure 3      also train so many steps in a temporary folder, with a save, and show the peak
                    of resident memory that was measured and how long the whole run will take
   --json           the plan as JSON
+
+It also tells what the whole run costs by the shipped price list: all of its rows where `hardware`
+names one or gives figures of your own. With --measure the row that is this machine is measured;
+the others are scaled by the makers' peak figures, which is rough.
 )";
 
 // A folder that is gone with this object.
@@ -103,6 +107,7 @@ void measure(const ConfigArguments& words, int64_t steps, Json& plan) {
                          "--report_to=none",
                          "--load_best_model_at_end=false",
                          "--resume_from_checkpoint=none"};
+  arguments.insert(arguments.end(), kUnlimited.begin(), kUnlimited.end());
   arguments.insert(arguments.end(), own.begin(), own.end());
   const Run run = run_self(arguments);
   if (run.code != 0) {
@@ -142,6 +147,7 @@ int plan_command(const Arguments& arguments) {
   for (const std::string& note : config.notes) log::warning(note);
   Json plan = plan_training(config, options);
   if (steps) measure(words, *steps, plan);
+  add_costs(config.args, plan);
   std::cout << (as_json ? plan.dump(2) + "\n" : plan_text(plan)) << std::flush;
   return kExitFinished;
 }

@@ -1,15 +1,32 @@
 // SPDX-License-Identifier: MIT
 #include <iostream>
+#include <utility>
 
 #include "cli/commands.h"
 #include "cli/config_arguments.h"
+#include "cli/supervisor.h"
 #include "finetune/base/error.h"
+#include "finetune/base/log.h"
 #include "finetune/config/dump.h"
 #include "finetune/config/load.h"
 #include "finetune/config/validate.h"
 #include "finetune/train/run.h"
 
 namespace finetune::cli {
+namespace {
+
+int train(const LoadedConfig& config, const RunOptions& options) {
+  for (const auto& [key, command] : {std::pair{"on_finish_command", config.args.on_finish_command},
+                                     {"on_interrupt_command", config.args.on_interrupt_command},
+                                     {"on_failure_command", config.args.on_failure_command}}) {
+    check_hook(key, command, config.where(key));
+  }
+  const bool evaluates_only = !config.args.do_train && config.args.do_eval;
+  validate(config, evaluates_only ? Purpose::kEvaluate : Purpose::kTrain);
+  return run_training(config, options);
+}
+
+}  // namespace
 
 int train_command(const Arguments& arguments) {
   ArgumentReader reader(arguments);
@@ -26,10 +43,19 @@ int train_command(const Arguments& arguments) {
   options.restart = reader.take_flag("--restart");
   options.stop_at_step = reader.take_number("--stop_at_step");
   const ConfigArguments words = reader.config("train");
+  // What is wrong up to here runs no command: none is known before the configuration is read.
   const LoadedConfig config = load_config(words.path, words.overrides);
-  const bool evaluates_only = !config.args.do_train && config.args.do_eval;
-  validate(config, evaluates_only ? Purpose::kEvaluate : Purpose::kTrain);
-  return run_training(config, options);
+  const Supervision supervision{.hooks = {.on_finish = config.args.on_finish_command,
+                                          .on_interrupt = config.args.on_interrupt_command,
+                                          .on_failure = config.args.on_failure_command},
+                                .output_dir = config.args.output_dir};
+  if (supervision.hooks.empty()) return train(config, options);
+  log::set_level(config.args.log_level);
+  return supervise(supervision, [&](SharedReport& report) {
+    options.on_step = [&report](int64_t step) { report.step = step; };
+    options.on_already_finished = [&report] { report.already_finished = true; };
+    return train(config, options);
+  });
 }
 
 }  // namespace finetune::cli

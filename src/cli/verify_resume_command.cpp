@@ -203,6 +203,7 @@ int verify_resume_command(const Arguments& arguments) {
       command.emplace_back(word);
     }
     command.push_back(join_path(folder.path(), name));
+    command.insert(command.end(), kUnlimited.begin(), kUnlimited.end());
     command.emplace_back("--stop_at_step");
     command.push_back(std::to_string(stop_at));
     expect_stop(run_self(command), stop_at);

@@ -56,26 +56,19 @@ void CheckpointArgs::describe(FieldList& field) {
 }
 
 void SessionArgs::describe(FieldList& field) {
-  const FieldSpec later{
-      .support = Support::kRefused, .reason = kNotYet, .resume = ResumePolicy::kFree};
-  const FieldSpec later_amount{.range = {.min = 0, .above_min = true},
-                               .support = Support::kRefused,
-                               .reason = kNotYet,
-                               .resume = ResumePolicy::kFree};
-  const FieldSpec command{.support = Support::kRefused,
-                          .reason = kNotYet,
-                          .resume = ResumePolicy::kFree,
-                          .list_only = true};
+  const FieldSpec amount{.range = {.min = 0, .above_min = true}, .resume = ResumePolicy::kFree};
+  const FieldSpec command{.resume = ResumePolicy::kFree, .list_only = true};
   field.section("Session");
-  field("session_hours", &SessionArgs::session_hours, "Hours after which the run saves and stops.",
-        later_amount);
+  field("session_hours", &SessionArgs::session_hours,
+        "Hours after which the run has saved and stopped, with exit code 75.", amount);
   field("session_deadline", &SessionArgs::session_deadline,
-        "Time at which the run saves and stops.", later);
-  field("session_clock", &SessionArgs::session_clock, "Where session_hours are counted from.",
-        {.choices = {"boot", "process"},
-         .support = Support::kRefused,
-         .reason = kNotYet,
-         .resume = ResumePolicy::kFree});
+        "Time at which the run has saved and stopped: 23:30, or 2030-01-31T23:30 with or without "
+        "a zone.",
+        {.resume = ResumePolicy::kFree});
+  field("session_clock", &SessionArgs::session_clock,
+        "Where session_hours are counted from; unset: the boot in a hosted notebook, else the "
+        "process.",
+        {.choices = {"boot", "process"}, .resume = ResumePolicy::kFree});
   field("save_minutes", &SessionArgs::save_minutes,
         "Save also whenever so many minutes have passed; 0: never; unset: every minute, or less "
         "often where that would cost more than 1 % of the time.",
@@ -85,15 +78,13 @@ void SessionArgs::describe(FieldList& field) {
   field("on_interrupt_command", &SessionArgs::on_interrupt_command,
         "Program and arguments to run when the run stopped early with everything saved.", command);
   field("on_failure_command", &SessionArgs::on_failure_command,
-        "Program and arguments to run when the run failed.", command);
+        "Program and arguments to run when the run failed, crashed or was killed.", command);
   field("hardware", &SessionArgs::hardware,
-        "Name of the machine in the price list, or a mapping with its prices.",
-        {.support = Support::kRefused,
-         .reason = kNotYet,
-         .resume = ResumePolicy::kFree,
-         .named = true});
-  field("unit_budget", &SessionArgs::unit_budget, "Units after which the run saves and stops.",
-        later_amount);
+        "Name of the machine in the price list (colab_t4), or {units_per_hour, price_per_unit, "
+        "currency}.",
+        {.resume = ResumePolicy::kFree, .named = true});
+  field("unit_budget", &SessionArgs::unit_budget,
+        "Units of all sessions together after which the run has saved and stopped.", amount);
 }
 
 void HubArgs::describe(FieldList& field) {

@@ -2,6 +2,7 @@
 #include "config/derive.h"
 
 #include "config/paths.h"
+#include "config/session_problems.h"
 #include "config/technique_problems.h"
 
 namespace finetune {
@@ -99,6 +100,7 @@ void derive(LoadedConfig& config, Problems& problems) {
   refuse_two_checkpointings(config, problems);
   derive_as_transformers(config.args);
   check_techniques(config, problems);
+  check_session(config, problems);
   derive_metric(config.args);
   derive_report_to(config.args);
   derive_accumulation(config, problems);

@@ -8,7 +8,7 @@ namespace finetune {
 // Why a value is refused; reads on after "'key: value'".
 inline constexpr std::string_view kNotYet = "is not available in this version";
 inline constexpr std::string_view kNoHub =
-    "is not available: nothing is sent to a hub or service (on_finish_command will be the way)";
+    "is not available: nothing is sent to a hub or service (on_finish_command can do it)";
 inline constexpr std::string_view kNoCompiler =
     "is not possible: torch.compile and its kernels exist in Python only";
 inline constexpr std::string_view kNoSharding =

@@ -6,10 +6,13 @@
 #include <ATen/Version.h>
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/DeviceGuard.h>
+#include <dlfcn.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <torch/version.h>
 
+#include <array>
+#include <cstdio>
 #include <fstream>
 #include <sstream>
 
@@ -20,6 +23,25 @@ namespace {
 
 bool has_accelerator() {
   return at::getAccelerator().has_value() && at::accelerator::deviceCount() > 0;
+}
+
+// "NVIDIA A100-SXM4-40GB": by the driver, which libtorch has loaded, because torch tells it only
+// through CUDA's headers. Another kind of accelerator has its type.
+std::string device_name(const c10::Device& device) {
+  using GetDevice = int (*)(int*, int);
+  using GetName = int (*)(char*, int, int);
+  if (!device.is_cuda()) return c10::DeviceTypeName(device.type(), true);
+  void* driver = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
+  if (driver == nullptr) return "cuda";
+  const auto get_device = reinterpret_cast<GetDevice>(::dlsym(driver, "cuDeviceGet"));
+  const auto get_name = reinterpret_cast<GetName>(::dlsym(driver, "cuDeviceGetName"));
+  std::array<char, 256> name = {};
+  int handle = 0;
+  const bool known = get_device != nullptr && get_name != nullptr &&
+                     get_device(&handle, device.index()) == 0 &&
+                     get_name(name.data(), static_cast<int>(name.size()) - 1, handle) == 0;
+  ::dlclose(driver);
+  return known ? name.data() : "cuda";
 }
 
 }  // namespace
@@ -33,7 +55,12 @@ std::string describe_device(const c10::Device& device) {
   if (device.is_cpu()) {
     return "CPU, " + std::to_string(num_threads()) + " threads, " + cpu_capability();
   }
-  return device.str() + " of " + std::to_string(at::accelerator::deviceCount());
+  const auto [free, total] = at::accelerator::getMemoryInfo(device.index());
+  char memory[32];
+  std::snprintf(memory, sizeof(memory), "%.1f GiB",
+                static_cast<double>(total) / static_cast<double>(1 << 30));
+  return device_name(device) + " (" + device.str() + " of " +
+         std::to_string(at::accelerator::deviceCount()) + ", " + memory + ")";
 }
 
 std::string torch_version() { return TORCH_VERSION; }

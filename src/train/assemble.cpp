@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "finetune/base/error.h"
 #include "finetune/base/file_system.h"
@@ -14,6 +15,7 @@
 #include "finetune/model/model_folder.h"
 #include "finetune/tensor/device.h"
 #include "train/emulated_precision.h"
+#include "train/memory_workload.h"
 #include "train/parameter_files.h"
 
 namespace finetune {
@@ -306,7 +308,9 @@ Environment current_environment(const c10::Device& device) {
           .torch_version = torch_version(),
           .device = device.is_cpu() ? "cpu" : describe_device(device),
           .cpu_capability = cpu_capability(),
-          .threads = num_threads()};
+          .threads = num_threads(),
+          .processors = static_cast<int64_t>(std::thread::hardware_concurrency()),
+          .machine_memory = machine_memory()};
 }
 
 }  // namespace finetune

@@ -14,6 +14,7 @@
 #include "finetune/tokenizer/tokenizer.h"
 #include "finetune/train/progress.h"
 #include "train/run_state.h"
+#include "train/session.h"
 #include "train/task_setup.h"
 
 namespace finetune {
@@ -34,6 +35,7 @@ struct Parts {
   std::unique_ptr<Task> task;
   std::unique_ptr<Optimizer> optimizer;
   RunIdentity identity;
+  std::shared_ptr<Session> session;  // null where nothing is trained
   nlohmann::ordered_json memory = nlohmann::ordered_json::object();  // RunState::memory
 };
 

@@ -69,7 +69,10 @@ std::optional<EvaluationResult> evaluate_in_parts(const Parts& parts, Split spli
   MeanLoss loss;
   TaskSetup::Results results = parts.setup->make_results(split);
   progress.begin(predicts ? "predict" : "evaluate", count);
+  SessionClock* const clock = parts.session ? &parts.session->clock : nullptr;
+  const SessionClock::Unit unit = SessionClock::Unit::kEvaluationBatch;
   for (int64_t i = 0; i < count; ++i) {
+    if (clock != nullptr) clock->begin(unit, interrupt::seconds_since_boot());
     if (interrupt::is_requested()) {
       progress.end();
       return std::nullopt;
@@ -82,6 +85,7 @@ std::optional<EvaluationResult> evaluate_in_parts(const Parts& parts, Split spli
     if (results.files) results.files->add(batch, outputs);
     progress.update(i + 1);
   }
+  if (clock != nullptr) clock->end(unit, interrupt::seconds_since_boot());
   progress.end();
   const std::chrono::duration<double> runtime = std::chrono::steady_clock::now() - start;
   EvaluationResult result{.metrics = {}, .files = std::move(results.files)};

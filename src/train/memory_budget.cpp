@@ -5,6 +5,7 @@
 #include "finetune/checkpoint/layout.h"
 #include "train/memory_text.h"
 #include "train/memory_workload.h"
+#include "train/resume.h"
 
 namespace finetune {
 namespace {
@@ -22,26 +23,39 @@ std::optional<MemoryDecision> saved_decision(const LoadedConfig& config, const R
   return decision;
 }
 
-bool is_same_machine(const Environment& then, const Environment& now) {
-  return then.device == now.device && then.torch_version == now.torch_version;
-}
-
 }  // namespace
+
+std::optional<MemoryDecision> kept_decision(const LoadedConfig& config, const RunState& saved,
+                                            const Environment& now, std::string& why) {
+  std::optional<MemoryDecision> decision = saved_decision(config, saved);
+  if (!decision) return std::nullopt;
+  why = machine_difference(saved.environment, now);
+  if (!why.empty()) return std::nullopt;
+  return decision;
+}
 
 std::optional<MemoryDecision> apply_memory_budget(const LoadedConfig& config, const Parts& parts,
                                                   const RunState* saved) {
   const std::optional<int64_t> budget = memory_budget_of(config.args);
   if (!budget) return std::nullopt;
-  if (saved != nullptr && is_same_machine(saved->environment, current_environment(parts.device))) {
-    if (std::optional<MemoryDecision> decision = saved_decision(config, *saved)) {
+  if (saved != nullptr) {
+    std::string why;
+    if (const std::optional<MemoryDecision> decision =
+            kept_decision(config, *saved, current_environment(parts.device), why)) {
       const std::string kept = decision->budget == *budget ? "" : ", kept at " + mebibytes(*budget);
       log::info(decision->line() + kept);
       return decision;
     }
+    if (!why.empty()) log::info("memory is planned anew for another machine: " + why);
   }
   const MemoryWorkload workload = workload_of(config, parts, effective_batch(config.args, saved));
   MemoryDecision decision = decide_memory(workload, config, *budget);
   log::info(decision.line());
+  const std::optional<MemoryDecision> before =
+      saved != nullptr ? saved_decision(config, *saved) : std::nullopt;
+  if (before && before->choices != decision.choices) {
+    log::warning("not bit-exact from here: memory is cut or stored otherwise than before");
+  }
   return decision;
 }
 

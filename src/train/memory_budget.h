@@ -9,9 +9,15 @@
 
 namespace finetune {
 
+// What the run picked before, where it is used again on this machine. Where the machine is another
+// than the checkpoint's, `why` says so.
+[[nodiscard]] std::optional<MemoryDecision> kept_decision(const LoadedConfig& config,
+                                                          const RunState& saved,
+                                                          const Environment& now, std::string& why);
+
 // What memory_budget makes of the keys, said in one line; nothing without that key. A run that goes
-// on from `saved` keeps what it began with, which its bits depend on, unless device or torch are
-// others, the keys ask for something else, or the budget is too small for it now. `parts` hold data
+// on from `saved` keeps what it began with, which its bits depend on, unless the machine is another
+// one, the keys ask for something else, or the budget is too small for it now. `parts` hold data
 // and no model. Throws Error(kConfig) where nothing fits.
 [[nodiscard]] std::optional<MemoryDecision> apply_memory_budget(const LoadedConfig& config,
                                                                 const Parts& parts,

@@ -62,11 +62,12 @@ std::optional<int64_t> number_in(const std::string& path) {
   return number;
 }
 
-int64_t available_memory() {
+// A line of /proc/meminfo.
+int64_t system_memory(const std::string& wanted) {
   std::ifstream file("/proc/meminfo");
   std::string name;
   for (int64_t kilobytes = 0; file >> name >> kilobytes;) {
-    if (name == "MemAvailable:") return kilobytes * 1024;
+    if (name == wanted) return kilobytes * 1024;
     file.ignore(std::numeric_limits<std::streamsize>::max(), '\n');
   }
   return 0;
@@ -110,7 +111,7 @@ int64_t resident_memory() {
 }
 
 int64_t attainable_memory() {
-  int64_t available = available_memory();
+  int64_t available = system_memory("MemAvailable:");
   const std::string group = "/sys/fs/cgroup/";
   for (const auto& [limit, used] :
        {std::pair{"memory.max", "memory.current"},
@@ -120,6 +121,15 @@ int64_t attainable_memory() {
     if (most && now) available = std::min(available, std::max<int64_t>(0, *most - *now));
   }
   return available == 0 ? 0 : available + resident_memory();
+}
+
+int64_t machine_memory() {
+  int64_t all = system_memory("MemTotal:");
+  const std::string group = "/sys/fs/cgroup/";
+  for (const char* limit : {"memory.max", "memory/memory.limit_in_bytes"}) {
+    if (const std::optional<int64_t> most = number_in(group + limit)) all = std::min(all, *most);
+  }
+  return all;
 }
 
 int64_t device_memory(c10::Device device) {

@@ -14,7 +14,9 @@ namespace finetune {
 [[nodiscard]] int64_t resident_memory();
 // What this process may have in all: what it has, and what is free within its group's limit.
 [[nodiscard]] int64_t attainable_memory();
-// The same of an accelerator.
+// All memory of the machine, within the limit of this process's group.
+[[nodiscard]] int64_t machine_memory();
+// What is attainable of an accelerator, or on the CPU.
 [[nodiscard]] int64_t device_memory(c10::Device device);
 
 }  // namespace finetune

@@ -10,6 +10,7 @@
 #include "finetune/train/memory_plan.h"
 #include "train/memory_text.h"
 #include "train/memory_workload.h"
+#include "train/plan_cost.h"
 
 namespace finetune {
 namespace {
@@ -100,6 +101,10 @@ Json plan_training(const LoadedConfig& config, const PlanOptions& options) {
   plan["steps"] = count_steps(args, parts.train_data->size(), effective);
   plan["device"] = describe_device(parts.device);
   plan["is_device"] = workload.is_device;
+  plan["flops"] = flops_of_update(workload, choices);
+  MemoryWorkload elsewhere = workload;
+  elsewhere.is_device = !workload.is_device;
+  plan["peak_elsewhere"] = predict_memory(elsewhere, choices).peak();
   return plan;
 }
 
@@ -125,7 +130,7 @@ std::string plan_text(const Json& plan) {
   if (plan.at("is_device").get<bool>()) text += ", " + bytes("host_available") + " on the host";
   text += "\nlargest per_device_train_batch_size within " + bytes("largest_batch_for") + ": ";
   text += plan.at("largest_batch").get<int64_t>() > 0 ? count("largest_batch") : "none";
-  return text + '\n';
+  return text + '\n' + costs_text(plan);
 }
 
 }  // namespace finetune

@@ -111,9 +111,10 @@ std::string figures_text(const std::string& times, const std::string& step_speed
   if (figures.memory_mib && shown > 4) {
     outer += " mem " + std::to_string(*figures.memory_mib) + " MiB";
   }
+  if (figures.cost && shown > 5) outer += " " + *figures.cost;
   return "[" + inner + "]" + outer;
 }
-constexpr int kAllFigures = 5;
+constexpr int kAllFigures = 6;
 
 std::string times_text(double elapsed, int64_t left, double rate, bool has_total) {
   if (!has_total) return duration(elapsed);
@@ -285,6 +286,7 @@ double ProgressDisplay::note(int64_t done, const ProgressFigures& figures) {
   take(phase.figures.learning_rate, figures.learning_rate);
   take(phase.figures.tokens_per_second, figures.tokens_per_second);
   take(phase.figures.memory_mib, figures.memory_mib);
+  take(phase.figures.cost, figures.cost);
   return now;
 }
 

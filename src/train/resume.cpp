@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include "train/resume.h"
 
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
 #include "finetune/base/error.h"
 #include "finetune/base/json.h"
 #include "finetune/base/log.h"
@@ -21,6 +25,12 @@ std::string first_difference(const std::string& saved, const std::string& presen
     if (now != value.dump()) return key + " was " + value.dump() + " and is now " + now;
   }
   return "its fields are others";
+}
+
+std::string gibibytes(int64_t bytes) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.1f GiB", static_cast<double>(bytes) / (1 << 30));
+  return text;
 }
 
 }  // namespace
@@ -80,6 +90,30 @@ int64_t resumed_batch_size(const LoadedConfig& config, const RunState& saved, in
   return effective;
 }
 
+std::string machine_difference(const Environment& then, const Environment& now) {
+  std::string differences;
+  const auto add = [&](const std::string& what, const std::string& old_text,
+                       const std::string& new_text) {
+    differences += (differences.empty() ? "" : ", ") + what + " " + old_text + " -> " + new_text;
+  };
+  if (then.torch_version != now.torch_version) add("torch", then.torch_version, now.torch_version);
+  if (then.device != now.device) add("device", then.device, now.device);
+  if (then.cpu_capability != now.cpu_capability) {
+    add("instruction set", then.cpu_capability, now.cpu_capability);
+  }
+  if (then.processors > 0 && now.processors > 0 && then.processors != now.processors) {
+    add("processors", std::to_string(then.processors), std::to_string(now.processors));
+  }
+  // Kernels keep a little more or less for themselves.
+  const auto then_bytes = static_cast<double>(then.machine_memory);
+  const auto now_bytes = static_cast<double>(now.machine_memory);
+  const bool are_known = then.machine_memory > 0 && now.machine_memory > 0;
+  if (are_known && std::abs(then_bytes - now_bytes) > 0.02 * std::max(then_bytes, now_bytes)) {
+    add("memory", gibibytes(then.machine_memory), gibibytes(now.machine_memory));
+  }
+  return differences;
+}
+
 void announce_changes(const RunState& saved, const LoadedConfig& config,
                       const Environment& environment, int64_t accumulation) {
   const std::string from = " from step " + std::to_string(saved.step);
@@ -96,17 +130,22 @@ void announce_changes(const RunState& saved, const LoadedConfig& config,
               ": gradient_accumulation_steps is " + std::to_string(accumulation) + " now");
   }
   const Environment& old = saved.environment;
-  std::string differences;
-  const auto compare = [&](const std::string& what, const std::string& then,
-                           const std::string& now) {
-    if (then != now)
-      differences += (differences.empty() ? "" : ", ") + what + " " + then + " -> " + now;
-  };
-  compare("torch", old.torch_version, environment.torch_version);
-  compare("device", old.device, environment.device);
-  compare("instruction set", old.cpu_capability, environment.cpu_capability);
-  compare("threads", std::to_string(old.threads), std::to_string(environment.threads));
-  if (!differences.empty()) log::warning("not bit-exact from here: " + differences);
+  std::string differences = machine_difference(old, environment);
+  if (old.threads != environment.threads) {
+    differences += (differences.empty() ? "" : ", ") + std::string("threads ") +
+                   std::to_string(old.threads) + " -> " + std::to_string(environment.threads);
+  }
+  if (differences.empty()) return;
+  // Memory and processors change nothing by themselves: the thread count is the run's own.
+  const bool changes_bits =
+      old.torch_version != environment.torch_version || old.device != environment.device ||
+      old.cpu_capability != environment.cpu_capability || old.threads != environment.threads;
+  if (changes_bits) {
+    log::warning("not bit-exact from here: " + differences);
+  } else {
+    log::info("another machine: " + differences + "; the run keeps its " +
+              std::to_string(environment.threads) + " threads, which its bits depend on");
+  }
 }
 
 }  // namespace finetune

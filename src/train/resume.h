@@ -22,6 +22,10 @@ void check_fixed_keys(const RunState& saved, const LoadedConfig& config,
 [[nodiscard]] int64_t resumed_batch_size(const LoadedConfig& config, const RunState& saved,
                                          int64_t processes);
 
+// "processors 2 -> 8, memory 12.7 GiB -> 25.4 GiB": what of the machine is no longer as it was when
+// the run's memory was planned; empty where nothing is. Bits depend on some of it.
+[[nodiscard]] std::string machine_difference(const Environment& then, const Environment& now);
+
 // One line for every changed key, and one where library or machine are others than before.
 void announce_changes(const RunState& saved, const LoadedConfig& config,
                       const Environment& environment, int64_t accumulation);

@@ -20,6 +20,7 @@
 #include "train/memory_budget.h"
 #include "train/resume.h"
 #include "train/run_storage.h"
+#include "train/session.h"
 #include "train/trainer.h"
 
 namespace finetune {
@@ -238,6 +239,7 @@ void say_damaged(const std::string& damage, bool goes_on) {
 int train_in(RunStorage& storage, const LoadedConfig& config, const RunOptions& options,
              bool again) {
   const TrainingArgs& args = config.args;
+  const SessionStart start = SessionStart::read();
   const bool may_go_on = !options.restart && args.resume_from_checkpoint != "none";
   Finished before;
   if (may_go_on) before = finished_state(args.output_dir);
@@ -258,11 +260,14 @@ int train_in(RunStorage& storage, const LoadedConfig& config, const RunOptions& 
     if (!asks_for_more(*finished, args)) {
       checkpoint::sweep_stale(storage.files(), args.output_dir, kWarn);
       say_finished(config, *finished);
+      if (options.on_already_finished) options.on_already_finished();
       storage.complete_mirrors();
       return kExitFinished;
     }
     log::info("the finished run goes on: the schedule is computed anew for the new total");
   }
+
+  if (is_session_over(args, start)) return kExitStoppedEarly;
 
   const std::optional<CheckpointEntry> newest = choose_checkpoint(config, options, storage);
   if (finished && !newest) {
@@ -279,6 +284,8 @@ int train_in(RunStorage& storage, const LoadedConfig& config, const RunOptions& 
     check_fixed_keys(*saved, config, newest->path);
     reuse_threads(*saved);
   }
+  const std::shared_ptr<Session> session = begin_session(args, start, saved ? &*saved : nullptr);
+  if (!session) return kExitStoppedEarly;
   ProgressDisplay progress(progress_mode(args));
   AssemblyRequest request{
       .train = true,
@@ -288,6 +295,7 @@ int train_in(RunStorage& storage, const LoadedConfig& config, const RunOptions& 
       .load_weights = !newest.has_value(),
       .draw_weights = !newest || newest->foreign};
   Parts parts = assemble_data(config, request, progress);
+  parts.session = session;
   const std::optional<MemoryDecision> decision =
       apply_memory_budget(config, parts, saved ? &*saved : nullptr);
   const LoadedConfig budgeted = decision ? decision->apply(config) : config;

@@ -62,12 +62,18 @@ void describe(State& s, Visitor&& field) {
   field("device", s.environment.device);
   field("cpu_capability", s.environment.cpu_capability);
   field("threads", s.environment.threads);
+  field("processors", s.environment.processors);
+  field("machine_memory", s.environment.machine_memory);
   field("config", s.config);
   field("memory", s.memory);
+  field("session", s.session);
 }
 
 // These came later than the first checkpoints of this format version.
 constexpr std::string_view kCameLater[] = {"memory",
+                                           "session",
+                                           "processors",
+                                           "machine_memory",
                                            "skipped_updates",
                                            "rollbacks",
                                            "divergence_tries",

@@ -17,6 +17,8 @@ namespace finetune {
 struct Environment {
   std::string finetune_version, torch_version, device, cpu_capability;
   int64_t threads = 0;
+  int64_t processors = 0;      // of the machine; 0: not known
+  int64_t machine_memory = 0;  // of the host, in bytes; 0: not known
 };
 
 // What the run was made from; may not change while it goes on.
@@ -62,6 +64,8 @@ struct RunState {
   nlohmann::ordered_json config = nlohmann::ordered_json::object();
   // What memory_budget picked (MemoryDecision); empty without.
   nlohmann::ordered_json memory = nlohmann::ordered_json::object();
+  // What earlier sessions measured: "save_seconds" of the slowest save, and with hardware "cost".
+  nlohmann::ordered_json session = nlohmann::ordered_json::object();
   RunIdentity identity;
   Environment environment;
 

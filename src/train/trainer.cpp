@@ -113,6 +113,8 @@ int Trainer::run() {
   open_events();
   reserve_memory();
   prepare_saving();
+  session_first_step_ = state_.step;
+  expect_times();
   progress_.begin("train", plan_.max_steps, state_.step);
   if (state_.evaluation_pending && !finish_step()) return stop_early();
   if (args_.eval_on_start && state_.step == 0 && !logged_metrics(0)) {
@@ -121,6 +123,7 @@ int Trainer::run() {
     log(*metrics);  // no best model, schedule or early stopping yet, as in transformers
   }
   while (!is_last_step() && !state_.stop_early) {
+    begin(SessionClock::Unit::kStep);
     if (stop_is_requested()) return stop_early();
     storage_.check_ours();
     // A run that went back may be where an evaluation was cut.
@@ -133,6 +136,7 @@ int Trainer::run() {
     if (report.interrupted) return stop_early();
     if (report.fault && !mend(report)) continue;
     accept(report);
+    end(SessionClock::Unit::kStep);
     if (went_back_from_poison(position)) continue;
     if (!finish_step()) return stop_early();
   }
@@ -172,13 +176,17 @@ Trainer::StepReport Trainer::step() {
   parts_.model->store().clear_gradients(!args_.optimizer_in_backward);
   released_ = {.learning_rate = report.learning_rate};
   for (const Batch& batch : micro_batches) {
+    begin(SessionClock::Unit::kMicroBatch);
     if (interrupt::is_requested()) return {.interrupted = true};
     report.loss += add_gradients(batch, scales);
     if (!std::isfinite(report.loss)) break;
   }
+  end(SessionClock::Unit::kMicroBatch);
   if (poison_.is_for(Poisoned::kLoss, state_.step + 1)) report.loss = std::nan("");
   poison_.spoil_gradient(parts_.model->store(), state_.step + 1);
+  begin(SessionClock::Unit::kUpdate);
   update_weights(report);
+  end(SessionClock::Unit::kUpdate);
   parts_.model->store().clear_gradients(!args_.optimizer_in_backward);
   return report;
 }
@@ -302,6 +310,7 @@ void Trainer::accept(const StepReport& report) {
   }
   state_.last_learning_rate = report.learning_rate;
   session_tokens_ += report.tokens;
+  if (options_.on_step) options_.on_step(state_.step);
   if (args_.include_num_input_tokens_seen == "all") state_.tokens_seen += report.padded_tokens;
   if (args_.include_num_input_tokens_seen == "non_padding") state_.tokens_seen += report.tokens;
   state_.total_flos += flos_per_token_ * static_cast<double>(report.padded_tokens);
@@ -310,7 +319,8 @@ void Trainer::accept(const StepReport& report) {
                     .learning_rate = report.learning_rate,
                     .tokens_per_second = static_cast<double>(session_tokens_) /
                                          std::max(1e-9, now_seconds() - session_start_),
-                    .memory_mib = static_cast<int64_t>(peak_memory_bytes(parts_.device) >> 20)});
+                    .memory_mib = static_cast<int64_t>(peak_memory_bytes(parts_.device) >> 20),
+                    .cost = cost_text()});
 }
 
 // In transformers' order: log, evaluate, save. A stop that cuts the evaluation leaves it pending:
@@ -393,7 +403,8 @@ void Trainer::log_window() {
   progress_.log(state_.step, {.loss = loss,
                               .learning_rate = state_.last_learning_rate,
                               .tokens_per_second = {},
-                              .memory_mib = {}});
+                              .memory_mib = {},
+                              .cost = {}});
 }
 
 void Trainer::log(Json values) {
@@ -508,6 +519,7 @@ int Trainer::stop_early() {
   log::info(why + " at step " + std::to_string(state_.step) + " of " +
             std::to_string(plan_.max_steps) + " with everything saved in " +
             checkpoint_path(state_.step) + "; " + how_to_go_on());
+  say_session();
   return kExitStoppedEarly;
 }
 

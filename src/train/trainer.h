@@ -98,6 +98,14 @@ class Trainer {
   std::optional<EvaluationResult> evaluate_within_memory(Split split);
   std::optional<nlohmann::ordered_json> predict_test_data();
   [[nodiscard]] std::string how_to_go_on() const;
+  // Asks for the stop in time for what comes next, and measures it.
+  void begin(SessionClock::Unit unit);
+  void end(SessionClock::Unit unit);
+  void expect_times();
+  void keep_session();
+  void say_session() const;
+  [[nodiscard]] SessionProgress session_progress() const;
+  [[nodiscard]] std::optional<std::string> cost_text() const;
   void take_metrics(const nlohmann::ordered_json& metrics);
   void log(nlohmann::ordered_json values);
   // `on_schedule`: the keys ask for it; else an early stop does.
@@ -180,6 +188,8 @@ class Trainer {
   int64_t failed_saves_ = 0;
   bool files_are_announced_ = false;
   int64_t session_tokens_ = 0;
+  int64_t session_first_step_ = 0;
+  bool device_is_as_before_ = false;
   double session_start_ = 0.0;  // for the speed that is shown
   double counted_until_ = 0.0;  // state_.seconds holds the training time up to here
 };

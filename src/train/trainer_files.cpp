@@ -136,7 +136,9 @@ void Trainer::restore_state(const std::string& folder) {
             std::to_string(plan_.max_steps) + ": weights, schedule, position (epoch " +
             std::to_string(state_.position.epoch) + ", sample " +
             std::to_string(state_.position.sample) + "), log" + " restored");
-  announce_changes(saved, config_, current_environment(parts_.device), plan_.accumulation);
+  const Environment environment = current_environment(parts_.device);
+  device_is_as_before_ = saved.environment.device == environment.device;
+  announce_changes(saved, config_, environment, plan_.accumulation);
 }
 
 // transformers keeps no position: it is the step, with the batch that the keys ask for.
@@ -225,6 +227,7 @@ int Trainer::finish() {
       std::to_string(state_.sessions) + (state_.sessions == 1 ? " session" : " sessions") + ")" +
       faults_text() + ", train_loss " + format_double(summary["train_loss"].get<double>()) +
       (metrics ? ", " + describe_metrics(*metrics) : "") + "; the model is in " + args_.output_dir);
+  if (parts_.session && parts_.session->cost) log::info(*cost_text());
   if (failed_saves_ > 0 && saves_ == 0) {
     log::warning("no checkpoint could be written: " + std::to_string(failed_saves_) +
                  " saves failed");

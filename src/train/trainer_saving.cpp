@@ -50,6 +50,7 @@ std::string Trainer::checkpoint_path(int64_t step) const {
 }
 
 void Trainer::update_trainer_state() {
+  keep_session();
   trainer_state_.epoch = epoch();
   trainer_state_.global_step = state_.step;
   trainer_state_.max_steps = plan_.max_steps;
@@ -206,6 +207,7 @@ void Trainer::collect_save() {
   if (outcome->committed) {
     ++saves_;
     saved_step_ = outcome->step;
+    if (parts_.session) parts_.session->clock.note_save(outcome->seconds);
     // A processor that writes does not train.
     const double taken =
         parts_.device.is_cpu() ? outcome->processor_seconds / std::max(1, num_threads()) : 0.0;

@@ -2,6 +2,7 @@
 #include "finetune/base/interrupt.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <csignal>
 
@@ -45,6 +46,43 @@ TEST_F(InterruptTest, IgnoresAClosedPipeAndTerminal) {
   std::raise(SIGPIPE);
   std::raise(SIGHUP);
   EXPECT_FALSE(interrupt::is_requested());
+}
+
+TEST_F(InterruptTest, IsRequestedFromAMomentOn) {
+  const double now = interrupt::seconds_since_boot();
+  interrupt::request_at(now + 3600, "session_hours");
+  EXPECT_FALSE(interrupt::is_requested());
+  EXPECT_FALSE(interrupt::is_moment_reached());
+  interrupt::request_at(now, "session_hours (24 h)");
+  EXPECT_TRUE(interrupt::is_requested());
+  EXPECT_TRUE(interrupt::is_moment_reached());
+  EXPECT_EQ(interrupt::signal_name(), "session_hours (24 h)");
+}
+
+TEST_F(InterruptTest, CountsASignalThatComesDirectlyAndForwardedOnce) {
+  interrupt::install_handlers();
+  std::raise(SIGINT);
+  interrupt::forward(::getpid(), SIGINT);
+  EXPECT_TRUE(interrupt::is_requested());
+  EXPECT_EQ(interrupt::signal_name(), "SIGINT");
+}
+
+TEST_F(InterruptTest, SavesWhatAMomentAskedForWhenASignalComesToo) {
+  interrupt::install_handlers();
+  interrupt::request_at(0, "session_hours");
+  ASSERT_TRUE(interrupt::is_requested());
+  std::raise(SIGTERM);
+  EXPECT_EQ(interrupt::signal_name(), "session_hours");
+}
+
+TEST(InterruptDeathTest, LeavesAtOnceOnASecondForwardedSignal) {
+  EXPECT_EXIT(
+      {
+        interrupt::install_handlers();
+        interrupt::forward(::getpid(), SIGTERM);
+        interrupt::forward(::getpid(), SIGTERM);
+      },
+      ::testing::ExitedWithCode(128 + SIGTERM), "");
 }
 
 TEST(InterruptDeathTest, LeavesAtOnceOnASecondSignal) {

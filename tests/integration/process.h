@@ -76,6 +76,7 @@ class Process {
   Process& operator=(const Process&) = delete;
 
   void send(int signal) const { ::kill(child_, signal); }
+  [[nodiscard]] pid_t id() const { return child_; }
 
   // False where the program ends before it says `text`.
   bool wait_for_output(const std::string& text, double seconds = 60) {

@@ -98,6 +98,15 @@ TEST(RunState, RefusesAnotherFormatVersion) {
       HasSubstr("format version 9"));
 }
 
+TEST(RunState, ReadsWhatWasWrittenBeforeSessionsAndMachinesWereKept) {
+  auto json = nlohmann::ordered_json::parse(example().to_text());
+  for (const char* name : {"memory", "session", "processors", "machine_memory"}) json.erase(name);
+  const RunState state = RunState::parse(json.dump(), "x");
+  EXPECT_EQ(state.step, 41);
+  EXPECT_TRUE(state.session.empty());
+  EXPECT_EQ(state.environment.processors, 0);
+}
+
 TEST(RunState, RefusesMissingAndMistypedFieldsByName) {
   EXPECT_THAT(error_of(replaced(example().to_text(), "\"updates\"", "\"update\"")),
               HasSubstr("c/finetune_state.json: 'updates' must be there"));

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <sys/types.h>
+
 #include <string>
 
 // SIGTERM, SIGINT and SIGUSR1 ask for an orderly stop: the handler sets a flag, every phase polls
 // it at its own grain (micro-batch, evaluation batch, tokenised block). A second signal leaves at
-// once with 128 + its number.
+// once with 128 + its number. A limit of the session asks the same way, through the same poll.
 namespace finetune::interrupt {
 
 void install_handlers();
@@ -13,10 +15,25 @@ void install_handlers();
 // then looks like the end of the file: call throw_if_requested() behind it.
 void break_reads();
 [[nodiscard]] bool is_requested();
-[[nodiscard]] std::string signal_name();  // "SIGTERM"; empty where none came
+// "SIGTERM", or what request_at() was told; empty where nothing came.
+[[nodiscard]] std::string signal_name();
 
 // Throws Interrupted(phase) when a stop was asked for. For phases that have nothing to save.
 void throw_if_requested(const std::string& phase);
+
+// From `moment` of seconds_since_boot() on, is_requested() is true and signal_name() says `reason`.
+// Called again, it moves the moment. A signal before it counts as usual, and one behind it as the
+// first: what is being saved then is not torn.
+void request_at(double moment, const std::string& reason);
+// Whether a moment of request_at() is what asked for the stop.
+[[nodiscard]] bool is_moment_reached();
+
+// Seconds since the machine's boot, time asleep included. Never jumps.
+[[nodiscard]] double seconds_since_boot();
+
+// Passes a signal on to another process of ours. One that a terminal or a batch system sent to
+// both of them still counts as one there.
+void forward(pid_t process, int signal_number);
 
 // For tests and for internal stops: as if a signal had come.
 void request(int signal_number);

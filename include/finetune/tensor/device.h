@@ -12,7 +12,7 @@ namespace finetune {
 // `use_cpu` is false, else the CPU.
 [[nodiscard]] c10::Device pick_device(bool use_cpu);
 
-// "CPU, 2 threads, AVX2" or the accelerator's type, count and memory.
+// "CPU, 2 threads, AVX2", "Tesla T4 (cuda:0 of 1, 14.7 GiB)".
 [[nodiscard]] std::string describe_device(const c10::Device& device);
 // "2.13.0+cpu"
 [[nodiscard]] std::string torch_version();

@@ -24,6 +24,7 @@ struct ProgressFigures {
   std::optional<double> learning_rate = {};
   std::optional<double> tokens_per_second = {};
   std::optional<int64_t> memory_mib = {};  // current peak
+  std::optional<std::string> cost = {};    // "3.21 units (37.02 JPY) spent, ... to go"
 };
 
 // Where progress goes. The default is standard error; tests put their own clock and sink here.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
@@ -13,7 +14,10 @@ namespace finetune {
 struct RunOptions {
   bool restart = false;  // set all checkpoints aside and begin at step 0
   // Stop after this many steps as if a signal had come: saved, exit code 75.
-  std::optional<int64_t> stop_at_step;
+  std::optional<int64_t> stop_at_step = {};
+  // For whoever watches: behind every update, and where the run was finished before.
+  std::function<void(int64_t step)> on_step = {};
+  std::function<void()> on_already_finished = {};
 };
 
 // `finetune train`: starts or goes on, evaluates, saves, writes the results. Returns the exit code

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: MIT
+#include "cli/supervisor.h"
+
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <iostream>
+#include <new>
+
+#include "cli/outcome.h"
+#include "finetune/base/error.h"
+#include "finetune/base/interrupt.h"
+#include "finetune/base/log.h"
+
+namespace finetune::cli {
+namespace {
+
+SharedReport& make_shared_report() {
+  void* memory = ::mmap(nullptr, sizeof(SharedReport), PROT_READ | PROT_WRITE,
+                        MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) {
+    throw Error(ErrorKind::kIo,
+                std::string("no memory to share with the training: ") + std::strerror(errno));
+  }
+  return *new (memory) SharedReport;  // as long as the process
+}
+
+// Everything that could end the supervisor, but nothing of job control, which stops both processes.
+sigset_t held_signals() {
+  sigset_t set;
+  sigfillset(&set);
+  for (const int number : {SIGTSTP, SIGTTIN, SIGTTOU, SIGCONT, SIGSEGV, SIGBUS, SIGFPE, SIGILL,
+                           SIGABRT, SIGTRAP, SIGSYS}) {
+    sigdelset(&set, number);
+  }
+  return set;
+}
+
+int exit_code_of_status(int status) {
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+void end_with_hook(const Supervision& what, const SharedReport& report, int code) {
+  if (report.already_finished) return;
+  const int64_t step = report.step;
+  run_hook(what.hooks, {.exit_code = code,
+                        .output_dir = what.output_dir,
+                        .step = step >= 0 ? std::optional<int64_t>(step) : std::nullopt});
+}
+
+[[noreturn]] void be_child(const Supervision& what, SharedReport& report, pid_t supervisor,
+                           const std::function<int(SharedReport&)>& work) {
+  const int code = exit_code_of([&] { return work(report); });
+  std::cout.flush();
+  // Nobody else is left to do it.
+  if (::getppid() != supervisor) end_with_hook(what, report, code);
+  // Everything is saved: what libraries do at the end of a process cannot spoil it any more.
+  ::_exit(code);
+}
+
+int wait_for(pid_t child) {
+  sigset_t awaited;
+  sigemptyset(&awaited);
+  for (const int number : {SIGCHLD, SIGTERM, SIGINT, SIGUSR1, SIGQUIT}) {
+    sigaddset(&awaited, number);
+  }
+  while (true) {
+    int status = 0;
+    const pid_t ended = ::waitpid(child, &status, WNOHANG);
+    if (ended == child) return exit_code_of_status(status);
+    if (ended < 0 && errno != EINTR) {
+      throw Error(ErrorKind::kIo,
+                  std::string("cannot wait for the training: ") + std::strerror(errno));
+    }
+    const int number = ::sigwaitinfo(&awaited, nullptr);
+    if (number == SIGTERM || number == SIGINT || number == SIGUSR1) {
+      interrupt::forward(child, number);
+    } else if (number == SIGQUIT) {
+      ::kill(child, SIGQUIT);
+    }
+  }
+}
+
+// What came while the hook ran asked to end what had ended.
+void note_late_signals() {
+  sigset_t pending;
+  ::sigpending(&pending);
+  for (const int number : {SIGTERM, SIGINT, SIGUSR1}) {
+    if (sigismember(&pending, number) == 1) {
+      log::info(std::string(::strsignal(number)) +
+                ": came behind the end of the training; its command was not run again");
+    }
+  }
+}
+
+}  // namespace
+
+int supervise(const Supervision& what, const std::function<int(SharedReport&)>& work) {
+  SharedReport& report = make_shared_report();
+  const sigset_t held = held_signals();
+  sigset_t before;
+  ::sigprocmask(SIG_BLOCK, &held, &before);
+  ::signal(SIGCHLD, SIG_DFL);  // inherited as ignored, it would take the child's status away
+  const pid_t supervisor = ::getpid();
+  const pid_t child = ::fork();
+  if (child < 0) {
+    const int problem = errno;
+    ::sigprocmask(SIG_SETMASK, &before, nullptr);
+    throw Error(ErrorKind::kIo,
+                std::string("cannot start the process that trains: ") + std::strerror(problem));
+  }
+  if (child == 0) {
+    ::sigprocmask(SIG_SETMASK, &before, nullptr);
+    be_child(what, report, supervisor, work);
+  }
+  const int code = wait_for(child);
+  if (code > 128) {
+    log::error(std::string("the training was ended by signal ") + std::to_string(code - 128) +
+               " (" + ::strsignal(code - 128) +
+               "); what was saved before is kept: run the same command again to go on");
+  }
+  end_with_hook(what, report, code);
+  note_late_signals();
+  return code;
+}
+
+}  // namespace finetune::cli

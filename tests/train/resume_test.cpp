@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: MIT
+#include "train/resume.h"
+
+#include <gtest/gtest.h>
+
+#include "finetune/config/load.h"
+#include "train/memory_budget.h"
+
+namespace finetune {
+namespace {
+
+Environment machine() {
+  return {.finetune_version = "0",
+          .torch_version = "2.13.0",
+          .device = "cpu",
+          .cpu_capability = "AVX2",
+          .threads = 2,
+          .processors = 2,
+          .machine_memory = int64_t{12} << 30};
+}
+
+TEST(MachineDifference, NamesEverythingThatIsNotAsItWas) {
+  const Environment then = machine();
+  Environment now = machine();
+  EXPECT_EQ(machine_difference(then, now), "");
+  now.machine_memory += int64_t{100} << 20;  // what another kernel leaves
+  EXPECT_EQ(machine_difference(then, now), "");
+  now.machine_memory = int64_t{24} << 30;
+  now.processors = 8;
+  EXPECT_EQ(machine_difference(then, now), "processors 2 -> 8, memory 12.0 GiB -> 24.0 GiB");
+  now = machine();
+  now.device = "Tesla T4 (cuda:0 of 1, 14.7 GiB)";
+  now.torch_version = "2.14.0";
+  EXPECT_EQ(machine_difference(then, now),
+            "torch 2.13.0 -> 2.14.0, device cpu -> Tesla T4 (cuda:0 of 1, 14.7 GiB)");
+}
+
+TEST(MachineDifference, KnowsNothingOfWhatAnOlderCheckpointLacks) {
+  Environment then = machine();
+  then.processors = 0;
+  then.machine_memory = 0;
+  EXPECT_EQ(machine_difference(then, machine()), "");
+}
+
+// memory_budget: what was picked is kept on the same machine only.
+TEST(KeptDecision, IsPlannedAnewWhereTheMachineIsAnother) {
+  const LoadedConfig config =
+      load_config_text("memory_budget: 2GiB\nper_device_train_batch_size: 16\n", "run.yaml", {});
+  RunState saved;
+  saved.effective_batch_size = 16;
+  saved.environment = machine();
+  MemoryDecision decision{.asked = choices_of(config.args),
+                          .choices = choices_of(config.args),
+                          .budget = int64_t{2} << 30,
+                          .effective_batch = 16,
+                          .predicted = int64_t{1} << 30};
+  decision.choices.micro_batch = 4;
+  saved.memory = decision.to_json();
+  std::string why;
+  const auto same = kept_decision(config, saved, machine(), why);
+  ASSERT_TRUE(same);
+  EXPECT_EQ(same->choices, decision.choices);
+  EXPECT_EQ(why, "");
+
+  for (const auto change :
+       {+[](Environment& e) { e.device = "Tesla T4"; },
+        +[](Environment& e) { e.machine_memory *= 2; }, +[](Environment& e) { e.processors = 8; },
+        +[](Environment& e) { e.torch_version = "3"; }}) {
+    Environment other = machine();
+    change(other);
+    why.clear();
+    EXPECT_FALSE(kept_decision(config, saved, other, why));
+    EXPECT_NE(why, "");
+  }
+}
+
+}  // namespace
+}  // namespace finetune
