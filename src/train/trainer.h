@@ -72,7 +72,8 @@ class Trainer {
   void prepare(int64_t effective_batch_size);
   void read_weights(const std::string& folder);
   void read_foreign_weights(const std::string& folder);
-  void restore_update(const std::string& folder);
+  bool restore_update(const std::string& folder);
+  void announce_restored(bool has_optimizer) const;
   void announce_files();
   void restore_state(const std::string& folder);          // of our own checkpoint
   void restore_foreign_state(const std::string& folder);  // of one that transformers wrote

@@ -77,12 +77,46 @@ void Trainer::restore(const checkpoint::CheckpointEntry& from) {
   } else {
     read_weights(from.path);
   }
-  restore_update(from.path);
+  const bool has_optimizer = restore_update(from.path);
+  if (!from.foreign) announce_restored(has_optimizer);
   state_.config = to_json(args_);
   state_.memory = parts_.memory;
   state_.environment = current_environment(parts_.device);
   if (args_.resume_from_checkpoint != "auto") state_.origin = args_.resume_from_checkpoint;
   state_.finished = false;
+}
+
+// What the run goes on with, a line each; what differs from the checkpoint was said before.
+void Trainer::announce_restored(bool has_optimizer) const {
+  const auto restored = [](const std::string& what) { log::info("  restored: " + what); };
+  int64_t values = 0;
+  for (const NamedTensor& parameter : parts_.model->parameters()) {
+    values += parameter.tensor.numel();
+  }
+  restored("weights (" + std::to_string(values) + " values)");
+  if (has_optimizer) {
+    restored("optimizer (" + parts_.optimizer->options().kind + ", " +
+             std::to_string(state_.updates) + " updates)");
+  }
+  if (scaler_) restored("loss scale (" + format_double(scaler_->scale()) + ")");
+  restored("schedule (" + args_.lr_scheduler_type + ", learning rate " +
+           format_double(schedule_->learning_rate(state_.updates)) + ")");
+  restored("position (epoch " + std::to_string(state_.position.epoch) + ", sample " +
+           std::to_string(state_.position.sample) + " of " +
+           std::to_string(loader_->samples_per_epoch()) + ")");
+  restored("random numbers (functions of seed " + std::to_string(args_.seed) +
+           ", the step and the sample: no generator to restore)");
+  restored("log (" + std::to_string(trainer_state_.log_history.size()) + " entries)");
+  if (trainer_state_.best_metric) {
+    restored("best metric (" + format_double(*trainer_state_.best_metric) + ")");
+  }
+  if (args_.early_stopping_patience) {
+    restored("early stopping (" + std::to_string(state_.early_stopping_counter) + " of " +
+             std::to_string(*args_.early_stopping_patience) + " evaluations without progress)");
+  }
+  if (state_.evaluation_pending) {
+    log::info("  the evaluation that was cut at this step is done again");
+  }
 }
 
 // Every weight of the model, bit for bit as the folder has it.
@@ -92,8 +126,9 @@ void Trainer::read_weights(const std::string& folder) {
   if (!restored.line.empty()) say_converted(restored.exact, restored.line);
 }
 
-// What an update needs beside the weights: the optimizer's states and the loss scale.
-void Trainer::restore_update(const std::string& folder) {
+// What an update needs beside the weights: the optimizer's states and the loss scale. Whether the
+// folder has states.
+bool Trainer::restore_update(const std::string& folder) {
   const RestoredOptimizer restored = restore_optimizer(*parts_.optimizer, files_, folder);
   if (!restored.found) {
     log::warning("not bit-exact from here: " + folder +
@@ -101,7 +136,7 @@ void Trainer::restore_update(const std::string& folder) {
   }
   for (const std::string& line : restored.lines) say_converted(restored.exact, line);
   const std::string scaler = join_path(folder, checkpoint::kScalerFile);
-  if (!scaler_) return;
+  if (!scaler_) return restored.found;
   if (files_.exists(scaler)) {
     scaler_from_torch(*scaler_, read_torch_file(files_, scaler), scaler);
   } else {
@@ -109,6 +144,7 @@ void Trainer::restore_update(const std::string& folder) {
                  std::string(checkpoint::kScalerFile) + ", the loss scale starts at " +
                  format_double(scaler_->scale()));
   }
+  return restored.found;
 }
 
 // Names as any version of transformers chose them.
@@ -133,9 +169,7 @@ void Trainer::restore_state(const std::string& folder) {
   state_.stop_early = state_.stop_early && args_.early_stopping_patience &&
                       state_.early_stopping_counter >= *args_.early_stopping_patience;
   log::info("resuming from " + folder + " at step " + std::to_string(state_.step) + " of " +
-            std::to_string(plan_.max_steps) + ": weights, schedule, position (epoch " +
-            std::to_string(state_.position.epoch) + ", sample " +
-            std::to_string(state_.position.sample) + "), log" + " restored");
+            std::to_string(plan_.max_steps));
   const Environment environment = current_environment(parts_.device);
   device_is_as_before_ = saved.environment.device == environment.device;
   announce_changes(saved, config_, environment, plan_.accumulation);
