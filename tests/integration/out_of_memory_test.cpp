@@ -173,7 +173,7 @@ TEST(LimitedAddresses, CutTheBatchUntilItFits) {
             "8192, max_position_embeddings: 34, type_vocab_size: 1}"},
            {"line_by_line", "false"},
            {"max_steps", "2"},
-           {"per_device_train_batch_size", "768"}});
+           {"per_device_train_batch_size", "384"}});
   const auto under = [&](int mebibytes) {
     return finetune::testing::run(
         {"bash", "-c",
@@ -184,7 +184,9 @@ TEST(LimitedAddresses, CutTheBatchUntilItFits) {
   for (int mebibytes = 800; mebibytes < 12800; mebibytes = mebibytes * 5 / 4) {
     const ProcessResult result = under(mebibytes);
     if (result.code == 127) continue;  // not enough to load the libraries
-    ASSERT_TRUE(result.code == 0 || result.code == 1) << result.code << result.err;
+    // 4: trained to the end, with no memory left to save beside it.
+    ASSERT_TRUE(result.code == 0 || result.code == 1 || result.code == 4)
+        << result.code << result.err;
     EXPECT_THAT(result.err, Not(HasSubstr("internal error")));
     EXPECT_THAT(result.err, Not(HasSubstr("frame #")));
     if (result.code == 1) {
@@ -192,7 +194,7 @@ TEST(LimitedAddresses, CutTheBatchUntilItFits) {
       continue;
     }
     if (result.err.find("out of memory") == std::string::npos) break;
-    EXPECT_THAT(result.err, HasSubstr("the effective batch stays 768"));
+    EXPECT_THAT(result.err, HasSubstr("the effective batch stays 384"));
     return;
   }
   GTEST_SKIP() << "no limit was found that a part of the batch fits into";
