@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 """The faults of tests/faults put into transformers' Trainer, where it can take them.
 
-A tiny BERT on fixed data, two saves of eight steps, killed at every change of one save, damaged,
+A tiny BERT on fixed data, two saves of eight steps, killed all over one save, damaged,
 starved and stopped. "Survives": the same script, started again, resumes from a checkpoint without
 anybody's help and ends in the weights of the run that nothing happened to.
 
@@ -157,6 +157,7 @@ def main():
     parser.add_argument("--shim", type=Path, required=True)
     parser.add_argument("--out", type=Path, default=HERE / "results" / "reliability_peer.json")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--kills", type=int, default=55)
     parser.add_argument("--minutes", type=float, default=15)
     args = parser.parse_args()
     if os.environ.get("LD_PRELOAD") != str(args.shim.resolve()):
@@ -181,26 +182,25 @@ def main():
     peer.keep("whole")
     changes = int((peer.root / "calls").read_text())
 
-    # One good older checkpoint is there; the second save is killed at each of its changes.
-    peer.begin_anew()
-    peer.run(f"change@{changes // 2}=kill")
-    first = changes // 2
-    while not (peer.out / "checkpoint-4" / "trainer_state.json").exists() or any(
-        p.name == "checkpoint-8" for p in peer.out.iterdir()
-    ):
-        first -= 1 if (peer.out / "checkpoint-8").exists() else -1
+    # One good older checkpoint is there; the second save is killed at places all over it.
+    def begins_second_save(n):
         peer.begin_anew()
-        peer.run(f"change@{first}=kill")
+        peer.run(f"change@{n}=kill")
+        return (peer.out / "checkpoint-8").exists()
+
+    low, high = 1, changes
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if begins_second_save(middle) else (middle + 1, high)
     results = []
-    for n in range(first + 1, changes + 1):
+    for i in range(args.kills):
+        n = low + i * (changes - low) // (args.kills - 1)
         if spent():
             break
         peer.begin_anew()
-        if peer.run(f"change@{n}=kill") == 0:
-            break
-        if (peer.out / "checkpoint-8").exists():
+        if peer.run(f"change@{n}=kill") != 0:
             results.append(peer.survives())
-    counts.add("R1", "kill -9 at each change inside the second save", results)
+    counts.add("R1", "kill -9 inside the second save, an older checkpoint beside it", results)
 
     results = []
     for _ in range(12):

@@ -15,7 +15,7 @@ from pathlib import Path
 import safetensors
 from support import ROOT
 
-CASES = int(20_000 * float(os.environ.get("FINETUNE_FAULTS_SCALE", 1)))
+CASES = int(100_000 * float(os.environ.get("FINETUNE_FAULTS_SCALE", 1)))
 SEED = int(os.environ.get("FINETUNE_FAULTS_SEED", 1))
 WORDS = ['"F32"', '"I64"', '"BOOL"', "[0,4]", "[4,8]", "[1]", "[]", "[2,2]", '"a"', '"b"', "{", "}"]
 WORDS += [
