@@ -35,7 +35,10 @@ class AllocationFailure : public ::testing::Test {
       folder_.write(name, content);
     }
   }
-  ~AllocationFailure() override { set_allocation_faults({}); }
+  ~AllocationFailure() override {
+    set_allocation_faults({});
+    log::set_level("info");  // a run sets its own
+  }
 
   [[nodiscard]] int train(const std::string& out) const {
     const std::string text = "output_dir: " + folder_ / out + "\ncache_dir: " + folder_ / "cache" +
@@ -77,7 +80,6 @@ class AllocationFailure : public ::testing::Test {
 };
 
 TEST_F(AllocationFailure, IsAnErrorOrASmallerBatchWhereverItHappens) {
-  log::set_level("error");
   ASSERT_EQ(train("whole"), 0);
   int64_t tried = 0;
   // All of the start, then every seventh: a step is some hundred allocations.
