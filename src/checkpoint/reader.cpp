@@ -136,14 +136,20 @@ std::optional<CheckpointEntry> find_newest_good(FileSystem& files, const std::st
                                                 const Report& report) {
   std::vector<int64_t> steps = list_steps(files, output_dir);
   std::reverse(steps.begin(), steps.end());
+  std::string unreadable;
   for (const int64_t step : steps) {
     const std::string path = join_path(output_dir, checkpoint_name(step));
     CheckpointEntry entry = inspect_checkpoint(files, path, true);
+    if (entry.unreadable) unreadable = checkpoint_name(step) + ": " + entry.problem;
     if (entry.whole) {
       for (const std::string& note : entry.notes) report(checkpoint_name(step) + ": " + note);
       return entry;
     }
     quarantine(files, output_dir, entry, report);
+  }
+  if (!unreadable.empty()) {
+    throw Error(ErrorKind::kIo, "'" + output_dir + "' holds checkpoints that could not be read (" +
+                                    unreadable + "); run the same command again when they can be");
   }
   const std::vector<AsideName> aside = list_aside(files, output_dir);
   const bool any_bad = std::any_of(aside.begin(), aside.end(), [](const AsideName& name) {

@@ -48,6 +48,8 @@ bool is_already_there(FileSystem& files, const std::string& output_dir, const st
   if (!files.exists(target)) return false;
   const CheckpointEntry entry = inspect_checkpoint(files, target, true);
   if (entry.whole && entry.run_id == identity.run_id) return true;
+  // It may well be whole: only what was read and found wrong is set aside.
+  if (entry.unreadable) throw Error(ErrorKind::kIo, target + ": " + entry.problem);
   set_aside(files, output_dir, identity.step, entry.whole ? AsideReason::kOld : AsideReason::kBad);
   return false;
 }

@@ -39,6 +39,21 @@ void expect_fallback(const std::string& name, const std::function<void(RunFolder
   EXPECT_THAT(run.names(), ElementsAre("checkpoint-1", "checkpoint-2.bad-1"));
 }
 
+TEST(FindNewestGood, NeitherJudgesNorMovesWhatItCannotRead) {
+  RunFolder run;
+  save(run.files, run.output_dir, 4);
+  run.files.fail_reads(true);
+  try {
+    (void)run.newest();
+    ADD_FAILURE() << "found one";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kIo);
+    EXPECT_THAT(error.what(), HasSubstr("could not be read"));
+  }
+  run.files.fail_reads(false);
+  EXPECT_EQ(run.newest(), 4);
+}
+
 TEST(FindNewestGood, FindsNothingWhereNothingWas) {
   RunFolder run;
   EXPECT_EQ(run.newest(), -1);

@@ -54,6 +54,16 @@ int64_t count_operations() {
   return files.operations() - before;
 }
 
+TEST(WriteCheckpoint, LeavesWhatIsThereAndCannotBeRead) {
+  RunFolder run;
+  save(run.files, run.output_dir, 4);
+  run.files.fail_reads(true);
+  EXPECT_THROW(save(run.files, run.output_dir, 4), Error);
+  run.files.fail_reads(false);
+  EXPECT_EQ(run.names(), std::vector<std::string>{"checkpoint-4"});
+  EXPECT_EQ(run.newest(), 4);
+}
+
 TEST(WriteCheckpoint, LeavesTheFilesAndAManifestUnderTheFinalNameAlone) {
   RunFolder run;
   const std::string path = save(FileSystem::local(), run.output_dir, 7);

@@ -37,6 +37,7 @@ class FaultInjectingFileSystem final : public FileSystem {
   }
   [[nodiscard]] int64_t operations() const { return operations_; }
   void set_free_bytes(uint64_t bytes) { free_bytes_ = bytes; }
+  void fail_reads(bool fail) { reads_fail_ = fail; }
 
   // What is on the disk after a power cut: of the unsynced content of each file a random part
   // (nothing, a beginning, or zeros), of the unsynced changes of each folder a random beginning.
@@ -72,6 +73,7 @@ class FaultInjectingFileSystem final : public FileSystem {
   }
   std::unique_ptr<ReadableFile> open(const std::string& path) override {
     check_alive();
+    if (reads_fail_) throw Error(ErrorKind::kIo, "'" + path + "' cannot be read");
     return inner_.open(path);
   }
   void make_directories(const std::string& path) override {
@@ -258,6 +260,7 @@ class FaultInjectingFileSystem final : public FileSystem {
   std::string graveyard_;
   int64_t operations_ = 0;
   int64_t crash_at_ = 0;
+  bool reads_fail_ = false;
   int64_t fail_from_ = std::numeric_limits<int64_t>::max();
   int64_t fail_until_ = 0;
   bool crashed_ = false;

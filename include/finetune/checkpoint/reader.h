@@ -44,7 +44,8 @@ struct CheckpointEntry {
 // checkpoint could not even be read, it stays and is passed over). Notes are reported too.
 //
 // Nothing where no checkpoint was ever there. Error(kCheckpoint) where only damaged ones are (now
-// or set aside as .bad by an earlier start): never a silent restart. Requires: the output folder's
+// or set aside as .bad by an earlier start), Error(kIo) where one could not be read: never a silent
+// restart. Requires: the output folder's
 // lock.
 [[nodiscard]] std::optional<CheckpointEntry> find_newest_good(FileSystem& files,
                                                               const std::string& output_dir,

@@ -30,7 +30,8 @@ struct CheckpointIdentity {
 // then one rename and a sync of output_dir. When this returns, the checkpoint survives a power cut.
 //
 // A valid checkpoint-<step> of the same run that is already there is kept, and nothing is written;
-// an invalid one is renamed to checkpoint-<step>.bad-<k>, one of another run to .old-<k>.
+// an invalid one is renamed to checkpoint-<step>.bad-<k>, one of another run to .old-<k>; one that
+// cannot be read stays, and nothing is written: Error(kIo).
 //
 // `before_commit` is called right before the rename; what it throws prevents it.
 //
