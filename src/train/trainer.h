@@ -141,6 +141,7 @@ class Trainer {
   [[nodiscard]] bool log_is_due() const;
   [[nodiscard]] bool evaluation_is_due() const;
   [[nodiscard]] bool save_is_due() const;
+  [[nodiscard]] bool automatic_save_is_due() const;
   [[nodiscard]] std::vector<checkpoint::CheckpointFile> model_files(
       const LazyTensors& tensors) const;
   [[nodiscard]] std::vector<checkpoint::CheckpointFile> state_files(bool with_optimizer,

@@ -73,7 +73,7 @@ bool Trainer::mend(const StepReport& report) {
 // What is saved, evaluated or exported next has to be numbers. True: it was not, the run went back.
 bool Trainer::went_back_from_poison(const Position& position) {
   const bool watched = state_.step <= state_.divergence.watched_until;
-  const bool may_save = save_is_due() || save_is_owed_ || save_clock_->is_due(now_seconds());
+  const bool may_save = save_is_due() || save_is_owed_ || automatic_save_is_due();
   if (!watched && !may_save && !evaluation_is_due() && !is_last_step() && !stop_is_requested()) {
     return false;
   }

@@ -177,13 +177,17 @@ void Trainer::prepare_saving() {
       now_seconds());
 }
 
+bool Trainer::automatic_save_is_due() const {
+  return save_clock_->is_due(now_seconds()) && !saver_->is_busy();
+}
+
 // Scheduled saves, then those that the clock asks for; the latter never wait for the disk.
 void Trainer::save_if_due() {
   collect_save();
   reserve_copies();
   if (save_is_due() || save_is_owed_) {
     save(true);
-  } else if (save_clock_->is_due(now_seconds()) && !saver_->is_busy()) {
+  } else if (automatic_save_is_due()) {
     save(false);
   }
 }
