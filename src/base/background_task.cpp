@@ -36,9 +36,25 @@ void BackgroundTask::start(std::function<void()> work) {
   }
   if (thread_.joinable()) {
     changed_.notify_all();
-  } else {
-    thread_ = std::thread([this] { run(); });
+    return;
   }
+  try {
+    thread_ = std::thread([this] { run(); });
+  } catch (const std::exception&) {  // no thread or no memory for one
+    work_here();
+  }
+}
+
+void BackgroundTask::work_here() {
+  std::exception_ptr failure;
+  try {
+    work_();
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  const std::lock_guard lock(mutex_);
+  failure_ = failure;
+  work_ = nullptr;
 }
 
 bool BackgroundTask::is_running() const {

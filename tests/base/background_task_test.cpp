@@ -2,13 +2,16 @@
 #include "finetune/base/background_task.h"
 
 #include <gtest/gtest.h>
+#include <pthread.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <future>
 #include <stdexcept>
+#include <thread>
 
 namespace finetune {
 namespace {
@@ -34,6 +37,31 @@ TEST(BackgroundTask, SaysWhetherWorkIsStillRunning) {
   gate.set_value();
   EXPECT_TRUE(task.wait(60));
   EXPECT_FALSE(task.is_running());
+}
+
+// In a process of its own, which has no address space left for a thread's stack.
+TEST(BackgroundTask, WorksInPlaceWhereNoThreadIsToBeHad) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const rlimit little = {.rlim_cur = 1 << 20, .rlim_max = 1 << 20};
+    ::setrlimit(RLIMIT_AS, &little);
+    pthread_attr_t large;  // larger than the stacks of ended threads, which are used again
+    ::pthread_attr_init(&large);
+    ::pthread_attr_setstacksize(&large, size_t{64} << 20);
+    ::pthread_setattr_default_np(&large);
+    const auto here = std::this_thread::get_id();
+    int done = 0;
+    BackgroundTask task;
+    for (int i = 0; i < 2; ++i) {
+      task.start([&] { done += std::this_thread::get_id() == here ? 1 : 100; });
+      if (!task.wait(0)) ::_exit(1);
+    }
+    task.start([] { throw std::runtime_error("work"); });
+    ::_exit(done == 2 && task.take_failure() ? 0 : 2);
+  }
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
 }
 
 TEST(BackgroundTask, HandsOverWhatWasThrownOnce) {

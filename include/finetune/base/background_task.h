@@ -11,7 +11,8 @@
 namespace finetune {
 
 // One piece of work at a time on a thread of its own, which yields to all others of the process
-// where both want the processor. The thread begins with the first work. Used from one thread.
+// where both want the processor. The thread begins with the first work; where the system has none
+// to give, start() does the work itself. Used from one thread.
 class BackgroundTask {
  public:
   BackgroundTask() = default;
@@ -29,6 +30,7 @@ class BackgroundTask {
 
  private:
   void run();
+  void work_here();
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
