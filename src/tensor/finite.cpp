@@ -103,10 +103,9 @@ std::optional<int64_t> first_nonfinite(const Tensor& values) {
 void refuse_nonfinite(const std::string& name, const Tensor& values, int64_t first_element) {
   const std::optional<int64_t> place = first_nonfinite(values);
   if (!place) return;
-  throw Error(ErrorKind::kData, "the tensor '" + name +
-                                    "' holds NaN or an infinite number (element " +
-                                    std::to_string(first_element + *place) +
-                                    "), and nothing can go on from such a file");
+  throw NonFinite("the tensor '" + name + "' holds NaN or an infinite number (element " +
+                  std::to_string(first_element + *place) +
+                  "), and nothing can go on from such a file");
 }
 
 }  // namespace finetune

@@ -8,6 +8,7 @@
 
 #include "finetune/base/error.h"
 #include "finetune/base/log.h"
+#include "finetune/tensor/finite.h"
 #include "train/clock.h"
 
 namespace finetune {
@@ -83,12 +84,15 @@ std::optional<SaveOutcome> CheckpointSaver::take_outcome() {
 void CheckpointSaver::write(const SaveRequest& request) {
   const double processor_start = thread_seconds();
   const std::string step = std::to_string(request.identity.step);
-  bool committed =
-      try_to_commit(request, "saving step " + step + " failed, it is tried once more: ");
-  if (!committed) {
-    committed = try_to_commit(
-        request, "training goes on, the next save tries again; step " + step + " was not saved: ");
+  std::string nonfinite;
+  Try result =
+      try_to_commit(request, "saving step " + step + " failed, it is tried once more: ", nonfinite);
+  if (result == Try::kFailed) {
+    result = try_to_commit(
+        request, "training goes on, the next save tries again; step " + step + " was not saved: ",
+        nonfinite);
   }
+  const bool committed = result == Try::kCommitted;
   if (committed) {
     checkpoint::rotate(files_, options_.output_dir, request.identity.run_id, request.rotation,
                        [](const std::string& line) { log::warning(line); });
@@ -100,24 +104,29 @@ void CheckpointSaver::write(const SaveRequest& request) {
                          .committed = committed,
                          .seconds = end - started_,
                          .processor_seconds = thread_seconds() - processor_start};
+  if (result == Try::kNonFinite) outcome_->nonfinite = nonfinite;
 }
 
-bool CheckpointSaver::try_to_commit(const SaveRequest& request,
-                                    const std::string& complaint) const {
+CheckpointSaver::Try CheckpointSaver::try_to_commit(const SaveRequest& request,
+                                                    const std::string& complaint,
+                                                    std::string& nonfinite) const {
   std::string problem;
   try {
     const std::string path = checkpoint::write_checkpoint(
         files_, options_.output_dir, request.identity, request.contents,
         request.bytes + request.bytes / 20, options_.before_commit);
     if (options_.on_commit) options_.on_commit(path, request.rotation);
-    return true;
+    return Try::kCommitted;
+  } catch (const NonFinite& error) {
+    nonfinite = error.what();
+    return Try::kNonFinite;
   } catch (const Error& error) {
     problem = error.what();
   } catch (const std::bad_alloc&) {
     problem = "there is not enough memory";
   }
   log::warning(complaint + problem);
-  return false;
+  return Try::kFailed;
 }
 
 }  // namespace finetune

@@ -33,6 +33,8 @@ struct SaveOutcome {
   double seconds = 0.0;            // from the request to the commit
   double stall_seconds = 0.0;      // in which training waited for it
   double processor_seconds = 0.0;  // of the thread that wrote
+  // What of the state is no number, for which nothing was committed and nothing is tried again.
+  std::optional<std::string> nonfinite = {};
 };
 
 // Writes checkpoints beside training: one at a time, on a thread of its own. Training waits only
@@ -71,7 +73,10 @@ class CheckpointSaver {
  private:
   bool copy();
   void write(const SaveRequest& request);
-  bool try_to_commit(const SaveRequest& request, const std::string& complaint) const;
+  enum class Try { kCommitted, kFailed, kNonFinite };
+  // `nonfinite` says what, if it is that.
+  Try try_to_commit(const SaveRequest& request, const std::string& complaint,
+                    std::string& nonfinite) const;
 
   FileSystem& files_;
   Options options_;

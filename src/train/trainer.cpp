@@ -123,6 +123,7 @@ int Trainer::run() {
     log(*metrics);  // no best model, schedule or early stopping yet, as in transformers
   }
   while (!is_last_step() && !state_.stop_early) {
+    if (went_back_from_save()) continue;
     begin(SessionClock::Unit::kStep);
     if (stop_is_requested()) return stop_early();
     storage_.check_ours();

@@ -128,6 +128,9 @@ class Trainer {
                     const std::optional<nlohmann::ordered_json>& metrics);
   bool mend(const StepReport& report);
   bool went_back_from_poison(const Position& position);
+  // What a save found, which reads everything beside training. True: the run went back.
+  bool went_back_from_save();
+  void throw_poison(const std::string& reason) const;
   void roll_back(const std::string& reason);
   [[noreturn]] void diverged(const StepReport& report, const Damage& damage);
   [[nodiscard]] std::string faults_text() const;
@@ -181,6 +184,7 @@ class Trainer {
   int64_t saved_step_ = -1;   // newest checkpoint of this run
   int64_t saving_step_ = -1;  // being written
   bool save_is_owed_ = false;
+  std::optional<SaveOutcome> nonfinite_save_;  // whose state was no number
   bool copies_are_reserved_ = false;
   int64_t session_steps_ = 0;
   // What a failed save leaves as it was.

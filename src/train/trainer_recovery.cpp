@@ -70,13 +70,10 @@ bool Trainer::mend(const StepReport& report) {
   return false;
 }
 
-// What is saved, evaluated or exported next has to be numbers. True: it was not, the run went back.
+// What is evaluated or exported next has to be numbers. True: it was not, the run went back.
 bool Trainer::went_back_from_poison(const Position& position) {
   const bool watched = state_.step <= state_.divergence.watched_until;
-  const bool may_save = save_is_due() || save_is_owed_ || automatic_save_is_due();
-  if (!watched && !may_save && !evaluation_is_due() && !is_last_step() && !stop_is_requested()) {
-    return false;
-  }
+  if (!watched && !evaluation_is_due() && !is_last_step() && !stop_is_requested()) return false;
   const std::string nonfinite = nonfinite_part(*parts_.optimizer);
   if (nonfinite.empty()) return false;
   const DivergenceOptions options = divergence_options();
@@ -84,13 +81,7 @@ bool Trainer::went_back_from_poison(const Position& position) {
   const std::string reason = "step " + std::to_string(state_.step) + ": " + nonfinite +
                              " holds NaN or an infinite number behind the update";
   if (remedy_for(options, state_.divergence, {.is_in_state = true}) == Remedy::kStop) {
-    progress_.end();
-    throw Error(ErrorKind::kData,
-                reason +
-                    "; nothing is saved and the run goes on from the checkpoint before; lower "
-                    "learning_rate (now " +
-                    format_double(state_.last_learning_rate) +
-                    ") or max_grad_norm and run the same command again");
+    throw_poison(reason);
   }
   if (watched) {
     const LeftOut update = samples_of_update(position);
@@ -101,6 +92,34 @@ bool Trainer::went_back_from_poison(const Position& position) {
     roll_back(reason + ", of this or an earlier step");
   }
   return true;
+}
+
+bool Trainer::went_back_from_save() {
+  if (!nonfinite_save_) return false;
+  const int64_t step = nonfinite_save_->step;
+  const std::string reason = "step " + std::to_string(step) +
+                             ", which was to be saved: " + *nonfinite_save_->nonfinite +
+                             "; this or an earlier update made it";
+  count_fault(state_.divergence, step);
+  const DivergenceOptions options = divergence_options();
+  if (remedy_for(options, state_.divergence, {.is_in_state = true}) == Remedy::kStop) {
+    throw_poison(reason);
+  }
+  // Of that step, not of the one that training has come to meanwhile: which updates are looked at
+  // must not depend on how long the disk took.
+  state_.divergence.watched_until = std::max(state_.divergence.watched_until, step);
+  roll_back(reason);
+  return true;
+}
+
+void Trainer::throw_poison(const std::string& reason) const {
+  progress_.end();
+  throw Error(ErrorKind::kData,
+              reason +
+                  "; nothing is saved and the run goes on from the checkpoint before; lower "
+                  "learning_rate (now " +
+                  format_double(state_.last_learning_rate) +
+                  ") or max_grad_norm and run the same command again");
 }
 
 // In the same process, as a restart would.
@@ -124,6 +143,7 @@ void Trainer::roll_back(const std::string& reason) {
   trainer_state_ = TrainerState();
   saved_step_ = -1;
   save_is_owed_ = false;
+  nonfinite_save_.reset();
   saver_->before_update();  // weights and states change
   // A file does not have the states that had not begun yet.
   for (Optimizer::Slot& slot : parts_.optimizer->slots()) {

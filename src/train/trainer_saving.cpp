@@ -208,6 +208,8 @@ void Trainer::collect_save() {
   const std::optional<SaveOutcome> outcome = saver_->take_outcome();
   if (!outcome) return;
   saving_step_ = -1;
+  log::debug("the save of step " + std::to_string(outcome->step) + " kept training waiting for " +
+             format_double(outcome->stall_seconds) + " s");
   if (outcome->committed) {
     ++saves_;
     saved_step_ = outcome->step;
@@ -217,7 +219,11 @@ void Trainer::collect_save() {
         parts_.device.is_cpu() ? outcome->processor_seconds / std::max(1, num_threads()) : 0.0;
     save_clock_->cost(outcome->stall_seconds + taken, outcome->seconds);
   } else {
-    ++failed_saves_;
+    if (outcome->nonfinite) {
+      nonfinite_save_ = outcome;
+    } else {
+      ++failed_saves_;
+    }
     if (trainer_state_.best_model_checkpoint == checkpoint_path(outcome->step)) {
       trainer_state_.best_model_checkpoint = best_before_save_;
     }

@@ -2,11 +2,14 @@
 #include "train/checkpoint_saver.h"
 
 #include <ATen/ops/full.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <future>
 
 #include "checkpoint/run_folder.h"
+#include "finetune/tensor/finite.h"
 #include "finetune/tensor/safetensors.h"
 
 namespace finetune {
@@ -83,6 +86,27 @@ TEST(CheckpointSaver, TriesAFailedSaveOnceMoreInAFreshFolder) {
   EXPECT_TRUE(saver.take_outcome()->committed);
   EXPECT_EQ(run.newest(), 4);
   EXPECT_EQ(run.names(), std::vector<std::string>{"checkpoint-4"});
+}
+
+TEST(CheckpointSaver, HandsOverWhatIsNoNumberAndDoesNotTryItAgain) {
+  RunFolder run;
+  CheckpointSaver saver(run.files, {.output_dir = run.output_dir});
+  SaveRequest request = request_of(4);
+  int tries = 0;
+  request.contents.push_back({.name = "numbers", .write = [&tries](WritableFile&) {
+                                ++tries;
+                                refuse_nonfinite("weight", at::full({3}, NAN), 0);
+                              }});
+  saver.start(std::move(request));
+  saver.wait();
+  const std::optional<SaveOutcome> outcome = saver.take_outcome();
+  EXPECT_FALSE(outcome->committed);
+  EXPECT_THAT(outcome->nonfinite.value_or(""), ::testing::HasSubstr("'weight' holds NaN"));
+  EXPECT_EQ(tries, 1);
+  saver.start(request_of(8));
+  saver.wait();
+  EXPECT_FALSE(saver.take_outcome()->nonfinite);
+  EXPECT_EQ(run.newest(), 8);
 }
 
 TEST(CheckpointSaver, KeepsWhatIsThereWhereTheDiskStaysFull) {

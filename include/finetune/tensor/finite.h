@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "finetune/base/error.h"
 #include "finetune/tensor/tensor.h"
 
 // NaN and infinite numbers, found at the speed of reading memory and without a copy. Integers and
@@ -14,6 +15,12 @@ namespace finetune {
 // Whether a file may hold any.
 enum class Numbers { kFinite, kAny };
 
+// What was to be written is no number (kData).
+class NonFinite : public Error {
+ public:
+  explicit NonFinite(const std::string& message) : Error(ErrorKind::kData, message) {}
+};
+
 // On any device; a large tensor is divided among torch's threads.
 [[nodiscard]] bool is_finite(const Tensor& values);
 
@@ -22,7 +29,7 @@ enum class Numbers { kFinite, kAny };
 [[nodiscard]] std::optional<int64_t> first_nonfinite(const Tensor& values);
 
 // What a file that is to be gone on from may not hold. `values` are elements from `first_element`
-// on of the tensor `name`. Requires: as first_nonfinite. Throws Error(kData) with tensor and place.
+// on of the tensor `name`. Requires: as first_nonfinite. Throws NonFinite with tensor and place.
 void refuse_nonfinite(const std::string& name, const Tensor& values, int64_t first_element = 0);
 
 }  // namespace finetune
