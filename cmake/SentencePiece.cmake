@@ -1,4 +1,4 @@
-# SentencePiece::sentencepiece, static, built out of the pinned source package that
+# SentencePiece::sentencepiece and SentencePiece::train, static, built out of the source package that
 # scripts/fetch_sentencepiece puts into .deps/. It is compiled there once per compiler, beside our
 # own sources in the same build, and survives the removal of the build folder.
 include(ExternalProject)
@@ -23,9 +23,11 @@ if(FINETUNE_SANITIZE OR FINETUNE_FUZZ)
   string(APPEND _sentencepiece_build "-sanitize")
 endif()
 set(_sentencepiece_library ${_sentencepiece_build}/src/libsentencepiece.a)
+set(_sentencepiece_trainer ${_sentencepiece_build}/src/libsentencepiece_train.a)
 
 # Alone in a folder: beside it lie headers with names such as util.h.
 file(COPY ${_sentencepiece_root}/sentencepiece/src/sentencepiece_processor.h
+          ${_sentencepiece_root}/sentencepiece/src/sentencepiece_trainer.h
      DESTINATION ${_sentencepiece_root}/include)
 
 # Several build folders may share the one in .deps: one of them builds at a time.
@@ -55,8 +57,8 @@ ExternalProject_Add(sentencepiece_source_build
     -DCMAKE_CXX_FLAGS=${_sentencepiece_flags} -DCMAKE_POLICY_VERSION_MINIMUM=3.5
     -DSPM_ENABLE_SHARED=OFF -DSPM_ENABLE_TCMALLOC=OFF --log-level=WARNING -Wno-dev
   BUILD_COMMAND ${_sentencepiece_lock} ${CMAKE_COMMAND} --build ${_sentencepiece_build}
-    --target sentencepiece-static
-  BUILD_BYPRODUCTS ${_sentencepiece_library})
+    --target sentencepiece-static sentencepiece_train-static
+  BUILD_BYPRODUCTS ${_sentencepiece_library} ${_sentencepiece_trainer})
 
 add_library(SentencePiece::sentencepiece STATIC IMPORTED GLOBAL)
 add_dependencies(SentencePiece::sentencepiece sentencepiece_source_build)
@@ -65,3 +67,9 @@ set_target_properties(SentencePiece::sentencepiece PROPERTIES
   INTERFACE_INCLUDE_DIRECTORIES ${_sentencepiece_root}/include
   INTERFACE_SYSTEM_INCLUDE_DIRECTORIES ${_sentencepiece_root}/include
   INTERFACE_LINK_LIBRARIES Threads::Threads)
+
+add_library(SentencePiece::train STATIC IMPORTED GLOBAL)
+add_dependencies(SentencePiece::train sentencepiece_source_build)
+set_target_properties(SentencePiece::train PROPERTIES
+  IMPORTED_LOCATION ${_sentencepiece_trainer}
+  INTERFACE_LINK_LIBRARIES SentencePiece::sentencepiece)

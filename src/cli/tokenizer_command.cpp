@@ -6,33 +6,19 @@
 #include <array>
 #include <cerrno>
 #include <charconv>
-#include <chrono>
-#include <cstdio>
 #include <cstring>
 #include <iostream>
-#include <map>
 #include <optional>
 
 #include "cli/commands.h"
+#include "cli/tokenizer_training.h"
 #include "finetune/base/error.h"
-#include "finetune/base/file_system.h"
 #include "finetune/base/interrupt.h"
-#include "finetune/base/log.h"
 #include "finetune/base/utf8.h"
 #include "finetune/tokenizer/tokenizer.h"
-#include "finetune/tokenizer/train_vocabulary.h"
 
 namespace finetune::cli {
 namespace {
-
-struct TrainRequest {
-  std::string type = "byte_level_bpe";
-  std::string output;
-  std::vector<std::string> files;
-  std::optional<int64_t> model_max_length;
-  bool overwrite = false;
-  TrainVocabularyOptions options;
-};
 
 struct CodeRequest {
   std::string folder;
@@ -213,120 +199,15 @@ int decode(const CodeRequest& request) {
   return kExitFinished;
 }
 
-// Refuses a folder whose tokenizer is another one; the same files again are fine.
-void check_output(const TrainRequest& request,
-                  const std::vector<std::pair<std::string, std::string>>& files) {
-  FileSystem& system = FileSystem::local();
-  if (request.overwrite) return;
-  std::map<std::string, std::string> made(files.begin(), files.end());
-  for (const char* name : {"tokenizer.json", "tokenizer_config.json", "vocab.json", "merges.txt",
-                           "sentencepiece.bpe.model", "spiece.model"}) {
-    const std::string path = join_path(request.output, name);
-    if (!system.exists(path)) continue;
-    if (made.contains(name) && system.read_all(path) == made[name]) continue;
-    throw Error(ErrorKind::kUsage, path +
-                                       ": is there already and belongs to another tokenizer; "
-                                       "choose another --output, or replace it with "
-                                       "--overwrite");
-  }
-}
-
-// One line that is drawn over itself, on a terminal only.
-class ProgressLine {
- public:
-  void operator()(const std::string& phase, int64_t done, int64_t total) {
-    const auto now = std::chrono::steady_clock::now();
-    if (!terminal_ || now - last_ < std::chrono::milliseconds(200)) return;
-    last_ = now;
-    const int64_t percent = total > 0 ? 100 * done / total : 100;
-    std::fprintf(stderr, "\r%s: %3d %%", phase.c_str(), static_cast<int>(percent));
-    drawn_ = true;
-  }
-  void end() {
-    if (drawn_) std::fprintf(stderr, "\r\033[K");
-    drawn_ = false;
-  }
-
- private:
-  bool terminal_ = isatty(STDERR_FILENO) == 1;
-  bool drawn_ = false;
-  std::chrono::steady_clock::time_point last_{};
-};
-
-int train(TrainRequest request) {
-  if (request.type != "byte_level_bpe") {
-    throw Error(ErrorKind::kUsage, "--type " + request.type +
-                                       " comes with a later version; this one trains "
-                                       "byte_level_bpe");
-  }
-  const auto start = std::chrono::steady_clock::now();
-  ProgressLine progress;
-  request.options.progress = [&](const std::string& phase, int64_t done, int64_t total) {
-    progress(phase, done, total);
-  };
-  const TrainedVocabulary vocabulary = train_byte_level_bpe(request.files, request.options);
-  progress.end();
-  const auto files = make_tokenizer_files(vocabulary, request.model_max_length);
-  FileSystem& system = FileSystem::local();
-  check_output(request, files);
-  system.make_directories(request.output);
-  for (const auto& [name, content] : files) {
-    system.write_atomically(join_path(request.output, name), content);
-  }
-  if (request.overwrite) {
-    for (const char* name : {"vocab.json", "merges.txt", "special_tokens_map.json"}) {
-      const std::string path = join_path(request.output, name);
-      if (system.exists(path)) system.remove_file(path);
-    }
-  }
-  const double seconds =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  char took[32];
-  std::snprintf(took, sizeof(took), "%.1f s", seconds);
-  log::info("trained a byte-level BPE tokenizer: " + std::to_string(vocabulary.tokens.size()) +
-            " tokens, " + std::to_string(vocabulary.merges.size()) + " merges, " + took + ", in " +
-            request.output);
-  if (static_cast<int64_t>(vocabulary.tokens.size()) < request.options.vocab_size) {
-    log::warning("the text has no more pairs that occur at least " +
-                 std::to_string(request.options.min_frequency) +
-                 " times: " + std::to_string(vocabulary.tokens.size()) + " tokens instead of " +
-                 std::to_string(request.options.vocab_size));
-  }
-  return kExitFinished;
-}
-
-void describe_train(CLI::App& app, TrainRequest& request) {
-  app.add_option("--type", request.type, "byte_level_bpe (others come with a later version)")
-      ->capture_default_str();
-  app.add_option("--vocab_size", request.options.vocab_size,
-                 "tokens, special tokens and the 256 bytes included")
-      ->required();
-  app.add_option("--min_frequency", request.options.min_frequency,
-                 "how often a pair must occur to be merged")
-      ->capture_default_str();
-  app.add_option("--special_tokens", request.options.special_tokens,
-                 "comma-separated; they take the first ids (default <s>,<pad>,</s>,<unk>,<mask>)")
-      ->delimiter(',')
-      ->allow_extra_args(false);
-  app.add_flag("--add_prefix_space", request.options.add_prefix_space,
-               "treat the first word of a text like any other");
-  app.add_option("--model_max_length", request.model_max_length,
-                 "the longest sequence the model takes, for tokenizer_config.json")
-      ->check(CLI::PositiveNumber);
-  app.add_option("--output", request.output, "folder to write to")->required();
-  app.add_flag("--overwrite", request.overwrite, "replace another tokenizer in that folder");
-  app.add_option("files", request.files, "text files, UTF-8")->required();
-}
-
 }  // namespace
 
 int tokenizer_command(const Arguments& arguments) {
   CLI::App app("Trains tokenizers; turns text into ids and back.", "finetune tokenizer");
   app.require_subcommand(1);
-  TrainRequest training;
+  TokenizerTraining training;
   CodeRequest coding;
   CLI::App* train_app = app.add_subcommand("train", "Learn a vocabulary from text files");
-  describe_train(*train_app, training);
+  describe_tokenizer_training(*train_app, training);
   CLI::App* encode_app =
       app.add_subcommand("encode", "Lines of text on standard input to lines of ids");
   encode_app->add_option("--tokenizer", coding.folder, "folder of the tokenizer")->required();
@@ -346,7 +227,7 @@ int tokenizer_command(const Arguments& arguments) {
     if (error.get_exit_code() == 0) return app.exit(error);  // --help
     throw Error(ErrorKind::kUsage, std::string(error.what()) + "; see 'finetune tokenizer --help'");
   }
-  if (*train_app) return train(std::move(training));
+  if (*train_app) return train_tokenizer(*train_app, std::move(training));
   return *encode_app ? encode(coding) : decode(coding);
 }
 

@@ -90,6 +90,11 @@ void add_model_tokens(const SentencePieceSummary& summary, TokenizerFolder& fold
 
 }  // namespace
 
+nlohmann::ordered_json charsmap_json(std::string_view charsmap) {
+  if (charsmap.empty()) return nullptr;
+  return {{"type", "Precompiled"}, {"precompiled_charsmap", to_base64(charsmap)}};
+}
+
 PipelineParts parse_sentencepiece_model(std::string model, const std::string& file_name,
                                         TokenizerFolder folder) {
   const std::string where = join_path(folder.path, file_name);
@@ -101,10 +106,7 @@ PipelineParts parse_sentencepiece_model(std::string model, const std::string& fi
   parts.unigram = true;
   parts.model = std::make_unique<UnigramModel>(
       xlm_roberta ? xlm_roberta_model(summary, folder) : big_bird_model(summary, folder), where);
-  Json charsmap;
-  if (!summary.charsmap.empty()) {
-    charsmap = {{"type", "Precompiled"}, {"precompiled_charsmap", to_base64(summary.charsmap)}};
-  }
+  const Json charsmap = charsmap_json(summary.charsmap);
   folder.files.emplace_back(file_name, std::move(model));
   complete_class(folder, charsmap, where, parts);
   return parts;

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <string_view>
 
 #include "tokenizer/pipeline_tokenizer.h"
 #include "tokenizer/special_names.h"
@@ -14,5 +16,8 @@ namespace finetune::tokenizer {
 [[nodiscard]] PipelineParts parse_sentencepiece_model(std::string model,
                                                       const std::string& file_name,
                                                       TokenizerFolder folder);
+
+// The normalizer of tokenizer.json that follows a model's rules; null where there are none.
+[[nodiscard]] nlohmann::ordered_json charsmap_json(std::string_view charsmap);
 
 }  // namespace finetune::tokenizer

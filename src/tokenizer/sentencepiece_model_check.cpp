@@ -122,9 +122,13 @@ class MessageReader {
   std::string_view data_;
 };
 
-// Returns the rules.
-std::string_view check_normalizer(std::string_view message, const Fault& fault) {
+struct NormalizerSummary {
   std::string_view charsmap;
+  bool add_dummy_prefix = true;
+};
+
+NormalizerSummary check_normalizer(std::string_view message, const Fault& fault) {
+  NormalizerSummary summary;
   MessageReader reader(message, fault);
   while (reader.next()) {
     switch (reader.number()) {
@@ -133,10 +137,12 @@ std::string_view check_normalizer(std::string_view message, const Fault& fault) 
         static_cast<void>(reader.text());
         break;
       case 2:
-        charsmap = reader.bytes();
-        if (!charsmap.empty()) check_charsmap(charsmap, fault.where());
+        summary.charsmap = reader.bytes();
+        if (!summary.charsmap.empty()) check_charsmap(summary.charsmap, fault.where());
         break;
       case 3:
+        summary.add_dummy_prefix = reader.number_value() != 0;
+        break;
       case 4:
       case 5:
         static_cast<void>(reader.number_value());
@@ -145,7 +151,7 @@ std::string_view check_normalizer(std::string_view message, const Fault& fault) 
         break;
     }
   }
-  return charsmap;
+  return summary;
 }
 
 void check_trainer(std::string_view message, const Fault& fault, SentencePieceSummary& summary) {
@@ -154,6 +160,7 @@ void check_trainer(std::string_view message, const Fault& fault, SentencePieceSu
     switch (reader.number()) {
       case 3:
         if (reader.number_value() < 1 || reader.number_value() > 4) fault("its type is unknown");
+        summary.model_type = reader.number_value();
         break;
       case 35:
         summary.byte_fallback = reader.number_value() != 0;
@@ -251,9 +258,12 @@ SentencePieceSummary check_sentencepiece_model(std::string_view model, const std
       case 2:
         check_trainer(reader.bytes(), fault, summary);
         break;
-      case 3:
-        summary.charsmap = check_normalizer(reader.bytes(), fault);
+      case 3: {
+        const NormalizerSummary normalizer = check_normalizer(reader.bytes(), fault);
+        summary.charsmap = normalizer.charsmap;
+        summary.add_dummy_prefix = normalizer.add_dummy_prefix;
         break;
+      }
       case 5:  // the way back, of the library alone
         static_cast<void>(check_normalizer(reader.bytes(), fault));
         break;

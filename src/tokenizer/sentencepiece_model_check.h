@@ -18,13 +18,17 @@ struct SentencePieceSummary {
     kUnused = 5,
     kByte = 6
   };
+  static constexpr uint64_t kUnigram = 1;
+  static constexpr uint64_t kBpe = 2;
   struct Piece {
     std::string_view text;
     float score = 0;
     PieceType type = kNormal;
   };
   std::vector<Piece> pieces;  // by id
+  uint64_t model_type = 1;    // as the trainer's options number it
   bool byte_fallback = false;
+  bool add_dummy_prefix = true;
   std::string_view charsmap;  // normalisation rules; empty where there are none
 };
 

@@ -70,10 +70,36 @@ TEST_F(TokenizerCommand, ReplacesAnotherTokenizerOnlyWhenTold) {
   EXPECT_EQ(train("--vocab_size 310 --overwrite").exit_code, 0);
 }
 
-TEST_F(TokenizerCommand, RefusesTypesOfALaterVersion) {
-  const Outcome outcome = train("--vocab_size 300 --type sentencepiece_unigram");
-  EXPECT_EQ(outcome.exit_code, 2);
-  EXPECT_THAT(outcome.errors, HasSubstr("comes with a later version"));
+TEST_F(TokenizerCommand, TrainsSentencePieceModels) {
+  for (const char* type : {"sentencepiece_unigram", "sentencepiece_bpe"}) {
+    const std::string options = "--vocab_size 150 --overwrite --user_defined_symbols _NEWLINE_,_X_";
+    const Outcome trained = train(options + " --type " + type);
+    ASSERT_EQ(trained.exit_code, 0) << trained.errors;
+    EXPECT_THAT(trained.errors, HasSubstr("150 pieces out of"));
+    EXPECT_THAT(trained.errors, ::testing::Not(HasSubstr("LOG("))) << "the library's own log";
+    EXPECT_THAT(run("encode --tokenizer tok --add_special_tokens", "[MASK]_X_\n").output,
+                ::testing::MatchesRegex("4 6 [0-9]+ 8 5\n"));
+    for (const char* name : {"spiece.model", "spiece.vocab", "tokenizer.json"}) {
+      EXPECT_TRUE(FileSystem::local().exists(folder_ / "tok" + "/" + name)) << name;
+    }
+    EXPECT_EQ(train(std::string("--vocab_size 151 --type ") + type).exit_code, 2)
+        << "another one is there";
+  }
+  ASSERT_EQ(train("--vocab_size 300 --overwrite").exit_code, 0);
+  EXPECT_FALSE(FileSystem::local().exists(folder_ / "tok/spiece.model"));
+}
+
+TEST_F(TokenizerCommand, RefusesOptionsOfAnotherType) {
+  const Outcome type = train("--vocab_size 300 --type wordpiece");
+  EXPECT_EQ(type.exit_code, 2);
+  EXPECT_THAT(type.errors, AllOf(HasSubstr("'wordpiece'"), HasSubstr("sentencepiece_bpe")));
+  const Outcome frequency = train("--vocab_size 300 --type sentencepiece_bpe --min_frequency 2");
+  EXPECT_EQ(frequency.exit_code, 2);
+  EXPECT_THAT(frequency.errors, HasSubstr("--min_frequency has no meaning"));
+  EXPECT_EQ(train("--vocab_size 300 --byte_fallback").exit_code, 2);
+  const Outcome size = train("--vocab_size 90000 --type sentencepiece_unigram");
+  EXPECT_EQ(size.exit_code, 2);
+  EXPECT_THAT(size.errors, HasSubstr("the largest that works is"));
 }
 
 TEST_F(TokenizerCommand, NamesTheLineThatItCannotUse) {

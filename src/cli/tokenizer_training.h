@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "finetune/tokenizer/train_sentencepiece.h"
+#include "finetune/tokenizer/train_vocabulary.h"
+
+namespace finetune::cli {
+
+// What `finetune tokenizer train` was told.
+struct TokenizerTraining {
+  std::string type = "byte_level_bpe";
+  int64_t vocab_size = 0;
+  std::string output = {};
+  std::vector<std::string> files = {};
+  std::optional<int64_t> model_max_length = {};
+  bool overwrite = false;
+  TrainVocabularyOptions byte_level = {};
+  SentencePieceOptions sentencepiece = {};
+};
+
+// Adds the options. Requires: `training` outlives `app`.
+void describe_tokenizer_training(CLI::App& app, TokenizerTraining& training);
+
+// Trains and writes the files; an exit code. `app` knows which options were given.
+int train_tokenizer(const CLI::App& app, TokenizerTraining training);
+
+}  // namespace finetune::cli

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "finetune/base/file_system.h"
+
+namespace finetune::tokenizer {
+
+// The lines of some text files, one after the other, as SentencePiece's trainer takes them: without
+// those that are blank, longer than a limit (never held in memory whole) or hold its mark for
+// unknown characters (U+2585). Throws Error(kData) with file and line for what is not UTF-8.
+class TextLines {
+ public:
+  struct Counts {
+    int64_t lines = 0;     // that were given out
+    int64_t too_long = 0;  // that were left out ...
+    int64_t reserved = 0;
+    std::string first_too_long{};  // FILE:LINE
+  };
+  using Progress = std::function<void(int64_t done, int64_t total)>;
+
+  TextLines(const std::vector<std::string>& paths, size_t max_line_bytes, Progress progress);
+
+  // False at the end.
+  bool next();
+  // Requires: next() was true.
+  [[nodiscard]] const std::string& line() const { return line_; }
+  [[nodiscard]] const Counts& counts() const { return counts_; }
+
+ private:
+  bool read_line();
+  bool read_block();
+  bool is_wanted();
+
+  const std::vector<std::string>& paths_;
+  size_t max_line_bytes_;
+  Progress progress_;
+  std::vector<std::unique_ptr<ReadableFile>> files_;
+  size_t file_ = 0;
+  uint64_t offset_ = 0;  // behind the block, in the file
+  int64_t number_ = 0;   // of the line, in the file
+  int64_t done_ = 0;
+  int64_t total_ = 0;
+  std::string block_;
+  size_t at_ = 0;  // in the block
+  std::string line_;
+  bool too_long_ = false;
+  Counts counts_;
+};
+
+}  // namespace finetune::tokenizer
