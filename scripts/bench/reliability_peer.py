@@ -167,6 +167,9 @@ def main():
     import torch
     import transformers
 
+    # Here, so that no child has to.
+    from transformers import BertForMaskedLM, Trainer  # noqa: F401
+
     torch.set_num_threads(1)
     shim = ctypes.CDLL(str(args.shim.resolve()))
     shim.finetune_fault_set.restype = ctypes.c_long

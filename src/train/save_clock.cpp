@@ -22,11 +22,9 @@ SaveClock::SaveClock(const Options& options, double now)
     : minutes_(options.minutes),
       last_(now),
       cost_(kCopySeconds * static_cast<double>(options.checkpoint_bytes) / kGigabyte),
-      write_(kWriteSeconds * static_cast<double>(options.checkpoint_bytes) / kGigabyte),
-      longest_write_(1 + write_) {}
+      write_(kWriteSeconds * static_cast<double>(options.checkpoint_bytes) / kGigabyte) {}
 
 void SaveClock::cost(double seconds, double write_seconds) {
-  longest_write_ = is_measured_ ? std::max(longest_write_, write_seconds) : write_seconds;
   cost_ = is_measured_ ? kNewest * seconds + (1 - kNewest) * cost_ : seconds;
   write_ = is_measured_ ? kNewest * write_seconds + (1 - kNewest) * write_ : write_seconds;
   is_measured_ = true;

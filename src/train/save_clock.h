@@ -25,15 +25,12 @@ class SaveClock {
 
   [[nodiscard]] bool is_due(double now) const;
   [[nodiscard]] double interval_seconds() const;
-  // The longest of this session; a guess before the first.
-  [[nodiscard]] double longest_save_seconds() const { return longest_write_; }
 
  private:
   std::optional<double> minutes_;
   double last_;
   double cost_;   // of one save
   double write_;  // how long one takes
-  double longest_write_;
   bool is_measured_ = false;
 };
 

@@ -35,7 +35,6 @@ TEST(SaveClock, LeavesTheDiskAloneHalfOfTheTime) {
 TEST(SaveClock, GuessesTheFirstSaveFromItsSize) {
   const SaveClock clock({.checkpoint_bytes = 10'000'000'000}, 0);
   EXPECT_DOUBLE_EQ(clock.interval_seconds(), 350);
-  EXPECT_DOUBLE_EQ(clock.longest_save_seconds(), 101);
 }
 
 TEST(SaveClock, TakesTheMinutesThatWereAskedFor) {
@@ -47,13 +46,6 @@ TEST(SaveClock, TakesTheMinutesThatWereAskedFor) {
 TEST(SaveClock, NeverIsDueWithZeroMinutes) {
   const SaveClock clock({.minutes = 0}, 0);
   EXPECT_FALSE(clock.is_due(1e12));
-}
-
-TEST(SaveClock, RemembersTheLongestSave) {
-  SaveClock clock({}, 0);
-  clock.cost(0.1, 7);
-  clock.cost(0.1, 3);
-  EXPECT_DOUBLE_EQ(clock.longest_save_seconds(), 7);
 }
 
 }  // namespace
