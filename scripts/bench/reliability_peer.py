@@ -114,7 +114,8 @@ class Peer:
         if code == 0:
             return "same" if self.outcome() == self.reference else "other weights"
         lines = (self.root / "said").read_text(errors="replace").strip().splitlines()
-        return "dies: " + (lines[-1][:120] if lines else str(code))
+        last = lines[-1].replace(f"{self.root}/", "") if lines else str(code)
+        return "dies: " + last[:120]
 
     def keep(self, name):
         shutil.rmtree(self.root / name, ignore_errors=True)
