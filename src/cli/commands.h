@@ -15,6 +15,7 @@ int train_command(const Arguments& arguments);
 int evaluate_command(const Arguments& arguments);
 int predict_command(const Arguments& arguments);
 int tokenizer_command(const Arguments& arguments);
+int prepare_command(const Arguments& arguments);
 int plan_command(const Arguments& arguments);
 int checkpoints_command(const Arguments& arguments);
 int verify_resume_command(const Arguments& arguments);

@@ -20,6 +20,7 @@ constexpr Verb kVerbs[] = {
     {"evaluate", "evaluate a model on the validation file", evaluate_command},
     {"predict", "fill masks with a trained model", predict_command},
     {"tokenizer", "train a tokenizer; encode and decode text", tokenizer_command},
+    {"prepare", "make examples of pretraining beforehand", prepare_command},
     {"plan", "memory by part and time, before any training", plan_command},
     {"checkpoints", "list a run's checkpoints and whether each is whole", checkpoints_command},
     {"verify-resume", "show that your configuration resumes bit for bit", verify_resume_command},

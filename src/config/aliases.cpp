@@ -49,6 +49,10 @@ const std::vector<Alias>& all_aliases() {
       {"use_auth_token", Action::kRename, "token"},
       {"text_column_name", Action::kRename, "text_column"},
       {"label_column_name", Action::kRename, "label_column"},
+      // BERT's create_pretraining_data
+      {"masked_lm_prob", Action::kRename, "mlm_probability"},
+      {"max_token_length", Action::kRename, "max_seq_length"},
+      {"do_whole_word_mask", Action::kRename, "whole_word_mask"},
       {"task_name", Action::kRefuse, "",
        "belongs to run_glue; give the files with train_file and the kind of work with task"},
       {"do_regression", Action::kFlag, "problem_type", "regression"},

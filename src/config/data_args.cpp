@@ -37,10 +37,12 @@ void DataArgs::describe(FieldList& field) {
         {.range = {.min = 1}, .resume = ResumePolicy::kFree});
   field("max_seq_length", &DataArgs::max_seq_length,
         "Tokens of a sample, special ones included; unset takes 128 for sequence_classification, "
-        "384 for question_answering, else what the model allows, at most 1024.",
+        "384 for question_answering, what the model allows for pretraining, else the same, at most "
+        "1024.",
         {.range = {.min = 3, .max = 1 << 20}, .resume = ResumePolicy::kFixed});
   field("line_by_line", &DataArgs::line_by_line,
-        "mlm: make every line a sample, instead of cutting the joined text into blocks.",
+        "mlm: make every line a sample, instead of cutting the joined text into blocks; "
+        "pretraining: make every line a document.",
         {.resume = ResumePolicy::kFixed});
   field("pad_to_max_length", &DataArgs::pad_to_max_length,
         "Pad every sample to max_seq_length, instead of to the longest of its batch.");

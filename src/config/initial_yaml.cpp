@@ -32,6 +32,29 @@ config_overrides: {hidden_size: 256, num_hidden_layers: 4, num_attention_heads: 
 # model_name_or_path: ./my-model
 )";
 
+constexpr std::string_view kPretraining = R"(task: pretraining
+output_dir: run                    # checkpoints, results and the finished model
+
+# Data: plain text in UTF-8, an empty line between documents; or JSON lines, CSV or TSV with a
+# document in each row; or the TFRecord shards that `finetune prepare` makes of these.
+train_file: train.txt
+validation_file: validation.txt
+max_seq_length: 128                # tokens of an example
+mlm_probability: 0.15
+use_nsp: true                      # pairs: does the second segment follow the first?
+dupe_factor: 10                    # how often an epoch goes through the documents
+# prepare_output_dir: ./shards     # for `finetune prepare`
+# num_shards: 16
+
+# A fresh model. Its tokenizer is made once, before:
+#   finetune tokenizer train --type byte_level_bpe --vocab_size 8000 --output tokenizer train.txt
+model_type: bert                   # or big_bird; others with use_nsp: false
+tokenizer_name: ./tokenizer
+config_overrides: {hidden_size: 256, num_hidden_layers: 4, num_attention_heads: 4, intermediate_size: 1024}
+# To go on with a trained model instead, replace these three by:
+# model_name_or_path: ./my-model
+)";
+
 constexpr std::string_view kPretrainedModel = R"(
 # The model to start from: a folder as transformers saves it, or a name in the local cache.
 model_name_or_path: ./my-model
@@ -117,6 +140,8 @@ std::string initial_yaml(std::string_view task) {
   };
   static const std::map<std::string, Kind, std::less<>> kinds = {
       {"mlm", {"Trains a masked language model from scratch on your own text.", kMaskedLm}},
+      {"pretraining",
+       {"Pretrains a model from scratch on your own documents, as BERT was.", kPretraining}},
       {"sequence_classification",
        {"Teaches a model to classify texts or pairs of texts, or to give them a number.",
         kSequenceClassification}},
@@ -131,7 +156,7 @@ std::string initial_yaml(std::string_view task) {
     throw Error(ErrorKind::kUsage,
                 "there is no task '" + std::string(task) + "'; the tasks are " + join(names));
   }
-  const bool fresh = task == "mlm";
+  const bool fresh = task == "mlm" || task == "pretraining";
   return "# " + std::string(found->second.title) + "\n" + std::string(kStart) +
          std::string(found->second.data) + std::string(fresh ? "" : kPretrainedModel) +
          updates("3", fresh ? "1e-4" : "3e-5") + std::string(kRecords);

@@ -11,9 +11,6 @@ void ModelArgs::describe(FieldList& field) {
   field("task", &ModelArgs::task, "What is learnt.",
         {.choices = {"mlm", "pretraining", "sequence_classification", "multiple_choice",
                      "token_classification", "question_answering"},
-         .available = {"sequence_classification", "multiple_choice", "token_classification",
-                       "question_answering"},
-         .reason = kNotYet,
          .resume = ResumePolicy::kFixed});
   field("model_name_or_path", &ModelArgs::model_name_or_path,
         "Folder of the model to start from, or its name in the local Hugging Face cache.",

@@ -7,10 +7,12 @@ namespace finetune {
 
 void TaskArgs::describe(FieldList& field) {
   field.section("Single tasks");
-  field("mlm_probability", &TaskArgs::mlm_probability, "mlm: share of the tokens to be predicted.",
+  field("mlm_probability", &TaskArgs::mlm_probability,
+        "mlm, pretraining: share of the tokens to be predicted.",
         {.range = {.min = 0, .max = 1, .above_min = true}, .resume = ResumePolicy::kFixed});
-  field("whole_word_mask", &TaskArgs::whole_word_mask, "mlm: mask all tokens of a word together.",
-        {.resume = ResumePolicy::kFixed});
+  field("whole_word_mask", &TaskArgs::whole_word_mask,
+        "mlm, pretraining: mask all tokens of a word together.", {.resume = ResumePolicy::kFixed});
+  describe_pretraining(field);
   field("problem_type", &TaskArgs::problem_type,
         "sequence_classification: what a label is; unset goes by the labels: numbers with a "
         "fraction, lists, or anything else.",
@@ -37,6 +39,33 @@ void TaskArgs::describe(FieldList& field) {
   field("null_score_diff_threshold", &TaskArgs::null_score_diff_threshold,
         "question_answering: no answer is predicted where its score is better than the best "
         "answer's by more than this.");
+}
+
+void TaskArgs::describe_pretraining(FieldList& field) {
+  field("use_nsp", &TaskArgs::use_nsp,
+        "pretraining: learn from pairs of segments whether the second follows the first; false "
+        "makes one segment of each example.",
+        {.resume = ResumePolicy::kFixed});
+  field("dupe_factor", &TaskArgs::dupe_factor,
+        "pretraining: how often an epoch goes through the documents, each time with other pairs "
+        "and masks.",
+        {.range = {.min = 1, .max = 1000}, .resume = ResumePolicy::kFixed});
+  field("short_seq_prob", &TaskArgs::short_seq_prob,
+        "pretraining: share of the examples that are made shorter than max_seq_length.",
+        {.range = {.min = 0, .max = 1}, .resume = ResumePolicy::kFixed});
+  field("max_predictions_per_seq", &TaskArgs::max_predictions_per_seq,
+        "pretraining: masked tokens of an example at most; unset takes mlm_probability of "
+        "max_seq_length.",
+        {.range = {.min = 1, .max = 1 << 20}, .resume = ResumePolicy::kFixed});
+  field("sentence_delimiters", &TaskArgs::sentence_delimiters,
+        "pretraining: what ends a sentence, as the end of a line does; of ASCII characters only "
+        "where white space follows.",
+        {.resume = ResumePolicy::kFixed});
+  field("prepare_output_dir", &TaskArgs::prepare_output_dir,
+        "pretraining: folder that `finetune prepare` writes TFRecord shards to, for train_file.",
+        {.resume = ResumePolicy::kFree, .path = PathKind::kPath});
+  field("num_shards", &TaskArgs::num_shards, "pretraining: shards that `finetune prepare` writes.",
+        {.range = {.min = 1, .max = 99999}, .resume = ResumePolicy::kFree});
 }
 
 }  // namespace finetune

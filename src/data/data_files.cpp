@@ -11,15 +11,15 @@
 #include "data/records.h"
 #include "finetune/base/error.h"
 #include "finetune/base/interrupt.h"
+#include "finetune/data/tf_record.h"
 
 namespace finetune {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::array<std::string_view, 13> kUnreadable = {
-    "parquet", "arrow", "tfrecord", "tfrecords", "gz",  "bz2", "xz",
-    "zst",     "zip",   "tar",      "xlsx",      "pdf", "docx"};
+constexpr std::array<std::string_view, 11> kUnreadable = {
+    "parquet", "arrow", "gz", "bz2", "xz", "zst", "zip", "tar", "xlsx", "pdf", "docx"};
 
 std::string lower_case_ending(const std::string& path) {
   std::string ending = fs::path(path).extension().string();
@@ -70,6 +70,11 @@ FileKind file_kind(const std::string& path) {
   if (ending == "csv") return FileKind::kCsv;
   if (ending == "tsv") return FileKind::kTsv;
   if (ending == "conll" || ending == "iob" || ending == "bio") return FileKind::kConll;
+  if (is_tf_record(path)) {
+    throw Error(ErrorKind::kData, "'" + path +
+                                      "': TFRecord shards hold examples of task pretraining; give "
+                                      "other tasks plain text, JSON lines or CSV");
+  }
   if (std::find(kUnreadable.begin(), kUnreadable.end(), ending) != kUnreadable.end()) {
     throw Error(ErrorKind::kData,
                 "'" + path + "': ." + ending +

@@ -14,7 +14,14 @@ namespace {
 constexpr double kMaskShare = 0.8;
 constexpr double kMaskOrRandomShare = 0.9;
 
-uint64_t key_of(uint64_t seed, const SampleKey& sample) {
+bool marks(const std::vector<uint8_t>& by_id, int64_t id) {
+  const auto place = static_cast<size_t>(id);
+  return place < by_id.size() && by_id[place] != 0;
+}
+
+}  // namespace
+
+uint64_t masking_key(uint64_t seed, const SampleKey& sample) {
   const auto index = static_cast<uint64_t>(sample.index);
   if (sample.epoch == SampleKey::kEvaluation) {
     return random::make_key(seed, random::Purpose::kEvaluationMasking, index);
@@ -22,13 +29,6 @@ uint64_t key_of(uint64_t seed, const SampleKey& sample) {
   return random::make_key(seed, random::Purpose::kMasking, static_cast<uint64_t>(sample.epoch),
                           index);
 }
-
-bool marks(const std::vector<uint8_t>& by_id, int64_t id) {
-  const auto place = static_cast<size_t>(id);
-  return place < by_id.size() && by_id[place] != 0;
-}
-
-}  // namespace
 
 MaskingOptions MaskingOptions::from(const Tokenizer& tokenizer, bool whole_words) {
   const auto& mask = tokenizer.special_tokens().mask;
@@ -66,7 +66,7 @@ Masking::Masking(MaskingOptions options) : options_(std::move(options)) {
 int64_t Masking::apply(const SampleKey& sample, std::span<int64_t> input_ids,
                        std::span<int64_t> labels) const {
   FT_CHECK(input_ids.size() == labels.size(), "as many labels as ids");
-  random::Sequence sequence(key_of(options_.seed, sample));
+  random::Sequence sequence(masking_key(options_.seed, sample));
   if (!options_.continues_word.empty()) return mask_words(sequence, input_ids, labels);
   int64_t targets = 0;
   for (size_t i = 0; i < input_ids.size(); ++i) {

@@ -30,6 +30,7 @@ class Architecture {
   [[nodiscard]] virtual NamedHead make_head(const ModelConfig& config,
                                             std::optional<Head> head) const = 0;
 
+  [[nodiscard]] virtual bool has_next_sentence_head() const { return true; }
   // Which of the two transformers registers first: parameters are numbered in that order.
   [[nodiscard]] virtual bool head_comes_first() const { return false; }
   // Embeddings whose row pad_token_id starts at zero.

@@ -27,7 +27,8 @@ class Bert final : public Architecture {
   [[nodiscard]] std::shared_ptr<EncoderModelImpl> make_encoder(
       const ModelConfig& config, std::optional<Head> head) const override {
     std::shared_ptr<PoolerImpl> pooler;
-    if (head == Head::kSequenceClassification || head == Head::kMultipleChoice) {
+    if (head == Head::kSequenceClassification || head == Head::kMultipleChoice ||
+        head == Head::kPretraining) {
       pooler = std::make_shared<BertPoolerImpl>(config);
     }
     return std::make_shared<EncoderModelImpl>(config, std::make_shared<BertEmbeddingsImpl>(config),
@@ -40,6 +41,8 @@ class Bert final : public Architecture {
     const double dropout = head_dropout(config);
     const int64_t labels = count_labels(config);
     switch (*head) {
+      case Head::kPretraining:
+        return {"cls", std::make_shared<PretrainingHeadImpl>(config)};
       case Head::kSequenceClassification:
         return {"classifier", std::make_shared<PooledClassifierImpl>(config, labels, dropout)};
       case Head::kMultipleChoice:

@@ -110,6 +110,8 @@ class BigBird final : public Architecture {
                                     std::optional<Head> head) const override {
     if (!head) return {"cls", std::make_shared<BertLmHeadImpl>(config)};
     switch (*head) {
+      case Head::kPretraining:
+        return {"cls", std::make_shared<PretrainingHeadImpl>(config)};
       case Head::kSequenceClassification:
         return {"classifier", std::make_shared<FirstTokenClassifierImpl>(
                                   config, find_activation(config.hidden_act))};

@@ -119,6 +119,14 @@ Tensor RobertaLmHeadImpl::transform(const HeadInput& in) {
 BertLmHeadImpl::BertLmHeadImpl(const ModelConfig& config)
     : predictions_(register_module("predictions", std::make_shared<LmPredictionsImpl>(config))) {}
 
+PretrainingHeadImpl::PretrainingHeadImpl(const ModelConfig& config)
+    : predictions_(register_module("predictions", std::make_shared<LmPredictionsImpl>(config))),
+      seq_relationship_(register_module("seq_relationship", Linear(config.hidden_size, 2))) {}
+
+Tensor PretrainingHeadImpl::next_sentence(const HeadInput& in) const {
+  return seq_relationship_->forward(in.encoder.pool(in.hidden, in.context), in.context);
+}
+
 double head_dropout(const ModelConfig& config) {
   return config.classifier_dropout.value_or(config.hidden_dropout_prob);
 }

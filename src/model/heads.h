@@ -115,6 +115,22 @@ class BertLmHeadImpl final : public LmHeadImpl {
   std::shared_ptr<LmHeadImpl> predictions_;
 };
 
+// "cls": the masked LM's head and "cls.seq_relationship" over the pooled first token.
+class PretrainingHeadImpl final : public LmHeadImpl {
+ public:
+  explicit PretrainingHeadImpl(const ModelConfig& config);
+  Tensor transform(const HeadInput& in) override { return predictions_->transform(in); }
+  [[nodiscard]] LmDecoder decoder(const EncoderModelImpl& encoder) const override {
+    return predictions_->decoder(encoder);
+  }
+  // Of hidden states [B, 1, C], the first tokens', -> [B, 2].
+  Tensor next_sentence(const HeadInput& in) const;
+
+ private:
+  std::shared_ptr<LmHeadImpl> predictions_;
+  Linear seq_relationship_;
+};
+
 // Dropout in heads: classifier_dropout, or hidden_dropout_prob where there is none.
 [[nodiscard]] double head_dropout(const ModelConfig& config);
 [[nodiscard]] int64_t count_labels(const ModelConfig& config);

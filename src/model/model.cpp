@@ -79,27 +79,34 @@ class EncoderWithHead {
 
   Tensor loss_sum(const ModelInput& input, const Tensor& positions, const Tensor& labels,
                   const LmLossOptions& options) {
-    if (!options_.fused) {
-      return at::cross_entropy_loss(logits(input, positions), labels, {}, at::Reduction::Sum, -100,
-                                    options.label_smoothing_factor);
-    }
-    const auto head = std::dynamic_pointer_cast<LmHeadImpl>(head_);
-    FT_CHECK(head != nullptr, "a masked LM without a head over the vocabulary");
     const ForwardContext context = make_context(input);
     const Tensor hidden = encode(input, positions, context);
-    const LmDecoder last = head->decoder(*encoder_);
-    const Tensor sum =
-        chunked_cross_entropy(head->transform({*encoder_, input, hidden, context}), last.weight,
-                              last.bias, labels, *store_,
-                              {.label_smoothing_factor = options.label_smoothing_factor,
-                               .gradient_scale = options.gradient_scale,
-                               .rows_per_chunk = options_.head_rows_per_chunk,
-                               .precision = context.precision()});
-    // A tied weight is complete behind the embeddings' backward pass only.
-    return attach_backward(sum, {sum}, [this, last](const Tensor& gradient) -> std::vector<Tensor> {
-      store_->complete({last.bias, last.is_tied ? Tensor() : last.weight});
-      return {gradient};
-    });
+    return words_loss({*encoder_, input, hidden, context}, labels, options);
+  }
+
+  PretrainingModel::Logits pretraining_logits(const ModelInput& input, const Tensor& positions) {
+    const ForwardContext context = make_context(input);
+    const Tensor hidden = encoder_->forward(input, context);
+    PretrainingModel::Logits logits{.words = {},
+                                    .next_sentence = next_sentence(input, hidden, context)};
+    if (positions.defined()) {
+      const Tensor rows = rows_at(hidden, positions);
+      logits.words = head_->forward({*encoder_, input, rows, context});
+    }
+    return logits;
+  }
+
+  PretrainingModel::Terms pretraining_terms(const ModelInput& input, const Tensor& positions,
+                                            const Tensor& labels, const LmLossOptions& options) {
+    const ForwardContext context = make_context(input);
+    const Tensor hidden = encoder_->forward(input, context);
+    PretrainingModel::Terms terms{.words_loss = {},
+                                  .next_sentence = next_sentence(input, hidden, context)};
+    if (positions.defined()) {
+      const Tensor rows = rows_at(hidden, positions);
+      terms.words_loss = words_loss({*encoder_, input, rows, context}, labels, options);
+    }
+    return terms;
   }
 
   [[nodiscard]] ParameterStore& store() const { return *store_; }
@@ -111,6 +118,37 @@ class EncoderWithHead {
   }
 
  private:
+  // Summed cross entropy of a head over the vocabulary, from hidden states [N, C].
+  Tensor words_loss(const HeadInput& in, const Tensor& labels, const LmLossOptions& options) {
+    if (!options_.fused) {
+      return at::cross_entropy_loss(head_->forward(in), labels, {}, at::Reduction::Sum, -100,
+                                    options.label_smoothing_factor);
+    }
+    const auto head = std::dynamic_pointer_cast<LmHeadImpl>(head_);
+    FT_CHECK(head != nullptr, "a masked LM without a head over the vocabulary");
+    const LmDecoder last = head->decoder(*encoder_);
+    const Tensor sum =
+        chunked_cross_entropy(head->transform(in), last.weight, last.bias, labels, *store_,
+                              {.label_smoothing_factor = options.label_smoothing_factor,
+                               .gradient_scale = options.gradient_scale,
+                               .rows_per_chunk = options_.head_rows_per_chunk,
+                               .precision = in.context.precision()});
+    // A tied weight is complete behind the embeddings' backward pass only.
+    return attach_backward(sum, {sum}, [this, last](const Tensor& gradient) -> std::vector<Tensor> {
+      store_->complete({last.bias, last.is_tied ? Tensor() : last.weight});
+      return {gradient};
+    });
+  }
+
+  // [B, T, C] of the encoder -> [B, 2]
+  Tensor next_sentence(const ModelInput& input, const Tensor& hidden,
+                       const ForwardContext& context) {
+    const auto head = std::dynamic_pointer_cast<PretrainingHeadImpl>(head_);
+    FT_CHECK(head != nullptr, "pretraining without its head");
+    const Tensor first = hidden.slice(1, 0, 1).to(at::kFloat);  // [B, 1, C]
+    return head->next_sentence({*encoder_, input, first, context});
+  }
+
   [[nodiscard]] ForwardContext make_context(const ModelInput& input) const {
     ForwardContext context{.dropout = input.dropout,
                            .parameters = options_.fused ? store_.get() : nullptr,
@@ -125,6 +163,10 @@ class EncoderWithHead {
   Tensor encode(const ModelInput& input, const Tensor& positions, const ForwardContext& context) {
     const Tensor hidden = encoder_->forward(input, context);
     if (!positions.defined()) return hidden.to(at::kFloat);
+    return rows_at(hidden, positions);
+  }
+
+  static Tensor rows_at(const Tensor& hidden, const Tensor& positions) {
     return hidden.flatten(0, 1).index_select(0, positions).to(at::kFloat);
   }
 
@@ -161,6 +203,31 @@ class EncoderMaskedLm final : public MaskedLmModel {
   EncoderWithHead body_;
 };
 
+class EncoderPretrainingModel final : public PretrainingModel {
+ public:
+  EncoderPretrainingModel(const ModelConfig& config, uint64_t seed, c10::Device device,
+                          const ModelOptions& options)
+      : body_(config, Head::kPretraining, seed, device, options) {}
+
+  Logits logits(const ModelInput& input, const Tensor& positions) override {
+    return body_.pretraining_logits(input, positions);
+  }
+  Terms terms(const ModelInput& input, const Tensor& positions, const Tensor& labels,
+              const LmLossOptions& options) override {
+    return body_.pretraining_terms(input, positions, labels, options);
+  }
+  [[nodiscard]] const NamedTensors& parameters() const override { return body_.parameters(); }
+  [[nodiscard]] ParameterStore& store() override { return body_.store(); }
+  [[nodiscard]] const ParameterStore& store() const override { return body_.store(); }
+  [[nodiscard]] const ModelConfig& config() const override { return body_.config(); }
+  [[nodiscard]] std::string architecture() const override {
+    return body_.class_name("PreTraining");
+  }
+
+ private:
+  EncoderWithHead body_;
+};
+
 class EncoderHeadModel final : public HeadModel {
  public:
   EncoderHeadModel(Head head, const ModelConfig& config, uint64_t seed, c10::Device device,
@@ -174,6 +241,8 @@ class EncoderHeadModel final : public HeadModel {
   [[nodiscard]] const ModelConfig& config() const override { return body_.config(); }
   [[nodiscard]] std::string architecture() const override {
     switch (head_) {
+      case Head::kPretraining:
+        break;
       case Head::kSequenceClassification:
         return body_.class_name("SequenceClassification");
       case Head::kMultipleChoice:
@@ -198,8 +267,19 @@ std::unique_ptr<MaskedLmModel> make_masked_lm(const ModelConfig& config, uint64_
   return std::make_unique<EncoderMaskedLm>(config, seed, device, options);
 }
 
+std::unique_ptr<PretrainingModel> make_pretraining_model(const ModelConfig& config, uint64_t seed,
+                                                         c10::Device device,
+                                                         const ModelOptions& options) {
+  return std::make_unique<EncoderPretrainingModel>(config, seed, device, options);
+}
+
+bool has_next_sentence_head(const ModelConfig& config) {
+  return architecture_of(config).has_next_sentence_head();
+}
+
 std::unique_ptr<HeadModel> make_head_model(Head head, const ModelConfig& config, uint64_t seed,
                                            c10::Device device, const ModelOptions& options) {
+  FT_CHECK(head != Head::kPretraining, "a pretraining model has two outputs");
   ModelConfig own = config;
   if (head == Head::kQuestionAnswering && own.id2label.size() != 2) {
     own.id2label = ModelConfig{}.id2label;

@@ -12,6 +12,7 @@ class Roberta : public Architecture {
   [[nodiscard]] std::string class_prefix() const override { return "Roberta"; }
   [[nodiscard]] std::string encoder_name() const override { return "roberta"; }
   [[nodiscard]] std::string lm_head_name() const override { return "lm_head"; }
+  [[nodiscard]] bool has_next_sentence_head() const override { return false; }
   [[nodiscard]] bool has_padding_row(std::string_view parameter) const override {
     return Architecture::has_padding_row(parameter) ||
            parameter.ends_with("position_embeddings.weight");
@@ -30,6 +31,9 @@ class Roberta : public Architecture {
     if (!head) return {"lm_head", std::make_shared<RobertaLmHeadImpl>(config)};
     const int64_t labels = count_labels(config);
     switch (*head) {
+      case Head::kPretraining:
+        throw Error(ErrorKind::kConfig,
+                    "model_type '" + config.model_type + "' has no head for the next sentence");
       case Head::kSequenceClassification:
         return {"classifier",
                 std::make_shared<FirstTokenClassifierImpl>(config, find_activation("tanh"))};

@@ -34,8 +34,9 @@ constexpr std::array<TaskName, 12> kNames = {
      {"multiple_choice", PredictTask::kMultipleChoice}}};
 
 // How the names of transformers' classes end.
-constexpr std::array<TaskName, 5> kArchitectures = {
+constexpr std::array<TaskName, 6> kArchitectures = {
     {{"ForMaskedLM", PredictTask::kFillMask},
+     {"ForPreTraining", PredictTask::kFillMask},
      {"ForSequenceClassification", PredictTask::kTextClassification},
      {"ForTokenClassification", PredictTask::kTokenClassification},
      {"ForQuestionAnswering", PredictTask::kQuestionAnswering},

@@ -83,7 +83,9 @@ void check_token_types(const LoadedConfig& config, const Parts& parts) {
                    "; use the model's own tokenizer or set config_overrides: {type_vocab_size: 2}");
   };
   for (const auto& data : {parts.train_data, parts.validation_data, parts.test_data}) {
-    for (int64_t i = 0; data && i < data->size(); ++i) {
+    const auto extent = data ? data->extent() : std::nullopt;
+    if (extent && extent->token_types > parts.model_config.type_vocab_size) refuse_types();
+    for (int64_t i = 0; data && !extent && i < data->size(); ++i) {
       for (const uint8_t type : data->get(i).token_type_ids) {
         if (type >= parts.model_config.type_vocab_size) refuse_types();
       }

@@ -25,17 +25,26 @@ class MeanLoss {
     if (outputs.targets == 0) return;
     ++parts_;
     loss_ = outputs.loss;
-    sum_ += outputs.loss * static_cast<double>(outputs.targets);
-    targets_ += outputs.targets;
+    std::vector<Outputs::TermMean> terms = outputs.terms;
+    if (terms.empty()) terms.push_back({.mean = outputs.loss, .targets = outputs.targets});
+    terms_.resize(terms.size());
+    for (size_t term = 0; term < terms.size(); ++term) {
+      terms_[term].sum += terms[term].mean * static_cast<double>(terms[term].targets);
+      terms_[term].targets += terms[term].targets;
+    }
   }
   void end_batch() {
-    if (targets_ > 0) {
-      const double mean = parts_ == 1 ? loss_ : sum_ / static_cast<double>(targets_);
+    if (parts_ > 0) {
+      double mean = 0.0;
+      for (const Term& term : terms_) {
+        if (term.targets > 0) mean += term.sum / static_cast<double>(term.targets);
+      }
+      if (parts_ == 1) mean = loss_;
       by_samples_ += mean * static_cast<double>(samples_);
       with_loss_ += samples_;
     }
-    samples_ = targets_ = parts_ = 0;
-    sum_ = 0.0;
+    samples_ = parts_ = 0;
+    terms_.clear();
   }
   [[nodiscard]] bool is_there() const { return with_loss_ > 0; }
   [[nodiscard]] double mean() const {
@@ -43,13 +52,17 @@ class MeanLoss {
   }
 
  private:
+  struct Term {
+    double sum = 0.0;
+    int64_t targets = 0;
+  };
+
   double by_samples_ = 0.0;
   int64_t with_loss_ = 0;
   // Of the batch at hand.
   double loss_ = 0.0;
-  double sum_ = 0.0;
+  std::vector<Term> terms_;
   int64_t samples_ = 0;
-  int64_t targets_ = 0;
   int64_t parts_ = 0;
 };
 

@@ -11,6 +11,7 @@
 #include <chrono>
 #include <ctime>
 
+#include "finetune/base/crc32c.h"
 #include "finetune/base/error.h"
 #include "finetune/base/log.h"
 
@@ -19,27 +20,6 @@ namespace {
 
 constexpr size_t kPendingBytes = size_t{64} << 10;
 constexpr std::string_view kFilePrefix = "events.out.tfevents.";
-
-std::array<uint32_t, 256> crc32c_table() {
-  std::array<uint32_t, 256> table{};
-  for (uint32_t i = 0; i < table.size(); ++i) {
-    uint32_t value = i;
-    for (int bit = 0; bit < 8; ++bit) value = (value >> 1) ^ ((value & 1U) ? 0x82f63b78U : 0U);
-    table[i] = value;
-  }
-  return table;
-}
-
-// CRC-32C, rotated and offset as TFRecord does, because a checksum of data that holds its own
-// checksum is weak.
-uint32_t masked_crc32c(std::string_view data) {
-  static const std::array<uint32_t, 256> table = crc32c_table();
-  uint32_t crc = 0xffffffffU;
-  for (const char c : data) {
-    crc = (crc >> 8) ^ table[(crc ^ static_cast<unsigned char>(c)) & 0xffU];
-  }
-  return std::rotr(~crc, 15) + 0xa282ead8U;
-}
 
 template <class Unsigned>
 std::string little_endian(Unsigned value) {

@@ -116,7 +116,7 @@ class Prediction {
   // The head's weight, where it is the embedding too: its gradient is made in the forward pass and
   // lives until the end.
   [[nodiscard]] int64_t tied() const {
-    return !work_.head && model_.tie_word_embeddings ? embedding_ : 0;
+    return predicts_words(work_.head) && model_.tie_word_embeddings ? embedding_ : 0;
   }
   [[nodiscard]] bool keeps_groups() const { return again_.enabled && !again_.selective; }
   [[nodiscard]] int64_t groups() const {
@@ -150,7 +150,7 @@ class Prediction {
   }
 
   [[nodiscard]] Moment in_head() const {
-    const bool is_untied = !work_.head && !model_.tie_word_embeddings;
+    const bool is_untied = predicts_words(work_.head) && !model_.tie_word_embeddings;
     return {gradients(is_untied ? embedding_ : tied()), kept(), head()};
   }
 
@@ -181,7 +181,8 @@ class Prediction {
   [[nodiscard]] Moment elsewhere() const {
     const int64_t tokens = work_.eval_batch * work_.choices * work_.length;
     const int64_t layer = tokens * (5 * model_.hidden_size + model_.intermediate_size) * 4;
-    const int64_t logits = work_.head ? 0 : 2 * predicted_rows(tokens) * model_.vocab_size * 4;
+    const int64_t logits =
+        predicts_words(work_.head) ? 2 * predicted_rows(tokens) * model_.vocab_size * 4 : 0;
     const int64_t evaluation = std::max(layer, logits + tokens * model_.hidden_size * 4);
     return {gradients(0), 0, std::max(evaluation, update())};
   }
@@ -214,7 +215,7 @@ class Prediction {
   }
 
   [[nodiscard]] int64_t head() const {
-    if (work_.head) {
+    if (!predicts_words(work_.head)) {
       // In float32; kept once more where every token has a dropped-out one.
       return work_.head == Head::kTokenClassification ? 2 * hidden(4) : hidden(4);
     }

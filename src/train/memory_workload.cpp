@@ -25,22 +25,20 @@ int64_t resting_memory() {
   return resident_memory();
 }
 
-std::optional<Head> head_of(const std::string& task) {
+std::optional<Head> head_of(const TrainingArgs& args) {
+  const std::string& task = args.task;
   if (task == "sequence_classification") return Head::kSequenceClassification;
   if (task == "multiple_choice") return Head::kMultipleChoice;
   if (task == "token_classification") return Head::kTokenClassification;
   if (task == "question_answering") return Head::kQuestionAnswering;
-  FT_CHECK(task == "mlm", "a task without a head: " + task);
+  if (task == "pretraining" && args.use_nsp) return Head::kPretraining;
+  FT_CHECK(task == "mlm" || task == "pretraining", "a task without a head: " + task);
   return std::nullopt;
 }
 
-struct Extent {
-  int64_t longest = 1;
-  int64_t bytes = 0;
-};
-
-Extent extent_of(const Dataset& data) {
-  Extent extent;
+DatasetExtent extent_of(const Dataset& data) {
+  if (const auto known = data.extent()) return *known;
+  DatasetExtent extent;
   for (int64_t i = 0; i < data.size(); ++i) {
     for (int64_t choice = 0; choice < data.choices(); ++choice) {
       const Example example = data.get(i, choice);
@@ -80,7 +78,7 @@ MemoryWorkload workload_of(const LoadedConfig& config, const Parts& parts,
   const TrainingArgs& args = config.args;
   MemoryWorkload workload{
       .model = parts.model_config,
-      .head = head_of(args.task),
+      .head = head_of(args),
       .predicted_share = args.mlm_probability,
       .effective_batch = effective_batch,
       .eval_batch = parts.validation_data || parts.test_data ? args.per_device_eval_batch_size : 0,
@@ -88,7 +86,7 @@ MemoryWorkload workload_of(const LoadedConfig& config, const Parts& parts,
   int64_t longest = 1;
   for (const auto& data : {parts.train_data, parts.validation_data, parts.test_data}) {
     if (!data) continue;
-    const Extent extent = extent_of(*data);
+    const DatasetExtent extent = extent_of(*data);
     longest = std::max(longest, extent.longest);
     workload.data += extent.bytes;
     workload.choices = data->choices();

@@ -20,8 +20,9 @@ class Shapes {
       add_layer(encoder_ + "encoder.layer." + std::to_string(i) + ".");
     }
     add_pooler();
-    if (!head_) {
+    if (predicts_words(head_)) {
       add_lm_head();
+      if (head_) add_linear("cls.seq_relationship", 2, hidden_);
     } else {
       add_head(*head_);
     }
@@ -63,7 +64,7 @@ class Shapes {
   void add_pooler() {
     if (is_big_bird_) {
       if (head_ != Head::kQuestionAnswering) add_linear(encoder_ + "pooler", hidden_, hidden_);
-    } else if (head_ == Head::kMultipleChoice ||
+    } else if (head_ == Head::kPretraining || head_ == Head::kMultipleChoice ||
                (!is_roberta_ && head_ == Head::kSequenceClassification)) {
       add_linear(encoder_ + "pooler.dense", hidden_, hidden_);
     }
@@ -80,6 +81,8 @@ class Shapes {
   void add_head(Head head) {
     const auto labels = static_cast<int64_t>(config_.id2label.size());
     switch (head) {
+      case Head::kPretraining:
+        return;
       case Head::kSequenceClassification:
         if (!is_roberta_ && !is_big_bird_) return add_linear("classifier", labels, hidden_);
         add_linear("classifier.dense", hidden_, hidden_);

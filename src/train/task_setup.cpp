@@ -20,6 +20,7 @@ std::unique_ptr<TaskSetup> make_task_setup(const SetupContext& context) {
   if (task == "multiple_choice") return make_multiple_choice_setup(context);
   if (task == "token_classification") return make_token_classification_setup(context);
   if (task == "question_answering") return make_question_answering_setup(context);
+  if (task == "pretraining") return make_pretraining_setup(context);
   FT_CHECK(task == "mlm", "a task that the configuration lets through has no setup: " + task);
   return make_masked_lm_setup(context);
 }

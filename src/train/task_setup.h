@@ -62,6 +62,7 @@ class TaskSetup {
 [[nodiscard]] std::unique_ptr<TaskSetup> make_task_setup(const SetupContext& context);
 
 [[nodiscard]] std::unique_ptr<TaskSetup> make_masked_lm_setup(const SetupContext& context);
+[[nodiscard]] std::unique_ptr<TaskSetup> make_pretraining_setup(const SetupContext& context);
 [[nodiscard]] std::unique_ptr<TaskSetup> make_sequence_classification_setup(
     const SetupContext& context);
 [[nodiscard]] std::unique_ptr<TaskSetup> make_multiple_choice_setup(const SetupContext& context);

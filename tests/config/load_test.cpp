@@ -155,7 +155,6 @@ TEST(LoadConfig, RefusesWhatThisVersionDoesNotHave) {
                            "packing: true",
                            "num_processes: 2",
                            "num_processes: auto",
-                           "task: pretraining",
                            "streaming: true",
                            "train_sampling_strategy: group_by_length",
                            "neftune_noise_alpha: 5",

@@ -83,8 +83,9 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"TwoHalfPrecisions",
              {{"fp16", "true"}, {"bf16", "true"}},
              {"'fp16: true' excludes 'bf16: true'"}},
-        Case{
-            "OtherTaskNotYet", {{"task", "pretraining"}}, {"'task: pretraining' is not available"}},
+        Case{"NoHeadForTheNextSentence",
+             {{"task", "pretraining"}},
+             {"use_nsp", "'roberta' has no head for the next sentence", "use_nsp: false"}},
         Case{"OtherOptimizerNotYet",
              {{"optim", "lion_8bit"}},
              {"'optim: lion_8bit'", "adamw_torch"}},

@@ -48,6 +48,13 @@ TEST(ParameterShapes, AreThoseOfEveryModelThatIsMade) {
       config.tie_word_embeddings = tied;
       EXPECT_EQ(foretold(config, std::nullopt), made(*make_masked_lm(config, 1, cpu))) << type;
     }
+    for (const bool tied : {true, false}) {
+      ModelConfig config = tiny(type);
+      config.tie_word_embeddings = tied;
+      if (!has_next_sentence_head(config)) continue;
+      EXPECT_EQ(foretold(config, Head::kPretraining), made(*make_pretraining_model(config, 1, cpu)))
+          << type;
+    }
     ModelConfig config = tiny(type);
     config.use_bias = type != "big_bird";
     for (const Head head : {Head::kSequenceClassification, Head::kMultipleChoice,

@@ -43,6 +43,7 @@ enum class Purpose : uint64_t {
   kSplit = 6,
   kGradientRounding = 7,
   kWeightRounding = 8,
+  kExamplePairs = 9,
 };
 
 // Folds a purpose and up to three coordinates into one 64-bit key.

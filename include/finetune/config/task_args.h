@@ -4,16 +4,25 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace finetune {
 
 class FieldList;
 
 // What single tasks have beyond the columns of their data: the arguments of run_mlm, run_glue,
-// run_classification, run_swag, run_ner and run_qa. Meanings: describe().
+// run_classification, run_swag, run_ner and run_qa, and of BERT's create_pretraining_data.
+// Meanings: describe().
 struct TaskArgs {
   double mlm_probability = 0.15;
   bool whole_word_mask = false;
+  bool use_nsp = true;
+  int64_t dupe_factor = 10;
+  double short_seq_prob = 0.1;
+  std::optional<int64_t> max_predictions_per_seq;
+  std::vector<std::string> sentence_delimiters = {"。", "！", "？", ".", "!", "?"};
+  std::optional<std::string> prepare_output_dir;
+  int64_t num_shards = 16;
   std::optional<std::string> problem_type;
   std::optional<std::string> metric_name;
   bool label_all_tokens = false;
@@ -25,6 +34,9 @@ struct TaskArgs {
   double null_score_diff_threshold = 0.0;
 
   static void describe(FieldList& field);
+
+ private:
+  static void describe_pretraining(FieldList& field);
 };
 
 }  // namespace finetune

@@ -28,6 +28,13 @@ struct Example {
   std::optional<Answer> answer;
 };
 
+// What is known of all samples together.
+struct DatasetExtent {
+  int64_t longest = 1;  // tokens of a sequence
+  int64_t bytes = 0;    // in memory
+  int64_t token_types = 1;
+};
+
 // Samples by number. Immutable: get() may be called from several threads at once.
 class Dataset {
  public:
@@ -38,6 +45,8 @@ class Dataset {
   // Requires: 0 <= index < size(), 0 <= choice < choices().
   [[nodiscard]] virtual Example get(int64_t index, int64_t choice) const = 0;
   [[nodiscard]] Example get(int64_t index) const { return get(index, 0); }
+  // Where it is known without looking at each sample.
+  [[nodiscard]] virtual std::optional<DatasetExtent> extent() const { return std::nullopt; }
   // Of the content (ids, labels and their cut into samples), not of paths or times.
   [[nodiscard]] virtual std::string fingerprint() const = 0;
 };

@@ -28,6 +28,9 @@ struct MaskingOptions {
   [[nodiscard]] static MaskingOptions from(const Tokenizer& tokenizer, bool whole_words = false);
 };
 
+// The key of a sample's random numbers: of (seed, epoch, sample), in evaluation of (seed, sample).
+[[nodiscard]] uint64_t masking_key(uint64_t seed, const SampleKey& sample);
+
 // Dynamic masking as BERT's authors and transformers' DataCollatorForLanguageModeling mean it: each
 // token that is not special is chosen with mlm_probability; of the chosen, 80 % become the mask
 // token, 10 % a random token and 10 % stay; only the chosen have labels.

@@ -58,14 +58,38 @@ class MaskedLmModel : public Model {
                                         const Tensor& labels, const LmLossOptions& options) = 0;
 };
 
+// A masked LM that also tells from the first token whether the second segment follows the first.
+class PretrainingModel : public Model {
+ public:
+  struct Logits {
+    Tensor words;          // [N, V] at the positions; undefined where there are none
+    Tensor next_sentence;  // [B, 2]: it follows, it does not
+  };
+  // Positions [N] int64 as above; undefined: none.
+  [[nodiscard]] virtual Logits logits(const ModelInput& input, const Tensor& positions) = 0;
+  struct Terms {
+    Tensor words_loss;     // the summed cross entropy; undefined where there are no positions
+    Tensor next_sentence;  // [B, 2] logits
+  };
+  // Both of one pass through the encoder.
+  [[nodiscard]] virtual Terms terms(const ModelInput& input, const Tensor& positions,
+                                    const Tensor& labels, const LmLossOptions& options) = 0;
+};
+
 enum class Head {
+  kPretraining,             // words and next sentence: a PretrainingModel
   kSequenceClassification,  // logits [B, labels]
   kMultipleChoice,          // logits [B, 1], a row for each choice
   kTokenClassification,     // logits [B, T, labels]
   kQuestionAnswering,       // logits [B, T, 2]: of the answer's first and last token
 };
 
-// An encoder with one of these heads.
+// Whether a model's logits are over the vocabulary; no head is a masked LM's.
+[[nodiscard]] inline bool predicts_words(std::optional<Head> head) {
+  return !head || *head == Head::kPretraining;
+}
+
+// An encoder with one of the other heads.
 class HeadModel : public Model {
  public:
   [[nodiscard]] virtual Tensor logits(const ModelInput& input) = 0;
@@ -78,8 +102,14 @@ class HeadModel : public Model {
 [[nodiscard]] std::unique_ptr<MaskedLmModel> make_masked_lm(const ModelConfig& config,
                                                             uint64_t seed, c10::Device device,
                                                             const ModelOptions& options = {});
-// Labels are counted by config.id2label; for question answering config() has two, whatever `config`
-// says. A big_bird answers with the token types of (question, context) where the input has none.
+// Throws Error(kConfig) for a model_type whose pretraining knows no next sentence: RoBERTa's kin.
+[[nodiscard]] std::unique_ptr<PretrainingModel> make_pretraining_model(
+    const ModelConfig& config, uint64_t seed, c10::Device device, const ModelOptions& options = {});
+// Whether a model_type has such a head.
+[[nodiscard]] bool has_next_sentence_head(const ModelConfig& config);
+// Requires: another head than kPretraining. Labels are counted by config.id2label; for question
+// answering config() has two, whatever `config` says. A big_bird answers with the token types of
+// (question, context) where the input has none.
 [[nodiscard]] std::unique_ptr<HeadModel> make_head_model(Head head, const ModelConfig& config,
                                                          uint64_t seed, c10::Device device,
                                                          const ModelOptions& options = {});

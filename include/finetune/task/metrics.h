@@ -34,6 +34,10 @@ class Metrics {
 // accuracy: the share of the masked tokens that are the most probable ones.
 [[nodiscard]] std::unique_ptr<Metrics> make_masked_lm_metrics();
 
+// masked_lm_accuracy and next_sentence_accuracy as above, masked_lm_loss and next_sentence_loss,
+// the means over all targets.
+[[nodiscard]] std::unique_ptr<Metrics> make_pretraining_metrics();
+
 // Values as scikit-learn's and SciPy's. Without a name:
 // - one label: accuracy, f1 (of class 1 where there are two, else the mean over the classes that
 //   occur), matthews_correlation;

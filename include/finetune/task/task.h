@@ -18,10 +18,18 @@ namespace finetune {
 struct Outputs {
   // On the model's device, float32. mlm: [targets, V]; sequence_classification: [samples, labels];
   // multiple_choice: [samples, choices]; token_classification: [rows, length, labels];
-  // question_answering: [rows, length, 2].
+  // question_answering: [rows, length, 2];
+  // pretraining: [targets, V], undefined where no word is masked.
   Tensor logits;
+  Tensor next_sentence_logits = {};  // pretraining: [rows, 2]
   double loss = 0.0;    // the batch's mean, as transformers computes it; 0 without targets
   int64_t targets = 0;  // 0: the batch has no labels, so no loss
+  // Where the loss is a sum of several means: each with its targets, in the order of the terms.
+  struct TermMean {
+    double mean = 0.0;
+    int64_t targets = 0;
+  };
+  std::vector<TermMean> terms = {};
 };
 
 // What a training step tells a task of the micro-batch at hand.
@@ -60,6 +68,11 @@ struct LossOptions {
 // Here and below `model` must outlive the task.
 [[nodiscard]] std::unique_ptr<Task> make_masked_lm_task(MaskedLmModel& model, c10::Device device,
                                                         const LossOptions& options);
+// Two terms: cross entropy over the masked words, and over the samples whose next sentence is asked
+// for. As in transformers the sum of both means is the loss. Only the first is smoothed.
+[[nodiscard]] std::unique_ptr<Task> make_pretraining_task(PretrainingModel& model,
+                                                          c10::Device device,
+                                                          const LossOptions& options);
 // One term: cross entropy over the samples whose class is known; binary cross entropy over all
 // values (multi label); squared error over all values (regression). Only the first is smoothed.
 [[nodiscard]] std::unique_ptr<Task> make_sequence_classification_task(HeadModel& model,

@@ -23,7 +23,7 @@ struct MemoryWorkload {
   std::optional<Head> head;       // nothing: masked language modelling
   int64_t choices = 1;            // rows of a sample
   int64_t length = 512;           // tokens of the longest row
-  double predicted_share = 0.15;  // masked language modelling: tokens that are predicted
+  double predicted_share = 0.15;  // of words: tokens that are predicted
   int64_t effective_batch = 8;    // samples of an update
   int64_t eval_batch = 0;         // samples evaluated at a time; 0: nothing is evaluated
   int64_t program = 0;            // libtorch and the program, beside all that is planned

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: MIT
+#include "data/bounded_masking.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "finetune/base/random.h"
+
+namespace finetune {
+namespace {
+
+constexpr double kMaskShare = 0.8;
+constexpr double kMaskOrRandomShare = 0.9;
+
+bool marks(const std::vector<uint8_t>& by_id, int32_t id) {
+  const auto place = static_cast<size_t>(id);
+  return place < by_id.size() && by_id[place] != 0;
+}
+
+// Tokens [begin, end) that are masked together.
+struct Word {
+  int32_t begin = 0;
+  int32_t end = 0;
+};
+
+std::vector<Word> words_of(const MaskingOptions& options, const std::vector<int32_t>& ids) {
+  std::vector<Word> words;
+  bool inside = false;
+  for (size_t i = 0; i < ids.size(); ++i) {
+    const auto place = static_cast<int32_t>(i);
+    if (marks(options.special, ids[i])) {
+      inside = false;
+      continue;
+    }
+    if (inside && marks(options.continues_word, ids[i])) {
+      words.back().end = place + 1;
+    } else {
+      words.push_back({place, place + 1});
+    }
+    inside = true;
+  }
+  return words;
+}
+
+int32_t masked(const MaskingOptions& options, random::Sequence& sequence, int32_t id) {
+  const double fate = sequence.uniform();
+  if (fate < kMaskShare) return options.mask_id;
+  if (fate >= kMaskOrRandomShare) return id;
+  return static_cast<int32_t>(sequence.below(static_cast<uint32_t>(options.vocabulary)));
+}
+
+}  // namespace
+
+void mask_example(const MaskingOptions& options, const SampleKey& key, int64_t most,
+                  PretrainingExample& example) {
+  std::vector<int32_t>& ids = example.input_ids;
+  std::vector<Word> words = words_of(options, ids);
+  const double share = options.mlm_probability * static_cast<double>(ids.size());
+  const int64_t wanted = std::min(most, std::max<int64_t>(1, std::llround(share)));
+  random::Sequence sequence(masking_key(options.seed, key));
+  auto& positions = example.masked_lm_positions;
+  positions.clear();
+  // Fisher and Yates's shuffle, as far as it is needed.
+  for (size_t i = 0; i < words.size() && std::ssize(positions) < wanted; ++i) {
+    const auto left = static_cast<uint32_t>(words.size() - i);
+    std::swap(words[i], words[i + sequence.below(left)]);
+    const Word word = words[i];
+    if (std::ssize(positions) + word.end - word.begin > wanted) continue;
+    for (int32_t place = word.begin; place < word.end; ++place) positions.push_back(place);
+  }
+  std::ranges::sort(positions);
+  example.masked_lm_ids.clear();
+  for (const int32_t place : positions) {
+    int32_t& id = ids[static_cast<size_t>(place)];
+    example.masked_lm_ids.push_back(id);
+    id = masked(options, sequence, id);
+  }
+}
+
+}  // namespace finetune

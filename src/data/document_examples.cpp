@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: MIT
+#include "finetune/data/document_examples.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <utility>
+
+#include "data/bounded_masking.h"
+#include "data/example_plan.h"
+#include "finetune/base/error.h"
+#include "finetune/base/hash.h"
+#include "finetune/tokenizer/tokenizer.h"
+
+namespace finetune {
+namespace {
+
+int32_t id_of(const std::optional<SpecialTokens::Token>& first,
+              const std::optional<SpecialTokens::Token>& second, const std::string& name) {
+  for (const auto& token : {first, second}) {
+    if (token && token->id >= 0) return token->id;
+  }
+  throw Error(
+      ErrorKind::kData,
+      "the tokenizer has no " + name +
+          " token, which examples of pretraining need; choose another tokenizer, or add a " + name +
+          "_token to its tokenizer_config.json");
+}
+
+template <class Value>
+void add(Hasher& hasher, const std::vector<Value>& values) {
+  const uint64_t count = values.size();
+  hasher.update(&count, sizeof(count));
+  hasher.update(values.data(), values.size() * sizeof(Value));
+}
+
+}  // namespace
+
+ExampleOptions ExampleOptions::from(const Tokenizer& tokenizer, bool whole_words) {
+  const SpecialTokens& special = tokenizer.special_tokens();
+  ExampleOptions options;
+  options.cls_id = id_of(special.cls, special.bos, "cls");
+  options.sep_id = id_of(special.sep, special.eos, "sep");
+  options.masking = MaskingOptions::from(tokenizer, whole_words);
+  return options;
+}
+
+int64_t ExampleOptions::room() const {
+  const int64_t special = next_sentence ? 3 : 2;
+  const int64_t least = next_sentence ? 2 : 1;
+  if (max_seq_length < special + least) {
+    throw Error(ErrorKind::kConfig,
+                "max_seq_length " + std::to_string(max_seq_length) +
+                    " leaves no room for text beside the " + std::to_string(special) +
+                    " special tokens; raise it to at least " + std::to_string(special + least));
+  }
+  return max_seq_length - special;
+}
+
+int64_t ExampleOptions::longest_sentence() const { return next_sentence ? room() / 2 : room(); }
+
+DocumentExamples::DocumentExamples(Documents documents, const ExampleOptions& options)
+    : documents_(std::move(documents)), options_(options) {
+  const double share =
+      options_.masking.mlm_probability * static_cast<double>(options_.max_seq_length);
+  max_predictions_ = options_.max_predictions.value_or(
+      std::max<int64_t>(1, static_cast<int64_t>(std::ceil(share))));
+  if (options_.next_sentence && documents_.size() < 2) {
+    throw Error(ErrorKind::kData,
+                options_.key +
+                    ": holds one document only, but the next sentence is learnt from pairs of two; "
+                    "put empty lines between documents, set line_by_line: true where each line is "
+                    "one, or set use_nsp: false");
+  }
+  plans_ = plan_examples(documents_, options_);
+  measure();
+}
+
+DocumentExamples::~DocumentExamples() = default;
+
+int64_t DocumentExamples::size() const { return static_cast<int64_t>(plans_.size()); }
+
+void DocumentExamples::measure() {
+  Hasher hasher;
+  add(hasher, documents_.ids);
+  add(hasher, documents_.sentences);
+  add(hasher, documents_.documents);
+  for (const ExamplePlan& plan : plans_) {
+    const auto tokens =
+        static_cast<int64_t>(documents_.tokens(plan.first, plan.first + plan.first_count).size());
+    const int64_t length = tokens + plan.kept + (options_.next_sentence ? 3 : 2);
+    extent_.longest = std::max(extent_.longest, length);
+    hasher.update(&plan, sizeof(plan));
+  }
+  const std::vector<int64_t> rules = {max_predictions_, options_.next_sentence ? 1 : 0,
+                                      options_.max_seq_length};
+  add(hasher, rules);
+  fingerprint_ = hasher.hex();
+  extent_.token_types = options_.next_sentence ? 2 : 1;
+  extent_.bytes = static_cast<int64_t>(
+      documents_.ids.size() * sizeof(int32_t) + documents_.sentences.size() * sizeof(int64_t) +
+      documents_.documents.size() * sizeof(int64_t) + plans_.size() * sizeof(ExamplePlan));
+}
+
+PretrainingExample DocumentExamples::unmasked(const ExamplePlan& plan) const {
+  PretrainingExample example;
+  auto& ids = example.input_ids;
+  const auto put = [&](std::span<const int32_t> tokens) {
+    ids.insert(ids.end(), tokens.begin(), tokens.end());
+    ids.push_back(options_.sep_id);
+  };
+  ids.push_back(options_.cls_id);
+  put(documents_.tokens(plan.first, plan.first + plan.first_count));
+  example.segment_ids.assign(ids.size(), 0);
+  if (plan.label == kIgnoredLabel) return example;
+  put(documents_.tokens(plan.other, plan.other + plan.other_count)
+          .first(static_cast<size_t>(plan.kept)));
+  example.segment_ids.resize(ids.size(), 1);
+  example.next_sentence_label = plan.label;
+  return example;
+}
+
+PretrainingExample DocumentExamples::example(const SampleKey& key) const {
+  FT_CHECK(key.index >= 0 && key.index < size(), "sample lies outside the dataset");
+  PretrainingExample example = unmasked(plans_[static_cast<size_t>(key.index)]);
+  mask_example(options_.masking, key, max_predictions_, example);
+  return example;
+}
+
+}  // namespace finetune

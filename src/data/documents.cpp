@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: MIT
+#include "finetune/data/documents.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "data/block_stream.h"
+#include "data/json_row.h"
+#include "data/sentences.h"
+#include "data/white_space.h"
+#include "finetune/base/error.h"
+#include "finetune/base/interrupt.h"
+#include "finetune/base/log.h"
+#include "finetune/tokenizer/tokenizer.h"
+
+namespace finetune {
+namespace {
+
+// Rows as sentences; a document may begin before this block and go on behind it.
+struct SentenceBlock {
+  size_t file = 0;
+  std::vector<int32_t> ids;
+  std::vector<int64_t> lengths;  // of sentences; kBreak: a document ends here
+
+  static constexpr int64_t kBreak = 0;
+};
+
+// The column of text of each file, learnt from its first row.
+class TextColumns {
+ public:
+  TextColumns(size_t files, std::optional<std::string> wanted)
+      : wanted_(std::move(wanted)), of_file_(files) {}
+
+  void learn(const RowBlock& block) {
+    if (block.kind == FileKind::kText) return;
+    const std::string place = block.place(block.rows.front());
+    RowSchema schema = find_schema(block.parse(block.rows.front()), place, wanted_);
+    if (schema.tokens) {
+      throw Error(ErrorKind::kData,
+                  place +
+                      ": holds input_ids, but documents are made of text; name the column of "
+                      "text with text_column, or give TFRecord shards");
+    }
+    if (!wanted_ && schema.text_column != announced_) {
+      log::info("text_column: '" + schema.text_column + "' (guessed from " + block.name + ")");
+      announced_ = schema.text_column;
+    }
+    of_file_[block.file] = std::move(schema);
+  }
+
+  [[nodiscard]] const RowSchema& of(const RowBlock& block) const { return of_file_[block.file]; }
+
+ private:
+  std::optional<std::string> wanted_;
+  std::string announced_;
+  std::vector<RowSchema> of_file_;
+};
+
+class SentenceEncoder {
+ public:
+  SentenceEncoder(const Tokenizer& tokenizer, const DocumentOptions& options,
+                  const TextColumns& columns)
+      : tokenizer_(tokenizer), options_(options), columns_(columns) {}
+
+  [[nodiscard]] SentenceBlock encode(const RowBlock& rows) const {
+    SentenceBlock block;
+    block.file = rows.file;
+    for (const RowBlock::Row& row : rows.rows) {
+      const std::string place = rows.place(row);
+      if (rows.kind == FileKind::kText) {
+        check_utf8(rows.view(row), place);
+        const bool is_blank = is_white_space(rows.view(row));
+        if (!is_blank) add_line(block, rows.view(row), place);
+        if (is_blank || options_.lines_are_documents) end_document(block);
+        continue;
+      }
+      nlohmann::ordered_json json = rows.parse(row);
+      const std::string text = text_of(json, columns_.of(rows), place);
+      for (size_t begin = 0; begin <= text.size();) {
+        const size_t end = std::min(text.find('\n', begin), text.size());
+        add_line(block, std::string_view(text).substr(begin, end - begin), place);
+        begin = end + 1;
+      }
+      end_document(block);
+    }
+    return block;
+  }
+
+ private:
+  static void end_document(SentenceBlock& block) { block.lengths.push_back(SentenceBlock::kBreak); }
+
+  void add_line(SentenceBlock& block, std::string_view line, const std::string& place) const {
+    for (const std::string_view sentence : split_sentences(line, options_.sentence_delimiters)) {
+      const std::vector<int32_t> ids = tokenizer_.encode(sentence);
+      for (const int32_t id : ids) check_token(id, place, options_.vocabulary_limit);
+      block.ids.insert(block.ids.end(), ids.begin(), ids.end());
+      add_length(block, static_cast<int64_t>(ids.size()));
+    }
+  }
+
+  // In parts of about the same length where it is too long.
+  void add_length(SentenceBlock& block, int64_t length) const {
+    const int64_t parts = (length + options_.longest_sentence - 1) / options_.longest_sentence;
+    for (int64_t part = 0; part < parts; ++part) {
+      block.lengths.push_back(length * (part + 1) / parts - length * part / parts);
+    }
+  }
+
+  const Tokenizer& tokenizer_;
+  const DocumentOptions& options_;
+  const TextColumns& columns_;
+};
+
+void end_document(Documents& documents) {
+  const auto sentences = static_cast<int64_t>(documents.sentences.size()) - 1;
+  if (documents.documents.back() < sentences) documents.documents.push_back(sentences);
+}
+
+void append(Documents& documents, const SentenceBlock& block) {
+  documents.ids.insert(documents.ids.end(), block.ids.begin(), block.ids.end());
+  for (const int64_t length : block.lengths) {
+    if (length == SentenceBlock::kBreak) {
+      end_document(documents);
+    } else {
+      documents.sentences.push_back(documents.sentences.back() + length);
+    }
+  }
+}
+
+}  // namespace
+
+Documents read_documents(const std::vector<std::string>& files, const Tokenizer& tokenizer,
+                         const DocumentOptions& options) {
+  FT_CHECK(options.longest_sentence > 0, "sentences need room");
+  RowSource source(files, options);
+  TextColumns columns(source.files().size(), options.text_column);
+  source.on_first_row([&](const RowBlock& block) { columns.learn(block); });
+  const SentenceEncoder encoder(tokenizer, options, columns);
+  BlockStream<SentenceBlock> stream(
+      source, [&](const RowBlock& block) { return encoder.encode(block); }, options.threads);
+  Documents documents;
+  SentenceBlock block;
+  size_t file = 0;
+  while (stream.next(block)) {
+    if (block.file != file) end_document(documents);
+    file = block.file;
+    append(documents, block);
+    interrupt::throw_if_requested("reading and tokenising " + options.key);
+    if (options.progress) options.progress(source.fraction());
+  }
+  end_document(documents);
+  if (documents.size() == 0) {
+    throw Error(ErrorKind::kData, options.key + ": '" + source.files().front() +
+                                      "' holds no text: every line of it is blank");
+  }
+  documents.ids.shrink_to_fit();
+  documents.sentences.shrink_to_fit();
+  if (options.progress) options.progress(1.0);
+  return documents;
+}
+
+}  // namespace finetune

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: MIT
+#include <algorithm>
+
+#include "data/padding.h"
+#include "finetune/base/error.h"
+#include "finetune/data/pretraining_dataset.h"
+
+namespace finetune {
+namespace {
+
+// Examples that were made for one batch, for whoever pads them.
+class MadeExamples final : public Dataset {
+ public:
+  MadeExamples(const PretrainingDataset& dataset, std::span<const SampleKey> samples) {
+    for (const SampleKey& key : samples) examples_.push_back(dataset.example(key));
+  }
+  using Dataset::get;
+  [[nodiscard]] int64_t size() const override { return static_cast<int64_t>(examples_.size()); }
+  [[nodiscard]] Example get(int64_t index, int64_t) const override {
+    const PretrainingExample& made = (*this)[index];
+    return {.input_ids = made.input_ids,
+            .labels = {},
+            .attention_mask = {},
+            .token_type_ids = made.segment_ids,
+            .label = {},
+            .values = {},
+            .answer = {}};
+  }
+  [[nodiscard]] std::string fingerprint() const override { return {}; }
+
+  const PretrainingExample& operator[](int64_t index) const {
+    return examples_[static_cast<size_t>(index)];
+  }
+
+ private:
+  std::vector<PretrainingExample> examples_;
+};
+
+}  // namespace
+
+Example PretrainingDataset::get(int64_t, int64_t) const {
+  FT_CHECK(false, "an example of pretraining is made for an epoch");
+}
+
+Batch PretrainingCollator::collate(const Dataset& dataset,
+                                   std::span<const SampleKey> samples) const {
+  const auto* source = dynamic_cast<const PretrainingDataset*>(&dataset);
+  FT_CHECK(source != nullptr, "examples of pretraining come from their own kind of data");
+  const MadeExamples made(*source, samples);
+  std::vector<SampleKey> places;
+  for (int64_t i = 0; i < made.size(); ++i) places.push_back({.index = i, .epoch = 0});
+  Batch batch = pad(made, places, options_);
+  batch.labels.assign(batch.input_ids.size(), kIgnoredLabel);
+  bool asks_for_next = false;
+  for (int64_t row = 0; row < batch.rows; ++row) {
+    batch.samples[static_cast<size_t>(row)] = samples[static_cast<size_t>(row)].index;
+    const PretrainingExample& example = made[row];
+    const RowCells cells = cells_of(batch, row, example.input_ids.size(), options_.pad_left);
+    for (size_t i = 0; i < example.masked_lm_positions.size(); ++i) {
+      batch.labels[cells.begin + static_cast<size_t>(example.masked_lm_positions[i])] =
+          example.masked_lm_ids[i];
+    }
+    batch.targets += static_cast<int64_t>(example.masked_lm_positions.size());
+    batch.classes.push_back(example.next_sentence_label);
+    asks_for_next = asks_for_next || example.next_sentence_label != kIgnoredLabel;
+  }
+  if (asks_for_next) {
+    batch.targets += batch.rows - std::ranges::count(batch.classes, kIgnoredLabel);
+  } else {
+    batch.classes.clear();
+  }
+  return batch;
+}
+
+}  // namespace finetune

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: MIT
+#include "finetune/data/tf_record.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "finetune/base/crc32c.h"
+#include "finetune/base/error.h"
+#include "finetune/base/hash.h"
+#include "finetune/base/interrupt.h"
+
+namespace finetune {
+namespace {
+
+constexpr uint64_t kLengthBytes = 8;
+constexpr uint64_t kChecksumBytes = 4;
+constexpr uint64_t kHeaderBytes = kLengthBytes + kChecksumBytes;
+
+template <class Unsigned>
+std::string little_endian(Unsigned value) {
+  std::string bytes(sizeof(value), '\0');
+  std::memcpy(bytes.data(), &value, sizeof(value));
+  return bytes;
+}
+
+template <class Unsigned>
+Unsigned number_at(std::string_view bytes, size_t offset) {
+  Unsigned value = 0;
+  std::memcpy(&value, bytes.data() + offset, sizeof(value));
+  return value;
+}
+
+std::string place_of(const std::string& name, int64_t record, uint64_t offset) {
+  return name + ": record " + std::to_string(record + 1) + " at byte " + std::to_string(offset);
+}
+
+// Reads a file from its start in pieces, and skips what nobody asks for.
+class Window {
+ public:
+  explicit Window(const ReadableFile& file) : file_(file) {}
+
+  // Requires: inside the file; offsets that do not fall; few bytes.
+  std::string_view bytes(uint64_t offset, size_t size) {
+    if (offset + size > begin_ + buffer_.size()) {
+      begin_ = offset;
+      buffer_.resize(static_cast<size_t>(std::min<uint64_t>(kBytes, file_.size() - offset)));
+      file_.read_at(offset, buffer_.data(), buffer_.size());
+    }
+    return std::string_view(buffer_).substr(static_cast<size_t>(offset - begin_), size);
+  }
+
+ private:
+  static constexpr uint64_t kBytes = 4096;
+
+  const ReadableFile& file_;
+  uint64_t begin_ = 0;
+  std::string buffer_;
+};
+
+}  // namespace
+
+std::string tf_record(std::string_view data) {
+  const std::string length = little_endian(uint64_t{data.size()});
+  std::string record;
+  record.reserve(data.size() + kHeaderBytes + kChecksumBytes);
+  record += length;
+  record += little_endian(masked_crc32c(length));
+  record += data;
+  record += little_endian(masked_crc32c(data));
+  return record;
+}
+
+bool is_tf_record(std::string_view path) {
+  path.remove_prefix(std::min(path.size(), path.find_last_of('/') + 1));
+  for (const std::string_view ending : {".tfrecord", ".tfrecords"}) {
+    if (path.ends_with(ending)) return true;
+  }
+  return path.find(".tfrecord-") != path.npos;
+}
+
+TfRecordFile::TfRecordFile(std::unique_ptr<ReadableFile> file, std::string name)
+    : file_(std::move(file)), name_(std::move(name)) {
+  constexpr int64_t kRecordsBetweenPolls = 1 << 12;
+  Window window(*file_);
+  Hasher hasher;
+  const uint64_t end = file_->size();
+  for (uint64_t offset = 0; offset < end;) {
+    const int64_t record = size();
+    const auto fail = [&](const std::string& what) {
+      throw Error(ErrorKind::kData, place_of(name_, record, offset) + " " + what +
+                                        "; write the file anew, or take it out of the list");
+    };
+    if (record % kRecordsBetweenPolls == 0) interrupt::throw_if_requested("reading TFRecord files");
+    const uint64_t left = end - offset;
+    if (left < kHeaderBytes) fail("is cut off in its length");
+    const std::string_view header = window.bytes(offset, kHeaderBytes);
+    const std::string_view length_bytes = header.substr(0, kLengthBytes);
+    if (number_at<uint32_t>(header, kLengthBytes) != masked_crc32c(length_bytes)) {
+      fail(
+          "has a length that its checksum does not confirm: the file is damaged, or no TFRecord "
+          "file");
+    }
+    const auto length = number_at<uint64_t>(header, 0);
+    if (length > kMaxRecord) {
+      fail("has " + std::to_string(length) + " bytes, more than the 64 MiB that are read");
+    }
+    const uint64_t whole = kHeaderBytes + length + kChecksumBytes;
+    if (whole > left) {
+      fail("has " + std::to_string(length) + " bytes, but the file ends " +
+           std::to_string(whole - left) + " bytes before its end");
+    }
+    hasher.update(length_bytes);
+    hasher.update(window.bytes(offset + kHeaderBytes + length, kChecksumBytes));
+    offsets_.push_back(offset);
+    offset += whole;
+  }
+  fingerprint_ = hasher.hex();
+}
+
+std::string TfRecordFile::place(int64_t record) const {
+  return place_of(name_, record, offsets_[static_cast<size_t>(record)]);
+}
+
+std::string TfRecordFile::read(int64_t record) const {
+  FT_CHECK(record >= 0 && record < size(), "record lies outside the file");
+  const uint64_t offset = offsets_[static_cast<size_t>(record)];
+  const bool is_last = record + 1 == size();
+  const uint64_t end = is_last ? file_->size() : offsets_[static_cast<size_t>(record) + 1];
+  const uint64_t length = end - offset - kHeaderBytes - kChecksumBytes;
+  std::string data(static_cast<size_t>(length + kChecksumBytes), '\0');
+  file_->read_at(offset + kHeaderBytes, data.data(), data.size());
+  const auto checksum = number_at<uint32_t>(data, static_cast<size_t>(length));
+  data.resize(static_cast<size_t>(length));
+  if (checksum != masked_crc32c(data)) {
+    throw Error(ErrorKind::kData, place(record) +
+                                      " holds data that their checksum does not confirm: the file "
+                                      "is damaged; write it anew, or take it out of the list");
+  }
+  return data;
+}
+
+}  // namespace finetune

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: MIT
+#include "finetune/train/prepare.h"
+
+#include <nlohmann/json.hpp>
+
+#include "finetune/base/error.h"
+#include "finetune/base/file_system.h"
+#include "finetune/checkpoint/output_lock.h"
+#include "finetune/data/document_examples.h"
+#include "finetune/data/shard_writer.h"
+#include "train/assemble.h"
+
+namespace finetune {
+
+nlohmann::ordered_json run_prepare(const LoadedConfig& config) {
+  const TrainingArgs& args = config.args;
+  if (args.task != "pretraining") {
+    refuse_key(config, "task",
+               "prepare makes the examples of task pretraining; '" + args.task +
+                   "' reads and tokenises its files at every start, which needs no preparation");
+  }
+  if (!args.prepare_output_dir) {
+    refuse_key(config, "prepare_output_dir", "names no folder for the shards; set it");
+  }
+  const std::string& folder = *args.prepare_output_dir;
+  ProgressDisplay progress(progress_mode(args));
+  const Parts parts = assemble_data(config, {.train = true, .model_folder = ""}, progress);
+  const auto* examples = dynamic_cast<const DocumentExamples*>(parts.train_data.get());
+  if (examples == nullptr) {
+    refuse_key(config, "train_file", "names shards already; name the documents to make them from");
+  }
+  FileSystem& files = FileSystem::local();
+  files.make_directories(folder);
+  const checkpoint::OutputLock lock(folder, {});
+  const ExampleOptions& made = examples->options();
+  ShardWriterOptions options;
+  options.folder = folder;
+  options.shards = args.num_shards;
+  options.threads = preprocessing_threads(args);
+  options.layout = {.max_seq_length = made.max_seq_length,
+                    .max_predictions = examples->max_predictions(),
+                    .pad_id = static_cast<int32_t>(parts.model_config.pad_token_id)};
+  options.seed = made.masking.seed;
+  options.fingerprint =
+      std::to_string(args.mlm_probability) + "," + std::to_string(args.whole_word_mask ? 1 : 0) +
+      "," + std::to_string(made.masking.mask_id) + "," + std::to_string(made.masking.vocabulary);
+  options.progress = [&](int64_t done) { progress.update(done); };
+  progress.begin("prepare", examples->size(), 0, "example");
+  const WrittenShards written = write_shards(files, *examples, options);
+  progress.end();
+  return {{"files", join_path(folder, "*.tfrecord")},
+          {"examples", written.examples},
+          {"shards_written", written.written},
+          {"shards_kept", written.kept}};
+}
+
+}  // namespace finetune
