@@ -10,6 +10,7 @@
 #include "kernels/add_norm.h"
 #include "kernels/attention_core.h"
 #include "kernels/bias_gelu.h"
+#include "kernels/block_attention.h"
 #include "kernels/dropout_mask.h"
 
 // B samples, T tokens, C hidden size, F intermediate size.
@@ -58,16 +59,21 @@ struct Layer {
     product_into(pass.precision, rows_of(dx), rows_of(dy), values(weight), beta);
   }
 
-  [[nodiscard]] kernels::Attention attention(const Tensor& query, const Tensor& key,
+  // Undefined log_sum_exp: full attention, of which nothing but its result is kept.
+  [[nodiscard]] kernels::BlockContext attend(const Tensor& query, const Tensor& key,
                                              const Tensor& value) const {
-    return {.query = query,
-            .key = key,
-            .value = value,
-            .heads = options.heads,
-            .mask = pass.mask,
-            .dropout =
-                kernels::make_dropout_numbers(options.attention_dropout, pass.dropout,
-                                              options.layer, DropoutSite::kAttentionProbabilities)};
+    if (is_block_sparse(query)) return kernels::block_attention(in_blocks(query, key, value));
+    return {.context = kernels::attention(in_full(query, key, value)), .log_sum_exp = {}};
+  }
+
+  // Query, key and value become their gradients.
+  void attend_backward(const Tensor& query, const Tensor& key, const Tensor& value,
+                       const kernels::BlockContext& forward, const Tensor& gradient) const {
+    if (forward.log_sum_exp.defined()) {
+      kernels::block_attention_backward(in_blocks(query, key, value), forward, gradient);
+    } else {
+      kernels::attention_backward(in_full(query, key, value), gradient);
+    }
   }
 
   [[nodiscard]] kernels::AddNorm attention_norm() const {
@@ -79,6 +85,30 @@ struct Layer {
   }
 
  private:
+  [[nodiscard]] bool is_block_sparse(const Tensor& query) const {
+    return options.block_sparse && query.size(1) > options.block_sparse->longest_full();
+  }
+  [[nodiscard]] kernels::BlockAttention in_blocks(const Tensor& query, const Tensor& key,
+                                                  const Tensor& value) const {
+    return kernels::make_block_attention(query, key, value, pass.mask,
+                                         {.layer = options.layer,
+                                          .heads = options.heads,
+                                          .dropout_probability = options.attention_dropout,
+                                          .dropout = pass.dropout},
+                                         *options.block_sparse);
+  }
+  [[nodiscard]] kernels::Attention in_full(const Tensor& query, const Tensor& key,
+                                           const Tensor& value) const {
+    return {.query = query,
+            .key = key,
+            .value = value,
+            .heads = options.heads,
+            .mask = pass.mask,
+            .dropout =
+                kernels::make_dropout_numbers(options.attention_dropout, pass.dropout,
+                                              options.layer, DropoutSite::kAttentionProbabilities)};
+  }
+
   [[nodiscard]] kernels::AddNorm add_norm(const Tensor& gamma, const Tensor& beta,
                                           DropoutSite site) const {
     return {.gamma = values(gamma),
@@ -141,10 +171,12 @@ Tensor attention_output_backward(const Layer& layer, const Tensor& da, EncoderLa
       kernels::add_norm_backward(da, take(state, kAttentionSum), layer.attention_norm());
   add_norm_gradients(layer.pass.parameters, gradients, weights.attention_norm,
                      weights.attention_norm_bias, weights.attention_output_bias);
-  const Tensor context = take(state, kContext);
+  const Tensor& context = state.tensors[kContext];
   layer.linear_backward(gradients.product, context, weights.attention_output);
-  layer.input_backward(gradients.product, weights.attention_output, context, 0.0);
-  return context;
+  // The backward pass over blocks needs the context itself.
+  const Tensor of_context = state.log_sum_exp.defined() ? at::empty_like(context) : context;
+  layer.input_backward(gradients.product, weights.attention_output, of_context, 0.0);
+  return of_context;
 }
 
 }  // namespace
@@ -161,16 +193,17 @@ Tensor encoder_layer_forward(const Tensor& x, const EncoderLayerWeights& weights
 
   Tensor context;
   {
-    const kernels::Attention attention =
-        layer.attention(layer.linear(x, weights.query, weights.query_bias),
-                        layer.linear(x, weights.key, weights.key_bias),
-                        layer.linear(x, weights.value, weights.value_bias));
+    const Tensor query = layer.linear(x, weights.query, weights.query_bias);
+    const Tensor key = layer.linear(x, weights.key, weights.key_bias);
+    const Tensor value = layer.linear(x, weights.value, weights.value_bias);
     keep(kInput, x);
-    keep(kQuery, attention.query);
-    keep(kKey, attention.key);
-    keep(kValue, attention.value);
-    context = kernels::attention(attention);
+    keep(kQuery, query);
+    keep(kKey, key);
+    keep(kValue, value);
+    const kernels::BlockContext attended = layer.attend(query, key, value);
+    context = attended.context;
     keep(kContext, context);
+    if (state != nullptr) state->log_sum_exp = attended.log_sum_exp;
   }
   Tensor sum = layer.linear(context, weights.attention_output, Tensor());
   context = Tensor();
@@ -207,8 +240,9 @@ Tensor encoder_layer_backward(Tensor dy, const EncoderLayerWeights& weights,
   std::array<Tensor, 3> projected = {take(state, kQuery), take(state, kKey), take(state, kValue)};
   {
     const Tensor of_context = attention_output_backward(layer, dx, state);
-    kernels::attention_backward(layer.attention(projected[0], projected[1], projected[2]),
-                                of_context);
+    const kernels::BlockContext forward = {.context = take(state, kContext),
+                                           .log_sum_exp = std::exchange(state.log_sum_exp, {})};
+    layer.attend_backward(projected[0], projected[1], projected[2], forward, of_context);
   }
   state.tensors.clear();
   const std::array<Tensor, 3> matrices = {weights.query, weights.key, weights.value};

@@ -77,7 +77,8 @@ __attribute__((target("avx512f"))) void factors_avx512(const DropoutRow& row, in
   for (int64_t element = 0; element < count; element += kDropoutNumbers) {
     Blocks512 blocks;
     for (int set = 0; set < 2; ++set) {
-      blocks.word[0][set] = _mm512_add_epi64(lanes512(set), _mm512_set1_epi64(element / 4));
+      blocks.word[0][set] =
+          _mm512_add_epi64(lanes512(set), _mm512_set1_epi64(row.first_block + element / 4));
       blocks.word[1][set] = _mm512_set1_epi64(row.row);
       blocks.word[2][set] = _mm512_set1_epi64(row.place);
       blocks.word[3][set] = _mm512_set1_epi64(row.layer_and_site);
@@ -163,7 +164,8 @@ __attribute__((target("avx2"))) void factors_avx2(const DropoutRow& row, int64_t
   for (int64_t element = 0; element < count; element += kDropoutNumbers / 2) {
     Blocks256 blocks;
     for (int set = 0; set < 2; ++set) {
-      blocks.word[0][set] = _mm256_add_epi64(lanes256(set), _mm256_set1_epi64x(element / 4));
+      blocks.word[0][set] =
+          _mm256_add_epi64(lanes256(set), _mm256_set1_epi64x(row.first_block + element / 4));
       blocks.word[1][set] = _mm256_set1_epi64x(row.row);
       blocks.word[2][set] = _mm256_set1_epi64x(row.place);
       blocks.word[3][set] = _mm256_set1_epi64x(row.layer_and_site);
@@ -272,7 +274,7 @@ bool philox_words_avx2(uint64_t first_block, uint64_t key, int64_t count, uint32
 
 void dropout_factors_portable(const DropoutRow& row, int64_t count, float* factors) {
   for (int64_t element = 0; element < count; element += 4) {
-    const Block counter = {static_cast<uint32_t>(element / 4), row.row, row.place,
+    const Block counter = {row.first_block + static_cast<uint32_t>(element / 4), row.row, row.place,
                            row.layer_and_site};
     for (const uint32_t word : philox(counter, row.key[0], row.key[1])) {
       *factors++ = word < row.threshold ? 0.0F : row.scale;

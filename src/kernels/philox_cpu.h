@@ -17,10 +17,11 @@ struct DropoutRow {
   std::array<uint32_t, 2> key;
   uint32_t threshold;
   float scale;
+  uint32_t first_block = 0;  // of four elements each: where in the row to begin
 };
 
-// factors[e] = 0 or scale, for element e of the row. May write up to the next multiple of
-// kDropoutNumbers behind `count`.
+// factors[e] = 0 or scale, for element 4 first_block + e of the row. May write up to the next
+// multiple of kDropoutNumbers behind `count`.
 void dropout_factors(const DropoutRow& row, int64_t count, float* factors);
 
 // The four words of each of the blocks with the counters (b, b >> 32, 0, 0), b = first_block,

@@ -17,15 +17,35 @@ Linear projection(const ModelConfig& config) {
 
 }  // namespace
 
+std::optional<BlockSparseOptions> block_sparse_options(const ModelConfig& config) {
+  if (config.attention_type != "block_sparse") return std::nullopt;
+  return BlockSparseOptions{.block_size = config.block_size,
+                            .random_blocks = config.num_random_blocks,
+                            .seed = static_cast<uint64_t>(config.random_blocks_seed.value_or(0)),
+                            .like_transformers = config.bigbird_compat == "huggingface"};
+}
+
 SelfAttentionImpl::SelfAttentionImpl(const ModelConfig& config, int64_t layer)
     : layer_(layer),
       heads_(config.num_attention_heads),
       dropout_(config.attention_probs_dropout_prob),
+      block_sparse_(block_sparse_options(config)),
       query_(register_module("query", projection(config))),
       key_(register_module("key", projection(config))),
       value_(register_module("value", projection(config))) {}
 
 Tensor SelfAttentionImpl::forward(const Tensor& x, const ForwardContext& context) {
+  if (block_sparse_ && x.size(1) > block_sparse_->longest_full()) {
+    return block_sparse_attention({.query = query_(x, context),
+                                   .key = key_(x, context),
+                                   .value = value_(x, context),
+                                   .heads = heads_,
+                                   .mask = context.mask,
+                                   .layer = layer_,
+                                   .dropout_probability = dropout_,
+                                   .dropout = context.dropout},
+                                  *block_sparse_);
+  }
   const auto by_head = [&](const Tensor& t) {
     return t.unflatten(-1, {heads_, -1}).transpose(1, 2);  // [B, H, T, D]
   };

@@ -1,12 +1,18 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <optional>
+
 #include "finetune/kernels/encoder_layer.h"
 #include "model/layers.h"
 
 namespace finetune {
 
-// Attention(x) = softmax(Q K^T / sqrt(D) + mask) V, in H heads (Vaswani et al. 2017, eq. 1).
+// Where the configuration asks for block-sparse attention: which one.
+[[nodiscard]] std::optional<BlockSparseOptions> block_sparse_options(const ModelConfig& config);
+
+// Attention(x) = softmax(Q K^T / sqrt(D) + mask) V, in H heads (Vaswani et al. 2017, eq. 1), or
+// over blocks alone, which a short sequence has too few of.
 class SelfAttentionImpl : public nn::Module {
  public:
   SelfAttentionImpl(const ModelConfig& config, int64_t layer);
@@ -18,6 +24,7 @@ class SelfAttentionImpl : public nn::Module {
   int64_t layer_;
   int64_t heads_;
   double dropout_;
+  std::optional<BlockSparseOptions> block_sparse_;
   Linear query_, key_, value_;
 };
 TORCH_MODULE(SelfAttention);

@@ -6,7 +6,6 @@
 #include <ATen/ops/tanh.h>
 
 #include "finetune/base/error.h"
-#include "finetune/base/log.h"
 #include "model/architecture.h"
 
 namespace finetune {
@@ -80,16 +79,7 @@ class BigBirdAnswerHeadImpl final : public HeadImpl {
   Linear qa_outputs_;
 };
 
-void announce_full_attention(const ModelConfig& config) {
-  if (config.attention_type != "block_sparse") return;
-  const int64_t longest = (5 + 2 * config.num_random_blocks) * config.block_size;
-  log::warning(
-      "big_bird: block-sparse attention is not available in this version, full attention is used; "
-      "transformers does the same up to " +
-      std::to_string(longest) + " tokens, results differ for longer sequences");
-}
-
-// Zaheer et al. 2020, with full attention
+// Zaheer et al. 2020
 class BigBird final : public Architecture {
  public:
   [[nodiscard]] std::string class_prefix() const override { return "BigBird"; }
@@ -98,7 +88,6 @@ class BigBird final : public Architecture {
 
   [[nodiscard]] std::shared_ptr<EncoderModelImpl> make_encoder(
       const ModelConfig& config, std::optional<Head> head) const override {
-    announce_full_attention(config);
     // Where no head looks at it, the pooler is there all the same, as in transformers.
     std::shared_ptr<PoolerImpl> pooler;
     if (head != Head::kQuestionAnswering) pooler = std::make_shared<BigBirdPoolerImpl>(config);

@@ -50,8 +50,13 @@ class EncoderImpl : public nn::Module {
   Tensor forward(const Tensor& x, const ForwardContext& context);  // [B, T, C] -> [B, T, C]
 
  private:
+  void announce_attention(int64_t tokens);  // which of the two a big_bird takes: each once
+
   std::vector<EncoderLayer> layers_;
   std::vector<StackedLayer> stack_;
+  std::optional<BlockSparseOptions> block_sparse_;
+  bool told_sparse_ = false;
+  bool told_full_ = false;
 };
 TORCH_MODULE(Encoder);
 

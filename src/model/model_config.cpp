@@ -48,6 +48,8 @@ void describe(Config& c, Visitor&& field) {
   field("rescale_embeddings", c.rescale_embeddings);
   field("block_size", c.block_size, 1, 1 << 16);
   field("num_random_blocks", c.num_random_blocks, 0, 1 << 16);
+  field("random_blocks_seed", c.random_blocks_seed, 0, int64_t{1} << 53);
+  field("bigbird_compat", c.bigbird_compat);
 }
 
 class Reader {
@@ -177,6 +179,7 @@ void check_names(const ModelConfig& config, const std::string& where, ErrorKind 
   }
   check("hidden_act", config.hidden_act, activation_names());
   check("attention_type", config.attention_type, {"original_full", "block_sparse"});
+  if (config.bigbird_compat) check("bigbird_compat", *config.bigbird_compat, {"huggingface"});
   if (!config.problem_type) return;
   check("problem_type", *config.problem_type,
         {"regression", "single_label_classification", "multi_label_classification"});
@@ -345,7 +348,11 @@ std::string model_config_json(const ModelConfig& config, const std::string& arch
       fields[name] = value;
     }
   });
-  if (!config.problem_type) fields.erase("problem_type");
+  // Absent rather than null, as these are in what transformers writes.
+  for (const char* name : {"problem_type", "random_blocks_seed", "bigbird_compat"}) {
+    const auto found = fields.find(name);
+    if (found != fields.end() && found->second.is_null()) fields.erase(found);
+  }
   if (config.id2label != numbered_labels(2)) {
     std::vector<std::pair<std::string, std::string>> names;
     std::map<std::string, int64_t> numbers;

@@ -27,12 +27,12 @@ struct Computed {
 };
 
 // Function finds inputs among the arguments themselves, not in lists.
-constexpr size_t kMaxInputs = 2;
+constexpr size_t kMaxInputs = 3;
 
 class HandWritten : public torch::autograd::Function<HandWritten> {
  public:
   static Tensor forward(AutogradContext* context, const Tensor& /*first*/, const Tensor& /*second*/,
-                        const Computed& computed) {
+                        const Tensor& /*third*/, const Computed& computed) {
     context->saved_data["backward"] = c10::IValue::make_capsule(computed.held);
     context->set_materialize_grads(false);
     return computed.output.detach();
@@ -58,8 +58,9 @@ Tensor attach_backward(const Tensor& output, const std::vector<Tensor>& inputs, 
                                   [](const Tensor& input) { return input.requires_grad(); });
   if (!c10::GradMode::is_enabled() || !needed) return output;
   FT_CHECK(inputs.size() <= kMaxInputs, "more inputs than a hand-written function takes");
+  const auto input = [&](size_t i) { return i < inputs.size() ? inputs[i] : inputs[0].detach(); };
   return HandWritten::apply(
-      inputs[0], inputs.size() > 1 ? inputs[1] : inputs[0].detach(),
+      input(0), input(1), input(2),
       Computed{output, c10::make_intrusive<HeldBackward>(std::move(backward))});
 }
 

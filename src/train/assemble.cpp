@@ -61,6 +61,22 @@ ModelConfig fresh_model_config(const LoadedConfig& config, const Tokenizer& toke
   return override_model_config(base, overrides);
 }
 
+// BigBird's random blocks belong to the model: their seed goes where its weights go. What was
+// trained elsewhere and tells none begins with this run's.
+void settle_random_blocks(const LoadedConfig& config, bool trains, ModelConfig& model) {
+  if (config.args.bigbird_compat) {
+    if (model.model_type != "big_bird") {
+      refuse_key(config, "bigbird_compat",
+                 "this is about BigBird's attention, but the model is a " + model.model_type +
+                     "; leave the key out");
+    }
+    model.bigbird_compat = config.args.bigbird_compat;
+  }
+  if (trains && model.attention_type == "block_sparse" && !model.random_blocks_seed) {
+    model.random_blocks_seed = config.args.seed;
+  }
+}
+
 void check_tokenizer(const LoadedConfig& config, const Tokenizer& tokenizer,
                      const ModelConfig& model) {
   if (tokenizer.size() > model.vocab_size) {
@@ -242,6 +258,7 @@ Parts assemble_data(const LoadedConfig& config, const AssemblyRequest& request,
       request.model_folder.empty() ? tokenizer_folder(config, pretrained) : request.model_folder);
   parts.model_config = pretrained.empty() ? fresh_model_config(config, *parts.tokenizer)
                                           : read_model_config(pretrained);
+  settle_random_blocks(config, request.train, parts.model_config);
   check_tokenizer(config, *parts.tokenizer, parts.model_config);
 
   // Data, and the labels that they bring.

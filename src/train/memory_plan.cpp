@@ -127,8 +127,9 @@ class Prediction {
   // before the norms, the first product of the feed-forward network; and, where that is not
   // computed again, the first norm's output and the activation.
   [[nodiscard]] int64_t layer_state(bool selective) const {
-    return selective ? 7 * hidden(element_) + intermediate(element_)
-                     : 8 * hidden(element_) + 2 * intermediate(element_);
+    const int64_t sums = is_block_sparse() ? 4 * tokens_ * model_.num_attention_heads : 0;
+    return sums + (selective ? 7 * hidden(element_) + intermediate(element_)
+                             : 8 * hidden(element_) + 2 * intermediate(element_));
   }
 
   // The embeddings' sum, which their norm keeps in float32, and the layers'.
@@ -158,11 +159,12 @@ class Prediction {
   // that is computed again as a whole, the states but for the input, which is kept.
   [[nodiscard]] Moment in_layer_backward() const {
     const int64_t here = hidden(element_);
-    int64_t bytes = here + products() + reference_kernels();
+    int64_t bytes = here + std::max(products(), block_sparse()) + reference_kernels();
     if (again_.enabled && again_.selective) bytes += intermediate(element_);
     if (keeps_groups()) {
       const int64_t layers = std::min(again_.every_n_layers, model_.num_hidden_layers);
-      bytes = layers * layer_state(false) + std::max(here, products()) + reference_kernels();
+      bytes = layers * layer_state(false) + std::max({here, products(), block_sparse()}) +
+              reference_kernels();
     }
     return {gradients(tied() + layer_), kept(), bytes};
   }
@@ -202,6 +204,23 @@ class Prediction {
     return std::max(matrix(), (rounds ? layer_matrix() : 0) + factors);
   }
 
+  [[nodiscard]] bool is_block_sparse() const {
+    const int64_t longest_full = (5 + 2 * model_.num_random_blocks) * model_.block_size;
+    return model_.attention_type == "block_sparse" && work_.length > longest_full;
+  }
+
+  // Its backward pass: the context's gradient in a place of its own, and in float32 nine tensors of
+  // one head for each thread (or for each head, where these are fewer).
+  [[nodiscard]] int64_t block_sparse() const {
+    if (!is_block_sparse()) return 0;
+    if (work_.is_device) return hidden(element_) + 8 * hidden(4);
+    const int64_t rows =
+        (work_.length + model_.block_size - 1) / model_.block_size * model_.block_size;
+    const int64_t width = (model_.hidden_size / model_.num_attention_heads + 15) / 16 * 16;
+    const int64_t heads = tokens_ / work_.length * model_.num_attention_heads;
+    return hidden(element_) + std::min(heads, work_.threads) * 9 * rows * width * 4;
+  }
+
   // Where the CPU's kernels over rows are not: masks of dropout are made of 64-bit numbers.
   [[nodiscard]] int64_t reference_kernels() const {
     if (!work_.is_device) return 0;
@@ -209,7 +228,11 @@ class Prediction {
     constexpr int64_t kScoresAtOnce = int64_t{1} << 24;
     const int64_t scores_of_row = model_.num_attention_heads * work_.length * work_.length;
     const int64_t scores = tokens_ / work_.length * scores_of_row;
-    const int64_t at_once = std::min(scores, std::max(kScoresAtOnce, scores_of_row));
+    // Of one block that sees all, or of all rows of a sample.
+    const int64_t fewest = is_block_sparse()
+                               ? tokens_ * model_.num_attention_heads * model_.block_size
+                               : scores_of_row;
+    const int64_t at_once = std::min(scores, std::max(kScoresAtOnce, fewest));
     return std::max(kBytesOfAMask * std::max(at_once, tokens_ * model_.hidden_size),
                     3 * intermediate(4));
   }

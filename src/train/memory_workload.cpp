@@ -82,7 +82,8 @@ MemoryWorkload workload_of(const LoadedConfig& config, const Parts& parts,
       .predicted_share = args.mlm_probability,
       .effective_batch = effective_batch,
       .eval_batch = parts.validation_data || parts.test_data ? args.per_device_eval_batch_size : 0,
-      .is_device = !parts.device.is_cpu()};
+      .is_device = !parts.device.is_cpu(),
+      .threads = num_threads()};
   int64_t longest = 1;
   for (const auto& data : {parts.train_data, parts.validation_data, parts.test_data}) {
     if (!data) continue;

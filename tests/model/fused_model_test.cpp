@@ -7,6 +7,7 @@
 #include <c10/core/GradMode.h>
 #include <gtest/gtest.h>
 
+#include "finetune/kernels/block_attention.h"
 #include "finetune/model/model.h"
 
 namespace finetune {
@@ -173,6 +174,31 @@ TEST(FusedModelOptions, UntiedDecodersHaveGradientsOfTheirOwn) {
   ModelConfig config = tiny("bert", 0.1);
   config.tie_word_embeddings = false;
   expect_near(train(config, {.fused = true}), train(config, {}), 2e-5);
+}
+
+TEST(FusedModelOptions, TrainsOverBlocksAsTheReadableModelDoes) {
+  for (const char* compat : {"", "huggingface"}) {
+    ModelConfig config = tiny("big_bird", 0.1);
+    config.attention_type = "block_sparse";
+    config.block_size = 1;  // full attention up to 7 tokens, input_of() has 11
+    config.num_random_blocks = 1;
+    if (*compat != 0) config.bigbird_compat = compat;
+    const Result readable = train(config, {});
+    const int64_t before = count_block_sparse_passes();
+    const Result fused = train(config, {.fused = true});
+    EXPECT_EQ(count_block_sparse_passes() - before, config.num_hidden_layers);
+    expect_near(fused, readable, 2e-5);
+    for (const bool selective : {false, true}) {
+      const Result again = train(
+          config,
+          {.fused = true, .checkpoint_every_n_layers = selective ? 0 : 2, .selective = selective});
+      EXPECT_EQ(again.loss, fused.loss);
+      for (size_t i = 0; i < fused.gradients.size(); ++i) {
+        if (!fused.gradients[i].defined()) continue;
+        EXPECT_TRUE(again.gradients[i].equal(fused.gradients[i])) << i;
+      }
+    }
+  }
 }
 
 TEST(FusedModelOptions, EveryUsedParameterIsCompletedOnce) {

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/allclose.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/tensor.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "finetune/base/error.h"
+#include "finetune/kernels/block_attention.h"
 #include "finetune/model/model.h"
 
 namespace finetune {
@@ -154,16 +156,56 @@ TEST(HeadModel, InitialisesEachFamilysPaddingRows) {
   }
 }
 
-TEST(BigBird, WarnsOnceThatBlockSparseAttentionIsNotThere) {
+ModelConfig sparse() {
   ModelConfig config = tiny("big_bird");
   config.attention_type = "block_sparse";
+  config.block_size = 2;
+  config.num_random_blocks = 1;  // full attention up to 14 tokens
+  config.max_position_embeddings = 40;
+  config.num_hidden_layers = 2;  // the first token, which classifies, sees all by itself
+  return config;
+}
+
+Tensor counted_ids(int64_t tokens) {
+  return at::arange(tokens, at::kLong).remainder(20).add(5).unsqueeze(0);
+}
+
+TEST(BigBird, TakesFullAttentionForShortBatchesAlone) {
+  const auto model = make_head_model(Head::kSequenceClassification, sparse(), 1, kCpu);
+  ModelConfig full = sparse();
+  full.attention_type = "original_full";
+  const auto other = make_head_model(Head::kSequenceClassification, full, 1, kCpu);
+  for (const int64_t tokens : {14, 15, 14, 23}) {
+    const int64_t before = count_block_sparse_passes();
+    const Tensor result = run(*model, counted_ids(tokens));
+    const bool is_sparse = tokens > 14;
+    EXPECT_EQ(count_block_sparse_passes() > before, is_sparse) << tokens;
+    EXPECT_EQ(at::allclose(result, run(*other, counted_ids(tokens)), 1e-6, 1e-7), !is_sparse);
+  }
+}
+
+TEST(BigBird, SaysOnceWhichAttentionItTakes) {
   testing::internal::CaptureStderr();
-  const auto model = make_head_model(Head::kMultipleChoice, config, 1, kCpu);
-  (void)run(*model, row());
+  const auto model = make_head_model(Head::kMultipleChoice, sparse(), 1, kCpu);
+  for (const int64_t tokens : {9, 20, 10, 21}) (void)run(*model, counted_ids(tokens));
   const std::string said = testing::internal::GetCapturedStderr();
-  EXPECT_THAT(said, HasSubstr("block-sparse attention is not available in this version, full "
-                              "attention is used; transformers does the same up to 704 tokens"));
-  EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1);
+  EXPECT_THAT(said, HasSubstr("full attention for batches of at most 14 tokens"));
+  EXPECT_THAT(said, HasSubstr("block-sparse attention, blocks of 2 tokens, 1 of them random"));
+  EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 2);
+}
+
+TEST(BigBird, TakesItsRandomBlocksFromTheConfiguration) {
+  ModelConfig config = sparse();
+  const auto result = [&] {
+    return run(*make_head_model(Head::kSequenceClassification, config, 1, kCpu), counted_ids(28));
+  };
+  const Tensor without = result();
+  config.random_blocks_seed = 0;
+  EXPECT_TRUE(result().equal(without));
+  config.random_blocks_seed = 7;
+  EXPECT_FALSE(result().equal(without));
+  config.bigbird_compat = "huggingface";
+  EXPECT_FALSE(result().equal(without));
 }
 
 TEST(BigBird, KeepsTheQuestionOutOfTheAnswer) {

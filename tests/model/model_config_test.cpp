@@ -178,6 +178,18 @@ TEST(ModelConfig, BeginsAtTheDefaultsOfAnOverriddenFamily) {
               HasSubstr("'block_size' is no field of the model"));
 }
 
+TEST(ModelConfig, KeepsTheSeedOfTheRandomBlocks) {
+  ModelConfig config = default_model_config("big_bird");
+  EXPECT_THAT(model_config_json(config, "X"), testing::Not(HasSubstr("random_blocks_seed")));
+  EXPECT_THAT(model_config_json(config, "X"), testing::Not(HasSubstr("bigbird_compat")));
+  config.random_blocks_seed = 31;
+  config.bigbird_compat = "huggingface";
+  const ModelConfig again =
+      parse_model_config(Json::parse(model_config_json(config, "BigBirdForMaskedLM")), "c");
+  EXPECT_EQ(again.random_blocks_seed, 31);
+  EXPECT_EQ(again.bigbird_compat, "huggingface");
+}
+
 struct Refusal {
   Json field;
   std::string said;

@@ -107,7 +107,10 @@ class Models(ParityTest):
         self.assert_same_run(output, trainer)
         given = json.loads((self.model / "config.json").read_text())
         given.pop("transformers_version")
-        self.assertEqual(json.loads((output / "config.json").read_text()), given)
+        written = json.loads((output / "config.json").read_text())
+        if family == "big_bird_sparse":
+            self.assertEqual(written.pop("random_blocks_seed"), 42)  # the run's own
+        self.assertEqual(written, given)
         theirs = torch.load(self.folder / "theirs/checkpoint-12/optimizer.pt", weights_only=True)
         ours = torch.load(output / "checkpoint-12/optimizer.pt", weights_only=True)
         self.assertEqual(set(ours["state"]), set(theirs["state"]), "parameters with a state")

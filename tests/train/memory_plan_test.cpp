@@ -67,6 +67,22 @@ TEST(MemoryPlan, KeepsTheTiedEmbeddingsGradientAndOneLayersInTheBackwardUpdate) 
   EXPECT_EQ(parts.gradients, 4 * kWords);
 }
 
+TEST(MemoryPlan, KeepsASumForEachRowOfBlockSparseAttention) {
+  MemoryWorkload workload = esperanto();
+  workload.model.model_type = "big_bird";
+  workload.model.max_position_embeddings = workload.length = 4096;
+  const auto parts = [&](const std::string& type) {
+    workload.model.attention_type = type;
+    return predict_memory(workload, {.micro_batch = 2});
+  };
+  const MemoryParts sparse = parts("block_sparse");
+  const MemoryParts full = parts("original_full");
+  EXPECT_EQ(sparse.activations - full.activations, 6 * 2 * 4096 * 12 * 4);
+  EXPECT_GT(sparse.temporaries, full.temporaries);
+  workload.length = 704;  // few enough for full attention
+  EXPECT_EQ(parts("block_sparse").peak(), parts("original_full").peak());
+}
+
 TEST(MemoryPlan, CountsStatesOfEveryOptimizer) {
   const auto states = [](const OptimizerChoice& optimizer) {
     return parts_with([&](MemoryChoices& c) { c.optimizer = optimizer; }).states;

@@ -44,6 +44,7 @@ enum class Purpose : uint64_t {
   kGradientRounding = 7,
   kWeightRounding = 8,
   kExamplePairs = 9,
+  kAttentionBlocks = 10,
 };
 
 // Folds a purpose and up to three coordinates into one 64-bit key.

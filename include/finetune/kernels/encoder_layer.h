@@ -3,6 +3,7 @@
 
 #include <optional>
 
+#include "finetune/kernels/block_attention.h"
 #include "finetune/kernels/dropout.h"
 #include "finetune/kernels/parameter_store.h"
 #include "finetune/kernels/precision.h"
@@ -30,6 +31,8 @@ struct EncoderLayerOptions {
   double layer_norm_eps = 1e-12;
   // f, elementwise; null: the exact GELU, which is fused. Others are differentiated by autograd.
   Tensor (*activation)(const Tensor&) = nullptr;
+  // BigBird's attention, in passes over more tokens than its longest_full(); else full attention.
+  std::optional<BlockSparseOptions> block_sparse = {};
 };
 
 // What all layers of one pass share.
@@ -46,6 +49,7 @@ struct EncoderPass {
 // What the backward pass of one layer needs, in the pass's precision.
 struct EncoderLayerState {
   std::vector<Tensor> tensors;
+  Tensor log_sum_exp;  // [B, H, T], of block-sparse attention alone
 };
 
 // x [B, T, C] in the pass's precision -> y of the same kind. With no `state` nothing is kept.

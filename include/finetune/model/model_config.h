@@ -41,6 +41,10 @@ struct ModelConfig {
   bool rescale_embeddings = false;
   int64_t block_size = 64;
   int64_t num_random_blocks = 3;
+  // Ours, which transformers passes over: the seed of the random blocks, nothing: 0; and
+  // "huggingface" where these are to be chosen as transformers does (BlockSparseOptions).
+  std::optional<int64_t> random_blocks_seed;
+  std::optional<std::string> bigbird_compat;
 
   // A JSON object: what config.json holds beyond the fields above, kept for saving.
   std::string other_fields = "{}";

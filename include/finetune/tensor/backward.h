@@ -13,7 +13,8 @@ namespace finetune {
 using Backward = std::function<std::vector<Tensor>(Tensor gradient)>;
 
 // Makes `output`, which was computed without autograd, a function of `inputs` for autograd. Returns
-// it as it is where grad mode is off or no input requires a gradient. Requires: one or two inputs.
+// it as it is where grad mode is off or no input requires a gradient. Requires: one to three
+// inputs.
 [[nodiscard]] Tensor attach_backward(const Tensor& output, const std::vector<Tensor>& inputs,
                                      Backward backward);
 

@@ -30,6 +30,7 @@ struct MemoryWorkload {
   int64_t start = 0;              // the most that starting takes, before the model is made
   int64_t data = 0;               // samples and tokenizer, in host memory
   bool is_device = false;         // weights and what follows lie in an accelerator's memory
+  int64_t threads = 1;            // of the CPU's kernels
 };
 
 // How it is trained: what keys decide, or memory_budget.

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <optional>
+
+#include "finetune/tensor/tensor.h"
+#include "kernels/block_pattern.h"
+#include "kernels/dropout_numbers.h"
+
+namespace finetune::kernels {
+
+// finetune/kernels/block_attention.h without autograd. Beside its result the forward pass keeps one
+// number a row; the backward pass computes each tile of probabilities again.
+struct BlockAttention {
+  Tensor query, key, value;  // [B, T, C], contiguous
+  BlockPattern pattern;
+  Tensor mask;  // [B, 1, 1, T] bool or undefined
+  std::optional<DropoutNumbers> dropout;
+};
+
+struct BlockContext {
+  Tensor context;      // [B, T, C], like the query
+  Tensor log_sum_exp;  // [B, H, T] in what is computed in: of a row's scores; +infinity: a zero row
+};
+
+[[nodiscard]] BlockContext block_attention(const BlockAttention& inputs);
+
+// From the gradient of the context; query, key and value become their gradients. Bits do not
+// depend on the number of threads.
+void block_attention_backward(const BlockAttention& inputs, const BlockContext& forward,
+                              const Tensor& gradient);
+
+// The twins by plain tensor operations over gathered blocks, some rows of blocks at a time. For
+// every device and in double precision.
+[[nodiscard]] BlockContext block_attention_reference(const BlockAttention& inputs);
+void block_attention_backward_reference(const BlockAttention& inputs, const BlockContext& forward,
+                                        const Tensor& gradient);
+
+// The options' rule for one layer and pass.
+struct BlockLayer {
+  int64_t layer = 0;
+  int64_t heads = 1;
+  double dropout_probability = 0.0;
+  std::optional<DropoutStream> dropout = {};
+};
+[[nodiscard]] BlockAttention make_block_attention(const Tensor& query, const Tensor& key,
+                                                  const Tensor& value, const Tensor& mask,
+                                                  const BlockLayer& layer,
+                                                  const BlockSparseOptions& options);
+
+}  // namespace finetune::kernels

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "finetune/kernels/block_attention.h"
+
+namespace finetune::kernels {
+
+// For every head and block the blocks on the other side, ascending; one may stand there repeatedly.
+class BlockLists {
+ public:
+  BlockLists() = default;
+  // Of lists[head * blocks + block].
+  BlockLists(const std::vector<std::vector<int32_t>>& lists, int64_t blocks);
+
+  [[nodiscard]] std::span<const int32_t> of(int64_t head, int64_t block) const {
+    const auto row = static_cast<size_t>(head * blocks_ + block);
+    return {entries_.data() + starts_[row], entries_.data() + starts_[row + 1]};
+  }
+
+ private:
+  int64_t blocks_ = 0;
+  std::vector<size_t> starts_;  // compressed rows
+  std::vector<int32_t> entries_;
+};
+
+// Who sees whom in one layer.
+struct BlockPattern {
+  int64_t block_size = 0;
+  int64_t heads = 0;
+  int64_t blocks = 0;
+  BlockLists keys;     // that a block of queries sees
+  BlockLists queries;  // that see a block of keys: the same, transposed
+};
+
+// `evaluation` matters to options.like_transformers alone. Drawn blocks lie anywhere but in the
+// window and the first and last block, and none is drawn twice; fewer where there are not enough.
+[[nodiscard]] BlockPattern make_block_pattern(const BlockSparseOptions& options, int64_t layer,
+                                              int64_t heads, int64_t tokens, bool evaluation);
+
+}  // namespace finetune::kernels
