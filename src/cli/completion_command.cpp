@@ -12,7 +12,8 @@ namespace finetune::cli {
 namespace {
 
 constexpr char kVerbs[] =
-    "train evaluate predict tokenizer plan checkpoints verify-resume config doctor completion";
+    "train evaluate predict tokenizer prepare plan checkpoints verify-resume config doctor "
+    "completion";
 
 std::string all_keys(const std::string& prefix) {
   std::string words;

@@ -231,6 +231,10 @@ std::unique_ptr<Metrics> make_multiple_choice_metrics() {
 
 std::vector<std::string> metric_names(std::string_view task) {
   if (task == "mlm" || task == "multiple_choice") return {"accuracy"};
+  if (task == "pretraining") {
+    return {"masked_lm_accuracy", "next_sentence_accuracy", "masked_lm_loss", "next_sentence_loss",
+            "accuracy"};
+  }
   if (task == "sequence_classification") {
     return {"accuracy",
             "f1",

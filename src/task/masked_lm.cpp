@@ -4,26 +4,18 @@
 
 #include "finetune/task/metrics.h"
 #include "finetune/task/task.h"
+#include "task/masked_words.h"
 #include "task/model_input.h"
 
 namespace finetune {
 namespace {
-
-std::vector<int64_t> labels_of(const Batch& batch) {
-  std::vector<int64_t> labels;
-  labels.reserve(static_cast<size_t>(batch.targets));
-  for (const int64_t label : batch.labels) {
-    if (label != kIgnoredLabel) labels.push_back(label);
-  }
-  return labels;
-}
 
 // How many of the masked tokens are the most probable ones.
 class MaskedLmMetrics final : public Metrics {
  public:
   void add(const Batch& batch, const Outputs& outputs) override {
     if (outputs.targets == 0) return;
-    const Tensor labels = to_device(labels_of(batch), outputs.logits.device());
+    const Tensor labels = to_device(MaskedWords(batch).labels, outputs.logits.device());
     correct_ += outputs.logits.argmax(-1).eq(labels).sum().item<int64_t>();
     targets_ += outputs.targets;
   }
@@ -53,8 +45,9 @@ class MaskedLm final : public Task {
   // fifths of a small model's work, runs on these alone.
   std::vector<Tensor> loss_sums(const Batch& batch, const TrainingPass& pass) override {
     if (batch.targets == 0) return {Tensor()};
-    return {model_.loss_sum(make_model_input(batch, device_, pass.dropout), positions_of(batch),
-                            to_device(labels_of(batch), device_),
+    const MaskedWords words(batch);
+    return {model_.loss_sum(make_model_input(batch, device_, pass.dropout),
+                            to_device(words.positions, device_), to_device(words.labels, device_),
                             {.label_smoothing_factor = options_.label_smoothing_factor,
                              .gradient_scale = pass.scale(0)})};
   }
@@ -62,10 +55,11 @@ class MaskedLm final : public Task {
   Outputs evaluate(const Batch& batch) override {
     if (batch.targets == 0) return {};
     const c10::NoGradGuard no_grad;
-    const Tensor logits =
-        model_.logits(make_model_input(batch, device_, std::nullopt), positions_of(batch));
+    const MaskedWords words(batch);
+    const Tensor logits = model_.logits(make_model_input(batch, device_, std::nullopt),
+                                        to_device(words.positions, device_));
     const Tensor sum =
-        at::cross_entropy_loss(logits, to_device(labels_of(batch), device_), {}, at::Reduction::Sum,
+        at::cross_entropy_loss(logits, to_device(words.labels, device_), {}, at::Reduction::Sum,
                                kIgnoredLabel, options_.label_smoothing_factor);
     return {.logits = logits,
             .loss = sum.item<double>() / static_cast<double>(batch.targets),
@@ -73,15 +67,6 @@ class MaskedLm final : public Task {
   }
 
  private:
-  [[nodiscard]] Tensor positions_of(const Batch& batch) const {
-    std::vector<int64_t> positions;
-    positions.reserve(static_cast<size_t>(batch.targets));
-    for (size_t i = 0; i < batch.labels.size(); ++i) {
-      if (batch.labels[i] != kIgnoredLabel) positions.push_back(static_cast<int64_t>(i));
-    }
-    return to_device(positions, device_);
-  }
-
   MaskedLmModel& model_;
   c10::Device device_;
   LossOptions options_;

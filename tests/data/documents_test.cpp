@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "base/temporary_folder.h"
 #include "data/byte_tokenizer.h"
 #include "data/sentences.h"
@@ -85,6 +87,20 @@ TEST(Documents, CutLongSentencesInEqualParts) {
   DocumentOptions how = options();
   how.longest_sentence = 4;
   EXPECT_THAT(read("a.txt", "abcdefghi\n", how), ElementsAre(ElementsAre("abc", "def", "ghi")));
+}
+
+// As transformers' tokenizer does; such a place is never masked, and no id is known by its number.
+TEST(Documents, TurnTheTextOfSpecialTokensIntoTheirIds) {
+  const auto tokenizer =
+      load_tokenizer(std::string(FINETUNE_SOURCE_DIR) + "/tests/data/tokenizers/lighthouse");
+  const int32_t separator = *tokenizer->token_to_id("</s>");
+  const TemporaryFolder folder;
+  folder.write("a.txt", "Rock </s> The tower is white. And </s> so on\n");
+  const Documents documents = read_documents({folder / "a.txt"}, *tokenizer, options());
+  EXPECT_EQ(std::count(documents.ids.begin(), documents.ids.end(), separator), 2);
+  EXPECT_EQ(documents.sentences.size(), 3U);
+  EXPECT_EQ(tokenizer->decode(documents.tokens(0, 2), true),
+            "Rock  The tower is white. And  so on");
 }
 
 TEST(Documents, AreTheSameOnAnyNumberOfThreads) {

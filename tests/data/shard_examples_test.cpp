@@ -10,6 +10,7 @@
 
 #include "base/temporary_folder.h"
 #include "finetune/base/error.h"
+#include "finetune/base/interrupt.h"
 #include "finetune/data/shard_writer.h"
 #include "finetune/data/tf_example.h"
 
@@ -237,6 +238,26 @@ TEST(ShardWriter, GoesOnWhereItWasStopped) {
   EXPECT_EQ(rest.written, 2);
   EXPECT_EQ(contents(folder / "cut"), contents(folder / "whole"));
   EXPECT_EQ(write_shards(files, data, writer(folder / "cut")).kept, 4);
+}
+
+TEST(ShardWriter, LeavesNothingHalfWrittenWhereAStopIsAskedFor) {
+  const TemporaryFolder folder;
+  NumberedExamples data(103);
+  int left = 40;
+  data.before_each = [&left] {
+    if (--left == 0) interrupt::request(15);
+  };
+  EXPECT_THROW(
+      static_cast<void>(write_shards(FileSystem::local(), data, writer(folder / "cut", 2))),
+      Interrupted);
+  interrupt::reset();
+  for (const auto& [name, content] : contents(folder / "cut")) {
+    EXPECT_FALSE(name.ends_with(".unfinished")) << name;
+  }
+  data.before_each = {};
+  static_cast<void>(write_shards(FileSystem::local(), data, writer(folder / "cut")));
+  static_cast<void>(write_shards(FileSystem::local(), data, writer(folder / "whole")));
+  EXPECT_EQ(contents(folder / "cut"), contents(folder / "whole"));
 }
 
 TEST(ShardWriter, WritesDamagedShardsAnewAndLeavesOthersAlone) {

@@ -47,9 +47,13 @@ def example_class():
     message("BytesList", (many, field.TYPE_BYTES, "value", None))
     message("FloatList", (many, field.TYPE_FLOAT, "value", None))
     message("Int64List", (many, field.TYPE_INT64, "value", None))
-    lists = [(one, field.TYPE_MESSAGE, f"{x}_list", f".t.{x.title()}List") for x in ("bytes", "float")]
+    lists = [
+        (one, field.TYPE_MESSAGE, f"{x}_list", f".t.{x.title()}List") for x in ("bytes", "float")
+    ]
     message("Feature", *lists, (one, field.TYPE_MESSAGE, "int64_list", ".t.Int64List"))
-    features = message("Features", (many, field.TYPE_MESSAGE, "feature", ".t.Features.FeatureEntry"))
+    features = message(
+        "Features", (many, field.TYPE_MESSAGE, "feature", ".t.Features.FeatureEntry")
+    )
     entry = message(
         "FeatureEntry",
         (one, field.TYPE_STRING, "key", None),
@@ -78,7 +82,9 @@ def read_shards(folder):
                 assert type(error).__name__ == "OutOfRangeError", (path, error)
                 break
             features = kind.FromString(reader.record()).features.feature
-            lists = {n: f.float_list if "weights" in n else f.int64_list for n, f in features.items()}
+            lists = {
+                n: f.float_list if "weights" in n else f.int64_list for n, f in features.items()
+            }
             rows.append({name: list(values.value) for name, values in lists.items()})
     return rows
 

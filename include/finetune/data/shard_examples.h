@@ -20,8 +20,8 @@ struct ShardOptions {
   int64_t max_seq_length = 512;    // tokens of an example at most
   int64_t token_types = 2;         // segment_ids must lie below
   bool next_sentence = true;       // false: labels of the next sentence are passed over
-  std::optional<int64_t> max_samples;
-  std::function<void(double)> progress;  // fraction of the files, on the caller's thread
+  std::optional<int64_t> max_samples = {};
+  std::function<void(double)> progress = {};  // fraction of the files, on the caller's thread
 };
 
 // Examples that were masked beforehand, in TFRecord shards with the features that BERT's authors

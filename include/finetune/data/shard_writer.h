@@ -11,12 +11,12 @@
 namespace finetune {
 
 struct ShardWriterOptions {
-  std::string folder;   // made where it is missing
-  int64_t shards = 16;  // at most as many as there are examples
-  int64_t threads = 1;  // never changes a byte
+  std::string folder = {};  // made where it is missing
+  int64_t shards = 16;      // at most as many as there are examples
+  int64_t threads = 1;      // never changes a byte
   ShardLayout layout = {};
-  uint64_t seed = 42;       // of the order in which examples stand
-  std::string fingerprint;  // of whatever else decides the bytes; with the data's own
+  uint64_t seed = 42;            // of the order in which examples stand
+  std::string fingerprint = {};  // of whatever else decides the bytes; with the data's own
   std::function<void(int64_t)> progress = {};  // examples written or kept, on the caller's thread
 };
 
