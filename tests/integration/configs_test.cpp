@@ -49,7 +49,9 @@ TEST(ShippedConfiguration, IsAcceptedByCheck) {
   for (const auto& entry : std::filesystem::directory_iterator(kConfigs)) {
     const ProcessResult result =
         finetune({"config", "check", entry.path().string()},
-                 {.environment = {{"ESPERANTO_DATA", "/data"}}, .folder = "", .watch = ""});
+                 {.environment = {{"ESPERANTO_DATA", "/data"}, {"JAPANESE_DATA", "/data"}},
+                  .folder = "",
+                  .watch = ""});
     EXPECT_EQ(result.code, 0) << entry.path() << result.err;
   }
 }
