@@ -50,9 +50,9 @@ const std::vector<Alias>& all_aliases() {
       {"text_column_name", Action::kRename, "text_column"},
       {"label_column_name", Action::kRename, "label_column"},
       // BERT's create_pretraining_data
-      {"masked_lm_prob", Action::kRename, "mlm_probability"},
-      {"max_token_length", Action::kRename, "max_seq_length"},
-      {"do_whole_word_mask", Action::kRename, "whole_word_mask"},
+      {"masked_lm_prob", Action::kOtherName, "mlm_probability"},
+      {"max_token_length", Action::kOtherName, "max_seq_length"},
+      {"do_whole_word_mask", Action::kOtherName, "whole_word_mask"},
       {"task_name", Action::kRefuse, "",
        "belongs to run_glue; give the files with train_file and the kind of work with task"},
       {"do_regression", Action::kFlag, "problem_type", "regression"},
@@ -69,7 +69,9 @@ const Alias* find_alias(std::string_view name) {
 
 std::string_view resolve_name(std::string_view name) {
   const Alias* alias = find_alias(name);
-  return alias != nullptr && alias->action == Alias::Action::kRename ? alias->target : name;
+  const bool is_renamed = alias != nullptr && (alias->action == Alias::Action::kRename ||
+                                               alias->action == Alias::Action::kOtherName);
+  return is_renamed ? alias->target : name;
 }
 
 namespace {
@@ -105,6 +107,10 @@ std::optional<Setting> apply_alias(const Alias& alias, const Setting& setting,
     case Action::kRename:
       notes.push_back(setting.where + ": " + name + " is the old name of '" +
                       std::string(alias.target) + "'");
+      return Setting{std::string(alias.target), setting.where, setting.value};
+    case Action::kOtherName:
+      notes.push_back(setting.where + ": " + name + " is called '" + std::string(alias.target) +
+                      "' here");
       return Setting{std::string(alias.target), setting.where, setting.value};
     case Action::kWarmupRatio:
       return apply_warmup_ratio(setting, notes, problems);

@@ -16,6 +16,7 @@ namespace finetune {
 struct Alias {
   enum class Action {
     kRename,       // the same value under the key `target`
+    kOtherName,    // the same, where the name belongs to another script
     kIgnore,       // no effect; one line says why, unless the value is false or null
     kWarmupRatio,  // warmup_ratio: a share of all steps
     kFlag,         // true sets `target` to `argument`; false changes nothing

@@ -95,10 +95,12 @@ std::string json_schema() {
   for (const Alias& alias : all_aliases()) {
     if (alias.action == Alias::Action::kRefuse) continue;
     Json schema = {{"deprecated", true}};
-    schema["description"] =
-        alias.action == Alias::Action::kIgnore ? "No effect: " + std::string(alias.argument) + "."
-        : alias.target.empty()                 ? std::string(alias.argument) + "."
-                               : "Old name; write " + std::string(alias.target) + ".";
+    schema["description"] = alias.action == Alias::Action::kIgnore
+                                ? "No effect: " + std::string(alias.argument) + "."
+                            : alias.target.empty() ? std::string(alias.argument) + "."
+                            : alias.action == Alias::Action::kOtherName
+                                ? "Another name; write " + std::string(alias.target) + "."
+                                : "Old name; write " + std::string(alias.target) + ".";
     properties[std::string(alias.name)] = std::move(schema);
   }
   const Json schema = {{"$schema", "https://json-schema.org/draft/2020-12/schema"},

@@ -112,6 +112,17 @@ TEST(LoadConfig, RefusesWordsThatAreNoOverrides) {
   EXPECT_THAT(message({"--config_overrides", "a=1,"}), HasSubstr("key=value"));
 }
 
+TEST(LoadConfig, TakesTheNamesOfBertsScripts) {
+  const LoadedConfig config =
+      load_yaml("task: pretraining\nmasked_lm_prob: 0.2\nmax_token_length: 4096\n");
+  EXPECT_EQ(config.args.mlm_probability, 0.2);
+  EXPECT_EQ(config.args.max_seq_length, 4096);
+  EXPECT_THAT(config.notes,
+              ElementsAre("run.yaml:2: 'masked_lm_prob' is called 'mlm_probability' here",
+                          "run.yaml:3: 'max_token_length' is called 'max_seq_length' here"));
+  EXPECT_EQ(config.args.sentence_delimiters.front(), "。");
+}
+
 TEST(LoadConfig, TakesTheOldNames) {
   const LoadedConfig config = load_yaml(
       "evaluation_strategy: epoch\nno_cuda: true\nper_gpu_train_batch_size: 4\n"
