@@ -8,10 +8,11 @@ namespace finetune {
 void TaskArgs::describe(FieldList& field) {
   field.section("Single tasks");
   field("mlm_probability", &TaskArgs::mlm_probability,
-        "mlm, pretraining: share of the tokens to be predicted.",
+        "Share of the tokens to be predicted, in mlm and pretraining.",
         {.range = {.min = 0, .max = 1, .above_min = true}, .resume = ResumePolicy::kFixed});
   field("whole_word_mask", &TaskArgs::whole_word_mask,
-        "mlm, pretraining: mask all tokens of a word together.", {.resume = ResumePolicy::kFixed});
+        "Mask all tokens of a word together, in mlm and pretraining.",
+        {.resume = ResumePolicy::kFixed});
   describe_pretraining(field);
   field("problem_type", &TaskArgs::problem_type,
         "sequence_classification: what a label is; unset goes by the labels: numbers with a "
