@@ -52,9 +52,9 @@ void ModelArgs::describe(FieldList& field) {
   field("use_cache", &ModelArgs::use_cache, "Keep keys and values for generating text.",
         {.support = Support::kAccepted, .reason = "an encoder has no such cache"});
   field("bigbird_compat", &ModelArgs::bigbird_compat,
-        "Take BigBird's random blocks as transformers does: in evaluation each is block 0, once "
-        "more; no dropout of attention probabilities. In training blocks are drawn here too, but "
-        "not by numpy, and a short batch does not end sparse attention for good.",
+        "Take BigBird's random blocks as transformers does in evaluation, where each is block 0 "
+        "once more, and drop no attention probabilities; in training they are drawn here too, "
+        "but not by numpy.",
         {.choices = {"huggingface"}, .resume = ResumePolicy::kFixed});
 }
 
