@@ -52,6 +52,14 @@ else()
   fetch_xxhash()
 endif()
 
+find_package(ZLIB REQUIRED)
+find_path(zstd_INCLUDE_DIR zstd.h REQUIRED)
+find_library(zstd_LIBRARY zstd REQUIRED)
+add_library(zstd::zstd UNKNOWN IMPORTED)
+set_target_properties(zstd::zstd PROPERTIES
+  IMPORTED_LOCATION "${zstd_LIBRARY}"
+  INTERFACE_INCLUDE_DIRECTORIES "${zstd_INCLUDE_DIR}")
+
 include(SentencePiece)
 
 if(FINETUNE_BUILD_TESTS)

@@ -61,7 +61,7 @@ else
   mkdir -p "$staged/lib"
   cp "$build_dir/finetune" "$staged/"
   ldd "$build_dir/finetune" |
-    awk '/lib(spdlog|fmt|yaml-cpp|utf8proc|xxhash)[.-]/ && $3 ~ /^\// {print $3}' |
+    awk '/lib(spdlog|fmt|yaml-cpp|utf8proc|xxhash|zstd)[.-]/ && $3 ~ /^\// {print $3}' |
     xargs -r cp -L -t "$staged/lib"
   tar -czf "$archive.part" -C "$staged" finetune lib
   mv "$archive.part" "$archive"

@@ -30,7 +30,7 @@ fail() {
 
 # The libraries that the binary links, and what the tests need besides.
 build_packages=(nlohmann-json3-dev libcli11-dev libspdlog-dev libyaml-cpp-dev libutf8proc-dev
-                libxxhash-dev)
+                libxxhash-dev zlib1g-dev libzstd-dev)
 test_packages=(libgtest-dev libgmock-dev strace)
 
 # ensure_packages [--tests] [--venv]: compiler, CMake, Ninja, Python and the libraries' headers.

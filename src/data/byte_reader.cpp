@@ -15,20 +15,22 @@ constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
 
 }  // namespace
 
-ByteReader::ByteReader(std::unique_ptr<ReadableFile> file) : file_(std::move(file)) {
-  buffer_.resize(static_cast<size_t>(std::min<uint64_t>(kBufferSize, file_->size())));
+ByteReader::ByteReader(std::unique_ptr<ReadableFile> file, const std::string& name)
+    : source_(read_bytes(std::move(file), name)), buffer_(kBufferSize, '\0') {
   if (fill() && std::string_view(buffer_).substr(0, filled_).starts_with(kByteOrderMark)) {
     used_ = kByteOrderMark.size();
   }
 }
 
 bool ByteReader::fill() {
-  const uint64_t left = file_->size() - offset_;
   used_ = 0;
-  filled_ = static_cast<size_t>(std::min<uint64_t>(left, buffer_.size()));
-  if (filled_ > 0) file_->read_at(offset_, buffer_.data(), filled_);
-  offset_ += filled_;
+  filled_ = source_->read(buffer_.data(), buffer_.size());
   return filled_ > 0;
+}
+
+uint64_t ByteReader::offset() const {
+  const uint64_t read = source_->offset();
+  return read - std::min<uint64_t>(read, filled_ - used_);
 }
 
 void MemoryFile::read_at(uint64_t offset, void* data, size_t size) const {

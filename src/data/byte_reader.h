@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "data/byte_source.h"
 #include "finetune/base/file_system.h"
 
 namespace finetune {
@@ -14,7 +15,8 @@ class ByteReader {
  public:
   static constexpr int kEnd = -1;
 
-  explicit ByteReader(std::unique_ptr<ReadableFile> file);
+  // `name` is the file's in messages; one that is packed is unpacked (byte_source.h).
+  ByteReader(std::unique_ptr<ReadableFile> file, const std::string& name);
 
   [[nodiscard]] int peek() {
     if (used_ == filled_ && !fill()) return kEnd;
@@ -31,17 +33,17 @@ class ByteReader {
   }
 
   [[nodiscard]] int64_t line() const { return line_; }  // of the next byte, from 1
-  [[nodiscard]] uint64_t offset() const { return offset_ - (filled_ - used_); }  // bytes behind us
-  [[nodiscard]] uint64_t size() const { return file_->size(); }
+  // How far in the file we are: about, where it is packed.
+  [[nodiscard]] uint64_t offset() const;
+  [[nodiscard]] uint64_t size() const { return source_->size(); }
 
  private:
   bool fill();
 
-  std::unique_ptr<ReadableFile> file_;
+  std::unique_ptr<ByteSource> source_;
   std::string buffer_;
   size_t used_ = 0;
   size_t filled_ = 0;
-  uint64_t offset_ = 0;
   int64_t line_ = 1;
   bool after_return_ = false;
 };

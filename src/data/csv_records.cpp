@@ -16,7 +16,7 @@ namespace {
 class CsvRecords final : public Records {
  public:
   CsvRecords(std::unique_ptr<ReadableFile> file, std::string name, char separator)
-      : reader_(std::move(file)), name_(std::move(name)), separator_(separator) {
+      : reader_(std::move(file), name), name_(std::move(name)), separator_(separator) {
     Record record;
     if (!read(record)) return;
     const std::string place = name_ + ":" + std::to_string(record.line);

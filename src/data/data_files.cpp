@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <string_view>
 
+#include "data/byte_source.h"
 #include "data/records.h"
 #include "finetune/base/error.h"
 #include "finetune/base/interrupt.h"
@@ -18,11 +19,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::array<std::string_view, 11> kUnreadable = {
-    "parquet", "arrow", "gz", "bz2", "xz", "zst", "zip", "tar", "xlsx", "pdf", "docx"};
+constexpr std::array<std::string_view, 9> kUnreadable = {"parquet", "arrow", "bz2", "xz",  "zip",
+                                                         "tar",     "xlsx",  "pdf", "docx"};
 
 std::string lower_case_ending(const std::string& path) {
-  std::string ending = fs::path(path).extension().string();
+  std::string ending = fs::path(without_packing(path)).extension().string();
   if (!ending.empty()) ending.erase(0, 1);
   for (char& c : ending) {
     if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
@@ -44,16 +45,27 @@ std::vector<std::string> matches(const std::string& pattern) {
   return paths;
 }
 
+std::vector<std::string> files_in(const std::string& folder, const std::string& key) {
+  std::vector<std::string> paths;
+  for (const std::string& name : FileSystem::local().list(folder)) {
+    std::error_code ignored;
+    const std::string path = join_path(folder, name);
+    if (name.front() != '.' && !fs::is_directory(path, ignored)) paths.push_back(path);
+  }
+  if (paths.empty()) {
+    throw Error(ErrorKind::kData, key + ": the folder '" + folder +
+                                      "' holds no file (folders in it are not looked into); name "
+                                      "its files, for example '" +
+                                      (fs::path(folder) / "*" / "*.txt").string() + "'");
+  }
+  return paths;
+}
+
 void check_file(const std::string& path, const std::string& key) {
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
   if (status.type() == fs::file_type::not_found) {
     throw Error(ErrorKind::kData, key + ": '" + path + "' does not exist; check the path");
-  }
-  if (fs::is_directory(status)) {
-    throw Error(ErrorKind::kData, key + ": '" + path +
-                                      "' is a folder; name its files, for example '" +
-                                      (fs::path(path) / "*.txt").string() + "'");
   }
   if (fs::is_regular_file(status) && fs::file_size(path, error) == 0 && !error) {
     throw Error(ErrorKind::kData,
@@ -70,6 +82,11 @@ FileKind file_kind(const std::string& path) {
   if (ending == "csv") return FileKind::kCsv;
   if (ending == "tsv") return FileKind::kTsv;
   if (ending == "conll" || ending == "iob" || ending == "bio") return FileKind::kConll;
+  if (!is_tf_record(path) && is_tf_record(without_packing(path))) {
+    throw Error(ErrorKind::kData, "'" + path +
+                                      "': TFRecord shards are read from any place, which packed "
+                                      "ones do not allow; unpack it first");
+  }
   if (is_tf_record(path)) {
     throw Error(ErrorKind::kData, "'" + path +
                                       "': TFRecord shards hold examples of task pretraining; give "
@@ -90,6 +107,11 @@ std::vector<std::string> expand_files(const std::vector<std::string>& patterns,
   std::vector<std::string> files;
   for (const std::string& pattern : patterns) {
     std::error_code ignored;
+    if (fs::is_directory(pattern, ignored)) {
+      const std::vector<std::string> found = files_in(pattern, key);
+      files.insert(files.end(), found.begin(), found.end());
+      continue;
+    }
     if (pattern.find_first_of("*?[") == std::string::npos || fs::exists(pattern, ignored)) {
       files.push_back(pattern);
       continue;

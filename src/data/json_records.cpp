@@ -17,7 +17,7 @@ bool is_space(int byte) { return byte == ' ' || byte == '\t' || byte == '\n' || 
 class JsonRecords final : public Records {
  public:
   JsonRecords(std::unique_ptr<ReadableFile> file, std::string name)
-      : reader_(std::move(file)), name_(std::move(name)) {}
+      : reader_(std::move(file), name), name_(std::move(name)) {}
 
   [[nodiscard]] bool next(Record& record) override {
     if (form_ == Form::kUnknown && begin()) return finish(record);

@@ -23,17 +23,19 @@ LineReader::LineReader(const std::string& path)
     : LineReader(FileSystem::local().open(path), path) {}
 
 LineReader::LineReader(std::unique_ptr<ReadableFile> file, std::string name)
-    : path_(std::move(name)), file_(std::move(file)) {
-  buffer_.resize(static_cast<size_t>(std::min<uint64_t>(kBufferSize, file_->size())));
-}
+    : path_(std::move(name)),
+      source_(read_bytes(std::move(file), path_)),
+      buffer_(kBufferSize, '\0') {}
 
 bool LineReader::fill() {
-  const uint64_t left = file_->size() - offset_;
   used_ = 0;
-  filled_ = static_cast<size_t>(std::min<uint64_t>(left, buffer_.size()));
-  if (filled_ > 0) file_->read_at(offset_, buffer_.data(), filled_);
-  offset_ += filled_;
+  filled_ = source_->read(buffer_.data(), buffer_.size());
   return filled_ > 0;
+}
+
+uint64_t LineReader::offset() const {
+  const uint64_t read = source_->offset();
+  return read - std::min<uint64_t>(read, filled_ - used_);
 }
 
 void LineReader::check_length(size_t length) const {

@@ -6,12 +6,14 @@
 #include <string>
 #include <string_view>
 
+#include "data/byte_source.h"
 #include "finetune/base/file_system.h"
 
 namespace finetune {
 
 // The lines of a file, without their ends. "\n", "\r\n" and a lone "\r" each end a line, as in
-// Python's text mode. Nothing else is looked at: a byte order mark and ill-formed UTF-8 pass.
+// Python's text mode. A packed file is unpacked (byte_source.h). Nothing else is looked at: a byte
+// order mark and ill-formed UTF-8 pass.
 class LineReader {
  public:
   static constexpr size_t kLongestLine = size_t{16} << 20;
@@ -24,19 +26,19 @@ class LineReader {
   bool next(std::string_view& line);
 
   [[nodiscard]] int64_t line_number() const { return line_number_; }  // of the last line, from 1
-  [[nodiscard]] uint64_t offset() const { return offset_ - (filled_ - used_); }  // bytes behind us
-  [[nodiscard]] uint64_t size() const { return file_->size(); }
+  // How far in the file we are: about, where it is packed.
+  [[nodiscard]] uint64_t offset() const;
+  [[nodiscard]] uint64_t size() const { return source_->size(); }
 
  private:
   bool fill();
   void check_length(size_t length) const;
 
   std::string path_;
-  std::unique_ptr<ReadableFile> file_;
+  std::unique_ptr<ByteSource> source_;
   std::string buffer_;
   size_t used_ = 0;
   size_t filled_ = 0;
-  uint64_t offset_ = 0;
   std::string carried_;        // the beginning of a line that crosses the buffer's end
   bool after_return_ = false;  // the last line ended with "\r": a "\n" now belongs to it
   int64_t line_number_ = 0;

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <string>
 
 #include "base/temporary_folder.h"
@@ -40,7 +41,19 @@ TEST(DataFiles, NamesKeyAndPathOfWhatCannotBeRead) {
               AllOf(HasSubstr("validation_file"), HasSubstr("no.txt' does not exist")));
   EXPECT_THAT(error_of(folder / "*.csv"), HasSubstr("no file matches"));
   EXPECT_THAT(error_of(folder / "empty.txt"), HasSubstr("empty.txt' is empty"));
-  EXPECT_THAT(error_of(folder.path()), HasSubstr("is a folder"));
+  EXPECT_THAT(error_of(folder / "empty"), HasSubstr("does not exist"));
+}
+
+TEST(DataFiles, ReplacesAFolderByItsFilesInOrder) {
+  const TemporaryFolder folder;
+  std::filesystem::create_directories(folder / "shards/inner");
+  EXPECT_THAT(error_of(folder / "shards"), HasSubstr("holds no file"));
+  for (const char* name :
+       {"shards/b.txt", "shards/a.jsonl.gz", "shards/.hidden", "shards/inner/c"}) {
+    folder.write(name, "x");
+  }
+  EXPECT_THAT(expand_files({folder / "shards"}, "train_file"),
+              ElementsAre(folder / "shards/a.jsonl.gz", folder / "shards/b.txt"));
 }
 
 TEST(DataFiles, KnowsKindsByTheirEnding) {
@@ -51,6 +64,11 @@ TEST(DataFiles, KnowsKindsByTheirEnding) {
   EXPECT_EQ(file_kind("a.conll"), FileKind::kConll);
   EXPECT_EQ(file_kind("a.txt"), FileKind::kText);
   EXPECT_EQ(file_kind("folder.csv/corpus"), FileKind::kText);
+  EXPECT_EQ(file_kind("a.jsonl.gz"), FileKind::kJsonLines);
+  EXPECT_EQ(file_kind("a.csv.ZST"), FileKind::kCsv);
+  EXPECT_EQ(file_kind("a.gz"), FileKind::kText);
+  EXPECT_THAT(message_of<Error>([] { static_cast<void>(file_kind("x/a.tfrecord.gz")); }),
+              HasSubstr("unpack it first"));
   EXPECT_THAT(message_of<Error>([] { static_cast<void>(file_kind("x/a.parquet")); }),
               AllOf(HasSubstr("x/a.parquet"), HasSubstr(".jsonl")));
 }

@@ -11,12 +11,14 @@ enum class FileKind { kText, kJsonLines, kJson, kCsv, kTsv, kConll };
 
 // By the name's ending: .jsonl and .ndjson hold one JSON object a line; .json one list of objects,
 // {"data": [...]} or objects one after the other; .csv, .tsv; .conll, .iob and .bio. Endings of
-// kinds that cannot be read are Error(kData), everything else is plain text.
+// kinds that cannot be read are Error(kData), everything else is plain text. Each may be packed
+// (.jsonl.gz, .txt.zst).
 [[nodiscard]] FileKind file_kind(const std::string& path);
 
 // The files that a configuration key names: paths in the order given, globs (* ? [...]) replaced by
-// what they match in byte order. Throws Error(kData), which names `key`, where a glob matches
-// nothing or a path is missing, a folder or an empty file.
+// what they match in byte order, folders by the files in them, hidden ones left out, in byte order.
+// Throws Error(kData), which names `key`, where a glob or folder holds nothing or a path is missing
+// or an empty file.
 [[nodiscard]] std::vector<std::string> expand_files(const std::vector<std::string>& patterns,
                                                     const std::string& key);
 

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: MIT
+#include "data/byte_source.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <zlib.h>
+#include <zstd.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "base/temporary_folder.h"
+#include "finetune/base/error.h"
+#include "finetune/data/data_files.h"
+#include "support/memory_file.h"
+
+namespace finetune {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::MemoryFile;
+using testing::message_of;
+using testing::TemporaryFolder;
+
+std::string gzip(const std::string& content) {
+  z_stream stream = {};
+  ::deflateInit2(&stream, 6, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY);
+  std::string packed(::deflateBound(&stream, content.size()) + 64, '\0');
+  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(content.data()));
+  stream.avail_in = static_cast<uInt>(content.size());
+  stream.next_out = reinterpret_cast<Bytef*>(packed.data());
+  stream.avail_out = static_cast<uInt>(packed.size());
+  ::deflate(&stream, Z_FINISH);
+  packed.resize(stream.total_out);
+  ::deflateEnd(&stream);
+  return packed;
+}
+
+// With a checksum, as the zstd command writes it.
+std::string zstandard(const std::string& content) {
+  ZSTD_CCtx* context = ::ZSTD_createCCtx();
+  ::ZSTD_CCtx_setParameter(context, ZSTD_c_checksumFlag, 1);
+  std::string packed(::ZSTD_compressBound(content.size()), '\0');
+  packed.resize(
+      ::ZSTD_compress2(context, packed.data(), packed.size(), content.data(), content.size()));
+  ::ZSTD_freeCCtx(context);
+  return packed;
+}
+
+std::string text_of(size_t size) {
+  std::string text;
+  for (uint64_t i = 1; text.size() < size; ++i) text += std::to_string(i * i * 2654435761U) + "\n";
+  text.resize(size);
+  return text;
+}
+
+std::string content_of(const std::string& bytes, const std::string& name,
+                       size_t at_once = size_t{1} << 20) {
+  const auto source = read_bytes(std::make_unique<MemoryFile>(bytes), name);
+  EXPECT_EQ(source->size(), bytes.size());
+  std::string content;
+  std::string piece(at_once, '\0');
+  uint64_t last = 0;
+  while (const size_t count = source->read(piece.data(), piece.size())) {
+    content.append(piece, 0, count);
+    EXPECT_GE(source->offset(), last);
+    last = source->offset();
+  }
+  EXPECT_EQ(source->offset(), bytes.size());
+  return content;
+}
+
+struct Packing {
+  std::string ending;
+  std::string (*pack)(const std::string&);
+};
+
+class PackedSource : public ::testing::TestWithParam<Packing> {
+ protected:
+  [[nodiscard]] std::string name() const { return "rows.jsonl" + GetParam().ending; }
+  [[nodiscard]] static std::string pack(const std::string& content) {
+    return GetParam().pack(content);
+  }
+};
+
+TEST_P(PackedSource, HoldsTheContentWhateverIsReadAtOnce) {
+  const std::string content = text_of(3'000'001);
+  for (const size_t at_once : {size_t{997}, size_t{65'536}, size_t{4'000'000}}) {
+    EXPECT_TRUE(content_of(pack(content), name(), at_once) == content) << at_once;
+  }
+  EXPECT_EQ(content_of(pack("x"), "ROWS" + GetParam().ending, 1), "x");
+  EXPECT_EQ(content_of(pack(""), name()), "");
+}
+
+TEST_P(PackedSource, GoesOnWithWhatIsAppended) {
+  EXPECT_EQ(content_of(pack("a\nb\n") + pack("") + pack("c\n"), name()), "a\nb\nc\n");
+}
+
+TEST_P(PackedSource, SaysThatItEndsTooSoon) {
+  const std::string packed = pack(text_of(5000));
+  for (size_t size = 1; size < packed.size(); size += size < 64 ? 1 : 61) {
+    EXPECT_THAT(message_of<Error>([&] { content_of(packed.substr(0, size), name()); }),
+                HasSubstr("'" + name() + "' ends in the middle of its packed data"))
+        << size;
+  }
+}
+
+// Bytes that say nothing of the content (a time, the system's name) may change.
+TEST_P(PackedSource, NeverGivesOutDamagedContentAsWhole) {
+  const std::string content = text_of(3000);
+  const std::string packed = pack(content);
+  int refused = 0;
+  for (size_t at = 0; at < packed.size(); ++at) {
+    std::string damaged = packed;
+    damaged[at] = static_cast<char>(damaged[at] ^ (1 << (at % 8)));
+    try {
+      const auto source = read_bytes(std::make_unique<MemoryFile>(damaged), name());
+      std::string read(10'000, '\0');
+      size_t size = 0;
+      while (const size_t count = source->read(read.data() + size, read.size() - size)) {
+        size += count;
+      }
+      EXPECT_TRUE(read.substr(0, size) == content) << at;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::kData);
+      ++refused;
+    }
+  }
+  EXPECT_GT(refused, static_cast<int>(packed.size()) - 12);
+}
+
+TEST_P(PackedSource, SaysThatItIsNamedWrongly) {
+  EXPECT_THAT(message_of<Error>([&] { content_of("{\"text\": \"plain\"}\n", name()); }),
+              HasSubstr("give it the ending of what it holds"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, PackedSource,
+                         ::testing::Values(Packing{".gz", gzip}, Packing{".zst", zstandard}),
+                         [](const auto& info) { return info.param.ending.substr(1); });
+
+TEST(ByteSource, TakesZerosBehindGzipAsPadding) {
+  EXPECT_EQ(content_of(gzip("a") + std::string(600, '\0'), "a.gz"), "a");
+}
+
+TEST(ByteSource, LeavesOtherFilesAsTheyAre) {
+  EXPECT_EQ(content_of(gzip("a"), "a.txt"), gzip("a"));
+}
+
+TEST(ByteSource, IsWhatEveryReaderOfRowsReads) {
+  const TemporaryFolder folder;
+  const std::string csv = "text,label\n\"a\nb\",1\nc,2\n";
+  const std::string json = "[{\"a\": 1}, {\"a\": 2}, {\"a\": 3}]";
+  for (const auto& [name, content, rows] :
+       std::vector<std::tuple<std::string, std::string, int64_t>>{
+           {"rows.csv", csv, 2},
+           {"rows.json", json, 3},
+           {"rows.txt", "a\n\nb", 3},
+           {"rows.jsonl", "{}\n{}\n", 2},
+           {"rows.conll", "a O\n\nb O", 2}}) {
+    EXPECT_EQ(count_rows({folder.write(name + ".gz", gzip(content))}, "train_file"), rows) << name;
+    EXPECT_EQ(count_rows({folder.write(name + ".zst", zstandard(content))}, "train_file"), rows);
+  }
+}
+
+}  // namespace
+}  // namespace finetune
