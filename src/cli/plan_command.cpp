@@ -106,7 +106,8 @@ void measure(const ConfigArguments& words, int64_t steps, Json& plan) {
                          "--do_predict=false",
                          "--report_to=none",
                          "--load_best_model_at_end=false",
-                         "--resume_from_checkpoint=none"};
+                         "--resume_from_checkpoint=none",
+                         "--mirror_dir=null"};
   arguments.insert(arguments.end(), kUnlimited.begin(), kUnlimited.end());
   arguments.insert(arguments.end(), own.begin(), own.end());
   const Run run = run_self(arguments);

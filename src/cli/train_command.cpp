@@ -45,6 +45,11 @@ int train_command(const Arguments& arguments) {
   const ConfigArguments words = reader.config("train");
   // What is wrong up to here runs no command: none is known before the configuration is read.
   const LoadedConfig config = load_config(words.path, words.overrides);
+  const std::string& from = config.args.resume_from_checkpoint;
+  if (options.restart && from != "auto" && from != "none") {
+    throw Error(ErrorKind::kUsage, "--restart begins at step 0 and resume_from_checkpoint names '" +
+                                       from + "': leave one of them out");
+  }
   const Supervision supervision{.hooks = {.on_finish = config.args.on_finish_command,
                                           .on_interrupt = config.args.on_interrupt_command,
                                           .on_failure = config.args.on_failure_command},

@@ -189,6 +189,8 @@ int verify_resume_command(const Arguments& arguments) {
                              "auto",
                              "--save_strategy",
                              "no",
+                             "--save_minutes",
+                             "null",
                              "--load_best_model_at_end",
                              "false",
                              "--save_only_model",
