@@ -8,6 +8,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -215,7 +216,12 @@ struct Lease::Shared {
 Lease::Lease(LeaseOptions options) : shared_(std::make_shared<Shared>(std::move(options))) {
   shared_->take();
   if (shared_->options.heartbeat_seconds > 0) {
-    std::thread([shared = shared_] { shared->beat_until_stopped(); }).detach();
+    try {
+      std::thread([shared = shared_] { shared->beat_until_stopped(); }).detach();
+    } catch (const std::system_error& error) {
+      throw Error(ErrorKind::kIo, std::string("the system has no thread for keeping the lock (") +
+                                      error.what() + "); allow this user more processes");
+    }
   }
 }
 

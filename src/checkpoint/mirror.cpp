@@ -11,6 +11,7 @@
 #include <deque>
 #include <mutex>
 #include <optional>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -141,6 +142,9 @@ struct Mirror::Worker {
     } catch (const Interrupted& stop) {
       is_done = succeeded = false;
       problem = "a stop was asked for while " + std::string(stop.what());
+    } catch (const std::exception& failure) {  // no memory, no thread: what may pass
+      is_done = succeeded = false;
+      problem = failure.what();
     }
     if (is_done && !succeeded && copies_checkpoint) folder.discard(working->copy);
     lock.lock();
@@ -298,7 +302,13 @@ struct Mirror::Worker {
 };
 
 Mirror::Mirror(MirrorOptions options) : worker_(std::make_shared<Worker>(std::move(options))) {
-  std::thread([worker = worker_] { worker->run(); }).detach();
+  try {
+    std::thread([worker = worker_] { worker->run(); }).detach();
+  } catch (const std::system_error& error) {
+    throw Error(ErrorKind::kIo, "the system has no thread for copying to the mirror '" +
+                                    directory() + "' (" + error.what() +
+                                    "); allow this user more processes");
+  }
 }
 
 Mirror::~Mirror() {
@@ -350,8 +360,7 @@ bool Mirror::finish(double seconds, const std::function<bool()>& give_up) {
   const std::lock_guard guard(worker_->mutex);
   const std::string& problem = worker_->last_problem;
   log::warning("mirror: '" + directory() + "' does not have everything" +
-               (problem.empty() ? "" : " (" + problem + ")") +
-               "; what was saved is in the output folder");
+               (problem.empty() ? "" : " (" + problem + ")"));
   return false;
 }
 

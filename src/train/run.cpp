@@ -341,11 +341,16 @@ int train(const LoadedConfig& config, const RunOptions& options) {
   RunStorage storage(config);
   try {
     const int code = train_and_look_again(storage, options);
-    storage.finish(code == kExitFinished || code == kExitCheckpointsFailed);
-    return code;
+    const bool is_finished = code == kExitFinished || code == kExitCheckpointsFailed;
+    const bool is_everywhere = storage.finish(is_finished);
+    // Whoever takes 0 for a reason to give the machine back would lose what is here alone.
+    return is_finished && !is_everywhere ? kExitFailed : code;
   } catch (const Error& error) {
     // What was saved before is worth the wait; where another session writes, nothing is to be done.
-    if (error.kind() != ErrorKind::kBusy) storage.finish(false);
+    if (error.kind() != ErrorKind::kBusy) (void)storage.finish(false);
+    throw;
+  } catch (...) {
+    (void)storage.finish(false);
     throw;
   }
 }

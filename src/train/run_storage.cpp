@@ -240,19 +240,21 @@ void RunStorage::copy_overtaken(const Place& place) const {
   }
 }
 
-void RunStorage::finish(bool is_finished) {
-  if (!is_finished && !has_committed_) return;
-  const bool by_signal = interrupt::is_requested();
+bool RunStorage::finish(bool is_finished) {
+  if (!is_finished && !has_committed_) return true;
+  // A limit of the session was moved forward by what the copies take; a signal leaves less.
+  const bool by_signal = interrupt::is_requested() && !interrupt::is_moment_reached();
   const double patience = by_signal     ? kSignalPatience
                           : is_finished ? kFinishedPatience
                                         : kStoppedPatience;
   // A signal that comes while this waits leaves it as long as one that came before.
   std::optional<double> signalled_at;
   const auto give_up = [&] {
-    if (by_signal || !interrupt::is_requested()) return false;
+    if (by_signal || !interrupt::is_requested() || interrupt::is_moment_reached()) return false;
     if (!signalled_at) signalled_at = now_seconds();
     return now_seconds() > *signalled_at + kSignalPatience;
   };
+  bool is_everywhere = true;
   for (const Place& place : places_) {
     checkpoint::Mirror& mirror = *place.mirror;
     const auto has_everything = [&] {
@@ -267,8 +269,16 @@ void RunStorage::finish(bool is_finished) {
       copy_results(mirror);
       (void)has_everything();
     }
-    if (mirror.finish(0)) log::info("the mirror '" + place.directory + "' has everything");
+    if (mirror.finish(0)) {
+      log::info("the mirror '" + place.directory + "' has everything");
+    } else {
+      is_everywhere = false;
+      log::error("'" + place.directory + "' lacks what '" + config_.args.output_dir +
+                 "' on this machine holds; before it is given back make the former reachable and "
+                 "run the same command again");
+    }
   }
+  return is_everywhere;
 }
 
 void RunStorage::complete_mirrors() {

@@ -52,7 +52,7 @@ class RunStorage {
   // Once something was committed: ends in the mirrors having what the output folder has, or in a
   // warning. `is_finished`: all results too, and with much patience; else as long as a stop may
   // take.
-  void finish(bool is_finished);
+  [[nodiscard]] bool finish(bool is_finished);
   // For a run that was finished before: brings the mirrors to the same state, if they are not.
   void complete_mirrors();
 

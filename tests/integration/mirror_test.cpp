@@ -103,6 +103,32 @@ TEST(MirroredRun, NeverBeginsAtStepZeroBecauseTheMirrorIsAway) {
   expect_resumes_equal(run);
 }
 
+TEST(MirroredRun, IsNotFinishedWhereTheMirrorLacksTheModel) {
+  const MirroredRun run;
+  Process process(run.command(), {.environment = {}, .folder = "", .watch = ""});
+  process.wait_for_output("train 20/40");
+  std::filesystem::rename(run.folder() / "drive", run.folder() / "away");
+  write_file(run.folder() / "drive", "not mounted");
+  const ProcessResult first = process.finish();
+  EXPECT_EQ(first.code, 1) << first.err;
+  EXPECT_THAT(first.err, HasSubstr("lacks what"));
+  EXPECT_TRUE(std::filesystem::exists(run.out("model.safetensors")));
+  std::filesystem::remove(run.folder() / "drive");
+  std::filesystem::rename(run.folder() / "away", run.folder() / "drive");
+  const ProcessResult again = run.train();
+  EXPECT_EQ(again.code, 0) << again.err;
+  EXPECT_EQ(read_file(run.mirror("model.safetensors")), read_file(run.out("model.safetensors")));
+}
+
+TEST(MirroredRun, IsLeftAloneByMeasuring) {
+  const MirroredRun run;
+  run.train_until(9);
+  const ProcessResult plan = finetune({"plan", run.config(), "--measure", "2"});
+  ASSERT_EQ(plan.code, 0) << plan.err;
+  EXPECT_TRUE(std::filesystem::exists(run.mirror("checkpoint-9")));
+  EXPECT_FALSE(std::filesystem::exists(run.mirror("model.safetensors")));
+}
+
 TEST(MirroredRun, IsSetAsideByARestart) {
   const MirroredRun run;
   run.train_until(9);
