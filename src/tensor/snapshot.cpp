@@ -49,8 +49,15 @@ void copy_all(const std::vector<Copy>& copies) {
     }
   };
   std::vector<std::thread> others;
-  for (size_t share = 1; share < threads; ++share) others.emplace_back(copy_share, share);
+  others.reserve(threads);
+  size_t here = 1;  // shares that this thread copies
+  try {
+    for (size_t share = 1; share < threads; ++share) others.emplace_back(copy_share, share);
+  } catch (const std::exception&) {  // no thread is to be had
+    here = threads - others.size();
+  }
   copy_share(0);
+  for (size_t share = others.size() + 1; share < others.size() + here; ++share) copy_share(share);
   for (std::thread& other : others) other.join();
 }
 

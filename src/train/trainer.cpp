@@ -351,8 +351,14 @@ std::optional<Json> Trainer::evaluate_weights() {
   if (!result) return std::nullopt;
   log::info(describe_metrics(result->metrics) + " at step " + std::to_string(state_.step));
   if (result->files) {
-    result->files->write(files_, args_.output_dir);
-    files_of_step_ = best_is_loaded_ ? exported_step_ : state_.step;
+    try {
+      result->files->write(files_, args_.output_dir);
+      files_of_step_ = best_is_loaded_ ? exported_step_ : state_.step;
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::kIo || is_last_step()) throw;
+      log::warning("the predictions of step " + std::to_string(state_.step) +
+                   " are not written, training goes on: " + std::string(error.what()));
+    }
   }
   return result->metrics;
 }
@@ -427,9 +433,15 @@ void Trainer::log(Json values) {
 void Trainer::open_events() {
   if (!args_.reports_to("tensorboard")) return;
   const std::string runs = args_.logging_dir.value_or(join_path(args_.output_dir, "runs"));
-  const std::string folder = tensorboard_folder(files_, runs);
-  files_.make_directories(folder);
-  events_ = std::make_unique<EventWriter>(files_, folder, state_.step > 0 ? state_.step + 1 : -1);
+  try {
+    const std::string folder = tensorboard_folder(files_, runs);
+    files_.make_directories(folder);
+    events_ = std::make_unique<EventWriter>(files_, folder, state_.step > 0 ? state_.step + 1 : -1);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kIo || state_.step == 0) throw;  // nothing is lost yet
+    log::warning("this session is not written for TensorBoard, training goes on: " +
+                 std::string(error.what()));
+  }
 }
 
 bool Trainer::stop_is_requested() const { return interrupt::is_requested(); }
@@ -514,7 +526,9 @@ int Trainer::stop_early() {
       "stopped by " + (asked ? std::string("--stop_at_step") : interrupt::signal_name());
   if (!save_if_missing()) {
     log::error(why + " at step " + std::to_string(state_.step) +
-               ", but the state could not be saved; the run goes on from the checkpoint before");
+               ", but the state could not be saved" +
+               (nonfinite_save_ ? " (" + *nonfinite_save_->nonfinite + ")" : std::string()) +
+               "; the run goes on from the checkpoint before");
     return kExitFailed;
   }
   log::info(why + " at step " + std::to_string(state_.step) + " of " +

@@ -318,7 +318,8 @@ void Trainer::load_best_model() {
 // Each file whole or not at all; finetune_state.json, which says "finished", comes last.
 void Trainer::export_model(const Json& summary, const std::optional<Json>& metrics) {
   for (const CheckpointFile& file : model_files(exported_tensors(parts_.model->store()))) {
-    const std::string temporary = join_path(args_.output_dir, ".tmp-" + file.name);
+    const std::string temporary = join_path(
+        args_.output_dir, ".tmp-" + file.name + "." + std::to_string(::getpid()));  // swept later
     const std::unique_ptr<WritableFile> out = files_.create(temporary);
     file.write(*out);
     out->sync();

@@ -98,7 +98,7 @@ TEST(Checkpoints, ListsEachWithItsState) {
 }
 
 TEST(VerifyResume, FindsNoDifferenceAndLeavesNothingBehind) {
-  const TinyRun run;
+  const TinyRun run(TinyRun::Keys{{"save_minutes", "5"}});
   const TemporaryFolder temporary;
   const ProcessResult result =
       finetune({"verify-resume", run.config(), "--steps", "8", "--interrupt_at", "3"},
@@ -228,6 +228,16 @@ TEST(TensorBoard, GetsAnEventFilePerSession) {
     events += entry.path().filename().string().starts_with("events.out.tfevents");
   }
   EXPECT_EQ(events, 2);
+}
+
+TEST(TensorBoard, ThatCannotBeWrittenEndsNoTrainingThatHasBegun) {
+  const TinyRun run(TinyRun::Keys{{"report_to", "tensorboard"}});
+  run.train_until(5);
+  std::filesystem::remove_all(run.out("runs"));
+  write_file(run.out("runs"), "in the way");
+  const ProcessResult result = run.train();
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("not written for TensorBoard, training goes on"));
 }
 
 }  // namespace

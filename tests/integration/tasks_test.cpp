@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 // The tasks that learn from labels, as their users meet them: files in, checkpoints, metrics and
 // predictions out, interruptions between. What they learn is compared in tests/parity.
+#include <algorithm>
+
 #include "integration/tiny_run.h"
 
 namespace finetune::testing {
@@ -349,6 +351,22 @@ TEST(LabelledTasks, KeepTheOrderOfAModelsLabels) {
   ASSERT_EQ(result.code, 0) << result.err;
   const Json saved = parse_json(read_file(second.out("config.json")), "config.json");
   EXPECT_EQ(saved["id2label"]["0"], "rough");
+}
+
+TEST(LabelledTasks, GoOnWhereAnEvaluationsFilesCannotBeWritten) {
+  const auto has_files = [](const Work& work) {
+    return std::ranges::count(work.files, "eval_predictions.json") > 0;
+  };
+  const TinyRun run(keys_of(*std::ranges::find_if(works(), has_files)));
+  std::filesystem::create_directories(run.out("eval_predictions.json"));
+  write_file(run.out("eval_predictions.json/in-the-way"), "");
+  const ProcessResult first = run.train();
+  EXPECT_EQ(first.code, 1);
+  EXPECT_THAT(first.err, HasSubstr("predictions of step 6 are not written, training goes on"));
+  EXPECT_TRUE(std::filesystem::exists(run.out("checkpoint-10")));
+  std::filesystem::remove_all(run.out("eval_predictions.json"));
+  EXPECT_EQ(run.train().code, 0);
+  EXPECT_GT(read_file(run.out("eval_predictions.json")).size(), 20U);
 }
 
 }  // namespace
