@@ -15,13 +15,15 @@ void DataArgs::describe(FieldList& field) {
   field("dataset_config_name", &DataArgs::dataset_config_name,
         "Configuration of the data set of the Hugging Face Hub.",
         {.support = Support::kRefused, .reason = kNoDatasets});
-  field("train_file", &DataArgs::train_file, "File to train on, or a list or glob of several.",
+  field("train_file", &DataArgs::train_file,
+        "File to train on, or a list, glob or folder of several.",
         {.resume = ResumePolicy::kFree, .path = PathKind::kPath});
   field("validation_file", &DataArgs::validation_file,
-        "File to evaluate on, or a list or glob of several.",
+        "File to evaluate on, or a list, glob or folder of several.",
         {.resume = ResumePolicy::kFree, .path = PathKind::kPath});
   field("test_file", &DataArgs::test_file,
-        "File to predict on (do_predict), or a list or glob of several; labels are not needed.",
+        "File to predict on (do_predict), or a list, glob or folder of several; labels are not "
+        "needed.",
         {.resume = ResumePolicy::kFree, .path = PathKind::kPath});
   field("validation_split_percentage", &DataArgs::validation_split_percentage,
         "mlm: percentage of the training text kept for evaluation where validation_file is unset; "
