@@ -137,7 +137,7 @@ TEST_P(PackedSource, SaysThatItIsNamedWrongly) {
 
 INSTANTIATE_TEST_SUITE_P(Kinds, PackedSource,
                          ::testing::Values(Packing{".gz", gzip}, Packing{".zst", zstandard}),
-                         [](const auto& info) { return info.param.ending.substr(1); });
+                         [](const auto& of) { return of.param.ending.substr(1); });
 
 TEST(ByteSource, TakesZerosBehindGzipAsPadding) {
   EXPECT_EQ(content_of(gzip("a") + std::string(600, '\0'), "a.gz"), "a");
