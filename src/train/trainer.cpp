@@ -484,7 +484,8 @@ bool Trainer::save_is_due() const {
 }
 
 // Where the update was not applied, weights and optimizer are those of the step before.
-void Trainer::diverged(const StepReport& report, const Damage& damage) {
+void Trainer::diverged(const StepReport& report, const Damage& damage,
+                       const std::string& nonfinite) {
   progress_.end();
   if (!std::isfinite(report.loss + report.grad_norm)) ++state_.nonfinite_updates;
   const int64_t tries = state_.divergence.tries;
@@ -499,6 +500,9 @@ void Trainer::diverged(const StepReport& report, const Damage& damage) {
     const bool saved = save_if_missing();
     outcome = "; the update was not applied and the state of step " + std::to_string(state_.step) +
               (saved ? " is saved" : " is kept");
+  }
+  if (damage.is_in_state) {
+    outcome = ", and " + nonfinite + " holds NaN or an infinite number" + outcome;
   }
   if (tries > 1) outcome = " (" + std::to_string(tries) + " times without progress)" + outcome;
   throw Error(ErrorKind::kData, "step " + std::to_string(state_.step + 1) + ": " + *report.fault +

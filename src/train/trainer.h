@@ -132,7 +132,9 @@ class Trainer {
   bool went_back_from_save();
   void throw_poison(const std::string& reason) const;
   void roll_back(const std::string& reason);
-  [[noreturn]] void diverged(const StepReport& report, const Damage& damage);
+  // `nonfinite`: what is in the state.
+  [[noreturn]] void diverged(const StepReport& report, const Damage& damage,
+                             const std::string& nonfinite);
   [[nodiscard]] std::string faults_text() const;
   [[nodiscard]] DivergenceOptions divergence_options() const;
   [[nodiscard]] LeftOut samples_of_update(const Position& position) const;

@@ -49,7 +49,7 @@ bool Trainer::mend(const StepReport& report) {
   const Damage damage{.is_half_applied = released_.updated > 0, .is_in_state = !nonfinite.empty()};
   count_fault(state_.divergence, state_.step + 1);
   const Remedy remedy = remedy_for(options, state_.divergence, damage);
-  if (remedy == Remedy::kStop) diverged(report, damage);
+  if (remedy == Remedy::kStop) diverged(report, damage, nonfinite);
   const LeftOut update = samples_of_update(state_.position);
   if (remedy == Remedy::kSkip) {
     log::warning("step " + std::to_string(state_.step + 1) + ": " + *report.fault +
