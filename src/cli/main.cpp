@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <iostream>
@@ -19,6 +20,12 @@ __attribute__((section(".preinit_array"),
 
 int main(int argc, char** argv) {
   using namespace finetune;
+  // Data may come in more files than the usual 1,024.
+  rlimit files = {};
+  if (::getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < files.rlim_max) {
+    files.rlim_cur = files.rlim_max;
+    (void)::setrlimit(RLIMIT_NOFILE, &files);
+  }
   // A file of ours must not get the number of a stream that was closed, and then our messages.
   for (int stream = 0; stream <= 2; ++stream) {
     if (::fcntl(stream, F_GETFD) < 0) (void)::open("/dev/null", O_RDWR);

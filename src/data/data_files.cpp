@@ -12,6 +12,7 @@
 #include "data/records.h"
 #include "finetune/base/error.h"
 #include "finetune/base/interrupt.h"
+#include "finetune/data/shard_writer.h"
 #include "finetune/data/tf_record.h"
 
 namespace finetune {
@@ -50,7 +51,8 @@ std::vector<std::string> files_in(const std::string& folder, const std::string& 
   for (const std::string& name : FileSystem::local().list(folder)) {
     std::error_code ignored;
     const std::string path = join_path(folder, name);
-    if (name.front() != '.' && !fs::is_directory(path, ignored)) paths.push_back(path);
+    const bool is_data = name.front() != '.' && name != kShardManifest;
+    if (is_data && !fs::is_directory(path, ignored)) paths.push_back(path);
   }
   if (paths.empty()) {
     throw Error(ErrorKind::kData, key + ": the folder '" + folder +

@@ -2,19 +2,62 @@
 #include "finetune/data/shard_examples.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "finetune/base/error.h"
 #include "finetune/base/hash.h"
 #include "finetune/base/interrupt.h"
+#include "finetune/base/log.h"
 #include "finetune/data/data_files.h"
+#include "finetune/data/shard_writer.h"
 
 namespace finetune {
+namespace {
+
+// The number behind "-of-", as in "examples-00003-of-00016.tfrecord"; 0 where there is none.
+int64_t announced_shards(const std::string& path) {
+  const std::string name = file_name(path);
+  const size_t of = name.rfind("-of-");
+  if (of == std::string::npos) return 0;
+  int64_t count = 0;
+  for (size_t at = of + 4; at < name.size() && name[at] >= '0' && name[at] <= '9'; ++at) {
+    if (count > 1'000'000) return 0;
+    count = 10 * count + (name[at] - '0');
+  }
+  return count;
+}
+
+// A command that was killed leaves some of its shards: whole ones, but not all of the data.
+void check_all_are_there(const std::vector<std::string>& paths, const std::string& key) {
+  std::map<std::pair<std::string, int64_t>, int64_t> found;  // folder and announced -> there
+  for (const std::string& path : paths) {
+    if (const int64_t count = announced_shards(path)) ++found[{parent_path(path), count}];
+  }
+  for (const auto& [announced, count] : found) {
+    const auto& [folder, all] = announced;
+    if (count >= all) continue;
+    const std::string what = key + ": '" + folder + "' gives " + std::to_string(count) + " of " +
+                             std::to_string(all) + " shards";
+    const std::string manifest = join_path(folder, kShardManifest);
+    if (!FileSystem::local().exists(manifest)) {
+      log::warning(what + ", as their names say");
+      continue;
+    }
+    throw Error(ErrorKind::kData, what +
+                                      ": let finetune prepare write the others first (run it "
+                                      "again), or delete '" +
+                                      manifest + "' to train on these alone");
+  }
+}
+
+}  // namespace
 
 ShardExamples::ShardExamples(const std::vector<std::string>& files, const ShardOptions& options)
     : options_(options), first_{0} {
   Hasher hasher;
   const std::vector<std::string> names = expand_files(files, options_.key);
+  check_all_are_there(names, options_.key);
   for (const std::string& name : names) {
     interrupt::throw_if_requested("reading " + options_.key);
     files_.emplace_back(FileSystem::local().open(name), name);
@@ -26,8 +69,15 @@ ShardExamples::ShardExamples(const std::vector<std::string>& files, const ShardO
   }
   size_ = std::min(first_.back(), options_.max_samples.value_or(INT64_MAX));
   // Shards of another tokenizer or length are found at once.
+  bool any_pair = false;
   for (size_t file = 0; file < files_.size() && first_[file] < size_; ++file) {
-    static_cast<void>(example({.index = first_[file], .epoch = 0}));
+    const PretrainingExample first = example({.index = first_[file], .epoch = 0});
+    any_pair = any_pair || std::ranges::count(first.segment_ids, 1) > 0;
+  }
+  if (options_.next_sentence && !any_pair) {
+    log::warning(options_.key +
+                 ": the first examples have no second segment, so there is no next sentence to "
+                 "learn from them; set use_nsp: false if they were made without");
   }
   extent_.longest = options_.max_seq_length;
   extent_.bytes = first_.back() * static_cast<int64_t>(sizeof(uint64_t));

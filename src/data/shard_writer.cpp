@@ -26,7 +26,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int64_t kFormat = 1;
-constexpr char kManifest[] = "prepare.json";
 constexpr char kUnfinished[] = ".unfinished";
 constexpr size_t kBytesOfWrite = size_t{1} << 20;
 
@@ -80,7 +79,7 @@ class ShardWriter {
 
   // Writes the manifest first, so that whatever lies beside it later is known to belong to it.
   void claim_folder() {
-    const std::string path = join_path(options_.folder, kManifest);
+    const std::string path = join_path(options_.folder, kShardManifest);
     const Json manifest = {{"format_version", kFormat},
                            {"fingerprint", fingerprint()},
                            {"examples", data_.size()},
@@ -109,7 +108,12 @@ class ShardWriter {
     const std::string path = path_of(shard);
     if (files_.type(path) != FileType::kFile) return false;
     try {
-      if (TfRecordFile(files_.open(path), path).size() == size_of(shard)) return true;
+      const TfRecordFile there(files_.open(path), path);
+      if (there.size() == size_of(shard)) {
+        for (int64_t i = 0; i < there.size(); ++i)
+          static_cast<void>(there.read(i));  // its checksum
+        return true;
+      }
       log::warning("'" + path + "' holds another number of examples; it is written anew");
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::kData) throw;

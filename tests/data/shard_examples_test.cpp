@@ -71,6 +71,18 @@ TEST(ShardExamples, AreNumberedThroughUnequalShards) {
 }
 
 // The order is a permutation over all shards, reached at once wherever a session begins.
+TEST(ShardExamples, AreNotTakenWhereSomeAreStillToBeWritten) {
+  const TemporaryFolder folder;
+  folder.write("examples-00000-of-00002.tfrecord", shard(0, 3));
+  const std::vector<std::string> all = {folder.path()};
+  EXPECT_EQ(ShardExamples(all, options()).size(), 3);  // a warning alone
+  folder.write(kShardManifest, "{}");
+  EXPECT_THAT(message_of<Error>([&] { ShardExamples(all, options()); }),
+              HasSubstr("gives 1 of 2 shards"));
+  folder.write("examples-00001-of-00002.tfrecord", shard(3, 5));
+  EXPECT_EQ(ShardExamples(all, options()).size(), 5);
+}
+
 TEST(ShardExamples, AreEachSeenOnceInAnEpochOfTenRestarts) {
   const TemporaryFolder folder;
   folder.write("a.tfrecord", shard(0, 3));
@@ -267,6 +279,12 @@ TEST(ShardWriter, WritesDamagedShardsAnewAndLeavesOthersAlone) {
   static_cast<void>(write_shards(files, data, writer(folder / "a")));
   const auto before = contents(folder / "a");
   std::filesystem::resize_file(folder / ("a/" + shard_name(1, 4)), 100);
+  EXPECT_EQ(write_shards(files, data, writer(folder / "a")).written, 1);
+  EXPECT_EQ(contents(folder / "a"), before);
+  std::fstream shard_file(folder / ("a/" + shard_name(2, 4)), std::ios::in | std::ios::out);
+  shard_file.seekp(50);
+  shard_file.put('x');
+  shard_file.close();
   EXPECT_EQ(write_shards(files, data, writer(folder / "a")).written, 1);
   EXPECT_EQ(contents(folder / "a"), before);
 

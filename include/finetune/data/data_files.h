@@ -16,9 +16,9 @@ enum class FileKind { kText, kJsonLines, kJson, kCsv, kTsv, kConll };
 [[nodiscard]] FileKind file_kind(const std::string& path);
 
 // The files that a configuration key names: paths in the order given, globs (* ? [...]) replaced by
-// what they match in byte order, folders by the files in them, hidden ones left out, in byte order.
-// Throws Error(kData), which names `key`, where a glob or folder holds nothing or a path is missing
-// or an empty file.
+// what they match in byte order, folders by the files in them, hidden ones and prepare.json left
+// out, in byte order. Throws Error(kData), which names `key`, where a glob or folder holds nothing
+// or a path is missing or an empty file.
 [[nodiscard]] std::vector<std::string> expand_files(const std::vector<std::string>& patterns,
                                                     const std::string& key);
 

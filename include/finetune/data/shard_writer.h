@@ -26,6 +26,9 @@ struct WrittenShards {
   int64_t kept = 0;     // shards that were whole already
 };
 
+// Beside the shards: what they were made from, and how many they are.
+inline constexpr char kShardManifest[] = "prepare.json";
+
 // "examples-00003-of-00016.tfrecord"
 [[nodiscard]] std::string shard_name(int64_t shard, int64_t shards);
 
