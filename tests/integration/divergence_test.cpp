@@ -266,7 +266,8 @@ TEST_F(HostileRow, MayNotLeaveAMomentThatIsInfinite) {
             {"num_train_epochs", "1"}});
   const ProcessResult stopped = run_.train();
   EXPECT_EQ(stopped.code, 1) << stopped.err;
-  EXPECT_THAT(stopped.err, HasSubstr("the optimizer's state 'exp_avg_sq'"));
+  // The save of that step finds it beside training, unless the loss of a later step is faster.
+  EXPECT_THAT(stopped.err, HasSubstr("holds NaN or an infinite number"));
   const Json state = trained({{"divergence_policy", "rollback"}});
   EXPECT_EQ(state["skipped_updates"], 1);
   EXPECT_EQ(state["step"], 6);

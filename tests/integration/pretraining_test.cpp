@@ -149,8 +149,11 @@ TEST(Pretraining, SaysWhatIsWrongWithItsData) {
   std::string bytes = read_file(damaged);
   bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
   write_file(damaged, bytes);
-  EXPECT_THAT(fault({{"train_file", damaged}, {"num_train_epochs", "1"}, {"max_steps", "-1"}}),
-              HasSubstr("examples-00000-of-00005.tfrecord: record"));
+  EXPECT_THAT(
+      fault({{"train_file", "'" + shards + "'"}, {"num_train_epochs", "1"}, {"max_steps", "-1"}}),
+      HasSubstr("examples-00000-of-00005.tfrecord: record"));
+  std::filesystem::remove(folder / "shards/examples-00004-of-00005.tfrecord");
+  EXPECT_THAT(fault({{"train_file", "'" + shards + "'"}}), HasSubstr("gives 4 of 5 shards"));
   EXPECT_THAT(fault({{"train_file", damaged}, {"task", "mlm"}, {"dupe_factor", ""}}),
               HasSubstr("examples of task pretraining"));
 }
