@@ -43,6 +43,18 @@ std::vector<Word> words_of(const MaskingOptions& options, const std::vector<int3
   return words;
 }
 
+// Text without spaces is one word, longer than what may be masked: a part of it is masked then.
+std::vector<Word> cut(const std::vector<Word>& words, int64_t most) {
+  std::vector<Word> parts;
+  for (const Word& word : words) {
+    for (int64_t begin = word.begin; begin < word.end; begin += most) {
+      const auto end = static_cast<int32_t>(std::min<int64_t>(begin + most, word.end));
+      parts.push_back({static_cast<int32_t>(begin), end});
+    }
+  }
+  return parts;
+}
+
 int32_t masked(const MaskingOptions& options, random::Sequence& sequence, int32_t id) {
   const double fate = sequence.uniform();
   if (fate < kMaskShare) return options.mask_id;
@@ -55,9 +67,9 @@ int32_t masked(const MaskingOptions& options, random::Sequence& sequence, int32_
 void mask_example(const MaskingOptions& options, const SampleKey& key, int64_t most,
                   PretrainingExample& example) {
   std::vector<int32_t>& ids = example.input_ids;
-  std::vector<Word> words = words_of(options, ids);
   const double share = options.mlm_probability * static_cast<double>(ids.size());
   const int64_t wanted = std::min(most, std::max<int64_t>(1, std::llround(share)));
+  std::vector<Word> words = cut(words_of(options, ids), std::max<int64_t>(1, wanted));
   random::Sequence sequence(masking_key(options.seed, key));
   auto& positions = example.masked_lm_positions;
   positions.clear();

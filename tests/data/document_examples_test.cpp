@@ -190,6 +190,28 @@ TEST(DocumentExamples, MaskWholeWordsTogether) {
   }
 }
 
+// Japanese has no spaces: a sentence is one word, longer than what may be masked of an example.
+TEST(DocumentExamples, MaskPartsOfWordsThatAreTooLong) {
+  ExampleOptions how = options(64);
+  how.masking = MaskingOptions::from(ByteTokenizer(), true);
+  how.masking.mlm_probability = 0.15;
+  Documents documents;
+  for (int d = 0; d < 4; ++d) {
+    for (const int32_t id : ByteTokenizer().encode("nospaceswhatsoeverinsuchalonglineoftext")) {
+      documents.ids.push_back(id);
+    }
+    documents.sentences.push_back(static_cast<int64_t>(documents.ids.size()));
+    documents.documents.push_back(static_cast<int64_t>(documents.sentences.size()) - 1);
+  }
+  const DocumentExamples data(documents, how);
+  for (int64_t i = 0; i < data.size(); ++i) {
+    const PretrainingExample masked = data.example({.index = i, .epoch = 1});
+    const auto length = static_cast<double>(masked.input_ids.size());
+    EXPECT_GE(static_cast<double>(masked.masked_lm_positions.size()), 0.1 * length) << i;
+    EXPECT_LE(static_cast<double>(masked.masked_lm_positions.size()), 0.15 * length + 1) << i;
+  }
+}
+
 TEST(DocumentExamples, AreShorterAsOftenAsAsked) {
   ExampleOptions how = options(64);
   how.next_sentence = false;
