@@ -100,12 +100,13 @@ TEST(R7, ReadsThatFailWhileResuming) {
     fault.until = i < reads ? fault.at : fault.at + i % 7;
     const Session session = run.start(fault);
     std::string problem;
-    if (session.code != 0 && session.code != 1)
-      problem = "exit code " + std::to_string(session.code);
+    // 4 where the faults outlasted both tries of the only save.
+    const bool is_finished = session.code == 0 || (i >= reads && session.code == 4);
+    if (!is_finished && session.code != 1) problem = "exit code " + std::to_string(session.code);
     // One failed read inside a checkpoint: another is taken, or the read is done again.
     const bool inside = session.says("checkpoint-");
     if (i < reads && session.code != 0 && inside) problem = "did not fall back";
-    if (problem.empty()) problem = run.finish(session.code == 0 ? 0 : committed);
+    if (problem.empty()) problem = run.finish(is_finished ? 0 : committed);
     row.add("read " + std::to_string(fault.at) + " of " + std::to_string(reads),
             problem.empty() ? problem : problem + "\n" + session.said);
   }
