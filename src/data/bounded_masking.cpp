@@ -5,18 +5,11 @@
 #include <cmath>
 #include <utility>
 
+#include "data/mask_rules.h"
 #include "finetune/base/random.h"
 
 namespace finetune {
 namespace {
-
-constexpr double kMaskShare = 0.8;
-constexpr double kMaskOrRandomShare = 0.9;
-
-bool marks(const std::vector<uint8_t>& by_id, int32_t id) {
-  const auto place = static_cast<size_t>(id);
-  return place < by_id.size() && by_id[place] != 0;
-}
 
 // Tokens [begin, end) that are masked together.
 struct Word {
@@ -55,13 +48,6 @@ std::vector<Word> cut(const std::vector<Word>& words, int64_t most) {
   return parts;
 }
 
-int32_t masked(const MaskingOptions& options, random::Sequence& sequence, int32_t id) {
-  const double fate = sequence.uniform();
-  if (fate < kMaskShare) return options.mask_id;
-  if (fate >= kMaskOrRandomShare) return id;
-  return static_cast<int32_t>(sequence.below(static_cast<uint32_t>(options.vocabulary)));
-}
-
 }  // namespace
 
 void mask_example(const MaskingOptions& options, const SampleKey& key, int64_t most,
@@ -86,7 +72,7 @@ void mask_example(const MaskingOptions& options, const SampleKey& key, int64_t m
   for (const int32_t place : positions) {
     int32_t& id = ids[static_cast<size_t>(place)];
     example.masked_lm_ids.push_back(id);
-    id = masked(options, sequence, id);
+    id = static_cast<int32_t>(masked(options, sequence, id));
   }
 }
 

@@ -4,22 +4,12 @@
 #include <limits>
 #include <string>
 
+#include "data/mask_rules.h"
 #include "finetune/base/error.h"
 #include "finetune/base/random.h"
 #include "finetune/tokenizer/tokenizer.h"
 
 namespace finetune {
-namespace {
-
-constexpr double kMaskShare = 0.8;
-constexpr double kMaskOrRandomShare = 0.9;
-
-bool marks(const std::vector<uint8_t>& by_id, int64_t id) {
-  const auto place = static_cast<size_t>(id);
-  return place < by_id.size() && by_id[place] != 0;
-}
-
-}  // namespace
 
 uint64_t masking_key(uint64_t seed, const SampleKey& sample) {
   const auto index = static_cast<uint64_t>(sample.index);
@@ -76,12 +66,7 @@ int64_t Masking::apply(const SampleKey& sample, std::span<int64_t> input_ids,
     if (sequence.uniform() >= options_.mlm_probability) continue;
     labels[i] = id;
     ++targets;
-    const double fate = sequence.uniform();
-    if (fate < kMaskShare) {
-      input_ids[i] = options_.mask_id;
-    } else if (fate < kMaskOrRandomShare) {
-      input_ids[i] = sequence.below(static_cast<uint32_t>(options_.vocabulary));
-    }
+    input_ids[i] = masked(options_, sequence, id);
   }
   return targets;
 }

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "finetune/base/random.h"
+#include "finetune/data/masking.h"
+
+// What both ways to mask share. The order of the draws is part of the checkpoint format.
+namespace finetune {
+
+// Of a list with an entry for each id, as MaskingOptions has them.
+inline bool marks(const std::vector<uint8_t>& by_id, int64_t id) {
+  const auto place = static_cast<size_t>(id);
+  return place < by_id.size() && by_id[place] != 0;
+}
+
+// What stands in a chosen token's place: 80 % the mask, 10 % any token, 10 % itself (Devlin et al.
+// 2019, section 3.1).
+inline int64_t masked(const MaskingOptions& options, random::Sequence& sequence, int64_t id) {
+  constexpr double kMaskShare = 0.8;
+  constexpr double kMaskOrRandomShare = 0.9;
+  const double fate = sequence.uniform();
+  if (fate < kMaskShare) return options.mask_id;
+  if (fate >= kMaskOrRandomShare) return id;
+  return sequence.below(static_cast<uint32_t>(options.vocabulary));
+}
+
+}  // namespace finetune
