@@ -7,8 +7,6 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr int64_t kBudget = 175;  // MiB; 322 are needed without one
-
 TinyRun::Keys budgeted(const std::string& budget) {
   return {{"config_overrides",
            "{vocab_size: 8000, hidden_size: 256, num_hidden_layers: 4, num_attention_heads: 8, "
@@ -27,13 +25,37 @@ TinyRun::Keys budgeted(const std::string& budget) {
 
 std::string mebibytes(int64_t count) { return std::to_string(count) + "MiB"; }
 
+// MiB under which the same is picked with a little more and a little less: what libraries take at
+// the start differs by a tenth of a MiB from run to run, and must not decide here. 322 are needed
+// without a budget.
+int64_t budget() {
+  static const int64_t middle = [] {
+    const TinyRun run(budgeted("1GiB"));
+    std::vector<Json> picked;
+    for (int64_t size = 166; size < 230; size += 2) {
+      const ProcessResult plan =
+          finetune({"plan", run.config(), "--json", "--memory_budget", mebibytes(size)});
+      if (plan.code != 0) continue;
+      picked.push_back(parse_json(plan.out, "plan").at("decision").at("choices"));
+      const size_t count = picked.size();
+      if (count >= 3 && picked[count - 1] == picked[count - 2] &&
+          picked[count - 2] == picked[count - 3]) {
+        return size - 2;
+      }
+    }
+    ADD_FAILURE() << "every choice hangs on a MiB";
+    return int64_t{175};
+  }();
+  return middle;
+}
+
 Json state_after(const TinyRun& run, int step) {
   const std::string path = run.out("checkpoint-" + std::to_string(step)) + "/finetune_state.json";
   return parse_json(read_file(path), path);
 }
 
 void expect_inside(const ProcessResult& result) {
-  EXPECT_LE(result.peak_bytes >> 20, kBudget) << result.err;
+  EXPECT_LE(result.peak_bytes >> 20, budget()) << result.err;
 }
 
 struct Ended {
@@ -49,10 +71,10 @@ Ended ended(const TinyRun& run) {
 
 const Ended& unbroken_in_budget() {
   static const Ended result = [] {
-    const TinyRun run(budgeted(mebibytes(kBudget)));
+    const TinyRun run(budgeted(mebibytes(budget())));
     const ProcessResult done = run.train();
     EXPECT_EQ(done.code, 0) << done.err;
-    EXPECT_THAT(done.err, HasSubstr("memory_budget 175 MiB: "));
+    EXPECT_THAT(done.err, HasSubstr("memory_budget " + std::to_string(budget()) + " MiB: "));
     EXPECT_THAT(done.err, HasSubstr("training 4 steps of 32 samples ("));
     expect_inside(done);
     return ended(run);
@@ -78,13 +100,13 @@ TEST(MemoryBudget, PicksWhatDeviatesFromTheKeys) {
 }
 
 TEST(MemoryBudget, ResumesInEqualBits) {
-  const TinyRun run(budgeted(mebibytes(kBudget)));
+  const TinyRun run(budgeted(mebibytes(budget())));
   run.train_until(2);
   expect_goes_on_equally(run);
 }
 
 TEST(MemoryBudget, KeepsWhatItPickedUnderALargerBudget) {
-  TinyRun run(budgeted(mebibytes(kBudget)));
+  TinyRun run(budgeted(mebibytes(budget())));
   run.train_until(2);
   run.set({{"memory_budget", "2GiB"}});
   expect_goes_on_equally(run);
@@ -93,10 +115,10 @@ TEST(MemoryBudget, KeepsWhatItPickedUnderALargerBudget) {
 TEST(MemoryBudget, PicksAnewWhereItsChoiceDoesNotFit) {
   TinyRun run(budgeted("2GiB"));
   run.train_until(2);
-  run.set({{"memory_budget", mebibytes(kBudget)}});
+  run.set({{"memory_budget", mebibytes(budget())}});
   const ProcessResult result = run.train();
   ASSERT_EQ(result.code, 0) << result.err;
-  EXPECT_THAT(result.err, HasSubstr("memory_budget 175 MiB: "));
+  EXPECT_THAT(result.err, HasSubstr("memory_budget " + std::to_string(budget()) + " MiB: "));
   expect_inside(result);
   EXPECT_EQ(state_after(run, 4).at("effective_batch_size"), 32);
 }
@@ -122,7 +144,7 @@ TEST(MemoryBudget, SaysTheLeastWhereNothingFits) {
 }
 
 TEST(MemoryBudget, DoesNotWarnOfItsOwnChoicesOnceFinished) {
-  const TinyRun run(budgeted(mebibytes(kBudget)));
+  const TinyRun run(budgeted(mebibytes(budget())));
   ASSERT_EQ(run.train({"--max_steps", "1"}).code, 0);
   const ProcessResult again = run.train({"--max_steps", "1"});
   EXPECT_EQ(again.code, 0);
