@@ -21,7 +21,7 @@ void fill_row(Batch& batch, RowCells cells, const Example& example) {
   const auto part = [&](auto& values) {
     return std::span(values).subspan(cells.begin, cells.size);
   };
-  std::ranges::copy(example.input_ids, part(batch.input_ids).begin());
+  example.input_ids.copy_to(part(batch.input_ids).data());
   const std::span mask = part(batch.attention_mask);
   if (example.attention_mask.empty()) {
     std::ranges::fill(mask, uint8_t{1});
@@ -48,14 +48,14 @@ Batch pad(const Dataset& dataset, std::span<const SampleKey> samples,
   Batch batch;
   batch.choices = dataset.choices();
   batch.rows = static_cast<int64_t>(samples.size()) * batch.choices;
-  size_t longest = 0;
+  int64_t longest = 0;
   for (const SampleKey& key : samples) {
     batch.samples.push_back(key.index);
     for (int64_t choice = 0; choice < batch.choices; ++choice) {
-      longest = std::max(longest, dataset.get(key.index, choice).input_ids.size());
+      longest = std::max(longest, dataset.length(key.index, choice));
     }
   }
-  batch.length = padded_length(static_cast<int64_t>(longest), options);
+  batch.length = padded_length(longest, options);
   const auto cells = static_cast<size_t>(batch.rows * batch.length);
   batch.input_ids.assign(cells, options.pad_id);
   batch.attention_mask.assign(cells, 0);

@@ -72,6 +72,13 @@ int64_t TokenDataset::size() const {
   return (static_cast<int64_t>(content_.offsets.size()) - 1) / content_.choices;
 }
 
+int64_t TokenDataset::length(int64_t index, int64_t choice) const {
+  FT_CHECK(index >= 0 && index < size(), "sample lies outside the dataset");
+  FT_CHECK(choice >= 0 && choice < content_.choices, "choice lies outside the sample");
+  const auto sequence = static_cast<size_t>(index * content_.choices + choice);
+  return content_.offsets[sequence + 1] - content_.offsets[sequence];
+}
+
 Example TokenDataset::get(int64_t index, int64_t choice) const {
   FT_CHECK(index >= 0 && index < size(), "sample lies outside the dataset");
   FT_CHECK(choice >= 0 && choice < content_.choices, "choice lies outside the sample");

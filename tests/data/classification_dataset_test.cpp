@@ -56,7 +56,7 @@ TEST(ClassificationDataset, GuessesTheOnlyColumnOfText) {
   const TemporaryFolder folder;
   const auto data =
       build(folder.write("a.csv", "id,body,label\n1,ab,no\n2,c,yes\n"), with_labels({"no", "yes"}));
-  EXPECT_EQ(testing::ByteTokenizer().decode(data->get(0).input_ids, true), "ab");
+  EXPECT_EQ(testing::ByteTokenizer().decode(data->get(0).input_ids.to_vector(), true), "ab");
   EXPECT_THAT(labels_of(*data), ElementsAre(0, 1));
   EXPECT_TRUE(data->get(0).token_type_ids.empty());
 }

@@ -100,6 +100,25 @@ TEST(TokenDataset, HasAFingerprintOfItsContentAlone) {
   EXPECT_EQ(std::set<std::string>(fingerprints.begin(), fingerprints.end()).size(), 5U);
 }
 
+TEST(TokenDataset, KnowsTheLengthOfEverySequence) {
+  const TokenDataset data({.ids = {1, 2, 3, 4, 5}, .offsets = {0, 1, 3, 3, 5}, .choices = 2});
+  EXPECT_EQ(data.length(0), 1);
+  EXPECT_EQ(data.length(0, 1), 2);
+  EXPECT_EQ(data.length(1), 0);
+  EXPECT_EQ(data.length(1, 1), 2);
+}
+
+TEST(TokenSpan, ReadsIdsOf16BitsAsThoseOf32) {
+  const std::vector<uint16_t> narrow = {0, 40000, 65535};
+  const std::vector<int32_t> wide(narrow.begin(), narrow.end());
+  const TokenSpan ids{std::span(narrow)};
+  EXPECT_EQ(ids.to_vector(), wide);
+  EXPECT_THAT(std::vector<int32_t>(ids.begin(), ids.end()), ::testing::ElementsAreArray(wide));
+  EXPECT_EQ(ids.back(), 65535);
+  EXPECT_EQ(ids.size_bytes(), 6U);
+  EXPECT_EQ(TokenSpan(wide).size_bytes(), 12U);
+}
+
 TEST(TokenDataset, RefusesContentThatDoesNotFitTogether) {
   EXPECT_THROW(TokenDataset({.ids = {1, 2}, .offsets = {0, 1}}), std::logic_error);
   EXPECT_THROW(TokenDataset({.ids = {1, 2}, .offsets = {0, 2}, .labels = {1}}), std::logic_error);

@@ -27,7 +27,7 @@ std::shared_ptr<const TokenDataset> build(const std::string& name, const std::st
 }
 
 std::string text_of(const Dataset& data, int64_t index, int64_t choice) {
-  return testing::ByteTokenizer().decode(data.get(index, choice).input_ids, true);
+  return testing::ByteTokenizer().decode(data.get(index, choice).input_ids.to_vector(), true);
 }
 
 TEST(MultipleChoiceDataset, PairsTheContextWithEachNumberedChoice) {

@@ -141,7 +141,7 @@ TEST(Rows, BringTextToMaskedLanguageModelling) {
   const auto data = build_text_dataset(files, tokenizer, options);
   std::vector<std::string> texts;
   for (int64_t i = 0; i < data->size(); ++i) {
-    texts.push_back(tokenizer.decode(data->get(i).input_ids, true));
+    texts.push_back(tokenizer.decode(data->get(i).input_ids.to_vector(), true));
   }
   EXPECT_THAT(texts, ElementsAre("unu\ndu", "tri", "kvar"));
 }

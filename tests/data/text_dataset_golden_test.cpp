@@ -74,7 +74,8 @@ TEST(TextDataset, EqualsWhatRunMlmMakesOfTheSameText) {
     const auto dataset = build_text_dataset({path}, testing::ByteTokenizer(), options);
     Hasher ids;
     for (int64_t i = 0; i < dataset->size(); ++i) {
-      ids.update(dataset->get(i).input_ids.data(), dataset->get(i).input_ids.size_bytes());
+      const std::vector<int32_t> sample = dataset->get(i).input_ids.to_vector();
+      ids.update(sample.data(), sample.size() * sizeof(int32_t));
     }
     EXPECT_EQ(options.rows.end - options.rows.begin, golden.rows);
     EXPECT_EQ(dataset->size(), golden.samples);

@@ -40,7 +40,7 @@ std::string error_of(const std::vector<std::string>& files, const TextOptions& o
 }
 
 std::string text_at(const Dataset& dataset, int64_t index) {
-  return ByteTokenizer().decode(dataset.get(index).input_ids, true);
+  return ByteTokenizer().decode(dataset.get(index).input_ids.to_vector(), true);
 }
 
 std::vector<std::string> texts_of(const Dataset& dataset) {

@@ -7,12 +7,14 @@
 #include <string>
 #include <vector>
 
+#include "finetune/data/token_span.h"
+
 namespace finetune {
 
 // One sequence as token ids, special tokens included, with what its sample teaches. Spans stay
 // valid as long as the dataset.
 struct Example {
-  std::span<const int32_t> input_ids;
+  TokenSpan input_ids;
   // For each token. Empty where the collator makes the labels (dynamic masking) or the sample has
   // one of those below; else as long as input_ids.
   std::span<const int32_t> labels;
@@ -45,6 +47,11 @@ class Dataset {
   // Requires: 0 <= index < size(), 0 <= choice < choices().
   [[nodiscard]] virtual Example get(int64_t index, int64_t choice) const = 0;
   [[nodiscard]] Example get(int64_t index) const { return get(index, 0); }
+  // Tokens of a sequence, without looking at them where the dataset knows. Requires: as get().
+  [[nodiscard]] virtual int64_t length(int64_t index, int64_t choice) const {
+    return static_cast<int64_t>(get(index, choice).input_ids.size());
+  }
+  [[nodiscard]] int64_t length(int64_t index) const { return length(index, 0); }
   // Where it is known without looking at each sample.
   [[nodiscard]] virtual std::optional<DatasetExtent> extent() const { return std::nullopt; }
   // Of the content (ids, labels and their cut into samples), not of paths or times.

@@ -55,6 +55,10 @@ class QuestionAnsweringDataset final : public Dataset {
   using Dataset::get;
   [[nodiscard]] int64_t size() const override { return tokens_.size(); }
   [[nodiscard]] Example get(int64_t index, int64_t choice) const override;
+  using Dataset::length;
+  [[nodiscard]] int64_t length(int64_t index, int64_t choice) const override {
+    return tokens_.length(index, choice);
+  }
   [[nodiscard]] std::string fingerprint() const override { return tokens_.fingerprint(); }
 
   [[nodiscard]] int64_t tokens() const { return tokens_.tokens(); }

@@ -33,6 +33,8 @@ class TokenDataset final : public Dataset {
   [[nodiscard]] int64_t size() const override;
   [[nodiscard]] int64_t choices() const override { return content_.choices; }
   [[nodiscard]] Example get(int64_t index, int64_t choice) const override;
+  using Dataset::length;
+  [[nodiscard]] int64_t length(int64_t index, int64_t choice) const override;
   [[nodiscard]] std::string fingerprint() const override { return fingerprint_; }
 
   [[nodiscard]] int64_t tokens() const { return static_cast<int64_t>(content_.ids.size()); }
