@@ -20,8 +20,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::array<std::string_view, 9> kUnreadable = {"parquet", "arrow", "bz2", "xz",  "zip",
-                                                         "tar",     "xlsx",  "pdf", "docx"};
+constexpr std::array<std::string_view, 7> kUnreadable = {"bz2",  "xz",  "zip", "tar",
+                                                         "xlsx", "pdf", "docx"};
 
 std::string lower_case_ending(const std::string& path) {
   std::string ending = fs::path(without_packing(path)).extension().string();
@@ -84,6 +84,8 @@ FileKind file_kind(const std::string& path) {
   if (ending == "csv") return FileKind::kCsv;
   if (ending == "tsv") return FileKind::kTsv;
   if (ending == "conll" || ending == "iob" || ending == "bio") return FileKind::kConll;
+  if (ending == "parquet") return FileKind::kParquet;
+  if (ending == "arrow" || ending == "feather") return FileKind::kArrow;
   if (!is_tf_record(path) && is_tf_record(without_packing(path))) {
     throw Error(ErrorKind::kData, "'" + path +
                                       "': TFRecord shards are read from any place, which packed "

@@ -23,9 +23,10 @@ LineReader::LineReader(const std::string& path)
     : LineReader(FileSystem::local().open(path), path) {}
 
 LineReader::LineReader(std::unique_ptr<ReadableFile> file, std::string name)
-    : path_(std::move(name)),
-      source_(read_bytes(std::move(file), path_)),
-      buffer_(kBufferSize, '\0') {}
+    : LineReader(read_bytes(std::move(file), name), name) {}
+
+LineReader::LineReader(std::unique_ptr<ByteSource> source, std::string name)
+    : path_(std::move(name)), source_(std::move(source)), buffer_(kBufferSize, '\0') {}
 
 bool LineReader::fill() {
   used_ = 0;

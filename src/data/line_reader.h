@@ -20,6 +20,7 @@ class LineReader {
 
   explicit LineReader(const std::string& path);
   LineReader(std::unique_ptr<ReadableFile> file, std::string name);
+  LineReader(std::unique_ptr<ByteSource> source, std::string name);
 
   // False at the end. The view is valid until the next call. Throws Error(kData) for a line above
   // kLongestLine, Error(kIo) where reading fails.

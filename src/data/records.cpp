@@ -94,6 +94,9 @@ std::unique_ptr<Records> read_records(std::unique_ptr<ReadableFile> file, const 
       return read_csv_records(std::move(file), name, ',');
     case FileKind::kTsv:
       return read_csv_records(std::move(file), name, '\t');
+    case FileKind::kParquet:
+    case FileKind::kArrow:
+      return read_arrow_records(std::move(file), name, kind);
     case FileKind::kConll:
       return std::make_unique<ConllRecords>(std::move(file), name);
   }

@@ -38,6 +38,8 @@ class Records {
 // Implementations, each in its own source.
 [[nodiscard]] std::unique_ptr<Records> read_json_records(std::unique_ptr<ReadableFile> file,
                                                          const std::string& name);
+[[nodiscard]] std::unique_ptr<Records> read_arrow_records(std::unique_ptr<ReadableFile> file,
+                                                          const std::string& name, FileKind kind);
 [[nodiscard]] std::unique_ptr<Records> read_csv_records(std::unique_ptr<ReadableFile> file,
                                                         const std::string& name, char separator);
 

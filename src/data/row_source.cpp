@@ -63,7 +63,7 @@ Json parse_sentence(std::string_view text, const std::string& place) {
 }  // namespace
 
 std::string RowBlock::place(const Row& row) const {
-  const std::string line = name + ":" + std::to_string(row.line);
+  const std::string line = row.line == 0 ? name : name + ":" + std::to_string(row.line);
   return row.number == 0 ? line : line + ", row " + std::to_string(row.number);
 }
 
@@ -75,6 +75,8 @@ Json RowBlock::parse(const Row& row) const {
     case FileKind::kJsonLines:
       return parse_row(view(row), place(row));
     case FileKind::kJson:
+    case FileKind::kParquet:
+    case FileKind::kArrow:
       return parse_object(view(row), place(row));
     case FileKind::kCsv:
     case FileKind::kTsv:

@@ -32,7 +32,7 @@ struct RowBlock {
   [[nodiscard]] std::string_view view(const Row& row) const {
     return std::string_view(text).substr(row.begin, row.size);
   }
-  // "file:line", or "file:line, row n".
+  // "file:line", "file:line, row n", or where there are no lines "file, row n".
   [[nodiscard]] std::string place(const Row& row) const;
   // The row as an object. Throws Error(kData) that names its place.
   [[nodiscard]] nlohmann::ordered_json parse(const Row& row) const;

@@ -62,6 +62,9 @@ TEST(DataFiles, KnowsKindsByTheirEnding) {
   EXPECT_EQ(file_kind("a.csv"), FileKind::kCsv);
   EXPECT_EQ(file_kind("a.tsv"), FileKind::kTsv);
   EXPECT_EQ(file_kind("a.conll"), FileKind::kConll);
+  EXPECT_EQ(file_kind("a.parquet"), FileKind::kParquet);
+  EXPECT_EQ(file_kind("a.arrow.zst"), FileKind::kArrow);
+  EXPECT_EQ(file_kind("a.feather"), FileKind::kArrow);
   EXPECT_EQ(file_kind("a.txt"), FileKind::kText);
   EXPECT_EQ(file_kind("folder.csv/corpus"), FileKind::kText);
   EXPECT_EQ(file_kind("a.jsonl.gz"), FileKind::kJsonLines);
@@ -69,8 +72,8 @@ TEST(DataFiles, KnowsKindsByTheirEnding) {
   EXPECT_EQ(file_kind("a.gz"), FileKind::kText);
   EXPECT_THAT(message_of<Error>([] { static_cast<void>(file_kind("x/a.tfrecord.gz")); }),
               HasSubstr("unpack it first"));
-  EXPECT_THAT(message_of<Error>([] { static_cast<void>(file_kind("x/a.parquet")); }),
-              AllOf(HasSubstr("x/a.parquet"), HasSubstr(".jsonl")));
+  EXPECT_THAT(message_of<Error>([] { static_cast<void>(file_kind("x/a.xlsx")); }),
+              AllOf(HasSubstr("x/a.xlsx"), HasSubstr(".jsonl")));
 }
 
 TEST(DataFiles, CountsLinesOfTextAndRowsOfJson) {

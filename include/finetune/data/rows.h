@@ -13,8 +13,9 @@
 namespace finetune {
 
 // Which rows are read. Every task reads the same files: lines of JSON, JSON (a list of objects, or
-// {"data": [...]}), CSV and TSV (RFC 4180 with a header line), plain text (a row {"text": line})
-// and CoNLL (a row {"tokens": [...], "ner_tags": [...]} for each sentence).
+// {"data": [...]}), CSV and TSV (RFC 4180 with a header line), Parquet and Arrow (by Python's
+// pyarrow, in a process of its own), plain text (a row {"text": line}) and CoNLL (a row {"tokens":
+// [...], "ner_tags": [...]} for each sentence).
 struct RowOptions {
   std::string key = "train_file";         // the configuration key that errors name
   RowRange rows;                          // of all files together; see split_rows()

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: MIT
+#include "data/arrow_process.h"
+
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+
+#include "data/arrow_script.h"
+#include "finetune/base/error.h"
+
+namespace finetune {
+
+ArrowProcess::ArrowProcess(const std::string& python, const std::string& path,
+                           const std::string& kind)
+    : path_(path) {
+  std::array<int, 2> ends = {};
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) {
+    throw Error(ErrorKind::kIo,
+                "'" + path + "': no pipe to read it through: " + std::strerror(errno));
+  }
+  std::array<std::string, 5> words = {python, "-c", kArrowScript, path, kind};
+  std::array<char*, 6> arguments = {};
+  for (size_t i = 0; i < words.size(); ++i) arguments[i] = words[i].data();
+
+  posix_spawn_file_actions_t files;
+  posix_spawnattr_t attributes;
+  ::posix_spawn_file_actions_init(&files);
+  ::posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+  ::posix_spawn_file_actions_adddup2(&files, ends[1], STDOUT_FILENO);
+  ::posix_spawn_file_actions_addopen(&files, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
+  ::posix_spawnattr_init(&attributes);
+  // A group of its own: an interrupt from the terminal is this program's to answer.
+  sigset_t none;
+  ::sigemptyset(&none);
+  ::posix_spawnattr_setsigmask(&attributes, &none);
+  ::posix_spawnattr_setpgroup(&attributes, 0);
+  ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETPGROUP);
+  const int problem =
+      ::posix_spawnp(&process_, python.c_str(), &files, &attributes, arguments.data(), environ);
+  ::posix_spawnattr_destroy(&attributes);
+  ::posix_spawn_file_actions_destroy(&files);
+  ::close(ends[1]);
+  pipe_ = ends[0];
+  if (problem == 0) return;
+  ::close(pipe_);
+  throw Error(ErrorKind::kData,
+              "'" + path + "': '" + python + "' cannot be started: " + std::strerror(problem));
+}
+
+ArrowProcess::~ArrowProcess() {
+  ::close(pipe_);
+  if (process_ < 0) return;
+  ::kill(process_, SIGKILL);
+  while (::waitpid(process_, nullptr, 0) < 0 && errno == EINTR) {
+  }
+}
+
+size_t ArrowProcess::read(void* data, size_t size) {
+  while (true) {
+    const ssize_t count = ::read(pipe_, data, size);
+    if (count >= 0) {
+      offset_ += static_cast<uint64_t>(count);
+      return static_cast<size_t>(count);
+    }
+    if (errno != EINTR) {
+      throw Error(ErrorKind::kIo, "'" + path_ + "': reading failed: " + std::strerror(errno));
+    }
+  }
+}
+
+std::string ArrowProcess::ending() {
+  int status = 0;
+  while (::waitpid(process_, &status, 0) < 0) {
+    if (errno != EINTR) return "it is not known how";
+  }
+  process_ = -1;
+  if (WIFSIGNALED(status)) return "signal " + std::to_string(WTERMSIG(status));
+  return "exit code " + std::to_string(WEXITSTATUS(status));
+}
+
+std::vector<std::string> arrow_interpreters() {
+  const char* named = std::getenv("FINETUNE_PYTHON");
+  if (named != nullptr && *named != '\0') return {named};
+  std::vector<std::string> found;
+  const std::string built_with = FINETUNE_BUILD_PYTHON;
+  if (!built_with.empty() && ::access(built_with.c_str(), X_OK) == 0) found.push_back(built_with);
+  found.emplace_back("python3");
+  return found;
+}
+
+}  // namespace finetune

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: MIT
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "data/arrow_process.h"
+#include "data/line_reader.h"
+#include "data/records.h"
+#include "finetune/base/error.h"
+#include "finetune/base/interrupt.h"
+#include "finetune/base/json.h"
+
+namespace finetune {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// The rows that arrow_script.h writes.
+class ArrowRecords final : public Records {
+ public:
+  ArrowRecords(const std::string& name, const std::string& kind, uint64_t size)
+      : name_(name), size_(size) {
+    std::string missing;
+    for (const std::string& python : arrow_interpreters()) {
+      start(python, kind);
+      const auto why = learn();
+      if (!why) return;
+      missing += (missing.empty() ? "" : "; ") + python + ": " + *why;
+    }
+    throw Error(ErrorKind::kData,
+                "'" + name_ + "' is read with Python's pyarrow, which is not there (" + missing +
+                    "): install it ('python3 -m pip install pyarrow'), name an interpreter that "
+                    "has it in FINETUNE_PYTHON, or convert the file to JSON lines");
+  }
+
+  [[nodiscard]] bool next(Record& record) override {
+    if (ended_) return false;
+    std::string_view line;
+    if (!reader_->next(line)) fail_at_end();
+    const char letter = line.empty() ? '\0' : line.front();
+    if (!line.empty()) line.remove_prefix(1);
+    if (letter == 'R') {
+      record = {.text = line, .line = 0, .number = ++row_};
+      return true;
+    }
+    if (letter == 'E') fail(text_of(line));
+    if (letter != 'D' || line != std::to_string(row_)) fail_at_end();
+    ended_ = true;
+    return false;
+  }
+
+  // About: rows of a Parquet file are taken for equally long.
+  [[nodiscard]] uint64_t offset() const override {
+    if (ended_ || rows_ <= 0) return ended_ ? size_ : 0;
+    const double behind = static_cast<double>(row_) / static_cast<double>(rows_);
+    return static_cast<uint64_t>(behind * static_cast<double>(size_));
+  }
+  [[nodiscard]] uint64_t size() const override { return size_; }
+
+ private:
+  void start(const std::string& python, const std::string& kind) {
+    auto process = std::make_unique<ArrowProcess>(python, name_, kind);
+    process_ = process.get();
+    reader_ = std::make_unique<LineReader>(std::move(process), name_);
+  }
+
+  // Why this interpreter does not serve.
+  [[nodiscard]] std::optional<std::string> learn() {
+    std::string_view line;
+    if (!reader_->next(line)) return "ended with " + process_->ending();
+    const std::string_view rest = line.substr(std::min<size_t>(1, line.size()));
+    if (line.starts_with('N')) return text_of(rest);
+    if (line.starts_with('E')) fail(text_of(rest));
+    if (!line.starts_with('C')) return "does not say what was expected";
+    const Json count = parse_json(rest, name_, ErrorKind::kData);
+    if (count.is_array() && count.size() == 1 && count[0].is_number_unsigned()) {
+      rows_ = count[0].get<int64_t>();
+    }
+    return std::nullopt;
+  }
+
+  [[nodiscard]] std::string text_of(std::string_view json) const {
+    const Json text = parse_json(json, name_, ErrorKind::kData);
+    return text.is_string() ? text.get<std::string>() : text.dump();
+  }
+
+  [[noreturn]] void fail(const std::string& why) const {
+    throw Error(ErrorKind::kData, "'" + name_ + "', behind row " + std::to_string(row_) +
+                                      ": pyarrow cannot read it: " + why +
+                                      "; fetch or make the file again");
+  }
+
+  [[noreturn]] void fail_at_end() const {
+    interrupt::throw_if_requested("reading '" + name_ + "'");
+    throw Error(ErrorKind::kData, "'" + name_ + "', behind row " + std::to_string(row_) +
+                                      ": the Python process that reads it ended with " +
+                                      process_->ending() +
+                                      "; run again, with more memory free if it was killed");
+  }
+
+  std::string name_;
+  uint64_t size_;
+  std::unique_ptr<LineReader> reader_;
+  ArrowProcess* process_ = nullptr;  // the reader's
+  int64_t rows_ = 0;                 // 0: not known
+  int64_t row_ = 0;
+  bool ended_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Records> read_arrow_records(std::unique_ptr<ReadableFile> file,
+                                            const std::string& name, FileKind kind) {
+  const char* format = kind == FileKind::kParquet ? "parquet" : "arrow";
+  return std::make_unique<ArrowRecords>(name, format, file->size());
+}
+
+}  // namespace finetune

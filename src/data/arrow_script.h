@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+namespace finetune {
+
+// Arguments: the file, its kind (parquet or arrow). Writes lines: "C" and [rows, or null where they
+// are not known], "R" and a row as an object, "D" and the number of rows at the end; "N" and why
+// where pyarrow is missing, "E" and why where the file cannot be read, in JSON.
+// Numbers that are none (NaN) become null, dates text as Python writes them.
+inline constexpr const char* kArrowScript = R"python(
+import sys
+sys.path[:] = [folder for folder in sys.path if folder]
+import json, math, os
+path, kind = sys.argv[1:3]
+out = sys.stdout.buffer
+def say(letter, value):
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, default=plain)
+    out.write((letter + text + "\n").encode("utf-8"))
+def plain(value):
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value).decode("utf-8")
+    return str(value)
+def finite(value):
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {str(key): finite(x) for key, x in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(x) for x in value]
+    return value
+def text_of(row):
+    try:
+        return json.dumps(row, ensure_ascii=False, allow_nan=False, default=plain)
+    except UnicodeError:
+        raise
+    except (ValueError, TypeError):
+        return json.dumps(finite(row), ensure_ascii=False, allow_nan=False, default=plain)
+def rows_of(batches):
+    count = 0
+    for batch in batches:
+        names = batch.schema.names
+        if len(set(names)) != len(names):
+            raise ValueError("two columns have one name")
+        columns = [column.to_pylist() for column in batch.columns]
+        lines = []
+        for values in zip(*columns):
+            row = dict(zip(names, values))
+            count += 1
+            try:
+                lines.append("R" + text_of(row) + "\n")
+            except UnicodeError:
+                raise ValueError("row %d: a column holds bytes that are no UTF-8 text" % count)
+        out.write("".join(lines).encode("utf-8"))
+    return count
+def main():
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        return say("N", str(error))
+    if tuple(int(x) for x in pyarrow.__version__.split(".")[:2]) < (14, 1):
+        # CVE-2023-47248: older ones execute what a file names.
+        return say("N", "pyarrow %s is older than 14.0.1" % pyarrow.__version__)
+    try:
+        packing = {".gz": "gzip", ".zst": "zstd"}.get(os.path.splitext(path)[1].lower())
+        if packing:
+            with pyarrow.input_stream(path, compression=packing) as stream:
+                source = pyarrow.BufferReader(stream.read())
+        else:
+            source = pyarrow.memory_map(path)
+        if kind == "parquet":
+            file = pyarrow.parquet.ParquetFile(source)
+            say("C", [file.metadata.num_rows])
+            return say("D", rows_of(file.iter_batches(batch_size=1000)))
+        try:
+            file = pyarrow.ipc.open_file(source)
+        except pyarrow.ArrowInvalid:
+            source.seek(0)
+            say("C", [None])
+            return say("D", rows_of(pyarrow.ipc.open_stream(source)))
+        batches = (file.get_batch(i) for i in range(file.num_record_batches))
+        say("C", [None])
+        return say("D", rows_of(batches))
+    except BrokenPipeError:
+        raise
+    except Exception as error:
+        return say("E", str(error).split("\n")[0] or type(error).__name__)
+try:
+    main()
+    out.flush()
+except BrokenPipeError:
+    os._exit(0)
+)python";
+
+}  // namespace finetune

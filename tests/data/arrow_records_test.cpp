@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: MIT
+// What is said where Python, pyarrow or the file is not what is needed. Rows of real files are
+// compared with pyarrow's own by tests/parity/test_arrow.py.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "base/temporary_folder.h"
+#include "finetune/base/error.h"
+#include "finetune/data/rows.h"
+
+namespace finetune {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using testing::message_of;
+using testing::TemporaryFolder;
+
+// An interpreter that does nothing but what the test says.
+class ArrowRecords : public ::testing::Test {
+ protected:
+  ~ArrowRecords() override { ::unsetenv("FINETUNE_PYTHON"); }
+
+  void python_says(const std::string& shell) {
+    const std::string path = folder_.write("python", "#!/bin/sh\n" + shell + "\n");
+    std::filesystem::permissions(path, std::filesystem::perms::owner_all);
+    ::setenv("FINETUNE_PYTHON", path.c_str(), 1);
+  }
+
+  [[nodiscard]] std::vector<std::string> rows() const {
+    std::vector<std::string> found;
+    visit_rows({file_}, {}, [&](const DataRow& row) {
+      found.push_back(row.place.substr(row.place.find_last_of('/') + 1) + " " + row.columns.dump());
+      return true;
+    });
+    return found;
+  }
+  [[nodiscard]] std::string message() const {
+    return message_of<Error>([this] { static_cast<void>(rows()); });
+  }
+
+  TemporaryFolder folder_;
+  std::string file_ = folder_.write("a.parquet", "PAR1");
+};
+
+TEST_F(ArrowRecords, AreRowsWithTheirNumbers) {
+  python_says(R"(printf 'C[2]\nR{"text": "a"}\nR{"text": "b"}\nD2\n')");
+  EXPECT_THAT(rows(),
+              ElementsAre(R"(a.parquet, row 1 {"text":"a"})", R"(a.parquet, row 2 {"text":"b"})"));
+}
+
+TEST_F(ArrowRecords, SayThatPyarrowIsMissing) {
+  python_says(R"(printf 'N"No module named pyarrow"\n')");
+  EXPECT_THAT(message(), AllOf(HasSubstr("a.parquet"), HasSubstr("No module named pyarrow"),
+                               HasSubstr("python3 -m pip install pyarrow")));
+}
+
+TEST_F(ArrowRecords, SayThatThereIsNoPython) {
+  ::setenv("FINETUNE_PYTHON", (folder_ / "none").c_str(), 1);
+  EXPECT_THAT(message(), AllOf(HasSubstr("a.parquet"), HasSubstr("cannot be started")));
+}
+
+TEST_F(ArrowRecords, SayWhatPyarrowSaysOfTheFile) {
+  python_says(R"(printf 'C[2]\nR{"text": "a"}\nE"bad page"\n')");
+  EXPECT_THAT(message(), AllOf(HasSubstr("behind row 1"), HasSubstr("bad page")));
+}
+
+TEST_F(ArrowRecords, DoNotEndEarlyWhereTheProcessDoes) {
+  python_says(R"(printf 'C[2]\nR{"text": "a"}\n'; kill -9 $$)");
+  EXPECT_THAT(message(), AllOf(HasSubstr("behind row 1"), HasSubstr("signal 9")));
+  python_says(R"(printf 'C[2]\nR{"text": "a"}\nD2\n')");
+  EXPECT_THAT(message(), HasSubstr("behind row 1"));
+  python_says(R"(printf 'C[2]\nR{"text": "a"}\nR{"te'; exit 3)");
+  EXPECT_THAT(message(), HasSubstr("exit code 3"));
+}
+
+TEST_F(ArrowRecords, LeaveNoProcessBehind) {
+  const std::string written = folder_ / "pid";
+  python_says("echo $$ > " + written + R"(; printf 'C[2000]\n'
+              printf 'R{"text": "%s"}\n' $(seq 1500); exec sleep 100)");
+  visit_rows({file_}, {}, [](const DataRow&) { return false; });
+  std::ifstream file(written);
+  int process = 0;
+  ASSERT_TRUE(file >> process);
+  EXPECT_FALSE(std::filesystem::exists("/proc/" + std::to_string(process)));
+}
+
+}  // namespace
+}  // namespace finetune
