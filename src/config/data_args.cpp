@@ -89,9 +89,10 @@ void DataArgs::describe_columns(FieldList& field) {
 void LoaderArgs::describe(FieldList& field) {
   field.section("Batches");
   field("train_sampling_strategy", &LoaderArgs::train_sampling_strategy,
-        "Order in which samples are drawn.",
+        "Order in which samples are drawn; group_by_length: at random, but samples of like length "
+        "together, which pads less.",
         {.choices = {"random", "sequential", "group_by_length", "batch_rebalance"},
-         .available = {"sequential"},
+         .available = {"sequential", "group_by_length"},
          .reason = kNotYet});
   field("length_column_name", &LoaderArgs::length_column_name,
         "Column that holds a sample's length.",

@@ -168,6 +168,11 @@ class Validator {
       add({"dataloader_prefetch_factor"},
           "dataloader_prefetch_factor needs dataloader_num_workers above 0");
     }
+    if (args_.task == "pretraining" && args_.train_sampling_strategy == "group_by_length") {
+      add({"train_sampling_strategy"},
+          "'train_sampling_strategy: group_by_length' has nothing to group in task pretraining, "
+          "whose examples are made to fill max_seq_length");
+    }
   }
 
   // run_mlm's own rules.

@@ -7,9 +7,9 @@
 #include <string>
 #include <utility>
 
+#include "data/sample_order.h"
 #include "finetune/base/error.h"
 #include "finetune/base/thread_pool.h"
-#include "finetune/data/permutation.h"
 
 namespace finetune {
 
@@ -17,6 +17,7 @@ struct Loader::State {
   std::shared_ptr<const Dataset> dataset;
   std::shared_ptr<const Collator> collator;
   LoaderOptions options;
+  std::unique_ptr<const SampleOrder> order;
   int64_t samples_per_epoch = 0;
 
   struct Planned {
@@ -32,6 +33,9 @@ struct Loader::State {
       : dataset(std::move(samples)),
         collator(std::move(how)),
         options(chosen),
+        order(chosen.sampling == SamplingStrategy::kGroupByLength
+                  ? make_length_grouped_order(*dataset, chosen.length_group, chosen.seed)
+                  : make_sample_order(dataset->size(), chosen.sampling, chosen.seed)),
         pool(chosen.workers) {}
 
   [[nodiscard]] int64_t update_size() const { return options.batch_size * options.micro_batches; }
@@ -49,15 +53,16 @@ struct Loader::State {
 
   // Requires: a normalised position.
   [[nodiscard]] std::vector<Batch> prepare(const Position& position) const {
-    const Permutation order(dataset->size(), options.seed, position.epoch);
     const int64_t end = std::min(samples_per_epoch, position.sample + update_size());
     std::vector<Batch> batches;
+    std::vector<int64_t> samples;
     std::vector<SampleKey> keys;
     for (int64_t begin = position.sample; begin < end; begin += options.batch_size) {
+      samples.clear();
+      order->append(position.epoch, begin, std::min(end, begin + options.batch_size), samples);
       keys.clear();
-      for (int64_t place = begin; place < std::min(end, begin + options.batch_size); ++place) {
-        const bool shuffled = options.sampling == SamplingStrategy::kRandom;
-        keys.push_back({.index = shuffled ? order[place] : place, .epoch = position.epoch});
+      for (const int64_t sample : samples) {
+        keys.push_back({.index = sample, .epoch = position.epoch});
       }
       batches.push_back(collator->collate(*dataset, keys));
       batches.back().first_place = (begin - position.sample) * batches.back().choices;

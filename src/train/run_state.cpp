@@ -23,6 +23,7 @@ void describe(State& s, Visitor&& field) {
   field("epoch", s.position.epoch);
   field("sample", s.position.sample);
   field("effective_batch_size", s.effective_batch_size);
+  field("length_group", s.length_group);
   field("max_steps", s.max_steps);
   field("window_loss", s.window_loss);
   field("window_first_step", s.window_first_step);
@@ -71,6 +72,7 @@ void describe(State& s, Visitor&& field) {
 
 // These came later than the first checkpoints of this format version.
 constexpr std::string_view kCameLater[] = {"memory",
+                                           "length_group",
                                            "session",
                                            "processors",
                                            "machine_memory",

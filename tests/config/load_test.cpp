@@ -141,7 +141,6 @@ TEST(LoadConfig, TakesTheOldNames) {
 
 TEST(LoadConfig, RefusesOldNamesThatWouldChangeResults) {
   EXPECT_THAT(load_error("save_safetensors: false"), HasSubstr("must be true"));
-  EXPECT_THAT(load_error("group_by_length: true"), HasSubstr("not available in this version"));
   EXPECT_THAT(load_error("warmup_ratio: 1"), HasSubstr("write warmup_steps"));
   EXPECT_THAT(load_error("warmup_ratio: 5"), HasSubstr("from 0 to 1"));
   EXPECT_THAT(load_error("task_name: cola"), HasSubstr("run_glue"));
@@ -167,7 +166,7 @@ TEST(LoadConfig, RefusesWhatThisVersionDoesNotHave) {
                            "num_processes: 2",
                            "num_processes: auto",
                            "streaming: true",
-                           "train_sampling_strategy: group_by_length",
+                           "train_sampling_strategy: batch_rebalance",
                            "neftune_noise_alpha: 5",
                            "torch_empty_cache_steps: 4",
                            "push_to_hub: true",

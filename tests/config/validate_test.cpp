@@ -109,6 +109,8 @@ TEST(Validate, BreaksOnEachOfOurRules) {
        "run.yaml:6: 'lr_scheduler_type: cosine_with_min_lr' needs either min_lr or min_lr_rate"},
       {"lr_scheduler_type: warmup_stable_decay",
        "run.yaml:6: 'lr_scheduler_type: warmup_stable_decay' needs num_decay_steps"},
+      {"train_sampling_strategy: group_by_length\ntask: pretraining",
+       "run.yaml:6: 'train_sampling_strategy: group_by_length' has nothing to group"},
   };
   for (const auto& [text, expected] : table) {
     EXPECT_THAT(problem(kGood + text + '\n'), StartsWith(expected)) << text;

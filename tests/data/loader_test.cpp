@@ -12,6 +12,7 @@
 
 #include "base/temporary_folder.h"
 #include "data/byte_tokenizer.h"
+#include "data/token_samples.h"
 #include "finetune/base/error.h"
 #include "finetune/data/collate.h"
 #include "finetune/data/token_dataset.h"
@@ -127,6 +128,29 @@ TEST(Loader, GivesTheSameSamplesAndMasksHoweverTheUpdateIsCut) {
       EXPECT_EQ(loader.after(position), whole.after(position));
       position = whole.after(position);
     }
+  }
+}
+
+TEST(Loader, GroupsTheSameSamplesHoweverTheUpdateIsCutAndWhoeverPreparesIt) {
+  const auto data = testing::samples_of_lengths(testing::uneven_lengths(90));
+  const auto make_grouped = [&](LoaderOptions options) {
+    options.sampling = SamplingStrategy::kGroupByLength;
+    options.length_group = 24;
+    return Loader(data, collator(), options);
+  };
+  Loader whole = make_grouped({.batch_size = 8});
+  Loader cut = make_grouped({.batch_size = 2, .micro_batches = 4, .workers = 3});
+  const auto samples = [](const std::vector<Batch>& update) {
+    std::vector<int64_t> all;
+    for (const Batch& batch : update) {
+      all.insert(all.end(), batch.samples.begin(), batch.samples.end());
+    }
+    return all;
+  };
+  Position position{.epoch = 1, .sample = 16};
+  for (int update = 0; update < 20; ++update) {
+    EXPECT_EQ(samples(cut.take(position)), samples(whole.take(position)));
+    position = whole.after(position);
   }
 }
 

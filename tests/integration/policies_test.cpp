@@ -110,6 +110,10 @@ const std::vector<Policy> kPolicies = {
       {"train_sampling_strategy", "sequential"},
       {"max_train_samples", "45"},
       {"logging_strategy", "epoch"}}},
+    {"GroupByLength",
+     {{"train_sampling_strategy", "group_by_length"},
+      {"line_by_line", "true"},
+      {"eval_strategy", "no"}}},
     {"Epochs", {{"max_steps", "-1"}, {"num_train_epochs", "2.4"}, {"max_train_samples", "37"}}},
 };
 

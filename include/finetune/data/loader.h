@@ -35,12 +35,13 @@ class Collator {
                                       std::span<const SampleKey> samples) const = 0;
 };
 
-enum class SamplingStrategy { kRandom, kSequential };
+enum class SamplingStrategy { kRandom, kSequential, kGroupByLength };
 
 struct LoaderOptions {
   int64_t batch_size = 8;     // rows of a micro-batch
   int64_t micro_batches = 1;  // of an update (gradient accumulation)
   SamplingStrategy sampling = SamplingStrategy::kRandom;
+  int64_t length_group = 1;  // kGroupByLength: samples that are sorted together
   uint64_t seed = 42;
   bool drop_last = false;     // leave out an epoch's last, shorter micro-batch
   int64_t drop_multiple = 0;  // what drop_last counts in; 0: batch_size
@@ -49,7 +50,7 @@ struct LoaderOptions {
 };
 
 // The training data as a function of the position. An update takes the next
-// batch_size x micro_batches samples of the epoch's permutation; an epoch's last update may be
+// batch_size x micro_batches samples of the epoch's order; an epoch's last update may be
 // smaller, and no update spans two epochs. What take() returns depends on the position alone:
 // workers only decide how early it is ready. A worker's error is thrown by the take() it concerns.
 // A position at or behind an epoch's end (drop_last or the batch size may have changed since it was
