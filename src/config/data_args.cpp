@@ -15,9 +15,15 @@ void DataArgs::describe(FieldList& field) {
   field("dataset_config_name", &DataArgs::dataset_config_name,
         "Configuration of the data set of the Hugging Face Hub.",
         {.support = Support::kRefused, .reason = kNoDatasets});
-  field("train_file", &DataArgs::train_file,
-        "File to train on, or a list, glob or folder of several.",
-        {.resume = ResumePolicy::kFree, .path = PathKind::kPath});
+  field(
+      "train_file", &DataArgs::train_file,
+      "File to train on, or a list, glob or folder of several; or a list of {path, weight}, which "
+      "mixes them by weight.",
+      {.resume = ResumePolicy::kFree, .path = PathKind::kPath});
+  field("train_file_weights", &DataArgs::train_file_weights,
+        "Weights of train_file's entries, where these are mixed: their shares of an epoch, which "
+        "sees every sample once at least.",
+        {.resume = ResumePolicy::kFixed});
   field("validation_file", &DataArgs::validation_file,
         "File to evaluate on, or a list, glob or folder of several.",
         {.resume = ResumePolicy::kFree, .path = PathKind::kPath});
@@ -50,6 +56,10 @@ void DataArgs::describe(FieldList& field) {
         "Pad every sample to max_seq_length, instead of to the longest of its batch.");
   field("packing", &DataArgs::packing, "Put several short samples into one row.",
         {.support = Support::kRefused, .reason = kNotYet, .resume = ResumePolicy::kFixed});
+  field("encoding_errors", &DataArgs::encoding_errors,
+        "What becomes of bytes that are no UTF-8: strict, an error with file, line and byte; "
+        "replace, U+FFFD.",
+        {.choices = {"strict", "replace"}, .resume = ResumePolicy::kFixed});
   describe_columns(field);
   field("streaming", &DataArgs::streaming, "Read data while training, without preparing it.",
         {.support = Support::kRefused, .reason = kNotYet});

@@ -11,6 +11,7 @@
 #include "config/node.h"
 #include "config/problems.h"
 #include "config/scalars.h"
+#include "config/weighted_files.h"
 #include "finetune/base/error.h"
 #include "finetune/base/file_system.h"
 #include "finetune/base/nearest.h"
@@ -102,11 +103,15 @@ LoadedConfig combine(const std::vector<Setting>& from_file, const std::string& p
   LoadedConfig config;
   config.path = path;
   Problems problems;
-  const std::vector<Setting> file = settle(from_file, true, config.notes, problems);
-  const std::vector<Setting> words =
-      settle(read_overrides(overrides), false, config.notes, problems);
+  const std::vector<Setting> file =
+      settle(split_weighted_files(from_file, problems), true, config.notes, problems);
+  const std::vector<Setting> words = settle(
+      split_weighted_files(read_overrides(overrides), problems), false, config.notes, problems);
   std::set<std::string> overridden;
-  for (const Setting& setting : words) overridden.insert(setting.key);
+  for (const Setting& setting : words) {
+    overridden.insert(setting.key);
+    if (setting.key == "train_file") overridden.insert("train_file_weights");
+  }
   std::vector<Setting> kept;
   for (const Setting& setting : file) {
     if (!overridden.contains(setting.key)) kept.push_back(setting);

@@ -9,6 +9,7 @@
 #include "config/problems.h"
 #include "config/schedule_arguments.h"
 #include "config/values.h"
+#include "config/weighted_files.h"
 #include "config/words.h"
 #include "finetune/base/json.h"
 #include "finetune/config/fields.h"
@@ -199,6 +200,9 @@ class Validator {
     if (args_.do_train && args_.train_file.empty()) {
       add({"train_file"}, "no training data: set train_file, or do_train to false");
     }
+    if (const auto problem = problem_of_weights(args_)) {
+      add({"train_file_weights", "train_file"}, *problem);
+    }
   }
 
   void check_evaluation_data(bool evaluates) {
@@ -213,7 +217,11 @@ class Validator {
       return;
     }
     const bool split = !args_.train_file.empty() && args_.validation_split_percentage > 0;
-    if (!split) {
+    if (split && !args_.train_file_weights.empty()) {
+      add({"train_file_weights", "validation_split_percentage"},
+          "text to evaluate on cannot be split off files that are mixed by weight: set "
+          "validation_file");
+    } else if (!split) {
       add({"eval_strategy", "do_eval", "eval_on_start", "validation_split_percentage"},
           "no text to evaluate on: set validation_file, or validation_split_percentage above 0");
     }

@@ -78,7 +78,8 @@ void check_utf8(std::string_view text, const std::string& place) {
   const auto byte = static_cast<unsigned char>(text[invalid]);
   fail(place, std::string("invalid UTF-8 (0x") + kDigits[byte >> 4] + kDigits[byte & 15] +
                   ") at byte " + std::to_string(invalid + 1) +
-                  " of the line; convert the file to UTF-8, for example with iconv");
+                  " of the line; convert the file to UTF-8, for example with iconv, or set "
+                  "encoding_errors: replace");
 }
 
 void check_token(int64_t id, const std::string& place, int64_t vocabulary) {

@@ -7,6 +7,8 @@
 #include "data/byte_reader.h"
 #include "data/json_row.h"
 #include "finetune/base/error.h"
+#include "finetune/base/log.h"
+#include "finetune/base/utf8.h"
 
 namespace finetune {
 namespace {
@@ -88,7 +90,10 @@ Json RowBlock::parse(const Row& row) const {
 }
 
 RowSource::RowSource(const std::vector<std::string>& patterns, const RowOptions& options)
-    : key_(options.key), memory_(options.json_lines), range_(options.rows) {
+    : key_(options.key),
+      memory_(options.json_lines),
+      range_(options.rows),
+      replace_broken_utf8_(options.replace_broken_utf8) {
   if (memory_) {
     names_ = {key_};
     total_bytes_ = memory_->size();
@@ -121,6 +126,7 @@ bool RowSource::open_next_file() {
   records_ = read_records(open(opened_), name, kind_);
   header_ = std::make_shared<const std::vector<std::string>>(records_->header());
   learnt_ = false;
+  replaced_ = false;
   ++opened_;
   return true;
 }
@@ -142,6 +148,19 @@ void RowSource::learn(const Record& record) {
   first_row_(block);
 }
 
+void RowSource::mend(Record& record) {
+  if (utf8::find_invalid(record.text) == std::string_view::npos) return;
+  mended_ = utf8::replace_invalid(record.text);
+  record.text = mended_;
+  if (replaced_) return;
+  replaced_ = true;
+  RowBlock block;
+  describe(block);
+  log::warning(block.place({0, 0, record.line, record.number}) +
+               ": bytes that are no UTF-8 are replaced, here and in later rows "
+               "(encoding_errors: replace)");
+}
+
 bool RowSource::next(RowBlock& block) {
   block = {};
   Record record;
@@ -152,6 +171,7 @@ bool RowSource::next(RowBlock& block) {
       if (!open_next_file()) return false;
       continue;
     }
+    if (replace_broken_utf8_) mend(record);
     if (!learnt_) learn(record);
     if (row_++ < range_.begin) continue;
     if (block.rows.empty()) describe(block);

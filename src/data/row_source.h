@@ -58,11 +58,15 @@ class RowSource {
   [[nodiscard]] bool open_next_file();
   void describe(RowBlock& block) const;
   void learn(const Record& record);
+  void mend(Record& record);
 
   std::string key_;
   std::vector<std::string> names_;
   std::optional<std::string> memory_;
   RowRange range_;
+  bool replace_broken_utf8_;
+  bool replaced_ = false;  // something in this file
+  std::string mended_;     // the last row that was
   std::function<void(const RowBlock&)> first_row_;
 
   size_t opened_ = 0;  // files

@@ -220,6 +220,7 @@ std::shared_ptr<const TokenDataset> build_text_dataset(const std::vector<std::st
   RowOptions rows;
   rows.key = options.key;
   rows.rows = options.rows;
+  rows.replace_broken_utf8 = options.replace_broken_utf8;
   RowSource source(files, rows);
   Schemas schemas(source.files(), options.text_column);
   source.on_first_row([&](const RowBlock& block) { schemas.learn(block); });

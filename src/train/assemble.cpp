@@ -2,6 +2,7 @@
 #include "train/assemble.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -12,6 +13,7 @@
 #include "finetune/base/log.h"
 #include "finetune/base/version.h"
 #include "finetune/config/techniques.h"
+#include "finetune/data/mixed_dataset.h"
 #include "finetune/model/model_folder.h"
 #include "finetune/tensor/device.h"
 #include "train/emulated_precision.h"
@@ -233,6 +235,28 @@ std::string hash_tokenizer(const Tokenizer& tokenizer) {
   return hasher.hex();
 }
 
+// All of train_file, or its entries mixed by weight.
+std::shared_ptr<const Dataset> read_training_data(const TrainingArgs& args, TaskSetup& setup,
+                                                  std::optional<size_t>& entry) {
+  if (args.train_file_weights.empty()) return setup.read(Split::kTrain);
+  std::vector<MixturePart> parts;
+  for (size_t i = 0; i < args.train_file.size(); ++i) {
+    entry = i;
+    parts.push_back({setup.read(Split::kTrain), std::stod(args.train_file_weights[i])});
+  }
+  auto mixed = std::make_shared<const MixedDataset>(parts, "train_file");
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const int64_t size = parts[i].data->size();
+    const auto times = static_cast<double>(mixed->share(i)) / static_cast<double>(size);
+    char text[32];
+    std::snprintf(text, sizeof text, "%.3g", times);
+    log::info("mixture: " + args.train_file[i] + ": " + std::to_string(mixed->share(i)) +
+              " samples of an epoch's " + std::to_string(mixed->size()) + ", each " + text +
+              " times");
+  }
+  return mixed;
+}
+
 }  // namespace
 
 Parts assemble(const LoadedConfig& config, const AssemblyRequest& request,
@@ -262,12 +286,15 @@ Parts assemble_data(const LoadedConfig& config, const AssemblyRequest& request,
   check_tokenizer(config, *parts.tokenizer, parts.model_config);
 
   // Data, and the labels that they bring.
+  const auto entry = std::make_shared<std::optional<size_t>>();
   parts.setup = make_task_setup({.config = config,
                                  .tokenizer = *parts.tokenizer,
                                  .model = parts.model_config,
                                  .model_is_trained = !pretrained.empty(),
-                                 .progress = progress});
-  if (request.train) parts.train_data = parts.setup->read(Split::kTrain);
+                                 .progress = progress,
+                                 .entry = entry});
+  if (request.train) parts.train_data = read_training_data(args, *parts.setup, *entry);
+  entry->reset();
   if (request.evaluate) parts.validation_data = parts.setup->read(Split::kValidation);
   if (request.predict) parts.test_data = parts.setup->read(Split::kTest);
   check_token_types(config, parts);

@@ -22,6 +22,7 @@ SampleOptions LabelledSetup::sample_options(Split split) const {
   const SplitFiles files = split_files(context_.config, split);
   SampleOptions options;
   options.key = files.key;
+  options.replace_broken_utf8 = replaces_broken_utf8(args());
   options.max_samples = files.max_samples;
   options.max_seq_length = max_seq_length_;
   options.vocabulary_limit = context_.model.vocab_size;

@@ -24,7 +24,7 @@ class LabelledSetup : public TaskSetup {
   template <class Options, class Build>
   [[nodiscard]] auto read_rows(Split split, Options options, const Build& build,
                                const std::string& unit = "samples") const {
-    const SplitFiles files = split_files(context_.config, split);
+    const SplitFiles files = files_to_read(context_, split);
     static_cast<SampleOptions&>(options) = sample_options(split);
     std::invoke_result_t<Build, const std::vector<std::string>&, const Tokenizer&, const Options&>
         data;

@@ -24,7 +24,7 @@ class MaskedLmSetup final : public TaskSetup {
   std::shared_ptr<const Dataset> read(Split split) override {
     FT_CHECK(split != Split::kTest, "nothing is predicted for test_file");
     const bool held_out = split == Split::kValidation && args_.validation_file.empty();
-    SplitFiles files = split_files(context_.config, held_out ? Split::kTrain : split);
+    SplitFiles files = files_to_read(context_, held_out ? Split::kTrain : split);
     if (held_out) files.what = "evaluation";
     TextOptions options;
     options.line_by_line = args_.line_by_line;
@@ -34,6 +34,7 @@ class MaskedLmSetup final : public TaskSetup {
     options.position_limit = context_.model.max_length();
     options.threads = preprocessing_threads(args_);
     options.key = files.key;
+    options.replace_broken_utf8 = replaces_broken_utf8(args_);
     options.max_samples = held_out ? args_.max_eval_samples : files.max_samples;
     options.rows = split == Split::kTrain ? rows_.train : rows_.validation;
     std::shared_ptr<const TokenDataset> data;

@@ -26,7 +26,7 @@ class PretrainingSetup final : public TaskSetup {
 
   std::shared_ptr<const Dataset> read(Split split) override {
     FT_CHECK(split != Split::kTest, "nothing is predicted for test_file");
-    const SplitFiles files = split_files(context_.config, split);
+    const SplitFiles files = files_to_read(context_, split);
     const std::vector<std::string> names = expand_files(files.files, files.key);
     const auto shards = std::ranges::count_if(names, is_tf_record);
     if (shards == 0) return read_documents_of(split, files);
@@ -89,6 +89,7 @@ class PretrainingSetup final : public TaskSetup {
     if (split == Split::kValidation) examples.dupe_factor = 1;
     DocumentOptions options;
     options.key = files.key;
+    options.replace_broken_utf8 = replaces_broken_utf8(args_);
     options.text_column = args_.text_column;
     options.lines_are_documents = args_.line_by_line;
     options.sentence_delimiters = args_.sentence_delimiters;

@@ -89,6 +89,7 @@ class SequenceClassificationSetup final : public LabelledSetup {
   void learn_from_data(const SplitFiles& files) {
     RowOptions options;
     options.key = files.key;
+    options.replace_broken_utf8 = replaces_broken_utf8(args());
     survey_ =
         survey_labels(files.files, options, args().label_column, find_problem(args().problem_type));
     if (context().model_is_trained) {

@@ -47,6 +47,7 @@ class TokenClassificationSetup final : public LabelledSetup {
   void learn_from_data(const SplitFiles& files) {
     RowOptions options;
     options.key = files.key;
+    options.replace_broken_utf8 = replaces_broken_utf8(args());
     labels_ = survey_word_labels(files.files, options, args().text_column, args().label_column);
     if (context().model_is_trained) labels_ = in_order_of_model(context(), labels_);
     log::info("labels: " + labels_.list());

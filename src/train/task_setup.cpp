@@ -48,6 +48,8 @@ int64_t preprocessing_threads(const TrainingArgs& args) {
   return args.preprocessing_num_workers.value_or(cores);
 }
 
+bool replaces_broken_utf8(const TrainingArgs& args) { return args.encoding_errors == "replace"; }
+
 SplitFiles split_files(const LoadedConfig& config, Split split) {
   const TrainingArgs& args = config.args;
   SplitFiles files =
@@ -57,6 +59,14 @@ SplitFiles split_files(const LoadedConfig& config, Split split) {
           ? SplitFiles{args.validation_file, "validation_file", args.max_eval_samples, "evaluation"}
           : SplitFiles{args.test_file, "test_file", args.max_predict_samples, "test"};
   if (files.files.empty()) refuse_key(config, files.key, "names no file; set it");
+  return files;
+}
+
+SplitFiles files_to_read(const SetupContext& context, Split split) {
+  SplitFiles files = split_files(context.config, split);
+  if (split == Split::kTrain && context.entry != nullptr && *context.entry) {
+    files.files = {files.files.at(**context.entry)};
+  }
   return files;
 }
 

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,6 +29,9 @@ struct SetupContext {
   ModelConfig model;      // as the model's folder or the keys say, before the data are known
   bool model_is_trained;  // `model` is a folder's, so that its labels mean something
   ProgressDisplay& progress;
+  // Not null: which of train_file's entries read(kTrain) reads; nothing: all. Labels are those of
+  // all. Whoever mixes the entries moves it on.
+  std::shared_ptr<const std::optional<size_t>> entry = nullptr;
 };
 
 // What one kind of work brings to a run: how its rows are read, which head learns from them, what
@@ -77,14 +81,17 @@ class TaskSetup {
 // max_seq_length, or `otherwise`; never beyond what the model's positions allow.
 [[nodiscard]] int64_t sequence_length(const SetupContext& context, int64_t otherwise);
 [[nodiscard]] int64_t preprocessing_threads(const TrainingArgs& args);
+[[nodiscard]] bool replaces_broken_utf8(const TrainingArgs& args);
 // The files of a split and the key that names them. Throws Error(kConfig) where there are none.
 struct SplitFiles {
-  const std::vector<std::string>& files;
+  std::vector<std::string> files;
   std::string key;
   std::optional<int64_t> max_samples;
   std::string what;  // "training"
 };
 [[nodiscard]] SplitFiles split_files(const LoadedConfig& config, Split split);
+// Those of them that are read now: of a mixture's, one entry's.
+[[nodiscard]] SplitFiles files_to_read(const SetupContext& context, Split split);
 // Shows the progress of reading `files` while `build` runs with a callback for it.
 void show_reading(ProgressDisplay& progress, const SplitFiles& files,
                   const std::function<void(const std::function<void(double)>&)>& build);

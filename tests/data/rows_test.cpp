@@ -46,6 +46,21 @@ TEST(Rows, ReadsQuotedFieldsThatHoldSeparatorsQuotesAndLineEnds) {
   EXPECT_EQ(count_rows({path}, "train_file"), 3);
 }
 
+TEST(Rows, ReplaceBytesThatAreNoUtf8WhereAskedTo) {
+  const TemporaryFolder folder;
+  const RowOptions replace = {.replace_broken_utf8 = true};
+  EXPECT_THAT(rows_of(folder.write("a.txt",
+                                   "good\nb\xE9"
+                                   "d\n\xF0\x9F\x98 x\xFF\xFF\n"),
+                      replace),
+              ElementsAre(R"(a.txt:1 {"text":"good"})", "a.txt:2 {\"text\":\"b\uFFFDd\"}",
+                          "a.txt:3 {\"text\":\"\uFFFD x\uFFFD\uFFFD\"}"));
+  EXPECT_THAT(rows_of(folder.write("a.jsonl", "{\"a\": \"\xC3(\"}\n"), replace),
+              ElementsAre("a.jsonl:1 {\"a\":\"\uFFFD(\"}"));
+  EXPECT_THAT(rows_of(folder.write("a.csv", "a\n\xFF\n"), replace),
+              ElementsAre("a.csv:2 {\"a\":\"\uFFFD\"}"));
+}
+
 TEST(Rows, SeparatesFieldsOfTsvByTabs) {
   const TemporaryFolder folder;
   EXPECT_THAT(rows_of(folder.write("a.tsv", "a\tb,c\n1, 2\t\"x\ty\"\n")),

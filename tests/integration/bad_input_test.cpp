@@ -149,7 +149,7 @@ TEST(BadData, IsNamedWithFileAndLine) {
   expect_refused({{"train_file", folder.write("empty.txt", "")}}, 1, {"empty.txt' is empty"});
   expect_refused({{"train_file", folder.write("blank.txt", "\n\n  \n")}}, 1, {"blank.txt"});
   expect_refused({{"train_file", folder.write("bad.txt", "good\nbad \xff\n")}}, 1,
-                 {"bad.txt:2: invalid UTF-8"});
+                 {"bad.txt:2: invalid UTF-8", "encoding_errors: replace"});
   expect_refused({{"train_file", folder.write("ids.jsonl", "{\"input_ids\": [0, 5, 999, 2]}\n")}},
                  1, {"token id 999 in", "ids.jsonl:1", "vocabulary of 300"});
   expect_refused({{"train_file", folder.write("row.jsonl", "{\"text\": \"a\"}\n{\"text\"\n")}}, 1,

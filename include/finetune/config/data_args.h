@@ -17,6 +17,7 @@ struct DataArgs {
   std::optional<std::string> dataset_name;
   std::optional<std::string> dataset_config_name;
   std::vector<std::string> train_file;
+  std::vector<std::string> train_file_weights;  // numbers, one for each entry of train_file
   std::vector<std::string> validation_file;
   std::vector<std::string> test_file;
   int64_t validation_split_percentage = 5;
@@ -27,6 +28,7 @@ struct DataArgs {
   bool line_by_line = false;
   bool pad_to_max_length = false;
   bool packing = false;
+  std::string encoding_errors = "strict";
   std::optional<std::string> text_column;
   std::optional<std::string> text_pair_column;
   std::optional<std::string> label_column;

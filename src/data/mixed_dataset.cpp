@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: MIT
+#include "finetune/data/mixed_dataset.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "finetune/base/error.h"
+#include "finetune/base/hash.h"
+
+namespace finetune {
+
+MixedDataset::MixedDataset(std::vector<MixturePart> parts, const std::string& key)
+    : parts_(std::move(parts)) {
+  FT_CHECK(!parts_.empty(), "a mixture has parts");
+  double longest = 0;  // samples for a weight of 1, so that each part is seen once at least
+  for (const MixturePart& part : parts_) {
+    FT_CHECK(part.weight > 0 && part.data->size() > 0,
+             "parts of a mixture have weight and samples");
+    FT_CHECK(part.data->choices() == choices(), "parts of a mixture have as many choices");
+    longest = std::max(longest, static_cast<double>(part.data->size()) / part.weight);
+  }
+  Hasher hasher;
+  for (const MixturePart& part : parts_) {
+    const double samples = std::round(longest * part.weight);
+    if (!(samples + static_cast<double>(begins_.back()) < static_cast<double>(kMaxSize))) {
+      throw Error(ErrorKind::kConfig,
+                  key +
+                      ": the weights are so far apart that an epoch in which every sample is seen "
+                      "once would never end; bring them nearer to each other");
+    }
+    // Rounding must not leave a sample out.
+    const int64_t share = std::max(static_cast<int64_t>(samples), part.data->size());
+    begins_.push_back(begins_.back() + share);
+    hasher.update(part.data->fingerprint() + " " + std::to_string(share) + "\n");
+  }
+  fingerprint_ = hasher.hex();
+}
+
+MixedDataset::Place MixedDataset::find(int64_t index) const {
+  FT_CHECK(index >= 0 && index < size(), "a sample of the mixture");
+  const auto above = std::upper_bound(begins_.begin(), begins_.end(), index);
+  const auto part = static_cast<size_t>(above - begins_.begin()) - 1;
+  const Dataset& data = *parts_[part].data;
+  const int64_t place = index - begins_[part];
+  const int64_t left = share(part) % data.size();  // samples of the last pass
+  if (place < share(part) - left) return {data, place % data.size()};
+  __extension__ using Wide = __int128;  // two sizes of up to 2^40 are multiplied
+  const Wide spread = static_cast<Wide>(place % data.size()) * data.size() / left;
+  return {data, static_cast<int64_t>(spread)};
+}
+
+Example MixedDataset::get(int64_t index, int64_t choice) const {
+  const Place place = find(index);
+  return place.data.get(place.index, choice);
+}
+
+int64_t MixedDataset::length(int64_t index, int64_t choice) const {
+  const Place place = find(index);
+  return place.data.length(place.index, choice);
+}
+
+std::optional<DatasetExtent> MixedDataset::extent() const {
+  DatasetExtent all;
+  for (const MixturePart& part : parts_) {
+    const std::optional<DatasetExtent> extent = part.data->extent();
+    if (!extent) return std::nullopt;
+    all.longest = std::max(all.longest, extent->longest);
+    all.bytes += extent->bytes;
+    all.token_types = std::max(all.token_types, extent->token_types);
+  }
+  return all;
+}
+
+}  // namespace finetune
