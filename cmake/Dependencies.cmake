@@ -60,6 +60,22 @@ set_target_properties(zstd::zstd PROPERTIES
   IMPORTED_LOCATION "${zstd_LIBRARY}"
   INTERFACE_INCLUDE_DIRECTORIES "${zstd_INCLUDE_DIR}")
 
+# Joins processes. libtorch has the library without its headers; without them one process trains.
+find_path(gloo_INCLUDE_DIR gloo/transport/device.h)
+if(gloo_INCLUDE_DIR AND NOT DEFINED FINETUNE_HAS_GLOO)
+  # Headers of another year may not fit this torch.
+  include(CheckCXXSourceCompiles)
+  get_target_property(CMAKE_REQUIRED_INCLUDES TorchWheel::torch INTERFACE_INCLUDE_DIRECTORIES)
+  list(APPEND CMAKE_REQUIRED_INCLUDES ${gloo_INCLUDE_DIR})
+  set(CMAKE_REQUIRED_DEFINITIONS -DUSE_DISTRIBUTED -DUSE_C10D_GLOO)
+  set(CMAKE_TRY_COMPILE_TARGET_TYPE STATIC_LIBRARY)
+  check_cxx_source_compiles(
+    "#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>\nvoid f() {}" FINETUNE_HAS_GLOO)
+  unset(CMAKE_REQUIRED_INCLUDES)
+  unset(CMAKE_REQUIRED_DEFINITIONS)
+  unset(CMAKE_TRY_COMPILE_TARGET_TYPE)
+endif()
+
 include(SentencePiece)
 
 if(FINETUNE_BUILD_TESTS)

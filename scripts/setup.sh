@@ -31,7 +31,9 @@ fail() {
 # The libraries that the binary links, and what the tests need besides.
 build_packages=(nlohmann-json3-dev libcli11-dev libspdlog-dev libyaml-cpp-dev libutf8proc-dev
                 libxxhash-dev zlib1g-dev libzstd-dev)
-test_packages=(libgtest-dev libgmock-dev strace)
+test_packages=(libgtest-dev libgmock-dev strace libgloo-dev)
+# Without it the binary trains in one process only.
+optional_packages=(libgloo-dev)
 
 # ensure_packages [--tests] [--venv]: compiler, CMake, Ninja, Python and the libraries' headers.
 ensure_packages() {
@@ -62,10 +64,22 @@ ensure_packages() {
   if ((${#missing[@]})); then
     install_packages "${missing[@]}"
   fi
+  install_optional_packages
   local cmake_version
   cmake_version=$(cmake --version | sed -n '1s/[^0-9]*\([0-9.]*\).*/\1/p')
   version_at_least "$cmake_version" 3.22 ||
     fail "cmake $cmake_version is too old, 3.22 or newer is needed (pip install cmake has one)"
+}
+
+# Where that is possible without asking anybody.
+install_optional_packages() {
+  local package
+  command -v apt-get >/dev/null && command -v dpkg-query >/dev/null || return 0
+  [[ -z ${FINETUNE_NO_INSTALL:-} && $(id -u) == 0 ]] || return 0
+  for package in "${optional_packages[@]}"; do
+    [[ $(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null) == installed ]] && continue
+    (install_packages "$package") || say "going on without $package: num_processes needs it"
+  done
 }
 
 install_packages() {

@@ -10,6 +10,7 @@
 #include <mutex>
 
 #include "finetune/base/error.h"
+#include "finetune/base/forwarded_signal.h"
 
 namespace finetune::interrupt {
 namespace {
@@ -29,8 +30,7 @@ std::mutex reason_mutex;
 std::string moment_reason;  // guarded by reason_mutex
 
 extern "C" void on_signal(int number, siginfo_t* info, void* /*context*/) {
-  const bool is_forwarded = info->si_code == SI_QUEUE && info->si_value.sival_int == kForwarded;
-  std::atomic<int>& signals = is_forwarded ? forwarded_signals : direct_signals;
+  std::atomic<int>& signals = is_forwarded(*info) ? forwarded_signals : direct_signals;
   if (signals.fetch_add(1) > 0) ::_exit(128 + number);
   int none = 0;
   requested_signal.compare_exchange_strong(none, number);
@@ -99,6 +99,10 @@ double seconds_since_boot() {
   timespec now = {};
   ::clock_gettime(CLOCK_BOOTTIME, &now);
   return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+bool is_forwarded(const siginfo_t& info) {
+  return info.si_code == SI_QUEUE && info.si_value.sival_int == kForwarded;
 }
 
 void forward(pid_t process, int signal_number) {

@@ -7,6 +7,10 @@
 
 #include <memory>
 #include <mutex>
+#include <string>
+#include <utility>
+
+#include "finetune/base/log_origin.h"
 
 namespace finetune::log {
 namespace {
@@ -16,6 +20,8 @@ struct State {
   std::shared_ptr<spdlog::logger> logger;
   std::function<void()> erase;
   std::function<void()> redraw;
+  std::string origin;
+  spdlog::level::level_enum origin_from = spdlog::level::off;
 
   State() {
     logger = std::make_shared<spdlog::logger>("finetune",
@@ -36,7 +42,8 @@ void write(spdlog::level::level_enum level, const char* prefix, std::string_view
   const std::lock_guard lock(s.mutex);
   if (!s.logger->should_log(level)) return;
   if (s.erase) s.erase();
-  s.logger->log(level, std::string(prefix) + std::string(message));
+  const std::string origin = level >= s.origin_from ? s.origin + ": " : std::string();
+  s.logger->log(level, prefix + origin + std::string(message));
   if (s.redraw) s.redraw();
 }
 
@@ -70,6 +77,13 @@ bool is_enabled(Level level) {
   State& s = state();
   const std::lock_guard lock(s.mutex);
   return s.logger->should_log(to_spdlog(level));
+}
+
+void set_origin(std::string origin, Level from) {
+  State& s = state();
+  const std::lock_guard lock(s.mutex);
+  s.origin = std::move(origin);
+  s.origin_from = to_spdlog(from);
 }
 
 void debug(std::string_view message) { write(spdlog::level::debug, "debug: ", message); }

@@ -8,6 +8,7 @@
 
 #include "cli/commands.h"
 #include "cli/config_arguments.h"
+#include "cli/tpu.h"
 #include "finetune/base/error.h"
 #include "finetune/base/file_system.h"
 #include "finetune/base/version.h"
@@ -80,6 +81,7 @@ void look_at_device(Doctor& doctor) {
   } else if (device.is_cpu()) {
     Doctor::line("accelerator", "none: this torch is a CPU build");
   }
+  if (!tpu_note().empty()) Doctor::line("TPU", tpu_note());
   Doctor::line("processors", std::to_string(std::thread::hardware_concurrency()));
 }
 

@@ -2,11 +2,14 @@
 #pragma once
 
 #include <functional>
+#include <string>
 
 namespace finetune::cli {
 
 // Does the work and returns its exit code. What it throws becomes a message on standard error and
-// the exit code that the contract has for it.
-[[nodiscard]] int exit_code_of(const std::function<int()>& work);
+// the exit code that the contract has for it. `may_say`: false where another process has said it.
+[[nodiscard]] int exit_code_of(
+    const std::function<int()>& work, const std::function<bool(const std::string&)>& may_say =
+                                          [](const std::string&) { return true; });
 
 }  // namespace finetune::cli

@@ -4,7 +4,9 @@
 
 #include "cli/commands.h"
 #include "cli/config_arguments.h"
+#include "cli/launch.h"
 #include "cli/supervisor.h"
+#include "cli/tpu.h"
 #include "finetune/base/error.h"
 #include "finetune/base/log.h"
 #include "finetune/config/dump.h"
@@ -23,7 +25,12 @@ int train(const LoadedConfig& config, const RunOptions& options) {
   }
   const bool evaluates_only = !config.args.do_train && config.args.do_eval;
   validate(config, evaluates_only ? Purpose::kEvaluate : Purpose::kTrain);
-  return run_training(config, options);
+  if (!tpu_note().empty()) log::warning(tpu_note());
+  return launch(plan_launch(config), config, [&](std::shared_ptr<World> world) {
+    RunOptions own = options;
+    own.world = std::move(world);
+    return run_training(config, own);
+  });
 }
 
 }  // namespace

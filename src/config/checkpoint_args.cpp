@@ -22,7 +22,7 @@ void CheckpointArgs::describe(FieldList& field) {
   field("save_only_model", &CheckpointArgs::save_only_model,
         "Save weights without the optimizer; resuming starts a fresh one.");
   field("save_on_each_node", &CheckpointArgs::save_on_each_node, "Save on every machine.",
-        {.support = Support::kAccepted, .reason = kOneProcess});
+        {.support = Support::kAccepted, .reason = "the process with rank 0 saves"});
   field("async_save", &CheckpointArgs::async_save,
         "Write checkpoints in the background, while training goes on.",
         {.resume = ResumePolicy::kFree});

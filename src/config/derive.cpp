@@ -75,10 +75,12 @@ void derive_accumulation(LoadedConfig& config, Problems& problems) {
   const int64_t accumulation = samples / at_a_time;
   if (config.is_set("gradient_accumulation_steps") &&
       args.gradient_accumulation_steps != accumulation) {
-    config.notes.push_back(
-        config.where("gradient_accumulation_steps") + ": gradient_accumulation_steps is " +
-        std::to_string(accumulation) + ", not " + std::to_string(args.gradient_accumulation_steps) +
-        ", because 'effective_batch_size: " + std::to_string(samples) + "' is kept");
+    config.notes.push_back(config.where("gradient_accumulation_steps") +
+                           ": gradient_accumulation_steps is " + std::to_string(accumulation) +
+                           (args.num_processes == "1" ? "" : " in all processes together") +
+                           ", not " + std::to_string(args.gradient_accumulation_steps) +
+                           ", because 'effective_batch_size: " + std::to_string(samples) +
+                           "' is kept");
   }
   args.gradient_accumulation_steps = accumulation;
 }

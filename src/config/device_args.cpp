@@ -52,32 +52,36 @@ void DeviceArgs::describe(FieldList& field) {
 }
 
 void DistributedArgs::describe(FieldList& field) {
-  const FieldSpec one_process{.support = Support::kAccepted, .reason = kOneProcess};
+  const FieldSpec one_sum{.support = Support::kAccepted, .reason = kOneSum};
   const FieldSpec later{.support = Support::kRefused, .reason = kNotYet, .named = true};
   const FieldSpec sharded{
       .support = Support::kRefused, .available = {"false"}, .reason = kNoSharding, .named = true};
   field.section("Processes");
-  field("num_processes", &DistributedArgs::num_processes, "Processes on this machine, or \"auto\".",
-        {.support = Support::kRefused, .reason = kNotYet});
+  field("num_processes", &DistributedArgs::num_processes,
+        "Processes on this machine, or \"auto\": one for each accelerator; torchrun, Slurm or an "
+        "Indexed Job start theirs themselves.",
+        {.resume = ResumePolicy::kFree});
   field("zero_stage", &DistributedArgs::zero_stage, "What is divided among processes.",
         {.range = {.min = 0, .max = 3}, .support = Support::kRefused, .reason = kNotYet});
-  field("local_rank", &DistributedArgs::local_rank, "Place of this process on its machine.",
-        one_process);
+  field("local_rank", &DistributedArgs::local_rank,
+        "Place of this process on its machine; what started it says so itself.",
+        {.resume = ResumePolicy::kFree});
   field("ddp_backend", &DistributedArgs::ddp_backend, "How processes talk to each other.",
         {.choices = {"nccl", "gloo", "mpi", "xccl", "hccl", "cncl", "mccl"},
          .support = Support::kAccepted,
-         .reason = kOneProcess});
+         .reason = "processes talk through Gloo"});
   field("ddp_timeout", &DistributedArgs::ddp_timeout,
-        "Seconds after which a process that does not answer is given up.",
-        {.range = {.min = 1}, .support = Support::kAccepted, .reason = kOneProcess});
+        "Seconds that processes wait for each other at the start.",
+        {.range = {.min = 1}, .resume = ResumePolicy::kFree});
   field("ddp_find_unused_parameters", &DistributedArgs::ddp_find_unused_parameters,
-        "Look for parameters without a gradient.", one_process);
+        "Look for parameters without a gradient.", one_sum);
   field("ddp_bucket_cap_mb", &DistributedArgs::ddp_bucket_cap_mb,
-        "Megabytes of gradients that are summed at a time.", one_process);
+        "Megabytes of gradients that are summed at a time; unset: 25.",
+        {.range = {.min = 1}, .resume = ResumePolicy::kFree});
   field("ddp_broadcast_buffers", &DistributedArgs::ddp_broadcast_buffers,
-        "Send buffers to all processes.", one_process);
+        "Send buffers to all processes.", one_sum);
   field("ddp_static_graph", &DistributedArgs::ddp_static_graph,
-        "Promise that the same parameters are used in every step.", one_process);
+        "Promise that the same parameters are used in every step.", one_sum);
   field("accelerator_config", &DistributedArgs::accelerator_config, "Arguments of accelerate.",
         later);
   field("parallelism_config", &DistributedArgs::parallelism_config,

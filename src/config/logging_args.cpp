@@ -24,14 +24,12 @@ void LoggingArgs::describe(FieldList& field) {
   field("log_level", &LoggingArgs::log_level, "Least severity that is printed.",
         {.choices = levels, .spellings = {{"detail", "debug"}}, .resume = ResumePolicy::kFree});
   field("log_level_replica", &LoggingArgs::log_level_replica,
-        "Least severity that other processes print.",
-        {.choices = levels,
-         .spellings = {{"detail", "debug"}},
-         .support = Support::kAccepted,
-         .reason = kOneProcess,
-         .resume = ResumePolicy::kFree});
+        "Least severity that other processes print; of warnings, rank 0 prints them.",
+        {.choices = levels, .spellings = {{"detail", "debug"}}, .resume = ResumePolicy::kFree});
   field("log_on_each_node", &LoggingArgs::log_on_each_node, "Print on every machine.",
-        {.support = Support::kAccepted, .reason = kOneProcess, .resume = ResumePolicy::kFree});
+        {.support = Support::kAccepted,
+         .reason = "the process with rank 0 prints",
+         .resume = ResumePolicy::kFree});
   field("disable_tqdm", &LoggingArgs::disable_tqdm,
         "Show no progress bar; unset shows one on terminals and in notebooks.",
         {.resume = ResumePolicy::kFree});

@@ -83,13 +83,13 @@ void DurationArgs::describe(FieldList& field) {
          .reason = "that is done in any case, and the effective batch is kept"});
   field("average_tokens_across_devices", &DurationArgs::average_tokens_across_devices,
         "Divide the loss by the targets of all devices together.",
-        {.support = Support::kAccepted, .reason = kOneProcess});
+        {.support = Support::kAccepted, .reason = "that is done in any case"});
   field("seed", &DurationArgs::seed, "Seed of weights, dropout, masks and data order.",
         {.range = {.min = 0}, .resume = ResumePolicy::kFixed});
   field("data_seed", &DurationArgs::data_seed, "Seed of data order and masks; unset takes seed.",
         {.range = {.min = 0}, .resume = ResumePolicy::kFixed});
-  field("full_determinism", &DurationArgs::full_determinism, "Use deterministic kernels only.",
-        {.support = Support::kAccepted, .reason = "on the CPU runs are deterministic in any case"});
+  field("full_determinism", &DurationArgs::full_determinism,
+        "Sum an update's micro-batches in an order that is the same for any number of processes.");
 }
 
 void OptimizerArgs::describe(FieldList& field) {

@@ -16,7 +16,8 @@ inline constexpr std::string_view kNoSharding =
 
 // Why a value has no effect; reads on after "has no effect here: ".
 inline constexpr std::string_view kNoUpload = "nothing is uploaded";
-inline constexpr std::string_view kOneProcess = "this version trains in one process";
+inline constexpr std::string_view kOneSum =
+    "gradients are summed over all processes once an update, whatever has none";
 inline constexpr std::string_view kThreads = "batches are made by threads";
 inline constexpr std::string_view kPythonOnly = "it concerns Python callbacks only";
 

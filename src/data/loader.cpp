@@ -57,7 +57,9 @@ struct Loader::State {
     std::vector<Batch> batches;
     std::vector<int64_t> samples;
     std::vector<SampleKey> keys;
-    for (int64_t begin = position.sample; begin < end; begin += options.batch_size) {
+    const int64_t share = update_size() / options.parts;  // of an update that is not the last
+    const int64_t first = position.sample + options.part * share;
+    for (int64_t begin = first; begin < std::min(end, first + share); begin += options.batch_size) {
       samples.clear();
       order->append(position.epoch, begin, std::min(end, begin + options.batch_size), samples);
       keys.clear();
@@ -82,6 +84,9 @@ struct Loader::State {
 Loader::Loader(std::shared_ptr<const Dataset> dataset, std::shared_ptr<const Collator> collator,
                const LoaderOptions& options) {
   FT_CHECK(options.batch_size >= 1 && options.micro_batches >= 1, "an update has rows");
+  FT_CHECK(options.parts >= 1 && options.micro_batches % options.parts == 0 && options.part >= 0 &&
+               options.part < options.parts,
+           "each part of an update has as many micro-batches");
   FT_CHECK(options.workers >= 0 && options.prefetch >= 0, "no negative number of workers");
   const int64_t size = dataset->size();
   FT_CHECK(size >= 1, "a loader needs samples");

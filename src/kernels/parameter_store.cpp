@@ -233,6 +233,10 @@ void ParameterStore::complete(std::initializer_list<Tensor> weights) {
   }
 }
 
+void ParameterStore::open(const std::vector<size_t>& places) {
+  for (const size_t place : places) (void)open_gradient(parameters_.at(place));
+}
+
 void ParameterStore::reserve_gradients() {
   const auto type = gradients_ == GradientFormat::kFloat32 ? at::kFloat : at::kBFloat16;
   for (size_t i = 0; i < parameters_.size(); ++i) {

@@ -15,8 +15,9 @@ class MaskedLmMetrics final : public Metrics {
  public:
   void add(const Batch& batch, const Outputs& outputs) override {
     if (outputs.targets == 0) return;
-    const Tensor labels = to_device(MaskedWords(batch).labels, outputs.logits.device());
-    correct_ += outputs.logits.argmax(-1).eq(labels).sum().item<int64_t>();
+    const Tensor best = outputs.best.defined() ? outputs.best : outputs.logits.argmax(-1);
+    const Tensor labels = to_device(MaskedWords(batch).labels, best.device());
+    correct_ += best.eq(labels).sum().item<int64_t>();
     targets_ += outputs.targets;
   }
 

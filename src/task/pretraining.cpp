@@ -14,10 +14,12 @@ namespace {
 // How often the most probable answer is the right one, and the mean loss.
 class Score {
  public:
-  void add(const Tensor& logits, const std::vector<int64_t>& labels,
+  // `best`: the argmax of the logits, where they are not there.
+  void add(const Tensor& logits, const Tensor& best, const std::vector<int64_t>& labels,
            const Outputs::TermMean& term) {
     if (term.targets == 0) return;
-    correct_ += logits.argmax(-1).eq(to_device(labels, logits.device())).sum().item<int64_t>();
+    const Tensor answers = best.defined() ? best : logits.argmax(-1);
+    correct_ += answers.eq(to_device(labels, answers.device())).sum().item<int64_t>();
     targets_ += term.targets;
     loss_ += term.mean * static_cast<double>(term.targets);
   }
@@ -38,9 +40,9 @@ class PretrainingMetrics final : public Metrics {
  public:
   void add(const Batch& batch, const Outputs& outputs) override {
     if (outputs.terms.empty()) return;
-    words_.add(outputs.logits, MaskedWords(batch).labels, outputs.terms[0]);
+    words_.add(outputs.logits, outputs.best, MaskedWords(batch).labels, outputs.terms[0]);
     // kIgnoredLabel is never the most probable class.
-    next_.add(outputs.next_sentence_logits, batch.classes, outputs.terms[1]);
+    next_.add(outputs.next_sentence_logits, Tensor(), batch.classes, outputs.terms[1]);
   }
 
   [[nodiscard]] std::vector<std::pair<std::string, double>> compute() const override {

@@ -271,7 +271,7 @@ Parts assemble_data(const LoadedConfig& config, const AssemblyRequest& request,
   const TrainingArgs& args = config.args;
   Parts parts;
   parts.device = pick_device(args.use_cpu);
-  parts.world = make_single_process_world();
+  parts.world = request.world ? request.world : make_single_process_world();
 
   // Tokenizer and model configuration: from a checkpoint, a pretrained folder, or fresh.
   std::string pretrained = request.model_folder;

@@ -22,7 +22,7 @@ namespace finetune {
 // The parts that a run is made of, before anything is restored.
 struct Parts {
   c10::Device device{c10::kCPU};
-  std::unique_ptr<World> world;
+  std::shared_ptr<World> world;
   std::shared_ptr<const Tokenizer> tokenizer;
   std::string pretrained;  // folder whose weights the model starts from; empty: fresh
   ModelConfig model_config;
@@ -40,6 +40,7 @@ struct Parts {
 };
 
 struct AssemblyRequest {
+  std::shared_ptr<World> world = {};  // null: one process
   bool train = true;
   bool evaluate = false;
   bool predict = false;

@@ -12,6 +12,7 @@
 #include "finetune/tensor/out_of_memory.h"
 #include "finetune/train/metrics_log.h"
 #include "train/memory_cut.h"
+#include "train/outputs_exchange.h"
 
 namespace finetune {
 
@@ -84,19 +85,31 @@ std::optional<EvaluationResult> evaluate_in_parts(const Parts& parts, Split spli
   progress.begin(predicts ? "predict" : "evaluate", count);
   SessionClock* const clock = parts.session ? &parts.session->clock : nullptr;
   const SessionClock::Unit unit = SessionClock::Unit::kEvaluationBatch;
-  for (int64_t i = 0; i < count; ++i) {
+  World& world = *parts.world;
+  OutputsExchange exchange(world, args.task == "mlm" || args.task == "pretraining");
+  // Each process computes one of as many neighbouring batches, and all of them count all.
+  for (int64_t first = 0; first < count; first += world.size()) {
     if (clock != nullptr) clock->begin(unit, interrupt::seconds_since_boot());
-    if (interrupt::is_requested()) {
+    const int64_t mine = first + world.rank();
+    const bool stops = interrupt::is_requested();
+    const bool has_batch = mine < count && !stops;
+    const Batch own = has_batch ? loader.get(mine) : Batch();
+    const std::optional<std::vector<Outputs>> round = exchange.share(
+        has_batch, [&] { return parts.task->evaluate(own); }, stops);
+    if (!round) {
       progress.end();
       return std::nullopt;
     }
-    const Batch batch = loader.get(i);
-    const Outputs outputs = parts.task->evaluate(batch);
-    loss.add(batch, outputs);
-    if ((i + 1) % parts_of_batch == 0 || i + 1 == count) loss.end_batch();
-    results.metrics->add(batch, outputs);
-    if (results.files) results.files->add(batch, outputs);
-    progress.update(i + 1);
+    for (int64_t i = first; i < std::min(count, first + world.size()); ++i) {
+      const Batch other = i == mine ? Batch() : loader.get(i);
+      const Batch& batch = i == mine ? own : other;
+      const Outputs& outputs = (*round)[static_cast<size_t>(i - first)];
+      loss.add(batch, outputs);
+      if ((i + 1) % parts_of_batch == 0 || i + 1 == count) loss.end_batch();
+      results.metrics->add(batch, outputs);
+      if (results.files) results.files->add(batch, outputs);
+      progress.update(i + 1);
+    }
   }
   if (clock != nullptr) clock->end(unit, interrupt::seconds_since_boot());
   progress.end();

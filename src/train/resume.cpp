@@ -82,6 +82,7 @@ int64_t resumed_batch_size(const LoadedConfig& config, const RunState& saved, in
   if (effective % rows != 0) {
     refuse(config.where("per_device_train_batch_size") + ": per_device_train_batch_size " +
            std::to_string(args.per_device_train_batch_size) +
+           (processes > 1 ? " x " + std::to_string(processes) + " processes" : std::string()) +
            " does not divide the run's effective "
            "batch of " +
            std::to_string(effective) +
@@ -123,8 +124,8 @@ void announce_changes(const RunState& saved, const LoadedConfig& config,
                 from);
     }
   }
-  const int64_t asked =
-      config.args.per_device_train_batch_size * config.args.gradient_accumulation_steps;
+  const int64_t asked = config.args.per_device_train_batch_size *
+                        config.args.gradient_accumulation_steps * environment.processes;
   if (asked != saved.effective_batch_size && !config.args.effective_batch_size) {
     log::info("the effective batch stays " + std::to_string(saved.effective_batch_size) +
               ": gradient_accumulation_steps is " + std::to_string(accumulation) + " now");

@@ -21,6 +21,7 @@
 #include "train/resume.h"
 #include "train/run_storage.h"
 #include "train/session.h"
+#include "train/shared_start.h"
 #include "train/trainer.h"
 
 namespace finetune {
@@ -133,8 +134,9 @@ std::optional<CheckpointEntry> choose_checkpoint(const LoadedConfig& config,
 }
 
 // Equal bits need the thread count that the run began with.
-void reuse_threads(const RunState& state) {
-  if (state.environment.threads >= 1 && state.environment.threads <= 1024) {
+void reuse_threads(const RunState& state, const TrainingArgs& args, int64_t processes) {
+  const bool is_exact = args.full_determinism || state.environment.processes == processes;
+  if (is_exact && state.environment.threads >= 1 && state.environment.threads <= 1024) {
     set_num_threads(static_cast<int>(state.environment.threads));
   }
 }
@@ -184,7 +186,8 @@ std::string evaluated_folder(const LoadedConfig& config, bool newest_checkpoint)
 // Evaluation and prediction without training. Returns the metrics of all splits.
 nlohmann::ordered_json evaluate_model(const LoadedConfig& config, const AssemblyRequest& request) {
   const TrainingArgs& args = config.args;
-  ProgressDisplay progress(progress_mode(args));
+  const bool is_shown = !request.world || request.world->is_first();
+  ProgressDisplay progress(is_shown ? progress_mode(args) : ProgressMode::kNone);
   const Parts parts = assemble(config, request, progress);
   nlohmann::ordered_json all;
   for (const Split split : {Split::kValidation, Split::kTest}) {
@@ -198,7 +201,7 @@ nlohmann::ordered_json evaluate_model(const LoadedConfig& config, const Assembly
     metrics[predicts ? "predict_samples" : "eval_samples"] =
         (predicts ? parts.test_data : parts.validation_data)->size();
     if (args.task == "mlm") metrics["perplexity"] = std::exp(metrics["eval_loss"].get<double>());
-    if (config.is_set("output_dir") || predicts) {
+    if (parts.world->is_first() && (config.is_set("output_dir") || predicts)) {
       write_evaluation(args.output_dir, predicts ? "predict" : "eval", *result);
     }
     all.update(metrics);
@@ -234,12 +237,17 @@ void say_damaged(const std::string& damage, bool goes_on) {
       damage);
 }
 
-// The rest of train() for a run whose files lie in `storage`. `again`: a checkpoint could not be
-// read the last time.
-int train_in(RunStorage& storage, const LoadedConfig& config, const RunOptions& options,
-             bool again) {
+// How a start goes on.
+struct Beginning {
+  std::optional<int> code = {};  // it is over already
+  std::optional<CheckpointEntry> newest = {};
+};
+
+// Looks at what is there and makes the output folder ready. `again`: a checkpoint could not be read
+// the last time.
+Beginning begin_run(RunStorage& storage, const LoadedConfig& config, const RunOptions& options,
+                    const SessionStart& start, bool again) {
   const TrainingArgs& args = config.args;
-  const SessionStart start = SessionStart::read();
   const bool may_go_on = !options.restart && args.resume_from_checkpoint != "none";
   Finished before;
   if (may_go_on) before = finished_state(args.output_dir);
@@ -262,12 +270,12 @@ int train_in(RunStorage& storage, const LoadedConfig& config, const RunOptions& 
       say_finished(config, *finished);
       if (options.on_already_finished) options.on_already_finished();
       storage.complete_mirrors();
-      return kExitFinished;
+      return {.code = kExitFinished};
     }
     log::info("the finished run goes on: the schedule is computed anew for the new total");
   }
 
-  if (is_session_over(args, start)) return kExitStoppedEarly;
+  if (is_session_over(args, start)) return {.code = kExitStoppedEarly};
 
   const std::optional<CheckpointEntry> newest = choose_checkpoint(config, options, storage);
   if (finished && !newest) {
@@ -278,16 +286,35 @@ int train_in(RunStorage& storage, const LoadedConfig& config, const RunOptions& 
   }
   if (finished) storage.forget_finished();
   if (!before.damage.empty()) say_damaged(before.damage, newest.has_value());
+  return {.newest = newest};
+}
+
+// The rest of train() for a run whose files lie in `storage`.
+int train_in(RunStorage& storage, const LoadedConfig& config, const RunOptions& options,
+             bool again) {
+  const TrainingArgs& args = config.args;
+  const SessionStart start = SessionStart::read();
+  const std::shared_ptr<World> world = options.world ? options.world : make_single_process_world();
+  std::optional<int> code;
+  const std::optional<CheckpointEntry> newest = share_checkpoint(*world, [&] {
+    Beginning beginning = begin_run(storage, config, options, start, again);
+    code = beginning.code;
+    return beginning.newest;
+  });
+  const std::string shared_code =
+      share_text(*world, [&] { return code ? std::to_string(*code) : std::string(); });
+  if (!shared_code.empty()) return std::stoi(shared_code);
   std::optional<RunState> saved;
   if (newest && !newest->foreign) {
     saved = reading_checkpoint([&] { return state_of(*newest); });
     check_fixed_keys(*saved, config, newest->path);
-    reuse_threads(*saved);
+    reuse_threads(*saved, args, world->size());
   }
   const std::shared_ptr<Session> session = begin_session(args, start, saved ? &*saved : nullptr);
-  if (!session) return kExitStoppedEarly;
-  ProgressDisplay progress(progress_mode(args));
+  if (world->any(!session)) return kExitStoppedEarly;
+  ProgressDisplay progress(world->is_first() ? progress_mode(args) : ProgressMode::kNone);
   AssemblyRequest request{
+      .world = world,
       .train = true,
       .evaluate = args.do_eval || args.eval_strategy != "no" || args.eval_on_start,
       .predict = args.do_predict,
@@ -304,6 +331,11 @@ int train_in(RunStorage& storage, const LoadedConfig& config, const RunOptions& 
     request.head_rows_per_chunk = decision->choices.head_rows_per_chunk;
   }
   assemble_model(budgeted, request, parts);
+  const RunIdentity& identity = parts.identity;
+  check_same(*world,
+             identity.data + identity.validation + identity.tokenizer + identity.model +
+                 parts.memory.dump(),
+             "data, tokenizer, model or what memory_budget chose");
   Trainer trainer(budgeted, options, storage, parts, progress);
   if (newest) {
     reading_checkpoint([&] { trainer.restore(*newest); });
@@ -320,25 +352,34 @@ int train_and_look_again(RunStorage& storage, const RunOptions& options) {
     try {
       return train_in(storage, storage.config(), options, attempt > 1);
     } catch (const CheckpointUnreadable& failure) {
-      if (attempt == kTries) throw Error(ErrorKind::kIo, failure.what());
+      const bool is_alone = !options.world || options.world->size() == 1;
+      if (attempt == kTries || !is_alone) throw Error(ErrorKind::kIo, failure.what());
       log::warning(std::string(failure.what()) + "; looking for the newest checkpoint again");
     }
   }
 }
 
+// Every process would warn of the same.
+std::string replica_level(const TrainingArgs& args) {
+  const std::string& level = args.log_level_replica;
+  return level == "warning" || level == "passive" ? "error" : level;
+}
+
 int train(const LoadedConfig& config, const RunOptions& options) {
   const TrainingArgs& args = config.args;
-  log::set_level(args.log_level);
-  show_notes(config);
+  const bool is_first = !options.world || options.world->is_first();
+  log::set_level(is_first ? args.log_level : replica_level(args));
+  if (is_first) show_notes(config);
   if (!args.do_train) {
-    (void)evaluate_model(config, {.train = false,
+    (void)evaluate_model(config, {.world = options.world,
+                                  .train = false,
                                   .evaluate = args.do_eval,
                                   .predict = args.do_predict,
                                   .model_folder = evaluated_folder(config, false)});
     return kExitFinished;
   }
   return_freed_memory();
-  RunStorage storage(config);
+  RunStorage storage(config, is_first);
   try {
     const int code = train_and_look_again(storage, options);
     const bool is_finished = code == kExitFinished || code == kExitCheckpointsFailed;

@@ -24,6 +24,7 @@ void describe(State& s, Visitor&& field) {
   field("sample", s.position.sample);
   field("effective_batch_size", s.effective_batch_size);
   field("length_group", s.length_group);
+  field("shard_rows", s.shard_rows);
   field("max_steps", s.max_steps);
   field("window_loss", s.window_loss);
   field("window_first_step", s.window_first_step);
@@ -63,6 +64,7 @@ void describe(State& s, Visitor&& field) {
   field("device", s.environment.device);
   field("cpu_capability", s.environment.cpu_capability);
   field("threads", s.environment.threads);
+  field("processes", s.environment.processes);
   field("processors", s.environment.processors);
   field("machine_memory", s.environment.machine_memory);
   field("config", s.config);
@@ -71,23 +73,12 @@ void describe(State& s, Visitor&& field) {
 }
 
 // These came later than the first checkpoints of this format version.
-constexpr std::string_view kCameLater[] = {"memory",
-                                           "length_group",
-                                           "session",
-                                           "processors",
-                                           "machine_memory",
-                                           "skipped_updates",
-                                           "rollbacks",
-                                           "divergence_tries",
-                                           "faulty_step",
-                                           "watched_until",
-                                           "left_out",
-                                           "recent_losses",
-                                           "recent_grad_norms",
-                                           "asked_train_batch",
-                                           "cut_train_batch",
-                                           "asked_eval_batch",
-                                           "cut_eval_batch"};
+constexpr std::string_view kCameLater[] = {
+    "memory",          "length_group",     "processes",         "shard_rows",
+    "session",         "processors",       "machine_memory",    "skipped_updates",
+    "rollbacks",       "divergence_tries", "faulty_step",       "watched_until",
+    "left_out",        "recent_losses",    "recent_grad_norms", "asked_train_batch",
+    "cut_train_batch", "asked_eval_batch", "cut_eval_batch"};
 
 constexpr size_t kLongestList = 1 << 20;
 

@@ -16,7 +16,8 @@ namespace finetune {
 // What libraries and machine a run's bits depend on.
 struct Environment {
   std::string finetune_version, torch_version, device, cpu_capability;
-  int64_t threads = 0;
+  int64_t threads = 0;  // of each process
+  int64_t processes = 1;
   int64_t processors = 0;      // of the machine; 0: not known
   int64_t machine_memory = 0;  // of the host, in bytes; 0: not known
 };
@@ -40,6 +41,7 @@ struct RunState {
   Position position;
   int64_t effective_batch_size = 0;
   int64_t length_group = 0;  // samples that group_by_length sorts together; 0: none so far
+  int64_t shard_rows = 0;    // samples of a logical shard, with full_determinism
   int64_t max_steps = 0;     // of the run as it was planned
 
   double window_loss = 0.0;       // sum of the losses since the last log

@@ -45,8 +45,8 @@ bool holds_checkpoints(FileSystem& files, const std::string& folder) {
 
 }  // namespace
 
-RunStorage::RunStorage(const LoadedConfig& config)
-    : config_(config), shown_(config.args.output_dir) {
+RunStorage::RunStorage(const LoadedConfig& config, bool is_first)
+    : config_(config), shown_(config.args.output_dir), is_first_(is_first) {
   TrainingArgs& args = config_.args;
   const std::optional<Mount> slow = slow_mount(args.output_dir);
   if (slow && !slow_mount(args.cache_dir)) {
@@ -71,6 +71,10 @@ RunStorage::RunStorage(const LoadedConfig& config)
     }
   }
   files_ = files_for(args.output_dir);
+  if (!is_first_) {
+    places_.clear();
+    return;
+  }
   lock_.emplace(args.output_dir, checkpoint::LeaseOptions{.shown = shown_});
   for (Place& place : places_) {
     place.mirror = std::make_unique<checkpoint::Mirror>(checkpoint::MirrorOptions{
@@ -201,6 +205,7 @@ void RunStorage::committed(const std::string& path, const checkpoint::RotationPo
 }
 
 void RunStorage::check_ours() {
+  if (!is_first_) return;
   if (lock_->is_lost()) lock_->check();
   for (const Place& place : places_) place.mirror->check();
 }

@@ -21,8 +21,9 @@ namespace finetune {
 // cache_dir.
 class RunStorage {
  public:
-  // Takes the output folder's lock. Throws Error(kBusy), Error(kIo), Error(kConfig).
-  explicit RunStorage(const LoadedConfig& config);
+  // Takes the output folder's lock. Throws Error(kBusy), Error(kIo), Error(kConfig). Of several
+  // processes the first one alone: the others read, without lock or mirrors.
+  explicit RunStorage(const LoadedConfig& config, bool is_first = true);
 
   // The configuration with the output folder that is worked in.
   [[nodiscard]] const LoadedConfig& config() const { return config_; }
@@ -75,6 +76,7 @@ class RunStorage {
 
   LoadedConfig config_;
   std::string shown_;  // the output folder that the user named
+  bool is_first_;
   std::shared_ptr<FileSystem> files_;
   std::vector<Place> places_;
   std::optional<checkpoint::OutputLock> lock_;

@@ -58,6 +58,7 @@ Trainer::Trainer(const LoadedConfig& config, const RunOptions& options, RunStora
       eval_rows_at_a_time_(config.args.per_device_eval_batch_size),
       poison_(Poison::from_environment()) {
   if (args_.fp16) scaler_.emplace();
+  check_processes();
   if (args_.optimizer_in_backward) update_in_backward();
   // transformers' floating_point_ops: 6 a token and parameter outside the embeddings.
   for (const NamedTensor& parameter : parts_.model->parameters()) {
@@ -110,7 +111,9 @@ void Trainer::make_loader() {
   loader_ = std::make_unique<Loader>(
       parts_.train_data, parts_.collator,
       LoaderOptions{.batch_size = rows_at_a_time_,
-                    .micro_batches = plan_.accumulation,
+                    .micro_batches = plan_.accumulation * parts_.world->size(),
+                    .part = parts_.world->rank(),
+                    .parts = parts_.world->size(),
                     .sampling = sampling_strategy(args_),
                     .length_group = std::max<int64_t>(1, state_.length_group),
                     .seed = static_cast<uint64_t>(args_.data_seed.value_or(args_.seed)),
@@ -138,6 +141,7 @@ int Trainer::run() {
     log(*metrics);  // no best model, schedule or early stopping yet, as in transformers
   }
   while (!is_last_step() && !state_.stop_early) {
+    share_faults();
     if (went_back_from_save()) continue;
     begin(SessionClock::Unit::kStep);
     if (stop_is_requested()) return stop_early();
@@ -176,28 +180,26 @@ Trainer::StepReport Trainer::step() {
     return report;
   }
   const std::vector<Batch> micro_batches = loader_->take(state_.position);
-  std::vector<int64_t> targets(static_cast<size_t>(parts_.task->terms()), 0);
+  const auto terms = static_cast<size_t>(parts_.task->terms());
+  std::vector<int64_t> counts(terms + 2, 0);  // of targets, of tokens, of tokens with padding
   for (const Batch& batch : micro_batches) {
-    const std::vector<int64_t> counts = parts_.task->count_targets(batch);
-    for (size_t term = 0; term < counts.size(); ++term) targets[term] += counts[term];
-    report.tokens += batch.tokens;
-    report.padded_tokens += batch.rows * batch.length;
+    const std::vector<int64_t> targets = parts_.task->count_targets(batch);
+    for (size_t term = 0; term < terms; ++term) counts[term] += targets[term];
+    counts[terms] += batch.tokens;
+    counts[terms + 1] += batch.rows * batch.length;
   }
+  parts_.world->sum(counts);
   std::vector<double> scales;
-  for (const int64_t count : targets) {
-    const auto all = static_cast<double>(parts_.world->sum(count));
+  for (size_t term = 0; term < terms; ++term) {
+    const auto all = static_cast<double>(counts[term]);
     scales.push_back((scaler_ ? scaler_->scale() : 1.0) / std::max(1.0, all));
   }
+  report.tokens = counts[terms];
+  report.padded_tokens = counts[terms + 1];
 
   parts_.model->store().clear_gradients(!args_.optimizer_in_backward);
   released_ = {.learning_rate = report.learning_rate};
-  for (const Batch& batch : micro_batches) {
-    begin(SessionClock::Unit::kMicroBatch);
-    if (interrupt::is_requested()) return {.interrupted = true};
-    report.loss += add_gradients(batch, scales);
-    if (!std::isfinite(report.loss)) break;
-  }
-  end(SessionClock::Unit::kMicroBatch);
+  if (!add_micro_batches(micro_batches, scales, report)) return {.interrupted = true};
   if (poison_.is_for(Poisoned::kLoss, state_.step + 1)) report.loss = std::nan("");
   poison_.spoil_gradient(parts_.model->store(), state_.step + 1);
   begin(SessionClock::Unit::kUpdate);
@@ -242,14 +244,8 @@ void Trainer::update_weights(StepReport& report) {
     report.applied = !report.fault;
     return;
   }
-  ParameterStore& parameters = parts_.model->store();
-  std::vector<Tensor> gradients;
-  for (const Parameter& parameter : parameters.parameters()) {
-    if (parameter.gradient.defined()) gradients.push_back(parameter.gradient);
-  }
-  parts_.world->sum_gradients(gradients);
   const double scale = scaler_ ? scaler_->scale() : 1.0;
-  report.grad_norm = gradient_norm(parameters) / scale;
+  report.grad_norm = broadcast(gradient_norm(parts_.model->store()) / scale);
   report.fault = fault_of(options, state_.divergence, report.loss, report.grad_norm);
   if (!report.fault) {
     // torch.nn.utils.clip_grad_norm_
@@ -367,7 +363,7 @@ std::optional<Json> Trainer::evaluate_weights() {
   log::info(describe_metrics(result->metrics) + " at step " + std::to_string(state_.step));
   if (result->files) {
     try {
-      result->files->write(files_, args_.output_dir);
+      if (parts_.world->is_first()) result->files->write(files_, args_.output_dir);
       files_of_step_ = best_is_loaded_ ? exported_step_ : state_.step;
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::kIo || is_last_step()) throw;
@@ -446,7 +442,7 @@ void Trainer::log(Json values) {
 }
 
 void Trainer::open_events() {
-  if (!args_.reports_to("tensorboard")) return;
+  if (!args_.reports_to("tensorboard") || !parts_.world->is_first()) return;
   const std::string runs = args_.logging_dir.value_or(join_path(args_.output_dir, "runs"));
   try {
     const std::string folder = tensorboard_folder(files_, runs);
@@ -458,8 +454,6 @@ void Trainer::open_events() {
                  std::string(error.what()));
   }
 }
-
-bool Trainer::stop_is_requested() const { return interrupt::is_requested(); }
 
 // transformers: micro-batches of this epoch that are behind us, by all of them.
 double Trainer::epoch() const {
@@ -541,8 +535,9 @@ std::string Trainer::how_to_go_on() const {
 int Trainer::stop_early() {
   progress_.end();
   const bool asked = options_.stop_at_step && state_.step >= *options_.stop_at_step;
-  const std::string why =
-      "stopped by " + (asked ? std::string("--stop_at_step") : interrupt::signal_name());
+  std::string by = asked ? "--stop_at_step" : interrupt::signal_name();
+  if (by.empty()) by = "a signal to another process";
+  const std::string why = "stopped by " + by;
   if (!save_if_missing()) {
     log::error(why + " at step " + std::to_string(state_.step) +
                ", but the state could not be saved" +

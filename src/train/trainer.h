@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <exception>
 #include <memory>
 #include <optional>
 #include <string>
@@ -9,6 +10,7 @@
 #include "finetune/checkpoint/reader.h"
 #include "finetune/checkpoint/writer.h"
 #include "finetune/config/load.h"
+#include "finetune/distributed/gradient_sum.h"
 #include "finetune/optim/loss_scaler.h"
 #include "finetune/tensor/safetensors.h"
 #include "finetune/train/event_writer.h"
@@ -80,6 +82,26 @@ class Trainer {
   void open_events();
   void make_loader();
   StepReport step();
+  // The micro-batches of this process; the gradients of the whole update are in the store then.
+  // False where a stop came.
+  bool add_micro_batches(const std::vector<Batch>& batches, const std::vector<double>& scales,
+                         StepReport& report);
+  // What all processes have to know of each other's micro-batches. `losses`: of all of the update's
+  // micro-batches, 0 where another process has them. False where a stop came in one of them.
+  bool share_losses(std::vector<double>& losses, const std::exception_ptr& lack_of_memory,
+                    StepReport& report);
+  void take_shard();
+  void reduce_gradients();
+  // What rank 0's saves found.
+  void share_faults();
+  [[nodiscard]] ShardSum make_shard_sum() const;
+  [[nodiscard]] bool has_shards() const;
+  void check_processes() const;
+  // Says whether the logical shards are those that the run began with.
+  void keep_shards(const RunState& saved);
+  [[nodiscard]] Environment environment() const;
+  // Rank 0's.
+  [[nodiscard]] double broadcast(double value);
   StepReport step_within_memory();
   void cut_batch();
   void take_saved_cut(const RunState& saved);
@@ -124,6 +146,9 @@ class Trainer {
   int stop_early();
   int finish();
   void load_best_model();
+  void write_end(const nlohmann::ordered_json& summary,
+                 const std::optional<nlohmann::ordered_json>& metrics,
+                 const std::optional<nlohmann::ordered_json>& predicted);
   void export_model(const nlohmann::ordered_json& summary,
                     const std::optional<nlohmann::ordered_json>& metrics);
   bool mend(const StepReport& report);
@@ -139,6 +164,7 @@ class Trainer {
   [[nodiscard]] DivergenceOptions divergence_options() const;
   [[nodiscard]] LeftOut samples_of_update(const Position& position) const;
 
+  // The same answer in all processes, which ask at the same places.
   [[nodiscard]] bool stop_is_requested() const;
   [[nodiscard]] double epoch() const;
   [[nodiscard]] bool is_epoch_end() const;
@@ -171,9 +197,11 @@ class Trainer {
   std::unique_ptr<Schedule> schedule_;
   std::optional<LossScaler> scaler_;  // with fp16
   ReleasedGradients released_;
-  bool is_updating_ = false;         // weights or states may be half changed
-  int64_t rows_at_a_time_ = 0;       // per_device_train_batch_size, or what fits into memory
-  int64_t eval_rows_at_a_time_ = 0;  // the same of per_device_eval_batch_size
+  std::optional<ShardSum> shards_;    // of the update at hand, with full_determinism
+  std::vector<double> has_gradient_;  // of each parameter: in how many processes
+  bool is_updating_ = false;          // weights or states may be half changed
+  int64_t rows_at_a_time_ = 0;        // per_device_train_batch_size, or what fits into memory
+  int64_t eval_rows_at_a_time_ = 0;   // the same of per_device_eval_batch_size
   Poison poison_;
   std::unique_ptr<EventWriter> events_;
   int64_t exported_step_ = 0;    // the step whose weights are exported at the end

@@ -26,6 +26,7 @@
 #include "train/parameter_files.h"
 #include "train/resume.h"
 #include "train/scaler_file.h"
+#include "train/shared_start.h"
 #include "train/trainer.h"
 
 namespace finetune {
@@ -47,18 +48,21 @@ void say_converted(bool exact, const std::string& line) {
 
 void Trainer::start_fresh() {
   const TrainingArgs& args = args_;
-  state_.run_id = checkpoint::random_identifier();
+  state_.run_id = parts_.world->broadcast(checkpoint::random_identifier());
   state_.config = to_json(args);
   state_.memory = parts_.memory;
   state_.identity = parts_.identity;
-  state_.environment = current_environment(parts_.device);
+  state_.environment = environment();
   const int64_t world = parts_.world->size();
-  prepare(args.effective_batch_size.value_or(args.per_device_train_batch_size *
-                                             args.gradient_accumulation_steps * world));
+  state_.effective_batch_size =
+      args.per_device_train_batch_size * args.gradient_accumulation_steps * world;
+  prepare(resumed_batch_size(config_, state_, world));
+  if (args.full_determinism) state_.shard_rows = rows_at_a_time_;
   log::info("training " + std::to_string(plan_.max_steps) + " steps of " +
             std::to_string(state_.effective_batch_size) + " samples (" +
             std::to_string(args.per_device_train_batch_size) + " x " +
-            std::to_string(plan_.accumulation) + "), " +
+            std::to_string(plan_.accumulation) +
+            (world > 1 ? " x " + std::to_string(world) + " processes" : std::string()) + "), " +
             std::to_string(loader_->updates_per_epoch()) + " steps an epoch, on " +
             describe_device(parts_.device));
 }
@@ -81,7 +85,7 @@ void Trainer::restore(const checkpoint::CheckpointEntry& from) {
   if (!from.foreign) announce_restored(has_optimizer);
   state_.config = to_json(args_);
   state_.memory = parts_.memory;
-  state_.environment = current_environment(parts_.device);
+  state_.environment = environment();
   if (args_.resume_from_checkpoint != "auto") state_.origin = args_.resume_from_checkpoint;
   state_.finished = false;
 }
@@ -170,9 +174,10 @@ void Trainer::restore_state(const std::string& folder) {
                       state_.early_stopping_counter >= *args_.early_stopping_patience;
   log::info("resuming from " + folder + " at step " + std::to_string(state_.step) + " of " +
             std::to_string(plan_.max_steps));
-  const Environment environment = current_environment(parts_.device);
-  device_is_as_before_ = saved.environment.device == environment.device;
-  announce_changes(saved, config_, environment, plan_.accumulation);
+  const Environment now = environment();
+  device_is_as_before_ = saved.environment.device == now.device;
+  announce_changes(saved, config_, now, plan_.accumulation);
+  keep_shards(saved);
 }
 
 // transformers keeps no position: it is the step, with the batch that the keys ask for.
@@ -219,6 +224,7 @@ int Trainer::finish() {
   if (args_.do_eval && parts_.validation_data) {
     metrics = logged_metrics(exported_step_);
     // Files of predictions must be those of the exported weights.
+    files_of_step_ = static_cast<int64_t>(broadcast(static_cast<double>(files_of_step_)));
     const bool has_files = parts_.setup->make_results(Split::kValidation).files != nullptr;
     if (metrics && has_files && files_of_step_ != exported_step_ && !evaluate_weights()) {
       return stop_early();
@@ -249,12 +255,7 @@ int Trainer::finish() {
   if (evaluated_now) log(*metrics);
   summary["epoch"] = epoch();
   summary["train_samples"] = parts_.train_data->size();
-  if (predicted) write_results(files_, args_.output_dir, "predict", *predicted);
-  settle_saves();
-  // What a failed save or deletion left: no later start of a finished run has to.
-  checkpoint::sweep_stale(files_, args_.output_dir,
-                          [](const std::string& line) { log::warning(line); });
-  export_model(summary, metrics);
+  if (parts_.world->is_first()) write_end(summary, metrics, predicted);
   log::info(
       "finished " + std::to_string(state_.step) + " steps in " +
       std::to_string(static_cast<int64_t>(state_.seconds)) + " s of training (" +
@@ -262,7 +263,8 @@ int Trainer::finish() {
       faults_text() + ", train_loss " + format_double(summary["train_loss"].get<double>()) +
       (metrics ? ", " + describe_metrics(*metrics) : "") + "; the model is in " + args_.output_dir);
   if (parts_.session && parts_.session->cost) log::info(*cost_text());
-  if (failed_saves_ > 0 && saves_ == 0) {
+  const bool has_no_save = broadcast(failed_saves_ > 0 && saves_ == 0 ? 1.0 : 0.0) > 0.0;
+  if (has_no_save) {
     log::warning("no checkpoint could be written: " + std::to_string(failed_saves_) +
                  " saves failed");
     return kExitCheckpointsFailed;
@@ -270,10 +272,20 @@ int Trainer::finish() {
   return kExitFinished;
 }
 
+void Trainer::write_end(const Json& summary, const std::optional<Json>& metrics,
+                        const std::optional<Json>& predicted) {
+  if (predicted) write_results(files_, args_.output_dir, "predict", *predicted);
+  settle_saves();
+  // What a failed save or deletion left: no later start of a finished run has to.
+  checkpoint::sweep_stale(files_, args_.output_dir,
+                          [](const std::string& line) { log::warning(line); });
+  export_model(summary, metrics);
+}
+
 std::optional<Json> Trainer::predict_test_data() {
   std::optional<EvaluationResult> result = evaluate_within_memory(Split::kTest);
   if (!result) return std::nullopt;
-  if (result->files) result->files->write(files_, args_.output_dir);
+  if (result->files && parts_.world->is_first()) result->files->write(files_, args_.output_dir);
   result->metrics["predict_samples"] = parts_.test_data->size();
   return result->metrics;
 }
@@ -294,6 +306,12 @@ std::optional<Json> Trainer::logged_metrics(int64_t step) const {
 }
 
 void Trainer::load_best_model() {
+  if (parts_.world->size() > 1) {
+    const std::string best =
+        parts_.world->broadcast(trainer_state_.best_model_checkpoint.value_or(""));
+    trainer_state_.best_model_checkpoint =
+        best.empty() ? std::nullopt : std::optional<std::string>(best);
+  }
   if (!trainer_state_.best_model_checkpoint) {
     log::warning("load_best_model_at_end: no checkpoint was the best one; the last weights stay");
     return;
@@ -303,9 +321,11 @@ void Trainer::load_best_model() {
           .value_or(-1);
   const std::string path = checkpoint_path(step);
   if (step == state_.step) return;
-  const checkpoint::CheckpointEntry entry = checkpoint::inspect_checkpoint(files_, path, true);
-  if (!entry.whole) {
-    log::warning("load_best_model_at_end: " + path + " is not whole (" + entry.problem +
+  const auto entry = share_checkpoint(*parts_.world, [&] {
+    return std::optional(checkpoint::inspect_checkpoint(files_, path, true));
+  });
+  if (!entry->whole) {
+    log::warning("load_best_model_at_end: " + path + " is not whole (" + entry->problem +
                  "); the last weights stay");
     return;
   }

@@ -11,6 +11,7 @@
 #include "finetune/tensor/out_of_memory.h"
 #include "train/clock.h"
 #include "train/finite_state.h"
+#include "train/shared_start.h"
 #include "train/trainer.h"
 
 namespace finetune {
@@ -126,8 +127,10 @@ void Trainer::throw_poison(const std::string& reason) const {
 void Trainer::roll_back(const std::string& reason) {
   progress_.end();
   settle_saves();
-  const auto entry = checkpoint::find_newest_good(
-      files_, args_.output_dir, [](const std::string& line) { log::warning(line); });
+  const auto entry = share_checkpoint(*parts_.world, [&] {
+    return checkpoint::find_newest_good(files_, args_.output_dir,
+                                        [](const std::string& line) { log::warning(line); });
+  });
   if (!entry) {
     throw Error(ErrorKind::kData,
                 reason +

@@ -134,7 +134,7 @@ uint64_t Trainer::checkpoint_bytes() const {
 
 // Before the first step, when nothing is lost yet.
 void Trainer::check_space() {
-  if (args_.save_strategy == "no") return;
+  if (!parts_.world->is_first() || args_.save_strategy == "no") return;
   const uint64_t checkpoint = checkpoint_bytes();
   uint64_t model = 0;
   for (const LazyTensor& tensor : exported_tensors(parts_.model->store())) model += tensor.bytes();
@@ -183,6 +183,7 @@ bool Trainer::automatic_save_is_due() const {
 
 // Scheduled saves, then those that the clock asks for; the latter never wait for the disk.
 void Trainer::save_if_due() {
+  if (!parts_.world->is_first()) return;
   collect_save();
   reserve_copies();
   if (save_is_due() || save_is_owed_) {
@@ -308,12 +309,13 @@ SaveRequest Trainer::save_request(bool with_optimizer) {
 }
 
 bool Trainer::save_if_missing() {
+  if (!parts_.world->is_first()) return broadcast(0.0) > 0.0;
   settle_saves();
   if (saved_step_ != state_.step) {
     save(false);
     settle_saves();
   }
-  return saved_step_ == state_.step;
+  return broadcast(saved_step_ == state_.step ? 1.0 : 0.0) > 0.0;
 }
 
 }  // namespace finetune

@@ -163,8 +163,6 @@ TEST(LoadConfig, RefusesWhatThisVersionDoesNotHave) {
                            "optim: adamw_torch_8bit",
                            "zero_stage: 2",
                            "packing: true",
-                           "num_processes: 2",
-                           "num_processes: auto",
                            "streaming: true",
                            "train_sampling_strategy: batch_rebalance",
                            "neftune_noise_alpha: 5",

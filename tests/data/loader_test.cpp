@@ -154,6 +154,22 @@ TEST(Loader, GroupsTheSameSamplesHoweverTheUpdateIsCutAndWhoeverPreparesIt) {
   }
 }
 
+TEST(Loader, DividesAnUpdateAmongProcessesInTheSamePlaces) {
+  const LoaderOptions whole{.batch_size = 2, .micro_batches = 4};
+  Loader alone = make(whole);
+  Loader first = make({.batch_size = 2, .micro_batches = 4, .part = 0, .parts = 2});
+  Loader second = make({.batch_size = 2, .micro_batches = 4, .part = 1, .parts = 2});
+  for (Position at; at.epoch < 2; at = alone.after(at)) {
+    std::vector<Row> rows = rows_of(first.take(at));
+    const std::vector<Row> more = rows_of(second.take(at));
+    rows.insert(rows.end(), more.begin(), more.end());
+    EXPECT_EQ(rows, rows_of(alone.take(at)));
+    EXPECT_EQ(first.after(at), alone.after(at));
+  }
+  // Of an epoch's last update of 5 samples the second process has one.
+  EXPECT_EQ(rows_of(second.take({.epoch = 0, .sample = 40})).size(), 1U);
+}
+
 TEST(Loader, CountsPlacesThroughAllMicroBatchesOfAnUpdate) {
   Loader loader = make({.batch_size = 3, .micro_batches = 3});
   const std::vector<Batch> update = loader.take({.epoch = 0, .sample = 9});

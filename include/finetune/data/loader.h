@@ -39,7 +39,10 @@ enum class SamplingStrategy { kRandom, kSequential, kGroupByLength };
 
 struct LoaderOptions {
   int64_t batch_size = 8;     // rows of a micro-batch
-  int64_t micro_batches = 1;  // of an update (gradient accumulation)
+  int64_t micro_batches = 1;  // of an update (gradient accumulation), in all processes
+  // Which of as many equal runs of an update's micro-batches take() prepares: a process's share.
+  int64_t part = 0;
+  int64_t parts = 1;
   SamplingStrategy sampling = SamplingStrategy::kRandom;
   int64_t length_group = 1;  // kGroupByLength: samples that are sorted together
   uint64_t seed = 42;

@@ -3,19 +3,47 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
+#include <string>
+#include <vector>
 
 #include "finetune/tensor/tensor.h"
 
 namespace finetune {
 
 // The processes that train together. A world of one is the default object, not a special case.
+//
+// Every member but rank() and size() is a meeting: all processes call the same ones in the same
+// order, and each waits for the others without a limit of time (what rank 0 does alone may take
+// long; who is gone or hangs is noticed otherwise). Throws PeerLost where one of them is gone.
+// One thread at a time.
 class World {
  public:
   virtual ~World() = default;
   [[nodiscard]] virtual int64_t rank() const = 0;
   [[nodiscard]] virtual int64_t size() const = 0;
-  [[nodiscard]] virtual int64_t sum(int64_t value) = 0;
-  virtual void sum_gradients(const std::vector<Tensor>& gradients) = 0;
+
+  // Sums of all processes, everywhere the same bits. Exact where at most one process has another
+  // number than 0.
+  virtual void sum(std::span<double> values) = 0;
+  virtual void sum(std::span<int64_t> values) = 0;
+  // What rank 0 has, everywhere.
+  [[nodiscard]] virtual std::string broadcast(const std::string& text) = 0;
+  // A flat float32 tensor in host memory, summed in place: the same bits everywhere, in an order
+  // that depends on the number of processes.
+  virtual void sum(const Tensor& values) = 0;
+  // Flat float32 tensors in host memory: `input` is cut into what each process gets, `output` holds
+  // what each gave, in the order of ranks; their sizes in values.
+  virtual void all_to_all(const Tensor& output, const Tensor& input,
+                          const std::vector<int64_t>& output_sizes,
+                          const std::vector<int64_t>& input_sizes) = 0;
+  // `whole` gets the parts of all processes, of one size, in the order of ranks; of any type.
+  virtual void all_gather(const Tensor& whole, const Tensor& part) = 0;
+
+  [[nodiscard]] bool is_first() const { return rank() == 0; }
+  [[nodiscard]] bool any(bool value);  // whether it is true in one of them
+  // What each of them has, in the order of ranks.
+  [[nodiscard]] std::vector<std::string> gather(const std::string& bytes);
 };
 
 [[nodiscard]] std::unique_ptr<World> make_single_process_world();

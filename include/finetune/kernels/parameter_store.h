@@ -85,6 +85,8 @@ class ParameterStore {
   // What complete() calls, once a weight; nothing by default (optimizer_in_backward sets it).
   void on_complete(std::function<void(Parameter&)> listener) { listener_ = std::move(listener); }
 
+  // Makes the gradients of these zeros where they have none yet in this update.
+  void open(const std::vector<size_t>& places);
   // Makes the memory of all gradients now. They live as long as the run: made before the first
   // activations, they do not lie scattered among memory that every step takes and frees.
   void reserve_gradients();

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
@@ -11,6 +12,8 @@
 
 namespace finetune {
 
+class World;
+
 struct RunOptions {
   bool restart = false;  // set all checkpoints aside and begin at step 0
   // Stop after this many steps as if a signal had come: saved, exit code 75.
@@ -18,6 +21,9 @@ struct RunOptions {
   // For whoever watches: behind every update, and where the run was finished before.
   std::function<void(int64_t step)> on_step = {};
   std::function<void()> on_already_finished = {};
+  // The processes that train together, of which this is one; null: it is alone. All of them call
+  // run_training, with the same configuration.
+  std::shared_ptr<World> world = {};
 };
 
 // `finetune train`: starts or goes on, evaluates, saves, writes the results. Returns the exit code

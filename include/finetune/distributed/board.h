@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string_view>
+
+namespace finetune {
+
+// Memory that the processes of one machine share with the one that started them: who lives, who is
+// gone, what was said. Lock-free, so that it serves whoever is left.
+struct Board {
+  static constexpr size_t kMostProcesses = 512;
+
+  std::array<std::atomic<int64_t>, kMostProcesses> beats = {};  // grow as long as a process runs
+  std::atomic<int64_t> lost_rank{-1};                           // who left before the end
+  std::array<std::atomic<uint64_t>, 64> said = {};              // hashes of messages
+
+  // True the first time that any process asks for this text.
+  [[nodiscard]] bool may_say(std::string_view text);
+};
+
+// Lives as long as the process and every process forked from it. Throws Error(kIo).
+[[nodiscard]] Board& make_board();
+
+// Beats for a process, and ends it with exit code 75 where another one is gone and its main thread
+// does not leave by itself in time: one that waits for a process that is gone, or computes for
+// long.
+class Pulse {
+ public:
+  Pulse(Board& board, int64_t rank);
+  ~Pulse();
+  Pulse(const Pulse&) = delete;
+  Pulse& operator=(const Pulse&) = delete;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace finetune

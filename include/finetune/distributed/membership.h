@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+namespace finetune {
+
+class World;
+struct Board;
+
+// Which of the processes this one is, and where they meet.
+struct Membership {
+  int64_t rank = 0;
+  int64_t size = 1;
+  int64_t local_rank = 0;  // on its machine
+  // Where they meet: a file that all of them may open, or a port.
+  std::string file = {};
+  std::string host = {};
+  int64_t port = 0;
+  bool has_agent = false;      // torchrun's own server listens there already
+  std::string prefix = {};     // of the keys there: a restart must not meet what was before it
+  std::string interface = {};  // network interface; empty: the loopback one
+  std::string token = {};      // what only processes of this job know
+  std::string launcher = {};   // "torchrun", "Slurm", ...; empty: this program itself
+  Board* board = nullptr;      // of processes that this program started
+};
+
+// From what torchrun (RANK, WORLD_SIZE), Slurm's srun (SLURM_PROCID, SLURM_NTASKS) or a Kubernetes
+// Indexed Job (JOB_COMPLETION_INDEX, WORLD_SIZE) set in the environment; nothing where none of them
+// started this process, or a single one. `get` reads a variable. Throws Error(kConfig) where
+// something is missing.
+[[nodiscard]] std::optional<Membership> membership_from_environment(
+    const std::function<std::optional<std::string>(const std::string&)>& get);
+
+// Why this build cannot join several processes; empty: it can.
+[[nodiscard]] std::string reason_against_several_processes();
+
+// Meets the others, for at most `timeout_seconds`, and checks, before anything else is exchanged,
+// that they know the token and have the same `identity` (program, libraries, configuration).
+// Opens ports on the loopback interface, or on the named one, alone. Throws Error(kConfig),
+// PeerLost.
+[[nodiscard]] std::shared_ptr<World> join_world(const Membership& membership,
+                                                const std::string& identity,
+                                                int64_t timeout_seconds);
+
+}  // namespace finetune

@@ -1,0 +1,335 @@
+// SPDX-License-Identifier: MIT
+#include "cli/launch.h"
+
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/random.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <vector>
+
+#include "cli/outcome.h"
+#include "finetune/base/error.h"
+#include "finetune/base/forwarded_signal.h"
+#include "finetune/base/hash.h"
+#include "finetune/base/interrupt.h"
+#include "finetune/base/log_origin.h"
+#include "finetune/base/version.h"
+#include "finetune/config/dump.h"
+#include "finetune/distributed/board.h"
+#include "finetune/distributed/world.h"
+#include "finetune/tensor/device.h"
+
+namespace finetune::cli {
+namespace {
+
+constexpr double kHangSeconds = 45;  // without a sign of life
+
+std::optional<std::string> variable(const std::string& name) {
+  const char* value = std::getenv(name.c_str());
+  if (value == nullptr || *value == '\0') return std::nullopt;
+  return value;
+}
+
+// Names of the accelerators that may be used, found without the driver, which must not be used
+// before a fork.
+std::vector<std::string> accelerators() {
+  std::vector<std::string> names;
+  if (const char* visible = std::getenv("CUDA_VISIBLE_DEVICES")) {
+    std::istringstream list(visible);
+    for (std::string name; std::getline(list, name, ',') && name != "-1";) names.push_back(name);
+    return names;
+  }
+  std::error_code problem;
+  for (const auto& entry : std::filesystem::directory_iterator("/dev", problem)) {
+    const std::string name = entry.path().filename();
+    const std::string digits = name.starts_with("nvidia") ? name.substr(6) : "";
+    const bool is_number =
+        std::ranges::all_of(digits, [](char digit) { return digit >= '0' && digit <= '9'; });
+    if (!digits.empty() && is_number) names.push_back(std::to_string(names.size()));
+  }
+  return names;
+}
+
+// Each process of a machine sees an accelerator of its own.
+void take_accelerator(int64_t local_rank) {
+  const std::vector<std::string> names = accelerators();
+  if (names.size() < 2) return;
+  const std::string& own = names[static_cast<size_t>(local_rank) % names.size()];
+  ::setenv("CUDA_VISIBLE_DEVICES", own.c_str(), /*overwrite=*/1);
+}
+
+int64_t asked_processes(const LoadedConfig& config) {
+  const std::string& text = config.args.num_processes;
+  if (text == "auto") {
+    const auto found = static_cast<int64_t>(config.args.use_cpu ? 1 : accelerators().size());
+    return std::max<int64_t>(1, found);
+  }
+  int64_t count = 0;
+  const auto result = std::from_chars(text.data(), text.data() + text.size(), count);
+  const bool is_number = result.ec == std::errc() && result.ptr == text.data() + text.size();
+  if (!is_number || count < 1 || count > static_cast<int64_t>(Board::kMostProcesses)) {
+    throw Error(ErrorKind::kConfig, config.where("num_processes") + ": num_processes: '" + text +
+                                        "' must be a whole number from 1 to " +
+                                        std::to_string(Board::kMostProcesses) + ", or auto");
+  }
+  return count;
+}
+
+// What must be the same in all processes.
+std::string identity_of(const LoadedConfig& config) {
+  nlohmann::ordered_json keys = to_json(config.args);
+  for (const char* own : {"local_rank", "num_processes"}) keys.erase(own);
+  return hash_hex(std::string(kVersion) + " " + torch_version() + " " + keys.dump());
+}
+
+std::string make_token() {
+  std::array<unsigned char, 32> bytes = {};
+  if (::getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) {
+    throw Error(ErrorKind::kIo,
+                std::string("no random numbers for a token: ") + std::strerror(errno));
+  }
+  return {bytes.begin(), bytes.end()};
+}
+
+// In memory, and open to this user alone: nothing is left behind, no port is needed to meet.
+std::string make_meeting_place() {
+  const int descriptor = ::memfd_create("finetune-processes", MFD_CLOEXEC);
+  if (descriptor < 0) {
+    throw Error(ErrorKind::kIo,
+                std::string("no memory for the processes to meet in: ") + std::strerror(errno));
+  }
+  return "/proc/self/fd/" + std::to_string(descriptor);
+}
+
+int be_member(const Membership& membership, const LoadedConfig& config,
+              const std::function<int(std::shared_ptr<World>)>& work) {
+  const std::string name = "rank " + std::to_string(membership.rank);
+  log::set_origin(name, membership.rank == 0 ? log::Level::kError : log::Level::kDebug);
+  // From before they meet on: who hangs on the way there is found too.
+  std::optional<Pulse> pulse;
+  if (membership.board != nullptr) pulse.emplace(*membership.board, membership.rank);
+  take_accelerator(membership.local_rank);
+  // All processes of a machine share its processors.
+  if (membership.launcher.empty() && !variable("OMP_NUM_THREADS")) {
+    set_num_threads(std::max(1, num_threads() / static_cast<int>(membership.size)));
+  }
+  const auto world = join_world(membership, identity_of(config), config.args.ddp_timeout);
+  return work(world);
+}
+
+class Launcher {
+ public:
+  Launcher(int64_t processes, const LoadedConfig& config,
+           const std::function<int(std::shared_ptr<World>)>& work)
+      : config_(config),
+        work_(work),
+        board_(make_board()),
+        children_(static_cast<size_t>(processes)) {
+    const auto seconds = variable("FINETUNE_TEST_HANG_SECONDS");
+    if (seconds) hang_seconds_ = std::atof(seconds->c_str());
+  }
+
+  int run() {
+    block_signals();
+    const Membership one{.size = static_cast<int64_t>(children_.size()),
+                         .file = make_meeting_place(),
+                         .token = make_token(),
+                         .board = &board_};
+    for (size_t rank = 0; rank < children_.size(); ++rank) start(one, rank);
+    while (std::ranges::any_of(children_, [](const Child& child) { return child.is_running; })) {
+      wait_for_news();
+      reap();
+      find_hung();
+    }
+    return code();
+  }
+
+ private:
+  struct Child {
+    pid_t process = 0;
+    bool is_running = false;
+    int64_t beats = -1;
+    double beaten_at = 0.0;
+  };
+
+  void block_signals() {
+    sigset_t held;
+    sigfillset(&held);
+    for (const int number : {SIGTSTP, SIGTTIN, SIGTTOU, SIGCONT, SIGSEGV, SIGBUS, SIGFPE, SIGILL,
+                             SIGABRT, SIGTRAP, SIGSYS}) {
+      sigdelset(&held, number);
+    }
+    ::sigprocmask(SIG_BLOCK, &held, &before_);
+    ::signal(SIGCHLD, SIG_DFL);
+  }
+
+  void start(Membership membership, size_t rank) {
+    membership.rank = membership.local_rank = static_cast<int64_t>(rank);
+    const pid_t launcher = ::getpid();
+    const pid_t process = ::fork();
+    if (process < 0) {
+      throw Error(ErrorKind::kIo,
+                  "cannot start process " + std::to_string(rank) + ": " + std::strerror(errno));
+    }
+    if (process == 0) {
+      ::prctl(PR_SET_PDEATHSIG, SIGTERM);  // nobody would pass signals on or find who hangs
+      ::sigprocmask(SIG_SETMASK, &before_, nullptr);
+      if (::getppid() != launcher) ::_exit(kExitStoppedEarly);
+      const int code = exit_code_of([&] { return be_member(membership, config_, work_); },
+                                    [&](const std::string& text) { return board_.may_say(text); });
+      std::cout.flush();
+      ::_exit(code);
+    }
+    children_[rank] = {
+        .process = process, .is_running = true, .beaten_at = interrupt::seconds_since_boot()};
+  }
+
+  // A child's end, a stop to be passed on, or a second without either.
+  void wait_for_news() {
+    sigset_t awaited;
+    sigemptyset(&awaited);
+    for (const int number : {SIGCHLD, SIGTERM, SIGINT, SIGUSR1, SIGQUIT}) {
+      sigaddset(&awaited, number);
+    }
+    siginfo_t info = {};
+    const timespec second = {.tv_sec = 1, .tv_nsec = 0};
+    const int number = ::sigtimedwait(&awaited, &info, &second);
+    if (number != SIGTERM && number != SIGINT && number != SIGUSR1 && number != SIGQUIT) return;
+    // The same wish may come directly and through whoever started this process.
+    const bool is_forwarded = interrupt::is_forwarded(info);
+    const int before = std::max(direct_, forwarded_);
+    ++(is_forwarded ? forwarded_ : direct_);
+    if (number != SIGQUIT && std::max(direct_, forwarded_) == before) return;
+    for (const Child& child : children_) {
+      if (!child.is_running) continue;
+      if (number == SIGQUIT) {
+        ::kill(child.process, SIGQUIT);
+      } else {
+        interrupt::forward(child.process, number);
+      }
+    }
+  }
+
+  void reap() {
+    int status = 0;
+    pid_t process = 0;
+    while ((process = ::waitpid(-1, &status, WNOHANG)) > 0) {
+      for (size_t rank = 0; rank < children_.size(); ++rank) {
+        if (children_[rank].process != process) continue;
+        children_[rank].is_running = false;
+        note_end(static_cast<int64_t>(rank), status);
+      }
+    }
+  }
+
+  void note_end(int64_t rank, int status) {
+    if (WIFEXITED(status)) {
+      const int code = WEXITSTATUS(status);
+      const bool is_fault =
+          code != kExitFinished && code != kExitStoppedEarly && code != kExitCheckpointsFailed;
+      if (is_fault || (code != kExitFinished && fault_ == kExitFinished)) fault_ = code;
+      if (is_fault) lose(rank);
+      return;
+    }
+    const int number = WTERMSIG(status);
+    if (is_lost_) return;  // one after the other, as a batch system kills them
+    // A crash would come again; what was killed may go on.
+    const bool is_crash = number == SIGSEGV || number == SIGBUS || number == SIGFPE ||
+                          number == SIGILL || number == SIGABRT || number == SIGSYS;
+    fault_ = is_crash ? 128 + number : kExitStoppedEarly;
+    lose(rank);
+    if (hung_rank_ == rank) return;
+    log::error("rank " + std::to_string(rank) + " was ended by signal " + std::to_string(number) +
+               " (" + ::strsignal(number) +
+               "), and the other processes leave; what was saved is kept: run the same command "
+               "again to go on");
+  }
+
+  void lose(int64_t rank) {
+    is_lost_ = true;
+    int64_t none = -1;
+    board_.lost_rank.compare_exchange_strong(none, rank);
+  }
+
+  void find_hung() {
+    const double now = interrupt::seconds_since_boot();
+    // Where this process itself was stopped, the others were too.
+    const bool was_stopped = now - looked_at_ > kHangSeconds / 4;
+    looked_at_ = now;
+    for (size_t rank = 0; rank < children_.size(); ++rank) {
+      Child& child = children_[rank];
+      const int64_t beats = board_.beats[rank];
+      if (was_stopped || beats != child.beats) {
+        child.beats = beats;
+        child.beaten_at = now;
+      }
+      if (!child.is_running || now - child.beaten_at < hang_seconds_) continue;
+      if (!is_lost_) {
+        hung_rank_ = static_cast<int64_t>(rank);
+        log::error("rank " + std::to_string(rank) + " has shown no sign of life for " +
+                   std::to_string(static_cast<int>(hang_seconds_)) +
+                   " s and is ended, and the other processes leave; what was saved is kept: run "
+                   "the same command again to go on");
+      }
+      ::kill(child.process, SIGKILL);
+      child.beaten_at = now;
+    }
+  }
+
+  [[nodiscard]] int code() const { return fault_; }
+
+  const LoadedConfig& config_;
+  const std::function<int(std::shared_ptr<World>)>& work_;
+  Board& board_;
+  std::vector<Child> children_;
+  sigset_t before_ = {};
+  double hang_seconds_ = kHangSeconds;
+  double looked_at_ = interrupt::seconds_since_boot();
+  int direct_ = 0;
+  int forwarded_ = 0;
+  bool is_lost_ = false;
+  int64_t hung_rank_ = -1;
+  int fault_ = kExitFinished;
+};
+
+}  // namespace
+
+Launch plan_launch(const LoadedConfig& config) {
+  Launch plan{.processes = asked_processes(config),
+              .membership = membership_from_environment(variable)};
+  const bool is_set = config.is_set("num_processes") && config.args.num_processes != "auto";
+  if (plan.membership && is_set && plan.membership->size != plan.processes) {
+    throw Error(ErrorKind::kConfig,
+                config.where("num_processes") + ": num_processes: " + plan.membership->launcher +
+                    " started " + std::to_string(plan.membership->size) +
+                    " processes, which is not the " + std::to_string(plan.processes) +
+                    " that this key asks for; leave it out");
+  }
+  const std::string reason = reason_against_several_processes();
+  if ((plan.membership || plan.processes > 1) && !reason.empty()) {
+    throw Error(ErrorKind::kConfig, config.where("num_processes") + ": num_processes: " + reason);
+  }
+  return plan;
+}
+
+int launch(const Launch& plan, const LoadedConfig& config,
+           const std::function<int(std::shared_ptr<World>)>& work) {
+  if (plan.membership) return be_member(*plan.membership, config, work);
+  if (plan.processes == 1) return work(nullptr);
+  return Launcher(plan.processes, config, work).run();
+}
+
+}  // namespace finetune::cli

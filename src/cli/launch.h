@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "finetune/config/load.h"
+#include "finetune/distributed/membership.h"
+
+namespace finetune {
+class World;
+}
+
+namespace finetune::cli {
+
+// How many processes the keys and the environment ask for, and who starts them.
+struct Launch {
+  int64_t processes = 1;                      // of this machine, started here
+  std::optional<Membership> membership = {};  // started by somebody else
+};
+
+// Throws Error(kConfig) where num_processes and a launcher's world differ, where this build has no
+// way to join processes, or where a device is asked for that libtorch has not.
+[[nodiscard]] Launch plan_launch(const LoadedConfig& config);
+
+// Does `work` in each of the processes, with the world that they form. Without any it is called
+// here, with null.
+//
+// Started here: this process does nothing else. Stops are passed on to all, once
+// (interrupt::forward), and nobody is killed but a process that hangs. The first that failed gives
+// the exit code; where one was killed or hung, the others leave too, one message names it and the
+// code is 75. Requires: no threads yet, nothing of libtorch was used.
+[[nodiscard]] int launch(const Launch& plan, const LoadedConfig& config,
+                         const std::function<int(std::shared_ptr<World>)>& work);
+
+}  // namespace finetune::cli

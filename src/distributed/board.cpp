@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: MIT
+#include "finetune/distributed/board.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <condition_variable>
+#include <cstring>
+#include <functional>
+#include <mutex>
+#include <new>
+#include <thread>
+
+#include "finetune/base/error.h"
+
+namespace finetune {
+namespace {
+
+constexpr auto kBeat = std::chrono::milliseconds(200);
+// What a save that is being written, or the way out of a long computation, may take.
+constexpr auto kTimeToLeave = std::chrono::seconds(2);
+
+}  // namespace
+
+bool Board::may_say(std::string_view text) {
+  const uint64_t hash = std::hash<std::string_view>()(text) | 1U;
+  for (std::atomic<uint64_t>& slot : said) {
+    uint64_t none = 0;
+    if (slot.compare_exchange_strong(none, hash)) return true;
+    if (none == hash) return false;
+  }
+  return true;
+}
+
+Board& make_board() {
+  void* memory =
+      ::mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) {
+    throw Error(ErrorKind::kIo,
+                std::string("no memory to share among the processes: ") + std::strerror(errno));
+  }
+  return *new (memory) Board;
+}
+
+struct Pulse::State {
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool is_over = false;
+  std::thread thread;
+};
+
+Pulse::Pulse(Board& board, int64_t rank) : state_(std::make_unique<State>()) {
+  state_->thread = std::thread([state = state_.get(), &board, rank] {
+    using Clock = std::chrono::steady_clock;
+    Clock::time_point lost_at = Clock::time_point::max();
+    std::unique_lock lock(state->mutex);
+    while (!state->changed.wait_for(lock, kBeat, [&] { return state->is_over; })) {
+      ++board.beats[static_cast<size_t>(rank)];
+      if (board.lost_rank < 0) continue;
+      if (lost_at == Clock::time_point::max()) lost_at = Clock::now();
+      if (Clock::now() - lost_at > kTimeToLeave) ::_exit(kExitStoppedEarly);
+    }
+  });
+}
+
+Pulse::~Pulse() {
+  {
+    const std::lock_guard lock(state_->mutex);
+    state_->is_over = true;
+  }
+  state_->changed.notify_all();
+  state_->thread.join();
+}
+
+}  // namespace finetune

@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: MIT
+#include <charconv>
+
+#include "finetune/base/error.h"
+#include "finetune/distributed/membership.h"
+
+namespace finetune {
+namespace {
+
+using Get = std::function<std::optional<std::string>(const std::string&)>;
+
+constexpr int64_t kFirstPort = 20000;  // of those that a job's number chooses
+constexpr int64_t kPorts = 10000;
+
+int64_t parse(const std::string& name, const std::string& text) {
+  int64_t value = -1;
+  const auto result = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (result.ec != std::errc() || result.ptr != text.data() + text.size() || value < 0) {
+    throw Error(ErrorKind::kConfig, "the environment's " + name + " is '" + text +
+                                        "', not a whole number; start the processes with torchrun, "
+                                        "srun or num_processes");
+  }
+  return value;
+}
+
+std::optional<int64_t> number(const Get& get, const std::string& name) {
+  const std::optional<std::string> text = get(name);
+  if (!text) return std::nullopt;
+  return parse(name, *text);
+}
+
+int64_t needed_number(const Get& get, const std::string& name, const std::string& launcher) {
+  const std::optional<int64_t> value = number(get, name);
+  if (!value) {
+    throw Error(ErrorKind::kConfig,
+                launcher + " started this process, but " + name +
+                    " is not in the environment: set it to the same value in all processes");
+  }
+  return *value;
+}
+
+// Several machines meet at an address that is told, and on an interface that is named: what
+// listens on all of them is open to everybody.
+void take_address(const Get& get, bool one_machine, std::optional<int64_t> job, Membership& one) {
+  if (one.size == 1) return;  // there is nobody to meet
+  const std::string host = get("MASTER_ADDR").value_or("");
+  if (host.empty() && !one_machine) {
+    throw Error(ErrorKind::kConfig,
+                "several machines need MASTER_ADDR, the address of the one with rank 0, in the "
+                "environment of all processes");
+  }
+  one.host = host.empty() || one_machine ? "127.0.0.1" : host;
+  if (one.has_agent) one.host = host;
+  const std::optional<int64_t> port = number(get, "MASTER_PORT");
+  one.port = port ? *port : kFirstPort + job.value_or(0) % kPorts;
+  if (one.port < 1 || one.port > 65535) {
+    throw Error(ErrorKind::kConfig,
+                "MASTER_PORT is " + std::to_string(one.port) + ", not a port from 1 to 65535");
+  }
+  if (one_machine) return;
+  one.interface = get("GLOO_SOCKET_IFNAME").value_or("");
+  if (one.interface.empty()) {
+    throw Error(ErrorKind::kConfig,
+                "several machines talk over a network interface that is named: set "
+                "GLOO_SOCKET_IFNAME (for example to eth0) in the environment of all processes");
+  }
+}
+
+Membership from_torchrun(const Get& get) {
+  Membership one{.launcher = "torchrun"};
+  one.rank = needed_number(get, "RANK", one.launcher);
+  one.size = needed_number(get, "WORLD_SIZE", one.launcher);
+  one.local_rank = number(get, "LOCAL_RANK").value_or(one.rank);
+  one.has_agent = get("TORCHELASTIC_USE_AGENT_STORE") == "True";
+  one.prefix = get("TORCHELASTIC_RUN_ID").value_or("") + "/" +
+               get("TORCHELASTIC_RESTART_COUNT").value_or("0");
+  const bool one_machine = number(get, "LOCAL_WORLD_SIZE").value_or(0) == one.size;
+  take_address(get, one_machine, std::nullopt, one);
+  return one;
+}
+
+Membership from_slurm(const Get& get) {
+  Membership one{.launcher = "Slurm"};
+  one.rank = needed_number(get, "SLURM_PROCID", one.launcher);
+  const std::optional<int64_t> of_step = number(get, "SLURM_STEP_NUM_TASKS");
+  one.size = of_step ? *of_step : needed_number(get, "SLURM_NTASKS", one.launcher);
+  one.local_rank = number(get, "SLURM_LOCALID").value_or(one.rank);
+  const std::optional<int64_t> nodes = number(get, "SLURM_STEP_NUM_NODES");
+  const bool one_machine = nodes ? *nodes == 1 : number(get, "SLURM_NNODES").value_or(1) == 1;
+  one.prefix = get("SLURM_JOB_ID").value_or("") + "." + get("SLURM_STEP_ID").value_or("");
+  take_address(get, one_machine, number(get, "SLURM_JOB_ID"), one);
+  return one;
+}
+
+Membership from_indexed_job(const Get& get) {
+  Membership one{.launcher = "an Indexed Job"};
+  one.rank = needed_number(get, "JOB_COMPLETION_INDEX", one.launcher);
+  one.size = needed_number(get, "WORLD_SIZE", one.launcher);
+  take_address(get, /*one_machine=*/false, std::nullopt, one);
+  return one;
+}
+
+}  // namespace
+
+std::optional<Membership> membership_from_environment(const Get& get) {
+  std::optional<Membership> one;
+  if (get("RANK") && get("WORLD_SIZE")) {
+    one = from_torchrun(get);
+  } else if (get("SLURM_PROCID") && get("SLURM_STEP_ID")) {
+    // Without a step this is the script of a batch job itself, which srun has not started.
+    one = from_slurm(get);
+  } else if (get("JOB_COMPLETION_INDEX") && get("WORLD_SIZE")) {
+    one = from_indexed_job(get);
+  }
+  if (!one || one->size == 1) return std::nullopt;
+  if (one->rank >= one->size) {
+    throw Error(ErrorKind::kConfig, one->launcher + " says that this is rank " +
+                                        std::to_string(one->rank) + " of " +
+                                        std::to_string(one->size) + " processes");
+  }
+  one->token = get("FINETUNE_JOB_TOKEN").value_or("");
+  return one;
+}
+
+}  // namespace finetune

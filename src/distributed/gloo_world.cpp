@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: MIT
+// c10d's Gloo, whose headers only this source sees: torch's package has the library without them.
+#include "finetune/base/error.h"
+#include "finetune/distributed/membership.h"
+#include "finetune/distributed/peer_lost.h"
+#include "finetune/distributed/world.h"
+
+#ifdef FINETUNE_HAS_GLOO
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+#include <arpa/inet.h>
+#include <netdb.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <torch/csrc/distributed/c10d/FileStore.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+#include <utility>
+
+#include "finetune/base/hash.h"
+#include "finetune/base/log.h"
+
+namespace finetune {
+namespace {
+
+// Rank 0 may write or evaluate for hours while the others wait.
+constexpr std::chrono::hours kNoLimit{24 * 365};
+
+class GlooWorld final : public World {
+ public:
+  GlooWorld(const Membership& membership, c10::intrusive_ptr<c10d::Store> store)
+      : rank_(membership.rank), size_(membership.size), is_told_(membership.board != nullptr) {
+    auto options = c10d::ProcessGroupGloo::Options::create(kNoLimit);
+    options->devices.push_back(
+        membership.interface.empty()
+            ? c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1")
+            : c10d::ProcessGroupGloo::createDeviceForInterface(membership.interface));
+    meeting([&] {
+      group_ = c10::make_intrusive<c10d::ProcessGroupGloo>(
+          std::move(store), static_cast<int>(rank_), static_cast<int>(size_), std::move(options));
+    });
+  }
+
+  [[nodiscard]] int64_t rank() const override { return rank_; }
+  [[nodiscard]] int64_t size() const override { return size_; }
+
+  void sum(std::span<double> values) override {
+    sum(at::from_blob(values.data(), {static_cast<int64_t>(values.size())}, at::kDouble));
+  }
+  void sum(std::span<int64_t> values) override {
+    sum(at::from_blob(values.data(), {static_cast<int64_t>(values.size())}, at::kLong));
+  }
+
+  void sum(const Tensor& values) override {
+    std::vector<Tensor> tensors = {values};
+    meeting([&] { group_->allreduce(tensors)->wait(); });
+  }
+
+  [[nodiscard]] std::string broadcast(const std::string& text) override {
+    int64_t length = static_cast<int64_t>(text.size());
+    broadcast(at::from_blob(&length, {1}, at::kLong));
+    std::string result = rank_ == 0 ? text : std::string(static_cast<size_t>(length), '\0');
+    if (length > 0) broadcast(at::from_blob(result.data(), {length}, at::kByte));
+    return result;
+  }
+
+  void all_to_all(const Tensor& output, const Tensor& input,
+                  const std::vector<int64_t>& output_sizes,
+                  const std::vector<int64_t>& input_sizes) override {
+    meeting([&] {
+      Tensor out = output;
+      Tensor in = input;
+      std::vector<int64_t> out_sizes = output_sizes;
+      std::vector<int64_t> in_sizes = input_sizes;
+      group_->alltoall_base(out, in, out_sizes, in_sizes)->wait();
+    });
+  }
+
+  void all_gather(const Tensor& whole, const Tensor& part) override {
+    meeting([&] {
+      Tensor out = whole;
+      Tensor in = part;
+      group_->_allgather_base(out, in)->wait();
+    });
+  }
+
+ private:
+  void broadcast(const Tensor& values) {
+    std::vector<Tensor> tensors = {values};
+    meeting([&] { group_->broadcast(tensors)->wait(); });
+  }
+
+  template <class Action>
+  void meeting(const Action& action) {
+    try {
+      action();
+    } catch (const std::exception& error) {
+      const std::string what = error.what();
+      log::debug(what);
+      throw PeerLost(is_told_ ? ""
+                              : "the connection to another process is lost (" +
+                                    what.substr(0, what.find('\n')) +
+                                    "); what was saved is kept: start the processes again to go "
+                                    "on from it");
+    }
+  }
+
+  int64_t rank_;
+  int64_t size_;
+  bool is_told_;
+  c10::intrusive_ptr<c10d::ProcessGroupGloo> group_;
+};
+
+// On this address alone; TCPStore's own socket would listen on all interfaces.
+int listen_on(const std::string& host, int64_t port) {
+  addrinfo hints = {};
+  hints.ai_family = AF_INET;
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  if (::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found) != 0) {
+    throw Error(ErrorKind::kConfig,
+                "MASTER_ADDR '" + host + "' is no known address; name the machine of rank 0");
+  }
+  const int descriptor = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const int yes = 1;
+  (void)::setsockopt(descriptor, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
+  const bool bound = descriptor >= 0 &&
+                     ::bind(descriptor, found->ai_addr, found->ai_addrlen) == 0 &&
+                     ::listen(descriptor, SOMAXCONN) == 0;
+  const int problem = errno;
+  ::freeaddrinfo(found);
+  if (!bound) {
+    if (descriptor >= 0) ::close(descriptor);
+    throw Error(ErrorKind::kConfig, "rank 0 cannot listen on " + host + ":" + std::to_string(port) +
+                                        ": " + std::strerror(problem) +
+                                        "; set MASTER_PORT to a free port in all processes");
+  }
+  return descriptor;
+}
+
+c10::intrusive_ptr<c10d::Store> make_store(const Membership& membership,
+                                           std::chrono::milliseconds timeout) {
+  c10::intrusive_ptr<c10d::Store> store;
+  if (!membership.file.empty()) {
+    store =
+        c10::make_intrusive<c10d::FileStore>(membership.file, static_cast<int>(membership.size));
+    store->setTimeout(timeout);
+  } else {
+    c10d::TCPStoreOptions options;
+    options.port = static_cast<uint16_t>(membership.port);
+    options.isServer = membership.rank == 0 && !membership.has_agent;
+    options.waitWorkers = false;
+    options.timeout = timeout;
+    if (options.isServer) options.masterListenFd = listen_on(membership.host, membership.port);
+    store = c10::make_intrusive<c10d::TCPStore>(membership.host, options);
+  }
+  return c10::make_intrusive<c10d::PrefixStore>("finetune/" + membership.prefix, store);
+}
+
+std::string hello_key(int64_t rank) { return "hello/" + std::to_string(rank); }
+
+// What each process says of itself: "<proof that it knows the token> <identity>".
+std::string hello(const Membership& membership, int64_t rank, const std::string& identity) {
+  return hash_hex(membership.token + "/" + std::to_string(rank)) + " " + identity;
+}
+
+void check_hello(const Membership& membership, c10d::Store& store, const std::string& identity) {
+  for (int64_t rank = 0; rank < membership.size; ++rank) {
+    const std::vector<uint8_t> bytes = store.get(hello_key(rank));
+    const std::string said(bytes.begin(), bytes.end());
+    const std::string expected = hello(membership, rank, identity);
+    if (said == expected) continue;
+    const size_t token = expected.find(' ');
+    if (said.substr(0, token) != expected.substr(0, token)) {
+      throw Error(ErrorKind::kConfig, "the process that says it is rank " + std::to_string(rank) +
+                                          " does not know this job's token; set "
+                                          "FINETUNE_JOB_TOKEN to the same value in all processes, "
+                                          "or MASTER_PORT to another port");
+    }
+    throw Error(ErrorKind::kConfig,
+                "rank " + std::to_string(rank) +
+                    " has another configuration or another version of finetune or torch; start "
+                    "all processes with the same ones");
+  }
+}
+
+}  // namespace
+
+std::string reason_against_several_processes() { return ""; }
+
+std::shared_ptr<World> join_world(const Membership& membership, const std::string& identity,
+                                  int64_t timeout_seconds) {
+  const std::chrono::seconds timeout(timeout_seconds);
+  c10::intrusive_ptr<c10d::Store> store;
+  try {
+    store = make_store(membership, timeout);
+    const std::string mine = hello(membership, membership.rank, identity);
+    store->set(hello_key(membership.rank), std::vector<uint8_t>(mine.begin(), mine.end()));
+    check_hello(membership, *store, identity);
+  } catch (const c10::Error& error) {
+    const std::string what = error.what_without_backtrace();
+    throw PeerLost("not all " + std::to_string(membership.size) + " processes came within " +
+                   std::to_string(timeout_seconds) + " s (" + what.substr(0, what.find('\n')) +
+                   "); start them all, or raise ddp_timeout");
+  }
+  return std::make_shared<GlooWorld>(membership, std::move(store));
+}
+
+}  // namespace finetune
+
+#else
+
+namespace finetune {
+
+std::string reason_against_several_processes() {
+  return "this build has no Gloo, which joins processes; install its headers (libgloo-dev) and "
+         "build again";
+}
+
+std::shared_ptr<World> join_world(const Membership&, const std::string&, int64_t) {
+  throw Error(ErrorKind::kConfig, reason_against_several_processes());
+}
+
+}  // namespace finetune
+
+#endif

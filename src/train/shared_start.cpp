@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: MIT
+#include "train/shared_start.h"
+
+#include <nlohmann/json.hpp>
+
+#include "finetune/base/error.h"
+#include "finetune/base/json.h"
+
+namespace finetune {
+
+using checkpoint::CheckpointEntry;
+using Json = nlohmann::ordered_json;
+
+std::string share_text(World& world, const std::function<std::string()>& choose) {
+  return world.broadcast(world.is_first() ? choose() : "");
+}
+
+std::optional<CheckpointEntry> share_checkpoint(
+    World& world, const std::function<std::optional<CheckpointEntry>()>& choose) {
+  if (world.size() == 1) return choose();
+  std::optional<CheckpointEntry> entry;
+  const std::string text = share_text(world, [&] {
+    entry = choose();
+    if (!entry) return std::string();
+    return Json{{"path", entry->path},       {"step", entry->step},   {"run_id", entry->run_id},
+                {"foreign", entry->foreign}, {"whole", entry->whole}, {"problem", entry->problem}}
+        .dump();
+  });
+  if (world.is_first() || text.empty()) return entry;
+  const Json json = parse_json(text, "rank 0's checkpoint");
+  entry.emplace();
+  entry->path = json["path"];
+  entry->step = json["step"];
+  entry->run_id = json["run_id"];
+  entry->foreign = json["foreign"];
+  entry->whole = json["whole"];
+  entry->problem = json["problem"];
+  return entry;
+}
+
+void check_same(World& world, const std::string& text, const std::string& what) {
+  const std::string first = world.broadcast(text);
+  if (first == text) return;
+  throw Error(ErrorKind::kData, what + " differ between rank 0 and rank " +
+                                    std::to_string(world.rank()) +
+                                    ": all processes must see the same files; put them on a file "
+                                    "system that the machines share");
+}
+
+}  // namespace finetune

@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <functional>
+#include <optional>
+
+#include "finetune/checkpoint/reader.h"
+#include "finetune/distributed/world.h"
+
+// What rank 0 decides for all processes: it alone changes files.
+namespace finetune {
+
+// What `choose` returned in rank 0, where alone it is called. An exception ends rank 0, and the
+// others with it.
+[[nodiscard]] std::optional<checkpoint::CheckpointEntry> share_checkpoint(
+    World& world, const std::function<std::optional<checkpoint::CheckpointEntry>()>& choose);
+[[nodiscard]] std::string share_text(World& world, const std::function<std::string()>& choose);
+
+// Throws Error(kData) in a process that sees another text than rank 0: files that are not shared.
+void check_same(World& world, const std::string& text, const std::string& what);
+
+}  // namespace finetune

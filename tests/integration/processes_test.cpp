@@ -1,0 +1,332 @@
+// SPDX-License-Identifier: MIT
+// Several processes: the same run, the same samples, the same result.
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <set>
+#include <sstream>
+
+#include "integration/tiny_run.h"
+
+namespace finetune::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr int kSteps = 12;
+const TinyRun::Keys kExact = {{"full_determinism", "true"}};
+
+// 8 samples a step in 4 micro-batches, which 1, 2 and 4 processes divide among themselves; the
+// epoch's last update and the last batch of an evaluation are smaller.
+class SharedRun : public TinyRun {
+ public:
+  explicit SharedRun(const Keys& keys = {}) {
+    Keys all = {{"per_device_train_batch_size", "2"},
+                {"effective_batch_size", "8"},
+                {"gradient_accumulation_steps", ""},
+                {"max_steps", std::to_string(kSteps)},
+                {"eval_steps", "6"},
+                {"save_steps", "4"},
+                {"num_train_epochs", "9"},
+                {"max_train_samples", "44"},
+                {"dataloader_num_workers", "0"}};
+    for (const auto& [key, value] : keys) all[key] = value;
+    set(all);
+  }
+};
+
+Arguments processes(int count, const Arguments& more = {}) {
+  Arguments words = {"--num_processes", std::to_string(count)};
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+struct Result {
+  std::string model = {};
+  std::string optimizer = {};
+  std::vector<double> losses = {};
+  std::vector<double> eval_losses = {};
+  std::vector<double> accuracies = {};
+};
+
+using Environment = std::map<std::string, std::string>;
+
+// Sees the checkpoints that appear.
+ProcessOptions watching(const TinyRun& run, const Environment& environment = {}) {
+  ProcessOptions options;
+  options.environment = environment;
+  options.watch = run.out();
+  return options;
+}
+
+ProcessOptions with(const Environment& environment) {
+  ProcessOptions options;
+  options.environment = environment;
+  return options;
+}
+
+Result result_of(const TinyRun& run) {
+  Result result{
+      .model = read_file(run.out("model.safetensors")),
+      .optimizer = read_file(run.out("checkpoint-" + std::to_string(kSteps) + "/optimizer.pt"))};
+  const Json state = trainer_state(run.out());
+  for (const Json& entry : state["log_history"]) {
+    if (entry.contains("loss")) result.losses.push_back(entry["loss"].get<double>());
+    if (entry.contains("eval_loss")) result.eval_losses.push_back(entry["eval_loss"].get<double>());
+    if (entry.contains("eval_accuracy")) {
+      result.accuracies.push_back(entry["eval_accuracy"].get<double>());
+    }
+  }
+  EXPECT_EQ(result.losses.size(), static_cast<size_t>(kSteps));
+  return result;
+}
+
+Result finished(const TinyRun& run, const Arguments& more = {}) {
+  const ProcessResult end = run.train(more);
+  EXPECT_EQ(end.code, 0) << end.err;
+  return result_of(run);
+}
+
+void expect_same_bits(const Result& actual, const Result& expected) {
+  EXPECT_TRUE(actual.model == expected.model) << "other weights";
+  EXPECT_TRUE(actual.optimizer == expected.optimizer) << "another optimizer state";
+  EXPECT_EQ(actual.losses, expected.losses);
+  EXPECT_EQ(actual.eval_losses, expected.eval_losses);
+  EXPECT_EQ(actual.accuracies, expected.accuracies);
+}
+
+const Result& alone() {
+  static const Result result = finished(SharedRun());
+  return result;
+}
+
+const Result& deterministic_alone() {
+  static const Result result = finished(SharedRun(kExact));
+  return result;
+}
+
+// Without an interruption, in two processes.
+const Result& in_two() {
+  static const Result result = finished(SharedRun(), processes(2));
+  return result;
+}
+
+std::vector<pid_t> children_of(pid_t parent) {
+  const std::string id = std::to_string(parent);
+  std::istringstream list(read_file("/proc/" + id + "/task/" + id + "/children"));
+  std::vector<pid_t> children;
+  for (pid_t child = 0; list >> child;) children.push_back(child);
+  return children;
+}
+
+// Addresses that a process listens on, as /proc/net/tcp has them.
+std::vector<std::string> listening(pid_t process) {
+  std::set<std::string> sockets;
+  const std::string folder = "/proc/" + std::to_string(process);
+  for (const auto& entry : std::filesystem::directory_iterator(folder + "/fd")) {
+    std::error_code gone;
+    const std::string target = std::filesystem::read_symlink(entry.path(), gone).string();
+    if (target.starts_with("socket:[")) sockets.insert(target.substr(8, target.size() - 9));
+  }
+  std::vector<std::string> addresses;
+  for (const char* table : {"/net/tcp", "/net/tcp6"}) {
+    std::ifstream file(folder + table);
+    for (std::string line; std::getline(file, line);) {
+      std::istringstream words(line);
+      std::vector<std::string> fields;
+      for (std::string word; words >> word;) fields.push_back(word);
+      const bool listens = fields.size() > 9 && fields[3] == "0A";
+      if (listens && sockets.count(fields[9]) > 0) addresses.push_back(fields[1]);
+    }
+  }
+  return addresses;
+}
+
+std::string free_port() {
+  const int descriptor = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof(address);
+  ::bind(descriptor, reinterpret_cast<const sockaddr*>(&address), sizeof(address));
+  ::getsockname(descriptor, reinterpret_cast<sockaddr*>(&address), &length);
+  ::close(descriptor);
+  return std::to_string(ntohs(address.sin_port));
+}
+
+TEST(Processes, TrainWhatOneProcessTrains) {
+  for (const int count : {2, 4}) {
+    const SharedRun run;
+    const ProcessResult end = run.train(processes(count));
+    ASSERT_EQ(end.code, 0) << end.err;
+    EXPECT_THAT(end.err, HasSubstr("x " + std::to_string(count) + " processes"));
+    const Result result = result_of(run);
+    for (size_t i = 0; i < result.losses.size(); ++i) {
+      EXPECT_NEAR(result.losses[i], alone().losses[i], 1e-5) << count << " at step " << i + 1;
+    }
+    ASSERT_EQ(result.eval_losses.size(), alone().eval_losses.size());
+    for (size_t i = 0; i < result.eval_losses.size(); ++i) {
+      EXPECT_NEAR(result.eval_losses[i], alone().eval_losses[i], 1e-5);
+      EXPECT_NEAR(result.accuracies[i], alone().accuracies[i], 0.02);
+    }
+  }
+}
+
+TEST(Processes, EndInTheSameBitsForAnyNumberWithFullDeterminism) {
+  for (const int count : {2, 4}) {
+    SCOPED_TRACE(count);
+    const SharedRun run(kExact);
+    expect_same_bits(finished(run, processes(count)), deterministic_alone());
+  }
+}
+
+TEST(Processes, MayChangeTheirNumberBetweenSessions) {
+  SharedRun run(kExact);
+  run.set({{"effective_batch_size", ""}, {"gradient_accumulation_steps", "4"}});
+  const auto until = [&](int count, int step) {
+    return run.train(processes(count, {"--stop_at_step", std::to_string(step)}));
+  };
+  EXPECT_EQ(until(1, 3).code, 75);
+  EXPECT_EQ(until(4, 5).code, 75);
+  const ProcessResult again = until(2, 8);
+  EXPECT_EQ(again.code, 75);
+  EXPECT_THAT(again.err, HasSubstr("processes 4 -> 2; the run keeps its 4 logical shards a step"));
+  EXPECT_THAT(again.err, Not(HasSubstr("not bit-exact")));
+  EXPECT_THAT(again.err, HasSubstr("gradient_accumulation_steps is 2 now"));
+  expect_same_bits(finished(run, processes(4)), deterministic_alone());
+}
+
+TEST(Processes, SayWhatAnotherNumberChangesWithoutFullDeterminism) {
+  const SharedRun run;
+  EXPECT_EQ(run.train({"--stop_at_step", "5"}).code, 75);
+  const ProcessResult end = run.train(processes(2));
+  ASSERT_EQ(end.code, 0) << end.err;
+  EXPECT_THAT(end.err, HasSubstr("not bit-exact from here: processes 1 -> 2"));
+  EXPECT_NEAR(result_of(run).losses.back(), alone().losses.back(), 1e-5);
+}
+
+TEST(Processes, SaveOnceAtOneStepWhereASignalReachesOneOfThem) {
+  for (const size_t rank : {0U, 1U}) {
+    SCOPED_TRACE(rank);
+    const SharedRun run;
+    Process process(run.command(processes(2)), watching(run));
+    ASSERT_TRUE(process.wait_for_file("checkpoint-4"));
+    ::kill(children_of(process.id()).at(rank), SIGTERM);
+    const ProcessResult end = process.finish();
+    EXPECT_EQ(end.code, 75) << end.err;
+    EXPECT_THAT(end.err, HasSubstr("with everything saved"));
+    expect_same_bits(finished(run, processes(2)), in_two());
+  }
+}
+
+TEST(Processes, PassASignalOnToAll) {
+  const SharedRun run;
+  Process process(run.command(processes(2)), watching(run));
+  ASSERT_TRUE(process.wait_for_file("checkpoint-4"));
+  process.send(SIGTERM);
+  const ProcessResult end = process.finish();
+  EXPECT_EQ(end.code, 75) << end.err;
+  EXPECT_THAT(end.err, HasSubstr("with everything saved"));
+  expect_same_bits(finished(run, processes(2)), in_two());
+}
+
+TEST(Processes, LeaveWithinSecondsWhereOneIsKilled) {
+  for (const int rank : {0, 1}) {
+    SCOPED_TRACE(rank);
+    const SharedRun run;
+    Process process(run.command(processes(2)), watching(run));
+    ASSERT_TRUE(process.wait_for_file("checkpoint-4"));
+    ::kill(children_of(process.id()).at(static_cast<size_t>(rank)), SIGKILL);
+    const auto start = std::chrono::steady_clock::now();
+    const ProcessResult end = process.finish();
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(3));
+    EXPECT_EQ(end.code, 75) << end.err;
+    const std::string message = "error: rank " + std::to_string(rank) + " was ended by signal 9";
+    EXPECT_THAT(end.err, HasSubstr(message));
+    EXPECT_EQ(end.err.find("error:"), end.err.rfind("error:")) << end.err;
+    expect_same_bits(finished(run, processes(2)), in_two());
+  }
+}
+
+TEST(Processes, LeaveWhereOneHangs) {
+  const SharedRun run;
+  Process process(run.command(processes(2)), watching(run, {{"FINETUNE_TEST_HANG_SECONDS", "2"}}));
+  ASSERT_TRUE(process.wait_for_file("checkpoint-4"));
+  ::kill(children_of(process.id()).at(1), SIGSTOP);
+  const ProcessResult end = process.finish(30);
+  EXPECT_EQ(end.code, 75) << end.err;
+  EXPECT_THAT(end.err, HasSubstr("error: rank 1 has shown no sign of life for 2 s"));
+  EXPECT_EQ(end.err.find("error:"), end.err.rfind("error:")) << end.err;
+  expect_same_bits(finished(run, processes(2)), in_two());
+}
+
+TEST(Processes, ListenOnTheLoopbackInterfaceAloneAndASingleOneNowhere) {
+  for (const int count : {1, 2}) {
+    const SharedRun run;
+    Process process(run.command(processes(count)), watching(run));
+    ASSERT_TRUE(process.wait_for_file("checkpoint-4"));
+    std::vector<pid_t> members = children_of(process.id());
+    members.push_back(process.id());
+    std::vector<std::string> all;
+    for (const pid_t member : members) {
+      const std::vector<std::string> addresses = listening(member);
+      all.insert(all.end(), addresses.begin(), addresses.end());
+    }
+    EXPECT_EQ(process.finish().code, 0);
+    EXPECT_EQ(all.empty(), count == 1);
+    for (const std::string& address : all) EXPECT_THAT(address, HasSubstr("0100007F:"));
+  }
+}
+
+TEST(Processes, TakeTheirPlacesFromWhatSlurmSets) {
+  const SharedRun run(kExact);
+  const std::string port = free_port();
+  const auto task = [&](const std::string& rank) {
+    return with({{"SLURM_PROCID", rank},
+                 {"SLURM_LOCALID", rank},
+                 {"SLURM_NTASKS", "2"},
+                 {"SLURM_NNODES", "1"},
+                 {"SLURM_JOB_ID", "77"},
+                 {"SLURM_STEP_ID", "0"},
+                 {"MASTER_PORT", port}});
+  };
+  Process second(run.command(), task("1"));
+  const ProcessResult first = finetune::testing::run(run.command(), task("0"));
+  EXPECT_EQ(first.code, 0) << first.err;
+  const ProcessResult other = second.finish();
+  EXPECT_EQ(other.code, 0) << other.err;
+  EXPECT_EQ(other.err, "");
+  expect_same_bits(result_of(run), deterministic_alone());
+}
+
+TEST(Processes, SayEachErrorOnceAndGiveItsExitCode) {
+  const SharedRun run(TinyRun::Keys{{"train_file", "/nowhere/corpus.txt"}});
+  const ProcessResult end = run.train(processes(2));
+  EXPECT_EQ(end.code, 1) << end.err;
+  EXPECT_THAT(end.err, HasSubstr("rank "));
+  EXPECT_EQ(end.err.find("error:"), end.err.rfind("error:")) << end.err;
+}
+
+TEST(Processes, RefuseABatchThatTheyCannotDivide) {
+  const SharedRun run(TinyRun::Keys{{"per_device_train_batch_size", "4"}});
+  const ProcessResult end = run.train(processes(4));
+  EXPECT_EQ(end.code, 2) << end.err;
+  EXPECT_THAT(end.err, HasSubstr("4 x 4 processes does not divide the run's effective batch of 8"));
+}
+
+TEST(Processes, RefuseANumberThatIsNotTheLaunchers) {
+  const SharedRun run;
+  const ProcessResult end = run.train(
+      processes(3), with({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"LOCAL_WORLD_SIZE", "2"}}));
+  EXPECT_EQ(end.code, 2);
+  EXPECT_THAT(end.err, HasSubstr("torchrun started 2 processes, which is not the 3"));
+}
+
+}  // namespace
+}  // namespace finetune::testing
