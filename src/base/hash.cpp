@@ -34,6 +34,8 @@ std::string Hasher::hex() const {
   return text;
 }
 
+uint64_t hash_number(const void* data, size_t size) { return XXH3_64bits(data, size); }
+
 std::string hash_hex(std::string_view bytes) {
   Hasher hasher;
   hasher.update(bytes);

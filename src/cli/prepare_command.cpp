@@ -16,12 +16,14 @@ namespace finetune::cli {
 int prepare_command(const Arguments& arguments) {
   ArgumentReader reader(arguments);
   if (reader.asks_for_help()) {
-    std::cout
-        << "usage: finetune prepare CONFIG [--key value ...]\n\n"
-           "Makes the masked examples of task pretraining from the documents of train_file and\n"
-           "writes them as TFRecord shards (num_shards) to prepare_output_dir; train_file then\n"
-           "names these. The same command, run again after any interruption, writes what is\n"
-           "missing. What was made is printed as JSON.\n";
+    std::cout << "usage: finetune prepare CONFIG [--key value ...]\n\n"
+                 "Tokenises the data files into cache_dir, where trainings of the same "
+                 "configuration find\n"
+                 "them; needs no GPU. With task pretraining it makes the masked examples from the\n"
+                 "documents of train_file and writes them as TFRecord shards (num_shards) to\n"
+                 "prepare_output_dir; train_file then names these. The same command, run again "
+                 "after any\n"
+                 "interruption, makes what is missing. What was made is printed as JSON.\n";
     return kExitFinished;
   }
   const ConfigArguments words = reader.config("prepare");

@@ -7,7 +7,6 @@
 namespace finetune {
 
 void DataArgs::describe(FieldList& field) {
-  constexpr std::string_view kNoCache = "this version tokenises at every start";
   constexpr std::string_view kNoDatasets = "is not possible: give the files with train_file";
   field.section("Data");
   field("dataset_name", &DataArgs::dataset_name, "Data set of the Hugging Face Hub.",
@@ -63,14 +62,12 @@ void DataArgs::describe(FieldList& field) {
   describe_columns(field);
   field("streaming", &DataArgs::streaming, "Read data while training, without preparing it.",
         {.support = Support::kRefused, .reason = kNotYet});
-  field("cache_dir", &DataArgs::cache_dir, "Folder for tokenised data.",
-        {.support = Support::kAccepted,
-         .reason = kNoCache,
-         .resume = ResumePolicy::kFree,
-         .path = PathKind::kPath});
+  field("cache_dir", &DataArgs::cache_dir,
+        "Folder that keeps tokenised data from one session to the next.",
+        {.resume = ResumePolicy::kFree, .path = PathKind::kPath});
   field("overwrite_cache", &DataArgs::overwrite_cache,
-        "Tokenise again even where a cache is there.",
-        {.support = Support::kAccepted, .reason = kNoCache, .resume = ResumePolicy::kFree});
+        "Tokenise again at every start, even where cache_dir holds the tokens.",
+        {.resume = ResumePolicy::kFree});
   field("preprocessing_num_workers", &DataArgs::preprocessing_num_workers,
         "Threads that tokenise; unset takes one per core.",
         {.range = {.min = 1, .max = 1024}, .resume = ResumePolicy::kFree});

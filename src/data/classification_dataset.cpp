@@ -163,7 +163,7 @@ ClassificationColumns find_classification_columns(const std::vector<std::string>
   return find_columns(first_row(files, options), options);
 }
 
-std::shared_ptr<const TokenDataset> build_classification_dataset(
+std::shared_ptr<const SequenceDataset> build_classification_dataset(
     const std::vector<std::string>& files, const Tokenizer& tokenizer,
     const ClassificationOptions& options) {
   FT_CHECK(options.problem == ProblemType::kRegression || !options.labels.empty(),
@@ -171,12 +171,18 @@ std::shared_ptr<const TokenDataset> build_classification_dataset(
   FT_CHECK(options.outputs >= 1, "regression gives numbers");
   const ClassificationEncoder encoder(tokenizer, options,
                                       find_columns(first_row(files, options), options));
-  TokenContent content =
-      build_content(files, options, [&](const RowBlock& block) { return encoder.encode(block); });
-  // A block whose rows lack their values leaves fewer than all.
-  const auto values = static_cast<size_t>(samples_of(content) * content.outputs);
-  if (content.values.size() < values) content.values = {};
-  return std::make_shared<const TokenDataset>(std::move(content));
+  Json key = cache_options(options, "classification");
+  key["columns"] = {options.text_column.value_or(""), options.text_pair_column.value_or(""),
+                    options.label_column.value_or("")};
+  key["problem"] = static_cast<int>(options.problem);
+  key["labels"] = options.labels.names();
+  key["outputs"] = options.outputs;
+  return build_samples({.files = files,
+                        .tokenizer = tokenizer,
+                        .cache_options = std::move(key),
+                        .limits = {.classes = options.labels.size()},
+                        .encode = [&](const RowBlock& block) { return encoder.encode(block); }},
+                       options);
 }
 
 }  // namespace finetune

@@ -7,7 +7,9 @@
 
 #include "data/block_stream.h"
 #include "data/json_row.h"
+#include "data/sample_building.h"
 #include "data/sentences.h"
+#include "data/token_cache.h"
 #include "data/white_space.h"
 #include "finetune/base/error.h"
 #include "finetune/base/interrupt.h"
@@ -22,6 +24,7 @@ struct SentenceBlock {
   size_t file = 0;
   std::vector<int32_t> ids;
   std::vector<int64_t> lengths;  // of sentences; kBreak: a document ends here
+  int64_t rows = 0;
 
   static constexpr int64_t kBreak = 0;
 };
@@ -66,6 +69,7 @@ class SentenceEncoder {
   [[nodiscard]] SentenceBlock encode(const RowBlock& rows) const {
     SentenceBlock block;
     block.file = rows.file;
+    block.rows = std::ssize(rows.rows);
     for (const RowBlock::Row& row : rows.rows) {
       const std::string place = rows.place(row);
       if (rows.kind == FileKind::kText) {
@@ -112,20 +116,104 @@ class SentenceEncoder {
   const TextColumns& columns_;
 };
 
-void end_document(Documents& documents) {
-  const auto sentences = static_cast<int64_t>(documents.sentences.size()) - 1;
-  if (documents.documents.back() < sentences) documents.documents.push_back(sentences);
+// Sentences as samples of a cache. A sentence's class says whether a document begins with it.
+constexpr int32_t kBegins = 1;
+
+class SentenceCollector {
+ public:
+  explicit SentenceCollector(TokenSink& sink) : sink_(sink) {}
+
+  void add(const SentenceBlock& block) {
+    if (block.file != file_) begins_ = true;
+    file_ = block.file;
+    content_.ids.insert(content_.ids.end(), block.ids.begin(), block.ids.end());
+    for (const int64_t length : block.lengths) {
+      if (length == SentenceBlock::kBreak) {
+        begins_ = true;
+        continue;
+      }
+      content_.offsets.push_back(content_.offsets.back() + length);
+      content_.classes.push_back(begins_ ? kBegins : 0);
+      begins_ = false;
+    }
+    rows_ += block.rows;
+    // Where a document goes on, who continues here would not know.
+    if (begins_ && sink_.wants(std::ssize(content_.ids))) hand_over();
+  }
+  void finish() { hand_over(); }
+
+ private:
+  void hand_over() { sink_.take(std::exchange(content_, {}), std::exchange(rows_, 0), {}); }
+
+  TokenSink& sink_;
+  TokenContent content_;
+  int64_t rows_ = 0;
+  size_t file_ = 0;
+  bool begins_ = true;
+};
+
+void read_sentences(const std::vector<std::string>& files, const Tokenizer& tokenizer,
+                    const DocumentOptions& options, TokenSink& sink) {
+  DocumentOptions rest = options;
+  rest.rows.begin += sink.rows();
+  RowSource source(files, rest);
+  TextColumns columns(source.files().size(), options.text_column);
+  source.on_first_row([&](const RowBlock& block) { columns.learn(block); });
+  const SentenceEncoder encoder(tokenizer, options, columns);
+  BlockStream<SentenceBlock> stream(
+      source, [&](const RowBlock& block) { return encoder.encode(block); }, options.threads);
+  SentenceCollector collector(sink);
+  SentenceBlock block;
+  while (stream.next(block)) {
+    collector.add(block);
+    interrupt::throw_if_requested("reading and tokenising " + options.key);
+    if (options.progress) options.progress(source.fraction());
+  }
+  collector.finish();
+  if (sink.samples() == 0) {
+    throw Error(ErrorKind::kData, options.key + ": '" + source.files().front() +
+                                      "' holds no text: every line of it is blank");
+  }
+  if (options.progress) options.progress(1.0);
 }
 
-void append(Documents& documents, const SentenceBlock& block) {
-  documents.ids.insert(documents.ids.end(), block.ids.begin(), block.ids.end());
-  for (const int64_t length : block.lengths) {
-    if (length == SentenceBlock::kBreak) {
-      end_document(documents);
-    } else {
-      documents.sentences.push_back(documents.sentences.back() + length);
-    }
+void add_document_begins(Documents& documents, int64_t first, std::span<const int32_t> classes) {
+  for (size_t i = 0; i < classes.size(); ++i) {
+    const int64_t sentence = first + static_cast<int64_t>(i);
+    if (classes[i] == kBegins && sentence > 0) documents.documents.push_back(sentence);
   }
+}
+
+void end_documents(Documents& documents) {
+  documents.documents.push_back(std::ssize(documents.sentences) - 1);
+}
+
+Documents documents_of(const CachedTokens& cached) {
+  Documents documents;
+  documents.ids.resize(static_cast<size_t>(cached.tokens()));
+  documents.sentences.reserve(static_cast<size_t>(cached.size()) + 1);
+  int64_t tokens = 0;
+  for (const TokenBlock& block : cached.blocks()) {
+    add_document_begins(documents, std::ssize(documents.sentences) - 1, block.classes());
+    block.ids().copy_to(documents.ids.data() + tokens);
+    for (const uint32_t end : block.ends()) {
+      // A forged block cuts wrongly, but within its tokens.
+      documents.sentences.push_back(std::max(
+          documents.sentences.back(), tokens + std::min<int64_t>(int64_t{end}, block.tokens())));
+    }
+    tokens += block.tokens();
+  }
+  end_documents(documents);
+  return documents;
+}
+
+Documents documents_of(TokenContent content) {
+  Documents documents{.ids = std::move(content.ids), .sentences = std::move(content.offsets)};
+  add_document_begins(documents, 0, content.classes);
+  end_documents(documents);
+  documents.ids.shrink_to_fit();
+  documents.sentences.shrink_to_fit();
+  return documents;
 }
 
 }  // namespace
@@ -133,31 +221,25 @@ void append(Documents& documents, const SentenceBlock& block) {
 Documents read_documents(const std::vector<std::string>& files, const Tokenizer& tokenizer,
                          const DocumentOptions& options) {
   FT_CHECK(options.longest_sentence > 0, "sentences need room");
-  RowSource source(files, options);
-  TextColumns columns(source.files().size(), options.text_column);
-  source.on_first_row([&](const RowBlock& block) { columns.learn(block); });
-  const SentenceEncoder encoder(tokenizer, options, columns);
-  BlockStream<SentenceBlock> stream(
-      source, [&](const RowBlock& block) { return encoder.encode(block); }, options.threads);
-  Documents documents;
-  SentenceBlock block;
-  size_t file = 0;
-  while (stream.next(block)) {
-    if (block.file != file) end_document(documents);
-    file = block.file;
-    append(documents, block);
-    interrupt::throw_if_requested("reading and tokenising " + options.key);
-    if (options.progress) options.progress(source.fraction());
+  nlohmann::ordered_json key = cache_options(options, "documents");
+  key["text_column"] = options.text_column.value_or("");
+  key["lines_are_documents"] = options.lines_are_documents;
+  key["sentence_delimiters"] = options.sentence_delimiters;
+  key["longest_sentence"] = options.longest_sentence;
+  const auto read = [&](TokenSink& sink) { read_sentences(files, tokenizer, options, sink); };
+  if (!options.json_lines) {
+    const auto cached =
+        read_cached(options.cache, {.key = options.key,
+                                    .files = files,
+                                    .options = key,
+                                    .tokenizer = tokenizer,
+                                    .limits = {.ids = options.vocabulary_limit, .classes = 2},
+                                    .read = read});
+    if (cached) return documents_of(*cached);
   }
-  end_document(documents);
-  if (documents.size() == 0) {
-    throw Error(ErrorKind::kData, options.key + ": '" + source.files().front() +
-                                      "' holds no text: every line of it is blank");
-  }
-  documents.ids.shrink_to_fit();
-  documents.sentences.shrink_to_fit();
-  if (options.progress) options.progress(1.0);
-  return documents;
+  MemorySink sink;
+  read(sink);
+  return documents_of(sink.content());
 }
 
 }  // namespace finetune

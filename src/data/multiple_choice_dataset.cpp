@@ -159,6 +159,7 @@ class MultipleChoiceEncoder {
     }
   }
 
+  [[nodiscard]] int64_t choices() const { return static_cast<int64_t>(choices_); }
   [[nodiscard]] TokenContent encode(const RowBlock& block) const {
     TokenContent content;
     content.choices = static_cast<int64_t>(choices_);
@@ -216,13 +217,21 @@ class MultipleChoiceEncoder {
 
 }  // namespace
 
-std::shared_ptr<const TokenDataset> build_multiple_choice_dataset(
+std::shared_ptr<const SequenceDataset> build_multiple_choice_dataset(
     const std::vector<std::string>& files, const Tokenizer& tokenizer,
     const MultipleChoiceOptions& options) {
   const Row first = first_row(files, options);
   const MultipleChoiceEncoder encoder(tokenizer, options, first, find_columns(first, options));
-  return std::make_shared<const TokenDataset>(
-      build_content(files, options, [&](const RowBlock& block) { return encoder.encode(block); }));
+  Json key = cache_options(options, "multiple choice");
+  key["columns"] = {options.context_column.value_or(""), options.prefix_column.value_or(""),
+                    options.label_column.value_or("")};
+  key["choice_columns"] = options.choice_columns;
+  return build_samples({.files = files,
+                        .tokenizer = tokenizer,
+                        .cache_options = std::move(key),
+                        .limits = {.classes = encoder.choices()},
+                        .encode = [&](const RowBlock& block) { return encoder.encode(block); }},
+                       options);
 }
 
 }  // namespace finetune

@@ -156,6 +156,26 @@ void append(Content& to, Content& from) {
   std::ranges::move(from.questions, std::back_inserter(to.questions));
 }
 
+// The windows alone, which the cache keeps.
+std::shared_ptr<const QuestionAnsweringDataset> build_windows(
+    const std::vector<std::string>& files, const Tokenizer& tokenizer,
+    const QuestionAnsweringOptions& options, const WindowEncoder& encoder) {
+  nlohmann::ordered_json key = cache_options(options, "question answering");
+  key["columns"] = {options.question_column.value_or(""), options.context_column.value_or(""),
+                    options.answer_column.value_or("")};
+  key["doc_stride"] = options.doc_stride;
+  key["without_answer"] = options.without_answer;
+  auto samples =
+      build_samples({.files = files,
+                     .tokenizer = tokenizer,
+                     .cache_options = std::move(key),
+                     .limits = {},
+                     .encode = [&](const RowBlock& block) { return encoder.encode(block).tokens; }},
+                    options);
+  return std::make_shared<const QuestionAnsweringDataset>(std::move(samples),
+                                                          QuestionAnsweringDataset::Content{});
+}
+
 void name_questions(std::vector<Question>& questions, const std::string& key) {
   std::unordered_set<std::string_view> seen;
   for (size_t i = 0; i < questions.size(); ++i) {
@@ -171,16 +191,26 @@ void name_questions(std::vector<Question>& questions, const std::string& key) {
 }  // namespace
 
 QuestionAnsweringDataset::QuestionAnsweringDataset(Content content)
-    : tokens_(std::move(content.tokens)),
+    : samples_(std::make_shared<const TokenDataset>(std::move(content.tokens))),
       questions_(std::move(content.questions)),
       windows_(std::move(content.windows)),
       ranges_(std::move(content.ranges)) {
-  FT_CHECK(windows_.empty() || static_cast<int64_t>(windows_.size()) == tokens_.size(),
+  FT_CHECK(windows_.empty() || static_cast<int64_t>(windows_.size()) == samples_->size(),
+           "every sample has its window");
+}
+
+QuestionAnsweringDataset::QuestionAnsweringDataset(std::shared_ptr<const SequenceDataset> samples,
+                                                   Content kept)
+    : samples_(std::move(samples)),
+      questions_(std::move(kept.questions)),
+      windows_(std::move(kept.windows)),
+      ranges_(std::move(kept.ranges)) {
+  FT_CHECK(windows_.empty() || static_cast<int64_t>(windows_.size()) == samples_->size(),
            "every sample has its window");
 }
 
 Example QuestionAnsweringDataset::get(int64_t index, int64_t choice) const {
-  return tokens_.get(index, choice);
+  return samples_->get(index, choice);
 }
 
 int64_t QuestionAnsweringDataset::question_of(int64_t index) const {
@@ -205,6 +235,7 @@ std::shared_ptr<const QuestionAnsweringDataset> build_question_answering_dataset
                 "doc_stride must not be negative, but is " + std::to_string(options.doc_stride));
   }
   const WindowEncoder encoder(tokenizer, options);
+  if (!options.keep_questions) return build_windows(files, tokenizer, options, encoder);
   const int64_t most = options.max_samples.value_or(INT64_MAX);
   Content content;
   encode_rows<Content>(

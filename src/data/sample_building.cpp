@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "data/json_row.h"
+#include "data/token_cache.h"
 #include "finetune/base/error.h"
 #include "finetune/tokenizer/truncation.h"
 
@@ -64,6 +65,8 @@ void append(TokenContent& to, const TokenContent& from) {
   add(to.classes, from.classes);
   add(to.values, from.values);
   add(to.answers, from.answers);
+  add(to.words, from.words);
+  add(to.word_counts, from.word_counts);
   to.choices = from.choices;
   to.outputs = from.outputs;
 }
@@ -86,6 +89,8 @@ void keep_first(TokenContent& content, int64_t samples) {
   cut(content.classes, samples);
   cut(content.values, samples * content.outputs);
   cut(content.answers, samples);
+  cut(content.words, content.offsets.back());
+  cut(content.word_counts, samples);
 }
 
 void drop_plain_types(TokenContent& content) {
@@ -108,19 +113,72 @@ void fail_without_rows(const SampleOptions& options) {
                   "validation_split_percentage");
 }
 
-TokenContent build_content(const std::vector<std::string>& files, const SampleOptions& options,
-                           std::function<TokenContent(const RowBlock&)> encode) {
-  check_max_samples(options);
+nlohmann::ordered_json cache_options(const SampleOptions& options, const std::string& task) {
+  return {{"samples", task},
+          {"max_seq_length", options.max_seq_length},
+          {"max_samples", options.max_samples.value_or(-1)},
+          {"vocabulary_limit", options.vocabulary_limit},
+          {"labels_required", options.labels_required},
+          {"replace_broken_utf8", options.replace_broken_utf8},
+          {"rows", {options.rows.begin, options.rows.end}}};
+}
+
+namespace {
+
+void read_samples(const RowSamples& samples, const SampleOptions& options, TokenSink& sink) {
+  struct Encoded {
+    TokenContent content;
+    int64_t rows = 0;
+  };
   const int64_t most = options.max_samples.value_or(INT64_MAX);
+  SampleOptions rest = options;
+  rest.rows.begin += sink.rows();
   TokenContent content;
-  encode_rows<TokenContent>(files, options, std::move(encode), [&](TokenContent& block) {
-    append(content, block);
-    return samples_of(content) < most;
-  });
-  if (samples_of(content) == 0) fail_without_rows(options);
-  keep_first(content, most);
+  int64_t rows = 0;
+  const auto is_full = [&] { return sink.samples() + samples_of(content) >= most; };
+  const auto encode = [&](const RowBlock& block) {
+    return Encoded{samples.encode(block), std::ssize(block.rows)};
+  };
+  const auto add = [&](Encoded& block) {
+    append(content, block.content);
+    rows += block.rows;
+    if (is_full()) return false;
+    if (sink.wants(std::ssize(content.ids))) {
+      sink.take(std::exchange(content, {}), std::exchange(rows, 0), {});
+    }
+    return true;
+  };
+  if (!is_full()) encode_rows<Encoded>(samples.files, rest, encode, add);
+  if (sink.samples() + samples_of(content) == 0) fail_without_rows(options);
+  keep_first(content, most - sink.samples());
+  sink.take(std::move(content), rows, {});
+}
+
+}  // namespace
+
+std::shared_ptr<const SequenceDataset> build_samples(const RowSamples& samples,
+                                                     const SampleOptions& options) {
+  check_max_samples(options);
+  const auto read = [&](TokenSink& sink) { read_samples(samples, options, sink); };
+  TokenSource source{.key = options.key,
+                     .files = samples.files,
+                     .options = samples.cache_options,
+                     .tokenizer = samples.tokenizer,
+                     .limits = samples.limits,
+                     .read = read};
+  source.limits.ids = options.vocabulary_limit;
+  if (!options.json_lines) {
+    if (auto data = read_cached(options.cache, source)) return data;
+  }
+  MemorySink sink;
+  read(sink);
+  TokenContent content = sink.content();
   drop_plain_types(content);
-  return content;
+  // What only some samples have cannot be learnt from or measured.
+  const int64_t count = samples_of(content);
+  if (std::ssize(content.values) != count * content.outputs) content.values = {};
+  if (std::ssize(content.answers) != count) content.answers = {};
+  return std::make_shared<const TokenDataset>(std::move(content));
 }
 
 }  // namespace finetune

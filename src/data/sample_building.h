@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -10,6 +11,7 @@
 
 #include "data/block_stream.h"
 #include "data/row.h"
+#include "data/token_block.h"
 #include "finetune/base/interrupt.h"
 #include "finetune/data/token_dataset.h"
 #include "finetune/tokenizer/tokenizer.h"
@@ -67,9 +69,20 @@ void encode_rows(const std::vector<std::string>& files, const SampleOptions& opt
   if (options.progress) options.progress(1.0);
 }
 
-// The same for tasks whose samples are rows.
-[[nodiscard]] TokenContent build_content(const std::vector<std::string>& files,
-                                         const SampleOptions& options,
-                                         std::function<TokenContent(const RowBlock&)> encode);
+// What a task makes of its rows.
+struct RowSamples {
+  const std::vector<std::string>& files;
+  const Tokenizer& tokenizer;
+  // Everything but files and tokenizer that the samples depend on; begins with cache_options().
+  nlohmann::ordered_json cache_options;
+  TokenBlockLimits limits;  // ids aside
+  std::function<TokenContent(const RowBlock&)> encode;
+};
+[[nodiscard]] nlohmann::ordered_json cache_options(const SampleOptions& options,
+                                                   const std::string& task);
+
+// Encodes all rows, or takes them out of the cache.
+[[nodiscard]] std::shared_ptr<const SequenceDataset> build_samples(const RowSamples& samples,
+                                                                   const SampleOptions& options);
 
 }  // namespace finetune

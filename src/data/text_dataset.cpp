@@ -8,6 +8,7 @@
 #include "data/block_stream.h"
 #include "data/json_row.h"
 #include "data/row_source.h"
+#include "data/token_cache.h"
 #include "data/white_space.h"
 #include "finetune/base/error.h"
 #include "finetune/base/interrupt.h"
@@ -22,9 +23,10 @@ namespace {
 constexpr int64_t kRowsOfGroup = 1000;
 
 // Rows as tokens, in order; lengths cut them.
-struct TokenBlock {
+struct EncodedRows {
   TokenContent content;
   std::vector<int64_t> lengths;
+  int64_t rows = 0;  // blank ones included
 };
 
 // What the rows of each file hold, learnt from its first row.
@@ -72,8 +74,9 @@ class RowEncoder {
   RowEncoder(const Tokenizer& tokenizer, const TextOptions& options, const Schemas& schemas)
       : tokenizer_(tokenizer), options_(options), schemas_(schemas) {}
 
-  [[nodiscard]] TokenBlock encode(const RowBlock& block) const {
-    TokenBlock result;
+  [[nodiscard]] EncodedRows encode(const RowBlock& block) const {
+    EncodedRows result;
+    result.rows = std::ssize(block.rows);
     for (const RowBlock::Row& row : block.rows) {
       const std::string place = block.place(row);
       if (block.kind == FileKind::kText) {
@@ -97,7 +100,7 @@ class RowEncoder {
     return {.vocabulary = options_.vocabulary_limit, .positions = options_.position_limit};
   }
 
-  void add_text(TokenBlock& block, std::string_view text, const std::string& place) const {
+  void add_text(EncodedRows& block, std::string_view text, const std::string& place) const {
     if (options_.line_by_line && is_white_space(text)) return;
     std::vector<int32_t> ids = tokenizer_.encode(text);
     if (options_.line_by_line) {
@@ -110,7 +113,7 @@ class RowEncoder {
     block.lengths.push_back(static_cast<int64_t>(ids.size()));
   }
 
-  static void add_tokens(TokenBlock& block, const TokenRow& row) {
+  static void add_tokens(EncodedRows& block, const TokenRow& row) {
     TokenContent& content = block.content;
     content.ids.insert(content.ids.end(), row.ids.begin(), row.ids.end());
     content.labels.insert(content.labels.end(), row.labels.begin(), row.labels.end());
@@ -123,20 +126,20 @@ class RowEncoder {
   const Schemas& schemas_;
 };
 
-// Joins tokenised rows into samples.
+// Joins tokenised rows into samples, and hands them on where enough have come together.
 class SampleBuilder {
  public:
-  explicit SampleBuilder(const TextOptions& options) : options_(options) {}
+  SampleBuilder(const TextOptions& options, TokenSink& sink) : options_(options), sink_(sink) {}
 
   [[nodiscard]] bool is_full() const {
     return options_.max_samples && samples() >= *options_.max_samples;
   }
   [[nodiscard]] int64_t samples() const {
-    return static_cast<int64_t>(content_.offsets.size()) - 1;
+    return sink_.samples() + std::ssize(content_.offsets) - 1;
   }
   [[nodiscard]] int64_t largest_group() const { return largest_group_; }
 
-  void add(const TokenBlock& block, bool grouped) {
+  void add(const EncodedRows& block, bool grouped) {
     const auto append = [](auto& to, const auto& from) {
       to.insert(to.end(), from.begin(), from.end());
     };
@@ -149,21 +152,20 @@ class SampleBuilder {
       if (!grouped) {
         content_.offsets.push_back(static_cast<int64_t>(content_.ids.size()));
       } else if (++rows_of_group_ == kRowsOfGroup) {
+        rows_ += kRowsOfGroup;
         close_group();
+        hand_on();
       }
     }
+    if (grouped) return;
+    rows_ += block.rows;
+    hand_on();
   }
 
-  [[nodiscard]] TokenContent finish() {
+  void finish() {
+    rows_ += rows_of_group_;
     close_group();
-    if (is_full()) content_.offsets.resize(static_cast<size_t>(*options_.max_samples) + 1);
-    const auto tokens = static_cast<size_t>(content_.offsets.back());
-    content_.ids.resize(tokens);
-    if (!content_.labels.empty()) content_.labels.resize(tokens);
-    if (!content_.masks.empty()) content_.masks.resize(tokens);
-    content_.ids.shrink_to_fit();
-    content_.offsets.shrink_to_fit();
-    return std::move(content_);
+    hand_over();
   }
 
  private:
@@ -177,8 +179,29 @@ class SampleBuilder {
     content_.ids.resize(static_cast<size_t>(content_.offsets.back()));
   }
 
+  void hand_on() {
+    if (!is_full() && sink_.wants(std::ssize(content_.ids))) hand_over();
+  }
+
+  void hand_over() {
+    if (is_full()) {
+      content_.offsets.resize(static_cast<size_t>(*options_.max_samples - sink_.samples()) + 1);
+    }
+    const auto tokens = static_cast<size_t>(content_.offsets.back());
+    content_.ids.resize(tokens);
+    if (!content_.labels.empty()) content_.labels.resize(tokens);
+    if (!content_.masks.empty()) content_.masks.resize(tokens);
+    content_.ids.shrink_to_fit();
+    content_.offsets.shrink_to_fit();
+    sink_.take(std::move(content_), rows_, {});
+    content_ = {};
+    rows_ = 0;
+  }
+
   const TextOptions& options_;
+  TokenSink& sink_;
   TokenContent content_;
+  int64_t rows_ = 0;  // whose samples are in content_
   int64_t rows_of_group_ = 0;
   int64_t largest_group_ = 0;
 };
@@ -211,35 +234,65 @@ void check_options(const Tokenizer& tokenizer, const TextOptions& options) {
                                     "; lower max_seq_length or set line_by_line: true");
 }
 
-}  // namespace
-
-std::shared_ptr<const TokenDataset> build_text_dataset(const std::vector<std::string>& files,
-                                                       const Tokenizer& tokenizer,
-                                                       const TextOptions& options) {
-  check_options(tokenizer, options);
+void read_text(const std::vector<std::string>& files, const Tokenizer& tokenizer,
+               const TextOptions& options, TokenSink& sink) {
   RowOptions rows;
   rows.key = options.key;
   rows.rows = options.rows;
   rows.replace_broken_utf8 = options.replace_broken_utf8;
+  rows.rows.begin += sink.rows();
   RowSource source(files, rows);
   Schemas schemas(source.files(), options.text_column);
   source.on_first_row([&](const RowBlock& block) { schemas.learn(block); });
   const RowEncoder encoder(tokenizer, options, schemas);
-  BlockStream<TokenBlock> stream(
+  BlockStream<EncodedRows> stream(
       source, [&](const RowBlock& block) { return encoder.encode(block); }, options.threads);
-  SampleBuilder builder(options);
-  TokenBlock block;
+  SampleBuilder builder(options, sink);
+  EncodedRows block;
   while (!builder.is_full() && stream.next(block)) {
     builder.add(block, !options.line_by_line && !schemas.tokens());
     interrupt::throw_if_requested("reading and tokenising " + options.key);
     if (options.progress) options.progress(source.fraction());
   }
-  TokenContent content = builder.finish();
-  if (content.offsets.size() == 1) {
+  builder.finish();
+  if (builder.samples() == 0) {
     fail_without_samples(source.files().front(), options, builder.largest_group());
   }
   if (options.progress) options.progress(1.0);
-  return std::make_shared<const TokenDataset>(std::move(content));
+}
+
+// Everything beside the files and the tokenizer that a token depends on.
+nlohmann::ordered_json cache_options(const TextOptions& options) {
+  return {{"samples", options.line_by_line ? "lines" : "blocks"},
+          {"max_seq_length", options.max_seq_length},
+          {"max_samples", options.max_samples.value_or(-1)},
+          {"text_column", options.text_column.value_or("")},
+          {"vocabulary_limit", options.vocabulary_limit},
+          {"position_limit", options.position_limit},
+          {"replace_broken_utf8", options.replace_broken_utf8},
+          {"rows", {options.rows.begin, options.rows.end}}};
+}
+
+}  // namespace
+
+std::shared_ptr<const SequenceDataset> build_text_dataset(const std::vector<std::string>& files,
+                                                          const Tokenizer& tokenizer,
+                                                          const TextOptions& options) {
+  check_options(tokenizer, options);
+  const nlohmann::ordered_json key = cache_options(options);
+  const auto read = [&](TokenSink& sink) { read_text(files, tokenizer, options, sink); };
+  if (auto data = read_cached(options.cache, {.key = options.key,
+                                              .files = files,
+                                              .options = key,
+                                              .tokenizer = tokenizer,
+                                              .limits = {.ids = options.vocabulary_limit,
+                                                         .labels = options.vocabulary_limit},
+                                              .read = read})) {
+    return data;
+  }
+  MemorySink sink;
+  read(sink);
+  return std::make_shared<const TokenDataset>(sink.content());
 }
 
 }  // namespace finetune

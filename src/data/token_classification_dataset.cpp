@@ -12,7 +12,6 @@
 namespace finetune {
 namespace {
 
-using Content = TokenClassificationDataset::Content;
 using Json = Row::Json;
 
 // For each label, the one of a word's further tokens: I-x for B-x where there is one.
@@ -40,14 +39,14 @@ class TokenLabelEncoder {
         maker_(tokenizer, options, false),
         inside_(inside_labels(options.labels)) {}
 
-  [[nodiscard]] Content encode(const RowBlock& block) const {
-    Content content;
+  [[nodiscard]] TokenContent encode(const RowBlock& block) const {
+    TokenContent content;
     for (const RowBlock::Row& place : block.rows) add(content, Row(block, place));
     return content;
   }
 
  private:
-  void add(Content& content, const Row& row) const {
+  void add(TokenContent& content, const Row& row) const {
     const std::vector<std::string> words = row.texts(columns_.words);
     std::vector<int32_t> ids;
     std::vector<int32_t> word_of_id;
@@ -57,8 +56,8 @@ class TokenLabelEncoder {
       word_of_id.insert(word_of_id.end(), more.size(), static_cast<int32_t>(word));
     }
     const ModelText text = maker_.make(ids);
-    maker_.add(content.tokens, text, row.place());
-    content.words_of_row.push_back(static_cast<int64_t>(words.size()));
+    maker_.add(content, text, row.place());
+    content.word_counts.push_back(static_cast<int64_t>(words.size()));
     const std::vector<int32_t> labels = labels_of(row, words.size());
     // Truncation on the left moves the text's first token.
     const size_t kept =
@@ -70,7 +69,7 @@ class TokenLabelEncoder {
                                ? TokenClassificationDataset::kNoWord
                                : word_of_id[skipped + static_cast<size_t>(token)];
       content.words.push_back(word);
-      content.tokens.labels.push_back(label_of(word, before, labels));
+      content.labels.push_back(label_of(word, before, labels));
       before = word;
     }
   }
@@ -109,29 +108,15 @@ class TokenLabelEncoder {
 
 }  // namespace
 
-TokenClassificationDataset::TokenClassificationDataset(Content content)
-    : first_(content.tokens.offsets),
-      tokens_(std::move(content.tokens)),
-      words_(std::move(content.words)),
-      words_of_row_(std::move(content.words_of_row)) {
-  FT_CHECK(words_.size() == static_cast<size_t>(tokens_.tokens()), "one word for each id");
-  FT_CHECK(words_of_row_.size() == static_cast<size_t>(tokens_.size()), "each row has its words");
-}
+TokenClassificationDataset::TokenClassificationDataset(
+    std::shared_ptr<const SequenceDataset> samples)
+    : samples_(std::move(samples)) {}
+
+TokenClassificationDataset::TokenClassificationDataset(TokenContent content)
+    : TokenClassificationDataset(std::make_shared<const TokenDataset>(std::move(content))) {}
 
 Example TokenClassificationDataset::get(int64_t index, int64_t choice) const {
-  return tokens_.get(index, choice);
-}
-
-std::span<const int32_t> TokenClassificationDataset::words(int64_t index) const {
-  FT_CHECK(index >= 0 && index < size(), "sample lies outside the dataset");
-  const auto at = static_cast<size_t>(index);
-  return std::span(words_).subspan(static_cast<size_t>(first_[at]),
-                                   static_cast<size_t>(first_[at + 1] - first_[at]));
-}
-
-int64_t TokenClassificationDataset::word_count(int64_t index) const {
-  FT_CHECK(index >= 0 && index < size(), "sample lies outside the dataset");
-  return words_of_row_[static_cast<size_t>(index)];
+  return samples_->get(index, choice);
 }
 
 std::shared_ptr<const TokenClassificationDataset> build_token_classification_dataset(
@@ -148,23 +133,17 @@ std::shared_ptr<const TokenClassificationDataset> build_token_classification_dat
               " (guessed from " + first.place() + ")");
   }
   const TokenLabelEncoder encoder(tokenizer, options, std::move(columns));
-  const int64_t most = options.max_samples.value_or(INT64_MAX);
-  Content content;
-  encode_rows<Content>(
-      files, options, [&](const RowBlock& block) { return encoder.encode(block); },
-      [&](Content& block) {
-        append(content.tokens, block.tokens);
-        content.words.insert(content.words.end(), block.words.begin(), block.words.end());
-        content.words_of_row.insert(content.words_of_row.end(), block.words_of_row.begin(),
-                                    block.words_of_row.end());
-        return samples_of(content.tokens) < most;
-      });
-  if (samples_of(content.tokens) == 0) fail_without_rows(options);
-  keep_first(content.tokens, most);
-  content.words.resize(content.tokens.ids.size());
-  content.words_of_row.resize(static_cast<size_t>(samples_of(content.tokens)));
-  drop_plain_types(content.tokens);
-  return std::make_shared<const TokenClassificationDataset>(std::move(content));
+  Json key = cache_options(options, "token classification");
+  key["columns"] = {options.text_column.value_or(""), options.label_column.value_or("")};
+  key["labels"] = options.labels.names();
+  key["label_all_tokens"] = options.label_all_tokens;
+  return std::make_shared<const TokenClassificationDataset>(
+      build_samples({.files = files,
+                     .tokenizer = tokenizer,
+                     .cache_options = std::move(key),
+                     .limits = {.labels = options.labels.size()},
+                     .encode = [&](const RowBlock& block) { return encoder.encode(block); }},
+                    options));
 }
 
 }  // namespace finetune

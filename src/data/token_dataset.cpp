@@ -39,6 +39,8 @@ void check(const TokenContent& content) {
                content.values.empty(),
            "one value for each sample and output");
   FT_CHECK(fits(content.answers, samples), "one answer for each sample");
+  FT_CHECK(fits(content.words, ids.size()), "one word for each id");
+  FT_CHECK(fits(content.word_counts, samples), "each sample has its words");
 }
 
 }  // namespace
@@ -102,6 +104,8 @@ Example TokenDataset::get(int64_t index, int64_t choice) const {
     example.values = std::span(content_.values).subspan(sample * outputs, outputs);
   }
   if (!content_.answers.empty()) example.answer = content_.answers[sample];
+  example.words = part(content_.words);
+  if (!content_.word_counts.empty()) example.word_count = content_.word_counts[sample];
   return example;
 }
 

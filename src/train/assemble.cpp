@@ -286,13 +286,17 @@ Parts assemble_data(const LoadedConfig& config, const AssemblyRequest& request,
   check_tokenizer(config, *parts.tokenizer, parts.model_config);
 
   // Data, and the labels that they bring.
+  TokenCacheOptions cache = request.cache;
+  cache.folder = join_path(args.cache_dir, "tokens");
+  cache.overwrite = args.overwrite_cache;
   const auto entry = std::make_shared<std::optional<size_t>>();
   parts.setup = make_task_setup({.config = config,
                                  .tokenizer = *parts.tokenizer,
                                  .model = parts.model_config,
                                  .model_is_trained = !pretrained.empty(),
                                  .progress = progress,
-                                 .entry = entry});
+                                 .entry = entry,
+                                 .cache = std::move(cache)});
   if (request.train) parts.train_data = read_training_data(args, *parts.setup, *entry);
   entry->reset();
   if (request.evaluate) parts.validation_data = parts.setup->read(Split::kValidation);

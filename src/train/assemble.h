@@ -49,6 +49,8 @@ struct AssemblyRequest {
   bool load_weights = true;           // false: they are restored from a checkpoint afterwards
   bool draw_weights = true;           // false: every one of them is
   int64_t head_rows_per_chunk = 128;  // of the vocabulary's logits
+  // Its second place; where and whether data are kept is the keys' matter.
+  TokenCacheOptions cache = {};
 };
 
 // Builds tokenizer, model configuration, data, model, task and optimizer in flow order. Throws

@@ -28,6 +28,7 @@ SampleOptions LabelledSetup::sample_options(Split split) const {
   options.vocabulary_limit = context_.model.vocab_size;
   options.labels_required = split != Split::kTest;
   options.threads = preprocessing_threads(args());
+  options.cache = context_.cache;
   return options;
 }
 

@@ -12,13 +12,34 @@
 
 namespace finetune {
 
+namespace {
+
+// Reads all that a training of this configuration reads: what is tokenised stays in cache_dir.
+nlohmann::ordered_json fill_cache(const LoadedConfig& config) {
+  const TrainingArgs& args = config.args;
+  ProgressDisplay progress(progress_mode(args));
+  const Parts parts = assemble_data(
+      config,
+      {.train = !args.train_file.empty(),
+       .evaluate = args.do_eval || args.eval_strategy != "no" || !args.validation_file.empty(),
+       .predict = args.do_predict,
+       .model_folder = ""},
+      progress);
+  nlohmann::ordered_json result = {{"cache_dir", args.cache_dir}};
+  const auto add = [&](const char* name, const std::shared_ptr<const Dataset>& data) {
+    if (data) result[name] = data->size();
+  };
+  add("train_samples", parts.train_data);
+  add("eval_samples", parts.validation_data);
+  add("predict_samples", parts.test_data);
+  return result;
+}
+
+}  // namespace
+
 nlohmann::ordered_json run_prepare(const LoadedConfig& config) {
   const TrainingArgs& args = config.args;
-  if (args.task != "pretraining") {
-    refuse_key(config, "task",
-               "prepare makes the examples of task pretraining; '" + args.task +
-                   "' reads and tokenises its files at every start, which needs no preparation");
-  }
+  if (args.task != "pretraining") return fill_cache(config);
   if (!args.prepare_output_dir) {
     refuse_key(config, "prepare_output_dir", "names no folder for the shards; set it");
   }

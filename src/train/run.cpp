@@ -320,7 +320,11 @@ int train_in(RunStorage& storage, const LoadedConfig& config, const RunOptions& 
       .predict = args.do_predict,
       .model_folder = "",
       .load_weights = !newest.has_value(),
-      .draw_weights = !newest || newest->foreign};
+      .draw_weights = !newest || newest->foreign,
+      .cache = {.fetch = [&](const std::string& name,
+                             const std::string& path) { return storage.fetch_tokens(name, path); },
+                .keep = [&](const std::string& path,
+                            const std::string& name) { storage.keep_tokens(path, name); }}};
   Parts parts = assemble_data(config, request, progress);
   parts.session = session;
   const std::optional<MemoryDecision> decision =

@@ -19,6 +19,7 @@ namespace {
 using checkpoint::CheckpointEntry;
 
 constexpr char kLogsFolder[] = "runs";
+constexpr char kTokensFolder[] = "tokens";
 constexpr double kQuickSeconds = 1;  // no word about it
 constexpr double kFinishedPatience = 900;
 constexpr double kStoppedPatience = 300;
@@ -167,6 +168,27 @@ void RunStorage::bring_back_checkpoints() {
   }
 }
 
+bool RunStorage::fetch_tokens(const std::string& name, const std::string& path) const {
+  for (const Place& place : places_) {
+    if (!place.is_reached) continue;
+    if (!bring_back_tree(back(place), join_path(kTokensFolder, name), path)) continue;
+    log::info("tokenised data come from the mirror '" + place.directory + "'");
+    return true;
+  }
+  return false;
+}
+
+void RunStorage::keep_tokens(const std::string& path, const std::string& name) {
+  const std::pair<std::string, std::string> kept = {path, join_path(kTokensFolder, name)};
+  if (std::find(tokens_.begin(), tokens_.end(), kept) == tokens_.end()) tokens_.push_back(kept);
+}
+
+void RunStorage::copy_tokens() const {
+  for (const Place& place : places_) {
+    for (const auto& [path, name] : tokens_) place.mirror->copy_tree(path, name);
+  }
+}
+
 void RunStorage::set_aside(int64_t after_step) {
   const auto in = [&](FileSystem& files, const std::string& folder) {
     for (const std::string& path : checkpoint::set_aside_all(files, folder, after_step)) {
@@ -197,11 +219,12 @@ void RunStorage::forget_finished() {
 }
 
 void RunStorage::committed(const std::string& path, const checkpoint::RotationPolicy& policy) {
-  has_committed_ = true;
+  const bool is_first = !has_committed_.exchange(true);
   for (const Place& place : places_) {
     place.mirror->copy_checkpoint(path, policy);
     copy_logs(*place.mirror);
   }
+  if (is_first) copy_tokens();
 }
 
 void RunStorage::check_ours() {

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "finetune/base/file_system.h"
@@ -37,6 +38,10 @@ class RunStorage {
   // Copy what is newer in a mirror to the output folder. Both do nothing without mirrors.
   void bring_back_finished();
   void bring_back_checkpoints();
+  // Tokenised data: out of a mirror, to a new folder, whole or not at all; and what is to be copied
+  // there once something was committed. Without mirrors nothing happens.
+  [[nodiscard]] bool fetch_tokens(const std::string& name, const std::string& path) const;
+  void keep_tokens(const std::string& path, const std::string& name);
   // Renames checkpoints after this step to .old, here and in the mirrors.
   void set_aside(int64_t after_step = -1);
   // Takes back that the run is finished, here and in the mirrors.
@@ -70,6 +75,7 @@ class RunStorage {
   [[nodiscard]] checkpoint::BringBackOptions back(const Place& place) const;
   [[nodiscard]] std::optional<checkpoint::CheckpointEntry> newest_here() const;
   void copy_logs(checkpoint::Mirror& mirror) const;
+  void copy_tokens() const;
   void copy_results(checkpoint::Mirror& mirror) const;
   // Those here that the mirror lacks because newer ones overtook them.
   void copy_overtaken(const Place& place) const;
@@ -80,6 +86,7 @@ class RunStorage {
   std::shared_ptr<FileSystem> files_;
   std::vector<Place> places_;
   std::optional<checkpoint::OutputLock> lock_;
+  std::vector<std::pair<std::string, std::string>> tokens_;  // folders and their names in a mirror
   std::atomic<bool> has_committed_{false};
 };
 

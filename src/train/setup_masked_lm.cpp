@@ -33,11 +33,12 @@ class MaskedLmSetup final : public TaskSetup {
     options.vocabulary_limit = context_.model.vocab_size;
     options.position_limit = context_.model.max_length();
     options.threads = preprocessing_threads(args_);
+    options.cache = context_.cache;
     options.key = files.key;
     options.replace_broken_utf8 = replaces_broken_utf8(args_);
     options.max_samples = held_out ? args_.max_eval_samples : files.max_samples;
     options.rows = split == Split::kTrain ? rows_.train : rows_.validation;
-    std::shared_ptr<const TokenDataset> data;
+    std::shared_ptr<const SequenceDataset> data;
     show_reading(context_.progress, files, [&](const std::function<void(double)>& progress) {
       options.progress = progress;
       data = build_text_dataset(files.files, context_.tokenizer, options);
@@ -79,7 +80,7 @@ class MaskedLmSetup final : public TaskSetup {
   }
 
   void split_rows_of_train_file() {
-    const int64_t rows = count_rows(args_.train_file, "train_file");
+    const int64_t rows = count_rows(args_.train_file, "train_file", context_.cache);
     const bool holds_out_a_row = rows * args_.validation_split_percentage > 50;
     if (args_.do_eval || holds_out_a_row) {
       rows_ = split_rows(rows, args_.validation_split_percentage);

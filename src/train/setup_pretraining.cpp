@@ -96,6 +96,7 @@ class PretrainingSetup final : public TaskSetup {
     options.longest_sentence = examples.longest_sentence();
     options.vocabulary_limit = context_.model.vocab_size;
     options.threads = preprocessing_threads(args_);
+    options.cache = context_.cache;
     Documents documents;
     show_reading(context_.progress, files, [&](const std::function<void(double)>& progress) {
       options.progress = progress;

@@ -77,11 +77,13 @@ void show_reading(ProgressDisplay& progress, const SplitFiles& files,
     bytes += FileSystem::local().open(file)->size();
   }
   const auto kilobytes = static_cast<int64_t>(bytes / 1000 + 1);
-  progress.begin("tokenise", kilobytes, 0, "kB");
+  bool begun = false;  // what was tokenised before shows nothing
   build([&](double fraction) {
+    if (!begun) progress.begin("tokenise", kilobytes, 0, "kB");
+    begun = true;
     progress.update(static_cast<int64_t>(fraction * static_cast<double>(kilobytes)));
   });
-  progress.end();
+  if (begun) progress.end();
 }
 
 }  // namespace finetune

@@ -11,6 +11,7 @@
 #include "finetune/data/collate.h"
 #include "finetune/data/loader.h"
 #include "finetune/data/rows.h"
+#include "finetune/data/token_cache.h"
 #include "finetune/model/model.h"
 #include "finetune/predict/prediction_files.h"
 #include "finetune/task/metrics.h"
@@ -32,6 +33,7 @@ struct SetupContext {
   // Not null: which of train_file's entries read(kTrain) reads; nothing: all. Labels are those of
   // all. Whoever mixes the entries moves it on.
   std::shared_ptr<const std::optional<size_t>> entry = nullptr;
+  TokenCacheOptions cache = {};
 };
 
 // What one kind of work brings to a run: how its rows are read, which head learns from them, what

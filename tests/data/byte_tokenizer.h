@@ -13,7 +13,7 @@
 namespace finetune::testing {
 
 // A token for each byte behind RoBERTa's five special tokens: byte-level BPE without merges.
-class ByteTokenizer final : public Tokenizer {
+class ByteTokenizer : public Tokenizer {
  public:
   static constexpr int32_t kBos = 0, kPad = 1, kEos = 2, kUnk = 3, kMask = 4, kFirstByte = 5;
 

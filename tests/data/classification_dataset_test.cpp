@@ -23,8 +23,8 @@ using ::testing::HasSubstr;
 using testing::message_of;
 using testing::TemporaryFolder;
 
-std::shared_ptr<const TokenDataset> build(const std::string& path,
-                                          const ClassificationOptions& options) {
+std::shared_ptr<const SequenceDataset> build(const std::string& path,
+                                             const ClassificationOptions& options) {
   return build_classification_dataset({path}, testing::ByteTokenizer(), options);
 }
 

@@ -19,8 +19,8 @@ using ::testing::HasSubstr;
 using testing::message_of;
 using testing::TemporaryFolder;
 
-std::shared_ptr<const TokenDataset> build(const std::string& name, const std::string& content,
-                                          const MultipleChoiceOptions& options = {}) {
+std::shared_ptr<const SequenceDataset> build(const std::string& name, const std::string& content,
+                                             const MultipleChoiceOptions& options = {}) {
   const TemporaryFolder folder;
   return build_multiple_choice_dataset({folder.write(name, content)}, testing::ByteTokenizer(),
                                        options);

@@ -23,8 +23,8 @@ using ::testing::HasSubstr;
 using testing::message_of;
 using testing::TemporaryFolder;
 
-std::shared_ptr<const TokenDataset> build(const std::vector<std::string>& files,
-                                          const TextOptions& options) {
+std::shared_ptr<const SequenceDataset> build(const std::vector<std::string>& files,
+                                             const TextOptions& options) {
   return build_text_dataset(files, ByteTokenizer(), options);
 }
 

@@ -169,9 +169,6 @@ TEST(Prepare, KeepsWhatIsThereAndSaysWhatItNeeds) {
   EXPECT_EQ(other.code, 2);
   EXPECT_THAT(other.err, HasSubstr("other data or with other keys"));
   EXPECT_THAT(command("prepare", TinyRun(keys())).err, HasSubstr("prepare_output_dir"));
-  const ProcessResult mlm = command("prepare", TinyRun());
-  EXPECT_EQ(mlm.code, 2);
-  EXPECT_THAT(mlm.err, HasSubstr("task pretraining"));
 }
 
 }  // namespace

@@ -58,10 +58,11 @@ TEST(MultipleChoiceFiles, GiveTheNumberOfTheBestChoice) {
 
 // Two rows of the words (0, 1) and (0): a special token, tokens of words, a special token.
 std::shared_ptr<const TokenClassificationDataset> two_sentences() {
-  return std::make_shared<TokenClassificationDataset>(TokenClassificationDataset::Content{
-      .tokens = {.ids = {0, 5, 6, 7, 2, 0, 5, 2}, .offsets = {0, 5, 8}},
-      .words = {-1, 0, 0, 1, -1, -1, 0, -1},
-      .words_of_row = {2, 1}});
+  return std::make_shared<TokenClassificationDataset>(
+      TokenContent{.ids = {0, 5, 6, 7, 2, 0, 5, 2},
+                   .offsets = {0, 5, 8},
+                   .words = {-1, 0, 0, 1, -1, -1, 0, -1},
+                   .word_counts = {2, 1}});
 }
 
 // Classes of the tokens: B A B A A, then A A A and padding, or that padding in front.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -27,5 +28,7 @@ class Hasher {
 };
 
 [[nodiscard]] std::string hash_hex(std::string_view bytes);
+// XXH3-64 of bytes that lie in memory: a checksum for pieces of a file.
+[[nodiscard]] uint64_t hash_number(const void* data, size_t size);
 
 }  // namespace finetune

@@ -47,7 +47,7 @@ struct ClassificationColumns {
 //
 // Throws Error(kData) with file:line and column for what cannot be used, Error(kConfig) where
 // max_seq_length leaves no room for text, and Interrupted.
-[[nodiscard]] std::shared_ptr<const TokenDataset> build_classification_dataset(
+[[nodiscard]] std::shared_ptr<const SequenceDataset> build_classification_dataset(
     const std::vector<std::string>& files, const Tokenizer& tokenizer,
     const ClassificationOptions& options);
 

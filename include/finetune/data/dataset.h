@@ -28,6 +28,11 @@ struct Example {
     int64_t end = 0;
   };
   std::optional<Answer> answer;
+
+  // Of a text that is given as words: for each token its word's number, and how many words there
+  // were before the text was cut.
+  std::span<const int32_t> words = {};
+  int64_t word_count = 0;
 };
 
 // What is known of all samples together.

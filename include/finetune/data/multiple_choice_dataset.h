@@ -33,7 +33,7 @@ struct MultipleChoiceOptions : SampleOptions {
 // or negative label is kIgnoredLabel.
 //
 // Throws as build_classification_dataset does.
-[[nodiscard]] std::shared_ptr<const TokenDataset> build_multiple_choice_dataset(
+[[nodiscard]] std::shared_ptr<const SequenceDataset> build_multiple_choice_dataset(
     const std::vector<std::string>& files, const Tokenizer& tokenizer,
     const MultipleChoiceOptions& options);
 

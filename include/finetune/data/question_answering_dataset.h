@@ -51,18 +51,21 @@ class QuestionAnsweringDataset final : public Dataset {
     std::vector<TextRange> ranges;  // tokens of all contexts
   };
   explicit QuestionAnsweringDataset(Content content);
+  // Requires: as many windows as samples, or none.
+  QuestionAnsweringDataset(std::shared_ptr<const SequenceDataset> samples, Content kept);
 
   using Dataset::get;
-  [[nodiscard]] int64_t size() const override { return tokens_.size(); }
+  [[nodiscard]] int64_t size() const override { return samples_->size(); }
   [[nodiscard]] Example get(int64_t index, int64_t choice) const override;
   using Dataset::length;
   [[nodiscard]] int64_t length(int64_t index, int64_t choice) const override {
-    return tokens_.length(index, choice);
+    return samples_->length(index, choice);
   }
-  [[nodiscard]] std::string fingerprint() const override { return tokens_.fingerprint(); }
+  [[nodiscard]] std::optional<DatasetExtent> extent() const override { return samples_->extent(); }
+  [[nodiscard]] std::string fingerprint() const override { return samples_->fingerprint(); }
 
-  [[nodiscard]] int64_t tokens() const { return tokens_.tokens(); }
-  [[nodiscard]] int64_t longest() const { return tokens_.longest(); }
+  [[nodiscard]] int64_t tokens() const { return samples_->tokens(); }
+  [[nodiscard]] int64_t longest() const { return samples_->longest(); }
 
   // What follows is there with keep_questions alone. The windows of a question are consecutive, in
   // the order of its context; questions stand in the order of the files. As in run_qa, max_samples
@@ -74,7 +77,7 @@ class QuestionAnsweringDataset final : public Dataset {
   [[nodiscard]] std::optional<TextRange> range(int64_t index, int64_t token) const;
 
  private:
-  TokenDataset tokens_;
+  std::shared_ptr<const SequenceDataset> samples_;
   std::vector<Question> questions_;
   std::vector<Window> windows_;
   std::vector<TextRange> ranges_;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "finetune/data/data_files.h"
+#include "finetune/data/token_cache.h"
 
 namespace finetune {
 
@@ -31,6 +32,7 @@ struct SampleOptions : RowOptions {
   int64_t vocabulary_limit = 0;  // ids must lie below the model's vocabulary; 0: no limit
   bool labels_required = true;   // false: rows may lack what is to be predicted
   int64_t threads = 1;           // never changes the result
+  TokenCacheOptions cache;       // where the samples are kept between sessions
 };
 
 // One row of a data file.

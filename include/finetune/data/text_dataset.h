@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "finetune/data/data_files.h"
+#include "finetune/data/token_cache.h"
 #include "finetune/data/token_dataset.h"
 
 namespace finetune {
@@ -26,6 +27,7 @@ struct TextOptions {
   int64_t threads = 1;                     // never changes the result
   RowRange rows;                           // of all files together; see split_rows()
   std::string key = "train_file";          // the configuration key that errors name
+  TokenCacheOptions cache;                 // where the samples are kept between sessions
   std::function<void(double)> progress;    // fraction of the bytes read, on the caller's thread
 };
 
@@ -41,7 +43,7 @@ struct TextOptions {
 //
 // Throws Error(kData) with file and line for what cannot be used, Error(kConfig) for options that
 // leave nothing, and Interrupted between blocks of rows when a stop was asked for.
-[[nodiscard]] std::shared_ptr<const TokenDataset> build_text_dataset(
+[[nodiscard]] std::shared_ptr<const SequenceDataset> build_text_dataset(
     const std::vector<std::string>& files, const Tokenizer& tokenizer, const TextOptions& options);
 
 }  // namespace finetune

@@ -33,34 +33,29 @@ class TokenClassificationDataset final : public Dataset {
  public:
   static constexpr int32_t kNoWord = -1;  // special tokens
 
-  struct Content {
-    TokenContent tokens;
-    std::vector<int32_t> words;         // for each id, its word's number in the row, or kNoWord
-    std::vector<int64_t> words_of_row;  // for each sample, cut ones included
-  };
-  explicit TokenClassificationDataset(Content content);
+  // Requires: samples with words.
+  explicit TokenClassificationDataset(std::shared_ptr<const SequenceDataset> samples);
+  explicit TokenClassificationDataset(TokenContent content);
 
   using Dataset::get;
-  [[nodiscard]] int64_t size() const override { return tokens_.size(); }
+  [[nodiscard]] int64_t size() const override { return samples_->size(); }
   [[nodiscard]] Example get(int64_t index, int64_t choice) const override;
   using Dataset::length;
   [[nodiscard]] int64_t length(int64_t index, int64_t choice) const override {
-    return tokens_.length(index, choice);
+    return samples_->length(index, choice);
   }
-  [[nodiscard]] std::string fingerprint() const override { return tokens_.fingerprint(); }
+  [[nodiscard]] std::optional<DatasetExtent> extent() const override { return samples_->extent(); }
+  [[nodiscard]] std::string fingerprint() const override { return samples_->fingerprint(); }
 
-  [[nodiscard]] int64_t tokens() const { return tokens_.tokens(); }
-  [[nodiscard]] int64_t longest() const { return tokens_.longest(); }
+  [[nodiscard]] int64_t tokens() const { return samples_->tokens(); }
+  [[nodiscard]] int64_t longest() const { return samples_->longest(); }
   // For each token of the sample, its word, or kNoWord.
-  [[nodiscard]] std::span<const int32_t> words(int64_t index) const;
+  [[nodiscard]] std::span<const int32_t> words(int64_t index) const { return get(index).words; }
   // Words of the row; those behind max_seq_length have no token, nor have words without any.
-  [[nodiscard]] int64_t word_count(int64_t index) const;
+  [[nodiscard]] int64_t word_count(int64_t index) const { return get(index).word_count; }
 
  private:
-  std::vector<int64_t> first_;  // where each sample's tokens begin; copied before tokens_ takes all
-  TokenDataset tokens_;
-  std::vector<int32_t> words_;
-  std::vector<int64_t> words_of_row_;
+  std::shared_ptr<const SequenceDataset> samples_;
 };
 
 // As run_ner prepares them. Labels are found as in classification_dataset.h; without

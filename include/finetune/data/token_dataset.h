@@ -22,9 +22,20 @@ struct TokenContent {
   int64_t outputs = 0;                        // values of a sample
   std::vector<float> values = {};             // [samples, outputs]
   std::vector<Example::Answer> answers = {};  // one for each sample
+
+  // Not part of the fingerprint: they go with the text alone.
+  std::vector<int32_t> words = {};        // one for each id
+  std::vector<int64_t> word_counts = {};  // one for each sample
 };
 
-class TokenDataset final : public Dataset {
+// Tokenised data of which the total is known.
+class SequenceDataset : public Dataset {
+ public:
+  [[nodiscard]] virtual int64_t tokens() const = 0;
+  [[nodiscard]] virtual int64_t longest() const = 0;  // tokens of the longest sequence
+};
+
+class TokenDataset final : public SequenceDataset {
  public:
   // Requires: offsets that start at 0, do not fall and end at ids.size(); lists of the right size.
   explicit TokenDataset(TokenContent content);
@@ -37,8 +48,10 @@ class TokenDataset final : public Dataset {
   [[nodiscard]] int64_t length(int64_t index, int64_t choice) const override;
   [[nodiscard]] std::string fingerprint() const override { return fingerprint_; }
 
-  [[nodiscard]] int64_t tokens() const { return static_cast<int64_t>(content_.ids.size()); }
-  [[nodiscard]] int64_t longest() const { return longest_; }  // tokens of the longest sample
+  [[nodiscard]] int64_t tokens() const override {
+    return static_cast<int64_t>(content_.ids.size());
+  }
+  [[nodiscard]] int64_t longest() const override { return longest_; }
 
  private:
   TokenContent content_;

@@ -7,9 +7,11 @@
 
 namespace finetune {
 
-// `finetune prepare`: makes the examples of task pretraining from the documents of train_file and
-// writes them as TFRecord shards to prepare_output_dir. A call that was stopped goes on where it
-// was. Returns "files" (a glob for train_file), "examples", "shards_written" and "shards_kept".
+// `finetune prepare`: tokenises what a training of this configuration reads, into cache_dir.
+// Returns "cache_dir", "train_samples" and, where they are read, "eval_samples" and
+// "predict_samples". Of task pretraining it makes the examples from the documents of train_file and
+// writes them as TFRecord shards to prepare_output_dir; returns "files" (a glob for train_file),
+// "examples", "shards_written" and "shards_kept". A call that was stopped goes on where it was.
 // Throws Error, and Interrupted with all that is whole saved.
 [[nodiscard]] nlohmann::ordered_json run_prepare(const LoadedConfig& config);
 

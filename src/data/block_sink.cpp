@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: MIT
+#include "data/block_sink.h"
+
+#include <utility>
+
+#include "data/cache_failure.h"
+#include "finetune/base/error.h"
+#include "finetune/base/file_system.h"
+
+namespace finetune {
+
+std::string token_block_name(int64_t number) {
+  std::string digits = std::to_string(number);
+  if (digits.size() < 5) digits.insert(0, 5 - digits.size(), '0');
+  return "block-" + digits;
+}
+
+int64_t BlockSink::resume(const TokenBlockLimits& limits) {
+  for (;;) {
+    const std::string path = join_path(folder_, token_block_name(std::ssize(paths_)));
+    try {
+      const TokenBlock block(path, limits);
+      const TokenBlockPlace& place = block.place();
+      if (place.key != key_ || place.number != std::ssize(paths_) || place.rows_begin != rows_) {
+        return std::ssize(paths_);
+      }
+      for (int64_t piece = 0; piece < block.pieces(); ++piece) block.check(piece);
+      rows_ = place.rows_end;
+      samples_ += block.samples();
+      note(path, block);
+    } catch (const Error&) {  // missing, or damaged: it is written again
+      return std::ssize(paths_);
+    }
+  }
+}
+
+void BlockSink::take(TokenContent content, int64_t rows, std::string extra) {
+  const TokenBlockPlace place{
+      .key = key_, .number = std::ssize(paths_), .rows_begin = rows_, .rows_end = rows_ + rows};
+  rows_ += rows;
+  if (content.offsets.size() == 1 && extra.empty()) return;
+  // What only some samples have is of no use to any.
+  const int64_t samples = (std::ssize(content.offsets) - 1) / content.choices;
+  if (std::ssize(content.values) != samples * content.outputs) content.values = {};
+  if (std::ssize(content.answers) != samples) content.answers = {};
+  const std::string path = join_path(folder_, token_block_name(place.number));
+  const std::string file = encode_token_block(place, content, extra);
+  content = {};
+  on_cache([&] { FileSystem::local().write_atomically(path, file); });
+  samples_ += samples;
+  note(path, TokenBlock(path, {}));
+}
+
+void BlockSink::note(const std::string& path, const TokenBlock& block) {
+  paths_.push_back(path);
+  blocks_.push_back({.bytes = block.bytes(), .checksum = block.checksum()});
+}
+
+}  // namespace finetune

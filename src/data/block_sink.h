@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "data/token_block.h"
+#include "data/token_cache.h"
+#include "data/token_manifest.h"
+
+namespace finetune {
+
+[[nodiscard]] std::string token_block_name(int64_t number);
+
+// Puts samples into blocks of a cache's folder, behind those that are there.
+class BlockSink final : public TokenSink {
+ public:
+  BlockSink(std::string folder, std::string key, int64_t tokens_of_block)
+      : folder_(std::move(folder)), key_(std::move(key)), tokens_of_block_(tokens_of_block) {}
+
+  // Takes over what is whole from the first block on. Returns how many blocks that are.
+  int64_t resume(const TokenBlockLimits& limits);
+
+  [[nodiscard]] int64_t rows() const override { return rows_; }
+  [[nodiscard]] int64_t samples() const override { return samples_; }
+  [[nodiscard]] bool wants(int64_t tokens) const override { return tokens >= tokens_of_block_; }
+  // Throws CacheFailure where the block cannot be written.
+  void take(TokenContent content, int64_t rows, std::string extra) override;
+
+  [[nodiscard]] const std::vector<std::string>& paths() const { return paths_; }
+  [[nodiscard]] const std::vector<TokenManifest::Block>& blocks() const { return blocks_; }
+
+ private:
+  void note(const std::string& path, const TokenBlock& block);
+
+  std::string folder_;
+  std::string key_;
+  int64_t tokens_of_block_;
+  int64_t rows_ = 0;
+  int64_t samples_ = 0;
+  std::vector<std::string> paths_;
+  std::vector<TokenManifest::Block> blocks_;
+};
+
+}  // namespace finetune

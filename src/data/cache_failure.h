@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <stdexcept>
+#include <string>
+
+#include "finetune/base/error.h"
+
+namespace finetune {
+
+// The cache cannot be written or read back: the run goes on without. Never leaves data/.
+class CacheFailure : public std::runtime_error {
+ public:
+  explicit CacheFailure(const std::string& reason) : std::runtime_error(reason) {}
+};
+
+// Whatever the file system refuses here ends the use of the cache, not the run.
+template <class Work>
+auto on_cache(const Work& work) {
+  try {
+    return work();
+  } catch (const Error& error) {
+    throw CacheFailure(error.what());
+  }
+}
+
+}  // namespace finetune

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "data/token_block.h"
+#include "finetune/data/token_dataset.h"
+
+namespace finetune {
+
+// What is known of all blocks of a tokenised cache together.
+struct CachedTotals {
+  int64_t sequences = 0;
+  int64_t tokens = 0;
+  int64_t longest = 0;
+  int64_t token_types = 1;  // 1 + the largest; 1: none is kept
+  bool has_values = false;  // every sample has its numbers
+  bool has_answers = false;
+  std::string fingerprint;  // TokenDataset's of the same content
+};
+
+// Adds up blocks and takes the fingerprint of their content, a block in memory at a time. Throws
+// Error(kData) where one is damaged, Interrupted.
+[[nodiscard]] CachedTotals total_of_blocks(const std::vector<std::string>& paths,
+                                           const TokenBlockLimits& limits);
+
+// Samples as they lie in the blocks of a tokenised cache. A sample that is damaged on the disk is
+// Error(kData), and its block is taken away, so that the next start makes it anew.
+class CachedTokens final : public SequenceDataset {
+ public:
+  CachedTokens(std::vector<TokenBlock> blocks, CachedTotals totals);
+
+  using Dataset::get;
+  using Dataset::length;
+  [[nodiscard]] int64_t size() const override { return totals_.sequences / choices_; }
+  [[nodiscard]] int64_t choices() const override { return choices_; }
+  [[nodiscard]] Example get(int64_t index, int64_t choice) const override;
+  [[nodiscard]] int64_t length(int64_t index, int64_t choice) const override;
+  // Mapped pages are the system's: it takes them back where memory is short.
+  [[nodiscard]] std::optional<DatasetExtent> extent() const override;
+  [[nodiscard]] std::string fingerprint() const override { return totals_.fingerprint; }
+  [[nodiscard]] int64_t tokens() const override { return totals_.tokens; }
+  [[nodiscard]] int64_t longest() const override { return totals_.longest; }
+
+  [[nodiscard]] const std::vector<TokenBlock>& blocks() const { return blocks_; }
+
+ private:
+  struct Place {
+    const TokenBlock* block;
+    int64_t sequence;  // in that block
+  };
+  [[nodiscard]] Place find(int64_t index, int64_t choice) const;
+
+  std::vector<TokenBlock> blocks_;
+  std::vector<int64_t> first_;  // sequence of each block
+  CachedTotals totals_;
+  int64_t choices_ = 1;
+};
+
+}  // namespace finetune

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+namespace finetune {
+
+// What a file is recognised by without reading all of it. `size` and `samples` go with the content;
+// the other members only say that nothing can have changed since they were last seen.
+struct FileIdentity {
+  std::string path;         // absolute
+  uint64_t size = 0;        // bytes
+  std::string samples;      // hash of blocks that are spread over the file
+  int64_t modified_ns = 0;  // since the epoch
+  int64_t changed_ns = 0;   // of the inode: also what only its times were set back of
+  friend bool operator==(const FileIdentity&, const FileIdentity&) = default;
+};
+
+// Throws Error(kIo) where a file cannot be read.
+[[nodiscard]] FileIdentity identify_file(const std::string& path);
+[[nodiscard]] std::vector<FileIdentity> identify_files(const std::vector<std::string>& paths);
+// Of every byte, as far as `stop` lets it. Throws Error(kIo), and Interrupted.
+[[nodiscard]] std::string hash_of_file(const std::string& path,
+                                       const std::atomic<bool>* stop = nullptr);
+
+[[nodiscard]] nlohmann::ordered_json identity_json(const FileIdentity& file);
+[[nodiscard]] nlohmann::ordered_json identities_json(const std::vector<FileIdentity>& files);
+// Throws Error(kData) where it is none.
+[[nodiscard]] FileIdentity parse_identity(const nlohmann::ordered_json& json);
+// A file that holds identities_json(); empty where there is none or it cannot be read.
+[[nodiscard]] std::vector<FileIdentity> read_identities(const std::string& path);
+
+}  // namespace finetune

@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: MIT
+#include "data/token_cache.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <filesystem>
+#include <future>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+
+#include "data/block_sink.h"
+#include "data/build_lock.h"
+#include "data/byte_source.h"
+#include "data/cache_failure.h"
+#include "data/file_identity.h"
+#include "data/token_manifest.h"
+#include "finetune/base/error.h"
+#include "finetune/base/file_system.h"
+#include "finetune/base/hash.h"
+#include "finetune/base/interrupt.h"
+#include "finetune/base/log.h"
+#include "finetune/base/version.h"
+#include "finetune/data/data_files.h"
+#include "finetune/tokenizer/tokenizer.h"
+
+namespace finetune {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kManifest = "tokens.json";
+constexpr const char* kBuilding = "building.json";
+constexpr const char* kSeen = "seen.json";
+constexpr const char* kLock = "lock";
+
+// What decides how a file is read.
+std::string ending_of(const std::string& path) {
+  const std::string_view plain = without_packing(path);
+  return std::filesystem::path(plain).extension().string() + path.substr(plain.size());
+}
+
+Json key_document(const TokenSource& source, const std::vector<FileIdentity>& files) {
+  Hasher tokenizer;
+  for (const auto& [name, content] : source.tokenizer.files()) {
+    tokenizer.update(name);
+    tokenizer.update(content);
+  }
+  Json list = Json::array();
+  for (const FileIdentity& file : files) {
+    list.push_back(
+        {{"ending", ending_of(file.path)}, {"size", file.size}, {"samples", file.samples}});
+  }
+  return {{"format", 1},
+          {"version", kVersion},
+          {"tokenizer", tokenizer.hex()},
+          {"tokens", source.tokenizer.size()},
+          {"options", source.options},
+          {"files", std::move(list)}};
+}
+
+class TokenCache {
+ public:
+  TokenCache(const TokenCacheOptions& options, const TokenSource& source)
+      : options_(options),
+        source_(source),
+        names_(expand_files(source.files, source.key)),
+        files_(identify_files(names_)) {
+    document_ = key_document(source, files_);
+    key_ = hash_hex(document_.dump());
+    folder_ = join_path(options.folder, key_);
+  }
+
+  // The cache as it is; null where it is not there, with the reason where something is wrong.
+  [[nodiscard]] std::shared_ptr<const CachedTokens> find(std::string& wrong) const;
+  [[nodiscard]] std::shared_ptr<const CachedTokens> build();
+  [[nodiscard]] const std::string& folder() const { return folder_; }
+  // From the second place and to it. Nothing is fetched over what is being built.
+  [[nodiscard]] bool fetch() const {
+    return options_.fetch && FileSystem::local().type(folder_) == FileType::kMissing &&
+           options_.fetch(key_, folder_);
+  }
+  void keep() const {
+    if (options_.keep) options_.keep(folder_, key_);
+  }
+
+ private:
+  [[nodiscard]] std::string path(const char* name) const { return join_path(folder_, name); }
+  [[nodiscard]] std::optional<TokenManifest> manifest(std::string& wrong) const;
+  [[nodiscard]] std::shared_ptr<const CachedTokens> map(const TokenManifest& manifest) const;
+  [[nodiscard]] bool has_same_content(const TokenManifest& manifest) const;
+  [[nodiscard]] bool keeps_blocks() const;
+  void clear() const;
+  void make_room() const;
+  [[nodiscard]] std::vector<std::string> fill(BlockSink& sink) const;
+  void discard() const;
+
+  const TokenCacheOptions& options_;
+  const TokenSource& source_;
+  std::vector<std::string> names_;
+  std::vector<FileIdentity> files_;
+  Json document_;
+  std::string key_;
+  std::string folder_;
+};
+
+std::optional<TokenManifest> TokenCache::manifest(std::string& wrong) const {
+  const std::string file = path(kManifest);
+  if (FileSystem::local().type(file) == FileType::kMissing) return std::nullopt;
+  try {
+    TokenManifest found = read_token_manifest(file);
+    if (found.files.size() == files_.size()) return found;
+    wrong = "'" + file + "' speaks of other files";
+  } catch (const Error& error) {
+    wrong = error.what();
+  }
+  return std::nullopt;
+}
+
+// Size and samples agree already, or the key would be another.
+bool TokenCache::has_same_content(const TokenManifest& manifest) const {
+  const std::vector<FileIdentity> seen = read_identities(path(kSeen));
+  bool is_known = true;
+  for (size_t i = 0; i < files_.size(); ++i) {
+    if (files_[i] == manifest.files[i].identity || (i < seen.size() && files_[i] == seen[i])) {
+      continue;
+    }
+    is_known = false;
+    if (hash_of_file(names_[i]) != manifest.files[i].hash) return false;
+  }
+  if (is_known) return true;
+  try {
+    FileSystem::local().write_atomically(path(kSeen), identities_json(files_).dump(1) + "\n");
+  } catch (const Error&) {  // a folder that is only read: the content is hashed again next time
+  }
+  return true;
+}
+
+std::shared_ptr<const CachedTokens> TokenCache::map(const TokenManifest& manifest) const {
+  std::vector<TokenBlock> blocks;
+  int64_t rows = 0;
+  int64_t pieces = 0;
+  for (const TokenManifest::Block& expected : manifest.blocks) {
+    blocks.emplace_back(join_path(folder_, token_block_name(std::ssize(blocks))), source_.limits);
+    const TokenBlock& block = blocks.back();
+    const TokenBlockPlace& place = block.place();
+    if (place.key != key_ || place.number != std::ssize(blocks) - 1 || place.rows_begin != rows ||
+        block.bytes() != expected.bytes || block.checksum() != expected.checksum) {
+      throw Error(ErrorKind::kData, "'" + block.path() + "' is not the block that was written");
+    }
+    rows = place.rows_end;
+    pieces += block.pieces();
+  }
+  const int64_t looked_at = options_.bytes_checked_at_start / TokenBlock::kPiece;
+  const int64_t stride = std::max<int64_t>(1, pieces / std::max<int64_t>(1, looked_at));
+  int64_t next = looked_at > 0 ? 0 : pieces;
+  for (const TokenBlock& block : blocks) {
+    for (; next < block.pieces(); next += stride) block.check(next);
+    next -= block.pieces();
+  }
+  return std::make_shared<const CachedTokens>(std::move(blocks), manifest.totals);
+}
+
+std::shared_ptr<const CachedTokens> TokenCache::find(std::string& wrong) const {
+  const std::optional<TokenManifest> found = manifest(wrong);
+  if (!found) return nullptr;
+  if (!has_same_content(*found)) {
+    wrong = "a file of " + source_.key + " has changed since it was tokenised";
+    return nullptr;
+  }
+  try {
+    return map(*found);
+  } catch (const Error& error) {
+    wrong = error.what();
+    return nullptr;
+  }
+}
+
+// Blocks of an interrupted or damaged cache are good where the files are those it was begun with.
+bool TokenCache::keeps_blocks() const {
+  if (options_.overwrite) return false;
+  std::string wrong;
+  if (const std::optional<TokenManifest> found = manifest(wrong)) return has_same_content(*found);
+  return read_identities(path(kBuilding)) == files_;
+}
+
+// All but the lock, which others may wait for.
+void TokenCache::clear() const {
+  FileSystem& files = FileSystem::local();
+  for (const char* name : {kManifest, kSeen}) {
+    if (files.exists(path(name))) files.remove_file(path(name));
+  }
+  for (const std::string& name : files.list(folder_)) {
+    if (name != kLock) files.remove_tree(join_path(folder_, name));
+  }
+}
+
+void TokenCache::make_room() const {
+  FileSystem& files = FileSystem::local();
+  const bool keeps = keeps_blocks();
+  if (!keeps) clear();
+  files.write_atomically(path(kBuilding), identities_json(files_).dump(1) + "\n");
+  if (files.exists(path(kManifest))) files.remove_file(path(kManifest));
+  for (const std::string& name : files.list(folder_)) {
+    if (name.starts_with(".tmp-")) files.remove_file(join_path(folder_, name));
+  }
+}
+
+// Best effort, where nothing will come of it.
+void TokenCache::discard() const {
+  try {
+    FileSystem::local().remove_tree(folder_);
+  } catch (const Error&) {
+  }
+}
+
+// Reads and tokenises, and hashes the files beside that. Returns the hashes.
+std::vector<std::string> TokenCache::fill(BlockSink& sink) const {
+  std::atomic<bool> stop = false;
+  auto hashing = std::async(std::launch::async, [&] {
+    std::vector<std::string> hashes;
+    for (const std::string& file : names_) hashes.push_back(hash_of_file(file, &stop));
+    return hashes;
+  });
+  try {
+    source_.read(sink);
+  } catch (...) {
+    stop = true;
+    throw;
+  }
+  return hashing.get();
+}
+
+std::shared_ptr<const CachedTokens> TokenCache::build() {
+  on_cache([&] { FileSystem::local().make_directories(folder_); });
+  const BuildLock lock(path(kLock), source_.key);
+  if (lock.has_waited() || !options_.overwrite) {  // whoever held it may have built it
+    std::string wrong;
+    if (auto data = find(wrong)) return data;
+  }
+  on_cache([&] { make_room(); });
+  BlockSink sink(folder_, key_, options_.tokens_of_block);
+  if (const int64_t blocks = sink.resume(source_.limits); blocks > 0) {
+    log::info(source_.key + ": tokenising goes on behind row " + std::to_string(sink.rows()));
+  }
+  try {
+    const std::vector<std::string> hashes = fill(sink);
+    if (identify_files(names_) != files_) {
+      throw Error(ErrorKind::kData,
+                  source_.key +
+                      ": a file has changed while it was read; run the same command "
+                      "again when nothing writes to it any more");
+    }
+    TokenManifest made{.key = document_, .blocks = sink.blocks(), .files = {}, .totals = {}};
+    for (size_t i = 0; i < files_.size(); ++i) made.files.push_back({files_[i], hashes[i]});
+    on_cache([&] {
+      made.totals = total_of_blocks(sink.paths(), source_.limits);
+      FileSystem::local().write_atomically(path(kManifest), token_manifest_text(made));
+      FileSystem::local().remove_file(path(kBuilding));
+    });
+    return on_cache([&] { return map(made); });
+  } catch (const Error&) {  // other data next time
+    discard();
+    throw;
+  } catch (const CacheFailure&) {  // what is there takes the room that something else needs
+    discard();
+    throw;
+  }
+}
+
+}  // namespace
+
+std::shared_ptr<const CachedTokens> read_cached(const TokenCacheOptions& options,
+                                                const TokenSource& source) {
+  if (options.folder.empty()) return nullptr;
+  TokenCache cache(options, source);
+  std::string wrong;
+  try {
+    std::shared_ptr<const CachedTokens> data = options.overwrite ? nullptr : cache.find(wrong);
+    if (!data && !options.overwrite && wrong.empty() && cache.fetch()) data = cache.find(wrong);
+    if (data) {
+      cache.keep();
+      log::info(source.key + ": tokenised before, taken from '" + cache.folder() + "'");
+      return data;
+    }
+    if (!wrong.empty()) {
+      log::warning(source.key +
+                   ": what was tokenised before cannot be used and is made anew: " + wrong);
+    }
+    data = cache.build();
+    cache.keep();
+    log::info(source.key + ": the tokenised data are kept in '" + cache.folder() + "'");
+    return data;
+  } catch (const CacheFailure& failure) {
+    log::warning(source.key + ": tokenised data cannot be kept in cache_dir and stay in memory: " +
+                 failure.what());
+    return nullptr;
+  }
+}
+
+}  // namespace finetune

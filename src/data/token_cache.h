@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "data/cached_tokens.h"
+#include "finetune/data/token_cache.h"
+#include "finetune/data/token_dataset.h"
+
+namespace finetune {
+
+class Tokenizer;
+
+// Where a task's reader puts its samples.
+class TokenSink {
+ public:
+  virtual ~TokenSink() = default;
+  // What is there already: the reader begins behind so many rows of its range.
+  [[nodiscard]] virtual int64_t rows() const = 0;
+  [[nodiscard]] virtual int64_t samples() const = 0;
+  // Whether so many tokens are worth a take().
+  [[nodiscard]] virtual bool wants(int64_t tokens) const = 0;
+  // The samples of the next `rows` rows, the blank ones included.
+  virtual void take(TokenContent content, int64_t rows, std::string extra) = 0;
+};
+
+// Keeps all of it in memory.
+class MemorySink final : public TokenSink {
+ public:
+  [[nodiscard]] int64_t rows() const override { return 0; }
+  [[nodiscard]] int64_t samples() const override {
+    return (std::ssize(content_.offsets) - 1) / content_.choices;
+  }
+  [[nodiscard]] bool wants(int64_t) const override { return false; }
+  void take(TokenContent content, int64_t, std::string) override { content_ = std::move(content); }
+
+  [[nodiscard]] TokenContent content() { return std::move(content_); }
+
+ private:
+  TokenContent content_;
+};
+
+// What is to be read, and how.
+struct TokenSource {
+  std::string key;                 // the configuration key that names the files
+  std::vector<std::string> files;  // or patterns
+  // Everything beside the files' content that the samples depend on.
+  const nlohmann::ordered_json& options;
+  const Tokenizer& tokenizer;
+  TokenBlockLimits limits;
+  std::function<void(TokenSink&)> read;
+};
+
+// The samples out of the cache, which is built or mended first where that is needed; nothing where
+// no cache is asked for or it cannot be used, which a warning then says. Throws what `read` throws,
+// Error(kData) for files that change while they are read, and Interrupted.
+[[nodiscard]] std::shared_ptr<const CachedTokens> read_cached(const TokenCacheOptions& options,
+                                                              const TokenSource& source);
+
+}  // namespace finetune

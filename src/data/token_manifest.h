@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "data/cached_tokens.h"
+#include "data/file_identity.h"
+
+namespace finetune {
+
+// What a whole tokenised cache consists of.
+struct TokenManifest {
+  struct Block {
+    uint64_t bytes = 0;
+    uint64_t checksum = 0;  // of its header
+  };
+  struct File {
+    FileIdentity identity;  // when it was read
+    std::string hash;       // of every byte
+  };
+  nlohmann::ordered_json key;  // what the cache is named by
+  std::vector<Block> blocks = {};
+  std::vector<File> files = {};
+  CachedTotals totals = {};
+};
+
+[[nodiscard]] std::string token_manifest_text(const TokenManifest& manifest);
+// `where` starts every message. Throws Error(kData).
+[[nodiscard]] TokenManifest parse_token_manifest(std::string_view text, const std::string& where);
+[[nodiscard]] TokenManifest read_token_manifest(const std::string& path);  // Error(kIo) too
+
+}  // namespace finetune

@@ -1,0 +1,546 @@
+// SPDX-License-Identifier: MIT
+#include "finetune/data/token_cache.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/temporary_folder.h"
+#include "data/byte_tokenizer.h"
+#include "finetune/base/error.h"
+#include "finetune/base/interrupt.h"
+#include "finetune/data/classification_dataset.h"
+#include "finetune/data/documents.h"
+#include "finetune/data/multiple_choice_dataset.h"
+#include "finetune/data/question_answering_dataset.h"
+#include "finetune/data/text_dataset.h"
+#include "finetune/data/token_classification_dataset.h"
+
+namespace finetune {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::ByteTokenizer;
+using ::testing::HasSubstr;
+using testing::message_of;
+using ::testing::Not;
+using testing::TemporaryFolder;
+
+// Ids that need 32 bits.
+class WideTokenizer final : public testing::ByteTokenizer {
+ public:
+  [[nodiscard]] std::vector<int32_t> encode(std::string_view text) const override {
+    std::vector<int32_t> ids = ByteTokenizer::encode(text);
+    for (int32_t& id : ids) id += 1 << 16;
+    return ids;
+  }
+  [[nodiscard]] std::vector<std::pair<std::string, std::string>> files() const override {
+    return {{"tokenizer.json", "wide"}};
+  }
+};
+
+std::string corpus(int lines, int seed = 1) {
+  std::string text;
+  auto state = static_cast<uint32_t>(seed);
+  for (int line = 0; line < lines; ++line) {
+    state = state * 1664525U + 1013904223U;
+    if (state % 17 == 0) {
+      text += "\n";
+      continue;
+    }
+    for (uint32_t i = 0; i < 3 + (state >> 8) % 40; ++i) {
+      text += static_cast<char>('a' + static_cast<int>((state >> (i % 20)) % 26));
+    }
+    text += "\n";
+  }
+  return text;
+}
+
+class TokenCache : public ::testing::Test {
+ protected:
+  TokenCache() {
+    options_.line_by_line = true;
+    options_.max_seq_length = 16;
+    options_.cache.folder = folder_ / "cache";
+    options_.cache.tokens_of_block = 3000;
+  }
+
+  [[nodiscard]] std::shared_ptr<const SequenceDataset> build(const TextOptions& options) const {
+    return build_text_dataset({path_}, tokenizer_, options);
+  }
+  [[nodiscard]] std::shared_ptr<const SequenceDataset> uncached(TextOptions options) const {
+    options.cache = {};
+    return build(options);
+  }
+
+  static void expect_equal(const SequenceDataset& one, const SequenceDataset& other) {
+    ASSERT_EQ(one.size(), other.size());
+    EXPECT_EQ(one.fingerprint(), other.fingerprint());
+    EXPECT_EQ(one.tokens(), other.tokens());
+    EXPECT_EQ(one.longest(), other.longest());
+    for (int64_t i = 0; i < one.size(); ++i) {
+      const Example a = one.get(i);
+      const Example b = other.get(i);
+      ASSERT_EQ(a.input_ids.to_vector(), b.input_ids.to_vector()) << i;
+      ASSERT_TRUE(std::ranges::equal(a.labels, b.labels)) << i;
+      ASSERT_TRUE(std::ranges::equal(a.attention_mask, b.attention_mask)) << i;
+      ASSERT_EQ(one.length(i), other.length(i)) << i;
+    }
+  }
+  // Every choice and everything that a sample teaches.
+  static void expect_same_samples(const Dataset& one, const Dataset& other) {
+    EXPECT_EQ(one.fingerprint(), other.fingerprint());
+    ASSERT_EQ(one.size(), other.size());
+    ASSERT_EQ(one.choices(), other.choices());
+    for (int64_t i = 0; i < one.size() * one.choices(); ++i) {
+      const Example a = one.get(i / one.choices(), i % one.choices());
+      const Example b = other.get(i / one.choices(), i % one.choices());
+      ASSERT_EQ(a.input_ids.to_vector(), b.input_ids.to_vector()) << i;
+      ASSERT_TRUE(std::ranges::equal(a.labels, b.labels)) << i;
+      ASSERT_TRUE(std::ranges::equal(a.token_type_ids, b.token_type_ids)) << i;
+      ASSERT_TRUE(std::ranges::equal(a.values, b.values)) << i;
+      ASSERT_TRUE(std::ranges::equal(a.words, b.words)) << i;
+      ASSERT_EQ(a.word_count, b.word_count) << i;
+      ASSERT_EQ(a.label, b.label) << i;
+      ASSERT_EQ(a.answer.has_value(), b.answer.has_value()) << i;
+      ASSERT_EQ(a.answer ? a.answer->start : -1, b.answer ? b.answer->start : -1) << i;
+      ASSERT_EQ(a.answer ? a.answer->end : -1, b.answer ? b.answer->end : -1) << i;
+    }
+  }
+  // Built, taken out of the cache, and without one; whole and the first samples of some rows.
+  template <class Options, class Build>
+  void expect_cached(Options options, const Build& build) const {
+    for (const bool part : {false, true}) {
+      if (part) {
+        options.rows = {.begin = 100, .end = 1900};
+        options.max_samples = 900;
+      }
+      options.cache = {};
+      const auto expected = build({path_}, tokenizer_, options);
+      options.cache = options_.cache;
+      for (const char* words : {"are kept in", "tokenised before"}) {
+        const std::string log =
+            said([&] { expect_same_samples(*build({path_}, tokenizer_, options), *expected); });
+        EXPECT_THAT(log, HasSubstr(words));
+      }
+    }
+  }
+  // A row for each number.
+  void write_rows(const std::function<std::string(int)>& row) {
+    std::string rows;
+    for (int number = 0; number < 2000; ++number) rows += row(number) + "\n";
+    path_ = folder_.write("rows.jsonl", rows);
+  }
+  void expect_as_uncached(const TextOptions& options) const {
+    expect_equal(*build(options), *uncached(options));
+  }
+
+  // What standard error says meanwhile.
+  static std::string said(const std::function<void()>& action) {
+    ::testing::internal::CaptureStderr();
+    action();
+    return ::testing::internal::GetCapturedStderr();
+  }
+
+  // The files of the one cache there is.
+  [[nodiscard]] std::string entry() const {
+    std::vector<std::string> folders;
+    for (const auto& item : fs::directory_iterator(options_.cache.folder)) {
+      folders.push_back(item.path().string());
+    }
+    EXPECT_EQ(folders.size(), 1U);
+    return folders.at(0);
+  }
+  [[nodiscard]] std::vector<std::string> blocks() const {
+    std::vector<std::string> paths;
+    for (const auto& item : fs::directory_iterator(entry())) {
+      if (item.path().filename().string().starts_with("block-")) {
+        paths.push_back(item.path().string());
+      }
+    }
+    std::ranges::sort(paths);
+    return paths;
+  }
+  [[nodiscard]] size_t entries() const {
+    return static_cast<size_t>(
+        std::distance(fs::directory_iterator(options_.cache.folder), fs::directory_iterator()));
+  }
+
+  static void flip(const std::string& path, int64_t at) {
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekg(at, at < 0 ? std::ios::end : std::ios::beg);
+    const auto place = file.tellg();
+    const auto byte = static_cast<char>(file.get());
+    file.seekp(place);
+    file.put(static_cast<char>(byte ^ 0x10));
+  }
+
+  TemporaryFolder folder_;
+  std::string path_ = folder_.write("text.txt", corpus(5000));
+  TextOptions options_;
+  ByteTokenizer tokenizer_;
+};
+
+TEST_F(TokenCache, HoldsWhatIsReadWithoutIt) {
+  for (const bool line_by_line : {true, false}) {
+    for (const int64_t threads : {1, 3}) {
+      fs::remove_all(options_.cache.folder);
+      options_.line_by_line = line_by_line;
+      options_.threads = threads;
+      expect_as_uncached(options_);
+      EXPECT_GT(blocks().size(), 3U);
+      EXPECT_THAT(said([&] { expect_as_uncached(options_); }), HasSubstr("tokenised before"));
+    }
+  }
+}
+
+TEST_F(TokenCache, KeepsIdsOf32BitsWhereTheyAreNeeded) {
+  const WideTokenizer wide;
+  const auto made = build_text_dataset({path_}, wide, options_);
+  TextOptions without = options_;
+  without.cache = {};
+  expect_equal(*made, *build_text_dataset({path_}, wide, without));
+  EXPECT_EQ(made->get(0).input_ids.size_bytes(), 4 * made->get(0).input_ids.size());
+  EXPECT_EQ(build(options_)->get(0).input_ids.size_bytes(),
+            2 * build(options_)->get(0).input_ids.size());
+}
+
+TEST_F(TokenCache, HoldsPartsOfTheRowsAndAsManySamplesAsAreAskedFor) {
+  options_.rows = {.begin = 700, .end = 3100};
+  expect_as_uncached(options_);
+  options_.line_by_line = false;
+  expect_as_uncached(options_);
+  options_.max_samples = 777;
+  expect_as_uncached(options_);
+  options_.rows = {};
+  options_.line_by_line = true;
+  expect_as_uncached(options_);
+  EXPECT_EQ(build(options_)->size(), 777);
+}
+
+TEST_F(TokenCache, HoldsRowsThatBringTheirIdsLabelsAndMasks) {
+  std::string rows;
+  for (int row = 0; row < 900; ++row) {
+    rows += "{\"input_ids\": [0, " + std::to_string(row) + ", 2], \"attention_mask\": [1, 1, " +
+            std::to_string(row % 2) + "], \"labels\": [-100, 7, -100]}\n";
+  }
+  path_ = folder_.write("rows.jsonl", rows);
+  options_.cache.tokens_of_block = 600;
+  expect_as_uncached(options_);
+  expect_as_uncached(options_);
+  EXPECT_GT(blocks().size(), 0U);
+}
+
+TEST_F(TokenCache, HoldsTextsWithALabelLabelsOrANumber) {
+  write_rows([](int row) {
+    return "{\"sentence1\": \"unu du " + std::to_string(row) + "\", \"sentence2\": \"tri\", " +
+           "\"label\": " + std::to_string(row % 3) + ", \"score\": " + std::to_string(row) +
+           ".5, \"tags\": [\"a\"" + (row % 2 == 0 ? ", \"b\"" : "") + "]}";
+  });
+  ClassificationOptions options;
+  options.labels = LabelMap({"0", "1", "2"});
+  expect_cached(options, build_classification_dataset);
+  options.problem = ProblemType::kRegression;
+  options.label_column = "score";
+  expect_cached(options, build_classification_dataset);
+  options.problem = ProblemType::kMultiLabel;
+  options.labels = LabelMap({"a", "b"});
+  options.label_column = "tags";
+  expect_cached(options, build_classification_dataset);
+}
+
+TEST_F(TokenCache, HoldsChoices) {
+  write_rows([](int row) {
+    return "{\"sent1\": \"unu " + std::to_string(row) +
+           "\", \"sent2\": \"du\", \"ending0\": \"a\", \"ending1\": \"bc\", \"label\": " +
+           std::to_string(row % 2) + "}";
+  });
+  expect_cached(MultipleChoiceOptions(), build_multiple_choice_dataset);
+}
+
+TEST_F(TokenCache, HoldsLabelsOfWords) {
+  write_rows([](int row) {
+    return "{\"tokens\": [\"unu\", \"" + std::to_string(row) +
+           "\"], \"ner_tags\": [\"O\", \"B-x\"]}";
+  });
+  TokenClassificationOptions options;
+  options.labels = LabelMap({"O", "B-x"});
+  options.max_seq_length = 7;
+  expect_cached(options, build_token_classification_dataset);
+}
+
+TEST_F(TokenCache, HoldsWindowsAndTheirAnswers) {
+  write_rows([](int row) {
+    return "{\"id\": \"" + std::to_string(row) +
+           "\", \"question\": \"kio?\", \"context\": \"unu du tri kvar kvin ses\", "
+           "\"answers\": {\"text\": [\"tri\"], \"answer_start\": [7]}}";
+  });
+  QuestionAnsweringOptions options;
+  options.max_seq_length = 20;
+  options.doc_stride = 2;
+  expect_cached(options, build_question_answering_dataset);
+}
+
+TEST_F(TokenCache, HoldsDocuments) {
+  DocumentOptions options;
+  options.longest_sentence = 12;
+  for (const bool lines_are_documents : {false, true}) {
+    options.lines_are_documents = lines_are_documents;
+    options.cache = {};
+    const Documents expected = read_documents({path_}, tokenizer_, options);
+    options.cache = options_.cache;
+    for (const char* words : {"are kept in", "tokenised before"}) {
+      const std::string log = said([&] {
+        const Documents documents = read_documents({path_}, tokenizer_, options);
+        EXPECT_EQ(documents.ids, expected.ids);
+        EXPECT_EQ(documents.sentences, expected.sentences);
+        EXPECT_EQ(documents.documents, expected.documents);
+      });
+      EXPECT_THAT(log, HasSubstr(words));
+    }
+  }
+}
+
+TEST_F(TokenCache, IsMadeOfWhatAnotherPlaceOrTimeHoldsToo) {
+  static_cast<void>(build(options_));
+  fs::last_write_time(path_, fs::last_write_time(path_) - std::chrono::hours(1));
+  EXPECT_THAT(said([&] { static_cast<void>(build(options_)); }), HasSubstr("tokenised before"));
+  const std::string moved = folder_ / "moved.txt";
+  fs::rename(path_, moved);
+  path_ = moved;
+  EXPECT_THAT(said([&] { static_cast<void>(build(options_)); }), HasSubstr("tokenised before"));
+  EXPECT_EQ(entries(), 1U);
+}
+
+TEST_F(TokenCache, NoticesAChangedByteThatNoSampleOfTheFileShows) {
+  path_ = folder_.write("large.txt", corpus(40'000));
+  static_cast<void>(build(options_));
+  const auto size = static_cast<int64_t>(fs::file_size(path_));
+  const auto time = fs::last_write_time(path_);
+  std::fstream file(path_, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(size / 3);
+  file.put('Z');
+  file.close();
+  fs::last_write_time(path_, time);  // as a careless tool would
+  EXPECT_THAT(said([&] { expect_as_uncached(options_); }), HasSubstr("has changed since"));
+  EXPECT_EQ(entries(), 1U);
+}
+
+TEST_F(TokenCache, IsAnotherForEveryOptionTokenizerAndText) {
+  static_cast<void>(build(options_));
+  TextOptions other = options_;
+  other.max_seq_length = 17;
+  expect_as_uncached(other);
+  EXPECT_EQ(entries(), 2U);
+  other = options_;
+  other.line_by_line = false;
+  expect_as_uncached(other);
+  EXPECT_EQ(entries(), 3U);
+  other = options_;
+  other.vocabulary_limit = 300;
+  expect_as_uncached(other);
+  EXPECT_EQ(entries(), 4U);
+  static_cast<void>(build_text_dataset({path_}, WideTokenizer(), options_));
+  EXPECT_EQ(entries(), 5U);
+  std::ofstream(path_, std::ios::app) << "one more line\n";
+  expect_as_uncached(options_);
+  EXPECT_EQ(entries(), 6U);
+}
+
+TEST_F(TokenCache, IsMendedWhereABlockIsDamagedCutShortOrMissing) {
+  static_cast<void>(build(options_));
+  const std::vector<std::string> all = blocks();
+  ASSERT_GT(all.size(), 4U);
+  const std::vector<std::function<void(const std::string&)>> faults = {
+      [](const std::string& path) { flip(path, 100); },
+      [](const std::string& path) { flip(path, -1); },
+      [](const std::string& path) { fs::resize_file(path, fs::file_size(path) - 1); },
+      [](const std::string& path) { fs::resize_file(path, 10); },
+      [](const std::string& path) { fs::resize_file(path, 0); },
+      [](const std::string& path) { fs::remove(path); },
+      [&](const std::string& path) {
+        fs::copy_file(all[0], path, fs::copy_options::overwrite_existing);
+      }};
+  for (const auto& fault : faults) {
+    fault(all[2]);
+    const auto before = fs::last_write_time(all[1]);
+    EXPECT_THAT(said([&] { expect_as_uncached(options_); }), HasSubstr("is made anew: "));
+    EXPECT_EQ(fs::last_write_time(all[1]), before) << "whole blocks are kept";
+    EXPECT_THAT(said([&] { expect_as_uncached(options_); }), HasSubstr("tokenised before"));
+  }
+}
+
+TEST_F(TokenCache, IsMadeAnewWhereItsManifestIsDamaged) {
+  for (const int64_t at : {0, 30, 300, -40}) {
+    static_cast<void>(build(options_));
+    flip(entry() + "/tokens.json", at);
+    EXPECT_THAT(said([&] { expect_as_uncached(options_); }), HasSubstr("is made anew: ")) << at;
+  }
+}
+
+TEST_F(TokenCache, IsMadeAnewWhereItIsAskedFor) {
+  static_cast<void>(build(options_));
+  options_.cache.overwrite = true;
+  EXPECT_THAT(said([&] { expect_as_uncached(options_); }), Not(HasSubstr("tokenised before")));
+}
+
+// What is not looked at when it is opened is looked at before a sample of it is handed out.
+TEST_F(TokenCache, StopsAtASampleThatIsDamagedAndMendsItsBlockAtTheNextStart) {
+  static_cast<void>(build(options_));
+  const std::vector<std::string> all = blocks();
+  flip(all[1], -100);
+  options_.cache.bytes_checked_at_start = 0;
+  const auto data = build(options_);
+  EXPECT_EQ(data->get(0).input_ids.to_vector(), uncached(options_)->get(0).input_ids.to_vector());
+  EXPECT_THAT(message_of<Error>([&] {
+                for (int64_t i = 0; i < data->size(); ++i) static_cast<void>(data->get(i));
+              }),
+              HasSubstr("run the same command again"));
+  expect_as_uncached(options_);
+  EXPECT_EQ(blocks(), all);
+}
+
+TEST_F(TokenCache, GoesOnBehindTheLastBlockAfterAKillAtAnyBlock) {
+  const auto expected = uncached(options_);
+  static_cast<void>(build(options_));
+  const size_t all = blocks().size();
+  for (size_t kept = 1; kept < all; kept += 5) {
+    fs::remove_all(options_.cache.folder);
+    const pid_t child = ::fork();
+    if (child == 0) {
+      TextOptions options = options_;
+      options.progress = [&](double) {
+        if (blocks().size() >= kept) ::raise(SIGKILL);
+      };
+      static_cast<void>(build(options));
+      ::_exit(0);
+    }
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    ASSERT_TRUE(WIFSIGNALED(status));
+    const std::string first = blocks().front();
+    const auto before = fs::last_write_time(first);
+    const std::string words = said([&] { expect_equal(*build(options_), *expected); });
+    EXPECT_THAT(words, HasSubstr("goes on behind row"));
+    EXPECT_EQ(fs::last_write_time(first), before);
+    EXPECT_EQ(blocks().size(), all);
+  }
+}
+
+TEST_F(TokenCache, GoesOnAfterASignal) {
+  TextOptions options = options_;
+  options.progress = [&](double fraction) {
+    if (fraction > 0.5) interrupt::request(SIGTERM);
+  };
+  EXPECT_THROW(static_cast<void>(build(options)), Interrupted);
+  interrupt::reset();
+  EXPECT_GT(blocks().size(), 2U);
+  EXPECT_THAT(said([&] { expect_as_uncached(options_); }), HasSubstr("goes on behind row"));
+}
+
+TEST_F(TokenCache, BeginsAnewWhereTheTextChangedAfterTheInterruption) {
+  path_ = folder_.write("large.txt", corpus(40'000));
+  TextOptions options = options_;
+  options.progress = [&](double fraction) {
+    if (fraction > 0.5) interrupt::request(SIGTERM);
+  };
+  EXPECT_THROW(static_cast<void>(build(options)), Interrupted);
+  interrupt::reset();
+  std::fstream file(path_, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(static_cast<int64_t>(fs::file_size(path_)) / 3);
+  file.put('Z');
+  file.close();
+  EXPECT_THAT(said([&] { expect_as_uncached(options_); }), Not(HasSubstr("goes on behind row")));
+}
+
+TEST_F(TokenCache, RefusesAFileThatChangesWhileItIsRead) {
+  bool done = false;
+  options_.progress = [&](double) {
+    if (!done) std::ofstream(path_, std::ios::app) << "one more line\n";
+    done = true;
+  };
+  EXPECT_THAT(message_of<Error>([&] { static_cast<void>(build(options_)); }),
+              HasSubstr("changed while it was read"));
+  expect_as_uncached(options_);
+}
+
+TEST_F(TokenCache, IsBuiltOnceByProcessesThatStartTogether) {
+  const auto expected = uncached(options_);
+  std::vector<pid_t> children;
+  for (int i = 0; i < 4; ++i) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      const auto data = build(options_);
+      ::_exit(data->fingerprint() == expected->fingerprint() ? 0 : 1);
+    }
+    children.push_back(child);
+  }
+  for (const pid_t child : children) {
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    EXPECT_EQ(status, 0);
+  }
+  EXPECT_THAT(said([&] { expect_as_uncached(options_); }), HasSubstr("tokenised before"));
+}
+
+TEST_F(TokenCache, StaysInMemoryWhereTheFolderCannotBeWrittenOrTheDiskIsFull) {
+  options_.cache.folder = folder_.write("a-file", "") + "/cache";
+  EXPECT_THAT(said([&] { expect_as_uncached(options_); }), HasSubstr("stay in memory"));
+  options_.cache.folder = folder_ / "cache";
+  const pid_t child = ::fork();
+  if (child == 0) {
+    // As a full disk, but in this process alone: the third write of a block fails.
+    ::signal(SIGXFSZ, SIG_IGN);
+    const struct rlimit limit = {.rlim_cur = 20'000, .rlim_max = 20'000};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+    options_.cache.tokens_of_block = 100'000;
+    const auto data = build(options_);
+    ::_exit(data->fingerprint() == uncached(options_)->fingerprint() && entries() == 0 ? 0 : 1);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+}
+
+TEST_F(TokenCache, IsReadWhereNothingMayBeWritten) {
+  static_cast<void>(build(options_));
+  fs::permissions(entry(), fs::perms::owner_read | fs::perms::owner_exec);
+  EXPECT_THAT(said([&] { expect_as_uncached(options_); }), HasSubstr("tokenised before"));
+  fs::permissions(entry(), fs::perms::owner_all);
+}
+
+TEST_F(TokenCache, CountsTheRowsOfFilesThatHaveNotChangedOnce) {
+  EXPECT_EQ(count_rows({path_}, "train_file", options_.cache), 5000);
+  const std::string file = fs::directory_iterator(options_.cache.folder + "/rows")->path().string();
+  const auto before = fs::last_write_time(file);
+  EXPECT_EQ(count_rows({path_}, "train_file", options_.cache), 5000);
+  EXPECT_EQ(fs::last_write_time(file), before) << "was not counted again";
+  flip(file, 12);
+  EXPECT_EQ(count_rows({path_}, "train_file", options_.cache), 5000);
+  std::ofstream(path_, std::ios::app) << "one more line\n";
+  EXPECT_EQ(count_rows({path_}, "train_file", options_.cache), 5001);
+}
+
+TEST_F(TokenCache, LeavesNothingBehindWhereTheTextCannotBeRead) {
+  path_ = folder_.write("bad.txt", corpus(100) + "\xff\n");
+  const std::string with = message_of<Error>([&] { static_cast<void>(build(options_)); });
+  const std::string without = message_of<Error>([&] { static_cast<void>(uncached(options_)); });
+  EXPECT_EQ(with, without);
+  EXPECT_EQ(entries(), 0U);
+}
+
+}  // namespace
+}  // namespace finetune
