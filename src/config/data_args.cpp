@@ -53,8 +53,10 @@ void DataArgs::describe(FieldList& field) {
         {.resume = ResumePolicy::kFixed});
   field("pad_to_max_length", &DataArgs::pad_to_max_length,
         "Pad every sample to max_seq_length, instead of to the longest of its batch.");
-  field("packing", &DataArgs::packing, "Put several short samples into one row.",
-        {.support = Support::kRefused, .reason = kNotYet, .resume = ResumePolicy::kFixed});
+  field("packing", &DataArgs::packing,
+        "mlm: fill each training row of max_seq_length with several samples that do not see each "
+        "other; batch sizes count rows.",
+        {.resume = ResumePolicy::kFixed});
   field("encoding_errors", &DataArgs::encoding_errors,
         "What becomes of bytes that are no UTF-8: strict, an error with file, line and byte; "
         "replace, U+FFFD.",

@@ -169,6 +169,15 @@ class Validator {
       add({"dataloader_prefetch_factor"},
           "dataloader_prefetch_factor needs dataloader_num_workers above 0");
     }
+    if (args_.packing && args_.train_sampling_strategy == "group_by_length") {
+      add({"packing"},
+          "'packing' and 'train_sampling_strategy: group_by_length' exclude each other: "
+          "packed rows are of one length");
+    }
+    if (args_.packing && args_.pad_to_max_length) {
+      add({"packing"},
+          "'packing' and 'pad_to_max_length' exclude each other: packed rows are full");
+    }
     if (args_.task == "pretraining" && args_.train_sampling_strategy == "group_by_length") {
       add({"train_sampling_strategy"},
           "'train_sampling_strategy: group_by_length' has nothing to group in task pretraining, "
@@ -241,6 +250,7 @@ class Validator {
         {"context_column", {"multiple_choice", "question_answering"}},
         {"choice_columns", {"multiple_choice"}},
         {"line_by_line", {"mlm", "pretraining"}},
+        {"packing", {"mlm"}},
         {"mlm_probability", {"mlm", "pretraining"}},
         {"whole_word_mask", {"mlm", "pretraining"}},
         {"use_nsp", {"pretraining"}},

@@ -4,12 +4,14 @@
 #include <algorithm>
 #include <deque>
 #include <future>
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "data/sample_order.h"
 #include "finetune/base/error.h"
 #include "finetune/base/thread_pool.h"
+#include "finetune/data/packing_plan.h"
 
 namespace finetune {
 
@@ -17,7 +19,8 @@ struct Loader::State {
   std::shared_ptr<const Dataset> dataset;
   std::shared_ptr<const Collator> collator;
   LoaderOptions options;
-  std::unique_ptr<const SampleOrder> order;
+  std::optional<PackingPlan> packing;
+  std::unique_ptr<const SampleOrder> order;  // of the samples, or of the packed rows
   int64_t samples_per_epoch = 0;
 
   struct Planned {
@@ -33,11 +36,19 @@ struct Loader::State {
       : dataset(std::move(samples)),
         collator(std::move(how)),
         options(chosen),
+        packing(make_packing(*dataset, chosen)),
         order(chosen.sampling == SamplingStrategy::kGroupByLength
                   ? make_length_grouped_order(*dataset, chosen.length_group, chosen.seed)
-                  : make_sample_order(dataset->size(), chosen.sampling, chosen.seed)),
+                  : make_sample_order(units(), chosen.sampling, chosen.seed)),
         pool(chosen.workers) {}
 
+  static std::optional<PackingPlan> make_packing(const Dataset& data, const LoaderOptions& chosen) {
+    if (chosen.packed_length == 0) return std::nullopt;
+    return PackingPlan(data, {.capacity = chosen.packed_length,
+                              .keeps_order = chosen.sampling == SamplingStrategy::kSequential});
+  }
+  // What an epoch consists of.
+  [[nodiscard]] int64_t units() const { return packing ? packing->rows() : dataset->size(); }
   [[nodiscard]] int64_t update_size() const { return options.batch_size * options.micro_batches; }
 
   [[nodiscard]] Position normalised(const Position& position) const {
@@ -55,21 +66,37 @@ struct Loader::State {
   [[nodiscard]] std::vector<Batch> prepare(const Position& position) const {
     const int64_t end = std::min(samples_per_epoch, position.sample + update_size());
     std::vector<Batch> batches;
-    std::vector<int64_t> samples;
-    std::vector<SampleKey> keys;
     const int64_t share = update_size() / options.parts;  // of an update that is not the last
     const int64_t first = position.sample + options.part * share;
+    int64_t place = first_place(position, std::min(first, end));
     for (int64_t begin = first; begin < std::min(end, first + share); begin += options.batch_size) {
-      samples.clear();
-      order->append(position.epoch, begin, std::min(end, begin + options.batch_size), samples);
-      keys.clear();
-      for (const int64_t sample : samples) {
-        keys.push_back({.index = sample, .epoch = position.epoch});
-      }
-      batches.push_back(collator->collate(*dataset, keys));
-      batches.back().first_place = (begin - position.sample) * batches.back().choices;
+      const int64_t behind = std::min(end, begin + options.batch_size);
+      batches.push_back(collator->collate(*dataset, keys_of(position.epoch, begin, behind)));
+      Batch& batch = batches.back();
+      batch.first_place = place;
+      place += batch.rows;
+      if (packing) batch.packed_rows = behind - begin;
     }
     return batches;
+  }
+
+  // Where row `first` of the update at `position` stands in its effective batch.
+  [[nodiscard]] int64_t first_place(const Position& position, int64_t first) const {
+    if (!packing) return (first - position.sample) * dataset->choices();
+    return static_cast<int64_t>(keys_of(position.epoch, position.sample, first).size());
+  }
+
+  [[nodiscard]] std::vector<SampleKey> keys_of(int64_t epoch, int64_t begin, int64_t end) const {
+    std::vector<int64_t> samples;
+    order->append(epoch, begin, end, samples);
+    if (packing) {
+      const std::vector<int64_t> rows = std::exchange(samples, {});
+      for (const int64_t row : rows) packing->append(row, samples);
+    }
+    std::vector<SampleKey> keys;
+    keys.reserve(samples.size());
+    for (const int64_t sample : samples) keys.push_back({.index = sample, .epoch = epoch});
+    return keys;
   }
 
   void plan_ahead(Position position, size_t updates) {
@@ -88,15 +115,16 @@ Loader::Loader(std::shared_ptr<const Dataset> dataset, std::shared_ptr<const Col
                options.part < options.parts,
            "each part of an update has as many micro-batches");
   FT_CHECK(options.workers >= 0 && options.prefetch >= 0, "no negative number of workers");
-  const int64_t size = dataset->size();
-  FT_CHECK(size >= 1, "a loader needs samples");
+  FT_CHECK(dataset->size() >= 1, "a loader needs samples");
   state_ = std::make_unique<State>(std::move(dataset), std::move(collator), options);
+  const int64_t size = state_->units();
   const int64_t multiple = options.drop_multiple > 0 ? options.drop_multiple : options.batch_size;
   state_->samples_per_epoch = options.drop_last ? size / multiple * multiple : size;
   if (state_->samples_per_epoch == 0) {
     throw Error(ErrorKind::kConfig, "dataloader_drop_last leaves nothing of " +
-                                        std::to_string(size) + " samples with batches of " +
-                                        std::to_string(multiple) +
+                                        std::to_string(size) +
+                                        (state_->packing ? " packed rows" : " samples") +
+                                        " with batches of " + std::to_string(multiple) +
                                         "; lower per_device_train_batch_size or set "
                                         "dataloader_drop_last: false");
   }

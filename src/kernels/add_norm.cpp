@@ -21,6 +21,12 @@ namespace {
 
 size_t scratch_size(int64_t columns) { return static_cast<size_t>(2 * columns + kDropoutNumbers); }
 
+RowPlaces places_of(const AddNorm& weights) {
+  if (weights.layout == nullptr) return {};
+  return {.sequences = weights.layout->sequences.const_data_ptr<int64_t>(),
+          .places = weights.layout->places.const_data_ptr<int64_t>()};
+}
+
 // residual undefined: `sums` is s already.
 Tensor forward_cpu(const Tensor& sums, const Tensor& bias, const Tensor& residual,
                    const AddNorm& weights) {
@@ -38,6 +44,7 @@ Tensor forward_cpu(const Tensor& sums, const Tensor& bias, const Tensor& residua
         .epsilon = static_cast<float>(weights.epsilon),
         .dropout = weights.dropout,
         .rows_per_sample = sums.size(-2),
+        .row_places = places_of(weights),
         .first_row = 0,
         .last_row = 0,
         .columns = columns,
@@ -67,6 +74,7 @@ AddNormGradients backward_cpu(const Tensor& gradient, const Tensor& sums, const 
         .epsilon = static_cast<float>(weights.epsilon),
         .dropout = weights.dropout,
         .rows_per_sample = sums.size(-2),
+        .row_places = places_of(weights),
         .first_row = 0,
         .last_row = 0,
         .columns = columns,
@@ -97,7 +105,7 @@ Tensor add_norm_reference(const Tensor& product, const Tensor& bias, const Tenso
                           const AddNorm& weights) {
   const at::ScalarType type = compute_type(product);
   Tensor dropped = product.to(type) + bias;
-  if (weights.dropout) dropped = dropped * dropout_mask(dropped, *weights.dropout);
+  if (weights.dropout) dropped = dropped * dropout_mask(dropped, *weights.dropout, weights.layout);
   product.copy_(residual.to(type) + dropped);
   return norm_reference(product, weights);
 }
@@ -125,7 +133,7 @@ AddNormGradients add_norm_backward_reference(const Tensor& gradient, const Tenso
                                 .bias = ds.flatten(0, -2).sum(0)};
   gradient.copy_(ds);
   if (weights.dropout) {
-    const Tensor dropped = ds * dropout_mask(ds, *weights.dropout);
+    const Tensor dropped = ds * dropout_mask(ds, *weights.dropout, weights.layout);
     gradients.bias = dropped.flatten(0, -2).sum(0);
     sums.copy_(dropped);
     gradients.product = sums;

@@ -3,6 +3,7 @@
 
 #include <optional>
 
+#include "finetune/kernels/token_layout.h"
 #include "finetune/tensor/tensor.h"
 #include "kernels/dropout_numbers.h"
 
@@ -15,6 +16,7 @@ struct AddNorm {
   Tensor beta;
   double epsilon = 1e-12;
   std::optional<DropoutNumbers> dropout;
+  const TokenLayout* layout = nullptr;  // of [1, N, C]
 };
 
 // Returns y; `product` becomes s, which is what the backward pass needs.

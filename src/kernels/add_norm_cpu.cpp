@@ -10,13 +10,17 @@ namespace finetune::kernels {
 namespace {
 
 // The row's factors, behind the scratch row.
-FT_INLINE const float* make_factors(const DropoutNumbers& numbers, int64_t row,
-                                    int64_t rows_per_sample, int64_t columns, float* scratch) {
-  float* factors = scratch + columns;
-  dropout_factors({static_cast<uint32_t>(row % rows_per_sample),
-                   numbers.first_place + static_cast<uint32_t>(row / rows_per_sample),
-                   numbers.layer_and_site, numbers.key, numbers.threshold(), numbers.scale()},
-                  columns, factors);
+template <typename Rows>
+FT_INLINE const float* make_factors(const Rows& rows, int64_t r) {
+  float* factors = rows.scratch + rows.columns;
+  const DropoutNumbers& numbers = *rows.dropout;
+  const bool divides = rows.row_places.sequences == nullptr;
+  const int64_t sample = divides ? r / rows.rows_per_sample : rows.row_places.sequences[r];
+  const int64_t place = divides ? r % rows.rows_per_sample : rows.row_places.places[r];
+  dropout_factors(
+      {static_cast<uint32_t>(place), numbers.first_place + static_cast<uint32_t>(sample),
+       numbers.layer_and_site, numbers.key, numbers.threshold(), numbers.scale()},
+      rows.columns, factors);
   return factors;
 }
 
@@ -41,9 +45,7 @@ FT_INLINE Statistics statistics_of(const float* row, int64_t columns, float tota
 template <int W, typename Storage>
 FT_INLINE float add_row(const AddNormRows<Storage>& rows, int64_t r) {
   const bool adds = rows.residual != nullptr;
-  const float* factors = rows.dropout && adds ? make_factors(*rows.dropout, r, rows.rows_per_sample,
-                                                             rows.columns, rows.scratch)
-                                              : nullptr;
+  const float* factors = rows.dropout && adds ? make_factors(rows, r) : nullptr;
   Lanes<W> totals(0.0F);
   for (int64_t c = 0; c < rows.columns; c += kLanes) {
     const int64_t count = rows.columns - c;
@@ -122,9 +124,7 @@ template <int W, typename Storage>
 FT_INLINE void backward(const AddNormBackwardRows<Storage>& rows) {
   float* of_bias = rows.column_sums + 2 * rows.columns;
   for (int64_t r = rows.first_row; r < rows.last_row; ++r) {
-    const float* factors = rows.dropout ? make_factors(*rows.dropout, r, rows.rows_per_sample,
-                                                       rows.columns, rows.scratch)
-                                        : nullptr;
+    const float* factors = rows.dropout ? make_factors(rows, r) : nullptr;
     const Statistics statistics = load_row<W>(rows, r);
     const Means means = normalise_row<W>(rows, r, statistics);
     for (int64_t c = 0; c < rows.columns; c += kLanes) {

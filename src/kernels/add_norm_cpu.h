@@ -9,6 +9,12 @@
 
 namespace finetune::kernels {
 
+// Sample and row in it, of each row, where samples differ in length; null: by division.
+struct RowPlaces {
+  const int64_t* sequences = nullptr;
+  const int64_t* places = nullptr;
+};
+
 // LN(s) with s = residual + Dropout(product + bias), over contiguous rows, without torch.
 template <typename Storage>
 struct AddNormRows {
@@ -21,6 +27,7 @@ struct AddNormRows {
   float epsilon;
   std::optional<DropoutNumbers> dropout;
   int64_t rows_per_sample;  // T
+  RowPlaces row_places;
   int64_t first_row;
   int64_t last_row;
   int64_t columns;
@@ -35,6 +42,7 @@ struct AddNormBackwardRows {
   float epsilon;
   std::optional<DropoutNumbers> dropout;
   int64_t rows_per_sample;  // T
+  RowPlaces row_places;
   int64_t first_row;
   int64_t last_row;
   int64_t columns;

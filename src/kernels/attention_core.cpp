@@ -26,6 +26,8 @@ constexpr int64_t kScoresPerTile = 1 << 16;
 constexpr int64_t kFewestRows = 32;
 
 struct HeadTask {
+  int64_t first;   // token of the batch
+  int64_t tokens;  // of the sample
   int64_t sample;
   int64_t head;
   int64_t keys;                // those behind the last that may be attended to are left out
@@ -33,11 +35,18 @@ struct HeadTask {
 };
 
 HeadTask make_task(const Attention& inputs, int64_t index) {
-  const int64_t tokens = inputs.query.size(1);
+  const TokenLayout* layout = inputs.layout;
+  const int64_t sample = index / inputs.heads;
+  const int64_t tokens = layout == nullptr ? inputs.query.size(1) : layout->length(sample);
   HeadTask task = {
-      .sample = index / inputs.heads, .head = index % inputs.heads, .keys = tokens, .key_add = {}};
+      .first = layout == nullptr ? sample * tokens : layout->offsets[static_cast<size_t>(sample)],
+      .tokens = tokens,
+      .sample = sample,
+      .head = index % inputs.heads,
+      .keys = tokens,
+      .key_add = {}};
   if (!inputs.mask.defined()) return task;
-  const bool* mask = inputs.mask.const_data_ptr<bool>() + task.sample * tokens;
+  const bool* mask = inputs.mask.const_data_ptr<bool>() + task.first;
   while (task.keys > 1 && !mask[task.keys - 1]) --task.keys;
   if (std::all_of(mask, mask + task.keys, [](bool allowed) { return allowed; })) return task;
   task.key_add.assign(mask, mask + task.keys);
@@ -47,10 +56,20 @@ HeadTask make_task(const Attention& inputs, int64_t index) {
   return task;
 }
 
+int64_t count_samples(const Attention& inputs) {
+  return inputs.layout == nullptr ? inputs.query.size(0) : inputs.layout->rows();
+}
+
+int64_t longest_sample(const Attention& inputs) {
+  return inputs.layout == nullptr ? inputs.query.size(1) : inputs.layout->longest;
+}
+
 // [T, D] of one head: a view.
 Tensor slice(const Tensor& x, const Attention& inputs, const HeadTask& task) {
   const int64_t size = x.size(2) / inputs.heads;
-  return x.select(0, task.sample).narrow(1, task.head * size, size);
+  return x.view({-1, x.size(2)})
+      .narrow(0, task.first, task.tokens)
+      .narrow(1, task.head * size, size);
 }
 
 Tensor in_float(const Tensor& x) { return x.scalar_type() == at::kFloat ? x : x.to(at::kFloat); }
@@ -61,7 +80,7 @@ struct Scratch {
   Tensor scores, gradient, row, query_gradient, key_gradient, value_gradient;
 
   Scratch(const Attention& inputs, bool backward) {
-    const int64_t tokens = inputs.query.size(1);
+    const int64_t tokens = longest_sample(inputs);
     rows = std::min(tokens, std::max(kFewestRows, kScoresPerTile / tokens));
     const auto options = inputs.query.options().dtype(at::kFloat);
     const int64_t size = inputs.query.size(2) / inputs.heads;
@@ -154,7 +173,7 @@ void backward_head(const Attention& inputs, const HeadTask& task, const Tensor& 
 
 template <typename Function>
 void for_each_head(const Attention& inputs, bool backward, const Function& function) {
-  at::parallel_for(0, inputs.query.size(0) * inputs.heads, 1, [&](int64_t begin, int64_t end) {
+  at::parallel_for(0, count_samples(inputs) * inputs.heads, 1, [&](int64_t begin, int64_t end) {
     // Threads begin with autograd's dispatch, which costs more than a small product.
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
     const Scratch scratch(inputs, backward);
@@ -170,6 +189,8 @@ void check(const Attention& inputs) {
                (inputs.mask.is_contiguous() && inputs.mask.scalar_type() == at::kBool &&
                 inputs.mask.numel() == inputs.query.size(0) * inputs.query.size(1)),
            "the mask of attention is a contiguous bool [B, 1, 1, T]");
+  FT_CHECK(inputs.layout == nullptr || inputs.layout->tokens() == inputs.query.size(1),
+           "the layout is that of the tokens");
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <optional>
 
+#include "finetune/kernels/token_layout.h"
 #include "finetune/tensor/tensor.h"
 #include "kernels/dropout_numbers.h"
 
@@ -15,6 +16,8 @@ struct Attention {
   int64_t heads = 1;
   Tensor mask;  // [B, 1, 1, T] bool, true where a token may be attended to; or undefined
   std::optional<DropoutNumbers> dropout;
+  // Of [1, N, C]: every sequence attends to itself alone, the mask is [1, 1, 1, N].
+  const TokenLayout* layout = nullptr;
 };
 
 // -> [B, T, C]. Where a sample has no token that may be attended to: zeros.
@@ -23,7 +26,8 @@ struct Attention {
 // From the gradient of what attention() returned; query, key and value become their gradients.
 void attention_backward(const Attention& inputs, const Tensor& gradient);
 
-// The twins by plain tensor operations, some samples at a time.
+// The twins by plain tensor operations, some samples at a time, those of a layout padded to the
+// longest of them.
 [[nodiscard]] Tensor attention_reference(const Attention& inputs);
 void attention_backward_reference(const Attention& inputs, const Tensor& gradient);
 

@@ -3,12 +3,15 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/logical_not.h>
 #include <ATen/ops/matmul.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/softmax.h>
 #include <ATen/ops/where.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <vector>
 
 #include "kernels/attention_core.h"
 #include "kernels/dropout_mask.h"
@@ -69,6 +72,67 @@ void by_samples(const Attention& inputs, const Function& function) {
   }
 }
 
+// Some sequences of a layout as samples of one length.
+class PaddedSequences {
+ public:
+  PaddedSequences(const Attention& inputs, int64_t first, int64_t count) {
+    const TokenLayout& layout = *inputs.layout;
+    for (int64_t row = first; row < first + count; ++row) {
+      length_ = std::max(length_, layout.length(row));
+    }
+    begin_ = layout.offsets[static_cast<size_t>(first)];
+    const int64_t tokens = layout.offsets[static_cast<size_t>(first + count)] - begin_;
+    cells_ = (layout.sequences.narrow(0, begin_, tokens) - first) * length_ +
+             layout.places.narrow(0, begin_, tokens);
+    shape_ = {count, length_, inputs.query.size(2)};
+    Tensor mask = at::zeros({count * length_}, cells_.options().dtype(at::kBool));
+    const Tensor allowed = inputs.mask.defined() ? inputs.mask.view({-1}).narrow(0, begin_, tokens)
+                                                 : at::ones({tokens}, mask.options());
+    mask.index_copy_(0, cells_, allowed);
+    dense_ = {.query = pad(inputs.query),
+              .key = pad(inputs.key),
+              .value = pad(inputs.value),
+              .heads = inputs.heads,
+              .mask = mask.view({count, 1, 1, length_}),
+              .dropout = inputs.dropout};
+    if (dense_.dropout) dense_.dropout->first_place += static_cast<uint32_t>(first);
+  }
+
+  [[nodiscard]] const Attention& dense() const { return dense_; }
+  [[nodiscard]] Tensor pad(const Tensor& x) const {
+    const Tensor padded = at::zeros({shape_[0] * length_, shape_[2]}, x.options());
+    padded.index_copy_(0, cells_, x[0].narrow(0, begin_, cells_.numel()));
+    return padded.view(shape_);
+  }
+  void unpad_into(const Tensor& padded, const Tensor& x) const {
+    x[0].narrow(0, begin_, cells_.numel()).copy_(padded.flatten(0, 1).index_select(0, cells_));
+  }
+
+ private:
+  int64_t begin_ = 0;
+  int64_t length_ = 0;
+  Tensor cells_;  // of the tokens in the padded samples
+  std::vector<int64_t> shape_;
+  Attention dense_;
+};
+
+// As many sequences at a time as by_samples() would take of the longest.
+template <typename Function>
+void by_sequences(const Attention& inputs, const Function& function) {
+  const TokenLayout& layout = *inputs.layout;
+  for (int64_t first = 0; first < layout.rows();) {
+    int64_t count = 0;
+    int64_t longest = 0;
+    while (first + count < layout.rows()) {
+      longest = std::max(longest, layout.length(first + count));
+      if (count > 0 && (count + 1) * inputs.heads * longest * longest > kScoresAtOnce) break;
+      ++count;
+    }
+    function(PaddedSequences(inputs, first, count));
+    first += count;
+  }
+}
+
 Tensor dropped(const Samples& samples, const Tensor& x) {
   return samples.factors.defined() ? x * samples.factors : x;
 }
@@ -77,6 +141,12 @@ Tensor dropped(const Samples& samples, const Tensor& x) {
 
 Tensor attention_reference(const Attention& inputs) {
   const Tensor output = at::empty_like(inputs.query);
+  if (inputs.layout != nullptr) {
+    by_sequences(inputs, [&](const PaddedSequences& sequences) {
+      sequences.unpad_into(attention_reference(sequences.dense()), output);
+    });
+    return output;
+  }
   by_samples(inputs, [&](int64_t first, int64_t count) {
     const Samples samples = make_samples(inputs, first, count);
     output.narrow(0, first, count)
@@ -86,6 +156,16 @@ Tensor attention_reference(const Attention& inputs) {
 }
 
 void attention_backward_reference(const Attention& inputs, const Tensor& gradient) {
+  if (inputs.layout != nullptr) {
+    by_sequences(inputs, [&](const PaddedSequences& sequences) {
+      const Attention& dense = sequences.dense();
+      attention_backward_reference(dense, sequences.pad(gradient));
+      sequences.unpad_into(dense.query, inputs.query);
+      sequences.unpad_into(dense.key, inputs.key);
+      sequences.unpad_into(dense.value, inputs.value);
+    });
+    return;
+  }
   by_samples(inputs, [&](int64_t first, int64_t count) {
     const Samples samples = make_samples(inputs, first, count);
     const Tensor& probabilities = samples.probabilities;

@@ -38,7 +38,7 @@ std::optional<DropoutNumbers> make_dropout_numbers(double p,
   return make_dropout_numbers(p, *stream, layer, site);
 }
 
-Tensor dropout_mask(const Tensor& x, const DropoutNumbers& numbers) {
+Tensor dropout_mask(const Tensor& x, const DropoutNumbers& numbers, const TokenLayout* layout) {
   const auto options = x.options().dtype(at::kLong);
   const int64_t columns = x.size(-1);
   const int64_t blocks = (columns + 3) / 4;
@@ -46,14 +46,15 @@ Tensor dropout_mask(const Tensor& x, const DropoutNumbers& numbers) {
   const int64_t heads = x.dim() == 4 ? x.size(1) : 1;
 
   const std::vector<int64_t> shape = {x.size(0), heads, rows, blocks};
+  const Tensor places = layout == nullptr ? at::arange(rows, options) : layout->places;
+  const Tensor samples = layout == nullptr
+                             ? at::arange(x.size(0), options).view({x.size(0), 1, 1, 1})
+                             : layout->sequences.view({1, 1, rows, 1});
   std::array<Tensor, 4> c = {
       at::arange(blocks, options).view({1, 1, 1, blocks}).expand(shape),
-      (at::arange(heads, options).view({1, heads, 1, 1}) * 65536 +
-       at::arange(rows, options).view({1, 1, rows, 1}))
+      (at::arange(heads, options).view({1, heads, 1, 1}) * 65536 + places.view({1, 1, rows, 1}))
           .expand(shape),
-      (at::arange(x.size(0), options) + static_cast<int64_t>(numbers.first_place))
-          .view({x.size(0), 1, 1, 1})
-          .expand(shape),
+      (samples + static_cast<int64_t>(numbers.first_place)).expand(shape),
       at::empty_like(at::arange(1, options))
           .fill_(static_cast<int64_t>(numbers.layer_and_site))
           .view({1, 1, 1, 1})
@@ -72,8 +73,8 @@ using kernels::DropoutNumbers;
 
 bool has_kernel(const Tensor& x) { return x.is_cpu() && x.scalar_type() == at::kFloat; }
 
-Tensor masked(const Tensor& input, const DropoutNumbers& numbers) {
-  if (!has_kernel(input)) return input * kernels::dropout_mask(input, numbers);
+Tensor masked(const Tensor& input, const DropoutNumbers& numbers, const TokenLayout* layout) {
+  if (!has_kernel(input)) return input * kernels::dropout_mask(input, numbers, layout);
   const Tensor x = input.contiguous();
   const Tensor output = at::empty_like(x);
   const int64_t columns = x.size(-1);
@@ -82,18 +83,21 @@ Tensor masked(const Tensor& input, const DropoutNumbers& numbers) {
   const int64_t rows = x.size(0) * rows_per_sample;
   const int64_t grain = std::max<int64_t>(1, 16384 / std::max<int64_t>(1, columns));
   at::parallel_for(0, rows, grain, [&](int64_t begin, int64_t end) {
-    kernels::dropout_rows({.input = x.const_data_ptr<float>(),
-                           .output = output.mutable_data_ptr<float>(),
-                           .first_row = begin,
-                           .last_row = end,
-                           .columns = columns,
-                           .rows_per_sample = rows_per_sample,
-                           .rows_per_head = rows_per_head,
-                           .key = numbers.key,
-                           .first_place = numbers.first_place,
-                           .layer_and_site = numbers.layer_and_site,
-                           .threshold = numbers.threshold(),
-                           .scale = numbers.scale()});
+    kernels::dropout_rows(
+        {.input = x.const_data_ptr<float>(),
+         .output = output.mutable_data_ptr<float>(),
+         .first_row = begin,
+         .last_row = end,
+         .columns = columns,
+         .rows_per_sample = rows_per_sample,
+         .rows_per_head = layout == nullptr ? rows_per_head : 1 << 16,
+         .sequences = layout == nullptr ? nullptr : layout->sequences.const_data_ptr<int64_t>(),
+         .places = layout == nullptr ? nullptr : layout->places.const_data_ptr<int64_t>(),
+         .key = numbers.key,
+         .first_place = numbers.first_place,
+         .layer_and_site = numbers.layer_and_site,
+         .threshold = numbers.threshold(),
+         .scale = numbers.scale()});
   });
   return output;
 }
@@ -101,12 +105,17 @@ Tensor masked(const Tensor& input, const DropoutNumbers& numbers) {
 class DropoutFunction : public torch::autograd::Function<DropoutFunction> {
  public:
   static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& x, double p,
-                        int64_t key, int64_t first_place, int64_t layer_and_site) {
+                        int64_t key, int64_t first_place, int64_t layer_and_site,
+                        const TokenLayout* layout) {
+    if (layout != nullptr) {
+      context->saved_data["sequences"] = layout->sequences;
+      context->saved_data["places"] = layout->places;
+    }
     context->saved_data["p"] = p;
     context->saved_data["key"] = key;
     context->saved_data["first_place"] = first_place;
     context->saved_data["layer_and_site"] = layer_and_site;
-    return masked(x, unpack(p, key, first_place, layer_and_site));
+    return masked(x, unpack(p, key, first_place, layer_and_site), layout);
   }
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
@@ -114,7 +123,18 @@ class DropoutFunction : public torch::autograd::Function<DropoutFunction> {
     const DropoutNumbers numbers = unpack(
         context->saved_data["p"].toDouble(), context->saved_data["key"].toInt(),
         context->saved_data["first_place"].toInt(), context->saved_data["layer_and_site"].toInt());
-    return {masked(gradients[0], numbers), Tensor(), Tensor(), Tensor(), Tensor()};
+    TokenLayout layout;
+    const bool is_unpadded = context->saved_data.count("places") > 0;
+    if (is_unpadded) {
+      layout.sequences = context->saved_data["sequences"].toTensor();
+      layout.places = context->saved_data["places"].toTensor();
+    }
+    return {masked(gradients[0], numbers, is_unpadded ? &layout : nullptr),
+            Tensor(),
+            Tensor(),
+            Tensor(),
+            Tensor(),
+            Tensor()};
   }
 
  private:
@@ -127,28 +147,28 @@ class DropoutFunction : public torch::autograd::Function<DropoutFunction> {
   }
 };
 
-void check_limits(const Tensor& x, double p) {
+void check_limits(const Tensor& x, double p, int64_t rows) {
   FT_CHECK(x.dim() == 3 || x.dim() == 4, "dropout takes [B, T, C] or [B, H, T, S]");
   FT_CHECK(p >= 0.0 && p < 1.0, "dropout probabilities lie in [0, 1)");
-  FT_CHECK(x.size(-2) <= 65536 && (x.dim() == 3 || x.size(1) <= 65536), "too many rows");
+  FT_CHECK(rows <= 65536 && (x.dim() == 3 || x.size(1) <= 65536), "too many rows");
 }
 
 }  // namespace
 
 Tensor dropout(const Tensor& x, double p, const DropoutStream& stream, int64_t layer,
-               DropoutSite site) {
-  check_limits(x, p);
+               DropoutSite site, const TokenLayout* layout) {
+  check_limits(x, p, layout == nullptr ? x.size(-2) : layout->longest);
   if (p == 0.0) return x;
   const DropoutNumbers numbers = kernels::make_dropout_numbers(p, stream, layer, site);
   const uint64_t key = numbers.key[0] | uint64_t{numbers.key[1]} << 32;
   return DropoutFunction::apply(x, p, static_cast<int64_t>(key),
                                 static_cast<int64_t>(numbers.first_place),
-                                static_cast<int64_t>(numbers.layer_and_site));
+                                static_cast<int64_t>(numbers.layer_and_site), layout);
 }
 
 Tensor dropout_mask_reference(const Tensor& x, double p, const DropoutStream& stream, int64_t layer,
                               DropoutSite site) {
-  check_limits(x, p);
+  check_limits(x, p, x.size(-2));
   return kernels::dropout_mask(x, kernels::make_dropout_numbers(p, stream, layer, site));
 }
 

@@ -16,6 +16,9 @@ struct DropoutRows {
   int64_t columns;
   int64_t rows_per_sample;  // H * T
   int64_t rows_per_head;    // T
+  // Sample and row in it, of each row, where samples differ in length; null: by division.
+  const int64_t* sequences;
+  const int64_t* places;
   std::array<uint32_t, 2> key;
   uint32_t first_place;
   uint32_t layer_and_site;

@@ -16,7 +16,9 @@ namespace finetune::kernels {
 [[nodiscard]] std::optional<DropoutNumbers> make_dropout_numbers(
     double p, const std::optional<DropoutStream>& stream, int64_t layer, DropoutSite site);
 
-// A tensor like x [B, T, C] or [B, H, T, S] of 0 and 1 / (1 - p), by plain tensor operations.
-[[nodiscard]] Tensor dropout_mask(const Tensor& x, const DropoutNumbers& numbers);
+// A tensor like x [B, T, C] or [B, H, T, S], with a layout [1, N, C], of 0 and 1 / (1 - p), by
+// plain tensor operations.
+[[nodiscard]] Tensor dropout_mask(const Tensor& x, const DropoutNumbers& numbers,
+                                  const TokenLayout* layout = nullptr);
 
 }  // namespace finetune::kernels

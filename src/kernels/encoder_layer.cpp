@@ -86,7 +86,8 @@ struct Layer {
 
  private:
   [[nodiscard]] bool is_block_sparse(const Tensor& query) const {
-    return options.block_sparse && query.size(1) > options.block_sparse->longest_full();
+    return options.block_sparse && pass.layout == nullptr &&
+           query.size(1) > options.block_sparse->longest_full();
   }
   [[nodiscard]] kernels::BlockAttention in_blocks(const Tensor& query, const Tensor& key,
                                                   const Tensor& value) const {
@@ -106,7 +107,8 @@ struct Layer {
             .mask = pass.mask,
             .dropout =
                 kernels::make_dropout_numbers(options.attention_dropout, pass.dropout,
-                                              options.layer, DropoutSite::kAttentionProbabilities)};
+                                              options.layer, DropoutSite::kAttentionProbabilities),
+            .layout = pass.layout.get()};
   }
 
   [[nodiscard]] kernels::AddNorm add_norm(const Tensor& gamma, const Tensor& beta,
@@ -115,7 +117,8 @@ struct Layer {
             .beta = values(beta),
             .epsilon = options.layer_norm_eps,
             .dropout = kernels::make_dropout_numbers(options.hidden_dropout, pass.dropout,
-                                                     options.layer, site)};
+                                                     options.layer, site),
+            .layout = pass.layout.get()};
   }
 };
 

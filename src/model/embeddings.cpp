@@ -12,7 +12,9 @@ namespace {
 
 // [B, T, C], or [1, C] where every token is of type 0.
 Tensor embed_types(const Embedding& table, const ModelInput& input, const ForwardContext& context) {
-  if (input.token_type_ids.defined()) return table->forward(input.token_type_ids, context);
+  if (input.token_type_ids.defined()) {
+    return table->forward(context.without_padding(input.token_type_ids), context);
+  }
   return table->forward(at::zeros({1}, input.input_ids.options()), context);
 }
 
@@ -34,9 +36,11 @@ Tensor RobertaEmbeddingsImpl::forward(const ModelInput& input, const ForwardCont
   const Tensor is_token = input.input_ids.ne(padding_id_);
   const Tensor positions = is_token.cumsum(1) * is_token + padding_id_;  // [B, T]
   // padding_idx keeps the gradient of the padding's row at zero, as torch's Embedding does.
-  const Tensor words = word_embeddings_(input.input_ids, context, padding_id_);
+  const Tensor words =
+      word_embeddings_(context.without_padding(input.input_ids), context, padding_id_);
   const Tensor types = embed_types(token_type_embeddings_, input, context);
-  const Tensor places = position_embeddings_(positions, context, padding_id_);
+  const Tensor places =
+      position_embeddings_(context.without_padding(positions), context, padding_id_);
   return context.drop(layer_norm_(words + types + places, context), dropout_, 0,
                       DropoutSite::kEmbeddings);
 }
@@ -54,11 +58,13 @@ BertEmbeddingsImpl::BertEmbeddingsImpl(const ModelConfig& config)
 
 Tensor BertEmbeddingsImpl::sum(const ModelInput& input, double word_scale,
                                const ForwardContext& context) {
-  Tensor words = word_embeddings_(input.input_ids, context, padding_id_);
+  Tensor words = word_embeddings_(context.without_padding(input.input_ids), context, padding_id_);
   if (word_scale != 1.0) words = words * word_scale;
   const Tensor types = embed_types(token_type_embeddings_, input, context);
-  const Tensor places =
-      position_embeddings_(at::arange(input.input_ids.size(1), input.input_ids.options()), context);
+  const Tensor positions = context.layout
+                               ? context.layout->places
+                               : at::arange(input.input_ids.size(1), input.input_ids.options());
+  const Tensor places = position_embeddings_(positions, context);
   return words + types + places;
 }
 

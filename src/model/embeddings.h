@@ -10,7 +10,7 @@ namespace finetune {
 // and in which order the vectors are normalised and dropped.
 class EmbeddingsImpl : public nn::Module {
  public:
-  // input_ids [B, T] -> [B, T, C]
+  // input_ids [B, T] -> [B, T, C], with the context's layout [1, N, C]
   virtual Tensor forward(const ModelInput& input, const ForwardContext& context) = 0;
   [[nodiscard]] virtual const Tensor& word_embedding() const = 0;  // [V, C]
 };

@@ -61,7 +61,7 @@ void EncoderImpl::announce_attention(int64_t tokens) {
 }
 
 Tensor EncoderImpl::forward(const Tensor& x, const ForwardContext& context) {
-  announce_attention(x.size(1));
+  announce_attention(context.layout ? context.layout->longest : x.size(1));
   if (context.parameters != nullptr) return run_encoder_stack(stack_, x, context);
   Tensor y = x;
   for (EncoderLayer& layer : layers_) y = layer(y, context);

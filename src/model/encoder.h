@@ -74,7 +74,8 @@ class EncoderModelImpl final : public nn::Module {
   EncoderModelImpl(const ModelConfig& config, std::shared_ptr<EmbeddingsImpl> embeddings,
                    std::shared_ptr<PoolerImpl> pooler);
 
-  Tensor forward(const ModelInput& input, const ForwardContext& context) {  // -> [B, T, C]
+  // -> [B, T, C], with the context's layout [1, N, C]
+  Tensor forward(const ModelInput& input, const ForwardContext& context) {
     return encoder_(embeddings_->forward(input, context), context);
   }
   Tensor pool(const Tensor& hidden, const ForwardContext& context) {  // Requires: a pooler

@@ -18,6 +18,7 @@ class KeptStack {
       : layers_(layers),
         pass_{.parameters = *context.parameters,
               .mask = context.mask,
+              .layout = context.layout,
               .dropout = context.dropout,
               .precision = context.precision(),
               .selective = context.options.selective},

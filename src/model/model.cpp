@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include "finetune/model/model.h"
 
+#include <ATen/ops/arange.h>
 #include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/searchsorted.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
 
@@ -12,6 +14,7 @@
 #include "finetune/kernels/normal.h"
 #include "finetune/tensor/backward.h"
 #include "model/architecture.h"
+#include "model/attention.h"
 
 namespace finetune {
 namespace {
@@ -46,6 +49,33 @@ void initialize(ParameterStore& store, const ModelConfig& config, const Architec
   }
 }
 
+// What an encoder makes of [B, T]: [B, T, C], or with a layout [1, N, C]. All that heads take of it
+// is float32.
+struct Encoded {
+  Tensor hidden;
+  std::shared_ptr<const TokenLayout> layout;
+  int64_t rows, length;  // B, T
+
+  // [B, T, C], zero where padding was left out.
+  [[nodiscard]] Tensor padded() const {
+    if (!layout) return hidden.to(at::kFloat);
+    const Tensor tokens = hidden[0].to(at::kFloat);
+    return at::zeros({rows * length, tokens.size(1)}, tokens.options())
+        .index_copy(0, layout->cells, tokens)
+        .view({rows, length, tokens.size(1)});
+  }
+  // [N, C] at positions [N], b * T + t
+  [[nodiscard]] Tensor tokens_at(const Tensor& positions) const {
+    const Tensor tokens = layout ? at::searchsorted(layout->cells, positions) : positions;
+    return hidden.flatten(0, 1).index_select(0, tokens).to(at::kFloat);
+  }
+  // [B, 1, C]
+  [[nodiscard]] Tensor first_tokens() const {
+    if (!layout) return hidden.slice(1, 0, 1).to(at::kFloat);
+    return tokens_at(at::arange(rows, layout->cells.options()) * length).unsqueeze(1);
+  }
+};
+
 // An encoder and a head as children of one module, in the order in which they are numbered.
 class EncoderWithHead {
  public:
@@ -55,7 +85,9 @@ class EncoderWithHead {
         config_(config),
         options_(options),
         root_(std::make_shared<nn::Module>()),
-        encoder_(architecture_.make_encoder(config, head)) {
+        encoder_(architecture_.make_encoder(config, head)),
+        block_sparse_(block_sparse_options(config)),
+        loss_spans_padding_(head == Head::kQuestionAnswering) {
     const NamedHead named = architecture_.make_head(config, head);
     head_ = named.module;
     if (architecture_.head_comes_first()) root_->register_module(named.name, head_);
@@ -73,24 +105,25 @@ class EncoderWithHead {
   Tensor logits(const ModelInput& given, const Tensor& positions = {}) {
     const ModelInput input = head_->prepare(given);
     const ForwardContext context = make_context(input);
-    const Tensor hidden = encode(input, positions, context);
+    const Encoded encoded = encode(input, context);
+    const Tensor hidden = positions.defined() ? encoded.tokens_at(positions) : encoded.padded();
     return head_->forward({*encoder_, input, hidden, context});
   }
 
   Tensor loss_sum(const ModelInput& input, const Tensor& positions, const Tensor& labels,
                   const LmLossOptions& options) {
     const ForwardContext context = make_context(input);
-    const Tensor hidden = encode(input, positions, context);
+    const Tensor hidden = encode(input, context).tokens_at(positions);
     return words_loss({*encoder_, input, hidden, context}, labels, options);
   }
 
   PretrainingModel::Logits pretraining_logits(const ModelInput& input, const Tensor& positions) {
     const ForwardContext context = make_context(input);
-    const Tensor hidden = encoder_->forward(input, context);
+    const Encoded encoded = encode(input, context);
     PretrainingModel::Logits logits{.words = {},
-                                    .next_sentence = next_sentence(input, hidden, context)};
+                                    .next_sentence = next_sentence(input, encoded, context)};
     if (positions.defined()) {
-      const Tensor rows = rows_at(hidden, positions);
+      const Tensor rows = encoded.tokens_at(positions);
       logits.words = head_->forward({*encoder_, input, rows, context});
     }
     return logits;
@@ -99,11 +132,11 @@ class EncoderWithHead {
   PretrainingModel::Terms pretraining_terms(const ModelInput& input, const Tensor& positions,
                                             const Tensor& labels, const LmLossOptions& options) {
     const ForwardContext context = make_context(input);
-    const Tensor hidden = encoder_->forward(input, context);
+    const Encoded encoded = encode(input, context);
     PretrainingModel::Terms terms{.words_loss = {},
-                                  .next_sentence = next_sentence(input, hidden, context)};
+                                  .next_sentence = next_sentence(input, encoded, context)};
     if (positions.defined()) {
-      const Tensor rows = rows_at(hidden, positions);
+      const Tensor rows = encoded.tokens_at(positions);
       terms.words_loss = words_loss({*encoder_, input, rows, context}, labels, options);
     }
     return terms;
@@ -140,12 +173,12 @@ class EncoderWithHead {
     });
   }
 
-  // [B, T, C] of the encoder -> [B, 2]
-  Tensor next_sentence(const ModelInput& input, const Tensor& hidden,
+  // -> [B, 2]
+  Tensor next_sentence(const ModelInput& input, const Encoded& encoded,
                        const ForwardContext& context) {
     const auto head = std::dynamic_pointer_cast<PretrainingHeadImpl>(head_);
     FT_CHECK(head != nullptr, "pretraining without its head");
-    const Tensor first = hidden.slice(1, 0, 1).to(at::kFloat);  // [B, 1, C]
+    const Tensor first = encoded.first_tokens();
     return head->next_sentence({*encoder_, input, first, context});
   }
 
@@ -159,15 +192,21 @@ class EncoderWithHead {
     return context;
   }
 
-  // [B, T, C], or [N, C] at `positions` where these are given; float32, as heads need it.
-  Tensor encode(const ModelInput& input, const Tensor& positions, const ForwardContext& context) {
-    const Tensor hidden = encoder_->forward(input, context);
-    if (!positions.defined()) return hidden.to(at::kFloat);
-    return rows_at(hidden, positions);
+  Encoded encode(const ModelInput& input, const ForwardContext& context) {
+    ForwardContext of_encoder = context;
+    if (leaves_out_padding(input)) {
+      of_encoder.layout = input.layout;
+      of_encoder.mask = input.layout->mask;
+    }
+    return {.hidden = encoder_->forward(input, of_encoder),
+            .layout = of_encoder.layout,
+            .rows = input.input_ids.size(0),
+            .length = input.input_ids.size(1)};
   }
 
-  static Tensor rows_at(const Tensor& hidden, const Tensor& positions) {
-    return hidden.flatten(0, 1).index_select(0, positions).to(at::kFloat);
+  [[nodiscard]] bool leaves_out_padding(const ModelInput& input) const {
+    if (!input.layout || !options_.fused || loss_spans_padding_) return false;
+    return !block_sparse_ || input.input_ids.size(1) <= block_sparse_->longest_full();
   }
 
   const Architecture& architecture_;
@@ -175,6 +214,8 @@ class EncoderWithHead {
   ModelOptions options_;
   std::shared_ptr<nn::Module> root_;
   std::shared_ptr<EncoderModelImpl> encoder_;
+  std::optional<BlockSparseOptions> block_sparse_;
+  bool loss_spans_padding_;
   std::shared_ptr<HeadImpl> head_;
   NamedTensors parameters_;
   std::unique_ptr<ParameterStore> store_;

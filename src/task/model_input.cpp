@@ -19,6 +19,32 @@ Tensor copy_of(const std::vector<T>& values, at::ScalarType stored, c10::Device 
       .to(device, type, false, true);
 }
 
+// Nothing where no row ends in padding.
+std::shared_ptr<const TokenLayout> layout_of(const Batch& batch, c10::Device device) {
+  if (batch.tokens == batch.rows * batch.length) return nullptr;
+  std::vector<int64_t> lengths;
+  int64_t tokens = 0;
+  for (int64_t row = 0; row < batch.rows; ++row) {
+    const auto begin = static_cast<size_t>(row * batch.length);
+    const auto is_padding = [&](int64_t t) {
+      const size_t cell = begin + static_cast<size_t>(t);
+      return batch.attention_mask[cell] == 0 &&
+             (batch.labels.empty() || batch.labels[cell] == kIgnoredLabel);
+    };
+    int64_t length = batch.length;
+    while (length > 1 && is_padding(length - 1)) --length;
+    lengths.push_back(length);
+    tokens += length;
+  }
+  if (tokens == batch.rows * batch.length) return nullptr;
+  const std::shared_ptr<TokenLayout> layout = make_token_layout(lengths, batch.length, device);
+  if (tokens != batch.tokens) {
+    const Tensor mask = copy_of(batch.attention_mask, at::kByte, device, at::kBool);
+    layout->mask = mask.index_select(0, layout->cells).view({1, 1, 1, tokens});
+  }
+  return layout;
+}
+
 }  // namespace
 
 Tensor to_device(const std::vector<int64_t>& values, c10::Device device) {
@@ -41,6 +67,7 @@ ModelInput make_model_input(const Batch& batch, c10::Device device,
   if (std::any_of(types.begin(), types.end(), [](uint8_t type) { return type != 0; })) {
     input.token_type_ids = copy_of(types, at::kByte, device, at::kLong).view(shape);
   }
+  input.layout = layout_of(batch, device);
   input.dropout = dropout;
   return input;
 }

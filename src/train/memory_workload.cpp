@@ -95,7 +95,7 @@ MemoryWorkload workload_of(const LoadedConfig& config, const Parts& parts,
   if (args.pad_to_max_length && args.max_seq_length) {
     longest = std::max(longest, *args.max_seq_length);
   }
-  workload.length = longest;
+  workload.length = std::max(longest, parts.setup->packed_length());
   workload.start = static_cast<int64_t>(peak_memory_bytes(c10::Device(c10::kCPU)));
   workload.program = std::max<int64_t>(0, resting_memory() - workload.data) + kFirstStep;
   return workload;

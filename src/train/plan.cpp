@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "finetune/base/error.h"
+#include "finetune/data/packing_plan.h"
 #include "finetune/tensor/device.h"
 #include "finetune/train/memory_plan.h"
 #include "train/memory_text.h"
@@ -24,6 +25,16 @@ int64_t count_steps(const TrainingArgs& args, int64_t samples, int64_t effective
                                 : (samples + effective_batch - 1) / effective_batch;
   return static_cast<int64_t>(
       std::ceil(args.num_train_epochs * static_cast<double>(std::max<int64_t>(1, per_epoch))));
+}
+
+// What an epoch's updates are made of: samples, or packed rows.
+int64_t count_rows(const TrainingArgs& args, const Parts& parts) {
+  const int64_t capacity = parts.setup->packed_length();
+  if (capacity == 0) return parts.train_data->size();
+  return PackingPlan(
+             *parts.train_data,
+             {.capacity = capacity, .keeps_order = args.train_sampling_strategy == "sequential"})
+      .rows();
 }
 
 std::string padded(const std::string& text, size_t width) {
@@ -98,7 +109,7 @@ Json plan_training(const LoadedConfig& config, const PlanOptions& options) {
   plan["tokens_a_row"] = workload.length;
   plan["checkpointing"] = describe(choices.checkpointing);
   plan["head_rows_per_chunk"] = choices.head_rows_per_chunk;
-  plan["steps"] = count_steps(args, parts.train_data->size(), effective);
+  plan["steps"] = count_steps(args, count_rows(args, parts), effective);
   plan["device"] = describe_device(parts.device);
   plan["is_device"] = workload.is_device;
   plan["flops"] = flops_of_update(workload, choices);

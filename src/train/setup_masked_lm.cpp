@@ -18,6 +18,14 @@ class MaskedLmSetup final : public TaskSetup {
       refuse_key(context.config, "tokenizer_name",
                  "the tokenizer names no mask token, which task 'mlm' needs");
     }
+    const ModelConfig& model = context.model;
+    const int64_t longest_full = (5 + 2 * model.num_random_blocks) * model.block_size;
+    if (args_.packing && model.attention_type == "block_sparse" && max_seq_length_ > longest_full) {
+      refuse_key(context.config, "packing",
+                 "block-sparse attention takes whole batches of one length, which " +
+                     std::to_string(max_seq_length_) + " tokens ask for; set max_seq_length to " +
+                     std::to_string(longest_full) + " or less, or leave packing out");
+    }
     if (needs_split()) split_rows_of_train_file();
   }
 
@@ -55,8 +63,13 @@ class MaskedLmSetup final : public TaskSetup {
     options.masking.seed = static_cast<uint64_t>(args_.data_seed.value_or(args_.seed));
     options.pad_id = static_cast<int32_t>(context_.model.pad_token_id);
     options.pad_to_max_length = args_.pad_to_max_length;
+    if (args_.packing) options.pad_left = false;  // only padding behind a sequence is left out
     options.max_seq_length = max_seq_length_;
     return std::make_shared<MaskedLmCollator>(std::move(options));
+  }
+
+  [[nodiscard]] int64_t packed_length() const override {
+    return args_.packing ? max_seq_length_ : 0;
   }
 
   [[nodiscard]] Learner make_learner(const ModelConfig& config, c10::Device device,

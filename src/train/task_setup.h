@@ -46,6 +46,8 @@ class TaskSetup {
   // Throws Error(kData | kConfig) and Interrupted.
   [[nodiscard]] virtual std::shared_ptr<const Dataset> read(Split split) = 0;
   [[nodiscard]] virtual std::shared_ptr<const Collator> make_collator() const = 0;
+  // Tokens that several training samples may fill a row with; 0: a row is a sample.
+  [[nodiscard]] virtual int64_t packed_length() const { return 0; }
 
   // The configuration with the labels that were found in the data.
   [[nodiscard]] virtual ModelConfig complete(ModelConfig model) const { return model; }

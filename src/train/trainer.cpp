@@ -116,6 +116,7 @@ void Trainer::make_loader() {
                     .parts = parts_.world->size(),
                     .sampling = sampling_strategy(args_),
                     .length_group = std::max<int64_t>(1, state_.length_group),
+                    .packed_length = parts_.setup->packed_length(),
                     .seed = static_cast<uint64_t>(args_.data_seed.value_or(args_.seed)),
                     .drop_last = args_.dataloader_drop_last,
                     .drop_multiple = args_.per_device_train_batch_size,
@@ -186,7 +187,7 @@ Trainer::StepReport Trainer::step() {
     const std::vector<int64_t> targets = parts_.task->count_targets(batch);
     for (size_t term = 0; term < terms; ++term) counts[term] += targets[term];
     counts[terms] += batch.tokens;
-    counts[terms + 1] += batch.rows * batch.length;
+    counts[terms + 1] += batch.cells();
   }
   parts_.world->sum(counts);
   std::vector<double> scales;

@@ -59,7 +59,8 @@ void Trainer::start_fresh() {
   prepare(resumed_batch_size(config_, state_, world));
   if (args.full_determinism) state_.shard_rows = rows_at_a_time_;
   log::info("training " + std::to_string(plan_.max_steps) + " steps of " +
-            std::to_string(state_.effective_batch_size) + " samples (" +
+            std::to_string(state_.effective_batch_size) +
+            (args.packing ? " packed rows (" : " samples (") +
             std::to_string(args.per_device_train_batch_size) + " x " +
             std::to_string(plan_.accumulation) +
             (world > 1 ? " x " + std::to_string(world) + " processes" : std::string()) + "), " +
@@ -105,7 +106,8 @@ void Trainer::announce_restored(bool has_optimizer) const {
   if (scaler_) restored("loss scale (" + format_double(scaler_->scale()) + ")");
   restored("schedule (" + args_.lr_scheduler_type + ", learning rate " +
            format_double(schedule_->learning_rate(state_.updates)) + ")");
-  restored("position (epoch " + std::to_string(state_.position.epoch) + ", sample " +
+  restored("position (epoch " + std::to_string(state_.position.epoch) +
+           (args_.packing ? ", packed row " : ", sample ") +
            std::to_string(state_.position.sample) + " of " +
            std::to_string(loader_->samples_per_epoch()) + ")");
   restored("random numbers (functions of seed " + std::to_string(args_.seed) +

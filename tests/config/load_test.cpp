@@ -162,7 +162,6 @@ TEST(LoadConfig, RefusesWhatThisVersionDoesNotHave) {
   for (const char* text : {"optim: lion_8bit",
                            "optim: adamw_torch_8bit",
                            "zero_stage: 2",
-                           "packing: true",
                            "streaming: true",
                            "train_sampling_strategy: batch_rebalance",
                            "neftune_noise_alpha: 5",

@@ -109,6 +109,11 @@ TEST(Validate, BreaksOnEachOfOurRules) {
        "run.yaml:6: 'lr_scheduler_type: cosine_with_min_lr' needs either min_lr or min_lr_rate"},
       {"lr_scheduler_type: warmup_stable_decay",
        "run.yaml:6: 'lr_scheduler_type: warmup_stable_decay' needs num_decay_steps"},
+      {"packing: true\npad_to_max_length: true",
+       "run.yaml:6: 'packing' and 'pad_to_max_length' exclude each other"},
+      {"packing: true\ntrain_sampling_strategy: group_by_length",
+       "run.yaml:6: 'packing' and 'train_sampling_strategy: group_by_length' exclude"},
+      {"packing: true\ntask: multiple_choice", "run.yaml:6: 'packing' belongs to task mlm"},
       {"train_sampling_strategy: group_by_length\ntask: pretraining",
        "run.yaml:6: 'train_sampling_strategy: group_by_length' has nothing to group"},
   };

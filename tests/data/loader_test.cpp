@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -168,6 +169,42 @@ TEST(Loader, DividesAnUpdateAmongProcessesInTheSamePlaces) {
   }
   // Of an epoch's last update of 5 samples the second process has one.
   EXPECT_EQ(rows_of(second.take({.epoch = 0, .sample = 40})).size(), 1U);
+}
+
+TEST(Loader, PacksTheSameSamplesHoweverTheUpdateIsCutAndWhoeverPreparesIt) {
+  const auto data = testing::samples_of_lengths(testing::uneven_lengths(600));
+  Loader whole(data, collator(), {.batch_size = 8, .packed_length = 128});
+  Loader cut(data, collator(),
+             {.batch_size = 2, .micro_batches = 4, .packed_length = 128, .workers = 3});
+  Loader apart(data, collator(), {.batch_size = 1});
+  std::map<int64_t, std::vector<int64_t>> unpacked;  // masked ids by sample
+  for (int64_t i = 0; i < 600; ++i) {
+    const Batch batch = apart.take({.epoch = 1, .sample = i})[0];
+    unpacked[batch.samples[0]] = batch.input_ids;
+  }
+  Position position{.epoch = 1, .sample = 0};
+  int64_t samples = 0;
+  while (position.epoch == 1) {
+    const Batch expected = whole.take(position)[0];
+    int64_t place = 0;
+    for (const Batch& batch : cut.take(position)) {
+      EXPECT_EQ(batch.first_place, place);
+      EXPECT_LE(batch.tokens, 2 * 128);
+      for (int64_t row = 0; row < batch.rows; ++row, ++place) {
+        const int64_t sample = batch.samples[static_cast<size_t>(row)];
+        EXPECT_EQ(sample, expected.samples[static_cast<size_t>(place)]);
+        const auto begin = batch.input_ids.begin() + row * batch.length;
+        const std::vector<int64_t>& ids = unpacked.at(sample);
+        EXPECT_TRUE(std::equal(ids.begin(), ids.end(), begin)) << "other masks";
+      }
+    }
+    EXPECT_EQ(place, expected.rows);
+    EXPECT_EQ(expected.packed_rows,
+              std::min<int64_t>(8, whole.samples_per_epoch() - position.sample));
+    samples += place;
+    position = whole.after(position);
+  }
+  EXPECT_EQ(samples, 600);
 }
 
 TEST(Loader, CountsPlacesThroughAllMicroBatchesOfAnUpdate) {

@@ -114,6 +114,14 @@ const std::vector<Policy> kPolicies = {
      {{"train_sampling_strategy", "group_by_length"},
       {"line_by_line", "true"},
       {"eval_strategy", "no"}}},
+    {"Packing",
+     {{"packing", "true"},
+      {"line_by_line", "true"},
+      {"max_train_samples", "90"},
+      {"max_seq_length", "128"},
+      {"config_overrides",
+       "{num_hidden_layers: 2, num_attention_heads: 2, hidden_size: 32, intermediate_size: 64, "
+       "max_position_embeddings: 130, type_vocab_size: 1}"}}},
     {"Epochs", {{"max_steps", "-1"}, {"num_train_epochs", "2.4"}, {"max_train_samples", "37"}}},
 };
 

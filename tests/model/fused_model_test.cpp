@@ -40,6 +40,17 @@ ModelInput input_of(bool dropout) {
   return input;
 }
 
+// The same with the tokens named that are there, a hole among them.
+ModelInput unpadded(ModelInput input) {
+  input.input_ids[3].narrow(0, 8, 3).fill_(1);
+  input.attention_mask = input.input_ids.ne(1);
+  input.attention_mask[2][4] = false;
+  const auto layout = make_token_layout({11, 7, 11, 8}, 11, kCpu);
+  layout->mask = input.attention_mask.flatten().index_select(0, layout->cells).view({1, 1, 1, 37});
+  input.layout = layout;
+  return input;
+}
+
 const Tensor kPositions = at::tensor({0, 3, 12, 13, 25, 40}, at::kLong);
 const Tensor kLabels = at::tensor({5, 60, 7, 8, 66, 3}, at::kLong);
 
@@ -48,18 +59,22 @@ struct Result {
   std::vector<Tensor> gradients = {};
 };
 
-Result train(const ModelConfig& config, const ModelOptions& options, double scale = 0.25,
-             double smoothing = 0.1) {
+Result train_on(const ModelInput& input, const ModelConfig& config, const ModelOptions& options,
+                double scale = 0.25, double smoothing = 0.1) {
   const auto model = make_masked_lm(config, 7, kCpu, options);
-  const Tensor sum =
-      model->loss_sum(input_of(true), kPositions, kLabels,
-                      {.label_smoothing_factor = smoothing, .gradient_scale = scale});
+  const Tensor sum = model->loss_sum(
+      input, kPositions, kLabels, {.label_smoothing_factor = smoothing, .gradient_scale = scale});
   (sum * scale).backward();
   Result result{.loss = sum.item<double>()};
   for (const Parameter& p : model->store().parameters()) {
     result.gradients.push_back(options.fused ? p.gradient : p.weight.grad());
   }
   return result;
+}
+
+Result train(const ModelConfig& config, const ModelOptions& options, double scale = 0.25,
+             double smoothing = 0.1) {
+  return train_on(input_of(true), config, options, scale, smoothing);
 }
 
 void expect_near(const Result& a, const Result& b, double tolerance) {
@@ -133,6 +148,46 @@ TEST_P(FusedModel, HasTheReadableModelsGradientsUnderEveryHead) {
     };
     expect_near(gradients({.fused = true}), gradients({}), 5e-5);
   }
+}
+
+// The readable model computes the padding.
+TEST_P(FusedModel, HasTheSameLossAndGradientsWithoutThePadding) {
+  for (const double dropout : {0.0, 0.2}) {
+    const ModelConfig config = tiny(GetParam(), dropout);
+    const ModelInput input = unpadded(input_of(true));
+    expect_near(train_on(input, config, {.fused = true}), train_on(input, config, {}), 2e-5);
+  }
+}
+
+TEST_P(FusedModel, HasTheSameGradientsWithoutThePaddingUnderEveryHead) {
+  for (const Head head : {Head::kSequenceClassification, Head::kMultipleChoice,
+                          Head::kTokenClassification, Head::kQuestionAnswering}) {
+    ModelConfig config = tiny(GetParam(), 0.1);
+    config.sep_token_id = 2;
+    const ModelInput input = unpadded(input_of(true));
+    const auto gradients = [&](const ModelOptions& options) {
+      const auto model = make_head_model(head, config, 7, kCpu, options);
+      Tensor logits = model->logits(input).tanh();
+      if (head == Head::kTokenClassification) logits = logits * input.attention_mask.unsqueeze(-1);
+      const Tensor sum = logits.sum();
+      sum.backward();
+      Result result{.loss = sum.item<double>()};
+      for (const Parameter& p : model->store().parameters()) {
+        result.gradients.push_back(options.fused ? p.gradient : p.weight.grad());
+      }
+      return result;
+    };
+    expect_near(gradients({.fused = true}), gradients({}), 5e-5);
+  }
+}
+
+TEST(FusedModelOptions, RecomputingWithoutPaddingChangesNoBit) {
+  const ModelConfig config = tiny("roberta", 0.1);
+  const ModelInput input = unpadded(input_of(true));
+  const Result plain = train_on(input, config, {.fused = true});
+  EXPECT_TRUE(
+      equal_bits(train_on(input, config, {.fused = true, .checkpoint_every_n_layers = 2}), plain));
+  EXPECT_TRUE(equal_bits(train_on(input, config, {.fused = true, .selective = true}), plain));
 }
 
 TEST(FusedModelOptions, RecomputingChangesNoBit) {

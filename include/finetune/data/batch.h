@@ -26,9 +26,13 @@ struct Batch {
   std::vector<float> values;            // [samples, outputs]: numbers, or 0 and 1 for each label
   std::vector<int64_t> starts, ends;    // [rows], first and last token of the answer
   std::vector<int64_t> samples;         // [samples], their numbers in the dataset
+  int64_t packed_rows = 0;  // with packing: rows of max_seq_length that the samples would fill
   // What is learnt: labels and classes other than kIgnoredLabel, values, or rows with an answer.
   int64_t targets = 0;
   int64_t tokens = 0;  // attention_mask's sum
+
+  // Tokens as transformers counts them, padding included; packed rows have none.
+  [[nodiscard]] int64_t cells() const { return packed_rows > 0 ? tokens : rows * length; }
 
   [[nodiscard]] int64_t size() const { return rows / choices; }  // samples
 };

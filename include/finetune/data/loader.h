@@ -11,8 +11,8 @@
 
 namespace finetune {
 
-// Where a run stands in its data: `sample` samples of epoch `epoch` are behind it. Counted in
-// samples, so that batch size and process count may change between sessions.
+// Where a run stands in its data: `sample` samples of epoch `epoch` are behind it, with packing as
+// many rows. Counted in these, so that batch size and process count may change between sessions.
 struct Position {
   int64_t epoch = 0;
   int64_t sample = 0;
@@ -38,13 +38,14 @@ class Collator {
 enum class SamplingStrategy { kRandom, kSequential, kGroupByLength };
 
 struct LoaderOptions {
-  int64_t batch_size = 8;     // rows of a micro-batch
+  int64_t batch_size = 8;     // rows of a micro-batch; without packing a row is a sample
   int64_t micro_batches = 1;  // of an update (gradient accumulation), in all processes
   // Which of as many equal runs of an update's micro-batches take() prepares: a process's share.
   int64_t part = 0;
   int64_t parts = 1;
   SamplingStrategy sampling = SamplingStrategy::kRandom;
-  int64_t length_group = 1;  // kGroupByLength: samples that are sorted together
+  int64_t length_group = 1;   // kGroupByLength: samples that are sorted together
+  int64_t packed_length = 0;  // tokens that several samples may fill a row with; 0: no packing
   uint64_t seed = 42;
   bool drop_last = false;     // leave out an epoch's last, shorter micro-batch
   int64_t drop_multiple = 0;  // what drop_last counts in; 0: batch_size
@@ -54,7 +55,9 @@ struct LoaderOptions {
 
 // The training data as a function of the position. An update takes the next
 // batch_size x micro_batches samples of the epoch's order; an epoch's last update may be
-// smaller, and no update spans two epochs. What take() returns depends on the position alone:
+// smaller, and no update spans two epochs. With packing what is counted and ordered are the rows of
+// a PackingPlan; a batch holds their samples one by one, a row each, and dropout's places count
+// samples. What take() returns depends on the position alone:
 // workers only decide how early it is ready. A worker's error is thrown by the take() it concerns.
 // A position at or behind an epoch's end (drop_last or the batch size may have changed since it was
 // stored) stands for the next epoch's start. take() is called from one thread at a time.
@@ -67,7 +70,7 @@ class Loader {
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
 
-  [[nodiscard]] int64_t samples_per_epoch() const;  // less what drop_last leaves out
+  [[nodiscard]] int64_t samples_per_epoch() const;  // or rows; less what drop_last leaves out
   [[nodiscard]] int64_t updates_per_epoch() const;
   [[nodiscard]] std::vector<Batch> take(const Position& position);
   // The position behind the update at `position`; {epoch + 1, 0} at an epoch's end.

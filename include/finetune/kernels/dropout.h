@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include "finetune/kernels/token_layout.h"
 #include "finetune/tensor/tensor.h"
 
 namespace finetune {
@@ -37,8 +38,10 @@ enum class DropoutSite : uint32_t {
 // Differentiable; the backward pass makes the same mask again.
 // Random numbers: Philox 4x32-10, word e mod 4 of the block {e / 4, row, place, layer and site}
 // under the key of (seed, update), where e is the last coordinate and row is h * 2^16 + t.
+//
+// With a layout x is [1, N, C], and each token has the numbers that it has in [B, T, C].
 [[nodiscard]] Tensor dropout(const Tensor& x, double p, const DropoutStream& stream, int64_t layer,
-                             DropoutSite site);
+                             DropoutSite site, const TokenLayout* layout = nullptr);
 
 // The mask that dropout() applies: a tensor like x of 0 and 1 / (1 - p), made by plain tensor
 // operations. What devices without a kernel of their own use, and what the kernel is tested

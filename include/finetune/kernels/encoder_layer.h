@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <memory>
 #include <optional>
 
 #include "finetune/kernels/block_attention.h"
 #include "finetune/kernels/dropout.h"
 #include "finetune/kernels/parameter_store.h"
 #include "finetune/kernels/precision.h"
+#include "finetune/kernels/token_layout.h"
 #include "finetune/tensor/tensor.h"
 
 // The encoder layer of BERT and its kin as two functions with a backward pass written by hand:
@@ -39,6 +41,8 @@ struct EncoderLayerOptions {
 struct EncoderPass {
   ParameterStore& parameters;
   Tensor mask;  // [B, 1, 1, T] bool; undefined: every token may be attended to
+  // Not null: x is [1, N, C] and the mask [1, 1, 1, N]; attention is full.
+  std::shared_ptr<const TokenLayout> layout = {};
   std::optional<DropoutStream> dropout;  // nothing: no dropout
   Precision precision = Precision::kFloat32;
   // Keep the matrix products alone; activation, norms and attention probabilities are computed

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "finetune/kernels/dropout.h"
+#include "finetune/kernels/token_layout.h"
 #include "finetune/model/model_config.h"
 #include "finetune/model/model_options.h"
 #include "finetune/tensor/tensor.h"
@@ -25,6 +26,10 @@ struct ModelInput {
   // Which random numbers dropout uses; nothing: no dropout (evaluation).
   std::optional<DropoutStream> dropout = {};
   Tensor token_type_ids = {};  // [B, T] int64; undefined: all 0
+  // Where rows end in padding: the tokens without it. A model that trains computes these alone;
+  // hidden states of padding are zero then. Not for question answering, whose loss is over padding
+  // too, and block-sparse attention, whose blocks it fills.
+  std::shared_ptr<const TokenLayout> layout = {};
 };
 
 // An encoder with a head. Parameters carry the names of the checkpoint that transformers writes.

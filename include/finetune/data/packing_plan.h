@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "finetune/data/dataset.h"
+
+namespace finetune {
+
+struct PackingOptions {
+  int64_t capacity = 512;    // tokens of a row
+  bool keeps_order = false;  // rows follow the samples; else each row's samples come from all over
+};
+
+// Which samples share a row of at most `capacity` tokens: a function of the samples' lengths alone,
+// so every epoch has the same rows (in another order) and their number is known from the start.
+// Its values are part of the checkpoint format.
+//
+// Samples are packed 256 at a time, every n-th of the data together, the longest first, each into
+// the first row with room for it; where the order is kept, neighbours together, and a row is
+// closed by the first sample that does not fit. A sample above the capacity has a row of its own.
+// Only the number of each group's first row is held; a row is packed again when it is asked for.
+class PackingPlan {
+ public:
+  // Looks at every length once. `dataset` must outlive the plan. Requires: samples, of one choice.
+  PackingPlan(const Dataset& dataset, const PackingOptions& options);
+
+  [[nodiscard]] int64_t rows() const { return first_rows_.back(); }
+  // Appends the samples of a row, rising. Requires: 0 <= row < rows(). From any thread.
+  void append(int64_t row, std::vector<int64_t>& samples) const;
+
+ private:
+  static constexpr int64_t kGroup = 256;
+
+  struct Group {
+    std::vector<int64_t> samples;
+    std::vector<int64_t> row_of;  // each
+    int64_t rows = 0;
+  };
+  [[nodiscard]] Group pack(int64_t group) const;
+
+  const Dataset& dataset_;
+  PackingOptions options_;
+  int64_t groups_;
+  std::vector<int64_t> first_rows_;  // [groups + 1]
+};
+
+}  // namespace finetune

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: MIT
+#include "finetune/kernels/token_layout.h"
+
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+
+#include "finetune/base/error.h"
+
+namespace finetune {
+
+std::shared_ptr<TokenLayout> make_token_layout(const std::vector<int64_t>& lengths, int64_t length,
+                                               c10::Device device) {
+  auto layout = std::make_shared<TokenLayout>();
+  layout->offsets.reserve(lengths.size() + 1);
+  layout->offsets.push_back(0);
+  for (const int64_t tokens : lengths) {
+    FT_CHECK(tokens >= 1 && tokens <= length, "a row holds 1 to T tokens");
+    layout->offsets.push_back(layout->offsets.back() + tokens);
+    layout->longest = std::max(layout->longest, tokens);
+  }
+  const int64_t all = layout->tokens();
+  const Tensor numbers = at::empty({3, all}, at::TensorOptions().dtype(at::kLong));
+  auto* cells = numbers.mutable_data_ptr<int64_t>();
+  int64_t* sequences = cells + all;
+  int64_t* places = sequences + all;
+  for (size_t row = 0; row < lengths.size(); ++row) {
+    const auto b = static_cast<int64_t>(row);
+    for (int64_t t = 0; t < lengths[row]; ++t) {
+      *cells++ = b * length + t;
+      *sequences++ = b;
+      *places++ = t;
+    }
+  }
+  const Tensor on_device = numbers.to(device);
+  layout->cells = on_device[0];
+  layout->sequences = on_device[1];
+  layout->places = on_device[2];
+  return layout;
+}
+
+}  // namespace finetune
