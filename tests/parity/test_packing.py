@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: MIT
+"""An update of packed rows has the loss and gradients that transformers has of the samples, each by
+itself: nothing sees its neighbours, and positions begin anew."""
+
+import json
+
+import torch
+from support import MLM, ParityTest, state
+from transformers import AutoModelForMaskedLM
+
+
+def draw_samples(count, vocabulary, longest):
+    """Rows of input_ids and labels of 3 to `longest` tokens, every fifth labelled."""
+    generator = torch.Generator().manual_seed(3)
+    samples = []
+    for number in range(count):
+        length = 3 + number * number * 7 % (longest - 2)
+        ids = torch.randint(5, vocabulary, (length,), generator=generator)
+        labels = torch.where(torch.arange(length) % 5 == 1, ids.flip(0), -100)
+        samples.append({"input_ids": ids.tolist(), "labels": labels.tolist()})
+    return samples
+
+
+class Packing(ParityTest):
+    def test_a_packed_update_equals_transformers_samples_one_by_one(self):
+        model = AutoModelForMaskedLM.from_pretrained(MLM / "model").eval()
+        samples = draw_samples(40, model.config.vocab_size, 24)
+        data = self.folder / "samples.jsonl"
+        data.write_text("".join(json.dumps(sample) + "\n" for sample in samples))
+
+        targets = sum(label != -100 for sample in samples for label in sample["labels"])
+        loss = 0.0
+        for sample in samples:
+            logits = model(torch.tensor([sample["input_ids"]])).logits[0]
+            labels = torch.tensor(sample["labels"])
+            share = torch.nn.functional.cross_entropy(logits, labels, reduction="sum") / targets
+            share.backward()
+            loss += share.item()
+        norm = torch.nn.utils.get_total_norm([p.grad for p in model.parameters()]).item()
+
+        dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+        folder = self.folder / "model"
+        model.config.update(dropout)
+        model.save_pretrained(folder)
+        for name in ("tokenizer.json", "tokenizer_config.json"):
+            (folder / name).write_bytes((MLM / "model" / name).read_bytes())
+        for rows, accumulation in ((64, 1), (4, 16)):
+            run = self.train(
+                {
+                    "model_name_or_path": str(folder),
+                    "train_file": str(data),
+                    "packing": True,
+                    "max_seq_length": 32,
+                    "per_device_train_batch_size": rows,
+                    "gradient_accumulation_steps": accumulation,
+                    "max_steps": 1,
+                    "logging_steps": 1,
+                    "eval_strategy": "no",
+                },
+                f"run-{rows}",
+            )
+            entry = next(e for e in state(run)["log_history"] if "grad_norm" in e)
+            self.assert_relative(entry["loss"], loss, 1e-5, "loss")
+            self.assert_relative(entry["grad_norm"], norm, 1e-4, "grad_norm")
