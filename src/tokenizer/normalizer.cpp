@@ -210,6 +210,7 @@ void Normalizer::add(const nlohmann::ordered_json& json, const std::string& wher
     for (const auto& item : array_field(json, "normalizers", where)) add(item, where);
   } else {
     steps_.push_back(read_step(json, type, where));
+    kinds_.push_back(type == "Precompiled" ? type : json.dump());
   }
 }
 

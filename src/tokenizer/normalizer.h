@@ -28,6 +28,8 @@ class Normalizer {
   Normalizer(const nlohmann::ordered_json& json, const std::string& where);
 
   [[nodiscard]] bool empty() const { return steps_.empty(); }
+  // What each step is, as JSON; "Precompiled" alone for that one.
+  [[nodiscard]] const std::vector<std::string>& kinds() const { return kinds_; }
   void apply(NormalizedText& text) const;
   // The same without origins. Requires: well-formed UTF-8.
   [[nodiscard]] std::string operator()(std::string_view text) const;
@@ -36,6 +38,7 @@ class Normalizer {
   void add(const nlohmann::ordered_json& json, const std::string& where);
 
   std::vector<std::shared_ptr<const Normalization>> steps_;
+  std::vector<std::string> kinds_;
 };
 
 }  // namespace finetune::tokenizer

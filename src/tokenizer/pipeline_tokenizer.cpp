@@ -163,6 +163,10 @@ PipelineTokenizer::PipelineTokenizer(PipelineParts parts) : parts_(std::move(par
     added_.add(token, parts_.normalizer);
     size_ = std::max<int64_t>(size_, int64_t{token.id} + 1);
   }
+  if (!added_.any_normalized() && SpacedWords::serve(parts_.normalizer, parts_.pre_tokenizer)) {
+    spaced_words_ =
+        std::make_unique<const SpacedWords>(parts_.normalizer, parts_.pre_tokenizer, *parts_.model);
+  }
 }
 
 bool PipelineTokenizer::is_plain() const {
@@ -181,8 +185,9 @@ std::vector<int32_t> PipelineTokenizer::encode(std::string_view text, bool add_p
   FT_CHECK(text.size() < std::numeric_limits<uint32_t>::max(), "a text has 4 GiB or more");
   std::optional<ByteLevel> byte_level = parts_.pre_tokenizer.byte_level();
   if (byte_level && add_prefix_space) byte_level->add_prefix_space = true;
-  if (!is_plain()) return Run(*this, text, false, byte_level)().ids;
   std::vector<int32_t> ids;
+  if (spaced_words_ && append_spaced(text, ids)) return ids;
+  if (!is_plain()) return Run(*this, text, false, byte_level)().ids;
   ids.reserve(text.size() / 3 + 8);
   for (const AddedTokens::Part& part : added_.split_raw(text)) {
     if (part.id >= 0) {
@@ -204,6 +209,19 @@ std::vector<int32_t> PipelineTokenizer::encode(std::string_view text, bool add_p
     }
   }
   return ids;
+}
+
+bool PipelineTokenizer::append_spaced(std::string_view text, std::vector<int32_t>& ids) const {
+  ids.reserve(text.size() / 3 + 8);
+  for (const AddedTokens::Part& part : added_.split_raw(text)) {
+    if (part.id >= 0) {
+      ids.push_back(part.id);
+    } else if (!spaced_words_->append_ids(part.text, ids)) {
+      ids.clear();
+      return false;
+    }
+  }
+  return true;
 }
 
 void PipelineTokenizer::append_plain(std::string_view text, const ByteLevel& byte_level,

@@ -12,6 +12,7 @@
 #include "tokenizer/normalizer.h"
 #include "tokenizer/post_processor.h"
 #include "tokenizer/pre_tokenizer.h"
+#include "tokenizer/spaced_words.h"
 #include "tokenizer/token_model.h"
 
 namespace finetune::tokenizer {
@@ -41,6 +42,8 @@ struct PipelineParts {
 class PipelineTokenizer : public Tokenizer {
  public:
   explicit PipelineTokenizer(PipelineParts parts);
+  PipelineTokenizer(const PipelineTokenizer&) = delete;
+  PipelineTokenizer& operator=(const PipelineTokenizer&) = delete;
 
   [[nodiscard]] std::vector<int32_t> encode(std::string_view text) const override;
   [[nodiscard]] Tokens encode_with_ranges(std::string_view text) const override;
@@ -72,6 +75,8 @@ class PipelineTokenizer : public Tokenizer {
 
   // Only ByteLevel cuts, and nobody asks where: no text has to be copied.
   [[nodiscard]] bool is_plain() const;
+  // Whether words between spaces gave all ids; else `ids` is as it was.
+  [[nodiscard]] bool append_spaced(std::string_view text, std::vector<int32_t>& ids) const;
   void append_plain(std::string_view text, const ByteLevel& byte_level,
                     std::vector<int32_t>& ids) const;
   [[nodiscard]] std::vector<int32_t> encode(std::string_view text, bool add_prefix_space) const;
@@ -79,6 +84,7 @@ class PipelineTokenizer : public Tokenizer {
   PipelineParts parts_;
   AddedTokens added_;
   int64_t size_ = 0;
+  std::unique_ptr<const SpacedWords> spaced_words_;  // null where they do not serve
 };
 
 }  // namespace finetune::tokenizer

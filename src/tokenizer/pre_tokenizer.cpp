@@ -352,6 +352,7 @@ void PreTokenizer::add(const nlohmann::ordered_json& json, const std::string& wh
     return;
   }
   spell_bytes();
+  kinds_.push_back(json.dump());
   if (type == "ByteLevel") {
     byte_level_ = {bool_field(json, "add_prefix_space", where),
                    optional_bool(json, "use_regex", true, where)};

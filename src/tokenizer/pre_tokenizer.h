@@ -44,6 +44,8 @@ class PreTokenizer {
   // Makes a ByteLevel that stands last a step like any other: its words are spelt in byte-level
   // characters then.
   void spell_bytes();
+  // What each step is, as JSON, byte_level() included.
+  [[nodiscard]] const std::vector<std::string>& kinds() const { return kinds_; }
   // Where a word begins in the text decides (Metaspace's "first").
   [[nodiscard]] bool needs_origins() const { return needs_origins_; }
 
@@ -51,6 +53,7 @@ class PreTokenizer {
   void add(const nlohmann::ordered_json& json, const std::string& where);
 
   std::vector<std::shared_ptr<const PreTokenization>> steps_;
+  std::vector<std::string> kinds_;
   std::optional<ByteLevel> byte_level_;
   bool needs_origins_ = false;
 };

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tokenizer/normalizer.h"
+#include "tokenizer/pre_tokenizer.h"
+#include "tokenizer/token_model.h"
+
+namespace finetune::tokenizer {
+
+// The ids of what stands between spaces of a text as it was given, remembered by each thread: words
+// come again, and need not be normalised, cut and looked up anew. Exact: it is used with pipelines
+// alone that cut at spaces (BERT's, XLM-RoBERTa's, SentencePiece's), and a word counts only where
+// the normalizer does the same to it between two spaces as alone.
+class SpacedWords {
+ public:
+  // Whether words of these parts can be told apart by spaces, in texts without added tokens that
+  // are looked for in normalised text.
+  [[nodiscard]] static bool serve(const Normalizer& normalizer, const PreTokenizer& pre_tokenizer);
+
+  // Requires: serve(); the parts outlive this.
+  SpacedWords(const Normalizer& normalizer, const PreTokenizer& pre_tokenizer,
+              const TokenModel& model);
+
+  // Appends the ids of a text without added tokens. False where a word is too long to be worth it
+  // or hangs together with its surroundings: `ids` may have grown then.
+  [[nodiscard]] bool append_ids(std::string_view text, std::vector<int32_t>& ids) const;
+
+ private:
+  [[nodiscard]] bool stands_alone(std::string_view word, const std::string& normalized) const;
+
+  const Normalizer& normalizer_;
+  const PreTokenizer& pre_tokenizer_;
+  const TokenModel& model_;
+  uint64_t serial_;      // tells the threads' caches whose words they hold
+  std::string between_;  // what the normalizer makes of "a"
+};
+
+}  // namespace finetune::tokenizer
