@@ -3,11 +3,10 @@
 """What padding costs: line-by-line text padded, without its padding, grouped by length and packed.
 
 Trains the model of configs/esperberto_small.yaml for some updates on the paragraphs of a text and
-on its sentences, a line each, and prints a Markdown table of tokens and samples for each
-CPU second of one thread. A run's start is taken off by running it twice, with few and with more
-updates. --padded_binary is a build that computes padding (any before 0.2); transformers trains with
-its own collator, which pads to the longest of the batch. Its DataCollatorWithFlattening keeps
-examples apart only under FlashAttention, which no CPU has.
+on its sentences, a line each, and prints a Markdown table of tokens for each CPU second of one thread.
+A run's start is taken off by running it twice, with few and with more updates. --padded_binary is a
+build that computes padding (one from before packing); transformers trains with its own collator,
+which pads to the longest of the batch.
 
 All variants take turns, as the machine may be shared.
 """
