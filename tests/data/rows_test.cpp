@@ -48,7 +48,8 @@ TEST(Rows, ReadsQuotedFieldsThatHoldSeparatorsQuotesAndLineEnds) {
 
 TEST(Rows, ReplaceBytesThatAreNoUtf8WhereAskedTo) {
   const TemporaryFolder folder;
-  const RowOptions replace = {.replace_broken_utf8 = true};
+  RowOptions replace;
+  replace.replace_broken_utf8 = true;
   EXPECT_THAT(rows_of(folder.write("a.txt",
                                    "good\nb\xE9"
                                    "d\n\xF0\x9F\x98 x\xFF\xFF\n"),
