@@ -15,7 +15,7 @@ bool is_lack_of_memory(const std::exception_ptr& exception) {
     for (const char* sign : {"can't allocate memory", "not enough memory", "out of memory"}) {
       if (text.find(sign) != std::string::npos) return true;
     }
-  } catch (const std::runtime_error& error) {
+  } catch (const std::exception& error) {
     // oneDNN's, which gives no other reason
     const std::string text = error.what();
     for (const char* sign : {"could not create a primitive", "could not create a memory object",

@@ -30,6 +30,9 @@ auto explaining_lack_of_memory(const std::string& advice, const Action& action) 
     }
     const std::string text = error.what_without_backtrace();
     throw std::runtime_error(text.substr(0, text.find('\n')));
+  } catch (const std::exception&) {  // oneDNN's
+    if (!is_lack_of_memory(std::current_exception())) throw;
+    throw Error(ErrorKind::kDevice, "out of memory; " + advice);
   }
 }
 
