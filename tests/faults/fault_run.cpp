@@ -105,6 +105,10 @@ FaultRun::FaultRun(const RunSettings& settings) : settings_(settings) {
   if (static const int warm = run_command({"train", folder_ / "run.yaml"}); warm != 0) {
     throw std::runtime_error("the run does not work at all");
   }
+  // The cache of tokens lies outside of what is modelled: it is there before anything goes wrong.
+  if (run_command({"prepare", folder_ / "run.yaml"}) != 0) {
+    throw std::runtime_error("the data cannot be prepared");
+  }
   // A heartbeat may end a moment after what it belonged to.
   for (int i = 0; i < 20'000 && count_threads() != 1; ++i) ::usleep(1000);
   if (count_threads() != 1) throw std::runtime_error("threads are left, which no fork has");
