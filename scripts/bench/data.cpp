@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: MIT
+// What data cost, one core at a time. Prints one JSON line.
+//   data_benchmark encode TOKENIZER FILE REPEATS   lines to ids, REPEATS times over the file
+//   data_benchmark batches TOKENIZER FILE BATCH LENGTH WORKERS UPDATES
+//     what a training thread spends for a masked batch of BATCH x LENGTH in the steady state
+#include <time.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <new>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "data/line_reader.h"
+#include "finetune/data/collate.h"
+#include "finetune/data/text_dataset.h"
+#include "finetune/tokenizer/tokenizer.h"
+
+namespace {
+
+std::atomic<int64_t> allocations = 0;
+
+}  // namespace
+
+void* operator new(size_t size) {
+  ++allocations;
+  if (void* memory = std::malloc(size)) return memory;
+  throw std::bad_alloc();
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+
+namespace finetune {
+namespace {
+
+double seconds_of(clockid_t clock) {
+  timespec now = {};
+  ::clock_gettime(clock, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+void encode(const std::string& folder, const std::string& file, int64_t repeats) {
+  const auto tokenizer = load_tokenizer(folder);
+  std::vector<std::string> lines;
+  LineReader reader(file);
+  std::string_view line;
+  int64_t bytes = 0;
+  while (reader.next(line)) {
+    bytes += static_cast<int64_t>(line.size()) + 1;
+    lines.emplace_back(line);
+  }
+  int64_t tokens = 0;
+  const double begin = seconds_of(CLOCK_PROCESS_CPUTIME_ID);
+  for (int64_t i = 0; i < repeats; ++i) {
+    for (const std::string& text : lines) {
+      tokens += static_cast<int64_t>(tokenizer->encode(text).size());
+    }
+  }
+  const double seconds = seconds_of(CLOCK_PROCESS_CPUTIME_ID) - begin;
+  std::printf("{\"bytes\": %lld, \"tokens\": %lld, \"cpu_seconds\": %.4f}\n",
+              static_cast<long long>(bytes * repeats), static_cast<long long>(tokens), seconds);
+}
+
+void take_batches(const std::string& folder, const std::string& file, int64_t batch,
+                  int64_t length, int64_t workers, int64_t updates) {
+  const auto tokenizer = load_tokenizer(folder);
+  TextOptions text;
+  text.max_seq_length = length;
+  const auto data = build_text_dataset({file}, *tokenizer, text);
+  MaskedLmOptions masked = MaskedLmOptions::from(*tokenizer);
+  masked.masking = MaskingOptions::from(*tokenizer, false);
+  LoaderOptions options;
+  options.batch_size = batch;
+  options.workers = workers;
+  Loader loader(data, std::make_shared<MaskedLmCollator>(std::move(masked)), options);
+  Position position;
+  double spent = 0;
+  int64_t counted = 0;
+  constexpr int64_t kFirst = 10;
+  for (int64_t i = 0; i < kFirst + updates; ++i) {
+    const int64_t before = allocations;
+    const double begin = seconds_of(CLOCK_THREAD_CPUTIME_ID);
+    const std::vector<Batch> taken = loader.take(position);
+    if (i >= kFirst) {
+      spent += seconds_of(CLOCK_THREAD_CPUTIME_ID) - begin;
+      counted += allocations - before;
+    }
+    position = loader.after(position);
+    // What a step would take.
+    if (workers > 0) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  std::printf("{\"microseconds\": %.1f, \"allocations\": %.1f}\n",
+              1e6 * spent / static_cast<double>(updates),
+              static_cast<double>(counted) / static_cast<double>(updates));
+}
+
+}  // namespace
+}  // namespace finetune
+
+int main(int count, char** words) {
+  const std::vector<std::string> said(words + 1, words + count);
+  const auto number = [&](size_t i) { return std::atoll(said.at(i).c_str()); };
+  if (said.size() == 4 && said[0] == "encode") {
+    finetune::encode(said[1], said[2], number(3));
+  } else if (said.size() == 7 && said[0] == "batches") {
+    finetune::take_batches(said[1], said[2], number(3), number(4), number(5), number(6));
+  } else {
+    std::fprintf(stderr, "see the source for the words\n");
+    return 2;
+  }
+  return 0;
+}
