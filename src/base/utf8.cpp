@@ -52,26 +52,6 @@ size_t find_invalid(std::string_view text) {
   return std::string_view::npos;
 }
 
-char32_t decode(std::string_view text, size_t& offset) {
-  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[offset + i]); };
-  const char32_t first = byte(0);
-  char32_t code_point = first;
-  size_t length = 1;
-  if (first >= 0xF0) {
-    code_point =
-        (first & 0x07) << 18 | (byte(1) & 0x3Fu) << 12 | (byte(2) & 0x3Fu) << 6 | (byte(3) & 0x3Fu);
-    length = 4;
-  } else if (first >= 0xE0) {
-    code_point = (first & 0x0F) << 12 | (byte(1) & 0x3Fu) << 6 | (byte(2) & 0x3Fu);
-    length = 3;
-  } else if (first >= 0xC0) {
-    code_point = (first & 0x1F) << 6 | (byte(1) & 0x3Fu);
-    length = 2;
-  }
-  offset += length;
-  return code_point;
-}
-
 void append(std::string& text, char32_t c) {
   const auto put = [&](char32_t value) { text += static_cast<char>(value); };
   if (c < 0x80) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -43,9 +44,12 @@ class LiteralMatcher {
   };
 
   [[nodiscard]] uint32_t child(uint32_t node, uint8_t byte) const;  // 0: none
+  // The first place from `from` on where a literal may start; the text's size where none is.
+  [[nodiscard]] size_t next_start(std::string_view text, size_t from) const;
 
   std::vector<Node> nodes_ = std::vector<Node>(1);
-  std::vector<bool> starts_ = std::vector<bool>(256);
+  std::array<bool, 256> starts_{};  // which bytes literals start with
+  std::optional<char> only_start_;  // where it is one alone
   size_t count_ = 0;
 };
 

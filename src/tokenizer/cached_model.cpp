@@ -10,9 +10,13 @@ namespace {
 
 std::atomic<uint64_t> next_serial{1};
 
+// Words with their ids and words with their pieces are remembered apart: whoever asks for the one
+// seldom asks for the other.
 struct Scratch {
-  WordCache cache;
-  std::vector<Piece> pieces;
+  WordCache<int32_t> ids;
+  WordCache<Piece> pieces;
+  std::vector<int32_t> new_ids;
+  std::vector<Piece> new_pieces;
 };
 
 Scratch& thread_scratch() {
@@ -20,35 +24,50 @@ Scratch& thread_scratch() {
   return scratch;
 }
 
+// Appends what `cache` knows of the word, or what make() makes of it in `made`.
+template <class Value, class Make>
+void append(WordCache<Value>& cache, uint64_t owner, std::string_view word,
+            std::vector<Value>& made, std::vector<Value>& result, const Make& make) {
+  if (word.empty()) return;
+  made.clear();
+  if (word.size() > WordCache<Value>::kMaxWordBytes) {
+    make();
+  } else {
+    cache.use_for(owner);
+    const WordKey key(word);
+    if (const auto known = cache.find(word, key)) {
+      for (const Value& value : *known) result.push_back(value);
+      return;
+    }
+    make();
+    // Byte fallback can make more of a word than it has bytes: such ones are not worth it.
+    if (made.size() <= WordCache<Value>::kMaxValues) cache.insert(word, key, made);
+  }
+  result.insert(result.end(), made.begin(), made.end());
+}
+
 }  // namespace
 
 CachedModel::CachedModel() : serial_(next_serial++) {}
 
-std::span<const Piece> CachedModel::pieces_of(std::string_view word) const {
-  if (word.empty()) return {};
-  Scratch& scratch = thread_scratch();
-  const bool cached = word.size() <= WordCache::kMaxWordBytes;
-  const uint64_t hash = cached ? hash_word(word) : 0;
-  if (cached) {
-    scratch.cache.use_for(serial_);
-    if (const auto known = scratch.cache.find(word, hash)) return *known;
-  }
-  scratch.pieces.clear();
-  segment(word, scratch.pieces);
-  // Byte fallback can make more pieces of a word than it has bytes: such ones are not worth it.
-  if (cached && scratch.pieces.size() <= WordCache::kMaxWordBytes) {
-    scratch.cache.insert(word, hash, scratch.pieces);
-  }
-  return scratch.pieces;
-}
-
 void CachedModel::tokenize(std::string_view word, std::vector<Piece>& pieces) const {
-  const auto known = pieces_of(word);
-  pieces.insert(pieces.end(), known.begin(), known.end());
+  Scratch& scratch = thread_scratch();
+  append(scratch.pieces, serial_, word, scratch.new_pieces, pieces,
+         [&] { segment(word, scratch.new_pieces); });
 }
 
 void CachedModel::append_ids(std::string_view word, std::vector<int32_t>& ids) const {
-  for (const Piece& piece : pieces_of(word)) ids.push_back(piece.id);
+  Scratch& scratch = thread_scratch();
+  append(scratch.ids, serial_, word, scratch.new_ids, ids,
+         [&] { append_new_ids(word, scratch.new_ids); });
+}
+
+void CachedModel::append_new_ids(std::string_view word, std::vector<int32_t>& ids) const {
+  if (word.empty()) return;
+  std::vector<Piece>& pieces = thread_scratch().new_pieces;
+  pieces.clear();
+  segment(word, pieces);
+  for (const Piece& piece : pieces) ids.push_back(piece.id);
 }
 
 std::array<int32_t, 256> byte_fallback_ids(const TokenModel& model) {

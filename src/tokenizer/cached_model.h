@@ -3,7 +3,6 @@
 
 #include <array>
 #include <cstdint>
-#include <span>
 #include <string_view>
 #include <vector>
 
@@ -19,15 +18,13 @@ class CachedModel : public TokenModel {
 
   void tokenize(std::string_view word, std::vector<Piece>& pieces) const final;
   void append_ids(std::string_view word, std::vector<int32_t>& ids) const final;
+  void append_new_ids(std::string_view word, std::vector<int32_t>& ids) const final;
 
  protected:
   // Appends the pieces of a word that is not empty.
   virtual void segment(std::string_view word, std::vector<Piece>& pieces) const = 0;
 
  private:
-  // Valid until the thread's next call.
-  [[nodiscard]] std::span<const Piece> pieces_of(std::string_view word) const;
-
   uint64_t serial_;  // tells the threads' caches whose words they hold
 };
 

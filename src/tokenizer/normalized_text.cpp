@@ -122,23 +122,26 @@ void NormalizedText::prepend(std::string_view content) {
 }
 
 void NormalizedText::strip(bool left, bool right) {
+  const auto is_space = [&](size_t offset) {
+    return char_class(utf8::decode(text_, offset)) == CharClass::kSpace;
+  };
   size_t begin = 0;
-  size_t end = 0;
-  bool seen = false;
-  for (size_t offset = 0; offset < text_.size();) {
-    const size_t here = offset;
-    if (char_class(utf8::decode(text_, offset)) == CharClass::kSpace) continue;
-    if (!seen) begin = here;
-    seen = true;
-    end = offset;
-  }
-  if (!seen) {
+  while (begin < text_.size() && is_space(begin)) begin += length_at(text_, begin);
+  if (begin == text_.size()) {
     if (left || right) *this = NormalizedText({}, begin_, with_origins_);
     return;
   }
+  size_t end = text_.size();
+  for (size_t last = end; last > begin; end = last) {
+    do {
+      --last;
+    } while ((static_cast<uint8_t>(text_[last]) & 0xC0) == 0x80);
+    if (!is_space(last)) break;
+  }
   if (!left) begin = 0;
   if (!right) end = text_.size();
-  text_ = text_.substr(begin, end - begin);
+  text_.erase(end);
+  text_.erase(0, begin);
   if (!with_origins_) return;
   origins_.erase(origins_.begin() + static_cast<std::ptrdiff_t>(end), origins_.end());
   origins_.erase(origins_.begin(), origins_.begin() + static_cast<std::ptrdiff_t>(begin));

@@ -34,6 +34,15 @@ std::vector<Part> parts_of(const std::vector<Match>& matches, size_t size) {
   return parts;
 }
 
+std::vector<Match> find_all(std::string_view text, std::string_view string) {
+  std::vector<Match> matches;
+  for (size_t at = 0; (at = text.find(string, at)) != std::string_view::npos;) {
+    matches.push_back({at, at + string.size()});
+    at += string.size();
+  }
+  return matches;
+}
+
 // The characters for which accepts(char32_t) is true, each a match of its own.
 template <class Accepts>
 std::vector<Match> find_chars(std::string_view text, const Accepts& accepts) {
@@ -247,7 +256,7 @@ class Metaspace final : public PreTokenization {
   void apply(Words& words) const override {
     Words result;
     for (NormalizedText& word : words) {
-      word.replace(find_chars(word.text(), [](char32_t c) { return c == ' '; }), replacement_);
+      word.replace(find_all(word.text(), " "), replacement_);
       const bool prepends =
           prepend_ == Prepend::kAlways || (prepend_ == Prepend::kFirst && word.begin() == 0);
       if (prepends && !word.text().starts_with(replacement_)) word.prepend(replacement_);
@@ -262,12 +271,7 @@ class Metaspace final : public PreTokenization {
 
  private:
   [[nodiscard]] std::vector<Part> parts(std::string_view text) const {
-    std::vector<Match> matches;
-    for (size_t at = 0; (at = text.find(replacement_, at)) != std::string_view::npos;) {
-      matches.push_back({at, at + replacement_.size()});
-      at += replacement_.size();
-    }
-    return join(parts_of(matches, text.size()), Behavior::kMergedWithNext);
+    return join(parts_of(find_all(text, replacement_), text.size()), Behavior::kMergedWithNext);
   }
 
   std::string replacement_;  // one character

@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <bit>
+#include <cstring>
 
 #include "tokenizer/word_cache.h"
 
@@ -14,9 +16,10 @@ using Kinds = std::vector<std::string>;
 std::atomic<uint64_t> next_serial{1};
 
 struct Scratch {
-  WordCache cache;
+  WordCache<int32_t> cache;
   std::vector<int32_t> ids;
-  std::vector<Piece> pieces;
+  std::string text;
+  std::vector<size_t> ends;
 };
 
 Scratch& thread_scratch() {
@@ -31,6 +34,22 @@ constexpr const char* kPrepend = "{\"type\":\"Prepend\",\"prepend\":\"\xE2\x96\x
 bool is_metaspace(const std::string& kind) {
   return kind.starts_with(R"({"type":"Metaspace")") &&
          kind.find(R"("split":false)") == std::string::npos;
+}
+
+// Where the first space is, or the text's size. Eight bytes at a time: words are too short for a
+// call.
+size_t find_space(std::string_view text) {
+  constexpr uint64_t kOnes = 0x0101010101010101u;
+  size_t at = 0;
+  for (; at + 8 <= text.size(); at += 8) {
+    uint64_t bytes;
+    std::memcpy(&bytes, text.data() + at, 8);
+    const uint64_t zeros = bytes ^ (kOnes * ' ');
+    const uint64_t found = (zeros - kOnes) & ~zeros & (kOnes << 7);
+    if (found != 0) return at + static_cast<size_t>(std::countr_zero(found)) / 8;
+  }
+  while (at < text.size() && text[at] != ' ') ++at;
+  return at;
 }
 
 // The space in front of a text is the normalizer's, and spaces side by side become one.
@@ -61,6 +80,7 @@ SpacedWords::SpacedWords(const Normalizer& normalizer, const PreTokenizer& pre_t
     : normalizer_(normalizer),
       pre_tokenizer_(pre_tokenizer),
       model_(model),
+      simple_(normalizer, pre_tokenizer),
       serial_(next_serial++),
       between_(normalizer("a")) {}
 
@@ -78,31 +98,43 @@ bool SpacedWords::stands_alone(std::string_view word, const std::string& normali
   return normalizer_("a " + std::string(word) + " a") == expected;
 }
 
+bool SpacedWords::find_ids(std::string_view word, std::vector<int32_t>& ids) const {
+  Scratch& scratch = thread_scratch();
+  ids.clear();
+  if (simple_.cut(word, scratch.text, scratch.ends)) {
+    size_t begin = 0;
+    for (const size_t end : scratch.ends) {
+      model_.append_new_ids(std::string_view(scratch.text).substr(begin, end - begin), ids);
+      begin = end;
+    }
+    return true;
+  }
+  NormalizedText normalized(word, 0, false);
+  normalizer_.apply(normalized);
+  if (!stands_alone(word, normalized.text())) return false;
+  Words words;
+  if (!normalized.empty()) words.push_back(std::move(normalized));
+  pre_tokenizer_.apply(words);
+  for (const NormalizedText& part : words) model_.append_new_ids(part.text(), ids);
+  return true;
+}
+
 bool SpacedWords::append_ids(std::string_view text, std::vector<int32_t>& ids) const {
   Scratch& scratch = thread_scratch();
   scratch.cache.use_for(serial_);
   while (!text.empty()) {
-    const std::string_view word = text.substr(0, text.find(' '));
+    const std::string_view word = text.substr(0, find_space(text));
     text.remove_prefix(std::min(text.size(), word.size() + 1));
     if (word.empty()) continue;
-    if (word.size() > WordCache::kMaxWordBytes) return false;
-    const uint64_t hash = hash_word(word);
-    if (const auto known = scratch.cache.find(word, hash)) {
-      for (const Piece& piece : *known) ids.push_back(piece.id);
+    if (word.size() > scratch.cache.kMaxWordBytes) return false;
+    const WordKey key(word);
+    if (const auto known = scratch.cache.find(word, key)) {
+      for (const int32_t id : *known) ids.push_back(id);
       continue;
     }
-    NormalizedText normalized(word, 0, false);
-    normalizer_.apply(normalized);
-    if (!stands_alone(word, normalized.text())) return false;
-    Words words;
-    if (!normalized.empty()) words.push_back(std::move(normalized));
-    pre_tokenizer_.apply(words);
-    scratch.ids.clear();
-    for (const NormalizedText& part : words) model_.append_ids(part.text(), scratch.ids);
-    scratch.pieces.clear();
-    for (const int32_t id : scratch.ids) scratch.pieces.push_back({.id = id});
-    if (scratch.pieces.size() <= WordCache::kMaxWordBytes) {
-      scratch.cache.insert(word, hash, scratch.pieces);
+    if (!find_ids(word, scratch.ids)) return false;
+    if (scratch.ids.size() <= scratch.cache.kMaxValues) {
+      scratch.cache.insert(word, key, scratch.ids);
     }
     ids.insert(ids.end(), scratch.ids.begin(), scratch.ids.end());
   }

@@ -8,6 +8,7 @@
 
 #include "tokenizer/normalizer.h"
 #include "tokenizer/pre_tokenizer.h"
+#include "tokenizer/simple_words.h"
 #include "tokenizer/token_model.h"
 
 namespace finetune::tokenizer {
@@ -32,10 +33,13 @@ class SpacedWords {
 
  private:
   [[nodiscard]] bool stands_alone(std::string_view word, const std::string& normalized) const;
+  // Whether `word` stands alone; `ids` are its own then.
+  [[nodiscard]] bool find_ids(std::string_view word, std::vector<int32_t>& ids) const;
 
   const Normalizer& normalizer_;
   const PreTokenizer& pre_tokenizer_;
   const TokenModel& model_;
+  SimpleWords simple_;
   uint64_t serial_;      // tells the threads' caches whose words they hold
   std::string between_;  // what the normalizer makes of "a"
 };

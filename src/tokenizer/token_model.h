@@ -32,6 +32,10 @@ class TokenModel {
     tokenize(word, pieces);
     for (const Piece& piece : pieces) ids.push_back(piece.id);
   }
+  // append_ids() for a caller that remembers the words itself: the model does not.
+  virtual void append_new_ids(std::string_view word, std::vector<int32_t>& ids) const {
+    append_ids(word, ids);
+  }
 
   [[nodiscard]] virtual std::optional<int32_t> token_to_id(std::string_view token) const = 0;
   // As the vocabulary spells it; empty where unused.

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "finetune/base/error.h"
+#include "finetune/base/utf8.h"
 #include "tokenizer/json_fields.h"
 
 namespace finetune::tokenizer {
@@ -17,11 +18,6 @@ constexpr size_t kMaxTotalBytes = size_t{64} << 20;
 constexpr uint32_t kNotReached = std::numeric_limits<uint32_t>::max();
 // Longer words do not keep their memory.
 constexpr size_t kKeptSteps = size_t{1} << 16;
-
-size_t character_size(char first) {
-  const auto byte = static_cast<uint8_t>(first);
-  return byte < 0x80 ? 1 : byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;
-}
 
 }  // namespace
 
@@ -69,9 +65,8 @@ UnigramModel::UnigramModel(UnigramParts parts, const std::string& where) {
   ids_.reserve(tokens_.size());
   for (size_t id = 0; id < tokens_.size(); ++id) ids_[tokens_[id]] = static_cast<int32_t>(id);
   std::vector<std::pair<std::string_view, int32_t>> strings(ids_.begin(), ids_.end());
-  std::erase_if(strings, [](const auto& string) { return string.first.empty(); });
   std::sort(strings.begin(), strings.end());
-  trie_ = ByteTrie(strings);
+  trie_ = CharTrie(strings);
   if (parts.byte_fallback) fallback_ids_ = byte_fallback_ids(*this);
 }
 
@@ -114,37 +109,51 @@ const std::string& UnigramModel::id_to_token(int32_t id) const {
   return id >= 0 && id < end_id() ? tokens_[static_cast<size_t>(id)] : kNone;
 }
 
-void UnigramModel::find_best(std::string_view word, std::vector<Step>& steps) const {
-  steps.assign(word.size() + 1, {0.0, -1, kNotReached});
-  for (size_t start = 0; start < word.size();) {
+void UnigramModel::find_best(std::string_view word, Lattice& lattice) const {
+  auto& [characters, offsets, steps] = lattice;
+  characters.clear();
+  offsets.clear();
+  for (size_t at = 0; at < word.size();) {
+    offsets.push_back(static_cast<uint32_t>(at));
+    characters.push_back(utf8::decode(word, at));
+  }
+  offsets.push_back(static_cast<uint32_t>(word.size()));
+  steps.assign(offsets.size(), {0.0, -1, kNotReached});
+  for (size_t start = 0; start < characters.size(); ++start) {
     const double score = steps[start].score;
-    const size_t size = std::min(character_size(word[start]), word.size() - start);
-    bool has_character = false;
-    const auto offer = [&](size_t length, int32_t id, double candidate) {
-      Step& step = steps[start + length];
+    const auto offer = [&](size_t end, int32_t id, double candidate) {
+      Step& step = steps[end];
       if (step.start != kNotReached && !(candidate > step.score)) return;
       step = {candidate, id, static_cast<uint32_t>(start)};
     };
-    trie_.find_prefixes(word.substr(start), [&](size_t length, int32_t id) {
-      has_character |= length == size;
-      offer(length, id, scores_[static_cast<size_t>(id)] + score);
-    });
-    if (!has_character) offer(size, unk_id_, unk_score_ + score);
-    start += size;
+    bool has_character = false;
+    uint32_t node = CharTrie::kRoot;
+    for (size_t i = start; i < characters.size(); ++i) {
+      const CharTrie::Step* found = trie_.find(node, characters[i]);
+      if (found == nullptr) break;
+      if (found->value >= 0) {
+        has_character |= i == start;
+        offer(i + 1, found->value, scores_[static_cast<size_t>(found->value)] + score);
+      }
+      node = found->node;
+      if (node == CharTrie::kRoot) break;
+    }
+    if (!has_character) offer(start + 1, unk_id_, unk_score_ + score);
   }
 }
 
 void UnigramModel::segment(std::string_view word, std::vector<Piece>& pieces) const {
-  thread_local std::vector<Step> steps;
-  find_best(word, steps);
+  thread_local Lattice lattice;
+  find_best(word, lattice);
+  const auto& [characters, offsets, steps] = lattice;
   thread_local std::vector<Piece> path;  // from the last piece to the first
   path.clear();
-  for (auto end = static_cast<uint32_t>(word.size()); end > 0;) {
+  for (auto end = static_cast<uint32_t>(characters.size()); end > 0;) {
     const Step& step = steps[end];
     if (step.id == unk_id_ && !path.empty() && path.back().id == unk_id_) {
-      path.back().begin = step.start;
+      path.back().begin = offsets[step.start];
     } else {
-      path.push_back({step.id, step.start, end});
+      path.push_back({step.id, offsets[step.start], offsets[end]});
     }
     end = step.start;
   }
@@ -156,7 +165,7 @@ void UnigramModel::segment(std::string_view word, std::vector<Piece>& pieces) co
     }
   }
   if (steps.size() > kKeptSteps) {
-    steps = {};
+    lattice = {};
     path = {};
   }
 }

@@ -10,8 +10,8 @@
 #include <utility>
 #include <vector>
 
-#include "tokenizer/byte_trie.h"
 #include "tokenizer/cached_model.h"
+#include "tokenizer/char_trie.h"
 
 namespace finetune::tokenizer {
 
@@ -44,19 +44,24 @@ class UnigramModel : public CachedModel {
   struct Step {
     double score;
     int32_t id;
-    uint32_t start;
+    uint32_t start;  // in characters
+  };
+  struct Lattice {
+    std::vector<char32_t> characters;  // of the word
+    std::vector<uint32_t> offsets;     // where each starts, and the end
+    std::vector<Step> steps;           // to each of these places
   };
 
   void check(const UnigramParts& parts, const std::string& where) const;
   // Throws Error(kData) for a character without a token where the model has no unk_id.
   void segment(std::string_view word, std::vector<Piece>& pieces) const override;
-  void find_best(std::string_view word, std::vector<Step>& steps) const;
+  void find_best(std::string_view word, Lattice& lattice) const;
   void append_unknown(std::string_view word, Piece piece, std::vector<Piece>& pieces) const;
 
   std::vector<std::string> tokens_;                    // by id
   std::unordered_map<std::string_view, int32_t> ids_;  // views into tokens_; the last of equal ones
   std::vector<double> scores_;                         // by id
-  ByteTrie trie_;
+  CharTrie trie_;
   double unk_score_ = 0;
   int32_t unk_id_ = -1;
   std::optional<std::array<int32_t, 256>> fallback_ids_;

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstdint>
 #include <cstring>
 #include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
-
-#include "tokenizer/token_model.h"
 
 namespace finetune::tokenizer {
 
@@ -19,70 +19,126 @@ namespace finetune::tokenizer {
   return static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64);
 }
 
-[[nodiscard]] inline uint64_t hash_word(std::string_view word) {
-  uint64_t hash = word.size();
-  const char* data = word.data();
-  size_t left = word.size();
-  for (; left > 8; left -= 8, data += 8) {
-    uint64_t part;
-    std::memcpy(&part, data, 8);
-    hash = mix(hash, part);
-  }
-  uint64_t tail = 0;
-  for (size_t i = 0; i < left; ++i) tail |= uint64_t{static_cast<uint8_t>(data[i])} << (8 * i);
-  return mix(hash, tail);
-}
+// A word as two numbers: with its size they are the word itself up to kWholeBytes, else a hash and
+// 0.
+struct WordKey {
+  static constexpr size_t kWholeBytes = 16;
 
-// Words and their pieces, bounded: a full cache starts anew. One thread's, for one model at a time.
+  explicit WordKey(std::string_view word) : size(word.size()) {
+    const char* data = word.data();
+    const char* end = data + word.size();
+    if (size > kWholeBytes) {
+      first = size;
+      for (; end - data > 8; data += 8) first = mix(first, load<uint64_t>(data));
+      first = mix(first, load<uint64_t>(end - 8));
+    } else if (size >= 8) {
+      first = load<uint64_t>(data);
+      second = load<uint64_t>(end - 8);
+    } else if (size >= 4) {
+      first = load<uint32_t>(data) | uint64_t{load<uint32_t>(end - 4)} << 32;
+    } else if (size > 0) {
+      first = load<uint8_t>(data) | uint64_t{load<uint8_t>(data + size / 2)} << 8 |
+              uint64_t{load<uint8_t>(end - 1)} << 16;
+    }
+  }
+
+  [[nodiscard]] uint64_t hash() const { return hash_of(first, second, size); }
+  [[nodiscard]] static uint64_t hash_of(uint64_t first, uint64_t second, size_t size) {
+    return mix(first ^ uint64_t{size} << 56, second);
+  }
+
+  uint64_t first = 0;
+  uint64_t second = 0;
+  size_t size;
+
+ private:
+  template <class Number>
+  static Number load(const char* data) {
+    Number number;
+    std::memcpy(&number, data, sizeof(number));
+    return number;
+  }
+};
+
+[[nodiscard]] inline uint64_t hash_word(std::string_view word) { return WordKey(word).hash(); }
+
+// Words and what is known of each, a few Values, bounded: a full cache starts anew. One thread's,
+// for one owner at a time. A word of up to 16 bytes with up to 12 bytes of Values is found in half
+// a cache line.
+template <class Value>
 class WordCache {
  public:
   static constexpr size_t kMaxWordBytes = 64;
+  static constexpr size_t kMaxValues = 64;
 
-  // Empties the cache unless it already belongs to the model `owner`.
+  // Empties the cache unless it already belongs to `owner`.
   void use_for(uint64_t owner) {
     if (owner == owner_) return;
     owner_ = owner;
     clear();
   }
 
-  [[nodiscard]] std::optional<std::span<const Piece>> find(std::string_view word,
-                                                           uint64_t hash) const {
-    for (uint64_t i = hash & mask(); slots_[i].size != 0; i = (i + 1) & mask()) {
+  // Valid until the next insert(). Requires: `key` is the word's, 1 <= word.size() <=
+  // kMaxWordBytes.
+  [[nodiscard]] std::optional<std::span<const Value>> find(std::string_view word,
+                                                           const WordKey& key) const {
+    for (uint64_t i = key.hash() & mask(); slots_[i].size != 0; i = (i + 1) & mask()) {
       const Slot& slot = slots_[i];
-      if (slot.hash == hash && slot.size == word.size() &&
-          std::memcmp(&bytes_[slot.bytes], word.data(), word.size()) == 0) {
-        return std::span<const Piece>(pieces_).subspan(slot.pieces, slot.count);
+      if (slot.first != key.first || slot.size != key.size) continue;
+      if (key.size <= WordKey::kWholeBytes
+              ? slot.second == key.second
+              : std::memcmp(&bytes_[slot.second], word.data(), word.size()) == 0) {
+        return values_of(slot);
       }
     }
     return std::nullopt;
   }
 
-  // Requires: 1 <= word.size() <= kMaxWordBytes, at most as many pieces, not in the cache yet.
-  void insert(std::string_view word, uint64_t hash, std::span<const Piece> pieces) {
+  // Requires: as find(), at most kMaxValues, not in the cache yet.
+  void insert(std::string_view word, const WordKey& key, std::span<const Value> values) {
     if (count_ == kMaxWords) clear();
     if (2 * (count_ + 1) > slots_.size()) grow();
-    const Slot slot{hash, static_cast<uint32_t>(bytes_.size()),
-                    static_cast<uint32_t>(pieces_.size()), static_cast<uint16_t>(word.size()),
-                    static_cast<uint16_t>(pieces.size())};
-    bytes_.insert(bytes_.end(), word.begin(), word.end());
-    pieces_.insert(pieces_.end(), pieces.begin(), pieces.end());
+    Slot slot;
+    slot.first = key.first;
+    slot.second = key.second;
+    slot.size = static_cast<uint8_t>(key.size);
+    slot.count = static_cast<uint8_t>(values.size());
+    if (key.size > WordKey::kWholeBytes) {
+      slot.second = bytes_.size();
+      bytes_.insert(bytes_.end(), word.begin(), word.end());
+    }
+    if (values.size() <= kInside) {
+      std::copy(values.begin(), values.end(), slot.values.begin());
+    } else {
+      slot.offset = static_cast<uint32_t>(values_.size());
+      values_.insert(values_.end(), values.begin(), values.end());
+    }
     place(slot);
     ++count_;
   }
 
  private:
   static constexpr size_t kMaxWords = size_t{1} << 16;
-  struct Slot {
-    uint64_t hash = 0;
-    uint32_t bytes = 0;
-    uint32_t pieces = 0;
-    uint16_t size = 0;  // 0: empty
-    uint16_t count = 0;
+  static constexpr size_t kInside = 12 / sizeof(Value);
+  struct alignas(32) Slot {
+    uint64_t first = 0;
+    uint64_t second = 0;  // of longer words: where their bytes are
+    uint8_t size = 0;     // 0: empty
+    uint8_t count = 0;
+    union {
+      std::array<Value, kInside> values = {};  // where they fit
+      uint32_t offset;                         // into values_ where they do not
+    };
   };
 
   [[nodiscard]] uint64_t mask() const { return slots_.size() - 1; }
+  [[nodiscard]] std::span<const Value> values_of(const Slot& slot) const {
+    if (slot.count <= kInside) return std::span(slot.values).first(slot.count);
+    return std::span(values_).subspan(slot.offset, slot.count);
+  }
   void place(const Slot& slot) {
-    uint64_t i = slot.hash & mask();
+    const bool whole = slot.size <= WordKey::kWholeBytes;
+    uint64_t i = WordKey::hash_of(slot.first, whole ? slot.second : 0, slot.size) & mask();
     while (slots_[i].size != 0) i = (i + 1) & mask();
     slots_[i] = slot;
   }
@@ -96,14 +152,14 @@ class WordCache {
   void clear() {
     slots_.assign(1024, {});
     bytes_.clear();
-    pieces_.clear();
+    values_.clear();
     count_ = 0;
   }
 
   uint64_t owner_ = 0;
   std::vector<Slot> slots_ = std::vector<Slot>(1024);
   std::vector<char> bytes_;
-  std::vector<Piece> pieces_;
+  std::vector<Value> values_;
   size_t count_ = 0;
 };
 

@@ -4,12 +4,27 @@
 #include <algorithm>
 
 #include "finetune/base/error.h"
+#include "finetune/base/utf8.h"
 #include "tokenizer/json_fields.h"
 
 namespace finetune::tokenizer {
 namespace {
 
 bool starts_char(char byte) { return (static_cast<uint8_t>(byte) & 0xC0) != 0x80; }
+
+// The longest of the strings that `text` starts with: its id and size; size 0 where there is none.
+std::pair<int32_t, size_t> longest(const CharTrie& strings, std::string_view text) {
+  std::pair<int32_t, size_t> found{-1, 0};
+  uint32_t node = CharTrie::kRoot;
+  for (size_t at = 0; at < text.size();) {
+    const CharTrie::Step* step = strings.find(node, utf8::decode(text, at));
+    if (step == nullptr) break;
+    if (step->value >= 0) found = {step->value, at};
+    node = step->node;
+    if (node == CharTrie::kRoot) break;
+  }
+  return found;
+}
 
 }  // namespace
 
@@ -38,9 +53,9 @@ WordPieceModel::WordPieceModel(WordPieceParts parts, const std::string& where)
            std::to_string(id));
     }
     used[index] = true;
-    longest_token_ = std::max(longest_token_, token.size());
     tokens_[index] = std::move(token);
   }
+  std::vector<std::pair<std::string_view, int32_t>> continuing;
   for (size_t id = 0; id < tokens_.size(); ++id) {
     if (!used[id]) continue;
     const std::string_view token = tokens_[id];
@@ -48,9 +63,11 @@ WordPieceModel::WordPieceModel(WordPieceParts parts, const std::string& where)
       fail("the token '" + tokens_[id] + "' is in the vocabulary twice");
     }
     if (token.starts_with(prefix_)) {
-      continuing_.emplace(token.substr(prefix_.size()), static_cast<int32_t>(id));
+      continuing.emplace_back(token.substr(prefix_.size()), static_cast<int32_t>(id));
     }
   }
+  continuing_ = CharTrie(continuing);
+  starting_ = CharTrie(std::vector<std::pair<std::string_view, int32_t>>(ids_.begin(), ids_.end()));
   const auto unk = token_to_id(parts.unk_token);
   if (!unk) fail("the unk_token '" + parts.unk_token + "' is not in the vocabulary");
   unk_id_ = *unk;
@@ -67,25 +84,12 @@ const std::string& WordPieceModel::id_to_token(int32_t id) const {
   return id >= 0 && id < end_id() ? tokens_[static_cast<size_t>(id)] : kNone;
 }
 
-std::pair<int32_t, size_t> WordPieceModel::longest(const Ids& ids, std::string_view text) const {
-  size_t size = std::min(text.size(), longest_token_);
-  while (size > 0 && size < text.size() && !starts_char(text[size])) --size;
-  while (size > 0) {
-    const auto found = ids.find(text.substr(0, size));
-    if (found != ids.end()) return {found->second, size};
-    do {
-      --size;
-    } while (size > 0 && !starts_char(text[size]));
-  }
-  return {-1, 0};
-}
-
 void WordPieceModel::segment(std::string_view word, std::vector<Piece>& pieces) const {
   const size_t before = pieces.size();
   const auto chars = static_cast<size_t>(std::count_if(word.begin(), word.end(), starts_char));
   size_t start = chars > max_chars_ ? std::string_view::npos : 0;
   while (start < word.size()) {
-    const auto [id, size] = longest(start == 0 ? ids_ : continuing_, word.substr(start));
+    const auto [id, size] = longest(start == 0 ? starting_ : continuing_, word.substr(start));
     if (size == 0) {
       start = std::string_view::npos;
       break;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "tokenizer/cached_model.h"
+#include "tokenizer/char_trie.h"
 
 namespace finetune::tokenizer {
 
@@ -36,17 +37,13 @@ class WordPieceModel : public CachedModel {
   [[nodiscard]] const std::string& continuing_subword_prefix() const { return prefix_; }
 
  private:
-  using Ids = std::unordered_map<std::string_view, int32_t>;
-
   void segment(std::string_view word, std::vector<Piece>& pieces) const override;
-  // The longest token of `ids` that starts `text`: its id and size; size 0 where there is none.
-  [[nodiscard]] std::pair<int32_t, size_t> longest(const Ids& ids, std::string_view text) const;
 
-  std::vector<std::string> tokens_;  // by id
-  Ids ids_;                          // views into tokens_
-  Ids continuing_;                   // without the prefix
+  std::vector<std::string> tokens_;                    // by id
+  std::unordered_map<std::string_view, int32_t> ids_;  // views into tokens_
+  CharTrie starting_;                                  // all tokens
+  CharTrie continuing_;                                // those with the prefix, without it
   std::string prefix_;
-  size_t longest_token_ = 0;  // bytes
   size_t max_chars_;
   int32_t unk_id_ = -1;
 };

@@ -13,7 +13,27 @@ namespace finetune::utf8 {
 
 // Decodes the code point at `offset` and moves behind it. Requires: well-formed text, offset <
 // size.
-[[nodiscard]] char32_t decode(std::string_view text, size_t& offset);
+[[nodiscard]] inline char32_t decode(std::string_view text, size_t& offset) {
+  const auto byte = [&](size_t i) {
+    return static_cast<char32_t>(static_cast<unsigned char>(text[offset + i]));
+  };
+  const auto more = [&](size_t i) { return byte(i) & 0x3F; };
+  const char32_t first = byte(0);
+  char32_t code_point = first;
+  size_t length = 1;
+  if (first >= 0xF0) {
+    code_point = (first & 0x07) << 18 | more(1) << 12 | more(2) << 6 | more(3);
+    length = 4;
+  } else if (first >= 0xE0) {
+    code_point = (first & 0x0F) << 12 | more(1) << 6 | more(2);
+    length = 3;
+  } else if (first >= 0xC0) {
+    code_point = (first & 0x1F) << 6 | more(1);
+    length = 2;
+  }
+  offset += length;
+  return code_point;
+}
 
 void append(std::string& text, char32_t code_point);
 

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace finetune::tokenizer {
+
+// Finds which of many strings a text starts with, one look-up for each character. The children of
+// all nodes lie in one hash table, so its size follows that of the strings whatever they are.
+class CharTrie {
+ public:
+  static constexpr uint32_t kRoot = 0;
+  // What a character leads to.
+  struct Step {
+    uint32_t parent = 0;
+    char32_t character = kNoCharacter;
+    uint32_t node = kRoot;  // to go on from; kRoot where no longer string starts so
+    int32_t value = -1;     // of the string that ends here; -1 where none does
+  };
+
+  CharTrie() : CharTrie(std::span<const std::pair<std::string_view, int32_t>>()) {}
+  // Requires: values >= 0. Of equal strings the last counts. Left out are empty strings and such
+  // as are not well-formed UTF-8, which no text starts with.
+  explicit CharTrie(std::span<const std::pair<std::string_view, int32_t>> strings);
+
+  // Null where no string goes on so.
+  [[nodiscard]] const Step* find(uint32_t node, char32_t character) const {
+    for (size_t i = slot(node, character);; i = (i + 1) & (steps_.size() - 1)) {
+      const Step& step = steps_[i];
+      if (step.character == character && step.parent == node) return &step;
+      if (step.character == kNoCharacter) return nullptr;
+    }
+  }
+
+ private:
+  static constexpr char32_t kNoCharacter = std::numeric_limits<char32_t>::max();
+
+  [[nodiscard]] size_t slot(uint32_t node, char32_t character) const {
+    const uint64_t key = uint64_t{node} << 21 ^ character;
+    return static_cast<size_t>(key * 0x9E3779B97F4A7C15u >> shift_);
+  }
+  void add(std::string_view string, int32_t value);
+  Step& find_or_add(uint32_t node, char32_t character);
+  void grow();
+
+  std::vector<Step> steps_ = std::vector<Step>(16);  // open addressing, at least half of it empty
+  int shift_ = 64 - std::countr_zero(size_t{16});
+  size_t count_ = 0;
+  uint32_t nodes_ = 0;  // beside the root
+};
+
+}  // namespace finetune::tokenizer

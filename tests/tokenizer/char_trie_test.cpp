@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: MIT
+#include "tokenizer/char_trie.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <random>
+#include <string>
+
+#include "finetune/base/utf8.h"
+
+namespace finetune::tokenizer {
+namespace {
+
+using Strings = std::vector<std::pair<std::string_view, int32_t>>;
+
+// Sizes and values of the strings that `text` starts with.
+std::vector<std::pair<size_t, int32_t>> prefixes(const CharTrie& trie, std::string_view text) {
+  std::vector<std::pair<size_t, int32_t>> found;
+  uint32_t node = CharTrie::kRoot;
+  for (size_t at = 0; at < text.size();) {
+    const CharTrie::Step* step = trie.find(node, utf8::decode(text, at));
+    if (step == nullptr) break;
+    if (step->value >= 0) found.emplace_back(at, step->value);
+    node = step->node;
+    if (node == CharTrie::kRoot) break;
+  }
+  return found;
+}
+
+TEST(CharTrie, FindsNothingWithoutStrings) {
+  EXPECT_TRUE(prefixes(CharTrie(), "a").empty());
+  EXPECT_TRUE(prefixes(CharTrie(Strings{{"", 1}, {"a\xFF", 2}}), "a").empty());
+}
+
+TEST(CharTrie, TakesTheLastOfEqualStrings) {
+  EXPECT_EQ(prefixes(CharTrie(Strings{{"a", 1}, {"a", 2}}), "ab"),
+            (std::vector<std::pair<size_t, int32_t>>{{1, 2}}));
+}
+
+TEST(CharTrie, FindsEveryStringThatATextStartsWith) {
+  std::mt19937 generator(1);
+  const std::vector<std::string> characters = {"a", "b", "\u00E9", "\u65E5", "\U0001F468"};
+  const auto word = [&](size_t longest) {
+    std::string text;
+    for (size_t i = 1 + generator() % longest; i > 0; --i) text += characters[generator() % 5];
+    return text;
+  };
+  std::map<std::string, int32_t> known;
+  for (int32_t i = 0; i < 2000; ++i) known[word(7)] = i;
+  const CharTrie trie(Strings(known.begin(), known.end()));
+  for (int i = 0; i < 2000; ++i) {
+    const std::string text = word(10);
+    std::vector<std::pair<size_t, int32_t>> expected;
+    for (size_t size = 1; size <= text.size(); ++size) {
+      const auto found = known.find(text.substr(0, size));
+      if (found != known.end()) expected.emplace_back(size, found->second);
+    }
+    EXPECT_EQ(prefixes(trie, text), expected) << text;
+  }
+}
+
+}  // namespace
+}  // namespace finetune::tokenizer
