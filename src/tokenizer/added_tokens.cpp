@@ -62,9 +62,7 @@ void LiteralMatcher::add(std::string_view literal) {
     node = next;
   }
   nodes_[node].literal = static_cast<int32_t>(count_++);
-  starts_[static_cast<uint8_t>(literal.front())] = true;
-  const bool one = std::count(starts_.begin(), starts_.end(), true) == 1;
-  only_start_ = one ? std::optional(literal.front()) : std::nullopt;
+  starts_.add(static_cast<uint8_t>(literal.front()));
 }
 
 uint32_t LiteralMatcher::child(uint32_t node, uint8_t byte) const {
@@ -74,17 +72,11 @@ uint32_t LiteralMatcher::child(uint32_t node, uint8_t byte) const {
   return 0;
 }
 
-size_t LiteralMatcher::next_start(std::string_view text, size_t from) const {
-  if (only_start_) return std::min(text.find(*only_start_, from), text.size());
-  while (from < text.size() && !starts_[static_cast<uint8_t>(text[from])]) ++from;
-  return from;
-}
-
 std::optional<LiteralMatcher::Match> LiteralMatcher::find(std::string_view text,
                                                           size_t from) const {
   if (empty()) return std::nullopt;
-  for (size_t start = next_start(text, from); start < text.size();
-       start = next_start(text, start + 1)) {
+  for (size_t start = starts_.find(text, from); start < text.size();
+       start = starts_.find(text, start + 1)) {
     uint32_t node = 0;
     std::optional<Match> longest;
     for (size_t i = start; i < text.size(); ++i) {

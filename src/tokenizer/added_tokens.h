@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -10,6 +9,8 @@
 #include <unordered_map>
 #include <unordered_set>
 #include <vector>
+
+#include "tokenizer/start_bytes.h"
 
 namespace finetune::tokenizer {
 
@@ -44,12 +45,9 @@ class LiteralMatcher {
   };
 
   [[nodiscard]] uint32_t child(uint32_t node, uint8_t byte) const;  // 0: none
-  // The first place from `from` on where a literal may start; the text's size where none is.
-  [[nodiscard]] size_t next_start(std::string_view text, size_t from) const;
 
   std::vector<Node> nodes_ = std::vector<Node>(1);
-  std::array<bool, 256> starts_{};  // which bytes literals start with
-  std::optional<char> only_start_;  // where it is one alone
+  StartBytes starts_;
   size_t count_ = 0;
 };
 

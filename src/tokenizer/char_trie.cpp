@@ -25,7 +25,7 @@ void CharTrie::add(std::string_view string, int32_t value) {
 }
 
 CharTrie::Step& CharTrie::find_or_add(uint32_t node, char32_t character) {
-  if (2 * (count_ + 1) > steps_.size()) grow();
+  if (4 * (count_ + 1) > 3 * steps_.size()) grow();
   size_t i = slot(node, character);
   for (; steps_[i].character != kNoCharacter; i = (i + 1) & (steps_.size() - 1)) {
     if (steps_[i].character == character && steps_[i].parent == node) return steps_[i];

@@ -76,14 +76,20 @@ class ClassTable {
   std::vector<uint8_t> classes_;
 };
 
-uint8_t properties_at(std::string_view text, size_t& offset) {
+uint8_t properties_of(char32_t c) {
   static const ClassTable kTable;
-  return kTable[utf8::decode(text, offset)];
+  return kTable[c];
+}
+
+uint8_t properties_at(std::string_view text, size_t& offset) {
+  return properties_of(utf8::decode(text, offset));
 }
 
 bool is_control(uint8_t value) { return value >= kCr && value <= kControl; }
 
 }  // namespace
+
+bool GraphemeSplitter::joins(char32_t c) { return properties_of(c) != kOther; }
 
 GraphemeSplitter::GraphemeSplitter(std::string_view text) : text_(text) {
   if (!text_.empty()) current_ = properties_at(text_, after_);

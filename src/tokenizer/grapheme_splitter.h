@@ -12,6 +12,10 @@ namespace finetune::tokenizer {
 // A pair of regional indicators may be cut: nothing here depends on it.
 class GraphemeSplitter {
  public:
+  // Whether the character may be one cluster with its neighbours. Two that do not join are two
+  // clusters.
+  [[nodiscard]] static bool joins(char32_t c);
+
   // Requires: well-formed UTF-8.
   explicit GraphemeSplitter(std::string_view text);
 

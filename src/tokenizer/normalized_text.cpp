@@ -39,6 +39,11 @@ NormalizedText::Origin NormalizedText::origin(size_t begin, size_t end) const {
   return {origins_[begin].begin, origins_[end - 1].end};
 }
 
+void NormalizedText::assign(std::string text) {
+  FT_CHECK(!with_origins_, "where the characters come from is unknown");
+  text_ = std::move(text);
+}
+
 NormalizedText NormalizedText::slice(size_t begin, size_t end) const {
   NormalizedText part;
   part.text_ = text_.substr(begin, end - begin);

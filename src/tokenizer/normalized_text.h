@@ -41,6 +41,9 @@ class NormalizedText {
   // Where the bytes [begin, end) come from. Requires: has_origins().
   [[nodiscard]] Origin origin(size_t begin, size_t end) const;
 
+  // Makes `text` the text. Requires: !has_origins().
+  void assign(std::string text);
+
   [[nodiscard]] NormalizedText slice(size_t begin, size_t end) const;
 
   // Makes `changes` the text; the first `skipped` characters are gone.

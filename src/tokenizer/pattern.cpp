@@ -191,9 +191,37 @@ Pattern::Pattern(const nlohmann::ordered_json& json, const std::string& where) {
   if (const auto regex = optional_string(json, "Regex", where)) {
     if (regex->size() > kMaxPatternBytes) throw unsupported(where, "so long a regular expression");
     alternatives_ = PatternReader(*regex, where).read();
+    for (const Alternative& items : alternatives_) add_starts(items);
   } else {
     literal_ = string_field(json, "String", where);
     if (literal_.empty()) throw unsupported(where, "a pattern that is an empty string");
+  }
+}
+
+void Pattern::add_starts(const Alternative& items) {
+  const bool starts = !items.empty() && items[0].min > 0 && items[0].max > 0 && !items[0].not_ahead;
+  const auto is_literal = [](const Atom& atom) {
+    return atom.kind == Class::kLiteral && !atom.negated;
+  };
+  const bool literal = starts && !items[0].negated &&
+                       std::all_of(items[0].atoms.begin(), items[0].atoms.end(), is_literal);
+  for (uint32_t byte = 0; byte < 256; ++byte) {
+    if (!starts || (byte < 128 ? accepts(items[0], byte) : !literal)) {
+      starts_.add(static_cast<uint8_t>(byte));
+    }
+  }
+  if (!literal) return;
+  for (const Atom& atom : items[0].atoms) {
+    if (atom.last < 128) continue;
+    const auto lead = [](char32_t c) {
+      std::string text;
+      utf8::append(text, c);
+      return static_cast<uint8_t>(text[0]);
+    };
+    const uint8_t last = lead(atom.last);
+    for (uint32_t byte = lead(std::max<char32_t>(atom.first, 128)); byte <= last; ++byte) {
+      starts_.add(static_cast<uint8_t>(byte));
+    }
   }
 }
 
@@ -284,7 +312,7 @@ std::vector<Pattern::Match> Pattern::find_all(std::string_view text) const {
     return matches;
   }
   uint64_t steps = kLeastSteps + kStepsPerByte * text.size();
-  for (size_t at = 0; at < text.size();) {
+  for (size_t at = 0; (at = starts_.find(text, at)) < text.size();) {
     size_t end = std::string_view::npos;
     for (const Alternative& items : alternatives_) {
       end = match(items, 0, text, at, steps);

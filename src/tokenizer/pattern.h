@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "tokenizer/normalized_text.h"
+#include "tokenizer/start_bytes.h"
 
 namespace finetune::tokenizer {
 
@@ -52,12 +53,15 @@ class Pattern {
 
   [[nodiscard]] static bool accepts(const Atom& atom, char32_t c);
   [[nodiscard]] static bool accepts(const Item& item, char32_t c);
+  // Notes which bytes a match of `items` may start with.
+  void add_starts(const Alternative& items);
   // The end of the match of `items` from `index` on at `at`; npos where there is none.
   [[nodiscard]] size_t match(const Alternative& items, size_t index, std::string_view text,
                              size_t at, uint64_t& steps) const;
 
   std::string literal_;
   std::vector<Alternative> alternatives_;  // empty for a literal
+  StartBytes starts_;                      // of the alternatives
 };
 
 }  // namespace finetune::tokenizer

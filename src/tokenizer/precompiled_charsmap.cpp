@@ -178,6 +178,31 @@ size_t count_characters(std::string_view text) {
   }));
 }
 
+// How many bytes of the character go on in the rules; all where a rule ends within it. Every access
+// is inside: see parse_charsmap().
+size_t count_known(const std::vector<uint32_t>& units, std::string_view character) {
+  uint32_t node = offset(units[0]);
+  for (size_t i = 0; i < character.size(); ++i) {
+    const auto byte = static_cast<uint8_t>(character[i]);
+    node ^= byte;
+    const uint32_t unit = units[node];
+    if ((unit & kLabelBits) != byte) return i;
+    node ^= offset(unit);
+    if ((unit & kEndsRule) != 0) break;
+  }
+  return character.size();
+}
+
+// A bit for each character that may be one cluster with its neighbours.
+template <size_t kWords>
+std::array<uint64_t, kWords> joining_characters() {
+  std::array<uint64_t, kWords> bits{};
+  for (char32_t c = 0; c < 64 * kWords; ++c) {
+    if (GraphemeSplitter::joins(c)) bits[c / 64] |= uint64_t{1} << (c % 64);
+  }
+  return bits;
+}
+
 // `old` becomes `replacement`, and the changes say so as the tokenizers package does.
 void append_replacement(std::string_view old, std::string_view replacement,
                         std::vector<CharChange>& changes) {
@@ -199,6 +224,18 @@ PrecompiledCharsmap::PrecompiledCharsmap(std::string_view map, const std::string
   Charsmap parsed = parse_charsmap(map, fault);
   units_ = std::move(parsed.units);
   replacements_ = parsed.replacements;
+  static const auto kJoining = joining_characters<kMarked / 64>();
+  marked_ = kJoining;
+  std::string text;
+  for (char32_t c = 0; c < kMarked;) {
+    text.clear();
+    utf8::append(text, c);
+    const size_t unknown = text.size() - count_known(units_, text);
+    if (unknown == 0) marked_[c / 64] |= uint64_t{1} << (c % 64);
+    // On to the first character that differs in a byte that is known, or in the first unknown one.
+    const char32_t same = char32_t{1} << (unknown <= 1 ? 0 : 6 * (unknown - 1));
+    c = (c / same + 1) * same;
+  }
 }
 
 PrecompiledCharsmap PrecompiledCharsmap::from_base64(std::string_view text,
@@ -226,15 +263,60 @@ std::optional<std::string_view> PrecompiledCharsmap::find(std::string_view text)
   return std::nullopt;
 }
 
-bool PrecompiledCharsmap::changes_something(std::string_view text) const {
-  for (size_t at = 0; at < text.size(); static_cast<void>(utf8::decode(text, at))) {
-    if (find(text.substr(at))) return true;
+size_t PrecompiledCharsmap::find_marked(std::string_view text, size_t from) const {
+  for (size_t at = from; at < text.size();) {
+    const size_t begin = at;
+    if (is_marked(utf8::decode(text, at))) return begin;
   }
-  return false;
+  return text.size();
+}
+
+void PrecompiledCharsmap::append_cluster(std::string_view cluster, std::string& result) const {
+  if (const auto whole = cluster.size() < kLongCluster ? find(cluster) : std::nullopt) {
+    result.append(*whole);
+    return;
+  }
+  for (size_t at = 0; at < cluster.size();) {
+    const size_t start = at;
+    static_cast<void>(utf8::decode(cluster, at));
+    const std::string_view character = cluster.substr(start, at - start);
+    result.append(find(character).value_or(character));
+  }
+}
+
+// What stands between marked characters is copied; clusters are looked for around these alone.
+std::string PrecompiledCharsmap::normalized(std::string_view text) const {
+  std::string result;
+  result.reserve(text.size() + text.size() / 8);
+  size_t done = 0;
+  for (size_t at = 0; (at = find_marked(text, at)) < text.size();) {
+    // A character that is not marked may be one cluster with the marked one behind it.
+    size_t begin = at;
+    if (begin > done) {
+      do {
+        --begin;
+      } while ((static_cast<uint8_t>(text[begin]) & 0xC0) == 0x80);
+    }
+    result.append(text, done, begin - done);
+    GraphemeSplitter clusters(text.substr(begin));
+    for (done = begin; done <= at;) {
+      const std::string_view cluster = *clusters.next();
+      append_cluster(cluster, result);
+      done += cluster.size();
+      size_t after = done;
+      if (done < text.size() && is_marked(utf8::decode(text, after))) at = done;
+    }
+    at = done;
+  }
+  return result.append(text, done);
 }
 
 void PrecompiledCharsmap::normalize(NormalizedText& text) const {
-  if (!changes_something(text.text())) return;
+  if (find_marked(text.text(), 0) == text.text().size()) return;
+  if (!text.has_origins()) {
+    text.assign(normalized(text.text()));
+    return;
+  }
   std::vector<CharChange> changes;
   changes.reserve(text.text().size());
   GraphemeSplitter clusters(text.text());

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -24,12 +25,22 @@ class PrecompiledCharsmap {
 
   // Requires: well-formed UTF-8.
   void normalize(NormalizedText& text) const;
+  // The same text without where its characters come from.
+  [[nodiscard]] std::string normalized(std::string_view text) const;
 
  private:
   // The replacement by the shortest rule that `text` starts with.
   [[nodiscard]] std::optional<std::string_view> find(std::string_view text) const;
-  [[nodiscard]] bool changes_something(std::string_view text) const;
+  // Where the first character is that is marked_; the text's size where there is none.
+  [[nodiscard]] size_t find_marked(std::string_view text, size_t from) const;
+  [[nodiscard]] bool is_marked(char32_t c) const {
+    return c >= kMarked || (marked_[c / 64] >> (c % 64) & 1) != 0;
+  }
+  void append_cluster(std::string_view cluster, std::string& result) const;
 
+  // Characters that are the start of a rule or join their neighbours: all others stay as they are.
+  static constexpr char32_t kMarked = 0x10000;  // those beyond are not told apart
+  std::array<uint64_t, kMarked / 64> marked_{};
   std::vector<uint32_t> units_;
   std::string replacements_;
 };

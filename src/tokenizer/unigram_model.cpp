@@ -109,51 +109,61 @@ const std::string& UnigramModel::id_to_token(int32_t id) const {
   return id >= 0 && id < end_id() ? tokens_[static_cast<size_t>(id)] : kNone;
 }
 
-void UnigramModel::find_best(std::string_view word, Lattice& lattice) const {
-  auto& [characters, offsets, steps] = lattice;
-  characters.clear();
-  offsets.clear();
-  for (size_t at = 0; at < word.size();) {
-    offsets.push_back(static_cast<uint32_t>(at));
-    characters.push_back(utf8::decode(word, at));
+// The first look-ups of all places come first, and ask for the second ones' memory: no look-up
+// waits for another one then.
+size_t UnigramModel::find_characters(std::string_view word, Lattice& lattice) const {
+  std::vector<Character>& characters = lattice.characters;
+  if (characters.size() < word.size() + 1) characters.resize(word.size() + 1);
+  size_t count = 0;
+  uint32_t before = CharTrie::kRoot;
+  for (size_t at = 0; at < word.size(); ++count) {
+    const auto begin = static_cast<uint32_t>(at);
+    const char32_t c = utf8::decode(word, at);
+    if (before != CharTrie::kRoot) trie_.prefetch(before, c);
+    const CharTrie::Step* step = trie_.find(CharTrie::kRoot, c);
+    before = step == nullptr ? CharTrie::kRoot : step->node;
+    characters[count] = {step, c, begin};
   }
-  offsets.push_back(static_cast<uint32_t>(word.size()));
-  steps.assign(offsets.size(), {0.0, -1, kNotReached});
-  for (size_t start = 0; start < characters.size(); ++start) {
+  characters[count] = {nullptr, 0, static_cast<uint32_t>(word.size())};
+  return count;
+}
+
+void UnigramModel::find_best(std::string_view word, Lattice& lattice) const {
+  const size_t count = find_characters(word, lattice);
+  const Character* characters = lattice.characters.data();
+  lattice.steps.assign(count + 1, {0.0, -1, kNotReached});
+  Step* steps = lattice.steps.data();
+  for (size_t start = 0; start < count; ++start) {
     const double score = steps[start].score;
     const auto offer = [&](size_t end, int32_t id, double candidate) {
       Step& step = steps[end];
       if (step.start != kNotReached && !(candidate > step.score)) return;
       step = {candidate, id, static_cast<uint32_t>(start)};
     };
-    bool has_character = false;
-    uint32_t node = CharTrie::kRoot;
-    for (size_t i = start; i < characters.size(); ++i) {
-      const CharTrie::Step* found = trie_.find(node, characters[i]);
-      if (found == nullptr) break;
+    const CharTrie::Step* found = characters[start].step;
+    if (found == nullptr || found->value < 0) offer(start + 1, unk_id_, unk_score_ + score);
+    for (size_t end = start + 1; found != nullptr; ++end) {
       if (found->value >= 0) {
-        has_character |= i == start;
-        offer(i + 1, found->value, scores_[static_cast<size_t>(found->value)] + score);
+        offer(end, found->value, scores_[static_cast<size_t>(found->value)] + score);
       }
-      node = found->node;
-      if (node == CharTrie::kRoot) break;
+      if (found->node == CharTrie::kRoot || end == count) break;
+      found = trie_.find(found->node, characters[end].value);
     }
-    if (!has_character) offer(start + 1, unk_id_, unk_score_ + score);
   }
 }
 
 void UnigramModel::segment(std::string_view word, std::vector<Piece>& pieces) const {
   thread_local Lattice lattice;
   find_best(word, lattice);
-  const auto& [characters, offsets, steps] = lattice;
+  const auto& [characters, steps] = lattice;
   thread_local std::vector<Piece> path;  // from the last piece to the first
   path.clear();
-  for (auto end = static_cast<uint32_t>(characters.size()); end > 0;) {
+  for (auto end = static_cast<uint32_t>(steps.size() - 1); end > 0;) {
     const Step& step = steps[end];
     if (step.id == unk_id_ && !path.empty() && path.back().id == unk_id_) {
-      path.back().begin = offsets[step.start];
+      path.back().begin = characters[step.start].begin;
     } else {
-      path.push_back({step.id, offsets[step.start], offsets[end]});
+      path.push_back({step.id, characters[step.start].begin, characters[end].begin});
     }
     end = step.start;
   }

@@ -46,15 +46,21 @@ class UnigramModel : public CachedModel {
     int32_t id;
     uint32_t start;  // in characters
   };
+  struct Character {
+    const CharTrie::Step* step;  // from the trie's root; may be null
+    char32_t value;
+    uint32_t begin;
+  };
   struct Lattice {
-    std::vector<char32_t> characters;  // of the word
-    std::vector<uint32_t> offsets;     // where each starts, and the end
-    std::vector<Step> steps;           // to each of these places
+    std::vector<Character> characters;  // of the word, and its end
+    std::vector<Step> steps;            // to each of these places
   };
 
   void check(const UnigramParts& parts, const std::string& where) const;
   // Throws Error(kData) for a character without a token where the model has no unk_id.
   void segment(std::string_view word, std::vector<Piece>& pieces) const override;
+  // Makes lattice.characters; returns how many the word has.
+  size_t find_characters(std::string_view word, Lattice& lattice) const;
   void find_best(std::string_view word, Lattice& lattice) const;
   void append_unknown(std::string_view word, Piece piece, std::vector<Piece>& pieces) const;
 

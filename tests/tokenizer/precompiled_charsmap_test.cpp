@@ -4,16 +4,20 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <random>
+
 #include "finetune/base/error.h"
 #include "finetune/base/utf8.h"
 #include "golden_files.h"
 #include "tokenizer/grapheme_splitter.h"
+#include "tokenizer/sentencepiece_model_check.h"
 
 namespace finetune::tokenizer {
 namespace {
 
 using ::testing::ElementsAre;
 using testing::golden_json;
+using testing::golden_text;
 using ::testing::HasSubstr;
 using testing::Json;
 
@@ -46,6 +50,30 @@ TEST(PrecompiledCharsmap, KeepsWhereEachCharacterComesFrom) {
       origins.insert(origins.end(), {origin.begin, origin.end});
     }
     EXPECT_EQ(origins, row[2].get<std::vector<uint32_t>>()) << row[0] << " " << row[1];
+  }
+}
+
+// Without origins only what stands around characters with rules is looked at closely.
+TEST(PrecompiledCharsmap, GivesTheSameTextWithAndWithoutOrigins) {
+  const std::string model = golden_text("unigram.model");
+  const PrecompiledCharsmap whole(check_sentencepiece_model(model, "test").charsmap, "test");
+  const PrecompiledCharsmap golden = golden_map();
+  const std::vector<std::string> characters = {
+      "a",      "b",          "A",      "\u65E5", "\u304B", "\u3099", "\u0301", "\u0323",
+      "\u00E9", "\uFF21",     "\uFF08", "\uFF76", "\uFF9E", "\u1100", "\u1161", "\u11A8",
+      "\uAC00", "\u0915",     "\u094D", "\u0937", "\u0600", "\u200D", "\u00AE", "\r",
+      "\n",     "\U0001F468", "\u00AD", "\u3000", " ",      "\u00BD", "\u0F43", "\uFB01"};
+  std::mt19937 generator(5);
+  for (int i = 0; i < 20000; ++i) {
+    std::string text;
+    for (size_t count = generator() % 12; count > 0; --count) {
+      text += characters[generator() % (i % 2 == 0 ? characters.size() : 12)];
+    }
+    for (const PrecompiledCharsmap* map : {&whole, &golden}) {
+      NormalizedText with(text, 0, true);
+      map->normalize(with);
+      EXPECT_EQ(map->normalized(text), with.text()) << text;
+    }
   }
 }
 
