@@ -35,12 +35,15 @@
 namespace finetune::cli {
 namespace {
 
-constexpr double kHangSeconds = 45;  // without a sign of life
-
 std::optional<std::string> variable(const std::string& name) {
   const char* value = std::getenv(name.c_str());
   if (value == nullptr || *value == '\0') return std::nullopt;
   return value;
+}
+
+double hang_seconds() {
+  const auto seconds = variable("FINETUNE_TEST_HANG_SECONDS");
+  return seconds ? std::atof(seconds->c_str()) : Membership{}.hang_seconds;
 }
 
 // Names of the accelerators that may be used, found without the driver, which must not be used
@@ -137,10 +140,7 @@ class Launcher {
       : config_(config),
         work_(work),
         board_(make_board()),
-        children_(static_cast<size_t>(processes)) {
-    const auto seconds = variable("FINETUNE_TEST_HANG_SECONDS");
-    if (seconds) hang_seconds_ = std::atof(seconds->c_str());
-  }
+        children_(static_cast<size_t>(processes)) {}
 
   int run() {
     block_signals();
@@ -267,7 +267,7 @@ class Launcher {
   void find_hung() {
     const double now = interrupt::seconds_since_boot();
     // Where this process itself was stopped, the others were too.
-    const bool was_stopped = now - looked_at_ > kHangSeconds / 4;
+    const bool was_stopped = now - looked_at_ > Membership{}.hang_seconds / 4;
     looked_at_ = now;
     for (size_t rank = 0; rank < children_.size(); ++rank) {
       Child& child = children_[rank];
@@ -296,7 +296,7 @@ class Launcher {
   Board& board_;
   std::vector<Child> children_;
   sigset_t before_ = {};
-  double hang_seconds_ = kHangSeconds;
+  const double hang_seconds_ = hang_seconds();
   double looked_at_ = interrupt::seconds_since_boot();
   int direct_ = 0;
   int forwarded_ = 0;
@@ -327,7 +327,11 @@ Launch plan_launch(const LoadedConfig& config) {
 
 int launch(const Launch& plan, const LoadedConfig& config,
            const std::function<int(std::shared_ptr<World>)>& work) {
-  if (plan.membership) return be_member(*plan.membership, config, work);
+  if (plan.membership) {
+    Membership one = *plan.membership;
+    one.hang_seconds = hang_seconds();
+    return be_member(one, config, work);
+  }
   if (plan.processes == 1) return work(nullptr);
   return Launcher(plan.processes, config, work).run();
 }

@@ -10,6 +10,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <arpa/inet.h>
+#include <c10/util/Logging.h>
 #include <netdb.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -21,6 +22,7 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <utility>
 
+#include "distributed/store_pulse.h"
 #include "finetune/base/hash.h"
 #include "finetune/base/log.h"
 
@@ -32,8 +34,12 @@ constexpr std::chrono::hours kNoLimit{24 * 365};
 
 class GlooWorld final : public World {
  public:
-  GlooWorld(const Membership& membership, c10::intrusive_ptr<c10d::Store> store)
-      : rank_(membership.rank), size_(membership.size), is_told_(membership.board != nullptr) {
+  GlooWorld(const Membership& membership, c10::intrusive_ptr<c10d::Store> store,
+            std::unique_ptr<StorePulse> pulse)
+      : rank_(membership.rank),
+        size_(membership.size),
+        is_told_(membership.board != nullptr),
+        pulse_(std::move(pulse)) {
     auto options = c10d::ProcessGroupGloo::Options::create(kNoLimit);
     options->devices.push_back(
         membership.interface.empty()
@@ -101,17 +107,19 @@ class GlooWorld final : public World {
     } catch (const std::exception& error) {
       const std::string what = error.what();
       log::debug(what);
-      throw PeerLost(is_told_ ? ""
-                              : "the connection to another process is lost (" +
-                                    what.substr(0, what.find('\n')) +
-                                    "); what was saved is kept: start the processes again to go "
-                                    "on from it");
+      const bool is_told = is_told_ || (pulse_ && pulse_->is_told());
+      throw PeerLost(is_told ? ""
+                             : "the connection to another process is lost (" +
+                                   what.substr(0, what.find('\n')) +
+                                   "); what was saved is kept: start the processes again to go "
+                                   "on from it");
     }
   }
 
   int64_t rank_;
   int64_t size_;
-  bool is_told_;
+  bool is_told_;                       // by who started the processes
+  std::unique_ptr<StorePulse> pulse_;  // outlives the connections to the others
   c10::intrusive_ptr<c10d::ProcessGroupGloo> group_;
 };
 
@@ -161,6 +169,13 @@ c10::intrusive_ptr<c10d::Store> make_store(const Membership& membership,
   return c10::make_intrusive<c10d::PrefixStore>("finetune/" + membership.prefix, store);
 }
 
+// c10d warns of what is said here in a sentence, with a stack.
+void quieten_c10d() {
+  if (log::is_enabled(log::Level::kDebug)) return;
+  ::setenv("TORCH_CPP_LOG_LEVEL", "ERROR", /*overwrite=*/0);
+  c10::initLogging();
+}
+
 std::string hello_key(int64_t rank) { return "hello/" + std::to_string(rank); }
 
 // What each process says of itself: "<proof that it knows the token> <identity>".
@@ -188,16 +203,35 @@ void check_hello(const Membership& membership, c10d::Store& store, const std::st
   }
 }
 
+// Who was started by this program is watched by it.
+bool has_pulse(const Membership& membership) {
+  return membership.board == nullptr && membership.file.empty();
+}
+
+std::unique_ptr<StorePulse> make_pulse(const Membership& membership,
+                                       c10::intrusive_ptr<c10d::Store> store) {
+  return std::make_unique<StorePulse>(
+      std::move(store),
+      StorePulse::Options{.rank = membership.rank,
+                          .size = membership.size,
+                          .holds_store = membership.rank == 0 && !membership.has_agent,
+                          .patience = std::chrono::milliseconds(
+                              static_cast<int64_t>(membership.hang_seconds * 1000)),
+                          .leave = [] { ::_exit(kExitStoppedEarly); }});
+}
+
 }  // namespace
 
 std::string reason_against_several_processes() { return ""; }
 
 std::shared_ptr<World> join_world(const Membership& membership, const std::string& identity,
                                   int64_t timeout_seconds) {
+  quieten_c10d();
   const std::chrono::seconds timeout(timeout_seconds);
   c10::intrusive_ptr<c10d::Store> store;
   try {
     store = make_store(membership, timeout);
+    if (has_pulse(membership)) StorePulse::announce(*store, membership.rank);
     const std::string mine = hello(membership, membership.rank, identity);
     store->set(hello_key(membership.rank), std::vector<uint8_t>(mine.begin(), mine.end()));
     check_hello(membership, *store, identity);
@@ -207,7 +241,9 @@ std::shared_ptr<World> join_world(const Membership& membership, const std::strin
                    std::to_string(timeout_seconds) + " s (" + what.substr(0, what.find('\n')) +
                    "); start them all, or raise ddp_timeout");
   }
-  return std::make_shared<GlooWorld>(membership, std::move(store));
+  std::unique_ptr<StorePulse> pulse;
+  if (has_pulse(membership)) pulse = make_pulse(membership, store->clone());
+  return std::make_shared<GlooWorld>(membership, std::move(store), std::move(pulse));
 }
 
 }  // namespace finetune

@@ -27,6 +27,7 @@ struct Membership {
   std::string token = {};      // what only processes of this job know
   std::string launcher = {};   // "torchrun", "Slurm", ...; empty: this program itself
   Board* board = nullptr;      // of processes that this program started
+  double hang_seconds = 45;    // without a sign of life; then a process is taken for hung
 };
 
 // From what torchrun (RANK, WORLD_SIZE), Slurm's srun (SLURM_PROCID, SLURM_NTASKS) or a Kubernetes

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+
+namespace finetune {
+
+// What a Board is to the processes of one machine, for those that another launcher started on
+// several: each beats in the store through which they met, rank 0 finds whose beats stop, and the
+// others read there what it found. Connections alone would not tell: a machine that is switched off
+// closes none.
+class StorePulse {
+ public:
+  using Duration = std::chrono::milliseconds;
+
+  struct Options {
+    int64_t rank = 0;
+    int64_t size = 1;
+    bool holds_store = false;  // the store ends with this process
+    Duration beat{500};
+    Duration patience{45'000};  // without a sign of life
+    // Ends the process, some time after somebody was lost: it may wait for that one, or compute.
+    std::function<void()> leave = {};
+  };
+
+  // Before the others may meet this process: from here on they expect its beats.
+  static void announce(c10d::Store& store, int64_t rank);
+
+  // `store` is this object's own connection. Requires: all processes have announced themselves.
+  StorePulse(c10::intrusive_ptr<c10d::Store> store, Options options);
+  // Says that this process leaves by itself, which is no fault. Who holds the store waits, for
+  // some seconds, until the others have left.
+  ~StorePulse();
+  StorePulse(const StorePulse&) = delete;
+  StorePulse& operator=(const StorePulse&) = delete;
+
+  // For a process whose connection to another one broke: waits until it is clear who is gone, some
+  // seconds at most. True: that was told, by this process or by another.
+  [[nodiscard]] bool is_told();
+
+ private:
+  class State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace finetune

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: MIT
+#include "distributed/store_pulse.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <vector>
+
+namespace finetune::testing {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+// A store that can be cut off from one process.
+class CuttableStore final : public c10d::Store {
+ public:
+  explicit CuttableStore(c10::intrusive_ptr<c10d::Store> store) : store_(std::move(store)) {}
+
+  std::atomic<bool> is_cut{false};     // as a connection that the other side closed
+  std::atomic<bool> is_silent{false};  // as one to a machine that is switched off
+
+  c10::intrusive_ptr<c10d::Store> clone() override { return store_->clone(); }
+  void set(const std::string& key, const std::vector<uint8_t>& value) override {
+    use();
+    store_->set(key, value);
+  }
+  std::vector<uint8_t> get(const std::string& key) override {
+    use();
+    return store_->get(key);
+  }
+  int64_t add(const std::string& key, int64_t value) override { return store_->add(key, value); }
+  bool deleteKey(const std::string& key) override { return store_->deleteKey(key); }
+  bool check(const std::vector<std::string>& keys) override {
+    use();
+    return store_->check(keys);
+  }
+  int64_t getNumKeys() override { return store_->getNumKeys(); }
+  void wait(const std::vector<std::string>& keys) override { store_->wait(keys); }
+  void wait(const std::vector<std::string>& keys, const std::chrono::milliseconds& time) override {
+    store_->wait(keys, time);
+  }
+
+ private:
+  void use() const {
+    while (is_silent) std::this_thread::sleep_for(5ms);
+    if (is_cut) throw std::runtime_error("connection reset by peer");
+  }
+
+  c10::intrusive_ptr<c10d::Store> store_;
+};
+
+class StorePulses : public ::testing::Test {
+ protected:
+  void start(int64_t size, StorePulse::Duration patience = 60s) {
+    members_.resize(static_cast<size_t>(size));
+    auto shared = c10::make_intrusive<c10d::HashStore>();
+    for (int64_t rank = 0; rank < size; ++rank) StorePulse::announce(*shared, rank);
+    for (int64_t rank = 0; rank < size; ++rank) {
+      Member& one = members_[static_cast<size_t>(rank)];
+      one.store = c10::make_intrusive<CuttableStore>(shared);
+      one.leaves = std::make_unique<std::atomic<int>>(0);
+      one.pulse = std::make_unique<StorePulse>(
+          one.store, StorePulse::Options{.rank = rank,
+                                         .size = size,
+                                         .holds_store = rank == 0,
+                                         .beat = 20ms,
+                                         .patience = patience,
+                                         .leave = [leaves = one.leaves.get()] { ++*leaves; }});
+    }
+  }
+
+  void SetUp() override { ::testing::internal::CaptureStderr(); }
+  void TearDown() override {
+    if (!members_.empty()) (void)said_until_the_end();
+  }
+
+  // What was said, when all have left.
+  std::string said_until_the_end() {
+    for (Member& one : members_) one.store->is_silent = false;
+    while (!members_.empty()) members_.pop_back();
+    return ::testing::internal::GetCapturedStderr();
+  }
+
+  struct Member {
+    c10::intrusive_ptr<CuttableStore> store = {};
+    std::unique_ptr<std::atomic<int>> leaves = {};
+    std::unique_ptr<StorePulse> pulse = {};
+  };
+
+  // As a process that is killed: the others lose their connections to it.
+  void kill(size_t rank) { members_[rank].store->is_cut = true; }
+
+  [[nodiscard]] bool leaves_within(size_t rank, StorePulse::Duration time) const {
+    const auto end = std::chrono::steady_clock::now() + time;
+    while (std::chrono::steady_clock::now() < end) {
+      if (*members_[rank].leaves > 0) return true;
+      std::this_thread::sleep_for(5ms);
+    }
+    return false;
+  }
+
+  std::vector<Member> members_;
+};
+
+TEST_F(StorePulses, AreSilentWhereAllLiveAndLeave) {
+  start(3, 400ms);
+  std::this_thread::sleep_for(600ms);
+  for (size_t rank : {1U, 0U, 2U}) members_[rank].pulse.reset();
+  EXPECT_THAT(said_until_the_end(), IsEmpty());
+}
+
+TEST_F(StorePulses, NameTheRankThatIsGoneOnce) {
+  start(3);
+  kill(2);
+  EXPECT_TRUE(members_[0].pulse->is_told());
+  EXPECT_TRUE(members_[1].pulse->is_told());
+  const std::string said = said_until_the_end();
+  EXPECT_THAT(said, HasSubstr("rank 2 on "));
+  EXPECT_THAT(said, HasSubstr("is gone, and the other processes leave"));
+  EXPECT_EQ(said.find("error:"), said.rfind("error:")) << said;
+}
+
+TEST_F(StorePulses, FindAProcessThatHangsAndEndTheOthers) {
+  start(3, 300ms);
+  members_[2].store->is_silent = true;
+  EXPECT_TRUE(leaves_within(0, 10s));
+  EXPECT_TRUE(leaves_within(1, 10s));
+  const std::string said = said_until_the_end();
+  EXPECT_THAT(said, HasSubstr("rank 2 on "));
+  EXPECT_THAT(said, HasSubstr("has shown no sign of life"));
+  EXPECT_EQ(said.find("error:"), said.rfind("error:")) << said;
+}
+
+TEST_F(StorePulses, NoticeThatTheFirstOneIsGone) {
+  start(2);
+  kill(1);  // its connection to the store, which rank 0 held
+  EXPECT_TRUE(members_[1].pulse->is_told());
+  EXPECT_THAT(said_until_the_end(),
+              HasSubstr("rank 0, or what the processes met through, is gone"));
+}
+
+TEST_F(StorePulses, NoticeThatTheFirstOneHangs) {
+  start(2, 300ms);
+  members_[1].store->is_silent = true;  // asks and is not answered
+  EXPECT_TRUE(leaves_within(1, 10s));
+  EXPECT_THAT(said_until_the_end(), HasSubstr("has shown no sign of life"));
+}
+
+TEST_F(StorePulses, LeaveWhatEndedAnotherToThatOne) {
+  start(3);
+  members_[1].pulse.reset();  // it had an error of its own, and told it
+  EXPECT_TRUE(members_[2].pulse->is_told());
+  EXPECT_TRUE(members_[0].pulse->is_told());
+  EXPECT_THAT(said_until_the_end(), IsEmpty());
+}
+
+TEST_F(StorePulses, SayThatAConnectionBrokeWhereAllLive) {
+  start(2);
+  EXPECT_TRUE(members_[1].pulse->is_told());
+  EXPECT_THAT(said_until_the_end(), HasSubstr("the connection between two processes broke"));
+}
+
+}  // namespace
+}  // namespace finetune::testing

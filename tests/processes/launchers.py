@@ -1,0 +1,279 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Several processes that others start: two hosts (network namespaces joined by a cable), torchrun.
+
+  launchers.py --binary build/finetune --row two_hosts [--python PYTHON-WITH-TORCH]
+
+Hosts need root and a kernel that grants network namespaces; elsewhere that row says so and passes,
+since nothing of it can be tried there.
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+TEXT = ROOT / "tests" / "data" / "text"
+STEPS = 12
+ADDRESSES = ("10.71.0.1", "10.71.0.2")
+PORT = "29555"
+
+
+class Run:
+    """A tiny run in a folder of its own: 8 samples a step in 4 micro-batches."""
+
+    def __init__(self, binary, folder, name):
+        self.binary, self.out, self.config = binary, folder / name, folder / f"{name}.yaml"
+        tokenizer = folder / "tokenizer"
+        if not tokenizer.exists():
+            subprocess.run(
+                [binary, "tokenizer", "train", "--type", "byte_level_bpe", "--vocab_size", "300",
+                 "--output", tokenizer, TEXT / "lighthouse.txt"],
+                check=True, stderr=subprocess.DEVNULL)  # fmt: skip
+        keys = {
+            "output_dir": str(self.out),
+            "cache_dir": str(folder / "cache"),
+            "model_type": "roberta",
+            "tokenizer_name": str(tokenizer),
+            "config_overrides": {
+                "num_hidden_layers": 2,
+                "num_attention_heads": 2,
+                "hidden_size": 32,
+                "intermediate_size": 64,
+                "max_position_embeddings": 34,
+                "type_vocab_size": 1,
+            },
+            "train_file": str(TEXT / "lighthouse.txt"),
+            "validation_file": str(TEXT / "lighthouse-valid.txt"),
+            "max_seq_length": 32,
+            "max_steps": STEPS,
+            "per_device_train_batch_size": 2,
+            "effective_batch_size": 8,
+            "full_determinism": True,
+            "learning_rate": 1e-3,
+            "logging_steps": 1,
+            "eval_strategy": "steps",
+            "eval_steps": 6,
+            "save_steps": 4,
+            "dataloader_num_workers": 0,
+            "report_to": "none",
+        }
+        self.config.write_text(json.dumps(keys))  # JSON is YAML
+
+    def command(self, *more):
+        return [str(self.binary), "train", str(self.config), *more]
+
+    def digest(self):
+        weights = (self.out / "model.safetensors").read_bytes()
+        states = (self.out / f"checkpoint-{STEPS}" / "optimizer.pt").read_bytes()
+        return hashlib.sha256(weights + states).hexdigest()
+
+    def wait_for_step(self, step, process):
+        until = time.monotonic() + 60
+        while not (self.out / f"checkpoint-{step}").exists():
+            if process.poll() is not None or time.monotonic() > until:
+                raise AssertionError(f"no checkpoint-{step}: {process.communicate()[1]}")
+            time.sleep(0.02)
+
+
+def start(command, environment=None, prefix=()):
+    return subprocess.Popen(
+        [*prefix, *command],
+        env={**os.environ, "OMP_NUM_THREADS": "1", **(environment or {})},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def end(process, seconds=60):
+    try:
+        _, said = process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise AssertionError(f"no end within {seconds} s: {process.communicate()[1]}") from None
+    return process.returncode, said
+
+
+def check(condition, what):
+    if not condition:
+        raise AssertionError(what)
+
+
+class Hosts:
+    """Two network namespaces, each with its own loopback interface and one end of a cable."""
+
+    def __init__(self):
+        self.names = [f"finetune-{os.getpid()}-{side}" for side in "ab"]
+
+    def __enter__(self):
+        ends = [f"ft{os.getpid() % 100000}{side}" for side in "ab"]
+        try:
+            for name in self.names:
+                self.ip("netns", "add", name)
+            self.ip("link", "add", ends[0], "type", "veth", "peer", "name", ends[1])
+            for name, cable, address in zip(self.names, ends, ADDRESSES):
+                self.ip("link", "set", cable, "netns", name)
+                self.ip("-n", name, "link", "set", cable, "name", "cable")
+                self.ip("-n", name, "address", "add", f"{address}/24", "dev", "cable")
+                self.ip("-n", name, "link", "set", "cable", "up")
+                self.ip("-n", name, "link", "set", "lo", "up")
+        except (OSError, subprocess.CalledProcessError) as error:
+            self.__exit__()
+            raise Unable(f"no network namespaces here: {error}") from error
+        return self
+
+    def __exit__(self, *_):
+        for name in self.names:
+            subprocess.run(["ip", "netns", "delete", name], stderr=subprocess.DEVNULL, check=False)
+
+    @staticmethod
+    def ip(*words):
+        subprocess.run(["ip", *words], check=True, capture_output=True)
+
+    def start(self, run, rank, environment=None):
+        return start(
+            run.command(),
+            {
+                "SLURM_PROCID": str(rank),
+                "SLURM_LOCALID": "0",
+                "SLURM_NTASKS": "2",
+                "SLURM_NNODES": "2",
+                "SLURM_JOB_ID": "77",
+                "SLURM_STEP_ID": "0",
+                "MASTER_ADDR": ADDRESSES[0],
+                "MASTER_PORT": PORT,
+                "GLOO_SOCKET_IFNAME": "cable",
+                "FINETUNE_JOB_TOKEN": "of these two",
+                **(environment or {}),
+            },
+            prefix=("ip", "netns", "exec", self.names[rank]),
+        )
+
+    def both(self, run, environment=None):
+        return [self.start(run, rank, environment) for rank in (0, 1)]
+
+    def listening(self, rank):
+        words = ["netns", "exec", self.names[rank], "cat", "/proc/net/tcp", "/proc/net/tcp6"]
+        lines = subprocess.run(["ip", *words], check=True, capture_output=True, text=True).stdout
+        rows = [line.split() for line in lines.splitlines()]
+        return [row[1] for row in rows if len(row) > 3 and row[3] == "0A"]
+
+
+class Unable(Exception):
+    pass
+
+
+def finish(run, expected):
+    """What is left of a run, alone: it ends where an uninterrupted one does."""
+    code, said = end(start(run.command()))
+    check(code == 0, said)
+    check(run.digest() == expected, "other bits than without the fault")
+
+
+def two_hosts(binary, folder, _):
+    alone = Run(binary, folder, "alone")
+    code, said = end(start(alone.command()))
+    check(code == 0, said)
+    expected = alone.digest()
+    with Hosts() as hosts:
+        run = Run(binary, folder, "together")
+        processes = hosts.both(run)
+        run.wait_for_step(4, processes[0])
+        for rank, address in enumerate(("0100470A", "0200470A")):
+            open_ports = hosts.listening(rank)
+            others = [port for port in open_ports if not port.startswith(address)]
+            check(open_ports and not others, f"rank {rank} listens on {open_ports}")
+        for process in processes:
+            code, said = end(process)
+            check(code == 0 and "error" not in said, said)
+        check(run.digest() == expected, "two hosts end in other bits than one process")
+
+        for lost in (0, 1):
+            run = Run(binary, folder, f"killed-{lost}")
+            processes = hosts.both(run)
+            run.wait_for_step(4, processes[0])
+            processes[lost].kill()
+            begin = time.monotonic()
+            code, said = end(processes[1 - lost])
+            seconds = time.monotonic() - begin
+            check(code == 75, f"exit code {code}: {said}")
+            check(seconds < 3, f"rank {1 - lost} left after {seconds:.1f} s: {said}")
+            check(f"rank {lost}" in said and said.count("error:") == 1, said)
+            check(len(said.splitlines()) < 60 and "frame #" not in said, said)
+            processes[lost].communicate()
+            finish(run, expected)
+
+        # A cable that is pulled closes no connection; a process that is stopped neither.
+        patience = {"FINETUNE_TEST_HANG_SECONDS": "4"}
+        for fault in ("pulled", "stopped"):
+            run = Run(binary, folder, fault)
+            processes = hosts.both(run, patience)
+            run.wait_for_step(4, processes[0])
+            if fault == "pulled":
+                Hosts.ip("-n", hosts.names[1], "link", "set", "cable", "down")
+            else:
+                processes[1].send_signal(signal.SIGSTOP)
+            code, said = end(processes[0], 30)
+            check(code == 75, f"exit code {code}: {said}")
+            check("rank 1" in said and "no sign of life" in said, said)
+            if fault == "pulled":
+                code, said = end(processes[1], 30)
+                check(code == 75 and "rank 0" in said, f"exit code {code}: {said}")
+                Hosts.ip("-n", hosts.names[1], "link", "set", "cable", "up")
+            else:
+                processes[1].kill()
+                processes[1].communicate()
+            finish(run, expected)
+
+
+def torchrun(binary, folder, python):
+    """A process that dies: torchrun starts all of them again, and they go on where they were."""
+    alone = Run(binary, folder, "alone")
+    code, said = end(start(alone.command()))
+    check(code == 0, said)
+    run = Run(binary, folder, "restarted")
+    agent = start(
+        [python, "-m", "torch.distributed.run", "--no-python", "--nproc-per-node", "2",
+         "--max-restarts", "2", "--monitor-interval", "0.2", "--master-port", PORT,
+         *run.command()])  # fmt: skip
+    run.wait_for_step(4, agent)
+    children = Path(f"/proc/{agent.pid}/task/{agent.pid}/children").read_text().split()
+    members = [int(child) for child in children
+               if Path(f"/proc/{child}/exe").resolve() == binary]  # fmt: skip
+    check(len(members) == 2, f"torchrun has {len(members)} processes of finetune")
+    os.kill(members[1], signal.SIGKILL)
+    code, said = end(agent, 120)
+    check(code == 0, said)
+    check("resuming from" in said, said)
+    check(run.digest() == alone.digest(), "torchrun's restart ends in other bits")
+
+
+ROWS = {
+    "two_hosts": two_hosts,
+    "torchrun": torchrun,
+}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--binary", type=Path, default=ROOT / "build" / "finetune")
+    parser.add_argument("--python", default=sys.executable, help="a Python that has torch")
+    parser.add_argument("--row", choices=ROWS, required=True)
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            ROWS[args.row](args.binary.resolve(), Path(folder), args.python)
+        except Unable as reason:
+            print(f"{args.row}: {reason}; nothing was tried")
+
+
+if __name__ == "__main__":
+    main()
