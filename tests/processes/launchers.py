@@ -12,6 +12,7 @@ import argparse
 import hashlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -256,7 +257,57 @@ def torchrun(binary, folder, python):
     check(run.digest() == alone.digest(), "torchrun's restart ends in other bits")
 
 
+def children_of(process):
+    path = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    try:
+        return [int(child) for child in path.read_text().split()]
+    except FileNotFoundError:
+        return []
+
+
+def wait_for_members(process, count):
+    while len(children_of(process)) < count and process.poll() is None:
+        time.sleep(0.005)
+    return children_of(process)
+
+
+def moments(binary, folder, _):
+    """Each rank is killed, and asked to stop, at moments spread over a run's whole life: while the
+    processes meet, tokenise, train, evaluate, save and end."""
+    for name in ("first", "alone"):  # the first one also tokenises
+        alone = Run(binary, folder, name)
+        process = start(alone.command("--num_processes", "2"))
+        wait_for_members(process, 2)
+        begin = time.monotonic()
+        code, said = end(process)
+        check(code == 0, said)
+        life = time.monotonic() - begin
+    count = int(os.environ.get("FINETUNE_PROCESSES_MOMENTS", "4"))
+    codes = {}
+    for number in range(4 * count):
+        rank, kind = number % 2, (signal.SIGKILL, signal.SIGTERM)[number // 2 % 2]
+        run = Run(binary, folder, f"moment-{number}")
+        process = start(run.command("--num_processes", "2"))
+        members = wait_for_members(process, 2)
+        time.sleep(0.9 * life * (number // 4 + (number * 0.618) % 1) / count)
+        if rank < len(children_of(process)):
+            os.kill(members[rank], kind)
+        code, said = end(process)
+        wanted = f"{kind.name} to rank {rank} of run {number}: exit code {code}: {said}"
+        check(code in (0, 75) and said.count("error:") <= 1, wanted)
+        if kind == signal.SIGTERM:
+            check("error:" not in said, wanted)
+        codes[code] = codes.get(code, 0) + 1
+        code, said = end(start(run.command("--num_processes", "2")))
+        check(code == 0, said)
+        check(run.digest() == alone.digest(), f"other bits after {wanted}")
+        shutil.rmtree(run.out)
+    check(codes.get(75, 0) >= count, f"nothing was hit: {codes}")
+    print(f"{4 * count} moments, exit codes {codes}")
+
+
 ROWS = {
+    "moments": moments,
     "two_hosts": two_hosts,
     "torchrun": torchrun,
 }
