@@ -65,8 +65,8 @@ void encode(const std::string& folder, const std::string& file, int64_t repeats)
               static_cast<long long>(bytes * repeats), static_cast<long long>(tokens), seconds);
 }
 
-void take_batches(const std::string& folder, const std::string& file, int64_t batch,
-                  int64_t length, int64_t workers, int64_t updates) {
+void take_batches(const std::string& folder, const std::string& file, int64_t batch, int64_t length,
+                  int64_t workers, int64_t updates) {
   const auto tokenizer = load_tokenizer(folder);
   TextOptions text;
   text.max_seq_length = length;
@@ -84,7 +84,7 @@ void take_batches(const std::string& folder, const std::string& file, int64_t ba
   for (int64_t i = 0; i < kFirst + updates; ++i) {
     const int64_t before = allocations;
     const double begin = seconds_of(CLOCK_THREAD_CPUTIME_ID);
-    const std::vector<Batch> taken = loader.take(position);
+    static_cast<void>(loader.take(position));
     if (i >= kFirst) {
       spent += seconds_of(CLOCK_THREAD_CPUTIME_ID) - begin;
       counted += allocations - before;

@@ -3,9 +3,11 @@
 """Building the tokenised cache, and starting with it: seconds, MB/s and peak memory.
 
 A corpus of the wanted size is made of the texts in --data, a byte-level BPE trained on it, and
-`finetune prepare` run on a quarter of the corpus and on all of it (memory must not grow), then again
-(the cache is found), and a training of one update on all of it and on 1 MB of it (what a large corpus
-costs from the start to the first batch is the difference). One JSON line is printed.
+`finetune prepare` run on a quarter, a half and all of the corpus (memory must not grow), each twice
+(the second time the cache is found), then a training of one update on all of it and on 1 MB of it
+(what a large corpus costs from the start to the first batch is the difference). CPU seconds are
+those of all threads: where a machine is busy with other work, they are what can be compared. One
+JSON line is printed.
 """
 
 import argparse
@@ -15,6 +17,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -36,18 +39,40 @@ def make_corpus(path, texts, size):
                 written += len(part)
 
 
+def watch_own_memory(process, peak):
+    """Keeps in peak[0] the most kB that are the process's own, mapped files left out."""
+    while process.returncode is None:
+        try:
+            status = Path(f"/proc/{process.pid}/status").read_text()
+        except OSError:
+            return
+        for line in status.splitlines():
+            if line.startswith("RssAnon:"):
+                peak[0] = max(peak[0], int(line.split()[1]))
+        time.sleep(0.02)
+
+
 def timed(command):
-    """Seconds and peak MB of a command that must succeed."""
+    """Seconds, CPU seconds and peak MB of a command that must succeed."""
     begun = time.perf_counter()
+    own = [0]
     with tempfile.TemporaryFile() as said:
         process = subprocess.Popen([str(word) for word in command], stdout=said, stderr=said)
+        watcher = threading.Thread(target=watch_own_memory, args=(process, own))
+        watcher.start()
         _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
         seconds = time.perf_counter() - begun
+        process.returncode = os.waitstatus_to_exitcode(status)
+        watcher.join()
         if process.returncode != 0:
             said.seek(0)
             sys.exit(said.read().decode())
-    return {"seconds": round(seconds, 2), "peak_mb": round(usage.ru_maxrss * 1024 / MB)}
+    return {
+        "seconds": round(seconds, 2),
+        "cpu_seconds": round(usage.ru_utime + usage.ru_stime, 2),
+        "peak_mb": round(usage.ru_maxrss * 1024 / MB),
+        "own_peak_mb": round(own[0] * 1024 / MB),
+    }
 
 
 class Bench:
@@ -78,17 +103,19 @@ class Bench:
             "mb": round(size),
             "block": block,
             **built,
-            "mb_per_second": round(size / built["seconds"], 1),
+            "mb_per_cpu_second": round(size / built["cpu_seconds"], 1),
             "again_seconds": found["seconds"],
+            "again_cpu_seconds": found["cpu_seconds"],
         }
 
     def train(self, corpus, block):
-        return timed([self.options.binary, "train", self.config(corpus, block)])["seconds"]
+        return timed([self.options.binary, "train", self.config(corpus, block)])
 
     def run(self):
         options = self.options
         texts = [(options.data / name).read_bytes() for name in options.texts]
-        sizes = {"small": 1, "quarter": options.megabytes // 4, "whole": options.megabytes}
+        whole = options.megabytes
+        sizes = {"small": 1, "quarter": whole // 4, "half": whole // 2, "whole": whole}
         corpora = {}
         for name, size in sizes.items():
             corpora[name] = self.folder / f"{name}.txt"
@@ -99,13 +126,14 @@ class Bench:
             [*train, "--output", self.tokenizer, *(options.data / name for name in options.texts)]
         )
         result = {"threads": options.threads, "vocabulary": options.vocabulary, "build": []}
-        for name in ("small", "quarter", "whole"):
-            result["build"].append(self.prepare(corpora[name], not options.lines))
+        for corpus in corpora.values():
+            result["build"].append(self.prepare(corpus, not options.lines))
         result["cache_mb"] = round(
             sum(f.stat().st_size for f in (self.folder / "cache").rglob("*") if f.is_file()) / MB
         )
-        result["start_small"] = min(self.train(corpora["small"], not options.lines) for _ in "123")
-        result["start_whole"] = min(self.train(corpora["whole"], not options.lines) for _ in "123")
+        for name in ("small", "whole"):
+            starts = [self.train(corpora[name], not options.lines) for _ in "123"]
+            result[f"start_{name}"] = min(starts, key=lambda start: start["seconds"])
         return result
 
 

@@ -30,10 +30,13 @@ std::string recorded_owner(const std::string& path) {
   return "another process";
 }
 
-[[noreturn]] void fail(const std::string& path, int error) {
+// "a prepare_output_dir", "an output_dir"
+std::string one(const std::string& key) { return (key.starts_with('o') ? "an " : "a ") + key; }
+
+[[noreturn]] void fail(const std::string& path, int error, const std::string& key) {
   throw Error(ErrorKind::kIo,
-              "cannot lock '" + path + "': " + std::strerror(error) +
-                  "; choose an output_dir that you may write to",
+              "cannot lock '" + path + "': " + std::strerror(error) + "; choose " + one(key) +
+                  " that you may write to",
               error);
 }
 
@@ -60,17 +63,18 @@ OutputLock::OutputLock(const std::string& output_dir, LeaseOptions options) {
   try {
     FileSystem::local().make_directories(output_dir);
   } catch (const Error& error) {
-    throw Error(error.kind(),
-                std::string(error.what()) + "; choose an output_dir that you may write to",
-                error.system_error());
+    throw Error(
+        error.kind(),
+        std::string(error.what()) + "; choose " + one(options.key) + " that you may write to",
+        error.system_error());
   }
   if (options.shown.empty()) options.shown = output_dir;
   options.folder = output_dir;
   options.files = shared_local_files();
   const std::optional<Mount> mount = mount_of(output_dir);
   try {
-    options.kernel_lock = take_kernel_lock(join_path(output_dir, kLockFile), options.shown) &&
-                          mount && !is_remote_type(mount->type);
+    options.kernel_lock = take_kernel_lock(join_path(output_dir, kLockFile), options) && mount &&
+                          !is_remote_type(mount->type);
     lease_.emplace(std::move(options));
   } catch (...) {
     if (descriptor_ >= 0) ::close(descriptor_);
@@ -78,17 +82,17 @@ OutputLock::OutputLock(const std::string& output_dir, LeaseOptions options) {
   }
 }
 
-bool OutputLock::take_kernel_lock(const std::string& path, const std::string& shown) {
+bool OutputLock::take_kernel_lock(const std::string& path, const LeaseOptions& options) {
   descriptor_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
-  if (descriptor_ < 0) fail(path, errno);
+  if (descriptor_ < 0) fail(path, errno, options.key);
   if (::flock(descriptor_, LOCK_EX | LOCK_NB) == 0) return true;
   if (errno == EWOULDBLOCK) {
-    throw Error(ErrorKind::kBusy, "'" + shown + "' is in use by " + recorded_owner(path) +
-                                      "; wait until it is finished, stop it, or choose another "
-                                      "output_dir");
+    throw Error(ErrorKind::kBusy, "'" + options.shown + "' is in use by " + recorded_owner(path) +
+                                      "; wait until it is finished, stop it, or choose another " +
+                                      options.key);
   }
   if (errno != ENOSYS && errno != EOPNOTSUPP && errno != ENOLCK && errno != EINVAL) {
-    fail(path, errno);
+    fail(path, errno, options.key);
   }
   return false;
 }

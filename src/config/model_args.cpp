@@ -55,7 +55,7 @@ void ModelArgs::describe(FieldList& field) {
         "Take BigBird's random blocks as transformers does in evaluation, where each is block 0 "
         "once more, and drop no attention probabilities; in training they are drawn here too, "
         "but not by numpy.",
-        {.choices = {"huggingface"}, .resume = ResumePolicy::kFixed});
+        {.choices = {"none", "huggingface"}, .resume = ResumePolicy::kFixed});
 }
 
 }  // namespace finetune

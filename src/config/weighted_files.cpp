@@ -98,10 +98,6 @@ std::optional<std::string> problem_of_weights(const TrainingArgs& args) {
              weights[i] + "'; take an entry that is not wanted out of train_file";
     }
   }
-  if (args.task == "pretraining") {
-    return "documents of task pretraining cannot be mixed by weight; name the files of train_file "
-           "without weights, those that are to be seen more often several times";
-  }
   if (args.max_train_samples) {
     return "max_train_samples and weights in train_file exclude each other: the first so many "
            "samples of a mixture mean nothing";

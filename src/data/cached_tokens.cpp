@@ -6,6 +6,7 @@
 #include <functional>
 #include <utility>
 
+#include "data/block_hash.h"
 #include "finetune/base/error.h"
 #include "finetune/base/file_system.h"
 #include "finetune/base/hash.h"
@@ -34,6 +35,7 @@ class ContentHasher {
       visit(TokenBlock(path, limits_));
     }
   }
+  [[nodiscard]] Hasher& bytes() { return hasher_; }
   [[nodiscard]] std::string hex() const { return hasher_.hex(); }
 
  private:
@@ -41,27 +43,6 @@ class ContentHasher {
   TokenBlockLimits limits_;
   Hasher hasher_;
 };
-
-void add_ids(ContentHasher& hasher, TokenSpan ids) {
-  std::array<int32_t, 4096> wide = {};
-  auto next = ids.begin();
-  for (size_t left = ids.size(); left > 0;) {
-    const size_t count = std::min(left, wide.size());
-    std::copy_n(next, count, wide.begin());
-    hasher.add(std::span<const int32_t>(wide.data(), count));
-    next += static_cast<std::ptrdiff_t>(count);
-    left -= count;
-  }
-}
-
-// Returns the tokens up to the block's end.
-int64_t add_offsets(ContentHasher& hasher, std::span<const uint32_t> ends, int64_t tokens) {
-  std::vector<int64_t> offsets;
-  offsets.reserve(ends.size());
-  for (const uint32_t end : ends) offsets.push_back(tokens + int64_t{end});
-  hasher.add(std::span<const int64_t>(offsets));
-  return offsets.empty() ? tokens : offsets.back();
-}
 
 struct Counts {
   int64_t labels = 0, masks = 0, types = 0, classes = 0, values = 0, answers = 0;
@@ -78,12 +59,12 @@ void add_column(ContentHasher& hasher, int64_t count, const Column& column) {
 std::string fingerprint_of(ContentHasher& hasher, const CachedTotals& totals,
                            const Counts& counts) {
   hasher.add_count(totals.tokens);
-  hasher.for_each([&](const TokenBlock& block) { add_ids(hasher, block.ids()); });
+  hasher.for_each([&](const TokenBlock& block) { add_ids(hasher.bytes(), block.ids()); });
   hasher.add_count(totals.sequences + 1);
   int64_t tokens = 0;
   hasher.add(std::span<const int64_t>(&tokens, 1));
   hasher.for_each(
-      [&](const TokenBlock& block) { tokens = add_offsets(hasher, block.ends(), tokens); });
+      [&](const TokenBlock& block) { tokens = add_offsets(hasher.bytes(), block.ends(), tokens); });
   add_column(hasher, counts.labels, [](const TokenBlock& block) { return block.labels(); });
   add_column(hasher, counts.masks, [](const TokenBlock& block) { return block.masks(); });
   const bool has_more = counts.types > 0 || counts.choices > 1 || counts.classes > 0 ||
@@ -139,8 +120,9 @@ CachedTotals total_of_blocks(const std::vector<std::string>& paths,
   return totals;
 }
 
-CachedTokens::CachedTokens(std::vector<TokenBlock> blocks, CachedTotals totals)
-    : blocks_(std::move(blocks)), totals_(std::move(totals)) {
+CachedTokens::CachedTokens(std::vector<TokenBlock> blocks, CachedTotals totals,
+                           std::shared_ptr<const void> use)
+    : blocks_(std::move(blocks)), totals_(std::move(totals)), use_(std::move(use)) {
   int64_t sequences = 0;
   for (const TokenBlock& block : blocks_) {
     first_.push_back(sequences);
@@ -167,6 +149,18 @@ Example CachedTokens::get(int64_t index, int64_t choice) const {
     if (!totals_.has_values) example.values = {};
     if (!totals_.has_answers) example.answer = {};
     return example;
+  } catch (const Error&) {
+    discard(*block);
+    throw;
+  }
+}
+
+TokenSpan CachedTokens::run(int64_t begin, int64_t end) const {
+  if (begin == end) return {};
+  FT_CHECK(choices_ == 1, "sequences are samples");
+  const auto [block, sequence] = find(begin, 0);
+  try {
+    return block->tokens(sequence, sequence + (end - begin));
   } catch (const Error&) {
     discard(*block);
     throw;

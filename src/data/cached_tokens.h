@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -31,7 +32,9 @@ struct CachedTotals {
 // Error(kData), and its block is taken away, so that the next start makes it anew.
 class CachedTokens final : public SequenceDataset {
  public:
-  CachedTokens(std::vector<TokenBlock> blocks, CachedTotals totals);
+  // `use` is kept as long as the samples are.
+  CachedTokens(std::vector<TokenBlock> blocks, CachedTotals totals,
+               std::shared_ptr<const void> use = {});
 
   using Dataset::get;
   using Dataset::length;
@@ -46,6 +49,8 @@ class CachedTokens final : public SequenceDataset {
   [[nodiscard]] int64_t longest() const override { return totals_.longest; }
 
   [[nodiscard]] const std::vector<TokenBlock>& blocks() const { return blocks_; }
+  // The ids of the sequences [begin, end), which lie in one block, one after the other.
+  [[nodiscard]] TokenSpan run(int64_t begin, int64_t end) const;
 
  private:
   struct Place {
@@ -58,6 +63,7 @@ class CachedTokens final : public SequenceDataset {
   std::vector<int64_t> first_;  // sequence of each block
   CachedTotals totals_;
   int64_t choices_ = 1;
+  std::shared_ptr<const void> use_;
 };
 
 }  // namespace finetune

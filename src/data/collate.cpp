@@ -50,15 +50,15 @@ PaddingCollator::PaddingCollator(PaddingOptions options) : options_(options) {
   FT_CHECK(options_.pad_to_multiple_of >= 1, "pad_to_multiple_of is at least 1");
 }
 
-Batch PaddingCollator::collate(const Dataset& dataset, std::span<const SampleKey> samples) const {
-  Batch batch = pad(dataset, samples, options_);
+void PaddingCollator::collate(const Dataset& dataset, std::span<const SampleKey> samples,
+                              Batch& batch) const {
+  pad(dataset, samples, options_, batch);
   for (size_t i = 0; i < samples.size(); ++i) {
     const Example example = dataset.get(samples[i].index);
     const int64_t row = static_cast<int64_t>(i) * batch.choices;
     take_targets(batch, row, cells_of(batch, row, example.input_ids.size(), options_.pad_left),
                  example);
   }
-  return batch;
 }
 
 MaskedLmOptions MaskedLmOptions::from(const Tokenizer& tokenizer) {
@@ -73,8 +73,9 @@ MaskedLmCollator::MaskedLmCollator(MaskedLmOptions options)
   FT_CHECK(options_.pad_to_multiple_of >= 1, "pad_to_multiple_of is at least 1");
 }
 
-Batch MaskedLmCollator::collate(const Dataset& dataset, std::span<const SampleKey> samples) const {
-  Batch batch = pad(dataset, samples, options_);
+void MaskedLmCollator::collate(const Dataset& dataset, std::span<const SampleKey> samples,
+                               Batch& batch) const {
+  pad(dataset, samples, options_, batch);
   FT_CHECK(batch.choices == 1, "masked language modelling has no choices");
   batch.labels.assign(batch.input_ids.size(), kIgnoredLabel);
   for (int64_t row = 0; row < batch.rows; ++row) {
@@ -89,7 +90,6 @@ Batch MaskedLmCollator::collate(const Dataset& dataset, std::span<const SampleKe
         masking_.apply(key, std::span(batch.input_ids).subspan(cells.begin, cells.size),
                        std::span(batch.labels).subspan(cells.begin, cells.size));
   }
-  return batch;
 }
 
 }  // namespace finetune

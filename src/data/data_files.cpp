@@ -130,15 +130,25 @@ std::vector<std::string> expand_files(const std::vector<std::string>& patterns,
   return files;
 }
 
-int64_t count_rows(const std::vector<std::string>& patterns, const std::string& key) {
+int64_t count_rows(const std::vector<std::string>& patterns, const std::string& key,
+                   const std::function<void(double)>& progress) {
   constexpr int64_t kRowsBetweenPolls = 1 << 16;
+  const std::vector<std::string> paths = expand_files(patterns, key);
+  uint64_t total = 1;
+  for (const std::string& path : paths) total += FileSystem::local().open(path)->size();
   int64_t rows = 0;
-  for (const std::string& path : expand_files(patterns, key)) {
+  uint64_t behind = 0;
+  for (const std::string& path : paths) {
     const auto records = read_records(FileSystem::local().open(path), path, file_kind(path));
     Record record;
     while (records->next(record)) {
-      if (++rows % kRowsBetweenPolls == 0) interrupt::throw_if_requested("counting rows");
+      if (++rows % kRowsBetweenPolls != 0) continue;
+      interrupt::throw_if_requested("counting rows");
+      if (progress) {
+        progress(static_cast<double>(behind + records->offset()) / static_cast<double>(total));
+      }
     }
+    behind += records->size();
   }
   return rows;
 }

@@ -82,9 +82,7 @@ int64_t DocumentExamples::size() const { return static_cast<int64_t>(plans_.size
 
 void DocumentExamples::measure() {
   Hasher hasher;
-  add(hasher, documents_.ids);
-  add(hasher, documents_.sentences);
-  add(hasher, documents_.documents);
+  documents_.hash_into(hasher);
   for (const ExamplePlan& plan : plans_) {
     const auto tokens =
         static_cast<int64_t>(documents_.tokens(plan.first, plan.first + plan.first_count).size());
@@ -97,15 +95,14 @@ void DocumentExamples::measure() {
   add(hasher, rules);
   fingerprint_ = hasher.hex();
   extent_.token_types = options_.next_sentence ? 2 : 1;
-  extent_.bytes = static_cast<int64_t>(
-      documents_.ids.size() * sizeof(int32_t) + documents_.sentences.size() * sizeof(int64_t) +
-      documents_.documents.size() * sizeof(int64_t) + plans_.size() * sizeof(ExamplePlan));
+  extent_.bytes =
+      documents_.memory_bytes() + std::ssize(plans_) * static_cast<int64_t>(sizeof(ExamplePlan));
 }
 
 PretrainingExample DocumentExamples::unmasked(const ExamplePlan& plan) const {
   PretrainingExample example;
   auto& ids = example.input_ids;
-  const auto put = [&](std::span<const int32_t> tokens) {
+  const auto put = [&](TokenSpan tokens) {
     ids.insert(ids.end(), tokens.begin(), tokens.end());
     ids.push_back(options_.sep_id);
   };
@@ -120,10 +117,10 @@ PretrainingExample DocumentExamples::unmasked(const ExamplePlan& plan) const {
   return example;
 }
 
-PretrainingExample DocumentExamples::example(const SampleKey& key) const {
-  FT_CHECK(key.index >= 0 && key.index < size(), "sample lies outside the dataset");
-  PretrainingExample example = unmasked(plans_[static_cast<size_t>(key.index)]);
-  mask_example(options_.masking, key, max_predictions_, example);
+PretrainingExample DocumentExamples::example(int64_t index, const SampleKey& mask) const {
+  FT_CHECK(index >= 0 && index < size(), "sample lies outside the dataset");
+  PretrainingExample example = unmasked(plans_[static_cast<size_t>(index)]);
+  mask_example(options_.masking, mask, max_predictions_, example);
   return example;
 }
 

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "data/block_hash.h"
 #include "data/block_stream.h"
 #include "data/json_row.h"
 #include "data/sample_building.h"
@@ -12,6 +13,7 @@
 #include "data/token_cache.h"
 #include "data/white_space.h"
 #include "finetune/base/error.h"
+#include "finetune/base/hash.h"
 #include "finetune/base/interrupt.h"
 #include "finetune/base/log.h"
 #include "finetune/tokenizer/tokenizer.h"
@@ -184,39 +186,75 @@ void add_document_begins(Documents& documents, int64_t first, std::span<const in
   }
 }
 
-void end_documents(Documents& documents) {
-  documents.documents.push_back(std::ssize(documents.sentences) - 1);
-}
-
-Documents documents_of(const CachedTokens& cached) {
+// A document begins with its block or within it, never across two.
+Documents documents_of(std::shared_ptr<const CachedTokens> cached) {
   Documents documents;
-  documents.ids.resize(static_cast<size_t>(cached.tokens()));
-  documents.sentences.reserve(static_cast<size_t>(cached.size()) + 1);
-  int64_t tokens = 0;
-  for (const TokenBlock& block : cached.blocks()) {
-    add_document_begins(documents, std::ssize(documents.sentences) - 1, block.classes());
-    block.ids().copy_to(documents.ids.data() + tokens);
-    for (const uint32_t end : block.ends()) {
-      // A forged block cuts wrongly, but within its tokens.
-      documents.sentences.push_back(std::max(
-          documents.sentences.back(), tokens + std::min<int64_t>(int64_t{end}, block.tokens())));
-    }
-    tokens += block.tokens();
+  int64_t sentences = 0;
+  for (const TokenBlock& block : cached->blocks()) {
+    add_document_begins(documents, sentences, block.classes());
+    sentences += block.sequences();
   }
-  end_documents(documents);
+  documents.documents.push_back(sentences);
+  documents.kept = std::move(cached);
   return documents;
 }
 
 Documents documents_of(TokenContent content) {
   Documents documents{.ids = std::move(content.ids), .sentences = std::move(content.offsets)};
   add_document_begins(documents, 0, content.classes);
-  end_documents(documents);
+  documents.documents.push_back(std::ssize(documents.sentences) - 1);
   documents.ids.shrink_to_fit();
   documents.sentences.shrink_to_fit();
   return documents;
 }
 
+void add_number(Hasher& hasher, int64_t number) { hasher.update(&number, sizeof(number)); }
+
+template <class Value>
+void add_list(Hasher& hasher, const std::vector<Value>& values) {
+  add_number(hasher, std::ssize(values));
+  hasher.update(values.data(), values.size() * sizeof(Value));
+}
+
 }  // namespace
+
+int64_t Documents::token_count() const { return kept ? kept->tokens() : std::ssize(ids); }
+
+int64_t Documents::length(int64_t sentence) const {
+  if (kept) return kept->length(sentence);
+  const auto place = static_cast<size_t>(sentence);
+  return sentences[place + 1] - sentences[place];
+}
+
+TokenSpan Documents::tokens(int64_t begin, int64_t end) const {
+  if (kept) return kept->run(begin, end);
+  const auto first = static_cast<size_t>(sentences[static_cast<size_t>(begin)]);
+  const auto last = static_cast<size_t>(sentences[static_cast<size_t>(end)]);
+  return std::span(ids).subspan(first, last - first);
+}
+
+void Documents::hash_into(Hasher& hasher) const {
+  if (kept) {
+    add_number(hasher, kept->tokens());
+    for (const TokenBlock& block : kept->blocks()) add_ids(hasher, block.ids());
+    add_number(hasher, kept->size() + 1);
+    int64_t tokens = 0;
+    add_number(hasher, tokens);
+    for (const TokenBlock& block : kept->blocks()) {
+      tokens = add_offsets(hasher, block.ends(), tokens);
+      block.release();
+    }
+  } else {
+    add_list(hasher, ids);
+    add_list(hasher, sentences);
+  }
+  add_list(hasher, documents);
+}
+
+int64_t Documents::memory_bytes() const {
+  return std::ssize(ids) * static_cast<int64_t>(sizeof(int32_t)) +
+         (std::ssize(sentences) + std::ssize(documents)) * static_cast<int64_t>(sizeof(int64_t));
+}
 
 Documents read_documents(const std::vector<std::string>& files, const Tokenizer& tokenizer,
                          const DocumentOptions& options) {
@@ -228,14 +266,14 @@ Documents read_documents(const std::vector<std::string>& files, const Tokenizer&
   key["longest_sentence"] = options.longest_sentence;
   const auto read = [&](TokenSink& sink) { read_sentences(files, tokenizer, options, sink); };
   if (!options.json_lines) {
-    const auto cached =
+    auto cached =
         read_cached(options.cache, {.key = options.key,
                                     .files = files,
                                     .options = key,
                                     .tokenizer = tokenizer,
                                     .limits = {.ids = options.vocabulary_limit, .classes = 2},
                                     .read = read});
-    if (cached) return documents_of(*cached);
+    if (cached) return documents_of(std::move(cached));
   }
   MemorySink sink;
   read(sink);

@@ -62,7 +62,7 @@ class DocumentPlanner {
     const int64_t sentences = behind - first;
     const int64_t split = first + (sentences > 1 ? 1 + below(sentences - 1) : 1);
     ExamplePlan plan{.first = first, .first_count = static_cast<int32_t>(split - first)};
-    const auto first_tokens = std::ssize(documents_.tokens(first, split));
+    const auto first_tokens = static_cast<int64_t>(documents_.tokens(first, split).size());
     if (split < behind && sequence_.uniform() >= 0.5) {
       plan.other = split;
       plan.other_count = static_cast<int32_t>(behind - split);

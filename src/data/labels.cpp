@@ -2,14 +2,17 @@
 #include "finetune/data/labels.h"
 
 #include <algorithm>
+#include <functional>
 #include <set>
 #include <unordered_set>
 #include <utility>
 
+#include "data/file_findings.h"
 #include "data/json_row.h"
 #include "data/label_values.h"
 #include "data/row.h"
 #include "finetune/base/error.h"
+#include "finetune/data/data_files.h"
 
 namespace finetune {
 namespace {
@@ -196,6 +199,28 @@ class Survey {
   std::string uneven_;             // what is wrong where lists must be equally long
 };
 
+// Rows in memory are read each time.
+TokenCacheOptions kept_for(const TokenCacheOptions& cache, const RowOptions& options) {
+  return options.json_lines ? TokenCacheOptions{} : cache;
+}
+
+FileQuestion question_of(const std::vector<std::string>& files, const RowOptions& options,
+                         Json columns) {
+  return {.kind = "labels",
+          .files = options.json_lines ? files : expand_files(files, options.key),
+          .options = {{"columns", std::move(columns)},
+                      {"rows", {options.rows.begin, options.rows.end}},
+                      {"replace_broken_utf8", options.replace_broken_utf8}}};
+}
+
+void read_all(const std::vector<std::string>& files, const RowOptions& options,
+              const std::function<void(const Row&)>& visit) {
+  for_each_row(files, options, [&](const Row& row) {
+    visit(row);
+    return true;
+  });
+}
+
 }  // namespace
 
 LabelMap::LabelMap(std::vector<std::string> names, const std::string& where)
@@ -244,31 +269,57 @@ std::string LabelMap::list() const {
 
 LabelSurvey survey_labels(const std::vector<std::string>& files, const RowOptions& options,
                           const std::optional<std::string>& label_column,
-                          std::optional<ProblemType> problem) {
-  std::string column = find_label_column(first_row(files, options), label_column);
-  Survey survey(std::move(column), problem);
-  for_each_row(files, options, [&](const Row& row) {
-    survey.add(row);
-    return true;
-  });
-  return survey.finish(options.key);
+                          std::optional<ProblemType> problem, const TokenCacheOptions& cache) {
+  const int64_t wanted = problem ? static_cast<int64_t>(*problem) : -1;
+  LabelSurvey survey;
+  answer_from_files(
+      kept_for(cache, options), question_of(files, options, {label_column.value_or(""), wanted}),
+      [&] {
+        Survey rows(find_label_column(first_row(files, options), label_column), problem);
+        read_all(files, options, [&](const Row& row) { rows.add(row); });
+        const LabelSurvey found = rows.finish(options.key);
+        return Json{{"problem", static_cast<int64_t>(found.problem)},
+                    {"labels", found.labels.names()},
+                    {"outputs", found.outputs}};
+      },
+      [&](const Json& found) {
+        const auto type = found.at("problem").get<int64_t>();
+        survey = {.problem = static_cast<ProblemType>(type),
+                  .labels = LabelMap(found.at("labels").get<std::vector<std::string>>()),
+                  .outputs = found.at("outputs").get<int64_t>()};
+        const bool is_number = survey.problem == ProblemType::kRegression;
+        if (type < 0 || type > static_cast<int64_t>(ProblemType::kRegression) ||
+            survey.outputs < 1 || (!is_number && survey.outputs != survey.labels.size())) {
+          throw Error(ErrorKind::kData, "no labels");
+        }
+      });
+  return survey;
 }
 
 LabelMap survey_word_labels(const std::vector<std::string>& files, const RowOptions& options,
                             const std::optional<std::string>& text_column,
-                            const std::optional<std::string>& label_column) {
-  const WordColumns columns =
-      find_word_columns(first_row(files, options), text_column, label_column, true);
-  Collector labels(*columns.labels);
-  for_each_row(files, options, [&](const Row& row) {
-    for (const Json& value : row.list(*columns.labels)) labels.add(value, row);
-    return true;
-  });
-  LabelMap map(labels.sorted(), options.key);
-  if (map.empty()) {
-    throw Error(ErrorKind::kData,
-                options.key + ": column '" + *columns.labels + "' holds no label");
-  }
+                            const std::optional<std::string>& label_column,
+                            const TokenCacheOptions& cache) {
+  LabelMap map;
+  answer_from_files(
+      kept_for(cache, options),
+      question_of(files, options, {"words", text_column.value_or(""), label_column.value_or("")}),
+      [&] {
+        const WordColumns columns =
+            find_word_columns(first_row(files, options), text_column, label_column, true);
+        Collector labels(*columns.labels);
+        read_all(files, options, [&](const Row& row) {
+          for (const Json& value : row.list(*columns.labels)) labels.add(value, row);
+        });
+        if (labels.sorted().empty()) {
+          throw Error(ErrorKind::kData,
+                      options.key + ": column '" + *columns.labels + "' holds no label");
+        }
+        return Json(labels.sorted());
+      },
+      [&](const Json& found) {
+        map = LabelMap(found.get<std::vector<std::string>>(), options.key);
+      });
   return map;
 }
 

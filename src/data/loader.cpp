@@ -2,15 +2,13 @@
 #include "finetune/data/loader.h"
 
 #include <algorithm>
-#include <deque>
-#include <future>
 #include <optional>
 #include <string>
 #include <utility>
 
 #include "data/sample_order.h"
+#include "data/updates_ahead.h"
 #include "finetune/base/error.h"
-#include "finetune/base/thread_pool.h"
 #include "finetune/data/packing_plan.h"
 
 namespace finetune {
@@ -23,13 +21,8 @@ struct Loader::State {
   std::unique_ptr<const SampleOrder> order;  // of the samples, or of the packed rows
   int64_t samples_per_epoch = 0;
 
-  struct Planned {
-    Position position;
-    std::future<std::vector<Batch>> batches;
-  };
-  std::deque<Planned> planned;  // consecutive updates, the next one in front
   // Last, so that its threads are gone before what they use.
-  ThreadPool pool;
+  UpdatesAhead ahead;
 
   State(std::shared_ptr<const Dataset> samples, std::shared_ptr<const Collator> how,
         const LoaderOptions& chosen)
@@ -40,7 +33,9 @@ struct Loader::State {
         order(chosen.sampling == SamplingStrategy::kGroupByLength
                   ? make_length_grouped_order(*dataset, chosen.length_group, chosen.seed)
                   : make_sample_order(units(), chosen.sampling, chosen.seed)),
-        pool(chosen.workers) {}
+        ahead(chosen.workers, 1 + chosen.prefetch,
+              {.prepare = [this](PreparedUpdate& update) { prepare(update); },
+               .position = [this](const Position& position) { return after(position); }}) {}
 
   static std::optional<PackingPlan> make_packing(const Dataset& data, const LoaderOptions& chosen) {
     if (chosen.packed_length == 0) return std::nullopt;
@@ -63,47 +58,44 @@ struct Loader::State {
   }
 
   // Requires: a normalised position.
-  [[nodiscard]] std::vector<Batch> prepare(const Position& position) const {
+  void prepare(PreparedUpdate& update) const {
+    const Position& position = update.position;
+    update.count = 0;
     const int64_t end = std::min(samples_per_epoch, position.sample + update_size());
-    std::vector<Batch> batches;
     const int64_t share = update_size() / options.parts;  // of an update that is not the last
     const int64_t first = position.sample + options.part * share;
-    int64_t place = first_place(position, std::min(first, end));
+    int64_t place = first_place(update, std::min(first, end));
     for (int64_t begin = first; begin < std::min(end, first + share); begin += options.batch_size) {
       const int64_t behind = std::min(end, begin + options.batch_size);
-      batches.push_back(collator->collate(*dataset, keys_of(position.epoch, begin, behind)));
-      Batch& batch = batches.back();
+      find_keys(update, begin, behind);
+      Batch& batch = update.add();
+      collator->collate(*dataset, update.keys, batch);
       batch.first_place = place;
       place += batch.rows;
       if (packing) batch.packed_rows = behind - begin;
     }
-    return batches;
   }
 
-  // Where row `first` of the update at `position` stands in its effective batch.
-  [[nodiscard]] int64_t first_place(const Position& position, int64_t first) const {
-    if (!packing) return (first - position.sample) * dataset->choices();
-    return static_cast<int64_t>(keys_of(position.epoch, position.sample, first).size());
+  // Where row `first` of the update stands in its effective batch.
+  [[nodiscard]] int64_t first_place(PreparedUpdate& update, int64_t first) const {
+    const int64_t begin = update.position.sample;
+    if (!packing) return (first - begin) * dataset->choices();
+    find_keys(update, begin, first);
+    return std::ssize(update.keys);
   }
 
-  [[nodiscard]] std::vector<SampleKey> keys_of(int64_t epoch, int64_t begin, int64_t end) const {
-    std::vector<int64_t> samples;
-    order->append(epoch, begin, end, samples);
+  void find_keys(PreparedUpdate& update, int64_t begin, int64_t end) const {
+    const int64_t epoch = update.position.epoch;
+    update.samples.clear();
+    order->append(epoch, begin, end, update.samples);
     if (packing) {
-      const std::vector<int64_t> rows = std::exchange(samples, {});
-      for (const int64_t row : rows) packing->append(row, samples);
+      update.rows.swap(update.samples);
+      update.samples.clear();
+      for (const int64_t row : update.rows) packing->append(row, update.samples);
     }
-    std::vector<SampleKey> keys;
-    keys.reserve(samples.size());
-    for (const int64_t sample : samples) keys.push_back({.index = sample, .epoch = epoch});
-    return keys;
-  }
-
-  void plan_ahead(Position position, size_t updates) {
-    if (!planned.empty()) position = after(planned.back().position);
-    while (planned.size() < updates) {
-      planned.push_back({position, pool.submit([this, position] { return prepare(position); })});
-      position = after(position);
+    update.keys.clear();
+    for (const int64_t sample : update.samples) {
+      update.keys.push_back({.index = sample, .epoch = epoch});
     }
   }
 };
@@ -138,15 +130,8 @@ int64_t Loader::updates_per_epoch() const {
   return (state_->samples_per_epoch + state_->update_size() - 1) / state_->update_size();
 }
 
-std::vector<Batch> Loader::take(const Position& position) {
-  State& s = *state_;
-  const Position start = s.normalised(position);
-  if (s.pool.size() == 0) return s.prepare(start);
-  if (!s.planned.empty() && s.planned.front().position != start) s.planned.clear();
-  s.plan_ahead(start, 1 + static_cast<size_t>(s.options.prefetch));
-  std::future<std::vector<Batch>> batches = std::move(s.planned.front().batches);
-  s.planned.pop_front();
-  return batches.get();
+std::span<const Batch> Loader::take(const Position& position) {
+  return state_->ahead.take(state_->normalised(position));
 }
 
 Position Loader::after(const Position& position) const { return state_->after(position); }

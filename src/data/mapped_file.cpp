@@ -35,6 +35,9 @@ MappedFile::MappedFile(const std::string& path) {
     } else {
       data_ = static_cast<const std::byte*>(mapped);
       size_ = size;
+      device_ = status.st_dev;
+      inode_ = status.st_ino;
+      guard_ = std::make_unique<BusErrorGuard>(mapped, size);
     }
   }
   ::close(descriptor);
@@ -44,18 +47,38 @@ MappedFile::MappedFile(const std::string& path) {
 MappedFile::~MappedFile() { unmap(); }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept
-    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+    : data_(std::exchange(other.data_, nullptr)),
+      size_(std::exchange(other.size_, 0)),
+      device_(other.device_),
+      inode_(other.inode_),
+      guard_(std::move(other.guard_)) {}
 
 MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   if (this != &other) {
     unmap();
     data_ = std::exchange(other.data_, nullptr);
     size_ = std::exchange(other.size_, 0);
+    device_ = other.device_;
+    inode_ = other.inode_;
+    guard_ = std::move(other.guard_);
   }
   return *this;
 }
 
+bool MappedFile::is_whole(const std::string& path) const {
+  struct stat status = {};
+  if (::stat(path.c_str(), &status) != 0) return true;
+  const bool is_this = status.st_dev == device_ && status.st_ino == inode_;
+  return !is_this || static_cast<size_t>(status.st_size) >= size_;
+}
+
+void MappedFile::release() const {
+  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-const-cast): madvise's signature
+  if (data_ != nullptr) ::madvise(const_cast<std::byte*>(data_), size_, MADV_DONTNEED);
+}
+
 void MappedFile::unmap() {
+  guard_.reset();
   // NOLINTNEXTLINE(cppcoreguidelines-pro-type-const-cast): munmap's signature
   if (data_ != nullptr) ::munmap(const_cast<std::byte*>(data_), size_);
 }

@@ -1,13 +1,19 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstddef>
+#include <memory>
 #include <string>
+
+#include "data/bus_error.h"
 
 namespace finetune {
 
 // A whole file, mapped for reading and shared by all processes that map it. For files that are only
-// ever replaced by renaming: one that is cut short while it is mapped ends the process (SIGBUS).
+// ever replaced by renaming: one that is cut short while it is mapped ends the process where a
+// page that is gone is read, with a message (BusErrorGuard).
 class MappedFile {
  public:
   explicit MappedFile(const std::string& path);  // Throws Error(kIo).
@@ -19,12 +25,19 @@ class MappedFile {
 
   [[nodiscard]] const std::byte* data() const { return data_; }  // page-aligned
   [[nodiscard]] size_t size() const { return size_; }
+  // Whether the file at `path`, where it is the one that was mapped, is as long as it was.
+  [[nodiscard]] bool is_whole(const std::string& path) const;
+  // Gives the pages back to the system, which keeps them cached; they come back when they are read.
+  void release() const;
 
  private:
   void unmap();
 
   const std::byte* data_ = nullptr;
   size_t size_ = 0;
+  dev_t device_ = 0;
+  ino_t inode_ = 0;
+  std::unique_ptr<BusErrorGuard> guard_;
 };
 
 }  // namespace finetune

@@ -43,9 +43,9 @@ RowCells cells_of(const Batch& batch, int64_t row, size_t tokens, bool pad_left)
   return {.begin = pad_left ? begin + length - tokens : begin, .size = tokens};
 }
 
-Batch pad(const Dataset& dataset, std::span<const SampleKey> samples,
-          const PaddingOptions& options) {
-  Batch batch;
+void pad(const Dataset& dataset, std::span<const SampleKey> samples, const PaddingOptions& options,
+         Batch& batch) {
+  batch.clear();
   batch.choices = dataset.choices();
   batch.rows = static_cast<int64_t>(samples.size()) * batch.choices;
   int64_t longest = 0;
@@ -66,7 +66,6 @@ Batch pad(const Dataset& dataset, std::span<const SampleKey> samples,
       fill_row(batch, cells_of(batch, row++, example.input_ids.size(), options.pad_left), example);
     }
   }
-  return batch;
 }
 
 void take_labels(Batch& batch, RowCells cells, std::span<const int32_t> labels) {

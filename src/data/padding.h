@@ -19,8 +19,8 @@ struct RowCells {
 
 // Every sequence of the samples in a batch with everything but `labels`, `targets` and what the
 // samples teach: ids, attention, token types, choices, samples and tokens.
-[[nodiscard]] Batch pad(const Dataset& dataset, std::span<const SampleKey> samples,
-                        const PaddingOptions& options);
+void pad(const Dataset& dataset, std::span<const SampleKey> samples, const PaddingOptions& options,
+         Batch& batch);
 
 // Copies a sequence's labels into its cells and counts those that are learnt.
 void take_labels(Batch& batch, RowCells cells, std::span<const int32_t> labels);

@@ -42,14 +42,14 @@ Example PretrainingDataset::get(int64_t, int64_t) const {
   FT_CHECK(false, "an example of pretraining is made for an epoch");
 }
 
-Batch PretrainingCollator::collate(const Dataset& dataset,
-                                   std::span<const SampleKey> samples) const {
+void PretrainingCollator::collate(const Dataset& dataset, std::span<const SampleKey> samples,
+                                  Batch& batch) const {
   const auto* source = dynamic_cast<const PretrainingDataset*>(&dataset);
   FT_CHECK(source != nullptr, "examples of pretraining come from their own kind of data");
   const MadeExamples made(*source, samples);
   std::vector<SampleKey> places;
   for (int64_t i = 0; i < made.size(); ++i) places.push_back({.index = i, .epoch = 0});
-  Batch batch = pad(made, places, options_);
+  pad(made, places, options_, batch);
   batch.labels.assign(batch.input_ids.size(), kIgnoredLabel);
   bool asks_for_next = false;
   for (int64_t row = 0; row < batch.rows; ++row) {
@@ -69,7 +69,6 @@ Batch PretrainingCollator::collate(const Dataset& dataset,
   } else {
     batch.classes.clear();
   }
-  return batch;
 }
 
 }  // namespace finetune

@@ -3,11 +3,14 @@
 
 #include <algorithm>
 #include <iterator>
+#include <nlohmann/json.hpp>
 #include <unordered_set>
 #include <utility>
 
 #include "data/question_rows.h"
+#include "data/question_store.h"
 #include "data/sample_building.h"
+#include "data/token_cache.h"
 #include "finetune/base/error.h"
 
 namespace finetune {
@@ -156,19 +159,24 @@ void append(Content& to, Content& from) {
   std::ranges::move(from.questions, std::back_inserter(to.questions));
 }
 
-// The windows alone, which the cache keeps.
-std::shared_ptr<const QuestionAnsweringDataset> build_windows(
-    const std::vector<std::string>& files, const Tokenizer& tokenizer,
-    const QuestionAnsweringOptions& options, const WindowEncoder& encoder) {
+nlohmann::ordered_json cache_key(const QuestionAnsweringOptions& options) {
   nlohmann::ordered_json key = cache_options(options, "question answering");
   key["columns"] = {options.question_column.value_or(""), options.context_column.value_or(""),
                     options.answer_column.value_or("")};
   key["doc_stride"] = options.doc_stride;
   key["without_answer"] = options.without_answer;
+  if (options.keep_questions) key["questions"] = true;
+  return key;
+}
+
+// The windows alone.
+std::shared_ptr<const QuestionAnsweringDataset> build_windows(
+    const std::vector<std::string>& files, const Tokenizer& tokenizer,
+    const QuestionAnsweringOptions& options, const WindowEncoder& encoder) {
   auto samples =
       build_samples({.files = files,
                      .tokenizer = tokenizer,
-                     .cache_options = std::move(key),
+                     .cache_options = cache_key(options),
                      .limits = {},
                      .encode = [&](const RowBlock& block) { return encoder.encode(block).tokens; }},
                     options);
@@ -188,29 +196,66 @@ void name_questions(std::vector<Question>& questions, const std::string& key) {
   }
 }
 
+struct ReadQuestions {
+  Content content = {};
+  int64_t rows = 0;
+};
+
+ReadQuestions read_questions(const std::vector<std::string>& files,
+                             const QuestionAnsweringOptions& options,
+                             const WindowEncoder& encoder) {
+  const int64_t most = options.max_samples.value_or(INT64_MAX);
+  ReadQuestions read;
+  Content& content = read.content;
+  encode_rows<ReadQuestions>(
+      files, options,
+      [&](const RowBlock& block) {
+        return ReadQuestions{.content = encoder.encode(block), .rows = std::ssize(block.rows)};
+      },
+      [&](ReadQuestions& block) {
+        append(content, block.content);
+        read.rows += block.rows;
+        return std::ssize(content.questions) < most;
+      });
+  if (samples_of(content.tokens) == 0) fail_without_rows(options);
+  // Answers that only some questions have cannot be learnt from or measured.
+  const auto windows = static_cast<size_t>(samples_of(content.tokens));
+  if (content.tokens.answers.size() < windows) content.tokens.answers = {};
+  keep_first(content.tokens, most);
+  if (content.windows.size() > static_cast<size_t>(samples_of(content.tokens))) {
+    content.windows.resize(static_cast<size_t>(samples_of(content.tokens)));
+  }
+  if (static_cast<int64_t>(content.questions.size()) > most) {
+    content.questions.resize(static_cast<size_t>(most));
+  }
+  name_questions(content.questions, options.key);
+  drop_plain_types(content.tokens);
+  return read;
+}
+
+// One block: whoever finds it finds all questions.
+void store_questions(ReadQuestions read, TokenSink& sink) {
+  const std::string questions = encode_questions(read.content);
+  sink.take(std::move(read.content.tokens), read.rows, questions);
+}
+
 }  // namespace
 
 QuestionAnsweringDataset::QuestionAnsweringDataset(Content content)
-    : samples_(std::make_shared<const TokenDataset>(std::move(content.tokens))),
+    : SampleView(std::make_shared<const TokenDataset>(std::move(content.tokens))),
       questions_(std::move(content.questions)),
       windows_(std::move(content.windows)),
       ranges_(std::move(content.ranges)) {
-  FT_CHECK(windows_.empty() || static_cast<int64_t>(windows_.size()) == samples_->size(),
-           "every sample has its window");
+  FT_CHECK(windows_.empty() || std::ssize(windows_) == size(), "every sample has its window");
 }
 
 QuestionAnsweringDataset::QuestionAnsweringDataset(std::shared_ptr<const SequenceDataset> samples,
                                                    Content kept)
-    : samples_(std::move(samples)),
+    : SampleView(std::move(samples)),
       questions_(std::move(kept.questions)),
       windows_(std::move(kept.windows)),
       ranges_(std::move(kept.ranges)) {
-  FT_CHECK(windows_.empty() || static_cast<int64_t>(windows_.size()) == samples_->size(),
-           "every sample has its window");
-}
-
-Example QuestionAnsweringDataset::get(int64_t index, int64_t choice) const {
-  return samples_->get(index, choice);
+  FT_CHECK(windows_.empty() || std::ssize(windows_) == size(), "every sample has its window");
 }
 
 int64_t QuestionAnsweringDataset::question_of(int64_t index) const {
@@ -236,29 +281,32 @@ std::shared_ptr<const QuestionAnsweringDataset> build_question_answering_dataset
   }
   const WindowEncoder encoder(tokenizer, options);
   if (!options.keep_questions) return build_windows(files, tokenizer, options, encoder);
-  const int64_t most = options.max_samples.value_or(INT64_MAX);
-  Content content;
-  encode_rows<Content>(
-      files, options, [&](const RowBlock& block) { return encoder.encode(block); },
-      [&](Content& block) {
-        append(content, block);
-        const auto questions = static_cast<int64_t>(content.questions.size());
-        return options.keep_questions ? questions < most : samples_of(content.tokens) < most;
-      });
-  if (samples_of(content.tokens) == 0) fail_without_rows(options);
-  // Answers that only some questions have cannot be learnt from or measured.
-  const auto windows = static_cast<size_t>(samples_of(content.tokens));
-  if (content.tokens.answers.size() < windows) content.tokens.answers = {};
-  keep_first(content.tokens, most);
-  if (content.windows.size() > static_cast<size_t>(samples_of(content.tokens))) {
-    content.windows.resize(static_cast<size_t>(samples_of(content.tokens)));
+  const nlohmann::ordered_json key = cache_key(options);
+  Content kept;
+  TokenSource source{.key = options.key,
+                     .files = files,
+                     .options = key,
+                     .tokenizer = tokenizer,
+                     .limits = {.ids = options.vocabulary_limit},
+                     .read =
+                         [&](TokenSink& sink) {
+                           if (sink.rows() == 0)
+                             store_questions(read_questions(files, options, encoder), sink);
+                         },
+                     .accept =
+                         [&](const CachedTokens& samples) {
+                           if (samples.blocks().size() != 1)
+                             throw Error(ErrorKind::kData, "questions are missing");
+                           kept =
+                               decode_questions(samples.blocks().front().extra(), samples.size());
+                         }};
+  if (!options.json_lines) {
+    if (auto samples = read_cached(options.cache, source)) {
+      return std::make_shared<const QuestionAnsweringDataset>(std::move(samples), std::move(kept));
+    }
   }
-  if (static_cast<int64_t>(content.questions.size()) > most) {
-    content.questions.resize(static_cast<size_t>(most));
-  }
-  name_questions(content.questions, options.key);
-  drop_plain_types(content.tokens);
-  return std::make_shared<const QuestionAnsweringDataset>(std::move(content));
+  return std::make_shared<const QuestionAnsweringDataset>(
+      read_questions(files, options, encoder).content);
 }
 
 }  // namespace finetune

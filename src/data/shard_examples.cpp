@@ -92,9 +92,9 @@ std::pair<size_t, int64_t> ShardExamples::find(int64_t index) const {
   return {file, index - first_[file]};
 }
 
-PretrainingExample ShardExamples::example(const SampleKey& key) const {
-  FT_CHECK(key.index >= 0 && key.index < size_, "sample lies outside the shards");
-  const auto [file, record] = find(key.index);
+PretrainingExample ShardExamples::example(int64_t index, const SampleKey&) const {
+  FT_CHECK(index >= 0 && index < size_, "sample lies outside the shards");
+  const auto [file, record] = find(index);
   const TfRecordFile& shard = files_[file];
   return decode_example(shard.read(record), shard.place(record), options_);
 }

@@ -235,6 +235,7 @@ void TokenBlock::check(int64_t number) const {
   if (checked_[piece].load(std::memory_order_acquire)) return;
   const uint64_t begin = header_bytes_ + piece * kPiece;
   const uint64_t end = std::min<uint64_t>(begin + kPiece, file_.size());
+  if (!file_.is_whole(path_)) fail("was cut short while it was in use");
   if (hash_number(file_.data() + begin, end - begin) != sums_[piece]) {
     fail("is damaged at byte " + std::to_string(begin) + " or up to " +
          std::to_string(end - begin) + " bytes behind it");
@@ -320,6 +321,15 @@ TokenBlock::Cut TokenBlock::cut(int64_t sequence) const {
 int64_t TokenBlock::length(int64_t sequence) const {
   const Cut found = cut(sequence);
   return static_cast<int64_t>(found.end - found.begin);
+}
+
+TokenSpan TokenBlock::tokens(int64_t begin, int64_t end) const {
+  FT_CHECK(begin <= end, "sequences in a row");
+  if (begin == end) return {};
+  const uint64_t first = cut(begin).begin;
+  const uint64_t behind = cut(end - 1).end;
+  if (first > behind) fail("holds a sequence that cannot be");
+  return ids(first, behind - first);
 }
 
 Example TokenBlock::get(int64_t sequence) const {

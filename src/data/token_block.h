@@ -66,7 +66,12 @@ class TokenBlock {
   [[nodiscard]] std::string_view extra() const;
   // Piece `number` of pieces(): 256 KiB of the file.
   void check(int64_t number) const;
+  // What was read lies in the system's memory alone until it is read again.
+  void release() const { file_.release(); }
   [[nodiscard]] int64_t pieces() const { return pieces_; }
+
+  // The ids of the sequences [begin, end), one after the other.
+  [[nodiscard]] TokenSpan tokens(int64_t begin, int64_t end) const;
 
   // Whole columns, checked; empty where the task has none.
   [[nodiscard]] TokenSpan ids() const;

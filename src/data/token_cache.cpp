@@ -13,6 +13,7 @@
 #include "data/block_sink.h"
 #include "data/build_lock.h"
 #include "data/byte_source.h"
+#include "data/cache_entries.h"
 #include "data/cache_failure.h"
 #include "data/file_identity.h"
 #include "data/token_manifest.h"
@@ -33,7 +34,6 @@ using Json = nlohmann::ordered_json;
 constexpr const char* kManifest = "tokens.json";
 constexpr const char* kBuilding = "building.json";
 constexpr const char* kSeen = "seen.json";
-constexpr const char* kLock = "lock";
 
 // What decides how a file is read.
 std::string ending_of(const std::string& path) {
@@ -138,6 +138,7 @@ bool TokenCache::has_same_content(const TokenManifest& manifest) const {
 }
 
 std::shared_ptr<const CachedTokens> TokenCache::map(const TokenManifest& manifest) const {
+  auto use = std::make_shared<const EntryUse>(folder_);
   std::vector<TokenBlock> blocks;
   int64_t rows = 0;
   int64_t pieces = 0;
@@ -158,8 +159,12 @@ std::shared_ptr<const CachedTokens> TokenCache::map(const TokenManifest& manifes
   for (const TokenBlock& block : blocks) {
     for (; next < block.pieces(); next += stride) block.check(next);
     next -= block.pieces();
+    block.release();
   }
-  return std::make_shared<const CachedTokens>(std::move(blocks), manifest.totals);
+  auto data =
+      std::make_shared<const CachedTokens>(std::move(blocks), manifest.totals, std::move(use));
+  if (source_.accept) source_.accept(*data);
+  return data;
 }
 
 std::shared_ptr<const CachedTokens> TokenCache::find(std::string& wrong) const {
@@ -185,14 +190,14 @@ bool TokenCache::keeps_blocks() const {
   return read_identities(path(kBuilding)) == files_;
 }
 
-// All but the lock, which others may wait for.
+// All but the locks, which others may wait for.
 void TokenCache::clear() const {
   FileSystem& files = FileSystem::local();
   for (const char* name : {kManifest, kSeen}) {
     if (files.exists(path(name))) files.remove_file(path(name));
   }
   for (const std::string& name : files.list(folder_)) {
-    if (name != kLock) files.remove_tree(join_path(folder_, name));
+    if (name != kBuildLock && name != kUsed) files.remove_tree(join_path(folder_, name));
   }
 }
 
@@ -234,7 +239,7 @@ std::vector<std::string> TokenCache::fill(BlockSink& sink) const {
 
 std::shared_ptr<const CachedTokens> TokenCache::build() {
   on_cache([&] { FileSystem::local().make_directories(folder_); });
-  const BuildLock lock(path(kLock), source_.key);
+  const BuildLock lock(path(kBuildLock), source_.key);
   if (lock.has_waited() || !options_.overwrite) {  // whoever held it may have built it
     std::string wrong;
     if (auto data = find(wrong)) return data;
@@ -269,6 +274,21 @@ std::shared_ptr<const CachedTokens> TokenCache::build() {
   }
 }
 
+void tidy_up(const TokenCacheOptions& options) {
+  const CacheContent content = remove_unused_entries(options.folder, options.kept_unused);
+  const auto megabytes = [](uint64_t bytes) {
+    return std::to_string((bytes + 999'999) / 1'000'000) + " MB";
+  };
+  log::info("'" + options.folder + "' holds " + megabytes(content.bytes) +
+            " of tokenised data in " + std::to_string(content.entries) + " entries");
+  if (content.removed == 0) return;
+  const auto days =
+      std::chrono::duration_cast<std::chrono::hours>(options.kept_unused).count() / 24;
+  log::info("removed from it: " + std::to_string(content.removed) + " entries of " +
+            megabytes(content.removed_bytes) + ", which nobody has used for " +
+            std::to_string(days) + " days");
+}
+
 }  // namespace
 
 std::shared_ptr<const CachedTokens> read_cached(const TokenCacheOptions& options,
@@ -291,6 +311,7 @@ std::shared_ptr<const CachedTokens> read_cached(const TokenCacheOptions& options
     data = cache.build();
     cache.keep();
     log::info(source.key + ": the tokenised data are kept in '" + cache.folder() + "'");
+    tidy_up(options);
     return data;
   } catch (const CacheFailure& failure) {
     log::warning(source.key + ": tokenised data cannot be kept in cache_dir and stay in memory: " +

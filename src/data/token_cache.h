@@ -55,6 +55,9 @@ struct TokenSource {
   const Tokenizer& tokenizer;
   TokenBlockLimits limits;
   std::function<void(TokenSink&)> read;
+  // Takes what the samples alone do not tell out of the blocks' extra. Throws Error where it cannot
+  // be what was stored: then all is made anew.
+  std::function<void(const CachedTokens&)> accept = {};
 };
 
 // The samples out of the cache, which is built or mended first where that is needed; nothing where

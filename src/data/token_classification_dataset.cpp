@@ -110,14 +110,10 @@ class TokenLabelEncoder {
 
 TokenClassificationDataset::TokenClassificationDataset(
     std::shared_ptr<const SequenceDataset> samples)
-    : samples_(std::move(samples)) {}
+    : SampleView(std::move(samples)) {}
 
 TokenClassificationDataset::TokenClassificationDataset(TokenContent content)
     : TokenClassificationDataset(std::make_shared<const TokenDataset>(std::move(content))) {}
-
-Example TokenClassificationDataset::get(int64_t index, int64_t choice) const {
-  return samples_->get(index, choice);
-}
 
 std::shared_ptr<const TokenClassificationDataset> build_token_classification_dataset(
     const std::vector<std::string>& files, const Tokenizer& tokenizer,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "task/model_input.h"
 
+#include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 
 #include <algorithm>
@@ -10,12 +11,19 @@
 namespace finetune {
 namespace {
 
+// Through pinned memory to a GPU, which the host does not wait for: torch keeps the pinned block
+// until the copy is done, and has it ready for the next batch.
 template <class T>
 Tensor copy_of(const std::vector<T>& values, at::ScalarType stored, c10::Device device,
                at::ScalarType type) {
+  const auto size = static_cast<int64_t>(values.size());
+  if (device.is_cuda()) {
+    const Tensor pinned = at::empty({size}, at::TensorOptions().dtype(stored).pinned_memory(true));
+    std::copy_n(values.data(), values.size(), static_cast<T*>(pinned.data_ptr()));
+    return pinned.to(device, stored, /*non_blocking=*/true, /*copy=*/true).to(type);
+  }
   auto* data = const_cast<T*>(values.data());  // from_blob has no const form; it is copied
-  return at::from_blob(data, {static_cast<int64_t>(values.size())},
-                       at::TensorOptions().dtype(stored))
+  return at::from_blob(data, {size}, at::TensorOptions().dtype(stored))
       .to(device, type, false, true);
 }
 

@@ -17,18 +17,20 @@ constexpr uint64_t kBlock = uint64_t{1} << 20;
 TextLines::TextLines(const std::vector<std::string>& paths, size_t max_line_bytes,
                      Progress progress)
     : paths_(paths), max_line_bytes_(max_line_bytes), progress_(std::move(progress)) {
-  for (const std::string& path : paths_) {
-    try {
-      files_.push_back(FileSystem::local().open(path));
-    } catch (const Error& error) {
-      throw Error(ErrorKind::kData, error.what());
-    }
-    total_ += static_cast<int64_t>(files_.back()->size());
+  for (const std::string& path : paths_) total_ += static_cast<int64_t>(open(path)->size());
+}
+
+std::unique_ptr<ReadableFile> TextLines::open(const std::string& path) {
+  try {
+    return FileSystem::local().open(path);
+  } catch (const Error& error) {
+    throw Error(ErrorKind::kData, error.what());
   }
 }
 
 bool TextLines::read_block() {
-  const ReadableFile& file = *files_[file_];
+  if (!open_) open_ = open(paths_[file_]);
+  const ReadableFile& file = *open_;
   block_.resize(std::min(kBlock, file.size() - offset_));
   at_ = 0;
   if (block_.empty()) return false;
@@ -75,12 +77,13 @@ bool TextLines::is_wanted() {
 }
 
 bool TextLines::next() {
-  for (; file_ < files_.size(); ++file_) {
+  for (; file_ < paths_.size(); ++file_) {
     while (read_line()) {
       if (!is_wanted()) continue;
       ++counts_.lines;
       return true;
     }
+    open_.reset();
     offset_ = 0;
     number_ = 0;
     block_.clear();

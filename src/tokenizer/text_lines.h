@@ -33,6 +33,7 @@ class TextLines {
   [[nodiscard]] const Counts& counts() const { return counts_; }
 
  private:
+  [[nodiscard]] static std::unique_ptr<ReadableFile> open(const std::string& path);
   bool read_line();
   bool read_block();
   bool is_wanted();
@@ -40,7 +41,7 @@ class TextLines {
   const std::vector<std::string>& paths_;
   size_t max_line_bytes_;
   Progress progress_;
-  std::vector<std::unique_ptr<ReadableFile>> files_;
+  std::unique_ptr<ReadableFile> open_;  // the present file; of thousands no more than one
   size_t file_ = 0;
   uint64_t offset_ = 0;  // behind the block, in the file
   int64_t number_ = 0;   // of the line, in the file

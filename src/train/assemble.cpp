@@ -14,6 +14,7 @@
 #include "finetune/base/version.h"
 #include "finetune/config/techniques.h"
 #include "finetune/data/mixed_dataset.h"
+#include "finetune/data/mixed_pretraining.h"
 #include "finetune/model/model_folder.h"
 #include "finetune/tensor/device.h"
 #include "train/emulated_precision.h"
@@ -66,7 +67,9 @@ ModelConfig fresh_model_config(const LoadedConfig& config, const Tokenizer& toke
 // BigBird's random blocks belong to the model: their seed goes where its weights go. What was
 // trained elsewhere and tells none begins with this run's.
 void settle_random_blocks(const LoadedConfig& config, bool trains, ModelConfig& model) {
-  if (config.args.bigbird_compat) {
+  if (config.args.bigbird_compat == "none") {
+    model.bigbird_compat.reset();
+  } else if (config.args.bigbird_compat) {
     if (model.model_type != "big_bird") {
       refuse_key(config, "bigbird_compat",
                  "this is about BigBird's attention, but the model is a " + model.model_type +
@@ -244,7 +247,7 @@ std::shared_ptr<const Dataset> read_training_data(const TrainingArgs& args, Task
     entry = i;
     parts.push_back({setup.read(Split::kTrain), std::stod(args.train_file_weights[i])});
   }
-  auto mixed = std::make_shared<const MixedDataset>(parts, "train_file");
+  const auto mixed = std::make_shared<const MixedDataset>(parts, "train_file");
   for (size_t i = 0; i < parts.size(); ++i) {
     const int64_t size = parts[i].data->size();
     const auto times = static_cast<double>(mixed->share(i)) / static_cast<double>(size);
@@ -254,6 +257,7 @@ std::shared_ptr<const Dataset> read_training_data(const TrainingArgs& args, Task
               " samples of an epoch's " + std::to_string(mixed->size()) + ", each " + text +
               " times");
   }
+  if (args.task == "pretraining") return std::make_shared<const MixedPretraining>(mixed);
   return mixed;
 }
 

@@ -43,6 +43,11 @@ nlohmann::ordered_json run_prepare(const LoadedConfig& config) {
   if (!args.prepare_output_dir) {
     refuse_key(config, "prepare_output_dir", "names no folder for the shards; set it");
   }
+  if (!args.train_file_weights.empty()) {
+    refuse_key(config, "train_file",
+               "shards hold every example of the documents once; leave the weights out, make "
+               "shards of each entry in a folder of its own, and mix these by weight in training");
+  }
   const std::string& folder = *args.prepare_output_dir;
   ProgressDisplay progress(progress_mode(args));
   const Parts parts = assemble_data(config, {.train = true, .model_folder = ""}, progress);
@@ -52,7 +57,7 @@ nlohmann::ordered_json run_prepare(const LoadedConfig& config) {
   }
   FileSystem& files = FileSystem::local();
   files.make_directories(folder);
-  const checkpoint::OutputLock lock(folder, {});
+  const checkpoint::OutputLock lock(folder, {.key = "prepare_output_dir"});
   const ExampleOptions& made = examples->options();
   ShardWriterOptions options;
   options.folder = folder;

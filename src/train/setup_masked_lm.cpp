@@ -93,7 +93,13 @@ class MaskedLmSetup final : public TaskSetup {
   }
 
   void split_rows_of_train_file() {
-    const int64_t rows = count_rows(args_.train_file, "train_file", context_.cache);
+    int64_t rows = 0;
+    show_reading(
+        context_.progress, split_files(context_.config, Split::kTrain),
+        [&](const std::function<void(double)>& progress) {
+          rows = count_rows(args_.train_file, "train_file", context_.cache, progress);
+        },
+        "count rows");
     const bool holds_out_a_row = rows * args_.validation_split_percentage > 50;
     if (args_.do_eval || holds_out_a_row) {
       rows_ = split_rows(rows, args_.validation_split_percentage);

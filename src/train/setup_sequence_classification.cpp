@@ -90,8 +90,12 @@ class SequenceClassificationSetup final : public LabelledSetup {
     RowOptions options;
     options.key = files.key;
     options.replace_broken_utf8 = replaces_broken_utf8(args());
-    survey_ =
-        survey_labels(files.files, options, args().label_column, find_problem(args().problem_type));
+    const auto survey = [&](const std::function<void(double)>& progress) {
+      options.progress = progress;
+      survey_ = survey_labels(files.files, options, args().label_column,
+                              find_problem(args().problem_type), context().cache);
+    };
+    show_reading(context().progress, files, survey, "find labels");
     if (context().model_is_trained) {
       survey_.labels = in_order_of_model(context(), survey_.labels);
     }

@@ -48,7 +48,12 @@ class TokenClassificationSetup final : public LabelledSetup {
     RowOptions options;
     options.key = files.key;
     options.replace_broken_utf8 = replaces_broken_utf8(args());
-    labels_ = survey_word_labels(files.files, options, args().text_column, args().label_column);
+    const auto survey = [&](const std::function<void(double)>& progress) {
+      options.progress = progress;
+      labels_ = survey_word_labels(files.files, options, args().text_column, args().label_column,
+                                   context().cache);
+    };
+    show_reading(context().progress, files, survey, "find labels");
     if (context().model_is_trained) labels_ = in_order_of_model(context(), labels_);
     log::info("labels: " + labels_.list());
   }

@@ -71,15 +71,16 @@ SplitFiles files_to_read(const SetupContext& context, Split split) {
 }
 
 void show_reading(ProgressDisplay& progress, const SplitFiles& files,
-                  const std::function<void(const std::function<void(double)>&)>& build) {
+                  const std::function<void(const std::function<void(double)>&)>& build,
+                  const std::string& phase) {
   uint64_t bytes = 0;
   for (const std::string& file : expand_files(files.files, files.key)) {
     bytes += FileSystem::local().open(file)->size();
   }
   const auto kilobytes = static_cast<int64_t>(bytes / 1000 + 1);
-  bool begun = false;  // what was tokenised before shows nothing
+  bool begun = false;  // what is known from before shows nothing
   build([&](double fraction) {
-    if (!begun) progress.begin("tokenise", kilobytes, 0, "kB");
+    if (!begun) progress.begin(phase, kilobytes, 0, "kB");
     begun = true;
     progress.update(static_cast<int64_t>(fraction * static_cast<double>(kilobytes)));
   });

@@ -96,8 +96,10 @@ struct SplitFiles {
 [[nodiscard]] SplitFiles split_files(const LoadedConfig& config, Split split);
 // Those of them that are read now: of a mixture's, one entry's.
 [[nodiscard]] SplitFiles files_to_read(const SetupContext& context, Split split);
-// Shows the progress of reading `files` while `build` runs with a callback for it.
+// Shows the progress of reading `files` while `build` runs with a callback for it. `phase` says
+// what for.
 void show_reading(ProgressDisplay& progress, const SplitFiles& files,
-                  const std::function<void(const std::function<void(double)>&)>& build);
+                  const std::function<void(const std::function<void(double)>&)>& build,
+                  const std::string& phase = "tokenise");
 
 }  // namespace finetune

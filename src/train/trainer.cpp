@@ -180,7 +180,7 @@ Trainer::StepReport Trainer::step() {
               std::to_string(state_.position.epoch) + " on are left out, as decided before");
     return report;
   }
-  const std::vector<Batch> micro_batches = loader_->take(state_.position);
+  const std::span<const Batch> micro_batches = loader_->take(state_.position);
   const auto terms = static_cast<size_t>(parts_.task->terms());
   std::vector<int64_t> counts(terms + 2, 0);  // of targets, of tokens, of tokens with padding
   for (const Batch& batch : micro_batches) {

@@ -4,6 +4,7 @@
 #include <exception>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -84,7 +85,7 @@ class Trainer {
   StepReport step();
   // The micro-batches of this process; the gradients of the whole update are in the store then.
   // False where a stop came.
-  bool add_micro_batches(const std::vector<Batch>& batches, const std::vector<double>& scales,
+  bool add_micro_batches(std::span<const Batch> batches, const std::vector<double>& scales,
                          StepReport& report);
   // What all processes have to know of each other's micro-batches. `losses`: of all of the update's
   // micro-batches, 0 where another process has them. False where a stop came in one of them.

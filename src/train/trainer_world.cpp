@@ -114,8 +114,8 @@ ShardSum Trainer::make_shard_sum() const {
   return {*parts_.world, shards, std::move(shares)};
 }
 
-bool Trainer::add_micro_batches(const std::vector<Batch>& batches,
-                                const std::vector<double>& scales, StepReport& report) {
+bool Trainer::add_micro_batches(std::span<const Batch> batches, const std::vector<double>& scales,
+                                StepReport& report) {
   ParameterStore& store = parts_.model->store();
   std::vector<double> losses(static_cast<size_t>(plan_.accumulation * parts_.world->size()), 0.0);
   size_t place = static_cast<size_t>(plan_.accumulation * parts_.world->rank());

@@ -6,10 +6,13 @@
 
 #include <cmath>
 #include <map>
+#include <memory>
 #include <set>
+#include <vector>
 
 #include "data/byte_tokenizer.h"
 #include "finetune/base/error.h"
+#include "finetune/data/mixed_pretraining.h"
 
 namespace finetune::testing {
 namespace {
@@ -228,6 +231,28 @@ TEST(DocumentExamples, AreShorterAsOftenAsAsked) {
   };
   EXPECT_LT(short_ones(0.0), 0.1);
   EXPECT_GT(short_ones(0.9), 0.5);
+}
+
+TEST(DocumentExamples, AreMixedByWeightWithAMaskForEachTime) {
+  const ExampleOptions how = options();
+  const auto few = std::make_shared<const DocumentExamples>(make_documents(4, 6, 10), how);
+  const auto many = std::make_shared<const DocumentExamples>(make_documents(9, 12, 10), how);
+  const MixedPretraining mixed(std::make_shared<const MixedDataset>(
+      std::vector<MixturePart>{{few, 2.0 * static_cast<double>(few->size())},
+                               {many, static_cast<double>(many->size())}},
+      "train_file"));
+  ASSERT_EQ(mixed.size(), 2 * few->size() + many->size());
+  int64_t others = 0;
+  for (int64_t i = 0; i < few->size(); ++i) {
+    const PretrainingExample first = mixed.example({.index = i, .epoch = 1});
+    const PretrainingExample again = mixed.example({.index = i + few->size(), .epoch = 1});
+    EXPECT_EQ(first, few->example({.index = i, .epoch = 1}));
+    EXPECT_EQ(unmasked(first).input_ids, unmasked(again).input_ids);
+    others += first.masked_lm_positions != again.masked_lm_positions ? 1 : 0;
+  }
+  EXPECT_GT(2 * others, few->size());
+  EXPECT_EQ(unmasked(mixed.example({.index = 2 * few->size(), .epoch = 0})).input_ids,
+            unmasked(many->example({.index = 0, .epoch = 0})).input_ids);
 }
 
 TEST(DocumentExamples, StopAtTheFirstSoMany) {

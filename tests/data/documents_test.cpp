@@ -27,7 +27,7 @@ std::vector<std::vector<std::string>> texts_of(const Documents& documents) {
     auto& list = texts.emplace_back();
     const auto place = static_cast<size_t>(i);
     for (int64_t s = documents.documents[place]; s < documents.documents[place + 1]; ++s) {
-      list.push_back(tokenizer.decode(documents.tokens(s, s + 1), false));
+      list.push_back(tokenizer.decode(documents.tokens(s, s + 1).to_vector(), false));
     }
   }
   return texts;
@@ -99,7 +99,7 @@ TEST(Documents, TurnTheTextOfSpecialTokensIntoTheirIds) {
   const Documents documents = read_documents({folder / "a.txt"}, *tokenizer, options());
   EXPECT_EQ(std::count(documents.ids.begin(), documents.ids.end(), separator), 2);
   EXPECT_EQ(documents.sentences.size(), 3U);
-  EXPECT_EQ(tokenizer->decode(documents.tokens(0, 2), true),
+  EXPECT_EQ(tokenizer->decode(documents.tokens(0, 2).to_vector(), true),
             "Rock  The tower is white. And  so on");
 }
 

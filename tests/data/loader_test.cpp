@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -52,7 +53,7 @@ struct Row {
 };
 
 // Rows of an update by their place, however it is cut into micro-batches.
-std::vector<Row> rows_of(const std::vector<Batch>& update) {
+std::vector<Row> rows_of(std::span<const Batch> update) {
   std::vector<Row> rows;
   for (const Batch& batch : update) {
     for (int64_t r = 0; r < batch.rows; ++r) {
@@ -66,12 +67,12 @@ std::vector<Row> rows_of(const std::vector<Batch>& update) {
   return rows;
 }
 
-int64_t rows_in(const std::vector<Batch>& update) {
+int64_t rows_in(std::span<const Batch> update) {
   return static_cast<int64_t>(rows_of(update).size());
 }
 
 // Samples that rows show: the most frequent id, as masks hide the others.
-std::vector<int64_t> samples_of(const std::vector<Batch>& update) {
+std::vector<int64_t> samples_of(std::span<const Batch> update) {
   std::vector<int64_t> samples;
   for (const Row& row : rows_of(update)) {
     std::vector<int64_t> sorted = row.input_ids;
@@ -141,7 +142,7 @@ TEST(Loader, GroupsTheSameSamplesHoweverTheUpdateIsCutAndWhoeverPreparesIt) {
   };
   Loader whole = make_grouped({.batch_size = 8});
   Loader cut = make_grouped({.batch_size = 2, .micro_batches = 4, .workers = 3});
-  const auto samples = [](const std::vector<Batch>& update) {
+  const auto samples = [](std::span<const Batch> update) {
     std::vector<int64_t> all;
     for (const Batch& batch : update) {
       all.insert(all.end(), batch.samples.begin(), batch.samples.end());
@@ -209,7 +210,7 @@ TEST(Loader, PacksTheSameSamplesHoweverTheUpdateIsCutAndWhoeverPreparesIt) {
 
 TEST(Loader, CountsPlacesThroughAllMicroBatchesOfAnUpdate) {
   Loader loader = make({.batch_size = 3, .micro_batches = 3});
-  const std::vector<Batch> update = loader.take({.epoch = 0, .sample = 9});
+  const std::span<const Batch> update = loader.take({.epoch = 0, .sample = 9});
   ASSERT_EQ(update.size(), 3U);
   EXPECT_EQ(update[0].first_place, 0);
   EXPECT_EQ(update[1].first_place, 3);
@@ -233,7 +234,7 @@ TEST(Loader, EndsAnEpochWithASmallerUpdate) {
   Loader loader = make({.batch_size = 4, .micro_batches = 2});  // 45 = 5 x 8 + 5
   EXPECT_EQ(loader.samples_per_epoch(), 45);
   EXPECT_EQ(loader.updates_per_epoch(), 6);
-  const std::vector<Batch> last = loader.take({.epoch = 0, .sample = 40});
+  const std::span<const Batch> last = loader.take({.epoch = 0, .sample = 40});
   ASSERT_EQ(last.size(), 2U);
   EXPECT_EQ(last[0].rows, 4);
   EXPECT_EQ(last[1].rows, 1);
@@ -242,7 +243,7 @@ TEST(Loader, EndsAnEpochWithASmallerUpdate) {
 TEST(Loader, LeavesOutTheLastShorterMicroBatchWhereAskedTo) {
   Loader loader = make({.batch_size = 4, .micro_batches = 2, .drop_last = true});
   EXPECT_EQ(loader.samples_per_epoch(), 44);
-  const std::vector<Batch> last = loader.take({.epoch = 0, .sample = 40});
+  const std::span<const Batch> last = loader.take({.epoch = 0, .sample = 40});
   ASSERT_EQ(last.size(), 1U);
   EXPECT_EQ(last[0].rows, 4);
   EXPECT_EQ(loader.after({.epoch = 0, .sample = 40}), (Position{.epoch = 1, .sample = 0}));
@@ -273,12 +274,11 @@ TEST(Loader, RefusesToDropEverything) {
 // Fails on one sample only.
 class FaultyCollator final : public Collator {
  public:
-  [[nodiscard]] Batch collate(const Dataset&, std::span<const SampleKey> samples) const override {
-    Batch batch;
+  void collate(const Dataset&, std::span<const SampleKey> samples, Batch& batch) const override {
+    batch.clear();
     batch.rows = static_cast<int64_t>(samples.size());
     batch.length = 0;
     if (samples.front().index == 16) throw Error(ErrorKind::kData, "sample 16 is bad");
-    return batch;
   }
 };
 
@@ -313,7 +313,8 @@ TEST(EvaluationLoader, GivesEverySampleInOrderWithMasksOfTheSampleAlone) {
     all.back().first_place = i * 4;
   }
   EXPECT_EQ(all.back().rows, 1);
-  EXPECT_EQ(rows_of(all), rows_of({wide.get(0)}));
+  const Batch whole = wide.get(0);
+  EXPECT_EQ(rows_of(all), rows_of({&whole, 1}));
 }
 
 }  // namespace

@@ -47,9 +47,10 @@ class NumberedExamples final : public PretrainingDataset {
   explicit NumberedExamples(int64_t size) : size_(size) {}
   [[nodiscard]] int64_t size() const override { return size_; }
   [[nodiscard]] std::string fingerprint() const override { return std::to_string(size_); }
-  [[nodiscard]] PretrainingExample example(const SampleKey& key) const override {
+  using PretrainingDataset::example;
+  [[nodiscard]] PretrainingExample example(int64_t index, const SampleKey&) const override {
     if (before_each) before_each();
-    return numbered(key.index);
+    return numbered(index);
   }
   std::function<void()> before_each = {};
 

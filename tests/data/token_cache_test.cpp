@@ -16,14 +16,18 @@
 #include <functional>
 #include <string>
 #include <thread>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "base/temporary_folder.h"
 #include "data/byte_tokenizer.h"
 #include "finetune/base/error.h"
+#include "finetune/base/hash.h"
 #include "finetune/base/interrupt.h"
 #include "finetune/data/classification_dataset.h"
 #include "finetune/data/documents.h"
+#include "finetune/data/labels.h"
 #include "finetune/data/multiple_choice_dataset.h"
 #include "finetune/data/question_answering_dataset.h"
 #include "finetune/data/text_dataset.h"
@@ -146,6 +150,12 @@ class TokenCache : public ::testing::Test {
   }
   void expect_as_uncached(const TextOptions& options) const {
     expect_equal(*build(options), *uncached(options));
+  }
+
+  static std::string hash_of(const Documents& documents) {
+    Hasher hasher;
+    documents.hash_into(hasher);
+    return hasher.hex();
   }
 
   // What standard error says meanwhile.
@@ -294,6 +304,76 @@ TEST_F(TokenCache, HoldsWindowsAndTheirAnswers) {
   expect_cached(options, build_question_answering_dataset);
 }
 
+TEST_F(TokenCache, HoldsQuestionsForEvaluation) {
+  const std::string text = "ses sep ok nau dek unu du";
+  write_rows([&](int row) {
+    return "{" + (row % 3 == 0 ? "" : "\"id\": \"q" + std::to_string(row) + "\", ") +
+           "\"question\": \"kio?\", \"context\": \"" + text.substr(0, 12 + row % 9) + "\u016d" +
+           "\", \"answers\": {\"text\": [\"ses\", \"ses \"], \"answer_start\": [0, 0]}}";
+  });
+  QuestionAnsweringOptions options;
+  options.max_seq_length = 20;
+  options.doc_stride = 2;
+  options.keep_questions = true;
+  expect_cached(options, build_question_answering_dataset);
+  const auto expected = build_question_answering_dataset({path_}, tokenizer_, options);
+  fs::remove_all(options_.cache.folder);
+  options.cache = options_.cache;
+  const auto expect_same = [&](const char* words) {
+    const std::string log = said([&] {
+      const auto data = build_question_answering_dataset({path_}, tokenizer_, options);
+      expect_same_samples(*data, *expected);
+      ASSERT_EQ(data->questions().size(), expected->questions().size());
+      for (size_t i = 0; i < data->questions().size(); ++i) {
+        const Question& one = data->questions()[i];
+        const Question& other = expected->questions()[i];
+        ASSERT_EQ(std::tie(one.id, one.question, one.context, one.answers),
+                  std::tie(other.id, other.question, other.context, other.answers));
+      }
+      for (int64_t i = 0; i < data->size(); ++i) {
+        ASSERT_EQ(data->question_of(i), expected->question_of(i));
+        for (int64_t token = 0; token < 20; ++token) {
+          ASSERT_EQ(data->range(i, token), expected->range(i, token));
+        }
+      }
+    });
+    EXPECT_THAT(log, HasSubstr(words));
+  };
+  expect_same("are kept in");
+  expect_same("tokenised before");
+  flip(blocks().front(), -1000);  // among the questions
+  expect_same("is made anew: ");
+  expect_same("tokenised before");
+}
+
+TEST_F(TokenCache, FindsTheLabelsOfFilesThatHaveNotChangedOnce) {
+  write_rows([](int row) {
+    return "{\"text\": \"a\", \"label\": \"l" + std::to_string(row % 7) +
+           "\", \"tokens\": [\"a\"], \"tags\": [\"t" + std::to_string(row % 5) + "\"]}";
+  });
+  bool has_read = false;
+  RowOptions rows;
+  rows.progress = [&](double) { has_read = true; };
+  const auto find = [&](const TokenCacheOptions& cache) {
+    const LabelSurvey labels = survey_labels({path_}, rows, "label", {}, cache);
+    const LabelMap words = survey_word_labels({path_}, rows, "tokens", "tags", cache);
+    EXPECT_EQ(labels.outputs, labels.labels.size());
+    return std::pair(labels.labels.names(), words.names());
+  };
+  const auto expected = find({});
+  EXPECT_EQ(expected.first.size(), 7U);
+  EXPECT_EQ(expected.second.size(), 5U);
+  for (const bool is_known : {false, true}) {
+    has_read = false;
+    EXPECT_EQ(find(options_.cache), expected);
+    EXPECT_NE(has_read, is_known);
+  }
+  EXPECT_EQ(survey_labels({path_}, rows, "label", ProblemType::kSingleLabel, options_.cache).labels,
+            survey_labels({path_}, rows, "label", ProblemType::kSingleLabel).labels);
+  std::ofstream(path_, std::ios::app) << "{\"label\": \"z\", \"tokens\": [], \"tags\": []}\n";
+  EXPECT_EQ(find(options_.cache).first.back(), "z");
+}
+
 TEST_F(TokenCache, HoldsDocuments) {
   DocumentOptions options;
   options.longest_sentence = 12;
@@ -305,9 +385,18 @@ TEST_F(TokenCache, HoldsDocuments) {
     for (const char* words : {"are kept in", "tokenised before"}) {
       const std::string log = said([&] {
         const Documents documents = read_documents({path_}, tokenizer_, options);
-        EXPECT_EQ(documents.ids, expected.ids);
-        EXPECT_EQ(documents.sentences, expected.sentences);
         EXPECT_EQ(documents.documents, expected.documents);
+        EXPECT_EQ(documents.token_count(), expected.token_count());
+        EXPECT_EQ(hash_of(documents), hash_of(expected));
+        EXPECT_TRUE(documents.ids.empty()) << "they stay where the cache has them";
+        for (int64_t i = 0; i < expected.size(); ++i) {
+          const auto place = static_cast<size_t>(i);
+          const int64_t begin = expected.documents[place];
+          const int64_t end = expected.documents[place + 1];
+          EXPECT_EQ(documents.length(begin), expected.length(begin));
+          EXPECT_EQ(documents.tokens(begin, end).to_vector(),
+                    expected.tokens(begin, end).to_vector());
+        }
       });
       EXPECT_THAT(log, HasSubstr(words));
     }
@@ -411,6 +500,66 @@ TEST_F(TokenCache, StopsAtASampleThatIsDamagedAndMendsItsBlockAtTheNextStart) {
               HasSubstr("run the same command again"));
   expect_as_uncached(options_);
   EXPECT_EQ(blocks(), all);
+}
+
+// Somebody cuts a block that is mapped: no page behind its end may be touched.
+TEST_F(TokenCache, StopsWhereABlockIsCutShortWhileItIsUsed) {
+  path_ = folder_.write("large.txt", corpus(40'000));
+  options_.cache.tokens_of_block = 10'000'000;
+  static_cast<void>(build(options_));
+  ASSERT_GT(fs::file_size(blocks().front()), 900'000U) << "several pieces";
+  options_.cache.bytes_checked_at_start = 0;
+  const auto data = build(options_);
+  static_cast<void>(data->get(0));
+  const auto cut = build(options_);
+  fs::resize_file(blocks().front(), 20'000);
+  EXPECT_THAT(message_of<Error>([&] { static_cast<void>(cut->get(cut->size() - 1)); }),
+              HasSubstr("was cut short while it was in use"));
+  expect_as_uncached(options_);  // mended, beside what is still mapped
+}
+
+TEST_F(TokenCache, EndsWithAMessageWhereAPageThatWasLookedAtIsGone) {
+  static_cast<void>(build(options_));
+  EXPECT_EXIT(
+      {
+        options_.cache.bytes_checked_at_start = 0;
+        const auto data = build(options_);
+        const TokenSpan ids = data->get(0).input_ids;
+        fs::resize_file(blocks().front(), 0);
+        ::_exit(ids[0] >= 0 ? 0 : 2);
+      },
+      ::testing::ExitedWithCode(kExitFailed), "was cut short while it was in use");
+}
+
+TEST_F(TokenCache, RemovesEntriesThatNobodyHasUsedForLong) {
+  const auto age = [&](const std::string& entry) {
+    for (const auto& item : fs::directory_iterator(entry)) {
+      fs::last_write_time(item.path(), fs::file_time_type::clock::now() - std::chrono::hours(800));
+    }
+  };
+  static_cast<void>(build(options_));
+  const std::string old = entry();
+  age(old);
+  const auto build_another = [&] {
+    ++options_.max_seq_length;
+    return said([&] { static_cast<void>(build(options_)); });
+  };
+  {
+    TextOptions first = options_;
+    const auto used = build(first);
+    age(old);
+    EXPECT_THAT(build_another(), Not(HasSubstr("removed from it")));
+    EXPECT_TRUE(fs::exists(old)) << "it is in use";
+  }
+  static_cast<void>(build_another());
+  EXPECT_FALSE(fs::exists(old));
+  EXPECT_EQ(entries(), 2U) << "the newer ones stay";
+  options_.max_seq_length -= 2;
+  static_cast<void>(build(options_));
+  age(old);
+  static_cast<void>(build(options_));  // a use is seen
+  options_.max_seq_length += 2;
+  EXPECT_THAT(build_another(), HasSubstr("of tokenised data in 4 entries"));
 }
 
 TEST_F(TokenCache, GoesOnBehindTheLastBlockAfterAKillAtAnyBlock) {

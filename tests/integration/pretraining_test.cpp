@@ -57,6 +57,12 @@ TEST(Pretraining, EndsAlikeWithAndWithoutInterruptionsOnDocuments) {
   expect_equal_ends(keys({{"max_train_samples", "21"}}));
 }
 
+TEST(Pretraining, EndsAlikeWithAndWithoutInterruptionsOnAMixture) {
+  const std::string text = kText + "lighthouse";
+  expect_equal_ends(keys({{"train_file", "[{path: " + text + ".txt, weight: 0.5}, {path: " + text +
+                                             "-valid.txt, weight: 1.5}]"}}));
+}
+
 TEST(Pretraining, EndsAlikeWithAndWithoutInterruptionsOnShards) {
   const TemporaryFolder folder;
   expect_equal_ends(keys({{"train_file", "'" + make_shards(folder) + "'"}}));

@@ -186,6 +186,18 @@ TEST(Processes, EndInTheSameBitsForAnyNumberWithFullDeterminism) {
   }
 }
 
+// Rows that several samples fill are divided as rows of one sample are.
+TEST(Processes, EndInTheSameBitsWithPackedRows) {
+  TinyRun::Keys keys = kExact;
+  keys["packing"] = "true";
+  keys["line_by_line"] = "true";
+  keys["max_train_samples"] = "150";
+  const Result expected = finished(SharedRun(keys));
+  for (const int count : {2, 4}) {
+    expect_same_bits(finished(SharedRun(keys), processes(count)), expected);
+  }
+}
+
 TEST(Processes, MayChangeTheirNumberBetweenSessions) {
   SharedRun run(kExact);
   run.set({{"effective_batch_size", ""}, {"gradient_accumulation_steps", "4"}});

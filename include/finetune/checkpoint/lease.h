@@ -11,8 +11,9 @@ namespace finetune::checkpoint {
 
 struct LeaseOptions {
   std::shared_ptr<FileSystem> files = {};
-  std::string folder = {};  // its kLockFile holds the record
-  std::string shown = {};   // what messages call the folder; empty: its path
+  std::string folder = {};         // its kLockFile holds the record
+  std::string shown = {};          // what messages call the folder; empty: its path
+  std::string key = "output_dir";  // the configuration key that names it
   // A lock of the kernel on a file system that no other machine sees is held already, so that
   // whoever wrote a record under this kernel is gone.
   bool kernel_lock = false;

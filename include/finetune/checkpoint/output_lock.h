@@ -28,7 +28,7 @@ class OutputLock {
 
  private:
   // True where the kernel's lock is held, false where the file system has none.
-  bool take_kernel_lock(const std::string& path, const std::string& shown);
+  bool take_kernel_lock(const std::string& path, const LeaseOptions& options);
 
   int descriptor_ = -1;
   std::optional<Lease> lease_;

@@ -35,6 +35,16 @@ struct Batch {
   [[nodiscard]] int64_t cells() const { return packed_rows > 0 ? tokens : rows * length; }
 
   [[nodiscard]] int64_t size() const { return rows / choices; }  // samples
+
+  // As a new one, but for its memory, which the next batch uses again.
+  void clear() {
+    rows = length = first_place = packed_rows = targets = tokens = 0;
+    choices = 1;
+    for (auto* list : {&input_ids, &labels, &classes, &starts, &ends, &samples}) list->clear();
+    attention_mask.clear();
+    token_type_ids.clear();
+    values.clear();
+  }
 };
 
 }  // namespace finetune

@@ -27,8 +27,9 @@ class PaddingCollator final : public Collator {
  public:
   explicit PaddingCollator(PaddingOptions options);
 
-  [[nodiscard]] Batch collate(const Dataset& dataset,
-                              std::span<const SampleKey> samples) const override;
+  using Collator::collate;
+  void collate(const Dataset& dataset, std::span<const SampleKey> samples,
+               Batch& batch) const override;
 
  private:
   PaddingOptions options_;
@@ -46,8 +47,9 @@ class MaskedLmCollator final : public Collator {
  public:
   explicit MaskedLmCollator(MaskedLmOptions options);
 
-  [[nodiscard]] Batch collate(const Dataset& dataset,
-                              std::span<const SampleKey> samples) const override;
+  using Collator::collate;
+  void collate(const Dataset& dataset, std::span<const SampleKey> samples,
+               Batch& batch) const override;
 
  private:
   MaskedLmOptions options_;

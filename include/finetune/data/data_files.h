@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -24,8 +25,9 @@ enum class FileKind { kText, kJsonLines, kJson, kCsv, kTsv, kConll, kParquet, kA
 
 // Rows of all files together: lines of plain text, objects of JSON (of SQuAD's: articles), records
 // of CSV and TSV behind their header, sentences of CoNLL, rows of Parquet and Arrow.
-// Throws as expand_files does, and Interrupted.
-[[nodiscard]] int64_t count_rows(const std::vector<std::string>& patterns, const std::string& key);
+// `progress` is told the fraction of the bytes read. Throws as expand_files does, and Interrupted.
+[[nodiscard]] int64_t count_rows(const std::vector<std::string>& patterns, const std::string& key,
+                                 const std::function<void(double)>& progress = {});
 
 struct RowRange {
   int64_t begin = 0;

@@ -55,10 +55,11 @@ class DocumentExamples final : public PretrainingDataset {
   [[nodiscard]] int64_t size() const override;
   [[nodiscard]] std::optional<DatasetExtent> extent() const override { return extent_; }
   [[nodiscard]] std::string fingerprint() const override { return fingerprint_; }
-  [[nodiscard]] PretrainingExample example(const SampleKey& key) const override;
+  using PretrainingDataset::example;
+  [[nodiscard]] PretrainingExample example(int64_t index, const SampleKey& mask) const override;
 
   [[nodiscard]] int64_t documents() const { return documents_.size(); }
-  [[nodiscard]] int64_t tokens() const { return static_cast<int64_t>(documents_.ids.size()); }
+  [[nodiscard]] int64_t tokens() const { return documents_.token_count(); }
   [[nodiscard]] const ExampleOptions& options() const { return options_; }
   [[nodiscard]] int64_t max_predictions() const { return max_predictions_; }
 

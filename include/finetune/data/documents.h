@@ -2,34 +2,39 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
-#include <span>
 #include <string>
 #include <vector>
 
 #include "finetune/data/rows.h"
+#include "finetune/data/token_span.h"
 
 namespace finetune {
 
 class Tokenizer;
 
-// Tokenised documents as lists of sentences, none of them empty.
+class CachedTokens;
+class Hasher;
+
+// Tokenised documents as lists of sentences, none of them empty: in memory, or in a cache's blocks,
+// of which the system keeps as much in memory as it has room for.
 struct Documents {
   std::vector<int32_t> ids = {};
   std::vector<int64_t> sentences = {0};  // sentence i is ids[sentences[i], sentences[i + 1])
   std::vector<int64_t> documents = {0};  // document i: sentences [documents[i], documents[i + 1])
+  // Not null: its samples are the sentences, and the two lists above stay empty.
+  std::shared_ptr<const CachedTokens> kept = {};
 
   [[nodiscard]] int64_t size() const { return static_cast<int64_t>(documents.size()) - 1; }
-  [[nodiscard]] int64_t length(int64_t sentence) const {
-    const auto place = static_cast<size_t>(sentence);
-    return sentences[place + 1] - sentences[place];
-  }
-  // The ids of sentences [begin, end).
-  [[nodiscard]] std::span<const int32_t> tokens(int64_t begin, int64_t end) const {
-    const auto first = static_cast<size_t>(sentences[static_cast<size_t>(begin)]);
-    const auto last = static_cast<size_t>(sentences[static_cast<size_t>(end)]);
-    return std::span(ids).subspan(first, last - first);
-  }
+  [[nodiscard]] int64_t token_count() const;
+  // What follows throws Error(kData) where a block is damaged.
+  [[nodiscard]] int64_t length(int64_t sentence) const;
+  // The ids of sentences [begin, end) of one document.
+  [[nodiscard]] TokenSpan tokens(int64_t begin, int64_t end) const;
+  // Adds all of it, the same bytes wherever it lies.
+  void hash_into(Hasher& hasher) const;
+  [[nodiscard]] int64_t memory_bytes() const;
 };
 
 struct DocumentOptions : SampleOptions {

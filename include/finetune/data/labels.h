@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "finetune/data/rows.h"
+#include "finetune/data/token_cache.h"
 
 namespace finetune {
 
@@ -55,16 +56,19 @@ struct LabelSurvey {
 // Where `problem` is not given, as run_classification decides: lists are several labels (lists of
 // fractions are several numbers), numbers of which one has a decimal point are a regression, all
 // else is one label. A label's name is its text, its decimal number, "True" or "False".
-// Throws Error(kData) with file:line for labels that are missing, mixed or of no use.
+// Files that were surveyed before and have not changed since are not read: `cache` keeps what was
+// found. Throws Error(kData) with file:line for labels that are missing, mixed or of no use.
 [[nodiscard]] LabelSurvey survey_labels(const std::vector<std::string>& files,
                                         const RowOptions& options,
                                         const std::optional<std::string>& label_column,
-                                        std::optional<ProblemType> problem);
+                                        std::optional<ProblemType> problem,
+                                        const TokenCacheOptions& cache = {});
 
 // The labels of words: a list in each row (see token_classification_dataset.h for the columns).
 [[nodiscard]] LabelMap survey_word_labels(const std::vector<std::string>& files,
                                           const RowOptions& options,
                                           const std::optional<std::string>& text_column,
-                                          const std::optional<std::string>& label_column);
+                                          const std::optional<std::string>& label_column,
+                                          const TokenCacheOptions& cache = {});
 
 }  // namespace finetune

@@ -31,8 +31,14 @@ struct SampleKey {
 class Collator {
  public:
   virtual ~Collator() = default;
-  [[nodiscard]] virtual Batch collate(const Dataset& dataset,
-                                      std::span<const SampleKey> samples) const = 0;
+  // Into `batch`, of which nothing but the memory stays.
+  virtual void collate(const Dataset& dataset, std::span<const SampleKey> samples,
+                       Batch& batch) const = 0;
+  [[nodiscard]] Batch collate(const Dataset& dataset, std::span<const SampleKey> samples) const {
+    Batch batch;
+    collate(dataset, samples, batch);
+    return batch;
+  }
 };
 
 enum class SamplingStrategy { kRandom, kSequential, kGroupByLength };
@@ -72,7 +78,9 @@ class Loader {
 
   [[nodiscard]] int64_t samples_per_epoch() const;  // or rows; less what drop_last leaves out
   [[nodiscard]] int64_t updates_per_epoch() const;
-  [[nodiscard]] std::vector<Batch> take(const Position& position);
+  // The update at `position`. Its batches are the loader's, which uses their memory again at the
+  // next take(): in the steady state nothing is allocated for them.
+  [[nodiscard]] std::span<const Batch> take(const Position& position);
   // The position behind the update at `position`; {epoch + 1, 0} at an epoch's end.
   [[nodiscard]] Position after(const Position& position) const;
 

@@ -42,13 +42,14 @@ class MixedDataset final : public Dataset {
   // Samples of a part in an epoch.
   [[nodiscard]] int64_t share(size_t part) const { return begins_[part + 1] - begins_[part]; }
 
- private:
+  // What stands at an index: a sample of a part. Requires: 0 <= index < size().
   struct Place {
     const Dataset& data;
     int64_t index;
   };
   [[nodiscard]] Place find(int64_t index) const;
 
+ private:
   std::vector<MixturePart> parts_;
   std::vector<int64_t> begins_ = {0};  // part i has the indices [begins_[i], begins_[i + 1])
   std::string fingerprint_;

@@ -28,8 +28,12 @@ struct PretrainingExample {
 // Samples that are made when they are asked for, as a function of their key.
 class PretrainingDataset : public Dataset {
  public:
-  // Safe to call from several threads. Requires: 0 <= key.index < size().
-  [[nodiscard]] virtual PretrainingExample example(const SampleKey& key) const = 0;
+  // The sample `index`, masked by the numbers of `mask`. Safe to call from several threads.
+  // Requires: 0 <= index < size().
+  [[nodiscard]] virtual PretrainingExample example(int64_t index, const SampleKey& mask) const = 0;
+  [[nodiscard]] PretrainingExample example(const SampleKey& key) const {
+    return example(key.index, key);
+  }
   // An example as it is before any epoch: its spans would have no home.
   using Dataset::get;
   [[nodiscard]] Example get(int64_t index, int64_t choice) const final;
@@ -41,8 +45,9 @@ class PretrainingCollator final : public Collator {
  public:
   explicit PretrainingCollator(PaddingOptions options) : options_(options) {}
 
-  [[nodiscard]] Batch collate(const Dataset& dataset,
-                              std::span<const SampleKey> samples) const override;
+  using Collator::collate;
+  void collate(const Dataset& dataset, std::span<const SampleKey> samples,
+               Batch& batch) const override;
 
  private:
   PaddingOptions options_;

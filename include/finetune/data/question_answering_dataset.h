@@ -36,7 +36,7 @@ struct Question {
 
 // A sample is a window of a question's context. Example::answer holds its first and last token, or
 // the CLS token's place twice where the window does not hold the whole answer.
-class QuestionAnsweringDataset final : public Dataset {
+class QuestionAnsweringDataset final : public SampleView {
  public:
   struct Window {
     int64_t question = 0;       // its number in questions()
@@ -54,19 +54,6 @@ class QuestionAnsweringDataset final : public Dataset {
   // Requires: as many windows as samples, or none.
   QuestionAnsweringDataset(std::shared_ptr<const SequenceDataset> samples, Content kept);
 
-  using Dataset::get;
-  [[nodiscard]] int64_t size() const override { return samples_->size(); }
-  [[nodiscard]] Example get(int64_t index, int64_t choice) const override;
-  using Dataset::length;
-  [[nodiscard]] int64_t length(int64_t index, int64_t choice) const override {
-    return samples_->length(index, choice);
-  }
-  [[nodiscard]] std::optional<DatasetExtent> extent() const override { return samples_->extent(); }
-  [[nodiscard]] std::string fingerprint() const override { return samples_->fingerprint(); }
-
-  [[nodiscard]] int64_t tokens() const { return samples_->tokens(); }
-  [[nodiscard]] int64_t longest() const { return samples_->longest(); }
-
   // What follows is there with keep_questions alone. The windows of a question are consecutive, in
   // the order of its context; questions stand in the order of the files. As in run_qa, max_samples
   // can leave the last questions without a window.
@@ -77,7 +64,6 @@ class QuestionAnsweringDataset final : public Dataset {
   [[nodiscard]] std::optional<TextRange> range(int64_t index, int64_t token) const;
 
  private:
-  std::shared_ptr<const SequenceDataset> samples_;
   std::vector<Question> questions_;
   std::vector<Window> windows_;
   std::vector<TextRange> ranges_;

@@ -38,8 +38,9 @@ class ShardExamples final : public PretrainingDataset {
   [[nodiscard]] int64_t size() const override { return size_; }
   [[nodiscard]] std::optional<DatasetExtent> extent() const override { return extent_; }
   [[nodiscard]] std::string fingerprint() const override { return fingerprint_; }
+  using PretrainingDataset::example;
   // Of every epoch the same.
-  [[nodiscard]] PretrainingExample example(const SampleKey& key) const override;
+  [[nodiscard]] PretrainingExample example(int64_t index, const SampleKey& mask) const override;
 
   [[nodiscard]] int64_t shards() const { return static_cast<int64_t>(files_.size()); }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -18,13 +19,18 @@ namespace finetune {
 //   tokens.json    written last: the data files with the hashes of their content, the blocks, the
 //                  totals
 //   seen.json      the data files as they were last found to be of that content
+//   used           when it was last used; held by who reads
 //   lock           held by who builds
+//
+// Whoever builds an entry removes those that nobody has used for long.
 struct TokenCacheOptions {
   std::string folder = {};                     // empty: nothing is kept
   bool overwrite = false;                      // tokenise again
   int64_t tokens_of_block = int64_t{8} << 20;  // about; what an interruption loses at most
   // Of blocks, all or spread over them; the rest is looked at when it is first read.
   int64_t bytes_checked_at_start = int64_t{64} << 20;
+  // Entries that nobody has used for so long are removed where a new one is built.
+  std::chrono::seconds kept_unused = std::chrono::hours(30 * 24);
 
   // A second place, which may be slow. `fetch` makes the new folder `path` out of the cache `name`
   // that lies there, whole or not at all, and says whether it did; `keep` is told of each cache
@@ -36,6 +42,7 @@ struct TokenCacheOptions {
 // count_rows() of data_files.h, which reads the files only where they are not those that were
 // counted last.
 [[nodiscard]] int64_t count_rows(const std::vector<std::string>& patterns, const std::string& key,
-                                 const TokenCacheOptions& cache);
+                                 const TokenCacheOptions& cache,
+                                 const std::function<void(double)>& progress = {});
 
 }  // namespace finetune

@@ -29,7 +29,7 @@ struct TokenClassificationOptions : SampleOptions {
 };
 
 // Sentences of words with a label for each: Example::labels has one for each token.
-class TokenClassificationDataset final : public Dataset {
+class TokenClassificationDataset final : public SampleView {
  public:
   static constexpr int32_t kNoWord = -1;  // special tokens
 
@@ -37,25 +37,10 @@ class TokenClassificationDataset final : public Dataset {
   explicit TokenClassificationDataset(std::shared_ptr<const SequenceDataset> samples);
   explicit TokenClassificationDataset(TokenContent content);
 
-  using Dataset::get;
-  [[nodiscard]] int64_t size() const override { return samples_->size(); }
-  [[nodiscard]] Example get(int64_t index, int64_t choice) const override;
-  using Dataset::length;
-  [[nodiscard]] int64_t length(int64_t index, int64_t choice) const override {
-    return samples_->length(index, choice);
-  }
-  [[nodiscard]] std::optional<DatasetExtent> extent() const override { return samples_->extent(); }
-  [[nodiscard]] std::string fingerprint() const override { return samples_->fingerprint(); }
-
-  [[nodiscard]] int64_t tokens() const { return samples_->tokens(); }
-  [[nodiscard]] int64_t longest() const { return samples_->longest(); }
   // For each token of the sample, its word, or kNoWord.
   [[nodiscard]] std::span<const int32_t> words(int64_t index) const { return get(index).words; }
   // Words of the row; those behind max_seq_length have no token, nor have words without any.
   [[nodiscard]] int64_t word_count(int64_t index) const { return get(index).word_count; }
-
- private:
-  std::shared_ptr<const SequenceDataset> samples_;
 };
 
 // As run_ner prepares them. Labels are found as in classification_dataset.h; without

@@ -2,7 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "finetune/data/dataset.h"
@@ -33,6 +36,32 @@ class SequenceDataset : public Dataset {
  public:
   [[nodiscard]] virtual int64_t tokens() const = 0;
   [[nodiscard]] virtual int64_t longest() const = 0;  // tokens of the longest sequence
+};
+
+// Samples that lie elsewhere, with something of a task's own beside them.
+class SampleView : public SequenceDataset {
+ public:
+  using Dataset::get;
+  using Dataset::length;
+  [[nodiscard]] int64_t size() const override { return samples_->size(); }
+  [[nodiscard]] int64_t choices() const override { return samples_->choices(); }
+  [[nodiscard]] Example get(int64_t index, int64_t choice) const override {
+    return samples_->get(index, choice);
+  }
+  [[nodiscard]] int64_t length(int64_t index, int64_t choice) const override {
+    return samples_->length(index, choice);
+  }
+  [[nodiscard]] std::optional<DatasetExtent> extent() const override { return samples_->extent(); }
+  [[nodiscard]] std::string fingerprint() const override { return samples_->fingerprint(); }
+  [[nodiscard]] int64_t tokens() const override { return samples_->tokens(); }
+  [[nodiscard]] int64_t longest() const override { return samples_->longest(); }
+
+ protected:
+  explicit SampleView(std::shared_ptr<const SequenceDataset> samples)
+      : samples_(std::move(samples)) {}
+
+ private:
+  std::shared_ptr<const SequenceDataset> samples_;
 };
 
 class TokenDataset final : public SequenceDataset {

@@ -66,6 +66,11 @@ class TokenSpan {
 
   [[nodiscard]] size_t size() const { return size_; }
   [[nodiscard]] bool empty() const { return size_ == 0; }
+  [[nodiscard]] TokenSpan first(size_t count) const {  // Requires: count <= size()
+    TokenSpan part = *this;
+    part.size_ = count;
+    return part;
+  }
   [[nodiscard]] size_t size_bytes() const {
     return size_ * (narrow_ != nullptr ? sizeof(uint16_t) : sizeof(int32_t));
   }

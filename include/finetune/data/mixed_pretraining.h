@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "finetune/base/error.h"
+#include "finetune/data/mixed_dataset.h"
+#include "finetune/data/pretraining_dataset.h"
+
+namespace finetune {
+
+// A mixture of data of pretraining. A sample that is seen again in an epoch has another mask, as
+// its number in the mixture is another; of shards, which are masked beforehand, it has the same.
+class MixedPretraining final : public PretrainingDataset {
+ public:
+  // Requires: parts that are PretrainingDatasets.
+  explicit MixedPretraining(std::shared_ptr<const MixedDataset> mixture)
+      : mixture_(std::move(mixture)) {}
+
+  using PretrainingDataset::example;
+  [[nodiscard]] int64_t size() const override { return mixture_->size(); }
+  [[nodiscard]] std::optional<DatasetExtent> extent() const override { return mixture_->extent(); }
+  [[nodiscard]] std::string fingerprint() const override { return mixture_->fingerprint(); }
+  [[nodiscard]] PretrainingExample example(int64_t index, const SampleKey& mask) const override {
+    const auto [data, place] = mixture_->find(index);
+    const auto* part = dynamic_cast<const PretrainingDataset*>(&data);
+    FT_CHECK(part != nullptr, "a mixture of pretraining is made of its kind of data");
+    return part->example(place, mask);
+  }
+
+ private:
+  std::shared_ptr<const MixedDataset> mixture_;
+};
+
+}  // namespace finetune

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: MIT
+#include "data/bus_error.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <string_view>
+
+#include "finetune/base/error.h"
+
+namespace finetune {
+
+// A signal handler walks these, so they are never freed: a range that ended is used again.
+struct BusErrorGuard::Range {
+  std::atomic<uintptr_t> begin = 0;
+  std::atomic<uintptr_t> end = 0;  // 0: free
+  Range* next = nullptr;
+};
+
+namespace {
+
+std::atomic<void*> newest = nullptr;  // Range
+struct sigaction before = {};
+
+}  // namespace
+
+void note_bus_error(const void* address) {
+  const auto at = reinterpret_cast<uintptr_t>(address);
+  for (const auto* range = static_cast<BusErrorGuard::Range*>(newest.load()); range != nullptr;
+       range = range->next) {
+    if (at < range->begin || at >= range->end) continue;
+    constexpr std::string_view kMessage =
+        "error: a file of tokenised data in cache_dir was cut short while it was in use, or its "
+        "disk cannot be read; run the same command again, and what is missing is tokenised anew\n";
+    [[maybe_unused]] const ssize_t written =
+        ::write(STDERR_FILENO, kMessage.data(), kMessage.size());
+    ::_exit(kExitFailed);
+  }
+}
+
+namespace {
+
+void on_bus_error(int, siginfo_t* info, void*) {
+  note_bus_error(info->si_addr);
+  ::sigaction(SIGBUS, &before, nullptr);  // the access is tried again, and meets this
+}
+
+void install() {
+  static std::once_flag once;
+  std::call_once(once, [] {
+    struct sigaction action = {};
+    action.sa_sigaction = on_bus_error;
+    action.sa_flags = SA_SIGINFO;
+    ::sigaction(SIGBUS, &action, &before);
+  });
+}
+
+}  // namespace
+
+BusErrorGuard::BusErrorGuard(const void* begin, size_t size) {
+  static std::mutex mutex;
+  install();
+  const std::lock_guard lock(mutex);
+  auto* range = static_cast<Range*>(newest.load());
+  while (range != nullptr && range->end != 0) range = range->next;
+  if (range == nullptr) {
+    range = new Range;
+    range->next = static_cast<Range*>(newest.load());
+    newest = range;
+  }
+  range->begin = reinterpret_cast<uintptr_t>(begin);
+  range->end = range->begin + size;
+  range_ = range;
+}
+
+BusErrorGuard::~BusErrorGuard() { range_->end = 0; }
+
+}  // namespace finetune

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: MIT
+#include "data/cache_entries.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cctype>
+#include <ctime>
+#include <filesystem>
+
+#include "finetune/base/error.h"
+#include "finetune/base/file_system.h"
+
+namespace finetune {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool is_entry(const std::string& name) {
+  return name.size() == 32 && std::ranges::all_of(name, [](unsigned char c) {
+           return std::isdigit(c) != 0 || (c >= 'a' && c <= 'f');
+         });
+}
+
+struct Seen {
+  uint64_t bytes = 0;
+  int64_t newest = 0;  // seconds since the epoch
+};
+
+Seen look_at(const std::string& folder) {
+  Seen seen;
+  for (const std::string& name : FileSystem::local().list(folder)) {
+    struct stat status = {};
+    if (::lstat(join_path(folder, name).c_str(), &status) != 0) continue;
+    seen.bytes += static_cast<uint64_t>(status.st_size);
+    seen.newest = std::max(seen.newest, static_cast<int64_t>(status.st_mtime));
+  }
+  return seen;
+}
+
+// A lock that nobody else has; what was not there is nobody's.
+class SoleHold {
+ public:
+  explicit SoleHold(const std::string& path)
+      : descriptor_(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644)),
+        is_held_(descriptor_ >= 0 && ::flock(descriptor_, LOCK_EX | LOCK_NB) == 0) {}
+  ~SoleHold() {
+    if (descriptor_ >= 0) ::close(descriptor_);
+  }
+  SoleHold(const SoleHold&) = delete;
+  SoleHold& operator=(const SoleHold&) = delete;
+
+  [[nodiscard]] bool is_held() const { return is_held_; }
+
+ private:
+  int descriptor_;
+  bool is_held_;
+};
+
+bool remove_entry(const std::string& folder) {
+  const SoleHold building(join_path(folder, kBuildLock));
+  const SoleHold reading(join_path(folder, kUsed));
+  if (!building.is_held() || !reading.is_held()) return false;
+  FileSystem::local().remove_tree(folder);
+  return true;
+}
+
+}  // namespace
+
+EntryUse::EntryUse(const std::string& folder)
+    : descriptor_(::open(join_path(folder, kUsed).c_str(),
+                         O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644)) {
+  if (descriptor_ < 0) return;
+  static_cast<void>(::flock(descriptor_, LOCK_SH | LOCK_NB));
+  static_cast<void>(::futimens(descriptor_, nullptr));
+}
+
+EntryUse::~EntryUse() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+CacheContent remove_unused_entries(const std::string& folder, std::chrono::seconds unused) {
+  CacheContent content;
+  const auto now = static_cast<int64_t>(std::time(nullptr));
+  try {
+    for (const std::string& name : FileSystem::local().list(folder)) {
+      if (!is_entry(name)) continue;
+      try {
+        const std::string entry = join_path(folder, name);
+        const Seen seen = look_at(entry);
+        if (now - seen.newest > unused.count() && remove_entry(entry)) {
+          ++content.removed;
+          content.removed_bytes += seen.bytes;
+        } else {
+          ++content.entries;
+          content.bytes += seen.bytes;
+        }
+      } catch (const Error&) {  // another process removes it, or it is not ours
+      }
+    }
+  } catch (const Error&) {
+  }
+  return content;
+}
+
+}  // namespace finetune

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: MIT
+#include "data/file_findings.h"
+
+#include "data/file_identity.h"
+#include "finetune/base/error.h"
+#include "finetune/base/file_system.h"
+#include "finetune/base/hash.h"
+#include "finetune/base/json.h"
+#include "finetune/base/version.h"
+
+namespace finetune {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string checksum_of(const std::string& files, const Json& found) {
+  return hash_hex(files + found.dump());
+}
+
+// Whether an earlier answer at `path`, about the files as they are, was one.
+bool take_earlier(const std::string& path, const std::string& files,
+                  const std::function<void(const Json&)>& accept) {
+  try {
+    const Json json = read_json_file(path);
+    const Json& found = json.at("found");
+    if (json.at("files").get<std::string>() != files ||
+        json.at("checksum").get<std::string>() != checksum_of(files, found)) {
+      return false;
+    }
+    accept(found);
+    return true;
+  } catch (const Error&) {
+  } catch (const nlohmann::json::exception&) {
+  }
+  return false;
+}
+
+}  // namespace
+
+void answer_from_files(const TokenCacheOptions& cache, const FileQuestion& question,
+                       const std::function<Json()>& find,
+                       const std::function<void(const Json&)>& accept) {
+  if (cache.folder.empty()) {
+    accept(find());
+    return;
+  }
+  const Json asked = {
+      {"version", kVersion}, {"files", question.files}, {"options", question.options}};
+  const std::string path =
+      join_path(join_path(cache.folder, question.kind), hash_hex(asked.dump()) + ".json");
+  const std::string files = hash_hex(identities_json(identify_files(question.files)).dump());
+  if (!cache.overwrite && take_earlier(path, files, accept)) return;
+  const Json found = find();
+  accept(found);
+  const Json kept = {{"found", found}, {"files", files}, {"checksum", checksum_of(files, found)}};
+  try {
+    FileSystem::local().make_directories(parent_path(path));
+    FileSystem::local().write_atomically(path, kept.dump(1) + "\n");
+  } catch (const Error&) {  // asked again next time
+  }
+}
+
+}  // namespace finetune

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "finetune/base/thread_pool.h"
+#include "finetune/data/loader.h"
+
+namespace finetune {
+
+// The batches of one update, in memory that the next update uses again.
+struct PreparedUpdate {
+  Position position = {};
+  std::vector<Batch> batches = {};  // of which `count` are this update's
+  size_t count = 0;
+  // What is needed on the way.
+  std::vector<int64_t> rows = {};
+  std::vector<int64_t> samples = {};
+  std::vector<SampleKey> keys = {};
+
+  // The next batch, with what an earlier update left in it.
+  [[nodiscard]] Batch& add() {
+    if (count == batches.size()) batches.emplace_back();
+    return batches[count++];
+  }
+  [[nodiscard]] std::span<const Batch> view() const { return std::span(batches).first(count); }
+};
+
+// Consecutive updates that threads prepare ahead, in a fixed number of places.
+class UpdatesAhead {
+ public:
+  struct Work {
+    std::function<void(PreparedUpdate&)> prepare;       // at its position; on any thread
+    std::function<Position(const Position&)> position;  // of the update behind
+  };
+
+  // Without threads an update is prepared when it is taken. Requires: places >= 1.
+  UpdatesAhead(int64_t threads, int64_t places, Work work);
+  ~UpdatesAhead();  // waits for updates that are being prepared, not for those that are planned
+  UpdatesAhead(const UpdatesAhead&) = delete;
+  UpdatesAhead& operator=(const UpdatesAhead&) = delete;
+
+  // Valid until the next take(). Throws what `prepare` threw for this update.
+  [[nodiscard]] std::span<const Batch> take(const Position& position);
+
+ private:
+  enum class State { kFree, kPlanned, kRunning, kAbandoned, kReady };
+  struct Place {
+    State state = State::kFree;
+    PreparedUpdate update = {};
+    std::exception_ptr failure = {};
+  };
+
+  void work();
+  void prepare(Place& place, std::unique_lock<std::mutex>& lock);
+  void abandon();
+  void plan(const Position& position, std::unique_lock<std::mutex>& lock);
+  [[nodiscard]] Place* find(State state);
+
+  Work work_;
+  std::vector<Place> places_;
+  std::vector<Place*> planned_;  // in the order of their updates, ready ones among them
+  Place* taken_ = nullptr;
+  bool stopping_ = false;
+  std::mutex mutex_;
+  std::condition_variable planned_changed_;
+  std::condition_variable prepared_;
+  ThreadPool pool_;  // last: its threads end before what they use
+};
+
+}  // namespace finetune
