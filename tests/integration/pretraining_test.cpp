@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: MIT
 // Task pretraining as its users meet it: documents or shards in, interruptions between. What is
 // learnt is compared in tests/parity.
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
 #include "integration/tiny_run.h"
 
 namespace finetune::testing {
@@ -175,6 +179,19 @@ TEST(Prepare, KeepsWhatIsThereAndSaysWhatItNeeds) {
   EXPECT_EQ(other.code, 2);
   EXPECT_THAT(other.err, HasSubstr("other data or with other keys"));
   EXPECT_THAT(command("prepare", TinyRun(keys())).err, HasSubstr("prepare_output_dir"));
+}
+
+TEST(Prepare, NamesTheKeyOfAFolderThatIsInUse) {
+  const TemporaryFolder folder;
+  make_shards(folder);
+  const int lock = ::open((folder / "shards/.finetune.lock").c_str(), O_RDWR | O_CLOEXEC);
+  ASSERT_GE(lock, 0);
+  ASSERT_EQ(::flock(lock, LOCK_EX | LOCK_NB), 0);
+  const TinyRun run(keys({{"prepare_output_dir", folder / "shards"}, {"num_shards", "5"}}));
+  const ProcessResult result = command("prepare", run);
+  ::close(lock);
+  EXPECT_EQ(result.code, 5) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("or choose another prepare_output_dir"));
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 
 #include <csignal>
@@ -51,6 +52,21 @@ std::vector<std::string> pieces(const Tokenizer& tokenizer, const std::string& t
   std::vector<std::string> pieces;
   for (const int32_t id : tokenizer.encode(text)) pieces.push_back(tokenizer.id_to_token(id));
   return pieces;
+}
+
+TEST(TrainSentencePiece, ReadsMoreFilesThanMayBeOpenAtOnce) {
+  const TemporaryFolder folder;
+  std::vector<std::string> files;
+  for (int i = 0; i < 90; ++i) {
+    files.push_back(folder.write(std::to_string(i) + ".txt", "unu du tri kvar kvin ses\n"));
+  }
+  struct rlimit before = {};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &before), 0);
+  const struct rlimit few = {.rlim_cur = 60, .rlim_max = before.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &few), 0);
+  const std::string refused = refusal(ErrorKind::kData, files, {.vocab_size = 20});
+  ::setrlimit(RLIMIT_NOFILE, &before);
+  EXPECT_EQ(refused, "nothing was thrown");
 }
 
 class TrainSentencePieceTypes : public ::testing::TestWithParam<Type> {};
