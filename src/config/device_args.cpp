@@ -61,8 +61,13 @@ void DistributedArgs::describe(FieldList& field) {
         "Processes on this machine, or \"auto\": one for each accelerator; torchrun, Slurm or an "
         "Indexed Job start theirs themselves.",
         {.resume = ResumePolicy::kFree});
-  field("zero_stage", &DistributedArgs::zero_stage, "What is divided among processes.",
-        {.range = {.min = 0, .max = 3}, .support = Support::kRefused, .reason = kNotYet});
+  field("zero_stage", &DistributedArgs::zero_stage,
+        "What is divided among processes: 0 nothing, 1 the optimizer's states.",
+        {.range = {.min = 0, .max = 3},
+         .support = Support::kRefused,
+         .available = {"0", "1"},
+         .reason = kNotYet,
+         .resume = ResumePolicy::kFree});
   field("local_rank", &DistributedArgs::local_rank,
         "Place of this process on its machine; what started it says so itself.",
         {.resume = ResumePolicy::kFree});
@@ -76,12 +81,15 @@ void DistributedArgs::describe(FieldList& field) {
   field("ddp_find_unused_parameters", &DistributedArgs::ddp_find_unused_parameters,
         "Look for parameters without a gradient.", one_sum);
   field("ddp_bucket_cap_mb", &DistributedArgs::ddp_bucket_cap_mb,
-        "Megabytes of gradients that are summed at a time; unset: 25.",
-        {.range = {.min = 1}, .resume = ResumePolicy::kFree});
+        "Megabytes of gradients that are summed at a time; unset: 25.", {.range = {.min = 1}});
   field("ddp_broadcast_buffers", &DistributedArgs::ddp_broadcast_buffers,
         "Send buffers to all processes.", one_sum);
   field("ddp_static_graph", &DistributedArgs::ddp_static_graph,
         "Promise that the same parameters are used in every step.", one_sum);
+  field("ddp_comm_hook", &DistributedArgs::ddp_comm_hook,
+        "Format that gradients are sent in while processes sum them; fp16 and bf16 halve what is "
+        "sent.",
+        {.choices = {"no", "fp16", "bf16"}});
   field("accelerator_config", &DistributedArgs::accelerator_config, "Arguments of accelerate.",
         later);
   field("parallelism_config", &DistributedArgs::parallelism_config,

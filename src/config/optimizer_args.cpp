@@ -82,8 +82,8 @@ void DurationArgs::describe(FieldList& field) {
         {.support = Support::kAccepted,
          .reason = "that is done in any case, and the effective batch is kept"});
   field("average_tokens_across_devices", &DurationArgs::average_tokens_across_devices,
-        "Divide the loss by the targets of all devices together.",
-        {.support = Support::kAccepted, .reason = "that is done in any case"});
+        "Divide the loss by the targets of all processes together; false takes the mean of what "
+        "each divides by its own.");
   field("seed", &DurationArgs::seed, "Seed of weights, dropout, masks and data order.",
         {.range = {.min = 0}, .resume = ResumePolicy::kFixed});
   field("data_seed", &DurationArgs::data_seed, "Seed of data order and masks; unset takes seed.",

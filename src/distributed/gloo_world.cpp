@@ -68,10 +68,17 @@ class GlooWorld final : public World {
 
   [[nodiscard]] std::string broadcast(const std::string& text) override {
     int64_t length = static_cast<int64_t>(text.size());
-    broadcast(at::from_blob(&length, {1}, at::kLong));
+    broadcast(at::from_blob(&length, {1}, at::kLong), 0);
     std::string result = rank_ == 0 ? text : std::string(static_cast<size_t>(length), '\0');
-    if (length > 0) broadcast(at::from_blob(result.data(), {length}, at::kByte));
+    if (length > 0) broadcast(at::from_blob(result.data(), {length}, at::kByte), 0);
     return result;
+  }
+
+  void broadcast(const Tensor& values, int64_t from) override {
+    std::vector<Tensor> tensors = {values};
+    c10d::BroadcastOptions options;
+    options.rootRank = from;
+    meeting([&] { group_->broadcast(tensors, options)->wait(); });
   }
 
   void all_to_all(const Tensor& output, const Tensor& input,
@@ -95,11 +102,6 @@ class GlooWorld final : public World {
   }
 
  private:
-  void broadcast(const Tensor& values) {
-    std::vector<Tensor> tensors = {values};
-    meeting([&] { group_->broadcast(tensors)->wait(); });
-  }
-
   template <class Action>
   void meeting(const Action& action) {
     try {

@@ -78,16 +78,6 @@ class TreeSum {
 
 }  // namespace
 
-void sum_gradients(World& world, const std::vector<Tensor>& gradients, int64_t bucket_bytes) {
-  if (world.size() == 1) return;
-  in_buckets(gradients, bucket_bytes, [&](size_t begin, size_t end, int64_t values) {
-    const Tensor flat = at::empty({values}, at::kFloat);
-    flatten(gradients, begin, end, flat);
-    world.sum(flat);
-    unflatten(flat, gradients, begin, end);
-  });
-}
-
 std::vector<ShardRange> ShardSum::subtrees(const ShardRange& run) {
   std::vector<ShardRange> result;
   const int64_t end = run.first + run.count;

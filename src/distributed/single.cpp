@@ -18,6 +18,7 @@ class SingleProcess final : public World {
   void sum(std::span<double>) override {}
   void sum(std::span<int64_t>) override {}
   [[nodiscard]] std::string broadcast(const std::string& text) override { return text; }
+  void broadcast(const Tensor&, int64_t) override {}
   void sum(const Tensor&) override {}
   void all_to_all(const Tensor& output, const Tensor& input, const std::vector<int64_t>&,
                   const std::vector<int64_t>&) override {

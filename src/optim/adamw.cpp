@@ -31,6 +31,10 @@ class FusedAdamW final : public Optimizer {
       for (Slot& slot : slots()) {
         Parameter& parameter = parameter_of(slot);
         if (slot.decays != decays || !parameter.gradient.defined()) continue;
+        if (slot.is_elsewhere) {
+          ++slot.updates;
+          continue;
+        }
         begin_update(slot);
         lists.add(parameter.weight.detach(), parameter.gradient, slot.at("exp_avg"),
                   slot.at("exp_avg_sq"), slot.updates);

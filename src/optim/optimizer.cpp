@@ -66,6 +66,10 @@ void Optimizer::step_one(size_t parameter, double learning_rate, double factor, 
   const c10::NoGradGuard no_grad;
   Slot& slot = slots_.at(slot_of_.at(parameter));
   if (!parameter_of(slot).gradient.defined()) return;
+  if (slot.is_elsewhere) {
+    ++slot.updates;
+    return;
+  }
   begin_update(slot);
   update_slot(slot, learning_rate, factor, update);
 }

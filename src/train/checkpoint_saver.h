@@ -65,6 +65,8 @@ class CheckpointSaver {
   void reserve(uint64_t bytes);
   // Before anything changes that a snapshot holds: copies it, or waits for the writer.
   void before_update();
+  // Training stood still for the save for so long, beside what wait() counts.
+  void add_stall(double seconds) { stalled_ += seconds; }
   // Waits, no longer than `seconds`; whether nothing is being written any more.
   bool wait(std::optional<double> seconds = std::nullopt);
   // What became of the last save, once. Nothing while it is being written.

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include "train/memory_budget.h"
 
+#include <nlohmann/json.hpp>
+
+#include "finetune/base/json.h"
 #include "finetune/base/log.h"
 #include "finetune/checkpoint/layout.h"
 #include "train/memory_text.h"
@@ -10,24 +13,36 @@
 namespace finetune {
 namespace {
 
-int64_t effective_batch(const TrainingArgs& args, const RunState* saved) {
-  if (args.effective_batch_size) return *args.effective_batch_size;
-  if (saved != nullptr) return saved->effective_batch_size;
+// In one process.
+int64_t effective_batch(const TrainingArgs& args, const RunState* saved, int64_t processes) {
+  if (args.effective_batch_size) return *args.effective_batch_size / processes;
+  if (saved != nullptr) return saved->effective_batch_size / processes;
   return args.per_device_train_batch_size * args.gradient_accumulation_steps;
 }
 
-std::optional<MemoryDecision> saved_decision(const LoadedConfig& config, const RunState& saved) {
+std::optional<MemoryDecision> saved_decision(const LoadedConfig& config, const RunState& saved,
+                                             int64_t processes) {
   if (saved.memory.empty()) return std::nullopt;
   MemoryDecision decision = MemoryDecision::from_json(saved.memory, checkpoint::kFinetuneStateFile);
-  if (!decision.is_for(config, effective_batch(config.args, &saved))) return std::nullopt;
+  if (!decision.is_for(config, effective_batch(config.args, &saved, processes)))
+    return std::nullopt;
   return decision;
+}
+
+// Processes measure themselves a little differently; the first one decides for all.
+MemoryDecision decide_as_one(const MemoryWorkload& workload, const LoadedConfig& config,
+                             int64_t budget, World* world) {
+  if (world == nullptr || world->size() == 1) return decide_memory(workload, config, budget);
+  const std::string decided = world->broadcast(
+      world->is_first() ? decide_memory(workload, config, budget).to_json().dump() : "");
+  return MemoryDecision::from_json(parse_json(decided, "memory_budget"), "memory_budget");
 }
 
 }  // namespace
 
 std::optional<MemoryDecision> kept_decision(const LoadedConfig& config, const RunState& saved,
                                             const Environment& now, std::string& why) {
-  std::optional<MemoryDecision> decision = saved_decision(config, saved);
+  std::optional<MemoryDecision> decision = saved_decision(config, saved, now.processes);
   if (!decision) return std::nullopt;
   why = machine_difference(saved.environment, now);
   if (!why.empty()) return std::nullopt;
@@ -38,21 +53,24 @@ std::optional<MemoryDecision> apply_memory_budget(const LoadedConfig& config, co
                                                   const RunState* saved) {
   const std::optional<int64_t> budget = memory_budget_of(config.args);
   if (!budget) return std::nullopt;
+  const int64_t processes = processes_of(config.args, parts);
+  Environment now = current_environment(parts.device);
+  now.processes = processes;
   if (saved != nullptr) {
     std::string why;
-    if (const std::optional<MemoryDecision> decision =
-            kept_decision(config, *saved, current_environment(parts.device), why)) {
+    if (const std::optional<MemoryDecision> decision = kept_decision(config, *saved, now, why)) {
       const std::string kept = decision->budget == *budget ? "" : ", kept at " + mebibytes(*budget);
       log::info(decision->line() + kept);
       return decision;
     }
     if (!why.empty()) log::info("memory is planned anew for another machine: " + why);
   }
-  const MemoryWorkload workload = workload_of(config, parts, effective_batch(config.args, saved));
-  MemoryDecision decision = decide_memory(workload, config, *budget);
+  const MemoryWorkload workload =
+      workload_of(config, parts, effective_batch(config.args, saved, processes));
+  const MemoryDecision decision = decide_as_one(workload, config, *budget, parts.world.get());
   log::info(decision.line());
   const std::optional<MemoryDecision> before =
-      saved != nullptr ? saved_decision(config, *saved) : std::nullopt;
+      saved != nullptr ? saved_decision(config, *saved, processes) : std::nullopt;
   if (before && before->choices != decision.choices) {
     log::warning("not bit-exact from here: memory is cut or stored otherwise than before");
   }
@@ -60,7 +78,8 @@ std::optional<MemoryDecision> apply_memory_budget(const LoadedConfig& config, co
 }
 
 LoadedConfig with_saved_choices(const LoadedConfig& config, const RunState& saved) {
-  const std::optional<MemoryDecision> decision = saved_decision(config, saved);
+  const std::optional<MemoryDecision> decision =
+      saved_decision(config, saved, saved.environment.processes);
   return decision ? decision->apply(config) : config;
 }
 

@@ -6,6 +6,8 @@
 #include <cmath>
 
 #include "finetune/base/error.h"
+#include "finetune/distributed/gradient_sum.h"
+#include "finetune/distributed/owned_tensors.h"
 #include "train/parameter_shapes.h"
 
 namespace finetune {
@@ -75,8 +77,8 @@ class Prediction {
     MemoryParts parts{.program = work_.program, .gradients = most.gradients};
     parts.data = work_.is_device ? 0 : work_.data;
     parts.weights = parameters_ * bytes_of(choices_.weights);
-    for (const ParameterShape& shape : shapes_)
-      parts.states += state_bytes(shape, choices_.optimizer);
+    parts.states = states();
+    parts.gradients += (gradient_copies() - 1) * gradients(parameters_);
     // What lies in the head's place at another moment counts as the head's.
     parts.activations = most.activations;
     parts.head = std::min(most.activations == 0 ? 0 : head(), most.temporaries);
@@ -121,6 +123,34 @@ class Prediction {
   [[nodiscard]] bool keeps_groups() const { return again_.enabled && !again_.selective; }
   [[nodiscard]] int64_t groups() const {
     return (model_.num_hidden_layers + again_.every_n_layers - 1) / again_.every_n_layers;
+  }
+
+  // All of them, or those of the process that has most where they are divided as they lie there.
+  [[nodiscard]] int64_t states() const {
+    const int64_t processes = work_.divides_states ? work_.processes : 1;
+    std::vector<int64_t> bytes;
+    std::vector<int64_t> with_weights;
+    for (const ParameterShape& shape : shapes_) {
+      bytes.push_back(state_bytes(shape, choices_.optimizer));
+      with_weights.push_back(bytes.back() + shape.count() * bytes_of(choices_.weights));
+    }
+    const std::vector<int64_t> owners = balanced_owners(with_weights, processes);
+    std::vector<int64_t> had(static_cast<size_t>(processes), 0);
+    for (size_t i = 0; i < bytes.size(); ++i) had[static_cast<size_t>(owners[i])] += bytes[i];
+    return *std::ranges::max_element(had);
+  }
+  // Sums of logical shards that a process keeps, and the gradients that are computed beside them or
+  // that they are summed into.
+  [[nodiscard]] int64_t gradient_copies() const {
+    const int64_t shards = work_.effective_batch / choices_.micro_batch;
+    if (!work_.sums_shards || shards * work_.processes == 1) return 1;
+    size_t sums = 1;
+    for (int64_t rank = 0; rank < work_.processes; ++rank) {
+      for (int64_t count = 1; count <= shards; ++count) {
+        sums = std::max(sums, ShardSum::subtrees({.first = rank * shards, .count = count}).size());
+      }
+    }
+    return static_cast<int64_t>(sums) + 1;
   }
 
   // Of one layer, for its backward pass: its input, query, key, value, context and the two sums

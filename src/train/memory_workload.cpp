@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
 #include <fstream>
 #include <limits>
 
@@ -73,6 +74,14 @@ int64_t system_memory(const std::string& wanted) {
 
 }  // namespace
 
+int64_t processes_of(const TrainingArgs& args, const Parts& parts) {
+  if (parts.world && parts.world->size() > 1) return parts.world->size();
+  const std::string& text = args.num_processes;
+  int64_t count = 1;
+  const auto result = std::from_chars(text.data(), text.data() + text.size(), count);
+  return result.ec == std::errc() ? std::max<int64_t>(1, count) : 1;
+}
+
 MemoryWorkload workload_of(const LoadedConfig& config, const Parts& parts,
                            int64_t effective_batch) {
   const TrainingArgs& args = config.args;
@@ -83,7 +92,10 @@ MemoryWorkload workload_of(const LoadedConfig& config, const Parts& parts,
       .effective_batch = effective_batch,
       .eval_batch = parts.validation_data || parts.test_data ? args.per_device_eval_batch_size : 0,
       .is_device = !parts.device.is_cpu(),
-      .threads = num_threads()};
+      .threads = num_threads(),
+      .processes = processes_of(args, parts)};
+  workload.divides_states = args.zero_stage > 0;
+  workload.sums_shards = args.full_determinism && args.grad_accum_dtype == "float32";
   int64_t longest = 1;
   for (const auto& data : {parts.train_data, parts.validation_data, parts.test_data}) {
     if (!data) continue;

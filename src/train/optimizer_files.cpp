@@ -27,15 +27,23 @@ class Restoring {
  public:
   Restoring(Optimizer& optimizer, const OptimizerSource& source)
       : optimizer_(optimizer), source_(source) {
-    for (size_t i = 0; i < optimizer_.slots().size(); ++i) restore(i);
+    for (size_t i = 0; i < optimizer_.slots().size(); ++i) {
+      Optimizer::Slot& slot = optimizer_.slots()[i];
+      if (slot.is_elsewhere) {
+        Optimizer::Slot checked = slot;  // read as its owner reads it, and forgotten
+        restore(i, checked);
+        slot.updates = checked.updates;
+      } else {
+        restore(i, slot);
+      }
+    }
   }
 
   [[nodiscard]] int64_t converted() const { return converted_; }
   [[nodiscard]] const std::string& without_state() const { return without_state_; }
 
  private:
-  void restore(size_t index) {
-    Optimizer::Slot& slot = optimizer_.slots()[index];
+  void restore(size_t index, Optimizer::Slot& slot) {
     const OptimizerSource::Description description = source_.describe(index);
     if (!description.has_state) {
       without_state_ += (without_state_.empty() ? "" : ", ") + name_of(optimizer_, slot);
@@ -119,19 +127,19 @@ bool transformers_reads_states(const Optimizer& optimizer) {
 
 std::vector<CheckpointFile> optimizer_checkpoint_files(const Optimizer& optimizer,
                                                        const OptimizerRates& rates,
-                                                       Snapshot* snapshot) {
+                                                       Snapshot* snapshot, StateGather* gather) {
   std::vector<CheckpointFile> list;
   if (transformers_reads_states(optimizer)) {
     list.push_back({checkpoint::kOptimizerFile,
-                    [value = optimizer_to_torch(optimizer, rates, snapshot)](WritableFile& file) {
-                      write_torch_file(file, value);
-                    }});
+                    [value = optimizer_to_torch(optimizer, rates, snapshot, gather)](
+                        WritableFile& file) { write_torch_file(file, value); }});
   }
   if (needs_optimizer_safetensors(optimizer)) {
-    list.push_back({checkpoint::kOptimizerTensorsFile,
-                    [content = optimizer_to_safetensors(optimizer, snapshot)](WritableFile& file) {
-                      write_safetensors(file, content.tensors, content.metadata);
-                    }});
+    list.push_back(
+        {checkpoint::kOptimizerTensorsFile,
+         [content = optimizer_to_safetensors(optimizer, snapshot, gather)](WritableFile& file) {
+           write_safetensors(file, content.tensors, content.metadata);
+         }});
   }
   return list;
 }

@@ -20,7 +20,8 @@ namespace finetune {
 // optimizer.pt, optimizer.safetensors or both. Tensors are written as they are when the file is,
 // some MiB at a time, without a copy on the CPU; where a snapshot is given, it holds them.
 [[nodiscard]] std::vector<checkpoint::CheckpointFile> optimizer_checkpoint_files(
-    const Optimizer& optimizer, const OptimizerRates& rates, Snapshot* snapshot = nullptr);
+    const Optimizer& optimizer, const OptimizerRates& rates, Snapshot* snapshot = nullptr,
+    StateGather* gather = nullptr);
 
 // What these files hold, but for some KiB; before the first update, what they will hold after it.
 [[nodiscard]] uint64_t optimizer_file_bytes(const Optimizer& optimizer);

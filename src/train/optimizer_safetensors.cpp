@@ -96,7 +96,8 @@ bool needs_optimizer_safetensors(const Optimizer& optimizer) {
          optimizer.parameters().weight_format() == WeightFormat::kSplit;
 }
 
-OptimizerTensors optimizer_to_safetensors(const Optimizer& optimizer, Snapshot* snapshot) {
+OptimizerTensors optimizer_to_safetensors(const Optimizer& optimizer, Snapshot* snapshot,
+                                          StateGather* gather) {
   FT_CHECK(needs_optimizer_safetensors(optimizer), "nothing for optimizer.safetensors");
   OptimizerTensors file{.tensors = {}, .metadata = {{"format", "pt"}, {kVersionKey, kVersion}}};
   const auto add = [&](const std::string& name, const Tensor& values) {
@@ -108,13 +109,15 @@ OptimizerTensors optimizer_to_safetensors(const Optimizer& optimizer, Snapshot* 
   }
   if (optimizer.options().kind != kCompanded) return file;
   file.metadata[kKindKey] = kCompanded;
-  for (const Optimizer::Slot& slot : optimizer.slots()) {
+  for (size_t i = 0; i < optimizer.slots().size(); ++i) {
+    const Optimizer::Slot& slot = optimizer.slots()[i];
     if (slot.updates == 0) continue;
     const std::string& name = parameters[slot.parameter].name;
     file.tensors.push_back(
         lazy_tensor(tensor_name(name, kStep), at::full({}, slot.updates, at::kLong)));
-    for (const auto& [state, values] : slot.state) {
-      if (values.defined()) add(tensor_name(name, state), values);
+    for (LazyTensor& values : state_tensors(optimizer, i, snapshot, gather)) {
+      values.name = tensor_name(name, values.name);
+      file.tensors.push_back(std::move(values));
     }
   }
   return file;

@@ -8,6 +8,7 @@
 #include "finetune/optim/optimizer.h"
 #include "finetune/tensor/safetensors.h"
 #include "finetune/tensor/snapshot.h"
+#include "train/state_gather.h"
 
 // optimizer.safetensors: what no optimizer.pt of transformers can hold. "<parameter>.<state>" and
 // "<parameter>.step" (int64) of adamw_companded_8bit, whose kind stands in the metadata, and
@@ -23,7 +24,8 @@ struct OptimizerTensors {
   std::map<std::string, std::string> metadata;
 };
 [[nodiscard]] OptimizerTensors optimizer_to_safetensors(const Optimizer& optimizer,
-                                                        Snapshot* snapshot = nullptr);
+                                                        Snapshot* snapshot = nullptr,
+                                                        StateGather* gather = nullptr);
 
 // The file, with its format's version checked. Throws Error(kData).
 [[nodiscard]] SafetensorsFile open_optimizer_tensors(FileSystem& files, const std::string& path);

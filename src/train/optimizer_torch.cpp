@@ -71,7 +71,10 @@ TorchValue group_to_torch(const Optimizer& optimizer, bool decays, const Optimiz
   return group;
 }
 
-TorchValue slot_to_torch(const std::string& kind, const Optimizer::Slot& slot, Snapshot* snapshot) {
+TorchValue slot_to_torch(const Optimizer& optimizer, size_t index, Snapshot* snapshot,
+                         StateGather* gather) {
+  const std::string& kind = optimizer.options().kind;
+  const Optimizer::Slot& slot = optimizer.slots()[index];
   TorchDict entry;
   // torch's SGD counts nothing and passes over what it does not know.
   if (kind == "adamw") {
@@ -81,13 +84,9 @@ TorchValue slot_to_torch(const std::string& kind, const Optimizer::Slot& slot, S
   }
   // bitsandbytes since 0.49 writes these one dictionary deeper and reads both; older ones read
   // this.
-  for (const auto& [name, tensor] : slot.state) {
-    if (!tensor.defined()) continue;
-    if (snapshot != nullptr) {
-      entry.set(name, snapshot->hold(name, tensor));
-    } else {
-      entry.set(name, tensor);
-    }
+  for (LazyTensor& values : state_tensors(optimizer, index, snapshot, gather)) {
+    const std::string name = values.name;
+    entry.set(name, std::move(values));
   }
   return entry;
 }
@@ -95,7 +94,7 @@ TorchValue slot_to_torch(const std::string& kind, const Optimizer::Slot& slot, S
 }  // namespace
 
 TorchValue optimizer_to_torch(const Optimizer& optimizer, const OptimizerRates& rates,
-                              Snapshot* snapshot) {
+                              Snapshot* snapshot, StateGather* gather) {
   const std::string& kind = optimizer.options().kind;
   FT_CHECK(kind != "adamw_companded_8bit", "optimizer.pt has no place for these states");
   TorchDict state;
@@ -103,7 +102,7 @@ TorchValue optimizer_to_torch(const Optimizer& optimizer, const OptimizerRates& 
     const Optimizer::Slot& slot = optimizer.slots()[i];
     // As torch: a parameter that the task does not use (a pooler's) has never got a state.
     if (slot.updates == 0) continue;
-    state.set(static_cast<int64_t>(i), slot_to_torch(kind, slot, snapshot));
+    state.set(static_cast<int64_t>(i), slot_to_torch(optimizer, i, snapshot, gather));
   }
   TorchDict root;
   root.set("state", std::move(state));

@@ -4,6 +4,7 @@
 #include "finetune/optim/optimizer.h"
 #include "finetune/tensor/snapshot.h"
 #include "finetune/tensor/torch_file.h"
+#include "train/state_gather.h"
 
 namespace finetune {
 
@@ -18,6 +19,7 @@ struct OptimizerRates {
 // Adafactor ("adafactor") or torch.optim.SGD ("sgd"). Tensors are the optimizer's own, not copies;
 // where a snapshot is given, it holds them. Requires: one of these kinds.
 [[nodiscard]] TorchValue optimizer_to_torch(const Optimizer& optimizer, const OptimizerRates& rates,
-                                            Snapshot* snapshot = nullptr);
+                                            Snapshot* snapshot = nullptr,
+                                            StateGather* gather = nullptr);
 
 }  // namespace finetune

@@ -80,9 +80,11 @@ Json plan_training(const LoadedConfig& config, const PlanOptions& options) {
                      .predict = args.do_predict,
                      .model_folder = ""},
                     progress);
-  const int64_t effective = args.effective_batch_size.value_or(args.per_device_train_batch_size *
-                                                               args.gradient_accumulation_steps);
-  const MemoryWorkload workload = workload_of(config, parts, effective);
+  const int64_t processes = processes_of(args, parts);
+  const int64_t effective = args.effective_batch_size.value_or(
+      args.per_device_train_batch_size * args.gradient_accumulation_steps * processes);
+  const MemoryWorkload workload =
+      workload_of(config, parts, std::max<int64_t>(1, effective / processes));
   Json plan;
   MemoryChoices choices = choices_of(args);
   if (const std::optional<int64_t> budget = memory_budget_of(args)) {
@@ -104,7 +106,7 @@ Json plan_training(const LoadedConfig& config, const PlanOptions& options) {
   plan["largest_batch_for"] = memory;
   plan["largest_batch"] = largest_micro_batch(workload, choices, memory);
   plan["micro_batch"] = choices.micro_batch;
-  plan["accumulation"] = effective / choices.micro_batch;
+  plan["accumulation"] = workload.effective_batch / choices.micro_batch;
   plan["effective_batch"] = effective;
   plan["tokens_a_row"] = workload.length;
   plan["checkpointing"] = describe(choices.checkpointing);

@@ -59,6 +59,7 @@ Trainer::Trainer(const LoadedConfig& config, const RunOptions& options, RunStora
       poison_(Poison::from_environment()) {
   if (args_.fp16) scaler_.emplace();
   check_processes();
+  divide_states();
   if (args_.optimizer_in_backward) update_in_backward();
   // transformers' floating_point_ops: 6 a token and parameter outside the embeddings.
   for (const NamedTensor& parameter : parts_.model->parameters()) {
@@ -142,10 +143,10 @@ int Trainer::run() {
     log(*metrics);  // no best model, schedule or early stopping yet, as in transformers
   }
   while (!is_last_step() && !state_.stop_early) {
-    share_faults();
-    if (went_back_from_save()) continue;
     begin(SessionClock::Unit::kStep);
-    if (stop_is_requested()) return stop_early();
+    const bool stops = agree_to_stop();
+    if (went_back_from_save()) continue;
+    if (stops) return stop_early();
     storage_.check_ours();
     // A run that went back may be where an evaluation was cut.
     if (state_.evaluation_pending) {
@@ -171,6 +172,7 @@ int Trainer::run() {
 // the same global target count, the update equals that of one large batch.
 Trainer::StepReport Trainer::step() {
   is_updating_ = false;
+  stop_came_ = false;
   released_ = {};
   StepReport report{.learning_rate = schedule_->learning_rate(state_.updates)};
   if (is_left_out(state_.divergence, state_.position, state_.effective_batch_size)) {
@@ -189,11 +191,15 @@ Trainer::StepReport Trainer::step() {
     counts[terms] += batch.tokens;
     counts[terms + 1] += batch.cells();
   }
+  const std::vector<int64_t> own = counts;
   parts_.world->sum(counts);
   std::vector<double> scales;
   for (size_t term = 0; term < terms; ++term) {
-    const auto all = static_cast<double>(counts[term]);
-    scales.push_back((scaler_ ? scaler_->scale() : 1.0) / std::max(1.0, all));
+    // The mean over all targets, or the processes' mean of theirs.
+    const auto targets = args_.average_tokens_across_devices
+                             ? static_cast<double>(counts[term])
+                             : static_cast<double>(own[term] * parts_.world->size());
+    scales.push_back((scaler_ ? scaler_->scale() : 1.0) / std::max(1.0, targets));
   }
   report.tokens = counts[terms];
   report.padded_tokens = counts[terms + 1];
@@ -246,7 +252,7 @@ void Trainer::update_weights(StepReport& report) {
     return;
   }
   const double scale = scaler_ ? scaler_->scale() : 1.0;
-  report.grad_norm = broadcast(gradient_norm(parts_.model->store()) / scale);
+  report.grad_norm = share_norm(gradient_norm(parts_.model->store()) / scale);
   report.fault = fault_of(options, state_.divergence, report.loss, report.grad_norm);
   if (!report.fault) {
     // torch.nn.utils.clip_grad_norm_
@@ -255,6 +261,7 @@ void Trainer::update_weights(StepReport& report) {
     saver_->before_update();
     is_updating_ = true;
     parts_.optimizer->step(report.learning_rate, factor / scale, state_.step);
+    if (owned_weights_) owned_weights_->share();
     is_updating_ = false;
     report.applied = true;
     if (scaler_) scaler_->update(/*overflowed=*/false);
@@ -276,9 +283,10 @@ void Trainer::update_weights(StepReport& report) {
 // what every step takes and frees, which then has no room.
 void Trainer::reserve_memory() {
   for (Optimizer::Slot& slot : parts_.optimizer->slots()) {
-    if (slot.state.empty()) parts_.optimizer->create_state(slot);
+    if (slot.state.empty() && !slot.is_elsewhere) parts_.optimizer->create_state(slot);
   }
-  if (!args_.optimizer_in_backward) parts_.model->store().reserve_gradients();
+  make_buckets();
+  if (!args_.optimizer_in_backward && !buckets_) parts_.model->store().reserve_gradients();
   release_startup_code();
   keep_freed_memory();
 }
@@ -348,7 +356,8 @@ bool Trainer::finish_step() {
   }
   save_if_due();
   if (options_.stop_at_step && state_.step >= *options_.stop_at_step) interrupt::request(SIGTERM);
-  return !stop_is_requested() || is_last_step();
+  // Where training goes on, the next step begins with that question.
+  return is_last_step() || !state_.stop_early || !stop_is_requested();
 }
 
 bool Trainer::evaluate_now() {

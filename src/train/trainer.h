@@ -11,7 +11,9 @@
 #include "finetune/checkpoint/reader.h"
 #include "finetune/checkpoint/writer.h"
 #include "finetune/config/load.h"
+#include "finetune/distributed/bucket_sum.h"
 #include "finetune/distributed/gradient_sum.h"
+#include "finetune/distributed/owned_tensors.h"
 #include "finetune/optim/loss_scaler.h"
 #include "finetune/tensor/safetensors.h"
 #include "finetune/train/event_writer.h"
@@ -23,6 +25,7 @@
 #include "train/poison.h"
 #include "train/run_storage.h"
 #include "train/save_clock.h"
+#include "train/state_gather.h"
 
 namespace finetune {
 
@@ -92,9 +95,26 @@ class Trainer {
   bool share_losses(std::vector<double>& losses, const std::exception_ptr& lack_of_memory,
                     StepReport& report);
   void take_shard();
-  void reduce_gradients();
-  // What rank 0's saves found.
-  void share_faults();
+  // Of the logical shards: what all processes have.
+  void sum_shards();
+  // Where processes sum their gradients beside the backward pass.
+  void make_buckets();
+  void begin_buckets();
+  void sum_buckets();
+  void trace_buckets() const;
+  // Says which states lie here, before there are any.
+  void divide_states();
+  // Brings other processes' states to the save that rank 0 writes; to its end.
+  void serve_save();
+  // What of weights and states is no number, in any process; empty: nothing.
+  [[nodiscard]] std::string nonfinite_state();
+  [[nodiscard]] int64_t bucket_bytes() const;
+  void drop_empty_gradients();
+  // Whether to stop, and what rank 0's saves found, in one meeting between updates.
+  bool agree_to_stop();
+  void share_fault();
+  // Rank 0's norm of the gradients; and whether one of them was asked to stop meanwhile.
+  [[nodiscard]] double share_norm(double norm);
   [[nodiscard]] ShardSum make_shard_sum() const;
   [[nodiscard]] bool has_shards() const;
   void check_processes() const;
@@ -198,11 +218,17 @@ class Trainer {
   std::unique_ptr<Schedule> schedule_;
   std::optional<LossScaler> scaler_;  // with fp16
   ReleasedGradients released_;
-  std::optional<ShardSum> shards_;    // of the update at hand, with full_determinism
-  std::vector<double> has_gradient_;  // of each parameter: in how many processes
-  bool is_updating_ = false;          // weights or states may be half changed
-  int64_t rows_at_a_time_ = 0;        // per_device_train_batch_size, or what fits into memory
-  int64_t eval_rows_at_a_time_ = 0;   // the same of per_device_eval_batch_size
+  std::optional<ShardSum> shards_;  // of the update at hand, with full_determinism
+  // With zero_stage 1: what this process updates, and what it takes from the others.
+  std::unique_ptr<OwnedTensors> owned_weights_;
+  std::unique_ptr<StateGather> state_gather_;
+  std::unique_ptr<BucketSum> buckets_;  // of several processes, without full_determinism
+  bool is_last_micro_batch_ = false;    // of this process, in the update at hand
+  std::vector<double> has_gradient_;    // of each parameter: in how many processes
+  bool stop_came_ = false;              // to one of several processes, before the update
+  bool is_updating_ = false;            // weights or states may be half changed
+  int64_t rows_at_a_time_ = 0;          // per_device_train_batch_size, or what fits into memory
+  int64_t eval_rows_at_a_time_ = 0;     // the same of per_device_eval_batch_size
   Poison poison_;
   std::unique_ptr<EventWriter> events_;
   int64_t exported_step_ = 0;    // the step whose weights are exported at the end

@@ -46,7 +46,7 @@ LeftOut Trainer::samples_of_update(const Position& position) const {
 // True: the step stands without its update. False: the run went back.
 bool Trainer::mend(const StepReport& report) {
   const DivergenceOptions options = divergence_options();
-  const std::string nonfinite = nonfinite_part(*parts_.optimizer);
+  const std::string nonfinite = nonfinite_state();
   const Damage damage{.is_half_applied = released_.updated > 0, .is_in_state = !nonfinite.empty()};
   count_fault(state_.divergence, state_.step + 1);
   const Remedy remedy = remedy_for(options, state_.divergence, damage);
@@ -74,8 +74,9 @@ bool Trainer::mend(const StepReport& report) {
 // What is evaluated or exported next has to be numbers. True: it was not, the run went back.
 bool Trainer::went_back_from_poison(const Position& position) {
   const bool watched = state_.step <= state_.divergence.watched_until;
-  if (!watched && !evaluation_is_due() && !is_last_step() && !stop_is_requested()) return false;
-  const std::string nonfinite = nonfinite_part(*parts_.optimizer);
+  const bool stops = parts_.world->size() > 1 ? stop_came_ : interrupt::is_requested();
+  if (!watched && !evaluation_is_due() && !is_last_step() && !stops) return false;
+  const std::string nonfinite = nonfinite_state();
   if (nonfinite.empty()) return false;
   const DivergenceOptions options = divergence_options();
   count_fault(state_.divergence, state_.step);
@@ -151,7 +152,7 @@ void Trainer::roll_back(const std::string& reason) {
   // A file does not have the states that had not begun yet.
   for (Optimizer::Slot& slot : parts_.optimizer->slots()) {
     slot.updates = 0;
-    parts_.optimizer->create_state(slot);
+    if (!slot.is_elsewhere) parts_.optimizer->create_state(slot);
   }
   if (scaler_) scaler_.emplace();
   restore(*entry);

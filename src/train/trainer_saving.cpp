@@ -96,7 +96,8 @@ std::vector<CheckpointFile> Trainer::state_files(bool with_optimizer, Snapshot* 
   if (with_optimizer) {
     const OptimizerRates rates{.learning_rate = schedule_->learning_rate(state_.updates),
                                .initial_learning_rate = args_.learning_rate};
-    for (CheckpointFile& file : optimizer_checkpoint_files(*parts_.optimizer, rates, snapshot)) {
+    for (CheckpointFile& file :
+         optimizer_checkpoint_files(*parts_.optimizer, rates, snapshot, state_gather_.get())) {
       list.push_back(std::move(file));
     }
     if (scaler_) {
@@ -156,7 +157,7 @@ void Trainer::prepare_saving() {
   saver_ = std::make_unique<CheckpointSaver>(
       files_, CheckpointSaver::Options{
                   .output_dir = args_.output_dir,
-                  .in_background = args_.async_save,
+                  .in_background = args_.async_save || state_gather_,
                   .has_room =
                       [budget](uint64_t bytes) {
                         const auto wanted = static_cast<int64_t>(bytes + bytes / 5);
@@ -183,19 +184,22 @@ bool Trainer::automatic_save_is_due() const {
 
 // Scheduled saves, then those that the clock asks for; the latter never wait for the disk.
 void Trainer::save_if_due() {
-  if (!parts_.world->is_first()) return;
-  collect_save();
-  reserve_copies();
-  if (save_is_due() || save_is_owed_) {
-    save(true);
-  } else if (automatic_save_is_due()) {
-    save(false);
+  if (parts_.world->is_first()) {
+    collect_save();
+    reserve_copies();
+    if (save_is_due() || save_is_owed_) {
+      save(true);
+    } else if (automatic_save_is_due()) {
+      save(false);
+    }
   }
+  serve_save();
 }
 
 // Where updates come faster than a checkpoint is written, every save will need a copy.
 void Trainer::reserve_copies() {
-  if (copies_are_reserved_ || !args_.async_save || args_.save_strategy == "no") return;
+  if (copies_are_reserved_ || !args_.async_save || state_gather_ || args_.save_strategy == "no")
+    return;
   constexpr int64_t kFirstSteps = 3;  // slower than the others
   if (++session_steps_ < kFirstSteps) return;
   copies_are_reserved_ = true;
@@ -280,7 +284,7 @@ void Trainer::save(bool on_schedule) {
   if (with_optimizer) announce_files();
   saving_step_ = state_.step;
   saver_->start(save_request(with_optimizer));
-  if (!args_.async_save) collect_save();
+  if (!args_.async_save && !state_gather_) collect_save();
 }
 
 SaveRequest Trainer::save_request(bool with_optimizer) {
@@ -309,12 +313,13 @@ SaveRequest Trainer::save_request(bool with_optimizer) {
 }
 
 bool Trainer::save_if_missing() {
+  if (parts_.world->is_first()) {
+    settle_saves();
+    if (saved_step_ != state_.step) save(false);
+  }
+  serve_save();
   if (!parts_.world->is_first()) return broadcast(0.0) > 0.0;
   settle_saves();
-  if (saved_step_ != state_.step) {
-    save(false);
-    settle_saves();
-  }
   return broadcast(saved_step_ == state_.step ? 1.0 : 0.0) > 0.0;
 }
 

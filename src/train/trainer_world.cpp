@@ -3,9 +3,9 @@
 // and all of them apply the same sum.
 #include <ATen/core/Tensor.h>
 
+#include <array>
 #include <cmath>
 #include <new>
-#include <numeric>
 
 #include "finetune/base/error.h"
 #include "finetune/base/interrupt.h"
@@ -15,8 +15,6 @@
 
 namespace finetune {
 namespace {
-
-constexpr int64_t kBucketMegabytes = 25;  // torch's DistributedDataParallel
 
 // One that came to another process. A signal that reaches this one later is the first one here.
 void note_stop() {
@@ -70,15 +68,36 @@ void Trainer::keep_shards(const RunState& saved) {
                                 "; set per_device_train_batch_size back"));
 }
 
-void Trainer::share_faults() {
-  if (parts_.world->size() == 1) return;
+bool Trainer::agree_to_stop() {
+  World& world = *parts_.world;
+  if (world.size() == 1) return interrupt::is_requested();
+  const bool has_fault = world.is_first() && nonfinite_save_;
+  std::array<int64_t, 2> message = {interrupt::is_requested() ? 1 : 0, has_fault ? 1 : 0};
+  world.sum(std::span<int64_t>(message));
+  if (message[1] > 0) share_fault();
+  if (message[0] > 0) note_stop();
+  return message[0] > 0;
+}
+
+void Trainer::share_fault() {
   const std::string found = parts_.world->broadcast(
       nonfinite_save_ ? std::to_string(nonfinite_save_->step) + " " + *nonfinite_save_->nonfinite
                       : "");
-  if (found.empty() || nonfinite_save_) return;
+  if (nonfinite_save_) return;
   const size_t space = found.find(' ');
   nonfinite_save_ =
       SaveOutcome{.step = std::stoll(found.substr(0, space)), .nonfinite = found.substr(space + 1)};
+}
+
+double Trainer::share_norm(double norm) {
+  World& world = *parts_.world;
+  if (world.size() == 1) return norm;
+  std::array<double, 2> message = {world.is_first() ? norm : 0.0,
+                                   interrupt::is_requested() ? 1.0 : 0.0};
+  world.sum(std::span<double>(message));
+  stop_came_ = message[1] > 0.0;
+  if (stop_came_) note_stop();
+  return message[0];
 }
 
 bool Trainer::has_shards() const {
@@ -96,22 +115,21 @@ void Trainer::check_processes() const {
            "several processes sum their gradients before the update, which would be applied "
            "before; leave it out or train in one process");
   }
+  if (args_.full_determinism && !args_.average_tokens_across_devices) {
+    refuse("average_tokens_across_devices",
+           "means of each process's targets depend on the number of processes, which "
+           "full_determinism excludes; leave one of the two out");
+  }
+  if (args_.full_determinism && args_.ddp_comm_hook != "no") {
+    refuse("ddp_comm_hook",
+           "full_determinism sums gradients as they are, in an order of its own; leave one of the "
+           "two out");
+  }
   if (args_.full_determinism && args_.grad_accum_dtype != "float32") {
     refuse("full_determinism",
            "gradients in bfloat16 have no sum that several processes agree on with one; leave "
            "grad_accum_dtype out");
   }
-}
-
-ShardSum Trainer::make_shard_sum() const {
-  const int64_t samples = samples_of_update(state_.position).samples;
-  const int64_t shards = (samples + rows_at_a_time_ - 1) / rows_at_a_time_;
-  std::vector<ShardRange> shares;
-  for (int64_t rank = 0; rank < parts_.world->size(); ++rank) {
-    const int64_t first = std::min(shards, rank * plan_.accumulation);
-    shares.push_back({.first = first, .count = std::min(shards - first, plan_.accumulation)});
-  }
-  return {*parts_.world, shards, std::move(shares)};
 }
 
 bool Trainer::add_micro_batches(std::span<const Batch> batches, const std::vector<double>& scales,
@@ -122,6 +140,7 @@ bool Trainer::add_micro_batches(std::span<const Batch> batches, const std::vecto
   has_gradient_.assign(store.parameters().size(), 0.0);
   shards_.reset();
   if (has_shards()) shards_.emplace(make_shard_sum());
+  if (buckets_) begin_buckets();
   std::exception_ptr lack_of_memory;
   for (const Batch& batch : batches) {
     begin(SessionClock::Unit::kMicroBatch);
@@ -129,6 +148,7 @@ bool Trainer::add_micro_batches(std::span<const Batch> batches, const std::vecto
       report.interrupted = true;
       break;
     }
+    is_last_micro_batch_ = &batch == &batches.back();
     try {
       losses[place] = add_gradients(batch, scales);
       if (shards_) take_shard();
@@ -141,37 +161,17 @@ bool Trainer::add_micro_batches(std::span<const Batch> batches, const std::vecto
     if (!std::isfinite(report.loss)) break;
   }
   if (!report.interrupted) end(SessionClock::Unit::kMicroBatch);
+  is_last_micro_batch_ = false;
+  if (buckets_) sum_buckets();
   if (!share_losses(losses, lack_of_memory, report)) return false;
-  if (std::isfinite(report.loss)) reduce_gradients();
+  if (shards_ && std::isfinite(report.loss)) sum_shards();
+  if (buckets_) drop_empty_gradients();
   return true;
-}
-
-// The gradients of a micro-batch, away from those of the next one.
-void Trainer::take_shard() {
-  ParameterStore& store = parts_.model->store();
-  std::vector<size_t> all(store.parameters().size());
-  std::iota(all.begin(), all.end(), size_t{0});
-  for (const size_t place : all) {
-    if (store.parameters()[place].gradient.defined()) has_gradient_[place] = 1.0;
-  }
-  store.open(all);
-  std::vector<Tensor> gradients;
-  for (Parameter& parameter : store.parameters()) {
-    gradients.push_back(std::move(parameter.gradient));
-    parameter.gradient = Tensor();
-  }
-  shards_->add(std::move(gradients));
 }
 
 bool Trainer::share_losses(std::vector<double>& losses, const std::exception_ptr& lack_of_memory,
                            StepReport& report) {
   if (parts_.world->size() == 1) return !report.interrupted;
-  if (!shards_) {
-    const std::vector<Parameter>& parameters = parts_.model->store().parameters();
-    for (size_t i = 0; i < parameters.size(); ++i) {
-      has_gradient_[i] = parameters[i].gradient.defined() ? 1.0 : 0.0;
-    }
-  }
   std::vector<double> message = {report.interrupted ? 1.0 : 0.0, lack_of_memory ? 1.0 : 0.0};
   message.insert(message.end(), losses.begin(), losses.end());
   message.insert(message.end(), has_gradient_.begin(), has_gradient_.end());
@@ -190,29 +190,6 @@ bool Trainer::share_losses(std::vector<double>& losses, const std::exception_ptr
   const bool is_stopped = message[0] > 0.0;
   if (is_stopped) note_stop();
   return !is_stopped;
-}
-
-void Trainer::reduce_gradients() {
-  if (!shards_ && parts_.world->size() == 1) return;
-  ParameterStore& store = parts_.model->store();
-  std::vector<size_t> places;
-  for (size_t i = 0; i < has_gradient_.size(); ++i) places.push_back(i);
-  // What has a gradient in one process has one in all of them.
-  const auto has_none = [&](size_t place) { return has_gradient_[place] == 0.0; };
-  const int64_t bucket = args_.ddp_bucket_cap_mb.value_or(kBucketMegabytes) * 1'000'000;
-  if (!shards_) std::erase_if(places, has_none);
-  store.open(places);
-  std::vector<Tensor> gradients;
-  for (const size_t place : places) gradients.push_back(store.parameters()[place].gradient);
-  if (shards_) {
-    shards_->finish(gradients, bucket);
-    for (const size_t place : places) {
-      if (has_none(place)) store.parameters()[place].gradient = Tensor();
-    }
-    shards_.reset();
-  } else {
-    sum_gradients(*parts_.world, gradients, bucket);
-  }
 }
 
 }  // namespace finetune

@@ -88,16 +88,5 @@ TEST(ShardSum, CutsARunIntoCompleteSubtrees) {
   EXPECT_TRUE(ShardSum::subtrees({.first = 4, .count = 0}).empty());
 }
 
-TEST(GradientSum, SumsEveryTensorInEveryProcess) {
-  in_processes(3, [](World& world) {
-    const std::vector<Tensor> gradients = gradients_of(world.rank());
-    sum_gradients(world, gradients, /*bucket_bytes=*/32);
-    for (size_t i = 0; i < gradients.size(); ++i) {
-      const Tensor expected = gradients_of(0)[i] + gradients_of(1)[i] + gradients_of(2)[i];
-      EXPECT_TRUE(gradients[i].equal(expected));
-    }
-  });
-}
-
 }  // namespace
 }  // namespace finetune::testing

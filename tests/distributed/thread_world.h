@@ -32,6 +32,12 @@ class ThreadWorld final : public World {
   void sum(std::span<double>) override { FAIL() << "not needed here"; }
   void sum(std::span<int64_t>) override { FAIL() << "not needed here"; }
   [[nodiscard]] std::string broadcast(const std::string& text) override { return text; }
+  void broadcast(const Tensor& values, int64_t from) override {
+    meet(values, {}, [&] {
+      if (rank_ != from) values.copy_(meeting_.given[static_cast<size_t>(from)]);
+      return [] {};
+    });
+  }
   void sum(const Tensor& values) override {
     meet(values, {}, [&] {
       Tensor total = meeting_.given[0].clone();

@@ -223,6 +223,94 @@ TEST(Processes, SayWhatAnotherNumberChangesWithoutFullDeterminism) {
   EXPECT_NEAR(result_of(run).losses.back(), alone().losses.back(), 1e-5);
 }
 
+// Which sums begin before the backward pass is over only shows in the debug log.
+TEST(Processes, SumGradientsBesideTheBackwardPass) {
+  const SharedRun run(TinyRun::Keys{{"log_level", "debug"},
+                                    {"ddp_bucket_cap_mb", "1"},
+                                    {"config_overrides",
+                                     "{num_hidden_layers: 3, num_attention_heads: 2, hidden_size: "
+                                     "128, intermediate_size: 512, max_position_embeddings: 34, "
+                                     "type_vocab_size: 1}"},
+                                    {"max_steps", "2"},
+                                    {"eval_strategy", "no"}});
+  const ProcessResult end = run.train(processes(2));
+  ASSERT_EQ(end.code, 0) << end.err;
+  const size_t line = end.err.find("step 2: gradients of all processes");
+  ASSERT_NE(line, std::string::npos) << end.err;
+  std::istringstream text(end.err.substr(line, end.err.find('\n', line) - line));
+  std::string rest;
+  std::getline(text, rest);
+  const double over = std::stod(rest.substr(rest.find("over at ") + 8));
+  const size_t first = rest.find("done): ");
+  const double sent = std::stod(rest.substr(rest.find(", ", first) + 2));
+  EXPECT_LT(sent, over) << rest;
+  EXPECT_GE(std::ranges::count(rest.substr(first), ';'), 2) << rest;
+}
+
+TEST(Processes, SendGradientsInTwoBytesOnRequest) {
+  for (const char* hook : {"fp16", "bf16"}) {
+    const SharedRun run(TinyRun::Keys{{"ddp_comm_hook", hook}});
+    const Result result = finished(run, processes(2));
+    EXPECT_FALSE(result.model == in_two().model) << hook;
+    for (size_t i = 0; i < result.losses.size(); ++i) {
+      EXPECT_NEAR(result.losses[i], in_two().losses[i], 5e-3) << hook << " at step " << i + 1;
+    }
+  }
+}
+
+TEST(Processes, RefuseTwoBytesWithFullDeterminism) {
+  SharedRun run(kExact);
+  run.set({{"ddp_comm_hook", "fp16"}});
+  const ProcessResult end = run.train(processes(2));
+  EXPECT_EQ(end.code, 2);
+  EXPECT_THAT(end.err, HasSubstr("full_determinism sums gradients as they are"));
+}
+
+TEST(Processes, TakeTheMeanOfTheirOwnMeansOnRequest) {
+  const TinyRun::Keys own_means = {{"average_tokens_across_devices", "false"}};
+  const Result result = finished(SharedRun(own_means), processes(2));
+  EXPECT_NE(result.losses, in_two().losses);
+  for (size_t i = 0; i < result.losses.size(); ++i) {
+    EXPECT_NEAR(result.losses[i], in_two().losses[i], 0.5) << "at step " << i + 1;
+  }
+  expect_same_bits(finished(SharedRun(own_means)), alone());
+}
+
+TEST(Processes, DivideOptimizerStatesWithoutAnotherBit) {
+  const TinyRun::Keys techniques[] = {
+      {},
+      {{"optim", "adamw_8bit"}, {"param_dtype", "bfloat16+int8"}},
+      {{"optim", "adafactor"}, {"max_grad_norm", "0"}},
+      {{"optim", "adamw_companded_8bit"}, {"grad_accum_dtype", "bfloat16"}},
+  };
+  for (const TinyRun::Keys& keys : techniques) {
+    const Result undivided = keys.empty() ? in_two() : finished(SharedRun(keys), processes(2));
+    SharedRun run(keys);
+    run.set({{"zero_stage", "1"}});
+    expect_same_bits(finished(run, processes(2)), undivided);
+  }
+}
+
+// Files of divided states are those of one process: more processes, fewer, undivided ones go on.
+TEST(Processes, GoOnFromDividedStatesInAnyNumber) {
+  SharedRun run(kExact);
+  run.set({{"zero_stage", "1"}, {"save_only_model", "false"}});
+  EXPECT_EQ(run.train(processes(4, {"--stop_at_step", "3"})).code, 75);
+  EXPECT_EQ(run.train(processes(2, {"--stop_at_step", "5"})).code, 75);
+  EXPECT_EQ(run.train({"--stop_at_step", "7"}).code, 75);
+  EXPECT_EQ(run.train(processes(2, {"--zero_stage", "0", "--stop_at_step", "9"})).code, 75);
+  expect_same_bits(finished(run, processes(4)), deterministic_alone());
+}
+
+TEST(Processes, FindWhatIsNoNumberInAnothersStates) {
+  SharedRun run(TinyRun::Keys{{"zero_stage", "1"}});
+  run.set({{"divergence_policy", "rollback"}});
+  const ProcessResult end = run.train(processes(2), with({{"FINETUNE_TEST_POISON", "moment@6"}}));
+  EXPECT_EQ(end.code, 0) << end.err;
+  EXPECT_THAT(end.err, HasSubstr("holds NaN or an infinite number"));
+  EXPECT_THAT(end.err, HasSubstr("2 rollbacks"));
+}
+
 TEST(Processes, SaveOnceAtOneStepWhereASignalReachesOneOfThem) {
   for (const size_t rank : {0U, 1U}) {
     SCOPED_TRACE(rank);

@@ -279,5 +279,27 @@ TEST(MemoryDecision, RefusesWhatIsDamaged) {
   EXPECT_TRUE(refuses("choices", "selective", "yes"));
 }
 
+TEST(MemoryPlan, CountsWhatAProcessKeepsOfDividedStates) {
+  MemoryWorkload workload = esperanto();
+  const MemoryParts alone = predict_memory(workload, {.micro_batch = 4});
+  workload.processes = 4;
+  EXPECT_EQ(predict_memory(workload, {.micro_batch = 4}).states, alone.states);
+  workload.divides_states = true;
+  const MemoryParts divided = predict_memory(workload, {.micro_batch = 4});
+  EXPECT_GE(divided.states, alone.states / 4);
+  EXPECT_LT(divided.states, alone.states / 2);  // the embedding's moments are not cut
+  EXPECT_EQ(divided.weights, alone.weights);
+}
+
+TEST(MemoryPlan, CountsTheSumsOfLogicalShards) {
+  MemoryWorkload workload = esperanto();
+  workload.effective_batch = 32;
+  const MemoryParts one_sum = predict_memory(workload, {.micro_batch = 8});
+  workload.sums_shards = true;
+  // Of four shards two sums wait while the fourth is computed; one shard is no sum.
+  EXPECT_EQ(predict_memory(workload, {.micro_batch = 8}).gradients, 3 * one_sum.gradients);
+  EXPECT_EQ(predict_memory(workload, {.micro_batch = 32}).gradients, one_sum.gradients);
+}
+
 }  // namespace
 }  // namespace finetune

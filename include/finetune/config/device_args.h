@@ -47,6 +47,7 @@ struct DistributedArgs {
   std::optional<int64_t> ddp_bucket_cap_mb;
   std::optional<bool> ddp_broadcast_buffers;
   std::optional<bool> ddp_static_graph;
+  std::string ddp_comm_hook = "no";
   JsonText accelerator_config;
   JsonText parallelism_config;
   std::optional<std::string> fsdp;

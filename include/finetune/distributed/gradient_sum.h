@@ -8,10 +8,6 @@
 
 namespace finetune {
 
-// Sums gradients over all processes, in place, a bucket of `bucket_bytes` at a time. Requires: the
-// same shapes in all processes.
-void sum_gradients(World& world, const std::vector<Tensor>& gradients, int64_t bucket_bytes);
-
 // A run of leaves of the summation tree.
 struct ShardRange {
   int64_t first = 0;

@@ -29,8 +29,10 @@ class World {
   virtual void sum(std::span<int64_t> values) = 0;
   // What rank 0 has, everywhere.
   [[nodiscard]] virtual std::string broadcast(const std::string& text) = 0;
-  // A flat float32 tensor in host memory, summed in place: the same bits everywhere, in an order
-  // that depends on the number of processes.
+  // What one of them has, everywhere: a contiguous tensor in host memory, of any type.
+  virtual void broadcast(const Tensor& values, int64_t from) = 0;
+  // A flat tensor of a floating type in host memory, summed in place: the same bits everywhere, in
+  // an order that depends on the number of processes.
   virtual void sum(const Tensor& values) = 0;
   // Flat float32 tensors in host memory: `input` is cut into what each process gets, `output` holds
   // what each gave, in the order of ranks; their sizes in values.

@@ -41,6 +41,9 @@ class Optimizer {
     bool decays = false;   // its group
     bool is_8bit = false;  // how this slot's moments are kept
     int64_t updates = 0;   // applied to it so far
+    // Another process keeps its state and updates its parameter: here updates are only counted, and
+    // `state` stays empty.
+    bool is_elsewhere = false;
     // By the names that optimizer.pt or optimizer.safetensors has them under ("exp_avg"); undefined
     // before the first update, as torch has it.
     std::vector<std::pair<std::string, Tensor>> state;

@@ -24,13 +24,16 @@ struct MemoryWorkload {
   int64_t choices = 1;            // rows of a sample
   int64_t length = 512;           // tokens of the longest row
   double predicted_share = 0.15;  // of words: tokens that are predicted
-  int64_t effective_batch = 8;    // samples of an update
+  int64_t effective_batch = 8;    // samples of an update in one process
   int64_t eval_batch = 0;         // samples evaluated at a time; 0: nothing is evaluated
   int64_t program = 0;            // libtorch and the program, beside all that is planned
   int64_t start = 0;              // the most that starting takes, before the model is made
   int64_t data = 0;               // samples and tokenizer, in host memory
   bool is_device = false;         // weights and what follows lie in an accelerator's memory
   int64_t threads = 1;            // of the CPU's kernels
+  int64_t processes = 1;          // that train together
+  bool divides_states = false;    // among them (zero_stage: 1)
+  bool sums_shards = false;       // each with gradients of its own (full_determinism)
 };
 
 // How it is trained: what keys decide, or memory_budget.

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "finetune/distributed/world.h"
+
+namespace finetune {
+
+// What is sent of a gradient while processes sum it. Two bytes a value are those of its share of
+// the mean, so that sums of many processes do not overflow.
+enum class SentFormat { kFloat32, kFloat16, kBFloat16 };
+
+// Which tensors are summed at a time, the last of them first, as a backward pass completes them;
+// each at a place where a tensor of its own could begin. It depends on their sizes alone.
+struct BucketLayout {
+  struct Bucket {
+    std::vector<size_t> tensors;   // descending
+    std::vector<int64_t> offsets;  // in values
+    int64_t values = 0;            // with what lies between them
+  };
+
+  // Each bucket of at least one tensor and, if there are more, below the size.
+  BucketLayout(const std::vector<int64_t>& sizes, int64_t bucket_bytes);
+
+  std::vector<Bucket> buckets;
+  std::vector<size_t> bucket_of;  // each tensor
+};
+
+// Sums gradients over all processes, in place, beside the backward pass that makes them: a bucket
+// is sent by a thread of its own as soon as all of it is there and those before it are sent. The
+// bits are those of a sum behind the backward pass.
+//
+// An update is begin(), any number of ready(), finish(): every process reaches each finish(),
+// whatever its share came to, for the others wait for its buckets.
+class BucketSum {
+ public:
+  using Clock = std::chrono::steady_clock;
+  struct Options {
+    int64_t bucket_bytes = 25'000'000;
+    SentFormat sent = SentFormat::kFloat32;
+    bool owns_memory = true;  // memory() is used: gradients are float32 in host memory
+  };
+  // When things happened, in milliseconds since begin().
+  struct Moments {
+    int64_t bytes = 0;
+    double ready = 0.0;
+    double sent = 0.0;
+    double done = 0.0;
+  };
+  struct Trace {
+    std::vector<Moments> buckets = {};
+    double finish = 0.0;  // the backward pass is over
+    double end = 0.0;
+  };
+
+  // `like`: tensors of the gradients' shapes.
+  BucketSum(World& world, const std::vector<Tensor>& like, const Options& options);
+  ~BucketSum();  // waits for a bucket that is under way
+  BucketSum(const BucketSum&) = delete;
+  BucketSum& operator=(const BucketSum&) = delete;
+
+  [[nodiscard]] bool owns_memory() const { return options_.owns_memory; }
+  // Where the gradients may lie, so that nothing is copied. Requires: Options::owns_memory.
+  [[nodiscard]] std::vector<Tensor> memory() const;
+
+  void begin();
+  // This gradient changes no more in this update. From any one thread at a time.
+  void ready(size_t tensor, const Tensor& gradient);
+  // All of them, those that were told before too; they hold the sums then. Throws PeerLost.
+  void finish(const std::vector<Tensor>& gradients);
+
+  // Of the last update.
+  [[nodiscard]] const Trace& trace() const;
+
+ private:
+  struct State;
+  void run();
+  void sum_bucket(size_t bucket);
+
+  World& world_;
+  Options options_;
+  BucketLayout layout_;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace finetune

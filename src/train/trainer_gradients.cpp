@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: MIT
+// How the trainer sums gradients over processes: buckets beside the backward pass, or, with
+// full_determinism, logical shards behind it.
+#include <ATen/core/Tensor.h>
+
+#include <iomanip>
+#include <numeric>
+#include <sstream>
+
+#include "finetune/base/log.h"
+#include "train/trainer.h"
+
+namespace finetune {
+namespace {
+
+constexpr int64_t kBucketMegabytes = 25;  // torch's DistributedDataParallel
+
+}  // namespace
+
+int64_t Trainer::bucket_bytes() const {
+  return args_.ddp_bucket_cap_mb.value_or(kBucketMegabytes) * 1'000'000;
+}
+
+ShardSum Trainer::make_shard_sum() const {
+  const int64_t samples = samples_of_update(state_.position).samples;
+  const int64_t shards = (samples + rows_at_a_time_ - 1) / rows_at_a_time_;
+  std::vector<ShardRange> shares;
+  for (int64_t rank = 0; rank < parts_.world->size(); ++rank) {
+    const int64_t first = std::min(shards, rank * plan_.accumulation);
+    shares.push_back({.first = first, .count = std::min(shards - first, plan_.accumulation)});
+  }
+  return {*parts_.world, shards, std::move(shares)};
+}
+
+// Their sum begins in the backward pass of the last micro-batch. What has no float32 in host memory
+// is brought there by the sum itself.
+void Trainer::make_buckets() {
+  if (parts_.world->size() == 1 || has_shards() || buckets_) return;
+  ParameterStore& store = parts_.model->store();
+  const bool owns_memory =
+      store.gradient_format() == GradientFormat::kFloat32 && parts_.device.is_cpu();
+  const SentFormat sent = args_.ddp_comm_hook == "fp16"   ? SentFormat::kFloat16
+                          : args_.ddp_comm_hook == "bf16" ? SentFormat::kBFloat16
+                                                          : SentFormat::kFloat32;
+  std::vector<Tensor> like;
+  for (const Parameter& parameter : store.parameters()) like.push_back(parameter.weight);
+  buckets_ = std::make_unique<BucketSum>(
+      *parts_.world, like,
+      BucketSum::Options{.bucket_bytes = bucket_bytes(), .sent = sent, .owns_memory = owns_memory});
+  if (!owns_memory) store.reserve_gradients();
+  store.on_complete([this, &store](Parameter& parameter) {
+    if (!is_last_micro_batch_) return;
+    buckets_->ready(static_cast<size_t>(&parameter - store.parameters().data()),
+                    parameter.gradient);
+  });
+}
+
+// The store gets the buckets' memory back where a parameter had no gradient in the update before.
+void Trainer::begin_buckets() {
+  ParameterStore& store = parts_.model->store();
+  if (buckets_->owns_memory()) {
+    const std::vector<Tensor> memory = buckets_->memory();
+    for (size_t i = 0; i < memory.size(); ++i) store.parameters()[i].gradient = memory[i];
+    store.clear_gradients(/*keep_memory=*/true);
+  }
+  buckets_->begin();
+}
+
+// Also where this process stopped or has no memory: the others wait for its buckets, and learn of
+// it behind them.
+void Trainer::sum_buckets() {
+  ParameterStore& store = parts_.model->store();
+  std::vector<size_t> all(store.parameters().size());
+  std::iota(all.begin(), all.end(), size_t{0});
+  for (const size_t place : all) {
+    has_gradient_[place] = store.parameters()[place].gradient.defined() ? 1.0 : 0.0;
+  }
+  store.open(all);
+  std::vector<Tensor> gradients;
+  for (const Parameter& parameter : store.parameters()) gradients.push_back(parameter.gradient);
+  buckets_->finish(gradients);
+  trace_buckets();
+}
+
+void Trainer::trace_buckets() const {
+  if (!parts_.world->is_first() || !log::is_enabled(log::Level::kDebug)) return;
+  const BucketSum::Trace& trace = buckets_->trace();
+  std::ostringstream text;
+  text << std::fixed << std::setprecision(1) << "step " << state_.step + 1
+       << ": gradients of all processes, ms since the update began: backward pass over at "
+       << trace.finish << ", all summed at " << trace.end << "; buckets (MB: ready, sent, done):";
+  const char* separator = " ";
+  for (const BucketSum::Moments& bucket : trace.buckets) {
+    text << separator << static_cast<double>(bucket.bytes) / 1e6 << ": " << bucket.ready << ", "
+         << bucket.sent << ", " << bucket.done;
+    separator = "; ";
+  }
+  log::debug(text.str());
+}
+
+// The gradients of a micro-batch, away from those of the next one.
+void Trainer::take_shard() {
+  ParameterStore& store = parts_.model->store();
+  std::vector<size_t> all(store.parameters().size());
+  std::iota(all.begin(), all.end(), size_t{0});
+  for (const size_t place : all) {
+    if (store.parameters()[place].gradient.defined()) has_gradient_[place] = 1.0;
+  }
+  store.open(all);
+  std::vector<Tensor> gradients;
+  for (Parameter& parameter : store.parameters()) {
+    gradients.push_back(std::move(parameter.gradient));
+    parameter.gradient = Tensor();
+  }
+  shards_->add(std::move(gradients));
+}
+
+// What no process has a gradient for has none.
+void Trainer::drop_empty_gradients() {
+  std::vector<Parameter>& parameters = parts_.model->store().parameters();
+  for (size_t i = 0; i < has_gradient_.size(); ++i) {
+    if (has_gradient_[i] == 0.0) parameters[i].gradient = Tensor();
+  }
+}
+
+void Trainer::sum_shards() {
+  ParameterStore& store = parts_.model->store();
+  std::vector<size_t> all(store.parameters().size());
+  std::iota(all.begin(), all.end(), size_t{0});
+  store.open(all);
+  std::vector<Tensor> gradients;
+  for (const Parameter& parameter : store.parameters()) gradients.push_back(parameter.gradient);
+  shards_->finish(gradients, bucket_bytes());
+  drop_empty_gradients();
+  shards_.reset();
+}
+
+}  // namespace finetune

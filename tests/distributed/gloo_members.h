@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/temporary_folder.h"
+#include "finetune/base/error.h"
+#include "finetune/distributed/membership.h"
+#include "finetune/distributed/peer_lost.h"
+#include "finetune/distributed/world.h"
+
+namespace finetune::testing {
+
+// Threads that each hold a member of a world, over Gloo.
+class GlooMembers : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const std::string reason = reason_against_several_processes();
+    if (!reason.empty()) GTEST_SKIP() << reason;
+  }
+
+  // What each member's thread says at its end: what it threw, or nothing.
+  std::vector<std::string> run(int64_t size, const std::function<void(World&)>& work,
+                               const std::function<void(Membership&)>& change = {},
+                               const std::vector<std::string>& identities = {}) {
+    std::vector<std::string> ends(static_cast<size_t>(size));
+    std::vector<std::thread> threads;
+    for (int64_t rank = 0; rank < size; ++rank) {
+      threads.emplace_back([&, rank] {
+        std::string& end = ends[static_cast<size_t>(rank)];
+        Membership one{.rank = rank, .size = size, .file = folder_ / "meeting", .token = "secret"};
+        if (change) change(one);
+        try {
+          const auto world = join_world(
+              one, identities.empty() ? "same" : identities[static_cast<size_t>(rank)], 2);
+          work(*world);
+        } catch (const Error& error) {
+          end = error.what();
+        } catch (const PeerLost& lost) {
+          end = std::string("lost: ") + lost.what();
+        }
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    return ends;
+  }
+
+  TemporaryFolder folder_;
+};
+
+}  // namespace finetune::testing
