@@ -184,7 +184,8 @@ Trainer::StepReport Trainer::step() {
   }
   const std::span<const Batch> micro_batches = loader_->take(state_.position);
   const auto terms = static_cast<size_t>(parts_.task->terms());
-  std::vector<int64_t> counts(terms + 2, 0);  // of targets, of tokens, of tokens with padding
+  // Of targets, of tokens, of tokens with padding, of processes that have such targets.
+  std::vector<int64_t> counts(2 * terms + 2, 0);
   for (const Batch& batch : micro_batches) {
     const std::vector<int64_t> targets = parts_.task->count_targets(batch);
     for (size_t term = 0; term < terms; ++term) counts[term] += targets[term];
@@ -192,13 +193,14 @@ Trainer::StepReport Trainer::step() {
     counts[terms + 1] += batch.cells();
   }
   const std::vector<int64_t> own = counts;
+  for (size_t term = 0; term < terms; ++term) counts[terms + 2 + term] = own[term] > 0 ? 1 : 0;
   parts_.world->sum(counts);
   std::vector<double> scales;
   for (size_t term = 0; term < terms; ++term) {
     // The mean over all targets, or the processes' mean of theirs.
     const auto targets = args_.average_tokens_across_devices
                              ? static_cast<double>(counts[term])
-                             : static_cast<double>(own[term] * parts_.world->size());
+                             : static_cast<double>(own[term] * counts[terms + 2 + term]);
     scales.push_back((scaler_ ? scaler_->scale() : 1.0) / std::max(1.0, targets));
   }
   report.tokens = counts[terms];
