@@ -5,6 +5,10 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mm.h>
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 #include <algorithm>
 
 namespace finetune {
@@ -24,6 +28,19 @@ Tensor operand(Precision precision, const Tensor& x) {
   return precision == Precision::kFloat32 ? x : x.to(scalar_type(precision));
 }
 
+#if defined(__x86_64__)
+// clang's __builtin_cpu_supports has no name for it before version 17.
+bool has_avx512_fp16() {
+  unsigned int a = 0;
+  unsigned int b = 0;
+  unsigned int c = 0;
+  unsigned int d = 0;
+  constexpr unsigned int kFp16 = 1U << 23U;
+  return __builtin_cpu_supports("avx512f") != 0 && __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 &&
+         (d & kFp16) != 0;
+}
+#endif
+
 }  // namespace
 
 bool has_fast_products(Precision precision, c10::Device device) {
@@ -31,7 +48,7 @@ bool has_fast_products(Precision precision, c10::Device device) {
 #if defined(__x86_64__)
   // Every processor with AMX for a type has the AVX512 instructions for it too.
   return precision == Precision::kBFloat16 ? __builtin_cpu_supports("avx512bf16") != 0
-                                           : __builtin_cpu_supports("avx512fp16") != 0;
+                                           : has_avx512_fp16();
 #else
   return false;
 #endif
