@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
 // What data cost, one core at a time. Prints one JSON line.
 //   data_benchmark encode TOKENIZER FILE REPEATS   lines to ids, REPEATS times over the file
-//   data_benchmark batches TOKENIZER FILE BATCH LENGTH WORKERS UPDATES
+//   data_benchmark ids TOKENIZER FILE OUTPUT       lines to ids, all of them to OUTPUT, 4 bytes
+//   each data_benchmark train SIZE FOLDER FILE ...      a byte-level BPE vocabulary, as files in
+//   FOLDER data_benchmark batches TOKENIZER FILE BATCH LENGTH WORKERS UPDATES
 //     what a training thread spends for a masked batch of BATCH x LENGTH in the steady state
 #include <time.h>
 
@@ -9,8 +11,10 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
 #include <memory>
 #include <new>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -19,6 +23,7 @@
 #include "finetune/data/collate.h"
 #include "finetune/data/text_dataset.h"
 #include "finetune/tokenizer/tokenizer.h"
+#include "finetune/tokenizer/train_vocabulary.h"
 
 namespace {
 
@@ -65,6 +70,31 @@ void encode(const std::string& folder, const std::string& file, int64_t repeats)
               static_cast<long long>(bytes * repeats), static_cast<long long>(tokens), seconds);
 }
 
+void write_ids(const std::string& folder, const std::string& file, const std::string& output) {
+  const auto tokenizer = load_tokenizer(folder);
+  LineReader reader(file);
+  std::string_view line;
+  std::ofstream out(output, std::ios::binary);
+  while (reader.next(line)) {
+    const std::vector<int32_t> ids = tokenizer->encode(line);
+    out.write(reinterpret_cast<const char*>(ids.data()),
+              static_cast<std::streamsize>(ids.size() * sizeof(int32_t)));
+  }
+  std::printf("{\"written\": %s}\n", out.flush() ? "true" : "false");
+}
+
+void train(int64_t size, const std::string& folder, const std::vector<std::string>& files) {
+  TrainVocabularyOptions options;
+  options.vocab_size = size;
+  const double begin = seconds_of(CLOCK_PROCESS_CPUTIME_ID);
+  const TrainedVocabulary vocabulary = train_byte_level_bpe(files, options);
+  const double seconds = seconds_of(CLOCK_PROCESS_CPUTIME_ID) - begin;
+  for (const auto& [name, content] : make_tokenizer_files(vocabulary, std::nullopt)) {
+    std::ofstream(folder + "/" + name) << content;
+  }
+  std::printf("{\"cpu_seconds\": %.4f}\n", seconds);
+}
+
 void take_batches(const std::string& folder, const std::string& file, int64_t batch, int64_t length,
                   int64_t workers, int64_t updates) {
   const auto tokenizer = load_tokenizer(folder);
@@ -106,6 +136,10 @@ int main(int count, char** words) {
   const auto number = [&](size_t i) { return std::atoll(said.at(i).c_str()); };
   if (said.size() == 4 && said[0] == "encode") {
     finetune::encode(said[1], said[2], number(3));
+  } else if (said.size() == 4 && said[0] == "ids") {
+    finetune::write_ids(said[1], said[2], said[3]);
+  } else if (said.size() >= 4 && said[0] == "train") {
+    finetune::train(number(1), said[2], {said.begin() + 3, said.end()});
   } else if (said.size() == 7 && said[0] == "batches") {
     finetune::take_batches(said[1], said[2], number(3), number(4), number(5), number(6));
   } else {
