@@ -2,6 +2,8 @@
 #include "tokenizer/byte_level.h"
 
 #include <algorithm>
+#include <bit>
+#include <cstring>
 #include <unordered_map>
 #include <vector>
 
@@ -72,6 +74,26 @@ constexpr std::array<int16_t, kEndOfByteChars> kCharBytes = make_char_bytes();
 
 }  // namespace
 
+size_t end_of_ascii_letters(std::string_view text, size_t offset) {
+  constexpr uint64_t kOnes = 0x0101010101010101u;
+  constexpr uint64_t kHigh = kOnes << 7;
+  while (offset + 8 <= text.size()) {
+    uint64_t bytes;
+    std::memcpy(&bytes, text.data() + offset, 8);
+    // No byte borrows from the next one: its high bit stays where it is not below the limit.
+    const uint64_t lower = bytes | (kOnes * 0x20) | kHigh;
+    const uint64_t letters = (lower - kOnes * 'a') & ~(lower - kOnes * ('z' + 1)) & ~bytes & kHigh;
+    const uint64_t others = letters ^ kHigh;
+    if (others != 0) return offset + static_cast<size_t>(std::countr_zero(others)) / 8;
+    offset += 8;
+  }
+  while (offset < text.size() && static_cast<uint8_t>(text[offset]) < 128 &&
+         kAsciiClasses[static_cast<uint8_t>(text[offset])] == CharClass::kLetter) {
+    ++offset;
+  }
+  return offset;
+}
+
 CharClass char_class(char32_t code_point) {
   if (code_point < 128) return kAsciiClasses[code_point];
   if (code_point >= kEndOfUnicode) return CharClass::kOther;
@@ -111,6 +133,7 @@ CharClass Gpt2Splitter::class_at(size_t offset, size_t& after) const {
 }
 
 size_t Gpt2Splitter::end_of_run(size_t offset, CharClass run) const {
+  if (run == CharClass::kLetter) offset = end_of_ascii_letters(text_, offset);
   size_t after = offset;
   while (offset < text_.size() && class_at(offset, after) == run) offset = after;
   return offset;

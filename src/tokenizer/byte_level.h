@@ -16,6 +16,9 @@ enum class CharClass : uint8_t { kOther, kLetter, kNumber, kSpace };
 // As the pattern of the tokenizers package sees it, whatever Unicode version is installed here.
 [[nodiscard]] CharClass char_class(char32_t code_point);
 
+// Where the ASCII letters end that `text` has from `offset` on. Eight bytes at a time.
+[[nodiscard]] size_t end_of_ascii_letters(std::string_view text, size_t offset);
+
 // The printable character that stands for each byte in vocabulary files ("Ġ" for a space).
 [[nodiscard]] const std::array<char32_t, 256>& byte_chars();
 [[nodiscard]] std::string to_byte_chars(std::string_view bytes);

@@ -97,7 +97,7 @@ class WordCache {
   // Requires: as find(), at most kMaxValues, not in the cache yet.
   void insert(std::string_view word, const WordKey& key, std::span<const Value> values) {
     if (count_ == kMaxWords) clear();
-    if (2 * (count_ + 1) > slots_.size()) grow();
+    if (4 * (count_ + 1) > 3 * slots_.size()) grow();
     Slot slot;
     slot.first = key.first;
     slot.second = key.second;

@@ -38,6 +38,19 @@ TEST(Gpt2Splitter, GivesTheLastOfSeveralSpacesToWhatFollows) {
 
 TEST(Gpt2Splitter, HasNoPieceForAnEmptyText) { EXPECT_TRUE(split("").empty()); }
 
+TEST(EndOfAsciiLetters, IsWhereTheFirstOtherByteIs) {
+  for (size_t before = 0; before < 20; ++before) {
+    for (int byte = 0; byte < 256; ++byte) {
+      std::string text(20, before % 2 == 0 ? 'z' : 'A');
+      text[before] = static_cast<char>(byte);
+      const bool letter = (byte >= 'a' && byte <= 'z') || (byte >= 'A' && byte <= 'Z');
+      for (const size_t from : {size_t{0}, before / 2, before}) {
+        EXPECT_EQ(end_of_ascii_letters(text, from), letter ? text.size() : before) << byte;
+      }
+    }
+  }
+}
+
 TEST(CharClass, KnowsWhatUnicode15DoesNot) {
   EXPECT_EQ(char_class(0x1C89), CharClass::kLetter);
   EXPECT_EQ(char_class(0x323AF), CharClass::kLetter);
