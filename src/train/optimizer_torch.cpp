@@ -84,6 +84,12 @@ TorchValue slot_to_torch(const Optimizer& optimizer, size_t index, Snapshot* sna
   }
   // bitsandbytes since 0.49 writes these one dictionary deeper and reads both; older ones read
   // this.
+  if (snapshot == nullptr && !slot.is_elsewhere) {
+    for (const auto& [name, values] : slot.state) {
+      if (values.defined()) entry.set(name, values);
+    }
+    return entry;
+  }
   for (LazyTensor& values : state_tensors(optimizer, index, snapshot, gather)) {
     const std::string name = values.name;
     entry.set(name, std::move(values));
