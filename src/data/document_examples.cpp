@@ -72,31 +72,29 @@ DocumentExamples::DocumentExamples(Documents documents, const ExampleOptions& op
                     "put empty lines between documents, set line_by_line: true where each line is "
                     "one, or set use_nsp: false");
   }
-  plans_ = plan_examples(documents_, options_);
   measure();
 }
 
 DocumentExamples::~DocumentExamples() = default;
 
-int64_t DocumentExamples::size() const { return static_cast<int64_t>(plans_.size()); }
+int64_t DocumentExamples::size() const { return plans_->size(); }
 
 void DocumentExamples::measure() {
   Hasher hasher;
   documents_.hash_into(hasher);
-  for (const ExamplePlan& plan : plans_) {
-    const auto tokens =
-        static_cast<int64_t>(documents_.tokens(plan.first, plan.first + plan.first_count).size());
+  plans_ = std::make_unique<const ExamplePlans>(documents_, options_, [&](const ExamplePlan& plan) {
+    const int64_t behind = plan.first + plan.first_count;
+    const auto tokens = static_cast<int64_t>(documents_.tokens(plan.first, behind).size());
     const int64_t length = tokens + plan.kept + (options_.next_sentence ? 3 : 2);
     extent_.longest = std::max(extent_.longest, length);
     hasher.update(&plan, sizeof(plan));
-  }
+  });
   const std::vector<int64_t> rules = {max_predictions_, options_.next_sentence ? 1 : 0,
                                       options_.max_seq_length};
   add(hasher, rules);
   fingerprint_ = hasher.hex();
   extent_.token_types = options_.next_sentence ? 2 : 1;
-  extent_.bytes =
-      documents_.memory_bytes() + std::ssize(plans_) * static_cast<int64_t>(sizeof(ExamplePlan));
+  extent_.bytes = documents_.memory_bytes() + plans_->memory_bytes();
 }
 
 PretrainingExample DocumentExamples::unmasked(const ExamplePlan& plan) const {
@@ -119,7 +117,7 @@ PretrainingExample DocumentExamples::unmasked(const ExamplePlan& plan) const {
 
 PretrainingExample DocumentExamples::example(int64_t index, const SampleKey& mask) const {
   FT_CHECK(index >= 0 && index < size(), "sample lies outside the dataset");
-  PretrainingExample example = unmasked(plans_[static_cast<size_t>(index)]);
+  PretrainingExample example = unmasked(plans_->at(index));
   mask_example(options_.masking, mask, max_predictions_, example);
   return example;
 }

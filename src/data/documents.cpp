@@ -236,7 +236,10 @@ TokenSpan Documents::tokens(int64_t begin, int64_t end) const {
 void Documents::hash_into(Hasher& hasher) const {
   if (kept) {
     add_number(hasher, kept->tokens());
-    for (const TokenBlock& block : kept->blocks()) add_ids(hasher, block.ids());
+    for (const TokenBlock& block : kept->blocks()) {
+      add_ids(hasher, block.ids());
+      block.release();
+    }
     add_number(hasher, kept->size() + 1);
     int64_t tokens = 0;
     add_number(hasher, tokens);

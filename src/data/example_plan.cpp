@@ -3,45 +3,56 @@
 
 #include <algorithm>
 
+#include "finetune/base/error.h"
 #include "finetune/base/random.h"
 
 namespace finetune {
 namespace {
 
-// One document in one repetition, as Devlin et al. 2019, section A.2, and create_pretraining_data
-// cut it.
-class DocumentPlanner {
- public:
-  DocumentPlanner(const Documents& documents, const ExampleOptions& options, int64_t repetition,
-                  int64_t document)
-      : documents_(documents),
-        options_(options),
-        document_(document),
-        room_(options.room()),
-        sequence_(random::make_key(options.masking.seed, random::Purpose::kExamplePairs,
-                                   static_cast<uint64_t>(repetition),
-                                   static_cast<uint64_t>(document))) {}
+constexpr int64_t kStride = 16;
 
-  void plan(std::vector<ExamplePlan>& plans) {
-    const int64_t end = begin_of(document_ + 1);
-    for (int64_t first = begin_of(document_); first < end;) {
-      const int64_t target =
-          sequence_.uniform() < options_.short_seq_prob ? 1 + below(room_) : room_;
-      const int64_t behind = segment_end(first, end, target);
-      if (options_.next_sentence) {
-        first = add_pair(plans, first, behind, target);
-      } else {
-        plans.push_back({.first = first,
-                         .first_count = static_cast<int32_t>(behind - first),
-                         .label = kIgnoredLabel});
-        first = behind;
-      }
+// Goes from example to example, as Devlin et al. 2019, section A.2, and create_pretraining_data cut
+// documents.
+class ExampleCursor {
+ public:
+  using Place = ExamplePlans::Place;
+
+  // At the first example.
+  ExampleCursor(const Documents& documents, const ExampleOptions& options)
+      : documents_(documents), options_(options), room_(options.room()) {
+    if (documents_.size() > 0) begin_document();
+  }
+  ExampleCursor(const Documents& documents, const ExampleOptions& options, const Place& place)
+      : documents_(documents), options_(options), room_(options.room()), place_(place) {}
+
+  [[nodiscard]] bool at_end() const {
+    return place_.repetition == options_.dupe_factor || documents_.size() == 0;
+  }
+  [[nodiscard]] const Place& place() const { return place_; }
+
+  // Requires: not at the end.
+  ExamplePlan next() {
+    const int64_t first = place_.first;
+    const int64_t end = begin_of(place_.document + 1);
+    const int64_t target =
+        place_.sequence.uniform() < options_.short_seq_prob ? 1 + below(room_) : room_;
+    const int64_t behind = segment_end(first, end, target);
+    ExamplePlan plan;
+    if (options_.next_sentence) {
+      plan = make_pair(first, behind, target);
+    } else {
+      plan = {.first = first,
+              .first_count = static_cast<int32_t>(behind - first),
+              .label = kIgnoredLabel};
+      place_.first = behind;
     }
+    if (place_.first == end) go_on();
+    return plan;
   }
 
  private:
   [[nodiscard]] int64_t below(int64_t bound) {
-    return static_cast<int64_t>(sequence_.below(static_cast<uint32_t>(bound)));
+    return static_cast<int64_t>(place_.sequence.below(static_cast<uint32_t>(bound)));
   }
   [[nodiscard]] int64_t begin_of(int64_t document) const {
     return documents_.documents[static_cast<size_t>(document)];
@@ -57,29 +68,43 @@ class DocumentPlanner {
     return behind;
   }
 
-  // Returns where the next example begins.
-  int64_t add_pair(std::vector<ExamplePlan>& plans, int64_t first, int64_t behind, int64_t target) {
+  // To the next document, or the first one in the next repetition.
+  void go_on() {
+    if (++place_.document == documents_.size()) {
+      place_.document = 0;
+      ++place_.repetition;
+    }
+    begin_document();
+  }
+  void begin_document() {
+    place_.first = begin_of(place_.document);
+    place_.sequence = random::Sequence(random::make_key(
+        options_.masking.seed, random::Purpose::kExamplePairs,
+        static_cast<uint64_t>(place_.repetition), static_cast<uint64_t>(place_.document)));
+  }
+
+  ExamplePlan make_pair(int64_t first, int64_t behind, int64_t target) {
     const int64_t sentences = behind - first;
     const int64_t split = first + (sentences > 1 ? 1 + below(sentences - 1) : 1);
     ExamplePlan plan{.first = first, .first_count = static_cast<int32_t>(split - first)};
     const auto first_tokens = static_cast<int64_t>(documents_.tokens(first, split).size());
-    if (split < behind && sequence_.uniform() >= 0.5) {
+    if (split < behind && place_.sequence.uniform() >= 0.5) {
       plan.other = split;
       plan.other_count = static_cast<int32_t>(behind - split);
       plan.kept = static_cast<int32_t>(documents_.tokens(split, behind).size());
       plan.label = PretrainingExample::kIsNext;
-      plans.push_back(plan);
-      return behind;
+      place_.first = behind;
+      return plan;
     }
     plan.label = PretrainingExample::kIsRandom;
     take_other_document(plan, target - first_tokens, room_ - first_tokens);
-    plans.push_back(plan);
-    return split;  // what was not used begins the next example
+    place_.first = split;  // what was not used begins the next example
+    return plan;
   }
 
   void take_other_document(ExamplePlan& plan, int64_t wanted, int64_t room) {
     int64_t other = below(documents_.size() - 1);
-    if (other >= document_) ++other;
+    if (other >= place_.document) ++other;
     const int64_t end = begin_of(other + 1);
     plan.other = begin_of(other) + below(end - begin_of(other));
     int64_t behind = plan.other;
@@ -93,25 +118,34 @@ class DocumentPlanner {
 
   const Documents& documents_;
   const ExampleOptions& options_;
-  int64_t document_;
   int64_t room_;
-  random::Sequence sequence_;
+  Place place_;
 };
 
 }  // namespace
 
-std::vector<ExamplePlan> plan_examples(const Documents& documents, const ExampleOptions& options) {
-  const auto most = static_cast<size_t>(options.max_samples.value_or(INT64_MAX));
-  std::vector<ExamplePlan> plans;
-  for (int64_t repetition = 0; repetition < options.dupe_factor; ++repetition) {
-    for (int64_t document = 0; document < documents.size(); ++document) {
-      if (plans.size() >= most) break;
-      DocumentPlanner(documents, options, repetition, document).plan(plans);
-    }
+ExamplePlans::ExamplePlans(const Documents& documents, const ExampleOptions& options,
+                           const std::function<void(const ExamplePlan&)>& visit)
+    : documents_(documents), options_(options) {
+  const int64_t most = options.max_samples.value_or(INT64_MAX);
+  for (ExampleCursor cursor(documents, options); !cursor.at_end() && size_ < most; ++size_) {
+    if (size_ % kStride == 0) places_.push_back(cursor.place());
+    visit(cursor.next());
   }
-  if (plans.size() > most) plans.resize(most);
-  plans.shrink_to_fit();
-  return plans;
+  places_.shrink_to_fit();
+}
+
+ExamplePlan ExamplePlans::at(int64_t index) const {
+  FT_CHECK(index >= 0 && index < size_, "an example lies within the plan");
+  ExampleCursor cursor(documents_, options_, places_[static_cast<size_t>(index / kStride)]);
+  for (int64_t skipped = 0; skipped < index % kStride; ++skipped) {
+    static_cast<void>(cursor.next());
+  }
+  return cursor.next();
+}
+
+int64_t ExamplePlans::memory_bytes() const {
+  return std::ssize(places_) * static_cast<int64_t>(sizeof(Place));
 }
 
 }  // namespace finetune

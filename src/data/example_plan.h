@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
+#include "finetune/base/random.h"
 #include "finetune/data/document_examples.h"
 
 namespace finetune {
@@ -19,8 +21,32 @@ struct ExamplePlan {
   int32_t label = 0;  // PretrainingExample::next_sentence_label
 };
 
-// The examples of all repetitions, one after the other.
-[[nodiscard]] std::vector<ExamplePlan> plan_examples(const Documents& documents,
-                                                     const ExampleOptions& options);
+// The examples of all repetitions, one after the other. Held is where each sixteenth begins; what
+// lies between is planned again when it is asked for, so any number of examples fits in memory.
+class ExamplePlans {
+ public:
+  // Shows `visit` each plan in order. Requires: `documents` and `options` outlive this.
+  ExamplePlans(const Documents& documents, const ExampleOptions& options,
+               const std::function<void(const ExamplePlan&)>& visit);
+
+  [[nodiscard]] int64_t size() const { return size_; }
+  // Requires: 0 <= index < size(). From any thread.
+  [[nodiscard]] ExamplePlan at(int64_t index) const;
+  [[nodiscard]] int64_t memory_bytes() const;
+
+  // Where an example begins.
+  struct Place {
+    int64_t repetition = 0;
+    int64_t document = 0;
+    int64_t first = 0;  // sentence
+    random::Sequence sequence = random::Sequence(0);
+  };
+
+ private:
+  const Documents& documents_;
+  const ExampleOptions& options_;
+  int64_t size_ = 0;
+  std::vector<Place> places_;
+};
 
 }  // namespace finetune

@@ -13,6 +13,7 @@
 namespace finetune {
 
 struct ExamplePlan;
+class ExamplePlans;
 
 struct ExampleOptions {
   int64_t max_seq_length = 512;  // tokens of an example, special tokens included
@@ -70,7 +71,7 @@ class DocumentExamples final : public PretrainingDataset {
   Documents documents_;
   ExampleOptions options_;
   int64_t max_predictions_;
-  std::vector<ExamplePlan> plans_;
+  std::unique_ptr<const ExamplePlans> plans_;
   DatasetExtent extent_;
   std::string fingerprint_;
 };
