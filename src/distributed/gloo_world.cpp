@@ -185,9 +185,20 @@ std::string hello(const Membership& membership, int64_t rank, const std::string&
   return hash_hex(membership.token + "/" + std::to_string(rank)) + " " + identity;
 }
 
+// What all of them said, in one request where the store can.
+std::vector<std::vector<uint8_t>> hear_all(c10d::Store& store, int64_t size) {
+  std::vector<std::string> keys;
+  for (int64_t rank = 0; rank < size; ++rank) keys.push_back(hello_key(rank));
+  if (store.hasExtendedApi()) return store.multiGet(keys);
+  std::vector<std::vector<uint8_t>> all;
+  for (const std::string& key : keys) all.push_back(store.get(key));
+  return all;
+}
+
 void check_hello(const Membership& membership, c10d::Store& store, const std::string& identity) {
+  const std::vector<std::vector<uint8_t>> all = hear_all(store, membership.size);
   for (int64_t rank = 0; rank < membership.size; ++rank) {
-    const std::vector<uint8_t> bytes = store.get(hello_key(rank));
+    const std::vector<uint8_t>& bytes = all[static_cast<size_t>(rank)];
     const std::string said(bytes.begin(), bytes.end());
     const std::string expected = hello(membership, rank, identity);
     if (said == expected) continue;
