@@ -1,10 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""How much of the communication between processes lies within the backward pass.
+"""Several processes on one machine: overlap, scaling, and what meetings cost.
+
+The default part shows how much of the communication lies within the backward pass.
 
 Trains a few steps in several processes of this machine with log_level: debug, whose lines tell for
 each bucket of gradients when it was ready, sent and summed. A bucket's communication is the time
 from sent to done; what of it passed before the end of the backward pass cost nothing.
+
+--scaling compares one process of two threads with two of one, in turns: CPU seconds and tokens a
+second. --meetings measures joining and summing among 2 to 16 processes (target
+processes_benchmark). Both write results/processes.json.
 
 processes.py --model tiny tries the script out in seconds. Needs nothing but the standard library.
 """
@@ -18,6 +24,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -85,6 +92,73 @@ def overlap(line):
     return backward, total, beside, end - backward
 
 
+def train(options, folder, name, processes, threads):
+    """Seconds and CPU seconds of a run's steps: what a start takes is measured apart and left out."""
+    run = write_run(folder, options)
+    figures = []
+    for steps in (1, 1 + options.steps):
+        out = folder / f"{name}-{steps}"
+        before = os.times()
+        begin = time.monotonic()
+        subprocess.run(
+            [options.finetune, "train", run, "--num_processes", str(processes)]
+            + ["--output_dir", out, "--max_steps", str(steps), "--log_level", "warning"]
+            + ["--effective_batch_size", str(2 * options.batch)]
+            + ["--per_device_train_batch_size", str(2 * options.batch // processes)],
+            env=os.environ | {"OMP_NUM_THREADS": str(threads)},
+            check=True,
+            capture_output=True,
+        )
+        wall = time.monotonic() - begin
+        after = os.times()
+        cpu = after.children_user + after.children_system
+        figures.append((wall, cpu - before.children_user - before.children_system))
+    return tuple(long - short for short, long in zip(*figures))
+
+
+def scaling(options, folder):
+    kinds = {"1 process x 2 threads": (1, 2), "2 processes x 1 thread": (2, 1)}
+    rounds = {name: [] for name in kinds}
+    for number in range(options.rounds):
+        for name, (processes, threads) in kinds.items():
+            turn = folder / f"{number}-{processes}"
+            turn.mkdir()
+            rounds[name].append(train(options, turn, "run", processes, threads))
+    tokens = 2 * options.batch * options.tokens * options.steps
+    rows = []
+    print("| | tokens a second | CPU seconds | of the first, seconds |")
+    print("|---|---|---|---|")
+    first = statistics.median(wall for wall, _ in next(iter(rounds.values())))
+    for name, turns in rounds.items():
+        wall, cpu = (statistics.median(column) for column in zip(*turns))
+        rows.append({"name": name, "tokens": tokens, "seconds": wall, "cpu_seconds": cpu})
+        print(f"| {name} | {tokens / wall:,.0f} | {cpu:.1f} | {wall / first:.2f} |")
+    return rows
+
+
+def meetings(options):
+    rows = []
+    print("| processes | to meet, ms | sum of three numbers, ms | sum of 25 MB, ms |")
+    print("|---|---|---|---|")
+    for processes in (2, 4, 8, 16):
+        result = subprocess.run(
+            [options.benchmark, str(processes), "25"], check=True, capture_output=True, text=True
+        )
+        row = json.loads(result.stdout)
+        rows.append(row)
+        times = [row[key] * 1e3 for key in ("meet_seconds", "small_sum_seconds", "sum_seconds")]
+        print(f"| {processes} | {times[0]:.0f} | {times[1]:.2f} | {times[2]:.0f} |")
+    return rows
+
+
+def keep(options, rows):
+    path = HERE / "results" / "processes.json"
+    kept = json.loads(path.read_text()) if path.exists() else {}
+    part = "scaling" if options.scaling else "meetings"
+    kept[part] = {"cores": os.cpu_count(), "model": options.model, "rows": rows}
+    path.write_text(json.dumps(kept, indent=1) + "\n")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--finetune", default=ROOT / "build" / "finetune")
@@ -96,7 +170,16 @@ def main():
     parser.add_argument("--bucket", type=int, default=25, help="ddp_bucket_cap_mb")
     parser.add_argument("--hook", default="no", help="ddp_comm_hook")
     parser.add_argument("--zero", type=int, default=0, help="zero_stage")
+    parser.add_argument("--scaling", action="store_true")
+    parser.add_argument("--meetings", action="store_true")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--benchmark", default=ROOT / "build" / "processes_benchmark")
     options = parser.parse_args()
+    if options.meetings:
+        return keep(options, meetings(options))
+    if options.scaling:
+        with tempfile.TemporaryDirectory() as folder:
+            return keep(options, scaling(options, Path(folder)))
     with tempfile.TemporaryDirectory() as temporary:
         run = write_run(Path(temporary), options)
         result = subprocess.run(
