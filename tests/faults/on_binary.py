@@ -299,7 +299,7 @@ def signals(row):
     lock = {"FINETUNE_FAULT_ARM": ".finetune.lock"}
     run.start(fault="malloc@0=0", FINETUNE_FAULT_COUNT=str(count), **lock)
     allocations = int(count.read_text())
-    cases = scaled(60)
+    cases = scaled(40)
     chance = random.Random(Options.seed)
     for i in range(cases):
         run.begin_anew()
@@ -488,7 +488,7 @@ def no_memory(row):
     allocations = int(count.read_text())
     chance = random.Random(Options.seed)
     aborted = lone = cut = 0
-    cases = scaled(100)
+    cases = scaled(60)
     for i in range(cases):
         run.begin_anew()
         times = (1, 3, 0)[i % 3]
