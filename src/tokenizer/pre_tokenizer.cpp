@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "finetune/base/utf8.h"
 #include "tokenizer/byte_level.h"
@@ -395,6 +396,13 @@ void PreTokenizer::spell_bytes() {
 
 void PreTokenizer::apply(Words& words) const {
   for (const auto& step : steps_) step->apply(words);
+}
+
+Words PreTokenizer::cut(NormalizedText text) const {
+  Words words;
+  if (!text.empty()) words.push_back(std::move(text));
+  apply(words);
+  return words;
 }
 
 }  // namespace finetune::tokenizer

@@ -36,6 +36,8 @@ class PreTokenizer {
 
   // Cuts every word but leaves byte_level(), where there is one, to the caller.
   void apply(Words& words) const;
+  // The words of one text, as apply() cuts it; none of an empty one.
+  [[nodiscard]] Words cut(NormalizedText text) const;
   // apply() has nothing to do.
   [[nodiscard]] bool empty() const { return steps_.empty(); }
   // A ByteLevel that stands last.

@@ -15,11 +15,10 @@ std::vector<std::string> parts_of(const Normalizer& normalizer, const PreTokeniz
                                   const std::string& text) {
   NormalizedText normalized(text, 0, false);
   normalizer.apply(normalized);
-  Words words;
-  if (!normalized.empty()) words.push_back(std::move(normalized));
-  pre_tokenizer.apply(words);
   std::vector<std::string> parts;
-  for (const NormalizedText& word : words) parts.push_back(word.text());
+  for (const NormalizedText& word : pre_tokenizer.cut(std::move(normalized))) {
+    parts.push_back(word.text());
+  }
   return parts;
 }
 

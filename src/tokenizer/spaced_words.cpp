@@ -112,10 +112,9 @@ bool SpacedWords::find_ids(std::string_view word, std::vector<int32_t>& ids) con
   NormalizedText normalized(word, 0, false);
   normalizer_.apply(normalized);
   if (!stands_alone(word, normalized.text())) return false;
-  Words words;
-  if (!normalized.empty()) words.push_back(std::move(normalized));
-  pre_tokenizer_.apply(words);
-  for (const NormalizedText& part : words) model_.append_new_ids(part.text(), ids);
+  for (const NormalizedText& part : pre_tokenizer_.cut(std::move(normalized))) {
+    model_.append_new_ids(part.text(), ids);
+  }
   return true;
 }
 
