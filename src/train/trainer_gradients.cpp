@@ -15,6 +15,16 @@ namespace {
 
 constexpr int64_t kBucketMegabytes = 25;  // torch's DistributedDataParallel
 
+// Gradients of all parameters; where there is none, zeros from here on.
+std::vector<Tensor> open_gradients(ParameterStore& store) {
+  std::vector<size_t> all(store.parameters().size());
+  std::iota(all.begin(), all.end(), size_t{0});
+  store.open(all);
+  std::vector<Tensor> gradients;
+  for (const Parameter& parameter : store.parameters()) gradients.push_back(parameter.gradient);
+  return gradients;
+}
+
 }  // namespace
 
 int64_t Trainer::bucket_bytes() const {
@@ -70,15 +80,10 @@ void Trainer::begin_buckets() {
 // it behind them.
 void Trainer::sum_buckets() {
   ParameterStore& store = parts_.model->store();
-  std::vector<size_t> all(store.parameters().size());
-  std::iota(all.begin(), all.end(), size_t{0});
-  for (const size_t place : all) {
+  for (size_t place = 0; place < has_gradient_.size(); ++place) {
     has_gradient_[place] = store.parameters()[place].gradient.defined() ? 1.0 : 0.0;
   }
-  store.open(all);
-  std::vector<Tensor> gradients;
-  for (const Parameter& parameter : store.parameters()) gradients.push_back(parameter.gradient);
-  buckets_->finish(gradients);
+  buckets_->finish(open_gradients(store));
   trace_buckets();
 }
 
@@ -101,17 +106,11 @@ void Trainer::trace_buckets() const {
 // The gradients of a micro-batch, away from those of the next one.
 void Trainer::take_shard() {
   ParameterStore& store = parts_.model->store();
-  std::vector<size_t> all(store.parameters().size());
-  std::iota(all.begin(), all.end(), size_t{0});
-  for (const size_t place : all) {
+  for (size_t place = 0; place < has_gradient_.size(); ++place) {
     if (store.parameters()[place].gradient.defined()) has_gradient_[place] = 1.0;
   }
-  store.open(all);
-  std::vector<Tensor> gradients;
-  for (Parameter& parameter : store.parameters()) {
-    gradients.push_back(std::move(parameter.gradient));
-    parameter.gradient = Tensor();
-  }
+  std::vector<Tensor> gradients = open_gradients(store);
+  for (Parameter& parameter : store.parameters()) parameter.gradient = Tensor();
   shards_->add(std::move(gradients));
 }
 
@@ -124,13 +123,7 @@ void Trainer::drop_empty_gradients() {
 }
 
 void Trainer::sum_shards() {
-  ParameterStore& store = parts_.model->store();
-  std::vector<size_t> all(store.parameters().size());
-  std::iota(all.begin(), all.end(), size_t{0});
-  store.open(all);
-  std::vector<Tensor> gradients;
-  for (const Parameter& parameter : store.parameters()) gradients.push_back(parameter.gradient);
-  shards_->finish(gradients, bucket_bytes());
+  shards_->finish(open_gradients(parts_.model->store()), bucket_bytes());
   drop_empty_gradients();
   shards_.reset();
 }
