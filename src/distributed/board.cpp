@@ -14,13 +14,12 @@
 #include <thread>
 
 #include "finetune/base/error.h"
+#include "finetune/distributed/peer_lost.h"
 
 namespace finetune {
 namespace {
 
 constexpr auto kBeat = std::chrono::milliseconds(200);
-// What a save that is being written, or the way out of a long computation, may take.
-constexpr auto kTimeToLeave = std::chrono::seconds(2);
 
 }  // namespace
 

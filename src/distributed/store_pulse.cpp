@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "finetune/base/log.h"
+#include "finetune/distributed/peer_lost.h"
 
 namespace finetune {
 namespace {
@@ -18,8 +19,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Duration = StorePulse::Duration;
 
-// What a save that is being written, or the way out of a long computation, may take.
-constexpr Duration kTimeToLeave{2'000};
 constexpr int kLingeringBeats = 20;
 // Who has missed so many beats where a connection broke is gone.
 constexpr int kMissedBeats = 3;
@@ -94,7 +93,11 @@ class StorePulse::State {
       while (!is_over_after(options_.beat)) {
         store_->set(beat_key(options_.rank), std::to_string(++beats));
         if (suspects()) store_->set(kSuspect, "1");
-        options_.rank == 0 ? find_lost() : ask_who_is_lost();
+        if (options_.rank == 0) {
+          find_lost();
+        } else {
+          ask_who_is_lost();
+        }
         const std::lock_guard lock(mutex_);
         answered_at_ = Clock::now();
       }
