@@ -7,13 +7,11 @@
 //     what a training thread spends for a masked batch of BATCH x LENGTH in the steady state
 #include <time.h>
 
-#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <memory>
-#include <new>
 #include <optional>
 #include <string>
 #include <thread>
@@ -24,20 +22,7 @@
 #include "finetune/data/text_dataset.h"
 #include "finetune/tokenizer/tokenizer.h"
 #include "finetune/tokenizer/train_vocabulary.h"
-
-namespace {
-
-std::atomic<int64_t> allocations = 0;
-
-}  // namespace
-
-void* operator new(size_t size) {
-  ++allocations;
-  if (void* memory = std::malloc(size)) return memory;
-  throw std::bad_alloc();
-}
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+#include "support/counted_allocations.h"
 
 namespace finetune {
 namespace {

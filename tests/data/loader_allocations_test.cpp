@@ -1,30 +1,14 @@
 // SPDX-License-Identifier: MIT
 #include <gtest/gtest.h>
 
-#include <atomic>
-#include <cstdlib>
 #include <memory>
-#include <new>
 #include <utility>
 
 #include "data/byte_tokenizer.h"
 #include "finetune/data/collate.h"
 #include "finetune/data/loader.h"
 #include "finetune/data/token_dataset.h"
-
-namespace {
-
-std::atomic<int64_t> allocations = 0;  // of all threads
-
-}  // namespace
-
-void* operator new(size_t size) {
-  ++allocations;
-  if (void* memory = std::malloc(size)) return memory;
-  throw std::bad_alloc();
-}
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+#include "support/counted_allocations.h"
 
 namespace finetune {
 namespace {
