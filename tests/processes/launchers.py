@@ -236,18 +236,30 @@ def two_hosts(binary, folder, _):
 
 
 def torchrun(binary, folder, python):
-    """A process that dies: torchrun starts all of them again, and they go on where they were."""
+    """Two processes find each other through torchrun's own server and train one run; where one of
+    them dies, torchrun starts all of them again, and they go on where they were."""
+    if subprocess.run([python, "-c", "import torch.distributed.run"], check=False).returncode:
+        raise Unable("this Python cannot start torchrun")
+
+    def agent_of(run):
+        return start(
+            [python, "-m", "torch.distributed.run", "--no-python", "--nproc-per-node", "2",
+             "--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0", "--master-addr",
+             "127.0.0.1", "--master-port", "0", "--max-restarts", "2", "--monitor-interval", "0.2",
+             *run.command()])  # fmt: skip
+
     alone = Run(binary, folder, "alone")
     code, said = end(start(alone.command()))
     check(code == 0, said)
+    run = Run(binary, folder, "together")
+    code, said = end(agent_of(run), 120)
+    check(code == 0 and "2 processes" in said, said)
+    check(run.digest() == alone.digest(), "torchrun's processes end in other bits than one")
+
     run = Run(binary, folder, "restarted")
-    agent = start(
-        [python, "-m", "torch.distributed.run", "--no-python", "--nproc-per-node", "2",
-         "--max-restarts", "2", "--monitor-interval", "0.2", "--master-port", PORT,
-         *run.command()])  # fmt: skip
+    agent = agent_of(run)
     run.wait_for_step(4, agent)
-    children = Path(f"/proc/{agent.pid}/task/{agent.pid}/children").read_text().split()
-    members = [int(child) for child in children
+    members = [child for child in children_of(agent)
                if Path(f"/proc/{child}/exe").resolve() == binary]  # fmt: skip
     check(len(members) == 2, f"torchrun has {len(members)} processes of finetune")
     os.kill(members[1], signal.SIGKILL)
