@@ -1,20 +1,29 @@
 // SPDX-License-Identifier: MIT
 #include "tokenizer/char_trie.h"
 
+#include "finetune/base/error.h"
 #include "finetune/base/utf8.h"
 
 namespace finetune::tokenizer {
 
-CharTrie::CharTrie(std::span<const std::pair<std::string_view, int32_t>> strings) {
+CharTrie::CharTrie(std::span<const std::pair<std::string_view, int32_t>> strings,
+                   const std::string& where, size_t most) {
   for (const auto& [string, value] : strings) {
-    if (utf8::find_invalid(string) == std::string_view::npos) add(string, value);
+    if (utf8::find_invalid(string) != std::string_view::npos || add(string, value, most)) continue;
+    throw Error(ErrorKind::kData,
+                where + ": the tokens have more than " + std::to_string(most) +
+                    " characters, prefixes that they share counted once, which no vocabulary of "
+                    "words needs; choose another tokenizer, or train one with a smaller "
+                    "vocab_size");
   }
 }
 
-void CharTrie::add(std::string_view string, int32_t value) {
+bool CharTrie::add(std::string_view string, int32_t value, size_t most) {
   uint32_t node = kRoot;
   for (size_t at = 0; at < string.size();) {
-    Step& step = find_or_add(node, utf8::decode(string, at));
+    const char32_t character = utf8::decode(string, at);
+    if (count_ == most && find(node, character) == nullptr) return false;
+    Step& step = find_or_add(node, character);
     if (at == string.size()) {
       step.value = value;
     } else {
@@ -22,6 +31,7 @@ void CharTrie::add(std::string_view string, int32_t value) {
       node = step.node;
     }
   }
+  return true;
 }
 
 CharTrie::Step& CharTrie::find_or_add(uint32_t node, char32_t character) {

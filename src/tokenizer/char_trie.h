@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <limits>
 #include <span>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -25,10 +26,16 @@ class CharTrie {
     int32_t value = -1;     // of the string that ends here; -1 where none does
   };
 
-  CharTrie() : CharTrie(std::span<const std::pair<std::string_view, int32_t>>()) {}
+  // Of characters, prefixes that strings share counted once: 256 MiB. Vocabularies of a million
+  // tokens have a third of them.
+  static constexpr size_t kMostSteps = size_t{12} << 20;
+
+  CharTrie() = default;
   // Requires: values >= 0. Of equal strings the last counts. Left out are empty strings and such
-  // as are not well-formed UTF-8, which no text starts with.
-  explicit CharTrie(std::span<const std::pair<std::string_view, int32_t>> strings);
+  // as are not well-formed UTF-8, which no text starts with. Throws Error(kData), which begins with
+  // `where`, for more than `most` steps.
+  CharTrie(std::span<const std::pair<std::string_view, int32_t>> strings, const std::string& where,
+           size_t most = kMostSteps);
 
   // Null where no string goes on so.
   [[nodiscard]] const Step* find(uint32_t node, char32_t character) const {
@@ -51,7 +58,8 @@ class CharTrie {
     const uint64_t key = uint64_t{node} << 21 ^ character;
     return static_cast<size_t>(key * 0x9E3779B97F4A7C15u >> shift_);
   }
-  void add(std::string_view string, int32_t value);
+  [[nodiscard]] bool add(std::string_view string, int32_t value,
+                         size_t most);  // false: there is no room
   Step& find_or_add(uint32_t node, char32_t character);
   void grow();
 

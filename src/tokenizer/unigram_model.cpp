@@ -66,7 +66,7 @@ UnigramModel::UnigramModel(UnigramParts parts, const std::string& where) {
   for (size_t id = 0; id < tokens_.size(); ++id) ids_[tokens_[id]] = static_cast<int32_t>(id);
   std::vector<std::pair<std::string_view, int32_t>> strings(ids_.begin(), ids_.end());
   std::sort(strings.begin(), strings.end());
-  trie_ = CharTrie(strings);
+  trie_ = CharTrie(strings, where);
   if (parts.byte_fallback) fallback_ids_ = byte_fallback_ids(*this);
 }
 

@@ -66,8 +66,9 @@ WordPieceModel::WordPieceModel(WordPieceParts parts, const std::string& where)
       continuing.emplace_back(token.substr(prefix_.size()), static_cast<int32_t>(id));
     }
   }
-  continuing_ = CharTrie(continuing);
-  starting_ = CharTrie(std::vector<std::pair<std::string_view, int32_t>>(ids_.begin(), ids_.end()));
+  continuing_ = CharTrie(continuing, where);
+  const std::vector<std::pair<std::string_view, int32_t>> all(ids_.begin(), ids_.end());
+  starting_ = CharTrie(all, where);
   const auto unk = token_to_id(parts.unk_token);
   if (!unk) fail("the unk_token '" + parts.unk_token + "' is not in the vocabulary");
   unk_id_ = *unk;

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: MIT
 #include "tokenizer/char_trie.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <map>
 #include <random>
 #include <string>
 
+#include "base/temporary_folder.h"
+#include "finetune/base/error.h"
 #include "finetune/base/utf8.h"
 
 namespace finetune::tokenizer {
@@ -30,12 +33,20 @@ std::vector<std::pair<size_t, int32_t>> prefixes(const CharTrie& trie, std::stri
 
 TEST(CharTrie, FindsNothingWithoutStrings) {
   EXPECT_TRUE(prefixes(CharTrie(), "a").empty());
-  EXPECT_TRUE(prefixes(CharTrie(Strings{{"", 1}, {"a\xFF", 2}}), "a").empty());
+  EXPECT_TRUE(prefixes(CharTrie(Strings{{"", 1}, {"a\xFF", 2}}, "here"), "a").empty());
 }
 
 TEST(CharTrie, TakesTheLastOfEqualStrings) {
-  EXPECT_EQ(prefixes(CharTrie(Strings{{"a", 1}, {"a", 2}}), "ab"),
+  EXPECT_EQ(prefixes(CharTrie(Strings{{"a", 1}, {"a", 2}}, "here"), "ab"),
             (std::vector<std::pair<size_t, int32_t>>{{1, 2}}));
+}
+
+TEST(CharTrie, TakesAsManyCharactersAsThereIsRoomFor) {
+  const Strings strings = {{"abc", 1}, {"abd", 2}, {"ab", 3}, {"x", 4}, {"abd", 5}};
+  EXPECT_EQ(prefixes(CharTrie(strings, "here", 5), "abd"),
+            (std::vector<std::pair<size_t, int32_t>>{{2, 3}, {3, 5}}));
+  EXPECT_THAT(testing::message_of<Error>([&] { CharTrie(strings, "here", 4); }),
+              ::testing::StartsWith("here: the tokens have more than 4 characters"));
 }
 
 TEST(CharTrie, FindsEveryStringThatATextStartsWith) {
@@ -48,7 +59,7 @@ TEST(CharTrie, FindsEveryStringThatATextStartsWith) {
   };
   std::map<std::string, int32_t> known;
   for (int32_t i = 0; i < 2000; ++i) known[word(7)] = i;
-  const CharTrie trie(Strings(known.begin(), known.end()));
+  const CharTrie trie(Strings(known.begin(), known.end()), "here");
   for (int i = 0; i < 2000; ++i) {
     const std::string text = word(10);
     std::vector<std::pair<size_t, int32_t>> expected;
