@@ -76,6 +76,8 @@ if(gloo_INCLUDE_DIR AND NOT DEFINED FINETUNE_HAS_GLOO)
   unset(CMAKE_TRY_COMPILE_TARGET_TYPE)
 endif()
 
+include(Nccl)
+
 include(SentencePiece)
 
 if(FINETUNE_BUILD_TESTS)

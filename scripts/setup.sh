@@ -156,6 +156,30 @@ make_venv() {
   "$1" -m venv "$venv"
 }
 
+# Installs headers of CUDA that c10d's NCCL needs and a CUDA torch's own packages lack, into .venv
+# alone; without them the binary is built all the same. Requires: ensure_torch.
+ensure_nccl_headers() {
+  [[ $python == "$venv/bin/python" ]] || return 0
+  local packages
+  packages=$("$python" - 2>/dev/null <<'PYTHON' || true
+import importlib.util, pathlib, re
+torch = pathlib.Path(importlib.util.find_spec("torch").submodule_search_locations[0])
+found = re.search(r"cuda.*= '(\d+)\.(\d+)", torch.joinpath("version.py").read_text())
+beside = torch.parent / "nvidia"
+if found and not any(beside.glob("*/include/cccl")):
+    old = found[1] == "12"
+    for name in ("nvcc-cu12" if old else "crt", "cccl-cu12" if old else "cccl"):
+        print(f"nvidia-cuda-{name}=={found[1]}.{found[2]}.*")
+PYTHON
+  )
+  [[ -n $packages ]] || return 0
+  say "==> $python -m pip install ${packages//$'\n'/ }   (into .venv, once)"
+  # Words of $packages are meant to split.
+  # shellcheck disable=SC2086
+  "$python" -m pip install --quiet --disable-pip-version-check $packages >&2 ||
+    say "going on without: GPUs of several processes will meet in host memory"
+}
+
 # Sets `test_python`: an interpreter in .venv that has the torch of `python` and the packages of
 # tests/requirements.txt. A torch that lies outside is lent by a path file, not installed twice.
 # Requires: ensure_torch.

@@ -12,6 +12,7 @@
 #include "finetune/base/error.h"
 #include "finetune/base/file_system.h"
 #include "finetune/base/version.h"
+#include "finetune/distributed/membership.h"
 #include "finetune/tensor/device.h"
 
 namespace finetune::cli {
@@ -71,6 +72,14 @@ void look_at_libraries(Doctor& doctor) {
   }
 }
 
+std::string how_processes_meet(bool cuda_build) {
+  const std::string no_gloo = reason_against_several_processes();
+  if (!no_gloo.empty()) return "one: " + no_gloo;
+  if (!cuda_build) return "Gloo";
+  if (!reason_against_nccl().empty()) return "Gloo, also between GPUs: " + reason_against_nccl();
+  return "Gloo, between GPUs NCCL " + nccl_version();
+}
+
 void look_at_device(Doctor& doctor) {
   const c10::Device device = pick_device(false);
   Doctor::line("device", describe_device(device));
@@ -82,6 +91,7 @@ void look_at_device(Doctor& doctor) {
     Doctor::line("accelerator", "none: this torch is a CPU build");
   }
   if (!tpu_note().empty()) Doctor::line("TPU", tpu_note());
+  Doctor::line("processes", how_processes_meet(cuda_build));
   Doctor::line("processors", std::to_string(std::thread::hardware_concurrency()));
 }
 

@@ -71,12 +71,13 @@ void DistributedArgs::describe(FieldList& field) {
   field("local_rank", &DistributedArgs::local_rank,
         "Place of this process on its machine; what started it says so itself.",
         {.resume = ResumePolicy::kFree});
-  field("ddp_backend", &DistributedArgs::ddp_backend, "How processes talk to each other.",
-        {.choices = {"nccl", "gloo", "mpi", "xccl", "hccl", "cncl", "mccl"},
-         .support = Support::kAccepted,
-         .reason = "processes talk through Gloo"});
+  field(
+      "ddp_backend", &DistributedArgs::ddp_backend,
+      "How processes sum gradients: unset, over NCCL on NVIDIA GPUs, each process with one of its "
+      "own, and else through Gloo; gloo, always so.",
+      {.choices = {"nccl", "gloo", "mpi", "xccl", "hccl", "cncl", "mccl"}});
   field("ddp_timeout", &DistributedArgs::ddp_timeout,
-        "Seconds that processes wait for each other at the start.",
+        "Seconds that processes wait for each other at the start, and over NCCL in an update.",
         {.range = {.min = 1}, .resume = ResumePolicy::kFree});
   field("ddp_find_unused_parameters", &DistributedArgs::ddp_find_unused_parameters,
         "Look for parameters without a gradient.", one_sum);

@@ -56,17 +56,19 @@ BucketLayout::BucketLayout(const std::vector<int64_t>& sizes, int64_t bucket_byt
 
 struct BucketSum::State {
   std::vector<std::vector<int64_t>> shapes;
-  std::vector<Tensor> flats;  // of each bucket, where gradients lie there
-  Tensor staging;             // float32, for gradients that lie elsewhere
-  Tensor sent;                // in the format that is sent, where that is another
+  // Of each bucket, or one for all where they are sent one by one: float32, where the gradients lie
+  // or are brought to; and what is sent where that is another format.
+  std::vector<Tensor> flats;
+  std::vector<Tensor> sent;
+  std::vector<std::unique_ptr<World::BegunSum>> sums;  // without a thread
   Trace trace;
   Clock::time_point start;
 
   std::mutex mutex;
   std::condition_variable changed;
-  std::vector<Tensor> gradients;  // told so far; a bucket's own are the thread's while it is sent
+  std::vector<Tensor> gradients;  // told so far; a bucket's own are the sender's while it is sent
   std::vector<size_t> missing;    // of each bucket
-  size_t done = 0;                // buckets of this update
+  size_t done = 0;                // buckets of this update; without a thread: that were begun
   bool is_sending = false;
   std::exception_ptr failure;
   bool ends = false;
@@ -91,23 +93,33 @@ BucketSum::BucketSum(World& world, const std::vector<Tensor>& like, const Option
       layout_(sizes_of(like), options.bucket_bytes),
       state_(std::make_unique<State>()) {
   for (const Tensor& tensor : like) state_->shapes.push_back(tensor.sizes().vec());
+  const at::TensorOptions place =
+      at::TensorOptions().device(options.has_thread ? c10::Device(c10::kCPU) : like[0].device());
   int64_t largest = 0;
   for (const BucketLayout::Bucket& bucket : layout_.buckets) {
     largest = std::max(largest, bucket.values);
-    if (options.owns_memory) state_->flats.push_back(at::zeros({bucket.values}, at::kFloat));
   }
   // Taken now: where memory lacks later, the other processes wait for the buckets nevertheless.
-  if (!options.owns_memory) state_->staging = at::zeros({largest}, at::kFloat);
-  if (options.sent != SentFormat::kFloat32) {
-    state_->sent = at::empty({largest}, type_of(options.sent));
+  for (const BucketLayout::Bucket& bucket : layout_.buckets) {
+    const bool is_only = options.has_thread && !options.owns_memory;
+    if (is_only && !state_->flats.empty()) break;
+    state_->flats.push_back(
+        at::zeros({is_only ? largest : bucket.values}, place.dtype(at::kFloat)));
+  }
+  for (const BucketLayout::Bucket& bucket : layout_.buckets) {
+    if (options.sent == SentFormat::kFloat32) break;
+    if (options.has_thread && !state_->sent.empty()) break;
+    state_->sent.push_back(at::empty({options.has_thread ? largest : bucket.values},
+                                     place.dtype(type_of(options.sent))));
   }
   state_->trace.buckets.resize(layout_.buckets.size());
   state_->gradients.resize(like.size());
   state_->missing.resize(layout_.buckets.size());
-  state_->thread = std::thread([this] { run(); });
+  if (options.has_thread) state_->thread = std::thread([this] { run(); });
 }
 
 BucketSum::~BucketSum() {
+  if (!options_.has_thread) return;
   {
     const std::lock_guard lock(state_->mutex);
     state_->ends = true;
@@ -149,7 +161,11 @@ void BucketSum::ready(size_t tensor, const Tensor& gradient) {
     state_->tell(tensor, gradient, layout_.bucket_of[tensor]);
     if (!state_->may_send()) return;
   }
-  state_->changed.notify_all();
+  if (options_.has_thread) {
+    state_->changed.notify_all();
+  } else {
+    begin_sums();
+  }
 }
 
 void BucketSum::finish(const std::vector<Tensor>& gradients) {
@@ -159,9 +175,16 @@ void BucketSum::finish(const std::vector<Tensor>& gradients) {
   for (size_t i = gradients.size(); i-- > 0;) {
     state_->tell(i, gradients[i], layout_.bucket_of[i]);
   }
-  state_->changed.notify_all();
-  state_->changed.wait(lock,
-                       [&] { return state_->failure || state_->done == layout_.buckets.size(); });
+  if (options_.has_thread) {
+    state_->changed.notify_all();
+    state_->changed.wait(lock,
+                         [&] { return state_->failure || state_->done == layout_.buckets.size(); });
+  } else {
+    lock.unlock();
+    begin_sums();
+    end_sums();
+    lock.lock();
+  }
   state_->is_sending = false;
   state_->trace.end = state_->now();
   std::fill(state_->gradients.begin(), state_->gradients.end(), Tensor());
@@ -182,7 +205,9 @@ void BucketSum::run() {
     lock.unlock();
     std::exception_ptr failure;
     try {
-      sum_bucket(bucket);
+      pack(bucket);
+      world_.sum(sent_of(bucket));
+      unpack(bucket);
     } catch (...) {
       failure = std::current_exception();
     }
@@ -194,29 +219,70 @@ void BucketSum::run() {
   }
 }
 
+// Without a thread of its own. Behind a failure nothing is begun: the other processes leave too.
+void BucketSum::begin_sums() {
+  const c10::NoGradGuard no_grad;
+  State& state = *state_;
+  while (state.may_send()) {
+    const size_t bucket = state.done;
+    state.trace.buckets[bucket].sent = state.now();
+    try {
+      pack(bucket);
+      state.sums.push_back(world_.begin_sum(sent_of(bucket)));
+    } catch (...) {
+      state.failure = std::current_exception();
+    }
+    ++state.done;
+  }
+}
+
+void BucketSum::end_sums() {
+  const c10::NoGradGuard no_grad;
+  State& state = *state_;
+  try {
+    for (size_t bucket = 0; bucket < state.sums.size() && !state.failure; ++bucket) {
+      state.sums[bucket]->wait();
+      unpack(bucket);
+      state.trace.buckets[bucket].done = state.now();
+    }
+  } catch (...) {
+    state.failure = std::current_exception();
+  }
+  state.sums.clear();
+}
+
+Tensor BucketSum::sent_of(size_t bucket) const {
+  const std::vector<Tensor>& list =
+      options_.sent == SentFormat::kFloat32 ? state_->flats : state_->sent;
+  return list[std::min(bucket, list.size() - 1)].narrow(0, 0, layout_.buckets[bucket].values);
+}
+
 // What this thread and the others touch at once are different gradients.
-void BucketSum::sum_bucket(size_t bucket) {
+void BucketSum::pack(size_t bucket) {
   const BucketLayout::Bucket& layout = layout_.buckets[bucket];
   const Tensor flat =
-      options_.owns_memory ? state_->flats[bucket] : state_->staging.narrow(0, 0, layout.values);
-  const auto for_each = [&](const auto& action) {
-    for (size_t i = 0; i < layout.tensors.size(); ++i) {
-      const Tensor& gradient = state_->gradients[layout.tensors[i]];
-      const Tensor part = flat.narrow(0, layout.offsets[i], gradient.numel()).view_as(gradient);
-      if (part.data_ptr() != gradient.data_ptr()) action(part, gradient);
-    }
-  };
-  for_each([](const Tensor& part, const Tensor& gradient) { part.copy_(gradient); });
-  if (options_.sent == SentFormat::kFloat32) {
-    world_.sum(flat);
-  } else {
-    const auto processes = static_cast<double>(world_.size());
-    const Tensor sent = state_->sent.narrow(0, 0, layout.values);
-    sent.copy_(flat.div_(processes));
-    world_.sum(sent);
-    flat.copy_(sent).mul_(processes);
+      state_->flats[std::min(bucket, state_->flats.size() - 1)].narrow(0, 0, layout.values);
+  for (size_t i = 0; i < layout.tensors.size(); ++i) {
+    const Tensor& gradient = state_->gradients[layout.tensors[i]];
+    const Tensor part = flat.narrow(0, layout.offsets[i], gradient.numel()).view_as(gradient);
+    if (part.data_ptr() != gradient.data_ptr()) part.copy_(gradient);
   }
-  for_each([](const Tensor& part, const Tensor& gradient) { gradient.copy_(part); });
+  if (options_.sent == SentFormat::kFloat32) return;
+  sent_of(bucket).copy_(flat.div_(static_cast<double>(world_.size())));
+}
+
+void BucketSum::unpack(size_t bucket) {
+  const BucketLayout::Bucket& layout = layout_.buckets[bucket];
+  const Tensor flat =
+      state_->flats[std::min(bucket, state_->flats.size() - 1)].narrow(0, 0, layout.values);
+  if (options_.sent != SentFormat::kFloat32) {
+    flat.copy_(sent_of(bucket)).mul_(static_cast<double>(world_.size()));
+  }
+  for (size_t i = 0; i < layout.tensors.size(); ++i) {
+    const Tensor& gradient = state_->gradients[layout.tensors[i]];
+    const Tensor part = flat.narrow(0, layout.offsets[i], gradient.numel()).view_as(gradient);
+    if (part.data_ptr() != gradient.data_ptr()) gradient.copy_(part);
+  }
 }
 
 }  // namespace finetune

@@ -7,24 +7,21 @@
 
 #ifdef FINETUNE_HAS_GLOO
 
-#include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
-#include <arpa/inet.h>
 #include <c10/util/Logging.h>
-#include <netdb.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
-#include <cstring>
-#include <torch/csrc/distributed/c10d/FileStore.hpp>
+#include <cstdlib>
+#include <thread>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
-#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <utility>
 
+#include "distributed/device_group.h"
+#include "distributed/meeting_store.h"
 #include "distributed/store_pulse.h"
-#include "finetune/base/hash.h"
 #include "finetune/base/log.h"
+#include "finetune/distributed/board.h"
 
 namespace finetune {
 namespace {
@@ -32,13 +29,25 @@ namespace {
 // Rank 0 may write or evaluate for hours while the others wait.
 constexpr std::chrono::hours kNoLimit{24 * 365};
 
+// c10d warns of what is said here in a sentence, with a stack.
+void quieten_c10d(const char* level) {
+  static const bool is_told = std::getenv("TORCH_CPP_LOG_LEVEL") != nullptr;
+  if (is_told || log::is_enabled(log::Level::kDebug)) return;
+  ::setenv("TORCH_CPP_LOG_LEVEL", level, /*overwrite=*/1);
+  c10::initLogging();
+}
+
+std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+
 class GlooWorld final : public World {
  public:
   GlooWorld(const Membership& membership, c10::intrusive_ptr<c10d::Store> store,
-            std::unique_ptr<StorePulse> pulse)
+            std::unique_ptr<StorePulse> pulse, std::chrono::milliseconds device_limit)
       : rank_(membership.rank),
         size_(membership.size),
-        is_told_(membership.board != nullptr),
+        board_(membership.board),
+        device_limit_(device_limit),
+        store_(std::move(store)),
         pulse_(std::move(pulse)) {
     auto options = c10d::ProcessGroupGloo::Options::create(kNoLimit);
     options->devices.push_back(
@@ -47,7 +56,7 @@ class GlooWorld final : public World {
             : c10d::ProcessGroupGloo::createDeviceForInterface(membership.interface));
     meeting([&] {
       group_ = c10::make_intrusive<c10d::ProcessGroupGloo>(
-          std::move(store), static_cast<int>(rank_), static_cast<int>(size_), std::move(options));
+          store_, static_cast<int>(rank_), static_cast<int>(size_), std::move(options));
     });
   }
 
@@ -61,9 +70,18 @@ class GlooWorld final : public World {
     sum(at::from_blob(values.data(), {static_cast<int64_t>(values.size())}, at::kLong));
   }
 
-  void sum(const Tensor& values) override {
+  void sum(const Tensor& values) override { begin_sum(values)->wait(); }
+
+  [[nodiscard]] std::unique_ptr<BegunSum> begin_sum(const Tensor& values) override {
+    std::unique_ptr<BegunSum> sum;
+    if (!values.is_cpu()) {
+      device_meeting(
+          [&] { sum = std::make_unique<DeviceSum>(*this, device_group().begin_sum(values)); });
+      return sum;
+    }
     std::vector<Tensor> tensors = {values};
-    meeting([&] { group_->allreduce(tensors)->wait(); });
+    meeting([&] { sum = std::make_unique<HostSum>(*this, group_->allreduce(tensors)); });
+    return sum;
   }
 
   [[nodiscard]] std::string broadcast(const std::string& text) override {
@@ -75,6 +93,9 @@ class GlooWorld final : public World {
   }
 
   void broadcast(const Tensor& values, int64_t from) override {
+    if (!values.is_cpu()) {
+      return device_meeting([&] { device_group().broadcast(values, from); });
+    }
     std::vector<Tensor> tensors = {values};
     c10d::BroadcastOptions options;
     options.rootRank = from;
@@ -84,6 +105,10 @@ class GlooWorld final : public World {
   void all_to_all(const Tensor& output, const Tensor& input,
                   const std::vector<int64_t>& output_sizes,
                   const std::vector<int64_t>& input_sizes) override {
+    if (!input.is_cpu()) {
+      return device_meeting(
+          [&] { device_group().all_to_all(output, input, output_sizes, input_sizes); });
+    }
     meeting([&] {
       Tensor out = output;
       Tensor in = input;
@@ -94,6 +119,7 @@ class GlooWorld final : public World {
   }
 
   void all_gather(const Tensor& whole, const Tensor& part) override {
+    if (!part.is_cpu()) return device_meeting([&] { device_group().all_gather(whole, part); });
     meeting([&] {
       Tensor out = whole;
       Tensor in = part;
@@ -101,120 +127,126 @@ class GlooWorld final : public World {
     });
   }
 
+  [[nodiscard]] std::string connect(const c10::Device& device) override {
+    if (devices_) return "";
+    std::vector<DeviceOffer> offers;
+    for (const std::string& text : gather(nccl_offer(device).text())) {
+      offers.push_back(DeviceOffer::of_text(text));
+    }
+    const std::string reason = reason_against(offers);
+    if (!reason.empty()) return reason;
+    quieten_c10d("FATAL");  // its errors are thrown too
+    try {
+      devices_ = join_over_nccl(c10::make_intrusive<c10d::PrefixStore>("nccl", store_),
+                                {.rank = rank_,
+                                 .size = size_,
+                                 .device = device,
+                                 .limit = device_limit_,
+                                 .is_over = [this] { return is_somebody_lost(); }});
+    } catch (const c10::DistError& error) {
+      const std::string what = error.what_without_backtrace();
+      log::debug(what);
+      if (is_somebody_lost()) throw PeerLost("");
+      throw Error(ErrorKind::kDevice, "NCCL does not join the processes' GPUs (" +
+                                          first_line(what) +
+                                          "); NCCL_DEBUG=INFO in the environment tells more, and "
+                                          "ddp_backend: gloo does without it");
+    }
+    device_ = device;
+    return "";
+  }
+
+  [[nodiscard]] bool reaches(const c10::Device& device) const override {
+    return device.is_cpu() || (devices_ && device == device_);
+  }
+
  private:
+  class HostSum final : public BegunSum {
+   public:
+    HostSum(const GlooWorld& world, c10::intrusive_ptr<c10d::Work> work)
+        : world_(world), work_(std::move(work)) {}
+    void wait() override {
+      world_.meeting([&] { work_->wait(); });
+    }
+
+   private:
+    const GlooWorld& world_;
+    c10::intrusive_ptr<c10d::Work> work_;
+  };
+
+  class DeviceSum final : public BegunSum {
+   public:
+    DeviceSum(const GlooWorld& world, std::unique_ptr<BegunSum> sum)
+        : world_(world), sum_(std::move(sum)) {}
+    void wait() override {
+      world_.device_meeting([&] { sum_->wait(); });
+    }
+
+   private:
+    const GlooWorld& world_;
+    std::unique_ptr<BegunSum> sum_;
+  };
+
   template <class Action>
-  void meeting(const Action& action) {
+  void meeting(const Action& action) const {
     try {
       action();
     } catch (const std::exception& error) {
-      const std::string what = error.what();
-      log::debug(what);
-      const bool is_told = is_told_ || (pulse_ && pulse_->is_told());
-      throw PeerLost(is_told ? ""
-                             : "the connection to another process is lost (" +
-                                   what.substr(0, what.find('\n')) +
-                                   "); what was saved is kept: start the processes again to go "
-                                   "on from it");
+      // Who started the processes sees whose end broke the connection.
+      lose(error.what(), board_ != nullptr || (pulse_ && pulse_->is_told()));
     }
+  }
+
+  // What the device itself has against it says nothing of other processes.
+  template <class Action>
+  void device_meeting(const Action& action) const {
+    try {
+      action();
+    } catch (const c10::DistError& error) {
+      lose(error.what_without_backtrace(), is_device_loss_told());
+    }
+  }
+
+  // Devices have no connection whose end the others would see, and may fail by themselves: then
+  // this process says it, and on the board that all have to leave.
+  [[nodiscard]] bool is_device_loss_told() const {
+    if (pulse_) return pulse_->is_told();
+    if (board_ == nullptr) return false;
+    const auto end = std::chrono::steady_clock::now() + kTimeToLeave / 2;
+    while (board_->lost_rank < 0 && std::chrono::steady_clock::now() < end) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+    int64_t none = -1;
+    return !board_->lost_rank.compare_exchange_strong(none, rank_);
+  }
+
+  [[nodiscard]] bool is_somebody_lost() const {
+    return (board_ != nullptr && board_->lost_rank >= 0) || (pulse_ && pulse_->has_verdict());
+  }
+
+  [[noreturn]] void lose(const std::string& what, bool is_told) const {
+    log::debug(what);
+    throw PeerLost(is_told ? ""
+                           : "the connection to another process is lost (" + first_line(what) +
+                                 "); what was saved is kept: start the processes again to go "
+                                 "on from it");
+  }
+
+  [[nodiscard]] DeviceGroup& device_group() const {
+    FT_CHECK(devices_ != nullptr, "a tensor on a device that was not connected");
+    return *devices_;
   }
 
   int64_t rank_;
   int64_t size_;
-  bool is_told_;                       // by who started the processes
+  Board* board_;  // of who started the processes
+  std::chrono::milliseconds device_limit_;
+  c10::intrusive_ptr<c10d::Store> store_;
   std::unique_ptr<StorePulse> pulse_;  // outlives the connections to the others
   c10::intrusive_ptr<c10d::ProcessGroupGloo> group_;
+  c10::Device device_{c10::kCPU};  // that devices_ joins
+  std::unique_ptr<DeviceGroup> devices_;
 };
-
-// On this address alone; TCPStore's own socket would listen on all interfaces.
-int listen_on(const std::string& host, int64_t port) {
-  addrinfo hints = {};
-  hints.ai_family = AF_INET;
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  if (::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found) != 0) {
-    throw Error(ErrorKind::kConfig,
-                "MASTER_ADDR '" + host + "' is no known address; name the machine of rank 0");
-  }
-  const int descriptor = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  const int yes = 1;
-  (void)::setsockopt(descriptor, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
-  const bool bound = descriptor >= 0 &&
-                     ::bind(descriptor, found->ai_addr, found->ai_addrlen) == 0 &&
-                     ::listen(descriptor, SOMAXCONN) == 0;
-  const int problem = errno;
-  ::freeaddrinfo(found);
-  if (!bound) {
-    if (descriptor >= 0) ::close(descriptor);
-    throw Error(ErrorKind::kConfig, "rank 0 cannot listen on " + host + ":" + std::to_string(port) +
-                                        ": " + std::strerror(problem) +
-                                        "; set MASTER_PORT to a free port in all processes");
-  }
-  return descriptor;
-}
-
-c10::intrusive_ptr<c10d::Store> make_store(const Membership& membership,
-                                           std::chrono::milliseconds timeout) {
-  c10::intrusive_ptr<c10d::Store> store;
-  if (!membership.file.empty()) {
-    store =
-        c10::make_intrusive<c10d::FileStore>(membership.file, static_cast<int>(membership.size));
-    store->setTimeout(timeout);
-  } else {
-    c10d::TCPStoreOptions options;
-    options.port = static_cast<uint16_t>(membership.port);
-    options.isServer = membership.rank == 0 && !membership.has_agent;
-    options.waitWorkers = false;
-    options.timeout = timeout;
-    if (options.isServer) options.masterListenFd = listen_on(membership.host, membership.port);
-    store = c10::make_intrusive<c10d::TCPStore>(membership.host, options);
-  }
-  return c10::make_intrusive<c10d::PrefixStore>("finetune/" + membership.prefix, store);
-}
-
-// c10d warns of what is said here in a sentence, with a stack.
-void quieten_c10d() {
-  if (log::is_enabled(log::Level::kDebug)) return;
-  ::setenv("TORCH_CPP_LOG_LEVEL", "ERROR", /*overwrite=*/0);
-  c10::initLogging();
-}
-
-std::string hello_key(int64_t rank) { return "hello/" + std::to_string(rank); }
-
-// What each process says of itself: "<proof that it knows the token> <identity>".
-std::string hello(const Membership& membership, int64_t rank, const std::string& identity) {
-  return hash_hex(membership.token + "/" + std::to_string(rank)) + " " + identity;
-}
-
-// What all of them said, in one request where the store can.
-std::vector<std::vector<uint8_t>> hear_all(c10d::Store& store, int64_t size) {
-  std::vector<std::string> keys;
-  for (int64_t rank = 0; rank < size; ++rank) keys.push_back(hello_key(rank));
-  if (store.hasExtendedApi()) return store.multiGet(keys);
-  std::vector<std::vector<uint8_t>> all;
-  for (const std::string& key : keys) all.push_back(store.get(key));
-  return all;
-}
-
-void check_hello(const Membership& membership, c10d::Store& store, const std::string& identity) {
-  const std::vector<std::vector<uint8_t>> all = hear_all(store, membership.size);
-  for (int64_t rank = 0; rank < membership.size; ++rank) {
-    const std::vector<uint8_t>& bytes = all[static_cast<size_t>(rank)];
-    const std::string said(bytes.begin(), bytes.end());
-    const std::string expected = hello(membership, rank, identity);
-    if (said == expected) continue;
-    const size_t token = expected.find(' ');
-    if (said.substr(0, token) != expected.substr(0, token)) {
-      throw Error(ErrorKind::kConfig, "the process that says it is rank " + std::to_string(rank) +
-                                          " does not know this job's token; set "
-                                          "FINETUNE_JOB_TOKEN to the same value in all processes, "
-                                          "or MASTER_PORT to another port");
-    }
-    throw Error(ErrorKind::kConfig,
-                "rank " + std::to_string(rank) +
-                    " has another configuration or another version of finetune or torch; start "
-                    "all processes with the same ones");
-  }
-}
 
 // Who was started by this program is watched by it.
 bool has_pulse(const Membership& membership) {
@@ -239,15 +271,14 @@ std::string reason_against_several_processes() { return ""; }
 
 std::shared_ptr<World> join_world(const Membership& membership, const std::string& identity,
                                   int64_t timeout_seconds) {
-  quieten_c10d();
+  quieten_c10d("ERROR");
+  set_nccl_environment(membership.interface);
   const std::chrono::seconds timeout(timeout_seconds);
   c10::intrusive_ptr<c10d::Store> store;
   try {
-    store = make_store(membership, timeout);
+    store = open_store(membership, timeout);
     if (has_pulse(membership)) StorePulse::announce(*store, membership.rank);
-    const std::string mine = hello(membership, membership.rank, identity);
-    store->set(hello_key(membership.rank), std::vector<uint8_t>(mine.begin(), mine.end()));
-    check_hello(membership, *store, identity);
+    greet(*store, membership, identity);
   } catch (const c10::Error& error) {
     const std::string what = error.what_without_backtrace();
     throw PeerLost("not all " + std::to_string(membership.size) + " processes came within " +
@@ -256,7 +287,7 @@ std::shared_ptr<World> join_world(const Membership& membership, const std::strin
   }
   std::unique_ptr<StorePulse> pulse;
   if (has_pulse(membership)) pulse = make_pulse(membership, store->clone());
-  return std::make_shared<GlooWorld>(membership, std::move(store), std::move(pulse));
+  return std::make_shared<GlooWorld>(membership, std::move(store), std::move(pulse), timeout);
 }
 
 }  // namespace finetune

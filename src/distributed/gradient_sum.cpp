@@ -28,7 +28,7 @@ void in_buckets(const std::vector<Tensor>& tensors, int64_t bucket_bytes, const 
   }
 }
 
-// Values of float32 in host memory, one tensor behind the other.
+// Values of float32, one tensor behind the other.
 void flatten(const std::vector<Tensor>& tensors, size_t begin, size_t end, const Tensor& flat) {
   int64_t at = 0;
   for (size_t i = begin; i < end; ++i) {
@@ -131,18 +131,22 @@ void ShardSum::finish(const std::vector<Tensor>& into, int64_t bucket_bytes) {
     nodes_.clear();
     return;
   }
-  // Each process sums a segment of every bucket.
+  // Each process sums a segment of every bucket, on the device where the world reaches it: adding
+  // two numbers has the same bits there.
+  const c10::Device device = into[0].device();
+  const auto floats =
+      at::TensorOptions().device(world_.reaches(device) ? device : c10::kCPU).dtype(at::kFloat);
   in_buckets(into, bucket_bytes, [&](size_t begin, size_t end, int64_t values) {
     const int64_t processes = world_.size();
     const int64_t segment = (values + processes - 1) / processes;
     const auto mine_count = static_cast<int64_t>(nodes_.size());
-    const Tensor input = at::zeros({processes, mine_count, segment}, at::kFloat);
-    const Tensor flat = at::zeros({processes * segment}, at::kFloat);
+    const Tensor input = at::zeros({processes, mine_count, segment}, floats);
+    const Tensor flat = at::zeros({processes * segment}, floats);
     for (int64_t node = 0; node < mine_count; ++node) {
       flatten(nodes_[static_cast<size_t>(node)].gradients, begin, end, flat);
       input.select(1, node).copy_(flat.view({processes, segment}));
     }
-    const Tensor output = at::empty({static_cast<int64_t>(ranges.size()), segment}, at::kFloat);
+    const Tensor output = at::empty({static_cast<int64_t>(ranges.size()), segment}, floats);
     std::vector<int64_t> output_sizes;
     for (const int64_t count : nodes_of) output_sizes.push_back(count * segment);
     world_.all_to_all(output.view({-1}), input.view({-1}), output_sizes,

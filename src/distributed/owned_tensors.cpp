@@ -42,8 +42,11 @@ OwnedTensors::OwnedTensors(World& world, std::vector<Tensor> tensors, std::vecto
   longest_ = *std::ranges::max_element(had);
   const int64_t part =
       std::min(longest_, std::max<int64_t>(1, buffer_bytes / std::max<int64_t>(1, world.size())));
-  part_ = at::zeros({part}, at::kByte);
-  whole_ = at::empty({part * world.size()}, at::kByte);
+  const c10::Device device = bytes_.empty() ? c10::Device(c10::kCPU) : bytes_[0].device();
+  const auto bytes =
+      at::TensorOptions().device(world.reaches(device) ? device : c10::kCPU).dtype(at::kByte);
+  part_ = at::zeros({part}, bytes);
+  whole_ = at::empty({part * world.size()}, bytes);
 }
 
 template <class Action>

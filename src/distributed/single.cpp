@@ -25,11 +25,27 @@ class SingleProcess final : public World {
     output.copy_(input);
   }
   void all_gather(const Tensor& whole, const Tensor& part) override { whole.copy_(part); }
+  [[nodiscard]] std::string connect(const c10::Device&) override { return ""; }
+  [[nodiscard]] bool reaches(const c10::Device&) const override { return true; }
+};
+
+class DoneSum final : public World::BegunSum {
+ public:
+  void wait() override {}
 };
 
 }  // namespace
 
 std::unique_ptr<World> make_single_process_world() { return std::make_unique<SingleProcess>(); }
+
+std::unique_ptr<World::BegunSum> World::begin_sum(const Tensor& values) {
+  sum(values);
+  return std::make_unique<DoneSum>();
+}
+
+std::string World::connect(const c10::Device&) { return "processes meet in host memory"; }
+
+bool World::reaches(const c10::Device& device) const { return device.is_cpu(); }
 
 bool World::any(bool value) {
   int64_t count = value ? 1 : 0;

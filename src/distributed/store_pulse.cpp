@@ -80,6 +80,11 @@ class StorePulse::State {
     return has_verdict_;
   }
 
+  [[nodiscard]] bool has_verdict() {
+    const std::lock_guard lock(mutex_);
+    return has_verdict_;
+  }
+
  private:
   struct Seen {
     std::string beat = {};
@@ -185,11 +190,6 @@ class StorePulse::State {
     }
   }
 
-  [[nodiscard]] bool has_verdict() {
-    const std::lock_guard lock(mutex_);
-    return has_verdict_;
-  }
-
   // With the mutex. One process tells it.
   void decide(int64_t lost_rank, const std::string& text) {
     if (has_verdict_) return;
@@ -259,5 +259,7 @@ StorePulse::StorePulse(c10::intrusive_ptr<c10d::Store> store, Options options)
 StorePulse::~StorePulse() = default;
 
 bool StorePulse::is_told() { return state_->is_told(); }
+
+bool StorePulse::has_verdict() const { return state_->has_verdict(); }
 
 }  // namespace finetune

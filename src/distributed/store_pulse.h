@@ -42,6 +42,8 @@ class StorePulse {
   // For a process whose connection to another one broke: waits until it is clear who is gone, some
   // seconds at most. True: that was told, by this process or by another.
   [[nodiscard]] bool is_told();
+  // Whether by now it is clear, to this process too, that somebody is gone or has left.
+  [[nodiscard]] bool has_verdict() const;
 
  private:
   class State;

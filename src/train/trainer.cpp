@@ -15,6 +15,7 @@
 #include "finetune/base/log.h"
 #include "finetune/tensor/device.h"
 #include "train/clock.h"
+#include "train/connect_devices.h"
 #include "train/evaluate.h"
 
 namespace finetune {
@@ -59,6 +60,7 @@ Trainer::Trainer(const LoadedConfig& config, const RunOptions& options, RunStora
       poison_(Poison::from_environment()) {
   if (args_.fp16) scaler_.emplace();
   check_processes();
+  connect_devices(*parts_.world, parts_.device, config_);
   divide_states();
   if (args_.optimizer_in_backward) update_in_backward();
   // transformers' floating_point_ops: 6 a token and parameter outside the embeddings.

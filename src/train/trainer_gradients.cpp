@@ -42,13 +42,13 @@ ShardSum Trainer::make_shard_sum() const {
   return {*parts_.world, shards, std::move(shares)};
 }
 
-// Their sum begins in the backward pass of the last micro-batch. What has no float32 in host memory
-// is brought there by the sum itself.
+// Their sum begins in the backward pass of the last micro-batch. What has no float32 where it is
+// summed is brought there by the sum itself.
 void Trainer::make_buckets() {
   if (parts_.world->size() == 1 || has_shards() || buckets_) return;
   ParameterStore& store = parts_.model->store();
-  const bool owns_memory =
-      store.gradient_format() == GradientFormat::kFloat32 && parts_.device.is_cpu();
+  const bool is_reached = parts_.world->reaches(parts_.device);
+  const bool owns_memory = store.gradient_format() == GradientFormat::kFloat32 && is_reached;
   const SentFormat sent = args_.ddp_comm_hook == "fp16"   ? SentFormat::kFloat16
                           : args_.ddp_comm_hook == "bf16" ? SentFormat::kBFloat16
                                                           : SentFormat::kFloat32;
@@ -56,7 +56,10 @@ void Trainer::make_buckets() {
   for (const Parameter& parameter : store.parameters()) like.push_back(parameter.weight);
   buckets_ = std::make_unique<BucketSum>(
       *parts_.world, like,
-      BucketSum::Options{.bucket_bytes = bucket_bytes(), .sent = sent, .owns_memory = owns_memory});
+      BucketSum::Options{.bucket_bytes = bucket_bytes(),
+                         .sent = sent,
+                         .owns_memory = owns_memory,
+                         .has_thread = parts_.device.is_cpu() || !is_reached});
   if (!owns_memory) store.reserve_gradients();
   store.on_complete([this, &store](Parameter& parameter) {
     if (!is_last_micro_batch_) return;

@@ -132,6 +132,108 @@ TEST_F(BucketSumOverGloo, SendsABucketBeforeTheLastGradientIsThere) {
   EXPECT_THAT(ends, Each(IsEmpty()));
 }
 
+TEST_F(BucketSumOverGloo, HasTheSameBitsWhereTheCallerBeginsSums) {
+  for (const SentFormat sent :
+       {SentFormat::kFloat32, SentFormat::kFloat16, SentFormat::kBFloat16}) {
+    const auto ends = run(3, [sent](World& world) {
+      BucketSum::Options options = small_buckets();
+      options.sent = sent;
+      BucketSum with_thread(world, gradients_of(0), options);
+      const std::vector<Tensor> expected = summed(with_thread, world, {5, 4, 3, 2, 1, 0});
+      options.has_thread = false;
+      BucketSum without(world, gradients_of(0), options);
+      for (int update = 0; update < 2; ++update) {
+        expect_equal(summed(without, world, {5, 4, 3, 2, 1, 0}), expected);
+        expect_equal(summed(without, world, {0, 3, 5}), expected);
+      }
+      options.owns_memory = false;
+      BucketSum elsewhere(world, gradients_of(0), options);
+      const std::vector<Tensor> gradients = gradients_of(world.rank());
+      elsewhere.begin();
+      for (const size_t i : {5, 4, 2}) elsewhere.ready(i, gradients[i]);
+      elsewhere.finish(gradients);
+      expect_equal(gradients, expected);
+    });
+    EXPECT_THAT(ends, Each(IsEmpty()));
+  }
+}
+
+// Begun sums are done as late as they may be, as on a device that is busy.
+class LateWorld final : public World {
+ public:
+  struct Log {
+    std::vector<std::string> events = {};
+    int64_t fails_at = -1;  // the sum of this number
+  };
+
+  explicit LateWorld(Log& log) : log_(log) {}
+  [[nodiscard]] int64_t rank() const override { return 0; }
+  [[nodiscard]] int64_t size() const override { return 2; }
+  void sum(std::span<double>) override { FAIL(); }
+  void sum(std::span<int64_t>) override { FAIL(); }
+  [[nodiscard]] std::string broadcast(const std::string& text) override { return text; }
+  void broadcast(const Tensor&, int64_t) override { FAIL(); }
+  void all_to_all(const Tensor&, const Tensor&, const std::vector<int64_t>&,
+                  const std::vector<int64_t>&) override {
+    FAIL();
+  }
+  void all_gather(const Tensor&, const Tensor&) override { FAIL(); }
+  void sum(const Tensor&) override { FAIL() << "nothing waits for a sum"; }
+  [[nodiscard]] std::unique_ptr<BegunSum> begin_sum(const Tensor& values) override {
+    log_.events.push_back("begin " + std::to_string(begun_));
+    return std::make_unique<LateSum>(log_, begun_++, values);
+  }
+
+ private:
+  class LateSum final : public BegunSum {
+   public:
+    LateSum(Log& log, int64_t number, Tensor values)
+        : log_(log), number_(number), values_(std::move(values)) {}
+    void wait() override {
+      log_.events.push_back("wait " + std::to_string(number_));
+      if (number_ == log_.fails_at) throw PeerLost("gone");
+      values_.mul_(2.0);  // the other process has the same
+    }
+
+   private:
+    Log& log_;
+    int64_t number_;
+    Tensor values_;
+  };
+
+  Log& log_;
+  int64_t begun_ = 0;
+};
+
+TEST(BegunSums, WaitForNothingBeforeTheEnd) {
+  LateWorld::Log log;
+  LateWorld world(log);
+  BucketSum sum(world, gradients_of(0), {.bucket_bytes = 600, .has_thread = false});
+  const std::vector<Tensor> gradients = sum.memory();
+  const std::vector<Tensor> own = gradients_of(0);
+  for (size_t i = 0; i < own.size(); ++i) gradients[i].copy_(own[i]);
+  sum.begin();
+  for (const size_t i : {5, 3}) sum.ready(i, gradients[i]);
+  EXPECT_THAT(log.events, ElementsAre("begin 0"));  // the second bucket is the fifth tensor's
+  for (const size_t i : {4, 1, 0}) sum.ready(i, gradients[i]);
+  EXPECT_THAT(log.events, ElementsAre("begin 0", "begin 1", "begin 2"));
+  log.events.clear();
+  sum.finish(gradients);
+  EXPECT_THAT(log.events,
+              ElementsAre("begin 3", "begin 4", "wait 0", "wait 1", "wait 2", "wait 3", "wait 4"));
+  for (size_t i = 0; i < own.size(); ++i) EXPECT_TRUE(gradients[i].equal(own[i] * 2.0)) << i;
+}
+
+TEST(BegunSums, TellTheEndThatAnotherIsGone) {
+  LateWorld::Log log{.fails_at = 1};
+  LateWorld world(log);
+  BucketSum sum(world, gradients_of(0), {.bucket_bytes = 600, .has_thread = false});
+  sum.begin();
+  EXPECT_THROW(sum.finish(sum.memory()), PeerLost);
+  EXPECT_THAT(log.events, ElementsAre("begin 0", "begin 1", "begin 2", "begin 3", "begin 4",
+                                      "wait 0", "wait 1"));
+}
+
 TEST_F(BucketSumOverGloo, SumsWhatLiesElsewhere) {
   const auto ends = run(2, [](World& world) {
     BucketSum::Options options = small_buckets();

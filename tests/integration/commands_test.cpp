@@ -128,7 +128,8 @@ TEST(Doctor, TellsTheDeviceAndLeavesNothingBehind) {
   const TemporaryFolder folder;
   const ProcessResult result =
       finetune({"doctor"}, {.environment = {}, .folder = folder.path(), .watch = ""});
-  for (const char* part : {"finetune", "libtorch", "device", "processors", "memory", "disk"}) {
+  for (const char* part :
+       {"finetune", "libtorch", "device", "processes", "processors", "memory", "disk"}) {
     EXPECT_THAT(result.out, HasSubstr(part));
   }
   const bool problem = result.out.find("problem: ") != std::string::npos;

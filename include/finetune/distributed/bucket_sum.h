@@ -32,8 +32,10 @@ struct BucketLayout {
 };
 
 // Sums gradients over all processes, in place, beside the backward pass that makes them: a bucket
-// is sent by a thread of its own as soon as all of it is there and those before it are sent. The
-// bits are those of a sum behind the backward pass.
+// is sent as soon as all of it is there and those before it are sent. The bits are those of a sum
+// behind the backward pass. Where the world reaches the device that they lie on, whoever tells the
+// bucket's last gradient gives its sum to the device, and nothing waits before finish(); else a
+// thread of its own sends buckets through host memory, one by one.
 //
 // An update is begin(), any number of ready(), finish(): every process reaches each finish(),
 // whatever its share came to, for the others wait for its buckets.
@@ -43,14 +45,15 @@ class BucketSum {
   struct Options {
     int64_t bucket_bytes = 25'000'000;
     SentFormat sent = SentFormat::kFloat32;
-    bool owns_memory = true;  // memory() is used: gradients are float32 in host memory
+    bool owns_memory = true;  // memory() is used: gradients are float32
+    bool has_thread = true;   // false: sums lie beside the caller by themselves, as on a device
   };
   // When things happened, in milliseconds since begin().
   struct Moments {
     int64_t bytes = 0;
     double ready = 0.0;
     double sent = 0.0;
-    double done = 0.0;
+    double done = 0.0;  // without a thread: when finish() saw it
   };
   struct Trace {
     std::vector<Moments> buckets = {};
@@ -58,9 +61,10 @@ class BucketSum {
     double end = 0.0;
   };
 
-  // `like`: tensors of the gradients' shapes.
+  // `like`: tensors of the gradients' shapes; with a thread, buckets lie in host memory, else where
+  // these do.
   BucketSum(World& world, const std::vector<Tensor>& like, const Options& options);
-  ~BucketSum();  // waits for a bucket that is under way
+  ~BucketSum();  // waits for a bucket that its thread has under way
   BucketSum(const BucketSum&) = delete;
   BucketSum& operator=(const BucketSum&) = delete;
 
@@ -80,7 +84,11 @@ class BucketSum {
  private:
   struct State;
   void run();
-  void sum_bucket(size_t bucket);
+  [[nodiscard]] Tensor sent_of(size_t bucket) const;
+  void pack(size_t bucket);
+  void unpack(size_t bucket);
+  void begin_sums();
+  void end_sums();
 
   World& world_;
   Options options_;

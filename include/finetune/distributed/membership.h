@@ -40,9 +40,15 @@ struct Membership {
 // Why this build cannot join several processes; empty: it can.
 [[nodiscard]] std::string reason_against_several_processes();
 
+// "2.28.9"; empty where this build has no NCCL, which joins GPUs.
+[[nodiscard]] std::string nccl_version();
+// Why it has none; empty: it has.
+[[nodiscard]] std::string reason_against_nccl();
+
 // Meets the others, for at most `timeout_seconds`, and checks, before anything else is exchanged,
 // that they know the token and have the same `identity` (program, libraries, configuration).
-// Opens ports on the loopback interface, or on the named one, alone. Throws Error(kConfig),
+// Opens ports on the loopback interface, or on the named one, alone. Where the processes connect
+// their devices, `timeout_seconds` is also what a sum there may take. Throws Error(kConfig),
 // PeerLost.
 [[nodiscard]] std::shared_ptr<World> join_world(const Membership& membership,
                                                 const std::string& identity,

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+#include <vector>
+
+#include "distributed/device_offer.h"
+#include "finetune/distributed/world.h"
+
+namespace finetune {
+
+// The devices of all processes, joined: World's members for tensors that lie there. Throws what
+// c10d throws; c10::DistError where another process is gone or does not come. Where one fails, so
+// do all that follow.
+class DeviceGroup {
+ public:
+  virtual ~DeviceGroup() = default;
+  [[nodiscard]] virtual std::unique_ptr<World::BegunSum> begin_sum(const Tensor& values) = 0;
+  virtual void broadcast(const Tensor& values, int64_t from) = 0;
+  virtual void all_to_all(const Tensor& output, const Tensor& input,
+                          const std::vector<int64_t>& output_sizes,
+                          const std::vector<int64_t>& input_sizes) = 0;
+  virtual void all_gather(const Tensor& whole, const Tensor& part) = 0;
+};
+
+struct DeviceGroupOptions {
+  int64_t rank = 0;
+  int64_t size = 1;
+  c10::Device device{c10::kCPU};
+  std::chrono::milliseconds limit{};   // of one of the members above
+  std::function<bool()> is_over = {};  // somebody is gone, so that waiting is of no use
+};
+
+// What NCCL and c10d read from the environment. Before there are threads that read it too.
+// `interface`: the only one that may be listened on; empty: the loopback one.
+void set_nccl_environment(const std::string& interface);
+
+[[nodiscard]] DeviceOffer nccl_offer(const c10::Device& device);
+
+// A meeting, of processes whose offers have no reason against it.
+[[nodiscard]] std::unique_ptr<DeviceGroup> join_over_nccl(c10::intrusive_ptr<c10d::Store> store,
+                                                          const DeviceGroupOptions& options);
+
+}  // namespace finetune

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: MIT
+#include "distributed/device_offer.h"
+
+#include <algorithm>
+
+namespace finetune {
+
+std::string DeviceOffer::text() const { return reason + "\n" + place; }
+
+DeviceOffer DeviceOffer::of_text(const std::string& text) {
+  const size_t line = std::min(text.find('\n'), text.size());
+  return {.reason = text.substr(0, line),
+          .place = line < text.size() ? text.substr(line + 1) : std::string()};
+}
+
+std::string reason_against(const std::vector<DeviceOffer>& offers) {
+  const auto& first = offers.front().reason;
+  const bool is_same =
+      std::ranges::all_of(offers, [&](const DeviceOffer& one) { return one.reason == first; });
+  if (is_same && !first.empty()) return first;
+  for (size_t rank = 0; rank < offers.size(); ++rank) {
+    if (!offers[rank].reason.empty()) {
+      return "rank " + std::to_string(rank) + ": " + offers[rank].reason;
+    }
+  }
+  for (size_t rank = 1; rank < offers.size(); ++rank) {
+    for (size_t other = 0; other < rank; ++other) {
+      if (offers[other].place != offers[rank].place) continue;
+      return "ranks " + std::to_string(other) + " and " + std::to_string(rank) +
+             " share a GPU, which NCCL refuses";
+    }
+  }
+  return "";
+}
+
+}  // namespace finetune
