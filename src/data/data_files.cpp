@@ -86,16 +86,7 @@ FileKind file_kind(const std::string& path) {
   if (ending == "conll" || ending == "iob" || ending == "bio") return FileKind::kConll;
   if (ending == "parquet") return FileKind::kParquet;
   if (ending == "arrow" || ending == "feather") return FileKind::kArrow;
-  if (!is_tf_record(path) && is_tf_record(without_packing(path))) {
-    throw Error(ErrorKind::kData, "'" + path +
-                                      "': TFRecord shards are read from any place, which packed "
-                                      "ones do not allow; unpack it first");
-  }
-  if (is_tf_record(path)) {
-    throw Error(ErrorKind::kData, "'" + path +
-                                      "': TFRecord shards hold examples of task pretraining; give "
-                                      "other tasks plain text, JSON lines or CSV");
-  }
+  if (is_tf_record(without_packing(path))) return FileKind::kTfRecord;
   if (std::find(kUnreadable.begin(), kUnreadable.end(), ending) != kUnreadable.end()) {
     throw Error(ErrorKind::kData,
                 "'" + path + "': ." + ending +

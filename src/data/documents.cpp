@@ -39,6 +39,11 @@ class TextColumns {
 
   void learn(const RowBlock& block) {
     if (block.kind == FileKind::kText) return;
+    if (block.kind == FileKind::kTfRecord) {
+      throw Error(ErrorKind::kData, "'" + block.name +
+                                        "': TFRecord shards of task pretraining are read from any "
+                                        "place, which packed ones do not allow; unpack it first");
+    }
     const std::string place = block.place(block.rows.front());
     RowSchema schema = find_schema(block.parse(block.rows.front()), place, wanted_);
     if (schema.tokens) {

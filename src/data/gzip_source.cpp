@@ -25,7 +25,7 @@ class GzipSource final : public ByteSource {
   [[nodiscard]] size_t read(void* data, size_t size) override {
     const auto room = static_cast<uInt>(std::min<size_t>(size, std::numeric_limits<uInt>::max()));
     stream_.next_out = static_cast<Bytef*>(data);
-    stream_.avail_out = room;
+    stream_.avail_out = room_ = room;
     while (stream_.avail_out == room && room > 0) {
       if (stream_.avail_in == 0 && !take_input()) return 0;
       inflate_some();
@@ -40,6 +40,7 @@ class GzipSource final : public ByteSource {
  private:
   bool take_input() {
     const std::string_view piece = input_.next();
+    if (stream_.next_in == nullptr) has_header_ = piece.starts_with("\x1f\x8b");
     if (piece.empty()) {
       if (!between_members_) input_.fail_truncated(unpacked_);
       return false;
@@ -63,10 +64,11 @@ class GzipSource final : public ByteSource {
       any_member_ = true;
       ::inflateReset(&stream_);
     } else if (result != Z_OK && result != Z_BUF_ERROR) {
-      input_.fail(unpacked_ == 0 && !any_member_
-                      ? "is named .gz but is no gzip file; give it the ending of what it holds"
-                      : "is damaged behind " + std::to_string(unpacked_) +
-                            " bytes of its content; fetch or make it again");
+      const uint64_t behind = unpacked_ + (room_ - stream_.avail_out);
+      input_.fail(has_header_ ? "is damaged behind " + std::to_string(behind) +
+                                    " bytes of its content; fetch or make it again"
+                              : "is named .gz but is no gzip file; give it the ending of what it "
+                                "holds");
     }
   }
 
@@ -82,6 +84,8 @@ class GzipSource final : public ByteSource {
   z_stream stream_ = {};
   bool between_members_ = true;
   bool any_member_ = false;
+  bool has_header_ = false;  // the file begins as gzip files do
+  uInt room_ = 0;            // of the last read()
   uint64_t unpacked_ = 0;
 };
 

@@ -19,12 +19,13 @@ using Json = nlohmann::ordered_json;
   throw Error(ErrorKind::kData, place + ": " + what);
 }
 
-std::vector<int64_t> integers(const Json& row, const std::string& column,
-                              const std::string& place) {
+std::vector<int64_t> integers(const Json& row, const std::string& column, const std::string& place,
+                              bool bare) {
   const auto found = row.find(column);
   if (found == row.end()) {
     fail(place, "has no '" + column + "', unlike the first row; it has " + column_names(row));
   }
+  if (bare && found->is_number_integer()) return {found->get<int64_t>()};
   std::vector<int64_t> values;
   if (!found->is_array()) fail(place, "'" + column + "' is not a list of integers");
   values.reserve(found->size());
@@ -57,6 +58,19 @@ void check_no_extra(const Json& row, const std::string& column, bool expected,
   }
 }
 
+// Rows may take several lines, of which `place` names the first.
+std::string place_in_row(std::string_view text, size_t at) {
+  int64_t lines = 0;
+  size_t begin = 0;
+  for (size_t i = 0; i < at; ++i) {
+    if (text[i] != '\n' && (text[i] != '\r' || text[i + 1] == '\n')) continue;
+    ++lines;
+    begin = i + 1;
+  }
+  const std::string byte = "byte " + std::to_string(at - begin + 1) + " of ";
+  return byte + (lines == 0 ? "the line" : "line " + std::to_string(lines + 1) + " of the row");
+}
+
 }  // namespace
 
 std::string column_names(const Json& row) {
@@ -76,9 +90,9 @@ void check_utf8(std::string_view text, const std::string& place) {
   if (invalid == std::string_view::npos) return;
   static constexpr char kDigits[] = "0123456789ABCDEF";
   const auto byte = static_cast<unsigned char>(text[invalid]);
-  fail(place, std::string("invalid UTF-8 (0x") + kDigits[byte >> 4] + kDigits[byte & 15] +
-                  ") at byte " + std::to_string(invalid + 1) +
-                  " of the line; convert the file to UTF-8, for example with iconv, or set "
+  fail(place, std::string("invalid UTF-8 (0x") + kDigits[byte >> 4] + kDigits[byte & 15] + ") at " +
+                  place_in_row(text, invalid) +
+                  "; convert the file to UTF-8, for example with iconv, or set "
                   "encoding_errors: replace");
 }
 
@@ -140,6 +154,7 @@ RowSchema find_schema(const Json& row, const std::string& place,
     return {.tokens = true,
             .labels = row.contains("labels"),
             .masks = row.contains("attention_mask"),
+            .bare_lists = false,
             .text_column = {}};
   }
   if (row.contains("text")) return {.text_column = "text"};
@@ -170,7 +185,7 @@ std::string text_of(Json& row, const RowSchema& schema, const std::string& place
 TokenRow tokens_of(const Json& row, const RowSchema& schema, const std::string& place,
                    const TokenLimits& limits) {
   TokenRow result;
-  const std::vector<int64_t> ids = integers(row, "input_ids", place);
+  const std::vector<int64_t> ids = integers(row, "input_ids", place, schema.bare_lists);
   if (ids.empty()) fail(place, "'input_ids' is empty; leave the row out");
   if (limits.positions > 0 && static_cast<int64_t>(ids.size()) > limits.positions) {
     fail(place, "'input_ids' has " + std::to_string(ids.size()) + " tokens, more than the " +
@@ -183,7 +198,7 @@ TokenRow tokens_of(const Json& row, const RowSchema& schema, const std::string& 
     result.ids.push_back(static_cast<int32_t>(id));
   }
   if (schema.labels) {
-    const std::vector<int64_t> labels = integers(row, "labels", place);
+    const std::vector<int64_t> labels = integers(row, "labels", place, schema.bare_lists);
     check_same_length(labels, "labels", ids.size(), place);
     for (const int64_t label : labels) {
       if (label != kIgnoredLabel) check_token(label, place, limits.vocabulary);
@@ -191,7 +206,7 @@ TokenRow tokens_of(const Json& row, const RowSchema& schema, const std::string& 
     }
   }
   if (schema.masks) {
-    const std::vector<int64_t> mask = integers(row, "attention_mask", place);
+    const std::vector<int64_t> mask = integers(row, "attention_mask", place, schema.bare_lists);
     check_same_length(mask, "attention_mask", ids.size(), place);
     for (const int64_t value : mask) {
       if (value != 0 && value != 1) {

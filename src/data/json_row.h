@@ -15,6 +15,7 @@ struct RowSchema {
   bool tokens = false;
   bool labels = false;
   bool masks = false;
+  bool bare_lists = false;  // one id may stand without its list
   std::string text_column;
 
   friend bool operator==(const RowSchema&, const RowSchema&) = default;

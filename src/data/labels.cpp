@@ -125,7 +125,11 @@ class Survey {
     const Json& value = row.at(column_);
     const bool cell_is_list =
         !row.typed() && value.is_string() && value.get_ref<const std::string&>().starts_with('[');
-    const bool list = value.is_array() || (cell_is_list && is_list_.value_or(true));
+    bool list = value.is_array() || (cell_is_list && is_list_.value_or(true));
+    if (row.bare_lists()) {
+      list = list || is_list_.value_or(problem_ == ProblemType::kMultiLabel);
+      is_list_ = list;  // what stood alone before were lists of one
+    }
     if (!is_list_) is_list_ = list;
     if (list != *is_list_) {
       row.fail("column '" + column_ + "' holds " + describe(value) +

@@ -110,7 +110,7 @@ Choices choices_of(const Row& row, const Columns& columns) {
              "' holds an object without a list 'text'; write a list of "
              "choices, or {\"text\": [...], \"label\": [...]}");
   }
-  const Row inner(value, row.place() + ": in column '" + column + "'", true);
+  const Row inner(value, row.place() + ": in column '" + column + "'", true, row.bare_lists());
   Choices choices{.texts = inner.texts("text"), .names = {}};
   if (value.contains("label")) choices.names = inner.texts("label");
   if (!choices.names.empty() && choices.names.size() != choices.texts.size()) {

@@ -75,7 +75,7 @@ AskedQuestion QuestionReader::read_question(const Row& row, const std::string& c
     asked.question.id = *id;
     asked.place += " (id '" + *id + "')";
   }
-  const Row named(row.columns(), asked.place, row.typed());
+  const Row named(row.columns(), asked.place, row.typed(), row.bare_lists());
   asked.question.question = without_front_space(named.text(question_column_));
   asked.question.context = context;
   if (is_white_space(asked.question.question)) named.fail("the question is blank");
@@ -85,7 +85,9 @@ AskedQuestion QuestionReader::read_question(const Row& row, const std::string& c
 }
 
 void QuestionReader::read_answers(const Row& row, AskedQuestion& asked) const {
-  const bool impossible = row.has("is_impossible") && row.at("is_impossible") == Json(true);
+  // Formats without booleans have 1.
+  const bool impossible = row.has("is_impossible") && (row.at("is_impossible") == Json(true) ||
+                                                       row.at("is_impossible") == Json(1));
   if (impossible) {
     asked.answer_known = true;
   } else if (row.has(answer_column_) || answers_required_) {
@@ -101,7 +103,8 @@ void QuestionReader::read_answers(const Row& row, AskedQuestion& asked) const {
         take_answer(row, answer["text"], start == answer.end() ? nullptr : &*start, asked);
       }
     } else {
-      const Row inner(answers, row.place() + ": in column '" + answer_column_ + "'", true);
+      const Row inner(answers, row.place() + ": in column '" + answer_column_ + "'", true,
+                      row.bare_lists());
       const Json texts = inner.list("text");
       const Json starts =
           inner.columns().contains("answer_start") ? inner.list("answer_start") : Json::array();

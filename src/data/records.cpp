@@ -97,6 +97,8 @@ std::unique_ptr<Records> read_records(std::unique_ptr<ReadableFile> file, const 
     case FileKind::kParquet:
     case FileKind::kArrow:
       return read_arrow_records(std::move(file), name, kind);
+    case FileKind::kTfRecord:
+      return read_tf_records(std::move(file), name);
     case FileKind::kConll:
       return std::make_unique<ConllRecords>(std::move(file), name);
   }

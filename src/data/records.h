@@ -40,6 +40,8 @@ class Records {
                                                          const std::string& name);
 [[nodiscard]] std::unique_ptr<Records> read_arrow_records(std::unique_ptr<ReadableFile> file,
                                                           const std::string& name, FileKind kind);
+[[nodiscard]] std::unique_ptr<Records> read_tf_records(std::unique_ptr<ReadableFile> file,
+                                                       const std::string& name);
 [[nodiscard]] std::unique_ptr<Records> read_csv_records(std::unique_ptr<ReadableFile> file,
                                                         const std::string& name, char separator);
 

@@ -78,6 +78,7 @@ const std::string& Row::text(const std::string& column) const {
 Json Row::list(const std::string& column) const {
   const Json& value = at(column);
   if (value.is_array() || value.is_object()) return value;
+  if (bare_lists_ && !value.is_null()) return Json::array({value});
   if (!typed_ && value.is_string()) {
     const auto& text = value.get_ref<const std::string&>();
     if (text.starts_with('[') || text.starts_with('{')) {
@@ -168,7 +169,10 @@ void for_each_row(const std::vector<std::string>& files, const RowOptions& optio
 void visit_rows(const std::vector<std::string>& files, const RowOptions& options,
                 const std::function<bool(const DataRow&)>& visit) {
   for_each_row(files, options, [&](const Row& row) {
-    return visit({.columns = row.columns(), .place = row.place(), .typed = row.typed()});
+    return visit({.columns = row.columns(),
+                  .place = row.place(),
+                  .typed = row.typed(),
+                  .bare_lists = row.bare_lists()});
   });
 }
 

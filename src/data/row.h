@@ -19,21 +19,25 @@ class Row {
  public:
   using Json = nlohmann::ordered_json;
 
-  Row(Json columns, std::string place, bool typed)
-      : columns_(std::move(columns)), place_(std::move(place)), typed_(typed) {}
+  Row(Json columns, std::string place, bool typed, bool bare_lists = false)
+      : columns_(std::move(columns)),
+        place_(std::move(place)),
+        typed_(typed),
+        bare_lists_(bare_lists) {}
   Row(const RowBlock& block, const RowBlock::Row& row)
-      : Row(block.parse(row), block.place(row), block.typed()) {}
+      : Row(block.parse(row), block.place(row), block.typed(), block.bare_lists()) {}
 
   [[nodiscard]] const Json& columns() const { return columns_; }
   [[nodiscard]] const std::string& place() const { return place_; }
   [[nodiscard]] bool typed() const { return typed_; }
+  [[nodiscard]] bool bare_lists() const { return bare_lists_; }
   [[nodiscard]] std::vector<std::string> names() const;
 
   // There, and neither null nor, where all is text, empty.
   [[nodiscard]] bool has(const std::string& column) const;
   [[nodiscard]] const Json& at(const std::string& column) const;
   [[nodiscard]] const std::string& text(const std::string& column) const;
-  // A list, or an object; where all is text, written in JSON.
+  // A list, or an object; where all is text, written in JSON; where lists are bare, one value too.
   [[nodiscard]] Json list(const std::string& column) const;
   [[nodiscard]] std::vector<std::string> texts(const std::string& column) const;
 
@@ -43,6 +47,7 @@ class Row {
   Json columns_;
   std::string place_;
   bool typed_;
+  bool bare_lists_;
 };
 
 // "the text 'abc'", "the number 3", "null", "a list": short, in ASCII but for text.

@@ -6,6 +6,7 @@
 
 #include "data/byte_reader.h"
 #include "data/json_row.h"
+#include "data/tf_row.h"
 #include "finetune/base/error.h"
 #include "finetune/base/log.h"
 #include "finetune/base/utf8.h"
@@ -85,6 +86,8 @@ Json RowBlock::parse(const Row& row) const {
       return parse_fields(view(row), kind == FileKind::kCsv ? ',' : '\t', *header, place(row));
     case FileKind::kConll:
       return parse_sentence(view(row), place(row));
+    case FileKind::kTfRecord:
+      return tf_row(view(row), place(row));
   }
   FT_CHECK(false, "every kind of file has its rows");
 }
@@ -149,14 +152,21 @@ void RowSource::learn(const Record& record) {
 }
 
 void RowSource::mend(Record& record) {
-  if (utf8::find_invalid(record.text) == std::string_view::npos) return;
-  mended_ = utf8::replace_invalid(record.text);
+  RowBlock block;
+  describe(block);
+  const RowBlock::Row row{.begin = 0, .size = 0, .line = record.line, .number = record.number};
+  if (kind_ == FileKind::kTfRecord) {
+    auto mended = mend_tf_row(record.text, block.place(row));
+    if (!mended) return;
+    mended_ = std::move(*mended);
+  } else {
+    if (utf8::find_invalid(record.text) == std::string_view::npos) return;
+    mended_ = utf8::replace_invalid(record.text);
+  }
   record.text = mended_;
   if (replaced_) return;
   replaced_ = true;
-  RowBlock block;
-  describe(block);
-  log::warning(block.place({0, 0, record.line, record.number}) +
+  log::warning(block.place(row) +
                ": bytes that are no UTF-8 are replaced, here and in later rows "
                "(encoding_errors: replace)");
 }

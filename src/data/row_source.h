@@ -36,6 +36,8 @@ struct RowBlock {
   [[nodiscard]] std::string place(const Row& row) const;
   // The row as an object. Throws Error(kData) that names its place.
   [[nodiscard]] nlohmann::ordered_json parse(const Row& row) const;
+  // Where a list of one value stands as that value.
+  [[nodiscard]] bool bare_lists() const { return kind == FileKind::kTfRecord; }
   // Whether values have types; else all are text.
   [[nodiscard]] bool typed() const { return kind != FileKind::kCsv && kind != FileKind::kTsv; }
 };

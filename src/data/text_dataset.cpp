@@ -38,8 +38,15 @@ class Schemas {
   void learn(const RowBlock& block) {
     RowSchema found;
     if (block.kind != FileKind::kText) {
-      found = find_schema(block.parse(block.rows.front()), block.place(block.rows.front()),
-                          text_column_);
+      const std::string place = block.place(block.rows.front());
+      const nlohmann::ordered_json row = block.parse(block.rows.front());
+      if (block.kind == FileKind::kTfRecord && row.contains("masked_lm_positions")) {
+        throw Error(ErrorKind::kData, place +
+                                          ": is an example of task pretraining, masked and filled "
+                                          "up; give other tasks text or rows");
+      }
+      found = find_schema(row, place, text_column_);
+      found.bare_lists = block.bare_lists();
       if (!text_column_ && !found.tokens && found.text_column != last_.text_column) {
         log::info("text_column: '" + found.text_column + "' (guessed from " + block.name + ")");
       }

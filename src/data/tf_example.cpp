@@ -16,6 +16,7 @@ constexpr uint64_t kFeatures = 1;
 constexpr uint64_t kEntry = 1;
 constexpr uint64_t kName = 1;
 constexpr uint64_t kFeature = 2;
+constexpr uint64_t kBytesList = 1;
 constexpr uint64_t kFloatList = 2;
 constexpr uint64_t kInt64List = 3;
 constexpr uint64_t kValue = 1;
@@ -34,6 +35,11 @@ void add_bytes(std::string& bytes, uint64_t field, std::string_view value) {
 }
 
 std::string encode_list(const TfFeature& feature) {
+  std::string list;
+  if (const auto* texts = std::get_if<std::vector<std::string>>(&feature)) {
+    for (const std::string& text : *texts) add_bytes(list, kValue, text);
+    return list;
+  }
   std::string packed;
   if (const auto* numbers = std::get_if<std::vector<int64_t>>(&feature)) {
     for (const int64_t number : *numbers) add_varint(packed, static_cast<uint64_t>(number));
@@ -43,7 +49,6 @@ std::string encode_list(const TfFeature& feature) {
     packed.resize(values.size() * sizeof(float));
     if (!values.empty()) std::memcpy(packed.data(), values.data(), packed.size());
   }
-  std::string list;
   if (!packed.empty()) add_bytes(list, kValue, packed);
   return list;
 }
@@ -134,7 +139,18 @@ class Reader {
   size_t end_;
 };
 
-void read_numbers(Reader list, std::vector<int64_t>& values) {
+void read_values(Reader list, std::vector<std::string>& values) {
+  while (!list.at_end()) {
+    const Reader::Field field = list.field();
+    if (field.number == kValue && field.wire == Wire::kBytes) {
+      values.emplace_back(list.message().rest());
+    } else {
+      list.skip(field.wire);
+    }
+  }
+}
+
+void read_values(Reader list, std::vector<int64_t>& values) {
   while (!list.at_end()) {
     const Reader::Field field = list.field();
     if (field.number == kValue && field.wire == Wire::kVarint) {
@@ -148,7 +164,7 @@ void read_numbers(Reader list, std::vector<int64_t>& values) {
   }
 }
 
-void read_numbers(Reader list, std::vector<float>& values) {
+void read_values(Reader list, std::vector<float>& values) {
   while (!list.at_end()) {
     const Reader::Field field = list.field();
     if (field.number == kValue && field.wire == Wire::kFixed32) {
@@ -162,18 +178,23 @@ void read_numbers(Reader list, std::vector<float>& values) {
   }
 }
 
+template <class Value>
+TfFeature read_list(Reader list) {
+  std::vector<Value> values;
+  read_values(list, values);
+  return values;
+}
+
 std::optional<TfFeature> read_feature(Reader message) {
   std::optional<TfFeature> feature;
   while (!message.at_end()) {
     const Reader::Field field = message.field();
-    if (field.wire == Wire::kBytes && field.number == kInt64List) {
-      std::vector<int64_t> values;
-      read_numbers(message.message(), values);
-      feature = std::move(values);
+    if (field.wire == Wire::kBytes && field.number == kBytesList) {
+      feature = read_list<std::string>(message.message());
+    } else if (field.wire == Wire::kBytes && field.number == kInt64List) {
+      feature = read_list<int64_t>(message.message());
     } else if (field.wire == Wire::kBytes && field.number == kFloatList) {
-      std::vector<float> values;
-      read_numbers(message.message(), values);
-      feature = std::move(values);
+      feature = read_list<float>(message.message());
     } else {
       message.skip(field.wire);
     }
@@ -203,9 +224,9 @@ void read_entry(Reader entry, TfExample& example) {
 std::string encode_tf_example(const TfExample& example) {
   std::string features;
   for (const auto& [name, feature] : example) {
-    const bool is_float = std::holds_alternative<std::vector<float>>(feature);
+    static constexpr uint64_t kFields[] = {kBytesList, kFloatList, kInt64List};
     std::string value;
-    add_bytes(value, is_float ? kFloatList : kInt64List, encode_list(feature));
+    add_bytes(value, kFields[feature.index()], encode_list(feature));
     std::string entry;
     add_bytes(entry, kName, name);
     add_bytes(entry, kFeature, value);

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "data/tf_record_parts.h"
 #include "finetune/base/crc32c.h"
 #include "finetune/base/error.h"
 #include "finetune/base/hash.h"
@@ -13,9 +14,10 @@
 namespace finetune {
 namespace {
 
-constexpr uint64_t kLengthBytes = 8;
-constexpr uint64_t kChecksumBytes = 4;
-constexpr uint64_t kHeaderBytes = kLengthBytes + kChecksumBytes;
+using tf_record_parts::kChecksumBytes;
+using tf_record_parts::kHeaderBytes;
+using tf_record_parts::kLengthBytes;
+using tf_record_parts::Place;
 
 template <class Unsigned>
 std::string little_endian(Unsigned value) {
@@ -29,10 +31,6 @@ Unsigned number_at(std::string_view bytes, size_t offset) {
   Unsigned value = 0;
   std::memcpy(&value, bytes.data() + offset, sizeof(value));
   return value;
-}
-
-std::string place_of(const std::string& name, int64_t record, uint64_t offset) {
-  return name + ": record " + std::to_string(record + 1) + " at byte " + std::to_string(offset);
 }
 
 // Reads a file from its start in pieces, and skips what nobody asks for.
@@ -60,6 +58,48 @@ class Window {
 
 }  // namespace
 
+namespace tf_record_parts {
+
+std::string Place::text() const {
+  return name + ": record " + std::to_string(record + 1) + " at byte " + std::to_string(offset);
+}
+
+void Place::fail(const std::string& what) const {
+  throw Error(ErrorKind::kData,
+              text() + " " + what + "; write the file anew, or take it out of the list");
+}
+
+void Place::fail_cut_off(uint64_t length, uint64_t missing) const {
+  fail("has " + std::to_string(length) + " bytes, but the file ends " + std::to_string(missing) +
+       " bytes before its end");
+}
+
+uint64_t length_of(std::string_view header, const Place& place) {
+  if (header.size() < kHeaderBytes) place.fail("is cut off in its length");
+  if (number_at<uint32_t>(header, kLengthBytes) != masked_crc32c(header.substr(0, kLengthBytes))) {
+    place.fail(
+        "has a length that its checksum does not confirm: the file is damaged, or no TFRecord "
+        "file");
+  }
+  const auto length = number_at<uint64_t>(header, 0);
+  if (length > TfRecordFile::kMaxRecord) {
+    place.fail("has " + std::to_string(length) + " bytes, more than the 64 MiB that are read");
+  }
+  return length;
+}
+
+void take_data(std::string& bytes, const Place& place) {
+  const size_t length = bytes.size() - kChecksumBytes;
+  const auto checksum = number_at<uint32_t>(bytes, length);
+  bytes.resize(length);
+  if (checksum == masked_crc32c(bytes)) return;
+  throw Error(ErrorKind::kData, place.text() +
+                                    " holds data that their checksum does not confirm: the file "
+                                    "is damaged; write it anew, or take it out of the list");
+}
+
+}  // namespace tf_record_parts
+
 std::string tf_record(std::string_view data) {
   const std::string length = little_endian(uint64_t{data.size()});
   std::string record;
@@ -86,30 +126,15 @@ TfRecordFile::TfRecordFile(std::unique_ptr<ReadableFile> file, std::string name)
   Hasher hasher;
   const uint64_t end = file_->size();
   for (uint64_t offset = 0; offset < end;) {
-    const int64_t record = size();
-    const auto fail = [&](const std::string& what) {
-      throw Error(ErrorKind::kData, place_of(name_, record, offset) + " " + what +
-                                        "; write the file anew, or take it out of the list");
-    };
-    if (record % kRecordsBetweenPolls == 0) interrupt::throw_if_requested("reading TFRecord files");
+    const Place place{.name = name_, .record = size(), .offset = offset};
+    if (size() % kRecordsBetweenPolls == 0) interrupt::throw_if_requested("reading TFRecord files");
     const uint64_t left = end - offset;
-    if (left < kHeaderBytes) fail("is cut off in its length");
-    const std::string_view header = window.bytes(offset, kHeaderBytes);
-    const std::string_view length_bytes = header.substr(0, kLengthBytes);
-    if (number_at<uint32_t>(header, kLengthBytes) != masked_crc32c(length_bytes)) {
-      fail(
-          "has a length that its checksum does not confirm: the file is damaged, or no TFRecord "
-          "file");
-    }
-    const auto length = number_at<uint64_t>(header, 0);
-    if (length > kMaxRecord) {
-      fail("has " + std::to_string(length) + " bytes, more than the 64 MiB that are read");
-    }
+    const std::string_view header =
+        window.bytes(offset, static_cast<size_t>(std::min(left, kHeaderBytes)));
+    const uint64_t length = tf_record_parts::length_of(header, place);
+    const std::string length_bytes(header.substr(0, kLengthBytes));
     const uint64_t whole = kHeaderBytes + length + kChecksumBytes;
-    if (whole > left) {
-      fail("has " + std::to_string(length) + " bytes, but the file ends " +
-           std::to_string(whole - left) + " bytes before its end");
-    }
+    if (whole > left) place.fail_cut_off(length, whole - left);
     hasher.update(length_bytes);
     hasher.update(window.bytes(offset + kHeaderBytes + length, kChecksumBytes));
     offsets_.push_back(offset);
@@ -119,7 +144,8 @@ TfRecordFile::TfRecordFile(std::unique_ptr<ReadableFile> file, std::string name)
 }
 
 std::string TfRecordFile::place(int64_t record) const {
-  return place_of(name_, record, offsets_[static_cast<size_t>(record)]);
+  return Place{.name = name_, .record = record, .offset = offsets_[static_cast<size_t>(record)]}
+      .text();
 }
 
 std::string TfRecordFile::read(int64_t record) const {
@@ -130,13 +156,7 @@ std::string TfRecordFile::read(int64_t record) const {
   const uint64_t length = end - offset - kHeaderBytes - kChecksumBytes;
   std::string data(static_cast<size_t>(length + kChecksumBytes), '\0');
   file_->read_at(offset + kHeaderBytes, data.data(), data.size());
-  const auto checksum = number_at<uint32_t>(data, static_cast<size_t>(length));
-  data.resize(static_cast<size_t>(length));
-  if (checksum != masked_crc32c(data)) {
-    throw Error(ErrorKind::kData, place(record) +
-                                      " holds data that their checksum does not confirm: the file "
-                                      "is damaged; write it anew, or take it out of the list");
-  }
+  tf_record_parts::take_data(data, {.name = name_, .record = record, .offset = offset});
   return data;
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include <zstd.h>
+#include <zstd_errors.h>
 
 #include <new>
 #include <utility>
@@ -27,10 +28,10 @@ class ZstandardSource final : public ByteSource {
       if (piece_.pos == piece_.size && !has_more_ && !take_input()) return 0;
       const size_t before = piece_.pos;
       const size_t wanted = ::ZSTD_decompressStream(stream_, &out, &piece_);
-      if (::ZSTD_isError(wanted) != 0) fail(wanted);
+      if (::ZSTD_isError(wanted) != 0) fail(wanted, out.pos);
       in_frame_ = wanted != 0;
       has_more_ = in_frame_ && out.pos == size;
-      if (out.pos == 0 && piece_.pos == before && piece_.pos < piece_.size) fail(wanted);
+      if (out.pos == 0 && piece_.pos == before && piece_.pos < piece_.size) fail(wanted, 0);
     }
     unpacked_ += out.pos;
     return out.pos;
@@ -51,14 +52,14 @@ class ZstandardSource final : public ByteSource {
     return true;
   }
 
-  [[noreturn]] void fail(size_t code) const {
+  [[noreturn]] void fail(size_t code, size_t read) const {
     const std::string reason =
         ::ZSTD_isError(code) != 0 ? ::ZSTD_getErrorName(code) : "no progress";
-    input_.fail(unpacked_ == 0
-                    ? "is named .zst but cannot be unpacked (" + reason +
-                          "); give it the ending of what it holds, or make it again"
-                    : "is damaged behind " + std::to_string(unpacked_) + " bytes of its content (" +
-                          reason + "); fetch or make it again");
+    const bool is_other = ::ZSTD_getErrorCode(code) == ZSTD_error_prefix_unknown;
+    input_.fail(is_other && unpacked_ + read == 0
+                    ? "is named .zst but is no zstd file; give it the ending of what it holds"
+                    : "is damaged behind " + std::to_string(unpacked_ + read) +
+                          " bytes of its content (" + reason + "); fetch or make it again");
   }
 
   PackedInput input_;

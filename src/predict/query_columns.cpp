@@ -200,8 +200,10 @@ void QueryReader::read(const DataRow& row, const std::function<void(Query)>& vis
 Query QueryReader::text_query(const DataRow& row) const {
   Query query{.where = row.place, .text = {}};
   const Json& text = column(row, first_);
-  if (task_ == PredictTask::kTokenClassification && text.is_array()) {
-    query.parts = texts_in(row, first_, text);
+  const bool is_one_word =
+      row.bare_lists && text.is_string() && (first_ == "tokens" || first_ == "words");
+  if (task_ == PredictTask::kTokenClassification && (text.is_array() || is_one_word)) {
+    query.parts = texts_in(row, first_, is_one_word ? Json::array({text}) : text);
   } else {
     query.text = text_in(row, first_);
   }

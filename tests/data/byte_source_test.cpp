@@ -3,8 +3,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <zlib.h>
-#include <zstd.h>
 
 #include <algorithm>
 #include <string>
@@ -14,39 +12,17 @@
 #include "finetune/base/error.h"
 #include "finetune/data/data_files.h"
 #include "support/memory_file.h"
+#include "support/packing.h"
 
 namespace finetune {
 namespace {
 
+using testing::gzip;
 using ::testing::HasSubstr;
 using testing::MemoryFile;
 using testing::message_of;
 using testing::TemporaryFolder;
-
-std::string gzip(const std::string& content) {
-  z_stream stream = {};
-  ::deflateInit2(&stream, 6, Z_DEFLATED, 15 + 16, 8, Z_DEFAULT_STRATEGY);
-  std::string packed(::deflateBound(&stream, content.size()) + 64, '\0');
-  stream.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(content.data()));
-  stream.avail_in = static_cast<uInt>(content.size());
-  stream.next_out = reinterpret_cast<Bytef*>(packed.data());
-  stream.avail_out = static_cast<uInt>(packed.size());
-  ::deflate(&stream, Z_FINISH);
-  packed.resize(stream.total_out);
-  ::deflateEnd(&stream);
-  return packed;
-}
-
-// With a checksum, as the zstd command writes it.
-std::string zstandard(const std::string& content) {
-  ZSTD_CCtx* context = ::ZSTD_createCCtx();
-  ::ZSTD_CCtx_setParameter(context, ZSTD_c_checksumFlag, 1);
-  std::string packed(::ZSTD_compressBound(content.size()), '\0');
-  packed.resize(
-      ::ZSTD_compress2(context, packed.data(), packed.size(), content.data(), content.size()));
-  ::ZSTD_freeCCtx(context);
-  return packed;
-}
+using testing::zstandard;
 
 std::string text_of(size_t size) {
   std::string text;
@@ -133,6 +109,14 @@ TEST_P(PackedSource, NeverGivesOutDamagedContentAsWhole) {
 TEST_P(PackedSource, SaysThatItIsNamedWrongly) {
   EXPECT_THAT(message_of<Error>([&] { content_of("{\"text\": \"plain\"}\n", name()); }),
               HasSubstr("give it the ending of what it holds"));
+}
+
+// All of it is read at once, so that nothing was handed out before.
+TEST_P(PackedSource, SaysThatItIsDamagedThoughItIsShort) {
+  std::string packed = pack(text_of(3000));
+  packed[packed.size() / 2] = static_cast<char>(packed[packed.size() / 2] ^ 0x40);
+  EXPECT_THAT(message_of<Error>([&] { content_of(packed, name()); }),
+              HasSubstr("'" + name() + "' is damaged behind "));
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, PackedSource,

@@ -70,8 +70,8 @@ TEST(DataFiles, KnowsKindsByTheirEnding) {
   EXPECT_EQ(file_kind("a.jsonl.gz"), FileKind::kJsonLines);
   EXPECT_EQ(file_kind("a.csv.ZST"), FileKind::kCsv);
   EXPECT_EQ(file_kind("a.gz"), FileKind::kText);
-  EXPECT_THAT(message_of<Error>([] { static_cast<void>(file_kind("x/a.tfrecord.gz")); }),
-              HasSubstr("unpack it first"));
+  EXPECT_EQ(file_kind("x/a.tfrecord"), FileKind::kTfRecord);
+  EXPECT_EQ(file_kind("x/a.tfrecord-00001-of-00010.gz"), FileKind::kTfRecord);
   EXPECT_THAT(message_of<Error>([] { static_cast<void>(file_kind("x/a.xlsx")); }),
               AllOf(HasSubstr("x/a.xlsx"), HasSubstr(".jsonl")));
 }

@@ -125,6 +125,8 @@ TEST(Rows, NamesPlaceAndReasonOfWhatCannotBeRead) {
            {"c.csv", "a,b\n1,\"2\"3\n", "c.csv:2: field 2 has text behind its closing quote"},
            {"d.csv", "a,a\n", "d.csv:1: column 'a' is there twice"},
            {"e.csv", "a\n\xFF\n", "e.csv:2: invalid UTF-8 (0xFF)"},
+           {"q.csv", "a,b\n1,\"2\r\n\n34\xFF\"\n",
+            "q.csv:2: invalid UTF-8 (0xFF) at byte 3 of line 3 of the row"},
            {"f.json", "[{\"a\": 1}, {\"a\": 1,}]", "f.json:1, row 2: is not valid JSON"},
            {"g.json", "[{\"a\": 1}\n {\"a\": 1}]", "g.json:2: there is no comma behind row 1"},
            {"h.json", "[{\"a\": 1},", "h.json:1: the list of rows has no end"},

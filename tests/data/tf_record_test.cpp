@@ -91,6 +91,7 @@ TEST(TfExample, IsReadAsItWasWritten) {
   TfExample example;
   example.emplace("ids", std::vector<int64_t>{0, 1, 300, -1, INT64_MIN, INT64_MAX});
   example.emplace("none", std::vector<int64_t>{});
+  example.emplace("texts", std::vector<std::string>{"a", "", std::string("\xFF\0", 2)});
   example.emplace("weights", std::vector<float>{1.0F, -0.5F});
   EXPECT_EQ(decode_tf_example(encode_tf_example(example), "a"), example);
 }
@@ -109,11 +110,12 @@ TEST(TfExample, HasProtocolBuffersBytes) {
 }
 
 TEST(TfExample, TakesPlainListsAndPassesOverTheUnknown) {
-  // int64_list { value: 1 value: 300 } in two fields; field 9 of Example, a varint, in front.
+  // int64_list { value: 1 value: 300 } in two fields; field 9 of Example, a varint, in front,
+  // and of Feature, bytes, behind.
   const std::string bytes(
       "\x48\x05\x0a\x10\x0a\x0e\x0a\x01"
       "a"
-      "\x12\x09\x1a\x05\x08\x01\x08\xac\x02\x0a\x00",
+      "\x12\x09\x1a\x05\x08\x01\x08\xac\x02\x4a\x00",
       20);
   EXPECT_EQ(std::get<std::vector<int64_t>>(decode_tf_example(bytes, "x").at("a")),
             (std::vector<int64_t>{1, 300}));

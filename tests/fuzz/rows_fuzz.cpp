@@ -18,6 +18,7 @@
 #include "finetune/data/multiple_choice_dataset.h"
 #include "finetune/data/question_answering_dataset.h"
 #include "finetune/data/rows.h"
+#include "finetune/data/tf_record.h"
 #include "finetune/data/token_classification_dataset.h"
 
 namespace {
@@ -86,10 +87,13 @@ void build(int task, const std::string& path) {
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   log::set_level("error");
   if (size == 0) return 0;
-  static const std::string endings[] = {".jsonl", ".json", ".csv", ".tsv", ".conll", ".txt"};
-  const std::string path = scratch_file(endings[(data[0] / 4) % 6]);
-  std::ofstream(path, std::ios::binary)
-      .write(reinterpret_cast<const char*>(data) + 1, static_cast<std::streamsize>(size - 1));
+  static const std::string endings[] = {".jsonl", ".json", ".csv",      ".tsv",
+                                        ".conll", ".txt",  ".tfrecord", ".tfrecords"};
+  const std::string& ending = endings[(data[0] / 4) % 8];
+  const std::string path = scratch_file(ending);
+  std::string bytes(reinterpret_cast<const char*>(data) + 1, size - 1);
+  if (ending == ".tfrecords") bytes = tf_record(bytes);  // whose checksums are right
+  std::ofstream(path, std::ios::binary) << bytes;
   try {
     build(data[0] % 4, path);
   } catch (const Error&) {  // what a bad file deserves

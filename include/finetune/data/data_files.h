@@ -8,12 +8,13 @@
 
 namespace finetune {
 
-enum class FileKind { kText, kJsonLines, kJson, kCsv, kTsv, kConll, kParquet, kArrow };
+enum class FileKind { kText, kJsonLines, kJson, kCsv, kTsv, kConll, kParquet, kArrow, kTfRecord };
 
 // By the name's ending: .jsonl and .ndjson hold one JSON object a line; .json one list of objects,
 // {"data": [...]} or objects one after the other; .csv, .tsv; .conll, .iob and .bio; .parquet;
-// .arrow and .feather (Arrow's file and stream formats). Endings of kinds that cannot be read are
-// Error(kData), everything else is plain text. Each may be packed (.jsonl.gz, .txt.zst).
+// .arrow and .feather (Arrow's file and stream formats); TFRecord's (is_tf_record()). Endings of
+// kinds that cannot be read are Error(kData), everything else is plain text. Each may be packed
+// (.jsonl.gz, .txt.zst).
 [[nodiscard]] FileKind file_kind(const std::string& path);
 
 // The files that a configuration key names: paths in the order given, globs (* ? [...]) replaced by
@@ -24,7 +25,8 @@ enum class FileKind { kText, kJsonLines, kJson, kCsv, kTsv, kConll, kParquet, kA
                                                     const std::string& key);
 
 // Rows of all files together: lines of plain text, objects of JSON (of SQuAD's: articles), records
-// of CSV and TSV behind their header, sentences of CoNLL, rows of Parquet and Arrow.
+// of CSV and TSV behind their header, sentences of CoNLL, rows of Parquet and Arrow, records of
+// TFRecord.
 // `progress` is told the fraction of the bytes read. Throws as expand_files does, and Interrupted.
 [[nodiscard]] int64_t count_rows(const std::vector<std::string>& patterns, const std::string& key,
                                  const std::function<void(double)>& progress = {});

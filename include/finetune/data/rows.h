@@ -15,8 +15,8 @@ namespace finetune {
 
 // Which rows are read. Every task reads the same files: lines of JSON, JSON (a list of objects, or
 // {"data": [...]}), CSV and TSV (RFC 4180 with a header line), Parquet and Arrow (by Python's
-// pyarrow, in a process of its own), plain text (a row {"text": line}) and CoNLL (a row {"tokens":
-// [...], "ner_tags": [...]} for each sentence).
+// pyarrow, in a process of its own), TFRecord of tf.train.Example, plain text (a row {"text":
+// line}) and CoNLL (a row {"tokens": [...], "ner_tags": [...]} for each sentence).
 struct RowOptions {
   std::string key = "train_file";         // the configuration key that errors name
   RowRange rows;                          // of all files together; see split_rows()
@@ -39,7 +39,8 @@ struct SampleOptions : RowOptions {
 struct DataRow {
   const nlohmann::ordered_json& columns;  // an object
   const std::string& place;               // "file:line", with the row's number where lines say less
-  bool typed;  // false: every value is text (CSV, TSV), whatever it means
+  bool typed;               // false: every value is text (CSV, TSV), whatever it means
+  bool bare_lists = false;  // a list of one value stands as that value (TFRecord)
 };
 
 // Calls `visit` with every row in order, until it returns false. A row is valid during the call.

@@ -10,8 +10,8 @@
 
 namespace finetune {
 
-// A feature of tf.train.Example: numbers. Lists of bytes are passed over.
-using TfFeature = std::variant<std::vector<int64_t>, std::vector<float>>;
+// A feature of tf.train.Example: bytes, numbers.
+using TfFeature = std::variant<std::vector<std::string>, std::vector<float>, std::vector<int64_t>>;
 // By name; of a name that stands there twice the last counts, as protocol buffers have it.
 using TfExample = std::map<std::string, TfFeature, std::less<>>;
 

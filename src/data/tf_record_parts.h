@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "finetune/data/tf_record.h"
+
+// What a record is made of, for those who read a file from any place and those who read it once.
+namespace finetune::tf_record_parts {
+
+inline constexpr uint64_t kLengthBytes = 8;
+inline constexpr uint64_t kChecksumBytes = 4;
+inline constexpr uint64_t kHeaderBytes = kLengthBytes + kChecksumBytes;
+
+struct Place {
+  const std::string& name;
+  int64_t record = 0;                      // from 0
+  uint64_t offset = 0;                     // of its first byte
+  [[nodiscard]] std::string text() const;  // "file: record 3 at byte 120"
+  [[noreturn]] void fail(const std::string& what) const;
+  [[noreturn]] void fail_cut_off(uint64_t length, uint64_t missing) const;
+};
+
+// Of the data, as the header says. Throws Error(kData) where the header is shorter than its own
+// size or damaged, and where a record is longer than TfRecordFile::kMaxRecord.
+[[nodiscard]] uint64_t length_of(std::string_view header, const Place& place);
+
+// Leaves of the bytes behind a header the data, which are what their checksum says. Throws
+// Error(kData) where they are not. Requires: a checksum at the end.
+void take_data(std::string& bytes, const Place& place);
+
+}  // namespace finetune::tf_record_parts

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: MIT
+#include <algorithm>
+#include <utility>
+
+#include "data/byte_source.h"
+#include "data/records.h"
+#include "data/tf_record_parts.h"
+
+namespace finetune {
+namespace {
+
+using tf_record_parts::kChecksumBytes;
+using tf_record_parts::kHeaderBytes;
+using tf_record_parts::Place;
+
+// From the file's start to its end, whether it is packed or not. Each record is a tf.train.Example,
+// which tf_row.h reads.
+class TfRecords final : public Records {
+ public:
+  TfRecords(std::unique_ptr<ReadableFile> file, const std::string& name)
+      : name_(name), source_(read_bytes(std::move(file), name)) {}
+
+  [[nodiscard]] bool next(Record& record) override {
+    const Place place{.name = name_, .record = row_, .offset = unpacked_};
+    data_.clear();
+    if (take(kHeaderBytes) == 0) return false;
+    const uint64_t length = tf_record_parts::length_of(data_, place);
+    data_.clear();
+    const uint64_t wanted = length + kChecksumBytes;
+    const uint64_t taken = take(wanted);
+    if (taken < wanted) place.fail_cut_off(length, wanted - taken);
+    tf_record_parts::take_data(data_, place);
+    record = {.text = data_, .line = 0, .number = ++row_};
+    return true;
+  }
+  [[nodiscard]] uint64_t offset() const override { return source_->offset(); }
+  [[nodiscard]] uint64_t size() const override { return source_->size(); }
+
+ private:
+  // Adds as many bytes to data_ as there still are, and tells how many. Room is made as they come:
+  // what a length says need not be there.
+  uint64_t take(uint64_t wanted) {
+    constexpr uint64_t kAtOnce = uint64_t{1} << 20;
+    uint64_t taken = 0;
+    while (taken < wanted) {
+      const size_t begin = data_.size();
+      data_.resize(begin + static_cast<size_t>(std::min(wanted - taken, kAtOnce)));
+      const size_t count = source_->read(data_.data() + begin, data_.size() - begin);
+      data_.resize(begin + count);
+      if (count == 0) break;
+      taken += count;
+    }
+    unpacked_ += taken;
+    return taken;
+  }
+
+  std::string name_;
+  std::unique_ptr<ByteSource> source_;
+  std::string data_;
+  int64_t row_ = 0;
+  uint64_t unpacked_ = 0;  // bytes behind us, as they were before packing
+};
+
+}  // namespace
+
+std::unique_ptr<Records> read_tf_records(std::unique_ptr<ReadableFile> file,
+                                         const std::string& name) {
+  return std::make_unique<TfRecords>(std::move(file), name);
+}
+
+}  // namespace finetune
