@@ -12,6 +12,7 @@
 #include <array>
 #include <cerrno>
 #include <charconv>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -123,7 +124,10 @@ int be_member(const Membership& membership, const LoadedConfig& config,
   log::set_origin(name, membership.rank == 0 ? log::Level::kError : log::Level::kDebug);
   // From before they meet on: who hangs on the way there is found too.
   std::optional<Pulse> pulse;
-  if (membership.board != nullptr) pulse.emplace(*membership.board, membership.rank);
+  const std::chrono::seconds idle_patience(config.args.ddp_timeout);
+  if (membership.board != nullptr) {
+    pulse.emplace(*membership.board, membership.rank, idle_patience);
+  }
   take_accelerator(membership.local_rank);
   // All processes of a machine share its processors.
   if (membership.launcher.empty() && !variable("OMP_NUM_THREADS")) {

@@ -77,7 +77,8 @@ void DistributedArgs::describe(FieldList& field) {
       "own, and else through Gloo; gloo, always so.",
       {.choices = {"nccl", "gloo", "mpi", "xccl", "hccl", "cncl", "mccl"}});
   field("ddp_timeout", &DistributedArgs::ddp_timeout,
-        "Seconds that processes wait for each other at the start, and over NCCL in an update.",
+        "Seconds that processes wait for each other at the start, and over NCCL in an update, and "
+        "after which one that does nothing at all is taken for hung.",
         {.range = {.min = 1}, .resume = ResumePolicy::kFree});
   field("ddp_find_unused_parameters", &DistributedArgs::ddp_find_unused_parameters,
         "Look for parameters without a gradient.", one_sum);

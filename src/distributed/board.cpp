@@ -13,6 +13,7 @@
 #include <new>
 #include <thread>
 
+#include "distributed/activity.h"
 #include "finetune/base/error.h"
 #include "finetune/distributed/peer_lost.h"
 
@@ -50,13 +51,17 @@ struct Pulse::State {
   std::thread thread;
 };
 
-Pulse::Pulse(Board& board, int64_t rank) : state_(std::make_unique<State>()) {
-  state_->thread = std::thread([state = state_.get(), &board, rank] {
+Pulse::Pulse(Board& board, int64_t rank, std::chrono::milliseconds idle_patience)
+    : state_(std::make_unique<State>()) {
+  state_->thread = std::thread([state = state_.get(), &board, rank, idle_patience] {
     using Clock = std::chrono::steady_clock;
     Clock::time_point lost_at = Clock::time_point::max();
+    IdleWatch watch(idle_patience);
     std::unique_lock lock(state->mutex);
     while (!state->changed.wait_for(lock, kBeat, [&] { return state->is_over; })) {
-      ++board.beats[static_cast<size_t>(rank)];
+      if (!watch.is_idle(Activity::of_this_process(), Clock::now())) {
+        ++board.beats[static_cast<size_t>(rank)];
+      }
       if (board.lost_rank < 0) continue;
       if (lost_at == Clock::time_point::max()) lost_at = Clock::now();
       if (Clock::now() - lost_at > kTimeToLeave) ::_exit(kExitStoppedEarly);

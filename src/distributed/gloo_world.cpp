@@ -17,6 +17,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <utility>
 
+#include "distributed/activity.h"
 #include "distributed/device_group.h"
 #include "distributed/meeting_store.h"
 #include "distributed/store_pulse.h"
@@ -189,6 +190,7 @@ class GlooWorld final : public World {
 
   template <class Action>
   void meeting(const Action& action) const {
+    const MeetingScope scope;
     try {
       action();
     } catch (const std::exception& error) {
@@ -200,6 +202,7 @@ class GlooWorld final : public World {
   // What the device itself has against it says nothing of other processes.
   template <class Action>
   void device_meeting(const Action& action) const {
+    const MeetingScope scope;
     try {
       action();
     } catch (const c10::DistError& error) {
@@ -254,7 +257,8 @@ bool has_pulse(const Membership& membership) {
 }
 
 std::unique_ptr<StorePulse> make_pulse(const Membership& membership,
-                                       c10::intrusive_ptr<c10d::Store> store) {
+                                       c10::intrusive_ptr<c10d::Store> store,
+                                       std::chrono::seconds timeout) {
   return std::make_unique<StorePulse>(
       std::move(store),
       StorePulse::Options{.rank = membership.rank,
@@ -262,6 +266,7 @@ std::unique_ptr<StorePulse> make_pulse(const Membership& membership,
                           .holds_store = membership.rank == 0 && !membership.has_agent,
                           .patience = std::chrono::milliseconds(
                               static_cast<int64_t>(membership.hang_seconds * 1000)),
+                          .idle_patience = timeout,
                           .leave = [] { ::_exit(kExitStoppedEarly); }});
 }
 
@@ -286,7 +291,7 @@ std::shared_ptr<World> join_world(const Membership& membership, const std::strin
                    "); start them all, or raise ddp_timeout");
   }
   std::unique_ptr<StorePulse> pulse;
-  if (has_pulse(membership)) pulse = make_pulse(membership, store->clone());
+  if (has_pulse(membership)) pulse = make_pulse(membership, store->clone(), timeout);
   return std::make_shared<GlooWorld>(membership, std::move(store), std::move(pulse), timeout);
 }
 

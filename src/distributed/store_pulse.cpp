@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "distributed/activity.h"
 #include "finetune/base/log.h"
 #include "finetune/distributed/peer_lost.h"
 
@@ -94,9 +95,11 @@ class StorePulse::State {
   // Talks to the store, which may take long or for ever: the watchdog looks after this thread.
   void carry() {
     int64_t beats = 0;
+    IdleWatch watch(options_.idle_patience);
     try {
       while (!is_over_after(options_.beat)) {
-        store_->set(beat_key(options_.rank), std::to_string(++beats));
+        if (!watch.is_idle(Activity::of_this_process(), Clock::now())) ++beats;
+        store_->set(beat_key(options_.rank), std::to_string(beats));
         if (suspects()) store_->set(kSuspect, "1");
         if (options_.rank == 0) {
           find_lost();
@@ -154,7 +157,7 @@ class StorePulse::State {
     if (!is_suspected) suspected_at_ = now;
     const Duration limit = is_suspected ? options_.beat * kMissedBeats : options_.patience;
     bool has_somebody_left = false;
-    for (size_t rank = 1; rank < seen_.size(); ++rank) {
+    for (size_t rank = 0; rank < seen_.size(); ++rank) {
       if (seen_[rank].beat == kLeft) has_somebody_left = true;
       if (seen_[rank].beat == kLeft || now - seen_[rank].changed_at < limit) continue;
       const auto number = static_cast<int64_t>(rank);

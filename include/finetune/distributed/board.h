@@ -3,6 +3,7 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string_view>
@@ -25,12 +26,13 @@ struct Board {
 // Lives as long as the process and every process forked from it. Throws Error(kIo).
 [[nodiscard]] Board& make_board();
 
-// Beats for a process, and ends it with exit code 75 where another one is gone and its main thread
+// Beats for a process until that has done nothing at all for `idle_patience`, and ends it with exit
+// code 75 where another one is gone and its main thread
 // does not leave by itself in time: one that waits for a process that is gone, or computes for
 // long.
 class Pulse {
  public:
-  Pulse(Board& board, int64_t rank);
+  Pulse(Board& board, int64_t rank, std::chrono::milliseconds idle_patience);
   ~Pulse();
   Pulse(const Pulse&) = delete;
   Pulse& operator=(const Pulse&) = delete;

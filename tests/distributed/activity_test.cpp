@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: MIT
+#include "distributed/activity.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
+namespace finetune {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr IdleWatch::Clock::time_point kStart{std::chrono::hours(1)};
+
+// Looks each second, at what the process has done by then.
+class IdleWatchTest : public testing::Test {
+ protected:
+  bool look(const Activity& activity, seconds pause = seconds(1)) {
+    now_ += pause;
+    return watch_.is_idle(activity, now_);
+  }
+
+ private:
+  IdleWatch watch_{seconds(30)};
+  IdleWatch::Clock::time_point now_ = kStart;
+};
+
+TEST_F(IdleWatchTest, FindsWhoDoesNothingAfterItsPatience) {
+  for (int second = 0; second <= 30; ++second) {
+    EXPECT_FALSE(look({.processor_seconds = 5 + second * 0.001, .switches = 7})) << second;
+  }
+  EXPECT_TRUE(look({.processor_seconds = 5.031, .switches = 7}));
+}
+
+TEST_F(IdleWatchTest, SparesWhoUsesAProcessor) {
+  for (int second = 0; second <= 60; ++second) {
+    EXPECT_FALSE(look({.processor_seconds = second * 0.03})) << second;
+  }
+}
+
+TEST_F(IdleWatchTest, SparesWhoseMainThreadWakes) {
+  for (int second = 0; second <= 60; ++second) {
+    EXPECT_FALSE(look({.switches = second})) << second;
+  }
+}
+
+TEST_F(IdleWatchTest, SparesWhoWaitsForOthers) {
+  for (int second = 0; second <= 60; ++second) {
+    EXPECT_FALSE(look({.is_in_meeting = true})) << second;
+  }
+  for (int second = 0; second < 30; ++second) EXPECT_FALSE(look({})) << second;
+  look({});
+  EXPECT_TRUE(look({}));
+}
+
+TEST_F(IdleWatchTest, BeginsAnewWhereTheProcessWasStopped) {
+  for (int second = 0; second <= 25; ++second) EXPECT_FALSE(look({}));
+  EXPECT_FALSE(look({}, seconds(1000)));
+  for (int second = 0; second < 30; ++second) EXPECT_FALSE(look({})) << second;
+}
+
+TEST(Activity, CountsTheMeetingsOfAllThreads) {
+  EXPECT_FALSE(Activity::of_this_process().is_in_meeting);
+  {
+    const MeetingScope outer;
+    std::thread([] { const MeetingScope inner; }).join();
+    EXPECT_TRUE(Activity::of_this_process().is_in_meeting);
+  }
+  EXPECT_FALSE(Activity::of_this_process().is_in_meeting);
+}
+
+// The main thread waits for a lock that opens after a while, as it would wait for ever: the switch
+// of going to sleep is counted, and none after it.
+TEST(Activity, SeesFromAnotherThreadThatTheMainThreadHangs) {
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool is_over = false;
+  bool was_idle = false;
+  std::thread observer([&] {
+    IdleWatch watch(milliseconds(200));
+    const auto end = IdleWatch::Clock::now() + seconds(20);
+    while (!was_idle && IdleWatch::Clock::now() < end) {
+      std::this_thread::sleep_for(milliseconds(50));
+      was_idle = watch.is_idle(Activity::of_this_process(), IdleWatch::Clock::now());
+    }
+    const std::lock_guard lock(mutex);
+    is_over = true;
+    changed.notify_all();
+  });
+  std::unique_lock lock(mutex);
+  changed.wait(lock, [&] { return is_over; });
+  observer.join();
+  EXPECT_TRUE(was_idle);
+}
+
+TEST(Activity, SeesThatTheMainThreadWakesEachTime) {
+  std::atomic<bool> is_over = false;
+  std::atomic<bool> was_idle = false;
+  std::thread observer([&] {
+    IdleWatch watch(seconds(1));
+    for (int i = 0; i < 30; ++i) {
+      std::this_thread::sleep_for(milliseconds(50));
+      if (watch.is_idle(Activity::of_this_process(), IdleWatch::Clock::now())) was_idle = true;
+    }
+    is_over = true;
+  });
+  while (!is_over) std::this_thread::sleep_for(milliseconds(5));
+  observer.join();
+  EXPECT_FALSE(was_idle);
+}
+
+}  // namespace
+}  // namespace finetune
