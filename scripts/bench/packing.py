@@ -5,8 +5,8 @@
 Trains the model of configs/esperberto_small.yaml for some updates on the paragraphs of a text and
 on its sentences, a line each, and prints a Markdown table of tokens for each CPU second of one thread.
 A run's start is taken off by running it twice, with few and with more updates. --padded_binary is a
-build that computes padding (one from before packing); transformers trains with its own collator,
-which pads to the longest of the batch.
+build that computes padding (one from before packing); transformers' Trainer takes its own collator,
+which pads to the longest of the batch, and text that was tokenised beforehand.
 
 All variants take turns, as the machine may be shared.
 """
@@ -14,7 +14,6 @@ All variants take turns, as the machine may be shared.
 import argparse
 import json
 import os
-import random
 import re
 import statistics
 import subprocess
@@ -75,41 +74,53 @@ def train(binary, text, length, keys, steps, work, env):
 
 
 def train_with_transformers(args):
-    """One process of the peer: prints CPU seconds and tokens of its updates as JSON."""
+    """One process of the peer, tokenised beforehand: prints CPU seconds and tokens of its updates
+    as JSON."""
     import torch
+    import transformers
     from tokenizers import Tokenizer
-    from transformers import (
-        DataCollatorForLanguageModeling,
-        PreTrainedTokenizerFast,
-        RobertaConfig,
-        RobertaForMaskedLM,
-    )
 
     torch.set_num_threads(1)
-    torch.manual_seed(1)
-    tokenizer = PreTrainedTokenizerFast(
+    transformers.logging.set_verbosity_error()
+    tokenizer = transformers.PreTrainedTokenizerFast(
         tokenizer_object=Tokenizer.from_file(str(args.tokenizer / "tokenizer.json")),
         bos_token="<s>", cls_token="<s>", eos_token="</s>", sep_token="</s>",
         pad_token="<pad>", unk_token="<unk>", mask_token="<mask>",
     )  # fmt: skip
     lines = [line for line in args.peer.read_text().splitlines() if line.strip()]
-    random.Random(1).shuffle(lines)
-    model = RobertaForMaskedLM(RobertaConfig(**MODEL)).train()
-    collate = DataCollatorForLanguageModeling(tokenizer)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
-    tokens = 0
-    for step in range(args.steps + 2):
-        if step == 2:
-            start, tokens = time.process_time(), 0
-        first = step * ROWS % (len(lines) - ROWS)
-        encoded = tokenizer(lines[first : first + ROWS], truncation=True, max_length=args.length)
-        batch = collate([{"input_ids": ids} for ids in encoded["input_ids"]])
-        tokens += int(batch["attention_mask"].sum())
-        model(**batch).loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad()
-    print(json.dumps({"seconds": time.process_time() - start, "tokens": tokens}))
+    encoded = tokenizer(lines, truncation=True, max_length=args.length)
+    rows = [{"input_ids": ids} for ids in encoded["input_ids"]]
+    collator = transformers.DataCollatorForLanguageModeling(tokenizer)
+    tokens = []
+
+    def collate(batch):
+        batch = collator(batch)
+        tokens.append(int(batch["attention_mask"].sum()))
+        return batch
+
+    seconds = []
+
+    class Clock(transformers.TrainerCallback):
+        def on_step_end(self, options, state, control, **more):
+            seconds.append(time.process_time())
+
+    with tempfile.TemporaryDirectory() as folder:
+        transformers.set_seed(1)
+        transformers.Trainer(
+            model=transformers.RobertaForMaskedLM(transformers.RobertaConfig(**MODEL)),
+            args=transformers.TrainingArguments(
+                folder, per_device_train_batch_size=ROWS, max_steps=args.steps + 2,
+                learning_rate=1e-4, logging_strategy="no", save_strategy="no", use_cpu=True,
+                report_to=[], disable_tqdm=True,
+            ),
+            data_collator=collate,
+            train_dataset=rows,
+            callbacks=[Clock()],
+        ).train()  # fmt: skip
+    # Batches are collated one ahead.
+    print(
+        json.dumps({"seconds": seconds[-1] - seconds[1], "tokens": sum(tokens[2 : args.steps + 2])})
+    )
 
 
 def peer(args, text, length, env):
@@ -122,7 +133,7 @@ def peer(args, text, length, env):
     )
     if result.returncode != 0:
         raise SystemExit(result.stderr.decode()[-2000:])
-    return json.loads(result.stdout)
+    return json.loads(result.stdout.splitlines()[-1])
 
 
 def measure(args, text, length, env):
@@ -139,7 +150,7 @@ def measure(args, text, length, env):
             rates.setdefault(name, []).append(rate)
         if args.transformers:
             result = peer(args, text, length, env)
-            rates.setdefault("transformers, padded", []).append(
+            rates.setdefault("transformers, its collator and Trainer", []).append(
                 result["tokens"] / result["seconds"]
             )
     return {name: statistics.median(values) for name, values in rates.items()}

@@ -5,9 +5,10 @@
 A corpus of the wanted size is made of the texts in --data, a byte-level BPE trained on it, and
 `finetune prepare` run on a quarter, a half and all of the corpus (memory must not grow), each twice
 (the second time the cache is found), then a training of one update on all of it and on 1 MB of it
-(what a large corpus costs from the start to the first batch is the difference). CPU seconds are
-those of all threads: where a machine is busy with other work, they are what can be compared. One
-JSON line is printed.
+(what a large corpus costs from the start to the first batch is the difference), each three times.
+CPU seconds are those of all threads: where a machine is busy with other work, they are what can be
+compared. One JSON line is printed. Corpora and caches lie in the folder for temporary files, which
+TMPDIR names; `--parts whole` leaves the quarter and the half out.
 """
 
 import argparse
@@ -116,6 +117,7 @@ class Bench:
         texts = [(options.data / name).read_bytes() for name in options.texts]
         whole = options.megabytes
         sizes = {"small": 1, "quarter": whole // 4, "half": whole // 2, "whole": whole}
+        sizes = {name: size for name, size in sizes.items() if name in ("small", *options.parts)}
         corpora = {}
         for name, size in sizes.items():
             corpora[name] = self.folder / f"{name}.txt"
@@ -134,6 +136,7 @@ class Bench:
         for name in ("small", "whole"):
             starts = [self.train(corpora[name], not options.lines) for _ in "123"]
             result[f"start_{name}"] = min(starts, key=lambda start: start["seconds"])
+            result[f"starts_{name}_seconds"] = [start["seconds"] for start in starts]
         return result
 
 
@@ -145,6 +148,7 @@ def main():
     parser.add_argument("--megabytes", type=int, default=1000)
     parser.add_argument("--vocabulary", type=int, default=16000)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--parts", nargs="+", default=["quarter", "half", "whole"])
     parser.add_argument("--lines", action="store_true", help="line_by_line in place of blocks")
     with tempfile.TemporaryDirectory(prefix="token-cache-") as folder:
         print(json.dumps(Bench(parser.parse_args(), folder).run()))
