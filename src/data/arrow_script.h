@@ -6,6 +6,7 @@ namespace finetune {
 // Arguments: the file, its kind (parquet or arrow). Writes lines: "C" and [rows, or null where they
 // are not known], "R" and a row as an object, "D" and the number of rows at the end; "N" and why
 // where pyarrow is missing, "E" and why where the file cannot be read, in JSON.
+// Checksums are looked at where pyarrow can and the file has them.
 // Numbers that are none (NaN) become null, dates text as Python writes them.
 inline constexpr const char* kArrowScript = R"python(
 import sys
@@ -69,7 +70,10 @@ def main():
         else:
             source = pyarrow.memory_map(path)
         if kind == "parquet":
-            file = pyarrow.parquet.ParquetFile(source)
+            try:
+                file = pyarrow.parquet.ParquetFile(source, page_checksum_verification=True)
+            except TypeError:
+                file = pyarrow.parquet.ParquetFile(source)
             say("C", [file.metadata.num_rows])
             return say("D", rows_of(file.iter_batches(batch_size=1000)))
         try:

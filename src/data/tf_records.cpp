@@ -33,29 +33,40 @@ class TfRecords final : public Records {
     record = {.text = data_, .line = 0, .number = ++row_};
     return true;
   }
-  [[nodiscard]] uint64_t offset() const override { return source_->offset(); }
+  [[nodiscard]] uint64_t offset() const override {
+    const uint64_t read = source_->offset();
+    return read - std::min<uint64_t>(read, filled_ - used_);  // about, where it is packed
+  }
   [[nodiscard]] uint64_t size() const override { return source_->size(); }
 
  private:
   // Adds as many bytes to data_ as there still are, and tells how many. Room is made as they come:
   // what a length says need not be there.
   uint64_t take(uint64_t wanted) {
-    constexpr uint64_t kAtOnce = uint64_t{1} << 20;
     uint64_t taken = 0;
-    while (taken < wanted) {
-      const size_t begin = data_.size();
-      data_.resize(begin + static_cast<size_t>(std::min(wanted - taken, kAtOnce)));
-      const size_t count = source_->read(data_.data() + begin, data_.size() - begin);
-      data_.resize(begin + count);
-      if (count == 0) break;
+    while (taken < wanted && (used_ < filled_ || fill())) {
+      const auto count = static_cast<size_t>(std::min<uint64_t>(wanted - taken, filled_ - used_));
+      data_.append(buffer_, used_, count);
+      used_ += count;
       taken += count;
     }
     unpacked_ += taken;
     return taken;
   }
 
+  bool fill() {
+    used_ = 0;
+    filled_ = source_->read(buffer_.data(), buffer_.size());
+    return filled_ > 0;
+  }
+
+  static constexpr size_t kBufferSize = size_t{1} << 20;
+
   std::string name_;
   std::unique_ptr<ByteSource> source_;
+  std::string buffer_ = std::string(kBufferSize, '\0');
+  size_t used_ = 0;
+  size_t filled_ = 0;
   std::string data_;
   int64_t row_ = 0;
   uint64_t unpacked_ = 0;  // bytes behind us, as they were before packing

@@ -174,6 +174,19 @@ class Arrow(ParityTest):
         except Exception:
             self.assertIn("pyarrow cannot read it", self.refused(path))
 
+    def test_pages_are_what_their_checksums_say(self):
+        rows = table_of(FILES / "topics-train.jsonl")
+        path = self.folder / "a.parquet"
+        pyarrow.parquet.write_table(
+            rows, path, compression="none", use_dictionary=False, write_page_checksum=True
+        )
+        whole = bytearray(path.read_bytes())
+        texts = sorted(set(rows["text"].to_pylist()))  # the first and the last are statistics too
+        at = whole.index(texts[len(texts) // 2].encode())
+        whole[at] ^= 1  # another letter: only a checksum can tell
+        path.write_bytes(whole)
+        self.assertIn("pyarrow cannot read it", self.refused(path))
+
     def test_numbers_that_are_none_bytes_and_dates(self):
         import datetime
 
