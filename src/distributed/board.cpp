@@ -34,6 +34,15 @@ bool Board::may_say(std::string_view text) {
   return true;
 }
 
+bool Board::tells_who_is_gone(int64_t rank) {
+  const auto end = std::chrono::steady_clock::now() + kTimeToLeave / 2;
+  while (lost_rank < 0 && std::chrono::steady_clock::now() < end) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  int64_t none = -1;
+  return !lost_rank.compare_exchange_strong(none, rank);
+}
+
 Board& make_board() {
   void* memory =
       ::mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

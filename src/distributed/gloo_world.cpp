@@ -12,7 +12,6 @@
 #include <unistd.h>
 
 #include <cstdlib>
-#include <thread>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <utility>
@@ -214,13 +213,7 @@ class GlooWorld final : public World {
   // this process says it, and on the board that all have to leave.
   [[nodiscard]] bool is_device_loss_told() const {
     if (pulse_) return pulse_->is_told();
-    if (board_ == nullptr) return false;
-    const auto end = std::chrono::steady_clock::now() + kTimeToLeave / 2;
-    while (board_->lost_rank < 0 && std::chrono::steady_clock::now() < end) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    }
-    int64_t none = -1;
-    return !board_->lost_rank.compare_exchange_strong(none, rank_);
+    return board_ != nullptr && board_->tells_who_is_gone(rank_);
   }
 
   [[nodiscard]] bool is_somebody_lost() const {

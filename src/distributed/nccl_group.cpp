@@ -13,18 +13,15 @@
 #include <array>
 #include <cstdlib>
 #include <fstream>
-#include <thread>
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 #include <utility>
 
+#include "distributed/await_work.h"
 #include "finetune/base/log.h"
 #include "finetune/distributed/peer_lost.h"
 
 namespace finetune {
 namespace {
-
-constexpr std::chrono::microseconds kLook{20};  // at whether the device is through
-constexpr std::chrono::milliseconds kLookAround{10};
 
 class NcclGroup final : public DeviceGroup {
  public:
@@ -91,37 +88,17 @@ class NcclGroup final : public DeviceGroup {
 
   // Behind an end c10d would begin anew, and wait for processes that do not.
   [[nodiscard]] c10d::ProcessGroupNCCL& group() {
-    if (is_aborted_) fail("NCCL was ended before");
+    if (is_aborted_) C10_THROW_ERROR(DistBackendError, "NCCL was ended before");
     return *group_;
   }
 
-  // Not Work::wait(), which looks once a millisecond.
   void wait(c10d::Work& work) {
-    using Clock = std::chrono::steady_clock;
-    const Clock::time_point end = Clock::now() + limit_;
-    Clock::time_point look_around = Clock::now() + kLookAround;
-    while (!work.isCompleted()) {
-      const Clock::time_point now = Clock::now();
-      if (now > end) {
-        const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(limit_).count();
-        fail("NCCL waited " + std::to_string(seconds) + " s for another process, ddp_timeout");
-      }
-      if (now > look_around) {
-        if (is_over_ && is_over_()) fail("another process is gone");
-        look_around = now + kLookAround;
-      }
-      std::this_thread::sleep_for(kLook);
-    }
-    if (const std::exception_ptr error = work.exception()) {
+    try {
+      await_work(work, limit_, is_over_);
+    } catch (...) {
       abort();
-      std::rethrow_exception(error);
+      throw;
     }
-    work.synchronize();
-  }
-
-  [[noreturn]] void fail(const std::string& why) {
-    abort();
-    C10_THROW_ERROR(DistBackendError, why);
   }
 
   // Ends what runs on the device: it waits for ever where another process is gone, and all that

@@ -69,5 +69,13 @@ TEST(Board, LetsOneProcessSayAMessage) {
   EXPECT_TRUE(board.may_say("another"));
 }
 
+TEST(Board, TellsWhoIsGone) {
+  Board& board = make_board();
+  EXPECT_FALSE(board.tells_who_is_gone(2));  // nobody: it is this one
+  EXPECT_EQ(board.lost_rank, 2);
+  EXPECT_TRUE(board.tells_who_is_gone(1));
+  EXPECT_EQ(board.lost_rank, 2);
+}
+
 }  // namespace
 }  // namespace finetune::testing

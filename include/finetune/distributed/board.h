@@ -21,6 +21,10 @@ struct Board {
 
   // True the first time that any process asks for this text.
   [[nodiscard]] bool may_say(std::string_view text);
+
+  // For a process that has to leave, perhaps because another one is gone. True: within a second it
+  // stands here who. False: now it stands here that this one leaves, so that all do.
+  [[nodiscard]] bool tells_who_is_gone(int64_t rank);
 };
 
 // Lives as long as the process and every process forked from it. Throws Error(kIo).
