@@ -24,6 +24,9 @@ std::string first_difference(const std::string& saved, const std::string& presen
     const std::string now = new_json.contains(key) ? new_json[key].dump() : "(none)";
     if (now != value.dump()) return key + " was " + value.dump() + " and is now " + now;
   }
+  for (const auto& [key, value] : new_json.items()) {
+    if (!old_json.contains(key)) return key + " was (none) and is now " + value.dump();
+  }
   return "its fields are others";
 }
 

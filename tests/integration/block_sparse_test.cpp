@@ -53,7 +53,20 @@ TEST(BlockSparse, KeepsTheBlocksOfTheModelThatItStartsFrom) {
   second.set({{"bigbird_compat", ""}, {"max_steps", "2"}});
   const ProcessResult resumed = second.train();
   EXPECT_EQ(resumed.code, 2);
-  EXPECT_THAT(resumed.err, HasSubstr("bigbird_compat is"));
+  EXPECT_THAT(resumed.err, HasSubstr("bigbird_compat was \"huggingface\" and is now (none)"));
+}
+
+TEST(BlockSparse, GoesOnWhereWhatWasNotSaidIsSaidInWords) {
+  TinyRun run(kSparse);
+  run.train_until(2);
+  run.set({{"bigbird_compat", "none"}});
+  const ProcessResult resumed = run.train();
+  EXPECT_EQ(resumed.code, 0) << resumed.err;
+  EXPECT_THAT(resumed.err, HasSubstr("resuming"));
+  run.set({{"bigbird_compat", "huggingface"}, {"max_steps", "6"}});
+  const ProcessResult other = run.train();
+  EXPECT_EQ(other.code, 2);
+  EXPECT_THAT(other.err, HasSubstr("bigbird_compat was (none) and is now \"huggingface\""));
 }
 
 TEST(BlockSparse, RefusesCompatibilityOfOtherModels) {
