@@ -5,6 +5,8 @@
 //   each data_benchmark train SIZE FOLDER FILE ...      a byte-level BPE vocabulary, as files in
 //   FOLDER data_benchmark batches TOKENIZER FILE BATCH LENGTH WORKERS UPDATES
 //     what a training thread spends for a masked batch of BATCH x LENGTH in the steady state
+//   data_benchmark packed | examples | shards ...       the same words and numbers, for lines that
+//     share rows, pretraining's examples of lines as documents, and TFRecord shards of such
 #include <time.h>
 
 #include <chrono>
@@ -19,6 +21,8 @@
 
 #include "data/line_reader.h"
 #include "finetune/data/collate.h"
+#include "finetune/data/document_examples.h"
+#include "finetune/data/shard_examples.h"
 #include "finetune/data/text_dataset.h"
 #include "finetune/tokenizer/tokenizer.h"
 #include "finetune/tokenizer/train_vocabulary.h"
@@ -80,22 +84,52 @@ void train(int64_t size, const std::string& folder, const std::vector<std::strin
   std::printf("{\"cpu_seconds\": %.4f}\n", seconds);
 }
 
-void take_batches(const std::string& folder, const std::string& file, int64_t batch, int64_t length,
-                  int64_t workers, int64_t updates) {
+struct Source {
+  std::shared_ptr<const Dataset> data;
+  std::shared_ptr<const Collator> collator;
+};
+
+Source open_source(const std::string& kind, const std::string& folder, const std::string& file,
+                   int64_t length) {
   const auto tokenizer = load_tokenizer(folder);
-  TextOptions text;
-  text.max_seq_length = length;
-  const auto data = build_text_dataset({file}, *tokenizer, text);
-  MaskedLmOptions masked = MaskedLmOptions::from(*tokenizer);
-  masked.masking = MaskingOptions::from(*tokenizer, false);
+  if (kind == "batches" || kind == "packed") {
+    TextOptions text;
+    text.max_seq_length = length;
+    text.line_by_line = kind == "packed";
+    MaskedLmOptions masked = MaskedLmOptions::from(*tokenizer);
+    masked.masking = MaskingOptions::from(*tokenizer, false);
+    return {build_text_dataset({file}, *tokenizer, text),
+            std::make_shared<MaskedLmCollator>(std::move(masked))};
+  }
+  const auto collator = std::make_shared<PretrainingCollator>(PaddingOptions::from(*tokenizer));
+  if (kind == "shards") {
+    ShardOptions shards;
+    shards.pad_id = tokenizer->special_tokens().pad->id;
+    shards.max_seq_length = length;
+    return {std::make_shared<ShardExamples>(std::vector<std::string>{file}, shards), collator};
+  }
+  ExampleOptions examples = ExampleOptions::from(*tokenizer, false);
+  examples.max_seq_length = length;
+  DocumentOptions documents;
+  documents.lines_are_documents = true;
+  documents.longest_sentence = examples.longest_sentence();
+  return {std::make_shared<DocumentExamples>(read_documents({file}, *tokenizer, documents),
+                                             examples),
+          collator};
+}
+
+void take_batches(const std::string& kind, const std::string& folder, const std::string& file,
+                  int64_t batch, int64_t length, int64_t workers, int64_t updates) {
+  const Source source = open_source(kind, folder, file, length);
   LoaderOptions options;
   options.batch_size = batch;
   options.workers = workers;
-  Loader loader(data, std::make_shared<MaskedLmCollator>(std::move(masked)), options);
+  if (kind == "packed") options.packed_length = length;
+  Loader loader(source.data, source.collator, options);
   Position position;
   double spent = 0;
   int64_t counted = 0;
-  constexpr int64_t kFirst = 10;
+  constexpr int64_t kFirst = 50;
   for (int64_t i = 0; i < kFirst + updates; ++i) {
     const int64_t before = allocations;
     const double begin = seconds_of(CLOCK_THREAD_CPUTIME_ID);
@@ -125,8 +159,8 @@ int main(int count, char** words) {
     finetune::write_ids(said[1], said[2], said[3]);
   } else if (said.size() >= 4 && said[0] == "train") {
     finetune::train(number(1), said[2], {said.begin() + 3, said.end()});
-  } else if (said.size() == 7 && said[0] == "batches") {
-    finetune::take_batches(said[1], said[2], number(3), number(4), number(5), number(6));
+  } else if (said.size() == 7) {
+    finetune::take_batches(said[0], said[1], said[2], number(3), number(4), number(5), number(6));
   } else {
     std::fprintf(stderr, "see the source for the words\n");
     return 2;

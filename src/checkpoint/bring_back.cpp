@@ -324,16 +324,22 @@ bool bring_back_tree(const BringBackOptions& options, const std::string& name,
     const Manifest index =
         parse_manifest(files.read_all(index_path, kMaxTextBytes), index_path, FileNames::kPaths);
     local.make_directories(staging);
+    uint64_t total = 0;
+    uint64_t copied_bytes = 0;
+    for (const auto& [path, record] : index.files) total += record.bytes;
     for (const auto& [path, record] : index.files) {
       const std::string target = join_path(staging, path);
       local.make_directories(parent_path(target));
+      if (options.show) options.show(copied_bytes, total);
       const FileRecord copied = patiently(options, [&, &expected = path] {
         return copy_file(places(options), join_path(source, expected), target);
       });
       if (copied != record) {
         throw Error(ErrorKind::kCheckpoint, "'" + join_path(source, path) + "' is damaged");
       }
+      copied_bytes += record.bytes;
     }
+    if (options.show) options.show(total, total);
     local.rename_new(staging, local_folder);
     local.sync_directory(parent_path(local_folder));
     return true;

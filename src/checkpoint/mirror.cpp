@@ -41,6 +41,9 @@ struct FileJob {
   std::string path;
   std::string name;  // of a tree; empty: a file
   int64_t number = 0;
+  // Instead of copying: of the trees below `name` those that nobody uses are removed.
+  std::optional<std::chrono::seconds> unused = {};
+  std::vector<std::string> used = {};
 };
 
 }  // namespace
@@ -197,7 +200,9 @@ struct Mirror::Worker {
   }
 
   void copy(const FileJob& job) {
-    if (job.name.empty()) {
+    if (job.unused) {
+      folder.remove_unused_trees(job.name, job.used, *job.unused);
+    } else if (job.name.empty()) {
       folder.copy_file(job.path);
     } else {
       folder.copy_tree(job.path, job.name);
@@ -205,7 +210,7 @@ struct Mirror::Worker {
   }
 
   static std::string what(bool checkpoint, const std::optional<FileJob>& file) {
-    return checkpoint ? "a checkpoint" : "'" + file->path + "'";
+    return checkpoint ? "a checkpoint" : "'" + (file->unused ? file->name : file->path) + "'";
   }
 
   void count(bool checkpoint, bool succeeded) {
@@ -329,11 +334,19 @@ void Mirror::copy_checkpoint(const std::string& path, const RotationPolicy& poli
 
 void Mirror::copy_older(const std::string& path) { worker_->add_older(path); }
 
-void Mirror::copy_file(const std::string& path) { worker_->add({.path = path, .name = ""}); }
+void Mirror::copy_file(const std::string& path) {
+  worker_->add({.path = path, .name = "", .used = {}});
+}
 
 void Mirror::copy_tree(const std::string& folder, const std::string& name) {
   FT_CHECK(is_tree_path(name), "a mirrored tree is called " + name);
-  worker_->add({.path = folder, .name = name});
+  worker_->add({.path = folder, .name = name, .used = {}});
+}
+
+void Mirror::remove_unused_trees(const std::string& parent, const std::vector<std::string>& used,
+                                 std::chrono::seconds unused) {
+  FT_CHECK(is_tree_path(parent), "a mirrored tree is called " + parent);
+  worker_->add({.path = "", .name = parent, .unused = unused, .used = used});
 }
 
 bool Mirror::wait(double seconds, const std::function<bool()>& give_up) {

@@ -2,6 +2,8 @@
 #include "checkpoint/mirror_folder.h"
 
 #include <algorithm>
+#include <charconv>
+#include <ctime>
 #include <utility>
 #include <vector>
 
@@ -13,6 +15,9 @@ namespace {
 
 constexpr uint64_t kMaxManifestBytes = uint64_t{64} << 20;
 constexpr char kTreeRun[] = "tree";  // where a manifest names a run
+// Beside a tree's index and no part of it: seconds since the epoch. The times of files are no
+// such note, as a mirror's file system may know none or change them by itself.
+constexpr char kLastUse[] = "last_use";
 
 std::string read_source(FileSystem& files, const std::string& path) {
   try {
@@ -253,6 +258,39 @@ void MirrorFolder::copy_tree(const std::string& folder, const std::string& name)
     index.files[path] = replace_file(places(), source, copy);
   }
   if (index != former) write_index(target, index);
+}
+
+int64_t MirrorFolder::note_of_use(const std::string& tree, bool is_used, int64_t now) {
+  const std::string path = join_path(tree, kLastUse);
+  if (!is_used && options_.files->exists(path)) {
+    const std::string text = options_.files->read_all(path, 64);
+    int64_t seconds = 0;
+    const auto read = std::from_chars(text.data(), text.data() + text.size(), seconds);
+    if (read.ec == std::errc() && seconds <= now) return seconds;
+  }
+  options_.check_fence();
+  write_text(places(), path, std::to_string(now));
+  return now;
+}
+
+void MirrorFolder::remove_unused_trees(const std::string& parent,
+                                       const std::vector<std::string>& used,
+                                       std::chrono::seconds unused) {
+  FileSystem& files = *options_.files;
+  const std::string folder = join_path(options_.directory, parent);
+  if (files.type(folder) != FileType::kDirectory) return;
+  const auto now = static_cast<int64_t>(std::time(nullptr));
+  for (const std::string& name : files.list(folder)) {
+    const std::string tree = join_path(folder, name);
+    if (files.type(tree) != FileType::kDirectory) continue;
+    const bool is_used = std::ranges::find(used, name) != used.end();
+    if (now - note_of_use(tree, is_used, now) <= unused.count()) continue;
+    options_.check_fence();
+    files.remove_tree(tree);
+    log::info("removed from the mirror: '" + tree + "', which no session has used for " +
+              std::to_string(std::chrono::duration_cast<std::chrono::hours>(unused).count() / 24) +
+              " days");
+  }
 }
 
 }  // namespace finetune::checkpoint

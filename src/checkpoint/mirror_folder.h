@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "checkpoint/verified_copy.h"
 #include "finetune/checkpoint/manifest.h"
@@ -48,6 +50,8 @@ class MirrorFolder {
 
   void copy_file(const std::string& path);
   void copy_tree(const std::string& folder, const std::string& name);
+  void remove_unused_trees(const std::string& parent, const std::vector<std::string>& used,
+                           std::chrono::seconds unused);
 
  private:
   [[nodiscard]] CopyPlaces places() const;
@@ -55,6 +59,8 @@ class MirrorFolder {
   bool is_there(const CheckpointCopy& copy, const std::string& target);
   void stage(CheckpointCopy& copy, const std::string& target);
   [[nodiscard]] Manifest read_index(const std::string& folder) const;
+  // When a session last used a tree, as it was noted there; now where nothing was.
+  [[nodiscard]] int64_t note_of_use(const std::string& tree, bool is_used, int64_t now);
   void write_index(const std::string& folder, const Manifest& index);
   bool has_same(const std::string& target, const Manifest& index, const std::string& name,
                 const std::string& source) const;

@@ -15,7 +15,19 @@ std::string token_block_name(int64_t number) {
   return "block-" + digits;
 }
 
-int64_t BlockSink::resume(const TokenBlockLimits& limits) {
+// Of what may be blocks.
+uint64_t BlockSink::bytes_there() const {
+  uint64_t bytes = 0;
+  for (int64_t number = 0;; ++number) {
+    const std::string path = join_path(folder_, token_block_name(number));
+    if (FileSystem::local().type(path) != FileType::kFile) return bytes;
+    bytes += FileSystem::local().open(path)->size();
+  }
+}
+
+int64_t BlockSink::resume(const TokenBlockLimits& limits, const ShowStep& show) {
+  LongStep step = LongStep::of_bytes(
+      {.phase = "check", .doing = "checking what was tokenised before"}, bytes_there(), show);
   for (;;) {
     const std::string path = join_path(folder_, token_block_name(std::ssize(paths_)));
     try {
@@ -24,7 +36,10 @@ int64_t BlockSink::resume(const TokenBlockLimits& limits) {
       if (place.key != key_ || place.number != std::ssize(paths_) || place.rows_begin != rows_) {
         return std::ssize(paths_);
       }
-      for (int64_t piece = 0; piece < block.pieces(); ++piece) block.check(piece);
+      for (int64_t piece = 0; piece < block.pieces(); ++piece) {
+        block.check(piece);
+        step.add_bytes(TokenBlock::kPiece);
+      }
       rows_ = place.rows_end;
       samples_ += block.samples();
       note(path, block);

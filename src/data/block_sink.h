@@ -19,8 +19,9 @@ class BlockSink final : public TokenSink {
   BlockSink(std::string folder, std::string key, int64_t tokens_of_block)
       : folder_(std::move(folder)), key_(std::move(key)), tokens_of_block_(tokens_of_block) {}
 
-  // Takes over what is whole from the first block on. Returns how many blocks that are.
-  int64_t resume(const TokenBlockLimits& limits);
+  // Takes over what is whole from the first block on. Returns how many blocks that are. Throws
+  // Interrupted.
+  int64_t resume(const TokenBlockLimits& limits, const ShowStep& show = {});
 
   [[nodiscard]] int64_t rows() const override { return rows_; }
   [[nodiscard]] int64_t samples() const override { return samples_; }
@@ -32,6 +33,7 @@ class BlockSink final : public TokenSink {
   [[nodiscard]] const std::vector<TokenManifest::Block>& blocks() const { return blocks_; }
 
  private:
+  [[nodiscard]] uint64_t bytes_there() const;
   void note(const std::string& path, const TokenBlock& block);
 
   std::string folder_;

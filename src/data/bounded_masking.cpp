@@ -17,8 +17,16 @@ struct Word {
   int32_t end = 0;
 };
 
-std::vector<Word> words_of(const MaskingOptions& options, const std::vector<int32_t>& ids) {
+// Of the thread that masks, which masks one example after the other.
+struct Memory {
   std::vector<Word> words;
+  std::vector<Word> parts;
+};
+thread_local Memory memory;
+
+void find_words(const MaskingOptions& options, const std::vector<int32_t>& ids,
+                std::vector<Word>& words) {
+  words.clear();
   bool inside = false;
   for (size_t i = 0; i < ids.size(); ++i) {
     const auto place = static_cast<int32_t>(i);
@@ -33,19 +41,17 @@ std::vector<Word> words_of(const MaskingOptions& options, const std::vector<int3
     }
     inside = true;
   }
-  return words;
 }
 
 // Text without spaces is one word, longer than what may be masked: a part of it is masked then.
-std::vector<Word> cut(const std::vector<Word>& words, int64_t most) {
-  std::vector<Word> parts;
+void cut(const std::vector<Word>& words, int64_t most, std::vector<Word>& parts) {
+  parts.clear();
   for (const Word& word : words) {
     for (int64_t begin = word.begin; begin < word.end; begin += most) {
       const auto end = static_cast<int32_t>(std::min<int64_t>(begin + most, word.end));
       parts.push_back({static_cast<int32_t>(begin), end});
     }
   }
-  return parts;
 }
 
 }  // namespace
@@ -55,7 +61,9 @@ void mask_example(const MaskingOptions& options, const SampleKey& key, int64_t m
   std::vector<int32_t>& ids = example.input_ids;
   const double share = options.mlm_probability * static_cast<double>(ids.size());
   const int64_t wanted = std::min(most, std::max<int64_t>(1, std::llround(share)));
-  std::vector<Word> words = cut(words_of(options, ids), std::max<int64_t>(1, wanted));
+  find_words(options, ids, memory.words);
+  std::vector<Word>& words = memory.parts;
+  cut(memory.words, std::max<int64_t>(1, wanted), words);
   random::Sequence sequence(masking_key(options.seed, key));
   auto& positions = example.masked_lm_positions;
   positions.clear();

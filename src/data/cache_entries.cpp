@@ -19,10 +19,16 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool is_entry(const std::string& name) {
+bool is_entry(std::string_view name) {
   return name.size() == 32 && std::ranges::all_of(name, [](unsigned char c) {
            return std::isdigit(c) != 0 || (c >= 'a' && c <= 'f');
          });
+}
+
+// What a copy from elsewhere was made in, before it was cut short.
+bool is_unfinished_copy(std::string_view name) {
+  const size_t dot = std::min(name.find('.'), name.size());
+  return is_entry(name.substr(0, dot)) && name.substr(dot).starts_with(".tmp-");
 }
 
 struct Seen {
@@ -39,6 +45,26 @@ Seen look_at(const std::string& folder) {
     seen.newest = std::max(seen.newest, static_cast<int64_t>(status.st_mtime));
   }
   return seen;
+}
+
+int64_t age_of(const std::string& file, int64_t now) {
+  struct stat status = {};
+  return ::lstat(file.c_str(), &status) == 0 ? now - static_cast<int64_t>(status.st_mtime) : 0;
+}
+
+// Answers about files; their times are their last use.
+void remove_unused_findings(const std::string& folder, int64_t now, std::chrono::seconds unused) {
+  FileSystem& files = FileSystem::local();
+  for (const char* kind : kFindings) {
+    const std::string answers = join_path(folder, kind);
+    if (files.type(answers) != FileType::kDirectory) continue;
+    for (const std::string& name : files.list(answers)) {
+      const std::string path = join_path(answers, name);
+      const std::string_view stem = std::string_view(name).substr(0, name.find('.'));
+      if (!is_entry(stem) || !name.ends_with(".json")) continue;
+      if (age_of(path, now) > unused.count()) files.remove_file(path);
+    }
+  }
 }
 
 // A lock that nobody else has; what was not there is nobody's.
@@ -86,8 +112,12 @@ CacheContent remove_unused_entries(const std::string& folder, std::chrono::secon
   CacheContent content;
   const auto now = static_cast<int64_t>(std::time(nullptr));
   try {
+    remove_unused_findings(folder, now, unused);
+  } catch (const Error&) {
+  }
+  try {
     for (const std::string& name : FileSystem::local().list(folder)) {
-      if (!is_entry(name)) continue;
+      if (!is_entry(name) && !is_unfinished_copy(name)) continue;
       try {
         const std::string entry = join_path(folder, name);
         const Seen seen = look_at(entry);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <string>
@@ -9,6 +10,9 @@ namespace finetune {
 
 inline constexpr const char* kBuildLock = "lock";  // of an entry's folder: held by who builds
 inline constexpr const char* kUsed = "used";       // held by who reads; its time is the last use
+
+// Folders beside the entries: what data/file_findings.h keeps.
+inline constexpr std::array<const char*, 2> kFindings = {"rows", "labels"};
 
 // Says that an entry of the cache is in use now, and keeps others from removing it. Best effort:
 // where the folder is only read, or knows no locks, nothing is said.
@@ -32,7 +36,8 @@ struct CacheContent {
 };
 
 // Removes the entries that nobody has used for so long: none that is being built or read by a
-// process that lives, and none where that cannot be told. Never throws Error.
+// process that lives, and none where that cannot be told. Findings of that age go too. Never throws
+// Error.
 [[nodiscard]] CacheContent remove_unused_entries(const std::string& folder,
                                                  std::chrono::seconds unused);
 

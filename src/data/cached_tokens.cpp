@@ -28,7 +28,14 @@ class ContentHasher {
   template <class Value>
   void add(std::span<const Value> values) {
     hasher_.update(values.data(), values.size_bytes());
+    if (step_ != nullptr) step_->advance(std::ssize(values));
   }
+  void add_block(const TokenBlock& block) {
+    add_ids(hasher_, block.ids());
+    step_->advance(block.tokens());
+  }
+  // From here on `step` counts values.
+  void show(LongStep& step) { step_ = &step; }
   void for_each(const std::function<void(const TokenBlock&)>& visit) {
     for (const std::string& path : paths_) {
       interrupt::throw_if_requested("reading tokenised data");
@@ -42,6 +49,7 @@ class ContentHasher {
   const std::vector<std::string>& paths_;
   TokenBlockLimits limits_;
   Hasher hasher_;
+  LongStep* step_ = nullptr;
 };
 
 struct Counts {
@@ -56,10 +64,16 @@ void add_column(ContentHasher& hasher, int64_t count, const Column& column) {
   hasher.for_each([&](const TokenBlock& block) { hasher.add(column(block)); });
 }
 
-std::string fingerprint_of(ContentHasher& hasher, const CachedTotals& totals,
-                           const Counts& counts) {
+std::string fingerprint_of(ContentHasher& hasher, const CachedTotals& totals, const Counts& counts,
+                           const ShowStep& show) {
+  LongStep step(
+      {.phase = "fingerprint", .doing = "reading the tokenised data again", .unit = "value"},
+      totals.tokens + counts.labels + counts.masks + counts.types + counts.classes + counts.values +
+          counts.answers,
+      show);
+  hasher.show(step);
   hasher.add_count(totals.tokens);
-  hasher.for_each([&](const TokenBlock& block) { add_ids(hasher.bytes(), block.ids()); });
+  hasher.for_each([&](const TokenBlock& block) { hasher.add_block(block); });
   hasher.add_count(totals.sequences + 1);
   int64_t tokens = 0;
   hasher.add(std::span<const int64_t>(&tokens, 1));
@@ -90,8 +104,8 @@ void discard(const TokenBlock& block) {
 
 }  // namespace
 
-CachedTotals total_of_blocks(const std::vector<std::string>& paths,
-                             const TokenBlockLimits& limits) {
+CachedTotals total_of_blocks(const std::vector<std::string>& paths, const TokenBlockLimits& limits,
+                             const ShowStep& show) {
   CachedTotals totals;
   Counts counts;
   ContentHasher hasher(paths, limits);
@@ -116,7 +130,7 @@ CachedTotals total_of_blocks(const std::vector<std::string>& paths,
   totals.has_answers = counts.answers > 0 && counts.answers == counts.samples;
   if (!totals.has_values) counts.values = 0;
   if (!totals.has_answers) counts.answers = 0;
-  totals.fingerprint = fingerprint_of(hasher, totals, counts);
+  totals.fingerprint = fingerprint_of(hasher, totals, counts, show);
   return totals;
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "data/token_block.h"
+#include "finetune/data/long_step.h"
 #include "finetune/data/token_dataset.h"
 
 namespace finetune {
@@ -26,7 +27,8 @@ struct CachedTotals {
 // Adds up blocks and takes the fingerprint of their content, a block in memory at a time. Throws
 // Error(kData) where one is damaged, Interrupted.
 [[nodiscard]] CachedTotals total_of_blocks(const std::vector<std::string>& paths,
-                                           const TokenBlockLimits& limits);
+                                           const TokenBlockLimits& limits,
+                                           const ShowStep& show = {});
 
 // Samples as they lie in the blocks of a tokenised cache. A sample that is damaged on the disk is
 // Error(kData), and its block is taken away, so that the next start makes it anew.

@@ -123,7 +123,7 @@ std::vector<std::string> expand_files(const std::vector<std::string>& patterns,
 
 int64_t count_rows(const std::vector<std::string>& patterns, const std::string& key,
                    const std::function<void(double)>& progress) {
-  constexpr int64_t kRowsBetweenPolls = 1 << 16;
+  constexpr int64_t kRowsBetweenPolls = 256;
   const std::vector<std::string> paths = expand_files(patterns, key);
   uint64_t total = 1;
   for (const std::string& path : paths) total += FileSystem::local().open(path)->size();

@@ -59,7 +59,8 @@ int64_t ExampleOptions::room() const {
 
 int64_t ExampleOptions::longest_sentence() const { return next_sentence ? room() / 2 : room(); }
 
-DocumentExamples::DocumentExamples(Documents documents, const ExampleOptions& options)
+DocumentExamples::DocumentExamples(Documents documents, const ExampleOptions& options,
+                                   const ShowStep& show)
     : documents_(std::move(documents)), options_(options) {
   const double share =
       options_.masking.mlm_probability * static_cast<double>(options_.max_seq_length);
@@ -72,23 +73,24 @@ DocumentExamples::DocumentExamples(Documents documents, const ExampleOptions& op
                     "put empty lines between documents, set line_by_line: true where each line is "
                     "one, or set use_nsp: false");
   }
-  measure();
+  measure(show);
 }
 
 DocumentExamples::~DocumentExamples() = default;
 
 int64_t DocumentExamples::size() const { return plans_->size(); }
 
-void DocumentExamples::measure() {
+void DocumentExamples::measure(const ShowStep& show) {
   Hasher hasher;
-  documents_.hash_into(hasher);
-  plans_ = std::make_unique<const ExamplePlans>(documents_, options_, [&](const ExamplePlan& plan) {
+  documents_.hash_into(hasher, show);
+  const auto visit = [&](const ExamplePlan& plan) {
     const int64_t behind = plan.first + plan.first_count;
     const auto tokens = static_cast<int64_t>(documents_.tokens(plan.first, behind).size());
     const int64_t length = tokens + plan.kept + (options_.next_sentence ? 3 : 2);
     extent_.longest = std::max(extent_.longest, length);
     hasher.update(&plan, sizeof(plan));
-  });
+  };
+  plans_ = std::make_unique<const ExamplePlans>(documents_, options_, visit, show);
   const std::vector<int64_t> rules = {max_predictions_, options_.next_sentence ? 1 : 0,
                                       options_.max_seq_length};
   add(hasher, rules);
@@ -97,8 +99,8 @@ void DocumentExamples::measure() {
   extent_.bytes = documents_.memory_bytes() + plans_->memory_bytes();
 }
 
-PretrainingExample DocumentExamples::unmasked(const ExamplePlan& plan) const {
-  PretrainingExample example;
+void DocumentExamples::make_unmasked(const ExamplePlan& plan, PretrainingExample& example) const {
+  example.clear();
   auto& ids = example.input_ids;
   const auto put = [&](TokenSpan tokens) {
     ids.insert(ids.end(), tokens.begin(), tokens.end());
@@ -107,19 +109,18 @@ PretrainingExample DocumentExamples::unmasked(const ExamplePlan& plan) const {
   ids.push_back(options_.cls_id);
   put(documents_.tokens(plan.first, plan.first + plan.first_count));
   example.segment_ids.assign(ids.size(), 0);
-  if (plan.label == kIgnoredLabel) return example;
+  if (plan.label == kIgnoredLabel) return;
   put(documents_.tokens(plan.other, plan.other + plan.other_count)
           .first(static_cast<size_t>(plan.kept)));
   example.segment_ids.resize(ids.size(), 1);
   example.next_sentence_label = plan.label;
-  return example;
 }
 
-PretrainingExample DocumentExamples::example(int64_t index, const SampleKey& mask) const {
+void DocumentExamples::make(int64_t index, const SampleKey& mask,
+                            PretrainingExample& example) const {
   FT_CHECK(index >= 0 && index < size(), "sample lies outside the dataset");
-  PretrainingExample example = unmasked(plans_->at(index));
+  make_unmasked(plans_->at(index), example);
   mask_example(options_.masking, mask, max_predictions_, example);
-  return example;
 }
 
 }  // namespace finetune

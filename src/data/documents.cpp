@@ -192,12 +192,15 @@ void add_document_begins(Documents& documents, int64_t first, std::span<const in
 }
 
 // A document begins with its block or within it, never across two.
-Documents documents_of(std::shared_ptr<const CachedTokens> cached) {
+Documents documents_of(std::shared_ptr<const CachedTokens> cached, const ShowStep& show) {
+  LongStep step({.phase = "find documents", .doing = "finding documents", .unit = "sentence"},
+                cached->size(), show);
   Documents documents;
   int64_t sentences = 0;
   for (const TokenBlock& block : cached->blocks()) {
     add_document_begins(documents, sentences, block.classes());
     sentences += block.sequences();
+    step.reach(sentences);
   }
   documents.documents.push_back(sentences);
   documents.kept = std::move(cached);
@@ -238,12 +241,15 @@ TokenSpan Documents::tokens(int64_t begin, int64_t end) const {
   return std::span(ids).subspan(first, last - first);
 }
 
-void Documents::hash_into(Hasher& hasher) const {
+void Documents::hash_into(Hasher& hasher, const ShowStep& show) const {
   if (kept) {
+    LongStep step({.phase = "fingerprint", .doing = "reading tokenised data", .unit = "token"},
+                  kept->tokens(), show);
     add_number(hasher, kept->tokens());
     for (const TokenBlock& block : kept->blocks()) {
       add_ids(hasher, block.ids());
       block.release();
+      step.advance(block.tokens());
     }
     add_number(hasher, kept->size() + 1);
     int64_t tokens = 0;
@@ -281,7 +287,7 @@ Documents read_documents(const std::vector<std::string>& files, const Tokenizer&
                                     .tokenizer = tokenizer,
                                     .limits = {.ids = options.vocabulary_limit, .classes = 2},
                                     .read = read});
-    if (cached) return documents_of(std::move(cached));
+    if (cached) return documents_of(std::move(cached), options.cache.show);
   }
   MemorySink sink;
   read(sink);

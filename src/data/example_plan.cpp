@@ -125,13 +125,22 @@ class ExampleCursor {
 }  // namespace
 
 ExamplePlans::ExamplePlans(const Documents& documents, const ExampleOptions& options,
-                           const std::function<void(const ExamplePlan&)>& visit)
+                           const std::function<void(const ExamplePlan&)>& visit,
+                           const ShowStep& show)
     : documents_(documents), options_(options) {
   const int64_t most = options.max_samples.value_or(INT64_MAX);
+  const int64_t all = documents.size() * options.dupe_factor;
+  LongStep step({.phase = "plan examples", .doing = "planning examples", .unit = "document"}, all,
+                show);
   for (ExampleCursor cursor(documents, options); !cursor.at_end() && size_ < most; ++size_) {
-    if (size_ % kStride == 0) places_.push_back(cursor.place());
+    if (size_ % kStride == 0) {
+      const Place& place = cursor.place();
+      places_.push_back(place);
+      step.reach(place.repetition * documents.size() + place.document);
+    }
     visit(cursor.next());
   }
+  step.reach(all);
   places_.shrink_to_fit();
 }
 

@@ -25,9 +25,10 @@ struct ExamplePlan {
 // lies between is planned again when it is asked for, so any number of examples fits in memory.
 class ExamplePlans {
  public:
-  // Shows `visit` each plan in order. Requires: `documents` and `options` outlive this.
+  // Shows `visit` each plan in order. Throws Interrupted. Requires: `documents` and `options`
+  // outlive this.
   ExamplePlans(const Documents& documents, const ExampleOptions& options,
-               const std::function<void(const ExamplePlan&)>& visit);
+               const std::function<void(const ExamplePlan&)>& visit, const ShowStep& show = {});
 
   [[nodiscard]] int64_t size() const { return size_; }
   // Requires: 0 <= index < size(). From any thread.

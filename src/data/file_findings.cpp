@@ -1,6 +1,13 @@
 // SPDX-License-Identifier: MIT
 #include "data/file_findings.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <ctime>
+
+#include "data/cache_entries.h"
 #include "data/file_identity.h"
 #include "finetune/base/error.h"
 #include "finetune/base/file_system.h"
@@ -17,6 +24,14 @@ std::string checksum_of(const std::string& files, const Json& found) {
   return hash_hex(files + found.dump());
 }
 
+// The file's time is its last use, to the day. Where the folder is only read, nothing is said.
+void note_use(const std::string& path) {
+  constexpr int64_t kDay = 24 * 3600;
+  struct stat status = {};
+  if (::stat(path.c_str(), &status) != 0 || std::time(nullptr) - status.st_mtime < kDay) return;
+  static_cast<void>(::utimensat(AT_FDCWD, path.c_str(), nullptr, 0));
+}
+
 // Whether an earlier answer at `path`, about the files as they are, was one.
 bool take_earlier(const std::string& path, const std::string& files,
                   const std::function<void(const Json&)>& accept) {
@@ -28,6 +43,7 @@ bool take_earlier(const std::string& path, const std::string& files,
       return false;
     }
     accept(found);
+    note_use(path);
     return true;
   } catch (const Error&) {
   } catch (const nlohmann::json::exception&) {
@@ -44,11 +60,14 @@ void answer_from_files(const TokenCacheOptions& cache, const FileQuestion& quest
     accept(find());
     return;
   }
+  FT_CHECK(std::ranges::find(kFindings, question.kind) != kFindings.end(),
+           "a kind of question that is never removed: " + question.kind);
   const Json asked = {
       {"version", kVersion}, {"files", question.files}, {"options", question.options}};
   const std::string path =
       join_path(join_path(cache.folder, question.kind), hash_hex(asked.dump()) + ".json");
-  const std::string files = hash_hex(identities_json(identify_files(question.files)).dump());
+  const std::string files =
+      hash_hex(identities_json(identify_files(question.files, cache.show)).dump());
   if (!cache.overwrite && take_earlier(path, files, accept)) return;
   const Json found = find();
   accept(found);

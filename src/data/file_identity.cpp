@@ -11,7 +11,6 @@
 #include "finetune/base/error.h"
 #include "finetune/base/file_system.h"
 #include "finetune/base/hash.h"
-#include "finetune/base/interrupt.h"
 #include "finetune/base/json.h"
 #include "finetune/base/mount.h"
 
@@ -60,22 +59,28 @@ FileIdentity identify_file(const std::string& path) {
           .changed_ns = nanoseconds(status.st_ctim)};
 }
 
-std::vector<FileIdentity> identify_files(const std::vector<std::string>& paths) {
+std::vector<FileIdentity> identify_files(const std::vector<std::string>& paths,
+                                         const ShowStep& show) {
+  LongStep step({.phase = "look at files", .doing = "looking at files", .unit = "file"},
+                std::ssize(paths), show);
   std::vector<FileIdentity> files;
-  for (const std::string& path : paths) files.push_back(identify_file(path));
+  for (const std::string& path : paths) {
+    files.push_back(identify_file(path));
+    step.advance();
+  }
   return files;
 }
 
-std::string hash_of_file(const std::string& path, const std::atomic<bool>* stop) {
+std::string hash_of_file(const std::string& path, const std::function<void(uint64_t)>& add) {
   const auto file = FileSystem::local().open(path);
   std::string block(std::min<uint64_t>(file->size(), uint64_t{1} << 20), '\0');
   Hasher hasher;
-  for (uint64_t at = 0; at < file->size() && (stop == nullptr || !*stop);) {
-    interrupt::throw_if_requested("hashing '" + path + "'");
+  for (uint64_t at = 0; at < file->size();) {
     const auto count = static_cast<size_t>(std::min<uint64_t>(block.size(), file->size() - at));
     file->read_at(at, block.data(), count);
     hasher.update(block.data(), count);
     at += count;
+    add(count);
   }
   return hasher.hex();
 }

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <atomic>
 #include <cstdint>
+#include <functional>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
+
+#include "finetune/data/long_step.h"
 
 namespace finetune {
 
@@ -22,10 +24,13 @@ struct FileIdentity {
 
 // Throws Error(kIo) where a file cannot be read.
 [[nodiscard]] FileIdentity identify_file(const std::string& path);
-[[nodiscard]] std::vector<FileIdentity> identify_files(const std::vector<std::string>& paths);
-// Of every byte, as far as `stop` lets it. Throws Error(kIo), and Interrupted.
+// Interrupted too.
+[[nodiscard]] std::vector<FileIdentity> identify_files(const std::vector<std::string>& paths,
+                                                       const ShowStep& show = {});
+// Of every byte. `add` is told of each piece that is behind. Throws Error(kIo) and what `add`
+// throws.
 [[nodiscard]] std::string hash_of_file(const std::string& path,
-                                       const std::atomic<bool>* stop = nullptr);
+                                       const std::function<void(uint64_t)>& add);
 
 [[nodiscard]] nlohmann::ordered_json identity_json(const FileIdentity& file);
 [[nodiscard]] nlohmann::ordered_json identities_json(const std::vector<FileIdentity>& files);

@@ -25,11 +25,11 @@ struct Loader::State {
   UpdatesAhead ahead;
 
   State(std::shared_ptr<const Dataset> samples, std::shared_ptr<const Collator> how,
-        const LoaderOptions& chosen)
+        const LoaderOptions& chosen, const ShowStep& show)
       : dataset(std::move(samples)),
         collator(std::move(how)),
         options(chosen),
-        packing(make_packing(*dataset, chosen)),
+        packing(make_packing(*dataset, chosen, show)),
         order(chosen.sampling == SamplingStrategy::kGroupByLength
                   ? make_length_grouped_order(*dataset, chosen.length_group, chosen.seed)
                   : make_sample_order(units(), chosen.sampling, chosen.seed)),
@@ -37,10 +37,13 @@ struct Loader::State {
               {.prepare = [this](PreparedUpdate& update) { prepare(update); },
                .position = [this](const Position& position) { return after(position); }}) {}
 
-  static std::optional<PackingPlan> make_packing(const Dataset& data, const LoaderOptions& chosen) {
+  static std::optional<PackingPlan> make_packing(const Dataset& data, const LoaderOptions& chosen,
+                                                 const ShowStep& show) {
     if (chosen.packed_length == 0) return std::nullopt;
-    return PackingPlan(data, {.capacity = chosen.packed_length,
-                              .keeps_order = chosen.sampling == SamplingStrategy::kSequential});
+    return PackingPlan(data,
+                       {.capacity = chosen.packed_length,
+                        .keeps_order = chosen.sampling == SamplingStrategy::kSequential},
+                       show);
   }
   // What an epoch consists of.
   [[nodiscard]] int64_t units() const { return packing ? packing->rows() : dataset->size(); }
@@ -91,7 +94,7 @@ struct Loader::State {
     if (packing) {
       update.rows.swap(update.samples);
       update.samples.clear();
-      for (const int64_t row : update.rows) packing->append(row, update.samples);
+      for (const int64_t row : update.rows) packing->append(row, update.samples, update.group);
     }
     update.keys.clear();
     for (const int64_t sample : update.samples) {
@@ -101,14 +104,14 @@ struct Loader::State {
 };
 
 Loader::Loader(std::shared_ptr<const Dataset> dataset, std::shared_ptr<const Collator> collator,
-               const LoaderOptions& options) {
+               const LoaderOptions& options, const ShowStep& show) {
   FT_CHECK(options.batch_size >= 1 && options.micro_batches >= 1, "an update has rows");
   FT_CHECK(options.parts >= 1 && options.micro_batches % options.parts == 0 && options.part >= 0 &&
                options.part < options.parts,
            "each part of an update has as many micro-batches");
   FT_CHECK(options.workers >= 0 && options.prefetch >= 0, "no negative number of workers");
   FT_CHECK(dataset->size() >= 1, "a loader needs samples");
-  state_ = std::make_unique<State>(std::move(dataset), std::move(collator), options);
+  state_ = std::make_unique<State>(std::move(dataset), std::move(collator), options, show);
   const int64_t size = state_->units();
   const int64_t multiple = options.drop_multiple > 0 ? options.drop_multiple : options.batch_size;
   state_->samples_per_epoch = options.drop_last ? size / multiple * multiple : size;
@@ -151,14 +154,14 @@ int64_t EvaluationLoader::batches() const {
   return (dataset_->size() + extra) / batch_size_;
 }
 
-Batch EvaluationLoader::get(int64_t index) const {
+void EvaluationLoader::get(int64_t index, Batch& batch) {
   FT_CHECK(index >= 0 && index < batches(), "batch lies outside the evaluation data");
-  std::vector<SampleKey> keys;
+  keys_.clear();
   const int64_t end = std::min(dataset_->size(), (index + 1) * batch_size_);
   for (int64_t sample = index * batch_size_; sample < end; ++sample) {
-    keys.push_back({.index = sample, .epoch = SampleKey::kEvaluation});
+    keys_.push_back({.index = sample, .epoch = SampleKey::kEvaluation});
   }
-  return collator_->collate(*dataset_, keys);
+  collator_->collate(*dataset_, keys_, batch);
 }
 
 }  // namespace finetune

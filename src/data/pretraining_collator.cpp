@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include <algorithm>
+#include <span>
+#include <vector>
 
 #include "data/padding.h"
 #include "finetune/base/error.h"
@@ -11,8 +13,14 @@ namespace {
 // Examples that were made for one batch, for whoever pads them.
 class MadeExamples final : public Dataset {
  public:
-  MadeExamples(const PretrainingDataset& dataset, std::span<const SampleKey> samples) {
-    for (const SampleKey& key : samples) examples_.push_back(dataset.example(key));
+  // In `memory`, which others may have used before.
+  MadeExamples(const PretrainingDataset& dataset, std::span<const SampleKey> samples,
+               std::vector<PretrainingExample>& memory) {
+    if (memory.size() < samples.size()) memory.resize(samples.size());
+    for (size_t i = 0; i < samples.size(); ++i) {
+      dataset.make(samples[i].index, samples[i], memory[i]);
+    }
+    examples_ = std::span(memory).first(samples.size());
   }
   using Dataset::get;
   [[nodiscard]] int64_t size() const override { return static_cast<int64_t>(examples_.size()); }
@@ -33,8 +41,15 @@ class MadeExamples final : public Dataset {
   }
 
  private:
-  std::vector<PretrainingExample> examples_;
+  std::span<const PretrainingExample> examples_;
 };
+
+// Of the thread that collates, which makes one batch after the other.
+struct Memory {
+  std::vector<PretrainingExample> examples;
+  std::vector<SampleKey> places;
+};
+thread_local Memory memory;
 
 }  // namespace
 
@@ -46,10 +61,10 @@ void PretrainingCollator::collate(const Dataset& dataset, std::span<const Sample
                                   Batch& batch) const {
   const auto* source = dynamic_cast<const PretrainingDataset*>(&dataset);
   FT_CHECK(source != nullptr, "examples of pretraining come from their own kind of data");
-  const MadeExamples made(*source, samples);
-  std::vector<SampleKey> places;
-  for (int64_t i = 0; i < made.size(); ++i) places.push_back({.index = i, .epoch = 0});
-  pad(made, places, options_, batch);
+  const MadeExamples made(*source, samples, memory.examples);
+  memory.places.clear();
+  for (int64_t i = 0; i < made.size(); ++i) memory.places.push_back({.index = i, .epoch = 0});
+  pad(made, memory.places, options_, batch);
   batch.labels.assign(batch.input_ids.size(), kIgnoredLabel);
   bool asks_for_next = false;
   for (int64_t row = 0; row < batch.rows; ++row) {

@@ -8,6 +8,7 @@
 #include "data/json_row.h"
 #include "data/tf_row.h"
 #include "finetune/base/error.h"
+#include "finetune/base/interrupt.h"
 #include "finetune/base/log.h"
 #include "finetune/base/utf8.h"
 
@@ -96,6 +97,7 @@ RowSource::RowSource(const std::vector<std::string>& patterns, const RowOptions&
     : key_(options.key),
       memory_(options.json_lines),
       range_(options.rows),
+      progress_(options.progress),
       replace_broken_utf8_(options.replace_broken_utf8) {
   if (memory_) {
     names_ = {key_};
@@ -171,6 +173,14 @@ void RowSource::mend(Record& record) {
                "(encoding_errors: replace)");
 }
 
+// Rows before the range may be most of the files: nobody else sees them.
+void RowSource::skip_row() const {
+  constexpr int64_t kRowsBetweenPolls = 256;
+  if (row_ % kRowsBetweenPolls != 0) return;
+  interrupt::throw_if_requested("reading " + key_);
+  if (progress_) progress_(fraction());
+}
+
 bool RowSource::next(RowBlock& block) {
   block = {};
   Record record;
@@ -183,7 +193,10 @@ bool RowSource::next(RowBlock& block) {
     }
     if (replace_broken_utf8_) mend(record);
     if (!learnt_) learn(record);
-    if (row_++ < range_.begin) continue;
+    if (row_++ < range_.begin) {
+      skip_row();
+      continue;
+    }
     if (block.rows.empty()) describe(block);
     block.rows.push_back({block.text.size(), record.text.size(), record.line, record.number});
     block.text += record.text;

@@ -59,6 +59,7 @@ class RowSource {
   [[nodiscard]] std::unique_ptr<ReadableFile> open(size_t file) const;
   [[nodiscard]] bool open_next_file();
   void describe(RowBlock& block) const;
+  void skip_row() const;
   void learn(const Record& record);
   void mend(Record& record);
 
@@ -66,6 +67,7 @@ class RowSource {
   std::vector<std::string> names_;
   std::optional<std::string> memory_;
   RowRange range_;
+  std::function<void(double)> progress_;
   bool replace_broken_utf8_;
   bool replaced_ = false;  // something in this file
   std::string mended_;     // the last row that was

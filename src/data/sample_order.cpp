@@ -47,51 +47,52 @@ class LengthGroupedOrder final : public SampleOrder {
 
   void append(int64_t epoch, int64_t begin, int64_t end,
               std::vector<int64_t>& samples) const override {
+    const std::lock_guard lock(mutex_);
     while (begin < end) {
       const int64_t number = begin / group_;
-      const std::shared_ptr<const std::vector<int64_t>> group = find(epoch, number);
+      sort_group(epoch, number);
       const int64_t first = number * group_;
       const int64_t last = std::min(end, first + group_);
-      samples.insert(samples.end(), group->begin() + (begin - first),
-                     group->begin() + (last - first));
+      samples.insert(samples.end(), newest_.begin() + (begin - first),
+                     newest_.begin() + (last - first));
       begin = last;
     }
   }
 
  private:
   // Several updates take from one group, so the last one stays.
-  std::shared_ptr<const std::vector<int64_t>> find(int64_t epoch, int64_t number) const {
-    const std::lock_guard lock(mutex_);
-    if (!newest_ || epoch != newest_epoch_ || number != newest_number_) {
-      newest_ = std::make_shared<const std::vector<int64_t>>(sort_group(epoch, number));
-      newest_epoch_ = epoch;
-      newest_number_ = number;
-    }
-    return newest_;
-  }
-
-  [[nodiscard]] std::vector<int64_t> sort_group(int64_t epoch, int64_t number) const {
+  void sort_group(int64_t epoch, int64_t number) const {
+    if (epoch == newest_epoch_ && number == newest_number_) return;
+    newest_epoch_ = -1;
     const Permutation order(dataset_.size(), seed_, epoch);
     const int64_t first = number * group_;
-    std::vector<std::pair<int64_t, int64_t>> by_length;  // length, sample
+    by_length_.clear();
     for (int64_t place = first; place < std::min(dataset_.size(), first + group_); ++place) {
       const int64_t sample = order[place];
-      by_length.emplace_back(longest_sequence(dataset_, sample), sample);
+      by_length_.push_back({longest_sequence(dataset_, sample), place, sample});
     }
-    std::ranges::stable_sort(by_length,
-                             [](const auto& a, const auto& b) { return a.first > b.first; });
-    std::vector<int64_t> samples;
-    samples.reserve(by_length.size());
-    for (const auto& [length, sample] : by_length) samples.push_back(sample);
-    return samples;
+    std::ranges::sort(by_length_, [](const Place& a, const Place& b) {
+      return a.length != b.length ? a.length > b.length : a.place < b.place;
+    });
+    newest_.clear();
+    for (const Place& place : by_length_) newest_.push_back(place.sample);
+    newest_epoch_ = epoch;
+    newest_number_ = number;
   }
+
+  struct Place {
+    int64_t length = 0;
+    int64_t place = 0;
+    int64_t sample = 0;
+  };
 
   const Dataset& dataset_;
   int64_t group_;
   uint64_t seed_;
   mutable std::mutex mutex_;
-  mutable std::shared_ptr<const std::vector<int64_t>> newest_;
-  mutable int64_t newest_epoch_ = 0;
+  mutable std::vector<Place> by_length_;
+  mutable std::vector<int64_t> newest_;  // samples of the group below
+  mutable int64_t newest_epoch_ = -1;    // none so far
   mutable int64_t newest_number_ = 0;
 };
 

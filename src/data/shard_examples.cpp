@@ -60,12 +60,14 @@ ShardExamples::ShardExamples(const std::vector<std::string>& files, const ShardO
   check_all_are_there(names, options_.key);
   for (const std::string& name : names) {
     interrupt::throw_if_requested("reading " + options_.key);
-    files_.emplace_back(FileSystem::local().open(name), name);
+    const auto show = [&, behind = static_cast<double>(files_.size())](double fraction) {
+      if (options.progress)
+        options.progress((behind + fraction) / static_cast<double>(names.size()));
+    };
+    files_.emplace_back(FileSystem::local().open(name), name, show);
     first_.push_back(first_.back() + files_.back().size());
     hasher.update(files_.back().fingerprint());
-    if (options_.progress) {
-      options_.progress(static_cast<double>(files_.size()) / static_cast<double>(names.size()));
-    }
+    show(1.0);
   }
   size_ = std::min(first_.back(), options_.max_samples.value_or(INT64_MAX));
   // Shards of another tokenizer or length are found at once.
@@ -92,11 +94,15 @@ std::pair<size_t, int64_t> ShardExamples::find(int64_t index) const {
   return {file, index - first_[file]};
 }
 
-PretrainingExample ShardExamples::example(int64_t index, const SampleKey&) const {
+void ShardExamples::make(int64_t index, const SampleKey&, PretrainingExample& example) const {
+  thread_local std::string data;
   FT_CHECK(index >= 0 && index < size_, "sample lies outside the shards");
-  const auto [file, record] = find(index);
+  const auto [file, number] = find(index);
   const TfRecordFile& shard = files_[file];
-  return decode_example(shard.read(record), shard.place(record), options_);
+  const int64_t record = number;
+  shard.read(record, data);
+  decode_example(
+      data, [&shard, record] { return shard.place(record); }, options_, example);
 }
 
 }  // namespace finetune

@@ -28,8 +28,8 @@ Numbers filled(const Values& values, int64_t size, int64_t filling) {
 // The features of one record.
 class Features {
  public:
-  Features(std::string_view data, const std::string& place)
-      : place_(place), example_(decode_tf_example(data, place)) {}
+  Features(const TfExampleReader& example, const TfPlace& place)
+      : example_(example), place_(place) {}
 
   [[nodiscard]] const Numbers& numbers(std::string_view name) const {
     const auto* numbers = std::get_if<Numbers>(&find(name));
@@ -38,15 +38,14 @@ class Features {
   }
 
   // Which of the masked places count.
-  [[nodiscard]] std::vector<bool> weights() const {
+  void find_weights(std::vector<bool>& counts) const {
     const auto* weights = std::get_if<std::vector<float>>(&find(kWeights));
     if (weights == nullptr) fail(kWeights, "holds no numbers of type float");
-    std::vector<bool> counts;
+    counts.clear();
     for (const float weight : *weights) {
       if (weight != 0.0F && weight != 1.0F) fail(kWeights, "holds a weight other than 0 and 1");
       counts.push_back(weight == 1.0F);
     }
-    return counts;
   }
 
   void check_range(std::string_view name, int64_t value, int64_t end) const {
@@ -56,21 +55,29 @@ class Features {
   }
 
   [[noreturn]] void fail(std::string_view name, const std::string& what) const {
-    throw Error(ErrorKind::kData, place_ + ": feature '" + std::string(name) + "' " + what +
+    throw Error(ErrorKind::kData, place_() + ": feature '" + std::string(name) + "' " + what +
                                       "; write the shards anew, with the tokenizer and the "
                                       "max_seq_length of this run");
   }
 
  private:
   [[nodiscard]] const TfFeature& find(std::string_view name) const {
-    const auto found = example_.find(name);
-    if (found == example_.end()) fail(name, "is missing");
-    return found->second;
+    const TfFeature* found = example_.find(name);
+    if (found == nullptr) fail(name, "is missing");
+    return *found;
   }
 
-  const std::string& place_;
-  TfExample example_;
+  const TfExampleReader& example_;
+  const TfPlace& place_;
 };
+
+// Of the thread that decodes, which decodes one record after the other.
+struct Memory {
+  TfExampleReader reader;
+  std::vector<bool> counts;  // which of the masked places do
+  std::vector<bool> taken;   // which places of the text are masked
+};
+thread_local Memory memory;
 
 int64_t length_without_padding(const Features& features, const Numbers& ids,
                                const ShardOptions& options) {
@@ -88,11 +95,13 @@ void take_masked(const Features& features, int64_t length, int64_t vocabulary,
                  PretrainingExample& example) {
   const Numbers& positions = features.numbers(kPositions);
   const Numbers& ids = features.numbers(kIds);
-  const std::vector<bool> counts = features.weights();
+  std::vector<bool>& counts = memory.counts;
+  features.find_weights(counts);
   if (positions.size() != ids.size() || positions.size() != counts.size()) {
     features.fail(kPositions, "has another length than masked_lm_ids or masked_lm_weights");
   }
-  std::vector<bool> taken(static_cast<size_t>(length));
+  std::vector<bool>& taken = memory.taken;
+  taken.assign(static_cast<size_t>(length), false);
   for (size_t i = 0; i < positions.size(); ++i) {
     if (!counts[i]) continue;
     features.check_range(kPositions, positions[i], length);
@@ -125,9 +134,11 @@ std::string encode_example(const PretrainingExample& example, const ShardLayout&
   return encode_tf_example(features);
 }
 
-PretrainingExample decode_example(std::string_view data, const std::string& place,
-                                  const ShardOptions& options) {
-  const Features features(data, place);
+void decode_example(std::string_view data, const TfPlace& place, const ShardOptions& options,
+                    PretrainingExample& example) {
+  example.clear();
+  memory.reader.read(data, place);
+  const Features features(memory.reader, place);
   const int64_t vocabulary =
       options.vocabulary_limit > 0 ? options.vocabulary_limit : int64_t{INT32_MAX};
   const Numbers& ids = features.numbers(kInputIds);
@@ -137,7 +148,6 @@ PretrainingExample decode_example(std::string_view data, const std::string& plac
                                    " numbers where input_ids has " + std::to_string(ids.size()));
   }
   const int64_t length = length_without_padding(features, ids, options);
-  PretrainingExample example;
   for (size_t i = 0; i < static_cast<size_t>(length); ++i) {
     features.check_range(kInputIds, ids[i], vocabulary);
     features.check_range(kSegmentIds, segments[i], options.token_types);
@@ -145,11 +155,18 @@ PretrainingExample decode_example(std::string_view data, const std::string& plac
     example.segment_ids.push_back(static_cast<uint8_t>(segments[i]));
   }
   take_masked(features, length, vocabulary, example);
-  if (!options.next_sentence) return example;
+  if (!options.next_sentence) return;
   const Numbers& labels = features.numbers(kNextSentence);
   if (labels.size() != 1) features.fail(kNextSentence, "does not hold one number");
   features.check_range(kNextSentence, labels.front(), 2);
   example.next_sentence_label = labels.front();
+}
+
+PretrainingExample decode_example(std::string_view data, const std::string& place,
+                                  const ShardOptions& options) {
+  PretrainingExample example;
+  decode_example(
+      data, [&place] { return place; }, options, example);
   return example;
 }
 

@@ -155,9 +155,11 @@ class ShardWriter {
     try {
       const auto file = files_.create(unfinished);
       std::string bytes;
+      PretrainingExample example;
       for (int64_t place = shard; place < data_.size() && !stop_; place += shards_) {
         interrupt::throw_if_requested("preparing examples");
-        const PretrainingExample example = data_.example({.index = order_[place], .epoch = 0});
+        const int64_t index = order_[place];
+        data_.make(index, {.index = index, .epoch = 0}, example);
         bytes += tf_record(encode_example(example, options_.layout));
         ++done_;
         if (bytes.size() < kBytesOfWrite) continue;

@@ -247,6 +247,7 @@ void read_text(const std::vector<std::string>& files, const Tokenizer& tokenizer
   rows.key = options.key;
   rows.rows = options.rows;
   rows.replace_broken_utf8 = options.replace_broken_utf8;
+  rows.progress = options.progress;
   rows.rows.begin += sink.rows();
   RowSource source(files, rows);
   Schemas schemas(source.files(), options.text_column);

@@ -3,7 +3,8 @@
 
 #include <bit>
 #include <cstring>
-#include <optional>
+#include <type_traits>
+#include <utility>
 
 #include "finetune/base/error.h"
 #include "finetune/base/utf8.h"
@@ -53,10 +54,12 @@ std::string encode_list(const TfFeature& feature) {
   return list;
 }
 
+}  // namespace
+
 // A message, or a list in packed form, within the record.
-class Reader {
+class TfExampleReader::Message {
  public:
-  Reader(std::string_view record, const std::string& place)
+  Message(std::string_view record, const TfPlace& place)
       : record_(record), place_(place), end_(record.size()) {}
 
   [[nodiscard]] bool at_end() const { return at_ == end_; }
@@ -92,10 +95,10 @@ class Reader {
   }
 
   // What a field of kBytes holds, as a part of the same record.
-  Reader message() {
+  Message message() {
     const uint64_t size = varint();
     if (size > end_ - at_) fail("holds a part that is longer than what is left");
-    Reader inner = *this;
+    Message inner = *this;
     inner.end_ = at_ + static_cast<size_t>(size);
     at_ = inner.end_;
     return inner;
@@ -121,7 +124,7 @@ class Reader {
   }
 
   [[noreturn]] void fail(const std::string& what) const {
-    throw Error(ErrorKind::kData, place_ + " " + what + " at its byte " + std::to_string(at_) +
+    throw Error(ErrorKind::kData, place_() + " " + what + " at its byte " + std::to_string(at_) +
                                       ": it is no tf.train.Example; write the file anew");
   }
 
@@ -134,14 +137,18 @@ class Reader {
   }
 
   std::string_view record_;
-  const std::string& place_;
+  const TfPlace& place_;
   size_t at_ = 0;
   size_t end_;
 };
 
-void read_values(Reader list, std::vector<std::string>& values) {
+namespace {
+
+template <class List>
+void read_values(List list, std::vector<std::string>& values) {
+  values.clear();
   while (!list.at_end()) {
-    const Reader::Field field = list.field();
+    const auto field = list.field();
     if (field.number == kValue && field.wire == Wire::kBytes) {
       values.emplace_back(list.message().rest());
     } else {
@@ -150,13 +157,15 @@ void read_values(Reader list, std::vector<std::string>& values) {
   }
 }
 
-void read_values(Reader list, std::vector<int64_t>& values) {
+template <class List>
+void read_values(List list, std::vector<int64_t>& values) {
+  values.clear();
   while (!list.at_end()) {
-    const Reader::Field field = list.field();
+    const auto field = list.field();
     if (field.number == kValue && field.wire == Wire::kVarint) {
       values.push_back(static_cast<int64_t>(list.varint()));
     } else if (field.number == kValue && field.wire == Wire::kBytes) {
-      Reader packed = list.message();
+      List packed = list.message();
       while (!packed.at_end()) values.push_back(static_cast<int64_t>(packed.varint()));
     } else {
       list.skip(field.wire);
@@ -164,13 +173,15 @@ void read_values(Reader list, std::vector<int64_t>& values) {
   }
 }
 
-void read_values(Reader list, std::vector<float>& values) {
+template <class List>
+void read_values(List list, std::vector<float>& values) {
+  values.clear();
   while (!list.at_end()) {
-    const Reader::Field field = list.field();
+    const auto field = list.field();
     if (field.number == kValue && field.wire == Wire::kFixed32) {
       values.push_back(list.float32());
     } else if (field.number == kValue && field.wire == Wire::kBytes) {
-      Reader packed = list.message();
+      List packed = list.message();
       while (!packed.at_end()) values.push_back(packed.float32());
     } else {
       list.skip(field.wire);
@@ -178,48 +189,104 @@ void read_values(Reader list, std::vector<float>& values) {
   }
 }
 
-template <class Value>
-TfFeature read_list(Reader list) {
-  std::vector<Value> values;
-  read_values(list, values);
-  return values;
-}
+}  // namespace
 
-std::optional<TfFeature> read_feature(Reader message) {
-  std::optional<TfFeature> feature;
+TfExampleReader::Kind TfExampleReader::read_feature(Message message) {
+  Kind kind = Kind::kNone;
   while (!message.at_end()) {
-    const Reader::Field field = message.field();
+    const Message::Field field = message.field();
     if (field.wire == Wire::kBytes && field.number == kBytesList) {
-      feature = read_list<std::string>(message.message());
+      read_values(message.message(), texts_);
+      kind = Kind::kTexts;
     } else if (field.wire == Wire::kBytes && field.number == kInt64List) {
-      feature = read_list<int64_t>(message.message());
+      read_values(message.message(), numbers_);
+      kind = Kind::kNumbers;
     } else if (field.wire == Wire::kBytes && field.number == kFloatList) {
-      feature = read_list<float>(message.message());
+      read_values(message.message(), floats_);
+      kind = Kind::kFloats;
     } else {
       message.skip(field.wire);
     }
   }
-  return feature;
+  return kind;
 }
 
-void read_entry(Reader entry, TfExample& example) {
-  std::string name;
-  std::optional<TfFeature> feature;
+void TfExampleReader::read_entry(Message entry) {
+  std::string_view name;
+  Kind kind = Kind::kNone;
   while (!entry.at_end()) {
-    const Reader::Field field = entry.field();
+    const Message::Field field = entry.field();
     if (field.wire == Wire::kBytes && field.number == kName) {
-      name = std::string(entry.message().rest());
+      name = entry.message().rest();
     } else if (field.wire == Wire::kBytes && field.number == kFeature) {
-      feature = read_feature(entry.message());
+      kind = read_feature(entry.message());
     } else {
       entry.skip(field.wire);
     }
   }
   if (utf8::find_invalid(name) != name.npos) entry.fail("names a feature in broken UTF-8");
-  if (feature) example.insert_or_assign(std::move(name), std::move(*feature));
+  if (kind != Kind::kNone) keep(name, kind);
 }
 
-}  // namespace
+// What stood in the slot before is the memory of the next feature.
+void TfExampleReader::keep(std::string_view name, Kind kind) {
+  const auto put = [](TfFeature& feature, auto& values) {
+    using Values = std::remove_reference_t<decltype(values)>;
+    if (!std::holds_alternative<Values>(feature)) feature.emplace<Values>();
+    std::get<Values>(feature).swap(values);
+  };
+  auto found = slots_.find(name);
+  if (found == slots_.end()) found = slots_.emplace(std::string(name), Slot{}).first;
+  Slot& slot = found->second;
+  if (slot.record != record_) ++features_;
+  slot.record = record_;
+  if (kind == Kind::kTexts) {
+    put(slot.feature, texts_);
+  } else if (kind == Kind::kNumbers) {
+    put(slot.feature, numbers_);
+  } else {
+    put(slot.feature, floats_);
+  }
+}
+
+void TfExampleReader::read(std::string_view data, const TfPlace& place) {
+  ++record_;
+  features_ = 0;
+  Message message(data, place);
+  while (!message.at_end()) {
+    const Message::Field field = message.field();
+    if (field.wire != Wire::kBytes || field.number != kFeatures) {
+      message.skip(field.wire);
+      continue;
+    }
+    Message features = message.message();
+    while (!features.at_end()) {
+      const Message::Field entry = features.field();
+      if (entry.wire == Wire::kBytes && entry.number == kEntry) {
+        read_entry(features.message());
+      } else {
+        features.skip(entry.wire);
+      }
+    }
+  }
+  // Records of ever other names must not pile up.
+  if (slots_.size() > features_) {
+    std::erase_if(slots_, [this](const auto& slot) { return slot.second.record != record_; });
+  }
+}
+
+const TfFeature* TfExampleReader::find(std::string_view name) const {
+  const auto found = slots_.find(name);
+  return found == slots_.end() ? nullptr : &found->second.feature;
+}
+
+TfExample TfExampleReader::take() {
+  TfExample example;
+  for (auto& [name, slot] : slots_)
+    example.emplace_hint(example.end(), name, std::move(slot.feature));
+  slots_.clear();
+  return example;
+}
 
 std::string encode_tf_example(const TfExample& example) {
   std::string features;
@@ -238,25 +305,9 @@ std::string encode_tf_example(const TfExample& example) {
 }
 
 TfExample decode_tf_example(std::string_view data, const std::string& place) {
-  TfExample example;
-  Reader message(data, place);
-  while (!message.at_end()) {
-    const Reader::Field field = message.field();
-    if (field.wire != Wire::kBytes || field.number != kFeatures) {
-      message.skip(field.wire);
-      continue;
-    }
-    Reader features = message.message();
-    while (!features.at_end()) {
-      const Reader::Field entry = features.field();
-      if (entry.wire == Wire::kBytes && entry.number == kEntry) {
-        read_entry(features.message(), example);
-      } else {
-        features.skip(entry.wire);
-      }
-    }
-  }
-  return example;
+  TfExampleReader reader;
+  reader.read(data, [&place] { return place; });
+  return reader.take();
 }
 
 }  // namespace finetune

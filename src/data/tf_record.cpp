@@ -119,15 +119,19 @@ bool is_tf_record(std::string_view path) {
   return path.find(".tfrecord-") != path.npos;
 }
 
-TfRecordFile::TfRecordFile(std::unique_ptr<ReadableFile> file, std::string name)
+TfRecordFile::TfRecordFile(std::unique_ptr<ReadableFile> file, std::string name,
+                           const std::function<void(double)>& progress)
     : file_(std::move(file)), name_(std::move(name)) {
-  constexpr int64_t kRecordsBetweenPolls = 1 << 12;
+  constexpr int64_t kRecordsBetweenPolls = 64;
   Window window(*file_);
   Hasher hasher;
   const uint64_t end = file_->size();
   for (uint64_t offset = 0; offset < end;) {
     const Place place{.name = name_, .record = size(), .offset = offset};
-    if (size() % kRecordsBetweenPolls == 0) interrupt::throw_if_requested("reading TFRecord files");
+    if (size() % kRecordsBetweenPolls == 0) {
+      interrupt::throw_if_requested("reading TFRecord files");
+      if (progress) progress(static_cast<double>(offset) / static_cast<double>(end));
+    }
     const uint64_t left = end - offset;
     const std::string_view header =
         window.bytes(offset, static_cast<size_t>(std::min(left, kHeaderBytes)));
@@ -148,16 +152,15 @@ std::string TfRecordFile::place(int64_t record) const {
       .text();
 }
 
-std::string TfRecordFile::read(int64_t record) const {
+void TfRecordFile::read(int64_t record, std::string& data) const {
   FT_CHECK(record >= 0 && record < size(), "record lies outside the file");
   const uint64_t offset = offsets_[static_cast<size_t>(record)];
   const bool is_last = record + 1 == size();
   const uint64_t end = is_last ? file_->size() : offsets_[static_cast<size_t>(record) + 1];
   const uint64_t length = end - offset - kHeaderBytes - kChecksumBytes;
-  std::string data(static_cast<size_t>(length + kChecksumBytes), '\0');
+  data.resize(static_cast<size_t>(length + kChecksumBytes));
   file_->read_at(offset + kHeaderBytes, data.data(), data.size());
   tf_record_parts::take_data(data, {.name = name_, .record = record, .offset = offset});
-  return data;
 }
 
 }  // namespace finetune

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <future>
@@ -66,7 +67,7 @@ class TokenCache {
       : options_(options),
         source_(source),
         names_(expand_files(source.files, source.key)),
-        files_(identify_files(names_)) {
+        files_(identify_files(names_, options.show)) {
     document_ = key_document(source, files_);
     key_ = hash_hex(document_.dump());
     folder_ = join_path(options.folder, key_);
@@ -90,6 +91,9 @@ class TokenCache {
   [[nodiscard]] std::optional<TokenManifest> manifest(std::string& wrong) const;
   [[nodiscard]] std::shared_ptr<const CachedTokens> map(const TokenManifest& manifest) const;
   [[nodiscard]] bool has_same_content(const TokenManifest& manifest) const;
+  [[nodiscard]] StepName hashing() const {
+    return {.phase = "hash", .doing = "hashing the files of " + source_.key};
+  }
   [[nodiscard]] bool keeps_blocks() const;
   void clear() const;
   void make_room() const;
@@ -121,15 +125,21 @@ std::optional<TokenManifest> TokenCache::manifest(std::string& wrong) const {
 // Size and samples agree already, or the key would be another.
 bool TokenCache::has_same_content(const TokenManifest& manifest) const {
   const std::vector<FileIdentity> seen = read_identities(path(kSeen));
-  bool is_known = true;
+  std::vector<size_t> touched;
+  uint64_t bytes = 0;
   for (size_t i = 0; i < files_.size(); ++i) {
     if (files_[i] == manifest.files[i].identity || (i < seen.size() && files_[i] == seen[i])) {
       continue;
     }
-    is_known = false;
-    if (hash_of_file(names_[i]) != manifest.files[i].hash) return false;
+    touched.push_back(i);
+    bytes += files_[i].size;
   }
-  if (is_known) return true;
+  if (touched.empty()) return true;
+  LongStep step = LongStep::of_bytes(hashing(), bytes, options_.show);
+  const auto add = [&](uint64_t more) { step.add_bytes(more); };
+  for (const size_t i : touched) {
+    if (hash_of_file(names_[i], add) != manifest.files[i].hash) return false;
+  }
   try {
     FileSystem::local().write_atomically(path(kSeen), identities_json(files_).dump(1) + "\n");
   } catch (const Error&) {  // a folder that is only read: the content is hashed again next time
@@ -156,8 +166,13 @@ std::shared_ptr<const CachedTokens> TokenCache::map(const TokenManifest& manifes
   const int64_t looked_at = options_.bytes_checked_at_start / TokenBlock::kPiece;
   const int64_t stride = std::max<int64_t>(1, pieces / std::max<int64_t>(1, looked_at));
   int64_t next = looked_at > 0 ? 0 : pieces;
+  LongStep step({.phase = "check", .doing = "checking tokenised data", .unit = "piece"},
+                looked_at > 0 ? (pieces + stride - 1) / stride : 0, options_.show);
   for (const TokenBlock& block : blocks) {
-    for (; next < block.pieces(); next += stride) block.check(next);
+    for (; next < block.pieces(); next += stride) {
+      block.check(next);
+      step.advance();
+    }
     next -= block.pieces();
     block.release();
   }
@@ -222,19 +237,31 @@ void TokenCache::discard() const {
 
 // Reads and tokenises, and hashes the files beside that. Returns the hashes.
 std::vector<std::string> TokenCache::fill(BlockSink& sink) const {
+  constexpr std::chrono::milliseconds kBetweenLooks(50);
   std::atomic<bool> stop = false;
-  auto hashing = std::async(std::launch::async, [&] {
-    std::vector<std::string> hashes;
-    for (const std::string& file : names_) hashes.push_back(hash_of_file(file, &stop));
-    return hashes;
+  std::atomic<uint64_t> hashed = 0;
+  auto hashes = std::async(std::launch::async, [&] {
+    const auto add = [&](uint64_t bytes) {
+      if (stop) throw Interrupted(hashing().doing);
+      hashed += bytes;
+    };
+    std::vector<std::string> found;
+    for (const std::string& file : names_) found.push_back(hash_of_file(file, add));
+    return found;
   });
   try {
     source_.read(sink);
+    uint64_t bytes = 0;
+    for (const FileIdentity& file : files_) bytes += file.size;
+    LongStep step = LongStep::of_bytes(hashing(), bytes, options_.show);
+    const auto look = [&] { step.reach(static_cast<int64_t>(hashed)); };
+    while (hashes.wait_for(kBetweenLooks) != std::future_status::ready) look();
+    look();
   } catch (...) {
     stop = true;
     throw;
   }
-  return hashing.get();
+  return hashes.get();
 }
 
 std::shared_ptr<const CachedTokens> TokenCache::build() {
@@ -246,12 +273,12 @@ std::shared_ptr<const CachedTokens> TokenCache::build() {
   }
   on_cache([&] { make_room(); });
   BlockSink sink(folder_, key_, options_.tokens_of_block);
-  if (const int64_t blocks = sink.resume(source_.limits); blocks > 0) {
+  if (const int64_t blocks = sink.resume(source_.limits, options_.show); blocks > 0) {
     log::info(source_.key + ": tokenising goes on behind row " + std::to_string(sink.rows()));
   }
   try {
     const std::vector<std::string> hashes = fill(sink);
-    if (identify_files(names_) != files_) {
+    if (identify_files(names_, options_.show) != files_) {
       throw Error(ErrorKind::kData,
                   source_.key +
                       ": a file has changed while it was read; run the same command "
@@ -260,7 +287,7 @@ std::shared_ptr<const CachedTokens> TokenCache::build() {
     TokenManifest made{.key = document_, .blocks = sink.blocks(), .files = {}, .totals = {}};
     for (size_t i = 0; i < files_.size(); ++i) made.files.push_back({files_[i], hashes[i]});
     on_cache([&] {
-      made.totals = total_of_blocks(sink.paths(), source_.limits);
+      made.totals = total_of_blocks(sink.paths(), source_.limits, options_.show);
       FileSystem::local().write_atomically(path(kManifest), token_manifest_text(made));
       FileSystem::local().remove_file(path(kBuilding));
     });

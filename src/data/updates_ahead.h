@@ -11,6 +11,7 @@
 
 #include "finetune/base/thread_pool.h"
 #include "finetune/data/loader.h"
+#include "finetune/data/packing_plan.h"
 
 namespace finetune {
 
@@ -23,6 +24,7 @@ struct PreparedUpdate {
   std::vector<int64_t> rows = {};
   std::vector<int64_t> samples = {};
   std::vector<SampleKey> keys = {};
+  PackingPlan::Group group = {};
 
   // The next batch, with what an earlier update left in it.
   [[nodiscard]] Batch& add() {

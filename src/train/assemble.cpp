@@ -293,6 +293,7 @@ Parts assemble_data(const LoadedConfig& config, const AssemblyRequest& request,
   TokenCacheOptions cache = request.cache;
   cache.folder = join_path(args.cache_dir, "tokens");
   cache.overwrite = args.overwrite_cache;
+  cache.show = show_steps(progress);
   const auto entry = std::make_shared<std::optional<size_t>>();
   parts.setup = make_task_setup({.config = config,
                                  .tokenizer = *parts.tokenizer,

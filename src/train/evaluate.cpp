@@ -76,7 +76,7 @@ std::optional<EvaluationResult> evaluate_in_parts(const Parts& parts, Split spli
   const auto& data = predicts ? parts.test_data : parts.validation_data;
   const EvaluationLoader batches(data, parts.collator, args.per_device_eval_batch_size,
                                  args.dataloader_drop_last && !predicts);
-  const EvaluationLoader loader(data, parts.collator, rows_at_a_time);
+  EvaluationLoader loader(data, parts.collator, rows_at_a_time);
   const int64_t parts_of_batch = args.per_device_eval_batch_size / rows_at_a_time;
   const int64_t count = std::min(loader.batches(), batches.batches() * parts_of_batch);
   const auto start = std::chrono::steady_clock::now();
@@ -86,6 +86,8 @@ std::optional<EvaluationResult> evaluate_in_parts(const Parts& parts, Split spli
   SessionClock* const clock = parts.session ? &parts.session->clock : nullptr;
   const SessionClock::Unit unit = SessionClock::Unit::kEvaluationBatch;
   World& world = *parts.world;
+  Batch own;
+  Batch other;
   OutputsExchange exchange(world, args.task == "mlm" || args.task == "pretraining");
   // Each process computes one of as many neighbouring batches, and all of them count all.
   for (int64_t first = 0; first < count; first += world.size()) {
@@ -93,7 +95,7 @@ std::optional<EvaluationResult> evaluate_in_parts(const Parts& parts, Split spli
     const int64_t mine = first + world.rank();
     const bool stops = interrupt::is_requested();
     const bool has_batch = mine < count && !stops;
-    const Batch own = has_batch ? loader.get(mine) : Batch();
+    if (has_batch) loader.get(mine, own);
     const std::optional<std::vector<Outputs>> round = exchange.share(
         has_batch, [&] { return parts.task->evaluate(own); }, stops);
     if (!round) {
@@ -101,7 +103,7 @@ std::optional<EvaluationResult> evaluate_in_parts(const Parts& parts, Split spli
       return std::nullopt;
     }
     for (int64_t i = first; i < std::min(count, first + world.size()); ++i) {
-      const Batch other = i == mine ? Batch() : loader.get(i);
+      if (i != mine) loader.get(i, other);
       const Batch& batch = i == mine ? own : other;
       const Outputs& outputs = (*round)[static_cast<size_t>(i - first)];
       loss.add(batch, outputs);

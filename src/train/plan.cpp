@@ -28,12 +28,13 @@ int64_t count_steps(const TrainingArgs& args, int64_t samples, int64_t effective
 }
 
 // What an epoch's updates are made of: samples, or packed rows.
-int64_t count_rows(const TrainingArgs& args, const Parts& parts) {
+int64_t count_rows(const TrainingArgs& args, const Parts& parts, ProgressDisplay& progress) {
   const int64_t capacity = parts.setup->packed_length();
   if (capacity == 0) return parts.train_data->size();
   return PackingPlan(
              *parts.train_data,
-             {.capacity = capacity, .keeps_order = args.train_sampling_strategy == "sequential"})
+             {.capacity = capacity, .keeps_order = args.train_sampling_strategy == "sequential"},
+             show_steps(progress))
       .rows();
 }
 
@@ -111,7 +112,7 @@ Json plan_training(const LoadedConfig& config, const PlanOptions& options) {
   plan["tokens_a_row"] = workload.length;
   plan["checkpointing"] = describe(choices.checkpointing);
   plan["head_rows_per_chunk"] = choices.head_rows_per_chunk;
-  plan["steps"] = count_steps(args, count_rows(args, parts), effective);
+  plan["steps"] = count_steps(args, count_rows(args, parts, progress), effective);
   plan["device"] = describe_device(parts.device);
   plan["is_device"] = workload.is_device;
   plan["flops"] = flops_of_update(workload, choices);

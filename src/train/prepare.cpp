@@ -7,6 +7,7 @@
 #include "finetune/base/file_system.h"
 #include "finetune/checkpoint/output_lock.h"
 #include "finetune/data/document_examples.h"
+#include "finetune/data/mixed_pretraining.h"
 #include "finetune/data/shard_writer.h"
 #include "train/assemble.h"
 
@@ -35,6 +36,24 @@ nlohmann::ordered_json fill_cache(const LoadedConfig& config) {
   return result;
 }
 
+// What the examples are made from: documents, or several of them that are mixed.
+std::vector<const DocumentExamples*> documents_of(const LoadedConfig& config, const Dataset& data) {
+  std::vector<const Dataset*> parts = {&data};
+  if (const auto* mixed = dynamic_cast<const MixedPretraining*>(&data)) {
+    parts.clear();
+    for (const MixturePart& part : mixed->mixture().parts()) parts.push_back(part.data.get());
+  }
+  std::vector<const DocumentExamples*> documents;
+  for (const Dataset* part : parts) {
+    documents.push_back(dynamic_cast<const DocumentExamples*>(part));
+    if (documents.back() == nullptr) {
+      refuse_key(config, "train_file",
+                 "names shards already; name the documents to make them from");
+    }
+  }
+  return documents;
+}
+
 }  // namespace
 
 nlohmann::ordered_json run_prepare(const LoadedConfig& config) {
@@ -43,36 +62,29 @@ nlohmann::ordered_json run_prepare(const LoadedConfig& config) {
   if (!args.prepare_output_dir) {
     refuse_key(config, "prepare_output_dir", "names no folder for the shards; set it");
   }
-  if (!args.train_file_weights.empty()) {
-    refuse_key(config, "train_file",
-               "shards hold every example of the documents once; leave the weights out, make "
-               "shards of each entry in a folder of its own, and mix these by weight in training");
-  }
   const std::string& folder = *args.prepare_output_dir;
   ProgressDisplay progress(progress_mode(args));
   const Parts parts = assemble_data(config, {.train = true, .model_folder = ""}, progress);
-  const auto* examples = dynamic_cast<const DocumentExamples*>(parts.train_data.get());
-  if (examples == nullptr) {
-    refuse_key(config, "train_file", "names shards already; name the documents to make them from");
-  }
+  const DocumentExamples& first = *documents_of(config, *parts.train_data).front();
+  const auto& examples = dynamic_cast<const PretrainingDataset&>(*parts.train_data);
   FileSystem& files = FileSystem::local();
   files.make_directories(folder);
   const checkpoint::OutputLock lock(folder, {.key = "prepare_output_dir"});
-  const ExampleOptions& made = examples->options();
+  const ExampleOptions& made = first.options();  // the same for all
   ShardWriterOptions options;
   options.folder = folder;
   options.shards = args.num_shards;
   options.threads = preprocessing_threads(args);
   options.layout = {.max_seq_length = made.max_seq_length,
-                    .max_predictions = examples->max_predictions(),
+                    .max_predictions = first.max_predictions(),
                     .pad_id = static_cast<int32_t>(parts.model_config.pad_token_id)};
   options.seed = made.masking.seed;
   options.fingerprint =
       std::to_string(args.mlm_probability) + "," + std::to_string(args.whole_word_mask ? 1 : 0) +
       "," + std::to_string(made.masking.mask_id) + "," + std::to_string(made.masking.vocabulary);
   options.progress = [&](int64_t done) { progress.update(done); };
-  progress.begin("prepare", examples->size(), 0, "example");
-  const WrittenShards written = write_shards(files, *examples, options);
+  progress.begin("prepare", examples.size(), 0, "example");
+  const WrittenShards written = write_shards(files, examples, options);
   progress.end();
   return {{"files", join_path(folder, "*.tfrecord")},
           {"examples", written.examples},

@@ -20,6 +20,7 @@ namespace {
 
 constexpr double kDrawSeconds = 0.5;
 constexpr double kLineSeconds = 60;
+constexpr double kQuickSeconds = 1;  // a step's
 constexpr double kPointSeconds = 2;
 constexpr size_t kPoints = 60;
 constexpr int64_t kBarColumns = 20;
@@ -214,22 +215,67 @@ ProgressDisplay::~ProgressDisplay() {
 
 void ProgressDisplay::begin(std::string phase, int64_t total, int64_t done, std::string unit) {
   if (mode_ == ProgressMode::kNone) return;
+  close_step();
   const double now = output_.now();
-  phases_.push_back({.name = std::move(phase),
-                     .unit = std::move(unit),
-                     .total = total,
-                     .done = done,
-                     .begun = now,
-                     .last_line = now,
-                     .last_line_done = -1,
-                     .points = {{now, done}},
-                     .figures = {}});
+  open({.name = std::move(phase),
+        .unit = std::move(unit),
+        .total = total,
+        .done = done,
+        .begun = now,
+        .last_line = now,
+        .last_line_done = -1,
+        .points = {{now, done}},
+        .figures = {}},
+       now);
+}
+
+void ProgressDisplay::open(Phase phase, double now) {
+  phases_.push_back(std::move(phase));
   if (mode_ != ProgressMode::kBar) return;
   if (phases_.size() == 1) log::set_status_line([this] { erase(); }, [this] { redraw(); });
   draw(now);
 }
 
+void ProgressDisplay::step(const std::string& phase, int64_t done, int64_t total,
+                           const std::string& unit) {
+  if (mode_ == ProgressMode::kNone) return;
+  const double now = output_.now();
+  if (step_.phase != phase) {
+    close_step();
+    step_ = {.phase = phase, .begun = now, .begun_at = done, .is_open = false};
+  }
+  if (!step_.is_open) {
+    if (now - step_.begun < kQuickSeconds) {
+      if (done >= total) step_ = {};
+      return;
+    }
+    step_.is_open = true;
+    open({.name = phase,
+          .unit = unit,
+          .total = total,
+          .done = done,
+          .begun = step_.begun,
+          .last_line = step_.begun,
+          .last_line_done = -1,
+          .points = {{step_.begun, step_.begun_at}},
+          .figures = {}},
+         now);
+  }
+  show(done, {});
+  if (done >= total) close_step();
+}
+
+void ProgressDisplay::close_step() {
+  if (step_.is_open) close();
+  step_ = {};
+}
+
 void ProgressDisplay::update(int64_t done, const ProgressFigures& figures) {
+  close_step();
+  show(done, figures);
+}
+
+void ProgressDisplay::show(int64_t done, const ProgressFigures& figures) {
   if (phases_.empty()) return;
   const double now = note(done, figures);
   if (mode_ == ProgressMode::kBar) {
@@ -240,6 +286,7 @@ void ProgressDisplay::update(int64_t done, const ProgressFigures& figures) {
 }
 
 void ProgressDisplay::log(int64_t done, const ProgressFigures& figures) {
+  close_step();
   if (phases_.empty()) return;
   const double now = note(done, figures);
   write_plain(now);
@@ -247,6 +294,11 @@ void ProgressDisplay::log(int64_t done, const ProgressFigures& figures) {
 }
 
 void ProgressDisplay::end() {
+  close_step();
+  close();
+}
+
+void ProgressDisplay::close() {
   if (phases_.empty()) return;
   const double now = output_.now();
   const Phase& phase = phases_.back();

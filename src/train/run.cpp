@@ -321,8 +321,10 @@ int train_in(RunStorage& storage, const LoadedConfig& config, const RunOptions& 
       .model_folder = "",
       .load_weights = !newest.has_value(),
       .draw_weights = !newest || newest->foreign,
-      .cache = {.fetch = [&](const std::string& name,
-                             const std::string& path) { return storage.fetch_tokens(name, path); },
+      .cache = {.fetch =
+                    [&](const std::string& name, const std::string& path) {
+                      return storage.fetch_tokens(name, path, show_steps(progress));
+                    },
                 .keep = [&](const std::string& path,
                             const std::string& name) { storage.keep_tokens(path, name); }}};
   Parts parts = assemble_data(config, request, progress);

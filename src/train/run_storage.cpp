@@ -11,6 +11,7 @@
 #include "finetune/base/mount.h"
 #include "finetune/base/trash_safe.h"
 #include "finetune/checkpoint/layout.h"
+#include "finetune/data/token_cache.h"
 #include "train/clock.h"
 
 namespace finetune {
@@ -168,10 +169,19 @@ void RunStorage::bring_back_checkpoints() {
   }
 }
 
-bool RunStorage::fetch_tokens(const std::string& name, const std::string& path) const {
+bool RunStorage::fetch_tokens(const std::string& name, const std::string& path,
+                              const ShowStep& show) const {
   for (const Place& place : places_) {
     if (!place.is_reached) continue;
-    if (!bring_back_tree(back(place), join_path(kTokensFolder, name), path)) continue;
+    checkpoint::BringBackOptions options = back(place);
+    options.show = [&](uint64_t copied, uint64_t total) {
+      const auto megabytes = [](uint64_t bytes) { return static_cast<int64_t>(bytes / 1'000'000); };
+      show({.phase = "fetch tokenised data",
+            .unit = "MB",
+            .done = megabytes(copied),
+            .total = megabytes(total)});
+    };
+    if (!bring_back_tree(options, join_path(kTokensFolder, name), path)) continue;
     log::info("tokenised data come from the mirror '" + place.directory + "'");
     return true;
   }
@@ -185,7 +195,14 @@ void RunStorage::keep_tokens(const std::string& path, const std::string& name) {
 
 void RunStorage::copy_tokens() const {
   for (const Place& place : places_) {
-    for (const auto& [path, name] : tokens_) place.mirror->copy_tree(path, name);
+    std::vector<std::string> used;
+    for (const auto& [path, name] : tokens_) {
+      place.mirror->copy_tree(path, name);
+      used.push_back(file_name(name));
+    }
+    if (!used.empty()) {
+      place.mirror->remove_unused_trees(kTokensFolder, used, TokenCacheOptions().kept_unused);
+    }
   }
 }
 

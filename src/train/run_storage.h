@@ -14,6 +14,7 @@
 #include "finetune/checkpoint/output_lock.h"
 #include "finetune/checkpoint/reader.h"
 #include "finetune/config/load.h"
+#include "finetune/data/long_step.h"
 
 namespace finetune {
 
@@ -40,7 +41,8 @@ class RunStorage {
   void bring_back_checkpoints();
   // Tokenised data: out of a mirror, to a new folder, whole or not at all; and what is to be copied
   // there once something was committed. Without mirrors nothing happens.
-  [[nodiscard]] bool fetch_tokens(const std::string& name, const std::string& path) const;
+  [[nodiscard]] bool fetch_tokens(const std::string& name, const std::string& path,
+                                  const ShowStep& show) const;
   void keep_tokens(const std::string& path, const std::string& name);
   // Renames checkpoints after this step to .old, here and in the mirrors.
   void set_aside(int64_t after_step = -1);

@@ -102,7 +102,8 @@ class PretrainingSetup final : public TaskSetup {
       options.progress = progress;
       documents = read_documents(files.files, context_.tokenizer, options);
     });
-    auto data = std::make_shared<const DocumentExamples>(std::move(documents), examples);
+    auto data = std::make_shared<const DocumentExamples>(std::move(documents), examples,
+                                                         show_steps(context_.progress));
     log::info(
         files.what + " data: " + std::to_string(data->documents()) + " documents, " +
         std::to_string(data->tokens()) + " tokens, " + std::to_string(data->size()) + " samples" +

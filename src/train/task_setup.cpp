@@ -70,6 +70,12 @@ SplitFiles files_to_read(const SetupContext& context, Split split) {
   return files;
 }
 
+ShowStep show_steps(ProgressDisplay& progress) {
+  return [&progress](const StepProgress& step) {
+    progress.step(step.phase, step.done, step.total, step.unit);
+  };
+}
+
 void show_reading(ProgressDisplay& progress, const SplitFiles& files,
                   const std::function<void(const std::function<void(double)>&)>& build,
                   const std::string& phase) {

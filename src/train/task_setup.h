@@ -96,6 +96,8 @@ struct SplitFiles {
 [[nodiscard]] SplitFiles split_files(const LoadedConfig& config, Split split);
 // Those of them that are read now: of a mixture's, one entry's.
 [[nodiscard]] SplitFiles files_to_read(const SetupContext& context, Split split);
+// Shows data/'s steps that nobody else shows. `progress` must outlive it.
+[[nodiscard]] ShowStep show_steps(ProgressDisplay& progress);
 // Shows the progress of reading `files` while `build` runs with a callback for it. `phase` says
 // what for.
 void show_reading(ProgressDisplay& progress, const SplitFiles& files,

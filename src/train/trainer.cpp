@@ -124,7 +124,8 @@ void Trainer::make_loader() {
                     .drop_last = args_.dataloader_drop_last,
                     .drop_multiple = args_.per_device_train_batch_size,
                     .workers = args_.dataloader_num_workers,
-                    .prefetch = args_.dataloader_prefetch_factor.value_or(2)});
+                    .prefetch = args_.dataloader_prefetch_factor.value_or(2)},
+      show_steps(progress_));
 }
 
 int Trainer::run() {

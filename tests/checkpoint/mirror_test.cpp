@@ -4,7 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <ctime>
 #include <filesystem>
+#include <fstream>
 #include <set>
 #include <thread>
 
@@ -413,6 +415,61 @@ TEST(BringBack, AFinishedRunComesWithAllItsFilesOrNotAtAll) {
   run.root.write("drive/MyDrive/run/model.safetensors", "weighty");
   EXPECT_FALSE(bring_back_finished(run.back(), std::nullopt));
   EXPECT_THAT(run.names(), Not(Contains("finetune_state.json")));
+}
+
+TEST(Mirror, RemovesTreesThatNoSessionHasUsedForLong) {
+  MirroredRun run;
+  const std::string trees = run.mirror + "/tokens/";
+  const auto note = [&](const std::string& tree) { return trees + tree + "/last_use"; };
+  const auto session = [&](const std::vector<std::string>& used) {
+    Mirror mirror(run.options());
+    for (const std::string& tree : used) {
+      std::filesystem::create_directories(run.root / ("cache/" + tree));
+      run.root.write("cache/" + tree + "/block", "tokens");
+      mirror.copy_tree(run.root / ("cache/" + tree), "tokens/" + tree);
+    }
+    mirror.remove_unused_trees("tokens", used, std::chrono::hours(24 * 30));
+    EXPECT_TRUE(mirror.finish(kLong));
+  };
+  const auto ago = [](int days) {
+    return std::to_string(std::time(nullptr) - int64_t{days} * 24 * 3600);
+  };
+  session({"one", "two", "three"});
+  std::ofstream(note("one")) << ago(31);
+  std::ofstream(note("two")) << ago(29);
+  std::ofstream(note("three")) << ago(31);
+  session({"three"});
+  EXPECT_FALSE(std::filesystem::exists(trees + "one"));
+  EXPECT_TRUE(std::filesystem::exists(trees + "two/block"));
+  EXPECT_TRUE(bring_back_tree(run.back(), "tokens/three", run.root / "back"));
+  EXPECT_FALSE(std::filesystem::exists(run.root / "back/last_use")) << "no part of the tree";
+
+  // What an earlier version copied, or a clock that was wrong noted, is given its time.
+  std::filesystem::remove(note("two"));
+  std::ofstream(note("three")) << ago(-1000);
+  session({});
+  for (const char* tree : {"two", "three"}) {
+    EXPECT_TRUE(std::filesystem::exists(trees + tree + "/block"));
+    EXPECT_LE(std::stoll(FileSystem::local().read_all(note(tree))), std::time(nullptr));
+  }
+}
+
+TEST(BringBack, TellsHowFarATreeIs) {
+  MirroredRun run;
+  std::filesystem::create_directories(run.root / "cache");
+  run.root.write("cache/one", std::string(100, '1'));
+  run.root.write("cache/two", std::string(50, '2'));
+  Mirror mirror(run.options());
+  mirror.copy_tree(run.root / "cache", "cache/key");
+  ASSERT_TRUE(mirror.finish(kLong));
+  BringBackOptions options = run.back();
+  std::vector<uint64_t> copied;
+  options.show = [&](uint64_t bytes, uint64_t total) {
+    copied.push_back(bytes);
+    EXPECT_EQ(total, 150U);
+  };
+  EXPECT_TRUE(bring_back_tree(options, "cache/key", run.root / "second"));
+  EXPECT_THAT(copied, ElementsAre(0, 100, 150));
 }
 
 TEST(BringBack, OfATreeIsWholeOrNothing) {

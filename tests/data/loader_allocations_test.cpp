@@ -2,11 +2,18 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <string>
 #include <utility>
+#include <vector>
 
+#include "base/temporary_folder.h"
 #include "data/byte_tokenizer.h"
 #include "finetune/data/collate.h"
+#include "finetune/data/document_examples.h"
 #include "finetune/data/loader.h"
+#include "finetune/data/mixed_pretraining.h"
+#include "finetune/data/shard_examples.h"
+#include "finetune/data/shard_writer.h"
 #include "finetune/data/token_dataset.h"
 #include "support/counted_allocations.h"
 
@@ -43,27 +50,98 @@ int64_t allocations_of_an_epoch(Loader& loader) {
   return allocations - before;
 }
 
-void expect_none(std::shared_ptr<const Dataset> data, std::shared_ptr<const Collator> collator,
-                 int64_t workers) {
-  // Samples as they lie: each update of an epoch is as long as in the epoch before.
-  Loader loader(std::move(data), std::move(collator),
-                {.batch_size = 7,
-                 .micro_batches = 2,
-                 .sampling = SamplingStrategy::kSequential,
-                 .workers = workers});
-  EXPECT_EQ(allocations_of_an_epoch(loader), 0) << workers << " workers";
+// Samples as they lie: each update of an epoch is as long as in the epoch before.
+constexpr LoaderOptions kAsTheyLie = {
+    .batch_size = 7, .micro_batches = 2, .sampling = SamplingStrategy::kSequential};
+
+void expect_none(const std::shared_ptr<const Dataset>& data,
+                 const std::shared_ptr<const Collator>& collator,
+                 LoaderOptions options = kAsTheyLie) {
+  for (options.workers = 0; options.workers <= 2; options.workers += 2) {
+    Loader loader(data, collator, options);
+    EXPECT_EQ(allocations_of_an_epoch(loader), 0) << options.workers << " workers";
+  }
+  EvaluationLoader evaluation(data, collator, 7);
+  Batch batch;
+  int64_t before = 0;
+  for (int pass = 0; pass < 2; ++pass) {
+    before = allocations;
+    for (int64_t i = 0; i < evaluation.batches(); ++i) evaluation.get(i, batch);
+  }
+  EXPECT_EQ(allocations - before, 0) << "in evaluation";
+}
+
+std::shared_ptr<const Collator> masking() {
+  return std::make_shared<MaskedLmCollator>(MaskedLmOptions::from(ByteTokenizer()));
+}
+std::shared_ptr<const Collator> for_pretraining() {
+  return std::make_shared<PretrainingCollator>(PaddingOptions::from(ByteTokenizer()));
+}
+
+std::shared_ptr<const DocumentExamples> documents(bool whole_words) {
+  Documents documents;
+  for (int64_t sentence = 0; sentence < 300; ++sentence) {
+    documents.ids.insert(documents.ids.end(), static_cast<size_t>(1 + sentence % 9),
+                         ByteTokenizer::kFirstByte + 1);
+    documents.sentences.push_back(std::ssize(documents.ids));
+    if (sentence % 20 == 19) documents.documents.push_back(sentence + 1);
+  }
+  ExampleOptions options = ExampleOptions::from(ByteTokenizer(), whole_words);
+  options.max_seq_length = 32;
+  return std::make_shared<DocumentExamples>(std::move(documents), options);
 }
 
 TEST(LoaderAllocations, AreNoneForMaskedBatchesOnceBuffersHaveTheirSize) {
-  const auto collator = std::make_shared<MaskedLmCollator>(MaskedLmOptions::from(ByteTokenizer()));
-  expect_none(dataset(false), collator, 0);
-  expect_none(dataset(false), collator, 2);
+  expect_none(dataset(false), masking());
 }
 
 TEST(LoaderAllocations, AreNoneForLabelledBatchesOnceBuffersHaveTheirSize) {
   const auto collator = std::make_shared<PaddingCollator>(PaddingOptions::from(ByteTokenizer()));
-  expect_none(dataset(true), collator, 0);
-  expect_none(dataset(true), collator, 2);
+  expect_none(dataset(true), collator);
+}
+
+TEST(LoaderAllocations, AreNoneForPackedRows) {
+  LoaderOptions options = kAsTheyLie;
+  options.batch_size = 3;
+  options.packed_length = 60;
+  expect_none(dataset(false), masking(), options);
+  options.sampling = SamplingStrategy::kRandom;
+  // What an epoch's order puts together must fit: one batch of it all.
+  options.batch_size = 64;
+  options.micro_batches = 1;
+  expect_none(dataset(false), masking(), options);
+}
+
+TEST(LoaderAllocations, AreNoneForSamplesGroupedByLength) {
+  LoaderOptions options = kAsTheyLie;
+  options.sampling = SamplingStrategy::kGroupByLength;
+  options.length_group = kSamples;
+  options.batch_size = kSamples;
+  options.micro_batches = 1;
+  expect_none(dataset(false), masking(), options);
+}
+
+TEST(LoaderAllocations, AreNoneForExamplesOfDocumentsAndTheirMixture) {
+  expect_none(documents(false), for_pretraining());
+  expect_none(documents(true), for_pretraining());
+  const auto mixture = std::make_shared<const MixedDataset>(
+      std::vector<MixturePart>{{documents(false), 1.0}, {documents(true), 3.0}}, "train_file");
+  expect_none(std::make_shared<const MixedPretraining>(mixture), for_pretraining());
+}
+
+TEST(LoaderAllocations, AreNoneForExamplesOfShards) {
+  const testing::TemporaryFolder folder;
+  const auto examples = documents(false);
+  const ShardWriterOptions options{
+      .folder = folder.path(),
+      .shards = 2,
+      .layout = {.max_seq_length = 32, .max_predictions = examples->max_predictions()}};
+  static_cast<void>(write_shards(FileSystem::local(), *examples, options));
+  ShardOptions read;
+  read.max_seq_length = 32;
+  const auto shards =
+      std::make_shared<const ShardExamples>(std::vector<std::string>{folder / "*.tfrecord"}, read);
+  expect_none(shards, for_pretraining());
 }
 
 }  // namespace

@@ -303,8 +303,8 @@ TEST(Loader, ThrowsAWorkersErrorFromTheTakeItConcerns) {
 }
 
 TEST(EvaluationLoader, GivesEverySampleInOrderWithMasksOfTheSampleAlone) {
-  const EvaluationLoader narrow(dataset(), collator(), 4);
-  const EvaluationLoader wide(dataset(), collator(), 45);
+  EvaluationLoader narrow(dataset(), collator(), 4);
+  EvaluationLoader wide(dataset(), collator(), 45);
   EXPECT_EQ(narrow.batches(), 12);
   EXPECT_EQ(wide.batches(), 1);
   std::vector<Batch> all;

@@ -47,10 +47,9 @@ class NumberedExamples final : public PretrainingDataset {
   explicit NumberedExamples(int64_t size) : size_(size) {}
   [[nodiscard]] int64_t size() const override { return size_; }
   [[nodiscard]] std::string fingerprint() const override { return std::to_string(size_); }
-  using PretrainingDataset::example;
-  [[nodiscard]] PretrainingExample example(int64_t index, const SampleKey&) const override {
+  void make(int64_t index, const SampleKey&, PretrainingExample& example) const override {
     if (before_each) before_each();
-    return numbered(index);
+    example = numbered(index);
   }
   std::function<void()> before_each = {};
 

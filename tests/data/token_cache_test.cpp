@@ -14,6 +14,7 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <map>
 #include <string>
 #include <thread>
 #include <tuple>
@@ -414,6 +415,58 @@ TEST_F(TokenCache, IsMadeOfWhatAnotherPlaceOrTimeHoldsToo) {
   EXPECT_EQ(entries(), 1U);
 }
 
+TEST_F(TokenCache, TellsOfStepsThatLastWhereFilesAreLarge) {
+  std::map<std::string, StepProgress> told;
+  options_.cache.show = [&](const StepProgress& step) { told[step.phase] = step; };
+  const auto phases = [&] {
+    std::string all;
+    for (const auto& [phase, step] : std::exchange(told, {})) {
+      EXPECT_EQ(step.done, step.total) << phase;
+      all += phase + ", ";
+    }
+    return all;
+  };
+  TextOptions stopped = options_;
+  stopped.progress = [](double fraction) {
+    if (fraction > 0.5) interrupt::request(SIGTERM);
+  };
+  EXPECT_THROW(static_cast<void>(build(stopped)), Interrupted);
+  interrupt::reset();
+  told.clear();
+  static_cast<void>(build(options_));  // behind the blocks that are there
+  EXPECT_EQ(phases(), "check, fingerprint, hash, look at files, ");
+  static_cast<void>(build(options_));
+  EXPECT_EQ(phases(), "check, look at files, ");
+  fs::last_write_time(path_, fs::last_write_time(path_) - std::chrono::hours(1));
+  static_cast<void>(build(options_));
+  EXPECT_EQ(phases(), "check, hash, look at files, ");
+}
+
+TEST_F(TokenCache, StopsAtASignalWhileATouchedFileIsHashed) {
+  static_cast<void>(build(options_));
+  fs::last_write_time(path_, fs::last_write_time(path_) - std::chrono::hours(1));
+  options_.cache.show = [](const StepProgress& step) {
+    if (step.phase == "hash") interrupt::request(SIGTERM);
+  };
+  EXPECT_EQ(message_of<Interrupted>([&] { static_cast<void>(build(options_)); }),
+            "hashing the files of train_file");
+  interrupt::reset();
+}
+
+TEST_F(TokenCache, StopsAtASignalAmongRowsThatAreSkipped) {
+  options_.cache.folder.clear();
+  options_.rows.begin = 4900;
+  int64_t told = 0;
+  options_.progress = [&](double fraction) {
+    ++told;
+    EXPECT_LT(fraction, 0.5);
+    interrupt::request(SIGTERM);
+  };
+  EXPECT_THROW(static_cast<void>(build(options_)), Interrupted);
+  interrupt::reset();
+  EXPECT_EQ(told, 1);
+}
+
 TEST_F(TokenCache, NoticesAChangedByteThatNoSampleOfTheFileShows) {
   path_ = folder_.write("large.txt", corpus(40'000));
   static_cast<void>(build(options_));
@@ -560,6 +613,37 @@ TEST_F(TokenCache, RemovesEntriesThatNobodyHasUsedForLong) {
   static_cast<void>(build(options_));  // a use is seen
   options_.max_seq_length += 2;
   EXPECT_THAT(build_another(), HasSubstr("of tokenised data in 4 entries"));
+}
+
+TEST_F(TokenCache, RemovesWhatElseNobodyHasUsedForLong) {
+  const fs::path cache = options_.cache.folder;
+  const auto count = [&] { return count_rows({path_}, "train_file", options_.cache); };
+  EXPECT_GT(count(), 0);
+  const auto old = fs::file_time_type::clock::now() - std::chrono::hours(24 * 31);
+  fs::create_directories(cache / "labels");
+  fs::create_directories(cache / (std::string(32, 'a') + ".tmp-0123456789abcdef"));
+  for (const char* name : {"/labels/", "/labels/mine-"}) {
+    const std::string path = cache.string() + name + std::string(32, 'b') + ".json";
+    std::ofstream(path) << "{}";
+    fs::last_write_time(path, old);
+  }
+  const std::string part =
+      (cache / (std::string(32, 'a') + ".tmp-0123456789abcdef") / "block-00000").string();
+  std::ofstream(part) << "part of a copy";
+  fs::last_write_time(part, old);
+  const std::string rows = fs::directory_iterator(cache / "rows")->path().string();
+  fs::last_write_time(rows, old);
+  EXPECT_GT(count(), 0);  // a use is seen
+  static_cast<void>(build(options_));
+  EXPECT_TRUE(fs::exists(rows));
+  EXPECT_FALSE(fs::exists(fs::path(part).parent_path()));
+  EXPECT_FALSE(fs::exists(cache / "labels" / (std::string(32, 'b') + ".json")));
+  EXPECT_TRUE(fs::exists(cache / "labels" / ("mine-" + std::string(32, 'b') + ".json")));
+
+  fs::last_write_time(rows, old);
+  ++options_.max_seq_length;
+  static_cast<void>(build(options_));
+  EXPECT_FALSE(fs::exists(rows));
 }
 
 TEST_F(TokenCache, GoesOnBehindTheLastBlockAfterAKillAtAnyBlock) {

@@ -72,20 +72,20 @@ TEST(Pretraining, EndsAlikeWithAndWithoutInterruptionsOnShards) {
   expect_equal_ends(keys({{"train_file", "'" + make_shards(folder) + "'"}}));
 }
 
-TEST(Pretraining, LearnsFromShardsWhatItLearnsFromDocuments) {
+// One shard in the data's own order is out of reach: orders differ, the first loss of a whole
+// epoch's batch does not.
+void expect_same_first_loss(const TinyRun::Keys& data, int64_t samples) {
   const TemporaryFolder folder;
-  // One shard in the data's own order is out of reach: orders differ, the first loss of a whole
-  // epoch's batch does not.
-  const TinyRun::Keys one = {{"max_train_samples", "40"},
-                             {"per_device_train_batch_size", "40"},
-                             {"gradient_accumulation_steps", "1"},
-                             {"max_steps", "1"},
-                             {"config_overrides",
-                              "{num_hidden_layers: 1, num_attention_heads: 2, hidden_size: 32, "
-                              "intermediate_size: 64, max_position_embeddings: 32, "
-                              "hidden_dropout_prob: 0, attention_probs_dropout_prob: 0}"}};
+  TinyRun::Keys one = {{"per_device_train_batch_size", std::to_string(samples)},
+                       {"gradient_accumulation_steps", "1"},
+                       {"max_steps", "1"},
+                       {"config_overrides",
+                        "{num_hidden_layers: 1, num_attention_heads: 2, hidden_size: 32, "
+                        "intermediate_size: 64, max_position_embeddings: 32, "
+                        "hidden_dropout_prob: 0, attention_probs_dropout_prob: 0}"}};
   TinyRun::Keys shards = one;
-  shards["train_file"] = "'" + make_shards(folder, {{"max_train_samples", "40"}}) + "'";
+  one.insert(data.begin(), data.end());
+  shards["train_file"] = "'" + make_shards(folder, data) + "'";
   const TinyRun from_documents(keys(one));
   const TinyRun from_shards(keys(shards));
   ASSERT_EQ(from_documents.train().code, 0);
@@ -94,6 +94,19 @@ TEST(Pretraining, LearnsFromShardsWhatItLearnsFromDocuments) {
     return trainer_state(run.out())["log_history"][0]["loss"].get<double>();
   };
   EXPECT_NEAR(first_loss(from_documents), first_loss(from_shards), 1e-5);
+}
+
+TEST(Pretraining, LearnsFromShardsWhatItLearnsFromDocuments) {
+  expect_same_first_loss({{"max_train_samples", "40"}}, 40);
+}
+
+TEST(Pretraining, LearnsFromShardsOfAMixtureWhatItLearnsFromTheMixture) {
+  const std::string text = kText + "lighthouse";
+  // 16 of the one twice, so that the 16 of the other are seen once.
+  expect_same_first_loss({{"max_train_samples", "16"},
+                          {"train_file", "[{path: " + text + ".txt, weight: 1}, {path: " + text +
+                                             "-valid.txt, weight: 0.5}]"}},
+                         48);
 }
 
 TEST(Pretraining, ReportsBothLossesAndEvaluatesAgain) {
@@ -179,6 +192,11 @@ TEST(Prepare, KeepsWhatIsThereAndSaysWhatItNeeds) {
   EXPECT_EQ(other.code, 2);
   EXPECT_THAT(other.err, HasSubstr("other data or with other keys"));
   EXPECT_THAT(command("prepare", TinyRun(keys())).err, HasSubstr("prepare_output_dir"));
+  const std::string shards = folder / "shards/*.tfrecord";
+  const TinyRun both(
+      keys({{"prepare_output_dir", folder / "more"},
+            {"train_file", "[{path: " + kText + "lighthouse.txt, weight: 1}, '" + shards + "']"}}));
+  EXPECT_THAT(command("prepare", both).err, HasSubstr("names shards already"));
 }
 
 TEST(Prepare, NamesTheKeyOfAFolderThatIsInUse) {

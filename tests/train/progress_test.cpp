@@ -277,6 +277,48 @@ TEST_F(ProgressTest, WritesOneLineForAPhaseThatNothingIsLoggedIn) {
   EXPECT_EQ(everything(), "evaluate 20/20 (100%) [00:04<00:00, 5.00 batch/s]\n");
 }
 
+TEST_F(ProgressTest, ShowsAStepFromItsSecondSecondOn) {
+  ProgressDisplay display(ProgressMode::kBar, output());
+  for (int part = 0; part <= 8; ++part) {
+    display.step("hash", part, 8, "kB");
+    now_ += 0.25;
+  }
+  const std::string bar = "hash  50% |##########          | 4/8 [00:01<00:01, 4.00 kB/s]";
+  EXPECT_EQ(writes_.front(), "\r" + bar);
+  EXPECT_EQ(screen(), (std::vector<std::string>{
+                          "hash 100% |####################| 8/8 [00:02<00:00, 4.00 kB/s]", ""}));
+}
+
+TEST_F(ProgressTest, IsSilentAboutAStepThatIsQuick) {
+  ProgressDisplay display(ProgressMode::kBar, output());
+  for (int step = 0; step < 20; ++step) {
+    for (int part = 0; part <= 3; ++part) {
+      display.step("check", part, 3, "piece");
+      now_ += 0.3;
+    }
+  }
+  EXPECT_TRUE(writes_.empty());
+}
+
+TEST_F(ProgressTest, EndsAStepThatCameToNoEndWithWhatComesNext) {
+  ProgressDisplay display(ProgressMode::kPlain, output());
+  display.begin("tokenise", 10, 0, "kB");
+  display.step("hash", 0, 8, "kB");
+  now_ += 2;
+  display.step("hash", 4, 8, "kB");
+  display.step("check", 0, 8, "kB");
+  now_ += 2;
+  display.step("check", 4, 8, "kB");
+  display.update(10);
+  display.end();
+  display.step("check", 0, 1, "kB");
+  display.end();
+  EXPECT_EQ(everything(),
+            "hash 4/8 (50%) [00:02<00:02, 2.00 kB/s]\n"
+            "check 4/8 (50%) [00:02<00:02, 2.00 kB/s]\n"
+            "tokenise 10/10 (100%) [00:04<00:00, 2.50 kB/s]\n");
+}
+
 TEST_F(ProgressTest, IsSilentWhereItIsSwitchedOff) {
   ProgressDisplay display(ProgressMode::kNone, output());
   display.begin("train", 10);

@@ -23,6 +23,8 @@ struct BringBackOptions {
   double patience_seconds = 60;  // how long what may pass is tried again
   Clock* clock = &Clock::steady();
   Report report = {};  // what was passed over, and why
+  // Bytes of a tree that are there and that will be, after each of its files.
+  std::function<void(uint64_t, uint64_t)> show = {};
 };
 
 // Waits for the mirror to answer, within the patience. Error(kIo) where it does not. A folder that

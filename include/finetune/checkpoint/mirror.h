@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "finetune/base/clock.h"
 #include "finetune/base/file_system.h"
@@ -62,6 +64,10 @@ class Mirror {
   // A folder with all below it, to `name` in the mirror; only what has changed is copied.
   // bring_back_tree() is its counterpart.
   void copy_tree(const std::string& folder, const std::string& name);
+  // Behind what was asked for so far: notes below `parent`, a folder of the mirror, that its trees
+  // `used` are in use now, and removes those that no session has used for so long.
+  void remove_unused_trees(const std::string& parent, const std::vector<std::string>& used,
+                           std::chrono::seconds unused);
 
   // Waits until everything is there, so many seconds at most, and tries at once what waits to be
   // tried again. Returns whether the mirror has everything. `give_up` (asked often) ends the wait,

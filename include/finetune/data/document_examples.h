@@ -49,15 +49,14 @@ struct ExampleOptions {
 // Only the text of another document is cut, at its end.
 class DocumentExamples final : public PretrainingDataset {
  public:
-  // Throws Error(kData) where pairs are asked for and there is one document only.
-  DocumentExamples(Documents documents, const ExampleOptions& options);
+  // Throws Error(kData) where pairs are asked for and there is one document only, and Interrupted.
+  DocumentExamples(Documents documents, const ExampleOptions& options, const ShowStep& show = {});
   ~DocumentExamples() override;
 
   [[nodiscard]] int64_t size() const override;
   [[nodiscard]] std::optional<DatasetExtent> extent() const override { return extent_; }
   [[nodiscard]] std::string fingerprint() const override { return fingerprint_; }
-  using PretrainingDataset::example;
-  [[nodiscard]] PretrainingExample example(int64_t index, const SampleKey& mask) const override;
+  void make(int64_t index, const SampleKey& mask, PretrainingExample& example) const override;
 
   [[nodiscard]] int64_t documents() const { return documents_.size(); }
   [[nodiscard]] int64_t tokens() const { return documents_.token_count(); }
@@ -65,8 +64,8 @@ class DocumentExamples final : public PretrainingDataset {
   [[nodiscard]] int64_t max_predictions() const { return max_predictions_; }
 
  private:
-  [[nodiscard]] PretrainingExample unmasked(const ExamplePlan& plan) const;
-  void measure();
+  void make_unmasked(const ExamplePlan& plan, PretrainingExample& example) const;
+  void measure(const ShowStep& show);
 
   Documents documents_;
   ExampleOptions options_;

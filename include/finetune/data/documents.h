@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "finetune/data/long_step.h"
 #include "finetune/data/rows.h"
 #include "finetune/data/token_span.h"
 
@@ -33,7 +34,7 @@ struct Documents {
   // The ids of sentences [begin, end) of one document.
   [[nodiscard]] TokenSpan tokens(int64_t begin, int64_t end) const;
   // Adds all of it, the same bytes wherever it lies.
-  void hash_into(Hasher& hasher) const;
+  void hash_into(Hasher& hasher, const ShowStep& show = {}) const;
   [[nodiscard]] int64_t memory_bytes() const;
 };
 

@@ -8,6 +8,7 @@
 
 #include "finetune/data/batch.h"
 #include "finetune/data/dataset.h"
+#include "finetune/data/long_step.h"
 
 namespace finetune {
 
@@ -69,9 +70,9 @@ struct LoaderOptions {
 // stored) stands for the next epoch's start. take() is called from one thread at a time.
 class Loader {
  public:
-  // Throws Error(kConfig) where drop_last leaves no sample.
+  // Throws Error(kConfig) where drop_last leaves no sample, and with packing Interrupted.
   Loader(std::shared_ptr<const Dataset> dataset, std::shared_ptr<const Collator> collator,
-         const LoaderOptions& options);
+         const LoaderOptions& options, const ShowStep& show = {});
   ~Loader();  // waits for updates that are being prepared, not for those that are only planned
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
@@ -98,13 +99,20 @@ class EvaluationLoader {
 
   [[nodiscard]] int64_t batches() const;
   [[nodiscard]] int64_t samples() const { return dataset_->size(); }
-  [[nodiscard]] Batch get(int64_t index) const;
+  // Into `batch`, of which nothing but the memory stays.
+  void get(int64_t index, Batch& batch);
+  [[nodiscard]] Batch get(int64_t index) {
+    Batch batch;
+    get(index, batch);
+    return batch;
+  }
 
  private:
   std::shared_ptr<const Dataset> dataset_;
   std::shared_ptr<const Collator> collator_;
   int64_t batch_size_;
   bool drop_last_;
+  std::vector<SampleKey> keys_;
 };
 
 }  // namespace finetune

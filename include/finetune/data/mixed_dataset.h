@@ -39,6 +39,7 @@ class MixedDataset final : public Dataset {
   [[nodiscard]] std::optional<DatasetExtent> extent() const override;
   [[nodiscard]] std::string fingerprint() const override { return fingerprint_; }
 
+  [[nodiscard]] const std::vector<MixturePart>& parts() const { return parts_; }
   // Samples of a part in an epoch.
   [[nodiscard]] int64_t share(size_t part) const { return begins_[part + 1] - begins_[part]; }
 

@@ -20,16 +20,16 @@ class MixedPretraining final : public PretrainingDataset {
   explicit MixedPretraining(std::shared_ptr<const MixedDataset> mixture)
       : mixture_(std::move(mixture)) {}
 
-  using PretrainingDataset::example;
   [[nodiscard]] int64_t size() const override { return mixture_->size(); }
   [[nodiscard]] std::optional<DatasetExtent> extent() const override { return mixture_->extent(); }
   [[nodiscard]] std::string fingerprint() const override { return mixture_->fingerprint(); }
-  [[nodiscard]] PretrainingExample example(int64_t index, const SampleKey& mask) const override {
+  void make(int64_t index, const SampleKey& mask, PretrainingExample& example) const override {
     const auto [data, place] = mixture_->find(index);
     const auto* part = dynamic_cast<const PretrainingDataset*>(&data);
     FT_CHECK(part != nullptr, "a mixture of pretraining is made of its kind of data");
-    return part->example(place, mask);
+    part->make(place, mask, example);
   }
+  [[nodiscard]] const MixedDataset& mixture() const { return *mixture_; }
 
  private:
   std::shared_ptr<const MixedDataset> mixture_;

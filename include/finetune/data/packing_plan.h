@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "finetune/data/dataset.h"
+#include "finetune/data/long_step.h"
 
 namespace finetune {
 
@@ -23,22 +24,32 @@ struct PackingOptions {
 // Only the number of each group's first row is held; a row is packed again when it is asked for.
 class PackingPlan {
  public:
-  // Looks at every length once. `dataset` must outlive the plan. Requires: samples, of one choice.
-  PackingPlan(const Dataset& dataset, const PackingOptions& options);
+  // Looks at every length once. `dataset` must outlive the plan. Throws Interrupted. Requires:
+  // samples, of one choice.
+  PackingPlan(const Dataset& dataset, const PackingOptions& options, const ShowStep& show = {});
 
   [[nodiscard]] int64_t rows() const { return first_rows_.back(); }
-  // Appends the samples of a row, rising. Requires: 0 <= row < rows(). From any thread.
-  void append(int64_t row, std::vector<int64_t>& samples) const;
+  // A group that is packed.
+  struct Group {
+    std::vector<int64_t> samples = {};
+    std::vector<int64_t> row_of = {};  // each
+    // What is needed on the way.
+    std::vector<int64_t> lengths = {};
+    std::vector<int64_t> rooms = {};
+    std::vector<size_t> order = {};
+  };
+  // Appends the samples of a row, rising. `group` is memory that an earlier call may have used.
+  // Requires: 0 <= row < rows(). From any thread.
+  void append(int64_t row, std::vector<int64_t>& samples, Group& group) const;
+  void append(int64_t row, std::vector<int64_t>& samples) const {
+    Group group;
+    append(row, samples, group);
+  }
 
  private:
   static constexpr int64_t kGroup = 256;
 
-  struct Group {
-    std::vector<int64_t> samples;
-    std::vector<int64_t> row_of;  // each
-    int64_t rows = 0;
-  };
-  [[nodiscard]] Group pack(int64_t group) const;
+  [[nodiscard]] int64_t pack(int64_t number, Group& group) const;  // returns its rows
 
   const Dataset& dataset_;
   PackingOptions options_;

@@ -23,14 +23,26 @@ struct PretrainingExample {
   int64_t next_sentence_label = kIgnoredLabel;  // nothing is asked where there is one segment
 
   friend bool operator==(const PretrainingExample&, const PretrainingExample&) = default;
+
+  // As a new one, but for its memory.
+  void clear() {
+    for (auto* list : {&input_ids, &masked_lm_positions, &masked_lm_ids}) list->clear();
+    segment_ids.clear();
+    next_sentence_label = kIgnoredLabel;
+  }
 };
 
 // Samples that are made when they are asked for, as a function of their key.
 class PretrainingDataset : public Dataset {
  public:
-  // The sample `index`, masked by the numbers of `mask`. Safe to call from several threads.
-  // Requires: 0 <= index < size().
-  [[nodiscard]] virtual PretrainingExample example(int64_t index, const SampleKey& mask) const = 0;
+  // Makes the sample `index`, masked by the numbers of `mask`, of `example`, of which nothing but
+  // the memory stays. Safe to call from several threads. Requires: 0 <= index < size().
+  virtual void make(int64_t index, const SampleKey& mask, PretrainingExample& example) const = 0;
+  [[nodiscard]] PretrainingExample example(int64_t index, const SampleKey& mask) const {
+    PretrainingExample example;
+    make(index, mask, example);
+    return example;
+  }
   [[nodiscard]] PretrainingExample example(const SampleKey& key) const {
     return example(key.index, key);
   }

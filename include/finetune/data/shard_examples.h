@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "finetune/data/pretraining_dataset.h"
+#include "finetune/data/tf_example.h"
 #include "finetune/data/tf_record.h"
 
 namespace finetune {
@@ -38,9 +39,8 @@ class ShardExamples final : public PretrainingDataset {
   [[nodiscard]] int64_t size() const override { return size_; }
   [[nodiscard]] std::optional<DatasetExtent> extent() const override { return extent_; }
   [[nodiscard]] std::string fingerprint() const override { return fingerprint_; }
-  using PretrainingDataset::example;
   // Of every epoch the same.
-  [[nodiscard]] PretrainingExample example(int64_t index, const SampleKey& mask) const override;
+  void make(int64_t index, const SampleKey& mask, PretrainingExample& example) const override;
 
   [[nodiscard]] int64_t shards() const { return static_cast<int64_t>(files_.size()); }
 
@@ -64,7 +64,10 @@ struct ShardLayout {
 };
 [[nodiscard]] std::string encode_example(const PretrainingExample& example,
                                          const ShardLayout& layout);
-// The other way. Throws Error(kData), which begins with `place`.
+// The other way, into an example of which nothing but the memory stays. Throws Error(kData), which
+// begins with `place`.
+void decode_example(std::string_view data, const TfPlace& place, const ShardOptions& options,
+                    PretrainingExample& example);
 [[nodiscard]] PretrainingExample decode_example(std::string_view data, const std::string& place,
                                                 const ShardOptions& options);
 

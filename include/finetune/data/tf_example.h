@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <string_view>
@@ -18,8 +19,41 @@ using TfExample = std::map<std::string, TfFeature, std::less<>>;
 // In the wire format of TensorFlow's example.proto and feature.proto; features in the map's order.
 [[nodiscard]] std::string encode_tf_example(const TfExample& example);
 
-// Packed and plain lists, unknown fields passed over. Every length is checked against what is
-// there. Throws Error(kData), which begins with `place` and tells the byte within the record.
+// Where a record lies, which nobody asks for while all is well.
+using TfPlace = std::function<std::string()>;
+
+// Reads one example after the other, in the same memory. Packed and plain lists, unknown fields
+// passed over. Every length is checked against what is there.
+class TfExampleReader {
+ public:
+  // Throws Error(kData), which begins with `place` and tells the byte within the record.
+  void read(std::string_view data, const TfPlace& place);
+  // Of what was read last; null where it has no such feature.
+  [[nodiscard]] const TfFeature* find(std::string_view name) const;
+  [[nodiscard]] TfExample take();
+
+ private:
+  class Message;
+  enum class Kind { kNone, kTexts, kFloats, kNumbers };
+  struct Slot {
+    TfFeature feature = {};
+    int64_t record = 0;  // that it belongs to
+  };
+
+  void read_entry(Message entry);
+  [[nodiscard]] Kind read_feature(Message message);
+  void keep(std::string_view name, Kind kind);
+
+  std::map<std::string, Slot, std::less<>> slots_;
+  // Of the feature that is being read.
+  std::vector<std::string> texts_;
+  std::vector<float> floats_;
+  std::vector<int64_t> numbers_;
+  int64_t record_ = 0;
+  size_t features_ = 0;  // of this record
+};
+
+// One alone.
 [[nodiscard]] TfExample decode_tf_example(std::string_view data, const std::string& place);
 
 }  // namespace finetune

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -27,12 +28,20 @@ class TfRecordFile {
   // Reads every record's length and checksums. A length is believed only where its own checksum
   // agrees, and nothing is allocated before. Throws Error(kData), which names file, record (from 1)
   // and byte: damage, a truncated record, one of more than 64 MiB, and Interrupted.
-  TfRecordFile(std::unique_ptr<ReadableFile> file, std::string name);
+  // `progress` is told the fraction of the file that is behind.
+  TfRecordFile(std::unique_ptr<ReadableFile> file, std::string name,
+               const std::function<void(double)>& progress = {});
 
   [[nodiscard]] int64_t size() const { return static_cast<int64_t>(offsets_.size()); }
   // Data of a record. Safe to call from several threads. Throws Error(kData) where they are not
   // what the checksum says.
-  [[nodiscard]] std::string read(int64_t record) const;
+  [[nodiscard]] std::string read(int64_t record) const {
+    std::string data;
+    read(record, data);
+    return data;
+  }
+  // Into `data`, of which nothing but the memory stays.
+  void read(int64_t record, std::string& data) const;
   // "file: record 3 at byte 120"
   [[nodiscard]] std::string place(int64_t record) const;
   // Lengths and checksums of all records: what is in them.

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "finetune/data/long_step.h"
+
 namespace finetune {
 
 // Where tokenised data are kept. A cache is a folder below `folder`, named by what it was made of:
@@ -37,6 +39,8 @@ struct TokenCacheOptions {
   // that is used. Neither throws Error.
   std::function<bool(const std::string& name, const std::string& path)> fetch = {};
   std::function<void(const std::string& path, const std::string& name)> keep = {};
+
+  ShowStep show = {};  // hashing and checking, which may last where files are large
 };
 
 // count_rows() of data_files.h, which reads the files only where they are not those that were

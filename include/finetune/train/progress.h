@@ -62,6 +62,10 @@ class ProgressDisplay {
   // A logged step: a line that stays, in both modes; the bar goes on beneath it.
   void log(int64_t done, const ProgressFigures& figures = {});
 
+  // Work that is mostly quick: a phase within what is open, which is shown from the second on that
+  // it takes and ends at `total` or with the next call of any other member.
+  void step(const std::string& phase, int64_t done, int64_t total, const std::string& unit);
+
   // Closes the innermost phase. An outermost one leaves its last state as a line where no log()
   // has, a nested one only in plain mode.
   void end();
@@ -90,6 +94,17 @@ class ProgressDisplay {
   static std::string plain_line(const Phase& phase, double now);
   static std::string bar_line(const Phase& phase, double now, int columns);
 
+  struct Step {  // the newest
+    std::string phase;
+    double begun = 0;
+    int64_t begun_at = 0;
+    bool is_open = false;  // as the innermost phase
+  };
+
+  void open(Phase phase, double now);
+  void show(int64_t done, const ProgressFigures& figures);
+  void close();
+  void close_step();
   double note(int64_t done, const ProgressFigures& figures);  // returns the time
   void draw(double now);
   void write_plain(double now);
@@ -101,6 +116,7 @@ class ProgressDisplay {
   std::vector<Phase> phases_;
   std::string bar_;  // what stands on the terminal's line; guarded by the log's lock
   double last_drawn_ = 0;
+  Step step_;
 };
 
 }  // namespace finetune

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <utility>
+
+namespace finetune {
+
+// A piece of work whose progress nobody else tells: files that are hashed, lengths that are all
+// looked at once.
+struct StepName {
+  std::string phase = {};       // "hash"
+  std::string doing = {};       // "hashing train_file", of Interrupted
+  std::string unit = "sample";  // what is counted
+};
+
+struct StepProgress {
+  std::string phase;
+  std::string unit;
+  int64_t done = 0;
+  int64_t total = 0;
+};
+
+// Called on the thread that does the work: at its begin, at most ten times a second, and at its
+// end. What is quick is told too; whoever shows it waits a little.
+using ShowStep = std::function<void(const StepProgress&)>;
+
+// Counts through such work and looks for signals on the way.
+class LongStep {
+ public:
+  LongStep(StepName name, int64_t total, ShowStep show)
+      : LongStep(std::move(name), total, std::move(show), 1) {}
+  // Of bytes, which are shown in kB.
+  [[nodiscard]] static LongStep of_bytes(StepName name, uint64_t bytes, ShowStep show) {
+    name.unit = "kB";
+    return {std::move(name), static_cast<int64_t>(bytes), std::move(show), 1000};
+  }
+
+  // Cheap enough for every microsecond of work. Throws Interrupted.
+  void reach(int64_t done);
+  void advance(int64_t by = 1) { reach(done_ + by); }
+  void add_bytes(uint64_t bytes) { advance(static_cast<int64_t>(bytes)); }
+
+ private:
+  LongStep(StepName name, int64_t total, ShowStep show, int64_t scale);
+
+  void tell() const;
+
+  StepName name_;
+  int64_t done_ = 0;
+  int64_t total_;
+  ShowStep show_;
+  int64_t scale_;  // of what is counted in what is told
+  std::chrono::steady_clock::time_point told_ = std::chrono::steady_clock::now();
+};
+
+}  // namespace finetune
