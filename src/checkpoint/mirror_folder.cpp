@@ -282,7 +282,8 @@ void MirrorFolder::remove_unused_trees(const std::string& parent,
   const auto now = static_cast<int64_t>(std::time(nullptr));
   for (const std::string& name : files.list(folder)) {
     const std::string tree = join_path(folder, name);
-    if (files.type(tree) != FileType::kDirectory) continue;
+    // What has no index was not copied here by this program.
+    if (!files.exists(join_path(tree, kTreeIndexFile))) continue;
     const bool is_used = std::ranges::find(used, name) != used.end();
     if (now - note_of_use(tree, is_used, now) <= unused.count()) continue;
     options_.check_fence();

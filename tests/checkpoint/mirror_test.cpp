@@ -444,6 +444,12 @@ TEST(Mirror, RemovesTreesThatNoSessionHasUsedForLong) {
   EXPECT_TRUE(bring_back_tree(run.back(), "tokens/three", run.root / "back"));
   EXPECT_FALSE(std::filesystem::exists(run.root / "back/last_use")) << "no part of the tree";
 
+  // What somebody else keeps there stays.
+  std::filesystem::create_directories(trees + "own");
+  std::ofstream(note("own")) << ago(31);
+  session({"three"});
+  EXPECT_TRUE(std::filesystem::exists(note("own")));
+
   // What an earlier version copied, or a clock that was wrong noted, is given its time.
   std::filesystem::remove(note("two"));
   std::ofstream(note("three")) << ago(-1000);
