@@ -32,6 +32,7 @@
 #include "finetune/distributed/board.h"
 #include "finetune/distributed/world.h"
 #include "finetune/tensor/device.h"
+#include "finetune/train/run.h"
 
 namespace finetune::cli {
 namespace {
@@ -326,6 +327,7 @@ Launch plan_launch(const LoadedConfig& config) {
   if ((plan.membership || plan.processes > 1) && !reason.empty()) {
     throw Error(ErrorKind::kConfig, config.where("num_processes") + ": num_processes: " + reason);
   }
+  check_processes(config, plan.membership ? plan.membership->size : plan.processes);
   return plan;
 }
 

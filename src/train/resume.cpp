@@ -121,15 +121,22 @@ std::string machine_difference(const Environment& then, const Environment& now) 
 void announce_changes(const RunState& saved, const LoadedConfig& config,
                       const Environment& environment, int64_t accumulation) {
   const std::string from = " from step " + std::to_string(saved.step);
+  bool is_cut_anew = saved.environment.processes != environment.processes;
   for (const KeyChange& change : changed_keys(saved.config, to_json(config.args))) {
-    if (change.policy == ResumePolicy::kFreeAnnounced) {
+    is_cut_anew |= change.name == "per_device_train_batch_size";
+    // Derived then: the line below has what it is for each process.
+    const bool is_derived =
+        change.name == "gradient_accumulation_steps" && config.args.effective_batch_size;
+    if (change.policy == ResumePolicy::kFreeAnnounced && !is_derived) {
       log::info("changed: " + change.name + " " + change.old_text + " -> " + change.new_text +
                 from);
     }
   }
   const int64_t asked = config.args.per_device_train_batch_size *
                         config.args.gradient_accumulation_steps * environment.processes;
-  if (asked != saved.effective_batch_size && !config.args.effective_batch_size) {
+  if (config.args.effective_batch_size
+          ? is_cut_anew && *config.args.effective_batch_size == saved.effective_batch_size
+          : asked != saved.effective_batch_size) {
     log::info("the effective batch stays " + std::to_string(saved.effective_batch_size) +
               ": gradient_accumulation_steps is " + std::to_string(accumulation) + " now");
   }

@@ -348,6 +348,7 @@ int train_in(RunStorage& storage, const LoadedConfig& config, const RunOptions& 
   } else {
     trainer.start_fresh();
   }
+  check_same_weights(*world, parts.model->store().parameters());
   return trainer.run();
 }
 

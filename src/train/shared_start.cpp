@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "finetune/base/error.h"
+#include "finetune/base/hash.h"
 #include "finetune/base/json.h"
 
 namespace finetune {
@@ -45,6 +46,19 @@ void check_same(World& world, const std::string& text, const std::string& what) 
                                     std::to_string(world.rank()) +
                                     ": all processes must see the same files; put them on a file "
                                     "system that the machines share");
+}
+
+void check_same_weights(World& world, const std::vector<Parameter>& parameters) {
+  if (world.size() == 1) return;
+  Hasher hasher;
+  for (const Parameter& parameter : parameters) {
+    for (const Tensor& tensor : {parameter.weight, parameter.correction}) {
+      if (!tensor.defined()) continue;
+      const Tensor host = tensor.detach().to(at::kCPU).contiguous();
+      hasher.update(host.const_data_ptr(), host.nbytes());
+    }
+  }
+  check_same(world, hasher.hex(), "the model's weights");
 }
 
 }  // namespace finetune

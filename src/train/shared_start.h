@@ -6,6 +6,7 @@
 
 #include "finetune/checkpoint/reader.h"
 #include "finetune/distributed/world.h"
+#include "finetune/kernels/parameter_store.h"
 
 // What rank 0 decides for all processes: it alone changes files.
 namespace finetune {
@@ -18,5 +19,7 @@ namespace finetune {
 
 // Throws Error(kData) in a process that sees another text than rank 0: files that are not shared.
 void check_same(World& world, const std::string& text, const std::string& what);
+// The same for weights: each process loaded its own. A meeting; of one process, nothing.
+void check_same_weights(World& world, const std::vector<Parameter>& parameters);
 
 }  // namespace finetune

@@ -59,7 +59,7 @@ Trainer::Trainer(const LoadedConfig& config, const RunOptions& options, RunStora
       eval_rows_at_a_time_(config.args.per_device_eval_batch_size),
       poison_(Poison::from_environment()) {
   if (args_.fp16) scaler_.emplace();
-  check_processes();
+  check_processes(config_, parts_.world->size());
   connect_devices(*parts_.world, parts_.device, config_);
   divide_states();
   if (args_.optimizer_in_backward) update_in_backward();

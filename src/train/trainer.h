@@ -117,7 +117,6 @@ class Trainer {
   [[nodiscard]] double share_norm(double norm);
   [[nodiscard]] ShardSum make_shard_sum() const;
   [[nodiscard]] bool has_shards() const;
-  void check_processes() const;
   // Says whether the logical shards are those that the run began with.
   void keep_shards(const RunState& saved);
   [[nodiscard]] Environment environment() const;

@@ -105,33 +105,6 @@ bool Trainer::has_shards() const {
          parts_.model->store().gradient_format() == GradientFormat::kFloat32;
 }
 
-void Trainer::check_processes() const {
-  if (parts_.world->size() == 1) return;
-  const auto refuse = [&](const std::string& key, const std::string& why) {
-    throw Error(ErrorKind::kConfig, config_.where(key) + ": " + key + ": " + why);
-  };
-  if (args_.optimizer_in_backward) {
-    refuse("optimizer_in_backward",
-           "several processes sum their gradients before the update, which would be applied "
-           "before; leave it out or train in one process");
-  }
-  if (args_.full_determinism && !args_.average_tokens_across_devices) {
-    refuse("average_tokens_across_devices",
-           "means of each process's targets depend on the number of processes, which "
-           "full_determinism excludes; leave one of the two out");
-  }
-  if (args_.full_determinism && args_.ddp_comm_hook != "no") {
-    refuse("ddp_comm_hook",
-           "full_determinism sums gradients as they are, in an order of its own; leave one of the "
-           "two out");
-  }
-  if (args_.full_determinism && args_.grad_accum_dtype != "float32") {
-    refuse("full_determinism",
-           "gradients in bfloat16 have no sum that several processes agree on with one; leave "
-           "grad_accum_dtype out");
-  }
-}
-
 bool Trainer::add_micro_batches(std::span<const Batch> batches, const std::vector<double>& scales,
                                 StepReport& report) {
   ParameterStore& store = parts_.model->store();

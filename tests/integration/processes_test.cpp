@@ -271,6 +271,18 @@ TEST(Processes, RefuseTwoBytesWithFullDeterminism) {
   EXPECT_THAT(end.err, HasSubstr("full_determinism sums gradients as they are"));
 }
 
+TEST(Processes, SayWhatEachAccumulates) {
+  SharedRun run(kExact);
+  EXPECT_EQ(run.train({"--stop_at_step", "3"}).code, 75);
+  const ProcessResult two = run.train(processes(2, {"--stop_at_step", "5"}));
+  EXPECT_THAT(two.err, HasSubstr("batch stays 8: gradient_accumulation_steps is 2 now"));
+  run.set({{"per_device_train_batch_size", "1"}});
+  const ProcessResult again = run.train(processes(2, {"--stop_at_step", "6"}));
+  EXPECT_THAT(again.err, HasSubstr("batch stays 8: gradient_accumulation_steps is 4 now"));
+  EXPECT_THAT(again.err, Not(HasSubstr("changed: gradient_accumulation_steps")));
+  EXPECT_THAT(run.train(processes(2)).err, Not(HasSubstr("gradient_accumulation_steps")));
+}
+
 TEST(Processes, TakeTheMeanOfTheirOwnMeansOnRequest) {
   const TinyRun::Keys own_means = {{"average_tokens_across_devices", "false"}};
   const Result result = finished(SharedRun(own_means), processes(2));
@@ -441,11 +453,15 @@ TEST(Processes, SayEachErrorOnceAndGiveItsExitCode) {
   EXPECT_EQ(end.err.find("error:"), end.err.rfind("error:")) << end.err;
 }
 
+// Before anything is loaded, or a process started: one message.
 TEST(Processes, RefuseABatchThatTheyCannotDivide) {
-  const SharedRun run(TinyRun::Keys{{"per_device_train_batch_size", "4"}});
-  const ProcessResult end = run.train(processes(4));
-  EXPECT_EQ(end.code, 2) << end.err;
-  EXPECT_THAT(end.err, HasSubstr("4 x 4 processes does not divide the run's effective batch of 8"));
+  const SharedRun run;
+  const ProcessResult end = run.train(processes(3));
+  EXPECT_EQ(end.code, 2);
+  EXPECT_THAT(end.err, HasSubstr("8 samples cannot be divided among 3 processes that take 2 at a "
+                                 "time (per_device_train_batch_size); choose a multiple of 6"));
+  EXPECT_THAT(end.err, Not(HasSubstr("rank")));
+  EXPECT_THAT(end.err, Not(HasSubstr("model")));
 }
 
 TEST(Processes, RefuseANumberThatIsNotTheLaunchers) {

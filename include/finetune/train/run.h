@@ -26,6 +26,10 @@ struct RunOptions {
   std::shared_ptr<World> world = {};
 };
 
+// Throws Error(kConfig) where the keys exclude each other in so many processes, or their batch
+// cannot be divided among them: to be asked before anything is loaded, or started.
+void check_processes(const LoadedConfig& config, int64_t processes);
+
 // `finetune train`: starts or goes on, evaluates, saves, writes the results. Returns the exit code
 // of the contract: 0 finished (or already was), 4 finished without a single saved checkpoint,
 // 75 stopped early with everything saved. Throws Error and Interrupted. Requires: installed signal
