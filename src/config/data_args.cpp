@@ -114,7 +114,7 @@ void LoaderArgs::describe(FieldList& field) {
   field("dataloader_pin_memory", &LoaderArgs::dataloader_pin_memory,
         "Keep batches in memory that an accelerator copies from faster.",
         {.support = Support::kAccepted,
-         .reason = "this version copies batches from ordinary memory",
+         .reason = "batches always reach a GPU through such memory",
          .resume = ResumePolicy::kFree});
   field("dataloader_persistent_workers", &LoaderArgs::dataloader_persistent_workers,
         "Keep the workers between epochs.",

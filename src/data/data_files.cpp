@@ -69,6 +69,11 @@ void check_file(const std::string& path, const std::string& key) {
   if (status.type() == fs::file_type::not_found) {
     throw Error(ErrorKind::kData, key + ": '" + path + "' does not exist; check the path");
   }
+  if (fs::is_fifo(status) || fs::is_socket(status) || fs::is_character_file(status)) {
+    throw Error(ErrorKind::kData, key + ": '" + path +
+                                      "' is a pipe or device, and data are read more than once; "
+                                      "write what it gives to a file");
+  }
   if (fs::is_regular_file(status) && fs::file_size(path, error) == 0 && !error) {
     throw Error(ErrorKind::kData,
                 key + ": '" + path + "' is empty; take it out of the list or fill it");

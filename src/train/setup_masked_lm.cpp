@@ -86,10 +86,11 @@ class MaskedLmSetup final : public TaskSetup {
 
  private:
   // As run_mlm: without a validation file the first percent of the training rows are held out,
-  // whether or not this session evaluates, so that the training data stays the same.
+  // whether or not this session evaluates, so that the training data stays the same. A mixture has
+  // no first percent: what it evaluates on must be named.
   [[nodiscard]] bool needs_split() const {
     return args_.validation_file.empty() && !args_.train_file.empty() &&
-           args_.validation_split_percentage > 0;
+           args_.train_file_weights.empty() && args_.validation_split_percentage > 0;
   }
 
   void split_rows_of_train_file() {

@@ -27,6 +27,25 @@ TEST(Mixture, HasTheSharesAndResumesInEqualBits) {
   expect_equal(outcome_of(run), outcome_of(unbroken));
 }
 
+// Without a validation file one of a single file holds out its first rows; a mixture none.
+TEST(Mixture, HasEverySampleOfItsSmallestFile) {
+  TinyRun run(TinyRun::Keys{{"validation_file", ""},
+                            {"line_by_line", "true"},
+                            {"eval_strategy", "no"},
+                            {"do_eval", "false"}});
+  std::string small;
+  for (int i = 0; i < 60; ++i)
+    small += "the keeper wrote down light number " + std::to_string(i) + "\n";
+  run.folder().write("small.txt", small);
+  run.set({{"train_file", "[{path: " + kText + "lighthouse.txt, weight: 1}, {path: " +
+                              (run.folder() / "small.txt") + ", weight: 1}]"}});
+  const ProcessResult result = run.train({"--max_steps", "1"});
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.err,
+              AllOf(HasSubstr("data: 60 samples"),
+                    HasSubstr("small.txt: 411 samples of an epoch's 822, each 6.85 times")));
+}
+
 TEST(Mixture, IsWhatTheRunIsMadeOf) {
   TinyRun run(mixed("0.5"));
   run.train_until(2);
