@@ -342,4 +342,6 @@ int launch(const Launch& plan, const LoadedConfig& config,
   return Launcher(plan.processes, config, work).run();
 }
 
+std::string launched_beside_first() { return other_rank_in_environment(variable); }
+
 }  // namespace finetune::cli

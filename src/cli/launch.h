@@ -33,4 +33,7 @@ struct Launch {
 [[nodiscard]] int launch(const Launch& plan, const LoadedConfig& config,
                          const std::function<int(std::shared_ptr<World>)>& work);
 
+// "SLURM_PROCID=1" in a process that a launcher started beside rank 0, else empty.
+[[nodiscard]] std::string launched_beside_first();
+
 }  // namespace finetune::cli

@@ -17,12 +17,15 @@
 namespace finetune::cli {
 namespace {
 
-int train(const LoadedConfig& config, const RunOptions& options) {
+void check_hooks(const LoadedConfig& config) {
   for (const auto& [key, command] : {std::pair{"on_finish_command", config.args.on_finish_command},
                                      {"on_interrupt_command", config.args.on_interrupt_command},
                                      {"on_failure_command", config.args.on_failure_command}}) {
     check_hook(key, command, config.where(key));
   }
+}
+
+int train(const LoadedConfig& config, const RunOptions& options) {
   const bool evaluates_only = !config.args.do_train && config.args.do_eval;
   validate(config, evaluates_only ? Purpose::kEvaluate : Purpose::kTrain);
   if (!tpu_note().empty()) log::warning(tpu_note());
@@ -61,11 +64,14 @@ int train_command(const Arguments& arguments) {
                                           .on_interrupt = config.args.on_interrupt_command,
                                           .on_failure = config.args.on_failure_command},
                                 .output_dir = config.args.output_dir};
-  if (supervision.hooks.empty()) return train(config, options);
+  // Rank 0's end is the run's: it leaves last, and its files are then where they belong.
+  const bool is_supervised = !supervision.hooks.empty() && launched_beside_first().empty();
+  if (!is_supervised) return train(config, options);
   log::set_level(config.args.log_level);
   return supervise(supervision, [&](SharedReport& report) {
     options.on_step = [&report](int64_t step) { report.step = step; };
     options.on_already_finished = [&report] { report.already_finished = true; };
+    check_hooks(config);
     return train(config, options);
   });
 }

@@ -122,4 +122,22 @@ std::optional<Membership> membership_from_environment(const Get& get) {
   return one;
 }
 
+std::string other_rank_in_environment(const Get& get) {
+  std::string name;
+  std::optional<std::string> size = get("WORLD_SIZE");
+  if (get("RANK") && size) {
+    name = "RANK";
+  } else if (get("SLURM_PROCID") && get("SLURM_STEP_ID")) {
+    name = "SLURM_PROCID";
+    size = get("SLURM_STEP_NUM_TASKS");
+    if (!size) size = get("SLURM_NTASKS");
+  } else if (get("JOB_COMPLETION_INDEX") && size) {
+    name = "JOB_COMPLETION_INDEX";
+  } else {
+    return "";
+  }
+  const std::string rank = get(name).value_or("");
+  return rank == "0" || size == "1" ? "" : name + "=" + rank;
+}
+
 }  // namespace finetune

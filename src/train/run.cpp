@@ -12,6 +12,7 @@
 #include "finetune/checkpoint/reader.h"
 #include "finetune/checkpoint/rotation.h"
 #include "finetune/config/dump.h"
+#include "finetune/distributed/peer_lost.h"
 #include "finetune/tensor/device.h"
 #include "finetune/tensor/out_of_memory.h"
 #include "train/assemble.h"
@@ -372,6 +373,17 @@ std::string replica_level(const TrainingArgs& args) {
   return level == "warning" || level == "passive" ? "error" : level;
 }
 
+// Many a launcher ends all processes where one leaves with another code than 0: none does before
+// rank 0 has brought everything to the mirrors.
+void leave_behind_the_first(const std::shared_ptr<World>& world) {
+  if (!world) return;
+  try {
+    (void)world->any(false);
+  } catch (const PeerLost& lost) {  // what it had to do is done, or never will be
+    log::debug(lost.what());
+  }
+}
+
 int train(const LoadedConfig& config, const RunOptions& options) {
   const TrainingArgs& args = config.args;
   const bool is_first = !options.world || options.world->is_first();
@@ -391,6 +403,7 @@ int train(const LoadedConfig& config, const RunOptions& options) {
     const int code = train_and_look_again(storage, options);
     const bool is_finished = code == kExitFinished || code == kExitCheckpointsFailed;
     const bool is_everywhere = storage.finish(is_finished);
+    if (!is_finished) leave_behind_the_first(options.world);
     // Whoever takes 0 for a reason to give the machine back would lose what is here alone.
     return is_finished && !is_everywhere ? kExitFailed : code;
   } catch (const Error& error) {

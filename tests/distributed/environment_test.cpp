@@ -93,5 +93,29 @@ TEST(MembershipFromEnvironment, RefusesWhatIsNoRank) {
   EXPECT_THAT(problem({{"RANK", "one"}, {"WORLD_SIZE", "4"}}), HasSubstr("'one'"));
 }
 
+std::string other_rank(const Variables& variables) {
+  return other_rank_in_environment([&](const std::string& name) -> std::optional<std::string> {
+    const auto found = variables.find(name);
+    if (found == variables.end()) return std::nullopt;
+    return found->second;
+  });
+}
+
+TEST(OtherRankInEnvironment, IsWhoWasStartedBesideRankZero) {
+  EXPECT_EQ(other_rank({{"RANK", "3"}, {"WORLD_SIZE", "4"}}), "RANK=3");
+  EXPECT_EQ(other_rank({{"RANK", "0"}, {"WORLD_SIZE", "4"}}), "");
+  EXPECT_EQ(other_rank({{"RANK", "3"}}), "");
+  EXPECT_EQ(other_rank({{"RANK", "3"}, {"WORLD_SIZE", "1"}}), "");
+  Variables task = {{"SLURM_PROCID", "1"}, {"SLURM_NTASKS", "2"}};
+  EXPECT_EQ(other_rank(task), "");
+  task["SLURM_STEP_ID"] = "0";
+  EXPECT_EQ(other_rank(task), "SLURM_PROCID=1");
+  task["SLURM_STEP_NUM_TASKS"] = "1";
+  EXPECT_EQ(other_rank(task), "");
+  // Though membership_from_environment() misses MASTER_ADDR.
+  EXPECT_EQ(other_rank({{"JOB_COMPLETION_INDEX", "1"}, {"WORLD_SIZE", "2"}}),
+            "JOB_COMPLETION_INDEX=1");
+}
+
 }  // namespace
 }  // namespace finetune

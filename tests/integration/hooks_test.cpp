@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT
 // The commands at the end of a training: exactly once, however it ends.
 #include <algorithm>
+#include <memory>
 #include <sstream>
 
+#include "integration/launched.h"
 #include "integration/tiny_run.h"
 
 namespace finetune::testing {
@@ -208,6 +210,79 @@ TEST(Hooks, KeepTheirParentSmall) {
   });
   EXPECT_GT(kibibytes, 0);
   EXPECT_LT(kibibytes, 16 << 10);
+}
+
+// Two processes, whose commands also tell whether the mirror has the model by then.
+class SharedHookedRun : public HookedRun {
+ public:
+  SharedHookedRun()
+      : HookedRun(Keys{{"gradient_accumulation_steps", ""}, {"effective_batch_size", "8"}}) {
+    set({{"mirror_dir", folder() / "mirror"},
+         {"on_finish_command",
+          "[sh, -c, 'cmp \"$0/mirror/model.safetensors\" \"$0/out/model.safetensors\" && echo "
+          "\"whole $FINETUNE_EXIT_CODE $FINETUNE_STEP\" >> \"$0/hooks\"', " +
+              folder().path() + "]"}});
+  }
+
+  [[nodiscard]] std::unique_ptr<Process> start(int rank, const Arguments& more = {}) const {
+    return std::make_unique<Process>(
+        command(more),
+        ProcessOptions{.environment = slurm_task(rank, port_), .folder = "", .watch = out()});
+  }
+
+ private:
+  std::string port_ = free_port();
+};
+
+TEST(Hooks, RunOnceForSeveralProcessesWhenTheMirrorHasEverything) {
+  const SharedHookedRun run;
+  const ProcessResult result = run.train({"--num_processes", "2"});
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_EQ(run.hooks(), std::vector<std::string>{"whole 0 40"});
+}
+
+TEST(Hooks, RunInRankZeroAloneWhereALauncherStartedThem) {
+  const SharedHookedRun run;
+  const auto second = run.start(1);
+  const ProcessResult first = run.start(0)->finish();
+  EXPECT_EQ(first.code, 0) << first.err;
+  const ProcessResult other = second->finish();
+  EXPECT_EQ(other.code, 0) << other.err;
+  EXPECT_EQ(other.err, "");
+  EXPECT_EQ(run.hooks(), std::vector<std::string>{"whole 0 40"});
+}
+
+TEST(Hooks, RunOnceWhereOneOfSeveralProcessesIsKilled) {
+  for (const int killed : {0, 1}) {
+    SCOPED_TRACE(killed);
+    const SharedHookedRun run;
+    const auto second = run.start(1);
+    const auto first = run.start(0);
+    ASSERT_TRUE(first->wait_for_file("checkpoint-7"));
+    ::kill(killed == 0 ? child_of(first->id()) : second->id(), SIGKILL);
+    const int code = killed == 0 ? 128 + SIGKILL : 75;
+    EXPECT_EQ(first->finish().code, code);
+    EXPECT_EQ(second->finish().code, killed == 0 ? 75 : 128 + SIGKILL);
+    ASSERT_EQ(run.hooks().size(), 1U);
+    EXPECT_THAT(run.hooks()[0], HasSubstr(killed == 0 ? "failure 137 " : "interrupt 75 "));
+  }
+}
+
+// A launcher may end rank 0 once another has left with 75. The model is large enough for a copy to
+// take longer than a process to leave.
+TEST(Hooks, FindTheMirrorWholeWhenTheOthersHaveLeft) {
+  SharedHookedRun run;
+  run.set({{"config_overrides",
+            "{num_hidden_layers: 2, num_attention_heads: 2, hidden_size: 512, "
+            "intermediate_size: 2048, max_position_embeddings: 34, type_vocab_size: 1}"}});
+  const auto second = run.start(1, {"--stop_at_step", "9"});
+  const auto first = run.start(0, {"--stop_at_step", "9"});
+  const ProcessResult other = second->finish();
+  EXPECT_TRUE(std::filesystem::exists(run.folder() / "mirror/checkpoint-9/optimizer.pt"));
+  EXPECT_EQ(other.code, 75) << other.err;
+  const ProcessResult result = first->finish();
+  EXPECT_EQ(result.code, 75) << result.err;
+  EXPECT_EQ(run.hooks(), std::vector<std::string>{run.line("interrupt", 75, 9)});
 }
 
 }  // namespace

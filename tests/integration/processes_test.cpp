@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Several processes: the same run, the same samples, the same result.
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <sys/ptrace.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 
 #include <algorithm>
@@ -15,6 +12,7 @@
 #include <sstream>
 #include <thread>
 
+#include "integration/launched.h"
 #include "integration/tiny_run.h"
 
 namespace finetune::testing {
@@ -58,8 +56,6 @@ struct Result {
   std::vector<double> eval_losses = {};
   std::vector<double> accuracies = {};
 };
-
-using Environment = std::map<std::string, std::string>;
 
 // Sees the checkpoints that appear.
 ProcessOptions watching(const TinyRun& run, const Environment& environment = {}) {
@@ -150,18 +146,6 @@ std::vector<std::string> listening(pid_t process) {
     }
   }
   return addresses;
-}
-
-std::string free_port() {
-  const int descriptor = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address = {};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t length = sizeof(address);
-  ::bind(descriptor, reinterpret_cast<const sockaddr*>(&address), sizeof(address));
-  ::getsockname(descriptor, reinterpret_cast<sockaddr*>(&address), &length);
-  ::close(descriptor);
-  return std::to_string(ntohs(address.sin_port));
 }
 
 TEST(Processes, TrainWhatOneProcessTrains) {
@@ -427,17 +411,8 @@ TEST(Processes, ListenOnTheLoopbackInterfaceAloneAndASingleOneNowhere) {
 TEST(Processes, TakeTheirPlacesFromWhatSlurmSets) {
   const SharedRun run(kExact);
   const std::string port = free_port();
-  const auto task = [&](const std::string& rank) {
-    return with({{"SLURM_PROCID", rank},
-                 {"SLURM_LOCALID", rank},
-                 {"SLURM_NTASKS", "2"},
-                 {"SLURM_NNODES", "1"},
-                 {"SLURM_JOB_ID", "77"},
-                 {"SLURM_STEP_ID", "0"},
-                 {"MASTER_PORT", port}});
-  };
-  Process second(run.command(), task("1"));
-  const ProcessResult first = finetune::testing::run(run.command(), task("0"));
+  Process second(run.command(), with(slurm_task(1, port)));
+  const ProcessResult first = run.train({}, with(slurm_task(0, port)));
   EXPECT_EQ(first.code, 0) << first.err;
   const ProcessResult other = second.finish();
   EXPECT_EQ(other.code, 0) << other.err;

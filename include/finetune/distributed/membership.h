@@ -37,6 +37,11 @@ struct Membership {
 [[nodiscard]] std::optional<Membership> membership_from_environment(
     const std::function<std::optional<std::string>(const std::string&)>& get);
 
+// "SLURM_PROCID=1": what says that one of them started this process beside rank 0; empty in rank 0
+// and where there is one process. Also where something else is missing or wrong.
+[[nodiscard]] std::string other_rank_in_environment(
+    const std::function<std::optional<std::string>(const std::string&)>& get);
+
 // Why this build cannot join several processes; empty: it can.
 [[nodiscard]] std::string reason_against_several_processes();
 
