@@ -4,6 +4,7 @@
 
 #include "cli/commands.h"
 #include "cli/config_arguments.h"
+#include "cli/launch.h"
 #include "finetune/base/error.h"
 #include "finetune/base/log.h"
 #include "finetune/config/load.h"
@@ -18,9 +19,10 @@ int evaluate_command(const Arguments& arguments) {
     std::cout
         << "usage: finetune evaluate CONFIG [--key value ...] [--checkpoint auto]\n\n"
            "Prints the metrics of model_name_or_path, or with --checkpoint auto of the run's\n"
-           "newest checkpoint, on validation_file, as JSON.\n";
+           "newest checkpoint, on validation_file, as JSON. Works in one process.\n";
     return kExitFinished;
   }
+  if (!works_here("evaluate")) return kExitFinished;
   const std::optional<std::string> checkpoint = reader.take_value("--checkpoint");
   ConfigArguments words = reader.config("evaluate");
   if (checkpoint && *checkpoint != "auto") {
@@ -28,6 +30,7 @@ int evaluate_command(const Arguments& arguments) {
     words.overrides.push_back(*checkpoint);
   }
   const LoadedConfig config = load_config(words.path, words.overrides);
+  refuse_several("evaluate", config);
   validate(config, Purpose::kEvaluate);
   log::set_level(config.args.log_level);
   for (const std::string& note : config.notes) log::warning(note);

@@ -344,4 +344,21 @@ int launch(const Launch& plan, const LoadedConfig& config,
 
 std::string launched_beside_first() { return other_rank_in_environment(variable); }
 
+bool works_here(const std::string& command) {
+  const std::string rank = launched_beside_first();
+  if (rank.empty()) return true;
+  log::info("finetune " + command + " works in rank 0 alone: the environment says " + rank +
+            ", so nothing is done here");
+  return false;
+}
+
+void refuse_several(const std::string& command, const LoadedConfig& config) {
+  const bool is_asked_here = config.where("num_processes") == "command line";
+  if (!is_asked_here || asked_processes(config) == 1) return;
+  throw Error(ErrorKind::kUsage,
+              "num_processes: finetune " + command +
+                  " works in one process; leave the key out, or evaluate with finetune train, "
+                  "do_train: false and do_eval: true, which takes several");
+}
+
 }  // namespace finetune::cli

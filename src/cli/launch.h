@@ -36,4 +36,11 @@ struct Launch {
 // "SLURM_PROCID=1" in a process that a launcher started beside rank 0, else empty.
 [[nodiscard]] std::string launched_beside_first();
 
+// For a command that works in one process: false beside rank 0 of a launcher's processes, where a
+// line says that nothing is done.
+[[nodiscard]] bool works_here(const std::string& command);
+// For the same: throws Error(kUsage) where the command line asks for several processes. A file that
+// does was written for the training.
+void refuse_several(const std::string& command, const LoadedConfig& config);
+
 }  // namespace finetune::cli

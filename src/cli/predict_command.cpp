@@ -7,6 +7,7 @@
 
 #include "cli/commands.h"
 #include "cli/config_arguments.h"
+#include "cli/launch.h"
 #include "finetune/base/error.h"
 #include "finetune/base/interrupt.h"
 #include "finetune/predict/predictor.h"
@@ -206,6 +207,7 @@ int predict_command(const Arguments& arguments) {
     std::cout << kHelp;
     return kExitFinished;
   }
+  if (!works_here("predict")) return kExitFinished;
   const auto task_name = reader.take_value("--task");
   const auto input = reader.take_value("--input");
   const Words words = take_options(reader);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // What each command prints and how it leaves.
+#include "integration/launched.h"
 #include "integration/tiny_run.h"
 
 namespace finetune::testing {
@@ -78,6 +79,25 @@ TEST(Evaluate, GivesTheLossThatTheTrainingLogged) {
                 trained().folder() / "none"});
   EXPECT_EQ(named.code, 0) << named.err;
   EXPECT_EQ(parse_json(named.out, "output")["eval_loss"].get<double>(), logged);
+}
+
+TEST(OneProcess, IsWhatEvaluateAndPredictWorkIn) {
+  const ProcessResult several = finetune({"evaluate", trained().config(), "--num_processes", "2"});
+  EXPECT_EQ(several.code, 2);
+  EXPECT_THAT(several.err, HasSubstr("finetune evaluate works in one process"));
+  EXPECT_EQ(finetune({"predict", trained().out(), "A <mask>.", "--num_processes", "2"}).code, 2);
+  for (const Arguments& words : {Arguments{"evaluate", trained().config(), "--checkpoint", "auto"},
+                                 Arguments{"predict", trained().out(), "--text", "A <mask>."}}) {
+    SCOPED_TRACE(words[0]);
+    for (const int rank : {0, 1}) {
+      ProcessOptions options;
+      options.environment = slurm_task(rank, free_port());
+      const ProcessResult result = run(finetune_command(words), options);
+      EXPECT_EQ(result.code, 0) << result.err;
+      EXPECT_EQ(result.out.empty(), rank == 1) << result.out;
+      EXPECT_EQ(result.err.find("works in rank 0 alone") != std::string::npos, rank == 1);
+    }
+  }
 }
 
 TEST(Checkpoints, ListsEachWithItsState) {
