@@ -273,16 +273,16 @@ TEST(Hooks, RunOnceWhereOneOfSeveralProcessesIsKilled) {
 TEST(Hooks, FindTheMirrorWholeWhenTheOthersHaveLeft) {
   SharedHookedRun run;
   run.set({{"config_overrides",
-            "{num_hidden_layers: 2, num_attention_heads: 2, hidden_size: 512, "
+            "{num_hidden_layers: 1, num_attention_heads: 2, hidden_size: 512, "
             "intermediate_size: 2048, max_position_embeddings: 34, type_vocab_size: 1}"}});
-  const auto second = run.start(1, {"--stop_at_step", "9"});
-  const auto first = run.start(0, {"--stop_at_step", "9"});
+  const auto second = run.start(1, {"--stop_at_step", "2"});
+  const auto first = run.start(0, {"--stop_at_step", "2"});
   const ProcessResult other = second->finish();
-  EXPECT_TRUE(std::filesystem::exists(run.folder() / "mirror/checkpoint-9/optimizer.pt"));
+  EXPECT_TRUE(std::filesystem::exists(run.folder() / "mirror/checkpoint-2/optimizer.pt"));
   EXPECT_EQ(other.code, 75) << other.err;
   const ProcessResult result = first->finish();
   EXPECT_EQ(result.code, 75) << result.err;
-  EXPECT_EQ(run.hooks(), std::vector<std::string>{run.line("interrupt", 75, 9)});
+  EXPECT_EQ(run.hooks(), std::vector<std::string>{run.line("interrupt", 75, 2)});
 }
 
 }  // namespace
