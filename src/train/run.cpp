@@ -400,6 +400,7 @@ int train(const LoadedConfig& config, const RunOptions& options) {
   return_freed_memory();
   RunStorage storage(config, is_first);
   try {
+    if (options.world) check_same_folder(*options.world, storage.config().args.output_dir);
     const int code = train_and_look_again(storage, options);
     const bool is_finished = code == kExitFinished || code == kExitCheckpointsFailed;
     const bool is_everywhere = storage.finish(is_finished);

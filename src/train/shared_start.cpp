@@ -1,16 +1,39 @@
 // SPDX-License-Identifier: MIT
 #include "train/shared_start.h"
 
+#include <chrono>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "finetune/base/error.h"
+#include "finetune/base/file_system.h"
 #include "finetune/base/hash.h"
+#include "finetune/base/interrupt.h"
 #include "finetune/base/json.h"
+#include "finetune/base/log.h"
+#include "finetune/checkpoint/layout.h"
+#include "finetune/checkpoint/owner.h"
 
 namespace finetune {
 
 using checkpoint::CheckpointEntry;
 using Json = nlohmann::ordered_json;
+
+namespace {
+
+// Whoever holds the folder, as far as it can be seen from here.
+std::string holder_of(const std::string& folder) {
+  try {
+    const std::string path = join_path(folder, checkpoint::kLockFile);
+    const auto owner = checkpoint::parse_owner(FileSystem::local().read_all(path, 4096));
+    return owner ? owner->token : "";
+  } catch (const Error& error) {
+    log::debug(error.what());
+    return "";
+  }
+}
+
+}  // namespace
 
 std::string share_text(World& world, const std::function<std::string()>& choose) {
   return world.broadcast(world.is_first() ? choose() : "");
@@ -37,6 +60,23 @@ std::optional<CheckpointEntry> share_checkpoint(
   entry->whole = json["whole"];
   entry->problem = json["problem"];
   return entry;
+}
+
+void check_same_folder(World& world, const std::string& folder, double patience_seconds) {
+  if (world.size() == 1) return;
+  const std::string holder = share_text(world, [&] { return holder_of(folder); });
+  const double end = interrupt::seconds_since_boot() + patience_seconds;
+  while (!world.is_first() && holder_of(folder) != holder) {
+    interrupt::throw_if_requested("starting");
+    if (interrupt::seconds_since_boot() > end) {
+      throw Error(ErrorKind::kConfig,
+                  "this machine does not see what rank 0 wrote in '" + folder +
+                      "': all machines must see the folder that a run works in; put output_dir on "
+                      "a file system that they share, and cache_dir too where output_dir lies on a "
+                      "slow mount");
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  }
 }
 
 void check_same(World& world, const std::string& text, const std::string& what) {

@@ -19,7 +19,11 @@ namespace finetune {
 
 // Throws Error(kData) in a process that sees another text than rank 0: files that are not shared.
 void check_same(World& world, const std::string& text, const std::string& what);
-// The same for weights: each process loaded its own. A meeting; of one process, nothing.
+// Throws Error(kConfig) in a process that does not see rank 0's record in the folder that rank 0
+// holds. `patience_seconds`: a network file system may remember for so long that a file was
+// missing.
+void check_same_folder(World& world, const std::string& folder, double patience_seconds = 60);
+// As check_same() for weights: each process loaded its own. A meeting; of one process, nothing.
 void check_same_weights(World& world, const std::vector<Parameter>& parameters);
 
 }  // namespace finetune
