@@ -10,7 +10,8 @@ from sent to done; what of it passed before the end of the backward pass cost no
 
 --scaling compares one process of two threads with two of one, in turns: CPU seconds and tokens a
 second. --meetings measures joining and summing among 2 to 16 processes (target
-processes_benchmark). Both write results/processes.json.
+processes_benchmark). All three write results/processes.json, --scaling a part for each number of
+samples of an update (twice --batch).
 
 processes.py --model tiny tries the script out in seconds. Needs nothing but the standard library.
 """
@@ -151,10 +152,9 @@ def meetings(options):
     return rows
 
 
-def keep(options, rows):
-    path = HERE / "results" / "processes.json"
+def keep(options, part, rows):
+    path = options.results
     kept = json.loads(path.read_text()) if path.exists() else {}
-    part = "scaling" if options.scaling else "meetings"
     kept[part] = {"cores": os.cpu_count(), "model": options.model, "rows": rows}
     path.write_text(json.dumps(kept, indent=1) + "\n")
 
@@ -174,12 +174,14 @@ def main():
     parser.add_argument("--meetings", action="store_true")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--benchmark", default=ROOT / "build" / "processes_benchmark")
+    parser.add_argument("--results", type=Path, default=HERE / "results" / "processes.json")
     options = parser.parse_args()
     if options.meetings:
-        return keep(options, meetings(options))
+        return keep(options, "meetings", meetings(options))
     if options.scaling:
         with tempfile.TemporaryDirectory() as folder:
-            return keep(options, scaling(options, Path(folder)))
+            part = f"scaling_{2 * options.batch}_samples"
+            return keep(options, part, scaling(options, Path(folder)))
     with tempfile.TemporaryDirectory() as temporary:
         run = write_run(Path(temporary), options)
         result = subprocess.run(
@@ -199,6 +201,10 @@ def main():
     backward, total, beside, wait = (statistics.median(column) for column in zip(*steps))
     share = beside / total if total else 0.0
     print(f"| {backward:.0f} | {total:.0f} | {share:.0%} | {wait:.0f} |")
+    row = {"processes": options.processes, "samples": options.batch, "bucket_mb": options.bucket}
+    row |= {"ddp_comm_hook": options.hook, "zero_stage": options.zero, "steps": len(steps)}
+    row |= {"backward_ms": backward, "communication_ms": total, "beside_ms": beside}
+    keep(options, "overlap", [row | {"wait_ms": wait, "share_beside": share}])
 
 
 if __name__ == "__main__":
