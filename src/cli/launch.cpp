@@ -123,6 +123,9 @@ int be_member(const Membership& membership, const LoadedConfig& config,
               const std::function<int(std::shared_ptr<World>)>& work) {
   const std::string name = "rank " + std::to_string(membership.rank);
   log::set_origin(name, membership.rank == 0 ? log::Level::kError : log::Level::kDebug);
+  // Until the run sets it. Of the processes that this program started, one says why they wait.
+  log::set_level(membership.board != nullptr && membership.rank != 0 ? "error"
+                                                                     : config.args.log_level);
   // From before they meet on: who hangs on the way there is found too.
   std::optional<Pulse> pulse;
   const std::chrono::seconds idle_patience(config.args.ddp_timeout);

@@ -18,8 +18,10 @@
 
 #include "distributed/activity.h"
 #include "distributed/device_group.h"
+#include "distributed/greet.h"
 #include "distributed/meeting_store.h"
 #include "distributed/store_pulse.h"
+#include "finetune/base/interrupt.h"
 #include "finetune/base/log.h"
 #include "finetune/distributed/board.h"
 
@@ -269,19 +271,21 @@ std::string reason_against_several_processes() { return ""; }
 
 std::shared_ptr<World> join_world(const Membership& membership, const std::string& identity,
                                   int64_t timeout_seconds) {
-  quieten_c10d("ERROR");
+  quieten_c10d("FATAL");  // while rank 0 may not be there yet: all is thrown
   set_nccl_environment(membership.interface);
   const std::chrono::seconds timeout(timeout_seconds);
+  Patience patience(timeout);
   c10::intrusive_ptr<c10d::Store> store;
   try {
-    store = open_store(membership, timeout);
+    store = open_store(membership, patience);
+    quieten_c10d("ERROR");
     if (has_pulse(membership)) StorePulse::announce(*store, membership.rank);
-    greet(*store, membership, identity);
+    greet(*store, membership, identity, patience);
   } catch (const c10::Error& error) {
     const std::string what = error.what_without_backtrace();
-    throw PeerLost("not all " + std::to_string(membership.size) + " processes came within " +
-                   std::to_string(timeout_seconds) + " s (" + what.substr(0, what.find('\n')) +
-                   "); start them all, or raise ddp_timeout");
+    interrupt::throw_if_requested("waiting for the other processes");
+    throw PeerLost("rank 0, or what the processes met through, is gone (" + first_line(what) +
+                   "); start the processes again");
   }
   std::unique_ptr<StorePulse> pulse;
   if (has_pulse(membership)) pulse = make_pulse(membership, store->clone(), timeout);

@@ -2,21 +2,29 @@
 #include "distributed/meeting_store.h"
 
 #include <netdb.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
-#include <vector>
 
+#include "distributed/greet.h"
 #include "finetune/base/error.h"
-#include "finetune/base/hash.h"
+#include "finetune/base/interrupt.h"
+#include "finetune/base/log.h"
+#include "finetune/distributed/peer_lost.h"
 
 namespace finetune {
 namespace {
+
+constexpr int kAnswerMilliseconds = 200;
+constexpr std::chrono::milliseconds kShortestTry{1000};
+constexpr std::chrono::milliseconds kLongestTry{8000};
 
 // On this address alone; TCPStore's own socket would listen on all interfaces.
 int listen_on(const std::string& host, int64_t port) {
@@ -45,69 +53,101 @@ int listen_on(const std::string& host, int64_t port) {
   return descriptor;
 }
 
-std::string hello_key(int64_t rank) { return "hello/" + std::to_string(rank); }
-
-// What each process says of itself: "<proof that it knows the token> <identity>".
-std::string hello(const Membership& membership, int64_t rank, const std::string& identity) {
-  return hash_hex(membership.token + "/" + std::to_string(rank)) + " " + identity;
-}
-
-// What all of them said, in one request where the store can.
-std::vector<std::vector<uint8_t>> hear_all(c10d::Store& store, int64_t size) {
-  std::vector<std::string> keys;
-  for (int64_t rank = 0; rank < size; ++rank) keys.push_back(hello_key(rank));
-  if (store.hasExtendedApi()) return store.multiGet(keys);
-  std::vector<std::vector<uint8_t>> all;
-  for (const std::string& key : keys) all.push_back(store.get(key));
-  return all;
-}
-
-void check_hello(const Membership& membership, c10d::Store& store, const std::string& identity) {
-  const std::vector<std::vector<uint8_t>> all = hear_all(store, membership.size);
-  for (int64_t rank = 0; rank < membership.size; ++rank) {
-    const std::vector<uint8_t>& bytes = all[static_cast<size_t>(rank)];
-    const std::string said(bytes.begin(), bytes.end());
-    const std::string expected = hello(membership, rank, identity);
-    if (said == expected) continue;
-    const size_t token = expected.find(' ');
-    if (said.substr(0, token) != expected.substr(0, token)) {
-      throw Error(ErrorKind::kConfig, "the process that says it is rank " + std::to_string(rank) +
-                                          " does not know this job's token; set "
-                                          "FINETUNE_JOB_TOKEN to the same value in all processes, "
-                                          "or MASTER_PORT to another port");
+// Whether somebody listens there. TCPStore itself would try for ever, deaf to signals.
+bool is_open(const std::string& host, int64_t port) {
+  addrinfo hints = {};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  // A name that nobody knows yet may be that of a machine that is being started.
+  if (::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found) != 0) return false;
+  bool is_open = false;
+  for (const addrinfo* one = found; one != nullptr && !is_open; one = one->ai_next) {
+    const int descriptor = ::socket(one->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (descriptor < 0) continue;
+    is_open = ::connect(descriptor, one->ai_addr, one->ai_addrlen) == 0;
+    if (!is_open && errno == EINPROGRESS) {
+      pollfd answer = {.fd = descriptor, .events = POLLOUT, .revents = 0};
+      int problem = 0;
+      socklen_t size = sizeof(problem);
+      is_open = ::poll(&answer, 1, kAnswerMilliseconds) == 1 &&
+                ::getsockopt(descriptor, SOL_SOCKET, SO_ERROR, &problem, &size) == 0 &&
+                problem == 0;
     }
+    ::close(descriptor);
+  }
+  ::freeaddrinfo(found);
+  return is_open;
+}
+
+std::string prefix_of(const Membership& membership) { return "finetune/" + membership.prefix; }
+
+bool is_served_by_another(const Membership& membership, c10d::TCPStoreOptions options) {
+  options.timeout = kShortestTry;
+  try {
+    c10d::PrefixStore store(prefix_of(membership),
+                            c10::make_intrusive<c10d::TCPStore>(membership.host, options));
+    return has_greeted(store, membership.rank);
+  } catch (const c10::Error& error) {
+    log::debug(error.what_without_backtrace());
+    return false;
+  }
+}
+
+c10::intrusive_ptr<c10d::Store> serve(const Membership& membership, c10d::TCPStoreOptions options) {
+  try {
+    options.masterListenFd = listen_on(membership.host, membership.port);
+  } catch (const Error&) {
+    if (!is_served_by_another(membership, options)) throw;
     throw Error(ErrorKind::kConfig,
-                "rank " + std::to_string(rank) +
-                    " has another configuration or another version of finetune or torch; start "
-                    "all processes with the same ones");
+                "another process says that it is rank 0 of this job too, and listens on " +
+                    membership.host + ":" + std::to_string(membership.port) +
+                    " already; give each process a rank of its own");
+  }
+  options.isServer = true;
+  return c10::make_intrusive<c10d::TCPStore>(membership.host, options);
+}
+
+c10::intrusive_ptr<c10d::Store> connect(const Membership& membership, c10d::TCPStoreOptions options,
+                                        Patience& patience) {
+  const std::string where = membership.host + ":" + std::to_string(membership.port);
+  const std::string whom = membership.has_agent ? "torchrun's server" : "rank 0";
+  options.timeout = kShortestTry;
+  std::string answer;
+  while (true) {
+    if (is_open(membership.host, membership.port)) {
+      try {
+        return c10::make_intrusive<c10d::TCPStore>(membership.host, options);
+      } catch (const c10::Error& error) {
+        log::debug(error.what_without_backtrace());
+        answer = " (what answers there is another program, or too slow)";
+        options.timeout = std::min(2 * options.timeout, kLongestTry);
+      }
+    }
+    interrupt::throw_if_requested("waiting for the other processes");
+    if (patience.wait([&] { return whom + " at " + where; })) continue;
+    throw PeerLost(whom + " was not at " + where + " within " + std::to_string(patience.seconds()) +
+                   " s" + answer + "; start all " + std::to_string(membership.size) +
+                   " processes, or raise ddp_timeout");
   }
 }
 
 }  // namespace
 
-c10::intrusive_ptr<c10d::Store> open_store(const Membership& membership,
-                                           std::chrono::milliseconds timeout) {
+c10::intrusive_ptr<c10d::Store> open_store(const Membership& membership, Patience& patience) {
   c10::intrusive_ptr<c10d::Store> store;
   if (!membership.file.empty()) {
     store =
         c10::make_intrusive<c10d::FileStore>(membership.file, static_cast<int>(membership.size));
-    store->setTimeout(timeout);
   } else {
     c10d::TCPStoreOptions options;
     options.port = static_cast<uint16_t>(membership.port);
-    options.isServer = membership.rank == 0 && !membership.has_agent;
     options.waitWorkers = false;
-    options.timeout = timeout;
-    if (options.isServer) options.masterListenFd = listen_on(membership.host, membership.port);
-    store = c10::make_intrusive<c10d::TCPStore>(membership.host, options);
+    options.timeout = patience.left();
+    const bool serves = membership.rank == 0 && !membership.has_agent;
+    store = serves ? serve(membership, options) : connect(membership, options, patience);
   }
-  return c10::make_intrusive<c10d::PrefixStore>("finetune/" + membership.prefix, store);
-}
-
-void greet(c10d::Store& store, const Membership& membership, const std::string& identity) {
-  const std::string mine = hello(membership, membership.rank, identity);
-  store.set(hello_key(membership.rank), std::vector<uint8_t>(mine.begin(), mine.end()));
-  check_hello(membership, store, identity);
+  store->setTimeout(patience.left());
+  return c10::make_intrusive<c10d::PrefixStore>(prefix_of(membership), store);
 }
 
 }  // namespace finetune

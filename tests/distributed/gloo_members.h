@@ -43,6 +43,8 @@ class GlooMembers : public ::testing::Test {
           end = error.what();
         } catch (const PeerLost& lost) {
           end = std::string("lost: ") + lost.what();
+        } catch (const Interrupted& stop) {
+          end = std::string("stopped: ") + stop.what();
         }
       });
     }

@@ -4,12 +4,20 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <thread>
+
 #include "distributed/gloo_members.h"
+#include "distributed/patience.h"
+#include "finetune/base/interrupt.h"
 #include "finetune/distributed/board.h"
 
 namespace finetune::testing {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
@@ -50,7 +58,82 @@ TEST_F(JoinWorld, RefusesAnotherConfiguration) {
 TEST_F(JoinWorld, GivesUpWhereNotAllCome) {
   const auto ends = run(
       1, [](World&) { ADD_FAILURE() << "it joined"; }, [](Membership& one) { one.size = 2; });
-  EXPECT_THAT(ends[0], HasSubstr("not all 2 processes came within 2 s"));
+  EXPECT_EQ(ends[0],
+            "lost: not all 2 processes came within 2 s: rank 1 did not; start them all, or raise "
+            "ddp_timeout");
+}
+
+// One of those who came names those who did not.
+TEST_F(JoinWorld, NamesWhoIsMissingOnce) {
+  const auto ends = run(
+      3, [](World&) { ADD_FAILURE() << "it joined"; },
+      [](Membership& one) {
+        one.rank += 1;
+        one.size = 5;
+      });
+  EXPECT_THAT(ends, ElementsAre(HasSubstr(": ranks 0 and 4 did not;"), "lost: ", "lost: "));
+}
+
+TEST_F(JoinWorld, NamesTheAddressWhereRankZeroIsNot) {
+  const auto ends = run(
+      1, [](World&) { ADD_FAILURE() << "it joined"; },
+      [](Membership& one) { one = {.rank = 1, .size = 2, .host = "127.0.0.1", .port = 9}; });
+  EXPECT_THAT(ends[0], HasSubstr("lost: rank 0 was not at 127.0.0.1:9 within 2 s; start all 2"));
+}
+
+TEST_F(JoinWorld, StopsAtASignalWhileOthersAreMissing) {
+  for (const bool waits_for_port : {false, true}) {
+    std::thread signal([] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+      interrupt::request(SIGTERM);
+    });
+    const auto begin = std::chrono::steady_clock::now();
+    const auto ends = run(
+        1, [](World&) { ADD_FAILURE() << "it joined"; },
+        [&](Membership& one) {
+          one.size = 2;
+          if (waits_for_port) one = {.rank = 1, .size = 2, .host = "127.0.0.1", .port = 9};
+        });
+    signal.join();
+    interrupt::reset();
+    EXPECT_THAT(ends, ElementsAre("stopped: waiting for the other processes"));
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::milliseconds(1500));
+  }
+}
+
+TEST_F(JoinWorld, RefusesTwoThatSayTheyAreTheSameRank) {
+  const auto ends = run(
+      2, [](World&) { ADD_FAILURE() << "it joined"; },
+      [](Membership& one) {
+        one.rank = 1;
+        one.size = 3;
+      });
+  EXPECT_THAT(ends, Contains(HasSubstr("another process says that it is rank 1 of this job too")));
+}
+
+// It was started again while the others go on, or somebody else has its rank.
+TEST_F(JoinWorld, LetsNobodyInBehindTheMeeting) {
+  std::atomic<int> met = 0;
+  const auto ends = run(
+      3,
+      [&](World&) {
+        ++met;
+        std::this_thread::sleep_for(std::chrono::milliseconds(500));
+      },
+      [&](Membership& one) {
+        one.size = 2;
+        if (one.rank < 2) return;
+        one.rank = 1;
+        while (met < 2) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+      });
+  EXPECT_THAT(ends, ElementsAre("", "", HasSubstr("have met without this one")));
+}
+
+TEST(NamesOfRanks, NamesAFew) {
+  EXPECT_EQ(names_of_ranks({7}), "rank 7");
+  EXPECT_EQ(names_of_ranks({1, 3}), "ranks 1 and 3");
+  EXPECT_EQ(names_of_ranks({1, 2, 3, 4, 9}), "ranks 1, 2, 3, 4 and 9");
+  EXPECT_EQ(names_of_ranks({1, 2, 3, 4, 9, 11}), "ranks 1, 2, 3, 4 and 2 others");
 }
 
 TEST_F(JoinWorld, NoticesThatAnotherIsGone) {

@@ -420,6 +420,24 @@ TEST(Processes, TakeTheirPlacesFromWhatSlurmSets) {
   expect_same_bits(result_of(run), deterministic_alone());
 }
 
+TEST(Processes, SayForWhomTheyWaitAndLeaveAtASignal) {
+  const SharedRun run;
+  const std::string port = free_port();
+  Process first(run.command(), with(slurm_task(0, port)));
+  Process second(run.command(), with(slurm_task(1, free_port())));
+  EXPECT_TRUE(first.wait_for_output("waiting for rank 1 of 2"));
+  EXPECT_TRUE(second.wait_for_output("waiting for rank 0 at 127.0.0.1:"));
+  const ProcessResult again = finetune::testing::run(run.command(), with(slurm_task(0, port)));
+  EXPECT_EQ(again.code, 2);
+  EXPECT_THAT(again.err, HasSubstr("another process says that it is rank 0 of this job too"));
+  for (Process* process : {&first, &second}) {
+    process->send(SIGTERM);
+    const ProcessResult end = process->finish(2);
+    EXPECT_EQ(end.code, 75) << end.err;
+    EXPECT_THAT(end.err, HasSubstr("stopped by SIGTERM while waiting for the other processes"));
+  }
+}
+
 TEST(Processes, SayEachErrorOnceAndGiveItsExitCode) {
   const SharedRun run(TinyRun::Keys{{"train_file", "/nowhere/corpus.txt"}});
   const ProcessResult end = run.train(processes(2));

@@ -54,7 +54,7 @@ struct Membership {
 // that they know the token and have the same `identity` (program, libraries, configuration).
 // Opens ports on the loopback interface, or on the named one, alone. Where the processes connect
 // their devices, `timeout_seconds` is also what a sum there may take. Throws Error(kConfig),
-// PeerLost.
+// PeerLost, and Interrupted where a stop is asked for before all have come.
 [[nodiscard]] std::shared_ptr<World> join_world(const Membership& membership,
                                                 const std::string& identity,
                                                 int64_t timeout_seconds);

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: MIT
+#include "distributed/greet.h"
+
+#include <random>
+#include <vector>
+
+#include "finetune/base/error.h"
+#include "finetune/base/hash.h"
+#include "finetune/base/interrupt.h"
+#include "finetune/base/log.h"
+#include "finetune/distributed/board.h"
+#include "finetune/distributed/peer_lost.h"
+
+namespace finetune {
+namespace {
+
+using Bytes = std::vector<uint8_t>;
+
+// How the meeting ended; who sets it first decides it for all of them: "met <names>", or
+// "left <rank>".
+const std::string kEnd = "meeting/end";
+const std::string kMet = "met";
+const std::string kLeft = "left ";
+
+const std::string kPhase = "waiting for the other processes";
+
+std::string hello_key(int64_t rank) { return "hello/" + std::to_string(rank); }
+
+std::string text_of(const Bytes& bytes) { return {bytes.begin(), bytes.end()}; }
+Bytes bytes_of(const std::string& text) { return {text.begin(), text.end()}; }
+
+// Of this process alone: two may say that they are the same rank.
+std::string make_name() {
+  std::random_device random;
+  return std::to_string(random()) + "-" + std::to_string(random());
+}
+
+// What each process says of itself: "<proof that it knows the token> <identity> <its name>".
+std::string hello(const Membership& membership, int64_t rank, const std::string& identity) {
+  return hash_hex(membership.token + "/" + std::to_string(rank)) + " " + identity + " ";
+}
+
+std::string name_of(int64_t rank, const std::string& hello) {
+  return std::to_string(rank) + "=" + hello.substr(hello.rfind(' ') + 1);
+}
+
+std::string names_of(const std::vector<std::string>& all) {
+  std::string names;
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    names += " " + name_of(static_cast<int64_t>(rank), all[rank]);
+  }
+  return names + " ";
+}
+
+class Meeting {
+ public:
+  Meeting(c10d::Store& store, const Membership& membership, const std::string& identity,
+          Patience& patience)
+      : store_(store),
+        membership_(membership),
+        identity_(identity),
+        patience_(patience),
+        mine_(hello(membership, membership.rank, identity) + make_name()) {
+    for (int64_t rank = 0; rank < membership.size; ++rank) keys_.push_back(hello_key(rank));
+  }
+
+  void hold() {
+    store_.set(hello_key(membership_.rank), bytes_of(mine_));
+    while (!is_ended() && !have_all_come()) {
+      if (interrupt::is_requested()) leave();
+      check_that_nobody_is_lost();
+      check_own_place();
+      if (!patience_.wait([this] { return whom(); })) give_up();
+    }
+    if (is_ended()) check_who_left(text_of(store_.get(kEnd)));
+    const std::vector<std::string> all = hear_all();
+    for (size_t rank = 0; rank < all.size(); ++rank) {
+      check_hello(static_cast<int64_t>(rank), all[rank]);
+    }
+    // torchrun gives each its rank, and its server may remember another meeting of the same name.
+    if (membership_.has_agent) return;
+    const std::string end = end_with(kMet + names_of(all));
+    check_who_left(end);
+    if (end.find(" " + name_of(membership_.rank, mine_) + " ") == std::string::npos) {
+      throw PeerLost(
+          "the other processes have met without this one: another one says that it is "
+          "rank " +
+          std::to_string(membership_.rank) +
+          " too, or is about to leave; start the processes again when all have ended");
+    }
+  }
+
+ private:
+  [[nodiscard]] bool is_ended() { return !membership_.has_agent && store_.check({kEnd}); }
+
+  // Asks only for those who had not come the last time.
+  [[nodiscard]] bool have_all_come() {
+    while (come_ < keys_.size() && store_.check({keys_[come_]})) ++come_;
+    return come_ == keys_.size();
+  }
+
+  [[nodiscard]] std::vector<int64_t> missing() {
+    std::vector<int64_t> ranks;
+    for (size_t rank = come_; rank < keys_.size(); ++rank) {
+      if (!store_.check({keys_[rank]})) ranks.push_back(static_cast<int64_t>(rank));
+    }
+    return ranks;
+  }
+
+  // The first of those who came says it for all of them.
+  [[nodiscard]] bool is_speaker() {
+    for (int64_t rank = 0; rank < membership_.rank; ++rank) {
+      if (store_.check({hello_key(rank)})) return false;
+    }
+    return true;
+  }
+
+  [[nodiscard]] std::string whom() {
+    const std::vector<int64_t> ranks = missing();
+    if (ranks.empty() || !is_speaker()) return "";
+    return names_of_ranks(ranks) + " of " + std::to_string(membership_.size);
+  }
+
+  [[noreturn]] void give_up() {
+    const std::vector<int64_t> ranks = missing();
+    if (!ranks.empty() && !is_speaker()) throw PeerLost("");
+    throw PeerLost(
+        "not all " + std::to_string(membership_.size) + " processes came within " +
+        std::to_string(patience_.seconds()) + " s: " +
+        (ranks.empty() ? "the last one came just then" : names_of_ranks(ranks) + " did not") +
+        "; start them all, or raise ddp_timeout");
+  }
+
+  // Returns where the others have met already: this one goes on with them, up to the next place
+  // where it may leave.
+  void leave() {
+    const std::string mine = kLeft + std::to_string(membership_.rank);
+    if (!membership_.has_agent && end_with(mine).starts_with(kMet)) return;
+    interrupt::throw_if_requested(kPhase);
+  }
+
+  // How it ended: with `text`, or with what another process had set before.
+  std::string end_with(const std::string& text) {
+    return text_of(store_.compareSet(kEnd, {}, bytes_of(text)));
+  }
+
+  void check_that_nobody_is_lost() const {
+    if (membership_.board != nullptr && membership_.board->lost_rank >= 0) throw PeerLost("");
+  }
+
+  // The one that came later has the place: where this process was started again, it is the one
+  // that lives.
+  void check_own_place() {
+    if (text_of(store_.get(hello_key(membership_.rank))) == mine_) return;
+    throw Error(ErrorKind::kConfig, "another process says that it is rank " +
+                                        std::to_string(membership_.rank) +
+                                        " of this job too; give each process a rank of its own");
+  }
+
+  void check_who_left(const std::string& end) const {
+    if (!end.starts_with(kLeft)) return;
+    interrupt::throw_if_requested(kPhase);
+    const std::string who = end.substr(kLeft.size());
+    if (membership_.rank == (who == "0" ? 1 : 0)) {
+      log::warning("rank " + who +
+                   " was stopped before all processes had come, and the others leave; start them "
+                   "again to go on");
+    }
+    throw PeerLost("");
+  }
+
+  // What all of them said, in one request where the store can.
+  [[nodiscard]] std::vector<std::string> hear_all() {
+    std::vector<std::string> all;
+    if (store_.hasExtendedApi()) {
+      for (const Bytes& bytes : store_.multiGet(keys_)) all.push_back(text_of(bytes));
+    } else {
+      for (const std::string& key : keys_) all.push_back(text_of(store_.get(key)));
+    }
+    return all;
+  }
+
+  void check_hello(int64_t rank, const std::string& said) const {
+    const std::string expected = hello(membership_, rank, identity_);
+    if (said.starts_with(expected)) return;
+    const size_t token = expected.find(' ');
+    if (said.substr(0, token) != expected.substr(0, token)) {
+      throw Error(ErrorKind::kConfig, "the process that says it is rank " + std::to_string(rank) +
+                                          " does not know this job's token; set "
+                                          "FINETUNE_JOB_TOKEN to the same value in all processes, "
+                                          "or MASTER_PORT to another port");
+    }
+    throw Error(ErrorKind::kConfig,
+                "rank " + std::to_string(rank) +
+                    " has another configuration or another version of finetune or torch; start "
+                    "all processes with the same ones");
+  }
+
+  c10d::Store& store_;
+  const Membership& membership_;
+  const std::string& identity_;
+  Patience& patience_;
+  const std::string mine_;
+  std::vector<std::string> keys_;  // of all, by rank
+  size_t come_ = 0;                // that so many of the first ranks have come is known
+};
+
+}  // namespace
+
+void greet(c10d::Store& store, const Membership& membership, const std::string& identity,
+           Patience& patience) {
+  Meeting(store, membership, identity, patience).hold();
+}
+
+bool has_greeted(c10d::Store& store, int64_t rank) { return store.check({hello_key(rank)}); }
+
+}  // namespace finetune

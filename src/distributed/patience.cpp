@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: MIT
+#include "distributed/patience.h"
+
+#include <algorithm>
+#include <thread>
+
+#include "finetune/base/error.h"
+#include "finetune/base/log.h"
+
+namespace finetune {
+namespace {
+
+constexpr std::chrono::milliseconds kLongestSlice{100};
+constexpr std::chrono::minutes kLongestPause{10};
+constexpr size_t kMostNames = 4;
+
+}  // namespace
+
+Patience::Patience(Duration limit) : end_(start_ + limit) {}
+
+bool Patience::wait(const std::function<std::string()>& whom) {
+  const Clock::time_point now = Clock::now();
+  if (now >= end_) return false;
+  if (now >= next_line_) {
+    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(now - start_).count();
+    const std::string names = whom();
+    if (!names.empty()) {
+      log::info("waiting for " + names + ", for " + std::to_string(seconds) + " s now");
+    }
+    pause_ = std::min<Clock::duration>(2 * pause_, kLongestPause);
+    next_line_ = now + pause_;
+  }
+  std::this_thread::sleep_for(std::min(slice_, end_ - now));
+  slice_ = std::min<Clock::duration>(slice_ + slice_ / 2, kLongestSlice);
+  return true;
+}
+
+Patience::Duration Patience::left() const {
+  const Duration left = std::chrono::duration_cast<Duration>(end_ - Clock::now());
+  return std::max(left, Duration::zero());
+}
+
+int64_t Patience::seconds() const {
+  return std::chrono::duration_cast<std::chrono::seconds>(end_ - start_).count();
+}
+
+std::string names_of_ranks(const std::vector<int64_t>& ranks) {
+  FT_CHECK(!ranks.empty(), "no ranks to name");
+  if (ranks.size() == 1) return "rank " + std::to_string(ranks[0]);
+  // Nobody reads "and 1 other" more gladly than the number itself.
+  const size_t named = ranks.size() <= kMostNames + 1 ? ranks.size() - 1 : kMostNames;
+  std::string text = "ranks " + std::to_string(ranks[0]);
+  for (size_t i = 1; i < named; ++i) text += ", " + std::to_string(ranks[i]);
+  if (named + 1 == ranks.size()) return text + " and " + std::to_string(ranks.back());
+  return text + " and " + std::to_string(ranks.size() - named) + " others";
+}
+
+}  // namespace finetune
