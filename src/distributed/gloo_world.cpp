@@ -20,6 +20,7 @@
 #include "distributed/device_group.h"
 #include "distributed/greet.h"
 #include "distributed/meeting_store.h"
+#include "distributed/network_interfaces.h"
 #include "distributed/store_pulse.h"
 #include "finetune/base/interrupt.h"
 #include "finetune/base/log.h"
@@ -41,10 +42,25 @@ void quieten_c10d(const char* level) {
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
+using Device = std::shared_ptr<::gloo::transport::Device>;
+
+Device make_device(const std::string& interface) {
+  if (interface.empty()) return c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1");
+  try {
+    return c10d::ProcessGroupGloo::createDeviceForInterface(interface);
+  } catch (const std::exception& error) {
+    log::debug(error.what());
+    throw Error(ErrorKind::kConfig, "the environment's GLOO_SOCKET_IFNAME is '" + interface +
+                                        "', through which this machine cannot be reached; it has " +
+                                        network_interfaces());
+  }
+}
+
 class GlooWorld final : public World {
  public:
   GlooWorld(const Membership& membership, c10::intrusive_ptr<c10d::Store> store,
-            std::unique_ptr<StorePulse> pulse, std::chrono::milliseconds device_limit)
+            std::unique_ptr<StorePulse> pulse, Device device,
+            std::chrono::milliseconds device_limit)
       : rank_(membership.rank),
         size_(membership.size),
         board_(membership.board),
@@ -52,10 +68,7 @@ class GlooWorld final : public World {
         store_(std::move(store)),
         pulse_(std::move(pulse)) {
     auto options = c10d::ProcessGroupGloo::Options::create(kNoLimit);
-    options->devices.push_back(
-        membership.interface.empty()
-            ? c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1")
-            : c10d::ProcessGroupGloo::createDeviceForInterface(membership.interface));
+    options->devices.push_back(std::move(device));
     meeting([&] {
       group_ = c10::make_intrusive<c10d::ProcessGroupGloo>(
           store_, static_cast<int>(rank_), static_cast<int>(size_), std::move(options));
@@ -274,6 +287,7 @@ std::shared_ptr<World> join_world(const Membership& membership, const std::strin
   quieten_c10d("FATAL");  // while rank 0 may not be there yet: all is thrown
   set_nccl_environment(membership.interface);
   const std::chrono::seconds timeout(timeout_seconds);
+  Device device = make_device(membership.interface);  // a wrong name is said before the wait
   Patience patience(timeout);
   c10::intrusive_ptr<c10d::Store> store;
   try {
@@ -289,7 +303,8 @@ std::shared_ptr<World> join_world(const Membership& membership, const std::strin
   }
   std::unique_ptr<StorePulse> pulse;
   if (has_pulse(membership)) pulse = make_pulse(membership, store->clone(), timeout);
-  return std::make_shared<GlooWorld>(membership, std::move(store), std::move(pulse), timeout);
+  return std::make_shared<GlooWorld>(membership, std::move(store), std::move(pulse),
+                                     std::move(device), timeout);
 }
 
 }  // namespace finetune

@@ -136,6 +136,18 @@ TEST(NamesOfRanks, NamesAFew) {
   EXPECT_EQ(names_of_ranks({1, 2, 3, 4, 9, 11}), "ranks 1, 2, 3, 4 and 2 others");
 }
 
+// Before it waits for anybody.
+TEST_F(JoinWorld, NamesTheInterfacesWhereTheOneThatWasAskedForIsMissing) {
+  const auto ends = run(
+      1, [](World&) { ADD_FAILURE() << "it joined"; },
+      [](Membership& one) {
+        one.size = 2;
+        one.interface = "nosuch";
+      });
+  EXPECT_THAT(ends[0], HasSubstr("GLOO_SOCKET_IFNAME is 'nosuch'"));
+  EXPECT_THAT(ends[0], HasSubstr("it has lo"));
+}
+
 TEST_F(JoinWorld, NoticesThatAnotherIsGone) {
   const auto ends = run(2, [](World& world) {
     if (world.rank() == 1) return;
