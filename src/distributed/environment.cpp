@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include <charconv>
+#include <utility>
 
 #include "finetune/base/error.h"
+#include "finetune/base/log.h"
 #include "finetune/distributed/membership.h"
 
 namespace finetune {
@@ -100,6 +102,17 @@ Membership from_indexed_job(const Get& get) {
   return one;
 }
 
+// A half of what torchrun sets, and of nobody else's: each process would train alone and write the
+// same files.
+void refuse_half(const Get& get) {
+  for (const auto& [there, missing] :
+       {std::pair{"RANK", "WORLD_SIZE"}, std::pair{"WORLD_SIZE", "RANK"}}) {
+    if (!get(there) || get(missing)) continue;
+    throw Error(ErrorKind::kConfig, "the environment has " + std::string(there) + " but not " +
+                                        missing + ": set both, as torchrun does, or none of them");
+  }
+}
+
 }  // namespace
 
 std::optional<Membership> membership_from_environment(const Get& get) {
@@ -111,6 +124,14 @@ std::optional<Membership> membership_from_environment(const Get& get) {
     one = from_slurm(get);
   } else if (get("JOB_COMPLETION_INDEX") && get("WORLD_SIZE")) {
     one = from_indexed_job(get);
+  } else {
+    refuse_half(get);
+    if (get("JOB_COMPLETION_INDEX")) {
+      log::warning(
+          "this is one process of an Indexed Job, and it trains alone, since WORLD_SIZE is not "
+          "set; "
+          "set it to the number of completions where they are to train together");
+    }
   }
   if (!one || one->size == 1) return std::nullopt;
   if (one->rank >= one->size) {

@@ -34,9 +34,25 @@ std::string problem(const Variables& variables) {
 TEST(MembershipFromEnvironment, FindsNoneWhereNothingStartedSeveralProcesses) {
   EXPECT_FALSE(membership({}));
   EXPECT_FALSE(membership({{"RANK", "0"}, {"WORLD_SIZE", "1"}}));
-  EXPECT_FALSE(membership({{"RANK", "0"}}));
   // The script of a batch job, which srun has not started.
   EXPECT_FALSE(membership({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}}));
+}
+
+TEST(MembershipFromEnvironment, RefusesHalfOfWhatTorchrunSets) {
+  EXPECT_THAT(problem({{"RANK", "0"}}), HasSubstr("has RANK but not WORLD_SIZE"));
+  EXPECT_THAT(problem({{"WORLD_SIZE", "2"}}), HasSubstr("has WORLD_SIZE but not RANK"));
+  // Slurm says the rest.
+  EXPECT_EQ(problem({{"SLURM_PROCID", "0"},
+                     {"SLURM_NTASKS", "2"},
+                     {"SLURM_STEP_ID", "0"},
+                     {"WORLD_SIZE", "2"}}),
+            "");
+}
+
+TEST(MembershipFromEnvironment, WarnsWhereAProcessOfAnIndexedJobTrainsAlone) {
+  ::testing::internal::CaptureStderr();
+  EXPECT_FALSE(membership({{"JOB_COMPLETION_INDEX", "1"}}));
+  EXPECT_THAT(::testing::internal::GetCapturedStderr(), HasSubstr("it trains alone"));
 }
 
 TEST(MembershipFromEnvironment, TakesTorchrunsWorldAndItsServer) {
