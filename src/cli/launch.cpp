@@ -313,19 +313,26 @@ class Launcher {
   int fault_ = kExitFinished;
 };
 
+// The launcher's world counts, one process as well.
+void check_asked_number(const LoadedConfig& config, int64_t asked, const Membership& membership) {
+  const bool is_set = config.is_set("num_processes") && config.args.num_processes != "auto";
+  if (!is_set || membership.size == asked) return;
+  const std::string started =
+      std::to_string(membership.size) + (membership.size == 1 ? " process" : " processes");
+  throw Error(ErrorKind::kConfig,
+              config.where("num_processes") + ": num_processes: " + membership.launcher +
+                  " started " + started + ", which is not the " + std::to_string(asked) +
+                  " that this key asks for; leave it out, or start finetune without what " +
+                  membership.launcher + " set in the environment");
+}
+
 }  // namespace
 
 Launch plan_launch(const LoadedConfig& config) {
   Launch plan{.processes = asked_processes(config),
               .membership = membership_from_environment(variable)};
-  const bool is_set = config.is_set("num_processes") && config.args.num_processes != "auto";
-  if (plan.membership && is_set && plan.membership->size != plan.processes) {
-    throw Error(ErrorKind::kConfig,
-                config.where("num_processes") + ": num_processes: " + plan.membership->launcher +
-                    " started " + std::to_string(plan.membership->size) +
-                    " processes, which is not the " + std::to_string(plan.processes) +
-                    " that this key asks for; leave it out");
-  }
+  if (plan.membership) check_asked_number(config, plan.processes, *plan.membership);
+  if (plan.membership && plan.membership->size == 1) plan = {};  // it has nobody to meet
   const std::string reason = reason_against_several_processes();
   if ((plan.membership || plan.processes > 1) && !reason.empty()) {
     throw Error(ErrorKind::kConfig, config.where("num_processes") + ": num_processes: " + reason);

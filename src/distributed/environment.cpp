@@ -128,12 +128,12 @@ std::optional<Membership> membership_from_environment(const Get& get) {
     refuse_half(get);
     if (get("JOB_COMPLETION_INDEX")) {
       log::warning(
-          "this is one process of an Indexed Job, and it trains alone, since WORLD_SIZE is not "
-          "set; "
-          "set it to the number of completions where they are to train together");
+          "this is one process of an Indexed Job, and it trains alone: WORLD_SIZE is not set, "
+          "which "
+          "is the number of completions where they are to train together");
     }
   }
-  if (!one || one->size == 1) return std::nullopt;
+  if (!one) return std::nullopt;
   if (one->rank >= one->size) {
     throw Error(ErrorKind::kConfig, one->launcher + " says that this is rank " +
                                         std::to_string(one->rank) + " of " +

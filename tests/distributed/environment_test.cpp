@@ -33,9 +33,16 @@ std::string problem(const Variables& variables) {
 
 TEST(MembershipFromEnvironment, FindsNoneWhereNothingStartedSeveralProcesses) {
   EXPECT_FALSE(membership({}));
-  EXPECT_FALSE(membership({{"RANK", "0"}, {"WORLD_SIZE", "1"}}));
   // The script of a batch job, which srun has not started.
   EXPECT_FALSE(membership({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}}));
+}
+
+TEST(MembershipFromEnvironment, FindsTheSingleProcessOfALauncher) {
+  const auto one =
+      membership({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "1"}, {"SLURM_STEP_ID", "0"}});
+  ASSERT_TRUE(one);
+  EXPECT_EQ(one->size, 1);
+  EXPECT_THAT(problem({{"RANK", "1"}, {"WORLD_SIZE", "1"}}), HasSubstr("rank 1 of 1"));
 }
 
 TEST(MembershipFromEnvironment, RefusesHalfOfWhatTorchrunSets) {

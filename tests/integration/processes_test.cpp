@@ -463,6 +463,11 @@ TEST(Processes, RefuseANumberThatIsNotTheLaunchers) {
       processes(3), with({{"RANK", "0"}, {"WORLD_SIZE", "2"}, {"LOCAL_WORLD_SIZE", "2"}}));
   EXPECT_EQ(end.code, 2);
   EXPECT_THAT(end.err, HasSubstr("torchrun started 2 processes, which is not the 3"));
+  const Environment single = {{"RANK", "0"}, {"WORLD_SIZE", "1"}};
+  const ProcessResult two = run.train(processes(2), with(single));
+  EXPECT_EQ(two.code, 2);
+  EXPECT_THAT(two.err, HasSubstr("torchrun started 1 process, which is not the 2"));
+  EXPECT_EQ(run.train({"--num_processes", "auto", "--stop_at_step", "1"}, with(single)).code, 75);
 }
 
 }  // namespace

@@ -31,8 +31,8 @@ struct Membership {
 };
 
 // From what torchrun (RANK, WORLD_SIZE), Slurm's srun (SLURM_PROCID, SLURM_NTASKS) or a Kubernetes
-// Indexed Job (JOB_COMPLETION_INDEX, WORLD_SIZE) set in the environment; nothing where none of them
-// started this process, or a single one. `get` reads a variable. Throws Error(kConfig) where
+// Indexed Job (JOB_COMPLETION_INDEX, WORLD_SIZE) set in the environment, a single process too;
+// nothing where none of them started this one. `get` reads a variable. Throws Error(kConfig) where
 // something is missing.
 [[nodiscard]] std::optional<Membership> membership_from_environment(
     const std::function<std::optional<std::string>(const std::string&)>& get);
