@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "cli/outcome.h"
+#include "cli/start_gate.h"
 #include "finetune/base/error.h"
 #include "finetune/base/forwarded_signal.h"
 #include "finetune/base/hash.h"
@@ -157,6 +158,7 @@ class Launcher {
                          .token = make_token(),
                          .board = &board_};
     for (size_t rank = 0; rank < children_.size(); ++rank) start(one, rank);
+    gate_.open(children_.size());
     while (std::ranges::any_of(children_, [](const Child& child) { return child.is_running; })) {
       wait_for_news();
       reap();
@@ -189,13 +191,13 @@ class Launcher {
     const pid_t launcher = ::getpid();
     const pid_t process = ::fork();
     if (process < 0) {
-      throw Error(ErrorKind::kIo,
-                  "cannot start process " + std::to_string(rank) + ": " + std::strerror(errno));
+      throw Error(ErrorKind::kIo, "cannot start process " + std::to_string(rank) + ": " +
+                                      (errno == EAGAIN ? kNoMoreThreads : std::strerror(errno)));
     }
     if (process == 0) {
       ::prctl(PR_SET_PDEATHSIG, SIGTERM);  // nobody would pass signals on or find who hangs
       ::sigprocmask(SIG_SETMASK, &before_, nullptr);
-      if (::getppid() != launcher) ::_exit(kExitStoppedEarly);
+      if (::getppid() != launcher || !gate_.pass()) ::_exit(kExitStoppedEarly);
       const int code = exit_code_of([&] { return be_member(membership, config_, work_); },
                                     [&](const std::string& text) { return board_.may_say(text); });
       std::cout.flush();
@@ -302,6 +304,7 @@ class Launcher {
   const LoadedConfig& config_;
   const std::function<int(std::shared_ptr<World>)>& work_;
   Board& board_;
+  StartGate gate_;
   std::vector<Child> children_;
   sigset_t before_ = {};
   const double hang_seconds_ = hang_seconds();

@@ -3,6 +3,7 @@
 
 #include <exception>
 #include <string>
+#include <system_error>
 
 #include "finetune/base/error.h"
 #include "finetune/base/interrupt.h"
@@ -27,10 +28,16 @@ int exit_code_of(const std::function<int()>& work,
                       ? "; it leaves too little time to begin, so nothing was trained"
                       : "; run the same command again to go on"));
     return kExitStoppedEarly;
-  } catch (const std::exception& error) {   // something we must fix
+  } catch (const std::exception& error) {
+    const auto* refused = dynamic_cast<const std::system_error*>(&error);
+    const bool is_limit =
+        refused != nullptr && refused->code() == std::errc::resource_unavailable_try_again;
     const std::string what = error.what();  // libtorch appends its own stack
     const std::string line = what.substr(0, what.find('\n'));
-    if (may_say(line)) log::error("internal error, please report it: " + line);
+    // Else something that we must fix.
+    const std::string text =
+        is_limit ? kNoMoreThreads : "internal error, please report it: " + line;
+    if (may_say(text)) log::error(text);
     log::debug(what);
     return kExitFailed;
   }

@@ -447,6 +447,24 @@ TEST(Processes, SayEachErrorOnceAndGiveItsExitCode) {
 }
 
 // Before anything is loaded, or a process started: one message.
+// A user of the test's own, whom the system lets start a few processes and threads.
+TEST(Processes, SayTheLimitOfProcessesOnce) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can become another user";
+  const SharedRun run;
+  namespace fs = std::filesystem;
+  fs::permissions(fs::path(run.out()).parent_path(), fs::perms::all);
+  for (const char* limit : {"3", "5", "8"}) {
+    Arguments words = {"setpriv", "--reuid=54321", "--clear-groups", "prlimit",
+                       std::string("--nproc=") + limit};
+    for (const std::string& word : run.command(processes(4))) words.push_back(word);
+    const ProcessResult end = finetune::testing::run(words);
+    if (end.code > 125) GTEST_SKIP() << end.err;
+    EXPECT_EQ(end.code, 1) << end.err;
+    EXPECT_THAT(end.err, HasSubstr("the system starts no more processes and threads"));
+    EXPECT_EQ(end.err.find("error:"), end.err.rfind("error:")) << end.err;
+  }
+}
+
 TEST(Processes, RefuseABatchThatTheyCannotDivide) {
   const SharedRun run;
   const ProcessResult end = run.train(processes(3));
