@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -12,17 +13,37 @@
 
 #include "data/cache_failure.h"
 #include "finetune/base/error.h"
+#include "finetune/base/file_system.h"
 #include "finetune/base/interrupt.h"
 #include "finetune/base/log.h"
 
 namespace finetune {
 
 BuildLock::BuildLock(const std::string& path, const std::string& key) {
-  constexpr std::chrono::milliseconds kBetweenTries(50);
-  descriptor_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-  if (descriptor_ < 0) {
-    throw CacheFailure("cannot open '" + path + "': " + std::strerror(errno));
+  do {
+    close();
+    open(path);
+    take(key);
+  } while (!is_at(path));
+}
+
+BuildLock::~BuildLock() { close(); }
+
+void BuildLock::open(const std::string& path) {
+  constexpr int kTries = 100;
+  int error = 0;
+  for (int i = 0; i < kTries; ++i) {
+    on_cache([&] { FileSystem::local().make_directories(parent_path(path)); });
+    descriptor_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+    if (descriptor_ >= 0) return;
+    error = errno;
+    if (error != ENOENT) break;  // else the folder was taken away meanwhile
   }
+  throw CacheFailure("cannot open '" + path + "': " + std::strerror(error));
+}
+
+void BuildLock::take(const std::string& key) {
+  constexpr std::chrono::milliseconds kBetweenTries(50);
   while (::flock(descriptor_, LOCK_EX | LOCK_NB) != 0) {
     if (errno == EINTR) continue;
     if (errno != EWOULDBLOCK) break;
@@ -33,13 +54,25 @@ BuildLock::BuildLock(const std::string& path, const std::string& key) {
     try {
       interrupt::throw_if_requested("waiting for another process that tokenises " + key);
     } catch (const Interrupted&) {
-      ::close(descriptor_);
+      close();
       throw;
     }
     std::this_thread::sleep_for(kBetweenTries);
   }
 }
 
-BuildLock::~BuildLock() { ::close(descriptor_); }
+// Whoever held it may have removed it: then nobody else finds what is locked here.
+bool BuildLock::is_at(const std::string& path) const {
+  struct stat held = {};
+  struct stat named = {};
+  if (::fstat(descriptor_, &held) != 0) return true;
+  if (::stat(path.c_str(), &named) != 0) return errno != ENOENT;
+  return held.st_dev == named.st_dev && held.st_ino == named.st_ino;
+}
+
+void BuildLock::close() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+  descriptor_ = -1;
+}
 
 }  // namespace finetune

@@ -279,19 +279,20 @@ Documents read_documents(const std::vector<std::string>& files, const Tokenizer&
   key["sentence_delimiters"] = options.sentence_delimiters;
   key["longest_sentence"] = options.longest_sentence;
   const auto read = [&](TokenSink& sink) { read_sentences(files, tokenizer, options, sink); };
-  if (!options.json_lines) {
-    auto cached =
-        read_cached(options.cache, {.key = options.key,
-                                    .files = files,
-                                    .options = key,
-                                    .tokenizer = tokenizer,
-                                    .limits = {.ids = options.vocabulary_limit, .classes = 2},
-                                    .read = read});
-    if (cached) return documents_of(std::move(cached), options.cache.show);
+  if (options.json_lines) {
+    MemorySink sink;
+    read(sink);
+    return documents_of(sink.content());
   }
-  MemorySink sink;
-  read(sink);
-  return documents_of(sink.content());
+  const TokenSource source{.key = options.key,
+                           .files = files,
+                           .options = key,
+                           .tokenizer = tokenizer,
+                           .limits = {.ids = options.vocabulary_limit, .classes = 2},
+                           .read = read};
+  auto cached = read_cached(options.cache, source);
+  if (cached) return documents_of(std::move(cached), options.cache.show);
+  return documents_of(read_in_memory(source));
 }
 
 }  // namespace finetune

@@ -71,6 +71,15 @@ std::vector<FileIdentity> identify_files(const std::vector<std::string>& paths,
   return files;
 }
 
+void check_unchanged(const std::vector<std::string>& paths, const std::vector<FileIdentity>& before,
+                     const std::string& key, const ShowStep& show) {
+  if (identify_files(paths, show) == before) return;
+  throw Error(ErrorKind::kData,
+              key +
+                  ": a file has changed while it was read; run the same command again when nothing "
+                  "writes to it any more");
+}
+
 std::string hash_of_file(const std::string& path, const std::function<void(uint64_t)>& add) {
   const auto file = FileSystem::local().open(path);
   std::string block(std::min<uint64_t>(file->size(), uint64_t{1} << 20), '\0');

@@ -27,6 +27,9 @@ struct FileIdentity {
 // Interrupted too.
 [[nodiscard]] std::vector<FileIdentity> identify_files(const std::vector<std::string>& paths,
                                                        const ShowStep& show = {});
+// Throws Error(kData), which begins with `key`, where they are no longer what they were `before`.
+void check_unchanged(const std::vector<std::string>& paths, const std::vector<FileIdentity>& before,
+                     const std::string& key, const ShowStep& show = {});
 // Of every byte. `add` is told of each piece that is behind. Throws Error(kIo) and what `add`
 // throws.
 [[nodiscard]] std::string hash_of_file(const std::string& path,

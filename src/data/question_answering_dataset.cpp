@@ -300,13 +300,17 @@ std::shared_ptr<const QuestionAnsweringDataset> build_question_answering_dataset
                            kept =
                                decode_questions(samples.blocks().front().extra(), samples.size());
                          }};
-  if (!options.json_lines) {
+  Content content;
+  const auto read = [&] { content = read_questions(files, options, encoder).content; };
+  if (options.json_lines) {
+    read();
+  } else {
     if (auto samples = read_cached(options.cache, source)) {
       return std::make_shared<const QuestionAnsweringDataset>(std::move(samples), std::move(kept));
     }
+    read_unchanged(source, read);
   }
-  return std::make_shared<const QuestionAnsweringDataset>(
-      read_questions(files, options, encoder).content);
+  return std::make_shared<const QuestionAnsweringDataset>(std::move(content));
 }
 
 }  // namespace finetune

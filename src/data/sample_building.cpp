@@ -167,12 +167,15 @@ std::shared_ptr<const SequenceDataset> build_samples(const RowSamples& samples,
                      .limits = samples.limits,
                      .read = read};
   source.limits.ids = options.vocabulary_limit;
-  if (!options.json_lines) {
+  TokenContent content;
+  if (options.json_lines) {
+    MemorySink sink;
+    read(sink);
+    content = sink.content();
+  } else {
     if (auto data = read_cached(options.cache, source)) return data;
+    content = read_in_memory(source);
   }
-  MemorySink sink;
-  read(sink);
-  TokenContent content = sink.content();
   drop_plain_types(content);
   // What only some samples have cannot be learnt from or measured.
   const int64_t count = samples_of(content);

@@ -289,18 +289,15 @@ std::shared_ptr<const SequenceDataset> build_text_dataset(const std::vector<std:
   check_options(tokenizer, options);
   const nlohmann::ordered_json key = cache_options(options);
   const auto read = [&](TokenSink& sink) { read_text(files, tokenizer, options, sink); };
-  if (auto data = read_cached(options.cache, {.key = options.key,
-                                              .files = files,
-                                              .options = key,
-                                              .tokenizer = tokenizer,
-                                              .limits = {.ids = options.vocabulary_limit,
-                                                         .labels = options.vocabulary_limit},
-                                              .read = read})) {
-    return data;
-  }
-  MemorySink sink;
-  read(sink);
-  return std::make_shared<const TokenDataset>(sink.content());
+  const TokenSource source{
+      .key = options.key,
+      .files = files,
+      .options = key,
+      .tokenizer = tokenizer,
+      .limits = {.ids = options.vocabulary_limit, .labels = options.vocabulary_limit},
+      .read = read};
+  if (auto data = read_cached(options.cache, source)) return data;
+  return std::make_shared<const TokenDataset>(read_in_memory(source));
 }
 
 }  // namespace finetune

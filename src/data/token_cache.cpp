@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "data/token_cache.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -227,10 +229,13 @@ void TokenCache::make_room() const {
   }
 }
 
-// Best effort, where nothing will come of it.
+// Best effort, where nothing will come of it. Out of the way first: who waits for the lock begins
+// anew in a folder that nobody empties.
 void TokenCache::discard() const {
   try {
-    FileSystem::local().remove_tree(folder_);
+    const std::string gone = folder_ + ".tmp-" + std::to_string(::getpid());
+    FileSystem::local().rename(folder_, gone);
+    FileSystem::local().remove_tree(gone);
   } catch (const Error&) {
   }
 }
@@ -265,7 +270,6 @@ std::vector<std::string> TokenCache::fill(BlockSink& sink) const {
 }
 
 std::shared_ptr<const CachedTokens> TokenCache::build() {
-  on_cache([&] { FileSystem::local().make_directories(folder_); });
   const BuildLock lock(path(kBuildLock), source_.key);
   if (lock.has_waited() || !options_.overwrite) {  // whoever held it may have built it
     std::string wrong;
@@ -278,12 +282,7 @@ std::shared_ptr<const CachedTokens> TokenCache::build() {
   }
   try {
     const std::vector<std::string> hashes = fill(sink);
-    if (identify_files(names_, options_.show) != files_) {
-      throw Error(ErrorKind::kData,
-                  source_.key +
-                      ": a file has changed while it was read; run the same command "
-                      "again when nothing writes to it any more");
-    }
+    check_unchanged(names_, files_, source_.key, options_.show);
     TokenManifest made{.key = document_, .blocks = sink.blocks(), .files = {}, .totals = {}};
     for (size_t i = 0; i < files_.size(); ++i) made.files.push_back({files_[i], hashes[i]});
     on_cache([&] {
@@ -341,10 +340,32 @@ std::shared_ptr<const CachedTokens> read_cached(const TokenCacheOptions& options
     tidy_up(options);
     return data;
   } catch (const CacheFailure& failure) {
+    if (options.required) {
+      throw Error(ErrorKind::kIo,
+                  source.key + ": tokenised data cannot be kept in cache_dir: " + failure.what() +
+                      "; make room there, or name a folder that can be written");
+    }
     log::warning(source.key + ": tokenised data cannot be kept in cache_dir and stay in memory: " +
                  failure.what());
     return nullptr;
   }
+}
+
+void read_unchanged(const TokenSource& source, const std::function<void()>& read) {
+  const std::vector<std::string> names = expand_files(source.files, source.key);
+  std::vector<FileIdentity> before;
+  for (const std::string& name : names) {
+    interrupt::throw_if_requested("reading and tokenising " + source.key);
+    before.push_back(identify_file(name));
+  }
+  read();
+  check_unchanged(names, before, source.key);
+}
+
+TokenContent read_in_memory(const TokenSource& source) {
+  MemorySink sink;
+  read_unchanged(source, [&] { source.read(sink); });
+  return sink.content();
 }
 
 }  // namespace finetune

@@ -62,8 +62,16 @@ struct TokenSource {
 
 // The samples out of the cache, which is built or mended first where that is needed; nothing where
 // no cache is asked for or it cannot be used, which a warning then says. Throws what `read` throws,
-// Error(kData) for files that change while they are read, and Interrupted.
+// Error(kData) for files that change while they are read, Error(kIo) where a required cache cannot
+// be used, and Interrupted.
 [[nodiscard]] std::shared_ptr<const CachedTokens> read_cached(const TokenCacheOptions& options,
                                                               const TokenSource& source);
+
+// The samples in memory: what `source.read` makes of the files, which must not change meanwhile.
+// Throws what it throws, and Error(kData) for files that change.
+[[nodiscard]] TokenContent read_in_memory(const TokenSource& source);
+
+// Calls `read`, which reads the files. Throws Error(kData) where one changes meanwhile.
+void read_unchanged(const TokenSource& source, const std::function<void()>& read);
 
 }  // namespace finetune

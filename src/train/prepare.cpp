@@ -24,7 +24,8 @@ nlohmann::ordered_json fill_cache(const LoadedConfig& config) {
       {.train = !args.train_file.empty(),
        .evaluate = args.do_eval || args.eval_strategy != "no" || !args.validation_file.empty(),
        .predict = args.do_predict,
-       .model_folder = ""},
+       .model_folder = "",
+       .cache = {.required = true}},
       progress);
   nlohmann::ordered_json result = {{"cache_dir", args.cache_dir}};
   const auto add = [&](const char* name, const std::shared_ptr<const Dataset>& data) {

@@ -710,6 +710,52 @@ TEST_F(TokenCache, RefusesAFileThatChangesWhileItIsRead) {
   expect_as_uncached(options_);
 }
 
+TEST_F(TokenCache, RefusesAFileThatChangesWhileItIsReadWithoutACacheToo) {
+  const auto grows = [&](auto options, const auto& read) {
+    bool done = false;
+    options.progress = [&](double) {
+      if (!done) std::ofstream(path_, std::ios::app) << "one more line\n";
+      done = true;
+    };
+    EXPECT_THAT(message_of<Error>([&] { read(options); }), HasSubstr("changed while it was read"));
+    EXPECT_TRUE(done);
+  };
+  const auto text = [&](const TextOptions& options) { static_cast<void>(build(options)); };
+  const auto documents = [&](const DocumentOptions& options) {
+    static_cast<void>(read_documents({path_}, tokenizer_, options));
+  };
+  options_.cache.folder = folder_.write("a-file", "") + "/cache";  // cannot be used
+  grows(options_, text);
+  options_.cache.folder = "";
+  grows(options_, text);
+  DocumentOptions document_options;
+  document_options.longest_sentence = 16;
+  grows(document_options, documents);
+  expect_equal(*build(options_), *uncached(options_));
+}
+
+TEST_F(TokenCache, IsBegunAnewByThoseWhoWaitWhereItsBuilderFails) {
+  path_ = folder_.write("bad.txt", corpus(20'000) + "\xff\n");
+  std::vector<pid_t> children;
+  for (int i = 0; i < 3; ++i) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      std::string message;
+      const std::string log =
+          said([&] { message = message_of<Error>([&] { static_cast<void>(build(options_)); }); });
+      const bool in_memory = log.find("cannot be kept") != std::string::npos;
+      ::_exit(message.find("invalid UTF-8") == std::string::npos || in_memory ? 1 : 0);
+    }
+    children.push_back(child);
+  }
+  for (const pid_t child : children) {
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    EXPECT_EQ(status, 0);
+  }
+  EXPECT_EQ(entries(), 0U);
+}
+
 TEST_F(TokenCache, IsBuiltOnceByProcessesThatStartTogether) {
   const auto expected = uncached(options_);
   std::vector<pid_t> children;
@@ -746,6 +792,13 @@ TEST_F(TokenCache, StaysInMemoryWhereTheFolderCannotBeWrittenOrTheDiskIsFull) {
   int status = 0;
   ::waitpid(child, &status, 0);
   EXPECT_EQ(status, 0);
+}
+
+TEST_F(TokenCache, IsAnErrorWhereItIsRequiredAndNothingCanBeKept) {
+  options_.cache.folder = folder_.write("a-file", "") + "/cache";
+  options_.cache.required = true;
+  EXPECT_THAT(message_of<Error>([&] { static_cast<void>(build(options_)); }),
+              HasSubstr("cannot be kept in cache_dir"));
 }
 
 TEST_F(TokenCache, IsReadWhereNothingMayBeWritten) {

@@ -65,6 +65,15 @@ TEST(TokenCache, IsPreparedBeforehandAndResumedWithOrWithoutIt) {
   EXPECT_EQ(weights(run), weights(unbroken));
 }
 
+TEST(TokenCache, IsNotPreparedWhereNothingCanBeKept) {
+  const TemporaryFolder folder;
+  const TinyRun run(short_run({{"cache_dir", folder.write("file", "") + "/cache"}}));
+  const ProcessResult prepared = testing::run(finetune_command({"prepare", run.config()}));
+  EXPECT_EQ(prepared.code, 1) << prepared.err;
+  EXPECT_EQ(prepared.out, "");
+  EXPECT_THAT(prepared.err, HasSubstr("train_file: tokenised data cannot be kept in cache_dir"));
+}
+
 TEST(TokenCache, ComesBackFromTheMirrorOnAFreshMachine) {
   const TemporaryFolder folder;
   const TinyRun run(short_run({{"mirror_dir", folder / "mirror"}}));

@@ -28,6 +28,7 @@ namespace finetune {
 struct TokenCacheOptions {
   std::string folder = {};                     // empty: nothing is kept
   bool overwrite = false;                      // tokenise again
+  bool required = false;                       // Error(kIo) where nothing can be kept
   int64_t tokens_of_block = int64_t{8} << 20;  // about; what an interruption loses at most
   // Of blocks, all or spread over them; the rest is looked at when it is first read.
   int64_t bytes_checked_at_start = int64_t{64} << 20;
