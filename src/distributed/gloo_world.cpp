@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <system_error>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <utility>
@@ -207,6 +208,8 @@ class GlooWorld final : public World {
     const MeetingScope scope;
     try {
       action();
+    } catch (const std::system_error&) {
+      throw;  // a thread that this machine refuses says nothing of other processes
     } catch (const std::exception& error) {
       // Who started the processes sees whose end broke the connection.
       lose(error.what(), board_ != nullptr || (pulse_ && pulse_->is_told()));
