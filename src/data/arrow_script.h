@@ -7,6 +7,7 @@ namespace finetune {
 // are not known], "R" and a row as an object, "D" and the number of rows at the end; "N" and why
 // where pyarrow is missing, "E" and why where the file cannot be read, in JSON.
 // Checksums are looked at where pyarrow can and the file has them.
+// Bytes that are no UTF-8 are written as they are: whoever reads a row refuses or replaces them.
 // Numbers that are none (NaN) become null, dates text as Python writes them.
 inline constexpr const char* kArrowScript = R"python(
 import sys
@@ -19,7 +20,7 @@ def say(letter, value):
     out.write((letter + text + "\n").encode("utf-8"))
 def plain(value):
     if isinstance(value, (bytes, bytearray, memoryview)):
-        return bytes(value).decode("utf-8")
+        return bytes(value).decode("utf-8", "surrogateescape")
     return str(value)
 def finite(value):
     if isinstance(value, float):
@@ -32,26 +33,33 @@ def finite(value):
 def text_of(row):
     try:
         return json.dumps(row, ensure_ascii=False, allow_nan=False, default=plain)
-    except UnicodeError:
-        raise
     except (ValueError, TypeError):
         return json.dumps(finite(row), ensure_ascii=False, allow_nan=False, default=plain)
+def values_of(name, column):
+    import pyarrow
+    try:
+        return column.to_pylist()
+    except UnicodeDecodeError:
+        if pyarrow.types.is_dictionary(column.type):
+            column = column.dictionary_decode()
+        for text, plain in ((pyarrow.string(), pyarrow.binary()),
+                            (pyarrow.large_string(), pyarrow.large_binary())):
+            if column.type == text:
+                return column.cast(plain).to_pylist()
+        raise ValueError("column %r holds bytes that are no UTF-8 text" % name)
 def rows_of(batches):
     count = 0
     for batch in batches:
         names = batch.schema.names
         if len(set(names)) != len(names):
             raise ValueError("two columns have one name")
-        columns = [column.to_pylist() for column in batch.columns]
+        columns = [values_of(*column) for column in zip(names, batch.columns)]
         lines = []
         for values in zip(*columns):
             row = dict(zip(names, values))
             count += 1
-            try:
-                lines.append("R" + text_of(row) + "\n")
-            except UnicodeError:
-                raise ValueError("row %d: a column holds bytes that are no UTF-8 text" % count)
-        out.write("".join(lines).encode("utf-8"))
+            lines.append("R" + text_of(row) + "\n")
+        out.write("".join(lines).encode("utf-8", "surrogateescape"))
     return count
 def main():
     try:

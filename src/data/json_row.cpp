@@ -2,6 +2,7 @@
 #include "data/json_row.h"
 
 #include <algorithm>
+#include <charconv>
 #include <limits>
 #include <nlohmann/json.hpp>
 
@@ -58,6 +59,17 @@ void check_no_extra(const Json& row, const std::string& column, bool expected,
   }
 }
 
+constexpr size_t kEscape = 6;  // characters of an escape as \u0041
+
+// The UTF-16 unit that an escape at `at` stands for; 0 where there is none.
+uint32_t escaped_unit(std::string_view json, size_t at) {
+  if (at + kEscape > json.size() || json[at] != '\\' || json[at + 1] != 'u') return 0;
+  uint32_t unit = 0;
+  const char* end = json.data() + at + kEscape;
+  const auto result = std::from_chars(json.data() + at + 2, end, unit, 16);
+  return result.ec == std::errc() && result.ptr == end ? unit : 0;
+}
+
 // Rows may take several lines, of which `place` names the first.
 std::string place_in_row(std::string_view text, size_t at) {
   int64_t lines = 0;
@@ -71,7 +83,72 @@ std::string place_in_row(std::string_view text, size_t at) {
   return byte + (lines == 0 ? "the line" : "line " + std::to_string(lines + 1) + " of the row");
 }
 
+// The column whose name or value stands at `at` in an object as Python writes it.
+std::string_view column_at(std::string_view text, size_t at) {
+  std::string_view column;
+  size_t begin = 0;  // of the string
+  bool in_string = false;
+  int depth = 0;
+  for (size_t i = 0; i < at; ++i) {
+    const char c = text[i];
+    if (in_string) {
+      if (c == '\\') ++i;
+      if (c != '"') continue;
+      in_string = false;
+      if (depth == 1 && text.substr(i + 1).starts_with(':')) {
+        column = text.substr(begin, i - begin);
+      }
+      continue;
+    }
+    if (c == '"') {
+      in_string = true;
+      begin = i + 1;
+    }
+    if (c == '{' || c == '[') ++depth;
+    if (c == '}' || c == ']') --depth;
+  }
+  return column;
+}
+
+void check_surrogates(std::string_view text, const std::string& place) {
+  const size_t lone = find_lone_surrogate(text);
+  if (lone == std::string_view::npos) return;
+  fail(place, "the escape " + std::string(text.substr(lone, kEscape)) + " at " +
+                  place_in_row(text, lone) +
+                  " is half of a character (a lone surrogate); mend what wrote it, or set "
+                  "encoding_errors: replace");
+}
+
 }  // namespace
+
+size_t find_lone_surrogate(std::string_view json, size_t from) {
+  for (size_t i = json.find('\\', from); i != std::string_view::npos; i = json.find('\\', i)) {
+    const uint32_t unit = escaped_unit(json, i);
+    if (unit < 0xD800 || unit > 0xDFFF) {
+      i += 2;
+      continue;
+    }
+    const uint32_t next = escaped_unit(json, i + kEscape);
+    if (unit >= 0xDC00 || next < 0xDC00 || next > 0xDFFF) return i;
+    i += 2 * kEscape;
+  }
+  return std::string_view::npos;
+}
+
+std::string replace_lone_surrogates(std::string json) {
+  for (size_t at = 0; (at = find_lone_surrogate(json, at)) != std::string::npos;) {
+    json.replace(at, kEscape, "\\ufffd");
+  }
+  return json;
+}
+
+void check_arrow_text(std::string_view text, const std::string& place) {
+  const size_t invalid = utf8::find_invalid(text);
+  if (invalid == std::string_view::npos) return;
+  fail(place, "column '" + utf8::replace_invalid(column_at(text, invalid)) +
+                  "' holds bytes that are no UTF-8 text; write it as text, or set "
+                  "encoding_errors: replace");
+}
 
 std::string column_names(const Json& row) {
   constexpr size_t kMostNames = 10;
@@ -116,6 +193,7 @@ Json parse_row(std::string_view line, const std::string& place) {
   try {
     row = parse_json(line, place);
   } catch (const Error& error) {
+    check_surrogates(line, place);
     // A syntax error adds the line within the text, which is always the first here.
     std::string reason = std::string(error.what()).substr(place.size());
     if (reason.starts_with(":1: ")) reason.erase(0, 2);
@@ -134,6 +212,7 @@ Json parse_object(std::string_view text, const std::string& place) {
   try {
     row = parse_json(text, place);
   } catch (const Error& error) {
+    check_surrogates(text, place);
     // A syntax error adds the line within the object.
     std::string reason = std::string(error.what()).substr(place.size());
     if (reason.starts_with(":1: ")) reason.erase(0, 2);

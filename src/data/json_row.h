@@ -35,6 +35,14 @@ struct TokenRow {
 // "the columns 'a', 'b'", at most ten of them; or "no columns".
 [[nodiscard]] std::string column_names(const nlohmann::ordered_json& row);
 
+// Offset of the first escape, at or behind `from`, that is half of a surrogate pair, which Python's
+// json.dumps writes where a text holds one; npos where there is none.
+[[nodiscard]] size_t find_lone_surrogate(std::string_view json, size_t from = 0);
+// Each of them as U+FFFD.
+[[nodiscard]] std::string replace_lone_surrogates(std::string json);
+// As check_utf8(), of a row that arrow_script.h wrote: names the column.
+void check_arrow_text(std::string_view text, const std::string& place);
+
 // Throws Error(kData) where the text is not UTF-8; `place` is "file:line".
 void check_utf8(std::string_view text, const std::string& place);
 

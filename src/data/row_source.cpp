@@ -78,9 +78,11 @@ Json RowBlock::parse(const Row& row) const {
       return {{"text", std::string(view(row))}};
     case FileKind::kJsonLines:
       return parse_row(view(row), place(row));
-    case FileKind::kJson:
     case FileKind::kParquet:
     case FileKind::kArrow:
+      check_arrow_text(view(row), place(row));
+      [[fallthrough]];
+    case FileKind::kJson:
       return parse_object(view(row), place(row));
     case FileKind::kCsv:
     case FileKind::kTsv:
@@ -162,15 +164,19 @@ void RowSource::mend(Record& record) {
     if (!mended) return;
     mended_ = std::move(*mended);
   } else {
-    if (utf8::find_invalid(record.text) == std::string_view::npos) return;
+    const bool is_json = kind_ == FileKind::kJson || kind_ == FileKind::kJsonLines;
+    const bool has_halves = is_json && find_lone_surrogate(record.text) != std::string_view::npos;
+    if (!has_halves && utf8::find_invalid(record.text) == std::string_view::npos) return;
     mended_ = utf8::replace_invalid(record.text);
+    if (has_halves) mended_ = replace_lone_surrogates(std::move(mended_));
   }
   record.text = mended_;
   if (replaced_) return;
   replaced_ = true;
-  log::warning(block.place(row) +
-               ": bytes that are no UTF-8 are replaced, here and in later rows "
-               "(encoding_errors: replace)");
+  log::warning(
+      block.place(row) +
+      ": bytes that are no UTF-8, or halves of characters, are replaced, here and in later rows "
+      "(encoding_errors: replace)");
 }
 
 // Rows before the range may be most of the files: nobody else sees them.

@@ -57,6 +57,21 @@ TEST_F(ArrowRecords, AreRowsWithTheirNumbers) {
               ElementsAre(R"(a.parquet, row 1 {"text":"a"})", R"(a.parquet, row 2 {"text":"b"})"));
 }
 
+TEST_F(ArrowRecords, NameTheColumnThatIsNoTextOrReplaceItsBytes) {
+  python_says(R"(printf 'C[2]\nR{"text": "a", "n": {"x": 1}, "b": "a"}\n'
+              printf 'R{"text": "\\"b", "n": {"x": 2}, "b": "c\377"}\nD2\n')");
+  EXPECT_THAT(message(), AllOf(HasSubstr("a.parquet, row 2: column 'b' holds bytes that are no"),
+                               HasSubstr("encoding_errors: replace")));
+  std::string found;
+  RowOptions options;
+  options.replace_broken_utf8 = true;
+  visit_rows({file_}, options, [&](const DataRow& row) {
+    found = row.columns["b"].get<std::string>();
+    return true;
+  });
+  EXPECT_EQ(found, "c\xEF\xBF\xBD");
+}
+
 TEST_F(ArrowRecords, SayThatPyarrowIsMissing) {
   python_says(R"(printf 'N"No module named pyarrow"\n')");
   EXPECT_THAT(message(), AllOf(HasSubstr("a.parquet"), HasSubstr("No module named pyarrow"),

@@ -62,6 +62,20 @@ TEST(Rows, ReplaceBytesThatAreNoUtf8WhereAskedTo) {
               ElementsAre("a.csv:2 {\"a\":\"\uFFFD\"}"));
 }
 
+TEST(Rows, ReplaceHalvesOfCharactersThatEscapesStandForOrNameThem) {
+  const TemporaryFolder folder;
+  RowOptions replace;
+  replace.replace_broken_utf8 = true;
+  const std::string row = R"({"a": "x\ud800\\ud800 \uD83D\uDE00 \udc00\ud83d"})"
+                          "\n";
+  const std::string replaced = "{\"a\":\"x\uFFFD\\\\ud800 \U0001F600 \uFFFD\uFFFD\"}";
+  for (const char* name : {"a.jsonl", "a.json"}) {
+    const std::string path = folder.write(name, row);
+    EXPECT_THAT(rows_of(path, replace), ElementsAre(std::string(name) + ":1 " + replaced));
+    EXPECT_THAT(error_of(path), HasSubstr(":1: the escape \\ud800 at byte 9 of the line is half"));
+  }
+}
+
 TEST(Rows, SeparatesFieldsOfTsvByTabs) {
   const TemporaryFolder folder;
   EXPECT_THAT(rows_of(folder.write("a.tsv", "a\tb,c\n1, 2\t\"x\ty\"\n")),
