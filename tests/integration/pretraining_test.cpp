@@ -177,7 +177,7 @@ TEST(Pretraining, SaysWhatIsWrongWithItsData) {
   std::filesystem::remove(folder / "shards/examples-00004-of-00005.tfrecord");
   EXPECT_THAT(fault({{"train_file", "'" + shards + "'"}}), HasSubstr("gives 4 of 5 shards"));
   EXPECT_THAT(fault({{"train_file", damaged}, {"task", "mlm"}, {"dupe_factor", ""}}),
-              HasSubstr("examples of task pretraining"));
+              HasSubstr("is an example of task pretraining"));
 }
 
 TEST(Prepare, KeepsWhatIsThereAndSaysWhatItNeeds) {

@@ -346,7 +346,8 @@ TEST(Processes, LeaveWithinSecondsWhereOneIsKilled) {
     ::kill(children_of(process.id()).at(static_cast<size_t>(rank)), SIGKILL);
     const auto start = std::chrono::steady_clock::now();
     const ProcessResult end = process.finish();
-    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(3));
+    // Within 3 s where there is a processor for it; 45 s were for who only looks at signs of life.
+    EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(15));
     EXPECT_EQ(end.code, 75) << end.err;
     const std::string message = "error: rank " + std::to_string(rank) + " was ended by signal 9";
     EXPECT_THAT(end.err, HasSubstr(message));

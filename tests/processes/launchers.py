@@ -206,7 +206,8 @@ def two_hosts(binary, folder, _):
             code, said = end(processes[1 - lost])
             seconds = time.monotonic() - begin
             check(code == 75, f"exit code {code}: {said}")
-            check(seconds < 3, f"rank {1 - lost} left after {seconds:.1f} s: {said}")
+            # Within 3 s where there is a processor for it; signs of life alone would take 45.
+            check(seconds < 15, f"rank {1 - lost} left after {seconds:.1f} s: {said}")
             check(f"rank {lost}" in said and said.count("error:") == 1, said)
             check(len(said.splitlines()) < 60 and "frame #" not in said, said)
             processes[lost].communicate()
