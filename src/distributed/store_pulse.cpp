@@ -199,8 +199,14 @@ class StorePulse::State {
     const bool is_speaker = options_.rank == (lost_rank == 0 ? 1 : 0);
     if (is_speaker && !text.empty()) log::error(text);
     has_verdict_ = true;
+    lost_rank_ = lost_rank;
     is_fault_ = !text.empty();
     changed_.notify_all();
+  }
+
+  [[nodiscard]] bool is_lost(int64_t rank) {
+    const std::lock_guard lock(mutex_);
+    return is_fault_ && lost_rank_ == rank;
   }
 
   // Until the others have left the store, or have read there who is lost.
@@ -210,7 +216,9 @@ class StorePulse::State {
     while (Clock::now() < (has_verdict() ? read_by : end)) {
       read_beats();
       bool is_last = true;
-      for (size_t rank = 1; rank < seen_.size(); ++rank) is_last &= seen_[rank].beat == kLeft;
+      for (size_t rank = 1; rank < seen_.size(); ++rank) {
+        is_last &= seen_[rank].beat == kLeft || is_lost(static_cast<int64_t>(rank));
+      }
       if (is_last) return;
       std::this_thread::sleep_for(options_.beat / 5);
     }
@@ -247,6 +255,7 @@ class StorePulse::State {
   bool first_has_left_ = false;
   bool has_verdict_ = false;
   bool is_fault_ = false;
+  int64_t lost_rank_ = -1;
   std::thread messenger_;
   std::thread watchdog_;
 };
