@@ -8,6 +8,8 @@
 #include <mutex>
 #include <thread>
 
+#include "finetune/distributed/board.h"
+
 namespace finetune {
 namespace {
 
@@ -95,6 +97,34 @@ TEST(Activity, SeesFromAnotherThreadThatTheMainThreadHangs) {
   changed.wait(lock, [&] { return is_over; });
   observer.join();
   EXPECT_TRUE(was_idle);
+}
+
+// What the others look at: they take a process whose beats end for hung.
+TEST(Pulse, BeatsNoMoreWhereTheMainThreadHangs) {
+  Board& board = make_board();
+  const Pulse pulse(board, 0, milliseconds(300));
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool is_over = false;
+  bool has_beaten = false;
+  bool has_ended = false;
+  std::thread observer([&] {
+    const auto end = IdleWatch::Clock::now() + seconds(30);
+    for (int64_t last = -1; !has_ended && IdleWatch::Clock::now() < end;) {
+      std::this_thread::sleep_for(seconds(1));  // five beats
+      has_beaten |= board.beats[0] > 0;
+      has_ended = has_beaten && board.beats[0] == last;
+      last = board.beats[0];
+    }
+    const std::lock_guard lock(mutex);
+    is_over = true;
+    changed.notify_all();
+  });
+  std::unique_lock lock(mutex);
+  changed.wait(lock, [&] { return is_over; });
+  observer.join();
+  EXPECT_TRUE(has_beaten);
+  EXPECT_TRUE(has_ended);
 }
 
 TEST(Activity, SeesThatTheMainThreadWakesEachTime) {

@@ -1,16 +1,12 @@
 // SPDX-License-Identifier: MIT
 // Several processes: the same run, the same samples, the same result.
-#include <sys/ptrace.h>
-#include <sys/wait.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <set>
 #include <sstream>
-#include <thread>
 
 #include "integration/launched.h"
 #include "integration/tiny_run.h"
@@ -365,29 +361,6 @@ TEST(Processes, LeaveWhereOneHangs) {
   EXPECT_EQ(end.code, 75) << end.err;
   EXPECT_THAT(end.err, HasSubstr("error: rank 1 has shown no sign of life for 2 s"));
   EXPECT_EQ(end.err.find("error:"), end.err.rfind("error:")) << end.err;
-  expect_same_bits(finished(run, processes(2)), in_two());
-}
-
-// Stopped as a debugger stops it, the main thread alone: its process goes on to beat.
-TEST(Processes, LeaveWhereTheMainThreadOfOneHangs) {
-  SharedRun run;
-  run.set({{"ddp_timeout", "6"}});
-  Process process(run.command(processes(2)), watching(run, {{"FINETUNE_TEST_HANG_SECONDS", "2"}}));
-  ASSERT_TRUE(process.wait_for_file("checkpoint-4"));
-  const pid_t member = children_of(process.id()).at(1);
-  std::atomic<bool> is_stopped = false;
-  std::thread tracer([&] {
-    if (::ptrace(PTRACE_SEIZE, member, 0, 0) != 0) return;
-    is_stopped = ::ptrace(PTRACE_INTERRUPT, member, 0, 0) == 0;
-    int status = 0;
-    while (::waitpid(member, &status, __WALL) == member && WIFSTOPPED(status)) {
-    }
-  });
-  const ProcessResult end = process.finish(60);
-  tracer.join();
-  if (!is_stopped) GTEST_SKIP() << "this machine lets nobody stop another's thread";
-  EXPECT_EQ(end.code, 75) << end.err;
-  EXPECT_THAT(end.err, HasSubstr("error: rank 1 has shown no sign of life for 2 s"));
   expect_same_bits(finished(run, processes(2)), in_two());
 }
 
