@@ -1,46 +1,44 @@
 // SPDX-License-Identifier: MIT
 #include <string>
 
-#include "finetune/base/error.h"
 #include "finetune/train/run.h"
+#include "train/task_setup.h"
 
 namespace finetune {
 
 void check_processes(const LoadedConfig& config, int64_t processes) {
   if (processes == 1) return;
   const TrainingArgs& args = config.args;
-  const auto refuse = [&](const std::string& key, const std::string& why) {
-    throw Error(ErrorKind::kConfig, config.where(key) + ": " + key + ": " + why);
-  };
   if (args.optimizer_in_backward) {
-    refuse("optimizer_in_backward",
-           "several processes sum their gradients before the update, which would be applied "
-           "before; leave it out or train in one process");
+    refuse_key(config, "optimizer_in_backward",
+               "several processes sum their gradients before the update, which would be applied "
+               "before; leave it out or train in one process");
   }
   if (args.full_determinism && !args.average_tokens_across_devices) {
-    refuse("average_tokens_across_devices",
-           "means of each process's targets depend on the number of processes, which "
-           "full_determinism excludes; leave one of the two out");
+    refuse_key(config, "average_tokens_across_devices",
+               "means of each process's targets depend on the number of processes, which "
+               "full_determinism excludes; leave one of the two out");
   }
   if (args.full_determinism && args.ddp_comm_hook != "no") {
-    refuse("ddp_comm_hook",
-           "full_determinism sums gradients as they are, in an order of its own; leave one of the "
-           "two out");
+    refuse_key(
+        config, "ddp_comm_hook",
+        "full_determinism sums gradients as they are, in an order of its own; leave one of the "
+        "two out");
   }
   if (args.full_determinism && args.grad_accum_dtype != "float32") {
-    refuse("full_determinism",
-           "gradients in bfloat16 have no sum that several processes agree on with one; leave "
-           "grad_accum_dtype out");
+    refuse_key(config, "full_determinism",
+               "gradients in bfloat16 have no sum that several processes agree on with one; leave "
+               "grad_accum_dtype out");
   }
   // memory_budget may take fewer rows at a time.
   if (!args.effective_batch_size || args.memory_budget) return;
   if (*args.effective_batch_size % (args.per_device_train_batch_size * processes) != 0) {
-    refuse("effective_batch_size",
-           std::to_string(*args.effective_batch_size) + " samples cannot be divided among " +
-               std::to_string(processes) + " processes that take " +
-               std::to_string(args.per_device_train_batch_size) +
-               " at a time (per_device_train_batch_size); choose a multiple of " +
-               std::to_string(args.per_device_train_batch_size * processes));
+    refuse_key(config, "effective_batch_size",
+               std::to_string(*args.effective_batch_size) + " samples cannot be divided among " +
+                   std::to_string(processes) + " processes that take " +
+                   std::to_string(args.per_device_train_batch_size) +
+                   " at a time (per_device_train_batch_size); choose a multiple of " +
+                   std::to_string(args.per_device_train_batch_size * processes));
   }
 }
 

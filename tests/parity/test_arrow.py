@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 from support import TEXT, ParityTest, run_binary
-from test_tasks import FILES, write_config
+from test_tasks import FILES, write_config, write_short_training
 
 import pyarrow
 import pyarrow.feather
@@ -67,15 +67,7 @@ class Arrow(ParityTest):
         return (run / "model.safetensors").read_bytes()
 
     def train_on(self, task, train_file, name):
-        folder = self.folder / name
-        folder.mkdir()
-        config = write_config(folder, f"bert/{task}", max_steps=2, eval_strategy="no")
-        keys = json.loads(config.read_text())
-        keys["train_file"] = str(train_file)
-        keys.pop("validation_file")
-        keys["do_eval"] = False
-        config.write_text(json.dumps(keys))
-        return self.end_of(config)
+        return self.end_of(write_short_training(self.folder / name, task, train_file))
 
     def test_every_format_trains_as_json_lines_do(self):
         source = FILES / "topics-train.jsonl"

@@ -34,6 +34,18 @@ def write_config(folder, name, **more):
     return path
 
 
+def write_short_training(folder, task, train_file):
+    """Two steps of a BERT on other data than the task's own, in a new folder; the configuration."""
+    folder.mkdir()
+    config = write_config(folder, f"bert/{task}", max_steps=2, eval_strategy="no")
+    keys = json.loads(config.read_text())
+    keys["train_file"] = str(train_file)
+    keys.pop("validation_file")
+    keys["do_eval"] = False
+    config.write_text(json.dumps(keys))
+    return config
+
+
 class Tasks(ParityTest):
     """One test for each family and kind of work, added below."""
 

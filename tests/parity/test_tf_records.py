@@ -9,7 +9,7 @@ import shutil
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from support import ParityTest, run_binary
 from tensorboard.summary.writer.record_writer import RecordWriter
-from test_tasks import FILES, TASKS, write_config
+from test_tasks import FILES, TASKS, write_short_training
 
 
 def example_class():
@@ -97,14 +97,7 @@ def questions(path):
 class TfRecords(ParityTest):
     def train_on(self, task, train_file, name):
         folder = self.folder / name
-        folder.mkdir()
-        config = write_config(folder, f"bert/{task}", max_steps=2, eval_strategy="no")
-        keys = json.loads(config.read_text())
-        keys["train_file"] = str(train_file)
-        keys.pop("validation_file")
-        keys["do_eval"] = False
-        config.write_text(json.dumps(keys))
-        run_binary("train", config)
+        run_binary("train", write_short_training(folder, task, train_file))
         return (folder / "run" / "model.safetensors").read_bytes()
 
     def check(self, task, source, rows, write=write_records, ending="tfrecord"):

@@ -31,9 +31,8 @@ struct Board {
 [[nodiscard]] Board& make_board();
 
 // Beats for a process until that has done nothing at all for `idle_patience`, and ends it with exit
-// code 75 where another one is gone and its main thread
-// does not leave by itself in time: one that waits for a process that is gone, or computes for
-// long.
+// code 75 where another one is gone and its main thread does not leave by itself in time: one that
+// waits for a process that is gone, or computes for long.
 class Pulse {
  public:
   Pulse(Board& board, int64_t rank, std::chrono::milliseconds idle_patience);
