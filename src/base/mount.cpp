@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: MIT
 #include "finetune/base/mount.h"
 
+#include <linux/magic.h>
+#include <sys/vfs.h>
+
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -63,6 +67,52 @@ void add_test_mounts(std::vector<Mount>& mounts) {
   }
 }
 
+struct NamedMagic {
+  int64_t magic;
+  const char* type;
+};
+
+// File systems that mountinfo and is_remote_type() tell apart. Those without a constant in
+// linux/magic.h have the number that statfs(2) documents.
+constexpr std::array<NamedMagic, 18> kMagics = {{{EXT4_SUPER_MAGIC, "ext4"},
+                                                 {XFS_SUPER_MAGIC, "xfs"},
+                                                 {BTRFS_SUPER_MAGIC, "btrfs"},
+                                                 {TMPFS_MAGIC, "tmpfs"},
+                                                 {OVERLAYFS_SUPER_MAGIC, "overlay"},
+                                                 {F2FS_SUPER_MAGIC, "f2fs"},
+                                                 {0x2FC12FC1, "zfs"},
+                                                 {MSDOS_SUPER_MAGIC, "vfat"},
+                                                 {PROC_SUPER_MAGIC, "proc"},
+                                                 {FUSE_SUPER_MAGIC, "fuse"},
+                                                 {NFS_SUPER_MAGIC, "nfs"},
+                                                 {CIFS_SUPER_MAGIC, "cifs"},
+                                                 {SMB2_SUPER_MAGIC, "smb3"},
+                                                 {SMB_SUPER_MAGIC, "smbfs"},
+                                                 {V9FS_MAGIC, "9p"},
+                                                 {AFS_SUPER_MAGIC, "afs"},
+                                                 {CODA_SUPER_MAGIC, "coda"},
+                                                 {CEPH_SUPER_MAGIC, "ceph"}}};
+
+std::string type_of_magic(int64_t magic) {
+  const auto* found = std::find_if(kMagics.begin(), kMagics.end(),
+                                   [&](const NamedMagic& known) { return known.magic == magic; });
+  return found == kMagics.end() ? "unknown" : found->type;
+}
+
+// The kernel lists only mounts whose mount point is reachable. In a chroot into a plain folder the
+// mount that contains this folder is not listed; statfs() still identifies its file system.
+std::optional<Mount> unlisted_mount(std::string path) {
+  while (!path.empty()) {
+    struct statfs status = {};
+    if (::statfs(path.c_str(), &status) == 0) {
+      return Mount{.point = "/", .type = type_of_magic(status.f_type), .source = ""};
+    }
+    if (path == "/") break;
+    path = std::filesystem::path(path).parent_path();
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::vector<Mount> parse_mounts(std::string_view mountinfo) {
@@ -93,13 +143,19 @@ std::string resolved_path(const std::string& path) {
   return text;
 }
 
+std::optional<Mount> mount_of(const std::string& path, std::string_view mountinfo) {
+  std::vector<Mount> mounts = parse_mounts(mountinfo);
+  add_test_mounts(mounts);
+  const std::string resolved = resolved_path(path);
+  std::optional<Mount> mount = find_mount(mounts, resolved);
+  return mount ? mount : unlisted_mount(resolved);
+}
+
 std::optional<Mount> mount_of(const std::string& path) {
   std::ifstream stream("/proc/self/mountinfo");
   std::stringstream text;
   text << stream.rdbuf();
-  std::vector<Mount> mounts = parse_mounts(text.str());
-  add_test_mounts(mounts);
-  return find_mount(mounts, resolved_path(path));
+  return mount_of(path, text.str());
 }
 
 bool is_remote_type(std::string_view type) {

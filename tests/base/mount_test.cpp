@@ -54,6 +54,51 @@ TEST(Mount, OfAPathThatIsMissingIsItsParents) {
   EXPECT_TRUE(mount_of("/proc/self/stat")->type == "proc") << "links are followed";
 }
 
+// What the kernel lists in a chroot into a plain folder: the mounts below it, not its own.
+constexpr char kMountinfoOfAChroot[] =
+    "41 22 0:5 / /proc rw - proc proc rw\n"
+    "42 22 0:6 / /sys rw - sysfs sysfs rw\n";
+
+TEST(Mount, IsTheParentMountWhereMountinfoListsNoneAboveThePath) {
+  const testing::TemporaryFolder folder;
+  for (const char* mountinfo : {kMountinfoOfAChroot, ""}) {
+    const auto here = mount_of(folder.path(), mountinfo);
+    ASSERT_TRUE(here) << mountinfo;
+    EXPECT_EQ(here->point, "/");
+    EXPECT_FALSE(here->type.empty());
+    const auto missing = mount_of(folder / "a/b/c", mountinfo);
+    ASSERT_TRUE(missing);
+    EXPECT_EQ(missing->type, here->type);
+    const auto proc = mount_of("/proc/self/stat", mountinfo);
+    ASSERT_TRUE(proc);
+    EXPECT_EQ(proc->type, "proc") << "by its magic number where it is not listed";
+  }
+}
+
+TEST(Mount, HasTheTypeThatMountinfoReportsAlsoWhereItIsNotListed) {
+  const testing::TemporaryFolder folder;
+  const auto listed = mount_of(folder.path());
+  ASSERT_TRUE(listed);
+  const auto unlisted = mount_of(folder.path(), "");
+  ASSERT_TRUE(unlisted);
+  // Which program serves a FUSE mount is in mountinfo alone.
+  const bool is_fuse = listed->type.starts_with("fuse.");
+  EXPECT_EQ(is_remote_type(unlisted->type), is_fuse || is_remote_type(listed->type));
+}
+
+TEST(Mount, OfAChrootCanBePretendedByTests) {
+  const testing::TemporaryFolder folder;
+  ::setenv("FINETUNE_TEST_MOUNT", ((folder / "drive") + "=fuse.drive").c_str(), 1);
+  std::filesystem::create_directories(folder / "local");
+  const auto drive = mount_of(folder / "drive/x", kMountinfoOfAChroot);
+  const auto local = mount_of(folder / "local", kMountinfoOfAChroot);
+  ::unsetenv("FINETUNE_TEST_MOUNT");
+  ASSERT_TRUE(drive);
+  EXPECT_EQ(drive->type, "fuse.drive");
+  ASSERT_TRUE(local);
+  EXPECT_NE(local->type, "fuse.drive");
+}
+
 TEST(Mount, CanBePretendedByTests) {
   const testing::TemporaryFolder folder;
   ::setenv("FINETUNE_TEST_MOUNT", ((folder / "drive") + "=fuse.drive").c_str(), 1);

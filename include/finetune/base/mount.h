@@ -22,10 +22,14 @@ struct Mount {
 [[nodiscard]] std::optional<Mount> find_mount(const std::vector<Mount>& mounts,
                                               std::string_view path);
 
-// Of this machine; links are followed, and what is missing lies where its parent does. The
-// environment variable FINETUNE_TEST_MOUNT ("<folder>=<type>[:<folder>=<type>...]") adds mounts,
-// for tests.
+// The mount of a path on this machine. Follows links; a missing path has the mount of its nearest
+// existing parent. Where mountinfo lists no mount above the path (a chroot whose root is no mount
+// point, or no /proc), the type is what statfs() reports, the mount point "/" and the source empty.
+// The environment variable FINETUNE_TEST_MOUNT ("<folder>=<type>[:<folder>=<type>...]") adds
+// mounts, for tests.
 [[nodiscard]] std::optional<Mount> mount_of(const std::string& path);
+// The same with the content of a mountinfo file.
+[[nodiscard]] std::optional<Mount> mount_of(const std::string& path, std::string_view mountinfo);
 
 // Whether a type is a network's or a FUSE program's: slow, apt to fail for a while, and possibly
 // seen by other machines too. Programs that only pass local folders on are not.
