@@ -211,7 +211,7 @@ int predict_command(const Arguments& arguments) {
   const auto task_name = reader.take_value("--task");
   const auto input = reader.take_value("--input");
   const Words words = take_options(reader);
-  const QueryColumns columns = {
+  const ColumnNames columns = {
       .text_column = reader.take_value("--text_column"),
       .text_pair_column = reader.take_value("--text_pair_column"),
       .context_column = reader.take_value("--context_column"),
@@ -230,7 +230,9 @@ int predict_command(const Arguments& arguments) {
   const auto model = make_predictor(task, folder, words.options);
   if (!queries.empty()) print_answers(*model, queries);
   if (!input) return kExitFinished;
-  visit_queries(task, *input, columns, [&](Query query) {
+  const QueryOptions rows = {.columns = columns,
+                             .trained = trained_columns(task, folder)};
+  visit_queries(task, *input, rows, [&](Query query) {
     queries.push_back(std::move(query));
     if (queries.size() == kQueriesAtATime) print_answers(*model, queries);
   });

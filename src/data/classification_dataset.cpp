@@ -5,9 +5,9 @@
 
 #include "data/json_row.h"
 #include "data/label_values.h"
+#include "data/row_columns.h"
 #include "data/sample_building.h"
 #include "finetune/base/error.h"
-#include "finetune/base/log.h"
 #include "finetune/data/batch.h"
 
 namespace finetune {
@@ -15,77 +15,22 @@ namespace {
 
 using Json = Row::Json;
 
-using Columns = ClassificationColumns;
-
-bool is_row_number(const std::string& name) {
-  return name == "id" || name == "idx" || name == "guid" || name == "index" ||
-         name.ends_with("_id");
-}
-
-void guess_texts(const Row& row, Columns& columns) {
-  const auto is_text = [&](const std::string& name) { return holds_text(row, name); };
-  std::vector<std::string> others;
-  std::vector<std::string> texts;
-  for (const std::string& name : row.names()) {
-    if ((columns.label && name == *columns.label) || is_row_number(name)) continue;
-    others.push_back(name);
-    if (is_text(name)) texts.push_back(name);
-  }
-  const Json& all = row.columns();
-  if (all.contains("sentence1") && all.contains("sentence2")) {
-    columns.text = "sentence1";
-    columns.pair = "sentence2";
-  } else if (others.size() >= 2 && is_text(others[0]) && is_text(others[1])) {
-    columns.text = others[0];
-    columns.pair = others[1];
-  } else if (texts.size() == 1 || (others.size() == 1 && !row.typed())) {
-    columns.text = texts.empty() ? others.front() : texts.front();
-  } else {
-    row.fail(std::string(texts.empty() ? "no column holds text" : "several columns hold text") +
-             "; the row has " + column_names(all) + "; set text_column (and text_pair_column)");
-  }
-}
-
-Columns find_columns(const Row& row, const ClassificationOptions& options) {
-  Columns columns;
-  if (options.label_column || options.labels_required) {
-    if (options.labels_required || row.columns().contains(*options.label_column)) {
-      columns.label = find_label_column(row, options.label_column);
-    }
-  } else {
-    columns.label = first_column(row, {"label", "labels", "label_ids"});
-  }
-  if (options.text_column) {
-    columns.text = *options.text_column;
-    columns.pair = options.text_pair_column;
-  } else {
-    guess_texts(row, columns);
-    if (options.text_pair_column) columns.pair = options.text_pair_column;
-  }
-  static_cast<void>(row.text(columns.text));
-  if (columns.pair) static_cast<void>(row.text(*columns.pair));
-  std::string guess;
-  if (!options.text_column) {
-    guess = "text_column: '" + columns.text + "'";
-    if (columns.pair && !options.text_pair_column) {
-      guess += ", text_pair_column: '" + *columns.pair + "'";
-    }
-  }
-  if (!options.label_column && columns.label && *columns.label != "label") {
-    guess += (guess.empty() ? "label_column: '" : ", label_column: '") + *columns.label + "'";
-  }
-  if (!guess.empty()) log::info(guess + " (guessed from " + row.place() + ")");
-  return columns;
+ColumnSearch search_of(const ClassificationOptions& options) {
+  return {.task = RowTask::kSequenceClassification,
+          .named = {.text_column = options.text_column,
+                    .text_pair_column = options.text_pair_column,
+                    .label_column = options.label_column},
+          .labels = options.labels_required ? LabelUse::kRequired : LabelUse::kOptional};
 }
 
 class ClassificationEncoder {
  public:
   ClassificationEncoder(const Tokenizer& tokenizer, const ClassificationOptions& options,
-                        Columns columns)
+                        ColumnNames columns)
       : tokenizer_(tokenizer),
         options_(options),
         columns_(std::move(columns)),
-        maker_(tokenizer, options, columns_.pair.has_value()) {}
+        maker_(tokenizer, options, columns_.text_pair_column.has_value()) {}
 
   [[nodiscard]] TokenContent encode(const RowBlock& block) const {
     TokenContent content;
@@ -105,18 +50,18 @@ class ClassificationEncoder {
   }
 
   void add_text(TokenContent& content, const Row& row) const {
-    const std::vector<int32_t> first = tokenizer_.encode(row.text(columns_.text));
+    const std::vector<int32_t> first = tokenizer_.encode(row.text(*columns_.text_column));
+    const std::optional<std::string>& pair = columns_.text_pair_column;
     maker_.add(content,
-               columns_.pair ? maker_.make(first, tokenizer_.encode(row.text(*columns_.pair)))
-                             : maker_.make(first),
+               pair ? maker_.make(first, tokenizer_.encode(row.text(*pair))) : maker_.make(first),
                row.place());
   }
 
   void add_label(TokenContent& content, const Row& row) const {
-    const bool known = columns_.label && (options_.labels_required || row.has(*columns_.label));
+    const bool known = columns_.label_column && (options_.labels_required || row.has(*columns_.label_column));
     if (options_.problem == ProblemType::kSingleLabel) {
       const int64_t label =
-          known ? label_number(options_.labels, row.at(*columns_.label), row, *columns_.label)
+          known ? label_number(options_.labels, row.at(*columns_.label_column), row, *columns_.label_column)
                 : kIgnoredLabel;
       content.classes.push_back(static_cast<int32_t>(label));
       return;
@@ -132,14 +77,14 @@ class ClassificationEncoder {
   void add_labels(TokenContent& content, const Row& row) const {
     const size_t begin = content.values.size();
     content.values.resize(begin + static_cast<size_t>(options_.labels.size()), 0.0F);
-    for (const Json& value : row.list(*columns_.label)) {
-      const int64_t label = label_number(options_.labels, value, row, *columns_.label);
+    for (const Json& value : row.list(*columns_.label_column)) {
+      const int64_t label = label_number(options_.labels, value, row, *columns_.label_column);
       if (label != kIgnoredLabel) content.values[begin + static_cast<size_t>(label)] = 1.0F;
     }
   }
 
   void add_numbers(TokenContent& content, const Row& row) const {
-    const std::string& column = *columns_.label;
+    const std::string& column = *columns_.label_column;
     const Json& value = row.at(column);
     const bool single = options_.outputs == 1 && !value.is_array();
     const Json values = single ? Json::array({value}) : row.list(column);
@@ -152,16 +97,11 @@ class ClassificationEncoder {
 
   const Tokenizer& tokenizer_;
   const ClassificationOptions& options_;
-  Columns columns_;
+  ColumnNames columns_;
   SequenceMaker maker_;
 };
 
 }  // namespace
-
-ClassificationColumns find_classification_columns(const std::vector<std::string>& files,
-                                                  const ClassificationOptions& options) {
-  return find_columns(first_row(files, options), options);
-}
 
 std::shared_ptr<const SequenceDataset> build_classification_dataset(
     const std::vector<std::string>& files, const Tokenizer& tokenizer,
@@ -169,11 +109,11 @@ std::shared_ptr<const SequenceDataset> build_classification_dataset(
   FT_CHECK(options.problem == ProblemType::kRegression || !options.labels.empty(),
            "classification needs labels");
   FT_CHECK(options.outputs >= 1, "regression gives numbers");
-  const ClassificationEncoder encoder(tokenizer, options,
-                                      find_columns(first_row(files, options), options));
+  const ColumnNames columns = find_columns(first_row(files, options), search_of(options)).names;
+  const ClassificationEncoder encoder(tokenizer, options, columns);
   Json key = cache_options(options, "classification");
-  key["columns"] = {options.text_column.value_or(""), options.text_pair_column.value_or(""),
-                    options.label_column.value_or("")};
+  key["columns"] = {columns.text_column.value_or(""), columns.text_pair_column.value_or(""),
+                    columns.label_column.value_or("")};
   key["problem"] = static_cast<int>(options.problem);
   key["labels"] = options.labels.names();
   key["outputs"] = options.outputs;

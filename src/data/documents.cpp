@@ -8,6 +8,7 @@
 #include "data/block_hash.h"
 #include "data/block_stream.h"
 #include "data/json_row.h"
+#include "data/row_columns.h"
 #include "data/sample_building.h"
 #include "data/sentences.h"
 #include "data/token_cache.h"
@@ -45,17 +46,18 @@ class TextColumns {
                                         "place, which packed ones do not allow; unpack it first");
     }
     const std::string place = block.place(block.rows.front());
-    RowSchema schema = find_schema(block.parse(block.rows.front()), place, wanted_);
+    RowSchema schema = find_schema(Row(block, block.rows.front()), wanted_);
     if (schema.tokens) {
       throw Error(ErrorKind::kData,
                   place +
                       ": holds input_ids, but documents are made of text; name the column of "
                       "text with text_column, or give TFRecord shards");
     }
-    if (!wanted_ && schema.text_column != announced_) {
+    // The first file's is reported by the run.
+    if (!announced_.empty() && schema.text_column != announced_) {
       log::info("text_column: '" + schema.text_column + "' (guessed from " + block.name + ")");
-      announced_ = schema.text_column;
     }
+    announced_ = schema.text_column;
     of_file_[block.file] = std::move(schema);
   }
 

@@ -10,6 +10,7 @@
 #include "finetune/base/json.h"
 #include "finetune/base/utf8.h"
 #include "finetune/data/batch.h"
+#include "finetune/data/columns.h"
 
 namespace finetune {
 namespace {
@@ -223,33 +224,9 @@ Json parse_object(std::string_view text, const std::string& place) {
   return row;
 }
 
-RowSchema find_schema(const Json& row, const std::string& place,
-                      const std::optional<std::string>& text_column) {
-  if (text_column) {
-    // Whether it is there is asked of each row.
-    return {.text_column = *text_column};
-  }
-  if (row.contains("input_ids")) {
-    return {.tokens = true,
-            .labels = row.contains("labels"),
-            .masks = row.contains("attention_mask"),
-            .bare_lists = false,
-            .text_column = {}};
-  }
-  if (row.contains("text")) return {.text_column = "text"};
-  std::vector<std::string> texts;
-  for (const auto& [name, value] : row.items()) {
-    if (value.is_string()) texts.push_back(name);
-  }
-  if (texts.size() != 1) {
-    fail(place, "has " + std::string(texts.empty() ? "no column" : "several columns") +
-                    " of text; it has " + column_names(row) + "; set text_column");
-  }
-  return {.text_column = texts.front()};
-}
-
 std::string text_of(Json& row, const RowSchema& schema, const std::string& place) {
-  const auto found = row.find(schema.text_column);
+  const auto name = match_column(row, schema.text_column);
+  const auto found = name ? row.find(*name) : row.end();
   if (found == row.end()) {
     fail(place, "has no column '" + schema.text_column + "'; it has " + column_names(row) +
                     "; mend the row or set text_column");

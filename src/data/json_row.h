@@ -53,8 +53,6 @@ void check_token(int64_t id, const std::string& place, int64_t vocabulary);
 [[nodiscard]] nlohmann::ordered_json parse_row(std::string_view line, const std::string& place);
 // The same where an object may take several lines, of which `place` names the first.
 [[nodiscard]] nlohmann::ordered_json parse_object(std::string_view text, const std::string& place);
-[[nodiscard]] RowSchema find_schema(const nlohmann::ordered_json& row, const std::string& place,
-                                    const std::optional<std::string>& text_column);
 [[nodiscard]] std::string text_of(nlohmann::ordered_json& row, const RowSchema& schema,
                                   const std::string& place);
 [[nodiscard]] TokenRow tokens_of(const nlohmann::ordered_json& row, const RowSchema& schema,

@@ -33,39 +33,6 @@ bool has_integer_name(const LabelMap& labels) {
 
 }  // namespace
 
-std::string find_label_column(const Row& row, const std::optional<std::string>& wanted) {
-  if (wanted) {
-    static_cast<void>(row.at(*wanted));
-    return *wanted;
-  }
-  const auto found = first_column(row, {"label", "labels", "label_ids"});
-  if (!found) {
-    row.fail("there is no column 'label', 'labels' or 'label_ids'; the row has " +
-             column_names(row.columns()) + "; set label_column");
-  }
-  return *found;
-}
-
-WordColumns find_word_columns(const Row& row, const std::optional<std::string>& text_column,
-                              const std::optional<std::string>& label_column,
-                              bool labels_required) {
-  const std::vector<std::string> names = row.names();
-  if (names.empty()) row.fail("has no columns");
-  WordColumns columns;
-  columns.words =
-      text_column ? *text_column : first_column(row, {"tokens", "words"}).value_or(names.front());
-  static_cast<void>(row.at(columns.words));
-  columns.labels = label_column ? label_column : first_column(row, {"ner_tags", "labels", "tags"});
-  if (!columns.labels && names.size() > 1 && names[1] != columns.words) columns.labels = names[1];
-  if (!labels_required) return columns;
-  if (!columns.labels) {
-    row.fail("there is no column of labels; the row has " + column_names(row.columns()) +
-             "; set label_column");
-  }
-  static_cast<void>(row.at(*columns.labels));
-  return columns;
-}
-
 std::optional<std::string> label_name(const Json& value) {
   if (value.is_string()) return value.get<std::string>();
   if (value.is_boolean()) return value.get<bool>() ? "True" : "False";

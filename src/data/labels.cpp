@@ -11,6 +11,7 @@
 #include "data/json_row.h"
 #include "data/label_values.h"
 #include "data/row.h"
+#include "data/row_columns.h"
 #include "finetune/base/error.h"
 #include "finetune/data/data_files.h"
 
@@ -279,7 +280,8 @@ LabelSurvey survey_labels(const std::vector<std::string>& files, const RowOption
   answer_from_files(
       kept_for(cache, options), question_of(files, options, {label_column.value_or(""), wanted}),
       [&] {
-        Survey rows(find_label_column(first_row(files, options), label_column), problem);
+        const Row first = first_row(files, options);
+        Survey rows(find_label_column(first, label_column), problem);
         read_all(files, options, [&](const Row& row) { rows.add(row); });
         const LabelSurvey found = rows.finish(options.key);
         return Json{{"problem", static_cast<int64_t>(found.problem)},
@@ -309,15 +311,18 @@ LabelMap survey_word_labels(const std::vector<std::string>& files, const RowOpti
       kept_for(cache, options),
       question_of(files, options, {"words", text_column.value_or(""), label_column.value_or("")}),
       [&] {
-        const WordColumns columns =
-            find_word_columns(first_row(files, options), text_column, label_column, true);
-        Collector labels(*columns.labels);
+        const FoundColumns found = find_columns(
+            first_row(files, options),
+            {.task = RowTask::kTokenClassification,
+             .named = {.text_column = text_column, .label_column = label_column}});
+        const std::string& column = *found.names.label_column;
+        Collector labels(column);
         read_all(files, options, [&](const Row& row) {
-          for (const Json& value : row.list(*columns.labels)) labels.add(value, row);
+          for (const Json& value : row.list(column)) labels.add(value, row);
         });
         if (labels.sorted().empty()) {
           throw Error(ErrorKind::kData,
-                      options.key + ": column '" + *columns.labels + "' holds no label");
+                      options.key + ": column '" + column + "' holds no label");
         }
         return Json(labels.sorted());
       },

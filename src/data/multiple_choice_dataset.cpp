@@ -6,9 +6,9 @@
 
 #include "data/json_row.h"
 #include "data/label_values.h"
+#include "data/row_columns.h"
 #include "data/sample_building.h"
 #include "finetune/base/error.h"
-#include "finetune/base/log.h"
 #include "finetune/data/batch.h"
 
 namespace finetune {
@@ -16,93 +16,19 @@ namespace {
 
 using Json = Row::Json;
 
-struct Columns {
-  std::string context;
-  std::optional<std::string> prefix;
-  std::vector<std::string> choices;
-  bool list = false;  // one column holds all choices
-  std::optional<std::string> label;
-};
-
-// ending0, ending1, ... or from 1; at least two.
-std::vector<std::string> numbered_columns(const Row& row, const std::string& stem) {
-  std::vector<std::string> names;
-  const size_t first = row.columns().contains(stem + "0") ? 0 : 1;
-  while (row.columns().contains(stem + std::to_string(first + names.size()))) {
-    names.push_back(stem + std::to_string(first + names.size()));
-  }
-  return names.size() >= 2 ? names : std::vector<std::string>();
-}
-
-void find_choices(const Row& row, Columns& columns) {
-  if (columns.choices.empty()) {
-    for (const char* stem : {"ending", "choice", "option", "answer"}) {
-      columns.choices = numbered_columns(row, stem);
-      if (!columns.choices.empty()) return;
-    }
-    for (const char* name : {"choices", "endings", "options", "answers"}) {
-      if (columns.choices.empty() && row.columns().contains(name)) columns.choices = {name};
-    }
-  }
-  if (columns.choices.empty()) {
-    row.fail("no columns look like choices (ending0, choice0, ..., or choices); the row has " +
-             column_names(row.columns()) + "; set choice_columns");
-  }
-  columns.list = columns.choices.size() == 1;
-}
-
-Columns find_columns(const Row& row, const MultipleChoiceOptions& options) {
-  Columns columns{.context = {},
-                  .prefix = options.prefix_column,
-                  .choices = options.choice_columns,
-                  .list = false,
-                  .label = options.label_column};
-  find_choices(row, columns);
-  const auto context =
-      options.context_column
-          ? options.context_column
-          : first_column(row, {"sent1", "question", "context", "premise", "sentence", "text"});
-  if (!context) {
-    row.fail("no column looks like the context (sent1, question, context, ...); the row has " +
-             column_names(row.columns()) + "; set context_column");
-  }
-  columns.context = *context;
-  if (!columns.prefix && columns.context == "sent1" && row.columns().contains("sent2")) {
-    columns.prefix = "sent2";
-  }
-  if (!columns.label) {
-    columns.label = first_column(row, {"label", "labels", "answer", "answerKey", "answer_key"});
-    if (!columns.label && options.labels_required) {
-      row.fail("there is no column of labels (label, answer, ...); the row has " +
-               column_names(row.columns()) + "; set label_column");
-    }
-  }
-  std::string guess;
-  if (!options.context_column) guess += ", context_column: '" + columns.context + "'";
-  if (columns.prefix && !options.prefix_column) {
-    guess += ", in front of each choice: '" + *columns.prefix + "'";
-  }
-  if (options.choice_columns.empty()) {
-    guess += ", choice_columns: '" + columns.choices.front() + "'";
-    if (!columns.list) guess += " to '" + columns.choices.back() + "'";
-  }
-  if (!guess.empty()) log::info(guess.substr(2) + " (guessed from " + row.place() + ")");
-  return columns;
-}
-
 // What a row offers.
 struct Choices {
   std::vector<std::string> texts;
   std::vector<std::string> names;  // of the choices, which labels may use; or empty
 };
 
-Choices choices_of(const Row& row, const Columns& columns) {
-  if (!columns.list) {
-    Choices choices{.texts = {}, .names = columns.choices};
-    for (const std::string& column : columns.choices) choices.texts.push_back(row.text(column));
+Choices choices_of(const Row& row, const ColumnNames& columns) {
+  if (columns.choice_columns.size() > 1) {
+    Choices choices{.texts = {}, .names = columns.choice_columns};
+    for (const std::string& column : columns.choice_columns) choices.texts.push_back(row.text(column));
     return choices;
   }
-  const std::string& column = columns.choices.front();
+  const std::string& column = columns.choice_columns.front();
   const Json value = row.list(column);
   if (!value.is_object()) return {.texts = row.texts(column), .names = {}};
   if (!value.contains("text")) {
@@ -146,7 +72,7 @@ std::optional<size_t> named_choice(const std::string& text, const Choices& choic
 class MultipleChoiceEncoder {
  public:
   MultipleChoiceEncoder(const Tokenizer& tokenizer, const MultipleChoiceOptions& options,
-                        const Row& first, Columns columns)
+                        const Row& first, ColumnNames columns)
       : tokenizer_(tokenizer),
         options_(options),
         columns_(std::move(columns)),
@@ -178,18 +104,19 @@ class MultipleChoiceEncoder {
 
  private:
   void add_texts(TokenContent& content, const Row& row, const Choices& choices) const {
-    const std::vector<int32_t> context = tokenizer_.encode(row.text(columns_.context));
-    const std::string prefix = columns_.prefix ? row.text(*columns_.prefix) + " " : "";
+    const std::vector<int32_t> context = tokenizer_.encode(row.text(*columns_.context_column));
+    const std::optional<std::string>& prefixed = columns_.text_column;
+    const std::string prefix = prefixed ? row.text(*prefixed) + " " : "";
     for (const std::string& choice : choices.texts) {
       maker_.add(content, maker_.make(context, tokenizer_.encode(prefix + choice)), row.place());
     }
   }
 
   [[nodiscard]] int64_t label_of(const Row& row, const Choices& choices) const {
-    if (!options_.labels_required && (!columns_.label || !row.has(*columns_.label))) {
+    if (!options_.labels_required && (!columns_.label_column || !row.has(*columns_.label_column))) {
       return kIgnoredLabel;
     }
-    const std::string& column = *columns_.label;
+    const std::string& column = *columns_.label_column;
     const Json& value = row.at(column);
     const bool typed_number = value.is_number_integer();
     const std::string text = label_name(value).value_or("");
@@ -209,7 +136,7 @@ class MultipleChoiceEncoder {
 
   const Tokenizer& tokenizer_;
   const MultipleChoiceOptions& options_;
-  Columns columns_;
+  ColumnNames columns_;
   std::string first_place_;
   size_t choices_;
   SequenceMaker maker_;
@@ -221,11 +148,20 @@ std::shared_ptr<const SequenceDataset> build_multiple_choice_dataset(
     const std::vector<std::string>& files, const Tokenizer& tokenizer,
     const MultipleChoiceOptions& options) {
   const Row first = first_row(files, options);
-  const MultipleChoiceEncoder encoder(tokenizer, options, first, find_columns(first, options));
+  const ColumnNames columns =
+      find_columns(first, {.task = RowTask::kMultipleChoice,
+                           .named = {.text_column = options.prefix_column,
+                                     .context_column = options.context_column,
+                                     .choice_columns = options.choice_columns,
+                                     .label_column = options.label_column},
+                           .labels = options.labels_required ? LabelUse::kRequired
+                                                             : LabelUse::kOptional})
+          .names;
+  const MultipleChoiceEncoder encoder(tokenizer, options, first, columns);
   Json key = cache_options(options, "multiple choice");
-  key["columns"] = {options.context_column.value_or(""), options.prefix_column.value_or(""),
-                    options.label_column.value_or("")};
-  key["choice_columns"] = options.choice_columns;
+  key["columns"] = {columns.context_column.value_or(""), columns.text_column.value_or(""),
+                    columns.label_column.value_or("")};
+  key["choice_columns"] = columns.choice_columns;
   return build_samples({.files = files,
                         .tokenizer = tokenizer,
                         .cache_options = std::move(key),

@@ -10,6 +10,7 @@
 #include "finetune/base/json.h"
 #include "finetune/base/nearest.h"
 #include "finetune/base/utf8.h"
+#include "finetune/data/columns.h"
 
 namespace finetune {
 namespace {
@@ -52,8 +53,13 @@ std::vector<std::string> Row::names() const {
   return names;
 }
 
+std::optional<std::string> Row::find(const std::string& name) const {
+  return match_column(columns_, name);
+}
+
 bool Row::has(const std::string& column) const {
-  const auto found = columns_.find(column);
+  const auto name = find(column);
+  const auto found = name ? columns_.find(*name) : columns_.end();
   if (found == columns_.end() || found->is_null()) return false;
   return typed_ || !found->get_ref<const std::string&>().empty();
 }
@@ -61,6 +67,7 @@ bool Row::has(const std::string& column) const {
 const Json& Row::at(const std::string& column) const {
   const auto found = columns_.find(column);
   if (found == columns_.end()) {
+    if (const auto name = find(column)) return columns_.at(*name);
     fail("column '" + column + "' is not there" + did_you_mean(column, names()) + "; the row has " +
          column_names(columns_));
   }
@@ -134,7 +141,33 @@ std::optional<std::string> first_column(const Row& row, const std::vector<std::s
   for (const std::string& name : names) {
     if (row.columns().contains(name)) return name;
   }
+  for (const std::string& name : names) {
+    if (auto found = row.find(name)) return found;
+  }
   return std::nullopt;
+}
+
+std::string plain_column_name(const std::string& name) {
+  constexpr std::string_view kSpaces = " \t\r\n\v\f";
+  const size_t begin = name.find_first_not_of(kSpaces);
+  if (begin == std::string::npos) return "";
+  std::string plain = name.substr(begin, name.find_last_not_of(kSpaces) + 1 - begin);
+  for (char& c : plain) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  return plain;
+}
+
+std::optional<std::string> match_column(const Json& columns, const std::string& name) {
+  if (columns.contains(name)) return name;
+  const std::string plain = plain_column_name(name);
+  std::optional<std::string> found;
+  for (const auto& [other, value] : columns.items()) {
+    if (plain_column_name(other) != plain) continue;
+    if (found) return std::nullopt;
+    found = other;
+  }
+  return found;
 }
 
 std::optional<int64_t> parse_integer(std::string_view text) {

@@ -33,6 +33,9 @@ class Row {
   [[nodiscard]] bool bare_lists() const { return bare_lists_; }
   [[nodiscard]] std::vector<std::string> names() const;
 
+  // The row's spelling of a column: the same name, else the only one that is the same without case
+  // and surrounding spaces. The members below take names as this one does.
+  [[nodiscard]] std::optional<std::string> find(const std::string& name) const;
   // There, and neither null nor, where all is text, empty.
   [[nodiscard]] bool has(const std::string& column) const;
   [[nodiscard]] const Json& at(const std::string& column) const;
@@ -63,7 +66,10 @@ void for_each_row(const std::vector<std::string>& files, const RowOptions& optio
 // A column that holds text, which where all is text is no number.
 [[nodiscard]] bool holds_text(const Row& row, const std::string& column);
 
-// The first of `names` that the row has.
+// A column's name without case (of ASCII letters) and surrounding spaces.
+[[nodiscard]] std::string plain_column_name(const std::string& name);
+
+// The first of `names` that the row has, in the row's spelling; the same names go first.
 [[nodiscard]] std::optional<std::string> first_column(const Row& row,
                                                       const std::vector<std::string>& names);
 

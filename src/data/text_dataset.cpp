@@ -7,6 +7,7 @@
 
 #include "data/block_stream.h"
 #include "data/json_row.h"
+#include "data/row_columns.h"
 #include "data/row_source.h"
 #include "data/token_cache.h"
 #include "data/white_space.h"
@@ -38,16 +39,15 @@ class Schemas {
   void learn(const RowBlock& block) {
     RowSchema found;
     if (block.kind != FileKind::kText) {
-      const std::string place = block.place(block.rows.front());
-      const nlohmann::ordered_json row = block.parse(block.rows.front());
-      if (block.kind == FileKind::kTfRecord && row.contains("masked_lm_positions")) {
-        throw Error(ErrorKind::kData, place +
+      const Row row(block, block.rows.front());
+      if (block.kind == FileKind::kTfRecord && row.columns().contains("masked_lm_positions")) {
+        throw Error(ErrorKind::kData, row.place() +
                                           ": is an example of task pretraining, masked and filled "
                                           "up; give other tasks text or rows");
       }
-      found = find_schema(row, place, text_column_);
-      found.bare_lists = block.bare_lists();
-      if (!text_column_ && !found.tokens && found.text_column != last_.text_column) {
+      found = find_schema(row, text_column_);
+      // The first file's is reported by the run.
+      if (known_ && !found.tokens && found.text_column != last_.text_column) {
         log::info("text_column: '" + found.text_column + "' (guessed from " + block.name + ")");
       }
     }

@@ -4,9 +4,9 @@
 #include <utility>
 
 #include "data/label_values.h"
+#include "data/row_columns.h"
 #include "data/sample_building.h"
 #include "finetune/base/error.h"
-#include "finetune/base/log.h"
 #include "finetune/data/batch.h"
 
 namespace finetune {
@@ -32,7 +32,7 @@ std::vector<int32_t> inside_labels(const LabelMap& labels) {
 class TokenLabelEncoder {
  public:
   TokenLabelEncoder(const Tokenizer& tokenizer, const TokenClassificationOptions& options,
-                    WordColumns columns)
+                    ColumnNames columns)
       : tokenizer_(tokenizer),
         options_(options),
         columns_(std::move(columns)),
@@ -47,7 +47,7 @@ class TokenLabelEncoder {
 
  private:
   void add(TokenContent& content, const Row& row) const {
-    const std::vector<std::string> words = row.texts(columns_.words);
+    const std::vector<std::string> words = row.texts(*columns_.text_column);
     std::vector<int32_t> ids;
     std::vector<int32_t> word_of_id;
     for (size_t word = 0; word < words.size(); ++word) {
@@ -75,16 +75,17 @@ class TokenLabelEncoder {
   }
 
   [[nodiscard]] std::vector<int32_t> labels_of(const Row& row, size_t words) const {
-    const bool known = columns_.labels && (options_.labels_required || row.has(*columns_.labels));
+    const std::optional<std::string>& labelled = columns_.label_column;
+    const bool known = labelled && (options_.labels_required || row.has(*labelled));
     if (!known) return {};
-    const std::string& column = *columns_.labels;
+    const std::string& column = *labelled;
     std::vector<int32_t> labels;
     for (const Json& value : row.list(column)) {
       labels.push_back(static_cast<int32_t>(label_number(options_.labels, value, row, column)));
     }
     if (labels.size() != words) {
       row.fail("column '" + column + "' holds " + std::to_string(labels.size()) +
-               " labels for the " + std::to_string(words) + " words of column '" + columns_.words +
+               " labels for the " + std::to_string(words) + " words of column '" + *columns_.text_column +
                "'; there must be one for each word");
     }
     return labels;
@@ -101,7 +102,7 @@ class TokenLabelEncoder {
 
   const Tokenizer& tokenizer_;
   const TokenClassificationOptions& options_;
-  WordColumns columns_;
+  ColumnNames columns_;
   SequenceMaker maker_;
   std::vector<int32_t> inside_;
 };
@@ -120,17 +121,16 @@ std::shared_ptr<const TokenClassificationDataset> build_token_classification_dat
     const TokenClassificationOptions& options) {
   FT_CHECK(!options.labels.empty(), "token classification needs labels");
   check_max_samples(options);
-  const Row first = first_row(files, options);
-  WordColumns columns =
-      find_word_columns(first, options.text_column, options.label_column, options.labels_required);
-  if (!options.text_column || (!options.label_column && columns.labels)) {
-    log::info("text_column: '" + columns.words + "'" +
-              (columns.labels ? ", label_column: '" + *columns.labels + "'" : "") +
-              " (guessed from " + first.place() + ")");
-  }
-  const TokenLabelEncoder encoder(tokenizer, options, std::move(columns));
+  const ColumnNames columns =
+      find_columns(
+          first_row(files, options),
+          {.task = RowTask::kTokenClassification,
+           .named = {.text_column = options.text_column, .label_column = options.label_column},
+           .labels = options.labels_required ? LabelUse::kRequired : LabelUse::kOptional})
+          .names;
+  const TokenLabelEncoder encoder(tokenizer, options, columns);
   Json key = cache_options(options, "token classification");
-  key["columns"] = {options.text_column.value_or(""), options.label_column.value_or("")};
+  key["columns"] = {columns.text_column.value_or(""), columns.label_column.value_or("")};
   key["labels"] = options.labels.names();
   key["label_all_tokens"] = options.label_all_tokens;
   return std::make_shared<const TokenClassificationDataset>(

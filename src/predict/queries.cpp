@@ -15,7 +15,7 @@
 namespace finetune {
 namespace {
 
-bool needs_columns(PredictTask task, const QueryColumns& columns) {
+bool needs_columns(PredictTask task, const ColumnNames& columns) {
   return task == PredictTask::kQuestionAnswering || task == PredictTask::kMultipleChoice ||
          columns.text_column || columns.text_pair_column;
 }
@@ -45,9 +45,10 @@ void visit_lines(
 
 }  // namespace
 
-void visit_queries(PredictTask task, const std::string& path, const QueryColumns& columns,
+void visit_queries(PredictTask task, const std::string& path, const QueryOptions& options,
                    const std::function<void(Query)>& visit) {
-  QueryReader reader(task, columns);
+  const ColumnNames& columns = options.columns;
+  QueryReader reader(task, options);
   const bool is_input = path == "-";
   const bool is_text = !is_input && file_kind(path) == FileKind::kText;
   if (is_input && needs_columns(task, columns)) {
@@ -66,9 +67,9 @@ void visit_queries(PredictTask task, const std::string& path, const QueryColumns
       visit({.where = where, .text = line});
     });
   } else {
-    RowOptions options;
-    options.key = "--input";
-    visit_rows({path}, options, [&](const DataRow& row) {
+    RowOptions rows;
+    rows.key = "--input";
+    visit_rows({path}, rows, [&](const DataRow& row) {
       reader.read(row, visit);
       return true;
     });

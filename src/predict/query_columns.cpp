@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include "predict/query_columns.h"
 
-#include <algorithm>
-#include <initializer_list>
-
 #include "finetune/base/error.h"
 #include "finetune/base/log.h"
+#include "finetune/data/data_record.h"
+#include "finetune/model/model_folder.h"
 
 namespace finetune {
 namespace {
@@ -26,7 +25,8 @@ std::string names_of(const DataRow& row) {
 }
 
 const Json& column(const DataRow& row, const std::string& name) {
-  const auto found = row.columns.find(name);
+  const auto there = match_column(row.columns, name);
+  const auto found = there ? row.columns.find(*there) : row.columns.end();
   if (found == row.columns.end()) {
     refuse(row, "there is no column '" + name + "'; the row has " + names_of(row));
   }
@@ -61,117 +61,37 @@ const Json* list_in(const Json& value) {
   return found != value.end() && found->is_array() ? &*found : nullptr;
 }
 
-std::optional<std::string> first_of(const DataRow& row,
-                                    std::initializer_list<const char*> candidates) {
-  for (const char* name : candidates) {
-    if (row.columns.contains(name)) return name;
+RowTask row_task_of(PredictTask task) {
+  switch (task) {
+    case PredictTask::kFillMask:
+      return RowTask::kText;
+    case PredictTask::kTextClassification:
+      return RowTask::kSequenceClassification;
+    case PredictTask::kTokenClassification:
+      return RowTask::kTokenClassification;
+    case PredictTask::kQuestionAnswering:
+      return RowTask::kQuestionAnswering;
+    case PredictTask::kMultipleChoice:
+      return RowTask::kMultipleChoice;
   }
-  return std::nullopt;
-}
-
-bool is_label(const std::string& name) {
-  return name == "label" || name == "labels" || name == "label_ids";
+  FT_CHECK(false, "every task reads rows");
 }
 
 }  // namespace
 
-void QueryReader::guess(const DataRow& row) {
-  if (guessed_) return;
-  guessed_ = true;
-  if (task_ == PredictTask::kQuestionAnswering) {
-    first_ = named_.context_column.value_or("context");
-    second_ = named_.text_column.value_or("question");
-  } else if (task_ == PredictTask::kMultipleChoice) {
-    guess_choices(row);
-  } else {
-    guess_text(row);
-  }
-  say_guess(row);
+ColumnNames trained_columns(PredictTask task, const std::string& folder) {
+  return trained_columns(resolve_model_folder(folder, "MODEL_DIR"), row_task_of(task));
 }
 
-// What was not named but found is told, as everywhere.
-void QueryReader::say_guess(const DataRow& row) const {
-  if (row.columns.size() == 1) return;  // a line of text, or no choice at all
-  std::string guess;
-  const auto add = [&](const char* option, const std::string& column) {
-    guess += (guess.empty() ? "" : ", ") + std::string(option) + ": '" + column + "'";
-  };
-  if (task_ == PredictTask::kMultipleChoice) {
-    if (!named_.context_column) add("context_column", first_);
-    if (named_.choice_columns.empty())
-      add("choice_columns", choices_.front() + "' to '" + choices_.back());
-  } else if (task_ != PredictTask::kQuestionAnswering) {
-    if (!named_.text_column) add("text_column", first_);
-    if (second_ && !named_.text_pair_column) add("text_pair_column", *second_);
-  }
-  if (!guess.empty()) log::info(guess + " (guessed from " + row.place + ")");
-}
-
-void QueryReader::guess_text(const DataRow& row) {
-  if (task_ == PredictTask::kTextClassification) second_ = named_.text_pair_column;
-  if (named_.text_column) {
-    first_ = *named_.text_column;
-    return;
-  }
-  const bool pairs = task_ == PredictTask::kTextClassification && !second_;
-  if (pairs && row.columns.contains("sentence1")) {
-    first_ = "sentence1";
-    if (row.columns.contains("sentence2")) second_ = "sentence2";
-    return;
-  }
-  if (task_ == PredictTask::kTokenClassification || task_ == PredictTask::kFillMask) {
-    const auto known = first_of(row, {"tokens", "words", "text", "sentence"});
-    if (known) {
-      first_ = *known;
-      return;
-    }
-  }
-  std::vector<std::string> others;
-  for (const auto& [name, value] : row.columns.items()) {
-    if (!is_label(name) && name != named_.text_pair_column) others.push_back(name);
-  }
-  const auto is_text = [&](const std::string& name) { return row.columns[name].is_string(); };
-  if (pairs && others.size() >= 2 && is_text(others[0]) && is_text(others[1])) {
-    first_ = others[0];
-    second_ = others[1];
-  } else {
-    std::erase_if(others, [&](const std::string& name) { return !is_text(name); });
-    if (others.size() != 1) {
-      refuse(row, "--text_column must say which column is the text; the row has " + names_of(row));
-    }
-    first_ = others[0];
-  }
-}
-
-void QueryReader::guess_choices(const DataRow& row) {
-  const auto context =
-      named_.context_column
-          ? named_.context_column
-          : first_of(row, {"sent1", "question", "context", "premise", "sentence", "text"});
-  if (!context) {
-    refuse(row, "--context_column must say what is chosen for; the row has " + names_of(row));
-  }
-  first_ = *context;
-  second_ = named_.text_column;
-  if (!second_ && first_ == "sent1" && row.columns.contains("sent2")) second_ = "sent2";
-  choices_ = named_.choice_columns;
-  if (!choices_.empty()) return;
-  for (const std::string name : {"ending", "choice", "option", "answer"}) {
-    int64_t number = row.columns.contains(name + "0") ? 0 : 1;
-    for (; row.columns.contains(name + std::to_string(number)); ++number) {
-      choices_.push_back(name + std::to_string(number));
-    }
-    if (choices_.size() > 1) return;
-    choices_.clear();
-  }
-  for (const char* name : {"choices", "endings", "options", "answers"}) {
-    const auto found = row.columns.find(name);
-    if (found == row.columns.end() || list_in(*found) == nullptr) continue;
-    choices_ = {name};
-    return;
-  }
-  refuse(row,
-         "--choice_columns must say which columns are the choices; the row has " + names_of(row));
+void QueryReader::find_columns(const DataRow& row) {
+  const FoundColumns found = finetune::find_columns(row, {.task = row_task_of(task_),
+                                                          .named = options_.columns,
+                                                          .trained = options_.trained,
+                                                          .labels = LabelUse::kUnused,
+                                                          .key_prefix = "--"});
+  if (!found.warning.empty()) log::warning(found.warning);
+  if (!found.report.empty()) log::info(found.report);
+  columns_ = found.names;
 }
 
 void QueryReader::read(const DataRow& row, const std::function<void(Query)>& visit) {
@@ -193,34 +113,44 @@ void QueryReader::read(const DataRow& row, const std::function<void(Query)>& vis
     }
     return;
   }
-  guess(row);
+  if (!columns_) find_columns(row);
+  if (task_ == PredictTask::kQuestionAnswering) return visit(question_query(row));
   visit(task_ == PredictTask::kMultipleChoice ? choice_query(row) : text_query(row));
 }
 
 Query QueryReader::text_query(const DataRow& row) const {
   Query query{.where = row.place, .text = {}};
-  const Json& text = column(row, first_);
+  const std::string& name = *columns_->text_column;
+  const Json& text = column(row, name);
   const bool is_one_word =
-      row.bare_lists && text.is_string() && (first_ == "tokens" || first_ == "words");
-  if (task_ == PredictTask::kTokenClassification && (text.is_array() || is_one_word)) {
-    query.parts = texts_in(row, first_, is_one_word ? Json::array({text}) : text);
+      row.bare_lists && text.is_string() && (name == "tokens" || name == "words");
+  const bool tags = task_ == PredictTask::kTokenClassification;
+  if (tags && (text.is_array() || is_one_word)) {
+    query.parts = texts_in(row, name, is_one_word ? Json::array({text}) : text);
   } else {
-    query.text = text_in(row, first_);
+    query.text = text_in(row, name);
   }
-  if (second_) query.pair = text_in(row, *second_);
+  if (columns_->text_pair_column) query.pair = text_in(row, *columns_->text_pair_column);
   return query;
 }
 
+Query QueryReader::question_query(const DataRow& row) const {
+  return {.where = row.place,
+          .text = text_in(row, *columns_->context_column),
+          .pair = text_in(row, *columns_->text_column)};
+}
+
 Query QueryReader::choice_query(const DataRow& row) const {
-  Query query{.where = row.place, .text = text_in(row, first_)};
-  if (second_) query.pair = text_in(row, *second_);
-  if (choices_.size() > 1) {
-    for (const std::string& name : choices_) query.parts.push_back(text_in(row, name));
+  Query query{.where = row.place, .text = text_in(row, *columns_->context_column)};
+  if (columns_->text_column) query.pair = text_in(row, *columns_->text_column);
+  const std::vector<std::string>& choices = columns_->choice_columns;
+  if (choices.size() > 1) {
+    for (const std::string& name : choices) query.parts.push_back(text_in(row, name));
     return query;
   }
-  const Json* list = list_in(column(row, choices_[0]));
-  if (list == nullptr) refuse(row, "column '" + choices_[0] + "' holds no list of choices");
-  query.parts = texts_in(row, choices_[0], *list);
+  const Json* list = list_in(column(row, choices[0]));
+  if (list == nullptr) refuse(row, "column '" + choices[0] + "' holds no list of choices");
+  query.parts = texts_in(row, choices[0], *list);
   return query;
 }
 

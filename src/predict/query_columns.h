@@ -5,38 +5,30 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
-#include <string_view>
-#include <vector>
+#include <utility>
 
-#include "finetune/data/rows.h"
+#include "finetune/data/columns.h"
 #include "finetune/predict/queries.h"
 
 namespace finetune {
 
-// The columns of a task's rows: named, or guessed from the first row by the rules of training (see
-// data/classification_dataset.h and its kin).
+// Rows as queries. The columns are found in the first row (see data/columns.h) and logged.
 class QueryReader {
  public:
-  QueryReader(PredictTask task, const QueryColumns& columns) : task_(task), named_(columns) {}
+  QueryReader(PredictTask task, QueryOptions options) : task_(task), options_(std::move(options)) {}
 
   // Calls `visit` with the row's queries. Throws Error(kData) with place and column.
   void read(const DataRow& row, const std::function<void(Query)>& visit);
 
  private:
-  void guess(const DataRow& row);
-  void guess_text(const DataRow& row);
-  void guess_question(const DataRow& row);
-  void guess_choices(const DataRow& row);
-  void say_guess(const DataRow& row) const;
+  void find_columns(const DataRow& row);
   [[nodiscard]] Query text_query(const DataRow& row) const;
   [[nodiscard]] Query choice_query(const DataRow& row) const;
+  [[nodiscard]] Query question_query(const DataRow& row) const;
 
   PredictTask task_;
-  QueryColumns named_;
-  bool guessed_ = false;
-  std::string first_;                  // the text's column, or the context's
-  std::optional<std::string> second_;  // see Query::pair
-  std::vector<std::string> choices_;
+  QueryOptions options_;
+  std::optional<ColumnNames> columns_;
 };
 
 }  // namespace finetune

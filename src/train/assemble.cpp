@@ -294,6 +294,10 @@ Parts assemble_data(const LoadedConfig& config, const AssemblyRequest& request,
   cache.folder = join_path(args.cache_dir, "tokens");
   cache.overwrite = args.overwrite_cache;
   cache.show = show_steps(progress);
+  ColumnNames trained;
+  if (const auto task = row_task(args.task); task && !request.train && !pretrained.empty()) {
+    trained = trained_columns(pretrained, *task);
+  }
   const auto entry = std::make_shared<std::optional<size_t>>();
   parts.setup = make_task_setup({.config = config,
                                  .tokenizer = *parts.tokenizer,
@@ -301,7 +305,8 @@ Parts assemble_data(const LoadedConfig& config, const AssemblyRequest& request,
                                  .model_is_trained = !pretrained.empty(),
                                  .progress = progress,
                                  .entry = entry,
-                                 .cache = std::move(cache)});
+                                 .cache = std::move(cache),
+                                 .trained_columns = std::move(trained)});
   if (request.train) parts.train_data = read_training_data(args, *parts.setup, *entry);
   entry->reset();
   if (request.evaluate) parts.validation_data = parts.setup->read(Split::kValidation);

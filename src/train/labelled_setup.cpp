@@ -4,6 +4,7 @@
 #include <set>
 
 #include "finetune/base/log.h"
+#include "train/setup_columns.h"
 
 namespace finetune {
 
@@ -16,6 +17,17 @@ std::shared_ptr<const Collator> LabelledSetup::make_collator() const {
   options.pad_to_max_length = args().pad_to_max_length;
   options.max_seq_length = max_seq_length_;
   return std::make_shared<PaddingCollator>(options);
+}
+
+ColumnNames LabelledSetup::columns_of(Split split, RowTask task) {
+  const LabelUse labels = split == Split::kTest ? LabelUse::kOptional : LabelUse::kRequired;
+  const ColumnNames columns =
+      find_split_columns(context_, files_to_read(context_, split), task, labels);
+  // Of a mixture the first entry's.
+  if (split == Split::kTrain && record_.empty()) {
+    record_ = {.task = args().task, .columns = columns};
+  }
+  return columns;
 }
 
 SampleOptions LabelledSetup::sample_options(Split split) const {

@@ -17,6 +17,7 @@ class LabelledSetup : public TaskSetup {
   LabelledSetup(const SetupContext& context, int64_t default_length);
 
   [[nodiscard]] std::shared_ptr<const Collator> make_collator() const final;
+  [[nodiscard]] DataRecord record() const final { return record_; }
 
  protected:
   // Completes `options` for the split, reads its files with `build` (one of data/'s
@@ -36,6 +37,8 @@ class LabelledSetup : public TaskSetup {
     return data;
   }
 
+  // The columns of the split's rows; those of the training are kept for record().
+  [[nodiscard]] ColumnNames columns_of(Split split, RowTask task);
   // What is the same for all labelled tasks.
   [[nodiscard]] SampleOptions sample_options(Split split) const;
   [[nodiscard]] const SetupContext& context() const { return context_; }
@@ -48,6 +51,7 @@ class LabelledSetup : public TaskSetup {
 
   SetupContext context_;
   int64_t max_seq_length_;
+  DataRecord record_;
 };
 
 // The model's own labels; numbered ones where its names do not tell them apart.

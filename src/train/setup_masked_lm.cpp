@@ -2,6 +2,7 @@
 #include "finetune/base/error.h"
 #include "finetune/base/log.h"
 #include "finetune/data/text_dataset.h"
+#include "train/setup_columns.h"
 #include "train/task_setup.h"
 
 namespace finetune {
@@ -46,6 +47,11 @@ class MaskedLmSetup final : public TaskSetup {
     options.replace_broken_utf8 = replaces_broken_utf8(args_);
     options.max_samples = held_out ? args_.max_eval_samples : files.max_samples;
     options.rows = split == Split::kTrain ? rows_.train : rows_.validation;
+    const ColumnNames columns =
+        find_split_columns(context_, files, RowTask::kText, LabelUse::kUnused);
+    if (split == Split::kTrain && record_.empty()) {
+      record_ = {.task = args_.task, .columns = columns};
+    }
     std::shared_ptr<const SequenceDataset> data;
     show_reading(context_.progress, files, [&](const std::function<void(double)>& progress) {
       options.progress = progress;
@@ -67,6 +73,8 @@ class MaskedLmSetup final : public TaskSetup {
     options.max_seq_length = max_seq_length_;
     return std::make_shared<MaskedLmCollator>(std::move(options));
   }
+
+  [[nodiscard]] DataRecord record() const override { return record_; }
 
   [[nodiscard]] int64_t packed_length() const override {
     return args_.packing ? max_seq_length_ : 0;
@@ -111,6 +119,7 @@ class MaskedLmSetup final : public TaskSetup {
   const TrainingArgs& args_;
   int64_t max_seq_length_;
   RowSplit rows_;
+  DataRecord record_;
 };
 
 }  // namespace

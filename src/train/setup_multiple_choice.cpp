@@ -12,10 +12,11 @@ class MultipleChoiceSetup final : public LabelledSetup {
 
   std::shared_ptr<const Dataset> read(Split split) override {
     MultipleChoiceOptions options;
-    options.context_column = args().context_column;
-    options.prefix_column = args().text_column;
-    options.choice_columns = args().choice_columns;
-    options.label_column = args().label_column;
+    const ColumnNames columns = columns_of(split, RowTask::kMultipleChoice);
+    options.context_column = columns.context_column;
+    options.prefix_column = columns.text_column;
+    options.choice_columns = columns.choice_columns;
+    options.label_column = columns.label_column ? columns.label_column : args().label_column;
     return read_rows(split, options, build_multiple_choice_dataset);
   }
 

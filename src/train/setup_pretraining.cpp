@@ -5,6 +5,7 @@
 #include "finetune/base/log.h"
 #include "finetune/data/document_examples.h"
 #include "finetune/data/shard_examples.h"
+#include "train/setup_columns.h"
 #include "train/task_setup.h"
 
 namespace finetune {
@@ -44,6 +45,8 @@ class PretrainingSetup final : public TaskSetup {
     options.max_seq_length = max_seq_length_;
     return std::make_shared<PretrainingCollator>(options);
   }
+
+  [[nodiscard]] DataRecord record() const override { return record_; }
 
   [[nodiscard]] Learner make_learner(const ModelConfig& config, c10::Device device,
                                      const ModelOptions& options) const override {
@@ -97,6 +100,11 @@ class PretrainingSetup final : public TaskSetup {
     options.vocabulary_limit = context_.model.vocab_size;
     options.threads = preprocessing_threads(args_);
     options.cache = context_.cache;
+    const ColumnNames columns =
+        find_split_columns(context_, files, RowTask::kText, LabelUse::kUnused);
+    if (split == Split::kTrain && record_.empty()) {
+      record_ = {.task = args_.task, .columns = columns};
+    }
     Documents documents;
     show_reading(context_.progress, files, [&](const std::function<void(double)>& progress) {
       options.progress = progress;
@@ -129,6 +137,7 @@ class PretrainingSetup final : public TaskSetup {
   SetupContext context_;
   const TrainingArgs& args_;
   int64_t max_seq_length_;
+  DataRecord record_;
 };
 
 }  // namespace

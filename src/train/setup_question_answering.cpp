@@ -13,9 +13,11 @@ class QuestionAnsweringSetup final : public LabelledSetup {
 
   std::shared_ptr<const Dataset> read(Split split) override {
     QuestionAnsweringOptions options;
-    options.question_column = args().text_column;
-    options.context_column = args().context_column;
-    options.answer_column = args().label_column;
+    const ColumnNames columns = columns_of(split, RowTask::kQuestionAnswering);
+    options.question_column = columns.text_column ? columns.text_column : args().text_column;
+    options.context_column =
+        columns.context_column ? columns.context_column : args().context_column;
+    options.answer_column = columns.label_column ? columns.label_column : args().label_column;
     options.doc_stride = args().doc_stride;
     options.without_answer = args().version_2_with_negative;
     options.keep_questions = split != Split::kTrain;

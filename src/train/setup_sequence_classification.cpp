@@ -25,19 +25,17 @@ class SequenceClassificationSetup final : public LabelledSetup {
   }
 
   std::shared_ptr<const Dataset> read(Split split) override {
+    // Guessed once: evaluation and prediction read what was trained on.
+    if (!columns_) columns_ = columns_of(split, RowTask::kSequenceClassification);
     if (split == Split::kTrain) learn_from_data(split_files(context().config, split));
     ClassificationOptions options;
-    options.text_column = args().text_column;
-    options.text_pair_column = args().text_pair_column;
-    options.label_column = args().label_column;
+    options.text_column = columns_->text_column;
+    options.text_pair_column = columns_->text_pair_column;
+    options.label_column =
+        columns_->label_column ? columns_->label_column : args().label_column;
     options.problem = survey_.problem;
     options.labels = survey_.labels;
     options.outputs = survey_.outputs;
-    // Guessed once: evaluation and prediction read what was trained on.
-    if (!columns_) columns_ = find_columns(split, options);
-    options.text_column = columns_->text;
-    options.text_pair_column = columns_->pair;
-    if (columns_->label) options.label_column = columns_->label;
     return read_rows(split, options, build_classification_dataset);
   }
 
@@ -80,19 +78,13 @@ class SequenceClassificationSetup final : public LabelledSetup {
     if (survey_.problem == ProblemType::kRegression) survey_.labels = LabelMap();
   }
 
-  [[nodiscard]] ClassificationColumns find_columns(Split split,
-                                                   ClassificationOptions options) const {
-    static_cast<SampleOptions&>(options) = sample_options(split);
-    return find_classification_columns(split_files(context().config, split).files, options);
-  }
-
   void learn_from_data(const SplitFiles& files) {
     RowOptions options;
     options.key = files.key;
     options.replace_broken_utf8 = replaces_broken_utf8(args());
     const auto survey = [&](const std::function<void(double)>& progress) {
       options.progress = progress;
-      survey_ = survey_labels(files.files, options, args().label_column,
+      survey_ = survey_labels(files.files, options, columns_->label_column,
                               find_problem(args().problem_type), context().cache);
     };
     show_reading(context().progress, files, survey, "find labels");
@@ -112,7 +104,7 @@ class SequenceClassificationSetup final : public LabelledSetup {
   }
 
   LabelSurvey survey_;
-  std::optional<ClassificationColumns> columns_;
+  std::optional<ColumnNames> columns_;
 };
 
 }  // namespace

@@ -13,10 +13,11 @@ class TokenClassificationSetup final : public LabelledSetup {
       : LabelledSetup(context, 1024), labels_(labels_of_model(context)) {}
 
   std::shared_ptr<const Dataset> read(Split split) override {
+    const ColumnNames columns = columns_of(split, RowTask::kTokenClassification);
     if (split == Split::kTrain) learn_from_data(split_files(context().config, split));
     TokenClassificationOptions options;
-    options.text_column = args().text_column;
-    options.label_column = args().label_column;
+    options.text_column = columns.text_column;
+    options.label_column = columns.label_column ? columns.label_column : args().label_column;
     options.labels = labels_;
     options.label_all_tokens = args().label_all_tokens;
     auto data = read_rows(split, options, build_token_classification_dataset);

@@ -9,6 +9,8 @@
 
 #include "finetune/config/load.h"
 #include "finetune/data/collate.h"
+#include "finetune/data/columns.h"
+#include "finetune/data/data_record.h"
 #include "finetune/data/loader.h"
 #include "finetune/data/rows.h"
 #include "finetune/data/token_cache.h"
@@ -34,6 +36,8 @@ struct SetupContext {
   // all. Whoever mixes the entries moves it on.
   std::shared_ptr<const std::optional<size_t>> entry = nullptr;
   TokenCacheOptions cache = {};
+  // What the model was trained with, where nothing is trained now.
+  ColumnNames trained_columns = {};
 };
 
 // What one kind of work brings to a run: how its rows are read, which head learns from them, what
@@ -49,6 +53,8 @@ class TaskSetup {
   // Tokens that several training samples may fill a row with; 0: a row is a sample.
   [[nodiscard]] virtual int64_t packed_length() const { return 0; }
 
+  // What read(kTrain) found, to be kept with the model; empty where there is nothing to keep.
+  [[nodiscard]] virtual DataRecord record() const { return {}; }
   // The configuration with the labels that were found in the data.
   [[nodiscard]] virtual ModelConfig complete(ModelConfig model) const { return model; }
   struct Learner {

@@ -88,6 +88,8 @@ std::vector<CheckpointFile> Trainer::model_files(const LazyTensors& tensors) con
   for (const auto& [name, content] : parts_.tokenizer->files()) {
     list.push_back(checkpoint::text_file(name, content));
   }
+  const DataRecord record = parts_.setup->record();
+  if (!record.empty()) list.push_back(checkpoint::text_file(kDataRecordFile, record.to_text()));
   return list;
 }
 

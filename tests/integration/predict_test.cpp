@@ -50,10 +50,10 @@ TEST(PredictCommand, NamesTheRowAndTheColumnsThatAreThere) {
   const std::string rows = folder.write("rows.jsonl", "{\"a\": \"x <mask>\", \"b\": \"y\"}\n");
   expect_refused({kModel, "--input", rows}, 1,
                  rows +
-                     ":1: --text_column must say which column is the text; the row has the "
-                     "columns 'a', 'b'");
+                     ":1: several columns hold text; the row has the columns \"a\", \"b\"; set "
+                     "--text_column");
   expect_refused({kModel, "--input", rows, "--text_column", "c"}, 1,
-                 rows + ":1: there is no column 'c'");
+                 rows + ":1: column 'c' is not there");
   EXPECT_EQ(finetune({"predict", kModel, "--input", rows, "--text_column", "a"}).code, 0);
 }
 

@@ -17,16 +17,16 @@ using testing::message_of;
 using testing::TemporaryFolder;
 
 std::vector<Query> queries_of(PredictTask task, const std::string& name, const std::string& content,
-                              const QueryColumns& columns = {}) {
+                              const ColumnNames& columns = {}) {
   const TemporaryFolder folder;
   std::vector<Query> queries;
-  visit_queries(task, folder.write(name, content), columns,
+  visit_queries(task, folder.write(name, content), {.columns = columns},
                 [&](Query query) { queries.push_back(std::move(query)); });
   return queries;
 }
 
 std::string refused(PredictTask task, const std::string& name, const std::string& content,
-                    const QueryColumns& columns = {}) {
+                    const ColumnNames& columns = {}) {
   return message_of<Error>([&] { (void)queries_of(task, name, content, columns); });
 }
 
@@ -68,7 +68,7 @@ TEST(Queries, TakeTheColumnsThatAreNamed) {
   const std::string message =
       refused(PredictTask::kTextClassification, "in.jsonl", row, {.text_column = "d"});
   EXPECT_THAT(message, HasSubstr("in.jsonl:1"));
-  EXPECT_THAT(message, HasSubstr("there is no column 'd'; the row has the columns 'a', 'b', 'c'"));
+  EXPECT_THAT(message, HasSubstr("column 'd' is not there; the row has the columns \"a\", \"b\", \"c\""));
 }
 
 TEST(Queries, TakeWordsToTag) {
@@ -107,8 +107,8 @@ TEST(Queries, FindChoicesInAListOrInColumns) {
                                 {.context_column = "z", .choice_columns = {"y", "x"}});
   EXPECT_THAT(named[0].parts, ElementsAre("2", "1"));
   EXPECT_THAT(refused(PredictTask::kMultipleChoice, "in.csv", "question,a\n1,2\n"),
-              HasSubstr("--choice_columns must say which columns are the choices; the row has the "
-                        "columns 'question', 'a'"));
+              HasSubstr("no columns look like choices (ending0, choice0, ..., or choices); the row "
+                        "has the columns \"question\", \"a\"; set --choice_columns"));
 }
 
 TEST(Queries, RefuseWhatIsNoText) {
@@ -118,7 +118,7 @@ TEST(Queries, RefuseWhatIsNoText) {
   EXPECT_THAT(refused(PredictTask::kQuestionAnswering, "in.txt", "who?\n"),
               HasSubstr("holds lines of text, but question-answering needs columns"));
   EXPECT_THAT(refused(PredictTask::kTextClassification, "in.jsonl", "{\"a\": 1, \"b\": 2}\n"),
-              HasSubstr("--text_column must say which column is the text"));
+              HasSubstr("no column holds text; the row has the columns \"a\", \"b\"; set --text_column"));
 }
 
 TEST(PredictTask, IsFoundInTheModelsConfiguration) {

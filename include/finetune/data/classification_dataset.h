@@ -14,10 +14,8 @@ namespace finetune {
 
 class Tokenizer;
 
-// Columns that are not named are guessed from the first row, and the guess is logged: as run_glue,
-// sentence1 and sentence2, else the first two columns beside the label where both hold text, else
-// the only column of text; the label is "label", "labels" or "label_ids". Numbers of rows (id, idx,
-// guid, ..._id) are no text. A text column that is named without a second one is taken alone.
+// Columns that are not named are found as find_columns() says (columns.h). A text column that is
+// named without a second one is taken alone.
 struct ClassificationOptions : SampleOptions {
   std::optional<std::string> text_column;
   std::optional<std::string> text_pair_column;
@@ -26,15 +24,6 @@ struct ClassificationOptions : SampleOptions {
   LabelMap labels;      // of single and multi label
   int64_t outputs = 1;  // numbers of a row in regression
 };
-
-// The columns of a file, so that others can be read alike.
-struct ClassificationColumns {
-  std::string text;
-  std::optional<std::string> pair;
-  std::optional<std::string> label;  // nothing only where labels are not required
-};
-[[nodiscard]] ClassificationColumns find_classification_columns(
-    const std::vector<std::string>& files, const ClassificationOptions& options);
 
 // Single texts and pairs as run_glue and run_classification prepare them: truncated to
 // max_seq_length, the longer text first. Example::label is the label's number, Example::values

@@ -13,10 +13,7 @@ namespace finetune {
 
 class Tokenizer;
 
-// Columns that are not named are guessed from the first row, and the guess is logged: the context
-// is sent1, question, context, premise, sentence or text; sent2 is put in front of each choice
-// where the context is sent1; the choices are ending0, ending1, ... (or choice, option, answer with
-// numbers from 0 or 1), or one column choices, endings, options or answers that holds a list.
+// Columns that are not named are found as find_columns() says (columns.h).
 struct MultipleChoiceOptions : SampleOptions {
   std::optional<std::string> context_column;
   std::optional<std::string> prefix_column;  // in front of each choice, with a space: SWAG's sent2

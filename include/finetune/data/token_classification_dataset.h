@@ -16,9 +16,7 @@ namespace finetune {
 
 class Tokenizer;
 
-// Columns that are not named are guessed as run_ner does, and the guess is logged: the words are
-// "tokens", else "words", else the first column; the labels ner_tags, else labels, tags, else the
-// second column.
+// Columns that are not named are found as find_columns() says (columns.h).
 struct TokenClassificationOptions : SampleOptions {
   std::optional<std::string> text_column;   // a list of words in each row
   std::optional<std::string> label_column;  // a list with a label for each word

@@ -7,6 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "finetune/data/columns.h"
+
 namespace finetune {
 
 enum class PredictTask {
@@ -29,19 +31,21 @@ struct Query {
   std::vector<std::string> parts = {};  // the choices; words to tag, in the place of `text`
 };
 
-// Names of columns, spelt as the configuration's keys; what is not named is guessed as in training.
-struct QueryColumns {
-  std::optional<std::string> text_column = {};  // in question answering the question's
-  std::optional<std::string> text_pair_column = {};
-  std::optional<std::string> context_column = {};
-  std::vector<std::string> choice_columns = {};  // one for each choice, or one that holds a list
+// How the rows of a file become queries.
+struct QueryOptions {
+  ColumnNames columns = {};  // named by the user
+  ColumnNames trained = {};  // what the model was trained with; see trained_columns()
 };
+
+// The columns that the model in `folder` was trained with; none where it does not tell, or was
+// trained for another task. Throws Error(kData) for a damaged record.
+[[nodiscard]] ColumnNames trained_columns(PredictTask task, const std::string& folder);
 
 // Calls `visit` with a query for each row (of SQuAD's articles: for each question) of a file in
 // order. `path` may be "-" for standard input: lines of text, or JSON where a column is named or
 // the task needs more than a text. Throws Error(kData) with file, line and column for what cannot
 // be used, Error(kIo), and Interrupted.
-void visit_queries(PredictTask task, const std::string& path, const QueryColumns& columns,
+void visit_queries(PredictTask task, const std::string& path, const QueryOptions& options,
                    const std::function<void(Query)>& visit);
 
 }  // namespace finetune

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "finetune/data/columns.h"
+
+namespace finetune {
+
+// What a model was trained on, as far as its later users need it: a small file in the model's
+// folder and in each checkpoint, which is copied with the model.
+struct DataRecord {
+  std::string task = {};  // the configuration's
+  ColumnNames columns = {};
+
+  [[nodiscard]] bool empty() const { return columns.empty(); }
+  [[nodiscard]] std::string to_text() const;
+};
+
+inline constexpr char kDataRecordFile[] = "finetune_data.json";
+
+// The record of a model's folder; of a folder that an earlier version wrote, the columns that its
+// finetune_state.json names. Nothing where there is neither. Throws Error(kData) for a damaged one.
+[[nodiscard]] std::optional<DataRecord> read_data_record(const std::string& folder);
+
+// What rows are read for in a task of the configuration; nothing for an unknown one.
+[[nodiscard]] std::optional<RowTask> row_task(const std::string& task);
+
+// The columns that the model in `folder` was trained with, where that was for `task`.
+[[nodiscard]] ColumnNames trained_columns(const std::string& folder, RowTask task);
+
+}  // namespace finetune

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: MIT
+#include "finetune/data/data_record.h"
+
+#include <array>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "finetune/base/error.h"
+#include "finetune/base/file_system.h"
+#include "finetune/base/json.h"
+
+namespace finetune {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Column = std::optional<std::string>;
+
+constexpr uint64_t kMostBytes = uint64_t{16} << 20;
+
+const std::array<std::pair<const char*, Column ColumnNames::*>, 4> kColumns = {
+    {{"text_column", &ColumnNames::text_column},
+     {"text_pair_column", &ColumnNames::text_pair_column},
+     {"context_column", &ColumnNames::context_column},
+     {"label_column", &ColumnNames::label_column}}};
+
+[[noreturn]] void refuse(const std::string& path, const std::string& what) {
+  throw Error(ErrorKind::kData, path + ": " + what +
+                                    "; the file is damaged: copy it again with the model, or "
+                                    "delete it to have columns guessed");
+}
+
+// Keys that are missing or null are unset.
+ColumnNames parse_columns(const Json& json, const std::string& path) {
+  ColumnNames columns;
+  for (const auto& [key, member] : kColumns) {
+    const auto found = json.find(key);
+    if (found == json.end() || found->is_null()) continue;
+    if (!found->is_string()) refuse(path, std::string(key) + " is not text");
+    columns.*member = found->get<std::string>();
+  }
+  const auto choices = json.find("choice_columns");
+  if (choices == json.end() || choices->is_null()) return columns;
+  if (!choices->is_array()) refuse(path, "choice_columns is not a list");
+  for (const Json& choice : *choices) {
+    if (!choice.is_string()) refuse(path, "choice_columns holds something that is not text");
+    columns.choice_columns.push_back(choice.get<std::string>());
+  }
+  return columns;
+}
+
+std::string task_of(const Json& json, const std::string& path) {
+  const auto task = json.find("task");
+  if (task == json.end() || !task->is_string()) refuse(path, "task is missing");
+  return task->get<std::string>();
+}
+
+Json read_object(const std::string& path) {
+  Json json = parse_json(FileSystem::local().read_all(path, kMostBytes), path);
+  if (!json.is_object()) refuse(path, "is not a JSON object");
+  return json;
+}
+
+}  // namespace
+
+std::string DataRecord::to_text() const {
+  Json names = Json::object();
+  for (const auto& [key, member] : kColumns) {
+    if (columns.*member) names[key] = *(columns.*member);
+  }
+  if (!columns.choice_columns.empty()) names["choice_columns"] = columns.choice_columns;
+  return Json{{"task", task}, {"columns", std::move(names)}}.dump(2) + "\n";
+}
+
+std::optional<DataRecord> read_data_record(const std::string& folder) {
+  FileSystem& files = FileSystem::local();
+  const std::string path = join_path(folder, kDataRecordFile);
+  if (files.exists(path)) {
+    const Json json = read_object(path);
+    const auto columns = json.find("columns");
+    if (columns == json.end() || !columns->is_object()) refuse(path, "columns is missing");
+    return DataRecord{.task = task_of(json, path), .columns = parse_columns(*columns, path)};
+  }
+  const std::string state = join_path(folder, "finetune_state.json");
+  if (!files.exists(state)) return std::nullopt;
+  const Json json = read_object(state);
+  const auto config = json.find("config");
+  if (config == json.end() || !config->is_object()) return std::nullopt;
+  return DataRecord{.task = task_of(*config, state), .columns = parse_columns(*config, state)};
+}
+
+std::optional<RowTask> row_task(const std::string& task) {
+  if (task == "mlm" || task == "pretraining") return RowTask::kText;
+  if (task == "sequence_classification") return RowTask::kSequenceClassification;
+  if (task == "token_classification") return RowTask::kTokenClassification;
+  if (task == "multiple_choice") return RowTask::kMultipleChoice;
+  if (task == "question_answering") return RowTask::kQuestionAnswering;
+  return std::nullopt;
+}
+
+ColumnNames trained_columns(const std::string& folder, RowTask task) {
+  const std::optional<DataRecord> record = read_data_record(folder);
+  return record && row_task(record->task) == task ? record->columns : ColumnNames{};
+}
+
+}  // namespace finetune
