@@ -9,10 +9,13 @@
 //   FINETUNE_FAULT_ARM     counting begins when a path that holds this is opened
 //   FINETUNE_FAULT_CLOCK   seconds that the clock jumps by at every 8th look (real time only)
 //   FINETUNE_FAULT_COUNT   file that gets the number of calls that counted
+//   FINETUNE_FAULT_COMMITS file that gets "PATH SECONDS" (monotonic clock) when a checkpoint has been
+//                          renamed to its final name and the folder that contains it was synced
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -185,9 +188,55 @@ ssize_t pread64(int descriptor, void* data, size_t size, off_t offset) {
     }                                                                       \
     return NEXT(name) values;                                               \
   }
-DESCRIPTOR(fsync, (int descriptor), (descriptor))
 DESCRIPTOR(ftruncate, (int descriptor, off_t size), (descriptor, size))
 DESCRIPTOR(close, (int descriptor), (descriptor))
+
+// Checkpoints that have their final name and wait for the sync of their folder.
+enum { MOST_RENAMED = 8 };
+static char renamed[MOST_RENAMED][1024];
+static pthread_mutex_t renamed_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static int note_rename(const char* to, int result) {
+  const char* name = strrchr(to, '/');
+  if (result != 0 || name == NULL || strncmp(name, "/checkpoint-", 12) != 0) return result;
+  pthread_mutex_lock(&renamed_lock);
+  for (int i = 0; i < MOST_RENAMED; ++i) {
+    if (renamed[i][0] != '\0') continue;
+    snprintf(renamed[i], sizeof renamed[i], "%s", to);
+    break;
+  }
+  pthread_mutex_unlock(&renamed_lock);
+  return result;
+}
+
+static void note_sync(const char* folder) {
+  const char* commits = getenv("FINETUNE_FAULT_COMMITS");
+  if (commits == NULL) return;
+  const size_t length = strlen(folder);
+  struct timespec now;
+  NEXT(clock_gettime)(CLOCK_MONOTONIC, &now);
+  pthread_mutex_lock(&renamed_lock);
+  for (int i = 0; i < MOST_RENAMED; ++i) {
+    char* path = renamed[i];
+    if (strncmp(path, folder, length) != 0 || strrchr(path, '/') != path + length) continue;
+    FILE* file = fopen(commits, "a");
+    if (file != NULL) {
+      fprintf(file, "%s %ld.%09ld\n", path, (long)now.tv_sec, now.tv_nsec);
+      fclose(file);
+    }
+    path[0] = '\0';
+  }
+  pthread_mutex_unlock(&renamed_lock);
+}
+
+int fsync(int descriptor) {
+  char path[4096];
+  path_of(descriptor, path, sizeof path);
+  if (fault.ready && descriptor > 2 && strike("fsync", 1, path) == FAIL) return -1;
+  const int result = NEXT(fsync)(descriptor);
+  if (result == 0) note_sync(path);
+  return result;
+}
 
 #define PATH(name, arguments, values)              \
   int name arguments {                             \
@@ -198,9 +247,16 @@ PATH(mkdir, (const char* path, mode_t mode), (path, mode))
 PATH(unlink, (const char* path), (path))
 PATH(rmdir, (const char* path), (path))
 PATH(truncate, (const char* path, off_t size), (path, size))
-PATH(rename, (const char* path, const char* to), (path, to))
-PATH(renameat2, (int a, const char* path, int b, const char* to, unsigned flags),
-     (a, path, b, to, flags))
+
+int rename(const char* path, const char* to) {
+  if (strike("rename", 1, path) == FAIL) return -1;
+  return note_rename(to, NEXT(rename)(path, to));
+}
+
+int renameat2(int a, const char* path, int b, const char* to, unsigned flags) {
+  if (strike("renameat2", 1, path) == FAIL) return -1;
+  return note_rename(to, NEXT(renameat2)(a, path, b, to, flags));
+}
 
 int statvfs(const char* path, struct statvfs* status) {
   if (strike("statvfs", 0, path) == FAIL) return -1;
