@@ -10,8 +10,13 @@ RESULTS = Path(__file__).resolve().parent / "results"
 WHAT = {
     "R1": "killed before, inside and after every change of a whole run to the disk",
     "R2": "`kill -9` at random times, up to 20 a run, other options after each",
+    "R2.starts": "`kill -9` of a session, its first process, a child, or after SIGTERM; 17 "
+    "configurations (several processes, ZeRO, mirror, 8-bit, best model, ...)",
+    "R2.forks": "the same, sessions in forks of a warm process",
     "R3": "killed while deleting, resuming, sweeping",
     "R4": "power cuts: unsynced data lost, zeroed, halved, in any order; unsynced names lost or kept",
+    "R4.disks": "power cuts of real ext4 (ordered, writeback, noauto_da_alloc), xfs and btrfs: the disk "
+    "as it was at a moment, its cache kept, lost or lost in part",
     "R5": "disk full, for a moment or for good",
     "R6": "I/O errors, short writes, interrupted calls at every call",
     "R7": "reads that fail while resuming",
@@ -33,7 +38,9 @@ WHAT = {
 
 
 def number(row):
-    return re.match(r"R\d+", row)[0]
+    """The line of the table that a row's counts belong to."""
+    name = row.split(" ")[0]
+    return name if name in WHAT else re.match(r"R\d+", row)[0]
 
 
 def load(name):
