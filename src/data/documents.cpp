@@ -150,6 +150,7 @@ class SentenceCollector {
     if (begins_ && sink_.wants(std::ssize(content_.ids))) hand_over();
   }
   void finish() { hand_over(); }
+  [[nodiscard]] const TokenContent& content() const { return content_; }
 
  private:
   void hand_over() { sink_.take(std::exchange(content_, {}), std::exchange(rows_, 0), {}); }
@@ -175,6 +176,7 @@ void read_sentences(const std::vector<std::string>& files, const Tokenizer& toke
   SentenceBlock block;
   while (stream.next(block)) {
     collector.add(block);
+    sink.check(collector.content(), source.fraction());
     interrupt::throw_if_requested("reading and tokenising " + options.key);
     if (options.progress) options.progress(source.fraction());
   }
@@ -294,7 +296,7 @@ Documents read_documents(const std::vector<std::string>& files, const Tokenizer&
                            .read = read};
   auto cached = read_cached(options.cache, source);
   if (cached) return documents_of(std::move(cached), options.cache.show);
-  return documents_of(read_in_memory(source));
+  return documents_of(read_in_memory(options.cache, source));
 }
 
 }  // namespace finetune

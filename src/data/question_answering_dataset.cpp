@@ -202,13 +202,21 @@ struct ReadQuestions {
 };
 
 ReadQuestions read_questions(const std::vector<std::string>& files,
-                             const QuestionAnsweringOptions& options,
-                             const WindowEncoder& encoder) {
+                             const QuestionAnsweringOptions& options, const WindowEncoder& encoder,
+                             const MemoryLimit* limit) {
   const int64_t most = options.max_samples.value_or(INT64_MAX);
   ReadQuestions read;
   Content& content = read.content;
+  QuestionAnsweringOptions watched = options;
+  watched.progress = [&](double fraction) {
+    const auto questions = static_cast<double>(content.questions.size());
+    if (limit != nullptr) {
+      limit->check(content.tokens, std::max(fraction, questions / static_cast<double>(most)));
+    }
+    if (options.progress) options.progress(fraction);
+  };
   encode_rows<ReadQuestions>(
-      files, options,
+      files, watched,
       [&](const RowBlock& block) {
         return ReadQuestions{.content = encoder.encode(block), .rows = std::ssize(block.rows)};
       },
@@ -283,32 +291,35 @@ std::shared_ptr<const QuestionAnsweringDataset> build_question_answering_dataset
   if (!options.keep_questions) return build_windows(files, tokenizer, options, encoder);
   const nlohmann::ordered_json key = cache_key(options);
   Content kept;
-  TokenSource source{.key = options.key,
-                     .files = files,
-                     .options = key,
-                     .tokenizer = tokenizer,
-                     .limits = {.ids = options.vocabulary_limit},
-                     .read =
-                         [&](TokenSink& sink) {
-                           if (sink.rows() == 0)
-                             store_questions(read_questions(files, options, encoder), sink);
-                         },
-                     .accept =
-                         [&](const CachedTokens& samples) {
-                           if (samples.blocks().size() != 1)
-                             throw Error(ErrorKind::kData, "questions are missing");
-                           kept =
-                               decode_questions(samples.blocks().front().extra(), samples.size());
-                         }};
+  TokenSource source{
+      .key = options.key,
+      .files = files,
+      .options = key,
+      .tokenizer = tokenizer,
+      .limits = {.ids = options.vocabulary_limit},
+      .read =
+          [&](TokenSink& sink) {
+            if (sink.rows() == 0)
+              store_questions(read_questions(files, options, encoder, nullptr), sink);
+          },
+      .accept =
+          [&](const CachedTokens& samples) {
+            if (samples.blocks().size() != 1)
+              throw Error(ErrorKind::kData, "questions are missing");
+            kept = decode_questions(samples.blocks().front().extra(), samples.size());
+          }};
   Content content;
-  const auto read = [&] { content = read_questions(files, options, encoder).content; };
+  const auto read = [&](const MemoryLimit* limit) {
+    content = read_questions(files, options, encoder, limit).content;
+  };
   if (options.json_lines) {
-    read();
+    read(nullptr);
   } else {
     if (auto samples = read_cached(options.cache, source)) {
       return std::make_shared<const QuestionAnsweringDataset>(std::move(samples), std::move(kept));
     }
-    read_unchanged(source, read);
+    const MemoryLimit limit(options.cache, options.key);
+    read_unchanged(source, [&] { read(&limit); });
   }
   return std::make_shared<const QuestionAnsweringDataset>(std::move(content));
 }

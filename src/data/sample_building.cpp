@@ -135,6 +135,13 @@ void read_samples(const RowSamples& samples, const SampleOptions& options, Token
   rest.rows.begin += sink.rows();
   TokenContent content;
   int64_t rows = 0;
+  rest.progress = [&](double fraction) {
+    const double of_samples =
+        options.max_samples ? static_cast<double>(samples_of(content)) / static_cast<double>(most)
+                            : 0.0;
+    sink.check(content, std::max(fraction, of_samples));
+    if (options.progress) options.progress(fraction);
+  };
   const auto is_full = [&] { return sink.samples() + samples_of(content) >= most; };
   const auto encode = [&](const RowBlock& block) {
     return Encoded{samples.encode(block), std::ssize(block.rows)};
@@ -174,7 +181,7 @@ std::shared_ptr<const SequenceDataset> build_samples(const RowSamples& samples,
     content = sink.content();
   } else {
     if (auto data = read_cached(options.cache, source)) return data;
-    content = read_in_memory(source);
+    content = read_in_memory(options.cache, source);
   }
   drop_plain_types(content);
   // What only some samples have cannot be learnt from or measured.

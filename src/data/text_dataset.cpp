@@ -144,6 +144,12 @@ class SampleBuilder {
   [[nodiscard]] int64_t samples() const {
     return sink_.samples() + std::ssize(content_.offsets) - 1;
   }
+  [[nodiscard]] const TokenContent& content() const { return content_; }
+  // Of those that are asked for; 0 where that is all.
+  [[nodiscard]] double fraction_of_samples() const {
+    if (!options_.max_samples) return 0.0;
+    return static_cast<double>(samples()) / static_cast<double>(*options_.max_samples);
+  }
   [[nodiscard]] int64_t largest_group() const { return largest_group_; }
 
   void add(const EncodedRows& block, bool grouped) {
@@ -259,6 +265,7 @@ void read_text(const std::vector<std::string>& files, const Tokenizer& tokenizer
   EncodedRows block;
   while (!builder.is_full() && stream.next(block)) {
     builder.add(block, !options.line_by_line && !schemas.tokens());
+    sink.check(builder.content(), std::max(source.fraction(), builder.fraction_of_samples()));
     interrupt::throw_if_requested("reading and tokenising " + options.key);
     if (options.progress) options.progress(source.fraction());
   }
@@ -297,7 +304,7 @@ std::shared_ptr<const SequenceDataset> build_text_dataset(const std::vector<std:
       .limits = {.ids = options.vocabulary_limit, .labels = options.vocabulary_limit},
       .read = read};
   if (auto data = read_cached(options.cache, source)) return data;
-  return std::make_shared<const TokenDataset>(read_in_memory(source));
+  return std::make_shared<const TokenDataset>(read_in_memory(options.cache, source));
 }
 
 }  // namespace finetune

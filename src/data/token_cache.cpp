@@ -362,8 +362,8 @@ void read_unchanged(const TokenSource& source, const std::function<void()>& read
   check_unchanged(names, before, source.key);
 }
 
-TokenContent read_in_memory(const TokenSource& source) {
-  MemorySink sink;
+TokenContent read_in_memory(const TokenCacheOptions& options, const TokenSource& source) {
+  MemorySink sink(MemoryLimit(options, source.key));
   read_unchanged(source, [&] { source.read(sink); });
   return sink.content();
 }

@@ -5,11 +5,13 @@
 #include <functional>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "data/cached_tokens.h"
+#include "data/memory_limit.h"
 #include "finetune/data/token_cache.h"
 #include "finetune/data/token_dataset.h"
 
@@ -28,21 +30,32 @@ class TokenSink {
   [[nodiscard]] virtual bool wants(int64_t tokens) const = 0;
   // The samples of the next `rows` rows, the blank ones included.
   virtual void take(TokenContent content, int64_t rows, std::string extra) = 0;
+  // Called between blocks with what was not taken yet, and the fraction of the files that was read.
+  // Throws Error where there is no room for it.
+  virtual void check(const TokenContent& content, double fraction) const {
+    static_cast<void>(content);
+    static_cast<void>(fraction);
+  }
 };
 
 // Keeps all of it in memory.
 class MemorySink final : public TokenSink {
  public:
+  explicit MemorySink(std::optional<MemoryLimit> limit = std::nullopt) : limit_(std::move(limit)) {}
   [[nodiscard]] int64_t rows() const override { return 0; }
   [[nodiscard]] int64_t samples() const override {
     return (std::ssize(content_.offsets) - 1) / content_.choices;
   }
   [[nodiscard]] bool wants(int64_t) const override { return false; }
   void take(TokenContent content, int64_t, std::string) override { content_ = std::move(content); }
+  void check(const TokenContent& content, double fraction) const override {
+    if (limit_) limit_->check(content, fraction);
+  }
 
   [[nodiscard]] TokenContent content() { return std::move(content_); }
 
  private:
+  std::optional<MemoryLimit> limit_;
   TokenContent content_;
 };
 
@@ -68,8 +81,10 @@ struct TokenSource {
                                                               const TokenSource& source);
 
 // The samples in memory: what `source.read` makes of the files, which must not change meanwhile.
-// Throws what it throws, and Error(kData) for files that change.
-[[nodiscard]] TokenContent read_in_memory(const TokenSource& source);
+// Throws what it throws, Error(kData) for files that change, and Error(kIo) where the samples
+// exceed the memory that `options` grants them.
+[[nodiscard]] TokenContent read_in_memory(const TokenCacheOptions& options,
+                                          const TokenSource& source);
 
 // Calls `read`, which reads the files. Throws Error(kData) where one changes meanwhile.
 void read_unchanged(const TokenSource& source, const std::function<void()>& read);

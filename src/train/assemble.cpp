@@ -11,6 +11,7 @@
 #include "finetune/base/hash.h"
 #include "finetune/base/json.h"
 #include "finetune/base/log.h"
+#include "finetune/base/memory_status.h"
 #include "finetune/base/version.h"
 #include "finetune/config/techniques.h"
 #include "finetune/data/mixed_dataset.h"
@@ -18,7 +19,6 @@
 #include "finetune/model/model_folder.h"
 #include "finetune/tensor/device.h"
 #include "train/emulated_precision.h"
-#include "train/memory_workload.h"
 #include "train/parameter_files.h"
 
 namespace finetune {
@@ -238,6 +238,16 @@ std::string hash_tokenizer(const Tokenizer& tokenizer) {
   return hasher.hex();
 }
 
+// Bytes that this process may still take of the host's memory, which all processes of the run may
+// share.
+int64_t memory_left(const TrainingArgs& args, c10::Device device, int64_t processes) {
+  const int64_t available = available_memory();
+  int64_t left = available > 0 ? available / processes : INT64_MAX;
+  const std::optional<int64_t> budget = device.is_cpu() ? memory_budget_of(args) : std::nullopt;
+  if (budget) left = std::min(left, *budget - resident_memory());
+  return left;
+}
+
 // All of train_file, or its entries mixed by weight.
 std::shared_ptr<const Dataset> read_training_data(const TrainingArgs& args, TaskSetup& setup,
                                                   std::optional<size_t>& entry) {
@@ -298,6 +308,9 @@ Parts assemble_data(const LoadedConfig& config, const AssemblyRequest& request,
   if (const auto task = row_task(args.task); task && !request.train && !pretrained.empty()) {
     trained = trained_columns(pretrained, *task);
   }
+  cache.memory_left = [&args, device = parts.device, processes = parts.world->size()] {
+    return memory_left(args, device, processes);
+  };
   const auto entry = std::make_shared<std::optional<size_t>>();
   parts.setup = make_task_setup({.config = config,
                                  .tokenizer = *parts.tokenizer,

@@ -3,14 +3,12 @@
 
 #include <ATen/DeviceAccelerator.h>
 #include <malloc.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
-#include <fstream>
-#include <limits>
 
 #include "finetune/base/error.h"
+#include "finetune/base/memory_status.h"
 #include "finetune/tensor/device.h"
 
 namespace finetune {
@@ -53,25 +51,6 @@ DatasetExtent extent_of(const Dataset& data) {
   return extent;
 }
 
-// A number at the start of a file; nothing where there is none ("max").
-std::optional<int64_t> number_in(const std::string& path) {
-  std::ifstream file(path);
-  int64_t number = 0;
-  if (!(file >> number) || number < 0) return std::nullopt;
-  return number;
-}
-
-// A line of /proc/meminfo.
-int64_t system_memory(const std::string& wanted) {
-  std::ifstream file("/proc/meminfo");
-  std::string name;
-  for (int64_t kilobytes = 0; file >> name >> kilobytes;) {
-    if (name == wanted) return kilobytes * 1024;
-    file.ignore(std::numeric_limits<std::streamsize>::max(), '\n');
-  }
-  return 0;
-}
-
 }  // namespace
 
 int64_t processes_of(const TrainingArgs& args, const Parts& parts) {
@@ -111,36 +90,6 @@ MemoryWorkload workload_of(const LoadedConfig& config, const Parts& parts,
   workload.start = static_cast<int64_t>(peak_memory_bytes(c10::Device(c10::kCPU)));
   workload.program = std::max<int64_t>(0, resting_memory() - workload.data) + kFirstStep;
   return workload;
-}
-
-int64_t resident_memory() {
-  std::ifstream file("/proc/self/statm");
-  int64_t all = 0;
-  int64_t resident = 0;
-  if (!(file >> all >> resident)) return 0;
-  return resident * ::sysconf(_SC_PAGESIZE);
-}
-
-int64_t attainable_memory() {
-  int64_t available = system_memory("MemAvailable:");
-  const std::string group = "/sys/fs/cgroup/";
-  for (const auto& [limit, used] :
-       {std::pair{"memory.max", "memory.current"},
-        std::pair{"memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"}}) {
-    const std::optional<int64_t> most = number_in(group + limit);
-    const std::optional<int64_t> now = number_in(group + used);
-    if (most && now) available = std::min(available, std::max<int64_t>(0, *most - *now));
-  }
-  return available == 0 ? 0 : available + resident_memory();
-}
-
-int64_t machine_memory() {
-  int64_t all = system_memory("MemTotal:");
-  const std::string group = "/sys/fs/cgroup/";
-  for (const char* limit : {"memory.max", "memory/memory.limit_in_bytes"}) {
-    if (const std::optional<int64_t> most = number_in(group + limit)) all = std::min(all, *most);
-  }
-  return all;
 }
 
 int64_t device_memory(c10::Device device) {

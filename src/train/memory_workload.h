@@ -14,12 +14,6 @@ namespace finetune {
 [[nodiscard]] MemoryWorkload workload_of(const LoadedConfig& config, const Parts& parts,
                                          int64_t effective_batch);
 
-// Memory of this process and machine, in bytes; 0 where the system does not tell.
-[[nodiscard]] int64_t resident_memory();
-// What this process may have in all: what it has, and what is free within its group's limit.
-[[nodiscard]] int64_t attainable_memory();
-// All memory of the machine, within the limit of this process's group.
-[[nodiscard]] int64_t machine_memory();
 // What is attainable of an accelerator, or on the CPU.
 [[nodiscard]] int64_t device_memory(c10::Device device);
 

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "finetune/base/error.h"
+#include "finetune/base/memory_status.h"
 #include "finetune/data/packing_plan.h"
 #include "finetune/tensor/device.h"
 #include "finetune/train/memory_plan.h"

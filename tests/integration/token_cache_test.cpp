@@ -74,6 +74,22 @@ TEST(TokenCache, IsNotPreparedWhereNothingCanBeKept) {
   EXPECT_THAT(prepared.err, HasSubstr("train_file: tokenised data cannot be kept in cache_dir"));
 }
 
+// Where the cache cannot be written, the tokens would fill what memory there is.
+TEST(TokenCache, IsNotReplacedByMemoryThatIsNotThere) {
+  const TemporaryFolder folder;
+  std::filesystem::create_directories(folder / "root/proc");
+  const TinyRun run(short_run({{"cache_dir", folder.write("file", "") + "/cache"}}));
+  const ProcessOptions options = {.environment = {{"FINETUNE_TEST_MEMORY_ROOT", folder / "root"}}};
+  static_cast<void>(folder.write("root/proc/meminfo", "MemAvailable: 16 kB\n"));
+  const ProcessResult refused = run.train({}, options);
+  EXPECT_EQ(refused.code, 1) << refused.err;
+  EXPECT_THAT(refused.err, HasSubstr("train_file: the tokens need about 1 MB of memory"));
+  EXPECT_THAT(refused.err, HasSubstr("cache_dir cannot keep them in"));
+  static_cast<void>(folder.write("root/proc/meminfo", "MemAvailable: 1600000 kB\n"));
+  const ProcessResult trained = run.train({}, options);
+  EXPECT_EQ(trained.code, 0) << trained.err;
+}
+
 TEST(TokenCache, ComesBackFromTheMirrorOnAFreshMachine) {
   const TemporaryFolder folder;
   const TinyRun run(short_run({{"mirror_dir", folder / "mirror"}}));

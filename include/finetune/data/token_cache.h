@@ -41,6 +41,10 @@ struct TokenCacheOptions {
   std::function<bool(const std::string& name, const std::string& path)> fetch = {};
   std::function<void(const std::string& path, const std::string& name)> keep = {};
 
+  // Without a usable folder all tokens are kept in memory: the bytes that this process may still
+  // take, of which they may fill half. Not set: no limit.
+  std::function<int64_t()> memory_left = {};
+
   ShowStep show = {};  // hashing and checking, which may last where files are large
 };
 

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: MIT
+#include "finetune/base/memory_status.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <limits>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace finetune {
+namespace {
+
+std::string system_path(const std::string& path) {
+  const char* root = std::getenv("FINETUNE_TEST_MEMORY_ROOT");
+  return root != nullptr ? root + path : path;
+}
+
+// A number at the start of a file; nothing where there is none ("max").
+std::optional<int64_t> number_in(const std::string& path) {
+  std::ifstream file(path);
+  int64_t number = 0;
+  if (!(file >> number) || number < 0) return std::nullopt;
+  return number;
+}
+
+// The value of a line "name number" or "name: number kB"; 0 where there is none.
+int64_t value_in(const std::string& path, const std::string& wanted) {
+  std::ifstream file(path);
+  std::string name;
+  for (int64_t value = 0; file >> name >> value;) {
+    if (name == wanted) return value;
+    file.ignore(std::numeric_limits<std::streamsize>::max(), '\n');
+  }
+  return 0;
+}
+
+int64_t system_memory(const std::string& line) {
+  return 1024 * value_in(system_path("/proc/meminfo"), line);
+}
+
+// How a version of control groups names things.
+struct GroupFiles {
+  std::string controller;  // in /proc/self/cgroup
+  std::string mount;
+  std::string limit, used;
+  std::string inactive, active;  // file cache, lines of memory.stat
+};
+
+const GroupFiles kVersions[] = {
+    {"", "/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file", "active_file"},
+    {"memory", "/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes",
+     "total_inactive_file", "total_active_file"}};
+
+// The process's group as /proc/self/cgroup has it: "4:cpu,memory:/path", in version 2 "0::/path".
+std::string group_of(const std::string& controller) {
+  std::ifstream file(system_path("/proc/self/cgroup"));
+  for (std::string line; std::getline(file, line);) {
+    const size_t first = line.find(':');
+    const size_t second = line.find(':', first + 1);
+    if (second == std::string::npos) continue;
+    const std::string list = "," + line.substr(first + 1, second - first - 1) + ",";
+    if (list.find("," + controller + ",") != std::string::npos) return line.substr(second + 1);
+  }
+  return "/";
+}
+
+// The folder of the process's group and of those above it, the innermost first. A container may see
+// only the outermost one, under a path of the host that does not exist there.
+std::vector<std::string> group_folders(const GroupFiles& version) {
+  std::vector<std::string> folders;
+  std::string group = group_of(version.controller);
+  while (group.size() > 1) {
+    folders.push_back(system_path(version.mount) + group);
+    group.resize(group.find_last_of('/'));
+  }
+  folders.push_back(system_path(version.mount));
+  return folders;
+}
+
+// What a group may still take; nothing where it has no limit.
+std::optional<int64_t> left_in_group(const std::string& folder, const GroupFiles& version) {
+  const std::optional<int64_t> limit = number_in(folder + "/" + version.limit);
+  const std::optional<int64_t> used = number_in(folder + "/" + version.used);
+  if (!limit || !used) return std::nullopt;
+  const std::string statistics = folder + "/memory.stat";
+  const int64_t cache =
+      value_in(statistics, version.inactive) + value_in(statistics, version.active);
+  return std::max<int64_t>(0, *limit - std::max<int64_t>(0, *used - cache));
+}
+
+}  // namespace
+
+int64_t resident_memory() {
+  std::ifstream file("/proc/self/statm");
+  int64_t all = 0;
+  int64_t resident = 0;
+  if (!(file >> all >> resident)) return 0;
+  return resident * ::sysconf(_SC_PAGESIZE);
+}
+
+int64_t available_memory() {
+  int64_t available = system_memory("MemAvailable:");
+  for (const GroupFiles& version : kVersions) {
+    for (const std::string& folder : group_folders(version)) {
+      if (const auto left = left_in_group(folder, version)) available = std::min(available, *left);
+    }
+  }
+  return available;
+}
+
+int64_t attainable_memory() {
+  const int64_t available = available_memory();
+  return available == 0 ? 0 : available + resident_memory();
+}
+
+int64_t machine_memory() {
+  int64_t all = system_memory("MemTotal:");
+  for (const GroupFiles& version : kVersions) {
+    const auto most = number_in(system_path(version.mount) + "/" + version.limit);
+    if (most) all = std::min(all, *most);
+  }
+  return all;
+}
+
+}  // namespace finetune
