@@ -11,6 +11,7 @@
 
 #include "finetune/base/error.h"
 #include "finetune/base/forwarded_signal.h"
+#include "finetune/base/stop_signals.h"
 
 namespace finetune::interrupt {
 namespace {
@@ -25,13 +26,15 @@ std::atomic<int> direct_signals{0};
 std::atomic<int> forwarded_signals{0};
 static_assert(std::atomic<int>::is_always_lock_free, "the signal handler needs it");
 
+std::atomic<bool> hangup_stops{false};
+
 std::atomic<double> requested_moment{std::numeric_limits<double>::infinity()};
 std::mutex reason_mutex;
 std::string moment_reason;  // guarded by reason_mutex
 
 extern "C" void on_signal(int number, siginfo_t* info, void* /*context*/) {
   std::atomic<int>& signals = is_forwarded(*info) ? forwarded_signals : direct_signals;
-  if (signals.fetch_add(1) > 0) ::_exit(128 + number);
+  if (number != SIGHUP && signals.fetch_add(1) > 0) ::_exit(128 + number);
   int none = 0;
   requested_signal.compare_exchange_strong(none, number);
 }
@@ -42,6 +45,7 @@ void install(int flags) {
   sigemptyset(&action.sa_mask);
   action.sa_flags = flags | SA_SIGINFO;
   for (const int number : {SIGTERM, SIGINT, SIGUSR1}) ::sigaction(number, &action, nullptr);
+  if (hangup_stops) ::sigaction(SIGHUP, &action, nullptr);
 }
 
 }  // namespace
@@ -50,8 +54,19 @@ void install_handlers() {
   install(SA_RESTART);
   // A closed pipe or a terminal that is gone must not end a run of many hours.
   ::signal(SIGPIPE, SIG_IGN);
-  ::signal(SIGHUP, SIG_IGN);
+  if (!hangup_stops) ::signal(SIGHUP, SIG_IGN);
   ::signal(SIGXFSZ, SIG_IGN);  // a file that grows too large is a failed write, not the end
+}
+
+void stop_on_hangup() {
+  hangup_stops = true;
+  install(SA_RESTART);
+}
+
+std::vector<int> stop_signals() {
+  std::vector<int> signals = {SIGTERM, SIGINT, SIGUSR1};
+  if (hangup_stops) signals.push_back(SIGHUP);
+  return signals;
 }
 
 void break_reads() { install(0); }
@@ -74,6 +89,8 @@ std::string signal_name() {
       return "SIGINT";
     case SIGUSR1:
       return "SIGUSR1";
+    case SIGHUP:
+      return "SIGHUP";
     case kMoment: {
       const std::lock_guard lock(reason_mutex);
       return moment_reason;
@@ -119,6 +136,7 @@ void reset() {
   direct_signals.store(0);
   forwarded_signals.store(0);
   requested_moment.store(std::numeric_limits<double>::infinity());
+  if (hangup_stops.exchange(false)) ::signal(SIGHUP, SIG_IGN);
 }
 
 }  // namespace finetune::interrupt

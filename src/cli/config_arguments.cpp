@@ -5,6 +5,7 @@
 #include <charconv>
 
 #include "finetune/base/error.h"
+#include "finetune/base/stop_signals.h"
 
 namespace finetune::cli {
 
@@ -58,6 +59,12 @@ ConfigArguments ArgumentReader::config(const std::string& command) const {
                                        "config init > run.yaml' writes one");
   }
   return result;
+}
+
+LoadedConfig load_long_run(const ConfigArguments& words) {
+  LoadedConfig config = load_config(words.path, words.overrides);
+  if (config.args.on_sighup == "stop") interrupt::stop_on_hangup();
+  return config;
 }
 
 }  // namespace finetune::cli

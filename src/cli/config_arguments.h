@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "cli/commands.h"
+#include "finetune/config/load.h"
 
 namespace finetune::cli {
 
@@ -14,6 +15,9 @@ struct ConfigArguments {
   std::string path;     // empty where everything is given by overrides
   Arguments overrides;  // keys of the configuration
 };
+
+// The configuration of a command that may run for hours. Applies on_sighup.
+[[nodiscard]] LoadedConfig load_long_run(const ConfigArguments& words);
 
 // Overrides for a run that only tries the user's configuration: no limit of a session ends it, and
 // no command of the user's is run at its end.

@@ -29,7 +29,7 @@ int evaluate_command(const Arguments& arguments) {
     words.overrides.push_back("--model_name_or_path");
     words.overrides.push_back(*checkpoint);
   }
-  const LoadedConfig config = load_config(words.path, words.overrides);
+  const LoadedConfig config = load_long_run(words);
   refuse_several("evaluate", config);
   validate(config, Purpose::kEvaluate);
   log::set_level(config.args.log_level);

@@ -80,7 +80,9 @@ int start(const std::vector<std::string>& command, const Ending& ending, pid_t& 
   ::posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
   ::posix_spawn_file_actions_adddup2(&files, STDERR_FILENO, STDOUT_FILENO);
   ::posix_spawnattr_init(&attributes);
-  // SIGHUP and SIGPIPE stay ignored: the command must get through without a terminal too.
+  // SIGHUP and SIGPIPE stay ignored: the command must get through without a terminal too. With
+  // on_sighup: stop, SIGHUP has a handler here, which the command would not inherit.
+  ::signal(SIGHUP, SIG_IGN);
   sigset_t none;
   sigemptyset(&none);
   ::posix_spawnattr_setsigmask(&attributes, &none);

@@ -28,6 +28,7 @@
 #include "finetune/base/hash.h"
 #include "finetune/base/interrupt.h"
 #include "finetune/base/log_origin.h"
+#include "finetune/base/stop_signals.h"
 #include "finetune/base/version.h"
 #include "finetune/config/dump.h"
 #include "finetune/distributed/board.h"
@@ -209,20 +210,23 @@ class Launcher {
 
   // A child's end, a stop to be passed on, or a second without either.
   void wait_for_news() {
+    const std::vector<int> stops = interrupt::stop_signals();
     sigset_t awaited;
     sigemptyset(&awaited);
-    for (const int number : {SIGCHLD, SIGTERM, SIGINT, SIGUSR1, SIGQUIT}) {
-      sigaddset(&awaited, number);
-    }
+    for (const int number : stops) sigaddset(&awaited, number);
+    for (const int number : {SIGCHLD, SIGQUIT}) sigaddset(&awaited, number);
     siginfo_t info = {};
     const timespec second = {.tv_sec = 1, .tv_nsec = 0};
     const int number = ::sigtimedwait(&awaited, &info, &second);
-    if (number != SIGTERM && number != SIGINT && number != SIGUSR1 && number != SIGQUIT) return;
+    const bool is_stop = std::ranges::find(stops, number) != stops.end();
+    if (!is_stop && number != SIGQUIT) return;
     // The same wish may come directly and through whoever started this process.
     const bool is_forwarded = interrupt::is_forwarded(info);
     const int before = std::max(direct_, forwarded_);
-    ++(is_forwarded ? forwarded_ : direct_);
-    if (number != SIGQUIT && std::max(direct_, forwarded_) == before) return;
+    if (number != SIGHUP) {  // which the ranks never count
+      ++(is_forwarded ? forwarded_ : direct_);
+      if (is_stop && std::max(direct_, forwarded_) == before) return;
+    }
     for (const Child& child : children_) {
       if (!child.is_running) continue;
       if (number == SIGQUIT) {

@@ -27,7 +27,7 @@ int prepare_command(const Arguments& arguments) {
     return kExitFinished;
   }
   const ConfigArguments words = reader.config("prepare");
-  const LoadedConfig config = load_config(words.path, words.overrides);
+  const LoadedConfig config = load_long_run(words);
   validate(config, Purpose::kTrain);
   log::set_level(config.args.log_level);
   for (const std::string& note : config.notes) log::warning(note);

@@ -6,15 +6,18 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <iostream>
 #include <new>
+#include <vector>
 
 #include "cli/outcome.h"
 #include "finetune/base/error.h"
 #include "finetune/base/interrupt.h"
 #include "finetune/base/log.h"
+#include "finetune/base/stop_signals.h"
 
 namespace finetune::cli {
 namespace {
@@ -65,9 +68,9 @@ void end_with_hook(const Supervision& what, const SharedReport& report, int code
 int wait_for(pid_t child) {
   sigset_t awaited;
   sigemptyset(&awaited);
-  for (const int number : {SIGCHLD, SIGTERM, SIGINT, SIGUSR1, SIGQUIT}) {
-    sigaddset(&awaited, number);
-  }
+  const std::vector<int> stops = interrupt::stop_signals();
+  for (const int number : stops) sigaddset(&awaited, number);
+  for (const int number : {SIGCHLD, SIGQUIT}) sigaddset(&awaited, number);
   while (true) {
     int status = 0;
     const pid_t ended = ::waitpid(child, &status, WNOHANG);
@@ -77,7 +80,7 @@ int wait_for(pid_t child) {
                   std::string("cannot wait for the training: ") + std::strerror(errno));
     }
     const int number = ::sigwaitinfo(&awaited, nullptr);
-    if (number == SIGTERM || number == SIGINT || number == SIGUSR1) {
+    if (std::ranges::find(stops, number) != stops.end()) {
       interrupt::forward(child, number);
     } else if (number == SIGQUIT) {
       ::kill(child, SIGQUIT);
@@ -89,7 +92,7 @@ int wait_for(pid_t child) {
 void note_late_signals() {
   sigset_t pending;
   ::sigpending(&pending);
-  for (const int number : {SIGTERM, SIGINT, SIGUSR1}) {
+  for (const int number : interrupt::stop_signals()) {
     if (sigismember(&pending, number) == 1) {
       log::info(std::string(::strsignal(number)) +
                 ": came behind the end of the training; its command was not run again");

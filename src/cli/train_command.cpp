@@ -43,7 +43,8 @@ int train_command(const Arguments& arguments) {
   if (reader.asks_for_help()) {
     std::cout << "usage: finetune train CONFIG [--key value ...] [--restart] [--stop_at_step N]\n\n"
                  "Trains; run again, goes on from the newest valid checkpoint in output_dir.\n"
-                 "SIGTERM, SIGINT and SIGUSR1 save and leave with exit code 75.\n\n"
+                 "SIGTERM, SIGINT and SIGUSR1 save and leave with exit code 75. SIGHUP is ignored\n"
+                 "(on_sighup: stop saves and leaves too).\n\n"
                  "  --restart         set existing checkpoints aside and begin at step 0\n"
                  "  --stop_at_step N  save and leave with 75 after step N\n\nkeys:\n"
               << keys_help();
@@ -54,7 +55,7 @@ int train_command(const Arguments& arguments) {
   options.stop_at_step = reader.take_number("--stop_at_step");
   const ConfigArguments words = reader.config("train");
   // What is wrong up to here runs no command: none is known before the configuration is read.
-  const LoadedConfig config = load_config(words.path, words.overrides);
+  const LoadedConfig config = load_long_run(words);
   const std::string& from = config.args.resume_from_checkpoint;
   if (options.restart && from != "auto" && from != "none") {
     throw Error(ErrorKind::kUsage, "--restart begins at step 0 and resume_from_checkpoint names '" +

@@ -73,6 +73,11 @@ void SessionArgs::describe(FieldList& field) {
         "Save also whenever so many minutes have passed; 0: never; unset: every minute, or less "
         "often where that would cost more than 1 % of the time.",
         {.range = {.min = 0}, .resume = ResumePolicy::kFree});
+  field(
+      "on_sighup", &SessionArgs::on_sighup,
+      "What SIGHUP (a closed terminal or a lost SSH connection) does: \"ignore\" it, or \"stop\", "
+      "which saves and exits with 75 as SIGTERM does.",
+      {.choices = {"ignore", "stop"}, .resume = ResumePolicy::kFree});
   field("on_finish_command", &SessionArgs::on_finish_command,
         "Program and arguments to run when the run is finished.", command);
   field("on_interrupt_command", &SessionArgs::on_interrupt_command,

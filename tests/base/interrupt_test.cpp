@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "finetune/base/interrupt.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -8,6 +9,7 @@
 
 #include "base/temporary_folder.h"
 #include "finetune/base/error.h"
+#include "finetune/base/stop_signals.h"
 
 namespace finetune {
 namespace {
@@ -44,6 +46,23 @@ TEST_F(InterruptTest, ThrowsThePhaseThatGaveWay) {
 TEST_F(InterruptTest, IgnoresAClosedPipeAndTerminal) {
   interrupt::install_handlers();
   std::raise(SIGPIPE);
+  std::raise(SIGHUP);
+  EXPECT_FALSE(interrupt::is_requested());
+}
+
+TEST_F(InterruptTest, IsRequestedByAHangupWhereAsked) {
+  interrupt::install_handlers();
+  EXPECT_THAT(interrupt::stop_signals(), ::testing::ElementsAre(SIGTERM, SIGINT, SIGUSR1));
+  interrupt::stop_on_hangup();
+  EXPECT_THAT(interrupt::stop_signals(), ::testing::Contains(SIGHUP));
+  interrupt::install_handlers();  // as a command does later
+  std::raise(SIGHUP);
+  EXPECT_TRUE(interrupt::is_requested());
+  EXPECT_EQ(interrupt::signal_name(), "SIGHUP");
+  std::raise(SIGHUP);  // from the shell, after the kernel's
+  std::raise(SIGTERM);
+  EXPECT_EQ(interrupt::signal_name(), "SIGHUP") << "still here, and saving";
+  interrupt::reset();
   std::raise(SIGHUP);
   EXPECT_FALSE(interrupt::is_requested());
 }

@@ -37,6 +37,7 @@ struct SessionArgs {
   std::optional<std::string> session_deadline;
   std::optional<std::string> session_clock;
   std::optional<double> save_minutes;
+  std::string on_sighup = "ignore";
   std::vector<std::string> on_finish_command;
   std::vector<std::string> on_interrupt_command;
   std::vector<std::string> on_failure_command;
