@@ -11,12 +11,6 @@ namespace {
 
 constexpr size_t kBufferSize = size_t{1} << 20;
 
-size_t find_line_end(std::string_view text) {
-  const size_t feed = text.find('\n');
-  const size_t carriage = text.substr(0, feed).find('\r');
-  return carriage != std::string_view::npos ? carriage : feed;
-}
-
 }  // namespace
 
 LineReader::LineReader(const std::string& path)
@@ -31,7 +25,19 @@ LineReader::LineReader(std::unique_ptr<ByteSource> source, std::string name)
 bool LineReader::fill() {
   used_ = 0;
   filled_ = source_->read(buffer_.data(), buffer_.size());
+  feed_ = find_in_buffer('\n', filled_);
   return filled_ > 0;
+}
+
+size_t LineReader::find_in_buffer(char byte, size_t end) const {
+  return std::min(end, std::string_view(buffer_.data(), end).find(byte, used_));
+}
+
+// The "\n" is searched once, not again for every line that ends in "\r" before it: the time is
+// linear in the bytes whatever ends the lines.
+size_t LineReader::find_line_end() {
+  if (feed_ < used_) feed_ = find_in_buffer('\n', filled_);
+  return find_in_buffer('\r', feed_);
 }
 
 uint64_t LineReader::offset() const {
@@ -64,23 +70,23 @@ bool LineReader::next(std::string_view& line) {
         continue;
       }
     }
-    const std::string_view rest(buffer_.data() + used_, filled_ - used_);
-    const size_t end = find_line_end(rest);
-    check_length(carried_.size() + std::min(end, rest.size()));
-    if (end == std::string_view::npos) {
-      carried_ += rest;
+    const size_t end = find_line_end();
+    const std::string_view found(buffer_.data() + used_, end - used_);
+    check_length(carried_.size() + found.size());
+    if (end == filled_) {
+      carried_ += found;
       begun = true;
       used_ = filled_;
       continue;
     }
-    after_return_ = rest[end] == '\r';
-    used_ += end + 1;
+    after_return_ = buffer_[end] == '\r';
+    used_ = end + 1;
     ++line_number_;
     if (begun) {
-      carried_ += rest.substr(0, end);
+      carried_ += found;
       line = carried_;
     } else {
-      line = rest.substr(0, end);
+      line = found;
     }
     return true;
   }

@@ -33,6 +33,10 @@ class LineReader {
 
  private:
   bool fill();
+  // Where the line at used_ ends; filled_: not in the buffer.
+  [[nodiscard]] size_t find_line_end();
+  // The first such byte from used_ on; `end` where there is none before it.
+  [[nodiscard]] size_t find_in_buffer(char byte, size_t end) const;
   void check_length(size_t length) const;
 
   std::string path_;
@@ -40,6 +44,7 @@ class LineReader {
   std::string buffer_;
   size_t used_ = 0;
   size_t filled_ = 0;
+  size_t feed_ = 0;            // the next "\n" from used_ on, or filled_; below used_: not searched
   std::string carried_;        // the beginning of a line that crosses the buffer's end
   bool after_return_ = false;  // the last line ended with "\r": a "\n" now belongs to it
   int64_t line_number_ = 0;
