@@ -29,6 +29,46 @@ namespace {
   throw Error(ErrorKind::kIo, message, error);
 }
 
+// Why a file of this mode cannot be read at any offset; nullptr: it can.
+const char* why_not_readable(mode_t mode) {
+  if (S_ISREG(mode)) return nullptr;
+  if (S_ISDIR(mode)) return std::strerror(EISDIR);
+  if (S_ISFIFO(mode)) return "it is a FIFO (named pipe) where a regular file is needed";
+  if (S_ISSOCK(mode)) return "it is a socket where a regular file is needed";
+  return "it is a device where a regular file is needed";
+}
+
+[[noreturn]] void refuse_to_open(const std::string& path, const char* why, int error) {
+  throw Error(ErrorKind::kIo, "cannot open '" + path + "': " + why, error);
+}
+
+// A descriptor of a regular file. Opening a FIFO waits for a writer, and opening some devices waits
+// or acts: O_NONBLOCK returns at once, and then the descriptor is looked at.
+int open_regular(const std::string& path, struct stat& status) {
+  int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  // A socket cannot be opened. A regular file that another process holds a lease on (a file server)
+  // can, once the lease is given back, which a blocking open waits for.
+  if (descriptor < 0 && (errno == ENXIO || errno == EWOULDBLOCK)) {
+    const int error = errno;
+    if (::stat(path.c_str(), &status) != 0) fail("open", path, errno);
+    if (const char* why = why_not_readable(status.st_mode)) refuse_to_open(path, why, error);
+    descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  }
+  if (descriptor < 0) fail("open", path, errno);
+  const char* why = nullptr;
+  int error = 0;
+  if (::fstat(descriptor, &status) != 0) {
+    error = errno;
+    why = std::strerror(error);
+  } else {
+    why = why_not_readable(status.st_mode);
+    error = S_ISDIR(status.st_mode) ? EISDIR : EINVAL;
+  }
+  if (why == nullptr) return descriptor;
+  ::close(descriptor);
+  refuse_to_open(path, why, error);
+}
+
 class LocalWritableFile final : public WritableFile {
  public:
   LocalWritableFile(std::string path, int descriptor)
@@ -108,14 +148,8 @@ class LocalFileSystem final : public FileSystem {
   }
 
   std::unique_ptr<ReadableFile> open(const std::string& path) override {
-    const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    if (descriptor < 0) fail("open", path, errno);
     struct stat status = {};
-    if (::fstat(descriptor, &status) != 0 || S_ISDIR(status.st_mode)) {
-      const int error = S_ISDIR(status.st_mode) ? EISDIR : errno;
-      ::close(descriptor);
-      fail("open", path, error);
-    }
+    const int descriptor = open_regular(path, status);
     return std::make_unique<LocalReadableFile>(path, descriptor,
                                                static_cast<uint64_t>(status.st_size));
   }
@@ -171,7 +205,7 @@ class LocalFileSystem final : public FileSystem {
   }
 
   void drop_cached(const std::string& path) override {
-    const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (descriptor < 0) return;
     (void)::posix_fadvise(descriptor, 0, 0, POSIX_FADV_DONTNEED);
     ::close(descriptor);

@@ -22,7 +22,7 @@ namespace {
 }  // namespace
 
 MappedFile::MappedFile(const std::string& path) {
-  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor < 0) fail(path, errno);
   struct stat status = {};
   int error = ::fstat(descriptor, &status) == 0 ? 0 : errno;

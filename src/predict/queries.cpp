@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT
 #include "finetune/predict/queries.h"
 
+#include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "finetune/base/error.h"
-#include "finetune/base/file_system.h"
 #include "finetune/base/interrupt.h"
 #include "finetune/base/json.h"
 #include "finetune/data/rows.h"
@@ -20,20 +21,35 @@ bool needs_columns(PredictTask task, const ColumnNames& columns) {
          columns.text_column || columns.text_pair_column;
 }
 
+// A pipe may stay open for hours without a byte. std::ifstream starts an interrupted read again;
+// standard input does not, so a signal is obeyed there.
+std::istream& open_lines(const std::string& path, std::ifstream& file) {
+  std::error_code problem;
+  const auto type = std::filesystem::status(path, problem).type();
+  if (path != "-" && type == std::filesystem::file_type::directory) {
+    throw Error(ErrorKind::kData, "--input: '" + path + "' is a folder; name a file");
+  }
+  const bool is_file = type == std::filesystem::file_type::regular;
+  bool is_open = path == "-";
+  if (path == "-" || !is_file) interrupt::break_reads();
+  if (path != "-" && is_file) {
+    file.open(path);
+    is_open = file.good();
+  } else if (path != "-") {
+    is_open = std::freopen(path.c_str(), "r", stdin) != nullptr;
+    interrupt::throw_if_requested("opening '" + path + "'");
+  }
+  if (!is_open) throw Error(ErrorKind::kData, "cannot open '" + path + "'");
+  if (path == "-" || !is_file) return std::cin;
+  return file;
+}
+
 // Lines as they come, so that answers do too.
 void visit_lines(
     const std::string& path,
     const std::function<void(const std::string& line, const std::string& where)>& visit) {
   std::ifstream file;
-  if (path != "-") {
-    if (FileSystem::local().type(path) == FileType::kDirectory) {
-      throw Error(ErrorKind::kData, "--input: '" + path + "' is a folder; name a file");
-    }
-    file.open(path);
-    if (!file) throw Error(ErrorKind::kData, "cannot open '" + path + "'");
-  }
-  std::istream& lines = path == "-" ? std::cin : file;
-  if (path == "-") interrupt::break_reads();
+  std::istream& lines = open_lines(path, file);
   int64_t number = 0;
   for (std::string line; std::getline(lines, line);) {
     if (line.ends_with('\r')) line.pop_back();

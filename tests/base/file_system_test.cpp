@@ -3,9 +3,15 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
 
+#include <cstring>
 #include <filesystem>
 #include <string>
+#include <utility>
 
 #include "base/temporary_folder.h"
 #include "finetune/base/error.h"
@@ -64,6 +70,30 @@ TEST(FileSystem, NamesPathAndReasonOfEveryRefusal) {
   expect([&] { files().remove_file(folder / "no"); }, "No such file");
   expect([&] { static_cast<void>(files().list(folder / "no")); }, "No such file");
   expect([&] { static_cast<void>(files().read_all(folder / "a", 0)); }, "1 bytes, more than the 0");
+}
+
+// On failure this blocks until the test's time is up.
+TEST(FileSystem, RefusesWhatIsNoRegularFileAtOnce) {
+  const testing::TemporaryFolder folder;
+  const std::string fifo = folder / "fifo";
+  ASSERT_EQ(::mkfifo(fifo.c_str(), 0600), 0);
+  const std::string socket_path = folder / "socket";
+  const int socket = ::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_un address = {.sun_family = AF_UNIX, .sun_path = {}};
+  ASSERT_LT(socket_path.size(), sizeof(address.sun_path));
+  std::memcpy(address.sun_path, socket_path.c_str(), socket_path.size() + 1);
+  ASSERT_EQ(::bind(socket, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  const std::pair<std::string, std::string> cases[] = {
+      {fifo, "it is a FIFO (named pipe) where a regular file is needed"},
+      {socket_path, "it is a socket where a regular file is needed"},
+      {"/dev/null", "it is a device where a regular file is needed"},
+      {folder.path(), "Is a directory"}};
+  for (const auto& [path, why] : cases) {
+    const std::string expected = "cannot open '" + path + "': " + why;
+    EXPECT_EQ(testing::message_of<Error>([&] { (void)files().open(path); }), expected);
+    EXPECT_EQ(testing::message_of<Error>([&] { (void)files().read_all(path, 1000); }), expected);
+  }
+  ::close(socket);
 }
 
 TEST(FileSystem, SaysWhatToDoOnAFullDisk) {

@@ -22,8 +22,8 @@ class WritableFile {
   void write(std::string_view text) { write(text.data(), text.size()); }
 };
 
-// A file that is read at any offset. read_at throws Error(kIo) where fewer than `size` bytes are
-// there. Not mapped: a file that shrinks while it is read is an error, never a SIGBUS.
+// A regular file (open() refuses all else at once), read at any offset. read_at throws Error(kIo)
+// where fewer than `size` bytes are there. Not mapped: a file that shrinks is an error, no SIGBUS.
 class ReadableFile {
  public:
   virtual ~ReadableFile() = default;
