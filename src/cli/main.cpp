@@ -7,13 +7,17 @@
 
 #include "cli/commands.h"
 #include "cli/outcome.h"
+#include "cli/stack_limit.h"
 #include "finetune/base/error.h"
 #include "finetune/base/interrupt.h"
 
 // Before the shared libraries' own start-up, which takes a fraction of a second for libtorch: a
 // stop that comes then must leave with 75 too.
 extern "C" {
-static void install_early(int, char**, char**) { finetune::interrupt::install_handlers(); }
+static void install_early(int, char**, char**) {
+  finetune::cli::require_stack();
+  finetune::interrupt::install_handlers();
+}
 __attribute__((section(".preinit_array"),
                used)) static void (*const kInstallEarly)(int, char**, char**) = install_early;
 }
