@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "finetune/base/log_origin.h"
+#include "finetune/base/printable.h"
 
 namespace finetune::log {
 namespace {
@@ -37,13 +38,31 @@ State& state() {
   return *instance;
 }
 
+// Far above any message of ours: what is longer repeats something that a file holds.
+constexpr size_t kLongestLine = 2'000;
+constexpr size_t kLongestMessage = 20'000;
+
+// Every line of the message bounded, and then the whole.
+std::string bounded(std::string_view message) {
+  std::string text;
+  while (true) {
+    const size_t end = message.find('\n');
+    text += shortened(message.substr(0, end), kLongestLine);
+    if (end == std::string_view::npos) return shortened(text, kLongestMessage);
+    text += '\n';
+    message.remove_prefix(end + 1);
+  }
+}
+
 void write(spdlog::level::level_enum level, const char* prefix, std::string_view message) {
   State& s = state();
   const std::lock_guard lock(s.mutex);
   if (!s.logger->should_log(level)) return;
   if (s.erase) s.erase();
   const std::string origin = level >= s.origin_from ? s.origin + ": " : std::string();
-  s.logger->log(level, prefix + origin + std::string(message));
+  // Debugging shows what it has, a library's whole stack too.
+  const bool is_debug = level == spdlog::level::debug;
+  s.logger->log(level, prefix + origin + printable(is_debug ? message : bounded(message)));
   if (s.redraw) s.redraw();
 }
 

@@ -7,10 +7,13 @@
 #include "cli/config_arguments.h"
 #include "finetune/base/error.h"
 #include "finetune/base/file_system.h"
+#include "finetune/base/printable.h"
 #include "finetune/checkpoint/reader.h"
 
 namespace finetune::cli {
 namespace {
+
+constexpr size_t kLongestNote = 2'000;  // bytes, as in a log line
 
 std::string age_text(int64_t created_unix) {
   if (created_unix <= 0) return "unknown";
@@ -59,9 +62,11 @@ int checkpoints_command(const Arguments& arguments) {
                   age_text(entry.created_unix).c_str());
     std::cout << line
               << (entry.whole ? (verify ? "whole (every byte checked)" : "whole (sizes checked)")
-                              : "NOT WHOLE: " + entry.problem)
+                              : "NOT WHOLE: " + printable(shortened(entry.problem, kLongestNote)))
               << (entry.foreign ? ", written by transformers" : "") << "\n";
-    for (const std::string& note : entry.notes) std::cout << "         note: " << note << "\n";
+    for (const std::string& note : entry.notes) {
+      std::cout << "         note: " << printable(shortened(note, kLongestNote)) << "\n";
+    }
   }
   return any_whole ? kExitFinished : kExitNoValidCheckpoint;
 }

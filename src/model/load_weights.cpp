@@ -5,6 +5,8 @@
 #include <set>
 
 #include "finetune/base/error.h"
+#include "finetune/base/interrupt.h"
+#include "finetune/base/printable.h"
 #include "finetune/model/model.h"
 #include "finetune/tensor/finite.h"
 #include "model/architecture.h"
@@ -104,13 +106,17 @@ class NameMap {
 
 class Faults {
  public:
-  void add(const std::string& fault) { text_ += (text_.empty() ? "" : "; ") + fault; }
+  void add(const std::string& fault) { faults_.push_back(fault); }
+  void conclude(const std::string& conclusion) { conclusion_ = "; " + conclusion; }
+  // Names the first few: a wrong config.json makes every tensor a fault.
   void throw_if_any(const std::string& where) const {
-    if (!text_.empty()) throw Error(ErrorKind::kData, where + ": " + text_);
+    if (faults_.empty()) return;
+    throw Error(ErrorKind::kData, where + ": " + listed(faults_, 4, "; ") + conclusion_);
   }
 
  private:
-  std::string text_;
+  std::vector<std::string> faults_;
+  std::string conclusion_;
 };
 
 void check_shapes(const LoadReport& report, const LoadOptions& options, Faults& faults) {
@@ -119,7 +125,7 @@ void check_shapes(const LoadReport& report, const LoadOptions& options, Faults& 
     faults.add("tensor '" + m.name + "' has the shape " + shape_text(m.folder_shape) +
                ", but config.json asks for " + shape_text(m.model_shape));
   }
-  faults.add("weights and config.json do not belong together");
+  faults.conclude("weights and config.json do not belong together");
 }
 
 void check_twins(const NameMap& map, const TensorSource& source, Faults& faults) {
@@ -146,6 +152,7 @@ LoadReport load_weights(Model& model, const std::vector<std::string>& names,
       report.missing.push_back(parameter.name);
       continue;
     }
+    interrupt::throw_if_requested("loading " + where);
     const Tensor value = source(name);
     if (value.sizes() != parameter.weight.sizes()) {
       report.mismatched.push_back(

@@ -12,6 +12,7 @@
 #include "finetune/base/json.h"
 #include "finetune/base/log.h"
 #include "finetune/base/memory_status.h"
+#include "finetune/base/printable.h"
 #include "finetune/base/version.h"
 #include "finetune/config/techniques.h"
 #include "finetune/data/mixed_dataset.h"
@@ -148,14 +149,6 @@ OptimizerOptions optimizer_options(const TrainingArgs& args) {
           .seed = static_cast<uint64_t>(args.seed)};
 }
 
-std::string shorten(const std::vector<std::string>& items) {
-  std::string text;
-  for (size_t i = 0; i < std::min<size_t>(items.size(), 8); ++i) {
-    text += (i > 0 ? ", " : "") + items[i];
-  }
-  return items.size() > 8 ? text + ", ..." : text;
-}
-
 std::string shape_text(const std::vector<int64_t>& shape) {
   std::string text;
   for (const int64_t size : shape) text += (text.empty() ? "" : ", ") + std::to_string(size);
@@ -167,15 +160,15 @@ void load_pretrained(const LoadedConfig& config, const std::string& folder, Mode
                      bool is_trained) {
   const LoadReport report = load_folder_weights(model, folder, {.ignore_mismatched_sizes = true});
   if (!report.mismatched.empty() && !config.args.ignore_mismatched_sizes) {
-    std::string list;
+    std::vector<std::string> shapes;
     for (const LoadReport::Mismatch& mismatch : report.mismatched) {
-      list += (list.empty() ? "" : ", ") + mismatch.name + " " + shape_text(mismatch.folder_shape) +
-              " instead of " + shape_text(mismatch.model_shape);
+      shapes.push_back(mismatch.name + " " + shape_text(mismatch.folder_shape) + " instead of " +
+                       shape_text(mismatch.model_shape));
     }
     throw Error(ErrorKind::kData,
                 config.where("model_name_or_path") + ": model_name_or_path: " + "'" + folder +
-                    "' holds tensors of another shape than the data or the keys ask for: " + list +
-                    "; set ignore_mismatched_sizes: true to start these fresh" +
+                    "' holds tensors of another shape than the data or the keys ask for: " +
+                    listed(shapes) + "; set ignore_mismatched_sizes: true to start these fresh" +
                     (config.args.task == "sequence_classification"
                          ? ", or problem_type where the labels are not what they look like"
                          : ""));
@@ -191,17 +184,17 @@ void load_pretrained(const LoadedConfig& config, const std::string& folder, Mode
   if (!fresh.empty() && !is_trained) {
     refuse_key(config, "model_name_or_path",
                "'" + folder + "' lacks " + std::to_string(fresh.size()) + " tensors of " +
-                   model.architecture() + " (" + shorten(fresh) +
+                   model.architecture() + " (" + listed(fresh) +
                    "); it was not trained for task '" + config.args.task + "'");
   }
   if (!fresh.empty()) {
     log::warning(folder + ": " + std::to_string(fresh.size()) +
-                 " tensors are not there and start fresh: " + shorten(fresh));
+                 " tensors are not there and start fresh: " + listed(fresh));
   }
   if (!report.unexpected.empty()) {
     log::warning(
         folder + ": " + std::to_string(report.unexpected.size()) +
-        " tensors have no place in the model and are left out: " + shorten(report.unexpected));
+        " tensors have no place in the model and are left out: " + listed(report.unexpected));
   }
 }
 

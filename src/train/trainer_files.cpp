@@ -11,6 +11,7 @@
 #include "finetune/base/interrupt.h"
 #include "finetune/base/json.h"
 #include "finetune/base/log.h"
+#include "finetune/base/printable.h"
 #include "finetune/checkpoint/layout.h"
 #include "finetune/checkpoint/rotation.h"
 #include "finetune/checkpoint/writer.h"
@@ -157,10 +158,7 @@ bool Trainer::restore_update(const std::string& folder) {
 void Trainer::read_foreign_weights(const std::string& folder) {
   const LoadReport report = load_folder_weights(*parts_.model, folder);
   if (report.missing.empty()) return;
-  std::string names;
-  for (const std::string& name : report.missing)
-    names += (names.empty() ? "'" : ", '") + name + "'";
-  throw Error(ErrorKind::kCheckpoint, folder + ": its weights lack " + names +
+  throw Error(ErrorKind::kCheckpoint, folder + ": its weights lack " + listed(report.missing) +
                                           "; it is the checkpoint of another kind of model");
 }
 

@@ -5,8 +5,8 @@
 #include <string>
 #include <string_view>
 
-// The only logging door. Everything goes to standard error; results go to standard output and are
-// not written here. spdlog stays behind this facade, because torch's headers carry another fmt.
+// The only logging door, to standard error. Escapes control characters (printable.h) and bounds the
+// length of messages. spdlog stays behind this facade, because torch's headers carry another fmt.
 namespace finetune::log {
 
 enum class Level { kDebug, kInfo, kWarning, kError };

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: MIT
+#include "finetune/base/printable.h"
+
+#include <array>
+#include <cstdio>
+
+#include "finetune/base/error.h"
+#include "finetune/base/utf8.h"
+
+namespace finetune {
+namespace {
+
+std::string hexadecimal(const char* format, unsigned value) {
+  std::array<char, 16> text = {};
+  (void)std::snprintf(text.data(), text.size(), format, value);
+  return text.data();
+}
+
+// C0, DEL and C1.
+bool is_control(char32_t c) {
+  return (c < 0x20 && c != '\n' && c != '\t') || (c >= 0x7F && c < 0xA0);
+}
+
+bool is_continuation(char byte) { return (static_cast<unsigned char>(byte) & 0xC0) == 0x80; }
+
+}  // namespace
+
+std::string printable(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  while (!text.empty()) {
+    const std::string_view valid = text.substr(0, utf8::find_invalid(text));
+    for (size_t at = 0; at < valid.size();) {
+      const size_t begin = at;
+      const char32_t c = utf8::decode(valid, at);
+      if (is_control(c)) {
+        out += hexadecimal("\\u%04x", static_cast<unsigned>(c));
+      } else {
+        out += valid.substr(begin, at - begin);
+      }
+    }
+    text.remove_prefix(valid.size());
+    if (text.empty()) break;
+    out += hexadecimal("\\x%02x", static_cast<unsigned char>(text.front()));
+    text.remove_prefix(1);
+  }
+  return out;
+}
+
+std::string shortened(std::string_view text, size_t most) {
+  FT_CHECK(most >= 8, "room for a character at either end");
+  if (text.size() <= most) return std::string(text);
+  size_t begin = most / 2;
+  while (begin > 0 && is_continuation(text[begin])) --begin;
+  size_t end = text.size() - most / 2;
+  while (end < text.size() && is_continuation(text[end])) ++end;
+  return std::string(text.substr(0, begin)) + "... " + std::to_string(end - begin) +
+         " bytes left out ..." + std::string(text.substr(end));
+}
+
+std::string listed(const std::vector<std::string>& items, size_t most, std::string_view separator) {
+  std::string text;
+  // One item more takes no more room than "and 1 more".
+  const size_t shown = items.size() <= most + 1 ? items.size() : most;
+  for (size_t i = 0; i < shown; ++i) {
+    if (i > 0) text += separator;
+    text += items[i];
+  }
+  if (shown < items.size()) text += " and " + std::to_string(items.size() - shown) + " more";
+  return text;
+}
+
+}  // namespace finetune
