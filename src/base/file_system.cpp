@@ -14,6 +14,7 @@
 #include <cstring>
 #include <random>
 
+#include "base/quota.h"
 #include "finetune/base/error.h"
 #include "finetune/base/file_system_stand_in.h"
 
@@ -243,7 +244,13 @@ class LocalFileSystem final : public FileSystem {
   uint64_t free_bytes(const std::string& path) override {
     struct statvfs status = {};
     if (::statvfs(path.c_str(), &status) != 0) fail("ask for the free space of", path, errno);
-    return uint64_t{status.f_bavail} * status.f_frsize;
+    if (status.f_blocks == 0) return UINT64_MAX;  // some FUSE programs report no sizes
+    const uint64_t free = uint64_t{status.f_bavail} * status.f_frsize;
+    const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (descriptor < 0) return free;
+    const uint64_t left = quota_bytes_left(descriptor);
+    ::close(descriptor);
+    return std::min(free, left);
   }
 
  private:

@@ -84,13 +84,18 @@ std::optional<SaveOutcome> CheckpointSaver::take_outcome() {
 void CheckpointSaver::write(const SaveRequest& request) {
   const double processor_start = thread_seconds();
   const std::string step = std::to_string(request.identity.step);
-  std::string nonfinite;
-  Try result =
-      try_to_commit(request, "saving step " + step + " failed, it is tried once more: ", nonfinite);
+  std::string problem;
+  Try result = try_to_commit(request, problem);
   if (result == Try::kFailed) {
-    result = try_to_commit(
-        request, "training goes on, the next save tries again; step " + step + " was not saved: ",
-        nonfinite);
+    const std::string first = problem;
+    log::debug("saving step " + step + " failed, trying once more: " + first);
+    result = try_to_commit(request, problem);
+    if (result == Try::kCommitted) {
+      log::warning("step " + step + " was saved at the second attempt; the first failed: " + first);
+    } else if (result == Try::kFailed) {
+      log::warning("step " + step + " was not saved: " + problem +
+                   " (tried twice); training continues, and the next save tries again");
+    }
   }
   const bool committed = result == Try::kCommitted;
   if (committed) {
@@ -104,13 +109,11 @@ void CheckpointSaver::write(const SaveRequest& request) {
                          .committed = committed,
                          .seconds = end - started_,
                          .processor_seconds = thread_seconds() - processor_start};
-  if (result == Try::kNonFinite) outcome_->nonfinite = nonfinite;
+  if (result == Try::kNonFinite) outcome_->nonfinite = problem;
 }
 
 CheckpointSaver::Try CheckpointSaver::try_to_commit(const SaveRequest& request,
-                                                    const std::string& complaint,
-                                                    std::string& nonfinite) const {
-  std::string problem;
+                                                    std::string& problem) const {
   try {
     const std::string path = checkpoint::write_checkpoint(
         files_, options_.output_dir, request.identity, request.contents,
@@ -118,14 +121,13 @@ CheckpointSaver::Try CheckpointSaver::try_to_commit(const SaveRequest& request,
     if (options_.on_commit) options_.on_commit(path, request.rotation);
     return Try::kCommitted;
   } catch (const NonFinite& error) {
-    nonfinite = error.what();
+    problem = error.what();
     return Try::kNonFinite;
   } catch (const Error& error) {
     problem = error.what();
   } catch (const std::bad_alloc&) {
     problem = "there is not enough memory";
   }
-  log::warning(complaint + problem);
   return Try::kFailed;
 }
 

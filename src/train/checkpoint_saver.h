@@ -39,7 +39,7 @@ struct SaveOutcome {
 
 // Writes checkpoints beside training: one at a time, on a thread of its own. Training waits only
 // where an update comes before everything is written, and then no longer than a copy takes. Errors
-// are logged where they happen; a save that failed is tried once more, in a fresh folder. Used from
+// are logged once a save; a save that failed is tried once more, in a fresh folder. Used from
 // one thread.
 class CheckpointSaver {
  public:
@@ -76,9 +76,8 @@ class CheckpointSaver {
   bool copy();
   void write(const SaveRequest& request);
   enum class Try { kCommitted, kFailed, kNonFinite };
-  // `nonfinite` says what, if it is that.
-  Try try_to_commit(const SaveRequest& request, const std::string& complaint,
-                    std::string& nonfinite) const;
+  // `problem`: why it failed, or what is not finite.
+  Try try_to_commit(const SaveRequest& request, std::string& problem) const;
 
   FileSystem& files_;
   Options options_;

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: MIT
 #include "train/run_storage.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
+#include <filesystem>
+#include <limits>
 #include <utility>
 
 #include "finetune/base/error.h"
@@ -35,6 +39,16 @@ std::optional<Mount> slow_mount(const std::string& path) {
 
 std::string local_folder_for(const TrainingArgs& args) {
   return join_path(join_path(args.cache_dir, "runs"), hash_hex(resolved_path(args.output_dir)));
+}
+
+uint64_t tree_bytes(const std::string& folder) {
+  uint64_t bytes = 0;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder, error)) {
+    const uint64_t size = entry.is_regular_file(error) ? entry.file_size(error) : 0;
+    if (!error) bytes += size;
+  }
+  return bytes;
 }
 
 bool holds_checkpoints(FileSystem& files, const std::string& folder) {
@@ -204,6 +218,35 @@ void RunStorage::copy_tokens() const {
       place.mirror->remove_unused_trees(kTokensFolder, used, TokenCacheOptions().kept_unused);
     }
   }
+}
+
+std::vector<SavingFolder> RunStorage::saving_folders(const std::string& run_id) const {
+  std::vector<SavingFolder> folders;
+  const auto add = [&](FileSystem& files, const std::string& path, bool is_mirror) {
+    SavingFolder folder{.path = path, .is_mirror = is_mirror};
+    struct stat status = {};
+    // A number that no other folder has where it cannot be found out.
+    const bool is_known = ::stat(path.c_str(), &status) == 0;
+    folder.device = is_known ? uint64_t{status.st_dev} : ~uint64_t{folders.size()};
+    try {
+      for (const CheckpointEntry& entry : checkpoint::list_checkpoints(files, path, false)) {
+        folder.kept += entry.whole && entry.run_id == run_id ? 1 : 0;
+      }
+      for (const auto& [tokens, name] : tokens_) {
+        if (is_mirror && !files.exists(join_path(path, name))) folder.other += tree_bytes(tokens);
+      }
+      folder.free = files.free_bytes(path);
+    } catch (const Error& error) {  // the first save finds out
+      log::debug(error.what());
+      folder.free = std::numeric_limits<uint64_t>::max();
+    }
+    folders.push_back(std::move(folder));
+  };
+  add(*files_, config_.args.output_dir, false);
+  for (const Place& place : places_) {
+    if (place.is_reached) add(*place.files, place.directory, true);
+  }
+  return folders;
 }
 
 void RunStorage::set_aside(int64_t after_step) {

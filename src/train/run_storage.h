@@ -15,6 +15,7 @@
 #include "finetune/checkpoint/reader.h"
 #include "finetune/config/load.h"
 #include "finetune/data/long_step.h"
+#include "train/space.h"
 
 namespace finetune {
 
@@ -48,6 +49,10 @@ class RunStorage {
   void set_aside(int64_t after_step = -1);
   // Takes back that the run is finished, here and in the mirrors.
   void forget_finished();
+
+  // The output folder and the mirrors that were reached, with the complete checkpoints of this run
+  // that they have and the space that they have left.
+  [[nodiscard]] std::vector<SavingFolder> saving_folders(const std::string& run_id) const;
 
   // While training. Behind each commit; any thread.
   void committed(const std::string& path, const checkpoint::RotationPolicy& policy);

@@ -25,6 +25,7 @@
 #include "train/poison.h"
 #include "train/run_storage.h"
 #include "train/save_clock.h"
+#include "train/space.h"
 #include "train/state_gather.h"
 
 namespace finetune {
@@ -156,7 +157,10 @@ class Trainer {
   [[nodiscard]] SaveRequest save_request(bool with_optimizer);
   bool wait_for_saver();
   void prepare_saving();
+  // Throws Error(kIo) in every process where not even one checkpoint fits.
   void check_space();
+  [[nodiscard]] SavesToCome saves_to_come() const;
+  [[nodiscard]] uint64_t end_bytes() const;  // of the finished model and the results
   void save_if_due();
   void reserve_copies();
   void collect_save();
@@ -197,7 +201,7 @@ class Trainer {
       const LazyTensors& tensors) const;
   [[nodiscard]] std::vector<checkpoint::CheckpointFile> state_files(bool with_optimizer,
                                                                     Snapshot* snapshot);
-  [[nodiscard]] uint64_t checkpoint_bytes() const;
+  [[nodiscard]] uint64_t checkpoint_bytes(bool with_optimizer) const;
   [[nodiscard]] std::string checkpoint_path(int64_t step) const;
   [[nodiscard]] std::optional<nlohmann::ordered_json> logged_metrics(int64_t step) const;
   void update_trainer_state();

@@ -42,8 +42,6 @@ CheckpointFile torch_file(std::string name, TorchValue value) {
           }};
 }
 
-std::string megabytes(uint64_t bytes) { return std::to_string(bytes / 1'000'000 + 1) + " MB"; }
-
 }  // namespace
 
 std::string Trainer::checkpoint_path(int64_t step) const {
@@ -127,32 +125,6 @@ void Trainer::announce_files() {
             ", which transformers' Trainer does not read: it would start a fresh optimizer");
 }
 
-uint64_t Trainer::checkpoint_bytes() const {
-  uint64_t bytes = optimizer_file_bytes(*parts_.optimizer);
-  for (const LazyTensor& tensor : checkpoint_tensors(parts_.model->store())) {
-    bytes += tensor.bytes();
-  }
-  for (const auto& [name, content] : parts_.tokenizer->files()) bytes += content.size();
-  return bytes;
-}
-
-// Before the first step, when nothing is lost yet.
-void Trainer::check_space() {
-  if (!parts_.world->is_first() || args_.save_strategy == "no") return;
-  const uint64_t checkpoint = checkpoint_bytes();
-  uint64_t model = 0;
-  for (const LazyTensor& tensor : exported_tensors(parts_.model->store())) model += tensor.bytes();
-  const uint64_t free = files_.free_bytes(args_.output_dir);
-  const std::string needs = "a checkpoint takes " + megabytes(checkpoint) +
-                            ", the finished model " + megabytes(model) + ", and '" +
-                            args_.output_dir + "' has " + megabytes(free) + " free";
-  if (free < checkpoint + checkpoint / 10 + model) {
-    log::warning(needs + ": free some space, or saves will fail; training goes on meanwhile");
-  } else {
-    log::debug(needs);
-  }
-}
-
 void Trainer::prepare_saving() {
   check_space();
   const std::optional<int64_t> budget =
@@ -177,7 +149,7 @@ void Trainer::prepare_saving() {
   save_clock_.emplace(
       SaveClock::Options{
           .minutes = args_.save_strategy == "no" ? std::optional<double>(0.0) : args_.save_minutes,
-          .checkpoint_bytes = checkpoint_bytes()},
+          .checkpoint_bytes = checkpoint_bytes(/*with_optimizer=*/true)},
       now_seconds());
 }
 
@@ -207,7 +179,7 @@ void Trainer::reserve_copies() {
   if (++session_steps_ < kFirstSteps) return;
   copies_are_reserved_ = true;
   const double step = (now_seconds() - session_start_) / kFirstSteps;
-  const uint64_t bytes = checkpoint_bytes() + kAlignmentBytes;
+  const uint64_t bytes = checkpoint_bytes(/*with_optimizer=*/true) + kAlignmentBytes;
   if (step < static_cast<double>(bytes) / kDiskBytesPerSecond) saver_->reserve(bytes);
 }
 

@@ -24,9 +24,10 @@ void Trainer::end(SessionClock::Unit unit) {
 void Trainer::expect_times() {
   if (!parts_.session) return;
   SessionClock& clock = parts_.session->clock;
-  clock.expect_save(SessionClock::estimate_save_seconds(checkpoint_bytes()));
-  clock.expect_copies(static_cast<double>(storage_.mirrors()) *
-                      SessionClock::estimate_copy_seconds(checkpoint_bytes()));
+  clock.expect_save(SessionClock::estimate_save_seconds(checkpoint_bytes(/*with_optimizer=*/true)));
+  clock.expect_copies(
+      static_cast<double>(storage_.mirrors()) *
+      SessionClock::estimate_copy_seconds(checkpoint_bytes(/*with_optimizer=*/true)));
   if (device_is_as_before_ && state_.step > 0) {
     clock.expect(SessionClock::Unit::kStep, state_.seconds / static_cast<double>(state_.step));
   }

@@ -267,7 +267,9 @@ std::vector<std::string> FaultFileSystem::list(const std::string& path) {
 uint64_t FaultFileSystem::free_bytes(const std::string& path) {
   const std::lock_guard lock(mutex_);
   const int64_t next = record_.changes + 1;
-  if (fault_.free_bytes != UINT64_MAX && next >= fault_.at && next <= fault_.until) {
+  const bool is_always = fault_.action == Fault::Action::kNone;
+  const bool is_now = is_always || (next >= fault_.at && next <= fault_.until);
+  if (fault_.free_bytes != UINT64_MAX && is_now) {
     ++record_.hits;
     return fault_.free_bytes;
   }

@@ -41,14 +41,15 @@ struct Fault {
   static constexpr int64_t kForever = std::numeric_limits<int64_t>::max();
 
   Action action = Action::kNone;
-  bool in_reads = false;             // `at` counts reads below checkpoint folders, else changes
-  int64_t at = 0;                    // from 1
-  int64_t until = 0;                 // kError: the last one that fails; below `at` means `at` alone
-  bool torn = false;                 // half of a write is done first
-  int error = 0;                     // kError: errno
-  uint64_t seed = 0;                 // kPowerCut: DiskModel::cut_power
-  uint64_t free_bytes = UINT64_MAX;  // kError: what the disk says meanwhile
-  int delay_ms = 0;                  // of every write and sync
+  bool in_reads = false;  // `at` counts reads below checkpoint folders, else changes
+  int64_t at = 0;         // from 1
+  int64_t until = 0;      // kError: the last one that fails; below `at` means `at` alone
+  bool torn = false;      // half of a write is done first
+  int error = 0;          // kError: errno
+  uint64_t seed = 0;      // kPowerCut: DiskModel::cut_power
+  // What the disk reports as free: with kError meanwhile, with kNone throughout.
+  uint64_t free_bytes = UINT64_MAX;
+  int delay_ms = 0;  // of every write and sync
 };
 
 // What a run did, for the process that watches it: lies in memory that both share.
