@@ -121,6 +121,23 @@ std::string make_meeting_place() {
   return "/proc/self/fd/" + std::to_string(descriptor);
 }
 
+bool has_left_world = false;
+
+// Also where an exception ends the work.
+class Departure {
+ public:
+  explicit Departure(std::shared_ptr<World> world) : world_(std::move(world)) {}
+  Departure(const Departure&) = delete;
+  Departure& operator=(const Departure&) = delete;
+  ~Departure() {
+    has_left_world = true;
+    leave_world(std::move(world_));
+  }
+
+ private:
+  std::shared_ptr<World> world_;
+};
+
 int be_member(const Membership& membership, const LoadedConfig& config,
               const std::function<int(std::shared_ptr<World>)>& work) {
   const std::string name = "rank " + std::to_string(membership.rank);
@@ -140,6 +157,7 @@ int be_member(const Membership& membership, const LoadedConfig& config,
     set_num_threads(std::max(1, num_threads() / static_cast<int>(membership.size)));
   }
   const auto world = join_world(membership, identity_of(config), config.args.ddp_timeout);
+  const Departure departure(world);
   return work(world);
 }
 
@@ -357,6 +375,11 @@ int launch(const Launch& plan, const LoadedConfig& config,
   }
   if (plan.processes == 1) return work(nullptr);
   return Launcher(plan.processes, config, work).run();
+}
+
+void exit_process(int code) {
+  if (has_left_world) ::_exit(code);
+  std::exit(code);
 }
 
 std::string launched_beside_first() { return other_rank_in_environment(variable); }

@@ -6,6 +6,7 @@
 #include <iostream>
 
 #include "cli/commands.h"
+#include "cli/launch.h"
 #include "cli/outcome.h"
 #include "cli/stack_limit.h"
 #include "finetune/base/error.h"
@@ -34,11 +35,11 @@ int main(int argc, char** argv) {
   for (int stream = 0; stream <= 2; ++stream) {
     if (::fcntl(stream, F_GETFD) < 0) (void)::open("/dev/null", O_RDWR);
   }
-  return cli::exit_code_of([&] {
+  cli::exit_process(cli::exit_code_of([&] {
     interrupt::throw_if_requested("starting");
     const int code = cli::run({argv + 1, argv + argc});
     std::cout.flush();
     if (!std::cout) throw Error(ErrorKind::kIo, "standard output cannot be written");
     return code;
-  });
+  }));
 }

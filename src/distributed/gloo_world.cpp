@@ -16,6 +16,7 @@
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <utility>
+#include <vector>
 
 #include "distributed/activity.h"
 #include "distributed/device_group.h"
@@ -75,6 +76,9 @@ class GlooWorld final : public World {
           store_, static_cast<int>(rank_), static_cast<int>(size_), std::move(options));
     });
   }
+
+  // Waits for the messages that say so.
+  void leave() { pulse_.reset(); }
 
   [[nodiscard]] int64_t rank() const override { return rank_; }
   [[nodiscard]] int64_t size() const override { return size_; }
@@ -310,6 +314,12 @@ std::shared_ptr<World> join_world(const Membership& membership, const std::strin
                                      std::move(device), timeout);
 }
 
+void leave_world(std::shared_ptr<World> world) {
+  static_cast<GlooWorld&>(*world).leave();
+  static auto* const left = new std::vector<std::shared_ptr<World>>;
+  left->push_back(std::move(world));
+}
+
 }  // namespace finetune
 
 #else
@@ -324,6 +334,8 @@ std::string reason_against_several_processes() {
 std::shared_ptr<World> join_world(const Membership&, const std::string&, int64_t) {
   throw Error(ErrorKind::kConfig, reason_against_several_processes());
 }
+
+void leave_world(std::shared_ptr<World>) {}
 
 }  // namespace finetune
 

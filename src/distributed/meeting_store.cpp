@@ -9,9 +9,12 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <mutex>
 #include <torch/csrc/distributed/c10d/FileStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
+#include <utility>
+#include <vector>
 
 #include "distributed/greet.h"
 #include "finetune/base/error.h"
@@ -131,6 +134,15 @@ c10::intrusive_ptr<c10d::Store> connect(const Membership& membership, c10d::TCPS
   }
 }
 
+// c10d's stores read, write and lock in their destructors, and an error there ends the process by
+// std::terminate, after everything was saved. So none of them is destroyed.
+c10::intrusive_ptr<c10d::Store> keep_until_exit(c10::intrusive_ptr<c10d::Store> store) {
+  static std::mutex mutex;
+  static auto* const stores = new std::vector<c10::intrusive_ptr<c10d::Store>>;
+  const std::lock_guard lock(mutex);
+  return stores->emplace_back(std::move(store));
+}
+
 }  // namespace
 
 c10::intrusive_ptr<c10d::Store> open_store(const Membership& membership, Patience& patience) {
@@ -146,6 +158,7 @@ c10::intrusive_ptr<c10d::Store> open_store(const Membership& membership, Patienc
     const bool serves = membership.rank == 0 && !membership.has_agent;
     store = serves ? serve(membership, options) : connect(membership, options, patience);
   }
+  store = keep_until_exit(std::move(store));
   store->setTimeout(patience.left());
   return c10::make_intrusive<c10d::PrefixStore>(prefix_of(membership), store);
 }

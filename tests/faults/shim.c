@@ -7,6 +7,9 @@
 //     ACTION  a number: that errno; `kill`: SIGKILL; `signal:NUMBER`; `short`: half of a write
 //   FINETUNE_FAULT_FOLDER  only calls on paths that begin so count (not for malloc)
 //   FINETUNE_FAULT_ARM     counting begins when a path that holds this is opened
+//   FINETUNE_FAULT_AFTER   counting begins when this path exists
+//   FINETUNE_FAULT_FORK    only in the n-th child of the program, from 1
+//   FINETUNE_FAULT_LOG     file that gets a line for each call that went wrong
 //   FINETUNE_FAULT_CLOCK   seconds that the clock jumps by at every 8th look (real time only)
 //   FINETUNE_FAULT_COUNT   file that gets the number of calls that counted
 //   FINETUNE_FAULT_COMMITS file that gets "PATH SECONDS" (monotonic clock) when a checkpoint has been
@@ -22,8 +25,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <sys/syscall.h>
 #include <sys/types.h>
 #include <sys/uio.h>
 #include <time.h>
@@ -43,11 +49,16 @@ static struct {
   int number;
   const char* folder;
   const char* arm;
+  const char* after;
+  const char* log;
+  long fork;
   long jump;
 } fault;
 static atomic_long seen;
 static atomic_int armed;
 static atomic_long looks;
+static long forks;        // of this process
+static long fork_number;  // among its parent's
 
 static void set_rule(const char* text) {
   fault.ready = 0;
@@ -70,7 +81,10 @@ static void set_rule(const char* text) {
 __attribute__((constructor)) static void set_up(void) {
   fault.folder = getenv("FINETUNE_FAULT_FOLDER");
   fault.arm = getenv("FINETUNE_FAULT_ARM");
-  armed = fault.arm == NULL;
+  fault.after = getenv("FINETUNE_FAULT_AFTER");
+  fault.log = getenv("FINETUNE_FAULT_LOG");
+  fault.fork = getenv("FINETUNE_FAULT_FORK") ? atol(getenv("FINETUNE_FAULT_FORK")) : 0;
+  armed = fault.arm == NULL && fault.after == NULL;
   fault.jump = getenv("FINETUNE_FAULT_CLOCK") ? atol(getenv("FINETUNE_FAULT_CLOCK")) : 0;
   set_rule(getenv("FINETUNE_FAULT"));
 }
@@ -96,11 +110,28 @@ __attribute__((destructor)) static void tell(void) {
 
 static int counts(const char* call, int changes, const char* path) {
   char word[32];
-  if (!fault.ready || !armed) return 0;
+  if (!fault.ready || (fault.fork && fork_number != fault.fork)) return 0;
+  if (!armed && fault.after) {
+    const int before = errno;
+    if (access(fault.after, F_OK) == 0) armed = 1;
+    errno = before;
+  }
+  if (!armed) return 0;
   if (path && fault.folder && strncmp(path, fault.folder, strlen(fault.folder)) != 0) return 0;
   if (changes && strstr(fault.calls, "|change|")) return 1;
   snprintf(word, sizeof word, "|%s|", call);
   return strstr(fault.calls, word) != NULL;
+}
+
+static void note(const char* call) {
+  char line[64];
+  const int file = fault.log ? (int)syscall(SYS_openat, AT_FDCWD, fault.log,
+                                            O_WRONLY | O_CREAT | O_APPEND, 0644)
+                             : -1;
+  if (file < 0) return;
+  const int size = snprintf(line, sizeof line, "%s in process %d\n", call, (int)getpid());
+  (void)!syscall(SYS_write, file, line, (size_t)size);
+  syscall(SYS_close, file);
 }
 
 // What is to happen to this call; kills and signals have happened when it returns.
@@ -108,6 +139,7 @@ static enum Action strike(const char* call, int changes, const char* path) {
   if (!counts(call, changes, path)) return NONE;
   const long number = ++seen;
   if (number < fault.from || (fault.count && number >= fault.from + fault.count)) return NONE;
+  note(call);
   if (fault.action == KILL) raise(SIGKILL);
   if (fault.action == SIGNAL) {
     raise(fault.number);
@@ -130,7 +162,7 @@ static const char* path_of(int descriptor, char* buffer, size_t size) {
 static int is_write(int flags) { return (flags & (O_WRONLY | O_RDWR | O_CREAT)) != 0; }
 
 static void arm_by(const char* path) {
-  if (!armed && strstr(path, fault.arm)) armed = 1;
+  if (!armed && fault.arm && strstr(path, fault.arm)) armed = 1;
 }
 
 #define OPEN(name)                                                  \
@@ -190,6 +222,34 @@ ssize_t pread64(int descriptor, void* data, size_t size, off_t offset) {
   }
 DESCRIPTOR(ftruncate, (int descriptor, off_t size), (descriptor, size))
 DESCRIPTOR(close, (int descriptor), (descriptor))
+DESCRIPTOR(flock, (int descriptor, int operation), (descriptor, operation))
+DESCRIPTOR(shutdown, (int descriptor, int how), (descriptor, how))
+
+#define TRANSFER(name, arguments, values)                                   \
+  ssize_t name arguments {                                                  \
+    char path[4096];                                                        \
+    if (fault.ready && descriptor > 2 &&                                    \
+        strike(#name, 0, path_of(descriptor, path, sizeof path)) == FAIL) { \
+      return -1;                                                            \
+    }                                                                       \
+    return NEXT(name) values;                                               \
+  }
+TRANSFER(read, (int descriptor, void* data, size_t size), (descriptor, data, size))
+TRANSFER(send, (int descriptor, const void* data, size_t size, int flags),
+         (descriptor, data, size, flags))
+TRANSFER(recv, (int descriptor, void* data, size_t size, int flags),
+         (descriptor, data, size, flags))
+TRANSFER(lseek, (int descriptor, off_t offset, int from), (descriptor, offset, from))
+
+pid_t fork(void) {
+  const long number = ++forks;
+  const pid_t child = NEXT(fork)();
+  if (child == 0) {
+    fork_number = number;
+    forks = 0;
+  }
+  return child;
+}
 
 // Checkpoints that have their final name and wait for the sync of their folder.
 enum { MOST_RENAMED = 8 };

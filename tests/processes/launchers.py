@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Several processes that others start: two hosts (network namespaces joined by a cable), torchrun.
+"""Several processes that others start: two hosts (network namespaces joined by a cable), torchrun;
+and ranks that are killed or whose system calls fail.
 
   launchers.py --binary build/finetune --row two_hosts [--python PYTHON-WITH-TORCH]
 
@@ -25,6 +26,10 @@ TEXT = ROOT / "tests" / "data" / "text"
 STEPS = 12
 ADDRESSES = ("10.71.0.1", "10.71.0.2")
 PORT = "29555"
+
+
+class Options:
+    shim = None
 
 
 class Run:
@@ -319,7 +324,65 @@ def moments(binary, folder, _):
     print(f"{4 * count} moments, exit codes {codes}")
 
 
+def slurm_task(rank):
+    return {"SLURM_PROCID": str(rank), "SLURM_LOCALID": str(rank), "SLURM_NTASKS": "2",
+            "SLURM_NNODES": "1", "SLURM_JOB_ID": "77", "SLURM_STEP_ID": "0",
+            "MASTER_PORT": PORT}  # fmt: skip
+
+
+# Calls that c10d's stores and Gloo make when they are destroyed, and what they are made on.
+IN_FILE_STORE = [("open", "/proc/self/fd/"), *((call, "/memfd:finetune") for call in
+                 ("flock", "lseek", "read", "write", "close"))]  # fmt: skip
+IN_PORT_STORE = [("send", "socket:"), ("recv", "socket:"), ("write", "anon_inode:[eventfd]")]
+IN_CONNECTIONS = [("close", "socket:"), ("shutdown", "socket:")]
+
+
+def failing_exit(binary, folder, _):
+    """Collectives fail at exit: after the last checkpoint, calls of the store in which the ranks
+    met, or of their connections, return errors in one rank. No rank may crash after everything was
+    saved, and the next start finds the finished run."""
+    whole = Run(binary, folder, "whole")
+    check(end(start(whole.command("--num_processes", "2")))[0] == 0, "the run does not work at all")
+    cases = [
+        (store, rank, call, on, count)
+        for store, calls in (("file", IN_FILE_STORE), ("port", IN_PORT_STORE))
+        for rank in (0, 1)
+        for call, on, count in [(*one, 1) for one in calls] + [(*one, 0) for one in IN_CONNECTIONS]
+    ]
+    log = folder / "faults"
+    faults = 0
+    for store, rank, call, on, count in cases:
+        what = f"{store} store, rank {rank}: {'one' if count else 'every'} {call} on {on}"
+        run = Run(binary, folder, "failing")
+        fault = {
+            "LD_PRELOAD": str(Options.shim),
+            "FINETUNE_FAULT": f"{call}@1+{count}=5",  # EIO
+            "FINETUNE_FAULT_FOLDER": on,
+            "FINETUNE_FAULT_AFTER": str(run.out / f"checkpoint-{STEPS}"),
+            "FINETUNE_FAULT_LOG": str(log),
+        }
+        if store == "file":
+            fault["FINETUNE_FAULT_FORK"] = str(rank + 1)
+            ranks = [start(run.command("--num_processes", "2"), fault)]
+        else:
+            faults_of = [fault if one == rank else {} for one in (0, 1)]
+            ranks = [start(run.command(), {**slurm_task(one), **faults_of[one]}) for one in (0, 1)]
+        # A collective that fails before the end stops the run as a lost peer does.
+        for code, said in [end(process) for process in ranks]:
+            crashed = code not in (0, 75) or "terminate called" in said
+            check(not crashed, f"{what}: exit code {code}: {said}")
+        if log.exists():
+            faults += 1
+            log.unlink()
+        code, said = end(start(run.command("--num_processes", "2")))
+        check(code == 0, f"{what}, the next start: {code}: {said}")
+        check(run.digest() == whole.digest(), f"{what}: other bits")
+        shutil.rmtree(run.out)
+    print(f"{len(cases)} cases, in {faults} of them calls failed")
+
+
 ROWS = {
+    "failing_exit": failing_exit,
     "moments": moments,
     "two_hosts": two_hosts,
     "torchrun": torchrun,
@@ -331,7 +394,9 @@ def main():
     parser.add_argument("--binary", type=Path, default=ROOT / "build" / "finetune")
     parser.add_argument("--python", default=sys.executable, help="a Python that has torch")
     parser.add_argument("--row", choices=ROWS, required=True)
+    parser.add_argument("--shim", type=Path, help="the library of tests/faults/shim.c")
     args = parser.parse_args()
+    Options.shim = args.shim and args.shim.resolve()
     with tempfile.TemporaryDirectory() as folder:
         try:
             ROWS[args.row](args.binary.resolve(), Path(folder), args.python)

@@ -59,4 +59,9 @@ struct Membership {
                                                 const std::string& identity,
                                                 int64_t timeout_seconds);
 
+// Tells the other processes that this one leaves, and keeps the world's connections until the
+// process ends: no destructor of the libraries that made them runs. The caller ends the process by
+// _exit.
+void leave_world(std::shared_ptr<World> world);
+
 }  // namespace finetune
