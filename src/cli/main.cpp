@@ -9,15 +9,17 @@
 #include "cli/launch.h"
 #include "cli/outcome.h"
 #include "cli/stack_limit.h"
+#include "cli/wait_policy.h"
 #include "finetune/base/error.h"
 #include "finetune/base/interrupt.h"
 
-// Before the shared libraries' own start-up, which takes a fraction of a second for libtorch: a
-// stop that comes then must leave with 75 too.
+// Before the constructors of the shared libraries, which take a fraction of a second for libtorch:
+// a stop that comes then must leave with 75 too, and the OpenMP library reads its settings then.
 extern "C" {
-static void install_early(int, char**, char**) {
+static void install_early(int, char**, char** environment) {
   finetune::cli::require_stack();
   finetune::interrupt::install_handlers();
+  finetune::cli::set_wait_policy(environment);
 }
 __attribute__((section(".preinit_array"),
                used)) static void (*const kInstallEarly)(int, char**, char**) = install_early;
@@ -25,6 +27,7 @@ __attribute__((section(".preinit_array"),
 
 int main(int argc, char** argv) {
   using namespace finetune;
+  cli::restore_environment();
   // Data may come in more files than the usual 1,024.
   rlimit files = {};
   if (::getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < files.rlim_max) {

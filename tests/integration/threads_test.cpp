@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: MIT
+// The threads of the binary: how they wait.
+#include <sys/resource.h>
+
+#include <thread>
+
+#include "integration/tiny_run.h"
+
+namespace finetune::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+// The OpenMP library shows what it read when it was loaded. How often it looks before it sleeps
+// tells more than its policy, which is shown as passive where it was never set.
+std::string shown_settings(const Arguments& words, const TinyRun::Keys& environment = {}) {
+  ProcessOptions options;
+  options.environment = environment;
+  options.environment["OMP_DISPLAY_ENV"] = "verbose";
+  const ProcessResult shown = run(finetune_command(words), options);
+  EXPECT_EQ(shown.code, 0) << shown.err;
+  return shown.err;
+}
+
+TEST(Threads, SleepWhileTheyWaitInEveryCommand) {
+  for (const Arguments& words : {Arguments{"--help"}, {"doctor"}, {"config", "defaults"}}) {
+    EXPECT_THAT(shown_settings(words), HasSubstr("GOMP_SPINCOUNT = '0'")) << words[0];
+  }
+}
+
+TEST(Threads, WaitAsTheUserSays) {
+  const Arguments words = {"--help"};
+  EXPECT_THAT(shown_settings(words, {{"OMP_WAIT_POLICY", "active"}}),
+              HasSubstr("OMP_WAIT_POLICY = 'ACTIVE'"));
+  EXPECT_THAT(shown_settings(words, {{"GOMP_SPINCOUNT", "12345"}}),
+              HasSubstr("GOMP_SPINCOUNT = '12345'"));
+}
+
+// Spinning shows in processor time, on busy machines too: who waits asleep uses none. The threads
+// wait at the end of each of thousands of loops.
+TEST(Threads, UseLessProcessorTimeThanSpinningOnes) {
+  TinyRun run({{"max_steps", "8"}, {"eval_strategy", "no"}, {"save_strategy", "no"}});
+  const auto seconds = [&](const TinyRun::Keys& environment) {
+    rusage before = {};
+    ::getrusage(RUSAGE_CHILDREN, &before);
+    ProcessOptions options;
+    options.environment = environment;
+    const ProcessResult end = run.train({"--restart"}, options);
+    EXPECT_EQ(end.code, 0) << end.err;
+    rusage after = {};
+    ::getrusage(RUSAGE_CHILDREN, &after);
+    return static_cast<double>(after.ru_utime.tv_sec - before.ru_utime.tv_sec) +
+           1e-6 * static_cast<double>(after.ru_utime.tv_usec - before.ru_utime.tv_usec);
+  };
+  // More threads than processors: those that spin take the processors of those that work.
+  const std::string threads = std::to_string(2 * std::thread::hardware_concurrency());
+  const double asleep = seconds({{"OMP_NUM_THREADS", threads}});
+  const double spinning = seconds({{"OMP_NUM_THREADS", threads}, {"OMP_WAIT_POLICY", "active"}});
+  EXPECT_LT(asleep, spinning);
+}
+
+// A forked process has the settings of its parent's OpenMP library; a command at the end of a run
+// has the user's.
+TEST(Threads, LeaveTheEnvironmentOfTheUsersCommandsAsItWas) {
+  TinyRun run({{"max_steps", "2"}, {"eval_strategy", "no"}});
+  run.set({{"on_finish_command", "[sh, -c, 'env > \"$0\"', " + (run.folder() / "seen") + "]"}});
+  ProcessOptions options;
+  options.environment = {{"OLDPWD", "/here"}, {"MAIL", "/there"}};
+  const ProcessResult end = run.train({}, options);
+  ASSERT_EQ(end.code, 0) << end.err;
+  const std::string seen = read_file(run.folder() / "seen");
+  EXPECT_THAT(seen, Not(HasSubstr("OMP_WAIT_POLICY=passive")));
+  EXPECT_THAT(seen, HasSubstr("OLDPWD=/here\n"));
+  EXPECT_THAT(seen, HasSubstr("MAIL=/there\n"));
+}
+
+}  // namespace
+}  // namespace finetune::testing
