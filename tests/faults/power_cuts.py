@@ -2,13 +2,14 @@
 # SPDX-License-Identifier: MIT
 """Power cuts of real file systems: what the disk may hold at a moment of a run, resumed from there.
 
-A run trains once on a logged disk (logged_disk.py) with ext4, xfs or btrfs. For each cut, the disk's
-state at one moment of the log is written to an image: everything up to the last flush and, of the
-blocks written later, all (a clone of the disk at one moment), none or a random subset. The image is
-mounted in the same place, where the kernel recovers its journal, and the same command runs. It must
-resume from no earlier than the newest checkpoint that was durable (renamed to its final name, and
-the output folder's fsync had returned), end in the bits of the undisturbed run and leave nothing but
-valid checkpoints. A cut after the run's exit must leave a finished run.
+A run trains once on a logged disk (logged_disk.py) with ext4, xfs or btrfs, half of the runs in two
+sessions, of which the first is stopped or killed. For each cut, the disk's state at one moment of
+the log is written to an image: everything up to the last flush and, of the blocks written later,
+all (a clone of the disk at one moment), none or a random subset. The image is mounted in the same
+place, where the kernel recovers its journal, and the same command runs. It must resume from no
+earlier than the newest checkpoint that was durable (renamed to its final name, and the output
+folder's fsync had returned), end in the bits of the undisturbed run and leave nothing but valid
+checkpoints. A cut after the run's exit must leave a finished run.
 
 Needs root, FUSE and loop devices; --probe says whether they are there (exit 0) or what is missing.
 """
@@ -30,47 +31,70 @@ import soaked_run
 BUILD = soaked_run.ROOT / "build"
 NAMES = ["sync", "async", "async_limit_2", "best_limit_1", "best_limit_2", "mirror_limit_1",
          "mirror_limit_3", "fp16_adamw_8bit", "adafactor_epochs", "accumulation_save_minutes",
-         "plateau_early_stopping"]  # fmt: skip
+         "plateau_early_stopping", "two_zero_mirror"]  # fmt: skip
 
 
 class Recording:
-    """One run on a logged disk: its log, and when what had become durable."""
+    """One run on a logged disk, in one or two sessions: its log, and when what had become durable."""
 
-    def __init__(self, options, folder, run, system, words):
+    def __init__(self, options, folder, run, system, words, chance):
         self.blocks = system.formatted(folder)
+        self.options, self.words, self.run = options, words, run
+        self.commits_path = folder / "commits"
+        self.commits_path.unlink(missing_ok=True)
         disk = logged_disk.LoggedDisk(folder / "disk", self.blocks, system.size)
-        commits = folder / "commits"
-        commits.unlink(missing_ok=True)
         try:
             system.mount(disk.device.path, run.folder)
             try:
                 self.begun = time.monotonic()
-                done = subprocess.run(
-                    [str(options.binary), *words],
-                    capture_output=True,
-                    text=True,
-                    env={
-                        **os.environ,
-                        "OMP_NUM_THREADS": "1",
-                        "LD_PRELOAD": str(options.shim),
-                        "FINETUNE_FAULT_COMMITS": str(commits),
-                    },
-                )
+                self.interrupt(chance)
+                self.session(0)
                 self.ended = time.monotonic()
-                if done.returncode != 0:
-                    sys.exit(f"{run.name} on {system.name} ended with {done.returncode}: "
-                             f"{done.stderr}")  # fmt: skip
             finally:
                 system.unmount(run.folder)
         finally:
             self.log = disk.close()
-        self.commits = []  # [(moment, step)] in output_dir
-        for line in commits.read_text().splitlines():
+        self.commits = self.durable_checkpoints()
+
+    def interrupt(self, chance):
+        """Every other run has a first session that is stopped or killed."""
+        way = chance.choice(["", "", "stopped", "killed"])
+        if way == "stopped":
+            self.session(75, more=["--stop_at_step", str(chance.randint(2, 10))])
+        elif way == "killed":
+            self.session(-signal.SIGKILL, kill_after=chance.random())
+
+    def session(self, code, more=(), kill_after=None):
+        process = subprocess.Popen(
+            [str(self.options.binary), *self.words, *more],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={
+                **os.environ,
+                "OMP_NUM_THREADS": "1",
+                "LD_PRELOAD": str(self.options.shim),
+                "FINETUNE_FAULT_COMMITS": str(self.commits_path),
+            },
+        )
+        try:
+            said = process.communicate(timeout=kill_after or soaked_run.HANG_SECONDS)[1]
+        except subprocess.TimeoutExpired:
+            process.kill()
+            said = process.communicate()[1]
+        if process.returncode not in (code, 0):
+            sys.exit(f"{self.run.name} ended with {process.returncode}: {said}")
+
+    def durable_checkpoints(self):
+        """[(moment, step)] in output_dir."""
+        found = []
+        for line in self.commits_path.read_text().splitlines():
             path, moment = line.rsplit(" ", 1)
-            if Path(path).parent == run.out:
-                self.commits.append((float(moment), int(path.rsplit("-", 1)[1])))
-        if not self.commits:
-            sys.exit(f"{run.name}: no checkpoint was seen to become durable")
+            if Path(path).parent == self.run.out:
+                found.append((float(moment), int(path.rsplit("-", 1)[1])))
+        if not found:
+            sys.exit(f"{self.run.name}: no checkpoint was seen to become durable")
+        return found
 
 
 class PowerCuts:
@@ -117,7 +141,7 @@ class PowerCuts:
             system.name, soaked_run.Tally(f"R4.disks {system.name}", self.options)
         )
         started = time.monotonic()
-        recording = Recording(self.options, self.folder, run, system, words)
+        recording = Recording(self.options, self.folder, run, system, words, self.chance)
         cuts = logged_disk.Cuts(recording.blocks, recording.log)
         for position in self.positions(recording, cuts, count):
             cuts.advance(position)
