@@ -46,6 +46,9 @@ LOG_ENTRY = struct.Struct("<dQQ")  # time.monotonic(), offset, length; FLUSHED a
 FLUSHED = (1 << 64) - 1
 
 
+FOLDER_PREFIX = "finetune-cuts-"  # of the folders that disks are mounted in
+
+
 class Unable(Exception):
     """This machine cannot do it: no root, no FUSE, no loop device, no such file system."""
 
@@ -63,6 +66,11 @@ def own_mounts():
     if LIBC.unshare(CLONE_NEWNS) != 0:
         raise Unable(f"no mount namespace: {os.strerror(ctypes.get_errno())}")
     mount("none", "/", "none", flags=MS_REC | MS_PRIVATE)
+    # Copies of mounts of such processes would keep their disks busy, and their UUIDs.
+    for line in reversed(Path("/proc/self/mounts").read_text().splitlines()):
+        target = line.split()[1]
+        if f"/{FOLDER_PREFIX}" in target:
+            LIBC.umount2(target.encode(), MNT_DETACH)
 
 
 def unmount(target, lazily=False):
@@ -371,7 +379,7 @@ FILE_SYSTEMS = [
     FileSystem("ext4-ordered", "ext4", 16, _EXT4, "data=ordered"),
     FileSystem("ext4-writeback", "ext4", 16, _EXT4, "data=writeback"),
     FileSystem("ext4-noauto_da_alloc", "ext4", 16, _EXT4, "noauto_da_alloc"),
-    FileSystem("xfs", "xfs", 300, ["mkfs.xfs", "-q", "-f", "-K"]),
+    FileSystem("xfs", "xfs", 300, ["mkfs.xfs", "-q", "-f", "-K"], "nouuid"),
     FileSystem("btrfs", "btrfs", 128, ["mkfs.btrfs", "-q", "-f", "-K"]),
 ]
 

@@ -217,7 +217,7 @@ def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what was mounted or started is ended
     if not options.probe and not options.shim.exists():
         sys.exit(f"there is no {options.shim}")
-    folder = soaked_run.temporary_folder("finetune-cuts-")
+    folder = soaked_run.temporary_folder(logged_disk.FOLDER_PREFIX)
     try:
         logged_disk.probe(folder)
         return 0 if options.probe else cut(options, folder)
