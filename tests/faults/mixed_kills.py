@@ -112,6 +112,8 @@ class KilledRun:
         problem = ""
         if code == "hangs":
             problem = f"a process was left after {soaked_run.HANG_SECONDS} s"
+        elif code == -signal.SIGTERM and way == "after SIGTERM" and not session.said():
+            pass  # it came while the dynamic loader was at work, before any of our code
         elif code not in (0, 75, -9, 137):
             problem = f"ended with {code}"
         elif not is_killed and code != 0:
