@@ -272,6 +272,7 @@ class SessionServer:
 
     def start(self, words, is_fork, said="said"):
         path = self.folder / said
+        path.write_text("")  # one that is killed at once has said nothing
         line = "\t".join([str(path), "" if is_fork else self.binary, *map(str, words)])
         self.process.stdin.write(line.encode() + b"\n")
         self.process.stdin.flush()
