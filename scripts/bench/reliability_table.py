@@ -34,6 +34,7 @@ WHAT = {
     "R21": "slow disks",
     "R22": "six random faults in a row",
     "R24": "checkpoints of earlier format versions",
+    "R25": "damage to a finished run and its mirror, kills while it is repaired",
 }
 
 

@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -13,6 +15,7 @@
 #include "finetune/base/json.h"
 #include "finetune/base/log.h"
 #include "finetune/base/mount.h"
+#include "finetune/checkpoint/finished_model.h"
 #include "finetune/checkpoint/layout.h"
 #include "finetune/checkpoint/manifest.h"
 
@@ -119,7 +122,11 @@ void fetch(const BringBackOptions& options, const CheckpointEntry& entry) {
       (void)copy_file(places(options), path, join_path(staging, kManifestFile));
     }
     local.sync_directory(staging);
-    if (local.exists(target)) set_aside(local, options.output_dir, entry.step, AsideReason::kOld);
+    if (local.exists(target)) {
+      const bool is_whole = inspect_checkpoint(local, target, true).whole;
+      set_aside(local, options.output_dir, entry.step,
+                is_whole ? AsideReason::kOld : AsideReason::kBad);
+    }
     local.rename_new(staging, target);
     local.sync_directory(options.output_dir);
   } catch (...) {
@@ -199,6 +206,78 @@ void fetch_best(const BringBackOptions& options, const CheckpointEntry& newest) 
   }
 }
 
+std::optional<Manifest> manifest_in(FileSystem& files, const std::string& path, FileNames names) {
+  if (files.type(path) != FileType::kFile) return std::nullopt;
+  const std::string text = files.read_all(path, kMaxTextBytes);
+  try {
+    return parse_manifest(text, path, names);
+  } catch (const Error& error) {
+    log::debug(std::string("not used: ") + error.what());
+    return std::nullopt;
+  }
+}
+
+// What a mirror holds of a finished model, verified.
+struct FinishedCopy {
+  std::map<std::string, FileRecord> files;
+  std::optional<Manifest> manifest;  // nothing: an older version wrote the mirror
+};
+
+// manifest.json names the files of the model, the index those and the user's. Where a copy was cut
+// short, a file may match one of the two alone. Throws Error(kCheckpoint) where one of the model
+// matches neither.
+FinishedCopy verify_finished_copy(const BringBackOptions& options, const Json& state) {
+  FileSystem& files = *options.files;
+  FinishedCopy copy;
+  copy.manifest =
+      manifest_in(files, join_path(options.mirror_dir, kManifestFile), FileNames::kPlain);
+  std::optional<Manifest> index =
+      manifest_in(files, join_path(options.mirror_dir, kTreeIndexFile), FileNames::kPaths);
+  const std::string run_id = state.value("run_id", std::string());
+  const auto step = state.value("step", int64_t{0});
+  if (copy.manifest && (copy.manifest->run_id != run_id || copy.manifest->step != step)) {
+    copy.manifest.reset();
+  }
+  if (!copy.manifest && index && state.value("has_manifest", false)) {
+    copy.manifest = *index;
+    copy.manifest->run_id = run_id;
+    copy.manifest->step = step;
+  }
+  if (!index) index.emplace();
+  std::set<std::string> names;
+  for (const auto& item : index->files) names.insert(item.first);
+  if (copy.manifest) {
+    for (const auto& item : copy.manifest->files) names.insert(item.first);
+  }
+  for (const std::string& name : names) {
+    const std::string path = join_path(options.mirror_dir, name);
+    const bool is_recorded = copy.manifest && copy.manifest->files.count(name) > 0;
+    std::string problem = "'" + path + "' has no checksum";
+    for (const Manifest* manifest : {copy.manifest ? &*copy.manifest : nullptr, &*index}) {
+      if (manifest == nullptr || manifest->files.count(name) == 0) continue;
+      try {
+        verify_file(*files.open(path), manifest->files.at(name), path);
+        copy.files[name] = manifest->files.at(name);
+        break;
+      } catch (const Error& error) {
+        problem = error.what();
+      }
+    }
+    if (copy.files.count(name) > 0) {
+      if (is_recorded) copy.manifest->files[name] = copy.files.at(name);
+    } else if (is_recorded || !copy.manifest) {
+      throw Error(ErrorKind::kCheckpoint, problem);
+    } else {
+      options.report("not copied back: " + problem);
+    }
+  }
+  if (copy.files.count(kFinetuneStateFile) == 0) {
+    throw Error(ErrorKind::kCheckpoint,
+                "'" + join_path(options.mirror_dir, kFinetuneStateFile) + "' has no checksum");
+  }
+  return copy;
+}
+
 }  // namespace
 
 void reach_mirror(const BringBackOptions& options) {
@@ -269,47 +348,74 @@ std::optional<int64_t> bring_back_newest(const BringBackOptions& options,
 }
 
 bool bring_back_finished(const BringBackOptions& options,
-                         const std::optional<CheckpointEntry>& newest) {
+                         const std::optional<CheckpointEntry>& newest, std::string* damage) {
   FileSystem& files = *options.files;
   const std::string state_path = join_path(options.mirror_dir, kFinetuneStateFile);
-  const std::string index_path = join_path(options.mirror_dir, kTreeIndexFile);
+  std::string problem;
   try {
-    if (!files.exists(state_path) || !files.exists(index_path)) return false;
+    if (!files.exists(state_path)) return false;
     const Json state = parse_json(files.read_all(state_path, kMaxTextBytes), state_path);
     if (!state.is_object() || !state.value("finished", false)) return false;
     if (newest && (state.value("run_id", std::string()) != newest->run_id ||
                    state.value("step", int64_t{0}) < newest->step)) {
       return false;
     }
-    const Manifest index =
-        parse_manifest(files.read_all(index_path, kMaxTextBytes), index_path, FileNames::kPaths);
-    if (index.files.count(kFinetuneStateFile) == 0) return false;
+    const FinishedCopy copy = verify_finished_copy(options, state);
     const auto bring = [&](const std::string& name, const FileRecord& record) {
       const std::string target = join_path(options.output_dir, name);
-      verify_file(*files.open(join_path(options.mirror_dir, name)), record, name);
+      if (options.local->type(target) == FileType::kDirectory) {
+        (void)quarantine_file(*options.local, target);
+      }
       patiently(options, [&] {
-        (void)replace_file(places(options), join_path(options.mirror_dir, name), target);
+        (void)replace_file(places(options), join_path(options.mirror_dir, name), target, &record);
       });
     };
-    for (const auto& [name, record] : index.files) {
+    for (const auto& [name, record] : copy.files) {
       if (name != kFinetuneStateFile) bring(name, record);
     }
-    bring(kFinetuneStateFile, index.files.at(kFinetuneStateFile));
+    if (copy.manifest) write_manifest(*options.local, options.output_dir, *copy.manifest);
+    bring(kFinetuneStateFile, copy.files.at(kFinetuneStateFile));
     options.local->sync_directory(options.output_dir);
     return true;
   } catch (const Error& error) {
-    options.report(std::string("the mirror's finished run cannot be brought back, so its end is "
-                               "done again: ") +
-                   error.what());
+    problem = error.what();
   } catch (const nlohmann::json::exception&) {
-    options.report("'" + state_path + "' is damaged, so the run's end is done again");
+    problem = "'" + state_path + "' is damaged";
   }
+  options.report("the mirror's finished model cannot be copied back: " + problem);
+  if (damage != nullptr) *damage = problem;
   return false;
 }
 
+bool bring_back_step(const BringBackOptions& options, int64_t step, const std::string& run_id) {
+  try {
+    const CheckpointEntry entry = inspect_checkpoint(
+        *options.files, join_path(options.mirror_dir, checkpoint_name(step)), false);
+    if (!entry.whole || entry.foreign || entry.run_id != run_id) return false;
+    return try_to_fetch(options, entry).taken;
+  } catch (const Error& error) {
+    options.report("the mirror's " + checkpoint_name(step) +
+                   " cannot be copied back: " + error.what());
+    return false;
+  }
+}
+
+std::map<std::string, FileRecord> indexed_files(const BringBackOptions& options) {
+  try {
+    const auto index = manifest_in(*options.files, join_path(options.mirror_dir, kTreeIndexFile),
+                                   FileNames::kPaths);
+    if (index) return index->files;
+  } catch (const Error& error) {
+    options.report("the mirror's index cannot be read: " + std::string(error.what()));
+  }
+  return {};
+}
+
 void forget_finished(FileSystem& files, const std::string& folder) {
-  const std::string path = join_path(folder, kFinetuneStateFile);
-  if (files.exists(path)) files.remove_file(path);
+  for (const char* name : {kFinetuneStateFile, kManifestFile}) {
+    const std::string path = join_path(folder, name);
+    if (files.exists(path)) files.remove_tree(path);
+  }
 }
 
 bool bring_back_tree(const BringBackOptions& options, const std::string& name,

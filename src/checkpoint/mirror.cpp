@@ -44,6 +44,8 @@ struct FileJob {
   // Instead of copying: of the trees below `name` those that nobody uses are removed.
   std::optional<std::chrono::seconds> unused = {};
   std::vector<std::string> used = {};
+  std::optional<FileRecord> expected = {};  // of a file
+  bool verify = false;                      // of a tree
 };
 
 }  // namespace
@@ -123,6 +125,7 @@ struct Mirror::Worker {
     bool is_done = true;
     std::string problem;
     bool lasts = false;
+    bool leaves_out_file = false;
     try {
       claim();
       if (copies_checkpoint) {
@@ -134,7 +137,10 @@ struct Mirror::Worker {
       is_done = false;
     } catch (const SourceError& error) {
       const std::string line = what(copies_checkpoint, file) + " is left out: " + error.what();
-      if (error.kind() == ErrorKind::kCheckpoint) log::warning("mirror: " + line);
+      if (error.kind() == ErrorKind::kCheckpoint) {
+        log::warning("mirror: " + line);
+        leaves_out_file = !copies_checkpoint;
+      }
       log::debug("mirror: " + line);
       succeeded = false;
     } catch (const Error& error) {
@@ -157,6 +163,7 @@ struct Mirror::Worker {
       return true;
     }
     last_problem_lasts = lasts;
+    lacks_file = lacks_file || leaves_out_file;
     if (is_done) {
       count(copies_checkpoint, succeeded);
       remove(copies_checkpoint, file);
@@ -203,9 +210,9 @@ struct Mirror::Worker {
     if (job.unused) {
       folder.remove_unused_trees(job.name, job.used, *job.unused);
     } else if (job.name.empty()) {
-      folder.copy_file(job.path);
+      folder.copy_file(job.path, job.expected);
     } else {
-      folder.copy_tree(job.path, job.name);
+      folder.copy_tree(job.path, job.name, job.verify);
     }
   }
 
@@ -300,6 +307,7 @@ struct Mirror::Worker {
   double told_at = 0;
   std::string last_problem;
   bool last_problem_lasts = false;  // trying again soon does not help
+  bool lacks_file = false;          // one was not as recorded here, and was left out
   bool finishing = false;
   bool hurry = false;
   bool idle = false;
@@ -334,13 +342,13 @@ void Mirror::copy_checkpoint(const std::string& path, const RotationPolicy& poli
 
 void Mirror::copy_older(const std::string& path) { worker_->add_older(path); }
 
-void Mirror::copy_file(const std::string& path) {
-  worker_->add({.path = path, .name = "", .used = {}});
+void Mirror::copy_file(const std::string& path, const std::optional<FileRecord>& expected) {
+  worker_->add({.path = path, .name = "", .used = {}, .expected = expected});
 }
 
-void Mirror::copy_tree(const std::string& folder, const std::string& name) {
+void Mirror::copy_tree(const std::string& folder, const std::string& name, bool verify) {
   FT_CHECK(is_tree_path(name), "a mirrored tree is called " + name);
-  worker_->add({.path = folder, .name = name, .used = {}});
+  worker_->add({.path = folder, .name = name, .used = {}, .verify = verify});
 }
 
 void Mirror::remove_unused_trees(const std::string& parent, const std::vector<std::string>& used,
@@ -365,7 +373,7 @@ bool Mirror::wait(double seconds, const std::function<bool()>& give_up) {
     worker.wake.wait_for(lock, kFinishStep);
   }
   worker.finishing = false;
-  return !worker.lost && is_done();
+  return !worker.lost && !worker.lacks_file && is_done();
 }
 
 bool Mirror::finish(double seconds, const std::function<bool()>& give_up) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "finetune/base/log.h"
+#include "finetune/checkpoint/finished_model.h"
 #include "finetune/checkpoint/layout.h"
 
 namespace finetune::checkpoint {
@@ -29,6 +30,7 @@ std::string read_source(FileSystem& files, const std::string& path) {
 
 void write_text(const CopyPlaces& places, const std::string& path, const std::string& text) {
   FileSystem& files = places.to;
+  if (files.type(path) == FileType::kDirectory) (void)quarantine_file(files, path);
   if (files.exists(path)) files.remove_file(path);
   const std::unique_ptr<WritableFile> file = files.create(path);
   file->write(text);
@@ -116,8 +118,12 @@ bool MirrorFolder::is_there(const CheckpointCopy& copy, const std::string& targe
   }
   if (entry.unreadable) throw Error(ErrorKind::kIo, target + ": " + entry.problem);
   options_.check_fence();
-  set_aside(files, options_.directory, copy.manifest->step,
-            entry.whole ? AsideReason::kOld : AsideReason::kBad);
+  const std::string kept = set_aside(files, options_.directory, copy.manifest->step,
+                                     entry.whole ? AsideReason::kOld : AsideReason::kBad);
+  if (!entry.whole) {
+    options_.report("'" + target + "' is damaged (" + entry.problem + "): it is renamed to " +
+                    file_name(kept) + " and copied again");
+  }
   return false;
 }
 
@@ -154,7 +160,11 @@ void MirrorFolder::commit(CheckpointCopy& copy) {
                     : read_source(*options_.local, join_path(copy.source, kManifestFile));
   if (!copy.manifest) copy.manifest = parse_manifest(text, copy.source);
   const std::string target = join_path(options_.directory, checkpoint_name(copy.manifest->step));
-  if (is_there(copy, target)) return;
+  if (verified_.count(target) > 0 && files.exists(target)) return;
+  if (is_there(copy, target)) {
+    verified_.insert(target);
+    return;
+  }
   stage(copy, target);
   options_.check_fence();
   write_text(places(), join_path(copy.staging, kManifestFile), text);
@@ -168,6 +178,7 @@ void MirrorFolder::commit(CheckpointCopy& copy) {
   look_until_seen(places(), [&] { (void)files.open(join_path(target, kManifestFile)); });
   const CheckpointEntry entry = inspect_checkpoint(files, target, false);
   if (!entry.whole) throw Error(ErrorKind::kIo, "'" + target + "': " + entry.problem);
+  verified_.insert(target);
 }
 
 void MirrorFolder::rotate(const std::string& run_id, const RotationPolicy& policy) {
@@ -195,7 +206,7 @@ void MirrorFolder::discard(const CheckpointCopy& copy) {
 
 Manifest MirrorFolder::read_index(const std::string& folder) const {
   const std::string path = join_path(folder, kTreeIndexFile);
-  if (options_.files->exists(path)) {
+  if (options_.files->type(path) == FileType::kFile) {
     const std::string text = options_.files->read_all(path, kMaxManifestBytes);
     try {
       return parse_manifest(text, path, FileNames::kPaths);
@@ -216,24 +227,59 @@ void MirrorFolder::write_index(const std::string& folder, const Manifest& index)
 }
 
 bool MirrorFolder::has_same(const std::string& target, const Manifest& index,
-                            const std::string& name, const std::string& source) const {
+                            const std::string& name, const std::string& source, bool verify) const {
+  FileSystem& files = *options_.files;
   const auto known = index.files.find(name);
-  if (known == index.files.end() || options_.files->type(target) != FileType::kFile) return false;
-  return options_.files->open(target)->size() == known->second.bytes &&
-         record_of(places(), source) == known->second;
+  if (known == index.files.end() || files.type(target) != FileType::kFile) return false;
+  if (!verify && files.open(target)->size() != known->second.bytes) return false;
+  if (record_of(places(), source) != known->second) return false;
+  if (!verify) return true;
+  try {
+    files.drop_cached(target);
+    verify_file(*files.open(target), known->second, target);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kCheckpoint) throw;
+    options_.report(std::string(error.what()) + "; it is copied again");
+    return false;
+  }
+  return true;
 }
 
-void MirrorFolder::copy_file(const std::string& path) {
+// It has a checksum of its own, and is not in the index.
+void MirrorFolder::copy_manifest(const std::string& path) {
+  FileSystem& files = *options_.files;
+  const std::string text = read_source(*options_.local, path);
+  try {
+    (void)parse_manifest(text, path);
+  } catch (const Error& error) {
+    throw SourceError(error.kind(), error.what());
+  }
+  const std::string target = join_path(options_.directory, kManifestFile);
+  const FileType type = files.type(target);
+  if (type == FileType::kFile) {
+    files.drop_cached(target);
+    if (files.open(target)->size() == text.size() && files.read_all(target) == text) return;
+  }
+  options_.check_fence();
+  if (type == FileType::kDirectory) (void)quarantine_file(files, target);
+  (void)replace_file(places(), path, target);
+  files.sync_directory(options_.directory);
+}
+
+void MirrorFolder::copy_file(const std::string& path, const std::optional<FileRecord>& expected) {
   const std::string name = file_name(path);
+  if (name == kManifestFile) return copy_manifest(path);
   const std::string target = join_path(options_.directory, name);
   Manifest index = read_index(options_.directory);
-  if (has_same(target, index, name, path)) return;
+  if (has_same(target, index, name, path, true)) return;
   options_.check_fence();
-  index.files[name] = replace_file(places(), path, target);
+  FileSystem& files = *options_.files;
+  if (files.type(target) == FileType::kDirectory) (void)quarantine_file(files, target);
+  index.files[name] = replace_file(places(), path, target, expected ? &*expected : nullptr);
   write_index(options_.directory, index);
 }
 
-void MirrorFolder::copy_tree(const std::string& folder, const std::string& name) {
+void MirrorFolder::copy_tree(const std::string& folder, const std::string& name, bool verify) {
   const std::string target = join_path(options_.directory, name);
   std::vector<std::string> paths;
   try {
@@ -249,7 +295,7 @@ void MirrorFolder::copy_tree(const std::string& folder, const std::string& name)
   for (const std::string& path : paths) {
     const std::string source = join_path(folder, path);
     const std::string copy = join_path(target, path);
-    if (has_same(copy, former, path, source)) {
+    if (has_same(copy, former, path, source, verify)) {
       index.files[path] = former.files.at(path);
       continue;
     }

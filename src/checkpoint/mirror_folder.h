@@ -48,8 +48,10 @@ class MirrorFolder {
   void rotate(const std::string& run_id, const RotationPolicy& policy);
   void discard(const CheckpointCopy& copy);  // what was staged; never throws
 
-  void copy_file(const std::string& path);
-  void copy_tree(const std::string& folder, const std::string& name);
+  // `expected`: what the file must hold to be copied; nothing: it has no record.
+  void copy_file(const std::string& path, const std::optional<FileRecord>& expected);
+  // With `verify` copies that are there are read and compared, not only their sizes.
+  void copy_tree(const std::string& folder, const std::string& name, bool verify);
   void remove_unused_trees(const std::string& parent, const std::vector<std::string>& used,
                            std::chrono::seconds unused);
 
@@ -62,12 +64,14 @@ class MirrorFolder {
   // When a session last used a tree, as it was noted there; now where nothing was.
   [[nodiscard]] int64_t note_of_use(const std::string& tree, bool is_used, int64_t now);
   void write_index(const std::string& folder, const Manifest& index);
+  void copy_manifest(const std::string& path);
   bool has_same(const std::string& target, const Manifest& index, const std::string& name,
-                const std::string& source) const;
+                const std::string& source, bool verify) const;
 
   Options options_;
   std::optional<bool> trusts_renames_;
   bool others_are_aside_ = false;
+  std::set<std::string> verified_;  // checkpoints that were read back or verified by this object
 };
 
 }  // namespace finetune::checkpoint

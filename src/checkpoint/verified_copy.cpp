@@ -13,13 +13,6 @@ namespace {
 constexpr double kFirstPause = 0.25;
 constexpr double kLongestPause = 4.0;
 
-class NoFile final : public WritableFile {
- public:
-  void write(const void*, size_t) override {}
-  void sync() override {}
-  void close() override {}
-};
-
 std::unique_ptr<ReadableFile> open_source(const CopyPlaces& places, const std::string& path) {
   try {
     return places.from.open(path);
@@ -77,12 +70,19 @@ void read_back(const CopyPlaces& places, const std::string& path, const FileReco
   });
 }
 
-FileRecord replace_file(const CopyPlaces& places, const std::string& from, const std::string& to) {
+FileRecord replace_file(const CopyPlaces& places, const std::string& from, const std::string& to,
+                        const FileRecord* expected) {
   static thread_local std::mt19937_64 names{std::random_device{}()};
   const std::string temporary =
       join_path(parent_path(to), ".tmp-" + file_name(to) + "." + std::to_string(names()));
   try {
     const FileRecord record = copy_file(places, from, temporary);
+    if (expected != nullptr && record != *expected) {
+      throw SourceError(ErrorKind::kCheckpoint,
+                        "'" + from +
+                            "' does not match its checksum, so it is not copied; run the "
+                            "same command again to repair it");
+    }
     read_back(places, temporary, record);
     places.to.rename(temporary, to);
     look_until_seen(places, [&] { (void)places.to.open(to); });

@@ -17,6 +17,15 @@ class SourceError final : public Error {
   using Error::Error;
 };
 
+// Discards what is written: for the record of a content alone.
+class NoFile final : public WritableFile {
+ public:
+  using WritableFile::write;
+  void write(const void*, size_t) override {}
+  void sync() override {}
+  void close() override {}
+};
+
 // Between two file systems.
 struct CopyPlaces {
   FileSystem& from;
@@ -37,8 +46,10 @@ FileRecord copy_file(const CopyPlaces& places, const std::string& from, const st
 // verify_file().
 void read_back(const CopyPlaces& places, const std::string& path, const FileRecord& record);
 
-// Copies under a temporary name, reads back and renames over `to`.
-FileRecord replace_file(const CopyPlaces& places, const std::string& from, const std::string& to);
+// Copies under a temporary name, reads back and renames over `to`. Where `expected` is given and
+// the source has another content: SourceError(kCheckpoint), and `to` stays as it is.
+FileRecord replace_file(const CopyPlaces& places, const std::string& from, const std::string& to,
+                        const FileRecord* expected = nullptr);
 
 // The record of a file as it is. Throws SourceError.
 FileRecord record_of(const CopyPlaces& places, const std::string& path);

@@ -2,18 +2,27 @@
 #include <chrono>
 #include <cstdio>
 #include <iostream>
+#include <nlohmann/json.hpp>
+#include <optional>
 
 #include "cli/commands.h"
 #include "cli/config_arguments.h"
 #include "finetune/base/error.h"
 #include "finetune/base/file_system.h"
 #include "finetune/base/printable.h"
+#include "finetune/base/json.h"
+#include "finetune/checkpoint/finished_model.h"
+#include "finetune/checkpoint/layout.h"
 #include "finetune/checkpoint/reader.h"
 
 namespace finetune::cli {
 namespace {
 
 constexpr size_t kLongestNote = 2'000;  // bytes, as in a log line
+using Json = nlohmann::ordered_json;
+using checkpoint::CheckpointEntry;
+
+constexpr uint64_t kMaxStateBytes = uint64_t{64} << 20;
 
 std::string age_text(int64_t created_unix) {
   if (created_unix <= 0) return "unknown";
@@ -27,35 +36,28 @@ std::string age_text(int64_t created_unix) {
   return std::to_string(seconds / 86400) + " d";
 }
 
-}  // namespace
+// What was found in one folder.
+struct Findings {
+  int64_t checkpoints = 0;
+  int64_t valid_checkpoints = 0;
+  bool is_finished = false;
+  bool has_damaged_model = false;
 
-int checkpoints_command(const Arguments& arguments) {
-  ArgumentReader reader(arguments);
-  if (reader.asks_for_help()) {
-    std::cout << "usage: finetune checkpoints OUTPUT_DIR [--verify]\n\n"
-                 "Lists a run's checkpoints with step, size, age and whether each is whole.\n"
-                 "--verify reads every byte; without it manifest and sizes are compared.\n"
-                 "Exit code 3 where checkpoints are there but none is whole.\n";
-    return kExitFinished;
+  [[nodiscard]] bool has_damage() const {
+    return has_damaged_model || valid_checkpoints < checkpoints;
   }
-  const bool verify = reader.take_flag("--verify");
-  if (reader.rest().size() != 1 || reader.rest()[0].starts_with("-")) {
-    throw Error(ErrorKind::kUsage, "finetune checkpoints takes one folder: the run's output_dir");
-  }
-  const std::string folder = reader.rest()[0];
-  FileSystem& files = FileSystem::local();
-  if (files.type(folder) == FileType::kMissing) {
-    throw Error(ErrorKind::kUsage, "there is no folder '" + folder + "'");
-  }
-  const auto entries = checkpoint::list_checkpoints(files, folder, verify);
+};
+
+void list_checkpoints(const std::string& folder, bool verify, Findings& findings) {
+  const auto entries = checkpoint::list_checkpoints(FileSystem::local(), folder, verify);
   if (entries.empty()) {
     std::cout << "no checkpoints in " << folder << "\n";
-    return kExitFinished;
+    return;
   }
-  bool any_whole = false;
   std::cout << "    step   size (MiB)        age  state\n";
-  for (const auto& entry : entries) {
-    any_whole = any_whole || entry.whole;
+  for (const CheckpointEntry& entry : entries) {
+    ++findings.checkpoints;
+    findings.valid_checkpoints += entry.whole ? 1 : 0;
     char line[80];
     std::snprintf(line, sizeof(line), "%8lld %12.1f %10s  ", static_cast<long long>(entry.step),
                   static_cast<double>(entry.bytes) / (1 << 20),
@@ -68,7 +70,120 @@ int checkpoints_command(const Arguments& arguments) {
       std::cout << "         note: " << printable(shortened(note, kLongestNote)) << "\n";
     }
   }
-  return any_whole ? kExitFinished : kExitNoValidCheckpoint;
+}
+
+// finetune_state.json of a folder; null where it is missing or damaged.
+Json state_in(const std::string& folder) {
+  const std::string path = join_path(folder, checkpoint::kFinetuneStateFile);
+  FileSystem& files = FileSystem::local();
+  if (files.type(path) != FileType::kFile) return {};
+  try {
+    return parse_json(files.read_all(path, kMaxStateBytes), path);
+  } catch (const Error& error) {
+    if (error.kind() == ErrorKind::kIo) throw;
+    return {};
+  }
+}
+
+void list_model(const std::string& folder, bool verify, Findings& findings) {
+  const Json state = state_in(folder);
+  const auto flag = [&](const char* name) {
+    const auto found = state.is_object() ? state.find(name) : state.end();
+    return state.is_object() && found != state.end() && *found == true;
+  };
+  const checkpoint::FinishedModel model =
+      checkpoint::inspect_finished_model(FileSystem::local(), folder, verify);
+  findings.is_finished = flag("finished") || model.has_manifest_file;
+  if (!findings.is_finished) return;
+  std::cout << "finished model in " << folder << ": ";
+  if (!model.has_manifest_file && !flag("has_manifest")) {
+    std::cout << "no checksums, as an older version wrote it; run its training command again to "
+                 "add them\n";
+  } else if (model.is_valid()) {
+    char text[96];
+    std::snprintf(text, sizeof(text), "step %lld, %zu files, %.1f MiB, valid (%s checked)\n",
+                  static_cast<long long>(model.manifest->step), model.manifest->files.size(),
+                  static_cast<double>(model.bytes) / (1 << 20), verify ? "every byte" : "sizes");
+    std::cout << text;
+  } else {
+    findings.has_damaged_model = true;
+    std::cout << "DAMAGED: " << checkpoint::describe_damage(model)
+              << "; run its training command again to repair it\n";
+  }
+}
+
+Findings list_folder(const std::string& folder, bool verify) {
+  Findings findings;
+  list_checkpoints(folder, verify, findings);
+  list_model(folder, verify, findings);
+  return findings;
+}
+
+// mirror_dir as the run's configuration had it.
+std::optional<std::string> recorded_mirror(const std::string& folder) {
+  std::vector<std::string> folders;
+  for (const auto& entry : checkpoint::list_checkpoints(FileSystem::local(), folder, false)) {
+    folders.insert(folders.begin(), entry.path);
+  }
+  folders.insert(folders.begin(), folder);
+  for (const std::string& path : folders) {
+    const Json state = state_in(path);
+    if (!state.is_object() || !state.contains("config") || !state["config"].is_object()) continue;
+    const Json mirror = state["config"].value("mirror_dir", Json());
+    if (mirror.is_string()) return mirror.get<std::string>();
+    return std::nullopt;
+  }
+  return std::nullopt;
+}
+
+// Whether the mirror is without damage and complete.
+bool list_mirror(const std::string& mirror, bool is_finished) {
+  std::cout << "mirror " << mirror << ":\n";
+  if (FileSystem::local().type(mirror) == FileType::kMissing) {
+    std::cout << "it is not there; name another folder with --mirror\n";
+    return true;  // not mounted, perhaps: that is no damage
+  }
+  const Findings there = list_folder(mirror, true);
+  if (is_finished && !there.is_finished) {
+    std::cout << "INCOMPLETE: the finished model is missing there; run its training command again "
+                 "to copy it\n";
+    return false;
+  }
+  return !there.has_damage();
+}
+
+}  // namespace
+
+int checkpoints_command(const Arguments& arguments) {
+  ArgumentReader reader(arguments);
+  if (reader.asks_for_help()) {
+    std::cout
+        << "usage: finetune checkpoints OUTPUT_DIR [--verify] [--mirror DIR]\n\n"
+           "Lists a run's checkpoints with step, size, age and state, and the finished model.\n"
+           "--verify      Compare every byte with its checksum, in the mirror too; without it\n"
+           "              sizes alone are compared. Exit code 3 where anything is damaged.\n"
+           "--mirror DIR  The mirror's folder; default: mirror_dir of the run's configuration.\n"
+           "Exit code 3 where no checkpoint is valid, or the finished model is damaged.\n";
+    return kExitFinished;
+  }
+  const bool verify = reader.take_flag("--verify");
+  const std::optional<std::string> named = reader.take_value("--mirror");
+  if (reader.rest().size() != 1 || reader.rest()[0].starts_with("-")) {
+    throw Error(ErrorKind::kUsage, "finetune checkpoints takes one folder: the run's output_dir");
+  }
+  const std::string folder = reader.rest()[0];
+  FileSystem& files = FileSystem::local();
+  for (const std::string& path : {folder, named.value_or(folder)}) {
+    if (files.type(path) != FileType::kMissing) continue;
+    throw Error(ErrorKind::kUsage, "there is no folder '" + path + "'");
+  }
+  const Findings here = list_folder(folder, verify);
+  bool is_good = !here.has_damaged_model && (here.checkpoints == 0 || here.valid_checkpoints > 0);
+  if (!verify) return is_good ? kExitFinished : kExitNoValidCheckpoint;
+  is_good = is_good && !here.has_damage();
+  const std::optional<std::string> mirror = named ? named : recorded_mirror(folder);
+  if (mirror && *mirror != folder) is_good = list_mirror(*mirror, here.is_finished) && is_good;
+  return is_good ? kExitFinished : kExitNoValidCheckpoint;
 }
 
 }  // namespace finetune::cli

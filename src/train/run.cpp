@@ -2,11 +2,14 @@
 #include "finetune/train/run.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "finetune/base/error.h"
 #include "finetune/base/log.h"
+#include "finetune/checkpoint/finished_model.h"
 #include "finetune/checkpoint/layout.h"
 #include "finetune/checkpoint/output_lock.h"
 #include "finetune/checkpoint/reader.h"
@@ -19,6 +22,7 @@
 #include "train/evaluate.h"
 #include "train/finite_files.h"
 #include "train/memory_budget.h"
+#include "train/rebuild.h"
 #include "train/resume.h"
 #include "train/run_storage.h"
 #include "train/session.h"
@@ -47,7 +51,9 @@ Finished finished_state(const std::string& output_dir) {
     if (!state.finished) return {};
     return {.state = std::move(state), .damage = ""};
   } catch (const Error& error) {
-    if (error.kind() == ErrorKind::kIo) throw;  // which may pass
+    const int reason = error.system_error();
+    const bool is_no_file = reason == EISDIR || reason == ENOENT || reason == ELOOP;
+    if (error.kind() == ErrorKind::kIo && !is_no_file) throw;  // which may pass
     return {.state = std::nullopt, .damage = error.what()};
   }
 }
@@ -151,8 +157,10 @@ void write_evaluation(const std::string& output_dir, const std::string& name,
                       EvaluationResult& result) {
   try {
     const checkpoint::OutputLock lock(output_dir);
+    checkpoint::ResultUpdate update(FileSystem::local(), output_dir);
     write_results(FileSystem::local(), output_dir, name, result.metrics);
     if (result.files) result.files->write(FileSystem::local(), output_dir);
+    update.commit();
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::kBusy) throw;
     log::warning(name + "_results.json is not written: " + std::string(error.what()));
@@ -225,19 +233,6 @@ void say_finished(const LoadedConfig& config, const RunState& finished) {
             std::to_string(finished.step) + " steps; nothing to do");
 }
 
-// Never a silent beginning where a run was finished.
-void say_damaged(const std::string& damage, bool goes_on) {
-  if (!goes_on) {
-    throw Error(ErrorKind::kCheckpoint,
-                "the record of a finished run is damaged (" + damage +
-                    ") and there is no checkpoint to make it anew from; "
-                    "add --restart to begin at step 0, or choose another output_dir");
-  }
-  log::warning(
-      "the record of a finished run is damaged and is made anew from the last checkpoint: " +
-      damage);
-}
-
 // How a start goes on.
 struct Beginning {
   std::optional<int> code = {};  // it is over already
@@ -256,8 +251,9 @@ Beginning begin_run(RunStorage& storage, const LoadedConfig& config, const RunOp
   if (!was_finished && !again) {
     storage.open_mirrors(!may_go_on);
     if (may_go_on && !before.state) {
-      storage.bring_back_finished();
+      const std::string damage = storage.bring_back_finished();
       before = finished_state(args.output_dir);
+      if (!before.state && before.damage.empty()) before.damage = damage;
     }
   }
   std::optional<RunState> finished = std::move(before.state);
@@ -265,17 +261,25 @@ Beginning begin_run(RunStorage& storage, const LoadedConfig& config, const RunOp
       finished->origin != args.resume_from_checkpoint) {
     finished.reset();
   }
+  if (finished && !asks_for_more(*finished, args)) {
+    before.damage = storage.verify_finished(*finished);
+    if (before.damage.empty()) {
+      finished = finished_state(args.output_dir).state;
+    } else {
+      before.state = std::exchange(finished, std::nullopt);
+    }
+  }
   if (finished) {
     if (!asks_for_more(*finished, args)) {
       checkpoint::sweep_stale(storage.files(), args.output_dir, kWarn);
       say_finished(config, *finished);
       if (options.on_already_finished) options.on_already_finished();
-      storage.complete_mirrors();
       return {.code = kExitFinished};
     }
     log::info("the finished run goes on: the schedule is computed anew for the new total");
   }
 
+  if (may_go_on && !finished && before.damage.empty()) warn_of_lost_state(args.output_dir);
   if (is_session_over(args, start)) return {.code = kExitStoppedEarly};
 
   const std::optional<CheckpointEntry> newest = choose_checkpoint(config, options, storage);
@@ -286,7 +290,9 @@ Beginning begin_run(RunStorage& storage, const LoadedConfig& config, const RunOp
                     "start over with --restart, or choose another output_dir");
   }
   if (finished) storage.forget_finished();
-  if (!before.damage.empty()) say_damaged(before.damage, newest.has_value());
+  if (!before.damage.empty()) {
+    begin_rebuild(storage, config, {.damage = before.damage, .state = before.state}, newest);
+  }
   return {.newest = newest};
 }
 

@@ -52,6 +52,7 @@ void describe(State& s, Visitor&& field) {
   field("automatic_steps", s.automatic_steps);
   field("origin", s.origin);
   field("finished", s.finished);
+  field("has_manifest", s.has_manifest);
   field("seconds", s.seconds);
   field("sessions", s.sessions);
   field("schedule", s.schedule);
@@ -78,7 +79,7 @@ constexpr std::string_view kCameLater[] = {
     "session",         "processors",       "machine_memory",    "skipped_updates",
     "rollbacks",       "divergence_tries", "faulty_step",       "watched_until",
     "left_out",        "recent_losses",    "recent_grad_norms", "asked_train_batch",
-    "cut_train_batch", "asked_eval_batch", "cut_eval_batch"};
+    "cut_train_batch", "asked_eval_batch", "cut_eval_batch",    "has_manifest"};
 
 constexpr size_t kLongestList = 1 << 20;
 

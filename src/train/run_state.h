@@ -60,7 +60,8 @@ struct RunState {
   std::vector<int64_t> automatic_steps;  // of saves that no key asked for at that step, rising
   std::string origin;                    // resume_from_checkpoint where that named a path
   bool finished = false;
-  double seconds = 0.0;  // training time of all sessions
+  bool has_manifest = false;  // finished, and manifest.json holds the checksums of the model
+  double seconds = 0.0;       // training time of all sessions
   int64_t sessions = 0;
 
   nlohmann::ordered_json schedule = nlohmann::ordered_json::object();

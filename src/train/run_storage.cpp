@@ -117,6 +117,7 @@ checkpoint::BringBackOptions RunStorage::back(const Place& place) const {
 }
 
 void RunStorage::open_mirrors(bool may_begin_anew) {
+  mirrors_were_opened_ = true;
   for (Place& place : places_) {
     try {
       checkpoint::reach_mirror(back(place));
@@ -151,14 +152,17 @@ std::optional<CheckpointEntry> RunStorage::newest_here() const {
   }
 }
 
-void RunStorage::bring_back_finished() {
+std::string RunStorage::bring_back_finished() {
+  if (restore_state()) return "";
+  std::string damage;
   for (const Place& place : places_) {
     if (!place.is_reached) continue;
-    if (!checkpoint::bring_back_finished(back(place), newest_here())) continue;
+    if (!checkpoint::bring_back_finished(back(place), newest_here(), &damage)) continue;
     log::info("the finished run is brought back from '" + place.directory + "'");
-    bring_back_checkpoints();  // to go on from where more steps are asked for
-    return;
+    bring_back_checkpoints();  // to resume from where more steps are asked for
+    return "";
   }
+  return damage;
 }
 
 void RunStorage::bring_back_checkpoints() {
@@ -297,34 +301,10 @@ void RunStorage::copy_logs(checkpoint::Mirror& mirror) const {
   mirror.copy_tree(join_path(config_.args.output_dir, kLogsFolder), kLogsFolder);
 }
 
-// What says that the run is finished comes last.
-void RunStorage::copy_results(checkpoint::Mirror& mirror) const {
-  const std::string& folder = config_.args.output_dir;
-  const auto copy = [&](const std::string& name) { mirror.copy_file(join_path(folder, name)); };
-  bool is_finished = false;
-  for (const std::string& name : files_->list(folder)) {
-    const bool is_file = files_->type(join_path(folder, name)) == FileType::kFile;
-    if (!is_file || !checkpoint::is_checkpoint_file_name(name)) continue;
-    if (name == checkpoint::kFinetuneStateFile) {
-      is_finished = true;
-    } else {
-      copy(name);
-    }
-  }
-  if (is_finished) copy(checkpoint::kFinetuneStateFile);
-}
-
-void RunStorage::copy_overtaken(const Place& place) const {
+void RunStorage::copy_all_checkpoints(const Place& place) const {
   for (const CheckpointEntry& entry :
        checkpoint::list_checkpoints(*files_, config_.args.output_dir, false)) {
-    if (!entry.whole || entry.foreign) continue;
-    const std::string copy = join_path(place.directory, file_name(entry.path));
-    try {
-      if (place.files->exists(copy)) continue;
-    } catch (const Error& error) {  // the copy finds out, and tries again
-      log::debug(error.what());
-    }
-    place.mirror->copy_older(entry.path);
+    if (entry.whole && !entry.foreign) place.mirror->copy_older(entry.path);
   }
 }
 
@@ -353,7 +333,8 @@ bool RunStorage::finish(bool is_finished) {
     };
     copy_logs(mirror);
     if (has_everything() && is_finished) {
-      copy_overtaken(place);
+      copy_all_checkpoints(place);
+      mirror.copy_tree(join_path(config_.args.output_dir, kLogsFolder), kLogsFolder, true);
       copy_results(mirror);
       (void)has_everything();
     }
@@ -367,29 +348,6 @@ bool RunStorage::finish(bool is_finished) {
     }
   }
   return is_everywhere;
-}
-
-void RunStorage::complete_mirrors() {
-  const std::string& folder = config_.args.output_dir;
-  const auto state = [](FileSystem& files, const std::string& place) {
-    const std::string path = join_path(place, checkpoint::kFinetuneStateFile);
-    return files.exists(path) ? files.read_all(path, 64 << 20) : std::string();
-  };
-  for (Place& place : places_) {
-    try {
-      if (state(*place.files, place.directory) == state(*files_, folder)) continue;
-      place.mirror->claim();
-      copy_overtaken(place);
-      copy_logs(*place.mirror);
-      copy_results(*place.mirror);
-      if (place.mirror->finish(kFinishedPatience, [] { return interrupt::is_requested(); })) {
-        log::info("the mirror '" + place.directory + "' has everything");
-      }
-    } catch (const Error& error) {
-      log::warning("the mirror '" + place.directory +
-                   "' does not have everything: " + std::string(error.what()));
-    }
-  }
 }
 
 }  // namespace finetune

@@ -10,6 +10,7 @@
 
 #include "finetune/base/file_system.h"
 #include "finetune/checkpoint/bring_back.h"
+#include "finetune/checkpoint/finished_model.h"
 #include "finetune/checkpoint/mirror.h"
 #include "finetune/checkpoint/output_lock.h"
 #include "finetune/checkpoint/reader.h"
@@ -18,6 +19,8 @@
 #include "train/space.h"
 
 namespace finetune {
+
+struct RunState;
 
 // Where a run's files lie: the output folder, which is local and locked as long as this lives, and
 // its mirrors. An output_dir on a slow mount is one of them: the run then works in a folder below
@@ -37,8 +40,9 @@ class RunStorage {
   // warning where the output folder holds checkpoints or `may_begin_anew`, else Error(kIo): it may
   // hold hours of work. Error(kBusy) where another session holds one.
   void open_mirrors(bool may_begin_anew);
-  // Copy what is newer in a mirror to the output folder. Both do nothing without mirrors.
-  void bring_back_finished();
+  // Copy what is newer in a mirror to the output folder. Both do nothing without mirrors. The first
+  // returns what is wrong with a mirror's finished model that could not be copied, as a clause.
+  [[nodiscard]] std::string bring_back_finished();
   void bring_back_checkpoints();
   // Tokenised data: out of a mirror, to a new folder, whole or not at all; and what is to be copied
   // there once something was committed. Without mirrors nothing happens.
@@ -66,8 +70,17 @@ class RunStorage {
   // warning. `is_finished`: all results too, and with much patience; else as long as a stop may
   // take.
   [[nodiscard]] bool finish(bool is_finished);
-  // For a run that was finished before: brings the mirrors to the same state, if they are not.
-  void complete_mirrors();
+
+  // Compares every file of the finished model with its checksum and restores from a mirror what is
+  // missing or damaged, the checkpoints too; each repair is a warning. Returns what no mirror can
+  // restore, as a clause: the model has to be rebuilt from a checkpoint. A run of an older version,
+  // without checksums, gets them where its files are consistent.
+  [[nodiscard]] std::string verify_finished(const RunState& finished);
+  // Then: renames the damaged files to .bad-<k>, so that nothing reads them, and restores damaged
+  // checkpoints of the run as far as a mirror can.
+  void prepare_rebuild(const std::string& run_id);
+  // The first weight file of the rebuilt model that differs from the finished run's; empty: none.
+  [[nodiscard]] std::string difference_to_finished(const checkpoint::Manifest& rebuilt) const;
 
  private:
   struct Place {
@@ -84,8 +97,17 @@ class RunStorage {
   void copy_logs(checkpoint::Mirror& mirror) const;
   void copy_tokens() const;
   void copy_results(checkpoint::Mirror& mirror) const;
-  // Those here that the mirror lacks because newer ones overtook them.
-  void copy_overtaken(const Place& place) const;
+  // Also those that newer ones overtook; those that are there are verified.
+  void copy_all_checkpoints(const Place& place) const;
+  void open_mirrors_once();
+  bool restore_state();
+  bool restore_from(const Place& place, const std::string& name,
+                    const checkpoint::FileRecord& record) const;
+  void record_new_results(const checkpoint::Manifest& manifest);
+  std::string repair_finished(checkpoint::FinishedModel model, const RunState& finished);
+  std::string adopt_finished(const RunState& finished);
+  bool restore_whole_model(const RunState& finished);
+  void repair_checkpoints(const std::string& run_id);
 
   LoadedConfig config_;
   std::string shown_;  // the output folder that the user named
@@ -95,6 +117,8 @@ class RunStorage {
   std::optional<checkpoint::OutputLock> lock_;
   std::vector<std::pair<std::string, std::string>> tokens_;  // folders and their names in a mirror
   std::atomic<bool> has_committed_{false};
+  bool mirrors_were_opened_ = false;
+  std::optional<checkpoint::FinishedModel> damaged_;  // what is being rebuilt, with its manifest
 };
 
 }  // namespace finetune

@@ -12,6 +12,7 @@
 #include "finetune/base/json.h"
 #include "finetune/base/log.h"
 #include "finetune/base/printable.h"
+#include "finetune/checkpoint/finished_model.h"
 #include "finetune/checkpoint/layout.h"
 #include "finetune/checkpoint/rotation.h"
 #include "finetune/checkpoint/writer.h"
@@ -90,6 +91,7 @@ void Trainer::restore(const checkpoint::CheckpointEntry& from) {
   state_.environment = environment();
   if (args_.resume_from_checkpoint != "auto") state_.origin = args_.resume_from_checkpoint;
   state_.finished = false;
+  state_.has_manifest = false;
 }
 
 // What the run goes on with, a line each; what differs from the checkpoint was said before.
@@ -335,16 +337,11 @@ void Trainer::load_best_model() {
   log::info("the best model is that of step " + std::to_string(step) + ": loaded from " + path);
 }
 
-// Each file whole or not at all; finetune_state.json, which says "finished", comes last.
+// finetune_state.json, which says that the run is finished, is written last.
 void Trainer::export_model(const Json& summary, const std::optional<Json>& metrics) {
+  checkpoint::ModelExport model(files_, args_.output_dir);
   for (const CheckpointFile& file : model_files(exported_tensors(parts_.model->store()))) {
-    const std::string temporary = join_path(
-        args_.output_dir, ".tmp-" + file.name + "." + std::to_string(::getpid()));  // swept later
-    const std::unique_ptr<WritableFile> out = files_.create(temporary);
-    file.write(*out);
-    out->sync();
-    out->close();
-    files_.rename(temporary, join_path(args_.output_dir, file.name));
+    model.write(file);
   }
   write_results(files_, args_.output_dir, "train", summary);
   if (metrics) {
@@ -356,13 +353,22 @@ void Trainer::export_model(const Json& summary, const std::optional<Json>& metri
     }
     write_results(files_, args_.output_dir, "eval", results);
   }
+  const std::string different = storage_.difference_to_finished(model.manifest());
+  if (!different.empty()) {
+    throw Error(ErrorKind::kCheckpoint,
+                "the rebuilt '" + join_path(args_.output_dir, different) +
+                    "' is not the one that the finished run had (another library version, machine "
+                    "or best checkpoint); put a good copy of it back, or delete " +
+                    join_path(args_.output_dir, checkpoint::kManifestFile) +
+                    " and run the command again to accept the rebuilt model");
+  }
+  model.add_results();
   state_.finished = true;
+  state_.has_manifest = true;
   update_trainer_state();
   state_.schedule = schedule_->state();
-  files_.write_atomically(join_path(args_.output_dir, checkpoint::kTrainerStateFile),
-                          trainer_state_.to_text());
-  files_.write_atomically(join_path(args_.output_dir, checkpoint::kFinetuneStateFile),
-                          state_.to_text());
+  model.write(checkpoint::text_file(checkpoint::kTrainerStateFile, trainer_state_.to_text()));
+  model.commit(state_.run_id, state_.step, state_.to_text());
 }
 
 }  // namespace finetune

@@ -99,6 +99,7 @@ FaultRun::FaultRun(const RunSettings& settings) : settings_(settings) {
                     "\nsave_total_limit: " + std::to_string(settings_.save_total_limit) +
                     "\nper_device_train_batch_size: 4\nlearning_rate: 1e-2\nlogging_steps: 1\n"
                     "eval_strategy: steps\neval_steps: 6\nuse_cpu: true\nreport_to: none\n" +
+                    (settings_.mirrored ? "mirror_dir: " + mirror() + "\n" : "") +
                     settings_.more_keys);
   fs::create_directory(root_);
   // Here, not in a fork: what libtorch sets up once is then there in all of them.
@@ -124,6 +125,7 @@ FaultRun::FaultRun(const RunSettings& settings) : settings_(settings) {
 
 void FaultRun::begin_anew(bool make_folder) {
   fs::remove_all(output_dir_);
+  fs::remove_all(mirror());
   if (make_folder) fs::create_directories(output_dir_);
 }
 

@@ -28,6 +28,7 @@ struct RunSettings {
   int64_t save_steps = 3;
   int64_t save_total_limit = 2;
   std::string more_keys = {};  // lines of the configuration
+  bool mirrored = false;       // mirror_dir is mirror()
 };
 
 // A tiny run that is started again and again, each time in a fork of this process, which has
@@ -56,7 +57,9 @@ class FaultRun {
   [[nodiscard]] std::string out(const std::string& name = "") const {
     return name.empty() ? output_dir_ : output_dir_ + "/" + name;
   }
-  [[nodiscard]] std::string root() const { return root_; }  // holds nothing but the output folder
+  [[nodiscard]] std::string mirror() const { return root_ + "/mirror"; }
+  // Holds nothing but the output folder and the mirror.
+  [[nodiscard]] std::string root() const { return root_; }
   [[nodiscard]] const RunSettings& settings() const { return settings_; }
   [[nodiscard]] const TemporaryFolder& folder() const { return folder_; }
   [[nodiscard]] double seconds_of_a_run() const { return seconds_; }

@@ -3,12 +3,14 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 
 #include "finetune/base/clock.h"
 #include "finetune/base/file_system.h"
+#include "finetune/checkpoint/manifest.h"
 #include "finetune/checkpoint/reader.h"
 
 // From a mirror to the output folder, at start. Everything is verified while it is copied, and
@@ -40,10 +42,20 @@ void reach_mirror(const BringBackOptions& options);
 [[nodiscard]] std::optional<int64_t> bring_back_newest(
     const BringBackOptions& options, const std::optional<CheckpointEntry>& newest);
 
-// Copies the files beside the checkpoints that a finished run left in the mirror, where they are
-// all there and not older than `newest`. Returns whether it did.
+// Copies the finished model from the mirror where every file of it matches its checksum and it is
+// not older than `newest`. Returns whether it did. Where the mirror holds a finished model that is
+// damaged, `damage` says so.
 bool bring_back_finished(const BringBackOptions& options,
-                         const std::optional<CheckpointEntry>& newest);
+                         const std::optional<CheckpointEntry>& newest,
+                         std::string* damage = nullptr);
+
+// Replaces this checkpoint of the run by the mirror's copy where that one is valid; what was there
+// is renamed to .bad-<k>. Returns whether it did. Requires: the locks of both.
+bool bring_back_step(const BringBackOptions& options, int64_t step, const std::string& run_id);
+
+// The records of the files next to the checkpoints by the mirror's index; none where it cannot be
+// read.
+[[nodiscard]] std::map<std::string, FileRecord> indexed_files(const BringBackOptions& options);
 
 // Takes back that the run is finished, as the output folder does.
 void forget_finished(FileSystem& files, const std::string& folder);

@@ -5,12 +5,14 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "finetune/base/clock.h"
 #include "finetune/base/file_system.h"
 #include "finetune/checkpoint/lease.h"
+#include "finetune/checkpoint/manifest.h"
 #include "finetune/checkpoint/rotation.h"
 
 namespace finetune::checkpoint {
@@ -56,14 +58,17 @@ class Mirror {
   // checkpoint that is deleted meanwhile is dropped. Then the mirror is rotated by `policy`; the
   // best checkpoint is copied too where the mirror lacks it.
   void copy_checkpoint(const std::string& path, const RotationPolicy& policy);
-  // An older one that the mirror may lack, behind the newest.
+  // An older one, after the newest: one that the mirror has already is verified, once, and copied
+  // again where it is damaged.
   void copy_older(const std::string& path);
-  // One file of the output folder, to its name in the mirror, in the order of the calls and behind
-  // the checkpoints.
-  void copy_file(const std::string& path);
-  // A folder with all below it, to `name` in the mirror; only what has changed is copied.
+  // One file of the output folder, to its name in the mirror, in the order of the calls and after
+  // the checkpoints. A copy that is there is compared byte for byte. A file that does not match
+  // `expected`, where that is given, is not copied, and the mirror does not have everything.
+  void copy_file(const std::string& path, const std::optional<FileRecord>& expected = {});
+  // A folder with all below it, to `name` in the mirror; only what has changed is copied. With
+  // `verify` copies that are there are compared byte for byte, not only by size.
   // bring_back_tree() is its counterpart.
-  void copy_tree(const std::string& folder, const std::string& name);
+  void copy_tree(const std::string& folder, const std::string& name, bool verify = false);
   // Behind what was asked for so far: notes below `parent`, a folder of the mirror, that its trees
   // `used` are in use now, and removes those that no session has used for so long.
   void remove_unused_trees(const std::string& parent, const std::vector<std::string>& used,

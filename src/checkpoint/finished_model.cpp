@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: MIT
+#include "finetune/checkpoint/finished_model.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <memory>
+#include <random>
+#include <utility>
+
+#include "checkpoint/verified_copy.h"
+#include "finetune/base/error.h"
+#include "finetune/base/interrupt.h"
+#include "finetune/checkpoint/layout.h"
+
+namespace finetune::checkpoint {
+namespace {
+
+constexpr uint64_t kMaxManifestBytes = uint64_t{64} << 20;
+constexpr std::string_view kBadSuffix = ".bad-";
+
+Manifest read_manifest(FileSystem& files, const std::string& path) {
+  return parse_manifest(files.read_all(path, kMaxManifestBytes), path);
+}
+
+CopyPlaces within(FileSystem& files) {
+  return {.from = files, .to = files, .may_go_on = [] {
+            interrupt::throw_if_requested("verifying the finished model");
+          }};
+}
+
+FileRecord record_text(std::string_view text) {
+  NoFile none;
+  RecordingFile recording(none);
+  recording.write(text);
+  return recording.record();
+}
+
+// A link counts as the file that it points to.
+std::string problem_of(FileSystem& files, const std::string& path, const FileRecord& record,
+                       bool verify) {
+  const FileType type = files.type(path);
+  if (type == FileType::kMissing) return "'" + path + "' is missing";
+  if (type != FileType::kFile && type != FileType::kLink) return "'" + path + "' is not a file";
+  try {
+    const std::unique_ptr<ReadableFile> file = files.open(path);
+    if (verify) {
+      verify_file(*file, record, path);
+    } else if (file->size() != record.bytes) {
+      return "'" + path + "' has " + std::to_string(file->size()) + " bytes instead of " +
+             std::to_string(record.bytes);
+    }
+  } catch (const Error& error) {
+    if (error.kind() == ErrorKind::kCheckpoint) return error.what();
+    if (error.system_error() == ENOENT) return "'" + path + "' is missing";
+    if (error.system_error() == EISDIR || error.system_error() == ELOOP) {
+      return "'" + path + "' is not a file";
+    }
+    throw;
+  }
+  return "";
+}
+
+std::vector<std::string> result_files(FileSystem& files, const std::string& folder) {
+  std::vector<std::string> names;
+  for (const std::string& name : files.list(folder)) {
+    if (is_result_file_name(name) && files.type(join_path(folder, name)) == FileType::kFile) {
+      names.push_back(name);
+    }
+  }
+  return names;
+}
+
+}  // namespace
+
+bool is_result_file_name(std::string_view name) {
+  if (name == "all_results.json" || name == "train_results.json" || name == "predictions.txt" ||
+      name == "predict_results.txt") {
+    return true;
+  }
+  for (const std::string_view split : {"eval_", "predict_"}) {
+    if (!name.starts_with(split)) continue;
+    const std::string_view rest = name.substr(split.size());
+    return rest == "results.json" || rest == "predictions.json" ||
+           rest == "nbest_predictions.json" || rest == "null_odds.json";
+  }
+  return false;
+}
+
+ModelExport::ModelExport(FileSystem& files, std::string folder)
+    : files_(files), folder_(std::move(folder)) {}
+
+void ModelExport::write(const CheckpointFile& file) {
+  static thread_local std::mt19937_64 names{std::random_device{}()};
+  const std::string target = join_path(folder_, file.name);
+  const std::string temporary =  // removed by a later start where this one is killed
+      join_path(folder_, ".tmp-" + file.name + "." + std::to_string(names()));
+  const std::unique_ptr<WritableFile> out = files_.create(temporary);
+  RecordingFile recording(*out);
+  file.write(recording);
+  out->sync();
+  out->close();
+  if (files_.type(target) == FileType::kDirectory) (void)quarantine_file(files_, target);
+  files_.rename(temporary, target);
+  manifest_.files[file.name] = recording.record();
+}
+
+void ModelExport::add_results() {
+  for (const std::string& name : result_files(files_, folder_)) {
+    manifest_.files[name] = record_file(files_, join_path(folder_, name));
+  }
+}
+
+void ModelExport::commit(const std::string& run_id, int64_t step, const std::string& state) {
+  manifest_.run_id = run_id;
+  manifest_.step = step;
+  manifest_.created_unix = std::chrono::duration_cast<std::chrono::seconds>(
+                               std::chrono::system_clock::now().time_since_epoch())
+                               .count();
+  manifest_.files[kFinetuneStateFile] = record_text(state);
+  write_manifest(files_, folder_, manifest_);
+  const std::string path = join_path(folder_, kFinetuneStateFile);
+  if (files_.type(path) == FileType::kDirectory) (void)quarantine_file(files_, path);
+  files_.write_atomically(path, state);
+}
+
+FinishedModel compare_with_manifest(FileSystem& files, const std::string& folder,
+                                    const Manifest& manifest, bool verify) {
+  FinishedModel model;
+  model.manifest = manifest;
+  for (const auto& [name, record] : manifest.files) {
+    interrupt::throw_if_requested("verifying the finished model");
+    model.bytes += record.bytes;
+    std::string problem = problem_of(files, join_path(folder, name), record, verify);
+    if (!problem.empty()) model.damaged.emplace(name, std::move(problem));
+  }
+  return model;
+}
+
+FinishedModel inspect_finished_model(FileSystem& files, const std::string& folder, bool verify) {
+  const std::string path = join_path(folder, kManifestFile);
+  const FileType type = files.type(path);
+  FinishedModel model;
+  model.has_manifest_file = type != FileType::kMissing;
+  if (type != FileType::kFile && type != FileType::kLink) {
+    model.problem = "'" + path + "' is " + (model.has_manifest_file ? "not a file" : "missing");
+    return model;
+  }
+  try {
+    model = compare_with_manifest(files, folder, read_manifest(files, path), verify);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kCheckpoint) throw;
+    model.problem = error.what();
+  }
+  model.has_manifest_file = true;
+  return model;
+}
+
+std::string describe_damage(const FinishedModel& model) {
+  std::string text = model.problem;
+  for (const auto& [name, problem] : model.damaged) text += (text.empty() ? "" : ", ") + problem;
+  return text;
+}
+
+void write_manifest(FileSystem& files, const std::string& folder, const Manifest& manifest) {
+  const std::string path = join_path(folder, kManifestFile);
+  if (files.type(path) == FileType::kDirectory) (void)quarantine_file(files, path);
+  files.write_atomically(path, manifest_text(manifest));
+}
+
+FileRecord record_file(FileSystem& files, const std::string& path) {
+  try {
+    return record_of(within(files), path);
+  } catch (const SourceError& error) {
+    throw Error(error.kind(), error.what(), error.system_error());
+  }
+}
+
+std::string quarantine_file(FileSystem& files, const std::string& path) {
+  if (files.type(path) == FileType::kMissing) return "";
+  for (int64_t number = 1;; ++number) {
+    const std::string target = path + std::string(kBadSuffix) + std::to_string(number);
+    if (files.exists(target)) continue;
+    files.rename_new(path, target);
+    files.sync_directory(parent_path(path));
+    return file_name(target);
+  }
+}
+
+bool is_quarantined_file_name(std::string_view name) {
+  const size_t suffix = name.rfind(kBadSuffix);
+  if (suffix == std::string_view::npos || suffix == 0) return false;
+  const std::string_view number = name.substr(suffix + kBadSuffix.size());
+  return !number.empty() && number.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
+bool restore_file(const BringBackOptions& options, const std::string& name,
+                  const FileRecord& record) {
+  const std::string source = join_path(options.mirror_dir, name);
+  const std::string target = join_path(options.output_dir, name);
+  try {
+    const std::string problem = problem_of(*options.files, source, record, true);
+    if (!problem.empty()) {
+      options.report("the mirror cannot replace '" + target + "': " + problem);
+      return false;
+    }
+  } catch (const Error& error) {
+    options.report("the mirror cannot replace '" + target + "': " + error.what());
+    return false;
+  }
+  const CopyPlaces places = {
+      .from = *options.files,
+      .to = *options.local,
+      .may_go_on = [] { interrupt::throw_if_requested("copying from the mirror"); },
+      .clock = options.clock};
+  const std::string temporary =
+      join_path(options.output_dir, ".tmp-" + name + "." + std::to_string(std::random_device{}()));
+  const auto discard = [&] {
+    if (options.local->exists(temporary)) options.local->remove_file(temporary);
+  };
+  try {
+    if (copy_file(places, source, temporary) != record) {
+      discard();
+      options.report("'" + source + "' changed while it was copied, so it is not used");
+      return false;
+    }
+  } catch (const SourceError& error) {
+    discard();
+    options.report("the mirror cannot replace '" + target + "': " + error.what());
+    return false;
+  }
+  (void)quarantine_file(*options.local, target);
+  options.local->rename(temporary, target);
+  options.local->sync_directory(options.output_dir);
+  return true;
+}
+
+ResultUpdate::ResultUpdate(FileSystem& files, std::string folder)
+    : files_(files), folder_(std::move(folder)) {
+  const std::string path = join_path(folder_, kManifestFile);
+  if (files_.type(path) != FileType::kFile) return;
+  try {
+    manifest_ = read_manifest(files_, path);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kCheckpoint) throw;
+    return;
+  }
+  Manifest results = *manifest_;
+  std::erase_if(results.files, [](const auto& item) { return !is_result_file_name(item.first); });
+  for (const auto& item : compare_with_manifest(files_, folder_, results, true).damaged) {
+    const std::string damaged = join_path(folder_, item.first);
+    Damaged& kept = damaged_[item.first];
+    kept.recorded = results.files.at(item.first);
+    if (files_.type(damaged) == FileType::kFile) kept.present = record_file(files_, damaged);
+  }
+  // Merging into it would give its damage a checksum.
+  const auto merged = damaged_.find("all_results.json");
+  if (merged != damaged_.end() && merged->second.present) {
+    manifest_.reset();
+    return;
+  }
+  Manifest others = *manifest_;
+  std::erase_if(others.files, [](const auto& item) { return is_result_file_name(item.first); });
+  if (others.files.empty()) {
+    manifest_.reset();
+  } else if (others != *manifest_) {
+    write_manifest(files_, folder_, others);
+  }
+}
+
+void ResultUpdate::commit() {
+  if (!manifest_) return;
+  for (const std::string& name : result_files(files_, folder_)) {
+    manifest_->files[name] = record_file(files_, join_path(folder_, name));
+  }
+  for (const auto& [name, damaged] : damaged_) {
+    // Not replaced: the next start of the run repairs it.
+    if (manifest_->files.at(name) == damaged.present.value_or(damaged.recorded)) {
+      manifest_->files[name] = damaged.recorded;
+    }
+  }
+  write_manifest(files_, folder_, *manifest_);
+}
+
+}  // namespace finetune::checkpoint

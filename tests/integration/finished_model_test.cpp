@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: MIT
+// A finished run that is started again: the model is verified, repaired or refused.
+#include "integration/tiny_run.h"
+
+namespace finetune::testing {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class FinishedRun : public TinyRun {
+ public:
+  explicit FinishedRun(const Keys& keys = {}) {
+    set({{"max_steps", "12"}, {"save_steps", "6"}, {"eval_steps", "6"}});
+    set(keys);
+    const ProcessResult result = train();
+    EXPECT_EQ(result.code, 0) << result.err;
+    model_ = read_file(out("model.safetensors"));
+  }
+
+  [[nodiscard]] const std::string& model() const { return model_; }  // as it was trained
+ private:
+  std::string model_;
+};
+
+void flip(const std::string& path) {
+  std::string bytes = read_file(path);
+  bytes[bytes.size() / 2] ^= 4;
+  write_file(path, bytes);
+}
+
+ProcessResult verify(const TinyRun& run) {
+  return finetune({"checkpoints", run.out(), "--verify"});
+}
+
+void expect_finished(const ProcessResult& result) {
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("already finished"));
+  EXPECT_THAT(result.err, Not(HasSubstr("warning")));
+}
+
+class MirroredFinishedRun : public TinyRun {
+ public:
+  MirroredFinishedRun() {
+    set({{"max_steps", "12"}, {"save_steps", "6"}, {"eval_steps", "6"}, {"mirror_dir", mirror()}});
+    const ProcessResult result = train();
+    EXPECT_EQ(result.code, 0) << result.err;
+    model_ = read_file(out("model.safetensors"));
+  }
+  [[nodiscard]] std::string mirror() const { return folder() / "mirror"; }
+  [[nodiscard]] std::string mirror(const std::string& name) const { return mirror() + "/" + name; }
+  void expect_both_good() const {
+    EXPECT_TRUE(read_file(out("model.safetensors")) == model_);
+    EXPECT_TRUE(read_file(mirror("model.safetensors")) == model_);
+    const ProcessResult verified = verify(*this);
+    EXPECT_EQ(verified.code, 0) << verified.out;
+  }
+
+ private:
+  std::string model_;
+};
+
+TEST(FinishedModel, IsRestoredFromTheMirrorAndNeverOverwritesIt) {
+  const MirroredFinishedRun run;
+  for (const bool is_cut : {true, false}) {
+    const std::string path = run.out("model.safetensors");
+    if (is_cut) {
+      std::filesystem::resize_file(path, 1000);
+    } else {
+      flip(path);
+    }
+    EXPECT_EQ(verify(run).code, 3);
+    const ProcessResult result = run.train();
+    EXPECT_EQ(result.code, 0) << result.err;
+    EXPECT_THAT(result.err, HasSubstr("warning: restored '" + path + "' from the mirror"));
+    EXPECT_THAT(result.err, HasSubstr("already finished"));
+    run.expect_both_good();
+    EXPECT_TRUE(std::filesystem::exists(path + (is_cut ? ".bad-1" : ".bad-2")));
+  }
+  expect_finished(run.train());
+}
+
+TEST(FinishedModel, InTheMirrorIsComparedByContentAndRepaired) {
+  const MirroredFinishedRun run;
+  for (const char* name : {"model.safetensors", "checkpoint-12/optimizer.pt", "manifest.json"}) {
+    flip(run.mirror(name));
+    const ProcessResult verified = verify(run);
+    EXPECT_EQ(verified.code, 3) << verified.out;
+    const ProcessResult result = run.train();
+    EXPECT_EQ(result.code, 0) << result.err;
+    run.expect_both_good();
+  }
+  flip(run.mirror("model.safetensors"));
+  std::filesystem::remove_all(run.out());
+  const ProcessResult result = run.train();
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("rebuilding the model from"));
+  run.expect_both_good();
+}
+
+TEST(FinishedModel, IsRebuiltFromTheLastCheckpointWithoutAMirror) {
+  const FinishedRun run(TinyRun::Keys{{"save_steps", "5"}});  // the last one is before the end
+  for (const char* name : {"model.safetensors", "config.json", "trainer_state.json",
+                           "all_results.json", "manifest.json", "finetune_state.json"}) {
+    if (name == std::string("config.json")) {
+      flip(run.out(name));
+    } else {
+      std::filesystem::remove(run.out(name));
+    }
+    EXPECT_EQ(verify(run).code, 3) << name;
+    const ProcessResult result = run.train();
+    EXPECT_EQ(result.code, 0) << result.err;
+    EXPECT_THAT(result.err, HasSubstr("'" + run.out(name) + "'"));
+    EXPECT_TRUE(read_file(run.out("model.safetensors")) == run.model()) << name;
+    EXPECT_EQ(verify(run).code, 0) << name;
+  }
+  expect_finished(run.train());
+}
+
+TEST(FinishedModel, IsNotRebuiltWithOtherKeys) {
+  const FinishedRun run(TinyRun::Keys{{"save_steps", "5"}});
+  std::filesystem::remove(run.out("model.safetensors"));
+  std::filesystem::remove_all(run.out("checkpoint-12"));
+  const ProcessResult result = run.train({"--learning_rate", "2e-3"});
+  EXPECT_EQ(result.code, 2) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("set learning_rate back"));
+  EXPECT_EQ(run.train().code, 0);
+  EXPECT_TRUE(read_file(run.out("model.safetensors")) == run.model());
+}
+
+TEST(FinishedModel, IsAnErrorWhereNothingCanRepairIt) {
+  const FinishedRun run(TinyRun::Keys{{"save_strategy", "\"no\""}});
+  flip(run.out("model.safetensors"));
+  const std::string damaged = read_file(run.out("model.safetensors"));
+  for (int i = 0; i < 2; ++i) {
+    const ProcessResult result = run.train();
+    EXPECT_EQ(result.code, 3) << result.err;
+    EXPECT_THAT(result.err, HasSubstr("model.safetensors' is damaged between byte 0"));
+    EXPECT_THAT(result.err, HasSubstr("put a good copy of the file back, add --restart"));
+    EXPECT_TRUE(read_file(run.out("model.safetensors")) == damaged);
+  }
+  write_file(run.out("model.safetensors"), run.model());
+  expect_finished(run.train());
+}
+
+TEST(FinishedModel, KeepsItsRecordWhenItIsEvaluatedLater) {
+  const FinishedRun run;
+  const std::string before = read_file(run.out("eval_results.json"));
+  const ProcessResult evaluated =
+      finetune({"evaluate", run.config(), "--model_name_or_path", run.out(), "--model_type", "null",
+                "--config_overrides", "null", "--max_eval_samples", "3"});
+  ASSERT_EQ(evaluated.code, 0) << evaluated.err;
+  const std::string after = read_file(run.out("eval_results.json"));
+  EXPECT_NE(after, before);
+  EXPECT_EQ(verify(run).code, 0);
+  expect_finished(run.train());
+  EXPECT_EQ(read_file(run.out("eval_results.json")), after);
+  flip(run.out("eval_results.json"));
+  EXPECT_EQ(verify(run).code, 3);
+}
+
+TEST(FinishedModel, LeavesFilesOfTheUserAlone) {
+  const FinishedRun run;
+  write_file(run.out("notes.txt"), "first");
+  expect_finished(run.train());
+  write_file(run.out("notes.txt"), "second");
+  std::filesystem::create_directory(run.out("figures"));
+  expect_finished(run.train());
+  EXPECT_EQ(verify(run).code, 0);
+  EXPECT_EQ(read_file(run.out("notes.txt")), "second");
+}
+
+// As a version without checksums left it.
+void take_checksums(const TinyRun& run) {
+  std::filesystem::remove(run.out("manifest.json"));
+  Json state = parse_json(read_file(run.out("finetune_state.json")), "state");
+  state.erase("has_manifest");
+  write_file(run.out("finetune_state.json"), state.dump(2) + "\n");
+}
+
+TEST(FinishedModel, OfAnOlderVersionGetsChecksumsWhereItIsConsistent) {
+  const FinishedRun run;
+  take_checksums(run);
+  EXPECT_THAT(verify(run).out, HasSubstr("no checksums"));
+  const ProcessResult result = run.train();
+  expect_finished(result);
+  EXPECT_THAT(result.err, HasSubstr("without checksums"));
+  EXPECT_EQ(verify(run).code, 0);
+  EXPECT_THAT(run.train().err, Not(HasSubstr("without checksums")));
+  take_checksums(run);
+  flip(run.out("model.safetensors"));
+  const ProcessResult damaged = run.train();
+  EXPECT_EQ(damaged.code, 0) << damaged.err;
+  EXPECT_THAT(damaged.err, HasSubstr("differs from the one in"));
+  EXPECT_TRUE(read_file(run.out("model.safetensors")) == run.model());
+}
+
+TEST(FinishedModel, WithMoreStepsHasTheirChecksums) {
+  const FinishedRun run;
+  ASSERT_EQ(run.train({"--max_steps", "18"}).code, 0);
+  EXPECT_EQ(verify(run).code, 0);
+  expect_finished(run.train({"--max_steps", "18"}));
+}
+
+}  // namespace
+}  // namespace finetune::testing
