@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "finetune/base/error.h"
+#include "finetune/base/interruptible_reads.h"
 #include "finetune/base/log.h"
 #include "finetune/checkpoint/finished_model.h"
 #include "finetune/checkpoint/layout.h"
@@ -104,7 +105,10 @@ std::optional<CheckpointEntry> newest_finite(FileSystem& files, const std::strin
 // The checkpoint to go on from; nothing: begin at step 0.
 std::optional<CheckpointEntry> choose_checkpoint(const LoadedConfig& config,
                                                  const RunOptions& options, RunStorage& storage) {
-  FileSystem& files = storage.files();
+  // Verifying reads every byte of a checkpoint.
+  const auto interruptible =
+      interruptible_reads(storage.shared_files(), "looking for the newest checkpoint");
+  FileSystem& files = *interruptible;
   const TrainingArgs& args = config.args;
   checkpoint::sweep_stale(files, args.output_dir, kWarn);
   if (options.restart || args.resume_from_checkpoint == "none") {

@@ -11,6 +11,7 @@
 #include "finetune/base/error.h"
 #include "finetune/base/hash.h"
 #include "finetune/base/interrupt.h"
+#include "finetune/base/interruptible_reads.h"
 #include "finetune/base/log.h"
 #include "finetune/base/mount.h"
 #include "finetune/base/trash_safe.h"
@@ -145,7 +146,8 @@ void RunStorage::open_mirrors(bool may_begin_anew) {
 
 std::optional<CheckpointEntry> RunStorage::newest_here() const {
   try {
-    return checkpoint::find_newest_good(*files_, config_.args.output_dir, kWarn);
+    const auto files = interruptible_reads(files_, "verifying checkpoints");
+    return checkpoint::find_newest_good(*files, config_.args.output_dir, kWarn);
   } catch (const Error& error) {  // a mirror may hold a whole one
     if (error.kind() != ErrorKind::kCheckpoint) throw;
     return std::nullopt;

@@ -34,6 +34,7 @@ class RunStorage {
   // The configuration with the output folder that is worked in.
   [[nodiscard]] const LoadedConfig& config() const { return config_; }
   [[nodiscard]] FileSystem& files() const { return *files_; }
+  [[nodiscard]] const std::shared_ptr<FileSystem>& shared_files() const { return files_; }
   [[nodiscard]] size_t mirrors() const { return places_.size(); }
 
   // Waits a bounded time for each mirror and takes its lease. One that cannot be reached is a

@@ -5,10 +5,14 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <csignal>
 #include <functional>
 
 #include "checkpoint/run_folder.h"
 #include "finetune/base/error.h"
+#include "finetune/base/interrupt.h"
+#include "finetune/base/interruptible_reads.h"
+#include "finetune/base/trash_safe.h"
 
 namespace finetune::checkpoint {
 namespace {
@@ -60,6 +64,18 @@ TEST(FindNewestGood, FindsNothingWhereNothingWas) {
   EXPECT_FALSE(find_newest_good(files(), run.output_dir + "/missing", [](const std::string&) {}));
   run.root.write("out/checkpoint-notes.txt", "");
   EXPECT_EQ(run.newest(), -1);
+}
+
+TEST(FindNewestGood, EndsAtASignalAndLeavesEverythingAsItIs) {
+  RunFolder run;
+  save(FileSystem::local(), run.output_dir, 4);
+  const auto reads = interruptible_reads(shared_local_files(), "verifying");
+  interrupt::request(SIGTERM);
+  EXPECT_THROW((void)find_newest_good(*reads, run.output_dir, [](const std::string&) {}),
+               Interrupted);
+  interrupt::reset();
+  EXPECT_EQ(run.names(), std::vector<std::string>{"checkpoint-4"});
+  EXPECT_EQ(find_newest_good(*reads, run.output_dir, [](const std::string&) {})->step, 4);
 }
 
 TEST(FindNewestGood, OrdersByNumberNotByName) {

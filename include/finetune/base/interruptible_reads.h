@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "finetune/base/file_system.h"
+
+namespace finetune {
+
+// The same files; once a stop was asked for, opening a file and reading from it throw
+// Interrupted(phase). For phases that read much and have nothing to save.
+[[nodiscard]] std::shared_ptr<FileSystem> interruptible_reads(std::shared_ptr<FileSystem> files,
+                                                              std::string phase);
+
+}  // namespace finetune
