@@ -12,7 +12,7 @@ inline constexpr const char* kBuildLock = "lock";  // of an entry's folder: held
 inline constexpr const char* kUsed = "used";       // held by who reads; its time is the last use
 
 // Folders beside the entries: what data/file_findings.h keeps.
-inline constexpr std::array<const char*, 2> kFindings = {"rows", "labels"};
+inline constexpr std::array<const char*, 3> kFindings = {"rows", "labels", "contents"};
 
 // Says that an entry of the cache is in use now, and keeps others from removing it. Best effort:
 // where the folder is only read, or knows no locks, nothing is said.

@@ -12,7 +12,7 @@ namespace finetune {
 
 // What a pass over files is asked.
 struct FileQuestion {
-  std::string kind;                // "rows", "labels": a folder below the cache's
+  std::string kind;                // one of kFindings: a folder below the cache's
   std::vector<std::string> files;  // paths
   nlohmann::ordered_json options;  // everything else that the answer depends on
 };

@@ -7,7 +7,6 @@
 #include <atomic>
 #include <chrono>
 #include <cstdio>
-#include <filesystem>
 #include <future>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -15,9 +14,9 @@
 
 #include "data/block_sink.h"
 #include "data/build_lock.h"
-#include "data/byte_source.h"
 #include "data/cache_entries.h"
 #include "data/cache_failure.h"
+#include "data/file_contents.h"
 #include "data/file_identity.h"
 #include "data/token_manifest.h"
 #include "finetune/base/error.h"
@@ -37,12 +36,6 @@ using Json = nlohmann::ordered_json;
 constexpr const char* kManifest = "tokens.json";
 constexpr const char* kBuilding = "building.json";
 constexpr const char* kSeen = "seen.json";
-
-// What decides how a file is read.
-std::string ending_of(const std::string& path) {
-  const std::string_view plain = without_packing(path);
-  return std::filesystem::path(plain).extension().string() + path.substr(plain.size());
-}
 
 Json key_document(const TokenSource& source, const std::vector<FileIdentity>& files) {
   Hasher tokenizer;
@@ -93,6 +86,7 @@ class TokenCache {
   [[nodiscard]] std::optional<TokenManifest> manifest(std::string& wrong) const;
   [[nodiscard]] std::shared_ptr<const CachedTokens> map(const TokenManifest& manifest) const;
   [[nodiscard]] bool has_same_content(const TokenManifest& manifest) const;
+  void note(const TokenManifest& manifest) const;
   [[nodiscard]] StepName hashing() const {
     return {.phase = "hash", .doing = "hashing the files of " + source_.key};
   }
@@ -149,6 +143,14 @@ bool TokenCache::has_same_content(const TokenManifest& manifest) const {
   return true;
 }
 
+// The files were read anyway: their hashes say later whether they are still the same. Requires:
+// they hold what they held when `manifest` was written.
+void TokenCache::note(const TokenManifest& manifest) const {
+  std::vector<std::string> hashes;
+  for (const TokenManifest::File& file : manifest.files) hashes.push_back(file.hash);
+  note_contents(options_, names_, hashes);
+}
+
 std::shared_ptr<const CachedTokens> TokenCache::map(const TokenManifest& manifest) const {
   auto use = std::make_shared<const EntryUse>(folder_);
   std::vector<TokenBlock> blocks;
@@ -191,6 +193,7 @@ std::shared_ptr<const CachedTokens> TokenCache::find(std::string& wrong) const {
     wrong = "a file of " + source_.key + " has changed since it was tokenised";
     return nullptr;
   }
+  note(*found);
   try {
     return map(*found);
   } catch (const Error& error) {
@@ -290,6 +293,7 @@ std::shared_ptr<const CachedTokens> TokenCache::build() {
       FileSystem::local().write_atomically(path(kManifest), token_manifest_text(made));
       FileSystem::local().remove_file(path(kBuilding));
     });
+    note(made);
     return on_cache([&] { return map(made); });
   } catch (const Error&) {  // other data next time
     discard();

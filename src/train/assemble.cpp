@@ -27,10 +27,16 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::string tokenizer_folder(const LoadedConfig& config, const std::string& model_folder) {
+std::string tokenizer_folder(const LoadedConfig& config, const std::string& model_folder,
+                             const std::string& stand_in) {
   const TrainingArgs& args = config.args;
   if (args.tokenizer_name) {
-    return resolve_model_folder(*args.tokenizer_name, config.where("tokenizer_name"));
+    try {
+      return resolve_model_folder(*args.tokenizer_name, config.where("tokenizer_name"));
+    } catch (const Error&) {
+      if (stand_in.empty()) throw;
+      return stand_in;
+    }
   }
   if (!model_folder.empty()) return model_folder;
   refuse_key(
@@ -53,7 +59,6 @@ ModelConfig fresh_model_config(const LoadedConfig& config, const Tokenizer& toke
   // What transformers leaves at RoBERTa's own numbers is taken from the tokenizer here, by name.
   if (!overrides.contains("vocab_size") && !config.args.config_name) {
     overrides["vocab_size"] = tokenizer.size();
-    log::info("model: vocab_size " + std::to_string(tokenizer.size()) + ", the tokenizer's");
   }
   const auto by_name = [&](const char* field, const std::optional<SpecialTokens::Token>& token) {
     if (!overrides.contains(field) && token) overrides[field] = token->id;
@@ -222,15 +227,6 @@ void check_metric(const LoadedConfig& config, const Parts& parts) {
              "the evaluation has no '" + name + "'; it has " + list);
 }
 
-std::string hash_tokenizer(const Tokenizer& tokenizer) {
-  Hasher hasher;
-  for (const auto& [name, content] : tokenizer.files()) {
-    hasher.update(name);
-    hasher.update(content);
-  }
-  return hasher.hex();
-}
-
 // Bytes that this process may still take of the host's memory, which all processes of the run may
 // share.
 int64_t memory_left(const TrainingArgs& args, c10::Device device, int64_t processes) {
@@ -264,7 +260,43 @@ std::shared_ptr<const Dataset> read_training_data(const TrainingArgs& args, Task
   return mixed;
 }
 
+// Whether a fresh model's vocabulary is as large as the tokenizer's.
+bool takes_vocabulary_size(const TrainingArgs& args, const StartingPoint& start) {
+  return start.pretrained.empty() && !args.config_name &&
+         (args.config_overrides.empty() ||
+          !parse_json(args.config_overrides.text, "config_overrides").contains("vocab_size"));
+}
+
 }  // namespace
+
+std::string hash_tokenizer(const Tokenizer& tokenizer) {
+  Hasher hasher;
+  for (const auto& [name, content] : tokenizer.files()) {
+    hasher.update(name);
+    hasher.update(content);
+  }
+  return hasher.hex();
+}
+
+std::string StartingPoint::config_text() const { return model_config_json(model_config, ""); }
+
+StartingPoint find_starting_point(const LoadedConfig& config, const AssemblyRequest& request) {
+  const TrainingArgs& args = config.args;
+  StartingPoint start;
+  start.pretrained = request.model_folder.empty() ? request.stand_in : request.model_folder;
+  if (start.pretrained.empty() && args.model_name_or_path) {
+    start.pretrained =
+        resolve_model_folder(*args.model_name_or_path, config.where("model_name_or_path"));
+  }
+  start.tokenizer = load_tokenizer(
+      request.model_folder.empty() ? tokenizer_folder(config, start.pretrained, request.stand_in)
+                                   : request.model_folder);
+  start.model_config = start.pretrained.empty() ? fresh_model_config(config, *start.tokenizer)
+                                                : read_model_config(start.pretrained);
+  settle_random_blocks(config, request.train, start.model_config);
+  check_tokenizer(config, *start.tokenizer, start.model_config);
+  return start;
+}
 
 Parts assemble(const LoadedConfig& config, const AssemblyRequest& request,
                ProgressDisplay& progress) {
@@ -281,16 +313,15 @@ Parts assemble_data(const LoadedConfig& config, const AssemblyRequest& request,
   parts.world = request.world ? request.world : make_single_process_world();
 
   // Tokenizer and model configuration: from a checkpoint, a pretrained folder, or fresh.
-  std::string pretrained = request.model_folder;
-  if (pretrained.empty() && args.model_name_or_path) {
-    pretrained = resolve_model_folder(*args.model_name_or_path, config.where("model_name_or_path"));
+  const StartingPoint start = find_starting_point(config, request);
+  parts.pretrained = start.pretrained;
+  parts.is_stand_in = request.model_folder.empty() && !request.stand_in.empty();
+  parts.tokenizer = start.tokenizer;
+  parts.starting_config = start.config_text();
+  parts.model_config = start.model_config;
+  if (takes_vocabulary_size(args, start)) {
+    log::info("model: vocab_size " + std::to_string(parts.tokenizer->size()) + ", the tokenizer's");
   }
-  parts.tokenizer = load_tokenizer(
-      request.model_folder.empty() ? tokenizer_folder(config, pretrained) : request.model_folder);
-  parts.model_config = pretrained.empty() ? fresh_model_config(config, *parts.tokenizer)
-                                          : read_model_config(pretrained);
-  settle_random_blocks(config, request.train, parts.model_config);
-  check_tokenizer(config, *parts.tokenizer, parts.model_config);
 
   // Data, and the labels that they bring.
   TokenCacheOptions cache = request.cache;
@@ -298,8 +329,8 @@ Parts assemble_data(const LoadedConfig& config, const AssemblyRequest& request,
   cache.overwrite = args.overwrite_cache;
   cache.show = show_steps(progress);
   ColumnNames trained;
-  if (const auto task = row_task(args.task); task && !request.train && !pretrained.empty()) {
-    trained = trained_columns(pretrained, *task);
+  if (const auto task = row_task(args.task); task && !request.train && !parts.pretrained.empty()) {
+    trained = trained_columns(parts.pretrained, *task);
   }
   cache.memory_left = [&args, device = parts.device, processes = parts.world->size()] {
     return memory_left(args, device, processes);
@@ -308,7 +339,7 @@ Parts assemble_data(const LoadedConfig& config, const AssemblyRequest& request,
   parts.setup = make_task_setup({.config = config,
                                  .tokenizer = *parts.tokenizer,
                                  .model = parts.model_config,
-                                 .model_is_trained = !pretrained.empty(),
+                                 .model_is_trained = !parts.pretrained.empty(),
                                  .progress = progress,
                                  .entry = entry,
                                  .cache = std::move(cache),
@@ -320,7 +351,6 @@ Parts assemble_data(const LoadedConfig& config, const AssemblyRequest& request,
   check_token_types(config, parts);
   parts.collator = parts.setup->make_collator();
   parts.model_config = parts.setup->complete(parts.model_config);
-  parts.pretrained = pretrained;
   return parts;
 }
 

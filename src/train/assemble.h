@@ -24,7 +24,9 @@ struct Parts {
   c10::Device device{c10::kCPU};
   std::shared_ptr<World> world;
   std::shared_ptr<const Tokenizer> tokenizer;
-  std::string pretrained;  // folder whose weights the model starts from; empty: fresh
+  std::string pretrained;       // folder whose weights the model starts from; empty: fresh
+  bool is_stand_in = false;     // `pretrained` is AssemblyRequest::stand_in
+  std::string starting_config;  // config.json as it was before the data added labels
   ModelConfig model_config;
   std::unique_ptr<TaskSetup> setup;
   std::shared_ptr<const Dataset> train_data;       // null where nothing is trained
@@ -37,6 +39,7 @@ struct Parts {
   RunIdentity identity;
   std::shared_ptr<Session> session;  // null where nothing is trained
   nlohmann::ordered_json memory = nlohmann::ordered_json::object();  // RunState::memory
+  nlohmann::ordered_json inputs = nlohmann::ordered_json::object();  // RunState::inputs
 };
 
 struct AssemblyRequest {
@@ -46,12 +49,28 @@ struct AssemblyRequest {
   bool predict = false;
   // Take tokenizer and model from this folder (a checkpoint) instead of what the keys name.
   std::string model_folder;
+  // A folder of the run's own, whose tokenizer and config.json are taken where what the keys name
+  // is gone; empty: that is an error.
+  std::string stand_in = {};
   bool load_weights = true;           // false: they are restored from a checkpoint afterwards
   bool draw_weights = true;           // false: every one of them is
   int64_t head_rows_per_chunk = 128;  // of the vocabulary's logits
   // Its second place; where and whether data are kept is the keys' matter.
   TokenCacheOptions cache = {};
 };
+
+// What a run starts from, before its data are known.
+struct StartingPoint {
+  std::string pretrained;  // as Parts::pretrained
+  std::shared_ptr<const Tokenizer> tokenizer;
+  ModelConfig model_config;
+  [[nodiscard]] std::string config_text() const;  // as Parts::starting_config
+};
+
+// Throws Error(kConfig | kData).
+[[nodiscard]] StartingPoint find_starting_point(const LoadedConfig& config,
+                                                const AssemblyRequest& request);
+[[nodiscard]] std::string hash_tokenizer(const Tokenizer& tokenizer);
 
 // Builds tokenizer, model configuration, data, model, task and optimizer in flow order. Throws
 // Error(kConfig | kData) and Interrupted.

@@ -25,7 +25,9 @@
 #include "train/memory_budget.h"
 #include "train/rebuild.h"
 #include "train/resume.h"
+#include "train/run_inputs.h"
 #include "train/run_storage.h"
+#include "train/same_experiment.h"
 #include "train/session.h"
 #include "train/shared_start.h"
 #include "train/trainer.h"
@@ -274,6 +276,7 @@ Beginning begin_run(RunStorage& storage, const LoadedConfig& config, const RunOp
     }
   }
   if (finished) {
+    check_finished_run(config, *finished);
     if (!asks_for_more(*finished, args)) {
       checkpoint::sweep_stale(storage.files(), args.output_dir, kWarn);
       say_finished(config, *finished);
@@ -316,9 +319,12 @@ int train_in(RunStorage& storage, const LoadedConfig& config, const RunOptions& 
       share_text(*world, [&] { return code ? std::to_string(*code) : std::string(); });
   if (!shared_code.empty()) return std::stoi(shared_code);
   std::optional<RunState> saved;
+  std::string stand_in;
   if (newest && !newest->foreign) {
     saved = reading_checkpoint([&] { return state_of(*newest); });
     check_fixed_keys(*saved, config, newest->path);
+    stand_in =
+        share_text(*world, [&] { return check_starting_model(config, *saved, newest->path); });
     reuse_threads(*saved, args, world->size());
   }
   const std::shared_ptr<Session> session = begin_session(args, start, saved ? &*saved : nullptr);
@@ -330,6 +336,7 @@ int train_in(RunStorage& storage, const LoadedConfig& config, const RunOptions& 
       .evaluate = args.do_eval || args.eval_strategy != "no" || args.eval_on_start,
       .predict = args.do_predict,
       .model_folder = "",
+      .stand_in = stand_in,
       .load_weights = !newest.has_value(),
       .draw_weights = !newest || newest->foreign,
       .cache = {.fetch =
@@ -353,6 +360,9 @@ int train_in(RunStorage& storage, const LoadedConfig& config, const RunOptions& 
              identity.data + identity.validation + identity.tokenizer + identity.model +
                  parts.memory.dump(),
              "data, tokenizer, model or what memory_budget chose");
+  if (world->is_first()) {
+    parts.inputs = describe_inputs(config, parts, saved ? &*saved : nullptr, show_steps(progress));
+  }
   Trainer trainer(budgeted, options, storage, parts, progress);
   if (newest) {
     reading_checkpoint([&] { trainer.restore(*newest); });

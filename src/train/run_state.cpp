@@ -60,6 +60,7 @@ void describe(State& s, Visitor&& field) {
   field("identity_validation", s.identity.validation);
   field("identity_tokenizer", s.identity.tokenizer);
   field("identity_model", s.identity.model);
+  field("inputs", s.inputs);
   field("finetune_version", s.environment.finetune_version);
   field("torch_version", s.environment.torch_version);
   field("device", s.environment.device);
@@ -79,7 +80,8 @@ constexpr std::string_view kCameLater[] = {
     "session",         "processors",       "machine_memory",    "skipped_updates",
     "rollbacks",       "divergence_tries", "faulty_step",       "watched_until",
     "left_out",        "recent_losses",    "recent_grad_norms", "asked_train_batch",
-    "cut_train_batch", "asked_eval_batch", "cut_eval_batch",    "has_manifest"};
+    "cut_train_batch", "asked_eval_batch", "cut_eval_batch",    "has_manifest",
+    "inputs"};
 
 constexpr size_t kLongestList = 1 << 20;
 

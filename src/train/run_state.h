@@ -71,6 +71,8 @@ struct RunState {
   // What earlier sessions measured: "save_seconds" of the slowest save, and with hardware "cost".
   nlohmann::ordered_json session = nlohmann::ordered_json::object();
   RunIdentity identity;
+  // The files behind the identity (run_inputs.h); empty in states of earlier versions.
+  nlohmann::ordered_json inputs = nlohmann::ordered_json::object();
   Environment environment;
 
   [[nodiscard]] std::string to_text() const;

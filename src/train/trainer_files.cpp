@@ -53,6 +53,7 @@ void Trainer::start_fresh() {
   state_.run_id = parts_.world->broadcast(checkpoint::random_identifier());
   state_.config = to_json(args);
   state_.memory = parts_.memory;
+  state_.inputs = parts_.inputs;
   state_.identity = parts_.identity;
   state_.environment = environment();
   const int64_t world = parts_.world->size();
@@ -88,6 +89,7 @@ void Trainer::restore(const checkpoint::CheckpointEntry& from) {
   if (!from.foreign) announce_restored(has_optimizer);
   state_.config = to_json(args_);
   state_.memory = parts_.memory;
+  state_.inputs = parts_.inputs;
   state_.environment = environment();
   if (args_.resume_from_checkpoint != "auto") state_.origin = args_.resume_from_checkpoint;
   state_.finished = false;

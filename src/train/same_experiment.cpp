@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: MIT
+#include "train/same_experiment.h"
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "finetune/base/error.h"
+#include "finetune/base/file_system.h"
+#include "finetune/base/log.h"
+#include "finetune/config/dump.h"
+#include "finetune/data/data_files.h"
+#include "finetune/model/model_folder.h"
+#include "finetune/tokenizer/tokenizer.h"
+#include "finetune/train/progress.h"
+#include "train/assemble.h"
+#include "train/resume.h"
+#include "train/run_inputs.h"
+#include "train/task_setup.h"
+
+namespace finetune {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr char kModelKey[] = "model_name_or_path";
+constexpr char kTokenizerKey[] = "tokenizer_name";
+constexpr char kConfigKey[] = "config_name";
+
+// Keys that may change as long as the same samples come of them.
+constexpr std::array<std::string_view, 5> kColumnKeys = {
+    "text_column", "text_pair_column", "label_column", "context_column", "choice_columns"};
+
+// A key's value as a list of texts; empty where it is unset.
+std::vector<std::string> texts_of(const Json& all, const char* key) {
+  std::vector<std::string> texts;
+  const auto found = all.find(key);
+  if (found == all.end()) return texts;
+  if (found->is_string()) texts.push_back(found->get<std::string>());
+  if (!found->is_array()) return texts;
+  for (const Json& item : *found) {
+    if (item.is_string()) texts.push_back(item.get<std::string>());
+  }
+  return texts;
+}
+
+std::string list_of(const std::vector<std::string>& texts) {
+  if (texts.empty()) return "unset";
+  std::string list;
+  for (const std::string& text : texts) list += (list.empty() ? "'" : ", '") + text + "'";
+  return list;
+}
+
+[[noreturn]] void refuse(const LoadedConfig& config, const char* key, const std::string& present,
+                         const std::string& place, const std::string& before) {
+  refuse_key(config, key,
+             present + ", but " + place + " began with " + before +
+                 "; put it back, choose another output_dir, or start over with --restart");
+}
+
+// Files that are gone keep their names on another machine, where their folders are others.
+bool have_equal_names(const std::vector<std::string>& before, const std::vector<std::string>& now) {
+  return std::ranges::equal(before, now, {}, file_name, file_name);
+}
+
+// Requires: what `key` names is not on this machine.
+void check_missing(const LoadedConfig& config, const RunState& saved, const char* key,
+                   const std::string& place) {
+  const std::vector<std::string> now = texts_of(to_json(config.args), key);
+  const std::vector<std::string> before = texts_of(saved.config, key);
+  if (have_equal_names(before, now)) return;
+  refuse(config, key, "is " + list_of(now) + ", which is not here", place, list_of(before));
+}
+
+std::optional<std::string> folder_of(const LoadedConfig& config,
+                                     const std::optional<std::string>& name, const char* key) {
+  if (!name) return std::nullopt;
+  try {
+    return resolve_model_folder(*name, config.where(key));
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kConfig) throw;
+    return std::nullopt;
+  }
+}
+
+// The keys that name folders which are gone. Throws Error(kConfig) where a folder had another name.
+std::vector<const char*> lost_folders(const LoadedConfig& config, const RunState& saved,
+                                      const std::string& place) {
+  const TrainingArgs& args = config.args;
+  std::vector<const char*> lost;
+  for (const auto& [name, key] :
+       {std::pair(&args.model_name_or_path, kModelKey),
+        std::pair(&args.tokenizer_name, kTokenizerKey), std::pair(&args.config_name, kConfigKey)}) {
+    if (!*name || folder_of(config, *name, key)) continue;
+    check_missing(config, saved, key, place);
+    lost.push_back(key);
+  }
+  return lost;
+}
+
+// A fresh model is none that was trained before, whatever their shapes.
+void check_model_is_named(const LoadedConfig& config, const RunState& saved,
+                          const std::string& place) {
+  const std::vector<std::string> before = texts_of(saved.config, kModelKey);
+  const std::vector<std::string> now = texts_of(to_json(config.args), kModelKey);
+  if (before.empty() == now.empty()) return;
+  refuse(config, kModelKey, "is " + list_of(now), place,
+         before.empty() ? "a fresh model" : list_of(before));
+}
+
+// A state of an earlier version names the folder that its weights came from, which may still be
+// there.
+std::optional<std::string> contents_of_former(const LoadedConfig& config, const RunState& saved,
+                                              const TokenCacheOptions& cache) {
+  const std::vector<std::string> name = texts_of(saved.config, kModelKey);
+  const auto folder = folder_of(config, name.front(), kModelKey);
+  return folder ? std::optional(hash_of_weights(*folder, cache)) : std::nullopt;
+}
+
+void check_weights(const LoadedConfig& config, const RunState& saved, const std::string& folder,
+                   const std::string& place, const TokenCacheOptions& cache) {
+  const std::vector<std::string> names = texts_of(saved.config, kModelKey);
+  const std::optional<FileRecord> record = recorded_input(saved, kWeightsInput);
+  std::optional<std::string> before;
+  std::string now;
+  try {
+    const bool is_untouched =
+        record ? look_at_files(weight_paths(folder), cache.show).seen == record->seen
+               : names.front() == *config.args.model_name_or_path;
+    if (is_untouched) return;
+    before = record ? record->contents : contents_of_former(config, saved, cache);
+    now = hash_of_weights(folder, cache);
+  } catch (const Error& error) {  // the run needs its checkpoint alone
+    log::info("the weights of '" + folder + "' are not compared with those that " + place +
+              " began with: " + error.what());
+    return;
+  }
+  if (!before) {
+    log::info("the weights of '" + folder + "' are not compared with those that " + place +
+              " began with: " + list_of(names) + " is not on this machine");
+    return;
+  }
+  if (now == *before) return;
+  refuse(
+      config, kModelKey,
+      "names the weights of '" + *config.args.model_name_or_path + "' (content hash " + now + ")",
+      place, "those of " + list_of(names) + " (content hash " + *before + ")");
+}
+
+// The check of a finished run, which collects what cannot be compared.
+class FinishedCheck {
+ public:
+  FinishedCheck(const LoadedConfig& config, const RunState& finished)
+      : config_(config),
+        args_(config.args),
+        finished_(finished),
+        place_(config.args.output_dir),
+        progress_(progress_mode(config.args)),
+        cache_(hash_cache(config.args, show_steps(progress_))) {}
+
+  void run() {
+    check_fixed_keys(finished_, config_, place_);
+    check_model_is_named(config_, finished_, place_);
+    lost_ = lost_folders(config_, finished_, place_);
+    if (!lost_.empty()) stand_in_ = place_;
+    for (const char* key : lost_) missing(texts_of(to_json(args_), key), key);
+    check_tokenizer_and_config();
+    if (const auto folder = folder_of(config_, args_.model_name_or_path, kModelKey)) {
+      check_weights(config_, finished_, *folder, place_, cache_);
+    }
+    check_data();
+    check_validation();
+    if (missing_.empty()) return;
+    log::info("not compared with the finished run, because it is not on this machine: " + missing_);
+  }
+
+ private:
+  void missing(const std::vector<std::string>& names, const char* key) {
+    missing_ += (missing_.empty() ? "" : ", ") + std::string(key) + " " + list_of(names);
+  }
+
+  void check_tokenizer_and_config() {
+    const char* key = args_.tokenizer_name ? kTokenizerKey : kModelKey;
+    if (std::ranges::find(lost_, std::string_view(key)) != lost_.end()) return;
+    RunIdentity before = finished_.identity;
+    RunIdentity now = before;
+    if (!lost_.empty()) {  // what the model was before it was trained is not known any more
+      const auto& name = args_.tokenizer_name ? args_.tokenizer_name : args_.model_name_or_path;
+      now.tokenizer = hash_tokenizer(*load_tokenizer(*folder_of(config_, name, key)));
+      check_identity(before, now, place_);
+      return;
+    }
+    const StartingPoint start = find_starting_point(config_, {.train = true, .model_folder = ""});
+    now.tokenizer = hash_tokenizer(*start.tokenizer);
+    const std::string config = recorded_config(finished_);
+    if (!config.empty()) {
+      before.model = config;
+      now.model = start.config_text();
+    }
+    check_identity(before, now, place_);
+  }
+
+  void check_data() {
+    std::vector<std::vector<std::string>> groups;
+    try {
+      groups = train_file_groups(args_);
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::kData) throw;
+      check_missing(config_, finished_, kTrainFileInput, place_);
+      missing(args_.train_file, kTrainFileInput);
+      return;
+    }
+    const std::optional<FileRecord> before = recorded_input(finished_, kTrainFileInput);
+    const bool has_contents = before && !before->contents.empty();
+    FileRecord now = record_files(groups, cache_, false);
+    bool is_same = before && now.seen == before->seen;
+    if (!is_same && has_contents) {
+      now = record_files(groups, cache_, true);
+      is_same = now.contents == before->contents;
+    }
+    if (is_same && !reads_other_samples()) return;
+    try {
+      compare_samples();
+    } catch (const Error& error) {
+      if (error.kind() == ErrorKind::kIo || !has_contents || is_same) throw;
+      log::debug(error.what());
+      refuse(config_, kTrainFileInput, "is " + describe(now, args_.train_file), place_,
+             describe(*before, texts_of(finished_.config, kTrainFileInput)));
+    }
+  }
+
+  // Whether keys that are no part of the files may lead to other samples of them.
+  [[nodiscard]] bool reads_other_samples() const {
+    const Json present = to_json(args_);
+    for (const KeyChange& change : changed_keys(finished_.config, present)) {
+      if (std::ranges::find(kColumnKeys, change.name) != kColumnKeys.end()) return true;
+    }
+    const bool held_out_rows = texts_of(finished_.config, kValidationFileInput).empty();
+    return held_out_rows != args_.validation_file.empty();
+  }
+
+  // As at the resume of an unfinished run.
+  void compare_samples() {
+    const Parts parts = assemble(config_,
+                                 {.train = true,
+                                  .model_folder = "",
+                                  .stand_in = stand_in_,
+                                  .load_weights = false,
+                                  .draw_weights = false},
+                                 progress_);
+    check_identity(finished_.identity, parts.identity, place_);
+  }
+
+  void check_validation() {
+    const std::optional<FileRecord> before = recorded_input(finished_, kValidationFileInput);
+    if (!before || before->contents.empty() || args_.validation_file.empty()) return;
+    try {
+      const std::vector<std::vector<std::string>> groups = {
+          expand_files(args_.validation_file, kValidationFileInput)};
+      if (record_files(groups, cache_, false).seen == before->seen) return;
+      if (record_files(groups, cache_, true).contents == before->contents) return;
+    } catch (const Error& error) {
+      log::debug(error.what());
+      return;
+    }
+    log::warning(
+        "not applied, because the run is finished: validation_file has changed; "
+        "`finetune evaluate` evaluates the model on it");
+  }
+
+  static std::string describe(const FileRecord& record, const std::vector<std::string>& names) {
+    return list_of(names) + " (" + std::to_string(record.files) +
+           (record.files == 1 ? " file of " : " files of ") + std::to_string(record.bytes) +
+           " bytes, content hash " + record.contents + ")";
+  }
+
+  const LoadedConfig& config_;
+  const TrainingArgs& args_;
+  const RunState& finished_;
+  std::string place_;
+  ProgressDisplay progress_;
+  TokenCacheOptions cache_;
+  std::vector<const char*> lost_;  // keys whose folders are gone
+  std::string stand_in_;           // output_dir where there are any
+  std::string missing_;
+};
+
+}  // namespace
+
+std::string check_starting_model(const LoadedConfig& config, const RunState& saved,
+                                 const std::string& place) {
+  const TrainingArgs& args = config.args;
+  check_model_is_named(config, saved, place);
+  if (const auto folder = folder_of(config, args.model_name_or_path, kModelKey)) {
+    ProgressDisplay progress(progress_mode(args));
+    check_weights(config, saved, *folder, place, hash_cache(args, show_steps(progress)));
+  }
+  const std::vector<const char*> lost = lost_folders(config, saved, place);
+  if (lost.empty()) return "";
+  log::info(std::string(lost.front()) + " " + list_of(texts_of(to_json(args), lost.front())) +
+            " is not on this machine: tokenizer and config.json are taken from " + place);
+  return place;
+}
+
+void check_finished_run(const LoadedConfig& config, const RunState& finished) {
+  FinishedCheck(config, finished).run();
+}
+
+}  // namespace finetune

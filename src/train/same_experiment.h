@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <string>
+
+#include "finetune/config/load.h"
+#include "train/run_state.h"
+
+// Whether a command belongs to the run that a folder holds. All messages name what the run began
+// with and what the command says.
+namespace finetune {
+
+// Compares model_name_or_path with what `place`, a checkpoint, began with: the weights by content.
+// Returns the folder that tokenizer and config.json are taken from instead where a folder that the
+// keys name is gone (`place`), else an empty string. Throws Error(kConfig) where the weights are
+// others or a folder of another name is missing, and Interrupted.
+[[nodiscard]] std::string check_starting_model(const LoadedConfig& config, const RunState& saved,
+                                               const std::string& place);
+
+// Refuses for the finished run in output_dir what a resume refuses for an unfinished one: keys that
+// may not change, model, tokenizer and data by content. Files are read or tokenised only where they
+// are not as they were when the run saw them. One line names what cannot be compared because it is
+// no longer on this machine. Throws Error(kConfig) and Interrupted.
+void check_finished_run(const LoadedConfig& config, const RunState& finished);
+
+}  // namespace finetune

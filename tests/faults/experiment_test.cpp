@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: MIT
+// Another experiment in the folder of a run, finished or not: it is refused (exit code 2), changes
+// nothing there, and the run ends in its own bits afterwards.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
+
+#include "faults/fault_run.h"
+
+namespace finetune::testing {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Change {
+  std::vector<std::string> words;
+  std::vector<std::string> said;  // both values
+};
+
+std::string bytes_of(const std::string& path) {
+  std::ifstream stream(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(stream), {}};
+}
+
+std::map<std::string, std::string> files_of(const FaultRun& run) {
+  std::map<std::string, std::string> files;
+  for (const auto& entry : fs::recursive_directory_iterator(run.out())) {
+    if (!entry.is_regular_file() || entry.path().filename() == ".finetune.lock") continue;
+    files[entry.path().string()] = bytes_of(entry.path().string());
+  }
+  return files;
+}
+
+std::vector<Change> changes_of(const FaultRun& run) {
+  const std::string data = std::string(FINETUNE_SOURCE_DIR) + "/tests/data/checkpoints/v1/float32/";
+  const std::string text = bytes_of(data + "train.txt");
+  const std::string longer = run.folder().write("longer.txt", text + "one more line\n");
+  std::string one_byte = text;
+  one_byte[one_byte.size() / 2] = one_byte[one_byte.size() / 2] == 'e' ? 'a' : 'e';
+  const std::string changed = run.folder().write("changed.txt", one_byte);
+  const std::string tokenizer = run.folder() / "tokenizer";
+  fs::create_directory(tokenizer);
+  for (const auto& entry : fs::directory_iterator(data + "tokenizer")) {
+    const std::string name = entry.path().filename().string();
+    run.folder().write("tokenizer/" + name, bytes_of(entry.path().string()) + "\n");
+  }
+  return {{{"--seed", "7"}, {"seed is 7", "began with 42"}},
+          {{"--data_seed", "7"}, {"data_seed is 7", "began with null"}},
+          {{"--max_seq_length", "8"}, {"max_seq_length is 8", "began with 12"}},
+          {{"--line_by_line", "false"}, {"line_by_line is false", "began with true"}},
+          {{"--mlm_probability", "0.2"}, {"mlm_probability is 0.2", "began with 0.3"}},
+          {{"--max_train_samples", "5"}, {"max_train_samples is 5", "began with null"}},
+          {{"--packing", "true"}, {"packing is true", "began with false"}},
+          {{"--model_type", "roberta"}, {"model_type is roberta", "began with bert"}},
+          {{"--config_overrides", "num_hidden_layers=2"}, {"config_overrides is", "began with"}},
+          {{"--train_file", longer}, {"content hash"}},
+          {{"--train_file", changed}, {"content hash"}},
+          {{"--max_steps", "20", "--train_file", changed}, {"content hash"}},
+          {{"--tokenizer_name", tokenizer}, {"vocab_size was 62", "is now 63"}}};
+}
+
+// A start with its own cache, which nothing but the folder of the run survives.
+Session start_other(FaultRun& run, const Fault& fault, const Change& change) {
+  const std::string cache = run.root() + "/cache";
+  std::vector<std::string> words = change.words;
+  words.insert(words.end(), {"--cache_dir", cache});
+  const Session session = run.start(fault, words);
+  fs::remove_all(cache);
+  return session;
+}
+
+// `state`: of the folder. With `kill_at` a first such start dies at that change, wherever it is.
+std::string refuse(FaultRun& run, const std::string& state, const Change& change, int64_t kill_at) {
+  run.take(state);
+  const auto before = files_of(run);
+  if (kill_at > 0) {
+    const Session killed = run.start({.action = Fault::Action::kKill, .at = kill_at}, change.words);
+    if (killed.code != 137 && killed.code != 2) return "the killed start said\n" + killed.said;
+  }
+  const Session session = start_other(run, {}, change);
+  if (session.code != 2) return "exit code " + std::to_string(session.code) + "\n" + session.said;
+  for (const std::string& part : change.said) {
+    if (!session.says(part)) return "does not say '" + part + "':\n" + session.said;
+  }
+  if (session.says("nothing to do")) return "says that there is nothing to do";
+  if (files_of(run) != before) return "changed the folder";
+  return run.finish(state == "half" ? 6 : 0);
+}
+
+TEST(AnotherExperimentInTheFolder, IsRefusedAndChangesNothing) {
+  FaultRun run;
+  Row row("another_experiment_in_the_folder");
+  run.keep_as("finished");
+  run.keep_killed_at("half", [](const CaseRecord::Entry& entry) {
+    return starts(entry, ".tmp-checkpoint-6.") && entry.operation == Operation::kRename;
+  });
+  const std::vector<Change> changes = changes_of(run);
+  for (const std::string state : {"finished", "half"}) {
+    for (const Change& change : changes) {
+      row.add(state + ", " + change.words.at(0) + " " + change.words.at(1),
+              refuse(run, state, change, 0));
+    }
+    const Change& data = changes.at(9);
+    for (int64_t at = 1; at <= scaled(8); ++at) {
+      row.add(state + ", killed at change " + std::to_string(at), refuse(run, state, data, at));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace finetune::testing

@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: MIT
+// Whether a command belongs to the run in the folder: another experiment is refused, finished or
+// not, and the same one is recognised wherever its files are.
+#include <functional>
+
+#include "integration/tiny_run.h"
+
+namespace finetune::testing {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+const TinyRun::Keys kShort = {{"max_steps", "6"}, {"eval_steps", "3"}, {"save_steps", "3"}};
+
+TinyRun::Keys short_run(const TinyRun::Keys& more) {
+  TinyRun::Keys keys = kShort;
+  for (const auto& [key, value] : more) keys[key] = value;
+  return keys;
+}
+
+// Names and bytes of every file below a folder but the lock.
+std::map<std::string, std::string> contents_of(const std::string& folder) {
+  std::map<std::string, std::string> files;
+  for (const auto& entry : fs::recursive_directory_iterator(folder)) {
+    const std::string name = entry.path().string();
+    if (entry.is_regular_file() && name.find(".finetune.lock") == std::string::npos) {
+      files[name] = read_file(name);
+    }
+  }
+  return files;
+}
+
+void expect_already_finished(const TinyRun& run, const Arguments& more = {},
+                             const std::string& part = "already finished") {
+  const ProcessResult result = run.train(more);
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("already finished"));
+  EXPECT_THAT(result.err, HasSubstr(part));
+  EXPECT_THAT(result.err, Not(HasSubstr("warning")));
+}
+
+// The message holds every one of `parts`, and nothing in the folder changes.
+void expect_refused(const TinyRun& run, const Arguments& more,
+                    const std::vector<std::string>& parts) {
+  const auto before = contents_of(run.out());
+  const ProcessResult result = run.train(more);
+  EXPECT_EQ(result.code, 2) << result.err;
+  for (const std::string& part : parts) EXPECT_THAT(result.err, HasSubstr(part));
+  EXPECT_THAT(result.err, Not(HasSubstr("nothing to do")));
+  EXPECT_TRUE(contents_of(run.out()) == before);
+}
+
+// A file in a folder of its own below the run's.
+std::string write_below(const TinyRun& run, const std::string& name, const std::string& content) {
+  fs::create_directories(fs::path(run.folder() / name).parent_path());
+  return run.folder().write(name, content);
+}
+
+// A copy of the text with another line at its end.
+std::string other_text(const TinyRun& run) {
+  return run.folder().write("other.txt", read_file(kText + "lighthouse.txt") + "One more line.\n");
+}
+
+TEST(FinishedFolder, RefusesEveryOtherExperimentWithBothValues) {
+  const TinyRun run(kShort);
+  ASSERT_EQ(run.train().code, 0);
+  expect_refused(run, {"--seed", "7"}, {"seed is 7", "began with 42", "--restart"});
+  expect_refused(run, {"--data_seed", "7"}, {"data_seed is 7", "began with null"});
+  expect_refused(run, {"--task", "sequence_classification"},
+                 {"task is sequence_classification", "began with mlm"});
+  expect_refused(run, {"--max_seq_length", "16"}, {"max_seq_length is 16", "began with 32"});
+  expect_refused(run, {"--line_by_line", "true"}, {"line_by_line is true", "began with false"});
+  expect_refused(run, {"--max_train_samples", "9"}, {"max_train_samples is 9", "began with null"});
+  expect_refused(run, {"--validation_split_percentage", "9"},
+                 {"validation_split_percentage is 9", "began with 5"});
+  expect_refused(run, {"--model_type", "bert"}, {"model_type is bert", "began with roberta"});
+  expect_refused(run, {"--config_overrides", "num_hidden_layers=1"}, {"config_overrides is"});
+  const std::string other = other_text(run);
+  expect_refused(run, {"--train_file", other}, {other, "lighthouse.txt", "content hash"});
+  expect_refused(run, {"--train_file", run.folder() / "none.txt"},
+                 {"none.txt", "is not here", "lighthouse.txt"});
+  const std::string tokenizer = run.folder() / "tokenizer";
+  ASSERT_EQ(finetune({"tokenizer", "train", "--type", "byte_level_bpe", "--vocab_size", "300",
+                      "--output", tokenizer, kText + "lighthouse-valid.txt"})
+                .code,
+            0);
+  expect_refused(run, {"--tokenizer_name", tokenizer}, {"tokenizer", "then", "now"});
+  expect_refused(run, {"--tokenizer_name", run.folder() / "none"}, {"none", "is not here"});
+  // More steps of another experiment neither train nor take back that this one is finished.
+  expect_refused(run, {"--max_steps", "9", "--seed", "7"}, {"seed is 7"});
+  expect_refused(run, {"--max_steps", "9", "--train_file", other}, {other});
+  expect_already_finished(run);
+}
+
+TEST(FinishedFolder, WarnsOnceOfKeysThatMayChange) {
+  const TinyRun run(kShort);
+  ASSERT_EQ(run.train().code, 0);
+  const ProcessResult result = run.train({"--learning_rate", "5e-4", "--weight_decay", "0.1"});
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("not applied, because the run is finished: "));
+  EXPECT_EQ(result.err.find("warning"), result.err.rfind("warning")) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("nothing to do"));
+}
+
+TEST(FinishedFolder, RecognisesItsDataByContent) {
+  TinyRun run(kShort);
+  const std::string data = run.folder().write("data.txt", read_file(kText + "lighthouse.txt"));
+  run.set({{"train_file", data}});
+  ASSERT_EQ(run.train().code, 0);
+  fs::last_write_time(data, fs::last_write_time(data) + std::chrono::hours(1));
+  expect_already_finished(run);
+  const std::string moved = run.folder() / "moved.txt";
+  fs::rename(data, moved);
+  const ProcessResult result = run.train({"--train_file", moved});
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.err, Not(HasSubstr("tokenise")));  // told by the bytes alone
+  // In two files, which no hash of files tells: the samples are the same.
+  const std::string text = read_file(moved);
+  const size_t half = text.find('\n', text.size() / 2) + 1;
+  write_below(run, "parts/1.txt", text.substr(0, half));
+  write_below(run, "parts/2.txt", text.substr(half));
+  expect_already_finished(run, {"--train_file", run.folder() / "parts/*.txt"});
+}
+
+TEST(FinishedFolder, SaysWhatIsNoLongerThereAndIsStillFinished) {
+  TinyRun run(kShort);
+  const std::string data = run.folder().write("data.txt", read_file(kText + "lighthouse.txt"));
+  const std::string tokenizer = run.folder() / "tokenizer";
+  fs::copy(tiny_tokenizer(), tokenizer);
+  run.set({{"train_file", data}, {"tokenizer_name", tokenizer}});
+  ASSERT_EQ(run.train().code, 0);
+  fs::remove(data);
+  expect_already_finished(run, {}, "not on this machine: train_file '" + data + "'");
+  fs::remove_all(tokenizer);
+  expect_already_finished(run, {}, "tokenizer_name '" + tokenizer + "'");
+  // Without its tokenizer the data are told apart all the same.
+  run.folder().write("data.txt", "Something else.\n");
+  expect_refused(run, {}, {"train_file", "data.txt", "content hash"});
+}
+
+TEST(FinishedFolder, IsRecognisedOnAMachineThatHasTheMirrorAlone) {
+  TinyRun run(kShort);
+  const std::string data = write_below(run, "here/data.txt", read_file(kText + "lighthouse.txt"));
+  run.set({{"train_file", data}, {"mirror_dir", run.folder() / "mirror"}});
+  ASSERT_EQ(run.train().code, 0);
+  fs::remove_all(run.out());
+  fs::remove_all(run.folder() / "cache");
+  fs::remove_all(run.folder() / "here");
+  run.set({{"train_file", run.folder() / "there/data.txt"}});
+  expect_already_finished(run, {}, "not on this machine: train_file");
+  expect_refused(run, {"--seed", "7"}, {"seed is 7"});
+}
+
+TEST(FinishedFolder, RefusesOtherColumnsOfTheSameFile) {
+  TinyRun run(short_run(
+      {{"task", "sequence_classification"}, {"validation_file", ""}, {"eval_strategy", "no"}}));
+  std::string rows;
+  for (int i = 0; i < 40; ++i) {
+    rows += R"({"title": "the )" + std::to_string(i) + R"( sea", "body": "a lamp )" +
+            std::to_string(i * 7) + R"(", "label": ")" + (i % 2 == 0 ? "up" : "down") + "\"}\n";
+  }
+  run.set({{"train_file", run.folder().write("rows.jsonl", rows)}, {"text_column", "title"}});
+  ASSERT_EQ(run.train().code, 0);
+  expect_refused(run, {"--text_column", "body"}, {"training data", "then", "now"});
+  expect_already_finished(run);
+}
+
+// A model folder, made once by a run with this seed.
+std::string model_folder(const TinyRun& run, const std::string& name, const std::string& seed) {
+  const std::string out = run.folder() / ("made-" + name);
+  const TinyRun maker(short_run({{"seed", seed}, {"output_dir", out}, {"max_steps", "1"}}));
+  EXPECT_EQ(maker.train().code, 0);
+  const std::string folder = run.folder() / name;
+  fs::create_directories(folder);
+  for (const char* file : {"config.json", "model.safetensors", "tokenizer.json"}) {
+    fs::copy(out + "/" + file, folder + "/" + file);
+  }
+  return folder;
+}
+
+TinyRun::Keys from_model(const std::string& model) {
+  return short_run({{"model_type", ""},
+                    {"config_overrides", ""},
+                    {"tokenizer_name", ""},
+                    {"model_name_or_path", model}});
+}
+
+TEST(StartingModel, IsComparedByTheContentOfItsWeights) {
+  TinyRun run(kShort);
+  const std::string model = model_folder(run, "model", "1");
+  const std::string other = model_folder(run, "other", "2");  // of the same shape
+  run.set(from_model(model));
+  run.train_until(2);
+  for (const bool is_finished : {false, true}) {
+    SCOPED_TRACE(is_finished);
+    expect_refused(run, {"--model_name_or_path", other},
+                   {"model_name_or_path", "'" + other + "'", "'" + model + "'", "content hash"});
+    expect_refused(run, {"--model_name_or_path", run.folder() / "none"},
+                   {"none", "is not here", "'" + model + "'"});
+    const std::string elsewhere = run.folder() / "elsewhere";
+    fs::rename(model, elsewhere);
+    const ProcessResult moved =
+        run.train({"--model_name_or_path", elsewhere, "--stop_at_step", "3"});
+    EXPECT_EQ(moved.code, is_finished ? 0 : 75) << moved.err;
+    fs::rename(elsewhere, model);
+    EXPECT_EQ(run.train().code, 0);
+  }
+  // The weights of the file changed in place.
+  fs::copy(other + "/model.safetensors", model + "/model.safetensors",
+           fs::copy_options::overwrite_existing);
+  expect_refused(run, {}, {"model_name_or_path", "content hash"});
+}
+
+TEST(StartingModel, MayBeGoneOnceThereIsACheckpoint) {
+  TinyRun whole(kShort);
+  const std::string model = model_folder(whole, "model", "1");
+  whole.set(from_model(model));
+  ASSERT_EQ(whole.train().code, 0);
+  TinyRun run(kShort);
+  run.set(from_model(model));
+  run.train_until(2);
+  fs::rename(model, model + "-away");
+  const ProcessResult resumed = run.train();
+  EXPECT_EQ(resumed.code, 0) << resumed.err;
+  EXPECT_THAT(resumed.err, HasSubstr("is not on this machine"));
+  EXPECT_TRUE(read_file(run.out("model.safetensors")) == read_file(whole.out("model.safetensors")));
+  expect_already_finished(run, {}, "not on this machine: model_name_or_path '" + model + "'");
+  const ProcessResult fresh = run.train({"--restart"});
+  EXPECT_EQ(fresh.code, 2) << fresh.err;
+  EXPECT_THAT(fresh.err, HasSubstr("there is no folder"));
+}
+
+TEST(StartingModel, IsNoFreshOne) {
+  TinyRun run(kShort);
+  const std::string model = model_folder(run, "model", "1");
+  run.train_until(2);
+  expect_refused(run, {"--model_name_or_path", model, "--config_overrides", ""},
+                 {"config_overrides"});
+  run.set({{"config_overrides", ""},
+           {"model_type", ""},
+           {"output_dir", run.folder() / "second"},
+           {"config_name", model}});
+  ASSERT_EQ(run.train({"--stop_at_step", "2"}).code, 75);
+  const ProcessResult result = run.train({"--model_name_or_path", model});
+  EXPECT_EQ(result.code, 2) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("a fresh model"));
+}
+
+}  // namespace
+}  // namespace finetune::testing
