@@ -230,8 +230,7 @@ int predict_command(const Arguments& arguments) {
   const auto model = make_predictor(task, folder, words.options);
   if (!queries.empty()) print_answers(*model, queries);
   if (!input) return kExitFinished;
-  const QueryOptions rows = {.columns = columns,
-                             .trained = trained_columns(task, folder)};
+  const QueryOptions rows = {.columns = columns, .trained = trained_columns(task, folder)};
   visit_queries(task, *input, rows, [&](Query query) {
     queries.push_back(std::move(query));
     if (queries.size() == kQueriesAtATime) print_answers(*model, queries);

@@ -58,11 +58,12 @@ class ClassificationEncoder {
   }
 
   void add_label(TokenContent& content, const Row& row) const {
-    const bool known = columns_.label_column && (options_.labels_required || row.has(*columns_.label_column));
+    const bool known =
+        columns_.label_column && (options_.labels_required || row.has(*columns_.label_column));
     if (options_.problem == ProblemType::kSingleLabel) {
-      const int64_t label =
-          known ? label_number(options_.labels, row.at(*columns_.label_column), row, *columns_.label_column)
-                : kIgnoredLabel;
+      const int64_t label = known ? label_number(options_.labels, row.at(*columns_.label_column),
+                                                 row, *columns_.label_column)
+                                  : kIgnoredLabel;
       content.classes.push_back(static_cast<int32_t>(label));
       return;
     }

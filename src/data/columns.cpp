@@ -185,9 +185,10 @@ class ColumnFinder {
     if (guess) {
       take(&ColumnNames::label_column, "label_column", *guess, kGuessed);
     } else if (search_.labels == LabelUse::kRequired && must_be_found) {
-      row_.fail("there is no column 'label', 'labels' or 'label_ids', nor 'target', 'class' or "
-                "another usual name; the row has " +
-                column_names(row_.columns()) + "; set " + key("label_column"));
+      row_.fail(
+          "there is no column 'label', 'labels' or 'label_ids', nor 'target', 'class' or "
+          "another usual name; the row has " +
+          column_names(row_.columns()) + "; set " + key("label_column"));
     }
   }
 

@@ -311,18 +311,17 @@ LabelMap survey_word_labels(const std::vector<std::string>& files, const RowOpti
       kept_for(cache, options),
       question_of(files, options, {"words", text_column.value_or(""), label_column.value_or("")}),
       [&] {
-        const FoundColumns found = find_columns(
-            first_row(files, options),
-            {.task = RowTask::kTokenClassification,
-             .named = {.text_column = text_column, .label_column = label_column}});
+        const FoundColumns found =
+            find_columns(first_row(files, options),
+                         {.task = RowTask::kTokenClassification,
+                          .named = {.text_column = text_column, .label_column = label_column}});
         const std::string& column = *found.names.label_column;
         Collector labels(column);
         read_all(files, options, [&](const Row& row) {
           for (const Json& value : row.list(column)) labels.add(value, row);
         });
         if (labels.sorted().empty()) {
-          throw Error(ErrorKind::kData,
-                      options.key + ": column '" + column + "' holds no label");
+          throw Error(ErrorKind::kData, options.key + ": column '" + column + "' holds no label");
         }
         return Json(labels.sorted());
       },

@@ -25,7 +25,8 @@ struct Choices {
 Choices choices_of(const Row& row, const ColumnNames& columns) {
   if (columns.choice_columns.size() > 1) {
     Choices choices{.texts = {}, .names = columns.choice_columns};
-    for (const std::string& column : columns.choice_columns) choices.texts.push_back(row.text(column));
+    for (const std::string& column : columns.choice_columns)
+      choices.texts.push_back(row.text(column));
     return choices;
   }
   const std::string& column = columns.choice_columns.front();
@@ -149,13 +150,13 @@ std::shared_ptr<const SequenceDataset> build_multiple_choice_dataset(
     const MultipleChoiceOptions& options) {
   const Row first = first_row(files, options);
   const ColumnNames columns =
-      find_columns(first, {.task = RowTask::kMultipleChoice,
-                           .named = {.text_column = options.prefix_column,
-                                     .context_column = options.context_column,
-                                     .choice_columns = options.choice_columns,
-                                     .label_column = options.label_column},
-                           .labels = options.labels_required ? LabelUse::kRequired
-                                                             : LabelUse::kOptional})
+      find_columns(first,
+                   {.task = RowTask::kMultipleChoice,
+                    .named = {.text_column = options.prefix_column,
+                              .context_column = options.context_column,
+                              .choice_columns = options.choice_columns,
+                              .label_column = options.label_column},
+                    .labels = options.labels_required ? LabelUse::kRequired : LabelUse::kOptional})
           .names;
   const MultipleChoiceEncoder encoder(tokenizer, options, first, columns);
   Json key = cache_options(options, "multiple choice");

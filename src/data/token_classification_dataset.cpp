@@ -85,8 +85,8 @@ class TokenLabelEncoder {
     }
     if (labels.size() != words) {
       row.fail("column '" + column + "' holds " + std::to_string(labels.size()) +
-               " labels for the " + std::to_string(words) + " words of column '" + *columns_.text_column +
-               "'; there must be one for each word");
+               " labels for the " + std::to_string(words) + " words of column '" +
+               *columns_.text_column + "'; there must be one for each word");
     }
     return labels;
   }

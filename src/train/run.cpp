@@ -20,6 +20,7 @@
 #include "finetune/tensor/device.h"
 #include "finetune/tensor/out_of_memory.h"
 #include "train/assemble.h"
+#include "train/best_model.h"
 #include "train/evaluate.h"
 #include "train/finite_files.h"
 #include "train/memory_budget.h"
@@ -280,6 +281,7 @@ Beginning begin_run(RunStorage& storage, const LoadedConfig& config, const RunOp
     if (!asks_for_more(*finished, args)) {
       checkpoint::sweep_stale(storage.files(), args.output_dir, kWarn);
       say_finished(config, *finished);
+      warn_of_lost_best(*finished);
       if (options.on_already_finished) options.on_already_finished();
       return {.code = kExitFinished};
     }

@@ -49,6 +49,7 @@ void describe(State& s, Visitor&& field) {
   field("early_stopping_counter", s.early_stopping_counter);
   field("stop_early", s.stop_early);
   field("evaluation_pending", s.evaluation_pending);
+  field("lost_best_step", s.lost_best_step);
   field("automatic_steps", s.automatic_steps);
   field("origin", s.origin);
   field("finished", s.finished);
@@ -81,7 +82,7 @@ constexpr std::string_view kCameLater[] = {
     "rollbacks",       "divergence_tries", "faulty_step",       "watched_until",
     "left_out",        "recent_losses",    "recent_grad_norms", "asked_train_batch",
     "cut_train_batch", "asked_eval_batch", "cut_eval_batch",    "has_manifest",
-    "inputs"};
+    "inputs",          "lost_best_step"};
 
 constexpr size_t kLongestList = 1 << 20;
 

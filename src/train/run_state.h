@@ -57,6 +57,7 @@ struct RunState {
   int64_t early_stopping_counter = 0;
   bool stop_early = false;               // early stopping has decided
   bool evaluation_pending = false;       // the evaluation due at this step was cut by a signal
+  int64_t lost_best_step = 0;            // newest best step whose save failed; 0: none
   std::vector<int64_t> automatic_steps;  // of saves that no key asked for at that step, rising
   std::string origin;                    // resume_from_checkpoint where that named a path
   bool finished = false;

@@ -31,8 +31,7 @@ class SequenceClassificationSetup final : public LabelledSetup {
     ClassificationOptions options;
     options.text_column = columns_->text_column;
     options.text_pair_column = columns_->text_pair_column;
-    options.label_column =
-        columns_->label_column ? columns_->label_column : args().label_column;
+    options.label_column = columns_->label_column ? columns_->label_column : args().label_column;
     options.problem = survey_.problem;
     options.labels = survey_.labels;
     options.outputs = survey_.outputs;

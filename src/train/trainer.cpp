@@ -14,6 +14,7 @@
 #include "finetune/base/json.h"
 #include "finetune/base/log.h"
 #include "finetune/tensor/device.h"
+#include "train/best_model.h"
 #include "train/clock.h"
 #include "train/connect_devices.h"
 #include "train/evaluate.h"
@@ -393,8 +394,7 @@ std::optional<Json> Trainer::evaluate_weights() {
 void Trainer::take_metrics(const Json& metrics) {
   log(metrics);
   if (!args_.metric_for_best_model) return;
-  std::string key = *args_.metric_for_best_model;
-  if (!key.starts_with("eval_")) key = "eval_" + key;
+  const std::string key = best_metric_key(args_);
   if (!metrics.contains(key)) {
     throw Error(ErrorKind::kConfig, config_.where("metric_for_best_model") +
                                         ": metric_for_best_model: the evaluation has no '" + key +

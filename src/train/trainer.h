@@ -169,7 +169,19 @@ class Trainer {
   bool save_if_missing();
   int stop_early();
   int finish();
+  // Weights that are exported as the best ones, and their record in trainer_state.json.
+  struct ExportedBest {
+    int64_t step = 0;
+    std::optional<double> metric = {};
+    std::optional<std::string> checkpoint = {};  // nothing: they are in memory alone
+  };
   void load_best_model();
+  void choose_best();
+  void lose_best(int64_t step, const std::string& why);
+  [[nodiscard]] ExportedBest best_that_is_left() const;
+  [[nodiscard]] std::optional<int64_t> best_checkpoint_step() const;
+  [[nodiscard]] std::optional<double> logged_best_metric(int64_t step) const;
+  void describe_exported_best();
   void write_end(const nlohmann::ordered_json& summary,
                  const std::optional<nlohmann::ordered_json>& metrics,
                  const std::optional<nlohmann::ordered_json>& predicted);
@@ -236,7 +248,9 @@ class Trainer {
   std::unique_ptr<EventWriter> events_;
   int64_t exported_step_ = 0;    // the step whose weights are exported at the end
   bool best_is_loaded_ = false;  // the weights are exported_step_'s, not state_.step's
-  int64_t files_of_step_ = -1;   // whose answers evaluation wrote into files last, this session
+  std::optional<ExportedBest> exported_best_;  // rank 0's
+  bool best_is_lost_ = false;                  // the best weights cannot be exported any more
+  int64_t files_of_step_ = -1;  // whose answers evaluation wrote into files last, this session
   double flos_per_token_ = 0.0;
   bool new_best_ = false;
   std::unique_ptr<CheckpointSaver> saver_;

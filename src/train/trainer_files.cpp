@@ -273,7 +273,7 @@ int Trainer::finish() {
                  " saves failed");
     return kExitCheckpointsFailed;
   }
-  return kExitFinished;
+  return best_is_lost_ ? kExitCheckpointsFailed : kExitFinished;
 }
 
 void Trainer::write_end(const Json& summary, const std::optional<Json>& metrics,
@@ -309,36 +309,6 @@ std::optional<Json> Trainer::logged_metrics(int64_t step) const {
   return std::nullopt;
 }
 
-void Trainer::load_best_model() {
-  if (parts_.world->size() > 1) {
-    const std::string best =
-        parts_.world->broadcast(trainer_state_.best_model_checkpoint.value_or(""));
-    trainer_state_.best_model_checkpoint =
-        best.empty() ? std::nullopt : std::optional<std::string>(best);
-  }
-  if (!trainer_state_.best_model_checkpoint) {
-    log::warning("load_best_model_at_end: no checkpoint was the best one; the last weights stay");
-    return;
-  }
-  const int64_t step =
-      checkpoint::parse_checkpoint_name(file_name(*trainer_state_.best_model_checkpoint))
-          .value_or(-1);
-  const std::string path = checkpoint_path(step);
-  if (step == state_.step) return;
-  const auto entry = share_checkpoint(*parts_.world, [&] {
-    return std::optional(checkpoint::inspect_checkpoint(files_, path, true));
-  });
-  if (!entry->whole) {
-    log::warning("load_best_model_at_end: " + path + " is not whole (" + entry->problem +
-                 "); the last weights stay");
-    return;
-  }
-  read_weights(path);
-  best_is_loaded_ = true;
-  exported_step_ = step;
-  log::info("the best model is that of step " + std::to_string(step) + ": loaded from " + path);
-}
-
 // finetune_state.json, which says that the run is finished, is written last.
 void Trainer::export_model(const Json& summary, const std::optional<Json>& metrics) {
   checkpoint::ModelExport model(files_, args_.output_dir);
@@ -367,6 +337,7 @@ void Trainer::export_model(const Json& summary, const std::optional<Json>& metri
   model.add_results();
   state_.finished = true;
   state_.has_manifest = true;
+  describe_exported_best();
   update_trainer_state();
   state_.schedule = schedule_->state();
   model.write(checkpoint::text_file(checkpoint::kTrainerStateFile, trainer_state_.to_text()));

@@ -206,6 +206,7 @@ void Trainer::collect_save() {
     }
     if (trainer_state_.best_model_checkpoint == checkpoint_path(outcome->step)) {
       trainer_state_.best_model_checkpoint = best_before_save_;
+      state_.lost_best_step = outcome->step;
     }
     state_.automatic_steps = automatic_before_save_;
   }
@@ -252,7 +253,8 @@ void Trainer::save(bool on_schedule) {
     state_.automatic_steps.erase(state_.automatic_steps.begin());
   }
   // Only where the keys ask for a save: an interruption must not change which model is exported.
-  if (on_schedule && trainer_state_.best_global_step == state_.step) {
+  const bool is_asked_for = on_schedule || state_.lost_best_step == state_.step;
+  if (is_asked_for && trainer_state_.best_global_step == state_.step) {
     trainer_state_.best_model_checkpoint = checkpoint_path(state_.step);
   }
   const bool with_optimizer = !args_.save_only_model || !on_schedule;
@@ -277,12 +279,8 @@ SaveRequest Trainer::save_request(bool with_optimizer) {
   }
   request.bytes = with_optimizer ? optimizer_file_bytes(*parts_.optimizer) : 0;
   for (const LazyTensor& tensor : weights) request.bytes += tensor.bytes();
-  const std::optional<int64_t> best =
-      trainer_state_.best_model_checkpoint
-          ? checkpoint::parse_checkpoint_name(file_name(*trainer_state_.best_model_checkpoint))
-          : std::nullopt;
   request.rotation = {.save_total_limit = args_.save_total_limit,
-                      .best_step = best,
+                      .best_step = best_checkpoint_step(),
                       .automatic_steps = state_.automatic_steps};
   return request;
 }

@@ -137,6 +137,9 @@ bool FaultFileSystem::strikes(Operation operation, const std::string& path) {
   }
   if (fault_.action == Fault::Action::kNone || reads != fault_.in_reads) return false;
   if (number < fault_.at || number > fault_.until) return false;
+  if (!fault_.within.empty() && path.rfind(join_path(output_dir_, fault_.within), 0) != 0) {
+    return false;
+  }
   ++record_.hits;
   return true;
 }

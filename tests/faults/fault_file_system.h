@@ -49,7 +49,8 @@ struct Fault {
   uint64_t seed = 0;      // kPowerCut: DiskModel::cut_power
   // What the disk reports as free: with kError meanwhile, with kNone throughout.
   uint64_t free_bytes = UINT64_MAX;
-  int delay_ms = 0;  // of every write and sync
+  int delay_ms = 0;         // of every write and sync
+  std::string within = {};  // only changes of names that start with it go wrong
 };
 
 // What a run did, for the process that watches it: lies in memory that both share.

@@ -97,8 +97,9 @@ FaultRun::FaultRun(const RunSettings& settings) : settings_(settings) {
                     std::to_string(settings_.steps) +
                     "\nsave_steps: " + std::to_string(settings_.save_steps) +
                     "\nsave_total_limit: " + std::to_string(settings_.save_total_limit) +
-                    "\nper_device_train_batch_size: 4\nlearning_rate: 1e-2\nlogging_steps: 1\n"
-                    "eval_strategy: steps\neval_steps: 6\nuse_cpu: true\nreport_to: none\n" +
+                    "\nper_device_train_batch_size: 4\nlearning_rate: " + settings_.learning_rate +
+                    "\nlogging_steps: 1\neval_strategy: steps\neval_steps: " +
+                    std::to_string(settings_.eval_steps) + "\nuse_cpu: true\nreport_to: none\n" +
                     (settings_.mirrored ? "mirror_dir: " + mirror() + "\n" : "") +
                     settings_.more_keys);
   fs::create_directory(root_);

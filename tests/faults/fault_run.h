@@ -27,6 +27,8 @@ struct RunSettings {
   int64_t steps = 12;
   int64_t save_steps = 3;
   int64_t save_total_limit = 2;
+  int64_t eval_steps = 6;
+  std::string learning_rate = "1e-2";
   std::string more_keys = {};  // lines of the configuration
   bool mirrored = false;       // mirror_dir is mirror()
 };

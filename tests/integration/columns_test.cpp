@@ -18,8 +18,12 @@ const std::string kNews =
     "4,Wind from the north,Sails were torn.,rough\n";
 
 TinyRun::Keys classification(const std::string& file) {
-  return {{"task", "sequence_classification"}, {"train_file", file}, {"validation_file", ""},
-          {"eval_strategy", "no"},             {"max_steps", "2"},   {"save_steps", "2"}};
+  return {{"task", "sequence_classification"},
+          {"train_file", file},
+          {"validation_file", ""},
+          {"eval_strategy", "no"},
+          {"max_steps", "2"},
+          {"save_steps", "2"}};
 }
 
 // A finished run on `content`, with `keys`.
@@ -55,8 +59,9 @@ TEST(TrainedColumns, AreThoseOfTheGuessThatTrainingMade) {
   EXPECT_NE(right, answers(run.out(), file, {"--text_column", "id"})) << "the test sees nothing";
   EXPECT_EQ(answers(run.out(), file), right);
   EXPECT_EQ(answers(run.out("checkpoint-2"), file), right);
-  EXPECT_THAT(predict(run.out(), file).err,
-              HasSubstr("text_column: 'title', text_pair_column: 'text' (as the model was trained"));
+  EXPECT_THAT(
+      predict(run.out(), file).err,
+      HasSubstr("text_column: 'title', text_pair_column: 'text' (as the model was trained"));
 }
 
 TEST(TrainedColumns, AreThoseThatTheConfigurationNamed) {
@@ -137,18 +142,17 @@ TEST(TrainedColumns, OfWordsQuestionsAndChoices) {
   EXPECT_EQ(answers(tagger.out(), words, all), answers(tagger.out(), words, named));
 
   TinyRun chooser;
-  train(chooser, "choices.jsonl",
-        "{\"question\": \"a\", \"start\": \"The sea\", \"one\": \"is wet\", \"two\": \"is dry\", "
-        "\"label\": 0}\n"
-        "{\"question\": \"b\", \"start\": \"The sun\", \"one\": \"is cold\", \"two\": \"is hot\", "
-        "\"label\": 1}\n",
-        {{"task", "multiple_choice"},
-         {"context_column", "start"},
-         {"choice_columns", "[one, two]"}});
+  train(
+      chooser, "choices.jsonl",
+      "{\"question\": \"a\", \"start\": \"The sea\", \"one\": \"is wet\", \"two\": \"is dry\", "
+      "\"label\": 0}\n"
+      "{\"question\": \"b\", \"start\": \"The sun\", \"one\": \"is cold\", \"two\": \"is hot\", "
+      "\"label\": 1}\n",
+      {{"task", "multiple_choice"}, {"context_column", "start"}, {"choice_columns", "[one, two]"}});
   const std::string rows = chooser.folder() / "choices.jsonl";
-  EXPECT_EQ(answers(chooser.out(), rows),
-            answers(chooser.out(), rows,
-                    {"--context_column", "start", "--choice_columns", "one,two"}));
+  EXPECT_EQ(
+      answers(chooser.out(), rows),
+      answers(chooser.out(), rows, {"--context_column", "start", "--choice_columns", "one,two"}));
 
   TinyRun reader;
   train(reader, "asked.jsonl",

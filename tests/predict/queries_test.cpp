@@ -68,7 +68,8 @@ TEST(Queries, TakeTheColumnsThatAreNamed) {
   const std::string message =
       refused(PredictTask::kTextClassification, "in.jsonl", row, {.text_column = "d"});
   EXPECT_THAT(message, HasSubstr("in.jsonl:1"));
-  EXPECT_THAT(message, HasSubstr("column 'd' is not there; the row has the columns \"a\", \"b\", \"c\""));
+  EXPECT_THAT(message,
+              HasSubstr("column 'd' is not there; the row has the columns \"a\", \"b\", \"c\""));
 }
 
 TEST(Queries, TakeWordsToTag) {
@@ -117,8 +118,9 @@ TEST(Queries, RefuseWhatIsNoText) {
               HasSubstr("in.jsonl:2: column 'text' holds null, not text"));
   EXPECT_THAT(refused(PredictTask::kQuestionAnswering, "in.txt", "who?\n"),
               HasSubstr("holds lines of text, but question-answering needs columns"));
-  EXPECT_THAT(refused(PredictTask::kTextClassification, "in.jsonl", "{\"a\": 1, \"b\": 2}\n"),
-              HasSubstr("no column holds text; the row has the columns \"a\", \"b\"; set --text_column"));
+  EXPECT_THAT(
+      refused(PredictTask::kTextClassification, "in.jsonl", "{\"a\": 1, \"b\": 2}\n"),
+      HasSubstr("no column holds text; the row has the columns \"a\", \"b\"; set --text_column"));
 }
 
 TEST(PredictTask, IsFoundInTheModelsConfiguration) {
