@@ -28,6 +28,7 @@ void check_hooks(const LoadedConfig& config) {
 int train(const LoadedConfig& config, const RunOptions& options) {
   const bool evaluates_only = !config.args.do_train && config.args.do_eval;
   validate(config, evaluates_only ? Purpose::kEvaluate : Purpose::kTrain);
+  check_starting_folder(config);
   if (!tpu_note().empty()) log::warning(tpu_note());
   return launch(plan_launch(config), config, [&](std::shared_ptr<World> world) {
     RunOptions own = options;

@@ -21,9 +21,11 @@ void ModelArgs::describe(FieldList& field) {
   field("config_overrides", &ModelArgs::config_overrides,
         "Entries of a fresh model's config.json, as a mapping or as \"k=v,k=v\".",
         {.resume = ResumePolicy::kFixed});
-  field("config_name", &ModelArgs::config_name,
-        "Folder whose config.json a fresh model is built from, or its name in the cache.",
-        {.resume = ResumePolicy::kFixed, .path = PathKind::kPathOrName});
+  field(
+      "config_name", &ModelArgs::config_name,
+      "Folder whose config.json the model is built from, or its name in the cache; the weights are "
+      "those of model_name_or_path, or fresh without it.",
+      {.resume = ResumePolicy::kFixed, .path = PathKind::kPathOrName});
   field("ignore_mismatched_sizes", &ModelArgs::ignore_mismatched_sizes,
         "Start tensors fresh that have another shape in the file, instead of failing.");
   field("tokenizer_name", &ModelArgs::tokenizer_name,

@@ -45,12 +45,14 @@ std::string tokenizer_folder(const LoadedConfig& config, const std::string& mode
       "folder here");
 }
 
+ModelConfig read_named_config(const LoadedConfig& config) {
+  return read_model_config(
+      resolve_model_folder(*config.args.config_name, config.where("config_name")));
+}
+
 ModelConfig fresh_model_config(const LoadedConfig& config, const Tokenizer& tokenizer) {
   ModelConfig base = default_model_config(config.args.model_type.value_or("roberta"));
-  if (config.args.config_name) {
-    base = read_model_config(
-        resolve_model_folder(*config.args.config_name, config.where("config_name")));
-  }
+  if (config.args.config_name) base = read_named_config(config);
   Json overrides = Json::object();
   if (!config.args.config_overrides.empty()) {
     overrides = parse_json(config.args.config_overrides.text, "config_overrides");
@@ -170,19 +172,29 @@ void load_pretrained(const LoadedConfig& config, const std::string& folder, Mode
       shapes.push_back(mismatch.name + " " + shape_text(mismatch.folder_shape) + " instead of " +
                        shape_text(mismatch.model_shape));
     }
+    const std::string advice =
+        "; set ignore_mismatched_sizes: true to start these fresh" +
+        std::string(config.args.task == "sequence_classification"
+                        ? ", or problem_type where the labels are not what they look like"
+                        : "");
+    if (config.args.config_name) {
+      refuse_key(config, "config_name",
+                 "the config.json of '" + *config.args.config_name +
+                     "' asks for tensors of another shape than model_name_or_path '" + folder +
+                     "' holds: " + listed(shapes) + advice);
+    }
     throw Error(ErrorKind::kData,
                 config.where("model_name_or_path") + ": model_name_or_path: " + "'" + folder +
                     "' holds tensors of another shape than the data or the keys ask for: " +
-                    listed(shapes) + "; set ignore_mismatched_sizes: true to start these fresh" +
-                    (config.args.task == "sequence_classification"
-                         ? ", or problem_type where the labels are not what they look like"
-                         : ""));
+                    listed(shapes) + advice);
   }
   if (report.missing.size() == model.parameters().size()) {
-    refuse_key(config, "model_name_or_path",
-               "'" + folder + "' holds none of the model's " +
-                   std::to_string(report.missing.size()) + " tensors; is it a " +
-                   model.config().model_type + " model?");
+    refuse_key(
+        config, "model_name_or_path",
+        "'" + folder + "' holds none of the model's " + std::to_string(report.missing.size()) +
+            " tensors; is it a " + model.config().model_type + " model" +
+            (config.args.config_name ? ", as config_name '" + *config.args.config_name + "' says?"
+                                     : "?"));
   }
   std::vector<std::string> fresh = report.missing;
   for (const LoadReport::Mismatch& mismatch : report.mismatched) fresh.push_back(mismatch.name);
@@ -291,8 +303,14 @@ StartingPoint find_starting_point(const LoadedConfig& config, const AssemblyRequ
   start.tokenizer = load_tokenizer(
       request.model_folder.empty() ? tokenizer_folder(config, start.pretrained, request.stand_in)
                                    : request.model_folder);
-  start.model_config = start.pretrained.empty() ? fresh_model_config(config, *start.tokenizer)
-                                                : read_model_config(start.pretrained);
+  const bool is_named = request.model_folder.empty() && request.stand_in.empty();
+  if (start.pretrained.empty()) {
+    start.model_config = fresh_model_config(config, *start.tokenizer);
+  } else if (is_named && args.config_name) {
+    start.model_config = read_named_config(config);
+  } else {
+    start.model_config = read_model_config(start.pretrained);
+  }
   settle_random_blocks(config, request.train, start.model_config);
   check_tokenizer(config, *start.tokenizer, start.model_config);
   return start;

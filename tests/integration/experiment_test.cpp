@@ -248,5 +248,61 @@ TEST(StartingModel, IsNoFreshOne) {
   EXPECT_THAT(result.err, HasSubstr("a fresh model"));
 }
 
+TEST(StartingModel, IsNeverTheFolderThatIsWritten) {
+  TinyRun run(kShort);
+  const std::string model = model_folder(run, "model", "1");
+  run.set(from_model(model));
+  fs::create_directory_symlink("model", run.folder() / "link");
+  const auto before = contents_of(model);
+  for (const std::string& folder :
+       {model, run.folder() / "link", run.folder() / "none/../model", model + "/"}) {
+    for (const char* key : {"--output_dir", "--mirror_dir"}) {
+      const ProcessResult result = run.train({key, folder});
+      EXPECT_EQ(result.code, 2) << key << " " << folder << result.err;
+      EXPECT_THAT(result.err, HasSubstr("is the folder of model_name_or_path '" + model + "'"));
+    }
+  }
+  EXPECT_TRUE(contents_of(model) == before);
+  EXPECT_FALSE(fs::exists(model + "/.finetune.lock"));
+  // Evaluating a model in its own folder writes results alone.
+  const ProcessResult evaluated =
+      run.train({"--output_dir", model, "--do_train", "false", "--do_eval", "true"});
+  EXPECT_EQ(evaluated.code, 0) << evaluated.err;
+  EXPECT_TRUE(read_file(model + "/model.safetensors") == before.at(model + "/model.safetensors"));
+}
+
+TEST(ConfigName, GivesTheConfigurationOfTheModelWhoseWeightsAreLoaded) {
+  TinyRun run(kShort);
+  const std::string model = model_folder(run, "model", "1");
+  Json config = parse_json(read_file(model + "/config.json"), "config.json");
+  config["hidden_dropout_prob"] = 0.0;
+  write_below(run, "changed/config.json", config.dump());
+  run.set(from_model(model));
+  run.set({{"config_name", run.folder() / "changed"}});
+  ASSERT_EQ(run.train({"--stop_at_step", "2"}).code, 75);
+  ASSERT_EQ(run.train().code, 0);
+  const Json written = parse_json(read_file(run.out("config.json")), "config.json");
+  EXPECT_EQ(written["hidden_dropout_prob"], 0.0);
+  expect_already_finished(run);
+  run.set({{"config_name", ""}});
+  expect_refused(run, {}, {"hidden_dropout_prob was 0.0 and is now 0.1"});
+
+  config["max_position_embeddings"] = 66;
+  write_below(run, "larger/config.json", config.dump());
+  const std::string second = run.folder() / "second";
+  const Arguments larger = {"--config_name", run.folder() / "larger", "--output_dir", second};
+  const ProcessResult result = run.train(larger);
+  EXPECT_EQ(result.code, 2) << result.err;
+  for (const std::string& part :
+       {std::string("'" + (run.folder() / "larger") + "'"), "'" + model + "'",
+        std::string("position_embeddings.weight [34, 32] instead of [66, 32]")}) {
+    EXPECT_THAT(result.err, HasSubstr(part));
+  }
+  Arguments fresh = larger;
+  fresh.insert(fresh.end(), {"--ignore_mismatched_sizes", "true"});
+  EXPECT_EQ(run.train(fresh).code, 0);
+  EXPECT_EQ(parse_json(read_file(second + "/config.json"), "")["max_position_embeddings"], 66);
+}
+
 }  // namespace
 }  // namespace finetune::testing

@@ -30,6 +30,10 @@ struct RunOptions {
 // cannot be divided among them: to be asked before anything is loaded, or started.
 void check_processes(const LoadedConfig& config, int64_t processes);
 
+// Throws Error(kConfig) where training would overwrite the model that it starts from: output_dir or
+// mirror_dir is the model's folder, by whatever path. To be asked before anything is written.
+void check_starting_folder(const LoadedConfig& config);
+
 // `finetune train`: starts or goes on, evaluates, saves, writes the results. Returns the exit code
 // of the contract: 0 finished (or already was), 4 finished without a single saved checkpoint,
 // 75 stopped early with everything saved. Throws Error and Interrupted. Requires: installed signal
