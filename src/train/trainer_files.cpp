@@ -28,7 +28,6 @@
 #include "train/parameter_files.h"
 #include "train/resume.h"
 #include "train/scaler_file.h"
-#include "train/shared_start.h"
 #include "train/trainer.h"
 
 namespace finetune {
