@@ -89,7 +89,8 @@ void DurationArgs::describe(FieldList& field) {
   field("data_seed", &DurationArgs::data_seed, "Seed of data order and masks; unset takes seed.",
         {.range = {.min = 0}, .resume = ResumePolicy::kFixed});
   field("full_determinism", &DurationArgs::full_determinism,
-        "Sum an update's micro-batches in an order that is the same for any number of processes.");
+        "Give the same bits for any number of processes and CPU threads: one thread computes a "
+        "micro-batch, and sums have a fixed order.");
 }
 
 void OptimizerArgs::describe(FieldList& field) {

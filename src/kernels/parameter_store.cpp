@@ -18,6 +18,7 @@
 #include "finetune/base/error.h"
 #include "finetune/base/random.h"
 #include "finetune/kernels/formats.h"
+#include "finetune/kernels/separate_gradients.h"
 
 namespace finetune {
 namespace {
@@ -127,13 +128,20 @@ void ParameterStore::assign(Parameter& parameter, const Tensor& values) {
 }
 
 void ParameterStore::begin_micro_batch(const RoundingStream& stream) {
+  if (gradients_ == GradientFormat::kFloat32) return;  // several threads may be computing one each
   stream_ = stream;
   std::fill(additions_.begin(), additions_.end(), 0);
 }
 
 Tensor& ParameterStore::open_gradient(Parameter& parameter) {
+  const auto place = static_cast<size_t>(&parameter - parameters_.data());
+  if (std::vector<Tensor>* separate = SeparateGradients::of(*this)) {
+    Tensor& gradient = (*separate)[place];
+    if (!gradient.defined()) gradient = at::zeros_like(parameter.weight.detach(), at::kFloat);
+    return gradient;
+  }
   if (parameter.gradient.defined()) return parameter.gradient;
-  Tensor& spare = spare_[static_cast<size_t>(&parameter - parameters_.data())];
+  Tensor& spare = spare_[place];
   if (spare.defined()) {
     parameter.gradient = std::move(spare);
     spare = Tensor();
@@ -225,7 +233,7 @@ void ParameterStore::add_rows_of_few(Parameter& parameter, const Tensor& target,
 }
 
 void ParameterStore::complete(std::initializer_list<Tensor> weights) {
-  if (!listener_) return;
+  if (!listener_ || SeparateGradients::of(*this) != nullptr) return;
   for (const Tensor& weight : weights) {
     if (!weight.defined()) continue;
     Parameter& parameter = parameters_[index_of(weight)];

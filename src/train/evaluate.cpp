@@ -5,9 +5,12 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <exception>
+#include <span>
 
 #include "finetune/base/interrupt.h"
 #include "finetune/base/log.h"
+#include "finetune/kernels/one_threaded.h"
 #include "finetune/tensor/device.h"
 #include "finetune/tensor/out_of_memory.h"
 #include "finetune/train/metrics_log.h"
@@ -67,6 +70,30 @@ class MeanLoss {
   int64_t parts_ = 0;
 };
 
+// One in all processes, which compute rounds of as many batches; 1 where all threads compute each.
+int64_t agreed_batches_at_once(const Parts& parts) {
+  int64_t least = std::max<int64_t>(1, parts.batches_at_once);
+  if (parts.batches_at_once == 0 || parts.world->size() == 1) return least;
+  for (const std::string& one : parts.world->gather(std::to_string(least))) {
+    least = std::min<int64_t>(least, std::stoll(one));
+  }
+  return least;
+}
+
+std::vector<Outputs> compute_outputs(const Parts& parts, std::span<const Batch> batches) {
+  std::vector<Outputs> outputs(batches.size());
+  const auto compute = [&](int64_t i) {
+    const auto place = static_cast<size_t>(i);
+    outputs[place] = parts.task->evaluate(batches[place]);
+  };
+  if (parts.batches_at_once > 0) {
+    compute_side_by_side(static_cast<int64_t>(batches.size()), compute);
+  } else {
+    compute(0);
+  }
+  return outputs;
+}
+
 std::optional<EvaluationResult> evaluate_in_parts(const Parts& parts, Split split,
                                                   const TrainingArgs& args,
                                                   ProgressDisplay& progress,
@@ -86,25 +113,29 @@ std::optional<EvaluationResult> evaluate_in_parts(const Parts& parts, Split spli
   SessionClock* const clock = parts.session ? &parts.session->clock : nullptr;
   const SessionClock::Unit unit = SessionClock::Unit::kEvaluationBatch;
   World& world = *parts.world;
-  Batch own;
+  const int64_t at_once = agreed_batches_at_once(parts);
+  std::vector<Batch> own(static_cast<size_t>(at_once));
   Batch other;
   OutputsExchange exchange(world, args.task == "mlm" || args.task == "pretraining");
-  // Each process computes one of as many neighbouring batches, and all of them count all.
-  for (int64_t first = 0; first < count; first += world.size()) {
+  // Each process computes `at_once` neighbouring batches of a round, and all of them count all.
+  for (int64_t first = 0; first < count; first += world.size() * at_once) {
     if (clock != nullptr) clock->begin(unit, interrupt::seconds_since_boot());
-    const int64_t mine = first + world.rank();
+    const int64_t mine = first + world.rank() * at_once;
     const bool stops = interrupt::is_requested();
-    const bool has_batch = mine < count && !stops;
-    if (has_batch) loader.get(mine, own);
+    const int64_t computed = stops ? 0 : std::clamp<int64_t>(count - mine, 0, at_once);
+    for (int64_t i = 0; i < computed; ++i) loader.get(mine + i, own[static_cast<size_t>(i)]);
     const std::optional<std::vector<Outputs>> round = exchange.share(
-        has_batch, [&] { return parts.task->evaluate(own); }, stops);
+        computed > 0,
+        [&] { return compute_outputs(parts, std::span(own).first(static_cast<size_t>(computed))); },
+        stops);
     if (!round) {
       progress.end();
       return std::nullopt;
     }
-    for (int64_t i = first; i < std::min(count, first + world.size()); ++i) {
-      if (i != mine) loader.get(i, other);
-      const Batch& batch = i == mine ? own : other;
+    for (int64_t i = first; i < std::min(count, first + world.size() * at_once); ++i) {
+      const bool is_mine = i >= mine && i < mine + computed;
+      if (!is_mine) loader.get(i, other);
+      const Batch& batch = is_mine ? own[static_cast<size_t>(i - mine)] : other;
       const Outputs& outputs = (*round)[static_cast<size_t>(i - first)];
       loss.add(batch, outputs);
       if ((i + 1) % parts_of_batch == 0 || i + 1 == count) loss.end_batch();
@@ -134,15 +165,26 @@ std::optional<EvaluationResult> evaluate_in_parts(const Parts& parts, Split spli
 
 }  // namespace
 
-std::optional<EvaluationResult> evaluate(const Parts& parts, Split split, const TrainingArgs& args,
+std::optional<EvaluationResult> evaluate(Parts& parts, Split split, const TrainingArgs& args,
                                          ProgressDisplay& progress, int64_t& rows_at_a_time) {
   while (true) {
+    std::exception_ptr lack_of_memory;
     try {
       return evaluate_in_parts(parts, split, args, progress, rows_at_a_time);
     } catch (...) {
-      if (rows_at_a_time == 1 || !is_lack_of_memory(std::current_exception())) throw;
+      lack_of_memory = std::current_exception();
+      if (!is_lack_of_memory(lack_of_memory)) throw;
     }
     progress.end();
+    if (const int64_t at_once = agreed_batches_at_once(parts); at_once > 1) {
+      parts.batches_at_once = at_once / 2;
+      release_unused_memory(parts.device);
+      log::warning("out of memory in the evaluation: it is done again with " +
+                   std::to_string(at_once / 2) + " batches at a time, the results are the same");
+      continue;
+    }
+    if (rows_at_a_time == 1) std::rethrow_exception(lack_of_memory);
+    lack_of_memory = nullptr;
     rows_at_a_time = next_smaller_cut(args.per_device_eval_batch_size, rows_at_a_time);
     release_unused_memory(parts.device);
     log::warning("out of memory in the evaluation: it is done again with " +

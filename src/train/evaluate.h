@@ -24,9 +24,10 @@ struct EvaluationResult {
 // Nothing where a stop was asked for before the last batch: an evaluation that was cut is done
 // again, never half-counted. prediction_loss_only leaves the task's metrics out. Where memory does
 // not suffice for the batch that the keys ask for, it is taken in parts of `rows_at_a_time`, a
-// divisor of it that becomes smaller then; loss and metrics are those of the whole batch. Requires:
+// divisor of it that becomes smaller then; loss and metrics are those of the whole batch. Where
+// several batches are computed at once, fewer are first. Requires:
 // the split was read.
-[[nodiscard]] std::optional<EvaluationResult> evaluate(const Parts& parts, Split split,
+[[nodiscard]] std::optional<EvaluationResult> evaluate(Parts& parts, Split split,
                                                        const TrainingArgs& args,
                                                        ProgressDisplay& progress,
                                                        int64_t& rows_at_a_time);

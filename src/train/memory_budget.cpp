@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: MIT
 #include "train/memory_budget.h"
 
+#include <algorithm>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "finetune/base/json.h"
 #include "finetune/base/log.h"
 #include "finetune/checkpoint/layout.h"
+#include "finetune/tensor/device.h"
 #include "train/memory_text.h"
 #include "train/memory_workload.h"
 #include "train/resume.h"
@@ -75,6 +78,25 @@ std::optional<MemoryDecision> apply_memory_budget(const LoadedConfig& config, co
     log::warning("not bit-exact from here: memory is cut or stored otherwise than before");
   }
   return decision;
+}
+
+int64_t batches_at_once(const LoadedConfig& config, const MemoryWorkload& workload,
+                        const MemoryChoices& choices) {
+  if (workload.is_device || !workload.sums_shards) return 1;
+  // The processes of a machine divide what it has.
+  const int64_t free = attainable_memory() / workload.processes;
+  const int64_t most = free > 0 ? free : std::numeric_limits<int64_t>::max();
+  return largest_batches_at_once(workload, choices,
+                                 std::min(most, memory_budget_of(config.args).value_or(most)));
+}
+
+int64_t batches_at_once(const LoadedConfig& config, const Parts& parts, const RunState* saved,
+                        const std::optional<MemoryDecision>& decision) {
+  if (!config.args.full_determinism || !parts.device.is_cpu()) return 0;
+  if (num_threads() == 1) return 1;
+  const int64_t batch = effective_batch(config.args, saved, processes_of(config.args, parts));
+  return batches_at_once(config, workload_of(config, parts, std::max<int64_t>(1, batch)),
+                         decision ? decision->choices : choices_of(config.args));
 }
 
 LoadedConfig with_saved_choices(const LoadedConfig& config, const RunState& saved) {

@@ -23,6 +23,15 @@ namespace finetune {
                                                                 const Parts& parts,
                                                                 const RunState* saved);
 
+// Parts::batches_at_once of a run with these keys, which `decision` has been applied to: as many as
+// there are threads and memory for. Results do not depend on it, so every start chooses anew.
+[[nodiscard]] int64_t batches_at_once(const LoadedConfig& config, const Parts& parts,
+                                      const RunState* saved,
+                                      const std::optional<MemoryDecision>& decision);
+// The same for a planned workload.
+[[nodiscard]] int64_t batches_at_once(const LoadedConfig& config, const MemoryWorkload& workload,
+                                      const MemoryChoices& choices);
+
 // The keys as the run took them: with what memory_budget picked for it, where it would again.
 [[nodiscard]] LoadedConfig with_saved_choices(const LoadedConfig& config, const RunState& saved);
 

@@ -9,15 +9,16 @@
 namespace finetune {
 namespace {
 
-// The prediction is good to a tenth; what is chosen has to stay inside all the same.
-constexpr double kMargin = 0.05;
-
 // Formats that change results a little.
 struct Formats {
   GradientFormat gradients;
   WeightFormat weights;
   OptimizerChoice optimizer;
 };
+
+bool is_one_threaded(const MemoryWorkload& workload) {
+  return workload.sums_shards && !workload.is_device;
+}
 
 bool is_set(const LoadedConfig& config, std::initializer_list<const char*> keys) {
   return std::any_of(keys.begin(), keys.end(), [&](const char* key) { return config.is_set(key); });
@@ -71,13 +72,18 @@ std::vector<ActivationCheckpointing> allowed_checkpointings(const LoadedConfig& 
 // Time of an update, 1 for one large batch: what is computed again, what every micro-batch and
 // every chunk of the head costs anew. Reading weights and adding to gradients takes as long as
 // computing some 30 tokens on a CPU, some 1000 on a device.
+// Where one thread computes a micro-batch, others are idle in the last round.
 double relative_time(const MemoryWorkload& workload, const MemoryChoices& choices) {
   const double tokens =
       static_cast<double>(choices.micro_batch * workload.choices * workload.length);
   const ActivationCheckpointing& again = choices.checkpointing;
   const double computed = !again.enabled ? 1.0 : again.selective ? 1.06 : 1.33;
   const double chunks = 0.01 * (128.0 / static_cast<double>(choices.head_rows_per_chunk) - 1.0);
-  return computed + (workload.is_device ? 1000.0 : 30.0) / tokens + chunks;
+  const double time = computed + (workload.is_device ? 1000.0 : 30.0) / tokens + chunks;
+  if (!is_one_threaded(workload)) return time;
+  const int64_t shards = workload.effective_batch / choices.micro_batch;
+  const int64_t rounds = (shards + workload.batches_at_once - 1) / workload.batches_at_once;
+  return time * static_cast<double>(workload.threads * rounds) / static_cast<double>(shards);
 }
 
 struct Search {
@@ -88,7 +94,7 @@ struct Search {
 };
 
 // All that gives the same results with these formats.
-void search(const MemoryWorkload& workload, const LoadedConfig& config, MemoryChoices choices,
+void search(MemoryWorkload workload, const LoadedConfig& config, MemoryChoices choices,
             int64_t budget, Search& found) {
   const MemoryChoices asked = choices;
   for (const int64_t cut : allowed_cuts(config, asked, workload.effective_batch)) {
@@ -98,8 +104,11 @@ void search(const MemoryWorkload& workload, const LoadedConfig& config, MemoryCh
       for (const int64_t rows : {128, 64, 32}) {
         if (rows != 128 && workload.head) continue;
         choices.head_rows_per_chunk = rows;
-        const auto peak = static_cast<int64_t>(
-            static_cast<double>(predict_memory(workload, choices).peak()) * (1.0 + kMargin));
+        if (is_one_threaded(workload)) {
+          workload.batches_at_once = largest_batches_at_once(workload, choices, budget);
+        }
+        const int64_t peak = static_cast<int64_t>(
+            static_cast<double>(predict_memory(workload, choices).peak()) * (1.0 + kMemoryMargin));
         found.least = std::min(found.least, peak);
         const double time = relative_time(workload, choices);
         if (peak > budget || time >= found.time) continue;

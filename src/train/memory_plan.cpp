@@ -70,10 +70,13 @@ class Prediction {
 
   MemoryParts parts() const {
     Moment most;
-    for (const Moment& moment :
-         {after_forward(), in_head(), in_layer_backward(), in_embedding_backward(), elsewhere()}) {
+    for (Moment moment :
+         {after_forward(), in_head(), in_layer_backward(), in_embedding_backward()}) {
+      moment.activations *= shards_at_once();
+      moment.temporaries *= shards_at_once();
       if (moment.bytes() > most.bytes()) most = moment;
     }
+    if (elsewhere().bytes() > most.bytes()) most = elsewhere();
     MemoryParts parts{.program = work_.program, .gradients = most.gradients};
     parts.data = work_.is_device ? 0 : work_.data;
     parts.weights = parameters_ * bytes_of(choices_.weights);
@@ -81,7 +84,8 @@ class Prediction {
     parts.gradients += (gradient_copies() - 1) * gradients(parameters_);
     // What lies in the head's place at another moment counts as the head's.
     parts.activations = most.activations;
-    parts.head = std::min(most.activations == 0 ? 0 : head(), most.temporaries);
+    const int64_t heads = shards_at_once() * head();
+    parts.head = std::min(most.activations == 0 ? 0 : heads, most.temporaries);
     parts.temporaries = most.temporaries - parts.head + slack(most.activations + most.temporaries);
     if (work_.is_device) {
       parts.host = host();
@@ -139,18 +143,27 @@ class Prediction {
     for (size_t i = 0; i < bytes.size(); ++i) had[static_cast<size_t>(owners[i])] += bytes[i];
     return *std::ranges::max_element(had);
   }
+  // Logical shards of a process.
+  [[nodiscard]] int64_t shards() const { return work_.effective_batch / choices_.micro_batch; }
+  [[nodiscard]] int64_t shards_at_once() const {
+    if (!work_.sums_shards) return 1;
+    return std::max<int64_t>(1, std::min(work_.batches_at_once, shards()));
+  }
   // Sums of logical shards that a process keeps, and the gradients that are computed beside them or
   // that they are summed into.
   [[nodiscard]] int64_t gradient_copies() const {
-    const int64_t shards = work_.effective_batch / choices_.micro_batch;
-    if (!work_.sums_shards || shards * work_.processes == 1) return 1;
-    size_t sums = 1;
+    if (!work_.sums_shards || shards() * work_.processes == 1) return 1;
+    int64_t most = 1;
     for (int64_t rank = 0; rank < work_.processes; ++rank) {
-      for (int64_t count = 1; count <= shards; ++count) {
-        sums = std::max(sums, ShardSum::subtrees({.first = rank * shards, .count = count}).size());
+      for (int64_t done = 0; done <= shards(); done += shards_at_once()) {
+        const auto sums = ShardSum::subtrees({.first = rank * shards(), .count = done}).size();
+        const int64_t beside = std::clamp<int64_t>(shards() - done, 1, shards_at_once());
+        most = std::max(most, static_cast<int64_t>(sums) + beside);
       }
+      const auto all = ShardSum::subtrees({.first = rank * shards(), .count = shards()}).size();
+      most = std::max(most, static_cast<int64_t>(all) + 1);
     }
-    return static_cast<int64_t>(sums) + 1;
+    return most;
   }
 
   // Of one layer, for its backward pass: its input, query, key, value, context and the two sums
@@ -211,7 +224,7 @@ class Prediction {
 
   // Evaluation, with the logits of all predicted places at once, twice; and the update.
   [[nodiscard]] Moment elsewhere() const {
-    const int64_t tokens = work_.eval_batch * work_.choices * work_.length;
+    const int64_t tokens = work_.batches_at_once * work_.eval_batch * work_.choices * work_.length;
     const int64_t layer = tokens * (5 * model_.hidden_size + model_.intermediate_size) * 4;
     const int64_t logits =
         predicts_words(work_.head) ? 2 * predicted_rows(tokens) * model_.vocab_size * 4 : 0;
@@ -248,7 +261,8 @@ class Prediction {
         (work_.length + model_.block_size - 1) / model_.block_size * model_.block_size;
     const int64_t width = (model_.hidden_size / model_.num_attention_heads + 15) / 16 * 16;
     const int64_t heads = tokens_ / work_.length * model_.num_attention_heads;
-    return hidden(element_) + std::min(heads, work_.threads) * 9 * rows * width * 4;
+    const int64_t threads = work_.sums_shards ? 1 : work_.threads;
+    return hidden(element_) + std::min(heads, threads) * 9 * rows * width * 4;
   }
 
   // Where the CPU's kernels over rows are not: masks of dropout are made of 64-bit numbers.
@@ -315,6 +329,17 @@ class Prediction {
 
 int64_t MemoryParts::peak() const {
   return program + data + weights + gradients + states + activations + head + temporaries;
+}
+
+int64_t largest_batches_at_once(MemoryWorkload workload, const MemoryChoices& choices,
+                                int64_t bytes) {
+  workload.batches_at_once = std::max<int64_t>(1, workload.threads);
+  const auto most = static_cast<double>(bytes) / (1.0 + kMemoryMargin);
+  while (workload.batches_at_once > 1 &&
+         static_cast<double>(predict_memory(workload, choices).peak()) > most) {
+    --workload.batches_at_once;
+  }
+  return workload.batches_at_once;
 }
 
 MemoryParts predict_memory(const MemoryWorkload& workload, const MemoryChoices& choices) {

@@ -106,18 +106,23 @@ Outputs OutputsExchange::from_bytes(const std::string& text) {
   return outputs;
 }
 
-std::optional<std::vector<Outputs>> OutputsExchange::share(bool has_batch,
-                                                           const std::function<Outputs()>& compute,
-                                                           bool stops) const {
+std::optional<std::vector<Outputs>> OutputsExchange::share(
+    bool has_batch, const std::function<std::vector<Outputs>()>& compute, bool stops) const {
   if (world_.size() == 1) {
     if (stops) return std::nullopt;
-    return std::vector<Outputs>{compute()};
+    return compute();
   }
   std::string mine(1, stops ? kStop : kNothing);
   std::exception_ptr lack_of_memory;
   if (has_batch && !stops) {
     try {
-      mine = kOutputs + to_bytes(compute(), best_alone_);
+      mine = kOutputs;
+      for (const Outputs& outputs : compute()) {
+        const std::string bytes = to_bytes(outputs, best_alone_);
+        Bytes length;
+        length.put(static_cast<int64_t>(bytes.size()));
+        mine += length.take() + bytes;
+      }
     } catch (...) {
       lack_of_memory = std::current_exception();
       if (!is_lack_of_memory(lack_of_memory)) throw;
@@ -130,7 +135,14 @@ std::optional<std::vector<Outputs>> OutputsExchange::share(bool has_batch,
     FT_CHECK(!one.empty(), "every process says something");
     if (one[0] == kStop) return std::nullopt;
     if (one[0] == kNoMemory && !lack_of_memory) throw std::bad_alloc();
-    result.push_back(one[0] == kOutputs ? from_bytes(one.substr(1)) : Outputs());
+    for (size_t at = 1; one[0] == kOutputs && at < one.size();) {
+      int64_t length = 0;
+      FT_CHECK(at + sizeof(length) <= one.size(), "outputs of several batches");
+      std::memcpy(&length, one.data() + at, sizeof(length));
+      at += sizeof(length);
+      result.push_back(from_bytes(one.substr(at, static_cast<size_t>(length))));
+      at += static_cast<size_t>(length);
+    }
   }
   if (lack_of_memory) std::rethrow_exception(lack_of_memory);
   return result;

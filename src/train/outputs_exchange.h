@@ -18,11 +18,11 @@ class OutputsExchange {
   // `best_alone`: of logits over a vocabulary only the most probable word is sent.
   OutputsExchange(World& world, bool best_alone) : world_(world), best_alone_(best_alone) {}
 
-  // The outputs of all processes, in the order of ranks; empty ones of those that have no batch
-  // left. Nothing where `stops` in one of them. A lack of memory in one of them is thrown in all.
-  [[nodiscard]] std::optional<std::vector<Outputs>> share(bool has_batch,
-                                                          const std::function<Outputs()>& compute,
-                                                          bool stops) const;
+  // The outputs of all processes' batches, in the order of ranks; `compute` returns this process's
+  // and is not called where it has no batch left. Nothing where `stops` in one of them. A lack of
+  // memory in one of them is thrown in all.
+  [[nodiscard]] std::optional<std::vector<Outputs>> share(
+      bool has_batch, const std::function<std::vector<Outputs>()>& compute, bool stops) const;
 
   // As bytes and back; exact.
   [[nodiscard]] static std::string to_bytes(const Outputs& outputs, bool best_alone);

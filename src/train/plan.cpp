@@ -10,6 +10,7 @@
 #include "finetune/data/packing_plan.h"
 #include "finetune/tensor/device.h"
 #include "finetune/train/memory_plan.h"
+#include "train/memory_budget.h"
 #include "train/memory_text.h"
 #include "train/memory_workload.h"
 #include "train/plan_cost.h"
@@ -85,8 +86,7 @@ Json plan_training(const LoadedConfig& config, const PlanOptions& options) {
   const int64_t processes = processes_of(args, parts);
   const int64_t effective = args.effective_batch_size.value_or(
       args.per_device_train_batch_size * args.gradient_accumulation_steps * processes);
-  const MemoryWorkload workload =
-      workload_of(config, parts, std::max<int64_t>(1, effective / processes));
+  MemoryWorkload workload = workload_of(config, parts, std::max<int64_t>(1, effective / processes));
   Json plan;
   MemoryChoices choices = choices_of(args);
   if (const std::optional<int64_t> budget = memory_budget_of(args)) {
@@ -95,6 +95,7 @@ Json plan_training(const LoadedConfig& config, const PlanOptions& options) {
     plan["decision"] = decision.to_json();
     plan["decision_line"] = decision.line();
   }
+  workload.batches_at_once = batches_at_once(config, workload, choices);
   const MemoryParts needed = predict_memory(workload, choices);
   plan["parts"] = Json::object();
   for (const auto& [name, bytes] : named_parts(needed)) plan["parts"][name] = bytes;
@@ -109,6 +110,7 @@ Json plan_training(const LoadedConfig& config, const PlanOptions& options) {
   plan["largest_batch"] = largest_micro_batch(workload, choices, memory);
   plan["micro_batch"] = choices.micro_batch;
   plan["accumulation"] = workload.effective_batch / choices.micro_batch;
+  plan["batches_at_once"] = workload.batches_at_once;
   plan["effective_batch"] = effective;
   plan["tokens_a_row"] = workload.length;
   plan["checkpointing"] = describe(choices.checkpointing);
@@ -126,8 +128,12 @@ Json plan_training(const LoadedConfig& config, const PlanOptions& options) {
 std::string plan_text(const Json& plan) {
   const auto bytes = [&](const char* name) { return mebibytes(plan.at(name).get<int64_t>()); };
   const auto count = [&](const char* name) { return std::to_string(plan.at(name).get<int64_t>()); };
+  const std::string at_once =
+      plan.at("batches_at_once").get<int64_t>() > 1
+          ? " (" + count("batches_at_once") + " micro-batches at once, a thread each)"
+          : "";
   std::string text = "on " + plan.at("device").get<std::string>() + ": " + count("micro_batch") +
-                     " x " + count("accumulation") + " samples an update, up to " +
+                     " x " + count("accumulation") + " samples an update" + at_once + ", up to " +
                      count("tokens_a_row") +
                      " tokens each, recomputation: " + plan.at("checkpointing").get<std::string>() +
                      ", " + count("steps") + " steps\n";

@@ -118,6 +118,15 @@ std::string machine_difference(const Environment& then, const Environment& now) 
   return differences;
 }
 
+// Up to 0.2.0 all threads of a process computed a logical shard together.
+std::string shard_difference(const RunState& saved, int64_t shard_threads) {
+  const bool has_shards = saved.shard_rows > 0;
+  if (!has_shards || shard_threads != 1 || saved.shard_threads == 1) return "";
+  if (saved.environment.threads == 1 || saved.environment.device != "cpu") return "";
+  return "one thread computes each logical shard, where an earlier version of finetune used " +
+         std::to_string(saved.environment.threads);
+}
+
 void announce_changes(const RunState& saved, const LoadedConfig& config,
                       const Environment& environment, int64_t accumulation) {
   const std::string from = " from step " + std::to_string(saved.step);
@@ -142,17 +151,21 @@ void announce_changes(const RunState& saved, const LoadedConfig& config,
   }
   const Environment& old = saved.environment;
   std::string differences = machine_difference(old, environment);
-  if (old.threads != environment.threads) {
+  const bool has_fixed_bits = config.args.full_determinism && environment.device == "cpu";
+  const bool has_other_threads = old.threads != environment.threads && !has_fixed_bits;
+  if (has_other_threads) {
     differences += (differences.empty() ? "" : ", ") + std::string("threads ") +
                    std::to_string(old.threads) + " -> " + std::to_string(environment.threads);
   }
   if (differences.empty()) return;
   // Memory and processors change nothing by themselves: the thread count is the run's own.
-  const bool changes_bits =
-      old.torch_version != environment.torch_version || old.device != environment.device ||
-      old.cpu_capability != environment.cpu_capability || old.threads != environment.threads;
+  const bool changes_bits = old.torch_version != environment.torch_version ||
+                            old.device != environment.device ||
+                            old.cpu_capability != environment.cpu_capability || has_other_threads;
   if (changes_bits) {
     log::warning("not bit-exact from here: " + differences);
+  } else if (has_fixed_bits) {
+    log::info("another machine: " + differences + "; the run's bits do not depend on it");
   } else {
     log::info("another machine: " + differences + "; the run keeps its " +
               std::to_string(environment.threads) + " threads, which its bits depend on");

@@ -26,6 +26,10 @@ void check_fixed_keys(const RunState& saved, const LoadedConfig& config,
 // the run's memory was planned; empty where nothing is. Bits depend on some of it.
 [[nodiscard]] std::string machine_difference(const Environment& then, const Environment& now);
 
+// Why a run with full_determinism has other bits from here on than the version that wrote `saved`,
+// where `shard_threads` threads compute a logical shard now; empty: the same.
+[[nodiscard]] std::string shard_difference(const RunState& saved, int64_t shard_threads);
+
 // One line for every changed key, and one where library or machine are others than before.
 void announce_changes(const RunState& saved, const LoadedConfig& config,
                       const Environment& environment, int64_t accumulation);

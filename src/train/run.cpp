@@ -149,6 +149,7 @@ std::optional<CheckpointEntry> choose_checkpoint(const LoadedConfig& config,
 
 // Equal bits need the thread count that the run began with.
 void reuse_threads(const RunState& state, const TrainingArgs& args, int64_t processes) {
+  if (args.full_determinism && state.environment.device == "cpu") return;  // for any number
   const bool is_exact = args.full_determinism || state.environment.processes == processes;
   if (is_exact && state.environment.threads >= 1 && state.environment.threads <= 1024) {
     set_num_threads(static_cast<int>(state.environment.threads));
@@ -204,7 +205,8 @@ nlohmann::ordered_json evaluate_model(const LoadedConfig& config, const Assembly
   const TrainingArgs& args = config.args;
   const bool is_shown = !request.world || request.world->is_first();
   ProgressDisplay progress(is_shown ? progress_mode(args) : ProgressMode::kNone);
-  const Parts parts = assemble(config, request, progress);
+  Parts parts = assemble(config, request, progress);
+  if (args.full_determinism && parts.device.is_cpu()) parts.batches_at_once = num_threads();
   nlohmann::ordered_json all;
   for (const Split split : {Split::kValidation, Split::kTest}) {
     const bool predicts = split == Split::kTest;
@@ -356,6 +358,7 @@ int train_in(RunStorage& storage, const LoadedConfig& config, const RunOptions& 
     parts.memory = decision->to_json();
     request.head_rows_per_chunk = decision->choices.head_rows_per_chunk;
   }
+  parts.batches_at_once = batches_at_once(budgeted, parts, saved ? &*saved : nullptr, decision);
   assemble_model(budgeted, request, parts);
   const RunIdentity& identity = parts.identity;
   check_same(*world,

@@ -25,6 +25,7 @@ void describe(State& s, Visitor&& field) {
   field("effective_batch_size", s.effective_batch_size);
   field("length_group", s.length_group);
   field("shard_rows", s.shard_rows);
+  field("shard_threads", s.shard_threads);
   field("max_steps", s.max_steps);
   field("window_loss", s.window_loss);
   field("window_first_step", s.window_first_step);
@@ -82,7 +83,7 @@ constexpr std::string_view kCameLater[] = {
     "rollbacks",       "divergence_tries", "faulty_step",       "watched_until",
     "left_out",        "recent_losses",    "recent_grad_norms", "asked_train_batch",
     "cut_train_batch", "asked_eval_batch", "cut_eval_batch",    "has_manifest",
-    "inputs",          "lost_best_step"};
+    "inputs",          "lost_best_step",   "shard_threads"};
 
 constexpr size_t kLongestList = 1 << 20;
 

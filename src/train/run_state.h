@@ -40,9 +40,10 @@ struct RunState {
   int64_t updates = 0;  // optimizer steps applied
   Position position;
   int64_t effective_batch_size = 0;
-  int64_t length_group = 0;  // samples that group_by_length sorts together; 0: none so far
-  int64_t shard_rows = 0;    // samples of a logical shard, with full_determinism
-  int64_t max_steps = 0;     // of the run as it was planned
+  int64_t length_group = 0;   // samples that group_by_length sorts together; 0: none so far
+  int64_t shard_rows = 0;     // samples of a logical shard, with full_determinism
+  int64_t shard_threads = 0;  // that compute one; 0: all that environment has
+  int64_t max_steps = 0;      // of the run as it was planned
 
   double window_loss = 0.0;       // sum of the losses since the last log
   int64_t window_first_step = 0;  // step of the last log

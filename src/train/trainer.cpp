@@ -13,6 +13,7 @@
 #include "finetune/base/interrupt.h"
 #include "finetune/base/json.h"
 #include "finetune/base/log.h"
+#include "finetune/kernels/one_threaded.h"
 #include "finetune/tensor/device.h"
 #include "train/best_model.h"
 #include "train/clock.h"
@@ -135,6 +136,7 @@ int Trainer::run() {
   state_.max_steps = plan_.max_steps;
   ++state_.sessions;
   open_events();
+  say_idle_threads();
   reserve_memory();
   prepare_saving();
   session_first_step_ = state_.step;
@@ -210,7 +212,9 @@ Trainer::StepReport Trainer::step() {
   report.tokens = counts[terms];
   report.padded_tokens = counts[terms + 1];
 
-  parts_.model->store().clear_gradients(!args_.optimizer_in_backward);
+  // Logical shards bring gradients of their own: memory that waits for the sum would be one more.
+  const bool keeps_memory = !args_.optimizer_in_backward && !has_shards();
+  parts_.model->store().clear_gradients(keeps_memory);
   released_ = {.learning_rate = report.learning_rate};
   if (!add_micro_batches(micro_batches, scales, report)) return {.interrupted = true};
   if (poison_.is_for(Poisoned::kLoss, state_.step + 1)) report.loss = std::nan("");
@@ -218,7 +222,7 @@ Trainer::StepReport Trainer::step() {
   begin(SessionClock::Unit::kUpdate);
   update_weights(report);
   end(SessionClock::Unit::kUpdate);
-  parts_.model->store().clear_gradients(!args_.optimizer_in_backward);
+  parts_.model->store().clear_gradients(keeps_memory);
   return report;
 }
 
@@ -266,6 +270,8 @@ void Trainer::update_weights(StepReport& report) {
     const double factor = args_.max_grad_norm > 0.0 && clip < 1.0 ? clip : 1.0;
     saver_->before_update();
     is_updating_ = true;
+    const bool is_blockwise = args_.optim.starts_with("adamw");  // in blocks of a fixed size
+    const OneThread guard(is_one_threaded() && !is_blockwise);
     parts_.optimizer->step(report.learning_rate, factor / scale, state_.step);
     if (owned_weights_) owned_weights_->share();
     is_updating_ = false;
@@ -292,7 +298,9 @@ void Trainer::reserve_memory() {
     if (slot.state.empty() && !slot.is_elsewhere) parts_.optimizer->create_state(slot);
   }
   make_buckets();
-  if (!args_.optimizer_in_backward && !buckets_) parts_.model->store().reserve_gradients();
+  if (!args_.optimizer_in_backward && !buckets_ && !has_shards()) {
+    parts_.model->store().reserve_gradients();
+  }
   release_startup_code();
   keep_freed_memory();
 }

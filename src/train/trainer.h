@@ -95,7 +95,11 @@ class Trainer {
   // micro-batches, 0 where another process has them. False where a stop came in one of them.
   bool share_losses(std::vector<double>& losses, const std::exception_ptr& lack_of_memory,
                     StepReport& report);
-  void take_shard();
+  // The logical shards of these micro-batches, at the same time where Parts::batches_at_once says
+  // so.
+  void add_shards(std::span<const Batch> batches, const std::vector<double>& scales,
+                  std::span<double> losses);
+  void take_shard(std::vector<Tensor> gradients);
   // Of the logical shards: what all processes have.
   void sum_shards();
   // Where processes sum their gradients beside the backward pass.
@@ -118,12 +122,17 @@ class Trainer {
   [[nodiscard]] double share_norm(double norm);
   [[nodiscard]] ShardSum make_shard_sum() const;
   [[nodiscard]] bool has_shards() const;
+  // Whether bits must not depend on the number of threads (full_determinism on the CPU).
+  [[nodiscard]] bool is_one_threaded() const { return parts_.batches_at_once > 0; }
+  void say_idle_threads() const;
   // Says whether the logical shards are those that the run began with.
   void keep_shards(const RunState& saved);
   [[nodiscard]] Environment environment() const;
   // Rank 0's.
   [[nodiscard]] double broadcast(double value);
   StepReport step_within_memory();
+  // After a lack of memory; false where there is one at a time already, in all processes.
+  bool compute_fewer_at_once();
   void cut_batch();
   void take_saved_cut(const RunState& saved);
   // Adds the micro-batch's gradients; its share of the update's loss, which may not be finite: then

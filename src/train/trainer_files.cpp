@@ -59,7 +59,10 @@ void Trainer::start_fresh() {
   state_.effective_batch_size =
       args.per_device_train_batch_size * args.gradient_accumulation_steps * world;
   prepare(resumed_batch_size(config_, state_, world));
-  if (args.full_determinism) state_.shard_rows = rows_at_a_time_;
+  if (args.full_determinism) {
+    state_.shard_rows = rows_at_a_time_;
+    state_.shard_threads = is_one_threaded() ? 1 : 0;
+  }
   log::info("training " + std::to_string(plan_.max_steps) + " steps of " +
             std::to_string(state_.effective_batch_size) +
             (args.packing ? " packed rows (" : " samples (") +

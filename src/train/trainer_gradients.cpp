@@ -2,12 +2,16 @@
 // How the trainer sums gradients over processes: buckets beside the backward pass, or, with
 // full_determinism, logical shards behind it.
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/zeros_like.h>
 
 #include <iomanip>
 #include <numeric>
 #include <sstream>
 
 #include "finetune/base/log.h"
+#include "finetune/kernels/one_threaded.h"
+#include "finetune/kernels/separate_gradients.h"
+#include "finetune/tensor/device.h"
 #include "train/trainer.h"
 
 namespace finetune {
@@ -106,14 +110,33 @@ void Trainer::trace_buckets() const {
   log::debug(text.str());
 }
 
-// The gradients of a micro-batch, away from those of the next one.
-void Trainer::take_shard() {
-  ParameterStore& store = parts_.model->store();
-  for (size_t place = 0; place < has_gradient_.size(); ++place) {
-    if (store.parameters()[place].gradient.defined()) has_gradient_[place] = 1.0;
+void Trainer::add_shards(std::span<const Batch> batches, const std::vector<double>& scales,
+                         std::span<double> losses) {
+  std::vector<std::vector<Tensor>> gradients(batches.size());
+  const auto compute = [&](int64_t i) {
+    const auto place = static_cast<size_t>(i);
+    const SeparateGradients separate(parts_.model->store(), gradients[place]);
+    losses[place] = add_gradients(batches[place], scales);
+  };
+  const auto count = static_cast<int64_t>(batches.size());
+  if (is_one_threaded()) {
+    compute_side_by_side(count, compute);
+  } else {
+    for (int64_t i = 0; i < count; ++i) compute(i);
   }
-  std::vector<Tensor> gradients = open_gradients(store);
-  for (Parameter& parameter : store.parameters()) parameter.gradient = Tensor();
+  for (std::vector<Tensor>& of_shard : gradients) take_shard(std::move(of_shard));
+}
+
+// What a shard has no gradient for counts as zeros.
+void Trainer::take_shard(std::vector<Tensor> gradients) {
+  const std::vector<Parameter>& parameters = parts_.model->store().parameters();
+  for (size_t place = 0; place < has_gradient_.size(); ++place) {
+    if (gradients[place].defined()) {
+      has_gradient_[place] = 1.0;
+    } else {
+      gradients[place] = at::zeros_like(parameters[place].weight.detach(), at::kFloat);
+    }
+  }
   shards_->add(std::move(gradients));
 }
 
@@ -129,6 +152,16 @@ void Trainer::sum_shards() {
   shards_->finish(open_gradients(parts_.model->store()), bucket_bytes());
   drop_empty_gradients();
   shards_.reset();
+}
+
+// Nobody expects that more threads do not help.
+void Trainer::say_idle_threads() const {
+  const int64_t threads = num_threads();
+  if (!is_one_threaded() || plan_.accumulation >= threads) return;
+  log::info("full_determinism: one thread computes each micro-batch, so " +
+            std::to_string(plan_.accumulation) + " of " + std::to_string(threads) +
+            " threads compute in each process; lower per_device_train_batch_size and raise "
+            "gradient_accumulation_steps to use more");
 }
 
 }  // namespace finetune

@@ -182,14 +182,36 @@ std::string Trainer::faults_text() const {
 
 Trainer::StepReport Trainer::step_within_memory() {
   while (true) {
+    std::exception_ptr lack_of_memory;
     try {
       return step();
     } catch (...) {
-      const bool may_cut = !is_updating_ && rows_at_a_time_ > 1 && !args_.optimizer_in_backward;
-      if (!may_cut || !is_lack_of_memory(std::current_exception())) throw;
+      lack_of_memory = std::current_exception();
+      const bool may_repeat = !is_updating_ && !args_.optimizer_in_backward;
+      if (!may_repeat || !is_lack_of_memory(lack_of_memory)) throw;
     }
+    if (compute_fewer_at_once()) continue;
+    if (rows_at_a_time_ == 1) std::rethrow_exception(lack_of_memory);
+    lack_of_memory = nullptr;
     cut_batch();
   }
+}
+
+bool Trainer::compute_fewer_at_once() {
+  if (!is_one_threaded()) return false;
+  const bool is_parallel = has_shards() && std::min(parts_.batches_at_once, plan_.accumulation) > 1;
+  if (!parts_.world->any(is_parallel)) return false;
+  settle_saves();
+  shards_.reset();
+  parts_.model->store().clear_gradients(/*keep_memory=*/false);
+  release_unused_memory(parts_.device);
+  const int64_t before = std::min(parts_.batches_at_once, plan_.accumulation);
+  parts_.batches_at_once = std::max<int64_t>(1, before / 2);
+  log::warning("step " + std::to_string(state_.step + 1) +
+               ": out of memory; it is done again with " + std::to_string(parts_.batches_at_once) +
+               " micro-batches at a time instead of " + std::to_string(before) +
+               ", which gives the same bits in more time");
+  return true;
 }
 
 // Between two tries of one step: the same samples in the same places, fewer of them at a time.

@@ -3,6 +3,7 @@
 // and all of them apply the same sum.
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <new>
@@ -10,7 +11,9 @@
 #include "finetune/base/error.h"
 #include "finetune/base/interrupt.h"
 #include "finetune/base/log.h"
+#include "finetune/kernels/one_threaded.h"
 #include "finetune/tensor/out_of_memory.h"
+#include "train/resume.h"
 #include "train/trainer.h"
 
 namespace finetune {
@@ -47,12 +50,15 @@ void Trainer::keep_shards(const RunState& saved) {
                                 " -> " + std::to_string(parts_.world->size());
   const bool has_other_processes = saved.environment.processes != parts_.world->size();
   if (!args_.full_determinism) {
-    state_.shard_rows = 0;
+    state_.shard_rows = state_.shard_threads = 0;
     if (has_other_processes) log::warning("not bit-exact from here: " + processes);
     return;
   }
   const int64_t then = saved.shard_rows;
   state_.shard_rows = rows_at_a_time_;
+  state_.shard_threads = is_one_threaded() ? 1 : 0;
+  const std::string difference = shard_difference(saved, state_.shard_threads);
+  if (!difference.empty()) log::warning("not bit-exact from here: " + difference);
   if (then == rows_at_a_time_) {
     if (has_other_processes) {
       log::info("another number of processes: " + processes + "; the run keeps its " +
@@ -115,22 +121,30 @@ bool Trainer::add_micro_batches(std::span<const Batch> batches, const std::vecto
   if (has_shards()) shards_.emplace(make_shard_sum());
   if (buckets_) begin_buckets();
   std::exception_ptr lack_of_memory;
-  for (const Batch& batch : batches) {
+  const auto most = static_cast<size_t>(shards_ ? std::max<int64_t>(1, parts_.batches_at_once) : 1);
+  for (size_t first = 0; first < batches.size(); first += most) {
     begin(SessionClock::Unit::kMicroBatch);
     if (interrupt::is_requested()) {
       report.interrupted = true;
       break;
     }
-    is_last_micro_batch_ = &batch == &batches.back();
+    const size_t count = std::min(most, batches.size() - first);
+    is_last_micro_batch_ = first + count == batches.size();
+    const std::span<double> own = std::span(losses).subspan(place, count);
     try {
-      losses[place] = add_gradients(batch, scales);
-      if (shards_) take_shard();
+      if (shards_) {
+        add_shards(batches.subspan(first, count), scales, own);
+      } else {
+        const OneThread guard(is_one_threaded());
+        own[0] = add_gradients(batches[first], scales);
+      }
     } catch (...) {
       lack_of_memory = std::current_exception();
       if (parts_.world->size() == 1 || !is_lack_of_memory(lack_of_memory)) throw;
       break;
     }
-    report.loss += losses[place++];
+    for (const double loss : own) report.loss += loss;
+    place += count;
     if (!std::isfinite(report.loss)) break;
   }
   if (!report.interrupted) end(SessionClock::Unit::kMicroBatch);

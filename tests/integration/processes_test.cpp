@@ -170,6 +170,42 @@ TEST(Processes, EndInTheSameBitsForAnyNumberWithFullDeterminism) {
   }
 }
 
+// On one processor too: threads of one's own are threads.
+TEST(Processes, EndInTheSameBitsForAnyNumberOfThreadsWithFullDeterminism) {
+  for (const int threads : {1, 2, 3}) {
+    for (const int count : {1, 2}) {
+      SCOPED_TRACE(std::to_string(count) + " processes, " + std::to_string(threads) + " threads");
+      const SharedRun run(kExact);
+      const ProcessResult end =
+          run.train(processes(count), with({{"OMP_NUM_THREADS", std::to_string(threads)}}));
+      ASSERT_EQ(end.code, 0) << end.err;
+      expect_same_bits(result_of(run), deterministic_alone());
+    }
+  }
+}
+
+TEST(Processes, MayChangeTheirThreadsBetweenSessions) {
+  const SharedRun run(kExact);
+  const auto until = [&](int count, const char* threads, int step) {
+    const ProcessResult end = run.train(processes(count, {"--stop_at_step", std::to_string(step)}),
+                                        with({{"OMP_NUM_THREADS", threads}}));
+    EXPECT_EQ(end.code, 75) << end.err;
+    EXPECT_THAT(end.err, Not(HasSubstr("not bit-exact")));
+  };
+  until(1, "2", 3);
+  until(2, "1", 5);
+  until(1, "3", 9);
+  expect_same_bits(finished(run, processes(2)), deterministic_alone());
+}
+
+TEST(Processes, SayWhereFullDeterminismLeavesThreadsIdle) {
+  SharedRun run(kExact);
+  run.set({{"max_steps", "2"}, {"effective_batch_size", "2"}});
+  const ProcessResult end = run.train({}, with({{"OMP_NUM_THREADS", "2"}}));
+  ASSERT_EQ(end.code, 0) << end.err;
+  EXPECT_THAT(end.err, HasSubstr("1 of 2 threads compute"));
+}
+
 // Rows that several samples fill are divided as rows of one sample are.
 TEST(Processes, EndInTheSameBitsWithPackedRows) {
   TinyRun::Keys keys = kExact;

@@ -301,5 +301,30 @@ TEST(MemoryPlan, CountsTheSumsOfLogicalShards) {
   EXPECT_EQ(predict_memory(workload, {.micro_batch = 32}).gradients, one_sum.gradients);
 }
 
+TEST(MemoryPlan, CountsLogicalShardsThatAreComputedAtOnce) {
+  MemoryWorkload workload = esperanto();
+  workload.effective_batch = 32;
+  workload.threads = 4;
+  workload.sums_shards = true;
+  const MemoryParts one = predict_memory(workload, {.micro_batch = 8});
+  workload.batches_at_once = 2;
+  const MemoryParts two = predict_memory(workload, {.micro_batch = 8});
+  EXPECT_EQ(two.activations, 2 * one.activations);
+  EXPECT_EQ(two.gradients, one.gradients);  // a sum of two, and two beside it
+  workload.batches_at_once = 4;
+  const MemoryParts four = predict_memory(workload, {.micro_batch = 8});
+  EXPECT_EQ(four.activations, 4 * one.activations);
+  EXPECT_EQ(four.gradients, one.gradients / 3 * 4);
+  workload.batches_at_once = 16;  // more than there are
+  EXPECT_EQ(predict_memory(workload, {.micro_batch = 8}).activations, four.activations);
+  const auto most = [&](int64_t peak) {
+    return largest_batches_at_once(workload, {.micro_batch = 8},
+                                   static_cast<int64_t>(static_cast<double>(peak) * 1.06));
+  };
+  EXPECT_EQ(most(four.peak()), 4);
+  EXPECT_EQ(most(two.peak()), 2);
+  EXPECT_EQ(most(one.peak() / 2), 1);
+}
+
 }  // namespace
 }  // namespace finetune

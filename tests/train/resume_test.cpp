@@ -42,6 +42,20 @@ TEST(MachineDifference, KnowsNothingOfWhatAnOlderCheckpointLacks) {
   EXPECT_EQ(machine_difference(then, machine()), "");
 }
 
+TEST(ShardDifference, TellsOfCheckpointsWhoseShardsAllThreadsComputed) {
+  RunState saved;
+  saved.environment = machine();
+  EXPECT_EQ(shard_difference(saved, 1), "");  // without full_determinism
+  saved.shard_rows = 4;
+  EXPECT_NE(shard_difference(saved, 1), "");
+  EXPECT_EQ(shard_difference(saved, 0), "");  // on a device now
+  saved.environment.threads = 1;              // the same arithmetic
+  EXPECT_EQ(shard_difference(saved, 1), "");
+  saved.environment.threads = 2;
+  saved.shard_threads = 1;
+  EXPECT_EQ(shard_difference(saved, 1), "");
+}
+
 // memory_budget: what was picked is kept on the same machine only.
 TEST(KeptDecision, IsPlannedAnewWhereTheMachineIsAnother) {
   const LoadedConfig config =

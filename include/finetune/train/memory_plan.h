@@ -17,6 +17,9 @@
 // allocated. All sizes are bytes.
 namespace finetune {
 
+// The prediction is good to a tenth; what is chosen by it has to stay inside all the same.
+constexpr double kMemoryMargin = 0.05;
+
 // What is trained: given by model, task and data.
 struct MemoryWorkload {
   ModelConfig model;
@@ -34,6 +37,7 @@ struct MemoryWorkload {
   int64_t processes = 1;          // that train together
   bool divides_states = false;    // among them (zero_stage: 1)
   bool sums_shards = false;       // each with gradients of its own (full_determinism)
+  int64_t batches_at_once = 1;    // each computed by one thread (full_determinism on the CPU)
 };
 
 // How it is trained: what keys decide, or memory_budget.
@@ -70,6 +74,11 @@ struct MemoryParts {
 // The most samples at a time with which the peak stays within `bytes`; 0: not even one does.
 [[nodiscard]] int64_t largest_micro_batch(const MemoryWorkload& workload, MemoryChoices choices,
                                           int64_t bytes);
+
+// With full_determinism on the CPU one thread computes a micro-batch: the most that can be computed
+// at once, by as many threads, with a peak within `bytes` less the margin. At least 1.
+[[nodiscard]] int64_t largest_batches_at_once(MemoryWorkload workload, const MemoryChoices& choices,
+                                              int64_t bytes);
 
 // What the keys say, memory_budget aside.
 [[nodiscard]] MemoryChoices choices_of(const TrainingArgs& args);

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <vector>
+
+#include "finetune/kernels/parameter_store.h"
+
+namespace finetune {
+
+// While it lives, what the calling thread adds to a store's gradients goes to `gradients` instead:
+// one for each parameter, made by the first addition. So several threads can compute micro-batches
+// of one model at the same time. Parameters complete without notice to the store's listener.
+// Requires: float32 gradients; one of these a thread.
+class SeparateGradients {
+ public:
+  SeparateGradients(const ParameterStore& store, std::vector<Tensor>& gradients);
+  ~SeparateGradients();
+  SeparateGradients(const SeparateGradients&) = delete;
+  SeparateGradients& operator=(const SeparateGradients&) = delete;
+
+  // Where the calling thread's additions go; null: to the store's own.
+  [[nodiscard]] static std::vector<Tensor>* of(const ParameterStore& store);
+};
+
+}  // namespace finetune
