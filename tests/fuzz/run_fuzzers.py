@@ -136,6 +136,9 @@ def main():
     parser.add_argument("--known", type=Path, help="results that count as time already spent",
                         default=ROOT / "scripts" / "bench" / "results" / "reliability.json")  # fmt: skip
     fuzzing = Fuzzing(parser.parse_args())
+    missing = [name for name in fuzzing.names if not (fuzzing.options.build / name).exists()]
+    if missing:
+        sys.exit(f"{fuzzing.options.build} lacks {', '.join(missing)}; scripts/soak --fuzz builds it")
     with concurrent.futures.ThreadPoolExecutor(fuzzing.options.jobs) as pool:
         for worker in [pool.submit(fuzzing.work) for _ in range(fuzzing.options.jobs)]:
             worker.result()
