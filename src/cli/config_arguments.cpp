@@ -48,20 +48,17 @@ bool ArgumentReader::asks_for_help() const {
                      [](const std::string& word) { return word == "--help" || word == "-h"; });
 }
 
-ConfigArguments ArgumentReader::config(const std::string& command) const {
-  ConfigArguments result;
-  auto first = arguments_.begin();
-  if (first != arguments_.end() && !first->starts_with("--")) result.path = *first++;
-  result.overrides.assign(first, arguments_.end());
+ConfigWords ArgumentReader::config(const std::string& command) const {
+  ConfigWords result = split_config_words(arguments_);
   if (result.path.empty() && result.overrides.empty()) {
     throw Error(ErrorKind::kUsage, "finetune " + command +
-                                       " needs a configuration file; 'finetune "
-                                       "config init > run.yaml' writes one");
+                                       " needs a configuration file or keys (--key value); "
+                                       "'finetune config init > run.yaml' writes a file");
   }
   return result;
 }
 
-LoadedConfig load_long_run(const ConfigArguments& words) {
+LoadedConfig load_long_run(const ConfigWords& words) {
   LoadedConfig config = load_config(words.path, words.overrides);
   if (config.args.on_sighup == "stop") interrupt::stop_on_hangup();
   return config;

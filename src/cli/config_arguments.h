@@ -10,14 +10,8 @@
 
 namespace finetune::cli {
 
-// "CONFIG [--key value ...]" as train, evaluate and verify-resume take it.
-struct ConfigArguments {
-  std::string path;     // empty where everything is given by overrides
-  Arguments overrides;  // keys of the configuration
-};
-
 // The configuration of a command that may run for hours. Applies on_sighup.
-[[nodiscard]] LoadedConfig load_long_run(const ConfigArguments& words);
+[[nodiscard]] LoadedConfig load_long_run(const ConfigWords& words);
 
 // Overrides for a run that only tries the user's configuration: no limit of a session ends it, and
 // no command of the user's is run at its end.
@@ -37,8 +31,8 @@ class ArgumentReader {
   [[nodiscard]] std::optional<std::string> take_value(const std::string& name);
   [[nodiscard]] std::optional<int64_t> take_number(const std::string& name);
   [[nodiscard]] bool asks_for_help() const;
-  // What is left.
-  [[nodiscard]] ConfigArguments config(const std::string& command) const;
+  // What is left: "[CONFIG] [--key value ...]", the file anywhere.
+  [[nodiscard]] ConfigWords config(const std::string& command) const;
   [[nodiscard]] const Arguments& rest() const { return arguments_; }
 
  private:

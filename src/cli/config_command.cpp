@@ -4,12 +4,14 @@
 #include <vector>
 
 #include "cli/commands.h"
+#include "cli/config_arguments.h"
 #include "finetune/base/error.h"
 #include "finetune/base/log.h"
 #include "finetune/config/dump.h"
 #include "finetune/config/exclusions.h"
 #include "finetune/config/load.h"
 #include "finetune/config/validate.h"
+#include "finetune/train/check_files.h"
 
 namespace finetune::cli {
 namespace {
@@ -22,7 +24,9 @@ constexpr const char* kHelp =
   finetune config schema                       a JSON Schema, for editors
   finetune config table                        the same as the README's table of keys
   finetune config exclusions                   which techniques exclude each other, and why
-  finetune config check CONFIG [--key value]   whether keys, values and their rules are right
+  finetune config check CONFIG [--key value]   whether keys, values and their rules are right, and
+                                               data files and model folders are there
+      --no_files                               keys and values alone
 )";
 
 [[noreturn]] void refuse(const std::string& message) {
@@ -48,14 +52,16 @@ int init(const std::vector<std::string>& words) {
   return print(initial_yaml(task));
 }
 
-int check(const std::vector<std::string>& words) {
-  if (words.empty()) refuse("config check needs the configuration's path");
-  const bool has_path = !words.front().starts_with("--");
-  const std::string path = has_path ? words.front() : "";
-  const LoadedConfig config = load_config(path, {words.begin() + (has_path ? 1 : 0), words.end()});
+int check(const std::vector<std::string>& arguments) {
+  ArgumentReader reader(arguments);
+  const bool looks_for_files = !reader.take_flag("--no_files");
+  const ConfigWords words = reader.config("config check");
+  const LoadedConfig config = load_config(words.path, words.overrides);
   for (const std::string& note : config.notes) log::warning(note);
   validate(config, Purpose::kTrain);
-  return print((has_path ? path : "the configuration") + " is well-formed\n");
+  if (looks_for_files) check_files(config);
+  return print((words.path.empty() ? "the configuration" : words.path) + " is well-formed" +
+               (looks_for_files ? ", and the files it names are there\n" : "\n"));
 }
 
 }  // namespace

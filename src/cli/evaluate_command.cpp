@@ -24,7 +24,7 @@ int evaluate_command(const Arguments& arguments) {
   }
   if (!works_here("evaluate")) return kExitFinished;
   const std::optional<std::string> checkpoint = reader.take_value("--checkpoint");
-  ConfigArguments words = reader.config("evaluate");
+  ConfigWords words = reader.config("evaluate");
   if (checkpoint && *checkpoint != "auto") {
     words.overrides.push_back("--model_name_or_path");
     words.overrides.push_back(*checkpoint);

@@ -3,14 +3,12 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include <iostream>
-
 #include "cli/commands.h"
 #include "cli/launch.h"
 #include "cli/outcome.h"
 #include "cli/stack_limit.h"
+#include "cli/standard_output.h"
 #include "cli/wait_policy.h"
-#include "finetune/base/error.h"
 #include "finetune/base/interrupt.h"
 
 // Before the constructors of the shared libraries, which take a fraction of a second for libtorch:
@@ -41,8 +39,7 @@ int main(int argc, char** argv) {
   cli::exit_process(cli::exit_code_of([&] {
     interrupt::throw_if_requested("starting");
     const int code = cli::run({argv + 1, argv + argc});
-    std::cout.flush();
-    if (!std::cout) throw Error(ErrorKind::kIo, "standard output cannot be written");
+    (void)cli::flush_standard_output();
     return code;
   }));
 }

@@ -5,6 +5,7 @@
 #include <string>
 #include <system_error>
 
+#include "cli/standard_output.h"
 #include "finetune/base/error.h"
 #include "finetune/base/interrupt.h"
 #include "finetune/base/log.h"
@@ -19,6 +20,8 @@ int exit_code_of(const std::function<int()>& work,
   } catch (const Error& error) {  // something the user can act on
     if (may_say(error.what())) log::error(error.what());
     return error.exit_code();
+  } catch (const ReaderLeft&) {
+    return kExitFinished;
   } catch (const PeerLost& lost) {
     if (*lost.what() != '\0') log::error(lost.what());
     return kExitStoppedEarly;

@@ -89,7 +89,7 @@ Run run_self(const Arguments& arguments) {
           .peak = static_cast<int64_t>(usage.ru_maxrss) * 1024};
 }
 
-void measure(const ConfigArguments& words, int64_t steps, Json& plan) {
+void measure(const ConfigWords& words, int64_t steps, Json& plan) {
   const MeasuringFolder folder;
   const std::string output = join_path(folder.path(), "run");
   const std::string count = std::to_string(steps);
@@ -141,7 +141,7 @@ int plan_command(const Arguments& arguments) {
                   "--memory must be a size such as 16GiB or 12GB, not '" + *size + "'");
     }
   }
-  const ConfigArguments words = reader.config("plan");
+  const ConfigWords words = reader.config("plan");
   const LoadedConfig config = load_config(words.path, words.overrides);
   validate(config, Purpose::kTrain);
   log::set_level(config.args.log_level);

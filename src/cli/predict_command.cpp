@@ -8,6 +8,7 @@
 #include "cli/commands.h"
 #include "cli/config_arguments.h"
 #include "cli/launch.h"
+#include "cli/standard_output.h"
 #include "finetune/base/error.h"
 #include "finetune/base/interrupt.h"
 #include "finetune/predict/predictor.h"
@@ -194,8 +195,7 @@ void print_answers(Predictor& model, std::vector<Query>& queries) {
   for (const auto& line : model.answer(queries)) {
     std::cout << line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
   }
-  std::cout.flush();
-  if (!std::cout) throw Error(ErrorKind::kIo, "standard output cannot be written");
+  if (!flush_standard_output()) throw ReaderLeft();
   queries.clear();
 }
 

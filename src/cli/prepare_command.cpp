@@ -26,7 +26,7 @@ int prepare_command(const Arguments& arguments) {
                  "interruption, makes what is missing. What was made is printed as JSON.\n";
     return kExitFinished;
   }
-  const ConfigArguments words = reader.config("prepare");
+  const ConfigWords words = reader.config("prepare");
   const LoadedConfig config = load_long_run(words);
   validate(config, Purpose::kTrain);
   log::set_level(config.args.log_level);

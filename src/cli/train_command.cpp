@@ -54,7 +54,7 @@ int train_command(const Arguments& arguments) {
   RunOptions options;
   options.restart = reader.take_flag("--restart");
   options.stop_at_step = reader.take_number("--stop_at_step");
-  const ConfigArguments words = reader.config("train");
+  const ConfigWords words = reader.config("train");
   // What is wrong up to here runs no command: none is known before the configuration is read.
   const LoadedConfig config = load_long_run(words);
   const std::string& from = config.args.resume_from_checkpoint;

@@ -170,7 +170,7 @@ int verify_resume_command(const Arguments& arguments) {
     throw Error(ErrorKind::kUsage,
                 "--interrupt_at must lie before --steps " + std::to_string(steps));
   }
-  const ConfigArguments words = reader.config("verify-resume");
+  const ConfigWords words = reader.config("verify-resume");
   const LoadedConfig config = load_config(words.path, words.overrides);
   validate(config, Purpose::kTrain);
 

@@ -4,9 +4,12 @@
 
 #include "config/aliases.h"
 #include "config/node.h"
+#include "config/scalars.h"
 #include "finetune/base/error.h"
+#include "finetune/base/file_system.h"
 #include "finetune/base/utf8.h"
 #include "finetune/config/fields.h"
+#include "finetune/config/load.h"
 
 namespace finetune {
 namespace {
@@ -44,7 +47,72 @@ bool is_negated_flag(std::string_view key) {
          holds<bool>(find_field(key.substr(3)));
 }
 
+// "--some-key=value" -> "some_key"
+std::string key_of(const std::string& word) {
+  const size_t equals = word.find('=');
+  std::string key = word.substr(2, equals == std::string::npos ? equals : equals - 2);
+  std::replace(key.begin(), key.end(), '-', '_');
+  return key;
+}
+
+// Whether a key needs no value: an unknown one is answered as such later.
+bool may_be_flag(const std::string& key, const Field* field) {
+  return field == nullptr || holds<bool>(field) || holds<std::optional<bool>>(field) ||
+         find_alias(key) != nullptr;
+}
+
+bool is_flag_value(const std::string& word) {
+  const Node node{.kind = Node::Kind::kPlain, .text = word};
+  return parse_bool(node).value || is_null(node);
+}
+
+bool is_yaml(const std::string& word) { return word.ends_with(".yaml") || word.ends_with(".yml"); }
+
+bool looks_like_config(const std::string& word) {
+  return is_yaml(word) || word.ends_with(".json") || FileSystem::local().exists(word);
+}
+
+// How many of the words behind words[i], an option, are its values. `list_ends_in_file`: the last
+// value of a list is the configuration where it looks like one.
+size_t count_values(const std::vector<std::string>& words, size_t i, bool list_ends_in_file) {
+  if (words[i].find('=') != std::string::npos) return 0;
+  const std::string key = key_of(words[i]);
+  const Field* field = find_field(resolve_name(key));
+  const bool several = holds<std::vector<std::string>>(field);
+  size_t count = 0;
+  while (i + 1 + count < words.size() && !is_option(words[i + 1 + count]) &&
+         (several || count == 0)) {
+    ++count;
+  }
+  if (count == 0) return count;
+  const std::string& last = words[i + count];
+  if (several) return list_ends_in_file && count > 1 && is_yaml(last) ? count - 1 : count;
+  const bool is_flag = may_be_flag(key, field) || is_negated_flag(key);
+  return is_flag && !is_flag_value(last) && looks_like_config(last) ? 0 : count;
+}
+
 }  // namespace
+
+ConfigWords split_config_words(const std::vector<std::string>& words) {
+  const auto find_path = [&](bool list_ends_in_file) {
+    for (size_t i = 0; i < words.size();) {
+      if (!is_option(words[i])) return i;
+      i += 1 + count_values(words, i, list_ends_in_file);
+    }
+    return words.size();
+  };
+  size_t place = find_path(false);
+  if (place == words.size()) place = find_path(true);
+  ConfigWords result;
+  for (size_t i = 0; i < words.size(); ++i) {
+    if (i == place) {
+      result.path = words[i];
+    } else {
+      result.overrides.push_back(words[i]);
+    }
+  }
+  return result;
+}
 
 std::vector<Setting> read_overrides(const std::vector<std::string>& words) {
   std::vector<Setting> settings;
@@ -58,8 +126,7 @@ std::vector<Setting> read_overrides(const std::vector<std::string>& words) {
                                           "' is not of the form --key value or --key=value");
     }
     const size_t equals = word.find('=');
-    std::string key = word.substr(2, equals == std::string::npos ? equals : equals - 2);
-    std::replace(key.begin(), key.end(), '-', '_');
+    std::string key = key_of(word);
     const Field* field = find_field(resolve_name(key));
     std::vector<std::string> values;
     if (equals != std::string::npos) {
@@ -80,10 +147,7 @@ std::vector<Setting> read_overrides(const std::vector<std::string>& words) {
       key.erase(0, 3);
       values.push_back("false");
     }
-    // A key that is unknown is answered as such later; it needs no value for that.
-    const bool flag = field == nullptr || holds<bool>(field) || holds<std::optional<bool>>(field) ||
-                      find_alias(key) != nullptr;
-    if (values.empty() && !flag) {
+    if (values.empty() && !may_be_flag(key, field)) {
       throw Error(ErrorKind::kConfig, std::string(kWhere) + ": --" + key + " needs a value");
     }
     if (values.empty()) values.push_back("true");

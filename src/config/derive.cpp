@@ -55,7 +55,12 @@ void derive_metric(TrainingArgs& args) {
   }
 }
 
-void derive_report_to(TrainingArgs& args) {
+void derive_report_to(LoadedConfig& config, Problems& problems) {
+  TrainingArgs& args = config.args;
+  if (args.reports_to("none") && args.report_to.size() > 1) {
+    problems.add(config.where("report_to"),
+                 "'report_to' names none and another tracker; keep one of them");
+  }
   const bool reports = args.reports_to("tensorboard") || args.reports_to("all");
   args.report_to = {reports ? "tensorboard" : "none"};
 }
@@ -104,7 +109,7 @@ void derive(LoadedConfig& config, Problems& problems) {
   check_techniques(config, problems);
   check_session(config, problems);
   derive_metric(config.args);
-  derive_report_to(config.args);
+  derive_report_to(config, problems);
   derive_accumulation(config, problems);
   expand_default_cache(config, problems);
   if (config.args.model_name_or_path && config.is_set("model_type")) {

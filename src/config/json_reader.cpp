@@ -4,6 +4,7 @@
 #include "config/node.h"
 #include "finetune/base/error.h"
 #include "finetune/base/json.h"
+#include "finetune/base/json_fault.h"
 
 namespace finetune {
 namespace {
@@ -11,6 +12,20 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr JsonLimits kLimits{.max_bytes = kMaxConfigBytes, .max_depth = kMaxConfigDepth};
+
+// As parse_json, with line, column and what was found where the text is no JSON.
+Json parse_config_json(std::string_view text, const std::string& where) {
+  try {
+    return parse_json(text, where, ErrorKind::kConfig, kLimits);
+  } catch (const Error&) {
+    const bool is_small = text.size() <= kLimits.max_bytes;
+    const std::optional<JsonFault> fault = is_small ? find_json_fault(text) : std::nullopt;
+    if (!fault) throw;
+    throw Error(ErrorKind::kConfig, where + ":" + std::to_string(fault->line) + ":" +
+                                        std::to_string(fault->column) +
+                                        ": is not valid JSON: " + fault->found);
+  }
+}
 
 // Recursion is bounded by kMaxConfigDepth.
 Node to_node(const Json& value, const std::string& where, size_t& values) {
@@ -67,7 +82,7 @@ std::vector<int> key_lines(std::string_view text) {
 }  // namespace
 
 std::vector<Setting> read_json(std::string_view text, const std::string& name) {
-  const Json root = parse_json(text, name, ErrorKind::kConfig, kLimits);
+  const Json root = parse_config_json(text, name);
   if (!root.is_object()) {
     throw Error(ErrorKind::kConfig, name + ": must hold an object ({\"key\": value, ...})");
   }
@@ -84,7 +99,18 @@ std::vector<Setting> read_json(std::string_view text, const std::string& name) {
 
 Node read_inline_json(std::string_view text, const std::string& where) {
   size_t values = 0;
-  return to_node(parse_json(text, where, ErrorKind::kConfig, kLimits), where, values);
+  try {
+    return to_node(parse_config_json(text, where), where, values);
+  } catch (const Error&) {
+    if (!text.starts_with('[')) throw;
+    // A list as YAML writes it in one line, "[sudo, poweroff]", as a file may have it.
+    try {
+      std::vector<Setting> settings = read_yaml("value: " + std::string(text), where);
+      if (settings.size() == 1 && !settings[0].value.is_scalar()) return settings[0].value;
+    } catch (const Error&) {  // the JSON's own message says more
+    }
+    throw;
+  }
 }
 
 }  // namespace finetune

@@ -9,6 +9,7 @@
 #include "config/assign.h"
 #include "config/derive.h"
 #include "config/node.h"
+#include "config/other_names.h"
 #include "config/problems.h"
 #include "config/scalars.h"
 #include "config/weighted_files.h"
@@ -22,10 +23,13 @@ namespace finetune {
 namespace {
 
 void refuse_unknown(const Setting& setting, Problems& problems) {
-  const std::string nearest = problems.is_full() ? "" : nearest_key(setting.key);
+  const std::string other = problems.is_full() ? "" : explain_other_name(setting.key);
+  const std::string nearest = problems.is_full() || !other.empty() ? "" : nearest_key(setting.key);
   const Node name{.kind = Node::Kind::kQuoted, .text = setting.key};
   std::string message = "unknown key " + show(name);
-  if (!nearest.empty()) {
+  if (!other.empty()) {
+    message += other;
+  } else if (!nearest.empty()) {
     message += " (did you mean '" + nearest + "'?)";
   } else {
     message += " (`finetune config defaults` lists all)";

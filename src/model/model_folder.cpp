@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT
 #include "finetune/model/model_folder.h"
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "finetune/base/error.h"
 #include "finetune/base/file_system.h"
+#include "finetune/base/nearest.h"
 #include "finetune/tensor/model_tensors.h"
 
 namespace finetune {
@@ -33,29 +35,73 @@ std::string find_in_hub_cache(const std::string& name) {
   return files.exists(snapshot) ? snapshot : "";
 }
 
+bool is_hub_char(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+         c == '-' || c == '.';
+}
+
+// "name" or "owner/name".
+bool is_hub_name(const std::string& name) {
+  const size_t slash = name.find('/');
+  const std::string owner = name.substr(0, slash);
+  const std::string model = slash == std::string::npos ? owner : name.substr(slash + 1);
+  const auto is_word = [](const std::string& word) {
+    return !word.empty() && word.front() != '.' &&
+           std::all_of(word.begin(), word.end(), is_hub_char);
+  };
+  return is_word(owner) && is_word(model);
+}
+
+// Whether a name has a folder in front that is there: then a path was meant.
+bool is_in_folder(const std::string& name, const std::string& base) {
+  const size_t slash = name.find('/');
+  if (slash == std::string::npos) return false;
+  FileSystem& files = FileSystem::local();
+  const std::string owner = name.substr(0, slash);
+  return files.exists(owner) || (!base.empty() && files.exists(join_path(base, owner)));
+}
+
+// " (did you mean 'm/bert'?)" of the names beside a path that is not there; empty without any.
+std::string nearest_folder(const std::string& path, const std::string& base) {
+  FileSystem& files = FileSystem::local();
+  for (const std::string& start : {std::string(), base}) {
+    const std::string whole = start.empty() ? path : join_path(start, path);
+    const std::string parent = parent_path(whole);
+    if (files.type(parent) != FileType::kDirectory) continue;
+    const std::string near = nearest_name(file_name(whole), files.list(parent));
+    if (near.empty()) continue;
+    const std::string shown =
+        path.find('/') == std::string::npos ? near : join_path(parent_path(path), near);
+    return " (did you mean '" + shown + "'?)";
+  }
+  return "";
+}
+
 }  // namespace
 
-std::string resolve_model_folder(const std::string& name, const std::string& where) {
+std::string resolve_model_folder(const std::string& name, const std::string& where,
+                                 const std::string& base) {
   FileSystem& files = FileSystem::local();
   for (const char* file : {"config.json", "tokenizer.json", "vocab.json", "vocab.txt",
                            "sentencepiece.bpe.model", "spiece.model"}) {
     if (files.exists(join_path(name, file))) return name;
   }
-  const bool is_folder = files.exists(name);
-  if (!is_folder && name.find(' ') == std::string::npos && !name.starts_with("/") &&
-      !name.starts_with(".")) {
-    const std::string cached = find_in_hub_cache(name);
-    if (!cached.empty()) return cached;
-    throw Error(ErrorKind::kConfig, where + ": there is no folder '" + name +
-                                        "', and the local Hugging Face cache does not hold a model "
-                                        "of that name; fetch it with: hf download " +
-                                        name);
+  if (files.exists(name)) {
+    throw Error(ErrorKind::kConfig, where + ": '" + name +
+                                        "' holds no config.json and no tokenizer; name a folder "
+                                        "that save_pretrained or a run wrote");
   }
-  throw Error(ErrorKind::kConfig,
-              where +
-                  (is_folder ? ": '" + name + "' holds neither config.json nor a tokenizer"
-                             : ": there is no folder '" + name + "'") +
-                  "; name a folder as transformers saves it");
+  const std::string near = nearest_folder(name, base);
+  const std::string cached = is_hub_name(name) ? find_in_hub_cache(name) : "";
+  if (!cached.empty()) return cached;
+  if (!is_hub_name(name) || is_in_folder(name, base)) {
+    throw Error(ErrorKind::kConfig, where + ": there is no folder '" + name + "'" + near +
+                                        "; name a folder that save_pretrained or a run wrote");
+  }
+  throw Error(ErrorKind::kConfig, where + ": there is no folder '" + name + "'" + near +
+                                      ", and the local Hugging Face cache does not hold a model of "
+                                      "that name; check the path, or fetch it with: hf download " +
+                                      name);
 }
 
 LoadReport load_folder_weights(Model& model, const std::string& folder,

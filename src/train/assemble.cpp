@@ -27,12 +27,18 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+// The folder of a key that names a model or tokenizer.
+std::string folder_of(const LoadedConfig& config, const char* key, const std::string& name) {
+  return resolve_model_folder(name, config.where(key),
+                              config.path.empty() ? "" : parent_path(config.path));
+}
+
 std::string tokenizer_folder(const LoadedConfig& config, const std::string& model_folder,
                              const std::string& stand_in) {
   const TrainingArgs& args = config.args;
   if (args.tokenizer_name) {
     try {
-      return resolve_model_folder(*args.tokenizer_name, config.where("tokenizer_name"));
+      return folder_of(config, "tokenizer_name", *args.tokenizer_name);
     } catch (const Error&) {
       if (stand_in.empty()) throw;
       return stand_in;
@@ -46,8 +52,7 @@ std::string tokenizer_folder(const LoadedConfig& config, const std::string& mode
 }
 
 ModelConfig read_named_config(const LoadedConfig& config) {
-  return read_model_config(
-      resolve_model_folder(*config.args.config_name, config.where("config_name")));
+  return read_model_config(folder_of(config, "config_name", *config.args.config_name));
 }
 
 ModelConfig fresh_model_config(const LoadedConfig& config, const Tokenizer& tokenizer) {
@@ -297,8 +302,7 @@ StartingPoint find_starting_point(const LoadedConfig& config, const AssemblyRequ
   StartingPoint start;
   start.pretrained = request.model_folder.empty() ? request.stand_in : request.model_folder;
   if (start.pretrained.empty() && args.model_name_or_path) {
-    start.pretrained =
-        resolve_model_folder(*args.model_name_or_path, config.where("model_name_or_path"));
+    start.pretrained = folder_of(config, "model_name_or_path", *args.model_name_or_path);
   }
   start.tokenizer = load_tokenizer(
       request.model_folder.empty() ? tokenizer_folder(config, start.pretrained, request.stand_in)

@@ -42,6 +42,19 @@ struct LoadedConfig {
 [[nodiscard]] LoadedConfig load_config_text(std::string_view text, const std::string& name,
                                             const std::vector<std::string>& overrides);
 
+// The words of a command that takes a configuration: its file, which may stand anywhere among the
+// keys, and the keys.
+struct ConfigWords {
+  std::string path;  // empty: everything is given by keys
+  std::vector<std::string> overrides;
+};
+
+// Finds the file: the first word that is neither an option nor the value of one. A flag takes the
+// next word only where that is a value of a flag ("--do_train run.yaml"), and of a list's values
+// the last one is the file where it ends in .yaml or .yml and no other word is the file. A second
+// such word stays among the overrides, where load_config refuses it.
+[[nodiscard]] ConfigWords split_config_words(const std::vector<std::string>& words);
+
 // The key that a misspelt one was probably meant to be; empty where none is near.
 [[nodiscard]] std::string nearest_key(std::string_view name);
 

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <exception>
+
+namespace finetune::cli {
+
+// The reader of standard output has closed the pipe ("finetune ... | head"): there is nothing left
+// to do. Ends a command quietly, with exit code 0.
+class ReaderLeft : public std::exception {};
+
+// Flushes std::cout. False where the reader has closed the pipe; throws Error(kIo) where writing
+// failed in another way, such as a full disk.
+[[nodiscard]] bool flush_standard_output();
+
+}  // namespace finetune::cli
