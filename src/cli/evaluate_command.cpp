@@ -17,15 +17,25 @@ int evaluate_command(const Arguments& arguments) {
   ArgumentReader reader(arguments);
   if (reader.asks_for_help()) {
     std::cout
-        << "usage: finetune evaluate CONFIG [--key value ...] [--checkpoint auto]\n\n"
-           "Prints the metrics of model_name_or_path, or with --checkpoint auto of the run's\n"
-           "newest checkpoint, on validation_file, as JSON. Works in one process.\n";
+        << "usage: finetune evaluate CONFIG [--key value ...] [--checkpoint auto|base|FOLDER]\n\n"
+           "Prints the metrics on validation_file as JSON. After a finished run in output_dir it\n"
+           "evaluates the trained model, otherwise model_name_or_path, and says which. Works in\n"
+           "one process.\n\n"
+           "  --checkpoint auto    the run's newest valid checkpoint, or the finished model where\n"
+           "                       there is no checkpoint\n"
+           "  --checkpoint base    the model that model_name_or_path names\n"
+           "  --checkpoint FOLDER  the model in this folder\n";
     return kExitFinished;
   }
   if (!works_here("evaluate")) return kExitFinished;
   const std::optional<std::string> checkpoint = reader.take_value("--checkpoint");
   ConfigWords words = reader.config("evaluate");
-  if (checkpoint && *checkpoint != "auto") {
+  EvaluatedModel model = EvaluatedModel::kTrained;
+  if (checkpoint == "auto") {
+    model = EvaluatedModel::kNewest;
+  } else if (checkpoint == "base") {
+    model = EvaluatedModel::kBase;
+  } else if (checkpoint) {
     words.overrides.push_back("--model_name_or_path");
     words.overrides.push_back(*checkpoint);
   }
@@ -34,7 +44,7 @@ int evaluate_command(const Arguments& arguments) {
   validate(config, Purpose::kEvaluate);
   log::set_level(config.args.log_level);
   for (const std::string& note : config.notes) log::warning(note);
-  std::cout << run_evaluation(config, checkpoint == "auto").dump(2) << std::endl;
+  std::cout << run_evaluation(config, model).dump(2) << std::endl;
   return kExitFinished;
 }
 

@@ -20,6 +20,7 @@
 #include "finetune/model/model_folder.h"
 #include "finetune/tensor/device.h"
 #include "train/emulated_precision.h"
+#include "train/evaluated_model.h"
 #include "train/parameter_files.h"
 
 namespace finetune {
@@ -366,6 +367,9 @@ Parts assemble_data(const LoadedConfig& config, const AssemblyRequest& request,
                                  .entry = entry,
                                  .cache = std::move(cache),
                                  .trained_columns = std::move(trained)});
+  if (!request.train && !parts.pretrained.empty()) {
+    check_head(config, parts.pretrained, parts.model_config);  // before its labels are compared
+  }
   if (request.train) parts.train_data = read_training_data(args, *parts.setup, *entry);
   entry->reset();
   if (request.evaluate) parts.validation_data = parts.setup->read(Split::kValidation);

@@ -24,17 +24,6 @@ int64_t resting_memory() {
   return resident_memory();
 }
 
-std::optional<Head> head_of(const TrainingArgs& args) {
-  const std::string& task = args.task;
-  if (task == "sequence_classification") return Head::kSequenceClassification;
-  if (task == "multiple_choice") return Head::kMultipleChoice;
-  if (task == "token_classification") return Head::kTokenClassification;
-  if (task == "question_answering") return Head::kQuestionAnswering;
-  if (task == "pretraining" && args.use_nsp) return Head::kPretraining;
-  FT_CHECK(task == "mlm" || task == "pretraining", "a task without a head: " + task);
-  return std::nullopt;
-}
-
 DatasetExtent extent_of(const Dataset& data) {
   if (const auto known = data.extent()) return *known;
   DatasetExtent extent;
@@ -52,6 +41,17 @@ DatasetExtent extent_of(const Dataset& data) {
 }
 
 }  // namespace
+
+std::optional<Head> head_of(const TrainingArgs& args) {
+  const std::string& task = args.task;
+  if (task == "sequence_classification") return Head::kSequenceClassification;
+  if (task == "multiple_choice") return Head::kMultipleChoice;
+  if (task == "token_classification") return Head::kTokenClassification;
+  if (task == "question_answering") return Head::kQuestionAnswering;
+  if (task == "pretraining" && args.use_nsp) return Head::kPretraining;
+  FT_CHECK(task == "mlm" || task == "pretraining", "a task without a head: " + task);
+  return std::nullopt;
+}
 
 int64_t processes_of(const TrainingArgs& args, const Parts& parts) {
   if (parts.world && parts.world->size() > 1) return parts.world->size();

@@ -22,6 +22,7 @@
 #include "train/assemble.h"
 #include "train/best_model.h"
 #include "train/evaluate.h"
+#include "train/evaluated_model.h"
 #include "train/finite_files.h"
 #include "train/memory_budget.h"
 #include "train/rebuild.h"
@@ -173,31 +174,6 @@ void write_evaluation(const std::string& output_dir, const std::string& name,
     if (error.kind() != ErrorKind::kBusy) throw;
     log::warning(name + "_results.json is not written: " + std::string(error.what()));
   }
-}
-
-// The folder whose weights are evaluated where nothing is trained; empty: model_name_or_path's.
-std::string evaluated_folder(const LoadedConfig& config, bool newest_checkpoint) {
-  const TrainingArgs& args = config.args;
-  std::string folder;
-  if (newest_checkpoint) {
-    if (!FileSystem::local().exists(args.output_dir)) {
-      throw Error(ErrorKind::kConfig, config.where("output_dir") + ": output_dir: there is no '" +
-                                          args.output_dir + "'; train first, or name the folder");
-    }
-    const auto entries = checkpoint::list_checkpoints(FileSystem::local(), args.output_dir, true);
-    for (const CheckpointEntry& entry : entries) {
-      if (entry.whole) folder = entry.path;
-    }
-    if (folder.empty()) {
-      throw Error(ErrorKind::kCheckpoint,
-                  args.output_dir + " holds no whole checkpoint to evaluate");
-    }
-  } else if (!args.model_name_or_path) {
-    throw Error(ErrorKind::kConfig, config.where("model_name_or_path") +
-                                        ": model_name_or_path names the model to evaluate; set it, "
-                                        "or add --checkpoint auto for the run's newest checkpoint");
-  }
-  return folder;
 }
 
 // Evaluation and prediction without training. Returns the metrics of all splits.
@@ -419,7 +395,7 @@ int train(const LoadedConfig& config, const RunOptions& options) {
                                   .train = false,
                                   .evaluate = args.do_eval,
                                   .predict = args.do_predict,
-                                  .model_folder = evaluated_folder(config, false)});
+                                  .model_folder = evaluated_folder(config, EvaluatedModel::kBase)});
     return kExitFinished;
   }
   return_freed_memory();
@@ -453,11 +429,11 @@ int run_training(const LoadedConfig& config, const RunOptions& options) {
   return explaining_lack_of_memory(kMemoryAdvice, [&] { return train(config, options); });
 }
 
-nlohmann::ordered_json run_evaluation(const LoadedConfig& config, bool newest_checkpoint) {
+nlohmann::ordered_json run_evaluation(const LoadedConfig& config, EvaluatedModel model) {
   return explaining_lack_of_memory(kMemoryAdvice, [&] {
-    return evaluate_model(config, {.train = false,
-                                   .evaluate = true,
-                                   .model_folder = evaluated_folder(config, newest_checkpoint)});
+    return evaluate_model(
+        config,
+        {.train = false, .evaluate = true, .model_folder = evaluated_folder(config, model)});
   });
 }
 

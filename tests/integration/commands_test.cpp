@@ -81,6 +81,68 @@ TEST(Evaluate, GivesTheLossThatTheTrainingLogged) {
   EXPECT_EQ(parse_json(named.out, "output")["eval_loss"].get<double>(), logged);
 }
 
+double loss_of(const ProcessResult& result) {
+  EXPECT_EQ(result.code, 0) << result.err;
+  return parse_json(result.out, "output")["eval_loss"].get<double>();
+}
+
+TEST(Evaluate, TakesTheTrainedModelOfAFinishedRunAndTheBaseModelWhereAskedTo) {
+  const TinyRun run({{"model_type", ""},
+                     {"config_overrides", ""},
+                     {"tokenizer_name", ""},
+                     {"model_name_or_path", trained().out()},
+                     {"max_steps", "3"},
+                     {"eval_strategy", "\"no\""},
+                     {"save_strategy", "\"no\""}});
+  const ProcessResult before = finetune({"evaluate", run.config()});
+  const double base = loss_of(before);
+  EXPECT_THAT(before.err, HasSubstr("evaluating model_name_or_path, '" + trained().out() + "'"));
+  ASSERT_EQ(run.train().code, 0);
+
+  const ProcessResult after = finetune({"evaluate", run.config()});
+  const double trained_loss = loss_of(after);
+  EXPECT_NE(trained_loss, base);
+  EXPECT_THAT(after.err, HasSubstr("evaluating the trained model in '" + run.out() + "' (3 steps"));
+  EXPECT_EQ(loss_of(finetune({"evaluate", run.config(), "--checkpoint", "base"})), base);
+  // Without a checkpoint the newest model is the finished one.
+  ASSERT_FALSE(std::filesystem::exists(run.out("checkpoint-3")));
+  EXPECT_EQ(loss_of(finetune({"evaluate", run.config(), "--checkpoint", "auto"})), trained_loss);
+  // A model that the command line names is the one that is meant.
+  EXPECT_EQ(loss_of(finetune({"evaluate", run.config(), "--model_name_or_path", trained().out()})),
+            base);
+}
+
+TEST(Evaluate, SaysWhatAnUnfinishedRunHasInsteadOfTheBaseModel) {
+  const TinyRun run({{"model_type", ""},
+                     {"config_overrides", ""},
+                     {"model_name_or_path", trained().out()},
+                     {"eval_strategy", "\"no\""}});
+  run.train_until(2);
+  const ProcessResult result = finetune({"evaluate", run.config()});
+  const double base = loss_of(result);
+  EXPECT_THAT(result.err, HasSubstr("--checkpoint auto evaluates its newest checkpoint, "
+                                    "checkpoint-2"));
+  EXPECT_NE(loss_of(finetune({"evaluate", run.config(), "--checkpoint", "auto"})), base);
+}
+
+TEST(Evaluate, RefusesAFinishedRunOfAnotherTask) {
+  const ProcessResult result =
+      finetune({"evaluate", trained().config(), "--task", "token_classification"});
+  EXPECT_EQ(result.code, 2);
+  EXPECT_THAT(result.err, HasSubstr("holds a finished run of task 'mlm'"));
+}
+
+TEST(Evaluate, NamesAMissingHeadBeforeTheLabels) {
+  const TemporaryFolder folder;
+  const std::string rows = folder.write("rows.csv", "text,label\na b,no\nc d,yes\n");
+  const ProcessResult result = finetune({"evaluate", "--model_name_or_path", trained().out(),
+                                         "--task", "sequence_classification", "--validation_file",
+                                         rows, "--output_dir", folder / "none"});
+  EXPECT_EQ(result.code, 2);
+  EXPECT_THAT(result.err, HasSubstr("lacks the head of task 'sequence_classification'"));
+  EXPECT_THAT(result.err, Not(HasSubstr("no label")));
+}
+
 TEST(OneProcess, IsWhatEvaluateAndPredictWorkIn) {
   const ProcessResult several = finetune({"evaluate", trained().config(), "--num_processes", "2"});
   EXPECT_EQ(several.code, 2);

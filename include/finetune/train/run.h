@@ -40,9 +40,17 @@ void check_starting_folder(const LoadedConfig& config);
 // handlers (interrupt.h) for stops to be noticed.
 int run_training(const LoadedConfig& config, const RunOptions& options);
 
-// `finetune evaluate`: metrics of the model that model_name_or_path names, or with
-// `newest_checkpoint` of the run's newest checkpoint, on the validation data.
+// Which model `finetune evaluate` evaluates.
+enum class EvaluatedModel {
+  // The trained model of the finished run in output_dir; else what model_name_or_path names, or
+  // where that is unset the newest checkpoint. A model_name_or_path of the command line wins.
+  kTrained,
+  kNewest,  // the newest valid checkpoint, or the finished model where there is none
+  kBase,    // what model_name_or_path names
+};
+
+// `finetune evaluate`: metrics on the validation data.
 [[nodiscard]] nlohmann::ordered_json run_evaluation(const LoadedConfig& config,
-                                                    bool newest_checkpoint);
+                                                    EvaluatedModel model);
 
 }  // namespace finetune
