@@ -1,15 +1,10 @@
 // SPDX-License-Identifier: MIT
-#include <spawn.h>
-#include <sys/resource.h>
-#include <sys/wait.h>
-
-#include <cerrno>
-#include <cstdlib>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "cli/commands.h"
 #include "cli/config_arguments.h"
+#include "cli/own_runs.h"
 #include "finetune/base/error.h"
 #include "finetune/base/file_system.h"
 #include "finetune/base/json.h"
@@ -17,8 +12,6 @@
 #include "finetune/config/techniques.h"
 #include "finetune/config/validate.h"
 #include "finetune/train/plan.h"
-
-extern char** environ;
 
 namespace finetune::cli {
 namespace {
@@ -42,55 +35,8 @@ names one or gives figures of your own. With --measure the row that is this mach
 the others are scaled by the makers' peak figures, which is rough.
 )";
 
-// A folder that is gone with this object.
-class MeasuringFolder {
- public:
-  MeasuringFolder() {
-    const char* base = std::getenv("TMPDIR");
-    path_ = std::string(base != nullptr && *base != '\0' ? base : "/tmp") + "/finetune-plan-XXXXXX";
-    if (::mkdtemp(path_.data()) == nullptr) {
-      throw Error(ErrorKind::kIo,
-                  "cannot make a temporary folder '" + path_ + "'; name a place with TMPDIR");
-    }
-  }
-  ~MeasuringFolder() {
-    try {
-      FileSystem::local().remove_tree(path_);
-    } catch (const Error&) {  // left behind; nothing depends on it
-    }
-  }
-  MeasuringFolder(const MeasuringFolder&) = delete;
-  MeasuringFolder& operator=(const MeasuringFolder&) = delete;
-  [[nodiscard]] const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
-
-struct Run {
-  int code = 0;
-  int64_t peak = 0;  // resident bytes
-};
-
-// This very program in a process of its own, whose peak is not mixed with the planning's.
-Run run_self(const Arguments& arguments) {
-  std::vector<char*> words = {const_cast<char*>("finetune")};
-  for (const std::string& word : arguments) words.push_back(const_cast<char*>(word.c_str()));
-  words.push_back(nullptr);
-  pid_t child = 0;
-  if (::posix_spawn(&child, "/proc/self/exe", nullptr, nullptr, words.data(), environ) != 0) {
-    throw Error(ErrorKind::kIo, "cannot start finetune again to measure");
-  }
-  int status = 0;
-  rusage usage = {};
-  while (::wait4(child, &status, 0, &usage) < 0 && errno == EINTR) {
-  }
-  return {.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status),
-          .peak = static_cast<int64_t>(usage.ru_maxrss) * 1024};
-}
-
 void measure(const ConfigWords& words, int64_t steps, Json& plan) {
-  const MeasuringFolder folder;
+  const ScratchFolder folder("plan");
   const std::string output = join_path(folder.path(), "run");
   const std::string count = std::to_string(steps);
   Arguments arguments = {"train"};
@@ -110,10 +56,10 @@ void measure(const ConfigWords& words, int64_t steps, Json& plan) {
                          "--mirror_dir=null"};
   arguments.insert(arguments.end(), kUnlimited.begin(), kUnlimited.end());
   arguments.insert(arguments.end(), own.begin(), own.end());
-  const Run run = run_self(arguments);
+  const OwnRun run = run_self(arguments, "to measure");
   if (run.code != 0) {
     throw Error(ErrorKind::kIo, "the run that was to be measured ended with exit code " +
-                                    std::to_string(run.code) + "; what it says stands above");
+                                    std::to_string(run.code) + "; the message above says why");
   }
   const Json results = read_json_file(join_path(output, "train_results.json"));
   const double seconds = results.at("train_runtime").get<double>() / static_cast<double>(steps);

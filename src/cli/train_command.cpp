@@ -4,14 +4,17 @@
 
 #include "cli/commands.h"
 #include "cli/config_arguments.h"
+#include "cli/dry_run.h"
 #include "cli/launch.h"
 #include "cli/supervisor.h"
 #include "cli/tpu.h"
 #include "finetune/base/error.h"
+#include "finetune/base/file_system.h"
 #include "finetune/base/log.h"
 #include "finetune/config/dump.h"
 #include "finetune/config/load.h"
 #include "finetune/config/validate.h"
+#include "finetune/tensor/device.h"
 #include "finetune/train/run.h"
 
 namespace finetune::cli {
@@ -23,6 +26,14 @@ void check_hooks(const LoadedConfig& config) {
                                      {"on_failure_command", config.args.on_failure_command}}) {
     check_hook(key, command, config.where(key));
   }
+}
+
+// Of the accelerator, as JSON; nothing without one.
+void write_peak(bool use_cpu, const std::string& path) {
+  const c10::Device device = pick_device(use_cpu);
+  if (device.is_cpu()) return;
+  FileSystem::local().write_atomically(
+      path, "{\"device\": " + std::to_string(peak_memory_bytes(device)) + "}");
 }
 
 int train(const LoadedConfig& config, const RunOptions& options) {
@@ -42,21 +53,36 @@ int train(const LoadedConfig& config, const RunOptions& options) {
 int train_command(const Arguments& arguments) {
   ArgumentReader reader(arguments);
   if (reader.asks_for_help()) {
-    std::cout << "usage: finetune train CONFIG [--key value ...] [--restart] [--stop_at_step N]\n\n"
-                 "Trains; run again, goes on from the newest valid checkpoint in output_dir.\n"
-                 "SIGTERM, SIGINT and SIGUSR1 save and leave with exit code 75. SIGHUP is ignored\n"
-                 "(on_sighup: stop saves and leaves too).\n\n"
-                 "  --restart         set existing checkpoints aside and begin at step 0\n"
-                 "  --stop_at_step N  save and leave with 75 after step N\n\nkeys:\n"
-              << keys_help();
+    std::cout
+        << "usage: finetune train [CONFIG] [--key value ...] [options]\n\n"
+           "Trains; run again, goes on from the newest valid checkpoint in output_dir.\n"
+           "SIGTERM, SIGINT and SIGUSR1 save and leave with exit code 75. SIGHUP is ignored\n"
+           "(on_sighup: stop saves and leaves too). Without CONFIG, keys alone say everything;\n"
+           "it may stand before or after them.\n\n"
+           "  --dry_run         try it first: shows a batch with its labels, then one step,\n"
+           "                    one save and one resume in a temporary folder\n"
+           "  --restart         set existing checkpoints aside and begin at step 0\n"
+           "  --stop_at_step N  save and leave with 75 after step N\n\nkeys:\n"
+        << keys_help();
     return kExitFinished;
   }
   RunOptions options;
   options.restart = reader.take_flag("--restart");
   options.stop_at_step = reader.take_number("--stop_at_step");
+  const bool is_dry = reader.take_flag("--dry_run");
+  // For the dry run's own trainings: where to write the peak of the accelerator's memory.
+  const std::optional<std::string> peak_file = reader.take_value("--write_peak");
   const ConfigWords words = reader.config("train");
+  if (is_dry && (options.restart || options.stop_at_step)) {
+    throw Error(ErrorKind::kUsage,
+                "--dry_run trains in a temporary folder; leave --restart and --stop_at_step out");
+  }
+  if (is_dry) return dry_run(words);
   // What is wrong up to here runs no command: none is known before the configuration is read.
   const LoadedConfig config = load_long_run(words);
+  if (peak_file) {
+    options.on_step = [&](int64_t) { write_peak(config.args.use_cpu, *peak_file); };
+  }
   const std::string& from = config.args.resume_from_checkpoint;
   if (options.restart && from != "auto" && from != "none") {
     throw Error(ErrorKind::kUsage, "--restart begins at step 0 and resume_from_checkpoint names '" +

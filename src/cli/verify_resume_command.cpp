@@ -1,17 +1,13 @@
 // SPDX-License-Identifier: MIT
-#include <spawn.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstdlib>
 #include <cstring>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "cli/commands.h"
 #include "cli/config_arguments.h"
+#include "cli/own_runs.h"
 #include "finetune/base/error.h"
 #include "finetune/base/file_system.h"
 #include "finetune/base/interrupt.h"
@@ -21,54 +17,10 @@
 #include "finetune/config/validate.h"
 #include "finetune/tensor/model_tensors.h"
 
-extern char** environ;
-
 namespace finetune::cli {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-// Runs this very program again and returns its exit code: only a fresh process shows what a restart
-// restores.
-int run_self(const Arguments& arguments) {
-  std::vector<char*> words = {const_cast<char*>("finetune")};
-  for (const std::string& argument : arguments)
-    words.push_back(const_cast<char*>(argument.c_str()));
-  words.push_back(nullptr);
-  pid_t child = 0;
-  if (::posix_spawn(&child, "/proc/self/exe", nullptr, nullptr, words.data(), environ) != 0) {
-    throw Error(ErrorKind::kIo, "cannot start finetune again for the comparison");
-  }
-  int status = 0;
-  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
-  }
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-}
-
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    const char* base = std::getenv("TMPDIR");
-    path_ =
-        std::string(base != nullptr && *base != '\0' ? base : "/tmp") + "/finetune-verify-XXXXXX";
-    if (::mkdtemp(path_.data()) == nullptr) {
-      throw Error(ErrorKind::kIo,
-                  "cannot make a temporary folder '" + path_ + "'; name a place with TMPDIR");
-    }
-  }
-  ~TemporaryFolder() {
-    try {
-      FileSystem::local().remove_tree(path_);
-    } catch (const Error&) {  // left behind; nothing depends on it
-    }
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  [[nodiscard]] const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 // The part of a log entry that does not depend on the clock.
 Json without_times(const Json& entry) {
@@ -140,16 +92,94 @@ std::string compare_tensors(const std::string& unbroken, const std::string& resu
   return "";
 }
 
-void expect_stop(int code, int64_t step) {
-  interrupt::throw_if_requested("comparing");
-  if (code == kExitStoppedEarly) return;
-  if (code == kExitFinished) {
-    throw Error(ErrorKind::kUsage, "the run is finished before step " + std::to_string(step) +
-                                       "; choose fewer --steps");
+// The user's configuration with what the comparison needs.
+class Comparison {
+ public:
+  explicit Comparison(const ConfigWords& words) : words_(words) {}
+
+  // Trains in folder `name` until `step` of `steps` and returns the checkpoint there; nothing where
+  // the run is shorter than that.
+  [[nodiscard]] std::optional<std::string> train(const std::string& name, int64_t step,
+                                                 int64_t steps) const {
+    Arguments command = {"train"};
+    if (!words_.path.empty()) command.push_back(words_.path);
+    command.insert(command.end(), words_.overrides.begin(), words_.overrides.end());
+    const std::string count = std::to_string(step);
+    const Arguments own = {"--logging_strategy=steps",
+                           "--logging_steps=1",
+                           "--report_to=none",
+                           "--resume_from_checkpoint=auto",
+                           "--save_strategy=steps",
+                           "--save_steps=" + std::to_string(steps),
+                           "--save_minutes=null",
+                           "--save_total_limit=2",
+                           "--load_best_model_at_end=false",
+                           "--save_only_model=false",
+                           "--mirror_dir=null",
+                           "--log_level=warning",
+                           "--disable_tqdm=true",
+                           "--output_dir=" + output(name),
+                           "--stop_at_step",
+                           count};
+    command.insert(command.end(), kUnlimited.begin(), kUnlimited.end());
+    command.insert(command.end(), own.begin(), own.end());
+    const OwnRun run = run_self(command, "for the comparison");
+    interrupt::throw_if_requested("comparing");
+    if (run.code != kExitStoppedEarly && run.code != kExitFinished) {
+      throw Error(ErrorKind::kData, "the run ended with exit code " + std::to_string(run.code) +
+                                        " before step " + count + "; see its message above");
+    }
+    const std::string saved = join_path(output(name), checkpoint::checkpoint_name(step));
+    if (!FileSystem::local().exists(saved)) return std::nullopt;
+    return saved;
   }
-  throw Error(ErrorKind::kData, "the run ended with exit code " + std::to_string(code) +
-                                    " before step " + std::to_string(step) +
+  // Of a run that was shorter than asked for.
+  [[nodiscard]] int64_t length(const std::string& name) const {
+    return read_json_file(join_path(output(name), checkpoint::kTrainerStateFile))
+        .value("global_step", int64_t{0});
+  }
+  void forget(const std::string& name) const { FileSystem::local().remove_tree(output(name)); }
+
+ private:
+  [[nodiscard]] std::string output(const std::string& name) const {
+    return join_path(folder_.path(), name);
+  }
+
+  const ScratchFolder folder_{"verify"};
+  const ConfigWords& words_;
+};
+
+std::string required(const std::optional<std::string>& saved, int64_t step) {
+  if (saved) return *saved;
+  throw Error(ErrorKind::kData, "the run left no checkpoint at step " + std::to_string(step) +
                                     "; see its message above");
+}
+
+// What is compared, within a run of `length` steps.
+struct Span {
+  int64_t steps = 0;
+  int64_t interrupt_at = 0;
+};
+
+Span fit(std::optional<int64_t> steps, std::optional<int64_t> interrupt_at, int64_t length) {
+  constexpr int64_t kSteps = 12;
+  const std::string run =
+      "the run has " + std::to_string(length) + " step" + (length == 1 ? "" : "s");
+  if (length < 2) {
+    throw Error(ErrorKind::kUsage, run + ", so it cannot be interrupted; raise max_steps");
+  }
+  if (steps && *steps > length) {
+    throw Error(ErrorKind::kUsage,
+                run + ", fewer than --steps " + std::to_string(*steps) + "; choose fewer --steps");
+  }
+  Span span{.steps = steps.value_or(std::min(kSteps, length))};
+  span.interrupt_at = interrupt_at.value_or((span.steps + 1) / 2);
+  if (span.interrupt_at >= span.steps) {
+    throw Error(ErrorKind::kUsage, "--interrupt_at must be below --steps " +
+                                       std::to_string(span.steps) +
+                                       (span.steps == length && !steps ? ", the whole run" : ""));
+  }
+  return span;
 }
 
 }  // namespace
@@ -157,65 +187,38 @@ void expect_stop(int code, int64_t step) {
 int verify_resume_command(const Arguments& arguments) {
   ArgumentReader reader(arguments);
   if (reader.asks_for_help()) {
-    std::cout << "usage: finetune verify-resume CONFIG [--key value ...] [--steps 12]\n"
-                 "                              [--interrupt_at STEP]\n\n"
-                 "Runs your configuration for some steps without and with an interruption, in a\n"
-                 "temporary folder, and compares every logged number, every weight and the\n"
-                 "optimizer's state bit by bit. Exit code 1 with the first difference otherwise.\n";
+    std::cout
+        << "usage: finetune verify-resume [CONFIG] [--key value ...] [--steps N]\n"
+           "                              [--interrupt_at STEP]\n\n"
+           "Runs your configuration for some steps without and with an interruption, in a\n"
+           "temporary folder, and compares every logged number, every weight and the\n"
+           "optimizer's state bit by bit. Exit code 1 with the first difference otherwise.\n\n"
+           "  --steps N            steps to compare; 12, or all of a shorter run\n"
+           "  --interrupt_at STEP  where to interrupt; half of the steps\n";
     return kExitFinished;
   }
-  const int64_t steps = reader.take_number("--steps").value_or(12);
-  const int64_t interrupt_at = reader.take_number("--interrupt_at").value_or((steps + 1) / 2);
-  if (interrupt_at >= steps) {
-    throw Error(ErrorKind::kUsage,
-                "--interrupt_at must lie before --steps " + std::to_string(steps));
-  }
+  const std::optional<int64_t> asked = reader.take_number("--steps");
+  const std::optional<int64_t> interrupt_at = reader.take_number("--interrupt_at");
   const ConfigWords words = reader.config("verify-resume");
   const LoadedConfig config = load_config(words.path, words.overrides);
   validate(config, Purpose::kTrain);
+  const int64_t most = config.args.max_steps > 0 ? config.args.max_steps : INT64_MAX;
+  Span span = fit(asked, interrupt_at, most);
 
-  const TemporaryFolder folder;
-  const auto train = [&](const std::string& name, int64_t stop_at) {
-    Arguments command = {"train"};
-    if (!words.path.empty()) command.push_back(words.path);
-    command.insert(command.end(), words.overrides.begin(), words.overrides.end());
-    for (const char* word : {"--logging_strategy",
-                             "steps",
-                             "--logging_steps",
-                             "1",
-                             "--report_to",
-                             "none",
-                             "--resume_from_checkpoint",
-                             "auto",
-                             "--save_strategy",
-                             "no",
-                             "--save_minutes",
-                             "null",
-                             "--load_best_model_at_end",
-                             "false",
-                             "--save_only_model",
-                             "false",
-                             "--mirror_dir",
-                             "null",
-                             "--log_level",
-                             "warning",
-                             "--disable_tqdm",
-                             "true",
-                             "--output_dir"}) {
-      command.emplace_back(word);
-    }
-    command.push_back(join_path(folder.path(), name));
-    command.insert(command.end(), kUnlimited.begin(), kUnlimited.end());
-    command.emplace_back("--stop_at_step");
-    command.push_back(std::to_string(stop_at));
-    expect_stop(run_self(command), stop_at);
-    return join_path(join_path(folder.path(), name), checkpoint::checkpoint_name(stop_at));
-  };
-  std::cerr << "running " << steps << " steps without an interruption\n";
-  const std::string unbroken = train("unbroken", steps);
-  std::cerr << "running " << interrupt_at << " steps, then the same command again\n";
-  train("resumed", interrupt_at);
-  const std::string resumed = train("resumed", steps);
+  const Comparison comparison(words);
+  std::cerr << "running " << span.steps << " steps without an interruption\n";
+  std::optional<std::string> saved = comparison.train("unbroken", span.steps, span.steps);
+  if (!saved) {  // how many steps the epochs have shows only now
+    span = fit(asked, interrupt_at, comparison.length("unbroken"));
+    std::cerr << "the whole run has " << span.steps << " steps: running these\n";
+    comparison.forget("unbroken");
+    saved = comparison.train("unbroken", span.steps, span.steps);
+  }
+  const std::string unbroken = required(saved, span.steps);
+  std::cerr << "running " << span.interrupt_at << " steps, then the same command again\n";
+  (void)required(comparison.train("resumed", span.interrupt_at, span.steps), span.interrupt_at);
+  const std::string resumed =
+      required(comparison.train("resumed", span.steps, span.steps), span.steps);
 
   std::string difference = compare_logs(unbroken, resumed);
   if (difference.empty()) difference = compare_tensors(unbroken, resumed);
@@ -223,7 +226,7 @@ int verify_resume_command(const Arguments& arguments) {
     std::cout << "NOT EQUAL: the first difference is " << difference << "\n";
     return kExitFailed;
   }
-  std::cout << "equal: " << steps << " steps, interrupted at step " << interrupt_at
+  std::cout << "equal: " << span.steps << " steps, interrupted at step " << span.interrupt_at
             << ", end in the same log, weights and optimizer state, bit for bit\n";
   return kExitFinished;
 }

@@ -19,6 +19,7 @@
 #include "train/clock.h"
 #include "train/connect_devices.h"
 #include "train/evaluate.h"
+#include "train/loader_options.h"
 
 namespace finetune {
 namespace {
@@ -32,18 +33,6 @@ constexpr double kSmallestLossScale = 0x1.0p-10;
 int64_t steps_or_ratio(double value, int64_t max_steps) {
   if (value >= 1.0) return static_cast<int64_t>(std::min(value, 1e15));
   return static_cast<int64_t>(std::ceil(static_cast<double>(max_steps) * value));
-}
-
-SamplingStrategy sampling_strategy(const TrainingArgs& args) {
-  if (args.train_sampling_strategy == "sequential") return SamplingStrategy::kSequential;
-  if (args.train_sampling_strategy == "group_by_length") return SamplingStrategy::kGroupByLength;
-  return SamplingStrategy::kRandom;
-}
-
-// transformers' LengthGroupedSampler: fifty updates' samples, fewer where the data has not four
-// times as many.
-int64_t length_group(int64_t samples, int64_t effective_batch_size) {
-  return effective_batch_size * std::clamp<int64_t>(samples / (4 * effective_batch_size), 1, 50);
 }
 
 }  // namespace
@@ -111,23 +100,16 @@ void Trainer::make_loader() {
   plan_.accumulation = state_.effective_batch_size / (rows_at_a_time_ * parts_.world->size());
   // Kept with the run: another one would make another order of what is left of the epoch.
   if (sampling_strategy(args_) == SamplingStrategy::kGroupByLength && state_.length_group == 0) {
-    state_.length_group = length_group(parts_.train_data->size(), state_.effective_batch_size);
+    state_.length_group =
+        default_length_group(parts_.train_data->size(), state_.effective_batch_size);
   }
-  loader_ = std::make_unique<Loader>(
-      parts_.train_data, parts_.collator,
-      LoaderOptions{.batch_size = rows_at_a_time_,
-                    .micro_batches = plan_.accumulation * parts_.world->size(),
-                    .part = parts_.world->rank(),
-                    .parts = parts_.world->size(),
-                    .sampling = sampling_strategy(args_),
-                    .length_group = std::max<int64_t>(1, state_.length_group),
-                    .packed_length = parts_.setup->packed_length(),
-                    .seed = static_cast<uint64_t>(args_.data_seed.value_or(args_.seed)),
-                    .drop_last = args_.dataloader_drop_last,
-                    .drop_multiple = args_.per_device_train_batch_size,
-                    .workers = args_.dataloader_num_workers,
-                    .prefetch = args_.dataloader_prefetch_factor.value_or(2)},
-      show_steps(progress_));
+  LoaderOptions options = loader_options(args_, plan_.accumulation * parts_.world->size(),
+                                         state_.length_group, parts_.setup->packed_length());
+  options.batch_size = rows_at_a_time_;
+  options.part = parts_.world->rank();
+  options.parts = parts_.world->size();
+  loader_ =
+      std::make_unique<Loader>(parts_.train_data, parts_.collator, options, show_steps(progress_));
 }
 
 int Trainer::run() {

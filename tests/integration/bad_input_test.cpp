@@ -137,7 +137,7 @@ TEST(BadCommandLine, IsRefusedWithUsage) {
   expect_one_sentence(finetune({"checkpoints", run.folder() / "none"}), 2, {"there is no folder"});
   expect_one_sentence(
       finetune({"verify-resume", run.config(), "--steps", "3", "--interrupt_at", "5"}), 2,
-      {"--interrupt_at must lie before"});
+      {"--interrupt_at must be below"});
   expect_one_sentence(finetune({"config", "chek"}), 2, {"config does not know 'chek'"});
   expect_one_sentence(finetune({"completion", "cmd"}), 2, {"bash, zsh or fish"});
   expect_nothing_written(run);

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "cli/commands.h"
+
+// What commands share that try the user's configuration: trainings in processes of their own, in a
+// folder that is removed.
+namespace finetune::cli {
+
+struct OwnRun {
+  int code = 0;      // 128 + the number of a signal that ended it
+  int64_t peak = 0;  // resident bytes of its largest process
+};
+
+// Runs this very program with these words and waits for it: only a fresh process shows what a
+// restart restores, and its peak is not mixed with this one's. `purpose` completes "cannot start
+// finetune again ...". A stop that is asked of this process is passed on.
+[[nodiscard]] OwnRun run_self(const Arguments& arguments, const std::string& purpose);
+
+// A new folder below TMPDIR, removed with this object.
+class ScratchFolder {
+ public:
+  explicit ScratchFolder(const std::string& purpose);  // "plan": .../finetune-plan-XXXXXX
+  ~ScratchFolder();
+  ScratchFolder(const ScratchFolder&) = delete;
+  ScratchFolder& operator=(const ScratchFolder&) = delete;
+  [[nodiscard]] const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+}  // namespace finetune::cli

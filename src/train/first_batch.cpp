@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: MIT
+#include "finetune/train/first_batch.h"
+
+#include "finetune/train/progress.h"
+#include "train/assemble.h"
+#include "train/batch_text.h"
+#include "train/loader_options.h"
+#include "train/memory_workload.h"
+
+namespace finetune {
+namespace {
+
+std::string counted(int64_t count, const std::string& what) {
+  return std::to_string(count) + " " + what + (count == 1 ? "" : "s");
+}
+
+}  // namespace
+
+std::string describe_first_batch(const LoadedConfig& config) {
+  const TrainingArgs& args = config.args;
+  ProgressDisplay progress(progress_mode(args));
+  const Parts parts =
+      assemble_data(config,
+                    {.train = true,
+                     .evaluate = args.do_eval || args.eval_strategy != "no" || args.eval_on_start,
+                     .predict = args.do_predict,
+                     .model_folder = ""},
+                    progress);
+  const int64_t rows = args.per_device_train_batch_size * processes_of(args, parts);
+  const int64_t effective =
+      args.effective_batch_size.value_or(rows * args.gradient_accumulation_steps);
+  const int64_t samples = parts.train_data->size();
+  LoaderOptions options =
+      loader_options(args, std::max<int64_t>(1, effective / args.per_device_train_batch_size),
+                     default_length_group(samples, effective), parts.setup->packed_length());
+  options.workers = 0;
+  Loader loader(parts.train_data, parts.collator, options, show_steps(progress));
+  progress.end();
+  const Batch& batch = loader.take({}).front();
+  const std::string unit = args.task == "multiple_choice" ? "question" : "sample";
+  std::string text = "data: " + counted(samples, "training " + unit);
+  if (parts.validation_data) {
+    text += ", " + counted(parts.validation_data->size(), "validation " + unit);
+  }
+  if (parts.test_data) text += ", " + counted(parts.test_data->size(), "test " + unit);
+  text += ", " + counted(loader.updates_per_epoch(), "step") + " an epoch\n";
+  text += "first batch: " + counted(batch.size(), unit) + " of at most " +
+          counted(batch.length, "token") + ", " + counted(batch.tokens, "token") + " without " +
+          "padding, " + counted(batch.targets, "target") + " to learn from\n\n";
+  return text +
+         batch_text(batch, {.tokenizer = *parts.tokenizer,
+                            .task = args.task,
+                            .id2label = parts.model_config.id2label,
+                            .is_regression = parts.model_config.problem_type == "regression"});
+}
+
+}  // namespace finetune
