@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <span>
 #include <string>
 #include <vector>
 
@@ -10,6 +11,13 @@ namespace finetune::cli {
 using Arguments = std::vector<std::string>;
 
 int run(const Arguments& arguments);  // picks the verb
+
+struct Command {
+  const char* name;
+  const char* summary;
+  int (*run)(const Arguments&);
+};
+[[nodiscard]] std::span<const Command> all_commands();
 
 int train_command(const Arguments& arguments);
 int evaluate_command(const Arguments& arguments);

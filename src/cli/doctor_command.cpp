@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT
 #include <unistd.h>
 
+#include <cstdlib>
 #include <fstream>
 #include <iostream>
 #include <set>
+#include <sstream>
 #include <thread>
 
 #include "cli/commands.h"
@@ -12,6 +14,7 @@
 #include "finetune/base/error.h"
 #include "finetune/base/file_system.h"
 #include "finetune/base/version.h"
+#include "finetune/data/arrow_support.h"
 #include "finetune/distributed/membership.h"
 #include "finetune/tensor/device.h"
 
@@ -80,6 +83,28 @@ std::string how_processes_meet(bool cuda_build) {
   return "Gloo, between GPUs NCCL " + nccl_version();
 }
 
+// The path of a program that the shell would find; empty without.
+std::string find_program(const std::string& name) {
+  const char* path = std::getenv("PATH");
+  std::istringstream folders(path == nullptr ? "" : path);
+  for (std::string folder; std::getline(folders, folder, ':');) {
+    const std::string file = join_path(folder.empty() ? "." : folder, name);
+    if (::access(file.c_str(), X_OK) == 0) return file;
+  }
+  return "";
+}
+
+void look_at_helpers() {
+  const std::string arrow = describe_arrow_support();
+  Doctor::line(
+      "Parquet, Arrow",
+      arrow.empty() ? "no pyarrow: these files cannot be read (pip install pyarrow)" : arrow);
+  const std::string hf = find_program("hf");
+  Doctor::line("hf", hf.empty() ? "not installed: models are taken from folders and the local "
+                                  "Hugging Face cache (pip install huggingface_hub)"
+                                : hf);
+}
+
 void look_at_device(Doctor& doctor) {
   const c10::Device device = pick_device(false);
   Doctor::line("device", describe_device(device));
@@ -134,13 +159,15 @@ void look_at_disk(Doctor& doctor) {
 int doctor_command(const Arguments& arguments) {
   const ArgumentReader reader(arguments);
   if (reader.asks_for_help()) {
-    std::cout << "usage: finetune doctor\n\nTells devices, memory, libraries, disk, and what is "
-                 "wrong. Exit code 1 where something is.\n";
+    std::cout
+        << "usage: finetune doctor\n\nShows devices, memory, libraries, pyarrow, hf, disk, and "
+           "what is wrong. Exit code 1 if something is.\n";
     return kExitFinished;
   }
   if (!arguments.empty()) throw Error(ErrorKind::kUsage, "finetune doctor takes no arguments");
   Doctor doctor;
   look_at_libraries(doctor);
+  look_at_helpers();
   look_at_device(doctor);
   look_at_memory(doctor);
   look_at_disk(doctor);

@@ -9,18 +9,14 @@
 namespace finetune::cli {
 namespace {
 
-struct Verb {
-  const char* name;
-  const char* does;
-  int (*run)(const Arguments&);
-};
-
-constexpr Verb kVerbs[] = {
-    {"train", "train, or go on from the newest valid checkpoint", train_command},
-    {"evaluate", "evaluate a model on the validation file", evaluate_command},
-    {"predict", "fill masks with a trained model", predict_command},
+constexpr Command kCommands[] = {
+    {"train", "train, or resume from the newest valid checkpoint", train_command},
+    {"evaluate", "evaluate the trained model, or another, on the validation file",
+     evaluate_command},
+    {"predict", "fill masks, classify, tag, choose or answer with a trained model",
+     predict_command},
     {"tokenizer", "train a tokenizer; encode and decode text", tokenizer_command},
-    {"prepare", "make examples of pretraining beforehand", prepare_command},
+    {"prepare", "tokenise data, or make pretraining examples, beforehand", prepare_command},
     {"plan", "memory by part and time, before any training", plan_command},
     {"checkpoints", "list a run's checkpoints and whether each is whole", checkpoints_command},
     {"verify-resume", "show that your configuration resumes bit for bit", verify_resume_command},
@@ -33,18 +29,20 @@ void print_help() {
   std::cout << "finetune " << kVersion
             << ": fine-tunes and pretrains transformer language models, and always resumes\n\n"
                "usage: finetune COMMAND [ARGUMENTS]\n\ncommands:\n";
-  for (const Verb& verb : kVerbs) {
-    std::cout << "  " << verb.name << std::string(16 - std::string(verb.name).size(), ' ')
-              << verb.does << "\n";
+  for (const Command& command : kCommands) {
+    std::cout << "  " << command.name << std::string(16 - std::string(command.name).size(), ' ')
+              << command.summary << "\n";
   }
   std::cout
-      << "\n'finetune COMMAND --help' tells about each.\n"
+      << "\n'finetune COMMAND --help' describes each.\n"
          "exit codes: 0 finished, 1 failed, 2 wrong command line or configuration, 3 no valid "
          "checkpoint among those there,\n4 finished without a checkpoint, 5 another process "
          "holds the output folder, 75 stopped early with everything saved\n";
 }
 
 }  // namespace
+
+std::span<const Command> all_commands() { return kCommands; }
 
 int run(const Arguments& arguments) {
   if (arguments.empty() || arguments[0] == "--help" || arguments[0] == "-h" ||
@@ -57,9 +55,9 @@ int run(const Arguments& arguments) {
     return kExitFinished;
   }
   std::vector<std::string> names;
-  for (const Verb& verb : kVerbs) {
-    if (arguments[0] == verb.name) return verb.run({arguments.begin() + 1, arguments.end()});
-    names.emplace_back(verb.name);
+  for (const Command& command : kCommands) {
+    if (arguments[0] == command.name) return command.run({arguments.begin() + 1, arguments.end()});
+    names.emplace_back(command.name);
   }
   throw Error(ErrorKind::kUsage, "unknown command '" + arguments[0] + "'" +
                                      did_you_mean(arguments[0], names) +

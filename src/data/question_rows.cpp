@@ -157,13 +157,14 @@ void QuestionReader::take_answer(const Row& row, const Json& text, const Json* s
     return;
   }
   const size_t elsewhere = context.find(answer);
-  row.fail("the answer " + describe(text) + " does not stand at answer_start " + start->dump() +
-           " of the context, where " +
-           (begin < length ? "'" + text_at(context, begin, code_points(answer)) + "' stands"
-                           : "the context has ended") +
+  row.fail("the answer '" + text_at(answer, 0, code_points(answer)) + "' is not at answer_start " +
+           start->dump() + " of the context (" +
+           (begin < length ? "'" + text_at(context, begin, code_points(answer)) + "' is"
+                           : "the context has ended there") +
+           ")" +
            (elsewhere == std::string::npos
-                ? "; the context does not hold it"
-                : "; it stands at " +
+                ? ", nor anywhere else in it"
+                : "; it is at " +
                       std::to_string(code_points(std::string_view(context).substr(0, elsewhere)))));
 }
 

@@ -63,7 +63,14 @@ PredictTask parse_predict_task(const std::string& name) {
 }
 
 PredictTask find_predict_task(const std::string& folder) {
-  const std::string path = join_path(resolve_model_folder(folder, "MODEL_DIR"), "config.json");
+  const std::string model = resolve_model_folder(folder, "MODEL_DIR");
+  const std::string path = join_path(model, "config.json");
+  if (!FileSystem::local().exists(path)) {
+    throw Error(ErrorKind::kUsage, "'" + model +
+                                       "' holds a tokenizer only, no model (config.json "
+                                       "is missing); name a folder that save_pretrained "
+                                       "or a run wrote");
+  }
   const nlohmann::ordered_json config = read_json_file(path);
   const auto found = config.is_object() ? config.find("architectures") : config.end();
   if (found == config.end() || !found->is_array() || found->empty() || !(*found)[0].is_string()) {

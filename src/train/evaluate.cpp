@@ -14,6 +14,7 @@
 #include "finetune/tensor/device.h"
 #include "finetune/tensor/out_of_memory.h"
 #include "finetune/train/metrics_log.h"
+#include "train/figure_text.h"
 #include "train/memory_cut.h"
 #include "train/outputs_exchange.h"
 
@@ -196,11 +197,9 @@ std::string describe_metrics(const nlohmann::ordered_json& metrics) {
   std::string text;
   for (const auto& [key, value] : metrics.items()) {
     if (key.ends_with("_runtime")) break;  // what follows is speed
-    char number[32];
     // A metric that is not defined, NaN, comes back from trainer_state.json as null.
     const double figure = value.is_number() ? value.get<double>() : std::nan("");
-    std::snprintf(number, sizeof(number), "%.4g", figure);
-    text += (text.empty() ? "" : ", ") + key + " " + number;
+    text += (text.empty() ? "" : ", ") + key + " " + figure_text(figure);
   }
   return text;
 }

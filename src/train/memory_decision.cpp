@@ -143,9 +143,9 @@ MemoryDecision decide_memory(const MemoryWorkload& workload, const LoadedConfig&
   }
   throw Error(ErrorKind::kConfig,
               config.where("memory_budget") + ": memory_budget: " + mebibytes(budget) +
-                  " are not enough; " + mebibytes(found.least) +
-                  " are the least that the other keys allow: set it to that, lower "
-                  "max_seq_length, or leave out keys of formats, recomputation and batch size");
+                  " is not enough; the other keys need at least " + mebibytes(found.least) +
+                  ": set memory_budget to that, lower max_seq_length, or leave out keys of "
+                  "formats, recomputation and batch size");
 }
 
 }  // namespace finetune

@@ -9,6 +9,7 @@
 #include "finetune/base/memory_status.h"
 #include "finetune/data/packing_plan.h"
 #include "finetune/tensor/device.h"
+#include "finetune/train/duration_text.h"
 #include "finetune/train/memory_plan.h"
 #include "train/memory_budget.h"
 #include "train/memory_text.h"
@@ -65,8 +66,8 @@ std::string measured_lines(const Json& plan) {
   std::string text = line(on_device ? "measured on the host" : "measured peak",
                           mebibytes(measured.get<int64_t>()));
   text += line("prediction is off by", number(off, "%+.1f %%"));
-  text += line("seconds a step", number(plan.at("step_seconds").get<double>(), "%.3g"));
-  text += line("hours in all", number(plan.at("hours").get<double>(), "%.3g"));
+  text += line("time of a step", duration_text(plan.at("step_seconds").get<double>()));
+  text += line("the whole run", duration_text(3600 * plan.at("hours").get<double>()));
   return text;
 }
 
@@ -115,7 +116,8 @@ Json plan_training(const LoadedConfig& config, const PlanOptions& options) {
   plan["tokens_a_row"] = workload.length;
   plan["checkpointing"] = describe(choices.checkpointing);
   plan["head_rows_per_chunk"] = choices.head_rows_per_chunk;
-  plan["steps"] = count_steps(args, count_rows(args, parts, progress), effective);
+  plan["samples"] = count_rows(args, parts, progress);
+  plan["steps"] = count_steps(args, plan["samples"].get<int64_t>(), effective);
   plan["device"] = describe_device(parts.device);
   plan["is_device"] = workload.is_device;
   plan["flops"] = flops_of_update(workload, choices);
@@ -150,7 +152,11 @@ std::string plan_text(const Json& plan) {
   text += bytes("available") + " are there";
   if (plan.at("is_device").get<bool>()) text += ", " + bytes("host_available") + " on the host";
   text += "\nlargest per_device_train_batch_size within " + bytes("largest_batch_for") + ": ";
-  text += plan.at("largest_batch").get<int64_t>() > 0 ? count("largest_batch") : "none";
+  const int64_t largest = plan.at("largest_batch").get<int64_t>();
+  const int64_t samples = plan.value("samples", largest);
+  text += largest == 0        ? "none"
+          : largest > samples ? "all " + std::to_string(samples) + " samples"
+                              : std::to_string(largest);
   return text + '\n' + costs_text(plan);
 }
 

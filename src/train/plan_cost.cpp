@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "finetune/config/price_list.h"
+#include "finetune/train/duration_text.h"
 #include "finetune/train/plan.h"
 #include "train/cost.h"
 
@@ -64,17 +65,30 @@ std::string right(const std::string& text, size_t width) {
   return std::string(text.size() < width ? width - text.size() : 1, ' ') + text;
 }
 
+// What rounds to nothing is not called nothing.
+std::string few(double value, const char* format) {
+  return value > 0 && value < 0.005 ? "under 0.01" : printed(format, value);
+}
+
+std::string units_text(const Json& row) {
+  const double units = row.at("units").get<double>();
+  return few(units, units < 99.995 ? "%.2f" : "%.0f");
+}
+
+std::string time_text(const Json& row) {
+  return duration_text(3600 * row.at("hours").get<double>());
+}
+
 std::string money_text(const Json& row) {
   if (row.at("money").is_null()) return "-";
   const double money = row.at("money").get<double>();
-  return printed(money < 99.995 ? "%.2f " : "%.0f ", money) + row.at("currency").get<std::string>();
+  return few(money, money < 99.995 ? "%.2f" : "%.0f") + " " + row.at("currency").get<std::string>();
 }
 
 std::string row_text(const Json& row) {
   std::string text = "  " + left(row.at("name").get<std::string>(), 24) +
-                     right(printed("%.3g", row.at("hours").get<double>()), 9) +
-                     right(printed("%.3g", row.at("units").get<double>()), 9) +
-                     right(money_text(row), 14) + "  " + row.at("basis").get<std::string>();
+                     right(time_text(row), 11) + right(units_text(row), 11) +
+                     right(money_text(row), 16) + "  " + row.at("basis").get<std::string>();
   if (!row.value("fits", true)) text += ", does not fit into its memory";
   return text + '\n';
 }
@@ -126,7 +140,9 @@ void add_costs(const TrainingArgs& args, Json& plan) {
                 {"source", kPriceListSource},
                 {"hardware", hardware ? Json(hardware->name) : Json()},
                 {"rows", rows}};
-  if (hardware && hardware->name == kOwnHardware && is_measured) {
+  const bool is_given = hardware && hardware->name == kOwnHardware;
+  if (is_measured && here == nullptr && !is_given) costs["here_hours"] = plan["hours"];
+  if (is_given && is_measured) {
     costs["given"] = cost_row(*hardware, plan["hours"].get<double>(), "measured here");
   }
   plan["costs"] = std::move(costs);
@@ -139,14 +155,18 @@ std::string costs_text(const Json& plan) {
   const Json& cheapest = rows.front();
   const std::string name = cheapest.at("name").get<std::string>();
   const std::string list = "the price list of " + found->at("price_list").get<std::string>();
+  const std::string here =
+      found->contains("here_hours")
+          ? "this machine: " + duration_text(3600 * found->at("here_hours").get<double>()) +
+                ", measured here\n"
+          : "";
   if (found->at("hardware").is_null()) {
-    return "cheapest by " + list + ": " + name + ", " +
-           printed("%.3g units (", cheapest.at("units").get<double>()) + money_text(cheapest) +
-           printed(") in %.3g hours, ", cheapest.at("hours").get<double>()) +
+    return here + "cheapest by " + list + ": " + name + ", " + units_text(cheapest) + " units (" +
+           money_text(cheapest) + ") in " + time_text(cheapest) + ", " +
            cheapest.at("basis").get<std::string>() + "; set hardware to see all rows\n";
   }
-  std::string text = "\n  " + left("the whole run on", 24) + right("hours", 9) + right("units", 9) +
-                     right("money", 14) + '\n';
+  std::string text = "\n" + here + "  " + left("the whole run on", 24) + right("time", 11) +
+                     right("units", 11) + right("money", 16) + '\n';
   if (found->contains("given")) {
     text += row_text(found->at("given"));
   } else if (*found->find("hardware") == kOwnHardware) {

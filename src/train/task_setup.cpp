@@ -90,7 +90,9 @@ void show_reading(ProgressDisplay& progress, const SplitFiles& files,
     begun = true;
     progress.update(static_cast<int64_t>(fraction * static_cast<double>(kilobytes)));
   });
-  if (begun) progress.end();
+  if (!begun) return;
+  progress.update(kilobytes);  // the last fraction may come before the last line
+  progress.end();
 }
 
 }  // namespace finetune

@@ -19,6 +19,7 @@
 #include "train/clock.h"
 #include "train/connect_devices.h"
 #include "train/evaluate.h"
+#include "train/figure_text.h"
 #include "train/loader_options.h"
 
 namespace finetune {
@@ -521,7 +522,10 @@ void Trainer::diverged(const StepReport& report, const Damage& damage,
   if (tries > 1) outcome = " (" + std::to_string(tries) + " times without progress)" + outcome;
   throw Error(ErrorKind::kData, "step " + std::to_string(state_.step + 1) + ": " + *report.fault +
                                     outcome + "; lower learning_rate (now " +
-                                    format_double(report.learning_rate) + ") or max_grad_norm" +
+                                    figure_text(report.learning_rate) +
+                                    (args_.max_grad_norm > 0 ? ") or max_grad_norm"
+                                                             : ") or set max_grad_norm (now 0: no "
+                                                               "clipping)") +
                                     (tries > 1 && !args_.loss_spike_factor
                                          ? ", or set loss_spike_factor, which finds the update "
                                            "that led there,"

@@ -23,6 +23,7 @@
 #include "finetune/tensor/safetensors.h"
 #include "train/clock.h"
 #include "train/evaluate.h"
+#include "train/figure_text.h"
 #include "train/foreign_schedule.h"
 #include "train/optimizer_files.h"
 #include "train/parameter_files.h"
@@ -112,7 +113,7 @@ void Trainer::announce_restored(bool has_optimizer) const {
   }
   if (scaler_) restored("loss scale (" + format_double(scaler_->scale()) + ")");
   restored("schedule (" + args_.lr_scheduler_type + ", learning rate " +
-           format_double(schedule_->learning_rate(state_.updates)) + ")");
+           figure_text(schedule_->learning_rate(state_.updates)) + ")");
   restored("position (epoch " + std::to_string(state_.position.epoch) +
            (args_.packing ? ", packed row " : ", sample ") +
            std::to_string(state_.position.sample) + " of " +
@@ -121,7 +122,7 @@ void Trainer::announce_restored(bool has_optimizer) const {
            ", the step and the sample: no generator to restore)");
   restored("log (" + std::to_string(trainer_state_.log_history.size()) + " entries)");
   if (trainer_state_.best_metric) {
-    restored("best metric (" + format_double(*trainer_state_.best_metric) + ")");
+    restored("best metric (" + figure_text(*trainer_state_.best_metric) + ")");
   }
   if (args_.early_stopping_patience) {
     restored("early stopping (" + std::to_string(state_.early_stopping_counter) + " of " +
@@ -266,7 +267,7 @@ int Trainer::finish() {
       "finished " + std::to_string(state_.step) + " steps in " +
       std::to_string(static_cast<int64_t>(state_.seconds)) + " s of training (" +
       std::to_string(state_.sessions) + (state_.sessions == 1 ? " session" : " sessions") + ")" +
-      faults_text() + ", train_loss " + format_double(summary["train_loss"].get<double>()) +
+      faults_text() + ", train_loss " + figure_text(summary["train_loss"].get<double>()) +
       (metrics ? ", " + describe_metrics(*metrics) : "") + "; the model is in " + args_.output_dir);
   if (parts_.session && parts_.session->cost) log::info(*cost_text());
   const bool has_no_save = broadcast(failed_saves_ > 0 && saves_ == 0 ? 1.0 : 0.0) > 0.0;

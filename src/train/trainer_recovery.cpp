@@ -5,11 +5,11 @@
 
 #include "finetune/base/error.h"
 #include "finetune/base/interrupt.h"
-#include "finetune/base/json.h"
 #include "finetune/base/log.h"
 #include "finetune/tensor/device.h"
 #include "finetune/tensor/out_of_memory.h"
 #include "train/clock.h"
+#include "train/figure_text.h"
 #include "train/finite_state.h"
 #include "train/shared_start.h"
 #include "train/trainer.h"
@@ -120,7 +120,7 @@ void Trainer::throw_poison(const std::string& reason) const {
               reason +
                   "; nothing is saved and the run goes on from the checkpoint before; lower "
                   "learning_rate (now " +
-                  format_double(state_.last_learning_rate) +
+                  figure_text(state_.last_learning_rate) +
                   ") or max_grad_norm and run the same command again");
 }
 
@@ -137,7 +137,7 @@ void Trainer::roll_back(const std::string& reason) {
                 reason +
                     "; divergence_policy: rollback has no checkpoint to go back to yet; lower "
                     "learning_rate (now " +
-                    format_double(state_.last_learning_rate) +
+                    figure_text(state_.last_learning_rate) +
                     ") or save_steps and run the same command again");
   }
   log::warning(reason + "; going back to " + entry->path + " (" +

@@ -4,7 +4,6 @@
 #include <nlohmann/json.hpp>
 
 #include "finetune/base/error.h"
-#include "finetune/base/json.h"
 #include "finetune/base/log.h"
 #include "finetune/base/memory_status.h"
 #include "finetune/checkpoint/layout.h"
@@ -14,6 +13,7 @@
 #include "finetune/tensor/model_tensors.h"
 #include "finetune/tensor/safetensors.h"
 #include "train/clock.h"
+#include "train/figure_text.h"
 #include "train/foreign_schedule.h"
 #include "train/optimizer_files.h"
 #include "train/parameter_files.h"
@@ -189,7 +189,7 @@ void Trainer::collect_save() {
   if (!outcome) return;
   saving_step_ = -1;
   log::debug("the save of step " + std::to_string(outcome->step) + " kept training waiting for " +
-             format_double(outcome->stall_seconds) + " s");
+             figure_text(outcome->stall_seconds) + " s");
   if (outcome->committed) {
     ++saves_;
     saved_step_ = outcome->step;

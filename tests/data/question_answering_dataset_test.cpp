@@ -93,10 +93,13 @@ TEST(QuestionAnsweringDataset, NamesPlaceIdAndReasonOfWhatCannotBeUsed) {
   const std::string good = row("a", "abc", R"([{"text": "b", "answer_start": 1}])");
   for (const Case& c : std::vector<Case>{
            {row("x", "abcd", R"([{"text": "bc", "answer_start": 0}])"),
-            "a.jsonl:1 (id 'x'): the answer the text 'bc' does not stand at answer_start 0 of the "
-            "context, where 'ab' stands; it stands at 1"},
+            "a.jsonl:1 (id 'x'): the answer 'bc' is not at answer_start 0 of the context ('ab' "
+            "is); "
+            "it is at 1"},
            {row("x", "abcd", R"([{"text": "zz", "answer_start": 9}])"),
-            "where the context has ended; the context does not hold it"},
+            "the answer 'zz' is not at answer_start 9 of the context (the context has ended "
+            "there), nor "
+            "anywhere else in it"},
            {row("x", "abcd", R"([{"text": "b", "answer_start": 18446744073709551615}])"),
             "'answer_start' holds the number 18446744073709551615"},
            {row("x", "abcd", R"([{"text": "b", "answer_start": -1}])"), "'answer_start' holds"},

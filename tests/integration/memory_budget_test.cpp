@@ -139,7 +139,7 @@ TEST(MemoryBudget, SaysTheLeastWhereNothingFits) {
   const TinyRun run(budgeted("130MiB"));
   const ProcessResult result = run.train();
   EXPECT_EQ(result.code, 2) << result.err;
-  EXPECT_THAT(result.err, HasSubstr("memory_budget: 130 MiB are not enough; "));
+  EXPECT_THAT(result.err, HasSubstr("memory_budget: 130 MiB is not enough; "));
   EXPECT_FALSE(std::filesystem::exists(run.out("checkpoint-2")));
 }
 

@@ -208,14 +208,14 @@ TEST(MemoryBudget, SaysTheLeastThatCanBeReached) {
   int64_t least = 0;
   try {
     (void)decide(text, 400 * kMiB);
-    FAIL() << "400 MiB are not enough";
+    FAIL() << "400 MiB is not enough";
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::kConfig);
     const std::string message = error.what();
     EXPECT_THAT(message, ::testing::StartsWith("run.yaml:5: memory_budget: 400 MiB"));
-    const size_t place = message.find("are not enough; ");
+    const size_t place = message.find("at least ");
     ASSERT_NE(place, std::string::npos);
-    least = std::stoll(message.substr(place + 16));
+    least = std::stoll(message.substr(place + 9));
   }
   EXPECT_NO_THROW((void)decide(text, least * kMiB));
   EXPECT_THROW((void)decide(text, (least - 2) * kMiB), Error);

@@ -19,9 +19,9 @@ struct PlanOptions {
 //
 // Keys: "parts" (bytes by part), "peak", "host" (a device's runs: the host's peak), "available",
 // "fits", "largest_batch" (samples a device), "largest_batch_for" (bytes), "effective_batch",
-// "micro_batch", "accumulation", "steps", "device", "flops" (of an update), "peak_elsewhere" (on a
-// device where this is none, and the other way round), and with memory_budget "decision" and
-// "decision_line".
+// "micro_batch", "accumulation", "samples" (of an epoch; with packing rows), "steps", "device",
+// "flops" (of an update), "peak_elsewhere" (on a device where this is none, and the other way
+// round), and with memory_budget "decision" and "decision_line".
 [[nodiscard]] nlohmann::ordered_json plan_training(const LoadedConfig& config,
                                                    const PlanOptions& options);
 
