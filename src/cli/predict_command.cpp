@@ -1,17 +1,23 @@
 // SPDX-License-Identifier: MIT
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
+#include <chrono>
+#include <filesystem>
 #include <iostream>
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "cli/answer_output.h"
 #include "cli/commands.h"
 #include "cli/config_arguments.h"
 #include "cli/launch.h"
-#include "cli/standard_output.h"
 #include "finetune/base/error.h"
 #include "finetune/base/interrupt.h"
+#include "finetune/data/data_files.h"
 #include "finetune/predict/predictor.h"
+#include "finetune/train/progress.h"
 
 namespace finetune::cli {
 namespace {
@@ -22,7 +28,9 @@ constexpr char kHelp[] =
     R"(usage: finetune predict MODEL_DIR [--text TEXT ...] [--input FILE] [options]
 
 Answers each text, or each row of FILE (.jsonl, .json, .csv, .tsv, lines of text; - for standard
-input), with one JSON line in the shape of transformers' pipeline. The task is that of the model:
+input, which is also read where neither --text nor --input is given), with one JSON line in the
+shape of transformers' pipeline. The task is that of the model, and so are the columns of FILE
+unless they are named here:
 
   fill-mask             --text "a <mask> b" ...
   text-classification   --text A ... [--text_pair B ...]
@@ -30,6 +38,8 @@ input), with one JSON line in the shape of transformers' pipeline. The task is t
   question-answering    --question Q ... --context C [...]
   multiple-choice       --text A --choice B --choice C ...
 
+  --output FILE               write to FILE: .jsonl (JSON lines), .csv or .tsv (a line for each
+                              answer); it appears when everything is answered
   --task NAME                 where config.json does not tell the task
   --top_k N                   answers for each text (fill-mask: 5, else 1)
   --batch_size N              sequences that the model takes at once (8)
@@ -38,6 +48,9 @@ input), with one JSON line in the shape of transformers' pipeline. The task is t
   --text_pair_column NAME     the second text
   --context_column NAME       what is asked or chosen about
   --choice_columns A,B,...    a column for each choice, or one that holds a list
+  --delimiter C               of a CSV or TSV FILE: the character between two fields
+  --quoting NAME              the same: auto, standard, none (quotes are text)
+  --header true|false         the same: whether the first line names the columns (true)
   --function_to_apply NAME    text-classification: default, sigmoid, softmax, none
   --aggregation_strategy NAME token-classification: none, simple, first, average, max
   --ignore_labels A,B,...     token-classification: labels that are left out (O)
@@ -55,6 +68,11 @@ using Lists = std::map<std::string, std::vector<std::string>>;
 
 [[noreturn]] void refuse(const std::string& why) {
   throw Error(ErrorKind::kUsage, "finetune predict: " + why);
+}
+
+[[noreturn]] void refuse_without_texts() {
+  throw Error(ErrorKind::kUsage,
+              "finetune predict needs --text or --input, or text on standard input");
 }
 
 // `words` behind the folder's name, without the options that take one value.
@@ -189,14 +207,78 @@ Words take_options(ArgumentReader& reader) {
   return words;
 }
 
-// Answers the queries collected so far, a JSON line each.
-void print_answers(Predictor& model, std::vector<Query>& queries) {
+// Answers the queries collected so far.
+void write_answers(Predictor& model, std::vector<Query>& queries, AnswerOutput& output) {
   interrupt::throw_if_requested("predicting");
-  for (const auto& line : model.answer(queries)) {
-    std::cout << line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
-  }
-  if (!flush_standard_output()) throw ReaderLeft();
+  output.write(model.answer(queries));
   queries.clear();
+}
+
+// The rows of a file, for the progress; 0 where they are not known.
+int64_t rows_of(PredictTask task, const std::string& input, const ReadingOptions& reading) {
+  std::error_code ignored;
+  const bool is_file = input != "-" && std::filesystem::is_regular_file(input, ignored);
+  // Articles hold several questions each.
+  if (!is_file || task == PredictTask::kQuestionAnswering) return 0;
+  try {
+    return count_rows({input}, "--input", {}, reading);
+  } catch (const Error&) {  // told where the row is read
+    return 0;
+  }
+}
+
+// How far a file's answers are, on standard error, unless answers go to the same terminal.
+class AnswerProgress {
+ public:
+  explicit AnswerProgress(bool is_shown)
+      : display_(is_shown ? ProgressMode::kAuto : ProgressMode::kNone) {}
+  // `total` rows; 0: not known.
+  void begin(int64_t total) {
+    total_ = total;
+    if (total_ > 0) display_.step("predict", 0, total_, "row");
+  }
+  void add(int64_t rows) {
+    done_ += rows;
+    if (total_ > 0) return display_.step("predict", done_, total_, "row");
+    if (std::chrono::steady_clock::now() - begun_ < std::chrono::seconds(1)) return;
+    if (!is_open_) display_.begin("predict", 0, 0, "row");
+    is_open_ = true;
+    display_.update(done_);
+  }
+
+ private:
+  ProgressDisplay display_;
+  std::chrono::steady_clock::time_point begun_ = std::chrono::steady_clock::now();
+  bool is_open_ = false;
+  int64_t total_ = 0;
+  int64_t done_ = 0;
+};
+
+ReadingOptions take_reading(ArgumentReader& reader) {
+  ReadingOptions reading;
+  const auto refuse_value = [](const std::string& option, const std::string& expected,
+                               const std::string& value) {
+    refuse(option + " takes " + expected + ", not '" + value + "'");
+  };
+  if (const auto delimiter = reader.take_value("--delimiter")) {
+    const std::map<std::string, char> names = {
+        {"tab", '\t'}, {"\\t", '\t'}, {"comma", ','}, {"semicolon", ';'}, {"pipe", '|'}};
+    const auto named = names.find(*delimiter);
+    if (named == names.end() && (delimiter->size() != 1 || *delimiter == "\"")) {
+      refuse_value("--delimiter", "one character, or tab, comma, semicolon or pipe", *delimiter);
+    }
+    reading.delimiter = named != names.end() ? named->second : delimiter->at(0);
+  }
+  const std::string quoting = reader.take_value("--quoting").value_or("auto");
+  if (quoting == "standard") reading.quoting = Quoting::kStandard;
+  if (quoting == "none") reading.quoting = Quoting::kNone;
+  if (quoting != "auto" && reading.quoting == Quoting::kAuto) {
+    refuse_value("--quoting", "auto, standard or none", quoting);
+  }
+  const std::string header = reader.take_value("--header").value_or("true");
+  if (header != "true" && header != "false") refuse_value("--header", "true or false", header);
+  reading.header = header == "true";
+  return reading;
 }
 
 }  // namespace
@@ -209,7 +291,9 @@ int predict_command(const Arguments& arguments) {
   }
   if (!works_here("predict")) return kExitFinished;
   const auto task_name = reader.take_value("--task");
-  const auto input = reader.take_value("--input");
+  auto input = reader.take_value("--input");
+  const auto output_path = reader.take_value("--output");
+  const ReadingOptions reading = take_reading(reader);
   const Words words = take_options(reader);
   const ColumnNames columns = {
       .text_column = reader.take_value("--text_column"),
@@ -221,21 +305,41 @@ int predict_command(const Arguments& arguments) {
   }
   const std::string& folder = reader.rest()[0];
   Lists lists = take_lists(reader.rest());
-  if (lists.empty() && !input) {
-    throw Error(ErrorKind::kUsage, "finetune predict needs --text or --input");
-  }
+  const bool reads_input = lists.empty() && !input && ::isatty(STDIN_FILENO) == 0;
+  if (lists.empty() && !input && !reads_input) refuse_without_texts();
+  if (reads_input) input = "-";
   const PredictTask task = task_name ? parse_predict_task(*task_name) : find_predict_task(folder);
   for (const auto& [option, owner] : words.owned) check_owner(true, option, owner, task);
   std::vector<Query> queries = make_queries(task, std::move(lists));
   const auto model = make_predictor(task, folder, words.options);
-  if (!queries.empty()) print_answers(*model, queries);
-  if (!input) return kExitFinished;
-  const QueryOptions rows = {.columns = columns, .trained = trained_columns(task, folder)};
+  AnswerOutput output(output_path);
+  if (!queries.empty()) write_answers(*model, queries, output);
+  if (!input) {
+    output.finish();
+    return kExitFinished;
+  }
+  QueryOptions rows = {
+      .columns = columns, .trained = trained_columns(task, folder), .reading = reading};
+  // Text files of a tagger may be CoNLL; other texts are lines.
+  if (task == PredictTask::kTokenClassification) rows.reading.conll_text = ConllText::kEntities;
+  const bool shows = output.is_file() || ::isatty(STDOUT_FILENO) == 0;
+  const bool is_long = *input != "-";
+  AnswerProgress progress(shows && is_long);
+  if (shows && is_long) progress.begin(rows_of(task, *input, rows.reading));
+  int64_t count = 0;
+  const auto answer = [&] {
+    const auto size = std::ssize(queries);
+    write_answers(*model, queries, output);
+    progress.add(size);
+  };
   visit_queries(task, *input, rows, [&](Query query) {
+    ++count;
     queries.push_back(std::move(query));
-    if (queries.size() == kQueriesAtATime) print_answers(*model, queries);
+    if (queries.size() == kQueriesAtATime) answer();
   });
-  if (!queries.empty()) print_answers(*model, queries);
+  if (!queries.empty()) answer();
+  if (count == 0 && reads_input) refuse_without_texts();
+  output.finish();
   return kExitFinished;
 }
 

@@ -89,7 +89,8 @@ class Assignment {
       member.text.clear();
       return true;
     }
-    if (value.kind == Node::Kind::kMap) {
+    const bool is_list = value.kind == Node::Kind::kList && field_.spec.listed;
+    if (value.kind == Node::Kind::kMap || is_list) {
       member.text = to_json_text(value);
       return true;
     }

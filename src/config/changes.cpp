@@ -26,6 +26,23 @@ Json to_json(const TrainingArgs& args) {
   return all;
 }
 
+namespace {
+
+// A key that earlier versions took one text for: what they kept means a list of it.
+Json as_list(const Json& value) {
+  if (value.is_array()) return value;
+  return value.is_null() ? Json::array() : Json::array({value});
+}
+
+bool are_equal(const Field& field, const Json& before, const Json& after) {
+  if (!std::holds_alternative<std::vector<std::string> TrainingArgs::*>(field.member)) {
+    return before == after;
+  }
+  return as_list(before) == as_list(after);
+}
+
+}  // namespace
+
 std::vector<KeyChange> changed_keys(const Json& old_args, const Json& new_args) {
   static const Json defaults = [] {
     LoadedConfig config;
@@ -37,7 +54,7 @@ std::vector<KeyChange> changed_keys(const Json& old_args, const Json& new_args) 
   for (const Field& field : all_fields()) {
     const Json& before = (old_args.contains(field.name) ? old_args : defaults).at(field.name);
     const Json& after = (new_args.contains(field.name) ? new_args : defaults).at(field.name);
-    if (before == after) continue;
+    if (are_equal(field, before, after)) continue;
     changes.push_back({.name = field.name,
                        .old_text = plain_text(before),
                        .new_text = plain_text(after),

@@ -29,8 +29,9 @@ Node to_node(const Field* field, const std::vector<std::string>& words) {
   const bool list = holds<std::vector<std::string>>(field);
   if (words.size() == 1) {
     const std::string& word = words.front();
-    const bool json =
-        (list && word.starts_with('[')) || (holds<JsonText>(field) && word.starts_with('{'));
+    const bool json = (list && word.starts_with('[')) ||
+                      (holds<JsonText>(field) &&
+                       (word.starts_with('{') || (field->spec.listed && word.starts_with('['))));
     if (json) return read_inline_json(word, std::string(kWhere) + ": --" + field->name);
     if (!list || word == "null") return {.kind = Node::Kind::kPlain, .text = word};
   }

@@ -61,6 +61,7 @@ void DataArgs::describe(FieldList& field) {
         "What becomes of bytes that are no UTF-8: strict, an error with file, line and byte; "
         "replace, U+FFFD.",
         {.choices = {"strict", "replace"}, .resume = ResumePolicy::kFixed});
+  describe_delimited(field);
   describe_columns(field);
   field("streaming", &DataArgs::streaming, "Read data while training, without preparing it.",
         {.support = Support::kRefused, .reason = kNotYet});
@@ -73,6 +74,25 @@ void DataArgs::describe(FieldList& field) {
   field("preprocessing_num_workers", &DataArgs::preprocessing_num_workers,
         "Threads that tokenise; unset takes one per core.",
         {.range = {.min = 1, .max = 1024}, .resume = ResumePolicy::kFree});
+}
+
+void DataArgs::describe_delimited(FieldList& field) {
+  // What they lead to is compared by content.
+  field("delimiter", &DataArgs::delimiter,
+        "CSV and TSV: character between two fields, or tab, comma, semicolon or pipe; unset takes "
+        "the comma or tab of the file's ending, or what the first rows show.",
+        {.spellings =
+             {{"tab", "\t"}, {"\\t", "\t"}, {"comma", ","}, {"semicolon", ";"}, {"pipe", "|"}},
+         .resume = ResumePolicy::kFree});
+  field(
+      "quoting", &DataArgs::quoting,
+      "CSV and TSV: what a quote at the beginning of a field means; standard: the field ends at "
+      "the next one; none: nothing, as in GLUE's files; auto: standard, but none in tab-separated "
+      "files that only this fits.",
+      {.choices = {"auto", "standard", "none"}, .resume = ResumePolicy::kFree});
+  field("header", &DataArgs::header,
+        "CSV and TSV: the first line names the columns; false calls them column_1, column_2, ...",
+        {.resume = ResumePolicy::kFree});
 }
 
 void DataArgs::describe_columns(FieldList& field) {

@@ -59,7 +59,9 @@ struct TypeSchema {
     return {{"anyOf", forms}};
   }
   Json operator()(JsonText TrainingArgs::*) const {
-    return {{"type", Json::array({"object", "string", "null"})}};
+    Json types = Json::array({"object", "string", "null"});
+    if (spec.listed) types.push_back("array");
+    return {{"type", types}};
   }
 
  private:

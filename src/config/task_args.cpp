@@ -20,8 +20,15 @@ void TaskArgs::describe(FieldList& field) {
         {.choices = {"regression", "single_label_classification", "multi_label_classification"},
          .resume = ResumePolicy::kFixed});
   field("metric_name", &TaskArgs::metric_name,
-        "sequence_classification: accuracy, f1, matthews_correlation, mse, ..., or a task of GLUE "
-        "for what is reported there; unset reports all that the labels allow.");
+        "sequence_classification: accuracy, f1, roc_auc, matthews_correlation, mse, ..., or a task "
+        "of GLUE for what is reported there, or a list of these; unset reports all that the labels "
+        "allow, roc_auc aside.");
+  field("class_weights", &TaskArgs::class_weights,
+        "Weight of each class in the loss of sequence_classification and token_classification, as "
+        "torch's CrossEntropyLoss(weight=...) takes it: balanced (samples / (classes * samples of "
+        "the class), counted in the training data), a list in the order of the labels, or a "
+        "mapping of labels to weights, 1 where a label is left out; unset or none: all alike.",
+        {.named = true, .listed = true});
   field("label_all_tokens", &TaskArgs::label_all_tokens,
         "token_classification: every token of a word has its label, not the first alone.",
         {.resume = ResumePolicy::kFixed});

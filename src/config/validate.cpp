@@ -12,6 +12,7 @@
 #include "config/weighted_files.h"
 #include "config/words.h"
 #include "finetune/base/json.h"
+#include "finetune/config/class_weights.h"
 #include "finetune/config/fields.h"
 
 namespace finetune {
@@ -24,6 +25,8 @@ class Validator {
 
   void check_all(Purpose purpose) {
     check_exclusions(config_, problems_);
+    check_delimiter();
+    if (const auto problem = problem_of_class_weights(args_)) add({"class_weights"}, *problem);
     if (purpose == Purpose::kEvaluate) {
       check_evaluation_data(true);
       return;
@@ -58,6 +61,17 @@ class Validator {
       add({key}, "'" + std::string(key) + "' must be a whole number where it is above 1, not " +
                      format_double(steps));
     }
+  }
+
+  void check_delimiter() {
+    if (!args_.delimiter) return;
+    const std::string& text = *args_.delimiter;
+    const bool fits = text.size() == 1 && static_cast<unsigned char>(text[0]) < 0x80 &&
+                      text[0] != '"' && text[0] != '\n' && text[0] != '\r' && text[0] != '\0';
+    if (fits) return;
+    add({"delimiter"},
+        "'delimiter' must be one ASCII character other than a quote or line end, or tab, comma, "
+        "semicolon or pipe");
   }
 
   // transformers' _validate_args, in its order.
@@ -263,6 +277,7 @@ class Validator {
         {"validation_split_percentage", {"mlm"}},
         {"problem_type", {"sequence_classification"}},
         {"metric_name", {"sequence_classification"}},
+        {"class_weights", {"sequence_classification", "token_classification"}},
         {"do_predict", labelled},
         {"test_file", labelled},
         {"label_all_tokens", {"token_classification"}},

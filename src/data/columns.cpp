@@ -5,9 +5,11 @@
 #include <array>
 #include <utility>
 
+#include "data/file_format.h"
 #include "data/json_row.h"
 #include "data/row_columns.h"
 #include "finetune/base/error.h"
+#include "finetune/base/file_system.h"
 
 namespace finetune {
 namespace {
@@ -188,7 +190,10 @@ class ColumnFinder {
       row_.fail(
           "there is no column 'label', 'labels' or 'label_ids', nor 'target', 'class' or "
           "another usual name; the row has " +
-          column_names(row_.columns()) + "; set " + key("label_column"));
+          column_names(row_.columns()) + "; set " + key("label_column") +
+          (row_.typed()
+               ? ""
+               : ", or " + key("header") + ": false where the first line is a row of its own"));
     }
   }
 
@@ -497,14 +502,31 @@ FoundColumns find_columns(const DataRow& row, const ColumnSearch& search) {
   return find_columns(Row(row.columns, row.place, row.typed, row.bare_lists), search);
 }
 
+namespace {
+
+FileKind kind_of_first(const std::vector<std::string>& files, const RowOptions& options) {
+  if (options.json_lines) return FileKind::kJsonLines;
+  const std::string name = expand_files(files, options.key).front();
+  return find_format(name, options.reading, [&] { return FileSystem::local().open(name); }).kind;
+}
+
+}  // namespace
+
 FoundColumns find_columns(const std::vector<std::string>& files, const RowOptions& options,
                           const ColumnSearch& search) {
   const Row row = first_row(files, options);
   const bool is_text = search.task == RowTask::kText && !search.named.text_column;
   // Lines of text, tokens and examples of pretraining have no column to choose.
-  const FileKind kind = options.json_lines ? FileKind::kJsonLines
-                                           : file_kind(expand_files(files, options.key).front());
+  const FileKind kind = kind_of_first(files, options);
   if (search.task == RowTask::kText && kind == FileKind::kText) return {};
+  if (search.task == RowTask::kTokenClassification && kind == FileKind::kText &&
+      search.labels == LabelUse::kRequired) {
+    row.fail(
+        "plain text has no tags; token_classification needs a word and its tag on each line "
+        "(CoNLL, "
+        "as many columns in each line, a blank line between sentences) or rows with lists of words "
+        "and tags");
+  }
   if (is_text && (row.find("input_ids") || row.find("masked_lm_positions"))) return {};
   return find_columns(row, search);
 }

@@ -12,16 +12,22 @@ namespace finetune {
 namespace {
 
 // RFC 4180: a field that begins with a quote ends with one, quotes inside are doubled, and what
-// stands between may hold separators and line ends. Empty lines are left out, as pandas does.
+// stands between may hold separators and line ends. Without quotes a record is a line. Empty lines
+// are left out, as pandas does.
 class CsvRecords final : public Records {
  public:
-  CsvRecords(std::unique_ptr<ReadableFile> file, std::string name, char separator)
-      : reader_(std::move(file), name), name_(std::move(name)), separator_(separator) {
+  CsvRecords(std::unique_ptr<ReadableFile> file, std::string name, const FileFormat& format)
+      : reader_(std::move(file), name), name_(std::move(name)), format_(format) {
     Record record;
     if (!read(record)) return;
     const std::string place = name_ + ":" + std::to_string(record.line);
     check_utf8(record.text, place);
-    header_ = split_fields(record.text, separator_, place);
+    header_ = split_fields(record.text, format_, place);
+    if (!format_.header) {
+      for (size_t i = 0; i < header_.size(); ++i) header_[i] = "column_" + std::to_string(i + 1);
+      first_line_ = record.line;
+      return;
+    }
     std::vector<std::string> sorted = header_;
     std::ranges::sort(sorted);
     const auto twice = std::ranges::adjacent_find(sorted);
@@ -32,7 +38,11 @@ class CsvRecords final : public Records {
     }
   }
 
-  [[nodiscard]] bool next(Record& record) override { return read(record); }
+  [[nodiscard]] bool next(Record& record) override {
+    if (first_line_ == 0) return read(record);
+    record = {.text = text_, .line = std::exchange(first_line_, 0)};
+    return true;
+  }
   [[nodiscard]] uint64_t offset() const override { return reader_.offset(); }
   [[nodiscard]] uint64_t size() const override { return reader_.size(); }
   [[nodiscard]] const std::vector<std::string>& header() const override { return header_; }
@@ -49,7 +59,11 @@ class CsvRecords final : public Records {
     while (true) {
       const int byte = reader_.peek();
       if (byte == ByteReader::kEnd) {
-        if (quoted) fail(record.line, "has a quote (\") that is never closed");
+        if (quoted) {
+          fail(record.line,
+               "has a quote (\") that is never closed; close it, or set quoting: none where "
+               "quotes are text");
+        }
         break;
       }
       if (!quoted && (byte == '\n' || byte == '\r')) break;
@@ -59,11 +73,11 @@ class CsvRecords final : public Records {
         fail(record.line, "is longer than 16 MiB; is a quote (\") never closed?");
       }
       // A doubled quote closes and opens, which comes to the same here.
-      if (byte == '"' && (quoted || field_begins)) {
+      if (format_.quotes && byte == '"' && (quoted || field_begins)) {
         quoted = !quoted;
         field_begins = !quoted && reader_.peek() == '"';
       } else {
-        field_begins = !quoted && byte == separator_;
+        field_begins = !quoted && byte == format_.separator;
       }
     }
     record.text = text_;
@@ -77,25 +91,27 @@ class CsvRecords final : public Records {
 
   ByteReader reader_;
   std::string name_;
-  char separator_;
+  FileFormat format_;
   std::vector<std::string> header_;
   std::string text_;
+  int64_t first_line_ = 0;  // not 0: text_ is a row that is still to be given, of this line
 };
 
 }  // namespace
 
 std::unique_ptr<Records> read_csv_records(std::unique_ptr<ReadableFile> file,
-                                          const std::string& name, char separator) {
-  return std::make_unique<CsvRecords>(std::move(file), name, separator);
+                                          const std::string& name, const FileFormat& format) {
+  return std::make_unique<CsvRecords>(std::move(file), name, format);
 }
 
-std::vector<std::string> split_fields(std::string_view record, char separator,
+std::vector<std::string> split_fields(std::string_view record, const FileFormat& format,
                                       const std::string& place) {
+  const char separator = format.separator;
   std::vector<std::string> fields(1);
   size_t at = 0;
   while (true) {
     std::string& field = fields.back();
-    if (at < record.size() && record[at] == '"') {
+    if (format.quotes && at < record.size() && record[at] == '"') {
       for (++at; at < record.size(); ++at) {
         if (record[at] == '"' && (at + 1 == record.size() || record[at + 1] != '"')) break;
         if (record[at] == '"') ++at;
@@ -105,7 +121,8 @@ std::vector<std::string> split_fields(std::string_view record, char separator,
       if (at < record.size() && record[at] != separator) {
         throw Error(ErrorKind::kData, place + ": field " + std::to_string(fields.size()) +
                                           " has text behind its closing quote; double the quotes "
-                                          "inside of a field (\"\")");
+                                          "inside of a field (\"\"), or set quoting: none where "
+                                          "quotes are text");
       }
     } else {
       const size_t end = std::min(record.find(separator, at), record.size());

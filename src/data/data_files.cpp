@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "data/byte_source.h"
+#include "data/file_format.h"
 #include "data/records.h"
 #include "finetune/base/error.h"
 #include "finetune/base/interrupt.h"
@@ -101,6 +102,14 @@ FileKind file_kind(const std::string& path) {
   return FileKind::kText;
 }
 
+bool is_plain_text(const std::string& path, const ReadingOptions& reading) {
+  if (file_kind(path) != FileKind::kText) return false;
+  std::error_code ignored;
+  if (!fs::is_regular_file(path, ignored)) return true;  // a pipe is read once
+  const auto open = [&] { return FileSystem::local().open(path); };
+  return find_format(path, reading, open).kind == FileKind::kText;
+}
+
 std::vector<std::string> expand_files(const std::vector<std::string>& patterns,
                                       const std::string& key) {
   if (patterns.empty()) throw Error(ErrorKind::kConfig, key + " names no file");
@@ -127,7 +136,7 @@ std::vector<std::string> expand_files(const std::vector<std::string>& patterns,
 }
 
 int64_t count_rows(const std::vector<std::string>& patterns, const std::string& key,
-                   const std::function<void(double)>& progress) {
+                   const std::function<void(double)>& progress, const ReadingOptions& reading) {
   constexpr int64_t kRowsBetweenPolls = 256;
   const std::vector<std::string> paths = expand_files(patterns, key);
   uint64_t total = 1;
@@ -135,7 +144,8 @@ int64_t count_rows(const std::vector<std::string>& patterns, const std::string& 
   int64_t rows = 0;
   uint64_t behind = 0;
   for (const std::string& path : paths) {
-    const auto records = read_records(FileSystem::local().open(path), path, file_kind(path));
+    const auto open = [&] { return FileSystem::local().open(path); };
+    const auto records = read_records(open(), path, find_format(path, reading, open));
     Record record;
     while (records->next(record)) {
       if (++rows % kRowsBetweenPolls != 0) continue;

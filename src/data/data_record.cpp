@@ -48,6 +48,19 @@ ColumnNames parse_columns(const Json& json, const std::string& path) {
   return columns;
 }
 
+std::vector<double> parse_weights(const Json& json, const std::string& path) {
+  std::vector<double> weights;
+  const auto found = json.find("class_weights");
+  if (found == json.end()) return weights;
+  if (!found->is_array()) refuse(path, "class_weights is not a list");
+  for (const Json& weight : *found) {
+    const bool fits = weight.is_number() && weight.get<double>() > 0 && weight.get<double>() < 1e18;
+    if (!fits) refuse(path, "class_weights holds something that is no weight");
+    weights.push_back(weight.get<double>());
+  }
+  return weights;
+}
+
 std::string task_of(const Json& json, const std::string& path) {
   const auto task = json.find("task");
   if (task == json.end() || !task->is_string()) refuse(path, "task is missing");
@@ -68,7 +81,9 @@ std::string DataRecord::to_text() const {
     if (columns.*member) names[key] = *(columns.*member);
   }
   if (!columns.choice_columns.empty()) names["choice_columns"] = columns.choice_columns;
-  return Json{{"task", task}, {"columns", std::move(names)}}.dump(2) + "\n";
+  Json json = {{"task", task}, {"columns", std::move(names)}};
+  if (!class_weights.empty()) json["class_weights"] = class_weights;
+  return json.dump(2) + "\n";
 }
 
 std::optional<DataRecord> read_data_record(const std::string& folder) {
@@ -78,7 +93,9 @@ std::optional<DataRecord> read_data_record(const std::string& folder) {
     const Json json = read_object(path);
     const auto columns = json.find("columns");
     if (columns == json.end() || !columns->is_object()) refuse(path, "columns is missing");
-    return DataRecord{.task = task_of(json, path), .columns = parse_columns(*columns, path)};
+    return DataRecord{.task = task_of(json, path),
+                      .columns = parse_columns(*columns, path),
+                      .class_weights = parse_weights(json, path)};
   }
   const std::string state = join_path(folder, "finetune_state.json");
   if (!files.exists(state)) return std::nullopt;
@@ -97,9 +114,9 @@ std::optional<RowTask> row_task(const std::string& task) {
   return std::nullopt;
 }
 
-ColumnNames trained_columns(const std::string& folder, RowTask task) {
+DataRecord trained_record(const std::string& folder, RowTask task) {
   const std::optional<DataRecord> record = read_data_record(folder);
-  return record && row_task(record->task) == task ? record->columns : ColumnNames{};
+  return record && row_task(record->task) == task ? *record : DataRecord{};
 }
 
 }  // namespace finetune

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "data/file_findings.h"
+#include "data/file_format.h"
 #include "data/json_row.h"
 #include "data/label_values.h"
 #include "data/row.h"
@@ -211,11 +212,13 @@ TokenCacheOptions kept_for(const TokenCacheOptions& cache, const RowOptions& opt
 
 FileQuestion question_of(const std::vector<std::string>& files, const RowOptions& options,
                          Json columns) {
-  return {.kind = "labels",
-          .files = options.json_lines ? files : expand_files(files, options.key),
-          .options = {{"columns", std::move(columns)},
-                      {"rows", {options.rows.begin, options.rows.end}},
-                      {"replace_broken_utf8", options.replace_broken_utf8}}};
+  FileQuestion question{.kind = "labels",
+                        .files = options.json_lines ? files : expand_files(files, options.key),
+                        .options = {{"columns", std::move(columns)},
+                                    {"rows", {options.rows.begin, options.rows.end}},
+                                    {"replace_broken_utf8", options.replace_broken_utf8}}};
+  add_reading(question.options, options.reading);
+  return question;
 }
 
 void read_all(const std::vector<std::string>& files, const RowOptions& options,

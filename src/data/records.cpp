@@ -83,7 +83,8 @@ const std::vector<std::string>& Records::header() const {
 }
 
 std::unique_ptr<Records> read_records(std::unique_ptr<ReadableFile> file, const std::string& name,
-                                      FileKind kind) {
+                                      const FileFormat& format) {
+  const FileKind kind = format.kind;
   switch (kind) {
     case FileKind::kText:
     case FileKind::kJsonLines:
@@ -91,9 +92,8 @@ std::unique_ptr<Records> read_records(std::unique_ptr<ReadableFile> file, const 
     case FileKind::kJson:
       return read_json_records(std::move(file), name);
     case FileKind::kCsv:
-      return read_csv_records(std::move(file), name, ',');
     case FileKind::kTsv:
-      return read_csv_records(std::move(file), name, '\t');
+      return read_csv_records(std::move(file), name, format);
     case FileKind::kParquet:
     case FileKind::kArrow:
       return read_arrow_records(std::move(file), name, kind);

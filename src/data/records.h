@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "data/file_format.h"
 #include "finetune/base/file_system.h"
 #include "finetune/data/data_files.h"
 
@@ -33,7 +34,8 @@ class Records {
 
 // `name` is the file's name in messages.
 [[nodiscard]] std::unique_ptr<Records> read_records(std::unique_ptr<ReadableFile> file,
-                                                    const std::string& name, FileKind kind);
+                                                    const std::string& name,
+                                                    const FileFormat& format);
 
 // Implementations, each in its own source.
 [[nodiscard]] std::unique_ptr<Records> read_json_records(std::unique_ptr<ReadableFile> file,
@@ -43,10 +45,12 @@ class Records {
 [[nodiscard]] std::unique_ptr<Records> read_tf_records(std::unique_ptr<ReadableFile> file,
                                                        const std::string& name);
 [[nodiscard]] std::unique_ptr<Records> read_csv_records(std::unique_ptr<ReadableFile> file,
-                                                        const std::string& name, char separator);
+                                                        const std::string& name,
+                                                        const FileFormat& format);
 
 // The fields of a record of read_csv_records. Throws Error(kData), which begins with `place`.
-[[nodiscard]] std::vector<std::string> split_fields(std::string_view record, char separator,
+[[nodiscard]] std::vector<std::string> split_fields(std::string_view record,
+                                                    const FileFormat& format,
                                                     const std::string& place);
 
 }  // namespace finetune

@@ -119,6 +119,8 @@ Row first_row(const std::vector<std::string>& files, const RowOptions& options) 
   RowOptions all;
   all.key = options.key;
   all.json_lines = options.json_lines;
+  all.reading = options.reading;
+  all.replace_broken_utf8 = options.replace_broken_utf8;
   RowSource source(files, all);
   std::optional<Row> found;
   source.on_first_row([&](const RowBlock& block) {

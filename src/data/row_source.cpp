@@ -20,15 +20,18 @@ using Json = nlohmann::ordered_json;
 constexpr size_t kRowsOfBlock = 1000;
 constexpr size_t kBytesOfBlock = size_t{1} << 20;
 
-Json parse_fields(std::string_view text, char separator, const std::vector<std::string>& header,
-                  const std::string& place) {
+Json parse_fields(std::string_view text, const FileFormat& format,
+                  const std::vector<std::string>& header, const std::string& place) {
   check_utf8(text, place);
-  std::vector<std::string> fields = split_fields(text, separator, place);
+  std::vector<std::string> fields = split_fields(text, format, place);
   if (fields.size() != header.size()) {
     throw Error(ErrorKind::kData,
-                place + ": has " + std::to_string(fields.size()) + " fields where the header has " +
+                place + ": has " + std::to_string(fields.size()) +
+                    (fields.size() == 1 ? " field" : " fields") + " where the " +
+                    (format.header ? "header" : "first row") + " has " +
                     std::to_string(header.size()) +
-                    "; put quotes around text that holds the separator or a line end");
+                    "; put quotes around text that holds the separator or a line end, or set "
+                    "delimiter and quoting to what the file has");
   }
   Json row = Json::object();
   for (size_t i = 0; i < fields.size(); ++i) row[header[i]] = std::move(fields[i]);
@@ -86,7 +89,7 @@ Json RowBlock::parse(const Row& row) const {
       return parse_object(view(row), place(row));
     case FileKind::kCsv:
     case FileKind::kTsv:
-      return parse_fields(view(row), kind == FileKind::kCsv ? ',' : '\t', *header, place(row));
+      return parse_fields(view(row), format, *header, place(row));
     case FileKind::kConll:
       return parse_sentence(view(row), place(row));
     case FileKind::kTfRecord:
@@ -100,6 +103,7 @@ RowSource::RowSource(const std::vector<std::string>& patterns, const RowOptions&
       memory_(options.json_lines),
       range_(options.rows),
       progress_(options.progress),
+      reading_(options.reading),
       replace_broken_utf8_(options.replace_broken_utf8) {
   if (memory_) {
     names_ = {key_};
@@ -129,8 +133,10 @@ bool RowSource::open_next_file() {
   records_.reset();
   if (opened_ == names_.size()) return false;
   const std::string& name = names_[opened_];
-  kind_ = memory_ ? FileKind::kJsonLines : file_kind(name);
-  records_ = read_records(open(opened_), name, kind_);
+  const size_t file = opened_;
+  format_ = memory_ ? FileFormat{.kind = FileKind::kJsonLines}
+                    : find_format(name, reading_, [&] { return open(file); });
+  records_ = read_records(open(file), name, format_);
   header_ = std::make_shared<const std::vector<std::string>>(records_->header());
   learnt_ = false;
   replaced_ = false;
@@ -141,7 +147,8 @@ bool RowSource::open_next_file() {
 void RowSource::describe(RowBlock& block) const {
   block.name = names_[opened_ - 1];
   block.file = opened_ - 1;
-  block.kind = kind_;
+  block.kind = format_.kind;
+  block.format = format_;
   block.header = header_;
 }
 
@@ -159,12 +166,12 @@ void RowSource::mend(Record& record) {
   RowBlock block;
   describe(block);
   const RowBlock::Row row{.begin = 0, .size = 0, .line = record.line, .number = record.number};
-  if (kind_ == FileKind::kTfRecord) {
+  if (format_.kind == FileKind::kTfRecord) {
     auto mended = mend_tf_row(record.text, block.place(row));
     if (!mended) return;
     mended_ = std::move(*mended);
   } else {
-    const bool is_json = kind_ == FileKind::kJson || kind_ == FileKind::kJsonLines;
+    const bool is_json = format_.kind == FileKind::kJson || format_.kind == FileKind::kJsonLines;
     const bool has_halves = is_json && find_lone_surrogate(record.text) != std::string_view::npos;
     if (!has_halves && utf8::find_invalid(record.text) == std::string_view::npos) return;
     mended_ = utf8::replace_invalid(record.text);

@@ -25,6 +25,7 @@ struct RowBlock {
   std::string name;  // the file's, in messages
   size_t file = 0;   // its place among the files
   FileKind kind = FileKind::kText;
+  FileFormat format = {};  // of CSV and TSV
   std::shared_ptr<const std::vector<std::string>> header;
   std::string text;
   std::vector<Row> rows;
@@ -68,6 +69,7 @@ class RowSource {
   std::optional<std::string> memory_;
   RowRange range_;
   std::function<void(double)> progress_;
+  ReadingOptions reading_;
   bool replace_broken_utf8_;
   bool replaced_ = false;  // something in this file
   std::string mended_;     // the last row that was
@@ -75,7 +77,7 @@ class RowSource {
 
   size_t opened_ = 0;  // files
   std::unique_ptr<Records> records_;
-  FileKind kind_ = FileKind::kText;
+  FileFormat format_;
   std::shared_ptr<const std::vector<std::string>> header_;
   bool learnt_ = false;  // the first row of this file was shown
   int64_t row_ = 0;

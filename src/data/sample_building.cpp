@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "data/file_format.h"
 #include "data/json_row.h"
 #include "data/token_cache.h"
 #include "finetune/base/error.h"
@@ -114,13 +115,15 @@ void fail_without_rows(const SampleOptions& options) {
 }
 
 nlohmann::ordered_json cache_options(const SampleOptions& options, const std::string& task) {
-  return {{"samples", task},
-          {"max_seq_length", options.max_seq_length},
-          {"max_samples", options.max_samples.value_or(-1)},
-          {"vocabulary_limit", options.vocabulary_limit},
-          {"labels_required", options.labels_required},
-          {"replace_broken_utf8", options.replace_broken_utf8},
-          {"rows", {options.rows.begin, options.rows.end}}};
+  nlohmann::ordered_json key = {{"samples", task},
+                                {"max_seq_length", options.max_seq_length},
+                                {"max_samples", options.max_samples.value_or(-1)},
+                                {"vocabulary_limit", options.vocabulary_limit},
+                                {"labels_required", options.labels_required},
+                                {"replace_broken_utf8", options.replace_broken_utf8},
+                                {"rows", {options.rows.begin, options.rows.end}}};
+  add_reading(key, options.reading);
+  return key;
 }
 
 namespace {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "data/block_stream.h"
+#include "data/file_format.h"
 #include "data/json_row.h"
 #include "data/row_columns.h"
 #include "data/row_source.h"
@@ -253,6 +254,7 @@ void read_text(const std::vector<std::string>& files, const Tokenizer& tokenizer
   rows.key = options.key;
   rows.rows = options.rows;
   rows.replace_broken_utf8 = options.replace_broken_utf8;
+  rows.reading = options.reading;
   rows.progress = options.progress;
   rows.rows.begin += sink.rows();
   RowSource source(files, rows);
@@ -278,14 +280,16 @@ void read_text(const std::vector<std::string>& files, const Tokenizer& tokenizer
 
 // Everything beside the files and the tokenizer that a token depends on.
 nlohmann::ordered_json cache_options(const TextOptions& options) {
-  return {{"samples", options.line_by_line ? "lines" : "blocks"},
-          {"max_seq_length", options.max_seq_length},
-          {"max_samples", options.max_samples.value_or(-1)},
-          {"text_column", options.text_column.value_or("")},
-          {"vocabulary_limit", options.vocabulary_limit},
-          {"position_limit", options.position_limit},
-          {"replace_broken_utf8", options.replace_broken_utf8},
-          {"rows", {options.rows.begin, options.rows.end}}};
+  nlohmann::ordered_json key = {{"samples", options.line_by_line ? "lines" : "blocks"},
+                                {"max_seq_length", options.max_seq_length},
+                                {"max_samples", options.max_samples.value_or(-1)},
+                                {"text_column", options.text_column.value_or("")},
+                                {"vocabulary_limit", options.vocabulary_limit},
+                                {"position_limit", options.position_limit},
+                                {"replace_broken_utf8", options.replace_broken_utf8},
+                                {"rows", {options.rows.begin, options.rows.end}}};
+  add_reading(key, options.reading);
+  return key;
 }
 
 }  // namespace

@@ -66,7 +66,7 @@ void visit_queries(PredictTask task, const std::string& path, const QueryOptions
   const ColumnNames& columns = options.columns;
   QueryReader reader(task, options);
   const bool is_input = path == "-";
-  const bool is_text = !is_input && file_kind(path) == FileKind::kText;
+  const bool is_text = !is_input && is_plain_text(path, options.reading);
   if (is_input && needs_columns(task, columns)) {
     visit_lines(path, [&](const std::string& line, const std::string& where) {
       if (line.empty()) return;
@@ -85,6 +85,7 @@ void visit_queries(PredictTask task, const std::string& path, const QueryOptions
   } else {
     RowOptions rows;
     rows.key = "--input";
+    rows.reading = options.reading;
     visit_rows({path}, rows, [&](const DataRow& row) {
       reader.read(row, visit);
       return true;

@@ -80,7 +80,7 @@ RowTask row_task_of(PredictTask task) {
 }  // namespace
 
 ColumnNames trained_columns(PredictTask task, const std::string& folder) {
-  return trained_columns(resolve_model_folder(folder, "MODEL_DIR"), row_task_of(task));
+  return trained_record(resolve_model_folder(folder, "MODEL_DIR"), row_task_of(task)).columns;
 }
 
 void QueryReader::find_columns(const DataRow& row) {

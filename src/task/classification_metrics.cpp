@@ -9,6 +9,7 @@
 #include "finetune/task/metrics.h"
 #include "task/class_counts.h"
 #include "task/correlation.h"
+#include "task/roc_auc.h"
 
 namespace finetune {
 namespace {
@@ -34,6 +35,7 @@ std::vector<Choice> choices(ProblemType problem) {
               {"f1", {"f1"}},
               {"precision", {"precision"}},
               {"recall", {"recall"}},
+              {"roc_auc", {"roc_auc"}},
               {"matthews_correlation", {"matthews_correlation"}},
               {"cola", {"matthews_correlation"}},
               {"mnli", {"accuracy"}},
@@ -44,11 +46,8 @@ std::vector<Choice> choices(ProblemType problem) {
               {"sst2", {"accuracy"}},
               {"wnli", {"accuracy"}}};
     case ProblemType::kMultiLabel:
-      return {{"", {"f1", "accuracy"}},
-              {"f1", {"f1"}},
-              {"accuracy", {"accuracy"}},
-              {"precision", {"precision"}},
-              {"recall", {"recall"}}};
+      return {{"", {"f1", "accuracy"}},     {"f1", {"f1"}},         {"accuracy", {"accuracy"}},
+              {"precision", {"precision"}}, {"recall", {"recall"}}, {"roc_auc", {"roc_auc"}}};
     case ProblemType::kRegression:
       break;
   }
@@ -76,6 +75,20 @@ Names metrics_named(ProblemType problem, const std::string& metric_name) {
                                       ", or leave it out");
 }
 
+// Of all names in order, each metric once.
+Names metrics_of(ProblemType problem, const Names& metric_names) {
+  if (metric_names.empty()) return metrics_named(problem, "");
+  Names metrics;
+  for (const std::string& name : metric_names) {
+    for (const std::string& metric : metrics_named(problem, name)) {
+      if (std::ranges::find(metrics, metric) == metrics.end()) metrics.push_back(metric);
+    }
+  }
+  return metrics;
+}
+
+bool has_roc_auc(const Names& names) { return std::ranges::find(names, "roc_auc") != names.end(); }
+
 // Logits on the host, [samples, outputs] row-major.
 struct HostLogits {
   explicit HostLogits(const Tensor& logits)
@@ -98,6 +111,7 @@ class ClassMetrics final : public Metrics {
       if (batch.classes[i] == kIgnoredLabel) continue;
       counts_.add(outputs.logits.size(1), predicted[i], batch.classes[i]);
     }
+    if (has_roc_auc(names_)) add_scores(batch, HostLogits(outputs.logits));
   }
 
   [[nodiscard]] std::vector<std::pair<std::string, double>> compute() const override {
@@ -113,11 +127,37 @@ class ClassMetrics final : public Metrics {
     if (name == "precision") return counts_.average(&Hits::precision);
     if (name == "recall") return counts_.average(&Hits::recall);
     if (name == "combined_score") return (value("accuracy") + value("f1")) / 2;
+    if (name == "roc_auc") return scores_.macro(columns_);
     return counts_.matthews_correlation();
+  }
+
+  // Two classes: the difference of the logits, which orders samples as the probability does.
+  // More: the probability of each, against all others.
+  void add_scores(const Batch& batch, const HostLogits& logits) {
+    const size_t classes = logits.values.size() / batch.classes.size();
+    columns_ = classes == 2 ? 1 : static_cast<int64_t>(classes);
+    for (size_t i = 0; i < batch.classes.size(); ++i) {
+      if (batch.classes[i] == kIgnoredLabel) continue;
+      const std::span<const float> row = logits.values.subspan(i * classes, classes);
+      if (classes == 2) {
+        scores_.add(static_cast<double>(row[1]) - static_cast<double>(row[0]),
+                    batch.classes[i] == 1);
+        continue;
+      }
+      const auto largest = static_cast<double>(*std::ranges::max_element(row));
+      double sum = 0.0;
+      for (const float logit : row) sum += std::exp(static_cast<double>(logit) - largest);
+      for (size_t c = 0; c < classes; ++c) {
+        scores_.add(std::exp(static_cast<double>(row[c]) - largest) / sum,
+                    batch.classes[i] == static_cast<int64_t>(c));
+      }
+    }
   }
 
   Names names_;
   ClassCounts counts_;
+  RocAucColumns scores_;  // with roc_auc alone
+  int64_t columns_ = 0;
 };
 
 class LabelMetrics final : public Metrics {
@@ -128,11 +168,14 @@ class LabelMetrics final : public Metrics {
     if (outputs.targets == 0) return;
     const HostLogits logits(outputs.logits);
     const auto labels = static_cast<size_t>(outputs.logits.size(1));
+    labels_ = outputs.logits.size(1);
+    const bool scores = has_roc_auc(names_);
     for (size_t first = 0; first < batch.values.size(); first += labels) {
       bool all = true;
       for (size_t i = first; i < first + labels; ++i) {
         const bool predicted = logits.values[i] > 0;
         const bool there = batch.values[i] > 0.5F;
+        if (scores) scores_.add(static_cast<double>(logits.values[i]), there);
         hits_.hits += predicted && there ? 1 : 0;
         hits_.predicted += predicted ? 1 : 0;
         hits_.there += there ? 1 : 0;
@@ -155,6 +198,7 @@ class LabelMetrics final : public Metrics {
     if (name == "accuracy" || samples_ == 0) return accuracy;
     if (name == "precision") return hits_.precision();
     if (name == "recall") return hits_.recall();
+    if (name == "roc_auc") return scores_.macro(labels_);
     return hits_.f1();
   }
 
@@ -162,6 +206,8 @@ class LabelMetrics final : public Metrics {
   Hits hits_;
   int64_t exact_ = 0;  // samples of which every label is right
   int64_t samples_ = 0;
+  RocAucColumns scores_;  // with roc_auc alone
+  int64_t labels_ = 0;
 };
 
 class NumberMetrics final : public Metrics {
@@ -212,8 +258,8 @@ class NumberMetrics final : public Metrics {
 }  // namespace
 
 std::unique_ptr<Metrics> make_sequence_classification_metrics(ProblemType problem,
-                                                              const std::string& metric_name) {
-  Names names = metrics_named(problem, metric_name);
+                                                              const Names& metric_names) {
+  Names names = metrics_of(problem, metric_names);
   switch (problem) {
     case ProblemType::kSingleLabel:
       return std::make_unique<ClassMetrics>(std::move(names));
@@ -222,7 +268,7 @@ std::unique_ptr<Metrics> make_sequence_classification_metrics(ProblemType proble
     case ProblemType::kRegression:
       break;
   }
-  return std::make_unique<NumberMetrics>(std::move(names), metric_name.empty());
+  return std::make_unique<NumberMetrics>(std::move(names), metric_names.empty());
 }
 
 std::unique_ptr<Metrics> make_multiple_choice_metrics() {
@@ -236,14 +282,9 @@ std::vector<std::string> metric_names(std::string_view task) {
             "accuracy"};
   }
   if (task == "sequence_classification") {
-    return {"accuracy",
-            "f1",
-            "matthews_correlation",
-            "combined_score",
-            "precision",
-            "recall",
-            "mse",
-            "pearson",
+    return {"accuracy",       "f1",        "matthews_correlation",
+            "combined_score", "precision", "recall",
+            "roc_auc",        "mse",       "pearson",
             "spearmanr"};
   }
   if (task == "token_classification") {

@@ -31,7 +31,8 @@ Tensor HeadTask::logits(const Batch& batch, const std::optional<DropoutStream>& 
 }
 
 Tensor summed_cross_entropy(const Tensor& logits, const std::vector<int64_t>& classes,
-                            const Batch& batch, double label_smoothing_factor) {
+                            const Batch& batch, double label_smoothing_factor,
+                            const ClassWeights& weights) {
   FT_CHECK(logits.size(0) == static_cast<int64_t>(classes.size()), "a class for each row");
   const int64_t count = logits.size(1);
   const auto wrong = std::find_if(classes.begin(), classes.end(), [count](int64_t value) {
@@ -47,8 +48,11 @@ Tensor summed_cross_entropy(const Tensor& logits, const std::vector<int64_t>& cl
                                       std::to_string(count - 1) +
                                       "; compare the data's labels with the model's id2label");
   }
-  return at::cross_entropy_loss(logits, to_device(classes, logits.device()), {}, at::Reduction::Sum,
-                                kIgnoredLabel, label_smoothing_factor);
+  FT_CHECK(weights.empty() || weights.tensor().numel() == count, "a weight for each class");
+  const std::optional<Tensor> weight =
+      weights.empty() ? std::nullopt : std::optional<Tensor>(weights.tensor());
+  return at::cross_entropy_loss(logits, to_device(classes, logits.device()), weight,
+                                at::Reduction::Sum, kIgnoredLabel, label_smoothing_factor);
 }
 
 int64_t count_known(const std::vector<int64_t>& classes) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "finetune/task/task.h"
+#include "task/class_weights.h"
 
 namespace finetune {
 
@@ -41,7 +42,8 @@ class HeadTask : public Task {
 // which each sample of the batch has as many as any other. Throws Error(kData) for a class that the
 // model does not have: on a GPU it would end the process.
 [[nodiscard]] Tensor summed_cross_entropy(const Tensor& logits, const std::vector<int64_t>& classes,
-                                          const Batch& batch, double label_smoothing_factor);
+                                          const Batch& batch, double label_smoothing_factor,
+                                          const ClassWeights& weights = {});
 
 // How many are not kIgnoredLabel.
 [[nodiscard]] int64_t count_known(const std::vector<int64_t>& classes);

@@ -12,17 +12,19 @@ namespace {
 class SingleLabel final : public HeadTask {
  public:
   SingleLabel(HeadModel& model, c10::Device device, const LossOptions& options)
-      : HeadTask(model, device), options_(options) {}
+      : HeadTask(model, device), options_(options), weights_(options.class_weights, device) {}
 
  private:
   [[nodiscard]] int64_t targets(const Batch& batch) const override {
-    return count_known(batch.classes);
+    return weights_.sum(batch.classes);
   }
   [[nodiscard]] Tensor summed_loss(const Tensor& logits, const Batch& batch) const override {
-    return summed_cross_entropy(logits, batch.classes, batch, options_.label_smoothing_factor);
+    return summed_cross_entropy(logits, batch.classes, batch, options_.label_smoothing_factor,
+                                weights_);
   }
 
   LossOptions options_;
+  ClassWeights weights_;
 };
 
 // Several labels at once, or numbers: a value for each output.

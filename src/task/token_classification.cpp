@@ -7,18 +7,19 @@ namespace {
 class TokenClassification final : public HeadTask {
  public:
   TokenClassification(HeadModel& model, c10::Device device, const LossOptions& options)
-      : HeadTask(model, device), options_(options) {}
+      : HeadTask(model, device), options_(options), weights_(options.class_weights, device) {}
 
  private:
   [[nodiscard]] int64_t targets(const Batch& batch) const override {
-    return count_known(batch.labels);
+    return weights_.sum(batch.labels);
   }
   [[nodiscard]] Tensor summed_loss(const Tensor& logits, const Batch& batch) const override {
     return summed_cross_entropy(logits.flatten(0, 1), batch.labels, batch,
-                                options_.label_smoothing_factor);
+                                options_.label_smoothing_factor, weights_);
   }
 
   LossOptions options_;
+  ClassWeights weights_;
 };
 
 }  // namespace

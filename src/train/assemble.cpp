@@ -351,9 +351,9 @@ Parts assemble_data(const LoadedConfig& config, const AssemblyRequest& request,
   cache.folder = join_path(args.cache_dir, "tokens");
   cache.overwrite = args.overwrite_cache;
   cache.show = show_steps(progress);
-  ColumnNames trained;
+  DataRecord trained;
   if (const auto task = row_task(args.task); task && !request.train && !parts.pretrained.empty()) {
-    trained = trained_columns(parts.pretrained, *task);
+    trained = trained_record(parts.pretrained, *task);
   }
   cache.memory_left = [&args, device = parts.device, processes = parts.world->size()] {
     return memory_left(args, device, processes);
@@ -366,11 +366,14 @@ Parts assemble_data(const LoadedConfig& config, const AssemblyRequest& request,
                                  .progress = progress,
                                  .entry = entry,
                                  .cache = std::move(cache),
-                                 .trained_columns = std::move(trained)});
+                                 .trained = std::move(trained)});
   if (!request.train && !parts.pretrained.empty()) {
     check_head(config, parts.pretrained, parts.model_config);  // before its labels are compared
   }
-  if (request.train) parts.train_data = read_training_data(args, *parts.setup, *entry);
+  if (request.train) {
+    parts.train_data = read_training_data(args, *parts.setup, *entry);
+    parts.setup->learn_from(*parts.train_data);
+  }
   entry->reset();
   if (request.evaluate) parts.validation_data = parts.setup->read(Split::kValidation);
   if (request.predict) parts.test_data = parts.setup->read(Split::kTest);

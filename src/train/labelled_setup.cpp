@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT
 #include "train/labelled_setup.h"
 
+#include <cstdio>
 #include <set>
 
 #include "finetune/base/log.h"
+#include "train/class_weighing.h"
 #include "train/setup_columns.h"
 
 namespace finetune {
@@ -30,11 +32,31 @@ ColumnNames LabelledSetup::columns_of(Split split, RowTask task) {
   return columns;
 }
 
+void LabelledSetup::weigh_classes(const LabelMap& labels, const Dataset& train_data) {
+  record_.class_weights = find_class_weights(context_, labels, &train_data);
+  record_.task = args().task;
+  if (record_.class_weights.empty()) return;
+  std::string list;
+  for (size_t i = 0; i < record_.class_weights.size(); ++i) {
+    char number[32];
+    std::snprintf(number, sizeof number, "%.4g", record_.class_weights[i]);
+    list += (i == 0 ? "'" : ", '") + labels.name(static_cast<int64_t>(i)) + "' " + number;
+  }
+  log::info("class weights: " + list);
+}
+
+LossOptions LabelledSetup::loss_options(const LabelMap& labels) const {
+  return {.label_smoothing_factor = args().label_smoothing_factor,
+          .class_weights = record_.task.empty() ? find_class_weights(context_, labels, nullptr)
+                                                : record_.class_weights};
+}
+
 SampleOptions LabelledSetup::sample_options(Split split) const {
   const SplitFiles files = split_files(context_.config, split);
   SampleOptions options;
   options.key = files.key;
   options.replace_broken_utf8 = replaces_broken_utf8(args());
+  options.reading = reading_options(args());
   options.max_samples = files.max_samples;
   options.max_seq_length = max_seq_length_;
   options.vocabulary_limit = context_.model.vocab_size;

@@ -39,6 +39,11 @@ class LabelledSetup : public TaskSetup {
 
   // The columns of the split's rows; those of the training are kept for record().
   [[nodiscard]] ColumnNames columns_of(Split split, RowTask task);
+  // Finds the weights of the classes in the training data, for loss_options() and record().
+  void weigh_classes(const LabelMap& labels, const Dataset& train_data);
+  // With the weights of the classes: those of weigh_classes(), or where nothing is trained of the
+  // keys and the model's training.
+  [[nodiscard]] LossOptions loss_options(const LabelMap& labels) const;
   // What is the same for all labelled tasks.
   [[nodiscard]] SampleOptions sample_options(Split split) const;
   [[nodiscard]] const SetupContext& context() const { return context_; }

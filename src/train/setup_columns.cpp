@@ -19,9 +19,10 @@ ColumnNames find_split_columns(const SetupContext& context, const SplitFiles& fi
   RowOptions options;
   options.key = files.key;
   options.replace_broken_utf8 = replaces_broken_utf8(context.config.args);
+  options.reading = reading_options(context.config.args);
   const ColumnSearch search{.task = task,
                             .named = named_columns(context.config.args),
-                            .trained = context.trained_columns,
+                            .trained = context.trained.columns,
                             .labels = labels};
   const FoundColumns found = find_columns(files.files, options, search);
   if (!found.warning.empty()) log::warning(found.warning);

@@ -45,6 +45,7 @@ class MaskedLmSetup final : public TaskSetup {
     options.cache = context_.cache;
     options.key = files.key;
     options.replace_broken_utf8 = replaces_broken_utf8(args_);
+    options.reading = reading_options(args_);
     options.max_samples = held_out ? args_.max_eval_samples : files.max_samples;
     options.rows = split == Split::kTrain ? rows_.train : rows_.validation;
     const ColumnNames columns =
@@ -106,7 +107,8 @@ class MaskedLmSetup final : public TaskSetup {
     show_reading(
         context_.progress, split_files(context_.config, Split::kTrain),
         [&](const std::function<void(double)>& progress) {
-          rows = count_rows(args_.train_file, "train_file", context_.cache, progress);
+          rows = count_rows(args_.train_file, "train_file", context_.cache, progress,
+                            reading_options(args_));
         },
         "count rows");
     const bool holds_out_a_row = rows * args_.validation_split_percentage > 50;

@@ -93,6 +93,7 @@ class PretrainingSetup final : public TaskSetup {
     DocumentOptions options;
     options.key = files.key;
     options.replace_broken_utf8 = replaces_broken_utf8(args_);
+    options.reading = reading_options(args_);
     options.text_column = args_.text_column;
     options.lines_are_documents = args_.line_by_line;
     options.sentence_delimiters = args_.sentence_delimiters;

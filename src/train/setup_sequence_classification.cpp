@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "finetune/base/log.h"
+#include "finetune/config/class_weights.h"
 #include "finetune/data/classification_dataset.h"
 #include "train/labelled_setup.h"
 
@@ -38,6 +39,10 @@ class SequenceClassificationSetup final : public LabelledSetup {
     return read_rows(split, options, build_classification_dataset);
   }
 
+  void learn_from(const Dataset& train_data) override {
+    if (survey_.problem == ProblemType::kSingleLabel) weigh_classes(survey_.labels, train_data);
+  }
+
   [[nodiscard]] ModelConfig complete(ModelConfig model) const override {
     model.id2label = survey_.labels.empty() ? LabelMap::numbered(survey_.outputs).names()
                                             : survey_.labels.names();
@@ -48,15 +53,13 @@ class SequenceClassificationSetup final : public LabelledSetup {
   [[nodiscard]] Learner make_learner(const ModelConfig& config, c10::Device device,
                                      const ModelOptions& options) const override {
     auto model = make_head_model(Head::kSequenceClassification, config, seed(), device, options);
-    auto task = make_sequence_classification_task(
-        *model, device, survey_.problem, {.label_smoothing_factor = args().label_smoothing_factor});
+    auto task = make_sequence_classification_task(*model, device, survey_.problem, loss_options());
     return {std::move(model), std::move(task)};
   }
 
   [[nodiscard]] Results make_results(Split split) const override {
     Results results;
-    results.metrics =
-        make_sequence_classification_metrics(survey_.problem, args().metric_name.value_or(""));
+    results.metrics = make_sequence_classification_metrics(survey_.problem, args().metric_name);
     if (split == Split::kTest) {
       results.files = make_classification_files(survey_.problem, complete({}).id2label);
     }
@@ -64,6 +67,18 @@ class SequenceClassificationSetup final : public LabelledSetup {
   }
 
  private:
+  [[nodiscard]] LossOptions loss_options() const {
+    if (survey_.problem == ProblemType::kSingleLabel) {
+      return LabelledSetup::loss_options(survey_.labels);
+    }
+    if (!class_weights_of(args()).empty()) {
+      refuse_key(context().config, "class_weights",
+                 std::string("needs one label for each sample, but the labels are those of ") +
+                     kProblemNames[static_cast<size_t>(survey_.problem)] + "; leave it out");
+    }
+    return {.label_smoothing_factor = args().label_smoothing_factor};
+  }
+
   // What a trained model's configuration says: all there is where nothing is trained.
   void learn_from_model() {
     survey_.labels = labels_of_model(context());
@@ -81,6 +96,7 @@ class SequenceClassificationSetup final : public LabelledSetup {
     RowOptions options;
     options.key = files.key;
     options.replace_broken_utf8 = replaces_broken_utf8(args());
+    options.reading = reading_options(args());
     const auto survey = [&](const std::function<void(double)>& progress) {
       options.progress = progress;
       survey_ = survey_labels(files.files, options, columns_->label_column,

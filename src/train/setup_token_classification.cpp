@@ -25,6 +25,8 @@ class TokenClassificationSetup final : public LabelledSetup {
     return data;
   }
 
+  void learn_from(const Dataset& train_data) override { weigh_classes(labels_, train_data); }
+
   [[nodiscard]] ModelConfig complete(ModelConfig model) const override {
     model.id2label = labels_.names();
     return model;
@@ -33,8 +35,7 @@ class TokenClassificationSetup final : public LabelledSetup {
   [[nodiscard]] Learner make_learner(const ModelConfig& config, c10::Device device,
                                      const ModelOptions& options) const override {
     auto model = make_head_model(Head::kTokenClassification, config, seed(), device, options);
-    auto task = make_token_classification_task(
-        *model, device, {.label_smoothing_factor = args().label_smoothing_factor});
+    auto task = make_token_classification_task(*model, device, loss_options(labels_));
     return {std::move(model), std::move(task)};
   }
 
@@ -49,6 +50,7 @@ class TokenClassificationSetup final : public LabelledSetup {
     RowOptions options;
     options.key = files.key;
     options.replace_broken_utf8 = replaces_broken_utf8(args());
+    options.reading = reading_options(args());
     const auto survey = [&](const std::function<void(double)>& progress) {
       options.progress = progress;
       labels_ = survey_word_labels(files.files, options, args().text_column, args().label_column,

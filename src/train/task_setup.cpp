@@ -50,6 +50,16 @@ int64_t preprocessing_threads(const TrainingArgs& args) {
 
 bool replaces_broken_utf8(const TrainingArgs& args) { return args.encoding_errors == "replace"; }
 
+ReadingOptions reading_options(const TrainingArgs& args) {
+  ReadingOptions reading;
+  if (args.delimiter) reading.delimiter = args.delimiter->at(0);
+  if (args.quoting == "standard") reading.quoting = Quoting::kStandard;
+  if (args.quoting == "none") reading.quoting = Quoting::kNone;
+  reading.header = args.header;
+  if (args.task == "token_classification") reading.conll_text = ConllText::kAny;
+  return reading;
+}
+
 SplitFiles split_files(const LoadedConfig& config, Split split) {
   const TrainingArgs& args = config.args;
   SplitFiles files =

@@ -37,7 +37,7 @@ struct SetupContext {
   std::shared_ptr<const std::optional<size_t>> entry = nullptr;
   TokenCacheOptions cache = {};
   // What the model was trained with, where nothing is trained now.
-  ColumnNames trained_columns = {};
+  DataRecord trained = {};
 };
 
 // What one kind of work brings to a run: how its rows are read, which head learns from them, what
@@ -53,7 +53,9 @@ class TaskSetup {
   // Tokens that several training samples may fill a row with; 0: a row is a sample.
   [[nodiscard]] virtual int64_t packed_length() const { return 0; }
 
-  // What read(kTrain) found, to be kept with the model; empty where there is nothing to keep.
+  // Called once with all that read(kTrain) gave: what the loss needs to know of the data.
+  virtual void learn_from(const Dataset& /*train_data*/) {}
+  // What the training data told, to be kept with the model; empty where there is nothing to keep.
   [[nodiscard]] virtual DataRecord record() const { return {}; }
   // The configuration with the labels that were found in the data.
   [[nodiscard]] virtual ModelConfig complete(ModelConfig model) const { return model; }
@@ -92,6 +94,8 @@ class TaskSetup {
 [[nodiscard]] int64_t sequence_length(const SetupContext& context, int64_t otherwise);
 [[nodiscard]] int64_t preprocessing_threads(const TrainingArgs& args);
 [[nodiscard]] bool replaces_broken_utf8(const TrainingArgs& args);
+// delimiter, quoting and header; text whose lines hold tags is CoNLL where words are tagged.
+[[nodiscard]] ReadingOptions reading_options(const TrainingArgs& args);
 // The files of a split and the key that names them. Throws Error(kConfig) where there are none.
 struct SplitFiles {
   std::vector<std::string> files;

@@ -134,7 +134,7 @@ TEST(Rows, NamesPlaceAndReasonOfWhatCannotBeRead) {
   };
   const std::string deep(100, '[');
   for (const Case& c : std::vector<Case>{
-           {"a.csv", "a,b\n1,2\n3\n", "a.csv:3: has 1 fields where the header has 2"},
+           {"a.csv", "a,b\n1,2\n3\n", "a.csv:3: has 1 field where the header has 2"},
            {"b.csv", "a,b\n1,\"2\n3,4\n", "b.csv:2: the row that begins here has a quote"},
            {"c.csv", "a,b\n1,\"2\"3\n", "c.csv:2: field 2 has text behind its closing quote"},
            {"d.csv", "a,a\n", "d.csv:1: column 'a' is there twice"},

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/allclose.h>
+#include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/tensor.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -100,6 +101,45 @@ TEST(SequenceClassification, SmoothsLabelsAsTheTrainerDoes) {
       cross_entropy(model.table()[0], 1, 0.2) + cross_entropy(model.table()[2], 2, 0.2);
   EXPECT_NEAR(task->loss_sums(batch, {})[0].item<double>(), expected, 1e-6);
   EXPECT_NEAR(task->evaluate(batch).loss, expected / 2, 1e-6);
+}
+
+// torch's own CrossEntropyLoss(weight=...) with its mean over one batch.
+double weighted_mean(const Tensor& logits, const std::vector<int64_t>& classes,
+                     const std::vector<double>& weights, double smoothing) {
+  return at::cross_entropy_loss(logits.to(at::kDouble), at::tensor(classes), at::tensor(weights),
+                                at::Reduction::Mean, kIgnoredLabel, smoothing)
+      .item<double>();
+}
+
+TEST(SequenceClassification, WeighsClassesAsTorchDoes) {
+  const std::vector<double> weights = {0.3, 1.7, 12.5};
+  for (const double smoothing : {0.0, 0.2}) {
+    TableModel model(random_table(5, 3), false);
+    Batch batch = batch_of(5, 1);
+    batch.classes = {2, kIgnoredLabel, 0, 1, 1};
+    const auto task = make_sequence_classification_task(
+        model, kCpu, ProblemType::kSingleLabel,
+        {.label_smoothing_factor = smoothing, .class_weights = weights});
+    const double expected = weighted_mean(model.table(), batch.classes, weights, smoothing);
+    const auto targets = static_cast<double>(task->count_targets(batch)[0]);
+    EXPECT_NEAR(task->loss_sums(batch, {})[0].item<double>() / targets, expected, 1e-6 * expected);
+    const Outputs outputs = task->evaluate(batch);
+    EXPECT_NEAR(outputs.loss, expected, 1e-6 * expected);
+    EXPECT_GT(outputs.targets, 0);
+  }
+}
+
+TEST(SequenceClassification, EqualWeightsAreNone) {
+  TableModel model(random_table(3, 3), false);
+  Batch batch = batch_of(3, 1);
+  batch.classes = {2, 1, 0};
+  const auto mean = [&](const LossOptions& options) {
+    return make_sequence_classification_task(model, kCpu, ProblemType::kSingleLabel, options)
+        ->evaluate(batch)
+        .loss;
+  };
+  EXPECT_FLOAT_EQ(static_cast<float>(mean({.class_weights = {3, 3, 3}})),
+                  static_cast<float>(mean({})));
 }
 
 TEST(SequenceClassification, SeveralLabelsAreBinaryDecisionsEach) {
@@ -288,6 +328,25 @@ TEST(Tasks, MicroBatchesWithUnequalTargetsEqualOneLargeBatch) {
   const auto answer = make_question_answering_task(ends, kCpu);
   EXPECT_TRUE(at::allclose(gradient(*answer, ends, {batch}),
                            gradient(*answer, ends, {part(batch, 0, 3), part(batch, 3, 4)})));
+}
+
+TEST(Tasks, MicroBatchesWithUnequalWeightsEqualOneLargeBatch) {
+  TableModel tokens(random_table(12, 4), true);
+  Batch batch = batch_of(4, 3);
+  batch.labels = {-100, 3, 0, 1, 2, 2, -100, -100, -100, 0, -100, -100};
+  const LossOptions options{.class_weights = {0.1, 1.0 / 3, 7, 0.9}};
+  const auto classify = make_token_classification_task(tokens, kCpu, options);
+  EXPECT_TRUE(at::allclose(
+      gradient(*classify, tokens, {batch}),
+      gradient(*classify, tokens, {part(batch, 0, 1), part(batch, 1, 3), part(batch, 3, 4)})));
+  // The denominator itself does not depend on the division, nor on the order.
+  int64_t sum = 0;
+  for (const int64_t row : {3, 1, 0, 2}) {
+    sum += classify->count_targets(part(batch, row, row + 1))[0];
+  }
+  EXPECT_EQ(sum, classify->count_targets(batch)[0]);
+  const double mean = classify->loss_sums(batch, {})[0].item<double>() / static_cast<double>(sum);
+  EXPECT_NEAR(mean, weighted_mean(tokens.table(), batch.labels, options.class_weights, 0.0), 1e-6);
 }
 
 TEST(Tasks, FitTheHeadsOfModels) {

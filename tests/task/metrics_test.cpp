@@ -87,7 +87,7 @@ void add_in_two_batches(Metrics& metrics, const Json& golden) {
 void check(ProblemType problem, const Json& cases) {
   for (size_t i = 0; i < cases.size(); ++i) {
     for (const auto& [name, expected] : cases[i]["expected"].items()) {
-      const auto metrics = make_sequence_classification_metrics(problem, name);
+      const auto metrics = make_sequence_classification_metrics(problem, {name});
       add_in_two_batches(*metrics, cases[i]);
       EXPECT_EQ(names_of(*metrics), std::vector<std::string>{name});
       expect_equal(value_of(*metrics, name), expected, name + " of case " + std::to_string(i));
@@ -108,10 +108,11 @@ TEST(SequenceClassificationMetrics, NumbersScoreAsInScikitLearnAndSciPy) {
 }
 
 TEST(SequenceClassificationMetrics, DefaultsAndTasksOfGlueAreSets) {
-  const auto names = [](ProblemType problem, const std::string& name) {
-    return names_of(*make_sequence_classification_metrics(problem, name));
-  };
   using Names = std::vector<std::string>;
+  const auto names = [](ProblemType problem, const std::string& name) {
+    const std::vector<std::string> list = name.empty() ? Names{} : Names{name};
+    return names_of(*make_sequence_classification_metrics(problem, list));
+  };
   EXPECT_EQ(names(ProblemType::kSingleLabel, ""),
             (Names{"accuracy", "f1", "matthews_correlation"}));
   EXPECT_EQ(names(ProblemType::kSingleLabel, "mrpc"), (Names{"accuracy", "f1", "combined_score"}));
@@ -124,7 +125,7 @@ TEST(SequenceClassificationMetrics, DefaultsAndTasksOfGlueAreSets) {
 }
 
 TEST(SequenceClassificationMetrics, CombinesAccuracyAndF1AsRunGlueDoes) {
-  const auto metrics = make_sequence_classification_metrics(ProblemType::kSingleLabel, "mrpc");
+  const auto metrics = make_sequence_classification_metrics(ProblemType::kSingleLabel, {"mrpc"});
   add_in_two_batches(*metrics, goldens()["classes"][0]);
   EXPECT_DOUBLE_EQ(value_of(*metrics, "combined_score"),
                    (value_of(*metrics, "accuracy") + value_of(*metrics, "f1")) / 2);
@@ -132,14 +133,49 @@ TEST(SequenceClassificationMetrics, CombinesAccuracyAndF1AsRunGlueDoes) {
 
 TEST(SequenceClassificationMetrics, ANameOfAnotherProblemIsRefused) {
   EXPECT_THAT(
-      [] { (void)make_sequence_classification_metrics(ProblemType::kRegression, "pearsonr"); },
+      [] { (void)make_sequence_classification_metrics(ProblemType::kRegression, {"pearsonr"}); },
       testing::ThrowsMessage<Error>(testing::AllOf(testing::HasSubstr("metric_name: 'pearsonr'"),
                                                    testing::HasSubstr("did you mean 'pearson'"))));
-  EXPECT_THROW((void)make_sequence_classification_metrics(ProblemType::kMultiLabel, "mse"), Error);
+  EXPECT_THROW((void)make_sequence_classification_metrics(ProblemType::kMultiLabel, {"mse"}),
+               Error);
+}
+
+TEST(SequenceClassificationMetrics, AListReportsEachMetricOnce) {
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(names_of(*make_sequence_classification_metrics(ProblemType::kSingleLabel,
+                                                           {"roc_auc", "mrpc", "f1"})),
+            (Names{"roc_auc", "accuracy", "f1", "combined_score"}));
+  EXPECT_THROW(
+      (void)make_sequence_classification_metrics(ProblemType::kRegression, {"mse", "roc_auc"}),
+      Error);
+}
+
+// Goldens: make_roc_auc_goldens.py.
+TEST(SequenceClassificationMetrics, RocAucIsScikitLearns) {
+  const Json values = read_json_file(FINETUNE_SOURCE_DIR "/tests/task/roc_auc_goldens.json");
+  for (const auto& [kind, problem] : {std::pair{"classes", ProblemType::kSingleLabel},
+                                      std::pair{"labels", ProblemType::kMultiLabel}}) {
+    ASSERT_FALSE(values[kind].empty());
+    for (const Json& golden : values[kind]) {
+      const auto metrics = make_sequence_classification_metrics(problem, {"roc_auc"});
+      add_in_two_batches(*metrics, golden);
+      EXPECT_NEAR(value_of(*metrics, "roc_auc"), golden["expected"].get<double>(), 1e-12) << kind;
+    }
+  }
+}
+
+TEST(SequenceClassificationMetrics, RocAucIsNanWhereAClassIsMissing) {
+  const auto metrics = make_sequence_classification_metrics(ProblemType::kSingleLabel, {"roc_auc"});
+  EXPECT_TRUE(std::isnan(value_of(*metrics, "roc_auc")));
+  Batch batch;
+  batch.rows = 2;
+  batch.classes = {1, 1};
+  metrics->add(batch, {.logits = at::zeros({2, 2}), .loss = 1.0, .targets = 2});
+  EXPECT_TRUE(std::isnan(value_of(*metrics, "roc_auc")));
 }
 
 TEST(SequenceClassificationMetrics, SamplesWithoutALabelDoNotCount) {
-  const auto metrics = make_sequence_classification_metrics(ProblemType::kSingleLabel, "");
+  const auto metrics = make_sequence_classification_metrics(ProblemType::kSingleLabel, {});
   EXPECT_TRUE(std::isnan(value_of(*metrics, "accuracy")));
   EXPECT_TRUE(std::isnan(value_of(*metrics, "f1")));
   Batch batch;
@@ -153,7 +189,7 @@ TEST(SequenceClassificationMetrics, SamplesWithoutALabelDoNotCount) {
 }
 
 TEST(SequenceClassificationMetrics, SeveralNumbersHaveAnErrorAndNoCorrelation) {
-  const auto metrics = make_sequence_classification_metrics(ProblemType::kRegression, "");
+  const auto metrics = make_sequence_classification_metrics(ProblemType::kRegression, {});
   Batch batch;
   batch.rows = 2;
   batch.values = {1, 2, 3, 4};
@@ -163,7 +199,7 @@ TEST(SequenceClassificationMetrics, SeveralNumbersHaveAnErrorAndNoCorrelation) {
 }
 
 TEST(SequenceClassificationMetrics, ADivergedModelHasNoCorrelation) {
-  const auto metrics = make_sequence_classification_metrics(ProblemType::kRegression, "");
+  const auto metrics = make_sequence_classification_metrics(ProblemType::kRegression, {});
   Batch batch;
   batch.rows = 3;
   batch.values = {1, 2, 3};
@@ -247,7 +283,7 @@ TEST(TokenClassificationMetrics, WithoutLabelsNothingIsDefined) {
 TEST(MetricNames, HoldEveryMetricOfATask) {
   for (const ProblemType problem :
        {ProblemType::kSingleLabel, ProblemType::kMultiLabel, ProblemType::kRegression}) {
-    for (const std::string& name : names_of(*make_sequence_classification_metrics(problem, ""))) {
+    for (const std::string& name : names_of(*make_sequence_classification_metrics(problem, {}))) {
       EXPECT_THAT(metric_names("sequence_classification"), testing::Contains(name));
     }
   }

@@ -29,6 +29,9 @@ struct DataArgs {
   bool pad_to_max_length = false;
   bool packing = false;
   std::string encoding_errors = "strict";
+  std::optional<std::string> delimiter;
+  std::string quoting = "auto";
+  bool header = true;
   std::optional<std::string> text_column;
   std::optional<std::string> text_pair_column;
   std::optional<std::string> label_column;
@@ -43,6 +46,7 @@ struct DataArgs {
 
  private:
   static void describe_columns(FieldList& field);
+  static void describe_delimited(FieldList& field);
 };
 
 // How batches are ordered and brought to the device.

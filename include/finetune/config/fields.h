@@ -54,6 +54,7 @@ struct FieldSpec {
   bool steps = false;      // a count, or below 1 a share of all steps; whole above 1
   bool list_only = false;  // a list of strings that is never written as one string
   bool named = false;      // a mapping that may also be a name or path
+  bool listed = false;     // a mapping that may also be a list
   bool secret = false;     // never shown or stored
 };
 

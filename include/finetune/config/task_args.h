@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include "finetune/config/json_text.h"
+
 namespace finetune {
 
 class FieldList;
@@ -24,7 +26,8 @@ struct TaskArgs {
   std::optional<std::string> prepare_output_dir;
   int64_t num_shards = 16;
   std::optional<std::string> problem_type;
-  std::optional<std::string> metric_name;
+  std::vector<std::string> metric_name;
+  JsonText class_weights;
   bool label_all_tokens = false;
   bool return_entity_level_metrics = false;
   int64_t doc_stride = 128;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,32 @@ enum class FileKind { kText, kJsonLines, kJson, kCsv, kTsv, kConll, kParquet, kA
 // (.jsonl.gz, .txt.zst).
 [[nodiscard]] FileKind file_kind(const std::string& path);
 
+enum class Quoting {
+  kAuto,      // as kStandard; of tab-separated files as kNone where quotes fit no field
+  kStandard,  // RFC 4180: a field in quotes may hold separators, line ends and doubled quotes
+  kNone,      // quotes are text: GLUE's TSV files
+};
+
+// Whether plain text whose lines all hold a word and its tag is CoNLL.
+enum class ConllText {
+  kNever,
+  kEntities,  // where all tags are O, B-..., I-... and the like
+  kAny,
+};
+
+// How a file is read where its name's ending does not tell; unset: by its first rows.
+struct ReadingOptions {
+  std::optional<char> delimiter = {};  // of CSV and TSV, as what follows
+  Quoting quoting = Quoting::kAuto;
+  bool header = true;  // false: columns are called column_1, column_2, ...
+  ConllText conll_text = ConllText::kNever;
+
+  friend bool operator==(const ReadingOptions&, const ReadingOptions&) = default;
+};
+
+// Whether the rows of this file are its lines. Throws as file_kind() does, and Error(kIo).
+[[nodiscard]] bool is_plain_text(const std::string& path, const ReadingOptions& reading);
+
 // The files that a configuration key names: paths in the order given, globs (* ? [...]) replaced by
 // what they match in byte order, folders by the files in them, hidden ones and prepare.json left
 // out, in byte order. Throws Error(kData), which names `key`, where a glob or folder holds nothing
@@ -29,7 +56,8 @@ enum class FileKind { kText, kJsonLines, kJson, kCsv, kTsv, kConll, kParquet, kA
 // TFRecord.
 // `progress` is told the fraction of the bytes read. Throws as expand_files does, and Interrupted.
 [[nodiscard]] int64_t count_rows(const std::vector<std::string>& patterns, const std::string& key,
-                                 const std::function<void(double)>& progress = {});
+                                 const std::function<void(double)>& progress = {},
+                                 const ReadingOptions& reading = {});
 
 struct RowRange {
   int64_t begin = 0;

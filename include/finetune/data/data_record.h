@@ -14,8 +14,9 @@ namespace finetune {
 struct DataRecord {
   std::string task = {};  // the configuration's
   ColumnNames columns = {};
+  std::vector<double> class_weights = {};  // of each label, as the loss took them; empty: none
 
-  [[nodiscard]] bool empty() const { return columns.empty(); }
+  [[nodiscard]] bool empty() const { return columns.empty() && class_weights.empty(); }
   [[nodiscard]] std::string to_text() const;
 };
 
@@ -28,7 +29,7 @@ inline constexpr char kDataRecordFile[] = "finetune_data.json";
 // What rows are read for in a task of the configuration; nothing for an unknown one.
 [[nodiscard]] std::optional<RowTask> row_task(const std::string& task);
 
-// The columns that the model in `folder` was trained with, where that was for `task`.
-[[nodiscard]] ColumnNames trained_columns(const std::string& folder, RowTask task);
+// The record of the model in `folder` where it was trained for `task`; else an empty one.
+[[nodiscard]] DataRecord trained_record(const std::string& folder, RowTask task);
 
 }  // namespace finetune

@@ -20,6 +20,7 @@ namespace finetune {
 struct RowOptions {
   std::string key = "train_file";         // the configuration key that errors name
   RowRange rows;                          // of all files together; see split_rows()
+  ReadingOptions reading = {};            // of delimited text
   bool replace_broken_utf8 = false;       // by U+FFFD, as Python's errors="replace"; else an error
   std::optional<std::string> json_lines;  // rows in memory, which are read in place of the files
   std::function<void(double)> progress;   // fraction of the bytes read, on the caller's thread

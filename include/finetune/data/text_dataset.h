@@ -24,6 +24,7 @@ struct TextOptions {
   int64_t vocabulary_limit = 0;            // ids must lie below the model's vocabulary; 0: no limit
   int64_t position_limit = 0;              // longest row that brings its ids; 0: no limit
   bool replace_broken_utf8 = false;        // see RowOptions
+  ReadingOptions reading = {};             // of delimited text
   int64_t threads = 1;                     // never changes the result
   RowRange rows;                           // of all files together; see split_rows()
   std::string key = "train_file";          // the configuration key that errors name

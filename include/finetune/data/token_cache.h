@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "finetune/data/data_files.h"
 #include "finetune/data/long_step.h"
 
 namespace finetune {
@@ -52,6 +53,7 @@ struct TokenCacheOptions {
 // counted last.
 [[nodiscard]] int64_t count_rows(const std::vector<std::string>& patterns, const std::string& key,
                                  const TokenCacheOptions& cache,
-                                 const std::function<void(double)>& progress = {});
+                                 const std::function<void(double)>& progress = {},
+                                 const ReadingOptions& reading = {});
 
 }  // namespace finetune

@@ -35,6 +35,7 @@ struct Query {
 struct QueryOptions {
   ColumnNames columns = {};  // named by the user
   ColumnNames trained = {};  // what the model was trained with; see trained_columns()
+  ReadingOptions reading = {};
 };
 
 // The columns that the model in `folder` was trained with; none where it does not tell, or was

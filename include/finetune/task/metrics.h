@@ -41,14 +41,16 @@ class Metrics {
 // Values as scikit-learn's and SciPy's. Without a name:
 // - one label: accuracy, f1 (of class 1 where there are two, else the mean over the classes that
 //   occur), matthews_correlation;
+//   roc_auc where it is asked for: of class 1 where there are two, else the mean over the classes,
+//   each against the rest (scikit-learn's multi_class="ovr");
 // - several labels (a logit above 0 is a yes): f1 over all yes and no (micro), accuracy (of whole
-//   samples);
+//   samples); roc_auc where it is asked for, the mean over the labels;
 // - a number: mse, and for one output pearson, spearmanr and combined_score, their mean.
-// `metric_name` is one of these, precision or recall (averaged as f1 is), or a task of GLUE for
+// `metric_names` are some of these, precision or recall (averaged as f1 is), or a task of GLUE for
 // what run_glue reports there: "mrpc" is accuracy, f1 and combined_score. Throws Error(kConfig)
 // for a name that the problem does not have.
 [[nodiscard]] std::unique_ptr<Metrics> make_sequence_classification_metrics(
-    ProblemType problem, const std::string& metric_name);
+    ProblemType problem, const std::vector<std::string>& metric_names);
 
 // accuracy
 [[nodiscard]] std::unique_ptr<Metrics> make_multiple_choice_metrics();

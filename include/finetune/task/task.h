@@ -53,7 +53,8 @@ class Task {
   virtual ~Task() = default;
 
   [[nodiscard]] virtual int64_t terms() const = 0;
-  // Targets of each term, counted on the host: no device is touched.
+  // Targets of each term, counted on the host: no device is touched. With class weights a target
+  // counts its weight, in units so small that sums are exact whatever their order.
   [[nodiscard]] virtual std::vector<int64_t> count_targets(const Batch& batch) const = 0;
   // The sum over the targets of each term's loss, a scalar each; undefined where a term has no
   // target in this batch.
@@ -66,6 +67,9 @@ class Task {
 struct LossOptions {
   // As transformers' LabelSmoother: over all classes, in evaluation too.
   double label_smoothing_factor = 0.0;
+  // Of each class, above 0; empty: all alike. The loss is the weighted mean over all targets of an
+  // update, as torch's CrossEntropyLoss(weight=...) has it for one batch.
+  std::vector<double> class_weights = {};
 };
 
 // Here and below `model` must outlive the task.
@@ -77,7 +81,8 @@ struct LossOptions {
                                                           c10::Device device,
                                                           const LossOptions& options);
 // One term: cross entropy over the samples whose class is known; binary cross entropy over all
-// values (multi label); squared error over all values (regression). Only the first is smoothed.
+// values (multi label); squared error over all values (regression). Only the first is smoothed
+// and weighted.
 [[nodiscard]] std::unique_ptr<Task> make_sequence_classification_task(HeadModel& model,
                                                                       c10::Device device,
                                                                       ProblemType problem,

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "finetune/base/file_system.h"
+#include "finetune/data/data_files.h"
+
+namespace finetune {
+
+// How one file is read.
+struct FileFormat {
+  FileKind kind = FileKind::kText;
+  char separator = ',';  // of CSV and TSV, as what follows
+  bool quotes = true;    // a field may stand in quotes; else quotes are text
+  bool header = true;    // the first record names the columns
+};
+
+// The format of the file `name`: by its ending, by `reading`, and where these leave it open by its
+// first 4 MiB. What the content decided is logged once. `open` opens the file.
+[[nodiscard]] FileFormat find_format(const std::string& name, const ReadingOptions& reading,
+                                     const std::function<std::unique_ptr<ReadableFile>()>& open);
+
+// For the keys of caches: null for the defaults, which are then left out.
+[[nodiscard]] nlohmann::ordered_json reading_json(const ReadingOptions& reading);
+void add_reading(nlohmann::ordered_json& key, const ReadingOptions& reading);
+
+}  // namespace finetune

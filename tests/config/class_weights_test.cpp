@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: MIT
+#include "finetune/config/class_weights.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/temporary_folder.h"
+#include "finetune/base/error.h"
+#include "finetune/config/dump.h"
+#include "finetune/config/load.h"
+#include "finetune/config/validate.h"
+
+namespace finetune {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using testing::message_of;
+using ::testing::Pair;
+
+LoadedConfig load(const std::string& yaml, const std::vector<std::string>& overrides = {}) {
+  return load_config_text(yaml, "run.yaml", overrides);
+}
+
+ClassWeightChoice weights(const std::string& yaml, const std::vector<std::string>& more = {}) {
+  return class_weights_of(load(yaml, more).args);
+}
+
+TEST(ClassWeights, AreAWordAListOrAMapping) {
+  EXPECT_TRUE(weights("").empty());
+  EXPECT_TRUE(weights("class_weights: none\n").empty());
+  EXPECT_TRUE(weights("class_weights: balanced\n").balanced);
+  EXPECT_THAT(weights("class_weights: [1, 2.5]\n").in_order, ElementsAre(1, 2.5));
+  EXPECT_THAT(weights("class_weights: {neg: 1, 3: 0.5}\n").by_label,
+              ElementsAre(Pair("neg", 1), Pair("3", 0.5)));
+  EXPECT_THAT(weights("", {"--class_weights", "[1, 2]"}).in_order, ElementsAre(1, 2));
+  EXPECT_THAT(weights("", {"--class_weights", "neg=1,pos=3"}).by_label,
+              ElementsAre(Pair("neg", 1), Pair("pos", 3)));
+  EXPECT_TRUE(weights("", {"--class_weights=balanced"}).balanced);
+}
+
+TEST(ClassWeights, ThatMakeNoSenseAreRefusedWhereTheyWereSet) {
+  const auto refused = [](const std::string& value) {
+    const LoadedConfig config = load(
+        "task: sequence_classification\ntrain_file: a.csv\nmodel_name_or_path: m\n"
+        "class_weights: " +
+        value + "\n");
+    return message_of<Error>([&] { validate(config, Purpose::kTrain); });
+  };
+  EXPECT_THAT(refused("equal"), HasSubstr("run.yaml:4: class_weights must be none, balanced"));
+  EXPECT_THAT(refused("[1, 0]"), HasSubstr("the weight 0 of label number '1'"));
+  EXPECT_THAT(refused("{a: heavy}"), HasSubstr("the weight \"heavy\" of label 'a'"));
+  EXPECT_THAT(refused("[]"), HasSubstr("class_weights is empty"));
+}
+
+TEST(ClassWeights, BelongToTasksWithClasses) {
+  const LoadedConfig config =
+      load("task: mlm\ntrain_file: a.txt\nmodel_name_or_path: m\nclass_weights: balanced\n");
+  EXPECT_THAT(message_of<Error>([&] { validate(config, Purpose::kTrain); }),
+              HasSubstr("'class_weights' belongs to task"));
+}
+
+TEST(Delimiter, IsOneCharacterOrItsName) {
+  EXPECT_EQ(load("delimiter: tab\n").args.delimiter, "\t");
+  EXPECT_EQ(load("delimiter: \"\\t\"\n").args.delimiter, "\t");
+  EXPECT_EQ(load("delimiter: ';'\n").args.delimiter, ";");
+  EXPECT_EQ(load("", {"--delimiter", "semicolon"}).args.delimiter, ";");
+  const LoadedConfig config = load("train_file: a.csv\nmodel_name_or_path: m\ndelimiter: ', '\n");
+  EXPECT_THAT(message_of<Error>([&] { validate(config, Purpose::kTrain); }),
+              HasSubstr("run.yaml:3: 'delimiter' must be one ASCII character"));
+}
+
+// What checkpoints of earlier versions kept is a list of one, or none.
+TEST(MetricName, OfAnEarlierVersionIsTheSame) {
+  const auto changes = [](const nlohmann::ordered_json& before, const std::string& yaml) {
+    nlohmann::ordered_json old_args = to_json(load("").args);
+    old_args["metric_name"] = before;
+    return changed_keys(old_args, to_json(load(yaml).args)).size();
+  };
+  EXPECT_EQ(changes(nullptr, ""), 0U);
+  EXPECT_EQ(changes("f1", "metric_name: f1\n"), 0U);
+  EXPECT_EQ(changes("f1", "metric_name: [f1]\n"), 0U);
+  EXPECT_EQ(changes("f1", "metric_name: [f1, roc_auc]\n"), 1U);
+}
+
+}  // namespace
+}  // namespace finetune

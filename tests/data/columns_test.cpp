@@ -1,0 +1,184 @@
+// SPDX-License-Identifier: MIT
+#include "finetune/data/columns.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/temporary_folder.h"
+#include "finetune/base/error.h"
+#include "finetune/base/json.h"
+#include "finetune/data/data_record.h"
+
+namespace finetune {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using testing::message_of;
+using testing::TemporaryFolder;
+
+// The columns of a row of JSON.
+FoundColumns find(const std::string& row, const ColumnSearch& search) {
+  const nlohmann::ordered_json columns = parse_json(row, "row");
+  const std::string place = "f:2";
+  return find_columns(DataRow{.columns = columns, .place = place, .typed = true}, search);
+}
+
+ColumnNames classified(const std::string& row, const ColumnNames& named = {},
+                       const ColumnNames& trained = {}) {
+  return find(row, {.task = RowTask::kSequenceClassification, .named = named, .trained = trained})
+      .names;
+}
+
+TEST(Columns, MatchWithoutCaseAndSurroundingSpaces) {
+  const ColumnNames guess = classified(R"({" Sentence1 ": "a", "SENTENCE2": "b", " Label": "x"})");
+  EXPECT_EQ(guess.text_column, " Sentence1 ");
+  EXPECT_EQ(guess.text_pair_column, "SENTENCE2");
+  EXPECT_EQ(guess.label_column, " Label");
+  EXPECT_EQ(classified(R"({"Text": "a", "Stars": 1})", {.text_column = "text "}).text_column,
+            "Text");
+  // Exact names go first; names that several columns match are those of none.
+  EXPECT_EQ(
+      classified(R"({"TEXT": "a", "text": "b", "label": 1})", {.text_column = "text"}).text_column,
+      "text");
+  EXPECT_THAT(message_of<Error>([] {
+                (void)classified(R"({"TEXT": "a", "text": "b", "label": 1})",
+                                 {.text_column = "Text"});
+              }),
+              HasSubstr("f:2: column 'Text' is not there"));
+}
+
+TEST(Columns, AreGuessedByUsualNames) {
+  for (const std::string label :
+       {"label", "labels", "label_ids", "target", "class", "category", "stars"}) {
+    const ColumnNames guess = classified(R"({"review": "good", ")" + label + R"(": "x"})");
+    EXPECT_EQ(guess.label_column, label);
+    EXPECT_EQ(guess.text_column, "review");
+    EXPECT_FALSE(guess.text_pair_column);
+  }
+  const ColumnNames nli =
+      classified(R"({"genre": "g", "premise": "a", "hypothesis": "b", "label": 0})");
+  EXPECT_EQ(nli.text_column, "premise");
+  EXPECT_EQ(nli.text_pair_column, "hypothesis");
+  // Where the order tells nothing.
+  EXPECT_EQ(classified(R"({"stars": 3, "n": 1, "text": "a", "title": "b"})").text_column, "text");
+}
+
+TEST(Columns, OfTheFirstTwoTextsAreAPairAndRowNumbersNone) {
+  const ColumnNames guess =
+      classified(R"({"ID": "a1", "title": "a", "text": "b", "doc_id": "c", "label": 0})");
+  EXPECT_EQ(guess.text_column, "title");
+  EXPECT_EQ(guess.text_pair_column, "text");
+}
+
+TEST(Columns, ThatAreNamedGoBeforeTrainedOnesAndTheseBeforeAGuess) {
+  const std::string row = R"({"a": "1", "b": "2", "c": "3", "label": 0})";
+  EXPECT_EQ(classified(row).text_column, "a");
+  EXPECT_EQ(classified(row, {}, {.text_column = "b"}).text_column, "b");
+  EXPECT_FALSE(classified(row, {}, {.text_column = "b"}).text_pair_column);
+  EXPECT_EQ(classified(row, {.text_column = "c"}, {.text_column = "b"}).text_column, "c");
+  const ColumnNames pair =
+      classified(row, {.text_column = "c"}, {.text_column = "a", .text_pair_column = "b"});
+  EXPECT_EQ(pair.text_column, "c");
+  EXPECT_EQ(pair.text_pair_column, "b");
+}
+
+TEST(Columns, SayWhereEachComesFrom) {
+  const FoundColumns found =
+      find(R"({"a": "1", "b": "2", "label": 0})", {.task = RowTask::kSequenceClassification,
+                                                   .named = {.text_pair_column = "b"},
+                                                   .trained = {.text_column = "a"}});
+  EXPECT_EQ(found.report,
+            "text_pair_column: 'b' (set); text_column: 'a' (as the model was trained); "
+            "label_column: 'label' (guessed from f:2)");
+  EXPECT_EQ(found.warning, "");
+}
+
+TEST(Columns, OfATrainingThatAreMissingAreReplacedByTheOnlyTextOrRefused) {
+  const FoundColumns found =
+      find(R"({"id": 7, "body": "a", "label": 0})",
+           {.task = RowTask::kSequenceClassification, .trained = {.text_column = "text"}});
+  EXPECT_EQ(found.names.text_column, "body");
+  EXPECT_THAT(found.warning, HasSubstr("trained with the column 'text'"));
+  EXPECT_THAT(message_of<Error>([] {
+                (void)classified(R"({"x": "a", "y": "b", "label": 0})", {},
+                                 {.text_column = "text"});
+              }),
+              HasSubstr("name the one to use with text_column"));
+  EXPECT_THAT(message_of<Error>([] {
+                (void)classified(R"({"text": "a", "label": 0})", {},
+                                 {.text_column = "text", .text_pair_column = "second"});
+              }),
+              HasSubstr("trained with the column 'second'"));
+}
+
+TEST(Columns, OfWordsQuestionsAndChoices) {
+  const ColumnNames words = find(R"({"id": 1, "Tokens": ["a"], "ner_tags": ["O"]})",
+                                 {.task = RowTask::kTokenClassification})
+                                .names;
+  EXPECT_EQ(words.text_column, "Tokens");
+  EXPECT_EQ(words.label_column, "ner_tags");
+  const ColumnNames raw = find(R"({"n": 1, "text": "a b"})", {.task = RowTask::kTokenClassification,
+                                                              .trained = {.text_column = "tokens"},
+                                                              .labels = LabelUse::kUnused})
+                              .names;
+  EXPECT_EQ(raw.text_column, "text");
+  const ColumnNames choice =
+      find(R"({"sent1": "a", "sent2": "b", "ending0": "c", "ending1": "d", "label": 1})",
+           {.task = RowTask::kMultipleChoice})
+          .names;
+  EXPECT_EQ(choice.context_column, "sent1");
+  EXPECT_EQ(choice.text_column, "sent2");
+  EXPECT_THAT(choice.choice_columns, ElementsAre("ending0", "ending1"));
+  const ColumnNames asked = find(R"({"Question": "a", "Context": "b"})",
+                                 {.task = RowTask::kQuestionAnswering, .labels = LabelUse::kUnused})
+                                .names;
+  EXPECT_EQ(asked.text_column, "Question");
+  EXPECT_EQ(asked.context_column, "Context");
+}
+
+TEST(DataRecord, ReadsWhatItWrote) {
+  const TemporaryFolder folder;
+  EXPECT_FALSE(read_data_record(folder.path()));
+  const DataRecord record{.task = "multiple_choice",
+                          .columns = {.text_column = "a \"b\"",
+                                      .context_column = "c",
+                                      .choice_columns = {"d", "e"},
+                                      .label_column = "f"},
+                          .class_weights = {0.1, 3}};
+  folder.write(kDataRecordFile, record.to_text());
+  const auto read = read_data_record(folder.path());
+  ASSERT_TRUE(read);
+  EXPECT_EQ(read->task, record.task);
+  EXPECT_EQ(read->columns, record.columns);
+  EXPECT_EQ(read->class_weights, record.class_weights);
+  EXPECT_EQ(trained_record(folder.path(), RowTask::kMultipleChoice).columns, record.columns);
+  EXPECT_TRUE(trained_record(folder.path(), RowTask::kTokenClassification).empty());
+}
+
+TEST(DataRecord, OfAnEarlierVersionIsTheConfigurationsColumns) {
+  const TemporaryFolder folder;
+  folder.write("finetune_state.json",
+               R"({"config": {"task": "sequence_classification", "text_column": "body",
+                   "label_column": null, "choice_columns": []}})");
+  const DataRecord record = trained_record(folder.path(), RowTask::kSequenceClassification);
+  EXPECT_EQ(record.columns, (ColumnNames{.text_column = "body"}));
+}
+
+TEST(DataRecord, ThatIsDamagedIsRefusedWithItsPath) {
+  for (const std::string text :
+       {"", "[]", "{", "{}", R"({"task": "mlm"})", R"({"task": 1, "columns": {}})",
+        R"({"task": "mlm", "columns": {"text_column": 3}})",
+        R"({"task": "mlm", "columns": {"choice_columns": "a"}})",
+        R"({"task": "mlm", "columns": {}, "class_weights": [0]})"}) {
+    const TemporaryFolder folder;
+    const std::string path = folder.write(kDataRecordFile, text);
+    EXPECT_THAT(message_of<Error>([&] { (void)read_data_record(folder.path()); }), HasSubstr(path))
+        << text;
+  }
+}
+
+}  // namespace
+}  // namespace finetune
