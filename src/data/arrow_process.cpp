@@ -18,15 +18,16 @@
 namespace finetune {
 
 ArrowProcess::ArrowProcess(const std::string& python, const std::string& path,
-                           const std::string& kind)
+                           const std::string& kind, int64_t first)
     : path_(path) {
   std::array<int, 2> ends = {};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) {
     throw Error(ErrorKind::kIo,
                 "'" + path + "': no pipe to read it through: " + std::strerror(errno));
   }
-  std::array<std::string, 5> words = {python, "-c", kArrowScript, path, kind};
-  std::array<char*, 6> arguments = {};
+  std::array<std::string, 6> words = {python, "-c", kArrowScript,
+                                      path,   kind, std::to_string(first)};
+  std::array<char*, 7> arguments = {};
   for (size_t i = 0; i < words.size(); ++i) arguments[i] = words[i].data();
 
   posix_spawn_file_actions_t files;

@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -16,7 +17,9 @@ namespace finetune {
 class ArrowProcess final : public ByteSource {
  public:
   // Throws Error(kData), which names `path`, where no Python is found.
-  ArrowProcess(const std::string& python, const std::string& path, const std::string& kind);
+  // `first`: the row to begin with.
+  ArrowProcess(const std::string& python, const std::string& path, const std::string& kind,
+               int64_t first);
   ~ArrowProcess() override;  // ends the process
   ArrowProcess(const ArrowProcess&) = delete;
   ArrowProcess& operator=(const ArrowProcess&) = delete;

@@ -18,10 +18,10 @@ using Json = nlohmann::ordered_json;
 class ArrowRecords final : public Records {
  public:
   ArrowRecords(const std::string& name, const std::string& kind, uint64_t size)
-      : name_(name), size_(size) {
+      : name_(name), kind_(kind), size_(size) {
     std::string missing;
     for (const std::string& python : arrow_interpreters()) {
-      start(python, kind);
+      start(python, 0);
       const auto why = learn();
       if (!why) return;
       missing += (missing.empty() ? "" : "; ") + python + ": " + *why;
@@ -56,10 +56,20 @@ class ArrowRecords final : public Records {
   }
   [[nodiscard]] uint64_t size() const override { return size_; }
 
+  // By another process, which skips row groups.
+  [[nodiscard]] bool seek(const RecordPlace& place, bool) override {
+    start(python_, place.records);
+    if (const auto why = learn()) fail(*why);
+    row_ = place.records;
+    ended_ = false;
+    return true;
+  }
+
  private:
-  void start(const std::string& python, const std::string& kind) {
-    auto process = std::make_unique<ArrowProcess>(python, name_, kind);
+  void start(const std::string& python, int64_t first) {
+    auto process = std::make_unique<ArrowProcess>(python, name_, kind_, first);
     process_ = process.get();
+    python_ = python;
     reader_ = std::make_unique<LineReader>(std::move(process), name_);
   }
 
@@ -98,6 +108,8 @@ class ArrowRecords final : public Records {
   }
 
   std::string name_;
+  std::string kind_;
+  std::string python_;
   uint64_t size_;
   std::unique_ptr<LineReader> reader_;
   ArrowProcess* process_ = nullptr;  // the reader's

@@ -3,17 +3,18 @@
 
 namespace finetune {
 
-// Arguments: the file, its kind (parquet or arrow). Writes lines: "C" and [rows, or null where they
-// are not known], "R" and a row as an object, "D" and the number of rows at the end; "N" and why
-// where pyarrow is missing, "E" and why where the file cannot be read, in JSON.
-// Checksums are looked at where pyarrow can and the file has them.
-// Bytes that are no UTF-8 are written as they are: whoever reads a row refuses or replaces them.
-// Numbers that are none (NaN) become null, dates text as Python writes them.
+// Arguments: the file, its kind (parquet or arrow), the row to begin with. Writes lines: "C" and
+// [rows, or null where they are not known], "R" and a row as an object, "D" and the number of rows
+// at the end; "N" and why where pyarrow is missing, "E" and why where the file cannot be read, in
+// JSON. Checksums are looked at where pyarrow can and the file has them. Bytes that are no UTF-8
+// are written as they are: whoever reads a row refuses or replaces them. Numbers that are none
+// (NaN) become null, dates text as Python writes them.
 inline constexpr const char* kArrowScript = R"python(
 import sys
 sys.path[:] = [folder for folder in sys.path if folder]
 import json, math, os
 path, kind = sys.argv[1:3]
+first = int(sys.argv[3])
 out = sys.stdout.buffer
 def say(letter, value):
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, default=plain)
@@ -47,9 +48,14 @@ def values_of(name, column):
             if column.type == text:
                 return column.cast(plain).to_pylist()
         raise ValueError("column %r holds bytes that are no UTF-8 text" % name)
-def rows_of(batches):
-    count = 0
+def rows_of(batches, count=0):
     for batch in batches:
+        if count + batch.num_rows <= first:
+            count += batch.num_rows
+            continue
+        if count < first:
+            batch = batch.slice(first - count)
+            count = first
         names = batch.schema.names
         if len(set(names)) != len(names):
             raise ValueError("two columns have one name")
@@ -83,7 +89,14 @@ def main():
             except TypeError:
                 file = pyarrow.parquet.ParquetFile(source)
             say("C", [file.metadata.num_rows])
-            return say("D", rows_of(file.iter_batches(batch_size=1000)))
+            groups, skipped = list(range(file.num_row_groups)), 0
+            while groups:
+                rows = file.metadata.row_group(groups[0]).num_rows
+                if skipped + rows > first:
+                    break
+                skipped += rows
+                del groups[0]
+            return say("D", rows_of(file.iter_batches(1000, groups), skipped) if groups else skipped)
         try:
             file = pyarrow.ipc.open_file(source)
         except pyarrow.ArrowInvalid:

@@ -19,6 +19,10 @@ class PlainSource final : public ByteSource {
   }
   [[nodiscard]] uint64_t offset() const override { return offset_; }
   [[nodiscard]] uint64_t size() const override { return file_->size(); }
+  [[nodiscard]] bool seek(uint64_t offset) override {
+    offset_ = std::min(offset, file_->size());
+    return offset_ == offset;
+  }
 
  private:
   std::unique_ptr<ReadableFile> file_;

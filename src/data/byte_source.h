@@ -20,6 +20,8 @@ class ByteSource {
   // Bytes of the file behind us, and in all: as they lie on the disk.
   [[nodiscard]] virtual uint64_t offset() const = 0;
   [[nodiscard]] virtual uint64_t size() const = 0;
+  // Continues at a byte of the content; false where only reading leads there.
+  [[nodiscard]] virtual bool seek(uint64_t) { return false; }
 };
 
 // By the name's ending: .gz (several members too; RFC 1952), .zst (several frames too; RFC 8878),

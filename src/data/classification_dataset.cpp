@@ -97,7 +97,7 @@ class ClassificationEncoder {
   }
 
   const Tokenizer& tokenizer_;
-  const ClassificationOptions& options_;
+  ClassificationOptions options_;
   ColumnNames columns_;
   SequenceMaker maker_;
 };
@@ -111,19 +111,21 @@ std::shared_ptr<const SequenceDataset> build_classification_dataset(
            "classification needs labels");
   FT_CHECK(options.outputs >= 1, "regression gives numbers");
   const ColumnNames columns = find_columns(first_row(files, options), search_of(options)).names;
-  const ClassificationEncoder encoder(tokenizer, options, columns);
+  const auto encoder =
+      std::make_shared<const ClassificationEncoder>(tokenizer, options, columns);
   Json key = cache_options(options, "classification");
   key["columns"] = {columns.text_column.value_or(""), columns.text_pair_column.value_or(""),
                     columns.label_column.value_or("")};
   key["problem"] = static_cast<int>(options.problem);
   key["labels"] = options.labels.names();
   key["outputs"] = options.outputs;
-  return build_samples({.files = files,
-                        .tokenizer = tokenizer,
-                        .cache_options = std::move(key),
-                        .limits = {.classes = options.labels.size()},
-                        .encode = [&](const RowBlock& block) { return encoder.encode(block); }},
-                       options);
+  return build_samples(
+      {.files = files,
+       .tokenizer = tokenizer,
+       .cache_options = std::move(key),
+       .limits = {.classes = options.labels.size()},
+       .encode = [encoder](const RowBlock& block) { return encoder->encode(block); }},
+      options);
 }
 
 }  // namespace finetune

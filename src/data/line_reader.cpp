@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "finetune/base/error.h"
+#include "finetune/base/interrupt.h"
 
 namespace finetune {
 namespace {
@@ -25,6 +26,7 @@ LineReader::LineReader(std::unique_ptr<ByteSource> source, std::string name)
 bool LineReader::fill() {
   used_ = 0;
   filled_ = source_->read(buffer_.data(), buffer_.size());
+  delivered_ += filled_;
   feed_ = find_in_buffer('\n', filled_);
   return filled_ > 0;
 }
@@ -38,6 +40,34 @@ size_t LineReader::find_in_buffer(char byte, size_t end) const {
 size_t LineReader::find_line_end() {
   if (feed_ < used_) feed_ = find_in_buffer('\n', filled_);
   return find_in_buffer('\r', feed_);
+}
+
+LineReader::Place LineReader::place() const {
+  return {.offset = delivered_ - (filled_ - used_),
+          .line = line_number_,
+          .after_return = after_return_};
+}
+
+void LineReader::seek(const Place& place, bool polls) {
+  const bool is_in_buffer = place.offset <= delivered_ && place.offset >= delivered_ - filled_;
+  if (!is_in_buffer && source_->seek(place.offset)) {
+    delivered_ = place.offset;
+    used_ = filled_ = 0;
+  } else {
+    FT_CHECK(place.offset >= delivered_ - filled_, "packed content is read forwards");
+    while (delivered_ < place.offset) {
+      if (polls) interrupt::throw_if_requested("reading '" + path_ + "' up to where it was left");
+      if (!fill()) {
+        throw Error(ErrorKind::kData, "'" + path_ +
+                                          "' is shorter than it was; put it back, or start over "
+                                          "with --restart");
+      }
+    }
+    used_ = filled_ - static_cast<size_t>(delivered_ - place.offset);
+  }
+  feed_ = find_in_buffer('\n', filled_);
+  line_number_ = place.line;
+  after_return_ = place.after_return;
 }
 
 uint64_t LineReader::offset() const {

@@ -31,6 +31,17 @@ class LineReader {
   [[nodiscard]] uint64_t offset() const;
   [[nodiscard]] uint64_t size() const { return source_->size(); }
 
+  // Where the next line begins.
+  struct Place {
+    uint64_t offset = 0;  // in the content, which may be packed in the file
+    int64_t line = 0;     // lines before it
+    bool after_return = false;
+  };
+  [[nodiscard]] Place place() const;
+  // Continues at a place of this file, which in packed content must not be before place(). Throws
+  // Error(kData) where the file ends before, Interrupted if `polls`.
+  void seek(const Place& place, bool polls);
+
  private:
   bool fill();
   // Where the line at used_ ends; filled_: not in the buffer.
@@ -45,6 +56,7 @@ class LineReader {
   size_t used_ = 0;
   size_t filled_ = 0;
   size_t feed_ = 0;            // the next "\n" from used_ on, or filled_; below used_: not searched
+  uint64_t delivered_ = 0;     // bytes of the content up to the buffer's end
   std::string carried_;        // the beginning of a line that crosses the buffer's end
   bool after_return_ = false;  // the last line ended with "\r": a "\n" now belongs to it
   int64_t line_number_ = 0;

@@ -10,16 +10,19 @@
 #include "data/updates_ahead.h"
 #include "finetune/base/error.h"
 #include "finetune/data/packing_plan.h"
+#include "finetune/data/sample_stream.h"
 
 namespace finetune {
 
 struct Loader::State {
   std::shared_ptr<const Dataset> dataset;
+  std::shared_ptr<const SampleStream> stream;  // the dataset where it is one
   std::shared_ptr<const Collator> collator;
   LoaderOptions options;
   std::optional<PackingPlan> packing;
-  std::unique_ptr<const SampleOrder> order;  // of the samples, or of the packed rows
-  int64_t samples_per_epoch = 0;
+  std::unique_ptr<const SampleOrder>
+      order;                      // of the samples, or of the packed rows; not a stream's
+  int64_t samples_per_epoch = 0;  // not of a stream
 
   // Last, so that its threads are gone before what they use.
   UpdatesAhead ahead;
@@ -27,15 +30,14 @@ struct Loader::State {
   State(std::shared_ptr<const Dataset> samples, std::shared_ptr<const Collator> how,
         const LoaderOptions& chosen, const ShowStep& show)
       : dataset(std::move(samples)),
+        stream(std::dynamic_pointer_cast<const SampleStream>(dataset)),
         collator(std::move(how)),
         options(chosen),
         packing(make_packing(*dataset, chosen, show)),
-        order(chosen.sampling == SamplingStrategy::kGroupByLength
-                  ? make_length_grouped_order(*dataset, chosen.length_group, chosen.seed)
-                  : make_sample_order(units(), chosen.sampling, chosen.seed)),
+        order(make_order()),
         ahead(chosen.workers, 1 + chosen.prefetch,
               {.prepare = [this](PreparedUpdate& update) { prepare(update); },
-               .position = [this](const Position& position) { return after(position); }}) {}
+               .position = [this](const Position& position) { return planned_after(position); }}) {}
 
   static std::optional<PackingPlan> make_packing(const Dataset& data, const LoaderOptions& chosen,
                                                  const ShowStep& show) {
@@ -45,13 +47,31 @@ struct Loader::State {
                         .keeps_order = chosen.sampling == SamplingStrategy::kSequential},
                        show);
   }
+  [[nodiscard]] std::unique_ptr<const SampleOrder> make_order() const {
+    if (stream) return nullptr;
+    return options.sampling == SamplingStrategy::kGroupByLength
+               ? make_length_grouped_order(*dataset, options.length_group, options.seed)
+               : make_sample_order(units(), options.sampling, options.seed);
+  }
   // What an epoch consists of.
   [[nodiscard]] int64_t units() const { return packing ? packing->rows() : dataset->size(); }
   [[nodiscard]] int64_t update_size() const { return options.batch_size * options.micro_batches; }
 
+  // What drop_last counts in.
+  [[nodiscard]] int64_t multiple() const {
+    if (!options.drop_last) return 1;
+    return options.drop_multiple > 0 ? options.drop_multiple : options.batch_size;
+  }
+  // The smaller one of `count` and the samples of an epoch. A stream reads on as far as needed.
+  [[nodiscard]] int64_t available(int64_t count) const {
+    if (!stream) return std::min(count, samples_per_epoch);
+    const int64_t whole = (count + multiple() - 1) / multiple() * multiple();
+    return std::min(count, stream->reach(whole) / multiple() * multiple());
+  }
+
   [[nodiscard]] Position normalised(const Position& position) const {
     FT_CHECK(position.epoch >= 0 && position.sample >= 0, "a position is not negative");
-    if (position.sample < samples_per_epoch) return position;
+    if (position.sample < available(position.sample + 1)) return position;
     return {.epoch = position.epoch + 1, .sample = 0};
   }
 
@@ -59,23 +79,41 @@ struct Loader::State {
     const Position start = normalised(position);
     return normalised({.epoch = start.epoch, .sample = start.sample + update_size()});
   }
+  // Where a stream cannot be read on, the take() that needs it throws.
+  [[nodiscard]] Position planned_after(const Position& position) const {
+    try {
+      return after(position);
+    } catch (const Error&) {
+      return {.epoch = position.epoch, .sample = position.sample + update_size()};
+    }
+  }
 
   // Requires: a normalised position.
   void prepare(PreparedUpdate& update) const {
     const Position& position = update.position;
     update.count = 0;
-    const int64_t end = std::min(samples_per_epoch, position.sample + update_size());
+    const int64_t end = available(position.sample + update_size());
     const int64_t share = update_size() / options.parts;  // of an update that is not the last
     const int64_t first = position.sample + options.part * share;
     int64_t place = first_place(update, std::min(first, end));
     for (int64_t begin = first; begin < std::min(end, first + share); begin += options.batch_size) {
       const int64_t behind = std::min(end, begin + options.batch_size);
-      find_keys(update, begin, behind);
+      const std::shared_ptr<const Dataset> samples = find_keys(update, begin, behind);
       Batch& batch = update.add();
-      collator->collate(*dataset, update.keys, batch);
+      collator->collate(*samples, update.keys, batch);
       batch.first_place = place;
       place += batch.rows;
       if (packing) batch.packed_rows = behind - begin;
+    }
+    if (options.workers > 0) read_ahead(position);
+  }
+
+  // So that planning further updates, which happens in the training's thread, need not read.
+  void read_ahead(const Position& position) const {
+    if (!stream) return;
+    try {
+      static_cast<void>(available(position.sample + (options.prefetch + 3) * update_size()));
+    } catch (const Error&) {  // concerns a later update
     }
   }
 
@@ -83,14 +121,21 @@ struct Loader::State {
   [[nodiscard]] int64_t first_place(PreparedUpdate& update, int64_t first) const {
     const int64_t begin = update.position.sample;
     if (!packing) return (first - begin) * dataset->choices();
-    find_keys(update, begin, first);
+    static_cast<void>(find_keys(update, begin, first));
     return std::ssize(update.keys);
   }
 
-  void find_keys(PreparedUpdate& update, int64_t begin, int64_t end) const {
+  // Returns what holds the samples.
+  [[nodiscard]] std::shared_ptr<const Dataset> find_keys(PreparedUpdate& update, int64_t begin,
+                                                         int64_t end) const {
     const int64_t epoch = update.position.epoch;
+    std::shared_ptr<const Dataset> samples = dataset;
     update.samples.clear();
-    order->append(epoch, begin, end, update.samples);
+    if (stream) {
+      samples = stream->draw(epoch, begin, end, update.samples);
+    } else {
+      order->append(epoch, begin, end, update.samples);
+    }
     if (packing) {
       update.rows.swap(update.samples);
       update.samples.clear();
@@ -100,6 +145,7 @@ struct Loader::State {
     for (const int64_t sample : update.samples) {
       update.keys.push_back({.index = sample, .epoch = epoch});
     }
+    return samples;
   }
 };
 
@@ -113,9 +159,9 @@ Loader::Loader(std::shared_ptr<const Dataset> dataset, std::shared_ptr<const Col
   FT_CHECK(dataset->size() >= 1, "a loader needs samples");
   state_ = std::make_unique<State>(std::move(dataset), std::move(collator), options, show);
   const int64_t size = state_->units();
-  const int64_t multiple = options.drop_multiple > 0 ? options.drop_multiple : options.batch_size;
-  state_->samples_per_epoch = options.drop_last ? size / multiple * multiple : size;
-  if (state_->samples_per_epoch == 0) {
+  const int64_t multiple = state_->multiple();
+  state_->samples_per_epoch = size / multiple * multiple;
+  if (state_->available(1) == 0) {
     throw Error(ErrorKind::kConfig, "dataloader_drop_last leaves nothing of " +
                                         std::to_string(size) +
                                         (state_->packing ? " packed rows" : " samples") +
@@ -127,17 +173,22 @@ Loader::Loader(std::shared_ptr<const Dataset> dataset, std::shared_ptr<const Col
 
 Loader::~Loader() = default;
 
-int64_t Loader::samples_per_epoch() const { return state_->samples_per_epoch; }
+int64_t Loader::samples_per_epoch() const {
+  if (!state_->stream) return state_->samples_per_epoch;
+  return state_->stream->samples_per_epoch().value_or(0) / state_->multiple() * state_->multiple();
+}
 
 int64_t Loader::updates_per_epoch() const {
-  return (state_->samples_per_epoch + state_->update_size() - 1) / state_->update_size();
+  return (samples_per_epoch() + state_->update_size() - 1) / state_->update_size();
 }
 
 std::span<const Batch> Loader::take(const Position& position) {
-  return state_->ahead.take(state_->normalised(position));
+  const Position start = state_->normalised(position);
+  if (state_->stream) state_->stream->release(start.epoch, start.sample);
+  return state_->ahead.take(start);
 }
 
-Position Loader::after(const Position& position) const { return state_->after(position); }
+Position Loader::after(const Position& position) const { return state_->planned_after(position); }
 
 EvaluationLoader::EvaluationLoader(std::shared_ptr<const Dataset> dataset,
                                    std::shared_ptr<const Collator> collator, int64_t batch_size,

@@ -136,7 +136,7 @@ class MultipleChoiceEncoder {
   }
 
   const Tokenizer& tokenizer_;
-  const MultipleChoiceOptions& options_;
+  MultipleChoiceOptions options_;
   ColumnNames columns_;
   std::string first_place_;
   size_t choices_;
@@ -158,17 +158,19 @@ std::shared_ptr<const SequenceDataset> build_multiple_choice_dataset(
                               .label_column = options.label_column},
                     .labels = options.labels_required ? LabelUse::kRequired : LabelUse::kOptional})
           .names;
-  const MultipleChoiceEncoder encoder(tokenizer, options, first, columns);
+  const auto encoder =
+      std::make_shared<const MultipleChoiceEncoder>(tokenizer, options, first, columns);
   Json key = cache_options(options, "multiple choice");
   key["columns"] = {columns.context_column.value_or(""), columns.text_column.value_or(""),
                     columns.label_column.value_or("")};
   key["choice_columns"] = columns.choice_columns;
-  return build_samples({.files = files,
-                        .tokenizer = tokenizer,
-                        .cache_options = std::move(key),
-                        .limits = {.classes = encoder.choices()},
-                        .encode = [&](const RowBlock& block) { return encoder.encode(block); }},
-                       options);
+  return build_samples(
+      {.files = files,
+       .tokenizer = tokenizer,
+       .cache_options = std::move(key),
+       .limits = {.classes = encoder->choices()},
+       .encode = [encoder](const RowBlock& block) { return encoder->encode(block); }},
+      options);
 }
 
 }  // namespace finetune

@@ -31,6 +31,15 @@ class LineRecords final : public Records {
   }
   [[nodiscard]] uint64_t offset() const override { return reader_.offset(); }
   [[nodiscard]] uint64_t size() const override { return reader_.size(); }
+  [[nodiscard]] RecordPlace place() const override {
+    const LineReader::Place place = reader_.place();
+    return {.offset = place.offset, .line = place.line, .after_return = place.after_return};
+  }
+  [[nodiscard]] bool seek(const RecordPlace& place, bool polls) override {
+    reader_.seek({.offset = place.offset, .line = place.line, .after_return = place.after_return},
+                 polls);
+    return true;
+  }
 
  private:
   LineReader reader_;

@@ -20,6 +20,16 @@ struct Record {
   int64_t number = 0;     // of the row in its file, from 1, where lines need not tell rows apart
 };
 
+// Where the next row of a file begins.
+struct RecordPlace {
+  int64_t records = 0;  // before it
+  // Of kinds whose rows are lines: LineReader::Place.
+  uint64_t offset = 0;
+  int64_t line = 0;
+  bool after_return = false;
+  friend bool operator==(const RecordPlace&, const RecordPlace&) = default;
+};
+
 // The rows of a file, one after the other. Only what is needed to tell them apart is looked at.
 class Records {
  public:
@@ -30,6 +40,12 @@ class Records {
   [[nodiscard]] virtual uint64_t size() const = 0;
   // Names of the columns where the file has a header; known once the file is open.
   [[nodiscard]] virtual const std::vector<std::string>& header() const;
+
+  // All but the number of records, which the caller counts.
+  [[nodiscard]] virtual RecordPlace place() const { return {}; }
+  // Continues at a place of the same content behind or at the present one; false where only reading
+  // leads there. Throws Interrupted if `polls`.
+  [[nodiscard]] virtual bool seek(const RecordPlace&, [[maybe_unused]] bool polls) { return false; }
 };
 
 // `name` is the file's name in messages.

@@ -17,7 +17,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr size_t kRowsOfBlock = 1000;
 constexpr size_t kBytesOfBlock = size_t{1} << 20;
 
 Json parse_fields(std::string_view text, const FileFormat& format,
@@ -140,6 +139,7 @@ bool RowSource::open_next_file() {
   header_ = std::make_shared<const std::vector<std::string>>(records_->header());
   learnt_ = false;
   replaced_ = false;
+  row_of_file_ = 0;
   ++opened_;
   return true;
 }
@@ -194,16 +194,45 @@ void RowSource::skip_row() const {
   if (progress_) progress_(fraction());
 }
 
-bool RowSource::next(RowBlock& block) {
+RowPlace RowSource::place() const {
+  if (!records_) return {.file = opened_};
+  RowPlace place{.file = opened_ - 1, .record = records_->place()};
+  place.record.records = row_of_file_;
+  return place;
+}
+
+void RowSource::seek(const RowPlace& place, bool polls) {
+  FT_CHECK(range_.begin == 0 && range_.end == INT64_MAX, "all rows are read");
+  records_.reset();
+  opened_ = place.file;
+  if (!open_next_file() || place.record.records == 0) return;
+  Record record;
+  const auto skip = [&] {
+    if (polls) interrupt::throw_if_requested("reading " + key_ + " up to where it was left");
+    if (!records_->next(record)) {
+      throw Error(ErrorKind::kData, "'" + names_[place.file] +
+                                        "' has fewer rows than it had; put it back, or start over "
+                                        "with --restart");
+    }
+    ++row_of_file_;
+  };
+  skip();
+  if (replace_broken_utf8_) mend(record);
+  learn(record);
+  if (records_->seek(place.record, polls)) row_of_file_ = place.record.records;
+  while (row_of_file_ < place.record.records) skip();
+}
+
+bool RowSource::next(RowBlock& block, size_t most) {
   block = {};
   Record record;
-  while (row_ < range_.end && block.rows.size() < kRowsOfBlock &&
-         block.text.size() < kBytesOfBlock) {
+  while (row_ < range_.end && block.rows.size() < most && block.text.size() < kBytesOfBlock) {
     if (!records_ || !records_->next(record)) {
       if (!block.rows.empty()) return true;  // a block is of one file
       if (!open_next_file()) return false;
       continue;
     }
+    ++row_of_file_;
     if (replace_broken_utf8_) mend(record);
     if (!learnt_) learn(record);
     if (row_++ < range_.begin) {

@@ -43,16 +43,30 @@ struct RowBlock {
   [[nodiscard]] bool typed() const { return kind != FileKind::kCsv && kind != FileKind::kTsv; }
 };
 
+// Where the next row of several files is.
+struct RowPlace {
+  size_t file = 0;
+  RecordPlace record = {};
+  friend bool operator==(const RowPlace&, const RowPlace&) = default;
+};
+
 // Reads the rows of several files in order, as far as they lie in a range.
 class RowSource {
  public:
   // Throws as expand_files does; `key` names files and memory in messages.
   RowSource(const std::vector<std::string>& patterns, const RowOptions& options);
 
-  [[nodiscard]] bool next(RowBlock& block);  // false at the end
-  [[nodiscard]] double fraction() const;     // of all bytes
+  static constexpr size_t kMostRows = 1000;  // of a block
+
+  // False at the end. Requires: 1 <= most <= kMostRows.
+  [[nodiscard]] bool next(RowBlock& block, size_t most = kMostRows);
+  [[nodiscard]] double fraction() const;  // of all bytes
   [[nodiscard]] const std::vector<std::string>& files() const { return names_; }
   [[nodiscard]] const std::string& key() const { return key_; }
+  [[nodiscard]] RowPlace place() const;
+  // Continues at a place that place() returned. Requires: all rows are read. Throws Error(kData)
+  // where no row was there, Interrupted if `polls`.
+  void seek(const RowPlace& place, bool polls);
   // Called for each file with its first row alone, before any other of it is returned.
   void on_first_row(std::function<void(const RowBlock&)> visit) { first_row_ = std::move(visit); }
 
@@ -81,6 +95,7 @@ class RowSource {
   std::shared_ptr<const std::vector<std::string>> header_;
   bool learnt_ = false;  // the first row of this file was shown
   int64_t row_ = 0;
+  int64_t row_of_file_ = 0;
   uint64_t bytes_behind_ = 0;
   uint64_t total_bytes_ = 0;
 };

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "data/file_format.h"
+#include "data/file_stream.h"
 #include "data/json_row.h"
 #include "data/token_cache.h"
 #include "finetune/base/error.h"
@@ -164,11 +165,31 @@ void read_samples(const RowSamples& samples, const SampleOptions& options, Token
   sink.take(std::move(content), rows, {});
 }
 
+std::shared_ptr<const SequenceDataset> stream_samples(const RowSamples& samples,
+                                                      const SampleOptions& options) {
+  StreamSource source{.files = samples.files,
+                      .rows = options,
+                      .options = samples.cache_options,
+                      .max_samples = options.max_samples,
+                      .read = [encode = samples.encode](RowSource& rows, TokenContent& content) {
+                        RowBlock block;
+                        if (!rows.next(block)) return false;
+                        content = encode(block);
+                        drop_plain_types(content);
+                        return true;
+                      }};
+  source.rows.progress = {};
+  auto stream = make_sample_stream(std::move(source), *options.stream);
+  if (stream->reach(1) == 0) fail_without_rows(options);
+  return stream;
+}
+
 }  // namespace
 
 std::shared_ptr<const SequenceDataset> build_samples(const RowSamples& samples,
                                                      const SampleOptions& options) {
   check_max_samples(options);
+  if (options.stream) return stream_samples(samples, options);
   const auto read = [&](TokenSink& sink) { read_samples(samples, options, sink); };
   TokenSource source{.key = options.key,
                      .files = samples.files,

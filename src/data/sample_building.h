@@ -75,8 +75,8 @@ struct RowSamples {
   const Tokenizer& tokenizer;
   // Everything but files and tokenizer that the samples depend on; begins with cache_options().
   nlohmann::ordered_json cache_options;
-  TokenBlockLimits limits;  // ids aside
-  std::function<TokenContent(const RowBlock&)> encode;
+  TokenBlockLimits limits;                              // ids aside
+  std::function<TokenContent(const RowBlock&)> encode;  // owns what it needs but the tokenizer
 };
 [[nodiscard]] nlohmann::ordered_json cache_options(const SampleOptions& options,
                                                    const std::string& task);

@@ -7,6 +7,7 @@
 
 #include "data/block_stream.h"
 #include "data/file_format.h"
+#include "data/file_stream.h"
 #include "data/json_row.h"
 #include "data/row_columns.h"
 #include "data/row_source.h"
@@ -278,6 +279,43 @@ void read_text(const std::vector<std::string>& files, const Tokenizer& tokenizer
   if (options.progress) options.progress(1.0);
 }
 
+// What the chunks of a stream are made with.
+struct TextChunks {
+  TextChunks(const std::vector<std::string>& paths, const Tokenizer& tokenizer,
+             const TextOptions& text_options)
+      : files(paths),
+        options(text_options),
+        schemas(files, options.text_column),
+        encoder(tokenizer, options, schemas) {
+    options.max_samples.reset();  // of a chunk
+  }
+
+  // A group of rows, or a block of rows that are samples themselves.
+  [[nodiscard]] bool read(RowSource& source, TokenContent& content) {
+    MemorySink sink;
+    SampleBuilder builder(options, sink);
+    RowBlock block;
+    int64_t rows = 0;
+    bool is_grouped = true;
+    while (is_grouped && rows < kRowsOfGroup) {
+      if (!source.next(block, static_cast<size_t>(kRowsOfGroup - rows))) break;
+      rows += std::ssize(block.rows);
+      is_grouped = !options.line_by_line && !schemas.tokens();
+      builder.add(encoder.encode(block), is_grouped);
+    }
+    builder.finish();
+    largest_group = std::max(largest_group, builder.largest_group());
+    content = sink.content();
+    return rows > 0;
+  }
+
+  std::vector<std::string> files;
+  TextOptions options;
+  Schemas schemas;
+  RowEncoder encoder;
+  int64_t largest_group = 0;
+};
+
 // Everything beside the files and the tokenizer that a token depends on.
 nlohmann::ordered_json cache_options(const TextOptions& options) {
   nlohmann::ordered_json key = {{"samples", options.line_by_line ? "lines" : "blocks"},
@@ -292,12 +330,33 @@ nlohmann::ordered_json cache_options(const TextOptions& options) {
   return key;
 }
 
+std::shared_ptr<const SequenceDataset> stream_text(const std::vector<std::string>& files,
+                                                   const Tokenizer& tokenizer,
+                                                   const TextOptions& options) {
+  const std::vector<std::string> paths = expand_files(files, options.key);
+  const auto chunks = std::make_shared<TextChunks>(paths, tokenizer, options);
+  StreamSource source{
+      .files = paths,
+      .rows = {},
+      .options = cache_options(options),
+      .max_samples = options.max_samples,
+      .on_first_row = [chunks](const RowBlock& block) { chunks->schemas.learn(block); },
+      .read = [chunks](RowSource& rows,
+                       TokenContent& content) { return chunks->read(rows, content); }};
+  source.rows.key = options.key;
+  source.rows.replace_broken_utf8 = options.replace_broken_utf8;
+  auto stream = make_sample_stream(std::move(source), *options.stream);
+  if (stream->reach(1) == 0) fail_without_samples(paths.front(), options, chunks->largest_group);
+  return stream;
+}
+
 }  // namespace
 
 std::shared_ptr<const SequenceDataset> build_text_dataset(const std::vector<std::string>& files,
                                                           const Tokenizer& tokenizer,
                                                           const TextOptions& options) {
   check_options(tokenizer, options);
+  if (options.stream) return stream_text(files, tokenizer, options);
   const nlohmann::ordered_json key = cache_options(options);
   const auto read = [&](TokenSink& sink) { read_text(files, tokenizer, options, sink); };
   const TokenSource source{

@@ -101,7 +101,7 @@ class TokenLabelEncoder {
   }
 
   const Tokenizer& tokenizer_;
-  const TokenClassificationOptions& options_;
+  TokenClassificationOptions options_;
   ColumnNames columns_;
   SequenceMaker maker_;
   std::vector<int32_t> inside_;
@@ -116,7 +116,7 @@ TokenClassificationDataset::TokenClassificationDataset(
 TokenClassificationDataset::TokenClassificationDataset(TokenContent content)
     : TokenClassificationDataset(std::make_shared<const TokenDataset>(std::move(content))) {}
 
-std::shared_ptr<const TokenClassificationDataset> build_token_classification_dataset(
+std::shared_ptr<const SequenceDataset> build_token_classification_samples(
     const std::vector<std::string>& files, const Tokenizer& tokenizer,
     const TokenClassificationOptions& options) {
   FT_CHECK(!options.labels.empty(), "token classification needs labels");
@@ -128,18 +128,25 @@ std::shared_ptr<const TokenClassificationDataset> build_token_classification_dat
            .named = {.text_column = options.text_column, .label_column = options.label_column},
            .labels = options.labels_required ? LabelUse::kRequired : LabelUse::kOptional})
           .names;
-  const TokenLabelEncoder encoder(tokenizer, options, columns);
+  const auto encoder = std::make_shared<const TokenLabelEncoder>(tokenizer, options, columns);
   Json key = cache_options(options, "token classification");
   key["columns"] = {columns.text_column.value_or(""), columns.label_column.value_or("")};
   key["labels"] = options.labels.names();
   key["label_all_tokens"] = options.label_all_tokens;
+  return build_samples(
+      {.files = files,
+       .tokenizer = tokenizer,
+       .cache_options = std::move(key),
+       .limits = {.labels = options.labels.size()},
+       .encode = [encoder](const RowBlock& block) { return encoder->encode(block); }},
+      options);
+}
+
+std::shared_ptr<const TokenClassificationDataset> build_token_classification_dataset(
+    const std::vector<std::string>& files, const Tokenizer& tokenizer,
+    const TokenClassificationOptions& options) {
   return std::make_shared<const TokenClassificationDataset>(
-      build_samples({.files = files,
-                     .tokenizer = tokenizer,
-                     .cache_options = std::move(key),
-                     .limits = {.labels = options.labels.size()},
-                     .encode = [&](const RowBlock& block) { return encoder.encode(block); }},
-                    options));
+      build_token_classification_samples(files, tokenizer, options));
 }
 
 }  // namespace finetune

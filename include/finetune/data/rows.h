@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "finetune/data/data_files.h"
+#include "finetune/data/stream_options.h"
 #include "finetune/data/token_cache.h"
 
 namespace finetune {
@@ -34,6 +35,8 @@ struct SampleOptions : RowOptions {
   bool labels_required = true;   // false: rows may lack what is to be predicted
   int64_t threads = 1;           // never changes the result
   TokenCacheOptions cache;       // where the samples are kept between sessions
+  // Not read now but while training, where a row makes one sample: a SampleStream.
+  std::optional<StreamOptions> stream;
 };
 
 // One row of a data file.

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "finetune/data/data_files.h"
+#include "finetune/data/stream_options.h"
 #include "finetune/data/token_cache.h"
 #include "finetune/data/token_dataset.h"
 
@@ -30,6 +31,7 @@ struct TextOptions {
   std::string key = "train_file";          // the configuration key that errors name
   TokenCacheOptions cache;                 // where the samples are kept between sessions
   std::function<void(double)> progress;    // fraction of the bytes read, on the caller's thread
+  std::optional<StreamOptions> stream;     // not read now but while training: a SampleStream
 };
 
 // Reads and tokenises text as transformers' run_mlm does:

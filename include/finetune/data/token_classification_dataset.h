@@ -47,5 +47,9 @@ class TokenClassificationDataset final : public SampleView {
 [[nodiscard]] std::shared_ptr<const TokenClassificationDataset> build_token_classification_dataset(
     const std::vector<std::string>& files, const Tokenizer& tokenizer,
     const TokenClassificationOptions& options);
+// The same samples, or the stream of them that the options ask for.
+[[nodiscard]] std::shared_ptr<const SequenceDataset> build_token_classification_samples(
+    const std::vector<std::string>& files, const Tokenizer& tokenizer,
+    const TokenClassificationOptions& options);
 
 }  // namespace finetune

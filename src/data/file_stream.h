@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "data/row_source.h"
+#include "finetune/data/sample_stream.h"
+
+namespace finetune {
+
+// What a stream reads, and how samples are made of it.
+struct StreamSource {
+  std::vector<std::string> files;  // or patterns
+  RowOptions rows;                 // all rows, no progress
+  nlohmann::ordered_json options;  // everything beside the files that samples depend on
+  std::optional<int64_t> max_samples;
+  std::function<void(const RowBlock&)> on_first_row = {};  // RowSource's
+  // Makes samples of the next rows, a bounded number of them which depends on the rows alone; false
+  // at the end of the files.
+  std::function<bool(RowSource&, TokenContent&)> read;
+};
+
+// Throws as expand_files does.
+[[nodiscard]] std::shared_ptr<const SampleStream> make_sample_stream(StreamSource source,
+                                                                     const StreamOptions& options);
+
+}  // namespace finetune
