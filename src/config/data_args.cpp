@@ -63,8 +63,13 @@ void DataArgs::describe(FieldList& field) {
         {.choices = {"strict", "replace"}, .resume = ResumePolicy::kFixed});
   describe_delimited(field);
   describe_columns(field);
-  field("streaming", &DataArgs::streaming, "Read data while training, without preparing it.",
-        {.support = Support::kRefused, .reason = kNotYet});
+  field("streaming", &DataArgs::streaming,
+        "Read and tokenize train_file while training, in the order of a shuffle buffer, without "
+        "cache_dir; needs max_steps.",
+        {.resume = ResumePolicy::kFixed});
+  field("shuffle_buffer_size", &DataArgs::shuffle_buffer_size,
+        "Samples that the shuffle buffer of streaming holds; 1 keeps the order of the files.",
+        {.range = {.min = 1, .max = 1 << 24}, .resume = ResumePolicy::kFixed});
   field("cache_dir", &DataArgs::cache_dir,
         "Folder that keeps tokenised data from one session to the next.",
         {.resume = ResumePolicy::kFree, .path = PathKind::kPath});

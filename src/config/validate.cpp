@@ -39,6 +39,7 @@ class Validator {
     check_schedule();
     check_early_stopping();
     check_loader();
+    check_streaming();
     check_model();
     check_task();
     check_training_data();
@@ -199,6 +200,45 @@ class Validator {
     }
   }
 
+  void check_streaming() {
+    if (!args_.streaming) {
+      if (args_.shuffle_buffer_size != TrainingArgs{}.shuffle_buffer_size) {
+        add({"shuffle_buffer_size"}, "'shuffle_buffer_size' needs streaming: true");
+      }
+      return;
+    }
+    if (args_.max_steps < 0) {
+      add({"streaming"},
+          "'streaming: true' needs max_steps: the number of samples is not known before they are "
+          "read, so that num_train_epochs cannot be counted in steps");
+    }
+    if (args_.packing) {
+      add({"packing", "streaming"},
+          "'packing' and 'streaming: true' exclude each other: rows are packed by the lengths of "
+          "all samples");
+    }
+    if (args_.train_sampling_strategy == "group_by_length") {
+      add({"train_sampling_strategy", "streaming"},
+          "'train_sampling_strategy: group_by_length' and 'streaming: true' exclude each other: "
+          "groups are made of samples from all of the data");
+    }
+    if (!args_.train_file_weights.empty()) {
+      add({"train_file_weights", "train_file", "streaming"},
+          "weights of train_file and 'streaming: true' exclude each other: the shares of a mixture "
+          "follow from the number of samples in each file");
+    }
+    if (args_.task == "pretraining" || args_.task == "question_answering") {
+      add({"streaming"}, "'streaming: true' is not possible for task " + args_.task +
+                             ", whose rows do not make one sample each; leave it out");
+    }
+    if (config_.is_set("validation_split_percentage") && args_.validation_split_percentage > 0 &&
+        args_.validation_file.empty()) {
+      add({"validation_split_percentage"},
+          "'validation_split_percentage' counts the rows of train_file, which 'streaming: true' "
+          "does not: set validation_file, or validation_split_percentage to 0");
+    }
+  }
+
   // run_mlm's own rules.
   void check_model() {
     if (!args_.do_train) return;
@@ -239,14 +279,16 @@ class Validator {
           "no data to evaluate on: set validation_file");
       return;
     }
-    const bool split = !args_.train_file.empty() && args_.validation_split_percentage > 0;
+    const bool split =
+        !args_.train_file.empty() && args_.validation_split_percentage > 0 && !args_.streaming;
     if (split && !args_.train_file_weights.empty()) {
       add({"train_file_weights", "validation_split_percentage"},
           "text to evaluate on cannot be split off files that are mixed by weight: set "
           "validation_file");
     } else if (!split) {
       add({"eval_strategy", "do_eval", "eval_on_start", "validation_split_percentage"},
-          "no text to evaluate on: set validation_file, or validation_split_percentage above 0");
+          std::string("no text to evaluate on: set validation_file") +
+              (args_.streaming ? "" : ", or validation_split_percentage above 0"));
     }
   }
 

@@ -111,8 +111,7 @@ std::shared_ptr<const SequenceDataset> build_classification_dataset(
            "classification needs labels");
   FT_CHECK(options.outputs >= 1, "regression gives numbers");
   const ColumnNames columns = find_columns(first_row(files, options), search_of(options)).names;
-  const auto encoder =
-      std::make_shared<const ClassificationEncoder>(tokenizer, options, columns);
+  const auto encoder = std::make_shared<const ClassificationEncoder>(tokenizer, options, columns);
   Json key = cache_options(options, "classification");
   key["columns"] = {columns.text_column.value_or(""), columns.text_pair_column.value_or(""),
                     columns.label_column.value_or("")};

@@ -63,6 +63,7 @@ SampleOptions LabelledSetup::sample_options(Split split) const {
   options.labels_required = split != Split::kTest;
   options.threads = preprocessing_threads(args());
   options.cache = context_.cache;
+  options.stream = stream_options(context_, split, max_seq_length_);
   return options;
 }
 

@@ -33,7 +33,9 @@ class LabelledSetup : public TaskSetup {
       options.progress = progress;
       data = build(files.files, context_.tokenizer, options);
     });
-    announce(files.what, *data, data->tokens(), unit);
+    if (!announce_stream(args(), files.what, *data)) {
+      announce(files.what, *data, data->tokens(), unit);
+    }
     return data;
   }
 

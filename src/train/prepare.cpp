@@ -59,6 +59,10 @@ std::vector<const DocumentExamples*> documents_of(const LoadedConfig& config, co
 
 nlohmann::ordered_json run_prepare(const LoadedConfig& config) {
   const TrainingArgs& args = config.args;
+  if (args.streaming) {
+    refuse_key(config, "streaming",
+               "data that are streamed are not prepared; leave it out to fill cache_dir");
+  }
   if (args.task != "pretraining") return fill_cache(config);
   if (!args.prepare_output_dir) {
     refuse_key(config, "prepare_output_dir", "names no folder for the shards; set it");

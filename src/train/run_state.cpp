@@ -73,6 +73,7 @@ void describe(State& s, Visitor&& field) {
   field("machine_memory", s.environment.machine_memory);
   field("config", s.config);
   field("memory", s.memory);
+  field("stream", s.stream);
   field("session", s.session);
 }
 
@@ -83,7 +84,7 @@ constexpr std::string_view kCameLater[] = {
     "rollbacks",       "divergence_tries", "faulty_step",       "watched_until",
     "left_out",        "recent_losses",    "recent_grad_norms", "asked_train_batch",
     "cut_train_batch", "asked_eval_batch", "cut_eval_batch",    "has_manifest",
-    "inputs",          "lost_best_step",   "shard_threads"};
+    "inputs",          "lost_best_step",   "shard_threads",     "stream"};
 
 constexpr size_t kLongestList = 1 << 20;
 

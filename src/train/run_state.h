@@ -68,6 +68,8 @@ struct RunState {
 
   nlohmann::ordered_json schedule = nlohmann::ordered_json::object();
   nlohmann::ordered_json config = nlohmann::ordered_json::object();
+  // Where a stream's samples lie (SampleStream::state); empty without.
+  nlohmann::ordered_json stream = nlohmann::ordered_json::object();
   // What memory_budget picked (MemoryDecision); empty without.
   nlohmann::ordered_json memory = nlohmann::ordered_json::object();
   // What earlier sessions measured: "save_seconds" of the slowest save, and with hardware "cost".

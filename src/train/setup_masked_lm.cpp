@@ -47,6 +47,7 @@ class MaskedLmSetup final : public TaskSetup {
     options.replace_broken_utf8 = replaces_broken_utf8(args_);
     options.reading = reading_options(args_);
     options.max_samples = held_out ? args_.max_eval_samples : files.max_samples;
+    options.stream = stream_options(context_, split, max_seq_length_);
     options.rows = split == Split::kTrain ? rows_.train : rows_.validation;
     const ColumnNames columns =
         find_split_columns(context_, files, RowTask::kText, LabelUse::kUnused);
@@ -58,6 +59,7 @@ class MaskedLmSetup final : public TaskSetup {
       options.progress = progress;
       data = build_text_dataset(files.files, context_.tokenizer, options);
     });
+    if (announce_stream(args_, files.what, *data)) return data;
     log::info(files.what + " data: " + std::to_string(data->size()) + " samples, " +
               std::to_string(data->tokens()) + " tokens");
     return data;
@@ -99,7 +101,8 @@ class MaskedLmSetup final : public TaskSetup {
   // no first percent: what it evaluates on must be named.
   [[nodiscard]] bool needs_split() const {
     return args_.validation_file.empty() && !args_.train_file.empty() &&
-           args_.train_file_weights.empty() && args_.validation_split_percentage > 0;
+           args_.train_file_weights.empty() && args_.validation_split_percentage > 0 &&
+           !args_.streaming;
   }
 
   void split_rows_of_train_file() {

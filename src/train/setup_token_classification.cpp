@@ -20,6 +20,8 @@ class TokenClassificationSetup final : public LabelledSetup {
     options.label_column = columns.label_column ? columns.label_column : args().label_column;
     options.labels = labels_;
     options.label_all_tokens = args().label_all_tokens;
+    if (split == Split::kTrain)
+      return read_rows(split, options, build_token_classification_samples);
     auto data = read_rows(split, options, build_token_classification_dataset);
     if (split == Split::kTest) test_data_ = data;
     return data;

@@ -6,7 +6,9 @@
 
 #include "finetune/base/error.h"
 #include "finetune/base/file_system.h"
+#include "finetune/base/log.h"
 #include "finetune/data/data_files.h"
+#include "finetune/data/sample_stream.h"
 
 namespace finetune {
 
@@ -58,6 +60,27 @@ ReadingOptions reading_options(const TrainingArgs& args) {
   reading.header = args.header;
   if (args.task == "token_classification") reading.conll_text = ConllText::kAny;
   return reading;
+}
+
+std::optional<StreamOptions> stream_options(const SetupContext& context, Split split,
+                                            int64_t longest) {
+  const TrainingArgs& args = context.config.args;
+  if (!args.streaming || split != Split::kTrain) return std::nullopt;
+  return StreamOptions{
+      .buffer = args.train_sampling_strategy == "sequential" ? 1 : args.shuffle_buffer_size,
+      .seed = static_cast<uint64_t>(args.data_seed.value_or(args.seed)),
+      .longest = longest,
+      .token_types = context.model.type_vocab_size};
+}
+
+bool announce_stream(const TrainingArgs& args, const std::string& what, const Dataset& data) {
+  if (dynamic_cast<const SampleStream*>(&data) == nullptr) return false;
+  const bool in_order = args.train_sampling_strategy == "sequential";
+  log::info(what + " data: streamed" +
+            (in_order ? std::string(" in the order of the files")
+                      : ", shuffled within a buffer of " +
+                            std::to_string(args.shuffle_buffer_size) + " samples"));
+  return true;
 }
 
 SplitFiles split_files(const LoadedConfig& config, Split split) {

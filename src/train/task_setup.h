@@ -96,6 +96,13 @@ class TaskSetup {
 [[nodiscard]] bool replaces_broken_utf8(const TrainingArgs& args);
 // delimiter, quoting and header; text whose lines hold tags is CoNLL where words are tagged.
 [[nodiscard]] ReadingOptions reading_options(const TrainingArgs& args);
+// How training samples are streamed; nothing where they are read beforehand. `longest`: tokens of a
+// sample.
+[[nodiscard]] std::optional<StreamOptions> stream_options(const SetupContext& context, Split split,
+                                                          int64_t longest);
+// Says so of a stream, whose samples are not counted. False for other data.
+[[nodiscard]] bool announce_stream(const TrainingArgs& args, const std::string& what,
+                                   const Dataset& data);
 // The files of a split and the key that names them. Throws Error(kConfig) where there are none.
 struct SplitFiles {
   std::vector<std::string> files;

@@ -47,6 +47,7 @@ Trainer::Trainer(const LoadedConfig& config, const RunOptions& options, RunStora
       parts_(parts),
       progress_(progress),
       files_(storage.files()),
+      stream_(std::dynamic_pointer_cast<const SampleStream>(parts.train_data)),
       rows_at_a_time_(config.args.per_device_train_batch_size),
       eval_rows_at_a_time_(config.args.per_device_eval_batch_size),
       poison_(Poison::from_environment()) {
@@ -82,7 +83,7 @@ void Trainer::prepare(int64_t effective_batch_size) {
                         ? args_.max_steps
                         : static_cast<int64_t>(
                               std::ceil(args_.num_train_epochs * static_cast<double>(per_epoch)));
-  plan_.num_train_epochs = args_.max_steps > 0
+  plan_.num_train_epochs = args_.max_steps > 0 && !stream_
                                ? (args_.max_steps + per_epoch - 1) / per_epoch
                                : static_cast<int64_t>(std::ceil(args_.num_train_epochs));
   plan_.warmup_steps = steps_or_ratio(args_.warmup_steps, plan_.max_steps);
@@ -467,8 +468,12 @@ double Trainer::epoch() const {
   const auto batches = [&](int64_t samples) {
     return static_cast<double>((samples + rows - 1) / rows);
   };
+  // Of a stream's first epoch only that it has no more than all updates take; as in transformers.
+  const bool is_known = !stream_ || state_.position.epoch > 0;
+  const int64_t samples =
+      is_known ? loader_->samples_per_epoch() : plan_.max_steps * state_.effective_batch_size;
   return static_cast<double>(state_.position.epoch) +
-         batches(state_.position.sample) / batches(loader_->samples_per_epoch());
+         batches(state_.position.sample) / batches(samples);
 }
 
 bool Trainer::is_epoch_end() const {

@@ -11,6 +11,7 @@
 #include "finetune/checkpoint/reader.h"
 #include "finetune/checkpoint/writer.h"
 #include "finetune/config/load.h"
+#include "finetune/data/sample_stream.h"
 #include "finetune/distributed/bucket_sum.h"
 #include "finetune/distributed/gradient_sum.h"
 #include "finetune/distributed/owned_tensors.h"
@@ -238,6 +239,7 @@ class Trainer {
   Plan plan_;
   RunState state_;
   TrainerState trainer_state_;
+  std::shared_ptr<const SampleStream> stream_;  // the training data where they are streamed
   std::unique_ptr<Loader> loader_;
   std::unique_ptr<Schedule> schedule_;
   std::optional<LossScaler> scaler_;  // with fp16

@@ -70,8 +70,9 @@ void Trainer::start_fresh() {
             std::to_string(args.per_device_train_batch_size) + " x " +
             std::to_string(plan_.accumulation) +
             (world > 1 ? " x " + std::to_string(world) + " processes" : std::string()) + "), " +
-            std::to_string(loader_->updates_per_epoch()) + " steps an epoch, on " +
-            describe_device(parts_.device));
+            (stream_ ? std::string()
+                     : std::to_string(loader_->updates_per_epoch()) + " steps an epoch, ") +
+            "on " + describe_device(parts_.device));
 }
 
 void Trainer::restore(const checkpoint::CheckpointEntry& from) {
@@ -116,8 +117,8 @@ void Trainer::announce_restored(bool has_optimizer) const {
            figure_text(schedule_->learning_rate(state_.updates)) + ")");
   restored("position (epoch " + std::to_string(state_.position.epoch) +
            (args_.packing ? ", packed row " : ", sample ") +
-           std::to_string(state_.position.sample) + " of " +
-           std::to_string(loader_->samples_per_epoch()) + ")");
+           std::to_string(state_.position.sample) +
+           (stream_ ? std::string() : " of " + std::to_string(loader_->samples_per_epoch())) + ")");
   restored("random numbers (functions of seed " + std::to_string(args_.seed) +
            ", the step and the sample: no generator to restore)");
   restored("log (" + std::to_string(trainer_state_.log_history.size()) + " entries)");
@@ -176,6 +177,7 @@ void Trainer::restore_state(const std::string& folder) {
   check_identity(saved.identity, parts_.identity, folder);
   take_saved_cut(saved);
   prepare(resumed_batch_size(config_, saved, parts_.world->size()));
+  if (stream_) stream_->restore(state_.stream, state_.position.epoch, state_.position.sample);
   schedule_->load_state(state_.schedule);
   state_.stop_early = state_.stop_early && args_.early_stopping_patience &&
                       state_.early_stopping_counter >= *args_.early_stopping_patience;
@@ -189,6 +191,12 @@ void Trainer::restore_state(const std::string& folder) {
 
 // transformers keeps no position: it is the step, with the batch that the keys ask for.
 void Trainer::restore_foreign_state(const std::string& folder) {
+  if (stream_) {
+    throw Error(ErrorKind::kConfig,
+                config_.where("streaming") + ": streaming: " + folder +
+                    " was written by transformers' Trainer, which keeps no place in a stream; "
+                    "leave streaming out, or start from its weights with model_name_or_path");
+  }
   start_fresh();
   state_.step = state_.updates = state_.window_first_step = trainer_state_.global_step;
   const int64_t per_epoch = loader_->updates_per_epoch();
@@ -261,7 +269,9 @@ int Trainer::finish() {
   log(summary);
   if (evaluated_now) log(*metrics);
   summary["epoch"] = epoch();
-  summary["train_samples"] = parts_.train_data->size();
+  if (!stream_ || state_.position.epoch > 0) {  // else a stream's samples were not counted
+    summary["train_samples"] = stream_ ? *stream_->samples_per_epoch() : parts_.train_data->size();
+  }
   if (parts_.world->is_first()) write_end(summary, metrics, predicted);
   log::info(
       "finished " + std::to_string(state_.step) + " steps in " +

@@ -39,8 +39,10 @@ DivergenceOptions Trainer::divergence_options() const {
 }
 
 LeftOut Trainer::samples_of_update(const Position& position) const {
-  const int64_t left = loader_->samples_per_epoch() - position.sample;
-  return {.position = position, .samples = std::min(state_.effective_batch_size, left)};
+  // The end of an epoch has been seen where an update is the last one in it.
+  const Position next = loader_->after(position);
+  const int64_t end = next.epoch == position.epoch ? next.sample : loader_->samples_per_epoch();
+  return {.position = position, .samples = end - position.sample};
 }
 
 // True: the step stands without its update. False: the run went back.

@@ -162,7 +162,6 @@ TEST(LoadConfig, RefusesWhatThisVersionDoesNotHave) {
   for (const char* text : {"optim: lion_8bit",
                            "optim: adamw_torch_8bit",
                            "zero_stage: 2",
-                           "streaming: true",
                            "train_sampling_strategy: batch_rebalance",
                            "neftune_noise_alpha: 5",
                            "torch_empty_cache_steps: 4",

@@ -49,6 +49,33 @@ TEST(Validate, RefusesWhatBelongsToAnotherTask) {
               StartsWith("run.yaml:6: label_smoothing_factor needs labels that are classes"));
 }
 
+TEST(Validate, RefusesWhatAStreamCannotDo) {
+  const std::string base = "train_file: a\nmodel_name_or_path: ./m\nstreaming: true\n";
+  EXPECT_EQ(problem(base + "max_steps: 1\n"), "");
+  EXPECT_EQ(problem(base + "max_steps: 1\nshuffle_buffer_size: 1\n"), "");
+  EXPECT_EQ(problem(base + "max_steps: 1\ntask: multiple_choice\n"), "");
+  EXPECT_THAT(problem(base), StartsWith("run.yaml:3: 'streaming: true' needs max_steps"));
+  const std::string limited = base + "max_steps: 1\n";
+  EXPECT_THAT(problem(limited + "packing: true\n"), StartsWith("run.yaml:5: 'packing' and"));
+  EXPECT_THAT(problem(limited + "train_sampling_strategy: group_by_length\n"),
+              StartsWith("run.yaml:5: 'train_sampling_strategy: group_by_length' and"));
+  EXPECT_THAT(problem("train_file: [{path: a, weight: 1}, {path: b, weight: 2}]\n"
+                      "model_name_or_path: ./m\nstreaming: true\nmax_steps: 1\n"),
+              HasSubstr("weights of train_file and 'streaming: true' exclude each other"));
+  for (const char* task : {"pretraining", "question_answering"}) {
+    EXPECT_THAT(problem(limited + "task: " + task + "\n"),
+                HasSubstr("'streaming: true' is not possible for task " + std::string(task)));
+  }
+  EXPECT_THAT(problem(limited + "validation_split_percentage: 3\n"),
+              StartsWith("run.yaml:5: 'validation_split_percentage' counts the rows"));
+  EXPECT_EQ(problem(limited + "validation_split_percentage: 3\nvalidation_file: v\n"), "");
+  EXPECT_EQ(problem(limited + "validation_split_percentage: 0\n"), "");
+  EXPECT_THAT(problem(limited + "eval_strategy: epoch\n"),
+              StartsWith("run.yaml:5: no text to evaluate on: set validation_file"));
+  EXPECT_THAT(problem("train_file: a\nmodel_name_or_path: ./m\nshuffle_buffer_size: 10\n"),
+              StartsWith("run.yaml:3: 'shuffle_buffer_size' needs streaming: true"));
+}
+
 TEST(Validate, LabelledTasksNeedFilesToEvaluateAndPredictOn) {
   const std::string base =
       "train_file: a\nmodel_name_or_path: ./m\ntask: multiple_choice\nmax_steps: 1\n";

@@ -77,6 +77,30 @@ class Arrow(ParityTest):
                 path = write(table_of(source), self.folder / name)
                 self.assertEqual(self.train_on("topics", path, f"run-{name}"), expected)
 
+    def test_streams_resume_inside_every_format(self):
+        from os import environ
+
+        source = FILES / "topics-train.jsonl"
+        keys = {"streaming": True, "shuffle_buffer_size": 8, "max_steps": 12}
+
+        def training(name, path):
+            config = write_short_training(self.folder / name, "topics", path)
+            config.write_text(json.dumps({**json.loads(config.read_text()), **keys}))
+            return config
+
+        expected = self.end_of(training("json", source))
+        for name, write in WRITERS.items():
+            with self.subTest(name):
+                config = training(f"run-{name}", write(table_of(source), self.folder / name))
+                for step in (3, 8):
+                    done = subprocess.run(
+                        [environ["FINETUNE_BINARY"], "train", config, "--stop_at_step", str(step)],
+                        capture_output=True,
+                        text=True,
+                    )
+                    self.assertEqual(done.returncode, 75, done.stderr)
+                self.assertEqual(self.end_of(config), expected)
+
     def test_lists_and_choices(self):
         for task in ("names", "choices"):
             with self.subTest(task):

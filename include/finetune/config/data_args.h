@@ -38,6 +38,7 @@ struct DataArgs {
   std::optional<std::string> context_column;
   std::vector<std::string> choice_columns;
   bool streaming = false;
+  int64_t shuffle_buffer_size = 1000;
   std::string cache_dir = "~/.cache/finetune";
   bool overwrite_cache = false;
   std::optional<int64_t> preprocessing_num_workers;
