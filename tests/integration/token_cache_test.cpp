@@ -79,7 +79,8 @@ TEST(TokenCache, IsNotReplacedByMemoryThatIsNotThere) {
   const TemporaryFolder folder;
   std::filesystem::create_directories(folder / "root/proc");
   const TinyRun run(short_run({{"cache_dir", folder.write("file", "") + "/cache"}}));
-  const ProcessOptions options = {.environment = {{"FINETUNE_TEST_MEMORY_ROOT", folder / "root"}}};
+  ProcessOptions options;
+  options.environment = {{"FINETUNE_TEST_MEMORY_ROOT", folder / "root"}};
   static_cast<void>(folder.write("root/proc/meminfo", "MemAvailable: 16 kB\n"));
   const ProcessResult refused = run.train({}, options);
   EXPECT_EQ(refused.code, 1) << refused.err;
