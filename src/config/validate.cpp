@@ -227,6 +227,11 @@ class Validator {
           "weights of train_file and 'streaming: true' exclude each other: the shares of a mixture "
           "follow from the number of samples in each file");
     }
+    if (!problem_of_class_weights(args_) && class_weights_of(args_).balanced) {
+      add({"class_weights", "streaming"},
+          "'class_weights: balanced' and 'streaming: true' exclude each other: the labels of all "
+          "samples are counted; give the weights as a list or a mapping");
+    }
     if (args_.task == "pretraining" || args_.task == "question_answering") {
       add({"streaming"}, "'streaming: true' is not possible for task " + args_.task +
                              ", whose rows do not make one sample each; leave it out");

@@ -7,6 +7,7 @@
 
 #include "finetune/base/json.h"
 #include "finetune/base/log.h"
+#include "finetune/base/memory_status.h"
 #include "finetune/checkpoint/layout.h"
 #include "finetune/tensor/device.h"
 #include "train/memory_text.h"

@@ -62,6 +62,8 @@ TEST(Validate, RefusesWhatAStreamCannotDo) {
   EXPECT_THAT(problem("train_file: [{path: a, weight: 1}, {path: b, weight: 2}]\n"
                       "model_name_or_path: ./m\nstreaming: true\nmax_steps: 1\n"),
               HasSubstr("weights of train_file and 'streaming: true' exclude each other"));
+  EXPECT_THAT(problem(limited + "task: sequence_classification\nclass_weights: balanced\n"),
+              HasSubstr("'class_weights: balanced' and 'streaming: true' exclude each other"));
   for (const char* task : {"pretraining", "question_answering"}) {
     EXPECT_THAT(problem(limited + "task: " + task + "\n"),
                 HasSubstr("'streaming: true' is not possible for task " + std::string(task)));
