@@ -17,7 +17,8 @@ constexpr JsonLimits kLimits{.max_bytes = kMaxConfigBytes, .max_depth = kMaxConf
 Json parse_config_json(std::string_view text, const std::string& where) {
   try {
     return parse_json(text, where, ErrorKind::kConfig, kLimits);
-  } catch (const Error&) {
+  } catch (const Error& error) {
+    if (std::string_view(error.what()).find("is not valid JSON") == std::string_view::npos) throw;
     const bool is_small = text.size() <= kLimits.max_bytes;
     const std::optional<JsonFault> fault = is_small ? find_json_fault(text) : std::nullopt;
     if (!fault) throw;

@@ -127,7 +127,7 @@ Row first_row(const std::vector<std::string>& files, const RowOptions& options) 
     if (!found) found.emplace(block, block.rows.front());
   });
   RowBlock block;
-  static_cast<void>(source.next(block));
+  static_cast<void>(source.next(block, 1));
   if (found) return std::move(*found);
   throw Error(ErrorKind::kData, options.key + ": '" + source.files().front() +
                                     "' holds no rows; fill it or name another file");

@@ -131,7 +131,7 @@ std::string plan_text(const Json& plan) {
   const auto bytes = [&](const char* name) { return mebibytes(plan.at(name).get<int64_t>()); };
   const auto count = [&](const char* name) { return std::to_string(plan.at(name).get<int64_t>()); };
   const std::string at_once =
-      plan.at("batches_at_once").get<int64_t>() > 1
+      plan.value("batches_at_once", int64_t{1}) > 1
           ? " (" + count("batches_at_once") + " micro-batches at once, a thread each)"
           : "";
   std::string text = "on " + plan.at("device").get<std::string>() + ": " + count("micro_batch") +
