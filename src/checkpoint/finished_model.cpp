@@ -5,12 +5,14 @@
 #include <cerrno>
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <random>
 #include <utility>
 
 #include "checkpoint/verified_copy.h"
 #include "finetune/base/error.h"
 #include "finetune/base/interrupt.h"
+#include "finetune/base/log.h"
 #include "finetune/checkpoint/layout.h"
 
 namespace finetune::checkpoint {
@@ -27,6 +29,14 @@ CopyPlaces within(FileSystem& files) {
   return {.from = files, .to = files, .may_go_on = [] {
             interrupt::throw_if_requested("verifying the finished model");
           }};
+}
+
+FileRecord record_in(const CopyPlaces& places, const std::string& path) {
+  try {
+    return record_of(places, path);
+  } catch (const SourceError& error) {
+    throw Error(error.kind(), error.what(), error.system_error());
+  }
 }
 
 FileRecord record_text(std::string_view text) {
@@ -105,9 +115,11 @@ void ModelExport::write(const CheckpointFile& file) {
   manifest_.files[file.name] = recording.record();
 }
 
+// Not interrupted: a run whose last step is done ends as finished, also if a signal is pending.
 void ModelExport::add_results() {
+  const CopyPlaces places = {.from = files_, .to = files_, .may_go_on = [] {}};
   for (const std::string& name : result_files(files_, folder_)) {
-    manifest_.files[name] = record_file(files_, join_path(folder_, name));
+    manifest_.files[name] = record_in(places, join_path(folder_, name));
   }
 }
 
@@ -129,7 +141,7 @@ FinishedModel compare_with_manifest(FileSystem& files, const std::string& folder
   FinishedModel model;
   model.manifest = manifest;
   for (const auto& [name, record] : manifest.files) {
-    interrupt::throw_if_requested("verifying the finished model");
+    if (verify) interrupt::throw_if_requested("verifying the finished model");
     model.bytes += record.bytes;
     std::string problem = problem_of(files, join_path(folder, name), record, verify);
     if (!problem.empty()) model.damaged.emplace(name, std::move(problem));
@@ -149,11 +161,31 @@ FinishedModel inspect_finished_model(FileSystem& files, const std::string& folde
   try {
     model = compare_with_manifest(files, folder, read_manifest(files, path), verify);
   } catch (const Error& error) {
-    if (error.kind() != ErrorKind::kCheckpoint) throw;
+    const bool leads_nowhere = type == FileType::kLink && error.system_error() == ENOENT;
+    if (error.kind() != ErrorKind::kCheckpoint && !leads_nowhere) throw;
     model.problem = error.what();
   }
   model.has_manifest_file = true;
   return model;
+}
+
+void require_undamaged_weights(FileSystem& files, const std::string& folder) {
+  const std::string path = join_path(folder, kManifestFile);
+  if (files.type(path) != FileType::kFile) return;
+  std::optional<Manifest> manifest;
+  try {
+    manifest = read_manifest(files, path);
+  } catch (const Error& error) {
+    log::debug(std::string("no checksums: ") + error.what());
+    return;
+  }
+  std::erase_if(manifest->files,
+                [](const auto& file) { return !file.first.ends_with(".safetensors"); });
+  const FinishedModel weights = compare_with_manifest(files, folder, *manifest, true);
+  if (weights.damaged.empty()) return;
+  throw Error(ErrorKind::kCheckpoint,
+              describe_damage(weights) +
+                  "; run the training command again to repair it, or put a good copy back");
 }
 
 std::string describe_damage(const FinishedModel& model) {
@@ -169,11 +201,7 @@ void write_manifest(FileSystem& files, const std::string& folder, const Manifest
 }
 
 FileRecord record_file(FileSystem& files, const std::string& path) {
-  try {
-    return record_of(within(files), path);
-  } catch (const SourceError& error) {
-    throw Error(error.kind(), error.what(), error.system_error());
-  }
+  return record_in(within(files), path);
 }
 
 std::string quarantine_file(FileSystem& files, const std::string& path) {

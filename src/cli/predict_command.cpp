@@ -14,7 +14,9 @@
 #include "cli/config_arguments.h"
 #include "cli/launch.h"
 #include "finetune/base/error.h"
+#include "finetune/base/file_system.h"
 #include "finetune/base/interrupt.h"
+#include "finetune/checkpoint/finished_model.h"
 #include "finetune/data/data_files.h"
 #include "finetune/predict/predictor.h"
 #include "finetune/train/progress.h"
@@ -82,6 +84,10 @@ Lists take_lists(const Arguments& words) {
   for (size_t i = 1; i < words.size(); ++i) {
     const std::string& word = words[i];
     if (!word.starts_with("--")) {
+      const bool is_bare = lists.empty() && option == "--text" && words[i - 1] != "--text";
+      if (is_bare && (word == "-" || FileSystem::local().exists(word))) {
+        refuse("'" + word + "' is a file; name it with --input '" + word + "'");
+      }
       lists[option].push_back(word);
       continue;
     }
@@ -311,6 +317,7 @@ int predict_command(const Arguments& arguments) {
   const PredictTask task = task_name ? parse_predict_task(*task_name) : find_predict_task(folder);
   for (const auto& [option, owner] : words.owned) check_owner(true, option, owner, task);
   std::vector<Query> queries = make_queries(task, std::move(lists));
+  checkpoint::require_undamaged_weights(FileSystem::local(), folder);
   const auto model = make_predictor(task, folder, words.options);
   AnswerOutput output(output_path);
   if (!queries.empty()) write_answers(*model, queries, output);

@@ -7,6 +7,7 @@
 #include "finetune/base/error.h"
 #include "finetune/base/file_system.h"
 #include "finetune/base/log.h"
+#include "finetune/checkpoint/finished_model.h"
 #include "finetune/checkpoint/layout.h"
 #include "finetune/checkpoint/reader.h"
 #include "finetune/tensor/model_tensors.h"
@@ -46,6 +47,7 @@ std::string recorded(const RunState& finished, const char* key) {
 
 std::string finished_folder(const LoadedConfig& config, const RunState& finished) {
   const TrainingArgs& args = config.args;
+  checkpoint::require_undamaged_weights(FileSystem::local(), args.output_dir);
   const std::string task = recorded(finished, "task");
   if (!task.empty() && task != args.task) {
     refuse_key(config, "output_dir",

@@ -38,12 +38,14 @@ std::string describe_first_batch(const LoadedConfig& config) {
   progress.end();
   const Batch& batch = loader.take({}).front();
   const std::string unit = args.task == "multiple_choice" ? "question" : "sample";
-  std::string text = "data: " + counted(samples, "training " + unit);
+  const bool is_streamed = args.streaming;  // the number of samples is not known
+  std::string text = "data: " + (is_streamed ? "streamed training " + unit + "s"
+                                             : counted(samples, "training " + unit));
   if (parts.validation_data) {
     text += ", " + counted(parts.validation_data->size(), "validation " + unit);
   }
   if (parts.test_data) text += ", " + counted(parts.test_data->size(), "test " + unit);
-  text += ", " + counted(loader.updates_per_epoch(), "step") + " an epoch\n";
+  text += is_streamed ? "\n" : ", " + counted(loader.updates_per_epoch(), "step") + " an epoch\n";
   text += "first batch: " + counted(batch.size(), unit) + " of at most " +
           counted(batch.length, "token") + ", " + counted(batch.tokens, "token") + " without " +
           "padding, " + counted(batch.targets, "target") + " to learn from\n\n";

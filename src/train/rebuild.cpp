@@ -47,13 +47,21 @@ void begin_rebuild(RunStorage& storage, const LoadedConfig& config, const Damage
   storage.prepare_rebuild(newest->run_id);
 }
 
-void warn_of_lost_state(const std::string& output_dir) {
+void check_lost_state(const std::string& output_dir, bool has_checkpoint) {
   FileSystem& files = FileSystem::local();
   const std::string state = join_path(output_dir, checkpoint::kFinetuneStateFile);
   const std::string manifest = join_path(output_dir, checkpoint::kManifestFile);
   if (files.exists(state) || !files.exists(manifest)) return;
-  log::warning("'" + state + "' is missing next to '" + manifest +
-               "', so the run is not known to be finished; its end is done again");
+  const std::string lost = "'" + state + "' is missing next to '" + manifest +
+                           "', so the run is not known to be finished";
+  // Training from step 0 would overwrite the model that is there.
+  if (!has_checkpoint) {
+    throw Error(ErrorKind::kCheckpoint,
+                lost +
+                    ", and there is no checkpoint to do its end again from; put the file back, "
+                    "add --restart to train again from step 0, or choose another output_dir");
+  }
+  log::warning(lost + "; its end is done again");
 }
 
 }  // namespace finetune

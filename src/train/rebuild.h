@@ -23,8 +23,8 @@ struct DamagedEnd {
 void begin_rebuild(RunStorage& storage, const LoadedConfig& config, const DamagedEnd& end,
                    const std::optional<checkpoint::CheckpointEntry>& newest);
 
-// Warns where manifest.json of a finished model is there, but finetune_state.json, which says that
-// the run is finished, is missing: lost, or not written before a kill.
-void warn_of_lost_state(const std::string& output_dir);
+// Where the model is there but not the state that says "finished": warns, or throws
+// Error(kCheckpoint) without a checkpoint, from which its end could be done again.
+void check_lost_state(const std::string& output_dir, bool has_checkpoint);
 
 }  // namespace finetune

@@ -266,10 +266,12 @@ Beginning begin_run(RunStorage& storage, const LoadedConfig& config, const RunOp
     log::info("the finished run goes on: the schedule is computed anew for the new total");
   }
 
-  if (may_go_on && !finished && before.damage.empty()) warn_of_lost_state(args.output_dir);
   if (is_session_over(args, start)) return {.code = kExitStoppedEarly};
 
   const std::optional<CheckpointEntry> newest = choose_checkpoint(config, options, storage);
+  if (may_go_on && !finished && before.damage.empty()) {
+    check_lost_state(args.output_dir, newest.has_value());
+  }
   if (finished && !newest) {
     throw Error(ErrorKind::kCheckpoint,
                 args.output_dir +

@@ -31,8 +31,9 @@ constexpr char kTokenizerKey[] = "tokenizer_name";
 constexpr char kConfigKey[] = "config_name";
 
 // Keys that may change as long as the same samples come of them.
-constexpr std::array<std::string_view, 5> kColumnKeys = {
-    "text_column", "text_pair_column", "label_column", "context_column", "choice_columns"};
+constexpr std::array<std::string_view, 8> kColumnKeys = {
+    "text_column",    "text_pair_column", "label_column", "context_column",
+    "choice_columns", "delimiter",        "quoting",      "header"};
 
 // A key's value as a list of texts; empty where it is unset.
 std::vector<std::string> texts_of(const Json& all, const char* key) {

@@ -140,16 +140,31 @@ std::string RunStorage::verify_finished(const RunState& finished) {
   return problem;
 }
 
-// finetune_state.json alone, by the manifest that is here; the other files are verified after that.
+// finetune_state.json alone, by the manifest that is here or else by a mirror's; the other files
+// are verified after that.
 bool RunStorage::restore_state() {
+  const auto record_in = [](FileSystem& files, const std::string& folder) {
+    std::optional<FileRecord> record;
+    const FinishedModel model = checkpoint::inspect_finished_model(files, folder, false);
+    if (!model.manifest) return record;
+    const auto found = model.manifest->files.find(checkpoint::kFinetuneStateFile);
+    if (found != model.manifest->files.end()) record = found->second;
+    return record;
+  };
   const std::string& folder = config_.args.output_dir;
-  const FinishedModel model = checkpoint::inspect_finished_model(*files_, folder, false);
-  if (!model.manifest || model.manifest->files.count(checkpoint::kFinetuneStateFile) == 0) {
-    return false;
-  }
-  const FileRecord& record = model.manifest->files.at(checkpoint::kFinetuneStateFile);
+  const std::optional<FileRecord> here = record_in(*files_, folder);
+  // An empty folder is brought back as a whole.
+  if (!here && !files_->exists(join_path(folder, checkpoint::kManifestFile))) return false;
   return std::ranges::any_of(places_, [&](const Place& place) {
-    return place.is_reached && restore_from(place, checkpoint::kFinetuneStateFile, record);
+    if (!place.is_reached) return false;
+    try {
+      const std::optional<FileRecord> record =
+          here ? here : record_in(*place.files, place.directory);
+      return record && restore_from(place, checkpoint::kFinetuneStateFile, *record);
+    } catch (const Error& error) {
+      log::warning("the mirror '" + place.directory + "' cannot be read: " + error.what());
+      return false;
+    }
   });
 }
 

@@ -220,6 +220,8 @@ class FinishedRun {
         // Where both copies are damaged, the older one of the run cannot be made again.
         if (!is_whole && session.says(checkpoint + " is damaged")) continue;
         if (!is_whole && session.says(checkpoint + " is not used")) continue;
+        // A run that is resumed from a newer one does not look at it.
+        if (!is_whole && session.says("resuming from") && !session.says(checkpoint)) continue;
         if (!is_whole) return place + " is not whole, and nothing says so";
       }
       if (!says_the_same(path(name), good_ + "/" + name)) return name + " has another content";
@@ -272,7 +274,12 @@ void damage_at_random(FinishedRun& finished, Row& row, const std::string& label,
       damaged.insert(name);
       what += ", damage " + std::to_string(kind) + " to " + name;
     }
-    const bool may_be_lost = !finished.run.settings().mirrored && !finished.has_whole_checkpoint();
+    // Both copies of a file, or its only one.
+    const bool is_in_both = std::ranges::any_of(damaged, [&](const std::string& name) {
+      return name.starts_with("out/") && damaged.count("mirror/" + name.substr(4)) > 0;
+    });
+    const bool may_be_lost =
+        (is_in_both || !finished.run.settings().mirrored) && !finished.has_whole_checkpoint();
     row.add(what, repairs(finished, finished.run.start(), may_be_lost));
   }
 }

@@ -167,6 +167,19 @@ TEST(FinishedFolder, RefusesOtherColumnsOfTheSameFile) {
   expect_already_finished(run);
 }
 
+TEST(FinishedFolder, RefusesAnotherReadingOfTheSameFile) {
+  TinyRun run(short_run(
+      {{"task", "sequence_classification"}, {"validation_file", ""}, {"eval_strategy", "no"}}));
+  std::string rows = "text,label\n";
+  for (int i = 0; i < 40; ++i) {
+    rows += "\"the sea " + std::to_string(i) + "\"," + (i % 2 == 0 ? "up" : "down") + "\n";
+  }
+  run.set({{"train_file", run.folder().write("rows.csv", rows)}});
+  ASSERT_EQ(run.train().code, 0);
+  expect_refused(run, {"--quoting", "none"}, {"training data", "then", "now"});
+  expect_already_finished(run);
+}
+
 // A model folder, made once by a run with this seed.
 std::string model_folder(const TinyRun& run, const std::string& name, const std::string& seed) {
   const std::string out = run.folder() / ("made-" + name);

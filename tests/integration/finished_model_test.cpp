@@ -195,6 +195,33 @@ TEST(FinishedModel, OfAnOlderVersionGetsChecksumsWhereItIsConsistent) {
   EXPECT_TRUE(read_file(run.out("model.safetensors")) == run.model());
 }
 
+TEST(FinishedModel, EndsAsFinishedWhereASignalComesWithTheLastStep) {
+  const TinyRun run({{"max_steps", "2"}, {"do_eval", "true"}, {"save_steps", "2"}});
+  const ProcessResult result = run.train({"--stop_at_step", "2"});
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_EQ(verify(run).code, 0);
+}
+
+TEST(FinishedModel, IsNotOverwrittenWhereItsStateIsLost) {
+  const FinishedRun run(TinyRun::Keys{{"save_strategy", "no"}});
+  std::filesystem::remove(run.out("finetune_state.json"));
+  const ProcessResult result = run.train({"--seed", "7"});
+  EXPECT_EQ(result.code, 3) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("--restart"));
+  EXPECT_TRUE(read_file(run.out("model.safetensors")) == run.model());
+}
+
+TEST(FinishedModel, IsNeitherEvaluatedNorAskedWhereItsWeightsAreDamaged) {
+  const FinishedRun run(TinyRun::Keys{{"save_strategy", "no"}});
+  flip(run.out("model.safetensors"));
+  for (const Arguments& words : {Arguments{"evaluate", run.config()},
+                                 Arguments{"predict", run.out(), "--text", "The <mask>."}}) {
+    const ProcessResult result = finetune(words);
+    EXPECT_EQ(result.code, 3) << result.err;
+    EXPECT_THAT(result.err, HasSubstr("model.safetensors' is damaged"));
+  }
+}
+
 TEST(FinishedModel, WithMoreStepsHasTheirChecksums) {
   const FinishedRun run;
   ASSERT_EQ(run.train({"--max_steps", "18"}).code, 0);

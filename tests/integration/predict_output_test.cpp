@@ -39,6 +39,15 @@ TEST(PredictCommand, ReadsTextFromStandardInput) {
   EXPECT_THAT(nothing.err, HasSubstr("needs --text or --input, or text on standard input"));
 }
 
+TEST(PredictCommand, RefusesTheNameOfAFileAsAText) {
+  const TemporaryFolder folder;
+  for (const std::string& word : {folder.write("in.txt", kLines), std::string("-")}) {
+    const ProcessResult result = finetune({"predict", kModel, word});
+    EXPECT_EQ(result.code, 2) << word;
+    EXPECT_THAT(result.err, HasSubstr("--input"));
+  }
+}
+
 TEST(PredictCommand, WritesJsonLinesToAFile) {
   const TemporaryFolder folder;
   const Arguments words = predict({"--input", folder.write("in.txt", kLines)});

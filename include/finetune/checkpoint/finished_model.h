@@ -100,4 +100,8 @@ class ResultUpdate {
   std::map<std::string, Damaged> damaged_;
 };
 
+// Throws Error(kCheckpoint) where the weights of a model folder do not match the manifest beside
+// them. Without a manifest, as other programs write folders, nothing is known to be wrong.
+void require_undamaged_weights(FileSystem& files, const std::string& folder);
+
 }  // namespace finetune::checkpoint
