@@ -61,7 +61,7 @@ TEST(Session, SavesBeforeItsHoursAreOver) {
 TEST(Session, SavesBeforeItsHoursAreOverInsideAnEvaluation) {
   TinyRun run(long_run());
   std::string text;
-  for (int i = 0; i < 400; ++i) text += read_file(kText + "lighthouse-valid.txt");
+  for (int i = 0; i < 6000; ++i) text += read_file(kText + "lighthouse-valid.txt");
   run.set({{"eval_strategy", "steps"},
            {"eval_steps", "3"},
            {"per_device_eval_batch_size", "1"},
