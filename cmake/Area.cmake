@@ -1,12 +1,12 @@
 # finetune_area(NAME [TORCH] [NN_HEADERS] [DEPENDS area...] [LIBRARIES target...]
 #               [PRIVATE_LIBRARIES target...])
 #
-# One static library per folder of src/: every source in it, private headers beside the sources,
+# One static library per folder of src/: every source in it and in its folders, private headers beside the sources,
 # the public ones in include/finetune/NAME. Without TORCH a stray torch include does not compile.
 # NN_HEADERS: the sources start from the precompiled header of finetune_model.
 function(finetune_area name)
   cmake_parse_arguments(AREA "TORCH;NN_HEADERS" "" "DEPENDS;PRIVATE_LIBRARIES;LIBRARIES" ${ARGN})
-  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${name}/*.cpp)
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${name}/*.cpp)
   list(FILTER sources EXCLUDE REGEX "/main\\.cpp$")
   if(NOT sources)
     add_library(finetune_${name} INTERFACE)
@@ -63,7 +63,7 @@ endfunction()
 
 # finetune_area_tests(NAME LABEL): every tests/NAME/*_test.cpp in one executable, one ctest entry.
 function(finetune_area_tests name label)
-  file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/${name}/*_test.cpp)
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tests/${name}/*_test.cpp)
   if(NOT sources)
     return()
   endif()

@@ -76,6 +76,8 @@ if(NOT TARGET TorchWheel::torch)
       "${TorchWheel_DIRECTORY}/include;${TorchWheel_DIRECTORY}/include/torch/csrc/api/include")
   # Nothing refers to libtorch_cuda directly: without --no-as-needed the linker drops it and the
   # binary would see no GPU.
+  # Each source names the operators that it calls (<ATen/ops/...>) and parses no other.
+  target_compile_definitions(TorchWheel::torch INTERFACE AT_PER_OPERATOR_HEADERS)
   target_link_options(TorchWheel::torch INTERFACE
     "LINKER:--no-as-needed" "LINKER:-rpath,${_torch_lib}" "LINKER:-rpath-link,${_torch_lib}")
   target_link_libraries(TorchWheel::torch INTERFACE ${_torch_link})

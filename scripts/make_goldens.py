@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Writes the numbers that tests/parity compares with: tests/data/parity/mlm.
+"""Writes the numbers that tests/parity compares with: tests/fixtures/parity/mlm.
 
 A tiny RoBERTa with random weights and no dropout is trained by transformers' Trainer on rows that
 are masked beforehand and read in order, so that nothing is left to chance: whoever computes the
@@ -28,8 +28,8 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 os.environ["CUDA_VISIBLE_DEVICES"] = ""
 
 ROOT = Path(__file__).resolve().parent.parent
-TEXT = ROOT / "tests" / "data" / "text"
-OUTPUT = ROOT / "tests" / "data" / "parity" / "mlm"
+TEXT = ROOT / "tests" / "fixtures" / "text"
+OUTPUT = ROOT / "tests" / "fixtures" / "parity" / "mlm"
 SPECIAL_TOKENS = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
 VOCAB_SIZE = 300
 IGNORED = -100

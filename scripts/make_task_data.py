@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Writes tests/data/tasks: small labelled files about the lighthouse, one kind for each task. They
+"""Writes tests/fixtures/tasks: small labelled files about the lighthouse, one kind for each task. They
 are what the examples in configs/ and the tests learn from. Python's random module, whose numbers
 are the same everywhere, picks the words; nothing of it is anyone's text (CC0 1.0)."""
 
@@ -9,7 +9,7 @@ import json
 import random
 from pathlib import Path
 
-FOLDER = Path(__file__).resolve().parent.parent / "tests" / "data" / "tasks"
+FOLDER = Path(__file__).resolve().parent.parent / "tests" / "fixtures" / "tasks"
 CALM = [
     "The sea was calm",
     "The night was clear",

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Writes the numbers that tests/parity/test_tasks.py compares with: tests/data/parity/tasks.
+"""Writes the numbers that tests/parity/test_tasks.py compares with: tests/fixtures/parity/tasks.
 
 Tiny models of each family with random weights and no dropout are trained by transformers' Trainer
-on the files of tests/data/tasks, prepared as run_glue, run_swag, run_ner, run_qa and run_mlm do,
+on the files of tests/fixtures/tasks, prepared as run_glue, run_swag, run_ner, run_qa and run_mlm do,
 read in order; evaluated with those scripts' metrics (scikit-learn, SciPy, seqeval). Needs
 tests/requirements.txt, scikit-learn, scipy and seqeval; run it again only when transformers itself
 changes.
@@ -33,9 +33,9 @@ from transformers import Trainer, TrainingArguments
 import make_goldens
 
 ROOT = Path(__file__).resolve().parent.parent
-OUTPUT = ROOT / "tests" / "data" / "parity" / "tasks"
-DATA = ROOT / "tests" / "data" / "tasks"
-TEXT = ROOT / "tests" / "data" / "text" / "lighthouse.txt"
+OUTPUT = ROOT / "tests" / "fixtures" / "parity" / "tasks"
+DATA = ROOT / "tests" / "fixtures" / "tasks"
+TEXT = ROOT / "tests" / "fixtures" / "text" / "lighthouse.txt"
 FAMILIES = {
     "bert": "Bert",
     "roberta": "Roberta",

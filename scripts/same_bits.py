@@ -29,7 +29,7 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-DATA = ROOT / "tests" / "data"
+DATA = ROOT / "tests" / "fixtures"
 TASKS = DATA / "tasks"
 TINY = {
     "num_hidden_layers": 2,

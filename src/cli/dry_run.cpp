@@ -19,7 +19,7 @@
 #include "finetune/checkpoint/layout.h"
 #include "finetune/checkpoint/reader.h"
 #include "finetune/config/validate.h"
-#include "finetune/train/duration_text.h"
+#include "finetune/report/duration_text.h"
 #include "finetune/train/first_batch.h"
 
 namespace finetune::cli {

@@ -19,7 +19,7 @@
 #include "finetune/checkpoint/finished_model.h"
 #include "finetune/data/data_files.h"
 #include "finetune/predict/predictor.h"
-#include "finetune/train/progress.h"
+#include "finetune/report/progress.h"
 
 namespace finetune::cli {
 namespace {

@@ -18,10 +18,10 @@
 #include "finetune/data/mixed_dataset.h"
 #include "finetune/data/mixed_pretraining.h"
 #include "finetune/model/model_folder.h"
+#include "finetune/plan/emulated_precision.h"
+#include "finetune/state/parameter_files.h"
 #include "finetune/tensor/device.h"
-#include "train/emulated_precision.h"
 #include "train/evaluated_model.h"
-#include "train/parameter_files.h"
 
 namespace finetune {
 namespace {

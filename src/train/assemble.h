@@ -10,10 +10,10 @@
 #include "finetune/model/model.h"
 #include "finetune/optim/optimizer.h"
 #include "finetune/optim/schedule.h"
+#include "finetune/report/progress.h"
+#include "finetune/state/run_state.h"
 #include "finetune/task/task.h"
 #include "finetune/tokenizer/tokenizer.h"
-#include "finetune/train/progress.h"
-#include "train/run_state.h"
 #include "train/session.h"
 #include "train/task_setup.h"
 

@@ -11,11 +11,11 @@
 #include "finetune/base/interrupt.h"
 #include "finetune/base/log.h"
 #include "finetune/kernels/one_threaded.h"
+#include "finetune/report/figure_text.h"
+#include "finetune/state/memory_cut.h"
+#include "finetune/state/metrics_log.h"
 #include "finetune/tensor/device.h"
 #include "finetune/tensor/out_of_memory.h"
-#include "finetune/train/metrics_log.h"
-#include "train/figure_text.h"
-#include "train/memory_cut.h"
 #include "train/outputs_exchange.h"
 
 namespace finetune {

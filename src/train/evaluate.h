@@ -7,7 +7,7 @@
 #include <string>
 
 #include "finetune/data/loader.h"
-#include "finetune/train/progress.h"
+#include "finetune/report/progress.h"
 #include "train/assemble.h"
 
 namespace finetune {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include "finetune/train/first_batch.h"
 
-#include "finetune/train/progress.h"
+#include "finetune/report/batch_text.h"
+#include "finetune/report/progress.h"
 #include "train/assemble.h"
-#include "train/batch_text.h"
 #include "train/loader_options.h"
 #include "train/memory_workload.h"
 

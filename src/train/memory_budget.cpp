@@ -9,8 +9,8 @@
 #include "finetune/base/log.h"
 #include "finetune/base/memory_status.h"
 #include "finetune/checkpoint/layout.h"
+#include "finetune/plan/memory_text.h"
 #include "finetune/tensor/device.h"
-#include "train/memory_text.h"
 #include "train/memory_workload.h"
 #include "train/resume.h"
 

@@ -3,9 +3,9 @@
 
 #include <optional>
 
-#include "finetune/train/memory_plan.h"
+#include "finetune/plan/memory_plan.h"
+#include "finetune/state/run_state.h"
 #include "train/assemble.h"
-#include "train/run_state.h"
 
 namespace finetune {
 

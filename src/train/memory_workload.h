@@ -3,7 +3,7 @@
 
 #include <optional>
 
-#include "finetune/train/memory_plan.h"
+#include "finetune/plan/memory_plan.h"
 #include "train/assemble.h"
 
 namespace finetune {

@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "finetune/config/price_list.h"
-#include "finetune/train/duration_text.h"
+#include "finetune/report/duration_text.h"
 #include "finetune/train/plan.h"
 #include "train/cost.h"
 

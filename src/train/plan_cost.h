@@ -5,7 +5,7 @@
 #include <string>
 
 #include "finetune/config/training_args.h"
-#include "finetune/train/memory_plan.h"
+#include "finetune/plan/memory_plan.h"
 
 namespace finetune {
 

@@ -6,7 +6,7 @@
 
 #include "finetune/checkpoint/reader.h"
 #include "finetune/config/load.h"
-#include "train/run_state.h"
+#include "finetune/state/run_state.h"
 #include "train/run_storage.h"
 
 namespace finetune {

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "finetune/config/load.h"
-#include "train/run_state.h"
+#include "finetune/state/run_state.h"
 
 namespace finetune {
 

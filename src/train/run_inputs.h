@@ -8,8 +8,8 @@
 
 #include "finetune/config/load.h"
 #include "finetune/data/file_record.h"
+#include "finetune/state/run_state.h"
 #include "train/assemble.h"
-#include "train/run_state.h"
 
 // The files that a run is made from, as RunState::inputs keeps them: enough to recognise them later
 // without tokenising or loading anything.

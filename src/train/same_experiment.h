@@ -4,7 +4,7 @@
 #include <string>
 
 #include "finetune/config/load.h"
-#include "train/run_state.h"
+#include "finetune/state/run_state.h"
 
 // Whether a command belongs to the run that a folder holds. All messages name what the run began
 // with and what the command says.

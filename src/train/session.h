@@ -7,8 +7,8 @@
 #include <string>
 
 #include "finetune/config/training_args.h"
+#include "finetune/state/run_state.h"
 #include "train/cost.h"
-#include "train/run_state.h"
 #include "train/session_clock.h"
 
 namespace finetune {

@@ -16,10 +16,10 @@
 #include "finetune/data/token_cache.h"
 #include "finetune/model/model.h"
 #include "finetune/predict/prediction_files.h"
+#include "finetune/report/progress.h"
 #include "finetune/task/metrics.h"
 #include "finetune/task/task.h"
 #include "finetune/tokenizer/tokenizer.h"
-#include "finetune/train/progress.h"
 
 namespace finetune {
 

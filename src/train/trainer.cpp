@@ -14,12 +14,12 @@
 #include "finetune/base/json.h"
 #include "finetune/base/log.h"
 #include "finetune/kernels/one_threaded.h"
+#include "finetune/report/figure_text.h"
 #include "finetune/tensor/device.h"
 #include "train/best_model.h"
 #include "train/clock.h"
 #include "train/connect_devices.h"
 #include "train/evaluate.h"
-#include "train/figure_text.h"
 #include "train/loader_options.h"
 
 namespace finetune {

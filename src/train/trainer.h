@@ -16,9 +16,10 @@
 #include "finetune/distributed/gradient_sum.h"
 #include "finetune/distributed/owned_tensors.h"
 #include "finetune/optim/loss_scaler.h"
+#include "finetune/report/event_writer.h"
+#include "finetune/state/metrics_log.h"
+#include "finetune/state/state_gather.h"
 #include "finetune/tensor/safetensors.h"
-#include "finetune/train/event_writer.h"
-#include "finetune/train/metrics_log.h"
 #include "finetune/train/run.h"
 #include "train/assemble.h"
 #include "train/checkpoint_saver.h"
@@ -27,7 +28,6 @@
 #include "train/run_storage.h"
 #include "train/save_clock.h"
 #include "train/space.h"
-#include "train/state_gather.h"
 
 namespace finetune {
 

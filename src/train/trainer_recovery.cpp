@@ -6,11 +6,11 @@
 #include "finetune/base/error.h"
 #include "finetune/base/interrupt.h"
 #include "finetune/base/log.h"
+#include "finetune/report/figure_text.h"
+#include "finetune/state/finite_state.h"
 #include "finetune/tensor/device.h"
 #include "finetune/tensor/out_of_memory.h"
 #include "train/clock.h"
-#include "train/figure_text.h"
-#include "train/finite_state.h"
 #include "train/shared_start.h"
 #include "train/trainer.h"
 

@@ -2,8 +2,8 @@
 // Optimizer states that processes divide among themselves (zero_stage: 1).
 #include <ATen/core/Tensor.h>
 
+#include "finetune/state/finite_state.h"
 #include "train/clock.h"
-#include "train/finite_state.h"
 #include "train/trainer.h"
 
 namespace finetune {

@@ -5,9 +5,9 @@
 
 #include "finetune/base/error.h"
 #include "finetune/base/log.h"
+#include "finetune/state/optimizer_files.h"
+#include "finetune/state/parameter_files.h"
 #include "finetune/tensor/safetensors.h"
-#include "train/optimizer_files.h"
-#include "train/parameter_files.h"
 #include "train/shared_start.h"
 #include "train/trainer.h"
 

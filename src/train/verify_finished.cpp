@@ -13,8 +13,8 @@
 #include "finetune/base/log.h"
 #include "finetune/checkpoint/finished_model.h"
 #include "finetune/checkpoint/layout.h"
+#include "finetune/state/run_state.h"
 #include "finetune/tensor/model_tensors.h"
-#include "train/run_state.h"
 #include "train/run_storage.h"
 
 namespace finetune {

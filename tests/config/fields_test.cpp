@@ -93,7 +93,7 @@ TEST(Fields, DefaultsAreAmongTheChoices) {
 
 TEST(Fields, DefaultsAreThoseOfTransformers) {
   const nlohmann::ordered_json theirs =
-      read_json_file(kSource + "/tests/data/config/hf_training_arguments.json").at("defaults");
+      read_json_file(kSource + "/tests/fixtures/config/hf_training_arguments.json").at("defaults");
   ASSERT_EQ(theirs.size(), 114U);
   const TrainingArgs ours;
   // Ours by contract: train unless told not to, resume by itself.
@@ -125,7 +125,7 @@ TEST(Fields, DefaultsOfRunMlmAreItsOwn) {
 }
 
 TEST(Fields, DefaultsAreTheStoredOnes) {
-  EXPECT_EQ(defaults_yaml(), read(kSource + "/tests/data/config/defaults.yaml"));
+  EXPECT_EQ(defaults_yaml(), read(kSource + "/tests/fixtures/config/defaults.yaml"));
 }
 
 TEST(Fields, WhatMakesTheRunIsFixed) {

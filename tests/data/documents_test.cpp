@@ -92,7 +92,7 @@ TEST(Documents, CutLongSentencesInEqualParts) {
 // As transformers' tokenizer does; such a place is never masked, and no id is known by its number.
 TEST(Documents, TurnTheTextOfSpecialTokensIntoTheirIds) {
   const auto tokenizer =
-      load_tokenizer(std::string(FINETUNE_SOURCE_DIR) + "/tests/data/tokenizers/lighthouse");
+      load_tokenizer(std::string(FINETUNE_SOURCE_DIR) + "/tests/fixtures/tokenizers/lighthouse");
   const int32_t separator = *tokenizer->token_to_id("</s>");
   const TemporaryFolder folder;
   folder.write("a.txt", "Rock </s> The tower is white. And </s> so on\n");

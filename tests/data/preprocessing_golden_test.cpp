@@ -69,7 +69,7 @@ class LeftPadded final : public Tokenizer {
 class Preprocessing : public ::testing::Test {
  protected:
   static std::string path(const std::string& name) {
-    return std::string(FINETUNE_SOURCE_DIR) + "/tests/data/preprocessing/" + name;
+    return std::string(FINETUNE_SOURCE_DIR) + "/tests/fixtures/preprocessing/" + name;
   }
 
   // Every case of `task` with its tokenizer.
@@ -82,7 +82,7 @@ class Preprocessing : public ::testing::Test {
       ++cases;
       SCOPED_TRACE(task + " " + golden["tokenizer"].get<std::string>() + " " +
                    golden["length"].dump());
-      const auto tokenizer = load_tokenizer(std::string(FINETUNE_SOURCE_DIR) + "/tests/data/" +
+      const auto tokenizer = load_tokenizer(std::string(FINETUNE_SOURCE_DIR) + "/tests/fixtures/" +
                                             golden["tokenizer"].get<std::string>());
       check(golden, *tokenizer);
     }

@@ -35,7 +35,8 @@ std::map<std::string, std::string> files_of(const FaultRun& run) {
 }
 
 std::vector<Change> changes_of(const FaultRun& run) {
-  const std::string data = std::string(FINETUNE_SOURCE_DIR) + "/tests/data/checkpoints/v1/float32/";
+  const std::string data =
+      std::string(FINETUNE_SOURCE_DIR) + "/tests/fixtures/checkpoints/v1/float32/";
   const std::string text = bytes_of(data + "train.txt");
   const std::string longer = run.folder().write("longer.txt", text + "one more line\n");
   std::string one_byte = text;

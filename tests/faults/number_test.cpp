@@ -9,7 +9,7 @@
 
 #include "faults/fault_run.h"
 #include "finetune/checkpoint/reader.h"
-#include "train/finite_files.h"
+#include "finetune/state/finite_files.h"
 
 namespace finetune::testing {
 namespace {

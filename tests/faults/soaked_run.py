@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-DATA = ROOT / "tests" / "data" / "checkpoints" / "v1" / "float32"
+DATA = ROOT / "tests" / "fixtures" / "checkpoints" / "v1" / "float32"
 HANG_SECONDS = 300
 
 BASE = {

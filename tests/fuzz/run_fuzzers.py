@@ -85,7 +85,7 @@ class Fuzzing:
                     "-print_final_stats=1",
                     f"-artifact_prefix={failures}/",
                     corpus,
-                    ROOT / "tests" / "data" / "fuzz" / name.removesuffix("_fuzz"),
+                    ROOT / "tests" / "fixtures" / "fuzz" / name.removesuffix("_fuzz"),
                 ],
                 stdout=log,
                 stderr=subprocess.STDOUT,

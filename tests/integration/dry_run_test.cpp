@@ -7,7 +7,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-const std::string kTasks = std::string(FINETUNE_SOURCE_DIR) + "/tests/data/tasks/";
+const std::string kTasks = std::string(FINETUNE_SOURCE_DIR) + "/tests/fixtures/tasks/";
 
 ProcessResult dry_run(const TinyRun& run, const std::string& temporary,
                       const Arguments& more = {}) {

@@ -12,7 +12,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-const std::string kModel = std::string(FINETUNE_SOURCE_DIR) + "/tests/data/parity/mlm/model";
+const std::string kModel = std::string(FINETUNE_SOURCE_DIR) + "/tests/fixtures/parity/mlm/model";
 
 // Before it was refused, each of these waited for ever.
 constexpr double kSeconds = 60;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Checkpoints of every format version are kept in tests/data/checkpoints, with the run that they
-// belong to and the losses it ended in: whoever upgrades goes on.
+// Checkpoints of every format version are kept in tests/fixtures/checkpoints, with the run that
+// they belong to and the losses it ended in: whoever upgrades goes on.
 #include <algorithm>
 
 #include "integration/tiny_run.h"
@@ -16,7 +16,7 @@ constexpr double kTolerance = 2e-3;
 
 std::vector<std::string> kept_runs() {
   std::vector<std::string> folders;
-  const std::string root = std::string(FINETUNE_SOURCE_DIR) + "/tests/data/checkpoints";
+  const std::string root = std::string(FINETUNE_SOURCE_DIR) + "/tests/fixtures/checkpoints";
   for (const auto& entry : std::filesystem::recursive_directory_iterator(root)) {
     if (entry.path().filename() == "expected.json") {
       folders.push_back(entry.path().parent_path().string());

@@ -9,7 +9,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-const std::string kModel = std::string(FINETUNE_SOURCE_DIR) + "/tests/data/parity/mlm/model";
+const std::string kModel = std::string(FINETUNE_SOURCE_DIR) + "/tests/fixtures/parity/mlm/model";
 const std::string kLines = "A <mask> light.\nThe \"sea\" is <mask>.\n";
 
 Arguments predict(const Arguments& more) {

@@ -8,7 +8,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-const std::string kModel = std::string(FINETUNE_SOURCE_DIR) + "/tests/data/parity/mlm/model";
+const std::string kModel = std::string(FINETUNE_SOURCE_DIR) + "/tests/fixtures/parity/mlm/model";
 
 void expect_refused(const Arguments& arguments, int code, const std::string& part) {
   Arguments words = {"predict"};

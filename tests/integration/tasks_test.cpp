@@ -10,7 +10,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-const std::string kTasks = std::string(FINETUNE_SOURCE_DIR) + "/tests/data/tasks/";
+const std::string kTasks = std::string(FINETUNE_SOURCE_DIR) + "/tests/fixtures/tasks/";
 
 struct Work {
   std::string task;

@@ -21,7 +21,7 @@ namespace finetune::testing {
 
 using Json = nlohmann::ordered_json;
 
-inline const std::string kText = std::string(FINETUNE_SOURCE_DIR) + "/tests/data/text/";
+inline const std::string kText = std::string(FINETUNE_SOURCE_DIR) + "/tests/fixtures/text/";
 
 inline std::string read_file(const std::string& path) {
   std::ifstream file(path, std::ios::binary);

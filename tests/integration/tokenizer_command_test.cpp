@@ -40,7 +40,7 @@ class TokenizerCommand : public ::testing::Test {
 
   Outcome train(const std::string& options) {
     return run("train --output tok " + options +
-               " '" FINETUNE_SOURCE_DIR "/tests/data/tokenizer/corpus.txt'");
+               " '" FINETUNE_SOURCE_DIR "/tests/fixtures/tokenizer/corpus.txt'");
   }
 
   TemporaryFolder folder_;

@@ -13,7 +13,8 @@ namespace finetune {
 namespace {
 
 nlohmann::ordered_json golden() {
-  return read_json_file(std::string(FINETUNE_SOURCE_DIR) + "/tests/data/model/activations.json");
+  return read_json_file(std::string(FINETUNE_SOURCE_DIR) +
+                        "/tests/fixtures/model/activations.json");
 }
 
 Tensor column(const nlohmann::ordered_json& json, const std::string& name) {

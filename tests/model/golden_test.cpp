@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Every family with every head against numbers of transformers: tests/data/model/make_goldens.py.
+// Every family with every head against numbers of transformers:
+// tests/fixtures/model/make_goldens.py.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <gmock/gmock.h>
@@ -46,7 +47,7 @@ std::vector<Case> cases() {
 class Golden : public testing::TestWithParam<Case> {
  protected:
   Golden()
-      : folder_(std::string(FINETUNE_SOURCE_DIR) + "/tests/data/model/" + GetParam().name),
+      : folder_(std::string(FINETUNE_SOURCE_DIR) + "/tests/fixtures/model/" + GetParam().name),
         batch_(SafetensorsFile::open(FileSystem::local(), folder_ + "/expected.safetensors")),
         expected_(read_json_file(folder_ + "/expected.json")) {
     const ModelConfig config = read_model_config(folder_);

@@ -73,7 +73,7 @@ TEST(ModelConfig, NamesTheNearestFieldOfAnUnknownOverride) {
 
 TEST(ModelConfig, HasEachFamilysOwnDefaults) {
   const Json expected =
-      read_json_file(std::string(FINETUNE_SOURCE_DIR) + "/tests/data/model/defaults.json");
+      read_json_file(std::string(FINETUNE_SOURCE_DIR) + "/tests/fixtures/model/defaults.json");
   ASSERT_EQ(model_types().size(), expected.size());
   for (const std::string& type : model_types()) {
     const Json mine = Json::parse(model_config_json(default_model_config(type), "X"));

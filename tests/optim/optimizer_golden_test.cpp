@@ -27,7 +27,7 @@ constexpr int64_t kUpdates = 4;
 
 const SafetensorsFile& golden() {
   static const SafetensorsFile file = SafetensorsFile::open(
-      FileSystem::local(), FINETUNE_SOURCE_DIR "/tests/optim/data/updates.safetensors");
+      FileSystem::local(), FINETUNE_SOURCE_DIR "/tests/fixtures/optim/updates.safetensors");
   return file;
 }
 

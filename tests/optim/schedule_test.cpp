@@ -22,7 +22,8 @@ using testing::HasSubstr;
 
 // Rates of transformers' get_scheduler, written by make_schedules.py.
 const Json& goldens() {
-  static const Json json = read_json_file(FINETUNE_SOURCE_DIR "/tests/data/optim/schedules.json");
+  static const Json json =
+      read_json_file(FINETUNE_SOURCE_DIR "/tests/fixtures/optim/schedules.json");
   return json;
 }
 

@@ -13,8 +13,8 @@ import torch
 import transformers
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-MLM = ROOT / "tests" / "data" / "parity" / "mlm"
-TEXT = ROOT / "tests" / "data" / "text"
+MLM = ROOT / "tests" / "fixtures" / "parity" / "mlm"
+TEXT = ROOT / "tests" / "fixtures" / "text"
 TRAJECTORIES = json.loads((MLM / "trajectory.json").read_text())
 
 torch.set_num_threads(1)

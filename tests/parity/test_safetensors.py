@@ -40,7 +40,7 @@ def seeds():
     yield json.dumps({"__metadata__": {"format": "pt"}, "b": other, "a": tensor}), b"abcdefgh"
     yield json.dumps({"e": empty}), b""
     yield json.dumps({}), b""
-    for path in sorted((ROOT / "tests" / "data" / "fuzz" / "safetensors").glob("*.safetensors")):
+    for path in sorted((ROOT / "tests" / "fixtures" / "fuzz" / "safetensors").glob("*.safetensors")):
         data = path.read_bytes()
         (length,) = struct.unpack_from("<Q", data)
         if length < len(data):

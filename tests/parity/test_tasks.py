@@ -7,8 +7,8 @@ import json
 
 from support import ROOT, ParityTest, run_binary, state, weights
 
-TASKS = ROOT / "tests" / "data" / "parity" / "tasks"
-FILES = ROOT / "tests" / "data" / "tasks"
+TASKS = ROOT / "tests" / "fixtures" / "parity" / "tasks"
+FILES = ROOT / "tests" / "fixtures" / "tasks"
 GOLDENS = json.loads((TASKS / "trajectories.json").read_text())
 # As in test_trajectory.py: float32 sums in another order, through twelve steps of Adam.
 LOSS, NORM, METRIC, WEIGHT = 1e-3, 1e-2, 1e-3, 2e-3

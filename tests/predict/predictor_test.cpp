@@ -20,7 +20,7 @@ using ::testing::HasSubstr;
 using testing::message_of;
 using testing::TemporaryFolder;
 
-const std::string kModel = std::string(FINETUNE_SOURCE_DIR) + "/tests/data/parity/mlm/model";
+const std::string kModel = std::string(FINETUNE_SOURCE_DIR) + "/tests/fixtures/parity/mlm/model";
 
 // A folder with a small random model that has the head, and its tokenizer.
 class ModelFolder {

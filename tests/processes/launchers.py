@@ -22,7 +22,7 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-TEXT = ROOT / "tests" / "data" / "text"
+TEXT = ROOT / "tests" / "fixtures" / "text"
 STEPS = 12
 ADDRESSES = ("10.71.0.1", "10.71.0.2")
 PORT = "29555"

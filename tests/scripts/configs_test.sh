@@ -10,7 +10,7 @@ ESPERANTO_DATA=$folder
 JAPANESE_DATA=$folder/japanese
 export ESPERANTO_DATA JAPANESE_DATA
 mkdir "$JAPANESE_DATA"
-awk 'NR % 20 == 0 { print "" } 1' "$root/tests/data/text/lighthouse.txt" >"$JAPANESE_DATA/a.txt"
+awk 'NR % 20 == 0 { print "" } 1' "$root/tests/fixtures/text/lighthouse.txt" >"$JAPANESE_DATA/a.txt"
 
 for config in "$root"/configs/*; do
   name=$(basename "$config")
@@ -18,8 +18,8 @@ for config in "$root"/configs/*; do
   # What a configuration expects to be made or fetched first is lent from the tests' data; those of
   # labelled tasks bring theirs. A model of 84 million parameters keeps its size but sees one row at
   # a time.
-  set -- --train_file "$root/tests/data/text/lighthouse.txt" \
-    --validation_file "$root/tests/data/text/lighthouse-valid.txt"
+  set -- --train_file "$root/tests/fixtures/text/lighthouse.txt" \
+    --validation_file "$root/tests/fixtures/text/lighthouse-valid.txt"
   if grep -q '^task: ' "$config" && ! grep -q '^task: mlm' "$config"; then set --; fi
   # One with 128 million parameters at 4,096 tokens keeps its task, data and schedule, and that its
   # attention is sparse.
@@ -30,7 +30,7 @@ for config in "$root"/configs/*; do
   "$binary" train "$config" --output_dir "$folder/$name" --cache_dir "$folder/cache" \
     --max_steps 2 --logging_steps 1 --load_best_model_at_end false --save_strategy no \
     --eval_strategy no \
-    --tokenizer_name "$root/tests/data/tokenizers/lighthouse" \
+    --tokenizer_name "$root/tests/fixtures/tokenizers/lighthouse" \
     --per_device_train_batch_size 1 --gradient_accumulation_steps 2 "$@" >"$folder/log" 2>&1 ||
     { cat "$folder/log"; exit 1; }
   python3 - "$folder/$name/trainer_state.json" <<'PYTHON'

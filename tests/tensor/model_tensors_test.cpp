@@ -23,7 +23,7 @@ using testing::message_of;
 using testing::TemporaryFolder;
 
 std::string golden(const std::string& name) {
-  return FileSystem::local().read_all(FINETUNE_SOURCE_DIR "/tests/tensor/data/" + name);
+  return FileSystem::local().read_all(FINETUNE_SOURCE_DIR "/tests/fixtures/tensor/" + name);
 }
 
 ModelTensors load(const TemporaryFolder& folder) {

@@ -19,7 +19,7 @@ using testing::MemoryWriter;
 using testing::message_of;
 using testing::TemporaryFolder;
 
-const std::string kGolden = FINETUNE_SOURCE_DIR "/tests/tensor/data/all_types.safetensors";
+const std::string kGolden = FINETUNE_SOURCE_DIR "/tests/fixtures/tensor/all_types.safetensors";
 
 // As make_goldens.py makes them.
 Tensor values(at::IntArrayRef shape, at::ScalarType type = at::kFloat) {

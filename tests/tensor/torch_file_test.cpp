@@ -25,7 +25,7 @@ using testing::message_of;
 using testing::TemporaryFolder;
 
 std::string golden(const std::string& name) {
-  return FINETUNE_SOURCE_DIR "/tests/tensor/data/" + name;
+  return FINETUNE_SOURCE_DIR "/tests/fixtures/tensor/" + name;
 }
 
 TorchValue read(const std::string& path) { return read_torch_file(FileSystem::local(), path); }

@@ -12,10 +12,10 @@ namespace finetune::testing {
 
 using Json = nlohmann::ordered_json;
 
-// A file of tests/data/tokenizer, made by make_goldens.py beside it.
+// A file of tests/fixtures/tokenizer, made by make_goldens.py beside it.
 inline std::string golden_text(const std::string& name) {
-  return FileSystem::local().read_all(std::string(FINETUNE_SOURCE_DIR) + "/tests/data/tokenizer/" +
-                                      name);
+  return FileSystem::local().read_all(std::string(FINETUNE_SOURCE_DIR) +
+                                      "/tests/fixtures/tokenizer/" + name);
 }
 inline Json golden_json(const std::string& name) { return parse_json(golden_text(name), name); }
 

@@ -22,7 +22,7 @@ using testing::TemporaryFolder;
 using Type = SentencePieceOptions::Type;
 
 std::string corpus() {
-  return std::string(FINETUNE_SOURCE_DIR) + "/tests/data/text/lighthouse.txt";
+  return std::string(FINETUNE_SOURCE_DIR) + "/tests/fixtures/text/lighthouse.txt";
 }
 
 // Error's message behind its kind's number, so that a wrong kind fails the test.

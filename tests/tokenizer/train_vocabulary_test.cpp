@@ -21,7 +21,7 @@ using testing::Json;
 using testing::TemporaryFolder;
 
 std::string corpus() {
-  return std::string(FINETUNE_SOURCE_DIR) + "/tests/data/tokenizer/corpus.txt";
+  return std::string(FINETUNE_SOURCE_DIR) + "/tests/fixtures/tokenizer/corpus.txt";
 }
 
 std::string file_of(const TrainedVocabulary& vocabulary, const std::string& wanted,

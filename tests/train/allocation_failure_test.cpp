@@ -20,7 +20,7 @@
 namespace finetune {
 namespace {
 
-const std::string kText = std::string(FINETUNE_SOURCE_DIR) + "/tests/data/text/lighthouse.txt";
+const std::string kText = std::string(FINETUNE_SOURCE_DIR) + "/tests/fixtures/text/lighthouse.txt";
 
 std::string read_file(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);

@@ -6,9 +6,9 @@
 
 #include "base/temporary_folder.h"
 #include "finetune/base/file_system.h"
-#include "train/optimizer_files.h"
-#include "train/scaler_file.h"
-#include "train/small_optimizer.h"
+#include "finetune/state/optimizer_files.h"
+#include "finetune/state/scaler_file.h"
+#include "state/small_optimizer.h"
 
 namespace finetune {
 namespace {
@@ -20,7 +20,7 @@ using testing::same_bytes;
 using testing::SmallOptimizer;
 using testing::TemporaryFolder;
 
-const std::string kData = FINETUNE_SOURCE_DIR "/tests/train/data/";
+const std::string kData = FINETUNE_SOURCE_DIR "/tests/fixtures/state/";
 
 RestoredOptimizer load_golden(const std::string& name, SmallOptimizer& into) {
   const TemporaryFolder folder;

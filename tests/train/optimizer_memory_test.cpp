@@ -5,10 +5,10 @@
 
 #include "base/temporary_folder.h"
 #include "finetune/base/file_system.h"
+#include "finetune/state/optimizer_files.h"
+#include "finetune/state/parameter_files.h"
+#include "state/small_optimizer.h"
 #include "support/tensor_memory.h"
-#include "train/optimizer_files.h"
-#include "train/parameter_files.h"
-#include "train/small_optimizer.h"
 
 namespace finetune {
 namespace {

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: MIT
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "finetune/base/error.h"
+#include "finetune/plan/memory_text.h"
+
+namespace finetune {
+namespace {
+
+// Formats that change results a little.
+struct Formats {
+  GradientFormat gradients;
+  WeightFormat weights;
+  OptimizerChoice optimizer;
+};
+
+bool is_one_threaded(const MemoryWorkload& workload) {
+  return workload.sums_shards && !workload.is_device;
+}
+
+bool is_set(const LoadedConfig& config, std::initializer_list<const char*> keys) {
+  return std::any_of(keys.begin(), keys.end(), [&](const char* key) { return config.is_set(key); });
+}
+
+// What the keys say; then gradients or states or both in fewer bits, whichever takes the least
+// time; then weights too.
+std::vector<std::vector<Formats>> allowed_formats(const LoadedConfig& config,
+                                                  const MemoryChoices& asked) {
+  std::vector<GradientFormat> gradients = {asked.gradients};
+  if (!is_set(config, {"grad_accum_dtype"})) gradients.push_back(GradientFormat::kBFloat16);
+  std::vector<OptimizerChoice> optimizers = {asked.optimizer};
+  if (!is_set(config, {"optim", "optim_args"})) {
+    optimizers.push_back({.kind = "adamw_companded_8bit"});
+  }
+  std::vector<WeightFormat> weights = {asked.weights};
+  if (!is_set(config, {"param_dtype"})) weights.push_back(WeightFormat::kSplit);
+  std::vector<std::vector<Formats>> steps = {{{asked.gradients, asked.weights, asked.optimizer}}};
+  for (const WeightFormat weight : weights) {
+    steps.emplace_back();
+    for (const OptimizerChoice& optimizer : optimizers) {
+      for (const GradientFormat gradient : gradients) {
+        steps.back().push_back({gradient, weight, optimizer});
+      }
+    }
+  }
+  return steps;
+}
+
+std::vector<int64_t> allowed_cuts(const LoadedConfig& config, const MemoryChoices& asked,
+                                  int64_t effective_batch) {
+  // A gradient that is freed at once cannot be summed over micro-batches.
+  if (asked.optimizer_in_backward) return {effective_batch};
+  const int64_t most =
+      is_set(config, {"per_device_train_batch_size"}) ? asked.micro_batch : effective_batch;
+  std::vector<int64_t> sizes;
+  for (int64_t size = std::min(most, effective_batch); size > 0; --size) {
+    if (effective_batch % size == 0) sizes.push_back(size);
+  }
+  return sizes;
+}
+
+std::vector<ActivationCheckpointing> allowed_checkpointings(const LoadedConfig& config,
+                                                            const MemoryChoices& asked) {
+  if (is_set(config, {"activation_checkpointing", "gradient_checkpointing"})) {
+    return {asked.checkpointing};
+  }
+  return {{}, {.enabled = true, .selective = true}, {.enabled = true}};
+}
+
+// Time of an update, 1 for one large batch: what is computed again, what every micro-batch and
+// every chunk of the head costs anew. Reading weights and adding to gradients takes as long as
+// computing some 30 tokens on a CPU, some 1000 on a device.
+// Where one thread computes a micro-batch, others are idle in the last round.
+double relative_time(const MemoryWorkload& workload, const MemoryChoices& choices) {
+  const double tokens =
+      static_cast<double>(choices.micro_batch * workload.choices * workload.length);
+  const ActivationCheckpointing& again = choices.checkpointing;
+  const double computed = !again.enabled ? 1.0 : again.selective ? 1.06 : 1.33;
+  const double chunks = 0.01 * (128.0 / static_cast<double>(choices.head_rows_per_chunk) - 1.0);
+  const double time = computed + (workload.is_device ? 1000.0 : 30.0) / tokens + chunks;
+  if (!is_one_threaded(workload)) return time;
+  const int64_t shards = workload.effective_batch / choices.micro_batch;
+  const int64_t rounds = (shards + workload.batches_at_once - 1) / workload.batches_at_once;
+  return time * static_cast<double>(workload.threads * rounds) / static_cast<double>(shards);
+}
+
+struct Search {
+  std::optional<MemoryChoices> fastest;
+  double time = std::numeric_limits<double>::max();
+  int64_t predicted = 0;
+  int64_t least = std::numeric_limits<int64_t>::max();
+};
+
+// All that gives the same results with these formats.
+void search(MemoryWorkload workload, const LoadedConfig& config, MemoryChoices choices,
+            int64_t budget, Search& found) {
+  const MemoryChoices asked = choices;
+  for (const int64_t cut : allowed_cuts(config, asked, workload.effective_batch)) {
+    choices.micro_batch = cut;
+    for (const auto& checkpointing : allowed_checkpointings(config, asked)) {
+      choices.checkpointing = checkpointing;
+      for (const int64_t rows : {128, 64, 32}) {
+        if (rows != 128 && workload.head) continue;
+        choices.head_rows_per_chunk = rows;
+        if (is_one_threaded(workload)) {
+          workload.batches_at_once = largest_batches_at_once(workload, choices, budget);
+        }
+        const int64_t peak = static_cast<int64_t>(
+            static_cast<double>(predict_memory(workload, choices).peak()) * (1.0 + kMemoryMargin));
+        found.least = std::min(found.least, peak);
+        const double time = relative_time(workload, choices);
+        if (peak > budget || time >= found.time) continue;
+        found.time = time;
+        found.fastest = choices;
+        found.predicted = predict_memory(workload, choices).peak();
+      }
+    }
+  }
+}
+
+}  // namespace
+
+MemoryDecision decide_memory(const MemoryWorkload& workload, const LoadedConfig& config,
+                             int64_t budget) {
+  MemoryDecision decision{.asked = choices_of(config.args),
+                          .budget = budget,
+                          .effective_batch = workload.effective_batch};
+  Search found;
+  for (const std::vector<Formats>& step : allowed_formats(config, decision.asked)) {
+    for (const Formats& formats : step) {
+      MemoryChoices choices = decision.asked;
+      choices.gradients = formats.gradients;
+      choices.weights = formats.weights;
+      choices.optimizer = formats.optimizer;
+      search(workload, config, choices, budget, found);
+    }
+    if (!found.fastest) continue;
+    decision.choices = *found.fastest;
+    decision.predicted = found.predicted;
+    return decision;
+  }
+  throw Error(ErrorKind::kConfig,
+              config.where("memory_budget") + ": memory_budget: " + mebibytes(budget) +
+                  " is not enough; the other keys need at least " + mebibytes(found.least) +
+                  ": set memory_budget to that, lower max_seq_length, or leave out keys of "
+                  "formats, recomputation and batch size");
+}
+
+}  // namespace finetune

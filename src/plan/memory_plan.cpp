@@ -1,0 +1,392 @@
+// SPDX-License-Identifier: MIT
+// N tokens of a micro-batch, C hidden, F intermediate, V vocabulary, L layers, n predicted tokens.
+#include "finetune/plan/memory_plan.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "finetune/base/error.h"
+#include "finetune/distributed/gradient_sum.h"
+#include "finetune/distributed/owned_tensors.h"
+#include "finetune/plan/parameter_shapes.h"
+
+namespace finetune {
+namespace {
+
+constexpr int64_t kMiB = int64_t{1} << 20;
+// The head's weight is unpacked, and its gradient's products are made, so much at a time.
+constexpr int64_t kHeadBlock = 4 * kMiB;
+// Of what every step takes and frees; measured.
+constexpr double kHoles = 0.02;
+
+int64_t bytes_of(Precision precision) { return precision == Precision::kFloat32 ? 4 : 2; }
+int64_t bytes_of(GradientFormat format) { return format == GradientFormat::kFloat32 ? 4 : 2; }
+int64_t bytes_of(WeightFormat format) {
+  return format == WeightFormat::kFloat32 ? 4 : format == WeightFormat::kSplit ? 3 : 2;
+}
+
+bool is_embedding(const std::string& name) {
+  return name.find("_embeddings.weight") != std::string::npos;
+}
+
+// Moments of `block` values share a 32-bit scale.
+int64_t scaled_moments(int64_t count, int64_t block) {
+  return 2 * count + 2 * 4 * ((count + block - 1) / block);
+}
+
+int64_t state_bytes(const ParameterShape& shape, const OptimizerChoice& optimizer) {
+  const int64_t count = shape.count();
+  if (optimizer.kind == "adamw") return 8 * count;
+  if (optimizer.kind == "adamw_companded_8bit") return scaled_moments(count, 128);
+  if (optimizer.kind == "adamw_8bit") {
+    const bool wide = count < optimizer.min_8bit_size ||
+                      (is_embedding(shape.name) && !optimizer.embeddings_in_8bit);
+    return wide ? 8 * count : scaled_moments(count, 256);
+  }
+  if (optimizer.kind == "adafactor") {
+    return shape.sizes.size() < 2 ? 4 * count : 4 * (shape.sizes[0] + shape.sizes[1]);
+  }
+  FT_CHECK(optimizer.kind == "sgd", "an optimizer without a formula: " + optimizer.kind);
+  return optimizer.momentum > 0 ? 4 * count : 0;
+}
+
+class Prediction {
+ public:
+  Prediction(const MemoryWorkload& workload, const MemoryChoices& choices)
+      : work_(workload),
+        choices_(choices),
+        model_(workload.model),
+        again_(choices.checkpointing),
+        shapes_(parameter_shapes(workload.model, workload.head)),
+        tokens_(choices.micro_batch * workload.choices * workload.length),
+        element_(bytes_of(choices.precision)) {
+    for (const ParameterShape& shape : shapes_) {
+      parameters_ += shape.count();
+      largest_ = std::max(largest_, shape.count());
+      if (shape.name.ends_with("word_embeddings.weight")) embedding_ = shape.count();
+      if (shape.name.find(".layer.0.") != std::string::npos) layer_ += shape.count();
+    }
+  }
+
+  MemoryParts parts() const {
+    Moment most;
+    for (Moment moment :
+         {after_forward(), in_head(), in_layer_backward(), in_embedding_backward()}) {
+      moment.activations *= shards_at_once();
+      moment.temporaries *= shards_at_once();
+      if (moment.bytes() > most.bytes()) most = moment;
+    }
+    if (elsewhere().bytes() > most.bytes()) most = elsewhere();
+    MemoryParts parts{.program = work_.program, .gradients = most.gradients};
+    parts.data = work_.is_device ? 0 : work_.data;
+    parts.weights = parameters_ * bytes_of(choices_.weights);
+    parts.states = states();
+    parts.gradients += (gradient_copies() - 1) * gradients(parameters_);
+    // What lies in the head's place at another moment counts as the head's.
+    parts.activations = most.activations;
+    const int64_t heads = shards_at_once() * head();
+    parts.head = std::min(most.activations == 0 ? 0 : heads, most.temporaries);
+    parts.temporaries = most.temporaries - parts.head + slack(most.activations + most.temporaries);
+    if (work_.is_device) {
+      parts.host = host();
+    } else {
+      parts.temporaries += std::max<int64_t>(0, work_.start - parts.peak());
+    }
+    return parts;
+  }
+
+ private:
+  // What is alive at once beside weights and states.
+  struct Moment {
+    int64_t gradients = 0;
+    int64_t activations = 0;
+    int64_t temporaries = 0;
+    [[nodiscard]] int64_t bytes() const { return gradients + activations + temporaries; }
+  };
+
+  [[nodiscard]] int64_t hidden(int64_t element) const {
+    return tokens_ * model_.hidden_size * element;
+  }
+  [[nodiscard]] int64_t intermediate(int64_t element) const {
+    return tokens_ * model_.intermediate_size * element;
+  }
+  [[nodiscard]] int64_t predicted_rows(int64_t tokens) const {
+    const double mean = work_.predicted_share * static_cast<double>(tokens);
+    return std::min(tokens, static_cast<int64_t>(mean + 2 * std::sqrt(mean)) + 1);
+  }
+  // All of them, or those of parameters whose backward pass is under way.
+  [[nodiscard]] int64_t gradients(int64_t parameters) const {
+    return bytes_of(choices_.gradients) *
+           (choices_.optimizer_in_backward ? parameters : parameters_);
+  }
+  // The head's weight, where it is the embedding too: its gradient is made in the forward pass and
+  // lives until the end.
+  [[nodiscard]] int64_t tied() const {
+    return predicts_words(work_.head) && model_.tie_word_embeddings ? embedding_ : 0;
+  }
+  [[nodiscard]] bool keeps_groups() const { return again_.enabled && !again_.selective; }
+  [[nodiscard]] int64_t groups() const {
+    return (model_.num_hidden_layers + again_.every_n_layers - 1) / again_.every_n_layers;
+  }
+
+  // All of them, or those of the process that has most where they are divided as they lie there.
+  [[nodiscard]] int64_t states() const {
+    const int64_t processes = work_.divides_states ? work_.processes : 1;
+    std::vector<int64_t> bytes;
+    std::vector<int64_t> with_weights;
+    for (const ParameterShape& shape : shapes_) {
+      bytes.push_back(state_bytes(shape, choices_.optimizer));
+      with_weights.push_back(bytes.back() + shape.count() * bytes_of(choices_.weights));
+    }
+    const std::vector<int64_t> owners = balanced_owners(with_weights, processes);
+    std::vector<int64_t> had(static_cast<size_t>(processes), 0);
+    for (size_t i = 0; i < bytes.size(); ++i) had[static_cast<size_t>(owners[i])] += bytes[i];
+    return *std::ranges::max_element(had);
+  }
+  // Logical shards of a process.
+  [[nodiscard]] int64_t shards() const { return work_.effective_batch / choices_.micro_batch; }
+  [[nodiscard]] int64_t shards_at_once() const {
+    if (!work_.sums_shards) return 1;
+    return std::max<int64_t>(1, std::min(work_.batches_at_once, shards()));
+  }
+  // Sums of logical shards that a process keeps, and the gradients that are computed beside them or
+  // that they are summed into.
+  [[nodiscard]] int64_t gradient_copies() const {
+    if (!work_.sums_shards || shards() * work_.processes == 1) return 1;
+    int64_t most = 1;
+    for (int64_t rank = 0; rank < work_.processes; ++rank) {
+      for (int64_t done = 0; done <= shards(); done += shards_at_once()) {
+        const auto sums = ShardSum::subtrees({.first = rank * shards(), .count = done}).size();
+        const int64_t beside = std::clamp<int64_t>(shards() - done, 1, shards_at_once());
+        most = std::max(most, static_cast<int64_t>(sums) + beside);
+      }
+      const auto all = ShardSum::subtrees({.first = rank * shards(), .count = shards()}).size();
+      most = std::max(most, static_cast<int64_t>(all) + 1);
+    }
+    return most;
+  }
+
+  // Of one layer, for its backward pass: its input, query, key, value, context and the two sums
+  // before the norms, the first product of the feed-forward network; and, where that is not
+  // computed again, the first norm's output and the activation.
+  [[nodiscard]] int64_t layer_state(bool selective) const {
+    const int64_t sums = is_block_sparse() ? 4 * tokens_ * model_.num_attention_heads : 0;
+    return sums + (selective ? 7 * hidden(element_) + intermediate(element_)
+                             : 8 * hidden(element_) + 2 * intermediate(element_));
+  }
+
+  // The embeddings' sum, which their norm keeps in float32, and the layers'.
+  [[nodiscard]] int64_t kept() const {
+    if (!keeps_groups()) {
+      return hidden(4) + model_.num_hidden_layers * layer_state(again_.enabled);
+    }
+    const int64_t inputs = again_.offload && work_.is_device ? 2 : groups();
+    return hidden(4) + inputs * hidden(element_);
+  }
+
+  // The last layer's output and, in half precision, the embeddings as they were; where layers keep
+  // nothing, what the last one takes.
+  [[nodiscard]] Moment after_forward() const {
+    const int64_t wide_input = element_ == 4 ? 0 : hidden(4);
+    int64_t layer = std::max(hidden(element_), matrix());
+    if (keeps_groups()) layer = 4 * hidden(element_) + intermediate(element_) + matrix();
+    return {gradients(0), kept(), wide_input + layer + reference_kernels()};
+  }
+
+  [[nodiscard]] Moment in_head() const {
+    const bool is_untied = predicts_words(work_.head) && !model_.tie_word_embeddings;
+    return {gradients(is_untied ? embedding_ : tied()), kept(), head()};
+  }
+
+  // Beyond what is kept: the output's gradient, and what is computed again; of a group of layers
+  // that is computed again as a whole, the states but for the input, which is kept.
+  [[nodiscard]] Moment in_layer_backward() const {
+    const int64_t here = hidden(element_);
+    int64_t bytes = here + std::max(products(), block_sparse()) + reference_kernels();
+    if (again_.enabled && again_.selective) bytes += intermediate(element_);
+    if (keeps_groups()) {
+      const int64_t layers = std::min(again_.every_n_layers, model_.num_hidden_layers);
+      bytes = layers * layer_state(false) + std::max({here, products(), block_sparse()}) +
+              reference_kernels();
+    }
+    return {gradients(tied() + layer_), kept(), bytes};
+  }
+
+  // The layers' are freed; the norm's input is there, what comes to it and what it gives on, and
+  // where gradients are rounded the rows that are summed first. A gradient that is made only here
+  // needs one hole: it finds none in what the layers left unless that was a good deal more.
+  [[nodiscard]] Moment in_embedding_backward() const {
+    const int64_t summed = choices_.gradients == GradientFormat::kFloat32 ? 0 : 3 * hidden(4);
+    const int64_t fresh = choices_.optimizer_in_backward && tied() == 0 ? gradients(embedding_) : 0;
+    const bool finds_room = 10 * fresh <= 8 * kept();
+    return {gradients(embedding_), finds_room ? 0 : kept(), 3 * hidden(4) + summed};
+  }
+
+  // Evaluation, with the logits of all predicted places at once, twice; and the update.
+  [[nodiscard]] Moment elsewhere() const {
+    const int64_t tokens = work_.batches_at_once * work_.eval_batch * work_.choices * work_.length;
+    const int64_t layer = tokens * (5 * model_.hidden_size + model_.intermediate_size) * 4;
+    const int64_t logits =
+        predicts_words(work_.head) ? 2 * predicted_rows(tokens) * model_.vocab_size * 4 : 0;
+    const int64_t evaluation = std::max(layer, logits + tokens * model_.hidden_size * 4);
+    return {gradients(0), 0, std::max(evaluation, update())};
+  }
+
+  // A matrix of a layer in float32: its values, or the product that is rounded into its gradient.
+  [[nodiscard]] int64_t layer_matrix() const {
+    return 4 * model_.hidden_size * std::max(model_.hidden_size, model_.intermediate_size);
+  }
+  [[nodiscard]] int64_t matrix() const {
+    return choices_.weights == WeightFormat::kFloat32 ? 0 : layer_matrix();
+  }
+
+  // One after the other; and in half precision both factors of a gradient's product.
+  [[nodiscard]] int64_t products() const {
+    const bool rounds = choices_.gradients != GradientFormat::kFloat32;
+    const int64_t factors = element_ == 4 ? 0 : hidden(4) + intermediate(4);
+    return std::max(matrix(), (rounds ? layer_matrix() : 0) + factors);
+  }
+
+  [[nodiscard]] bool is_block_sparse() const {
+    const int64_t longest_full = (5 + 2 * model_.num_random_blocks) * model_.block_size;
+    return model_.attention_type == "block_sparse" && work_.length > longest_full;
+  }
+
+  // Its backward pass: the context's gradient in a place of its own, and in float32 nine tensors of
+  // one head for each thread (or for each head, where these are fewer).
+  [[nodiscard]] int64_t block_sparse() const {
+    if (!is_block_sparse()) return 0;
+    if (work_.is_device) return hidden(element_) + 8 * hidden(4);
+    const int64_t rows =
+        (work_.length + model_.block_size - 1) / model_.block_size * model_.block_size;
+    const int64_t width = (model_.hidden_size / model_.num_attention_heads + 15) / 16 * 16;
+    const int64_t heads = tokens_ / work_.length * model_.num_attention_heads;
+    const int64_t threads = work_.sums_shards ? 1 : work_.threads;
+    return hidden(element_) + std::min(heads, threads) * 9 * rows * width * 4;
+  }
+
+  // Where the CPU's kernels over rows are not: masks of dropout are made of 64-bit numbers.
+  [[nodiscard]] int64_t reference_kernels() const {
+    if (!work_.is_device) return 0;
+    constexpr int64_t kBytesOfAMask = 64;
+    constexpr int64_t kScoresAtOnce = int64_t{1} << 24;
+    const int64_t scores_of_row = model_.num_attention_heads * work_.length * work_.length;
+    const int64_t scores = tokens_ / work_.length * scores_of_row;
+    // Of one block that sees all, or of all rows of a sample.
+    const int64_t fewest = is_block_sparse()
+                               ? tokens_ * model_.num_attention_heads * model_.block_size
+                               : scores_of_row;
+    const int64_t at_once = std::min(scores, std::max(kScoresAtOnce, fewest));
+    return std::max(kBytesOfAMask * std::max(at_once, tokens_ * model_.hidden_size),
+                    3 * intermediate(4));
+  }
+
+  [[nodiscard]] int64_t head() const {
+    if (!predicts_words(work_.head)) {
+      // In float32; kept once more where every token has a dropped-out one.
+      return work_.head == Head::kTokenClassification ? 2 * hidden(4) : hidden(4);
+    }
+    const int64_t rows = predicted_rows(tokens_);
+    const int64_t chunks = (rows + choices_.head_rows_per_chunk - 1) / choices_.head_rows_per_chunk;
+    const int64_t chunk = (rows + chunks - 1) / chunks * model_.vocab_size * 4;
+    const int64_t blocks = (choices_.weights == WeightFormat::kFloat32 ? 0 : kHeadBlock) +
+                           (choices_.gradients == GradientFormat::kFloat32 ? 0 : kHeadBlock);
+    // Hidden states at the predicted places, the transformation's three steps, and a gradient.
+    return chunk + 5 * rows * model_.hidden_size * 4 + 2 * model_.vocab_size * 4 + blocks;
+  }
+
+  // A chunk at a time: gradient, weight, two moments.
+  [[nodiscard]] int64_t update() const {
+    const int64_t chunk = work_.is_device ? std::min(largest_, int64_t{1} << 24) : kMiB / 4;
+    return 4 * 4 * chunk;
+  }
+
+  // What the pool of large blocks leaves between them, small tensors, and buffers of batches.
+  [[nodiscard]] int64_t slack(int64_t bytes) const {
+    return static_cast<int64_t>(kHoles * static_cast<double>(bytes)) + 4 * kMiB;
+  }
+
+  // Beside a device: weights on their way there, a tensor at a time, and the buffer of a save.
+  [[nodiscard]] int64_t host() const {
+    const int64_t offloaded = keeps_groups() && again_.offload ? groups() * hidden(element_) : 0;
+    return work_.program + work_.data + 2 * 4 * largest_ + offloaded;
+  }
+
+  const MemoryWorkload& work_;
+  const MemoryChoices& choices_;
+  const ModelConfig& model_;
+  const ActivationCheckpointing& again_;
+  std::vector<ParameterShape> shapes_;
+  int64_t tokens_;
+  int64_t element_;
+  int64_t parameters_ = 0;
+  int64_t largest_ = 0;
+  int64_t embedding_ = 0;
+  int64_t layer_ = 0;
+};
+
+}  // namespace
+
+int64_t MemoryParts::peak() const {
+  return program + data + weights + gradients + states + activations + head + temporaries;
+}
+
+int64_t largest_batches_at_once(MemoryWorkload workload, const MemoryChoices& choices,
+                                int64_t bytes) {
+  workload.batches_at_once = std::max<int64_t>(1, workload.threads);
+  const auto most = static_cast<double>(bytes) / (1.0 + kMemoryMargin);
+  while (workload.batches_at_once > 1 &&
+         static_cast<double>(predict_memory(workload, choices).peak()) > most) {
+    --workload.batches_at_once;
+  }
+  return workload.batches_at_once;
+}
+
+MemoryParts predict_memory(const MemoryWorkload& workload, const MemoryChoices& choices) {
+  FT_CHECK(choices.micro_batch > 0 && workload.length > 0, "a batch without tokens");
+  return Prediction(workload, choices).parts();
+}
+
+int64_t largest_micro_batch(const MemoryWorkload& workload, MemoryChoices choices, int64_t bytes) {
+  const auto fits = [&](int64_t size) {
+    choices.micro_batch = size;
+    return predict_memory(workload, choices).peak() <= bytes;
+  };
+  int64_t fitting = 0;
+  int64_t beyond = 1;
+  while (beyond < (1 << 20) && fits(beyond)) {
+    fitting = beyond;
+    beyond *= 2;
+  }
+  while (beyond - fitting > 1) {
+    const int64_t middle = (fitting + beyond) / 2;
+    (fits(middle) ? fitting : beyond) = middle;
+  }
+  return fitting;
+}
+
+MemoryChoices choices_of(const TrainingArgs& args) {
+  MemoryChoices choices{.micro_batch = args.per_device_train_batch_size,
+                        .checkpointing = checkpointing_of(args),
+                        .optimizer = optimizer_of(args),
+                        .optimizer_in_backward = args.optimizer_in_backward};
+  if (args.param_dtype == "bfloat16") choices.weights = WeightFormat::kBFloat16;
+  if (args.param_dtype == "bfloat16+int8") choices.weights = WeightFormat::kSplit;
+  if (args.grad_accum_dtype == "bfloat16") choices.gradients = GradientFormat::kBFloat16;
+  if (args.bf16) choices.precision = Precision::kBFloat16;
+  if (args.fp16) choices.precision = Precision::kFloat16;
+  return choices;
+}
+
+std::vector<std::pair<std::string, int64_t>> named_parts(const MemoryParts& parts) {
+  return {{"weights", parts.weights},
+          {"gradients", parts.gradients},
+          {"optimizer states", parts.states},
+          {"activations", parts.activations},
+          {"head", parts.head},
+          {"temporaries", parts.temporaries},
+          {"data", parts.data},
+          {"libtorch and program", parts.program}};
+}
+
+}  // namespace finetune

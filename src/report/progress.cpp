@@ -1,0 +1,378 @@
+// SPDX-License-Identifier: MIT
+#include "finetune/report/progress.h"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <utility>
+
+#include "finetune/base/log.h"
+
+namespace finetune {
+namespace {
+
+constexpr double kDrawSeconds = 0.5;
+constexpr double kLineSeconds = 60;
+constexpr double kQuickSeconds = 1;  // a step's
+constexpr double kPointSeconds = 2;
+constexpr size_t kPoints = 60;
+constexpr int64_t kBarColumns = 20;
+constexpr int64_t kShortestBar = 5;
+
+std::string printed(const char* format, double value) {
+  std::array<char, 64> text{};
+  std::snprintf(text.data(), text.size(), format, value);
+  return text.data();
+}
+
+// Three digits and a unit: 0.87, 10.2, 8.4k, 312k, 1.2M.
+std::string quantity(double value) {
+  const char* unit = "";
+  for (const char* next : {"k", "M", "G", "T"}) {
+    if (value < 999.5) break;
+    value /= 1000;
+    unit = next;
+  }
+  const bool is_plain = *unit == '\0';
+  const char* format = value < 9.95 ? (is_plain ? "%.2f" : "%.1f") : value < 99.5 ? "%.1f" : "%.0f";
+  return printed(format, value) + unit;
+}
+
+std::string duration(double seconds) {
+  if (!(seconds >= 0) || seconds > 1e8) return "?";
+  const auto whole = static_cast<int64_t>(seconds);
+  std::array<char, 64> text{};
+  const auto hours = static_cast<long long>(whole / 3600);
+  const int minutes = static_cast<int>(whole / 60 % 60);
+  const int rest = static_cast<int>(whole % 60);
+  if (hours > 0) {
+    std::snprintf(text.data(), text.size(), "%lld:%02d:%02d", hours, minutes, rest);
+  } else {
+    std::snprintf(text.data(), text.size(), "%02d:%02d", minutes, rest);
+  }
+  return text.data();
+}
+
+std::string speed(double rate, const std::string& unit) {
+  return rate >= 1 ? quantity(rate) + " " + unit + "/s" : quantity(1 / rate) + " s/" + unit;
+}
+
+std::string count(int64_t done, int64_t total, const std::string& unit) {
+  if (total > 0) return std::to_string(done) + "/" + std::to_string(total);
+  return std::to_string(done) + " " + unit;
+}
+
+int64_t percent(int64_t done, int64_t total) {
+  return static_cast<int64_t>(
+      100.0 *
+      std::clamp(static_cast<double>(done) / static_cast<double>(std::max<int64_t>(1, total)), 0.0,
+                 1.0));
+}
+
+// One column for each code point: names and figures are Latin.
+int64_t columns_of(const std::string& text) {
+  return std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xc0) != 0x80; });
+}
+
+std::string cut(const std::string& text, int64_t columns) {
+  size_t end = 0;
+  while (end < text.size()) {
+    if ((text[end] & 0xc0) != 0x80 && columns-- <= 0) break;
+    ++end;
+  }
+  return text.substr(0, end);
+}
+
+std::string bar(int64_t done, int64_t total, int64_t columns) {
+  const double share = static_cast<double>(done) / static_cast<double>(std::max<int64_t>(1, total));
+  const auto filled =
+      static_cast<int64_t>(std::clamp(share, 0.0, 1.0) * static_cast<double>(columns));
+  return std::string(static_cast<size_t>(filled), '#') +
+         std::string(static_cast<size_t>(columns - filled), ' ');
+}
+
+// Everything beside the bar, the dearest first; a narrow terminal shows only the first `shown`.
+std::string figures_text(const std::string& times, const std::string& step_speed,
+                         const ProgressFigures& figures, int shown) {
+  std::string inner = times;
+  std::string outer;
+  if (figures.loss && shown > 0) outer += " loss " + printed("%.4g", *figures.loss);
+  if (!step_speed.empty() && shown > 1) inner += ", " + step_speed;
+  if (figures.tokens_per_second && shown > 2) {
+    inner += ", " + quantity(*figures.tokens_per_second) + " tok/s";
+  }
+  if (figures.learning_rate && shown > 3) outer += " lr " + printed("%.1e", *figures.learning_rate);
+  if (figures.memory_mib && shown > 4) {
+    outer += " mem " + std::to_string(*figures.memory_mib) + " MiB";
+  }
+  if (figures.cost && shown > 5) outer += " " + *figures.cost;
+  return "[" + inner + "]" + outer;
+}
+constexpr int kAllFigures = 6;
+
+std::string times_text(double elapsed, int64_t left, double rate, bool has_total) {
+  if (!has_total) return duration(elapsed);
+  return duration(elapsed) + "<" +
+         (rate > 0 ? duration(static_cast<double>(std::max<int64_t>(0, left)) / rate) : "?");
+}
+
+void write_all(std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
+    if (written <= 0) return;  // progress that nobody can read is not an error
+    text.remove_prefix(static_cast<size_t>(written));
+  }
+}
+
+int terminal_columns() {
+  winsize size{};
+  if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
+  int columns = 0;
+  if (const char* text = std::getenv("COLUMNS")) {
+    std::from_chars(text, text + std::char_traits<char>::length(text), columns);
+  }
+  return columns > 0 ? columns : 80;
+}
+
+template <class T>
+void take(std::optional<T>& known, const std::optional<T>& given) {
+  if (given) known = given;
+}
+
+}  // namespace
+
+ProgressOutput ProgressOutput::standard_error() {
+  const char* terminal = std::getenv("TERM");
+  return {.now =
+              [] {
+                return std::chrono::duration<double>(
+                           std::chrono::steady_clock::now().time_since_epoch())
+                    .count();
+              },
+          .write = write_all,
+          .width = terminal_columns,
+          .is_terminal = isatty(STDERR_FILENO) == 1 &&
+                         (terminal == nullptr || std::string_view(terminal) != "dumb")};
+}
+
+double ProgressDisplay::Phase::rate(double now) const {
+  if (points.empty() || done <= points.front().done || now <= points.front().time) return 0;
+  return static_cast<double>(done - points.front().done) / (now - points.front().time);
+}
+
+std::string ProgressDisplay::plain_line(const Phase& phase, double now) {
+  const double rate = phase.rate(now);
+  const std::string share =
+      phase.total > 0 ? " (" + std::to_string(percent(phase.done, phase.total)) + "%)" : "";
+  return phase.name + " " + count(phase.done, phase.total, phase.unit) + share + " " +
+         figures_text(
+             times_text(now - phase.begun, phase.total - phase.done, rate, phase.total > 0),
+             rate > 0 ? speed(rate, phase.unit) : "", phase.figures, kAllFigures);
+}
+
+std::string ProgressDisplay::bar_line(const Phase& phase, double now, int columns) {
+  const double rate = phase.rate(now);
+  const bool has_total = phase.total > 0;
+  // The last column stays free: some terminals wrap as soon as it is written.
+  const int64_t limit = std::max(columns - 1, 1);
+  std::string head = phase.name + " ";
+  if (has_total) {
+    const std::string number = std::to_string(percent(phase.done, phase.total));
+    head += std::string(3 - std::min<size_t>(3, number.size()), ' ') + number + "% ";
+  }
+  const std::string counted = count(phase.done, phase.total, phase.unit) + " ";
+  const std::string times =
+      times_text(now - phase.begun, phase.total - phase.done, rate, has_total);
+  const std::string step_speed = rate > 0 ? speed(rate, phase.unit) : "";
+  for (int shown = kAllFigures; shown >= 0; --shown) {
+    const std::string tail = counted + figures_text(times, step_speed, phase.figures, shown);
+    const int64_t room = limit - columns_of(head) - columns_of(tail);
+    if (!has_total && room >= 0) return head + tail;
+    if (room - 3 < kShortestBar) continue;
+    const int64_t width = std::min(room - 3, kBarColumns);
+    return head + "|" + bar(phase.done, phase.total, width) + "| " + tail;
+  }
+  return cut(head + counted, limit);
+}
+
+ProgressDisplay::ProgressDisplay(ProgressMode mode, ProgressOutput output)
+    : mode_(mode), output_(std::move(output)) {
+  if (mode_ == ProgressMode::kAuto) {
+    mode_ = output_.is_terminal ? ProgressMode::kBar : ProgressMode::kPlain;
+  }
+}
+
+ProgressDisplay::~ProgressDisplay() {
+  while (!phases_.empty()) end();
+}
+
+void ProgressDisplay::begin(std::string phase, int64_t total, int64_t done, std::string unit) {
+  if (mode_ == ProgressMode::kNone) return;
+  close_step();
+  const double now = output_.now();
+  open({.name = std::move(phase),
+        .unit = std::move(unit),
+        .total = total,
+        .done = done,
+        .begun = now,
+        .last_line = now,
+        .last_line_done = -1,
+        .points = {{now, done}},
+        .figures = {}},
+       now);
+}
+
+void ProgressDisplay::open(Phase phase, double now) {
+  phases_.push_back(std::move(phase));
+  if (mode_ != ProgressMode::kBar) return;
+  if (phases_.size() == 1) log::set_status_line([this] { erase(); }, [this] { redraw(); });
+  draw(now);
+}
+
+void ProgressDisplay::step(const std::string& phase, int64_t done, int64_t total,
+                           const std::string& unit) {
+  if (mode_ == ProgressMode::kNone) return;
+  const double now = output_.now();
+  if (step_.phase != phase) {
+    close_step();
+    step_ = {.phase = phase, .begun = now, .begun_at = done, .is_open = false};
+  }
+  if (!step_.is_open) {
+    if (now - step_.begun < kQuickSeconds) {
+      if (done >= total) step_ = {};
+      return;
+    }
+    step_.is_open = true;
+    open({.name = phase,
+          .unit = unit,
+          .total = total,
+          .done = done,
+          .begun = step_.begun,
+          .last_line = step_.begun,
+          .last_line_done = -1,
+          .points = {{step_.begun, step_.begun_at}},
+          .figures = {}},
+         now);
+  }
+  show(done, {});
+  if (done >= total) close_step();
+}
+
+void ProgressDisplay::close_step() {
+  if (step_.is_open) close();
+  step_ = {};
+}
+
+void ProgressDisplay::update(int64_t done, const ProgressFigures& figures) {
+  close_step();
+  show(done, figures);
+}
+
+void ProgressDisplay::show(int64_t done, const ProgressFigures& figures) {
+  if (phases_.empty()) return;
+  const double now = note(done, figures);
+  if (mode_ == ProgressMode::kBar) {
+    if (now - last_drawn_ >= kDrawSeconds) draw(now);
+  } else if (now - phases_.back().last_line >= kLineSeconds) {
+    write_plain(now);
+  }
+}
+
+void ProgressDisplay::log(int64_t done, const ProgressFigures& figures) {
+  close_step();
+  if (phases_.empty()) return;
+  const double now = note(done, figures);
+  write_plain(now);
+  if (mode_ == ProgressMode::kBar) draw(now);
+}
+
+void ProgressDisplay::end() {
+  close_step();
+  close();
+}
+
+void ProgressDisplay::close() {
+  if (phases_.empty()) return;
+  const double now = output_.now();
+  const Phase& phase = phases_.back();
+  if (mode_ == ProgressMode::kPlain) {
+    if (phase.last_line_done != phase.done) write_plain(now);
+    phases_.pop_back();
+    return;
+  }
+  if (phases_.size() > 1) {
+    phases_.pop_back();
+    draw(now);
+    return;
+  }
+  const bool stands_above = phase.last_line_done == phase.done;  // as a logged step's line
+  if (!stands_above) draw(now);
+  log::with_lock([&] {
+    if (stands_above) {
+      erase();
+    } else {
+      output_.write("\n");
+    }
+    bar_.clear();
+  });
+  log::set_status_line(nullptr, nullptr);
+  phases_.pop_back();
+}
+
+double ProgressDisplay::note(int64_t done, const ProgressFigures& figures) {
+  Phase& phase = phases_.back();
+  const double now = output_.now();
+  phase.done = done;
+  if (now - phase.points.back().time >= kPointSeconds) {
+    phase.points.push_back({now, done});
+    if (phase.points.size() > kPoints) phase.points.pop_front();
+  }
+  take(phase.figures.loss, figures.loss);
+  take(phase.figures.learning_rate, figures.learning_rate);
+  take(phase.figures.tokens_per_second, figures.tokens_per_second);
+  take(phase.figures.memory_mib, figures.memory_mib);
+  take(phase.figures.cost, figures.cost);
+  return now;
+}
+
+void ProgressDisplay::draw(double now) {
+  last_drawn_ = now;
+  const int columns = output_.width();
+  const std::string line = bar_line(phases_.back(), now, columns);
+  log::with_lock([&] {
+    const int64_t before = std::min<int64_t>(columns_of(bar_), std::max(columns - 1, 1));
+    const int64_t rest = std::max<int64_t>(0, before - columns_of(line));
+    output_.write("\r" + line + std::string(static_cast<size_t>(rest), ' '));
+    bar_ = line;
+  });
+}
+
+void ProgressDisplay::write_plain(double now) {
+  Phase& phase = phases_.back();
+  phase.last_line = now;
+  phase.last_line_done = phase.done;
+  const std::string line = plain_line(phase, now) + "\n";
+  log::with_lock([&] {
+    erase();
+    output_.write(line);
+    bar_.clear();
+  });
+}
+
+void ProgressDisplay::erase() {
+  if (bar_.empty()) return;
+  output_.write("\r" + std::string(static_cast<size_t>(columns_of(bar_)), ' ') + "\r");
+}
+
+void ProgressDisplay::redraw() {
+  if (!bar_.empty()) output_.write("\r" + bar_);
+}
+
+}  // namespace finetune

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: MIT
+#include "finetune/state/optimizer_files.h"
+
+#include <c10/core/GradMode.h>
+
+#include "finetune/base/error.h"
+#include "finetune/base/log.h"
+#include "finetune/checkpoint/layout.h"
+#include "state/optimizer_safetensors.h"
+#include "state/optimizer_source.h"
+
+namespace finetune {
+namespace {
+
+using checkpoint::CheckpointFile;
+
+std::string described(const std::string& kind) {
+  return kind == "adamw" ? "adamw (32 bits)" : kind;
+}
+
+const std::string& name_of(const Optimizer& optimizer, const Optimizer::Slot& slot) {
+  return optimizer.parameters().parameters()[slot.parameter].name;
+}
+
+// Reads slots one after another and says what became of them.
+class Restoring {
+ public:
+  Restoring(Optimizer& optimizer, const OptimizerSource& source)
+      : optimizer_(optimizer), source_(source) {
+    for (size_t i = 0; i < optimizer_.slots().size(); ++i) {
+      Optimizer::Slot& slot = optimizer_.slots()[i];
+      if (slot.is_elsewhere) {
+        Optimizer::Slot checked = slot;  // read as its owner reads it, and forgotten
+        restore(i, checked);
+        slot.updates = checked.updates;
+      } else {
+        restore(i, slot);
+      }
+    }
+  }
+
+  [[nodiscard]] int64_t converted() const { return converted_; }
+  [[nodiscard]] const std::string& without_state() const { return without_state_; }
+
+ private:
+  void restore(size_t index, Optimizer::Slot& slot) {
+    const OptimizerSource::Description description = source_.describe(index);
+    if (!description.has_state) {
+      without_state_ += (without_state_.empty() ? "" : ", ") + name_of(optimizer_, slot);
+      return;
+    }
+    const bool same_width = source_.kind() != "adamw_8bit" || description.is_8bit == slot.is_8bit;
+    if (source_.kind() == optimizer_.options().kind && same_width) {
+      read(optimizer_, index, slot, description);
+    } else {
+      convert(index, slot, description);
+    }
+  }
+
+  void read(const Optimizer& like, size_t index, Optimizer::Slot& slot,
+            const OptimizerSource::Description& description) const {
+    like.create_state(slot);
+    const bool keeps_state = !slot.state.empty();
+    source_.read(index, slot);
+    // Momentum that begins now begins as in the first update.
+    slot.updates = keeps_state && slot.state.empty() ? 0 : description.updates;
+  }
+
+  void convert(size_t index, Optimizer::Slot& slot,
+               const OptimizerSource::Description& description) {
+    Optimizer& twin = twin_optimizer();
+    Optimizer::Slot& read_slot = twin.slots()[index];
+    read_slot.is_8bit = description.is_8bit;
+    read(twin, index, read_slot, description);
+    const Moments moments = moments_of(twin, read_slot);
+    read_slot.state.clear();
+    set_moments(optimizer_, slot, moments);
+    slot.updates = description.updates;
+    ++converted_;
+  }
+
+  // Knows the format that is read; never updates anything.
+  Optimizer& twin_optimizer() {
+    if (twin_) return *twin_;
+    OptimizerOptions options = optimizer_.options();
+    options.kind = source_.kind();
+    std::vector<bool> decays(optimizer_.slots().size());
+    for (const Optimizer::Slot& slot : optimizer_.slots()) decays[slot.parameter] = slot.decays;
+    twin_ = make_optimizer(optimizer_.parameters(), decays, options);
+    return *twin_;
+  }
+
+  Optimizer& optimizer_;
+  const OptimizerSource& source_;
+  std::unique_ptr<Optimizer> twin_;
+  int64_t converted_ = 0;
+  std::string without_state_;
+};
+
+std::unique_ptr<OptimizerSource> open_source(const Optimizer& optimizer, FileSystem& files,
+                                             const std::string& folder) {
+  const std::string tensors = join_path(folder, checkpoint::kOptimizerTensorsFile);
+  if (files.exists(tensors)) {
+    std::unique_ptr<OptimizerSource> source = open_optimizer_safetensors(files, tensors, optimizer);
+    if (source) return source;
+  }
+  const std::string pickled = join_path(folder, checkpoint::kOptimizerFile);
+  if (!files.exists(pickled)) return nullptr;
+  return open_optimizer_torch(files, pickled, optimizer);
+}
+
+// Why the states are of no use to the configured kind; empty where they are.
+std::string inconvertible(const OptimizerSource& source, const std::string& kind) {
+  try {
+    check_conversion(source.kind(), kind);
+    return "";
+  } catch (const Error& error) {
+    return source.path() + ": " + error.what();
+  }
+}
+
+}  // namespace
+
+bool transformers_reads_states(const Optimizer& optimizer) {
+  return optimizer.options().kind != "adamw_companded_8bit";
+}
+
+std::vector<CheckpointFile> optimizer_checkpoint_files(const Optimizer& optimizer,
+                                                       const OptimizerRates& rates,
+                                                       Snapshot* snapshot, StateGather* gather) {
+  std::vector<CheckpointFile> list;
+  if (transformers_reads_states(optimizer)) {
+    list.push_back({checkpoint::kOptimizerFile,
+                    [value = optimizer_to_torch(optimizer, rates, snapshot, gather)](
+                        WritableFile& file) { write_torch_file(file, value); }});
+  }
+  if (needs_optimizer_safetensors(optimizer)) {
+    list.push_back(
+        {checkpoint::kOptimizerTensorsFile,
+         [content = optimizer_to_safetensors(optimizer, snapshot, gather)](WritableFile& file) {
+           write_safetensors(file, content.tensors, content.metadata);
+         }});
+  }
+  return list;
+}
+
+uint64_t optimizer_file_bytes(const Optimizer& optimizer) {
+  uint64_t bytes = 0;
+  for (const Parameter& parameter : optimizer.parameters().parameters()) {
+    if (parameter.correction.defined()) bytes += parameter.correction.nbytes();
+  }
+  for (const Optimizer::Slot& slot : optimizer.slots()) {
+    Optimizer::Slot fresh = slot;
+    if (fresh.state.empty()) optimizer.create_state(fresh);
+    for (const auto& [name, values] : fresh.state) {
+      if (values.defined()) bytes += values.nbytes();
+    }
+  }
+  return bytes;
+}
+
+RestoredOptimizer restore_optimizer(Optimizer& optimizer, FileSystem& files,
+                                    const std::string& folder) {
+  const c10::NoGradGuard no_grad;
+  const std::unique_ptr<OptimizerSource> source = open_source(optimizer, files, folder);
+  if (!source) return {};
+  const std::string& kind = optimizer.options().kind;
+  const std::string problem = inconvertible(*source, kind);
+  if (!problem.empty()) {
+    return {.found = true, .exact = false, .lines = {problem + "; the optimizer starts fresh"}};
+  }
+  const Restoring restored(optimizer, *source);
+  if (!restored.without_state().empty()) {
+    log::debug(source->path() + ": has no state for " + restored.without_state() +
+               ", which the task does not use or which starts fresh");
+  }
+  RestoredOptimizer result{.found = true, .exact = restored.converted() == 0, .lines = {}};
+  if (source->kind() != kind) {
+    result.lines.push_back("optimizer states: " + described(source->kind()) + " -> " +
+                           described(kind) + ", converted");
+  } else if (!result.exact) {
+    result.lines.push_back("optimizer states: those of " + std::to_string(restored.converted()) +
+                           " tensors are kept at another width than in the checkpoint, converted");
+  }
+  return result;
+}
+
+}  // namespace finetune

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: MIT
+#include "finetune/state/parameter_files.h"
+
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "finetune/base/error.h"
+#include "finetune/checkpoint/layout.h"
+#include "finetune/kernels/formats.h"
+#include "finetune/tensor/finite.h"
+#include "finetune/tensor/model_tensors.h"
+#include "state/optimizer_safetensors.h"
+#include "state/optimizer_source.h"
+
+namespace finetune {
+namespace {
+
+// The file with corrections of split weights, where a folder has one.
+std::optional<SafetensorsFile> open_corrections(const ParameterStore& store, FileSystem& files,
+                                                const std::string& folder) {
+  const std::string path = join_path(folder, checkpoint::kOptimizerTensorsFile);
+  if (!files.exists(path)) return std::nullopt;
+  SafetensorsFile file = open_optimizer_tensors(files, path);
+  const std::vector<Parameter>& parameters = store.parameters();
+  const auto has = [&](const Parameter& p) { return file.has(correction_name(p.name)); };
+  if (std::none_of(parameters.begin(), parameters.end(), has)) return std::nullopt;
+  for (const Parameter& parameter : parameters) {
+    if (!has(parameter)) reject_state(path, parameter.name, "correction", "is missing");
+    const TensorInfo& info = file.info(correction_name(parameter.name));
+    if (info.dtype != DType::kI8 || at::IntArrayRef(info.shape) != parameter.weight.sizes()) {
+      reject_state(path, parameter.name, "correction", "is not int8 of the parameter's shape");
+    }
+  }
+  return file;
+}
+
+class Restoring {
+ public:
+  Restoring(ParameterStore& store, FileSystem& files, const std::string& folder)
+      : store_(store),
+        weights_(load_model_tensors(files, folder)),
+        corrections_(open_corrections(store, files, folder)) {}
+
+  void restore(Parameter& parameter) {
+    const TensorInfo& info = weights_.info(parameter.name);
+    if (at::IntArrayRef(info.shape) != parameter.weight.sizes()) {
+      throw Error(ErrorKind::kData, weights_.path_of(parameter.name) + ": the tensor '" +
+                                        parameter.name + "' has not the shape of the model's");
+    }
+    if (corrections_ && info.dtype != DType::kBF16) {
+      throw Error(ErrorKind::kData, weights_.path_of(parameter.name) + ": '" + parameter.name +
+                                        "' is not bfloat16, but " + corrections_->path() +
+                                        " has a correction for it");
+    }
+    is_bfloat16_ = is_bfloat16_ || info.dtype == DType::kBF16;
+    is_wider_ = is_wider_ || info.dtype != DType::kBF16;
+    const WeightFormat format = store_.weight_format();
+    if (corrections_ && format == WeightFormat::kSplit) {
+      weights_.read_into(parameter.name, parameter.weight);
+      read_correction(parameter, parameter.correction);
+    } else if (corrections_ && format == WeightFormat::kFloat32) {
+      const Tensor weight = weights_.read(parameter.name).to(parameter.weight.device());
+      Tensor correction = weight.new_empty(weight.sizes(), at::kChar);
+      read_correction(parameter, correction);
+      join_values(weight, correction, parameter.weight.detach());
+    } else if (format == WeightFormat::kSplit) {
+      store_.assign(parameter, weights_.read(parameter.name));
+    } else {
+      weights_.read_into(parameter.name, parameter.weight);
+    }
+    if (!is_finite(parameter.weight.detach())) {
+      throw Error(ErrorKind::kData, weights_.path_of(parameter.name) + ": the tensor '" +
+                                        parameter.name +
+                                        "' holds NaN or infinite values; go on from an older "
+                                        "checkpoint with resume_from_checkpoint");
+    }
+  }
+
+  [[nodiscard]] RestoredParameters result() const {
+    static const char* const kNames[] = {"float32", "bfloat16", "split (bfloat16 and int8)"};
+    const WeightFormat to = store_.weight_format();
+    const WeightFormat from = corrections_                 ? WeightFormat::kSplit
+                              : is_bfloat16_ && !is_wider_ ? WeightFormat::kBFloat16
+                                                           : WeightFormat::kFloat32;
+    if (from == to) return {.exact = true, .line = ""};
+    // bfloat16 has a place in every format, and float32 for every value.
+    const bool exact = to == WeightFormat::kFloat32 || from == WeightFormat::kBFloat16;
+    return {.exact = exact,
+            .line = std::string("weights: ") + kNames[static_cast<size_t>(from)] + " -> " +
+                    kNames[static_cast<size_t>(to)] +
+                    (exact ? ", the same values" : ", rounded to the nearest")};
+  }
+
+ private:
+  void read_correction(const Parameter& parameter, Tensor& target) const {
+    corrections_->read_into(correction_name(parameter.name), target);
+    check_state_values(corrections_->path(), parameter.name, "correction", target);
+  }
+
+  ParameterStore& store_;
+  ModelTensors weights_;
+  std::optional<SafetensorsFile> corrections_;
+  bool is_bfloat16_ = false;  // some of the file's tensors are
+  bool is_wider_ = false;     // some are not
+};
+
+}  // namespace
+
+LazyTensors checkpoint_tensors(const ParameterStore& parameters, Snapshot* snapshot) {
+  LazyTensors tensors;
+  for (const Parameter& parameter : parameters.parameters()) {
+    tensors.push_back(lazy_or_held(snapshot, parameter.name, parameter.weight.detach()));
+  }
+  return tensors;
+}
+
+LazyTensors exported_tensors(const ParameterStore& parameters) {
+  LazyTensors tensors = checkpoint_tensors(parameters);
+  if (parameters.weight_format() != WeightFormat::kSplit) return tensors;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const Tensor& weight = parameters.parameters()[i].weight;
+    tensors[i].type = at::kFloat;
+    tensors[i].rows = [&parameters, weight](int64_t first, int64_t count) {
+      return parameters.values_of_rows(weight, first, count);
+    };
+  }
+  return tensors;
+}
+
+bool has_corrections(const ParameterStore& parameters, FileSystem& files,
+                     const std::string& folder) {
+  return open_corrections(parameters, files, folder).has_value();
+}
+
+RestoredParameters restore_parameters(ParameterStore& parameters, FileSystem& files,
+                                      const std::string& folder) {
+  const c10::NoGradGuard no_grad;
+  Restoring restoring(parameters, files, folder);
+  for (Parameter& parameter : parameters.parameters()) restoring.restore(parameter);
+  return restoring.result();
+}
+
+}  // namespace finetune

@@ -1,0 +1,330 @@
+// SPDX-License-Identifier: MIT
+#include "finetune/plan/memory_plan.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "finetune/base/error.h"
+
+namespace finetune {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int64_t kMiB = int64_t{1} << 20;
+constexpr int64_t kParameters = 83'504'416;
+constexpr int64_t kWords = 52'000 * 768;
+
+// EsperBERTo, 64 x 128 in an update.
+MemoryWorkload esperanto() {
+  ModelConfig model;
+  model.vocab_size = 52000;
+  model.num_hidden_layers = 6;
+  model.max_position_embeddings = 514;
+  model.type_vocab_size = 1;
+  return {.model = model,
+          .head = std::nullopt,
+          .length = 128,
+          .effective_batch = 64,
+          .program = 150 * kMiB};
+}
+
+MemoryParts parts_with(const std::function<void(MemoryChoices&)>& change) {
+  MemoryChoices choices{.micro_batch = 16};
+  change(choices);
+  return predict_memory(esperanto(), choices);
+}
+
+LoadedConfig config_of(const std::string& text) {
+  return load_config_text("model_type: roberta\ntokenizer_name: ./t\ntrain_file: a\n" + text,
+                          "run.yaml", {});
+}
+
+TEST(MemoryPlan, KeepsWeightsInTheirFormat) {
+  EXPECT_EQ(parts_with([](MemoryChoices&) {}).weights, 4 * kParameters);
+  EXPECT_EQ(parts_with([](MemoryChoices& c) { c.weights = WeightFormat::kSplit; }).weights,
+            3 * kParameters);
+  EXPECT_EQ(parts_with([](MemoryChoices& c) { c.weights = WeightFormat::kBFloat16; }).weights,
+            2 * kParameters);
+}
+
+TEST(MemoryPlan, KeepsGradientsUntilTheUpdate) {
+  EXPECT_EQ(parts_with([](MemoryChoices&) {}).gradients, 4 * kParameters);
+  EXPECT_EQ(parts_with([](MemoryChoices& c) { c.gradients = GradientFormat::kBFloat16; }).gradients,
+            2 * kParameters);
+}
+
+TEST(MemoryPlan, KeepsTheTiedEmbeddingsGradientAndOneLayersInTheBackwardUpdate) {
+  const int64_t layer = 4 * (768 * 768 + 768) + 2 * 768 * 3072 + 3072 + 768 + 4 * 768;
+  EXPECT_EQ(parts_with([](MemoryChoices& c) { c.optimizer_in_backward = true; }).gradients,
+            4 * (kWords + layer));
+  MemoryWorkload untied = esperanto();
+  untied.model.tie_word_embeddings = false;
+  const MemoryParts parts =
+      predict_memory(untied, {.micro_batch = 16, .optimizer_in_backward = true});
+  EXPECT_EQ(parts.gradients, 4 * kWords);
+}
+
+TEST(MemoryPlan, KeepsASumForEachRowOfBlockSparseAttention) {
+  MemoryWorkload workload = esperanto();
+  workload.model.model_type = "big_bird";
+  workload.model.max_position_embeddings = workload.length = 4096;
+  const auto parts = [&](const std::string& type) {
+    workload.model.attention_type = type;
+    return predict_memory(workload, {.micro_batch = 2});
+  };
+  const MemoryParts sparse = parts("block_sparse");
+  const MemoryParts full = parts("original_full");
+  EXPECT_EQ(sparse.activations - full.activations, 6 * 2 * 4096 * 12 * 4);
+  EXPECT_GT(sparse.temporaries, full.temporaries);
+  workload.length = 704;  // few enough for full attention
+  EXPECT_EQ(parts("block_sparse").peak(), parts("original_full").peak());
+}
+
+TEST(MemoryPlan, CountsStatesOfEveryOptimizer) {
+  const auto states = [](const OptimizerChoice& optimizer) {
+    return parts_with([&](MemoryChoices& c) { c.optimizer = optimizer; }).states;
+  };
+  EXPECT_EQ(states({.kind = "adamw"}), 8 * kParameters);
+  EXPECT_EQ(states({.kind = "sgd"}), 0);
+  EXPECT_EQ(states({.kind = "sgd", .momentum = 0.9}), 4 * kParameters);
+  const double wide = kWords + (514 + 1) * 768;
+  const double narrow = kParameters - wide;
+  EXPECT_NEAR(states({.kind = "adamw_8bit"}), 8 * wide + narrow * (2 + 8.0 / 256), 5e5);
+  EXPECT_NEAR(states({.kind = "adamw_8bit", .embeddings_in_8bit = true}),
+              kParameters * (2 + 8.0 / 256), 5e5);
+  EXPECT_NEAR(states({.kind = "adamw_companded_8bit"}), kParameters * (2 + 8.0 / 128), 1e4);
+  EXPECT_LT(states({.kind = "adafactor"}), kParameters / 50);
+}
+
+TEST(MemoryPlan, ActivationsFallWithEveryWayOfComputingAgain) {
+  const auto activations = [](const ActivationCheckpointing& again) {
+    return parts_with([&](MemoryChoices& c) { c.checkpointing = again; }).activations;
+  };
+  const int64_t hidden = 16 * 128 * 768 * 4;
+  EXPECT_EQ(activations({}), (6 * 16 + 1) * hidden);
+  EXPECT_EQ(activations({.enabled = true, .selective = true}), (6 * 11 + 1) * hidden);
+  EXPECT_EQ(activations({.enabled = true}), (6 + 1) * hidden);
+  EXPECT_EQ(activations({.enabled = true, .every_n_layers = 4}), (2 + 1) * hidden);
+}
+
+TEST(MemoryPlan, ActivationsAreHalvedInHalfPrecision) {
+  const MemoryParts wide = parts_with([](MemoryChoices&) {});
+  const MemoryParts half = parts_with([](MemoryChoices& c) { c.precision = Precision::kBFloat16; });
+  EXPECT_NEAR(static_cast<double>(half.activations) / static_cast<double>(wide.activations), 0.5,
+              0.01);
+}
+
+TEST(MemoryPlan, AHeadTakesAChunkOfLogits) {
+  const int64_t whole = parts_with([](MemoryChoices&) {}).head;
+  const int64_t half = parts_with([](MemoryChoices& c) { c.head_rows_per_chunk = 64; }).head;
+  // Chunks of nearly equal length: 343 predicted tokens in 3, and in 6.
+  EXPECT_EQ(whole - half, (115 - 58) * 52000 * 4);
+}
+
+TEST(MemoryPlan, PartsMakeThePeak) {
+  const MemoryParts parts = parts_with([](MemoryChoices&) {});
+  int64_t sum = 0;
+  for (const auto& [name, bytes] : named_parts(parts)) {
+    EXPECT_GE(bytes, 0) << name;
+    sum += bytes;
+  }
+  EXPECT_EQ(sum, parts.peak());
+}
+
+TEST(MemoryPlan, ADeviceLeavesTheHostItsOwnShare) {
+  MemoryWorkload workload = esperanto();
+  workload.is_device = true;
+  workload.data = 500 * kMiB;
+  const MemoryParts parts = predict_memory(workload, {.micro_batch = 16});
+  EXPECT_EQ(parts.data, 0);
+  EXPECT_GT(parts.host, workload.program + workload.data + 4 * kWords);
+}
+
+TEST(LargestBatch, IsTheLastThatFits) {
+  const int64_t memory = 2000 * kMiB;
+  const int64_t size = largest_micro_batch(esperanto(), {}, memory);
+  ASSERT_GT(size, 1);
+  MemoryChoices choices{.micro_batch = size};
+  EXPECT_LE(predict_memory(esperanto(), choices).peak(), memory);
+  ++choices.micro_batch;
+  EXPECT_GT(predict_memory(esperanto(), choices).peak(), memory);
+  EXPECT_EQ(largest_micro_batch(esperanto(), {}, 500 * kMiB), 0);
+}
+
+MemoryDecision decide(const std::string& text, int64_t budget) {
+  return decide_memory(esperanto(), config_of(text), budget);
+}
+
+TEST(MemoryBudget, ChangesNothingWhereThereIsEnough) {
+  const MemoryDecision decision =
+      decide("per_device_train_batch_size: 64\nmemory_budget: 20GiB\n", 20480 * kMiB);
+  EXPECT_EQ(decision.choices, decision.asked);
+  EXPECT_THAT(decision.line(), HasSubstr("64 x 1 samples an update, recomputation: none"));
+  EXPECT_EQ(decision.line().find("forbid"), std::string::npos);
+}
+
+TEST(MemoryBudget, TakesWhatIsExactFirst) {
+  const MemoryDecision decision =
+      decide("per_device_train_batch_size: 64\nmemory_budget: 1800MiB\n", 1800 * kMiB);
+  EXPECT_LT(decision.choices.micro_batch, 64);
+  EXPECT_EQ(64 % decision.choices.micro_batch, 0);
+  EXPECT_EQ(decision.choices.gradients, GradientFormat::kFloat32);
+  EXPECT_EQ(decision.choices.weights, WeightFormat::kFloat32);
+  EXPECT_EQ(decision.choices.optimizer.kind, "adamw");
+}
+
+TEST(MemoryBudget, StaysInsideDownToTheLeast) {
+  int64_t before = 0;
+  for (const int64_t budget : {800, 900, 1000, 1200, 1500, 3000, 6000}) {
+    const MemoryDecision decision =
+        decide("per_device_train_batch_size: 64\nmemory_budget: 1GiB\n", budget * kMiB);
+    EXPECT_LE(decision.predicted, budget * kMiB);
+    EXPECT_EQ(decision.predicted, predict_memory(esperanto(), decision.choices).peak());
+    EXPECT_GE(decision.predicted, before) << "more memory, and less of it used";
+    before = decision.predicted;
+  }
+}
+
+TEST(MemoryBudget, KeepsWhatTheUserSet) {
+  const MemoryDecision decision = decide(
+      "per_device_train_batch_size: 64\nmemory_budget: 1700MiB\noptim: adamw_torch\n"
+      "param_dtype: float32\ngrad_accum_dtype: float32\ngradient_checkpointing: true\n",
+      1700 * kMiB);
+  EXPECT_EQ(decision.choices.optimizer.kind, "adamw");
+  EXPECT_EQ(decision.choices.gradients, GradientFormat::kFloat32);
+  EXPECT_EQ(decision.choices.checkpointing, (ActivationCheckpointing{.enabled = true}));
+  const MemoryDecision whole = decide(
+      "per_device_train_batch_size: 64\nmemory_budget: 3GiB\nmax_grad_norm: 0\n"
+      "optimizer_in_backward: true\n",
+      3072 * kMiB);
+  EXPECT_EQ(whole.choices.micro_batch, 64) << "gradients that are freed cannot be accumulated";
+}
+
+TEST(MemoryBudget, SaysTheLeastThatCanBeReached) {
+  const std::string text = "per_device_train_batch_size: 64\nmemory_budget: 400MiB\n";
+  int64_t least = 0;
+  try {
+    (void)decide(text, 400 * kMiB);
+    FAIL() << "400 MiB is not enough";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kConfig);
+    const std::string message = error.what();
+    EXPECT_THAT(message, ::testing::StartsWith("run.yaml:5: memory_budget: 400 MiB"));
+    const size_t place = message.find("at least ");
+    ASSERT_NE(place, std::string::npos);
+    least = std::stoll(message.substr(place + 9));
+  }
+  EXPECT_NO_THROW((void)decide(text, least * kMiB));
+  EXPECT_THROW((void)decide(text, (least - 2) * kMiB), Error);
+}
+
+TEST(MemoryDecision, IsAppliedAsKeys) {
+  const LoadedConfig config = config_of("per_device_train_batch_size: 64\nmemory_budget: 900MiB\n");
+  const MemoryDecision decision = decide_memory(esperanto(), config, 900 * kMiB);
+  ASSERT_NE(decision.choices, decision.asked);
+  const LoadedConfig applied = decision.apply(config);
+  MemoryChoices read = choices_of(applied.args);
+  read.head_rows_per_chunk = decision.choices.head_rows_per_chunk;
+  EXPECT_EQ(read, decision.choices);
+  EXPECT_EQ(applied.args.per_device_train_batch_size * applied.args.gradient_accumulation_steps,
+            64);
+  EXPECT_THAT(decision.line(), HasSubstr("to forbid it set grad_accum_dtype: float32"));
+}
+
+TEST(MemoryDecision, IsKeptAndUsedAgain) {
+  const std::string text = "per_device_train_batch_size: 64\nmemory_budget: 900MiB\n";
+  const LoadedConfig config = config_of(text);
+  const MemoryDecision decision = decide_memory(esperanto(), config, 900 * kMiB);
+  const MemoryDecision again = MemoryDecision::from_json(decision.to_json(), "state");
+  EXPECT_EQ(again.choices, decision.choices);
+  EXPECT_EQ(again.asked, decision.asked);
+  EXPECT_EQ(again.line(), decision.line());
+  EXPECT_TRUE(again.is_for(config, 64));
+  EXPECT_FALSE(again.is_for(config, 32));
+  EXPECT_FALSE(again.is_for(config_of(text + "bf16: true\n"), 64));
+  EXPECT_FALSE(again.is_for(config_of("per_device_train_batch_size: 64\n"), 64));
+  const auto with_budget = [](const std::string& budget) {
+    return config_of("per_device_train_batch_size: 64\nmemory_budget: " + budget + "\n");
+  };
+  EXPECT_TRUE(again.is_for(with_budget("2000MiB"), 64)) << "equal bits rather than less time";
+  EXPECT_TRUE(again.is_for(with_budget(std::to_string(decision.predicted)), 64));
+  EXPECT_FALSE(again.is_for(with_budget(std::to_string(decision.predicted - 1)), 64));
+  ASSERT_NE(decision.choices.gradients, decision.asked.gradients);
+  EXPECT_FALSE(again.is_for(config_of(text + "grad_accum_dtype: float32\n"), 64))
+      << "what the user sets wins";
+}
+
+TEST(MemoryDecision, RefusesWhatIsDamaged) {
+  const LoadedConfig config = config_of("per_device_train_batch_size: 64\nmemory_budget: 900MiB\n");
+  const auto good = decide_memory(esperanto(), config, 900 * kMiB).to_json();
+  const auto refuses = [&](const char* part, const char* key, const nlohmann::ordered_json& value) {
+    auto bad = good;
+    (*part == '\0' ? bad : bad[part])[key] = value;
+    try {
+      (void)MemoryDecision::from_json(bad, "state");
+    } catch (const Error& error) {
+      return error.kind() == ErrorKind::kData;
+    }
+    return false;
+  };
+  EXPECT_TRUE(refuses("", "budget", -1));
+  EXPECT_TRUE(refuses("", "choices", 5));
+  EXPECT_TRUE(refuses("choices", "micro_batch", 0));
+  EXPECT_TRUE(refuses("choices", "micro_batch", 63));
+  EXPECT_TRUE(refuses("choices", "weights", "int4"));
+  EXPECT_TRUE(refuses("asked", "optimizer", "lion"));
+  EXPECT_TRUE(refuses("choices", "selective", "yes"));
+}
+
+TEST(MemoryPlan, CountsWhatAProcessKeepsOfDividedStates) {
+  MemoryWorkload workload = esperanto();
+  const MemoryParts alone = predict_memory(workload, {.micro_batch = 4});
+  workload.processes = 4;
+  EXPECT_EQ(predict_memory(workload, {.micro_batch = 4}).states, alone.states);
+  workload.divides_states = true;
+  const MemoryParts divided = predict_memory(workload, {.micro_batch = 4});
+  EXPECT_GE(divided.states, alone.states / 4);
+  EXPECT_LT(divided.states, alone.states / 2);  // the embedding's moments are not cut
+  EXPECT_EQ(divided.weights, alone.weights);
+}
+
+TEST(MemoryPlan, CountsTheSumsOfLogicalShards) {
+  MemoryWorkload workload = esperanto();
+  workload.effective_batch = 32;
+  const MemoryParts one_sum = predict_memory(workload, {.micro_batch = 8});
+  workload.sums_shards = true;
+  // Of four shards two sums wait while the fourth is computed; one shard is no sum.
+  EXPECT_EQ(predict_memory(workload, {.micro_batch = 8}).gradients, 3 * one_sum.gradients);
+  EXPECT_EQ(predict_memory(workload, {.micro_batch = 32}).gradients, one_sum.gradients);
+}
+
+TEST(MemoryPlan, CountsLogicalShardsThatAreComputedAtOnce) {
+  MemoryWorkload workload = esperanto();
+  workload.effective_batch = 32;
+  workload.threads = 4;
+  workload.sums_shards = true;
+  const MemoryParts one = predict_memory(workload, {.micro_batch = 8});
+  workload.batches_at_once = 2;
+  const MemoryParts two = predict_memory(workload, {.micro_batch = 8});
+  EXPECT_EQ(two.activations, 2 * one.activations);
+  EXPECT_EQ(two.gradients, one.gradients);  // a sum of two, and two beside it
+  workload.batches_at_once = 4;
+  const MemoryParts four = predict_memory(workload, {.micro_batch = 8});
+  EXPECT_EQ(four.activations, 4 * one.activations);
+  EXPECT_EQ(four.gradients, one.gradients / 3 * 4);
+  workload.batches_at_once = 16;  // more than there are
+  EXPECT_EQ(predict_memory(workload, {.micro_batch = 8}).activations, four.activations);
+  const auto most = [&](int64_t peak) {
+    return largest_batches_at_once(workload, {.micro_batch = 8},
+                                   static_cast<int64_t>(static_cast<double>(peak) * 1.06));
+  };
+  EXPECT_EQ(most(four.peak()), 4);
+  EXPECT_EQ(most(two.peak()), 2);
+  EXPECT_EQ(most(one.peak() / 2), 1);
+}
+
+}  // namespace
+}  // namespace finetune
