@@ -23,7 +23,18 @@ namespace {
 std::optional<RunState> finished_run(const std::string& output_dir) {
   FileSystem& files = FileSystem::local();
   const std::string path = join_path(output_dir, checkpoint::kFinetuneStateFile);
-  if (!files.exists(path)) return std::nullopt;
+  if (!files.exists(path)) {
+    const checkpoint::FinishedModel model =
+        checkpoint::inspect_finished_model(files, output_dir, false);
+    if (model.manifest && model.manifest->files.contains(checkpoint::kFinetuneStateFile)) {
+      throw Error(ErrorKind::kCheckpoint,
+                  path +
+                      ": is missing, though manifest.json beside it lists it; run the command that "
+                      "trained the model again, which restores it, or evaluate model_name_or_path "
+                      "with --checkpoint base");
+    }
+    return std::nullopt;
+  }
   RunState state = RunState::parse(files.read_all(path, 64 << 20), path);
   if (!state.finished) return std::nullopt;
   return state;

@@ -15,6 +15,7 @@
 #include "finetune/base/log.h"
 #include "finetune/base/mount.h"
 #include "finetune/base/trash_safe.h"
+#include "finetune/checkpoint/finished_model.h"
 #include "finetune/checkpoint/layout.h"
 #include "finetune/data/token_cache.h"
 #include "train/clock.h"
@@ -310,6 +311,21 @@ void RunStorage::copy_all_checkpoints(const Place& place) const {
   }
 }
 
+bool RunStorage::holds_other_model(const Place& place) const {
+  try {
+    const auto run_id = [](FileSystem& files, const std::string& folder) {
+      const checkpoint::FinishedModel model =
+          checkpoint::inspect_finished_model(files, folder, false);
+      return model.manifest ? model.manifest->run_id : "";
+    };
+    const std::string there = run_id(*place.files, place.directory);
+    return !there.empty() && there != run_id(*files_, config_.args.output_dir);
+  } catch (const Error& error) {
+    log::debug("the mirror '" + place.directory + "' cannot be read: " + error.what());
+    return false;
+  }
+}
+
 bool RunStorage::finish(bool is_finished) {
   if (!is_finished && !has_committed_) return true;
   // A limit of the session was moved forward by what the copies take; a signal leaves less.
@@ -333,6 +349,14 @@ bool RunStorage::finish(bool is_finished) {
                 " s until the mirror '" + place.directory + "' has everything");
       return mirror.wait(patience, give_up);
     };
+    if (is_finished && mirror.wait(kQuickSeconds) && holds_other_model(place)) {
+      is_everywhere = false;
+      log::error("the mirror '" + place.directory +
+                 "' holds the finished model of another run, which is not overwritten; name "
+                 "another mirror_dir, or delete manifest.json and finetune_state.json there");
+      (void)mirror.finish(0);
+      continue;
+    }
     copy_logs(mirror);
     if (has_everything() && is_finished) {
       copy_all_checkpoints(place);

@@ -99,6 +99,8 @@ class RunStorage {
   void copy_tokens() const;
   void copy_results(checkpoint::Mirror& mirror) const;
   // Also those that newer ones overtook; those that are there are verified.
+  // Whether a finished model of another run is in the mirror.
+  [[nodiscard]] bool holds_other_model(const Place& place) const;
   void copy_all_checkpoints(const Place& place) const;
   void open_mirrors_once();
   bool restore_state();

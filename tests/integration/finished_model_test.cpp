@@ -211,6 +211,28 @@ TEST(FinishedModel, IsNotOverwrittenWhereItsStateIsLost) {
   EXPECT_TRUE(read_file(run.out("model.safetensors")) == run.model());
 }
 
+TEST(FinishedModel, WithoutItsStateIsNoReasonToEvaluateTheBaseModel) {
+  FinishedRun run;
+  run.set({{"model_name_or_path", run.out("checkpoint-6")},
+           {"tokenizer_name", ""},
+           {"model_type", ""},
+           {"config_overrides", ""}});
+  std::filesystem::remove(run.out("finetune_state.json"));
+  const ProcessResult result = finetune({"evaluate", run.config()});
+  EXPECT_EQ(result.code, 3) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("finetune_state.json: is missing, though manifest.json"));
+}
+
+TEST(FinishedModel, OfAnotherRunInTheMirrorIsNotOverwritten) {
+  const MirroredFinishedRun other;
+  const FinishedRun run(TinyRun::Keys{{"seed", "77"}});
+  const ProcessResult result = run.train({"--mirror_dir", other.mirror()});
+  EXPECT_EQ(result.code, 1) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("holds the finished model of another run"));
+  EXPECT_FALSE(std::filesystem::exists(other.mirror("checkpoint-12.old-1")));
+  other.expect_both_good();
+}
+
 TEST(FinishedModel, IsNeitherEvaluatedNorAskedWhereItsWeightsAreDamaged) {
   const FinishedRun run(TinyRun::Keys{{"save_strategy", "no"}});
   flip(run.out("model.safetensors"));
