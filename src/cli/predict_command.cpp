@@ -18,8 +18,8 @@
 #include "finetune/base/interrupt.h"
 #include "finetune/checkpoint/finished_model.h"
 #include "finetune/data/data_files.h"
-#include "finetune/predict/predictor.h"
 #include "finetune/report/progress.h"
+#include "finetune/task/predictor.h"
 
 namespace finetune::cli {
 namespace {

@@ -12,9 +12,9 @@
 #include "finetune/checkpoint/reader.h"
 #include "finetune/plan/parameter_shapes.h"
 #include "finetune/state/run_state.h"
+#include "finetune/task/setup.h"
 #include "finetune/tensor/model_tensors.h"
 #include "train/memory_workload.h"
-#include "train/task_setup.h"
 
 namespace finetune {
 namespace {

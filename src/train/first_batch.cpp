@@ -3,8 +3,8 @@
 
 #include "finetune/report/batch_text.h"
 #include "finetune/report/progress.h"
+#include "finetune/task/loader_options.h"
 #include "train/assemble.h"
-#include "train/loader_options.h"
 #include "train/memory_workload.h"
 
 namespace finetune {
