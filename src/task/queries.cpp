@@ -11,13 +11,14 @@
 #include "finetune/base/interrupt.h"
 #include "finetune/base/json.h"
 #include "finetune/data/rows.h"
+#include "finetune/task/tasks.h"
 #include "task/query_columns.h"
 
 namespace finetune {
 namespace {
 
-bool needs_columns(PredictTask task, const ColumnNames& columns) {
-  return task == PredictTask::kQuestionAnswering || task == PredictTask::kMultipleChoice ||
+bool needs_columns(RowTask rows, const ColumnNames& columns) {
+  return rows == RowTask::kQuestionAnswering || rows == RowTask::kMultipleChoice ||
          columns.text_column || columns.text_pair_column;
 }
 
@@ -61,22 +62,22 @@ void visit_lines(
 
 }  // namespace
 
-void visit_queries(PredictTask task, const std::string& path, const QueryOptions& options,
+void visit_queries(const TaskDescriptor& task, const std::string& path, const QueryOptions& options,
                    const std::function<void(Query)>& visit) {
   const ColumnNames& columns = options.columns;
-  QueryReader reader(task, options);
+  QueryReader reader(task.rows, options);
   const bool is_input = path == "-";
   const bool is_text = !is_input && is_plain_text(path, options.reading);
-  if (is_input && needs_columns(task, columns)) {
+  if (is_input && needs_columns(task.rows, columns)) {
     visit_lines(path, [&](const std::string& line, const std::string& where) {
       if (line.empty()) return;
       const nlohmann::ordered_json row = parse_json(line, where);
       if (!row.is_object()) throw Error(ErrorKind::kData, where + ": is no JSON object");
       reader.read({.columns = row, .place = where, .typed = true}, visit);
     });
-  } else if (is_text && needs_columns(task, columns)) {
+  } else if (is_text && needs_columns(task.rows, columns)) {
     throw Error(ErrorKind::kData, "--input: '" + path + "' holds lines of text, but " +
-                                      std::string(predict_task_name(task)) +
+                                      std::string(task.pipeline.name) +
                                       " needs columns here; give .jsonl, .json, .csv or .tsv");
   } else if (is_input || is_text) {
     visit_lines(path, [&](const std::string& line, const std::string& where) {

@@ -3,8 +3,8 @@
 
 #include "finetune/base/error.h"
 #include "finetune/base/log.h"
-#include "finetune/data/data_record.h"
 #include "finetune/model/model_folder.h"
+#include "finetune/task/tasks.h"
 
 namespace finetune {
 namespace {
@@ -61,30 +61,14 @@ const Json* list_in(const Json& value) {
   return found != value.end() && found->is_array() ? &*found : nullptr;
 }
 
-RowTask row_task_of(PredictTask task) {
-  switch (task) {
-    case PredictTask::kFillMask:
-      return RowTask::kText;
-    case PredictTask::kTextClassification:
-      return RowTask::kSequenceClassification;
-    case PredictTask::kTokenClassification:
-      return RowTask::kTokenClassification;
-    case PredictTask::kQuestionAnswering:
-      return RowTask::kQuestionAnswering;
-    case PredictTask::kMultipleChoice:
-      return RowTask::kMultipleChoice;
-  }
-  FT_CHECK(false, "every task reads rows");
-}
-
 }  // namespace
 
-ColumnNames trained_columns(PredictTask task, const std::string& folder) {
-  return trained_record(resolve_model_folder(folder, "MODEL_DIR"), row_task_of(task)).columns;
+ColumnNames trained_columns(const TaskDescriptor& task, const std::string& folder) {
+  return trained_record(resolve_model_folder(folder, "MODEL_DIR"), task.rows).columns;
 }
 
 void QueryReader::find_columns(const DataRow& row) {
-  const FoundColumns found = finetune::find_columns(row, {.task = row_task_of(task_),
+  const FoundColumns found = finetune::find_columns(row, {.task = rows_,
                                                           .named = options_.columns,
                                                           .trained = options_.trained,
                                                           .labels = LabelUse::kUnused,
@@ -96,7 +80,7 @@ void QueryReader::find_columns(const DataRow& row) {
 
 void QueryReader::read(const DataRow& row, const std::function<void(Query)>& visit) {
   const auto paragraphs = row.columns.find("paragraphs");
-  if (task_ == PredictTask::kQuestionAnswering && paragraphs != row.columns.end() &&
+  if (rows_ == RowTask::kQuestionAnswering && paragraphs != row.columns.end() &&
       paragraphs->is_array()) {
     for (const Json& paragraph : *paragraphs) {
       const DataRow part = {.columns = paragraph, .place = row.place, .typed = row.typed};
@@ -114,8 +98,8 @@ void QueryReader::read(const DataRow& row, const std::function<void(Query)>& vis
     return;
   }
   if (!columns_) find_columns(row);
-  if (task_ == PredictTask::kQuestionAnswering) return visit(question_query(row));
-  visit(task_ == PredictTask::kMultipleChoice ? choice_query(row) : text_query(row));
+  if (rows_ == RowTask::kQuestionAnswering) return visit(question_query(row));
+  visit(rows_ == RowTask::kMultipleChoice ? choice_query(row) : text_query(row));
 }
 
 Query QueryReader::text_query(const DataRow& row) const {
@@ -124,7 +108,7 @@ Query QueryReader::text_query(const DataRow& row) const {
   const Json& text = column(row, name);
   const bool is_one_word =
       row.bare_lists && text.is_string() && (name == "tokens" || name == "words");
-  const bool tags = task_ == PredictTask::kTokenClassification;
+  const bool tags = rows_ == RowTask::kTokenClassification;
   if (tags && (text.is_array() || is_one_word)) {
     query.parts = texts_in(row, name, is_one_word ? Json::array({text}) : text);
   } else {

@@ -15,7 +15,7 @@ namespace finetune {
 // Rows as queries. The columns are found in the first row (see data/columns.h) and logged.
 class QueryReader {
  public:
-  QueryReader(PredictTask task, QueryOptions options) : task_(task), options_(std::move(options)) {}
+  QueryReader(RowTask rows, QueryOptions options) : rows_(rows), options_(std::move(options)) {}
 
   // Calls `visit` with the row's queries. Throws Error(kData) with place and column.
   void read(const DataRow& row, const std::function<void(Query)>& visit);
@@ -26,7 +26,7 @@ class QueryReader {
   [[nodiscard]] Query choice_query(const DataRow& row) const;
   [[nodiscard]] Query question_query(const DataRow& row) const;
 
-  PredictTask task_;
+  RowTask rows_;
   QueryOptions options_;
   std::optional<ColumnNames> columns_;
 };

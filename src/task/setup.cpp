@@ -9,6 +9,7 @@
 #include "finetune/base/log.h"
 #include "finetune/data/data_files.h"
 #include "finetune/data/sample_stream.h"
+#include "finetune/task/tasks.h"
 
 namespace finetune {
 
@@ -17,14 +18,7 @@ std::unique_ptr<TaskSetup> make_task_setup(const SetupContext& context) {
   if (!context.tokenizer.special_tokens().pad) {
     refuse_key(config, "tokenizer_name", "the tokenizer names no padding token");
   }
-  const std::string& task = config.args.task;
-  if (task == "sequence_classification") return make_sequence_classification_setup(context);
-  if (task == "multiple_choice") return make_multiple_choice_setup(context);
-  if (task == "token_classification") return make_token_classification_setup(context);
-  if (task == "question_answering") return make_question_answering_setup(context);
-  if (task == "pretraining") return make_pretraining_setup(context);
-  FT_CHECK(task == "mlm", "a task that the configuration lets through has no setup: " + task);
-  return make_masked_lm_setup(context);
+  return task_of(config.args).make_setup(context);
 }
 
 void refuse_key(const LoadedConfig& config, std::string_view key, const std::string& why) {
@@ -58,7 +52,7 @@ ReadingOptions reading_options(const TrainingArgs& args) {
   if (args.quoting == "standard") reading.quoting = Quoting::kStandard;
   if (args.quoting == "none") reading.quoting = Quoting::kNone;
   reading.header = args.header;
-  if (args.task == "token_classification") reading.conll_text = ConllText::kAny;
+  if (task_of(args).rows == RowTask::kTokenClassification) reading.conll_text = ConllText::kAny;
   return reading;
 }
 

@@ -8,6 +8,10 @@
 
 #include "base/temporary_folder.h"
 #include "finetune/data/token_classification_dataset.h"
+#include "task/multiple_choice/multiple_choice.h"
+#include "task/question_answering/answer_files.h"
+#include "task/sequence_classification/sequence_classification.h"
+#include "task/token_classification/token_classification.h"
 
 namespace finetune {
 namespace {

@@ -10,6 +10,7 @@
 #include "finetune/base/error.h"
 #include "finetune/base/file_system.h"
 #include "finetune/model/model.h"
+#include "finetune/task/tasks.h"
 #include "finetune/tensor/safetensors.h"
 
 namespace finetune {
@@ -50,7 +51,7 @@ class ModelFolder {
   [[nodiscard]] std::vector<Json> answers(const std::vector<Query>& queries,
                                           PredictOptions options = {}) const {
     options.use_cpu = true;
-    return make_predictor(find_predict_task(path()), path(), options)->answer(queries);
+    return find_predict_task(path()).pipeline.make_predictor(path(), options)->answer(queries);
   }
   [[nodiscard]] std::string refused(const Query& query, const PredictOptions& options = {}) const {
     return message_of<Error>([&] { (void)answers({query}, options); });
@@ -186,8 +187,8 @@ TEST(QuestionAnswering, RefusesWhatHasNoRoom) {
 TEST(Predictor, RefusesAModelWithoutTheHead) {
   const ModelFolder model(Head::kTokenClassification);
   EXPECT_THAT(message_of<Error>([&] {
-                (void)make_predictor(PredictTask::kQuestionAnswering, model.path(),
-                                     {.use_cpu = true});
+                (void)find_task("question_answering")
+                    ->pipeline.make_predictor(model.path(), {.use_cpu = true});
               }),
               HasSubstr("missing; is it a model for question-answering?"));
 }

@@ -49,14 +49,9 @@ class Predictor {
 
 // The task by a name of transformers' pipelines ("token-classification", "ner") or of the
 // configuration ("token_classification"). Throws Error(kUsage).
-[[nodiscard]] PredictTask parse_predict_task(const std::string& name);
+[[nodiscard]] const TaskDescriptor& parse_predict_task(const std::string& name);
 // What the model in `folder` was made for, by the architectures in its config.json. Throws
 // Error(kData).
-[[nodiscard]] PredictTask find_predict_task(const std::string& folder);
-
-// Throws Error(kConfig | kData) where the folder holds no usable model of that task and tokenizer,
-// Error(kUsage) for an option's value.
-[[nodiscard]] std::unique_ptr<Predictor> make_predictor(PredictTask task, const std::string& folder,
-                                                        const PredictOptions& options);
+[[nodiscard]] const TaskDescriptor& find_predict_task(const std::string& folder);
 
 }  // namespace finetune

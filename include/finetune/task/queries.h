@@ -4,23 +4,13 @@
 #include <functional>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "finetune/data/columns.h"
 
 namespace finetune {
 
-enum class PredictTask {
-  kFillMask,
-  kTextClassification,
-  kTokenClassification,
-  kQuestionAnswering,
-  kMultipleChoice,
-};
-
-// transformers' name: "fill-mask", ...
-[[nodiscard]] std::string_view predict_task_name(PredictTask task);
+struct TaskDescriptor;
 
 // What is asked of a model.
 struct Query {
@@ -40,13 +30,13 @@ struct QueryOptions {
 
 // The columns that the model in `folder` was trained with; none where it does not tell, or was
 // trained for another task. Throws Error(kData) for a damaged record.
-[[nodiscard]] ColumnNames trained_columns(PredictTask task, const std::string& folder);
+[[nodiscard]] ColumnNames trained_columns(const TaskDescriptor& task, const std::string& folder);
 
 // Calls `visit` with a query for each row (of SQuAD's articles: for each question) of a file in
 // order. `path` may be "-" for standard input: lines of text, or JSON where a column is named or
 // the task needs more than a text. Throws Error(kData) with file, line and column for what cannot
 // be used, Error(kIo), and Interrupted.
-void visit_queries(PredictTask task, const std::string& path, const QueryOptions& options,
+void visit_queries(const TaskDescriptor& task, const std::string& path, const QueryOptions& options,
                    const std::function<void(Query)>& visit);
 
 }  // namespace finetune

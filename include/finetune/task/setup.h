@@ -12,6 +12,7 @@
 #include "finetune/data/columns.h"
 #include "finetune/data/data_record.h"
 #include "finetune/data/loader.h"
+#include "finetune/data/mixed_dataset.h"
 #include "finetune/data/rows.h"
 #include "finetune/data/token_cache.h"
 #include "finetune/model/model.h"
@@ -41,7 +42,7 @@ struct SetupContext {
 };
 
 // What one kind of work brings to a run: how its rows are read, which head learns from them, what
-// is measured and written. A new task is a new class. read() is called before what depends on it,
+// is measured and written. read() is called before what depends on it,
 // kTrain first where there is training.
 class TaskSetup {
  public:
@@ -53,6 +54,11 @@ class TaskSetup {
   // Tokens that several training samples may fill a row with; 0: a row is a sample.
   [[nodiscard]] virtual int64_t packed_length() const { return 0; }
 
+  // The training data where train_file's entries are mixed by weight.
+  [[nodiscard]] virtual std::shared_ptr<const Dataset> mix(
+      std::shared_ptr<const MixedDataset> data) const {
+    return data;
+  }
   // Called once with all that read(kTrain) gave: what the loss needs to know of the data.
   virtual void learn_from(const Dataset& /*train_data*/) {}
   // What the training data told, to be kept with the model; empty where there is nothing to keep.
@@ -76,15 +82,6 @@ class TaskSetup {
 
 // The setup of config's task. Throws Error(kConfig) where tokenizer and model do not fit the task.
 [[nodiscard]] std::unique_ptr<TaskSetup> make_task_setup(const SetupContext& context);
-
-[[nodiscard]] std::unique_ptr<TaskSetup> make_masked_lm_setup(const SetupContext& context);
-[[nodiscard]] std::unique_ptr<TaskSetup> make_pretraining_setup(const SetupContext& context);
-[[nodiscard]] std::unique_ptr<TaskSetup> make_sequence_classification_setup(
-    const SetupContext& context);
-[[nodiscard]] std::unique_ptr<TaskSetup> make_multiple_choice_setup(const SetupContext& context);
-[[nodiscard]] std::unique_ptr<TaskSetup> make_token_classification_setup(
-    const SetupContext& context);
-[[nodiscard]] std::unique_ptr<TaskSetup> make_question_answering_setup(const SetupContext& context);
 
 // Shared by the setups.
 

@@ -2,8 +2,7 @@
 #include <ATen/ops/cross_entropy_loss.h>
 #include <c10/core/GradMode.h>
 
-#include "finetune/task/metrics.h"
-#include "finetune/task/task.h"
+#include "task/masked_lm/masked_lm.h"
 #include "task/masked_lm/masked_words.h"
 #include "task/model_input.h"
 

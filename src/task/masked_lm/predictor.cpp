@@ -11,11 +11,10 @@
 #include "finetune/base/interrupt.h"
 #include "finetune/model/model.h"
 #include "finetune/model/model_folder.h"
-#include "finetune/task/task.h"
 #include "finetune/tensor/device.h"
 #include "finetune/tensor/out_of_memory.h"
 #include "task/head_runner.h"
-#include "task/predictors.h"
+#include "task/masked_lm/masked_lm.h"
 #include "task/text_encoder.h"
 
 namespace finetune {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-#include "finetune/task/setup.h"
 
 #include "finetune/base/error.h"
 #include "finetune/base/log.h"
 #include "finetune/data/text_dataset.h"
+#include "task/masked_lm/masked_lm.h"
 #include "task/setup_columns.h"
 
 namespace finetune {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "task/head_task.h"
+#include "task/multiple_choice/multiple_choice.h"
 
 namespace finetune {
 namespace {

@@ -6,16 +6,16 @@
 
 #include "finetune/base/error.h"
 #include "task/head_runner.h"
-#include "task/predictors.h"
+#include "task/multiple_choice/multiple_choice.h"
 
 namespace finetune {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-class MultipleChoice final : public Predictor {
+class MultipleChoicePredictor final : public Predictor {
  public:
-  MultipleChoice(const std::string& folder, const PredictOptions& options)
+  MultipleChoicePredictor(const std::string& folder, const PredictOptions& options)
       : runner_(Head::kMultipleChoice, "multiple-choice", folder, options.use_cpu),
         batch_size_(options.batch_size) {}
 
@@ -65,7 +65,7 @@ class MultipleChoice final : public Predictor {
 
 std::unique_ptr<Predictor> make_multiple_choice(const std::string& folder,
                                                 const PredictOptions& options) {
-  return std::make_unique<MultipleChoice>(folder, options);
+  return std::make_unique<MultipleChoicePredictor>(folder, options);
 }
 
 }  // namespace finetune

@@ -2,11 +2,10 @@
 #include <ATen/ops/cross_entropy_loss.h>
 #include <c10/core/GradMode.h>
 
-#include "finetune/task/metrics.h"
-#include "finetune/task/task.h"
 #include "task/head_task.h"
 #include "task/masked_lm/masked_words.h"
 #include "task/model_input.h"
+#include "task/pretraining/pretraining.h"
 
 namespace finetune {
 namespace {

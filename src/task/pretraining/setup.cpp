@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT
-#include "finetune/task/setup.h"
 
 #include <algorithm>
 
 #include "finetune/base/error.h"
 #include "finetune/base/log.h"
 #include "finetune/data/document_examples.h"
+#include "finetune/data/mixed_pretraining.h"
 #include "finetune/data/shard_examples.h"
+#include "task/masked_lm/masked_lm.h"
+#include "task/pretraining/pretraining.h"
 #include "task/setup_columns.h"
 
 namespace finetune {
@@ -37,6 +39,11 @@ class PretrainingSetup final : public TaskSetup {
                  "names TFRecord shards and other files; name either shards or documents");
     }
     return read_shards(files);
+  }
+
+  [[nodiscard]] std::shared_ptr<const Dataset> mix(
+      std::shared_ptr<const MixedDataset> data) const override {
+    return std::make_shared<const MixedPretraining>(std::move(data));
   }
 
   [[nodiscard]] std::shared_ptr<const Collator> make_collator() const override {

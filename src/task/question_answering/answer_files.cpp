@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
+#include "task/question_answering/answer_files.h"
+
 #include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "finetune/base/json.h"
-#include "finetune/task/prediction_files.h"
 
 namespace finetune {
 namespace {

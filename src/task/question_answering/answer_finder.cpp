@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "finetune/base/error.h"
-#include "finetune/task/answers.h"
+#include "task/question_answering/answers.h"
 
 namespace finetune {
 namespace {

@@ -6,7 +6,7 @@
 #include <map>
 
 #include "finetune/base/utf8.h"
-#include "finetune/task/answers.h"
+#include "task/question_answering/answers.h"
 
 namespace finetune {
 namespace {

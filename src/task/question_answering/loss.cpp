@@ -6,9 +6,9 @@
 #include <algorithm>
 #include <array>
 
-#include "finetune/task/task.h"
 #include "task/head_task.h"
 #include "task/model_input.h"
+#include "task/question_answering/question_answering.h"
 
 namespace finetune {
 namespace {

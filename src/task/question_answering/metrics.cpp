@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-#include "finetune/task/metrics.h"
 
 #include <algorithm>
 #include <optional>
 
 #include "finetune/base/error.h"
+#include "task/question_answering/question_answering.h"
 
 namespace finetune {
 namespace {

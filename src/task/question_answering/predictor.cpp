@@ -3,10 +3,9 @@
 #include <nlohmann/json.hpp>
 
 #include "finetune/base/error.h"
-#include "finetune/task/answers.h"
 #include "task/code_points.h"
 #include "task/head_runner.h"
-#include "task/predictors.h"
+#include "task/question_answering/question_answering.h"
 
 namespace finetune {
 namespace {
@@ -20,9 +19,9 @@ struct Windows {
   std::vector<size_t> queries;                                // for each row
 };
 
-class QuestionAnswering final : public Predictor {
+class QuestionAnsweringPredictor final : public Predictor {
  public:
-  QuestionAnswering(const std::string& folder, const PredictOptions& options)
+  QuestionAnsweringPredictor(const std::string& folder, const PredictOptions& options)
       : runner_(Head::kQuestionAnswering, "question-answering", folder, options.use_cpu),
         length_(std::min(options.max_seq_len, runner_.encoder().limit())),
         doc_stride_(options.doc_stride.value_or(std::min<int64_t>(128, length_ / 2))),
@@ -129,7 +128,7 @@ class QuestionAnswering final : public Predictor {
 
 std::unique_ptr<Predictor> make_question_answering(const std::string& folder,
                                                    const PredictOptions& options) {
-  return std::make_unique<QuestionAnswering>(folder, options);
+  return std::make_unique<QuestionAnsweringPredictor>(folder, options);
 }
 
 }  // namespace finetune

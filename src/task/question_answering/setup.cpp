@@ -2,6 +2,8 @@
 #include "finetune/base/error.h"
 #include "finetune/data/question_answering_dataset.h"
 #include "task/labelled_setup.h"
+#include "task/question_answering/answer_files.h"
+#include "task/question_answering/question_answering.h"
 
 namespace finetune {
 namespace {

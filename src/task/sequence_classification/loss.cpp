@@ -5,6 +5,7 @@
 #include "finetune/base/error.h"
 #include "task/head_task.h"
 #include "task/model_input.h"
+#include "task/sequence_classification/sequence_classification.h"
 
 namespace finetune {
 namespace {

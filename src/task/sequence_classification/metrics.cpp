@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: MIT
-#include "finetune/task/metrics.h"
 
 #include <algorithm>
 #include <cmath>
@@ -11,6 +10,7 @@
 #include "task/sequence_classification/class_counts.h"
 #include "task/sequence_classification/correlation.h"
 #include "task/sequence_classification/roc_auc.h"
+#include "task/sequence_classification/sequence_classification.h"
 
 namespace finetune {
 namespace {
@@ -272,36 +272,8 @@ std::unique_ptr<Metrics> make_sequence_classification_metrics(ProblemType proble
   return std::make_unique<NumberMetrics>(std::move(names), metric_names.empty());
 }
 
-std::unique_ptr<Metrics> make_multiple_choice_metrics() {
-  return std::make_unique<ClassMetrics>(Names{"accuracy"});
-}
-
-std::vector<std::string> metric_names(std::string_view task) {
-  if (task == "mlm" || task == "multiple_choice") return {"accuracy"};
-  if (task == "pretraining") {
-    return {"masked_lm_accuracy", "next_sentence_accuracy", "masked_lm_loss", "next_sentence_loss",
-            "accuracy"};
-  }
-  if (task == "sequence_classification") {
-    return {"accuracy",       "f1",        "matthews_correlation",
-            "combined_score", "precision", "recall",
-            "roc_auc",        "mse",       "pearson",
-            "spearmanr"};
-  }
-  if (task == "token_classification") {
-    return {"precision",         "recall",         "f1",         "accuracy",
-            "overall_precision", "overall_recall", "overall_f1", "overall_accuracy"};
-  }
-  if (task == "question_answering") {
-    return {"exact_match",  "f1",
-            "exact",        "total",
-            "HasAns_exact", "HasAns_f1",
-            "HasAns_total", "NoAns_exact",
-            "NoAns_f1",     "NoAns_total",
-            "best_exact",   "best_exact_thresh",
-            "best_f1",      "best_f1_thresh"};
-  }
-  return {};
+std::unique_ptr<Metrics> make_class_metrics(Names names) {
+  return std::make_unique<ClassMetrics>(std::move(names));
 }
 
 }  // namespace finetune

@@ -7,7 +7,7 @@
 
 #include "finetune/base/error.h"
 #include "task/head_runner.h"
-#include "task/predictors.h"
+#include "task/sequence_classification/sequence_classification.h"
 
 namespace finetune {
 namespace {

@@ -3,6 +3,7 @@
 #include "finetune/config/class_weights.h"
 #include "finetune/data/classification_dataset.h"
 #include "task/labelled_setup.h"
+#include "task/sequence_classification/sequence_classification.h"
 
 namespace finetune {
 namespace {

@@ -52,8 +52,8 @@ std::vector<EntityGroup> entities_of_words(std::span<const TaggedToken> tokens,
 }
 
 // A label without B- or I-; one that has neither continues what stands before.
-struct Tag {
-  explicit Tag(const std::string& label)
+struct TokenTag {
+  explicit TokenTag(const std::string& label)
       : begins(label.starts_with("B-")),
         name(begins || label.starts_with("I-") ? label.substr(2) : label) {}
   bool begins;
@@ -83,8 +83,8 @@ std::vector<EntityGroup> grouped(std::span<const TaggedToken> tokens,
   for (size_t first = 0; first < entities.size();) {
     size_t last = first + 1;
     for (; last < entities.size(); ++last) {
-      const Tag tag(entities[last].label);
-      if (tag.begins || tag.name != Tag(entities[last - 1].label).name) break;
+      const TokenTag tag(entities[last].label);
+      if (tag.begins || tag.name != TokenTag(entities[last - 1].label).name) break;
     }
     groups.push_back(group_of(tokens, std::span(entities).subspan(first, last - first)));
     first = last;

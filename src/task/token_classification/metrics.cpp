@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: MIT
-#include "finetune/task/metrics.h"
 
 #include <limits>
 #include <map>
@@ -8,6 +7,7 @@
 #include "finetune/base/error.h"
 #include "task/sequence_classification/class_counts.h"
 #include "task/token_classification/entities.h"
+#include "task/token_classification/token_classification.h"
 
 namespace finetune {
 namespace {

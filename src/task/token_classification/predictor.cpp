@@ -10,8 +10,8 @@
 #include "finetune/base/json.h"
 #include "task/code_points.h"
 #include "task/head_runner.h"
-#include "task/predictors.h"
 #include "task/token_classification/entity_groups.h"
+#include "task/token_classification/token_classification.h"
 
 namespace finetune {
 namespace {
@@ -56,9 +56,9 @@ struct Sentence {
   size_t first_kept = 0;  // of tokens
 };
 
-class TokenClassification final : public Predictor {
+class TokenClassificationPredictor final : public Predictor {
  public:
-  TokenClassification(const std::string& folder, const PredictOptions& options)
+  TokenClassificationPredictor(const std::string& folder, const PredictOptions& options)
       : runner_(Head::kTokenClassification, "token-classification", folder, options.use_cpu),
         aggregation_(parse_aggregation(options.aggregation_strategy)),
         ignored_(options.ignore_labels),
@@ -205,7 +205,7 @@ class TokenClassification final : public Predictor {
 
 std::unique_ptr<Predictor> make_token_classification(const std::string& folder,
                                                      const PredictOptions& options) {
-  return std::make_unique<TokenClassification>(folder, options);
+  return std::make_unique<TokenClassificationPredictor>(folder, options);
 }
 
 }  // namespace finetune

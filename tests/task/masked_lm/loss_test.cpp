@@ -8,6 +8,7 @@
 
 #include "finetune/task/metrics.h"
 #include "finetune/task/task.h"
+#include "task/masked_lm/masked_lm.h"
 
 namespace finetune {
 namespace {

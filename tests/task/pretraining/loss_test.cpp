@@ -9,6 +9,8 @@
 #include "finetune/base/error.h"
 #include "finetune/task/metrics.h"
 #include "finetune/task/task.h"
+#include "task/masked_lm/masked_lm.h"
+#include "task/pretraining/pretraining.h"
 
 namespace finetune {
 namespace {
@@ -144,8 +146,8 @@ TEST(Pretraining, SumsTheMeansOfBothTermsInEvaluation) {
   for (const auto& [name, value] : metrics->compute()) values[name] = value;
   EXPECT_NEAR(values["masked_lm_loss"], all.terms[0].mean, 1e-5);
   EXPECT_NEAR(values["next_sentence_loss"], all.terms[1].mean, 1e-5);
-  for (const auto& name : metric_names("pretraining")) {
-    EXPECT_TRUE(values.contains(name) || name == "accuracy") << name;
+  for (const auto& name : task_keys("pretraining").metric_names) {
+    EXPECT_TRUE(values.contains(std::string(name)) || name == "accuracy") << name;
   }
 }
 

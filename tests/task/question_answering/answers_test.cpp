@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "finetune/task/answers.h"
+#include "task/question_answering/answers.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "finetune/base/json.h"
+#include "task/question_answering/question_answering.h"
 
 namespace finetune {
 namespace {
