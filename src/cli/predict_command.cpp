@@ -18,8 +18,9 @@
 #include "finetune/base/interrupt.h"
 #include "finetune/checkpoint/finished_model.h"
 #include "finetune/data/data_files.h"
-#include "finetune/predict/predictor.h"
 #include "finetune/report/progress.h"
+#include "finetune/task/predictor.h"
+#include "finetune/task/tasks.h"
 
 namespace finetune::cli {
 namespace {
@@ -111,12 +112,12 @@ std::vector<std::string> split(const std::string& names) {
   return parts;
 }
 
-// The task that alone has an option; the others would ignore it in silence.
-void check_owner(bool given, const std::string& option, PredictTask owner, PredictTask task) {
-  if (given && owner != task) {
-    refuse(option + " is for " + std::string(predict_task_name(owner)) + ", the model's task is " +
-           std::string(predict_task_name(task)));
-  }
+// The kind of rows that alone has an option; tasks of other rows would ignore it in silence.
+void check_owner(bool given, const std::string& option, RowTask owner, const TaskDescriptor& task) {
+  if (!given || owner == task.rows) return;
+  const auto first = std::ranges::find(all_tasks(), owner, &TaskDescriptor::rows);
+  refuse(option + " is for " + std::string((*first)->pipeline.name) + ", the model's task is " +
+         std::string(task.pipeline.name));
 }
 
 std::vector<Query> question_queries(Lists& lists) {
@@ -164,51 +165,51 @@ std::vector<Query> text_queries(Lists& lists) {
   return queries;
 }
 
-std::vector<Query> make_queries(PredictTask task, Lists lists) {
+std::vector<Query> make_queries(const TaskDescriptor& task, Lists lists) {
   const auto given = [&](const char* option) { return !lists[option].empty(); };
-  check_owner(given("--text_pair"), "--text_pair", PredictTask::kTextClassification, task);
-  check_owner(given("--question"), "--question", PredictTask::kQuestionAnswering, task);
-  check_owner(given("--choice"), "--choice", PredictTask::kMultipleChoice, task);
-  if (task == PredictTask::kQuestionAnswering) return question_queries(lists);
-  if (task == PredictTask::kMultipleChoice) return choice_queries(lists);
-  check_owner(given("--context"), "--context", PredictTask::kQuestionAnswering, task);
+  check_owner(given("--text_pair"), "--text_pair", RowTask::kSequenceClassification, task);
+  check_owner(given("--question"), "--question", RowTask::kQuestionAnswering, task);
+  check_owner(given("--choice"), "--choice", RowTask::kMultipleChoice, task);
+  if (task.rows == RowTask::kQuestionAnswering) return question_queries(lists);
+  if (task.rows == RowTask::kMultipleChoice) return choice_queries(lists);
+  check_owner(given("--context"), "--context", RowTask::kQuestionAnswering, task);
   return text_queries(lists);
 }
 
 // What the command line says, with the options that only one task has.
 struct Words {
   PredictOptions options;
-  std::vector<std::pair<std::string, PredictTask>> owned;
+  std::vector<std::pair<std::string, RowTask>> owned;
 };
 
 Words take_options(ArgumentReader& reader) {
   Words words;
   PredictOptions& options = words.options;
-  const auto take_text = [&](const std::string& option, PredictTask owner) {
+  const auto take_text = [&](const std::string& option, RowTask owner) {
     const auto value = reader.take_value(option);
     if (value) words.owned.emplace_back(option, owner);
     return value;
   };
   const auto take_number = [&](const std::string& option) {
     const auto value = reader.take_number(option);
-    if (value) words.owned.emplace_back(option, PredictTask::kQuestionAnswering);
+    if (value) words.owned.emplace_back(option, RowTask::kQuestionAnswering);
     return value;
   };
   options.use_cpu = reader.take_flag("--use_cpu");
   options.batch_size = reader.take_number("--batch_size").value_or(options.batch_size);
   options.top_k = reader.take_number("--top_k");
   options.function_to_apply =
-      take_text("--function_to_apply", PredictTask::kTextClassification).value_or("default");
+      take_text("--function_to_apply", RowTask::kSequenceClassification).value_or("default");
   options.aggregation_strategy =
-      take_text("--aggregation_strategy", PredictTask::kTokenClassification).value_or("none");
-  const auto ignored = take_text("--ignore_labels", PredictTask::kTokenClassification);
+      take_text("--aggregation_strategy", RowTask::kTokenClassification).value_or("none");
+  const auto ignored = take_text("--ignore_labels", RowTask::kTokenClassification);
   if (ignored) options.ignore_labels = split(*ignored);
   options.max_answer_len = take_number("--max_answer_len").value_or(options.max_answer_len);
   options.max_seq_len = take_number("--max_seq_len").value_or(options.max_seq_len);
   options.doc_stride = take_number("--doc_stride");
   options.handle_impossible_answer = reader.take_flag("--handle_impossible_answer");
   if (options.handle_impossible_answer) {
-    words.owned.emplace_back("--handle_impossible_answer", PredictTask::kQuestionAnswering);
+    words.owned.emplace_back("--handle_impossible_answer", RowTask::kQuestionAnswering);
   }
   return words;
 }
@@ -221,11 +222,11 @@ void write_answers(Predictor& model, std::vector<Query>& queries, AnswerOutput& 
 }
 
 // The rows of a file, for the progress; 0 where they are not known.
-int64_t rows_of(PredictTask task, const std::string& input, const ReadingOptions& reading) {
+int64_t rows_of(RowTask rows, const std::string& input, const ReadingOptions& reading) {
   std::error_code ignored;
   const bool is_file = input != "-" && std::filesystem::is_regular_file(input, ignored);
   // Articles hold several questions each.
-  if (!is_file || task == PredictTask::kQuestionAnswering) return 0;
+  if (!is_file || rows == RowTask::kQuestionAnswering) return 0;
   try {
     return count_rows({input}, "--input", {}, reading);
   } catch (const Error&) {  // told where the row is read
@@ -314,11 +315,12 @@ int predict_command(const Arguments& arguments) {
   const bool reads_input = lists.empty() && !input && ::isatty(STDIN_FILENO) == 0;
   if (lists.empty() && !input && !reads_input) refuse_without_texts();
   if (reads_input) input = "-";
-  const PredictTask task = task_name ? parse_predict_task(*task_name) : find_predict_task(folder);
+  const TaskDescriptor& task =
+      task_name ? parse_predict_task(*task_name) : find_predict_task(folder);
   for (const auto& [option, owner] : words.owned) check_owner(true, option, owner, task);
   std::vector<Query> queries = make_queries(task, std::move(lists));
   checkpoint::require_undamaged_weights(FileSystem::local(), folder);
-  const auto model = make_predictor(task, folder, words.options);
+  const auto model = task.pipeline.make_predictor(folder, words.options);
   AnswerOutput output(output_path);
   if (!queries.empty()) write_answers(*model, queries, output);
   if (!input) {
@@ -328,11 +330,11 @@ int predict_command(const Arguments& arguments) {
   QueryOptions rows = {
       .columns = columns, .trained = trained_columns(task, folder), .reading = reading};
   // Text files of a tagger may be CoNLL; other texts are lines.
-  if (task == PredictTask::kTokenClassification) rows.reading.conll_text = ConllText::kEntities;
+  if (task.rows == RowTask::kTokenClassification) rows.reading.conll_text = ConllText::kEntities;
   const bool shows = output.is_file() || ::isatty(STDOUT_FILENO) == 0;
   const bool is_long = *input != "-";
   AnswerProgress progress(shows && is_long);
-  if (shows && is_long) progress.begin(rows_of(task, *input, rows.reading));
+  if (shows && is_long) progress.begin(rows_of(task.rows, *input, rows.reading));
   int64_t count = 0;
   const auto answer = [&] {
     const auto size = std::ssize(queries);

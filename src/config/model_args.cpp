@@ -3,15 +3,23 @@
 
 #include "config/reasons.h"
 #include "finetune/config/fields.h"
+#include "finetune/config/tasks.h"
 
 namespace finetune {
+namespace {
+
+std::vector<std::string> task_names() {
+  std::vector<std::string> names;
+  for (const TaskKeys* task : all_task_keys()) names.emplace_back(task->name);
+  return names;
+}
+
+}  // namespace
 
 void ModelArgs::describe(FieldList& field) {
   field.section("Model and task");
   field("task", &ModelArgs::task, "What is learnt.",
-        {.choices = {"mlm", "pretraining", "sequence_classification", "multiple_choice",
-                     "token_classification", "question_answering"},
-         .resume = ResumePolicy::kFixed});
+        {.choices = task_names(), .resume = ResumePolicy::kFixed});
   field("model_name_or_path", &ModelArgs::model_name_or_path,
         "Folder of the model to start from, or its name in the local Hugging Face cache.",
         {.resume = ResumePolicy::kFixed, .path = PathKind::kPathOrName});

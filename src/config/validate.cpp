@@ -14,6 +14,7 @@
 #include "finetune/base/json.h"
 #include "finetune/config/class_weights.h"
 #include "finetune/config/fields.h"
+#include "finetune/config/tasks.h"
 
 namespace finetune {
 namespace {
@@ -21,7 +22,8 @@ namespace {
 // The rules, one group a function; every message names the keys and what to do.
 class Validator {
  public:
-  explicit Validator(const LoadedConfig& config) : config_(config), args_(config.args) {}
+  explicit Validator(const LoadedConfig& config)
+      : config_(config), args_(config.args), task_(task_keys(config.args.task)) {}
 
   void check_all(Purpose purpose) {
     check_exclusions(config_, problems_);
@@ -97,19 +99,20 @@ class Validator {
     }
   }
 
-  // The metrics of the other tasks depend on the data: they are checked before the first step.
+  // Metrics that depend on the data are checked before the first step.
   void check_metric() {
     if (!args_.metric_for_best_model) return;
     std::string name = *args_.metric_for_best_model;
     if (name.starts_with("eval_")) name = name.substr(5);
-    if (name == "loss" ||
-        (!args_.prediction_loss_only && (args_.task != "mlm" || name == "accuracy"))) {
+    if (name == "loss") return;
+    const std::vector<std::string> known(task_.metric_names.begin(), task_.metric_names.end());
+    if (!args_.prediction_loss_only && (task_.metrics_depend_on_data || contains(known, name))) {
       return;
     }
     add({"metric_for_best_model"},
         "the evaluation has no '" + name + "'; metric_for_best_model may be loss" +
             (args_.prediction_loss_only ? " (prediction_loss_only leaves other metrics out)"
-                                        : " or accuracy"));
+                                        : " or " + join(known)));
   }
 
   void check_best_model() {
@@ -193,10 +196,10 @@ class Validator {
       add({"packing"},
           "'packing' and 'pad_to_max_length' exclude each other: packed rows are full");
     }
-    if (args_.task == "pretraining" && args_.train_sampling_strategy == "group_by_length") {
+    if (task_.samples_fill_length && args_.train_sampling_strategy == "group_by_length") {
       add({"train_sampling_strategy"},
-          "'train_sampling_strategy: group_by_length' has nothing to group in task pretraining, "
-          "whose examples are made to fill max_seq_length");
+          "'train_sampling_strategy: group_by_length' has nothing to group in task " + args_.task +
+              ", whose examples are made to fill max_seq_length");
     }
   }
 
@@ -232,7 +235,7 @@ class Validator {
           "'class_weights: balanced' and 'streaming: true' exclude each other: the labels of all "
           "samples are counted; give the weights as a list or a mapping");
     }
-    if (args_.task == "pretraining" || args_.task == "question_answering") {
+    if (!task_.row_is_sample) {
       add({"streaming"}, "'streaming: true' is not possible for task " + args_.task +
                              ", whose rows do not make one sample each; leave it out");
     }
@@ -279,7 +282,7 @@ class Validator {
     }
     const bool wanted = evaluates || args_.do_eval || args_.eval_on_start;
     if (!wanted || !args_.validation_file.empty()) return;
-    if (args_.task != "mlm") {
+    if (!task_.splits_train_file) {
       add({"eval_strategy", "do_eval", "eval_on_start"},
           "no data to evaluate on: set validation_file");
       return;
@@ -299,59 +302,31 @@ class Validator {
 
   // A key of another task would be silently without effect; better to ask.
   void check_task() {
-    struct Rule {
-      const char* key;
-      std::vector<std::string> tasks;
-    };
-    static const std::vector<std::string> labelled = {"sequence_classification", "multiple_choice",
-                                                      "token_classification", "question_answering"};
-    static const std::vector<Rule> rules = {
-        {"text_pair_column", {"sequence_classification"}},
-        {"label_column", labelled},
-        {"context_column", {"multiple_choice", "question_answering"}},
-        {"choice_columns", {"multiple_choice"}},
-        {"line_by_line", {"mlm", "pretraining"}},
-        {"packing", {"mlm"}},
-        {"mlm_probability", {"mlm", "pretraining"}},
-        {"whole_word_mask", {"mlm", "pretraining"}},
-        {"use_nsp", {"pretraining"}},
-        {"dupe_factor", {"pretraining"}},
-        {"short_seq_prob", {"pretraining"}},
-        {"max_predictions_per_seq", {"pretraining"}},
-        {"sentence_delimiters", {"pretraining"}},
-        {"prepare_output_dir", {"pretraining"}},
-        {"num_shards", {"pretraining"}},
-        {"validation_split_percentage", {"mlm"}},
-        {"problem_type", {"sequence_classification"}},
-        {"metric_name", {"sequence_classification"}},
-        {"class_weights", {"sequence_classification", "token_classification"}},
-        {"do_predict", labelled},
-        {"test_file", labelled},
-        {"label_all_tokens", {"token_classification"}},
-        {"return_entity_level_metrics", {"token_classification"}},
-        {"doc_stride", {"question_answering"}},
-        {"max_answer_length", {"question_answering"}},
-        {"n_best_size", {"question_answering"}},
-        {"version_2_with_negative", {"question_answering"}},
-        {"null_score_diff_threshold", {"question_answering"}}};
-    for (const auto& [key, tasks] : rules) {
-      if (contains(tasks, args_.task)) continue;
-      const Field& field = *find_field(key);
+    for (const Field& field : all_fields()) {
+      const std::vector<std::string> owners = tasks_with(field.name);
+      if (owners.empty() || contains(owners, args_.task)) continue;
       if (value_of(field, args_) == value_of(field, TrainingArgs{})) continue;
-      add({key},
-          "'" + std::string(key) + "' belongs to task " + join(tasks) + "; task is " + args_.task);
+      add({field.name.c_str()},
+          "'" + field.name + "' belongs to task " + join(owners) + "; task is " + args_.task);
     }
-    const bool sums_up_targets = args_.task == "sequence_classification" && args_.problem_type &&
-                                 *args_.problem_type != "single_label_classification";
-    if (args_.label_smoothing_factor != 0 &&
-        (sums_up_targets || args_.task == "question_answering")) {
+    if (args_.label_smoothing_factor != 0 && task_.learns_classes && !task_.learns_classes(args_)) {
       add({"label_smoothing_factor"},
           "label_smoothing_factor needs labels that are classes, which this task has not");
     }
   }
 
+  // The tasks that name the key; none where it is a key of all.
+  static std::vector<std::string> tasks_with(std::string_view key) {
+    std::vector<std::string> names;
+    for (const TaskKeys* task : all_task_keys()) {
+      if (has_key(*task, key)) names.emplace_back(task->name);
+    }
+    return names;
+  }
+
   const LoadedConfig& config_;
   const TrainingArgs& args_;
+  const TaskKeys& task_;
   Problems problems_;
 };
 

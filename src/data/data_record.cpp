@@ -105,18 +105,4 @@ std::optional<DataRecord> read_data_record(const std::string& folder) {
   return DataRecord{.task = task_of(*config, state), .columns = parse_columns(*config, state)};
 }
 
-std::optional<RowTask> row_task(const std::string& task) {
-  if (task == "mlm" || task == "pretraining") return RowTask::kText;
-  if (task == "sequence_classification") return RowTask::kSequenceClassification;
-  if (task == "token_classification") return RowTask::kTokenClassification;
-  if (task == "multiple_choice") return RowTask::kMultipleChoice;
-  if (task == "question_answering") return RowTask::kQuestionAnswering;
-  return std::nullopt;
-}
-
-DataRecord trained_record(const std::string& folder, RowTask task) {
-  const std::optional<DataRecord> record = read_data_record(folder);
-  return record && row_task(record->task) == task ? *record : DataRecord{};
-}
-
 }  // namespace finetune

@@ -80,10 +80,8 @@ class BatchText {
     for (int64_t choice = 0; choice < batch_.choices; ++choice) {
       add_row(first + choice, batch_.choices > 1 ? "choice " + std::to_string(choice) : "text");
     }
-    if (names_.task == "token_classification") {
-      add_tags(first);
-    } else if (!batch_.labels.empty()) {
-      add_words(first);
+    if (!batch_.labels.empty()) {
+      names_.labels_are_words ? add_words(first) : add_tags(first);
     }
     if (!batch_.starts.empty()) add_answer(first);
     if (!batch_.classes.empty()) add_class(batch_.classes[number]);
@@ -135,14 +133,7 @@ class BatchText {
          decode(ids) + ", tokens " + std::to_string(start) + " to " + std::to_string(end));
   }
   void add_class(int64_t label) {
-    if (names_.task == "multiple_choice") {
-      line("label", label == kIgnoredLabel ? "none" : "choice " + std::to_string(label));
-    } else if (names_.task == "pretraining") {
-      line("label",
-           label == 0 ? "the second text follows the first" : "the second text is a random one");
-    } else {
-      line("label", label_name(label));
-    }
+    line("label", names_.class_text != nullptr ? names_.class_text(label) : label_name(label));
   }
   void add_values(size_t sample) {
     const size_t outputs = batch_.values.size() / static_cast<size_t>(batch_.size());

@@ -16,10 +16,10 @@
 #include "finetune/base/version.h"
 #include "finetune/config/techniques.h"
 #include "finetune/data/mixed_dataset.h"
-#include "finetune/data/mixed_pretraining.h"
 #include "finetune/model/model_folder.h"
 #include "finetune/plan/emulated_precision.h"
 #include "finetune/state/parameter_files.h"
+#include "finetune/task/tasks.h"
 #include "finetune/tensor/device.h"
 #include "train/evaluated_model.h"
 
@@ -180,7 +180,7 @@ void load_pretrained(const LoadedConfig& config, const std::string& folder, Mode
     }
     const std::string advice =
         "; set ignore_mismatched_sizes: true to start these fresh" +
-        std::string(config.args.task == "sequence_classification"
+        std::string(has_key(task_of(config.args).keys, "problem_type")
                         ? ", or problem_type where the labels are not what they look like"
                         : "");
     if (config.args.config_name) {
@@ -274,8 +274,7 @@ std::shared_ptr<const Dataset> read_training_data(const TrainingArgs& args, Task
               " samples of an epoch's " + std::to_string(mixed->size()) + ", each " + text +
               " times");
   }
-  if (args.task == "pretraining") return std::make_shared<const MixedPretraining>(mixed);
-  return mixed;
+  return setup.mix(mixed);
 }
 
 // Whether a fresh model's vocabulary is as large as the tokenizer's.
@@ -352,8 +351,8 @@ Parts assemble_data(const LoadedConfig& config, const AssemblyRequest& request,
   cache.overwrite = args.overwrite_cache;
   cache.show = show_steps(progress);
   DataRecord trained;
-  if (const auto task = row_task(args.task); task && !request.train && !parts.pretrained.empty()) {
-    trained = trained_record(parts.pretrained, *task);
+  if (!request.train && !parts.pretrained.empty()) {
+    trained = trained_record(parts.pretrained, task_of(args).rows);
   }
   cache.memory_left = [&args, device = parts.device, processes = parts.world->size()] {
     return memory_left(args, device, processes);

@@ -12,10 +12,10 @@
 #include "finetune/optim/schedule.h"
 #include "finetune/report/progress.h"
 #include "finetune/state/run_state.h"
+#include "finetune/task/setup.h"
 #include "finetune/task/task.h"
 #include "finetune/tokenizer/tokenizer.h"
 #include "train/session.h"
-#include "train/task_setup.h"
 
 namespace finetune {
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include <string>
 
+#include "finetune/task/setup.h"
 #include "finetune/train/run.h"
-#include "train/task_setup.h"
 
 namespace finetune {
 

@@ -14,6 +14,7 @@
 #include "finetune/report/figure_text.h"
 #include "finetune/state/memory_cut.h"
 #include "finetune/state/metrics_log.h"
+#include "finetune/task/tasks.h"
 #include "finetune/tensor/device.h"
 #include "finetune/tensor/out_of_memory.h"
 #include "train/outputs_exchange.h"
@@ -117,7 +118,7 @@ std::optional<EvaluationResult> evaluate_in_parts(const Parts& parts, Split spli
   const int64_t at_once = agreed_batches_at_once(parts);
   std::vector<Batch> own(static_cast<size_t>(at_once));
   Batch other;
-  OutputsExchange exchange(world, args.task == "mlm" || args.task == "pretraining");
+  OutputsExchange exchange(world, task_of(args).learns_words);
   // Each process computes `at_once` neighbouring batches of a round, and all of them count all.
   for (int64_t first = 0; first < count; first += world.size() * at_once) {
     if (clock != nullptr) clock->begin(unit, interrupt::seconds_since_boot());

@@ -12,9 +12,10 @@
 #include "finetune/checkpoint/reader.h"
 #include "finetune/plan/parameter_shapes.h"
 #include "finetune/state/run_state.h"
+#include "finetune/task/setup.h"
+#include "finetune/task/tasks.h"
 #include "finetune/tensor/model_tensors.h"
 #include "train/memory_workload.h"
-#include "train/task_setup.h"
 
 namespace finetune {
 namespace {
@@ -134,7 +135,7 @@ std::string evaluated_folder(const LoadedConfig& config, EvaluatedModel choice) 
 }
 
 void check_head(const LoadedConfig& config, const std::string& folder, const ModelConfig& model) {
-  const std::optional<Head> head = head_of(config.args);
+  const std::optional<Head> head = task_of(config.args).head(config.args);
   if (predicts_words(head)) return;
   const ModelTensors tensors = load_model_tensors(FileSystem::local(), folder);
   std::string missing;

@@ -3,8 +3,9 @@
 
 #include "finetune/report/batch_text.h"
 #include "finetune/report/progress.h"
+#include "finetune/task/loader_options.h"
+#include "finetune/task/tasks.h"
 #include "train/assemble.h"
-#include "train/loader_options.h"
 #include "train/memory_workload.h"
 
 namespace finetune {
@@ -37,7 +38,8 @@ std::string describe_first_batch(const LoadedConfig& config) {
   Loader loader(parts.train_data, parts.collator, options, show_steps(progress));
   progress.end();
   const Batch& batch = loader.take({}).front();
-  const std::string unit = args.task == "multiple_choice" ? "question" : "sample";
+  const TaskDescriptor& task = task_of(args);
+  const std::string unit(task.sample);
   const bool is_streamed = args.streaming;  // the number of samples is not known
   std::string text = "data: " + (is_streamed ? "streamed training " + unit + "s"
                                              : counted(samples, "training " + unit));
@@ -51,7 +53,8 @@ std::string describe_first_batch(const LoadedConfig& config) {
           "padding, " + counted(batch.targets, "target") + " to learn from\n\n";
   return text +
          batch_text(batch, {.tokenizer = *parts.tokenizer,
-                            .task = args.task,
+                            .labels_are_words = task.learns_words,
+                            .class_text = task.class_text,
                             .id2label = parts.model_config.id2label,
                             .is_regression = parts.model_config.problem_type == "regression"});
 }

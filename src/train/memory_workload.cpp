@@ -9,6 +9,7 @@
 
 #include "finetune/base/error.h"
 #include "finetune/base/memory_status.h"
+#include "finetune/task/tasks.h"
 #include "finetune/tensor/device.h"
 
 namespace finetune {
@@ -42,17 +43,6 @@ DatasetExtent extent_of(const Dataset& data) {
 
 }  // namespace
 
-std::optional<Head> head_of(const TrainingArgs& args) {
-  const std::string& task = args.task;
-  if (task == "sequence_classification") return Head::kSequenceClassification;
-  if (task == "multiple_choice") return Head::kMultipleChoice;
-  if (task == "token_classification") return Head::kTokenClassification;
-  if (task == "question_answering") return Head::kQuestionAnswering;
-  if (task == "pretraining" && args.use_nsp) return Head::kPretraining;
-  FT_CHECK(task == "mlm" || task == "pretraining", "a task without a head: " + task);
-  return std::nullopt;
-}
-
 int64_t processes_of(const TrainingArgs& args, const Parts& parts) {
   if (parts.world && parts.world->size() > 1) return parts.world->size();
   const std::string& text = args.num_processes;
@@ -66,7 +56,7 @@ MemoryWorkload workload_of(const LoadedConfig& config, const Parts& parts,
   const TrainingArgs& args = config.args;
   MemoryWorkload workload{
       .model = parts.model_config,
-      .head = head_of(args),
+      .head = task_of(args).head(args),
       .predicted_share = args.mlm_probability,
       .effective_batch = effective_batch,
       .eval_batch = parts.validation_data || parts.test_data ? args.per_device_eval_batch_size : 0,

@@ -1,15 +1,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <optional>
-
 #include "finetune/plan/memory_plan.h"
 #include "train/assemble.h"
 
 namespace finetune {
-
-// The head of the task that the keys name; none: a masked LM's.
-[[nodiscard]] std::optional<Head> head_of(const TrainingArgs& args);
 
 // That train together, or would: as `parts` or the keys have it.
 [[nodiscard]] int64_t processes_of(const TrainingArgs& args, const Parts& parts);

@@ -6,6 +6,7 @@
 #include "finetune/base/error.h"
 #include "finetune/base/file_system.h"
 #include "finetune/checkpoint/output_lock.h"
+#include "finetune/config/tasks.h"
 #include "finetune/data/document_examples.h"
 #include "finetune/data/mixed_pretraining.h"
 #include "finetune/data/shard_writer.h"
@@ -63,7 +64,7 @@ nlohmann::ordered_json run_prepare(const LoadedConfig& config) {
     refuse_key(config, "streaming",
                "data that are streamed are not prepared; leave it out to fill cache_dir");
   }
-  if (args.task != "pretraining") return fill_cache(config);
+  if (!has_key(task_keys(args.task), "prepare_output_dir")) return fill_cache(config);
   if (!args.prepare_output_dir) {
     refuse_key(config, "prepare_output_dir", "names no folder for the shards; set it");
   }

@@ -18,6 +18,7 @@
 #include "finetune/config/dump.h"
 #include "finetune/distributed/peer_lost.h"
 #include "finetune/state/finite_files.h"
+#include "finetune/task/tasks.h"
 #include "finetune/tensor/device.h"
 #include "finetune/tensor/out_of_memory.h"
 #include "train/assemble.h"
@@ -194,7 +195,8 @@ nlohmann::ordered_json evaluate_model(const LoadedConfig& config, const Assembly
     log::info(describe_metrics(metrics));
     metrics[predicts ? "predict_samples" : "eval_samples"] =
         (predicts ? parts.test_data : parts.validation_data)->size();
-    if (args.task == "mlm") metrics["perplexity"] = std::exp(metrics["eval_loss"].get<double>());
+    if (task_of(args).reports_perplexity)
+      metrics["perplexity"] = std::exp(metrics["eval_loss"].get<double>());
     if (parts.world->is_first() && (config.is_set("output_dir") || predicts)) {
       write_evaluation(args.output_dir, predicts ? "predict" : "eval", *result);
     }

@@ -15,11 +15,11 @@
 #include "finetune/data/data_files.h"
 #include "finetune/model/model_folder.h"
 #include "finetune/report/progress.h"
+#include "finetune/task/setup.h"
 #include "finetune/tokenizer/tokenizer.h"
 #include "train/assemble.h"
 #include "train/resume.h"
 #include "train/run_inputs.h"
-#include "train/task_setup.h"
 
 namespace finetune {
 namespace {

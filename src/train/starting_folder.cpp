@@ -5,8 +5,8 @@
 
 #include "finetune/base/error.h"
 #include "finetune/model/model_folder.h"
+#include "finetune/task/setup.h"
 #include "finetune/train/run.h"
-#include "train/task_setup.h"
 
 namespace finetune {
 

@@ -15,12 +15,12 @@
 #include "finetune/base/log.h"
 #include "finetune/kernels/one_threaded.h"
 #include "finetune/report/figure_text.h"
+#include "finetune/task/loader_options.h"
 #include "finetune/tensor/device.h"
 #include "train/best_model.h"
 #include "train/clock.h"
 #include "train/connect_devices.h"
 #include "train/evaluate.h"
-#include "train/loader_options.h"
 
 namespace finetune {
 namespace {

@@ -23,6 +23,7 @@
 #include "finetune/state/optimizer_files.h"
 #include "finetune/state/parameter_files.h"
 #include "finetune/state/scaler_file.h"
+#include "finetune/task/tasks.h"
 #include "finetune/tensor/device.h"
 #include "finetune/tensor/model_tensors.h"
 #include "finetune/tensor/safetensors.h"
@@ -333,7 +334,7 @@ void Trainer::export_model(const Json& summary, const std::optional<Json>& metri
     Json results = *metrics;
     results["epoch"] = epoch();
     results["eval_samples"] = parts_.validation_data->size();
-    if (args_.task == "mlm" && results["eval_loss"].is_number()) {
+    if (task_of(args_).reports_perplexity && results["eval_loss"].is_number()) {
       results["perplexity"] = std::exp(results["eval_loss"].get<double>());
     }
     write_results(files_, args_.output_dir, "eval", results);

@@ -10,6 +10,10 @@
 
 #include "finetune/base/error.h"
 #include "finetune/task/task.h"
+#include "task/multiple_choice/multiple_choice.h"
+#include "task/question_answering/question_answering.h"
+#include "task/sequence_classification/sequence_classification.h"
+#include "task/token_classification/token_classification.h"
 
 namespace finetune {
 namespace {

@@ -26,10 +26,4 @@ inline constexpr char kDataRecordFile[] = "finetune_data.json";
 // finetune_state.json names. Nothing where there is neither. Throws Error(kData) for a damaged one.
 [[nodiscard]] std::optional<DataRecord> read_data_record(const std::string& folder);
 
-// What rows are read for in a task of the configuration; nothing for an unknown one.
-[[nodiscard]] std::optional<RowTask> row_task(const std::string& task);
-
-// The record of the model in `folder` where it was trained for `task`; else an empty one.
-[[nodiscard]] DataRecord trained_record(const std::string& folder, RowTask task);
-
 }  // namespace finetune

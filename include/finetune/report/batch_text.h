@@ -12,8 +12,9 @@ namespace finetune {
 // How a batch's numbers are shown.
 struct BatchNames {
   const Tokenizer& tokenizer;
-  std::string task;                   // the key's value
-  std::vector<std::string> id2label;  // empty where labels have no names
+  bool labels_are_words = false;  // tokens that were masked; else tags of tokens
+  std::string (*class_text)(int64_t label) = nullptr;  // unset: the label's name
+  std::vector<std::string> id2label;                   // empty where labels have no names
   bool is_regression = false;
 };
 

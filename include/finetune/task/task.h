@@ -72,34 +72,6 @@ struct LossOptions {
   std::vector<double> class_weights = {};
 };
 
-// Here and below `model` must outlive the task.
-[[nodiscard]] std::unique_ptr<Task> make_masked_lm_task(MaskedLmModel& model, c10::Device device,
-                                                        const LossOptions& options);
-// Two terms: cross entropy over the masked words, and over the samples whose next sentence is asked
-// for. As in transformers the sum of both means is the loss. Only the first is smoothed.
-[[nodiscard]] std::unique_ptr<Task> make_pretraining_task(PretrainingModel& model,
-                                                          c10::Device device,
-                                                          const LossOptions& options);
-// One term: cross entropy over the samples whose class is known; binary cross entropy over all
-// values (multi label); squared error over all values (regression). Only the first is smoothed
-// and weighted.
-[[nodiscard]] std::unique_ptr<Task> make_sequence_classification_task(HeadModel& model,
-                                                                      c10::Device device,
-                                                                      ProblemType problem,
-                                                                      const LossOptions& options);
-// One term: cross entropy over the choices of each sample.
-[[nodiscard]] std::unique_ptr<Task> make_multiple_choice_task(HeadModel& model, c10::Device device,
-                                                              const LossOptions& options);
-// One term: cross entropy over the tokens that have a label.
-[[nodiscard]] std::unique_ptr<Task> make_token_classification_task(HeadModel& model,
-                                                                   c10::Device device,
-                                                                   const LossOptions& options);
-// Two terms, half of each counts: cross entropy of the answer's first and of its last token over
-// the rows' positions. As in transformers a position at or behind the batch's length is no target,
-// and one below 0 stands for 0; kIgnoredLabel is no target either.
-[[nodiscard]] std::unique_ptr<Task> make_question_answering_task(HeadModel& model,
-                                                                 c10::Device device);
-
 // The model's input for a batch, moved to `device`; the mask is left out where nothing is padded,
 // token types where all are 0.
 [[nodiscard]] ModelInput make_model_input(const Batch& batch, c10::Device device,

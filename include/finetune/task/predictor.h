@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "finetune/task/queries.h"
+
+namespace finetune {
+
+// How answers are made. Names and defaults are those of transformers' pipelines; what a task does
+// not use is ignored.
+struct PredictOptions {
+  bool use_cpu = false;
+  int64_t batch_size = 8;             // sequences that the model takes at once
+  std::optional<int64_t> top_k = {};  // answers for each text; else 5 in fill-mask, 1 elsewhere
+
+  std::string function_to_apply = "default";       // text classification: sigmoid, softmax, none
+  std::string aggregation_strategy = "none";       // token classification: simple, first, ...
+  std::vector<std::string> ignore_labels = {"O"};  // token classification
+  int64_t max_answer_len = 15;                     // question answering, in tokens
+  int64_t max_seq_len = 384;                       // question answering: tokens of a window
+  std::optional<int64_t> doc_stride = {};          // else 128, or half a window where that is less
+  bool handle_impossible_answer = false;           // question answering: "" may be the answer
+};
+
+// Answers texts with a trained model, in the shapes of transformers' pipelines:
+// - fill-mask: a list of {score, token, token_str, sequence}; of lists where there are more masks;
+// - text classification: a list of {label, score}, best first;
+// - token classification: a list of {entity, score, index, word, start, end}, or with an
+//   aggregation_strategy of {entity_group, score, word, start, end}; places count code points;
+// - question answering: {score, start, end, answer}, a list of them where top_k is above 1, found
+//   as run_qa finds them; score is the probability among the best candidates;
+// - multiple choice: {label, choice, scores}: the best choice's number and text, and all
+//   probabilities.
+// A text that is longer than the model takes is an error in fill-mask, is answered in windows in
+// question answering, and is cut elsewhere, which is logged once.
+class Predictor {
+ public:
+  virtual ~Predictor() = default;
+  // One answer for each query. Throws Error(kData) that starts with the query's place.
+  [[nodiscard]] virtual std::vector<nlohmann::ordered_json> answer(
+      const std::vector<Query>& queries) = 0;
+};
+
+// The task by a name of transformers' pipelines ("token-classification", "ner") or of the
+// configuration ("token_classification"). Throws Error(kUsage).
+[[nodiscard]] const TaskDescriptor& parse_predict_task(const std::string& name);
+// What the model in `folder` was made for, by the architectures in its config.json. Throws
+// Error(kData).
+[[nodiscard]] const TaskDescriptor& find_predict_task(const std::string& folder);
+
+}  // namespace finetune

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "finetune/data/columns.h"
+
+namespace finetune {
+
+struct TaskDescriptor;
+
+// What is asked of a model.
+struct Query {
+  std::string where;  // starts messages: "text 2", "in.jsonl:17"
+  std::string text;   // in question answering and multiple choice the context
+  // The second text of a classification; the question; what stands in front of each choice.
+  std::optional<std::string> pair = std::nullopt;
+  std::vector<std::string> parts = {};  // the choices; words to tag, in the place of `text`
+};
+
+// How the rows of a file become queries.
+struct QueryOptions {
+  ColumnNames columns = {};  // named by the user
+  ColumnNames trained = {};  // what the model was trained with; see trained_columns()
+  ReadingOptions reading = {};
+};
+
+// The columns that the model in `folder` was trained with; none where it does not tell, or was
+// trained for another task. Throws Error(kData) for a damaged record.
+[[nodiscard]] ColumnNames trained_columns(const TaskDescriptor& task, const std::string& folder);
+
+// Calls `visit` with a query for each row (of SQuAD's articles: for each question) of a file in
+// order. `path` may be "-" for standard input: lines of text, or JSON where a column is named or
+// the task needs more than a text. Throws Error(kData) with file, line and column for what cannot
+// be used, Error(kIo), and Interrupted.
+void visit_queries(const TaskDescriptor& task, const std::string& path, const QueryOptions& options,
+                   const std::function<void(Query)>& visit);
+
+}  // namespace finetune

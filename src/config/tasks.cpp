@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: MIT
+#include "finetune/config/tasks.h"
+
+#include <algorithm>
+
+#include "finetune/base/error.h"
+
+namespace finetune {
+
+// Defined in src/task/<task>/keys.cpp.
+const TaskKeys& masked_lm_keys();
+const TaskKeys& pretraining_keys();
+const TaskKeys& sequence_classification_keys();
+const TaskKeys& multiple_choice_keys();
+const TaskKeys& token_classification_keys();
+const TaskKeys& question_answering_keys();
+
+namespace {
+
+std::vector<const TaskKeys*>& task_key_table() {
+  static std::vector<const TaskKeys*> table = {
+      &masked_lm_keys(),       &pretraining_keys(),          &sequence_classification_keys(),
+      &multiple_choice_keys(), &token_classification_keys(), &question_answering_keys()};
+  return table;
+}
+
+}  // namespace
+
+const std::vector<const TaskKeys*>& all_task_keys() { return task_key_table(); }
+
+const TaskKeys& task_keys(std::string_view task) {
+  const auto found = std::ranges::find(all_task_keys(), task, &TaskKeys::name);
+  FT_CHECK(found != all_task_keys().end(), "there is no task '" + std::string(task) + "'");
+  return **found;
+}
+
+bool has_key(const TaskKeys& task, std::string_view key) {
+  return std::ranges::find(task.keys, key) != task.keys.end();
+}
+
+void add_task_keys(const TaskKeys& task) { task_key_table().push_back(&task); }
+
+}  // namespace finetune

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: MIT
+#include "task/head_runner.h"
+
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+
+#include "finetune/base/error.h"
+#include "finetune/base/interrupt.h"
+#include "finetune/model/model_folder.h"
+#include "finetune/task/task.h"
+#include "finetune/tensor/out_of_memory.h"
+
+namespace finetune {
+
+void require_whole(const LoadReport& report, const std::string& folder, const std::string& what) {
+  if (report.missing.empty()) return;
+  const size_t more = report.missing.size() - 1;
+  throw Error(ErrorKind::kData,
+              folder + ": the tensor '" + report.missing[0] + "'" +
+                  (more == 0 ? " is" : " and " + std::to_string(more) + " more are") +
+                  " missing; is it a model for " + what + "?");
+}
+
+HeadRunner::HeadRunner(Head head, const std::string& what, const std::string& folder, bool use_cpu)
+    : folder_(resolve_model_folder(folder, "MODEL_DIR")),
+      device_(pick_device(use_cpu)),
+      model_(make_head_model(head, read_model_config(folder_), 0, device_)),
+      encoder_(folder_, model_->config()) {
+  require_whole(load_folder_weights(*model_, folder_), folder_, what);
+}
+
+void HeadRunner::run(std::span<const ModelText> rows, int64_t batch_size,
+                     const std::function<void(size_t row, const Tensor& logits)>& take) {
+  const c10::NoGradGuard no_grad;
+  const auto step = static_cast<size_t>(batch_size);
+  for (size_t first = 0; first < rows.size(); first += step) {
+    interrupt::throw_if_requested("predicting");
+    const auto taken = rows.subspan(first, std::min(step, rows.size() - first));
+    for (const ModelText& row : taken) {
+      const auto most = std::max_element(row.token_types.begin(), row.token_types.end());
+      if (most != row.token_types.end() && *most >= config().type_vocab_size) {
+        throw Error(ErrorKind::kData, folder_ + ": its tokenizer gives token type " +
+                                          std::to_string(*most) + ", but type_vocab_size is " +
+                                          std::to_string(config().type_vocab_size) +
+                                          "; this is not the model's tokenizer");
+      }
+    }
+    const Tensor logits = explaining_lack_of_memory("lower --batch_size", [&] {
+      const Batch batch = make_batch(taken, config().pad_token_id);
+      return model_->logits(make_model_input(batch, device_, std::nullopt)).to(at::kFloat).cpu();
+    });
+    for (size_t r = 0; r < taken.size(); ++r) {
+      const Tensor row = logits.select(0, static_cast<int64_t>(r));
+      const auto length = static_cast<int64_t>(taken[r].ids.size());
+      take(first + r, row.dim() == 1 ? row : row.narrow(0, 0, length));
+    }
+  }
+}
+
+}  // namespace finetune

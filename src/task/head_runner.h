@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "finetune/model/model.h"
+#include "finetune/tensor/device.h"
+#include "task/text_encoder.h"
+
+namespace finetune {
+
+// Throws Error(kData) where tensors are missing: a head would answer at random.
+void require_whole(const LoadReport& report, const std::string& folder, const std::string& what);
+
+// A trained encoder with a head and its tokenizer.
+class HeadRunner {
+ public:
+  // `what` is the task's name, for messages. Throws Error(kConfig | kData).
+  HeadRunner(Head head, const std::string& what, const std::string& folder, bool use_cpu);
+
+  [[nodiscard]] TextEncoder& encoder() { return encoder_; }
+  [[nodiscard]] const Tokenizer& tokenizer() const { return encoder_.tokenizer(); }
+  [[nodiscard]] const ModelConfig& config() const { return model_->config(); }
+
+  // Calls `take` for each row in order with its logits on the CPU, float32: [labels], or [T,
+  // labels] where the head answers for tokens, T being the row's own tokens.
+  void run(std::span<const ModelText> rows, int64_t batch_size,
+           const std::function<void(size_t row, const Tensor& logits)>& take);
+
+ private:
+  std::string folder_;
+  c10::Device device_;
+  std::unique_ptr<HeadModel> model_;
+  TextEncoder encoder_;
+};
+
+}  // namespace finetune

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: MIT
+#include <ATen/ops/cross_entropy_loss.h>
+#include <c10/core/GradMode.h>
+
+#include "task/masked_lm/masked_lm.h"
+#include "task/masked_lm/masked_words.h"
+#include "task/model_input.h"
+
+namespace finetune {
+namespace {
+
+// How many of the masked tokens are the most probable ones.
+class MaskedLmMetrics final : public Metrics {
+ public:
+  void add(const Batch& batch, const Outputs& outputs) override {
+    if (outputs.targets == 0) return;
+    const Tensor best = outputs.best.defined() ? outputs.best : outputs.logits.argmax(-1);
+    const Tensor labels = to_device(MaskedWords(batch).labels, best.device());
+    correct_ += best.eq(labels).sum().item<int64_t>();
+    targets_ += outputs.targets;
+  }
+
+  [[nodiscard]] std::vector<std::pair<std::string, double>> compute() const override {
+    const auto share = static_cast<double>(correct_) / static_cast<double>(targets_);
+    return {{"accuracy", targets_ > 0 ? share : 0.0}};
+  }
+
+ private:
+  int64_t correct_ = 0;
+  int64_t targets_ = 0;
+};
+
+class MaskedLm final : public Task {
+ public:
+  MaskedLm(MaskedLmModel& model, c10::Device device, const LossOptions& options)
+      : model_(model), device_(device), options_(options) {}
+
+  [[nodiscard]] int64_t terms() const override { return 1; }
+
+  [[nodiscard]] std::vector<int64_t> count_targets(const Batch& batch) const override {
+    return {batch.targets};
+  }
+
+  // Cross-entropy over the masked positions (Devlin et al. 2019, section 3.1). The head, four
+  // fifths of a small model's work, runs on these alone.
+  std::vector<Tensor> loss_sums(const Batch& batch, const TrainingPass& pass) override {
+    if (batch.targets == 0) return {Tensor()};
+    const MaskedWords words(batch);
+    return {model_.loss_sum(make_model_input(batch, device_, pass.dropout),
+                            to_device(words.positions, device_), to_device(words.labels, device_),
+                            {.label_smoothing_factor = options_.label_smoothing_factor,
+                             .gradient_scale = pass.scale(0)})};
+  }
+
+  Outputs evaluate(const Batch& batch) override {
+    if (batch.targets == 0) return {};
+    const c10::NoGradGuard no_grad;
+    const MaskedWords words(batch);
+    const Tensor logits = model_.logits(make_model_input(batch, device_, std::nullopt),
+                                        to_device(words.positions, device_));
+    const Tensor sum =
+        at::cross_entropy_loss(logits, to_device(words.labels, device_), {}, at::Reduction::Sum,
+                               kIgnoredLabel, options_.label_smoothing_factor);
+    return {.logits = logits,
+            .loss = sum.item<double>() / static_cast<double>(batch.targets),
+            .targets = batch.targets};
+  }
+
+ private:
+  MaskedLmModel& model_;
+  c10::Device device_;
+  LossOptions options_;
+};
+
+}  // namespace
+
+std::unique_ptr<Task> make_masked_lm_task(MaskedLmModel& model, c10::Device device,
+                                          const LossOptions& options) {
+  return std::make_unique<MaskedLm>(model, device, options);
+}
+
+std::unique_ptr<Metrics> make_masked_lm_metrics() { return std::make_unique<MaskedLmMetrics>(); }
+
+}  // namespace finetune

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "finetune/task/metrics.h"
+#include "finetune/task/predictor.h"
+#include "finetune/task/setup.h"
+#include "finetune/task/task.h"
+#include "finetune/task/tasks.h"
+
+namespace finetune {
+
+// Masked language modelling, as run_mlm.
+
+const TaskKeys& masked_lm_keys();
+const TaskDescriptor& masked_lm_descriptor();
+
+[[nodiscard]] std::unique_ptr<TaskSetup> make_masked_lm_setup(const SetupContext& context);
+
+// `model` must outlive the task.
+[[nodiscard]] std::unique_ptr<Task> make_masked_lm_task(MaskedLmModel& model, c10::Device device,
+                                                        const LossOptions& options);
+
+// accuracy: the share of the masked tokens that are the most probable ones.
+[[nodiscard]] std::unique_ptr<Metrics> make_masked_lm_metrics();
+
+[[nodiscard]] std::unique_ptr<Predictor> make_fill_mask(const std::string& folder,
+                                                        const PredictOptions& options);
+
+}  // namespace finetune

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: MIT
+#include "finetune/task/predictor.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "finetune/base/error.h"
+#include "finetune/base/file_system.h"
+#include "finetune/base/json.h"
+#include "finetune/base/nearest.h"
+#include "finetune/model/model_folder.h"
+#include "finetune/task/tasks.h"
+
+namespace finetune {
+namespace {
+
+// "; name the task with --task fill-mask, ... or question-answering".
+std::string name_the_task() {
+  std::vector<std::string_view> names;
+  for (const TaskDescriptor* task : all_tasks()) {
+    const std::string_view name = task->pipeline.name;
+    if (std::ranges::find(names, name) == names.end()) names.push_back(name);
+  }
+  std::string text = "; name the task with --task ";
+  for (size_t i = 0; i < names.size(); ++i) {
+    text += (i == 0 ? "" : i + 1 < names.size() ? ", " : " or ") + std::string(names[i]);
+  }
+  return text;
+}
+
+bool is_named(const TaskDescriptor& task, std::string_view name) {
+  const auto& aliases = task.pipeline.aliases;
+  return task.pipeline.name == name || task.keys.name == name ||
+         std::ranges::find(aliases, name) != aliases.end();
+}
+
+}  // namespace
+
+const TaskDescriptor& parse_predict_task(const std::string& name) {
+  std::vector<std::string> known;
+  for (const TaskDescriptor* task : all_tasks()) {
+    if (is_named(*task, name)) return *task;
+    known.emplace_back(task->pipeline.name);
+    known.emplace_back(task->keys.name);
+    known.insert(known.end(), task->pipeline.aliases.begin(), task->pipeline.aliases.end());
+  }
+  throw Error(ErrorKind::kUsage, "--task: there is no task '" + name + "'" +
+                                     did_you_mean(name, known) + name_the_task());
+}
+
+const TaskDescriptor& find_predict_task(const std::string& folder) {
+  const std::string model = resolve_model_folder(folder, "MODEL_DIR");
+  const std::string path = join_path(model, "config.json");
+  if (!FileSystem::local().exists(path)) {
+    throw Error(ErrorKind::kUsage, "'" + model +
+                                       "' holds a tokenizer only, no model (config.json "
+                                       "is missing); name a folder that save_pretrained "
+                                       "or a run wrote");
+  }
+  const nlohmann::ordered_json config = read_json_file(path);
+  const auto found = config.is_object() ? config.find("architectures") : config.end();
+  if (found == config.end() || !found->is_array() || found->empty() || !(*found)[0].is_string()) {
+    throw Error(ErrorKind::kData, path + ": architectures names no class" + name_the_task());
+  }
+  const auto& architecture = (*found)[0].get_ref<const std::string&>();
+  for (const TaskDescriptor* task : all_tasks()) {
+    if (architecture.ends_with(task->pipeline.class_suffix)) return *task;
+  }
+  throw Error(ErrorKind::kData, path + ": architectures: '" + architecture.substr(0, 80) +
+                                    "' has none of the heads that predict knows" + name_the_task());
+}
+
+}  // namespace finetune

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <string>
+#include <utility>
+
+#include "finetune/task/prediction_files.h"
+#include "task/question_answering/answers.h"
+
+namespace finetune {
+
+// STAGE_predictions.json, STAGE_nbest_predictions.json and, with version_2_with_negative,
+// STAGE_null_odds.json, byte for byte as run_qa prints the same numbers. `stage` is "eval" or
+// "predict". What make_question_answering_metrics() finds is to be handed to take(). Requires: no
+// id is taken twice.
+class AnswerFiles final : public PredictionFiles {
+ public:
+  AnswerFiles(std::string stage, bool version_2_with_negative)
+      : stage_(std::move(stage)), has_odds_(version_2_with_negative) {}
+
+  void take(const Answer& answer);
+  void add(const Batch& /*batch*/, const Outputs& /*outputs*/) override {}
+  void write(FileSystem& files, const std::string& output_dir) const override;
+
+ private:
+  // A JSON object in the making, indented as Python does with indent=4.
+  class ObjectText {
+   public:
+    void add(const std::string& key, const std::string& value);
+    [[nodiscard]] std::string finish() const;
+
+   private:
+    std::string text_;
+  };
+
+  std::string stage_;
+  bool has_odds_;
+  ObjectText predictions_, n_best_, null_odds_;
+};
+
+}  // namespace finetune

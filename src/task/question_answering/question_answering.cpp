@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: MIT
+#include "task/question_answering/question_answering.h"
+
+namespace finetune {
+
+const TaskDescriptor& question_answering_descriptor() {
+  static const TaskDescriptor descriptor = {
+      .keys = question_answering_keys(),
+      .rows = RowTask::kQuestionAnswering,
+      .head = [](const TrainingArgs&) { return std::optional(Head::kQuestionAnswering); },
+      .make_setup = make_question_answering_setup,
+      .pipeline = {.name = "question-answering",
+                   .class_suffix = "ForQuestionAnswering",
+                   .make_predictor = make_question_answering}};
+  return descriptor;
+}
+
+}  // namespace finetune

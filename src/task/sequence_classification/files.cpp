@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: MIT
+#include <cmath>
+#include <cstdio>
+
+#include "task/result_lines.h"
+#include "task/sequence_classification/sequence_classification.h"
+
+namespace finetune {
+namespace {
+
+// As Python prints a string in a list.
+std::string quoted(const std::string& text) {
+  const bool has_single = text.find('\'') != std::string::npos;
+  const char quote = has_single && text.find('"') == std::string::npos ? '"' : '\'';
+  std::string out(1, quote);
+  for (const char c : text) {
+    if (c == '\\' || c == quote) {
+      out += '\\';
+      out += c;
+    } else if (c == '\n' || c == '\r' || c == '\t') {
+      out += c == '\n' ? "\\n" : c == '\r' ? "\\r" : "\\t";
+    } else if ((c >= 0 && c < ' ') || c == '\x7f') {
+      char code[8];
+      std::snprintf(code, sizeof(code), "\\x%02x", static_cast<unsigned>(c));
+      out += code;
+    } else {
+      out += c;
+    }
+  }
+  return out + quote;
+}
+
+std::string with_three_decimals(float value) {
+  if (std::isnan(value)) return "nan";  // printf may give it a sign
+  char text[64];
+  std::snprintf(text, sizeof(text), "%3.3f", static_cast<double>(value));
+  return text;
+}
+
+std::string in_brackets(const std::vector<std::string>& items) {
+  std::string out = "[";
+  for (const std::string& item : items) out += (out.size() > 1 ? ", " : "") + item;
+  return out + "]";
+}
+
+class LabelResults final : public ResultLines {
+ public:
+  LabelResults(ProblemType problem, std::vector<std::string> labels)
+      : problem_(problem), labels_(std::move(labels)) {}
+
+ private:
+  [[nodiscard]] std::string prediction(std::span<const float> scores) const override {
+    if (problem_ == ProblemType::kSingleLabel) return labels_.at(best_of(scores));
+    std::vector<std::string> items;
+    for (size_t i = 0; i < scores.size(); ++i) {
+      if (problem_ == ProblemType::kRegression) {
+        items.push_back(with_three_decimals(scores[i]));
+      } else if (scores[i] > 0) {
+        items.push_back(quoted(labels_.at(i)));
+      }
+    }
+    const bool is_number = problem_ == ProblemType::kRegression && items.size() == 1;
+    return is_number ? items[0] : in_brackets(items);
+  }
+
+  ProblemType problem_;
+  std::vector<std::string> labels_;
+};
+
+}  // namespace
+
+std::unique_ptr<PredictionFiles> make_classification_files(ProblemType problem,
+                                                           std::vector<std::string> labels) {
+  return std::make_unique<LabelResults>(problem, std::move(labels));
+}
+
+}  // namespace finetune

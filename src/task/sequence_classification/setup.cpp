@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: MIT
+#include "finetune/base/log.h"
+#include "finetune/config/class_weights.h"
+#include "finetune/data/classification_dataset.h"
+#include "task/labelled_setup.h"
+#include "task/sequence_classification/sequence_classification.h"
+
+namespace finetune {
+namespace {
+
+constexpr const char* kProblemNames[] = {"single_label_classification",
+                                         "multi_label_classification", "regression"};
+
+std::optional<ProblemType> find_problem(const std::optional<std::string>& name) {
+  for (const ProblemType type :
+       {ProblemType::kSingleLabel, ProblemType::kMultiLabel, ProblemType::kRegression}) {
+    if (name == kProblemNames[static_cast<size_t>(type)]) return type;
+  }
+  return std::nullopt;
+}
+
+// As run_glue and run_classification.
+class SequenceClassificationSetup final : public LabelledSetup {
+ public:
+  explicit SequenceClassificationSetup(const SetupContext& context) : LabelledSetup(context, 128) {
+    learn_from_model();
+  }
+
+  std::shared_ptr<const Dataset> read(Split split) override {
+    // Guessed once: evaluation and prediction read what was trained on.
+    if (!columns_) columns_ = columns_of(split, RowTask::kSequenceClassification);
+    if (split == Split::kTrain) learn_from_data(split_files(context().config, split));
+    ClassificationOptions options;
+    options.text_column = columns_->text_column;
+    options.text_pair_column = columns_->text_pair_column;
+    options.label_column = columns_->label_column ? columns_->label_column : args().label_column;
+    options.problem = survey_.problem;
+    options.labels = survey_.labels;
+    options.outputs = survey_.outputs;
+    return read_rows(split, options, build_classification_dataset);
+  }
+
+  void learn_from(const Dataset& train_data) override {
+    if (survey_.problem == ProblemType::kSingleLabel) weigh_classes(survey_.labels, train_data);
+  }
+
+  [[nodiscard]] ModelConfig complete(ModelConfig model) const override {
+    model.id2label = survey_.labels.empty() ? LabelMap::numbered(survey_.outputs).names()
+                                            : survey_.labels.names();
+    model.problem_type = kProblemNames[static_cast<size_t>(survey_.problem)];
+    return model;
+  }
+
+  [[nodiscard]] Learner make_learner(const ModelConfig& config, c10::Device device,
+                                     const ModelOptions& options) const override {
+    auto model = make_head_model(Head::kSequenceClassification, config, seed(), device, options);
+    auto task = make_sequence_classification_task(*model, device, survey_.problem, loss_options());
+    return {std::move(model), std::move(task)};
+  }
+
+  [[nodiscard]] Results make_results(Split split) const override {
+    Results results;
+    results.metrics = make_sequence_classification_metrics(survey_.problem, args().metric_name);
+    if (split == Split::kTest) {
+      results.files = make_classification_files(survey_.problem, complete({}).id2label);
+    }
+    return results;
+  }
+
+ private:
+  [[nodiscard]] LossOptions loss_options() const {
+    if (survey_.problem == ProblemType::kSingleLabel) {
+      return LabelledSetup::loss_options(survey_.labels);
+    }
+    if (!class_weights_of(args()).empty()) {
+      refuse_key(context().config, "class_weights",
+                 std::string("needs one label for each sample, but the labels are those of ") +
+                     kProblemNames[static_cast<size_t>(survey_.problem)] + "; leave it out");
+    }
+    return {.label_smoothing_factor = args().label_smoothing_factor};
+  }
+
+  // What a trained model's configuration says: all there is where nothing is trained.
+  void learn_from_model() {
+    survey_.labels = labels_of_model(context());
+    survey_.outputs = survey_.labels.size();
+    const bool is_number = survey_.outputs == 1 && !context().model.problem_type;
+    survey_.problem =
+        is_number
+            ? ProblemType::kRegression
+            : find_problem(context().model.problem_type)
+                  .value_or(find_problem(args().problem_type).value_or(ProblemType::kSingleLabel));
+    if (survey_.problem == ProblemType::kRegression) survey_.labels = LabelMap();
+  }
+
+  void learn_from_data(const SplitFiles& files) {
+    RowOptions options;
+    options.key = files.key;
+    options.replace_broken_utf8 = replaces_broken_utf8(args());
+    options.reading = reading_options(args());
+    const auto survey = [&](const std::function<void(double)>& progress) {
+      options.progress = progress;
+      survey_ = survey_labels(files.files, options, columns_->label_column,
+                              find_problem(args().problem_type), context().cache);
+    };
+    show_reading(context().progress, files, survey, "find labels");
+    if (context().model_is_trained) {
+      survey_.labels = in_order_of_model(context(), survey_.labels);
+    }
+    if (args().label_smoothing_factor != 0 && survey_.problem != ProblemType::kSingleLabel) {
+      refuse_key(context().config, "label_smoothing_factor",
+                 std::string("needs labels that are classes, but the labels are those of ") +
+                     kProblemNames[static_cast<size_t>(survey_.problem)] + "; set it to 0");
+    }
+    log::info(survey_.problem == ProblemType::kRegression
+                  ? "labels: " + std::to_string(survey_.outputs) +
+                        (survey_.outputs == 1 ? " number (regression)" : " numbers (regression)")
+                  : "labels: " + survey_.labels.list() +
+                        (survey_.problem == ProblemType::kMultiLabel ? " (several at once)" : ""));
+  }
+
+  LabelSurvey survey_;
+  std::optional<ColumnNames> columns_;
+};
+
+}  // namespace
+
+std::unique_ptr<TaskSetup> make_sequence_classification_setup(const SetupContext& context) {
+  return std::make_unique<SequenceClassificationSetup>(context);
+}
+
+}  // namespace finetune

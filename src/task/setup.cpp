@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: MIT
+#include "finetune/task/setup.h"
+
+#include <algorithm>
+#include <thread>
+
+#include "finetune/base/error.h"
+#include "finetune/base/file_system.h"
+#include "finetune/base/log.h"
+#include "finetune/data/data_files.h"
+#include "finetune/data/sample_stream.h"
+#include "finetune/task/tasks.h"
+
+namespace finetune {
+
+std::unique_ptr<TaskSetup> make_task_setup(const SetupContext& context) {
+  const LoadedConfig& config = context.config;
+  if (!context.tokenizer.special_tokens().pad) {
+    refuse_key(config, "tokenizer_name", "the tokenizer names no padding token");
+  }
+  return task_of(config.args).make_setup(context);
+}
+
+void refuse_key(const LoadedConfig& config, std::string_view key, const std::string& why) {
+  throw Error(ErrorKind::kConfig, config.where(key) + ": " + std::string(key) + ": " + why);
+}
+
+int64_t sequence_length(const SetupContext& context, int64_t otherwise) {
+  const LoadedConfig& config = context.config;
+  const int64_t longest = context.model.max_length();
+  if (!config.args.max_seq_length) return std::min(longest, otherwise);
+  if (*config.args.max_seq_length > longest) {
+    refuse_key(config, "max_seq_length",
+               std::to_string(*config.args.max_seq_length) + " is longer than the " +
+                   std::to_string(longest) + " tokens that the model's " +
+                   std::to_string(context.model.max_position_embeddings) +
+                   " positions allow; lower it");
+  }
+  return *config.args.max_seq_length;
+}
+
+int64_t preprocessing_threads(const TrainingArgs& args) {
+  const auto cores = static_cast<int64_t>(std::max(1U, std::thread::hardware_concurrency()));
+  return args.preprocessing_num_workers.value_or(cores);
+}
+
+bool replaces_broken_utf8(const TrainingArgs& args) { return args.encoding_errors == "replace"; }
+
+ReadingOptions reading_options(const TrainingArgs& args) {
+  ReadingOptions reading;
+  if (args.delimiter) reading.delimiter = args.delimiter->at(0);
+  if (args.quoting == "standard") reading.quoting = Quoting::kStandard;
+  if (args.quoting == "none") reading.quoting = Quoting::kNone;
+  reading.header = args.header;
+  if (task_of(args).rows == RowTask::kTokenClassification) reading.conll_text = ConllText::kAny;
+  return reading;
+}
+
+std::optional<StreamOptions> stream_options(const SetupContext& context, Split split,
+                                            int64_t longest) {
+  const TrainingArgs& args = context.config.args;
+  if (!args.streaming || split != Split::kTrain) return std::nullopt;
+  return StreamOptions{
+      .buffer = args.train_sampling_strategy == "sequential" ? 1 : args.shuffle_buffer_size,
+      .seed = static_cast<uint64_t>(args.data_seed.value_or(args.seed)),
+      .longest = longest,
+      .token_types = context.model.type_vocab_size};
+}
+
+bool announce_stream(const TrainingArgs& args, const std::string& what, const Dataset& data) {
+  if (dynamic_cast<const SampleStream*>(&data) == nullptr) return false;
+  const bool in_order = args.train_sampling_strategy == "sequential";
+  log::info(what + " data: streamed" +
+            (in_order ? std::string(" in the order of the files")
+                      : ", shuffled within a buffer of " +
+                            std::to_string(args.shuffle_buffer_size) + " samples"));
+  return true;
+}
+
+SplitFiles split_files(const LoadedConfig& config, Split split) {
+  const TrainingArgs& args = config.args;
+  SplitFiles files =
+      split == Split::kTrain
+          ? SplitFiles{args.train_file, "train_file", args.max_train_samples, "training"}
+      : split == Split::kValidation
+          ? SplitFiles{args.validation_file, "validation_file", args.max_eval_samples, "evaluation"}
+          : SplitFiles{args.test_file, "test_file", args.max_predict_samples, "test"};
+  if (files.files.empty()) refuse_key(config, files.key, "names no file; set it");
+  return files;
+}
+
+SplitFiles files_to_read(const SetupContext& context, Split split) {
+  SplitFiles files = split_files(context.config, split);
+  if (split == Split::kTrain && context.entry != nullptr && *context.entry) {
+    files.files = {files.files.at(**context.entry)};
+  }
+  return files;
+}
+
+ShowStep show_steps(ProgressDisplay& progress) {
+  return [&progress](const StepProgress& step) {
+    progress.step(step.phase, step.done, step.total, step.unit);
+  };
+}
+
+void show_reading(ProgressDisplay& progress, const SplitFiles& files,
+                  const std::function<void(const std::function<void(double)>&)>& build,
+                  const std::string& phase) {
+  uint64_t bytes = 0;
+  for (const std::string& file : expand_files(files.files, files.key)) {
+    bytes += FileSystem::local().open(file)->size();
+  }
+  const auto kilobytes = static_cast<int64_t>(bytes / 1000 + 1);
+  bool begun = false;  // what is known from before shows nothing
+  build([&](double fraction) {
+    if (!begun) progress.begin(phase, kilobytes, 0, "kB");
+    begun = true;
+    progress.update(static_cast<int64_t>(fraction * static_cast<double>(kilobytes)));
+  });
+  if (!begun) return;
+  progress.update(kilobytes);  // the last fraction may come before the last line
+  progress.end();
+}
+
+}  // namespace finetune

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: MIT
+#include "finetune/task/tasks.h"
+
+#include <algorithm>
+
+#include "finetune/base/error.h"
+
+namespace finetune {
+
+// Defined in the task's folder.
+const TaskDescriptor& masked_lm_descriptor();
+const TaskDescriptor& pretraining_descriptor();
+const TaskDescriptor& sequence_classification_descriptor();
+const TaskDescriptor& multiple_choice_descriptor();
+const TaskDescriptor& token_classification_descriptor();
+const TaskDescriptor& question_answering_descriptor();
+
+namespace {
+
+std::vector<const TaskDescriptor*>& task_table() {
+  static std::vector<const TaskDescriptor*> table = {&masked_lm_descriptor(),
+                                                     &pretraining_descriptor(),
+                                                     &sequence_classification_descriptor(),
+                                                     &multiple_choice_descriptor(),
+                                                     &token_classification_descriptor(),
+                                                     &question_answering_descriptor()};
+  return table;
+}
+
+}  // namespace
+
+const std::vector<const TaskDescriptor*>& all_tasks() { return task_table(); }
+
+const TaskDescriptor* find_task(std::string_view name) {
+  for (const TaskDescriptor* task : all_tasks()) {
+    if (task->keys.name == name) return task;
+  }
+  return nullptr;
+}
+
+const TaskDescriptor& task_of(const TrainingArgs& args) {
+  const TaskDescriptor* task = find_task(args.task);
+  FT_CHECK(task != nullptr,
+           "a task that the configuration lets through is in no table: " + args.task);
+  return *task;
+}
+
+void add_task(const TaskDescriptor& task) {
+  add_task_keys(task.keys);
+  task_table().push_back(&task);
+}
+
+DataRecord trained_record(const std::string& folder, RowTask rows) {
+  const std::optional<DataRecord> record = read_data_record(folder);
+  const TaskDescriptor* task = record ? find_task(record->task) : nullptr;
+  return task != nullptr && task->rows == rows ? *record : DataRecord{};
+}
+
+}  // namespace finetune
