@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """Checks who includes whom. ARROWS is the table of src/README.md: an area may include what its
-arrows reach, and base. Prints each forbidden include as file:line and exits 1."""
+arrows reach, and base. Also that the choice of kernels by device stays in one source. Prints each
+forbidden line as file:line and exits 1."""
 
 import pathlib
 import re
@@ -45,6 +46,12 @@ def reachable(area):
     return areas
 
 
+# Which kernels compute is asked in one place, kernels_for(); areas that only compute ask nowhere.
+DEVICE_QUESTION = re.compile(r"\bis_(cpu|cuda|privateuseone)\(\)|\bDeviceType::|\bdevice(_type)?\(\)\.type\(\)")
+NO_DEVICE_QUESTIONS = {"kernels", "optim"}
+ASKS_FOR_THE_DEVICE = "src/kernels/kernels.cpp"
+
+
 # Whose members are JSON documents.
 WHOLE_JSON = {"include/finetune/state/run_state.h"}
 
@@ -79,11 +86,16 @@ def main(root):
                 bad += 1
                 continue
             kind = "public" if top != "src" else "private"
+            name = str(path.relative_to(root))
+            may_ask = area not in NO_DEVICE_QUESTIONS or name == ASKS_FOR_THE_DEVICE
             for number, line in enumerate(path.read_text().splitlines(), 1):
+                if not may_ask and DEVICE_QUESTION.search(line):
+                    print(f"{name}:{number}: only {ASKS_FOR_THE_DEVICE} asks for the device; use kernels_for()")
+                    bad += 1
                 include = re.match(r'\s*#\s*include\s*["<]([^">]+)[">]', line)
-                why = include and complaint(area, kind, include[1], str(path.relative_to(root)) in WHOLE_JSON)
+                why = include and complaint(area, kind, include[1], name in WHOLE_JSON)
                 if why:
-                    print(f"{path.relative_to(root)}:{number}: {why}")
+                    print(f"{name}:{number}: {why}")
                     bad += 1
     return 1 if bad else 0
 

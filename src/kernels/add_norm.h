@@ -38,12 +38,4 @@ struct AddNormGradients {
 [[nodiscard]] AddNormGradients add_norm_backward(const Tensor& gradient, const Tensor& sums,
                                                  const AddNorm& weights);
 
-// The twins by plain tensor operations.
-[[nodiscard]] Tensor add_norm_reference(const Tensor& product, const Tensor& bias,
-                                        const Tensor& residual, const AddNorm& weights);
-[[nodiscard]] Tensor norm_reference(const Tensor& sums, const AddNorm& weights);
-[[nodiscard]] AddNormGradients add_norm_backward_reference(const Tensor& gradient,
-                                                           const Tensor& sums,
-                                                           const AddNorm& weights);
-
 }  // namespace finetune::kernels

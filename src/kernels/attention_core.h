@@ -26,9 +26,4 @@ struct Attention {
 // From the gradient of what attention() returned; query, key and value become their gradients.
 void attention_backward(const Attention& inputs, const Tensor& gradient);
 
-// The twins by plain tensor operations, some samples at a time, those of a layout padded to the
-// longest of them.
-[[nodiscard]] Tensor attention_reference(const Attention& inputs);
-void attention_backward_reference(const Attention& inputs, const Tensor& gradient);
-
 }  // namespace finetune::kernels

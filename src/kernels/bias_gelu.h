@@ -16,9 +16,4 @@ void bias_activation(const Tensor& input, const Tensor& bias, Activation f, cons
 [[nodiscard]] Tensor bias_activation_backward(const Tensor& input, const Tensor& bias, Activation f,
                                               const Tensor& gradient);
 
-// The fused GELU's twins by plain tensor operations.
-void bias_gelu_reference(const Tensor& input, const Tensor& bias, const Tensor& output);
-[[nodiscard]] Tensor bias_gelu_backward_reference(const Tensor& input, const Tensor& bias,
-                                                  const Tensor& gradient);
-
 }  // namespace finetune::kernels

@@ -30,12 +30,6 @@ struct BlockContext {
 void block_attention_backward(const BlockAttention& inputs, const BlockContext& forward,
                               const Tensor& gradient);
 
-// The twins by plain tensor operations over gathered blocks, some rows of blocks at a time. For
-// every device and in double precision.
-[[nodiscard]] BlockContext block_attention_reference(const BlockAttention& inputs);
-void block_attention_backward_reference(const BlockAttention& inputs, const BlockContext& forward,
-                                        const Tensor& gradient);
-
 // The options' rule for one layer and pass.
 struct BlockLayer {
   int64_t layer = 0;

@@ -7,20 +7,16 @@
 
 #include "finetune/base/error.h"
 #include "finetune/kernels/formats.h"
+#include "kernels/kernels.h"
 
 namespace finetune {
 namespace {
 
-// Values at a time. On a CPU weight and gradient then lie in the second-level caches of two cores;
-// elsewhere what counts is that a call is worth starting. Both are multiples of any vector, so that
-// torch's kernels give the bits that they give for the whole tensor.
-constexpr int64_t kOnCpu = int64_t{1} << 18;
-constexpr int64_t kElsewhere = int64_t{1} << 22;
-
 Tensor flat(const Tensor& tensor) { return tensor.detach().view(-1); }
 
 int64_t chunk_size(const Tensor& weight, int64_t row) {
-  const int64_t rows = std::max<int64_t>(1, (weight.is_cpu() ? kOnCpu : kElsewhere) / row);
+  const int64_t rows =
+      std::max<int64_t>(1, kernels::kernels_for(weight.device()).chunk_values / row);
   return std::min(weight.numel(), rows * row);
 }
 

@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: MIT
 #include "finetune/kernels/parameter_store.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/ops/_unique2.h>
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/mm.h>
-#include <ATen/ops/sort.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 #include <c10/core/GradMode.h>
@@ -19,6 +17,7 @@
 #include "finetune/base/random.h"
 #include "finetune/kernels/formats.h"
 #include "finetune/kernels/separate_gradients.h"
+#include "kernels/kernels.h"
 
 namespace finetune {
 namespace {
@@ -33,35 +32,6 @@ Tensor unpack(const Parameter& parameter, int64_t first, int64_t count) {
 }
 
 Tensor flat_rows(const Tensor& x) { return x.reshape({-1, x.size(-1)}); }
-
-// Rows of one index are summed in the order in which they stand, so threads divide the indices.
-void add_rows_cpu(const Tensor& gradient, const Tensor& indices, const Tensor& rows,
-                  int64_t skipped) {
-  const Tensor order = std::get<1>(at::sort(indices, /*stable=*/true, 0, false));
-  const Tensor sorted = indices.index_select(0, order);
-  const int64_t count = sorted.numel();
-  const int64_t columns = rows.size(1);
-  const int64_t* index = sorted.const_data_ptr<int64_t>();
-  const int64_t* place = order.const_data_ptr<int64_t>();
-  const float* source = rows.const_data_ptr<float>();
-  float* target = gradient.mutable_data_ptr<float>();
-  std::vector<int64_t> starts;
-  for (int64_t i = 0; i < count; ++i) {
-    if (i == 0 || index[i] != index[i - 1]) starts.push_back(i);
-  }
-  starts.push_back(count);
-  at::parallel_for(0, static_cast<int64_t>(starts.size()) - 1, 16, [&](int64_t begin, int64_t end) {
-    for (int64_t run = begin; run < end; ++run) {
-      const auto first = starts[static_cast<size_t>(run)];
-      if (index[first] == skipped) continue;
-      float* sum = target + index[first] * columns;
-      for (int64_t i = first; i < starts[static_cast<size_t>(run) + 1]; ++i) {
-        const float* row = source + place[i] * columns;
-        for (int64_t c = 0; c < columns; ++c) sum[c] += row[c];
-      }
-    }
-  });
-}
 
 }  // namespace
 
@@ -203,30 +173,21 @@ void ParameterStore::add_to_indexed_rows(const Tensor& weight, const Tensor& ind
   const Tensor& target = open_gradient(parameter);
   const Tensor flat = flat_rows(rows).to(at::kFloat).contiguous();
   const Tensor places = indices.flatten().contiguous();
-  if (gradients_ == GradientFormat::kFloat32 && target.is_cpu()) {
-    add_rows_cpu(target, places, flat, skipped);
+  if (gradients_ == GradientFormat::kFloat32) {
+    kernels::kernels_for(target).add_rows(target, places, flat, skipped);
     return;
   }
   const Tensor kept = places.ne(skipped).nonzero().squeeze(1);
   add_rows_of_few(parameter, target, places.index_select(0, kept), flat.index_select(0, kept));
 }
 
-// Sums the rows of each index first, so that a bfloat16 gradient is rounded once an index.
+// Sums the rows of each index first, so that the gradient is rounded once an index.
 void ParameterStore::add_rows_of_few(Parameter& parameter, const Tensor& target,
                                      const Tensor& indices, const Tensor& rows) {
   if (indices.numel() == 0) return;
   const auto [unique, inverse, counts] = at::_unique2(indices, true, true, false);
   const Tensor sums = at::zeros({unique.numel(), rows.size(1)}, rows.options());
-  if (sums.is_cpu()) {
-    add_rows_cpu(sums, inverse, rows, -1);
-  } else {
-    // Unlike index_add_, which adds atomically: sorted, so that runs have equal bits.
-    sums.index_put_({inverse}, rows, /*accumulate=*/true);
-  }
-  if (gradients_ == GradientFormat::kFloat32) {
-    target.index_add_(0, unique, sums);
-    return;
-  }
+  kernels::kernels_for(sums).sum_rows(sums, inverse, rows);
   const Tensor before = target.index_select(0, unique);
   add_rounded(parameter, before, 0, sums);
   target.index_copy_(0, unique, before);

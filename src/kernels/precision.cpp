@@ -5,11 +5,9 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mm.h>
 
-#if defined(__x86_64__)
-#include <cpuid.h>
-#endif
-
 #include <algorithm>
+
+#include "kernels/kernels.h"
 
 namespace finetune {
 namespace {
@@ -28,30 +26,11 @@ Tensor operand(Precision precision, const Tensor& x) {
   return precision == Precision::kFloat32 ? x : x.to(scalar_type(precision));
 }
 
-#if defined(__x86_64__)
-// clang's __builtin_cpu_supports has no name for it before version 17.
-bool has_avx512_fp16() {
-  unsigned int a = 0;
-  unsigned int b = 0;
-  unsigned int c = 0;
-  unsigned int d = 0;
-  constexpr unsigned int kFp16 = 1U << 23U;
-  return __builtin_cpu_supports("avx512f") != 0 && __get_cpuid_count(7, 0, &a, &b, &c, &d) != 0 &&
-         (d & kFp16) != 0;
-}
-#endif
-
 }  // namespace
 
 bool has_fast_products(Precision precision, c10::Device device) {
-  if (precision == Precision::kFloat32 || !device.is_cpu()) return true;
-#if defined(__x86_64__)
-  // Every processor with AMX for a type has the AVX512 instructions for it too.
-  return precision == Precision::kBFloat16 ? __builtin_cpu_supports("avx512bf16") != 0
-                                           : has_avx512_fp16();
-#else
-  return false;
-#endif
+  return precision == Precision::kFloat32 ||
+         kernels::kernels_for(device).has_fast_products(precision);
 }
 
 Tensor linear_in(Precision precision, const Tensor& a, const Tensor& b, const Tensor& bias) {

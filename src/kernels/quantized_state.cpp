@@ -5,18 +5,16 @@
 
 #include <cmath>
 
+#include "finetune/base/error.h"
 #include "kernels/dynamic_map.h"
-#include "kernels/parameter_blocks.h"
-#include "kernels/quantized_state_reference.h"
+#include "kernels/kernels.h"
 
 namespace finetune {
 namespace {
 
 using kernels::AdamWNumbers;
 using kernels::BitsAndBytesNumbers;
-using kernels::CompandedBlock;
-using kernels::DynamicBlock;
-using kernels::WeightBlock;
+using kernels::kernels_for;
 
 // float32 from the arguments on: 1 - 0.999 is 0.00100004673 there.
 BitsAndBytesNumbers as_bitsandbytes(const AdamWUpdate& update) {
@@ -50,40 +48,18 @@ AdamWNumbers as_torch(const AdamWUpdate& update) {
           .decay = static_cast<float>(1.0 - update.learning_rate * update.weight_decay)};
 }
 
-DynamicBlock block_of(const DynamicState& state, int64_t first) {
-  return {state.state1.mutable_data_ptr<uint8_t>() + first,
-          state.state2.mutable_data_ptr<uint8_t>() + first,
-          state.absmax1.mutable_data_ptr<float>() + first / kDynamicBlock,
-          state.absmax2.mutable_data_ptr<float>() + first / kDynamicBlock};
-}
-
-CompandedBlock block_of(const CompandedState& state, int64_t first) {
-  return {state.exp_avg.mutable_data_ptr<int8_t>() + first,
-          state.exp_avg_sq.mutable_data_ptr<uint8_t>() + first,
-          state.exp_avg_scale.mutable_data_ptr<float>() + first / kCompandedGroup,
-          state.exp_avg_sq_scale.mutable_data_ptr<float>() + first / kCompandedGroup};
-}
-
 bool is_whole(const Tensor& tensor, int64_t count, const Parameter& parameter) {
   return tensor.is_contiguous() && tensor.numel() == count &&
          tensor.device() == parameter.weight.device();
 }
 
-void check(const Parameter& parameter, const Tensor& codes1, const Tensor& codes2,
-           const Tensor& scales1, const Tensor& scales2, int64_t block) {
+void check_state(const Parameter& parameter, const Tensor& codes1, const Tensor& codes2,
+                 const Tensor& scales1, const Tensor& scales2, int64_t block) {
   const int64_t count = parameter.weight.numel();
   const int64_t blocks = (count + block - 1) / block;
   FT_CHECK(is_whole(codes1, count, parameter) && is_whole(codes2, count, parameter) &&
                is_whole(scales1, blocks, parameter) && is_whole(scales2, blocks, parameter),
            "a state of the parameter's size");
-}
-
-template <typename State, typename Numbers>
-void update_elsewhere(const Parameter& parameter, const State& state, const AdamWUpdate& update,
-                      const Numbers& numbers) {
-  update_in_chunks(parameter, update.factor, update.rounding_key, [&](const ParameterChunk& chunk) {
-    kernels::update_reference(chunk, state, numbers);
-  });
 }
 
 }  // namespace
@@ -95,67 +71,38 @@ Tensor dynamic_map(bool is_signed) {
 
 void update_adamw(const Parameter& parameter, const DynamicState& state,
                   const AdamWUpdate& update) {
-  check(parameter, state.state1, state.state2, state.absmax1, state.absmax2, kDynamicBlock);
-  const BitsAndBytesNumbers numbers = as_bitsandbytes(update);
-  if (!parameter.weight.is_cpu()) return update_elsewhere(parameter, state, update, numbers);
-  kernels::update_in_blocks(parameter, update.factor, update.rounding_key,
-                            [&](const WeightBlock& block, int64_t first) {
-                              kernels::update_dynamic(block, block_of(state, first), numbers);
-                            });
+  check_state(parameter, state.state1, state.state2, state.absmax1, state.absmax2, kDynamicBlock);
+  kernels_for(parameter.weight).update_dynamic(parameter, state, update, as_bitsandbytes(update));
 }
 
 void update_adamw(const Parameter& parameter, const WideState& state, const AdamWUpdate& update) {
   const int64_t count = parameter.weight.numel();
   FT_CHECK(is_whole(state.state1, count, parameter) && is_whole(state.state2, count, parameter),
            "a state of the parameter's size");
-  const BitsAndBytesNumbers numbers = as_bitsandbytes(update);
-  if (!parameter.weight.is_cpu()) return update_elsewhere(parameter, state, update, numbers);
-  float* state1 = state.state1.mutable_data_ptr<float>();
-  float* state2 = state.state2.mutable_data_ptr<float>();
-  kernels::update_in_blocks(parameter, update.factor, update.rounding_key,
-                            [&](const WeightBlock& block, int64_t first) {
-                              kernels::update_wide(block, state1 + first, state2 + first, numbers);
-                            });
+  kernels_for(parameter.weight).update_wide(parameter, state, update, as_bitsandbytes(update));
 }
 
 void update_adamw(const Parameter& parameter, const CompandedState& state,
                   const AdamWUpdate& update) {
-  check(parameter, state.exp_avg, state.exp_avg_sq, state.exp_avg_scale, state.exp_avg_sq_scale,
-        kCompandedGroup);
-  const AdamWNumbers numbers = as_torch(update);
-  if (!parameter.weight.is_cpu()) return update_elsewhere(parameter, state, update, numbers);
-  kernels::update_in_blocks(parameter, update.factor, update.rounding_key,
-                            [&](const WeightBlock& block, int64_t first) {
-                              kernels::update_companded(block, block_of(state, first), numbers);
-                            });
+  check_state(parameter, state.exp_avg, state.exp_avg_sq, state.exp_avg_scale,
+              state.exp_avg_sq_scale, kCompandedGroup);
+  kernels_for(parameter.weight).update_companded(parameter, state, update, as_torch(update));
 }
 
 void encode(const Tensor& exp_avg, const Tensor& exp_avg_sq, const DynamicState& state) {
-  if (!exp_avg.is_cpu())
-    return kernels::encode_reference(exp_avg.view(-1), exp_avg_sq.view(-1), state);
-  kernels::encode_dynamic(exp_avg.const_data_ptr<float>(), exp_avg_sq.const_data_ptr<float>(),
-                          exp_avg.numel(), block_of(state, 0));
+  kernels_for(exp_avg).encode_dynamic(exp_avg, exp_avg_sq, state);
 }
 
 void decode(const DynamicState& state, const Tensor& exp_avg, const Tensor& exp_avg_sq) {
-  if (!exp_avg.is_cpu())
-    return kernels::decode_reference(state, exp_avg.view(-1), exp_avg_sq.view(-1));
-  kernels::decode_dynamic(block_of(state, 0), exp_avg.numel(), exp_avg.mutable_data_ptr<float>(),
-                          exp_avg_sq.mutable_data_ptr<float>());
+  kernels_for(exp_avg).decode_dynamic(state, exp_avg, exp_avg_sq);
 }
 
 void encode(const Tensor& exp_avg, const Tensor& exp_avg_sq, const CompandedState& state) {
-  if (!exp_avg.is_cpu())
-    return kernels::encode_reference(exp_avg.view(-1), exp_avg_sq.view(-1), state);
-  kernels::encode_companded(exp_avg.const_data_ptr<float>(), exp_avg_sq.const_data_ptr<float>(),
-                            exp_avg.numel(), block_of(state, 0));
+  kernels_for(exp_avg).encode_companded(exp_avg, exp_avg_sq, state);
 }
 
 void decode(const CompandedState& state, const Tensor& exp_avg, const Tensor& exp_avg_sq) {
-  if (!exp_avg.is_cpu())
-    return kernels::decode_reference(state, exp_avg.view(-1), exp_avg_sq.view(-1));
-  kernels::decode_companded(block_of(state, 0), exp_avg.numel(), exp_avg.mutable_data_ptr<float>(),
-                            exp_avg_sq.mutable_data_ptr<float>());
+  kernels_for(exp_avg).decode_companded(state, exp_avg, exp_avg_sq);
 }
 
 }  // namespace finetune

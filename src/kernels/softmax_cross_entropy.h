@@ -17,8 +17,4 @@ struct SoftmaxCrossEntropyOptions {
 [[nodiscard]] Tensor softmax_cross_entropy_(const Tensor& logits, const Tensor& labels,
                                             const SoftmaxCrossEntropyOptions& options);
 
-// The same by plain tensor operations: for other devices, and for comparison.
-[[nodiscard]] Tensor softmax_cross_entropy_by_tensor_operations_(
-    const Tensor& logits, const Tensor& labels, const SoftmaxCrossEntropyOptions& options);
-
 }  // namespace finetune::kernels

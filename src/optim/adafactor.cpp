@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
-#include <numeric>
 
 #include "finetune/base/error.h"
 #include "finetune/kernels/parameter_chunks.h"
@@ -18,13 +17,6 @@ namespace {
 constexpr double kEpsilon = 1e-30;  // of squared gradients
 constexpr double kClipThreshold = 1.0;
 constexpr double kDecayRate = -0.8;
-
-// Where a full reduction by torch would depend on the number of threads.
-double mean_of(const Tensor& values) {
-  if (!values.is_cpu()) return values.mean().item<double>();
-  const float* begin = values.const_data_ptr<float>();
-  return std::accumulate(begin, begin + values.numel(), 0.0) / static_cast<double>(values.numel());
-}
 
 // Adafactor (Shazeer and Stern 2018, algorithms 4 and 5) as transformers' Trainer sets it up:
 // no first moment, the learning rate given, updates clipped to a root mean square of 1. The update
@@ -71,7 +63,7 @@ class Adafactor final : public Optimizer {
     if (is_matrix) {
       average_rows_and_columns(slot, pass, kept);
       const Tensor& rows = slot.at("exp_avg_sq_row");
-      const Tensor of_rows = (rows / mean_of(rows)).rsqrt_().unsqueeze(1);
+      const Tensor of_rows = (rows / mean(rows)).rsqrt_().unsqueeze(1);
       const Tensor of_columns = slot.at("exp_avg_sq_col").rsqrt().unsqueeze(0);
       pass.scale = [of_rows, of_columns, row = pass.row](const ParameterChunk& chunk) {
         return (of_rows.narrow(0, chunk.first / row, chunk.count / row) * of_columns).view(-1);

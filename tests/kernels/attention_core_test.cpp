@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/dropout_mask.h"
+#include "kernels/plain/operations.h"
 
 namespace finetune::kernels {
 namespace {
@@ -72,13 +73,13 @@ void expect_sequences_are_apart(at::ScalarType type, double tolerance) {
     const Result result = run(made, together, attention, attention_backward);
     Attention again = inputs_of(made, 0.2);
     again.layout = layout.get();
-    const Result reference = run(made, again, attention_reference, attention_backward_reference);
+    const Result reference = run(made, again, plain::attention, plain::attention_backward);
     std::array<std::vector<Tensor>, 4> parts;
     int64_t begin = 0;
     for (size_t i = 0; i < kLengths.size(); ++i) {
       const Case one = sequence(made, begin, kLengths[i]);
       const Result alone = run(one, inputs_of(one, 0.2, 9 + static_cast<int64_t>(i)),
-                               attention_reference, attention_backward_reference);
+                               plain::attention, plain::attention_backward);
       for (size_t k = 0; k < parts.size(); ++k) parts[k].push_back(alone[k]);
       begin += kLengths[i];
     }

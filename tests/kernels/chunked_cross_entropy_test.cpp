@@ -262,25 +262,6 @@ TEST(ChunkedCrossEntropy, HoldsTheLogitsOfOneChunk) {
   EXPECT_LE(memory->peak(), logits_of_a_chunk + rows + biases);
 }
 
-TEST(SoftmaxCrossEntropy, EqualsPlainTensorOperations) {
-  at::manual_seed(3);
-  for (const int64_t columns : {1, 2, 15, 16, 17, 1000}) {
-    for (const double smoothing : {0.0, 0.1}) {
-      const Tensor logits = at::randn({6, columns}) * 20;
-      const Tensor labels = at::randint(columns, {6}, at::kLong);
-      const kernels::SoftmaxCrossEntropyOptions options{.label_smoothing_factor = smoothing,
-                                                        .gradient_scale = 0.25};
-      const Tensor gradient = logits.clone();
-      const Tensor expected_gradient = logits.to(at::kDouble);
-      const Tensor losses = kernels::softmax_cross_entropy_(gradient, labels, options);
-      const Tensor expected =
-          kernels::softmax_cross_entropy_by_tensor_operations_(expected_gradient, labels, options);
-      EXPECT_TRUE(at::allclose(losses, expected, 1e-6, 1e-6)) << columns << losses << expected;
-      EXPECT_TRUE(at::allclose(gradient.to(at::kDouble), expected_gradient, 1e-6, 1e-7)) << columns;
-    }
-  }
-}
-
 TEST(SoftmaxCrossEntropy, KeepsInfinitiesAndNumbersThatAreNone) {
   const float infinity = std::numeric_limits<float>::infinity();
   const Tensor labels = at::full({3}, 1, at::kLong);

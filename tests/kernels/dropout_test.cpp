@@ -11,7 +11,7 @@
 #include <array>
 
 #include "finetune/base/random.h"
-#include "kernels/philox_cpu.h"
+#include "kernels/cpu/loops/philox.h"
 
 namespace finetune {
 namespace {

@@ -16,7 +16,6 @@
 #include <limits>
 
 #include "finetune/base/random.h"
-#include "kernels/formats_reference.h"
 
 namespace finetune {
 namespace {
@@ -152,17 +151,6 @@ TEST(StochasticRounding, DependsOnNeitherTheCutNorTheThreads) {
   EXPECT_TRUE(same_bits(whole, alone));
 }
 
-TEST(StochasticRounding, EqualsItsTensorOperations) {
-  const Tensor values = values_of_all_sizes(5003);
-  values[7].fill_(kInfinity);
-  values[8].fill_(kNan);
-  values[9].fill_(std::numeric_limits<float>::max());
-  const RoundingKey key{.key = 77, .first_element = 0x7FFFFFFFD};
-  const Tensor reference = at::empty({5003}, at::kBFloat16);
-  kernels::round_stochastically_reference(reference, values, key);
-  EXPECT_TRUE(same_bits(rounded(values, key), reference));
-}
-
 TEST(StochasticAddition, RoundsTheSumOfFloat32) {
   const Tensor target = values_of_all_sizes(3000).clamp(-1e6, 1e6).to(at::kBFloat16);
   const Tensor values = values_of_all_sizes(3000).flip(0).clamp(-1e6, 1e6);
@@ -240,22 +228,6 @@ TEST(SplitValues, KeepTheClassOfValuesThatAreNotFinite) {
   EXPECT_TRUE(std::signbit(back[4].item<float>()));
   EXPECT_TRUE(std::isfinite(back[5].item<float>()));
   EXPECT_LE(back[6].item<float>(), 0x1.0p-140F);
-}
-
-TEST(SplitValues, EqualTheirTensorOperations) {
-  const Tensor values = values_of_all_sizes(50000);
-  values[1].fill_(kInfinity);
-  values[2].fill_(kNan);
-  values[3].fill_(-std::numeric_limits<float>::max());
-  values[4].fill_(0x1.ffffffp-1F);  // rounds to the next power of two
-  const Split parts = split(values);
-  const Split reference{at::empty_like(parts.weight), at::empty_like(parts.correction)};
-  kernels::split_values_reference(values, reference.weight, reference.correction);
-  EXPECT_TRUE(same_bits(parts.weight, reference.weight));
-  EXPECT_TRUE(same_bits(parts.correction, reference.correction));
-  const Tensor back = at::empty_like(values);
-  kernels::join_values_reference(parts.weight, parts.correction, back);
-  EXPECT_TRUE(same_bits(joined(parts), back));
 }
 
 }  // namespace

@@ -17,8 +17,9 @@
 #include <cstring>
 #include <limits>
 
+#include "kernels/cpu/loops/adamw_blocks.h"
 #include "kernels/dynamic_map.h"
-#include "kernels/quantized_state_reference.h"
+#include "kernels/plain/operations.h"
 
 namespace finetune {
 namespace {
@@ -152,6 +153,16 @@ void kernel(const Tensor& weight, const Tensor& gradient, const WideState& s, bo
       block, s.state1.mutable_data_ptr<float>(), s.state2.mutable_data_ptr<float>(), kTheirNumbers);
 }
 
+void update_plainly(const Parameter& p, const DynamicState& s, const BitsAndBytesNumbers& n) {
+  kernels::plain::update_dynamic(p, s, {}, n);
+}
+void update_plainly(const Parameter& p, const CompandedState& s, const AdamWNumbers& n) {
+  kernels::plain::update_companded(p, s, {}, n);
+}
+void update_plainly(const Parameter& p, const WideState& s, const BitsAndBytesNumbers& n) {
+  kernels::plain::update_wide(p, s, {}, n);
+}
+
 template <typename State, typename Numbers>
 void expect_kernel_agrees(State (*make)(int64_t), const Numbers& numbers, bool is_finite) {
   for (const int64_t count : kCounts) {
@@ -166,9 +177,8 @@ void expect_kernel_agrees(State (*make)(int64_t), const Numbers& numbers, bool i
       const Tensor gradient = gradient_of(count, t, is_finite);
       kernel(weight, gradient, state, false);
       kernel(portable, gradient, portable_state, true);
-      kernels::update_reference(
-          {.first = 0, .count = count, .weight = expected, .gradient = gradient}, expected_state,
-          numbers);
+      update_plainly({.name = "w", .weight = expected, .gradient = gradient}, expected_state,
+                     numbers);
       expect_same(weight, state, portable, portable_state);
       expect_near(weight, state, expected, expected_state);
     }

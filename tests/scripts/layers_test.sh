@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-# The check of layers finds what it is there for: each of these includes is refused.
+# The check of layers finds what it is there for: each of these includes and lines is refused.
 set -eu
 root=$(cd "$(dirname "$0")/../.." && pwd)
 folder=$(mktemp -d)
@@ -36,3 +36,19 @@ refuse src/helpers/a.cpp '"finetune/base/error.h"' "no area helpers"
 accept src/train/a.cpp '"finetune/kernels/dropout.h"'
 accept src/cli/a.cpp '"finetune/tokenizer/tokenizer.h"'
 accept src/model/a.cpp '<torch/nn/module.h>'
+
+ask() {  # ask FILE LINE -> what the check says of this line in this file
+  rm -rf "$folder/include" "$folder/src"
+  mkdir -p "$folder/include/finetune" "$folder/src" "$folder/$(dirname "$1")"
+  printf '%s\n' "$2" >"$folder/$1"
+  python3 "$root/scripts/check_layers.py" "$folder"
+}
+for question in 'if (x.is_cpu()) {' 'if (!weight.is_cuda()) {' 'switch (x.device().type()) {' \
+                'case c10::DeviceType::CUDA:'; do
+  for file in src/kernels/a.cpp src/kernels/cpu/a.cpp include/finetune/kernels/a.h src/optim/a.cpp; do
+    ask "$file" "$question" >"$folder/output" && { echo "not refused in $file: $question"; exit 1; }
+    grep -q "^$file:1: only src/kernels/kernels.cpp asks" "$folder/output" || { cat "$folder/output"; exit 1; }
+  done
+  ask src/kernels/kernels.cpp "$question"
+  ask src/train/a.cpp "$question"
+done

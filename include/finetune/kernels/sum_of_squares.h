@@ -9,4 +9,7 @@ namespace finetune {
 // summed in float64 in an order that threads do not change, elsewhere as torch does it.
 [[nodiscard]] double sum_of_squares(const Tensor& values);
 
+// Of a contiguous float32 tensor, likewise.
+[[nodiscard]] double mean(const Tensor& values);
+
 }  // namespace finetune

@@ -1,0 +1,350 @@
+// SPDX-License-Identifier: MIT
+#include "kernels/cpu/loops/block_attention.h"
+
+#include <cmath>
+#include <limits>
+
+#include "kernels/cpu/loops/philox.h"
+#include "kernels/cpu/loops/vector_math.h"
+
+namespace finetune::kernels {
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+// What is summed at once: it has to fit the registers beside a row of the right side, and to hide
+// the latency of multiply-add. Rows of 64, the usual block, come out even on the widest.
+template <int W>
+constexpr int kRowsAtOnce = W == 16  ? 8
+                            : W == 8 ? 6
+                                     : 2;
+template <int W>
+constexpr int kPartsAtOnce = W == 16 ? 2 : kLanes / W;
+
+// target[r, c] (+)= sum over k of left(r, k) right[k, c]
+struct Product {
+  const float* left;
+  int64_t left_row, left_column;  // strides
+  const float* right;
+  int64_t right_row;
+  int64_t sums;  // how many k
+  float* target;
+  int64_t target_row;
+};
+
+template <int W, int Parts, bool Add, int Rows>
+FT_INLINE void multiply_rows(const Product& p) {
+  using Float = typename Vector<W>::Float;
+  Float total[Rows][Parts];
+  for (int r = 0; r < Rows; ++r) {
+    for (int i = 0; i < Parts; ++i) {
+      total[r][i] = Add ? widen<W>(p.target + r * p.target_row + i * W) : Float{};
+    }
+  }
+  for (int64_t k = 0; k < p.sums; ++k) {
+    Float right[Parts];
+    for (int i = 0; i < Parts; ++i) right[i] = widen<W>(p.right + k * p.right_row + i * W);
+    const float* left = p.left + k * p.left_column;
+    for (int r = 0; r < Rows; ++r) {
+      const float x = left[r * p.left_row];
+      for (int i = 0; i < Parts; ++i) total[r][i] += x * right[i];
+    }
+  }
+  for (int r = 0; r < Rows; ++r) {
+    for (int i = 0; i < Parts; ++i) {
+      narrow<W>(total[r][i], p.target + r * p.target_row + i * W);
+    }
+  }
+}
+
+// The last rows, fewer than kRowsAtOnce.
+template <int W, int Parts, bool Add, int Rows>
+FT_INLINE void multiply_rest(const Product& p, int64_t rows) {
+  if constexpr (Rows > 0) {
+    if (rows == Rows) {
+      multiply_rows<W, Parts, Add, Rows>(p);
+    } else {
+      multiply_rest<W, Parts, Add, Rows - 1>(p, rows);
+    }
+  }
+}
+
+template <int W, int Parts, bool Add>
+FT_INLINE void multiply_columns(Product p, int64_t rows) {
+  constexpr int kStep = kRowsAtOnce<W>;
+  for (; rows >= kStep; rows -= kStep) {
+    multiply_rows<W, Parts, Add, kStep>(p);
+    p.left += kStep * p.left_row;
+    p.target += kStep * p.target_row;
+  }
+  multiply_rest<W, Parts, Add, kStep - 1>(p, rows);
+}
+
+// A whole tile [rows, columns]; columns a multiple of kLanes.
+struct Tile {
+  Product product;
+  int64_t rows;
+  int64_t columns;
+};
+
+template <int W, bool Add>
+FT_INLINE void multiply(const Tile& tile) {
+  constexpr int64_t kStep = kPartsAtOnce<W> * W;
+  Product p = tile.product;
+  int64_t c = 0;
+  for (; c + kStep <= tile.columns; c += kStep) {
+    multiply_columns<W, kPartsAtOnce<W>, Add>(p, tile.rows);
+    p.right += kStep;
+    p.target += kStep;
+  }
+  if constexpr (kStep > kLanes) {
+    if (c < tile.columns) multiply_columns<W, kLanes / W, Add>(p, tile.rows);
+  }
+}
+
+template <int W>
+FT_INLINE void multiply_setting(const Tile& tile) {
+  multiply<W, false>(tile);
+}
+template <int W>
+FT_INLINE void multiply_adding(const Tile& tile) {
+  multiply<W, true>(tile);
+}
+FT_VECTOR_KERNEL(set_product, Tile, multiply_setting)
+FT_VECTOR_KERNEL(add_product, Tile, multiply_adding)
+
+struct Scratch {
+  float* scores;    // [block, key_columns]
+  float* gradient;  // [block, key_columns], of the scores
+  float* top;       // [block]
+  float* total;     // [block]
+  float* factors;   // of a row
+
+  Scratch(const PackedHead& head, float* memory)
+      : scores(memory),
+        gradient(scores + head.block * head.key_columns),
+        top(gradient + head.block * head.key_columns),
+        total(top + head.block),
+        factors(total + head.block) {}
+};
+
+// The dropout's factors of a row of a tile; null without dropout.
+FT_INLINE const float* make_factors(const PackedHead& head, int64_t query, int64_t key,
+                                    float* memory) {
+  if (!head.dropout) return nullptr;
+  dropout_factors({static_cast<uint32_t>(head.head << 16 | query),
+                   head.dropout->first_place + static_cast<uint32_t>(head.sample),
+                   head.dropout->layer_and_site, head.dropout->key, head.dropout->threshold(),
+                   head.dropout->scale(), static_cast<uint32_t>(key / 4)},
+                  head.block + key % 4, memory);
+  return memory + key % 4;
+}
+
+// One more tile of a softmax over several: scores become exp(score - top) and what stood before is
+// scaled to the new top (Milakov and Gimelshein 2018).
+template <int W>
+FT_INLINE void soften(const PackedHead& head, const BlockForward& call, int64_t key_block,
+                      const Scratch& scratch) {
+  const float* add =
+      head.seen[key_block] == kEveryToken ? nullptr : head.key_add + key_block * head.key_columns;
+  const int64_t rows = head.rows(call.query_block);
+  for (int64_t r = 0; r < rows; ++r) {
+    float* row = scratch.scores + r * head.key_columns;
+    Lanes<W> tops(-kInfinity);
+    for (int64_t c = 0; c < head.key_columns; c += kLanes) {
+      Lanes<W> x = load_all<W>(row + c);
+      if (add != nullptr) {
+        x = x + load_all<W>(add + c);
+        store_all<W>(x, row + c);
+      }
+      tops = larger(x, tops);
+    }
+    const float top = largest(tops);
+    if (top > scratch.top[r]) {
+      const float correction = exponential(scratch.top[r] - top);
+      scratch.top[r] = top;
+      scratch.total[r] *= correction;
+      float* context = call.context + r * head.columns;
+      for (int64_t c = 0; c < head.columns; c += kLanes) {
+        store_all<W>(load_all<W>(context + c) * correction, context + c);
+      }
+    }
+    // Where nothing was seen yet, subtracting 0 makes zeros of what would be NaN.
+    const float shift = scratch.top[r] == -kInfinity ? 0.0F : scratch.top[r];
+    const float* factors = make_factors(head, call.query_block * head.block + r,
+                                        key_block * head.block, scratch.factors);
+    Lanes<W> totals(0.0F);
+    for (int64_t c = 0; c < head.key_columns; c += kLanes) {
+      Lanes<W> e = exponential(load_all<W>(row + c) - shift);
+      totals = totals + e;
+      if (factors != nullptr) e = e * load_all<W>(factors + c);
+      store_all<W>(e, row + c);
+    }
+    scratch.total[r] += sum(totals);
+  }
+}
+
+template <int W>
+FT_INLINE void forward(const BlockForward& call) {
+  const PackedHead& head = *call.head;
+  const Scratch scratch(head, call.scratch);
+  const int64_t rows = head.rows(call.query_block);
+  for (int64_t r = 0; r < rows; ++r) {
+    scratch.top[r] = -kInfinity;
+    scratch.total[r] = 0.0F;
+  }
+  for (int64_t i = 0; i < rows * head.columns; ++i) call.context[i] = 0.0F;
+  const float* query = head.query + call.query_block * head.block * head.columns;
+  const bool is_seen = head.seen[call.query_block] != kNoToken;
+  for (const int32_t key : call.key_blocks) {
+    if (!is_seen || head.seen[key] == kNoToken) continue;
+    set_product({{.left = query,
+                  .left_row = head.columns,
+                  .left_column = 1,
+                  .right = head.key_transposed + key * head.width * head.key_columns,
+                  .right_row = head.key_columns,
+                  .sums = head.width,
+                  .target = scratch.scores,
+                  .target_row = head.key_columns},
+                 rows,
+                 head.key_columns});
+    soften<W>(head, call, key, scratch);
+    add_product({{.left = scratch.scores,
+                  .left_row = head.key_columns,
+                  .left_column = 1,
+                  .right = head.value + key * head.block * head.columns,
+                  .right_row = head.columns,
+                  .sums = head.block,
+                  .target = call.context,
+                  .target_row = head.columns},
+                 rows,
+                 head.columns});
+  }
+  const float* add = head.key_add + call.query_block * head.key_columns;
+  for (int64_t r = 0; r < rows; ++r) {
+    const bool is_zero = scratch.total[r] == 0.0F || add[r] != 0.0F;
+    const float factor = is_zero ? 0.0F : 1.0F / scratch.total[r];
+    float* context = call.context + r * head.columns;
+    for (int64_t c = 0; c < head.columns; c += kLanes) {
+      store_all<W>(load_all<W>(context + c) * factor, context + c);
+    }
+    call.log_sum_exp[r] = is_zero ? kInfinity : scratch.top[r] + std::log(scratch.total[r]);
+  }
+}
+
+// With P the probabilities, f the dropout's factors, g the gradient of P f: scores become P f and
+// their gradient P (g f - sum(P g f)), where the sum over all tiles is that of context times its
+// gradient.
+template <int W>
+FT_INLINE void differentiate(const PackedHead& head, int64_t query_block, int64_t key_block,
+                             const Scratch& scratch) {
+  const float* add =
+      head.seen[key_block] == kEveryToken ? nullptr : head.key_add + key_block * head.key_columns;
+  const int64_t rows = head.rows(query_block);
+  for (int64_t r = 0; r < rows; ++r) {
+    const int64_t query = query_block * head.block + r;
+    float* row = scratch.scores + r * head.key_columns;
+    float* gradient_row = scratch.gradient + r * head.key_columns;
+    const float shift = head.log_sum_exp[query];
+    const float dot = head.context_dot[query];
+    const float* factors = make_factors(head, query, key_block * head.block, scratch.factors);
+    for (int64_t c = 0; c < head.key_columns; c += kLanes) {
+      Lanes<W> x = load_all<W>(row + c);
+      if (add != nullptr) x = x + load_all<W>(add + c);
+      x = exponential(x - shift);
+      Lanes<W> gradient = load_all<W>(gradient_row + c);
+      if (factors != nullptr) {
+        const Lanes<W> factor = load_all<W>(factors + c);
+        store_all<W>(x * factor, row + c);
+        gradient = gradient * factor;
+      } else {
+        store_all<W>(x, row + c);
+      }
+      store_all<W>(x * (gradient - dot), gradient_row + c);
+    }
+  }
+}
+
+template <int W>
+FT_INLINE void backward_pair(const BlockBackward& call, int64_t query_block, int64_t key_block,
+                             const Scratch& scratch) {
+  const PackedHead& head = *call.head;
+  const int64_t rows = head.rows(query_block);
+  const int64_t first_query = query_block * head.block * head.columns;
+  const int64_t first_key = key_block * head.block * head.columns;
+  const int64_t transposed = key_block * head.width * head.key_columns;
+  Product scores = {.left = head.query + first_query,
+                    .left_row = head.columns,
+                    .left_column = 1,
+                    .right = head.key_transposed + transposed,
+                    .right_row = head.key_columns,
+                    .sums = head.width,
+                    .target = scratch.scores,
+                    .target_row = head.key_columns};
+  set_product({scores, rows, head.key_columns});
+  scores.left = head.of_context + first_query;
+  scores.right = head.value_transposed + transposed;
+  scores.target = scratch.gradient;
+  set_product({scores, rows, head.key_columns});
+  differentiate<W>(head, query_block, key_block, scratch);
+  if (call.of_query != nullptr) {
+    add_product({{.left = scratch.gradient,
+                  .left_row = head.key_columns,
+                  .left_column = 1,
+                  .right = head.key + first_key,
+                  .right_row = head.columns,
+                  .sums = head.block,
+                  .target = call.of_query + first_query,
+                  .target_row = head.columns},
+                 rows,
+                 head.columns});
+  }
+  if (call.of_key == nullptr) return;
+  Product of_key = {.left = scratch.gradient,
+                    .left_row = 1,
+                    .left_column = head.key_columns,
+                    .right = head.query + first_query,
+                    .right_row = head.columns,
+                    .sums = rows,
+                    .target = call.of_key + first_key,
+                    .target_row = head.columns};
+  add_product({of_key, head.block, head.columns});
+  of_key.left = scratch.scores;
+  of_key.right = head.of_context + first_query;
+  of_key.target = call.of_value + first_key;
+  add_product({of_key, head.block, head.columns});
+}
+
+template <int W>
+FT_INLINE void backward(const BlockBackward& call) {
+  const PackedHead& head = *call.head;
+  const Scratch scratch(head, call.scratch);
+  for (const int32_t other : call.others) {
+    const int64_t query_block = call.is_query_block ? call.index : other;
+    const int64_t key_block = call.is_query_block ? other : call.index;
+    if (head.seen[query_block] == kNoToken || head.seen[key_block] == kNoToken) continue;
+    backward_pair<W>(call, query_block, key_block, scratch);
+  }
+}
+
+template <int W>
+FT_INLINE void transpose(const Transposition& call) {
+  for (int64_t c = 0; c < call.width; ++c) {
+    float* target = call.target + c * call.columns;
+    for (int64_t r = 0; r < call.rows; ++r) target[r] = call.source[r * call.stride + c];
+    for (int64_t r = call.rows; r < call.columns; ++r) target[r] = 0.0F;
+  }
+}
+
+}  // namespace
+
+int64_t block_scratch(const PackedHead& head) {
+  return 2 * head.block * head.key_columns + 2 * head.block + head.key_columns +
+         2 * kDropoutNumbers;
+}
+
+FT_VECTOR_KERNEL(block_forward, BlockForward, forward)
+FT_VECTOR_KERNEL(block_backward, BlockBackward, backward)
+FT_VECTOR_KERNEL(transpose_block, Transposition, transpose)
+
+}  // namespace finetune::kernels

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: MIT
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <numeric>
+#include <vector>
+
+#include "kernels/cpu/loops/sum_of_squares.h"
+#include "kernels/cpu/operations.h"
+
+namespace finetune::kernels::cpu {
+namespace {
+
+constexpr int64_t kSummedAtOnce = 16384;
+
+double sum_of_block(const Tensor& values, int64_t first, int64_t count) {
+  if (values.scalar_type() == at::kFloat) {
+    return kernels::sum_of_squares(values.const_data_ptr<float>() + first, count);
+  }
+  const auto* bits = reinterpret_cast<const uint16_t*>(values.const_data_ptr<at::BFloat16>());
+  return kernels::sum_of_squares_of_bfloat16(bits + first, count);
+}
+
+}  // namespace
+
+double sum_of_squares(const Tensor& values) {
+  const int64_t blocks = (values.numel() + kSummedAtOnce - 1) / kSummedAtOnce;
+  std::vector<double> sums(static_cast<size_t>(blocks));
+  at::parallel_for(0, blocks, 4, [&](int64_t begin, int64_t end) {
+    for (int64_t block = begin; block < end; ++block) {
+      const int64_t first = block * kSummedAtOnce;
+      sums[static_cast<size_t>(block)] =
+          sum_of_block(values, first, std::min(kSummedAtOnce, values.numel() - first));
+    }
+  });
+  return std::accumulate(sums.begin(), sums.end(), 0.0);
+}
+
+double mean(const Tensor& values) {
+  const float* begin = values.const_data_ptr<float>();
+  return std::accumulate(begin, begin + values.numel(), 0.0) / static_cast<double>(values.numel());
+}
+
+}  // namespace finetune::kernels::cpu

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+
+#include "finetune/tensor/tensor.h"
+#include "kernels/cpu/loops/vector_lanes.h"
+
+// Between tensors and the torch-free kernels over rows.
+namespace finetune::kernels {
+
+// Calls function(type) with a null pointer to what a tensor of this type is made of.
+template <typename Function>
+void with_storage(at::ScalarType type, const Function& function) {
+  if (type == at::kBFloat16) {
+    function(static_cast<BFloat16Bits*>(nullptr));
+  } else if (type == at::kHalf) {
+    function(static_cast<HalfBits*>(nullptr));
+  } else {
+    function(static_cast<float*>(nullptr));
+  }
+}
+
+// How rows are divided where each part sums columns of its own: never by the number of threads, or
+// sums would depend on it.
+struct RowParts {
+  int64_t rows;
+  int64_t rows_per_part;
+
+  explicit RowParts(int64_t count)
+      : rows(count), rows_per_part(std::max<int64_t>(16, count / 32)) {}
+  [[nodiscard]] int64_t count() const { return (rows + rows_per_part - 1) / rows_per_part; }
+  [[nodiscard]] int64_t begin(int64_t part) const { return part * rows_per_part; }
+  [[nodiscard]] int64_t end(int64_t part) const { return std::min(rows, begin(part + 1)); }
+};
+
+// Rows that are worth a thread.
+inline int64_t row_grain(int64_t columns) {
+  return std::max<int64_t>(1, 8192 / std::max<int64_t>(1, columns));
+}
+
+}  // namespace finetune::kernels

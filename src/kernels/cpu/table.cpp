@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: MIT
+#include "kernels/cpu/operations.h"
+
+namespace finetune::kernels::cpu {
+
+constinit const Kernels kKernels = {
+    .name = "cpu",
+    .add_norm = add_norm,
+    .norm = norm,
+    .add_norm_backward = add_norm_backward,
+    .attention = attention,
+    .attention_backward = attention_backward,
+    .block_attention = block_attention,
+    .block_attention_backward = block_attention_backward,
+    .bias_activation = bias_activation,
+    .bias_activation_backward = bias_activation_backward,
+    .dropout = dropout,
+    .softmax_cross_entropy_ = softmax_cross_entropy_,
+    .add_rows = add_rows,
+    .sum_rows = sum_rows,
+    .round_stochastically = round_stochastically,
+    .add_stochastically = add_stochastically,
+    .split_values = split_values,
+    .join_values = join_values,
+    .sum_of_squares = sum_of_squares,
+    .mean = mean,
+    .update_dynamic = update_dynamic,
+    .update_wide = update_wide,
+    .update_companded = update_companded,
+    .encode_dynamic = encode_dynamic,
+    .decode_dynamic = decode_dynamic,
+    .encode_companded = encode_companded,
+    .decode_companded = decode_companded,
+    .has_fast_products = has_fast_products,
+    // Weight and gradient then fit the second-level caches of two cores.
+    .chunk_values = int64_t{1} << 18,
+};
+
+}  // namespace finetune::kernels::cpu

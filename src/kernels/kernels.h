@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <type_traits>
+
+#include "finetune/kernels/formats.h"
+#include "finetune/kernels/precision.h"
+#include "finetune/kernels/quantized_state.h"
+#include "finetune/kernels/sum_of_squares.h"
+#include "finetune/tensor/tensor.h"
+#include "kernels/adamw_numbers.h"
+#include "kernels/add_norm.h"
+#include "kernels/attention_core.h"
+#include "kernels/bias_gelu.h"
+#include "kernels/block_attention.h"
+#include "kernels/dropout_numbers.h"
+#include "kernels/softmax_cross_entropy.h"
+
+// The operations that devices implement, as one table per device: cpu/ vectorised loops, plain/
+// ATen operators (for every device and type, and what tests compare with), cuda/ none yet.
+// Callers use the functions of each operation's header, which check their arguments and call the
+// table; kernels.cpp is the only source that asks which device a tensor is on.
+namespace finetune::kernels {
+
+// Entries are references: a table without one of them does not compile. A device that has no
+// kernel of its own for an operation names plain's.
+//
+// Each entry has the contract of the function of its name, and may rely on that function's checks:
+// contiguous tensors on one device, of float32, bfloat16 or float16 (plain: float64 too). Kernels
+// of an accelerator are launched on the current stream of the tensors' device and wait for it only
+// where they return a number; scratch memory comes from ATen's allocator and goes back to it before
+// they return.
+struct Kernels {
+  const char* name;
+
+  // add_norm.h
+  decltype(kernels::add_norm)& add_norm;
+  decltype(kernels::norm)& norm;
+  decltype(kernels::add_norm_backward)& add_norm_backward;
+
+  // attention_core.h, block_attention.h
+  decltype(kernels::attention)& attention;
+  decltype(kernels::attention_backward)& attention_backward;
+  decltype(kernels::block_attention)& block_attention;
+  decltype(kernels::block_attention_backward)& block_attention_backward;
+
+  // bias_gelu.h
+  decltype(kernels::bias_activation)& bias_activation;
+  decltype(kernels::bias_activation_backward)& bias_activation_backward;
+
+  // x times its dropout mask (dropout_mask.h). x may be strided.
+  Tensor (&dropout)(const Tensor& x, const DropoutNumbers& numbers, const TokenLayout* layout);
+
+  // softmax_cross_entropy.h
+  decltype(kernels::softmax_cross_entropy_)& softmax_cross_entropy_;
+
+  // target[index] += row for rows [N, C] with their indices [N] int64, in the order of N; both
+  // float32. Rows whose index is `skipped` are left out.
+  void (&add_rows)(const Tensor& target, const Tensor& indices, const Tensor& rows,
+                   int64_t skipped);
+  // The same where target is zeros and no row is left out.
+  void (&sum_rows)(const Tensor& target, const Tensor& indices, const Tensor& rows);
+
+  // finetune/kernels/formats.h
+  decltype(finetune::round_stochastically)& round_stochastically;
+  decltype(finetune::add_stochastically)& add_stochastically;
+  decltype(finetune::split_values)& split_values;
+  decltype(finetune::join_values)& join_values;
+
+  // finetune/kernels/sum_of_squares.h
+  decltype(finetune::sum_of_squares)& sum_of_squares;
+  decltype(finetune::mean)& mean;
+
+  // update_adamw(), encode() and decode() of finetune/kernels/quantized_state.h
+  void (&update_dynamic)(const Parameter& parameter, const DynamicState& state,
+                         const AdamWUpdate& update, const BitsAndBytesNumbers& numbers);
+  void (&update_wide)(const Parameter& parameter, const WideState& state, const AdamWUpdate& update,
+                      const BitsAndBytesNumbers& numbers);
+  void (&update_companded)(const Parameter& parameter, const CompandedState& state,
+                           const AdamWUpdate& update, const AdamWNumbers& numbers);
+  void (&encode_dynamic)(const Tensor& exp_avg, const Tensor& exp_avg_sq,
+                         const DynamicState& state);
+  void (&decode_dynamic)(const DynamicState& state, const Tensor& exp_avg,
+                         const Tensor& exp_avg_sq);
+  void (&encode_companded)(const Tensor& exp_avg, const Tensor& exp_avg_sq,
+                           const CompandedState& state);
+  void (&decode_companded)(const CompandedState& state, const Tensor& exp_avg,
+                           const Tensor& exp_avg_sq);
+
+  // Whether products of this type are faster than float32's (precision.h).
+  bool (&has_fast_products)(Precision precision);
+  // Values of a parameter that update_in_chunks() converts to float32 at a time. A multiple of any
+  // vector, so that ATen's kernels give the bits that they give for the whole tensor.
+  int64_t chunk_values;
+};
+
+// The type of a table's entry, for the declarations of an implementation.
+template <typename Entry>
+using FunctionOf = std::remove_reference_t<Entry>;
+
+// The kernels of a device.
+[[nodiscard]] const Kernels& kernels_for(c10::Device device);
+// Those of a tensor's device, or, for types that kernels do not know (float64, in tests), plain's.
+[[nodiscard]] const Kernels& kernels_for(const Tensor& x);
+
+}  // namespace finetune::kernels

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: MIT
+// What the operations require of their arguments, once for all devices.
+#include "finetune/base/error.h"
+#include "kernels/kernels.h"
+
+namespace finetune::kernels {
+namespace {
+
+void check_attention(const Attention& inputs) {
+  FT_CHECK(inputs.query.is_contiguous() && inputs.key.is_contiguous() &&
+               inputs.value.is_contiguous() && inputs.query.size(2) % inputs.heads == 0,
+           "attention takes contiguous [B, T, C] that its heads divide");
+  FT_CHECK(!inputs.mask.defined() ||
+               (inputs.mask.is_contiguous() && inputs.mask.scalar_type() == at::kBool &&
+                inputs.mask.numel() == inputs.query.size(0) * inputs.query.size(1)),
+           "the mask of attention is a contiguous bool [B, 1, 1, T]");
+  FT_CHECK(inputs.layout == nullptr || inputs.layout->tokens() == inputs.query.size(1),
+           "the layout is that of the tokens");
+}
+
+}  // namespace
+
+Tensor add_norm(const Tensor& product, const Tensor& bias, const Tensor& residual,
+                const AddNorm& weights) {
+  FT_CHECK(product.is_contiguous() && residual.is_contiguous(), "rows are contiguous");
+  return kernels_for(product).add_norm(product, bias, residual, weights);
+}
+
+Tensor norm(const Tensor& sums, const AddNorm& weights) {
+  return kernels_for(sums).norm(sums, weights);
+}
+
+AddNormGradients add_norm_backward(const Tensor& gradient, const Tensor& sums,
+                                   const AddNorm& weights) {
+  FT_CHECK(gradient.is_contiguous() && sums.is_contiguous(), "rows are contiguous");
+  return kernels_for(sums).add_norm_backward(gradient, sums, weights);
+}
+
+Tensor attention(const Attention& inputs) {
+  check_attention(inputs);
+  return kernels_for(inputs.query).attention(inputs);
+}
+
+void attention_backward(const Attention& inputs, const Tensor& gradient) {
+  check_attention(inputs);
+  kernels_for(inputs.query).attention_backward(inputs, gradient);
+}
+
+void bias_activation(const Tensor& input, const Tensor& bias, Activation f, const Tensor& output) {
+  FT_CHECK(input.is_contiguous() && output.is_contiguous(), "rows are contiguous");
+  kernels_for(input).bias_activation(input, bias, f, output);
+}
+
+Tensor bias_activation_backward(const Tensor& input, const Tensor& bias, Activation f,
+                                const Tensor& gradient) {
+  FT_CHECK(input.is_contiguous() && gradient.is_contiguous(), "rows are contiguous");
+  return kernels_for(input).bias_activation_backward(input, bias, f, gradient);
+}
+
+Tensor softmax_cross_entropy_(const Tensor& logits, const Tensor& labels,
+                              const SoftmaxCrossEntropyOptions& options) {
+  FT_CHECK(logits.is_contiguous(), "logits are contiguous");
+  return kernels_for(logits).softmax_cross_entropy_(logits, labels, options);
+}
+
+}  // namespace finetune::kernels
+
+namespace finetune {
+
+double sum_of_squares(const Tensor& values) {
+  FT_CHECK(values.is_contiguous() &&
+               (values.scalar_type() == at::kFloat || values.scalar_type() == at::kBFloat16),
+           "contiguous float32 or bfloat16");
+  return kernels::kernels_for(values).sum_of_squares(values);
+}
+
+double mean(const Tensor& values) {
+  FT_CHECK(values.is_contiguous() && values.scalar_type() == at::kFloat, "contiguous float32");
+  return kernels::kernels_for(values).mean(values);
+}
+
+}  // namespace finetune

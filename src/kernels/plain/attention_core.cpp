@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: MIT
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/logical_not.h>
+#include <ATen/ops/matmul.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/softmax.h>
+#include <ATen/ops/where.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "kernels/dropout_mask.h"
+#include "kernels/plain/operations.h"
+
+namespace finetune::kernels::plain {
+namespace {
+
+// Some samples: query, key, value [b, H, T, D] in the type that is computed in.
+struct Samples {
+  Tensor query, key, value;
+  Tensor probabilities;  // [b, H, T, T]
+  Tensor factors;        // like them; undefined without dropout
+};
+
+Tensor by_head(const Tensor& x, int64_t heads) {
+  return x.to(compute_type(x)).unflatten(-1, {heads, -1}).transpose(1, 2);
+}
+
+Tensor from_heads(const Tensor& x) { return x.transpose(1, 2).flatten(2); }
+
+Samples make_samples(const Attention& inputs, int64_t first, int64_t count) {
+  Samples samples = {.query = by_head(inputs.query.narrow(0, first, count), inputs.heads),
+                     .key = by_head(inputs.key.narrow(0, first, count), inputs.heads),
+                     .value = by_head(inputs.value.narrow(0, first, count), inputs.heads),
+                     .probabilities = {},
+                     .factors = {}};
+  Tensor scores = samples.query.matmul(samples.key.transpose(-1, -2)) * score_scale(samples.query);
+  if (inputs.mask.defined()) {
+    const Tensor mask = inputs.mask.narrow(0, first, count);
+    scores = scores.masked_fill(mask.logical_not(), -std::numeric_limits<double>::infinity());
+    samples.probabilities = at::where(mask.any(-1, true), scores.softmax(-1), 0.0);
+  } else {
+    samples.probabilities = scores.softmax(-1);
+  }
+  if (inputs.dropout) {
+    DropoutNumbers numbers = *inputs.dropout;
+    numbers.first_place += static_cast<uint32_t>(first);
+    samples.factors = dropout_mask(samples.probabilities, numbers);
+  }
+  return samples;
+}
+
+template <typename Function>
+void by_samples(const Attention& inputs, const Function& function) {
+  const int64_t batch = inputs.query.size(0);
+  const int64_t tokens = inputs.query.size(1);
+  const int64_t at_once =
+      std::max<int64_t>(1, kScoresAtOnce / std::max<int64_t>(1, inputs.heads * tokens * tokens));
+  for (int64_t first = 0; first < batch; first += at_once) {
+    function(first, std::min(at_once, batch - first));
+  }
+}
+
+// Some sequences of a layout as samples of one length.
+class PaddedSequences {
+ public:
+  PaddedSequences(const Attention& inputs, int64_t first, int64_t count) {
+    const TokenLayout& layout = *inputs.layout;
+    for (int64_t row = first; row < first + count; ++row) {
+      length_ = std::max(length_, layout.length(row));
+    }
+    begin_ = layout.offsets[static_cast<size_t>(first)];
+    const int64_t tokens = layout.offsets[static_cast<size_t>(first + count)] - begin_;
+    cells_ = (layout.sequences.narrow(0, begin_, tokens) - first) * length_ +
+             layout.places.narrow(0, begin_, tokens);
+    shape_ = {count, length_, inputs.query.size(2)};
+    Tensor mask = at::zeros({count * length_}, cells_.options().dtype(at::kBool));
+    const Tensor allowed = inputs.mask.defined() ? inputs.mask.view({-1}).narrow(0, begin_, tokens)
+                                                 : at::ones({tokens}, mask.options());
+    mask.index_copy_(0, cells_, allowed);
+    dense_ = {.query = pad(inputs.query),
+              .key = pad(inputs.key),
+              .value = pad(inputs.value),
+              .heads = inputs.heads,
+              .mask = mask.view({count, 1, 1, length_}),
+              .dropout = inputs.dropout};
+    if (dense_.dropout) dense_.dropout->first_place += static_cast<uint32_t>(first);
+  }
+
+  [[nodiscard]] const Attention& dense() const { return dense_; }
+  [[nodiscard]] Tensor pad(const Tensor& x) const {
+    const Tensor padded = at::zeros({shape_[0] * length_, shape_[2]}, x.options());
+    padded.index_copy_(0, cells_, x[0].narrow(0, begin_, cells_.numel()));
+    return padded.view(shape_);
+  }
+  void unpad_into(const Tensor& padded, const Tensor& x) const {
+    x[0].narrow(0, begin_, cells_.numel()).copy_(padded.flatten(0, 1).index_select(0, cells_));
+  }
+
+ private:
+  int64_t begin_ = 0;
+  int64_t length_ = 0;
+  Tensor cells_;  // of the tokens in the padded samples
+  std::vector<int64_t> shape_;
+  Attention dense_;
+};
+
+// As many sequences at a time as by_samples() would take of the longest.
+template <typename Function>
+void by_sequences(const Attention& inputs, const Function& function) {
+  const TokenLayout& layout = *inputs.layout;
+  for (int64_t first = 0; first < layout.rows();) {
+    int64_t count = 0;
+    int64_t longest = 0;
+    while (first + count < layout.rows()) {
+      longest = std::max(longest, layout.length(first + count));
+      if (count > 0 && (count + 1) * inputs.heads * longest * longest > kScoresAtOnce) break;
+      ++count;
+    }
+    function(PaddedSequences(inputs, first, count));
+    first += count;
+  }
+}
+
+Tensor dropped(const Samples& samples, const Tensor& x) {
+  return samples.factors.defined() ? x * samples.factors : x;
+}
+
+}  // namespace
+
+Tensor attention(const Attention& inputs) {
+  const Tensor output = at::empty_like(inputs.query);
+  if (inputs.layout != nullptr) {
+    by_sequences(inputs, [&](const PaddedSequences& sequences) {
+      sequences.unpad_into(plain::attention(sequences.dense()), output);
+    });
+    return output;
+  }
+  by_samples(inputs, [&](int64_t first, int64_t count) {
+    const Samples samples = make_samples(inputs, first, count);
+    output.narrow(0, first, count)
+        .copy_(from_heads(dropped(samples, samples.probabilities).matmul(samples.value)));
+  });
+  return output;
+}
+
+void attention_backward(const Attention& inputs, const Tensor& gradient) {
+  if (inputs.layout != nullptr) {
+    by_sequences(inputs, [&](const PaddedSequences& sequences) {
+      const Attention& dense = sequences.dense();
+      plain::attention_backward(dense, sequences.pad(gradient));
+      sequences.unpad_into(dense.query, inputs.query);
+      sequences.unpad_into(dense.key, inputs.key);
+      sequences.unpad_into(dense.value, inputs.value);
+    });
+    return;
+  }
+  by_samples(inputs, [&](int64_t first, int64_t count) {
+    const Samples samples = make_samples(inputs, first, count);
+    const Tensor& probabilities = samples.probabilities;
+    const Tensor of_context = by_head(gradient.narrow(0, first, count), inputs.heads);
+    const Tensor of_value = dropped(samples, probabilities).transpose(-1, -2).matmul(of_context);
+    const Tensor of_probabilities =
+        dropped(samples, of_context.matmul(samples.value.transpose(-1, -2)));
+    const Tensor of_scores = probabilities *
+                             (of_probabilities - (probabilities * of_probabilities).sum(-1, true)) *
+                             score_scale(samples.query);
+    const Tensor of_key = of_scores.transpose(-1, -2).matmul(samples.query);
+    inputs.query.narrow(0, first, count).copy_(from_heads(of_scores.matmul(samples.key)));
+    inputs.key.narrow(0, first, count).copy_(from_heads(of_key));
+    inputs.value.narrow(0, first, count).copy_(from_heads(of_value));
+  });
+}
+
+}  // namespace finetune::kernels::plain

@@ -1,0 +1,343 @@
+// SPDX-License-Identifier: MIT
+// Every operation of every table against the plain one.
+#include "kernels/kernels.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/allclose.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/exp.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/randint.h>
+#include <ATen/ops/randn.h>
+#include <ATen/ops/tanh.h>
+#include <ATen/ops/zeros.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <limits>
+#include <type_traits>
+#include <utility>
+
+#include "kernels/cpu/operations.h"
+#include "kernels/dropout_mask.h"
+#include "kernels/plain/operations.h"
+
+namespace finetune::kernels {
+namespace {
+
+// A table without one of its operations does not compile.
+static_assert(!std::is_default_constructible_v<Kernels>);
+
+constexpr float kInf = std::numeric_limits<float>::infinity();
+
+bool same_bytes(const Tensor& a, const Tensor& b) {
+  return a.sizes() == b.sizes() && a.scalar_type() == b.scalar_type() &&
+         std::memcmp(a.const_data_ptr(), b.const_data_ptr(), a.nbytes()) == 0;
+}
+
+void expect_close(const Tensor& actual, const Tensor& expected, double tolerance) {
+  const Tensor wanted = expected.to(at::kDouble);
+  const Tensor error = (actual.to(at::kDouble) - wanted).abs().max();
+  EXPECT_LE(error.item<double>(), tolerance * wanted.abs().max().item<double>());
+}
+
+std::optional<DropoutNumbers> dropout_of(double p) {
+  const DropoutStream stream{.seed = 3, .update = 2, .first_place = 9};
+  return make_dropout_numbers(p, std::optional(stream), 1, DropoutSite::kAttentionOutput);
+}
+
+// How a table computes in one type, within what error of the plain operators in float64.
+struct Case {
+  const Kernels& kernels;
+  at::ScalarType type;
+  double tolerance;
+};
+
+class EveryTable : public testing::TestWithParam<Case> {
+ protected:
+  void SetUp() override { at::manual_seed(4); }
+
+  // compute(kernels, in) with `in` converting to the type: of the table and of plain's float64.
+  template <typename Compute>
+  void expect_like_plain(const Compute& compute) const {
+    const Case& wanted = GetParam();
+    const std::vector<Tensor> actual =
+        compute(wanted.kernels, [&](const Tensor& x) { return x.to(wanted.type, false, true); });
+    // Of the same values: rounded to the type first.
+    const std::vector<Tensor> expected = compute(plain::kKernels, [&](const Tensor& x) {
+      return x.to(wanted.type).to(at::kDouble, false, true);
+    });
+    ASSERT_EQ(actual.size(), expected.size());
+    for (size_t i = 0; i < actual.size(); ++i) {
+      SCOPED_TRACE(i);
+      expect_close(actual[i], expected[i], wanted.tolerance);
+    }
+  }
+  [[nodiscard]] const Kernels& kernels() const { return GetParam().kernels; }
+  [[nodiscard]] static Tensor weight(const Tensor& x, const Tensor& like) {
+    return x.to(like.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
+  }
+};
+
+TEST_P(EveryTable, AddsAndNormalises) {
+  const Tensor product = at::randn({3, 5, 70});
+  const Tensor residual = at::randn({3, 5, 70});
+  const Tensor gradient = at::randn({3, 5, 70});
+  const Tensor bias = at::randn({70});
+  const Tensor gamma = at::randn({70});
+  for (const double p : {0.0, 0.2}) {
+    expect_like_plain([&](const Kernels& k, const auto& in) -> std::vector<Tensor> {
+      const Tensor sums = in(product);
+      const AddNorm weights = {.gamma = weight(gamma, sums),
+                               .beta = weight(bias, sums),
+                               .epsilon = 1e-5,
+                               .dropout = dropout_of(p)};
+      const Tensor y = k.add_norm(sums, weight(bias, sums), in(residual), weights);
+      const Tensor again = k.norm(sums, weights);
+      EXPECT_TRUE(again.equal(y));
+      const Tensor dy = in(gradient);
+      const AddNormGradients back = k.add_norm_backward(dy, sums, weights);
+      return {y, dy, back.product, back.gamma, back.beta, back.bias};
+    });
+  }
+}
+
+TEST_P(EveryTable, Attends) {
+  const auto layout = make_token_layout({5, 1, 20, 13}, 20, c10::Device(c10::kCPU));
+  Tensor mask = at::ones({1, 1, 1, 39}, at::kBool);
+  mask[0][0][0][7] = false;
+  const Tensor rows = at::randn({4, 1, 39, 24});
+  for (const TokenLayout* sequences :
+       std::initializer_list<const TokenLayout*>{nullptr, layout.get()}) {
+    expect_like_plain([&](const Kernels& k, const auto& in) -> std::vector<Tensor> {
+      const Attention inputs{.query = in(rows[0]),
+                             .key = in(rows[1]),
+                             .value = in(rows[2]),
+                             .heads = 3,
+                             .mask = mask,
+                             .dropout = dropout_of(0.2),
+                             .layout = sequences};
+      const Tensor context = k.attention(inputs);
+      k.attention_backward(inputs, in(rows[3]));
+      return {context, inputs.query, inputs.key, inputs.value};
+    });
+  }
+}
+
+TEST_P(EveryTable, AttendsInBlocks) {
+  const BlockSparseOptions options{.block_size = 16, .random_blocks = 1, .seed = 7};
+  const Tensor rows = at::randn({4, 2, 149, 24});
+  expect_like_plain([&](const Kernels& k, const auto& in) -> std::vector<Tensor> {
+    const BlockAttention inputs = make_block_attention(
+        in(rows[0]), in(rows[1]), in(rows[2]), {},
+        {.heads = 3, .dropout_probability = 0.1, .dropout = DropoutStream{.seed = 5}}, options);
+    const BlockContext forward = k.block_attention(inputs);
+    k.block_attention_backward(inputs, forward, in(rows[3]));
+    return {forward.context, forward.log_sum_exp, inputs.query, inputs.key, inputs.value};
+  });
+}
+
+TEST_P(EveryTable, AddsABiasAndActivates) {
+  const Tensor x = at::randn({3, 50, 70}) * 2;
+  const Tensor gradient = at::randn({3, 50, 70});
+  const Tensor bias = at::randn({70});
+  const Activation hyperbolic = [](const Tensor& t) { return at::tanh(t); };
+  for (const Activation f : {Activation{nullptr}, hyperbolic}) {
+    expect_like_plain([&](const Kernels& k, const auto& in) -> std::vector<Tensor> {
+      const Tensor input = in(x);
+      const Tensor output = at::empty_like(input);
+      k.bias_activation(input, weight(bias, input), f, output);
+      const Tensor dy = in(gradient);
+      const Tensor of_bias = k.bias_activation_backward(input, weight(bias, input), f, dy);
+      return {output, dy, of_bias};
+    });
+  }
+}
+
+TEST_P(EveryTable, DropsTheSameElements) {
+  const Tensor x = at::randn({2, 3, 9, 35});
+  expect_like_plain([&](const Kernels& k, const auto& in) -> std::vector<Tensor> {
+    return {k.dropout(in(x), *dropout_of(0.25), nullptr)};
+  });
+}
+
+TEST_P(EveryTable, CountsTheLossOfEachRow) {
+  if (GetParam().type != at::kFloat) return;
+  for (const int64_t columns : {1, 2, 15, 16, 17, 1000}) {
+    const Tensor logits = at::randn({6, columns}) * 20;
+    const Tensor labels = at::randint(columns, {6}, at::kLong);
+    for (const double smoothing : {0.0, 0.1}) {
+      const SoftmaxCrossEntropyOptions options{.label_smoothing_factor = smoothing,
+                                               .gradient_scale = 0.25};
+      const Tensor gradient = logits.clone();
+      const Tensor expected_gradient = logits.to(at::kDouble);
+      const Tensor losses = kernels().softmax_cross_entropy_(gradient, labels, options);
+      const Tensor expected = plain::softmax_cross_entropy_(expected_gradient, labels, options);
+      const bool is_plain = &kernels() == &plain::kKernels;  // whose losses are sums of float32
+      const double error = is_plain ? 1e-5 : 1e-6;
+      EXPECT_TRUE(at::allclose(losses, expected, error, error)) << columns << losses << expected;
+      EXPECT_TRUE(at::allclose(gradient.to(at::kDouble), expected_gradient, error, error / 10))
+          << columns;
+    }
+  }
+}
+
+TEST_P(EveryTable, AddsRowsInTheOrderOfTheirIndices) {
+  const Tensor rows = at::randn({200, 10});
+  const Tensor indices = at::randint(17, {200}, at::kLong);
+  const Tensor expected = at::randn({20, 10}).to(at::kDouble);
+  const Tensor added = expected.to(at::kFloat);
+  const Tensor summed = at::zeros({20, 10});
+  const Tensor expected_sums = at::zeros({20, 10}, at::kDouble);
+  kernels().add_rows(added, indices, rows, 3);
+  plain::add_rows(expected, indices, rows.to(at::kDouble), 3);
+  kernels().sum_rows(summed, indices, rows);
+  plain::sum_rows(expected_sums, indices, rows.to(at::kDouble));
+  EXPECT_TRUE(at::allclose(added.to(at::kDouble), expected, 1e-5, 1e-5));
+  EXPECT_TRUE(at::allclose(summed.to(at::kDouble), expected_sums, 1e-5, 1e-5));
+}
+
+// Of many sizes, and what is not finite.
+Tensor values_of_many_sizes(std::vector<int64_t> shape) {
+  const Tensor values = at::randn(shape) * at::exp(at::randn(shape) * 20.0);
+  const Tensor flat = values.view(-1);
+  for (int64_t i = 5; i < flat.numel(); i += 17) flat[i] = 0.0;
+  flat[1] = kInf;
+  flat[2] = std::numeric_limits<float>::quiet_NaN();
+  flat[3] = -std::numeric_limits<float>::max();
+  flat[4] = 0x1.ffffffp-1F;  // rounds to the next power of two
+  return values;
+}
+
+TEST_P(EveryTable, ConvertsFormatsToEqualBits) {
+  const Tensor values = values_of_many_sizes({41, 122});
+  const RoundingKey key{.key = 77, .first_element = 0x7FFFFFFFD};
+  const auto convert = [&](const Kernels& k) -> std::vector<Tensor> {
+    const Tensor rounded = at::empty_like(values, at::kBFloat16);
+    k.round_stochastically(rounded, values, key);
+    const Tensor added = rounded.clone();
+    k.add_stochastically(added, values.flip(0), key);
+    const Tensor weight = at::empty_like(rounded);
+    const Tensor correction = at::empty_like(values, at::kChar);
+    k.split_values(values, weight, correction);
+    const Tensor back = at::empty_like(values);
+    k.join_values(weight, correction, back);
+    return {rounded, added, weight, correction, back};
+  };
+  const std::vector<Tensor> actual = convert(kernels());
+  const std::vector<Tensor> expected = convert(plain::kKernels);
+  for (size_t i = 0; i < actual.size(); ++i) EXPECT_TRUE(same_bytes(actual[i], expected[i])) << i;
+}
+
+TEST_P(EveryTable, SumsSquaresAndAverages) {
+  const Tensor values = at::randn({40001}) + 0.5;
+  const double squares = values.to(at::kDouble).square().sum().item<double>();
+  EXPECT_NEAR(kernels().sum_of_squares(values), squares, 1e-5 * squares);
+  const Tensor brain = values.to(at::kBFloat16);
+  EXPECT_NEAR(kernels().sum_of_squares(brain), brain.to(at::kDouble).square().sum().item<double>(),
+              1e-5 * squares);
+  EXPECT_NEAR(kernels().mean(values), values.to(at::kDouble).mean().item<double>(), 1e-5);
+}
+
+// A state of a matrix, whose codes have its shape.
+struct States {
+  DynamicState dynamic;
+  CompandedState companded;
+  WideState wide;
+
+  explicit States(const Tensor& like) {
+    const auto codes = [&](at::ScalarType type) { return at::zeros(like.sizes(), type); };
+    const auto scales = [&](int64_t block) { return at::zeros({(like.numel() - 1) / block + 1}); };
+    dynamic = {codes(at::kByte), codes(at::kByte), scales(kDynamicBlock), scales(kDynamicBlock)};
+    companded = {codes(at::kChar), scales(kCompandedGroup), codes(at::kByte),
+                 scales(kCompandedGroup)};
+    wide = {codes(at::kFloat), codes(at::kFloat)};
+  }
+};
+
+TEST_P(EveryTable, EncodesAndDecodesStatesOfMatrices) {
+  const Tensor first = at::randn({37, 41}) * at::exp(at::randn({37, 41}) * 4.0);
+  const Tensor second = first.flip(0).square().contiguous();
+  const auto compute = [&](const Kernels& k) -> std::vector<Tensor> {
+    const States states(first);
+    std::vector<Tensor> moments;
+    for (int i = 0; i < 4; ++i) moments.push_back(at::empty_like(first));
+    k.encode_dynamic(first, second, states.dynamic);
+    k.decode_dynamic(states.dynamic, moments[0], moments[1]);
+    k.encode_companded(first, second, states.companded);
+    k.decode_companded(states.companded, moments[2], moments[3]);
+    return moments;
+  };
+  const std::vector<Tensor> actual = compute(kernels());
+  const std::vector<Tensor> expected = compute(plain::kKernels);
+  for (size_t i = 0; i < actual.size(); ++i) {
+    EXPECT_TRUE(at::allclose(actual[i], expected[i], 1e-6, 0.0)) << i;
+  }
+}
+
+TEST_P(EveryTable, UpdatesMatrices) {
+  constexpr BitsAndBytesNumbers kTheirs = {.beta1 = 0.9F,
+                                           .beta2 = 0.999F,
+                                           .gradient1 = 0.1F,
+                                           .gradient2 = 0.001F,
+                                           .step_size = -0.003F,
+                                           .epsilon = 3e-9F,
+                                           .decay = 0.999F};
+  constexpr AdamWNumbers kOurs = {.gradient1 = 0.1F,
+                                  .beta2 = 0.999F,
+                                  .gradient2 = 0.001F,
+                                  .step_size = -0.01F,
+                                  .correction = 3.0F,
+                                  .epsilon = 1e-8F,
+                                  .decay = 0.999F};
+  const Tensor start = at::randn({37, 41});
+  const Tensor gradient = at::randn({37, 41});
+  const AdamWUpdate update{.factor = 0.5, .rounding_key = 8};
+  const auto compute = [&](const Kernels& k) -> std::vector<Tensor> {
+    const States states(start);
+    std::vector<Tensor> weights;
+    for (int i = 0; i < 3; ++i) {
+      const Parameter parameter{.name = "w", .weight = start.clone(), .gradient = gradient};
+      for (int t = 0; t < 3; ++t) {
+        if (i == 0) k.update_dynamic(parameter, states.dynamic, update, kTheirs);
+        if (i == 1) k.update_wide(parameter, states.wide, update, kTheirs);
+        if (i == 2) k.update_companded(parameter, states.companded, update, kOurs);
+      }
+      weights.push_back(parameter.weight);
+    }
+    return weights;
+  };
+  const std::vector<Tensor> actual = compute(kernels());
+  const std::vector<Tensor> expected = compute(plain::kKernels);
+  for (size_t i = 0; i < actual.size(); ++i) {
+    EXPECT_TRUE(at::allclose(actual[i], expected[i], 1e-6, 1e-6)) << i;
+  }
+}
+
+TEST_P(EveryTable, ConvertsWholeBlocksAtATime) {
+  EXPECT_EQ(kernels().chunk_values % 2048, 0);
+  (void)kernels().has_fast_products(Precision::kBFloat16);
+}
+
+INSTANTIATE_TEST_SUITE_P(Cpu, EveryTable,
+                         testing::Values(Case{cpu::kKernels, at::kFloat, 2e-5},
+                                         Case{cpu::kKernels, at::kBFloat16, 0.03},
+                                         Case{cpu::kKernels, at::kHalf, 0.004}));
+INSTANTIATE_TEST_SUITE_P(Plain, EveryTable,
+                         testing::Values(Case{plain::kKernels, at::kFloat, 2e-5},
+                                         Case{plain::kKernels, at::kBFloat16, 0.03},
+                                         Case{plain::kKernels, at::kHalf, 0.004}));
+
+TEST(KernelsFor, ChoosesByDeviceAndType) {
+  EXPECT_EQ(&kernels_for(c10::Device(c10::kCPU)), &cpu::kKernels);
+  EXPECT_EQ(&kernels_for(c10::Device(c10::kCUDA, 0)), &plain::kKernels) << "none of its own yet";
+  EXPECT_EQ(&kernels_for(c10::Device(c10::kPrivateUse1, 0)), &plain::kKernels);
+  for (const at::ScalarType type : {at::kFloat, at::kBFloat16, at::kHalf}) {
+    EXPECT_EQ(&kernels_for(at::zeros({1}, type)), &cpu::kKernels);
+  }
+  EXPECT_EQ(&kernels_for(at::zeros({1}, at::kDouble)), &plain::kKernels);
+}
+
+}  // namespace
+}  // namespace finetune::kernels
