@@ -9,11 +9,6 @@
 
 namespace finetune {
 
-struct NamedHead {
-  std::string name;  // "classifier"
-  std::shared_ptr<HeadImpl> module;
-};
-
 // How a family of models is put together. A new family is a new class, a line in architecture_of()
 // and its defaults in model_config.cpp; no forward pass asks which family it runs in.
 class Architecture {
@@ -24,11 +19,13 @@ class Architecture {
   [[nodiscard]] virtual std::string encoder_name() const = 0;  // "roberta": parameters' first name
   [[nodiscard]] virtual std::string lm_head_name() const = 0;  // owner of `bias` and `decoder`
 
-  // No head means masked language modelling, here and below.
-  [[nodiscard]] virtual std::shared_ptr<EncoderModelImpl> make_encoder(
-      const ModelConfig& config, std::optional<Head> head) const = 0;
-  [[nodiscard]] virtual NamedHead make_head(const ModelConfig& config,
-                                            std::optional<Head> head) const = 0;
+  // `scope` is the encoder's own; no head means masked language modelling, here and below.
+  [[nodiscard]] virtual std::unique_ptr<EncoderModel> make_encoder(
+      const nn::Scope& scope, const ModelConfig& config, std::optional<Head> head) const = 0;
+  // `root` is the model's scope: a head names its own child.
+  [[nodiscard]] virtual std::unique_ptr<ModelHead> make_head(const nn::Scope& root,
+                                                             const ModelConfig& config,
+                                                             std::optional<Head> head) const = 0;
 
   [[nodiscard]] virtual bool has_next_sentence_head() const { return true; }
   // Which of the two transformers registers first: parameters are numbered in that order.
