@@ -82,9 +82,17 @@ namespace {
 // Devlin et al. 2019
 class Bert final : public Architecture {
  public:
+  [[nodiscard]] std::string model_type() const override { return "bert"; }
   [[nodiscard]] std::string class_prefix() const override { return "Bert"; }
   [[nodiscard]] std::string encoder_name() const override { return "bert"; }
   [[nodiscard]] std::string lm_head_name() const override { return "cls.predictions"; }
+
+  void set_defaults(ModelConfig& config) const override {
+    config.vocab_size = 30522;
+    config.pad_token_id = 0;
+    config.bos_token_id.reset();
+    config.eos_token_id.reset();
+  }
 
   [[nodiscard]] std::unique_ptr<EncoderModel> make_encoder(
       const nn::Scope& scope, const ModelConfig& config, std::optional<Head> head) const override {

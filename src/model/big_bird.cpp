@@ -69,9 +69,21 @@ class BigBirdAnswerHead final : public ModelHead {
 // Zaheer et al. 2020
 class BigBird final : public Architecture {
  public:
+  [[nodiscard]] std::string model_type() const override { return "big_bird"; }
   [[nodiscard]] std::string class_prefix() const override { return "BigBird"; }
+  [[nodiscard]] bool has_block_sparse_fields() const override { return true; }
   [[nodiscard]] std::string encoder_name() const override { return "bert"; }
   [[nodiscard]] std::string lm_head_name() const override { return "cls.predictions"; }
+
+  void set_defaults(ModelConfig& config) const override {
+    config.vocab_size = 50358;
+    config.hidden_act = "gelu_new";
+    config.max_position_embeddings = 4096;
+    config.pad_token_id = 0;
+    config.bos_token_id = 1;
+    config.sep_token_id = 66;
+    config.attention_type = "block_sparse";
+  }
 
   // The pooler's parameters are its own: "bert.pooler.weight". Where no head reads it, it is there
   // all the same, as in transformers.

@@ -9,10 +9,12 @@ namespace {
 // Liu et al. 2019
 class Roberta : public Architecture {
  public:
+  [[nodiscard]] std::string model_type() const override { return "roberta"; }
   [[nodiscard]] std::string class_prefix() const override { return "Roberta"; }
   [[nodiscard]] std::string encoder_name() const override { return "roberta"; }
   [[nodiscard]] std::string lm_head_name() const override { return "lm_head"; }
   [[nodiscard]] bool has_next_sentence_head() const override { return false; }
+  [[nodiscard]] bool positions_follow_padding() const override { return true; }
   [[nodiscard]] bool has_padding_row(std::string_view parameter) const override {
     return Architecture::has_padding_row(parameter) ||
            parameter.ends_with("position_embeddings.weight");
@@ -52,7 +54,9 @@ class Roberta : public Architecture {
 // Conneau et al. 2020: RoBERTa, but transformers registers the head before the encoder.
 class XlmRoberta final : public Roberta {
  public:
+  [[nodiscard]] std::string model_type() const override { return "xlm-roberta"; }
   [[nodiscard]] std::string class_prefix() const override { return "XLMRoberta"; }
+  void set_defaults(ModelConfig& config) const override { config.vocab_size = 30522; }
   [[nodiscard]] bool head_comes_first() const override { return true; }
 };
 
