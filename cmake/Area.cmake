@@ -1,11 +1,10 @@
-# finetune_area(NAME [TORCH] [NN_HEADERS] [DEPENDS area...] [LIBRARIES target...]
+# finetune_area(NAME [TORCH] [DEPENDS area...] [LIBRARIES target...]
 #               [PRIVATE_LIBRARIES target...])
 #
 # One static library per folder of src/: every source in it and in its folders, private headers beside the sources,
 # the public ones in include/finetune/NAME. Without TORCH a stray torch include does not compile.
-# NN_HEADERS: the sources start from the precompiled header of finetune_model.
 function(finetune_area name)
-  cmake_parse_arguments(AREA "TORCH;NN_HEADERS" "" "DEPENDS;PRIVATE_LIBRARIES;LIBRARIES" ${ARGN})
+  cmake_parse_arguments(AREA "TORCH" "" "DEPENDS;PRIVATE_LIBRARIES;LIBRARIES" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${name}/*.cpp)
   list(FILTER sources EXCLUDE REGEX "/main\\.cpp$|/src/task/[a-z_]+/keys\\.cpp$")
   if(NOT sources)
@@ -29,28 +28,6 @@ function(finetune_area name)
   if(AREA_TORCH)
     target_link_libraries(finetune_${name} ${scope} TorchWheel::torch)
   endif()
-  if(AREA_NN_HEADERS AND sources)
-    finetune_use_nn_headers(finetune_${name})
-  endif()
-endfunction()
-
-# The five headers that cost a model source most of its time (10.4 s without, 3.9 s with) are
-# compiled once, by finetune_model. Others that see torch::nn share them: the same flags, at 600 MB
-# and 2.5 s for each source that loads them, so an area without torch::nn is better off alone.
-function(finetune_use_nn_headers target)
-  if(NOT FINETUNE_PCH)
-    return()
-  endif()
-  if(target STREQUAL "finetune_model")
-    target_precompile_headers(finetune_model PRIVATE
-      <torch/nn/module.h> <torch/nn/modules/linear.h> <torch/nn/modules/embedding.h>
-      <torch/nn/modules/normalization.h> <torch/nn/modules/container/modulelist.h>)
-  else()
-    get_target_property(type finetune_model TYPE)
-    if(NOT type STREQUAL "INTERFACE_LIBRARY")
-      target_precompile_headers(${target} REUSE_FROM finetune_model)
-    endif()
-  endif()
 endfunction()
 
 # Tests' own code runs for a blink, and most of their compile time is what is spent on it. Not
@@ -71,9 +48,7 @@ function(finetune_area_tests name label)
   target_include_directories(finetune_${name}_tests
     PRIVATE ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/src/${name} ${CMAKE_SOURCE_DIR}/tests)
   target_compile_options(finetune_${name}_tests PRIVATE ${FINETUNE_WARNINGS})
-  if(NOT name STREQUAL "model")
-    finetune_compile_tests_fast(finetune_${name}_tests)
-  endif()
+  finetune_compile_tests_fast(finetune_${name}_tests)
   target_compile_definitions(finetune_${name}_tests PRIVATE
     FINETUNE_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
   target_link_libraries(finetune_${name}_tests PRIVATE finetune_${name} ${ARGN}

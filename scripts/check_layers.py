@@ -15,7 +15,8 @@ ARROWS = {
     "data": ["tokenizer"],
     "tensor": [],
     "kernels": ["tensor"],
-    "model": ["kernels"],
+    "nn": ["kernels"],
+    "model": ["nn"],
     "optim": ["kernels"],
     "distributed": ["tensor"],
     "checkpoint": ["tensor"],
@@ -28,7 +29,7 @@ ARROWS = {
 }
 # Includes that are kept to some areas: (pattern, areas whose sources may, whether headers may).
 KEPT = [
-    (r"torch/(nn|torch\.h|optim|data)\b", {"model"}, False),
+    (r"torch/(nn|torch\.h|optim|data)\b", set(), False),
     (r"(torch|ATen|c10)/", {a for a in ARROWS if a not in ("base", "config", "tokenizer", "data", "report")}, True),
     (r"(spdlog|fmt)/", {"base"}, False),
     (r"CLI/", {"cli"}, False),

@@ -4,31 +4,38 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "model/heads.h"
 
 namespace finetune {
 
-struct NamedHead {
-  std::string name;  // "classifier"
-  std::shared_ptr<HeadImpl> module;
-};
-
-// How a family of models is put together. A new family is a new class, a line in architecture_of()
-// and its defaults in model_config.cpp; no forward pass asks which family it runs in.
+// How a family of models is put together: its names, defaults, equation and heads. A new family is
+// a new source with such a class, and its line in architectures(); no forward pass asks which
+// family it runs in.
 class Architecture {
  public:
   virtual ~Architecture() = default;
 
+  [[nodiscard]] virtual std::string model_type() const = 0;    // "xlm-roberta" in config.json
   [[nodiscard]] virtual std::string class_prefix() const = 0;  // "Roberta" of RobertaForMaskedLM
   [[nodiscard]] virtual std::string encoder_name() const = 0;  // "roberta": parameters' first name
   [[nodiscard]] virtual std::string lm_head_name() const = 0;  // owner of `bias` and `decoder`
 
-  // No head means masked language modelling, here and below.
-  [[nodiscard]] virtual std::shared_ptr<EncoderModelImpl> make_encoder(
-      const ModelConfig& config, std::optional<Head> head) const = 0;
-  [[nodiscard]] virtual NamedHead make_head(const ModelConfig& config,
-                                            std::optional<Head> head) const = 0;
+  // Sets transformers' defaults of the family where they differ from ModelConfig's own.
+  virtual void set_defaults(ModelConfig& /*config*/) const {}
+  // Whether config.json has the fields of block-sparse attention.
+  [[nodiscard]] virtual bool has_block_sparse_fields() const { return false; }
+  // Whether positions begin after the padding's own, which shortens the longest sequence.
+  [[nodiscard]] virtual bool positions_follow_padding() const { return false; }
+
+  // `scope` is the encoder's own; no head means masked language modelling, here and below.
+  [[nodiscard]] virtual std::unique_ptr<EncoderModel> make_encoder(
+      const nn::Scope& scope, const ModelConfig& config, std::optional<Head> head) const = 0;
+  // `root` is the model's scope: a head names its own child.
+  [[nodiscard]] virtual std::unique_ptr<ModelHead> make_head(const nn::Scope& root,
+                                                             const ModelConfig& config,
+                                                             std::optional<Head> head) const = 0;
 
   [[nodiscard]] virtual bool has_next_sentence_head() const { return true; }
   // Which of the two transformers registers first: parameters are numbered in that order.
@@ -39,12 +46,9 @@ class Architecture {
   }
 };
 
+// All families, by the alphabet of their names.
+[[nodiscard]] const std::vector<const Architecture*>& architectures();
 // Throws Error(kConfig) for a model_type that has no class.
 [[nodiscard]] const Architecture& architecture_of(const ModelConfig& config);
-
-[[nodiscard]] const Architecture& bert_architecture();
-[[nodiscard]] const Architecture& big_bird_architecture();
-[[nodiscard]] const Architecture& roberta_architecture();
-[[nodiscard]] const Architecture& xlm_roberta_architecture();
 
 }  // namespace finetune

@@ -3,16 +3,78 @@
 
 #include <ATen/ops/tanh.h>
 
+#include <string>
+#include <utility>
+
 #include "finetune/base/error.h"
+#include "finetune/base/log.h"
+#include "model/activation.h"
 #include "model/architecture.h"
 
 namespace finetune {
 
-BertPoolerImpl::BertPoolerImpl(const ModelConfig& config)
-    : dense_(register_module("dense", Linear(config.hidden_size, config.hidden_size))) {}
+std::optional<BlockSparseOptions> block_sparse_options(const ModelConfig& config) {
+  if (config.attention_type != "block_sparse") return std::nullopt;
+  return BlockSparseOptions{.block_size = config.block_size,
+                            .random_blocks = config.num_random_blocks,
+                            .seed = static_cast<uint64_t>(config.random_blocks_seed.value_or(0)),
+                            .like_transformers = config.bigbird_compat == "huggingface"};
+}
 
-Tensor BertPoolerImpl::forward(const Tensor& hidden, const ForwardContext& context) {
-  return at::tanh(dense_(hidden.select(1, 0), context));
+BertLayer::BertLayer(const nn::Scope& scope, const ModelConfig& config, int64_t layer)
+    : attention_{.heads = config.num_attention_heads,
+                 .layer = layer,
+                 .dropout = config.attention_probs_dropout_prob,
+                 .block_sparse = block_sparse_options(config)},
+      query_(scope / "attention" / "self" / "query", config.hidden_size, config.hidden_size,
+             config.use_bias),
+      key_(scope / "attention" / "self" / "key", config.hidden_size, config.hidden_size,
+           config.use_bias),
+      value_(scope / "attention" / "self" / "value", config.hidden_size, config.hidden_size,
+             config.use_bias),
+      attention_output_(scope / "attention" / "output", config.hidden_size, config.hidden_size,
+                        {.epsilon = config.layer_norm_eps,
+                         .dropout = config.hidden_dropout_prob,
+                         .layer = layer,
+                         .site = DropoutSite::kAttentionOutput}),
+      intermediate_(scope / "intermediate", config.hidden_size, config.intermediate_size,
+                    config.hidden_act == "gelu" ? nullptr : find_activation(config.hidden_act)),
+      output_(scope / "output", config.intermediate_size, config.hidden_size,
+              {.epsilon = config.layer_norm_eps,
+               .dropout = config.hidden_dropout_prob,
+               .layer = layer,
+               .site = DropoutSite::kFeedForwardOutput}) {}
+
+BertEncoder::BertEncoder(const nn::Scope& scope, const ModelConfig& config)
+    : block_sparse_(block_sparse_options(config)) {
+  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+    layers_.emplace_back(scope / "layer" / layer, config, layer);
+  }
+}
+
+void BertEncoder::announce_attention(int64_t tokens) {
+  if (!block_sparse_) return;
+  const bool is_full = tokens <= block_sparse_->longest_full();
+  bool& told = is_full ? told_full_ : told_sparse_;
+  if (std::exchange(told, true)) return;
+  log::info(is_full ? "big_bird: full attention for batches of at most " +
+                          std::to_string(block_sparse_->longest_full()) + " tokens"
+                    : "big_bird: block-sparse attention, blocks of " +
+                          std::to_string(block_sparse_->block_size) + " tokens, " +
+                          std::to_string(block_sparse_->random_blocks) + " of them random");
+}
+
+nn::Value BertEncoder::operator()(nn::Value x, nn::Pass& p) {
+  announce_attention(p.layout() ? p.layout()->longest : x.tensor.size(1));
+  return nn::sequence(layers_, nn::to_precision(std::move(x), p), p);
+}
+
+Pooler::Pooler(const nn::Scope& scope, const ModelConfig& config)
+    : dense_(scope, config.hidden_size, config.hidden_size) {}
+
+nn::Value Pooler::operator()(const nn::Value& hidden, nn::Pass& p) const {
+  return nn::activate(
+      dense_(nn::first_token(hidden, p), p), [](const Tensor& x) { return at::tanh(x); }, p);
 }
 
 namespace {
@@ -20,37 +82,44 @@ namespace {
 // Devlin et al. 2019
 class Bert final : public Architecture {
  public:
+  [[nodiscard]] std::string model_type() const override { return "bert"; }
   [[nodiscard]] std::string class_prefix() const override { return "Bert"; }
   [[nodiscard]] std::string encoder_name() const override { return "bert"; }
   [[nodiscard]] std::string lm_head_name() const override { return "cls.predictions"; }
 
-  [[nodiscard]] std::shared_ptr<EncoderModelImpl> make_encoder(
-      const ModelConfig& config, std::optional<Head> head) const override {
-    std::shared_ptr<PoolerImpl> pooler;
-    if (head == Head::kSequenceClassification || head == Head::kMultipleChoice ||
-        head == Head::kPretraining) {
-      pooler = std::make_shared<BertPoolerImpl>(config);
-    }
-    return std::make_shared<EncoderModelImpl>(config, std::make_shared<BertEmbeddingsImpl>(config),
-                                              pooler);
+  void set_defaults(ModelConfig& config) const override {
+    config.vocab_size = 30522;
+    config.pad_token_id = 0;
+    config.bos_token_id.reset();
+    config.eos_token_id.reset();
   }
 
-  [[nodiscard]] NamedHead make_head(const ModelConfig& config,
-                                    std::optional<Head> head) const override {
-    if (!head) return {"cls", std::make_shared<BertLmHeadImpl>(config)};
+  [[nodiscard]] std::unique_ptr<EncoderModel> make_encoder(
+      const nn::Scope& scope, const ModelConfig& config, std::optional<Head> head) const override {
+    const bool pools = head == Head::kSequenceClassification || head == Head::kMultipleChoice ||
+                       head == Head::kPretraining;
+    return EncoderModel::make<BertEmbeddings>(
+        scope, config, pools ? std::optional(scope / "pooler" / "dense") : std::nullopt);
+  }
+
+  [[nodiscard]] std::unique_ptr<ModelHead> make_head(const nn::Scope& root,
+                                                     const ModelConfig& config,
+                                                     std::optional<Head> head) const override {
+    if (!head) return std::make_unique<BertLmHead>(root / "cls", config);
     const double dropout = head_dropout(config);
     const int64_t labels = count_labels(config);
+    const nn::Scope classifier = root / "classifier";
     switch (*head) {
       case Head::kPretraining:
-        return {"cls", std::make_shared<PretrainingHeadImpl>(config)};
+        return std::make_unique<PretrainingHead>(root / "cls", config);
       case Head::kSequenceClassification:
-        return {"classifier", std::make_shared<PooledClassifierImpl>(config, labels, dropout)};
+        return std::make_unique<PooledClassifier>(classifier, config, labels, dropout);
       case Head::kMultipleChoice:
-        return {"classifier", std::make_shared<PooledClassifierImpl>(config, 1, dropout)};
+        return std::make_unique<PooledClassifier>(classifier, config, 1, dropout);
       case Head::kTokenClassification:
-        return {"classifier", std::make_shared<TokenClassifierImpl>(config, labels, dropout)};
+        return std::make_unique<TokenClassifier>(classifier, config, labels, dropout);
       case Head::kQuestionAnswering:
-        return {"qa_outputs", std::make_shared<TokenClassifierImpl>(config, labels, 0.0)};
+        return std::make_unique<TokenClassifier>(root / "qa_outputs", config, labels, 0.0);
     }
     FT_CHECK(false, "a head without a class");
   }

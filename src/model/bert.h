@@ -1,18 +1,97 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "model/encoder.h"
+#include <optional>
+#include <vector>
 
+#include "finetune/nn/attention.h"
+#include "finetune/nn/feed_forward.h"
+#include "finetune/nn/norm.h"
+#include "model/embeddings.h"
+
+// BERT's parts, which RoBERTa and BigBird share.
 namespace finetune {
 
-// pooled = tanh(W first token + b): BERT's, and RoBERTa's for multiple choice.
-class BertPoolerImpl final : public PoolerImpl {
+// Where the configuration asks for block-sparse attention: which one.
+[[nodiscard]] std::optional<BlockSparseOptions> block_sparse_options(const ModelConfig& config);
+
+// One encoder layer: h = LN(x + O Attention(x)); y = LN(h + W2 f(W1 h)), with dropout before each
+// sum. Scopes are the checkpoint's names; renaming one breaks loading.
+class BertLayer {
  public:
-  explicit BertPoolerImpl(const ModelConfig& config);
-  Tensor forward(const Tensor& hidden, const ForwardContext& context) override;
+  BertLayer(const nn::Scope& scope, const ModelConfig& config, int64_t layer);
+
+  nn::Value operator()(const nn::Value& x, nn::Pass& p) const {
+    const nn::Value h = attention_output_(
+        attend({.value = value_(x, p), .key = key_(x, p), .query = query_(x, p)}, attention_, p), x,
+        p);
+    return output_(intermediate_(h, p), h, p);
+  }
 
  private:
-  Linear dense_;
+  nn::AttentionOptions attention_;
+  nn::Linear query_, key_, value_;
+  nn::AddAndNorm attention_output_;
+  nn::DenseActivation intermediate_;
+  nn::AddAndNorm output_;
+};
+
+// All layers: [B, T, C] in float32 -> in the pass's precision.
+class BertEncoder {
+ public:
+  BertEncoder(const nn::Scope& scope, const ModelConfig& config);
+  nn::Value operator()(nn::Value x, nn::Pass& p);
+
+ private:
+  void announce_attention(int64_t tokens);  // which kind a big_bird uses: each once
+
+  std::vector<BertLayer> layers_;
+  std::optional<BlockSparseOptions> block_sparse_;
+  bool told_sparse_ = false;
+  bool told_full_ = false;
+};
+
+// What a classifier of whole sequences reads, [B, T, C] -> [B, C]:
+// pooled = tanh(W first token + b). BERT's scope is "pooler.dense", BigBird's "pooler".
+class Pooler {
+ public:
+  Pooler(const nn::Scope& scope, const ModelConfig& config);
+  nn::Value operator()(const nn::Value& hidden, nn::Pass& p) const;
+
+ private:
+  nn::Linear dense_;
+};
+
+// Embeddings and encoder under their names in the checkpoint, and a pooler where the model has one:
+// BertModel, RobertaModel, BigBirdModel.
+class EncoderModel final {
+ public:
+  // Parts are created in the order of transformers' parameters: embeddings, encoder, pooler.
+  template <typename EmbeddingsType>
+  static std::unique_ptr<EncoderModel> make(const nn::Scope& scope, const ModelConfig& config,
+                                            const std::optional<nn::Scope>& pooler) {
+    auto embeddings = std::make_unique<EmbeddingsType>(scope / "embeddings", config);
+    auto model = std::make_unique<EncoderModel>(std::move(embeddings),
+                                                BertEncoder(scope / "encoder", config));
+    if (pooler) model->pooler_.emplace(*pooler, config);
+    return model;
+  }
+  EncoderModel(std::unique_ptr<Embeddings> embeddings, BertEncoder encoder)
+      : embeddings_(std::move(embeddings)), encoder_(std::move(encoder)) {}
+
+  // -> [B, T, C], with the pass's layout [1, N, C]
+  nn::Value operator()(const ModelInput& input, nn::Pass& p) {
+    return encoder_((*embeddings_)(input, p), p);
+  }
+  nn::Value pool(const nn::Value& hidden, nn::Pass& p) const {  // Requires: a pooler
+    return (*pooler_)(hidden, p);
+  }
+  [[nodiscard]] const Tensor& word_embedding() const { return embeddings_->word_embedding(); }
+
+ private:
+  std::unique_ptr<Embeddings> embeddings_;
+  BertEncoder encoder_;
+  std::optional<Pooler> pooler_;
 };
 
 }  // namespace finetune

@@ -2,41 +2,26 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/argmax.h>
-#include <ATen/ops/empty.h>
-#include <ATen/ops/tanh.h>
 
 #include "finetune/base/error.h"
+#include "model/activation.h"
 #include "model/architecture.h"
 
 namespace finetune {
 namespace {
 
-// pooled = tanh(W first token + b), with parameters of its own: "bert.pooler.weight".
-class BigBirdPoolerImpl final : public PoolerImpl {
- public:
-  explicit BigBirdPoolerImpl(const ModelConfig& config)
-      : weight_(register_parameter("weight", at::empty({config.hidden_size, config.hidden_size}))),
-        bias_(register_parameter("bias", at::empty({config.hidden_size}))) {}
-
-  Tensor forward(const Tensor& hidden, const ForwardContext& context) override {
-    return at::tanh(linear(hidden.select(1, 0), weight_, bias_, context));
-  }
-
- private:
-  Tensor weight_, bias_;
-};
-
 // A feed-forward layer and a linear one. The question, which ends with the first separator, takes
 // no part: its logits are lowered by 1e6, all but those of the first token.
-class BigBirdAnswerHeadImpl final : public HeadImpl {
+class BigBirdAnswerHead final : public ModelHead {
  public:
-  explicit BigBirdAnswerHeadImpl(const ModelConfig& config)
+  BigBirdAnswerHead(const nn::Scope& scope, const ModelConfig& config)
       : dropout_(config.hidden_dropout_prob),
-        intermediate_(register_module("intermediate", Intermediate(config))),
-        output_(register_module(
-            "output", AddAndNorm(config, config.intermediate_size, 0, DropoutSite::kAnswerOutput))),
-        qa_outputs_(
-            register_module("qa_outputs", Linear(config.hidden_size, count_labels(config)))) {
+        activation_(find_activation(config.hidden_act)),
+        intermediate_(scope / "intermediate" / "dense", config.hidden_size,
+                      config.intermediate_size),
+        output_(scope / "output" / "dense", config.intermediate_size, config.hidden_size),
+        norm_(scope / "output" / "LayerNorm", config.hidden_size, config.layer_norm_eps),
+        qa_outputs_(scope / "qa_outputs", config.hidden_size, count_labels(config)) {
     if (!config.sep_token_id) {
       throw Error(ErrorKind::kConfig,
                   "big_bird's question answering needs sep_token_id in config.json, which tells "
@@ -56,13 +41,14 @@ class BigBirdAnswerHeadImpl final : public HeadImpl {
     return filled;
   }
 
-  Tensor forward(const HeadInput& in) override {
-    const Tensor x = in.context.drop(in.hidden, dropout_, 0, DropoutSite::kAnswerInput);
-    const Tensor logits =
-        qa_outputs_(output_(intermediate_(x, in.context), in.hidden, in.context), in.context);
-    Tensor lowered = question(in.input.input_ids).to(logits.scalar_type());  // [B, T]
+  nn::Value operator()(const HeadInput& in, nn::Pass& p) const override {
+    const nn::Value x = nn::dropout(in.hidden, {dropout_, 0, DropoutSite::kAnswerInput}, p);
+    const nn::Value h = output_(nn::activate(intermediate_(x, p), activation_, p), p);
+    const nn::Value dropped = nn::dropout(h, {dropout_, 0, DropoutSite::kAnswerOutput}, p);
+    const nn::Value logits = qa_outputs_(norm_(nn::add({in.hidden, dropped}, p), p), p);
+    const Tensor lowered = question(in.input.input_ids).to(logits.tensor.scalar_type());  // [B, T]
     lowered.select(1, 0).zero_();
-    return logits - lowered.unsqueeze(2) * 1e6;
+    return nn::add({logits, {.tensor = lowered.unsqueeze(2) * -1e6}}, p);
   }
 
  private:
@@ -74,44 +60,59 @@ class BigBirdAnswerHeadImpl final : public HeadImpl {
 
   double dropout_;
   int64_t separator_ = 0;
-  Intermediate intermediate_;
-  AddAndNorm output_;
-  Linear qa_outputs_;
+  Activation activation_;
+  nn::Linear intermediate_, output_;
+  nn::LayerNorm norm_;
+  nn::Linear qa_outputs_;
 };
 
 // Zaheer et al. 2020
 class BigBird final : public Architecture {
  public:
+  [[nodiscard]] std::string model_type() const override { return "big_bird"; }
   [[nodiscard]] std::string class_prefix() const override { return "BigBird"; }
+  [[nodiscard]] bool has_block_sparse_fields() const override { return true; }
   [[nodiscard]] std::string encoder_name() const override { return "bert"; }
   [[nodiscard]] std::string lm_head_name() const override { return "cls.predictions"; }
 
-  [[nodiscard]] std::shared_ptr<EncoderModelImpl> make_encoder(
-      const ModelConfig& config, std::optional<Head> head) const override {
-    // Where no head looks at it, the pooler is there all the same, as in transformers.
-    std::shared_ptr<PoolerImpl> pooler;
-    if (head != Head::kQuestionAnswering) pooler = std::make_shared<BigBirdPoolerImpl>(config);
-    return std::make_shared<EncoderModelImpl>(
-        config, std::make_shared<BigBirdEmbeddingsImpl>(config), pooler);
+  void set_defaults(ModelConfig& config) const override {
+    config.vocab_size = 50358;
+    config.hidden_act = "gelu_new";
+    config.max_position_embeddings = 4096;
+    config.pad_token_id = 0;
+    config.bos_token_id = 1;
+    config.sep_token_id = 66;
+    config.attention_type = "block_sparse";
   }
 
-  [[nodiscard]] NamedHead make_head(const ModelConfig& config,
-                                    std::optional<Head> head) const override {
-    if (!head) return {"cls", std::make_shared<BertLmHeadImpl>(config)};
+  // The pooler's parameters are its own: "bert.pooler.weight". Where no head reads it, it is there
+  // all the same, as in transformers.
+  [[nodiscard]] std::unique_ptr<EncoderModel> make_encoder(
+      const nn::Scope& scope, const ModelConfig& config, std::optional<Head> head) const override {
+    const bool pools = head != Head::kQuestionAnswering;
+    return EncoderModel::make<BigBirdEmbeddings>(
+        scope, config, pools ? std::optional(scope / "pooler") : std::nullopt);
+  }
+
+  [[nodiscard]] std::unique_ptr<ModelHead> make_head(const nn::Scope& root,
+                                                     const ModelConfig& config,
+                                                     std::optional<Head> head) const override {
+    if (!head) return std::make_unique<BertLmHead>(root / "cls", config);
+    const nn::Scope classifier = root / "classifier";
     switch (*head) {
       case Head::kPretraining:
-        return {"cls", std::make_shared<PretrainingHeadImpl>(config)};
+        return std::make_unique<PretrainingHead>(root / "cls", config);
       case Head::kSequenceClassification:
-        return {"classifier", std::make_shared<FirstTokenClassifierImpl>(
-                                  config, find_activation(config.hidden_act))};
-      case Head::kMultipleChoice:  // classifier_dropout is not asked here, unlike in BERT's
-        return {"classifier",
-                std::make_shared<PooledClassifierImpl>(config, 1, config.hidden_dropout_prob)};
+        return std::make_unique<FirstTokenClassifier>(classifier, config,
+                                                      find_activation(config.hidden_act));
+      case Head::kMultipleChoice:  // classifier_dropout is not read here, unlike in BERT's
+        return std::make_unique<PooledClassifier>(classifier, config, 1,
+                                                  config.hidden_dropout_prob);
       case Head::kTokenClassification:
-        return {"classifier", std::make_shared<TokenClassifierImpl>(config, count_labels(config),
-                                                                    head_dropout(config))};
+        return std::make_unique<TokenClassifier>(classifier, config, count_labels(config),
+                                                 head_dropout(config));
       case Head::kQuestionAnswering:
-        return {"qa_classifier", std::make_shared<BigBirdAnswerHeadImpl>(config)};
+        return std::make_unique<BigBirdAnswerHead>(root / "qa_classifier", config);
     }
     FT_CHECK(false, "a head without a class");
   }

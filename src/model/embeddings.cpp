@@ -7,81 +7,75 @@
 
 #include <cmath>
 
+#include "finetune/nn/elementwise.h"
+
 namespace finetune {
 namespace {
 
+// [B, T], or without padding [1, N].
+Tensor without_padding(const Tensor& x, const nn::Pass& p) {
+  return p.layout() ? x.flatten().index_select(0, p.layout()->cells).unsqueeze(0) : x;
+}
+
 // [B, T, C], or [1, C] where every token is of type 0.
-Tensor embed_types(const Embedding& table, const ModelInput& input, const ForwardContext& context) {
-  if (input.token_type_ids.defined()) {
-    return table->forward(context.without_padding(input.token_type_ids), context);
-  }
-  return table->forward(at::zeros({1}, input.input_ids.options()), context);
+nn::Value embed_types(const nn::Embedding& table, const ModelInput& input, nn::Pass& p) {
+  if (input.token_type_ids.defined()) return table(without_padding(input.token_type_ids, p), p);
+  return table(at::zeros({1}, input.input_ids.options()), p);
 }
 
 }  // namespace
 
-// Registered in transformers' order, which is the order of the optimizer's state in optimizer.pt.
-RobertaEmbeddingsImpl::RobertaEmbeddingsImpl(const ModelConfig& config)
+RobertaEmbeddings::RobertaEmbeddings(const nn::Scope& scope, const ModelConfig& config)
     : padding_id_(config.pad_token_id),
       dropout_(config.hidden_dropout_prob),
-      word_embeddings_(
-          register_module("word_embeddings", Embedding(config.vocab_size, config.hidden_size))),
-      token_type_embeddings_(register_module(
-          "token_type_embeddings", Embedding(config.type_vocab_size, config.hidden_size))),
-      layer_norm_(register_module("LayerNorm", LayerNorm(config))),
-      position_embeddings_(register_module(
-          "position_embeddings", Embedding(config.max_position_embeddings, config.hidden_size))) {}
+      words_(scope / "word_embeddings", config.vocab_size, config.hidden_size),
+      types_(scope / "token_type_embeddings", config.type_vocab_size, config.hidden_size),
+      norm_(scope / "LayerNorm", config.hidden_size, config.layer_norm_eps),
+      positions_(scope / "position_embeddings", config.max_position_embeddings,
+                 config.hidden_size) {}
 
-Tensor RobertaEmbeddingsImpl::forward(const ModelInput& input, const ForwardContext& context) {
+nn::Value RobertaEmbeddings::operator()(const ModelInput& input, nn::Pass& p) const {
   const Tensor is_token = input.input_ids.ne(padding_id_);
-  const Tensor positions = is_token.cumsum(1) * is_token + padding_id_;  // [B, T]
-  // padding_idx keeps the gradient of the padding's row at zero, as torch's Embedding does.
-  const Tensor words =
-      word_embeddings_(context.without_padding(input.input_ids), context, padding_id_);
-  const Tensor types = embed_types(token_type_embeddings_, input, context);
-  const Tensor places =
-      position_embeddings_(context.without_padding(positions), context, padding_id_);
-  return context.drop(layer_norm_(words + types + places, context), dropout_, 0,
-                      DropoutSite::kEmbeddings);
+  const Tensor places = is_token.cumsum(1) * is_token + padding_id_;  // [B, T]
+  // padding_id keeps the gradient of the padding's row at zero, as torch's Embedding does.
+  const nn::Value sum = nn::add(
+      {words_(without_padding(input.input_ids, p), p, padding_id_), embed_types(types_, input, p),
+       positions_(without_padding(places, p), p, padding_id_)},
+      p);
+  return nn::dropout(norm_(sum, p), {.p = dropout_}, p);
 }
 
-BertEmbeddingsImpl::BertEmbeddingsImpl(const ModelConfig& config)
+BertEmbeddings::BertEmbeddings(const nn::Scope& scope, const ModelConfig& config)
     : padding_id_(config.pad_token_id),
       dropout_(config.hidden_dropout_prob),
-      word_embeddings_(
-          register_module("word_embeddings", Embedding(config.vocab_size, config.hidden_size))),
-      position_embeddings_(register_module(
-          "position_embeddings", Embedding(config.max_position_embeddings, config.hidden_size))),
-      token_type_embeddings_(register_module(
-          "token_type_embeddings", Embedding(config.type_vocab_size, config.hidden_size))),
-      layer_norm_(register_module("LayerNorm", LayerNorm(config))) {}
+      words_(scope / "word_embeddings", config.vocab_size, config.hidden_size),
+      positions_(scope / "position_embeddings", config.max_position_embeddings, config.hidden_size),
+      types_(scope / "token_type_embeddings", config.type_vocab_size, config.hidden_size),
+      norm_(scope / "LayerNorm", config.hidden_size, config.layer_norm_eps) {}
 
-Tensor BertEmbeddingsImpl::sum(const ModelInput& input, double word_scale,
-                               const ForwardContext& context) {
-  Tensor words = word_embeddings_(context.without_padding(input.input_ids), context, padding_id_);
-  if (word_scale != 1.0) words = words * word_scale;
-  const Tensor types = embed_types(token_type_embeddings_, input, context);
-  const Tensor positions = context.layout
-                               ? context.layout->places
-                               : at::arange(input.input_ids.size(1), input.input_ids.options());
-  const Tensor places = position_embeddings_(positions, context);
-  return words + types + places;
+nn::Value BertEmbeddings::sum(const ModelInput& input, double word_scale, nn::Pass& p) const {
+  nn::Value words = words_(without_padding(input.input_ids, p), p, padding_id_);
+  if (word_scale != 1.0) words = nn::scale(std::move(words), word_scale, p);
+  const Tensor places = p.layout() ? p.layout()->places
+                                   : at::arange(input.input_ids.size(1), input.input_ids.options());
+  return nn::add({std::move(words), embed_types(types_, input, p), positions_(places, p)}, p);
 }
 
-Tensor BertEmbeddingsImpl::forward(const ModelInput& input, const ForwardContext& context) {
-  return context.drop(normalize(sum(input, 1.0, context), context), dropout_, 0,
-                      DropoutSite::kEmbeddings);
+nn::Value BertEmbeddings::drop(nn::Value x, nn::Pass& p) const {
+  return nn::dropout(std::move(x), {.p = dropout_}, p);
 }
 
-BigBirdEmbeddingsImpl::BigBirdEmbeddingsImpl(const ModelConfig& config)
-    : BertEmbeddingsImpl(config),
+nn::Value BertEmbeddings::operator()(const ModelInput& input, nn::Pass& p) const {
+  return drop(norm_(sum(input, 1.0, p), p), p);
+}
+
+BigBirdEmbeddings::BigBirdEmbeddings(const nn::Scope& scope, const ModelConfig& config)
+    : BertEmbeddings(scope, config),
       word_scale_(config.rescale_embeddings ? std::sqrt(static_cast<double>(config.hidden_size))
                                             : 1.0) {}
 
-Tensor BigBirdEmbeddingsImpl::forward(const ModelInput& input, const ForwardContext& context) {
-  const Tensor dropped =
-      context.drop(sum(input, word_scale_, context), dropout(), 0, DropoutSite::kEmbeddings);
-  return normalize(dropped, context);
+nn::Value BigBirdEmbeddings::operator()(const ModelInput& input, nn::Pass& p) const {
+  return norm()(drop(sum(input, word_scale_, p), p), p);
 }
 
 }  // namespace finetune

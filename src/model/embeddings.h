@@ -2,63 +2,64 @@
 #pragma once
 
 #include "finetune/model/model.h"
-#include "model/layers.h"
+#include "finetune/nn/embedding.h"
+#include "finetune/nn/norm.h"
 
 namespace finetune {
 
-// Tokens, their types and their places as vectors. A family's own class says where places begin
-// and in which order the vectors are normalised and dropped.
-class EmbeddingsImpl : public nn::Module {
+// Tokens, their types and their positions as vectors. A family's class defines where positions
+// begin and in which order the sum is normalised and dropped.
+class Embeddings {
  public:
-  // input_ids [B, T] -> [B, T, C], with the context's layout [1, N, C]
-  virtual Tensor forward(const ModelInput& input, const ForwardContext& context) = 0;
+  virtual ~Embeddings() = default;
+  // input_ids [B, T] -> [B, T, C], with the pass's layout [1, N, C], in float32
+  virtual nn::Value operator()(const ModelInput& input, nn::Pass& p) const = 0;
   [[nodiscard]] virtual const Tensor& word_embedding() const = 0;  // [V, C]
 };
 
 // e = Dropout(LN(word[id] + type[t] + position[p])); p counts the tokens that are not padding and
-// begins behind the padding's own position (fairseq's make_positions).
-class RobertaEmbeddingsImpl final : public EmbeddingsImpl {
+// begins after the padding's own position (fairseq's make_positions).
+class RobertaEmbeddings final : public Embeddings {
  public:
-  explicit RobertaEmbeddingsImpl(const ModelConfig& config);
-  Tensor forward(const ModelInput& input, const ForwardContext& context) override;
-  [[nodiscard]] const Tensor& word_embedding() const override { return word_embeddings_->weight; }
+  RobertaEmbeddings(const nn::Scope& scope, const ModelConfig& config);
+  nn::Value operator()(const ModelInput& input, nn::Pass& p) const override;
+  [[nodiscard]] const Tensor& word_embedding() const override { return words_.weight(); }
 
  private:
   int64_t padding_id_;
   double dropout_;
-  Embedding word_embeddings_, token_type_embeddings_;
-  LayerNorm layer_norm_;
-  Embedding position_embeddings_;
+  // In transformers' order, which is the order of the optimizer's state in optimizer.pt.
+  nn::Embedding words_, types_;
+  nn::LayerNorm norm_;
+  nn::Embedding positions_;
 };
 
 // e = Dropout(LN(word[id] + type[t] + position[p])); p counts every token from 0 on.
-class BertEmbeddingsImpl : public EmbeddingsImpl {
+class BertEmbeddings : public Embeddings {
  public:
-  explicit BertEmbeddingsImpl(const ModelConfig& config);
-  Tensor forward(const ModelInput& input, const ForwardContext& context) override;
-  [[nodiscard]] const Tensor& word_embedding() const override { return word_embeddings_->weight; }
+  BertEmbeddings(const nn::Scope& scope, const ModelConfig& config);
+  nn::Value operator()(const ModelInput& input, nn::Pass& p) const override;
+  [[nodiscard]] const Tensor& word_embedding() const override { return words_.weight(); }
 
  protected:
-  // [B, T, C], before LN
-  Tensor sum(const ModelInput& input, double word_scale, const ForwardContext& context);
-  Tensor normalize(const Tensor& x, const ForwardContext& context) {
-    return layer_norm_(x, context);
-  }
-  [[nodiscard]] double dropout() const { return dropout_; }
+  // s word[id] + type[t] + position[p]: [B, T, C]
+  [[nodiscard]] nn::Value sum(const ModelInput& input, double word_scale, nn::Pass& p) const;
+  [[nodiscard]] nn::Value drop(nn::Value x, nn::Pass& p) const;
+  [[nodiscard]] const nn::LayerNorm& norm() const { return norm_; }
 
  private:
   int64_t padding_id_;
   double dropout_;
-  Embedding word_embeddings_, position_embeddings_, token_type_embeddings_;
-  LayerNorm layer_norm_;
+  nn::Embedding words_, positions_, types_;
+  nn::LayerNorm norm_;
 };
 
 // e = LN(Dropout(s word[id] + type[t] + position[p])) with s = sqrt(C) where the configuration asks
 // for it, else 1. Unlike BERT's, the dropout comes first.
-class BigBirdEmbeddingsImpl final : public BertEmbeddingsImpl {
+class BigBirdEmbeddings final : public BertEmbeddings {
  public:
-  explicit BigBirdEmbeddingsImpl(const ModelConfig& config);
-  Tensor forward(const ModelInput& input, const ForwardContext& context) override;
+  BigBirdEmbeddings(const nn::Scope& scope, const ModelConfig& config);
+  nn::Value operator()(const ModelInput& input, nn::Pass& p) const override;
 
  private:
   double word_scale_;

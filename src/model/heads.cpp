@@ -1,130 +1,72 @@
 // SPDX-License-Identifier: MIT
 #include "model/heads.h"
 
-#include <ATen/ops/empty.h>
+#include "finetune/nn/elementwise.h"
 
 namespace finetune {
-namespace {
 
-// Dropout of [B, C], which has no token axis.
-Tensor drop_rows(const HeadInput& in, const Tensor& x, double p, DropoutSite site) {
-  return in.context.drop(x.unsqueeze(1), p, 0, site).squeeze(1);
+PooledClassifier::PooledClassifier(const nn::Scope& scope, const ModelConfig& config,
+                                   int64_t outputs, double dropout)
+    : dropout_(dropout), project_(scope, config.hidden_size, outputs) {}
+
+nn::Value PooledClassifier::operator()(const HeadInput& in, nn::Pass& p) const {
+  const nn::Value pooled = in.encoder.pool(in.hidden, p);
+  return project_(nn::dropout(pooled, {dropout_, 0, DropoutSite::kPooledOutput}, p), p);
 }
 
-// W h, activation, norm: "cls.predictions.transform".
-class LmTransformImpl final : public nn::Module {
- public:
-  explicit LmTransformImpl(const ModelConfig& config)
-      : activation_(find_activation(config.hidden_act)),
-        dense_(register_module("dense", Linear(config.hidden_size, config.hidden_size))),
-        layer_norm_(register_module("LayerNorm", LayerNorm(config))) {}
+TokenClassifier::TokenClassifier(const nn::Scope& scope, const ModelConfig& config, int64_t outputs,
+                                 double dropout)
+    : dropout_(dropout), project_(scope, config.hidden_size, outputs) {}
 
-  Tensor forward(const Tensor& x, const ForwardContext& context) {
-    return layer_norm_(activation_(dense_(x, context)), context);
-  }
-
- private:
-  Activation activation_;
-  Linear dense_;
-  LayerNorm layer_norm_;
-};
-
-class LmPredictionsImpl final : public DecodingLmHeadImpl {
- public:
-  explicit LmPredictionsImpl(const ModelConfig& config)
-      : DecodingLmHeadImpl(config),
-        transform_(register_module("transform", std::make_shared<LmTransformImpl>(config))) {
-    add_decoder(config);
-  }
-
-  Tensor transform(const HeadInput& in) override {
-    return transform_->forward(in.hidden, in.context);
-  }
-
- private:
-  std::shared_ptr<LmTransformImpl> transform_;
-};
-
-}  // namespace
-
-LinearHeadImpl::LinearHeadImpl(int64_t inputs, int64_t outputs)
-    : weight_(register_parameter("weight", at::empty({outputs, inputs}))),
-      bias_(register_parameter("bias", at::empty({outputs}))) {}
-
-Tensor LinearHeadImpl::project(const Tensor& x, const ForwardContext& context) const {
-  return linear(x, weight_, bias_, context);
+nn::Value TokenClassifier::operator()(const HeadInput& in, nn::Pass& p) const {
+  return project_(nn::dropout(in.hidden, {dropout_, 0, DropoutSite::kTokenOutput}, p), p);
 }
 
-PooledClassifierImpl::PooledClassifierImpl(const ModelConfig& config, int64_t outputs,
-                                           double dropout)
-    : LinearHeadImpl(config.hidden_size, outputs), dropout_(dropout) {}
-
-Tensor PooledClassifierImpl::forward(const HeadInput& in) {
-  return project(
-      drop_rows(in, in.encoder.pool(in.hidden, in.context), dropout_, DropoutSite::kPooledOutput),
-      in.context);
-}
-
-TokenClassifierImpl::TokenClassifierImpl(const ModelConfig& config, int64_t outputs, double dropout)
-    : LinearHeadImpl(config.hidden_size, outputs), dropout_(dropout) {}
-
-Tensor TokenClassifierImpl::forward(const HeadInput& in) {
-  return project(in.context.drop(in.hidden, dropout_, 0, DropoutSite::kTokenOutput), in.context);
-}
-
-FirstTokenClassifierImpl::FirstTokenClassifierImpl(const ModelConfig& config, Activation activation)
+FirstTokenClassifier::FirstTokenClassifier(const nn::Scope& scope, const ModelConfig& config,
+                                           Activation activation)
     : activation_(activation),
       dropout_(head_dropout(config)),
-      dense_(register_module("dense", Linear(config.hidden_size, config.hidden_size))),
-      out_proj_(register_module("out_proj", Linear(config.hidden_size, count_labels(config)))) {}
+      dense_(scope / "dense", config.hidden_size, config.hidden_size),
+      out_proj_(scope / "out_proj", config.hidden_size, count_labels(config)) {}
 
-Tensor FirstTokenClassifierImpl::forward(const HeadInput& in) {
-  const Tensor first = in.hidden.select(1, 0);  // [B, C]
-  const Tensor x = activation_(
-      dense_(drop_rows(in, first, dropout_, DropoutSite::kClassifierInput), in.context));
-  return out_proj_(drop_rows(in, x, dropout_, DropoutSite::kClassifierHidden), in.context);
+nn::Value FirstTokenClassifier::operator()(const HeadInput& in, nn::Pass& p) const {
+  const nn::Value first =
+      nn::dropout(nn::first_token(in.hidden, p), {dropout_, 0, DropoutSite::kClassifierInput}, p);
+  const nn::Value x = nn::activate(dense_(first, p), activation_, p);
+  return out_proj_(nn::dropout(x, {dropout_, 0, DropoutSite::kClassifierHidden}, p), p);
 }
 
-Tensor LmHeadImpl::forward(const HeadInput& in) {
+nn::Value LmHead::operator()(const HeadInput& in, nn::Pass& p) const {
   const LmDecoder last = decoder(in.encoder);
-  return linear(transform(in), last.weight, last.bias, in.context);
+  return nn::linear(transform(in, p), last.weight, last.bias, p);
 }
 
-DecodingLmHeadImpl::DecodingLmHeadImpl(const ModelConfig& config)
-    : bias_(register_parameter("bias", at::empty({config.vocab_size}))) {}
-
-void DecodingLmHeadImpl::add_decoder(const ModelConfig& config) {
+DenseLmHead::DenseLmHead(const nn::Scope& scope, const Names& names, const ModelConfig& config,
+                         const std::string& activation)
+    : bias_(scope.parameter("bias", {config.vocab_size})),
+      activation_(find_activation(activation)),
+      dense_(names.dense, config.hidden_size, config.hidden_size),
+      norm_(names.norm, config.hidden_size, config.layer_norm_eps) {
   if (config.tie_word_embeddings) return;
-  decoder_ = register_module("decoder", Linear(config.hidden_size, config.vocab_size));
+  decoder_.emplace(scope / "decoder", config.hidden_size, config.vocab_size);
 }
 
-LmDecoder DecodingLmHeadImpl::decoder(const EncoderModelImpl& encoder) const {
-  // A decoder that is not tied adds a bias of its own; transformers then leaves `bias` unused.
-  if (!decoder_.is_empty()) return {decoder_->weight, decoder_->bias, false};
+nn::Value DenseLmHead::transform(const HeadInput& in, nn::Pass& p) const {
+  return norm_(nn::activate(dense_(in.hidden, p), activation_, p), p);
+}
+
+LmDecoder DenseLmHead::decoder(const EncoderModel& encoder) const {
+  // A decoder that is not tied adds its own bias; transformers then leaves `bias` unused.
+  if (decoder_) return {decoder_->weight(), decoder_->bias(), false};
   return {encoder.word_embedding(), bias_, true};
 }
 
-RobertaLmHeadImpl::RobertaLmHeadImpl(const ModelConfig& config)
-    : DecodingLmHeadImpl(config),
-      dense_(register_module("dense", Linear(config.hidden_size, config.hidden_size))),
-      layer_norm_(register_module("layer_norm", LayerNorm(config))) {
-  add_decoder(config);
-}
+PretrainingHead::PretrainingHead(const nn::Scope& scope, const ModelConfig& config)
+    : BertLmHead(scope, config),
+      seq_relationship_(scope / "seq_relationship", config.hidden_size, 2) {}
 
-Tensor RobertaLmHeadImpl::transform(const HeadInput& in) {
-  static const Activation kGelu = find_activation("gelu");
-  return layer_norm_(kGelu(dense_(in.hidden, in.context)), in.context);
-}
-
-BertLmHeadImpl::BertLmHeadImpl(const ModelConfig& config)
-    : predictions_(register_module("predictions", std::make_shared<LmPredictionsImpl>(config))) {}
-
-PretrainingHeadImpl::PretrainingHeadImpl(const ModelConfig& config)
-    : predictions_(register_module("predictions", std::make_shared<LmPredictionsImpl>(config))),
-      seq_relationship_(register_module("seq_relationship", Linear(config.hidden_size, 2))) {}
-
-Tensor PretrainingHeadImpl::next_sentence(const HeadInput& in) const {
-  return seq_relationship_->forward(in.encoder.pool(in.hidden, in.context), in.context);
+nn::Value PretrainingHead::next_sentence(const HeadInput& in, nn::Pass& p) const {
+  return seq_relationship_(in.encoder.pool(in.hidden, p), p);
 }
 
 double head_dropout(const ModelConfig& config) {

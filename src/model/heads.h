@@ -1,65 +1,60 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include "model/encoder.h"
+#include "model/activation.h"
+#include "model/bert.h"
 
 namespace finetune {
 
 struct HeadInput {
-  EncoderModelImpl& encoder;
+  const EncoderModel& encoder;
   const ModelInput& input;  // as the encoder saw it
-  const Tensor& hidden;     // [B, T, C]; of a masked LM [N, C]
-  const ForwardContext& context;
+  const nn::Value& hidden;  // [B, T, C]; of a masked LM [N, C]; float32
 };
 
-// What stands on an encoder: the model's other child, under its own name in the checkpoint.
-class HeadImpl : public nn::Module {
+// What reads an encoder's output: the model's other child, under its own name in the checkpoint.
+class ModelHead {
  public:
-  // What the encoder shall see; a head may add to it.
+  virtual ~ModelHead() = default;
+  // The input as the encoder shall see it; a head may add to it.
   [[nodiscard]] virtual ModelInput prepare(const ModelInput& input) const { return input; }
-  virtual Tensor forward(const HeadInput& in) = 0;
-};
-
-// A linear layer whose parameters are the head's own: "classifier.weight", "qa_outputs.bias".
-class LinearHeadImpl : public HeadImpl {
- protected:
-  LinearHeadImpl(int64_t inputs, int64_t outputs);
-  [[nodiscard]] Tensor project(const Tensor& x, const ForwardContext& context) const;
-
- private:
-  Tensor weight_, bias_;
+  virtual nn::Value operator()(const HeadInput& in, nn::Pass& p) const = 0;  // -> logits
 };
 
 // logits = W Dropout(pooled) + b, [B, outputs]
-class PooledClassifierImpl final : public LinearHeadImpl {
+class PooledClassifier final : public ModelHead {
  public:
-  PooledClassifierImpl(const ModelConfig& config, int64_t outputs, double dropout);
-  Tensor forward(const HeadInput& in) override;
+  PooledClassifier(const nn::Scope& scope, const ModelConfig& config, int64_t outputs,
+                   double dropout);
+  nn::Value operator()(const HeadInput& in, nn::Pass& p) const override;
 
  private:
   double dropout_;
+  nn::Linear project_;
 };
 
 // logits = W Dropout(hidden) + b, [B, T, outputs]
-class TokenClassifierImpl final : public LinearHeadImpl {
+class TokenClassifier final : public ModelHead {
  public:
-  TokenClassifierImpl(const ModelConfig& config, int64_t outputs, double dropout);
-  Tensor forward(const HeadInput& in) override;
+  TokenClassifier(const nn::Scope& scope, const ModelConfig& config, int64_t outputs,
+                  double dropout);
+  nn::Value operator()(const HeadInput& in, nn::Pass& p) const override;
 
  private:
   double dropout_;
+  nn::Linear project_;
 };
 
 // logits = W2 Dropout(f(W1 Dropout(first token) + b1)) + b2, [B, labels]
-class FirstTokenClassifierImpl final : public HeadImpl {
+class FirstTokenClassifier final : public ModelHead {
  public:
-  FirstTokenClassifierImpl(const ModelConfig& config, Activation activation);
-  Tensor forward(const HeadInput& in) override;
+  FirstTokenClassifier(const nn::Scope& scope, const ModelConfig& config, Activation activation);
+  nn::Value operator()(const HeadInput& in, nn::Pass& p) const override;
 
  private:
   Activation activation_;
   double dropout_;
-  Linear dense_, out_proj_;
+  nn::Linear dense_, out_proj_;
 };
 
 // logits = W x + b of the vocabulary.
@@ -70,65 +65,62 @@ struct LmDecoder {
 };
 
 // A head over the vocabulary, in two steps so that a loss need not make all logits.
-class LmHeadImpl : public HeadImpl {
+class LmHead : public ModelHead {
  public:
-  virtual Tensor transform(const HeadInput& in) = 0;  // -> x [N, C]
-  [[nodiscard]] virtual LmDecoder decoder(const EncoderModelImpl& encoder) const = 0;
-  Tensor forward(const HeadInput& in) final;
+  virtual nn::Value transform(const HeadInput& in, nn::Pass& p) const = 0;  // -> x [N, C]
+  [[nodiscard]] virtual LmDecoder decoder(const EncoderModel& encoder) const = 0;
+  nn::Value operator()(const HeadInput& in, nn::Pass& p) const final;
 };
 
-// W is the word embedding (tied) or a decoder of the head's own.
-class DecodingLmHeadImpl : public LmHeadImpl {
+// x = LN(f(W h)), decoded by the word embedding (tied) or by a decoder of its own. The scopes
+// of W and LN are the family's; "bias" and "decoder" belong to `scope`.
+class DenseLmHead : public LmHead {
  public:
-  [[nodiscard]] LmDecoder decoder(const EncoderModelImpl& encoder) const final;
+  nn::Value transform(const HeadInput& in, nn::Pass& p) const final;
+  [[nodiscard]] LmDecoder decoder(const EncoderModel& encoder) const final;
 
  protected:
-  explicit DecodingLmHeadImpl(const ModelConfig& config);
-  void add_decoder(const ModelConfig& config);  // last of the children, as transformers counts
+  struct Names {
+    nn::Scope dense, norm;
+  };
+  DenseLmHead(const nn::Scope& scope, const Names& names, const ModelConfig& config,
+              const std::string& activation);
 
  private:
+  // In transformers' order.
   Tensor bias_;  // [V]
-  Linear decoder_{nullptr};
+  Activation activation_;
+  nn::Linear dense_;
+  nn::LayerNorm norm_;
+  std::optional<nn::Linear> decoder_;
 };
 
-// "lm_head": x = LN(GELU(W h)), the exact GELU whatever hidden_act says.
-class RobertaLmHeadImpl final : public DecodingLmHeadImpl {
+// "lm_head": the exact GELU whatever hidden_act says.
+class RobertaLmHead final : public DenseLmHead {
  public:
-  explicit RobertaLmHeadImpl(const ModelConfig& config);
-  Tensor transform(const HeadInput& in) override;
-
- private:
-  Linear dense_;
-  LayerNorm layer_norm_;
+  RobertaLmHead(const nn::Scope& scope, const ModelConfig& config)
+      : DenseLmHead(scope, {scope / "dense", scope / "layer_norm"}, config, "gelu") {}
 };
 
-// "cls": x = LN(f(W h)) with f = hidden_act; parameters stand under "cls.predictions".
-class BertLmHeadImpl final : public LmHeadImpl {
+// "cls": f = hidden_act; parameters are named "cls.predictions...".
+class BertLmHead : public DenseLmHead {
  public:
-  explicit BertLmHeadImpl(const ModelConfig& config);
-  Tensor transform(const HeadInput& in) override { return predictions_->transform(in); }
-  [[nodiscard]] LmDecoder decoder(const EncoderModelImpl& encoder) const override {
-    return predictions_->decoder(encoder);
-  }
-
- private:
-  std::shared_ptr<LmHeadImpl> predictions_;
+  BertLmHead(const nn::Scope& scope, const ModelConfig& config)
+      : DenseLmHead(scope / "predictions",
+                    {scope / "predictions" / "transform" / "dense",
+                     scope / "predictions" / "transform" / "LayerNorm"},
+                    config, config.hidden_act) {}
 };
 
 // "cls": the masked LM's head and "cls.seq_relationship" over the pooled first token.
-class PretrainingHeadImpl final : public LmHeadImpl {
+class PretrainingHead final : public BertLmHead {
  public:
-  explicit PretrainingHeadImpl(const ModelConfig& config);
-  Tensor transform(const HeadInput& in) override { return predictions_->transform(in); }
-  [[nodiscard]] LmDecoder decoder(const EncoderModelImpl& encoder) const override {
-    return predictions_->decoder(encoder);
-  }
+  PretrainingHead(const nn::Scope& scope, const ModelConfig& config);
   // Of hidden states [B, 1, C], the first tokens', -> [B, 2].
-  Tensor next_sentence(const HeadInput& in) const;
+  nn::Value next_sentence(const HeadInput& in, nn::Pass& p) const;
 
  private:
-  std::shared_ptr<LmHeadImpl> predictions_;
-  Linear seq_relationship_;
+  nn::Linear seq_relationship_;
 };
 
 // Dropout in heads: classifier_dropout, or hidden_dropout_prob where there is none.

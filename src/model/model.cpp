@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "finetune/model/model.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/searchsorted.h>
@@ -12,9 +13,9 @@
 #include "finetune/base/error.h"
 #include "finetune/kernels/chunked_cross_entropy.h"
 #include "finetune/kernels/normal.h"
+#include "finetune/model/parameter_shapes.h"
 #include "finetune/tensor/backward.h"
 #include "model/architecture.h"
-#include "model/attention.h"
 
 namespace finetune {
 namespace {
@@ -76,7 +77,30 @@ struct Encoded {
   }
 };
 
-// An encoder and a head as children of one module, in the order in which they are numbered.
+struct Parts {
+  std::unique_ptr<EncoderModel> encoder;
+  std::unique_ptr<ModelHead> head;
+};
+
+// Encoder and head, in the order in which transformers numbers their parameters.
+Parts make_parts(const Architecture& architecture, const ModelConfig& config,
+                 std::optional<Head> head, const nn::Scope& root) {
+  Parts parts;
+  if (architecture.head_comes_first()) parts.head = architecture.make_head(root, config, head);
+  parts.encoder = architecture.make_encoder(root / architecture.encoder_name(), config, head);
+  if (!parts.head) parts.head = architecture.make_head(root, config, head);
+  return parts;
+}
+
+// A head for question answering has two labels, whatever the configuration says.
+ModelConfig config_for(std::optional<Head> head, const ModelConfig& config) {
+  ModelConfig own = config;
+  if (head == Head::kQuestionAnswering && own.id2label.size() != 2) {
+    own.id2label = ModelConfig{}.id2label;
+  }
+  return own;
+}
+
 class EncoderWithHead {
  public:
   EncoderWithHead(const ModelConfig& config, std::optional<Head> head, uint64_t seed,
@@ -84,60 +108,39 @@ class EncoderWithHead {
       : architecture_(architecture_of(config)),
         config_(config),
         options_(options),
-        root_(std::make_shared<nn::Module>()),
-        encoder_(architecture_.make_encoder(config, head)),
+        parts_(make_parts(architecture_, config, head, {parameters_, device})),
         block_sparse_(block_sparse_options(config)),
         loss_spans_padding_(head == Head::kQuestionAnswering) {
-    const NamedHead named = architecture_.make_head(config, head);
-    head_ = named.module;
-    if (architecture_.head_comes_first()) root_->register_module(named.name, head_);
-    root_->register_module(architecture_.encoder_name(), encoder_);
-    if (!architecture_.head_comes_first()) root_->register_module(named.name, head_);
-    if (!device.is_cpu()) root_->to(device);
-    for (const auto& item : root_->named_parameters()) {
-      parameters_.push_back({item.key(), item.value()});
-    }
     store_ = std::make_unique<ParameterStore>(parameters_, options_.weights, options_.gradients);
     if (options_.draw_weights) initialize(*store_, config_, architecture_, seed);
   }
 
-  // Positions [N] where the head looks at these alone; undefined: at all.
+  // Positions [N] where the head reads these alone; undefined: all.
   Tensor logits(const ModelInput& given, const Tensor& positions = {}) {
-    const ModelInput input = head_->prepare(given);
-    const ForwardContext context = make_context(input);
-    const Encoded encoded = encode(input, context);
-    const Tensor hidden = positions.defined() ? encoded.tokens_at(positions) : encoded.padded();
-    return head_->forward({*encoder_, input, hidden, context});
+    const ModelInput input = parts_.head->prepare(given);
+    const Encoded encoded = encode(input);
+    return head_logits(input,
+                       positions.defined() ? encoded.tokens_at(positions) : encoded.padded());
   }
 
   Tensor loss_sum(const ModelInput& input, const Tensor& positions, const Tensor& labels,
                   const LmLossOptions& options) {
-    const ForwardContext context = make_context(input);
-    const Tensor hidden = encode(input, context).tokens_at(positions);
-    return words_loss({*encoder_, input, hidden, context}, labels, options);
+    return words_loss(input, encode(input).tokens_at(positions), labels, options);
   }
 
   PretrainingModel::Logits pretraining_logits(const ModelInput& input, const Tensor& positions) {
-    const ForwardContext context = make_context(input);
-    const Encoded encoded = encode(input, context);
-    PretrainingModel::Logits logits{.words = {},
-                                    .next_sentence = next_sentence(input, encoded, context)};
-    if (positions.defined()) {
-      const Tensor rows = encoded.tokens_at(positions);
-      logits.words = head_->forward({*encoder_, input, rows, context});
-    }
+    const Encoded encoded = encode(input);
+    PretrainingModel::Logits logits{.words = {}, .next_sentence = next_sentence(input, encoded)};
+    if (positions.defined()) logits.words = head_logits(input, encoded.tokens_at(positions));
     return logits;
   }
 
   PretrainingModel::Terms pretraining_terms(const ModelInput& input, const Tensor& positions,
                                             const Tensor& labels, const LmLossOptions& options) {
-    const ForwardContext context = make_context(input);
-    const Encoded encoded = encode(input, context);
-    PretrainingModel::Terms terms{.words_loss = {},
-                                  .next_sentence = next_sentence(input, encoded, context)};
+    const Encoded encoded = encode(input);
+    PretrainingModel::Terms terms{.words_loss = {}, .next_sentence = next_sentence(input, encoded)};
     if (positions.defined()) {
-      const Tensor rows = encoded.tokens_at(positions);
-      terms.words_loss = words_loss({*encoder_, input, rows, context}, labels, options);
+      terms.words_loss = words_loss(input, encoded.tokens_at(positions), labels, options);
     }
     return terms;
   }
@@ -151,22 +154,45 @@ class EncoderWithHead {
   }
 
  private:
+  template <typename HeadType>
+  const HeadType& head_as() const {
+    const auto* head = dynamic_cast<const HeadType*>(parts_.head.get());
+    FT_CHECK(head != nullptr, "a model without the head of its task");
+    return *head;
+  }
+
+  // Runs a function (HeadInput, Pass) -> Value of hidden states, in float32.
+  template <typename Function>
+  Tensor in_head(const ModelInput& input, const Tensor& hidden, const Function& function) {
+    return nn::run(make_pass(input, Precision::kFloat32), {hidden},
+                   [&](const std::vector<nn::Value>& values, nn::Pass& p) {
+                     return function({*parts_.encoder, input, values.front()}, p);
+                   });
+  }
+
+  Tensor head_logits(const ModelInput& input, const Tensor& hidden) {
+    return in_head(input, hidden,
+                   [&](const HeadInput& in, nn::Pass& p) { return (*parts_.head)(in, p); });
+  }
+
   // Summed cross entropy of a head over the vocabulary, from hidden states [N, C].
-  Tensor words_loss(const HeadInput& in, const Tensor& labels, const LmLossOptions& options) {
+  Tensor words_loss(const ModelInput& input, const Tensor& hidden, const Tensor& labels,
+                    const LmLossOptions& options) {
     if (!options_.fused) {
-      return at::cross_entropy_loss(head_->forward(in), labels, {}, at::Reduction::Sum, -100,
-                                    options.label_smoothing_factor);
+      return at::cross_entropy_loss(head_logits(input, hidden), labels, {}, at::Reduction::Sum,
+                                    -100, options.label_smoothing_factor);
     }
-    const auto head = std::dynamic_pointer_cast<LmHeadImpl>(head_);
-    FT_CHECK(head != nullptr, "a masked LM without a head over the vocabulary");
-    const LmDecoder last = head->decoder(*encoder_);
+    const auto& head = head_as<LmHead>();
+    const LmDecoder last = head.decoder(*parts_.encoder);
+    const Tensor x = in_head(
+        input, hidden, [&](const HeadInput& in, nn::Pass& p) { return head.transform(in, p); });
     const Tensor sum =
-        chunked_cross_entropy(head->transform(in), last.weight, last.bias, labels, *store_,
+        chunked_cross_entropy(x, last.weight, last.bias, labels, *store_,
                               {.label_smoothing_factor = options.label_smoothing_factor,
                                .gradient_scale = options.gradient_scale,
                                .rows_per_chunk = options_.head_rows_per_chunk,
-                               .precision = in.context.precision()});
-    // A tied weight is complete behind the embeddings' backward pass only.
+                               .precision = precision_of(input)});
+    // A tied weight is complete after the embeddings' backward pass only.
     return attach_backward(sum, {sum}, [this, last](const Tensor& gradient) -> std::vector<Tensor> {
       store_->complete({last.bias, last.is_tied ? Tensor() : last.weight});
       return {gradient};
@@ -174,32 +200,44 @@ class EncoderWithHead {
   }
 
   // -> [B, 2]
-  Tensor next_sentence(const ModelInput& input, const Encoded& encoded,
-                       const ForwardContext& context) {
-    const auto head = std::dynamic_pointer_cast<PretrainingHeadImpl>(head_);
-    FT_CHECK(head != nullptr, "pretraining without its head");
-    const Tensor first = encoded.first_tokens();
-    return head->next_sentence({*encoder_, input, first, context});
+  Tensor next_sentence(const ModelInput& input, const Encoded& encoded) {
+    const auto& head = head_as<PretrainingHead>();
+    return in_head(input, encoded.first_tokens(),
+                   [&](const HeadInput& in, nn::Pass& p) { return head.next_sentence(in, p); });
   }
 
-  [[nodiscard]] ForwardContext make_context(const ModelInput& input) const {
-    ForwardContext context{.dropout = input.dropout,
-                           .parameters = options_.fused ? store_.get() : nullptr,
-                           .options = options_};
-    if (input.attention_mask.defined()) {
-      context.mask = input.attention_mask.unsqueeze(1).unsqueeze(1);  // [B, 1, 1, T]
-    }
-    return context;
+  // Evaluation may be asked for in another precision than training.
+  [[nodiscard]] Precision precision_of(const ModelInput& input) const {
+    return input.dropout ? options_.precision : options_.evaluation_precision;
   }
 
-  Encoded encode(const ModelInput& input, const ForwardContext& context) {
-    ForwardContext of_encoder = context;
-    if (leaves_out_padding(input)) {
-      of_encoder.layout = input.layout;
-      of_encoder.mask = input.layout->mask;
+  [[nodiscard]] std::shared_ptr<nn::Pass> make_pass(
+      const ModelInput& input, Precision precision,
+      const std::shared_ptr<const TokenLayout>& layout = {}) const {
+    nn::Mode mode = nn::Mode::kPlain;
+    if (options_.fused) mode = c10::GradMode::is_enabled() ? nn::Mode::kTrain : nn::Mode::kEval;
+    nn::PassOptions options{.parameters = options_.fused ? store_.get() : nullptr,
+                            .inputs = {.layout = layout, .dropout = input.dropout},
+                            .precision = precision,
+                            .selective = options_.selective,
+                            .checkpoint_every_n_layers = options_.checkpoint_every_n_layers,
+                            .offload = options_.offload};
+    if (layout) {
+      options.inputs.mask = layout->mask;
+    } else if (input.attention_mask.defined()) {
+      options.inputs.mask = input.attention_mask.unsqueeze(1).unsqueeze(1);  // [B, 1, 1, T]
     }
-    return {.hidden = encoder_->forward(input, of_encoder),
-            .layout = of_encoder.layout,
+    return std::make_shared<nn::Pass>(mode, std::move(options));
+  }
+
+  Encoded encode(const ModelInput& input) {
+    const auto layout = leaves_out_padding(input) ? input.layout : nullptr;
+    const auto pass = make_pass(input, precision_of(input), layout);
+    return {.hidden = nn::run(pass, {},
+                              [&](const std::vector<nn::Value>& /*none*/, nn::Pass& p) {
+                                return (*parts_.encoder)(input, p);
+                              }),
+            .layout = layout,
             .rows = input.input_ids.size(0),
             .length = input.input_ids.size(1)};
   }
@@ -212,12 +250,10 @@ class EncoderWithHead {
   const Architecture& architecture_;
   ModelConfig config_;
   ModelOptions options_;
-  std::shared_ptr<nn::Module> root_;
-  std::shared_ptr<EncoderModelImpl> encoder_;
+  NamedTensors parameters_;
+  Parts parts_;
   std::optional<BlockSparseOptions> block_sparse_;
   bool loss_spans_padding_;
-  std::shared_ptr<HeadImpl> head_;
-  NamedTensors parameters_;
   std::unique_ptr<ParameterStore> store_;
 };
 
@@ -321,11 +357,24 @@ bool has_next_sentence_head(const ModelConfig& config) {
 std::unique_ptr<HeadModel> make_head_model(Head head, const ModelConfig& config, uint64_t seed,
                                            c10::Device device, const ModelOptions& options) {
   FT_CHECK(head != Head::kPretraining, "a pretraining model has two outputs");
-  ModelConfig own = config;
-  if (head == Head::kQuestionAnswering && own.id2label.size() != 2) {
-    own.id2label = ModelConfig{}.id2label;
+  return std::make_unique<EncoderHeadModel>(head, config_for(head, config), seed, device, options);
+}
+
+std::vector<ParameterShape> parameter_shapes(const ModelConfig& config, std::optional<Head> head) {
+  NamedTensors parameters;
+  const Parts parts = make_parts(architecture_of(config), config_for(head, config), head,
+                                 {parameters, c10::Device(c10::kMeta)});
+  std::vector<ParameterShape> shapes;
+  for (const NamedTensor& parameter : parameters) {
+    shapes.push_back({parameter.name, parameter.tensor.sizes().vec()});
   }
-  return std::make_unique<EncoderHeadModel>(head, own, seed, device, options);
+  return shapes;
+}
+
+int64_t ParameterShape::count() const {
+  int64_t values = 1;
+  for (const int64_t size : sizes) values *= size;
+  return values;
 }
 
 bool has_weight_decay(const std::string& parameter_name) {

@@ -12,6 +12,7 @@
 #include "finetune/base/json.h"
 #include "finetune/base/nearest.h"
 #include "model/activation_names.h"
+#include "model/architecture.h"
 
 namespace finetune {
 namespace {
@@ -41,7 +42,7 @@ void describe(Config& c, Visitor&& field) {
   field("tie_word_embeddings", c.tie_word_embeddings);
   field("hidden_act", c.hidden_act);
   field("problem_type", c.problem_type);
-  if (c.model_type != "big_bird") return;
+  if (!architecture_of(c).has_block_sparse_fields()) return;
   field("sep_token_id", c.sep_token_id, 0, 4 << 20);
   field("attention_type", c.attention_type);
   field("use_bias", c.use_bias);
@@ -254,36 +255,26 @@ Json to_object(const Fields& fields) {
 }  // namespace
 
 int64_t ModelConfig::max_length() const {
-  const bool begins_behind_padding = model_type == "roberta" || model_type == "xlm-roberta";
-  return begins_behind_padding ? max_position_embeddings - pad_token_id - 1
-                               : max_position_embeddings;
+  return architecture_of(*this).positions_follow_padding()
+             ? max_position_embeddings - pad_token_id - 1
+             : max_position_embeddings;
 }
 
 const std::vector<std::string>& model_types() {
-  static const std::vector<std::string> kTypes = {"bert", "big_bird", "roberta", "xlm-roberta"};
+  static const std::vector<std::string> kTypes = [] {
+    std::vector<std::string> types;
+    for (const Architecture* architecture : architectures()) {
+      types.push_back(architecture->model_type());
+    }
+    return types;
+  }();
   return kTypes;
 }
 
 ModelConfig default_model_config(const std::string& model_type) {
-  FT_CHECK(contains(model_types(), model_type), "a family without defaults: " + model_type);
   ModelConfig config;
   config.model_type = model_type;
-  if (model_type == "bert") {
-    config.vocab_size = 30522;
-    config.pad_token_id = 0;
-    config.bos_token_id.reset();
-    config.eos_token_id.reset();
-  } else if (model_type == "xlm-roberta") {
-    config.vocab_size = 30522;
-  } else if (model_type == "big_bird") {
-    config.vocab_size = 50358;
-    config.hidden_act = "gelu_new";
-    config.max_position_embeddings = 4096;
-    config.pad_token_id = 0;
-    config.bos_token_id = 1;
-    config.sep_token_id = 66;
-    config.attention_type = "block_sparse";
-  }
+  architecture_of(config).set_defaults(config);
   return config;
 }
 

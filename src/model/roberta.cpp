@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "finetune/base/error.h"
+#include "model/activation.h"
 #include "model/architecture.h"
-#include "model/bert.h"
 
 namespace finetune {
 namespace {
@@ -9,42 +9,43 @@ namespace {
 // Liu et al. 2019
 class Roberta : public Architecture {
  public:
+  [[nodiscard]] std::string model_type() const override { return "roberta"; }
   [[nodiscard]] std::string class_prefix() const override { return "Roberta"; }
   [[nodiscard]] std::string encoder_name() const override { return "roberta"; }
   [[nodiscard]] std::string lm_head_name() const override { return "lm_head"; }
   [[nodiscard]] bool has_next_sentence_head() const override { return false; }
+  [[nodiscard]] bool positions_follow_padding() const override { return true; }
   [[nodiscard]] bool has_padding_row(std::string_view parameter) const override {
     return Architecture::has_padding_row(parameter) ||
            parameter.ends_with("position_embeddings.weight");
   }
 
-  [[nodiscard]] std::shared_ptr<EncoderModelImpl> make_encoder(
-      const ModelConfig& config, std::optional<Head> head) const override {
-    std::shared_ptr<PoolerImpl> pooler;
-    if (head == Head::kMultipleChoice) pooler = std::make_shared<BertPoolerImpl>(config);
-    return std::make_shared<EncoderModelImpl>(
-        config, std::make_shared<RobertaEmbeddingsImpl>(config), pooler);
+  [[nodiscard]] std::unique_ptr<EncoderModel> make_encoder(
+      const nn::Scope& scope, const ModelConfig& config, std::optional<Head> head) const override {
+    const bool pools = head == Head::kMultipleChoice;
+    return EncoderModel::make<RobertaEmbeddings>(
+        scope, config, pools ? std::optional(scope / "pooler" / "dense") : std::nullopt);
   }
 
-  [[nodiscard]] NamedHead make_head(const ModelConfig& config,
-                                    std::optional<Head> head) const override {
-    if (!head) return {"lm_head", std::make_shared<RobertaLmHeadImpl>(config)};
+  [[nodiscard]] std::unique_ptr<ModelHead> make_head(const nn::Scope& root,
+                                                     const ModelConfig& config,
+                                                     std::optional<Head> head) const override {
+    if (!head) return std::make_unique<RobertaLmHead>(root / "lm_head", config);
     const int64_t labels = count_labels(config);
+    const nn::Scope classifier = root / "classifier";
     switch (*head) {
       case Head::kPretraining:
         throw Error(ErrorKind::kConfig,
                     "model_type '" + config.model_type + "' has no head for the next sentence");
       case Head::kSequenceClassification:
-        return {"classifier",
-                std::make_shared<FirstTokenClassifierImpl>(config, find_activation("tanh"))};
-      case Head::kMultipleChoice:  // classifier_dropout is not asked here, unlike in BERT's
-        return {"classifier",
-                std::make_shared<PooledClassifierImpl>(config, 1, config.hidden_dropout_prob)};
+        return std::make_unique<FirstTokenClassifier>(classifier, config, find_activation("tanh"));
+      case Head::kMultipleChoice:  // classifier_dropout is not read here, unlike in BERT's
+        return std::make_unique<PooledClassifier>(classifier, config, 1,
+                                                  config.hidden_dropout_prob);
       case Head::kTokenClassification:
-        return {"classifier",
-                std::make_shared<TokenClassifierImpl>(config, labels, head_dropout(config))};
+        return std::make_unique<TokenClassifier>(classifier, config, labels, head_dropout(config));
       case Head::kQuestionAnswering:
-        return {"qa_outputs", std::make_shared<TokenClassifierImpl>(config, labels, 0.0)};
+        return std::make_unique<TokenClassifier>(root / "qa_outputs", config, labels, 0.0);
     }
     FT_CHECK(false, "a head without a class");
   }
@@ -53,7 +54,9 @@ class Roberta : public Architecture {
 // Conneau et al. 2020: RoBERTa, but transformers registers the head before the encoder.
 class XlmRoberta final : public Roberta {
  public:
+  [[nodiscard]] std::string model_type() const override { return "xlm-roberta"; }
   [[nodiscard]] std::string class_prefix() const override { return "XLMRoberta"; }
+  void set_defaults(ModelConfig& config) const override { config.vocab_size = 30522; }
   [[nodiscard]] bool head_comes_first() const override { return true; }
 };
 

@@ -8,7 +8,7 @@
 #include "finetune/base/error.h"
 #include "finetune/distributed/gradient_sum.h"
 #include "finetune/distributed/owned_tensors.h"
-#include "finetune/plan/parameter_shapes.h"
+#include "finetune/model/parameter_shapes.h"
 
 namespace finetune {
 namespace {

@@ -10,7 +10,7 @@
 #include "finetune/checkpoint/finished_model.h"
 #include "finetune/checkpoint/layout.h"
 #include "finetune/checkpoint/reader.h"
-#include "finetune/plan/parameter_shapes.h"
+#include "finetune/model/parameter_shapes.h"
 #include "finetune/state/run_state.h"
 #include "finetune/task/setup.h"
 #include "finetune/task/tasks.h"

@@ -26,8 +26,9 @@ accept() {  # accept FILE INCLUDE
 refuse src/data/a.cpp '"finetune/tensor/tensor.h"' "data may not include tensor"
 refuse src/checkpoint/a.cpp '"finetune/optim/adamw.h"' "checkpoint may not include optim"
 refuse src/base/a.cpp '"finetune/config/load.h"' "base may not include config"
-refuse src/task/a.cpp '"model/encoder.h"' "private header of model"
-refuse include/finetune/model/a.h '<torch/nn/module.h>' "belongs in a source"
+refuse src/task/a.cpp '"model/bert.h"' "private header of model"
+refuse src/model/a.cpp '<torch/nn/module.h>' "not for model"
+refuse src/kernels/a.cpp '"finetune/nn/pass.h"' "kernels may not include nn"
 refuse src/config/a.cpp '<ATen/core/Tensor.h>' "not for config"
 refuse src/train/a.cpp '<torch/torch.h>' "not for train"
 refuse include/finetune/config/a.h '<nlohmann/json.hpp>' "belongs in a source"
@@ -35,7 +36,7 @@ refuse src/optim/a.cpp '"finetune/config/training_args.h"' "not for optim"
 refuse src/helpers/a.cpp '"finetune/base/error.h"' "no area helpers"
 accept src/train/a.cpp '"finetune/kernels/dropout.h"'
 accept src/cli/a.cpp '"finetune/tokenizer/tokenizer.h"'
-accept src/model/a.cpp '<torch/nn/module.h>'
+accept src/model/a.cpp '"finetune/nn/pass.h"'
 
 ask() {  # ask FILE LINE -> what the check says of this line in this file
   rm -rf "$folder/include" "$folder/src"

@@ -17,8 +17,9 @@ struct ParameterShape {
   [[nodiscard]] int64_t count() const;  // of values
 };
 
-// Every parameter of the model that make_masked_lm (no head) or make_head_model makes, without
-// making it. A test compares the two.
+// Every parameter of the model that make_masked_lm (no head), make_pretraining_model or
+// make_head_model makes, in its order: the model itself, built on the meta device. Throws what they
+// throw.
 [[nodiscard]] std::vector<ParameterShape> parameter_shapes(const ModelConfig& config,
                                                            std::optional<Head> head);
 

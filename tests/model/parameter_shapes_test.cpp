@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "finetune/plan/parameter_shapes.h"
+#include "finetune/model/parameter_shapes.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

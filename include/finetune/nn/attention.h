@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "finetune/nn/pass.h"
+
+namespace finetune::nn {
+
+struct AttentionOptions {
+  int64_t heads = 1;
+  int64_t kv_heads = 0;  // 0: as many as heads; else each serves heads / kv_heads of them
+  int64_t layer = 0;     // of the dropout's numbers and of the random blocks
+  double dropout = 0.0;
+  bool causal = false;
+  // In passes over more tokens than its longest_full(); else full attention.
+  std::optional<BlockSparseOptions> block_sparse = {};
+};
+
+// The projections of an attention. The order of the members is the order of evaluation in a braced
+// list; the backward pass takes them in reverse: query, key, value.
+struct Projections {
+  Value value, key, query;  // [B, T, heads * D]; key and value [B, T, kv_heads * D]
+};
+
+// Dropout(softmax(Q K^T / sqrt(D) + mask)) V in heads (Vaswani et al. 2017, eq. 1) -> like query.
+// Fused without `causal` and with a key for each head: the projections' memory becomes their
+// gradients. Else: autograd over ATen's operators; no dropout, no layout.
+[[nodiscard]] Value attend(Projections projections, const AttentionOptions& options, Pass& p);
+
+// Rotates pairs (i, i + D/2) of each head by position * base^(-2i/D) (Su et al. 2021, in the order
+// of Llama's checkpoints). x [B, T, heads * D].
+[[nodiscard]] Value rope(Value x, int64_t heads, double base, Pass& p);
+
+}  // namespace finetune::nn

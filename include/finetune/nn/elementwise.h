@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "finetune/nn/pass.h"
+
+// Functions without parameters.
+namespace finetune::nn {
+
+using kernels::Activation;
+
+// Which random numbers a dropout takes.
+struct DropoutPoint {
+  double p = 0.0;
+  int64_t layer = 0;
+  DropoutSite site = DropoutSite::kEmbeddings;
+};
+// Of [B, T, C], or of rows [B, C] without a token axis. Keeps nothing: the mask is drawn again.
+[[nodiscard]] Value dropout(Value x, const DropoutPoint& point, Pass& p);
+
+// The sum of all terms, from left to right, with broadcasting. Keeps nothing.
+[[nodiscard]] Value add(const std::vector<Value>& terms, Pass& p);
+// factor * x. Keeps nothing.
+[[nodiscard]] Value scale(Value x, double factor, Pass& p);
+// x in the pass's precision; in kPlain x itself.
+[[nodiscard]] Value to_precision(Value x, Pass& p);
+// [B, C] of [B, T, C]
+[[nodiscard]] Value first_token(Value x, Pass& p);
+// f(x), by autograd over f alone.
+[[nodiscard]] Value activate(Value x, Activation f, Pass& p);
+
+}  // namespace finetune::nn

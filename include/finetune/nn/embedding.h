@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "finetune/nn/pass.h"
+#include "finetune/nn/scope.h"
+
+namespace finetune::nn {
+
+class Embedding {
+ public:
+  Embedding(const Scope& scope, int64_t rows, int64_t columns);
+  // ids [...] int64 -> [..., C]. The row `padding_id` gets no gradient; -1: all do. Keeps the ids.
+  Value operator()(const Tensor& ids, Pass& p, int64_t padding_id = -1) const;
+
+  [[nodiscard]] const Tensor& weight() const { return weight_; }  // [rows, C]
+
+ private:
+  [[nodiscard]] Tensor rows(const Tensor& ids, const Pass& p) const;
+
+  Tensor weight_;
+};
+
+}  // namespace finetune::nn

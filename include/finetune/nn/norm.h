@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "finetune/nn/linear.h"
+
+namespace finetune::nn {
+
+// y = (x - mean) / sqrt(variance + epsilon) * weight + bias over the last dimension (Ba et al.
+// 2016). Keeps x.
+class LayerNorm {
+ public:
+  LayerNorm(const Scope& scope, int64_t size, double epsilon);
+  Value operator()(const Value& x, Pass& p) const;
+
+  [[nodiscard]] const Tensor& weight() const { return weight_; }
+  [[nodiscard]] const Tensor& bias() const { return bias_; }
+  [[nodiscard]] double epsilon() const { return epsilon_; }
+
+ private:
+  Tensor weight_, bias_;  // [C]
+  double epsilon_;
+};
+
+// y = x / sqrt(mean(x^2) + epsilon) * weight over the last dimension (Zhang and Sennrich 2019).
+class RmsNorm {
+ public:
+  RmsNorm(const Scope& scope, int64_t size, double epsilon);
+  Value operator()(const Value& x, Pass& p) const;
+
+ private:
+  Tensor weight_;  // [C]
+  double epsilon_;
+};
+
+struct ResidualOptions {
+  double epsilon = 1e-12;
+  double dropout = 0.0;
+  int64_t layer = 0;  // of the dropout's numbers
+  DropoutSite site = DropoutSite::kAttentionOutput;
+};
+
+// y = LN(residual + Dropout(W x + b)), the end of each half of a post-norm layer: "dense" and
+// "LayerNorm". Fused: the sum is kept in the product's memory, y can be rebuilt from it.
+class AddAndNorm {
+ public:
+  AddAndNorm(const Scope& scope, int64_t inputs, int64_t size, const ResidualOptions& options);
+  Value operator()(Value x, const Value& residual, Pass& p) const;
+
+ private:
+  Linear dense_;
+  LayerNorm norm_;
+  ResidualOptions options_;
+};
+
+}  // namespace finetune::nn

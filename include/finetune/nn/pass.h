@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <functional>
+#include <initializer_list>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "finetune/kernels/layer_operations.h"
+#include "finetune/kernels/parameter_store.h"
+#include "finetune/kernels/precision.h"
+#include "finetune/tensor/tensor.h"
+
+// A layer's equation is written once, from parts (linear.h, norm.h, ...), and a Pass runs it:
+//
+//   Value Layer::operator()(const Value& x, Pass& p) const {
+//     const Value h = attention_output_(attend_({value_(x, p), key_(x, p), query_(x, p)}, p), x,
+//     p); return output_(feed_forward_(h, p), h, p);
+//   }
+//
+// Training does not use autograd as its tape because three rules hold here that autograd lacks,
+// each of which is needed for equal bits and for memory (src/README.md has the figures):
+//   1. a backward function owns the gradient it receives and may overwrite it (dy becomes dx);
+//   2. a product is accumulated into a gradient that exists already (dx += dy W, one product with
+//      beta = 1), instead of being made in memory of its own and added;
+//   3. a kept tensor whose last reader is running is memory for the gradient of that tensor.
+namespace finetune::nn {
+
+enum class Mode {
+  kEval,   // fused kernels; keeps nothing
+  kTrain,  // fused kernels and a tape; gradients go to the ParameterStore
+  kPlain,  // ATen's operators under autograd: the reference that tests compare with
+};
+// Dry is each of them on the meta device, without a store: shapes and allocations, no arithmetic.
+
+// Where the gradient of one value accumulates during the backward pass.
+class Slot {
+ public:
+  // Adds; the first gradient is taken over without a copy.
+  void give(Tensor gradient);
+  // += dy W, [N, out] and [out, in]. The first product is written into `spare`, which then is the
+  // gradient.
+  void give_product(Precision precision, const Tensor& dy, const Tensor& weight,
+                    const Tensor& spare);
+  [[nodiscard]] bool has_gradient() const { return gradient_.defined(); }
+  [[nodiscard]] Tensor take() { return std::exchange(gradient_, {}); }
+
+ private:
+  Tensor gradient_;
+};
+
+// A tensor in an equation. Parts take values by value where they may free or overwrite them: a
+// temporary's memory is released as soon as the part no longer needs it.
+struct Value {
+  Tensor tensor;
+  std::shared_ptr<Slot> slot = {};  // null: needs no gradient
+  // Not empty (selective): computes the tensor again, to the same bits, from what is kept anyway.
+  std::function<Tensor()> rebuild = {};
+};
+
+// A value that waits for the backward pass: the tensor, or what rebuilds it.
+class Kept {
+ public:
+  Kept(Tensor tensor, std::function<Tensor()> rebuild)
+      : tensor_(std::move(tensor)), rebuild_(std::move(rebuild)) {}
+  // Requires: the first call.
+  [[nodiscard]] Tensor take();
+
+ private:
+  Tensor tensor_;
+  std::function<Tensor()> rebuild_;
+};
+
+struct PassOptions {
+  ParameterStore* parameters = nullptr;  // values, and where gradients go; null: kPlain, dry
+  kernels::PassInputs inputs = {};
+  Precision precision = Precision::kFloat32;  // of Linear's products; kPlain ignores it
+  // Keep matrix products alone and rebuild norms and activations (Korthikanti et al. 2022).
+  bool selective = false;
+  // Keep the input of every n-th layer alone and run n layers again in the backward pass (Chen et
+  // al. 2016); 0: keep what each layer needs.
+  int64_t checkpoint_every_n_layers = 0;
+  bool offload = false;  // these inputs wait in host memory
+};
+
+// One pass of one equation: its mode, its options and, in kTrain, its tape. One thread.
+class Pass {
+ public:
+  Pass(Mode mode, PassOptions options) : mode_(mode), options_(std::move(options)) {}
+  Pass(const Pass&) = delete;  // operations on the tape refer to it
+  Pass& operator=(const Pass&) = delete;
+
+  [[nodiscard]] bool is_plain() const { return mode_ == Mode::kPlain; }
+  [[nodiscard]] bool records() const { return mode_ == Mode::kTrain; }
+  [[nodiscard]] const PassOptions& options() const { return options_; }
+  [[nodiscard]] const kernels::PassInputs& inputs() const { return options_.inputs; }
+  [[nodiscard]] const std::shared_ptr<const TokenLayout>& layout() const {
+    return options_.inputs.layout;
+  }
+
+  // --- for parts ---
+
+  // A parameter's values in float32; undefined for an undefined one.
+  [[nodiscard]] Tensor values(const Tensor& parameter) const;
+  // Gradients of parameters; undefined ones are passed over.
+  void add(const Tensor& parameter, const Tensor& gradient);
+  void add_product(const Tensor& weight, const Tensor& dy, const Tensor& x);
+  void add_to_rows(const Tensor& weight, const Tensor& indices, const Tensor& rows,
+                   int64_t skipped);
+  void complete(std::initializer_list<Tensor> parameters);
+
+  // A result; recording passes give it a slot.
+  [[nodiscard]] Value result(Tensor tensor) const;
+  [[nodiscard]] Kept keep(Value x) const;
+  // Puts the backward function of the operation that made `result` on the tape. It is called once
+  // with the result's gradient, which it owns, and destroyed with all it holds; not at all where
+  // the result got no gradient. Does nothing where the pass does not record.
+  void record(const Value& result, std::function<void(Tensor dy)> backward);
+
+  // Any differentiable function of values and parameters, given in this order: autograd over the
+  // function alone. For what has no kernel; keeps its inputs and whatever autograd saves.
+  using Function = std::function<Tensor(const std::vector<Tensor>&)>;
+  [[nodiscard]] Value differentiate(std::vector<Value> inputs, std::vector<Tensor> parameters,
+                                    const Function& function);
+
+  // Keeps the input of `segment` alone and runs it again in the backward pass.
+  using Segment = std::function<Value(Value x, Pass& p)>;
+  [[nodiscard]] Value checkpoint(Value x, const Segment& segment);
+
+  // Runs the tape from the last operation to the first; it is empty afterwards.
+  void backward(const Value& result, Tensor gradient);
+
+ private:
+  struct Operation {
+    std::shared_ptr<Slot> result;
+    std::function<void(Tensor dy)> backward;
+  };
+
+  Mode mode_;
+  PassOptions options_;
+  std::vector<Operation> tape_;
+};
+
+// Runs layers one after the other, as the options say. Each is a function of (const Value&, Pass&).
+template <typename Layer>
+[[nodiscard]] Value sequence(const std::vector<Layer>& layers, Value x, Pass& p) {
+  const auto run = [&layers](size_t first, size_t last, Value y, Pass& pass) {
+    for (size_t i = first; i < last; ++i) {
+      y = layers[i](y, pass);
+      y.rebuild = {};  // what the next layer reads several times is kept
+    }
+    return y;
+  };
+  const auto group = static_cast<size_t>(p.options().checkpoint_every_n_layers);
+  if (group == 0 || !p.records()) return run(0, layers.size(), std::move(x), p);
+  for (size_t first = 0; first < layers.size(); first += group) {
+    const size_t last = std::min(first + group, layers.size());
+    x = p.checkpoint(std::move(x), [run, first, last](Value y, Pass& pass) {
+      return run(first, last, std::move(y), pass);
+    });
+  }
+  return x;
+}
+
+// Runs an equation of tensors and hands its result to autograd as one function of `inputs` and of
+// the parameters. At most two inputs.
+using Equation = std::function<Value(std::vector<Value> inputs, Pass& p)>;
+[[nodiscard]] Tensor run(const std::shared_ptr<Pass>& pass, const std::vector<Tensor>& inputs,
+                         const Equation& equation);
+
+// [N, C] of [..., C], a view where there is one.
+[[nodiscard]] Tensor rows_of(const Tensor& x);
+// Whether this handle is the only one to its memory, all of it, in order.
+[[nodiscard]] bool owns_memory(const Tensor& tensor);
+// A tensor to overwrite: the given one, or a copy where somebody else reads it.
+[[nodiscard]] Tensor to_overwrite(Tensor tensor);
+
+}  // namespace finetune::nn

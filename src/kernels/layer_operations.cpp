@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: MIT
+#include "finetune/kernels/layer_operations.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+
+#include "kernels/add_norm.h"
+#include "kernels/attention_core.h"
+#include "kernels/bias_gelu.h"
+#include "kernels/block_attention.h"
+#include "kernels/dropout_mask.h"
+
+namespace finetune::kernels {
+namespace {
+
+AddNorm add_norm_of(const RowNorm& norm, const PassInputs& pass) {
+  return {.gamma = norm.gamma,
+          .beta = norm.beta,
+          .epsilon = norm.epsilon,
+          .dropout = make_dropout_numbers(norm.dropout, pass.dropout, norm.layer, norm.site),
+          .layout = pass.layout.get()};
+}
+
+bool is_block_sparse(const Tensor& query, const HeadAttention& attention, const PassInputs& pass) {
+  return attention.block_sparse && pass.layout == nullptr &&
+         query.size(1) > attention.block_sparse->longest_full();
+}
+
+BlockAttention in_blocks(const Tensor& query, const Tensor& key, const Tensor& value,
+                         const HeadAttention& attention, const PassInputs& pass) {
+  return make_block_attention(query, key, value, pass.mask,
+                              {.layer = attention.layer,
+                               .heads = attention.heads,
+                               .dropout_probability = attention.dropout,
+                               .dropout = pass.dropout},
+                              *attention.block_sparse);
+}
+
+Attention in_full(const Tensor& query, const Tensor& key, const Tensor& value,
+                  const HeadAttention& attention, const PassInputs& pass) {
+  return {.query = query,
+          .key = key,
+          .value = value,
+          .heads = attention.heads,
+          .mask = pass.mask,
+          .dropout = make_dropout_numbers(attention.dropout, pass.dropout, attention.layer,
+                                          DropoutSite::kAttentionProbabilities),
+          .layout = pass.layout.get()};
+}
+
+}  // namespace
+
+Tensor fused_add_norm(const Tensor& product, const Tensor& bias, const Tensor& residual,
+                      const RowNorm& norm, const PassInputs& pass) {
+  if (product.is_meta()) return at::empty_like(product);
+  return add_norm(product, bias, residual, add_norm_of(norm, pass));
+}
+
+Tensor fused_norm(const Tensor& sums, const RowNorm& norm, const PassInputs& pass) {
+  if (sums.is_meta()) return at::empty_like(sums);
+  return kernels::norm(sums, add_norm_of(norm, pass));
+}
+
+RowNormGradients fused_add_norm_backward(const Tensor& gradient, const Tensor& sums,
+                                         const RowNorm& norm, const PassInputs& pass) {
+  if (sums.is_meta()) {
+    return {.product = norm.dropout > 0 && pass.dropout ? sums : gradient,
+            .gamma = at::empty_like(norm.gamma),
+            .beta = at::empty_like(norm.beta),
+            .bias = at::empty_like(norm.beta)};
+  }
+  const AddNormGradients gradients = add_norm_backward(gradient, sums, add_norm_of(norm, pass));
+  return {.product = gradients.product,
+          .gamma = gradients.gamma,
+          .beta = gradients.beta,
+          .bias = gradients.bias};
+}
+
+void fused_activation(const Tensor& input, const Tensor& bias, Activation f, const Tensor& output) {
+  if (!input.is_meta()) bias_activation(input, bias, f, output);
+}
+
+Tensor fused_activation_backward(const Tensor& input, const Tensor& bias, Activation f,
+                                 const Tensor& gradient) {
+  if (input.is_meta()) return at::empty_like(bias);
+  return bias_activation_backward(input, bias, f, gradient);
+}
+
+Attended fused_attention(const Tensor& query, const Tensor& key, const Tensor& value,
+                         const HeadAttention& attention, const PassInputs& pass) {
+  const bool sparse = is_block_sparse(query, attention, pass);
+  if (query.is_meta()) {
+    Tensor sums;
+    if (sparse) {
+      sums = at::empty({query.size(0), attention.heads, query.size(1)},
+                       query.options().dtype(at::kFloat));
+    }
+    return {.context = at::empty_like(query), .log_sum_exp = sums};
+  }
+  if (!sparse) {
+    return {.context = kernels::attention(in_full(query, key, value, attention, pass)),
+            .log_sum_exp = {}};
+  }
+  const BlockContext result = block_attention(in_blocks(query, key, value, attention, pass));
+  return {.context = result.context, .log_sum_exp = result.log_sum_exp};
+}
+
+void fused_attention_backward(const Tensor& query, const Tensor& key, const Tensor& value,
+                              const Attended& forward, const Tensor& gradient,
+                              const HeadAttention& attention, const PassInputs& pass) {
+  if (query.is_meta()) return;
+  if (!forward.log_sum_exp.defined()) {
+    attention_backward(in_full(query, key, value, attention, pass), gradient);
+    return;
+  }
+  block_attention_backward(in_blocks(query, key, value, attention, pass),
+                           {.context = forward.context, .log_sum_exp = forward.log_sum_exp},
+                           gradient);
+}
+
+}  // namespace finetune::kernels

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: MIT
+#include "finetune/nn/elementwise.h"
+
+#include <ATen/ExpandUtils.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/select_backward.h>
+
+#include "finetune/base/error.h"
+
+namespace finetune::nn {
+
+Value dropout(Value x, const DropoutPoint& point, Pass& p) {
+  const std::optional<DropoutStream>& stream = p.inputs().dropout;
+  if (!stream || point.p == 0.0) return x;
+  const auto masked = [point, stream = *stream, layout = p.layout()](const Tensor& t) {
+    const auto of_tokens = [&](const Tensor& tokens) {
+      if (tokens.is_meta()) return tokens * 1.0;
+      return finetune::dropout(tokens, point.p, stream, point.layer, point.site, layout.get());
+    };
+    return t.dim() == 2 ? of_tokens(t.unsqueeze(1)).squeeze(1) : of_tokens(t);
+  };
+  const Value y = p.result(masked(x.tensor));
+  p.record(y, [masked, dx = x.slot](const Tensor& dy) {
+    if (dx) dx->give(masked(dy));
+  });
+  return y;
+}
+
+Value add(const std::vector<Value>& terms, Pass& p) {
+  FT_CHECK(!terms.empty(), "a sum without terms");
+  Tensor sum = terms.front().tensor;
+  for (size_t i = 1; i < terms.size(); ++i) sum = sum + terms[i].tensor;
+  const Value y = p.result(std::move(sum));
+  if (!p.records()) return y;
+  struct Term {
+    std::shared_ptr<Slot> slot;
+    std::vector<int64_t> sizes;
+  };
+  std::vector<Term> kept;
+  for (const Value& term : terms) {
+    if (term.slot) kept.push_back({term.slot, term.tensor.sizes().vec()});
+  }
+  p.record(y, [kept](const Tensor& dy) {
+    for (const Term& term : kept) term.slot->give(at::sum_to(dy, term.sizes));
+  });
+  return y;
+}
+
+Value scale(Value x, double factor, Pass& p) {
+  const Value y = p.result(x.tensor * factor);
+  p.record(y, [factor, dx = x.slot](const Tensor& dy) {
+    if (dx) dx->give(dy * factor);
+  });
+  return y;
+}
+
+Value to_precision(Value x, Pass& p) {
+  const at::ScalarType type = scalar_type(p.options().precision);
+  const at::ScalarType from = x.tensor.scalar_type();
+  if (p.is_plain() || from == type) return x;
+  const Value y = p.result(x.tensor.to(type));
+  p.record(y, [from, dx = x.slot](const Tensor& dy) {
+    if (dx) dx->give(dy.to(from));
+  });
+  return y;
+}
+
+Value first_token(Value x, Pass& p) {
+  const Value y = p.result(x.tensor.select(1, 0));
+  p.record(y, [dx = x.slot, sizes = x.tensor.sizes().vec()](const Tensor& dy) {
+    if (dx) dx->give(at::select_backward(dy, sizes, 1, 0));
+  });
+  return y;
+}
+
+Value activate(Value x, Activation f, Pass& p) {
+  return p.differentiate({std::move(x)}, {},
+                         [f](const std::vector<Tensor>& in) { return f(in[0]); });
+}
+
+}  // namespace finetune::nn

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: MIT
+#include "finetune/nn/norm.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/layer_norm.h>
+#include <ATen/ops/native_layer_norm.h>
+#include <ATen/ops/native_layer_norm_backward.h>
+#include <ATen/ops/rsqrt.h>
+
+#include "finetune/nn/elementwise.h"
+
+namespace finetune::nn {
+
+LayerNorm::LayerNorm(const Scope& scope, int64_t size, double epsilon)
+    : weight_(scope.parameter("weight", {size})),
+      bias_(scope.parameter("bias", {size})),
+      epsilon_(epsilon) {}
+
+Value LayerNorm::operator()(const Value& x, Pass& p) const {
+  if (p.is_plain()) {
+    return {.tensor = at::layer_norm(x.tensor, {x.tensor.size(-1)}, weight_, bias_, epsilon_)};
+  }
+  const auto [normed, mean, deviation] = at::native_layer_norm(
+      x.tensor, {x.tensor.size(-1)}, p.values(weight_), p.values(bias_), epsilon_);
+  const Value y = p.result(normed);
+  p.record(y, [&p, weight = weight_, bias = bias_, dx = x.slot, input = x.tensor, mean = mean,
+               deviation = deviation](const Tensor& dy) {
+    const auto [gradient, of_weight, of_bias] =
+        at::native_layer_norm_backward(dy.contiguous(), input, {input.size(-1)}, mean, deviation,
+                                       p.values(weight), p.values(bias), {true, true, true});
+    if (dx) dx->give(gradient);
+    p.add(weight, of_weight);
+    p.add(bias, of_bias);
+    p.complete({weight, bias});
+  });
+  return y;
+}
+
+RmsNorm::RmsNorm(const Scope& scope, int64_t size, double epsilon)
+    : weight_(scope.parameter("weight", {size})), epsilon_(epsilon) {}
+
+Value RmsNorm::operator()(const Value& x, Pass& p) const {
+  return p.differentiate({x}, {weight_}, [epsilon = epsilon_](const std::vector<Tensor>& in) {
+    const Tensor wide = in[0].to(in[0].scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
+    const Tensor scale = at::rsqrt((wide * wide).mean(-1, true) + epsilon);
+    return in[1] * (wide * scale).to(in[0].scalar_type());
+  });
+}
+
+AddAndNorm::AddAndNorm(const Scope& scope, int64_t inputs, int64_t size,
+                       const ResidualOptions& options)
+    : dense_(scope / "dense", inputs, size),
+      norm_(scope / "LayerNorm", size, options.epsilon),
+      options_(options) {}
+
+Value AddAndNorm::operator()(Value x, const Value& residual, Pass& p) const {
+  if (p.is_plain()) {
+    const Value dropped =
+        dropout(dense_(std::move(x), p), {options_.dropout, options_.layer, options_.site}, p);
+    return norm_(add({residual, dropped}, p), p);
+  }
+  const auto norm = [this, &p]() -> kernels::RowNorm {
+    return {.gamma = p.values(norm_.weight()),
+            .beta = p.values(norm_.bias()),
+            .epsilon = options_.epsilon,
+            .dropout = options_.dropout,
+            .layer = options_.layer,
+            .site = options_.site};
+  };
+  Value product = dense_.product(std::move(x), p);
+  const Tensor sums = to_overwrite(std::exchange(product.tensor, {}));
+  Value y = p.result(
+      kernels::fused_add_norm(sums, p.values(dense_.bias()), residual.tensor, norm(), p.inputs()));
+  if (!p.records()) return y;
+  if (p.options().selective)
+    y.rebuild = [&p, norm, sums] { return kernels::fused_norm(sums, norm(), p.inputs()); };
+  p.record(y, [this, &p, norm, sums = sums, of_product = product.slot,
+               of_residual = residual.slot](Tensor gradient) mutable {
+    const Tensor dy = to_overwrite(std::move(gradient));
+    const kernels::RowNormGradients gradients = kernels::fused_add_norm_backward(
+        dy, to_overwrite(std::exchange(sums, {})), norm(), p.inputs());
+    p.add(norm_.weight(), gradients.gamma);
+    p.add(norm_.bias(), gradients.beta);
+    p.add(dense_.bias(), gradients.bias);
+    of_product->give(gradients.product);
+    if (of_residual) of_residual->give(dy);
+    p.complete({norm_.weight(), norm_.bias(), dense_.bias()});
+  });
+  return y;
+}
+
+}  // namespace finetune::nn

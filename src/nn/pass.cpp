@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: MIT
+#include "finetune/nn/pass.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/empty.h>
+#include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include "finetune/base/error.h"
+#include "finetune/tensor/backward.h"
+
+namespace finetune::nn {
+namespace {
+
+// In host memory already, there is nowhere to move it to.
+Tensor stow(const Tensor& x, bool offload) {
+  if (!offload || x.is_cpu() || x.is_meta()) return x;
+  const Tensor host = at::empty(x.sizes(), x.options().device(at::kCPU).pinned_memory(true));
+  return host.copy_(x, /*non_blocking=*/true);
+}
+
+// What differentiate() keeps: a graph of autograd's over one function.
+struct LocalGraph {
+  Tensor result;
+  std::vector<Tensor> leaves;  // those that need a gradient: of inputs, then of parameters
+  std::vector<std::shared_ptr<Slot>> slots;
+  std::vector<Tensor> parameters;
+};
+
+}  // namespace
+
+Tensor rows_of(const Tensor& x) { return x.reshape({-1, x.size(-1)}); }
+
+bool owns_memory(const Tensor& tensor) {
+  return tensor.use_count() == 1 && tensor.storage().use_count() == 1 && tensor.is_contiguous() &&
+         tensor.storage_offset() == 0 && tensor.nbytes() == tensor.storage().nbytes();
+}
+
+Tensor to_overwrite(Tensor tensor) {
+  return owns_memory(tensor) ? tensor : tensor.clone(at::MemoryFormat::Contiguous);
+}
+
+void Slot::give(Tensor gradient) {
+  if (!gradient_.defined()) {
+    gradient_ = std::move(gradient);
+  } else if (owns_memory(gradient_)) {
+    gradient_.add_(gradient);
+  } else {
+    gradient_ = gradient_ + gradient;
+  }
+}
+
+void Slot::give_product(Precision precision, const Tensor& dy, const Tensor& weight,
+                        const Tensor& spare) {
+  const double beta = gradient_.defined() ? 1.0 : 0.0;
+  gradient_ = gradient_.defined() ? to_overwrite(std::move(gradient_)) : spare;
+  product_into(precision, rows_of(gradient_), dy, weight, beta);
+}
+
+Tensor Kept::take() {
+  if (rebuild_) return std::exchange(rebuild_, nullptr)();
+  return std::exchange(tensor_, {});
+}
+
+Tensor Pass::values(const Tensor& parameter) const {
+  if (!parameter.defined() || options_.parameters == nullptr) return parameter;
+  return options_.parameters->values(parameter);
+}
+
+void Pass::add(const Tensor& parameter, const Tensor& gradient) {
+  if (parameter.defined() && options_.parameters != nullptr) {
+    options_.parameters->add(parameter, gradient);
+  }
+}
+
+void Pass::add_product(const Tensor& weight, const Tensor& dy, const Tensor& x) {
+  if (options_.parameters != nullptr) options_.parameters->add_product(weight, dy, x);
+}
+
+void Pass::add_to_rows(const Tensor& weight, const Tensor& indices, const Tensor& rows,
+                       int64_t skipped) {
+  if (options_.parameters != nullptr) {
+    options_.parameters->add_to_indexed_rows(weight, indices, rows, skipped);
+  }
+}
+
+void Pass::complete(std::initializer_list<Tensor> parameters) {
+  if (options_.parameters != nullptr) options_.parameters->complete(parameters);
+}
+
+Value Pass::result(Tensor tensor) const {
+  return {.tensor = std::move(tensor), .slot = records() ? std::make_shared<Slot>() : nullptr};
+}
+
+Kept Pass::keep(Value x) const {
+  if (x.rebuild) return {Tensor(), std::move(x.rebuild)};
+  return {std::move(x.tensor), nullptr};
+}
+
+void Pass::record(const Value& result, std::function<void(Tensor dy)> backward) {
+  if (records()) tape_.push_back({result.slot, std::move(backward)});
+}
+
+Value Pass::differentiate(std::vector<Value> inputs, std::vector<Tensor> parameters,
+                          const Function& function) {
+  std::vector<Tensor> arguments;
+  for (const Value& input : inputs) arguments.push_back(input.tensor);
+  for (const Tensor& parameter : parameters) {
+    arguments.push_back(is_plain() ? parameter : values(parameter));
+  }
+  if (!records()) return result(function(arguments));
+
+  LocalGraph graph{.result = {}, .leaves = {}, .slots = {}, .parameters = std::move(parameters)};
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const bool is_input = i < inputs.size();
+    if (is_input && !inputs[i].slot) continue;
+    arguments[i] = arguments[i].detach().requires_grad_();
+    graph.leaves.push_back(arguments[i]);
+    if (is_input) graph.slots.push_back(inputs[i].slot);
+  }
+  {
+    const c10::AutoGradMode grad_mode(true);
+    graph.result = function(arguments);
+  }
+  const Value y = result(graph.result.detach());
+  record(y, [this, graph = std::move(graph)](const Tensor& dy) {
+    std::vector<Tensor> gradients = torch::autograd::grad(
+        {graph.result}, graph.leaves, {dy}, /*retain_graph=*/false, /*create_graph=*/false,
+        /*allow_unused=*/true);
+    for (size_t i = 0; i < gradients.size(); ++i) {
+      if (!gradients[i].defined()) continue;
+      if (i < graph.slots.size()) {
+        graph.slots[i]->give(std::move(gradients[i]));
+      } else {
+        add(graph.parameters[i - graph.slots.size()], gradients[i]);
+      }
+    }
+    for (const Tensor& parameter : graph.parameters) complete({parameter});
+  });
+  return y;
+}
+
+Value Pass::checkpoint(Value x, const Segment& segment) {
+  FT_CHECK(records(), "only a pass that records runs a segment again");
+  const std::shared_ptr<Slot> of_input = x.slot;
+  const Tensor input = stow(x.tensor, options_.offload);
+  const c10::Device device = x.tensor.device();
+  Value y;
+  {
+    Pass forward(Mode::kEval, options_);
+    y = result(segment({.tensor = std::move(x.tensor)}, forward).tensor);
+  }
+  record(y, [this, segment, of_input, input = input, device](Tensor dy) mutable {
+    Pass again(mode_, options_);
+    Value start = again.result(std::exchange(input, {}).to(device));
+    const std::shared_ptr<Slot> of_start = start.slot;
+    Value end = segment(std::move(start), again);
+    end.tensor = Tensor();
+    again.backward(end, std::move(dy));
+    if (of_input) of_input->give(of_start->take());
+  });
+  return y;
+}
+
+void Pass::backward(const Value& result, Tensor gradient) {
+  FT_CHECK(records() && !tape_.empty(), "a tape serves one backward pass");
+  result.slot->give(std::move(gradient));
+  while (!tape_.empty()) {
+    const Operation operation = std::move(tape_.back());
+    tape_.pop_back();
+    if (operation.result->has_gradient()) operation.backward(operation.result->take());
+  }
+}
+
+Tensor run(const std::shared_ptr<Pass>& pass, const std::vector<Tensor>& inputs,
+           const Equation& equation) {
+  std::vector<Value> values;
+  if (pass->is_plain()) {
+    for (const Tensor& input : inputs) values.push_back({.tensor = input});
+    return equation(std::move(values), *pass).tensor;
+  }
+  std::vector<std::shared_ptr<Slot>> slots;
+  Value y;
+  {
+    const c10::NoGradGuard no_grad;
+    for (const Tensor& input : inputs) {
+      values.push_back({.tensor = input.detach()});
+      if (pass->records() && input.requires_grad()) values.back().slot = std::make_shared<Slot>();
+      slots.push_back(values.back().slot);
+    }
+    y = equation(std::move(values), *pass);
+  }
+  if (!pass->records()) return y.tensor;
+  std::vector<Tensor> all = inputs;
+  all.push_back(pass->options().parameters->anchor());
+  const Tensor result = std::exchange(y.tensor, {});
+  y.rebuild = {};
+  return attach_backward(result, all, [pass, y, slots](Tensor gradient) -> std::vector<Tensor> {
+    pass->backward(y, std::move(gradient));
+    std::vector<Tensor> gradients;
+    for (const std::shared_ptr<Slot>& slot : slots) {
+      gradients.push_back(slot ? slot->take() : Tensor());
+    }
+    gradients.emplace_back();  // the anchor's
+    return gradients;
+  });
+}
+
+}  // namespace finetune::nn
