@@ -28,8 +28,8 @@
 namespace finetune::kernels {
 namespace {
 
-constexpr int64_t kScoresAtOnce = 1 << 22;  // random numbers take ten times their memory
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr int64_t kBlockScoresAtOnce = 1 << 22;  // random numbers take ten times their memory
+constexpr double kInfiniteScore = std::numeric_limits<double>::infinity();
 
 struct Blocked {
   const BlockAttention& inputs;
@@ -55,7 +55,8 @@ struct Blocked {
     target.copy_(x.permute({0, 2, 3, 1, 4}).flatten(3).flatten(1, 2).narrow(1, 0, tokens));
   }
   [[nodiscard]] Tensor split_rows(const Tensor& x) const {  // [B, H, T] -> [B, H, N, S]
-    return at::constant_pad_nd(x, {0, padding()}, kInfinity).view({samples, heads, blocks, size});
+    return at::constant_pad_nd(x, {0, padding()}, kInfiniteScore)
+        .view({samples, heads, blocks, size});
   }
   [[nodiscard]] Tensor split_mask() const {  // [B, N, S]
     const Tensor mask = inputs.mask.defined()
@@ -90,7 +91,7 @@ void by_rows(const Blocked& blocked, const Function& function) {
   for (const auto& [seen, all] : by_length) {
     const int64_t scores =
         blocked.samples * blocked.heads * blocked.size * blocked.size * std::max<int64_t>(1, seen);
-    const auto at_once = static_cast<size_t>(std::max<int64_t>(1, kScoresAtOnce / scores));
+    const auto at_once = static_cast<size_t>(std::max<int64_t>(1, kBlockScoresAtOnce / scores));
     for (size_t first = 0; first < all.size(); first += at_once) {
       const size_t count = std::min(at_once, all.size() - first);
       const std::vector<int64_t> rows(all.begin() + static_cast<int64_t>(first),
@@ -157,7 +158,7 @@ struct Gathered {
   }
 };
 
-double score_scale(const Tensor& query) {
+double block_score_scale(const Tensor& query) {
   return 1.0 / std::sqrt(static_cast<double>(query.size(-1)));
 }
 
@@ -178,8 +179,8 @@ Gathered gather(const Blocked& blocked, const Split& split, const Rows& rows) {
   const Tensor of_queries = split.mask.index_select(1, rows.queries).unsqueeze(1);
   gathered.zero_rows = of_keys.any(-1, true).logical_and(of_queries).logical_not();
   gathered.scores =
-      (gathered.query.matmul(gathered.key.transpose(-1, -2)) * score_scale(gathered.query))
-          .masked_fill(of_keys.unsqueeze(3).logical_not(), -kInfinity);
+      (gathered.query.matmul(gathered.key.transpose(-1, -2)) * block_score_scale(gathered.query))
+          .masked_fill(of_keys.unsqueeze(3).logical_not(), -kInfiniteScore);
   if (blocked.inputs.dropout) {
     gathered.factors = dropout_factors(blocked, rows, gathered.scores.scalar_type());
   }
@@ -213,7 +214,8 @@ BlockContext block_attention_reference(const BlockAttention& inputs) {
       at::empty({blocked.samples, blocked.heads, blocked.blocks, blocked.size}, context.options());
   by_rows(blocked, [&](const Rows& rows) {
     const Gathered gathered = gather(blocked, split, rows);
-    const Tensor sums = gathered.scores.logsumexp(-1).masked_fill(gathered.zero_rows, kInfinity);
+    const Tensor sums =
+        gathered.scores.logsumexp(-1).masked_fill(gathered.zero_rows, kInfiniteScore);
     const Tensor probabilities = (gathered.scores - sums.unsqueeze(-1)).exp();
     context.index_copy_(2, rows.queries, gathered.dropped(probabilities).matmul(gathered.value));
     log_sum_exp.index_copy_(2, rows.queries, sums);
@@ -244,7 +246,7 @@ void block_attention_backward_reference(const BlockAttention& inputs, const Bloc
         gathered.dropped(of_rows.matmul(gathered.value.transpose(-1, -2)));
     const Tensor of_scores = probabilities *
                              (of_probabilities - dots.index_select(2, rows.queries)) *
-                             score_scale(gathered.query);
+                             block_score_scale(gathered.query);
     of_query.index_copy_(2, rows.queries, of_scores.matmul(gathered.key));
     scatter(of_key, rows, of_scores.transpose(-1, -2).matmul(gathered.query));
     scatter(of_value, rows, gathered.dropped(probabilities).transpose(-1, -2).matmul(of_rows));
