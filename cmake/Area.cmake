@@ -1,11 +1,13 @@
-# finetune_area(NAME [TORCH] [NN_HEADERS] [DEPENDS area...] [LIBRARIES target...]
+# finetune_area(NAME [TORCH] [NN_HEADERS] [UNITS count] [DEPENDS area...] [LIBRARIES target...]
 #               [PRIVATE_LIBRARIES target...])
 #
 # One static library per folder of src/: every source in it and in its folders, private headers beside the sources,
 # the public ones in include/finetune/NAME. Without TORCH a stray torch include does not compile.
-# NN_HEADERS: the sources start from the precompiled header of finetune_model.
+# NN_HEADERS: where each source is compiled alone, it starts from a precompiled header.
+# UNITS: the sources are compiled as at most this number of units, each below 20 CPU seconds (measure with
+# scripts/bench/build_time.py); without it, each source alone.
 function(finetune_area name)
-  cmake_parse_arguments(AREA "TORCH;NN_HEADERS" "" "DEPENDS;PRIVATE_LIBRARIES;LIBRARIES" ${ARGN})
+  cmake_parse_arguments(AREA "TORCH;NN_HEADERS" "UNITS" "DEPENDS;PRIVATE_LIBRARIES;LIBRARIES" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${name}/*.cpp)
   list(FILTER sources EXCLUDE REGEX "/main\\.cpp$")
   if(NOT sources)
@@ -20,6 +22,10 @@ function(finetune_area name)
     endif()
     target_include_directories(finetune_${name} PRIVATE ${CMAKE_SOURCE_DIR}/src)
     target_link_libraries(finetune_${name} PRIVATE ${AREA_PRIVATE_LIBRARIES})
+    if(AREA_UNITS)  # once the options of single sources are known
+      cmake_language(EVAL CODE
+        "cmake_language(DEFER CALL finetune_compile_as_units finetune_${name} ${AREA_UNITS})")
+    endif()
   endif()
   target_include_directories(finetune_${name} ${scope} ${CMAKE_SOURCE_DIR}/include)
   foreach(area IN LISTS AREA_DEPENDS)
@@ -30,31 +36,45 @@ function(finetune_area name)
     target_link_libraries(finetune_${name} ${scope} TorchWheel::torch)
   endif()
   if(AREA_NN_HEADERS AND sources)
-    finetune_use_nn_headers(finetune_${name})
+    finetune_precompile_nn_headers(finetune_${name})
   endif()
 endfunction()
 
-# The five headers that cost a model source most of its time (10.4 s without, 3.9 s with) are
-# compiled once, by finetune_model. Others that see torch::nn share them: the same flags, at 600 MB
-# and 2.5 s for each source that loads them, so an area without torch::nn is better off alone.
-function(finetune_use_nn_headers target)
-  if(NOT FINETUNE_PCH)
+# Headers take most of the time of most sources; sources that are compiled together read them once.
+# Names in anonymous namespaces must therefore be distinct within an area. CMake leaves out sources
+# that have compile options or definitions of their own.
+function(finetune_compile_as_units target units)
+  if(NOT FINETUNE_UNITY)
     return()
   endif()
-  if(target STREQUAL "finetune_model")
-    target_precompile_headers(finetune_model PRIVATE
-      <torch/nn/module.h> <torch/nn/modules/linear.h> <torch/nn/modules/embedding.h>
-      <torch/nn/modules/normalization.h> <torch/nn/modules/container/modulelist.h>)
-  else()
-    get_target_property(type finetune_model TYPE)
-    if(NOT type STREQUAL "INTERFACE_LIBRARY")
-      target_precompile_headers(${target} REUSE_FROM finetune_model)
+  get_target_property(sources ${target} SOURCES)
+  set(count 0)
+  foreach(source IN LISTS sources)
+    get_source_file_property(options ${source} COMPILE_OPTIONS)
+    get_source_file_property(definitions ${source} COMPILE_DEFINITIONS)
+    if(NOT options AND NOT definitions)
+      math(EXPR count "${count} + 1")
     endif()
+  endforeach()
+  math(EXPR batch "(${count} + ${units} - 1) / ${units}")
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${batch})
+  # Of a header's class whose member has a type of an anonymous namespace: here that is a source.
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    target_compile_options(${target} PRIVATE -Wno-subobject-linkage)
   endif()
 endfunction()
 
-# Tests' own code runs for a blink, and most of their compile time is what is spent on it. Not
-# where a precompiled header of other flags is used.
+# The five headers that cost a source of finetune_model alone most of its time (10.4 s without, 3.9 s
+# with); units read them once anyway.
+function(finetune_precompile_nn_headers target)
+  if(FINETUNE_PCH AND NOT FINETUNE_UNITY)
+    target_precompile_headers(${target} PRIVATE
+      <torch/nn/module.h> <torch/nn/modules/linear.h> <torch/nn/modules/embedding.h>
+      <torch/nn/modules/normalization.h> <torch/nn/modules/container/modulelist.h>)
+  endif()
+endfunction()
+
+# Tests' own code runs for a blink, and most of their compile time is what is spent on it.
 function(finetune_compile_tests_fast target)
   if(CMAKE_BUILD_TYPE STREQUAL "Release")
     target_compile_options(${target} PRIVATE -O0)
@@ -69,15 +89,14 @@ function(finetune_area_tests name label)
   endif()
   add_executable(finetune_${name}_tests ${sources})
   target_include_directories(finetune_${name}_tests
-    PRIVATE ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/src/${name} ${CMAKE_SOURCE_DIR}/tests)
+    PRIVATE ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/src/${name})
   target_compile_options(finetune_${name}_tests PRIVATE ${FINETUNE_WARNINGS})
-  if(NOT name STREQUAL "model")
-    finetune_compile_tests_fast(finetune_${name}_tests)
-  endif()
-  target_compile_definitions(finetune_${name}_tests PRIVATE
-    FINETUNE_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
+  finetune_compile_tests_fast(finetune_${name}_tests)
+  list(LENGTH sources count)
+  math(EXPR units "(${count} + 9) / 10")
+  finetune_compile_as_units(finetune_${name}_tests ${units})
   target_link_libraries(finetune_${name}_tests PRIVATE finetune_${name} ${ARGN}
-                        GTest::gtest GTest::gmock GTest::gtest_main)
+                        finetune_test_support)
   add_test(NAME ${name} COMMAND finetune_${name}_tests)
   set_tests_properties(${name} PROPERTIES LABELS "${label}")
 endfunction()

@@ -11,6 +11,7 @@
 #include "finetune/base/file_system.h"
 #include "finetune/model/model.h"
 #include "finetune/tensor/safetensors.h"
+#include "support/paths.h"
 
 namespace finetune {
 namespace {
@@ -20,7 +21,7 @@ using ::testing::HasSubstr;
 using testing::message_of;
 using testing::TemporaryFolder;
 
-const std::string kModel = std::string(FINETUNE_SOURCE_DIR) + "/tests/fixtures/parity/mlm/model";
+const std::string kModel = source_dir() + "/tests/fixtures/parity/mlm/model";
 
 // A folder with a small random model that has the head, and its tokenizer.
 class ModelFolder {
