@@ -1,10 +1,12 @@
-# finetune_area(NAME [TORCH] [DEPENDS area...] [LIBRARIES target...]
+# finetune_area(NAME [TORCH] [UNITS count] [DEPENDS area...] [LIBRARIES target...]
 #               [PRIVATE_LIBRARIES target...])
 #
 # One static library per folder of src/: every source in it and in its folders, private headers beside the sources,
 # the public ones in include/finetune/NAME. Without TORCH a stray torch include does not compile.
+# UNITS: the sources are compiled as at most this number of units, each below 20 CPU seconds (measure with
+# scripts/bench/build_time.py); without it, each source alone.
 function(finetune_area name)
-  cmake_parse_arguments(AREA "TORCH" "" "DEPENDS;PRIVATE_LIBRARIES;LIBRARIES" ${ARGN})
+  cmake_parse_arguments(AREA "TORCH" "UNITS" "DEPENDS;PRIVATE_LIBRARIES;LIBRARIES" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${name}/*.cpp)
   list(FILTER sources EXCLUDE REGEX "/main\\.cpp$|/src/task/[a-z_]+/keys\\.cpp$")
   if(NOT sources)
@@ -19,6 +21,10 @@ function(finetune_area name)
     endif()
     target_include_directories(finetune_${name} PRIVATE ${CMAKE_SOURCE_DIR}/src)
     target_link_libraries(finetune_${name} PRIVATE ${AREA_PRIVATE_LIBRARIES})
+    if(AREA_UNITS)  # once the options of single sources are known
+      cmake_language(EVAL CODE
+        "cmake_language(DEFER CALL finetune_compile_as_units finetune_${name} ${AREA_UNITS})")
+    endif()
   endif()
   target_include_directories(finetune_${name} ${scope} ${CMAKE_SOURCE_DIR}/include)
   foreach(area IN LISTS AREA_DEPENDS)
@@ -30,8 +36,31 @@ function(finetune_area name)
   endif()
 endfunction()
 
-# Tests' own code runs for a blink, and most of their compile time is what is spent on it. Not
-# where a precompiled header of other flags is used.
+# Headers take most of the time of most sources; sources that are compiled together read them once.
+# Names in anonymous namespaces must therefore be distinct within an area. CMake leaves out sources
+# that have compile options or definitions of their own.
+function(finetune_compile_as_units target units)
+  if(NOT FINETUNE_UNITY)
+    return()
+  endif()
+  get_target_property(sources ${target} SOURCES)
+  set(count 0)
+  foreach(source IN LISTS sources)
+    get_source_file_property(options ${source} COMPILE_OPTIONS)
+    get_source_file_property(definitions ${source} COMPILE_DEFINITIONS)
+    if(NOT options AND NOT definitions)
+      math(EXPR count "${count} + 1")
+    endif()
+  endforeach()
+  math(EXPR batch "(${count} + ${units} - 1) / ${units}")
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${batch})
+  # Of a header's class whose member has a type of an anonymous namespace: here that is a source.
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    target_compile_options(${target} PRIVATE -Wno-subobject-linkage)
+  endif()
+endfunction()
+
+# Tests' own code runs for a blink, and most of their compile time is what is spent on it.
 function(finetune_compile_tests_fast target)
   if(CMAKE_BUILD_TYPE STREQUAL "Release")
     target_compile_options(${target} PRIVATE -O0)
@@ -46,13 +75,14 @@ function(finetune_area_tests name label)
   endif()
   add_executable(finetune_${name}_tests ${sources})
   target_include_directories(finetune_${name}_tests
-    PRIVATE ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/src/${name} ${CMAKE_SOURCE_DIR}/tests)
+    PRIVATE ${CMAKE_SOURCE_DIR}/src ${CMAKE_SOURCE_DIR}/src/${name})
   target_compile_options(finetune_${name}_tests PRIVATE ${FINETUNE_WARNINGS})
   finetune_compile_tests_fast(finetune_${name}_tests)
-  target_compile_definitions(finetune_${name}_tests PRIVATE
-    FINETUNE_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
+  list(LENGTH sources count)
+  math(EXPR units "(${count} + 9) / 10")
+  finetune_compile_as_units(finetune_${name}_tests ${units})
   target_link_libraries(finetune_${name}_tests PRIVATE finetune_${name} ${ARGN}
-                        GTest::gtest GTest::gmock GTest::gtest_main)
+                        finetune_test_support)
   add_test(NAME ${name} COMMAND finetune_${name}_tests)
   set_tests_properties(${name} PROPERTIES LABELS "${label}")
 endfunction()

@@ -55,6 +55,7 @@ ExternalProject_Add(sentencepiece_source_build
     -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_COMPILER=${CMAKE_CXX_COMPILER}
     -DCMAKE_CXX_COMPILER_LAUNCHER=${_sentencepiece_launcher}
     -DCMAKE_CXX_FLAGS=${_sentencepiece_flags} -DCMAKE_POLICY_VERSION_MINIMUM=3.5
+    -DCMAKE_PROJECT_INCLUDE=${CMAKE_CURRENT_LIST_DIR}/SentencePieceUnits.cmake
     -DSPM_ENABLE_SHARED=OFF -DSPM_ENABLE_TCMALLOC=OFF --log-level=WARNING -Wno-dev
   BUILD_COMMAND ${_sentencepiece_lock} ${CMAKE_COMMAND} --build ${_sentencepiece_build}
     --target sentencepiece-static sentencepiece_train-static

@@ -18,11 +18,11 @@
 namespace finetune::checkpoint {
 namespace {
 
-constexpr uint64_t kMaxManifestBytes = uint64_t{64} << 20;
+constexpr uint64_t kMaxModelManifestBytes = uint64_t{64} << 20;
 constexpr std::string_view kBadSuffix = ".bad-";
 
 Manifest read_manifest(FileSystem& files, const std::string& path) {
-  return parse_manifest(files.read_all(path, kMaxManifestBytes), path);
+  return parse_manifest(files.read_all(path, kMaxModelManifestBytes), path);
 }
 
 CopyPlaces within(FileSystem& files) {

@@ -25,7 +25,7 @@ namespace finetune::checkpoint {
 namespace {
 
 constexpr int kNiceness = 10;
-constexpr std::chrono::seconds kLongestGoodbye{2};
+constexpr std::chrono::seconds kLongestLastCopy{2};
 constexpr std::chrono::milliseconds kFinishStep{100};
 
 // No std::exception: nothing takes it for a failure.
@@ -328,7 +328,7 @@ Mirror::~Mirror() {
   std::unique_lock lock(worker_->mutex);
   worker_->abandon = true;
   worker_->wake.notify_all();
-  worker_->wake.wait_for(lock, kLongestGoodbye, [&] { return worker_->ended; });
+  worker_->wake.wait_for(lock, kLongestLastCopy, [&] { return worker_->ended; });
 }
 
 void Mirror::claim() { worker_->claim(); }

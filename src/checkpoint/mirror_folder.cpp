@@ -14,15 +14,15 @@
 namespace finetune::checkpoint {
 namespace {
 
-constexpr uint64_t kMaxManifestBytes = uint64_t{64} << 20;
+constexpr uint64_t kMaxCopyManifestBytes = uint64_t{64} << 20;
 constexpr char kTreeRun[] = "tree";  // where a manifest names a run
 // Beside a tree's index and no part of it: seconds since the epoch. The times of files are no
 // such note, as a mirror's file system may know none or change them by itself.
 constexpr char kLastUse[] = "last_use";
 
-std::string read_source(FileSystem& files, const std::string& path) {
+std::string read_copy_source(FileSystem& files, const std::string& path) {
   try {
-    return files.read_all(path, kMaxManifestBytes);
+    return files.read_all(path, kMaxCopyManifestBytes);
   } catch (const Error& error) {
     throw SourceError(error.kind(), error.what(), error.system_error());
   }
@@ -38,7 +38,7 @@ void write_text(const CopyPlaces& places, const std::string& path, const std::st
   file->close();
   look_until_seen(places, [&] {
     files.drop_cached(path);
-    if (files.read_all(path, kMaxManifestBytes) == text) return;
+    if (files.read_all(path, kMaxCopyManifestBytes) == text) return;
     throw Error(ErrorKind::kIo, "'" + path + "' does not read back as it was written");
   });
 }
@@ -113,7 +113,7 @@ bool MirrorFolder::is_there(const CheckpointCopy& copy, const std::string& targe
   }
   const CheckpointEntry entry = inspect_checkpoint(files, target, true);
   if (entry.whole &&
-      files.read_all(manifest_path, kMaxManifestBytes) == manifest_text(*copy.manifest)) {
+      files.read_all(manifest_path, kMaxCopyManifestBytes) == manifest_text(*copy.manifest)) {
     return true;
   }
   if (entry.unreadable) throw Error(ErrorKind::kIo, target + ": " + entry.problem);
@@ -157,7 +157,7 @@ void MirrorFolder::commit(CheckpointCopy& copy) {
   FileSystem& files = *options_.files;
   const std::string text =
       copy.manifest ? manifest_text(*copy.manifest)
-                    : read_source(*options_.local, join_path(copy.source, kManifestFile));
+                    : read_copy_source(*options_.local, join_path(copy.source, kManifestFile));
   if (!copy.manifest) copy.manifest = parse_manifest(text, copy.source);
   const std::string target = join_path(options_.directory, checkpoint_name(copy.manifest->step));
   if (verified_.count(target) > 0 && files.exists(target)) return;
@@ -207,7 +207,7 @@ void MirrorFolder::discard(const CheckpointCopy& copy) {
 Manifest MirrorFolder::read_index(const std::string& folder) const {
   const std::string path = join_path(folder, kTreeIndexFile);
   if (options_.files->type(path) == FileType::kFile) {
-    const std::string text = options_.files->read_all(path, kMaxManifestBytes);
+    const std::string text = options_.files->read_all(path, kMaxCopyManifestBytes);
     try {
       return parse_manifest(text, path, FileNames::kPaths);
     } catch (const Error& error) {
@@ -248,7 +248,7 @@ bool MirrorFolder::has_same(const std::string& target, const Manifest& index,
 // It has a checksum of its own, and is not in the index.
 void MirrorFolder::copy_manifest(const std::string& path) {
   FileSystem& files = *options_.files;
-  const std::string text = read_source(*options_.local, path);
+  const std::string text = read_copy_source(*options_.local, path);
   try {
     (void)parse_manifest(text, path);
   } catch (const Error& error) {

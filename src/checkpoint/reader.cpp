@@ -13,12 +13,15 @@ namespace {
 
 constexpr uint64_t kMaxManifestBytes = uint64_t{64} << 20;
 
-[[noreturn]] void reject(const std::string& reason) { throw Error(ErrorKind::kCheckpoint, reason); }
+[[noreturn]] void reject_checkpoint(const std::string& reason) {
+  throw Error(ErrorKind::kCheckpoint, reason);
+}
 
 // Fills the entry from the manifest; throws where anything differs from it.
 void inspect_own(FileSystem& files, CheckpointEntry& entry, bool verify) {
   const std::string manifest_path = join_path(entry.path, kManifestFile);
-  if (files.type(manifest_path) != FileType::kFile) reject("manifest.json is not a file");
+  if (files.type(manifest_path) != FileType::kFile)
+    reject_checkpoint("manifest.json is not a file");
   const std::string text = files.read_all(manifest_path, kMaxManifestBytes);
   const Manifest manifest = parse_manifest(text, manifest_path);
   entry.run_id = manifest.run_id;
@@ -26,17 +29,17 @@ void inspect_own(FileSystem& files, CheckpointEntry& entry, bool verify) {
   entry.bytes = text.size();
   for (const auto& item : manifest.files) entry.bytes += item.second.bytes;
   if (manifest.step != entry.step) {
-    reject("its manifest is that of step " + std::to_string(manifest.step));
+    reject_checkpoint("its manifest is that of step " + std::to_string(manifest.step));
   }
   for (const auto& [name, record] : manifest.files) {
     const std::string path = join_path(entry.path, name);
     const FileType type = files.type(path);
-    if (type == FileType::kMissing) reject(name + " is missing");
-    if (type != FileType::kFile) reject(name + " is not a file");
+    if (type == FileType::kMissing) reject_checkpoint(name + " is missing");
+    if (type != FileType::kFile) reject_checkpoint(name + " is not a file");
     const std::unique_ptr<ReadableFile> file = files.open(path);
     if (file->size() != record.bytes) {
-      reject(name + " has " + std::to_string(file->size()) + " bytes where " +
-             std::to_string(record.bytes) + " were written");
+      reject_checkpoint(name + " has " + std::to_string(file->size()) + " bytes where " +
+                        std::to_string(record.bytes) + " were written");
     }
     if (verify) verify_file(*file, record, name);
   }
@@ -105,12 +108,12 @@ CheckpointEntry inspect_checkpoint(FileSystem& files, const std::string& path, b
   const std::optional<int64_t> step = parse_checkpoint_name(file_name(path));
   entry.step = step.value_or(0);
   try {
-    if (!step) reject("its name is not checkpoint-<step>");
-    if (files.type(path) != FileType::kDirectory) reject("it is not a folder");
+    if (!step) reject_checkpoint("its name is not checkpoint-<step>");
+    if (files.type(path) != FileType::kDirectory) reject_checkpoint("it is not a folder");
     if (files.exists(join_path(path, kManifestFile))) {
       inspect_own(files, entry, verify);
     } else if (files.exists(join_path(path, kFinetuneStateFile))) {
-      reject("manifest.json is missing");
+      reject_checkpoint("manifest.json is missing");
     } else {
       inspect_foreign(files, entry, verify);
     }

@@ -10,8 +10,8 @@
 namespace finetune::checkpoint {
 namespace {
 
-constexpr double kFirstPause = 0.25;
-constexpr double kLongestPause = 4.0;
+constexpr double kFirstRetryPause = 0.25;
+constexpr double kLongestRetryPause = 4.0;
 
 std::unique_ptr<ReadableFile> open_source(const CopyPlaces& places, const std::string& path) {
   try {
@@ -51,12 +51,12 @@ FileRecord copy_file(const CopyPlaces& places, const std::string& from, const st
 }
 
 void look_until_seen(const CopyPlaces& places, const std::function<void()>& look) {
-  for (double pause = kFirstPause;; pause *= 2) {
+  for (double pause = kFirstRetryPause;; pause *= 2) {
     try {
       look();
       return;
     } catch (const Error& error) {
-      if (error.system_error() != ENOENT || pause > kLongestPause) throw;
+      if (error.system_error() != ENOENT || pause > kLongestRetryPause) throw;
     }
     places.may_go_on();
     places.clock->sleep(pause);

@@ -16,7 +16,7 @@
 namespace finetune::cli {
 namespace {
 
-constexpr const char* kHelp =
+constexpr const char* kConfigHelp =
     R"(Writes, explains and checks configurations.
 
   finetune config init [--task mlm]            a commented configuration to start from
@@ -29,7 +29,7 @@ constexpr const char* kHelp =
       --no_files                               keys and values alone
 )";
 
-[[noreturn]] void refuse(const std::string& message) {
+[[noreturn]] void refuse_config(const std::string& message) {
   throw Error(ErrorKind::kUsage, message + " (see `finetune config --help`)");
 }
 
@@ -46,7 +46,7 @@ int init(const std::vector<std::string>& words) {
     } else if (words[i] == "--task" && i + 1 < words.size()) {
       task = words[++i];
     } else {
-      refuse("config init does not know '" + words[i] + "'");
+      refuse_config("config init does not know '" + words[i] + "'");
     }
   }
   return print(initial_yaml(task));
@@ -68,17 +68,17 @@ int check(const std::vector<std::string>& arguments) {
 
 int config_command(const std::vector<std::string>& arguments) {
   if (arguments.empty())
-    refuse("config needs one of init, defaults, schema, table, exclusions, check");
+    refuse_config("config needs one of init, defaults, schema, table, exclusions, check");
   const std::string& verb = arguments.front();
   const std::vector<std::string> words(arguments.begin() + 1, arguments.end());
   if (verb == "--help" || verb == "-h" || (!words.empty() && words.front() == "--help")) {
-    return print(kHelp);
+    return print(kConfigHelp);
   }
   if (verb == "init") return init(words);
   if (verb == "check") return check(words);
   if (verb != "defaults" && verb != "schema" && verb != "table" && verb != "exclusions")
-    refuse("config does not know '" + verb + "'");
-  if (!words.empty()) refuse("config " + verb + " takes no '" + words.front() + "'");
+    refuse_config("config does not know '" + verb + "'");
+  if (!words.empty()) refuse_config("config " + verb + " takes no '" + words.front() + "'");
   if (verb == "exclusions") return print(describe_exclusions_markdown());
   if (verb == "table") return print(describe_keys_markdown());
   return print(verb == "defaults" ? defaults_yaml() : json_schema());

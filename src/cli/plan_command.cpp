@@ -18,7 +18,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr const char* kHelp =
+constexpr const char* kPlanHelp =
     R"(usage: finetune plan CONFIG [--key value ...] [--memory SIZE] [--measure STEPS] [--json]
 
 Predicts, before any training, what memory a run takes, part by part, and whether this machine has
@@ -74,7 +74,7 @@ void measure(const ConfigWords& words, int64_t steps, Json& plan) {
 int plan_command(const Arguments& arguments) {
   ArgumentReader reader(arguments);
   if (reader.asks_for_help()) {
-    std::cout << kHelp;
+    std::cout << kPlanHelp;
     return kExitFinished;
   }
   const bool as_json = reader.take_flag("--json");

@@ -27,7 +27,7 @@ namespace {
 
 constexpr size_t kQueriesAtATime = 256;  // answers come as the input is read
 
-constexpr char kHelp[] =
+constexpr char kPredictHelp[] =
     R"(usage: finetune predict MODEL_DIR [--text TEXT ...] [--input FILE] [options]
 
 Answers each text, or each row of FILE (.jsonl, .json, .csv, .tsv, lines of text; - for standard
@@ -69,7 +69,7 @@ constexpr std::array<const char*, 5> kLists = {"--text", "--text_pair", "--quest
 
 using Lists = std::map<std::string, std::vector<std::string>>;
 
-[[noreturn]] void refuse(const std::string& why) {
+[[noreturn]] void refuse_predict(const std::string& why) {
   throw Error(ErrorKind::kUsage, "finetune predict: " + why);
 }
 
@@ -87,7 +87,7 @@ Lists take_lists(const Arguments& words) {
     if (!word.starts_with("--")) {
       const bool is_bare = lists.empty() && option == "--text" && words[i - 1] != "--text";
       if (is_bare && (word == "-" || FileSystem::local().exists(word))) {
-        refuse("'" + word + "' is a file; name it with --input '" + word + "'");
+        refuse_predict("'" + word + "' is a file; name it with --input '" + word + "'");
       }
       lists[option].push_back(word);
       continue;
@@ -95,7 +95,7 @@ Lists take_lists(const Arguments& words) {
     const size_t equals = word.find('=');
     option = word.substr(0, equals);
     if (std::find(kLists.begin(), kLists.end(), option) == kLists.end()) {
-      refuse("unknown option '" + word + "'; see 'finetune predict --help'");
+      refuse_predict("unknown option '" + word + "'; see 'finetune predict --help'");
     }
     if (equals != std::string::npos) lists[option].push_back(word.substr(equals + 1));
   }
@@ -116,19 +116,19 @@ std::vector<std::string> split(const std::string& names) {
 void check_owner(bool given, const std::string& option, RowTask owner, const TaskDescriptor& task) {
   if (!given || owner == task.rows) return;
   const auto first = std::ranges::find(all_tasks(), owner, &TaskDescriptor::rows);
-  refuse(option + " is for " + std::string((*first)->pipeline.name) + ", the model's task is " +
-         std::string(task.pipeline.name));
+  refuse_predict(option + " is for " + std::string((*first)->pipeline.name) +
+                 ", the model's task is " + std::string(task.pipeline.name));
 }
 
 std::vector<Query> question_queries(Lists& lists) {
   const auto& questions = lists["--question"];
   const auto& contexts = lists["--context"];
-  if (!lists["--text"].empty()) refuse("question-answering takes --question and --context");
+  if (!lists["--text"].empty()) refuse_predict("question-answering takes --question and --context");
   if (questions.empty() && contexts.empty()) return {};
   if (questions.empty() || (contexts.size() != 1 && contexts.size() != questions.size())) {
-    refuse(std::to_string(questions.size()) + " of --question and " +
-           std::to_string(contexts.size()) +
-           " of --context: give one context for all, or one for each question");
+    refuse_predict(std::to_string(questions.size()) + " of --question and " +
+                   std::to_string(contexts.size()) +
+                   " of --context: give one context for all, or one for each question");
   }
   std::vector<Query> queries;
   for (size_t i = 0; i < questions.size(); ++i) {
@@ -143,7 +143,7 @@ std::vector<Query> choice_queries(Lists& lists) {
   const auto& contexts = lists["--context"].empty() ? lists["--text"] : lists["--context"];
   if (contexts.empty() && lists["--choice"].empty()) return {};
   if (contexts.size() != 1 || lists["--choice"].size() < 2) {
-    refuse(
+    refuse_predict(
         "multiple-choice takes one --text and two or more of --choice; more texts go into a "
         "file, see --input");
   }
@@ -154,8 +154,8 @@ std::vector<Query> text_queries(Lists& lists) {
   const auto& texts = lists["--text"];
   const auto& pairs = lists["--text_pair"];
   if (!pairs.empty() && pairs.size() != texts.size()) {
-    refuse(std::to_string(texts.size()) + " of --text and " + std::to_string(pairs.size()) +
-           " of --text_pair: give one for each");
+    refuse_predict(std::to_string(texts.size()) + " of --text and " + std::to_string(pairs.size()) +
+                   " of --text_pair: give one for each");
   }
   std::vector<Query> queries;
   for (size_t i = 0; i < texts.size(); ++i) {
@@ -177,13 +177,13 @@ std::vector<Query> make_queries(const TaskDescriptor& task, Lists lists) {
 }
 
 // What the command line says, with the options that only one task has.
-struct Words {
+struct PredictWords {
   PredictOptions options;
   std::vector<std::pair<std::string, RowTask>> owned;
 };
 
-Words take_options(ArgumentReader& reader) {
-  Words words;
+PredictWords take_options(ArgumentReader& reader) {
+  PredictWords words;
   PredictOptions& options = words.options;
   const auto take_text = [&](const std::string& option, RowTask owner) {
     const auto value = reader.take_value(option);
@@ -265,7 +265,7 @@ ReadingOptions take_reading(ArgumentReader& reader) {
   ReadingOptions reading;
   const auto refuse_value = [](const std::string& option, const std::string& expected,
                                const std::string& value) {
-    refuse(option + " takes " + expected + ", not '" + value + "'");
+    refuse_predict(option + " takes " + expected + ", not '" + value + "'");
   };
   if (const auto delimiter = reader.take_value("--delimiter")) {
     const std::map<std::string, char> names = {
@@ -293,7 +293,7 @@ ReadingOptions take_reading(ArgumentReader& reader) {
 int predict_command(const Arguments& arguments) {
   ArgumentReader reader(arguments);
   if (reader.asks_for_help()) {
-    std::cout << kHelp;
+    std::cout << kPredictHelp;
     return kExitFinished;
   }
   if (!works_here("predict")) return kExitFinished;
@@ -301,7 +301,7 @@ int predict_command(const Arguments& arguments) {
   auto input = reader.take_value("--input");
   const auto output_path = reader.take_value("--output");
   const ReadingOptions reading = take_reading(reader);
-  const Words words = take_options(reader);
+  const PredictWords words = take_options(reader);
   const ColumnNames columns = {
       .text_column = reader.take_value("--text_column"),
       .text_pair_column = reader.take_value("--text_pair_column"),

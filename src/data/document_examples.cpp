@@ -28,7 +28,7 @@ int32_t id_of(const std::optional<SpecialTokens::Token>& first,
 }
 
 template <class Value>
-void add(Hasher& hasher, const std::vector<Value>& values) {
+void add_values(Hasher& hasher, const std::vector<Value>& values) {
   const uint64_t count = values.size();
   hasher.update(&count, sizeof(count));
   hasher.update(values.data(), values.size() * sizeof(Value));
@@ -93,7 +93,7 @@ void DocumentExamples::measure(const ShowStep& show) {
   plans_ = std::make_unique<const ExamplePlans>(documents_, options_, visit, show);
   const std::vector<int64_t> rules = {max_predictions_, options_.next_sentence ? 1 : 0,
                                       options_.max_seq_length};
-  add(hasher, rules);
+  add_values(hasher, rules);
   fingerprint_ = hasher.hex();
   extent_.token_types = options_.next_sentence ? 2 : 1;
   extent_.bytes = documents_.memory_bytes() + plans_->memory_bytes();

@@ -18,7 +18,7 @@ namespace {
 
 constexpr size_t kSampleBytes = size_t{4} << 20;
 constexpr size_t kRowsOfSeparator = 100;  // that must agree on another separator
-constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+constexpr std::string_view kSampleMark = "\xEF\xBB\xBF";
 
 // The beginning of a file, unpacked.
 struct Sample {
@@ -38,7 +38,7 @@ Sample read_sample(const std::string& name,
   }
   sample.is_whole = filled < kSampleBytes;
   sample.text.resize(filled);
-  if (sample.text.starts_with(kByteOrderMark)) sample.text.erase(0, kByteOrderMark.size());
+  if (sample.text.starts_with(kSampleMark)) sample.text.erase(0, kSampleMark.size());
   return sample;
 }
 

@@ -10,7 +10,7 @@
 namespace finetune {
 namespace {
 
-constexpr size_t kBufferSize = size_t{1} << 20;
+constexpr size_t kLineBufferSize = size_t{1} << 20;
 
 }  // namespace
 
@@ -21,7 +21,7 @@ LineReader::LineReader(std::unique_ptr<ReadableFile> file, std::string name)
     : LineReader(read_bytes(std::move(file), name), name) {}
 
 LineReader::LineReader(std::unique_ptr<ByteSource> source, std::string name)
-    : path_(std::move(name)), source_(std::move(source)), buffer_(kBufferSize, '\0') {}
+    : path_(std::move(name)), source_(std::move(source)), buffer_(kLineBufferSize, '\0') {}
 
 bool LineReader::fill() {
   used_ = 0;

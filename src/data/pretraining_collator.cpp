@@ -15,12 +15,12 @@ class MadeExamples final : public Dataset {
  public:
   // In `memory`, which others may have used before.
   MadeExamples(const PretrainingDataset& dataset, std::span<const SampleKey> samples,
-               std::vector<PretrainingExample>& memory) {
-    if (memory.size() < samples.size()) memory.resize(samples.size());
+               std::vector<PretrainingExample>& collator_memory) {
+    if (collator_memory.size() < samples.size()) collator_memory.resize(samples.size());
     for (size_t i = 0; i < samples.size(); ++i) {
-      dataset.make(samples[i].index, samples[i], memory[i]);
+      dataset.make(samples[i].index, samples[i], collator_memory[i]);
     }
-    examples_ = std::span(memory).first(samples.size());
+    examples_ = std::span(collator_memory).first(samples.size());
   }
   using Dataset::get;
   [[nodiscard]] int64_t size() const override { return static_cast<int64_t>(examples_.size()); }
@@ -45,11 +45,11 @@ class MadeExamples final : public Dataset {
 };
 
 // Of the thread that collates, which makes one batch after the other.
-struct Memory {
+struct CollatorMemory {
   std::vector<PretrainingExample> examples;
   std::vector<SampleKey> places;
 };
-thread_local Memory memory;
+thread_local CollatorMemory collator_memory;
 
 }  // namespace
 
@@ -61,10 +61,11 @@ void PretrainingCollator::collate(const Dataset& dataset, std::span<const Sample
                                   Batch& batch) const {
   const auto* source = dynamic_cast<const PretrainingDataset*>(&dataset);
   FT_CHECK(source != nullptr, "examples of pretraining come from their own kind of data");
-  const MadeExamples made(*source, samples, memory.examples);
-  memory.places.clear();
-  for (int64_t i = 0; i < made.size(); ++i) memory.places.push_back({.index = i, .epoch = 0});
-  pad(made, memory.places, options_, batch);
+  const MadeExamples made(*source, samples, collator_memory.examples);
+  collator_memory.places.clear();
+  for (int64_t i = 0; i < made.size(); ++i)
+    collator_memory.places.push_back({.index = i, .epoch = 0});
+  pad(made, collator_memory.places, options_, batch);
   batch.labels.assign(batch.input_ids.size(), kIgnoredLabel);
   bool asks_for_next = false;
   for (int64_t row = 0; row < batch.rows; ++row) {

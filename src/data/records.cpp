@@ -9,7 +9,7 @@
 namespace finetune {
 namespace {
 
-constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
+constexpr std::string_view kLineMark = "\xEF\xBB\xBF";
 
 // Lines of text, or of JSON: then blank ones and a byte order mark are left out.
 class LineRecords final : public Records {
@@ -22,8 +22,8 @@ class LineRecords final : public Records {
       record.line = reader_.line_number();
       record.number = 0;
       if (!json_) return true;
-      if (record.line == 1 && record.text.starts_with(kByteOrderMark)) {
-        record.text.remove_prefix(kByteOrderMark.size());
+      if (record.line == 1 && record.text.starts_with(kLineMark)) {
+        record.text.remove_prefix(kLineMark.size());
       }
       if (!is_blank_json(record.text)) return true;
     }
@@ -56,8 +56,8 @@ class ConllRecords final : public Records {
     sentence_.clear();
     std::string_view line;
     while (reader_.next(line)) {
-      if (reader_.line_number() == 1 && line.starts_with(kByteOrderMark)) {
-        line.remove_prefix(kByteOrderMark.size());
+      if (reader_.line_number() == 1 && line.starts_with(kLineMark)) {
+        line.remove_prefix(kLineMark.size());
       }
       if (is_blank_json(line) || line.starts_with("-DOCSTART-")) {
         if (!sentence_.empty()) break;

@@ -11,7 +11,7 @@ namespace {
 constexpr std::string_view kInputIds = "input_ids";
 constexpr std::string_view kSegmentIds = "segment_ids";
 constexpr std::string_view kPositions = "masked_lm_positions";
-constexpr std::string_view kIds = "masked_lm_ids";
+constexpr std::string_view kMaskedIds = "masked_lm_ids";
 constexpr std::string_view kWeights = "masked_lm_weights";
 constexpr std::string_view kNextSentence = "next_sentence_labels";
 
@@ -72,12 +72,12 @@ class Features {
 };
 
 // Of the thread that decodes, which decodes one record after the other.
-struct Memory {
+struct RecordMemory {
   TfExampleReader reader;
   std::vector<bool> counts;  // which of the masked places do
   std::vector<bool> taken;   // which places of the text are masked
 };
-thread_local Memory memory;
+thread_local RecordMemory record_memory;
 
 int64_t length_without_padding(const Features& features, const Numbers& ids,
                                const ShardOptions& options) {
@@ -94,18 +94,18 @@ int64_t length_without_padding(const Features& features, const Numbers& ids,
 void take_masked(const Features& features, int64_t length, int64_t vocabulary,
                  PretrainingExample& example) {
   const Numbers& positions = features.numbers(kPositions);
-  const Numbers& ids = features.numbers(kIds);
-  std::vector<bool>& counts = memory.counts;
+  const Numbers& ids = features.numbers(kMaskedIds);
+  std::vector<bool>& counts = record_memory.counts;
   features.find_weights(counts);
   if (positions.size() != ids.size() || positions.size() != counts.size()) {
     features.fail(kPositions, "has another length than masked_lm_ids or masked_lm_weights");
   }
-  std::vector<bool>& taken = memory.taken;
+  std::vector<bool>& taken = record_memory.taken;
   taken.assign(static_cast<size_t>(length), false);
   for (size_t i = 0; i < positions.size(); ++i) {
     if (!counts[i]) continue;
     features.check_range(kPositions, positions[i], length);
-    features.check_range(kIds, ids[i], vocabulary);
+    features.check_range(kMaskedIds, ids[i], vocabulary);
     const auto place = static_cast<size_t>(positions[i]);
     if (taken[place]) features.fail(kPositions, "names a place twice");
     taken[place] = true;
@@ -126,7 +126,7 @@ std::string encode_example(const PretrainingExample& example, const ShardLayout&
   add(kInputIds, filled(example.input_ids, layout.max_seq_length, layout.pad_id));
   add(kSegmentIds, filled(example.segment_ids, layout.max_seq_length, 0));
   add(kPositions, filled(example.masked_lm_positions, layout.max_predictions, 0));
-  add(kIds, filled(example.masked_lm_ids, layout.max_predictions, 0));
+  add(kMaskedIds, filled(example.masked_lm_ids, layout.max_predictions, 0));
   add(kWeights, std::move(weights));
   // A model without that head reads the label all the same.
   const bool is_asked = example.next_sentence_label != kIgnoredLabel;
@@ -137,8 +137,8 @@ std::string encode_example(const PretrainingExample& example, const ShardLayout&
 void decode_example(std::string_view data, const TfPlace& place, const ShardOptions& options,
                     PretrainingExample& example) {
   example.clear();
-  memory.reader.read(data, place);
-  const Features features(memory.reader, place);
+  record_memory.reader.read(data, place);
+  const Features features(record_memory.reader, place);
   const int64_t vocabulary =
       options.vocabulary_limit > 0 ? options.vocabulary_limit : int64_t{INT32_MAX};
   const Numbers& ids = features.numbers(kInputIds);

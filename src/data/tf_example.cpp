@@ -23,6 +23,10 @@ constexpr uint64_t kInt64List = 3;
 constexpr uint64_t kValue = 1;
 
 enum class Wire : uint64_t { kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5 };
+struct FieldKey {
+  uint64_t number = 0;
+  Wire wire = Wire::kVarint;
+};
 
 void add_varint(std::string& bytes, uint64_t value) {
   for (; value >= 0x80U; value >>= 7) bytes += static_cast<char>((value & 0x7fU) | 0x80U);
@@ -82,11 +86,7 @@ class TfExampleReader::Message {
     return value;
   }
 
-  struct Field {
-    uint64_t number = 0;
-    Wire wire = Wire::kVarint;
-  };
-  Field field() {
+  FieldKey field() {
     const uint64_t key = varint();
     const uint64_t wire = key & 7U;
     const bool is_known = wire == 0 || wire == 1 || wire == 2 || wire == 5;
@@ -194,7 +194,7 @@ void read_values(List list, std::vector<float>& values) {
 TfExampleReader::Kind TfExampleReader::read_feature(Message message) {
   Kind kind = Kind::kNone;
   while (!message.at_end()) {
-    const Message::Field field = message.field();
+    const FieldKey field = message.field();
     if (field.wire == Wire::kBytes && field.number == kBytesList) {
       read_values(message.message(), texts_);
       kind = Kind::kTexts;
@@ -215,7 +215,7 @@ void TfExampleReader::read_entry(Message entry) {
   std::string_view name;
   Kind kind = Kind::kNone;
   while (!entry.at_end()) {
-    const Message::Field field = entry.field();
+    const FieldKey field = entry.field();
     if (field.wire == Wire::kBytes && field.number == kName) {
       name = entry.message().rest();
     } else if (field.wire == Wire::kBytes && field.number == kFeature) {
@@ -254,14 +254,14 @@ void TfExampleReader::read(std::string_view data, const TfPlace& place) {
   features_ = 0;
   Message message(data, place);
   while (!message.at_end()) {
-    const Message::Field field = message.field();
+    const FieldKey field = message.field();
     if (field.wire != Wire::kBytes || field.number != kFeatures) {
       message.skip(field.wire);
       continue;
     }
     Message features = message.message();
     while (!features.at_end()) {
-      const Message::Field entry = features.field();
+      const FieldKey entry = features.field();
       if (entry.wire == Wire::kBytes && entry.number == kEntry) {
         read_entry(features.message());
       } else {

@@ -34,9 +34,9 @@ Unsigned number_at(std::string_view bytes, size_t offset) {
 }
 
 // Reads a file from its start in pieces, and skips what nobody asks for.
-class Window {
+class FileWindow {
  public:
-  explicit Window(const ReadableFile& file) : file_(file) {}
+  explicit FileWindow(const ReadableFile& file) : file_(file) {}
 
   // Requires: inside the file; offsets that do not fall; few bytes.
   std::string_view bytes(uint64_t offset, size_t size) {
@@ -123,7 +123,7 @@ TfRecordFile::TfRecordFile(std::unique_ptr<ReadableFile> file, std::string name,
                            const std::function<void(double)>& progress)
     : file_(std::move(file)), name_(std::move(name)) {
   constexpr int64_t kRecordsBetweenPolls = 64;
-  Window window(*file_);
+  FileWindow window(*file_);
   Hasher hasher;
   const uint64_t end = file_->size();
   for (uint64_t offset = 0; offset < end;) {

@@ -24,9 +24,9 @@ constexpr uint64_t kMost = uint64_t{1} << 40;  // of anything that is counted
 
 // Words of 64 bits at the file's beginning. Behind them the checksums, zeros up to kAlignment, and
 // in the header's last word the checksum of all that.
-enum Word : size_t {
+enum HeaderWord : size_t {
   kMagicWord,
-  kHeaderBytes,
+  kHeaderBytesWord,
   kFileBytes,
   kKey,  // four words
   kNumber = kKey + 4,
@@ -45,7 +45,7 @@ constexpr size_t kFixedWords = TokenBlock::kFixedWords;
 static_assert(kFixedWords == kColumnWords + 3 * TokenBlock::kColumns);
 
 enum Kind : size_t {
-  kIds,
+  kIdColumn,
   kEnds,
   kLabels,
   kMasks,
@@ -85,7 +85,7 @@ class ColumnWriter {
     const uint64_t pieces = (data_.size() + kPiece - 1) / kPiece;
     const uint64_t header = header_size(pieces);
     words.resize(header / sizeof(uint64_t));
-    words[kHeaderBytes] = header;
+    words[kHeaderBytesWord] = header;
     words[kFileBytes] = header + data_.size();
     for (size_t kind = 0; kind < places_.size(); ++kind) {
       const auto& [offset, width, count] = places_[kind];
@@ -125,9 +125,9 @@ std::string encode_token_block(const TokenBlockPlace& place, const TokenContent&
   const bool is_narrow =
       std::ranges::all_of(content.ids, [](int32_t id) { return id >= 0 && id < (1 << 16); });
   if (is_narrow) {
-    columns.add(kIds, std::vector<uint16_t>(content.ids.begin(), content.ids.end()));
+    columns.add(kIdColumn, std::vector<uint16_t>(content.ids.begin(), content.ids.end()));
   } else {
-    columns.add(kIds, content.ids);
+    columns.add(kIdColumn, content.ids);
   }
   columns.add(kEnds, std::vector<uint32_t>(content.offsets.begin() + 1, content.offsets.end()));
   columns.add(kLabels, content.labels);
@@ -142,7 +142,9 @@ std::string encode_token_block(const TokenBlockPlace& place, const TokenContent&
   std::vector<uint64_t> words(kFixedWords);
   words[kMagicWord] = kMagic;
   std::memcpy(&words[kKey], place.key.data(), place.key.size());
-  const auto set = [&](Word word, int64_t value) { words[word] = static_cast<uint64_t>(value); };
+  const auto set = [&](HeaderWord word, int64_t value) {
+    words[word] = static_cast<uint64_t>(value);
+  };
   set(kNumber, place.number);
   set(kRowsBegin, place.rows_begin);
   set(kRowsEnd, place.rows_end);
@@ -172,7 +174,7 @@ void TokenBlock::read_header() {
   const auto* words = reinterpret_cast<const uint64_t*>(file_.data());
   if (words[kMagicWord] != kMagic) fail("is no block of tokenised data that this version reads");
   if (words[kFileBytes] != file_.size()) fail("is cut short or has grown");
-  header_bytes_ = words[kHeaderBytes];
+  header_bytes_ = words[kHeaderBytesWord];
   if (header_bytes_ > file_.size() || header_bytes_ < header_size(0) ||
       header_bytes_ % kAlignment != 0) {
     fail("is damaged in its header");
@@ -190,7 +192,7 @@ void TokenBlock::read_header() {
     if (words[word] > kMost) fail("holds a number that cannot be");
   }
   place_.key.assign(reinterpret_cast<const char*>(words + kKey), 32);
-  const auto number = [&](Word word) { return static_cast<int64_t>(words[word]); };
+  const auto number = [&](HeaderWord word) { return static_cast<int64_t>(words[word]); };
   place_.number = number(kNumber);
   place_.rows_begin = number(kRowsBegin);
   place_.rows_end = number(kRowsEnd);
@@ -218,9 +220,9 @@ void TokenBlock::read_column(size_t kind, const Column& column) {
       tokens,      static_cast<uint64_t>(sequences_),         tokens,  tokens, tokens,
       samples,     samples * static_cast<uint64_t>(outputs_), samples, tokens, samples,
       column.count};
-  const bool is_needed = kind == kIds || kind == kEnds;
+  const bool is_needed = kind == kIdColumn || kind == kEnds;
   const bool fits_width =
-      column.width == kWidths[kind] || (kind == kIds && column.width == sizeof(int32_t));
+      column.width == kWidths[kind] || (kind == kIdColumn && column.width == sizeof(int32_t));
   const bool fits_count = column.count == counts[kind] || (!is_needed && column.count == 0);
   if (!fits_width || !fits_count || column.offset % kAlignment != 0 ||
       column.offset < header_bytes_ || column.offset > file_.size() ||
@@ -273,10 +275,10 @@ void TokenBlock::check_values(uint64_t begin, uint64_t end) const {
            ", which is no token or label of this run");
     }
   };
-  if (columns_[kIds].width == sizeof(uint16_t)) {
-    check_column(kIds, 0, limits_.ids, uint16_t{});
+  if (columns_[kIdColumn].width == sizeof(uint16_t)) {
+    check_column(kIdColumn, 0, limits_.ids, uint16_t{});
   } else {
-    check_column(kIds, 0, limits_.ids, int32_t{});
+    check_column(kIdColumn, 0, limits_.ids, int32_t{});
   }
   check_column(kLabels, kIgnoredLabel, limits_.labels, int32_t{});
   check_column(kClasses, kIgnoredLabel, limits_.classes, int32_t{});
@@ -300,10 +302,10 @@ std::span<const Value> TokenBlock::whole(size_t kind) const {
 }
 
 TokenSpan TokenBlock::ids(uint64_t begin, uint64_t count) const {
-  if (columns_[kIds].width == sizeof(uint16_t)) {
-    return TokenSpan(part<uint16_t>(kIds, begin, count));
+  if (columns_[kIdColumn].width == sizeof(uint16_t)) {
+    return TokenSpan(part<uint16_t>(kIdColumn, begin, count));
   }
-  return TokenSpan(part<int32_t>(kIds, begin, count));
+  return TokenSpan(part<int32_t>(kIdColumn, begin, count));
 }
 
 TokenBlock::Cut TokenBlock::cut(int64_t sequence) const {
@@ -366,7 +368,7 @@ std::string_view TokenBlock::extra() const {
   return {bytes.data(), bytes.size()};
 }
 
-TokenSpan TokenBlock::ids() const { return ids(0, columns_[kIds].count); }
+TokenSpan TokenBlock::ids() const { return ids(0, columns_[kIdColumn].count); }
 std::span<const uint32_t> TokenBlock::ends() const { return whole<uint32_t>(kEnds); }
 std::span<const int32_t> TokenBlock::labels() const { return whole<int32_t>(kLabels); }
 std::span<const uint8_t> TokenBlock::masks() const { return whole<uint8_t>(kMasks); }

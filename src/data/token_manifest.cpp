@@ -13,8 +13,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int64_t kFormat = 1;
-constexpr uint64_t kMostBytes = uint64_t{256} << 20;
+constexpr int64_t kManifestFormat = 1;
+constexpr uint64_t kMostManifestBytes = uint64_t{256} << 20;
 
 Json totals_json(const CachedTotals& totals) {
   return {{"sequences", totals.sequences},    {"tokens", totals.tokens},
@@ -62,8 +62,8 @@ std::string token_manifest_text(const TokenManifest& manifest) {
                   {"files", std::move(files)},
                   {"blocks", std::move(blocks)}};
   const std::string checksum = hash_hex(content.dump());
-  return Json{{"format", kFormat}, {"checksum", checksum}, {"content", std::move(content)}}.dump(
-             1) +
+  return Json{{"format", kManifestFormat}, {"checksum", checksum}, {"content", std::move(content)}}
+             .dump(1) +
          "\n";
 }
 
@@ -71,7 +71,7 @@ TokenManifest parse_token_manifest(std::string_view text, const std::string& whe
   const Json json = parse_json(text, where);
   try {
     const Json& content = json.at("content");
-    if (json.at("format").get<int64_t>() != kFormat ||
+    if (json.at("format").get<int64_t>() != kManifestFormat ||
         json.at("checksum").get<std::string>() != hash_hex(content.dump())) {
       throw Error(ErrorKind::kData, where + " is damaged");
     }
@@ -82,7 +82,8 @@ TokenManifest parse_token_manifest(std::string_view text, const std::string& whe
 }
 
 TokenManifest read_token_manifest(const std::string& path) {
-  return parse_token_manifest(FileSystem::local().read_all(path, kMostBytes), "'" + path + "'");
+  return parse_token_manifest(FileSystem::local().read_all(path, kMostManifestBytes),
+                              "'" + path + "'");
 }
 
 }  // namespace finetune

@@ -11,7 +11,7 @@ namespace finetune {
 namespace {
 
 constexpr std::chrono::milliseconds kLongestSlice{100};
-constexpr std::chrono::minutes kLongestPause{10};
+constexpr std::chrono::minutes kLongestRetryPause{10};
 constexpr size_t kMostNames = 4;
 
 }  // namespace
@@ -27,7 +27,7 @@ bool Patience::wait(const std::function<std::string()>& whom) {
     if (!names.empty()) {
       log::info("waiting for " + names + ", for " + std::to_string(seconds) + " s now");
     }
-    pause_ = std::min<Clock::duration>(2 * pause_, kLongestPause);
+    pause_ = std::min<Clock::duration>(2 * pause_, kLongestRetryPause);
     next_line_ = now + pause_;
   }
   std::this_thread::sleep_for(std::min(slice_, end_ - now));

@@ -24,7 +24,7 @@ constexpr int kLingeringBeats = 20;
 // Who has missed so many beats where a connection broke is gone.
 constexpr int kMissedBeats = 3;
 
-const std::string kLeft = "left";
+const std::string kLeftBeat = "left";
 const std::string kSuspect = "pulse/suspect";
 const std::string kLost = "pulse/lost";
 
@@ -109,7 +109,7 @@ class StorePulse::State {
         const std::lock_guard lock(mutex_);
         answered_at_ = Clock::now();
       }
-      store_->set(beat_key(options_.rank), kLeft);
+      store_->set(beat_key(options_.rank), kLeftBeat);
       if (options_.holds_store) linger();
     } catch (const std::exception& error) {
       log::debug(std::string("the store of the processes: ") + error.what());
@@ -158,8 +158,8 @@ class StorePulse::State {
     const Duration limit = is_suspected ? options_.beat * kMissedBeats : options_.patience;
     bool has_somebody_left = false;
     for (size_t rank = 0; rank < seen_.size(); ++rank) {
-      if (seen_[rank].beat == kLeft) has_somebody_left = true;
-      if (seen_[rank].beat == kLeft || now - seen_[rank].changed_at < limit) continue;
+      if (seen_[rank].beat == kLeftBeat) has_somebody_left = true;
+      if (seen_[rank].beat == kLeftBeat || now - seen_[rank].changed_at < limit) continue;
       const auto number = static_cast<int64_t>(rank);
       const std::string host = store_->get_to_str(host_key(number));
       const std::string who = "rank " + std::to_string(rank) + (host.empty() ? "" : " on " + host);
@@ -180,7 +180,7 @@ class StorePulse::State {
 
   // The other ranks.
   void ask_who_is_lost() {
-    const bool first_has_left = store_->get_to_str(beat_key(0)) == kLeft;
+    const bool first_has_left = store_->get_to_str(beat_key(0)) == kLeftBeat;
     const bool is_known = store_->check({kLost});
     const std::string lost = is_known ? store_->get_to_str(kLost) : "";
     const std::lock_guard lock(mutex_);
@@ -217,7 +217,7 @@ class StorePulse::State {
       read_beats();
       bool is_last = true;
       for (size_t rank = 1; rank < seen_.size(); ++rank) {
-        is_last &= seen_[rank].beat == kLeft || is_lost(static_cast<int64_t>(rank));
+        is_last &= seen_[rank].beat == kLeftBeat || is_lost(static_cast<int64_t>(rank));
       }
       if (is_last) return;
       std::this_thread::sleep_for(options_.beat / 5);

@@ -26,7 +26,7 @@ constexpr size_t kPoints = 60;
 constexpr int64_t kBarColumns = 20;
 constexpr int64_t kShortestBar = 5;
 
-std::string printed(const char* format, double value) {
+std::string number_text(const char* format, double value) {
   std::array<char, 64> text{};
   std::snprintf(text.data(), text.size(), format, value);
   return text.data();
@@ -42,7 +42,7 @@ std::string quantity(double value) {
   }
   const bool is_plain = *unit == '\0';
   const char* format = value < 9.95 ? (is_plain ? "%.2f" : "%.1f") : value < 99.5 ? "%.1f" : "%.0f";
-  return printed(format, value) + unit;
+  return number_text(format, value) + unit;
 }
 
 std::string duration(double seconds) {
@@ -103,12 +103,13 @@ std::string figures_text(const std::string& times, const std::string& step_speed
                          const ProgressFigures& figures, int shown) {
   std::string inner = times;
   std::string outer;
-  if (figures.loss && shown > 0) outer += " loss " + printed("%.4g", *figures.loss);
+  if (figures.loss && shown > 0) outer += " loss " + number_text("%.4g", *figures.loss);
   if (!step_speed.empty() && shown > 1) inner += ", " + step_speed;
   if (figures.tokens_per_second && shown > 2) {
     inner += ", " + quantity(*figures.tokens_per_second) + " tok/s";
   }
-  if (figures.learning_rate && shown > 3) outer += " lr " + printed("%.1e", *figures.learning_rate);
+  if (figures.learning_rate && shown > 3)
+    outer += " lr " + number_text("%.1e", *figures.learning_rate);
   if (figures.memory_mib && shown > 4) {
     outer += " mem " + std::to_string(*figures.memory_mib) + " MiB";
   }

@@ -23,9 +23,9 @@ const std::string& name_of(const Optimizer& optimizer, const Optimizer::Slot& sl
 }
 
 // Reads slots one after another and says what became of them.
-class Restoring {
+class RestoringOptimizer {
  public:
-  Restoring(Optimizer& optimizer, const OptimizerSource& source)
+  RestoringOptimizer(Optimizer& optimizer, const OptimizerSource& source)
       : optimizer_(optimizer), source_(source) {
     for (size_t i = 0; i < optimizer_.slots().size(); ++i) {
       Optimizer::Slot& slot = optimizer_.slots()[i];
@@ -169,7 +169,7 @@ RestoredOptimizer restore_optimizer(Optimizer& optimizer, FileSystem& files,
   if (!problem.empty()) {
     return {.found = true, .exact = false, .lines = {problem + "; the optimizer starts fresh"}};
   }
-  const Restoring restored(optimizer, *source);
+  const RestoringOptimizer restored(optimizer, *source);
   if (!restored.without_state().empty()) {
     log::debug(source->path() + ": has no state for " + restored.without_state() +
                ", which the task does not use or which starts fresh");

@@ -36,9 +36,9 @@ std::optional<SafetensorsFile> open_corrections(const ParameterStore& store, Fil
   return file;
 }
 
-class Restoring {
+class RestoringParameters {
  public:
-  Restoring(ParameterStore& store, FileSystem& files, const std::string& folder)
+  RestoringParameters(ParameterStore& store, FileSystem& files, const std::string& folder)
       : store_(store),
         weights_(load_model_tensors(files, folder)),
         corrections_(open_corrections(store, files, folder)) {}
@@ -137,7 +137,7 @@ bool has_corrections(const ParameterStore& parameters, FileSystem& files,
 RestoredParameters restore_parameters(ParameterStore& parameters, FileSystem& files,
                                       const std::string& folder) {
   const c10::NoGradGuard no_grad;
-  Restoring restoring(parameters, files, folder);
+  RestoringParameters restoring(parameters, files, folder);
   for (Parameter& parameter : parameters.parameters()) restoring.restore(parameter);
   return restoring.result();
 }

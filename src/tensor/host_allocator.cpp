@@ -19,7 +19,7 @@
 namespace finetune {
 namespace {
 
-constexpr uintptr_t kAlignment = 64;  // c10::gAlignment: a cache line, an AVX512 register
+constexpr uintptr_t kHostAlignment = 64;  // c10::gAlignment: a cache line, an AVX512 register
 constexpr size_t kPooled = size_t{1} << 20;
 constexpr size_t kPoolAddresses = size_t{1} << 42;
 
@@ -57,11 +57,11 @@ class HostAllocator final : public c10::Allocator {
     if (bytes >= kPooled && uses_pool) {
       if (void* pooled = pool().take(bytes)) return {pooled, pooled, &release, device};
     }
-    void* block = bytes > SIZE_MAX - kAlignment ? nullptr : std::malloc(bytes + kAlignment);
+    void* block = bytes > SIZE_MAX - kHostAlignment ? nullptr : std::malloc(bytes + kHostAlignment);
     if (block == nullptr) throw std::bad_alloc();
     // Blocks of malloc begin at multiples of 16, so there is room for a pointer before the data.
     const auto address = reinterpret_cast<uintptr_t>(block);
-    void* data = reinterpret_cast<void*>((address / kAlignment + 1) * kAlignment);
+    void* data = reinterpret_cast<void*>((address / kHostAlignment + 1) * kHostAlignment);
     block_of(data) = block;
     return {data, data, &release, device};
   }

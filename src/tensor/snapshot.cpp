@@ -16,11 +16,13 @@
 namespace finetune {
 namespace {
 
-constexpr uint64_t kAlignment = 64;
-constexpr uint64_t kChunkBytes = uint64_t{4} << 20;
+constexpr uint64_t kCopyAlignment = 64;
+constexpr uint64_t kCopyChunkBytes = uint64_t{4} << 20;
 constexpr unsigned kMostThreads = 4;  // more than that one memory does not feed
 
-uint64_t aligned(uint64_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
+uint64_t aligned(uint64_t bytes) {
+  return (bytes + kCopyAlignment - 1) / kCopyAlignment * kCopyAlignment;
+}
 
 struct Copy {
   char* target = nullptr;
@@ -33,10 +35,10 @@ struct Copy {
 void copy_all(const std::vector<Copy>& copies) {
   std::vector<Copy> chunks;
   for (const Copy& copy : copies) {
-    for (uint64_t done = 0; done < copy.bytes; done += kChunkBytes) {
+    for (uint64_t done = 0; done < copy.bytes; done += kCopyChunkBytes) {
       chunks.push_back({.target = copy.target + done,
                         .source = copy.source + done,
-                        .bytes = std::min(kChunkBytes, copy.bytes - done)});
+                        .bytes = std::min(kCopyChunkBytes, copy.bytes - done)});
     }
   }
   const size_t threads =

@@ -13,9 +13,9 @@ namespace {
 
 constexpr uint64_t kMaxPickleBytes = uint64_t{16} << 20;
 constexpr uint64_t kMaxRecordBytes = 256;  // of version, byteorder, ...
-constexpr size_t kReadBytes = size_t{64} << 20;
+constexpr size_t kRecordReadBytes = size_t{64} << 20;
 
-[[noreturn]] void reject(const std::string& path, const std::string& reason) {
+[[noreturn]] void reject_archive(const std::string& path, const std::string& reason) {
   throw Error(ErrorKind::kData, "'" + path + "' is not a usable file of torch.save: " + reason);
 }
 
@@ -33,14 +33,17 @@ std::map<std::string, ZipEntry> list_entries(const ReadableFile& file, const std
   std::string folder;
   for (const ZipEntry& entry : read_zip_directory(file, path)) {
     const size_t slash = entry.name.find('/');
-    if (slash == std::string::npos || slash == 0) reject(path, "an entry lies in no folder");
+    if (slash == std::string::npos || slash == 0)
+      reject_archive(path, "an entry lies in no folder");
     const std::string name = entry.name.substr(slash + 1);
     if (folder.empty()) folder = entry.name.substr(0, slash);
-    if (entry.name.compare(0, slash, folder) != 0) reject(path, "it has more than one folder");
+    if (entry.name.compare(0, slash, folder) != 0)
+      reject_archive(path, "it has more than one folder");
     if (!is_storage_name(name)) {
       if (kRecords.count(name) == 0)
-        reject(path, "it holds an entry that torch.save does not write");
-      if (name != "data.pkl" && entry.size > kMaxRecordBytes) reject(path, "a record is too long");
+        reject_archive(path, "it holds an entry that torch.save does not write");
+      if (name != "data.pkl" && entry.size > kMaxRecordBytes)
+        reject_archive(path, "a record is too long");
     }
     entries.emplace(name, entry);
   }
@@ -61,11 +64,11 @@ TorchArchive open_torch_archive(const ReadableFile& file, const std::string& pat
   for (const auto& [name, entry] : entries) {
     if (is_storage_name(name) || name == "data.pkl") continue;
     const std::string text = read_entry(file, path, entry);
-    if (name == "byteorder" && text != "little") reject(path, "its numbers are big-endian");
+    if (name == "byteorder" && text != "little") reject_archive(path, "its numbers are big-endian");
   }
   const auto data = entries.find("data.pkl");
-  if (data == entries.end()) reject(path, "it holds no data.pkl");
-  if (data->second.size > kMaxPickleBytes) reject(path, "its pickle has more than 16 MiB");
+  if (data == entries.end()) reject_archive(path, "it holds no data.pkl");
+  if (data->second.size > kMaxPickleBytes) reject_archive(path, "its pickle has more than 16 MiB");
 
   TorchArchive archive;
   archive.pickle = pickle::parse(read_entry(file, path, data->second), path);
@@ -74,7 +77,8 @@ TorchArchive open_torch_archive(const ReadableFile& file, const std::string& pat
     const uint64_t width = dtype_bytes(storage.dtype);
     if (entry == entries.end() || entry->second.size % width != 0 ||
         entry->second.size / width != storage.elements) {
-      reject(path, "the data of its storage " + storage.key + " is missing or has another size");
+      reject_archive(path,
+                     "the data of its storage " + storage.key + " is missing or has another size");
     }
     archive.storages.push_back(entry->second);
   }
@@ -90,7 +94,7 @@ void read_storage(const ReadableFile& file, const std::string& path, const Torch
   }
   char* bytes = static_cast<char*>(data);
   for (uint64_t done = 0; done < entry.size;) {
-    const size_t count = std::min<uint64_t>(kReadBytes, entry.size - done);
+    const size_t count = std::min<uint64_t>(kRecordReadBytes, entry.size - done);
     file.read_at(entry.offset + done, bytes + done, count);
     done += count;
   }

@@ -21,9 +21,9 @@ using std::string_view_literals::operator""sv;
 // The first two pickles are always these bytes: 0x1950a86a20f9469cfc6c and 1001.
 constexpr std::string_view kMagic = "\x80\x02\x8a\x0al\xfc\x9c\x46\xf9 j\xa8P\x19."sv;
 constexpr std::string_view kVersion = "\x80\x02M\xe9\x03."sv;
-constexpr uint64_t kMaxPickleBytes = uint64_t{16} << 20;
+constexpr uint64_t kMaxHeadBytes = uint64_t{16} << 20;
 
-[[noreturn]] void reject(const std::string& path, const std::string& reason) {
+[[noreturn]] void reject_legacy(const std::string& path, const std::string& reason) {
   throw Error(ErrorKind::kData, "'" + path + "' is not a usable file of torch.save: " + reason);
 }
 
@@ -36,10 +36,10 @@ void check_machine(const Pickle& pickle, const std::string& path) {
       if (pickle.nodes[machine.children[i]].text != "little_endian") continue;
       const Node& value = pickle.nodes[machine.children[i + 1]];
       if (value.kind == Kind::kBool && value.integer == 1) return;
-      reject(path, "its numbers are big-endian");
+      reject_legacy(path, "its numbers are big-endian");
     }
   }
-  reject(path, "it does not say what machine wrote it");
+  reject_legacy(path, "it does not say what machine wrote it");
 }
 
 // The keys' pickle as indices of the value's storages, each exactly once.
@@ -47,7 +47,7 @@ std::vector<size_t> storage_order(const Pickle& keys, const Pickle& value,
                                   const std::string& path) {
   const Node& list = root_of(keys);
   if (list.kind != Kind::kList || list.children.size() != value.storages.size()) {
-    reject(path, "its list of storages does not belong to its value");
+    reject_legacy(path, "its list of storages does not belong to its value");
   }
   std::vector<std::pair<std::string_view, size_t>> known;
   for (size_t i = 0; i < value.storages.size(); ++i) known.emplace_back(value.storages[i].key, i);
@@ -60,7 +60,7 @@ std::vector<size_t> storage_order(const Pickle& keys, const Pickle& value,
                                         std::pair<std::string_view, size_t>(key.text, 0));
     if (key.kind != Kind::kString || found == known.end() || found->first != key.text ||
         seen[found->second]) {
-      reject(path, "its list of storages does not belong to its value");
+      reject_legacy(path, "its list of storages does not belong to its value");
     }
     seen[found->second] = true;
     order.push_back(found->second);
@@ -86,11 +86,11 @@ bool is_legacy_torch_file(const ReadableFile& file) {
 
 TorchArchive open_legacy_torch_file(const ReadableFile& file, const std::string& path) {
   const uint64_t size = file.size();
-  std::string head(std::min(size, kMaxPickleBytes), '\0');
+  std::string head(std::min(size, kMaxHeadBytes), '\0');
   file.read_at(0, head.data(), head.size());
   std::string_view rest = head;
   for (const std::string_view prefix : {kMagic, kVersion}) {
-    if (!rest.starts_with(prefix)) reject(path, "it does not begin as torch.save begins");
+    if (!rest.starts_with(prefix)) reject_legacy(path, "it does not begin as torch.save begins");
     rest.remove_prefix(prefix.size());
   }
   check_machine(pickle::parse_legacy(rest, path), path);
@@ -104,17 +104,18 @@ TorchArchive open_legacy_torch_file(const ReadableFile& file, const std::string&
   for (const size_t index : storage_order(keys, archive.pickle, path)) {
     const pickle::Storage& storage = archive.pickle.storages[index];
     const std::string name = "the data of its storage " + storage.key;
-    if (size - offset < 8) reject(path, name + " is missing");
-    if (read_count(file, offset) != storage.elements) reject(path, name + " has another size");
+    if (size - offset < 8) reject_legacy(path, name + " is missing");
+    if (read_count(file, offset) != storage.elements)
+      reject_legacy(path, name + " has another size");
     offset += 8;
     const uint64_t width = dtype_bytes(storage.dtype);
-    if (storage.elements > (size - offset) / width) reject(path, name + " is cut short");
+    if (storage.elements > (size - offset) / width) reject_legacy(path, name + " is cut short");
     archive.storages[index] = {
         .name = storage.key, .offset = offset, .size = storage.elements * width, .crc = 0};
     offset += storage.elements * width;
   }
   if (offset != size)
-    reject(path, std::to_string(size - offset) + " bytes at its end belong to none");
+    reject_legacy(path, std::to_string(size - offset) + " bytes at its end belong to none");
   return archive;
 }
 

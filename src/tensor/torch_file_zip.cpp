@@ -29,7 +29,7 @@ constexpr uint16_t kSizesFollow = 8;
 constexpr uint16_t kUtf8Names = 0x800;
 constexpr uint64_t kAlignment = 64;  // of the data, as torch does, so that files can be mapped
 constexpr uint64_t kMaxDirectoryBytes = uint64_t{64} << 20;
-constexpr size_t kMaxNameBytes = 512;
+constexpr size_t kMaxEntryNameBytes = 512;
 constexpr size_t kChunkBytes = size_t{4} << 20;
 
 // Slicing by 8 (Kounavis and Berry, 2005): eight tables, eight bytes a round.
@@ -49,7 +49,7 @@ constexpr std::array<std::array<uint32_t, 256>, 8> make_crc_tables() {
 }
 constexpr auto kCrcTables = make_crc_tables();
 
-[[noreturn]] void reject(const std::string& path, const std::string& reason) {
+[[noreturn]] void reject_zip(const std::string& path, const std::string& reason) {
   throw Error(ErrorKind::kData, "'" + path + "' is not a usable file of torch.save: " + reason +
                                     "; write or fetch it again");
 }
@@ -69,7 +69,7 @@ class Fields {
   uint32_t u32() { return static_cast<uint32_t>(take(4)); }
   uint64_t u64() { return take(8); }
   std::string_view take_bytes(size_t count) {
-    if (count > bytes_.size()) reject(path_, "a record of its directory is cut short");
+    if (count > bytes_.size()) reject_zip(path_, "a record of its directory is cut short");
     const std::string_view field = bytes_.substr(0, count);
     bytes_.remove_prefix(count);
     return field;
@@ -95,17 +95,17 @@ struct Directory {
 
 Directory find_directory(const ReadableFile& file, const std::string& path) {
   const uint64_t size = file.size();
-  if (size < kEndBytes) reject(path, "it has only " + std::to_string(size) + " bytes");
+  if (size < kEndBytes) reject_zip(path, "it has only " + std::to_string(size) + " bytes");
   const std::string end_text = read_text(file, size - kEndBytes, kEndBytes);
   Fields end(end_text, path);
-  if (end.u32() != kEndSignature) reject(path, "its end is missing or it is no zip archive");
+  if (end.u32() != kEndSignature) reject_zip(path, "its end is missing or it is no zip archive");
   end.take(4);  // numbers of disks
   end.take(2);
   Directory directory;
   directory.entries = end.u16();
   directory.bytes = end.u32();
   directory.offset = end.u32();
-  if (end.u16() != 0) reject(path, "the archive has a comment");
+  if (end.u16() != 0) reject_zip(path, "the archive has a comment");
 
   uint64_t directory_end = size - kEndBytes;
   if (size >= kEndBytes + kLocator64Bytes + kEnd64Bytes) {
@@ -115,10 +115,10 @@ Directory find_directory(const ReadableFile& file, const std::string& path) {
     if (locator.u32() == kLocator64Signature) {
       locator.take(4);
       directory_end = size - kEndBytes - kLocator64Bytes - kEnd64Bytes;
-      if (locator.u64() != directory_end) reject(path, "its zip64 record is in a wrong place");
+      if (locator.u64() != directory_end) reject_zip(path, "its zip64 record is in a wrong place");
       const std::string end64_text = read_text(file, directory_end, kEnd64Bytes);
       Fields end64(end64_text, path);
-      if (end64.u32() != kEnd64Signature) reject(path, "its zip64 record is missing");
+      if (end64.u32() != kEnd64Signature) reject_zip(path, "its zip64 record is missing");
       end64.take_bytes(28);  // own size, versions, disks, entries on this disk
       directory.entries = end64.u64();
       directory.bytes = end64.u64();
@@ -127,7 +127,7 @@ Directory find_directory(const ReadableFile& file, const std::string& path) {
   }
   if (directory.offset > directory_end || directory.bytes != directory_end - directory.offset ||
       directory.bytes > kMaxDirectoryBytes || directory.entries > directory.bytes / kCentralBytes) {
-    reject(path, "its directory does not fit into the file");
+    reject_zip(path, "its directory does not fit into the file");
   }
   return directory;
 }
@@ -154,7 +154,7 @@ void read_zip64_field(std::string_view extra, Central& central, uint64_t& stored
 
 Central read_central(Fields& fields, const std::string& path) {
   Central central;
-  if (fields.u32() != kCentralSignature) reject(path, "its directory is damaged");
+  if (fields.u32() != kCentralSignature) reject_zip(path, "its directory is damaged");
   fields.take(4);  // versions
   central.flags = fields.u16();
   const uint16_t method = fields.u16();
@@ -170,10 +170,10 @@ Central read_central(Fields& fields, const std::string& path) {
   central.entry.name = std::string(fields.take_bytes(name_bytes));
   read_zip64_field(fields.take_bytes(extra_bytes), central, stored_size, path);
   fields.take_bytes(comment_bytes);
-  if (central.entry.name.empty() || name_bytes > kMaxNameBytes)
-    reject(path, "an entry has no name");
+  if (central.entry.name.empty() || name_bytes > kMaxEntryNameBytes)
+    reject_zip(path, "an entry has no name");
   if ((central.flags & kEncrypted) != 0 || method != 0 || stored_size != central.entry.size) {
-    reject(path, "an entry is compressed or encrypted");
+    reject_zip(path, "an entry is compressed or encrypted");
   }
   return central;
 }
@@ -185,7 +185,7 @@ void locate_data(const ReadableFile& file, const std::string& path, const Direct
   const uint64_t fixed = kLocalBytes + entry.name.size();
   if (central.header_offset > directory.offset ||
       directory.offset - central.header_offset < fixed) {
-    reject(path, "an entry lies outside of the file");
+    reject_zip(path, "an entry lies outside of the file");
   }
   const std::string text = read_text(file, central.header_offset, fixed);
   Fields local(text, path);
@@ -203,11 +203,11 @@ void locate_data(const ReadableFile& file, const std::string& path, const Direct
   if (!signature || method != 0 || flags != central.flags || name_bytes != entry.name.size() ||
       local.take_bytes(name_bytes) != entry.name || (sizes_here && crc != entry.crc) ||
       (sizes_here && size != kIn64 && size != entry.size)) {
-    reject(path, "an entry's own header contradicts the directory");
+    reject_zip(path, "an entry's own header contradicts the directory");
   }
   entry.offset = central.header_offset + fixed + extra_bytes;
   if (entry.offset > directory.offset || entry.size > directory.offset - entry.offset) {
-    reject(path, "an entry reaches beyond the data");
+    reject_zip(path, "an entry reaches beyond the data");
   }
 }
 
@@ -224,7 +224,7 @@ void read_checked(const ReadableFile& file, const std::string& path, const ZipEn
   }
   if (crc != entry.crc) {
     const std::string name = entry.name.substr(entry.name.find('/') + 1);
-    reject(path, "the checksum of its entry '" + name + "' is wrong");
+    reject_zip(path, "the checksum of its entry '" + name + "' is wrong");
   }
 }
 
@@ -259,17 +259,18 @@ std::vector<ZipEntry> read_zip_directory(const ReadableFile& file, const std::st
   std::unordered_set<std::string> names;
   for (uint64_t i = 0; i < directory.entries; ++i) {
     found.push_back(read_central(fields, path));
-    if (!names.insert(found.back().entry.name).second) reject(path, "two entries have one name");
+    if (!names.insert(found.back().entry.name).second)
+      reject_zip(path, "two entries have one name");
     locate_data(file, path, directory, found.back());
   }
-  if (!fields.empty()) reject(path, "its directory holds more than it says");
+  if (!fields.empty()) reject_zip(path, "its directory holds more than it says");
 
   std::sort(found.begin(), found.end(),
             [](const Central& a, const Central& b) { return a.header_offset < b.header_offset; });
   std::vector<ZipEntry> entries;
   uint64_t end = 0;
   for (Central& central : found) {
-    if (central.header_offset < end) reject(path, "two entries overlap");
+    if (central.header_offset < end) reject_zip(path, "two entries overlap");
     end = central.entry.offset + central.entry.size;
     entries.push_back(std::move(central.entry));
   }

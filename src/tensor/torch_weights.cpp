@@ -17,14 +17,14 @@ using pickle::Kind;
 using pickle::Node;
 using pickle::TensorView;
 
-constexpr size_t kMaxNameBytes = 512;
+constexpr size_t kMaxTensorNameBytes = 512;
 
-[[noreturn]] void reject(const std::string& path, const std::string& reason) {
+[[noreturn]] void reject_weights(const std::string& path, const std::string& reason) {
   throw Error(ErrorKind::kData, "'" + path + "' holds no model's weights: " + reason);
 }
 
 bool is_name(const std::string& text) {
-  return !text.empty() && text.size() <= kMaxNameBytes &&
+  return !text.empty() && text.size() <= kMaxTensorNameBytes &&
          std::none_of(text.begin(), text.end(),
                       [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; });
 }
@@ -69,7 +69,7 @@ class TorchWeights final : public WeightFile {
   // What torch.save(model.state_dict()) wrote, or a trainer's dictionary around it.
   [[nodiscard]] const Node& state_dict() const {
     const Node& root = node(archive_.pickle.root);
-    if (root.kind != Kind::kDict) reject(path_, "it is no dictionary of tensors by name");
+    if (root.kind != Kind::kDict) reject_weights(path_, "it is no dictionary of tensors by name");
     for (const char* wrapper : {"state_dict", "model", "model_state_dict"}) {
       for (size_t i = 0; i < root.children.size(); i += 2) {
         const Node& value = node(root.children[i + 1]);
@@ -81,9 +81,9 @@ class TorchWeights final : public WeightFile {
 
   void add(const Node& key, const Node& value) {
     if (key.kind != Kind::kString || !is_name(key.text)) {
-      reject(path_, "a key of its dictionary is no tensor's name");
+      reject_weights(path_, "a key of its dictionary is no tensor's name");
     }
-    if (value.kind != Kind::kTensor) reject(path_, "'" + key.text + "' is no tensor");
+    if (value.kind != Kind::kTensor) reject_weights(path_, "'" + key.text + "' is no tensor");
     const TensorView& view = archive_.pickle.tensors[static_cast<size_t>(value.integer)];
     const DType dtype = archive_.pickle.storages[view.storage].dtype;
     TensorInfo info{.name = key.text,

@@ -8,11 +8,12 @@
 #include <vector>
 
 #include "finetune/base/utf8.h"
+#include "tokenizer/char_properties.h"
 
 namespace finetune::tokenizer {
 namespace {
 
-struct ClassRange {
+struct CharClassRange {
   char32_t first;
   char32_t last;
   CharClass value;
@@ -21,15 +22,14 @@ struct ClassRange {
 constexpr CharClass L = CharClass::kLetter;
 constexpr CharClass N = CharClass::kNumber;
 constexpr CharClass S = CharClass::kSpace;
-constexpr ClassRange kRanges[] = {
+constexpr CharClassRange kCharClassRanges[] = {
 #include "tokenizer/unicode_classes.inc"
 };
-constexpr char32_t kEndOfUnicode = 0x110000;
 
 // Two bits a code point.
 std::vector<uint8_t> make_class_table() {
   std::vector<uint8_t> table(kEndOfUnicode / 4, 0);
-  for (const ClassRange& range : kRanges) {
+  for (const CharClassRange& range : kCharClassRanges) {
     for (char32_t c = range.first; c <= range.last; ++c) {
       table[c >> 2] |= static_cast<uint8_t>(static_cast<unsigned>(range.value) << (2 * (c & 3)));
     }
@@ -44,7 +44,7 @@ const uint8_t* class_table() {
 
 constexpr std::array<CharClass, 128> make_ascii_classes() {
   std::array<CharClass, 128> classes{};
-  for (const ClassRange& range : kRanges) {
+  for (const CharClassRange& range : kCharClassRanges) {
     for (char32_t c = range.first; c <= range.last && c < 128; ++c) classes[c] = range.value;
   }
   return classes;

@@ -14,14 +14,13 @@ struct PropertyRange {
   uint8_t properties;
 };
 
-constexpr PropertyRange kRanges[] = {
+constexpr PropertyRange kPropertyRanges[] = {
 #include "tokenizer/char_properties.inc"
 };
-constexpr char32_t kEndOfUnicode = 0x110000;
 
 std::vector<uint8_t> make_table() {
   std::vector<uint8_t> table(kEndOfUnicode, 0);
-  for (const PropertyRange& range : kRanges) {
+  for (const PropertyRange& range : kPropertyRanges) {
     for (char32_t c = range.first; c <= range.last; ++c) table[c] = range.properties;
   }
   return table;

@@ -7,6 +7,8 @@
 // White space, letters and numbers of GPT-2's pattern: byte_level.h.
 namespace finetune::tokenizer {
 
+inline constexpr char32_t kEndOfUnicode = 0x110000;  // one past the last code point
+
 enum CharProperty : uint8_t {
   kWordChar = 1,         // \w
   kControlChar = 2,      // BertNormalizer takes it away

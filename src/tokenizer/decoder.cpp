@@ -25,7 +25,7 @@ std::string replace_all(std::string_view text, std::string_view from, std::strin
   return result.append(text.substr(start));
 }
 
-class ByteLevel final : public Decoding {
+class ByteLevelDecoding final : public Decoding {
  public:
   void apply(std::vector<std::string>& tokens) const override {
     std::string bytes;
@@ -88,9 +88,9 @@ class ByteFallback final : public Decoding {
   }
 };
 
-class Metaspace final : public Decoding {
+class MetaspaceDecoding final : public Decoding {
  public:
-  Metaspace(std::string replacement, bool drops_first)
+  MetaspaceDecoding(std::string replacement, bool drops_first)
       : replacement_(std::move(replacement)), drops_first_(drops_first) {}
   void apply(std::vector<std::string>& tokens) const override {
     for (size_t i = 0; i < tokens.size(); ++i) {
@@ -154,9 +154,9 @@ class BpeDecoder final : public Decoding {
   std::string suffix_;
 };
 
-class Replace final : public Decoding {
+class ReplaceDecoding final : public Decoding {
  public:
-  Replace(Pattern pattern, std::string content)
+  ReplaceDecoding(Pattern pattern, std::string content)
       : pattern_(std::move(pattern)), content_(std::move(content)) {}
   void apply(std::vector<std::string>& tokens) const override {
     for (std::string& token : tokens) {
@@ -176,9 +176,9 @@ class Replace final : public Decoding {
 };
 
 // Takes up to `start` and `stop` of one character off the two ends of every token.
-class Strip final : public Decoding {
+class StripDecoding final : public Decoding {
  public:
-  Strip(std::string content, size_t start, size_t stop)
+  StripDecoding(std::string content, size_t start, size_t stop)
       : content_(std::move(content)), start_(start), stop_(stop) {}
   void apply(std::vector<std::string>& tokens) const override {
     for (std::string& token : tokens) {
@@ -207,15 +207,15 @@ size_t read_count(const Json& json, const char* key, const std::string& where) {
   return value.get<size_t>();
 }
 
-std::shared_ptr<const Decoding> read_step(const Json& json, const std::string& type,
-                                          const std::string& where) {
-  if (type == "ByteLevel") return std::make_shared<ByteLevel>();
+std::shared_ptr<const Decoding> read_decoding(const Json& json, const std::string& type,
+                                              const std::string& where) {
+  if (type == "ByteLevel") return std::make_shared<ByteLevelDecoding>();
   if (type == "Fuse") return std::make_shared<Fuse>();
   if (type == "ByteFallback") return std::make_shared<ByteFallback>();
   if (type == "Metaspace") {
     const bool never = optional_string(json, "prepend_scheme", where).value_or("") == "never" ||
                        !optional_bool(json, "add_prefix_space", true, where);
-    return std::make_shared<Metaspace>(string_field(json, "replacement", where), !never);
+    return std::make_shared<MetaspaceDecoding>(string_field(json, "replacement", where), !never);
   }
   if (type == "WordPiece") {
     return std::make_shared<WordPiece>(string_field(json, "prefix", where),
@@ -225,14 +225,14 @@ std::shared_ptr<const Decoding> read_step(const Json& json, const std::string& t
     return std::make_shared<BpeDecoder>(string_field(json, "suffix", where));
   }
   if (type == "Replace") {
-    return std::make_shared<Replace>(Pattern(field(json, "pattern", where), where),
-                                     short_string_field(json, "content", where));
+    return std::make_shared<ReplaceDecoding>(Pattern(field(json, "pattern", where), where),
+                                             short_string_field(json, "content", where));
   }
   if (type == "Strip") {
     std::string content = string_field(json, "content", where);
     if (content.empty()) throw Error(ErrorKind::kData, where + ": a Strip of nothing");
-    return std::make_shared<Strip>(std::move(content), read_count(json, "start", where),
-                                   read_count(json, "stop", where));
+    return std::make_shared<StripDecoding>(std::move(content), read_count(json, "start", where),
+                                           read_count(json, "stop", where));
   }
   throw unsupported(where, "the decoder '" + type + "'");
 }
@@ -250,7 +250,7 @@ void Decoder::add(const nlohmann::ordered_json& json, const std::string& where) 
   if (type == "Sequence") {
     for (const auto& item : array_field(json, "decoders", where)) add(item, where);
   } else {
-    steps_.push_back(read_step(json, type, where));
+    steps_.push_back(read_decoding(json, type, where));
   }
 }
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "finetune/base/utf8.h"
+#include "tokenizer/char_properties.h"
 
 namespace finetune::tokenizer {
 namespace {
@@ -31,16 +32,15 @@ constexpr uint8_t kClassBits = 15;
 constexpr uint8_t kLinker = 16;
 constexpr uint8_t kIndicExtend = 32;
 
-struct ClassRange {
+struct GraphemeClassRange {
   char32_t first;
   char32_t last;
   uint8_t properties;
 };
 
-constexpr ClassRange kRanges[] = {
+constexpr GraphemeClassRange kGraphemeClassRanges[] = {
 #include "tokenizer/grapheme_classes.inc"
 };
-constexpr char32_t kEndOfUnicode = 0x110000;
 constexpr size_t kPage = 128;
 
 // Most pages are alike, so each is kept once.
@@ -48,7 +48,7 @@ class ClassTable {
  public:
   ClassTable() {
     std::vector<uint8_t> all(kEndOfUnicode, kOther);
-    for (const ClassRange& range : kRanges) {
+    for (const GraphemeClassRange& range : kGraphemeClassRanges) {
       for (char32_t c = range.first; c <= range.last; ++c) all[c] = range.properties;
     }
     for (char32_t c = 0xAC00; c <= 0xD7A3; ++c) all[c] = (c - 0xAC00) % 28 == 0 ? kLv : kLvt;

@@ -77,9 +77,9 @@ class Nmt final : public Normalization {
   }
 };
 
-class Bert final : public Normalization {
+class BertNormalization final : public Normalization {
  public:
-  Bert(const Json& json, const std::string& where)
+  BertNormalization(const Json& json, const std::string& where)
       : clean_text_(bool_field(json, "clean_text", where)),
         chinese_(bool_field(json, "handle_chinese_chars", where)),
         lowercase_(bool_field(json, "lowercase", where)),
@@ -169,8 +169,8 @@ class Precompiled final : public Normalization {
   PrecompiledCharsmap charsmap_;
 };
 
-std::shared_ptr<const Normalization> read_step(const Json& json, const std::string& type,
-                                               const std::string& where) {
+std::shared_ptr<const Normalization> read_normalization(const Json& json, const std::string& type,
+                                                        const std::string& where) {
   if (type == "NFC") return std::make_shared<Form>(UnicodeForm::kNfc);
   if (type == "NFD") return std::make_shared<Form>(UnicodeForm::kNfd);
   if (type == "NFKC") return std::make_shared<Form>(UnicodeForm::kNfkc);
@@ -179,7 +179,7 @@ std::shared_ptr<const Normalization> read_step(const Json& json, const std::stri
   if (type == "StripAccents") return std::make_shared<StripAccents>();
   if (type == "Nmt") return std::make_shared<Nmt>();
   if (type == "ByteLevel") return std::make_shared<ByteLevel>();
-  if (type == "BertNormalizer") return std::make_shared<Bert>(json, where);
+  if (type == "BertNormalizer") return std::make_shared<BertNormalization>(json, where);
   if (type == "Prepend") {
     return std::make_shared<Prepend>(short_string_field(json, "prepend", where));
   }
@@ -209,7 +209,7 @@ void Normalizer::add(const nlohmann::ordered_json& json, const std::string& wher
   if (type == "Sequence") {
     for (const auto& item : array_field(json, "normalizers", where)) add(item, where);
   } else {
-    steps_.push_back(read_step(json, type, where));
+    steps_.push_back(read_normalization(json, type, where));
     kinds_.push_back(type == "Precompiled" ? type : json.dump());
   }
 }

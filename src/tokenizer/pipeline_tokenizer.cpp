@@ -11,8 +11,8 @@
 namespace finetune::tokenizer {
 namespace {
 
-constexpr std::string_view kByteLevelSpace = "\xC4\xA0";  // U+0120
-constexpr std::string_view kMetaspace = "\xE2\x96\x81";   // U+2581
+constexpr std::string_view kByteLevelSpace = "\xC4\xA0";     // U+0120
+constexpr std::string_view kMetaspaceText = "\xE2\x96\x81";  // U+2581
 
 bool is_space_of_token(char32_t c) { return c == 0x120 || char_class(c) == CharClass::kSpace; }
 
@@ -284,7 +284,8 @@ bool PipelineTokenizer::continues_word(int32_t id) const {
   if (added_.find(id) != nullptr) return false;  // a symbol of the user's is a word of its own
   const std::string token = id_to_token(id);
   if (!parts_.continuing_prefix.empty()) return token.starts_with(parts_.continuing_prefix);
-  return !token.empty() && !token.starts_with(kByteLevelSpace) && !token.starts_with(kMetaspace);
+  return !token.empty() && !token.starts_with(kByteLevelSpace) &&
+         !token.starts_with(kMetaspaceText);
 }
 
 }  // namespace finetune::tokenizer

@@ -23,9 +23,9 @@ constexpr uint32_t kEndsRule = 1u << 8;
 constexpr uint32_t kValueBits = 0x7FFFFFFFu;
 uint32_t offset(uint32_t unit) { return (unit >> 10) << ((unit & (1u << 9)) >> 6); }
 
-class Fault {
+class CharsmapFault {
  public:
-  explicit Fault(const std::string& where) : where_(where) {}
+  explicit CharsmapFault(const std::string& where) : where_(where) {}
   [[noreturn]] void operator()(const std::string& what) const {
     throw Error(ErrorKind::kData, where_ + ": " + what + "; fetch it again");
   }
@@ -39,7 +39,8 @@ class Fault {
 // circle.
 class TrieCheck {
  public:
-  TrieCheck(const std::vector<uint32_t>& units, std::string_view replacements, const Fault& fault)
+  TrieCheck(const std::vector<uint32_t>& units, std::string_view replacements,
+            const CharsmapFault& fault)
       : units_(units), replacements_(replacements), fault_(fault), nested_(units.size(), kNew) {}
 
   void run() {
@@ -109,7 +110,7 @@ class TrieCheck {
 
   const std::vector<uint32_t>& units_;
   std::string_view replacements_;
-  const Fault& fault_;
+  const CharsmapFault& fault_;
   std::vector<int> nested_;  // by base
   std::vector<Node> path_;
 };
@@ -126,7 +127,7 @@ struct Charsmap {
 };
 
 // Checked: every unit that a text can lead to lies inside, every rule has a replacement.
-Charsmap parse_charsmap(std::string_view map, const Fault& fault) {
+Charsmap parse_charsmap(std::string_view map, const CharsmapFault& fault) {
   if (map.size() > kMaxCharsmapBytes) fault("its normalisation rules are larger than 1 MiB");
   if (map.size() < 4) fault("its normalisation rules are truncated");
   const uint32_t trie_bytes = read_u32(map);
@@ -220,7 +221,7 @@ void append_replacement(std::string_view old, std::string_view replacement,
 }  // namespace
 
 PrecompiledCharsmap::PrecompiledCharsmap(std::string_view map, const std::string& where) {
-  const Fault fault(where);
+  const CharsmapFault fault(where);
   Charsmap parsed = parse_charsmap(map, fault);
   units_ = std::move(parsed.units);
   replacements_ = parsed.replacements;
@@ -240,7 +241,7 @@ PrecompiledCharsmap::PrecompiledCharsmap(std::string_view map, const std::string
 
 PrecompiledCharsmap PrecompiledCharsmap::from_base64(std::string_view text,
                                                      const std::string& where) {
-  const Fault fault(where);
+  const CharsmapFault fault(where);
   const auto bytes = decode_base64(text);
   if (!bytes) fault("its precompiled_charsmap is not valid base64");
   return PrecompiledCharsmap(*bytes, where);
@@ -341,7 +342,7 @@ void PrecompiledCharsmap::normalize(NormalizedText& text) const {
 }
 
 void check_charsmap(std::string_view map, const std::string& where) {
-  static_cast<void>(parse_charsmap(map, Fault(where)));
+  static_cast<void>(parse_charsmap(map, CharsmapFault(where)));
 }
 
 }  // namespace finetune::tokenizer

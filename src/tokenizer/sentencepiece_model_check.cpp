@@ -20,11 +20,11 @@ constexpr size_t kMaxPieces = 4'000'000;
 // The library keeps this many nested matches in an array on its stack and checks nothing.
 constexpr size_t kMaxNestedPieces = 32;
 
-using Piece = SentencePieceSummary::Piece;
+using SummaryPiece = SentencePieceSummary::Piece;
 
-class Fault {
+class ModelFault {
  public:
-  explicit Fault(const std::string& where)
+  explicit ModelFault(const std::string& where)
       : where_(where + ": is not a usable SentencePiece model") {}
   [[noreturn]] void operator()(const std::string& what) const {
     throw Error(ErrorKind::kData, where_ + ": " + what + "; fetch it again");
@@ -38,7 +38,7 @@ class Fault {
 // One field of a protobuf message after the other.
 class MessageReader {
  public:
-  MessageReader(std::string_view bytes, const Fault& fault) : bytes_(bytes), fault_(fault) {}
+  MessageReader(std::string_view bytes, const ModelFault& fault) : bytes_(bytes), fault_(fault) {}
 
   // False at the end.
   bool next() {
@@ -114,7 +114,7 @@ class MessageReader {
   }
 
   std::string_view bytes_;
-  const Fault& fault_;
+  const ModelFault& fault_;
   size_t offset_ = 0;
   uint64_t number_ = 0;
   int wire_ = 0;
@@ -127,7 +127,7 @@ struct NormalizerSummary {
   bool add_dummy_prefix = true;
 };
 
-NormalizerSummary check_normalizer(std::string_view message, const Fault& fault) {
+NormalizerSummary check_normalizer(std::string_view message, const ModelFault& fault) {
   NormalizerSummary summary;
   MessageReader reader(message, fault);
   while (reader.next()) {
@@ -154,7 +154,8 @@ NormalizerSummary check_normalizer(std::string_view message, const Fault& fault)
   return summary;
 }
 
-void check_trainer(std::string_view message, const Fault& fault, SentencePieceSummary& summary) {
+void check_trainer(std::string_view message, const ModelFault& fault,
+                   SentencePieceSummary& summary) {
   MessageReader reader(message, fault);
   while (reader.next()) {
     switch (reader.number()) {
@@ -178,7 +179,7 @@ void check_trainer(std::string_view message, const Fault& fault, SentencePieceSu
   }
 }
 
-void check_self_tests(std::string_view message, const Fault& fault) {
+void check_self_tests(std::string_view message, const ModelFault& fault) {
   MessageReader reader(message, fault);
   size_t count = 0;
   while (reader.next()) {
@@ -192,8 +193,8 @@ void check_self_tests(std::string_view message, const Fault& fault) {
   }
 }
 
-Piece check_piece(std::string_view message, const Fault& fault) {
-  Piece piece;
+SummaryPiece check_piece(std::string_view message, const ModelFault& fault) {
+  SummaryPiece piece;
   uint64_t type = SentencePieceSummary::kNormal;
   MessageReader reader(message, fault);
   while (reader.next()) {
@@ -223,7 +224,7 @@ Piece check_piece(std::string_view message, const Fault& fault) {
 }
 
 // How many of the sorted texts may start one another at one place of a text.
-void check_nesting(std::vector<std::string_view> texts, const Fault& fault) {
+void check_nesting(std::vector<std::string_view> texts, const ModelFault& fault) {
   std::sort(texts.begin(), texts.end());
   std::vector<std::string_view> chain;
   for (const std::string_view text : texts) {
@@ -239,7 +240,7 @@ void check_nesting(std::vector<std::string_view> texts, const Fault& fault) {
 }  // namespace
 
 SentencePieceSummary check_sentencepiece_model(std::string_view model, const std::string& where) {
-  const Fault fault(where);
+  const ModelFault fault(where);
   if (model.size() > kMaxModelBytes) fault("it is larger than 64 MiB");
   SentencePieceSummary summary;
   std::vector<std::string_view> user_defined;
@@ -248,7 +249,7 @@ SentencePieceSummary check_sentencepiece_model(std::string_view model, const std
   while (reader.next()) {
     switch (reader.number()) {
       case 1: {
-        const Piece piece = check_piece(reader.bytes(), fault);
+        const SummaryPiece piece = check_piece(reader.bytes(), fault);
         if (summary.pieces.size() == kMaxPieces) fault("it has more than 4,000,000 pieces");
         if (piece.type == SentencePieceSummary::kUnknown) ++unknown;
         if (piece.type == SentencePieceSummary::kUserDefined) user_defined.push_back(piece.text);

@@ -9,7 +9,7 @@
 namespace finetune::tokenizer {
 namespace {
 
-constexpr char32_t kMetaspace = 0x2581;
+constexpr char32_t kMetaspaceChar = 0x2581;
 
 std::vector<std::string> parts_of(const Normalizer& normalizer, const PreTokenizer& pre_tokenizer,
                                   const std::string& text) {
@@ -25,7 +25,7 @@ std::vector<std::string> parts_of(const Normalizer& normalizer, const PreTokeniz
 bool has_space(std::string_view text) {
   for (size_t at = 0; at < text.size();) {
     const char32_t c = utf8::decode(text, at);
-    if (char_class(c) == CharClass::kSpace || c == kMetaspace) return true;
+    if (char_class(c) == CharClass::kSpace || c == kMetaspaceChar) return true;
   }
   return false;
 }

@@ -13,23 +13,23 @@ namespace {
 
 using Kinds = std::vector<std::string>;
 
-std::atomic<uint64_t> next_serial{1};
+std::atomic<uint64_t> next_words_serial{1};
 
-struct Scratch {
+struct SpacedScratch {
   WordCache<int32_t> cache;
   std::vector<int32_t> ids;
   std::string text;
   std::vector<size_t> ends;
 };
 
-Scratch& thread_scratch() {
-  thread_local Scratch scratch;
+SpacedScratch& spaced_scratch() {
+  thread_local SpacedScratch scratch;
   return scratch;
 }
 
 constexpr const char* kCollapse = R"({"type":"Replace","pattern":{"Regex":" {2,}"},"content":" "})";
 constexpr const char* kStrip = R"({"type":"Strip","strip_left":true,"strip_right":true})";
-constexpr const char* kPrepend = "{\"type\":\"Prepend\",\"prepend\":\"\xE2\x96\x81\"}";
+constexpr const char* kPrependMetaspace = "{\"type\":\"Prepend\",\"prepend\":\"\xE2\x96\x81\"}";
 
 bool is_metaspace(const std::string& kind) {
   return kind.starts_with(R"({"type":"Metaspace")") &&
@@ -55,7 +55,7 @@ size_t find_space(std::string_view text) {
 // The space in front of a text is the normalizer's, and spaces side by side become one.
 bool is_sentencepiece(Kinds kinds) {
   if (!kinds.empty() && kinds.front() == "Precompiled") kinds.erase(kinds.begin());
-  return kinds == Kinds{kCollapse, kStrip, kPrepend};
+  return kinds == Kinds{kCollapse, kStrip, kPrependMetaspace};
 }
 
 }  // namespace
@@ -81,7 +81,7 @@ SpacedWords::SpacedWords(const Normalizer& normalizer, const PreTokenizer& pre_t
       pre_tokenizer_(pre_tokenizer),
       model_(model),
       simple_(normalizer, pre_tokenizer),
-      serial_(next_serial++),
+      serial_(next_words_serial++),
       between_(normalizer("a")) {}
 
 // Whether words between spaces become what they become alone: marks may join a space, white space
@@ -99,7 +99,7 @@ bool SpacedWords::stands_alone(std::string_view word, const std::string& normali
 }
 
 bool SpacedWords::find_ids(std::string_view word, std::vector<int32_t>& ids) const {
-  Scratch& scratch = thread_scratch();
+  SpacedScratch& scratch = spaced_scratch();
   ids.clear();
   if (simple_.cut(word, scratch.text, scratch.ends)) {
     size_t begin = 0;
@@ -119,7 +119,7 @@ bool SpacedWords::find_ids(std::string_view word, std::vector<int32_t>& ids) con
 }
 
 bool SpacedWords::append_ids(std::string_view text, std::vector<int32_t>& ids) const {
-  Scratch& scratch = thread_scratch();
+  SpacedScratch& scratch = spaced_scratch();
   scratch.cache.use_for(serial_);
   while (!text.empty()) {
     const std::string_view word = text.substr(0, find_space(text));

@@ -12,7 +12,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 // Appends without the linear search for the key that ordered_json's [] makes.
-void put(Json& object, std::string key, Json value) {
+void put_field(Json& object, std::string key, Json value) {
   object.get_ref<Json::object_t&>().emplace_back(std::move(key), std::move(value));
 }
 
@@ -25,7 +25,8 @@ Json byte_level(bool add_prefix_space) {
 
 Json model_json(const TrainedVocabulary& vocabulary) {
   Json tokens = Json::object();
-  for (size_t id = 0; id < vocabulary.tokens.size(); ++id) put(tokens, vocabulary.tokens[id], id);
+  for (size_t id = 0; id < vocabulary.tokens.size(); ++id)
+    put_field(tokens, vocabulary.tokens[id], id);
   Json merges = Json::array();
   for (const auto& [left, right] : vocabulary.merges) merges.push_back(Json::array({left, right}));
   Json model = {{"type", "BPE"},
@@ -36,8 +37,8 @@ Json model_json(const TrainedVocabulary& vocabulary) {
                 {"fuse_unk", false},
                 {"byte_fallback", false},
                 {"ignore_merges", false}};
-  put(model, "vocab", std::move(tokens));
-  put(model, "merges", std::move(merges));
+  put_field(model, "vocab", std::move(tokens));
+  put_field(model, "merges", std::move(merges));
   return model;
 }
 
@@ -62,17 +63,17 @@ std::string tokenizer_json(const TrainedVocabulary& vocabulary) {
     return a["id"].get<size_t>() < b["id"].get<size_t>();
   });
   Json json = {{"version", "1.0"}, {"truncation", nullptr}, {"padding", nullptr}};
-  put(json, "added_tokens", std::move(added));
-  put(json, "normalizer", nullptr);
-  put(json, "pre_tokenizer", byte_level(vocabulary.add_prefix_space));
-  put(json, "post_processor",
-      {{"type", "RobertaProcessing"},
-       {"sep", Json::array({"</s>", id_of(vocabulary, "</s>")})},
-       {"cls", Json::array({"<s>", id_of(vocabulary, "<s>")})},
-       {"trim_offsets", true},
-       {"add_prefix_space", vocabulary.add_prefix_space}});
-  put(json, "decoder", byte_level(true));
-  put(json, "model", model_json(vocabulary));
+  put_field(json, "added_tokens", std::move(added));
+  put_field(json, "normalizer", nullptr);
+  put_field(json, "pre_tokenizer", byte_level(vocabulary.add_prefix_space));
+  put_field(json, "post_processor",
+            {{"type", "RobertaProcessing"},
+             {"sep", Json::array({"</s>", id_of(vocabulary, "</s>")})},
+             {"cls", Json::array({"<s>", id_of(vocabulary, "<s>")})},
+             {"trim_offsets", true},
+             {"add_prefix_space", vocabulary.add_prefix_space}});
+  put_field(json, "decoder", byte_level(true));
+  put_field(json, "model", model_json(vocabulary));
   return json.dump(2);
 }
 

@@ -19,7 +19,7 @@ namespace {
 
 using Type = SentencePieceOptions::Type;
 
-constexpr const char* kPhase = "training a tokenizer";
+constexpr const char* kLibraryPhase = "training a tokenizer";
 constexpr std::array<const char*, 5> kRules = {"nmt_nfkc", "nfkc", "nmt_nfkc_cf", "nfkc_cf",
                                                "identity"};
 
@@ -181,7 +181,7 @@ std::string train_apart(const std::vector<std::string>& files,
           [&](const tokenizer::ProcessReports& reports) {
             return pack(tokenizer::train_by_library(files, options, quiet, reports));
           },
-          listener, options.num_threads, kPhase);
+          listener, options.num_threads, kLibraryPhase);
     } catch (const tokenizer::ProcessDied& died) {
       // Where no pair is left to merge, the library's log reads what is not there.
       const bool crashed = died.signal_number() != 0 && died.signal_number() != SIGKILL;
@@ -196,7 +196,7 @@ std::string train_apart(const std::vector<std::string>& files,
 TrainedSentencePiece train_sentencepiece(const std::vector<std::string>& files,
                                          const SentencePieceOptions& options) {
   check_options(files, options);
-  interrupt::throw_if_requested(kPhase);
+  interrupt::throw_if_requested(kLibraryPhase);
   TrainedSentencePiece trained = unpack(train_apart(files, options));
   trained.vocab_size = options.vocab_size;
   (void)tokenizer::check_sentencepiece_model(trained.model, "the trained model");

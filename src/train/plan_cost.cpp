@@ -57,11 +57,11 @@ std::string printed(const char* format, double value) {
   return text;
 }
 
-std::string left(const std::string& text, size_t width) {
+std::string left_column(const std::string& text, size_t width) {
   return text + std::string(text.size() < width ? width - text.size() : 1, ' ');
 }
 
-std::string right(const std::string& text, size_t width) {
+std::string right_column(const std::string& text, size_t width) {
   return std::string(text.size() < width ? width - text.size() : 1, ' ') + text;
 }
 
@@ -86,9 +86,9 @@ std::string money_text(const Json& row) {
 }
 
 std::string row_text(const Json& row) {
-  std::string text = "  " + left(row.at("name").get<std::string>(), 24) +
-                     right(time_text(row), 11) + right(units_text(row), 11) +
-                     right(money_text(row), 16) + "  " + row.at("basis").get<std::string>();
+  std::string text = "  " + left_column(row.at("name").get<std::string>(), 24) +
+                     right_column(time_text(row), 11) + right_column(units_text(row), 11) +
+                     right_column(money_text(row), 16) + "  " + row.at("basis").get<std::string>();
   if (!row.value("fits", true)) text += ", does not fit into its memory";
   return text + '\n';
 }
@@ -165,8 +165,9 @@ std::string costs_text(const Json& plan) {
            money_text(cheapest) + ") in " + time_text(cheapest) + ", " +
            cheapest.at("basis").get<std::string>() + "; set hardware to see all rows\n";
   }
-  std::string text = "\n" + here + "  " + left("the whole run on", 24) + right("time", 11) +
-                     right("units", 11) + right("money", 16) + '\n';
+  std::string text = "\n" + here + "  " + left_column("the whole run on", 24) +
+                     right_column("time", 11) + right_column("units", 11) +
+                     right_column("money", 16) + '\n';
   if (found->contains("given")) {
     text += row_text(found->at("given"));
   } else if (*found->find("hardware") == kOwnHardware) {

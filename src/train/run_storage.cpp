@@ -32,7 +32,7 @@ constexpr double kFinishedPatience = 900;
 constexpr double kStoppedPatience = 300;
 constexpr double kSignalPatience = 20;  // what a machine gives that is about to be taken away
 
-const checkpoint::Report kWarn = [](const std::string& line) { log::warning(line); };
+const checkpoint::Report kWarnOfStorage = [](const std::string& line) { log::warning(line); };
 
 std::optional<Mount> slow_mount(const std::string& path) {
   std::optional<Mount> mount = mount_of(path);
@@ -115,7 +115,7 @@ checkpoint::BringBackOptions RunStorage::back(const Place& place) const {
           .output_dir = config_.args.output_dir,
           .files = place.files,
           .mirror_dir = place.directory,
-          .report = kWarn};
+          .report = kWarnOfStorage};
 }
 
 void RunStorage::open_mirrors(bool may_begin_anew) {
@@ -148,7 +148,7 @@ void RunStorage::open_mirrors(bool may_begin_anew) {
 std::optional<CheckpointEntry> RunStorage::newest_here() const {
   try {
     const auto files = interruptible_reads(files_, "verifying checkpoints");
-    return checkpoint::find_newest_good(*files, config_.args.output_dir, kWarn);
+    return checkpoint::find_newest_good(*files, config_.args.output_dir, kWarnOfStorage);
   } catch (const Error& error) {  // a mirror may hold a whole one
     if (error.kind() != ErrorKind::kCheckpoint) throw;
     return std::nullopt;

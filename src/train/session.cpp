@@ -15,16 +15,16 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::string printed(const char* format, double value) {
+std::string printed_time(const char* format, double value) {
   char text[64];
   std::snprintf(text, sizeof(text), format, value);
   return text;
 }
 
 std::string time_text(double seconds) {
-  if (seconds < 99.5) return printed(seconds < 9.95 ? "%.1f s" : "%.0f s", seconds);
-  if (seconds < 99.5 * 60) return printed("%.0f min", seconds / 60);
-  return printed("%.1f h", seconds / 3600);
+  if (seconds < 99.5) return printed_time(seconds < 9.95 ? "%.1f s" : "%.0f s", seconds);
+  if (seconds < 99.5 * 60) return printed_time("%.0f min", seconds / 60);
+  return printed_time("%.1f h", seconds / 3600);
 }
 
 std::string count(int64_t number, const std::string& what) {
@@ -89,7 +89,7 @@ std::string describe_session(const SessionProgress& progress,
                      time_text(progress.trained_seconds) + " of training";
   const std::optional<double> left = progress.seconds_left();
   if (!left) return text + "; no step was measured yet";
-  text += "; " + time_text(*left) + " left at " + printed("%.3g", *progress.seconds_a_step()) +
+  text += "; " + time_text(*left) + " left at " + printed_time("%.3g", *progress.seconds_a_step()) +
           " s a step";
   // What such a session trains for: of one that a signal cut, what it would have.
   const bool is_periodic = limit && limit->is_periodic;

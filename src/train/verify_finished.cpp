@@ -21,7 +21,6 @@ namespace finetune {
 namespace {
 
 using checkpoint::CheckpointEntry;
-using checkpoint::FileRecord;
 using checkpoint::FinishedModel;
 using checkpoint::Manifest;
 
@@ -144,7 +143,7 @@ std::string RunStorage::verify_finished(const RunState& finished) {
 // are verified after that.
 bool RunStorage::restore_state() {
   const auto record_in = [](FileSystem& files, const std::string& folder) {
-    std::optional<FileRecord> record;
+    std::optional<checkpoint::FileRecord> record;
     const FinishedModel model = checkpoint::inspect_finished_model(files, folder, false);
     if (!model.manifest) return record;
     const auto found = model.manifest->files.find(checkpoint::kFinetuneStateFile);
@@ -152,13 +151,13 @@ bool RunStorage::restore_state() {
     return record;
   };
   const std::string& folder = config_.args.output_dir;
-  const std::optional<FileRecord> here = record_in(*files_, folder);
+  const std::optional<checkpoint::FileRecord> here = record_in(*files_, folder);
   // An empty folder is brought back as a whole.
   if (!here && !files_->exists(join_path(folder, checkpoint::kManifestFile))) return false;
   return std::ranges::any_of(places_, [&](const Place& place) {
     if (!place.is_reached) return false;
     try {
-      const std::optional<FileRecord> record =
+      const std::optional<checkpoint::FileRecord> record =
           here ? here : record_in(*place.files, place.directory);
       return record && restore_from(place, checkpoint::kFinetuneStateFile, *record);
     } catch (const Error& error) {
@@ -169,7 +168,7 @@ bool RunStorage::restore_state() {
 }
 
 bool RunStorage::restore_from(const Place& place, const std::string& name,
-                              const FileRecord& record) const {
+                              const checkpoint::FileRecord& record) const {
   if (!checkpoint::restore_file(back(place), name, record)) return false;
   log::warning("restored '" + join_path(config_.args.output_dir, name) + "' from the mirror '" +
                place.directory + "'");
@@ -330,7 +329,7 @@ void RunStorage::copy_results(checkpoint::Mirror& mirror) const {
   const std::string& folder = config_.args.output_dir;
   const FinishedModel model = checkpoint::inspect_finished_model(*files_, folder, false);
   const auto copy = [&](const std::string& name) {
-    std::optional<FileRecord> record;
+    std::optional<checkpoint::FileRecord> record;
     if (model.manifest) {
       const auto found = model.manifest->files.find(name);
       if (found != model.manifest->files.end()) record = found->second;

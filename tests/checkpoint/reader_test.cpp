@@ -13,6 +13,7 @@
 #include "finetune/base/interrupt.h"
 #include "finetune/base/interruptible_reads.h"
 #include "finetune/base/trash_safe.h"
+#include "support/paths.h"
 
 namespace finetune::checkpoint {
 namespace {
@@ -226,7 +227,7 @@ void write_foreign(RunFolder& run, int64_t step, const std::string& state) {
   std::string model(1, static_cast<char>(header.size()));
   model += std::string(7, '\0') + header + std::string(4, '\0');
   run.root.write(folder + "model.safetensors", model);
-  const std::string data = FINETUNE_SOURCE_DIR "/tests/fixtures/tensor/";
+  const std::string data = source_dir() + "/tests/fixtures/tensor/";
   for (const char* name : {"optimizer.pt", "scheduler.pt"}) {
     run.root.write(folder + name, files().read_all(data + name));
   }
@@ -241,7 +242,7 @@ TEST(ForeignCheckpoint, IsAcceptedByItsStructureWithANote) {
 }
 
 TEST(ForeignCheckpoint, IsAcceptedWithEveryFormOfWeights) {
-  const std::string data = FINETUNE_SOURCE_DIR "/tests/fixtures/tensor/";
+  const std::string data = source_dir() + "/tests/fixtures/tensor/";
   const std::string index =
       R"({"weight_map":{"a":"pytorch_model-1.bin","b":"pytorch_model-2.bin"}})";
   for (const std::string model : {"pytorch_model.bin", "odd_model_legacy.bin"}) {

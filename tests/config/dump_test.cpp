@@ -11,6 +11,7 @@
 #include "finetune/config/exclusions.h"
 #include "finetune/config/validate.h"
 #include "load_helpers.h"
+#include "support/paths.h"
 
 namespace finetune {
 namespace {
@@ -101,13 +102,13 @@ TEST(Dump, TablesAndHelpNameEveryKey) {
 }
 
 TEST(Dump, TheReadmeHoldsTheTableOfKeys) {
-  const std::string readme = FileSystem::local().read_all(FINETUNE_SOURCE_DIR "/README.md");
+  const std::string readme = FileSystem::local().read_all(source_dir() + "/README.md");
   EXPECT_THAT(readme, HasSubstr(describe_keys_markdown()))
       << "replace the README's table by the output of `finetune config table`";
 }
 
 TEST(Dump, TheReadmeHoldsTheTableOfExclusions) {
-  const std::string readme = FileSystem::local().read_all(FINETUNE_SOURCE_DIR "/README.md");
+  const std::string readme = FileSystem::local().read_all(source_dir() + "/README.md");
   EXPECT_THAT(readme, HasSubstr("<!-- exclusions:begin -->\n" + describe_exclusions_markdown() +
                                 "<!-- exclusions:end -->"))
       << "replace the README's table by the output of `finetune config exclusions`";

@@ -14,11 +14,12 @@
 #include "config/words.h"
 #include "finetune/base/json.h"
 #include "finetune/config/dump.h"
+#include "support/paths.h"
 
 namespace finetune {
 namespace {
 
-const std::string kSource = FINETUNE_SOURCE_DIR;
+const std::string kSource = source_dir();
 
 std::string read(const std::string& path) {
   std::ifstream file(path);

@@ -10,6 +10,7 @@
 #include "data/byte_tokenizer.h"
 #include "data/sentences.h"
 #include "finetune/base/error.h"
+#include "support/paths.h"
 
 namespace finetune::testing {
 namespace {
@@ -33,7 +34,7 @@ std::vector<std::vector<std::string>> texts_of(const Documents& documents) {
   return texts;
 }
 
-DocumentOptions options() {
+DocumentOptions document_options() {
   DocumentOptions options;
   options.sentence_delimiters = kDelimiters;
   options.longest_sentence = 100;
@@ -41,7 +42,7 @@ DocumentOptions options() {
 }
 
 std::vector<std::vector<std::string>> read(const std::string& name, const std::string& content,
-                                           const DocumentOptions& how = options()) {
+                                           const DocumentOptions& how = document_options()) {
   const TemporaryFolder folder;
   folder.write(name, content);
   return texts_of(read_documents({folder / name}, ByteTokenizer(), how));
@@ -63,7 +64,7 @@ TEST(Documents, AreSeparatedByBlankLines) {
 }
 
 TEST(Documents, AreLinesWhereThisIsAskedFor) {
-  DocumentOptions how = options();
+  DocumentOptions how = document_options();
   how.lines_are_documents = true;
   EXPECT_THAT(read("a.txt", "A one. Two.\n\nthree\n", how),
               ElementsAre(ElementsAre("A one.", " Two."), ElementsAre("three")));
@@ -80,23 +81,22 @@ TEST(Documents, EndWhereTheirFileEnds) {
   const TemporaryFolder folder;
   folder.write("a.txt", "one\n");
   folder.write("b.txt", "two\n");
-  EXPECT_EQ(read_documents({folder / "*.txt"}, ByteTokenizer(), options()).size(), 2);
+  EXPECT_EQ(read_documents({folder / "*.txt"}, ByteTokenizer(), document_options()).size(), 2);
 }
 
 TEST(Documents, CutLongSentencesInEqualParts) {
-  DocumentOptions how = options();
+  DocumentOptions how = document_options();
   how.longest_sentence = 4;
   EXPECT_THAT(read("a.txt", "abcdefghi\n", how), ElementsAre(ElementsAre("abc", "def", "ghi")));
 }
 
 // As transformers' tokenizer does; such a place is never masked, and no id is known by its number.
 TEST(Documents, TurnTheTextOfSpecialTokensIntoTheirIds) {
-  const auto tokenizer =
-      load_tokenizer(std::string(FINETUNE_SOURCE_DIR) + "/tests/fixtures/tokenizers/lighthouse");
+  const auto tokenizer = load_tokenizer(source_dir() + "/tests/fixtures/tokenizers/lighthouse");
   const int32_t separator = *tokenizer->token_to_id("</s>");
   const TemporaryFolder folder;
   folder.write("a.txt", "Rock </s> The tower is white. And </s> so on\n");
-  const Documents documents = read_documents({folder / "a.txt"}, *tokenizer, options());
+  const Documents documents = read_documents({folder / "a.txt"}, *tokenizer, document_options());
   EXPECT_EQ(std::count(documents.ids.begin(), documents.ids.end(), separator), 2);
   EXPECT_EQ(documents.sentences.size(), 3U);
   EXPECT_EQ(tokenizer->decode(documents.tokens(0, 2).to_vector(), true),
@@ -108,7 +108,7 @@ TEST(Documents, AreTheSameOnAnyNumberOfThreads) {
   std::string text;
   for (int i = 0; i < 5000; ++i) text += "Line " + std::to_string(i) + (i % 7 == 0 ? "\n\n" : "\n");
   folder.write("a.txt", text);
-  DocumentOptions how = options();
+  DocumentOptions how = document_options();
   const Documents one = read_documents({folder / "a.txt"}, ByteTokenizer(), how);
   how.threads = 3;
   const Documents three = read_documents({folder / "a.txt"}, ByteTokenizer(), how);

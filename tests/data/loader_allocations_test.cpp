@@ -22,11 +22,11 @@ namespace {
 
 using testing::ByteTokenizer;
 
-constexpr int64_t kSamples = 64;
+constexpr int64_t kCountedSamples = 64;
 
 std::shared_ptr<const Dataset> dataset(bool has_classes) {
   TokenContent content;
-  for (int64_t i = 0; i < kSamples; ++i) {
+  for (int64_t i = 0; i < kCountedSamples; ++i) {
     const auto length = static_cast<size_t>(20 + i % 7);
     content.ids.insert(content.ids.end(), length, ByteTokenizer::kFirstByte + 1);
     content.types.insert(content.types.end(), length, static_cast<uint8_t>(i % 2));
@@ -115,8 +115,8 @@ TEST(LoaderAllocations, AreNoneForPackedRows) {
 TEST(LoaderAllocations, AreNoneForSamplesGroupedByLength) {
   LoaderOptions options = kAsTheyLie;
   options.sampling = SamplingStrategy::kGroupByLength;
-  options.length_group = kSamples;
-  options.batch_size = kSamples;
+  options.length_group = kCountedSamples;
+  options.batch_size = kCountedSamples;
   options.micro_batches = 1;
   expect_none(dataset(false), masking(), options);
 }

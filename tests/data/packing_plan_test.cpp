@@ -14,7 +14,7 @@ namespace {
 using testing::samples_of_lengths;
 using testing::uneven_lengths;
 
-constexpr int64_t kSamples = 1000;  // four groups, the last one shorter
+constexpr int64_t kPackedSamples = 1000;  // four groups, the last one shorter
 
 std::vector<std::vector<int64_t>> rows_of(const PackingPlan& plan) {
   std::vector<std::vector<int64_t>> rows(static_cast<size_t>(plan.rows()));
@@ -25,7 +25,7 @@ std::vector<std::vector<int64_t>> rows_of(const PackingPlan& plan) {
 }
 
 TEST(PackingPlan, PutsEverySampleIntoOneRowThatHasRoomForIt) {
-  const auto data = samples_of_lengths(uneven_lengths(kSamples));
+  const auto data = samples_of_lengths(uneven_lengths(kPackedSamples));
   for (const bool keeps_order : {false, true}) {
     std::vector<int64_t> seen;
     for (const auto& row :
@@ -37,13 +37,13 @@ TEST(PackingPlan, PutsEverySampleIntoOneRowThatHasRoomForIt) {
       seen.insert(seen.end(), row.begin(), row.end());
     }
     std::ranges::sort(seen);
-    ASSERT_EQ(seen.size(), static_cast<size_t>(kSamples));
-    for (int64_t i = 0; i < kSamples; ++i) EXPECT_EQ(seen[static_cast<size_t>(i)], i);
+    ASSERT_EQ(seen.size(), static_cast<size_t>(kPackedSamples));
+    for (int64_t i = 0; i < kPackedSamples; ++i) EXPECT_EQ(seen[static_cast<size_t>(i)], i);
   }
 }
 
 TEST(PackingPlan, LeavesLittleRoom) {
-  const std::vector<int64_t> lengths = uneven_lengths(kSamples);
+  const std::vector<int64_t> lengths = uneven_lengths(kPackedSamples);
   int64_t tokens = 0;
   for (const int64_t length : lengths) tokens += length;
   const auto data = samples_of_lengths(lengths);
@@ -52,7 +52,7 @@ TEST(PackingPlan, LeavesLittleRoom) {
 }
 
 TEST(PackingPlan, KeepsTheOrderWhereAskedTo) {
-  const auto data = samples_of_lengths(uneven_lengths(kSamples));
+  const auto data = samples_of_lengths(uneven_lengths(kPackedSamples));
   std::vector<int64_t> all;
   for (const auto& row : rows_of(PackingPlan(*data, {.capacity = 128, .keeps_order = true}))) {
     all.insert(all.end(), row.begin(), row.end());
@@ -61,7 +61,7 @@ TEST(PackingPlan, KeepsTheOrderWhereAskedTo) {
 }
 
 TEST(PackingPlan, TakesTheSamplesOfARowFromAllOverTheData) {
-  const auto data = samples_of_lengths(std::vector<int64_t>(kSamples, 32));
+  const auto data = samples_of_lengths(std::vector<int64_t>(kPackedSamples, 32));
   for (const auto& row : rows_of(PackingPlan(*data, {.capacity = 128}))) {
     ASSERT_GE(row.size(), 2U);
     for (size_t i = 1; i < row.size(); ++i) EXPECT_EQ(row[i] - row[i - 1], 4);

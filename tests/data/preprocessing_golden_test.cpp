@@ -13,6 +13,7 @@
 #include "finetune/data/question_answering_dataset.h"
 #include "finetune/data/token_classification_dataset.h"
 #include "finetune/tokenizer/tokenizer.h"
+#include "support/paths.h"
 
 namespace finetune {
 namespace {
@@ -69,7 +70,7 @@ class LeftPadded final : public Tokenizer {
 class Preprocessing : public ::testing::Test {
  protected:
   static std::string path(const std::string& name) {
-    return std::string(FINETUNE_SOURCE_DIR) + "/tests/fixtures/preprocessing/" + name;
+    return source_dir() + "/tests/fixtures/preprocessing/" + name;
   }
 
   // Every case of `task` with its tokenizer.
@@ -82,7 +83,7 @@ class Preprocessing : public ::testing::Test {
       ++cases;
       SCOPED_TRACE(task + " " + golden["tokenizer"].get<std::string>() + " " +
                    golden["length"].dump());
-      const auto tokenizer = load_tokenizer(std::string(FINETUNE_SOURCE_DIR) + "/tests/fixtures/" +
+      const auto tokenizer = load_tokenizer(source_dir() + "/tests/fixtures/" +
                                             golden["tokenizer"].get<std::string>());
       check(golden, *tokenizer);
     }

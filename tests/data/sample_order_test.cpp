@@ -16,33 +16,33 @@ namespace {
 using testing::samples_of_lengths;
 using testing::uneven_lengths;
 
-constexpr int64_t kSamples = 103;
+constexpr int64_t kOrderedSamples = 103;
 constexpr int64_t kGroup = 20;
 constexpr uint64_t kSeed = 7;
 
 std::vector<int64_t> epoch_of(const SampleOrder& order, int64_t epoch) {
   std::vector<int64_t> samples;
-  order.append(epoch, 0, kSamples, samples);
+  order.append(epoch, 0, kOrderedSamples, samples);
   return samples;
 }
 
 TEST(LengthGroupedOrder, VisitsEverySampleOnce) {
-  const auto data = samples_of_lengths(uneven_lengths(kSamples));
+  const auto data = samples_of_lengths(uneven_lengths(kOrderedSamples));
   const auto order = make_length_grouped_order(*data, kGroup, kSeed);
   std::vector<int64_t> samples = epoch_of(*order, 3);
   std::ranges::sort(samples);
-  std::vector<int64_t> all(kSamples);
+  std::vector<int64_t> all(kOrderedSamples);
   std::iota(all.begin(), all.end(), 0);
   EXPECT_EQ(samples, all);
 }
 
 TEST(LengthGroupedOrder, SortsTheSamplesThatThePermutationPutsIntoAGroup) {
-  const auto data = samples_of_lengths(uneven_lengths(kSamples));
+  const auto data = samples_of_lengths(uneven_lengths(kOrderedSamples));
   const auto order = make_length_grouped_order(*data, kGroup, kSeed);
   const std::vector<int64_t> samples = epoch_of(*order, 1);
-  const Permutation permutation(kSamples, kSeed, 1);
-  for (int64_t first = 0; first < kSamples; first += kGroup) {
-    const int64_t last = std::min(kSamples, first + kGroup);
+  const Permutation permutation(kOrderedSamples, kSeed, 1);
+  for (int64_t first = 0; first < kOrderedSamples; first += kGroup) {
+    const int64_t last = std::min(kOrderedSamples, first + kGroup);
     std::vector<int64_t> group(samples.begin() + first, samples.begin() + last);
     EXPECT_TRUE(std::ranges::is_sorted(group, std::ranges::greater(),
                                        [&](int64_t sample) { return data->length(sample); }));
@@ -55,12 +55,12 @@ TEST(LengthGroupedOrder, SortsTheSamplesThatThePermutationPutsIntoAGroup) {
 }
 
 TEST(LengthGroupedOrder, IsAFunctionOfThePlaceHoweverItIsReached) {
-  const auto data = samples_of_lengths(uneven_lengths(kSamples));
+  const auto data = samples_of_lengths(uneven_lengths(kOrderedSamples));
   const auto order = make_length_grouped_order(*data, kGroup, kSeed);
   const std::vector<int64_t> whole = epoch_of(*order, 2);
   const auto fresh = make_length_grouped_order(*data, kGroup, kSeed);
   for (const int64_t begin : {95, 17, 60, 18}) {
-    const int64_t end = std::min(kSamples, begin + 27);
+    const int64_t end = std::min(kOrderedSamples, begin + 27);
     std::vector<int64_t> part;
     fresh->append(2, begin, end, part);
     EXPECT_EQ(part, std::vector<int64_t>(whole.begin() + begin, whole.begin() + end)) << begin;

@@ -37,7 +37,7 @@ std::string shard(int64_t begin, int64_t end) {
   return bytes;
 }
 
-ShardOptions options() {
+ShardOptions shard_options() {
   return {.pad_id = 1, .vocabulary_limit = 200, .max_seq_length = 12, .token_types = 2};
 }
 
@@ -62,7 +62,7 @@ TEST(ShardExamples, AreNumberedThroughUnequalShards) {
   folder.write("a.tfrecord", shard(0, 1));
   folder.write("b.tfrecord", shard(1, 18));
   folder.write("c.tfrecord", shard(18, 23));
-  const ShardExamples data({folder / "*.tfrecord"}, options());
+  const ShardExamples data({folder / "*.tfrecord"}, shard_options());
   ASSERT_EQ(data.size(), 23);
   EXPECT_EQ(data.shards(), 3);
   for (int64_t i = 0; i < 23; ++i) {
@@ -75,12 +75,12 @@ TEST(ShardExamples, AreNotTakenWhereSomeAreStillToBeWritten) {
   const TemporaryFolder folder;
   folder.write("examples-00000-of-00002.tfrecord", shard(0, 3));
   const std::vector<std::string> all = {folder.path()};
-  EXPECT_EQ(ShardExamples(all, options()).size(), 3);  // a warning alone
+  EXPECT_EQ(ShardExamples(all, shard_options()).size(), 3);  // a warning alone
   folder.write(kShardManifest, "{}");
-  EXPECT_THAT(message_of<Error>([&] { ShardExamples(all, options()); }),
+  EXPECT_THAT(message_of<Error>([&] { ShardExamples(all, shard_options()); }),
               HasSubstr("gives 1 of 2 shards"));
   folder.write("examples-00001-of-00002.tfrecord", shard(3, 5));
-  EXPECT_EQ(ShardExamples(all, options()).size(), 5);
+  EXPECT_EQ(ShardExamples(all, shard_options()).size(), 5);
 }
 
 TEST(ShardExamples, AreEachSeenOnceInAnEpochOfTenRestarts) {
@@ -95,7 +95,7 @@ TEST(ShardExamples, AreEachSeenOnceInAnEpochOfTenRestarts) {
   const auto run = [&](Position position, int64_t updates, std::vector<int64_t>& seen) {
     // A fresh process: everything is opened anew.
     const auto data =
-        std::make_shared<const ShardExamples>(std::vector{folder / "*.tfrecord"}, options());
+        std::make_shared<const ShardExamples>(std::vector{folder / "*.tfrecord"}, shard_options());
     Loader loader(data, collator, how);
     for (int64_t i = 0; i < updates && position.epoch == 0; ++i) {
       for (const Batch& batch : loader.take(position)) {
@@ -129,7 +129,7 @@ TEST(ShardExamples, AreKnownByTheirContentNotTheirNames) {
   folder.write("other/y.tfrecord", shard(4, 6));
   folder.write("changed.tfrecord", shard(4, 5) + shard(6, 7));
   const auto fingerprint = [&](const std::vector<std::string>& files) {
-    return ShardExamples(files, options()).fingerprint();
+    return ShardExamples(files, shard_options()).fingerprint();
   };
   const std::string here = fingerprint({folder / "a.tfrecord", folder / "b.tfrecord"});
   EXPECT_EQ(fingerprint({folder / "other/*.tfrecord"}), here);
@@ -143,8 +143,8 @@ std::string fault_of(const std::function<void(TfExample&)>& change) {
   TfExample features = decode_tf_example(encode_example(numbered(1), kLayout), "");
   change(features);
   try {
-    static_cast<void>(
-        decode_example(encode_tf_example(features), "a.tfrecord: record 7 at byte 99", options()));
+    static_cast<void>(decode_example(encode_tf_example(features), "a.tfrecord: record 7 at byte 99",
+                                     shard_options()));
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::kData);
     EXPECT_THAT(error.what(), HasSubstr("a.tfrecord: record 7 at byte 99"));
@@ -190,7 +190,7 @@ TEST(ShardRecord, NamesTheFeatureThatCannotBeUsed) {
 TEST(ShardRecord, IsFilledUpAndTakenBack) {
   PretrainingExample plain = numbered(1);
   plain.next_sentence_label = kIgnoredLabel;
-  ShardOptions how = options();
+  ShardOptions how = shard_options();
   how.next_sentence = false;
   EXPECT_EQ(decode_example(encode_example(plain, kLayout), "a", how), plain);
   const TfExample features = decode_tf_example(encode_example(plain, kLayout), "a");
@@ -221,7 +221,7 @@ TEST(ShardWriter, WritesTheSameBytesOnAnyNumberOfThreads) {
   EXPECT_EQ(contents(folder / "one"), contents(folder / "three"));
   EXPECT_EQ(contents(folder / "one").size(), 5U);  // prepare.json too
 
-  const ShardExamples read({folder / "one/*.tfrecord"}, options());
+  const ShardExamples read({folder / "one/*.tfrecord"}, shard_options());
   std::vector<int> seen(103, 0);
   for (int64_t i = 0; i < read.size(); ++i) {
     const PretrainingExample example = read.example({.index = i, .epoch = 0});

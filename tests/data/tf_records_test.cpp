@@ -46,7 +46,7 @@ std::string records(int64_t count) {
   return bytes;
 }
 
-std::vector<std::string> rows_of(const std::string& path, const RowOptions& options = {}) {
+std::vector<std::string> typed_rows_of(const std::string& path, const RowOptions& options = {}) {
   std::vector<std::string> rows;
   visit_rows({path}, options, [&](const DataRow& row) {
     EXPECT_TRUE(row.typed);
@@ -57,8 +57,8 @@ std::vector<std::string> rows_of(const std::string& path, const RowOptions& opti
   return rows;
 }
 
-std::string error_of(const std::string& path) {
-  const std::string message = message_of<Error>([&] { static_cast<void>(rows_of(path)); });
+std::string record_error_of(const std::string& path) {
+  const std::string message = message_of<Error>([&] { static_cast<void>(typed_rows_of(path)); });
   return message.substr(message.find_last_of('/') + 1);
 }
 
@@ -67,7 +67,7 @@ TEST(TfRecords, AreRowsWithTheirNumbers) {
   const std::string path =
       folder.write("a.tfrecord", record_of({{"text", Texts{"a"}}}) +
                                      record_of({{"b", Integers{1, 2}}}) + tf_record(""));
-  EXPECT_THAT(rows_of(path),
+  EXPECT_THAT(typed_rows_of(path),
               ElementsAre(R"(a.tfrecord, row 1 {"text":"a"})", R"(a.tfrecord, row 2 {"b":[1,2]})",
                           "a.tfrecord, row 3 {}"));
   EXPECT_EQ(count_rows({path}, "train_file"), 3);
@@ -83,8 +83,8 @@ TEST(TfRecords, AreReadOfPackedFilesToo) {
        {folder.write("a.tfrecord", bytes), folder.write("a.tfrecords.gz", gzip(bytes)),
         folder.write("a.tfrecord-00000-of-00001.zst", zstandard(bytes))}) {
     const std::string name = path.substr(path.find_last_of('/') + 1);
-    EXPECT_THAT(rows_of(path, options), ElementsAre(name + ", row 8999 {\"id\":8998" + text,
-                                                    name + ", row 9000 {\"id\":8999" + text));
+    EXPECT_THAT(typed_rows_of(path, options), ElementsAre(name + ", row 8999 {\"id\":8998" + text,
+                                                          name + ", row 9000 {\"id\":8999" + text));
     EXPECT_EQ(count_rows({path}, "train_file"), 9000) << path;
   }
 }
@@ -97,11 +97,11 @@ TEST(TfRecords, NameTheRecordThatIsDamagedWhateverByteIsFlippedOrMissing) {
   for (size_t byte = 0; byte < whole.size(); ++byte) {
     std::string flipped = whole;
     flipped[byte] = static_cast<char>(flipped[byte] ^ 0x10);
-    EXPECT_THAT(error_of(folder.write("a.tfrecord", flipped)),
+    EXPECT_THAT(record_error_of(folder.write("a.tfrecord", flipped)),
                 StartsWith(byte < first.size() ? "a.tfrecord: record 1 at byte 0 " : second + " "))
         << byte;
     if (byte <= first.size()) continue;
-    EXPECT_THAT(error_of(folder.write("a.tfrecord", whole.substr(0, byte))),
+    EXPECT_THAT(record_error_of(folder.write("a.tfrecord", whole.substr(0, byte))),
                 StartsWith(second + " "))
         << byte;
   }
@@ -110,12 +110,13 @@ TEST(TfRecords, NameTheRecordThatIsDamagedWhateverByteIsFlippedOrMissing) {
 TEST(TfRecords, SayWhatIsWrongWithAPackedFile) {
   const TemporaryFolder folder;
   const std::string packed = gzip(records(1000));
-  EXPECT_THAT(error_of(folder.write("a.tfrecord.gz", packed.substr(0, packed.size() / 2))),
+  EXPECT_THAT(record_error_of(folder.write("a.tfrecord.gz", packed.substr(0, packed.size() / 2))),
               HasSubstr("ends in the middle of its packed data"));
-  EXPECT_THAT(error_of(folder.write("b.tfrecord.gz", gzip(records(9) + "more"))),
+  EXPECT_THAT(record_error_of(folder.write("b.tfrecord.gz", gzip(records(9) + "more"))),
               StartsWith("b.tfrecord.gz: record 10 at byte "));
-  EXPECT_THAT(error_of(folder.write("c.tfrecord.zst", zstandard(records(9).substr(0, 1100)))),
-              HasSubstr("bytes before its end"));
+  EXPECT_THAT(
+      record_error_of(folder.write("c.tfrecord.zst", zstandard(records(9).substr(0, 1100)))),
+      HasSubstr("bytes before its end"));
 }
 
 // 64 MiB are announced, a few bytes are there: room is made as they come.
@@ -128,9 +129,9 @@ TEST(TfRecords, BelieveNoLengthBeforeTheBytesAreThere) {
     for (size_t i = 0; i < 4; ++i) bytes += static_cast<char>((checksum >> (8 * i)) & 0xff);
     return bytes + "data";
   };
-  EXPECT_THAT(error_of(folder.write("a.tfrecord", with_length(TfRecordFile::kMaxRecord))),
+  EXPECT_THAT(record_error_of(folder.write("a.tfrecord", with_length(TfRecordFile::kMaxRecord))),
               HasSubstr("67108864 bytes, but the file ends 67108864 bytes before its end"));
-  EXPECT_THAT(error_of(folder.write("b.tfrecord", with_length(UINT64_MAX))),
+  EXPECT_THAT(record_error_of(folder.write("b.tfrecord", with_length(UINT64_MAX))),
               HasSubstr("more than the 64 MiB"));
 }
 

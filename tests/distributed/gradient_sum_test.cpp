@@ -17,7 +17,7 @@ namespace {
 using ::testing::ElementsAre;
 
 // Numbers of so different sizes that every order of adding them gives other bits.
-std::vector<Tensor> gradients_of(int64_t shard) {
+std::vector<Tensor> summed_gradients_of(int64_t shard) {
   std::vector<Tensor> list;
   for (const int64_t size : {7, 1, 20}) {
     const Tensor x = at::arange(size, at::kFloat) + static_cast<double>(3 * shard + 1);
@@ -42,9 +42,9 @@ std::vector<std::vector<float>> summed(int64_t shards, int64_t processes, int64_
     const std::vector<ShardRange> shares = equal_shares(shards, processes, each);
     ShardSum sum(world, shards, shares);
     const ShardRange& mine = shares[static_cast<size_t>(world.rank())];
-    for (int64_t i = 0; i < mine.count; ++i) sum.add(gradients_of(mine.first + i));
+    for (int64_t i = 0; i < mine.count; ++i) sum.add(summed_gradients_of(mine.first + i));
     std::vector<Tensor> into;
-    for (const Tensor& gradient : gradients_of(0)) into.push_back(at::empty_like(gradient));
+    for (const Tensor& gradient : summed_gradients_of(0)) into.push_back(at::empty_like(gradient));
     sum.finish(into, /*bucket_bytes=*/40);
     std::vector<float>& result = results[static_cast<size_t>(world.rank())];
     for (const Tensor& tensor : into) {
@@ -68,8 +68,8 @@ TEST(ShardSum, HasTheSameBitsForAnyNumberOfProcesses) {
 }
 
 TEST(ShardSum, AddsInAnOrderThatIsNotThatOfTheShards) {
-  std::vector<Tensor> in_order = gradients_of(0);
-  for (int64_t shard = 1; shard < 8; ++shard) in_order[2].add_(gradients_of(shard)[2]);
+  std::vector<Tensor> in_order = summed_gradients_of(0);
+  for (int64_t shard = 1; shard < 8; ++shard) in_order[2].add_(summed_gradients_of(shard)[2]);
   const std::vector<float> sum = summed(8, 1, 8).front();
   EXPECT_NE(sum.back(), in_order[2][-1].item<float>()) << "these numbers show no order";
   EXPECT_NEAR(sum.back(), in_order[2][-1].item<float>(), 1e-2);

@@ -31,12 +31,12 @@ struct Variant {
   bool async_save = true;
 };
 
-std::string bytes_of(const std::string& path) {
+std::string model_bytes(const std::string& path) {
   std::ifstream stream(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(stream), {}};
 }
 
-Json json_of(const std::string& path) { return parse_json(bytes_of(path), path); }
+Json json_of(const std::string& path) { return parse_json(model_bytes(path), path); }
 
 // A run with load_best_model_at_end whose undisturbed outcome is known.
 class BestRun : public FaultRun {
@@ -73,8 +73,8 @@ class BestRun : public FaultRun {
   // What is wrong where the model of this step is to be exported; or nothing.
   [[nodiscard]] std::string check_export(int64_t step) const {
     const std::string name = "checkpoint-" + std::to_string(step);
-    if (bytes_of(out("model.safetensors")) !=
-        bytes_of(folder() / ("whole/" + name + "/model.safetensors"))) {
+    if (model_bytes(out("model.safetensors")) !=
+        model_bytes(folder() / ("whole/" + name + "/model.safetensors"))) {
       return "the exported model is not that of step " + std::to_string(step);
     }
     const Json state = json_of(out("trainer_state.json"));

@@ -17,11 +17,11 @@ namespace {
 namespace fs = std::filesystem;
 using Random = std::mt19937_64;
 
-std::string content(const std::string& path) {
+std::string file_content(const std::string& path) {
   std::ifstream stream(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(stream), {}};
 }
-void put(const std::string& path, const std::string& bytes) {
+void put_file(const std::string& path, const std::string& bytes) {
   std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
 }
 
@@ -29,7 +29,7 @@ void put(const std::string& path, const std::string& bytes) {
 // False where that changes nothing.
 bool damage(const std::string& path, const std::string& other, int kind, size_t region,
             size_t regions, Random& random) {
-  const std::string before = content(path);
+  const std::string before = file_content(path);
   std::string bytes = before;
   const size_t part = std::max<size_t>(1, bytes.size() / regions);
   const size_t place = std::min(region * part + random() % part, bytes.size() - 1);
@@ -50,13 +50,13 @@ bool damage(const std::string& path, const std::string& other, int kind, size_t 
     }
     case 4:
       if (!fs::exists(other)) return false;
-      bytes = content(other);
+      bytes = file_content(other);
       break;
     default:
       fs::remove(path);
       return true;
   }
-  put(path, bytes);
+  put_file(path, bytes);
   return bytes != before;
 }
 

@@ -9,6 +9,7 @@
 #include <map>
 
 #include "faults/fault_run.h"
+#include "support/paths.h"
 
 namespace finetune::testing {
 namespace {
@@ -20,7 +21,7 @@ struct Change {
   std::vector<std::string> said;  // both values
 };
 
-std::string bytes_of(const std::string& path) {
+std::string file_bytes(const std::string& path) {
   std::ifstream stream(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(stream), {}};
 }
@@ -29,15 +30,14 @@ std::map<std::string, std::string> files_of(const FaultRun& run) {
   std::map<std::string, std::string> files;
   for (const auto& entry : fs::recursive_directory_iterator(run.out())) {
     if (!entry.is_regular_file() || entry.path().filename() == ".finetune.lock") continue;
-    files[entry.path().string()] = bytes_of(entry.path().string());
+    files[entry.path().string()] = file_bytes(entry.path().string());
   }
   return files;
 }
 
 std::vector<Change> changes_of(const FaultRun& run) {
-  const std::string data =
-      std::string(FINETUNE_SOURCE_DIR) + "/tests/fixtures/checkpoints/v1/float32/";
-  const std::string text = bytes_of(data + "train.txt");
+  const std::string data = source_dir() + "/tests/fixtures/checkpoints/v1/float32/";
+  const std::string text = file_bytes(data + "train.txt");
   const std::string longer = run.folder().write("longer.txt", text + "one more line\n");
   std::string one_byte = text;
   one_byte[one_byte.size() / 2] = one_byte[one_byte.size() / 2] == 'e' ? 'a' : 'e';
@@ -46,7 +46,7 @@ std::vector<Change> changes_of(const FaultRun& run) {
   fs::create_directory(tokenizer);
   for (const auto& entry : fs::directory_iterator(data + "tokenizer")) {
     const std::string name = entry.path().filename().string();
-    run.folder().write("tokenizer/" + name, bytes_of(entry.path().string()) + "\n");
+    run.folder().write("tokenizer/" + name, file_bytes(entry.path().string()) + "\n");
   }
   return {{{"--seed", "7"}, {"seed is 7", "began with 42"}},
           {{"--data_seed", "7"}, {"data_seed is 7", "began with null"}},

@@ -25,6 +25,7 @@
 #include "finetune/base/json.h"
 #include "finetune/base/log.h"
 #include "finetune/checkpoint/reader.h"
+#include "support/paths.h"
 
 namespace finetune::testing {
 namespace {
@@ -84,8 +85,7 @@ FaultRun::FaultRun(const RunSettings& settings) : settings_(settings) {
                         MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (shared == MAP_FAILED) throw std::bad_alloc();
   record_ = new (shared) CaseRecord;
-  const std::string data =
-      std::string(FINETUNE_SOURCE_DIR) + "/tests/fixtures/checkpoints/v1/float32/";
+  const std::string data = source_dir() + "/tests/fixtures/checkpoints/v1/float32/";
   folder_.write("run.yaml",
                 "output_dir: " + output_dir_ + "\ncache_dir: " + folder_ / "cache" +
                     "\nmodel_type: bert\ntokenizer_name: " + data +

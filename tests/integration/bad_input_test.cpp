@@ -46,15 +46,15 @@ void expect_refused(const TinyRun::Keys& keys, int code, const std::vector<std::
   expect_nothing_written(run);
 }
 
-struct Case {
+struct BadKeys {
   std::string name;
   TinyRun::Keys keys;
   std::vector<std::string> message;
 };
 
-void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
+void PrintTo(const BadKeys& c, std::ostream* out) { *out << c.name; }
 
-class BadConfiguration : public ::testing::TestWithParam<Case> {};
+class BadConfiguration : public ::testing::TestWithParam<BadKeys> {};
 
 TEST_P(BadConfiguration, IsRefusedWithFileKeyAndAdvice) {
   expect_refused(GetParam().keys, 2, GetParam().message);
@@ -64,50 +64,51 @@ TEST_P(BadConfiguration, IsRefusedWithFileKeyAndAdvice) {
 INSTANTIATE_TEST_SUITE_P(
     Table, BadConfiguration,
     ::testing::Values(
-        Case{"UnknownKey",
-             {{"lerning_rate", "1"}},
-             {"run.yaml:8: unknown key 'lerning_rate'", "did you mean 'learning_rate'"}},
-        Case{"WrongType", {{"seed", "many"}}, {"'seed' must be a whole number, not 'many'"}},
-        Case{"OutOfRange", {{"mlm_probability", "1.5"}}, {"mlm_probability"}},
-        Case{"UnknownChoice",
-             {{"lr_scheduler_type", "linnear"}},
-             {"lr_scheduler_type", "linear", "linnear"}},
-        Case{"Contradiction",
-             {{"load_best_model_at_end", "true"}},
-             {"needs save_steps to be a multiple of eval_steps"}},
-        Case{"NoModel", {{"model_type", ""}}, {"model"}},
-        Case{"NoTrainFile", {{"train_file", ""}}, {"no training data: set train_file"}},
-        Case{"NothingToDo",
-             {{"do_train", "false"}, {"do_eval", "false"}, {"eval_strategy", "\"no\""}},
-             {"there is nothing to do"}},
-        Case{"TwoHalfPrecisions",
-             {{"fp16", "true"}, {"bf16", "true"}},
-             {"'fp16: true' excludes 'bf16: true'"}},
-        Case{"NoHeadForTheNextSentence",
-             {{"task", "pretraining"}},
-             {"use_nsp", "'roberta' has no head for the next sentence", "use_nsp: false"}},
-        Case{"OtherOptimizerNotYet",
-             {{"optim", "lion_8bit"}},
-             {"'optim: lion_8bit'", "adamw_torch"}},
-        Case{"Hub", {{"push_to_hub", "true"}}, {"nothing is sent to a hub"}},
-        Case{"SequenceBeyondPositions",
-             {{"max_seq_length", "64"}},
-             {"max_seq_length", "64 is longer than the 32 tokens"}},
-        Case{"UnknownModelField", {{"config_overrides", "{hiden_size: 32}"}}, {"hiden_size"}},
-        Case{"HiddenSizeNotDivisible",
-             {{"config_overrides", "{hidden_size: 30, num_attention_heads: 4}"}},
-             {"hidden_size", "num_attention_heads"}},
-        Case{"TokenizerLargerThanModel",
-             {{"config_overrides", "{vocab_size: 100, hidden_size: 32, num_attention_heads: 2}"}},
-             {"the tokenizer has 300 tokens"}},
-        Case{"HubNameThatIsNotHere",
-             {{"model_name_or_path", "nobody/nothing"},
-              {"model_type", ""},
-              {"config_overrides", ""}},
-             {"hf download nobody/nothing"}},
-        Case{"TokenizerFolderMissing",
-             {{"tokenizer_name", "/nonexistent/tokenizer"}},
-             {"there is no folder '/nonexistent/tokenizer'"}}),
+        BadKeys{"UnknownKey",
+                {{"lerning_rate", "1"}},
+                {"run.yaml:8: unknown key 'lerning_rate'", "did you mean 'learning_rate'"}},
+        BadKeys{"WrongType", {{"seed", "many"}}, {"'seed' must be a whole number, not 'many'"}},
+        BadKeys{"OutOfRange", {{"mlm_probability", "1.5"}}, {"mlm_probability"}},
+        BadKeys{"UnknownChoice",
+                {{"lr_scheduler_type", "linnear"}},
+                {"lr_scheduler_type", "linear", "linnear"}},
+        BadKeys{"Contradiction",
+                {{"load_best_model_at_end", "true"}},
+                {"needs save_steps to be a multiple of eval_steps"}},
+        BadKeys{"NoModel", {{"model_type", ""}}, {"model"}},
+        BadKeys{"NoTrainFile", {{"train_file", ""}}, {"no training data: set train_file"}},
+        BadKeys{"NothingToDo",
+                {{"do_train", "false"}, {"do_eval", "false"}, {"eval_strategy", "\"no\""}},
+                {"there is nothing to do"}},
+        BadKeys{"TwoHalfPrecisions",
+                {{"fp16", "true"}, {"bf16", "true"}},
+                {"'fp16: true' excludes 'bf16: true'"}},
+        BadKeys{"NoHeadForTheNextSentence",
+                {{"task", "pretraining"}},
+                {"use_nsp", "'roberta' has no head for the next sentence", "use_nsp: false"}},
+        BadKeys{"OtherOptimizerNotYet",
+                {{"optim", "lion_8bit"}},
+                {"'optim: lion_8bit'", "adamw_torch"}},
+        BadKeys{"Hub", {{"push_to_hub", "true"}}, {"nothing is sent to a hub"}},
+        BadKeys{"SequenceBeyondPositions",
+                {{"max_seq_length", "64"}},
+                {"max_seq_length", "64 is longer than the 32 tokens"}},
+        BadKeys{"UnknownModelField", {{"config_overrides", "{hiden_size: 32}"}}, {"hiden_size"}},
+        BadKeys{"HiddenSizeNotDivisible",
+                {{"config_overrides", "{hidden_size: 30, num_attention_heads: 4}"}},
+                {"hidden_size", "num_attention_heads"}},
+        BadKeys{
+            "TokenizerLargerThanModel",
+            {{"config_overrides", "{vocab_size: 100, hidden_size: 32, num_attention_heads: 2}"}},
+            {"the tokenizer has 300 tokens"}},
+        BadKeys{"HubNameThatIsNotHere",
+                {{"model_name_or_path", "nobody/nothing"},
+                 {"model_type", ""},
+                 {"config_overrides", ""}},
+                {"hf download nobody/nothing"}},
+        BadKeys{"TokenizerFolderMissing",
+                {{"tokenizer_name", "/nonexistent/tokenizer"}},
+                {"there is no folder '/nonexistent/tokenizer'"}}),
     [](const auto& test) { return test.param.name; });
 
 TEST(BadConfigurationFile, IsNamedWithItsLine) {

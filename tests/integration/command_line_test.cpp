@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // How a command line may be written, and what is said about names that are not there.
 #include "integration/tiny_run.h"
+#include "support/paths.h"
 
 namespace finetune::testing {
 namespace {
@@ -29,11 +30,11 @@ TEST(CommandLine, EndsQuietlyWhereTheReaderHasLeft) {
   const ProcessResult result =
       finetune::testing::run({"bash", "-c",
                               "mkfifo " + pipe + "; (exec 4<" + pipe + ") & exec 3>" + pipe +
-                                  "; wait; " + FINETUNE_BINARY + " config defaults >&3"});
+                                  "; wait; " + binary_path() + " config defaults >&3"});
   EXPECT_EQ(result.code, 0);
   EXPECT_EQ(result.err, "");
-  const ProcessResult full = finetune::testing::run(
-      {"bash", "-c", std::string(FINETUNE_BINARY) + " config defaults > /dev/full"});
+  const ProcessResult full =
+      finetune::testing::run({"bash", "-c", binary_path() + " config defaults > /dev/full"});
   EXPECT_EQ(full.code, 1);
   EXPECT_THAT(full.err, HasSubstr("standard output cannot be written"));
 }

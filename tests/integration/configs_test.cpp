@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT
 // The shipped configurations as they are. tests/scripts/configs_test.sh lets each run two steps.
 #include "integration/tiny_run.h"
+#include "support/paths.h"
 
 namespace finetune::testing {
 namespace {
 
-const std::string kConfigs = std::string(FINETUNE_SOURCE_DIR) + "/configs/";
+const std::string kConfigs = source_dir() + "/configs/";
 
 // The words that keep a shipped configuration's files in a folder of the test.
 Arguments into(const TemporaryFolder& folder, const std::string& name) {

@@ -15,8 +15,8 @@ const std::string kTsv =
     "0\tWind rose.\tThe sea was calm.\n";
 
 // Two steps of `task` on `file`.
-ProcessResult train(TinyRun& run, const std::string& task, const std::string& file,
-                    const TinyRun::Keys& keys = {}) {
+ProcessResult train_on_file(TinyRun& run, const std::string& task, const std::string& file,
+                            const TinyRun::Keys& keys = {}) {
   run.set({{"task", task},
            {"train_file", file},
            {"validation_file", ""},
@@ -31,7 +31,7 @@ TEST(DataFormats, TakeGluesTsvAsItIs) {
   TinyRun run;
   const std::string file = run.folder().write("mrpc.tsv", kTsv);
   const TinyRun::Keys keys = {{"label_column", "quality"}};
-  const ProcessResult result = train(run, "sequence_classification", file, keys);
+  const ProcessResult result = train_on_file(run, "sequence_classification", file, keys);
   ASSERT_EQ(result.code, 0) << result.err;
   EXPECT_THAT(result.err, HasSubstr("quotes are read as text"));
   EXPECT_THAT(result.err, HasSubstr("label_column: 'Quality' (set); text_column: '#1 String', "
@@ -46,7 +46,7 @@ TEST(DataFormats, TakeATableWithoutNames) {
       "gj04\t1\t\tThe lamp burns.\ngj04\t0\t*\t\"Lamp the burn\ngj05\t1\t\tIt rains.\n");
   const TinyRun::Keys keys = {
       {"header", "false"}, {"label_column", "column_2"}, {"text_column", "column_4"}};
-  const ProcessResult result = train(run, "sequence_classification", file, keys);
+  const ProcessResult result = train_on_file(run, "sequence_classification", file, keys);
   ASSERT_EQ(result.code, 0) << result.err;
   EXPECT_THAT(result.err, HasSubstr("training data: 3 samples"));
   const ProcessResult answered =
@@ -63,7 +63,7 @@ TEST(DataFormats, TakeSemicolonsAndSayIt) {
   TinyRun run;
   const std::string rows = "Text ;LABEL\nThe lamp burns, or not.;a\nIt rains.;b\n";
   const std::string file = run.folder().write("europe.csv", rows);
-  const ProcessResult result = train(run, "sequence_classification", file);
+  const ProcessResult result = train_on_file(run, "sequence_classification", file);
   ASSERT_EQ(result.code, 0) << result.err;
   EXPECT_THAT(result.err, HasSubstr("europe.csv: fields are separated by a semicolon"));
   EXPECT_THAT(result.err, HasSubstr("text_column: 'Text ', label_column: 'LABEL' (guessed from"));
@@ -73,7 +73,7 @@ TEST(DataFormats, TakeConllInTextFiles) {
   TinyRun run;
   const std::string corpus = "-DOCSTART- -X- O\n\nAda NNP B-PER\nran VBD O\n\nBonn NNP B-LOC\n";
   const std::string file = run.folder().write("train.txt", corpus);
-  const ProcessResult result = train(run, "token_classification", file);
+  const ProcessResult result = train_on_file(run, "token_classification", file);
   ASSERT_EQ(result.code, 0) << result.err;
   EXPECT_THAT(result.err, HasSubstr("labels: 'B-LOC', 'B-PER', 'O'"));
   EXPECT_THAT(result.err, HasSubstr("training data: 2 samples"));
@@ -83,7 +83,7 @@ TEST(DataFormats, TakeConllInTextFiles) {
 
   TinyRun plain;
   const std::string text = plain.folder().write("plain.txt", "It rained.\nThe sea was high.\n");
-  const ProcessResult refused = train(plain, "token_classification", text);
+  const ProcessResult refused = train_on_file(plain, "token_classification", text);
   EXPECT_EQ(refused.code, 1);
   EXPECT_THAT(refused.err, HasSubstr("plain text has no tags"));
 }
@@ -92,7 +92,7 @@ TEST(DataFormats, TakeConllInTextFiles) {
 TEST(DataFormats, AreReadAgainWhereTheKeysChange) {
   TinyRun run;
   const std::string file = run.folder().write("a.csv", "text,label\n\"a b\",x\n\"c d\",y\n");
-  ASSERT_EQ(train(run, "sequence_classification", file).code, 0);
+  ASSERT_EQ(train_on_file(run, "sequence_classification", file).code, 0);
   const ProcessResult same = run.train({"--restart"});
   EXPECT_THAT(same.err, HasSubstr("tokenised before"));
   const ProcessResult other = run.train({"--restart", "--quoting", "none"});
@@ -111,7 +111,7 @@ TEST(ClassWeights, OfBalancedClassesAreCountedAndKeptWithTheModel) {
   const TinyRun::Keys keys = {{"class_weights", "balanced"}, {"validation_file", file},
                               {"eval_strategy", "epoch"},    {"max_steps", "4"},
                               {"save_steps", "1"},           {"save_total_limit", ""}};
-  const ProcessResult result = train(run, "sequence_classification", file, keys);
+  const ProcessResult result = train_on_file(run, "sequence_classification", file, keys);
   ASSERT_EQ(result.code, 0) << result.err;
   // 5 / (2 * 4) and 5 / (2 * 1), as scikit-learn counts.
   EXPECT_THAT(result.err, HasSubstr("class weights: 'calm' 0.625, 'rough' 2.5"));
@@ -119,7 +119,7 @@ TEST(ClassWeights, OfBalancedClassesAreCountedAndKeptWithTheModel) {
   EXPECT_EQ(record["class_weights"], Json({0.625, 2.5}));
 
   TinyRun cut;
-  ASSERT_EQ(train(cut, "sequence_classification", file, keys).code, 0);
+  ASSERT_EQ(train_on_file(cut, "sequence_classification", file, keys).code, 0);
   TinyRun again;
   again.set({{"task", "sequence_classification"}, {"train_file", file}});
   again.set(keys);
@@ -131,7 +131,7 @@ TEST(ClassWeights, OfBalancedClassesAreCountedAndKeptWithTheModel) {
   TinyRun named;
   TinyRun::Keys by_name = keys;
   by_name["class_weights"] = "{calm: 0.625, rough: 2.5}";
-  ASSERT_EQ(train(named, "sequence_classification", file, by_name).code, 0);
+  ASSERT_EQ(train_on_file(named, "sequence_classification", file, by_name).code, 0);
   EXPECT_TRUE(read_file(named.out("model.safetensors")) == read_file(run.out("model.safetensors")));
   run.set({{"model_type", ""}, {"config_overrides", ""}, {"model_name_or_path", run.out()}});
   const ProcessResult evaluated = finetune({"evaluate", run.config()});
@@ -143,10 +143,11 @@ TEST(ClassWeights, OfBalancedClassesAreCountedAndKeptWithTheModel) {
 TEST(ClassWeights, ChangeWhatIsLearntAndAreOfferedToNoOtherLabels) {
   TinyRun plain;
   const std::string file = plain.folder().write("unequal.csv", kUnequal);
-  ASSERT_EQ(train(plain, "sequence_classification", file).code, 0);
+  ASSERT_EQ(train_on_file(plain, "sequence_classification", file).code, 0);
   TinyRun weighted;
-  ASSERT_EQ(train(weighted, "sequence_classification", file, {{"class_weights", "[1, 20]"}}).code,
-            0);
+  ASSERT_EQ(
+      train_on_file(weighted, "sequence_classification", file, {{"class_weights", "[1, 20]"}}).code,
+      0);
   EXPECT_FALSE(read_file(weighted.out("model.safetensors")) ==
                read_file(plain.out("model.safetensors")));
 
@@ -154,7 +155,7 @@ TEST(ClassWeights, ChangeWhatIsLearntAndAreOfferedToNoOtherLabels) {
     TinyRun run;
     const std::string data = run.folder().write("data.jsonl", rows);
     const ProcessResult result =
-        train(run, "sequence_classification", data, {{"class_weights", value}});
+        train_on_file(run, "sequence_classification", data, {{"class_weights", value}});
     EXPECT_EQ(result.code, code) << result.err;
     return result.err;
   };

@@ -12,14 +12,14 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-const TinyRun::Keys kBase = {{"max_steps", "10"},
-                             {"save_steps", "3"},
-                             {"save_total_limit", ""},
-                             {"eval_strategy", "no"},
-                             {"validation_file", ""},
-                             {"dataloader_num_workers", "0"},
-                             {"gradient_accumulation_steps", "1"},
-                             {"per_device_train_batch_size", "4"}};
+const TinyRun::Keys kSmallRun = {{"max_steps", "10"},
+                                 {"save_steps", "3"},
+                                 {"save_total_limit", ""},
+                                 {"eval_strategy", "no"},
+                                 {"validation_file", ""},
+                                 {"dataloader_num_workers", "0"},
+                                 {"gradient_accumulation_steps", "1"},
+                                 {"per_device_train_batch_size", "4"}};
 
 ProcessOptions poison(const std::string& text) {
   return {.environment = {{"FINETUNE_TEST_POISON", text}}, .folder = "", .watch = ""};
@@ -31,7 +31,7 @@ Json state_of(const std::string& folder) {
 }
 
 // What decides how a run goes on.
-std::map<std::string, std::string> bits_of(const std::string& folder) {
+std::map<std::string, std::string> resumed_bits_of(const std::string& folder) {
   std::map<std::string, std::string> files;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     const std::string end = entry.path().extension();
@@ -73,13 +73,13 @@ Json log_of(const TinyRun& run) {
   return entries;
 }
 
-struct Case {
+struct PoisonedCase {
   std::string what;
   int step;
   std::string policy;
 };
-std::vector<Case> cases() {
-  std::vector<Case> list;
+std::vector<PoisonedCase> cases() {
+  std::vector<PoisonedCase> list;
   for (const char* what : {"loss", "gradient", "weight", "moment"}) {
     for (const int step : {5, 6}) {
       for (const char* policy : {"stop", "skip", "rollback"}) list.push_back({what, step, policy});
@@ -87,7 +87,7 @@ std::vector<Case> cases() {
   }
   return list;
 }
-std::string name_of(const ::testing::TestParamInfo<Case>& info) {
+std::string name_of(const ::testing::TestParamInfo<PoisonedCase>& info) {
   return info.param.what + "_at_" + std::to_string(info.param.step) + "_" + info.param.policy;
 }
 
@@ -101,21 +101,21 @@ const Skipped& without_update(int step) {
   static std::map<int, Skipped> made;
   const auto found = made.find(step);
   if (found != made.end()) return found->second;
-  TinyRun run(kBase);
+  TinyRun run(kSmallRun);
   run.set({{"divergence_policy", "skip"}});
   EXPECT_EQ(run.train({}, poison("loss@" + std::to_string(step))).code, 0);
-  return made[step] = {.bits = bits_of(run.out("checkpoint-9")),
+  return made[step] = {.bits = resumed_bits_of(run.out("checkpoint-9")),
                        .model = read_file(run.out("model.safetensors")),
                        .log = log_of(run)};
 }
 
-class Poisoned : public ::testing::TestWithParam<Case> {};
+class Poisoned : public ::testing::TestWithParam<PoisonedCase> {};
 INSTANTIATE_TEST_SUITE_P(Everywhere, Poisoned, ::testing::ValuesIn(cases()), name_of);
 
 // Step 6 is saved, step 5 is not.
 TEST_P(Poisoned, NeverReachesACheckpoint) {
   const auto& [what, step, policy] = GetParam();
-  TinyRun run(kBase);
+  TinyRun run(kSmallRun);
   run.set({{"divergence_policy", policy}});
   const ProcessResult result = run.train({}, poison(what + "@" + std::to_string(step)));
   const bool in_state = what == "weight" || what == "moment";
@@ -140,7 +140,7 @@ TEST_P(Poisoned, NeverReachesACheckpoint) {
   EXPECT_TRUE(holds_numbers_alone(run.out("model.safetensors")));
 
   // However it was found: the result is that of the run without this update.
-  EXPECT_TRUE(bits_of(run.out("checkpoint-9")) == without_update(step).bits);
+  EXPECT_TRUE(resumed_bits_of(run.out("checkpoint-9")) == without_update(step).bits);
   EXPECT_TRUE(read_file(run.out("model.safetensors")) == without_update(step).model);
   EXPECT_EQ(log_of(run), without_update(step).log);
 }
@@ -149,7 +149,7 @@ TEST_P(Poisoned, NeverReachesACheckpoint) {
 class HostileRow : public ::testing::Test {
  protected:
   HostileRow() {
-    run_.set(kBase);
+    run_.set(kSmallRun);
     run_.set({{"task", "sequence_classification"},
               {"problem_type", "regression"},
               {"train_file", rows("1e30")},
@@ -188,25 +188,25 @@ TEST_F(HostileRow, IsSkippedOnceAnEpoch) {
 
 TEST_F(HostileRow, IsLeftOutWithTheSameResult) {
   const Json skipped = trained({{"divergence_policy", "skip"}});
-  const auto expected = bits_of(run_.out("checkpoint-18"));
+  const auto expected = resumed_bits_of(run_.out("checkpoint-18"));
   const Json log = log_of(run_);
   const Json state = trained({{"divergence_policy", "rollback"}}, {"--restart"});
   EXPECT_EQ(state["rollbacks"], 3);
   EXPECT_EQ(state["left_out"].size(), 3U);
   EXPECT_EQ(state["updates"], skipped["updates"]);
-  EXPECT_TRUE(bits_of(run_.out("checkpoint-18")) == expected);
+  EXPECT_TRUE(resumed_bits_of(run_.out("checkpoint-18")) == expected);
   EXPECT_EQ(log_of(run_), log);
 }
 
 TEST_F(HostileRow, IsLeftOutWithTheSameResultHoweverOftenTheRunIsStopped) {
   const Json whole = trained({{"divergence_policy", "rollback"}});
-  const auto expected = bits_of(run_.out("checkpoint-18"));
+  const auto expected = resumed_bits_of(run_.out("checkpoint-18"));
   const Json log = log_of(run_);
   std::filesystem::remove_all(run_.out());
   std::filesystem::create_directories(run_.out());
   for (int step = 1; step < 18; ++step) run_.train_until(step);
   const Json state = trained({});
-  EXPECT_TRUE(bits_of(run_.out("checkpoint-18")) == expected);
+  EXPECT_TRUE(resumed_bits_of(run_.out("checkpoint-18")) == expected);
   EXPECT_EQ(log_of(run_), log);
   for (const char* key : {"rollbacks", "skipped_updates", "nonfinite_updates", "left_out",
                           "divergence_tries", "updates"}) {
@@ -216,7 +216,7 @@ TEST_F(HostileRow, IsLeftOutWithTheSameResultHoweverOftenTheRunIsStopped) {
 
 TEST_F(HostileRow, IsLeftOutWithTheSameResultWhereTheRunIsKilled) {
   const Json whole = trained({{"divergence_policy", "rollback"}});
-  const auto expected = bits_of(run_.out("checkpoint-18"));
+  const auto expected = resumed_bits_of(run_.out("checkpoint-18"));
   for (const char* text : {"going back to", "are left out, as", "are left out, as"}) {
     std::filesystem::remove_all(run_.out());
     std::filesystem::create_directories(run_.out());
@@ -227,7 +227,7 @@ TEST_F(HostileRow, IsLeftOutWithTheSameResultWhereTheRunIsKilled) {
       (void)process.finish();
     }
     const Json state = trained({});
-    EXPECT_TRUE(bits_of(run_.out("checkpoint-18")) == expected) << text;
+    EXPECT_TRUE(resumed_bits_of(run_.out("checkpoint-18")) == expected) << text;
     EXPECT_EQ(state["rollbacks"], whole["rollbacks"]);
   }
 }
@@ -248,13 +248,13 @@ TEST_F(HostileRow, IsASpikeWhereItsLossIsANumber) {
   const Json skipped = trained({{"divergence_policy", "skip"}}, {"--restart"});
   EXPECT_GE(skipped["skipped_updates"], 2);
   EXPECT_EQ(skipped["nonfinite_updates"], 0);
-  const auto expected = bits_of(run_.out("checkpoint-30"));
+  const auto expected = resumed_bits_of(run_.out("checkpoint-30"));
   // The window of losses is part of the checkpoint.
   std::filesystem::remove_all(run_.out());
   std::filesystem::create_directories(run_.out());
   for (const int step : {3, 9, 16, 17, 22, 29}) run_.train_until(step);
   EXPECT_EQ(trained({})["skipped_updates"], skipped["skipped_updates"]);
-  EXPECT_TRUE(bits_of(run_.out("checkpoint-30")) == expected);
+  EXPECT_TRUE(resumed_bits_of(run_.out("checkpoint-30")) == expected);
 }
 
 // A gradient whose square is beyond float32: the second moment would stay infinite for ever, the
@@ -275,7 +275,7 @@ TEST_F(HostileRow, MayNotLeaveAMomentThatIsInfinite) {
 
 // Of another program: ours writes none.
 TEST(Divergence, IsPassedOverInACheckpoint) {
-  TinyRun run(kBase);
+  TinyRun run(kSmallRun);
   ASSERT_EQ(run.train().code, 0);
   const std::string weights = run.out("checkpoint-9/model.safetensors");
   std::string content = read_file(weights);
@@ -294,7 +294,7 @@ TEST(Divergence, IsPassedOverInACheckpoint) {
 }
 
 TEST(Divergence, StopsWhereNoTryHelps) {
-  TinyRun run(kBase);
+  TinyRun run(kSmallRun);
   run.set({{"divergence_policy", "skip"}});
   const ProcessResult result = run.train({}, poison("loss@5,loss@6,loss@7,loss@8"));
   EXPECT_EQ(result.code, 1) << result.err;
@@ -309,7 +309,7 @@ TEST(Divergence, StopsWhereNoTryHelps) {
 }
 
 TEST(Divergence, HasNothingToGoBackToBeforeTheFirstCheckpoint) {
-  TinyRun run(kBase);
+  TinyRun run(kSmallRun);
   run.set({{"divergence_policy", "rollback"}});
   const ProcessResult result = run.train({}, poison("loss@2"));
   EXPECT_EQ(result.code, 1) << result.err;
@@ -318,7 +318,7 @@ TEST(Divergence, HasNothingToGoBackToBeforeTheFirstCheckpoint) {
 
 // Weights that the backward pass has updated already cannot be skipped.
 TEST(Divergence, GoesBackWhereAnUpdateIsHalfApplied) {
-  TinyRun run(kBase);
+  TinyRun run(kSmallRun);
   run.set(
       {{"divergence_policy", "skip"}, {"optimizer_in_backward", "true"}, {"max_grad_norm", "0"}});
   const ProcessResult result = run.train({}, poison("loss@5"));
@@ -338,17 +338,18 @@ TEST(Divergence, GoesBackWithEveryFormat) {
       {{"param_dtype", "bfloat16"}},
       {{"param_dtype", "bfloat16+int8"}, {"grad_accum_dtype", "bfloat16"}}};
   for (const TinyRun::Keys& format : formats) {
-    TinyRun skips(kBase);
+    TinyRun skips(kSmallRun);
     skips.set(format);
     skips.set({{"divergence_policy", "skip"}});
     ASSERT_EQ(skips.train({}, poison("loss@5")).code, 0);
-    TinyRun returns(kBase);
+    TinyRun returns(kSmallRun);
     returns.set(format);
     returns.set({{"divergence_policy", "rollback"}});
     const ProcessResult result = returns.train({}, poison("loss@5"));
     ASSERT_EQ(result.code, 0) << result.err;
     EXPECT_EQ(state_of(returns.out())["rollbacks"], 1);
-    EXPECT_TRUE(bits_of(returns.out("checkpoint-9")) == bits_of(skips.out("checkpoint-9")))
+    EXPECT_TRUE(resumed_bits_of(returns.out("checkpoint-9")) ==
+                resumed_bits_of(skips.out("checkpoint-9")))
         << format.begin()->first << " " << format.begin()->second;
   }
 }

@@ -7,8 +7,6 @@ namespace {
 
 using ::testing::HasSubstr;
 
-const std::string kTasks = std::string(FINETUNE_SOURCE_DIR) + "/tests/fixtures/tasks/";
-
 ProcessResult dry_run(const TinyRun& run, const std::string& temporary,
                       const Arguments& more = {}) {
   Arguments words = {"train", "--dry_run", run.config()};

@@ -14,7 +14,7 @@ using ::testing::Not;
 
 const TinyRun::Keys kShort = {{"max_steps", "6"}, {"eval_steps", "3"}, {"save_steps", "3"}};
 
-TinyRun::Keys short_run(const TinyRun::Keys& more) {
+TinyRun::Keys six_steps(const TinyRun::Keys& more) {
   TinyRun::Keys keys = kShort;
   for (const auto& [key, value] : more) keys[key] = value;
   return keys;
@@ -154,7 +154,7 @@ TEST(FinishedFolder, IsRecognisedOnAMachineThatHasTheMirrorAlone) {
 }
 
 TEST(FinishedFolder, RefusesOtherColumnsOfTheSameFile) {
-  TinyRun run(short_run(
+  TinyRun run(six_steps(
       {{"task", "sequence_classification"}, {"validation_file", ""}, {"eval_strategy", "no"}}));
   std::string rows;
   for (int i = 0; i < 40; ++i) {
@@ -168,7 +168,7 @@ TEST(FinishedFolder, RefusesOtherColumnsOfTheSameFile) {
 }
 
 TEST(FinishedFolder, RefusesAnotherReadingOfTheSameFile) {
-  TinyRun run(short_run(
+  TinyRun run(six_steps(
       {{"task", "sequence_classification"}, {"validation_file", ""}, {"eval_strategy", "no"}}));
   std::string rows = "text,label\n";
   for (int i = 0; i < 40; ++i) {
@@ -183,7 +183,7 @@ TEST(FinishedFolder, RefusesAnotherReadingOfTheSameFile) {
 // A model folder, made once by a run with this seed.
 std::string model_folder(const TinyRun& run, const std::string& name, const std::string& seed) {
   const std::string out = run.folder() / ("made-" + name);
-  const TinyRun maker(short_run({{"seed", seed}, {"output_dir", out}, {"max_steps", "1"}}));
+  const TinyRun maker(six_steps({{"seed", seed}, {"output_dir", out}, {"max_steps", "1"}}));
   EXPECT_EQ(maker.train().code, 0);
   const std::string folder = run.folder() / name;
   fs::create_directories(folder);
@@ -194,7 +194,7 @@ std::string model_folder(const TinyRun& run, const std::string& name, const std:
 }
 
 TinyRun::Keys from_model(const std::string& model) {
-  return short_run({{"model_type", ""},
+  return six_steps({{"model_type", ""},
                     {"config_overrides", ""},
                     {"tokenizer_name", ""},
                     {"model_name_or_path", model}});

@@ -6,6 +6,7 @@
 
 #include "integration/launched.h"
 #include "integration/tiny_run.h"
+#include "support/paths.h"
 
 namespace finetune::testing {
 namespace {
@@ -136,8 +137,8 @@ TEST(Hooks, GoesOnAndRunsTheCommandItselfWhereItsSupervisorIsKilled) {
 
 TEST(Hooks, GoesOnWithoutATerminal) {
   const HookedRun run;
-  Process process({"setsid", "sh", "-c", "\"$@\" >&- 2>&- <&-; echo ended $?", "sh",
-                   FINETUNE_BINARY, "train", run.config()},
+  Process process({"setsid", "sh", "-c", "\"$@\" >&- 2>&- <&-; echo ended $?", "sh", binary_path(),
+                   "train", run.config()},
                   {.environment = {}, .folder = "", .watch = run.out()});
   ASSERT_TRUE(process.wait_for_file("checkpoint-7"));
   const pid_t supervisor = child_of(process.id());

@@ -12,15 +12,13 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-const std::string kModel = std::string(FINETUNE_SOURCE_DIR) + "/tests/fixtures/parity/mlm/model";
-
 // Before it was refused, each of these waited for ever.
 constexpr double kSeconds = 60;
 
 class HostileFiles : public ::testing::Test {
  protected:
   HostileFiles() {
-    std::filesystem::copy(kModel, model_, std::filesystem::copy_options::recursive);
+    std::filesystem::copy(kMaskedLm, model_, std::filesystem::copy_options::recursive);
   }
 
   void put_fifo(const std::string& name) const {
@@ -54,7 +52,7 @@ TEST_F(HostileFiles, FifosInAModelFolderAreRefusedAtOnce) {
   for (const char* name : {"config.json", "tokenizer.json", "tokenizer_config.json"}) {
     SCOPED_TRACE(name);
     std::filesystem::remove_all(model_);
-    std::filesystem::copy(kModel, model_, std::filesystem::copy_options::recursive);
+    std::filesystem::copy(kMaskedLm, model_, std::filesystem::copy_options::recursive);
     put_fifo(name);
     const ProcessResult result = predict();
     expect_one_line(result, 1);

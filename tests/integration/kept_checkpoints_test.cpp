@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "integration/tiny_run.h"
+#include "support/paths.h"
 
 namespace finetune::testing {
 namespace {
@@ -16,7 +17,7 @@ constexpr double kTolerance = 2e-3;
 
 std::vector<std::string> kept_runs() {
   std::vector<std::string> folders;
-  const std::string root = std::string(FINETUNE_SOURCE_DIR) + "/tests/fixtures/checkpoints";
+  const std::string root = source_dir() + "/tests/fixtures/checkpoints";
   for (const auto& entry : std::filesystem::recursive_directory_iterator(root)) {
     if (entry.path().filename() == "expected.json") {
       folders.push_back(entry.path().parent_path().string());

@@ -2,6 +2,7 @@
 // Where memory does not suffice, fewer samples are taken at a time: the same update, from that very
 // step on, and for the rest of the run.
 #include "integration/tiny_run.h"
+#include "support/paths.h"
 
 namespace finetune::testing {
 namespace {
@@ -9,16 +10,16 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-const TinyRun::Keys kBase = {{"max_steps", "6"},
-                             {"save_steps", "2"},
-                             {"save_total_limit", ""},
-                             {"eval_strategy", "no"},
-                             {"validation_file", ""},
-                             {"dataloader_num_workers", "2"},
-                             {"gradient_accumulation_steps", "1"},
-                             {"per_device_train_batch_size", "12"},
-                             {"line_by_line", "true"},
-                             {"train_sampling_strategy", "sequential"}};
+const TinyRun::Keys kTightRun = {{"max_steps", "6"},
+                                 {"save_steps", "2"},
+                                 {"save_total_limit", ""},
+                                 {"eval_strategy", "no"},
+                                 {"validation_file", ""},
+                                 {"dataloader_num_workers", "2"},
+                                 {"gradient_accumulation_steps", "1"},
+                                 {"per_device_train_batch_size", "12"},
+                                 {"line_by_line", "true"},
+                                 {"train_sampling_strategy", "sequential"}};
 
 ProcessOptions limit(int64_t bytes) {
   return {.environment = {{"FINETUNE_TEST_ALLOCATION_LIMIT", std::to_string(bytes)}},
@@ -49,7 +50,7 @@ class LackOfMemory : public ::testing::Test {
                                 : "a light\n";
     }
     write_file(run_.folder() / "lines.txt", text);
-    run_.set(kBase);
+    run_.set(kTightRun);
     run_.set(lines());
   }
 
@@ -72,7 +73,7 @@ TEST_F(LackOfMemory, CutsTheBatchFromThatVeryStepOn) {
   const Json log = log_without_times(run_.out());
 
   // The same run with memory enough, told to take so many at that step.
-  TinyRun told(kBase);
+  TinyRun told(kTightRun);
   told.set(lines());
   told.train_until(2);
   const ProcessResult result = told.train({"--per_device_train_batch_size", "6"});
@@ -167,7 +168,7 @@ TEST_F(LackOfMemory, IsAnErrorWhereEachGradientIsFreedAtOnce) {
 
 // A limit of the system's own: the largest part of the memory is that of the batch.
 TEST(LimitedAddresses, CutTheBatchUntilItFits) {
-  TinyRun run(kBase);
+  TinyRun run(kTightRun);
   run.set({{"config_overrides",
             "{num_hidden_layers: 4, num_attention_heads: 2, hidden_size: 32, intermediate_size: "
             "8192, max_position_embeddings: 34, type_vocab_size: 1}"},
@@ -178,7 +179,7 @@ TEST(LimitedAddresses, CutTheBatchUntilItFits) {
     return finetune::testing::run(
         {"bash", "-c",
          "ulimit -v " + std::to_string(mebibytes * 1024) + " && exec \"$0\" train \"$1\" --restart",
-         FINETUNE_BINARY, run.config()});
+         binary_path(), run.config()});
   };
   // Twice as much each time, from what the program does not even start with.
   for (int mebibytes = 800; mebibytes < 12800; mebibytes = mebibytes * 5 / 4) {

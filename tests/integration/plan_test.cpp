@@ -9,8 +9,6 @@ namespace {
 
 using Keys = TinyRun::Keys;
 
-const std::string kTasks = std::string(FINETUNE_SOURCE_DIR) + "/tests/fixtures/tasks/";
-
 // Large enough to outweigh the program itself, small enough for a test.
 std::string model_of(int64_t vocabulary, int64_t hidden, int64_t layers,
                      const std::string& more = "") {

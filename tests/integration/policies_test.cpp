@@ -4,6 +4,7 @@
 #include <sys/file.h>
 
 #include "integration/tiny_run.h"
+#include "support/paths.h"
 
 namespace finetune::testing {
 namespace {
@@ -53,7 +54,7 @@ std::vector<std::string> checkpoints_of(const TinyRun& run) {
 }
 
 // A model of one update that tests read and do not change.
-const TinyRun& trained() {
+const TinyRun& trained_once() {
   static const TinyRun run(small({{"max_steps", "1"}}));
   static const bool made = [] {
     expect_finishes(run);
@@ -266,7 +267,7 @@ TEST(EvaluateBesideATraining, ShowsTheMetricsAndKeepsNone) {
 
 TEST(FullOutput, IsAFailure) {
   const ProcessResult result =
-      run({"sh", "-c", "exec \"$0\" config defaults > /dev/full", FINETUNE_BINARY});
+      run({"sh", "-c", "exec \"$0\" config defaults > /dev/full", binary_path()});
   EXPECT_EQ(result.code, 1);
   EXPECT_THAT(result.err, HasSubstr("standard output cannot be written"));
 }
@@ -274,17 +275,17 @@ TEST(FullOutput, IsAFailure) {
 TEST(PredictInput, IsNamedWithTheLineThatHasNoMask) {
   const TemporaryFolder folder;
   const std::string input = folder.write("lines.txt", "A <mask> light.\nNo light.\n");
-  const ProcessResult line = finetune({"predict", trained().out(), "--input", input});
+  const ProcessResult line = finetune({"predict", trained_once().out(), "--input", input});
   EXPECT_EQ(line.code, 1);
   EXPECT_THAT(line.err, HasSubstr(input + ":2: has no mask"));
-  const ProcessResult whole = finetune({"predict", trained().out(), "--input", folder.path()});
+  const ProcessResult whole = finetune({"predict", trained_once().out(), "--input", folder.path()});
   EXPECT_EQ(whole.code, 1);
   EXPECT_THAT(whole.err, HasSubstr("is a folder"));
 }
 
 TEST(ModelConfig, WithAnOddTypeIsNoInternalError) {
   const TemporaryFolder folder;
-  Json config = parse_json(read_file(trained().out("config.json")), "config.json");
+  Json config = parse_json(read_file(trained_once().out("config.json")), "config.json");
   const TinyRun run(small({{"max_steps", "1"},
                            {"model_type", ""},
                            {"config_overrides", ""},

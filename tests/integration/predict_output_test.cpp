@@ -3,17 +3,17 @@
 #include <filesystem>
 
 #include "integration/tiny_run.h"
+#include "support/paths.h"
 
 namespace finetune::testing {
 namespace {
 
 using ::testing::HasSubstr;
 
-const std::string kModel = std::string(FINETUNE_SOURCE_DIR) + "/tests/fixtures/parity/mlm/model";
 const std::string kLines = "A <mask> light.\nThe \"sea\" is <mask>.\n";
 
 Arguments predict(const Arguments& more) {
-  Arguments words = {"predict", kModel, "--use_cpu", "--top_k", "2"};
+  Arguments words = {"predict", kMaskedLm, "--use_cpu", "--top_k", "2"};
   words.insert(words.end(), more.begin(), more.end());
   return words;
 }
@@ -21,7 +21,7 @@ Arguments predict(const Arguments& more) {
 // With `input` on standard input.
 ProcessResult piped(const std::string& input, const Arguments& words) {
   const TemporaryFolder folder;
-  std::string command = "exec '" + std::string(FINETUNE_BINARY) + "'";
+  std::string command = "exec '" + binary_path() + "'";
   for (const std::string& word : words) command += " '" + word + "'";
   return run({"/bin/sh", "-c", command + " < '" + folder.write("stdin", input) + "'"});
 }
@@ -42,7 +42,7 @@ TEST(PredictCommand, ReadsTextFromStandardInput) {
 TEST(PredictCommand, RefusesTheNameOfAFileAsAText) {
   const TemporaryFolder folder;
   for (const std::string& word : {folder.write("in.txt", kLines), std::string("-")}) {
-    const ProcessResult result = finetune({"predict", kModel, word});
+    const ProcessResult result = finetune({"predict", kMaskedLm, word});
     EXPECT_EQ(result.code, 2) << word;
     EXPECT_THAT(result.err, HasSubstr("--input"));
   }

@@ -8,8 +8,6 @@ namespace {
 
 using ::testing::HasSubstr;
 
-const std::string kModel = std::string(FINETUNE_SOURCE_DIR) + "/tests/fixtures/parity/mlm/model";
-
 void expect_refused(const Arguments& arguments, int code, const std::string& part) {
   Arguments words = {"predict"};
   words.insert(words.end(), arguments.begin(), arguments.end());
@@ -22,46 +20,48 @@ void expect_refused(const Arguments& arguments, int code, const std::string& par
 
 TEST(PredictCommand, SaysWhatIsMissing) {
   expect_refused({"--text", "x"}, 2, "finetune predict needs the model's folder first");
-  expect_refused({kModel}, 2, "finetune predict needs --text or --input");
-  expect_refused({kModel, "--task", "question-answering", "--question", "who?"}, 2,
+  expect_refused({kMaskedLm}, 2, "finetune predict needs --text or --input");
+  expect_refused({kMaskedLm, "--task", "question-answering", "--question", "who?"}, 2,
                  "1 of --question and 0 of --context");
-  expect_refused({kModel, "--task", "multiple-choice", "--text", "a", "--choice", "b"}, 2,
+  expect_refused({kMaskedLm, "--task", "multiple-choice", "--text", "a", "--choice", "b"}, 2,
                  "two or more of --choice");
-  expect_refused({kModel, "--task", "text-classification", "--text", "a", "b", "--text_pair", "c"},
-                 2, "2 of --text and 1 of --text_pair");
+  expect_refused(
+      {kMaskedLm, "--task", "text-classification", "--text", "a", "b", "--text_pair", "c"}, 2,
+      "2 of --text and 1 of --text_pair");
 }
 
 TEST(PredictCommand, RefusesOptionsOfAnotherTask) {
-  expect_refused({kModel, "--text", "x", "--doc_stride", "5"}, 2,
+  expect_refused({kMaskedLm, "--text", "x", "--doc_stride", "5"}, 2,
                  "--doc_stride is for question-answering, the model's task is fill-mask");
-  expect_refused({kModel, "--text", "x", "--choice", "a", "b"}, 2,
+  expect_refused({kMaskedLm, "--text", "x", "--choice", "a", "b"}, 2,
                  "--choice is for multiple-choice");
-  expect_refused({kModel, "--text", "x", "--tok_k", "5"}, 2, "unknown option '--tok_k'");
-  expect_refused({kModel, "--text", "x", "--task", "fill-masks"}, 2, "did you mean 'fill-mask'?");
+  expect_refused({kMaskedLm, "--text", "x", "--tok_k", "5"}, 2, "unknown option '--tok_k'");
+  expect_refused({kMaskedLm, "--text", "x", "--task", "fill-masks"}, 2,
+                 "did you mean 'fill-mask'?");
 }
 
 TEST(PredictCommand, RefusesAModelOfAnotherTask) {
-  expect_refused({kModel, "--task", "ner", "--text", "x"}, 1,
+  expect_refused({kMaskedLm, "--task", "ner", "--text", "x"}, 1,
                  "missing; is it a model for token-classification?");
 }
 
 TEST(PredictCommand, NamesTheRowAndTheColumnsThatAreThere) {
   const TemporaryFolder folder;
   const std::string rows = folder.write("rows.jsonl", "{\"a\": \"x <mask>\", \"b\": \"y\"}\n");
-  expect_refused({kModel, "--input", rows}, 1,
+  expect_refused({kMaskedLm, "--input", rows}, 1,
                  rows +
                      ":1: several columns hold text; the row has the columns \"a\", \"b\"; set "
                      "--text_column");
-  expect_refused({kModel, "--input", rows, "--text_column", "c"}, 1,
+  expect_refused({kMaskedLm, "--input", rows, "--text_column", "c"}, 1,
                  rows + ":1: column 'c' is not there");
-  EXPECT_EQ(finetune({"predict", kModel, "--input", rows, "--text_column", "a"}).code, 0);
+  EXPECT_EQ(finetune({"predict", kMaskedLm, "--input", rows, "--text_column", "a"}).code, 0);
 }
 
 TEST(PredictCommand, AnswersRowsOfEveryFormatAlike) {
   const TemporaryFolder folder;
   const auto said = [&](const std::string& name, const std::string& content) {
     const ProcessResult result =
-        finetune({"predict", kModel, "--use_cpu", "--input", folder.write(name, content)});
+        finetune({"predict", kMaskedLm, "--use_cpu", "--input", folder.write(name, content)});
     EXPECT_EQ(result.code, 0) << result.err;
     return result.out;
   };

@@ -23,6 +23,8 @@
 #include <utility>
 #include <vector>
 
+#include "support/paths.h"
+
 namespace finetune::testing {
 
 using Arguments = std::vector<std::string>;
@@ -203,7 +205,7 @@ inline ProcessResult run(const Arguments& words, const ProcessOptions& options =
 
 // The program under test.
 inline Arguments finetune_command(const Arguments& arguments) {
-  Arguments words = {FINETUNE_BINARY};
+  Arguments words = {binary_path()};
   words.insert(words.end(), arguments.begin(), arguments.end());
   return words;
 }

@@ -10,13 +10,13 @@ namespace {
 using ::testing::AnyOf;
 using ::testing::HasSubstr;
 
-constexpr int kSteps = 20'000;  // more than a session lasts
+constexpr int kSessionSteps = 20'000;  // more than a session lasts
 
 std::string hours(double seconds) { return std::to_string(seconds / 3600.0); }
 
 // Keys of a run that would go on for minutes, with few lines.
 TinyRun::Keys long_run() {
-  return {{"max_steps", std::to_string(kSteps)},
+  return {{"max_steps", std::to_string(kSessionSteps)},
           {"eval_strategy", "no"},
           {"do_eval", "false"},
           {"logging_steps", "100000"},

@@ -14,8 +14,6 @@ using ::testing::AnyOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-const std::string kTasks = std::string(FINETUNE_SOURCE_DIR) + "/tests/fixtures/tasks/";
-
 // 40 steps of 8 samples: several epochs of each of these data, with buffers smaller than an epoch.
 struct Data {
   std::string name;

@@ -10,8 +10,6 @@ namespace {
 
 using ::testing::HasSubstr;
 
-const std::string kTasks = std::string(FINETUNE_SOURCE_DIR) + "/tests/fixtures/tasks/";
-
 struct Work {
   std::string task;
   std::string name;    // of the files

@@ -16,12 +16,15 @@
 #include "base/temporary_folder.h"
 #include "finetune/base/json.h"
 #include "integration/process.h"
+#include "support/paths.h"
 
 namespace finetune::testing {
 
 using Json = nlohmann::ordered_json;
 
-inline const std::string kText = std::string(FINETUNE_SOURCE_DIR) + "/tests/fixtures/text/";
+inline const std::string kText = source_dir() + "/tests/fixtures/text/";
+inline const std::string kTasks = source_dir() + "/tests/fixtures/tasks/";
+inline const std::string kMaskedLm = source_dir() + "/tests/fixtures/parity/mlm/model";
 
 inline std::string read_file(const std::string& path) {
   std::ifstream file(path, std::ios::binary);

@@ -9,6 +9,7 @@
 
 #include "base/temporary_folder.h"
 #include "finetune/base/file_system.h"
+#include "support/paths.h"
 
 namespace finetune {
 namespace {
@@ -29,7 +30,7 @@ class TokenizerCommand : public ::testing::Test {
   Outcome run(const std::string& arguments, const std::string& input = "",
               const std::string& output = "out") {
     folder_.write("in", input);
-    const std::string command = "cd '" + folder_.path() + "' && '" + FINETUNE_BINARY +
+    const std::string command = "cd '" + folder_.path() + "' && '" + binary_path() +
                                 "' tokenizer " + arguments + " <in >" + output + " 2>err";
     const int status = std::system(command.c_str());
     FileSystem& files = FileSystem::local();
@@ -39,8 +40,8 @@ class TokenizerCommand : public ::testing::Test {
   }
 
   Outcome train(const std::string& options) {
-    return run("train --output tok " + options +
-               " '" FINETUNE_SOURCE_DIR "/tests/fixtures/tokenizer/corpus.txt'");
+    return run("train --output tok " + options + " '" + source_dir() +
+               "/tests/fixtures/tokenizer/corpus.txt'");
   }
 
   TemporaryFolder folder_;

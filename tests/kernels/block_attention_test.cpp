@@ -23,7 +23,7 @@
 namespace finetune {
 namespace {
 
-struct Case {
+struct BlockCase {
   int64_t batch = 2;
   int64_t tokens = 160;
   int64_t heads = 2;
@@ -36,12 +36,12 @@ struct Case {
 
 // Random inputs, and attention by a dense mask of counts.
 struct Setting {
-  Case wanted;
+  BlockCase wanted;
   BlockSparseOptions options;
   BlockSparseAttention inputs;
   Tensor gradient;
 
-  explicit Setting(const Case& given, at::ScalarType type = at::kFloat) : wanted(given) {
+  explicit Setting(const BlockCase& given, at::ScalarType type = at::kFloat) : wanted(given) {
     at::manual_seed(3);
     options = {.block_size = given.block_size,
                .random_blocks = 2,
@@ -139,7 +139,7 @@ void expect_near(const std::vector<Tensor>& actual, const std::vector<Tensor>& e
   }
 }
 
-class BlockAttentionLikeDense : public testing::TestWithParam<Case> {};
+class BlockAttentionLikeDense : public testing::TestWithParam<BlockCase> {};
 
 TEST_P(BlockAttentionLikeDense, GivesTheSameInDoublePrecision) {
   const Setting setting(GetParam(), at::kDouble);
@@ -153,16 +153,17 @@ TEST_P(BlockAttentionLikeDense, GivesTheSameInFloat) {
 
 INSTANTIATE_TEST_SUITE_P(
     Cases, BlockAttentionLikeDense,
-    testing::Values(Case{}, Case{.dropout = 0.2}, Case{.masked = true},
-                    Case{.dropout = 0.2, .masked = true},
-                    Case{.tokens = 149, .dropout = 0.2, .masked = true},  // padded to whole blocks
-                    Case{.tokens = 130, .head_size = 60, .block_size = 12, .dropout = 0.1},
-                    Case{.tokens = 97, .head_size = 5, .block_size = 7, .dropout = 0.1},
-                    Case{.batch = 1, .tokens = 600, .head_size = 64, .block_size = 64},
-                    Case{.tokens = 20, .block_size = 16}, Case{.tokens = 9, .block_size = 16},
-                    Case{.like_transformers = true},
-                    Case{.masked = true, .like_transformers = true},
-                    Case{.dropout = 0.2, .like_transformers = true}));
+    testing::Values(BlockCase{}, BlockCase{.dropout = 0.2}, BlockCase{.masked = true},
+                    BlockCase{.dropout = 0.2, .masked = true},
+                    BlockCase{
+                        .tokens = 149, .dropout = 0.2, .masked = true},  // padded to whole blocks
+                    BlockCase{.tokens = 130, .head_size = 60, .block_size = 12, .dropout = 0.1},
+                    BlockCase{.tokens = 97, .head_size = 5, .block_size = 7, .dropout = 0.1},
+                    BlockCase{.batch = 1, .tokens = 600, .head_size = 64, .block_size = 64},
+                    BlockCase{.tokens = 20, .block_size = 16},
+                    BlockCase{.tokens = 9, .block_size = 16}, BlockCase{.like_transformers = true},
+                    BlockCase{.masked = true, .like_transformers = true},
+                    BlockCase{.dropout = 0.2, .like_transformers = true}));
 
 TEST(BlockAttention, HasTheGradientOfItsOwnDifferences) {
   Setting setting(

@@ -27,8 +27,8 @@ namespace {
 using kernels::AdamWNumbers;
 using kernels::BitsAndBytesNumbers;
 
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr float kInfiniteState = std::numeric_limits<float>::infinity();
+constexpr float kNanState = std::numeric_limits<float>::quiet_NaN();
 // One value, less than a block, a block, more, and more than a thread's share with a rest.
 constexpr int64_t kCounts[] = {1, 100, 128, 256, 257, 4500, 20011};
 
@@ -105,8 +105,8 @@ AdamWUpdate update_of(int64_t t) {
 Tensor gradient_of(int64_t count, int64_t t, bool is_finite) {
   Tensor gradient = heavy_tailed(count, static_cast<uint64_t>(t));
   if (!is_finite && count > 40) {
-    gradient[3] = kNan;
-    gradient[39] = -kInfinity;
+    gradient[3] = kNanState;
+    gradient[39] = -kInfiniteState;
   }
   return gradient;
 }
@@ -199,8 +199,8 @@ TEST(QuantizedState, LeavesOutElementsWhoseGradientIsNotFinite) {
   const Tensor before = weight.clone();
   const DynamicState state = empty_dynamic(300);
   Tensor gradient = at::full({300}, 0.5F);
-  gradient[3] = kNan;
-  gradient[290] = kInfinity;
+  gradient[3] = kNanState;
+  gradient[290] = kInfiniteState;
   Parameter parameter{.name = "w", .weight = weight, .gradient = gradient};
   update_adamw(parameter, state, update_of(1));
   const Tensor moment = at::empty({300});

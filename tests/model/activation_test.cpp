@@ -8,13 +8,13 @@
 #include <nlohmann/json.hpp>
 
 #include "finetune/base/json.h"
+#include "support/paths.h"
 
 namespace finetune {
 namespace {
 
 nlohmann::ordered_json golden() {
-  return read_json_file(std::string(FINETUNE_SOURCE_DIR) +
-                        "/tests/fixtures/model/activations.json");
+  return read_json_file(source_dir() + "/tests/fixtures/model/activations.json");
 }
 
 Tensor column(const nlohmann::ordered_json& json, const std::string& name) {

@@ -13,7 +13,7 @@
 namespace finetune {
 namespace {
 
-const c10::Device kCpu{c10::kCPU};
+const c10::Device kFusedDevice{c10::kCPU};
 constexpr DropoutStream kDropout{.seed = 5, .update = 3, .first_place = 8};
 
 ModelConfig tiny(const std::string& type, double dropout) {
@@ -45,7 +45,7 @@ ModelInput unpadded(ModelInput input) {
   input.input_ids[3].narrow(0, 8, 3).fill_(1);
   input.attention_mask = input.input_ids.ne(1);
   input.attention_mask[2][4] = false;
-  const auto layout = make_token_layout({11, 7, 11, 8}, 11, kCpu);
+  const auto layout = make_token_layout({11, 7, 11, 8}, 11, kFusedDevice);
   layout->mask = input.attention_mask.flatten().index_select(0, layout->cells).view({1, 1, 1, 37});
   input.layout = layout;
   return input;
@@ -61,7 +61,7 @@ struct Result {
 
 Result train_on(const ModelInput& input, const ModelConfig& config, const ModelOptions& options,
                 double scale = 0.25, double smoothing = 0.1) {
-  const auto model = make_masked_lm(config, 7, kCpu, options);
+  const auto model = make_masked_lm(config, 7, kFusedDevice, options);
   const Tensor sum = model->loss_sum(
       input, kPositions, kLabels, {.label_smoothing_factor = smoothing, .gradient_scale = scale});
   (sum * scale).backward();
@@ -126,8 +126,9 @@ TEST_P(FusedModel, HasTheReadableModelsLogits) {
   const ModelConfig config = tiny(GetParam(), 0.1);
   const c10::NoGradGuard no_grad;
   const Tensor fused =
-      make_masked_lm(config, 7, kCpu, {.fused = true})->logits(input_of(false), kPositions);
-  const Tensor readable = make_masked_lm(config, 7, kCpu)->logits(input_of(false), kPositions);
+      make_masked_lm(config, 7, kFusedDevice, {.fused = true})->logits(input_of(false), kPositions);
+  const Tensor readable =
+      make_masked_lm(config, 7, kFusedDevice)->logits(input_of(false), kPositions);
   EXPECT_TRUE(at::allclose(fused, readable, 1e-4, 1e-5));
 }
 
@@ -137,7 +138,7 @@ TEST_P(FusedModel, HasTheReadableModelsGradientsUnderEveryHead) {
     ModelConfig config = tiny(GetParam(), 0.1);
     config.sep_token_id = 2;
     const auto gradients = [&](const ModelOptions& options) {
-      const auto model = make_head_model(head, config, 7, kCpu, options);
+      const auto model = make_head_model(head, config, 7, kFusedDevice, options);
       const Tensor sum = model->logits(input_of(true)).tanh().sum();
       sum.backward();
       Result result{.loss = sum.item<double>()};
@@ -166,7 +167,7 @@ TEST_P(FusedModel, HasTheSameGradientsWithoutThePaddingUnderEveryHead) {
     config.sep_token_id = 2;
     const ModelInput input = unpadded(input_of(true));
     const auto gradients = [&](const ModelOptions& options) {
-      const auto model = make_head_model(head, config, 7, kCpu, options);
+      const auto model = make_head_model(head, config, 7, kFusedDevice, options);
       Tensor logits = model->logits(input).tanh();
       if (head == Head::kTokenClassification) logits = logits * input.attention_mask.unsqueeze(-1);
       const Tensor sum = logits.sum();
@@ -260,7 +261,7 @@ TEST(FusedModelOptions, EveryUsedParameterIsCompletedOnce) {
   for (const bool tied : {true, false}) {
     ModelConfig config = tiny("roberta", 0.1);
     config.tie_word_embeddings = tied;
-    const auto model = make_masked_lm(config, 7, kCpu, {.fused = true});
+    const auto model = make_masked_lm(config, 7, kFusedDevice, {.fused = true});
     std::vector<std::string> told;
     model->store().on_complete([&](Parameter& p) { told.push_back(p.name); });
     model->loss_sum(input_of(true), kPositions, kLabels, {}).backward();

@@ -14,13 +14,14 @@
 #include "finetune/model/model.h"
 #include "finetune/tensor/model_tensors.h"
 #include "finetune/tensor/safetensors.h"
+#include "support/paths.h"
 
 namespace finetune {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-const c10::Device kCpu(c10::kCPU);
+const c10::Device kGoldenDevice(c10::kCPU);
 
 struct Case {
   std::string name;
@@ -47,14 +48,14 @@ std::vector<Case> cases() {
 class Golden : public testing::TestWithParam<Case> {
  protected:
   Golden()
-      : folder_(std::string(FINETUNE_SOURCE_DIR) + "/tests/fixtures/model/" + GetParam().name),
+      : folder_(source_dir() + "/tests/fixtures/model/" + GetParam().name),
         batch_(SafetensorsFile::open(FileSystem::local(), folder_ + "/expected.safetensors")),
         expected_(read_json_file(folder_ + "/expected.json")) {
     const ModelConfig config = read_model_config(folder_);
     if (GetParam().head) {
-      head_model_ = make_head_model(*GetParam().head, config, 7, kCpu);
+      head_model_ = make_head_model(*GetParam().head, config, 7, kGoldenDevice);
     } else {
-      masked_lm_ = make_masked_lm(config, 7, kCpu);
+      masked_lm_ = make_masked_lm(config, 7, kGoldenDevice);
     }
   }
 

@@ -15,12 +15,12 @@ namespace {
 
 using testing::HasSubstr;
 
-const c10::Device kCpu(c10::kCPU);
+const c10::Device kHeadDevice(c10::kCPU);
 constexpr Head kHeads[] = {Head::kSequenceClassification, Head::kMultipleChoice,
                            Head::kTokenClassification, Head::kQuestionAnswering};
 
 // Without dropout but where a test asks for it.
-ModelConfig tiny(const std::string& model_type) {
+ModelConfig tiny_head(const std::string& model_type) {
   ModelConfig config = default_model_config(model_type);
   config.vocab_size = 40;
   config.hidden_size = 16;
@@ -36,11 +36,11 @@ ModelConfig tiny(const std::string& model_type) {
   return config;
 }
 
-Tensor ids(const std::vector<int64_t>& values, int64_t rows) {
+Tensor head_ids(const std::vector<int64_t>& values, int64_t rows) {
   return at::tensor(values, at::kLong).view({rows, -1});
 }
 
-Tensor row() { return ids({3, 5, 2, 6, 7, 8, 2}, 1); }
+Tensor row() { return head_ids({3, 5, 2, 6, 7, 8, 2}, 1); }
 
 Tensor run(HeadModel& model, const Tensor& input_ids, std::optional<DropoutStream> dropout = {}) {
   ModelInput input;
@@ -50,13 +50,13 @@ Tensor run(HeadModel& model, const Tensor& input_ids, std::optional<DropoutStrea
 }
 
 bool drops(Head head, const ModelConfig& config) {
-  const auto model = make_head_model(head, config, 1, kCpu);
+  const auto model = make_head_model(head, config, 1, kHeadDevice);
   return !run(*model, row()).equal(run(*model, row(), DropoutStream{1, 2, 0}));
 }
 
 TEST(HeadModel, DropsInTheHeadWhatTransformersDrops) {
   for (const std::string& type : model_types()) {
-    ModelConfig config = tiny(type);
+    ModelConfig config = tiny_head(type);
     for (const Head head : kHeads) {
       config.classifier_dropout.reset();
       EXPECT_FALSE(drops(head, config)) << type;
@@ -71,14 +71,14 @@ TEST(HeadModel, DropsInTheHeadWhatTransformersDrops) {
 
 TEST(HeadModel, DropsByHiddenDropoutWhereTheHeadHasNone) {
   for (const std::string& type : model_types()) {
-    ModelConfig config = tiny(type);
+    ModelConfig config = tiny_head(type);
     config.hidden_dropout_prob = 0.5;
     for (const Head head : kHeads) {
       // What the encoder drops would hide it: the head's sites differ with classifier_dropout 0.
       ModelConfig without = config;
       without.classifier_dropout = 0.0;
-      const auto a = make_head_model(head, config, 1, kCpu);
-      const auto b = make_head_model(head, without, 1, kCpu);
+      const auto a = make_head_model(head, config, 1, kHeadDevice);
+      const auto b = make_head_model(head, without, 1, kHeadDevice);
       const DropoutStream stream{1, 2, 0};
       const bool asks = head == Head::kSequenceClassification ||
                         head == Head::kTokenClassification ||
@@ -91,12 +91,12 @@ TEST(HeadModel, DropsByHiddenDropoutWhereTheHeadHasNone) {
 
 TEST(HeadModel, DropsByTheRowsPlaceInTheBatch) {
   for (const std::string& type : model_types()) {
-    ModelConfig config = tiny(type);
+    ModelConfig config = tiny_head(type);
     config.hidden_dropout_prob = 0.3;
     config.attention_probs_dropout_prob = 0.2;
     for (const Head head : kHeads) {
-      const auto model = make_head_model(head, config, 1, kCpu);
-      const Tensor both = ids({3, 5, 2, 6, 7, 8, 2, 3, 9, 2, 4, 8, 6, 2}, 2);
+      const auto model = make_head_model(head, config, 1, kHeadDevice);
+      const Tensor both = head_ids({3, 5, 2, 6, 7, 8, 2, 3, 9, 2, 4, 8, 6, 2}, 2);
       const Tensor together = run(*model, both, DropoutStream{1, 2, 5});
       const Tensor second = run(*model, both.narrow(0, 1, 1), DropoutStream{1, 2, 6});
       EXPECT_TRUE(at::allclose(together.narrow(0, 1, 1), second, 1e-4, 1e-5)) << type;
@@ -106,10 +106,10 @@ TEST(HeadModel, DropsByTheRowsPlaceInTheBatch) {
 
 TEST(HeadModel, GivesOneShapeForEachHead) {
   for (const std::string& type : model_types()) {
-    ModelConfig config = tiny(type);
+    ModelConfig config = tiny_head(type);
     config.id2label = {"a", "b", "c"};
     const auto shape = [&](Head head) {
-      return run(*make_head_model(head, config, 1, kCpu), row()).sizes().vec();
+      return run(*make_head_model(head, config, 1, kHeadDevice), row()).sizes().vec();
     };
     EXPECT_THAT(shape(Head::kSequenceClassification), testing::ElementsAre(1, 3));
     EXPECT_THAT(shape(Head::kMultipleChoice), testing::ElementsAre(1, 1));
@@ -119,21 +119,21 @@ TEST(HeadModel, GivesOneShapeForEachHead) {
 }
 
 TEST(HeadModel, AnswersWithTwoLabelsWhateverTheFolderHad) {
-  ModelConfig config = tiny("bert");
+  ModelConfig config = tiny_head("bert");
   config.id2label = {"a", "b", "c"};
-  const auto model = make_head_model(Head::kQuestionAnswering, config, 1, kCpu);
+  const auto model = make_head_model(Head::kQuestionAnswering, config, 1, kHeadDevice);
   EXPECT_EQ(model->config().id2label.size(), 2U);
   EXPECT_EQ(model->architecture(), "BertForQuestionAnswering");
 }
 
 TEST(HeadModel, GivesTheSameForPaddedAndUnpaddedRows) {
   for (const std::string& type : model_types()) {
-    const ModelConfig config = tiny(type);
+    const ModelConfig config = tiny_head(type);
     const int64_t pad = config.pad_token_id;
     for (const Head head : kHeads) {
-      const auto model = make_head_model(head, config, 1, kCpu);
+      const auto model = make_head_model(head, config, 1, kHeadDevice);
       ModelInput padded;
-      padded.input_ids = ids({3, 5, 2, 6, 7, 8, 2, pad, pad, 3, 9, 2, 4, 5, 6, 9, 8, 2}, 2);
+      padded.input_ids = head_ids({3, 5, 2, 6, 7, 8, 2, pad, pad, 3, 9, 2, 4, 5, 6, 9, 8, 2}, 2);
       padded.attention_mask = padded.input_ids.ne(pad);
       Tensor first = model->logits(padded).detach().narrow(0, 0, 1);
       if (first.dim() == 3) first = first.narrow(1, 0, 7);
@@ -144,7 +144,7 @@ TEST(HeadModel, GivesTheSameForPaddedAndUnpaddedRows) {
 
 TEST(HeadModel, InitialisesEachFamilysPaddingRows) {
   for (const std::string& type : model_types()) {
-    const auto model = make_head_model(Head::kMultipleChoice, tiny(type), 1, kCpu);
+    const auto model = make_head_model(Head::kMultipleChoice, tiny_head(type), 1, kHeadDevice);
     const int64_t pad = model->config().pad_token_id;
     for (const NamedTensor& p : model->parameters()) {
       if (!p.name.ends_with("embeddings.weight")) continue;
@@ -157,7 +157,7 @@ TEST(HeadModel, InitialisesEachFamilysPaddingRows) {
 }
 
 ModelConfig sparse() {
-  ModelConfig config = tiny("big_bird");
+  ModelConfig config = tiny_head("big_bird");
   config.attention_type = "block_sparse";
   config.block_size = 2;
   config.num_random_blocks = 1;  // full attention up to 14 tokens
@@ -171,10 +171,10 @@ Tensor counted_ids(int64_t tokens) {
 }
 
 TEST(BigBird, TakesFullAttentionForShortBatchesAlone) {
-  const auto model = make_head_model(Head::kSequenceClassification, sparse(), 1, kCpu);
+  const auto model = make_head_model(Head::kSequenceClassification, sparse(), 1, kHeadDevice);
   ModelConfig full = sparse();
   full.attention_type = "original_full";
-  const auto other = make_head_model(Head::kSequenceClassification, full, 1, kCpu);
+  const auto other = make_head_model(Head::kSequenceClassification, full, 1, kHeadDevice);
   for (const int64_t tokens : {14, 15, 14, 23}) {
     const int64_t before = count_block_sparse_passes();
     const Tensor result = run(*model, counted_ids(tokens));
@@ -186,7 +186,7 @@ TEST(BigBird, TakesFullAttentionForShortBatchesAlone) {
 
 TEST(BigBird, SaysOnceWhichAttentionItTakes) {
   testing::internal::CaptureStderr();
-  const auto model = make_head_model(Head::kMultipleChoice, sparse(), 1, kCpu);
+  const auto model = make_head_model(Head::kMultipleChoice, sparse(), 1, kHeadDevice);
   for (const int64_t tokens : {9, 20, 10, 21}) (void)run(*model, counted_ids(tokens));
   const std::string said = testing::internal::GetCapturedStderr();
   EXPECT_THAT(said, HasSubstr("full attention for batches of at most 14 tokens"));
@@ -197,7 +197,8 @@ TEST(BigBird, SaysOnceWhichAttentionItTakes) {
 TEST(BigBird, TakesItsRandomBlocksFromTheConfiguration) {
   ModelConfig config = sparse();
   const auto result = [&] {
-    return run(*make_head_model(Head::kSequenceClassification, config, 1, kCpu), counted_ids(28));
+    return run(*make_head_model(Head::kSequenceClassification, config, 1, kHeadDevice),
+               counted_ids(28));
   };
   const Tensor without = result();
   config.random_blocks_seed = 0;
@@ -209,22 +210,24 @@ TEST(BigBird, TakesItsRandomBlocksFromTheConfiguration) {
 }
 
 TEST(BigBird, KeepsTheQuestionOutOfTheAnswer) {
-  const auto model = make_head_model(Head::kQuestionAnswering, tiny("big_bird"), 1, kCpu);
+  const auto model =
+      make_head_model(Head::kQuestionAnswering, tiny_head("big_bird"), 1, kHeadDevice);
   const Tensor start = run(*model, row()).select(2, 0)[0];  // 3 5 2 | 6 7 8 2
   for (const int64_t t : {1, 2}) EXPECT_LT(start[t].item<float>(), -9e5F);
   for (const int64_t t : {0, 3, 4, 5, 6}) EXPECT_GT(start[t].item<float>(), -100.0F);
 }
 
 TEST(BigBird, AnswersWithoutASeparatorToo) {
-  const auto model = make_head_model(Head::kQuestionAnswering, tiny("big_bird"), 1, kCpu);
-  EXPECT_GT(run(*model, ids({3, 5, 6, 7}, 1)).min().item<float>(), -100.0F);
+  const auto model =
+      make_head_model(Head::kQuestionAnswering, tiny_head("big_bird"), 1, kHeadDevice);
+  EXPECT_GT(run(*model, head_ids({3, 5, 6, 7}, 1)).min().item<float>(), -100.0F);
 }
 
 TEST(BigBird, RefusesQuestionsWithoutAKnownSeparator) {
-  ModelConfig config = tiny("big_bird");
+  ModelConfig config = tiny_head("big_bird");
   config.sep_token_id.reset();
   try {
-    (void)make_head_model(Head::kQuestionAnswering, config, 1, kCpu);
+    (void)make_head_model(Head::kQuestionAnswering, config, 1, kHeadDevice);
     FAIL();
   } catch (const Error& error) {
     EXPECT_THAT(error.what(), HasSubstr("needs sep_token_id"));
@@ -232,10 +235,10 @@ TEST(BigBird, RefusesQuestionsWithoutAKnownSeparator) {
 }
 
 TEST(Model, RefusesAFamilyWithoutAClass) {
-  ModelConfig config = tiny("roberta");
+  ModelConfig config = tiny_head("roberta");
   config.model_type = "gpt2";
   try {
-    (void)make_masked_lm(config, 1, kCpu);
+    (void)make_masked_lm(config, 1, kHeadDevice);
     FAIL();
   } catch (const Error& error) {
     EXPECT_THAT(error.what(), HasSubstr("model_type 'gpt2' is not available in this version"));

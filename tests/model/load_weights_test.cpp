@@ -20,11 +20,11 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::UnorderedElementsAre;
 
-const c10::Device kCpu(c10::kCPU);
+const c10::Device kLoadDevice(c10::kCPU);
 constexpr int64_t kWidth = 8;
 constexpr int64_t kVocabulary = 12;
 
-ModelConfig tiny(const std::string& model_type) {
+ModelConfig tiny_loaded(const std::string& model_type) {
   ModelConfig config = default_model_config(model_type);
   config.vocab_size = kVocabulary;
   config.hidden_size = kWidth;
@@ -74,7 +74,7 @@ void expect_loaded(const Model& model, const Folder& folder) {
 }
 
 TEST(LoadWeights, AddsTheEncodersNameToABareEncoder) {
-  const auto model = make_masked_lm(tiny("roberta"), 1, kCpu);
+  const auto model = make_masked_lm(tiny_loaded("roberta"), 1, kLoadDevice);
   const Folder whole = weights(*model);
   Folder bare;
   for (const auto& [name, tensor] : whole) {
@@ -87,7 +87,7 @@ TEST(LoadWeights, AddsTheEncodersNameToABareEncoder) {
 }
 
 TEST(LoadWeights, ReadsGammaAndBetaAsWeightAndBias) {
-  const auto model = make_masked_lm(tiny("bert"), 1, kCpu);
+  const auto model = make_masked_lm(tiny_loaded("bert"), 1, kLoadDevice);
   const Folder whole = weights(*model);
   Folder old;
   for (const auto& [name, tensor] : whole) {
@@ -104,7 +104,7 @@ TEST(LoadWeights, ReadsGammaAndBetaAsWeightAndBias) {
 }
 
 TEST(LoadWeights, PassesOverBuffersAndTiedCopies) {
-  const auto model = make_masked_lm(tiny("bert"), 1, kCpu);
+  const auto model = make_masked_lm(tiny_loaded("bert"), 1, kLoadDevice);
   Folder folder = weights(*model);
   folder["bert.embeddings.position_ids"] = at::zeros({1, 10}, at::kLong);
   folder["cls.predictions.decoder.weight"] = folder["bert.embeddings.word_embeddings.weight"];
@@ -114,7 +114,7 @@ TEST(LoadWeights, PassesOverBuffersAndTiedCopies) {
 
 TEST(LoadWeights, FindsTiedTensorsUnderTheirOtherNames) {
   for (const char* type : {"bert", "roberta", "xlm-roberta", "big_bird"}) {
-    const auto model = make_masked_lm(tiny(type), 1, kCpu);
+    const auto model = make_masked_lm(tiny_loaded(type), 1, kLoadDevice);
     const std::string head = std::string(type).ends_with("roberta") ? "lm_head" : "cls.predictions";
     const std::string encoder = head == "lm_head" ? "roberta." : "bert.";
     const Folder whole = weights(*model);
@@ -134,7 +134,7 @@ TEST(LoadWeights, FindsTiedTensorsUnderTheirOtherNames) {
 }
 
 TEST(LoadWeights, RefusesTiedTensorsThatDiffer) {
-  const auto model = make_masked_lm(tiny("roberta"), 1, kCpu);
+  const auto model = make_masked_lm(tiny_loaded("roberta"), 1, kLoadDevice);
   Folder folder = weights(*model);
   folder["lm_head.decoder.weight"] = folder["roberta.embeddings.word_embeddings.weight"] + 1;
   EXPECT_THAT(refusal(*model, folder),
@@ -143,9 +143,9 @@ TEST(LoadWeights, RefusesTiedTensorsThatDiffer) {
 }
 
 TEST(LoadWeights, KeepsAnUntiedDecoderApart) {
-  ModelConfig config = tiny("roberta");
+  ModelConfig config = tiny_loaded("roberta");
   config.tie_word_embeddings = false;
-  const auto model = make_masked_lm(config, 1, kCpu);
+  const auto model = make_masked_lm(config, 1, kLoadDevice);
   const Folder folder = weights(*model);
   EXPECT_EQ(folder.count("lm_head.decoder.weight") + folder.count("lm_head.decoder.bias"), 2U);
   EXPECT_THAT(load(*model, folder).missing, IsEmpty());
@@ -153,9 +153,9 @@ TEST(LoadWeights, KeepsAnUntiedDecoderApart) {
 }
 
 TEST(LoadWeights, GivesAnUntiedDecoderTheOnlyBiasThatThereIs) {
-  ModelConfig config = tiny("roberta");
+  ModelConfig config = tiny_loaded("roberta");
   config.tie_word_embeddings = false;
-  const auto model = make_masked_lm(config, 1, kCpu);
+  const auto model = make_masked_lm(config, 1, kLoadDevice);
   Folder folder = weights(*model);
   folder.erase("lm_head.decoder.bias");
   EXPECT_THAT(load(*model, folder).missing, IsEmpty());
@@ -163,8 +163,9 @@ TEST(LoadWeights, GivesAnUntiedDecoderTheOnlyBiasThatThereIs) {
 }
 
 TEST(LoadWeights, StartsAHeadAfreshThatTheFolderLacks) {
-  const auto pretrained = make_masked_lm(tiny("bert"), 1, kCpu);
-  const auto model = make_head_model(Head::kTokenClassification, tiny("bert"), 2, kCpu);
+  const auto pretrained = make_masked_lm(tiny_loaded("bert"), 1, kLoadDevice);
+  const auto model =
+      make_head_model(Head::kTokenClassification, tiny_loaded("bert"), 2, kLoadDevice);
   const Tensor fresh = parameter(*model, "classifier.weight").detach().clone();
   const LoadReport report = load(*model, weights(*pretrained));
   EXPECT_THAT(report.missing, ElementsAre("classifier.weight", "classifier.bias"));
@@ -177,7 +178,8 @@ TEST(LoadWeights, StartsAHeadAfreshThatTheFolderLacks) {
 }
 
 TEST(LoadWeights, ListsEveryTensorOfAnotherShapeAtOnce) {
-  const auto model = make_head_model(Head::kSequenceClassification, tiny("bert"), 2, kCpu);
+  const auto model =
+      make_head_model(Head::kSequenceClassification, tiny_loaded("bert"), 2, kLoadDevice);
   Folder folder = weights(*model);
   folder["classifier.weight"] = at::zeros({5, kWidth});
   folder["classifier.bias"] = at::zeros({5});
@@ -190,7 +192,8 @@ TEST(LoadWeights, ListsEveryTensorOfAnotherShapeAtOnce) {
 }
 
 TEST(LoadWeights, LeavesAnotherShapeFreshWhereAskedTo) {
-  const auto model = make_head_model(Head::kSequenceClassification, tiny("bert"), 2, kCpu);
+  const auto model =
+      make_head_model(Head::kSequenceClassification, tiny_loaded("bert"), 2, kLoadDevice);
   const Tensor fresh = parameter(*model, "classifier.weight").detach().clone();
   Folder folder = weights(*model);
   folder["classifier.weight"] = at::zeros({5, kWidth});
@@ -205,13 +208,15 @@ TEST(LoadWeights, LeavesAnotherShapeFreshWhereAskedTo) {
 }
 
 TEST(LoadWeights, ReadsHalfPrecision) {
-  const auto model = make_head_model(Head::kSequenceClassification, tiny("bert"), 2, kCpu);
+  const auto model =
+      make_head_model(Head::kSequenceClassification, tiny_loaded("bert"), 2, kLoadDevice);
   load(*model, {{"classifier.bias", at::full({2}, 0.5, at::kHalf)}});
   EXPECT_TRUE(parameter(*model, "classifier.bias").equal(at::full({2}, 0.5)));
 }
 
 TEST(LoadWeights, RefusesBrokenAndQuantizedTensors) {
-  const auto model = make_head_model(Head::kSequenceClassification, tiny("bert"), 2, kCpu);
+  const auto model =
+      make_head_model(Head::kSequenceClassification, tiny_loaded("bert"), 2, kLoadDevice);
   const Tensor broken = at::full({2}, std::numeric_limits<float>::quiet_NaN());
   EXPECT_THAT(refusal(*model, {{"classifier.bias", broken}}),
               HasSubstr("'classifier.bias' holds NaN or infinite values"));

@@ -8,6 +8,7 @@
 
 #include "finetune/base/error.h"
 #include "finetune/base/json.h"
+#include "support/paths.h"
 
 namespace finetune {
 namespace {
@@ -72,8 +73,7 @@ TEST(ModelConfig, NamesTheNearestFieldOfAnUnknownOverride) {
 }
 
 TEST(ModelConfig, HasEachFamilysOwnDefaults) {
-  const Json expected =
-      read_json_file(std::string(FINETUNE_SOURCE_DIR) + "/tests/fixtures/model/defaults.json");
+  const Json expected = read_json_file(source_dir() + "/tests/fixtures/model/defaults.json");
   ASSERT_EQ(model_types().size(), expected.size());
   for (const std::string& type : model_types()) {
     const Json mine = Json::parse(model_config_json(default_model_config(type), "X"));

@@ -13,6 +13,7 @@
 #include "finetune/kernels/quantized_state.h"
 #include "finetune/optim/optimizer.h"
 #include "finetune/tensor/safetensors.h"
+#include "support/paths.h"
 
 namespace finetune {
 namespace {
@@ -27,7 +28,7 @@ constexpr int64_t kUpdates = 4;
 
 const SafetensorsFile& golden() {
   static const SafetensorsFile file = SafetensorsFile::open(
-      FileSystem::local(), FINETUNE_SOURCE_DIR "/tests/fixtures/optim/updates.safetensors");
+      FileSystem::local(), source_dir() + "/tests/fixtures/optim/updates.safetensors");
   return file;
 }
 
@@ -45,8 +46,9 @@ Tensor gradient(const std::string& name, at::IntArrayRef shape, int64_t update, 
   return (sign * (k.abs() * 3 + 4096) * 0x1p-14).to(at::kFloat);
 }
 
-struct Trial {
-  Trial(const OptimizerOptions& options, const Shapes& shapes) : store(named(shapes), {}, {}) {
+struct GoldenTrial {
+  GoldenTrial(const OptimizerOptions& options, const Shapes& shapes)
+      : store(named(shapes), {}, {}) {
     std::vector<bool> decays;
     for (const auto& [name, shape] : shapes) decays.push_back(shape.size() > 1);
     optimizer = make_optimizer(store, decays, options);
@@ -77,7 +79,8 @@ struct Trial {
 double largest(const Tensor& tensor) { return tensor.abs().max().item<double>(); }
 
 // Weights, and states relative to the largest of a tensor.
-void expect_near(const Trial& run, const std::string& kind, double of_weights, double of_states) {
+void expect_near(const GoldenTrial& run, const std::string& kind, double of_weights,
+                 double of_states) {
   for (const Optimizer::Slot& slot : run.optimizer->slots()) {
     const Parameter& p = run.store.parameters()[slot.parameter];
     const std::string name = kind + "." + std::to_string(run.done) + "." + p.name;
@@ -90,32 +93,34 @@ void expect_near(const Trial& run, const std::string& kind, double of_weights, d
   }
 }
 
-OptimizerOptions options_of(const std::string& kind) { return {.kind = kind, .weight_decay = 0.1}; }
+OptimizerOptions golden_options(const std::string& kind) {
+  return {.kind = kind, .weight_decay = 0.1};
+}
 
 // All in float32: what differs is the order of roundings, a few units in the last place of weights
 // below 0.15 and of updates below 0.01.
 constexpr double kRounding = 5e-8;
 
 TEST(OptimizerUpdates, OfAdamWAreTorchs) {
-  Trial run(options_of("adamw"), kSmall);
+  GoldenTrial run(golden_options("adamw"), kSmall);
   run.update(kUpdates);
   expect_near(run, "adamw", kRounding, 1e-6);
 }
 
 TEST(OptimizerUpdates, OfAdafactorAreTransformers) {
-  Trial run(options_of("adafactor"), kSmall);
+  GoldenTrial run(golden_options("adafactor"), kSmall);
   run.update(kUpdates);
   expect_near(run, "adafactor", kRounding, 1e-6);
 }
 
 TEST(OptimizerUpdates, OfSgdAreTorchs) {
-  Trial run(options_of("sgd"), kSmall);
+  GoldenTrial run(golden_options("sgd"), kSmall);
   run.update(kUpdates);
   expect_near(run, "sgd", kRounding, 1e-6);
-  OptimizerOptions options = options_of("sgd");
+  OptimizerOptions options = golden_options("sgd");
   options.momentum = 0.9;
   options.nesterov = true;
-  Trial nesterov(options, kSmall);
+  GoldenTrial nesterov(options, kSmall);
   nesterov.update(kUpdates);
   expect_near(nesterov, "nesterov", kRounding, 1e-6);
 }
@@ -123,7 +128,7 @@ TEST(OptimizerUpdates, OfSgdAreTorchs) {
 // Moments differ in their last bit where numpy's compiler and ours order products differently, and
 // such a bit may decide between two codes.
 TEST(OptimizerUpdates, Of8BitAdamWAreThoseOfBitsandbytesKernel) {
-  Trial run(options_of("adamw_8bit"), kLarge);
+  GoldenTrial run(golden_options("adamw_8bit"), kLarge);
   run.update(kUpdates);
   const Tensor& weight = run.store.parameters()[1].weight;
   const std::string name = "exact.4.layer.weight";
@@ -146,7 +151,7 @@ TEST(OptimizerUpdates, Of8BitAdamWAreThoseOfBitsandbytesKernel) {
 // beta2 in double precision, 5e-5 less than in single, and quantises in bins of 3e-5.
 TEST(OptimizerUpdates, Of8BitAdamWAreBitsandbytesOnItsCpuToo) {
   constexpr double kBin = 2.0 / 65536;
-  Trial run(options_of("adamw_8bit"), kLarge);
+  GoldenTrial run(golden_options("adamw_8bit"), kLarge);
   run.update(1, true);
   expect_near(run, "bitsandbytes", 1.1e-3 * kRates[0], 6e-5);
   run.update(kUpdates, true);
@@ -173,10 +178,10 @@ TEST(OptimizerUpdates, Of8BitAdamWAreBitsandbytesOnItsCpuToo) {
 }
 
 TEST(OptimizerUpdates, TakeEmbeddingsTo8BitsWhereAskedTo) {
-  OptimizerOptions options = options_of("adamw_8bit");
+  OptimizerOptions options = golden_options("adamw_8bit");
   options.embeddings_in_8bit = true;
   options.min_8bit_size = 70;
-  Trial run(options, kLarge);
+  GoldenTrial run(options, kLarge);
   run.update(1);
   for (const Optimizer::Slot& slot : run.optimizer->slots()) {
     EXPECT_EQ(slot.at("state1").scalar_type(), at::kByte);
@@ -196,10 +201,10 @@ TEST(DynamicMap, IsBitsandbytes) {
 TEST(OptimizerUpdates, Of8BitsFollowThoseOf32) {
   for (const auto& [kind, limit] : std::vector<std::pair<std::string, double>>{
            {"adamw_8bit", 0.006}, {"adamw_companded_8bit", 0.004}}) {
-    Trial wide(options_of("adamw"), kLarge);
-    OptimizerOptions options = options_of(kind);
+    GoldenTrial wide(golden_options("adamw"), kLarge);
+    OptimizerOptions options = golden_options(kind);
     options.embeddings_in_8bit = true;
-    Trial narrow(options, kLarge);
+    GoldenTrial narrow(options, kLarge);
     wide.update(kUpdates, true);
     narrow.update(kUpdates, true);
     for (size_t i = 0; i < kLarge.size(); ++i) {

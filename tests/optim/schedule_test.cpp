@@ -12,6 +12,7 @@
 
 #include "finetune/base/error.h"
 #include "finetune/base/json.h"
+#include "support/paths.h"
 
 namespace finetune {
 namespace {
@@ -22,8 +23,7 @@ using testing::HasSubstr;
 
 // Rates of transformers' get_scheduler, written by make_schedules.py.
 const Json& goldens() {
-  static const Json json =
-      read_json_file(FINETUNE_SOURCE_DIR "/tests/fixtures/optim/schedules.json");
+  static const Json json = read_json_file(source_dir() + "/tests/fixtures/optim/schedules.json");
   return json;
 }
 

@@ -9,20 +9,20 @@
 namespace finetune {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
-const double kNan = std::nan("");
-const double kInfinity = std::numeric_limits<double>::infinity();
+const double kNanLoss = std::nan("");
+const double kInfiniteLoss = std::numeric_limits<double>::infinity();
 
 DivergenceOptions with(DivergencePolicy policy) { return {.policy = policy}; }
 
 TEST(Divergence, IsALossOrAGradientOfNoNumber) {
   EXPECT_FALSE(fault_of({}, {}, 1e30, 1e30));
   for (const auto& [loss, norm] :
-       {std::pair{kNan, 1.0}, {kInfinity, 1.0}, {1.0, kNan}, {1.0, kInfinity}}) {
+       {std::pair{kNanLoss, 1.0}, {kInfiniteLoss, 1.0}, {1.0, kNanLoss}, {1.0, kInfiniteLoss}}) {
     EXPECT_TRUE(fault_of({}, {}, loss, norm)) << loss << " " << norm;
   }
-  EXPECT_EQ(fault_of({}, {}, kNan, 2.0), "the loss is nan and the gradient norm 2.0");
+  EXPECT_EQ(fault_of({}, {}, kNanLoss, 2.0), "the loss is nan and the gradient norm 2.0");
 }
 
 TEST(Divergence, IsASpikeAboveTheMedianOnceThereIsOne) {

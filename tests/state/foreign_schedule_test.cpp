@@ -11,6 +11,7 @@
 #include "finetune/base/error.h"
 #include "finetune/base/json.h"
 #include "finetune/optim/schedule.h"
+#include "support/paths.h"
 
 namespace finetune {
 namespace {
@@ -19,7 +20,7 @@ using Json = nlohmann::ordered_json;
 using ::testing::HasSubstr;
 using testing::message_of;
 
-const std::string kData = FINETUNE_SOURCE_DIR "/tests/fixtures/state/";
+const std::string kData = source_dir() + "/tests/fixtures/state/";
 constexpr std::pair<const char*, const char*> kTypes[] = {{"plateau", "reduce_lr_on_plateau"},
                                                           {"greedy", "greedy"}};
 
@@ -83,8 +84,8 @@ TEST(ForeignSchedule, KeepsInfinityBeforeTheFirstEvaluation) {
 }
 
 TEST(ForeignSchedule, HasNoStateWhereTheStepSaysAll) {
-  const TorchValue lambda = read_torch_file(
-      FileSystem::local(), FINETUNE_SOURCE_DIR "/tests/fixtures/tensor/scheduler.pt");
+  const TorchValue lambda =
+      read_torch_file(FileSystem::local(), source_dir() + "/tests/fixtures/tensor/scheduler.pt");
   EXPECT_FALSE(metric_schedule_from_torch(lambda, "x"));
 }
 

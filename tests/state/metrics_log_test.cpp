@@ -18,8 +18,8 @@ namespace finetune {
 namespace {
 
 using Json = nlohmann::ordered_json;
-using testing::AllOf;
-using testing::HasSubstr;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
 
 // What TrainerState.save_to_json of transformers 5.23 wrote, early stopping and a NaN included.
 constexpr const char* kFromTransformers = R"({
@@ -80,11 +80,11 @@ constexpr const char* kFromTransformers = R"({
 }
 )";
 
-class MetricsLog : public testing::Test {
+class MetricsLog : public ::testing::Test {
  protected:
   MetricsLog() {
-    const auto* info = testing::UnitTest::GetInstance()->current_test_info();
-    folder_ = testing::TempDir() + "finetune-metrics-" + info->name();
+    const auto* info = ::testing::UnitTest::GetInstance()->current_test_info();
+    folder_ = ::testing::TempDir() + "finetune-metrics-" + info->name();
     std::filesystem::remove_all(folder_);
     std::filesystem::create_directories(folder_);
   }

@@ -34,7 +34,7 @@ void write(const TemporaryFolder& folder, const LazyTensors& tensors) {
   folder.write("model.safetensors", writer.content());
 }
 
-void save(const SmallOptimizer& from, const TemporaryFolder& folder) {
+void save_parameters(const SmallOptimizer& from, const TemporaryFolder& folder) {
   write(folder, checkpoint_tensors(from.store));
   for (const auto& file : optimizer_checkpoint_files(*from.optimizer, {})) {
     MemoryWriter writer;
@@ -61,7 +61,7 @@ TEST(ParameterFiles, AreReadIntoEveryFormatOfWeights) {
   for (const WeightFormat from : kFormats) {
     SmallOptimizer saved(options_of("adamw"), from);
     const TemporaryFolder folder;
-    save(trained(saved), folder);
+    save_parameters(trained(saved), folder);
     for (const WeightFormat to : kFormats) {
       SmallOptimizer resumed(options_of("adamw"), to);
       const RestoredParameters result =
@@ -101,7 +101,7 @@ TEST(ParameterFiles, ExportSplitWeightsJoined) {
 TEST(ParameterFiles, AreRefusedWhereCorrectionsDoNotFit) {
   SmallOptimizer saved(options_of("adamw"), WeightFormat::kSplit);
   const TemporaryFolder folder;
-  save(trained(saved), folder);
+  save_parameters(trained(saved), folder);
   const auto refusal = [&](const std::function<void(NamedTensors&)>& damage) {
     NamedTensors corrections;
     for (const Parameter& parameter : saved.store.parameters()) {
@@ -130,7 +130,7 @@ TEST(ParameterFiles, AreRefusedWhereCorrectionsDoNotFit) {
 TEST(ParameterFiles, AreRefusedWhereTheModelDoesNotFit) {
   SmallOptimizer saved(options_of("adamw"), WeightFormat::kSplit);
   const TemporaryFolder folder;
-  save(saved, folder);
+  save_parameters(saved, folder);
   const auto refusal = [&](const NamedTensors& weights) {
     write(folder, lazy_tensors(weights));
     SmallOptimizer resumed(options_of("adamw"), WeightFormat::kSplit);

@@ -9,7 +9,7 @@
 namespace finetune {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 RunState example() {
   RunState state;

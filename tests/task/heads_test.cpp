@@ -18,7 +18,7 @@
 namespace finetune {
 namespace {
 
-const c10::Device kCpu(c10::kCPU);
+const c10::Device kHeadsDevice(c10::kCPU);
 
 // Logits are looked up by token id, so that a test knows them: [B, T, C], or of the first token.
 class TableModel final : public HeadModel {
@@ -83,7 +83,8 @@ TEST(SequenceClassification, SumsTheCrossEntropyOfKnownClasses) {
   TableModel model(random_table(6, 3), false);
   Batch batch = batch_of(3, 2);
   batch.classes = {2, kIgnoredLabel, 0};
-  const auto task = make_sequence_classification_task(model, kCpu, ProblemType::kSingleLabel, {});
+  const auto task =
+      make_sequence_classification_task(model, kHeadsDevice, ProblemType::kSingleLabel, {});
   EXPECT_EQ(task->terms(), 1);
   EXPECT_EQ(task->count_targets(batch), std::vector<int64_t>{2});
   const double expected = cross_entropy(model.table()[0], 2) + cross_entropy(model.table()[4], 0);
@@ -99,8 +100,8 @@ TEST(SequenceClassification, SmoothsLabelsAsTheTrainerDoes) {
   TableModel model(random_table(4, 3), false);
   Batch batch = batch_of(2, 2);
   batch.classes = {1, 2};
-  const auto task = make_sequence_classification_task(model, kCpu, ProblemType::kSingleLabel,
-                                                      {.label_smoothing_factor = 0.2});
+  const auto task = make_sequence_classification_task(
+      model, kHeadsDevice, ProblemType::kSingleLabel, {.label_smoothing_factor = 0.2});
   const double expected =
       cross_entropy(model.table()[0], 1, 0.2) + cross_entropy(model.table()[2], 2, 0.2);
   EXPECT_NEAR(task->loss_sums(batch, {})[0].item<double>(), expected, 1e-6);
@@ -122,7 +123,7 @@ TEST(SequenceClassification, WeighsClassesAsTorchDoes) {
     Batch batch = batch_of(5, 1);
     batch.classes = {2, kIgnoredLabel, 0, 1, 1};
     const auto task = make_sequence_classification_task(
-        model, kCpu, ProblemType::kSingleLabel,
+        model, kHeadsDevice, ProblemType::kSingleLabel,
         {.label_smoothing_factor = smoothing, .class_weights = weights});
     const double expected = weighted_mean(model.table(), batch.classes, weights, smoothing);
     const auto targets = static_cast<double>(task->count_targets(batch)[0]);
@@ -138,7 +139,8 @@ TEST(SequenceClassification, EqualWeightsAreNone) {
   Batch batch = batch_of(3, 1);
   batch.classes = {2, 1, 0};
   const auto mean = [&](const LossOptions& options) {
-    return make_sequence_classification_task(model, kCpu, ProblemType::kSingleLabel, options)
+    return make_sequence_classification_task(model, kHeadsDevice, ProblemType::kSingleLabel,
+                                             options)
         ->evaluate(batch)
         .loss;
   };
@@ -150,7 +152,8 @@ TEST(SequenceClassification, SeveralLabelsAreBinaryDecisionsEach) {
   TableModel model(random_table(2, 3), false);
   Batch batch = batch_of(2, 1);
   batch.values = {1, 0, 1, 0, 0, 1};
-  const auto task = make_sequence_classification_task(model, kCpu, ProblemType::kMultiLabel, {});
+  const auto task =
+      make_sequence_classification_task(model, kHeadsDevice, ProblemType::kMultiLabel, {});
   EXPECT_EQ(task->count_targets(batch), std::vector<int64_t>{6});
   double expected = 0.0;
   for (int64_t i = 0; i < 6; ++i) {
@@ -166,7 +169,8 @@ TEST(SequenceClassification, ANumberIsLearntBySquaredError) {
   TableModel model(random_table(4, 1), false);
   Batch batch = batch_of(2, 2);
   batch.values = {0.5F, -3.0F};
-  const auto task = make_sequence_classification_task(model, kCpu, ProblemType::kRegression, {});
+  const auto task =
+      make_sequence_classification_task(model, kHeadsDevice, ProblemType::kRegression, {});
   const double first = model.table()[0][0].item<double>() - 0.5;
   const double second = model.table()[2][0].item<double>() + 3.0;
   EXPECT_NEAR(task->loss_sums(batch, {})[0].item<double>(), first * first + second * second, 1e-5);
@@ -177,7 +181,7 @@ TEST(SequenceClassification, WithoutLabelsThereAreLogitsAndNoLoss) {
   TableModel model(random_table(4, 3), false);
   for (const ProblemType problem :
        {ProblemType::kSingleLabel, ProblemType::kMultiLabel, ProblemType::kRegression}) {
-    const auto task = make_sequence_classification_task(model, kCpu, problem, {});
+    const auto task = make_sequence_classification_task(model, kHeadsDevice, problem, {});
     const Outputs outputs = task->evaluate(batch_of(2, 2));
     EXPECT_EQ(outputs.targets, 0);
     EXPECT_EQ(outputs.loss, 0.0);
@@ -190,7 +194,8 @@ TEST(SequenceClassification, NamesTheSampleWhoseClassTheModelLacks) {
   TableModel model(random_table(4, 3), false);
   Batch batch = batch_of(2, 2);
   batch.classes = {0, 3};
-  const auto task = make_sequence_classification_task(model, kCpu, ProblemType::kSingleLabel, {});
+  const auto task =
+      make_sequence_classification_task(model, kHeadsDevice, ProblemType::kSingleLabel, {});
   EXPECT_THAT([&] { (void)task->evaluate(batch); },
               testing::ThrowsMessage<Error>(testing::HasSubstr("sample 11 has class 3")));
   batch.classes = {0, -7};
@@ -201,7 +206,8 @@ TEST(SequenceClassification, SaysHowManyValuesTheModelExpects) {
   TableModel model(random_table(4, 3), false);
   Batch batch = batch_of(2, 2);
   batch.values = {1, 0, 1, 0};
-  const auto task = make_sequence_classification_task(model, kCpu, ProblemType::kMultiLabel, {});
+  const auto task =
+      make_sequence_classification_task(model, kHeadsDevice, ProblemType::kMultiLabel, {});
   EXPECT_THAT([&] { (void)task->evaluate(batch); },
               testing::ThrowsMessage<Error>(testing::HasSubstr("2 values")));
 }
@@ -210,7 +216,7 @@ TEST(MultipleChoice, ChoosesAmongTheRowsOfASample) {
   TableModel model(random_table(6, 1), false);
   Batch batch = batch_of(6, 1, 3);
   batch.classes = {2, 1};
-  const auto task = make_multiple_choice_task(model, kCpu, {});
+  const auto task = make_multiple_choice_task(model, kHeadsDevice, {});
   const Tensor scores = model.table().view({2, 3});
   const double expected = cross_entropy(scores[0], 2) + cross_entropy(scores[1], 1);
   EXPECT_EQ(task->count_targets(batch), std::vector<int64_t>{2});
@@ -222,7 +228,8 @@ TEST(TokenClassification, LearnsTokensThatHaveALabel) {
   TableModel model(random_table(6, 4), true);
   Batch batch = batch_of(2, 3);
   batch.labels = {-100, 3, 0, 1, -100, -100};
-  const auto task = make_token_classification_task(model, kCpu, {.label_smoothing_factor = 0.1});
+  const auto task =
+      make_token_classification_task(model, kHeadsDevice, {.label_smoothing_factor = 0.1});
   const double expected = cross_entropy(model.table()[1], 3, 0.1) +
                           cross_entropy(model.table()[2], 0, 0.1) +
                           cross_entropy(model.table()[3], 1, 0.1);
@@ -237,7 +244,7 @@ TEST(TokenClassification, NamesTheSampleWhoseLabelTheModelLacks) {
   TableModel model(random_table(6, 4), true);
   Batch batch = batch_of(2, 3);
   batch.labels = {-100, 3, 0, 4, -100, -100};
-  const auto task = make_token_classification_task(model, kCpu, {});
+  const auto task = make_token_classification_task(model, kHeadsDevice, {});
   EXPECT_THAT([&] { (void)task->evaluate(batch); },
               testing::ThrowsMessage<Error>(testing::HasSubstr("sample 11 has class 4")));
 }
@@ -247,7 +254,7 @@ TEST(QuestionAnswering, EachEndIsHalfTheLoss) {
   Batch batch = batch_of(2, 3);
   batch.starts = {1, 0};
   batch.ends = {2, 0};
-  const auto task = make_question_answering_task(model, kCpu);
+  const auto task = make_question_answering_task(model, kHeadsDevice);
   EXPECT_EQ(task->terms(), 2);
   EXPECT_EQ(task->count_targets(batch), (std::vector<int64_t>{2, 2}));
   const Tensor starts = model.table().select(1, 0).view({2, 3});
@@ -267,7 +274,7 @@ TEST(QuestionAnswering, AnEndBeyondTheRowIsNoTarget) {
   Batch batch = batch_of(2, 3);
   batch.starts = {1, -4};
   batch.ends = {3, kIgnoredLabel};
-  const auto task = make_question_answering_task(model, kCpu);
+  const auto task = make_question_answering_task(model, kHeadsDevice);
   EXPECT_EQ(task->count_targets(batch), (std::vector<int64_t>{2, 0}));
   const Tensor starts = model.table().select(1, 0).view({2, 3});
   const double start = cross_entropy(starts[0], 1) + cross_entropy(starts[1], 0);
@@ -279,7 +286,7 @@ TEST(QuestionAnswering, AnEndBeyondTheRowIsNoTarget) {
 
 TEST(QuestionAnswering, WithoutAnswersThereAreLogitsAndNoLoss) {
   TableModel model(random_table(6, 2), true);
-  const auto task = make_question_answering_task(model, kCpu);
+  const auto task = make_question_answering_task(model, kHeadsDevice);
   const Outputs outputs = task->evaluate(batch_of(2, 3));
   EXPECT_EQ(outputs.targets, 0);
   EXPECT_EQ(outputs.logits.sizes(), (std::vector<int64_t>{2, 3, 2}));
@@ -321,7 +328,7 @@ TEST(Tasks, MicroBatchesWithUnequalTargetsEqualOneLargeBatch) {
   TableModel tokens(random_table(12, 4), true);
   Batch batch = batch_of(4, 3);
   batch.labels = {-100, 3, 0, 1, 2, 2, -100, -100, -100, 0, -100, -100};
-  const auto classify = make_token_classification_task(tokens, kCpu, {});
+  const auto classify = make_token_classification_task(tokens, kHeadsDevice, {});
   EXPECT_TRUE(at::allclose(
       gradient(*classify, tokens, {batch}),
       gradient(*classify, tokens, {part(batch, 0, 1), part(batch, 1, 3), part(batch, 3, 4)})));
@@ -329,7 +336,7 @@ TEST(Tasks, MicroBatchesWithUnequalTargetsEqualOneLargeBatch) {
   TableModel ends(random_table(12, 2), true);
   batch.starts = {0, 2, 5, 1};
   batch.ends = {0, 9, 7, 2};
-  const auto answer = make_question_answering_task(ends, kCpu);
+  const auto answer = make_question_answering_task(ends, kHeadsDevice);
   EXPECT_TRUE(at::allclose(gradient(*answer, ends, {batch}),
                            gradient(*answer, ends, {part(batch, 0, 3), part(batch, 3, 4)})));
 }
@@ -339,7 +346,7 @@ TEST(Tasks, MicroBatchesWithUnequalWeightsEqualOneLargeBatch) {
   Batch batch = batch_of(4, 3);
   batch.labels = {-100, 3, 0, 1, 2, 2, -100, -100, -100, 0, -100, -100};
   const LossOptions options{.class_weights = {0.1, 1.0 / 3, 7, 0.9}};
-  const auto classify = make_token_classification_task(tokens, kCpu, options);
+  const auto classify = make_token_classification_task(tokens, kHeadsDevice, options);
   EXPECT_TRUE(at::allclose(
       gradient(*classify, tokens, {batch}),
       gradient(*classify, tokens, {part(batch, 0, 1), part(batch, 1, 3), part(batch, 3, 4)})));
@@ -368,7 +375,7 @@ TEST(Tasks, FitTheHeadsOfModels) {
   batch.token_type_ids = {0, 0, 1, 0, 1, 1, 0, 0, 0, 0, 0, 1};
   batch.classes = {1, 0};
   const auto loss_of = [&](Head head, const auto& make_task) {
-    const auto model = make_head_model(head, config, 7, kCpu);
+    const auto model = make_head_model(head, config, 7, kHeadsDevice);
     const std::unique_ptr<Task> task = make_task(*model);
     for (const Tensor& sum : task->loss_sums(batch, {.dropout = {.seed = 1}}))
       sum.backward({}, true);
@@ -378,41 +385,41 @@ TEST(Tasks, FitTheHeadsOfModels) {
     return task->evaluate(batch).loss;
   };
   const double choice = loss_of(Head::kMultipleChoice, [](HeadModel& model) {
-    return make_multiple_choice_task(model, kCpu, {});
+    return make_multiple_choice_task(model, kHeadsDevice, {});
   });
   EXPECT_NEAR(choice, std::log(2.0), 0.2);
   batch = part(batch, 0, 4);
   batch.classes = {2, 0, kIgnoredLabel, 1};
   const double sequence = loss_of(Head::kSequenceClassification, [](HeadModel& model) {
-    return make_sequence_classification_task(model, kCpu, ProblemType::kSingleLabel, {});
+    return make_sequence_classification_task(model, kHeadsDevice, ProblemType::kSingleLabel, {});
   });
   EXPECT_NEAR(sequence, std::log(3.0), 0.2);
   batch.labels = {-100, 0, 1, 2, -100, 0, 0, 1, 2, 0, 1, 2};
   const double token = loss_of(Head::kTokenClassification, [](HeadModel& model) {
-    return make_token_classification_task(model, kCpu, {});
+    return make_token_classification_task(model, kHeadsDevice, {});
   });
   EXPECT_NEAR(token, std::log(3.0), 0.2);
   batch.starts = {0, 1, 1, 0};
   batch.ends = {2, 2, 1, 0};
   const double answer = loss_of(Head::kQuestionAnswering, [](HeadModel& model) {
-    return make_question_answering_task(model, kCpu);
+    return make_question_answering_task(model, kHeadsDevice);
   });
   EXPECT_NEAR(answer, std::log(3.0), 0.2);
 }
 
 TEST(ModelInput, CarriesTokenTypesAndMaskWhereTheyMatter) {
   Batch batch = batch_of(2, 3);
-  EXPECT_FALSE(make_model_input(batch, kCpu, {}).token_type_ids.defined());
-  EXPECT_FALSE(make_model_input(batch, kCpu, {}).attention_mask.defined());
+  EXPECT_FALSE(make_model_input(batch, kHeadsDevice, {}).token_type_ids.defined());
+  EXPECT_FALSE(make_model_input(batch, kHeadsDevice, {}).attention_mask.defined());
   batch.token_type_ids = {0, 0, 1, 0, 1, 0};
   batch.attention_mask = {1, 1, 1, 1, 1, 0};
   batch.tokens = 5;
-  const ModelInput input = make_model_input(batch, kCpu, {});
+  const ModelInput input = make_model_input(batch, kHeadsDevice, {});
   EXPECT_TRUE(input.token_type_ids.equal(at::tensor({0, 0, 1, 0, 1, 0}, at::kLong).view({2, 3})));
   EXPECT_TRUE(
       input.attention_mask.equal(at::tensor({1, 1, 1, 1, 1, 0}).view({2, 3}).to(at::kBool)));
   batch.token_type_ids.assign(6, 0);
-  EXPECT_FALSE(make_model_input(batch, kCpu, {}).token_type_ids.defined());
+  EXPECT_FALSE(make_model_input(batch, kHeadsDevice, {}).token_type_ids.defined());
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 
 #include "finetune/base/error.h"
 #include "finetune/base/json.h"
+#include "support/paths.h"
 #include "task/masked_lm/masked_lm.h"
 #include "task/multiple_choice/multiple_choice.h"
 #include "task/sequence_classification/sequence_classification.h"
@@ -25,7 +26,7 @@ using Json = nlohmann::ordered_json;
 
 // What scikit-learn, SciPy and seqeval say; made by make_metric_goldens.py.
 const Json& goldens() {
-  static const Json values = read_json_file(FINETUNE_SOURCE_DIR "/tests/task/metric_goldens.json");
+  static const Json values = read_json_file(source_dir() + "/tests/task/metric_goldens.json");
   return values;
 }
 
@@ -156,7 +157,7 @@ TEST(SequenceClassificationMetrics, AListReportsEachMetricOnce) {
 
 // Goldens: make_roc_auc_goldens.py.
 TEST(SequenceClassificationMetrics, RocAucIsScikitLearns) {
-  const Json values = read_json_file(FINETUNE_SOURCE_DIR "/tests/task/roc_auc_goldens.json");
+  const Json values = read_json_file(source_dir() + "/tests/task/roc_auc_goldens.json");
   for (const auto& [kind, problem] : {std::pair{"classes", ProblemType::kSingleLabel},
                                       std::pair{"labels", ProblemType::kMultiLabel}}) {
     ASSERT_FALSE(values[kind].empty());

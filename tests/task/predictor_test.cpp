@@ -12,6 +12,7 @@
 #include "finetune/model/model.h"
 #include "finetune/task/tasks.h"
 #include "finetune/tensor/safetensors.h"
+#include "support/paths.h"
 
 namespace finetune {
 namespace {
@@ -21,7 +22,7 @@ using ::testing::HasSubstr;
 using testing::message_of;
 using testing::TemporaryFolder;
 
-const std::string kModel = std::string(FINETUNE_SOURCE_DIR) + "/tests/fixtures/parity/mlm/model";
+const std::string kModel = source_dir() + "/tests/fixtures/parity/mlm/model";
 
 // A folder with a small random model that has the head, and its tokenizer.
 class ModelFolder {

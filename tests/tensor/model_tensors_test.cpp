@@ -13,6 +13,7 @@
 #include "finetune/tensor/torch_file.h"
 #include "finetune/tensor/weight_files.h"
 #include "support/memory_file.h"
+#include "support/paths.h"
 
 namespace finetune {
 namespace {
@@ -22,8 +23,8 @@ using testing::MemoryWriter;
 using testing::message_of;
 using testing::TemporaryFolder;
 
-std::string golden(const std::string& name) {
-  return FileSystem::local().read_all(FINETUNE_SOURCE_DIR "/tests/fixtures/tensor/" + name);
+std::string golden_bytes(const std::string& name) {
+  return FileSystem::local().read_all(source_dir() + "/tests/fixtures/tensor/" + name);
 }
 
 ModelTensors load(const TemporaryFolder& folder) {
@@ -82,11 +83,11 @@ TEST(ModelShards, RefuseAnIndexThatShardsContradict) {
 
 TEST(ModelTensors, OfPickledFilesEqualThoseOfSafetensors) {
   const TemporaryFolder plain;
-  plain.write("model.safetensors", golden("odd_model.safetensors"));
+  plain.write("model.safetensors", golden_bytes("odd_model.safetensors"));
   const ModelTensors expected = load(plain);
   for (const std::string name : {"odd_model.bin", "odd_model_legacy.bin"}) {
     const TemporaryFolder folder;
-    folder.write("pytorch_model.bin", golden(name));
+    folder.write("pytorch_model.bin", golden_bytes(name));
     const ModelTensors model = load(folder);
     EXPECT_EQ(model.tensors().size(), expected.tensors().size()) << name;
     for (const TensorInfo& info : expected.tensors()) {
@@ -103,7 +104,7 @@ TEST(ModelTensors, OfPickledFilesEqualThoseOfSafetensors) {
 
 TEST(ModelTensors, OfPickledFilesConvertFloatingTypes) {
   const TemporaryFolder folder;
-  folder.write("pytorch_model.bin", golden("odd_model.bin"));
+  folder.write("pytorch_model.bin", golden_bytes("odd_model.bin"));
   const ModelTensors model = load(folder);
   for (const std::string name : {"half", "brain"}) {
     Tensor target = at::zeros({3});

@@ -10,6 +10,7 @@
 #include "base/temporary_folder.h"
 #include "finetune/base/error.h"
 #include "support/memory_file.h"
+#include "support/paths.h"
 
 namespace finetune {
 namespace {
@@ -19,10 +20,10 @@ using testing::MemoryWriter;
 using testing::message_of;
 using testing::TemporaryFolder;
 
-const std::string kGolden = FINETUNE_SOURCE_DIR "/tests/fixtures/tensor/all_types.safetensors";
+const std::string kGolden = source_dir() + "/tests/fixtures/tensor/all_types.safetensors";
 
 // As make_goldens.py makes them.
-Tensor values(at::IntArrayRef shape, at::ScalarType type = at::kFloat) {
+Tensor golden_values(at::IntArrayRef shape, at::ScalarType type = at::kFloat) {
   int64_t count = 1;
   for (const int64_t size : shape) count *= size;
   return at::arange(count, at::kDouble).mul(0.5).sub(1).reshape(shape).to(type);
@@ -38,9 +39,9 @@ TEST(Safetensors, ReadsWhatTheReferenceWroteAndWritesTheSameBytes) {
   const SafetensorsFile golden = SafetensorsFile::open(FileSystem::local(), kGolden);
   EXPECT_EQ(golden.metadata().at("format"), "pt");
   EXPECT_EQ(golden.tensors().size(), 13U);
-  EXPECT_TRUE(at::equal(golden.read("b.weight"), values({2, 3})));
-  EXPECT_TRUE(at::equal(golden.read("half"), values({3}, at::kHalf)));
-  EXPECT_TRUE(at::equal(golden.read("brain"), values({3}, at::kBFloat16)));
+  EXPECT_TRUE(at::equal(golden.read("b.weight"), golden_values({2, 3})));
+  EXPECT_TRUE(at::equal(golden.read("half"), golden_values({3}, at::kHalf)));
+  EXPECT_TRUE(at::equal(golden.read("brain"), golden_values({3}, at::kBFloat16)));
   EXPECT_EQ(golden.read("long")[1].item<int64_t>(), int64_t{1} << 40);
   EXPECT_EQ(golden.read("short")[0].item<int64_t>(), -300);
   EXPECT_TRUE(golden.read("bool")[2].item<bool>());
@@ -56,7 +57,7 @@ TEST(Safetensors, ReadsWhatTheReferenceWroteAndWritesTheSameBytes) {
 
 TEST(Safetensors, WritesTheLogicalContentOfViews) {
   const TemporaryFolder folder;
-  const Tensor matrix = values({2, 3});
+  const Tensor matrix = golden_values({2, 3});
   const std::string path =
       folder.write("x.safetensors", bytes_of({{"t", matrix.t()}, {"row", matrix[1]}}));
   const SafetensorsFile file = SafetensorsFile::open(FileSystem::local(), path);
@@ -68,13 +69,13 @@ TEST(Safetensors, ReadsIntoExistingTensorsAndConvertsFloatingTypes) {
   const SafetensorsFile golden = SafetensorsFile::open(FileSystem::local(), kGolden);
   Tensor same = at::zeros({2, 3}).set_requires_grad(true);
   golden.read_into("b.weight", same);
-  EXPECT_TRUE(at::equal(same, values({2, 3})));
+  EXPECT_TRUE(at::equal(same, golden_values({2, 3})));
   Tensor wider = at::zeros({3});
   golden.read_into("half", wider);
-  EXPECT_TRUE(at::equal(wider, values({3})));
+  EXPECT_TRUE(at::equal(wider, golden_values({3})));
   Tensor transposed = at::zeros({3, 2}).t();
   golden.read_into("b.weight", transposed);
-  EXPECT_TRUE(at::equal(transposed, values({2, 3})));
+  EXPECT_TRUE(at::equal(transposed, golden_values({2, 3})));
 }
 
 TEST(Safetensors, SaysWhichTensorDoesNotFit) {
@@ -102,7 +103,8 @@ TEST(Safetensors, AsksForTheRowsOfALazyTensorSomeMiBAtATime) {
   constexpr int64_t kRows = 5000;
   constexpr int64_t kColumns = 1024;  // 4 KiB a row, 19.5 MiB in all
   std::vector<std::pair<int64_t, int64_t>> asked;
-  LazyTensors tensors = lazy_tensors({{"scalar", values({})}, {"none", values({3, 0})}});
+  LazyTensors tensors =
+      lazy_tensors({{"scalar", golden_values({})}, {"none", golden_values({3, 0})}});
   tensors.push_back(
       {.name = "large",
        .type = at::kFloat,
@@ -121,7 +123,7 @@ TEST(Safetensors, AsksForTheRowsOfALazyTensorSomeMiBAtATime) {
       SafetensorsFile::open(FileSystem::local(), folder.write("x.safetensors", writer.content()));
   const Tensor expected = at::arange(kRows, at::kFloat).unsqueeze(1).expand({kRows, kColumns});
   EXPECT_TRUE(at::equal(file.read("large"), expected));
-  EXPECT_TRUE(at::equal(file.read("scalar"), values({})));
+  EXPECT_TRUE(at::equal(file.read("scalar"), golden_values({})));
   EXPECT_EQ(file.read("none").sizes(), at::IntArrayRef({3, 0}));
 }
 
@@ -135,7 +137,8 @@ TEST(Safetensors, RefusesRowsOfAnotherTypeThanWasSaid) {
 }
 
 TEST(ModelShards, KeepSmallModelsInOneFile) {
-  const std::vector<ModelShard> shards = plan_shards({{"a", values({4})}, {"b", values({4})}});
+  const std::vector<ModelShard> shards =
+      plan_shards({{"a", golden_values({4})}, {"b", golden_values({4})}});
   ASSERT_EQ(shards.size(), 1U);
   EXPECT_EQ(shards[0].file_name, "model.safetensors");
 }

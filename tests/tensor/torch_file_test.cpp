@@ -14,6 +14,7 @@
 #include "finetune/base/error.h"
 #include "finetune/tensor/torch_archive.h"
 #include "support/memory_file.h"
+#include "support/paths.h"
 
 namespace finetune {
 namespace {
@@ -25,7 +26,7 @@ using testing::message_of;
 using testing::TemporaryFolder;
 
 std::string golden(const std::string& name) {
-  return FINETUNE_SOURCE_DIR "/tests/fixtures/tensor/" + name;
+  return source_dir() + "/tests/fixtures/tensor/" + name;
 }
 
 TorchValue read(const std::string& path) { return read_torch_file(FileSystem::local(), path); }

@@ -118,7 +118,7 @@ TEST(BpeModel, GoesOnWhenItsCacheIsFull) {
 }
 
 template <class Change>
-std::string message_of(const Change& change) {
+std::string refusal_of_bpe(const Change& change) {
   BpeParts parts = letters();
   change(parts);
   try {
@@ -131,39 +131,39 @@ std::string message_of(const Change& change) {
 }
 
 TEST(BpeModel, RefusesTwoTokensWithOneId) {
-  EXPECT_THAT(message_of([](BpeParts& parts) { parts.vocabulary[1].second = 0; }),
+  EXPECT_THAT(refusal_of_bpe([](BpeParts& parts) { parts.vocabulary[1].second = 0; }),
               HasSubstr("x/tokenizer.json: the tokens 'a' and 'b' both have the id 0"));
 }
 
 TEST(BpeModel, RefusesATokenThatIsThereTwice) {
-  EXPECT_THAT(message_of([](BpeParts& parts) { parts.vocabulary[1].first = "a"; }),
+  EXPECT_THAT(refusal_of_bpe([](BpeParts& parts) { parts.vocabulary[1].first = "a"; }),
               HasSubstr("the token 'a' is in the vocabulary twice"));
 }
 
 TEST(BpeModel, RefusesAMergeWhoseResultIsMissing) {
-  EXPECT_THAT(message_of([](BpeParts& parts) {
+  EXPECT_THAT(refusal_of_bpe([](BpeParts& parts) {
                 parts.merges.push_back({"c", "c"});
               }),
               HasSubstr("merge 6 ('c' and 'c') needs the token 'cc'"));
 }
 
 TEST(BpeModel, RefusesAMergeWhosePartIsMissing) {
-  EXPECT_THAT(message_of([](BpeParts& parts) { parts.merges[0].first = "zz"; }),
+  EXPECT_THAT(refusal_of_bpe([](BpeParts& parts) { parts.merges[0].first = "zz"; }),
               HasSubstr("needs the token 'zz', which is not in the vocabulary"));
 }
 
 TEST(BpeModel, RefusesAnIdBeyondTheLimit) {
-  EXPECT_THAT(message_of([](BpeParts& parts) { parts.vocabulary[0].second = 4'000'000; }),
+  EXPECT_THAT(refusal_of_bpe([](BpeParts& parts) { parts.vocabulary[0].second = 4'000'000; }),
               HasSubstr("has the id 4000000"));
 }
 
 TEST(BpeModel, RefusesATokenBeyondTheLimit) {
-  EXPECT_THAT(message_of([](BpeParts& parts) { parts.vocabulary[0].first.assign(70000, 'x'); }),
+  EXPECT_THAT(refusal_of_bpe([](BpeParts& parts) { parts.vocabulary[0].first.assign(70000, 'x'); }),
               HasSubstr("longer than 65536 bytes"));
 }
 
 TEST(BpeModel, RefusesAnUnknownTokenThatIsMissing) {
-  EXPECT_THAT(message_of([](BpeParts& parts) { parts.unk_token = "?"; }),
+  EXPECT_THAT(refusal_of_bpe([](BpeParts& parts) { parts.unk_token = "?"; }),
               HasSubstr("the unk_token '?' is not in the vocabulary"));
 }
 
@@ -260,14 +260,15 @@ TEST(BpeModel, GivesTheSameRangesToShortAndLongWords) {
 }
 
 TEST(BpeModel, RefusesAMergeWithoutThePrefix) {
-  EXPECT_THAT(message_of([](BpeParts& parts) { parts.continuing_subword_prefix = "##"; }),
+  EXPECT_THAT(refusal_of_bpe([](BpeParts& parts) { parts.continuing_subword_prefix = "##"; }),
               HasSubstr("joins a token without the prefix '##'"));
 }
 
 TEST(BpeModel, RefusesALongPrefixOrSuffix) {
-  EXPECT_THAT(message_of([](BpeParts& parts) { parts.continuing_subword_prefix.assign(65, '#'); }),
-              HasSubstr("is longer than 64 bytes"));
-  EXPECT_THAT(message_of([](BpeParts& parts) { parts.end_of_word_suffix.assign(65, '#'); }),
+  EXPECT_THAT(
+      refusal_of_bpe([](BpeParts& parts) { parts.continuing_subword_prefix.assign(65, '#'); }),
+      HasSubstr("is longer than 64 bytes"));
+  EXPECT_THAT(refusal_of_bpe([](BpeParts& parts) { parts.end_of_word_suffix.assign(65, '#'); }),
               HasSubstr("is longer than 64 bytes"));
 }
 

@@ -25,13 +25,13 @@ std::shared_ptr<const Tokenizer> load_changed(const Json& changes) {
   return load_tokenizer(folder.path());
 }
 
-constexpr size_t kCases = 16;
+constexpr size_t kByteCases = 16;
 
 class GoldenCase : public ::testing::TestWithParam<size_t> {};
 
 TEST_P(GoldenCase, GivesTheIdsOfTheTokenizersPackage) {
   const Json goldens = golden_json("cases.json");
-  ASSERT_EQ(goldens["cases"].size(), kCases);
+  ASSERT_EQ(goldens["cases"].size(), kByteCases);
   const Json& golden = goldens["cases"][GetParam()];
   const auto tokenizer = load_changed(golden["changes"]);
   for (size_t i = 0; i < golden["ids"].size(); ++i) {
@@ -51,7 +51,7 @@ TEST_P(GoldenCase, GivesTheIdsOfTheTokenizersPackage) {
       static_cast<int64_t>(golden["with_special"].size() - tokenizer->encode("La suno").size()));
 }
 
-INSTANTIATE_TEST_SUITE_P(Cases, GoldenCase, ::testing::Range<size_t>(0, kCases));
+INSTANTIATE_TEST_SUITE_P(Cases, GoldenCase, ::testing::Range<size_t>(0, kByteCases));
 
 TEST(ByteBpe, GivesTheSameIdsFromVocabJsonAndMergesTxt) {
   const TemporaryFolder folder;

@@ -7,6 +7,7 @@
 #include "base/temporary_folder.h"
 #include "finetune/base/file_system.h"
 #include "finetune/base/json.h"
+#include "support/paths.h"
 
 namespace finetune::testing {
 
@@ -14,8 +15,7 @@ using Json = nlohmann::ordered_json;
 
 // A file of tests/fixtures/tokenizer, made by make_goldens.py beside it.
 inline std::string golden_text(const std::string& name) {
-  return FileSystem::local().read_all(std::string(FINETUNE_SOURCE_DIR) +
-                                      "/tests/fixtures/tokenizer/" + name);
+  return FileSystem::local().read_all(source_dir() + "/tests/fixtures/tokenizer/" + name);
 }
 inline Json golden_json(const std::string& name) { return parse_json(golden_text(name), name); }
 

@@ -87,7 +87,7 @@ TEST(PrecompiledCharsmap, LeavesTextWithoutRulesAlone) {
   }
 }
 
-std::string message_of(const std::string& base64) {
+std::string refusal_of_map(const std::string& base64) {
   try {
     static_cast<void>(PrecompiledCharsmap::from_base64(base64, "x/tokenizer.json"));
   } catch (const Error& error) {
@@ -99,15 +99,15 @@ std::string message_of(const std::string& base64) {
 
 TEST(PrecompiledCharsmap, RefusesWhatIsNoBase64) {
   for (const char* text : {"AAA", "AA=A", "A===", "AA A", "\u00e9\u00e9\u00e9\u00e9"}) {
-    EXPECT_THAT(message_of(text), HasSubstr("is not valid base64")) << text;
+    EXPECT_THAT(refusal_of_map(text), HasSubstr("is not valid base64")) << text;
   }
 }
 
 TEST(PrecompiledCharsmap, RefusesEveryTruncation) {
   const std::string map = golden_json("charsmap.json")["map"];
-  EXPECT_THAT(message_of(""), HasSubstr("its normalisation rules are truncated"));
+  EXPECT_THAT(refusal_of_map(""), HasSubstr("its normalisation rules are truncated"));
   for (size_t size = 0; size < map.size(); size += 16) {
-    EXPECT_THAT(message_of(map.substr(0, size)), HasSubstr("x/tokenizer.json: ")) << size;
+    EXPECT_THAT(refusal_of_map(map.substr(0, size)), HasSubstr("x/tokenizer.json: ")) << size;
   }
 }
 

@@ -42,7 +42,7 @@ std::string piece(const std::string& text, uint64_t type = 1, float score = -1) 
 
 std::string small_model() { return piece("<unk>", 2) + piece("a") + piece("b"); }
 
-std::string message_of(const std::string& model) {
+std::string verdict_on(const std::string& model) {
   try {
     (void)check_sentencepiece_model(model, "x/spiece.model");
   } catch (const Error& error) {
@@ -72,57 +72,57 @@ uint32_t unit(uint32_t label, uint32_t offset, bool leaf = false) {
 TEST(SentencePieceModelCheck, AcceptsRealModels) {
   EXPECT_EQ(check_sentencepiece_model(golden_text("unigram.model"), "m").pieces.size(), 180U);
   EXPECT_EQ(check_sentencepiece_model(golden_text("bpe.model"), "m").pieces.size(), 220U);
-  EXPECT_EQ(message_of(small_model()), "accepted");
+  EXPECT_EQ(verdict_on(small_model()), "accepted");
 }
 
 TEST(SentencePieceModelCheck, RefusesPiecesThatTheLibraryDoesNotSurvive) {
-  EXPECT_THAT(message_of(small_model() + piece(std::string(100'000, 'x'))),
+  EXPECT_THAT(verdict_on(small_model() + piece(std::string(100'000, 'x'))),
               HasSubstr("longer than 4 KiB"));
-  EXPECT_THAT(message_of(small_model() + piece("")), HasSubstr("a piece is empty"));
-  EXPECT_THAT(message_of(small_model() + piece(std::string("a\0b", 3))), HasSubstr("NUL"));
-  EXPECT_THAT(message_of(small_model() + piece("\xFF")), HasSubstr("not valid UTF-8"));
-  EXPECT_THAT(message_of(small_model() + piece("x", 7)), HasSubstr("unknown type"));
-  EXPECT_THAT(message_of(small_model() + piece("x", 1, std::numeric_limits<float>::quiet_NaN())),
+  EXPECT_THAT(verdict_on(small_model() + piece("")), HasSubstr("a piece is empty"));
+  EXPECT_THAT(verdict_on(small_model() + piece(std::string("a\0b", 3))), HasSubstr("NUL"));
+  EXPECT_THAT(verdict_on(small_model() + piece("\xFF")), HasSubstr("not valid UTF-8"));
+  EXPECT_THAT(verdict_on(small_model() + piece("x", 7)), HasSubstr("unknown type"));
+  EXPECT_THAT(verdict_on(small_model() + piece("x", 1, std::numeric_limits<float>::quiet_NaN())),
               HasSubstr("not a finite number"));
 }
 
 TEST(SentencePieceModelCheck, WantsExactlyOneUnknownPiece) {
-  EXPECT_THAT(message_of(piece("a")), HasSubstr("exactly one piece for the unknown"));
-  EXPECT_THAT(message_of(small_model() + piece("<u>", 2)), HasSubstr("exactly one"));
-  EXPECT_THAT(message_of(""), HasSubstr("no pieces"));
+  EXPECT_THAT(verdict_on(piece("a")), HasSubstr("exactly one piece for the unknown"));
+  EXPECT_THAT(verdict_on(small_model() + piece("<u>", 2)), HasSubstr("exactly one"));
+  EXPECT_THAT(verdict_on(""), HasSubstr("no pieces"));
 }
 
 TEST(SentencePieceModelCheck, RefusesDamagedProtobuf) {
-  EXPECT_THAT(message_of(small_model() + "\x0A\x7F"), HasSubstr("truncated"));
-  EXPECT_THAT(message_of(small_model() + "\x0A"), HasSubstr("ends inside a number"));
-  EXPECT_THAT(message_of(small_model() + std::string(11, '\xFF')), HasSubstr("number is too"));
-  EXPECT_THAT(message_of(small_model() + "\x0B"), HasSubstr("wire type"));
-  EXPECT_THAT(message_of(small_model() + varint(0)), HasSubstr("impossible number"));
-  EXPECT_THAT(message_of(small_model() + field(1, 5)), HasSubstr("wrong type"));
+  EXPECT_THAT(verdict_on(small_model() + "\x0A\x7F"), HasSubstr("truncated"));
+  EXPECT_THAT(verdict_on(small_model() + "\x0A"), HasSubstr("ends inside a number"));
+  EXPECT_THAT(verdict_on(small_model() + std::string(11, '\xFF')), HasSubstr("number is too"));
+  EXPECT_THAT(verdict_on(small_model() + "\x0B"), HasSubstr("wire type"));
+  EXPECT_THAT(verdict_on(small_model() + varint(0)), HasSubstr("impossible number"));
+  EXPECT_THAT(verdict_on(small_model() + field(1, 5)), HasSubstr("wrong type"));
 }
 
 TEST(SentencePieceModelCheck, RefusesAnUnknownKindOfModel) {
-  EXPECT_THAT(message_of(small_model() + field(2, field(3, 9))), HasSubstr("type is unknown"));
+  EXPECT_THAT(verdict_on(small_model() + field(2, field(3, 9))), HasSubstr("type is unknown"));
 }
 
 TEST(SentencePieceModelCheck, RefusesManyUserDefinedPiecesThatStartOneAnother) {
   std::string model = small_model();
   for (size_t length = 2; length < 34; ++length) model += piece(std::string(length, 'u'), 4);
-  EXPECT_EQ(message_of(model), "accepted");
-  EXPECT_THAT(message_of(model + piece(std::string(40, 'u'), 4)), HasSubstr("start one another"));
+  EXPECT_EQ(verdict_on(model), "accepted");
+  EXPECT_THAT(verdict_on(model + piece(std::string(40, 'u'), 4)), HasSubstr("start one another"));
 }
 
 TEST(SentencePieceModelCheck, AcceptsASoundRule) {
   // 'A' (0x41) -> the text at 0: root's base 1, the rule's base 2 holds the value 0.
   const auto map =
       charsmap({{0, unit(0, 1)}, {1 ^ 0x41, unit(0x41, (1 ^ 0x41) ^ 2, true)}, {2, 0x80000000u}});
-  EXPECT_EQ(message_of(model_with_charsmap(map)), "accepted");
+  EXPECT_EQ(verdict_on(model_with_charsmap(map)), "accepted");
 }
 
 TEST(SentencePieceModelCheck, RefusesRulesThatLeaveTheirTable) {
-  EXPECT_THAT(message_of(model_with_charsmap(charsmap({{0, unit(0, 100'000)}}))),
+  EXPECT_THAT(verdict_on(model_with_charsmap(charsmap({{0, unit(0, 100'000)}}))),
               HasSubstr("outside their table"));
-  EXPECT_THAT(message_of(model_with_charsmap(
+  EXPECT_THAT(verdict_on(model_with_charsmap(
                   charsmap({{0, unit(0, 1)}, {1 ^ 0x41, unit(0x41, 70'000, true)}}))),
               HasSubstr("outside their table"));
 }
@@ -130,13 +130,13 @@ TEST(SentencePieceModelCheck, RefusesRulesThatLeaveTheirTable) {
 TEST(SentencePieceModelCheck, RefusesRulesThatLoop) {
   const uint32_t at = 1 ^ 0x41;
   EXPECT_THAT(
-      message_of(model_with_charsmap(charsmap({{0, unit(0, 1)}, {at, unit(0x41, at ^ 1, true)}}))),
+      verdict_on(model_with_charsmap(charsmap({{0, unit(0, 1)}, {at, unit(0x41, at ^ 1, true)}}))),
       HasSubstr("form a loop"));
 }
 
 TEST(SentencePieceModelCheck, RefusesARuleWithoutAReplacement) {
   const uint32_t at = 1 ^ 0x41;
-  EXPECT_THAT(message_of(model_with_charsmap(charsmap(
+  EXPECT_THAT(verdict_on(model_with_charsmap(charsmap(
                   {{0, unit(0, 1)}, {at, unit(0x41, at ^ 2, true)}, {2, 0x80000000u | 500}}))),
               HasSubstr("has no replacement"));
 }
@@ -147,28 +147,28 @@ TEST(SentencePieceModelCheck, RefusesDeeplyNestedRules) {
   for (uint32_t base = 1; base < 60; ++base) {
     units.emplace_back(base ^ 0x80, unit(0x80, (base ^ 0x80) ^ (base + 1), true));
   }
-  EXPECT_THAT(message_of(model_with_charsmap(charsmap(units))), HasSubstr("nest"));
+  EXPECT_THAT(verdict_on(model_with_charsmap(charsmap(units))), HasSubstr("nest"));
 }
 
 TEST(SentencePieceModelCheck, RefusesATableOfImpossibleSize) {
-  EXPECT_THAT(message_of(model_with_charsmap("abc")), HasSubstr("truncated"));
-  EXPECT_THAT(message_of(model_with_charsmap(little_endian(1025) + std::string(2000, '\0'))),
+  EXPECT_THAT(verdict_on(model_with_charsmap("abc")), HasSubstr("truncated"));
+  EXPECT_THAT(verdict_on(model_with_charsmap(little_endian(1025) + std::string(2000, '\0'))),
               HasSubstr("impossible size"));
-  EXPECT_THAT(message_of(model_with_charsmap(little_endian(4096) + std::string(2000, '\0'))),
+  EXPECT_THAT(verdict_on(model_with_charsmap(little_endian(4096) + std::string(2000, '\0'))),
               HasSubstr("impossible size"));
-  EXPECT_THAT(message_of(model_with_charsmap(std::string((1 << 20) + 1, '\0'))),
+  EXPECT_THAT(verdict_on(model_with_charsmap(std::string((1 << 20) + 1, '\0'))),
               HasSubstr("larger than 1 MiB"));
-  EXPECT_THAT(message_of(model_with_charsmap(charsmap({}, "no end"))), HasSubstr("damaged"));
-  EXPECT_THAT(message_of(model_with_charsmap(charsmap({}, std::string("\xFF\0", 2)))),
+  EXPECT_THAT(verdict_on(model_with_charsmap(charsmap({}, "no end"))), HasSubstr("damaged"));
+  EXPECT_THAT(verdict_on(model_with_charsmap(charsmap({}, std::string("\xFF\0", 2)))),
               HasSubstr("damaged"));
 }
 
 TEST(SentencePieceModelCheck, ReadsEveryAppearanceOfAPart) {
   // Of two normalisers the library takes the last, of two denormalisers as well.
   const std::string bad = field(2, charsmap({{0, unit(0, 100'000)}}));
-  EXPECT_THAT(message_of(small_model() + field(3, std::string()) + field(3, bad)),
+  EXPECT_THAT(verdict_on(small_model() + field(3, std::string()) + field(3, bad)),
               HasSubstr("outside"));
-  EXPECT_THAT(message_of(small_model() + field(5, bad)), HasSubstr("outside"));
+  EXPECT_THAT(verdict_on(small_model() + field(5, bad)), HasSubstr("outside"));
 }
 
 }  // namespace

@@ -12,13 +12,14 @@
 #include "base/temporary_folder.h"
 #include "finetune/tokenizer/tokenizer.h"
 #include "finetune/tokenizer/train_sentencepiece.h"
+#include "support/paths.h"
 
 namespace finetune {
 namespace {
 
 using testing::TemporaryFolder;
 
-const std::string kData = std::string(FINETUNE_SOURCE_DIR) + "/tests/data/";
+const std::string kData = source_dir() + "/tests/fixtures/";
 
 // What may hang together with a space, vanish, become one or be taken for one.
 const std::vector<std::string>& parts() {

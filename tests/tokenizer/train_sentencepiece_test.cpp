@@ -12,6 +12,7 @@
 #include "finetune/base/interrupt.h"
 #include "finetune/tokenizer/tokenizer.h"
 #include "golden_files.h"
+#include "support/paths.h"
 
 namespace finetune {
 namespace {
@@ -21,9 +22,7 @@ using ::testing::HasSubstr;
 using testing::TemporaryFolder;
 using Type = SentencePieceOptions::Type;
 
-std::string corpus() {
-  return std::string(FINETUNE_SOURCE_DIR) + "/tests/fixtures/text/lighthouse.txt";
-}
+std::string lighthouse() { return source_dir() + "/tests/fixtures/text/lighthouse.txt"; }
 
 // Error's message behind its kind's number, so that a wrong kind fails the test.
 std::string refusal(ErrorKind kind, const std::vector<std::string>& files,
@@ -38,7 +37,7 @@ std::string refusal(ErrorKind kind, const std::vector<std::string>& files,
 }
 
 std::string refusal(const SentencePieceOptions& options) {
-  return refusal(ErrorKind::kConfig, {corpus()}, options);
+  return refusal(ErrorKind::kConfig, {lighthouse()}, options);
 }
 
 std::shared_ptr<const Tokenizer> load(const TemporaryFolder& folder, const std::string& model) {
@@ -76,7 +75,7 @@ TEST_P(TrainSentencePieceTypes, FindsSymbolsAndSpecialTokensInATextByName) {
   const SentencePieceOptions options{.type = GetParam(),
                                      .vocab_size = 300,
                                      .user_defined_symbols = {"_NEW_", "_NEW_LINE_", "<+>"}};
-  const auto tokenizer = load(folder, train_sentencepiece({corpus()}, options).model);
+  const auto tokenizer = load(folder, train_sentencepiece({lighthouse()}, options).model);
   EXPECT_EQ(tokenizer->size(), 300);
   EXPECT_EQ(tokenizer->special_tokens().mask->text, "[MASK]");
   EXPECT_EQ(tokenizer->special_tokens().pad->id, 0);
@@ -98,28 +97,28 @@ TEST_P(TrainSentencePieceTypes, SaysWhichSizesTheTextAllows) {
     return std::stoll(message.substr(message.find(words) + words.size()));
   };
   options.vocab_size = number("the largest that works is ");
-  EXPECT_NO_THROW((void)train_sentencepiece({corpus()}, options));
+  EXPECT_NO_THROW((void)train_sentencepiece({lighthouse()}, options));
   ++options.vocab_size;
   EXPECT_EQ(number("the largest that works is "), options.vocab_size - 1);
   options.vocab_size = 3;
   options.vocab_size = number("the smallest that works is ");
-  EXPECT_NO_THROW((void)train_sentencepiece({corpus()}, options));
+  EXPECT_NO_THROW((void)train_sentencepiece({lighthouse()}, options));
   --options.vocab_size;
   EXPECT_EQ(number("the smallest that works is "), options.vocab_size + 1);
 }
 
 TEST_P(TrainSentencePieceTypes, IsTheSameForAnyNumberOfThreads) {
   SentencePieceOptions options{.type = GetParam(), .vocab_size = 400, .num_threads = 1};
-  const std::string one = train_sentencepiece({corpus()}, options).model;
+  const std::string one = train_sentencepiece({lighthouse()}, options).model;
   options.num_threads = 3;
-  EXPECT_EQ(train_sentencepiece({corpus()}, options).model, one);
+  EXPECT_EQ(train_sentencepiece({lighthouse()}, options).model, one);
 }
 
 TEST_P(TrainSentencePieceTypes, SpellsUnknownCharactersAsBytes) {
   const TemporaryFolder folder;
   const SentencePieceOptions options{
       .type = GetParam(), .vocab_size = 600, .byte_fallback = true, .add_dummy_prefix = false};
-  const auto tokenizer = load(folder, train_sentencepiece({corpus()}, options).model);
+  const auto tokenizer = load(folder, train_sentencepiece({lighthouse()}, options).model);
   const std::vector<std::string> expected = {"<0xC3>", "<0x9F>"};
   EXPECT_EQ(pieces(*tokenizer, "ß"), expected);
   EXPECT_EQ(tokenizer->decode(tokenizer->encode("the ß"), true), "the ß");
@@ -142,7 +141,7 @@ TEST_P(TrainSentencePieceTypes, StopsWhileTheLibraryWorks) {
     training = true;
     interrupt::request(SIGTERM);
   };
-  EXPECT_THROW((void)train_sentencepiece({corpus()}, options), Interrupted);
+  EXPECT_THROW((void)train_sentencepiece({lighthouse()}, options), Interrupted);
   interrupt::reset();
   EXPECT_TRUE(training);
   EXPECT_EQ(::waitpid(-1, nullptr, WNOHANG), -1) << "a process was left behind";
@@ -194,7 +193,7 @@ TEST(TrainSentencePiece, RefusesImpossibleOptions) {
 TEST(TrainSentencePiece, NamesTheLineThatIsNotUtf8) {
   const TemporaryFolder folder;
   const std::string path = folder.write("bad.txt", "good\nb\xFF-\n");
-  EXPECT_THAT(refusal(ErrorKind::kData, {corpus(), path}, {.vocab_size = 300}),
+  EXPECT_THAT(refusal(ErrorKind::kData, {lighthouse(), path}, {.vocab_size = 300}),
               HasSubstr("bad.txt:2: is not valid UTF-8"));
 }
 
@@ -224,12 +223,12 @@ TEST(TrainSentencePiece, TakesNulForAnUnknownCharacter) {
 
 TEST(TrainSentencePiece, TakesTheSampleThatTheSeedSays) {
   SentencePieceOptions options{.vocab_size = 120, .input_sentence_size = 60, .seed = 7};
-  const TrainedSentencePiece trained = train_sentencepiece({corpus()}, options);
+  const TrainedSentencePiece trained = train_sentencepiece({lighthouse()}, options);
   EXPECT_EQ(trained.lines, 60);
   EXPECT_GT(trained.other_lines, 200);
-  EXPECT_EQ(train_sentencepiece({corpus()}, options).model, trained.model);
+  EXPECT_EQ(train_sentencepiece({lighthouse()}, options).model, trained.model);
   options.seed = 8;
-  EXPECT_NE(train_sentencepiece({corpus()}, options).model, trained.model);
+  EXPECT_NE(train_sentencepiece({lighthouse()}, options).model, trained.model);
 }
 
 }  // namespace

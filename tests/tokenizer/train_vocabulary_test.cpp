@@ -10,6 +10,7 @@
 #include "finetune/base/interrupt.h"
 #include "finetune/tokenizer/tokenizer.h"
 #include "golden_files.h"
+#include "support/paths.h"
 
 namespace finetune {
 namespace {
@@ -20,9 +21,7 @@ using ::testing::HasSubstr;
 using testing::Json;
 using testing::TemporaryFolder;
 
-std::string corpus() {
-  return std::string(FINETUNE_SOURCE_DIR) + "/tests/fixtures/tokenizer/corpus.txt";
-}
+std::string corpus() { return source_dir() + "/tests/fixtures/tokenizer/corpus.txt"; }
 
 std::string file_of(const TrainedVocabulary& vocabulary, const std::string& wanted,
                     std::optional<int64_t> length = std::nullopt) {

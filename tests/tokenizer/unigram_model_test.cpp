@@ -159,7 +159,7 @@ TEST(UnigramModel, ReadsScoresAsTheTokenizersPackageDoes) {
   EXPECT_EQ(score_as_read(-2.2250738585072014e-308), -2.2250738585072014e-308);
 }
 
-std::string message_of(UnigramParts parts) {
+std::string refusal_of_unigram(UnigramParts parts) {
   try {
     const UnigramModel model(std::move(parts), "x/tokenizer.json");
   } catch (const Error& error) {
@@ -170,23 +170,26 @@ std::string message_of(UnigramParts parts) {
 }
 
 TEST(UnigramModel, RefusesAnEmptyVocabulary) {
-  EXPECT_THAT(message_of({.vocabulary = {}, .unk_id = {}}), HasSubstr("the vocabulary is empty"));
+  EXPECT_THAT(refusal_of_unigram({.vocabulary = {}, .unk_id = {}}),
+              HasSubstr("the vocabulary is empty"));
 }
 
 TEST(UnigramModel, RefusesAnUnknownIdOutside) {
-  EXPECT_THAT(message_of({.vocabulary = {{"a", 0}}, .unk_id = 1}),
+  EXPECT_THAT(refusal_of_unigram({.vocabulary = {{"a", 0}}, .unk_id = 1}),
               HasSubstr("the unk_id 1 is not one of the 1 tokens"));
-  EXPECT_THAT(message_of({.vocabulary = {{"a", 0}}, .unk_id = -1}), HasSubstr("the unk_id -1"));
+  EXPECT_THAT(refusal_of_unigram({.vocabulary = {{"a", 0}}, .unk_id = -1}),
+              HasSubstr("the unk_id -1"));
 }
 
 TEST(UnigramModel, RefusesAScoreThatIsNotFinite) {
-  EXPECT_THAT(message_of({.vocabulary = {{"a", 0}, {"b", std::numeric_limits<double>::infinity()}},
-                          .unk_id = 0}),
-              HasSubstr("the score of the token with the id 1 is not a finite number"));
+  EXPECT_THAT(
+      refusal_of_unigram(
+          {.vocabulary = {{"a", 0}, {"b", std::numeric_limits<double>::infinity()}}, .unk_id = 0}),
+      HasSubstr("the score of the token with the id 1 is not a finite number"));
 }
 
 TEST(UnigramModel, RefusesATokenBeyondTheLimit) {
-  EXPECT_THAT(message_of({.vocabulary = {{std::string(70000, 'x'), 0}}, .unk_id = 0}),
+  EXPECT_THAT(refusal_of_unigram({.vocabulary = {{std::string(70000, 'x'), 0}}, .unk_id = 0}),
               HasSubstr("longer than 65536 bytes"));
 }
 

@@ -16,11 +16,12 @@
 #include "finetune/tensor/device.h"
 #include "finetune/tokenizer/train_vocabulary.h"
 #include "finetune/train/run.h"
+#include "support/paths.h"
 
 namespace finetune {
 namespace {
 
-const std::string kText = std::string(FINETUNE_SOURCE_DIR) + "/tests/fixtures/text/lighthouse.txt";
+const std::string kText = source_dir() + "/tests/fixtures/text/lighthouse.txt";
 
 std::string read_file(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);

@@ -9,6 +9,7 @@
 #include "finetune/state/optimizer_files.h"
 #include "finetune/state/scaler_file.h"
 #include "state/small_optimizer.h"
+#include "support/paths.h"
 
 namespace finetune {
 namespace {
@@ -20,7 +21,7 @@ using testing::same_bytes;
 using testing::SmallOptimizer;
 using testing::TemporaryFolder;
 
-const std::string kData = FINETUNE_SOURCE_DIR "/tests/fixtures/state/";
+const std::string kData = source_dir() + "/tests/fixtures/state/";
 
 RestoredOptimizer load_golden(const std::string& name, SmallOptimizer& into) {
   const TemporaryFolder folder;

@@ -9,7 +9,7 @@
 namespace finetune {
 namespace {
 
-constexpr double kUndefined = std::numeric_limits<double>::quiet_NaN();
+constexpr double kUndefinedCorrelation = std::numeric_limits<double>::quiet_NaN();
 
 // Rounding would give a constant side a tiny variance, so it is asked for by value.
 template <class T>
@@ -20,7 +20,7 @@ bool is_constant(const std::vector<T>& values) {
 
 template <class T>
 double correlate(const std::vector<T>& x, const std::vector<T>& y) {
-  if (x.size() < 2 || is_constant(x) || is_constant(y)) return kUndefined;
+  if (x.size() < 2 || is_constant(x) || is_constant(y)) return kUndefinedCorrelation;
   const auto count = static_cast<double>(x.size());
   const double mean_x = std::accumulate(x.begin(), x.end(), 0.0) / count;
   const double mean_y = std::accumulate(y.begin(), y.end(), 0.0) / count;
@@ -35,7 +35,7 @@ double correlate(const std::vector<T>& x, const std::vector<T>& y) {
     xy += a * b;
   }
   const double result = xy / (std::sqrt(xx) * std::sqrt(yy));
-  return std::isnan(result) ? kUndefined : std::clamp(result, -1.0, 1.0);
+  return std::isnan(result) ? kUndefinedCorrelation : std::clamp(result, -1.0, 1.0);
 }
 
 std::vector<double> ranks(const std::vector<float>& values) {
@@ -59,7 +59,7 @@ double pearson(const std::vector<float>& x, const std::vector<float>& y) { retur
 double spearman(const std::vector<float>& x, const std::vector<float>& y) {
   const auto is_nan = [](float value) { return std::isnan(value); };
   if (std::any_of(x.begin(), x.end(), is_nan) || std::any_of(y.begin(), y.end(), is_nan)) {
-    return kUndefined;
+    return kUndefinedCorrelation;
   }
   return correlate(ranks(x), ranks(y));
 }

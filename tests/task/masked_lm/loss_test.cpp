@@ -13,7 +13,7 @@
 namespace finetune {
 namespace {
 
-const c10::Device kCpu(c10::kCPU);
+const c10::Device kMlmDevice(c10::kCPU);
 
 std::unique_ptr<MaskedLmModel> tiny_model() {
   ModelConfig config;
@@ -23,11 +23,11 @@ std::unique_ptr<MaskedLmModel> tiny_model() {
   config.num_attention_heads = 2;
   config.intermediate_size = 32;
   config.max_position_embeddings = 12;
-  return make_masked_lm(config, 5, kCpu);
+  return make_masked_lm(config, 5, kMlmDevice);
 }
 
 // Rows of different lengths with different numbers of targets, as a padded batch from `first` on.
-Batch rows(int64_t first, int64_t count) {
+Batch mlm_rows(int64_t first, int64_t count) {
   const std::vector<std::vector<int64_t>> ids = {
       {0, 4, 5, 6, 2}, {0, 7, 2}, {0, 8, 9, 10, 11, 12, 2}, {0, 13, 14, 2}};
   const std::vector<std::vector<int64_t>> labels = {{-100, 9, -100, 6, -100},
@@ -55,7 +55,7 @@ Batch rows(int64_t first, int64_t count) {
 }
 
 double gradients_of(const std::vector<Batch>& batches, MaskedLmModel& model, int64_t targets) {
-  const auto task = make_masked_lm_task(model, kCpu, {});
+  const auto task = make_masked_lm_task(model, kMlmDevice, {});
   double loss = 0.0;
   for (const Batch& batch : batches) {
     const Tensor sum = task->loss_sums(
@@ -71,8 +71,8 @@ double gradients_of(const std::vector<Batch>& batches, MaskedLmModel& model, int
 TEST(MaskedLm, MicroBatchesWithUnequalTargetsEqualOneLargeBatch) {
   const auto whole = tiny_model();
   const auto cut = tiny_model();
-  const double one = gradients_of({rows(0, 4)}, *whole, 7);
-  const double many = gradients_of({rows(0, 1), rows(1, 2), rows(3, 1)}, *cut, 7);
+  const double one = gradients_of({mlm_rows(0, 4)}, *whole, 7);
+  const double many = gradients_of({mlm_rows(0, 1), mlm_rows(1, 2), mlm_rows(3, 1)}, *cut, 7);
   EXPECT_NEAR(one, many, 1e-6);
   for (size_t i = 0; i < whole->parameters().size(); ++i) {
     const Tensor a = whole->parameters()[i].tensor.grad();
@@ -83,30 +83,30 @@ TEST(MaskedLm, MicroBatchesWithUnequalTargetsEqualOneLargeBatch) {
 
 TEST(MaskedLm, ABatchWithoutTargetsHasNoLoss) {
   const auto model = tiny_model();
-  const auto task = make_masked_lm_task(*model, kCpu, {});
-  EXPECT_FALSE(task->loss_sums(rows(3, 1), {})[0].defined());
-  EXPECT_EQ(task->count_targets(rows(3, 1))[0], 0);
+  const auto task = make_masked_lm_task(*model, kMlmDevice, {});
+  EXPECT_FALSE(task->loss_sums(mlm_rows(3, 1), {})[0].defined());
+  EXPECT_EQ(task->count_targets(mlm_rows(3, 1))[0], 0);
 }
 
 TEST(MaskedLm, AFreshModelsLossIsThatOfGuessing) {
   const auto model = tiny_model();
-  const auto task = make_masked_lm_task(*model, kCpu, {});
-  const Outputs result = task->evaluate(rows(0, 4));
+  const auto task = make_masked_lm_task(*model, kMlmDevice, {});
+  const Outputs result = task->evaluate(mlm_rows(0, 4));
   EXPECT_EQ(result.targets, 7);
   EXPECT_NEAR(result.loss, std::log(30.0), 0.3);
 }
 
 TEST(MaskedLm, LabelSmoothingRaisesTheLossOfACertainModel) {
   const auto model = tiny_model();
-  const auto plain = make_masked_lm_task(*model, kCpu, {})->evaluate(rows(0, 4));
-  const auto smooth =
-      make_masked_lm_task(*model, kCpu, {.label_smoothing_factor = 0.1})->evaluate(rows(0, 4));
+  const auto plain = make_masked_lm_task(*model, kMlmDevice, {})->evaluate(mlm_rows(0, 4));
+  const auto smooth = make_masked_lm_task(*model, kMlmDevice, {.label_smoothing_factor = 0.1})
+                          ->evaluate(mlm_rows(0, 4));
   EXPECT_NE(plain.loss, smooth.loss);
   EXPECT_TRUE(plain.logits.equal(smooth.logits));
 }
 
 TEST(MaskedLm, AccuracyCountsTheMostProbableTokens) {
-  const Batch batch = rows(0, 4);
+  const Batch batch = mlm_rows(0, 4);
   const auto metrics = make_masked_lm_metrics();
   Outputs outputs{.logits = at::zeros({batch.targets, 30}), .loss = 1, .targets = batch.targets};
   std::vector<int64_t> labels;

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "finetune/base/json.h"
+#include "support/paths.h"
 
 namespace finetune {
 namespace {
@@ -17,8 +18,8 @@ using Json = nlohmann::ordered_json;
 using Ranges = std::vector<std::optional<TextRange>>;
 
 // What run_qa's post-processing and the metrics of evaluate say; made by make_metric_goldens.py.
-const Json& goldens() {
-  static const Json values = read_json_file(FINETUNE_SOURCE_DIR "/tests/task/metric_goldens.json");
+const Json& answer_goldens() {
+  static const Json values = read_json_file(source_dir() + "/tests/task/metric_goldens.json");
   return values;
 }
 
@@ -44,7 +45,7 @@ Answer answer_of(AnswerFinder& finder, const Json& question) {
 }
 
 TEST(AnswerFinder, FindsWhatRunQaFinds) {
-  for (const Json& golden : goldens()["answers"]) {
+  for (const Json& golden : answer_goldens()["answers"]) {
     AnswerFinder finder(options_of(golden));
     for (const Json& question : golden["questions"]) {
       const Json& expected = question["expected"];
@@ -68,7 +69,7 @@ TEST(AnswerFinder, FindsWhatRunQaFinds) {
 }
 
 TEST(AnswerScores, AreThoseOfSquad) {
-  for (const Json& golden : goldens()["answers"]) {
+  for (const Json& golden : answer_goldens()["answers"]) {
     AnswerScores scores(golden["options"]["version_2_with_negative"]);
     for (const Json& question : golden["questions"]) {
       scores.add(question["expected"]["text"].get<std::string>(),
@@ -83,7 +84,7 @@ TEST(AnswerScores, AreThoseOfSquad) {
 }
 
 TEST(AnswerScores, NormaliseAsSquadDoes) {
-  for (const Json& golden : goldens()["normalized"]) {
+  for (const Json& golden : answer_goldens()["normalized"]) {
     EXPECT_EQ(normalize_answer(golden[0].get<std::string>()), golden[1].get<std::string>());
   }
 }

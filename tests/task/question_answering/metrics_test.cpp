@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "finetune/base/json.h"
+#include "support/paths.h"
 #include "task/question_answering/question_answering.h"
 
 namespace finetune {
@@ -16,9 +17,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-const Json& goldens() {
+const Json& question_goldens() {
   static const Json values =
-      read_json_file(FINETUNE_SOURCE_DIR "/tests/task/metric_goldens.json")["answers"];
+      read_json_file(source_dir() + "/tests/task/metric_goldens.json")["answers"];
   return values;
 }
 
@@ -77,7 +78,7 @@ void add_windows(Metrics& metrics, const std::vector<Json>& windows, size_t firs
   metrics.add(batch, {.logits = logits, .loss = 0.0, .targets = 0});
 }
 
-AnswerOptions options_of(const Json& golden) {
+AnswerOptions metric_options(const Json& golden) {
   const Json& options = golden["options"];
   return {.n_best_size = options["n_best_size"],
           .max_answer_length = options["max_answer_length"],
@@ -86,12 +87,12 @@ AnswerOptions options_of(const Json& golden) {
 }
 
 TEST(QuestionAnsweringMetrics, AreThoseOfRunQaHoweverWindowsAreBatched) {
-  for (const Json& golden : goldens()) {
+  for (const Json& golden : question_goldens()) {
     const std::vector<Json> windows = windows_of(golden);
     for (const size_t batch_size : {size_t{1}, size_t{3}, windows.size()}) {
       std::vector<std::string> found;
       const auto metrics = make_question_answering_metrics(
-          dataset_of(golden), options_of(golden),
+          dataset_of(golden), metric_options(golden),
           [&](const Answer& answer) { found.push_back(answer.id + ": " + answer.text); });
       for (size_t first = 0; first < windows.size(); first += batch_size) {
         add_windows(*metrics, windows, first, std::min(first + batch_size, windows.size()));
@@ -110,9 +111,9 @@ TEST(QuestionAnsweringMetrics, AreThoseOfRunQaHoweverWindowsAreBatched) {
 }
 
 TEST(QuestionAnsweringMetrics, PaddingInFrontChangesNothing) {
-  const Json& golden = goldens()[2];
+  const Json& golden = question_goldens()[2];
   const std::vector<Json> windows = windows_of(golden);
-  const auto metrics = make_question_answering_metrics(dataset_of(golden), options_of(golden));
+  const auto metrics = make_question_answering_metrics(dataset_of(golden), metric_options(golden));
   for (size_t i = 0; i < windows.size(); ++i) add_windows(*metrics, windows, i, i + 1, 1 + i % 3);
   for (const auto& [name, value] : metrics->compute()) {
     EXPECT_NEAR(value, golden["scores"][name].get<double>(), 1e-9) << name;
@@ -120,10 +121,10 @@ TEST(QuestionAnsweringMetrics, PaddingInFrontChangesNothing) {
 }
 
 TEST(QuestionAnsweringMetrics, AnAnswerIsThereWithItsLastWindow) {
-  const Json& golden = goldens()[0];
+  const Json& golden = question_goldens()[0];
   const std::vector<Json> windows = windows_of(golden);
   int64_t found = 0;
-  const auto metrics = make_question_answering_metrics(dataset_of(golden), options_of(golden),
+  const auto metrics = make_question_answering_metrics(dataset_of(golden), metric_options(golden),
                                                        [&](const Answer&) { ++found; });
   const size_t first_question = golden["questions"][0]["windows"].size();
   ASSERT_GT(first_question, 1U);

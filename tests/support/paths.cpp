@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: MIT
+#include "support/paths.h"
+
+namespace finetune {
+
+std::string source_dir() { return FINETUNE_SOURCE_DIR; }
+std::string binary_path() { return FINETUNE_BINARY; }
+
+}  // namespace finetune
