@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "finetune/train/first_batch.h"
 
+#include "finetune/config/batch_split.h"
 #include "finetune/report/batch_text.h"
 #include "finetune/report/progress.h"
 #include "train/assemble.h"
@@ -26,9 +27,7 @@ std::string describe_first_batch(const LoadedConfig& config) {
                      .predict = args.do_predict,
                      .model_folder = ""},
                     progress);
-  const int64_t rows = args.per_device_train_batch_size * processes_of(args, parts);
-  const int64_t effective =
-      args.effective_batch_size.value_or(rows * args.gradient_accumulation_steps);
+  const int64_t effective = asked_effective_batch(args, processes_of(args, parts));
   const int64_t samples = parts.train_data->size();
   LoaderOptions options =
       loader_options(args, std::max<int64_t>(1, effective / args.per_device_train_batch_size),

@@ -48,7 +48,7 @@ Trainer::Trainer(const LoadedConfig& config, const RunOptions& options, RunStora
       progress_(progress),
       files_(storage.files()),
       stream_(std::dynamic_pointer_cast<const SampleStream>(parts.train_data)),
-      rows_at_a_time_(config.args.per_device_train_batch_size),
+      split_({.rows = config.args.per_device_train_batch_size}),
       eval_rows_at_a_time_(config.args.per_device_eval_batch_size),
       poison_(Poison::from_environment()) {
   if (args_.fp16) scaler_.emplace();
@@ -64,18 +64,17 @@ Trainer::Trainer(const LoadedConfig& config, const RunOptions& options, RunStora
 }
 
 // What depends on the effective batch, which a resumed run keeps from its first start.
-void Trainer::prepare(int64_t effective_batch_size) {
-  state_.effective_batch_size = effective_batch_size;
-  plan_.accumulation = effective_batch_size / (rows_at_a_time_ * parts_.world->size());
-  if (args_.optimizer_in_backward && plan_.accumulation > 1) {
+void Trainer::prepare(const BatchSplit& asked) {
+  state_.effective_batch_size = asked.effective_batch();
+  split_ = BatchSplit::of(asked.effective_batch(), split_.rows, asked.ranks).value_or(asked);
+  if (args_.optimizer_in_backward && split_.accumulation > 1) {
     throw Error(ErrorKind::kConfig,
                 "optimizer_in_backward: true excludes accumulation, and this run's batch of " +
-                    std::to_string(effective_batch_size) + " samples is cut into " +
-                    std::to_string(plan_.accumulation) +
+                    std::to_string(asked.effective_batch()) + " samples is cut into " +
+                    std::to_string(split_.accumulation) +
                     ": a gradient that is freed at once cannot be summed; set "
                     "per_device_train_batch_size to " +
-                    std::to_string(effective_batch_size / parts_.world->size()) +
-                    ", or leave optimizer_in_backward out");
+                    std::to_string(asked.rank_batch()) + ", or leave optimizer_in_backward out");
   }
   make_loader();
   const int64_t per_epoch = loader_->updates_per_epoch();
@@ -99,15 +98,14 @@ void Trainer::prepare(int64_t effective_batch_size) {
 }
 
 void Trainer::make_loader() {
-  plan_.accumulation = state_.effective_batch_size / (rows_at_a_time_ * parts_.world->size());
   // Kept with the run: another one would make another order of what is left of the epoch.
   if (sampling_strategy(args_) == SamplingStrategy::kGroupByLength && state_.length_group == 0) {
     state_.length_group =
         default_length_group(parts_.train_data->size(), state_.effective_batch_size);
   }
-  LoaderOptions options = loader_options(args_, plan_.accumulation * parts_.world->size(),
-                                         state_.length_group, parts_.setup->packed_length());
-  options.batch_size = rows_at_a_time_;
+  LoaderOptions options = loader_options(args_, split_.micro_batches(), state_.length_group,
+                                         parts_.setup->packed_length());
+  options.batch_size = split_.rows;
   options.part = parts_.world->rank();
   options.parts = parts_.world->size();
   loader_ =
@@ -464,7 +462,7 @@ void Trainer::open_events() {
 
 // transformers: micro-batches of this epoch that are behind us, by all of them.
 double Trainer::epoch() const {
-  const int64_t rows = rows_at_a_time_ * parts_.world->size();
+  const int64_t rows = split_.rows_of_all();
   const auto batches = [&](int64_t samples) {
     return static_cast<double>((samples + rows - 1) / rows);
   };

@@ -10,6 +10,7 @@
 
 #include "finetune/checkpoint/reader.h"
 #include "finetune/checkpoint/writer.h"
+#include "finetune/config/batch_split.h"
 #include "finetune/config/load.h"
 #include "finetune/data/sample_stream.h"
 #include "finetune/distributed/bucket_sum.h"
@@ -39,7 +40,6 @@ struct Plan {
   int64_t eval_steps = 0;  // 0: never by steps
   int64_t save_steps = 0;
   int64_t num_train_epochs = 0;
-  int64_t accumulation = 1;
 };
 
 // The loop. Everything that a run consists of changes at update boundaries only: a stop between
@@ -77,7 +77,7 @@ class Trainer {
     int64_t updated = 0;  // parameters
   };
 
-  void prepare(int64_t effective_batch_size);
+  void prepare(const BatchSplit& asked);
   void read_weights(const std::string& folder);
   void read_foreign_weights(const std::string& folder);
   bool restore_update(const std::string& folder);
@@ -135,7 +135,7 @@ class Trainer {
   // After a lack of memory; false where there is one at a time already, in all processes.
   bool compute_fewer_at_once();
   void cut_batch();
-  void take_saved_cut(const RunState& saved);
+  void take_saved_cut(const RunState& saved, const BatchSplit& asked);
   // Adds the micro-batch's gradients; its share of the update's loss, which may not be finite: then
   // the gradients are of no use.
   double add_gradients(const Batch& batch, const std::vector<double>& scales);
@@ -253,8 +253,8 @@ class Trainer {
   std::vector<double> has_gradient_;    // of each parameter: in how many processes
   bool stop_came_ = false;              // to one of several processes, before the update
   bool is_updating_ = false;            // weights or states may be half changed
-  int64_t rows_at_a_time_ = 0;          // per_device_train_batch_size, or what fits into memory
-  int64_t eval_rows_at_a_time_ = 0;     // the same of per_device_eval_batch_size
+  BatchSplit split_;                 // rows: per_device_train_batch_size, or what fits into memory
+  int64_t eval_rows_at_a_time_ = 0;  // the same of per_device_eval_batch_size
   Poison poison_;
   std::unique_ptr<EventWriter> events_;
   int64_t exported_step_ = 0;    // the step whose weights are exported at the end

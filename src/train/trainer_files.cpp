@@ -57,18 +57,17 @@ void Trainer::start_fresh() {
   state_.identity = parts_.identity;
   state_.environment = environment();
   const int64_t world = parts_.world->size();
-  state_.effective_batch_size =
-      args.per_device_train_batch_size * args.gradient_accumulation_steps * world;
-  prepare(resumed_batch_size(config_, state_, world));
+  state_.effective_batch_size = asked_effective_batch(args, world);
+  prepare(resumed_split(config_, state_, world));
   if (args.full_determinism) {
-    state_.shard_rows = rows_at_a_time_;
+    state_.shard_rows = split_.rows;
     state_.shard_threads = is_one_threaded() ? 1 : 0;
   }
   log::info("training " + std::to_string(plan_.max_steps) + " steps of " +
             std::to_string(state_.effective_batch_size) +
             (args.packing ? " packed rows (" : " samples (") +
             std::to_string(args.per_device_train_batch_size) + " x " +
-            std::to_string(plan_.accumulation) +
+            std::to_string(split_.accumulation) +
             (world > 1 ? " x " + std::to_string(world) + " processes" : std::string()) + "), " +
             (stream_ ? std::string()
                      : std::to_string(loader_->updates_per_epoch()) + " steps an epoch, ") +
@@ -175,8 +174,9 @@ void Trainer::restore_state(const std::string& folder) {
   state_ = RunState::parse(files_.read_all(path), path);
   const RunState saved = state_;
   check_identity(saved.identity, parts_.identity, folder);
-  take_saved_cut(saved);
-  prepare(resumed_batch_size(config_, saved, parts_.world->size()));
+  const BatchSplit asked = resumed_split(config_, saved, parts_.world->size());
+  take_saved_cut(saved, asked);
+  prepare(asked);
   if (stream_) stream_->restore(state_.stream, state_.position.epoch, state_.position.sample);
   schedule_->load_state(state_.schedule);
   state_.stop_early = state_.stop_early && args_.early_stopping_patience &&
@@ -185,7 +185,7 @@ void Trainer::restore_state(const std::string& folder) {
             std::to_string(plan_.max_steps));
   const Environment now = environment();
   device_is_as_before_ = saved.environment.device == now.device;
-  announce_changes(saved, config_, now, plan_.accumulation);
+  announce_changes(saved, config_, now, split_.accumulation);
   keep_shards(saved);
 }
 

@@ -37,11 +37,11 @@ int64_t Trainer::bucket_bytes() const {
 
 ShardSum Trainer::make_shard_sum() const {
   const int64_t samples = samples_of_update(state_.position).samples;
-  const int64_t shards = (samples + rows_at_a_time_ - 1) / rows_at_a_time_;
+  const int64_t shards = (samples + split_.rows - 1) / split_.rows;
   std::vector<ShardRange> shares;
   for (int64_t rank = 0; rank < parts_.world->size(); ++rank) {
-    const int64_t first = std::min(shards, rank * plan_.accumulation);
-    shares.push_back({.first = first, .count = std::min(shards - first, plan_.accumulation)});
+    const int64_t first = std::min(shards, rank * split_.accumulation);
+    shares.push_back({.first = first, .count = std::min(shards - first, split_.accumulation)});
   }
   return {*parts_.world, shards, std::move(shares)};
 }
@@ -157,9 +157,9 @@ void Trainer::sum_shards() {
 // Nobody expects that more threads do not help.
 void Trainer::say_idle_threads() const {
   const int64_t threads = num_threads();
-  if (!is_one_threaded() || plan_.accumulation >= threads) return;
+  if (!is_one_threaded() || split_.accumulation >= threads) return;
   log::info("full_determinism: one thread computes each micro-batch, so " +
-            std::to_string(plan_.accumulation) + " of " + std::to_string(threads) +
+            std::to_string(split_.accumulation) + " of " + std::to_string(threads) +
             " threads compute in each process; lower per_device_train_batch_size and raise "
             "gradient_accumulation_steps to use more");
 }

@@ -193,7 +193,7 @@ Trainer::StepReport Trainer::step_within_memory() {
       if (!may_repeat || !is_lack_of_memory(lack_of_memory)) throw;
     }
     if (compute_fewer_at_once()) continue;
-    if (rows_at_a_time_ == 1) std::rethrow_exception(lack_of_memory);
+    if (split_.rows == 1) std::rethrow_exception(lack_of_memory);
     lack_of_memory = nullptr;
     cut_batch();
   }
@@ -201,13 +201,14 @@ Trainer::StepReport Trainer::step_within_memory() {
 
 bool Trainer::compute_fewer_at_once() {
   if (!is_one_threaded()) return false;
-  const bool is_parallel = has_shards() && std::min(parts_.batches_at_once, plan_.accumulation) > 1;
+  const bool is_parallel =
+      has_shards() && std::min(parts_.batches_at_once, split_.accumulation) > 1;
   if (!parts_.world->any(is_parallel)) return false;
   settle_saves();
   shards_.reset();
   parts_.model->store().clear_gradients(/*keep_memory=*/false);
   release_unused_memory(parts_.device);
-  const int64_t before = std::min(parts_.batches_at_once, plan_.accumulation);
+  const int64_t before = std::min(parts_.batches_at_once, split_.accumulation);
   parts_.batches_at_once = std::max<int64_t>(1, before / 2);
   log::warning("step " + std::to_string(state_.step + 1) +
                ": out of memory; it is done again with " + std::to_string(parts_.batches_at_once) +
@@ -219,39 +220,37 @@ bool Trainer::compute_fewer_at_once() {
 // Between two tries of one step: the same samples in the same places, fewer of them at a time.
 void Trainer::cut_batch() {
   settle_saves();  // what a writer has copied is free then
-  const int64_t processes = parts_.world->size();
   parts_.model->store().clear_gradients(/*keep_memory=*/true);
   loader_.reset();
   release_unused_memory(parts_.device);
-  rows_at_a_time_ = next_smaller_cut(state_.effective_batch_size / processes, rows_at_a_time_);
+  split_ = split_.next_smaller().value();
   state_.cut.asked_train = args_.per_device_train_batch_size;
-  state_.cut.train = rows_at_a_time_;
+  state_.cut.train = split_.rows;
   make_loader();
   log::warning("step " + std::to_string(state_.step + 1) +
                ": out of memory; it is done again, and training goes on, with " +
-               std::to_string(rows_at_a_time_) + " x " + std::to_string(plan_.accumulation) +
+               std::to_string(split_.rows) + " x " + std::to_string(split_.accumulation) +
                " samples instead of " + std::to_string(args_.per_device_train_batch_size) +
                " at a time; the effective batch stays " +
                std::to_string(state_.effective_batch_size));
 }
 
 // Where memory did not suffice before, on this machine and with these keys, it is not tried again.
-void Trainer::take_saved_cut(const RunState& saved) {
+void Trainer::take_saved_cut(const RunState& saved, const BatchSplit& asked) {
   const Environment now = current_environment(parts_.device);
   const bool is_same_machine = saved.environment.device == now.device &&
                                saved.environment.torch_version == now.torch_version;
-  const MemoryCut known =
-      usable_cut(state_.cut, args_.per_device_train_batch_size, args_.per_device_eval_batch_size,
-                 saved.effective_batch_size / parts_.world->size());
+  const MemoryCut known = usable_cut(state_.cut, args_.per_device_train_batch_size,
+                                     args_.per_device_eval_batch_size, asked.rank_batch());
   state_.cut = is_same_machine ? known : MemoryCut();
   // A run that goes back keeps what this session has found out.
-  if (rows_at_a_time_ < args_.per_device_train_batch_size) {
+  if (split_.rows < args_.per_device_train_batch_size) {
     state_.cut.asked_train = args_.per_device_train_batch_size;
-    state_.cut.train = rows_at_a_time_;
+    state_.cut.train = split_.rows;
   } else if (state_.cut.train > 0) {
-    rows_at_a_time_ = state_.cut.train;
+    split_.rows = state_.cut.train;
     log::info("memory did not suffice for " + std::to_string(state_.cut.asked_train) +
-              " samples at a time: " + std::to_string(rows_at_a_time_) + " from the start");
+              " samples at a time: " + std::to_string(split_.rows) + " from the start");
   }
   if (eval_rows_at_a_time_ < args_.per_device_eval_batch_size) {
     state_.cut.asked_eval = args_.per_device_eval_batch_size;

@@ -57,7 +57,7 @@ void Trainer::update_trainer_state() {
   trainer_state_.eval_steps = plan_.eval_steps > 0 ? plan_.eval_steps : plan_.logging_steps;
   trainer_state_.save_steps = plan_.save_steps;
   if (stream_) state_.stream = stream_->state(state_.position.epoch, state_.position.sample);
-  trainer_state_.train_batch_size = rows_at_a_time_;
+  trainer_state_.train_batch_size = split_.rows;
   trainer_state_.num_train_epochs = plan_.num_train_epochs;
   trainer_state_.num_input_tokens_seen = state_.tokens_seen;
   trainer_state_.total_flos = state_.total_flos;

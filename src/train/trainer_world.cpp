@@ -55,21 +55,21 @@ void Trainer::keep_shards(const RunState& saved) {
     return;
   }
   const int64_t then = saved.shard_rows;
-  state_.shard_rows = rows_at_a_time_;
+  state_.shard_rows = split_.rows;
   state_.shard_threads = is_one_threaded() ? 1 : 0;
   const std::string difference = shard_difference(saved, state_.shard_threads);
   if (!difference.empty()) log::warning("not bit-exact from here: " + difference);
-  if (then == rows_at_a_time_) {
+  if (then == split_.rows) {
     if (has_other_processes) {
       log::info("another number of processes: " + processes + "; the run keeps its " +
-                std::to_string(state_.effective_batch_size / rows_at_a_time_) +
+                std::to_string(state_.effective_batch_size / split_.rows) +
                 " logical shards a step, which its bits depend on");
     }
     return;
   }
   log::warning("not bit-exact from here: " +
                (then == 0 ? std::string("the run began without full_determinism")
-                          : "a logical shard has " + std::to_string(rows_at_a_time_) +
+                          : "a logical shard has " + std::to_string(split_.rows) +
                                 " samples instead of " + std::to_string(then) +
                                 "; set per_device_train_batch_size back"));
 }
@@ -107,15 +107,15 @@ double Trainer::share_norm(double norm) {
 }
 
 bool Trainer::has_shards() const {
-  return args_.full_determinism && plan_.accumulation * parts_.world->size() > 1 &&
+  return args_.full_determinism && split_.micro_batches() > 1 &&
          parts_.model->store().gradient_format() == GradientFormat::kFloat32;
 }
 
 bool Trainer::add_micro_batches(std::span<const Batch> batches, const std::vector<double>& scales,
                                 StepReport& report) {
   ParameterStore& store = parts_.model->store();
-  std::vector<double> losses(static_cast<size_t>(plan_.accumulation * parts_.world->size()), 0.0);
-  size_t place = static_cast<size_t>(plan_.accumulation * parts_.world->rank());
+  std::vector<double> losses(static_cast<size_t>(split_.micro_batches()), 0.0);
+  size_t place = static_cast<size_t>(split_.accumulation * parts_.world->rank());
   has_gradient_.assign(store.parameters().size(), 0.0);
   shards_.reset();
   if (has_shards()) shards_.emplace(make_shard_sum());
