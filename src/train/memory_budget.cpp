@@ -104,7 +104,7 @@ int64_t batches_at_once(const LoadedConfig& config, const Parts& parts, const Ru
 LoadedConfig with_saved_choices(const LoadedConfig& config, const RunState& saved) {
   const std::optional<MemoryDecision> decision =
       saved_decision(config, saved, saved.environment.processes);
-  return decision ? decision->apply(config) : config;
+  return decision ? decision->recorded_in(config) : config;
 }
 
 }  // namespace finetune
