@@ -231,7 +231,10 @@ Beginning begin_run(RunStorage& storage, const LoadedConfig& config, const RunOp
   const TrainingArgs& args = config.args;
   const bool may_go_on = !options.restart && args.resume_from_checkpoint != "none";
   Finished before;
-  if (may_go_on) before = finished_state(args.output_dir);
+  if (may_go_on) {
+    checkpoint::complete_export(storage.files(), args.output_dir);
+    before = finished_state(args.output_dir);
+  }
   const bool was_finished = before.state && !asks_for_more(*before.state, args);
   if (!was_finished && !again) {
     storage.open_mirrors(!may_go_on);
