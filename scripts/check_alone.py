@@ -26,7 +26,7 @@ def commands():
     cache = ROOT / "build/CMakeCache.txt"
     found = re.search(r"^FINETUNE_PYTHON:\w+=(.*)$", cache.read_text(), re.M) if cache.exists() else None
     subprocess.run(["cmake", "-S", ROOT, "-B", BUILD, "-G", "Ninja", "-DFINETUNE_UNITY=OFF",
-                    "-DFINETUNE_PCH=OFF", f"-DFINETUNE_PYTHON={found[1] if found else sys.executable}"],
+                    f"-DFINETUNE_PYTHON={found[1] if found else sys.executable}"],
                    check=True, stdout=subprocess.DEVNULL)
     entries = json.loads((BUILD / "compile_commands.json").read_text())
     return {pathlib.Path(entry["file"]): entry["command"] for entry in entries}

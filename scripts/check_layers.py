@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """Checks who includes whom. ARROWS is the table of src/README.md: an area may include what its
-arrows reach, and base. Also that the choice of kernels by device stays in one source. Prints each
-forbidden line as file:line and exits 1."""
+arrows reach, and base. Also that the choice of kernels by device stays in one source, and that the
+classes in MEMBERS stay small. Prints each fault as file:line and exits 1."""
 
 import pathlib
 import re
@@ -75,8 +75,47 @@ def complaint(area, is_header, include, whole_json=False):
     return None
 
 
-def main(root):
+# Class, header: at most so many member functions and data members.
+MEMBERS = {("Trainer", "src/train/trainer.h"): (25, 15)}
+
+
+def count_members(text, name):
+    """Member functions and data members of a class, by its declarations at the outermost level."""
+    body = re.search(rf"class {name}\b[^;{{]*{{\n(.*?)\n}};", text, re.DOTALL)[1]
+    body = re.sub(r"//[^\n]*|\b(public|private|protected):", "", body)
+    depth, flat = 0, ""
+    for character in body:
+        depth += {"{": 1, "}": -1}.get(character, 0)
+        if depth == 0:
+            flat += ";" if character == "}" else character
+    functions = data = 0
+    for declaration in (part.strip() for part in flat.split(";")):
+        if not declaration or re.match(r"(enum|struct|class|using|friend)\b", declaration):
+            continue
+        if re.search(r"\w\(", declaration.split(" = ")[0].replace("operator()", "call")):
+            functions += 1
+        else:
+            data += 1
+    return functions, data
+
+
+def check_members(root):
     bad = 0
+    for (name, header), most in MEMBERS.items():
+        path = root / header
+        if not path.exists():
+            continue
+        text = path.read_text()
+        counted = count_members(text, name)
+        if any(count > limit for count, limit in zip(counted, most)):
+            line = text[: text.index(f"class {name}")].count("\n") + 1
+            print(f"{header}:{line}: {name} has {counted[0]} member functions and {counted[1]} data members; at most {most[0]} and {most[1]}: give a part of it to an object of its own")
+            bad += 1
+    return bad
+
+
+def main(root):
+    bad = check_members(root)
     for top in ("include/finetune", "src"):
         for path in sorted((root / top).rglob("*")):
             if path.suffix not in (".h", ".cpp", ".cu"):

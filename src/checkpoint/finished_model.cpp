@@ -39,11 +39,11 @@ FileRecord record_in(const CopyPlaces& places, const std::string& path) {
   }
 }
 
-FileRecord record_text(std::string_view text) {
-  NoFile none;
-  RecordingFile recording(none);
-  recording.write(text);
-  return recording.record();
+std::string temporary_prefix(const std::string& name) { return ".tmp-" + name + "."; }
+
+void put_in_place(FileSystem& files, const std::string& temporary, const std::string& target) {
+  if (files.type(target) == FileType::kDirectory) (void)quarantine_file(files, target);
+  files.rename(temporary, target);
 }
 
 // A link counts as the file that it points to.
@@ -97,22 +97,27 @@ bool is_result_file_name(std::string_view name) {
   return false;
 }
 
+bool is_weight_file_name(std::string_view name) { return name.ends_with(".safetensors"); }
+
 ModelExport::ModelExport(FileSystem& files, std::string folder)
     : files_(files), folder_(std::move(folder)) {}
 
 void ModelExport::write(const CheckpointFile& file) {
+  const std::string temporary = stage(file);
+  put_in_place(files_, temporary, join_path(folder_, file.name));
+}
+
+// Writes the file under a temporary name, which a later start removes where this one is killed.
+std::string ModelExport::stage(const CheckpointFile& file) {
   static thread_local std::mt19937_64 names{std::random_device{}()};
-  const std::string target = join_path(folder_, file.name);
-  const std::string temporary =  // removed by a later start where this one is killed
-      join_path(folder_, ".tmp-" + file.name + "." + std::to_string(names()));
+  std::string temporary = join_path(folder_, temporary_prefix(file.name) + std::to_string(names()));
   const std::unique_ptr<WritableFile> out = files_.create(temporary);
   RecordingFile recording(*out);
   file.write(recording);
   out->sync();
   out->close();
-  if (files_.type(target) == FileType::kDirectory) (void)quarantine_file(files_, target);
-  files_.rename(temporary, target);
   manifest_.files[file.name] = recording.record();
+  return temporary;
 }
 
 // Not interrupted: a run whose last step is done ends as finished, also if a signal is pending.
@@ -129,11 +134,34 @@ void ModelExport::commit(const std::string& run_id, int64_t step, const std::str
   manifest_.created_unix = std::chrono::duration_cast<std::chrono::seconds>(
                                std::chrono::system_clock::now().time_since_epoch())
                                .count();
-  manifest_.files[kFinetuneStateFile] = record_text(state);
+  const std::string temporary = stage(text_file(kFinetuneStateFile, state));
   write_manifest(files_, folder_, manifest_);
-  const std::string path = join_path(folder_, kFinetuneStateFile);
-  if (files_.type(path) == FileType::kDirectory) (void)quarantine_file(files_, path);
-  files_.write_atomically(path, state);
+  put_in_place(files_, temporary, join_path(folder_, kFinetuneStateFile));
+  files_.sync_directory(folder_);
+}
+
+void complete_export(FileSystem& files, const std::string& folder) {
+  const std::string path = join_path(folder, kManifestFile);
+  if (files.type(path) != FileType::kFile) return;
+  std::optional<FileRecord> record;
+  try {
+    const Manifest manifest = read_manifest(files, path);
+    const auto found = manifest.files.find(kFinetuneStateFile);
+    if (found != manifest.files.end()) record = found->second;
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kCheckpoint) throw;
+  }
+  const std::string state = join_path(folder, kFinetuneStateFile);
+  if (!record || problem_of(files, state, *record, true).empty()) return;
+  for (const std::string& name : files.list(folder)) {
+    const std::string staged = join_path(folder, name);
+    if (!name.starts_with(temporary_prefix(kFinetuneStateFile))) continue;
+    if (!problem_of(files, staged, *record, true).empty()) continue;
+    put_in_place(files, staged, state);
+    files.sync_directory(folder);
+    log::info("completed the finished model in '" + folder + "', whose export was interrupted");
+    return;
+  }
 }
 
 FinishedModel compare_with_manifest(FileSystem& files, const std::string& folder,
@@ -179,8 +207,7 @@ void require_undamaged_weights(FileSystem& files, const std::string& folder) {
     log::debug(std::string("no checksums: ") + error.what());
     return;
   }
-  std::erase_if(manifest->files,
-                [](const auto& file) { return !file.first.ends_with(".safetensors"); });
+  std::erase_if(manifest->files, [](const auto& file) { return !is_weight_file_name(file.first); });
   const FinishedModel weights = compare_with_manifest(files, folder, *manifest, true);
   if (weights.damaged.empty()) return;
   throw Error(ErrorKind::kCheckpoint,

@@ -4,6 +4,7 @@
 #include "config/paths.h"
 #include "config/session_problems.h"
 #include "config/technique_problems.h"
+#include "finetune/config/batch_split.h"
 
 namespace finetune {
 namespace {
@@ -69,25 +70,25 @@ void derive_accumulation(LoadedConfig& config, Problems& problems) {
   TrainingArgs& args = config.args;
   if (!args.effective_batch_size) return;
   const int64_t samples = *args.effective_batch_size;
-  const int64_t at_a_time = args.per_device_train_batch_size;
-  if (samples % at_a_time != 0) {
+  const std::optional<BatchSplit> split =
+      BatchSplit::of(samples, args.per_device_train_batch_size, /*ranks=*/1);
+  if (!split) {
     problems.add(config.where("effective_batch_size"),
                  "'effective_batch_size: " + std::to_string(samples) +
                      "' is not a multiple of 'per_device_train_batch_size: " +
-                     std::to_string(at_a_time) + "'");
+                     std::to_string(args.per_device_train_batch_size) + "'");
     return;
   }
-  const int64_t accumulation = samples / at_a_time;
   if (config.is_set("gradient_accumulation_steps") &&
-      args.gradient_accumulation_steps != accumulation) {
-    config.notes.push_back(config.where("gradient_accumulation_steps") +
-                           ": gradient_accumulation_steps is " + std::to_string(accumulation) +
-                           (args.num_processes == "1" ? "" : " in all processes together") +
-                           ", not " + std::to_string(args.gradient_accumulation_steps) +
-                           ", because 'effective_batch_size: " + std::to_string(samples) +
-                           "' is kept");
+      args.gradient_accumulation_steps != split->accumulation) {
+    config.notes.push_back(
+        config.where("gradient_accumulation_steps") + ": gradient_accumulation_steps is " +
+        std::to_string(split->accumulation) +
+        (args.num_processes == "1" ? "" : " in all processes together") + ", not " +
+        std::to_string(args.gradient_accumulation_steps) +
+        ", because 'effective_batch_size: " + std::to_string(samples) + "' is kept");
   }
-  args.gradient_accumulation_steps = accumulation;
+  args.gradient_accumulation_steps = split->accumulation;
 }
 
 void expand_default_cache(LoadedConfig& config, Problems& problems) {

@@ -173,7 +173,7 @@ bool MemoryDecision::is_for(const LoadedConfig& config, int64_t batch) const {
          !(is_set("activation_checkpointing") || is_set("gradient_checkpointing"));
 }
 
-LoadedConfig MemoryDecision::apply(const LoadedConfig& config) const {
+LoadedConfig MemoryDecision::recorded_in(const LoadedConfig& config) const {
   LoadedConfig applied = config;
   TrainingArgs& args = applied.args;
   args.per_device_train_batch_size = choices.micro_batch;

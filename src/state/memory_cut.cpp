@@ -3,12 +3,6 @@
 
 namespace finetune {
 
-int64_t next_smaller_cut(int64_t whole, int64_t size) {
-  int64_t next = size / 2;
-  while (next > 1 && whole % next != 0) --next;
-  return next;
-}
-
 MemoryCut usable_cut(const MemoryCut& saved, int64_t train, int64_t eval,
                      int64_t samples_per_update) {
   MemoryCut cut;

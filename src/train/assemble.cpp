@@ -28,18 +28,12 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// The folder of a key that names a model or tokenizer.
-std::string folder_of(const LoadedConfig& config, const char* key, const std::string& name) {
-  return resolve_model_folder(name, config.where(key),
-                              config.path.empty() ? "" : parent_path(config.path));
-}
-
 std::string tokenizer_folder(const LoadedConfig& config, const std::string& model_folder,
                              const std::string& stand_in) {
   const TrainingArgs& args = config.args;
   if (args.tokenizer_name) {
     try {
-      return folder_of(config, "tokenizer_name", *args.tokenizer_name);
+      return named_folder(config, "tokenizer_name", *args.tokenizer_name);
     } catch (const Error&) {
       if (stand_in.empty()) throw;
       return stand_in;
@@ -53,7 +47,7 @@ std::string tokenizer_folder(const LoadedConfig& config, const std::string& mode
 }
 
 ModelConfig read_named_config(const LoadedConfig& config) {
-  return read_model_config(folder_of(config, "config_name", *config.args.config_name));
+  return read_model_config(named_folder(config, "config_name", *config.args.config_name));
 }
 
 ModelConfig fresh_model_config(const LoadedConfig& config, const Tokenizer& tokenizer) {
@@ -129,15 +123,13 @@ void check_token_types(const LoadedConfig& config, const Parts& parts) {
 }
 
 // bf16 and fp16 hold for evaluation too, as autocast does in transformers.
-ModelOptions model_options(const TrainingArgs& args) {
-  const ActivationCheckpointing checkpointing = checkpointing_of(args);
+ModelOptions model_options(const TrainingArgs& args, const MemoryChoices& memory) {
+  const ActivationCheckpointing& checkpointing = memory.checkpointing;
   ModelOptions options{.fused = true};
-  if (args.param_dtype == "bfloat16") options.weights = WeightFormat::kBFloat16;
-  if (args.param_dtype == "bfloat16+int8") options.weights = WeightFormat::kSplit;
-  if (args.grad_accum_dtype == "bfloat16") options.gradients = GradientFormat::kBFloat16;
-  if (args.bf16) options.precision = Precision::kBFloat16;
-  if (args.fp16) options.precision = Precision::kFloat16;
-  options.evaluation_precision = options.precision;
+  options.weights = memory.weights;
+  options.gradients = memory.gradients;
+  options.precision = memory.precision;
+  options.evaluation_precision = memory.precision;
   if (args.bf16_full_eval) options.evaluation_precision = Precision::kBFloat16;
   if (args.fp16_full_eval) options.evaluation_precision = Precision::kFloat16;
   options.selective = checkpointing.selective;
@@ -145,11 +137,11 @@ ModelOptions model_options(const TrainingArgs& args) {
     options.checkpoint_every_n_layers = checkpointing.every_n_layers;
     options.offload = checkpointing.offload;
   }
+  options.head_rows_per_chunk = memory.head_rows_per_chunk;
   return options;
 }
 
-OptimizerOptions optimizer_options(const TrainingArgs& args) {
-  const OptimizerChoice choice = optimizer_of(args);
+OptimizerOptions optimizer_options(const TrainingArgs& args, const OptimizerChoice& choice) {
   return {.kind = choice.kind,
           .beta1 = args.adam_beta1,
           .beta2 = args.adam_beta2,
@@ -286,6 +278,18 @@ bool takes_vocabulary_size(const TrainingArgs& args, const StartingPoint& start)
 
 }  // namespace
 
+AssemblyRequest training_request(const TrainingArgs& args) {
+  return {.train = true,
+          .evaluate = args.do_eval || args.eval_strategy != "no" || args.eval_on_start,
+          .predict = args.do_predict,
+          .model_folder = ""};
+}
+
+std::string named_folder(const LoadedConfig& config, const char* key, const std::string& name) {
+  return resolve_model_folder(name, config.where(key),
+                              config.path.empty() ? "" : parent_path(config.path));
+}
+
 std::string hash_tokenizer(const Tokenizer& tokenizer) {
   Hasher hasher;
   for (const auto& [name, content] : tokenizer.files()) {
@@ -302,7 +306,7 @@ StartingPoint find_starting_point(const LoadedConfig& config, const AssemblyRequ
   StartingPoint start;
   start.pretrained = request.model_folder.empty() ? request.stand_in : request.model_folder;
   if (start.pretrained.empty() && args.model_name_or_path) {
-    start.pretrained = folder_of(config, "model_name_or_path", *args.model_name_or_path);
+    start.pretrained = named_folder(config, "model_name_or_path", *args.model_name_or_path);
   }
   start.tokenizer = load_tokenizer(
       request.model_folder.empty() ? tokenizer_folder(config, start.pretrained, request.stand_in)
@@ -385,9 +389,9 @@ Parts assemble_data(const LoadedConfig& config, const AssemblyRequest& request,
 void assemble_model(const LoadedConfig& config, const AssemblyRequest& request, Parts& parts) {
   const TrainingArgs& args = config.args;
   // Model and what is learnt.
-  ModelOptions options = model_options(args);
+  const MemoryChoices memory = request.memory.value_or(choices_of(args));
+  ModelOptions options = model_options(args, memory);
   options.draw_weights = request.draw_weights;
-  options.head_rows_per_chunk = request.head_rows_per_chunk;
   const std::string note = emulated_precision_note(
       options.precision, has_fast_products(options.precision, parts.device));
   if (!note.empty()) log::warning(note);
@@ -411,7 +415,8 @@ void assemble_model(const LoadedConfig& config, const AssemblyRequest& request, 
     for (const NamedTensor& parameter : parts.model->parameters()) {
       decays.push_back(has_weight_decay(parameter.name));
     }
-    parts.optimizer = make_optimizer(parts.model->store(), decays, optimizer_options(args));
+    parts.optimizer =
+        make_optimizer(parts.model->store(), decays, optimizer_options(args, memory.optimizer));
   }
 
   check_metric(config, parts);  // before the first step rather than at the first evaluation

@@ -10,6 +10,7 @@
 #include "finetune/model/model.h"
 #include "finetune/optim/optimizer.h"
 #include "finetune/optim/schedule.h"
+#include "finetune/plan/memory_plan.h"
 #include "finetune/report/progress.h"
 #include "finetune/state/run_state.h"
 #include "finetune/task/setup.h"
@@ -55,12 +56,16 @@ struct AssemblyRequest {
   // A folder of the run's own, whose tokenizer and config.json are taken where what the keys name
   // is gone; empty: that is an error.
   std::string stand_in = {};
-  bool load_weights = true;           // false: they are restored from a checkpoint afterwards
-  bool draw_weights = true;           // false: every one of them is
-  int64_t head_rows_per_chunk = 128;  // of the vocabulary's logits
+  bool load_weights = true;  // false: they are restored from a checkpoint afterwards
+  bool draw_weights = true;  // false: every one of them is
+  // How the model is kept and computed; nothing: as the keys say.
+  std::optional<MemoryChoices> memory = {};
   // Its second place; where and whether data are kept is the keys' matter.
   TokenCacheOptions cache = {};
 };
+
+// Of a training with these keys: its data, and those of the evaluations that it makes.
+[[nodiscard]] AssemblyRequest training_request(const TrainingArgs& args);
 
 // What a run starts from, before its data are known.
 struct StartingPoint {
@@ -73,14 +78,17 @@ struct StartingPoint {
 // Throws Error(kConfig | kData).
 [[nodiscard]] StartingPoint find_starting_point(const LoadedConfig& config,
                                                 const AssemblyRequest& request);
+// The folder of a key that names a model or tokenizer. Throws Error(kConfig).
+[[nodiscard]] std::string named_folder(const LoadedConfig& config, const char* key,
+                                       const std::string& name);
 [[nodiscard]] std::string hash_tokenizer(const Tokenizer& tokenizer);
 
 // Builds tokenizer, model configuration, data, model, task and optimizer in flow order. Throws
 // Error(kConfig | kData) and Interrupted.
 [[nodiscard]] Parts assemble(const LoadedConfig& config, const AssemblyRequest& request,
                              ProgressDisplay& progress);
-// The same in two steps, between which memory is planned; `config` may differ in how the batch is
-// cut, in recomputation and in formats. The first `config` lives as long as the parts.
+// The same in two steps, between which memory is planned. The `config` of the first lives as long
+// as the parts.
 [[nodiscard]] Parts assemble_data(const LoadedConfig& config, const AssemblyRequest& request,
                                   ProgressDisplay& progress);
 void assemble_model(const LoadedConfig& config, const AssemblyRequest& request, Parts& parts);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include <string>
 
+#include "finetune/config/batch_split.h"
 #include "finetune/task/setup.h"
 #include "finetune/train/run.h"
 
@@ -32,7 +33,7 @@ void check_processes(const LoadedConfig& config, int64_t processes) {
   }
   // memory_budget may take fewer rows at a time.
   if (!args.effective_batch_size || args.memory_budget) return;
-  if (*args.effective_batch_size % (args.per_device_train_batch_size * processes) != 0) {
+  if (!BatchSplit::of(*args.effective_batch_size, args.per_device_train_batch_size, processes)) {
     refuse_key(config, "effective_batch_size",
                std::to_string(*args.effective_batch_size) + " samples cannot be divided among " +
                    std::to_string(processes) + " processes that take " +

@@ -10,9 +10,9 @@
 
 #include "finetune/base/interrupt.h"
 #include "finetune/base/log.h"
+#include "finetune/config/batch_split.h"
 #include "finetune/kernels/one_threaded.h"
 #include "finetune/report/figure_text.h"
-#include "finetune/state/memory_cut.h"
 #include "finetune/state/metrics_log.h"
 #include "finetune/task/tasks.h"
 #include "finetune/tensor/device.h"
@@ -187,7 +187,8 @@ std::optional<EvaluationResult> evaluate(Parts& parts, Split split, const Traini
     }
     if (rows_at_a_time == 1) std::rethrow_exception(lack_of_memory);
     lack_of_memory = nullptr;
-    rows_at_a_time = next_smaller_cut(args.per_device_eval_batch_size, rows_at_a_time);
+    const auto batch = BatchSplit::of(args.per_device_eval_batch_size, rows_at_a_time, /*ranks=*/1);
+    rows_at_a_time = batch->next_smaller()->rows;
     release_unused_memory(parts.device);
     log::warning("out of memory in the evaluation: it is done again with " +
                  std::to_string(rows_at_a_time) + " samples at a time, the results are the same");

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "finetune/train/first_batch.h"
 
+#include "finetune/config/batch_split.h"
 #include "finetune/report/batch_text.h"
 #include "finetune/report/progress.h"
 #include "finetune/task/loader_options.h"
@@ -20,16 +21,8 @@ std::string counted(int64_t count, const std::string& what) {
 std::string describe_first_batch(const LoadedConfig& config) {
   const TrainingArgs& args = config.args;
   ProgressDisplay progress(progress_mode(args));
-  const Parts parts =
-      assemble_data(config,
-                    {.train = true,
-                     .evaluate = args.do_eval || args.eval_strategy != "no" || args.eval_on_start,
-                     .predict = args.do_predict,
-                     .model_folder = ""},
-                    progress);
-  const int64_t rows = args.per_device_train_batch_size * processes_of(args, parts);
-  const int64_t effective =
-      args.effective_batch_size.value_or(rows * args.gradient_accumulation_steps);
+  const Parts parts = assemble_data(config, training_request(args), progress);
+  const int64_t effective = asked_effective_batch(args, processes_of(args, parts));
   const int64_t samples = parts.train_data->size();
   LoaderOptions options =
       loader_options(args, std::max<int64_t>(1, effective / args.per_device_train_batch_size),

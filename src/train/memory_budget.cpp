@@ -9,6 +9,7 @@
 #include "finetune/base/log.h"
 #include "finetune/base/memory_status.h"
 #include "finetune/checkpoint/layout.h"
+#include "finetune/config/batch_split.h"
 #include "finetune/plan/memory_text.h"
 #include "finetune/tensor/device.h"
 #include "train/memory_workload.h"
@@ -17,11 +18,11 @@
 namespace finetune {
 namespace {
 
-// In one process.
+// Samples of an update in one process.
 int64_t effective_batch(const TrainingArgs& args, const RunState* saved, int64_t processes) {
-  if (args.effective_batch_size) return *args.effective_batch_size / processes;
-  if (saved != nullptr) return saved->effective_batch_size / processes;
-  return args.per_device_train_batch_size * args.gradient_accumulation_steps;
+  const bool keeps_saved = saved != nullptr && !args.effective_batch_size;
+  return (keeps_saved ? saved->effective_batch_size : asked_effective_batch(args, processes)) /
+         processes;
 }
 
 std::optional<MemoryDecision> saved_decision(const LoadedConfig& config, const RunState& saved,
@@ -103,7 +104,7 @@ int64_t batches_at_once(const LoadedConfig& config, const Parts& parts, const Ru
 LoadedConfig with_saved_choices(const LoadedConfig& config, const RunState& saved) {
   const std::optional<MemoryDecision> decision =
       saved_decision(config, saved, saved.environment.processes);
-  return decision ? decision->apply(config) : config;
+  return decision ? decision->recorded_in(config) : config;
 }
 
 }  // namespace finetune

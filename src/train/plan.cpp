@@ -7,6 +7,7 @@
 
 #include "finetune/base/error.h"
 #include "finetune/base/memory_status.h"
+#include "finetune/config/batch_split.h"
 #include "finetune/data/packing_plan.h"
 #include "finetune/plan/memory_plan.h"
 #include "finetune/plan/memory_text.h"
@@ -77,16 +78,9 @@ Json plan_training(const LoadedConfig& config, const PlanOptions& options) {
   const TrainingArgs& args = config.args;
   return_freed_memory();  // as the training does
   ProgressDisplay progress(progress_mode(args));
-  const Parts parts =
-      assemble_data(config,
-                    {.train = true,
-                     .evaluate = args.do_eval || args.eval_strategy != "no" || args.eval_on_start,
-                     .predict = args.do_predict,
-                     .model_folder = ""},
-                    progress);
+  const Parts parts = assemble_data(config, training_request(args), progress);
   const int64_t processes = processes_of(args, parts);
-  const int64_t effective = args.effective_batch_size.value_or(
-      args.per_device_train_batch_size * args.gradient_accumulation_steps * processes);
+  const int64_t effective = asked_effective_batch(args, processes);
   MemoryWorkload workload = workload_of(config, parts, std::max<int64_t>(1, effective / processes));
   Json plan;
   MemoryChoices choices = choices_of(args);

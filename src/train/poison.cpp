@@ -26,7 +26,43 @@ void spoil(const Tensor& values, float number) {
   values.detach().flatten().narrow(0, 0, 1).fill_(number);
 }
 
+// Poisons what another sum gives.
+class PoisonedSum final : public GradientSum {
+ public:
+  PoisonedSum(std::unique_ptr<GradientSum> sum, TrainingRun& run, Poison poison)
+      : sum_(std::move(sum)), run_(run), poison_(std::move(poison)) {}
+
+  [[nodiscard]] size_t at_once() const override { return sum_->at_once(); }
+  void begin(const Update& update) override { sum_->begin(update); }
+  bool add(std::span<const Batch> batches, const Backward& backward) override {
+    return sum_->add(batches, backward);
+  }
+  void stop() override { sum_->stop(); }
+  Summed finish() override {
+    Summed summed = sum_->finish();
+    if (summed.stopped) return summed;
+    const int64_t step = run_.state.step + 1;
+    if (poison_.is_for(Poisoned::kLoss, step)) {
+      summed.loss = std::numeric_limits<double>::quiet_NaN();
+    }
+    poison_.spoil_gradient(run_.store(), step);
+    return summed;
+  }
+  void clear() override { sum_->clear(); }
+
+ private:
+  std::unique_ptr<GradientSum> sum_;
+  TrainingRun& run_;
+  Poison poison_;
+};
+
 }  // namespace
+
+std::unique_ptr<GradientSum> with_test_faults(std::unique_ptr<GradientSum> sum, TrainingRun& run) {
+  Poison poison = Poison::from_environment();
+  if (poison.empty()) return sum;
+  return std::make_unique<PoisonedSum>(std::move(sum), run, std::move(poison));
+}
 
 Poison::Poison(const std::string& text) {
   std::istringstream items(text);

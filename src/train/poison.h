@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "finetune/optim/optimizer.h"
+#include "train/gradient_sum.h"
 
 // What no machine should do, for tests of what then happens: a number of a step becomes NaN or
 // infinite. FINETUNE_TEST_POISON=<loss|gradient|weight|moment>@<step>[,...].
@@ -19,6 +21,8 @@ class Poison {
   explicit Poison(const std::string& text);
   static Poison from_environment();  // nothing is poisoned where the variable is not set
 
+  [[nodiscard]] bool empty() const { return places_.empty(); }
+
   [[nodiscard]] bool is_for(Poisoned what, int64_t step) const;
   // Writes the first element of the first tensor of that kind.
   void spoil_gradient(ParameterStore& parameters, int64_t step) const;
@@ -31,5 +35,10 @@ class Poison {
   };
   std::vector<Place> places_;
 };
+
+// The sum with the losses and gradients that FINETUNE_TEST_POISON asks for; without it, the sum as
+// it is. `run` must outlive it.
+[[nodiscard]] std::unique_ptr<GradientSum> with_test_faults(std::unique_ptr<GradientSum> sum,
+                                                            TrainingRun& run);
 
 }  // namespace finetune

@@ -78,20 +78,21 @@ void check_fixed_keys(const RunState& saved, const LoadedConfig& config,
   if (!faults.empty()) refuse(faults);
 }
 
-int64_t resumed_batch_size(const LoadedConfig& config, const RunState& saved, int64_t processes) {
+BatchSplit resumed_split(const LoadedConfig& config, const RunState& saved, int64_t ranks) {
   const TrainingArgs& args = config.args;
-  const int64_t rows = args.per_device_train_batch_size * processes;
   const int64_t effective = args.effective_batch_size.value_or(saved.effective_batch_size);
-  if (effective % rows != 0) {
+  const std::optional<BatchSplit> split =
+      BatchSplit::of(effective, args.per_device_train_batch_size, ranks);
+  if (!split) {
     refuse(config.where("per_device_train_batch_size") + ": per_device_train_batch_size " +
            std::to_string(args.per_device_train_batch_size) +
-           (processes > 1 ? " x " + std::to_string(processes) + " processes" : std::string()) +
+           (ranks > 1 ? " x " + std::to_string(ranks) + " processes" : std::string()) +
            " does not divide the run's effective "
            "batch of " +
            std::to_string(effective) +
            "; choose a divisor, or set effective_batch_size to change it on purpose");
   }
-  return effective;
+  return *split;
 }
 
 std::string machine_difference(const Environment& then, const Environment& now) {
@@ -141,11 +142,9 @@ void announce_changes(const RunState& saved, const LoadedConfig& config,
                 from);
     }
   }
-  const int64_t asked = config.args.per_device_train_batch_size *
-                        config.args.gradient_accumulation_steps * environment.processes;
-  if (config.args.effective_batch_size
-          ? is_cut_anew && *config.args.effective_batch_size == saved.effective_batch_size
-          : asked != saved.effective_batch_size) {
+  const int64_t asked = asked_effective_batch(config.args, environment.processes);
+  const bool is_kept = asked == saved.effective_batch_size;
+  if (config.args.effective_batch_size ? is_cut_anew && is_kept : !is_kept) {
     log::info("the effective batch stays " + std::to_string(saved.effective_batch_size) +
               ": gradient_accumulation_steps is " + std::to_string(accumulation) + " now");
   }

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "finetune/config/batch_split.h"
 #include "finetune/config/load.h"
 #include "finetune/state/run_state.h"
 
@@ -17,10 +18,11 @@ void check_identity(const RunIdentity& saved, const RunIdentity& present,
 void check_fixed_keys(const RunState& saved, const LoadedConfig& config,
                       const std::string& checkpoint);
 
-// The effective batch of a resumed run: the one it began with, unless effective_batch_size was set
-// anew. Throws Error(kConfig) where the present micro-batch does not divide it.
-[[nodiscard]] int64_t resumed_batch_size(const LoadedConfig& config, const RunState& saved,
-                                         int64_t processes);
+// How the update of a resumed run is divided among `ranks`, in micro-batches of
+// per_device_train_batch_size. The effective batch is the one that the run began with, unless
+// effective_batch_size is set. Throws Error(kConfig) where the micro-batches do not divide it.
+[[nodiscard]] BatchSplit resumed_split(const LoadedConfig& config, const RunState& saved,
+                                       int64_t ranks);
 
 // "processors 2 -> 8, memory 12.7 GiB -> 25.4 GiB": what of the machine is no longer as it was when
 // the run's memory was planned; empty where nothing is. Bits depend on some of it.

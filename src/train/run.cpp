@@ -233,7 +233,10 @@ Beginning begin_run(RunStorage& storage, const LoadedConfig& config, const RunOp
   const TrainingArgs& args = config.args;
   const bool may_go_on = !options.restart && args.resume_from_checkpoint != "none";
   Finished before;
-  if (may_go_on) before = finished_state(args.output_dir);
+  if (may_go_on) {
+    checkpoint::complete_export(storage.files(), args.output_dir);
+    before = finished_state(args.output_dir);
+  }
   const bool was_finished = before.state && !asks_for_more(*before.state, args);
   if (!was_finished && !again) {
     storage.open_mirrors(!may_go_on);
@@ -314,29 +317,25 @@ int train_in(RunStorage& storage, const LoadedConfig& config, const RunOptions& 
   const std::shared_ptr<Session> session = begin_session(args, start, saved ? &*saved : nullptr);
   if (world->any(!session)) return kExitStoppedEarly;
   ProgressDisplay progress(world->is_first() ? progress_mode(args) : ProgressMode::kNone);
-  AssemblyRequest request{
-      .world = world,
-      .train = true,
-      .evaluate = args.do_eval || args.eval_strategy != "no" || args.eval_on_start,
-      .predict = args.do_predict,
-      .model_folder = "",
-      .stand_in = stand_in,
-      .load_weights = !newest.has_value(),
-      .draw_weights = !newest || newest->foreign,
-      .cache = {.fetch =
-                    [&](const std::string& name, const std::string& path) {
-                      return storage.fetch_tokens(name, path, show_steps(progress));
-                    },
-                .keep = [&](const std::string& path,
-                            const std::string& name) { storage.keep_tokens(path, name); }}};
+  AssemblyRequest request = training_request(args);
+  request.world = world;
+  request.stand_in = stand_in;
+  request.load_weights = !newest.has_value();
+  request.draw_weights = !newest || newest->foreign;
+  request.cache = {.fetch =
+                       [&](const std::string& name, const std::string& path) {
+                         return storage.fetch_tokens(name, path, show_steps(progress));
+                       },
+                   .keep = [&](const std::string& path,
+                               const std::string& name) { storage.keep_tokens(path, name); }};
   Parts parts = assemble_data(config, request, progress);
   parts.session = session;
   const std::optional<MemoryDecision> decision =
       apply_memory_budget(config, parts, saved ? &*saved : nullptr);
-  const LoadedConfig budgeted = decision ? decision->apply(config) : config;
+  const LoadedConfig budgeted = decision ? decision->recorded_in(config) : config;
   if (decision) {
     parts.memory = decision->to_json();
-    request.head_rows_per_chunk = decision->choices.head_rows_per_chunk;
+    request.memory = decision->choices;
   }
   parts.batches_at_once = batches_at_once(budgeted, parts, saved ? &*saved : nullptr, decision);
   assemble_model(budgeted, request, parts);

@@ -80,7 +80,7 @@ std::optional<std::string> folder_of(const LoadedConfig& config,
                                      const std::optional<std::string>& name, const char* key) {
   if (!name) return std::nullopt;
   try {
-    return resolve_model_folder(*name, config.where(key));
+    return named_folder(config, key, *name);
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::kConfig) throw;
     return std::nullopt;

@@ -4,9 +4,9 @@
 #include <system_error>
 
 #include "finetune/base/error.h"
-#include "finetune/model/model_folder.h"
 #include "finetune/task/setup.h"
 #include "finetune/train/run.h"
+#include "train/assemble.h"
 
 namespace finetune {
 
@@ -15,7 +15,7 @@ void check_starting_folder(const LoadedConfig& config) {
   if (!args.do_train || !args.model_name_or_path) return;
   std::string model;
   try {
-    model = resolve_model_folder(*args.model_name_or_path, config.where("model_name_or_path"));
+    model = named_folder(config, "model_name_or_path", *args.model_name_or_path);
   } catch (const Error& error) {  // reported where the model is needed
     if (error.kind() != ErrorKind::kConfig) throw;
     return;

@@ -30,8 +30,6 @@ bool is_of(const Manifest& manifest, const RunState& run) {
   return manifest.run_id == run.run_id && manifest.step == run.step;
 }
 
-bool is_weight_file(std::string_view name) { return name.ends_with(".safetensors"); }
-
 // The files of a finished model by their names, where no manifest.json lists them.
 bool is_exported_file_name(std::string_view name) {
   constexpr std::array kNames = {checkpoint::kConfigFile,
@@ -49,7 +47,7 @@ bool is_exported_file_name(std::string_view name) {
                                  "sentencepiece.bpe.model",
                                  "spiece.model"};
   return std::ranges::find(kNames, name) != kNames.end() || checkpoint::is_result_file_name(name) ||
-         (name.starts_with("model-") && is_weight_file(name));
+         (name.starts_with("model-") && checkpoint::is_weight_file_name(name));
 }
 
 // The manifest of what is in the folder now.
@@ -92,7 +90,7 @@ std::string inconsistency(FileSystem& files, const std::string& folder, const Ru
   if (!saved.manifest || saved.manifest->run_id != run.run_id) return "";
   for (const auto& [name, record] : present.files) {
     const auto known = saved.manifest->files.find(name);
-    if (!is_weight_file(name) || known == saved.manifest->files.end()) continue;
+    if (!checkpoint::is_weight_file_name(name) || known == saved.manifest->files.end()) continue;
     if (known->second.bytes == record.bytes && known->second != record) {
       return "'" + join_path(folder, name) + "' differs from the one in " + path;
     }
@@ -318,7 +316,7 @@ void RunStorage::prepare_rebuild(const std::string& run_id) {
 std::string RunStorage::difference_to_finished(const Manifest& rebuilt) const {
   if (!damaged_) return "";
   for (const auto& [name, record] : damaged_->manifest->files) {
-    if (!is_weight_file(name)) continue;
+    if (!checkpoint::is_weight_file_name(name)) continue;
     const auto found = rebuilt.files.find(name);
     if (found == rebuilt.files.end() || found->second != record) return name;
   }

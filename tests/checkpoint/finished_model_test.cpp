@@ -80,6 +80,27 @@ TEST(FinishedModel, WritesWhatSaysThatItIsFinishedLast) {
                                           "manifest.json", "model.safetensors"));
 }
 
+// What a kill between the renames of manifest.json and finetune_state.json leaves.
+TEST(FinishedModel, CompletesAnExportThatWasKilledBetweenItsLastTwoFiles) {
+  FinishedFolder folder;
+  std::filesystem::rename(folder.path("finetune_state.json"),
+                          folder.path(".tmp-finetune_state.json.7"));
+  folder.root.write("out/.tmp-finetune_state.json.6", "{\"finished\": fal");
+  complete_export(folder.files, folder.output_dir);
+  EXPECT_TRUE(folder.inspect().is_valid()) << describe_damage(folder.inspect());
+  EXPECT_TRUE(std::filesystem::exists(folder.path(".tmp-finetune_state.json.6")));
+  complete_export(folder.files, folder.output_dir);  // nothing is left to do
+  EXPECT_TRUE(folder.inspect().is_valid());
+}
+
+TEST(FinishedModel, DoesNotInventALostState) {
+  FinishedFolder folder;
+  std::filesystem::remove(folder.path("finetune_state.json"));
+  folder.root.write("out/.tmp-finetune_state.json.6", "{\"finished\": fals}");
+  complete_export(folder.files, folder.output_dir);
+  EXPECT_THAT(folder.inspect().damaged, ElementsAre(Key("finetune_state.json")));
+}
+
 TEST(QuarantineFile, NeverReplacesWhatWasQuarantined) {
   FinishedFolder folder;
   EXPECT_EQ(quarantine_file(folder.files, folder.path("notes.txt")), "notes.txt.bad-1");

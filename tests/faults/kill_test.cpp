@@ -39,6 +39,28 @@ TEST(R1, KilledAtEveryChangeOfAWholeRun) {
   }
 }
 
+// Without a checkpoint only the files of the finished model say how far the run is.
+TEST(R1b, KilledAtEveryChangeOfTheEndWithoutCheckpoints) {
+  FaultRun run({.more_keys = "save_strategy: \"no\"\n"});
+  Row row("R1b");
+  const Entries& entries = run.changes();
+  const auto is_export = [](const CaseRecord::Entry& entry) {
+    return starts(entry, ".tmp-") || starts(entry, "manifest.json") ||
+           starts(entry, "finetune_state.json") || entry.operation == Operation::kSyncDirectory;
+  };
+  for (size_t i = 0; i < entries.size(); ++i) {
+    if (!is_export(entries[i]) || !is_worth_it(entries, i)) continue;
+    const auto at = static_cast<int64_t>(i + 1);
+    for (const auto action : {Fault::Action::kKill, Fault::Action::kPowerCut}) {
+      run.begin_anew();
+      const Session killed = run.start({.action = action, .at = at, .seed = base_seed()});
+      const bool is_cut = action == Fault::Action::kPowerCut;
+      row.add((is_cut ? "power cut before " : "killed before ") + describe(at, entries[i]),
+              killed.code != 137 ? "not killed: " + killed.said : run.finish(0));
+    }
+  }
+}
+
 bool deletes(const CaseRecord::Entry& entry) {
   return entry.operation == Operation::kRemove || entry.operation == Operation::kRename ||
          entry.operation == Operation::kSyncDirectory ||

@@ -225,7 +225,7 @@ TEST(MemoryDecision, IsAppliedAsKeys) {
   const LoadedConfig config = config_of("per_device_train_batch_size: 64\nmemory_budget: 900MiB\n");
   const MemoryDecision decision = decide_memory(esperanto(), config, 900 * kMiB);
   ASSERT_NE(decision.choices, decision.asked);
-  const LoadedConfig applied = decision.apply(config);
+  const LoadedConfig applied = decision.recorded_in(config);
   MemoryChoices read = choices_of(applied.args);
   read.head_rows_per_chunk = decision.choices.head_rows_per_chunk;
   EXPECT_EQ(read, decision.choices);

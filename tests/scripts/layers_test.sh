@@ -53,3 +53,17 @@ for question in 'if (x.is_cpu()) {' 'if (!weight.is_cuda()) {' 'switch (x.device
   ask src/kernels/kernels.cpp "$question"
   ask src/train/a.cpp "$question"
 done
+
+# A Trainer that has grown again is refused.
+rm -rf "$folder/src"
+mkdir -p "$folder/src/train"
+{
+  printf 'class Trainer {\n public:\n'
+  for i in $(seq 26); do printf '  void step_%s(int count = 1) { count_ += count; }\n' "$i"; done
+  printf ' private:\n  int count_ = 0;\n};\n'
+} >"$folder/src/train/trainer.h"
+output=$(python3 "$root/scripts/check_layers.py" "$folder") && { echo "26 member functions are not refused"; exit 1; }
+case $output in
+  "src/train/trainer.h:1: Trainer has 26 member functions and 1 data members"*) ;;
+  *) echo "$output"; exit 1 ;;
+esac

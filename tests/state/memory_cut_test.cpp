@@ -6,22 +6,6 @@
 namespace finetune {
 namespace {
 
-TEST(MemoryCut, HalvesAndKeepsTheBatchWhole) {
-  EXPECT_EQ(next_smaller_cut(8, 8), 4);
-  EXPECT_EQ(next_smaller_cut(8, 1), 0);
-  EXPECT_EQ(next_smaller_cut(3, 3), 1);
-  EXPECT_EQ(next_smaller_cut(12, 12), 6);
-  EXPECT_EQ(next_smaller_cut(12, 3), 1);
-  EXPECT_EQ(next_smaller_cut(10, 5), 2);
-  EXPECT_EQ(next_smaller_cut(35, 35), 7);
-  for (int64_t whole = 1; whole < 200; ++whole) {
-    for (int64_t size = next_smaller_cut(whole, whole); size > 0;
-         size = next_smaller_cut(whole, size)) {
-      EXPECT_EQ(whole % size, 0) << whole << " " << size;
-    }
-  }
-}
-
 TEST(MemoryCut, HoldsForTheSizesThatItWasFoundWith) {
   const MemoryCut saved{.asked_train = 8, .train = 4, .asked_eval = 16, .eval = 2};
   EXPECT_EQ(usable_cut(saved, 8, 16, 24), saved);

@@ -21,6 +21,9 @@ namespace finetune::checkpoint {
 // "eval_results.json", "predictions.txt", ...: metrics and predictions next to the model.
 [[nodiscard]] bool is_result_file_name(std::string_view name);
 
+// "model.safetensors", "model-00001-of-00002.safetensors".
+[[nodiscard]] bool is_weight_file_name(std::string_view name);
+
 // Writes a finished model and records what it wrote. All members throw Error(kIo). Requires: the
 // lock of the folder.
 class ModelExport {
@@ -32,14 +35,21 @@ class ModelExport {
   // Records every result file that is in the folder.
   void add_results();
   [[nodiscard]] const Manifest& manifest() const { return manifest_; }  // so far
-  // Writes manifest.json and then finetune_state.json, each completely or not at all.
+  // Writes manifest.json and then finetune_state.json, each completely or not at all. The second
+  // one is on the disk under a temporary name before: see complete_export().
   void commit(const std::string& run_id, int64_t step, const std::string& state);
 
  private:
+  std::string stage(const CheckpointFile& file);
+
   FileSystem& files_;
   std::string folder_;
   Manifest manifest_;
 };
+
+// Where commit() was killed between its two files, renames the second one, so that the model is
+// complete. Does nothing in any other folder. Throws Error(kIo). Requires: the lock of the folder.
+void complete_export(FileSystem& files, const std::string& folder);
 
 struct FinishedModel {
   std::optional<Manifest> manifest = {};  // nothing: manifest.json is missing or damaged

@@ -97,9 +97,10 @@ struct MemoryDecision {
   // of those that it picked was set meanwhile, the batch is the same, and it stays below the budget
   // that is given now.
   [[nodiscard]] bool is_for(const LoadedConfig& config, int64_t batch) const;
-  // The configuration with the choices as its keys: batch, accumulation, checkpointing, formats
-  // and optimizer. head_rows_per_chunk has no key.
-  [[nodiscard]] LoadedConfig apply(const LoadedConfig& config) const;
+  // The configuration with the choices as its keys, as checkpoints record it and messages compare
+  // it: batch, accumulation, checkpointing, formats and optimizer. The model is made from `choices`
+  // themselves; head_rows_per_chunk has no key.
+  [[nodiscard]] LoadedConfig recorded_in(const LoadedConfig& config) const;
 
   // For finetune_state.json.
   [[nodiscard]] nlohmann::ordered_json to_json() const;

@@ -13,9 +13,6 @@ struct MemoryCut {
   friend bool operator==(const MemoryCut&, const MemoryCut&) = default;
 };
 
-// The largest divisor of `whole` that is at most half of `size`; 0 where `size` is 1.
-[[nodiscard]] int64_t next_smaller_cut(int64_t whole, int64_t size);
-
 // What of `saved` holds for a run of these sizes: a cut of another size than the keys ask for now
 // is forgotten, and so is one that does not divide the batch of a device.
 [[nodiscard]] MemoryCut usable_cut(const MemoryCut& saved, int64_t train, int64_t eval,

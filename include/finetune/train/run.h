@@ -7,11 +7,13 @@
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "finetune/config/load.h"
 
 namespace finetune {
 
+class CheckpointPart;
 class World;
 
 struct RunOptions {
@@ -21,6 +23,8 @@ struct RunOptions {
   // For whoever watches: behind every update, and where the run was finished before.
   std::function<void(int64_t step)> on_step = {};
   std::function<void()> on_already_finished = {};
+  // Parts of a checkpoint besides the run's own (state/checkpoint_part.h).
+  std::vector<std::shared_ptr<CheckpointPart>> more_parts = {};
   // The processes that train together, of which this is one; null: it is alone. All of them call
   // run_training, with the same configuration.
   std::shared_ptr<World> world = {};

@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: MIT
+#include "train/gradient_sum.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/zeros_like.h>
+
+#include <algorithm>
+#include <cmath>
+#include <exception>
+#include <iomanip>
+#include <new>
+#include <numeric>
+#include <sstream>
+#include <utility>
+
+#include "finetune/base/log.h"
+#include "finetune/distributed/bucket_sum.h"
+#include "finetune/distributed/gradient_sum.h"
+#include "finetune/kernels/one_threaded.h"
+#include "finetune/kernels/separate_gradients.h"
+#include "finetune/tensor/device.h"
+#include "finetune/tensor/out_of_memory.h"
+#include "train/agreement.h"
+
+namespace finetune {
+namespace {
+
+// Gradients of all parameters; a parameter without one gets zeros.
+std::vector<Tensor> open_gradients(ParameterStore& store) {
+  std::vector<size_t> all(store.parameters().size());
+  std::iota(all.begin(), all.end(), size_t{0});
+  store.open(all);
+  std::vector<Tensor> gradients;
+  for (const Parameter& parameter : store.parameters()) gradients.push_back(parameter.gradient);
+  return gradients;
+}
+
+// What the three have in common: losses by micro-batch, and what the ranks tell each other.
+class SumOverRanks : public GradientSum {
+ public:
+  explicit SumOverRanks(TrainingRun& run) : run_(run) {}
+
+  [[nodiscard]] size_t at_once() const override { return 1; }
+
+  void begin(const Update& update) final {
+    clear();
+    losses_.assign(static_cast<size_t>(run_.split.micro_batches()), 0.0);
+    next_ = static_cast<size_t>(run_.split.accumulation * run_.world().rank());
+    left_ = update.batches.size();
+    has_gradient_.assign(store().parameters().size(), 0.0);
+    out_of_memory_ = nullptr;
+    summed_ = {};
+    open();
+  }
+
+  bool add(std::span<const Batch> batches, const Backward& backward) final {
+    left_ -= batches.size();
+    const std::span<double> losses = std::span(losses_).subspan(next_, batches.size());
+    try {
+      compute(batches, backward, losses);
+    } catch (...) {
+      const std::exception_ptr failure = std::current_exception();
+      if (run_.world().size() == 1 || !is_lack_of_memory(failure)) throw;
+      out_of_memory_ = failure;
+      return false;
+    }
+    next_ += batches.size();
+    for (const double loss : losses) summed_.loss += loss;
+    return std::isfinite(summed_.loss);
+  }
+
+  void stop() final { summed_.stopped = true; }
+
+  Summed finish() final {
+    left_ = 1;
+    reduce();
+    share();
+    if (!summed_.stopped) complete();
+    return summed_;
+  }
+
+  void clear() override { store().clear_gradients(!run_.args.optimizer_in_backward); }
+
+ protected:
+  [[nodiscard]] ParameterStore& store() const { return run_.store(); }
+  [[nodiscard]] bool is_last() const { return left_ == 0; }
+  [[nodiscard]] bool is_finite() const { return std::isfinite(summed_.loss); }
+
+  virtual void open() {}
+  // The gradients and losses of these micro-batches.
+  virtual void compute(std::span<const Batch> batches, const Backward& backward,
+                       std::span<double> losses) {
+    const OneThread guard(run_.is_one_threaded());
+    losses[0] = backward(batches[0]);
+  }
+  // Before the ranks know of each other's stops; also where this rank stopped.
+  virtual void reduce() {}
+  // After that.
+  virtual void complete() {}
+  // A parameter for which no rank has a gradient has none.
+  void drop_empty_gradients() {
+    std::vector<Parameter>& parameters = store().parameters();
+    for (size_t i = 0; i < has_gradient_.size(); ++i) {
+      if (has_gradient_[i] == 0.0) parameters[i].gradient = Tensor();
+    }
+  }
+
+  TrainingRun& run_;
+  std::vector<double> has_gradient_;  // of each parameter: in how many ranks
+
+ private:
+  // One collective: stops, lack of memory, losses and which gradients there are.
+  void share() {
+    if (run_.world().size() == 1) return;
+    std::vector<double> message = {summed_.stopped ? 1.0 : 0.0, out_of_memory_ ? 1.0 : 0.0};
+    message.insert(message.end(), losses_.begin(), losses_.end());
+    message.insert(message.end(), has_gradient_.begin(), has_gradient_.end());
+    run_.world().sum(message);
+    if (message[1] > 0.0) {
+      if (out_of_memory_) std::rethrow_exception(std::exchange(out_of_memory_, nullptr));
+      throw std::bad_alloc();  // as in the rank that is out of memory
+    }
+    const auto of_losses = message.begin() + 2;
+    const auto of_gradients = of_losses + static_cast<std::ptrdiff_t>(losses_.size());
+    losses_.assign(of_losses, of_gradients);
+    has_gradient_.assign(of_gradients, message.end());
+    // In the order of one rank, so that it is the same number.
+    summed_.loss = 0.0;
+    for (const double loss : losses_) summed_.loss += loss;
+    summed_.stopped = message[0] > 0.0;
+    if (summed_.stopped) note_stop();
+  }
+
+  std::vector<double> losses_;  // of the update's micro-batches in all ranks; 0: not known here
+  size_t next_ = 0;             // the next of them that this rank computes
+  size_t left_ = 0;             // micro-batches of this rank that are not added yet
+  std::exception_ptr out_of_memory_;
+  Summed summed_;
+};
+
+class AloneSum final : public SumOverRanks {
+ public:
+  explicit AloneSum(TrainingRun& run) : SumOverRanks(run) {
+    if (!run.args.optimizer_in_backward) store().reserve_gradients();
+  }
+};
+
+// The sum over ranks begins in the backward pass of the last micro-batch. Gradients that are not
+// float32 where they are summed are brought there by the sum itself.
+class BucketedSum final : public SumOverRanks {
+ public:
+  explicit BucketedSum(TrainingRun& run)
+      : SumOverRanks(run), owns_memory_(may_own_memory(run)), buckets_(make_buckets()) {
+    if (!owns_memory_) store().reserve_gradients();
+    store().on_complete([this](Parameter& parameter) {
+      if (!is_last()) return;
+      buckets_.ready(static_cast<size_t>(&parameter - store().parameters().data()),
+                     parameter.gradient);
+    });
+  }
+  ~BucketedSum() override { store().on_complete(nullptr); }
+  BucketedSum(const BucketedSum&) = delete;
+  BucketedSum& operator=(const BucketedSum&) = delete;
+
+ protected:
+  // The store gets the buckets' memory back where a parameter had no gradient in the last update.
+  void open() override {
+    if (owns_memory_) {
+      const std::vector<Tensor> memory = buckets_.memory();
+      for (size_t i = 0; i < memory.size(); ++i) store().parameters()[i].gradient = memory[i];
+      store().clear_gradients(/*keep_memory=*/true);
+    }
+    buckets_.begin();
+  }
+
+  void reduce() override {
+    for (size_t i = 0; i < has_gradient_.size(); ++i) {
+      has_gradient_[i] = store().parameters()[i].gradient.defined() ? 1.0 : 0.0;
+    }
+    buckets_.finish(open_gradients(store()));
+    log_trace();
+  }
+
+  void complete() override { drop_empty_gradients(); }
+
+ private:
+  [[nodiscard]] static bool may_own_memory(const TrainingRun& run) {
+    return run.store().gradient_format() == GradientFormat::kFloat32 &&
+           run.world().reaches(run.parts.device);
+  }
+
+  [[nodiscard]] BucketSum make_buckets() const {
+    const bool is_reached = run_.world().reaches(run_.parts.device);
+    const SentFormat sent = run_.args.ddp_comm_hook == "fp16"   ? SentFormat::kFloat16
+                            : run_.args.ddp_comm_hook == "bf16" ? SentFormat::kBFloat16
+                                                                : SentFormat::kFloat32;
+    std::vector<Tensor> like;
+    for (const Parameter& parameter : store().parameters()) like.push_back(parameter.weight);
+    return {run_.world(), like,
+            BucketSum::Options{.bucket_bytes = run_.bucket_bytes(),
+                               .sent = sent,
+                               .owns_memory = owns_memory_,
+                               .has_thread = run_.parts.device.is_cpu() || !is_reached}};
+  }
+
+  void log_trace() const {
+    if (!run_.world().is_first() || !log::is_enabled(log::Level::kDebug)) return;
+    const BucketSum::Trace& trace = buckets_.trace();
+    std::ostringstream text;
+    text << std::fixed << std::setprecision(1) << "step " << run_.state.step + 1
+         << ": gradients of all processes, ms since the update began: backward pass over at "
+         << trace.finish << ", all summed at " << trace.end << "; buckets (MB: ready, sent, done):";
+    const char* separator = " ";
+    for (const BucketSum::Moments& bucket : trace.buckets) {
+      text << separator << static_cast<double>(bucket.bytes) / 1e6 << ": " << bucket.ready << ", "
+           << bucket.sent << ", " << bucket.done;
+      separator = "; ";
+    }
+    log::debug(text.str());
+  }
+
+  bool owns_memory_;
+  BucketSum buckets_;
+};
+
+// Shards have their own gradients, so that memory which waits for the sum would be one set more.
+class ShardedSum final : public SumOverRanks {
+ public:
+  using SumOverRanks::SumOverRanks;
+
+  [[nodiscard]] size_t at_once() const override {
+    return static_cast<size_t>(std::max<int64_t>(1, run_.parts.batches_at_once));
+  }
+
+  void clear() override {
+    shards_.reset();
+    store().clear_gradients(/*keep_memory=*/false);
+  }
+
+ protected:
+  void open() override {
+    const BatchSplit& split = run_.split;
+    const int64_t samples = run_.samples_of_update(run_.state.position).samples;
+    const int64_t shards = (samples + split.rows - 1) / split.rows;
+    std::vector<ShardRange> shares;
+    for (int64_t rank = 0; rank < split.ranks; ++rank) {
+      const int64_t first = std::min(shards, rank * split.accumulation);
+      shares.push_back({.first = first, .count = std::min(shards - first, split.accumulation)});
+    }
+    shards_.emplace(run_.world(), shards, std::move(shares));
+  }
+
+  void compute(std::span<const Batch> batches, const Backward& backward,
+               std::span<double> losses) override {
+    std::vector<std::vector<Tensor>> gradients(batches.size());
+    const auto compute_one = [&](int64_t i) {
+      const auto place = static_cast<size_t>(i);
+      const SeparateGradients separate(store(), gradients[place]);
+      losses[place] = backward(batches[place]);
+    };
+    const auto count = static_cast<int64_t>(batches.size());
+    if (run_.is_one_threaded()) {
+      compute_side_by_side(count, compute_one);
+    } else {
+      for (int64_t i = 0; i < count; ++i) compute_one(i);
+    }
+    for (std::vector<Tensor>& of_shard : gradients) take(std::move(of_shard));
+  }
+
+  void complete() override {
+    if (!is_finite()) return;
+    shards_->finish(open_gradients(store()), run_.bucket_bytes());
+    drop_empty_gradients();
+    shards_.reset();
+  }
+
+ private:
+  // A parameter without a gradient counts as zeros.
+  void take(std::vector<Tensor> gradients) {
+    const std::vector<Parameter>& parameters = store().parameters();
+    for (size_t i = 0; i < has_gradient_.size(); ++i) {
+      if (gradients[i].defined()) {
+        has_gradient_[i] = 1.0;
+      } else {
+        gradients[i] = at::zeros_like(parameters[i].weight.detach(), at::kFloat);
+      }
+    }
+    shards_->add(std::move(gradients));
+  }
+
+  std::optional<ShardSum> shards_;
+};
+
+}  // namespace
+
+SumKind sum_kind(const TrainingRun& run) {
+  if (run.sums_shards()) return SumKind::kShards;
+  return run.world().size() > 1 ? SumKind::kBuckets : SumKind::kAlone;
+}
+
+std::unique_ptr<GradientSum> make_gradient_sum(TrainingRun& run) {
+  switch (sum_kind(run)) {
+    case SumKind::kShards:
+      return std::make_unique<ShardedSum>(run);
+    case SumKind::kBuckets:
+      return std::make_unique<BucketedSum>(run);
+    case SumKind::kAlone:
+      break;
+  }
+  return std::make_unique<AloneSum>(run);
+}
+
+}  // namespace finetune

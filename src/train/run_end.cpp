@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: MIT
+#include "train/run_end.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "finetune/base/error.h"
+#include "finetune/base/interrupt.h"
+#include "finetune/base/log.h"
+#include "finetune/checkpoint/finished_model.h"
+#include "finetune/checkpoint/layout.h"
+#include "finetune/checkpoint/rotation.h"
+#include "finetune/report/figure_text.h"
+#include "finetune/task/tasks.h"
+#include "train/agreement.h"
+
+namespace finetune {
+
+std::optional<int> RunEnd::finish(const std::string& faults) {
+  const TrainingArgs& args = run_.args;
+  const bool evaluates = args.do_eval && run_.parts.validation_data;
+  if (args.load_best_model_at_end) {
+    // What follows may be stopped, and then these weights are no longer there to be saved.
+    if (run_.parts.test_data || evaluates) (void)saving_.save_if_missing();
+    best_.load();
+  }
+  Metrics metrics;
+  Metrics predicted;
+  bool is_new = false;
+  if (evaluates) metrics = evaluations_.evaluate_exported(is_new);
+  if (evaluates && !metrics) return std::nullopt;
+  if (run_.parts.test_data) predicted = evaluations_.predict();
+  if (run_.parts.test_data && !predicted) return std::nullopt;
+  watch_.count_seconds();
+  log_.close_window();
+  Json summary = summarize();
+  log_.log(summary);
+  if (is_new) log_.log(*metrics);
+  summary["epoch"] = run_.epoch();
+  // Else a stream's samples were not counted.
+  if (!run_.stream) summary["train_samples"] = run_.parts.train_data->size();
+  if (run_.stream && run_.state.position.epoch > 0) {
+    summary["train_samples"] = *run_.stream->samples_per_epoch();
+  }
+  if (run_.world().is_first()) write(summary, metrics, predicted);
+  const RunState& state = run_.state;
+  log::info("finished " + std::to_string(state.step) + " steps in " +
+            std::to_string(static_cast<int64_t>(state.seconds)) + " s of training (" +
+            std::to_string(state.sessions) + (state.sessions == 1 ? " session" : " sessions") +
+            ")" + faults + ", train_loss " + figure_text(summary["train_loss"].get<double>()) +
+            (metrics ? ", " + describe_metrics(*metrics) : "") + "; the model is in " +
+            args.output_dir);
+  if (const std::optional<std::string> cost = watch_.cost_text()) log::info(*cost);
+  return exit_code();
+}
+
+RunEnd::Json RunEnd::summarize() const {
+  const RunState& state = run_.state;
+  Json summary = speed_metrics(
+      "train", state.seconds,
+      {.samples = state.step * state.effective_batch_size, .steps = state.step, .tokens = {}});
+  summary["total_flos"] = state.total_flos;
+  summary["train_loss"] = state.total_loss / std::max<double>(1.0, static_cast<double>(state.step));
+  return summary;
+}
+
+int RunEnd::exit_code() const {
+  const bool has_no_save = broadcast(run_.world(), saving_.has_none() ? 1.0 : 0.0) > 0.0;
+  if (has_no_save) {
+    log::warning("no checkpoint could be written: " + std::to_string(saving_.failed()) +
+                 " saves failed");
+  }
+  return has_no_save || best_.is_lost() ? kExitCheckpointsFailed : kExitFinished;
+}
+
+void RunEnd::write(const Json& summary, const Metrics& metrics, const Metrics& predicted) {
+  if (predicted) write_results(run_.files, run_.args.output_dir, "predict", *predicted);
+  saving_.settle();
+  // Leftovers of a failed save or deletion, so that no later start of a finished run has to.
+  checkpoint::sweep_stale(run_.files, run_.args.output_dir,
+                          [](const std::string& line) { log::warning(line); });
+  export_model(summary, metrics);
+}
+
+void RunEnd::export_model(const Json& summary, const Metrics& metrics) {
+  const std::string& folder = run_.args.output_dir;
+  const SaveScope scope{.kind = SaveKind::kModel};
+  checkpoint::ModelExport model(run_.files, folder);
+  for (const checkpoint::CheckpointFile& file : saving_.contents().save(scope)) model.write(file);
+  write_results(run_.files, folder, "train", summary);
+  if (metrics) {
+    Json results = *metrics;
+    results["epoch"] = run_.epoch();
+    results["eval_samples"] = run_.parts.validation_data->size();
+    if (task_of(run_.args).reports_perplexity && results["eval_loss"].is_number()) {
+      results["perplexity"] = std::exp(results["eval_loss"].get<double>());
+    }
+    write_results(run_.files, folder, "eval", results);
+  }
+  const std::string different = run_.storage.difference_to_finished(model.manifest());
+  if (!different.empty()) {
+    throw Error(ErrorKind::kCheckpoint,
+                "the rebuilt '" + join_path(folder, different) +
+                    "' is not the one that the finished run had (another library version, machine "
+                    "or best checkpoint); put a good copy of it back, or delete " +
+                    join_path(folder, checkpoint::kManifestFile) +
+                    " and run the command again to accept the rebuilt model");
+  }
+  model.add_results();
+  run_.state.finished = true;
+  run_.state.has_manifest = true;
+  best_.describe();
+  saving_.update_records();
+  model.write(checkpoint::text_file(checkpoint::kTrainerStateFile, run_.trainer_state.to_text()));
+  model.commit(run_.state.run_id, run_.state.step, run_.state.to_text());
+}
+
+}  // namespace finetune

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+
+#include "train/best_model.h"
+#include "train/evaluations.h"
+#include "train/recovery.h"
+#include "train/run_log.h"
+#include "train/saving.h"
+#include "train/session_watch.h"
+#include "train/training_run.h"
+
+namespace finetune {
+
+// The end of a run after its last step: the best model, evaluation, predictions, results, and the
+// finished model next to the checkpoints. finetune_state.json, which says that the run is finished,
+// is written last.
+class RunEnd {
+ public:
+  RunEnd(TrainingRun& run, Saving& saving, Evaluations& evaluations, BestModel& best, RunLog& log,
+         SessionWatch& watch)
+      : run_(run),
+        saving_(saving),
+        evaluations_(evaluations),
+        best_(best),
+        log_(log),
+        watch_(watch) {}
+
+  // Returns the exit code; nothing where a stop was requested. `faults`: for the last line.
+  [[nodiscard]] std::optional<int> finish(const std::string& faults);
+
+ private:
+  using Json = nlohmann::ordered_json;
+  using Metrics = std::optional<Json>;
+  [[nodiscard]] Json summarize() const;
+  // In rank 0.
+  void write(const Json& summary, const Metrics& metrics, const Metrics& predicted);
+  void export_model(const Json& summary, const Metrics& metrics);
+  [[nodiscard]] int exit_code() const;
+
+  TrainingRun& run_;
+  Saving& saving_;
+  Evaluations& evaluations_;
+  BestModel& best_;
+  RunLog& log_;
+  SessionWatch& watch_;
+};
+
+}  // namespace finetune

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "finetune/checkpoint/reader.h"
+#include "train/memory_recovery.h"
+#include "train/saving.h"
+#include "train/training_run.h"
+
+namespace finetune {
+
+// Puts a run where it begins: at step 0, or where a checkpoint was saved. Says in the log what was
+// restored, and what differs from the session before.
+class RunStart {
+ public:
+  RunStart(TrainingRun& run, MemoryRecovery& memory, Saving& saving)
+      : run_(run), memory_(memory), saving_(saving) {}
+
+  void begin_fresh();
+  // Throws Error where the checkpoint is not of this run, or cannot be read.
+  void restore(const checkpoint::CheckpointEntry& from);
+
+ private:
+  void resume_own(const std::string& folder);
+  void resume_foreign(const std::string& folder);
+  void take_inputs();
+  void check_shards(const RunState& saved);
+  void log_restored() const;
+
+  TrainingRun& run_;
+  MemoryRecovery& memory_;
+  Saving& saving_;
+};
+
+}  // namespace finetune

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "finetune/state/checkpoint_part.h"
+#include "train/checkpoint_saver.h"
+#include "train/save_clock.h"
+#include "train/session_watch.h"
+#include "train/space.h"
+#include "train/training_run.h"
+
+namespace finetune {
+
+// The checkpoints of a run: when one is saved, what it contains, and what became of the last one. A
+// save that fails never ends the run. Owns RunState::automatic_steps and the record of the best
+// checkpoint. Rank 0 writes; the other ranks bring their states where they are divided.
+class Saving {
+ public:
+  // All parts of a checkpoint in the order of its files: `contents` are those that are restored
+  // once the run is prepared, `records` those before (trainer_state.json, finetune_state.json).
+  Saving(TrainingRun& run, SessionWatch& watch, CheckpointParts contents, CheckpointParts records);
+
+  // Before the first step. Throws Error(kIo) in every rank where not even one checkpoint fits on
+  // the disk.
+  void prepare();
+
+  // Scheduled saves, then those that the clock asks for; the latter never wait for the disk. A
+  // collective where states are divided.
+  void save_if_due();
+  // Saves this step unless it is saved; whether it is then. A collective.
+  [[nodiscard]] bool save_if_missing();
+  // Waits until nothing is being written.
+  void settle();
+  // To be called before weights or states change: what is being written of them is copied first.
+  void before_update() { saver_->before_update(); }
+  [[nodiscard]] bool is_busy() const { return saver_->is_busy(); }
+
+  // The run is at a step that is saved (restored from it), or at one of another checkpoint.
+  void restarted(bool is_saved);
+  // What a save found to be NaN or Inf; nothing was committed then.
+  [[nodiscard]] std::optional<SaveOutcome>& nonfinite() { return nonfinite_; }
+  [[nodiscard]] int64_t failed() const { return failed_; }
+  [[nodiscard]] bool has_none() const { return failed_ > 0 && committed_ == 0; }
+
+  // Brings the records of this step up to date, before they are written.
+  void update_records();
+  [[nodiscard]] const CheckpointParts& contents() const { return contents_; }
+  [[nodiscard]] const CheckpointParts& records() const { return records_; }
+  [[nodiscard]] std::optional<int64_t> best_checkpoint_step() const;
+
+ private:
+  // `on_schedule`: the keys ask for it.
+  void save(bool on_schedule);
+  [[nodiscard]] SaveRequest request(SaveKind kind);
+  // For the save before this one; false where the disk is slower than the keys ask for.
+  bool wait_for_saver();
+  void collect();
+  void note_failure(const SaveOutcome& outcome);
+  void serve();
+  void reserve_copies();
+  void check_space() const;
+  [[nodiscard]] SavesToCome saves_to_come() const;
+  [[nodiscard]] uint64_t end_bytes() const;
+
+  TrainingRun& run_;
+  SessionWatch& watch_;
+  CheckpointParts contents_;
+  CheckpointParts records_;
+  std::unique_ptr<CheckpointSaver> saver_;
+  std::optional<SaveClock> clock_;
+  int64_t saved_step_ = -1;   // newest checkpoint of this run
+  int64_t saving_step_ = -1;  // being written
+  bool is_owed_ = false;      // a scheduled save did not wait any longer
+  std::optional<SaveOutcome> nonfinite_;
+  int64_t session_steps_ = 0;
+  bool copies_are_reserved_ = false;
+  // What a failed save restores.
+  std::optional<std::string> best_before_;
+  std::vector<int64_t> automatic_before_;
+  int64_t committed_ = 0;
+  int64_t failed_ = 0;
+};
+
+}  // namespace finetune

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "train/training_run.h"
+
+namespace finetune {
+
+// Measures a session while it trains: for its time limit (SessionClock), its cost, the speed that
+// is shown, and RunState::seconds. Owns RunState::session.
+class SessionWatch {
+ public:
+  explicit SessionWatch(TrainingRun& run) : run_(run) {}
+
+  // Training starts or resumes in this session.
+  void start();
+  // What a save of so many bytes and a step are expected to take, until they are measured.
+  void expect_times(uint64_t checkpoint_bytes);
+
+  // The next unit of work starts; a stop is requested where it may not fit into the session.
+  // `is_saving`: a save is being written.
+  void begin(SessionClock::Unit unit, bool is_saving);
+  void end(SessionClock::Unit unit);
+  void note_save(double seconds);
+
+  void count_tokens(int64_t tokens) { tokens_ += tokens; }
+  [[nodiscard]] double tokens_per_second() const;
+  [[nodiscard]] double seconds() const;  // since start()
+  // Adds the time since the last call to RunState::seconds.
+  void count_seconds();
+  // Does not: what passed was undone by a rollback.
+  void skip_seconds();
+
+  // Writes RunState::session, with which the next session starts.
+  void keep();
+  [[nodiscard]] std::optional<std::string> cost_text() const;
+  // Logs how far the run is where the session ends early.
+  void log_progress() const;
+
+ private:
+  [[nodiscard]] SessionProgress progress() const;
+
+  TrainingRun& run_;
+  double start_ = 0.0;
+  double counted_until_ = 0.0;  // RunState::seconds holds the training time up to here
+  int64_t first_step_ = 0;
+  int64_t tokens_ = 0;
+};
+
+}  // namespace finetune
