@@ -16,7 +16,7 @@ ARROWS = {
     "kernels": ["tensor"],
     "model": ["kernels"],
     "task": ["model", "data"],
-    "optim": ["kernels"],
+    "optim": ["kernels", "config"],
     "distributed": ["tensor"],
     "checkpoint": ["tensor"],
     "report": ["data"],

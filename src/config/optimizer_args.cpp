@@ -3,6 +3,7 @@
 
 #include "config/reasons.h"
 #include "finetune/config/fields.h"
+#include "finetune/config/schedule_names.h"
 
 namespace finetune {
 namespace {
@@ -51,6 +52,12 @@ const std::vector<std::string> kOptimizers = {"adamw_torch",
                                               "apollo_adamw_layerwise",
                                               "stable_adamw",
                                               "adamw_companded_8bit"};
+
+std::vector<std::string> schedule_choices() {
+  std::vector<std::string> choices;
+  for (const ScheduleNames& schedule : schedule_names()) choices.push_back(schedule.type);
+  return choices;
+}
 
 }  // namespace
 
@@ -112,11 +119,7 @@ void OptimizerArgs::describe(FieldList& field) {
   field("learning_rate", &OptimizerArgs::learning_rate, "Learning rate at its peak.",
         {.range = {.min = 0}});
   field("lr_scheduler_type", &OptimizerArgs::lr_scheduler_type,
-        "How the learning rate goes over the run.",
-        {.choices = {"linear", "cosine", "cosine_with_restarts", "polynomial", "constant",
-                     "constant_with_warmup", "inverse_sqrt", "reduce_lr_on_plateau",
-                     "cosine_with_min_lr", "cosine_warmup_with_min_lr", "warmup_stable_decay",
-                     "greedy"}});
+        "How the learning rate goes over the run.", {.choices = schedule_choices()});
   field("lr_scheduler_kwargs", &OptimizerArgs::lr_scheduler_kwargs,
         "Arguments of the schedule (num_cycles, power, min_lr, ...), as a mapping.");
   field("warmup_steps", &OptimizerArgs::warmup_steps,
