@@ -254,8 +254,7 @@ void Trainer::update_weights(StepReport& report) {
     const double factor = args_.max_grad_norm > 0.0 && clip < 1.0 ? clip : 1.0;
     saver_->before_update();
     is_updating_ = true;
-    const bool is_blockwise = args_.optim.starts_with("adamw");  // in blocks of a fixed size
-    const OneThread guard(is_one_threaded() && !is_blockwise);
+    const OneThread guard(is_one_threaded() && !parts_.optimizer->is_blockwise());
     parts_.optimizer->step(report.learning_rate, factor / scale, state_.step);
     if (owned_weights_) owned_weights_->share();
     is_updating_ = false;

@@ -109,7 +109,7 @@ void Trainer::announce_restored(bool has_optimizer) const {
   }
   restored("weights (" + std::to_string(values) + " values)");
   if (has_optimizer) {
-    restored("optimizer (" + parts_.optimizer->options().kind + ", " +
+    restored("optimizer (" + parts_.optimizer->groups().front().options.kind + ", " +
              std::to_string(state_.updates) + " updates)");
   }
   if (scaler_) restored("loss scale (" + format_double(scaler_->scale()) + ")");
