@@ -17,7 +17,7 @@ ARROWS = {
     "kernels": ["tensor"],
     "nn": ["kernels"],
     "model": ["nn"],
-    "optim": ["kernels"],
+    "optim": ["kernels", "config"],
     "distributed": ["tensor"],
     "checkpoint": ["tensor"],
     "report": ["data"],

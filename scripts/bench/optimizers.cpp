@@ -74,8 +74,8 @@ int run(const std::vector<std::string>& words) {
   const auto optimizer = make_optimizer(store, decays,
                                         {.kind = words.at(0),
                                          .weight_decay = 0.01,
-                                         .momentum = 0.9,
-                                         .embeddings_in_8bit = words.at(2) == "1"});
+                                         .arguments = {{"momentum", 0.9},
+                                                       {"embeddings_in_8bit", words.at(2) == "1"}}});
   std::string seconds;
   std::string cpu_seconds;
   for (int64_t update = 0; update < std::stoll(words.at(3)); ++update) {

@@ -5,6 +5,7 @@
 #include "config/session_problems.h"
 #include "config/technique_problems.h"
 #include "finetune/config/batch_split.h"
+#include "finetune/config/schedule_names.h"
 
 namespace finetune {
 namespace {
@@ -47,9 +48,10 @@ void derive_as_transformers(TrainingArgs& args) {
 // Beyond transformers: early stopping and save_strategy "best" need a metric too; there the first
 // asserts and the second never saves.
 void derive_metric(TrainingArgs& args) {
-  const bool needed =
-      args.load_best_model_at_end || args.early_stopping_patience || args.save_strategy == "best" ||
-      args.lr_scheduler_type == "reduce_lr_on_plateau" || args.lr_scheduler_type == "greedy";
+  const ScheduleNames* schedule = find_schedule_names(args.lr_scheduler_type);
+  const bool needed = args.load_best_model_at_end || args.early_stopping_patience ||
+                      args.save_strategy == "best" ||
+                      (schedule != nullptr && schedule->follows_metric);
   if (needed && !args.metric_for_best_model) args.metric_for_best_model = "loss";
   if (args.metric_for_best_model && !args.greater_is_better) {
     args.greater_is_better = !args.metric_for_best_model->ends_with("loss");

@@ -2,55 +2,97 @@
 #include "finetune/config/optimizer_args.h"
 
 #include "config/reasons.h"
+#include "config/words.h"
 #include "finetune/config/fields.h"
+#include "finetune/config/optimizer_names.h"
+#include "finetune/config/schedule_names.h"
 
 namespace finetune {
 namespace {
 
-// transformers' OptimizerNames, adamw_hf, which its documentation still names, and ours.
-const std::vector<std::string> kOptimizers = {"adamw_torch",
-                                              "adamw_torch_fused",
-                                              "adamw_hf",
-                                              "adamw_torch_xla",
-                                              "adamw_torch_npu_fused",
-                                              "adafactor",
-                                              "adamw_anyprecision",
-                                              "adamw_torch_4bit",
-                                              "adamw_torch_8bit",
-                                              "ademamix",
-                                              "sgd",
-                                              "adagrad",
-                                              "adamw_bnb_8bit",
-                                              "adamw_8bit",
-                                              "ademamix_8bit",
-                                              "lion_8bit",
-                                              "lion_32bit",
-                                              "paged_adamw_32bit",
-                                              "paged_adamw_8bit",
-                                              "paged_ademamix_32bit",
-                                              "paged_ademamix_8bit",
-                                              "paged_lion_32bit",
-                                              "paged_lion_8bit",
-                                              "rmsprop",
-                                              "rmsprop_bnb",
-                                              "rmsprop_bnb_8bit",
-                                              "rmsprop_bnb_32bit",
-                                              "galore_adamw",
-                                              "galore_adamw_8bit",
-                                              "galore_adafactor",
-                                              "galore_adamw_layerwise",
-                                              "galore_adamw_8bit_layerwise",
-                                              "galore_adafactor_layerwise",
-                                              "lomo",
-                                              "adalomo",
-                                              "grokadamw",
-                                              "schedule_free_radam",
-                                              "schedule_free_adamw",
-                                              "schedule_free_sgd",
-                                              "apollo_adamw",
-                                              "apollo_adamw_layerwise",
-                                              "stable_adamw",
-                                              "adamw_companded_8bit"};
+// transformers' OptimizerNames, and adamw_hf, which its documentation still names.
+const std::vector<std::string> kTransformersOptimizers = {"adamw_torch",
+                                                          "adamw_torch_fused",
+                                                          "adamw_hf",
+                                                          "adamw_torch_xla",
+                                                          "adamw_torch_npu_fused",
+                                                          "adafactor",
+                                                          "adamw_anyprecision",
+                                                          "adamw_torch_4bit",
+                                                          "adamw_torch_8bit",
+                                                          "ademamix",
+                                                          "sgd",
+                                                          "adagrad",
+                                                          "adamw_bnb_8bit",
+                                                          "adamw_8bit",
+                                                          "ademamix_8bit",
+                                                          "lion_8bit",
+                                                          "lion_32bit",
+                                                          "paged_adamw_32bit",
+                                                          "paged_adamw_8bit",
+                                                          "paged_ademamix_32bit",
+                                                          "paged_ademamix_8bit",
+                                                          "paged_lion_32bit",
+                                                          "paged_lion_8bit",
+                                                          "rmsprop",
+                                                          "rmsprop_bnb",
+                                                          "rmsprop_bnb_8bit",
+                                                          "rmsprop_bnb_32bit",
+                                                          "galore_adamw",
+                                                          "galore_adamw_8bit",
+                                                          "galore_adafactor",
+                                                          "galore_adamw_layerwise",
+                                                          "galore_adamw_8bit_layerwise",
+                                                          "galore_adafactor_layerwise",
+                                                          "lomo",
+                                                          "adalomo",
+                                                          "grokadamw",
+                                                          "schedule_free_radam",
+                                                          "schedule_free_adamw",
+                                                          "schedule_free_sgd",
+                                                          "apollo_adamw",
+                                                          "apollo_adamw_layerwise",
+                                                          "stable_adamw"};
+
+std::vector<std::string> optimizer_choices() {
+  std::vector<std::string> choices = kTransformersOptimizers;
+  for (const OptimizerNames& optimizer : optimizer_names()) {
+    for (const std::string& spelling : optimizer.spellings) {
+      if (!contains(choices, spelling)) choices.push_back(spelling);
+    }
+  }
+  return choices;
+}
+
+// All that can be chosen beside the default.
+std::vector<std::string> available_optimizers() {
+  std::vector<std::string> available;
+  for (const OptimizerNames& optimizer : optimizer_names()) {
+    for (const std::string& spelling : optimizer.spellings) {
+      if (spelling != OptimizerArgs().optim) available.push_back(spelling);
+    }
+  }
+  return available;
+}
+
+// "a and b of x, c of y"
+std::string optimizer_arguments() {
+  std::string text;
+  for (const OptimizerNames& optimizer : optimizer_names()) {
+    std::string names;
+    for (const OptimizerArgument& argument : optimizer.arguments) {
+      names += (names.empty() ? "" : " and ") + argument.name;
+    }
+    if (!names.empty()) text += (text.empty() ? "" : ", ") + names + " of " + optimizer.name;
+  }
+  return text;
+}
+
+std::vector<std::string> schedule_choices() {
+  std::vector<std::string> choices;
+  for (const ScheduleNames& schedule : schedule_names()) choices.push_back(schedule.type);
+  return choices;
+}
 
 }  // namespace
 
@@ -96,13 +138,10 @@ void DurationArgs::describe(FieldList& field) {
 void OptimizerArgs::describe(FieldList& field) {
   field.section("Optimizer and learning rate");
   field("optim", &OptimizerArgs::optim, "The optimizer.",
-        {.choices = kOptimizers,
-         .available = {"adamw_torch", "adamw_hf", "adamw_8bit", "adamw_bnb_8bit",
-                       "adamw_companded_8bit", "adafactor", "sgd"},
-         .reason = kNotYet});
+        {.choices = optimizer_choices(), .available = available_optimizers(), .reason = kNotYet});
   field("optim_args", &OptimizerArgs::optim_args,
-        "More arguments of the optimizer, as a mapping or \"k=v,k=v\": embeddings_in_8bit and "
-        "min_8bit_size of adamw_8bit, momentum and nesterov of sgd.");
+        "More arguments of the optimizer, as a mapping or \"k=v,k=v\": " + optimizer_arguments() +
+            ".");
   field("optim_target_modules", &OptimizerArgs::optim_target_modules,
         "Modules that GaLore and APOLLO work on.",
         {.support = Support::kRefused, .reason = kNotYet});
@@ -112,11 +151,7 @@ void OptimizerArgs::describe(FieldList& field) {
   field("learning_rate", &OptimizerArgs::learning_rate, "Learning rate at its peak.",
         {.range = {.min = 0}});
   field("lr_scheduler_type", &OptimizerArgs::lr_scheduler_type,
-        "How the learning rate goes over the run.",
-        {.choices = {"linear", "cosine", "cosine_with_restarts", "polynomial", "constant",
-                     "constant_with_warmup", "inverse_sqrt", "reduce_lr_on_plateau",
-                     "cosine_with_min_lr", "cosine_warmup_with_min_lr", "warmup_stable_decay",
-                     "greedy"}});
+        "How the learning rate goes over the run.", {.choices = schedule_choices()});
   field("lr_scheduler_kwargs", &OptimizerArgs::lr_scheduler_kwargs,
         "Arguments of the schedule (num_cycles, power, min_lr, ...), as a mapping.");
   field("warmup_steps", &OptimizerArgs::warmup_steps,

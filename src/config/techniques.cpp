@@ -51,7 +51,7 @@ class Mapping {
     value = found->get<bool>();
   }
 
-  void take(const char* name, int64_t& value, int64_t least) {
+  void take(const char* name, int64_t& value, int64_t least = 0) {
     const auto found = values_.find(name);
     if (found == values_.end()) return;
     const bool fits = found->is_number_integer() && found->get<double>() < 0x1p62;
@@ -99,40 +99,20 @@ ActivationCheckpointing read_checkpointing(const TrainingArgs& args, Faults& fau
   return result;
 }
 
-// transformers' names of what is here.
-const std::map<std::string, std::string>& optimizer_kinds_by_name() {
-  static const std::map<std::string, std::string> kinds = {
-      {"adamw_torch", "adamw"},
-      {"adamw_torch_fused", "adamw"},
-      {"adamw_hf", "adamw"},
-      {"adamw_8bit", "adamw_8bit"},
-      {"adamw_bnb_8bit", "adamw_8bit"},
-      {"adamw_companded_8bit", "adamw_companded_8bit"},
-      {"adafactor", "adafactor"},
-      {"sgd", "sgd"}};
-  return kinds;
-}
-
 OptimizerChoice read_optimizer(const TrainingArgs& args, Faults& faults) {
-  const auto kind = optimizer_kinds_by_name().find(args.optim);
-  FT_CHECK(kind != optimizer_kinds_by_name().end(), "loading refuses other optimizers");
-  OptimizerChoice result{.kind = kind->second};
+  const OptimizerNames* optimizer = find_optimizer_of(args.optim);
+  FT_CHECK(optimizer != nullptr, "loading refuses other optimizers");
+  OptimizerChoice result{.kind = optimizer->name};
   Mapping arguments("optim_args", args.optim_args, faults);
-  const std::string taker = "'optim: " + args.optim + "'";
-  if (result.kind == "adamw_8bit") {
-    arguments.allow({"embeddings_in_8bit", "min_8bit_size"}, taker);
-    arguments.take("embeddings_in_8bit", result.embeddings_in_8bit);
-    arguments.take("min_8bit_size", result.min_8bit_size, 0);
-  } else if (result.kind == "sgd") {
-    arguments.allow({"momentum", "nesterov"}, taker);
-    arguments.take("momentum", result.momentum);
-    arguments.take("nesterov", result.nesterov);
-    if (result.nesterov && result.momentum == 0) {
-      arguments.fail("needs 'momentum' above 0 where 'nesterov' is true");
-    }
-  } else {
-    arguments.allow({}, taker);
+  std::vector<std::string> known;
+  for (const OptimizerArgument& argument : optimizer->arguments) known.push_back(argument.name);
+  arguments.allow(known, "'optim: " + args.optim + "'");
+  for (const auto& [name, fallback] : optimizer->arguments) {
+    OptimizerValue& value = result.arguments[name] = fallback;
+    std::visit([&](auto& typed) { arguments.take(name.c_str(), typed); }, value);
   }
+  const std::string problem = optimizer->problem ? optimizer->problem(result.arguments) : "";
+  if (!problem.empty()) arguments.fail(problem);
   return result;
 }
 

@@ -7,13 +7,14 @@
 
 #include "config/exclusion_problems.h"
 #include "config/problems.h"
-#include "config/schedule_arguments.h"
+#include "config/schedule_problems.h"
 #include "config/values.h"
 #include "config/weighted_files.h"
 #include "config/words.h"
 #include "finetune/base/json.h"
 #include "finetune/config/class_weights.h"
 #include "finetune/config/fields.h"
+#include "finetune/config/schedule_names.h"
 #include "finetune/config/tasks.h"
 
 namespace finetune {
@@ -161,7 +162,8 @@ class Validator {
 
   void check_schedule() {
     const std::string& type = args_.lr_scheduler_type;
-    if ((type == "reduce_lr_on_plateau" || type == "greedy") && args_.eval_strategy == "no") {
+    const ScheduleNames* schedule = find_schedule_names(type);
+    if (schedule != nullptr && schedule->follows_metric && args_.eval_strategy == "no") {
       add({"lr_scheduler_type"},
           "'lr_scheduler_type: " + type + "' needs eval_strategy steps or epoch");
     }

@@ -6,10 +6,9 @@
 #include <cmath>
 #include <functional>
 
-#include "finetune/base/error.h"
 #include "finetune/kernels/parameter_chunks.h"
 #include "finetune/kernels/sum_of_squares.h"
-#include "optim/kinds.h"
+#include "optim/update_rule.h"
 
 namespace finetune {
 namespace {
@@ -22,42 +21,17 @@ constexpr double kDecayRate = -0.8;
 // no first moment, the learning rate given, updates clipped to a root mean square of 1. The update
 // is made anew in every pass, so that it is never stored: the second moments of a matrix are a
 // column and a row.
-class Adafactor final : public Optimizer {
+class Adafactor final : public UpdateRule {
  public:
-  Adafactor(ParameterStore& parameters, const std::vector<bool>& decays,
-            const OptimizerOptions& options)
-      : Optimizer(parameters, decays, options) {}
+  using UpdateRule::UpdateRule;
 
-  void create_state(Slot& slot) const override {
-    const Tensor& weight = parameter_of(slot).weight;
-    const auto like = weight.options().dtype(at::kFloat).requires_grad(false);
-    if (weight.dim() < 2) {
-      slot.state = {{"exp_avg_sq", at::zeros(weight.sizes(), like)}};
-    } else {
-      std::vector<int64_t> columns = weight.sizes().vec();
-      columns.erase(columns.end() - 2);
-      slot.state = {{"exp_avg_sq_row", at::zeros(weight.sizes().slice(0, weight.dim() - 1), like)},
-                    {"exp_avg_sq_col", at::zeros(columns, like)}};
-    }
-    slot.state.emplace_back("RMS", at::zeros({}, like));
-  }
-
- private:
-  // What a pass over a parameter needs.
-  struct Pass {
-    const Parameter& parameter;
-    double factor;
-    int64_t row;                                               // values in one
-    std::function<Tensor(const ParameterChunk& chunk)> scale;  // update = scale * gradient
-  };
-
-  void update_slot(Slot& slot, double learning_rate, double factor, int64_t update) override {
-    const Parameter& parameter = parameter_of(slot);
-    FT_CHECK(parameter.weight.dim() <= 2, "adafactor is written for matrices and vectors");
+  void update(const ParameterUpdate& u) override {
+    const Parameter& parameter = u.parameter;
+    const OptimizerSlot& slot = u.slot;
     const double kept = 1.0 - std::pow(static_cast<double>(slot.updates), kDecayRate);
     const bool is_matrix = parameter.weight.dim() == 2;
     Pass pass{.parameter = parameter,
-              .factor = factor,
+              .factor = u.factor,
               .row = is_matrix ? parameter.weight.size(1) : 1,
               .scale = {}};
     if (is_matrix) {
@@ -73,10 +47,19 @@ class Adafactor final : public Optimizer {
       const Tensor& averages = slot.at("exp_avg_sq");
       pass.scale = [averages](const ParameterChunk& chunk) { return chunk.of(averages).rsqrt(); };
     }
-    apply(slot, pass, learning_rate, update);
+    apply(u, pass);
   }
 
-  static void average_rows_and_columns(const Slot& slot, const Pass& pass, double kept) {
+ private:
+  // What a pass over a parameter needs.
+  struct Pass {
+    const Parameter& parameter;
+    double factor;
+    int64_t row;                                               // values in one
+    std::function<Tensor(const ParameterChunk& chunk)> scale;  // update = scale * gradient
+  };
+
+  static void average_rows_and_columns(const OptimizerSlot& slot, const Pass& pass, double kept) {
     const Tensor& rows = slot.at("exp_avg_sq_row");
     const Tensor& columns = slot.at("exp_avg_sq_col");
     const Tensor sums = at::zeros(columns.sizes(), columns.options());
@@ -93,14 +76,14 @@ class Adafactor final : public Optimizer {
     columns.mul_(kept).add_(sums / static_cast<double>(rows.numel()), 1.0 - kept);
   }
 
-  static void average_values(const Slot& slot, const Pass& pass, double kept) {
+  static void average_values(const OptimizerSlot& slot, const Pass& pass, double kept) {
     const Tensor& averages = slot.at("exp_avg_sq");
     read_gradient_in_chunks(pass.parameter, pass.factor, [&](const ParameterChunk& chunk) {
       chunk.of(averages).mul_(kept).add_(chunk.gradient.square() + kEpsilon, 1.0 - kept);
     });
   }
 
-  void apply(const Slot& slot, const Pass& pass, double learning_rate, int64_t update) const {
+  void apply(const ParameterUpdate& u, const Pass& pass) const {
     double sum = 0.0;
     read_gradient_in_chunks(
         pass.parameter, pass.factor,
@@ -110,26 +93,58 @@ class Adafactor final : public Optimizer {
         pass.row);
     const auto count = static_cast<double>(pass.parameter.weight.numel());
     const double clip = std::max(1.0, std::sqrt(sum / count) / kClipThreshold);
-    const double decay = weight_decay_of(slot);
+    const double decay = options().weight_decay;
     double weights = 0.0;
     update_in_chunks(
-        pass.parameter, pass.factor, rounding_key(slot, update),
+        pass.parameter, pass.factor, u.rounding_key,
         [&](const ParameterChunk& chunk) {
           weights += sum_of_squares(chunk.weight);
-          if (decay != 0.0) chunk.weight.add_(chunk.weight, -decay * learning_rate);
-          chunk.weight.sub_(pass.scale(chunk).mul_(chunk.gradient).div_(clip).mul_(learning_rate));
+          if (decay != 0.0) chunk.weight.add_(chunk.weight, -decay * u.learning_rate);
+          chunk.weight.sub_(
+              pass.scale(chunk).mul_(chunk.gradient).div_(clip).mul_(u.learning_rate));
         },
         pass.row);
-    slot.at("RMS").fill_(std::sqrt(weights / count));
+    u.slot.at("RMS").fill_(std::sqrt(weights / count));
   }
 };
 
+// Of a matrix the means of its rows and columns.
+std::vector<StateTensor> adafactor_state(at::IntArrayRef sizes, bool, const OptimizerOptions&) {
+  const StateTensor rms = {.name = "RMS", .is_optional = true};
+  if (sizes.size() < 2) return {{.name = "exp_avg_sq", .shape = sizes.vec()}, rms};
+  std::vector<int64_t> columns = sizes.vec();
+  columns.erase(columns.end() - 2);
+  return {{.name = "exp_avg_sq_row", .shape = sizes.slice(0, sizes.size() - 1).vec()},
+          {.name = "exp_avg_sq_col", .shape = columns},
+          rms};
+}
+
+std::string adafactor_refusal(const Parameter& parameter) {
+  return parameter.weight.dim() <= 2 ? "" : "it is neither a matrix nor a vector";
+}
+
+// transformers' defaults, with the two that its Trainer sets.
+void add_adafactor_options(TorchDict& group, const OptimizerOptions&) {
+  group.set("eps", TorchTuple{{kEpsilon, 1e-3}});
+  group.set("clip_threshold", kClipThreshold);
+  group.set("decay_rate", kDecayRate);
+  group.set("beta1", TorchValue());
+  group.set("scale_parameter", false);
+  group.set("relative_step", false);
+  group.set("warmup_init", false);
+}
+
 }  // namespace
 
-std::unique_ptr<Optimizer> make_adafactor(ParameterStore& parameters,
-                                          const std::vector<bool>& decays,
-                                          const OptimizerOptions& options) {
-  return std::make_unique<Adafactor>(parameters, decays, options);
+OptimizerKind adafactor_optimizer() {
+  return {.make = make_rule<Adafactor>,
+          .state = adafactor_state,
+          .refusal = adafactor_refusal,
+          .torch = {.add_options = add_adafactor_options,
+                    .group_keys = {"scale_parameter"},
+                    .state_keys = {"exp_avg_sq_row"},
+                    .refused_states = {
+                        {"exp_avg", "belongs to Adafactor with beta1, which is not read"}}}};
 }
 
 }  // namespace finetune

@@ -1,53 +1,49 @@
 // SPDX-License-Identifier: MIT
 #include <ATen/ops/_fused_adamw.h>
 #include <ATen/ops/full.h>
-#include <ATen/ops/zeros.h>
-#include <c10/core/GradMode.h>
+
+#include <algorithm>
 
 #include "finetune/kernels/parameter_chunks.h"
-#include "optim/kinds.h"
+#include "optim/update_rule.h"
 
 namespace finetune {
 namespace {
 
 // AdamW (Loshchilov and Hutter 2019, algorithm 2) by torch's fused kernel, moments in float32.
-class FusedAdamW final : public Optimizer {
+class FusedAdamW final : public UpdateRule {
  public:
-  FusedAdamW(ParameterStore& parameters, const std::vector<bool>& decays,
-             const OptimizerOptions& options)
-      : Optimizer(parameters, decays, options) {}
+  using UpdateRule::UpdateRule;
 
-  // Where nothing is converted a group is one call, as torch does it: one launch on a GPU.
-  void step(double learning_rate, double factor, int64_t update) override {
-    const bool is_plain = parameters().weight_format() == WeightFormat::kFloat32 &&
-                          parameters().gradient_format() == GradientFormat::kFloat32;
-    if (!is_plain || factor != 1.0) {
-      Optimizer::step(learning_rate, factor, update);
-      return;
-    }
-    const c10::NoGradGuard no_grad;
-    for (const bool decays : {true, false}) {
+  void update(const ParameterUpdate& u) override {
+    const Tensor& average = u.slot.at("exp_avg");
+    const Tensor& square = u.slot.at("exp_avg_sq");
+    update_in_chunks(u.parameter, u.factor, u.rounding_key, [&](const ParameterChunk& chunk) {
       Lists lists;
-      for (Slot& slot : slots()) {
-        Parameter& parameter = parameter_of(slot);
-        if (slot.decays != decays || !parameter.gradient.defined()) continue;
-        if (slot.is_elsewhere) {
-          ++slot.updates;
-          continue;
-        }
-        begin_update(slot);
-        lists.add(parameter.weight.detach(), parameter.gradient, slot.at("exp_avg"),
-                  slot.at("exp_avg_sq"), slot.updates);
-      }
-      run(lists, learning_rate, decays ? options().weight_decay : 0.0);
-    }
+      lists.add(chunk.weight, chunk.gradient, chunk.of(average), chunk.of(square), u.slot.updates);
+      run(lists, u.learning_rate);
+    });
   }
 
-  void create_state(Slot& slot) const override {
-    const Tensor& weight = parameter_of(slot).weight;
-    const auto like = weight.options().dtype(at::kFloat).requires_grad(false);
-    slot.state = {{"exp_avg", at::zeros(weight.sizes(), like)},
-                  {"exp_avg_sq", at::zeros(weight.sizes(), like)}};
+  // Where nothing is converted a group is one call, as torch does it: one launch on a GPU.
+  void update_all(const std::vector<ParameterUpdate>& updates) override {
+    if (!std::ranges::all_of(updates, is_plain)) return UpdateRule::update_all(updates);
+    if (updates.empty()) return;
+    Lists lists;
+    for (const ParameterUpdate& u : updates) {
+      lists.add(u.parameter.weight.detach(), u.parameter.gradient, u.slot.at("exp_avg"),
+                u.slot.at("exp_avg_sq"), u.slot.updates);
+    }
+    run(lists, updates.front().learning_rate);
+  }
+
+  [[nodiscard]] Moments read_moments(const OptimizerSlot& slot) const override {
+    return {slot.at("exp_avg").clone(), slot.at("exp_avg_sq").clone()};
+  }
+
+  void write_moments(OptimizerSlot& slot, const Moments& moments) const override {
+    slot.at("exp_avg").copy_(moments.exp_avg);
+    slot.at("exp_avg_sq").copy_(moments.exp_avg_sq);
   }
 
  private:
@@ -64,41 +60,45 @@ class FusedAdamW final : public Optimizer {
     }
   };
 
-  void run(Lists& lists, double learning_rate, double weight_decay) const {
-    if (lists.weights.empty()) return;
+  static bool is_plain(const ParameterUpdate& u) {
+    return u.factor == 1.0 && u.parameter.weight.scalar_type() == at::kFloat &&
+           u.parameter.gradient.scalar_type() == at::kFloat;
+  }
+
+  void run(Lists& lists, double learning_rate) const {
     at::_fused_adamw_(lists.weights, lists.gradients, lists.averages, lists.squares, {},
-                      lists.steps, learning_rate, options().beta1, options().beta2, weight_decay,
-                      options().epsilon, /*amsgrad=*/false, /*maximize=*/false);
-  }
-
-  void update_slot(Slot& slot, double learning_rate, double factor, int64_t update) override {
-    const Parameter& parameter = parameter_of(slot);
-    const Tensor& average = slot.at("exp_avg");
-    const Tensor& square = slot.at("exp_avg_sq");
-    update_in_chunks(parameter, factor, rounding_key(slot, update),
-                     [&](const ParameterChunk& chunk) {
-                       Lists lists;
-                       lists.add(chunk.weight, chunk.gradient, chunk.of(average), chunk.of(square),
-                                 slot.updates);
-                       run(lists, learning_rate, weight_decay_of(slot));
-                     });
-  }
-
-  [[nodiscard]] Moments read_moments(const Slot& slot) const override {
-    return {slot.at("exp_avg").clone(), slot.at("exp_avg_sq").clone()};
-  }
-
-  void write_moments(Slot& slot, const Moments& moments) const override {
-    slot.at("exp_avg").copy_(moments.exp_avg);
-    slot.at("exp_avg_sq").copy_(moments.exp_avg_sq);
+                      lists.steps, learning_rate, options().beta1, options().beta2,
+                      options().weight_decay, options().epsilon, /*amsgrad=*/false,
+                      /*maximize=*/false);
   }
 };
 
+std::vector<StateTensor> adamw_state(at::IntArrayRef sizes, bool, const OptimizerOptions&) {
+  return {{.name = "exp_avg", .shape = sizes.vec(), .is_signed = true},
+          {.name = "exp_avg_sq", .shape = sizes.vec()}};
+}
+
+// torch.optim.AdamW(fused=True)
+void add_adamw_options(TorchDict& group, const OptimizerOptions& options) {
+  group.set("betas", TorchTuple{{options.beta1, options.beta2}});
+  group.set("eps", options.epsilon);
+  group.set("amsgrad", false);
+  group.set("maximize", false);
+  group.set("foreach", TorchValue());
+  group.set("capturable", false);
+  group.set("differentiable", false);
+  group.set("fused", true);
+  group.set("decoupled_weight_decay", true);
+}
+
 }  // namespace
 
-std::unique_ptr<Optimizer> make_adamw(ParameterStore& parameters, const std::vector<bool>& decays,
-                                      const OptimizerOptions& options) {
-  return std::make_unique<FusedAdamW>(parameters, decays, options);
+OptimizerKind adamw_optimizer() {
+  return {.make = make_rule<FusedAdamW>,
+          .state = adamw_state,
+          .has_moments = true,
+          .is_blockwise = true,
+          .torch = {.add_options = add_adamw_options, .step_is_tensor = true}};
 }
 
 }  // namespace finetune

@@ -1,65 +1,55 @@
 // SPDX-License-Identifier: MIT
 #include <ATen/ops/empty.h>
-#include <ATen/ops/zeros.h>
 
-#include "finetune/kernels/quantized_state.h"
-#include "optim/adamw_update.h"
-#include "optim/kinds.h"
+#include "optim/update_rule.h"
 
 namespace finetune {
 namespace {
 
-// transformers' Trainer keeps every nn.Embedding at 32 bits; those of our models are named so.
+// transformers' Trainer keeps every nn.Embedding at 32 bits; those of our models have such names.
 bool is_embedding(const std::string& name) { return name.ends_with("_embeddings.weight"); }
 
-// bitsandbytes' AdamW8bit as transformers' Trainer sets it up, with the names of its state_dict.
-class AdamW8bit final : public Optimizer {
+// Tensors below min_8bit_size values, and embeddings unless asked for, stay at 32 bits.
+bool has_8bit_state(const std::string& name, int64_t count, const OptimizerOptions& options) {
+  return count >= options.argument<int64_t>("min_8bit_size") &&
+         (options.argument<bool>("embeddings_in_8bit") || !is_embedding(name));
+}
+
+// By the names of bitsandbytes' state_dict.
+std::vector<StateTensor> bitsandbytes_state(at::IntArrayRef sizes, bool is_8bit,
+                                            const OptimizerOptions&) {
+  const std::vector<int64_t> shape = sizes.vec();
+  if (!is_8bit) {
+    return {{.name = "state1", .shape = shape, .is_signed = true},
+            {.name = "state2", .shape = shape}};
+  }
+  // Never destroyed: a static tensor could outlive what frees its memory.
+  static const auto& map1 = *new Tensor(dynamic_map(true));
+  static const auto& map2 = *new Tensor(dynamic_map(false));
+  const int64_t blocks = (c10::multiply_integers(sizes) + kDynamicBlock - 1) / kDynamicBlock;
+  return {{.name = "state1", .type = at::kByte, .shape = shape},
+          {.name = "qmap1", .shape = map1.sizes().vec(), .table = map1},
+          {.name = "state2", .type = at::kByte, .shape = shape},
+          {.name = "qmap2", .shape = map2.sizes().vec(), .table = map2},
+          {.name = "absmax1", .shape = {blocks}},
+          {.name = "absmax2", .shape = {blocks}}};
+}
+
+// bitsandbytes' AdamW8bit as transformers' Trainer sets it up.
+class AdamW8bit final : public UpdateRule {
  public:
-  AdamW8bit(ParameterStore& parameters, const std::vector<bool>& decays,
-            const OptimizerOptions& options)
-      : Optimizer(parameters, decays, options),
-        map1_(dynamic_map(true)),
-        map2_(dynamic_map(false)) {
-    for (Slot& slot : slots()) {
-      const Parameter& parameter = parameter_of(slot);
-      slot.is_8bit = parameter.weight.numel() >= options.min_8bit_size &&
-                     (options.embeddings_in_8bit || !is_embedding(parameter.name));
-    }
-  }
+  using UpdateRule::UpdateRule;
 
-  void create_state(Slot& slot) const override {
-    const Tensor& weight = parameter_of(slot).weight;
-    const auto wide = weight.options().dtype(at::kFloat).requires_grad(false);
-    if (!slot.is_8bit) {
-      slot.state = {{"state1", at::zeros(weight.sizes(), wide)},
-                    {"state2", at::zeros(weight.sizes(), wide)}};
-      return;
-    }
-    const auto codes = wide.dtype(at::kByte);
-    const int64_t blocks = (weight.numel() + kDynamicBlock - 1) / kDynamicBlock;
-    slot.state = {
-        {"state1", at::zeros(weight.sizes(), codes)}, {"qmap1", map1_.to(weight.device())},
-        {"state2", at::zeros(weight.sizes(), codes)}, {"qmap2", map2_.to(weight.device())},
-        {"absmax1", at::zeros({blocks}, wide)},       {"absmax2", at::zeros({blocks}, wide)}};
-  }
-
- private:
-  static DynamicState dynamic(const Slot& slot) {
-    return {slot.at("state1"), slot.at("state2"), slot.at("absmax1"), slot.at("absmax2")};
-  }
-
-  void update_slot(Slot& slot, double learning_rate, double factor, int64_t update) override {
-    const Parameter& parameter = parameter_of(slot);
-    const AdamWUpdate numbers = make_update(options(), learning_rate, weight_decay_of(slot),
-                                            slot.updates, factor, rounding_key(slot, update));
-    if (slot.is_8bit) {
-      update_adamw(parameter, dynamic(slot), numbers);
+  void update(const ParameterUpdate& u) override {
+    const AdamWUpdate numbers = make_update(options(), u);
+    if (u.slot.is_8bit) {
+      update_adamw(u.parameter, dynamic(u.slot), numbers);
     } else {
-      update_adamw(parameter, WideState{slot.at("state1"), slot.at("state2")}, numbers);
+      update_adamw(u.parameter, WideState{u.slot.at("state1"), u.slot.at("state2")}, numbers);
     }
   }
 
-  [[nodiscard]] Moments read_moments(const Slot& slot) const override {
+  [[nodiscard]] Moments read_moments(const OptimizerSlot& slot) const override {
     if (!slot.is_8bit) return {slot.at("state1").clone(), slot.at("state2").clone()};
     const Tensor& codes = slot.at("state1");
     const auto wide = codes.options().dtype(at::kFloat);
@@ -68,7 +58,7 @@ class AdamW8bit final : public Optimizer {
     return moments;
   }
 
-  void write_moments(Slot& slot, const Moments& moments) const override {
+  void write_moments(OptimizerSlot& slot, const Moments& moments) const override {
     if (slot.is_8bit) {
       encode(moments.exp_avg.contiguous(), moments.exp_avg_sq.contiguous(), dynamic(slot));
     } else {
@@ -77,15 +67,29 @@ class AdamW8bit final : public Optimizer {
     }
   }
 
-  Tensor map1_, map2_;
+ private:
+  static DynamicState dynamic(const OptimizerSlot& slot) {
+    return {slot.at("state1"), slot.at("state2"), slot.at("absmax1"), slot.at("absmax2")};
+  }
 };
+
+void add_bitsandbytes_options(TorchDict& group, const OptimizerOptions& options) {
+  group.set("betas", TorchTuple{{options.beta1, options.beta2}});
+  group.set("eps", options.epsilon);
+  group.set("alpha", 0.0);
+  group.set("t_alpha", TorchValue());
+  group.set("t_beta3", TorchValue());
+}
 
 }  // namespace
 
-std::unique_ptr<Optimizer> make_adamw_8bit(ParameterStore& parameters,
-                                           const std::vector<bool>& decays,
-                                           const OptimizerOptions& options) {
-  return std::make_unique<AdamW8bit>(parameters, decays, options);
+OptimizerKind adamw_8bit_optimizer() {
+  return {.make = make_rule<AdamW8bit>,
+          .state = bitsandbytes_state,
+          .is_8bit = has_8bit_state,
+          .has_moments = true,
+          .is_blockwise = true,
+          .torch = {.add_options = add_bitsandbytes_options, .state_keys = {"state1"}}};
 }
 
 }  // namespace finetune

@@ -8,135 +8,147 @@
 
 #include "finetune/base/error.h"
 #include "finetune/base/random.h"
-#include "optim/kinds.h"
 
 namespace finetune {
-namespace {
 
-constexpr const char* kWithMoments[] = {"adamw", "adamw_8bit", "adamw_companded_8bit"};
-
-bool has_moments(const std::string& kind) {
-  return std::ranges::find(kWithMoments, kind) != std::end(kWithMoments);
-}
-
-[[noreturn]] void no_moments(const std::string& kind) {
-  throw Error(ErrorKind::kConfig, "optim: the state of '" + kind +
-                                      "' has no moments to convert; adamw, adamw_8bit and "
-                                      "adamw_companded_8bit have");
-}
-
-}  // namespace
-
-Tensor* Optimizer::Slot::find(const std::string& name) {
-  for (auto& [key, tensor] : state) {
-    if (key == name) return &tensor;
-  }
-  return nullptr;
-}
-
-const Tensor& Optimizer::Slot::at(const std::string& name) const {
-  for (const auto& [key, tensor] : state) {
-    if (key == name) return tensor;
-  }
-  FT_CHECK(false, "no state of the name " + name);
-}
-
-Optimizer::Optimizer(ParameterStore& parameters, const std::vector<bool>& decays,
-                     const OptimizerOptions& options)
-    : parameters_(parameters), options_(options) {
+Optimizer::Optimizer(ParameterStore& parameters, std::vector<ParameterGroup> groups)
+    : parameters_(parameters), groups_(std::move(groups)) {
   const size_t count = parameters.parameters().size();
-  FT_CHECK(decays.size() == count, "one flag a parameter");
-  slot_of_.resize(count);
-  for (const bool group : {true, false}) {
-    for (size_t i = 0; i < count; ++i) {
-      if (decays[i] != group) continue;
-      slot_of_[i] = slots_.size();
-      slots_.emplace_back();
-      slots_.back().parameter = i;
-      slots_.back().decays = group;
+  slot_of_.assign(count, count);
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    const OptimizerOptions& options = groups_[g].options;
+    rules_.push_back(make_update_rule(options));
+    for (const size_t p : groups_[g].parameters) {
+      FT_CHECK(slot_of_.at(p) == count, "a parameter is in one group");
+      slot_of_[p] = slots_.size();
+      Slot& slot = slots_.emplace_back();
+      slot.parameter = p;
+      slot.group = g;
+      const Parameter& parameter = parameter_of(slot);
+      const OptimizerKind& kind = kind_of(slot);
+      slot.is_8bit =
+          kind.is_8bit && kind.is_8bit(parameter.name, parameter.weight.numel(), options);
+      const std::string refusal = kind.refusal ? kind.refusal(parameter) : "";
+      if (!refusal.empty()) {
+        throw Error(ErrorKind::kConfig, "optim: '" + kind.name + "' cannot update '" +
+                                            parameter.name + "': " + refusal);
+      }
     }
   }
 }
 
+const OptimizerOptions& Optimizer::options_of(const Slot& slot) const {
+  return groups_[slot.group].options;
+}
+
+const OptimizerKind& Optimizer::kind_of(const Slot& slot) const {
+  return optimizer_of_kind(options_of(slot).kind);
+}
+
+const OptimizerKind* Optimizer::only_kind() const {
+  const auto differs = [&](const ParameterGroup& group) {
+    return group.options.kind != groups_.front().options.kind;
+  };
+  if (groups_.empty() || std::ranges::any_of(groups_, differs)) return nullptr;
+  return find_optimizer(groups_.front().options.kind);
+}
+
+bool Optimizer::is_blockwise() const {
+  return std::ranges::all_of(groups_, [](const ParameterGroup& group) {
+    return optimizer_of_kind(group.options.kind).is_blockwise;
+  });
+}
+
 void Optimizer::step(double learning_rate, double factor, int64_t update) {
-  for (const Slot& slot : slots_) step_one(slot.parameter, learning_rate, factor, update);
+  const c10::NoGradGuard no_grad;
+  auto slot = slots_.begin();
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    std::vector<ParameterUpdate> updates;
+    for (; slot != slots_.end() && slot->group == g; ++slot) {
+      if (begin_update(*slot)) updates.push_back(update_of(*slot, learning_rate, factor, update));
+    }
+    rules_[g]->update_all(updates);
+  }
 }
 
 void Optimizer::step_one(size_t parameter, double learning_rate, double factor, int64_t update) {
   const c10::NoGradGuard no_grad;
-  Slot& slot = slots_.at(slot_of_.at(parameter));
-  if (!parameter_of(slot).gradient.defined()) return;
-  if (slot.is_elsewhere) {
-    ++slot.updates;
-    return;
-  }
-  begin_update(slot);
-  update_slot(slot, learning_rate, factor, update);
+  const size_t place = slot_of_.at(parameter);
+  if (place >= slots_.size() || !begin_update(slots_[place])) return;
+  Slot& slot = slots_[place];
+  rules_[slot.group]->update(update_of(slot, learning_rate, factor, update));
+}
+
+void Optimizer::create_state(Slot& slot) const {
+  finetune::create_state(options_of(slot), parameter_of(slot), slot);
 }
 
 Parameter& Optimizer::parameter_of(const Slot& slot) const {
   return parameters_.parameters()[slot.parameter];
 }
 
-double Optimizer::weight_decay_of(const Slot& slot) const {
-  return slot.decays ? options_.weight_decay : 0.0;
-}
-
-uint64_t Optimizer::rounding_key(const Slot& slot, int64_t update) const {
-  return random::make_key(options_.seed, random::Purpose::kWeightRounding,
-                          static_cast<uint64_t>(update), slot.parameter);
-}
-
-void Optimizer::begin_update(Slot& slot) const {
-  if (slot.state.empty()) create_state(slot);
+bool Optimizer::begin_update(Slot& slot) const {
+  if (!parameter_of(slot).gradient.defined()) return false;
+  if (slot.state.empty() && !slot.is_elsewhere) create_state(slot);
   ++slot.updates;
+  return !slot.is_elsewhere;
 }
 
-Moments Optimizer::read_moments(const Slot& /*slot*/) const { no_moments(options_.kind); }
-
-void Optimizer::write_moments(Slot& /*slot*/, const Moments& /*moments*/) const {
-  no_moments(options_.kind);
+ParameterUpdate Optimizer::update_of(Slot& slot, double learning_rate, double factor,
+                                     int64_t update) const {
+  return {.parameter = parameter_of(slot),
+          .slot = slot,
+          .learning_rate = learning_rate * groups_[slot.group].learning_rate_factor,
+          .factor = factor,
+          .rounding_key = random::make_key(options_of(slot).seed, random::Purpose::kWeightRounding,
+                                           static_cast<uint64_t>(update), slot.parameter)};
 }
 
-const std::vector<std::string>& optimizer_kinds() {
-  static const std::vector<std::string> kinds = {"adamw", "adamw_8bit", "adamw_companded_8bit",
-                                                 "adafactor", "sgd"};
-  return kinds;
+std::vector<ParameterGroup> group_parameters(const ParameterStore& parameters,
+                                             const std::vector<bool>& decays,
+                                             const std::vector<OptimizerUse>& uses) {
+  const std::vector<Parameter>& all = parameters.parameters();
+  FT_CHECK(decays.size() == all.size(), "one flag a parameter");
+  std::vector<ParameterGroup> groups;
+  for (const OptimizerUse& use : uses) {
+    for (const bool decaying : {true, false}) {
+      ParameterGroup& group =
+          groups.emplace_back(ParameterGroup{.options = use.options,
+                                             .parameters = {},
+                                             .learning_rate_factor = use.learning_rate_factor});
+      if (!decaying) group.options.weight_decay = 0.0;
+    }
+  }
+  for (size_t i = 0; i < all.size(); ++i) {
+    const auto use = std::ranges::find_if(
+        uses, [&](const OptimizerUse& one) { return !one.takes || one.takes(all[i]); });
+    FT_CHECK(use != uses.end(), "no optimizer takes " + all[i].name);
+    const auto index = static_cast<size_t>(use - uses.begin());
+    groups[2 * index + (decays[i] ? 0 : 1)].parameters.push_back(i);
+  }
+  return groups;
 }
 
 std::unique_ptr<Optimizer> make_optimizer(ParameterStore& parameters,
                                           const std::vector<bool>& decays,
                                           const OptimizerOptions& options) {
-  if (options.kind == "adamw") return make_adamw(parameters, decays, options);
-  if (options.kind == "adamw_8bit") return make_adamw_8bit(parameters, decays, options);
-  if (options.kind == "adamw_companded_8bit") {
-    return make_adamw_companded(parameters, decays, options);
-  }
-  if (options.kind == "adafactor") return make_adafactor(parameters, decays, options);
-  if (options.kind == "sgd") return make_sgd(parameters, decays, options);
-  throw Error(ErrorKind::kConfig, "optim: '" + options.kind +
-                                      "' is not an optimizer; adamw, adamw_8bit, "
-                                      "adamw_companded_8bit, adafactor and sgd are");
-}
-
-void check_conversion(const std::string& from, const std::string& to) {
-  if (from == to || (has_moments(from) && has_moments(to))) return;
-  throw Error(ErrorKind::kConfig, "optim: the state of '" + from + "' cannot become one of '" + to +
-                                      "'; resume with '" + from + "' to keep it");
+  return std::make_unique<Optimizer>(
+      parameters, group_parameters(parameters, decays, {{.takes = {}, .options = options}}));
 }
 
 Moments moments_of(const Optimizer& optimizer, const Optimizer::Slot& slot) {
   const c10::NoGradGuard no_grad;
-  if (!slot.state.empty()) return optimizer.read_moments(slot);
+  const UpdateRule& rule = *optimizer.rules_[slot.group];
+  if (!slot.state.empty()) return rule.read_moments(slot);
   Optimizer::Slot fresh = slot;
   optimizer.create_state(fresh);
-  return optimizer.read_moments(fresh);
+  return rule.read_moments(fresh);
 }
 
 void set_moments(const Optimizer& optimizer, Optimizer::Slot& slot, const Moments& moments) {
   const c10::NoGradGuard no_grad;
   optimizer.create_state(slot);
-  optimizer.write_moments(slot, moments);
+  optimizer.rules_[slot.group]->write_moments(slot, moments);
 }
 
 }  // namespace finetune

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <numbers>
 
@@ -15,6 +14,11 @@
 // The order of every operation is that of transformers/optimization.py, so that results agree to
 // the last bit where the machine's cos and pow do.
 namespace finetune {
+
+#define FINETUNE_SCHEDULE(TYPE, ...) ScheduleKind TYPE##_schedule();
+#include "finetune/config/schedules.def"
+#undef FINETUNE_SCHEDULE
+
 namespace {
 
 using std::numbers::pi;
@@ -183,57 +187,52 @@ Factor warmup_stable_decay(const ScheduleOptions& o, ScheduleKwargs& kwargs) {
   };
 }
 
-using MakeFactor = Factor (*)(const ScheduleOptions&, ScheduleKwargs&);
-
-const std::map<std::string, MakeFactor>& factors() {
-  static const std::map<std::string, MakeFactor> table = {
-      {"linear", linear},
-      {"cosine", cosine},
-      {"cosine_with_restarts", cosine_with_restarts},
-      {"polynomial", polynomial},
-      {"constant", constant},
-      {"constant_with_warmup", constant_with_warmup},
-      {"inverse_sqrt", inverse_sqrt},
-      {"cosine_with_min_lr", cosine_with_min_lr},
-      {"cosine_warmup_with_min_lr", cosine_warmup_with_min_lr},
-      {"warmup_stable_decay", warmup_stable_decay},
-  };
-  return table;
+ScheduleKind typed_schedule(ScheduleKind kind, std::string type) {
+  kind.type = std::move(type);
+  return kind;
 }
 
-std::unique_ptr<Schedule> make_by_type(const ScheduleOptions& options, ScheduleKwargs& kwargs) {
-  if (options.type == "reduce_lr_on_plateau") return make_plateau_schedule(options, kwargs);
-  if (options.type == "greedy") return make_greedy_schedule(options, kwargs);
-  const MakeFactor make = factors().at(options.type);
-  return std::make_unique<FactorSchedule>(options.type, options.learning_rate,
-                                          make(options, kwargs));
+std::deque<ScheduleKind>& schedule_kinds() {
+  static std::deque<ScheduleKind> rows = {
+#define FINETUNE_SCHEDULE(TYPE, ...) typed_schedule(TYPE##_schedule(), #TYPE),
+#include "finetune/config/schedules.def"
+#undef FINETUNE_SCHEDULE
+  };
+  return rows;
 }
 
 }  // namespace
 
+ScheduleKind linear_schedule() { return {.factor = linear}; }
+ScheduleKind cosine_schedule() { return {.factor = cosine}; }
+ScheduleKind cosine_with_restarts_schedule() { return {.factor = cosine_with_restarts}; }
+ScheduleKind polynomial_schedule() { return {.factor = polynomial}; }
+ScheduleKind constant_schedule() { return {.factor = constant}; }
+ScheduleKind constant_with_warmup_schedule() { return {.factor = constant_with_warmup}; }
+ScheduleKind inverse_sqrt_schedule() { return {.factor = inverse_sqrt}; }
+ScheduleKind cosine_with_min_lr_schedule() { return {.factor = cosine_with_min_lr}; }
+ScheduleKind cosine_warmup_with_min_lr_schedule() { return {.factor = cosine_warmup_with_min_lr}; }
+ScheduleKind warmup_stable_decay_schedule() { return {.factor = warmup_stable_decay}; }
+
 void Schedule::observe(double) {}
 
-const std::vector<std::string>& schedule_types() {
-  static const std::vector<std::string> types = {"linear",
-                                                 "cosine",
-                                                 "cosine_with_restarts",
-                                                 "polynomial",
-                                                 "constant",
-                                                 "constant_with_warmup",
-                                                 "inverse_sqrt",
-                                                 "reduce_lr_on_plateau",
-                                                 "cosine_with_min_lr",
-                                                 "cosine_warmup_with_min_lr",
-                                                 "warmup_stable_decay",
-                                                 "greedy"};
-  return types;
+const std::deque<ScheduleKind>& schedules() { return schedule_kinds(); }
+
+const ScheduleKind* find_schedule(const std::string& type) {
+  const auto found = std::ranges::find(schedule_kinds(), type, &ScheduleKind::type);
+  return found == schedule_kinds().end() ? nullptr : &*found;
+}
+
+void add_schedule(ScheduleNames names, ScheduleKind kind) {
+  schedule_kinds().push_back(typed_schedule(std::move(kind), names.type));
+  add_schedule_names(std::move(names));
 }
 
 std::unique_ptr<Schedule> make_schedule(const ScheduleOptions& options) {
-  const std::vector<std::string>& types = schedule_types();
-  if (std::find(types.begin(), types.end(), options.type) == types.end()) {
+  const ScheduleKind* kind = find_schedule(options.type);
+  if (kind == nullptr) {
     std::string known;
-    for (const std::string& type : types) known += (known.empty() ? "" : ", ") + type;
+    for (const ScheduleKind& one : schedules()) known += (known.empty() ? "" : ", ") + one.type;
     throw Error(ErrorKind::kConfig,
                 "lr_scheduler_type: unknown schedule '" + options.type + "': known are " + known);
   }
@@ -246,7 +245,10 @@ std::unique_ptr<Schedule> make_schedule(const ScheduleOptions& options) {
                 "warmup_steps: must be at least 0, not " + std::to_string(options.warmup_steps));
   }
   ScheduleKwargs kwargs(options);
-  std::unique_ptr<Schedule> schedule = make_by_type(options, kwargs);
+  std::unique_ptr<Schedule> schedule =
+      kind->make ? kind->make(options, kwargs)
+                 : std::make_unique<FactorSchedule>(options.type, options.learning_rate,
+                                                    kind->factor(options, kwargs));
   kwargs.finish();
   return schedule;
 }

@@ -324,8 +324,6 @@ class GreedySchedule final : public MetricSchedule {
 
 constexpr double kJustBelowOne = 1.0 - 0x1p-53;
 
-}  // namespace
-
 std::unique_ptr<Schedule> make_plateau_schedule(const ScheduleOptions& options,
                                                 ScheduleKwargs& kwargs) {
   const Comparison comparison = read_comparison(options, kwargs, "rel", 1e-4);
@@ -354,6 +352,36 @@ std::unique_ptr<Schedule> make_greedy_schedule(const ScheduleOptions& options,
   greedy.window = kwargs.integer("window_size", greedy.window, 1);
   greedy.reset_start = kwargs.integer("reset_start", greedy.reset_start, 0);
   return std::make_unique<GreedySchedule>(options, comparison, greedy);
+}
+
+using enum ScheduleMember::Form;
+
+}  // namespace
+
+// ReduceLROnPlateau knows no rate to return to.
+ScheduleKind reduce_lr_on_plateau_schedule() {
+  return {.make = make_plateau_schedule,
+          .members = {{"best", kNumber},
+                      {"num_bad_epochs", kCount},
+                      {"cooldown_counter", kCount},
+                      {"last_epoch", kCount},
+                      {"_last_lr", kRates}},
+          .recognised_by = "num_bad_epochs"};
+}
+
+ScheduleKind greedy_schedule() {
+  return {.make = make_greedy_schedule,
+          .members = {{"best", kNumber},
+                      {"num_bad_epochs", kCount},
+                      {"cooldown_counter", kCount},
+                      {"last_epoch", kCount},
+                      {"num_good_epochs", kCount},
+                      {"warmup_counter", kCount},
+                      {"reset_start", kCount},
+                      {"_last_lr", kRates},
+                      {"_init_lrs", kRates},
+                      {"_streaming_avg", kAverage}},
+          .recognised_by = "num_good_epochs"};
 }
 
 }  // namespace finetune

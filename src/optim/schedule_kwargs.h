@@ -45,10 +45,4 @@ class ScheduleKwargs {
   std::vector<std::string> known_;
 };
 
-// The two that follow a metric.
-[[nodiscard]] std::unique_ptr<Schedule> make_plateau_schedule(const ScheduleOptions& options,
-                                                              ScheduleKwargs& kwargs);
-[[nodiscard]] std::unique_ptr<Schedule> make_greedy_schedule(const ScheduleOptions& options,
-                                                             ScheduleKwargs& kwargs);
-
 }  // namespace finetune

@@ -9,6 +9,7 @@
 #include "finetune/distributed/gradient_sum.h"
 #include "finetune/distributed/owned_tensors.h"
 #include "finetune/model/parameter_shapes.h"
+#include "finetune/optim/optimizer_kind.h"
 
 namespace finetune {
 namespace {
@@ -23,31 +24,6 @@ int64_t bytes_of(Precision precision) { return precision == Precision::kFloat32 
 int64_t bytes_of(GradientFormat format) { return format == GradientFormat::kFloat32 ? 4 : 2; }
 int64_t bytes_of(WeightFormat format) {
   return format == WeightFormat::kFloat32 ? 4 : format == WeightFormat::kSplit ? 3 : 2;
-}
-
-bool is_embedding(const std::string& name) {
-  return name.find("_embeddings.weight") != std::string::npos;
-}
-
-// Moments of `block` values share a 32-bit scale.
-int64_t scaled_moments(int64_t count, int64_t block) {
-  return 2 * count + 2 * 4 * ((count + block - 1) / block);
-}
-
-int64_t state_bytes(const ParameterShape& shape, const OptimizerChoice& optimizer) {
-  const int64_t count = shape.count();
-  if (optimizer.kind == "adamw") return 8 * count;
-  if (optimizer.kind == "adamw_companded_8bit") return scaled_moments(count, 128);
-  if (optimizer.kind == "adamw_8bit") {
-    const bool wide = count < optimizer.min_8bit_size ||
-                      (is_embedding(shape.name) && !optimizer.embeddings_in_8bit);
-    return wide ? 8 * count : scaled_moments(count, 256);
-  }
-  if (optimizer.kind == "adafactor") {
-    return shape.sizes.size() < 2 ? 4 * count : 4 * (shape.sizes[0] + shape.sizes[1]);
-  }
-  FT_CHECK(optimizer.kind == "sgd", "an optimizer without a formula: " + optimizer.kind);
-  return optimizer.momentum > 0 ? 4 * count : 0;
 }
 
 class Prediction {
@@ -134,8 +110,10 @@ class Prediction {
     const int64_t processes = work_.divides_states ? work_.processes : 1;
     std::vector<int64_t> bytes;
     std::vector<int64_t> with_weights;
+    const OptimizerOptions options = {.kind = choices_.optimizer.kind,
+                                      .arguments = choices_.optimizer.arguments};
     for (const ParameterShape& shape : shapes_) {
-      bytes.push_back(state_bytes(shape, choices_.optimizer));
+      bytes.push_back(state_bytes(options, shape.name, shape.sizes));
       with_weights.push_back(bytes.back() + shape.count() * bytes_of(choices_.weights));
     }
     const std::vector<int64_t> owners = balanced_owners(with_weights, processes);

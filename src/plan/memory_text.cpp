@@ -12,24 +12,34 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+// The arguments of every optimizer, those of others with their defaults.
+Json arguments_json(const OptimizerChoice& optimizer) {
+  Json json = Json::object();
+  for (const OptimizerNames& names : optimizer_names()) {
+    for (const auto& [name, fallback] : names.arguments) {
+      const auto given = optimizer.arguments.find(name);
+      const OptimizerValue value = given == optimizer.arguments.end() ? fallback : given->second;
+      std::visit([&](auto typed) { json[name] = typed; }, value);
+    }
+  }
+  return json;
+}
+
 Json choices_json(const MemoryChoices& choices) {
   const ActivationCheckpointing& again = choices.checkpointing;
-  const OptimizerChoice& optimizer = choices.optimizer;
-  return {{"micro_batch", choices.micro_batch},
-          {"checkpointing", again.enabled},
-          {"every_n_layers", again.every_n_layers},
-          {"offload", again.offload},
-          {"selective", again.selective},
-          {"head_rows_per_chunk", choices.head_rows_per_chunk},
-          {"weights", name_of(choices.weights)},
-          {"gradients", name_of(choices.gradients)},
-          {"precision", name_of(choices.precision)},
-          {"optimizer", optimizer.kind},
-          {"embeddings_in_8bit", optimizer.embeddings_in_8bit},
-          {"min_8bit_size", optimizer.min_8bit_size},
-          {"momentum", optimizer.momentum},
-          {"nesterov", optimizer.nesterov},
-          {"optimizer_in_backward", choices.optimizer_in_backward}};
+  Json json = {{"micro_batch", choices.micro_batch},
+               {"checkpointing", again.enabled},
+               {"every_n_layers", again.every_n_layers},
+               {"offload", again.offload},
+               {"selective", again.selective},
+               {"head_rows_per_chunk", choices.head_rows_per_chunk},
+               {"weights", name_of(choices.weights)},
+               {"gradients", name_of(choices.gradients)},
+               {"precision", name_of(choices.precision)},
+               {"optimizer", choices.optimizer.kind}};
+  json.update(arguments_json(choices.optimizer));
+  json["optimizer_in_backward"] = choices.optimizer_in_backward;
+  return json;
 }
 
 // Every value is checked: the file may have been damaged or written by another version.
@@ -63,15 +73,21 @@ class DecisionReader {
     }
     refuse(name, "a format that is known here");
   }
-  [[nodiscard]] std::string optimizer() const {
-    std::string kind = at("optimizer", &Json::is_string, "a text").get<std::string>();
-    for (const char* known : {"adamw", "adamw_8bit", "adamw_companded_8bit", "adafactor", "sgd"}) {
-      if (kind == known) return kind;
+  [[nodiscard]] OptimizerChoice optimizer() const {
+    OptimizerChoice choice{.kind = at("optimizer", &Json::is_string, "a text").get<std::string>()};
+    const OptimizerNames* names = find_optimizer_names(choice.kind);
+    if (names == nullptr) refuse("optimizer", "an optimizer that is known here");
+    for (const auto& [name, fallback] : names->arguments) {
+      choice.arguments[name] = std::visit(
+          [&](auto typed) -> OptimizerValue { return value_like(typed, name.c_str()); }, fallback);
     }
-    refuse("optimizer", "an optimizer that is known here");
+    return choice;
   }
 
  private:
+  [[nodiscard]] bool value_like(bool, const char* name) const { return flag(name); }
+  [[nodiscard]] int64_t value_like(int64_t, const char* name) const { return count(name, 0); }
+  [[nodiscard]] double value_like(double, const char* name) const { return number(name); }
   [[noreturn]] void refuse(const char* name, const std::string& expected) const {
     throw Error(ErrorKind::kData,
                 where_ + ": '" + std::string(name) + "' of memory must be " + expected);
@@ -101,11 +117,7 @@ MemoryChoices read_choices(const Json& json, const std::string& where) {
                                  std::array{GradientFormat::kFloat32, GradientFormat::kBFloat16}),
           .precision = in.one_of("precision", std::array{Precision::kFloat32, Precision::kBFloat16,
                                                          Precision::kFloat16}),
-          .optimizer = {.kind = in.optimizer(),
-                        .embeddings_in_8bit = in.flag("embeddings_in_8bit"),
-                        .min_8bit_size = in.count("min_8bit_size", 0),
-                        .momentum = in.number("momentum"),
-                        .nesterov = in.flag("nesterov")},
+          .optimizer = in.optimizer(),
           .optimizer_in_backward = in.flag("optimizer_in_backward")};
 }
 

@@ -1,24 +1,19 @@
 // SPDX-License-Identifier: MIT
 #include "finetune/state/foreign_schedule.h"
 
-#include <array>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "finetune/base/error.h"
 #include "finetune/base/json.h"
+#include "finetune/optim/schedule.h"
 
 namespace finetune {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Both names and meanings are the same here and there.
-constexpr std::array<const char*, 6> kCounters = {"num_bad_epochs", "cooldown_counter",
-                                                  "last_epoch",     "num_good_epochs",
-                                                  "warmup_counter", "reset_start"};
-constexpr std::array<const char*, 2> kRates = {"_last_lr", "_init_lrs"};
-constexpr char kAverage[] = "_streaming_avg";
+using Form = ScheduleMember::Form;
 
 double number(const TorchValue& value) {
   if (value.is_tensor() && value.as_tensor().numel() == 1 &&
@@ -48,20 +43,60 @@ Json average_from_torch(const TorchValue& average) {
           {"sum", exact(number(average.at("sum")))}};
 }
 
-Json state_from_torch(const TorchValue& scheduler, bool greedy) {
+const ScheduleKind* kind_of_file(const TorchValue& scheduler) {
+  const ScheduleKind* found = nullptr;
+  for (const ScheduleKind& kind : schedules()) {
+    if (kind.recognised_by && scheduler.find(kind.recognised_by) != nullptr) found = &kind;
+  }
+  return found;
+}
+
+Json member_from_torch(Form form, const TorchValue& value) {
+  switch (form) {
+    case Form::kNumber:
+      return exact(number(value));
+    case Form::kCount:
+      return value.as_int();
+    case Form::kRates:
+      return numbers(value);
+    case Form::kAverage:
+      return average_from_torch(value);
+  }
+  FT_CHECK(false, "a form of a schedule's state");
+}
+
+Json state_from_torch(const TorchValue& scheduler, const ScheduleKind& kind) {
   Json state;
-  state["type"] = greedy ? "greedy" : "reduce_lr_on_plateau";
-  state["best"] = exact(number(scheduler.at("best")));
-  for (const char* name : kCounters) {
-    if (const TorchValue* value = scheduler.find(name)) state[name] = value->as_int();
-  }
-  for (const char* name : kRates) {
-    if (const TorchValue* value = scheduler.find(name)) state[name] = numbers(*value);
-  }
-  if (const TorchValue* average = scheduler.find(kAverage)) {
-    state[kAverage] = average_from_torch(*average);
+  state["type"] = kind.type;
+  for (const auto& [name, form] : kind.members) {
+    const TorchValue* value = form == Form::kNumber ? &scheduler.at(name) : scheduler.find(name);
+    if (value != nullptr) state[name] = member_from_torch(form, *value);
   }
   return state;
+}
+
+TorchValue average_to_torch(const Json& average) {
+  TorchDict dict;
+  dict.set("window_size", average.at("window_size").get<int64_t>());
+  TorchList values;
+  for (const Json& value : average.at("values")) values.emplace_back(from_exact(value));
+  dict.set("values", std::move(values));
+  dict.set("sum", from_exact(average.at("sum")));
+  return dict;
+}
+
+TorchValue member_to_torch(Form form, const Json& value, int groups) {
+  switch (form) {
+    case Form::kNumber:
+      return from_exact(value);
+    case Form::kCount:
+      return value.get<int64_t>();
+    case Form::kRates:
+      return TorchList(static_cast<size_t>(groups), value.front().get<double>());
+    case Form::kAverage:
+      return average_to_torch(value);
+  }
+  FT_CHECK(false, "a form of a schedule's state");
 }
 
 }  // namespace
@@ -69,8 +104,9 @@ Json state_from_torch(const TorchValue& scheduler, bool greedy) {
 std::optional<Json> metric_schedule_from_torch(const TorchValue& scheduler,
                                                const std::string& where) {
   try {
-    if (scheduler.find("num_bad_epochs") == nullptr) return std::nullopt;
-    return state_from_torch(scheduler, scheduler.find("num_good_epochs") != nullptr);
+    const ScheduleKind* kind = kind_of_file(scheduler);
+    if (kind == nullptr) return std::nullopt;
+    return state_from_torch(scheduler, *kind);
   } catch (const Error& error) {
     throw Error(ErrorKind::kCheckpoint,
                 "'" + where + "' is no state of a learning rate schedule: " + error.what());
@@ -78,26 +114,11 @@ std::optional<Json> metric_schedule_from_torch(const TorchValue& scheduler,
 }
 
 TorchValue metric_schedule_to_torch(const Json& state, int groups) {
+  const ScheduleKind* kind = find_schedule(state.at("type").get<std::string>());
+  FT_CHECK(kind != nullptr, "a schedule's own state");
   TorchDict dict;
-  dict.set("best", from_exact(state.at("best")));
-  for (const char* name : kCounters) {
-    if (state.contains(name)) dict.set(name, state[name].get<int64_t>());
-  }
-  const bool greedy = state.contains("num_good_epochs");
-  for (const char* name : kRates) {
-    // ReduceLROnPlateau knows no rate to go back to.
-    if (!state.contains(name) || (!greedy && name != kRates.front())) continue;
-    const double rate = state[name].front().get<double>();
-    dict.set(name, TorchList(static_cast<size_t>(groups), rate));
-  }
-  if (state.contains(kAverage)) {
-    TorchDict average;
-    average.set("window_size", state[kAverage].at("window_size").get<int64_t>());
-    TorchList values;
-    for (const Json& value : state[kAverage].at("values")) values.emplace_back(from_exact(value));
-    average.set("values", std::move(values));
-    average.set("sum", from_exact(state[kAverage].at("sum")));
-    dict.set(kAverage, std::move(average));
+  for (const auto& [name, form] : kind->members) {
+    if (state.contains(name)) dict.set(name, member_to_torch(form, state[name], groups));
   }
   return dict;
 }

@@ -3,6 +3,8 @@
 
 #include <c10/core/GradMode.h>
 
+#include <algorithm>
+
 #include "finetune/base/error.h"
 #include "finetune/base/log.h"
 #include "finetune/checkpoint/layout.h"
@@ -15,7 +17,8 @@ namespace {
 using checkpoint::CheckpointFile;
 
 std::string described(const std::string& kind) {
-  return kind == "adamw" ? "adamw (32 bits)" : kind;
+  const OptimizerNames* names = find_optimizer_names(kind);
+  return names == nullptr || names->label.empty() ? kind : names->label;
 }
 
 const std::string& name_of(const Optimizer& optimizer, const Optimizer::Slot& slot) {
@@ -49,17 +52,18 @@ class RestoringOptimizer {
       without_state_ += (without_state_.empty() ? "" : ", ") + name_of(optimizer_, slot);
       return;
     }
-    const bool same_width = source_.kind() != "adamw_8bit" || description.is_8bit == slot.is_8bit;
-    if (source_.kind() == optimizer_.options().kind && same_width) {
-      read(optimizer_, index, slot, description);
+    const OptimizerKind& kind = source_.kind(index);
+    const bool same_width = !kind.is_8bit || description.is_8bit == slot.is_8bit;
+    if (&kind == &optimizer_.kind_of(slot) && same_width) {
+      read(optimizer_.options_of(slot), index, slot, description);
     } else {
       convert(index, slot, description);
     }
   }
 
-  void read(const Optimizer& like, size_t index, Optimizer::Slot& slot,
+  void read(const OptimizerOptions& options, size_t index, Optimizer::Slot& slot,
             const OptimizerSource::Description& description) const {
-    like.create_state(slot);
+    create_state(options, optimizer_.parameters().parameters()[slot.parameter], slot);
     const bool keeps_state = !slot.state.empty();
     source_.read(index, slot);
     // Momentum that begins now begins as in the first update.
@@ -68,31 +72,19 @@ class RestoringOptimizer {
 
   void convert(size_t index, Optimizer::Slot& slot,
                const OptimizerSource::Description& description) {
-    Optimizer& twin = twin_optimizer();
-    Optimizer::Slot& read_slot = twin.slots()[index];
-    read_slot.is_8bit = description.is_8bit;
-    read(twin, index, read_slot, description);
-    const Moments moments = moments_of(twin, read_slot);
-    read_slot.state.clear();
+    const OptimizerOptions options = options_for(optimizer_, slot, source_.kind(index));
+    Optimizer::Slot stored = slot;
+    stored.is_8bit = description.is_8bit;
+    read(options, index, stored, description);
+    const Moments moments = make_update_rule(options)->read_moments(stored);
+    stored.state.clear();
     set_moments(optimizer_, slot, moments);
     slot.updates = description.updates;
     ++converted_;
   }
 
-  // Knows the format that is read; never updates anything.
-  Optimizer& twin_optimizer() {
-    if (twin_) return *twin_;
-    OptimizerOptions options = optimizer_.options();
-    options.kind = source_.kind();
-    std::vector<bool> decays(optimizer_.slots().size());
-    for (const Optimizer::Slot& slot : optimizer_.slots()) decays[slot.parameter] = slot.decays;
-    twin_ = make_optimizer(optimizer_.parameters(), decays, options);
-    return *twin_;
-  }
-
   Optimizer& optimizer_;
   const OptimizerSource& source_;
-  std::unique_ptr<Optimizer> twin_;
   int64_t converted_ = 0;
   std::string without_state_;
 };
@@ -109,21 +101,29 @@ std::unique_ptr<OptimizerSource> open_source(const Optimizer& optimizer, FileSys
   return open_optimizer_torch(files, pickled, optimizer);
 }
 
-// Why the states are of no use to the configured kind; empty where they are.
-std::string inconvertible(const OptimizerSource& source, const std::string& kind) {
+// The kinds of the file that are not those of now: from and to, each pair once.
+using KindChanges = std::vector<std::pair<std::string, std::string>>;
+KindChanges changed_kinds(const Optimizer& optimizer, const OptimizerSource& source) {
+  KindChanges changes;
+  for (size_t i = 0; i < optimizer.slots().size(); ++i) {
+    const std::pair change(source.kind(i).name, optimizer.kind_of(optimizer.slots()[i]).name);
+    if (change.first == change.second) continue;
+    if (std::ranges::find(changes, change) == changes.end()) changes.push_back(change);
+  }
+  return changes;
+}
+
+// Why the states are of no use to the configured kinds; empty where they are.
+std::string inconvertible(const std::string& path, const KindChanges& changes) {
   try {
-    check_conversion(source.kind(), kind);
+    for (const auto& [from, to] : changes) check_conversion(from, to);
     return "";
   } catch (const Error& error) {
-    return source.path() + ": " + error.what();
+    return path + ": " + error.what();
   }
 }
 
 }  // namespace
-
-bool transformers_reads_states(const Optimizer& optimizer) {
-  return optimizer.options().kind != "adamw_companded_8bit";
-}
 
 std::vector<CheckpointFile> optimizer_checkpoint_files(const Optimizer& optimizer,
                                                        const OptimizerRates& rates,
@@ -164,8 +164,8 @@ RestoredOptimizer restore_optimizer(Optimizer& optimizer, FileSystem& files,
   const c10::NoGradGuard no_grad;
   const std::unique_ptr<OptimizerSource> source = open_source(optimizer, files, folder);
   if (!source) return {};
-  const std::string& kind = optimizer.options().kind;
-  const std::string problem = inconvertible(*source, kind);
+  const KindChanges changes = changed_kinds(optimizer, *source);
+  const std::string problem = inconvertible(source->path(), changes);
   if (!problem.empty()) {
     return {.found = true, .exact = false, .lines = {problem + "; the optimizer starts fresh"}};
   }
@@ -175,10 +175,11 @@ RestoredOptimizer restore_optimizer(Optimizer& optimizer, FileSystem& files,
                ", which the task does not use or which starts fresh");
   }
   RestoredOptimizer result{.found = true, .exact = restored.converted() == 0, .lines = {}};
-  if (source->kind() != kind) {
-    result.lines.push_back("optimizer states: " + described(source->kind()) + " -> " +
-                           described(kind) + ", converted");
-  } else if (!result.exact) {
+  for (const auto& [from, to] : changes) {
+    result.lines.push_back("optimizer states: " + described(from) + " -> " + described(to) +
+                           ", converted");
+  }
+  if (changes.empty() && !result.exact) {
     result.lines.push_back("optimizer states: those of " + std::to_string(restored.converted()) +
                            " tensors are kept at another width than in the checkpoint, converted");
   }

@@ -3,10 +3,12 @@
 
 #include <ATen/ops/full.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
 
 #include "finetune/base/error.h"
+#include "finetune/state/optimizer_torch.h"
 #include "state/optimizer_source.h"
 
 namespace finetune {
@@ -15,63 +17,94 @@ namespace {
 constexpr char kVersionKey[] = "format_version";
 constexpr char kVersion[] = "1";
 constexpr char kKindKey[] = "optimizer";
-constexpr char kCompanded[] = "adamw_companded_8bit";
 constexpr char kStep[] = "step";
 
 std::string tensor_name(const std::string& parameter, const std::string& state) {
   return parameter + "." + state;
 }
 
+// "adamw_companded_8bit"; of several kinds "sgd+adamw", and each parameter has an entry of its own.
+std::string kinds_text(const Optimizer& optimizer) {
+  if (const OptimizerKind* kind = optimizer.only_kind()) return kind->name;
+  std::vector<std::string> names;
+  for (const ParameterGroup& group : optimizer.groups()) {
+    if (std::ranges::find(names, group.options.kind) == names.end()) {
+      names.push_back(group.options.kind);
+    }
+  }
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : "+") + name;
+  return text;
+}
+
 class SafetensorsSource final : public OptimizerSource {
  public:
   SafetensorsSource(SafetensorsFile file, const Optimizer& optimizer)
-      : OptimizerSource(file.path(), file.metadata().at(kKindKey)),
-        file_(std::move(file)),
-        optimizer_(optimizer) {
-    if (kind() != kCompanded) {
-      throw Error(ErrorKind::kData, path() + ": is of the optimizer '" + kind() +
-                                        "', which this finetune does not keep there");
-    }
+      : OptimizerSource(file.path(), optimizer), file_(std::move(file)) {
+    const std::string& text = file_.metadata().at(kKindKey);
+    only_kind_ = find_optimizer(text);
+    const bool is_kept = only_kind_ != nullptr ? only_kind_->torch.add_options == nullptr
+                                               : text.find('+') != std::string::npos;
+    if (!is_kept) reject_kind(text);
+    for (size_t i = 0; i < optimizer.slots().size(); ++i) kinds_.push_back(kind_in_file(i));
     check_names();
   }
+
+  [[nodiscard]] const OptimizerKind& kind(size_t slot) const override { return *kinds_[slot]; }
 
   [[nodiscard]] Description describe(size_t slot) const override {
     const std::string step = tensor_name(name(slot), kStep);
     if (!file_.has(step)) return {};
     const TensorInfo& info = file_.info(step);
-    if (info.dtype != DType::kI64 || !info.shape.empty()) {
-      reject_state(path(), name(slot), kStep, "is no number");
-    }
-    return {.has_state = true,
-            .is_8bit = true,
-            .updates = checked_updates(path(), name(slot), file_.read(step).item<double>())};
+    if (info.dtype != DType::kI64 || !info.shape.empty()) reject(slot, kStep, "is no number");
+    const int64_t updates = checked_updates(slot, file_.read(step).item<double>());
+    return {.has_state = true, .is_8bit = has_8bit_state(slot), .updates = updates};
   }
 
   void read(size_t slot, Optimizer::Slot& target) const override {
-    for (auto& [state, values] : target.state) {
-      const std::string stored = tensor_name(name(slot), state);
-      if (!file_.has(stored)) reject_state(path(), name(slot), state, "is missing");
+    for (const StateTensor& state : tensors(slot, target.is_8bit)) {
+      if (state.table.defined()) continue;  // written by ourselves: the same
+      Tensor values = target.at(state.name);
+      const std::string stored = tensor_name(name(slot), state.name);
+      if (!file_.has(stored)) reject(slot, state.name, "is missing");
       const TensorInfo& info = file_.info(stored);
       if (at::IntArrayRef(info.shape) != values.sizes()) {
-        reject_state(path(), name(slot), state, "has another shape than the model gives it");
+        reject(slot, state.name, "has another shape than the model gives it");
       }
       if (info.bytes != values.nbytes()) {
-        reject_state(path(), name(slot), state, "has another type than its optimizer gives it");
+        reject(slot, state.name, "has another type than its optimizer gives it");
       }
       file_.read_into(stored, values);
-      check_state_values(path(), name(slot), state, values);
+      check_values(slot, state, values);
     }
   }
 
  private:
-  [[nodiscard]] const std::string& name(size_t slot) const {
-    return optimizer_.parameters().parameters()[optimizer_.slots()[slot].parameter].name;
+  [[noreturn]] void reject_kind(const std::string& kind) const {
+    throw Error(ErrorKind::kData, path() + ": is of the optimizer '" + kind +
+                                      "', which this finetune does not keep there");
+  }
+
+  // Of a parameter without state, which has no entry, the kind that it has now.
+  [[nodiscard]] const OptimizerKind* kind_in_file(size_t slot) const {
+    if (only_kind_ != nullptr) return only_kind_;
+    const auto entry = file_.metadata().find(tensor_name(name(slot), kKindKey));
+    if (entry == file_.metadata().end()) return &optimizer().kind_of(optimizer().slots()[slot]);
+    const OptimizerKind* kind = find_optimizer(entry->second);
+    if (kind == nullptr) reject_kind(entry->second);
+    return kind;
+  }
+
+  [[nodiscard]] bool has_8bit_state(size_t slot) const {
+    if (!kind(slot).is_8bit) return false;
+    const std::string first = tensor_name(name(slot), tensors(slot, true).front().name);
+    return !file_.has(first) || file_.info(first).dtype != DType::kF32;
   }
 
   // Whatever has no place here is of another model or of another version.
   void check_names() const {
     std::set<std::string> prefixes;
-    for (size_t i = 0; i < optimizer_.slots().size(); ++i) prefixes.insert(name(i));
+    for (size_t i = 0; i < optimizer().slots().size(); ++i) prefixes.insert(name(i));
     for (const TensorInfo& info : file_.tensors()) {
       const size_t dot = info.name.rfind('.');
       if (dot == std::string::npos || prefixes.count(info.name.substr(0, dot)) == 0) {
@@ -82,7 +115,8 @@ class SafetensorsSource final : public OptimizerSource {
   }
 
   SafetensorsFile file_;
-  const Optimizer& optimizer_;
+  const OptimizerKind* only_kind_ = nullptr;
+  std::vector<const OptimizerKind*> kinds_;  // by slot
 };
 
 }  // namespace
@@ -92,7 +126,7 @@ std::string correction_name(const std::string& parameter) {
 }
 
 bool needs_optimizer_safetensors(const Optimizer& optimizer) {
-  return optimizer.options().kind == kCompanded ||
+  return !transformers_reads_states(optimizer) ||
          optimizer.parameters().weight_format() == WeightFormat::kSplit;
 }
 
@@ -107,12 +141,15 @@ OptimizerTensors optimizer_to_safetensors(const Optimizer& optimizer, Snapshot* 
   for (const Parameter& parameter : parameters) {
     if (parameter.correction.defined()) add(correction_name(parameter.name), parameter.correction);
   }
-  if (optimizer.options().kind != kCompanded) return file;
-  file.metadata[kKindKey] = kCompanded;
+  if (transformers_reads_states(optimizer)) return file;
+  file.metadata[kKindKey] = kinds_text(optimizer);
   for (size_t i = 0; i < optimizer.slots().size(); ++i) {
     const Optimizer::Slot& slot = optimizer.slots()[i];
     if (slot.updates == 0) continue;
     const std::string& name = parameters[slot.parameter].name;
+    if (optimizer.only_kind() == nullptr) {
+      file.metadata[tensor_name(name, kKindKey)] = optimizer.kind_of(slot).name;
+    }
     file.tensors.push_back(
         lazy_tensor(tensor_name(name, kStep), at::full({}, slot.updates, at::kLong)));
     for (LazyTensor& values : state_tensors(optimizer, i, snapshot, gather)) {

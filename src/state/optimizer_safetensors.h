@@ -11,8 +11,9 @@
 #include "finetune/tensor/snapshot.h"
 
 // optimizer.safetensors: what no optimizer.pt of transformers can hold. "<parameter>.<state>" and
-// "<parameter>.step" (int64) of adamw_companded_8bit, whose kind stands in the metadata, and
-// "<parameter>.correction" of split weights.
+// "<parameter>.step" (int64) of a kind without a TorchFormat, whose name is in the metadata under
+// "optimizer"; of several kinds that is "sgd+adamw", and "<parameter>.optimizer" has the kind of
+// each. "<parameter>.correction" of split weights.
 namespace finetune {
 
 [[nodiscard]] bool needs_optimizer_safetensors(const Optimizer& optimizer);

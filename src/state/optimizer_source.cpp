@@ -7,13 +7,6 @@
 #include "finetune/tensor/finite.h"
 
 namespace finetune {
-namespace {
-
-bool is_signed_average(std::string_view state) {
-  return state == "exp_avg" || state == "state1" || state == "momentum_buffer";
-}
-
-}  // namespace
 
 void reject_state(const std::string& path, std::string_view parameter, std::string_view state,
                   const std::string& reason) {
@@ -21,8 +14,8 @@ void reject_state(const std::string& path, std::string_view parameter, std::stri
                                     std::string(parameter) + "' " + reason);
 }
 
-void check_state_values(const std::string& path, std::string_view parameter,
-                        const std::string& state, const Tensor& values) {
+void check_state_values(const std::string& path, std::string_view parameter, std::string_view state,
+                        const Tensor& values, bool is_signed) {
   if (values.numel() == 0) return;
   if (values.scalar_type() == at::kChar) {
     // Codes are symmetric: -127 to 127.
@@ -33,14 +26,39 @@ void check_state_values(const std::string& path, std::string_view parameter,
   if (!is_finite(values)) {
     reject_state(path, parameter, state, "holds a number that is not finite");
   }
-  if (!is_signed_average(state) && values.min().item<double>() < 0.0) {
+  if (!is_signed && values.min().item<double>() < 0.0) {
     reject_state(path, parameter, state, "holds a number that is negative");
   }
 }
 
-int64_t checked_updates(const std::string& path, std::string_view parameter, double value) {
+OptimizerOptions options_for(const Optimizer& optimizer, const Optimizer::Slot& slot,
+                             const OptimizerKind& kind) {
+  OptimizerOptions options = optimizer.options_of(slot);
+  options.kind = kind.name;
+  return options;
+}
+
+const Parameter& OptimizerSource::parameter(size_t slot) const {
+  return optimizer_.parameters().parameters()[optimizer_.slots()[slot].parameter];
+}
+
+std::vector<StateTensor> OptimizerSource::tensors(size_t slot, bool is_8bit) const {
+  return kind(slot).state(parameter(slot).weight.sizes(), is_8bit,
+                          options_for(optimizer_, optimizer_.slots()[slot], kind(slot)));
+}
+
+void OptimizerSource::reject(size_t slot, std::string_view state, const std::string& reason) const {
+  reject_state(path_, name(slot), state, reason);
+}
+
+void OptimizerSource::check_values(size_t slot, const StateTensor& state,
+                                   const Tensor& values) const {
+  check_state_values(path_, name(slot), state.name, values, state.is_signed);
+}
+
+int64_t OptimizerSource::checked_updates(size_t slot, double value) const {
   if (!(value >= 0.0 && value <= 0x1p53 && value == std::floor(value))) {
-    reject_state(path, parameter, "step", "is no count of updates");
+    reject(slot, "step", "is no count of updates");
   }
   return static_cast<int64_t>(value);
 }

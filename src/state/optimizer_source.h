@@ -21,9 +21,11 @@ class OptimizerSource {
   OptimizerSource& operator=(const OptimizerSource&) = delete;
 
   [[nodiscard]] const std::string& path() const { return path_; }
-  [[nodiscard]] const std::string& kind() const { return kind_; }
 
-  // What is known of a slot, by its place, before its state is read.
+  // The kind that the state of a slot, by its index, is of.
+  [[nodiscard]] virtual const OptimizerKind& kind(size_t slot) const = 0;
+
+  // What is known of a slot before its state is read.
   struct Description {
     bool has_state = false;
     bool is_8bit = false;
@@ -31,22 +33,45 @@ class OptimizerSource {
   };
   [[nodiscard]] virtual Description describe(size_t slot) const = 0;
 
-  // Reads into the tensors of `target`, which create_state() made for an optimizer of this kind: a
-  // tensor at a time, its shape and type compared first and its values checked. Requires:
-  // has_state, and `target` of that width.
+  // Reads into the tensors of `target`, which create_state() made for kind(slot): a tensor at a
+  // time, its shape and type compared first and its values checked. Requires: has_state, and
+  // `target` of that width.
   virtual void read(size_t slot, Optimizer::Slot& target) const = 0;
 
  protected:
-  OptimizerSource(std::string path, std::string kind)
-      : path_(std::move(path)), kind_(std::move(kind)) {}
+  OptimizerSource(std::string path, const Optimizer& optimizer)
+      : path_(std::move(path)), optimizer_(optimizer) {}
+
+  [[nodiscard]] const Optimizer& optimizer() const { return optimizer_; }
+  // The parameter of a slot.
+  [[nodiscard]] const Parameter& parameter(size_t slot) const;
+  [[nodiscard]] const std::string& name(size_t slot) const { return parameter(slot).name; }
+  // The descriptor's tensors for a slot of this width.
+  [[nodiscard]] std::vector<StateTensor> tensors(size_t slot, bool is_8bit) const;
+
+  [[noreturn]] void reject(size_t slot, std::string_view state, const std::string& reason) const;
+  void check_values(size_t slot, const StateTensor& state, const Tensor& values) const;
+  // A count of updates that a file holds, as any number.
+  [[nodiscard]] int64_t checked_updates(size_t slot, double value) const;
 
  private:
   std::string path_;
-  std::string kind_;
+  const Optimizer& optimizer_;
 };
 
+// Error(kData) "<path>: the state 'exp_avg' of 'w' <reason>".
+[[noreturn]] void reject_state(const std::string& path, std::string_view parameter,
+                               std::string_view state, const std::string& reason);
+// What no optimizer can have written: numbers that are not finite, or negative unless `is_signed`.
+void check_state_values(const std::string& path, std::string_view parameter, std::string_view state,
+                        const Tensor& values, bool is_signed = false);
+
+// The options with which a state of this kind is read for a slot of the optimizer.
+[[nodiscard]] OptimizerOptions options_for(const Optimizer& optimizer, const Optimizer::Slot& slot,
+                                           const OptimizerKind& kind);
+
 // optimizer.pt: torch's, transformers' and bitsandbytes' states. `optimizer` gives parameters and
-// groups, its kind does not matter.
+// groups, its kinds do not matter.
 [[nodiscard]] std::unique_ptr<OptimizerSource> open_optimizer_torch(FileSystem& files,
                                                                     const std::string& path,
                                                                     const Optimizer& optimizer);
@@ -54,16 +79,5 @@ class OptimizerSource {
 // optimizer.safetensors; nothing where it holds corrections of weights alone.
 [[nodiscard]] std::unique_ptr<OptimizerSource> open_optimizer_safetensors(
     FileSystem& files, const std::string& path, const Optimizer& optimizer);
-
-// "<path>: the state 'exp_avg' of 'w' <reason>".
-[[noreturn]] void reject_state(const std::string& path, std::string_view parameter,
-                               std::string_view state, const std::string& reason);
-// What no optimizer can have written: negative or missing numbers among second moments, scales
-// that are not finite.
-void check_state_values(const std::string& path, std::string_view parameter,
-                        const std::string& state, const Tensor& values);
-// A count of updates that a file holds, as any number.
-[[nodiscard]] int64_t checked_updates(const std::string& path, std::string_view parameter,
-                                      double value);
 
 }  // namespace finetune

@@ -8,64 +8,16 @@
 namespace finetune {
 namespace {
 
-TorchValue betas(const OptimizerOptions& options) {
-  return TorchTuple{{options.beta1, options.beta2}};
-}
-
-void add_adamw_options(TorchDict& group, const OptimizerOptions& options) {
-  group.set("betas", betas(options));
-  group.set("eps", options.epsilon);
-  group.set("amsgrad", false);
-  group.set("maximize", false);
-  group.set("foreach", TorchValue());
-  group.set("capturable", false);
-  group.set("differentiable", false);
-  group.set("fused", true);
-  group.set("decoupled_weight_decay", true);
-}
-
-void add_bitsandbytes_options(TorchDict& group, const OptimizerOptions& options) {
-  group.set("betas", betas(options));
-  group.set("eps", options.epsilon);
-  group.set("alpha", 0.0);
-  group.set("t_alpha", TorchValue());
-  group.set("t_beta3", TorchValue());
-}
-
-// transformers' defaults, with the two that its Trainer sets.
-void add_adafactor_options(TorchDict& group) {
-  group.set("eps", TorchTuple{{1e-30, 1e-3}});
-  group.set("clip_threshold", 1.0);
-  group.set("decay_rate", -0.8);
-  group.set("beta1", TorchValue());
-  group.set("scale_parameter", false);
-  group.set("relative_step", false);
-  group.set("warmup_init", false);
-}
-
-void add_sgd_options(TorchDict& group, const OptimizerOptions& options) {
-  group.set("momentum", options.momentum);
-  group.set("dampening", 0);
-  group.set("nesterov", options.nesterov);
-  group.set("maximize", false);
-  group.set("foreach", TorchValue());
-  group.set("differentiable", false);
-  group.set("fused", TorchValue());
-}
-
-TorchValue group_to_torch(const Optimizer& optimizer, bool decays, const OptimizerRates& rates) {
-  const OptimizerOptions& options = optimizer.options();
+TorchValue group_to_torch(const Optimizer& optimizer, size_t index, const OptimizerRates& rates) {
+  const ParameterGroup& of_group = optimizer.groups()[index];
   TorchDict group;
-  group.set("weight_decay", decays ? options.weight_decay : 0.0);
-  group.set("lr", rates.learning_rate);
-  if (options.kind == "adamw") add_adamw_options(group, options);
-  if (options.kind == "adamw_8bit") add_bitsandbytes_options(group, options);
-  if (options.kind == "adafactor") add_adafactor_options(group);
-  if (options.kind == "sgd") add_sgd_options(group, options);
-  group.set("initial_lr", rates.initial_learning_rate);
+  group.set("weight_decay", of_group.options.weight_decay);
+  group.set("lr", rates.learning_rate * of_group.learning_rate_factor);
+  optimizer.only_kind()->torch.add_options(group, of_group.options);
+  group.set("initial_lr", rates.initial_learning_rate * of_group.learning_rate_factor);
   TorchList indices;
   for (size_t i = 0; i < optimizer.slots().size(); ++i) {
-    if (optimizer.slots()[i].decays == decays) indices.emplace_back(static_cast<int64_t>(i));
+    if (optimizer.slots()[i].group == index) indices.emplace_back(static_cast<int64_t>(i));
   }
   group.set("params", std::move(indices));
   return group;
@@ -73,11 +25,10 @@ TorchValue group_to_torch(const Optimizer& optimizer, bool decays, const Optimiz
 
 TorchValue slot_to_torch(const Optimizer& optimizer, size_t index, Snapshot* snapshot,
                          StateGather* gather) {
-  const std::string& kind = optimizer.options().kind;
   const Optimizer::Slot& slot = optimizer.slots()[index];
   TorchDict entry;
   // torch's SGD counts nothing and passes over what it does not know.
-  if (kind == "adamw") {
+  if (optimizer.kind_of(slot).torch.step_is_tensor) {
     entry.set("step", at::full({}, static_cast<double>(slot.updates), at::kFloat));
   } else {
     entry.set("step", slot.updates);
@@ -99,10 +50,14 @@ TorchValue slot_to_torch(const Optimizer& optimizer, size_t index, Snapshot* sna
 
 }  // namespace
 
+bool transformers_reads_states(const Optimizer& optimizer) {
+  const OptimizerKind* kind = optimizer.only_kind();
+  return kind != nullptr && kind->torch.add_options != nullptr;
+}
+
 TorchValue optimizer_to_torch(const Optimizer& optimizer, const OptimizerRates& rates,
                               Snapshot* snapshot, StateGather* gather) {
-  const std::string& kind = optimizer.options().kind;
-  FT_CHECK(kind != "adamw_companded_8bit", "optimizer.pt has no place for these states");
+  FT_CHECK(transformers_reads_states(optimizer), "optimizer.pt has no place for these states");
   TorchDict state;
   for (size_t i = 0; i < optimizer.slots().size(); ++i) {
     const Optimizer::Slot& slot = optimizer.slots()[i];
@@ -112,8 +67,11 @@ TorchValue optimizer_to_torch(const Optimizer& optimizer, const OptimizerRates& 
   }
   TorchDict root;
   root.set("state", std::move(state));
-  root.set("param_groups", TorchList{group_to_torch(optimizer, true, rates),
-                                     group_to_torch(optimizer, false, rates)});
+  TorchList groups;
+  for (size_t g = 0; g < optimizer.groups().size(); ++g) {
+    groups.emplace_back(group_to_torch(optimizer, g, rates));
+  }
+  root.set("param_groups", std::move(groups));
   return root;
 }
 

@@ -22,17 +22,31 @@ const TorchValue* find_state(const TorchValue& entry, const char* name) {
   return inner == nullptr ? nullptr : inner->find(name);
 }
 
-std::string kind_of(const TorchValue& root) {
+bool has_group_keys(const OptimizerKind& kind, const TorchValue& group) {
+  const std::vector<std::string>& keys = kind.torch.group_keys;
+  return !keys.empty() && std::ranges::all_of(keys, [&](const std::string& key) {
+    return group.find(key) != nullptr;
+  });
+}
+
+bool has_state_key(const OptimizerKind& kind, const TorchValue& entry) {
+  return std::ranges::any_of(kind.torch.state_keys, [&](const std::string& key) {
+    return find_state(entry, key.c_str()) != nullptr;
+  });
+}
+
+const OptimizerKind& kind_of_file(const TorchValue& root) {
   for (const TorchValue& group : root.at("param_groups").as_sequence()) {
-    if (group.find("scale_parameter") != nullptr) return "adafactor";
-    if (group.find("momentum") != nullptr && group.find("nesterov") != nullptr) return "sgd";
+    for (const OptimizerKind& kind : optimizers()) {
+      if (has_group_keys(kind, group)) return kind;
+    }
   }
   for (const auto& [key, entry] : root.at("state").as_dict().items) {
-    if (find_state(entry, "state1") != nullptr) return "adamw_8bit";
-    if (find_state(entry, "momentum_buffer") != nullptr) return "sgd";
-    if (find_state(entry, "exp_avg_sq_row") != nullptr) return "adafactor";
+    for (const OptimizerKind& kind : optimizers()) {
+      if (has_state_key(kind, entry)) return kind;
+    }
   }
-  return "adamw";
+  return optimizers().front();
 }
 
 std::string counts_text(const std::vector<size_t>& counts) {
@@ -57,9 +71,10 @@ std::vector<int64_t> state_keys(const TorchValue& root, const Optimizer& optimiz
                                       " parameters where the model has " +
                                       std::to_string(slots.size()));
   }
-  const auto decaying = static_cast<size_t>(std::count_if(
-      slots.begin(), slots.end(), [](const Optimizer::Slot& slot) { return slot.decays; }));
-  const std::vector<size_t> expected = {decaying, slots.size() - decaying};
+  std::vector<size_t> expected;
+  for (const ParameterGroup& group : optimizer.groups()) {
+    expected.push_back(group.parameters.size());
+  }
   if (counts != expected) {
     throw Error(ErrorKind::kData,
                 path + ": has groups of " + counts_text(counts) +
@@ -89,47 +104,48 @@ const StoredTensor* find_tensor(const TorchValue& entry, const char* name) {
 class TorchSource final : public OptimizerSource {
  public:
   TorchSource(const std::string& path, TorchValue root, const Optimizer& optimizer)
-      : OptimizerSource(path, kind_of(root)), root_(std::move(root)), optimizer_(optimizer) {
+      : OptimizerSource(path, optimizer), root_(std::move(root)), kind_(kind_of_file(root_)) {
     const TorchValue& state = root_.at("state");
     for (const int64_t key : state_keys(root_, optimizer, path))
       entries_.push_back(state.find(key));
   }
 
+  [[nodiscard]] const OptimizerKind& kind(size_t /*slot*/) const override { return kind_; }
+
   [[nodiscard]] Description describe(size_t slot) const override {
     if (entries_[slot] == nullptr) return {};
     Description description{.has_state = true, .is_8bit = false, .updates = updates(slot)};
-    if (kind() == "adamw_8bit") {
-      description.is_8bit = tensor(slot, "state1").scalar_type() == at::kByte;
+    if (kind_.is_8bit) {
+      const std::string first = tensors(slot, false).front().name;
+      description.is_8bit = !at::isFloatingType(tensor(slot, first).scalar_type());
     }
     return description;
   }
 
   void read(size_t slot, Optimizer::Slot& target) const override {
     const TorchValue& entry = *entries_[slot];
-    if (kind() == "sgd" && find_tensor(entry, "momentum_buffer") == nullptr) {
-      target.state.clear();  // was made without momentum
+    if (!kind_.torch.counts_updates && !has_state_tensor(slot)) {
+      target.state.clear();  // sgd without momentum: its state begins with the next update
       return;
     }
-    if (kind() == "adafactor" && find_state(entry, "exp_avg") != nullptr) {
-      reject_state(path(), name(slot), "exp_avg",
-                   "belongs to Adafactor with beta1, which is not read");
+    for (const auto& [state, reason] : kind_.torch.refused_states) {
+      if (find_state(entry, state.c_str()) != nullptr) reject(slot, state, reason);
     }
-    for (const auto& [state, values] : target.state) {
-      // The number 0 before the first update; made anew in every update, and of use to nothing.
-      const TorchValue* found = find_state(entry, state.c_str());
-      if (state == "RMS" && (found == nullptr || !found->is_stored_tensor())) continue;
-      read_tensor(slot, state, values);
+    for (const StateTensor& state : tensors(slot, target.is_8bit)) {
+      if (state.is_optional && find_tensor(entry, state.name.c_str()) == nullptr) continue;
+      read_tensor(slot, state, target.at(state.name));
     }
   }
 
  private:
-  [[nodiscard]] const std::string& name(size_t slot) const {
-    return optimizer_.parameters().parameters()[optimizer_.slots()[slot].parameter].name;
+  [[nodiscard]] bool has_state_tensor(size_t slot) const {
+    return std::ranges::any_of(kind_.torch.state_keys, [&](const std::string& key) {
+      return find_tensor(*entries_[slot], key.c_str()) != nullptr;
+    });
   }
 
   [[noreturn]] void reject_missing(size_t slot, const std::string& state) const {
-    reject_state(path(), name(slot), state,
-                 "is missing: the file is not that of the optimizer '" + kind() + "'");
+    reject(slot, state, "is missing: the file is not that of the optimizer '" + kind_.name + "'");
   }
 
   [[nodiscard]] const StoredTensor& tensor(size_t slot, const std::string& state) const {
@@ -141,48 +157,45 @@ class TorchSource final : public OptimizerSource {
   // A number, or since torch 1.12 a tensor of one; torch's SGD counts nothing.
   [[nodiscard]] int64_t updates(size_t slot) const {
     const TorchValue* step = find_state(*entries_[slot], "step");
-    if (step == nullptr && kind() == "sgd") {
-      return find_tensor(*entries_[slot], "momentum_buffer") == nullptr ? 0 : 1;
+    if (step == nullptr && !kind_.torch.counts_updates) {
+      return has_state_tensor(slot) ? 1 : 0;
     }
     if (step == nullptr) reject_missing(slot, "step");
-    if (step->is_int() || step->is_double()) {
-      return checked_updates(path(), name(slot), step->as_double());
-    }
+    if (step->is_int() || step->is_double()) return checked_updates(slot, step->as_double());
     const StoredTensor& stored = tensor(slot, "step");
     if (!stored.sizes().empty() && stored.sizes() != std::vector<int64_t>{1}) {
-      reject_state(path(), name(slot), "step", "is no number");
+      reject(slot, "step", "is no number");
     }
-    return checked_updates(path(), name(slot), stored.read().item<double>());
+    return checked_updates(slot, stored.read().item<double>());
   }
 
-  void read_tensor(size_t slot, const std::string& state, const Tensor& target) const {
-    const StoredTensor& stored = tensor(slot, state);
+  void read_tensor(size_t slot, const StateTensor& state, const Tensor& target) const {
+    const StoredTensor& stored = tensor(slot, state.name);
     if (at::IntArrayRef(stored.sizes()) != target.sizes()) {
-      reject_state(path(), name(slot), state, "has another shape than the model gives it");
+      reject(slot, state.name, "has another shape than the model gives it");
     }
     const bool converts = at::isFloatingType(stored.scalar_type()) && target.is_floating_point();
     if (!converts && stored.scalar_type() != target.scalar_type()) {
-      reject_state(path(), name(slot), state, "has another type than its optimizer gives it");
+      reject(slot, state.name, "has another type than its optimizer gives it");
     }
-    if (state.starts_with("qmap")) {
-      check_table(slot, state, stored.read(), target);
+    if (state.table.defined()) {
+      check_table(slot, state, stored.read());
       return;
     }
     stored.read_into(target);
-    check_state_values(path(), name(slot), state, target);
+    check_values(slot, state, target);
   }
 
   // All tensors have one table; another one would give their codes another meaning.
-  void check_table(size_t slot, const std::string& state, const Tensor& theirs,
-                   const Tensor& ours) const {
-    if (!at::allclose(theirs.to(at::kFloat), ours.cpu(), 1e-6, 1e-9)) {
-      reject_state(path(), name(slot), state, "is not bitsandbytes' dynamic map");
+  void check_table(size_t slot, const StateTensor& state, const Tensor& theirs) const {
+    if (!at::allclose(theirs.to(at::kFloat), state.table, 1e-6, 1e-9)) {
+      reject(slot, state.name, "is not bitsandbytes' dynamic map");
     }
   }
 
   TorchValue root_;
+  const OptimizerKind& kind_;
   std::vector<const TorchValue*> entries_;  // by slot; none: never updated
-  const Optimizer& optimizer_;
 };
 
 }  // namespace

@@ -153,8 +153,8 @@ class OptimizerPart : public CheckpointPart {
 
   [[nodiscard]] std::string restored() const override {
     if (!was_found_) return "";
-    return "optimizer (" + optimizer_.options().kind + ", " + std::to_string(rates_.state.updates) +
-           " updates)";
+    return "optimizer (" + optimizer_.groups().front().options.kind + ", " +
+           std::to_string(rates_.state.updates) + " updates)";
   }
 
  private:

@@ -147,10 +147,7 @@ OptimizerOptions optimizer_options(const TrainingArgs& args, const OptimizerChoi
           .beta2 = args.adam_beta2,
           .epsilon = args.adam_epsilon,
           .weight_decay = args.weight_decay,
-          .momentum = choice.momentum,
-          .nesterov = choice.nesterov,
-          .min_8bit_size = choice.min_8bit_size,
-          .embeddings_in_8bit = choice.embeddings_in_8bit,
+          .arguments = choice.arguments,
           .seed = static_cast<uint64_t>(args.seed)};
 }
 

@@ -129,8 +129,7 @@ void UpdateStep::apply_gradients(StepReport& report) {
   const double factor = args.max_grad_norm > 0.0 && clip < 1.0 ? clip : 1.0;
   saving_.before_update();
   is_updating_ = true;
-  const bool is_blockwise = args.optim.starts_with("adamw");  // in blocks of a fixed size
-  const OneThread guard(run_.is_one_threaded() && !is_blockwise);
+  const OneThread guard(run_.is_one_threaded() && !run_.parts.optimizer->is_blockwise());
   run_.parts.optimizer->step(report.learning_rate, factor / loss_scale(), run_.state.step);
   if (run_.divided.weights) run_.divided.weights->share();
   is_updating_ = false;

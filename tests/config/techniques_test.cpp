@@ -98,7 +98,8 @@ TEST(OptimizerKeys, KnowTransformersNames) {
 
 TEST(OptimizerKeys, TakeArgumentsAsTextOrMapping) {
   const OptimizerChoice expected{
-      .kind = "adamw_8bit", .embeddings_in_8bit = true, .min_8bit_size = 1024};
+      .kind = "adamw_8bit",
+      .arguments = {{"embeddings_in_8bit", true}, {"min_8bit_size", int64_t{1024}}}};
   EXPECT_EQ(optimizer("optim: adamw_bnb_8bit\n"
                       "optim_args: \"embeddings_in_8bit=true,min_8bit_size=1024\"\n"),
             expected);
@@ -106,7 +107,7 @@ TEST(OptimizerKeys, TakeArgumentsAsTextOrMapping) {
                       "optim_args: {embeddings_in_8bit: true, min_8bit_size: 1024}\n"),
             expected);
   EXPECT_EQ(optimizer("optim: sgd\noptim_args: momentum=0.9,nesterov=true\n"),
-            (OptimizerChoice{.kind = "sgd", .momentum = 0.9, .nesterov = true}));
+            (OptimizerChoice{.kind = "sgd", .arguments = {{"momentum", 0.9}, {"nesterov", true}}}));
 }
 
 TEST(OptimizerKeys, NameWhatTheOptimizerTakes) {

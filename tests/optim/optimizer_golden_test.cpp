@@ -118,8 +118,8 @@ TEST(OptimizerUpdates, OfSgdAreTorchs) {
   run.update(kUpdates);
   expect_near(run, "sgd", kRounding, 1e-6);
   OptimizerOptions options = golden_options("sgd");
-  options.momentum = 0.9;
-  options.nesterov = true;
+  options.arguments["momentum"] = 0.9;
+  options.arguments["nesterov"] = true;
   GoldenTrial nesterov(options, kSmall);
   nesterov.update(kUpdates);
   expect_near(nesterov, "nesterov", kRounding, 1e-6);
@@ -179,8 +179,8 @@ TEST(OptimizerUpdates, Of8BitAdamWAreBitsandbytesOnItsCpuToo) {
 
 TEST(OptimizerUpdates, TakeEmbeddingsTo8BitsWhereAskedTo) {
   OptimizerOptions options = golden_options("adamw_8bit");
-  options.embeddings_in_8bit = true;
-  options.min_8bit_size = 70;
+  options.arguments["embeddings_in_8bit"] = true;
+  options.arguments["min_8bit_size"] = int64_t{70};
   GoldenTrial run(options, kLarge);
   run.update(1);
   for (const Optimizer::Slot& slot : run.optimizer->slots()) {
@@ -203,7 +203,7 @@ TEST(OptimizerUpdates, Of8BitsFollowThoseOf32) {
            {"adamw_8bit", 0.006}, {"adamw_companded_8bit", 0.004}}) {
     GoldenTrial wide(golden_options("adamw"), kLarge);
     OptimizerOptions options = golden_options(kind);
-    options.embeddings_in_8bit = true;
+    options.arguments["embeddings_in_8bit"] = true;
     GoldenTrial narrow(options, kLarge);
     wide.update(kUpdates, true);
     narrow.update(kUpdates, true);

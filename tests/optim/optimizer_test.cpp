@@ -115,7 +115,10 @@ void expect_equal(const std::vector<Tensor>& a, const std::vector<Tensor>& b) {
 }
 
 OptimizerOptions options_of(const std::string& kind) {
-  return {.kind = kind, .weight_decay = 0.1, .momentum = 0.9, .nesterov = true, .seed = 3};
+  return {.kind = kind,
+          .weight_decay = 0.1,
+          .arguments = {{"momentum", 0.9}, {"nesterov", true}},
+          .seed = 3};
 }
 
 void for_each_combination(const std::function<void(const std::string&, const Formats&)>& body) {

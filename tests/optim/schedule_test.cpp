@@ -95,8 +95,23 @@ TEST(Schedule, GoldensCoverEveryType) {
     for (const Json& golden : goldens().at(part))
       covered.insert(golden.at("type").get<std::string>());
   }
-  EXPECT_EQ(covered, std::set<std::string>(schedule_types().begin(), schedule_types().end()));
-  EXPECT_EQ(schedule_types().size(), 12U);
+  std::set<std::string> types;
+  for (const ScheduleKind& kind : schedules()) types.insert(kind.type);
+  EXPECT_EQ(covered, types);
+  EXPECT_EQ(schedules().size(), 12U);
+}
+
+// An unknown key is refused by its name; null stands for an absent key.
+TEST(Schedule, TakesTheArgumentsOfItsRow) {
+  for (const ScheduleNames& names : schedule_names()) {
+    Json kwargs = Json::object();
+    for (const std::string& name : names.arguments) kwargs[name] = nullptr;
+    if (!names.one_of.empty()) kwargs[names.one_of.front()] = 1;
+    ScheduleOptions options{.type = names.type, .max_steps = 40, .kwargs_json = kwargs.dump()};
+    EXPECT_EQ(message_of(options), "") << names.type;
+    EXPECT_EQ(make_schedule(options)->follows_metric(), names.follows_metric) << names.type;
+    EXPECT_EQ(find_schedule(names.type)->members.empty(), !names.follows_metric) << names.type;
+  }
 }
 
 TEST(Schedule, FollowsTheMetricAsTransformersDoes) {

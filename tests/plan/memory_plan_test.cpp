@@ -89,11 +89,11 @@ TEST(MemoryPlan, CountsStatesOfEveryOptimizer) {
   };
   EXPECT_EQ(states({.kind = "adamw"}), 8 * kParameters);
   EXPECT_EQ(states({.kind = "sgd"}), 0);
-  EXPECT_EQ(states({.kind = "sgd", .momentum = 0.9}), 4 * kParameters);
+  EXPECT_EQ(states({.kind = "sgd", .arguments = {{"momentum", 0.9}}}), 4 * kParameters);
   const double wide = kWords + (514 + 1) * 768;
   const double narrow = kParameters - wide;
   EXPECT_NEAR(states({.kind = "adamw_8bit"}), 8 * wide + narrow * (2 + 8.0 / 256), 5e5);
-  EXPECT_NEAR(states({.kind = "adamw_8bit", .embeddings_in_8bit = true}),
+  EXPECT_NEAR(states({.kind = "adamw_8bit", .arguments = {{"embeddings_in_8bit", true}}}),
               kParameters * (2 + 8.0 / 256), 5e5);
   EXPECT_NEAR(states({.kind = "adamw_companded_8bit"}), kParameters * (2 + 8.0 / 128), 1e4);
   EXPECT_LT(states({.kind = "adafactor"}), kParameters / 50);

@@ -141,7 +141,7 @@ TEST(OptimizerFiles, ConvertTheMomentsOfAnotherKind) {
 
 TEST(OptimizerFiles, ConvertNothingBetween32BitFormats) {
   OptimizerOptions all_at_32_bits = options_of("adamw_8bit");
-  all_at_32_bits.min_8bit_size = 1 << 20;
+  all_at_32_bits.arguments["min_8bit_size"] = int64_t{1 << 20};
   SmallOptimizer old(all_at_32_bits);
   old.update(0, 2);
   const TemporaryFolder folder;
@@ -164,7 +164,7 @@ TEST(OptimizerFiles, ConvertSingleTensorsThatAreKeptAtAnotherWidth) {
   const TemporaryFolder folder;
   save(old, folder);
   OptimizerOptions wide = options_of("adamw_8bit");
-  wide.min_8bit_size = 1 << 20;
+  wide.arguments["min_8bit_size"] = int64_t{1 << 20};
   SmallOptimizer resumed(wide);
   const RestoredOptimizer result = restore(resumed, folder);
   EXPECT_FALSE(result.exact);
@@ -196,7 +196,7 @@ TEST(OptimizerFiles, MayBeMissing) {
 
 TEST(OptimizerFiles, BeginMomentumThatTheCheckpointHasNot) {
   OptimizerOptions plain = options_of("sgd");
-  plain.momentum = 0.0;
+  plain.arguments["momentum"] = 0.0;
   SmallOptimizer old(plain);
   old.update(0, 2);
   const TemporaryFolder folder;

@@ -39,12 +39,17 @@ struct SmallOptimizer {
 
   explicit SmallOptimizer(const OptimizerOptions& options,
                           WeightFormat weights = WeightFormat::kFloat32)
+      : SmallOptimizer(std::vector<OptimizerUse>{{.takes = {}, .options = options}}, weights) {}
+
+  explicit SmallOptimizer(const std::vector<OptimizerUse>& uses,
+                          WeightFormat weights = WeightFormat::kFloat32)
       : store(small_parameters(), weights, GradientFormat::kFloat32) {
     const NamedTensors values = small_parameters();
     for (size_t i = 0; i < values.size(); ++i) {
       store.assign(store.parameters()[i], values[i].tensor.detach());
     }
-    optimizer = make_optimizer(store, {true, false, true, true}, options);
+    optimizer = std::make_unique<Optimizer>(
+        store, group_parameters(store, {true, false, true, true}, uses));
   }
 
   // Updates all parameters but the last.
@@ -66,7 +71,7 @@ inline OptimizerOptions options_of(const std::string& kind) {
   OptimizerOptions options;
   options.kind = kind;
   options.weight_decay = 0.1;
-  if (kind == "sgd") options.momentum = 0.9;
+  if (kind == "sgd") options.arguments["momentum"] = 0.9;
   return options;
 }
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "finetune/config/optimizer_names.h"
 #include "finetune/config/training_args.h"
 
 namespace finetune {
@@ -27,11 +28,8 @@ struct ActivationCheckpointing {
 
 // optim and optim_args.
 struct OptimizerChoice {
-  std::string kind = "adamw";       // or adamw_8bit, adamw_companded_8bit, adafactor, sgd
-  bool embeddings_in_8bit = false;  // adamw_8bit
-  int64_t min_8bit_size = 4096;     // adamw_8bit: smaller tensors stay at 32 bits
-  double momentum = 0.0;            // sgd
-  bool nesterov = false;            // sgd
+  std::string kind = "adamw";         // one of optimizer_names()
+  OptimizerArguments arguments = {};  // all that the kind has
 
   friend bool operator==(const OptimizerChoice&, const OptimizerChoice&) = default;
 };

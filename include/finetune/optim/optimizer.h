@@ -2,99 +2,86 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "finetune/kernels/parameter_store.h"
+#include "finetune/optim/optimizer_kind.h"
 
 namespace finetune {
 
-struct OptimizerOptions {
-  std::string kind = "adamw";  // one of optimizer_kinds()
-  double beta1 = 0.9;
-  double beta2 = 0.999;
-  double epsilon = 1e-8;
-  double weight_decay = 0.0;  // of the parameters that decay
-  double momentum = 0.0;      // sgd
-  bool nesterov = false;      // sgd
-  // adamw_8bit: tensors below this many values, and embeddings unless asked for, stay at 32 bits.
-  int64_t min_8bit_size = 4096;
-  bool embeddings_in_8bit = false;
-  uint64_t seed = 0;  // of stochastic rounding
+// Parameters that are updated alike: an entry of param_groups in optimizer.pt.
+struct ParameterGroup {
+  OptimizerOptions options;           // kind and options; weight_decay holds for all of them
+  std::vector<size_t> parameters;     // in the store
+  double learning_rate_factor = 1.0;  // times the schedule's learning rate
 };
 
-// Adam's moments in float32, of the parameter's shape: what a state is changed to another kind or
-// format through.
-struct Moments {
-  Tensor exp_avg, exp_avg_sq;
-};
-
-// The update. Every kind works with every weight and gradient format: a block at a time is brought
-// to float32, updated and put back (bfloat16 weights with stochastic rounding).
+// The update of a model: groups of parameters, each with its own kind and options.
 class Optimizer {
  public:
-  // One parameter with its state.
-  struct Slot {
-    size_t parameter = 0;  // in the store
-    bool decays = false;   // its group
-    bool is_8bit = false;  // how this slot's moments are kept
-    int64_t updates = 0;   // applied to it so far
-    // Another process keeps its state and updates its parameter: here updates are only counted, and
-    // `state` stays empty.
-    bool is_elsewhere = false;
-    // By the names that optimizer.pt or optimizer.safetensors has them under ("exp_avg"); undefined
-    // before the first update, as torch has it.
-    std::vector<std::pair<std::string, Tensor>> state;
+  using Slot = OptimizerSlot;
 
-    [[nodiscard]] Tensor* find(const std::string& name);
-    [[nodiscard]] const Tensor& at(const std::string& name) const;  // Requires: it is there
-  };
+  // Requires: each parameter of the store is in at most one group; one that is in none is never
+  // updated. Error(kConfig) for an unknown kind, or a parameter that its group's kind refuses.
+  Optimizer(ParameterStore& parameters, std::vector<ParameterGroup> groups);
 
-  virtual ~Optimizer() = default;
-
-  [[nodiscard]] const OptimizerOptions& options() const { return options_; }
   [[nodiscard]] ParameterStore& parameters() const { return parameters_; }
-  // Those that decay first, each group in the store's order: torch's numbering in optimizer.pt.
+  [[nodiscard]] const std::vector<ParameterGroup>& groups() const { return groups_; }
+  // Group after group, each in its own order: torch's numbering in optimizer.pt.
   [[nodiscard]] std::vector<Slot>& slots() { return slots_; }
   [[nodiscard]] const std::vector<Slot>& slots() const { return slots_; }
 
+  [[nodiscard]] const OptimizerOptions& options_of(const Slot& slot) const;
+  [[nodiscard]] const OptimizerKind& kind_of(const Slot& slot) const;
+  // The kind of all groups; nullptr where they have several.
+  [[nodiscard]] const OptimizerKind* only_kind() const;
+  // Whether all kinds compute in blocks of a fixed size.
+  [[nodiscard]] bool is_blockwise() const;
+
   // Updates every parameter that has a gradient, multiplied with `factor` (clipping, loss scale).
   // `update` counts the updates before this one: with seed it names the rounding's numbers.
-  virtual void step(double learning_rate, double factor, int64_t update);
-  // One parameter, by its place in the store.
+  void step(double learning_rate, double factor, int64_t update);
+  // One parameter, by its index in the store.
   void step_one(size_t parameter, double learning_rate, double factor, int64_t update);
 
-  // Fills a slot with fresh state (zeros), of the shapes and types that a file of this kind has.
-  virtual void create_state(Slot& slot) const = 0;
-
- protected:
-  Optimizer(ParameterStore& parameters, const std::vector<bool>& decays,
-            const OptimizerOptions& options);
-  [[nodiscard]] Parameter& parameter_of(const Slot& slot) const;
-  [[nodiscard]] double weight_decay_of(const Slot& slot) const;
-  // What rounds a bfloat16 weight in this update.
-  [[nodiscard]] uint64_t rounding_key(const Slot& slot, int64_t update) const;
-  // Counts the update and makes the state where there is none.
-  void begin_update(Slot& slot) const;
-  virtual void update_slot(Slot& slot, double learning_rate, double factor, int64_t update) = 0;
-  [[nodiscard]] virtual Moments read_moments(const Slot& slot) const;
-  virtual void write_moments(Slot& slot, const Moments& moments) const;
+  // Fills a slot with fresh state (zeros), of the shapes and types that a file of its kind has.
+  void create_state(Slot& slot) const;
 
  private:
   friend Moments moments_of(const Optimizer& optimizer, const Slot& slot);
   friend void set_moments(const Optimizer& optimizer, Slot& slot, const Moments& moments);
 
+  [[nodiscard]] Parameter& parameter_of(const Slot& slot) const;
+  // Counts the update and makes the state where there is none. False: nothing is to be done here.
+  [[nodiscard]] bool begin_update(Slot& slot) const;
+  [[nodiscard]] ParameterUpdate update_of(Slot& slot, double learning_rate, double factor,
+                                          int64_t update) const;
+
   ParameterStore& parameters_;
-  OptimizerOptions options_;
+  std::vector<ParameterGroup> groups_;
+  std::vector<std::unique_ptr<UpdateRule>> rules_;  // by group
   std::vector<Slot> slots_;
-  std::vector<size_t> slot_of_;
+  std::vector<size_t> slot_of_;  // by parameter; beyond the slots: it has none
 };
 
-// "adamw", "adamw_8bit" (bitsandbytes' format and arithmetic), "adamw_companded_8bit"
-// (FlashOptim's), "adafactor" (as transformers' Trainer sets it up), "sgd".
-[[nodiscard]] const std::vector<std::string>& optimizer_kinds();
+// One optimizer of several: the parameters that it takes, and how it updates them.
+struct OptimizerUse {
+  std::function<bool(const Parameter&)> takes;  // empty: all that are left
+  OptimizerOptions options;
+  double learning_rate_factor = 1.0;
+};
+
+// Each parameter goes to the first use that takes it. Two groups for each use: the parameters that
+// decay (decays, by index in the store), then the others, whose weight_decay is 0; each in the
+// store's order. Requires: every parameter is taken.
+[[nodiscard]] std::vector<ParameterGroup> group_parameters(const ParameterStore& parameters,
+                                                           const std::vector<bool>& decays,
+                                                           const std::vector<OptimizerUse>& uses);
+
+// One kind for all parameters.
 [[nodiscard]] std::unique_ptr<Optimizer> make_optimizer(ParameterStore& parameters,
                                                         const std::vector<bool>& decays,
                                                         const OptimizerOptions& options);
@@ -103,8 +90,6 @@ class Optimizer {
 // rounded as its kind keeps it. Error(kConfig) where the kind has none (adafactor, sgd).
 [[nodiscard]] Moments moments_of(const Optimizer& optimizer, const Optimizer::Slot& slot);
 void set_moments(const Optimizer& optimizer, Optimizer::Slot& slot, const Moments& moments);
-// Error(kConfig) naming both kinds where a state of `from` cannot become one of `to`.
-void check_conversion(const std::string& from, const std::string& to);
 
 // The 2-norm of all gradients together; not finite where any of them is.
 [[nodiscard]] double gradient_norm(const ParameterStore& parameters);

@@ -13,10 +13,6 @@
 
 namespace finetune {
 
-// Whether transformers' Trainer, started on a checkpoint of ours, goes on with the optimizer's
-// states; else they are in optimizer.safetensors and its Trainer starts a fresh optimizer.
-[[nodiscard]] bool transformers_reads_states(const Optimizer& optimizer);
-
 // optimizer.pt, optimizer.safetensors or both. Tensors are written as they are when the file is,
 // some MiB at a time, without a copy on the CPU; where a snapshot is given, it holds them.
 [[nodiscard]] std::vector<checkpoint::CheckpointFile> optimizer_checkpoint_files(

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <memory>
+
+#include "finetune/kernels/quantized_state.h"
+#include "finetune/optim/optimizer_kind.h"
+#include "finetune/tensor/torch_file.h"
+
+namespace finetune {
+
+// What OptimizerKind::make is for a class of rules.
+template <class Rule>
+std::unique_ptr<UpdateRule> make_rule(const OptimizerOptions& options) {
+  return std::make_unique<Rule>(options);
+}
+
+inline AdamWUpdate make_update(const OptimizerOptions& options, const ParameterUpdate& update) {
+  return {.learning_rate = update.learning_rate,
+          .beta1 = options.beta1,
+          .beta2 = options.beta2,
+          .epsilon = options.epsilon,
+          .weight_decay = options.weight_decay,
+          .updates = update.slot.updates,
+          .factor = update.factor,
+          .rounding_key = update.rounding_key};
+}
+
+}  // namespace finetune
