@@ -161,7 +161,6 @@ namespace {
 
 // Recursion is bounded by kMaxConfigDepth.
 nlohmann::ordered_json to_json_value(const Node& node) {
-  using Json = nlohmann::ordered_json;
   if (is_null(node)) return nullptr;
   if (node.kind == Node::Kind::kQuoted) return node.text;
   if (node.kind == Node::Kind::kList) {
