@@ -10,6 +10,8 @@
 namespace finetune {
 namespace {
 
+using Json = nlohmann::ordered_json;
+
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
 std::string_view without_sign(std::string_view text) {
