@@ -49,7 +49,7 @@ Optimizer::Optimizer(ParameterStore& parameters, const std::vector<bool>& decays
   slot_of_.resize(count);
   for (const bool group : {true, false}) {
     for (size_t i = 0; i < count; ++i) {
-      if (decays[i] != group) continue;
+      if (decays[i] != group || !parameters.parameters()[i].format.trainable) continue;
       slot_of_[i] = slots_.size();
       slots_.emplace_back();
       slots_.back().parameter = i;
@@ -64,8 +64,8 @@ void Optimizer::step(double learning_rate, double factor, int64_t update) {
 
 void Optimizer::step_one(size_t parameter, double learning_rate, double factor, int64_t update) {
   const c10::NoGradGuard no_grad;
+  if (!parameters_.parameters().at(parameter).gradient.defined()) return;  // frozen ones never have
   Slot& slot = slots_.at(slot_of_.at(parameter));
-  if (!parameter_of(slot).gradient.defined()) return;
   if (slot.is_elsewhere) {
     ++slot.updates;
     return;

@@ -56,7 +56,8 @@ class Optimizer {
 
   [[nodiscard]] const OptimizerOptions& options() const { return options_; }
   [[nodiscard]] ParameterStore& parameters() const { return parameters_; }
-  // Those that decay first, each group in the store's order: torch's numbering in optimizer.pt.
+  // One for each trained parameter, those that decay first, each group in the store's order:
+  // torch's numbering in optimizer.pt.
   [[nodiscard]] std::vector<Slot>& slots() { return slots_; }
   [[nodiscard]] const std::vector<Slot>& slots() const { return slots_; }
 
