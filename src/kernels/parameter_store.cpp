@@ -31,23 +31,36 @@ Tensor unpack(const Parameter& parameter, int64_t first, int64_t count) {
   return values;
 }
 
+bool is_summed_exactly(const Parameter& parameter) {
+  return parameter.format.gradient == GradientFormat::kFloat32;
+}
+
+at::ScalarType gradient_type(const Parameter& parameter) {
+  return is_summed_exactly(parameter) ? at::kFloat : at::kBFloat16;
+}
+
 Tensor flat_rows(const Tensor& x) { return x.reshape({-1, x.size(-1)}); }
 
 }  // namespace
 
 ParameterStore::ParameterStore(const NamedTensors& parameters, WeightFormat weights,
                                GradientFormat gradients)
-    : weights_(weights),
-      gradients_(gradients),
-      spare_(parameters.size()),
-      additions_(parameters.size(), 0) {
+    : ParameterStore(parameters,
+                     std::vector<ParameterFormat>(parameters.size(),
+                                                  {.weight = weights, .gradient = gradients})) {}
+
+ParameterStore::ParameterStore(const NamedTensors& parameters,
+                               const std::vector<ParameterFormat>& formats)
+    : spare_(parameters.size()), additions_(parameters.size(), 0) {
   const c10::NoGradGuard no_grad;
+  FT_CHECK(formats.size() == parameters.size(), "one format a parameter");
   for (const NamedTensor& named : parameters) {
-    Parameter parameter{.name = named.name, .weight = named.tensor};
-    if (weights_ != WeightFormat::kFloat32) {
+    const ParameterFormat& format = formats[parameters_.size()];
+    Parameter parameter{.name = named.name, .weight = named.tensor, .format = format};
+    if (format.weight != WeightFormat::kFloat32) {
       parameter.weight.set_data(at::zeros_like(named.tensor.detach(), at::kBFloat16));
     }
-    if (weights_ == WeightFormat::kSplit) {
+    if (format.weight == WeightFormat::kSplit) {
       parameter.correction = at::zeros_like(named.tensor.detach(), at::kChar);
     }
     const bool is_new =
@@ -58,6 +71,40 @@ ParameterStore::ParameterStore(const NamedTensors& parameters, WeightFormat weig
   const auto options =
       parameters_.empty() ? at::TensorOptions() : parameters_.front().weight.options();
   anchor_ = at::zeros({}, options.dtype(at::kFloat)).set_requires_grad(true);
+  find_trained();
+}
+
+void ParameterStore::find_trained() {
+  trained_.clear();
+  rounds_gradients_ = false;
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    const ParameterFormat& format = parameters_[i].format;
+    if (!format.trainable) {
+      parameters_[i].weight.set_requires_grad(false);
+      continue;
+    }
+    trained_.push_back(i);
+    rounds_gradients_ = rounds_gradients_ || format.gradient != GradientFormat::kFloat32;
+  }
+}
+
+void ParameterStore::freeze(const std::function<bool(const std::string& name)>& is_frozen) {
+  for (Parameter& parameter : parameters_) {
+    if (!is_frozen(parameter.name)) continue;
+    FT_CHECK(!parameter.gradient.defined(), "frozen before the first gradient: " + parameter.name);
+    parameter.format.trainable = false;
+  }
+  find_trained();
+}
+
+ParameterFormat ParameterStore::shared_format() const {
+  if (parameters_.empty()) return {};
+  return parameters_[trained_.empty() ? 0 : trained_.front()].format;
+}
+
+bool ParameterStore::has_corrections() const {
+  return std::ranges::any_of(parameters_,
+                             [](const Parameter& p) { return p.correction.defined(); });
 }
 
 size_t ParameterStore::index_of(const Tensor& weight) const {
@@ -66,20 +113,24 @@ size_t ParameterStore::index_of(const Tensor& weight) const {
   return found->second;
 }
 
+const Parameter& ParameterStore::find(const Tensor& weight) const {
+  return parameters_[index_of(weight)];
+}
+
 Tensor ParameterStore::values(const Tensor& weight) const {
-  if (weights_ == WeightFormat::kFloat32) return weight.detach();
-  return unpack(parameters_[index_of(weight)], 0, weight.size(0));
+  if (weight.scalar_type() != at::kBFloat16) return weight.detach();
+  return unpack(find(weight), 0, weight.size(0));
 }
 
 Tensor ParameterStore::values_of_rows(const Tensor& weight, int64_t first, int64_t count) const {
-  if (weights_ == WeightFormat::kFloat32) return weight.detach().narrow(0, first, count);
-  return unpack(parameters_[index_of(weight)], first, count);
+  if (weight.scalar_type() != at::kBFloat16) return weight.detach().narrow(0, first, count);
+  return unpack(find(weight), first, count);
 }
 
 Tensor ParameterStore::gather_rows(const Tensor& weight, const Tensor& indices) const {
   const Tensor rows = at::embedding(weight.detach(), indices);
-  if (weights_ == WeightFormat::kFloat32) return rows;
-  const Parameter& parameter = parameters_[index_of(weight)];
+  if (weight.scalar_type() != at::kBFloat16) return rows;
+  const Parameter& parameter = find(weight);
   if (!parameter.correction.defined()) return rows.to(at::kFloat);
   const Tensor values = at::empty_like(rows, rows.options().dtype(at::kFloat));
   join_values(rows, at::embedding(parameter.correction, indices), values);
@@ -98,7 +149,7 @@ void ParameterStore::assign(Parameter& parameter, const Tensor& values) {
 }
 
 void ParameterStore::begin_micro_batch(const RoundingStream& stream) {
-  if (gradients_ == GradientFormat::kFloat32) return;  // several threads may be computing one each
+  if (!rounds_gradients_) return;  // several threads may be computing one each
   stream_ = stream;
   std::fill(additions_.begin(), additions_.end(), 0);
 }
@@ -117,8 +168,7 @@ Tensor& ParameterStore::open_gradient(Parameter& parameter) {
     spare = Tensor();
     parameter.gradient.zero_();
   } else {
-    const auto type = gradients_ == GradientFormat::kFloat32 ? at::kFloat : at::kBFloat16;
-    parameter.gradient = at::zeros_like(parameter.weight.detach(), type);
+    parameter.gradient = at::zeros_like(parameter.weight.detach(), gradient_type(parameter));
   }
   return parameter.gradient;
 }
@@ -140,8 +190,9 @@ void ParameterStore::add(const Tensor& weight, const Tensor& gradient) {
   const c10::NoGradGuard no_grad;
   Parameter& parameter = parameters_[index_of(weight)];
   FT_CHECK(gradient.sizes() == weight.sizes(), "a gradient of another shape: " + parameter.name);
+  if (!parameter.format.trainable) return;
   const Tensor& target = open_gradient(parameter);
-  if (gradients_ == GradientFormat::kFloat32) {
+  if (is_summed_exactly(parameter)) {
     target.add_(gradient);
   } else {
     add_rounded(parameter, target, 0, gradient.to(at::kFloat));
@@ -156,10 +207,11 @@ void ParameterStore::add_product_to_rows(const Tensor& weight, int64_t first, co
                                          const Tensor& x) {
   const c10::NoGradGuard no_grad;
   Parameter& parameter = parameters_[index_of(weight)];
+  if (!parameter.format.trainable) return;
   const Tensor left = flat_rows(dy).to(at::kFloat);
   const Tensor right = flat_rows(x).to(at::kFloat);
   const Tensor target = open_gradient(parameter).narrow(0, first, left.size(1));
-  if (gradients_ == GradientFormat::kFloat32) {
+  if (is_summed_exactly(parameter)) {
     target.addmm_(left.t(), right);
   } else {
     add_rounded(parameter, target, first * right.size(1), at::mm(left.t(), right));
@@ -170,10 +222,11 @@ void ParameterStore::add_to_indexed_rows(const Tensor& weight, const Tensor& ind
                                          const Tensor& rows, int64_t skipped) {
   const c10::NoGradGuard no_grad;
   Parameter& parameter = parameters_[index_of(weight)];
+  if (!parameter.format.trainable) return;
   const Tensor& target = open_gradient(parameter);
   const Tensor flat = flat_rows(rows).to(at::kFloat).contiguous();
   const Tensor places = indices.flatten().contiguous();
-  if (gradients_ == GradientFormat::kFloat32) {
+  if (is_summed_exactly(parameter)) {
     kernels::kernels_for(target).add_rows(target, places, flat, skipped);
     return;
   }
@@ -203,14 +256,16 @@ void ParameterStore::complete(std::initializer_list<Tensor> weights) {
 }
 
 void ParameterStore::open(const std::vector<size_t>& places) {
-  for (const size_t place : places) (void)open_gradient(parameters_.at(place));
+  for (const size_t place : places) {
+    Parameter& parameter = parameters_.at(place);
+    if (parameter.format.trainable) (void)open_gradient(parameter);
+  }
 }
 
 void ParameterStore::reserve_gradients() {
-  const auto type = gradients_ == GradientFormat::kFloat32 ? at::kFloat : at::kBFloat16;
-  for (size_t i = 0; i < parameters_.size(); ++i) {
+  for (const size_t i : trained_) {
     if (spare_[i].defined() || parameters_[i].gradient.defined()) continue;
-    spare_[i] = at::empty_like(parameters_[i].weight.detach(), type);
+    spare_[i] = at::empty_like(parameters_[i].weight.detach(), gradient_type(parameters_[i]));
   }
 }
 

@@ -339,6 +339,12 @@ class EncoderHeadModel final : public HeadModel {
 
 }  // namespace
 
+NamedTensors Model::trained_parameters() const {
+  NamedTensors trained;
+  for (const size_t place : store().trained()) trained.push_back(parameters()[place]);
+  return trained;
+}
+
 std::unique_ptr<MaskedLmModel> make_masked_lm(const ModelConfig& config, uint64_t seed,
                                               c10::Device device, const ModelOptions& options) {
   return std::make_unique<EncoderMaskedLm>(config, seed, device, options);

@@ -104,7 +104,7 @@ class SafetensorsSource final : public OptimizerSource {
   // Whatever has no place here is of another model or of another version.
   void check_names() const {
     std::set<std::string> prefixes;
-    for (size_t i = 0; i < optimizer().slots().size(); ++i) prefixes.insert(name(i));
+    for (const Parameter& p : optimizer().parameters().parameters()) prefixes.insert(p.name);
     for (const TensorInfo& info : file_.tensors()) {
       const size_t dot = info.name.rfind('.');
       if (dot == std::string::npos || prefixes.count(info.name.substr(0, dot)) == 0) {
@@ -126,8 +126,7 @@ std::string correction_name(const std::string& parameter) {
 }
 
 bool needs_optimizer_safetensors(const Optimizer& optimizer) {
-  return !transformers_reads_states(optimizer) ||
-         optimizer.parameters().weight_format() == WeightFormat::kSplit;
+  return !transformers_reads_states(optimizer) || optimizer.parameters().has_corrections();
 }
 
 OptimizerTensors optimizer_to_safetensors(const Optimizer& optimizer, Snapshot* snapshot,

@@ -27,6 +27,7 @@ std::optional<SafetensorsFile> open_corrections(const ParameterStore& store, Fil
   const auto has = [&](const Parameter& p) { return file.has(correction_name(p.name)); };
   if (std::none_of(parameters.begin(), parameters.end(), has)) return std::nullopt;
   for (const Parameter& parameter : parameters) {
+    if (!has(parameter) && !parameter.format.trainable) continue;
     if (!has(parameter)) reject_state(path, parameter.name, "correction", "is missing");
     const TensorInfo& info = file.info(correction_name(parameter.name));
     if (info.dtype != DType::kI8 || at::IntArrayRef(info.shape) != parameter.weight.sizes()) {
@@ -49,18 +50,19 @@ class RestoringParameters {
       throw Error(ErrorKind::kData, weights_.path_of(parameter.name) + ": the tensor '" +
                                         parameter.name + "' has not the shape of the model's");
     }
-    if (corrections_ && info.dtype != DType::kBF16) {
+    const bool is_corrected = corrections_ && corrections_->has(correction_name(parameter.name));
+    if (is_corrected && info.dtype != DType::kBF16) {
       throw Error(ErrorKind::kData, weights_.path_of(parameter.name) + ": '" + parameter.name +
                                         "' is not bfloat16, but " + corrections_->path() +
                                         " has a correction for it");
     }
     is_bfloat16_ = is_bfloat16_ || info.dtype == DType::kBF16;
     is_wider_ = is_wider_ || info.dtype != DType::kBF16;
-    const WeightFormat format = store_.weight_format();
-    if (corrections_ && format == WeightFormat::kSplit) {
+    const WeightFormat format = parameter.format.weight;
+    if (is_corrected && format == WeightFormat::kSplit) {
       weights_.read_into(parameter.name, parameter.weight);
       read_correction(parameter, parameter.correction);
-    } else if (corrections_ && format == WeightFormat::kFloat32) {
+    } else if (is_corrected && format == WeightFormat::kFloat32) {
       const Tensor weight = weights_.read(parameter.name).to(parameter.weight.device());
       Tensor correction = weight.new_empty(weight.sizes(), at::kChar);
       read_correction(parameter, correction);
@@ -118,8 +120,8 @@ LazyTensors checkpoint_tensors(const ParameterStore& parameters, Snapshot* snaps
 
 LazyTensors exported_tensors(const ParameterStore& parameters) {
   LazyTensors tensors = checkpoint_tensors(parameters);
-  if (parameters.weight_format() != WeightFormat::kSplit) return tensors;
   for (size_t i = 0; i < tensors.size(); ++i) {
+    if (!parameters.parameters()[i].correction.defined()) continue;
     const Tensor& weight = parameters.parameters()[i].weight;
     tensors[i].type = at::kFloat;
     tensors[i].rows = [&parameters, weight](int64_t first, int64_t count) {

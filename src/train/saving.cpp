@@ -164,8 +164,7 @@ void Saving::save(bool on_schedule) {
 SaveRequest Saving::request(SaveKind kind) {
   SaveRequest request{.identity = {.step = run_.state.step, .run_id = run_.state.run_id}};
   // Split weights without their optimizer are joined while they are written.
-  const bool joins =
-      kind == SaveKind::kWithoutOptimizer && run_.store().weight_format() == WeightFormat::kSplit;
+  const bool joins = kind == SaveKind::kWithoutOptimizer && run_.store().has_corrections();
   if (!joins) request.snapshot = std::make_shared<Snapshot>();
   const SaveScope scope{.kind = kind, .snapshot = request.snapshot.get()};
   update_records();

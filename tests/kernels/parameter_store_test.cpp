@@ -165,5 +165,55 @@ TEST(ParameterStore, RefusesTensorsOfAnotherModel) {
   EXPECT_THROW(f.store.add(at::ones({6, 4}), at::ones({6, 4})), std::logic_error);
 }
 
+TEST(ParameterStore, KeepsEachParameterInItsOwnFormat) {
+  const Tensor base = at::zeros({6, 4});
+  const Tensor adapter = at::zeros({6, 4});
+  ParameterStore store({{"base", base}, {"adapter", adapter}},
+                       {{.weight = WeightFormat::kSplit, .trainable = false},
+                        {.gradient = GradientFormat::kBFloat16}});
+  EXPECT_EQ(base.scalar_type(), at::kBFloat16);
+  EXPECT_TRUE(store.parameters()[0].correction.defined());
+  EXPECT_EQ(adapter.scalar_type(), at::kFloat);
+  EXPECT_FALSE(store.parameters()[1].correction.defined());
+  EXPECT_TRUE(store.has_corrections());
+  EXPECT_EQ(store.weight_format(), WeightFormat::kFloat32);  // of what is trained
+  EXPECT_EQ(store.gradient_format(), GradientFormat::kBFloat16);
+  const Tensor values = at::randn({6, 4});
+  for (Parameter& parameter : store.parameters()) store.assign(parameter, values);
+  EXPECT_TRUE(at::allclose(store.values(base), values, 0x1p-15, 0.0));
+  EXPECT_TRUE(store.values(adapter).equal(values));
+  store.begin_micro_batch({});
+  store.add(adapter, values);
+  EXPECT_EQ(store.parameters()[1].gradient.scalar_type(), at::kBFloat16);
+}
+
+TEST(ParameterStore, MakesNoGradientOfFrozenParameters) {
+  Fixture f;
+  f.store.freeze([](const std::string& name) { return name == "matrix"; });
+  EXPECT_EQ(f.store.trained(), std::vector<size_t>{1});
+  int completed = 0;
+  f.store.on_complete([&](const Parameter&) { ++completed; });
+  f.store.reserve_gradients();
+  f.store.add(f.matrix, at::ones({6, 4}));
+  f.store.add_product(f.matrix, at::ones({5, 6}), at::ones({5, 4}));
+  f.store.add_product_to_rows(f.matrix, 2, at::ones({5, 2}), at::ones({5, 4}));
+  f.store.add_to_indexed_rows(f.matrix, at::zeros({3}, at::kLong), at::ones({3, 4}), -1);
+  f.store.open({0, 1});
+  f.store.add(f.bias, at::ones({6}));
+  f.store.complete({f.matrix, f.bias});
+  EXPECT_FALSE(f.first().gradient.defined());
+  EXPECT_TRUE(f.store.parameters()[1].gradient.equal(at::ones({6})));
+  EXPECT_EQ(completed, 1);
+  f.store.clear_gradients(/*keep_memory=*/true);
+  f.store.open({0, 1});
+  EXPECT_FALSE(f.first().gradient.defined());
+}
+
+TEST(ParameterStore, RefusesToFreezeWhatHasAGradient) {
+  Fixture f;
+  f.store.add(f.matrix, at::ones({6, 4}));
+  EXPECT_THROW(f.store.freeze([](const std::string&) { return true; }), std::logic_error);
+}
+
 }  // namespace
 }  // namespace finetune

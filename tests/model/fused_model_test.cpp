@@ -257,6 +257,33 @@ TEST(FusedModelOptions, TrainsOverBlocksAsTheReadableModelDoes) {
   }
 }
 
+// The gradients of the others are what they are where nothing is frozen.
+TEST(FusedModelOptions, FrozenParametersGetNoGradient) {
+  const ModelConfig config = tiny("bert", 0.1);
+  const Result everything = train(config, {.fused = true});
+  const auto model = make_masked_lm(config, 7, kCpu, {.fused = true});
+  const auto is_frozen = [](const std::string& name) {
+    return name.find("embeddings") != std::string::npos ||
+           name.find("layer.1.") != std::string::npos;
+  };
+  model->store().freeze(is_frozen);
+  const Tensor sum = model->loss_sum(input_of(true), kPositions, kLabels,
+                                     {.label_smoothing_factor = 0.1, .gradient_scale = 0.25});
+  (sum * 0.25).backward();
+  EXPECT_EQ(sum.item<double>(), everything.loss);
+  const std::vector<Parameter>& parameters = model->store().parameters();
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    EXPECT_EQ(parameters[i].format.trainable, !is_frozen(parameters[i].name));
+    if (is_frozen(parameters[i].name)) {
+      EXPECT_FALSE(parameters[i].gradient.defined()) << parameters[i].name;
+    } else {
+      EXPECT_TRUE(parameters[i].gradient.equal(everything.gradients[i])) << parameters[i].name;
+    }
+  }
+  EXPECT_EQ(model->parameters().size(), parameters.size());
+  EXPECT_LT(model->trained_parameters().size(), parameters.size());
+}
+
 TEST(FusedModelOptions, EveryUsedParameterIsCompletedOnce) {
   for (const bool tied : {true, false}) {
     ModelConfig config = tiny("roberta", 0.1);

@@ -17,6 +17,7 @@
 
 #include "finetune/base/error.h"
 #include "finetune/kernels/formats.h"
+#include "finetune/kernels/sum_of_squares.h"
 
 namespace finetune {
 namespace {
@@ -148,6 +149,30 @@ TEST(Optimizer, LeavesAParameterWithoutGradientAlone) {
     EXPECT_EQ(slot.parameter, 5U);
     EXPECT_EQ(slot.updates, 0);
     EXPECT_TRUE(slot.state.empty());
+  });
+}
+
+TEST(Optimizer, HasSlotsOfTrainedParametersAlone) {
+  for_each_combination([](const std::string& kind, const Formats& formats) {
+    ParameterStore store({{"frozen", at::zeros({8, 4})}, {"trained", at::zeros({8, 4})}},
+                         formats.weights, formats.gradients);
+    store.freeze([](const std::string& name) { return name == "frozen"; });
+    for (Parameter& parameter : store.parameters()) store.assign(parameter, normal({8, 4}, 1));
+    const Parameter& frozen = store.parameters()[0];
+    const Parameter& trained = store.parameters()[1];
+    const Tensor before = store.values(frozen.weight).clone();
+    const auto optimizer = make_optimizer(store, {true, true}, options_of(kind));
+    for (const Parameter* parameter : {&frozen, &trained}) {
+      store.add(parameter->weight, normal({8, 4}, 2));
+    }
+    EXPECT_EQ(gradient_norm(store), std::sqrt(sum_of_squares(trained.gradient)));
+    optimizer->step(1e-2, 1.0, 0);
+    optimizer->step_one(0, 1e-2, 1.0, 1);
+    ASSERT_EQ(optimizer->slots().size(), 1U);
+    EXPECT_EQ(optimizer->slots()[0].parameter, 1U);
+    EXPECT_EQ(optimizer->slots()[0].updates, 1);
+    EXPECT_TRUE(store.values(frozen.weight).equal(before));
+    EXPECT_FALSE(store.values(trained.weight).equal(before));
   });
 }
 

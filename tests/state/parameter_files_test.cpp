@@ -145,5 +145,30 @@ TEST(ParameterFiles, AreRefusedWhereTheModelDoesNotFit) {
   EXPECT_THAT(refusal(weights), HasSubstr("no tensor 'layer.w'"));
 }
 
+// Frozen parameters are saved with the weights, and have no part in the optimizer's state.
+TEST(ParameterFiles, KeepFrozenParametersButNoStateOfThem) {
+  for (const char* kind : {"adamw", "adamw_companded_8bit"}) {
+    for (const WeightFormat format : kFormats) {
+      SmallOptimizer saved(options_of(kind), format, "layer.w");
+      const Tensor before = saved.store.values(saved.store.parameters()[0].weight).clone();
+      const TemporaryFolder folder;
+      save(trained(saved), folder);
+      EXPECT_EQ(saved.optimizer->slots().size(), 3U);
+      for (const Optimizer::Slot& slot : saved.optimizer->slots()) EXPECT_NE(slot.parameter, 0U);
+      EXPECT_TRUE(saved.store.values(saved.store.parameters()[0].weight).equal(before));
+
+      SmallOptimizer resumed(options_of(kind), format, "layer.w");
+      (void)restore_parameters(resumed.store, FileSystem::local(), folder.path());
+      (void)restore_optimizer(*resumed.optimizer, FileSystem::local(), folder.path());
+      testing::expect_same_weights(resumed.store, saved.store);
+      testing::expect_same_states(*resumed.optimizer, *saved.optimizer);
+
+      SmallOptimizer everything(options_of(kind), format);
+      EXPECT_LT(optimizer_file_bytes(*saved.optimizer),
+                optimizer_file_bytes(*everything.optimizer));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace finetune

@@ -38,16 +38,20 @@ struct SmallOptimizer {
   std::unique_ptr<Optimizer> optimizer;
 
   explicit SmallOptimizer(const OptimizerOptions& options,
-                          WeightFormat weights = WeightFormat::kFloat32)
-      : SmallOptimizer(std::vector<OptimizerUse>{{.takes = {}, .options = options}}, weights) {}
+                          WeightFormat weights = WeightFormat::kFloat32,
+                          const std::string& frozen = "")
+      : SmallOptimizer(std::vector<OptimizerUse>{{.takes = {}, .options = options}}, weights,
+                       frozen) {}
 
   explicit SmallOptimizer(const std::vector<OptimizerUse>& uses,
-                          WeightFormat weights = WeightFormat::kFloat32)
+                          WeightFormat weights = WeightFormat::kFloat32,
+                          const std::string& frozen = "")
       : store(small_parameters(), weights, GradientFormat::kFloat32) {
     const NamedTensors values = small_parameters();
     for (size_t i = 0; i < values.size(); ++i) {
       store.assign(store.parameters()[i], values[i].tensor.detach());
     }
+    store.freeze([&](const std::string& name) { return name == frozen; });
     optimizer = std::make_unique<Optimizer>(
         store, group_parameters(store, {true, false, true, true}, uses));
   }

@@ -11,7 +11,7 @@
 
 namespace finetune {
 
-// How a trainable tensor is kept.
+// How the values of a parameter are kept.
 enum class WeightFormat {
   kFloat32,   // 4 bytes a value
   kBFloat16,  // 2 bytes; an update is rounded stochastically
@@ -22,12 +22,22 @@ enum class GradientFormat {
   kBFloat16,  // 2 bytes; every sum is rounded stochastically
 };
 
-// One trainable tensor: its values, and its gradient where there is one.
+// How one parameter is kept, and whether it is trained.
+struct ParameterFormat {
+  WeightFormat weight = WeightFormat::kFloat32;
+  GradientFormat gradient = GradientFormat::kFloat32;  // of a trained parameter
+  // False: frozen. It never has a gradient, nor an optimizer slot; additions to its gradient do
+  // nothing and cost nothing.
+  bool trainable = true;
+};
+
+// One tensor of a model: its values, and its gradient where there is one.
 struct Parameter {
   std::string name;
   Tensor weight;           // float32 or bfloat16
   Tensor correction = {};  // int8 like weight: kSplit alone
   Tensor gradient = {};    // float32 or bfloat16 like weight; undefined: none yet in this update
+  ParameterFormat format = {};
 };
 
 // Which random numbers round: they are a function of (seed, update, place in the effective batch,
@@ -38,13 +48,17 @@ struct RoundingStream {
   int64_t first_place = 0;
 };
 
-// The trainable tensors of a model with their gradients, which layers add to directly: no autograd
-// node keeps one, so a gradient exists once, in its own format. Layers name a tensor by the weight
-// that their module registered. One thread at a time.
+// All parameters of a model with the gradients of the trained ones, which layers add to directly:
+// no autograd node keeps one, so a gradient exists once, in its own format. Layers name a tensor by
+// the weight that their module registered. Order of calls: construct, freeze(), assign(), then for
+// each update begin_micro_batch(), additions and complete(), clear_gradients(). One thread at a
+// time.
 class ParameterStore {
  public:
   // The tensors keep their storage; values of formats other than float32 begin as zeros, behind the
   // same Tensor objects (whose type changes), and are set by assign(). Requires: distinct leaves.
+  ParameterStore(const NamedTensors& parameters, const std::vector<ParameterFormat>& formats);
+  // All trained, all in one format.
   ParameterStore(const NamedTensors& parameters, WeightFormat weights, GradientFormat gradients);
 
   ParameterStore(const ParameterStore&) = delete;
@@ -52,8 +66,17 @@ class ParameterStore {
 
   [[nodiscard]] std::vector<Parameter>& parameters() { return parameters_; }
   [[nodiscard]] const std::vector<Parameter>& parameters() const { return parameters_; }
-  [[nodiscard]] WeightFormat weight_format() const { return weights_; }
-  [[nodiscard]] GradientFormat gradient_format() const { return gradients_; }
+  // Places in parameters() of those that are trained, rising.
+  [[nodiscard]] const std::vector<size_t>& trained() const { return trained_; }
+  // The formats of the trained parameters, which share them (of the first of all where none is).
+  [[nodiscard]] WeightFormat weight_format() const { return shared_format().weight; }
+  [[nodiscard]] GradientFormat gradient_format() const { return shared_format().gradient; }
+  // Whether some parameter, frozen or not, has a correction (WeightFormat::kSplit).
+  [[nodiscard]] bool has_corrections() const;
+
+  // Freezes the parameters whose name is_frozen(name) selects. Requires: no gradient and no
+  // optimizer has been made yet.
+  void freeze(const std::function<bool(const std::string& name)>& is_frozen);
 
   // Values in float32: the weight itself (no copy), or fresh memory.
   [[nodiscard]] Tensor values(const Tensor& weight) const;
@@ -86,6 +109,7 @@ class ParameterStore {
   void on_complete(std::function<void(Parameter&)> listener) { listener_ = std::move(listener); }
 
   // Makes the gradients of these zeros where they have none yet in this update.
+  // Frozen ones stay without.
   void open(const std::vector<size_t>& places);
   // Makes the memory of all gradients now. They live as long as the run: made before the first
   // activations, they do not lie scattered among memory that every step takes and frees.
@@ -98,17 +122,20 @@ class ParameterStore {
   [[nodiscard]] const Tensor& anchor() const { return anchor_; }
 
  private:
+  [[nodiscard]] ParameterFormat shared_format() const;
+  void find_trained();
   [[nodiscard]] size_t index_of(const Tensor& weight) const;
+  [[nodiscard]] const Parameter& find(const Tensor& weight) const;
   Tensor& open_gradient(Parameter& parameter);
   void add_rounded(Parameter& parameter, const Tensor& target, int64_t first_element,
                    const Tensor& values);
   void add_rows_of_few(Parameter& parameter, const Tensor& target, const Tensor& indices,
                        const Tensor& rows);
 
-  WeightFormat weights_;
-  GradientFormat gradients_;
   std::vector<Parameter> parameters_;
-  std::vector<Tensor> spare_;  // memory of gradients between updates
+  std::vector<size_t> trained_;
+  bool rounds_gradients_ = false;  // some of them
+  std::vector<Tensor> spare_;      // memory of gradients between updates
   std::unordered_map<const void*, size_t> index_;
   std::vector<uint32_t>
       additions_;  // of this micro-batch, a parameter: part of the rounding's numbers

@@ -37,11 +37,13 @@ class Model {
  public:
   virtual ~Model() = default;
 
-  // Every trainable parameter once (a tied one under its first name), in transformers' order.
-  // Their values are in the store's format; only a readable model's can be computed with as they
-  // are.
+  // Every parameter once, frozen ones too (a tied one under its first name), in transformers'
+  // order: what is saved, exported and compared. Their values are in the store's format; only a
+  // readable model's can be computed with as they are.
   [[nodiscard]] virtual const NamedTensors& parameters() const = 0;
-  // The same tensors, in the same order, with their gradients.
+  // Those of them that are trained: what gradients, their norm and the optimizer are of.
+  [[nodiscard]] NamedTensors trained_parameters() const;
+  // The same tensors as parameters(), in the same order, with their gradients.
   [[nodiscard]] virtual ParameterStore& store() = 0;
   [[nodiscard]] virtual const ParameterStore& store() const = 0;
   [[nodiscard]] virtual const ModelConfig& config() const = 0;

@@ -30,7 +30,8 @@ class Optimizer {
 
   [[nodiscard]] ParameterStore& parameters() const { return parameters_; }
   [[nodiscard]] const std::vector<ParameterGroup>& groups() const { return groups_; }
-  // Group after group, each in its own order: torch's numbering in optimizer.pt.
+  // One for each trained parameter of a group. Group after group, each in its own order: torch's
+  // numbering in optimizer.pt.
   [[nodiscard]] std::vector<Slot>& slots() { return slots_; }
   [[nodiscard]] const std::vector<Slot>& slots() const { return slots_; }
 
