@@ -5,10 +5,10 @@
 #include <cstdint>
 #include <string>
 
-#include "../../src/state/run_state.h"
 #include "finetune/base/error.h"
 #include "finetune/checkpoint/owner.h"
 #include "finetune/state/metrics_log.h"
+#include "finetune/state/run_state.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace finetune;

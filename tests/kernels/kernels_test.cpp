@@ -48,20 +48,20 @@ std::optional<DropoutNumbers> dropout_of(double p) {
 }
 
 // How a table computes in one type, within what error of the plain operators in float64.
-struct Case {
+struct TableCase {
   const Kernels& kernels;
   at::ScalarType type;
   double tolerance;
 };
 
-class EveryTable : public testing::TestWithParam<Case> {
+class EveryTable : public testing::TestWithParam<TableCase> {
  protected:
   void SetUp() override { at::manual_seed(4); }
 
   // compute(kernels, in) with `in` converting to the type: of the table and of plain's float64.
   template <typename Compute>
   void expect_like_plain(const Compute& compute) const {
-    const Case& wanted = GetParam();
+    const TableCase& wanted = GetParam();
     const std::vector<Tensor> actual =
         compute(wanted.kernels, [&](const Tensor& x) { return x.to(wanted.type, false, true); });
     // Of the same values: rounded to the type first.
@@ -321,13 +321,13 @@ TEST_P(EveryTable, ConvertsWholeBlocksAtATime) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Cpu, EveryTable,
-                         testing::Values(Case{cpu::kKernels, at::kFloat, 2e-5},
-                                         Case{cpu::kKernels, at::kBFloat16, 0.03},
-                                         Case{cpu::kKernels, at::kHalf, 0.004}));
+                         testing::Values(TableCase{cpu::kKernels, at::kFloat, 2e-5},
+                                         TableCase{cpu::kKernels, at::kBFloat16, 0.03},
+                                         TableCase{cpu::kKernels, at::kHalf, 0.004}));
 INSTANTIATE_TEST_SUITE_P(Plain, EveryTable,
-                         testing::Values(Case{plain::kKernels, at::kFloat, 2e-5},
-                                         Case{plain::kKernels, at::kBFloat16, 0.03},
-                                         Case{plain::kKernels, at::kHalf, 0.004}));
+                         testing::Values(TableCase{plain::kKernels, at::kFloat, 2e-5},
+                                         TableCase{plain::kKernels, at::kBFloat16, 0.03},
+                                         TableCase{plain::kKernels, at::kHalf, 0.004}));
 
 TEST(KernelsFor, ChoosesByDeviceAndType) {
   EXPECT_EQ(&kernels_for(c10::Device(c10::kCPU)), &cpu::kKernels);

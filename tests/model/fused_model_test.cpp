@@ -261,7 +261,7 @@ TEST(FusedModelOptions, TrainsOverBlocksAsTheReadableModelDoes) {
 TEST(FusedModelOptions, FrozenParametersGetNoGradient) {
   const ModelConfig config = tiny("bert", 0.1);
   const Result everything = train(config, {.fused = true});
-  const auto model = make_masked_lm(config, 7, kCpu, {.fused = true});
+  const auto model = make_masked_lm(config, 7, kFusedDevice, {.fused = true});
   const auto is_frozen = [](const std::string& name) {
     return name.find("embeddings") != std::string::npos ||
            name.find("layer.1.") != std::string::npos;

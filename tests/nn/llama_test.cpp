@@ -17,6 +17,7 @@
 #include "finetune/nn/norm.h"
 #include "finetune/tensor/meta_memory.h"
 #include "finetune/tensor/safetensors.h"
+#include "support/paths.h"
 
 namespace finetune {
 namespace {
@@ -86,9 +87,8 @@ struct Llama {
 class LlamaFromParts : public testing::Test {
  protected:
   LlamaFromParts()
-      : golden_(SafetensorsFile::open(
-            FileSystem::local(),
-            std::string(FINETUNE_SOURCE_DIR) + "/tests/fixtures/nn/llama.safetensors")),
+      : golden_(SafetensorsFile::open(FileSystem::local(),
+                                      source_dir() + "/tests/fixtures/nn/llama.safetensors")),
         llama_(nn::Scope(parameters_, c10::Device(c10::kCPU))) {
     const c10::NoGradGuard no_grad;
     for (const NamedTensor& parameter : parameters_) {

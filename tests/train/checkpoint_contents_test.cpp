@@ -9,6 +9,7 @@
 #include "base/temporary_folder.h"
 #include "finetune/checkpoint/reader.h"
 #include "finetune/train/run.h"
+#include "support/paths.h"
 
 namespace finetune {
 namespace {
@@ -28,8 +29,7 @@ class NotesPart : public CheckpointPart {
 class TrainedRun {
  public:
   int train_to(int64_t steps, const std::shared_ptr<CheckpointPart>& part) {
-    const std::string data =
-        std::string(FINETUNE_SOURCE_DIR) + "/tests/fixtures/checkpoints/v1/float32/";
+    const std::string data = source_dir() + "/tests/fixtures/checkpoints/v1/float32/";
     const LoadedConfig config =
         load_config("", {"--output_dir",
                          folder_ / "out",

@@ -24,6 +24,7 @@
 #include "finetune/train/run.h"
 #include "optim/schedule_kwargs.h"
 #include "optim/update_rule.h"
+#include "support/paths.h"
 
 namespace finetune {
 namespace {
@@ -72,7 +73,7 @@ const bool kAreAdded = [] {
   return true;
 }();
 
-const std::string kText = std::string(FINETUNE_SOURCE_DIR) + "/tests/fixtures/text/lighthouse.txt";
+const std::string kExtendingText = source_dir() + "/tests/fixtures/text/lighthouse.txt";
 
 std::string read_bytes(const std::filesystem::path& path) {
   std::ifstream file(path, std::ios::binary);
@@ -84,7 +85,8 @@ class Extending : public ::testing::Test {
  protected:
   Extending() {
     EXPECT_TRUE(kAreAdded);
-    const TrainedVocabulary vocabulary = train_byte_level_bpe({kText}, {.vocab_size = 300});
+    const TrainedVocabulary vocabulary =
+        train_byte_level_bpe({kExtendingText}, {.vocab_size = 300});
     for (const auto& [name, content] : make_tokenizer_files(vocabulary, 32)) {
       folder_.write(name, content);
     }
@@ -97,7 +99,8 @@ class Extending : public ::testing::Test {
   [[nodiscard]] LoadedConfig config(const std::string& out, const std::string& more = "") const {
     return load_config_text(
         "output_dir: " + folder_ / out + "\ncache_dir: " + folder_ / "cache" +
-            "\nmodel_type: roberta\ntokenizer_name: " + folder_.path() + "\ntrain_file: " + kText +
+            "\nmodel_type: roberta\ntokenizer_name: " + folder_.path() +
+            "\ntrain_file: " + kExtendingText +
             "\nmax_seq_length: 16\nmax_steps: 4\nsave_steps: 4\n"
             "per_device_train_batch_size: 4\ndataloader_num_workers: 0\n"
             "report_to: none\nlog_level: error\nuse_cpu: true\n"

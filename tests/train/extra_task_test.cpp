@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // A task that the program does not come with is its folder and its two table entries: this file is
 // such a folder, registered from outside. It is trained, evaluated and used for prediction as the
-// others are. docs/task_extending.md walks through it.
+// others are. docs/extending.md walks through it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -20,6 +20,7 @@
 #include "finetune/tokenizer/train_vocabulary.h"
 #include "finetune/train/first_batch.h"
 #include "finetune/train/run.h"
+#include "support/paths.h"
 #include "task/labelled_setup.h"
 #include "task/sequence_classification/sequence_classification.h"
 #include "task/setup_columns.h"
@@ -136,8 +137,7 @@ const bool kIsAdded = [] {
 class ExtraTask : public ::testing::Test {
  protected:
   ExtraTask() {
-    const std::string text =
-        std::string(FINETUNE_SOURCE_DIR) + "/tests/fixtures/text/lighthouse.txt";
+    const std::string text = source_dir() + "/tests/fixtures/text/lighthouse.txt";
     const TrainedVocabulary vocabulary = train_byte_level_bpe({text}, {.vocab_size = 300});
     for (const auto& [name, content] : make_tokenizer_files(vocabulary, 32)) {
       folder_.write(name, content);

@@ -31,7 +31,7 @@ struct Pipeline {
 };
 
 // All that the program asks of a task: its entry in the table of tasks (src/task/tasks.cpp). How to
-// add one: docs/task_extending.md.
+// add one: docs/extending.md.
 struct TaskDescriptor {
   const TaskKeys& keys;  // name, help, the keys that it takes
   RowTask rows;          // what its rows contain: which columns are looked for

@@ -98,9 +98,9 @@ TEST(AnswerScores, CountBestMatchOfSeveralAnswers) {
   scores.add("the old tower", std::vector<std::string>{"a tower", "Old Tower.", "bridge"});
   scores.add("tower", std::vector<std::string>{"old tower"});
   scores.add("tower", std::vector<std::string>{});  // right answers are not known
-  EXPECT_THAT(scores.compute(),
-              testing::ElementsAre(testing::Pair("exact_match", 50.0),
-                                   testing::Pair("f1", testing::DoubleNear(250.0 / 3, 1e-9))));
+  EXPECT_THAT(scores.compute(), ::testing::ElementsAre(
+                                    ::testing::Pair("exact_match", 50.0),
+                                    ::testing::Pair("f1", ::testing::DoubleNear(250.0 / 3, 1e-9))));
 }
 
 TEST(AnswerScores, WithoutQuestionsNothingIsDefined) {
