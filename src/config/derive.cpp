@@ -2,8 +2,8 @@
 #include "config/derive.h"
 
 #include "config/paths.h"
-#include "config/session_problems.h"
-#include "config/technique_problems.h"
+#include "config/problems.h"
+#include "finetune/base/text.h"
 
 namespace finetune {
 namespace {
@@ -71,21 +71,22 @@ void derive_accumulation(LoadedConfig& config, Problems& problems) {
   const int64_t samples = *args.effective_batch_size;
   const int64_t at_a_time = args.per_device_train_batch_size;
   if (samples % at_a_time != 0) {
-    problems.add(config.where("effective_batch_size"),
-                 "'effective_batch_size: " + std::to_string(samples) +
-                     "' is not a multiple of 'per_device_train_batch_size: " +
-                     std::to_string(at_a_time) + "'");
+    problems.add(
+        config.where("effective_batch_size"),
+        format_text(
+            "'effective_batch_size: {}' is not a multiple of 'per_device_train_batch_size: {}'",
+            samples, at_a_time));
     return;
   }
   const int64_t accumulation = samples / at_a_time;
   if (config.is_set("gradient_accumulation_steps") &&
       args.gradient_accumulation_steps != accumulation) {
-    config.notes.push_back(config.where("gradient_accumulation_steps") +
-                           ": gradient_accumulation_steps is " + std::to_string(accumulation) +
-                           (args.num_processes == "1" ? "" : " in all processes together") +
-                           ", not " + std::to_string(args.gradient_accumulation_steps) +
-                           ", because 'effective_batch_size: " + std::to_string(samples) +
-                           "' is kept");
+    config.notes.push_back(
+        format_text("{}: gradient_accumulation_steps is {}{}, not {}, because "
+                    "'effective_batch_size: {}' is kept",
+                    config.where("gradient_accumulation_steps"), accumulation,
+                    args.num_processes == "1" ? "" : " in all processes together",
+                    args.gradient_accumulation_steps, samples));
   }
   args.gradient_accumulation_steps = accumulation;
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "finetune/base/json.h"
+#include "finetune/base/text.h"
 
 namespace finetune {
 namespace {
@@ -43,8 +44,7 @@ std::string find_schedule_problem(const std::string& type, const JsonText& argum
       arguments.empty() ? nlohmann::ordered_json::object()
                         : parse_json(arguments.text, "lr_scheduler_kwargs", ErrorKind::kConfig);
   const std::vector<std::string>& known = arguments_by_type().at(type);
-  std::string list;
-  for (const std::string& name : known) list += (list.empty() ? "" : ", ") + name;
+  const std::string list = join(known);
   for (const auto& [name, value] : given.items()) {
     if (std::find(known.begin(), known.end(), name) == known.end()) {
       return "lr_scheduler_kwargs: '" + type + "' takes no '" + name + "' (" +
