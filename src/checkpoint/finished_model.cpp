@@ -13,6 +13,7 @@
 #include "finetune/base/error.h"
 #include "finetune/base/interrupt.h"
 #include "finetune/base/log.h"
+#include "finetune/base/text.h"
 #include "finetune/checkpoint/layout.h"
 
 namespace finetune::checkpoint {
@@ -57,8 +58,7 @@ std::string problem_of(FileSystem& files, const std::string& path, const FileRec
     if (verify) {
       verify_file(*file, record, path);
     } else if (file->size() != record.bytes) {
-      return "'" + path + "' has " + std::to_string(file->size()) + " bytes instead of " +
-             std::to_string(record.bytes);
+      return format_text("'{}' has {} bytes instead of {}", path, file->size(), record.bytes);
     }
   } catch (const Error& error) {
     if (error.kind() == ErrorKind::kCheckpoint) return error.what();
@@ -104,7 +104,7 @@ void ModelExport::write(const CheckpointFile& file) {
   static thread_local std::mt19937_64 names{std::random_device{}()};
   const std::string target = join_path(folder_, file.name);
   const std::string temporary =  // removed by a later start where this one is killed
-      join_path(folder_, ".tmp-" + file.name + "." + std::to_string(names()));
+      join_path(folder_, format_text(".tmp-{}.{}", file.name, names()));
   const std::unique_ptr<WritableFile> out = files_.create(temporary);
   RecordingFile recording(*out);
   file.write(recording);
@@ -207,7 +207,7 @@ FileRecord record_file(FileSystem& files, const std::string& path) {
 std::string quarantine_file(FileSystem& files, const std::string& path) {
   if (files.type(path) == FileType::kMissing) return "";
   for (int64_t number = 1;; ++number) {
-    const std::string target = path + std::string(kBadSuffix) + std::to_string(number);
+    const std::string target = format_text("{}{}{}", path, kBadSuffix, number);
     if (files.exists(target)) continue;
     files.rename_new(path, target);
     files.sync_directory(parent_path(path));
@@ -242,7 +242,7 @@ bool restore_file(const BringBackOptions& options, const std::string& name,
       .may_go_on = [] { interrupt::throw_if_requested("copying from the mirror"); },
       .clock = options.clock};
   const std::string temporary =
-      join_path(options.output_dir, ".tmp-" + name + "." + std::to_string(std::random_device{}()));
+      join_path(options.output_dir, format_text(".tmp-{}.{}", name, std::random_device{}()));
   const auto discard = [&] {
     if (options.local->exists(temporary)) options.local->remove_file(temporary);
   };
