@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "finetune/base/error.h"
 
+#include "finetune/base/text.h"
+
 namespace finetune {
 
 int Error::exit_code() const {
@@ -23,8 +25,7 @@ int Error::exit_code() const {
 namespace internal {
 
 void check_failed(const char* condition, const char* file, int line, const std::string& message) {
-  throw std::logic_error(std::string(file) + ":" + std::to_string(line) + ": " + message +
-                         " (violated: " + condition + ")");
+  throw std::logic_error(format_text("{}:{}: {} (violated: {})", file, line, message, condition));
 }
 
 }  // namespace internal

@@ -17,6 +17,7 @@
 #include "base/quota.h"
 #include "finetune/base/error.h"
 #include "finetune/base/file_system_stand_in.h"
+#include "finetune/base/text.h"
 
 namespace finetune {
 namespace {
@@ -123,8 +124,9 @@ class LocalReadableFile final : public ReadableFile {
         fail("read", path_, errno);
       }
       if (count == 0) {
-        throw Error(ErrorKind::kIo, "'" + path_ + "' ends " + std::to_string(size) +
-                                        " bytes too early; it was cut short while being read");
+        throw Error(ErrorKind::kIo,
+                    format_text("'{}' ends {} bytes too early; it was cut short while being read",
+                                path_, size));
       }
       bytes += count;
       offset += static_cast<uint64_t>(count);
@@ -282,9 +284,9 @@ FileSystemStandIn::~FileSystemStandIn() { stand_in_for_local = nullptr; }
 std::string FileSystem::read_all(const std::string& path, uint64_t limit) {
   const std::unique_ptr<ReadableFile> file = open(path);
   if (file->size() > limit) {
-    throw Error(ErrorKind::kIo, "'" + path + "' has " + std::to_string(file->size()) +
-                                    " bytes, more than the " + std::to_string(limit) +
-                                    " that such a file may have");
+    throw Error(ErrorKind::kIo,
+                format_text("'{}' has {} bytes, more than the {} that such a file may have", path,
+                            file->size(), limit));
   }
   std::string content(file->size(), '\0');
   file->read_at(0, content.data(), content.size());
@@ -294,7 +296,7 @@ std::string FileSystem::read_all(const std::string& path, uint64_t limit) {
 void FileSystem::write_atomically(const std::string& path, std::string_view content) {
   static thread_local std::mt19937_64 names{std::random_device{}()};
   const std::string temporary =
-      join_path(parent_path(path), ".tmp-" + file_name(path) + "." + std::to_string(names()));
+      join_path(parent_path(path), format_text(".tmp-{}.{}", file_name(path), names()));
   try {
     const std::unique_ptr<WritableFile> file = create(temporary);
     file->write(content);

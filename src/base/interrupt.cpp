@@ -12,6 +12,7 @@
 #include "finetune/base/error.h"
 #include "finetune/base/forwarded_signal.h"
 #include "finetune/base/stop_signals.h"
+#include "finetune/base/text.h"
 
 namespace finetune::interrupt {
 namespace {
@@ -96,7 +97,7 @@ std::string signal_name() {
       return moment_reason;
     }
     default:
-      return "signal " + std::to_string(requested_signal.load());
+      return format_text("signal {}", requested_signal.load());
   }
 }
 

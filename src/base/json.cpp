@@ -9,17 +9,65 @@
 #include <vector>
 
 #include "finetune/base/file_system.h"
+#include "finetune/base/text.h"
 
 namespace finetune {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
+// What the parser expected, in the words of JSON; empty where it does not say.
+std::string expected_by(const std::string& reason) {
+  const size_t begin = reason.find("; expected ");
+  if (begin == std::string::npos) return "";
+  const std::string word = reason.substr(begin + 11);
+  if (word == "string literal") return "a key in double quotes";
+  if (word == "end of input") return "the end of the text";
+  return word;
+}
+
+// `end` is the index of the byte at which the parser stopped.
+std::string describe_fault(std::string_view text, size_t end, const std::string& reason) {
+  if (reason.find("missing closing quote") != std::string::npos) {
+    return "a string lacks its closing double quote";
+  }
+  if (reason.find("control character") != std::string::npos) {
+    return "a string holds a line end or another control character; write a line end as \\n";
+  }
+  const std::string expected = expected_by(reason);
+  const std::string where = expected.empty() ? "" : ", where " + expected + " is expected";
+  if (end >= text.size()) return "the text ends here" + where;
+  const char byte = text[end];
+  const bool is_printable = byte > ' ' && byte < 0x7F;
+  const std::string found = is_printable ? std::string("found '") + byte + "'" + where
+                                         : "found a character that cannot be here";
+  if (byte == '/' || byte == '#') return found + " (JSON has no comments)";
+  if (byte == '\'') return found + " (strings have double quotes)";
+  const size_t before = text.substr(0, end).find_last_not_of(" \t\r\n");
+  const bool ends_list = byte == '}' || byte == ']';
+  if (ends_list && before != std::string_view::npos && text[before] == ',') {
+    return found + " (remove the comma before it)";
+  }
+  return found;
+}
+
+// `position`: where the parser stopped, 1-based; `reason`: its own words.
+JsonFault find_fault(std::string_view text, size_t position, const std::string& reason) {
+  const size_t end = std::min(std::max<size_t>(position, 1) - 1, text.size());
+  const std::string_view before = text.substr(0, end);
+  const size_t line_begin = before.rfind('\n') + 1;  // npos + 1 is 0
+  const auto is_lead = [](char byte) { return (byte & 0xC0) != 0x80; };
+  return {.problem = "is not valid JSON",
+          .line = 1 + std::ranges::count(before, '\n'),
+          .column = 1 + std::ranges::count_if(before.substr(line_begin), is_lead),
+          .found = describe_fault(text, end, reason)};
+}
+
 // Builds the value while it enforces what nlohmann's own parser does not: bounded depth and no
 // duplicate keys.
 class Builder : public nlohmann::json_sax<Json> {
  public:
-  Builder(std::string where, int max_depth) : where_(std::move(where)), max_depth_(max_depth) {}
+  Builder(std::string_view text, int max_depth) : text_(text), max_depth_(max_depth) {}
 
   bool null() override { return put(nullptr); }
   bool boolean(bool value) override { return put(value); }
@@ -41,16 +89,15 @@ class Builder : public nlohmann::json_sax<Json> {
     return true;
   }
 
-  bool parse_error(size_t position, const std::string&, const nlohmann::json::exception&) override {
-    position_ = position;
-    return reject("is not valid JSON");
+  bool parse_error(size_t position, const std::string&,
+                   const nlohmann::json::exception& problem) override {
+    fault_ = find_fault(text_, position, problem.what());
+    return false;
   }
 
-  // Root value; where parsing failed, `message()` says why and `position()` (1-based, 0 unknown)
-  // where.
+  // What parsing gave, if it did not fail.
   Json& root() { return root_; }
-  [[nodiscard]] const std::string& message() const { return message_; }
-  [[nodiscard]] size_t position() const { return position_; }
+  JsonFault& fault() { return fault_; }
 
  private:
   struct Level {
@@ -59,8 +106,8 @@ class Builder : public nlohmann::json_sax<Json> {
     std::unordered_set<std::string> keys;
   };
 
-  bool reject(std::string message) {
-    message_ = std::move(message);
+  bool reject(std::string problem) {
+    fault_.problem = std::move(problem);
     return false;
   }
 
@@ -79,7 +126,7 @@ class Builder : public nlohmann::json_sax<Json> {
 
   bool open(Json container) {
     if (static_cast<int>(levels_.size()) >= max_depth_) {
-      return reject("is nested deeper than " + std::to_string(max_depth_) + " levels");
+      return reject(format_text("is nested deeper than {} levels", max_depth_));
     }
     levels_.push_back({std::move(container), {}, {}});
     return true;
@@ -91,12 +138,11 @@ class Builder : public nlohmann::json_sax<Json> {
     return put(std::move(value));
   }
 
-  std::string where_;
+  std::string_view text_;
   int max_depth_;
   Json root_;
   std::vector<Level> levels_;
-  std::string message_;
-  size_t position_ = 0;
+  JsonFault fault_;
 };
 
 // Python's json writes NaN, Infinity and -Infinity outside strings; JSON has null.
@@ -133,24 +179,24 @@ std::string without_nan(std::string_view text) {
 
 }  // namespace
 
+JsonError::JsonError(ErrorKind kind, const std::string& where, JsonFault fault)
+    : Error(kind, fault.line > 0 ? format_text("{}:{}: {}", where, fault.line, fault.problem)
+                                 : where + ": " + fault.problem),
+      fault_(std::move(fault)) {}
+
 Json parse_json(std::string_view text, const std::string& where, ErrorKind kind,
                 const JsonLimits& limits) {
   if (text.size() > limits.max_bytes) {
-    throw Error(kind, where + ": has " + std::to_string(text.size()) + " bytes, more than the " +
-                          std::to_string(limits.max_bytes) + " that such a file may have");
+    throw JsonError(
+        kind, where,
+        {.problem = format_text("has {} bytes, more than the {} that such a file may have",
+                                text.size(), limits.max_bytes)});
   }
   const std::string cleaned = limits.allow_nan ? without_nan(text) : std::string();
   const std::string_view source = limits.allow_nan ? std::string_view(cleaned) : text;
-  Builder builder(where, limits.max_depth);
+  Builder builder(source, limits.max_depth);
   if (!Json::sax_parse(source.begin(), source.end(), &builder)) {
-    std::string place = where;
-    if (builder.position() > 0) {
-      const size_t end = std::min(builder.position() - 1, source.size());
-      place += ":" + std::to_string(
-                         1 + std::count(source.begin(),
-                                        source.begin() + static_cast<std::ptrdiff_t>(end), '\n'));
-    }
-    throw Error(kind, place + ": " + builder.message());
+    throw JsonError(kind, where, std::move(builder.fault()));
   }
   return std::move(builder.root());
 }

@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "finetune/base/error.h"
+#include "finetune/base/text.h"
 #include "finetune/base/utf8.h"
 
 namespace finetune {
@@ -54,8 +55,8 @@ std::string shortened(std::string_view text, size_t most) {
   while (begin > 0 && is_continuation(text[begin])) --begin;
   size_t end = text.size() - most / 2;
   while (end < text.size() && is_continuation(text[end])) ++end;
-  return std::string(text.substr(0, begin)) + "... " + std::to_string(end - begin) +
-         " bytes left out ..." + std::string(text.substr(end));
+  return format_text("{}... {} bytes left out ...{}", std::string(text.substr(0, begin)),
+                     end - begin, text.substr(end));
 }
 
 std::string listed(const std::vector<std::string>& items, size_t most, std::string_view separator) {
@@ -66,7 +67,7 @@ std::string listed(const std::vector<std::string>& items, size_t most, std::stri
     if (i > 0) text += separator;
     text += items[i];
   }
-  if (shown < items.size()) text += " and " + std::to_string(items.size() - shown) + " more";
+  if (shown < items.size()) text += format_text(" and {} more", items.size() - shown);
   return text;
 }
 

@@ -5,6 +5,7 @@
 #include <system_error>
 
 #include "finetune/base/error.h"
+#include "finetune/base/text.h"
 
 namespace finetune {
 
@@ -14,8 +15,8 @@ ThreadPool::ThreadPool(int64_t threads) {
     for (int64_t i = 0; i < threads; ++i) threads_.emplace_back([this] { work(); });
   } catch (const std::system_error&) {
     stop();
-    throw Error(ErrorKind::kIo, "cannot start " + std::to_string(threads) +
-                                    " threads; lower the number of workers");
+    throw Error(ErrorKind::kIo,
+                format_text("cannot start {} threads; lower the number of workers", threads));
   }
 }
 

@@ -13,6 +13,7 @@
 #include "finetune/base/error.h"
 #include "finetune/base/interrupt.h"
 #include "finetune/base/log.h"
+#include "finetune/base/text.h"
 #include "finetune/checkpoint/layout.h"
 
 namespace finetune::checkpoint {
@@ -57,8 +58,7 @@ std::string problem_of(FileSystem& files, const std::string& path, const FileRec
     if (verify) {
       verify_file(*file, record, path);
     } else if (file->size() != record.bytes) {
-      return "'" + path + "' has " + std::to_string(file->size()) + " bytes instead of " +
-             std::to_string(record.bytes);
+      return format_text("'{}' has {} bytes instead of {}", path, file->size(), record.bytes);
     }
   } catch (const Error& error) {
     if (error.kind() == ErrorKind::kCheckpoint) return error.what();
@@ -110,7 +110,8 @@ void ModelExport::write(const CheckpointFile& file) {
 // Writes the file under a temporary name, which a later start removes where this one is killed.
 std::string ModelExport::stage(const CheckpointFile& file) {
   static thread_local std::mt19937_64 names{std::random_device{}()};
-  std::string temporary = join_path(folder_, temporary_prefix(file.name) + std::to_string(names()));
+  std::string temporary =
+      join_path(folder_, format_text("{}{}", temporary_prefix(file.name), names()));
   const std::unique_ptr<WritableFile> out = files_.create(temporary);
   RecordingFile recording(*out);
   file.write(recording);
@@ -234,7 +235,7 @@ FileRecord record_file(FileSystem& files, const std::string& path) {
 std::string quarantine_file(FileSystem& files, const std::string& path) {
   if (files.type(path) == FileType::kMissing) return "";
   for (int64_t number = 1;; ++number) {
-    const std::string target = path + std::string(kBadSuffix) + std::to_string(number);
+    const std::string target = format_text("{}{}{}", path, kBadSuffix, number);
     if (files.exists(target)) continue;
     files.rename_new(path, target);
     files.sync_directory(parent_path(path));
@@ -269,7 +270,7 @@ bool restore_file(const BringBackOptions& options, const std::string& name,
       .may_go_on = [] { interrupt::throw_if_requested("copying from the mirror"); },
       .clock = options.clock};
   const std::string temporary =
-      join_path(options.output_dir, ".tmp-" + name + "." + std::to_string(std::random_device{}()));
+      join_path(options.output_dir, format_text(".tmp-{}.{}", name, std::random_device{}()));
   const auto discard = [&] {
     if (options.local->exists(temporary)) options.local->remove_file(temporary);
   };

@@ -5,6 +5,7 @@
 
 #include "finetune/base/error.h"
 #include "finetune/base/json.h"
+#include "finetune/base/text.h"
 #include "finetune/checkpoint/layout.h"
 #include "finetune/tensor/torch_archive.h"
 #include "finetune/tensor/weight_files.h"
@@ -30,7 +31,7 @@ void check_state(FileSystem& files, const CheckpointEntry& entry) {
   const auto step = state.is_object() ? state.find("global_step") : state.end();
   if (!state.is_object() || step == state.end() || !step->is_number_integer() ||
       step->get<int64_t>() != entry.step) {
-    reject_foreign("its trainer_state.json is not that of step " + std::to_string(entry.step));
+    reject_foreign(format_text("its trainer_state.json is not that of step {}", entry.step));
   }
 }
 

@@ -5,6 +5,8 @@
 #include <charconv>
 #include <random>
 
+#include "finetune/base/text.h"
+
 namespace finetune::checkpoint {
 namespace {
 
@@ -41,9 +43,7 @@ const char* suffix(AsideReason reason) { return reason == AsideReason::kBad ? ".
 
 }  // namespace
 
-std::string checkpoint_name(int64_t step) {
-  return std::string(kCheckpoint) + std::to_string(step);
-}
+std::string checkpoint_name(int64_t step) { return format_text("{}{}", kCheckpoint, step); }
 
 std::optional<int64_t> parse_checkpoint_name(std::string_view name) {
   if (!take(name, kCheckpoint)) return std::nullopt;
@@ -52,7 +52,7 @@ std::optional<int64_t> parse_checkpoint_name(std::string_view name) {
 }
 
 std::string aside_name(const AsideName& name) {
-  return checkpoint_name(name.step) + suffix(name.reason) + std::to_string(name.number);
+  return format_text("{}{}{}", checkpoint_name(name.step), suffix(name.reason), name.number);
 }
 
 std::optional<AsideName> parse_aside_name(std::string_view name) {
@@ -69,12 +69,11 @@ std::optional<AsideName> parse_aside_name(std::string_view name) {
 }
 
 std::string staging_name(int64_t step, std::string_view run_id, std::string_view random) {
-  return std::string(kStaging) + std::to_string(step) + "." + std::string(run_id) + "." +
-         std::string(random);
+  return format_text("{}{}.{}.{}", kStaging, step, run_id, random);
 }
 
 std::string trash_name(int64_t step, std::string_view random) {
-  return std::string(kTrash) + std::to_string(step) + "." + std::string(random);
+  return format_text("{}{}.{}", kTrash, step, random);
 }
 
 bool is_leftover_name(std::string_view name) {

@@ -15,6 +15,7 @@
 #include "finetune/base/error.h"
 #include "finetune/base/interrupt.h"
 #include "finetune/base/log.h"
+#include "finetune/base/text.h"
 #include "finetune/checkpoint/layout.h"
 #include "finetune/checkpoint/owner.h"
 
@@ -129,9 +130,9 @@ struct Lease::Shared {
 
   // Returns once the owner has been silent for the patience, or has let go.
   void watch(const std::string& text, const Owner& owner) {
-    log::info("'" + options.shown + "' was last used by " + describe(owner) + "; waiting up to " +
-              std::to_string(static_cast<int>(options.patience_seconds)) +
-              " s to see whether that is still alive");
+    log::info(format_text(
+        "'{}' was last used by {}; waiting up to {} s to see whether that is still alive",
+        options.shown, describe(owner), static_cast<int>(options.patience_seconds)));
     const double end = options.clock->now() + options.patience_seconds;
     while (options.clock->now() < end) {
       interrupt::throw_if_requested("waiting for '" + options.shown + "'");
@@ -141,9 +142,8 @@ struct Lease::Shared {
       if (parse_owner(now)) busy(now);
       return;
     }
-    log::warning("'" + options.shown + "' is taken over: " + describe(owner) +
-                 " has been silent for " +
-                 std::to_string(static_cast<int>(options.patience_seconds)) + " s");
+    log::warning(format_text("'{}' is taken over: {} has been silent for {} s", options.shown,
+                             describe(owner), static_cast<int>(options.patience_seconds)));
   }
 
   // What is neither empty nor ours is another's: even one that has let go has written here since.

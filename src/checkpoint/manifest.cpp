@@ -6,6 +6,8 @@
 
 #include "finetune/base/error.h"
 #include "finetune/base/json.h"
+#include "finetune/base/json_fields.h"
+#include "finetune/base/text.h"
 #include "finetune/checkpoint/layout.h"
 
 namespace finetune::checkpoint {
@@ -17,40 +19,17 @@ using Json = nlohmann::ordered_json;
   throw Error(ErrorKind::kCheckpoint, "'" + path + "' " + reason);
 }
 
-// A member of an object, of the type that is expected there.
-const Json& member(const Json& object, const char* key, Json::value_t type,
-                   const std::string& path) {
-  const auto found = object.is_object() ? object.find(key) : object.end();
-  if (!object.is_object() || found == object.end() || found->type() != type) {
-    reject(path, std::string("lacks '") + key + "' or has it in another form");
-  }
-  return *found;
-}
-
-int64_t integer(const Json& object, const char* key, const std::string& path) {
-  const uint64_t value = member(object, key, Json::value_t::number_unsigned, path).get<uint64_t>();
-  if (value > static_cast<uint64_t>(INT64_MAX))
-    reject(path, std::string("has a wrong '") + key + "'");
-  return static_cast<int64_t>(value);
-}
-
-std::string hash_text(const Json& value, const std::string& path) {
-  if (value.is_string()) {
-    const auto& text = value.get_ref<const std::string&>();
-    if (text.size() == 32 && text.find_first_not_of("0123456789abcdef") == std::string::npos) {
-      return text;
-    }
-  }
+void check_hash(const std::string& text, const std::string& path) {
+  if (text.size() == 32 && text.find_first_not_of("0123456789abcdef") == std::string::npos) return;
   reject(path, "has a checksum in another form");
 }
 
-FileRecord parse_record(const Json& value, const std::string& path) {
-  FileRecord record;
-  record.bytes = static_cast<uint64_t>(integer(value, "bytes", path));
-  record.hash = hash_text(member(value, "xxh3_128", Json::value_t::string, path), path);
-  for (const Json& block : member(value, "blocks", Json::value_t::array, path)) {
-    record.blocks.push_back(hash_text(block, path));
-  }
+FileRecord parse_record(const JsonFields& fields, const std::string& path) {
+  FileRecord record{.bytes = static_cast<uint64_t>(fields.integer("bytes", {.low = 0})),
+                    .hash = fields.text("xxh3_128"),
+                    .blocks = fields.texts("blocks")};
+  check_hash(record.hash, path);
+  for (const std::string& block : record.blocks) check_hash(block, path);
   if (record.blocks.size() != (record.bytes + kBlockBytes - 1) / kBlockBytes) {
     reject(path, "has another number of checksums than the sizes need");
   }
@@ -80,23 +59,27 @@ Manifest parse_manifest(std::string_view text, const std::string& path, FileName
   limits.max_bytes = size_t{64} << 20;
   limits.max_depth = 8;
   const Json json = parse_json(text, path, ErrorKind::kCheckpoint, limits);
-  const int64_t version = integer(json, "format_version", path);
+  const JsonFields fields(json, path, ErrorKind::kCheckpoint);
+  const int64_t version = fields.integer("format_version");
   if (version != kManifestVersion) {
-    reject(path, "has format version " + std::to_string(version) + " where this program knows " +
-                     std::to_string(kManifestVersion) + "; use the version that wrote it");
+    reject(path,
+           format_text(
+               "has format version {} where this program knows {}; use the version that wrote it",
+               version, kManifestVersion));
   }
   Manifest manifest;
-  manifest.run_id = member(json, "run_id", Json::value_t::string, path).get<std::string>();
+  manifest.run_id = fields.text("run_id");
   if (!is_identifier(manifest.run_id)) reject(path, "names no run");
-  manifest.step = integer(json, "step", path);
-  manifest.created_unix = integer(json, "created", path);
-  for (const auto& [name, value] : member(json, "files", Json::value_t::object, path).items()) {
+  manifest.step = fields.integer("step", {.low = 0});
+  manifest.created_unix = fields.integer("created", {.low = 0});
+  const JsonFields files = fields.fields("files");
+  for (const auto& [name, ignored] : fields.object("files").items()) {
     const bool is_allowed =
         names == FileNames::kPaths ? is_tree_path(name) : is_checkpoint_file_name(name);
     if (!is_allowed || name == kManifestFile) {
       reject(path, "names a file that no checkpoint of ours has");
     }
-    manifest.files.emplace(name, parse_record(value, path));
+    manifest.files.emplace(name, parse_record(files.fields(name.c_str()), path));
   }
   if (manifest.files.empty()) reject(path, "names no files");
   // Covers the checksum, unknown keys, order and white space at once.
@@ -132,8 +115,7 @@ FileRecord RecordingFile::record() const {
 
 void verify_file(const ReadableFile& file, const FileRecord& record, const std::string& path) {
   if (file.size() != record.bytes) {
-    reject(path, "has " + std::to_string(file.size()) + " bytes where " +
-                     std::to_string(record.bytes) + " were written");
+    reject(path, format_text("has {} bytes where {} were written", file.size(), record.bytes));
   }
   std::string block(static_cast<size_t>(std::min(kBlockBytes, record.bytes)), '\0');
   Hasher whole;
@@ -144,8 +126,7 @@ void verify_file(const ReadableFile& file, const FileRecord& record, const std::
     const std::string_view content(block.data(), count);
     whole.update(content);
     if (hash_hex(content) != record.blocks[i]) {
-      reject(path, "is damaged between byte " + std::to_string(offset) + " and " +
-                       std::to_string(offset + count));
+      reject(path, format_text("is damaged between byte {} and {}", offset, offset + count));
     }
   }
   if (whole.hex() != record.hash) reject(path, "does not have the checksum that was written");

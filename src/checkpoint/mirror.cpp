@@ -19,6 +19,7 @@
 #include "finetune/base/error.h"
 #include "finetune/base/interrupt.h"
 #include "finetune/base/log.h"
+#include "finetune/base/text.h"
 #include "finetune/checkpoint/layout.h"
 
 namespace finetune::checkpoint {
@@ -250,8 +251,8 @@ struct Mirror::Worker {
 
   void recovered() {
     if (failures_in_a_row > 1) {
-      log::info("mirror: '" + options.directory + "' works again after " +
-                std::to_string(failures_in_a_row) + " failed tries");
+      log::info(format_text("mirror: '{}' works again after {} failed tries", options.directory,
+                            failures_in_a_row));
     }
     failures_in_a_row = 0;
   }

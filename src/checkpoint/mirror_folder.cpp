@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "finetune/base/log.h"
+#include "finetune/base/text.h"
 #include "finetune/checkpoint/finished_model.h"
 #include "finetune/checkpoint/layout.h"
 
@@ -334,9 +335,9 @@ void MirrorFolder::remove_unused_trees(const std::string& parent,
     if (now - note_of_use(tree, is_used, now) <= unused.count()) continue;
     options_.check_fence();
     files.remove_tree(tree);
-    log::info("removed from the mirror: '" + tree + "', which no session has used for " +
-              std::to_string(std::chrono::duration_cast<std::chrono::hours>(unused).count() / 24) +
-              " days");
+    log::info(format_text("removed from the mirror: '{}', which no session has used for {} days",
+                          tree,
+                          std::chrono::duration_cast<std::chrono::hours>(unused).count() / 24));
   }
 }
 

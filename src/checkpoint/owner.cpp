@@ -12,6 +12,7 @@
 
 #include "finetune/base/error.h"
 #include "finetune/base/json.h"
+#include "finetune/base/text.h"
 #include "finetune/checkpoint/layout.h"
 
 namespace finetune::checkpoint {
@@ -29,7 +30,7 @@ std::string first_line(const std::string& path) {
 // Field 22 of /proc/<pid>/stat; counted behind the command's closing bracket, which may hold
 // anything before it. 0 where there is no such process, or only what its parent has not collected.
 int64_t process_start(int64_t pid) {
-  const std::string line = first_line("/proc/" + std::to_string(pid) + "/stat");
+  const std::string line = first_line(format_text("/proc/{}/stat", pid));
   const size_t bracket = line.rfind(')');
   if (bracket == std::string::npos) return 0;
   std::istringstream fields(line.substr(bracket + 1));
@@ -98,7 +99,7 @@ std::optional<Owner> parse_owner(const std::string& text) {
 std::string released_text(const std::string& token) { return "released " + token + "\n"; }
 
 std::string describe(const Owner& owner) {
-  std::string text = "process " + std::to_string(owner.pid) + " on '" + owner.host + "'";
+  std::string text = format_text("process {} on '{}'", owner.pid, owner.host);
   const std::time_t since = owner.since_unix;
   std::tm fields = {};
   std::array<char, 32> stamp = {};

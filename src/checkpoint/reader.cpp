@@ -6,6 +6,7 @@
 
 #include "checkpoint/foreign.h"
 #include "finetune/base/error.h"
+#include "finetune/base/text.h"
 #include "finetune/checkpoint/manifest.h"
 
 namespace finetune::checkpoint {
@@ -29,7 +30,7 @@ void inspect_own(FileSystem& files, CheckpointEntry& entry, bool verify) {
   entry.bytes = text.size();
   for (const auto& item : manifest.files) entry.bytes += item.second.bytes;
   if (manifest.step != entry.step) {
-    reject_checkpoint("its manifest is that of step " + std::to_string(manifest.step));
+    reject_checkpoint(format_text("its manifest is that of step {}", manifest.step));
   }
   for (const auto& [name, record] : manifest.files) {
     const std::string path = join_path(entry.path, name);
@@ -38,8 +39,8 @@ void inspect_own(FileSystem& files, CheckpointEntry& entry, bool verify) {
     if (type != FileType::kFile) reject_checkpoint(name + " is not a file");
     const std::unique_ptr<ReadableFile> file = files.open(path);
     if (file->size() != record.bytes) {
-      reject_checkpoint(name + " has " + std::to_string(file->size()) + " bytes where " +
-                        std::to_string(record.bytes) + " were written");
+      reject_checkpoint(
+          format_text("{} has {} bytes where {} were written", name, file->size(), record.bytes));
     }
     if (verify) verify_file(*file, record, name);
   }

@@ -7,6 +7,8 @@
 #include <memory>
 #include <random>
 
+#include "finetune/base/text.h"
+
 namespace finetune::checkpoint {
 namespace {
 
@@ -74,7 +76,7 @@ FileRecord replace_file(const CopyPlaces& places, const std::string& from, const
                         const FileRecord* expected) {
   static thread_local std::mt19937_64 names{std::random_device{}()};
   const std::string temporary =
-      join_path(parent_path(to), ".tmp-" + file_name(to) + "." + std::to_string(names()));
+      join_path(parent_path(to), format_text(".tmp-{}.{}", file_name(to), names()));
   try {
     const FileRecord record = copy_file(places, from, temporary);
     if (expected != nullptr && record != *expected) {

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "finetune/base/error.h"
+#include "finetune/base/text.h"
 #include "finetune/checkpoint/layout.h"
 #include "finetune/checkpoint/manifest.h"
 #include "finetune/checkpoint/reader.h"
@@ -36,10 +37,9 @@ void check_space(FileSystem& files, const std::string& output_dir, uint64_t requ
   const uint64_t free = files.free_bytes(output_dir);
   if (free >= needed) return;
   constexpr uint64_t kMegabyte = 1'000'000;
-  throw Error(ErrorKind::kIo, "'" + output_dir + "' has " + std::to_string(free / kMegabyte) +
-                                  " MB free where a checkpoint needs " +
-                                  std::to_string(needed / kMegabyte + 1) +
-                                  " MB; free some space or lower save_total_limit");
+  throw Error(ErrorKind::kIo, format_text("'{}' has {} MB free where a checkpoint needs {} MB; "
+                                          "free some space or lower save_total_limit",
+                                          output_dir, free / kMegabyte, needed / kMegabyte + 1));
 }
 
 // True where this very checkpoint is already there; anything else under its name is set aside.

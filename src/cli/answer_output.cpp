@@ -7,6 +7,7 @@
 
 #include "cli/standard_output.h"
 #include "finetune/base/error.h"
+#include "finetune/base/text.h"
 
 namespace finetune::cli {
 namespace {
@@ -48,7 +49,7 @@ AnswerOutput::AnswerOutput(const std::optional<std::string>& path) {
   }
   // The name of FileSystem::write_atomically's files, which are known as leftovers.
   temporary_ =
-      join_path(parent_path(path_), ".tmp-" + file_name(path_) + "." + std::to_string(::getpid()));
+      join_path(parent_path(path_), format_text(".tmp-{}.{}", file_name(path_), ::getpid()));
   file_ = FileSystem::local().create(temporary_);
 }
 

@@ -5,12 +5,13 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "cli/command_line.h"
 #include "cli/commands.h"
-#include "cli/config_arguments.h"
 #include "finetune/base/error.h"
 #include "finetune/base/file_system.h"
 #include "finetune/base/json.h"
 #include "finetune/base/printable.h"
+#include "finetune/base/text.h"
 #include "finetune/checkpoint/finished_model.h"
 #include "finetune/checkpoint/layout.h"
 #include "finetune/checkpoint/reader.h"
@@ -30,10 +31,10 @@ std::string age_text(int64_t created_unix) {
                           std::chrono::system_clock::now().time_since_epoch())
                           .count();
   const int64_t seconds = std::max<int64_t>(0, now - created_unix);
-  if (seconds < 120) return std::to_string(seconds) + " s";
-  if (seconds < 7200) return std::to_string(seconds / 60) + " min";
-  if (seconds < 172800) return std::to_string(seconds / 3600) + " h";
-  return std::to_string(seconds / 86400) + " d";
+  if (seconds < 120) return format_text("{} s", seconds);
+  if (seconds < 7200) return format_text("{} min", seconds / 60);
+  if (seconds < 172800) return format_text("{} h", seconds / 3600);
+  return format_text("{} d", seconds / 86400);
 }
 
 // What was found in one folder.
@@ -152,26 +153,29 @@ bool list_mirror(const std::string& mirror, bool is_finished) {
   return !there.has_damage();
 }
 
+constexpr const char* kCheckpointsHelp =
+    R"(usage: finetune checkpoints OUTPUT_DIR [--verify] [--mirror DIR]
+
+Lists a run's checkpoints with step, size, age and state, and the finished model.
+--verify      Compare every byte with its checksum, in the mirror too; without it
+              sizes alone are compared. Exit code 3 where anything is damaged.
+--mirror DIR  The mirror's folder; default: mirror_dir of the run's configuration.
+Exit code 3 where no checkpoint is valid, or the finished model is damaged.
+)";
+
 }  // namespace
 
 int checkpoints_command(const Arguments& arguments) {
-  ArgumentReader reader(arguments);
-  if (reader.asks_for_help()) {
-    std::cout
-        << "usage: finetune checkpoints OUTPUT_DIR [--verify] [--mirror DIR]\n\n"
-           "Lists a run's checkpoints with step, size, age and state, and the finished model.\n"
-           "--verify      Compare every byte with its checksum, in the mirror too; without it\n"
-           "              sizes alone are compared. Exit code 3 where anything is damaged.\n"
-           "--mirror DIR  The mirror's folder; default: mirror_dir of the run's configuration.\n"
-           "Exit code 3 where no checkpoint is valid, or the finished model is damaged.\n";
-    return kExitFinished;
-  }
-  const bool verify = reader.take_flag("--verify");
-  const std::optional<std::string> named = reader.take_value("--mirror");
-  if (reader.rest().size() != 1 || reader.rest()[0].starts_with("-")) {
+  CommandLine line("checkpoints", kCheckpointsHelp);
+  bool verify = false;
+  std::optional<std::string> named;
+  line.flag("--verify", verify);
+  line.value("--mirror", named);
+  if (!line.parse(arguments)) return kExitFinished;
+  if (line.rest().size() != 1 || line.rest()[0].starts_with("-")) {
     throw Error(ErrorKind::kUsage, "finetune checkpoints takes one folder: the run's output_dir");
   }
-  const std::string folder = reader.rest()[0];
+  const std::string folder = line.rest()[0];
   FileSystem& files = FileSystem::local();
   for (const std::string& path : {folder, named.value_or(folder)}) {
     if (files.type(path) != FileType::kMissing) continue;

@@ -7,9 +7,10 @@
 #include <set>
 #include <sstream>
 
+#include "cli/command_line.h"
 #include "cli/commands.h"
-#include "cli/config_arguments.h"
 #include "finetune/base/error.h"
+#include "finetune/base/text.h"
 #include "finetune/config/fields.h"
 
 namespace finetune::cli {
@@ -24,11 +25,7 @@ struct Offer {
   std::map<std::string, Words> values;  // option -> its values, where these are few
 };
 
-std::string joined(const auto& words) {
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : " ") + word;
-  return text;
-}
+std::string joined(const auto& words) { return join(Words(words.begin(), words.end()), " "); }
 
 // Takes standard output while it lives.
 class CapturedOutput {
@@ -144,10 +141,7 @@ std::string bash_script() {
   }
   std::string values;
   for (const auto& [words, places] : by_values) {
-    std::string alternatives;
-    for (const std::string& place : places)
-      alternatives += (alternatives.empty() ? "" : "|") + place;
-    values += bash_case(alternatives, words);
+    values += bash_case(join(places, "|"), words);
   }
   return "_finetune() {\n"
          "  local word=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD-1]} words=\n"
@@ -191,17 +185,18 @@ std::string fish_script() {
   return text;
 }
 
+constexpr const char* kCompletionHelp =
+    R"(usage: finetune completion bash|zsh|fish
+
+bash: source <(finetune completion bash)   zsh: the same   fish: finetune completion fish | source
+)";
+
 }  // namespace
 
 int completion_command(const Arguments& arguments) {
-  const ArgumentReader reader(arguments);
-  if (reader.asks_for_help()) {
-    std::cout << "usage: finetune completion bash|zsh|fish\n\n"
-                 "bash: source <(finetune completion bash)   zsh: the same   "
-                 "fish: finetune completion fish | source\n";
-    return kExitFinished;
-  }
-  const std::string shell = arguments.size() == 1 ? arguments[0] : "";
+  CommandLine line("completion", kCompletionHelp);
+  if (!line.parse(arguments)) return kExitFinished;
+  const std::string shell = line.rest().size() == 1 ? line.rest()[0] : "";
   if (shell == "bash") {
     std::cout << bash_script();
   } else if (shell == "zsh") {

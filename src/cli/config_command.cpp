@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT
+#include <algorithm>
 #include <iostream>
 #include <string>
 #include <vector>
 
+#include "cli/command_line.h"
 #include "cli/commands.h"
-#include "cli/config_arguments.h"
 #include "finetune/base/error.h"
 #include "finetune/base/log.h"
 #include "finetune/config/dump.h"
@@ -38,47 +39,52 @@ int print(const std::string& text) {
   return kExitFinished;
 }
 
-int init(const std::vector<std::string>& words) {
-  std::string task = "mlm";
-  for (size_t i = 0; i < words.size(); ++i) {
-    if (words[i].starts_with("--task=")) {
-      task = words[i].substr(7);
-    } else if (words[i] == "--task" && i + 1 < words.size()) {
-      task = words[++i];
-    } else {
-      refuse_config("config init does not know '" + words[i] + "'");
-    }
-  }
-  return print(initial_yaml(task));
+int init(const Arguments& arguments) {
+  CommandLine line("config init", kConfigHelp);
+  std::optional<std::string> task;
+  line.value("--task", task);
+  if (!line.parse(arguments)) return kExitFinished;
+  if (!line.rest().empty())
+    refuse_config("config init does not know '" + line.rest().front() + "'");
+  return print(initial_yaml(task.value_or("mlm")));
 }
 
-int check(const std::vector<std::string>& arguments) {
-  ArgumentReader reader(arguments);
-  const bool looks_for_files = !reader.take_flag("--no_files");
-  const ConfigWords words = reader.config("config check");
+int check(const Arguments& arguments) {
+  CommandLine line("config check", kConfigHelp);
+  bool no_files = false;
+  line.flag("--no_files", no_files);
+  if (!line.parse(arguments)) return kExitFinished;
+  const ConfigWords words = line.config();
   const LoadedConfig config = load_config(words.path, words.overrides);
   for (const std::string& note : config.notes) log::warning(note);
   validate(config, Purpose::kTrain);
-  if (looks_for_files) check_files(config);
+  if (!no_files) check_files(config);
   return print((words.path.empty() ? "the configuration" : words.path) + " is well-formed" +
-               (looks_for_files ? ", and the files it names are there\n" : "\n"));
+               (no_files ? "\n" : ", and the files it names are there\n"));
 }
 
 }  // namespace
 
-int config_command(const std::vector<std::string>& arguments) {
-  if (arguments.empty())
+int config_command(const Arguments& arguments) {
+  // Options may be given before the sub-command: "config --no_files check run.yaml".
+  const auto place = std::ranges::find_if(
+      arguments, [](const std::string& word) { return !word.starts_with("-"); });
+  if (place == arguments.end()) {
+    CommandLine line("config", kConfigHelp);
+    if (!line.parse(arguments)) return kExitFinished;
     refuse_config("config needs one of init, defaults, schema, table, exclusions, check");
-  const std::string& verb = arguments.front();
-  const std::vector<std::string> words(arguments.begin() + 1, arguments.end());
-  if (verb == "--help" || verb == "-h" || (!words.empty() && words.front() == "--help")) {
-    return print(kConfigHelp);
   }
+  const std::string& verb = *place;
+  Arguments words(arguments.begin(), place);
+  words.insert(words.end(), place + 1, arguments.end());
   if (verb == "init") return init(words);
   if (verb == "check") return check(words);
   if (verb != "defaults" && verb != "schema" && verb != "table" && verb != "exclusions")
     refuse_config("config does not know '" + verb + "'");
-  if (!words.empty()) refuse_config("config " + verb + " takes no '" + words.front() + "'");
+  CommandLine line("config " + verb, kConfigHelp);
+  if (!line.parse(words)) return kExitFinished;
+  if (!line.rest().empty())
+    refuse_config("config " + verb + " takes no '" + line.rest().front() + "'");
   if (verb == "exclusions") return print(describe_exclusions_markdown());
   if (verb == "table") return print(describe_keys_markdown());
   return print(verb == "defaults" ? defaults_yaml() : json_schema());

@@ -8,11 +8,12 @@
 #include <sstream>
 #include <thread>
 
+#include "cli/command_line.h"
 #include "cli/commands.h"
-#include "cli/config_arguments.h"
 #include "cli/tpu.h"
 #include "finetune/base/error.h"
 #include "finetune/base/file_system.h"
+#include "finetune/base/text.h"
 #include "finetune/base/version.h"
 #include "finetune/data/arrow_support.h"
 #include "finetune/distributed/membership.h"
@@ -34,9 +35,7 @@ struct Doctor {
 };
 
 std::string gigabytes(uint64_t bytes) {
-  char text[32];
-  std::snprintf(text, sizeof(text), "%.1f GiB", static_cast<double>(bytes) / (1 << 30));
-  return text;
+  return format_number("%.1f GiB", static_cast<double>(bytes) / (1 << 30));
 }
 
 // "MemTotal:  24 kB" of /proc/meminfo, in bytes.
@@ -140,7 +139,7 @@ void look_at_disk(Doctor& doctor) {
                    "an 84M model's checkpoint takes 1 GB: free some");
   }
   try {
-    const std::string probe = join_path(here, ".finetune-doctor-" + std::to_string(::getpid()));
+    const std::string probe = join_path(here, format_text(".finetune-doctor-{}", ::getpid()));
     files.write_atomically(probe, "probe");
     files.remove_file(probe);
   } catch (const Error& error) {
@@ -154,17 +153,18 @@ void look_at_disk(Doctor& doctor) {
   }
 }
 
+constexpr const char* kDoctorHelp =
+    R"(usage: finetune doctor
+
+Shows devices, memory, libraries, pyarrow, hf, disk, and what is wrong. Exit code 1 if something is.
+)";
+
 }  // namespace
 
 int doctor_command(const Arguments& arguments) {
-  const ArgumentReader reader(arguments);
-  if (reader.asks_for_help()) {
-    std::cout
-        << "usage: finetune doctor\n\nShows devices, memory, libraries, pyarrow, hf, disk, and "
-           "what is wrong. Exit code 1 if something is.\n";
-    return kExitFinished;
-  }
-  if (!arguments.empty()) throw Error(ErrorKind::kUsage, "finetune doctor takes no arguments");
+  CommandLine line("doctor", kDoctorHelp);
+  if (!line.parse(arguments)) return kExitFinished;
+  if (!line.rest().empty()) throw Error(ErrorKind::kUsage, "finetune doctor takes no arguments");
   Doctor doctor;
   look_at_libraries(doctor);
   look_at_helpers();

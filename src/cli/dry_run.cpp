@@ -3,11 +3,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
-#include "cli/config_arguments.h"
+#include "cli/command_line.h"
 #include "cli/launch.h"
 #include "cli/own_runs.h"
 #include "cli/standard_output.h"
@@ -16,6 +15,7 @@
 #include "finetune/base/interrupt.h"
 #include "finetune/base/json.h"
 #include "finetune/base/log.h"
+#include "finetune/base/text.h"
 #include "finetune/checkpoint/layout.h"
 #include "finetune/checkpoint/reader.h"
 #include "finetune/config/validate.h"
@@ -45,7 +45,7 @@ Arguments trial_keys(const TrainingArgs& args, const std::string& output) {
                     "--report_to=none",
                     "--logging_dir=null",
                     "--eval_on_start=false",
-                    "--max_eval_samples=" + std::to_string(eval_samples),
+                    format_text("--max_eval_samples={}", eval_samples),
                     "--do_predict=false",
                     "--log_level=warning",
                     "--disable_tqdm=true"};
@@ -109,9 +109,7 @@ std::string logged_loss(const std::string& checkpoint_folder) {
   for (const Json& entry : state.at("log_history")) {
     if (!entry.contains("loss")) continue;
     const Json& loss = entry.at("loss");
-    char number[32];
-    std::snprintf(number, sizeof(number), "%.4g", loss.is_number() ? loss.get<double>() : NAN);
-    text = loss.is_number() ? number : "not finite";
+    text = loss.is_number() ? format_number("%.4g", loss.get<double>()) : "not finite";
   }
   return text;
 }
@@ -123,9 +121,7 @@ double seconds_at(const std::string& checkpoint_folder) {
 }
 
 std::string megabytes(int64_t bytes) {
-  char text[32];
-  std::snprintf(text, sizeof(text), "%.1f MiB", static_cast<double>(bytes) / (1 << 20));
-  return text;
+  return format_number("%.1f MiB", static_cast<double>(bytes) / (1 << 20));
 }
 
 void line(const std::string& name, const std::string& value) {
@@ -179,8 +175,8 @@ int dry_run(const ConfigWords& words) {
     trial.train_until(2, is_over ? Arguments{"--max_steps=2"} : Arguments{});
   }
   if (!trial.is_good()) {
-    log::error("the dry run failed with exit code " + std::to_string(trial.code()) +
-               "; the message above says why");
+    log::error(format_text("the dry run failed with exit code {}; the message above says why",
+                           trial.code()));
     return trial.code();
   }
   summarise(trial, args);

@@ -2,8 +2,8 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "cli/command_line.h"
 #include "cli/commands.h"
-#include "cli/config_arguments.h"
 #include "cli/launch.h"
 #include "finetune/base/error.h"
 #include "finetune/base/log.h"
@@ -12,24 +12,30 @@
 #include "finetune/train/run.h"
 
 namespace finetune::cli {
+namespace {
+
+constexpr const char* kEvaluateHelp =
+    R"(usage: finetune evaluate CONFIG [--key value ...] [--checkpoint auto|base|FOLDER]
+
+Prints the metrics on validation_file as JSON. After a finished run in output_dir it
+evaluates the trained model, otherwise model_name_or_path, and says which. Works in
+one process.
+
+  --checkpoint auto    the run's newest valid checkpoint, or the finished model where
+                       there is no checkpoint
+  --checkpoint base    the model that model_name_or_path names
+  --checkpoint FOLDER  the model in this folder
+)";
+
+}  // namespace
 
 int evaluate_command(const Arguments& arguments) {
-  ArgumentReader reader(arguments);
-  if (reader.asks_for_help()) {
-    std::cout
-        << "usage: finetune evaluate CONFIG [--key value ...] [--checkpoint auto|base|FOLDER]\n\n"
-           "Prints the metrics on validation_file as JSON. After a finished run in output_dir it\n"
-           "evaluates the trained model, otherwise model_name_or_path, and says which. Works in\n"
-           "one process.\n\n"
-           "  --checkpoint auto    the run's newest valid checkpoint, or the finished model where\n"
-           "                       there is no checkpoint\n"
-           "  --checkpoint base    the model that model_name_or_path names\n"
-           "  --checkpoint FOLDER  the model in this folder\n";
-    return kExitFinished;
-  }
+  CommandLine line("evaluate", kEvaluateHelp);
+  std::optional<std::string> checkpoint;
+  line.value("--checkpoint", checkpoint);
+  if (!line.parse(arguments)) return kExitFinished;
   if (!works_here("evaluate")) return kExitFinished;
-  const std::optional<std::string> checkpoint = reader.take_value("--checkpoint");
-  ConfigWords words = reader.config("evaluate");
+  ConfigWords words = line.config();
   EvaluatedModel model = EvaluatedModel::kTrained;
   if (checkpoint == "auto") {
     model = EvaluatedModel::kNewest;

@@ -16,6 +16,7 @@
 #include "finetune/base/error.h"
 #include "finetune/base/interrupt.h"
 #include "finetune/base/log.h"
+#include "finetune/base/text.h"
 
 extern char** environ;
 
@@ -66,9 +67,9 @@ std::vector<std::string> environment_of(const Ending& ending) {
     }
     list.push_back(text);
   }
-  list.push_back("FINETUNE_EXIT_CODE=" + std::to_string(ending.exit_code));
+  list.push_back(format_text("FINETUNE_EXIT_CODE={}", ending.exit_code));
   list.push_back("FINETUNE_OUTPUT_DIR=" + ending.output_dir);
-  if (ending.step) list.push_back("FINETUNE_STEP=" + std::to_string(*ending.step));
+  if (ending.step) list.push_back(format_text("FINETUNE_STEP={}", *ending.step));
   return list;
 }
 
@@ -151,14 +152,14 @@ void run_hook(const Hooks& hooks, const Ending& ending, double limit_seconds) {
   int status = 0;
   if (!ends_within(process, limit_seconds, status)) {
     end_process(process, status);
-    log::warning(name + " took longer than " + std::to_string(static_cast<int64_t>(limit_seconds)) +
-                 " s and was ended");
+    log::warning(format_text("{} took longer than {} s and was ended", name,
+                             static_cast<int64_t>(limit_seconds)));
     return;
   }
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return;
   log::warning(name + " ended with " +
-               (WIFEXITED(status) ? "exit code " + std::to_string(WEXITSTATUS(status))
-                                  : "signal " + std::to_string(WTERMSIG(status))) +
+               (WIFEXITED(status) ? format_text("exit code {}", WEXITSTATUS(status))
+                                  : format_text("signal {}", WTERMSIG(status))) +
                "; the training's own exit code stays");
 }
 

@@ -29,6 +29,7 @@
 #include "finetune/base/interrupt.h"
 #include "finetune/base/log_origin.h"
 #include "finetune/base/stop_signals.h"
+#include "finetune/base/text.h"
 #include "finetune/base/version.h"
 #include "finetune/config/dump.h"
 #include "finetune/distributed/board.h"
@@ -88,9 +89,9 @@ int64_t asked_processes(const LoadedConfig& config) {
   const auto result = std::from_chars(text.data(), text.data() + text.size(), count);
   const bool is_number = result.ec == std::errc() && result.ptr == text.data() + text.size();
   if (!is_number || count < 1 || count > static_cast<int64_t>(Board::kMostProcesses)) {
-    throw Error(ErrorKind::kConfig, config.where("num_processes") + ": num_processes: '" + text +
-                                        "' must be a whole number from 1 to " +
-                                        std::to_string(Board::kMostProcesses) + ", or auto");
+    throw Error(ErrorKind::kConfig,
+                format_text("{}: num_processes: '{}' must be a whole number from 1 to {}, or auto",
+                            config.where("num_processes"), text, Board::kMostProcesses));
   }
   return count;
 }
@@ -118,7 +119,7 @@ std::string make_meeting_place() {
     throw Error(ErrorKind::kIo,
                 std::string("no memory for the processes to meet in: ") + std::strerror(errno));
   }
-  return "/proc/self/fd/" + std::to_string(descriptor);
+  return format_text("/proc/self/fd/{}", descriptor);
 }
 
 bool has_left_world = false;
@@ -140,7 +141,7 @@ class Departure {
 
 int be_member(const Membership& membership, const LoadedConfig& config,
               const std::function<int(std::shared_ptr<World>)>& work) {
-  const std::string name = "rank " + std::to_string(membership.rank);
+  const std::string name = format_text("rank {}", membership.rank);
   log::set_origin(name, membership.rank == 0 ? log::Level::kError : log::Level::kDebug);
   // Until the run sets it. Of the processes that this program started, one says why they wait.
   log::set_level(membership.board != nullptr && membership.rank != 0 ? "error"
@@ -210,8 +211,9 @@ class Launcher {
     const pid_t launcher = ::getpid();
     const pid_t process = ::fork();
     if (process < 0) {
-      throw Error(ErrorKind::kIo, "cannot start process " + std::to_string(rank) + ": " +
-                                      (errno == EAGAIN ? kNoMoreThreads : std::strerror(errno)));
+      throw Error(ErrorKind::kIo,
+                  format_text("cannot start process {}: {}", rank,
+                              errno == EAGAIN ? kNoMoreThreads : std::strerror(errno)));
     }
     if (process == 0) {
       ::prctl(PR_SET_PDEATHSIG, SIGTERM);  // nobody would pass signals on or find who hangs
@@ -284,10 +286,10 @@ class Launcher {
     fault_ = is_crash ? 128 + number : kExitStoppedEarly;
     lose(rank);
     if (hung_rank_ == rank) return;
-    log::error("rank " + std::to_string(rank) + " was ended by signal " + std::to_string(number) +
-               " (" + ::strsignal(number) +
-               "), and the other processes leave; what was saved is kept: run the same command "
-               "again to go on");
+    log::error(
+        format_text("rank {} was ended by signal {} ({}), and the other processes leave; what was "
+                    "saved is kept: run the same command again to go on",
+                    rank, number, ::strsignal(number)));
   }
 
   void lose(int64_t rank) {
@@ -311,10 +313,10 @@ class Launcher {
       if (!child.is_running || now - child.beaten_at < hang_seconds_) continue;
       if (!is_lost_) {
         hung_rank_ = static_cast<int64_t>(rank);
-        log::error("rank " + std::to_string(rank) + " has shown no sign of life for " +
-                   std::to_string(static_cast<int>(hang_seconds_)) +
-                   " s and is ended, and the other processes leave; what was saved is kept: run "
-                   "the same command again to go on");
+        log::error(format_text(
+            "rank {} has shown no sign of life for {} s and is ended, and the other processes "
+            "leave; what was saved is kept: run the same command again to go on",
+            rank, static_cast<int>(hang_seconds_)));
       }
       ::kill(child.process, SIGKILL);
       child.beaten_at = now;
@@ -343,12 +345,13 @@ void check_asked_number(const LoadedConfig& config, int64_t asked, const Members
   const bool is_set = config.is_set("num_processes") && config.args.num_processes != "auto";
   if (!is_set || membership.size == asked) return;
   const std::string started =
-      std::to_string(membership.size) + (membership.size == 1 ? " process" : " processes");
-  throw Error(ErrorKind::kConfig,
-              config.where("num_processes") + ": num_processes: " + membership.launcher +
-                  " started " + started + ", which is not the " + std::to_string(asked) +
-                  " that this key asks for; leave it out, or start finetune without what " +
-                  membership.launcher + " set in the environment");
+      format_text("{}{}", membership.size, membership.size == 1 ? " process" : " processes");
+  throw Error(
+      ErrorKind::kConfig,
+      format_text("{}: num_processes: {} started {}, which is not the {} that this key asks for; "
+                  "leave it out, or start finetune without what {} set in the environment",
+                  config.where("num_processes"), membership.launcher, started, asked,
+                  membership.launcher));
 }
 
 }  // namespace

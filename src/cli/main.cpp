@@ -4,11 +4,10 @@
 #include <unistd.h>
 
 #include "cli/commands.h"
+#include "cli/early_start.h"
 #include "cli/launch.h"
 #include "cli/outcome.h"
-#include "cli/stack_limit.h"
 #include "cli/standard_output.h"
-#include "cli/wait_policy.h"
 #include "finetune/base/interrupt.h"
 
 // Before the constructors of the shared libraries, which take a fraction of a second for libtorch:

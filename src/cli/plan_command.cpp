@@ -2,13 +2,14 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "cli/command_line.h"
 #include "cli/commands.h"
-#include "cli/config_arguments.h"
 #include "cli/own_runs.h"
 #include "finetune/base/error.h"
 #include "finetune/base/file_system.h"
 #include "finetune/base/json.h"
 #include "finetune/base/log.h"
+#include "finetune/base/text.h"
 #include "finetune/config/techniques.h"
 #include "finetune/config/validate.h"
 #include "finetune/train/plan.h"
@@ -58,8 +59,11 @@ void measure(const ConfigWords& words, int64_t steps, Json& plan) {
   arguments.insert(arguments.end(), own.begin(), own.end());
   const OwnRun run = run_self(arguments, "to measure");
   if (run.code != 0) {
-    throw Error(ErrorKind::kIo, "the run that was to be measured ended with exit code " +
-                                    std::to_string(run.code) + "; the message above says why");
+    throw Error(
+        ErrorKind::kIo,
+        format_text(
+            "the run that was to be measured ended with exit code {}; the message above says why",
+            run.code));
   }
   const Json results = read_json_file(join_path(output, "train_results.json"));
   const double seconds = results.at("train_runtime").get<double>() / static_cast<double>(steps);
@@ -72,22 +76,23 @@ void measure(const ConfigWords& words, int64_t steps, Json& plan) {
 }  // namespace
 
 int plan_command(const Arguments& arguments) {
-  ArgumentReader reader(arguments);
-  if (reader.asks_for_help()) {
-    std::cout << kPlanHelp;
-    return kExitFinished;
-  }
-  const bool as_json = reader.take_flag("--json");
-  const std::optional<int64_t> steps = reader.take_number("--measure");
+  CommandLine line("plan", kPlanHelp);
+  bool as_json = false;
+  std::optional<int64_t> steps;
+  std::optional<std::string> size;
+  line.flag("--json", as_json);
+  line.number("--measure", steps);
+  line.value("--memory", size);
+  if (!line.parse(arguments)) return kExitFinished;
   PlanOptions options;
-  if (const std::optional<std::string> size = reader.take_value("--memory")) {
+  if (size) {
     options.memory = parse_memory_size(*size);
     if (!options.memory) {
       throw Error(ErrorKind::kUsage,
                   "--memory must be a size such as 16GiB or 12GB, not '" + *size + "'");
     }
   }
-  const ConfigWords words = reader.config("plan");
+  const ConfigWords words = line.config();
   const LoadedConfig config = load_config(words.path, words.overrides);
   validate(config, Purpose::kTrain);
   log::set_level(config.args.log_level);

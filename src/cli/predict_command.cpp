@@ -10,12 +10,13 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/answer_output.h"
+#include "cli/command_line.h"
 #include "cli/commands.h"
-#include "cli/config_arguments.h"
 #include "cli/launch.h"
 #include "finetune/base/error.h"
 #include "finetune/base/file_system.h"
 #include "finetune/base/interrupt.h"
+#include "finetune/base/text.h"
 #include "finetune/checkpoint/finished_model.h"
 #include "finetune/data/data_files.h"
 #include "finetune/report/progress.h"
@@ -30,9 +31,9 @@ constexpr size_t kQueriesAtATime = 256;  // answers come as the input is read
 constexpr char kPredictHelp[] =
     R"(usage: finetune predict MODEL_DIR [--text TEXT ...] [--input FILE] [options]
 
-Answers each text, or each row of FILE (.jsonl, .json, .csv, .tsv, lines of text; - for standard
-input, which is also read where neither --text nor --input is given), with one JSON line in the
-shape of transformers' pipeline. The task is that of the model, and so are the columns of FILE
+Answers each text, or each row of FILE (.jsonl, .json, .csv, .tsv, lines of text), with one JSON
+line in the shape of transformers' pipeline. FILE - is standard input, which is also read where
+neither --text nor --input is given: each line is a text, also where it looks like JSON or CSV. The task is that of the model, and so are the columns of FILE
 unless they are named here:
 
   fill-mask             --text "a <mask> b" ...
@@ -126,13 +127,13 @@ std::vector<Query> question_queries(Lists& lists) {
   if (!lists["--text"].empty()) refuse_predict("question-answering takes --question and --context");
   if (questions.empty() && contexts.empty()) return {};
   if (questions.empty() || (contexts.size() != 1 && contexts.size() != questions.size())) {
-    refuse_predict(std::to_string(questions.size()) + " of --question and " +
-                   std::to_string(contexts.size()) +
-                   " of --context: give one context for all, or one for each question");
+    refuse_predict(format_text(
+        "{} of --question and {} of --context: give one context for all, or one for each question",
+        questions.size(), contexts.size()));
   }
   std::vector<Query> queries;
   for (size_t i = 0; i < questions.size(); ++i) {
-    queries.push_back({.where = "question " + std::to_string(i + 1),
+    queries.push_back({.where = format_text("question {}", i + 1),
                        .text = contexts[contexts.size() == 1 ? 0 : i],
                        .pair = questions[i]});
   }
@@ -154,12 +155,12 @@ std::vector<Query> text_queries(Lists& lists) {
   const auto& texts = lists["--text"];
   const auto& pairs = lists["--text_pair"];
   if (!pairs.empty() && pairs.size() != texts.size()) {
-    refuse_predict(std::to_string(texts.size()) + " of --text and " + std::to_string(pairs.size()) +
-                   " of --text_pair: give one for each");
+    refuse_predict(format_text("{} of --text and {} of --text_pair: give one for each",
+                               texts.size(), pairs.size()));
   }
   std::vector<Query> queries;
   for (size_t i = 0; i < texts.size(); ++i) {
-    queries.push_back({.where = "text " + std::to_string(i + 1), .text = texts[i]});
+    queries.push_back({.where = format_text("text {}", i + 1), .text = texts[i]});
     if (!pairs.empty()) queries.back().pair = pairs[i];
   }
   return queries;
@@ -176,43 +177,52 @@ std::vector<Query> make_queries(const TaskDescriptor& task, Lists lists) {
   return text_queries(lists);
 }
 
-// What the command line says, with the options that only one task has.
+// Options that one task alone has.
+constexpr std::pair<const char*, RowTask> kOwned[] = {
+    {"--function_to_apply", RowTask::kSequenceClassification},
+    {"--aggregation_strategy", RowTask::kTokenClassification},
+    {"--ignore_labels", RowTask::kTokenClassification},
+    {"--max_answer_len", RowTask::kQuestionAnswering},
+    {"--max_seq_len", RowTask::kQuestionAnswering},
+    {"--doc_stride", RowTask::kQuestionAnswering},
+    {"--handle_impossible_answer", RowTask::kQuestionAnswering}};
+
+// What the command line says, as text where it needs a look.
 struct PredictWords {
   PredictOptions options;
-  std::vector<std::pair<std::string, RowTask>> owned;
-};
+  ColumnNames columns;
+  std::optional<std::string> task;
+  std::optional<std::string> input;
+  std::optional<std::string> output;
+  std::optional<std::string> delimiter;
+  std::optional<std::string> choice_columns;
+  std::optional<std::string> ignore_labels;
+  std::string quoting = "auto";
+  std::string header = "true";
 
-PredictWords take_options(ArgumentReader& reader) {
-  PredictWords words;
-  PredictOptions& options = words.options;
-  const auto take_text = [&](const std::string& option, RowTask owner) {
-    const auto value = reader.take_value(option);
-    if (value) words.owned.emplace_back(option, owner);
-    return value;
-  };
-  const auto take_number = [&](const std::string& option) {
-    const auto value = reader.take_number(option);
-    if (value) words.owned.emplace_back(option, RowTask::kQuestionAnswering);
-    return value;
-  };
-  options.use_cpu = reader.take_flag("--use_cpu");
-  options.batch_size = reader.take_number("--batch_size").value_or(options.batch_size);
-  options.top_k = reader.take_number("--top_k");
-  options.function_to_apply =
-      take_text("--function_to_apply", RowTask::kSequenceClassification).value_or("default");
-  options.aggregation_strategy =
-      take_text("--aggregation_strategy", RowTask::kTokenClassification).value_or("none");
-  const auto ignored = take_text("--ignore_labels", RowTask::kTokenClassification);
-  if (ignored) options.ignore_labels = split(*ignored);
-  options.max_answer_len = take_number("--max_answer_len").value_or(options.max_answer_len);
-  options.max_seq_len = take_number("--max_seq_len").value_or(options.max_seq_len);
-  options.doc_stride = take_number("--doc_stride");
-  options.handle_impossible_answer = reader.take_flag("--handle_impossible_answer");
-  if (options.handle_impossible_answer) {
-    words.owned.emplace_back("--handle_impossible_answer", RowTask::kQuestionAnswering);
+  void declare(CommandLine& line) {
+    line.value("--task", task);
+    line.value("--input", input);
+    line.value("--output", output);
+    line.value("--delimiter", delimiter);
+    line.value("--quoting", quoting);
+    line.value("--header", header);
+    line.value("--text_column", columns.text_column);
+    line.value("--text_pair_column", columns.text_pair_column);
+    line.value("--context_column", columns.context_column);
+    line.value("--choice_columns", choice_columns);
+    line.flag("--use_cpu", options.use_cpu);
+    line.number("--batch_size", options.batch_size);
+    line.number("--top_k", options.top_k);
+    line.value("--function_to_apply", options.function_to_apply);
+    line.value("--aggregation_strategy", options.aggregation_strategy);
+    line.value("--ignore_labels", ignore_labels);
+    line.number("--max_answer_len", options.max_answer_len);
+    line.number("--max_seq_len", options.max_seq_len);
+    line.number("--doc_stride", options.doc_stride);
+    line.flag("--handle_impossible_answer", options.handle_impossible_answer);
   }
-  return words;
-}
+};
 
 // Answers the queries collected so far.
 void write_answers(Predictor& model, std::vector<Query>& queries, AnswerOutput& output) {
@@ -261,13 +271,13 @@ class AnswerProgress {
   int64_t done_ = 0;
 };
 
-ReadingOptions take_reading(ArgumentReader& reader) {
+ReadingOptions reading_of(const PredictWords& words) {
   ReadingOptions reading;
   const auto refuse_value = [](const std::string& option, const std::string& expected,
                                const std::string& value) {
     refuse_predict(option + " takes " + expected + ", not '" + value + "'");
   };
-  if (const auto delimiter = reader.take_value("--delimiter")) {
+  if (const auto& delimiter = words.delimiter) {
     const std::map<std::string, char> names = {
         {"tab", '\t'}, {"\\t", '\t'}, {"comma", ','}, {"semicolon", ';'}, {"pipe", '|'}};
     const auto named = names.find(*delimiter);
@@ -276,59 +286,52 @@ ReadingOptions take_reading(ArgumentReader& reader) {
     }
     reading.delimiter = named != names.end() ? named->second : delimiter->at(0);
   }
-  const std::string quoting = reader.take_value("--quoting").value_or("auto");
-  if (quoting == "standard") reading.quoting = Quoting::kStandard;
-  if (quoting == "none") reading.quoting = Quoting::kNone;
-  if (quoting != "auto" && reading.quoting == Quoting::kAuto) {
-    refuse_value("--quoting", "auto, standard or none", quoting);
+  if (words.quoting == "standard") reading.quoting = Quoting::kStandard;
+  if (words.quoting == "none") reading.quoting = Quoting::kNone;
+  if (words.quoting != "auto" && reading.quoting == Quoting::kAuto) {
+    refuse_value("--quoting", "auto, standard or none", words.quoting);
   }
-  const std::string header = reader.take_value("--header").value_or("true");
-  if (header != "true" && header != "false") refuse_value("--header", "true or false", header);
-  reading.header = header == "true";
+  if (words.header != "true" && words.header != "false") {
+    refuse_value("--header", "true or false", words.header);
+  }
+  reading.header = words.header == "true";
   return reading;
 }
 
 }  // namespace
 
 int predict_command(const Arguments& arguments) {
-  ArgumentReader reader(arguments);
-  if (reader.asks_for_help()) {
-    std::cout << kPredictHelp;
-    return kExitFinished;
-  }
+  CommandLine line("predict", kPredictHelp);
+  PredictWords words;
+  words.declare(line);
+  if (!line.parse(arguments)) return kExitFinished;
   if (!works_here("predict")) return kExitFinished;
-  const auto task_name = reader.take_value("--task");
-  auto input = reader.take_value("--input");
-  const auto output_path = reader.take_value("--output");
-  const ReadingOptions reading = take_reading(reader);
-  const PredictWords words = take_options(reader);
-  const ColumnNames columns = {
-      .text_column = reader.take_value("--text_column"),
-      .text_pair_column = reader.take_value("--text_pair_column"),
-      .context_column = reader.take_value("--context_column"),
-      .choice_columns = split(reader.take_value("--choice_columns").value_or(""))};
-  if (reader.rest().empty() || reader.rest()[0].starts_with("--")) {
+  const ReadingOptions reading = reading_of(words);
+  words.columns.choice_columns = split(words.choice_columns.value_or(""));
+  if (words.ignore_labels) words.options.ignore_labels = split(*words.ignore_labels);
+  if (line.rest().empty() || line.rest()[0].starts_with("--")) {
     throw Error(ErrorKind::kUsage, "finetune predict needs the model's folder first");
   }
-  const std::string& folder = reader.rest()[0];
-  Lists lists = take_lists(reader.rest());
+  const std::string& folder = line.rest()[0];
+  Lists lists = take_lists(line.rest());
+  std::optional<std::string>& input = words.input;
   const bool reads_input = lists.empty() && !input && ::isatty(STDIN_FILENO) == 0;
   if (lists.empty() && !input && !reads_input) refuse_without_texts();
   if (reads_input) input = "-";
   const TaskDescriptor& task =
-      task_name ? parse_predict_task(*task_name) : find_predict_task(folder);
-  for (const auto& [option, owner] : words.owned) check_owner(true, option, owner, task);
+      words.task ? parse_predict_task(*words.task) : find_predict_task(folder);
+  for (const auto& [option, owner] : kOwned) check_owner(line.has(option), option, owner, task);
   std::vector<Query> queries = make_queries(task, std::move(lists));
   checkpoint::require_undamaged_weights(FileSystem::local(), folder);
   const auto model = task.pipeline.make_predictor(folder, words.options);
-  AnswerOutput output(output_path);
+  AnswerOutput output(words.output);
   if (!queries.empty()) write_answers(*model, queries, output);
   if (!input) {
     output.finish();
     return kExitFinished;
   }
   QueryOptions rows = {
-      .columns = columns, .trained = trained_columns(task, folder), .reading = reading};
+      .columns = words.columns, .trained = trained_columns(task, folder), .reading = reading};
   // Text files of a tagger may be CoNLL; other texts are lines.
   if (task.rows == RowTask::kTokenClassification) rows.reading.conll_text = ConllText::kEntities;
   const bool shows = output.is_file() || ::isatty(STDOUT_FILENO) == 0;

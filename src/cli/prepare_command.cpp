@@ -2,8 +2,8 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "cli/command_line.h"
 #include "cli/commands.h"
-#include "cli/config_arguments.h"
 #include "finetune/base/error.h"
 #include "finetune/base/interrupt.h"
 #include "finetune/base/log.h"
@@ -12,21 +12,24 @@
 #include "finetune/train/prepare.h"
 
 namespace finetune::cli {
+namespace {
+
+constexpr const char* kPrepareHelp =
+    R"(usage: finetune prepare CONFIG [--key value ...]
+
+Tokenises the data files into cache_dir, where trainings of the same configuration find
+them; needs no GPU. With task pretraining it makes the masked examples from the
+documents of train_file and writes them as TFRecord shards (num_shards) to
+prepare_output_dir; train_file then names these. The same command, run again after any
+interruption, makes what is missing. What was made is printed as JSON.
+)";
+
+}  // namespace
 
 int prepare_command(const Arguments& arguments) {
-  ArgumentReader reader(arguments);
-  if (reader.asks_for_help()) {
-    std::cout << "usage: finetune prepare CONFIG [--key value ...]\n\n"
-                 "Tokenises the data files into cache_dir, where trainings of the same "
-                 "configuration find\n"
-                 "them; needs no GPU. With task pretraining it makes the masked examples from the\n"
-                 "documents of train_file and writes them as TFRecord shards (num_shards) to\n"
-                 "prepare_output_dir; train_file then names these. The same command, run again "
-                 "after any\n"
-                 "interruption, makes what is missing. What was made is printed as JSON.\n";
-    return kExitFinished;
-  }
-  const ConfigWords words = reader.config("prepare");
+  CommandLine line("prepare", kPrepareHelp);
+  if (!line.parse(arguments)) return kExitFinished;
+  const ConfigWords words = line.config();
   const LoadedConfig config = load_long_run(words);
   validate(config, Purpose::kTrain);
   log::set_level(config.args.log_level);

@@ -18,6 +18,7 @@
 #include "finetune/base/interrupt.h"
 #include "finetune/base/log.h"
 #include "finetune/base/stop_signals.h"
+#include "finetune/base/text.h"
 
 namespace finetune::cli {
 namespace {
@@ -122,9 +123,10 @@ int supervise(const Supervision& what, const std::function<int(SharedReport&)>& 
   }
   const int code = wait_for(child);
   if (code > 128) {
-    log::error(std::string("the training was ended by signal ") + std::to_string(code - 128) +
-               " (" + ::strsignal(code - 128) +
-               "); what was saved before is kept: run the same command again to go on");
+    log::error(
+        format_text("the training was ended by signal {} ({}); what was saved before is kept: run "
+                    "the same command again to go on",
+                    code - 128, ::strsignal(code - 128)));
   }
   end_with_hook(what, report, code);
   note_late_signals();

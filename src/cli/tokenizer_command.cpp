@@ -14,6 +14,7 @@
 #include "cli/tokenizer_training.h"
 #include "finetune/base/error.h"
 #include "finetune/base/interrupt.h"
+#include "finetune/base/text.h"
 #include "finetune/base/utf8.h"
 #include "finetune/tokenizer/tokenizer.h"
 
@@ -58,8 +59,9 @@ void for_each_line(const Handle& handle) {
   for (int64_t number = 1; std::getline(std::cin, line); ++number) {
     interrupt::throw_if_requested("reading standard input");
     if (utf8::find_invalid(line) != std::string::npos) {
-      throw Error(ErrorKind::kData, "standard input:" + std::to_string(number) +
-                                        ": is not valid UTF-8; convert the text first");
+      throw Error(
+          ErrorKind::kData,
+          format_text("standard input:{}: is not valid UTF-8; convert the text first", number));
     }
     if (!handle(line, number)) return;
   }
@@ -76,8 +78,9 @@ Texts split_pair(const std::string& line, bool pair, int64_t number) {
   if (!pair) return {line, std::nullopt};
   const size_t tab = line.find('\t');
   if (tab == std::string::npos || line.find('\t', tab + 1) != std::string::npos) {
-    throw Error(ErrorKind::kData, "standard input:" + std::to_string(number) +
-                                      ": --pair takes two texts with one tab between them");
+    throw Error(
+        ErrorKind::kData,
+        format_text("standard input:{}: --pair takes two texts with one tab between them", number));
   }
   return {line.substr(0, tab), line.substr(tab + 1)};
 }
@@ -133,9 +136,9 @@ std::string offsets_line(const Tokenizer& tokenizer, const Texts& texts, bool sp
       begin = numbers[which][static_cast<size_t>(range.begin)];
       end = numbers[which][static_cast<size_t>(range.end)];
     }
-    ids += comma + std::to_string(text.ids[i]);
-    offsets += comma + ("[" + std::to_string(begin)) + ", " + std::to_string(end) + "]";
-    types += comma + std::to_string(text.token_types[i]);
+    ids += format_text("{}{}", comma, text.ids[i]);
+    offsets += format_text("{}[{}, {}]", comma, begin, end);
+    types += format_text("{}{}", comma, text.token_types[i]);
   }
   return "{\"input_ids\": [" + ids + "], \"offset_mapping\": [" + offsets +
          "], \"token_type_ids\": [" + types + "]}";
@@ -180,9 +183,10 @@ std::vector<int32_t> parse_ids(const std::string& line, int64_t number, int64_t 
         result.ptr == end || *result.ptr == ' ' || *result.ptr == '\t' || *result.ptr == '\r';
     if (result.ec != std::errc() || !separated || id < 0 || id >= size) {
       const std::string word(at, std::find(at, end, ' '));
-      throw Error(ErrorKind::kData, "standard input:" + std::to_string(number) + ": '" + word +
-                                        "' is not a token id of this tokenizer (0 to " +
-                                        std::to_string(size - 1) + ")");
+      throw Error(
+          ErrorKind::kData,
+          format_text("standard input:{}: '{}' is not a token id of this tokenizer (0 to {})",
+                      number, word, size - 1));
     }
     ids.push_back(id);
     at = result.ptr;

@@ -11,6 +11,7 @@
 #include "finetune/base/error.h"
 #include "finetune/base/file_system.h"
 #include "finetune/base/log.h"
+#include "finetune/base/text.h"
 
 namespace finetune::cli {
 namespace {
@@ -91,13 +92,12 @@ Trained train_byte_level(const TokenizerTraining& training) {
   const TrainedVocabulary vocabulary = train_byte_level_bpe(training.files, training.byte_level);
   const auto size = static_cast<int64_t>(vocabulary.tokens.size());
   Trained trained{make_tokenizer_files(vocabulary, training.model_max_length),
-                  "a byte-level BPE tokenizer: " + std::to_string(size) + " tokens, " +
-                      std::to_string(vocabulary.merges.size()) + " merges"};
+                  format_text("a byte-level BPE tokenizer: {} tokens, {} merges", size,
+                              vocabulary.merges.size())};
   if (size < training.vocab_size) {
-    trained.warnings.push_back("the text has no more pairs that occur at least " +
-                               std::to_string(training.byte_level.min_frequency) +
-                               " times: " + std::to_string(size) + " tokens instead of " +
-                               std::to_string(training.vocab_size));
+    trained.warnings.push_back(format_text(
+        "the text has no more pairs that occur at least {} times: {} tokens instead of {}",
+        training.byte_level.min_frequency, size, training.vocab_size));
   }
   return trained;
 }
@@ -105,24 +105,24 @@ Trained train_byte_level(const TokenizerTraining& training) {
 Trained train_sentencepiece_model(const TokenizerTraining& training) {
   const SentencePieceOptions& options = training.sentencepiece;
   const TrainedSentencePiece model = train_sentencepiece(training.files, options);
-  std::string lines = std::to_string(model.lines) + " lines";
+  std::string lines = format_text("{} lines", model.lines);
   if (model.other_lines > 0) {
-    lines = "a sample of " + lines + " out of " + std::to_string(model.lines + model.other_lines);
+    lines = format_text("a sample of {} out of {}", lines, model.lines + model.other_lines);
   }
   const char* kind = options.type == SentencePieceOptions::Type::kBpe ? "bpe" : "unigram";
-  Trained trained{make_sentencepiece_files(model.model, training.model_max_length),
-                  std::string("a SentencePiece ") + kind +
-                      " model: " + std::to_string(model.vocab_size) + " pieces out of " + lines};
+  Trained trained{
+      make_sentencepiece_files(model.model, training.model_max_length),
+      format_text("a SentencePiece {} model: {} pieces out of {}", kind, model.vocab_size, lines)};
   if (model.too_long > 0) {
-    trained.warnings.push_back(std::to_string(model.too_long) + " lines longer than " +
-                               std::to_string(options.max_sentence_length) +
-                               " bytes were left out (the first: " + model.first_too_long +
-                               "); cut them, or raise --max_sentence_length");
+    trained.warnings.push_back(
+        format_text("{} lines longer than {} bytes were left out (the first: {}); cut them, or "
+                    "raise --max_sentence_length",
+                    model.too_long, options.max_sentence_length, model.first_too_long));
   }
   if (model.reserved > 0) {
-    trained.warnings.push_back(std::to_string(model.reserved) +
-                               " lines that hold U+2585, which SentencePiece keeps for itself, "
-                               "were left out");
+    trained.warnings.push_back(format_text(
+        "{} lines that hold U+2585, which SentencePiece keeps for itself, were left out",
+        model.reserved));
   }
   return trained;
 }
@@ -243,9 +243,8 @@ int train_tokenizer(const CLI::App& app, TokenizerTraining training) {
       sentencepiece ? train_sentencepiece_model(training) : train_byte_level(training);
   progress.end();
   write_files(training, trained.files);
-  char took[32];
-  std::snprintf(took, sizeof(took), "%.1f s",
-                std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  const std::string took = format_number(
+      "%.1f s", std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
   log::info("trained " + trained.summary + ", " + took + ", in " + training.output);
   for (const std::string& warning : trained.warnings) log::warning(warning);
   return kExitFinished;

@@ -2,8 +2,8 @@
 #include <iostream>
 #include <utility>
 
+#include "cli/command_line.h"
 #include "cli/commands.h"
-#include "cli/config_arguments.h"
 #include "cli/dry_run.h"
 #include "cli/launch.h"
 #include "cli/supervisor.h"
@@ -11,6 +11,7 @@
 #include "finetune/base/error.h"
 #include "finetune/base/file_system.h"
 #include "finetune/base/log.h"
+#include "finetune/base/text.h"
 #include "finetune/config/dump.h"
 #include "finetune/config/load.h"
 #include "finetune/config/validate.h"
@@ -33,7 +34,7 @@ void write_peak(bool use_cpu, const std::string& path) {
   const c10::Device device = pick_device(use_cpu);
   if (device.is_cpu()) return;
   FileSystem::local().write_atomically(
-      path, "{\"device\": " + std::to_string(peak_memory_bytes(device)) + "}");
+      path, format_text("{{\"device\": {}}}", peak_memory_bytes(device)));
 }
 
 int train(const LoadedConfig& config, const RunOptions& options) {
@@ -48,31 +49,36 @@ int train(const LoadedConfig& config, const RunOptions& options) {
   });
 }
 
+constexpr const char* kTrainHelp =
+    R"(usage: finetune train [CONFIG] [--key value ...] [options]
+
+Trains; run again, goes on from the newest valid checkpoint in output_dir.
+SIGTERM, SIGINT and SIGUSR1 save and leave with exit code 75. SIGHUP is ignored
+(on_sighup: stop saves and leaves too). Without CONFIG, keys alone say everything;
+it may stand before or after them.
+
+  --dry_run         try it first: shows a batch with its labels, then one step,
+                    one save and one resume in a temporary folder
+  --restart         set existing checkpoints aside and begin at step 0
+  --stop_at_step N  save and leave with 75 after step N
+
+keys:
+)";
+
 }  // namespace
 
 int train_command(const Arguments& arguments) {
-  ArgumentReader reader(arguments);
-  if (reader.asks_for_help()) {
-    std::cout
-        << "usage: finetune train [CONFIG] [--key value ...] [options]\n\n"
-           "Trains; run again, goes on from the newest valid checkpoint in output_dir.\n"
-           "SIGTERM, SIGINT and SIGUSR1 save and leave with exit code 75. SIGHUP is ignored\n"
-           "(on_sighup: stop saves and leaves too). Without CONFIG, keys alone say everything;\n"
-           "it may stand before or after them.\n\n"
-           "  --dry_run         try it first: shows a batch with its labels, then one step,\n"
-           "                    one save and one resume in a temporary folder\n"
-           "  --restart         set existing checkpoints aside and begin at step 0\n"
-           "  --stop_at_step N  save and leave with 75 after step N\n\nkeys:\n"
-        << keys_help();
-    return kExitFinished;
-  }
+  CommandLine line("train", kTrainHelp, keys_help);
   RunOptions options;
-  options.restart = reader.take_flag("--restart");
-  options.stop_at_step = reader.take_number("--stop_at_step");
-  const bool is_dry = reader.take_flag("--dry_run");
+  bool is_dry = false;
   // For the dry run's own trainings: where to write the peak of the accelerator's memory.
-  const std::optional<std::string> peak_file = reader.take_value("--write_peak");
-  const ConfigWords words = reader.config("train");
+  std::optional<std::string> peak_file;
+  line.flag("--restart", options.restart);
+  line.number("--stop_at_step", options.stop_at_step);
+  line.flag("--dry_run", is_dry);
+  line.value("--write_peak", peak_file);
+  if (!line.parse(arguments)) return kExitFinished;
+  const ConfigWords words = line.config();
   if (is_dry && (options.restart || options.stop_at_step)) {
     throw Error(ErrorKind::kUsage,
                 "--dry_run trains in a temporary folder; leave --restart and --stop_at_step out");

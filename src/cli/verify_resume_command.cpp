@@ -5,13 +5,14 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "cli/command_line.h"
 #include "cli/commands.h"
-#include "cli/config_arguments.h"
 #include "cli/own_runs.h"
 #include "finetune/base/error.h"
 #include "finetune/base/file_system.h"
 #include "finetune/base/interrupt.h"
 #include "finetune/base/json.h"
+#include "finetune/base/text.h"
 #include "finetune/checkpoint/layout.h"
 #include "finetune/config/load.h"
 #include "finetune/config/validate.h"
@@ -42,8 +43,7 @@ std::string compare_logs(const std::string& unbroken, const std::string& resumed
   const Json b = history(resumed);
   for (size_t i = 0; i < std::max(a.size(), b.size()); ++i) {
     if (i >= a.size() || i >= b.size())
-      return "the logs have " + std::to_string(a.size()) + " and " + std::to_string(b.size()) +
-             " entries";
+      return format_text("the logs have {} and {} entries", a.size(), b.size());
     if (without_times(a[i]) != without_times(b[i])) {
       return "step " + a[i].value("step", Json(0)).dump() + ": " + without_times(a[i]).dump() +
              " without and " + without_times(b[i]).dump() + " with the interruption";
@@ -110,7 +110,7 @@ class Comparison {
                            "--report_to=none",
                            "--resume_from_checkpoint=auto",
                            "--save_strategy=steps",
-                           "--save_steps=" + std::to_string(steps),
+                           format_text("--save_steps={}", steps),
                            "--save_minutes=null",
                            "--save_total_limit=2",
                            "--load_best_model_at_end=false",
@@ -126,8 +126,10 @@ class Comparison {
     const OwnRun run = run_self(command, "for the comparison");
     interrupt::throw_if_requested("comparing");
     if (run.code != kExitStoppedEarly && run.code != kExitFinished) {
-      throw Error(ErrorKind::kData, "the run ended with exit code " + std::to_string(run.code) +
-                                        " before step " + count + "; see its message above");
+      throw Error(
+          ErrorKind::kData,
+          format_text("the run ended with exit code {} before step {}; see its message above",
+                      run.code, count));
     }
     const std::string saved = join_path(output(name), checkpoint::checkpoint_name(step));
     if (!FileSystem::local().exists(saved)) return std::nullopt;
@@ -151,8 +153,8 @@ class Comparison {
 
 std::string required(const std::optional<std::string>& saved, int64_t step) {
   if (saved) return *saved;
-  throw Error(ErrorKind::kData, "the run left no checkpoint at step " + std::to_string(step) +
-                                    "; see its message above");
+  throw Error(ErrorKind::kData,
+              format_text("the run left no checkpoint at step {}; see its message above", step));
 }
 
 // What is compared, within a run of `length` steps.
@@ -163,43 +165,46 @@ struct Span {
 
 Span fit(std::optional<int64_t> steps, std::optional<int64_t> interrupt_at, int64_t length) {
   constexpr int64_t kSteps = 12;
-  const std::string run =
-      "the run has " + std::to_string(length) + " step" + (length == 1 ? "" : "s");
+  const std::string run = format_text("the run has {} step{}", length, length == 1 ? "" : "s");
   if (length < 2) {
     throw Error(ErrorKind::kUsage, run + ", so it cannot be interrupted; raise max_steps");
   }
   if (steps && *steps > length) {
     throw Error(ErrorKind::kUsage,
-                run + ", fewer than --steps " + std::to_string(*steps) + "; choose fewer --steps");
+                format_text("{}, fewer than --steps {}; choose fewer --steps", run, *steps));
   }
   Span span{.steps = steps.value_or(std::min(kSteps, length))};
   span.interrupt_at = interrupt_at.value_or((span.steps + 1) / 2);
   if (span.interrupt_at >= span.steps) {
-    throw Error(ErrorKind::kUsage, "--interrupt_at must be below --steps " +
-                                       std::to_string(span.steps) +
-                                       (span.steps == length && !steps ? ", the whole run" : ""));
+    throw Error(ErrorKind::kUsage,
+                format_text("--interrupt_at must be below --steps {}{}", span.steps,
+                            span.steps == length && !steps ? ", the whole run" : ""));
   }
   return span;
 }
 
+constexpr const char* kVerifyResumeHelp =
+    R"(usage: finetune verify-resume [CONFIG] [--key value ...] [--steps N]
+                              [--interrupt_at STEP]
+
+Runs your configuration for some steps without and with an interruption, in a
+temporary folder, and compares every logged number, every weight and the
+optimizer's state bit by bit. Exit code 1 with the first difference otherwise.
+
+  --steps N            steps to compare; 12, or all of a shorter run
+  --interrupt_at STEP  where to interrupt; half of the steps
+)";
+
 }  // namespace
 
 int verify_resume_command(const Arguments& arguments) {
-  ArgumentReader reader(arguments);
-  if (reader.asks_for_help()) {
-    std::cout
-        << "usage: finetune verify-resume [CONFIG] [--key value ...] [--steps N]\n"
-           "                              [--interrupt_at STEP]\n\n"
-           "Runs your configuration for some steps without and with an interruption, in a\n"
-           "temporary folder, and compares every logged number, every weight and the\n"
-           "optimizer's state bit by bit. Exit code 1 with the first difference otherwise.\n\n"
-           "  --steps N            steps to compare; 12, or all of a shorter run\n"
-           "  --interrupt_at STEP  where to interrupt; half of the steps\n";
-    return kExitFinished;
-  }
-  const std::optional<int64_t> asked = reader.take_number("--steps");
-  const std::optional<int64_t> interrupt_at = reader.take_number("--interrupt_at");
-  const ConfigWords words = reader.config("verify-resume");
+  CommandLine line("verify-resume", kVerifyResumeHelp);
+  std::optional<int64_t> asked;
+  std::optional<int64_t> interrupt_at;
+  line.number("--steps", asked);
+  line.number("--interrupt_at", interrupt_at);
+  if (!line.parse(arguments)) return kExitFinished;
+  const ConfigWords words = line.config();
   const LoadedConfig config = load_config(words.path, words.overrides);
   validate(config, Purpose::kTrain);
   const int64_t most = config.args.max_steps > 0 ? config.args.max_steps : INT64_MAX;

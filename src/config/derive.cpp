@@ -2,8 +2,8 @@
 #include "config/derive.h"
 
 #include "config/paths.h"
-#include "config/session_problems.h"
-#include "config/technique_problems.h"
+#include "config/problems.h"
+#include "finetune/base/text.h"
 #include "finetune/config/batch_split.h"
 #include "finetune/config/schedule_names.h"
 
@@ -75,20 +75,21 @@ void derive_accumulation(LoadedConfig& config, Problems& problems) {
   const std::optional<BatchSplit> split =
       BatchSplit::of(samples, args.per_device_train_batch_size, /*ranks=*/1);
   if (!split) {
-    problems.add(config.where("effective_batch_size"),
-                 "'effective_batch_size: " + std::to_string(samples) +
-                     "' is not a multiple of 'per_device_train_batch_size: " +
-                     std::to_string(args.per_device_train_batch_size) + "'");
+    problems.add(
+        config.where("effective_batch_size"),
+        format_text(
+            "'effective_batch_size: {}' is not a multiple of 'per_device_train_batch_size: {}'",
+            samples, args.per_device_train_batch_size));
     return;
   }
   if (config.is_set("gradient_accumulation_steps") &&
       args.gradient_accumulation_steps != split->accumulation) {
     config.notes.push_back(
-        config.where("gradient_accumulation_steps") + ": gradient_accumulation_steps is " +
-        std::to_string(split->accumulation) +
-        (args.num_processes == "1" ? "" : " in all processes together") + ", not " +
-        std::to_string(args.gradient_accumulation_steps) +
-        ", because 'effective_batch_size: " + std::to_string(samples) + "' is kept");
+        format_text("{}: gradient_accumulation_steps is {}{}, not {}, because "
+                    "'effective_batch_size: {}' is kept",
+                    config.where("gradient_accumulation_steps"), split->accumulation,
+                    args.num_processes == "1" ? "" : " in all processes together",
+                    args.gradient_accumulation_steps, samples));
   }
   args.gradient_accumulation_steps = split->accumulation;
 }

@@ -3,7 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "config/exclusion_problems.h"
+#include "config/problems.h"
 #include "config/values.h"
 #include "finetune/config/fields.h"
 #include "finetune/config/techniques.h"

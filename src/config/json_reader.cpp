@@ -4,7 +4,7 @@
 #include "config/node.h"
 #include "finetune/base/error.h"
 #include "finetune/base/json.h"
-#include "finetune/base/json_fault.h"
+#include "finetune/base/text.h"
 
 namespace finetune {
 namespace {
@@ -13,18 +13,15 @@ using Json = nlohmann::ordered_json;
 
 constexpr JsonLimits kLimits{.max_bytes = kMaxConfigBytes, .max_depth = kMaxConfigDepth};
 
-// As parse_json, with line, column and what was found where the text is no JSON.
+// As parse_json, with column and what was found where the text is no JSON.
 Json parse_config_json(std::string_view text, const std::string& where) {
   try {
     return parse_json(text, where, ErrorKind::kConfig, kLimits);
-  } catch (const Error& error) {
-    if (std::string_view(error.what()).find("is not valid JSON") == std::string_view::npos) throw;
-    const bool is_small = text.size() <= kLimits.max_bytes;
-    const std::optional<JsonFault> fault = is_small ? find_json_fault(text) : std::nullopt;
-    if (!fault) throw;
-    throw Error(ErrorKind::kConfig, where + ":" + std::to_string(fault->line) + ":" +
-                                        std::to_string(fault->column) +
-                                        ": is not valid JSON: " + fault->found);
+  } catch (const JsonError& error) {
+    const JsonFault& fault = error.fault();
+    if (fault.found.empty()) throw;
+    throw Error(ErrorKind::kConfig, format_text("{}:{}:{}: {}: {}", where, fault.line, fault.column,
+                                                fault.problem, fault.found));
   }
 }
 
@@ -93,7 +90,7 @@ std::vector<Setting> read_json(std::string_view text, const std::string& name) {
   for (const auto& [key, value] : root.items()) {
     const size_t i = settings.size();
     FT_CHECK(i < lines.size(), "every key of an object has a line");
-    settings.push_back({key, name + ":" + std::to_string(lines[i]), to_node(value, name, values)});
+    settings.push_back({key, format_text("{}:{}", name, lines[i]), to_node(value, name, values)});
   }
   return settings;
 }
@@ -103,8 +100,11 @@ Node read_inline_json(std::string_view text, const std::string& where) {
   try {
     return to_node(parse_config_json(text, where), where, values);
   } catch (const Error&) {
-    if (!text.starts_with('[')) throw;
-    // A list as YAML writes it in one line, "[sudo, poweroff]", as a file may have it.
+    // Double quotes in a mapping say that JSON is meant, of which the message then tells more.
+    const bool is_list = text.starts_with('[');
+    const bool is_mapping = text.starts_with('{') && text.find('"') == std::string_view::npos;
+    if (!is_list && !is_mapping) throw;
+    // As YAML writes it in one line, "[sudo, poweroff]" or "{a: 1, b: 2}", as a file may have it.
     try {
       std::vector<Setting> settings = read_yaml("value: " + std::string(text), where);
       if (settings.size() == 1 && !settings[0].value.is_scalar()) return settings[0].value;

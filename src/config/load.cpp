@@ -16,6 +16,7 @@
 #include "finetune/base/error.h"
 #include "finetune/base/file_system.h"
 #include "finetune/base/nearest.h"
+#include "finetune/base/text.h"
 #include "finetune/base/utf8.h"
 #include "finetune/config/fields.h"
 
@@ -85,7 +86,7 @@ std::vector<Setting> read_text(std::string_view text, const std::string& name) {
     throw Error(ErrorKind::kConfig, name + message);
   };
   if (text.size() > kMaxConfigBytes) {
-    fail(": has " + std::to_string(text.size()) + " bytes; a configuration may have 1 MiB");
+    fail(format_text(": has {} bytes; a configuration may have 1 MiB", text.size()));
   }
   if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);
   size_t bad = utf8::find_invalid(text);
@@ -97,7 +98,7 @@ std::vector<Setting> read_text(std::string_view text, const std::string& name) {
   if (bad != std::string_view::npos) {
     const auto line =
         std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(bad), '\n');
-    fail(":" + std::to_string(line + 1) + ": holds bytes that are not text in UTF-8");
+    fail(format_text(":{}: holds bytes that are not text in UTF-8", line + 1));
   }
   return name.ends_with(".json") ? read_json(text, name) : read_yaml(text, name);
 }

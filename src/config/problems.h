@@ -5,6 +5,8 @@
 #include <vector>
 
 #include "finetune/base/error.h"
+#include "finetune/base/text.h"
+#include "finetune/config/load.h"
 
 namespace finetune {
 
@@ -31,7 +33,7 @@ class Problems {
     if (lines_.empty()) return;
     std::string message = lines_.front();
     for (size_t i = 1; i < lines_.size(); ++i) message += '\n' + lines_[i];
-    if (left_out_ > 0) message += "\nand " + std::to_string(left_out_) + " more";
+    if (left_out_ > 0) message += format_text("\nand {} more", left_out_);
     throw Error(ErrorKind::kConfig, message);
   }
 
@@ -41,5 +43,18 @@ class Problems {
   std::vector<std::string> lines_;
   size_t left_out_ = 0;
 };
+
+// Adds a problem for every exclusion of the table that the configuration breaks, with both keys
+// and where they were set.
+void check_exclusions(const LoadedConfig& config, Problems& problems);
+
+// The limits of a session and the commands at its end: contradictions, and values that are no
+// time, machine or program.
+void check_session(const LoadedConfig& config, Problems& problems);
+
+// Adds a problem for everything in activation_checkpointing_kwargs, optim_args and memory_budget
+// that is not understood, and a note for what has no effect. Requires: the old names of keys have
+// been resolved.
+void check_techniques(LoadedConfig& config, Problems& problems);
 
 }  // namespace finetune

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
-#include "config/session_problems.h"
-
 #include <ctime>
 
+#include "config/problems.h"
 #include "finetune/config/price_list.h"
 #include "finetune/config/session_time.h"
 

@@ -7,12 +7,13 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "config/technique_problems.h"
+#include "config/problems.h"
 #include "config/values.h"
 #include "config/words.h"
 #include "finetune/base/error.h"
 #include "finetune/base/json.h"
 #include "finetune/base/nearest.h"
+#include "finetune/base/text.h"
 
 namespace finetune {
 namespace {
@@ -56,7 +57,7 @@ class Mapping {
     if (found == values_.end()) return;
     const bool fits = found->is_number_integer() && found->get<double>() < 0x1p62;
     if (!fits || found->get<int64_t>() < least) {
-      return refuse(name, "a whole number of at least " + std::to_string(least), *found);
+      return refuse(name, format_text("a whole number of at least {}", least), *found);
     }
     value = found->get<int64_t>();
   }

@@ -5,7 +5,6 @@
 #include <initializer_list>
 #include <nlohmann/json.hpp>
 
-#include "config/exclusion_problems.h"
 #include "config/problems.h"
 #include "config/schedule_problems.h"
 #include "config/values.h"

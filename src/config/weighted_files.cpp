@@ -6,6 +6,7 @@
 #include <string>
 
 #include "config/scalars.h"
+#include "finetune/base/text.h"
 
 namespace finetune {
 namespace {
@@ -86,9 +87,9 @@ std::optional<std::string> problem_of_weights(const TrainingArgs& args) {
   const std::vector<std::string>& weights = args.train_file_weights;
   if (weights.empty()) return std::nullopt;
   if (weights.size() != args.train_file.size()) {
-    return "train_file has " + std::to_string(args.train_file.size()) +
-           " entries and train_file_weights " + std::to_string(weights.size()) +
-           "; give each entry one weight";
+    return format_text("train_file has {} {} and train_file_weights {}; give each entry one weight",
+                       args.train_file.size(), args.train_file.size() == 1 ? "entry" : "entries",
+                       weights.size());
   }
   for (size_t i = 0; i < weights.size(); ++i) {
     const Node written = {.kind = Node::Kind::kPlain, .text = weights[i]};

@@ -5,13 +5,9 @@
 #include <string>
 #include <vector>
 
-namespace finetune {
+#include "finetune/base/text.h"
 
-inline std::string join(const std::vector<std::string>& words) {
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
-  return text;
-}
+namespace finetune {
 
 inline bool contains(const std::vector<std::string>& words, const std::string& word) {
   return std::find(words.begin(), words.end(), word) != words.end();

@@ -10,11 +10,12 @@
 
 #include "config/node.h"
 #include "finetune/base/error.h"
+#include "finetune/base/text.h"
 
 namespace finetune {
 namespace {
 
-std::string place(const std::string& name, int line) { return name + ":" + std::to_string(line); }
+std::string place(const std::string& name, int line) { return format_text("{}:{}", name, line); }
 
 // Builds nodes from yaml-cpp's events instead of letting YAML::Load build its own: depth, anchors,
 // tags and duplicate keys are refused at the event, before anything grows.
@@ -108,7 +109,7 @@ class NodeBuilder : public YAML::EventHandler {
     refuse_anchor(mark, anchor);
     if (tag != "?" && tag != "!" && !tag.empty()) refuse_tag(mark, tag);
     if (levels_.size() >= static_cast<size_t>(kMaxConfigDepth)) {
-      fail(mark, "nested deeper than " + std::to_string(kMaxConfigDepth) + " levels");
+      fail(mark, format_text("nested deeper than {} levels", kMaxConfigDepth));
     }
     if (!levels_.empty() && levels_.back().key_is_next) {
       fail(mark, "a key must be a name, not a list or mapping");

@@ -14,6 +14,7 @@
 
 #include "data/arrow_script.h"
 #include "finetune/base/error.h"
+#include "finetune/base/text.h"
 
 namespace finetune {
 
@@ -82,8 +83,8 @@ std::string ArrowProcess::ending() {
     if (errno != EINTR) return "it is not known how";
   }
   process_ = -1;
-  if (WIFSIGNALED(status)) return "signal " + std::to_string(WTERMSIG(status));
-  return "exit code " + std::to_string(WEXITSTATUS(status));
+  if (WIFSIGNALED(status)) return format_text("signal {}", WTERMSIG(status));
+  return format_text("exit code {}", WEXITSTATUS(status));
 }
 
 std::vector<std::string> arrow_interpreters() {

@@ -8,6 +8,7 @@
 #include "finetune/base/error.h"
 #include "finetune/base/interrupt.h"
 #include "finetune/base/json.h"
+#include "finetune/base/text.h"
 
 namespace finetune {
 namespace {
@@ -94,17 +95,18 @@ class ArrowRecords final : public Records {
   }
 
   [[noreturn]] void fail(const std::string& why) const {
-    throw Error(ErrorKind::kData, "'" + name_ + "', behind row " + std::to_string(row_) +
-                                      ": pyarrow cannot read it: " + why +
-                                      "; fetch or make the file again");
+    throw Error(
+        ErrorKind::kData,
+        format_text("'{}', behind row {}: pyarrow cannot read it: {}; fetch or make the file again",
+                    name_, row_, why));
   }
 
   [[noreturn]] void fail_at_end() const {
     interrupt::throw_if_requested("reading '" + name_ + "'");
-    throw Error(ErrorKind::kData, "'" + name_ + "', behind row " + std::to_string(row_) +
-                                      ": the Python process that reads it ended with " +
-                                      process_->ending() +
-                                      "; run again, with more memory free if it was killed");
+    throw Error(ErrorKind::kData,
+                format_text("'{}', behind row {}: the Python process that reads it ended with {}; "
+                            "run again, with more memory free if it was killed",
+                            name_, row_, process_->ending()));
   }
 
   std::string name_;

@@ -8,6 +8,7 @@
 #include "data/row_columns.h"
 #include "data/sample_building.h"
 #include "finetune/base/error.h"
+#include "finetune/base/text.h"
 #include "finetune/data/batch.h"
 
 namespace finetune {
@@ -90,8 +91,8 @@ class ClassificationEncoder {
     const bool single = options_.outputs == 1 && !value.is_array();
     const Json values = single ? Json::array({value}) : row.list(column);
     if (static_cast<int64_t>(values.size()) != options_.outputs) {
-      row.fail("column '" + column + "' holds " + std::to_string(values.size()) +
-               " numbers where the model gives " + std::to_string(options_.outputs));
+      row.fail(format_text("column '{}' holds {} numbers where the model gives {}", column,
+                           values.size(), options_.outputs));
     }
     for (const Json& number : values) content.values.push_back(number_of(number, row, column));
   }

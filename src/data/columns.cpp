@@ -10,6 +10,7 @@
 #include "data/row_columns.h"
 #include "finetune/base/error.h"
 #include "finetune/base/file_system.h"
+#include "finetune/base/text.h"
 
 namespace finetune {
 namespace {
@@ -130,10 +131,21 @@ class ColumnFinder {
     return false;
   }
 
+  // Without a header line the columns are column_1, column_2 and so on.
+  [[nodiscard]] bool has_header() const { return !row_.typed() && !row_.find("column_1"); }
+  [[nodiscard]] std::string header_false() const {
+    return key("header") + (search_.key_prefix.empty() ? ": false" : " false");
+  }
+
   [[noreturn]] void fail_untrained(const std::string& column, const char* name) const {
-    row_.fail("the model was trained with the column '" + column + "', which is not there; the " +
-              "row has " + column_names(row_.columns()) + "; name the one to use with " +
-              key(name));
+    const bool lacks_header = column.starts_with("column_") && has_header();
+    row_.fail(format_text(
+        "the model was trained with the column '{}', which is not there; the row has {}; {}name "
+        "the one to use with {}",
+        column, column_names(row_.columns()),
+        lacks_header ? "set " + header_false() + " where the first line is a row of its own, or "
+                     : "",
+        key(name)));
   }
 
   // The only column that could hold what the trained one held.
@@ -191,9 +203,8 @@ class ColumnFinder {
           "there is no column 'label', 'labels' or 'label_ids', nor 'target', 'class' or "
           "another usual name; the row has " +
           column_names(row_.columns()) + "; set " + key("label_column") +
-          (row_.typed()
-               ? ""
-               : ", or " + key("header") + ": false where the first line is a row of its own"));
+          (has_header() ? ", or " + header_false() + " where the first line is a row of its own"
+                        : ""));
     }
   }
 
@@ -399,7 +410,7 @@ class ColumnFinder {
     for (const std::string stem : {"ending", "choice", "option", "answer"}) {
       Names names;
       const size_t first = row_.find(stem + "0") ? 0 : 1;
-      while (const Column next = row_.find(stem + std::to_string(first + names.size()))) {
+      while (const Column next = row_.find(format_text("{}{}", stem, first + names.size()))) {
         names.push_back(*next);
       }
       if (names.size() >= 2) return names;

@@ -7,6 +7,7 @@
 #include "data/line_reader.h"
 #include "data/records.h"
 #include "finetune/base/error.h"
+#include "finetune/base/text.h"
 
 namespace finetune {
 namespace {
@@ -20,11 +21,11 @@ class CsvRecords final : public Records {
       : reader_(std::move(file), name), name_(std::move(name)), format_(format) {
     Record record;
     if (!read(record)) return;
-    const std::string place = name_ + ":" + std::to_string(record.line);
+    const std::string place = format_text("{}:{}", name_, record.line);
     check_utf8(record.text, place);
     header_ = split_fields(record.text, format_, place);
     if (!format_.header) {
-      for (size_t i = 0; i < header_.size(); ++i) header_[i] = "column_" + std::to_string(i + 1);
+      for (size_t i = 0; i < header_.size(); ++i) header_[i] = format_text("column_{}", i + 1);
       first_line_ = record.line;
       return;
     }
@@ -86,7 +87,7 @@ class CsvRecords final : public Records {
 
   [[noreturn]] void fail(int64_t line, const std::string& what) const {
     throw Error(ErrorKind::kData,
-                name_ + ":" + std::to_string(line) + ": the row that begins here " + what);
+                format_text("{}:{}: the row that begins here {}", name_, line, what));
   }
 
   ByteReader reader_;
@@ -119,10 +120,11 @@ std::vector<std::string> split_fields(std::string_view record, const FileFormat&
       }
       at = std::min(at + 1, record.size());  // behind the closing quote
       if (at < record.size() && record[at] != separator) {
-        throw Error(ErrorKind::kData, place + ": field " + std::to_string(fields.size()) +
-                                          " has text behind its closing quote; double the quotes "
-                                          "inside of a field (\"\"), or set quoting: none where "
-                                          "quotes are text");
+        throw Error(
+            ErrorKind::kData,
+            format_text("{}: field {} has text behind its closing quote; double the quotes inside "
+                        "of a field (\"\"), or set quoting: none where quotes are text",
+                        place, fields.size()));
       }
     } else {
       const size_t end = std::min(record.find(separator, at), record.size());

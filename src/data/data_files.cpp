@@ -13,6 +13,7 @@
 #include "data/records.h"
 #include "finetune/base/error.h"
 #include "finetune/base/interrupt.h"
+#include "finetune/base/text.h"
 #include "finetune/data/shard_writer.h"
 #include "finetune/data/tf_record.h"
 
@@ -167,10 +168,10 @@ RowSplit split_rows(int64_t rows, int64_t percentage) {
   const int64_t rest = hundredths % 100;
   if (rest > 50 || (rest == 50 && validation % 2 == 1)) ++validation;
   if (percentage < 0 || percentage > 100 || validation <= 0 || validation >= rows) {
-    throw Error(ErrorKind::kConfig, "validation_split_percentage " + std::to_string(percentage) +
-                                        " of " + std::to_string(rows) + " rows leaves nothing to " +
-                                        (validation <= 0 ? "evaluate on" : "train on") +
-                                        "; change it or name a validation_file");
+    throw Error(ErrorKind::kConfig,
+                format_text("validation_split_percentage {} of {} rows leaves nothing to {}; "
+                            "change it or name a validation_file",
+                            percentage, rows, validation <= 0 ? "evaluate on" : "train on"));
   }
   return {.train = {.begin = validation, .end = rows},
           .validation = {.begin = 0, .end = validation}};

@@ -5,9 +5,9 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "finetune/base/error.h"
 #include "finetune/base/file_system.h"
 #include "finetune/base/json.h"
+#include "finetune/base/json_fields.h"
 
 namespace finetune {
 namespace {
@@ -23,54 +23,20 @@ const std::array<std::pair<const char*, Column ColumnNames::*>, 4> kColumns = {
      {"context_column", &ColumnNames::context_column},
      {"label_column", &ColumnNames::label_column}}};
 
-[[noreturn]] void refuse(const std::string& path, const std::string& what) {
-  throw Error(ErrorKind::kData, path + ": " + what +
-                                    "; the file is damaged: copy it again with the model, or "
-                                    "delete it to have columns guessed");
-}
+constexpr const char* kAdvice =
+    "; the file is damaged: copy it again with the model, or delete it to have columns guessed";
 
-// Keys that are missing or null are unset.
-ColumnNames parse_columns(const Json& json, const std::string& path) {
+ColumnNames parse_columns(const JsonFields& fields) {
   ColumnNames columns;
-  for (const auto& [key, member] : kColumns) {
-    const auto found = json.find(key);
-    if (found == json.end() || found->is_null()) continue;
-    if (!found->is_string()) refuse(path, std::string(key) + " is not text");
-    columns.*member = found->get<std::string>();
-  }
-  const auto choices = json.find("choice_columns");
-  if (choices == json.end() || choices->is_null()) return columns;
-  if (!choices->is_array()) refuse(path, "choice_columns is not a list");
-  for (const Json& choice : *choices) {
-    if (!choice.is_string()) refuse(path, "choice_columns holds something that is not text");
-    columns.choice_columns.push_back(choice.get<std::string>());
+  for (const auto& [key, member] : kColumns) fields.read(key, columns.*member);
+  if (fields.find("choice_columns") != nullptr) {
+    columns.choice_columns = fields.texts("choice_columns");
   }
   return columns;
 }
 
-std::vector<double> parse_weights(const Json& json, const std::string& path) {
-  std::vector<double> weights;
-  const auto found = json.find("class_weights");
-  if (found == json.end()) return weights;
-  if (!found->is_array()) refuse(path, "class_weights is not a list");
-  for (const Json& weight : *found) {
-    const bool fits = weight.is_number() && weight.get<double>() > 0 && weight.get<double>() < 1e18;
-    if (!fits) refuse(path, "class_weights holds something that is no weight");
-    weights.push_back(weight.get<double>());
-  }
-  return weights;
-}
-
-std::string task_of(const Json& json, const std::string& path) {
-  const auto task = json.find("task");
-  if (task == json.end() || !task->is_string()) refuse(path, "task is missing");
-  return task->get<std::string>();
-}
-
-Json read_object(const std::string& path) {
-  Json json = parse_json(FileSystem::local().read_all(path, kMostBytes), path);
-  if (!json.is_object()) refuse(path, "is not a JSON object");
-  return json;
+Json read_record(const std::string& path) {
+  return parse_json(FileSystem::local().read_all(path, kMostBytes), path);
 }
 
 }  // namespace
@@ -90,19 +56,23 @@ std::optional<DataRecord> read_data_record(const std::string& folder) {
   FileSystem& files = FileSystem::local();
   const std::string path = join_path(folder, kDataRecordFile);
   if (files.exists(path)) {
-    const Json json = read_object(path);
-    const auto columns = json.find("columns");
-    if (columns == json.end() || !columns->is_object()) refuse(path, "columns is missing");
-    return DataRecord{.task = task_of(json, path),
-                      .columns = parse_columns(*columns, path),
-                      .class_weights = parse_weights(json, path)};
+    const Json json = read_record(path);
+    const JsonFields fields(json, path, ErrorKind::kData, kAdvice);
+    DataRecord record{.task = fields.text("task"),
+                      .columns = parse_columns(fields.fields("columns"))};
+    if (fields.find("class_weights") != nullptr) {
+      record.class_weights = fields.numbers("class_weights", {.low = 0x1p-1022, .high = 1e18});
+    }
+    return record;
   }
   const std::string state = join_path(folder, "finetune_state.json");
   if (!files.exists(state)) return std::nullopt;
-  const Json json = read_object(state);
-  const auto config = json.find("config");
-  if (config == json.end() || !config->is_object()) return std::nullopt;
-  return DataRecord{.task = task_of(*config, state), .columns = parse_columns(*config, state)};
+  const Json json = read_record(state);
+  const JsonFields fields(json, state, ErrorKind::kData, kAdvice);
+  const Json* config = fields.find("config");
+  if (config == nullptr || !config->is_object()) return std::nullopt;
+  const JsonFields of_config = fields.fields("config");
+  return DataRecord{.task = of_config.text("task"), .columns = parse_columns(of_config)};
 }
 
 }  // namespace finetune

@@ -10,6 +10,7 @@
 #include "data/example_plan.h"
 #include "finetune/base/error.h"
 #include "finetune/base/hash.h"
+#include "finetune/base/text.h"
 #include "finetune/tokenizer/tokenizer.h"
 
 namespace finetune {
@@ -49,10 +50,9 @@ int64_t ExampleOptions::room() const {
   const int64_t special = next_sentence ? 3 : 2;
   const int64_t least = next_sentence ? 2 : 1;
   if (max_seq_length < special + least) {
-    throw Error(ErrorKind::kConfig,
-                "max_seq_length " + std::to_string(max_seq_length) +
-                    " leaves no room for text beside the " + std::to_string(special) +
-                    " special tokens; raise it to at least " + std::to_string(special + least));
+    throw Error(ErrorKind::kConfig, format_text("max_seq_length {} leaves no room for text beside "
+                                                "the {} special tokens; raise it to at least {}",
+                                                max_seq_length, special, special + least));
   }
   return max_seq_length - special;
 }

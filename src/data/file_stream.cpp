@@ -14,6 +14,7 @@
 #include "data/shuffle_buffer.h"
 #include "finetune/base/error.h"
 #include "finetune/base/hash.h"
+#include "finetune/base/text.h"
 
 namespace finetune {
 
@@ -189,7 +190,8 @@ class FileStream final : public SampleStream {
       for (const Json& item : chunks) {
         Chunk chunk{.first = item.at(0).get<int64_t>(), .begin = parse_place(item.at(1))};
         if (chunk.first < 0 || chunk.begin.file > files_.size()) {
-          throw Error(ErrorKind::kData, "the state of the stream is damaged: a place that is none");
+          throw Error(ErrorKind::kData,
+                      "the state of the stream is damaged: it names a position outside the files");
         }
         if (!known.empty()) {
           known.back().end = chunk.begin;
@@ -279,10 +281,9 @@ class FileStream final : public SampleStream {
   void check_types(const TokenContent& content, int64_t first) const {
     const auto too_large = [&](uint8_t type) { return type >= options_.token_types; };
     if (options_.token_types == 0 || std::ranges::none_of(content.types, too_large)) return;
-    throw Error(ErrorKind::kData,
-                source_.rows.key + ": a sample from number " + std::to_string(first) +
-                    " on has more token types than the model's " +
-                    std::to_string(options_.token_types) + "; use the model's own tokenizer");
+    throw Error(ErrorKind::kData, format_text("{}: a sample from number {} on has more token types "
+                                              "than the model's {}; use the model's own tokenizer",
+                                              source_.rows.key, first, options_.token_types));
   }
 
   // The sample's chunk, in memory.

@@ -7,6 +7,7 @@
 
 #include "data/byte_source.h"
 #include "data/packed_input.h"
+#include "finetune/base/text.h"
 
 namespace finetune {
 namespace {
@@ -65,10 +66,12 @@ class GzipSource final : public ByteSource {
       ::inflateReset(&stream_);
     } else if (result != Z_OK && result != Z_BUF_ERROR) {
       const uint64_t behind = unpacked_ + (room_ - stream_.avail_out);
-      input_.fail(has_header_ ? "is damaged behind " + std::to_string(behind) +
-                                    " bytes of its content; fetch or make it again"
-                              : "is named .gz but is no gzip file; give it the ending of what it "
-                                "holds");
+      input_.fail(
+          has_header_
+              ? format_text("is damaged behind {} bytes of its content; fetch or make it again",
+                            behind)
+              : "is named .gz but is no gzip file; give it the ending of what it "
+                "holds");
     }
   }
 

@@ -4,6 +4,7 @@
 #include "data/byte_reader.h"
 #include "data/records.h"
 #include "finetune/base/error.h"
+#include "finetune/base/text.h"
 
 namespace finetune {
 namespace {
@@ -41,7 +42,7 @@ class JsonRecords final : public Records {
   enum class Form { kUnknown, kSequence, kList, kDataList, kEnded };
 
   [[noreturn]] void fail(int64_t line, const std::string& what) const {
-    throw Error(ErrorKind::kData, name_ + ":" + std::to_string(line) + ": " + what);
+    throw Error(ErrorKind::kData, format_text("{}:{}: {}", name_, line, what));
   }
 
   void skip_space() {
@@ -75,7 +76,7 @@ class JsonRecords final : public Records {
 
   void expect_object(const std::string& where) {
     if (reader_.peek() == '{') return;
-    const std::string row = where == "the file" ? "" : "row " + std::to_string(rows_ + 1) + " of ";
+    const std::string row = where == "the file" ? "" : format_text("row {} of ", rows_ + 1);
     fail(reader_.line(), row + where +
                              " is no JSON object; write {\"column\": value, ...} for each row, in "
                              "a list or a line each");
@@ -91,7 +92,7 @@ class JsonRecords final : public Records {
       end_list();
       return false;
     } else if (rows_ > 0 && reader_.peek() != ByteReader::kEnd) {
-      fail(reader_.line(), "there is no comma behind row " + std::to_string(rows_));
+      fail(reader_.line(), format_text("there is no comma behind row {}", rows_));
     }
     if (reader_.peek() == ByteReader::kEnd) {
       fail(reader_.line(), "the list of rows has no end (']' is missing); is the file whole?");

@@ -8,6 +8,7 @@
 
 #include "finetune/base/error.h"
 #include "finetune/base/json.h"
+#include "finetune/base/text.h"
 #include "finetune/base/utf8.h"
 #include "finetune/data/batch.h"
 #include "finetune/data/columns.h"
@@ -36,8 +37,8 @@ std::vector<int64_t> integers(const Json& row, const std::string& column, const 
                           ? value.get<uint64_t>() <= uint64_t{std::numeric_limits<int64_t>::max()}
                           : value.is_number_integer();
     if (!fits) {
-      fail(place, "'" + column + "' holds " + value.dump(-1, ' ', true).substr(0, 40) +
-                      " at place " + std::to_string(values.size() + 1) + ", which is no integer");
+      fail(place, format_text("'{}' holds {} at place {}, which is no integer", column,
+                              value.dump(-1, ' ', true).substr(0, 40), values.size() + 1));
     }
     values.push_back(value.get<int64_t>());
   }
@@ -47,9 +48,9 @@ std::vector<int64_t> integers(const Json& row, const std::string& column, const 
 void check_same_length(const std::vector<int64_t>& values, const std::string& column, size_t ids,
                        const std::string& place) {
   if (values.size() != ids) {
-    fail(place, "'" + column + "' has " + std::to_string(values.size()) +
-                    " values, but 'input_ids' has " + std::to_string(ids) +
-                    "; there must be one for each token");
+    fail(place,
+         format_text("'{}' has {} values, but 'input_ids' has {}; there must be one for each token",
+                     column, values.size(), ids));
   }
 }
 
@@ -80,8 +81,8 @@ std::string place_in_row(std::string_view text, size_t at) {
     ++lines;
     begin = i + 1;
   }
-  const std::string byte = "byte " + std::to_string(at - begin + 1) + " of ";
-  return byte + (lines == 0 ? "the line" : "line " + std::to_string(lines + 1) + " of the row");
+  const std::string byte = format_text("byte {} of ", at - begin + 1);
+  return byte + (lines == 0 ? "the line" : format_text("line {} of the row", lines + 1));
 }
 
 // The column whose name or value stands at `at` in an object as Python writes it.
@@ -177,14 +178,14 @@ void check_utf8(std::string_view text, const std::string& place) {
 void check_token(int64_t id, const std::string& place, int64_t vocabulary) {
   if (id < 0) {
     throw Error(ErrorKind::kData,
-                "token id " + std::to_string(id) + " in " + place + " is negative; ids start at 0");
+                format_text("token id {} in {} is negative; ids start at 0", id, place));
   }
   const int64_t limit = vocabulary > 0 ? vocabulary : int64_t{1} << 31;
   if (id >= limit) {
     throw Error(ErrorKind::kData,
-                "token id " + std::to_string(id) + " in " + place +
-                    " is beyond the model's vocabulary of " + std::to_string(limit) +
-                    "; use the tokenizer that belongs to the model, or a larger vocab_size");
+                format_text("token id {} in {} is beyond the model's vocabulary of {}; use the "
+                            "tokenizer that belongs to the model, or a larger vocab_size",
+                            id, place, limit));
   }
 }
 
@@ -193,12 +194,9 @@ Json parse_row(std::string_view line, const std::string& place) {
   Json row;
   try {
     row = parse_json(line, place);
-  } catch (const Error& error) {
+  } catch (const JsonError& error) {
     check_surrogates(line, place);
-    // A syntax error adds the line within the text, which is always the first here.
-    std::string reason = std::string(error.what()).substr(place.size());
-    if (reason.starts_with(":1: ")) reason.erase(0, 2);
-    throw Error(ErrorKind::kData, place + reason + "; each line must hold one whole JSON object");
+    fail(place, error.fault().problem + "; each line must hold one whole JSON object");
   }
   if (!row.is_object()) {
     fail(place, std::string("is a JSON ") + row.type_name() +
@@ -212,13 +210,10 @@ Json parse_object(std::string_view text, const std::string& place) {
   Json row;
   try {
     row = parse_json(text, place);
-  } catch (const Error& error) {
+  } catch (const JsonError& error) {
     check_surrogates(text, place);
-    // A syntax error adds the line within the object.
-    std::string reason = std::string(error.what()).substr(place.size());
-    if (reason.starts_with(":1: ")) reason.erase(0, 2);
-    if (!reason.starts_with(": ")) reason = ", line " + reason.substr(1);
-    throw Error(ErrorKind::kData, place + reason);
+    const JsonFault& fault = error.fault();
+    fail(fault.line > 1 ? format_text("{}, line {}", place, fault.line) : place, fault.problem);
   }
   FT_CHECK(row.is_object(), "records of JSON begin with a brace");
   return row;
@@ -244,8 +239,10 @@ TokenRow tokens_of(const Json& row, const RowSchema& schema, const std::string& 
   const std::vector<int64_t> ids = integers(row, "input_ids", place, schema.bare_lists);
   if (ids.empty()) fail(place, "'input_ids' is empty; leave the row out");
   if (limits.positions > 0 && static_cast<int64_t>(ids.size()) > limits.positions) {
-    fail(place, "'input_ids' has " + std::to_string(ids.size()) + " tokens, more than the " +
-                    std::to_string(limits.positions) + " positions of the model; shorten the row");
+    fail(place,
+         format_text(
+             "'input_ids' has {} tokens, more than the {} positions of the model; shorten the row",
+             ids.size(), limits.positions));
   }
   check_no_extra(row, "labels", schema.labels, place);
   check_no_extra(row, "attention_mask", schema.masks, place);
@@ -266,7 +263,7 @@ TokenRow tokens_of(const Json& row, const RowSchema& schema, const std::string& 
     check_same_length(mask, "attention_mask", ids.size(), place);
     for (const int64_t value : mask) {
       if (value != 0 && value != 1) {
-        fail(place, "'attention_mask' holds " + std::to_string(value) + "; it may hold 0 and 1");
+        fail(place, format_text("'attention_mask' holds {}; it may hold 0 and 1", value));
       }
       result.mask.push_back(static_cast<uint8_t>(value));
     }

@@ -14,6 +14,7 @@
 #include "data/row.h"
 #include "data/row_columns.h"
 #include "finetune/base/error.h"
+#include "finetune/base/text.h"
 #include "finetune/data/data_files.h"
 
 namespace finetune {
@@ -63,8 +64,9 @@ class Collector {
     kind_ = joined(kind, value, row);
     if (!seen_.insert(name).second) return;
     if (seen_.size() > kMostLabels) {
-      row.fail("column '" + column_ + "' holds more than " + std::to_string(kMostLabels) +
-               " different labels; is it the column of labels?");
+      row.fail(format_text(
+          "column '{}' holds more than {} different labels; is it the column of labels?", column_,
+          kMostLabels));
     }
   }
 
@@ -150,8 +152,8 @@ class Survey {
     for (const Json& item : values) add_one(item, row);
     if (!outputs_) outputs_ = values.size();
     if (*outputs_ != values.size() && uneven_.empty()) {
-      uneven_ = row.place() + ": column '" + column_ + "' holds " + std::to_string(values.size()) +
-                " numbers where the first row holds " + std::to_string(*outputs_);
+      uneven_ = format_text("{}: column '{}' holds {} numbers where the first row holds {}",
+                            row.place(), column_, values.size(), *outputs_);
     }
   }
 
@@ -243,7 +245,7 @@ LabelMap::LabelMap(std::vector<std::string> names, const std::string& where)
 
 LabelMap LabelMap::numbered(int64_t size) {
   std::vector<std::string> names;
-  for (int64_t i = 0; i < size; ++i) names.push_back("LABEL_" + std::to_string(i));
+  for (int64_t i = 0; i < size; ++i) names.push_back(format_text("LABEL_{}", i));
   return LabelMap(std::move(names));
 }
 

@@ -6,6 +6,7 @@
 
 #include "finetune/base/error.h"
 #include "finetune/base/interrupt.h"
+#include "finetune/base/text.h"
 
 namespace finetune {
 namespace {
@@ -77,9 +78,10 @@ uint64_t LineReader::offset() const {
 
 void LineReader::check_length(size_t length) const {
   if (length > kLongestLine) {
-    throw Error(ErrorKind::kData, path_ + ":" + std::to_string(line_number_ + 1) +
-                                      ": the line is longer than 16 MiB; split it into shorter "
-                                      "lines, or check that this is a text file");
+    throw Error(ErrorKind::kData,
+                format_text("{}:{}: the line is longer than 16 MiB; split it into shorter lines, "
+                            "or check that this is a text file",
+                            path_, line_number_ + 1));
   }
 }
 

@@ -9,6 +9,7 @@
 #include "data/sample_order.h"
 #include "data/updates_ahead.h"
 #include "finetune/base/error.h"
+#include "finetune/base/text.h"
 #include "finetune/data/packing_plan.h"
 #include "finetune/data/sample_stream.h"
 
@@ -162,12 +163,10 @@ Loader::Loader(std::shared_ptr<const Dataset> dataset, std::shared_ptr<const Col
   const int64_t multiple = state_->multiple();
   state_->samples_per_epoch = size / multiple * multiple;
   if (state_->available(1) == 0) {
-    throw Error(ErrorKind::kConfig, "dataloader_drop_last leaves nothing of " +
-                                        std::to_string(size) +
-                                        (state_->packing ? " packed rows" : " samples") +
-                                        " with batches of " + std::to_string(multiple) +
-                                        "; lower per_device_train_batch_size or set "
-                                        "dataloader_drop_last: false");
+    throw Error(ErrorKind::kConfig,
+                format_text("dataloader_drop_last leaves nothing of {}{} with batches of {}; lower "
+                            "per_device_train_batch_size or set dataloader_drop_last: false",
+                            size, state_->packing ? " packed rows" : " samples", multiple));
   }
 }
 

@@ -7,6 +7,7 @@
 #include "data/mask_rules.h"
 #include "finetune/base/error.h"
 #include "finetune/base/random.h"
+#include "finetune/base/text.h"
 #include "finetune/tokenizer/tokenizer.h"
 
 namespace finetune {
@@ -48,8 +49,9 @@ Masking::Masking(MaskingOptions options) : options_(std::move(options)) {
   FT_CHECK(options_.vocabulary > 0 && options_.vocabulary <= std::numeric_limits<int32_t>::max(),
            "masking needs a vocabulary");
   if (!(options_.mlm_probability > 0.0 && options_.mlm_probability <= 1.0)) {
-    throw Error(ErrorKind::kConfig, "mlm_probability must lie above 0 and at most at 1, not at " +
-                                        std::to_string(options_.mlm_probability));
+    throw Error(ErrorKind::kConfig,
+                format_text("mlm_probability must lie above 0 and at most at 1, not at {}",
+                            format_number("%f", options_.mlm_probability)));
   }
 }
 

@@ -6,6 +6,7 @@
 
 #include "finetune/base/error.h"
 #include "finetune/base/file_system.h"
+#include "finetune/base/text.h"
 
 namespace finetune {
 namespace {
@@ -13,7 +14,7 @@ namespace {
 constexpr int64_t kShare = 2;
 
 std::string megabytes(double bytes) {
-  return std::to_string(static_cast<int64_t>((bytes + 999'999) / 1e6)) + " MB";
+  return format_text("{} MB", static_cast<int64_t>((bytes + 999'999) / 1e6));
 }
 
 // " (12 MB are free)" for the folder, which may be missing, or its nearest parent.

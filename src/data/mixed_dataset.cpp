@@ -6,6 +6,7 @@
 
 #include "finetune/base/error.h"
 #include "finetune/base/hash.h"
+#include "finetune/base/text.h"
 
 namespace finetune {
 
@@ -31,7 +32,7 @@ MixedDataset::MixedDataset(std::vector<MixturePart> parts, const std::string& ke
     // Rounding must not leave a sample out.
     const int64_t share = std::max(static_cast<int64_t>(samples), part.data->size());
     begins_.push_back(begins_.back() + share);
-    hasher.update(part.data->fingerprint() + " " + std::to_string(share) + "\n");
+    hasher.update(format_text("{} {}\n", part.data->fingerprint(), share));
   }
   fingerprint_ = hasher.hex();
 }

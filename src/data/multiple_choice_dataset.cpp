@@ -9,6 +9,7 @@
 #include "data/row_columns.h"
 #include "data/sample_building.h"
 #include "finetune/base/error.h"
+#include "finetune/base/text.h"
 #include "finetune/data/batch.h"
 
 namespace finetune {
@@ -41,8 +42,8 @@ Choices choices_of(const Row& row, const ColumnNames& columns) {
   Choices choices{.texts = inner.texts("text"), .names = {}};
   if (value.contains("label")) choices.names = inner.texts("label");
   if (!choices.names.empty() && choices.names.size() != choices.texts.size()) {
-    row.fail("column '" + column + "' holds " + std::to_string(choices.texts.size()) +
-             " choices but " + std::to_string(choices.names.size()) + " labels of them");
+    row.fail(format_text("column '{}' holds {} choices but {} labels of them", column,
+                         choices.texts.size(), choices.names.size()));
   }
   return choices;
 }
@@ -81,8 +82,8 @@ class MultipleChoiceEncoder {
         choices_(choices_of(first, columns_).texts.size()),
         maker_(tokenizer, options, true) {
     if (choices_ < 2) {
-      first.fail("has " + std::to_string(choices_) +
-                 " choices; multiple choice needs at least two (set choice_columns)");
+      first.fail(format_text(
+          "has {} choices; multiple choice needs at least two (set choice_columns)", choices_));
     }
   }
 
@@ -94,8 +95,8 @@ class MultipleChoiceEncoder {
       const Row row(block, place);
       const Choices choices = choices_of(row, columns_);
       if (choices.texts.size() != choices_) {
-        row.fail("has " + std::to_string(choices.texts.size()) + " choices where " + first_place_ +
-                 " has " + std::to_string(choices_) + "; all rows must have the same number");
+        row.fail(format_text("has {} choices where {} has {}; all rows must have the same number",
+                             choices.texts.size(), first_place_, choices_));
       }
       add_texts(content, row, choices);
       content.classes.push_back(static_cast<int32_t>(label_of(row, choices)));
@@ -128,11 +129,11 @@ class MultipleChoiceEncoder {
     } else if (value.is_string()) {
       if (const auto place = named_choice(text, choices)) return static_cast<int64_t>(*place);
     }
-    row.fail("column '" + column + "' holds " + describe(value) +
-             ", which is no choice; write a number from 0 to " + std::to_string(choices_ - 1) +
-             (choices.names.empty()
-                  ? ", or the text of a choice"
-                  : ", or '" + choices.names.front() + "' to '" + choices.names.back() + "'"));
+    row.fail(format_text("column '{}' holds {}, which is no choice; write a number from 0 to {}{}",
+                         column, describe(value), choices_ - 1,
+                         choices.names.empty() ? ", or the text of a choice"
+                                               : ", or '" + choices.names.front() + "' to '" +
+                                                     choices.names.back() + "'"));
   }
 
   const Tokenizer& tokenizer_;

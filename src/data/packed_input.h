@@ -9,6 +9,7 @@
 
 #include "finetune/base/error.h"
 #include "finetune/base/file_system.h"
+#include "finetune/base/text.h"
 
 namespace finetune {
 
@@ -36,8 +37,10 @@ class PackedInput {
     throw Error(ErrorKind::kData, "'" + name_ + "' " + what);
   }
   [[noreturn]] void fail_truncated(uint64_t unpacked) const {
-    fail("ends in the middle of its packed data (after " + std::to_string(unpacked) +
-         " bytes of content): it was not copied or written to its end; fetch or make it again");
+    fail(
+        format_text("ends in the middle of its packed data (after {} bytes of content): it was not "
+                    "copied or written to its end; fetch or make it again",
+                    unpacked));
   }
 
  private:

@@ -12,6 +12,7 @@
 #include "data/sample_building.h"
 #include "data/token_cache.h"
 #include "finetune/base/error.h"
+#include "finetune/base/text.h"
 
 namespace finetune {
 namespace {
@@ -112,12 +113,11 @@ class WindowEncoder {
     const int64_t room = options_.max_seq_length - special - question;
     const bool fits = context <= room;
     if (fits || room > options_.doc_stride) return room;
-    fail(asked, "the question has " + std::to_string(question) +
-                    " tokens, so that max_seq_length " + std::to_string(options_.max_seq_length) +
-                    " leaves " + std::to_string(std::max<int64_t>(room, 0)) +
-                    " for the context, which must be more than doc_stride " +
-                    std::to_string(options_.doc_stride) +
-                    "; raise max_seq_length, lower doc_stride or shorten the question");
+    fail(asked, format_text("the question has {} tokens, so that max_seq_length {} leaves {} for "
+                            "the context, which must be more than doc_stride {}; raise "
+                            "max_seq_length, lower doc_stride or shorten the question",
+                            question, options_.max_seq_length, std::max<int64_t>(room, 0),
+                            options_.doc_stride));
   }
 
   [[nodiscard]] int64_t first_of_context(const ModelText& text) const {
@@ -285,7 +285,7 @@ std::shared_ptr<const QuestionAnsweringDataset> build_question_answering_dataset
   check_max_samples(options);
   if (options.doc_stride < 0) {
     throw Error(ErrorKind::kConfig,
-                "doc_stride must not be negative, but is " + std::to_string(options.doc_stride));
+                format_text("doc_stride must not be negative, but is {}", options.doc_stride));
   }
   const WindowEncoder encoder(tokenizer, options);
   if (!options.keep_questions) return build_windows(files, tokenizer, options, encoder);

@@ -6,6 +6,7 @@
 
 #include "data/label_values.h"
 #include "data/white_space.h"
+#include "finetune/base/text.h"
 #include "finetune/base/utf8.h"
 
 namespace finetune {
@@ -54,8 +55,8 @@ std::vector<AskedQuestion> QuestionReader::read(const Row& row) const {
   std::vector<AskedQuestion> questions;
   size_t number = 0;
   for (const Json& value : row.list("paragraphs")) {
-    const std::string place = row.place() + ", paragraph " + std::to_string(++number);
-    if (!value.is_object()) row.fail("paragraph " + std::to_string(number) + " is no object");
+    const std::string place = format_text("{}, paragraph {}", row.place(), ++number);
+    if (!value.is_object()) row.fail(format_text("paragraph {} is no object", number));
     const Row paragraph(value, place, true);
     const std::string& context = paragraph.text("context");
     for (const Json& asked : paragraph.list("qas")) {
@@ -164,8 +165,8 @@ void QuestionReader::take_answer(const Row& row, const Json& text, const Json* s
            ")" +
            (elsewhere == std::string::npos
                 ? ", nor anywhere else in it"
-                : "; it is at " +
-                      std::to_string(code_points(std::string_view(context).substr(0, elsewhere)))));
+                : format_text("; it is at {}",
+                              code_points(std::string_view(context).substr(0, elsewhere)))));
 }
 
 }  // namespace finetune

@@ -5,6 +5,7 @@
 
 #include "data/line_reader.h"
 #include "finetune/base/error.h"
+#include "finetune/base/text.h"
 
 namespace finetune {
 namespace {
@@ -66,9 +67,11 @@ class ConllRecords final : public Records {
       if (sentence_.empty()) record.line = reader_.line_number();
       (sentence_ += line) += '\n';
       if (sentence_.size() > LineReader::kLongestLine) {
-        throw Error(ErrorKind::kData, name_ + ":" + std::to_string(record.line) +
-                                          ": the sentence is longer than 16 MiB; put a blank line "
-                                          "between sentences");
+        throw Error(
+            ErrorKind::kData,
+            format_text(
+                "{}:{}: the sentence is longer than 16 MiB; put a blank line between sentences",
+                name_, record.line));
       }
     }
     record.text = sentence_;

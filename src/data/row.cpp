@@ -9,6 +9,7 @@
 #include "finetune/base/interrupt.h"
 #include "finetune/base/json.h"
 #include "finetune/base/nearest.h"
+#include "finetune/base/text.h"
 #include "finetune/base/utf8.h"
 #include "finetune/data/columns.h"
 
@@ -103,8 +104,8 @@ std::vector<std::string> Row::texts(const std::string& column) const {
   texts.reserve(values.size());
   for (const Json& value : values) {
     if (!value.is_string()) {
-      fail("column '" + column + "' holds " + describe(value) + " at place " +
-           std::to_string(texts.size() + 1) + " of its list where text is expected");
+      fail(format_text("column '{}' holds {} at place {} of its list where text is expected",
+                       column, describe(value), texts.size() + 1));
     }
     texts.push_back(value.get<std::string>());
   }

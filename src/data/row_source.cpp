@@ -10,6 +10,7 @@
 #include "finetune/base/error.h"
 #include "finetune/base/interrupt.h"
 #include "finetune/base/log.h"
+#include "finetune/base/text.h"
 #include "finetune/base/utf8.h"
 
 namespace finetune {
@@ -24,13 +25,12 @@ Json parse_fields(std::string_view text, const FileFormat& format,
   check_utf8(text, place);
   std::vector<std::string> fields = split_fields(text, format, place);
   if (fields.size() != header.size()) {
-    throw Error(ErrorKind::kData,
-                place + ": has " + std::to_string(fields.size()) +
-                    (fields.size() == 1 ? " field" : " fields") + " where the " +
-                    (format.header ? "header" : "first row") + " has " +
-                    std::to_string(header.size()) +
-                    "; put quotes around text that holds the separator or a line end, or set "
-                    "delimiter and quoting to what the file has");
+    throw Error(
+        ErrorKind::kData,
+        format_text("{}: has {}{} where the {} has {}; put quotes around text that holds the "
+                    "separator or a line end, or set delimiter and quoting to what the file has",
+                    place, fields.size(), fields.size() == 1 ? " field" : " fields",
+                    format.header ? "header" : "first row", header.size()));
   }
   Json row = Json::object();
   for (size_t i = 0; i < fields.size(); ++i) row[header[i]] = std::move(fields[i]);
@@ -56,9 +56,9 @@ Json parse_sentence(std::string_view text, const std::string& place) {
     }
     if (!tags.empty() && tags.size() != words.size()) {
       throw Error(ErrorKind::kData,
-                  place + ": line " + std::to_string(words.size()) +
-                      " of the sentence has no tag where the others have one; write a word and its "
-                      "tag on each line, with a space or tab between");
+                  format_text("{}: line {} of the sentence has no tag where the others have one; "
+                              "write a word and its tag on each line, with a space or tab between",
+                              place, words.size()));
     }
   }
   Json row = {{"tokens", std::move(words)}};
@@ -69,8 +69,8 @@ Json parse_sentence(std::string_view text, const std::string& place) {
 }  // namespace
 
 std::string RowBlock::place(const Row& row) const {
-  const std::string line = row.line == 0 ? name : name + ":" + std::to_string(row.line);
-  return row.number == 0 ? line : line + ", row " + std::to_string(row.number);
+  const std::string line = row.line == 0 ? name : format_text("{}:{}", name, row.line);
+  return row.number == 0 ? line : format_text("{}, row {}", line, row.number);
 }
 
 Json RowBlock::parse(const Row& row) const {

@@ -9,6 +9,7 @@
 #include "data/json_row.h"
 #include "data/token_cache.h"
 #include "finetune/base/error.h"
+#include "finetune/base/text.h"
 #include "finetune/tokenizer/truncation.h"
 
 namespace finetune {
@@ -21,10 +22,9 @@ SequenceMaker::SequenceMaker(const Tokenizer& tokenizer, const SampleOptions& op
   const int64_t least = pair ? 2 : 1;
   if (room_ >= least) return;
   const int64_t special = options.max_seq_length - room_;
-  throw Error(ErrorKind::kConfig,
-              "max_seq_length " + std::to_string(options.max_seq_length) +
-                  " leaves no room for text beside the " + std::to_string(special) +
-                  " special tokens; raise it to at least " + std::to_string(special + least));
+  throw Error(ErrorKind::kConfig, format_text("max_seq_length {} leaves no room for text beside "
+                                              "the {} special tokens; raise it to at least {}",
+                                              options.max_seq_length, special, special + least));
 }
 
 std::span<const int32_t> SequenceMaker::cut(std::span<const int32_t> ids, int64_t length) const {
@@ -103,8 +103,8 @@ void drop_plain_types(TokenContent& content) {
 
 void check_max_samples(const SampleOptions& options) {
   if (options.max_samples && *options.max_samples < 1) {
-    throw Error(ErrorKind::kConfig, options.key + ": at least one sample must be asked for, not " +
-                                        std::to_string(*options.max_samples));
+    throw Error(ErrorKind::kConfig, format_text("{}: at least one sample must be asked for, not {}",
+                                                options.key, *options.max_samples));
   }
 }
 

@@ -9,6 +9,7 @@
 #include "finetune/base/hash.h"
 #include "finetune/base/interrupt.h"
 #include "finetune/base/log.h"
+#include "finetune/base/text.h"
 #include "finetune/data/data_files.h"
 #include "finetune/data/shard_writer.h"
 
@@ -37,8 +38,7 @@ void check_all_are_there(const std::vector<std::string>& paths, const std::strin
   for (const auto& [announced, count] : found) {
     const auto& [folder, all] = announced;
     if (count >= all) continue;
-    const std::string what = key + ": '" + folder + "' gives " + std::to_string(count) + " of " +
-                             std::to_string(all) + " shards";
+    const std::string what = format_text("{}: '{}' gives {} of {} shards", key, folder, count, all);
     const std::string manifest = join_path(folder, kShardManifest);
     if (!FileSystem::local().exists(manifest)) {
       log::warning(what + ", as their names say");
@@ -83,7 +83,7 @@ ShardExamples::ShardExamples(const std::vector<std::string>& files, const ShardO
   }
   extent_.longest = options_.max_seq_length;
   extent_.bytes = first_.back() * static_cast<int64_t>(sizeof(uint64_t));
-  const std::string rest = std::to_string(size_) + (options_.next_sentence ? " pairs" : "");
+  const std::string rest = format_text("{}{}", size_, options_.next_sentence ? " pairs" : "");
   hasher.update(rest);
   fingerprint_ = hasher.hex();
 }

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "finetune/base/error.h"
+#include "finetune/base/text.h"
 #include "finetune/data/shard_examples.h"
 #include "finetune/data/tf_example.h"
 
@@ -50,8 +51,7 @@ class Features {
 
   void check_range(std::string_view name, int64_t value, int64_t end) const {
     if (value >= 0 && value < end) return;
-    fail(name, "holds " + std::to_string(value) + ", which does not lie in 0 to " +
-                   std::to_string(end - 1));
+    fail(name, format_text("holds {}, which does not lie in 0 to {}", value, end - 1));
   }
 
   [[noreturn]] void fail(std::string_view name, const std::string& what) const {
@@ -85,8 +85,8 @@ int64_t length_without_padding(const Features& features, const Numbers& ids,
   while (length > 0 && ids[static_cast<size_t>(length) - 1] == options.pad_id) --length;
   if (length == 0) features.fail(kInputIds, "holds no token");
   if (length > options.max_seq_length) {
-    features.fail(kInputIds, "holds " + std::to_string(length) + " tokens, more than the " +
-                                 std::to_string(options.max_seq_length) + " of max_seq_length");
+    features.fail(kInputIds, format_text("holds {} tokens, more than the {} of max_seq_length",
+                                         length, options.max_seq_length));
   }
   return length;
 }
@@ -144,8 +144,8 @@ void decode_example(std::string_view data, const TfPlace& place, const ShardOpti
   const Numbers& ids = features.numbers(kInputIds);
   const Numbers& segments = features.numbers(kSegmentIds);
   if (segments.size() != ids.size()) {
-    features.fail(kSegmentIds, "has " + std::to_string(segments.size()) +
-                                   " numbers where input_ids has " + std::to_string(ids.size()));
+    features.fail(kSegmentIds, format_text("has {} numbers where input_ids has {}", segments.size(),
+                                           ids.size()));
   }
   const int64_t length = length_without_padding(features, ids, options);
   for (size_t i = 0; i < static_cast<size_t>(length); ++i) {

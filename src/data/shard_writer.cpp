@@ -16,6 +16,7 @@
 #include "finetune/base/interrupt.h"
 #include "finetune/base/json.h"
 #include "finetune/base/log.h"
+#include "finetune/base/text.h"
 #include "finetune/base/thread_pool.h"
 #include "finetune/data/permutation.h"
 #include "finetune/data/tf_record.h"
@@ -72,7 +73,7 @@ class ShardWriter {
     hasher.update(options_.fingerprint);
     for (const int64_t number : {kFormat, layout.max_seq_length, layout.max_predictions,
                                  int64_t{layout.pad_id}, static_cast<int64_t>(options_.seed)}) {
-      hasher.update(std::to_string(number) + ",");
+      hasher.update(format_text("{},", number));
     }
     return hasher.hex();
   }

@@ -16,6 +16,7 @@
 #include "finetune/base/error.h"
 #include "finetune/base/interrupt.h"
 #include "finetune/base/log.h"
+#include "finetune/base/text.h"
 #include "finetune/tokenizer/tokenizer.h"
 
 namespace finetune {
@@ -225,14 +226,13 @@ void check_options(const Tokenizer& tokenizer, const TextOptions& options) {
   const int64_t special = tokenizer.num_special_tokens_to_add();
   const int64_t least = options.line_by_line ? special + 1 : 1;
   if (options.max_seq_length < least) {
-    throw Error(ErrorKind::kConfig,
-                "max_seq_length " + std::to_string(options.max_seq_length) +
-                    " leaves no room for text beside the " + std::to_string(special) +
-                    " special tokens; raise it to at least " + std::to_string(least));
+    throw Error(ErrorKind::kConfig, format_text("max_seq_length {} leaves no room for text beside "
+                                                "the {} special tokens; raise it to at least {}",
+                                                options.max_seq_length, special, least));
   }
   if (options.max_samples && *options.max_samples < 1) {
-    throw Error(ErrorKind::kConfig, options.key + ": at least one sample must be asked for, not " +
-                                        std::to_string(*options.max_samples));
+    throw Error(ErrorKind::kConfig, format_text("{}: at least one sample must be asked for, not {}",
+                                                options.key, *options.max_samples));
   }
 }
 
@@ -242,11 +242,10 @@ void check_options(const Tokenizer& tokenizer, const TextOptions& options) {
   if (options.line_by_line || largest_group == 0) {
     throw Error(ErrorKind::kData, where + " holds no text: every line of it is blank");
   }
-  throw Error(ErrorKind::kData, where + " has at most " + std::to_string(largest_group) +
-                                    " tokens in a run of " + std::to_string(kRowsOfGroup) +
-                                    " lines, fewer than one block of max_seq_length " +
-                                    std::to_string(options.max_seq_length) +
-                                    "; lower max_seq_length or set line_by_line: true");
+  throw Error(ErrorKind::kData,
+              format_text("{} has at most {} tokens in a run of {} lines, fewer than one block of "
+                          "max_seq_length {}; lower max_seq_length or set line_by_line: true",
+                          where, largest_group, kRowsOfGroup, options.max_seq_length));
 }
 
 void read_text(const std::vector<std::string>& files, const Tokenizer& tokenizer,

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "finetune/base/error.h"
+#include "finetune/base/text.h"
 #include "finetune/base/utf8.h"
 
 namespace finetune {
@@ -124,8 +125,9 @@ class TfExampleReader::Message {
   }
 
   [[noreturn]] void fail(const std::string& what) const {
-    throw Error(ErrorKind::kData, place_() + " " + what + " at its byte " + std::to_string(at_) +
-                                      ": it is no tf.train.Example; write the file anew");
+    throw Error(ErrorKind::kData,
+                format_text("{} {} at its byte {}: it is no tf.train.Example; write the file anew",
+                            place_(), what, at_));
   }
 
  private:

@@ -10,6 +10,7 @@
 #include "finetune/base/error.h"
 #include "finetune/base/hash.h"
 #include "finetune/base/interrupt.h"
+#include "finetune/base/text.h"
 
 namespace finetune {
 namespace {
@@ -61,7 +62,7 @@ class FileWindow {
 namespace tf_record_parts {
 
 std::string Place::text() const {
-  return name + ": record " + std::to_string(record + 1) + " at byte " + std::to_string(offset);
+  return format_text("{}: record {} at byte {}", name, record + 1, offset);
 }
 
 void Place::fail(const std::string& what) const {
@@ -70,8 +71,7 @@ void Place::fail(const std::string& what) const {
 }
 
 void Place::fail_cut_off(uint64_t length, uint64_t missing) const {
-  fail("has " + std::to_string(length) + " bytes, but the file ends " + std::to_string(missing) +
-       " bytes before its end");
+  fail(format_text("has {} bytes, but the file ends {} bytes before its end", length, missing));
 }
 
 uint64_t length_of(std::string_view header, const Place& place) {
@@ -83,7 +83,7 @@ uint64_t length_of(std::string_view header, const Place& place) {
   }
   const auto length = number_at<uint64_t>(header, 0);
   if (length > TfRecordFile::kMaxRecord) {
-    place.fail("has " + std::to_string(length) + " bytes, more than the 64 MiB that are read");
+    place.fail(format_text("has {} bytes, more than the 64 MiB that are read", length));
   }
   return length;
 }

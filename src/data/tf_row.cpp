@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "finetune/base/error.h"
+#include "finetune/base/text.h"
 #include "finetune/base/utf8.h"
 #include "finetune/data/tf_example.h"
 
@@ -33,10 +34,10 @@ void check_texts(const std::vector<std::string>& texts, const std::string& featu
     const size_t byte = utf8::find_invalid(texts[i]);
     if (byte == std::string::npos) continue;
     throw Error(ErrorKind::kData,
-                place + ": feature '" + feature + "' holds bytes that are no UTF-8 (from byte " +
-                    std::to_string(byte + 1) +
-                    (texts.size() > 1 ? " of its value " + std::to_string(i + 1) : "") +
-                    " on); write text alone to the records, or set encoding_errors: replace");
+                format_text("{}: feature '{}' holds bytes that are no UTF-8 (from byte {}{} on); "
+                            "write text alone to the records, or set encoding_errors: replace",
+                            place, feature, byte + 1,
+                            texts.size() > 1 ? format_text(" of its value {}", i + 1) : ""));
   }
 }
 

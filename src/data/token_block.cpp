@@ -9,6 +9,7 @@
 
 #include "finetune/base/error.h"
 #include "finetune/base/hash.h"
+#include "finetune/base/text.h"
 #include "finetune/data/batch.h"
 
 namespace finetune {
@@ -239,8 +240,7 @@ void TokenBlock::check(int64_t number) const {
   const uint64_t end = std::min<uint64_t>(begin + kPiece, file_.size());
   if (!file_.is_whole(path_)) fail("was cut short while it was in use");
   if (hash_number(file_.data() + begin, end - begin) != sums_[piece]) {
-    fail("is damaged at byte " + std::to_string(begin) + " or up to " +
-         std::to_string(end - begin) + " bytes behind it");
+    fail(format_text("is damaged at byte {} or up to {} bytes behind it", begin, end - begin));
   }
   check_values(begin, end);
   checked_[piece].store(true, std::memory_order_release);
@@ -271,8 +271,8 @@ void TokenBlock::check_values(uint64_t begin, uint64_t end) const {
       largest = std::max(largest, int64_t{value});
     }
     if (smallest < least || (limit > 0 && largest >= limit)) {
-      fail("holds " + std::to_string(smallest < least ? smallest : largest) +
-           ", which is no token or label of this run");
+      fail(format_text("holds {}, which is no token or label of this run",
+                       smallest < least ? smallest : largest));
     }
   };
   if (columns_[kIdColumn].width == sizeof(uint16_t)) {

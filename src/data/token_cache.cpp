@@ -24,6 +24,7 @@
 #include "finetune/base/hash.h"
 #include "finetune/base/interrupt.h"
 #include "finetune/base/log.h"
+#include "finetune/base/text.h"
 #include "finetune/base/version.h"
 #include "finetune/data/data_files.h"
 #include "finetune/tokenizer/tokenizer.h"
@@ -236,7 +237,7 @@ void TokenCache::make_room() const {
 // anew in a folder that nobody empties.
 void TokenCache::discard() const {
   try {
-    const std::string gone = folder_ + ".tmp-" + std::to_string(::getpid());
+    const std::string gone = format_text("{}.tmp-{}", folder_, ::getpid());
     FileSystem::local().rename(folder_, gone);
     FileSystem::local().remove_tree(gone);
   } catch (const Error&) {
@@ -281,7 +282,7 @@ std::shared_ptr<const CachedTokens> TokenCache::build() {
   on_cache([&] { make_room(); });
   BlockSink sink(folder_, key_, options_.tokens_of_block);
   if (const int64_t blocks = sink.resume(source_.limits, options_.show); blocks > 0) {
-    log::info(source_.key + ": tokenising goes on behind row " + std::to_string(sink.rows()));
+    log::info(format_text("{}: tokenising goes on behind row {}", source_.key, sink.rows()));
   }
   try {
     const std::vector<std::string> hashes = fill(sink);
@@ -307,16 +308,18 @@ std::shared_ptr<const CachedTokens> TokenCache::build() {
 void tidy_up(const TokenCacheOptions& options) {
   const CacheContent content = remove_unused_entries(options.folder, options.kept_unused);
   const auto megabytes = [](uint64_t bytes) {
-    return std::to_string((bytes + 999'999) / 1'000'000) + " MB";
+    return format_text("{} MB", (bytes + 999'999) / 1'000'000);
   };
-  log::info("'" + options.folder + "' holds " + megabytes(content.bytes) +
-            " of tokenised data in " + std::to_string(content.entries) + " entries");
+  const auto entries = [](int64_t count) {
+    return format_text("{} {}", count, count == 1 ? "entry" : "entries");
+  };
+  log::info(format_text("'{}' holds {} of tokenised data in {}", options.folder,
+                        megabytes(content.bytes), entries(content.entries)));
   if (content.removed == 0) return;
   const auto days =
       std::chrono::duration_cast<std::chrono::hours>(options.kept_unused).count() / 24;
-  log::info("removed from it: " + std::to_string(content.removed) + " entries of " +
-            megabytes(content.removed_bytes) + ", which nobody has used for " +
-            std::to_string(days) + " days");
+  log::info(format_text("removed from it: {} of {}, which nobody has used for {} days",
+                        entries(content.removed), megabytes(content.removed_bytes), days));
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include "data/byte_source.h"
 #include "data/packed_input.h"
+#include "finetune/base/text.h"
 
 namespace finetune {
 namespace {
@@ -56,10 +57,11 @@ class ZstandardSource final : public ByteSource {
     const std::string reason =
         ::ZSTD_isError(code) != 0 ? ::ZSTD_getErrorName(code) : "no progress";
     const bool is_other = ::ZSTD_getErrorCode(code) == ZSTD_error_prefix_unknown;
-    input_.fail(is_other && unpacked_ + read == 0
-                    ? "is named .zst but is no zstd file; give it the ending of what it holds"
-                    : "is damaged behind " + std::to_string(unpacked_ + read) +
-                          " bytes of its content (" + reason + "); fetch or make it again");
+    input_.fail(
+        is_other && unpacked_ + read == 0
+            ? "is named .zst but is no zstd file; give it the ending of what it holds"
+            : format_text("is damaged behind {} bytes of its content ({}); fetch or make it again",
+                          unpacked_ + read, reason));
   }
 
   PackedInput input_;

@@ -6,6 +6,8 @@
 #include <string>
 #include <thread>
 
+#include "finetune/base/text.h"
+
 namespace finetune {
 namespace {
 
@@ -24,8 +26,8 @@ void await_work(c10d::Work& work, std::chrono::milliseconds limit,
     const Clock::time_point now = Clock::now();
     if (now > end) {
       const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(limit).count();
-      C10_THROW_ERROR(DistBackendError, "NCCL waited " + std::to_string(seconds) +
-                                            " s for another process, ddp_timeout");
+      C10_THROW_ERROR(DistBackendError,
+                      format_text("NCCL waited {} s for another process, ddp_timeout", seconds));
     }
     if (now > look_around) {
       if (is_over && is_over()) C10_THROW_ERROR(DistBackendError, "another process is gone");

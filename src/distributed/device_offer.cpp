@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "finetune/base/text.h"
+
 namespace finetune {
 
 std::string DeviceOffer::text() const { return reason + "\n" + place; }
@@ -20,14 +22,13 @@ std::string reason_against(const std::vector<DeviceOffer>& offers) {
   if (is_same && !first.empty()) return first;
   for (size_t rank = 0; rank < offers.size(); ++rank) {
     if (!offers[rank].reason.empty()) {
-      return "rank " + std::to_string(rank) + ": " + offers[rank].reason;
+      return format_text("rank {}: {}", rank, offers[rank].reason);
     }
   }
   for (size_t rank = 1; rank < offers.size(); ++rank) {
     for (size_t other = 0; other < rank; ++other) {
       if (offers[other].place != offers[rank].place) continue;
-      return "ranks " + std::to_string(other) + " and " + std::to_string(rank) +
-             " share a GPU, which NCCL refuses";
+      return format_text("ranks {} and {} share a GPU, which NCCL refuses", other, rank);
     }
   }
   return "";

@@ -4,6 +4,7 @@
 
 #include "finetune/base/error.h"
 #include "finetune/base/log.h"
+#include "finetune/base/text.h"
 #include "finetune/distributed/membership.h"
 
 namespace finetune {
@@ -57,7 +58,7 @@ void take_address(const Get& get, bool one_machine, std::optional<int64_t> job, 
   one.port = port ? *port : kFirstPort + job.value_or(0) % kPorts;
   if (one.port < 1 || one.port > 65535) {
     throw Error(ErrorKind::kConfig,
-                "MASTER_PORT is " + std::to_string(one.port) + ", not a port from 1 to 65535");
+                format_text("MASTER_PORT is {}, not a port from 1 to 65535", one.port));
   }
   if (one_machine) return;
   one.interface = get("GLOO_SOCKET_IFNAME").value_or("");
@@ -135,9 +136,8 @@ std::optional<Membership> membership_from_environment(const Get& get) {
   }
   if (!one) return std::nullopt;
   if (one->rank >= one->size) {
-    throw Error(ErrorKind::kConfig, one->launcher + " says that this is rank " +
-                                        std::to_string(one->rank) + " of " +
-                                        std::to_string(one->size) + " processes");
+    throw Error(ErrorKind::kConfig, format_text("{} says that this is rank {} of {} processes",
+                                                one->launcher, one->rank, one->size));
   }
   one->token = get("FINETUNE_JOB_TOKEN").value_or("");
   return one;

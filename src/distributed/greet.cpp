@@ -8,6 +8,7 @@
 #include "finetune/base/hash.h"
 #include "finetune/base/interrupt.h"
 #include "finetune/base/log.h"
+#include "finetune/base/text.h"
 #include "finetune/distributed/board.h"
 #include "finetune/distributed/peer_lost.h"
 
@@ -24,7 +25,7 @@ const std::string kLeft = "left ";
 
 const std::string kPhase = "waiting for the other processes";
 
-std::string hello_key(int64_t rank) { return "hello/" + std::to_string(rank); }
+std::string hello_key(int64_t rank) { return format_text("hello/{}", rank); }
 
 std::string text_of(const Bytes& bytes) { return {bytes.begin(), bytes.end()}; }
 Bytes bytes_of(const std::string& text) { return {text.begin(), text.end()}; }
@@ -32,16 +33,16 @@ Bytes bytes_of(const std::string& text) { return {text.begin(), text.end()}; }
 // Of this process alone: two may say that they are the same rank.
 std::string make_name() {
   std::random_device random;
-  return std::to_string(random()) + "-" + std::to_string(random());
+  return format_text("{}-{}", random(), random());
 }
 
 // What each process says of itself: "<proof that it knows the token> <identity> <its name>".
 std::string hello(const Membership& membership, int64_t rank, const std::string& identity) {
-  return hash_hex(membership.token + "/" + std::to_string(rank)) + " " + identity + " ";
+  return hash_hex(format_text("{}/{}", membership.token, rank)) + " " + identity + " ";
 }
 
 std::string name_of(int64_t rank, const std::string& hello) {
-  return std::to_string(rank) + "=" + hello.substr(hello.rfind(' ') + 1);
+  return format_text("{}={}", rank, hello.substr(hello.rfind(' ') + 1));
 }
 
 std::string names_of(const std::vector<std::string>& all) {
@@ -82,11 +83,10 @@ class Meeting {
     const std::string end = end_with(kMet + names_of(all));
     check_who_left(end);
     if (end.find(" " + name_of(membership_.rank, mine_) + " ") == std::string::npos) {
-      throw PeerLost(
-          "the other processes have met without this one: another one says that it is "
-          "rank " +
-          std::to_string(membership_.rank) +
-          " too, or is about to leave; start the processes again when all have ended");
+      throw PeerLost(format_text(
+          "the other processes have met without this one: another one says that it is rank {} too, "
+          "or is about to leave; start the processes again when all have ended",
+          membership_.rank));
     }
   }
 
@@ -118,23 +118,22 @@ class Meeting {
   [[nodiscard]] std::string whom() {
     const std::vector<int64_t> ranks = missing();
     if (ranks.empty() || !is_speaker()) return "";
-    return names_of_ranks(ranks) + " of " + std::to_string(membership_.size);
+    return format_text("{} of {}", names_of_ranks(ranks), membership_.size);
   }
 
   [[noreturn]] void give_up() {
     const std::vector<int64_t> ranks = missing();
     if (!ranks.empty() && !is_speaker()) throw PeerLost("");
-    throw PeerLost(
-        "not all " + std::to_string(membership_.size) + " processes came within " +
-        std::to_string(patience_.seconds()) + " s: " +
-        (ranks.empty() ? "the last one came just then" : names_of_ranks(ranks) + " did not") +
-        "; start them all, or raise ddp_timeout");
+    throw PeerLost(format_text(
+        "not all {} processes came within {} s: {}; start them all, or raise ddp_timeout",
+        membership_.size, patience_.seconds(),
+        ranks.empty() ? "the last one came just then" : names_of_ranks(ranks) + " did not"));
   }
 
   // Returns where the others have met already: this one goes on with them, up to the next place
   // where it may leave.
   void leave() {
-    const std::string mine = kLeft + std::to_string(membership_.rank);
+    const std::string mine = format_text("{}{}", kLeft, membership_.rank);
     if (!membership_.has_agent && end_with(mine).starts_with(kMet)) return;
     interrupt::throw_if_requested(kPhase);
   }
@@ -152,9 +151,9 @@ class Meeting {
   // that lives.
   void check_own_place() {
     if (text_of(store_.get(hello_key(membership_.rank))) == mine_) return;
-    throw Error(ErrorKind::kConfig, "another process says that it is rank " +
-                                        std::to_string(membership_.rank) +
-                                        " of this job too; give each process a rank of its own");
+    throw Error(ErrorKind::kConfig, format_text("another process says that it is rank {} of this "
+                                                "job too; give each process a rank of its own",
+                                                membership_.rank));
   }
 
   void check_who_left(const std::string& end) const {
@@ -185,15 +184,16 @@ class Meeting {
     if (said.starts_with(expected)) return;
     const size_t token = expected.find(' ');
     if (said.substr(0, token) != expected.substr(0, token)) {
-      throw Error(ErrorKind::kConfig, "the process that says it is rank " + std::to_string(rank) +
-                                          " does not know this job's token; set "
-                                          "FINETUNE_JOB_TOKEN to the same value in all processes, "
-                                          "or MASTER_PORT to another port");
+      throw Error(ErrorKind::kConfig,
+                  format_text("the process that says it is rank {} does not know this job's token; "
+                              "set FINETUNE_JOB_TOKEN to the same value in all processes, or "
+                              "MASTER_PORT to another port",
+                              rank));
     }
     throw Error(ErrorKind::kConfig,
-                "rank " + std::to_string(rank) +
-                    " has another configuration or another version of finetune or torch; start "
-                    "all processes with the same ones");
+                format_text("rank {} has another configuration or another version of finetune or "
+                            "torch; start all processes with the same ones",
+                            rank));
   }
 
   c10d::Store& store_;

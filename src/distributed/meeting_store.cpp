@@ -20,6 +20,7 @@
 #include "finetune/base/error.h"
 #include "finetune/base/interrupt.h"
 #include "finetune/base/log.h"
+#include "finetune/base/text.h"
 #include "finetune/distributed/peer_lost.h"
 
 namespace finetune {
@@ -49,9 +50,11 @@ int listen_on(const std::string& host, int64_t port) {
   ::freeaddrinfo(found);
   if (!bound) {
     if (descriptor >= 0) ::close(descriptor);
-    throw Error(ErrorKind::kConfig, "rank 0 cannot listen on " + host + ":" + std::to_string(port) +
-                                        ": " + std::strerror(problem) +
-                                        "; set MASTER_PORT to a free port in all processes");
+    throw Error(
+        ErrorKind::kConfig,
+        format_text(
+            "rank 0 cannot listen on {}:{}: {}; set MASTER_PORT to a free port in all processes",
+            host, port, std::strerror(problem)));
   }
   return descriptor;
 }
@@ -102,9 +105,9 @@ c10::intrusive_ptr<c10d::Store> serve(const Membership& membership, c10d::TCPSto
   } catch (const Error&) {
     if (!is_served_by_another(membership, options)) throw;
     throw Error(ErrorKind::kConfig,
-                "another process says that it is rank 0 of this job too, and listens on " +
-                    membership.host + ":" + std::to_string(membership.port) +
-                    " already; give each process a rank of its own");
+                format_text("another process says that it is rank 0 of this job too, and listens "
+                            "on {}:{} already; give each process a rank of its own",
+                            membership.host, membership.port));
   }
   options.isServer = true;
   return c10::make_intrusive<c10d::TCPStore>(membership.host, options);
@@ -112,7 +115,7 @@ c10::intrusive_ptr<c10d::Store> serve(const Membership& membership, c10d::TCPSto
 
 c10::intrusive_ptr<c10d::Store> connect(const Membership& membership, c10d::TCPStoreOptions options,
                                         Patience& patience) {
-  const std::string where = membership.host + ":" + std::to_string(membership.port);
+  const std::string where = format_text("{}:{}", membership.host, membership.port);
   const std::string whom = membership.has_agent ? "torchrun's server" : "rank 0";
   options.timeout = kShortestTry;
   std::string answer;
@@ -128,9 +131,9 @@ c10::intrusive_ptr<c10d::Store> connect(const Membership& membership, c10d::TCPS
     }
     interrupt::throw_if_requested("waiting for the other processes");
     if (patience.wait([&] { return whom + " at " + where; })) continue;
-    throw PeerLost(whom + " was not at " + where + " within " + std::to_string(patience.seconds()) +
-                   " s" + answer + "; start all " + std::to_string(membership.size) +
-                   " processes, or raise ddp_timeout");
+    throw PeerLost(
+        format_text("{} was not at {} within {} s{}; start all {} processes, or raise ddp_timeout",
+                    whom, where, patience.seconds(), answer, membership.size));
   }
 }
 

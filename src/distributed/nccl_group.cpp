@@ -129,8 +129,8 @@ std::string place_of(const c10::Device& device) {
     if (::gethostname(name.data(), name.size() - 1) == 0) machine = name.data();
   }
   const cudaDeviceProp& properties = *at::cuda::getDeviceProperties(device.index());
-  return machine + " " + std::to_string(properties.pciDomainID) + ":" +
-         std::to_string(properties.pciBusID) + ":" + std::to_string(properties.pciDeviceID);
+  return format_text("{} {}:{}:{}", machine, properties.pciDomainID, properties.pciBusID,
+                     properties.pciDeviceID);
 }
 
 }  // namespace
@@ -176,6 +176,7 @@ std::unique_ptr<DeviceGroup> join_over_nccl(c10::intrusive_ptr<c10d::Store> stor
 #else
 
 #include "finetune/base/error.h"
+#include "finetune/base/text.h"
 
 namespace finetune {
 

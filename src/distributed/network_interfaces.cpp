@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "finetune/base/text.h"
+
 namespace finetune {
 
 std::string network_interfaces() {
@@ -20,9 +22,7 @@ std::string network_interfaces() {
     if (std::ranges::find(names, one->ifa_name) == names.end()) names.emplace_back(one->ifa_name);
   }
   ::freeifaddrs(all);
-  std::string text;
-  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
-  return text;
+  return join(names);
 }
 
 }  // namespace finetune

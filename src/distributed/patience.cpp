@@ -6,6 +6,7 @@
 
 #include "finetune/base/error.h"
 #include "finetune/base/log.h"
+#include "finetune/base/text.h"
 
 namespace finetune {
 namespace {
@@ -25,7 +26,7 @@ bool Patience::wait(const std::function<std::string()>& whom) {
     const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(now - start_).count();
     const std::string names = whom();
     if (!names.empty()) {
-      log::info("waiting for " + names + ", for " + std::to_string(seconds) + " s now");
+      log::info(format_text("waiting for {}, for {} s now", names, seconds));
     }
     pause_ = std::min<Clock::duration>(2 * pause_, kLongestRetryPause);
     next_line_ = now + pause_;
@@ -46,13 +47,13 @@ int64_t Patience::seconds() const {
 
 std::string names_of_ranks(const std::vector<int64_t>& ranks) {
   FT_CHECK(!ranks.empty(), "no ranks to name");
-  if (ranks.size() == 1) return "rank " + std::to_string(ranks[0]);
+  if (ranks.size() == 1) return format_text("rank {}", ranks[0]);
   // Nobody reads "and 1 other" more gladly than the number itself.
   const size_t named = ranks.size() <= kMostNames + 1 ? ranks.size() - 1 : kMostNames;
-  std::string text = "ranks " + std::to_string(ranks[0]);
-  for (size_t i = 1; i < named; ++i) text += ", " + std::to_string(ranks[i]);
-  if (named + 1 == ranks.size()) return text + " and " + std::to_string(ranks.back());
-  return text + " and " + std::to_string(ranks.size() - named) + " others";
+  std::string text = format_text("ranks {}", ranks[0]);
+  for (size_t i = 1; i < named; ++i) text += format_text(", {}", ranks[i]);
+  if (named + 1 == ranks.size()) return format_text("{} and {}", text, ranks.back());
+  return format_text("{} and {} others", text, ranks.size() - named);
 }
 
 }  // namespace finetune

@@ -12,6 +12,7 @@
 
 #include "distributed/activity.h"
 #include "finetune/base/log.h"
+#include "finetune/base/text.h"
 #include "finetune/distributed/peer_lost.h"
 
 namespace finetune {
@@ -28,8 +29,8 @@ const std::string kLeftBeat = "left";
 const std::string kSuspect = "pulse/suspect";
 const std::string kLost = "pulse/lost";
 
-std::string beat_key(int64_t rank) { return "pulse/beat/" + std::to_string(rank); }
-std::string host_key(int64_t rank) { return "pulse/host/" + std::to_string(rank); }
+std::string beat_key(int64_t rank) { return format_text("pulse/beat/{}", rank); }
+std::string host_key(int64_t rank) { return format_text("pulse/host/{}", rank); }
 
 std::string host_name() {
   std::array<char, 256> name = {};
@@ -44,7 +45,7 @@ std::string gone(const std::string& who, const std::string& how) {
 }
 
 std::string silence(Duration patience) {
-  return "has shown no sign of life for " + std::to_string(patience.count() / 1000) + " s";
+  return format_text("has shown no sign of life for {} s", patience.count() / 1000);
 }
 
 }  // namespace
@@ -162,7 +163,7 @@ class StorePulse::State {
       if (seen_[rank].beat == kLeftBeat || now - seen_[rank].changed_at < limit) continue;
       const auto number = static_cast<int64_t>(rank);
       const std::string host = store_->get_to_str(host_key(number));
-      const std::string who = "rank " + std::to_string(rank) + (host.empty() ? "" : " on " + host);
+      const std::string who = format_text("rank {}{}", rank, host.empty() ? "" : " on " + host);
       tell(number, gone(who, is_suspected ? "is gone" : silence(options_.patience)));
       return;
     }
@@ -173,7 +174,7 @@ class StorePulse::State {
   }
 
   void tell(int64_t rank, const std::string& text) {
-    store_->set(kLost, std::to_string(rank) + "\n" + text);
+    store_->set(kLost, format_text("{}\n{}", rank, text));
     const std::lock_guard lock(mutex_);
     decide(rank, text);
   }

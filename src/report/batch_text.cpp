@@ -2,9 +2,10 @@
 #include "finetune/report/batch_text.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <span>
+
+#include "finetune/base/text.h"
 
 namespace finetune {
 namespace {
@@ -26,7 +27,7 @@ class BatchText {
     const int64_t shown = std::min(kShownSamples, batch_.size());
     for (int64_t sample = 0; sample < shown; ++sample) add_sample(sample);
     if (shown < batch_.size()) {
-      text_ += "... and " + std::to_string(batch_.size() - shown) + " more samples\n";
+      text_ += format_text("... and {} more samples\n", batch_.size() - shown);
     }
     return std::move(text_);
   }
@@ -67,9 +68,9 @@ class BatchText {
       if (ids.size() == kShownTokens) break;
       ids.push_back(id(row, place));
     }
-    line(name, decode(ids) + (ids.size() < tokens.size()
-                                  ? " ... (" + std::to_string(tokens.size()) + " tokens)"
-                                  : ""));
+    line(name,
+         decode(ids) +
+             (ids.size() < tokens.size() ? format_text(" ... ({} tokens)", tokens.size()) : ""));
   }
 
   void add_sample(int64_t sample) {
@@ -78,7 +79,7 @@ class BatchText {
              (number < batch_.samples.size() ? std::to_string(batch_.samples[number]) : "?") + "\n";
     const int64_t first = sample * batch_.choices;
     for (int64_t choice = 0; choice < batch_.choices; ++choice) {
-      add_row(first + choice, batch_.choices > 1 ? "choice " + std::to_string(choice) : "text");
+      add_row(first + choice, batch_.choices > 1 ? format_text("choice {}", choice) : "text");
     }
     if (!batch_.labels.empty()) {
       names_.labels_are_words ? add_words(first) : add_tags(first);
@@ -104,7 +105,7 @@ class BatchText {
       text += (i == 0 ? "" : ", ") + show(list[i]);
     }
     if (list.size() > kShownLabels) {
-      text += ", ... (" + std::to_string(list.size()) + ")";
+      text += format_text(", ... ({})", list.size());
     }
     line(name, text.empty() ? "none" : text);
   }
@@ -112,7 +113,7 @@ class BatchText {
   void add_words(int64_t row) {
     add_list("to learn", labelled(row), [&](size_t place) {
       const auto word = static_cast<int32_t>(batch_.labels[at(row, place)]);
-      return std::to_string(place) + ": " + decode({id(row, place)}) + " is " + decode({word});
+      return format_text("{}: {} is {}", place, decode({id(row, place)}), decode({word}));
     });
   }
   void add_tags(int64_t row) {
@@ -129,8 +130,7 @@ class BatchText {
     for (int64_t i = start; i <= std::min(end, batch_.length - 1); ++i) {
       ids.push_back(id(row, static_cast<size_t>(i)));
     }
-    line("answer",
-         decode(ids) + ", tokens " + std::to_string(start) + " to " + std::to_string(end));
+    line("answer", format_text("{}, tokens {} to {}", decode(ids), start, end));
   }
   void add_class(int64_t label) {
     line("label", names_.class_text != nullptr ? names_.class_text(label) : label_name(label));
@@ -141,10 +141,9 @@ class BatchText {
     std::string text;
     for (size_t i = 0; i < outputs; ++i) {
       if (!names_.is_regression && values[i] == 0.0F) continue;
-      char number[32];
-      std::snprintf(number, sizeof(number), "%.4g", static_cast<double>(values[i]));
       text += (text.empty() ? "" : ", ") +
-              (names_.is_regression ? std::string(number) : label_name(static_cast<int64_t>(i)));
+              (names_.is_regression ? format_number("%.4g", static_cast<double>(values[i]))
+                                    : label_name(static_cast<int64_t>(i)));
     }
     line("label", text.empty() ? "none" : text);
   }

@@ -2,20 +2,15 @@
 #include "finetune/report/duration_text.h"
 
 #include <cmath>
-#include <cstdio>
+
+#include "finetune/base/text.h"
 
 namespace finetune {
 namespace {
 
-std::string printed(const char* format, double value) {
-  char text[64];
-  std::snprintf(text, sizeof(text), format, value);
-  return text;
-}
-
 // One decimal below 10, none above.
 std::string amount(double value, const char* unit) {
-  return printed(value < 9.95 ? "%.1f " : "%.0f ", value) + unit;
+  return format_number(value < 9.95 ? "%.1f " : "%.0f ", value) + unit;
 }
 
 }  // namespace
@@ -26,12 +21,12 @@ std::string duration_text(double seconds) {
   if (seconds < 0.00095) return "under 1 ms";
   if (seconds < 0.9995) return amount(seconds * 1000, "ms");
   if (seconds < 119.5) return amount(seconds, "s");
-  if (seconds < 119.5 * 60) return printed("%.0f min", seconds / 60);
+  if (seconds < 119.5 * 60) return format_number("%.0f min", seconds / 60);
   const double hours = seconds / 3600;
   if (hours < 23.95) return amount(hours, "h");
   const auto whole = static_cast<long long>(std::llround(hours));
-  return std::to_string(whole / 24) + " d" +
-         (whole % 24 > 0 && whole < 24 * 100 ? " " + std::to_string(whole % 24) + " h" : "");
+  return format_text("{} d{}", whole / 24,
+                     whole % 24 > 0 && whole < 24 * 100 ? format_text(" {} h", whole % 24) : "");
 }
 
 }  // namespace finetune

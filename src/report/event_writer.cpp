@@ -14,6 +14,7 @@
 #include "finetune/base/crc32c.h"
 #include "finetune/base/error.h"
 #include "finetune/base/log.h"
+#include "finetune/base/text.h"
 
 namespace finetune {
 namespace {
@@ -80,9 +81,8 @@ std::string new_path(FileSystem& files, const std::string& folder) {
   const auto seconds = static_cast<long long>(wall_seconds());
   for (;;) {
     // The number settles what a container with ever the same process id leaves open.
-    std::string path =
-        join_path(folder, std::string(kFilePrefix) + std::to_string(seconds) + "." + host_name() +
-                              "." + std::to_string(getpid()) + "." + std::to_string(next++));
+    std::string path = join_path(
+        folder, format_text("{}{}.{}.{}.{}", kFilePrefix, seconds, host_name(), getpid(), next++));
     if (!files.exists(path)) return path;
   }
 }

@@ -2,15 +2,14 @@
 #include "finetune/report/figure_text.h"
 
 #include <cmath>
-#include <cstdio>
+
+#include "finetune/base/text.h"
 
 namespace finetune {
 
 std::string figure_text(double value) {
   if (std::isnan(value)) return "nan";
-  char text[32];
-  std::snprintf(text, sizeof(text), "%.4g", value);
-  return text;
+  return format_number("%.4g", value);
 }
 
 }  // namespace finetune

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "finetune/base/log.h"
+#include "finetune/base/text.h"
 
 namespace finetune {
 namespace {
@@ -26,12 +27,6 @@ constexpr size_t kPoints = 60;
 constexpr int64_t kBarColumns = 20;
 constexpr int64_t kShortestBar = 5;
 
-std::string number_text(const char* format, double value) {
-  std::array<char, 64> text{};
-  std::snprintf(text.data(), text.size(), format, value);
-  return text.data();
-}
-
 // Three digits and a unit: 0.87, 10.2, 8.4k, 312k, 1.2M.
 std::string quantity(double value) {
   const char* unit = "";
@@ -42,7 +37,7 @@ std::string quantity(double value) {
   }
   const bool is_plain = *unit == '\0';
   const char* format = value < 9.95 ? (is_plain ? "%.2f" : "%.1f") : value < 99.5 ? "%.1f" : "%.0f";
-  return number_text(format, value) + unit;
+  return format_number(format, value) + unit;
 }
 
 std::string duration(double seconds) {
@@ -65,8 +60,8 @@ std::string speed(double rate, const std::string& unit) {
 }
 
 std::string count(int64_t done, int64_t total, const std::string& unit) {
-  if (total > 0) return std::to_string(done) + "/" + std::to_string(total);
-  return std::to_string(done) + " " + unit;
+  if (total > 0) return format_text("{}/{}", done, total);
+  return format_text("{} {}", done, unit);
 }
 
 int64_t percent(int64_t done, int64_t total) {
@@ -103,15 +98,15 @@ std::string figures_text(const std::string& times, const std::string& step_speed
                          const ProgressFigures& figures, int shown) {
   std::string inner = times;
   std::string outer;
-  if (figures.loss && shown > 0) outer += " loss " + number_text("%.4g", *figures.loss);
+  if (figures.loss && shown > 0) outer += " loss " + format_number("%.4g", *figures.loss);
   if (!step_speed.empty() && shown > 1) inner += ", " + step_speed;
   if (figures.tokens_per_second && shown > 2) {
     inner += ", " + quantity(*figures.tokens_per_second) + " tok/s";
   }
   if (figures.learning_rate && shown > 3)
-    outer += " lr " + number_text("%.1e", *figures.learning_rate);
+    outer += " lr " + format_number("%.1e", *figures.learning_rate);
   if (figures.memory_mib && shown > 4) {
-    outer += " mem " + std::to_string(*figures.memory_mib) + " MiB";
+    outer += format_text(" mem {} MiB", *figures.memory_mib);
   }
   if (figures.cost && shown > 5) outer += " " + *figures.cost;
   return "[" + inner + "]" + outer;
@@ -171,7 +166,7 @@ double ProgressDisplay::Phase::rate(double now) const {
 std::string ProgressDisplay::plain_line(const Phase& phase, double now) {
   const double rate = phase.rate(now);
   const std::string share =
-      phase.total > 0 ? " (" + std::to_string(percent(phase.done, phase.total)) + "%)" : "";
+      phase.total > 0 ? format_text(" ({}%)", percent(phase.done, phase.total)) : "";
   return phase.name + " " + count(phase.done, phase.total, phase.unit) + share + " " +
          figures_text(
              times_text(now - phase.begun, phase.total - phase.done, rate, phase.total > 0),

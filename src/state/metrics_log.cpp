@@ -8,6 +8,7 @@
 
 #include "finetune/base/error.h"
 #include "finetune/base/json.h"
+#include "finetune/base/json_fields.h"
 #include "finetune/base/log.h"
 
 namespace finetune {
@@ -23,65 +24,14 @@ Json or_null(const std::optional<T>& value) {
   return value ? Json(*value) : Json(nullptr);
 }
 
-// Members of an object in a file; every message starts with the file and the key.
-class ObjectReader {
- public:
-  ObjectReader(const Json& object, std::string where) : object_(object), where_(std::move(where)) {
-    if (!object.is_object()) throw Error(ErrorKind::kData, where_ + ": must be a JSON object");
-  }
+// transformers 4 wrote some of the counts as 500.0.
+constexpr IntegerRange kCount = {.low = 0, .allow_float = true};
 
-  [[nodiscard]] const Json* find(const char* key) const {
-    const auto found = object_.find(key);
-    return found == object_.end() || found->is_null() ? nullptr : &*found;
-  }
-  void read(const char* key, double& value) const {
-    const Json* stored = find(key);
-    if (stored == nullptr) return;
-    if (!stored->is_number()) reject(key, "a number", *stored);
-    value = stored->get<double>();
-  }
-  // transformers 4 wrote some of the counts as 500.0.
-  void read(const char* key, int64_t& value) const {
-    const Json* stored = find(key);
-    if (stored == nullptr) return;
-    const double number = stored->is_number() ? stored->get<double>() : -1;
-    if (!(number >= 0) || number > 0x1p53 || number != std::floor(number)) {
-      reject(key, "a whole number of at least 0", *stored);
-    }
-    value = static_cast<int64_t>(number);
-  }
-  void read(const char* key, bool& value) const {
-    const Json* stored = find(key);
-    if (stored == nullptr) return;
-    if (!stored->is_boolean()) reject(key, "true or false", *stored);
-    value = stored->get<bool>();
-  }
-  void read(const char* key, std::string& value) const {
-    const Json* stored = find(key);
-    if (stored == nullptr) return;
-    if (!stored->is_string()) reject(key, "text", *stored);
-    value = stored->get<std::string>();
-  }
-  template <class T>
-  void read(const char* key, std::optional<T>& value) const {
-    value.reset();
-    if (find(key) != nullptr) read(key, value.emplace());
-  }
-  // A member that is an object itself; one empty where it is missing.
-  [[nodiscard]] ObjectReader member(const char* key) const {
-    static const Json empty = Json::object();
-    const Json* stored = find(key);
-    return {stored == nullptr ? empty : *stored, where_ + ": " + key};
-  }
-  [[noreturn]] void reject(const char* key, const char* expected, const Json& found) const {
-    throw Error(ErrorKind::kData, where_ + ": '" + key + "' must be " + expected + ", not " +
-                                      found.dump().substr(0, 60));
-  }
-
- private:
-  const Json& object_;
-  std::string where_;
-};
+// A member that is an object itself; one empty where it is missing.
+JsonFields member(const JsonFields& fields, const char* name) {
+  static const Json empty = Json::object();
+  return fields.find(name) == nullptr ? JsonFields(empty, "") : fields.fields(name);
+}
 
 Json control_json(const TrainerControlState& control) {
   return {{"args",
@@ -100,8 +50,8 @@ Json early_stopping_json(const EarlyStoppingState& state) {
           {"attributes", {{"early_stopping_patience_counter", state.patience_counter}}}};
 }
 
-void read_callbacks(const ObjectReader& callbacks, TrainerState& state) {
-  const ObjectReader control = callbacks.member("TrainerControl").member("args");
+void read_callbacks(const JsonFields& callbacks, TrainerState& state) {
+  const JsonFields control = member(member(callbacks, "TrainerControl"), "args");
   control.read("should_epoch_stop", state.control.should_epoch_stop);
   control.read("should_evaluate", state.control.should_evaluate);
   control.read("should_log", state.control.should_log);
@@ -111,19 +61,19 @@ void read_callbacks(const ObjectReader& callbacks, TrainerState& state) {
   // state cannot be told and is left at the start.
   const Json* stored = callbacks.find("EarlyStoppingCallback");
   if (stored == nullptr || stored->is_array()) return;
-  const ObjectReader callback = callbacks.member("EarlyStoppingCallback");
+  const JsonFields callback = callbacks.fields("EarlyStoppingCallback");
   EarlyStoppingState& early = state.early_stopping.emplace();
-  callback.member("args").read("early_stopping_patience", early.patience);
-  callback.member("args").read("early_stopping_threshold", early.threshold);
-  callback.member("attributes").read("early_stopping_patience_counter", early.patience_counter);
+  const JsonFields args = member(callback, "args");
+  args.read("early_stopping_patience", early.patience, kCount);
+  args.read("early_stopping_threshold", early.threshold);
+  member(callback, "attributes")
+      .read("early_stopping_patience_counter", early.patience_counter, kCount);
 }
 
-void read_log_history(const ObjectReader& reader, TrainerState& state) {
-  const Json* history = reader.find("log_history");
-  if (history == nullptr) return;
-  if (!history->is_array()) reader.reject("log_history", "a list of logged steps", *history);
-  for (const Json& record : *history) {
-    if (!record.is_object()) reader.reject("log_history", "a list of logged steps", record);
+void read_log_history(const JsonFields& fields, TrainerState& state) {
+  if (fields.find("log_history") == nullptr) return;
+  for (const Json& record : fields.list("log_history")) {
+    if (!record.is_object()) fields.refuse("log_history", "a list of logged steps");
     state.log_history.push_back(record);
   }
 }
@@ -198,26 +148,25 @@ Json TrainerState::to_json() const {
 std::string TrainerState::to_text() const { return to_json().dump(2, ' ', true) + "\n"; }
 
 TrainerState TrainerState::from_json(const Json& json, const std::string& where) {
-  const ObjectReader reader(json, where);
+  const JsonFields fields(json, where);
   TrainerState state;
-  reader.read("best_global_step", state.best_global_step);
-  reader.read("best_metric", state.best_metric);
-  reader.read("best_model_checkpoint", state.best_model_checkpoint);
-  reader.read("epoch", state.epoch);
-  reader.read("eval_steps", state.eval_steps);
-  reader.read("global_step", state.global_step);
-  reader.read("is_local_process_zero", state.is_local_process_zero);
-  reader.read("is_world_process_zero", state.is_world_process_zero);
-  reader.read("logging_steps", state.logging_steps);
-  reader.read("max_steps", state.max_steps);
-  reader.read("num_input_tokens_seen", state.num_input_tokens_seen);
-  reader.read("num_train_epochs", state.num_train_epochs);
-  reader.read("save_steps", state.save_steps);
-  reader.read("total_flos", state.total_flos);
-  reader.read("train_batch_size", state.train_batch_size);
-  if (!(state.epoch >= 0)) reader.reject("epoch", "at least 0", state.epoch);
-  read_log_history(reader, state);
-  read_callbacks(reader.member("stateful_callbacks"), state);
+  fields.read("best_global_step", state.best_global_step, kCount);
+  fields.read("best_metric", state.best_metric);
+  fields.read("best_model_checkpoint", state.best_model_checkpoint);
+  fields.read("epoch", state.epoch, {.low = 0});
+  fields.read("eval_steps", state.eval_steps, kCount);
+  fields.read("global_step", state.global_step, kCount);
+  fields.read("is_local_process_zero", state.is_local_process_zero);
+  fields.read("is_world_process_zero", state.is_world_process_zero);
+  fields.read("logging_steps", state.logging_steps, kCount);
+  fields.read("max_steps", state.max_steps, kCount);
+  fields.read("num_input_tokens_seen", state.num_input_tokens_seen, kCount);
+  fields.read("num_train_epochs", state.num_train_epochs, kCount);
+  fields.read("save_steps", state.save_steps, kCount);
+  fields.read("total_flos", state.total_flos);
+  fields.read("train_batch_size", state.train_batch_size, kCount);
+  read_log_history(fields, state);
+  read_callbacks(member(fields, "stateful_callbacks"), state);
   return state;
 }
 

@@ -8,6 +8,7 @@
 
 #include "finetune/base/error.h"
 #include "finetune/base/json.h"
+#include "finetune/base/json_fields.h"
 
 namespace finetune {
 namespace {
@@ -88,97 +89,45 @@ constexpr std::string_view kCameLater[] = {
 
 constexpr size_t kLongestList = 1 << 20;
 
-class Reader {
+constexpr IntegerRange kCount = {.low = 0, .high = int64_t{1} << 62};
+
+class StateFields : public JsonFields {
  public:
-  Reader(const Json& json, std::string where) : json_(json), where_(std::move(where)) {}
+  using JsonFields::JsonFields;
 
   template <class Value>
   void operator()(const char* name, Value& value) const {
-    if (!json_.contains(name) && std::ranges::find(kCameLater, name) != std::end(kCameLater)) {
+    if (find(name) == nullptr && std::ranges::find(kCameLater, name) != std::end(kCameLater)) {
       return;
     }
-    read(name, value);
+    take(name, value);
   }
 
  private:
-  void read(const char* name, std::string& value) const {
-    const Json& found = at(name);
-    if (!found.is_string()) refuse(name, "a text");
-    value = found.get<std::string>();
-  }
-  void read(const char* name, int64_t& value) const {
-    const Json& found = at(name);
-    if (!found.is_number_integer() || found.get<double>() < 0 || found.get<double>() > 0x1p62) {
-      refuse(name, "a whole number that is not negative");
-    }
-    value = found.get<int64_t>();
+  void take(const char* name, std::string& value) const { value = text(name); }
+  void take(const char* name, int64_t& value) const { value = integer(name, kCount); }
+  void take(const char* name, double& value) const { value = number(name); }
+  void take(const char* name, bool& value) const { value = flag(name); }
+  void take(const char* name, Json& value) const { value = object(name); }
+  void take(const char* name, std::vector<double>& value) const {
+    value = numbers(name, {}, kLongestList);
   }
   // The first checkpoints of this format version have one at most, under its own name.
-  void read(const char* name, std::vector<int64_t>& value) const {
+  void take(const char* name, std::vector<int64_t>& value) const {
+    if (find(name) != nullptr) {
+      value = integers(name, kCount);
+    } else if (find("automatic_step") != nullptr) {
+      value = {integer("automatic_step", kCount)};
+    }
+  }
+  void take(const char* name, std::vector<LeftOut>& value) const {
     value.clear();
-    if (!json_.contains(name)) {
-      if (!at("automatic_step").is_null()) read("automatic_step", value.emplace_back());
-      return;
-    }
-    const Json& found = at(name);
-    if (!found.is_array()) refuse(name, "a list");
-    for (const Json& item : found) {
-      if (!item.is_number_integer() || item.get<double>() < 0 || item.get<double>() > 0x1p62) {
-        refuse(name, "a list of steps");
-      }
-      value.push_back(item.get<int64_t>());
+    for (const JsonFields& item : items(name, kLongestList)) {
+      value.push_back({.position = {.epoch = item.integer("epoch", kCount),
+                                    .sample = item.integer("sample", kCount)},
+                       .samples = item.integer("samples", kCount)});
     }
   }
-  void read(const char* name, double& value) const {
-    const Json& found = at(name);
-    if (!found.is_number()) refuse(name, "a number");
-    value = found.get<double>();
-  }
-  void read(const char* name, bool& value) const {
-    const Json& found = at(name);
-    if (!found.is_boolean()) refuse(name, "true or false");
-    value = found.get<bool>();
-  }
-  void read(const char* name, Json& value) const {
-    const Json& found = at(name);
-    if (!found.is_object()) refuse(name, "an object");
-    value = found;
-  }
-  void read(const char* name, std::vector<double>& value) const {
-    const Json& found = at(name);
-    value.clear();
-    for (const Json& number : list(name, found)) {
-      if (!number.is_number()) refuse(name, "a list of numbers");
-      value.push_back(number.get<double>());
-    }
-  }
-  void read(const char* name, std::vector<LeftOut>& value) const {
-    value.clear();
-    for (const Json& item : list(name, at(name))) {
-      if (!item.is_object()) refuse(name, "a list of objects");
-      LeftOut& out = value.emplace_back();
-      const Reader of_item(item, where_ + ": in '" + name + "'");
-      of_item.read("epoch", out.position.epoch);
-      of_item.read("sample", out.position.sample);
-      of_item.read("samples", out.samples);
-    }
-  }
-
-  [[nodiscard]] const Json& list(const char* name, const Json& found) const {
-    if (!found.is_array() || found.size() > kLongestList) refuse(name, "a list");
-    return found;
-  }
-  [[nodiscard]] const Json& at(const char* name) const {
-    const auto found = json_.find(name);
-    if (found == json_.end()) refuse(name, "there");
-    return *found;
-  }
-  [[noreturn]] void refuse(const char* name, const std::string& expected) const {
-    throw Error(ErrorKind::kData, where_ + ": '" + name + "' must be " + expected);
-  }
-
-  const Json& json_;
-  std::string where_;
 };
 
 template <class Value>
@@ -204,7 +153,7 @@ std::string RunState::to_text() const {
 
 RunState RunState::parse(const std::string& text, const std::string& where) {
   const Json json = parse_json(text, where);
-  if (!json.is_object()) throw Error(ErrorKind::kData, where + ": must hold a JSON object");
+  const StateFields fields(json, where);
   const auto version = json.find("format_version");
   if (version == json.end() || *version != kFormatVersion) {
     throw Error(ErrorKind::kData, where + ": has the format version " +
@@ -213,7 +162,7 @@ RunState RunState::parse(const std::string& text, const std::string& where) {
                                       "; go on with the version that wrote it");
   }
   RunState state;
-  describe(state, Reader(json, where));
+  describe(state, fields);
   if (state.effective_batch_size < 1) {
     throw Error(ErrorKind::kData, where + ": 'effective_batch_size' must be above 0");
   }

@@ -6,6 +6,7 @@
 #include <queue>
 
 #include "finetune/base/error.h"
+#include "finetune/base/text.h"
 #include "finetune/base/utf8.h"
 #include "tokenizer/byte_level.h"
 #include "tokenizer/json_fields.h"
@@ -43,9 +44,10 @@ BpeModel::BpeModel(BpeParts parts, const std::string& where)
       ignore_merges_(parts.ignore_merges),
       byte_level_(parts.byte_level) {
   if (prefix_.size() > kMaxAffix || suffix_.size() > kMaxAffix) {
-    throw Error(ErrorKind::kData,
-                where + ": continuing_subword_prefix or end_of_word_suffix is longer than " +
-                    std::to_string(kMaxAffix) + " bytes");
+    throw Error(
+        ErrorKind::kData,
+        format_text("{}: continuing_subword_prefix or end_of_word_suffix is longer than {} bytes",
+                    where, kMaxAffix));
   }
   add_vocabulary(std::move(parts.vocabulary), where);
   add_merges(parts.merges, where);
@@ -79,12 +81,12 @@ void BpeModel::add_vocabulary(std::vector<std::pair<std::string, int32_t>> vocab
   };
   if (vocabulary.empty()) fail("the vocabulary is empty");
   if (static_cast<int64_t>(vocabulary.size()) > kMaxVocabulary) {
-    fail("the vocabulary has more than " + std::to_string(kMaxVocabulary) + " tokens");
+    fail(format_text("the vocabulary has more than {} tokens", kMaxVocabulary));
   }
   int32_t end = 0;
   for (const auto& [token, id] : vocabulary) {
     if (id < 0 || id >= kMaxVocabulary)
-      fail("the token '" + token + "' has the id " + std::to_string(id));
+      fail(format_text("the token '{}' has the id {}", token, id));
     end = std::max(end, id + 1);
   }
   tokens_.resize(static_cast<size_t>(end));
@@ -92,12 +94,10 @@ void BpeModel::add_vocabulary(std::vector<std::pair<std::string, int32_t>> vocab
   for (auto& [token, id] : vocabulary) {
     const auto index = static_cast<size_t>(id);
     if (token.size() > kMaxTokenBytes) {
-      fail("the token with the id " + std::to_string(id) + " is longer than " +
-           std::to_string(kMaxTokenBytes) + " bytes");
+      fail(format_text("the token with the id {} is longer than {} bytes", id, kMaxTokenBytes));
     }
     if (used[index]) {
-      fail("the tokens '" + tokens_[index] + "' and '" + token + "' both have the id " +
-           std::to_string(id));
+      fail(format_text("the tokens '{}' and '{}' both have the id {}", tokens_[index], token, id));
     }
     used[index] = true;
     tokens_[index] = std::move(token);
@@ -115,7 +115,7 @@ void BpeModel::add_merges(const std::vector<std::pair<std::string, std::string>>
                           const std::string& where) {
   if (static_cast<int64_t>(merges.size()) > 2 * kMaxVocabulary) {
     throw Error(ErrorKind::kData,
-                where + ": has more than " + std::to_string(2 * kMaxVocabulary) + " merges");
+                format_text("{}: has more than {} merges", where, 2 * kMaxVocabulary));
   }
   size_t capacity = 16;
   while (capacity < 2 * merges.size()) capacity *= 2;
@@ -124,10 +124,11 @@ void BpeModel::add_merges(const std::vector<std::pair<std::string, std::string>>
   const auto id_of = [&](const std::string& token, size_t rank) {
     const auto id = token_to_id(token);
     if (!id) {
-      throw Error(ErrorKind::kData, where + ": merge " + std::to_string(rank + 1) + " ('" +
-                                        merges[rank].first + "' and '" + merges[rank].second +
-                                        "') needs the token '" + token +
-                                        "', which is not in the vocabulary");
+      throw Error(
+          ErrorKind::kData,
+          format_text(
+              "{}: merge {} ('{}' and '{}') needs the token '{}', which is not in the vocabulary",
+              where, rank + 1, merges[rank].first, merges[rank].second, token));
     }
     return *id;
   };
@@ -135,9 +136,9 @@ void BpeModel::add_merges(const std::vector<std::pair<std::string, std::string>>
     const auto& [left, right] = merges[rank];
     const uint64_t pair = pair_key(id_of(left, rank), id_of(right, rank));
     if (right.size() < prefix_.size()) {
-      throw Error(ErrorKind::kData, where + ": merge " + std::to_string(rank + 1) + " ('" + left +
-                                        "' and '" + right +
-                                        "') joins a token without the prefix '" + prefix_ + "'");
+      throw Error(ErrorKind::kData,
+                  format_text("{}: merge {} ('{}' and '{}') joins a token without the prefix '{}'",
+                              where, rank + 1, left, right, prefix_));
     }
     const int32_t id = id_of(left + right.substr(prefix_.size()), rank);
     uint64_t slot = mix(pair, 0) & merge_mask_;

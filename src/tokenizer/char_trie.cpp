@@ -2,6 +2,7 @@
 #include "tokenizer/char_trie.h"
 
 #include "finetune/base/error.h"
+#include "finetune/base/text.h"
 #include "finetune/base/utf8.h"
 
 namespace finetune::tokenizer {
@@ -11,10 +12,10 @@ CharTrie::CharTrie(std::span<const std::pair<std::string_view, int32_t>> strings
   for (const auto& [string, value] : strings) {
     if (utf8::find_invalid(string) != std::string_view::npos || add(string, value, most)) continue;
     throw Error(ErrorKind::kData,
-                where + ": the tokens have more than " + std::to_string(most) +
-                    " characters, prefixes that they share counted once, which no vocabulary of "
-                    "words needs; choose another tokenizer, or train one with a smaller "
-                    "vocab_size");
+                format_text("{}: the tokens have more than {} characters, prefixes that they share "
+                            "counted once, which no vocabulary of words needs; choose another "
+                            "tokenizer, or train one with a smaller vocab_size",
+                            where, most));
   }
 }
 

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <unordered_map>
 
+#include "finetune/base/text.h"
 #include "finetune/base/utf8.h"
 #include "tokenizer/bpe_model.h"
 #include "tokenizer/byte_level.h"
@@ -28,7 +29,7 @@ std::vector<std::pair<std::string, std::string>> read_merges(const Json& json,
   std::vector<std::pair<std::string, std::string>> merges;
   merges.reserve(json.size());
   for (const Json& item : json) {
-    const std::string place = where + ": merge " + std::to_string(merges.size() + 1);
+    const std::string place = format_text("{}: merge {}", where, merges.size() + 1);
     if (item.is_string()) {
       merges.push_back(split_merge(item.get<std::string>(), place));
     } else if (item.is_array() && item.size() == 2 && item[0].is_string() && item[1].is_string()) {
@@ -93,15 +94,16 @@ std::unique_ptr<TokenModel> read_wordpiece(const Json& json, const std::string& 
 std::vector<std::pair<std::string, double>> read_scores(const Json& json,
                                                         const std::string& where) {
   if (static_cast<int64_t>(json.size()) > kMaxVocabulary) {
-    throw Error(ErrorKind::kData, where + ": the vocabulary has more than " +
-                                      std::to_string(kMaxVocabulary) + " tokens");
+    throw Error(ErrorKind::kData,
+                format_text("{}: the vocabulary has more than {} tokens", where, kMaxVocabulary));
   }
   std::vector<std::pair<std::string, double>> vocabulary;
   vocabulary.reserve(json.size());
   for (const Json& item : json) {
     if (!item.is_array() || item.size() != 2 || !item[0].is_string() || !item[1].is_number()) {
-      throw Error(ErrorKind::kData, where + ": token " + std::to_string(vocabulary.size()) +
-                                        " of the vocabulary must be [\"token\", score]");
+      throw Error(ErrorKind::kData,
+                  format_text("{}: token {} of the vocabulary must be [\"token\", score]", where,
+                              vocabulary.size()));
     }
     vocabulary.emplace_back(item[0].get<std::string>(), item[1].get<double>());
   }
@@ -132,15 +134,15 @@ std::unique_ptr<TokenModel> read_unigram(const Json& json, const std::string& wh
 std::vector<std::pair<std::string, int32_t>> read_vocabulary(const nlohmann::ordered_json& json,
                                                              const std::string& where) {
   if (static_cast<int64_t>(json.size()) > kMaxVocabulary) {
-    throw Error(ErrorKind::kData, where + ": the vocabulary has more than " +
-                                      std::to_string(kMaxVocabulary) + " tokens");
+    throw Error(ErrorKind::kData,
+                format_text("{}: the vocabulary has more than {} tokens", where, kMaxVocabulary));
   }
   std::vector<std::pair<std::string, int32_t>> vocabulary;
   vocabulary.reserve(json.size());
   for (const auto& [token, id] : json.items()) {
     if (token.size() > kMaxTokenBytes) {
       throw Error(ErrorKind::kData,
-                  where + ": a token is longer than " + std::to_string(kMaxTokenBytes) + " bytes");
+                  format_text("{}: a token is longer than {} bytes", where, kMaxTokenBytes));
     }
     vocabulary.emplace_back(token, to_id(id, "the token '" + token + "'", where));
   }
@@ -158,7 +160,7 @@ std::vector<std::pair<std::string, std::string>> read_merges_txt(const std::stri
     start = end + 1;
     ++number;
     if (line.starts_with("#version")) continue;
-    const std::string place = where + ":" + std::to_string(number);
+    const std::string place = format_text("{}:{}", where, number);
     if (utf8::find_invalid(line) != std::string::npos) {
       throw Error(ErrorKind::kData, place + ": is not valid UTF-8");
     }
@@ -175,10 +177,10 @@ std::vector<std::pair<std::string, int32_t>> read_vocab_txt(const std::string& t
     const size_t end = std::min(text.find('\n', start), text.size());
     const std::string_view line = std::string_view(text).substr(start, end - start);
     start = end + 1;
-    const std::string place = where + ":" + std::to_string(number + 1);
+    const std::string place = format_text("{}:{}", where, number + 1);
     if (number >= kMaxVocabulary) {
-      throw Error(ErrorKind::kData, place + ": a vocabulary has at most " +
-                                        std::to_string(kMaxVocabulary) + " tokens");
+      throw Error(ErrorKind::kData,
+                  format_text("{}: a vocabulary has at most {} tokens", place, kMaxVocabulary));
     }
     if (utf8::find_invalid(line) != std::string::npos) {
       throw Error(ErrorKind::kData, place + ": is not valid UTF-8");

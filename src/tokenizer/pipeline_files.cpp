@@ -7,6 +7,7 @@
 
 #include "finetune/base/file_system.h"
 #include "finetune/base/json.h"
+#include "finetune/base/text.h"
 #include "tokenizer/bpe_model.h"
 #include "tokenizer/class_pipeline.h"
 #include "tokenizer/json_fields.h"
@@ -62,18 +63,19 @@ void read_added_tokens(const Json& json, const std::string& where, PipelineParts
     }
     const auto known = parts.model->token_to_id(token.content);
     if (known ? *known != token.id : !parts.model->id_to_token(token.id).empty()) {
-      throw Error(ErrorKind::kData, where + ": the added token '" + token.content +
-                                        "' has the id " + std::to_string(token.id) +
-                                        ", which the vocabulary gives to " +
-                                        (known ? "it as " + std::to_string(*known)
-                                               : "'" + parts.model->id_to_token(token.id) + "'"));
+      throw Error(
+          ErrorKind::kData,
+          format_text("{}: the added token '{}' has the id {}, which the vocabulary gives to {}",
+                      where, token.content, token.id,
+                      known ? format_text("it as {}", *known)
+                            : "'" + parts.model->id_to_token(token.id) + "'"));
     }
     // The package counts on from the vocabulary, whatever the file says.
     const int32_t next = next_id(parts);
     if (!known && parts.model->id_to_token(next).empty()) token.id = next;
     if (!ids.insert(token.id).second) {
       throw Error(ErrorKind::kData,
-                  where + ": two added tokens have the id " + std::to_string(token.id));
+                  format_text("{}: two added tokens have the id {}", where, token.id));
     }
     parts.added_tokens.push_back(std::move(token));
   }
@@ -96,10 +98,10 @@ void add_config_tokens(const TokenizerFolder& folder, PipelineParts& parts) {
     const auto known = parts.model->token_to_id(token.content);
     if (known) token.id = *known;
     if (!known && token.id != next_id(parts)) {
-      throw Error(ErrorKind::kData, join_path(folder.path, "tokenizer_config.json") +
-                                        ": the added token '" + token.content +
-                                        "' would get the id " + std::to_string(next_id(parts)) +
-                                        ", not " + std::to_string(token.id));
+      throw Error(ErrorKind::kData,
+                  format_text("{}: the added token '{}' would get the id {}, not {}",
+                              join_path(folder.path, "tokenizer_config.json"), token.content,
+                              next_id(parts), token.id));
     }
     parts.added_tokens.push_back(std::move(token));
   }
@@ -140,8 +142,9 @@ void check_processor_ids(const PipelineParts& parts, const std::string& where) {
                        std::any_of(parts.added_tokens.begin(), parts.added_tokens.end(),
                                    [&](const AddedToken& token) { return token.id == id; });
     if (!known) {
-      throw Error(ErrorKind::kData, where + ": the post_processor adds the id " +
-                                        std::to_string(id) + ", which no token has");
+      throw Error(
+          ErrorKind::kData,
+          format_text("{}: the post_processor adds the id {}, which no token has", where, id));
     }
   }
 }

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "finetune/base/error.h"
+#include "finetune/base/text.h"
 #include "finetune/base/utf8.h"
 #include "tokenizer/grapheme_splitter.h"
 
@@ -86,7 +87,7 @@ class TrieCheck {
 
   void add_nested(int rules) {
     if (rules > kMaxNestedRules) {
-      fault_("more than " + std::to_string(kMaxNestedRules) + " of its normalisation rules nest");
+      fault_(format_text("more than {} of its normalisation rules nest", kMaxNestedRules));
     }
     if (path_.empty()) return;
     path_.back().nested = std::max(path_.back().nested, rules);

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "finetune/base/error.h"
+#include "finetune/base/text.h"
 #include "finetune/base/utf8.h"
 #include "tokenizer/precompiled_charsmap.h"
 
@@ -91,7 +92,7 @@ class MessageReader {
 
  private:
   void expect(int wire) const {
-    if (wire_ != wire) fault_("field " + std::to_string(number_) + " has the wrong type");
+    if (wire_ != wire) fault_(format_text("field {} has the wrong type", number_));
   }
 
   uint64_t varint() {
@@ -231,8 +232,8 @@ void check_nesting(std::vector<std::string_view> texts, const ModelFault& fault)
     while (!chain.empty() && !text.starts_with(chain.back())) chain.pop_back();
     chain.push_back(text);
     if (chain.size() > kMaxNestedPieces) {
-      fault("more than " + std::to_string(kMaxNestedPieces) +
-            " of its user-defined pieces start one another");
+      fault(format_text("more than {} of its user-defined pieces start one another",
+                        kMaxNestedPieces));
     }
   }
 }

@@ -11,6 +11,7 @@
 #include <unordered_map>
 
 #include "finetune/base/error.h"
+#include "finetune/base/text.h"
 #include "tokenizer/text_lines.h"
 
 namespace finetune::tokenizer {
@@ -130,9 +131,9 @@ std::optional<int64_t> number_behind(const std::string& text, std::string_view w
   std::string what = files.front() + (files.size() > 1 ? " and the other files" : "") +
                      ": there is no text to learn a vocabulary from";
   if (counts.too_long > 0) {
-    what += ": all lines (" + std::to_string(counts.too_long) + ") are longer than " +
-            std::to_string(options.max_sentence_length) +
-            " bytes; cut them, or raise --max_sentence_length";
+    what += format_text(
+        ": all lines ({}) are longer than {} bytes; cut them, or raise --max_sentence_length",
+        counts.too_long, options.max_sentence_length);
   }
   throw Error(ErrorKind::kData, what);
 }
@@ -146,20 +147,19 @@ bool is_normal(const std::string& text, const std::string& rule) {
 }
 
 Error training_error(const std::string& message, const SentencePieceOptions& options) {
-  const std::string size = "vocab_size " + std::to_string(options.vocab_size);
+  const std::string size = format_text("vocab_size {}", options.vocab_size);
   if (const auto largest = number_behind(message, "Please set it to a value <= ")) {
-    return {ErrorKind::kConfig, size +
-                                    " is more than this text allows; the largest that works is " +
-                                    std::to_string(*largest)};
+    return {ErrorKind::kConfig,
+            format_text("{} is more than this text allows; the largest that works is {}", size,
+                        *largest)};
   }
   const size_t small = message.find("Vocabulary size is smaller than required_chars");
   if (small != std::string::npos) {
     const auto least = number_behind(message.substr(small), " vs ");
     return {ErrorKind::kConfig,
-            size +
-                " has no place for the characters of this text and the symbols; the smallest "
-                "that works is " +
-                std::to_string(least.value_or(0)) + "; raise it, or lower --character_coverage"};
+            format_text("{} has no place for the characters of this text and the symbols; the "
+                        "smallest that works is {}; raise it, or lower --character_coverage",
+                        size, least.value_or(0))};
   }
   if (message.find("[!sentences_.empty()]") != std::string::npos) {
     return {ErrorKind::kData,

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "finetune/base/error.h"
+#include "finetune/base/text.h"
 #include "finetune/base/utf8.h"
 
 namespace finetune::tokenizer {
@@ -61,13 +62,14 @@ bool TextLines::read_line() {
 bool TextLines::is_wanted() {
   if (too_long_) {
     if (counts_.too_long++ == 0) {
-      counts_.first_too_long = paths_[file_] + ":" + std::to_string(number_);
+      counts_.first_too_long = format_text("{}:{}", paths_[file_], number_);
     }
     return false;
   }
   if (utf8::find_invalid(line_) != std::string::npos) {
-    throw Error(ErrorKind::kData, paths_[file_] + ":" + std::to_string(number_) +
-                                      ": is not valid UTF-8; convert the file or drop the line");
+    throw Error(ErrorKind::kData,
+                format_text("{}:{}: is not valid UTF-8; convert the file or drop the line",
+                            paths_[file_], number_));
   }
   if (line_.find(kReserved) != std::string::npos) {
     ++counts_.reserved;

@@ -11,6 +11,7 @@
 #include "finetune/base/error.h"
 #include "finetune/base/file_system.h"
 #include "finetune/base/interrupt.h"
+#include "finetune/base/text.h"
 #include "finetune/base/utf8.h"
 #include "tokenizer/byte_level.h"
 #include "tokenizer/json_fields.h"
@@ -82,8 +83,9 @@ class TextReader {
 
   void count_line(std::string_view line, const std::string& path, int64_t number) {
     if (utf8::find_invalid(line) != std::string_view::npos) {
-      throw Error(ErrorKind::kData, path + ":" + std::to_string(number) +
-                                        ": is not valid UTF-8; convert the file or drop the line");
+      throw Error(ErrorKind::kData,
+                  format_text("{}:{}: is not valid UTF-8; convert the file or drop the line", path,
+                              number));
     }
     if (options_.add_prefix_space && line.front() != ' ') {
       prefixed_.assign(" ").append(line);
@@ -348,7 +350,7 @@ void check_options(const std::vector<std::string>& files, const TrainVocabularyO
   const auto fail = [](const std::string& what) { throw Error(ErrorKind::kConfig, what); };
   if (files.empty()) fail("tokenizer training needs at least one text file");
   if (options.vocab_size < 1 || options.vocab_size > tokenizer::kMaxVocabulary) {
-    fail("vocab_size must lie between 1 and " + std::to_string(tokenizer::kMaxVocabulary));
+    fail(format_text("vocab_size must lie between 1 and {}", tokenizer::kMaxVocabulary));
   }
   if (options.min_frequency < 0) fail("min_frequency must not be negative");
   const auto& tokens = options.special_tokens;

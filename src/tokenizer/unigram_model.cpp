@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "finetune/base/error.h"
+#include "finetune/base/text.h"
 #include "finetune/base/utf8.h"
 #include "tokenizer/json_fields.h"
 
@@ -43,7 +44,7 @@ double score_as_read(double score) {
   exponent += written;
   auto value = static_cast<double>(digits);
   for (; exponent < -308; exponent += 308) value /= 1e308;
-  const std::string spelled = "1e" + std::to_string(std::abs(exponent));
+  const std::string spelled = format_text("1e{}", std::abs(exponent));
   double power = 1;
   std::from_chars(spelled.data(), spelled.data() + spelled.size(), power);
   value = exponent < 0 ? value / power : value * power;
@@ -77,24 +78,23 @@ void UnigramModel::check(const UnigramParts& parts, const std::string& where) co
   const auto count = static_cast<int64_t>(parts.vocabulary.size());
   if (count == 0) fail("the vocabulary is empty");
   if (count > kMaxVocabulary) {
-    fail("the vocabulary has more than " + std::to_string(kMaxVocabulary) + " tokens");
+    fail(format_text("the vocabulary has more than {} tokens", kMaxVocabulary));
   }
   if (parts.unk_id && (*parts.unk_id < 0 || *parts.unk_id >= count)) {
-    fail("the unk_id " + std::to_string(*parts.unk_id) + " is not one of the " +
-         std::to_string(count) + " tokens");
+    fail(format_text("the unk_id {} is not one of the {} tokens", *parts.unk_id, count));
   }
   size_t total = 0;
   for (int64_t id = 0; id < count; ++id) {
     const auto& [token, score] = parts.vocabulary[static_cast<size_t>(id)];
-    const std::string which = "the token with the id " + std::to_string(id);
+    const std::string which = format_text("the token with the id {}", id);
     if (token.size() > kMaxTokenBytes) {
-      fail(which + " is longer than " + std::to_string(kMaxTokenBytes) + " bytes");
+      fail(format_text("{} is longer than {} bytes", which, kMaxTokenBytes));
     }
     if (!std::isfinite(score)) fail("the score of " + which + " is not a finite number");
     total += token.size();
   }
   if (total > kMaxTotalBytes) {
-    fail("the tokens are longer than " + std::to_string(kMaxTotalBytes) + " bytes together");
+    fail(format_text("the tokens are longer than {} bytes together", kMaxTotalBytes));
   }
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "finetune/base/error.h"
+#include "finetune/base/text.h"
 #include "finetune/base/utf8.h"
 #include "tokenizer/json_fields.h"
 
@@ -37,10 +38,9 @@ WordPieceModel::WordPieceModel(WordPieceParts parts, const std::string& where)
   int32_t end = 0;
   for (const auto& [token, id] : parts.vocabulary) {
     if (id < 0 || id >= kMaxVocabulary)
-      fail("the token '" + token + "' has the id " + std::to_string(id));
+      fail(format_text("the token '{}' has the id {}", token, id));
     if (token.size() > kMaxTokenBytes) {
-      fail("the token with the id " + std::to_string(id) + " is longer than " +
-           std::to_string(kMaxTokenBytes) + " bytes");
+      fail(format_text("the token with the id {} is longer than {} bytes", id, kMaxTokenBytes));
     }
     end = std::max(end, id + 1);
   }
@@ -49,8 +49,7 @@ WordPieceModel::WordPieceModel(WordPieceParts parts, const std::string& where)
   for (auto& [token, id] : parts.vocabulary) {
     const auto index = static_cast<size_t>(id);
     if (used[index]) {
-      fail("the tokens '" + tokens_[index] + "' and '" + token + "' both have the id " +
-           std::to_string(id));
+      fail(format_text("the tokens '{}' and '{}' both have the id {}", tokens_[index], token, id));
     }
     used[index] = true;
     tokens_[index] = std::move(token);

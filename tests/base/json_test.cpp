@@ -9,6 +9,7 @@
 #include <string>
 
 #include "base/temporary_folder.h"
+#include "finetune/base/text.h"
 
 namespace finetune {
 namespace {
@@ -32,6 +33,33 @@ TEST(Json, NamesTheLineOfASyntaxError) {
   EXPECT_THAT(error_of("{\n\"a\": 1,\n\"b\": x}"), StartsWith("a.json:3: "));
   EXPECT_THAT(error_of("{} x"), StartsWith("a.json:1: "));
   EXPECT_THAT(error_of(""), StartsWith("a.json"));
+}
+
+std::string fault_of(const std::string& text) {
+  try {
+    static_cast<void>(parse_json(text, "x"));
+    return "";
+  } catch (const JsonError& error) {
+    const JsonFault& fault = error.fault();
+    return format_text("{}:{} {}", fault.line, fault.column, fault.found);
+  }
+}
+
+TEST(Json, NamesLineColumnAndWhatWasFound) {
+  EXPECT_EQ(fault_of("{\"a\": [1, 2]}"), "");
+  EXPECT_EQ(fault_of("{\n  \"a\": 1,\n}"),
+            "3:1 found '}', where a key in double quotes is expected (remove the comma before it)");
+  EXPECT_EQ(fault_of("{'a': 1}"),
+            "1:2 found ''', where a key in double quotes is expected (strings have double quotes)");
+  EXPECT_EQ(fault_of("{\"a\": 1 # one\n}"),
+            "1:9 found '#', where '}' is expected (JSON has no comments)");
+  EXPECT_EQ(fault_of("{\"a\": 1"), "1:8 the text ends here, where '}' is expected");
+  EXPECT_EQ(fault_of("{\"a\": \"1"), "1:9 a string lacks its closing double quote");
+  EXPECT_EQ(fault_of("").substr(0, 22), "1:1 the text ends here");
+  // Columns are code points.
+  EXPECT_EQ(fault_of("{\"\u00e4\": x}").substr(0, 13), "1:7 found 'x'");
+  // Such faults are in no one place.
+  EXPECT_EQ(fault_of(R"({"a": 1, "a": 2})"), "0:0 ");
 }
 
 TEST(Json, RefusesWhatStrictJsonHasNot) {

@@ -39,6 +39,8 @@ TEST(ClassWeights, AreAWordAListOrAMapping) {
   EXPECT_THAT(weights("", {"--class_weights", "neg=1,pos=3"}).by_label,
               ElementsAre(Pair("neg", 1), Pair("pos", 3)));
   EXPECT_TRUE(weights("", {"--class_weights=balanced"}).balanced);
+  EXPECT_THAT(weights("", {"--class_weights", "{neg: 1, pos: 3}"}).by_label,
+              ElementsAre(Pair("neg", 1), Pair("pos", 3)));
 }
 
 TEST(ClassWeights, ThatMakeNoSenseAreRefusedWhereTheyWereSet) {

@@ -14,9 +14,11 @@
 namespace finetune {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing::message_of;
+using ::testing::Not;
 using testing::TemporaryFolder;
 
 // The columns of a row of JSON.
@@ -48,6 +50,29 @@ TEST(Columns, MatchWithoutCaseAndSurroundingSpaces) {
                                  {.text_column = "Text"});
               }),
               HasSubstr("f:2: column 'Text' is not there"));
+}
+
+std::string refused_of_text(const std::string& row, const ColumnSearch& search) {
+  const nlohmann::ordered_json columns = parse_json(row, "row");
+  const std::string place = "f.csv:2";
+  return message_of<Error>([&] {
+    (void)find_columns(DataRow{.columns = columns, .place = place, .typed = false}, search);
+  });
+}
+
+TEST(Columns, AdviseHeaderFalseOnlyWhereAHeaderWasRead) {
+  const ColumnSearch search{.task = RowTask::kSequenceClassification};
+  EXPECT_THAT(refused_of_text(R"({"good": "a", "1": "b"})", search),
+              HasSubstr("set label_column, or header: false where the first line is a row"));
+  EXPECT_THAT(refused_of_text(R"({"column_1": "a", "column_2": "b"})", search),
+              AllOf(HasSubstr("set label_column"), Not(HasSubstr("header"))));
+  const ColumnSearch trained{.task = RowTask::kSequenceClassification,
+                             .trained = {.text_column = "column_1"},
+                             .labels = LabelUse::kUnused,
+                             .key_prefix = "--"};
+  EXPECT_THAT(refused_of_text(R"({"good": "a", "fine": "b"})", trained),
+              HasSubstr("set --header false where the first line is a row of its own, or name "
+                        "the one to use with --text_column"));
 }
 
 TEST(Columns, AreGuessedByUsualNames) {

@@ -250,6 +250,8 @@ TEST(Config, WritesFilesThatItAcceptsItself) {
       finetune({"config", "check", "--no_files", run.folder().write("init.yaml", initial.out)})
           .code,
       0);
+  // Options may be given before the sub-command.
+  EXPECT_EQ(finetune({"config", "--no_files", "check", path}).code, 0);
   const ProcessResult schema = finetune({"config", "schema"});
   EXPECT_EQ(schema.code, 0);
   EXPECT_TRUE(parse_json(schema.out, "schema")["properties"].contains("learning_rate"));

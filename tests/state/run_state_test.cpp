@@ -83,7 +83,7 @@ TEST(RunState, ReadsTheOneAutomaticStepOfEarlierVersions) {
 
 TEST(RunState, RefusesAutomaticStepsThatAreNone) {
   const std::string text = replaced(example().to_text(), "    41\n", "    -41\n");
-  EXPECT_THAT(error_of(text), HasSubstr("'automatic_steps' must be a list of steps"));
+  EXPECT_THAT(error_of(text), HasSubstr("must be a whole number of at least 0, not -41"));
 }
 
 TEST(RunState, RefusesAnEffectiveBatchOfNothing) {
@@ -109,17 +109,17 @@ TEST(RunState, ReadsWhatWasWrittenBeforeSessionsAndMachinesWereKept) {
 
 TEST(RunState, RefusesMissingAndMistypedFieldsByName) {
   EXPECT_THAT(error_of(replaced(example().to_text(), "\"updates\"", "\"update\"")),
-              HasSubstr("c/finetune_state.json: 'updates' must be there"));
+              HasSubstr("c/finetune_state.json: 'updates' is missing"));
   EXPECT_THAT(error_of(replaced(example().to_text(), "\"step\": 41", "\"step\": -1")),
               HasSubstr("'step' must be a whole number"));
   EXPECT_THAT(error_of(replaced(example().to_text(), "\"step\": 41", "\"step\": 1e300")),
               HasSubstr("'step' must be a whole number"));
   EXPECT_THAT(error_of(replaced(example().to_text(), "\"recent_grad_norms\": [",
                                 "\"recent_grad_norms\": [\"x\",")),
-              HasSubstr("'recent_grad_norms' must be a list of numbers"));
+              HasSubstr("'recent_grad_norms[0]' must be a number, not \"x\""));
   EXPECT_THAT(error_of(replaced(example().to_text(), "\"sample\": 64", "\"sample\": -4")),
-              HasSubstr("in 'left_out': 'sample' must be a whole number"));
-  EXPECT_THAT(error_of("[]"), HasSubstr("must hold a JSON object"));
+              HasSubstr("'left_out[0].sample' must be a whole number"));
+  EXPECT_THAT(error_of("[]"), HasSubstr("must be a JSON object"));
 }
 
 }  // namespace

@@ -83,7 +83,7 @@ TEST(LoadTokenizer, NamesWhatAModelLacks) {
   EXPECT_THAT(message_of_json(changed_model("type", "Unigram")),
               HasSubstr("'vocab' must be a list"));
   EXPECT_THAT(message_of_json(changed_model("type", "WordPiece")),
-              HasSubstr("'unk_token' must be a string"));
+              HasSubstr("'unk_token' is missing"));
   EXPECT_THAT(message_of_json({{"model", {{"type", "Unigram"}, {"vocab", {{"a", 0}, {"b"}}}}}}),
               HasSubstr("token 1 of the vocabulary"));
   EXPECT_THAT(message_of_files({{"vocab.txt", "[PAD]\n"}}),

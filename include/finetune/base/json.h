@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
@@ -15,8 +16,29 @@ struct JsonLimits {
   bool allow_nan = false;  // Python writes NaN and Infinity; read them as null where asked to
 };
 
+// What is wrong with a JSON text, and where. Line and column count from 1, the column in code
+// points; both are 0 where the fault is not in one place of the text (its size or depth, a key that
+// is there twice).
+struct JsonFault {
+  std::string problem;  // "is not valid JSON"
+  int64_t line = 0;
+  int64_t column = 0;
+  std::string found =
+      {};  // of a syntax error: "found '}', where a key in double quotes is expected"
+};
+
+// "where:line: problem", without the line where it is not known.
+class JsonError : public Error {
+ public:
+  JsonError(ErrorKind kind, const std::string& where, JsonFault fault);
+  [[nodiscard]] const JsonFault& fault() const { return fault_; }
+
+ private:
+  JsonFault fault_;
+};
+
 // Strict JSON: UTF-8, no duplicate keys, bounded depth and size. `where` (a path, or "path:line")
-// starts every message; a syntax error adds its line. Throws Error(kind). Keys keep their order.
+// starts every message. Throws JsonError. Keys keep their order.
 [[nodiscard]] nlohmann::ordered_json parse_json(std::string_view text, const std::string& where,
                                                 ErrorKind kind = ErrorKind::kData,
                                                 const JsonLimits& limits = {});

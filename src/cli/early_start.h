@@ -1,7 +1,14 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+// What has to be done before the shared libraries are initialised, from .preinit_array.
 namespace finetune::cli {
+
+// Raises a soft stack limit (ulimit -Ss) that is too small for libtorch, for this thread and those
+// to come, as far as the hard limit allows; where that is too small as well, prints one error line
+// and exits with 1. Safe before the shared libraries are initialised: needs a few hundred bytes of
+// stack and no heap.
+void require_stack();
 
 // Makes threads that wait for each other sleep instead of spinning, unless the user has set how
 // they wait: on cores shared with other programs, a spinning thread takes the core that the thread

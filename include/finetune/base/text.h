@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <concepts>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+// Text for messages from parts: one format instead of a chain of concatenations, so that a message
+// can be searched for in the sources.
+namespace finetune {
+
+// One value for a "{}": text or a whole number. Refers to the text; use it within one expression.
+class TextArgument {
+ public:
+  template <std::convertible_to<std::string_view> Text>
+  TextArgument(const Text& text) : text_(text) {}
+  template <std::integral Number>
+  requires(!std::same_as<Number, bool> && !std::same_as<Number, char>) TextArgument(Number number)
+      : is_number_(true),
+        is_negative_(number < 0),
+        magnitude_(number < 0 ? 0 - static_cast<uint64_t>(number) : static_cast<uint64_t>(number)) {
+  }
+  // Say how many digits: format_double() or format_number().
+  template <std::floating_point Number>
+  TextArgument(Number number) = delete;
+
+  void append_to(std::string& text) const;
+
+ private:
+  std::string_view text_;
+  bool is_number_ = false;
+  bool is_negative_ = false;
+  uint64_t magnitude_ = 0;
+};
+
+// A literal with a "{}" for each argument, checked when it is compiled.
+template <class... Arguments>
+class TextFormat {
+ public:
+  template <size_t kSize>
+  consteval TextFormat(const char (&format)[kSize]) : format_(format, kSize - 1) {
+    size_t count = 0;
+    for (size_t i = 0; i < kSize; ++i) {
+      if (format[i] != '{' && format[i] != '}') continue;
+      if (format[i] == '{' && format[i + 1] == '}') {
+        ++count;
+      } else if (format[i + 1] != format[i]) {
+        throw "a single brace: write {} for an argument, {{ or }} for a brace";
+      }
+      ++i;
+    }
+    if (count != sizeof...(Arguments)) throw "as many {} as arguments are needed";
+  }
+  [[nodiscard]] std::string_view get() const { return format_; }
+
+ private:
+  std::string_view format_;
+};
+
+[[nodiscard]] std::string fill_format(std::string_view format,
+                                      std::span<const TextArgument> arguments);
+
+// format_text("step {} of {}", step, total): each "{}" is replaced by the next argument, text or a
+// whole number; "{{" and "}}" are braces.
+template <class... Arguments>
+[[nodiscard]] std::string format_text(TextFormat<std::type_identity_t<Arguments>...> format,
+                                      const Arguments&... arguments) {
+  if constexpr (sizeof...(Arguments) == 0) {
+    return fill_format(format.get(), {});
+  } else {
+    const TextArgument list[] = {TextArgument(arguments)...};
+    return fill_format(format.get(), list);
+  }
+}
+
+// One number as printf writes it: format_number("%.1f GiB", 2.5). Requires: a format of one double.
+[[nodiscard]] std::string format_number(const char* format, double number);
+
+// "a, b, c". listed() of printable.h bounds the number of items.
+[[nodiscard]] std::string join(std::span<const std::string> items,
+                               std::string_view separator = ", ");
+[[nodiscard]] std::string join(std::span<const int64_t> items, std::string_view separator = ", ");
+
+// "[2, 3]"
+[[nodiscard]] inline std::string shape_text(std::span<const int64_t> shape) {
+  return "[" + join(shape) + "]";
+}
+
+}  // namespace finetune

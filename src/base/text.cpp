@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: MIT
+#include "finetune/base/text.h"
+
+#include <array>
+#include <charconv>
+#include <cstdio>
+
+namespace finetune {
+namespace {
+
+std::string joined_arguments(auto items, std::string_view separator) {
+  std::string text;
+  for (size_t i = 0; i < items.size(); ++i) {
+    if (i > 0) text += separator;
+    TextArgument(items[i]).append_to(text);
+  }
+  return text;
+}
+
+}  // namespace
+
+void TextArgument::append_to(std::string& text) const {
+  if (!is_number_) {
+    text += text_;
+    return;
+  }
+  std::array<char, 20> digits;
+  const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), magnitude_).ptr;
+  if (is_negative_) text += '-';
+  text.append(digits.data(), end);
+}
+
+std::string fill_format(std::string_view format, std::span<const TextArgument> arguments) {
+  std::string text;
+  for (size_t i = 0; i < format.size(); ++i) {
+    text += format[i];
+    if (format[i] != '{' && format[i] != '}') continue;
+    ++i;
+    if (format[i] != format[i - 1]) {  // "{}"
+      text.pop_back();
+      arguments.front().append_to(text);
+      arguments = arguments.subspan(1);
+    }
+  }
+  return text;
+}
+
+std::string format_number(const char* format, double number) {
+  std::array<char, 400> text;
+  const int size = std::snprintf(text.data(), text.size(), format, number);
+  return {text.data(), static_cast<size_t>(size)};
+}
+
+std::string join(std::span<const std::string> items, std::string_view separator) {
+  return joined_arguments(items, separator);
+}
+
+std::string join(std::span<const int64_t> items, std::string_view separator) {
+  return joined_arguments(items, separator);
+}
+
+}  // namespace finetune
