@@ -18,8 +18,9 @@ Optimizer::Optimizer(ParameterStore& parameters, std::vector<ParameterGroup> gro
   for (size_t g = 0; g < groups_.size(); ++g) {
     const OptimizerOptions& options = groups_[g].options;
     rules_.push_back(make_update_rule(options));
+    std::erase_if(groups_[g].parameters,
+                  [&](size_t p) { return !parameters.parameters().at(p).format.trainable; });
     for (const size_t p : groups_[g].parameters) {
-      if (!parameters.parameters().at(p).format.trainable) continue;
       FT_CHECK(slot_of_.at(p) == count, "a parameter is in one group");
       slot_of_[p] = slots_.size();
       Slot& slot = slots_.emplace_back();

@@ -25,7 +25,8 @@ class Optimizer {
   using Slot = OptimizerSlot;
 
   // Requires: each parameter of the store is in at most one group; one that is in none is never
-  // updated. Error(kConfig) for an unknown kind, or a parameter that its group's kind refuses.
+  // updated, and frozen ones are taken out of theirs. Error(kConfig) for an unknown kind, or a
+  // parameter that its group's kind refuses.
   Optimizer(ParameterStore& parameters, std::vector<ParameterGroup> groups);
 
   [[nodiscard]] ParameterStore& parameters() const { return parameters_; }
