@@ -33,8 +33,8 @@ constexpr char kPredictHelp[] =
 
 Answers each text, or each row of FILE (.jsonl, .json, .csv, .tsv, lines of text), with one JSON
 line in the shape of transformers' pipeline. FILE - is standard input, which is also read where
-neither --text nor --input is given: each line is a text, also where it looks like JSON or CSV. The task is that of the model, and so are the columns of FILE
-unless they are named here:
+neither --text nor --input is given: each line is a text, also where it looks like JSON or CSV. The
+task is that of the model, and so are the columns of FILE unless they are named here:
 
   fill-mask             --text "a <mask> b" ...
   text-classification   --text A ... [--text_pair B ...]

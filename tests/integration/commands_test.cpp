@@ -246,12 +246,10 @@ TEST(Config, WritesFilesThatItAcceptsItself) {
   EXPECT_EQ(checked.err, "");
   const ProcessResult initial = finetune({"config", "init"});
   EXPECT_EQ(initial.code, 0);
-  EXPECT_EQ(
-      finetune({"config", "check", "--no_files", run.folder().write("init.yaml", initial.out)})
-          .code,
-      0);
+  const std::string init = run.folder().write("init.yaml", initial.out);
+  EXPECT_EQ(finetune({"config", "check", "--no_files", init}).code, 0);
   // Options may be given before the sub-command.
-  EXPECT_EQ(finetune({"config", "--no_files", "check", path}).code, 0);
+  EXPECT_EQ(finetune({"config", "--no_files", "check", init}).code, 0);
   const ProcessResult schema = finetune({"config", "schema"});
   EXPECT_EQ(schema.code, 0);
   EXPECT_TRUE(parse_json(schema.out, "schema")["properties"].contains("learning_rate"));
