@@ -15,14 +15,10 @@ namespace {
 
 constexpr uint64_t kMaxStateBytes = uint64_t{256} << 20;
 
-[[noreturn]] void reject_foreign(const std::string& reason) {
-  throw Error(ErrorKind::kCheckpoint, reason);
-}
-
 void check_state(FileSystem& files, const CheckpointEntry& entry) {
   const std::string path = join_path(entry.path, kTrainerStateFile);
   if (files.type(path) != FileType::kFile) {
-    reject_foreign("it has neither manifest.json nor trainer_state.json");
+    reject_checkpoint("it has neither manifest.json nor trainer_state.json");
   }
   JsonLimits limits;
   limits.allow_nan = true;
@@ -31,7 +27,7 @@ void check_state(FileSystem& files, const CheckpointEntry& entry) {
   const auto step = state.is_object() ? state.find("global_step") : state.end();
   if (!state.is_object() || step == state.end() || !step->is_number_integer() ||
       step->get<int64_t>() != entry.step) {
-    reject_foreign(format_text("its trainer_state.json is not that of step {}", entry.step));
+    reject_checkpoint(format_text("its trainer_state.json is not that of step {}", entry.step));
   }
 }
 
@@ -45,7 +41,7 @@ void inspect_foreign(FileSystem& files, CheckpointEntry& entry, bool verify) {
   check_state(files, entry);
   entry.foreign = true;
   if (files.type(join_path(entry.path, kConfigFile)) != FileType::kFile) {
-    reject_foreign("config.json is missing");
+    reject_checkpoint("config.json is missing");
   }
   check_weight_files(files, find_weight_files(files, entry.path), verify);
   for (const char* name : {kOptimizerFile, kSchedulerFile, kScalerFile}) {

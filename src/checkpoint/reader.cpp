@@ -10,13 +10,12 @@
 #include "finetune/checkpoint/manifest.h"
 
 namespace finetune::checkpoint {
+
+void reject_checkpoint(const std::string& reason) { throw Error(ErrorKind::kCheckpoint, reason); }
+
 namespace {
 
 constexpr uint64_t kMaxManifestBytes = uint64_t{64} << 20;
-
-[[noreturn]] void reject_checkpoint(const std::string& reason) {
-  throw Error(ErrorKind::kCheckpoint, reason);
-}
 
 // Fills the entry from the manifest; throws where anything differs from it.
 void inspect_own(FileSystem& files, CheckpointEntry& entry, bool verify) {
