@@ -75,7 +75,7 @@ def complaint(area, is_header, include, whole_json=False):
     return None
 
 
-# Class, header: at most so many member functions and data members.
+# Class, header: limits of its member functions and of its data members.
 MEMBERS = {("Trainer", "src/train/trainer.h"): (25, 15)}
 
 

@@ -32,7 +32,7 @@ constexpr size_t kMostAutomatic = 16;
 constexpr uint64_t kLogEntryBytes = 250;      // of trainer_state.json, indented
 constexpr uint64_t kResultBytes = 16 * 1024;  // config.json, *_results.json, finetune_state.json
 
-// Whether there is memory for a copy of so many bytes beside the training.
+// Whether memory has room for a copy of this many bytes during training.
 std::function<bool(uint64_t)> room_within(std::optional<int64_t> budget) {
   return [budget](uint64_t bytes) {
     const auto wanted = static_cast<int64_t>(bytes + bytes / 5);

@@ -16,7 +16,7 @@ class SessionWatch {
 
   // Training starts or resumes in this session.
   void start();
-  // What a save of so many bytes and a step are expected to take, until they are measured.
+  // What a save of this many bytes and a step are expected to take, until they are measured.
   void expect_times(uint64_t checkpoint_bytes);
 
   // The next unit of work starts; a stop is requested where it may not fit into the session.

@@ -33,8 +33,8 @@ class JsonFields {
  public:
   using Json = nlohmann::ordered_json;
 
-  // Throws where `object` is none. `advice`, a literal, ends every message: "; copy the file
-  // again".
+  // Throws where `object` is not a JSON object. `advice`, a literal, ends every message: "; copy
+  // the file again".
   JsonFields(const Json& object, std::string where, ErrorKind kind = ErrorKind::kData,
              const char* advice = "");
 

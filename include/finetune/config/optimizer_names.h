@@ -37,7 +37,7 @@ struct OptimizerNames {
 
 // Those of config/optimizers.def, then those added.
 [[nodiscard]] const std::deque<OptimizerNames>& optimizer_names();
-// By name, or by a value of `optim`; nullptr where there is none.
+// By name, or by a value of `optim`; nullptr: unknown.
 [[nodiscard]] const OptimizerNames* find_optimizer_names(std::string_view name);
 [[nodiscard]] const OptimizerNames* find_optimizer_of(std::string_view spelling);
 

@@ -19,7 +19,7 @@ struct ScheduleNames {
 
 // Those of config/schedules.def, then those added.
 [[nodiscard]] const std::deque<ScheduleNames>& schedule_names();
-// nullptr where there is none.
+// nullptr: unknown.
 [[nodiscard]] const ScheduleNames* find_schedule_names(std::string_view type);
 
 // Adds a schedule that is not in schedules.def (tests). Requires: a new type; no configuration has

@@ -24,7 +24,7 @@
 // each of which is needed for equal bits and for memory (src/README.md has the figures):
 //   1. a backward function owns the gradient it receives and may overwrite it (dy becomes dx);
 //   2. a product is accumulated into a gradient that exists already (dx += dy W, one product with
-//      beta = 1), instead of being made in memory of its own and added;
+//      beta = 1), instead of being allocated and then added;
 //   3. a kept tensor whose last reader is running is memory for the gradient of that tensor.
 namespace finetune::nn {
 

@@ -57,7 +57,7 @@ class Optimizer {
   friend void set_moments(const Optimizer& optimizer, Slot& slot, const Moments& moments);
 
   [[nodiscard]] Parameter& parameter_of(const Slot& slot) const;
-  // Counts the update and makes the state where there is none. False: nothing is to be done here.
+  // Counts the update and creates missing state. False: nothing to update in this process.
   [[nodiscard]] bool begin_update(Slot& slot) const;
   [[nodiscard]] ParameterUpdate update_of(Slot& slot, double learning_rate, double factor,
                                           int64_t update) const;

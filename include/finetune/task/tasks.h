@@ -52,7 +52,7 @@ struct TaskDescriptor {
 // In the order of all_task_keys().
 [[nodiscard]] const std::vector<const TaskDescriptor*>& all_tasks();
 
-// By the value of the key 'task'; nullptr where there is none.
+// By the value of the key 'task'; nullptr: unknown.
 [[nodiscard]] const TaskDescriptor* find_task(std::string_view name);
 
 // The task of a configuration, which has one.
