@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Prints the README's reliability table from what scripts/soak and reliability_peer.py measured."""
+"""Prints the table of docs/reliability.md from what scripts/soak and reliability_peer.py measured."""
 
 import json
 import re

@@ -101,17 +101,18 @@ TEST(Dump, TablesAndHelpNameEveryKey) {
   }
 }
 
-TEST(Dump, TheReadmeHoldsTheTableOfKeys) {
-  const std::string readme = FileSystem::local().read_all(source_dir() + "/README.md");
-  EXPECT_THAT(readme, HasSubstr(describe_keys_markdown()))
-      << "replace the README's table by the output of `finetune config table`";
+TEST(Dump, ThePageOfAllKeysHoldsTheirTable) {
+  const std::string page = FileSystem::local().read_all(source_dir() + "/docs/configuration.md");
+  EXPECT_THAT(page,
+              HasSubstr("<!-- keys:begin -->\n" + describe_keys_markdown() + "<!-- keys:end -->"))
+      << "run scripts/docs --tables";
 }
 
-TEST(Dump, TheReadmeHoldsTheTableOfExclusions) {
-  const std::string readme = FileSystem::local().read_all(source_dir() + "/README.md");
-  EXPECT_THAT(readme, HasSubstr("<!-- exclusions:begin -->\n" + describe_exclusions_markdown() +
-                                "<!-- exclusions:end -->"))
-      << "replace the README's table by the output of `finetune config exclusions`";
+TEST(Dump, ThePageOfAllKeysHoldsTheTableOfExclusions) {
+  const std::string page = FileSystem::local().read_all(source_dir() + "/docs/configuration.md");
+  EXPECT_THAT(page, HasSubstr("<!-- exclusions:begin -->\n" + describe_exclusions_markdown() +
+                              "<!-- exclusions:end -->"))
+      << "run scripts/docs --tables";
 }
 
 TEST(ChangedKeys, NamesWhatDiffersWithItsPolicy) {
