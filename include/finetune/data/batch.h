@@ -14,8 +14,8 @@ struct Batch {
   int64_t rows = 0;
   int64_t length = 0;
   int64_t choices = 1;  // rows of a sample
-  // Where the first row stands in its update's effective batch; row r stands at first_place + r.
-  // Dropout is a function of that place, so cutting the batch otherwise changes nothing.
+  // Index of the first row in its update's effective batch; row r has index first_place + r.
+  // Dropout is a function of that index, so another micro-batch size changes no result.
   int64_t first_place = 0;
 
   std::vector<int64_t> input_ids;       // [rows, length]
@@ -27,7 +27,7 @@ struct Batch {
   std::vector<int64_t> starts, ends;    // [rows], first and last token of the answer
   std::vector<int64_t> samples;         // [samples], their numbers in the dataset
   int64_t packed_rows = 0;  // with packing: rows of max_seq_length that the samples would fill
-  // What is learnt: labels and classes other than kIgnoredLabel, values, or rows with an answer.
+  // Number of targets: labels and classes other than kIgnoredLabel, values, or rows with an answer.
   int64_t targets = 0;
   int64_t tokens = 0;  // attention_mask's sum
 
@@ -36,7 +36,7 @@ struct Batch {
 
   [[nodiscard]] int64_t size() const { return rows / choices; }  // samples
 
-  // As a new one, but for its memory, which the next batch uses again.
+  // Clears the content and keeps the memory, which the next batch reuses.
   void clear() {
     rows = length = first_place = packed_rows = targets = tokens = 0;
     choices = 1;

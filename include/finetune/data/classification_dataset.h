@@ -14,8 +14,8 @@ namespace finetune {
 
 class Tokenizer;
 
-// Columns that are not named are found as find_columns() says (columns.h). A text column that is
-// named without a second one is taken alone.
+// find_columns() (columns.h) finds columns that are not named. A text column that is named without
+// a second one is used alone.
 struct ClassificationOptions : SampleOptions {
   std::optional<std::string> text_column;
   std::optional<std::string> text_pair_column;

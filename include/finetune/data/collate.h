@@ -20,9 +20,9 @@ struct PaddingOptions {
   [[nodiscard]] static PaddingOptions from(const Tokenizer& tokenizer);
 };
 
-// Sequences as they are, padded to one length; what the samples teach is taken over. Padding has
-// the pad token, token type 0, attention 0 and no label; places of an answer move with padding on
-// the left. Batch::first_place is left at 0.
+// Pads sequences to one length and copies their targets. Padding has the pad token, token type 0,
+// attention 0 and no label; the positions of an answer move with padding on the left.
+// Batch::first_place stays 0.
 class PaddingCollator final : public Collator {
  public:
   explicit PaddingCollator(PaddingOptions options);

@@ -52,8 +52,8 @@ struct FoundColumns {
   std::string warning;  // empty, or why a trained column is not the one that is taken
 };
 
-// The columns of a row: those that are named, else those of the training, else a guess. The only
-// implementation of the guess; training, evaluation and prediction share it.
+// The columns of a row: those that are named, else those of the training, else a guess. Training,
+// evaluation and prediction share this implementation of the guess.
 //
 // Names match exactly or else without case and surrounding spaces. The guess takes usual names
 // ("label", "labels", "target", "class", ...; "sentence1" with "sentence2", "premise" with
@@ -61,15 +61,14 @@ struct FoundColumns {
 // otherwise the first two columns beside the label where both hold text, else the only column of
 // text. Row numbers (id, idx, guid, index, ..._id) are no text.
 //
-// Where a trained column is not in the row, the only other column of text takes its place with a
-// warning, if there is exactly one. Throws Error(kData) with the row's place and its columns.
+// If a column of the training is missing in the row and exactly one other column contains text,
+// that one is used, with a warning. Throws Error(kData) with the row's position and its columns.
 [[nodiscard]] FoundColumns find_columns(const DataRow& row, const ColumnSearch& search);
 // The same for the first row of files.
 [[nodiscard]] FoundColumns find_columns(const std::vector<std::string>& files,
                                         const RowOptions& options, const ColumnSearch& search);
 
-// The name of the column of `columns` (an object) that `name` stands for; nothing where there is
-// none, or where several match.
+// The column of `columns` (an object) that `name` refers to; nullopt if none matches, or several.
 [[nodiscard]] std::optional<std::string> match_column(const nlohmann::ordered_json& columns,
                                                       const std::string& name);
 

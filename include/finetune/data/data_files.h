@@ -31,7 +31,7 @@ enum class ConllText {
   kAny,
 };
 
-// How a file is read where its name's ending does not tell; unset: by its first rows.
+// Format of files whose ending does not determine it; unset: decided by the first rows.
 struct ReadingOptions {
   std::optional<char> delimiter = {};  // of CSV and TSV, as what follows
   Quoting quoting = Quoting::kAuto;
@@ -52,9 +52,9 @@ struct ReadingOptions {
                                                     const std::string& key);
 
 // Rows of all files together: lines of plain text, objects of JSON (of SQuAD's: articles), records
-// of CSV and TSV behind their header, sentences of CoNLL, rows of Parquet and Arrow, records of
+// of CSV and TSV after their header, sentences of CoNLL, rows of Parquet and Arrow, records of
 // TFRecord.
-// `progress` is told the fraction of the bytes read. Throws as expand_files does, and Interrupted.
+// `progress` receives the fraction of the bytes read. Throws as expand_files does, and Interrupted.
 [[nodiscard]] int64_t count_rows(const std::vector<std::string>& patterns, const std::string& key,
                                  const std::function<void(double)>& progress = {},
                                  const ReadingOptions& reading = {});

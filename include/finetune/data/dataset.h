@@ -29,8 +29,8 @@ struct Example {
   };
   std::optional<Answer> answer;
 
-  // Of a text that is given as words: for each token its word's number, and how many words there
-  // were before the text was cut.
+  // For a text that is given as words: the word index of each token, and the number of words before
+  // truncation.
   std::span<const int32_t> words = {};
   int64_t word_count = 0;
 };
@@ -59,7 +59,7 @@ class Dataset {
   [[nodiscard]] int64_t length(int64_t index) const { return length(index, 0); }
   // Where it is known without looking at each sample.
   [[nodiscard]] virtual std::optional<DatasetExtent> extent() const { return std::nullopt; }
-  // Of the content (ids, labels and their cut into samples), not of paths or times.
+  // A hash of the content (ids, labels and their split into samples), not of paths or times.
   [[nodiscard]] virtual std::string fingerprint() const = 0;
 };
 

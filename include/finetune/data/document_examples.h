@@ -31,22 +31,23 @@ struct ExampleOptions {
   // where one is missing.
   [[nodiscard]] static ExampleOptions from(const Tokenizer& tokenizer, bool whole_words);
 
-  // Tokens of text in an example at most, and of a sentence, which is never cut then: a pair has
-  // room for one of each document. Throws Error(kConfig) where max_seq_length leaves no room.
+  // Upper limit of text tokens in an example, and in a sentence, so that no sentence is truncated:
+  // a pair has room for one sentence of each document. Throws Error(kConfig) if max_seq_length is
+  // too small.
   [[nodiscard]] int64_t room() const;
   [[nodiscard]] int64_t longest_sentence() const;
 };
 
-// Examples as BERT's create_pretraining_data makes them, drawn from tokenised documents without any
-// file. Where a document is cut into segments, and which of them is followed by its own successor
-// (one half) or by a text of another document, is a function of (seed, repetition, document): each
-// repetition, of which an epoch has dupe_factor, has its own. So the number of samples never
-// changes. Masks are a function of (seed, epoch, sample), in evaluation of (seed, sample), so each
-// epoch has fresh ones.
+// Examples as BERT's create_pretraining_data makes them, drawn from tokenised documents without
+// intermediate files. An epoch has dupe_factor repetitions. How a document is split into segments,
+// and whether a segment is followed by its successor (one half) or by text of another document, is
+// a function of (seed, repetition, document), so the number of samples never changes. Masks are a
+// function of (seed, epoch, sample), in evaluation of (seed, sample), so they differ between
+// epochs.
 //
-// Beyond theirs: nothing is lost by cutting. A segment ends before a sentence that has no room, so
-// in each repetition every token of every document stands once in a first or true second segment.
-// Only the text of another document is cut, at its end.
+// Unlike the original, splitting loses no token: a segment ends before a sentence that does not
+// fit, so in each repetition every token of every document is part of exactly one first or true
+// second segment. Only the text of another document is truncated, at its end.
 class DocumentExamples final : public PretrainingDataset {
  public:
   // Throws Error(kData) where pairs are asked for and there is one document only, and Interrupted.

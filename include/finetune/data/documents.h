@@ -33,7 +33,7 @@ struct Documents {
   [[nodiscard]] int64_t length(int64_t sentence) const;
   // The ids of sentences [begin, end) of one document.
   [[nodiscard]] TokenSpan tokens(int64_t begin, int64_t end) const;
-  // Adds all of it, the same bytes wherever it lies.
+  // Adds the content to a hash; the same bytes whether it is in memory or mapped.
   void hash_into(Hasher& hasher, const ShowStep& show = {}) const;
   [[nodiscard]] int64_t memory_bytes() const;
 };
@@ -46,11 +46,11 @@ struct DocumentOptions : SampleOptions {
   int64_t longest_sentence = 0;  // tokens; longer ones become several of about the same length
 };
 
-// Reads documents: of plain text they are separated by blank lines (and by the files' ends), of
-// every other kind each row is one. Special tokens that stand in the text become their ids. What
-// holds no token is no document. max_seq_length and max_samples are not looked at.
+// Reads documents. In plain text they are separated by blank lines (and file ends); in every other
+// format each row is one. Special tokens in the text become their ids. Documents without tokens are
+// dropped. max_seq_length and max_samples are ignored.
 //
-// Throws Error(kData) with file and line for what cannot be used or where nothing is left, and
+// Throws Error(kData) with file and line for unusable input or if no document remains, and
 // Interrupted between blocks of rows.
 [[nodiscard]] Documents read_documents(const std::vector<std::string>& files,
                                        const Tokenizer& tokenizer, const DocumentOptions& options);

@@ -22,9 +22,9 @@ struct FileRecord {
 [[nodiscard]] FileRecord look_at_files(const std::vector<std::string>& paths,
                                        const ShowStep& show = {});
 
-// The hash of every byte of the files, and of the endings that say how they are read. The files are
-// read only where the cache does not know the answer for the files as they are. Throws Error(kIo)
-// and Interrupted.
+// Hash of every byte of the files, and of the endings that determine their format. The files are
+// read only if the cache has no hash for their current size and time. Throws Error(kIo) and
+// Interrupted.
 [[nodiscard]] std::string contents_of_files(const TokenCacheOptions& cache,
                                             const std::vector<std::string>& paths);
 // The same where the cache knows it; else empty, and nothing is read.

@@ -27,7 +27,7 @@ class LabelMap {
   [[nodiscard]] const std::vector<std::string>& names() const { return names_; }
   [[nodiscard]] const std::string& name(int64_t number) const;  // Requires: 0 <= number < size()
   [[nodiscard]] std::optional<int64_t> find(std::string_view name) const;
-  [[nodiscard]] bool is_numbered() const;  // names that say nothing
+  [[nodiscard]] bool is_numbered() const;  // names without meaning, such as LABEL_0
 
   // As run_ner: this map in the order of the model's names where those are the same names, else
   // unchanged. run_glue compares without case; so does this, and keeps the model's spelling.

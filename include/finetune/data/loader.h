@@ -12,16 +12,16 @@
 
 namespace finetune {
 
-// Where a run stands in its data: `sample` samples of epoch `epoch` are behind it, with packing as
-// many rows. Counted in these, so that batch size and process count may change between sessions.
+// A run's position in its data: `sample` samples (rows, with packing) of epoch `epoch` were used.
+// Counting samples allows batch size and number of processes to change between sessions.
 struct Position {
   int64_t epoch = 0;
   int64_t sample = 0;
   friend bool operator==(const Position&, const Position&) = default;
 };
 
-// One sample to collate: its number in the dataset and the epoch it is seen in. kEvaluation
-// stands for evaluation, where masks depend on the sample alone.
+// One sample to collate: its index in the dataset and its epoch. kEvaluation means evaluation,
+// where masks depend on the sample only.
 struct SampleKey {
   static constexpr int64_t kEvaluation = -1;
   int64_t index = 0;
@@ -62,12 +62,12 @@ struct LoaderOptions {
 
 // The training data as a function of the position. An update takes the next
 // batch_size x micro_batches samples of the epoch's order; an epoch's last update may be
-// smaller, and no update spans two epochs. With packing what is counted and ordered are the rows of
-// a PackingPlan; a batch holds their samples one by one, a row each, and dropout's places count
-// samples. What take() returns depends on the position alone:
-// workers only decide how early it is ready. A worker's error is thrown by the take() it concerns.
-// A position at or behind an epoch's end (drop_last or the batch size may have changed since it was
-// stored) stands for the next epoch's start. take() is called from one thread at a time.
+// smaller, and no update spans two epochs. With packing, rows of a PackingPlan are counted and
+// ordered; a batch has one row for each of their samples, and dropout's indices count samples. What
+// take() returns depends on the position only; workers only change how early it is ready. take()
+// throws the worker's error for its own update. A position at or after the end of an epoch
+// (drop_last or the batch size may have changed since it was stored) means the start of the next.
+// take() is called from one thread at a time.
 class Loader {
  public:
   // Throws Error(kConfig) where drop_last leaves no sample, and with packing Interrupted.
@@ -82,7 +82,7 @@ class Loader {
   // The update at `position`. Its batches are the loader's, which uses their memory again at the
   // next take(): in the steady state nothing is allocated for them.
   [[nodiscard]] std::span<const Batch> take(const Position& position);
-  // The position behind the update at `position`; {epoch + 1, 0} at an epoch's end.
+  // The position after the update at `position`; {epoch + 1, 0} at an epoch's end.
   [[nodiscard]] Position after(const Position& position) const;
 
  private:

@@ -9,8 +9,7 @@
 
 namespace finetune {
 
-// A piece of work whose progress nobody else tells: files that are hashed, lengths that are all
-// looked at once.
+// A long operation that reports its own progress: hashing files, a pass over all lengths.
 struct StepName {
   std::string phase = {};       // "hash"
   std::string doing = {};       // "hashing train_file", of Interrupted
@@ -24,8 +23,8 @@ struct StepProgress {
   int64_t total = 0;
 };
 
-// Called on the thread that does the work: at its begin, at most ten times a second, and at its
-// end. What is quick is told too; whoever shows it waits a little.
+// Called on the working thread: at the start, at most ten times a second, and at the end. Quick
+// operations are reported too; the display shows only those that last.
 using ShowStep = std::function<void(const StepProgress&)>;
 
 // Counts through such work and looks for signals on the way.
@@ -53,7 +52,7 @@ class LongStep {
   int64_t done_ = 0;
   int64_t total_;
   ShowStep show_;
-  int64_t scale_;  // of what is counted in what is told
+  int64_t scale_;  // reported units per counted unit
   std::chrono::steady_clock::time_point told_ = std::chrono::steady_clock::now();
 };
 

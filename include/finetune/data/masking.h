@@ -19,7 +19,8 @@ struct MaskingOptions {
   int32_t mask_id = -1;
   int64_t vocabulary = 0;        // random tokens are drawn from [0, vocabulary)
   std::vector<uint8_t> special;  // by id, 1 where a token is never chosen; shorter is fine
-  // By id, 1 where a token continues a word; shorter is fine. Not empty: whole words are masked.
+  // By token id, 1 if the token continues a word; may be shorter. Not empty: whole words are
+  // masked.
   std::vector<uint8_t> continues_word;
   uint64_t seed = 42;
 
@@ -31,16 +32,16 @@ struct MaskingOptions {
 // The key of a sample's random numbers: of (seed, epoch, sample), in evaluation of (seed, sample).
 [[nodiscard]] uint64_t masking_key(uint64_t seed, const SampleKey& sample);
 
-// Dynamic masking as BERT's authors and transformers' DataCollatorForLanguageModeling mean it: each
-// token that is not special is chosen with mlm_probability; of the chosen, 80 % become the mask
-// token, 10 % a random token and 10 % stay; only the chosen have labels.
+// Dynamic masking as in BERT (Devlin et al. 2019, section 3.1) and transformers'
+// DataCollatorForLanguageModeling: each token that is not special is chosen with mlm_probability;
+// of the chosen, 80 % become the mask token, 10 % a random token and 10 % stay; only the chosen
+// have labels.
 //
-// Whole words in the manner of its whole_word_mask: a word (a token and those behind it that
-// continue it) is chosen with mlm_probability, all of its tokens have labels and become the mask
-// token.
+// Whole words as its whole_word_mask: a word (a token and the following tokens that continue it) is
+// chosen with mlm_probability; all of its tokens have labels and become the mask token.
 //
 // A function of (seed, epoch, sample) and the sample's ids, never of the batch, its padding, a
-// worker or a process; in evaluation of (seed, sample) alone. Part of the checkpoint format.
+// worker or a process; in evaluation of (seed, sample). Part of the checkpoint format.
 class Masking {
  public:
   explicit Masking(MaskingOptions options);

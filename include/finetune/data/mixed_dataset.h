@@ -16,12 +16,12 @@ struct MixturePart {
   double weight = 1.0;  // above 0; only the ratios of weights mean something
 };
 
-// Several datasets as one. A part has its weight's share of the samples of an epoch, and an epoch
-// is as long as it takes to see every sample of every part at least once: the part with the most
-// samples for its weight is seen once, the others again and again, their last, incomplete pass
-// spread evenly over them (datasets' interleave_datasets with stopping_strategy "all_exhausted",
-// in expectation). Which sample stands at an index depends on sizes and weights alone; the order
-// over all indices is the loader's. A sample that is seen again has another index, so another mask.
+// Several datasets as one. Each part has its weight's share of the samples of an epoch. An epoch
+// ends when every sample of every part was seen at least once: the part with the most samples per
+// weight is seen once, the others repeatedly, with their last, incomplete pass spread evenly over
+// them (in expectation, interleave_datasets of Hugging Face's datasets with stopping_strategy
+// "all_exhausted"). The sample at an index depends on sizes and weights only; the loader orders the
+// indices. A repeated sample has another index, and so another mask.
 class MixedDataset final : public Dataset {
  public:
   static constexpr int64_t kMaxSize = int64_t{1} << 40;
@@ -43,7 +43,7 @@ class MixedDataset final : public Dataset {
   // Samples of a part in an epoch.
   [[nodiscard]] int64_t share(size_t part) const { return begins_[part + 1] - begins_[part]; }
 
-  // What stands at an index: a sample of a part. Requires: 0 <= index < size().
+  // The sample of a part at an index. Requires: 0 <= index < size().
   struct Place {
     const Dataset& data;
     int64_t index;

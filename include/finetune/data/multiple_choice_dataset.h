@@ -13,7 +13,7 @@ namespace finetune {
 
 class Tokenizer;
 
-// Columns that are not named are found as find_columns() says (columns.h).
+// find_columns() (columns.h) finds columns that are not named.
 struct MultipleChoiceOptions : SampleOptions {
   std::optional<std::string> context_column;
   std::optional<std::string> prefix_column;  // in front of each choice, with a space: SWAG's sent2

@@ -18,10 +18,10 @@ struct PackingOptions {
 // so every epoch has the same rows (in another order) and their number is known from the start.
 // Its values are part of the checkpoint format.
 //
-// Samples are packed 256 at a time, every n-th of the data together, the longest first, each into
-// the first row with room for it; where the order is kept, neighbours together, and a row is
-// closed by the first sample that does not fit. A sample above the capacity has a row of its own.
-// Only the number of each group's first row is held; a row is packed again when it is asked for.
+// Samples are packed in groups of 256 (every n-th sample of the data), first fit decreasing. If the
+// order is kept, a group is 256 consecutive samples, and the first sample that does not fit closes
+// the row. A sample above the capacity has its own row. Only the index of each group's first row is
+// stored; a row is packed again when it is requested.
 class PackingPlan {
  public:
   // Looks at every length once. `dataset` must outlive the plan. Throws Interrupted. Requires:

@@ -7,8 +7,8 @@
 namespace finetune {
 
 // The order in which an epoch visits the samples: a permutation of [0, size) as a function of
-// (seed, epoch). Nothing is stored, any place is reached at once, so a resumed run starts in the
-// middle of an epoch for free. Its values are part of the checkpoint format.
+// (seed, epoch). Nothing is stored and any index takes constant time, so a resumed run starts in
+// the middle of an epoch at no cost. Its values are part of the checkpoint format.
 //
 // A Feistel network over the smallest power of two that holds `size`, walked until it lands inside
 // (Black and Rogaway, "Ciphers with arbitrary finite domains", CT-RSA 2002); fewer than two steps
@@ -20,7 +20,7 @@ class Permutation {
   Permutation(int64_t size, uint64_t seed, int64_t epoch);  // Requires: 1 <= size <= kMaxSize
 
   [[nodiscard]] int64_t size() const { return static_cast<int64_t>(size_); }
-  // The sample at `place`. Requires: 0 <= place < size().
+  // The sample at index `place`. Requires: 0 <= place < size().
   [[nodiscard]] int64_t operator[](int64_t place) const;
 
  private:

@@ -24,7 +24,7 @@ struct PretrainingExample {
 
   friend bool operator==(const PretrainingExample&, const PretrainingExample&) = default;
 
-  // As a new one, but for its memory.
+  // Clears the content and keeps the memory.
   void clear() {
     for (auto* list : {&input_ids, &masked_lm_positions, &masked_lm_ids}) list->clear();
     segment_ids.clear();

@@ -16,14 +16,14 @@ namespace finetune {
 
 // Which rows are read. Every task reads the same files: lines of JSON, JSON (a list of objects, or
 // {"data": [...]}), CSV and TSV (RFC 4180 with a header line), Parquet and Arrow (by Python's
-// pyarrow, in a process of its own), TFRecord of tf.train.Example, plain text (a row {"text":
+// pyarrow, in a separate process), TFRecord of tf.train.Example, plain text (a row {"text":
 // line}) and CoNLL (a row {"tokens": [...], "ner_tags": [...]} for each sentence).
 struct RowOptions {
   std::string key = "train_file";         // the configuration key that errors name
   RowRange rows;                          // of all files together; see split_rows()
   ReadingOptions reading = {};            // of delimited text
   bool replace_broken_utf8 = false;       // by U+FFFD, as Python's errors="replace"; else an error
-  std::optional<std::string> json_lines;  // rows in memory, which are read in place of the files
+  std::optional<std::string> json_lines;  // rows in memory, read instead of the files
   std::function<void(double)> progress;   // fraction of the bytes read, on the caller's thread
 };
 
@@ -31,7 +31,7 @@ struct RowOptions {
 struct SampleOptions : RowOptions {
   std::optional<int64_t> max_samples;
   int64_t max_seq_length = 128;  // tokens of a sequence at most, special tokens included
-  int64_t vocabulary_limit = 0;  // ids must lie below the model's vocabulary; 0: no limit
+  int64_t vocabulary_limit = 0;  // ids must be below the model's vocabulary; 0: no limit
   bool labels_required = true;   // false: rows may lack what is to be predicted
   int64_t threads = 1;           // never changes the result
   TokenCacheOptions cache;       // where the samples are kept between sessions
@@ -42,9 +42,9 @@ struct SampleOptions : RowOptions {
 // One row of a data file.
 struct DataRow {
   const nlohmann::ordered_json& columns;  // an object
-  const std::string& place;               // "file:line", with the row's number where lines say less
-  bool typed;               // false: every value is text (CSV, TSV), whatever it means
-  bool bare_lists = false;  // a list of one value stands as that value (TFRecord)
+  const std::string& place;  // "file:line", or the row's number if the format has no lines
+  bool typed;                // false: every value is text (CSV, TSV), whatever it means
+  bool bare_lists = false;   // a list of one value may appear as that value (TFRecord)
 };
 
 // Calls `visit` with every row in order, until it returns false. A row is valid during the call.

@@ -12,10 +12,10 @@
 
 namespace finetune {
 
-// Samples that are read and tokenised when they are needed, in the order of a shuffle buffer, which
-// is a function of (seed, epoch, content of the files). Samples have the numbers that they would
-// have in memory. Held are the samples of the buffer and those that lie between them in the files.
-// The number of samples is known after the first pass over the files.
+// Samples that are read and tokenised on demand, in the order of a shuffle buffer, which is a
+// function of (seed, epoch, content of the files). Samples have the indices that they would have in
+// memory. Memory contains the samples of the buffer and those between them in the files. The number
+// of samples is known after the first pass over the files.
 //
 // All members may be called from several threads at once; reading happens in the calling thread.
 // They throw Error(kData) with file and line for rows that cannot be used and where a file has
@@ -38,13 +38,13 @@ class SampleStream : public SequenceDataset {
   // dataset that holds these samples under these numbers. Requires: end <= reach(end).
   [[nodiscard]] virtual std::shared_ptr<const Dataset> draw(
       int64_t epoch, int64_t begin, int64_t end, std::vector<int64_t>& numbers) const = 0;
-  // No output before `place` is asked for again, unless restore() goes back.
+  // Outputs before `place` will not be requested again, except after restore().
   virtual void release(int64_t epoch, int64_t place) const = 0;
 
-  // Where in the files the buffer's samples and the read position lie before output `place`.
+  // File positions of the buffer's samples and of the reader before output `place`.
   [[nodiscard]] virtual nlohmann::ordered_json state(int64_t epoch, int64_t place) const = 0;
-  // Takes what state() returned for this place, and reads the samples that are needed there: only
-  // those are tokenised. Throws Error(kData) where `state` cannot be that, and Interrupted.
+  // Restores what state() returned for this output, and reads and tokenises only the samples that
+  // it needs. Throws Error(kData) if `state` is not consistent with the files, and Interrupted.
   virtual void restore(const nlohmann::ordered_json& state, int64_t epoch, int64_t place) const = 0;
 };
 

@@ -17,20 +17,20 @@ namespace finetune {
 struct ShardOptions {
   std::string key = "train_file";  // the configuration key that errors name
   int32_t pad_id = 0;              // of the model; at the end of input_ids it is no token
-  int64_t vocabulary_limit = 0;    // ids must lie below; 0: no limit
+  int64_t vocabulary_limit = 0;    // exclusive upper limit of ids; 0: no limit
   int64_t max_seq_length = 512;    // tokens of an example at most
-  int64_t token_types = 2;         // segment_ids must lie below
+  int64_t token_types = 2;         // exclusive upper limit of segment_ids
   bool next_sentence = true;       // false: labels of the next sentence are passed over
   std::optional<int64_t> max_samples = {};
   std::function<void(double)> progress = {};  // fraction of the files, on the caller's thread
 };
 
-// Examples that were masked beforehand, in TFRecord shards with the features that BERT's authors
-// write: input_ids, segment_ids, masked_lm_positions, masked_lm_ids, masked_lm_weights (1, or 0
-// where a place is not used) and next_sentence_labels. Samples are numbered through all shards, so
-// that any order over them reaches every shard; nothing but where records lie is in memory.
+// Examples that were masked beforehand, in TFRecord shards with BERT's features: input_ids,
+// segment_ids, masked_lm_positions, masked_lm_ids, masked_lm_weights (1, or 0 for an unused
+// position) and next_sentence_labels. Samples are numbered across all shards, so that any order
+// over them reaches every shard; only the offsets of records are in memory.
 //
-// A record is checked when it is asked for: Error(kData) names file, record and feature.
+// A record is checked when it is requested: Error(kData) names file, record and feature.
 class ShardExamples final : public PretrainingDataset {
  public:
   // Throws as expand_files() and TfRecordFile do.
@@ -55,8 +55,8 @@ class ShardExamples final : public PretrainingDataset {
   std::string fingerprint_;
 };
 
-// A record of such a shard: lists are filled up to one length each, with the pad token, with zeros,
-// and with places of weight 0. Requires: an example that is not longer.
+// A record of such a shard: each list is filled up to a fixed length with the pad token, zeros, or
+// positions of weight 0. Requires: an example that is not longer.
 struct ShardLayout {
   int64_t max_seq_length = 0;
   int64_t max_predictions = 0;
@@ -64,7 +64,7 @@ struct ShardLayout {
 };
 [[nodiscard]] std::string encode_example(const PretrainingExample& example,
                                          const ShardLayout& layout);
-// The other way, into an example of which nothing but the memory stays. Throws Error(kData), which
+// Reads a record. Overwrites the example, reusing its memory. Throws Error(kData), whose text
 // begins with `place`.
 void decode_example(std::string_view data, const TfPlace& place, const ShardOptions& options,
                     PretrainingExample& example);

@@ -18,11 +18,11 @@ namespace finetune {
 class Tokenizer;
 
 struct TextOptions {
-  bool line_by_line = false;     // a line is a sample; else texts are joined and cut into blocks
+  bool line_by_line = false;     // a line is a sample; else texts are joined and split into blocks
   int64_t max_seq_length = 512;  // tokens of a sample at most, special tokens included
-  std::optional<int64_t> max_samples;      // the first so many samples
+  std::optional<int64_t> max_samples;      // use only the first N samples
   std::optional<std::string> text_column;  // of JSON lines; guessed (and logged) where not set
-  int64_t vocabulary_limit = 0;            // ids must lie below the model's vocabulary; 0: no limit
+  int64_t vocabulary_limit = 0;            // ids must be below the model's vocabulary; 0: no limit
   int64_t position_limit = 0;              // longest row that brings its ids; 0: no limit
   bool replace_broken_utf8 = false;        // see RowOptions
   ReadingOptions reading = {};             // of delimited text
@@ -37,15 +37,15 @@ struct TextOptions {
 // Reads and tokenises text as transformers' run_mlm does:
 //
 // - line_by_line: every line (or text of a JSON row) that is not blank becomes one sample with the
-//   tokenizer's special tokens, cut to max_seq_length;
+//   tokenizer's special tokens, truncated to max_seq_length;
 // - else every text, empty ones too, is encoded with its special tokens, each 1000 rows are joined
-//   and cut into samples of exactly max_seq_length, and what remains of each 1000 is dropped.
+//   and split into samples of exactly max_seq_length, and the remainder of each 1000 is dropped.
 //
-// JSON rows that hold `input_ids` (and `attention_mask`, `labels`) are taken as they are, unless
-// text_column is set; all rows of a dataset then hold the same of these columns.
+// JSON rows with `input_ids` (and `attention_mask`, `labels`) are used unchanged, unless
+// text_column is set; all rows of a dataset must then have the same of these columns.
 //
-// Throws Error(kData) with file and line for what cannot be used, Error(kConfig) for options that
-// leave nothing, and Interrupted between blocks of rows when a stop was asked for.
+// Throws Error(kData) with file and line for unusable input, Error(kConfig) for options that leave
+// no sample, and Interrupted between blocks of rows when a stop was requested.
 [[nodiscard]] std::shared_ptr<const SequenceDataset> build_text_dataset(
     const std::vector<std::string>& files, const Tokenizer& tokenizer, const TextOptions& options);
 

@@ -13,20 +13,20 @@ namespace finetune {
 
 // A feature of tf.train.Example: bytes, numbers.
 using TfFeature = std::variant<std::vector<std::string>, std::vector<float>, std::vector<int64_t>>;
-// By name; of a name that stands there twice the last counts, as protocol buffers have it.
+// By name; the last of duplicate names counts, as in protocol buffers.
 using TfExample = std::map<std::string, TfFeature, std::less<>>;
 
 // In the wire format of TensorFlow's example.proto and feature.proto; features in the map's order.
 [[nodiscard]] std::string encode_tf_example(const TfExample& example);
 
-// Where a record lies, which nobody asks for while all is well.
+// Position of a record, computed only for an error message.
 using TfPlace = std::function<std::string()>;
 
 // Reads one example after the other, in the same memory. Packed and plain lists, unknown fields
 // passed over. Every length is checked against what is there.
 class TfExampleReader {
  public:
-  // Throws Error(kData), which begins with `place` and tells the byte within the record.
+  // Throws Error(kData), whose text begins with `place` and names the byte within the record.
   void read(std::string_view data, const TfPlace& place);
   // Of what was read last; null where it has no such feature.
   [[nodiscard]] const TfFeature* find(std::string_view name) const;

@@ -25,16 +25,16 @@ class TfRecordFile {
  public:
   static constexpr uint64_t kMaxRecord = uint64_t{64} << 20;
 
-  // Reads every record's length and checksums. A length is believed only where its own checksum
-  // agrees, and nothing is allocated before. Throws Error(kData), which names file, record (from 1)
-  // and byte: damage, a truncated record, one of more than 64 MiB, and Interrupted.
-  // `progress` is told the fraction of the file that is behind.
+  // Reads every record's length and checksums. A length is used only if its own checksum is valid,
+  // and nothing is allocated before. Throws Error(kData) with file, record (from 1) and byte for
+  // damage, a truncated record, or one of more than 64 MiB, and Interrupted. `progress` receives
+  // the fraction of the file that was read.
   TfRecordFile(std::unique_ptr<ReadableFile> file, std::string name,
                const std::function<void(double)>& progress = {});
 
   [[nodiscard]] int64_t size() const { return static_cast<int64_t>(offsets_.size()); }
-  // Data of a record. Safe to call from several threads. Throws Error(kData) where they are not
-  // what the checksum says.
+  // Data of a record. Safe to call from several threads. Throws Error(kData) if the checksum does
+  // not match.
   [[nodiscard]] std::string read(int64_t record) const {
     std::string data;
     read(record, data);

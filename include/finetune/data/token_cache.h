@@ -12,20 +12,20 @@
 
 namespace finetune {
 
-// Where tokenised data are kept. A cache is a folder below `folder`, named by what it was made of:
-// the data by content (not by path or time), the tokenizer's files, every option that changes a
-// token and the version of this program. It is built a block at a time: who is interrupted goes on
-// behind the last block. It is shared by processes and, copied, by machines.
+// A cache of tokenised data: a folder below `folder`, named by a hash of the data's content (not
+// path or time), the tokenizer's files, every option that changes a token and the version of this
+// program. It is built in blocks: an interrupted build resumes after the last complete block.
+// Processes share it, and machines share copies of it.
 //
 //   building.json  the data files as they were when building began; gone when it is done
 //   block-<n>      samples of consecutive rows (src/data/token_block.h), checked as they are read
 //   tokens.json    written last: the data files with the hashes of their content, the blocks, the
 //                  totals
-//   seen.json      the data files as they were last found to be of that content
-//   used           when it was last used; held by who reads
-//   lock           held by who builds
+//   seen.json      size and time of the data files when their content was last verified
+//   used           time of the last use; locked by readers
+//   lock           locked by the builder
 //
-// Whoever builds an entry removes those that nobody has used for long.
+// Building an entry deletes those that were not used for 30 days.
 struct TokenCacheOptions {
   std::string folder = {};                     // empty: nothing is kept
   bool overwrite = false;                      // tokenise again
@@ -36,9 +36,9 @@ struct TokenCacheOptions {
   // Entries that nobody has used for so long are removed where a new one is built.
   std::chrono::seconds kept_unused = std::chrono::hours(30 * 24);
 
-  // A second place, which may be slow. `fetch` makes the new folder `path` out of the cache `name`
-  // that lies there, whole or not at all, and says whether it did; `keep` is told of each cache
-  // that is used. Neither throws Error.
+  // A second, possibly slow location. `fetch` copies the cache `name` from there into the new
+  // folder `path`, completely or not at all, and returns whether it did; `keep` is called for each
+  // cache that is used. Neither throws Error.
   std::function<bool(const std::string& name, const std::string& path)> fetch = {};
   std::function<void(const std::string& path, const std::string& name)> keep = {};
 

@@ -16,13 +16,13 @@ namespace finetune {
 
 class Tokenizer;
 
-// Columns that are not named are found as find_columns() says (columns.h).
+// find_columns() (columns.h) finds columns that are not named.
 struct TokenClassificationOptions : SampleOptions {
   std::optional<std::string> text_column;   // a list of words in each row
   std::optional<std::string> label_column;  // a list with a label for each word
   LabelMap labels;
-  // A word's first token has its label, the others kIgnoredLabel; or, as run_ner, the same label
-  // with I- in the place of B- where there is such a label.
+  // A word's first token has its label, the others kIgnoredLabel; or, as in run_ner, the same label
+  // with I- instead of B- if there is such a label.
   bool label_all_tokens = false;
 };
 
@@ -37,7 +37,7 @@ class TokenClassificationDataset final : public SampleView {
 
   // For each token of the sample, its word, or kNoWord.
   [[nodiscard]] std::span<const int32_t> words(int64_t index) const { return get(index).words; }
-  // Words of the row; those behind max_seq_length have no token, nor have words without any.
+  // Words of the row; words after max_seq_length have no token, nor do words that have none at all.
   [[nodiscard]] int64_t word_count(int64_t index) const { return get(index).word_count; }
 };
 

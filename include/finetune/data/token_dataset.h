@@ -12,7 +12,7 @@
 
 namespace finetune {
 
-// Samples in memory: all ids in one row, cut by offsets. What a task does not use stays empty.
+// Samples in memory: all ids in one array, split by offsets. What a task does not use stays empty.
 struct TokenContent {
   std::vector<int32_t> ids = {};
   std::vector<int64_t> offsets = {0};  // sequence i is ids[offsets[i], offsets[i + 1])
@@ -38,7 +38,7 @@ class SequenceDataset : public Dataset {
   [[nodiscard]] virtual int64_t longest() const = 0;  // tokens of the longest sequence
 };
 
-// Samples that lie elsewhere, with something of a task's own beside them.
+// Samples that are stored elsewhere, with additional data of a task.
 class SampleView : public SequenceDataset {
  public:
   using Dataset::get;

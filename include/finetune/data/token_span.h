@@ -11,8 +11,8 @@
 
 namespace finetune {
 
-// Token ids where they lie: 16 bits each where all ids of the data fit, else 32. Reads as a range
-// of int32_t; owns nothing.
+// A view of token ids: 16 bits each if all ids of the data fit, else 32. Reads as a range of
+// int32_t; owns nothing.
 class TokenSpan {
  public:
   class Iterator {
@@ -84,7 +84,7 @@ class TokenSpan {
     return {narrow_, wide_, static_cast<std::ptrdiff_t>(size_)};
   }
 
-  // Requires: room for size() values behind `to`.
+  // Requires: room for size() values at `to`.
   template <class Value>
   void copy_to(Value* to) const {
     if (narrow_ != nullptr) {
