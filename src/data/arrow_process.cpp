@@ -38,7 +38,7 @@ ArrowProcess::ArrowProcess(const std::string& python, const std::string& path,
   ::posix_spawn_file_actions_adddup2(&files, ends[1], STDOUT_FILENO);
   ::posix_spawn_file_actions_addopen(&files, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
   ::posix_spawnattr_init(&attributes);
-  // A group of its own: an interrupt from the terminal is this program's to answer.
+  // Its own process group: this program handles interrupts from the terminal.
   sigset_t none;
   ::sigemptyset(&none);
   ::posix_spawnattr_setsigmask(&attributes, &none);

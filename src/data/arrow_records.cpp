@@ -49,7 +49,7 @@ class ArrowRecords final : public Records {
     return false;
   }
 
-  // About: rows of a Parquet file are taken for equally long.
+  // Approximate: rows of a Parquet file are treated as equally long.
   [[nodiscard]] uint64_t offset() const override {
     if (ended_ || rows_ <= 0) return ended_ ? size_ : 0;
     const double behind = static_cast<double>(row_) / static_cast<double>(rows_);

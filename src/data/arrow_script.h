@@ -3,12 +3,12 @@
 
 namespace finetune {
 
-// Arguments: the file, its kind (parquet or arrow), the row to begin with. Writes lines: "C" and
-// [rows, or null where they are not known], "R" and a row as an object, "D" and the number of rows
-// at the end; "N" and why where pyarrow is missing, "E" and why where the file cannot be read, in
-// JSON. Checksums are looked at where pyarrow can and the file has them. Bytes that are no UTF-8
-// are written as they are: whoever reads a row refuses or replaces them. Numbers that are none
-// (NaN) become null, dates text as Python writes them.
+// Arguments: the file, its kind (parquet or arrow), the first row. Writes one JSON value a line,
+// after a letter: "C" [number of rows, or null if unknown], "R" a row as an object, "D" the number
+// of rows at the end, "N" the reason why pyarrow is missing, "E" the reason why the file cannot be
+// read. Checksums are verified if the file has them and pyarrow can. Bytes that are not UTF-8 are
+// written unchanged; the reader of the row refuses or replaces them. NaN becomes null, and dates
+// become text as Python writes them.
 inline constexpr const char* kArrowScript = R"python(
 import sys
 sys.path[:] = [folder for folder in sys.path if folder]

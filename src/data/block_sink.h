@@ -13,13 +13,13 @@ namespace finetune {
 
 [[nodiscard]] std::string token_block_name(int64_t number);
 
-// Puts samples into blocks of a cache's folder, behind those that are there.
+// Appends blocks of samples to those in a cache's folder.
 class BlockSink final : public TokenSink {
  public:
   BlockSink(std::string folder, std::string key, int64_t tokens_of_block)
       : folder_(std::move(folder)), key_(std::move(key)), tokens_of_block_(tokens_of_block) {}
 
-  // Takes over what is whole from the first block on. Returns how many blocks that are. Throws
+  // Keeps the valid blocks up to the first invalid one and returns their number. Throws
   // Interrupted.
   int64_t resume(const TokenBlockLimits& limits, const ShowStep& show = {});
 

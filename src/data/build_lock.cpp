@@ -61,7 +61,7 @@ void BuildLock::take(const std::string& key) {
   }
 }
 
-// Whoever held it may have removed it: then nobody else finds what is locked here.
+// The previous owner may have deleted the file: then nobody else can find the one locked here.
 bool BuildLock::is_at(const std::string& path) const {
   struct stat held = {};
   struct stat named = {};

@@ -5,9 +5,9 @@
 
 namespace finetune {
 
-// Held by the process that builds a cache; others wait. Where it gives up and takes the folder
-// away, the next of them makes folder and lock anew. Where the file system knows no locks it is not
-// held: two builders then write the same bytes, each file whole.
+// Owned by the process that builds a cache; others wait. If the owner gives up and deletes the
+// folder, the next one creates folder and lock again. On file systems without locks nobody owns it:
+// two builders then write the same bytes, and each file is complete or absent.
 class BuildLock {
  public:
   // `key` names what is waited for. Makes the folder of `path`. Throws CacheFailure where it or the

@@ -5,9 +5,9 @@
 
 namespace finetune {
 
-// While it lives, a page of this memory that cannot be read (somebody has cut the mapped file, or
-// the disk fails) ends the process with a message and kExitFailed in place of a SIGBUS. Elsewhere
-// the signal does what it did before.
+// During its lifetime, an unreadable page of this memory (the mapped file was truncated, or the
+// disk fails) ends the process with a message and kExitFailed instead of SIGBUS. For other
+// addresses the previous handler runs.
 class BusErrorGuard {
  public:
   BusErrorGuard(const void* begin, size_t size);

@@ -17,7 +17,7 @@ class ByteSource {
   // Up to `size` bytes, at least one unless the end is reached. Throws Error(kIo), and Error(kData)
   // where packed bytes are damaged or end too soon.
   [[nodiscard]] virtual size_t read(void* data, size_t size) = 0;
-  // Bytes of the file behind us, and in all: as they lie on the disk.
+  // Bytes of the file that were read, and in total, both as stored on disk (packed).
   [[nodiscard]] virtual uint64_t offset() const = 0;
   [[nodiscard]] virtual uint64_t size() const = 0;
   // Continues at a byte of the content; false where only reading leads there.

@@ -25,7 +25,7 @@ bool is_entry(std::string_view name) {
          });
 }
 
-// What a copy from elsewhere was made in, before it was cut short.
+// Temporary folder of a copy that was interrupted.
 bool is_unfinished_copy(std::string_view name) {
   const size_t dot = std::min(name.find('.'), name.size());
   return is_entry(name.substr(0, dot)) && name.substr(dot).starts_with(".tmp-");

@@ -8,10 +8,10 @@
 
 namespace finetune {
 
-inline constexpr const char* kBuildLock = "lock";  // of an entry's folder: held by who builds
-inline constexpr const char* kUsed = "used";       // held by who reads; its time is the last use
+inline constexpr const char* kBuildLock = "lock";  // in an entry's folder: locked by the builder
+inline constexpr const char* kUsed = "used";       // locked by readers; its time is the last use
 
-// Folders beside the entries: what data/file_findings.h keeps.
+// Folders next to the entries: what data/file_findings.h stores.
 inline constexpr std::array<const char*, 3> kFindings = {"rows", "labels", "contents"};
 
 // Says that an entry of the cache is in use now, and keeps others from removing it. Best effort:
@@ -35,9 +35,8 @@ struct CacheContent {
   uint64_t removed_bytes = 0;
 };
 
-// Removes the entries that nobody has used for so long: none that is being built or read by a
-// process that lives, and none where that cannot be told. Findings of that age go too. Never throws
-// Error.
+// Deletes the entries that were not used for that long, except those that a live process builds or
+// reads, or might. Deletes findings of that age too. Never throws Error.
 [[nodiscard]] CacheContent remove_unused_entries(const std::string& folder,
                                                  std::chrono::seconds unused);
 

@@ -8,7 +8,7 @@
 
 namespace finetune {
 
-// The cache cannot be written or read back: the run goes on without. Never leaves data/.
+// The cache cannot be written or read back: the run continues without it. Never leaves data/.
 class CacheFailure : public std::runtime_error {
  public:
   explicit CacheFailure(const std::string& reason) : std::runtime_error(reason) {}

@@ -94,7 +94,7 @@ std::string fingerprint_of(ContentHasher& hasher, const CachedTotals& totals, co
   return hasher.hex();
 }
 
-// Best effort: the block may lie where nothing may be written.
+// Best effort: the folder may be read-only.
 void discard(const TokenBlock& block) {
   try {
     FileSystem::local().remove_file(block.path());
@@ -124,7 +124,7 @@ CachedTotals total_of_blocks(const std::vector<std::string>& paths, const TokenB
     counts.values += std::ssize(block.values());
     counts.answers += std::ssize(block.answers());
   });
-  // What only some samples have cannot be learnt from; token types that are all 0 say nothing.
+  // Columns that only some samples have cannot be targets; token types that are all 0 are dropped.
   if (totals.token_types == 1) counts.types = 0;
   totals.has_values = counts.values > 0 && counts.values == counts.samples * counts.outputs;
   totals.has_answers = counts.answers > 0 && counts.answers == counts.samples;

@@ -30,8 +30,8 @@ struct CachedTotals {
                                            const TokenBlockLimits& limits,
                                            const ShowStep& show = {});
 
-// Samples as they lie in the blocks of a tokenised cache. A sample that is damaged on the disk is
-// Error(kData), and its block is taken away, so that the next start makes it anew.
+// Samples in the blocks of a token cache. A corrupt sample is Error(kData), and its block is
+// deleted, so that the next start builds it again.
 class CachedTokens final : public SequenceDataset {
  public:
   // `use` is kept as long as the samples are.
@@ -51,7 +51,7 @@ class CachedTokens final : public SequenceDataset {
   [[nodiscard]] int64_t longest() const override { return totals_.longest; }
 
   [[nodiscard]] const std::vector<TokenBlock>& blocks() const { return blocks_; }
-  // The ids of the sequences [begin, end), which lie in one block, one after the other.
+  // The ids of the consecutive sequences [begin, end), which are in one block.
   [[nodiscard]] TokenSpan run(int64_t begin, int64_t end) const;
 
  private:

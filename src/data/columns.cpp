@@ -349,7 +349,7 @@ class ColumnFinder {
           names, [&](const std::string& name) { return holds_list(row_, name); });
       return list != names.end() ? *list : names.front();
     }
-    // A text that is still to be tagged need not be cut into words.
+    // Text for prediction need not be split into words.
     if (const Column usual = first_column(row_, kTexts)) return *usual;
     const Names texts = words_or_texts(names);
     if (texts.size() != 1) fail_texts(!texts.empty());

@@ -12,9 +12,9 @@
 namespace finetune {
 namespace {
 
-// RFC 4180: a field that begins with a quote ends with one, quotes inside are doubled, and what
-// stands between may hold separators and line ends. Without quotes a record is a line. Empty lines
-// are left out, as pandas does.
+// RFC 4180: a field that begins with a quote ends with one, quotes inside are doubled, and the text
+// between may contain separators and line ends. Without quoting a record is a line. Empty lines are
+// skipped, as pandas does.
 class CsvRecords final : public Records {
  public:
   CsvRecords(std::unique_ptr<ReadableFile> file, std::string name, const FileFormat& format)
@@ -118,7 +118,7 @@ std::vector<std::string> split_fields(std::string_view record, const FileFormat&
         if (record[at] == '"') ++at;
         field += record[at];
       }
-      at = std::min(at + 1, record.size());  // behind the closing quote
+      at = std::min(at + 1, record.size());  // after the closing quote
       if (at < record.size() && record[at] != separator) {
         throw Error(
             ErrorKind::kData,

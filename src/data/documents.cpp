@@ -22,7 +22,7 @@
 namespace finetune {
 namespace {
 
-// Rows as sentences; a document may begin before this block and go on behind it.
+// Rows as sentences; a document may begin before this block and continue after it.
 struct SentenceBlock {
   size_t file = 0;
   std::vector<int32_t> ids;
@@ -32,7 +32,7 @@ struct SentenceBlock {
   static constexpr int64_t kBreak = 0;
 };
 
-// The column of text of each file, learnt from its first row.
+// The text column of each file, determined by its first row.
 class TextColumns {
  public:
   TextColumns(size_t files, std::optional<std::string> wanted)
@@ -125,7 +125,7 @@ class SentenceEncoder {
   const TextColumns& columns_;
 };
 
-// Sentences as samples of a cache. A sentence's class says whether a document begins with it.
+// Sentences as samples of a cache. A sentence's class is 1 if a document begins with it.
 constexpr int32_t kBegins = 1;
 
 class SentenceCollector {
@@ -146,7 +146,7 @@ class SentenceCollector {
       begins_ = false;
     }
     rows_ += block.rows;
-    // Where a document goes on, who continues here would not know.
+    // A build that resumes here could not know that the document continues.
     if (begins_ && sink_.wants(std::ssize(content_.ids))) hand_over();
   }
   void finish() { hand_over(); }

@@ -11,8 +11,8 @@ namespace {
 
 constexpr int64_t kStride = 16;
 
-// Goes from example to example, as Devlin et al. 2019, section A.2, and create_pretraining_data cut
-// documents.
+// Steps from example to example, splitting documents as Devlin et al. 2019, section A.2, and
+// create_pretraining_data do.
 class ExampleCursor {
  public:
   using Place = ExamplePlans::Place;

@@ -10,8 +10,8 @@
 
 namespace finetune {
 
-// Where an example's text lies: sentences from `first` on, and of a pair those from `other` on, of
-// which the first `kept` tokens are taken.
+// The text of an example: sentences from `first` on, and for a pair those from `other` on,
+// truncated to `kept` tokens.
 struct ExamplePlan {
   int64_t first = 0;
   int64_t other = 0;
@@ -21,8 +21,8 @@ struct ExamplePlan {
   int32_t label = 0;  // PretrainingExample::next_sentence_label
 };
 
-// The examples of all repetitions, one after the other. Held is where each sixteenth begins; what
-// lies between is planned again when it is asked for, so any number of examples fits in memory.
+// The examples of all repetitions in order. Memory contains the start of each sixteenth example;
+// those between are planned again on demand, so that any number of examples fits.
 class ExamplePlans {
  public:
   // Shows `visit` each plan in order. Throws Interrupted. Requires: `documents` and `options`

@@ -17,11 +17,10 @@ struct FileQuestion {
   nlohmann::ordered_json options;  // everything else that the answer depends on
 };
 
-// What `find` says, or what it said the last time about the same files. It is kept beside the
-// tokenised caches with the files' identities and asked again where one of them has changed in any
-// way, moved ones included, or where the program is another. `accept` takes the answer and throws
-// Error or a JSON exception where it can be none: then it is asked again too. Throws what `find`
-// throws.
+// The result of `find`, or its stored result for the same files. Results are stored next to the
+// token caches with the files' identities. `find` is called again if a file changed in any way
+// (moved files included), if the program's version differs, or if `accept` throws Error or a JSON
+// exception for the stored result. Throws what `find` throws.
 void answer_from_files(const TokenCacheOptions& cache, const FileQuestion& question,
                        const std::function<nlohmann::ordered_json()>& find,
                        const std::function<void(const nlohmann::ordered_json&)>& accept);

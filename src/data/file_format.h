@@ -15,12 +15,12 @@ namespace finetune {
 struct FileFormat {
   FileKind kind = FileKind::kText;
   char separator = ',';  // of CSV and TSV, as what follows
-  bool quotes = true;    // a field may stand in quotes; else quotes are text
+  bool quotes = true;    // fields may be quoted; else quotes are text
   bool header = true;    // the first record names the columns
 };
 
-// The format of the file `name`: by its ending, by `reading`, and where these leave it open by its
-// first 4 MiB. What the content decided is logged once. `open` opens the file.
+// The format of the file `name`: by its ending, by `reading`, and otherwise by its first 4 MiB. A
+// decision by content is logged once. `open` opens the file.
 [[nodiscard]] FileFormat find_format(const std::string& name, const ReadingOptions& reading,
                                      const std::function<std::unique_ptr<ReadableFile>()>& open);
 

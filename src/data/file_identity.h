@@ -11,8 +11,8 @@
 
 namespace finetune {
 
-// What a file is recognised by without reading all of it. `size` and `samples` go with the content;
-// the other members only say that nothing can have changed since they were last seen.
+// Recognises a file without reading all of it. `size` and `samples` depend on the content; the
+// other members only show that the file cannot have changed since they were recorded.
 struct FileIdentity {
   std::string path;         // absolute
   uint64_t size = 0;        // bytes
@@ -30,8 +30,7 @@ struct FileIdentity {
 // Throws Error(kData), which begins with `key`, where they are no longer what they were `before`.
 void check_unchanged(const std::vector<std::string>& paths, const std::vector<FileIdentity>& before,
                      const std::string& key, const ShowStep& show = {});
-// Of every byte. `add` is told of each piece that is behind. Throws Error(kIo) and what `add`
-// throws.
+// Hash of every byte. `add` is called after each chunk. Throws Error(kIo) and what `add` throws.
 [[nodiscard]] std::string hash_of_file(const std::string& path,
                                        const std::function<void(uint64_t)>& add);
 

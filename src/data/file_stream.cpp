@@ -237,7 +237,7 @@ class FileStream final : public SampleStream {
                     "longer the same; put it back, or start over with --restart");
   }
 
-  // The chunk that a sample is in; null behind the last one.
+  // The chunk that contains a sample; null after the last one.
   [[nodiscard]] Chunk* find(int64_t sample) const {
     while (true) {
       const auto behind = chunks_.upper_bound(sample);
@@ -362,7 +362,7 @@ class FileStream final : public SampleStream {
   mutable std::optional<int64_t> total_;     // samples of an epoch
   mutable std::optional<RowPlace> reading_at_ = RowPlace{};
   mutable ShuffleBuffer buffer_;
-  mutable ShuffleBuffer saved_buffer_;  // for what lies behind
+  mutable ShuffleBuffer saved_buffer_;  // for earlier outputs
   mutable int64_t epoch_ = -1;          // of the last output that was drawn
   mutable int64_t next_ = 0;            // output
   mutable int64_t draws_ = 0;

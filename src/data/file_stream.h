@@ -17,7 +17,7 @@ namespace finetune {
 struct StreamSource {
   std::vector<std::string> files;  // or patterns
   RowOptions rows;                 // all rows, no progress
-  nlohmann::ordered_json options;  // everything beside the files that samples depend on
+  nlohmann::ordered_json options;  // everything except the files that samples depend on
   std::optional<int64_t> max_samples;
   std::function<void(const RowBlock&)> on_first_row = {};  // RowSource's
   // Makes samples of the next rows, a bounded number of them which depends on the rows alone; false

@@ -57,7 +57,7 @@ class JsonRecords final : public Records {
     return true;
   }
 
-  // True where the first object is a row, which then stands in text_.
+  // True if the first object is a row, which is then in text_.
   bool begin() {
     skip_space();
     if (reader_.peek() == '[') {
@@ -82,7 +82,7 @@ class JsonRecords final : public Records {
                              "a list or a line each");
   }
 
-  // Moves to the next element of the list; false behind its end.
+  // Moves to the next element of the list; false at its end.
   bool find_element() {
     if (rows_ > 0 && reader_.peek() == ',') {
       reader_.take();

@@ -15,7 +15,7 @@ struct RowSchema {
   bool tokens = false;
   bool labels = false;
   bool masks = false;
-  bool bare_lists = false;  // one id may stand without its list
+  bool bare_lists = false;  // one id may appear without a list
   std::string text_column;
 
   friend bool operator==(const RowSchema&, const RowSchema&) = default;
@@ -35,23 +35,23 @@ struct TokenRow {
 // "the columns 'a', 'b'", at most ten of them; or "no columns".
 [[nodiscard]] std::string column_names(const nlohmann::ordered_json& row);
 
-// Offset of the first escape, at or behind `from`, that is half of a surrogate pair, which Python's
-// json.dumps writes where a text holds one; npos where there is none.
+// Offset of the first escape, at or after `from`, that is a lone surrogate, as Python's json.dumps
+// writes it; npos if there is none.
 [[nodiscard]] size_t find_lone_surrogate(std::string_view json, size_t from = 0);
 // Each of them as U+FFFD.
 [[nodiscard]] std::string replace_lone_surrogates(std::string json);
 // As check_utf8(), of a row that arrow_script.h wrote: names the column.
 void check_arrow_text(std::string_view text, const std::string& place);
 
-// Throws Error(kData) where the text is not UTF-8; `place` is "file:line".
+// Throws Error(kData) if the text is not UTF-8; `place` is "file:line".
 void check_utf8(std::string_view text, const std::string& place);
 
 // Throws Error(kData) where `id` is no token of the model.
 void check_token(int64_t id, const std::string& place, int64_t vocabulary);
 
-// One line as a JSON object. All of these throw Error(kData) that starts with or names `place`.
+// One line as a JSON object. All of these throw Error(kData) that names `place`.
 [[nodiscard]] nlohmann::ordered_json parse_row(std::string_view line, const std::string& place);
-// The same where an object may take several lines, of which `place` names the first.
+// The same for an object that may span several lines; `place` names the first.
 [[nodiscard]] nlohmann::ordered_json parse_object(std::string_view text, const std::string& place);
 [[nodiscard]] std::string text_of(nlohmann::ordered_json& row, const RowSchema& schema,
                                   const std::string& place);

@@ -38,8 +38,8 @@ class LineReader {
     bool after_return = false;
   };
   [[nodiscard]] Place place() const;
-  // Continues at a place of this file, which in packed content must not be before place(). Throws
-  // Error(kData) where the file ends before, Interrupted if `polls`.
+  // Continues at a position of this file; in packed content it must not be before place(). Throws
+  // Error(kData) if the file ends before it, Interrupted if `polls`.
   void seek(const Place& place, bool polls);
 
  private:

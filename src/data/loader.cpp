@@ -118,7 +118,7 @@ struct Loader::State {
     }
   }
 
-  // Where row `first` of the update stands in its effective batch.
+  // Index of row `first` of the update in its effective batch.
   [[nodiscard]] int64_t first_place(PreparedUpdate& update, int64_t first) const {
     const int64_t begin = update.position.sample;
     if (!packing) return (first - begin) * dataset->choices();

@@ -11,9 +11,9 @@
 
 namespace finetune {
 
-// A whole file, mapped for reading and shared by all processes that map it. For files that are only
-// ever replaced by renaming: one that is cut short while it is mapped ends the process where a
-// page that is gone is read, with a message (BusErrorGuard).
+// A file, mapped for reading and shared by all processes that map it. For files that are only
+// replaced by renaming: if a mapped file is truncated, reading a missing page ends the process with
+// a message (BusErrorGuard).
 class MappedFile {
  public:
   explicit MappedFile(const std::string& path);  // Throws Error(kIo).

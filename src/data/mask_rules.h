@@ -16,8 +16,8 @@ inline bool marks(const std::vector<uint8_t>& by_id, int64_t id) {
   return place < by_id.size() && by_id[place] != 0;
 }
 
-// What stands in a chosen token's place: 80 % the mask, 10 % any token, 10 % itself (Devlin et al.
-// 2019, section 3.1).
+// The replacement of a chosen token: 80 % the mask, 10 % a random token, 10 % the token itself
+// (Devlin et al. 2019, section 3.1).
 inline int64_t masked(const MaskingOptions& options, random::Sequence& sequence, int64_t id) {
   constexpr double kMaskShare = 0.8;
   constexpr double kMaskOrRandomShare = 0.9;

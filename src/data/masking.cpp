@@ -73,8 +73,8 @@ int64_t Masking::apply(const SampleKey& sample, std::span<int64_t> input_ids,
   return targets;
 }
 
-// Every chosen token becomes the mask token: transformers leaves random and unchanged tokens out
-// of whole words.
+// Every chosen token becomes the mask token: with whole words, transformers uses no random or
+// unchanged tokens.
 int64_t Masking::mask_words(random::Sequence& sequence, std::span<int64_t> input_ids,
                             std::span<int64_t> labels) const {
   int64_t targets = 0;

@@ -13,7 +13,7 @@
 
 namespace finetune {
 
-// The packed bytes of a file, a piece at a time, and what is said where they are wrong.
+// The packed bytes of a file in chunks, and the error messages for corrupt ones.
 class PackedInput {
  public:
   PackedInput(std::unique_ptr<ReadableFile> file, std::string name)
@@ -21,7 +21,7 @@ class PackedInput {
     buffer_.resize(static_cast<size_t>(std::min<uint64_t>(kBufferSize, file_->size())));
   }
 
-  // The next piece; empty at the end.
+  // The next chunk; empty at the end.
   [[nodiscard]] std::string_view next() {
     const uint64_t left = file_->size() - offset_;
     const auto size = static_cast<size_t>(std::min<uint64_t>(left, buffer_.size()));

@@ -9,7 +9,7 @@
 
 namespace finetune {
 
-// The cells of one row that hold its sequence, without the padding.
+// The part of a row that contains its sequence, without the padding.
 struct RowCells {
   size_t begin = 0;
   size_t size = 0;
@@ -22,7 +22,7 @@ struct RowCells {
 void pad(const Dataset& dataset, std::span<const SampleKey> samples, const PaddingOptions& options,
          Batch& batch);
 
-// Copies a sequence's labels into its cells and counts those that are learnt.
+// Copies a sequence's labels into its part of the row and counts the targets.
 void take_labels(Batch& batch, RowCells cells, std::span<const int32_t> labels);
 
 }  // namespace finetune

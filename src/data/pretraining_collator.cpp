@@ -10,7 +10,7 @@
 namespace finetune {
 namespace {
 
-// Examples that were made for one batch, for whoever pads them.
+// Examples that were made for one batch.
 class MadeExamples final : public Dataset {
  public:
   // In `memory`, which others may have used before.

@@ -20,8 +20,8 @@ namespace {
 using Content = QuestionAnsweringDataset::Content;
 using Window = QuestionAnsweringDataset::Window;
 
-// Parts of the context's tokens, as the tokenizers package cuts what overflows: `length` tokens
-// each, of which `stride` are also in the part before.
+// Parts of the context's tokens, as the tokenizers package splits overflowing text: `length` tokens
+// each, of which `stride` are also in the previous part.
 std::vector<std::pair<int64_t, int64_t>> cut_windows(int64_t tokens, int64_t length, int64_t stride,
                                                      bool from_the_end) {
   if (tokens <= length) return {{0, tokens}};
@@ -34,9 +34,9 @@ std::vector<std::pair<int64_t, int64_t>> cut_windows(int64_t tokens, int64_t len
   }
 }
 
-// run_qa's search: the last token that begins at or before the answer's begin, and the first that
-// ends at or behind its end. `ranges` are those of the window's part of the context. run_qa runs on
-// into the special tokens where the answer begins in the last token; that token is taken here.
+// run_qa's search: the last token that begins at or before the answer's start, and the first that
+// ends at or after its end. `ranges` are those of the window's part of the context. If the answer
+// begins in the last token, run_qa's search continues into the special tokens; this one does not.
 Example::Answer find_answer(std::span<const TextRange> ranges, int64_t first_token,
                             const TextRange& answer, int64_t nowhere) {
   if (ranges.empty() || ranges.front().begin > answer.begin || ranges.back().end < answer.end) {
@@ -145,7 +145,7 @@ class WindowEncoder {
   QuestionReader reader_;
 };
 
-// Puts the windows of some rows behind the others.
+// Appends the windows of some rows.
 void append(Content& to, Content& from) {
   append(to.tokens, from.tokens);
   const auto questions = static_cast<int64_t>(to.questions.size());
@@ -226,7 +226,7 @@ ReadQuestions read_questions(const std::vector<std::string>& files,
         return std::ssize(content.questions) < most;
       });
   if (samples_of(content.tokens) == 0) fail_without_rows(options);
-  // Answers that only some questions have cannot be learnt from or measured.
+  // Answers that only some questions have can be neither targets nor evaluated.
   const auto windows = static_cast<size_t>(samples_of(content.tokens));
   if (content.tokens.answers.size() < windows) content.tokens.answers = {};
   keep_first(content.tokens, most);
@@ -241,7 +241,7 @@ ReadQuestions read_questions(const std::vector<std::string>& files,
   return read;
 }
 
-// One block: whoever finds it finds all questions.
+// One block, so that a cache contains all questions or none.
 void store_questions(ReadQuestions read, TokenSink& sink) {
   const std::string questions = encode_questions(read.content);
   sink.take(std::move(read.content.tokens), read.rows, questions);

@@ -10,7 +10,7 @@
 
 namespace finetune {
 
-// A question as it stands in a file.
+// A question as a file contains it.
 struct AskedQuestion {
   Question question;  // id is empty where there is none
   std::string place;
@@ -23,7 +23,7 @@ class QuestionReader {
  public:
   explicit QuestionReader(const QuestionAnsweringOptions& options);
 
-  // Throws Error(kData) with place and id.
+  // Throws Error(kData) with position and id.
   [[nodiscard]] std::vector<AskedQuestion> read(const Row& row) const;
 
  private:

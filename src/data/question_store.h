@@ -8,8 +8,8 @@
 
 namespace finetune {
 
-// Questions, windows and places of tokens as bytes, for a block of the tokenised cache. The windows
-// themselves (`content.tokens`) are not among them.
+// Serialises questions, windows and token offsets for a block of the token cache. The tokens of the
+// windows (`content.tokens`) are stored separately.
 [[nodiscard]] std::string encode_questions(const QuestionAnsweringDataset::Content& content);
 
 // The other way: as many windows as there are samples, and nothing that points outside. Throws

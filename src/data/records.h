@@ -17,7 +17,8 @@ namespace finetune {
 struct Record {
   std::string_view text;  // valid until the next one is read
   int64_t line = 0;       // where it begins, from 1
-  int64_t number = 0;     // of the row in its file, from 1, where lines need not tell rows apart
+  int64_t number =
+      0;  // of the row in its file, from 1, in formats where a line does not identify a row
 };
 
 // Where the next row of a file begins.
@@ -30,21 +31,21 @@ struct RecordPlace {
   friend bool operator==(const RecordPlace&, const RecordPlace&) = default;
 };
 
-// The rows of a file, one after the other. Only what is needed to tell them apart is looked at.
+// The rows of a file in order. Content is parsed only as far as needed to separate rows.
 class Records {
  public:
   virtual ~Records() = default;
   // False at the end. Throws Error(kData) with file and line where a row has no end, Error(kIo).
   [[nodiscard]] virtual bool next(Record& record) = 0;
-  [[nodiscard]] virtual uint64_t offset() const = 0;  // bytes behind us
+  [[nodiscard]] virtual uint64_t offset() const = 0;  // bytes read
   [[nodiscard]] virtual uint64_t size() const = 0;
   // Names of the columns where the file has a header; known once the file is open.
   [[nodiscard]] virtual const std::vector<std::string>& header() const;
 
   // All but the number of records, which the caller counts.
   [[nodiscard]] virtual RecordPlace place() const { return {}; }
-  // Continues at a place of the same content behind or at the present one; false where only reading
-  // leads there. Throws Interrupted if `polls`.
+  // Continues at a position of the same content, not before the current one; false if the format
+  // cannot seek. Throws Interrupted if `polls`.
   [[nodiscard]] virtual bool seek(const RecordPlace&, [[maybe_unused]] bool polls) { return false; }
 };
 
@@ -64,7 +65,7 @@ class Records {
                                                         const std::string& name,
                                                         const FileFormat& format);
 
-// The fields of a record of read_csv_records. Throws Error(kData), which begins with `place`.
+// The fields of a record of read_csv_records. Throws Error(kData), whose text begins with `place`.
 [[nodiscard]] std::vector<std::string> split_fields(std::string_view record,
                                                     const FileFormat& format,
                                                     const std::string& place);

@@ -13,8 +13,8 @@
 
 namespace finetune {
 
-// The columns of one row, by what a task needs of them. Every member that cannot give it throws
-// Error(kData) with the row's place, the column and what stands there.
+// Typed access to the columns of one row. Members throw Error(kData) with the row's position, the
+// column and its value if that has another type.
 class Row {
  public:
   using Json = nlohmann::ordered_json;
@@ -53,7 +53,7 @@ class Row {
   bool bare_lists_;
 };
 
-// "the text 'abc'", "the number 3", "null", "a list": short, in ASCII but for text.
+// "the text 'abc'", "the number 3", "null", "a list": short, ASCII except for text.
 [[nodiscard]] std::string describe(const nlohmann::ordered_json& value);
 
 // The first row of all files, whatever the range. Throws Error(kData) where there is none.
@@ -63,7 +63,7 @@ class Row {
 void for_each_row(const std::vector<std::string>& files, const RowOptions& options,
                   const std::function<bool(const Row&)>& visit);
 
-// A column that holds text, which where all is text is no number.
+// A column that contains text; in files where every value is text, text that is not a number.
 [[nodiscard]] bool holds_text(const Row& row, const std::string& column);
 
 // A column's name without case (of ASCII letters) and surrounding spaces.

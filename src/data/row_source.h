@@ -20,10 +20,10 @@ struct RowBlock {
     size_t begin = 0;
     size_t size = 0;
     int64_t line = 0;
-    int64_t number = 0;  // in its file; 0 where the line tells
+    int64_t number = 0;  // in its file; 0 if the line identifies the row
   };
   std::string name;  // the file's, in messages
-  size_t file = 0;   // its place among the files
+  size_t file = 0;   // index of the file
   FileKind kind = FileKind::kText;
   FileFormat format = {};  // of CSV and TSV
   std::shared_ptr<const std::vector<std::string>> header;
@@ -35,9 +35,9 @@ struct RowBlock {
   }
   // "file:line", "file:line, row n", or where there are no lines "file, row n".
   [[nodiscard]] std::string place(const Row& row) const;
-  // The row as an object. Throws Error(kData) that names its place.
+  // The row as an object. Throws Error(kData) that names its position.
   [[nodiscard]] nlohmann::ordered_json parse(const Row& row) const;
-  // Where a list of one value stands as that value.
+  // Whether a list of one value may appear as that value.
   [[nodiscard]] bool bare_lists() const { return kind == FileKind::kTfRecord; }
   // Whether values have types; else all are text.
   [[nodiscard]] bool typed() const { return kind != FileKind::kCsv && kind != FileKind::kTsv; }
@@ -50,7 +50,7 @@ struct RowPlace {
   friend bool operator==(const RowPlace&, const RowPlace&) = default;
 };
 
-// Reads the rows of several files in order, as far as they lie in a range.
+// Reads the rows of several files in order, those in a range.
 class RowSource {
  public:
   // Throws as expand_files does; `key` names files and memory in messages.
@@ -64,8 +64,8 @@ class RowSource {
   [[nodiscard]] const std::vector<std::string>& files() const { return names_; }
   [[nodiscard]] const std::string& key() const { return key_; }
   [[nodiscard]] RowPlace place() const;
-  // Continues at a place that place() returned. Requires: all rows are read. Throws Error(kData)
-  // where no row was there, Interrupted if `polls`.
+  // Continues at a position that place() returned. Requires: all rows are read. Throws Error(kData)
+  // if no row begins there, Interrupted if `polls`.
   void seek(const RowPlace& place, bool polls);
   // Called for each file with its first row alone, before any other of it is returned.
   void on_first_row(std::function<void(const RowBlock&)> visit) { first_row_ = std::move(visit); }

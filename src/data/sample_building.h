@@ -18,7 +18,7 @@
 
 namespace finetune {
 
-// Texts as sequences of at most max_seq_length tokens, the longer text cut first.
+// Texts as sequences of at most max_seq_length tokens, truncating the longer text first.
 class SequenceMaker {
  public:
   // Throws Error(kConfig) where max_seq_length leaves no room for text.
@@ -27,7 +27,7 @@ class SequenceMaker {
   [[nodiscard]] ModelText make(std::span<const int32_t> text) const;
   [[nodiscard]] ModelText make(std::span<const int32_t> first,
                                std::span<const int32_t> second) const;
-  // Adds a sequence. Throws Error(kData) with `place` for an id beyond the vocabulary.
+  // Adds a sequence. Throws Error(kData) with `place` for an id outside the vocabulary.
   void add(TokenContent& content, const ModelText& text, const std::string& place) const;
 
  private:
@@ -39,7 +39,7 @@ class SequenceMaker {
   bool truncate_left_;
 };
 
-// Puts the samples of `from` behind those of `to`. Requires: the same kind of samples.
+// Appends the samples of `from` to `to`. Requires: the same kind of samples.
 void append(TokenContent& to, const TokenContent& from);
 [[nodiscard]] int64_t samples_of(const TokenContent& content);
 // Keeps the first `samples` samples, where there are more.
@@ -75,7 +75,7 @@ struct RowSamples {
   const Tokenizer& tokenizer;
   // Everything but files and tokenizer that the samples depend on; begins with cache_options().
   nlohmann::ordered_json cache_options;
-  TokenBlockLimits limits;                              // ids aside
+  TokenBlockLimits limits;                              // except for ids
   std::function<TokenContent(const RowBlock&)> encode;  // owns what it needs but the tokenizer
 };
 [[nodiscard]] nlohmann::ordered_json cache_options(const SampleOptions& options,

@@ -9,18 +9,18 @@
 
 namespace finetune {
 
-// The order in which an epoch visits the samples: a permutation of them that is a function of
-// (seed, epoch, place), reached at once at any place. Its values are part of the checkpoint format.
-// May be used from several threads at once.
+// The order in which an epoch visits the samples: a permutation that is a function of (seed, epoch,
+// index), in constant time for any index. Its values are part of the checkpoint format. May be used
+// from several threads at once.
 class SampleOrder {
  public:
   virtual ~SampleOrder() = default;
-  // Appends the samples at the places [begin, end) of an epoch.
+  // Appends the samples at the indices [begin, end) of an epoch.
   virtual void append(int64_t epoch, int64_t begin, int64_t end,
                       std::vector<int64_t>& samples) const = 0;
 };
 
-// The permutation of (seed, epoch), or the samples as they lie.
+// The permutation of (seed, epoch), or the order of the files.
 [[nodiscard]] std::unique_ptr<SampleOrder> make_sample_order(int64_t size,
                                                              SamplingStrategy sampling,
                                                              uint64_t seed);

@@ -7,10 +7,9 @@
 
 namespace finetune {
 
-// Cuts a line behind each delimiter, and behind quotes and brackets that close right after it. A
-// delimiter of ASCII characters counts only where white space or the line's end follows, so that
-// "3.14" stays whole. The parts together are the line; those that are white space are left out.
-// Requires: well-formed UTF-8.
+// Splits a line after each delimiter and the closing quotes and brackets that follow it. An ASCII
+// delimiter counts only before white space or the end of the line, so that "3.14" is not split. The
+// parts together are the line, without parts that are only white space. Requires: valid UTF-8.
 [[nodiscard]] std::vector<std::string_view> split_sentences(
     std::string_view line, const std::vector<std::string>& delimiters);
 

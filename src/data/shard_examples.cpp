@@ -16,7 +16,7 @@
 namespace finetune {
 namespace {
 
-// The number behind "-of-", as in "examples-00003-of-00016.tfrecord"; 0 where there is none.
+// The number after "-of-", as in "examples-00003-of-00016.tfrecord"; 0 if there is none.
 int64_t announced_shards(const std::string& path) {
   const std::string name = file_name(path);
   const size_t of = name.rfind("-of-");
@@ -29,7 +29,7 @@ int64_t announced_shards(const std::string& path) {
   return count;
 }
 
-// A command that was killed leaves some of its shards: whole ones, but not all of the data.
+// A killed command leaves some of its shards: complete ones, but not all of the data.
 void check_all_are_there(const std::vector<std::string>& paths, const std::string& key) {
   std::map<std::pair<std::string, int64_t>, int64_t> found;  // folder and announced -> there
   for (const std::string& path : paths) {

@@ -38,7 +38,7 @@ class Features {
     return *numbers;
   }
 
-  // Which of the masked places count.
+  // Which masked positions count.
   void find_weights(std::vector<bool>& counts) const {
     const auto* weights = std::get_if<std::vector<float>>(&find(kWeights));
     if (weights == nullptr) fail(kWeights, "holds no numbers of type float");
@@ -74,8 +74,8 @@ class Features {
 // Of the thread that decodes, which decodes one record after the other.
 struct RecordMemory {
   TfExampleReader reader;
-  std::vector<bool> counts;  // which of the masked places do
-  std::vector<bool> taken;   // which places of the text are masked
+  std::vector<bool> counts;  // which masked positions count
+  std::vector<bool> taken;   // which positions of the text are masked
 };
 thread_local RecordMemory record_memory;
 

@@ -61,7 +61,7 @@ class ShardWriter {
   [[nodiscard]] std::string path_of(int64_t shard) const {
     return join_path(options_.folder, shard_name(shard, shards_));
   }
-  // Examples of a shard: places shard, shard + shards, ... of the order.
+  // Examples of a shard: indices shard, shard + shards, ... of the order.
   [[nodiscard]] int64_t size_of(int64_t shard) const {
     return (data_.size() - shard + shards_ - 1) / shards_;
   }
@@ -78,7 +78,7 @@ class ShardWriter {
     return hasher.hex();
   }
 
-  // Writes the manifest first, so that whatever lies beside it later is known to belong to it.
+  // Writes the manifest first, so that later files in the folder are known to belong to it.
   void claim_folder() {
     const std::string path = join_path(options_.folder, kShardManifest);
     const Json manifest = {{"format_version", kFormat},

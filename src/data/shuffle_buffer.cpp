@@ -18,7 +18,7 @@ int64_t ShuffleBuffer::slot(int64_t epoch, int64_t place) const {
   const uint64_t number =
       random::make_key(seed_, random::Purpose::kOrder, static_cast<uint64_t>(epoch),
                        static_cast<uint64_t>(place) + 1);  // 0: the permutation's
-  // The upper half of the product: uniform in [0, size) but for 2^-64 of it.
+  // The upper half of the product: uniform in [0, size) up to a bias of 2^-64.
   return static_cast<int64_t>(
       (static_cast<unsigned __int128>(number) * static_cast<unsigned __int128>(size_)) >> 64);
 }

@@ -22,7 +22,7 @@ class ShuffleBuffer {
   void append(int64_t epoch, int64_t begin, int64_t end, int64_t known,
               std::vector<int64_t>& samples);
 
-  // The samples in the buffer before output `place`, in the order of slots. Requires: as append().
+  // The samples in the buffer before output `place`, in slot order. Requires: as append().
   [[nodiscard]] const std::vector<int64_t>& content_at(int64_t epoch, int64_t place, int64_t known);
 
   [[nodiscard]] int64_t size() const { return size_; }

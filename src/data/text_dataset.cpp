@@ -26,14 +26,14 @@ namespace {
 // does not fill a block. Kept, so that the number of steps is the one users know.
 constexpr int64_t kRowsOfGroup = 1000;
 
-// Rows as tokens, in order; lengths cut them.
+// Rows as tokens in order, split by lengths.
 struct EncodedRows {
   TokenContent content;
   std::vector<int64_t> lengths;
   int64_t rows = 0;  // blank ones included
 };
 
-// What the rows of each file hold, learnt from its first row.
+// The columns of each file, determined by its first row.
 class Schemas {
  public:
   Schemas(const std::vector<std::string>& files, std::optional<std::string> text_column)
@@ -68,7 +68,7 @@ class Schemas {
   }
 
   [[nodiscard]] bool tokens() const { return last_.tokens; }
-  // Requires: the file's first row was learnt. Other threads may learn of other files meanwhile.
+  // Requires: the file's first row was read. Other threads may read those of other files meanwhile.
   [[nodiscard]] const RowSchema& of(const RowBlock& block) const { return of_file_[block.file]; }
 
  private:
@@ -315,7 +315,7 @@ struct TextChunks {
   int64_t largest_group = 0;
 };
 
-// Everything beside the files and the tokenizer that a token depends on.
+// Everything except the files and the tokenizer that a token depends on.
 nlohmann::ordered_json cache_options(const TextOptions& options) {
   nlohmann::ordered_json key = {{"samples", options.line_by_line ? "lines" : "blocks"},
                                 {"max_seq_length", options.max_seq_length},

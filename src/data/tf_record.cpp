@@ -34,7 +34,7 @@ Unsigned number_at(std::string_view bytes, size_t offset) {
   return value;
 }
 
-// Reads a file from its start in pieces, and skips what nobody asks for.
+// Reads a file from its start in chunks, and skips unneeded ranges.
 class FileWindow {
  public:
   explicit FileWindow(const ReadableFile& file) : file_(file) {}

@@ -7,7 +7,7 @@
 
 #include "finetune/data/tf_record.h"
 
-// What a record is made of, for those who read a file from any place and those who read it once.
+// The parts of a record, for random access (tf_record) and sequential reading (tf_records).
 namespace finetune::tf_record_parts {
 
 inline constexpr uint64_t kLengthBytes = 8;
@@ -23,12 +23,12 @@ struct Place {
   [[noreturn]] void fail_cut_off(uint64_t length, uint64_t missing) const;
 };
 
-// Of the data, as the header says. Throws Error(kData) where the header is shorter than its own
-// size or damaged, and where a record is longer than TfRecordFile::kMaxRecord.
+// Length of the data according to the header. Throws Error(kData) if the header is truncated or
+// corrupt, or if a record is longer than TfRecordFile::kMaxRecord.
 [[nodiscard]] uint64_t length_of(std::string_view header, const Place& place);
 
-// Leaves of the bytes behind a header the data, which are what their checksum says. Throws
-// Error(kData) where they are not. Requires: a checksum at the end.
+// Verifies the bytes after a header and removes the checksum at their end. Throws Error(kData) if
+// it does not match. Requires: a checksum at the end.
 void take_data(std::string& bytes, const Place& place);
 
 }  // namespace finetune::tf_record_parts

@@ -40,8 +40,8 @@ class TfRecords final : public Records {
   [[nodiscard]] uint64_t size() const override { return source_->size(); }
 
  private:
-  // Adds as many bytes to data_ as there still are, and tells how many. Room is made as they come:
-  // what a length says need not be there.
+  // Appends up to that many bytes to data_ and returns how many there were. Memory grows as they
+  // arrive, because the file may be shorter than a length claims.
   uint64_t take(uint64_t wanted) {
     uint64_t taken = 0;
     while (taken < wanted && (used_ < filled_ || fill())) {
@@ -69,7 +69,7 @@ class TfRecords final : public Records {
   size_t filled_ = 0;
   std::string data_;
   int64_t row_ = 0;
-  uint64_t unpacked_ = 0;  // bytes behind us, as they were before packing
+  uint64_t unpacked_ = 0;  // bytes read, before packing
 };
 
 }  // namespace

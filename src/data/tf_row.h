@@ -8,11 +8,10 @@
 
 namespace finetune {
 
-// A tf.train.Example as a row, its columns in the order of their names: bytes are text, numbers
-// that are none (NaN) null. One value stands alone, several or none make a list. "answers/text" is
-// "text" in the object "answers", as TensorFlow Datasets writes what is nested, unless there is a
-// feature "answers". Throws Error(kData), which begins with `place`, for what is no Example and for
-// bytes that are no UTF-8.
+// A tf.train.Example as a row, columns sorted by name: bytes are text, NaN is null. One value is a
+// scalar, several or none are a list. "answers/text" is "text" in the object "answers", as
+// TensorFlow Datasets writes nested features, unless there is a feature "answers". Throws
+// Error(kData), whose text begins with `place`, for bytes that are not an Example or not UTF-8.
 [[nodiscard]] nlohmann::ordered_json tf_row(std::string_view example, const std::string& place);
 
 // The Example with U+FFFD for bytes that are no UTF-8, as utf8::replace_invalid(); nothing where

@@ -73,7 +73,7 @@ class TokenCache {
   [[nodiscard]] std::shared_ptr<const CachedTokens> find(std::string& wrong) const;
   [[nodiscard]] std::shared_ptr<const CachedTokens> build();
   [[nodiscard]] const std::string& folder() const { return folder_; }
-  // From the second place and to it. Nothing is fetched over what is being built.
+  // Copies from the second location, and to it. Never overwrites an entry that is being built.
   [[nodiscard]] bool fetch() const {
     return options_.fetch && FileSystem::local().type(folder_) == FileType::kMissing &&
            options_.fetch(key_, folder_);
@@ -144,8 +144,8 @@ bool TokenCache::has_same_content(const TokenManifest& manifest) const {
   return true;
 }
 
-// The files were read anyway: their hashes say later whether they are still the same. Requires:
-// they hold what they held when `manifest` was written.
+// The files were read anyway; their hashes show later whether they changed. Requires: their content
+// is that of the time when `manifest` was written.
 void TokenCache::note(const TokenManifest& manifest) const {
   std::vector<std::string> hashes;
   for (const TokenManifest::File& file : manifest.files) hashes.push_back(file.hash);
@@ -233,8 +233,8 @@ void TokenCache::make_room() const {
   }
 }
 
-// Best effort, where nothing will come of it. Out of the way first: who waits for the lock begins
-// anew in a folder that nobody empties.
+// Best effort, for an entry that will not be completed. Renamed first, so that a process that waits
+// for the lock starts in a folder that nobody deletes.
 void TokenCache::discard() const {
   try {
     const std::string gone = format_text("{}.tmp-{}", folder_, ::getpid());
@@ -244,7 +244,7 @@ void TokenCache::discard() const {
   }
 }
 
-// Reads and tokenises, and hashes the files beside that. Returns the hashes.
+// Reads and tokenises, and hashes the files concurrently. Returns the hashes.
 std::vector<std::string> TokenCache::fill(BlockSink& sink) const {
   constexpr std::chrono::milliseconds kBetweenLooks(50);
   std::atomic<bool> stop = false;
@@ -275,7 +275,7 @@ std::vector<std::string> TokenCache::fill(BlockSink& sink) const {
 
 std::shared_ptr<const CachedTokens> TokenCache::build() {
   const BuildLock lock(path(kBuildLock), source_.key);
-  if (lock.has_waited() || !options_.overwrite) {  // whoever held it may have built it
+  if (lock.has_waited() || !options_.overwrite) {  // the previous owner may have built it
     std::string wrong;
     if (auto data = find(wrong)) return data;
   }

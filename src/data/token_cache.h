@@ -23,10 +23,10 @@ class Tokenizer;
 class TokenSink {
  public:
   virtual ~TokenSink() = default;
-  // What is there already: the reader begins behind so many rows of its range.
+  // Rows of the range that are in the cache already; the reader skips them.
   [[nodiscard]] virtual int64_t rows() const = 0;
   [[nodiscard]] virtual int64_t samples() const = 0;
-  // Whether so many tokens are worth a take().
+  // Whether this number of tokens is enough for a take().
   [[nodiscard]] virtual bool wants(int64_t tokens) const = 0;
   // The samples of the next `rows` rows, the blank ones included.
   virtual void take(TokenContent content, int64_t rows, std::string extra) = 0;
@@ -63,20 +63,20 @@ class MemorySink final : public TokenSink {
 struct TokenSource {
   std::string key;                 // the configuration key that names the files
   std::vector<std::string> files;  // or patterns
-  // Everything beside the files' content that the samples depend on.
+  // Everything except the files' content that the samples depend on.
   const nlohmann::ordered_json& options;
   const Tokenizer& tokenizer;
   TokenBlockLimits limits;
   std::function<void(TokenSink&)> read;
-  // Takes what the samples alone do not tell out of the blocks' extra. Throws Error where it cannot
-  // be what was stored: then all is made anew.
+  // Reads the additional data of a task from the blocks. Throws Error if it is not what was stored;
+  // the cache is then built again.
   std::function<void(const CachedTokens&)> accept = {};
 };
 
-// The samples out of the cache, which is built or mended first where that is needed; nothing where
-// no cache is asked for or it cannot be used, which a warning then says. Throws what `read` throws,
-// Error(kData) for files that change while they are read, Error(kIo) where a required cache cannot
-// be used, and Interrupted.
+// The samples from the cache, which is first built or completed if needed. Null if no cache is
+// requested, or with a warning if it cannot be used. Throws what `read` throws, Error(kData) for
+// files that change while they are read, Error(kIo) if a required cache cannot be used, and
+// Interrupted.
 [[nodiscard]] std::shared_ptr<const CachedTokens> read_cached(const TokenCacheOptions& options,
                                                               const TokenSource& source);
 

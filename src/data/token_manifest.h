@@ -12,7 +12,7 @@
 
 namespace finetune {
 
-// What a whole tokenised cache consists of.
+// The content of a complete token cache.
 struct TokenManifest {
   struct Block {
     uint64_t bytes = 0;

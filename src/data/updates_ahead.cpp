@@ -49,8 +49,7 @@ void UpdatesAhead::abandon() {
   planned_.clear();
 }
 
-// Fills what is free; where updates that nobody wants are still being prepared everywhere, the
-// first of these places.
+// Fills a free slot; if all slots are busy with unwanted updates, waits for the first of them.
 void UpdatesAhead::plan(const Position& position, std::unique_lock<std::mutex>& lock) {
   if (planned_.empty()) {
     prepared_.wait(lock, [this] { return find(State::kFree) != nullptr; });

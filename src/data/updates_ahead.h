@@ -34,15 +34,15 @@ struct PreparedUpdate {
   [[nodiscard]] std::span<const Batch> view() const { return std::span(batches).first(count); }
 };
 
-// Consecutive updates that threads prepare ahead, in a fixed number of places.
+// Consecutive updates that threads prepare ahead of use, in a fixed number of slots.
 class UpdatesAhead {
  public:
   struct Work {
     std::function<void(PreparedUpdate&)> prepare;       // at its position; on any thread
-    std::function<Position(const Position&)> position;  // of the update behind
+    std::function<Position(const Position&)> position;  // after the update
   };
 
-  // Without threads an update is prepared when it is taken. Requires: places >= 1.
+  // Without threads an update is prepared by take(). Requires: places >= 1.
   UpdatesAhead(int64_t threads, int64_t places, Work work);
   ~UpdatesAhead();  // waits for updates that are being prepared, not for those that are planned
   UpdatesAhead(const UpdatesAhead&) = delete;
