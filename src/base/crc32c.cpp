@@ -9,8 +9,8 @@ namespace finetune {
 namespace {
 
 // Eight bytes at a time (Kounavis and Berry, "Novel table lookup-based algorithms for
-// high-performance CRC generation", 2008): table t holds the checksums of a byte with t zero bytes
-// behind it.
+// high-performance CRC generation", 2008): table t contains the checksums of a byte followed by t
+// zero bytes.
 using Tables = std::array<std::array<uint32_t, 256>, 8>;
 
 constexpr Tables make_tables() {

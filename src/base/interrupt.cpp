@@ -17,12 +17,12 @@
 namespace finetune::interrupt {
 namespace {
 
-constexpr int kMoment = -1;       // in place of a signal's number
+constexpr int kMoment = -1;       // instead of a signal's number
 constexpr int kForwarded = 7514;  // marks what forward() sends
 
 std::atomic<int> requested_signal{0};
-// Whoever signals a whole group of processes reaches this one directly and by forward(): each way
-// is counted by itself, so that one wish is not taken for two.
+// A signal to the process group arrives directly and by forward(): each way is counted separately,
+// so that one request does not count twice.
 std::atomic<int> direct_signals{0};
 std::atomic<int> forwarded_signals{0};
 static_assert(std::atomic<int>::is_always_lock_free, "the signal handler needs it");

@@ -16,7 +16,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// What the parser expected, in the words of JSON; empty where it does not say.
+// What the parser expected, in the words of JSON; empty if unknown.
 std::string expected_by(const std::string& reason) {
   const size_t begin = reason.find("; expected ");
   if (begin == std::string::npos) return "";

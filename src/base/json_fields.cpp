@@ -28,7 +28,8 @@ std::string range_text(const std::string& low, bool has_low, const std::string& 
 }
 
 std::string expected_integer(const IntegerRange& range) {
-  constexpr int64_t kUntold = int64_t{1} << 62;  // a guard against overflow tells users nothing
+  constexpr int64_t kUntold = int64_t{1}
+                              << 62;  // limits that only guard against overflow are not printed
   return "a whole number" + range_text(std::to_string(range.low), range.low > -kUntold,
                                        std::to_string(range.high), range.high < kUntold);
 }

@@ -42,7 +42,7 @@ State& state() {
 constexpr size_t kLongestLine = 2'000;
 constexpr size_t kLongestMessage = 20'000;
 
-// Every line of the message bounded, and then the whole.
+// Limits every line of the message, then the message.
 std::string bounded(std::string_view message) {
   std::string text;
   while (true) {
@@ -60,7 +60,7 @@ void write(spdlog::level::level_enum level, const char* prefix, std::string_view
   if (!s.logger->should_log(level)) return;
   if (s.erase) s.erase();
   const std::string origin = level >= s.origin_from ? s.origin + ": " : std::string();
-  // Debugging shows what it has, a library's whole stack too.
+  // Debug messages are not limited: they may contain a library's stack trace.
   const bool is_debug = level == spdlog::level::debug;
   s.logger->log(level, prefix + origin + printable(is_debug ? message : bounded(message)));
   if (s.redraw) s.redraw();

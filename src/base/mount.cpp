@@ -72,7 +72,7 @@ struct NamedMagic {
   const char* type;
 };
 
-// File systems that mountinfo and is_remote_type() tell apart. Those without a constant in
+// File systems that mountinfo and is_remote_type() distinguish. Those without a constant in
 // linux/magic.h have the number that statfs(2) documents.
 constexpr std::array<NamedMagic, 18> kMagics = {{{EXT4_SUPER_MAGIC, "ext4"},
                                                  {XFS_SUPER_MAGIC, "xfs"},

@@ -9,8 +9,8 @@
 namespace finetune {
 
 // Bytes that the user and group quotas of this process leave on the file system of an open file;
-// UINT64_MAX where there is none, the kernel cannot tell (before Linux 5.14, network file systems),
-// or quotas do not bind this process (root).
+// UINT64_MAX if there is none, if the kernel does not report it (before Linux 5.14, network file
+// systems), or if quotas do not apply to this process (root).
 [[nodiscard]] uint64_t quota_bytes_left(int descriptor);
 
 // The same of one quota as quotactl(2) reports it, at a time in seconds since 1970: up to the hard

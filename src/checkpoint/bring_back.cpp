@@ -28,7 +28,7 @@ constexpr uint64_t kMaxTextBytes = uint64_t{256} << 20;
 constexpr double kFirstPause = 1;
 constexpr double kLongestPause = 15;
 
-// Does `action`, again and again while what fails may pass and the patience lasts.
+// Retries `action` after temporary failures until the timeout.
 template <class Action>
 auto patiently(const BringBackOptions& options, Action action) {
   const double end = options.clock->now() + options.patience_seconds;
@@ -150,7 +150,7 @@ void quarantine(const BringBackOptions& options, const CheckpointEntry& entry,
                  where);
 }
 
-// A copy that was cut short is none, and no damage.
+// An interrupted copy does not count, and is not corruption.
 bool is_unfinished_copy(FileSystem& files, const CheckpointEntry& entry) {
   return !files.exists(join_path(entry.path, kManifestFile)) &&
          files.exists(join_path(entry.path, kFinetuneStateFile));
@@ -163,7 +163,7 @@ CheckpointEntry look_again(const BringBackOptions& options, const std::string& p
       entry = inspect_checkpoint(*options.files, path, false);
       if (entry.unreadable) throw SourceError(ErrorKind::kIo, entry.problem);
     });
-  } catch (const SourceError&) {  // the entry says it
+  } catch (const SourceError&) {  // recorded in the entry
   }
   return entry;
 }
@@ -223,8 +223,8 @@ struct FinishedCopy {
   std::optional<Manifest> manifest;  // nothing: an older version wrote the mirror
 };
 
-// manifest.json names the files of the model, the index those and the user's. Where a copy was cut
-// short, a file may match one of the two alone. Throws Error(kCheckpoint) where one of the model
+// manifest.json names the files of the model, the index those and the user's. After an interrupted
+// copy a file may match only one of the two. Throws Error(kCheckpoint) if a file of the model
 // matches neither.
 FinishedCopy verify_finished_copy(const BringBackOptions& options, const Json& state) {
   FileSystem& files = *options.files;
@@ -453,7 +453,7 @@ bool bring_back_tree(const BringBackOptions& options, const std::string& name,
     options.report("'" + source + "' cannot be brought back: " + error.what());
     try {
       local.remove_tree(staging);
-    } catch (const Error&) {  // the first failure is the one to tell
+    } catch (const Error&) {  // the first failure is reported
     }
     return false;
   }

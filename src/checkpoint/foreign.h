@@ -8,7 +8,7 @@
 
 namespace finetune::checkpoint {
 
-// Throws Error(kCheckpoint): `reason` says why the inspected checkpoint is not valid.
+// Throws Error(kCheckpoint) with the reason why the inspected checkpoint is not valid.
 [[noreturn]] void reject_checkpoint(const std::string& reason);
 
 // Checks a checkpoint that Hugging Face's Trainer wrote: it has no checksums, so its structure must

@@ -23,11 +23,11 @@ namespace finetune::checkpoint {
 namespace {
 
 constexpr uint64_t kMaxRecordBytes = 4096;
-// A record that is just being written anew is empty for a moment.
+// A record is empty for a moment while it is rewritten.
 constexpr int kLooksAtAnEmptyRecord = 4;
 constexpr double kSecondsBetweenLooks = 0.25;
 constexpr double kWatchSeconds = 1.0;
-// Two who take a silent record at the same moment see here whose hold it became.
+// If two contenders take over a silent record at the same time, this shows which one succeeded.
 constexpr double kFirstBeatSeconds = 2.0;
 // A folder on a dead mount must not keep the program from ending.
 constexpr std::chrono::seconds kLongestGoodbye{2};
@@ -128,7 +128,7 @@ struct Lease::Shared {
     return state == OwnerState::kDead || (is_own && !live_tokens().has(owner.token));
   }
 
-  // Returns once the owner has been silent for the patience, or has let go.
+  // Returns when the owner has been silent for the timeout, or has released the folder.
   void watch(const std::string& text, const Owner& owner) {
     log::info(format_text(
         "'{}' was last used by {}; waiting up to {} s to see whether that is still alive",
@@ -204,7 +204,7 @@ struct Lease::Shared {
 
   LeaseOptions options;
   std::string path;
-  Owner self;  // its beat belongs to the heartbeat
+  Owner self;  // its counter belongs to the heartbeat thread
   std::atomic<bool> lost{false};
   std::mutex mutex;  // of what follows
   std::condition_variable wake;

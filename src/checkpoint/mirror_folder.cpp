@@ -58,7 +58,7 @@ void list_tree(FileSystem& files, const std::string& folder, const std::string& 
   }
 }
 
-// The state first: it tells a copy that was cut short from another program's checkpoint.
+// The state first: it distinguishes an interrupted copy from another program's checkpoint.
 std::vector<std::string> in_order(const Manifest& manifest) {
   std::vector<std::string> names;
   for (const auto& item : manifest.files) names.push_back(item.first);
@@ -78,8 +78,8 @@ CopyPlaces MirrorFolder::places() const {
 
 void MirrorFolder::make() { options_.files->make_directories(options_.directory); }
 
-// Where a folder that got another name is not there with its content, the manifest is what makes a
-// checkpoint: it is written last and checked by whoever reads.
+// On file systems where a renamed folder may lack its content, the manifest defines a checkpoint:
+// it is written last and verified by the reader.
 bool MirrorFolder::trusts_renames() {
   if (trusts_renames_) return *trusts_renames_;
   FileSystem& files = *options_.files;
@@ -109,7 +109,7 @@ bool MirrorFolder::is_there(const CheckpointCopy& copy, const std::string& targe
   if (!files.exists(target) || target == copy.staging) return false;
   const std::string manifest_path = join_path(target, kManifestFile);
   if (!files.exists(manifest_path) && files.exists(join_path(target, kFinetuneStateFile))) {
-    files.remove_tree(target);  // a copy that was cut short
+    files.remove_tree(target);  // an interrupted copy
     return false;
   }
   const CheckpointEntry entry = inspect_checkpoint(files, target, true);
@@ -246,7 +246,7 @@ bool MirrorFolder::has_same(const std::string& target, const Manifest& index,
   return true;
 }
 
-// It has a checksum of its own, and is not in the index.
+// It has its own checksum and is not in the index.
 void MirrorFolder::copy_manifest(const std::string& path) {
   FileSystem& files = *options_.files;
   const std::string text = read_copy_source(*options_.local, path);

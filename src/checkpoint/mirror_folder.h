@@ -16,7 +16,7 @@
 
 namespace finetune::checkpoint {
 
-// A checkpoint on its way, so that another try goes on behind the files that are there already.
+// A checkpoint being copied, so that a retry continues after the files that are complete.
 struct CheckpointCopy {
   explicit CheckpointCopy(std::string path) : source(std::move(path)) {}
 

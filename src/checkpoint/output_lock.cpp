@@ -25,7 +25,7 @@ std::string recorded_owner(const std::string& path) {
   try {
     const std::optional<Owner> owner = parse_owner(FileSystem::local().read_all(path, 4096));
     if (owner) return describe(*owner);
-  } catch (const Error&) {  // it is in use, whoever it is
+  } catch (const Error&) {  // the folder is in use; the owner is unknown
   }
   return "another process";
 }
@@ -40,8 +40,8 @@ std::string one(const std::string& key) { return (key.starts_with('o') ? "an " :
               error);
 }
 
-// The folder's own name has to survive a power cut, or everything in it is gone. An earlier start
-// may have been killed between making and syncing it, so the last step is done every time.
+// If the folder's name does not survive a power cut, all of its content is lost. An earlier start
+// may have been killed between creating and syncing it, so the parent is synced every time.
 void make_durable(FileSystem& files, const std::string& folder) {
   try {
     std::vector<std::string> missing;

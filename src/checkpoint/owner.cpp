@@ -27,8 +27,8 @@ std::string first_line(const std::string& path) {
   return line;
 }
 
-// Field 22 of /proc/<pid>/stat; counted behind the command's closing bracket, which may hold
-// anything before it. 0 where there is no such process, or only what its parent has not collected.
+// Field 22 of /proc/<pid>/stat, counted after the closing bracket of the command, which may contain
+// anything. 0 if there is no such process, or only a zombie.
 int64_t process_start(int64_t pid) {
   const std::string line = first_line(format_text("/proc/{}/stat", pid));
   const size_t bracket = line.rfind(')');

@@ -84,7 +84,7 @@ std::string rename_aside(FileSystem& files, const std::string& output_dir, const
   return path;
 }
 
-// Takes a rejected checkpoint out of the way and says what happened.
+// Renames a rejected checkpoint and reports it.
 void quarantine(FileSystem& files, const std::string& output_dir, const CheckpointEntry& entry,
                 const Report& report) {
   const std::string what = checkpoint_name(entry.step) + " is not used: " + entry.problem;

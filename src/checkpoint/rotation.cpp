@@ -18,8 +18,7 @@ void remove_checkpoint_folder(FileSystem& files, const std::string& path) {
   files.remove_tree(path);
 }
 
-// Removes what lies in the folder and is_stale() calls so; one that cannot be removed does not keep
-// the others.
+// Deletes the entries of the folder for which is_stale() is true; continues after failures.
 template <class IsStale>
 void remove_stale(FileSystem& files, const std::string& output_dir, IsStale is_stale,
                   const std::string& complaint, const Report& report) {

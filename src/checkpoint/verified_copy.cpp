@@ -92,7 +92,7 @@ FileRecord replace_file(const CopyPlaces& places, const std::string& from, const
   } catch (...) {
     try {
       if (places.to.exists(temporary)) places.to.remove_file(temporary);
-    } catch (const Error&) {  // the first failure is the one to tell
+    } catch (const Error&) {  // the first failure is reported
     }
     throw;
   }

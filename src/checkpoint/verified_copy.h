@@ -42,7 +42,7 @@ void look_until_seen(const CopyPlaces& places, const std::function<void()>& look
 // source cannot be read, Error(kIo) where the target cannot be written.
 FileRecord copy_file(const CopyPlaces& places, const std::string& from, const std::string& to);
 
-// Reads a file of the target back, from where it lies as far as that can be had. Throws as
+// Reads a file of the target back, from the device instead of the page cache if possible. Throws as
 // verify_file().
 void read_back(const CopyPlaces& places, const std::string& path, const FileRecord& record);
 

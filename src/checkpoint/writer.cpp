@@ -13,7 +13,7 @@
 namespace finetune::checkpoint {
 namespace {
 
-// A folder that was just made is only there after a power cut when its parent was synced.
+// A new folder survives a power cut only if its parent was synced.
 void make_durable_directories(FileSystem& files, const std::string& path) {
   if (files.exists(path)) return;
   make_durable_directories(files, parent_path(path));
@@ -42,13 +42,13 @@ void check_space(FileSystem& files, const std::string& output_dir, uint64_t requ
                                           output_dir, free / kMegabyte, needed / kMegabyte + 1));
 }
 
-// True where this very checkpoint is already there; anything else under its name is set aside.
+// True if this checkpoint exists already; anything else under its name is renamed.
 bool is_already_there(FileSystem& files, const std::string& output_dir, const std::string& target,
                       const CheckpointIdentity& identity) {
   if (!files.exists(target)) return false;
   const CheckpointEntry entry = inspect_checkpoint(files, target, true);
   if (entry.whole && entry.run_id == identity.run_id) return true;
-  // It may well be whole: only what was read and found wrong is set aside.
+  // It may be valid: only what was read and found corrupt is quarantined.
   if (entry.unreadable) throw Error(ErrorKind::kIo, target + ": " + entry.problem);
   set_aside(files, output_dir, identity.step, entry.whole ? AsideReason::kOld : AsideReason::kBad);
   return false;
@@ -105,7 +105,7 @@ std::string write_checkpoint(FileSystem& files, const std::string& output_dir,
   } catch (...) {
     try {
       files.remove_tree(staging);
-    } catch (...) {  // the first failure is the one to tell; a later start sweeps the rest
+    } catch (...) {  // the first failure is reported; a later start deletes the rest
     }
     throw;
   }

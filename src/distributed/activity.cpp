@@ -16,7 +16,7 @@ constexpr std::chrono::seconds kLongestPause{10};
 
 std::atomic<int> meetings{0};
 
-// Where it cannot be read every look finds another number: then nobody is taken for idle.
+// If it cannot be read every call returns another number, so that no process is treated as idle.
 int64_t main_thread_switches() {
   static std::atomic<int64_t> unread{0};
   const std::string id = std::to_string(::getpid());

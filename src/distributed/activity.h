@@ -6,8 +6,8 @@
 
 namespace finetune {
 
-// What the threads that beat for a process can see of its work. Their beats alone would go on where
-// the main thread hangs: in a file system that does not answer, or for a lock that nobody opens.
+// What a heartbeat thread can see of its process's work. Heartbeats alone would continue while the
+// main thread hangs: in a file system that does not answer, or in a deadlock.
 struct Activity {
   double processor_seconds = 0.0;  // of all threads
   int64_t switches = 0;            // how often the main thread gave up a processor, or lost it
@@ -16,7 +16,7 @@ struct Activity {
   [[nodiscard]] static Activity of_this_process();
 };
 
-// Counts the meetings that this process is in.
+// Counts the collectives that this process is in.
 class MeetingScope {
  public:
   MeetingScope();
@@ -25,17 +25,17 @@ class MeetingScope {
   MeetingScope& operator=(const MeetingScope&) = delete;
 };
 
-// Finds a process that does nothing: for `patience` its main thread was not switched once, all
-// threads together used less than 2 % of a processor, and it was in no meeting. Who sleeps and
-// looks again is switched; who waits for a thread that works uses that one's time. One thread.
+// Detects a hung process: for the whole timeout its main thread had no context switch, all threads
+// together used less than 2 % of a processor, and it was in no collective. A thread that polls has
+// context switches; one that waits for a working thread uses that thread's time. One thread.
 class IdleWatch {
  public:
   using Clock = std::chrono::steady_clock;
 
   explicit IdleWatch(std::chrono::milliseconds patience) : patience_(patience) {}
 
-  // To be asked at least every ten seconds: after a longer pause the process itself was stopped,
-  // and the count begins anew.
+  // Call it at least every ten seconds: a longer pause means that the process itself was stopped,
+  // and restarts the measurement.
   [[nodiscard]] bool is_idle(const Activity& activity, Clock::time_point now);
 
  private:

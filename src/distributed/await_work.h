@@ -7,10 +7,9 @@
 
 namespace finetune {
 
-// Waits until a device has done what was begun there; behind it, what the caller's stream is given
-// sees the result. Throws what the work failed with, and c10::DistBackendError where it takes
-// longer than the limit or `is_over` says that another process is gone: the device may still be
-// waiting for that one then.
+// Waits until a device has completed its work; later work of the caller's stream sees the result.
+// Throws the work's error, and c10::DistBackendError after the time limit or if `is_over` reports a
+// dead rank: the device may then still wait for that rank.
 void await_work(c10d::Work& work, std::chrono::milliseconds limit,
                 const std::function<bool()>& is_over);
 

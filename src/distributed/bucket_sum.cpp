@@ -56,8 +56,8 @@ BucketLayout::BucketLayout(const std::vector<int64_t>& sizes, int64_t bucket_byt
 
 struct BucketSum::State {
   std::vector<std::vector<int64_t>> shapes;
-  // Of each bucket, or one for all where they are sent one by one: float32, where the gradients lie
-  // or are brought to; and what is sent where that is another format.
+  // One for each bucket, or one for all if they are sent one by one: float32 memory of the
+  // gradients or their copies, and the send buffer if that has another format.
   std::vector<Tensor> flats;
   std::vector<Tensor> sent;
   std::vector<std::unique_ptr<World::BegunSum>> sums;  // without a thread
@@ -66,9 +66,10 @@ struct BucketSum::State {
 
   std::mutex mutex;
   std::condition_variable changed;
-  std::vector<Tensor> gradients;  // told so far; a bucket's own are the sender's while it is sent
-  std::vector<size_t> missing;    // of each bucket
-  size_t done = 0;                // buckets of this update; without a thread: that were begun
+  std::vector<Tensor>
+      gradients;  // reported so far; those of a bucket belong to the sender while it is sent
+  std::vector<size_t> missing;  // of each bucket
+  size_t done = 0;              // buckets of this update; without a thread: that were begun
   bool is_sending = false;
   std::exception_ptr failure;
   bool ends = false;
@@ -219,7 +220,7 @@ void BucketSum::run() {
   }
 }
 
-// Without a thread of its own. Behind a failure nothing is begun: the other processes leave too.
+// Without a dedicated thread. After a failure nothing is started: the other ranks exit too.
 void BucketSum::begin_sums() {
   const c10::NoGradGuard no_grad;
   State& state = *state_;

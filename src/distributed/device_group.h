@@ -14,9 +14,8 @@
 
 namespace finetune {
 
-// The devices of all processes, joined: World's members for tensors that lie there. Throws what
-// c10d throws; c10::DistError where another process is gone or does not come. Where one fails, so
-// do all that follow.
+// The connected devices of all ranks: World's members for tensors on them. Throws what c10d throws;
+// c10::DistError if another rank is dead or does not arrive. After a failure all later calls fail.
 class DeviceGroup {
  public:
   virtual ~DeviceGroup() = default;
@@ -42,7 +41,7 @@ void set_nccl_environment(const std::string& interface);
 
 [[nodiscard]] DeviceOffer nccl_offer(const c10::Device& device);
 
-// A meeting, of processes whose offers have no reason against it.
+// A collective of ranks whose offers contain no objection.
 [[nodiscard]] std::unique_ptr<DeviceGroup> join_over_nccl(c10::intrusive_ptr<c10d::Store> store,
                                                           const DeviceGroupOptions& options);
 

@@ -6,7 +6,7 @@
 
 namespace finetune {
 
-// What a process says of the device that it computes on, before the processes join their devices.
+// A rank's description of its device, exchanged before the ranks connect their devices.
 struct DeviceOffer {
   std::string reason = {};  // why it cannot be joined; empty: it can
   std::string place = {};   // of the device among all machines': no two processes may have one

@@ -42,8 +42,8 @@ int64_t needed_number(const Get& get, const std::string& name, const std::string
   return *value;
 }
 
-// Several machines meet at an address that is told, and on an interface that is named: what
-// listens on all of them is open to everybody.
+// Several machines need a given address and a named interface: listening on all interfaces would be
+// open to everybody.
 void take_address(const Get& get, bool one_machine, std::optional<int64_t> job, Membership& one) {
   if (one.size == 1) return;  // there is nobody to meet
   const std::string host = get("MASTER_ADDR").value_or("");

@@ -77,7 +77,7 @@ class GlooWorld final : public World {
     });
   }
 
-  // Waits for the messages that say so.
+  // Waits for their messages.
   void leave() { pulse_.reset(); }
 
   [[nodiscard]] int64_t rank() const override { return rank_; }
@@ -213,14 +213,14 @@ class GlooWorld final : public World {
     try {
       action();
     } catch (const std::system_error&) {
-      throw;  // a thread that this machine refuses says nothing of other processes
+      throw;  // a refused thread is this machine's problem, not another rank's
     } catch (const std::exception& error) {
-      // Who started the processes sees whose end broke the connection.
+      // The launcher sees which rank's end broke the connection.
       lose(error.what(), board_ != nullptr || (pulse_ && pulse_->is_told()));
     }
   }
 
-  // What the device itself has against it says nothing of other processes.
+  // A local problem of the device is not another rank's fault.
   template <class Action>
   void device_meeting(const Action& action) const {
     const MeetingScope scope;
@@ -231,8 +231,8 @@ class GlooWorld final : public World {
     }
   }
 
-  // Devices have no connection whose end the others would see, and may fail by themselves: then
-  // this process says it, and on the board that all have to leave.
+  // Other ranks see no closed connection when a device fails: this process reports it, and marks on
+  // the board that all must exit.
   [[nodiscard]] bool is_device_loss_told() const {
     if (pulse_) return pulse_->is_told();
     return board_ != nullptr && board_->tells_who_is_gone(rank_);
@@ -257,7 +257,7 @@ class GlooWorld final : public World {
 
   int64_t rank_;
   int64_t size_;
-  Board* board_;  // of who started the processes
+  Board* board_;  // the launcher's
   std::chrono::milliseconds device_limit_;
   c10::intrusive_ptr<c10d::Store> store_;
   std::unique_ptr<StorePulse> pulse_;  // outlives the connections to the others
@@ -266,7 +266,7 @@ class GlooWorld final : public World {
   std::unique_ptr<DeviceGroup> devices_;
 };
 
-// Who was started by this program is watched by it.
+// The launcher watches ranks that it started.
 bool has_pulse(const Membership& membership) {
   return membership.board == nullptr && membership.file.empty();
 }

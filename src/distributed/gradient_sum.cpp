@@ -28,7 +28,7 @@ void in_buckets(const std::vector<Tensor>& tensors, int64_t bucket_bytes, const 
   }
 }
 
-// Values of float32, one tensor behind the other.
+// Float32 values of the tensors, concatenated.
 void flatten(const std::vector<Tensor>& tensors, size_t begin, size_t end, const Tensor& flat) {
   int64_t at = 0;
   for (size_t i = begin; i < end; ++i) {
@@ -51,7 +51,7 @@ int64_t power_of_two_below(int64_t count) {
   return power;
 }
 
-// Values of the subtrees that the processes have, in order; sums them as the whole tree does.
+// Values of the ranks' subtrees, in order; sums them in the order of the complete tree.
 class TreeSum {
  public:
   using Values = std::vector<Tensor>;

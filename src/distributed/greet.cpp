@@ -17,8 +17,7 @@ namespace {
 
 using Bytes = std::vector<uint8_t>;
 
-// How the meeting ended; who sets it first decides it for all of them: "met <names>", or
-// "left <rank>".
+// The result for all ranks, decided by the first to set it: "met <names>", or "left <rank>".
 const std::string kEnd = "meeting/end";
 const std::string kMet = "met";
 const std::string kLeft = "left ";
@@ -30,13 +29,13 @@ std::string hello_key(int64_t rank) { return format_text("hello/{}", rank); }
 std::string text_of(const Bytes& bytes) { return {bytes.begin(), bytes.end()}; }
 Bytes bytes_of(const std::string& text) { return {text.begin(), text.end()}; }
 
-// Of this process alone: two may say that they are the same rank.
+// Unique to this process, because two may claim the same rank.
 std::string make_name() {
   std::random_device random;
   return format_text("{}-{}", random(), random());
 }
 
-// What each process says of itself: "<proof that it knows the token> <identity> <its name>".
+// Each rank's message: "<proof that it knows the token> <identity> <its name>".
 std::string hello(const Membership& membership, int64_t rank, const std::string& identity) {
   return hash_hex(format_text("{}/{}", membership.token, rank)) + " " + identity + " ";
 }
@@ -78,7 +77,7 @@ class Meeting {
     for (size_t rank = 0; rank < all.size(); ++rank) {
       check_hello(static_cast<int64_t>(rank), all[rank]);
     }
-    // torchrun gives each its rank, and its server may remember another meeting of the same name.
+    // torchrun assigns the ranks, and its store may still have keys of an earlier attempt.
     if (membership_.has_agent) return;
     const std::string end = end_with(kMet + names_of(all));
     check_who_left(end);
@@ -93,7 +92,7 @@ class Meeting {
  private:
   [[nodiscard]] bool is_ended() { return !membership_.has_agent && store_.check({kEnd}); }
 
-  // Asks only for those who had not come the last time.
+  // Queries only the ranks that were missing the last time.
   [[nodiscard]] bool have_all_come() {
     while (come_ < keys_.size() && store_.check({keys_[come_]})) ++come_;
     return come_ == keys_.size();
@@ -107,7 +106,7 @@ class Meeting {
     return ranks;
   }
 
-  // The first of those who came says it for all of them.
+  // The first of the arrived ranks reports it.
   [[nodiscard]] bool is_speaker() {
     for (int64_t rank = 0; rank < membership_.rank; ++rank) {
       if (store_.check({hello_key(rank)})) return false;
@@ -130,8 +129,8 @@ class Meeting {
         ranks.empty() ? "the last one came just then" : names_of_ranks(ranks) + " did not"));
   }
 
-  // Returns where the others have met already: this one goes on with them, up to the next place
-  // where it may leave.
+  // Returns if the others have met already: this rank continues with them, up to the next point
+  // where it may exit.
   void leave() {
     const std::string mine = format_text("{}{}", kLeft, membership_.rank);
     if (!membership_.has_agent && end_with(mine).starts_with(kMet)) return;
@@ -147,8 +146,7 @@ class Meeting {
     if (membership_.board != nullptr && membership_.board->lost_rank >= 0) throw PeerLost("");
   }
 
-  // The one that came later has the place: where this process was started again, it is the one
-  // that lives.
+  // The later one keeps the rank: after a restart of this process, it is the live one.
   void check_own_place() {
     if (text_of(store_.get(hello_key(membership_.rank))) == mine_) return;
     throw Error(ErrorKind::kConfig, format_text("another process says that it is rank {} of this "
@@ -202,7 +200,7 @@ class Meeting {
   Patience& patience_;
   const std::string mine_;
   std::vector<std::string> keys_;  // of all, by rank
-  size_t come_ = 0;                // that so many of the first ranks have come is known
+  size_t come_ = 0;                // number of first ranks that are known to have arrived
 };
 
 }  // namespace

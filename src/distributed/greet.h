@@ -9,14 +9,14 @@
 
 namespace finetune {
 
-// Waits for all others, and checks that they know the token and have the same identity. All of
-// them meet or none: where one leaves before (Interrupted), the others are told and leave too.
-// Throws Error(kConfig) where what somebody says does not fit, PeerLost where not all come, and
-// c10::Error where the store is gone.
+// Waits for all other ranks, and checks that they know the token and have the same identity. All
+// meet or none: if one exits before (Interrupted), the others are notified and exit too. Throws
+// Error(kConfig) if a rank's message does not match, PeerLost if not all arrive, and c10::Error if
+// the store is gone.
 void greet(c10d::Store& store, const Membership& membership, const std::string& identity,
            Patience& patience);
 
-// Whether a process that says it is this rank is, or was, in the store.
+// Whether a process that claims this rank is, or was, in the store.
 [[nodiscard]] bool has_greeted(c10d::Store& store, int64_t rank);
 
 }  // namespace finetune

@@ -86,7 +86,7 @@ class NcclGroup final : public DeviceGroup {
     c10::intrusive_ptr<c10d::Work> work_;
   };
 
-  // Behind an end c10d would begin anew, and wait for processes that do not.
+  // After an abort c10d would start again, and wait for ranks that do not.
   [[nodiscard]] c10d::ProcessGroupNCCL& group() {
     if (is_aborted_) C10_THROW_ERROR(DistBackendError, "NCCL was ended before");
     return *group_;
@@ -101,8 +101,8 @@ class NcclGroup final : public DeviceGroup {
     }
   }
 
-  // Ends what runs on the device: it waits for ever where another process is gone, and all that
-  // this process gives the device behind it waits too.
+  // Aborts what runs on the device: it would wait forever for a dead rank, and so would all later
+  // work of this process on the device.
   void abort() {
     if (is_aborted_) return;
     is_aborted_ = true;
@@ -120,7 +120,7 @@ class NcclGroup final : public DeviceGroup {
   c10::intrusive_ptr<c10d::ProcessGroupNCCL> group_;
 };
 
-// Much as NCCL itself tells devices apart.
+// Similar to how NCCL distinguishes devices.
 std::string place_of(const c10::Device& device) {
   std::ifstream file("/proc/sys/kernel/random/boot_id");
   std::string machine;
@@ -140,8 +140,8 @@ std::string nccl_version() { return c10d::getNcclVersion(); }
 std::string reason_against_nccl() { return ""; }
 
 void set_nccl_environment(const std::string& interface) {
-  // Without it c10d watches by a thread of its own, which ends the process with a stack; here, who
-  // waits for a sum finds its errors, and a pulse finds who is gone.
+  // Without it c10d's watchdog thread would end the process with a stack trace; here, the thread
+  // that waits for a sum polls for its errors, and heartbeats find dead ranks.
   ::setenv("TORCH_NCCL_BLOCKING_WAIT", "1", /*overwrite=*/1);
   ::setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0", /*overwrite=*/1);
   const auto unless_set = [](const char* name, const std::string& value) {

@@ -15,8 +15,8 @@ class Patience {
   using Duration = std::chrono::milliseconds;
 
   explicit Patience(Duration limit);
-  // Sleeps a slice. False: the limit has passed. Now and then, at growing pauses, a line says for
-  // whom this process waits ("rank 1 of 2"); an empty text: somebody else says it.
+  // Sleeps for a slice of time. False: the limit has passed. At growing intervals a line names the
+  // rank that this process waits for ("rank 1 of 2"); an empty text: another process reports it.
   [[nodiscard]] bool wait(const std::function<std::string()>& whom);
   [[nodiscard]] Duration left() const;
   [[nodiscard]] int64_t seconds() const;  // the limit

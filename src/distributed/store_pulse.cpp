@@ -22,7 +22,7 @@ using Clock = std::chrono::steady_clock;
 using Duration = StorePulse::Duration;
 
 constexpr int kLingeringBeats = 20;
-// Who has missed so many beats where a connection broke is gone.
+// After a broken connection, a rank that missed this number of heartbeats is dead.
 constexpr int kMissedBeats = 3;
 
 const std::string kLeftBeat = "left";
@@ -115,7 +115,7 @@ class StorePulse::State {
     } catch (const std::exception& error) {
       log::debug(std::string("the store of the processes: ") + error.what());
       const std::lock_guard lock(mutex_);
-      // Where it left by itself it has told why, or all is done.
+      // If it exited by itself it has reported the reason, or the run is done.
       if (!is_over_) decide(0, first_has_left_ ? "" : gone(first(), "is gone"));
     }
   }
@@ -194,7 +194,7 @@ class StorePulse::State {
     }
   }
 
-  // With the mutex. One process tells it.
+  // Requires the mutex. One process reports it.
   void decide(int64_t lost_rank, const std::string& text) {
     if (has_verdict_) return;
     const bool is_speaker = options_.rank == (lost_rank == 0 ? 1 : 0);
@@ -210,7 +210,7 @@ class StorePulse::State {
     return is_fault_ && lost_rank_ == rank;
   }
 
-  // Until the others have left the store, or have read there who is lost.
+  // Until the others have left the store, or have read the lost rank from it.
   void linger() {
     const Clock::time_point end = Clock::now() + options_.beat * kLingeringBeats;
     const Clock::time_point read_by = Clock::now() + options_.beat * kMissedBeats;

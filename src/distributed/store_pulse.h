@@ -10,10 +10,10 @@
 
 namespace finetune {
 
-// What a Board is to the processes of one machine, for those that another launcher started on
-// several: each beats in the store through which they met, rank 0 finds whose beats stop, and the
-// others read there what it found. Connections alone would not tell: a machine that is switched off
-// closes none.
+// What Board is for the ranks of one machine, for ranks that another launcher started on several:
+// each writes heartbeats to the store through which they met, rank 0 detects missing ones, and the
+// others read its verdict there. Connections are not enough: a machine that is switched off closes
+// none.
 class StorePulse {
  public:
   using Duration = std::chrono::milliseconds;
@@ -30,19 +30,19 @@ class StorePulse {
     std::function<void()> leave = {};
   };
 
-  // Before the others may meet this process: from here on they expect its beats.
+  // Call it before the others can meet this rank: from here on they expect its heartbeats.
   static void announce(c10d::Store& store, int64_t rank);
 
   // `store` is this object's own connection. Requires: all processes have announced themselves.
   StorePulse(c10::intrusive_ptr<c10d::Store> store, Options options);
-  // Says that this process leaves by itself, which is no fault. Who holds the store waits, for
-  // some seconds, until the others have left.
+  // Announces a regular exit of this rank. The owner of the store waits for some seconds until the
+  // others have left.
   ~StorePulse();
   StorePulse(const StorePulse&) = delete;
   StorePulse& operator=(const StorePulse&) = delete;
 
-  // For a process whose connection to another one broke: waits until it is clear who is gone, some
-  // seconds at most. True: that was told, by this process or by another.
+  // For a rank whose connection to another one broke: waits some seconds until the dead rank is
+  // known. True: it was reported, by this process or by another.
   [[nodiscard]] bool is_told();
   // Whether by now it is clear, to this process too, that somebody is gone or has left.
   [[nodiscard]] bool has_verdict() const;

@@ -10,9 +10,8 @@
 
 namespace finetune {
 
-// One piece of work at a time on a thread of its own, which yields to all others of the process
-// where both want the processor. The thread begins with the first work; where the system has none
-// to give, start() does the work itself. Used from one thread.
+// Runs one job at a time on a dedicated thread of lower priority. The thread starts with the first
+// job; if the system cannot create one, start() runs the job itself. Used from one thread.
 class BackgroundTask {
  public:
   BackgroundTask() = default;

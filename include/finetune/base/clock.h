@@ -12,8 +12,8 @@ class Clock {
  public:
   virtual ~Clock() = default;
   [[nodiscard]] virtual double now() = 0;  // seconds, never going back
-  // Until `wake` is notified or so many seconds are over. May return early, as condition variables
-  // do. Requires: `lock` is held.
+  // Waits until `wake` is notified or the number of seconds has passed. May return early, as
+  // condition variables do. Requires: `lock` is locked.
   virtual void wait(std::unique_lock<std::mutex>& lock, std::condition_variable& wake,
                     double seconds) = 0;
   void sleep(double seconds);

@@ -30,7 +30,7 @@ enum class ErrorKind {
 // (file:line, key or step) and what to do next; nothing else is printed.
 class Error : public std::runtime_error {
  public:
-  // `system_error`: the errno behind a kIo, where there is one.
+  // `system_error`: the errno of a kIo, if there is one.
   Error(ErrorKind kind, const std::string& message, int system_error = 0)
       : std::runtime_error(message), kind_(kind), system_error_(system_error) {}
 

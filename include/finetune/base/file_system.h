@@ -33,9 +33,9 @@ class ReadableFile {
 
 enum class FileType { kMissing, kFile, kDirectory, kLink, kOther };
 
-// The seam for every state-changing file operation (and the reads beside them), so that tests can
-// put a fault-injecting twin in its place. Paths are plain strings. All members throw Error(kIo)
-// unless said otherwise. Safe to call from several threads.
+// The interface for every state-changing file operation and the related reads, so that tests can
+// inject faults. Paths are plain strings. All members throw Error(kIo) unless documented otherwise.
+// Safe to call from several threads.
 class FileSystem {
  public:
   virtual ~FileSystem() = default;
@@ -53,7 +53,7 @@ class FileSystem {
   virtual void remove_directory(const std::string& path) = 0;  // must be empty
   virtual void truncate(const std::string& path, uint64_t size) = 0;
 
-  // Asks for the next read of a synced file to come from where it lies instead of from memory.
+  // Drops a synced file from the page cache, so that the next read comes from the device.
   virtual void drop_cached(const std::string& path) { (void)path; }  // never fails
 
   [[nodiscard]] virtual FileType type(const std::string& path) = 0;  // links are not followed
@@ -63,7 +63,8 @@ class FileSystem {
   // Conveniences over the above.
   [[nodiscard]] bool exists(const std::string& path) { return type(path) != FileType::kMissing; }
   [[nodiscard]] std::string read_all(const std::string& path, uint64_t limit = UINT64_MAX);
-  // Writes `path` whole or not at all: temporary name beside it, sync, rename, sync of the folder.
+  // Writes `path` completely or not at all: temporary file in the same folder, sync, rename, sync
+  // of the folder.
   void write_atomically(const std::string& path, std::string_view content);
   void remove_tree(const std::string& path);  // never follows links; missing is fine
 

@@ -28,7 +28,7 @@ class Hasher {
 };
 
 [[nodiscard]] std::string hash_hex(std::string_view bytes);
-// XXH3-64 of bytes that lie in memory: a checksum for pieces of a file.
+// XXH3-64 of bytes in memory: a checksum for blocks of a file.
 [[nodiscard]] uint64_t hash_number(const void* data, size_t size);
 
 }  // namespace finetune

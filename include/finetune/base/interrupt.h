@@ -11,19 +11,19 @@
 namespace finetune::interrupt {
 
 void install_handlers();
-// From here on a signal ends a read that waits (standard input of an interactive command), which
-// then looks like the end of the file: call throw_if_requested() behind it.
+// From here on a signal ends a blocking read (standard input of an interactive command), which then
+// looks like the end of the file: call throw_if_requested() after it.
 void break_reads();
 [[nodiscard]] bool is_requested();
-// "SIGTERM", or what request_at() was told; empty where nothing came.
+// "SIGTERM", or the reason given to request_at(); empty if there was no request.
 [[nodiscard]] std::string signal_name();
 
 // Throws Interrupted(phase) when a stop was asked for. For phases that have nothing to save.
 void throw_if_requested(const std::string& phase);
 
-// From `moment` of seconds_since_boot() on, is_requested() is true and signal_name() says `reason`.
-// Called again, it moves the moment. A signal before it counts as usual, and one behind it as the
-// first: what is being saved then is not torn.
+// From `moment` of seconds_since_boot() on, is_requested() is true and signal_name() returns
+// `reason`. Another call moves the moment. A signal after it counts as the first one, so that a
+// save in progress completes.
 void request_at(double moment, const std::string& reason);
 // Whether a moment of request_at() is what asked for the stop.
 [[nodiscard]] bool is_moment_reached();

@@ -17,8 +17,7 @@ struct JsonLimits {
 };
 
 // What is wrong with a JSON text, and where. Line and column count from 1, the column in code
-// points; both are 0 where the fault is not in one place of the text (its size or depth, a key that
-// is there twice).
+// points; both are 0 if the problem has no single position (size, depth, a duplicate key).
 struct JsonFault {
   std::string problem;  // "is not valid JSON"
   int64_t line = 0;

@@ -28,7 +28,7 @@ struct NumberRange {
 // One JSON object of a file, its members read with their types and ranges checked. Every message
 // starts with the file and names the member with its path:
 //   state.json: 'left_out[2].sample' must be a whole number of at least 0, not -1
-// Refers to the object. Members that are null count as absent.
+// Keeps a reference to the object. Members that are null count as absent.
 class JsonFields {
  public:
   using Json = nlohmann::ordered_json;

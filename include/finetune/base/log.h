@@ -5,8 +5,8 @@
 #include <string>
 #include <string_view>
 
-// The only logging door, to standard error. Escapes control characters (printable.h) and bounds the
-// length of messages. spdlog stays behind this facade, because torch's headers carry another fmt.
+// The only way to log, to standard error. Escapes control characters (printable.h) and limits the
+// length of messages. spdlog is hidden here, because torch's headers contain another fmt.
 namespace finetune::log {
 
 enum class Level { kDebug, kInfo, kWarning, kError };

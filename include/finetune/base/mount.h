@@ -17,8 +17,8 @@ struct Mount {
 // The lines of /proc/self/mountinfo; those that are none are left out.
 [[nodiscard]] std::vector<Mount> parse_mounts(std::string_view mountinfo);
 
-// The mount that an absolute path without links lies on: that of the longest mount point above it,
-// of several on one point the last. Nothing where no mount point is above it.
+// The mount of an absolute path without links: the longest mount point above it, and the last of
+// several at one point. nullopt if there is none.
 [[nodiscard]] std::optional<Mount> find_mount(const std::vector<Mount>& mounts,
                                               std::string_view path);
 

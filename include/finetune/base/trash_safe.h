@@ -11,7 +11,7 @@ namespace finetune {
 // its trash, where it counts against the quota for a month. Links are removed, never followed.
 [[nodiscard]] std::shared_ptr<FileSystem> trash_safe(std::shared_ptr<FileSystem> files);
 
-// The machine's own file system, for those who share in the ownership of theirs.
+// The machine's own file system, as a shared pointer.
 [[nodiscard]] std::shared_ptr<FileSystem> shared_local_files();
 
 }  // namespace finetune

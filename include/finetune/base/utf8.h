@@ -11,8 +11,7 @@ namespace finetune::utf8 {
 // surrogates, no overlong forms, nothing above U+10FFFF); npos where all is well.
 [[nodiscard]] size_t find_invalid(std::string_view text);
 
-// Decodes the code point at `offset` and moves behind it. Requires: well-formed text, offset <
-// size.
+// Decodes the code point at `offset` and advances `offset`. Requires: valid UTF-8, offset < size.
 [[nodiscard]] inline char32_t decode(std::string_view text, size_t& offset) {
   const auto byte = [&](size_t i) {
     return static_cast<char32_t>(static_cast<unsigned char>(text[offset + i]));

@@ -29,22 +29,22 @@ struct BringBackOptions {
   std::function<void(uint64_t, uint64_t)> show = {};
 };
 
-// Waits for the mirror to answer, within the patience. Error(kIo) where it does not. A folder that
-// is not there is no failure, unless it is meant to lie on a mount that is missing.
+// Waits until the mirror answers. Error(kIo) after the timeout. A missing folder is not an error,
+// unless it should be on a mount that is missing.
 void reach_mirror(const BringBackOptions& options);
 
-// Copies the mirror's newest valid checkpoint to output_dir where it is newer than `newest`, of the
-// same run; any run's where `newest` is nothing. The best one, which its state names, comes along.
-// Damaged ones are reported and renamed to .bad-<k> in the mirror; what cannot be read within the
-// patience is passed over, with the reason. Returns the step, nothing where there is none to take.
-// Error(kCheckpoint) where the mirror holds nothing but damaged ones and `newest` is nothing,
-// Error(kIo) where none could be read. Requires: the locks of both.
+// Copies the mirror's newest valid checkpoint to output_dir if it is newer than `newest` and of the
+// same run (of any run if `newest` is nullopt), and the best one, which its state names. Corrupt
+// ones are reported and renamed to .bad-<k> in the mirror; those that cannot be read before the
+// timeout are skipped with the reason. Returns the step, nullopt if nothing was copied.
+// Error(kCheckpoint) if the mirror has only corrupt ones and `newest` is nullopt, Error(kIo) if
+// none could be read. Requires: the locks of both folders.
 [[nodiscard]] std::optional<int64_t> bring_back_newest(
     const BringBackOptions& options, const std::optional<CheckpointEntry>& newest);
 
-// Copies the finished model from the mirror where every file of it matches its checksum and it is
-// not older than `newest`. Returns whether it did. Where the mirror holds a finished model that is
-// damaged, `damage` says so.
+// Copies the finished model from the mirror if every file of it matches its checksum and it is not
+// older than `newest`. Returns whether it did. If the mirror's finished model is corrupt, `damage`
+// describes it.
 bool bring_back_finished(const BringBackOptions& options,
                          const std::optional<CheckpointEntry>& newest,
                          std::string* damage = nullptr);
@@ -60,8 +60,8 @@ bool bring_back_step(const BringBackOptions& options, int64_t step, const std::s
 // Takes back that the run is finished, as the output folder does.
 void forget_finished(FileSystem& files, const std::string& folder);
 
-// Copies the tree `name` (see Mirror::copy_tree) to the new folder `local_folder`, whole or not at
-// all. False where the mirror does not hold it whole.
+// Copies the tree `name` (see Mirror::copy_tree) to the new folder `local_folder`, completely or
+// not at all. False if the mirror's copy is incomplete.
 bool bring_back_tree(const BringBackOptions& options, const std::string& name,
                      const std::string& local_folder);
 

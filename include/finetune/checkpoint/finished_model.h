@@ -13,8 +13,8 @@
 #include "finetune/checkpoint/manifest.h"
 #include "finetune/checkpoint/writer.h"
 
-// The finished model: the files next to the checkpoints in an output folder. manifest.json holds
-// their sizes and checksums; finetune_state.json, written after it, says that the run is finished.
+// The finished model: the files next to the checkpoints in an output folder. manifest.json contains
+// their sizes and checksums; finetune_state.json, written after it, marks the run as finished.
 // Files that manifest.json does not name are the user's.
 namespace finetune::checkpoint {
 
@@ -110,8 +110,8 @@ class ResultUpdate {
   std::map<std::string, Damaged> damaged_;
 };
 
-// Throws Error(kCheckpoint) where the weights of a model folder do not match the manifest beside
-// them. Without a manifest, as other programs write folders, nothing is known to be wrong.
+// Throws Error(kCheckpoint) if the weights of a model folder do not match its manifest. Folders
+// without a manifest, as other programs write them, pass.
 void require_undamaged_weights(FileSystem& files, const std::string& folder);
 
 }  // namespace finetune::checkpoint

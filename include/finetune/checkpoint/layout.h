@@ -23,7 +23,7 @@ inline constexpr char kScalerFile[] = "scaler.pt";
 inline constexpr char kTrainerStateFile[] = "trainer_state.json";
 inline constexpr char kFinetuneStateFile[] = "finetune_state.json";  // position, generators, ...
 inline constexpr char kManifestFile[] = "manifest.json";             // written last
-inline constexpr char kTreeIndexFile[] = ".finetune.files.json";  // of what a mirror holds beside
+inline constexpr char kTreeIndexFile[] = ".finetune.files.json";     // of a mirror's other files
 inline constexpr char kLockFile[] = ".finetune.lock";
 
 // "checkpoint-500": a committed checkpoint after 500 steps.

@@ -14,21 +14,20 @@ struct LeaseOptions {
   std::string folder = {};         // its kLockFile holds the record
   std::string shown = {};          // what messages call the folder; empty: its path
   std::string key = "output_dir";  // the configuration key that names it
-  // A lock of the kernel on a file system that no other machine sees is held already, so that
-  // whoever wrote a record under this kernel is gone.
+  // This process owns the kernel's lock on a file system that no other machine sees, so the process
+  // that wrote a record under this kernel is dead.
   bool kernel_lock = false;
   double heartbeat_seconds = 10;  // 0: none but renew()
-  double patience_seconds = 45;   // a silent owner elsewhere is taken for dead
+  double patience_seconds = 45;   // after which a silent remote owner is treated as dead
   Clock* clock = &Clock::steady();
 };
 
-// One writer per folder by a record with a heartbeat: who holds it writes a growing number there,
-// who wants it watches the number. No two machines' clocks are compared. An owner of this machine
-// that is dead, however its process id is used now, yields at once; one elsewhere when its record
-// has not changed for the patience.
+// One writer per folder, by a record with a heartbeat counter: the owner increments it, contenders
+// poll it. Clocks of machines are not compared. A dead owner on this machine yields at once, even
+// if its process id was reused; a remote one when its record has not changed for the timeout.
 //
-// A holder that was silent for longer (stopped, or cut off) may have lost the folder to another:
-// before anything is committed there, still_ours() is to be asked.
+// An owner that was silent for longer (stopped, or cut off) may have lost the folder to another:
+// call still_ours() before every commit.
 class Lease {
  public:
   // Throws Error(kBusy) with the owner where the folder is held, Error(kIo) where the record cannot
@@ -44,7 +43,7 @@ class Lease {
   [[nodiscard]] bool is_lost() const;
   // Throws Error(kBusy) with the new owner where the folder is lost.
   void check();
-  // One beat of the heart; failures are left to the next.
+  // Writes one heartbeat; after a failure the next one tries again.
   void renew();
 
  private:

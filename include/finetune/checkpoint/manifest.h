@@ -11,8 +11,8 @@
 #include "finetune/base/file_system.h"
 #include "finetune/base/hash.h"
 
-// manifest.json: what a checkpoint consists of, to the byte. Written last, so that its presence
-// says that everything else is there.
+// manifest.json: every file of a checkpoint with size and checksums. Written last, so that its
+// presence proves that all other files are complete.
 namespace finetune::checkpoint {
 
 inline constexpr int64_t kManifestVersion = 1;
@@ -20,7 +20,7 @@ inline constexpr uint64_t kBlockBytes = uint64_t{4} << 20;
 
 struct FileRecord {
   uint64_t bytes = 0;
-  std::string hash;                 // XXH3-128 of the whole file
+  std::string hash;                 // XXH3-128 of the complete file
   std::vector<std::string> blocks;  // of each kBlockBytes
 
   bool operator==(const FileRecord&) const = default;
@@ -68,8 +68,8 @@ class RecordingFile final : public WritableFile {
   uint64_t block_used_ = 0;
 };
 
-// Reads the whole file and compares it with its record. Throws Error(kCheckpoint) with the first
-// damaged place, Error(kIo) where it cannot be read.
+// Reads the complete file and compares it with its record. Throws Error(kCheckpoint) with the
+// offset of the first corrupt block, Error(kIo) if it cannot be read.
 void verify_file(const ReadableFile& file, const FileRecord& record, const std::string& path);
 
 }  // namespace finetune::checkpoint

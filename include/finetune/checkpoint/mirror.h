@@ -25,7 +25,7 @@ struct MirrorOptions {
   Clock* clock = &Clock::steady();
   double first_retry_seconds = 2;
   double longest_retry_seconds = 300;
-  double repeat_warning_seconds = 600;  // the same failure is not told more often
+  double repeat_warning_seconds = 600;  // between warnings of the same failure
 };
 
 struct MirrorCounts {
@@ -35,13 +35,13 @@ struct MirrorCounts {
   int64_t dropped = 0;      // checkpoints that a newer one overtook or that are gone
 };
 
-// Copies what a run writes to a second, slow and flaky place, in the background: each member but
-// finish() returns at once, whatever the place does. Everything is read back and compared before it
-// counts. A failure is told once, counted, and tried again after a growing pause until it works, a
-// newer checkpoint comes, or the end.
+// Copies what a run writes to a second, slow and unreliable location in the background: each member
+// except finish() returns at once, whatever that location does. Copies are read back and compared
+// before they count. A failure is reported once, counted, and retried after growing pauses until it
+// succeeds, a newer checkpoint replaces it, or the run ends.
 //
-// The mirror is fenced as the output folder is (Lease): where another session has taken it over,
-// nothing more is written and is_lost() says so. May be used from one thread at a time.
+// The mirror has one writer, as the output folder (Lease): if another session has taken it over,
+// nothing more is written and is_lost() returns true. May be used from one thread at a time.
 class Mirror {
  public:
   explicit Mirror(MirrorOptions options);
@@ -74,9 +74,9 @@ class Mirror {
   void remove_unused_trees(const std::string& parent, const std::vector<std::string>& used,
                            std::chrono::seconds unused);
 
-  // Waits until everything is there, so many seconds at most, and tries at once what waits to be
-  // tried again. Returns whether the mirror has everything. `give_up` (asked often) ends the wait,
-  // and so does a failure that will not pass by itself.
+  // Waits until everything is copied or the number of seconds has passed; pending retries start at
+  // once. Returns whether the mirror has everything. `give_up` (polled often) ends the wait, and so
+  // does a permanent failure.
   bool wait(double seconds, const std::function<bool()>& give_up = {});
   // The same at the end of a run: a mirror that lacks something is a warning.
   bool finish(double seconds, const std::function<bool()>& give_up = {});

@@ -23,8 +23,8 @@ struct CheckpointEntry {
   int64_t created_unix = 0;  // seconds; 0 unknown. For display only, never for order
   bool foreign = false;      // written by Hugging Face's Trainer: no manifest, checked by structure
   bool whole = false;
-  bool unreadable = false;         // not whole because reading failed, which may pass
-  std::string problem;             // why it is not whole
+  bool unreadable = false;         // reading failed, which may be temporary
+  std::string problem;             // why it is not valid
   std::vector<std::string> notes;  // files that the manifest does not know, missing checksums, ...
 };
 
@@ -38,15 +38,14 @@ struct CheckpointEntry {
                                                             const std::string& output_dir,
                                                             bool verify);
 
-// The policy of resuming: the newest checkpoint, by step, of which every byte is as it was written.
-// Each newer one that is not whole is reported with the reason and renamed to
-// checkpoint-<N>.bad-<k>, so that nothing takes it for good (where the folder is read-only, or the
-// checkpoint could not even be read, it stays and is passed over). Notes are reported too.
+// The policy of resuming: the newest checkpoint, by step, whose every byte is valid. Each newer one
+// that is corrupt is reported with the reason and renamed to checkpoint-<N>.bad-<k>, so that
+// nothing uses it (if the folder is read-only, or the checkpoint cannot be read, it stays and is
+// skipped). Notes are reported too.
 //
-// Nothing where no checkpoint was ever there. Error(kCheckpoint) where only damaged ones are (now
-// or set aside as .bad by an earlier start), Error(kIo) where one could not be read: never a silent
-// restart. Requires: the output folder's
-// lock.
+// Returns nullopt if there never was a checkpoint. Error(kCheckpoint) if there are only corrupt
+// ones (found now, or renamed to .bad earlier), Error(kIo) if one could not be read: never a silent
+// restart. Requires: the output folder's lock.
 [[nodiscard]] std::optional<CheckpointEntry> find_newest_good(FileSystem& files,
                                                               const std::string& output_dir,
                                                               const Report& report);

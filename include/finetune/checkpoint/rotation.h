@@ -14,7 +14,7 @@ namespace finetune::checkpoint {
 struct RotationPolicy {
   std::optional<int64_t> save_total_limit = std::nullopt;  // unset or below 1: keep all
   std::optional<int64_t> best_step = std::nullopt;         // never deleted, and not counted
-  // Saves that the schedule did not ask for: beside the limit the newest of them is kept.
+  // Saves outside the schedule: in addition to the limit the newest of them is kept.
   std::vector<int64_t> automatic_steps = {};
 };
 
@@ -24,11 +24,11 @@ struct RotationPolicy {
 [[nodiscard]] std::vector<int64_t> steps_to_delete(const std::vector<int64_t>& existing,
                                                    const RotationPolicy& policy);
 
-// Applies the policy to the whole checkpoints of run `run_id`; those of other runs and damaged ones
-// are neither counted nor touched. Call after a commit only. A checkpoint leaves its name by one
-// rename before its first file is deleted, so that none is ever half there. What an earlier call,
-// or an earlier save, could not delete goes too. Failures are reported, never thrown. Returns the
-// steps that are gone. Requires: the lock.
+// Applies the policy to the valid checkpoints of run `run_id`; those of other runs and corrupt ones
+// are neither counted nor deleted. Call after a commit only. A checkpoint is renamed before its
+// first file is deleted, so that none is ever incomplete under its name. Also deletes what an
+// earlier call or save could not. Failures are reported, never thrown. Returns the deleted steps.
+// Requires: the lock.
 std::vector<int64_t> rotate(FileSystem& files, const std::string& output_dir,
                             const std::string& run_id, const RotationPolicy& policy,
                             const Report& report);

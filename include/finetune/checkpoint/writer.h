@@ -25,19 +25,20 @@ struct CheckpointIdentity {
   std::string run_id;  // the same in all sessions of a run; see is_identifier()
 };
 
-// Commits output_dir/checkpoint-<step> whole or not at all, and returns its path: the files go to a
-// staging folder with a random name and are synced, the manifest with sizes and checksums last;
-// then one rename and a sync of output_dir. When this returns, the checkpoint survives a power cut.
+// Commits output_dir/checkpoint-<step> completely or not at all, and returns its path: the files
+// are written to a staging folder with a random name and synced, the manifest with sizes and
+// checksums last; then one rename and a sync of output_dir. After the return, the checkpoint
+// survives a power cut.
 //
-// A valid checkpoint-<step> of the same run that is already there is kept, and nothing is written;
-// an invalid one is renamed to checkpoint-<step>.bad-<k>, one of another run to .old-<k>; one that
-// cannot be read stays, and nothing is written: Error(kIo).
+// An existing valid checkpoint-<step> of the same run is kept, and nothing is written; a corrupt
+// one is renamed to checkpoint-<step>.bad-<k>, one of another run to .old-<k>; if it cannot be
+// read, it stays and nothing is written: Error(kIo).
 //
-// `before_commit` is called right before the rename; what it throws prevents it.
+// `before_commit` is called right before the rename; its exception prevents the rename.
 //
-// `required_bytes` (0: unknown) is compared with the free space first. On any failure the staging
-// folder is removed as far as possible and Error(kIo), or whatever a `write` threw, leaves; older
-// checkpoints are untouched and the caller may try again. Requires: the output folder's lock.
+// `required_bytes` (0: unknown) is compared with the free space first. On failure the staging
+// folder is deleted as far as possible, and Error(kIo) or the exception of a `write` is thrown;
+// older checkpoints are untouched and the caller may try again. Requires: the output folder's lock.
 std::string write_checkpoint(FileSystem& files, const std::string& output_dir,
                              const CheckpointIdentity& identity,
                              const std::vector<CheckpointFile>& contents,

@@ -10,20 +10,20 @@
 
 namespace finetune {
 
-// Memory that the processes of one machine share with the one that started them: who lives, who is
-// gone, what was said. Lock-free, so that it serves whoever is left.
+// Memory that the processes of one machine share with their launcher: heartbeats, the lost rank,
+// messages. Lock-free, so that it works after any of them was killed.
 struct Board {
   static constexpr size_t kMostProcesses = 512;
 
   std::array<std::atomic<int64_t>, kMostProcesses> beats = {};  // grow as long as a process runs
-  std::atomic<int64_t> lost_rank{-1};                           // who left before the end
-  std::array<std::atomic<uint64_t>, 64> said = {};              // hashes of messages
+  std::atomic<int64_t> lost_rank{-1};               // the first rank that exited before the end
+  std::array<std::atomic<uint64_t>, 64> said = {};  // hashes of messages
 
   // True the first time that any process asks for this text.
   [[nodiscard]] bool may_say(std::string_view text);
 
-  // For a process that has to leave, perhaps because another one is gone. True: within a second it
-  // stands here who. False: now it stands here that this one leaves, so that all do.
+  // For a rank that must exit, perhaps because another one is dead. True: within a second the board
+  // names the dead rank. False: the board now names this rank, so that all exit.
   [[nodiscard]] bool tells_who_is_gone(int64_t rank);
 };
 

@@ -15,13 +15,13 @@ namespace finetune {
 // the mean, so that sums of many processes do not overflow.
 enum class SentFormat { kFloat32, kFloat16, kBFloat16 };
 
-// Which tensors are summed at a time, the last of them first, as a backward pass completes them;
-// each at a place where a tensor of its own could begin. It depends on their sizes alone.
+// The tensors of each bucket, in reverse order, as a backward pass completes them; each starts at
+// an aligned offset. Depends on their sizes only.
 struct BucketLayout {
   struct Bucket {
     std::vector<size_t> tensors;   // descending
     std::vector<int64_t> offsets;  // in values
-    int64_t values = 0;            // with what lies between them
+    int64_t values = 0;            // including alignment
   };
 
   // Each bucket of at least one tensor and, if there are more, below the size.
@@ -31,14 +31,14 @@ struct BucketLayout {
   std::vector<size_t> bucket_of;  // each tensor
 };
 
-// Sums gradients over all processes, in place, beside the backward pass that makes them: a bucket
-// is sent as soon as all of it is there and those before it are sent. The bits are those of a sum
-// behind the backward pass. Where the world reaches the device that they lie on, whoever tells the
-// bucket's last gradient gives its sum to the device, and nothing waits before finish(); else a
-// thread of its own sends buckets through host memory, one by one.
+// Sums gradients over all ranks, in place, concurrently with the backward pass that computes them:
+// a bucket is sent when it is complete and the buckets before it are sent. The bits are those of a
+// sum after the backward pass. If the world reaches the gradients' device, the thread that reports
+// a bucket's last gradient enqueues its sum on the device, and nothing waits before finish();
+// otherwise a dedicated thread sends buckets through host memory, one by one.
 //
-// An update is begin(), any number of ready(), finish(): every process reaches each finish(),
-// whatever its share came to, for the others wait for its buckets.
+// An update is begin(), any number of ready(), finish(): every rank must reach each finish(),
+// because the others wait for its buckets.
 class BucketSum {
  public:
   using Clock = std::chrono::steady_clock;
@@ -46,7 +46,7 @@ class BucketSum {
     int64_t bucket_bytes = 25'000'000;
     SentFormat sent = SentFormat::kFloat32;
     bool owns_memory = true;  // memory() is used: gradients are float32
-    bool has_thread = true;   // false: sums lie beside the caller by themselves, as on a device
+    bool has_thread = true;   // false: sums run concurrently by themselves, as on a device
   };
   // When things happened, in milliseconds since begin().
   struct Moments {
@@ -61,21 +61,22 @@ class BucketSum {
     double end = 0.0;
   };
 
-  // `like`: tensors of the gradients' shapes; with a thread, buckets lie in host memory, else where
-  // these do.
+  // `like`: tensors of the gradients' shapes; with a thread, buckets are in host memory, otherwise
+  // on their device.
   BucketSum(World& world, const std::vector<Tensor>& like, const Options& options);
   ~BucketSum();  // waits for a bucket that its thread has under way
   BucketSum(const BucketSum&) = delete;
   BucketSum& operator=(const BucketSum&) = delete;
 
   [[nodiscard]] bool owns_memory() const { return options_.owns_memory; }
-  // Where the gradients may lie, so that nothing is copied. Requires: Options::owns_memory.
+  // The buckets' memory as gradients, so that nothing is copied. Requires: Options::owns_memory.
   [[nodiscard]] std::vector<Tensor> memory() const;
 
   void begin();
   // This gradient changes no more in this update. From any one thread at a time.
   void ready(size_t tensor, const Tensor& gradient);
-  // All of them, those that were told before too; they hold the sums then. Throws PeerLost.
+  // All gradients, including those reported before; afterwards they contain the sums. Throws
+  // PeerLost.
   void finish(const std::vector<Tensor>& gradients);
 
   // Of the last update.

@@ -27,7 +27,7 @@ struct Membership {
   std::string token = {};      // what only processes of this job know
   std::string launcher = {};   // "torchrun", "Slurm", ...; empty: this program itself
   Board* board = nullptr;      // of processes that this program started
-  double hang_seconds = 45;    // without a sign of life; then a process is taken for hung
+  double hang_seconds = 45;    // without heartbeat, after which a process is treated as hung
 };
 
 // From what torchrun (RANK, WORLD_SIZE), Slurm's srun (SLURM_PROCID, SLURM_NTASKS) or a Kubernetes
@@ -37,8 +37,8 @@ struct Membership {
 [[nodiscard]] std::optional<Membership> membership_from_environment(
     const std::function<std::optional<std::string>(const std::string&)>& get);
 
-// "SLURM_PROCID=1": what says that one of them started this process beside rank 0; empty in rank 0
-// and where there is one process. Also where something else is missing or wrong.
+// "SLURM_PROCID=1": the variable by which a launcher made this process another rank than 0; empty
+// in rank 0 and with one process. Also if other variables are missing or wrong.
 [[nodiscard]] std::string other_rank_in_environment(
     const std::function<std::optional<std::string>(const std::string&)>& get);
 

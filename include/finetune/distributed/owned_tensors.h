@@ -8,8 +8,8 @@
 
 namespace finetune {
 
-// Which process has which of things of so many bytes, whole: the largest first, each to the one
-// that has least so far. The same answer everywhere.
+// The owner of each of several items of given sizes in bytes: the largest first, each to the rank
+// with the fewest bytes so far. The same result on every rank.
 [[nodiscard]] std::vector<int64_t> balanced_owners(const std::vector<int64_t>& bytes,
                                                    int64_t processes);
 
@@ -25,8 +25,8 @@ class OwnedTensors {
   void share();
 
  private:
-  // Calls `action` with the parts of tensors that lie in [begin, begin + buffer.numel()) of the
-  // owner's bytes, and their places in the buffer.
+  // Calls `action` with the parts of tensors in [begin, begin + buffer.numel()) of the owner's
+  // bytes, and their positions in the buffer.
   template <class Action>
   void for_each_part(int64_t owner, int64_t begin, const Tensor& buffer, const Action& action);
 

@@ -7,7 +7,7 @@
 
 namespace finetune {
 
-// Another process of the run is gone. Ends in exit code 75; an empty text: somebody else tells.
+// Another rank is dead. Ends in exit code 75; an empty text: another process reports it.
 class PeerLost : public std::runtime_error {
  public:
   explicit PeerLost(const std::string& message) : std::runtime_error(message) {}

@@ -15,14 +15,13 @@ namespace finetune {
 
 // The processes that train together. A world of one is the default object, not a special case.
 //
-// Every member but rank(), size() and reaches() is a meeting: all processes call the same ones in
-// the same order, and each waits for the others without a limit of time (what rank 0 does alone may
-// take long; who is gone or hangs is noticed otherwise). Throws PeerLost where one of them is gone.
-// One thread at a time.
+// Every member except rank(), size() and reaches() is a collective: all ranks call the same ones in
+// the same order, and each waits for the others without a time limit (rank 0's own work may take
+// long; dead and hung ranks are detected by heartbeats). Throws PeerLost if a rank is dead. One
+// thread at a time.
 //
-// Tensors lie in host memory, or on the one device that connect() reached. There, they are seen as
-// what the caller's current stream has been given leaves them, and what that stream is given next
-// sees the result.
+// Tensors are in host memory, or on the device that connect() reached. There, the collective runs
+// after the work queued on the caller's current stream, and work queued later sees the result.
 class World {
  public:
   // A sum that was begun. Destroying it waits for nothing.
@@ -45,25 +44,25 @@ class World {
   [[nodiscard]] virtual std::string broadcast(const std::string& text) = 0;
   // What one of them has, everywhere: a contiguous tensor of any type.
   virtual void broadcast(const Tensor& values, int64_t from) = 0;
-  // A flat tensor of a floating type, summed in place: the same bits everywhere, in an order that
-  // depends on the number of processes.
+  // Sums a flat tensor of a floating type in place: the same bits on every rank, in an order that
+  // depends on the number of ranks.
   virtual void sum(const Tensor& values) = 0;
-  // The same, beside the caller, who leaves the tensor alone until it is done; several at once are
-  // done in the order in which they were begun.
+  // The same, asynchronously; the caller must not touch the tensor until it is done. Several run in
+  // the order in which they were started.
   [[nodiscard]] virtual std::unique_ptr<BegunSum> begin_sum(const Tensor& values);
-  // Flat float32 tensors: `input` is cut into what each process gets, `output` holds what each
-  // gave, in the order of ranks; their sizes in values.
+  // All-to-all of flat float32 tensors: `input` is split into the part for each rank, `output`
+  // receives the part from each rank, in rank order; sizes in values.
   virtual void all_to_all(const Tensor& output, const Tensor& input,
                           const std::vector<int64_t>& output_sizes,
                           const std::vector<int64_t>& input_sizes) = 0;
-  // `whole` gets the parts of all processes, of one size, in the order of ranks; of any type.
+  // All-gather: `whole` receives the parts of all ranks, of equal size, in rank order; any type.
   virtual void all_gather(const Tensor& whole, const Tensor& part) = 0;
 
   // Joins the devices of all processes, so that tensors there need not go through host memory.
   // `device`: the one that this process computes on. Why they cannot be joined, the same text
   // everywhere; empty: they are.
   [[nodiscard]] virtual std::string connect(const c10::Device& device);
-  // Whether the members above take tensors that lie there.
+  // Whether the members above accept tensors of that device.
   [[nodiscard]] virtual bool reaches(const c10::Device& device) const;
 
   [[nodiscard]] bool is_first() const { return rank() == 0; }
