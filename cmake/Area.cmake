@@ -1,7 +1,7 @@
 # finetune_area(NAME [TORCH] [UNITS count] [DEPENDS area...] [LIBRARIES target...]
 #               [PRIVATE_LIBRARIES target...])
 #
-# One static library per folder of src/: every source in it and in its folders, private headers beside the sources,
+# One static library per folder of src/: every source in it and in its folders, private headers next to the sources,
 # the public ones in include/finetune/NAME. Without TORCH a stray torch include does not compile.
 # UNITS: the sources are compiled as at most this number of units, each below 20 CPU seconds (measure with
 # scripts/bench/build_time.py); without it, each source alone.
@@ -87,7 +87,7 @@ function(finetune_area_tests name label)
   set_tests_properties(${name} PROPERTIES LABELS "${label}")
 endfunction()
 
-# The names of the test suites in some sources, in the order in which they stand there.
+# The names of the test suites in some sources, in their order.
 function(finetune_suites result)
   set(suites "")
   foreach(source IN LISTS ARGN)

@@ -1,4 +1,4 @@
-# Warnings of our own sources; third-party includes are SYSTEM so that these can be strict.
+# Warnings for the project's sources; third-party includes are SYSTEM so that these can be strict.
 set(FINETUNE_WARNINGS -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Wold-style-cast
                       -Woverloaded-virtual)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")

@@ -30,7 +30,7 @@ macro(fetch_release name package file url hash)
   FetchContent_MakeAvailable(${name})
 endmacro()
 
-# Not our code: no warnings of ours, its headers are SYSTEM for whoever links it.
+# Not our code: no warnings of ours, its headers are SYSTEM for targets that link it.
 function(fetched_target target alias)
   cmake_parse_arguments(FETCHED "" "" "SOURCES;INCLUDES;DEFINITIONS" ${ARGN})
   if(FETCHED_SOURCES)

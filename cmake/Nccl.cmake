@@ -1,5 +1,5 @@
 # Joins the GPUs of several processes. A CUDA torch has the library and c10d's class over it, whose
-# headers want NCCL's and CUDA's: they lie in packages beside torch, or in a toolkit. Nothing more
+# headers want NCCL's and CUDA's: they are in packages next to torch, or in a toolkit. Nothing more
 # is linked.
 #
 # Output: FINETUNE_HAS_NCCL, nccl_INCLUDE_DIRS; FINETUNE_NO_NCCL, why it has none

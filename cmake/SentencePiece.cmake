@@ -25,7 +25,7 @@ endif()
 set(_sentencepiece_library ${_sentencepiece_build}/src/libsentencepiece.a)
 set(_sentencepiece_trainer ${_sentencepiece_build}/src/libsentencepiece_train.a)
 
-# Alone in a folder: beside it lie headers with names such as util.h.
+# In its own folder, because the folder of the original has headers with names such as util.h.
 file(COPY ${_sentencepiece_root}/sentencepiece/src/sentencepiece_processor.h
           ${_sentencepiece_root}/sentencepiece/src/sentencepiece_trainer.h
      DESTINATION ${_sentencepiece_root}/include)

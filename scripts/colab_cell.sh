@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 # What a notebook cell runs, every day the same line: trains CONFIG with everything that has to
-# survive the machine in FOLDER, and goes on from there the next time.
+# survive the machine in FOLDER, and resumes from there the next time.
 #
 #   scripts/colab_cell.sh CONFIG [FOLDER] [--key value ...]
 #
@@ -9,7 +9,7 @@
 #   FOLDER/bin   the built binary, per version of torch and of these sources: a machine that finds
 #                a fitting one starts in seconds, another builds first (scripts/build)
 #   FOLDER/runs  the run, under the name of CONFIG, unless --output_dir says otherwise
-# The exit code is finetune's: 75 means that the same line goes on from where it was.
+# The exit code is finetune's: 75 means that the same line resumes.
 source "$(dirname "$0")/setup.sh"
 
 if [[ $# == 0 || $1 == -h || $1 == --help ]]; then
@@ -45,7 +45,7 @@ local_copy=${XDG_CACHE_HOME:-$HOME/.cache}/finetune/bin/$key
 binary=$local_copy/finetune
 
 # A mounted Drive keeps no permission to execute: the binary runs from a local copy, with the few
-# libraries that a fresh machine lacks beside it.
+# libraries that a fresh machine lacks next to it.
 export LD_LIBRARY_PATH=$local_copy/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 runs() { "$binary" --version >/dev/null 2>&1; }
 unpack() { mkdir -p "$local_copy" && tar -xzf "$archive" -C "$local_copy"; }

@@ -3,7 +3,7 @@
 """Writes the numbers that tests/parity compares with: tests/fixtures/parity/mlm.
 
 A tiny RoBERTa with random weights and no dropout is trained by transformers' Trainer on rows that
-are masked beforehand and read in order, so that nothing is left to chance: whoever computes the
+are masked beforehand and read in order, so that nothing is random: a program that computes the
 same thing gets the same losses. Every schedule and every optimizer setting that changes the
 numbers has a variant. Run it again only when transformers itself changes; the result is committed.
 

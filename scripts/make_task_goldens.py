@@ -392,7 +392,7 @@ class Cargo(Work):
         end = len(sides) - 1 - sides[::-1].index(1)
         start_position = end_position = cls
         if offsets[begin][0] <= first and offsets[end][1] >= last:
-            # run_qa looks on behind the context, where the offset is (0, 0): an answer that begins
+            # run_qa searches on after the context, where the offset is (0, 0): an answer that begins
             # with the window's last token would begin at [SEP]. That slip is not followed.
             context_end = end
             while begin <= context_end and offsets[begin][0] <= first:

@@ -57,7 +57,7 @@ def train(binary, folder, output, kill_at=None):
 
 
 def shown(lines, every):
-    """The lines worth showing: what was found, and every so many of the progress lines."""
+    """The lines worth showing: what was found, and every n-th of the progress lines."""
     progress = [l for l in lines if l.startswith("train ")]
     kept = set(progress[every - 1 :: every]) | set(progress[-1:])
     wanted = ("training ", "resuming ", "finished ")

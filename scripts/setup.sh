@@ -78,7 +78,7 @@ install_optional_packages() {
   [[ -z ${FINETUNE_NO_INSTALL:-} && $(id -u) == 0 ]] || return 0
   for package in "${optional_packages[@]}"; do
     [[ $(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null) == installed ]] && continue
-    (install_packages "$package") || say "going on without $package: num_processes needs it"
+    (install_packages "$package") || say "continuing without $package, which num_processes needs"
   done
 }
 
@@ -177,11 +177,11 @@ PYTHON
   # Words of $packages are meant to split.
   # shellcheck disable=SC2086
   "$python" -m pip install --quiet --disable-pip-version-check $packages >&2 ||
-    say "going on without: GPUs of several processes will meet in host memory"
+    say "continuing without it: gradients of several GPUs will be summed in host memory"
 }
 
 # Sets `test_python`: an interpreter in .venv that has the torch of `python` and the packages of
-# tests/requirements.txt. A torch that lies outside is lent by a path file, not installed twice.
+# tests/requirements.txt. A torch elsewhere is made visible by a path file, not installed twice.
 # Requires: ensure_torch.
 ensure_test_python() {
   local stamp=$venv/.finetune-test-packages wanted

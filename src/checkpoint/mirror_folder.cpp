@@ -17,7 +17,7 @@ namespace {
 
 constexpr uint64_t kMaxCopyManifestBytes = uint64_t{64} << 20;
 constexpr char kTreeRun[] = "tree";  // where a manifest names a run
-// Beside a tree's index and no part of it: seconds since the epoch. The times of files are no
+// Next to a tree's index, not part of it: seconds since the epoch. The times of files are no
 // such note, as a mirror's file system may know none or change them by itself.
 constexpr char kLastUse[] = "last_use";
 

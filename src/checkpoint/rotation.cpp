@@ -9,7 +9,7 @@
 namespace finetune::checkpoint {
 namespace {
 
-// The manifest goes first: whatever stops in between, the rest is no checkpoint under any name.
+// The manifest goes first: whatever stops in between, the rest is not a checkpoint under any name.
 void remove_checkpoint_folder(FileSystem& files, const std::string& path) {
   const std::string manifest = join_path(path, kManifestFile);
   if (files.type(path) == FileType::kDirectory && files.exists(manifest)) {

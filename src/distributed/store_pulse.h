@@ -24,7 +24,7 @@ class StorePulse {
     bool holds_store = false;  // the store ends with this process
     Duration beat{500};
     Duration patience{45'000};  // without a sign of life
-    // A process that has done nothing at all for so long shows none any more.
+    // A process that was idle for that long stops writing heartbeats.
     Duration idle_patience{1'800'000};
     // Ends the process, some time after somebody was lost: it may wait for that one, or compute.
     std::function<void()> leave = {};

@@ -93,7 +93,8 @@ std::string bar(int64_t done, int64_t total, int64_t columns) {
          std::string(static_cast<size_t>(columns - filled), ' ');
 }
 
-// Everything beside the bar, the dearest first; a narrow terminal shows only the first `shown`.
+// Everything next to the bar, the most important first; a narrow terminal shows only the first
+// `shown`.
 std::string figures_text(const std::string& times, const std::string& step_speed,
                          const ProgressFigures& figures, int shown) {
   std::string inner = times;

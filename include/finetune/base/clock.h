@@ -11,7 +11,7 @@ namespace finetune {
 class Clock {
  public:
   virtual ~Clock() = default;
-  [[nodiscard]] virtual double now() = 0;  // seconds, never going back
+  [[nodiscard]] virtual double now() = 0;  // seconds, never decreasing
   // Waits until `wake` is notified or the number of seconds has passed. May return early, as
   // condition variables do. Requires: `lock` is locked.
   virtual void wait(std::unique_lock<std::mutex>& lock, std::condition_variable& wake,

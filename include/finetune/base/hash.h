@@ -19,7 +19,7 @@ class Hasher {
 
   void update(const void* data, size_t size);
   void update(std::string_view text) { update(text.data(), text.size()); }
-  [[nodiscard]] std::string hex() const;  // 32 lower-case digits; the stream may go on
+  [[nodiscard]] std::string hex() const;  // 32 lower-case digits; more may be added afterwards
   void reset();
 
  private:

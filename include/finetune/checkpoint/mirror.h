@@ -70,7 +70,7 @@ class Mirror {
   // bring_back_tree() is its counterpart.
   void copy_tree(const std::string& folder, const std::string& name, bool verify = false);
   // Behind what was asked for so far: notes below `parent`, a folder of the mirror, that its trees
-  // `used` are in use now, and removes those that no session has used for so long.
+  // `used` are in use now, and deletes those that no session has used for that long.
   void remove_unused_trees(const std::string& parent, const std::vector<std::string>& used,
                            std::chrono::seconds unused);
 

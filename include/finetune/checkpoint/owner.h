@@ -23,7 +23,7 @@ struct Owner {
 [[nodiscard]] Owner this_process();
 
 [[nodiscard]] std::string to_text(const Owner& owner);
-// Nothing where the text is no record.
+// nullopt if the text is not a record.
 [[nodiscard]] std::optional<Owner> parse_owner(const std::string& text);
 // The record that an owner leaves when it is done.
 [[nodiscard]] std::string released_text(const std::string& token);

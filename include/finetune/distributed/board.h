@@ -30,7 +30,7 @@ struct Board {
 // Lives as long as the process and every process forked from it. Throws Error(kIo).
 [[nodiscard]] Board& make_board();
 
-// Beats for a process until that has done nothing at all for `idle_patience`, and ends it with exit
+// Writes heartbeats for a process until it was idle for `idle_patience`, and ends it with exit
 // code 75 where another one is gone and its main thread does not leave by itself in time: one that
 // waits for a process that is gone, or computes for long.
 class Pulse {

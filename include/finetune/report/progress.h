@@ -59,7 +59,7 @@ class ProgressDisplay {
   // Cheap: draws only where it is due. Without an open phase it does nothing.
   void update(int64_t done, const ProgressFigures& figures = {});
 
-  // A logged step: a line that stays, in both modes; the bar goes on beneath it.
+  // A logged step: a line that stays, in both modes; the bar continues below it.
   void log(int64_t done, const ProgressFigures& figures = {});
 
   // Work that is mostly quick: a phase within what is open, which is shown from the second on that
@@ -114,7 +114,7 @@ class ProgressDisplay {
   ProgressMode mode_;
   ProgressOutput output_;
   std::vector<Phase> phases_;
-  std::string bar_;  // what stands on the terminal's line; guarded by the log's lock
+  std::string bar_;  // the current text of the terminal's line; guarded by the log's lock
   double last_drawn_ = 0;
   Step step_;
 };
