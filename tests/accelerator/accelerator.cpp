@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: MIT
+#include "accelerator/accelerator.h"
+
+#include <algorithm>
+#include <fstream>
+
+namespace finetune::testing {
+namespace {
+
+const std::set<std::string>& listed_operators() {
+  static const std::set<std::string> names = [] {
+    std::set<std::string> lines;
+    std::ifstream file(source_dir() + "/tests/accelerator/operators.txt");
+    for (std::string line; std::getline(file, line);) lines.insert(line);
+    return lines;
+  }();
+  return names;
+}
+
+}  // namespace
+
+AcceleratorReport read_reports(const std::string& folder) {
+  AcceleratorReport report;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    const Json json = parse_json(read_file(entry.path()), entry.path(), ErrorKind::kData);
+    report.devices.insert(json["device"].get<std::string>());
+    report.peak_bytes = std::max(report.peak_bytes, json["peak_bytes"].get<int64_t>());
+    for (const auto& [reason, count] : json["waits"].items()) {
+      report.waits_by_reason[reason] += count.get<int64_t>();
+      report.waits += count.get<int64_t>();
+    }
+    for (const auto& [name, kernel] : json["kernels"].items()) {
+      report.calls[name] += kernel["calls"].get<int64_t>();
+      report.kernels += kernel["calls"].get<int64_t>();
+      report.bytes += kernel["read"].get<int64_t>() + kernel["written"].get<int64_t>();
+    }
+  }
+  return report;
+}
+
+Accelerator::~Accelerator() {
+  std::set<std::string> missing;
+  for (int i = 0; i < reports_; ++i) {
+    for (const auto& [name, calls] : read_reports(folder_ / std::to_string(i)).calls) {
+      if (name.starts_with("aten::") && !listed_operators().contains(name)) missing.insert(name);
+    }
+  }
+  for (const std::string& name : missing) {
+    ADD_FAILURE() << "tests/accelerator/operators.txt does not list " << name;
+  }
+}
+
+ProcessOptions Accelerator::options(const Environment& more) {
+  latest_ = folder_ / std::to_string(reports_++);
+  std::filesystem::create_directories(latest_);
+  ProcessOptions options;
+  options.environment = {{"LD_PRELOAD", pretend_accelerator_path()},
+                         {"PRETEND_ACCELERATOR_REPORT", latest_}};
+  for (const auto& [name, value] : more) options.environment[name] = value;
+  return options;
+}
+
+ProcessResult Accelerator::run(const Arguments& words, const Environment& more) {
+  return finetune::testing::run(words, options(more));
+}
+
+ProcessResult Accelerator::train(const TinyRun& run, const Arguments& more,
+                                 const Environment& environment) {
+  return this->run(run.command(more), environment);
+}
+
+std::map<std::string, std::string> saved_tensors(const std::string& folder) {
+  std::map<std::string, std::string> files;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    const std::string end = entry.path().extension();
+    if (end == ".safetensors" || end == ".pt") {
+      files[entry.path().filename()] = read_file(entry.path());
+    }
+  }
+  return files;
+}
+
+void keep_only_checkpoint(const TinyRun& run, int step) {
+  const std::string name = "checkpoint-" + std::to_string(step);
+  const std::string kept = run.folder() / name;
+  std::filesystem::rename(run.out(name), kept);
+  std::filesystem::remove_all(run.out());
+  std::filesystem::create_directories(run.out());
+  std::filesystem::rename(kept, run.out(name));
+}
+
+}  // namespace finetune::testing

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+
+#include "integration/tiny_run.h"
+
+namespace finetune::testing {
+
+[[nodiscard]] std::string pretend_accelerator_path();
+[[nodiscard]] std::string planted_faults_path();
+
+// What the processes that wrote reports into a folder did, together (tests/accelerator/README.md).
+struct AcceleratorReport {
+  int64_t kernels = 0;
+  int64_t bytes = 0;  // read and written
+  int64_t waits = 0;
+  int64_t peak_bytes = 0;  // of the process with the largest
+  std::map<std::string, int64_t> calls;
+  std::map<std::string, int64_t> waits_by_reason;
+  std::multiset<std::string> devices;  // one entry for each process
+};
+
+[[nodiscard]] AcceleratorReport read_reports(const std::string& folder);
+
+// Runs with the pretend accelerator preloaded, each with a report that is read back. The destructor
+// checks that operators.txt lists every operator that was called.
+class Accelerator {
+ public:
+  Accelerator() = default;
+  ~Accelerator();
+  Accelerator(const Accelerator&) = delete;
+  Accelerator& operator=(const Accelerator&) = delete;
+
+  using Environment = std::map<std::string, std::string>;
+  // What a process needs; its report goes into a new folder.
+  [[nodiscard]] ProcessOptions options(const Environment& more = {});
+  ProcessResult run(const Arguments& words, const Environment& more = {});
+  ProcessResult train(const TinyRun& run, const Arguments& more = {},
+                      const Environment& environment = {});
+
+  // Of the latest process, after it exited.
+  [[nodiscard]] AcceleratorReport report() const { return read_reports(latest_); }
+
+ private:
+  TemporaryFolder folder_;
+  std::string latest_;
+  int reports_ = 0;
+};
+
+// The weights, optimizer and schedule in a folder: file names to contents.
+[[nodiscard]] std::map<std::string, std::string> saved_tensors(const std::string& folder);
+
+// Removes what came after a checkpoint, as if the run had been killed right after it.
+void keep_only_checkpoint(const TinyRun& run, int step);
+
+}  // namespace finetune::testing

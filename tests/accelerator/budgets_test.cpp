@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: MIT
+// What one update may cost on a device: kernels, bytes, waits of the host, calls of AdamW and peak
+// memory, asserted from budgets.json, whose figures only go down. Where one rises the test fails;
+// where one fell by more than 2 %, it asks for the lower figure.
+//
+// The model has the layers (6), heads (12) and vocabulary (52,000) of a RoBERTa of 84 million
+// parameters with an eighth of its width (96, 384), and 16 rows of 32 tokens instead of 128, of
+// which 60 % instead of 15 % are predicted: as many predicted tokens, and as many kernels except in
+// the head, whose vocabulary blocks are 8 times as long (5 instead of 39). An update takes a
+// second.
+#include "accelerator/accelerator.h"
+
+namespace finetune::testing {
+namespace {
+
+struct Case {
+  const char* name;
+  TinyRun::Keys keys;
+  friend void PrintTo(const Case& one, std::ostream* out) { *out << one.name; }
+};
+
+const TinyRun::Keys kModel = {
+    {"config_overrides",
+     "{vocab_size: 52000, num_hidden_layers: 6, num_attention_heads: 12, hidden_size: 96, "
+     "intermediate_size: 384, max_position_embeddings: 514, type_vocab_size: 1}"},
+    {"tokenizer_name", source_dir() + "/tests/fixtures/tokenizers/lighthouse"},
+    {"mlm_probability", "0.6"},
+    {"per_device_train_batch_size", "16"},
+    {"gradient_accumulation_steps", "1"},
+    {"save_strategy", "no"},
+    {"save_steps", ""},
+    {"eval_strategy", "no"},
+    {"eval_steps", ""},
+    {"validation_file", ""},
+    {"dataloader_num_workers", "0"}};
+
+const std::vector<Case> kCases = {{"fp32", {}},
+                                  {"fp32_without_dropout", {}},  // keys below
+                                  {"fp16", {{"fp16", "true"}}},
+                                  {"bf16", {{"bf16", "true"}}},
+                                  {"adamw_8bit", {{"optim", "adamw_8bit"}}},
+                                  {"all_techniques",
+                                   {{"bf16", "true"},
+                                    {"optim", "adamw_companded_8bit"},
+                                    {"param_dtype", "bfloat16+int8"},
+                                    {"grad_accum_dtype", "bfloat16"},
+                                    {"gradient_checkpointing", "true"},
+                                    {"gradient_checkpointing_kwargs", "{selective: true}"}}}};
+
+TinyRun::Keys keys_of(const Case& one) {
+  TinyRun::Keys keys = kModel;
+  for (const auto& [key, value] : one.keys) keys[key] = value;
+  if (std::string(one.name) == "fp32_without_dropout") {
+    std::string& model = keys["config_overrides"];
+    model.insert(model.size() - 1, ", hidden_dropout_prob: 0.0, attention_probs_dropout_prob: 0.0");
+  }
+  return keys;
+}
+
+// The third update: the first two differ where memory is taken for the first time.
+std::map<std::string, int64_t> cost_of_an_update(const TinyRun& run) {
+  Accelerator accelerator;
+  const auto report_of = [&](const std::string& steps) {
+    const ProcessResult result = accelerator.train(run, {"--max_steps", steps, "--restart"});
+    EXPECT_EQ(result.code, 0) << result.err;
+    return accelerator.report();
+  };
+  const AcceleratorReport two = report_of("2");
+  AcceleratorReport three = report_of("3");
+  const std::string adamw = "aten::_fused_adamw_";
+  const int64_t before = two.calls.contains(adamw) ? two.calls.at(adamw) : 0;
+  return {{"kernels", three.kernels - two.kernels},
+          {"bytes", three.bytes - two.bytes},
+          {"waits", three.waits - two.waits},
+          {"adamw_calls", three.calls[adamw] - before},
+          {"peak_bytes", three.peak_bytes}};
+}
+
+class AcceleratorBudgets : public ::testing::TestWithParam<Case> {};
+INSTANTIATE_TEST_SUITE_P(Of, AcceleratorBudgets, ::testing::ValuesIn(kCases),
+                         [](const auto& one) { return std::string(one.param.name); });
+
+TEST_P(AcceleratorBudgets, OnlyGoDown) {
+  const std::string path = source_dir() + "/tests/accelerator/budgets.json";
+  const Json budgets = parse_json(read_file(path), path, ErrorKind::kData);
+  const Json budget = budgets.value(GetParam().name, Json::object());
+  const TinyRun run(keys_of(GetParam()));
+  Json counted;
+  for (const auto& [name, value] : cost_of_an_update(run)) {
+    counted[name] = value;
+    const int64_t allowed = budget.value(name, int64_t{0});
+    EXPECT_LE(value, allowed) << name << " rose: an update on a GPU costs more";
+    EXPECT_GE(static_cast<double>(value), 0.98 * static_cast<double>(allowed))
+        << name << " fell: lower it in budgets.json";
+  }
+  if (HasFailure()) std::cout << '"' << GetParam().name << "\": " << counted.dump() << "\n";
+}
+
+}  // namespace
+}  // namespace finetune::testing

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: MIT
+// Every shipped configuration trains, evaluates and saves on a device, with a small model.
+#include <sstream>
+
+#include "accelerator/accelerator.h"
+
+namespace finetune::testing {
+namespace {
+
+const std::string kSmallModel =
+    "num_hidden_layers=2,num_attention_heads=2,hidden_size=32,intermediate_size=64,"
+    "max_position_embeddings=130";
+
+bool brings_its_data(const std::string& text) {
+  return text.find("\ntask: ") != std::string::npos &&
+         text.find("\ntask: mlm") == std::string::npos;
+}
+
+// The keys that make a configuration small, and replace the data that users download.
+Arguments small(const std::string& name, const std::string& text, const TemporaryFolder& folder) {
+  Arguments keys = {"--output_dir", folder / name, "--cache_dir", folder / "cache"};
+  const auto add = [&](const Arguments& more) {
+    keys.insert(keys.end(), more.begin(), more.end());
+  };
+  add({"--tokenizer_name", source_dir() + "/tests/fixtures/tokenizers/lighthouse"});
+  add({"--max_steps", "2", "--eval_steps", "2", "--save_steps", "2", "--logging_steps", "1"});
+  add({"--warmup_steps", "0", "--max_eval_samples", "8", "--report_to", "none"});
+  add({"--per_device_train_batch_size", "1", "--gradient_accumulation_steps", "2"});
+  if (name == "bigbird_pretraining.yaml") {  // its attention stays sparse
+    add({"--max_seq_length", "256", "--max_predictions_per_seq", "30", "--config_overrides",
+         "num_hidden_layers=2,num_attention_heads=2,hidden_size=32,intermediate_size=64,"
+         "max_position_embeddings=256,block_size=16,num_random_blocks=1"});
+    return keys;
+  }
+  add({"--config_overrides", kSmallModel});
+  if (!brings_its_data(text)) {
+    add({"--train_file", kText + "lighthouse.txt", "--validation_file",
+         kText + "lighthouse-valid.txt"});
+  }
+  return keys;
+}
+
+// A text as documents of 20 lines, which empty lines divide.
+std::string documents() {
+  std::istringstream text(read_file(kText + "lighthouse.txt"));
+  std::string result;
+  int lines = 0;
+  for (std::string line; std::getline(text, line);) {
+    result += line + (++lines % 20 == 0 ? "\n\n" : "\n");
+  }
+  return result;
+}
+
+TEST(AcceleratorConfigurations, TrainEvaluateAndSave) {
+  const TemporaryFolder folder;
+  std::filesystem::create_directories(folder / "japanese");
+  write_file(folder / "japanese/a.txt", documents());
+  for (const auto& entry : std::filesystem::directory_iterator(source_dir() + "/configs")) {
+    Accelerator accelerator;
+    const std::string name = entry.path().filename();
+    Arguments words = {"train", entry.path().string()};
+    const Arguments keys = small(name, read_file(entry.path()), folder);
+    words.insert(words.end(), keys.begin(), keys.end());
+    const ProcessResult result = accelerator.run(
+        finetune_command(words),
+        {{"ESPERANTO_DATA", folder.path()}, {"JAPANESE_DATA", folder / "japanese"}});
+    EXPECT_EQ(result.code, 0) << name << "\n" << result.err;
+    if (result.code != 0) continue;
+    EXPECT_THAT(result.err, ::testing::HasSubstr("on pretend (pretend:0 of 1"));
+    EXPECT_EQ(trainer_state(folder / name)["global_step"], 2) << name;
+    EXPECT_GT(accelerator.report().kernels, 100) << name;
+  }
+}
+
+}  // namespace
+}  // namespace finetune::testing

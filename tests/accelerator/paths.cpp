@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: MIT
+#include "accelerator/accelerator.h"
+
+namespace finetune::testing {
+
+std::string pretend_accelerator_path() { return FINETUNE_PRETEND_ACCELERATOR; }
+std::string planted_faults_path() { return FINETUNE_PLANTED_FAULTS; }
+
+}  // namespace finetune::testing

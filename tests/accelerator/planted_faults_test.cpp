@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: MIT
+// The pretend accelerator detects each mistake of planted_faults.cpp, and nothing in the program
+// that makes none.
+#include "accelerator/accelerator.h"
+
+namespace finetune::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+ProcessResult with_fault(const std::string& fault, const std::string& memory = "1000000") {
+  return run({planted_faults_path(), fault},
+             {.environment = {{"LD_PRELOAD", pretend_accelerator_path()},
+                              {"PRETEND_ACCELERATOR_BYTES", memory}},
+              .folder = "",
+              .watch = ""});
+}
+
+void expect_value(const std::string& fault, const std::string& value) {
+  const ProcessResult result = with_fault(fault);
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_EQ(result.out, value + "\n");
+}
+
+void expect_error(const std::string& fault, const std::string& message) {
+  const ProcessResult result = with_fault(fault);
+  EXPECT_EQ(result.code, 1);
+  EXPECT_EQ(result.out, "");
+  EXPECT_THAT(result.err, HasSubstr(message));
+}
+
+TEST(PlantedFault, NoneIsNoFault) { expect_value("none", "2"); }
+
+TEST(PlantedFault, ReadOfDeviceMemoryCrashesWithAStackTrace) {
+  const ProcessResult result = with_fault("raw_read");
+  EXPECT_EQ(result.code, 128 + SIGSEGV);
+  EXPECT_EQ(result.out, "");
+  EXPECT_THAT(result.err, HasSubstr("the host touched device memory"));
+  EXPECT_THAT(result.err, HasSubstr("read_device_memory_on_the_host"));
+}
+
+TEST(PlantedFault, TensorsOfTwoDevicesAreAnError) {
+  expect_error("mixed_devices", "Expected all tensors to be on the same device");
+}
+
+TEST(PlantedFault, ReadBeforeAWaitIsNaN) {
+  EXPECT_THAT(with_fault("read_before_wait").out, HasSubstr("nan"));
+  expect_value("read_after_wait", "1");
+}
+
+TEST(PlantedFault, OverwriteBeforeAWaitAborts) {
+  const ProcessResult result = with_fault("overwrite_before_wait");
+  EXPECT_EQ(result.code, 128 + SIGABRT);
+  EXPECT_THAT(result.err, HasSubstr("overwrote pinned memory before the device read it"));
+  expect_value("overwrite_after_wait", "2");
+}
+
+TEST(PlantedFault, NativeDropoutIsAnError) {
+  expect_error("native_dropout", "draws from the device's generator");
+}
+
+TEST(PlantedFault, FreshAndFreedMemoryIsNaN) {
+  for (const char* fault : {"fresh_memory", "freed_memory"}) {
+    EXPECT_THAT(with_fault(fault).out, HasSubstr("nan")) << fault;
+  }
+}
+
+TEST(PlantedFault, MemoryIsLimited) {
+  expect_error("too_much_memory", "out of memory");
+  EXPECT_EQ(with_fault("too_much_memory", "10000000").out, "1\n");
+}
+
+}  // namespace
+}  // namespace finetune::testing

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: MIT
+#include "counts.h"
+
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+
+#include "memory.h"
+
+namespace pretend {
+
+Counts& Counts::instance() {
+  static auto* const counts = new Counts();
+  return *counts;
+}
+
+Counts::Counts() {
+  std::atexit([] { instance().write(); });
+}
+
+void Counts::add_kernel(const std::string& name, int64_t read, int64_t written) {
+  const std::lock_guard lock(mutex_);
+  Kernel& kernel = kernels_[name];
+  ++kernel.calls;
+  kernel.read += read;
+  kernel.written += written;
+}
+
+void Counts::add_wait(const std::string& reason) {
+  const std::lock_guard lock(mutex_);
+  ++waits_[reason];
+}
+
+void Counts::write() {
+  const char* const folder = std::getenv("PRETEND_ACCELERATOR_REPORT");
+  // A signal handler that ends the process may have interrupted a count.
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock || folder == nullptr || kernels_.empty()) return;
+  const char* const device = std::getenv("CUDA_VISIBLE_DEVICES");
+  std::ofstream file(std::string(folder) + "/" + std::to_string(::getpid()) + ".json");
+  file << "{\"device\": \"" << (device != nullptr ? device : "0")
+       << "\", \"peak_bytes\": " << DeviceMemory::instance().stats().allocated_bytes[0].peak
+       << ",\n \"waits\": {";
+  const char* separator = "";
+  for (const auto& [reason, count] : waits_) {
+    file << separator << "\"" << reason << "\": " << count;
+    separator = ", ";
+  }
+  file << "},\n \"kernels\": {";
+  separator = "\n  ";
+  for (const auto& [name, kernel] : kernels_) {
+    file << separator << "\"" << name << "\": {\"calls\": " << kernel.calls
+         << ", \"read\": " << kernel.read << ", \"written\": " << kernel.written << "}";
+    separator = ",\n  ";
+  }
+  file << "}}\n";
+}
+
+}  // namespace pretend
+
+// Processes that leave a world end by _exit, which runs nothing that atexit() registered.
+extern "C" __attribute__((visibility("default"))) void _exit(int code) {
+  pretend::Counts::instance().write();
+  ::syscall(SYS_exit_group, code);
+  __builtin_unreachable();
+}

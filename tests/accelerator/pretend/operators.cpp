@@ -1,0 +1,311 @@
+// SPDX-License-Identifier: MIT
+// Every operator runs the CPU's kernel on the kernels' addresses of its tensors. What only makes
+// views is done here by hand, and copies between host and device are counted and may be late.
+#include <ATen/EmptyTensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/as_strided_native.h>
+#include <ATen/ops/empty_strided.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/unfold_native.h>
+#include <ATen/ops/view_native.h>
+#include <torch/library.h>
+
+#include <cstring>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "counts.h"
+#include "late_copies.h"
+#include "memory.h"
+
+namespace pretend {
+namespace {
+
+using at::Tensor;
+
+// A device tensor and the CPU tensor over the same memory that the kernel gets.
+using Aliases = std::vector<std::pair<Tensor, Tensor>>;
+
+bool is_on_device(const Tensor& tensor) { return tensor.device().type() == kDeviceType; }
+
+Tensor alias_on_host(const Tensor& tensor) {
+  const at::TensorOptions options = tensor.options().device(at::kCPU);
+  if (tensor.numel() == 0) {  // maybe an output that the kernel resizes
+    return at::empty_strided(tensor.sizes(), tensor.strides(), options);
+  }
+  return at::from_blob(DeviceMemory::instance().accessible(tensor.const_data_ptr()), tensor.sizes(),
+                       tensor.strides(), options);
+}
+
+Tensor empty_on_device(c10::IntArrayRef sizes, c10::IntArrayRef strides, at::ScalarType type) {
+  constexpr c10::DispatchKeySet kKeys(c10::DispatchKey::PrivateUse1);
+  return at::detail::empty_strided_generic(sizes, strides, &device_allocator(), kKeys, type);
+}
+
+// A view of one of the aliases, as the view of the device's tensor.
+Tensor view_on_device(const Tensor& view, const Aliases& aliases) {
+  const auto* const begin = static_cast<const char*>(view.const_data_ptr());
+  for (const auto& [device, alias] : aliases) {
+    const char* const base = DeviceMemory::instance().accessible(device.storage().data());
+    if (begin < base || begin >= base + device.storage().nbytes()) continue;
+    return at::native::as_strided_tensorimpl(
+        device, view.sizes(), view.strides(),
+        (begin - base) / static_cast<int64_t>(view.element_size()));
+  }
+  TORCH_CHECK(false, "a view of none of the operator's inputs");
+}
+
+// What the CPU's kernel returned, on the device.
+Tensor result_on_device(const Tensor& host, const Aliases& aliases) {
+  const DeviceMemory& memory = DeviceMemory::instance();
+  if (host.numel() > 0 && memory.is_accessible(host.const_data_ptr())) {
+    return view_on_device(host, aliases);
+  }
+  Tensor result = empty_on_device(host.sizes(), host.strides(), host.scalar_type());
+  if (host.numel() == 0) return result;
+  const size_t skipped = static_cast<size_t>(host.storage_offset()) * host.element_size();
+  std::memcpy(memory.accessible(result.mutable_data_ptr()), host.const_data_ptr(),
+              std::min(host.storage().nbytes() - skipped, result.storage().nbytes()));
+  return result;
+}
+
+// Bytes of a tensor in memory: an expanded dimension is stored, and read, once.
+int64_t stored_bytes(const Tensor& tensor) {
+  int64_t elements = 1;
+  for (int64_t d = 0; d < tensor.dim(); ++d) {
+    elements *= tensor.stride(d) == 0 ? 1 : tensor.size(d);
+  }
+  return elements * static_cast<int64_t>(tensor.element_size());
+}
+
+bool is_written(const c10::Argument& argument) {
+  return argument.alias_info() != nullptr && argument.alias_info()->isWrite();
+}
+
+// CUDA takes indices from the host for these.
+bool takes_host_indices(const std::string& name) {
+  static const std::set<std::string> kNames = {"aten::index.Tensor", "aten::index.Tensor_out",
+                                               "aten::index_put_", "aten::_index_put_impl_"};
+  return kNames.contains(name);
+}
+
+// The host must know the size of the result: CUDA waits for the device.
+bool waits_for_size(const std::string& name) {
+  static const std::set<std::string> kNames = {
+      "aten::nonzero",    "aten::_unique2", "aten::masked_select",
+      "aten::unique_dim", "aten::bincount", "aten::repeat_interleave.Tensor"};
+  return kNames.contains(name);
+}
+// The result itself is the host's.
+bool returns_to_host(const std::string& name) {
+  static const std::set<std::string> kNames = {"aten::equal", "aten::is_nonzero"};
+  return kNames.contains(name);
+}
+
+// One call of an operator: its arguments become aliases on the CPU, its results device tensors.
+class Call {
+ public:
+  Call(const c10::OperatorHandle& op, torch::jit::Stack& stack)
+      : op_(op),
+        schema_(op.schema()),
+        name_(toString(schema_.operator_name())),
+        stack_(stack),
+        first_(stack.size() - schema_.arguments().size()),
+        given_(stack.begin() + static_cast<std::ptrdiff_t>(first_), stack.end()) {
+    TORCH_CHECK(!op.hasTag(at::Tag::nondeterministic_seeded), "pretend accelerator: ", name_,
+                " draws from the device's generator, which a resumed run would not repeat");
+  }
+
+  void run() {
+    for (size_t i = 0; i < given_.size(); ++i) {
+      replace_argument(stack_[first_ + i], is_written(schema_.arguments()[i]));
+    }
+    op_.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &stack_);
+    store_resized_outputs();
+    const size_t results = schema_.returns().size();
+    for (size_t i = 0; i < results; ++i) {
+      replace_result(stack_[stack_.size() - results + i], schema_.returns()[i]);
+    }
+    Counts::instance().add_kernel(name_, read_, written_);
+    if (waits_for_size(name_) || returns_to_host(name_)) {
+      LateCopies::instance().finish();
+      Counts::instance().add_wait(name_);
+    }
+  }
+
+ private:
+  Tensor alias(const Tensor& tensor, bool written) {
+    if (!tensor.defined()) return tensor;
+    if (!is_on_device(tensor)) {
+      TORCH_CHECK(tensor.dim() == 0 || takes_host_indices(name_),
+                  "Expected all tensors to be on the same device, but ", name_,
+                  " got one on the CPU and others on the accelerator");
+      return tensor;
+    }
+    (written ? written_ : read_) += stored_bytes(tensor);
+    return aliases_.emplace_back(tensor, alias_on_host(tensor)).second;
+  }
+
+  void replace_argument(c10::IValue& value, bool written) {
+    if (value.isTensor()) {
+      value = alias(value.toTensor(), written);
+    } else if (value.isTensorList()) {
+      c10::List<Tensor> list;
+      for (const Tensor& tensor : value.toTensorVector()) list.push_back(alias(tensor, written));
+      value = list;
+    } else if (value.isOptionalTensorList()) {
+      c10::List<std::optional<Tensor>> list;
+      for (const std::optional<Tensor>& tensor : value.toOptionalTensorList()) {
+        list.push_back(tensor ? std::optional<Tensor>(alias(*tensor, written)) : std::nullopt);
+      }
+      value = list;
+    } else if (value.isDevice() && value.toDevice().type() == kDeviceType) {
+      value = c10::Device(at::kCPU);
+    }
+  }
+
+  void store_resized_outputs() {
+    for (auto& [device, host] : aliases_) {
+      if (host.sizes() == device.sizes() || host.numel() == 0) continue;
+      TORCH_CHECK(device.numel() == 0, name_, " resized an output that was not empty");
+      const Tensor fresh = result_on_device(host, {});
+      written_ += static_cast<int64_t>(host.nbytes());
+      device.set_(fresh.storage(), 0, fresh.sizes(), fresh.strides());
+    }
+  }
+
+  void replace_result(c10::IValue& value, const c10::Argument& result) {
+    if (is_written(result)) {
+      for (size_t i = 0; i < given_.size(); ++i) {
+        const c10::Argument& argument = schema_.arguments()[i];
+        if (!is_written(argument) || *argument.alias_info() != *result.alias_info()) continue;
+        value = given_[i];
+        return;
+      }
+    } else if (value.isTensor() && value.toTensor().defined()) {
+      written_ += static_cast<int64_t>(value.toTensor().nbytes());
+      value = result_on_device(value.toTensor(), aliases_);
+    } else if (value.isTensorList()) {
+      c10::List<Tensor> list;
+      for (const Tensor& tensor : value.toTensorVector()) {
+        written_ += static_cast<int64_t>(tensor.nbytes());
+        list.push_back(result_on_device(tensor, aliases_));
+      }
+      value = list;
+    }
+  }
+
+  const c10::OperatorHandle& op_;
+  const c10::FunctionSchema& schema_;
+  const std::string name_;
+  torch::jit::Stack& stack_;
+  const size_t first_;
+  const std::vector<c10::IValue> given_;
+  Aliases aliases_;
+  int64_t read_ = 0;
+  int64_t written_ = 0;
+};
+
+void run_operator(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  Call(op, *stack).run();
+}
+
+TORCH_LIBRARY_IMPL(_, PrivateUse1, m) {
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&run_operator>());
+}
+
+Tensor empty_memory_format(c10::IntArrayRef sizes, std::optional<at::ScalarType> type,
+                           std::optional<at::Layout> /*layout*/,
+                           std::optional<at::Device> /*device*/, std::optional<bool> pinned,
+                           std::optional<at::MemoryFormat> format) {
+  TORCH_CHECK(!pinned.value_or(false), "pinned memory is the host's");
+  constexpr c10::DispatchKeySet kKeys(c10::DispatchKey::PrivateUse1);
+  return at::detail::empty_generic(sizes, &device_allocator(), kKeys, c10::dtype_or_default(type),
+                                   format);
+}
+
+Tensor empty_strided(c10::IntArrayRef sizes, c10::IntArrayRef strides,
+                     std::optional<at::ScalarType> type, std::optional<at::Layout> /*layout*/,
+                     std::optional<at::Device> /*device*/, std::optional<bool> /*pinned*/) {
+  return empty_on_device(sizes, strides, c10::dtype_or_default(type));
+}
+
+Tensor copy_from(const Tensor& from, const Tensor& to, bool non_blocking) {
+  LateCopies& late = LateCopies::instance();
+  const bool reads_device = is_on_device(from);
+  const bool writes_device = is_on_device(to);
+  if (!reads_device) late.finish_overlapping(from);
+  if (!writes_device) late.finish_overlapping(to);
+  Tensor target = writes_device ? alias_on_host(to) : to;
+  target.copy_(reads_device ? alias_on_host(from) : from);
+  const char* const name =
+      !reads_device ? "copy_to_device" : (writes_device ? "copy" : "copy_to_host");
+  Counts::instance().add_kernel(name, stored_bytes(from), static_cast<int64_t>(to.nbytes()));
+  if (reads_device && writes_device) return to;
+  const Tensor& host = reads_device ? to : from;
+  if (non_blocking && is_pinned(host.const_data_ptr()) && host.is_contiguous()) {
+    late.add(host, reads_device);
+  } else {
+    late.finish();
+    Counts::instance().add_wait(name);
+  }
+  return to;
+}
+
+at::Scalar local_scalar_dense(const Tensor& tensor) {
+  LateCopies::instance().finish();
+  Counts::instance().add_wait("item");
+  return alias_on_host(tensor).item();
+}
+
+Tensor as_strided(const Tensor& tensor, c10::IntArrayRef sizes, c10::IntArrayRef strides,
+                  std::optional<int64_t> offset) {
+  return at::native::as_strided_tensorimpl(tensor, sizes, strides, offset);
+}
+
+Tensor view(const Tensor& tensor, c10::IntArrayRef sizes) {
+  return at::native::view(tensor, sizes);
+}
+
+Tensor view_dtype(const Tensor& tensor, at::ScalarType type) {
+  return at::native::view_dtype(tensor, type);
+}
+
+Tensor reshape_alias(const Tensor& tensor, c10::IntArrayRef sizes, c10::IntArrayRef strides) {
+  return at::native::as_strided_tensorimpl(tensor, sizes, strides, tensor.storage_offset());
+}
+
+Tensor unfold(const Tensor& tensor, int64_t dimension, int64_t size, int64_t step) {
+  return at::native::unfold(tensor, dimension, size, step);
+}
+
+Tensor& set_storage(Tensor& tensor, at::Storage storage, int64_t offset, c10::IntArrayRef sizes,
+                    c10::IntArrayRef strides) {
+  auto* const impl = tensor.unsafeGetTensorImpl();
+  impl->set_storage_keep_dtype(std::move(storage));
+  impl->set_storage_offset(offset);
+  impl->set_sizes_and_strides(sizes, strides);
+  return tensor;
+}
+
+// Module::to() asks through set_data(); torch's own answer does not know PrivateUse1.
+bool has_compatible_shallow_copy_type(const Tensor& /*to*/, const Tensor& /*from*/) { return true; }
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
+  m.impl("_copy_from", copy_from);
+  m.impl("_has_compatible_shallow_copy_type", has_compatible_shallow_copy_type);
+  m.impl("_local_scalar_dense", local_scalar_dense);
+  m.impl("_reshape_alias", reshape_alias);
+  m.impl("as_strided", as_strided);
+  m.impl("empty.memory_format", empty_memory_format);
+  m.impl("empty_strided", empty_strided);
+  m.impl("set_.source_Storage_storage_offset", set_storage);
+  m.impl("unfold", unfold);
+  m.impl("view", view);
+  m.impl("view.dtype", view_dtype);
+}
+
+}  // namespace
+}  // namespace pretend
