@@ -240,7 +240,7 @@ int64_t memory_left(const TrainingArgs& args, c10::Device device, int64_t proces
   const int64_t available = available_memory();
   int64_t left = available > 0 ? available / processes : INT64_MAX;
   const std::optional<int64_t> budget = device.is_cpu() ? memory_budget_of(args) : std::nullopt;
-  if (budget) left = std::min(left, *budget - resident_memory());
+  if (budget) left = std::min(left, *budget - resident_memory() - kMappedCode);
   return left;
 }
 
