@@ -54,8 +54,8 @@ void RunStart::begin_fresh() {
             "on " + describe_device(run_.parts.device));
 }
 
-void RunStart::restore(const checkpoint::CheckpointEntry& from) {
-  const SavedFolder folder{.files = run_.files, .path = from.path, .is_foreign = from.foreign};
+void RunStart::restore(const checkpoint::CheckpointEntry& from, FileSystem& files) {
+  const SavedFolder folder{.files = files, .path = from.path, .is_foreign = from.foreign};
   saving_.records().load(folder);
   if (from.foreign) {
     resume_foreign(from.path);
