@@ -9,6 +9,7 @@
 #include "finetune/report/figure_text.h"
 #include "finetune/tensor/device.h"
 #include "train/resume.h"
+#include "train/same_experiment.h"
 
 namespace finetune {
 namespace {
@@ -85,7 +86,8 @@ void RunStart::take_inputs() {
 void RunStart::resume_own(const std::string& folder) {
   RunState& state = run_.state;
   const RunState saved = state;
-  check_identity(saved.identity, run_.parts.identity, folder);
+  check_identity(saved.identity, run_.parts.identity, folder,
+                 [&] { return explain_other_data(run_.config, saved); });
   const BatchSplit asked = resumed_split(run_.config, saved, run_.world().size());
   memory_.take_saved_split(saved, asked);
   run_.prepare(asked);

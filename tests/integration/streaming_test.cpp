@@ -157,6 +157,8 @@ TEST(Streaming, RefusesOtherDataAndAnotherBuffer) {
   const ProcessResult other = run.train();
   EXPECT_EQ(other.code, 2);
   EXPECT_THAT(other.err, HasSubstr("the training data are not those that"));
+  EXPECT_THAT(other.err,
+              HasSubstr("a.txt', 1 file of " + std::to_string(text.size()) + " bytes, and is '"));
   write_file(folder / "a.txt", text);
   EXPECT_EQ(run.train().code, 0);
 }
