@@ -350,7 +350,7 @@ int predict_command(const Arguments& arguments) {
       words.task ? parse_predict_task(*words.task) : find_predict_task(folder);
   for (const auto& [option, owner] : kOwned) check_owner(line.has(option), option, owner, task);
   std::vector<Query> queries = make_queries(task, std::move(lists));
-  checkpoint::require_undamaged_weights(FileSystem::local(), folder);
+  checkpoint::require_undamaged_model(FileSystem::local(), folder);
   const auto model = task.pipeline.make_predictor(folder, words.options);
   AnswerOutput output(words.output);
   if (!queries.empty()) write_answers(*model, queries, output);

@@ -14,6 +14,7 @@
 #include "finetune/base/memory_status.h"
 #include "finetune/base/printable.h"
 #include "finetune/base/version.h"
+#include "finetune/checkpoint/finished_model.h"
 #include "finetune/config/techniques.h"
 #include "finetune/data/mixed_dataset.h"
 #include "finetune/model/model_folder.h"
@@ -397,6 +398,7 @@ void assemble_model(const LoadedConfig& config, const AssemblyRequest& request, 
   parts.model_config = parts.model->config();
   parts.task = std::move(task);
   if (!parts.pretrained.empty() && request.load_weights) {
+    checkpoint::require_undamaged_model(FileSystem::local(), parts.pretrained);
     load_pretrained(config, parts.pretrained, *parts.model, request.train);
     FileSystem& files = FileSystem::local();
     ParameterStore& parameters = parts.model->store();

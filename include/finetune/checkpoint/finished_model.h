@@ -110,8 +110,10 @@ class ResultUpdate {
   std::map<std::string, Damaged> damaged_;
 };
 
-// Throws Error(kCheckpoint) where the weights of a model folder do not match the manifest beside
-// them. Without a manifest, as other programs write folders, nothing is known to be wrong.
-void require_undamaged_weights(FileSystem& files, const std::string& folder);
+// Throws Error(kCheckpoint) where the weights of a model folder do not match the manifest next to
+// them. Warns of a config.json, tokenizer file or record of the data that does not, which users
+// edit, and of a damaged manifest. Without a manifest, as other programs write folders, nothing is
+// known to be wrong.
+void require_undamaged_model(FileSystem& files, const std::string& folder);
 
 }  // namespace finetune::checkpoint
