@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "finetune/base/memory_status.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
@@ -37,6 +35,15 @@ int64_t value_in(const std::string& path, const std::string& wanted) {
     file.ignore(std::numeric_limits<std::streamsize>::max(), '\n');
   }
   return 0;
+}
+
+// A line of /proc/self/status in bytes; nothing where the kernel does not report it.
+std::optional<int64_t> status_bytes(const std::string& wanted) {
+  std::ifstream file("/proc/self/status");
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with(wanted)) return 1024 * std::atoll(line.c_str() + wanted.size());
+  }
+  return std::nullopt;
 }
 
 int64_t system_memory(const std::string& line) {
@@ -96,11 +103,13 @@ std::optional<int64_t> left_in_group(const std::string& folder, const GroupFiles
 }  // namespace
 
 int64_t resident_memory() {
-  std::ifstream file("/proc/self/statm");
-  int64_t all = 0;
-  int64_t resident = 0;
-  if (!(file >> all >> resident)) return 0;
-  return resident * ::sysconf(_SC_PAGESIZE);
+  const std::optional<int64_t> anonymous = status_bytes("RssAnon:");
+  if (anonymous) return *anonymous + status_bytes("RssShmem:").value_or(0);
+  return status_bytes("VmRSS:").value_or(0);  // Linux before 4.5
+}
+
+int64_t reclaimable_resident_memory() {
+  return std::max<int64_t>(0, status_bytes("RssFile:").value_or(0) - kMappedCode);
 }
 
 int64_t available_memory() {

@@ -2,6 +2,7 @@
 #include "finetune/checkpoint/finished_model.h"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <chrono>
 #include <memory>
@@ -38,6 +39,22 @@ FileRecord record_in(const CopyPlaces& places, const std::string& path) {
   } catch (const SourceError& error) {
     throw Error(error.kind(), error.what(), error.system_error());
   }
+}
+
+// Whether a model answers by this file.
+bool decides_answers(std::string_view name) {
+  constexpr std::array<std::string_view, 11> kNames = {kConfigFile,
+                                                       "finetune_data.json",
+                                                       "tokenizer.json",
+                                                       "tokenizer_config.json",
+                                                       "added_tokens.json",
+                                                       "vocab.json",
+                                                       "merges.txt",
+                                                       "special_tokens_map.json",
+                                                       "vocab.txt",
+                                                       "spiece.model",
+                                                       "sentencepiece.bpe.model"};
+  return is_weight_file_name(name) || std::ranges::find(kNames, name) != kNames.end();
 }
 
 std::string temporary_prefix(const std::string& name) { return ".tmp-" + name + "."; }
@@ -198,22 +215,31 @@ FinishedModel inspect_finished_model(FileSystem& files, const std::string& folde
   return model;
 }
 
-void require_undamaged_weights(FileSystem& files, const std::string& folder) {
+void require_undamaged_model(FileSystem& files, const std::string& folder) {
   const std::string path = join_path(folder, kManifestFile);
   if (files.type(path) != FileType::kFile) return;
   std::optional<Manifest> manifest;
   try {
     manifest = read_manifest(files, path);
   } catch (const Error& error) {
-    log::debug(std::string("no checksums: ") + error.what());
+    log::warning(std::string(error.what()) + "; the files of the model are not verified");
     return;
   }
-  std::erase_if(manifest->files, [](const auto& file) { return !is_weight_file_name(file.first); });
-  const FinishedModel weights = compare_with_manifest(files, folder, *manifest, true);
-  if (weights.damaged.empty()) return;
-  throw Error(ErrorKind::kCheckpoint,
-              describe_damage(weights) +
-                  "; run the training command again to repair it, or put a good copy back");
+  std::erase_if(manifest->files, [](const auto& file) { return !decides_answers(file.first); });
+  FinishedModel others = compare_with_manifest(files, folder, *manifest, true);
+  FinishedModel weights;
+  for (const auto& [name, problem] : others.damaged) {
+    if (is_weight_file_name(name)) weights.damaged.emplace(name, problem);
+  }
+  if (!weights.damaged.empty()) {
+    throw Error(ErrorKind::kCheckpoint,
+                describe_damage(weights) +
+                    "; run the training command again to repair it, or put a good copy back");
+  }
+  if (others.damaged.empty()) return;
+  log::warning(describe_damage(others) +
+               " (by the checksums of manifest.json), and answers may differ; unless the change is "
+               "intended, run the training command again to repair it");
 }
 
 std::string describe_damage(const FinishedModel& model) {

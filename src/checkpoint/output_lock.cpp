@@ -63,9 +63,10 @@ OutputLock::OutputLock(const std::string& output_dir, LeaseOptions options) {
   try {
     FileSystem::local().make_directories(output_dir);
   } catch (const Error& error) {
+    const std::string why(error.what());
     throw Error(
         error.kind(),
-        std::string(error.what()) + "; choose " + one(options.key) + " that you may write to",
+        why.substr(0, why.find(';')) + "; choose " + one(options.key) + " that you may write to",
         error.system_error());
   }
   if (options.shown.empty()) options.shown = output_dir;

@@ -70,7 +70,9 @@ class Trial {
     command.insert(command.end(), own.begin(), own.end());
     const OwnRun run = run_self(command, "to try the configuration");
     interrupt::throw_if_requested("trying the configuration");
-    host_peak_ = std::max(host_peak_, run.peak);
+    const WrittenPeak written = read_written_peak(peak_file());
+    device_peak_ = written.device;
+    host_peak_ = std::max(host_peak_, run.peak - written.reclaimable);
     code_ = run.code;
     return run.code == kExitFinished;
   }
@@ -85,10 +87,7 @@ class Trial {
   }
   [[nodiscard]] int64_t host_peak() const { return host_peak_; }
   // Of the accelerator; 0 without one.
-  [[nodiscard]] int64_t device_peak() const {
-    if (!FileSystem::local().exists(peak_file())) return 0;
-    return read_json_file(peak_file()).value("device", int64_t{0});
-  }
+  [[nodiscard]] int64_t device_peak() const { return device_peak_; }
 
  private:
   [[nodiscard]] std::string output() const { return join_path(folder_.path(), "run"); }
@@ -99,6 +98,7 @@ class Trial {
   Arguments keys_;
   int code_ = 0;
   int64_t host_peak_ = 0;
+  int64_t device_peak_ = 0;
 };
 
 // What the log of a checkpoint says of its last step: a number, or "not finite".

@@ -8,11 +8,13 @@
 
 #include <cerrno>
 #include <cstdlib>
+#include <nlohmann/json.hpp>
 #include <vector>
 
 #include "finetune/base/error.h"
 #include "finetune/base/file_system.h"
 #include "finetune/base/interrupt.h"
+#include "finetune/base/json.h"
 
 extern char** environ;
 
@@ -36,6 +38,13 @@ OwnRun run_self(const Arguments& arguments, const std::string& purpose) {
   }
   return {.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status),
           .peak = static_cast<int64_t>(usage.ru_maxrss) * 1024};
+}
+
+WrittenPeak read_written_peak(const std::string& path) {
+  if (!FileSystem::local().exists(path)) return {};
+  const nlohmann::ordered_json json = read_json_file(path);
+  return {.device = json.value("device", int64_t{0}),
+          .reclaimable = json.value("reclaimable", int64_t{0})};
 }
 
 ScratchFolder::ScratchFolder(const std::string& purpose) {

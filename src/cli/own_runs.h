@@ -15,6 +15,14 @@ struct OwnRun {
   int64_t peak = 0;  // resident bytes of its largest process
 };
 
+// What `train --write_peak FILE` wrote; zeros where no step was trained.
+struct WrittenPeak {
+  int64_t device = 0;       // of the accelerator; 0 without one
+  int64_t reclaimable = 0;  // part of OwnRun::peak: see reclaimable_resident_memory()
+};
+// Throws Error(kIo or kData).
+[[nodiscard]] WrittenPeak read_written_peak(const std::string& path);
+
 // Runs this very program with these words and waits for it: only a fresh process shows what a
 // restart restores, and its peak is not mixed with this one's. `purpose` completes "cannot start
 // finetune again ...". A stop that is asked of this process is passed on.

@@ -39,6 +39,7 @@ the others are scaled by the makers' peak figures, which is rough.
 void measure(const ConfigWords& words, int64_t steps, Json& plan) {
   const ScratchFolder folder("plan");
   const std::string output = join_path(folder.path(), "run");
+  const std::string peak_file = join_path(folder.path(), "peak.json");
   const std::string count = std::to_string(steps);
   Arguments arguments = {"train"};
   if (!words.path.empty()) arguments.push_back(words.path);
@@ -54,7 +55,8 @@ void measure(const ConfigWords& words, int64_t steps, Json& plan) {
                          "--report_to=none",
                          "--load_best_model_at_end=false",
                          "--resume_from_checkpoint=none",
-                         "--mirror_dir=null"};
+                         "--mirror_dir=null",
+                         "--write_peak=" + peak_file};
   arguments.insert(arguments.end(), kUnlimited.begin(), kUnlimited.end());
   arguments.insert(arguments.end(), own.begin(), own.end());
   const OwnRun run = run_self(arguments, "to measure");
@@ -67,7 +69,8 @@ void measure(const ConfigWords& words, int64_t steps, Json& plan) {
   }
   const Json results = read_json_file(join_path(output, "train_results.json"));
   const double seconds = results.at("train_runtime").get<double>() / static_cast<double>(steps);
-  plan[plan.at("is_device").get<bool>() ? "measured_host_peak" : "measured_peak"] = run.peak;
+  plan[plan.at("is_device").get<bool>() ? "measured_host_peak" : "measured_peak"] =
+      run.peak - read_written_peak(peak_file).reclaimable;
   plan["measured_steps"] = steps;
   plan["step_seconds"] = seconds;
   plan["hours"] = seconds * plan.at("steps").get<double>() / 3600.0;

@@ -16,6 +16,7 @@
 #include "finetune/base/error.h"
 #include "finetune/base/file_system.h"
 #include "finetune/base/interrupt.h"
+#include "finetune/base/log.h"
 #include "finetune/base/text.h"
 #include "finetune/checkpoint/finished_model.h"
 #include "finetune/data/data_files.h"
@@ -54,7 +55,8 @@ task is that of the model, and so are the columns of FILE unless they are named 
   --choice_columns A,B,...    a column for each choice, or one that holds a list
   --delimiter C               of a CSV or TSV FILE: the character between two fields
   --quoting NAME              the same: auto, standard, none (quotes are text)
-  --header true|false         the same: whether the first line names the columns (true)
+  --header true|false         the same: whether the first line names the columns; these three
+                              are as in the training unless they are given
   --function_to_apply NAME    text-classification: default, sigmoid, softmax, none
   --aggregation_strategy NAME token-classification: none, simple, first, average, max
   --ignore_labels A,B,...     token-classification: labels that are left out (O)
@@ -197,8 +199,8 @@ struct PredictWords {
   std::optional<std::string> delimiter;
   std::optional<std::string> choice_columns;
   std::optional<std::string> ignore_labels;
-  std::string quoting = "auto";
-  std::string header = "true";
+  std::optional<std::string> quoting;
+  std::optional<std::string> header;
 
   void declare(CommandLine& line) {
     line.value("--task", task);
@@ -271,8 +273,8 @@ class AnswerProgress {
   int64_t done_ = 0;
 };
 
-ReadingOptions reading_of(const PredictWords& words) {
-  ReadingOptions reading;
+// How FILE is read: as the model's training files were, but for what the words say.
+ReadingOptions reading_of(const PredictWords& words, ReadingOptions reading) {
   const auto refuse_value = [](const std::string& option, const std::string& expected,
                                const std::string& value) {
     refuse_predict(option + " takes " + expected + ", not '" + value + "'");
@@ -286,16 +288,42 @@ ReadingOptions reading_of(const PredictWords& words) {
     }
     reading.delimiter = named != names.end() ? named->second : delimiter->at(0);
   }
-  if (words.quoting == "standard") reading.quoting = Quoting::kStandard;
-  if (words.quoting == "none") reading.quoting = Quoting::kNone;
-  if (words.quoting != "auto" && reading.quoting == Quoting::kAuto) {
-    refuse_value("--quoting", "auto, standard or none", words.quoting);
+  if (const auto& quoting = words.quoting) {
+    const std::map<std::string, Quoting> names = {
+        {"auto", Quoting::kAuto}, {"standard", Quoting::kStandard}, {"none", Quoting::kNone}};
+    const auto named = names.find(*quoting);
+    if (named == names.end()) refuse_value("--quoting", "auto, standard or none", *quoting);
+    reading.quoting = named->second;
   }
-  if (words.header != "true" && words.header != "false") {
-    refuse_value("--header", "true or false", words.header);
+  if (const auto& header = words.header) {
+    if (*header != "true" && *header != "false") {
+      refuse_value("--header", "true or false", *header);
+    }
+    reading.header = *header == "true";
   }
-  reading.header = words.header == "true";
   return reading;
+}
+
+// Reports what the training decides about the reading of a CSV or TSV file.
+void report_reading(const ReadingOptions& trained, const PredictWords& words) {
+  std::string list;
+  const auto add = [&](bool is_given, const std::string& text) {
+    if (!is_given) list += (list.empty() ? "" : ", ") + text;
+  };
+  if (trained.delimiter) {
+    add(words.delimiter.has_value(), "delimiter: '" + std::string(1, *trained.delimiter) + "'");
+  }
+  if (trained.quoting != Quoting::kAuto) {
+    const bool has_quotes = trained.quoting == Quoting::kStandard;
+    add(words.quoting.has_value(), std::string("quoting: ") + (has_quotes ? "standard" : "none"));
+  }
+  if (!trained.header) add(words.header.has_value(), "header: false");
+  if (!list.empty()) log::info(list + " (as the model was trained)");
+}
+
+bool is_delimited(const std::string& input) {
+  const FileKind kind = input == "-" ? FileKind::kText : file_kind(input);
+  return kind == FileKind::kCsv || kind == FileKind::kTsv;
 }
 
 }  // namespace
@@ -306,7 +334,7 @@ int predict_command(const Arguments& arguments) {
   words.declare(line);
   if (!line.parse(arguments)) return kExitFinished;
   if (!works_here("predict")) return kExitFinished;
-  const ReadingOptions reading = reading_of(words);
+  static_cast<void>(reading_of(words, {}));  // refuse before anything is read
   words.columns.choice_columns = split(words.choice_columns.value_or(""));
   if (words.ignore_labels) words.options.ignore_labels = split(*words.ignore_labels);
   if (line.rest().empty() || line.rest()[0].starts_with("--")) {
@@ -322,7 +350,7 @@ int predict_command(const Arguments& arguments) {
       words.task ? parse_predict_task(*words.task) : find_predict_task(folder);
   for (const auto& [option, owner] : kOwned) check_owner(line.has(option), option, owner, task);
   std::vector<Query> queries = make_queries(task, std::move(lists));
-  checkpoint::require_undamaged_weights(FileSystem::local(), folder);
+  checkpoint::require_undamaged_model(FileSystem::local(), folder);
   const auto model = task.pipeline.make_predictor(folder, words.options);
   AnswerOutput output(words.output);
   if (!queries.empty()) write_answers(*model, queries, output);
@@ -330,8 +358,11 @@ int predict_command(const Arguments& arguments) {
     output.finish();
     return kExitFinished;
   }
-  QueryOptions rows = {
-      .columns = words.columns, .trained = trained_columns(task, folder), .reading = reading};
+  const DataRecord trained = trained_data(task, folder);
+  QueryOptions rows = {.columns = words.columns,
+                       .trained = trained.columns,
+                       .reading = reading_of(words, trained.reading)};
+  if (is_delimited(*input)) report_reading(trained.reading, words);
   // Text files of a tagger may be CoNLL; other texts are lines.
   if (task.rows == RowTask::kTokenClassification) rows.reading.conll_text = ConllText::kEntities;
   const bool shows = output.is_file() || ::isatty(STDOUT_FILENO) == 0;

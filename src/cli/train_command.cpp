@@ -11,6 +11,7 @@
 #include "finetune/base/error.h"
 #include "finetune/base/file_system.h"
 #include "finetune/base/log.h"
+#include "finetune/base/memory_status.h"
 #include "finetune/base/text.h"
 #include "finetune/config/dump.h"
 #include "finetune/config/load.h"
@@ -29,12 +30,14 @@ void check_hooks(const LoadedConfig& config) {
   }
 }
 
-// Of the accelerator, as JSON; nothing without one.
+// For the command that measures this run: the accelerator's peak, 0 without one, and what of the
+// host's resident memory does not count.
 void write_peak(bool use_cpu, const std::string& path) {
   const c10::Device device = pick_device(use_cpu);
-  if (device.is_cpu()) return;
   FileSystem::local().write_atomically(
-      path, format_text("{{\"device\": {}}}", peak_memory_bytes(device)));
+      path,
+      format_text("{{\"device\": {}, \"reclaimable\": {}}}",
+                  device.is_cpu() ? 0 : peak_memory_bytes(device), reclaimable_resident_memory()));
 }
 
 int train(const LoadedConfig& config, const RunOptions& options) {

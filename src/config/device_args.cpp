@@ -35,10 +35,10 @@ void DeviceArgs::describe(FieldList& field) {
         "Old name of activation_checkpointing.");
   field("gradient_checkpointing_kwargs", &DeviceArgs::gradient_checkpointing_kwargs,
         "Old name of activation_checkpointing_kwargs.");
-  field(
-      "memory_budget", &DeviceArgs::memory_budget,
-      "Peak memory to stay under, such as 1000MiB or 12GB; how the batch is cut, what is computed "
-      "again and which formats are kept follows from it, unless set.");
+  field("memory_budget", &DeviceArgs::memory_budget,
+        "Peak memory to stay under, such as 1000MiB or 12GB; micro-batch size, recomputation and "
+        "formats follow from it, unless set. On the CPU: anonymous and shared memory (RssAnon + "
+        "RssShmem) plus 40 MiB of code; the system reclaims further mapped file pages at need.");
   field("torch_empty_cache_steps", &DeviceArgs::torch_empty_cache_steps,
         "Give unused device memory back every so many steps.",
         {.range = {.min = 1}, .support = Support::kRefused, .reason = kNotYet});

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "finetune/data/data_record.h"
 
+#include <algorithm>
 #include <array>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -35,6 +36,38 @@ ColumnNames parse_columns(const JsonFields& fields) {
   return columns;
 }
 
+constexpr std::array<std::pair<Quoting, const char*>, 3> kQuoting = {
+    {{Quoting::kAuto, "auto"}, {Quoting::kStandard, "standard"}, {Quoting::kNone, "none"}}};
+
+// Null for the defaults, which are not written.
+Json reading_record(const ReadingOptions& reading) {
+  Json json;
+  if (reading.delimiter) json["delimiter"] = std::string(1, *reading.delimiter);
+  for (const auto& [quoting, name] : kQuoting) {
+    if (quoting == reading.quoting && quoting != Quoting::kAuto) json["quoting"] = name;
+  }
+  if (!reading.header) json["header"] = false;
+  return json;
+}
+
+ReadingOptions parse_reading(const JsonFields& fields) {
+  ReadingOptions reading;
+  if (fields.find("delimiter") != nullptr) {
+    const std::string delimiter = fields.text("delimiter");
+    if (delimiter.size() != 1) fields.refuse("delimiter", "one ASCII character");
+    reading.delimiter = delimiter.front();
+  }
+  if (fields.find("quoting") != nullptr) {
+    const std::string name = fields.text("quoting");
+    const auto known =
+        std::ranges::find_if(kQuoting, [&](const auto& q) { return name == q.second; });
+    if (known == kQuoting.end()) fields.refuse("quoting", "auto, standard or none");
+    reading.quoting = known->first;
+  }
+  fields.read("header", reading.header);
+  return reading;
+}
+
 Json read_record(const std::string& path) {
   return parse_json(FileSystem::local().read_all(path, kMostBytes), path);
 }
@@ -49,6 +82,9 @@ std::string DataRecord::to_text() const {
   if (!columns.choice_columns.empty()) names["choice_columns"] = columns.choice_columns;
   Json json = {{"task", task}, {"columns", std::move(names)}};
   if (!class_weights.empty()) json["class_weights"] = class_weights;
+  if (Json read_as = reading_record(reading); !read_as.is_null()) {
+    json["reading"] = std::move(read_as);
+  }
   return json.dump(2) + "\n";
 }
 
@@ -63,6 +99,7 @@ std::optional<DataRecord> read_data_record(const std::string& folder) {
     if (fields.find("class_weights") != nullptr) {
       record.class_weights = fields.numbers("class_weights", {.low = 0x1p-1022, .high = 1e18});
     }
+    if (fields.find("reading") != nullptr) record.reading = parse_reading(fields.fields("reading"));
     return record;
   }
   const std::string state = join_path(folder, "finetune_state.json");

@@ -123,7 +123,7 @@ std::string name_of(char separator) {
 
 // The one that the ending names, unless the first line has none of it and another one separates
 // the same number of fields in every row.
-char find_separator(const std::string& name, const Sample& sample, char usual) {
+char find_separator(const Sample& sample, char usual) {
   const std::string_view first =
       std::string_view(sample.text).substr(0, sample.text.find_first_of("\r\n"));
   if (first.find(usual) != std::string_view::npos) return usual;
@@ -135,21 +135,14 @@ char find_separator(const std::string& name, const Sample& sample, char usual) {
     if (found) return usual;
     found = other;
   }
-  if (!found) return usual;
-  report(name + ": fields are separated by " + name_of(*found) +
-         " (seen in its first rows; set delimiter to read it otherwise)");
-  return *found;
+  return found.value_or(usual);
 }
 
 // GLUE's TSV files write text as it is, quotes included.
-bool has_quotes(const std::string& name, const Sample& sample, char separator) {
+bool has_quotes(const Sample& sample, char separator) {
   if (FieldCounter(sample, separator, true).common(SIZE_MAX)) return true;
   const auto fields = FieldCounter(sample, separator, false).common(SIZE_MAX);
-  if (!fields || *fields < 2) return true;
-  report(name +
-         ": quotes are read as text, as fields do not fit them (set quoting: standard to read it "
-         "otherwise)");
-  return false;
+  return !fields || *fields < 2;
 }
 
 // "O", "B-PER", "I-LOC", ...
@@ -178,33 +171,74 @@ bool is_conll(const Sample& sample, bool entity_tags_only) {
   return common.has_value();
 }
 
+bool is_delimited(FileKind kind) { return kind == FileKind::kCsv || kind == FileKind::kTsv; }
+
+// Of CSV and TSV; `sample` gives the beginning of the file.
+FileFormat delimited_format(FileKind kind, const ReadingOptions& reading,
+                            const std::function<const Sample&()>& sample) {
+  const char usual = kind == FileKind::kCsv ? ',' : '\t';
+  FileFormat format{.kind = kind, .header = reading.header};
+  format.separator = reading.delimiter ? *reading.delimiter : find_separator(sample(), usual);
+  format.quotes = reading.quoting != Quoting::kNone;
+  if (reading.quoting == Quoting::kAuto && format.separator == '\t') {
+    format.quotes = has_quotes(sample(), format.separator);
+  }
+  return format;
+}
+
+// What the content decided.
+void report_delimited(const std::string& name, const FileFormat& format,
+                      const ReadingOptions& reading) {
+  const char usual = format.kind == FileKind::kCsv ? ',' : '\t';
+  if (!reading.delimiter && format.separator != usual) {
+    report(name + ": fields are separated by " + name_of(format.separator) +
+           " (seen in its first rows; set delimiter to read it otherwise)");
+  }
+  if (reading.quoting == Quoting::kAuto && !format.quotes) {
+    report(name +
+           ": quotes are read as text, as fields do not fit them (set quoting: standard to read it "
+           "otherwise)");
+  }
+}
+
 }  // namespace
 
 FileFormat find_format(const std::string& name, const ReadingOptions& reading,
                        const std::function<std::unique_ptr<ReadableFile>()>& open) {
-  FileFormat format{.kind = file_kind(name)};
-  if (format.kind == FileKind::kText && reading.conll_text != ConllText::kNever) {
+  const FileKind kind = file_kind(name);
+  if (kind == FileKind::kText && reading.conll_text != ConllText::kNever) {
     if (!is_conll(read_sample(name, open), reading.conll_text == ConllText::kEntities)) {
-      return format;
+      return {.kind = kind};
     }
-    format.kind = FileKind::kConll;
     report(name + ": is read as CoNLL, a word and its tag on each line (seen in its first rows)");
+    return {.kind = FileKind::kConll};
   }
-  if (format.kind != FileKind::kCsv && format.kind != FileKind::kTsv) return format;
-  const char usual = format.kind == FileKind::kCsv ? ',' : '\t';
+  if (!is_delimited(kind)) return {.kind = kind};
   std::optional<Sample> sample;
-  const auto take_sample = [&]() -> const Sample& {
+  const FileFormat format = delimited_format(kind, reading, [&]() -> const Sample& {
     if (!sample) sample = read_sample(name, open);
     return *sample;
-  };
-  format.header = reading.header;
-  format.separator =
-      reading.delimiter ? *reading.delimiter : find_separator(name, take_sample(), usual);
-  format.quotes = reading.quoting != Quoting::kNone;
-  if (reading.quoting == Quoting::kAuto && format.separator == '\t') {
-    format.quotes = has_quotes(name, take_sample(), format.separator);
-  }
+  });
+  report_delimited(name, format, reading);
   return format;
+}
+
+ReadingOptions without_plain_keys(const std::vector<std::string>& files,
+                                  const ReadingOptions& reading) {
+  ReadingOptions plain = reading;
+  plain.delimiter.reset();
+  plain.quoting = Quoting::kAuto;
+  if (plain == reading) return reading;
+  for (const std::string& name : files) {
+    const FileKind kind = file_kind(name);
+    if (!is_delimited(kind)) continue;
+    const Sample sample = read_sample(name, [&] { return FileSystem::local().open(name); });
+    const auto format = [&](const ReadingOptions& options) {
+      return delimited_format(kind, options, [&]() -> const Sample& { return sample; });
+    };
+    if (format(plain) != format(reading)) return reading;
+  }
+  return plain;
 }
 
 nlohmann::ordered_json reading_json(const ReadingOptions& reading) {

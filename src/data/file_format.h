@@ -5,6 +5,7 @@
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <vector>
 
 #include "finetune/base/file_system.h"
 #include "finetune/data/data_files.h"
@@ -17,12 +18,18 @@ struct FileFormat {
   char separator = ',';  // of CSV and TSV, as what follows
   bool quotes = true;    // fields may be quoted; else quotes are text
   bool header = true;    // the first record names the columns
+
+  friend bool operator==(const FileFormat&, const FileFormat&) = default;
 };
 
 // The format of the file `name`: by its ending, by `reading`, and otherwise by its first 4 MiB. A
 // decision by content is logged once. `open` opens the file.
 [[nodiscard]] FileFormat find_format(const std::string& name, const ReadingOptions& reading,
                                      const std::function<std::unique_ptr<ReadableFile>()>& open);
+
+// `reading` without delimiter and quoting where the files alone lead to the same formats.
+[[nodiscard]] ReadingOptions without_plain_keys(const std::vector<std::string>& files,
+                                                const ReadingOptions& reading);
 
 // For the keys of caches: null for the defaults, which are then left out.
 [[nodiscard]] nlohmann::ordered_json reading_json(const ReadingOptions& reading);

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <utility>
 
+#include "data/file_format.h"
 #include "data/file_identity.h"
 #include "data/memory_limit.h"
 #include "data/shuffle_buffer.h"
@@ -82,6 +83,7 @@ class FileStream final : public SampleStream {
         options_(options),
         rows_(source_.files, source_.rows),
         files_(identify_files(rows_.files())),
+        identity_(identity_options()),
         limit_(source_.max_samples.value_or(INT64_MAX)),
         buffer_(options.buffer, options.seed),
         saved_buffer_(options.buffer, options.seed) {
@@ -118,7 +120,7 @@ class FileStream final : public SampleStream {
       list.push_back({static_cast<int>(file_kind(file.path)), file.size, file.samples});
     }
     return "stream-" + hash_hex(Json({{"format", 1},
-                                      {"options", source_.options},
+                                      {"options", identity_},
                                       {"buffer", options_.buffer},
                                       {"max_samples", limit_},
                                       {"files", std::move(list)}})
@@ -219,6 +221,21 @@ class FileStream final : public SampleStream {
   }
 
  private:
+  // The options that tell streams apart: a delimiter or quoting that the files show by themselves
+  // is the same whether it is set or found.
+  [[nodiscard]] Json identity_options() const {
+    Json options = source_.options;
+    const ReadingOptions reading = without_plain_keys(rows_.files(), source_.rows.reading);
+    if (reading == source_.rows.reading) return options;
+    const Json plain = reading_json(reading);
+    if (plain.is_null()) {
+      options.erase("reading");
+    } else {
+      options["reading"] = plain;  // in its position: the text of all options is hashed
+    }
+    return options;
+  }
+
   [[nodiscard]] int64_t reach_locked(int64_t count) const {
     const int64_t wanted = std::min(count, total_.value_or(limit_));
     if (wanted > known_) static_cast<void>(find(wanted - 1));
@@ -352,6 +369,7 @@ class FileStream final : public SampleStream {
   StreamOptions options_;
   mutable RowSource rows_;
   std::vector<FileIdentity> files_;
+  Json identity_;
   int64_t limit_;  // samples, at most
   int64_t choices_ = 1;
   int64_t token_types_ = 1;

@@ -45,7 +45,10 @@ MemoryLimit::MemoryLimit(const TokenCacheOptions& cache, std::string key)
 }
 
 void MemoryLimit::check(const TokenContent& content, double fraction) const {
-  const int64_t bytes = memory_bytes(content);
+  check(memory_bytes(content), fraction);
+}
+
+void MemoryLimit::check(int64_t bytes, double fraction) const {
   if (!most_ || bytes <= *most_) return;
   const double all = static_cast<double>(bytes) / std::clamp(fraction, 1e-6, 1.0);
   throw Error(ErrorKind::kIo,

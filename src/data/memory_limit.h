@@ -23,6 +23,8 @@ class MemoryLimit {
   // `fraction`: of the files, which `content` was made of. Throws Error(kIo) where the content
   // occupies more than the limit.
   void check(const TokenContent& content, double fraction) const;
+  // The same for content of `bytes`.
+  void check(int64_t bytes, double fraction) const;
 
  private:
   std::string key_;

@@ -196,9 +196,26 @@ void name_questions(std::vector<Question>& questions, const std::string& key) {
   }
 }
 
+// Of a question that is kept: with its context, which other questions may have too.
+int64_t bytes_of_question(const Question& question) {
+  auto bytes = static_cast<int64_t>(sizeof(Question) + question.id.size() +
+                                    question.question.size() + question.context.size());
+  for (const std::string& answer : question.answers) {
+    bytes += static_cast<int64_t>(sizeof(answer) + answer.size());
+  }
+  return bytes;
+}
+
 struct ReadQuestions {
   Content content = {};
   int64_t rows = 0;
+  int64_t question_bytes = 0;
+
+  [[nodiscard]] int64_t bytes() const {
+    return memory_bytes(content.tokens) + question_bytes +
+           static_cast<int64_t>(content.windows.size() * sizeof(Window) +
+                                content.ranges.size() * sizeof(TextRange));
+  }
 };
 
 ReadQuestions read_questions(const std::vector<std::string>& files,
@@ -211,7 +228,7 @@ ReadQuestions read_questions(const std::vector<std::string>& files,
   watched.progress = [&](double fraction) {
     const auto questions = static_cast<double>(content.questions.size());
     if (limit != nullptr) {
-      limit->check(content.tokens, std::max(fraction, questions / static_cast<double>(most)));
+      limit->check(read.bytes(), std::max(fraction, questions / static_cast<double>(most)));
     }
     if (options.progress) options.progress(fraction);
   };
@@ -221,6 +238,9 @@ ReadQuestions read_questions(const std::vector<std::string>& files,
         return ReadQuestions{.content = encoder.encode(block), .rows = std::ssize(block.rows)};
       },
       [&](ReadQuestions& block) {
+        for (const Question& question : block.content.questions) {
+          read.question_bytes += bytes_of_question(question);
+        }
         append(content, block.content);
         read.rows += block.rows;
         return std::ssize(content.questions) < most;

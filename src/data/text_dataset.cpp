@@ -329,20 +329,41 @@ nlohmann::ordered_json cache_options(const TextOptions& options) {
   return key;
 }
 
+// Whether the files lead to text_column without the key.
+bool shows_text_column(const std::vector<std::string>& paths, const TextOptions& options) {
+  RowOptions rows;
+  rows.key = options.key;
+  rows.replace_broken_utf8 = options.replace_broken_utf8;
+  rows.reading = options.reading;
+  try {
+    return std::ranges::all_of(paths, [&](const std::string& path) {
+      const ColumnSearch search{.task = RowTask::kText, .labels = LabelUse::kUnused};
+      return find_columns({path}, rows, search).names.text_column == options.text_column;
+    });
+  } catch (const Error& error) {  // several columns could be meant
+    if (error.kind() != ErrorKind::kData) throw;
+    return false;
+  }
+}
+
 std::shared_ptr<const SequenceDataset> stream_text(const std::vector<std::string>& files,
                                                    const Tokenizer& tokenizer,
                                                    const TextOptions& options) {
   const std::vector<std::string> paths = expand_files(files, options.key);
   const auto chunks = std::make_shared<TextChunks>(paths, tokenizer, options);
+  nlohmann::ordered_json key = cache_options(options);
+  // The same stream, whether the column is set or found.
+  if (options.text_column && shows_text_column(paths, options)) key["text_column"] = "";
   StreamSource source{
       .files = paths,
       .rows = {},
-      .options = cache_options(options),
+      .options = std::move(key),
       .max_samples = options.max_samples,
       .on_first_row = [chunks](const RowBlock& block) { chunks->schemas.learn(block); },
       .read = [chunks](RowSource& rows,
                        TokenContent& content) { return chunks->read(rows, content); }};
   source.rows.key = options.key;
+  source.rows.reading = options.reading;
   source.rows.replace_broken_utf8 = options.replace_broken_utf8;
   auto stream = make_sample_stream(std::move(source), *options.stream);
   if (stream->reach(1) == 0) fail_without_samples(paths.front(), options, chunks->largest_group);

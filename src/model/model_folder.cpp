@@ -6,7 +6,9 @@
 
 #include "finetune/base/error.h"
 #include "finetune/base/file_system.h"
+#include "finetune/base/interruptible_reads.h"
 #include "finetune/base/nearest.h"
+#include "finetune/base/trash_safe.h"
 #include "finetune/tensor/model_tensors.h"
 
 namespace finetune {
@@ -106,7 +108,8 @@ std::string resolve_model_folder(const std::string& name, const std::string& whe
 
 LoadReport load_folder_weights(Model& model, const std::string& folder,
                                const LoadOptions& options) {
-  const ModelTensors tensors = load_model_tensors(FileSystem::local(), folder);
+  const auto files = interruptible_reads(shared_local_files(), "loading '" + folder + "'");
+  const ModelTensors tensors = load_model_tensors(*files, folder);
   std::vector<std::string> names;
   for (const TensorInfo& info : tensors.tensors()) names.push_back(info.name);
   return load_weights(

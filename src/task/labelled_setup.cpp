@@ -27,7 +27,7 @@ ColumnNames LabelledSetup::columns_of(Split split, RowTask task) {
       find_split_columns(context_, files_to_read(context_, split), task, labels);
   // Of a mixture the first entry's.
   if (split == Split::kTrain && record_.empty()) {
-    record_ = {.task = args().task, .columns = columns};
+    record_ = {.task = args().task, .columns = columns, .reading = reading_options(args())};
   }
   return columns;
 }

@@ -63,8 +63,8 @@ const Json* list_in(const Json& value) {
 
 }  // namespace
 
-ColumnNames trained_columns(const TaskDescriptor& task, const std::string& folder) {
-  return trained_record(resolve_model_folder(folder, "MODEL_DIR"), task.rows).columns;
+DataRecord trained_data(const TaskDescriptor& task, const std::string& folder) {
+  return trained_record(resolve_model_folder(folder, "MODEL_DIR"), task.rows);
 }
 
 void QueryReader::find_columns(const DataRow& row) {

@@ -11,12 +11,14 @@
 #include <sys/resource.h>
 #include <torch/version.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <fstream>
 #include <sstream>
 
 #include "finetune/base/error.h"
+#include "finetune/base/memory_status.h"
 
 namespace finetune {
 namespace {
@@ -77,7 +79,8 @@ uint64_t peak_memory_bytes(const c10::Device& device) {
   if (device.is_cpu()) {
     struct rusage usage = {};
     ::getrusage(RUSAGE_SELF, &usage);
-    return static_cast<uint64_t>(usage.ru_maxrss) * 1024;
+    const int64_t most = int64_t{1024} * usage.ru_maxrss - reclaimable_resident_memory();
+    return static_cast<uint64_t>(std::max(most, resident_memory()));
   }
   const auto stats = at::accelerator::getDeviceStats(device.index());
   const auto aggregate = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);

@@ -14,6 +14,7 @@
 #include "finetune/base/memory_status.h"
 #include "finetune/base/printable.h"
 #include "finetune/base/version.h"
+#include "finetune/checkpoint/finished_model.h"
 #include "finetune/config/techniques.h"
 #include "finetune/data/mixed_dataset.h"
 #include "finetune/model/model_folder.h"
@@ -240,7 +241,7 @@ int64_t memory_left(const TrainingArgs& args, c10::Device device, int64_t proces
   const int64_t available = available_memory();
   int64_t left = available > 0 ? available / processes : INT64_MAX;
   const std::optional<int64_t> budget = device.is_cpu() ? memory_budget_of(args) : std::nullopt;
-  if (budget) left = std::min(left, *budget - resident_memory());
+  if (budget) left = std::min(left, *budget - resident_memory() - kMappedCode);
   return left;
 }
 
@@ -397,6 +398,7 @@ void assemble_model(const LoadedConfig& config, const AssemblyRequest& request, 
   parts.model_config = parts.model->config();
   parts.task = std::move(task);
   if (!parts.pretrained.empty() && request.load_weights) {
+    checkpoint::require_undamaged_model(FileSystem::local(), parts.pretrained);
     load_pretrained(config, parts.pretrained, *parts.model, request.train);
     FileSystem& files = FileSystem::local();
     ParameterStore& parameters = parts.model->store();

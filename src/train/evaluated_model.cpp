@@ -59,7 +59,7 @@ std::string recorded(const RunState& finished, const char* key) {
 
 std::string finished_folder(const LoadedConfig& config, const RunState& finished) {
   const TrainingArgs& args = config.args;
-  checkpoint::require_undamaged_weights(FileSystem::local(), args.output_dir);
+  checkpoint::require_undamaged_model(FileSystem::local(), args.output_dir);
   const std::string task = recorded(finished, "task");
   if (!task.empty() && task != args.task) {
     refuse_key(config, "output_dir",

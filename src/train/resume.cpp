@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <nlohmann/json.hpp>
 
 #include "finetune/base/error.h"
 #include "finetune/base/json.h"
@@ -36,10 +37,37 @@ std::string gibibytes(int64_t bytes) {
   return text;
 }
 
+// "'bad', 'good'", "'a', 'b', 'c' and 77 more"
+std::string list_of_labels(const nlohmann::ordered_json& names) {
+  constexpr int64_t kShown = 5;
+  std::string list;
+  int64_t count = 0;
+  for (const auto& [number, name] : names.items()) {
+    if (++count > kShown) continue;
+    list += (list.empty() ? "" : ", ") +
+            (name.is_string() ? "'" + name.get<std::string>() + "'" : name.dump());
+  }
+  return count > kShown ? list + " and " + std::to_string(count - kShown) + " more" : list;
+}
+
+// The labels of two config.json where they differ; else empty.
+std::string other_labels(const std::string& saved, const std::string& present) {
+  const auto labels_in = [](const std::string& text) {
+    const auto json = parse_json(text, "config.json");
+    const auto found = json.find("id2label");
+    return found != json.end() && found->is_object() ? *found : nlohmann::ordered_json::object();
+  };
+  const auto before = labels_in(saved);
+  const auto now = labels_in(present);
+  if (before == now || before.empty() || now.empty()) return "";
+  return list_of_labels(before) + " then, " + list_of_labels(now) + " now";
+}
+
 }  // namespace
 
 void check_identity(const RunIdentity& saved, const RunIdentity& present,
-                    const std::string& checkpoint) {
+                    const std::string& checkpoint,
+                    const std::function<std::string()>& explain_data) {
   const std::string advice =
       "; put it back, choose another output_dir, or start over with --restart";
   // Through the fields, not the text: a later version may write more of them.
@@ -47,6 +75,12 @@ void check_identity(const RunIdentity& saved, const RunIdentity& present,
     return model_config_json(parse_model_config(parse_json(text, checkpoint), checkpoint), "");
   };
   if (fields(saved.model) != fields(present.model)) {
+    const std::string labels = other_labels(saved.model, present.model);
+    if (!labels.empty()) {
+      refuse("the labels are not those that " + checkpoint + " began with: " + labels +
+             "; check train_file and label_column, choose another output_dir, or start over with "
+             "--restart");
+    }
     refuse("the model is not the one that " + checkpoint +
            " began with: " + first_difference(saved.model, present.model) + advice);
   }
@@ -55,8 +89,11 @@ void check_identity(const RunIdentity& saved, const RunIdentity& present,
            saved.tokenizer + " then, " + present.tokenizer + " now)" + advice);
   }
   if (saved.data != present.data) {
-    refuse("the training data are not those that " + checkpoint + " began with (content hash " +
-           saved.data + " then, " + present.data + " now)" + advice);
+    const std::string why = explain_data ? explain_data() : "";
+    refuse("the training data are not those that " + checkpoint + " began with (" +
+           (why.empty() ? "" : why + "; ") + "content hash " + saved.data + " then, " +
+           present.data +
+           " now); put them back, choose another output_dir, or start over with --restart");
   }
   if (saved.validation != present.validation && !saved.validation.empty() &&
       !present.validation.empty()) {
@@ -72,8 +109,8 @@ void check_fixed_keys(const RunState& saved, const LoadedConfig& config,
     if (change.policy != ResumePolicy::kFixed || change.is_path) continue;
     faults += (faults.empty() ? "" : "\n") + config.where(change.name) + ": " + change.name +
               " is " + change.new_text + ", but " + checkpoint + " began with " + change.old_text +
-              "; it may not change while a run goes on: put it back, choose "
-              "another output_dir, or start over with --restart";
+              "; it may not change within a run: put it back, choose another output_dir, or start "
+              "over with --restart";
   }
   if (!faults.empty()) refuse(faults);
 }

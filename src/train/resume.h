@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <functional>
 #include <string>
 
 #include "finetune/config/batch_split.h"
@@ -10,11 +11,13 @@
 namespace finetune {
 
 // Throws Error(kConfig) naming both values where data, tokenizer or model are not those that the
-// run began with.
+// run began with. `explain_data` says in which files and keys the training data differ; empty: not
+// known.
 void check_identity(const RunIdentity& saved, const RunIdentity& present,
-                    const std::string& checkpoint);
+                    const std::string& checkpoint,
+                    const std::function<std::string()>& explain_data = {});
 
-// Throws Error(kConfig) for every key that may not change while a run goes on, with both values.
+// Throws Error(kConfig) for every key that may not change within a run, with both values.
 void check_fixed_keys(const RunState& saved, const LoadedConfig& config,
                       const std::string& checkpoint);
 

@@ -349,7 +349,8 @@ int train_in(RunStorage& storage, const LoadedConfig& config, const RunOptions& 
   }
   Trainer trainer(budgeted, options, storage, parts, progress);
   if (newest) {
-    reading_checkpoint([&] { trainer.restore(*newest); });
+    const auto files = interruptible_reads(storage.shared_files(), "restoring the checkpoint");
+    reading_checkpoint([&] { trainer.restore(*newest, *files); });
   } else {
     trainer.start_fresh();
   }

@@ -9,6 +9,7 @@
 #include "finetune/report/figure_text.h"
 #include "finetune/tensor/device.h"
 #include "train/resume.h"
+#include "train/same_experiment.h"
 
 namespace finetune {
 namespace {
@@ -54,8 +55,8 @@ void RunStart::begin_fresh() {
             "on " + describe_device(run_.parts.device));
 }
 
-void RunStart::restore(const checkpoint::CheckpointEntry& from) {
-  const SavedFolder folder{.files = run_.files, .path = from.path, .is_foreign = from.foreign};
+void RunStart::restore(const checkpoint::CheckpointEntry& from, FileSystem& files) {
+  const SavedFolder folder{.files = files, .path = from.path, .is_foreign = from.foreign};
   saving_.records().load(folder);
   if (from.foreign) {
     resume_foreign(from.path);
@@ -85,7 +86,8 @@ void RunStart::take_inputs() {
 void RunStart::resume_own(const std::string& folder) {
   RunState& state = run_.state;
   const RunState saved = state;
-  check_identity(saved.identity, run_.parts.identity, folder);
+  check_identity(saved.identity, run_.parts.identity, folder,
+                 [&] { return explain_other_data(run_.config, saved); });
   const BatchSplit asked = resumed_split(run_.config, saved, run_.world().size());
   memory_.take_saved_split(saved, asked);
   run_.prepare(asked);

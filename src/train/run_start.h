@@ -16,8 +16,9 @@ class RunStart {
       : run_(run), memory_(memory), saving_(saving) {}
 
   void begin_fresh();
-  // Throws Error where the checkpoint is not of this run, or cannot be read.
-  void restore(const checkpoint::CheckpointEntry& from);
+  // `files` reads the checkpoint. Throws Error where the checkpoint is not of this run, or cannot
+  // be read.
+  void restore(const checkpoint::CheckpointEntry& from, FileSystem& files);
 
  private:
   void resume_own(const std::string& folder);

@@ -123,11 +123,10 @@ void RunStorage::open_mirrors(bool may_begin_anew) {
   for (Place& place : places_) {
     try {
       checkpoint::reach_mirror(back(place));
-      if (!place.files->exists(place.directory)) {
-        log::info("the mirror '" + place.directory + "' is a new folder");
-      }
+      const bool is_new = !place.files->exists(place.directory);
       place.mirror->claim();
       place.is_reached = true;
+      if (is_new) log::info("the mirror '" + place.directory + "' is a new folder");
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::kIo) throw;
       const std::string problem =

@@ -252,7 +252,8 @@ class FinishedCheck {
                                   .load_weights = false,
                                   .draw_weights = false},
                                  progress_);
-    check_identity(finished_.identity, parts.identity, place_);
+    check_identity(finished_.identity, parts.identity, place_,
+                   [&] { return explain_other_data(config_, finished_); });
   }
 
   void check_validation() {
@@ -304,6 +305,32 @@ std::string check_starting_model(const LoadedConfig& config, const RunState& sav
   log::info(std::string(lost.front()) + " " + list_of(texts_of(to_json(args), lost.front())) +
             " is not on this machine: tokenizer and config.json are taken from " + place);
   return place;
+}
+
+std::string explain_other_data(const LoadedConfig& config, const RunState& saved) {
+  std::string list;
+  const auto add = [&](const std::string& what) { list += (list.empty() ? "" : ", ") + what; };
+  const auto value = [](const std::string& text) { return text == "null" ? "unset" : text; };
+  for (const KeyChange& change : changed_keys(saved.config, to_json(config.args))) {
+    if (std::ranges::find(kColumnKeys, change.name) == kColumnKeys.end()) continue;
+    add(change.name + " was " + value(change.old_text) + " and is " + value(change.new_text));
+  }
+  const std::optional<FileRecord> before = recorded_input(saved, kTrainFileInput);
+  if (!before) return list;
+  try {
+    const TrainingArgs& args = config.args;
+    const FileRecord now = record_files(train_file_groups(args), hash_cache(args, {}), false);
+    if (now.files == before->files && now.bytes == before->bytes) return list;
+    const auto size = [](const FileRecord& record) {
+      return std::to_string(record.files) + (record.files == 1 ? " file of " : " files of ") +
+             std::to_string(record.bytes) + " bytes";
+    };
+    add(std::string(kTrainFileInput) + " was " + list_of(texts_of(saved.config, kTrainFileInput)) +
+        ", " + size(*before) + ", and is " + list_of(args.train_file) + ", " + size(now));
+  } catch (const Error& error) {  // of the other error, which is told in any case
+    log::debug(error.what());
+  }
+  return list;
 }
 
 void check_finished_run(const LoadedConfig& config, const RunState& finished) {

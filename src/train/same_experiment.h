@@ -23,4 +23,9 @@ namespace finetune {
 // no longer on this machine. Throws Error(kConfig) and Interrupted.
 void check_finished_run(const LoadedConfig& config, const RunState& finished);
 
+// Why the training data of a command differ from the run's: "label_column was unset and is title,
+// train_file was 'a.csv', 1 file of 320 bytes, and is 'b.csv', 1 file of 321 bytes". Empty where
+// neither keys nor sizes differ. Throws Interrupted.
+[[nodiscard]] std::string explain_other_data(const LoadedConfig& config, const RunState& saved);
+
 }  // namespace finetune

@@ -37,7 +37,7 @@ std::function<bool(uint64_t)> room_within(std::optional<int64_t> budget) {
   return [budget](uint64_t bytes) {
     const auto wanted = static_cast<int64_t>(bytes + bytes / 5);
     const int64_t resident = resident_memory();
-    if (budget) return resident + static_cast<int64_t>(bytes) <= *budget;
+    if (budget) return resident + kMappedCode + static_cast<int64_t>(bytes) <= *budget;
     const int64_t most = attainable_memory();
     return most == 0 || most - resident >= wanted;
   };

@@ -167,7 +167,7 @@ void Trainer::roll_back(const std::string& reason) {
     if (!slot.is_elsewhere) run_.parts.optimizer->create_state(slot);
   }
   if (run_.scaler) run_.scaler.emplace();
-  restore(entry);
+  restore(entry, run_.files);
   RunState& state = run_.state;
   if (entry.foreign) state.run_id = before.run_id;
   state.divergence = behind_rollback(before.divergence, state.divergence);

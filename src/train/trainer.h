@@ -30,7 +30,10 @@ class Trainer {
 
   // One of the two, before run(): begins at step 0, or where the checkpoint is.
   void start_fresh() { start_.begin_fresh(); }
-  void restore(const checkpoint::CheckpointEntry& from) { start_.restore(from); }
+  // `files` reads the checkpoint.
+  void restore(const checkpoint::CheckpointEntry& from, FileSystem& files) {
+    start_.restore(from, files);
+  }
 
   // Trains to the end or until a stop is requested, exports the model, writes the results. Returns
   // the exit code of the contract.

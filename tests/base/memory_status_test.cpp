@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include "finetune/base/memory_status.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -48,6 +51,32 @@ TEST_F(MemoryStatus, IsTheMachinesWithoutALimit) {
   EXPECT_GE(attainable_memory(), 8 * kGiB + resident_memory() / 2);
   write_group("/outer/inner", "max", "1000");
   EXPECT_EQ(available_memory(), 8 * kGiB);
+}
+
+// What the kernel maps of files differs from kernel to kernel, and it takes it back at need.
+TEST_F(MemoryStatus, DoesNotCountMappedFilePagesAsOccupied) {
+  constexpr size_t kBytes = size_t{96} << 20;
+  constexpr int64_t kMiB = int64_t{1} << 20;
+  const testing::TemporaryFolder folder;
+  const std::string path = folder.write("data", std::string(kBytes, 'x'));
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  void* const mapped = ::mmap(nullptr, kBytes, PROT_READ, MAP_PRIVATE, descriptor, 0);
+  ASSERT_NE(mapped, MAP_FAILED);
+  const int64_t before = resident_memory();
+  const int64_t reclaimable = reclaimable_resident_memory();
+  const volatile char* bytes = static_cast<const char*>(mapped);
+  for (size_t at = 0; at < kBytes; at += 4096) (void)bytes[at];
+  EXPECT_LT(resident_memory(), before + 8 * kMiB);
+  EXPECT_GE(reclaimable_resident_memory(), reclaimable + 40 * kMiB);
+  ::munmap(mapped, kBytes);
+  ::close(descriptor);
+}
+
+TEST_F(MemoryStatus, CountsAnonymousPagesAsOccupied) {
+  constexpr int64_t kBytes = int64_t{64} << 20;
+  const int64_t before = resident_memory();
+  const std::string block(size_t{kBytes}, 'x');
+  EXPECT_GE(resident_memory(), before + kBytes / 2) << block.size();
 }
 
 TEST_F(MemoryStatus, IsWhatTheNarrowestGroupLeaves) {

@@ -167,18 +167,38 @@ TEST(Columns, OfWordsQuestionsAndChoices) {
 TEST(DataRecord, ReadsWhatItWrote) {
   const TemporaryFolder folder;
   EXPECT_FALSE(read_data_record(folder.path()));
-  const DataRecord record{.task = "multiple_choice",
-                          .columns = {.text_column = "a \"b\"",
-                                      .context_column = "c",
-                                      .choice_columns = {"d", "e"},
-                                      .label_column = "f"},
-                          .class_weights = {0.1, 3}};
+  const DataRecord record{
+      .task = "multiple_choice",
+      .columns = {.text_column = "a \"b\"",
+                  .context_column = "c",
+                  .choice_columns = {"d", "e"},
+                  .label_column = "f"},
+      .class_weights = {0.1, 3},
+      .reading = {.delimiter = ';', .quoting = Quoting::kNone, .header = false}};
   folder.write(kDataRecordFile, record.to_text());
   const auto read = read_data_record(folder.path());
   ASSERT_TRUE(read);
   EXPECT_EQ(read->task, record.task);
   EXPECT_EQ(read->columns, record.columns);
   EXPECT_EQ(read->class_weights, record.class_weights);
+  EXPECT_EQ(read->reading, record.reading);
+}
+
+TEST(DataRecord, HoldsNoReadingThatIsTheDefault) {
+  const DataRecord record{.task = "mlm", .columns = {.text_column = "a"}};
+  EXPECT_EQ(record.to_text().find("reading"), std::string::npos) << record.to_text();
+}
+
+TEST(DataRecord, RefusesAReadingThatIsNone) {
+  for (const char* reading : {R"({"delimiter": "ab"})", R"({"delimiter": ""})",
+                              R"({"quoting": "some"})", R"({"header": "no"})", R"([])"}) {
+    const TemporaryFolder folder;
+    folder.write(kDataRecordFile,
+                 R"({"task": "mlm", "columns": {}, "reading": )" + std::string(reading) + "}");
+    EXPECT_THAT(message_of<Error>([&] { (void)read_data_record(folder.path()); }),
+                HasSubstr(kDataRecordFile))
+        << reading;
+  }
 }
 
 TEST(DataRecord, OfAnEarlierVersionIsTheConfigurationsColumns) {

@@ -113,6 +113,28 @@ TEST_F(MemoryLimitTest, BoundsQuestionsThatAreKept) {
   });
 }
 
+// Texts and ranges of kept questions take four times as much as their tokens.
+TEST_F(MemoryLimitTest, CountsTextsAndRangesOfQuestionsThatAreKept) {
+  std::string rows;
+  for (int i = 0; i < 20'000; ++i) {
+    rows += R"({"id": ")" + std::to_string(i) +
+            R"(", "question": "what?", "context": "twenty bytes of text", )"
+            R"("answers": {"text": ["bytes"], "answer_start": [7]}})"
+            "\n";
+  }
+  const std::string path = folder_.write("a.jsonl", rows);
+  QuestionAnsweringOptions options;
+  options.max_seq_length = 64;
+  options.cache = cache(12'000'000);
+  options.keep_questions = false;
+  EXPECT_NO_THROW(static_cast<void>(build_question_answering_dataset({path}, tokenizer_, options)));
+  options.keep_questions = true;
+  EXPECT_THAT(message_of<Error>([&] {
+                static_cast<void>(build_question_answering_dataset({path}, tokenizer_, options));
+              }),
+              AllOf(HasSubstr("need about "), HasSubstr("at most 6 MB"), HasSubstr("cache_dir")));
+}
+
 // The whole size is told from the part that was read; asking for fewer samples needs less.
 TEST_F(MemoryLimitTest, EstimatesAllOfTheFilesAndTakesMaxSamplesIntoAccount) {
   const std::string path = folder_.write("a.txt", repeated("twenty bytes of text\n", 100'000));

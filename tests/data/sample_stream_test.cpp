@@ -271,8 +271,11 @@ INSTANTIATE_TEST_SUITE_P(Kinds, SampleStreamTest,
 class SampleStreams : public ::testing::Test {
  protected:
   [[nodiscard]] std::shared_ptr<const SampleStream> open(const std::string& path,
-                                                         int64_t buffer = kBuffer) const {
+                                                         int64_t buffer = kBuffer,
+                                                         const ReadingOptions& reading = {}) const {
     TextOptions options;
+    options.reading = reading;
+    if (!reading.header) options.text_column = "column_1";
     options.line_by_line = true;
     options.max_seq_length = 24;
     options.stream = StreamOptions{.buffer = buffer, .longest = 24};
@@ -291,6 +294,52 @@ TEST_F(SampleStreams, HaveTheIdentityOfFilesAndOptions) {
   EXPECT_EQ(open(folder_.write("moved.txt", lines(3000)))->fingerprint(), print);
   EXPECT_NE(open(path, kBuffer + 1)->fingerprint(), print);
   EXPECT_NE(open(folder_.write("other.txt", lines(3000, 1)))->fingerprint(), print);
+}
+
+// A delimiter or quoting that the file shows by itself is no other stream where it is set.
+TEST_F(SampleStreams, HaveTheIdentityOfWhatIsReadWhetherItIsSetOrFound) {
+  const std::string path =
+      folder_.write("a.tsv", "text\tnumber\n\"a lamp\t1\nno lamp\t2\n\"three\" lamps\t3\n");
+  const auto print = [&](const ReadingOptions& reading) {
+    return open(path, kBuffer, reading)->fingerprint();
+  };
+  const std::string found = print({});
+  EXPECT_EQ(print({.delimiter = '\t'}), found);
+  EXPECT_EQ(print({.quoting = Quoting::kNone}), found);
+  EXPECT_EQ(print({.delimiter = '\t', .quoting = Quoting::kNone}), found);
+  const std::string headless = print({.header = false});
+  EXPECT_NE(headless, found);
+  EXPECT_EQ(print({.delimiter = '\t', .header = false}), headless);
+}
+
+TEST_F(SampleStreams, HaveTheIdentityOfTheColumnWhetherItIsSetOrFound) {
+  const auto print = [&](const std::string& path, const std::optional<std::string>& column) {
+    TextOptions options;
+    options.line_by_line = true;
+    options.max_seq_length = 24;
+    options.text_column = column;
+    options.stream = StreamOptions{.buffer = kBuffer, .longest = 24};
+    return build_text_dataset({path}, tokenizer_, options)->fingerprint();
+  };
+  const std::string one = folder_.write("one.jsonl", "{\"text\": \"a\", \"n\": 1}\n");
+  EXPECT_EQ(print(one, "text"), print(one, std::nullopt));
+  const std::string two = folder_.write("two.jsonl", "{\"a\": \"a b\", \"b\": \"c d\"}\n");
+  EXPECT_NE(print(two, "a"), print(two, "b"));
+}
+
+TEST_F(SampleStreams, ReadDelimitedTextAsTheKeysSay) {
+  const std::string path = folder_.write("a.csv", "text;x\na lamp, lit;1\nno lamp, dark;2\n");
+  const auto stream = open(path, kBuffer, {.delimiter = ';'});
+  std::vector<int64_t> numbers;
+  const auto drawn = stream->draw(0, 0, stream->reach(9), numbers);
+  ASSERT_EQ(numbers.size(), 2U);
+  EXPECT_EQ(drawn->get(0).input_ids.size(), std::string("a lamp, lit").size() + 2);
+  EXPECT_THAT(message_of<Error>([&] {
+                const auto other =
+                    open(path, kBuffer, {.quoting = Quoting::kNone, .header = false});
+                static_cast<void>(other->reach(9));
+              }),
+              HasSubstr("a.csv"));
 }
 
 // An interpreter that gives rows from the one it is asked for, and notes which that was.

@@ -49,14 +49,36 @@ TEST(DataFormats, TakeATableWithoutNames) {
   const ProcessResult result = train_on_file(run, "sequence_classification", file, keys);
   ASSERT_EQ(result.code, 0) << result.err;
   EXPECT_THAT(result.err, HasSubstr("training data: 3 samples"));
-  const ProcessResult answered =
-      finetune({"predict", run.out(), "--use_cpu", "--input", file, "--header", "false"});
+  // As in the training, unless the command says otherwise.
+  const ProcessResult answered = finetune({"predict", run.out(), "--use_cpu", "--input", file});
   EXPECT_EQ(answered.code, 0) << answered.err;
   EXPECT_EQ(std::count(answered.out.begin(), answered.out.end(), '\n'), 3);
-  // The first row taken for names: an error, never one answer less.
-  const ProcessResult headed = finetune({"predict", run.out(), "--use_cpu", "--input", file});
+  EXPECT_THAT(answered.err, HasSubstr("header: false (as the model was trained)"));
+  // The first row read as names: an error, never one answer less.
+  const ProcessResult headed =
+      finetune({"predict", run.out(), "--use_cpu", "--input", file, "--header", "true"});
   EXPECT_EQ(headed.code, 1);
   EXPECT_THAT(headed.err, HasSubstr("trained with the column 'column_4'"));
+}
+
+// Quotes that are text in the training are text in what the model is asked.
+TEST(DataFormats, AskAModelAsItWasTrained) {
+  TinyRun run;
+  const std::string rows = "text\tlabel\n\"The lamp burns.\"\ta\n\"It rains.\"\tb\n";
+  const std::string file = run.folder().write("a.tsv", rows);
+  const TinyRun::Keys keys = {{"quoting", "none"}};
+  ASSERT_EQ(train_on_file(run, "sequence_classification", file, keys).code, 0);
+  const auto answers = [&](const Arguments& more) {
+    Arguments words = {"predict", run.out(), "--use_cpu", "--input", file};
+    words.insert(words.end(), more.begin(), more.end());
+    const ProcessResult result = finetune(words);
+    EXPECT_EQ(result.code, 0) << result.err;
+    return result;
+  };
+  const ProcessResult as_trained = answers({});
+  EXPECT_THAT(as_trained.err, HasSubstr("quoting: none (as the model was trained)"));
+  EXPECT_EQ(as_trained.out, answers({"--quoting", "none"}).out);
+  EXPECT_NE(as_trained.out, answers({"--quoting", "auto"}).out);
 }
 
 TEST(DataFormats, TakeSemicolonsAndSayIt) {

@@ -94,6 +94,31 @@ TEST(FinishedFolder, RefusesEveryOtherExperimentWithBothValues) {
   expect_already_finished(run);
 }
 
+TEST(OtherData, AreRefusedWithTheColumnsAndLabelsThatDiffer) {
+  TinyRun run(six_steps({{"task", "sequence_classification"},
+                         {"validation_file", ""},
+                         {"eval_strategy", "\"no\""},
+                         {"eval_steps", ""}}));
+  std::string rows = "text,other,label\n";
+  for (int i = 0; i < 12; ++i) {
+    rows += "It is day " + std::to_string(i) + ",night " + std::to_string(i) + "," +
+            (i % 2 == 0 ? "calm" : "rough") + "\n";
+  }
+  run.set({{"train_file", run.folder().write("days.csv", rows)}, {"text_column", "text"}});
+  run.train_until(3);
+  for (const bool is_finished : {false, true}) {
+    if (is_finished) {
+      ASSERT_EQ(run.train().code, 0);
+    }
+    expect_refused(run, {"--text_column", "other"},
+                   {"the training data are not those that", "text_column was text and is other"});
+    expect_refused(run, {"--label_column", "other"},
+                   {"the labels are not those that", "'calm', 'rough' then",
+                    "and 7 more now; check train_file and label_column"});
+    expect_refused(run, {"--task", "multiple_choice"}, {"it may not change within a run"});
+  }
+}
+
 TEST(FinishedFolder, WarnsOnceOfKeysThatMayChange) {
   const TinyRun run(kShort);
   ASSERT_EQ(run.train().code, 0);

@@ -244,6 +244,36 @@ TEST(FinishedModel, IsNeitherEvaluatedNorAskedWhereItsWeightsAreDamaged) {
   }
 }
 
+// Weights are of no use when they are damaged; the small files may have been edited on purpose.
+TEST(FinishedModel, IsNoStartingModelWhereItsWeightsAreDamaged) {
+  const FinishedRun run(TinyRun::Keys{{"save_strategy", "no"}});
+  TinyRun next(TinyRun::Keys{{"model_type", ""},
+                             {"config_overrides", ""},
+                             {"tokenizer_name", ""},
+                             {"model_name_or_path", run.out()},
+                             {"max_steps", "2"}});
+  flip(run.out("model.safetensors"));
+  const ProcessResult refused = next.train();
+  EXPECT_EQ(refused.code, 3) << refused.err;
+  EXPECT_THAT(refused.err, HasSubstr("model.safetensors' is damaged"));
+}
+
+TEST(FinishedModel, WarnsWhereAFileThatDecidesItsAnswersWasChanged) {
+  const FinishedRun run(TinyRun::Keys{{"save_strategy", "no"}});
+  const Arguments predict = {"predict", run.out(), "--text", "The <mask>."};
+  EXPECT_THAT(finetune(predict).err, Not(HasSubstr("warning")));
+  for (const char* name : {"config.json", "tokenizer.json", "tokenizer_config.json"}) {
+    const std::string content = read_file(run.out(name));
+    write_file(run.out(name), content + "\n");
+    const ProcessResult answered = finetune(predict);
+    EXPECT_EQ(answered.code, 0) << answered.err;
+    EXPECT_THAT(answered.err, HasSubstr("warning: '" + run.out(name)));
+    write_file(run.out(name), content);
+  }
+  write_file(run.out("manifest.json"), "{");
+  EXPECT_THAT(finetune(predict).err, HasSubstr("the files of the model are not verified"));
+}
+
 TEST(FinishedModel, WithMoreStepsHasTheirChecksums) {
   const FinishedRun run;
   ASSERT_EQ(run.train({"--max_steps", "18"}).code, 0);

@@ -3,10 +3,13 @@
 
 #include <gtest/gtest.h>
 
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 
 #include "base/temporary_folder.h"
+#include "finetune/base/error.h"
+#include "finetune/base/interrupt.h"
 #include "finetune/checkpoint/reader.h"
 #include "finetune/train/run.h"
 #include "support/paths.h"
@@ -24,6 +27,15 @@ class NotesPart : public CheckpointPart {
     notes = folder.files.read_all(join_path(folder.path, "notes.txt"));
   }
   std::string notes = "nothing yet";
+};
+
+// A stop is asked for while a checkpoint is restored.
+class StoppedPart final : public NotesPart {
+ public:
+  void load(const SavedFolder& folder) override {
+    interrupt::request(SIGTERM);
+    NotesPart::load(folder);
+  }
 };
 
 class TrainedRun {
@@ -83,6 +95,16 @@ TEST(CheckpointContents, APartIsSavedVerifiedAndRestored) {
 
   std::ofstream(path + "/notes.txt") << "step six";
   EXPECT_FALSE(checkpoint::inspect_checkpoint(files, path, true).whole);
+}
+
+TEST(CheckpointContents, RestoringEndsAtASignal) {
+  TrainedRun run;
+  ASSERT_EQ(run.train_to(2, std::make_shared<NotesPart>()), 0);
+  EXPECT_THROW((void)run.train_to(4, std::make_shared<StoppedPart>()), Interrupted);
+  interrupt::reset();
+  const auto read = std::make_shared<NotesPart>();
+  EXPECT_EQ(run.train_to(4, read), 0);
+  EXPECT_EQ(read->notes, "nothing yet");
 }
 
 }  // namespace

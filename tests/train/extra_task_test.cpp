@@ -184,7 +184,7 @@ TEST_F(ExtraTask, IsTrainedEvaluatedAndPredicted) {
   const auto answers = predictor->answer({{.where = "text 1", .text = "the light"}});
   ASSERT_EQ(answers.size(), 1U);
   EXPECT_EQ(answers[0].at(0).at("label"), "tens of tokens");
-  EXPECT_EQ(trained_columns(text_length_descriptor(), out()), ColumnNames{});
+  EXPECT_EQ(trained_data(text_length_descriptor(), out()).columns, ColumnNames{});
 }
 
 TEST_F(ExtraTask, IsExplainedAndCheckedAsTheOthers) {

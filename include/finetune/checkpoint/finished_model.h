@@ -110,8 +110,9 @@ class ResultUpdate {
   std::map<std::string, Damaged> damaged_;
 };
 
-// Throws Error(kCheckpoint) if the weights of a model folder do not match its manifest. Folders
-// without a manifest, as other programs write them, pass.
-void require_undamaged_weights(FileSystem& files, const std::string& folder);
+// Throws Error(kCheckpoint) if the weights of a model folder do not match its manifest. Warns about
+// a config.json, tokenizer file or data record that does not, because users edit these, and about a
+// corrupt manifest. Folders without a manifest, as other programs write them, pass.
+void require_undamaged_model(FileSystem& files, const std::string& folder);
 
 }  // namespace finetune::checkpoint

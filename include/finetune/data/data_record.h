@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "finetune/data/columns.h"
+#include "finetune/data/data_files.h"
 
 namespace finetune {
 
@@ -15,6 +16,7 @@ struct DataRecord {
   std::string task = {};  // the configuration's
   ColumnNames columns = {};
   std::vector<double> class_weights = {};  // of each label, as the loss took them; empty: none
+  ReadingOptions reading = {};             // of delimited text, as the keys named it
 
   [[nodiscard]] bool empty() const { return columns.empty() && class_weights.empty(); }
   [[nodiscard]] std::string to_text() const;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "finetune/data/columns.h"
+#include "finetune/data/data_record.h"
 
 namespace finetune {
 
@@ -24,13 +25,14 @@ struct Query {
 // How the rows of a file become queries.
 struct QueryOptions {
   ColumnNames columns = {};  // named by the user
-  ColumnNames trained = {};  // what the model was trained with; see trained_columns()
+  ColumnNames trained = {};  // what the model was trained with; see trained_data()
   ReadingOptions reading = {};
 };
 
-// The columns that the model in `folder` was trained with; none where it does not tell, or was
-// trained for another task. Throws Error(kData) for a damaged record.
-[[nodiscard]] ColumnNames trained_columns(const TaskDescriptor& task, const std::string& folder);
+// The columns that the model in `folder` was trained with and how its files were read; empty where
+// the folder does not record it, or was trained for another task. Throws Error(kData) for a damaged
+// record.
+[[nodiscard]] DataRecord trained_data(const TaskDescriptor& task, const std::string& folder);
 
 // Calls `visit` with a query for each row (of SQuAD's articles: for each question) of a file in
 // order. `path` may be "-" for standard input: lines of text, or JSON where a column is named or

@@ -24,7 +24,8 @@ namespace finetune {
 void set_num_threads(int threads);
 void synchronize(const c10::Device& device);
 
-// Peak memory since the process started: resident memory on the CPU, allocated memory on a device.
+// Peak memory since the process started. On the CPU: resident memory, less the mapped pages of
+// files beyond kMappedCode that are resident now (memory_status.h). On a device: allocated memory.
 [[nodiscard]] uint64_t peak_memory_bytes(const c10::Device& device);
 
 // Host memory of a training process, in two stages that follow each other. While a model is built,

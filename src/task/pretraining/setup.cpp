@@ -112,7 +112,7 @@ class PretrainingSetup final : public TaskSetup {
     const ColumnNames columns =
         find_split_columns(context_, files, RowTask::kText, LabelUse::kUnused);
     if (split == Split::kTrain && record_.empty()) {
-      record_ = {.task = args_.task, .columns = columns};
+      record_ = {.task = args_.task, .columns = columns, .reading = reading_options(args_)};
     }
     Documents documents;
     show_reading(context_.progress, files, [&](const std::function<void(double)>& progress) {
