@@ -8,7 +8,7 @@
 function(finetune_area name)
   cmake_parse_arguments(AREA "TORCH" "UNITS" "DEPENDS;PRIVATE_LIBRARIES;LIBRARIES" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/${name}/*.cpp)
-  list(FILTER sources EXCLUDE REGEX "/main\\.cpp$|/src/task/[a-z_]+/keys\\.cpp$")
+  list(FILTER sources EXCLUDE REGEX "/main\\.cpp$|_module\\.cpp$|/src/task/[a-z_]+/keys\\.cpp$")
   if(NOT sources)
     add_library(finetune_${name} INTERFACE)
     set(scope INTERFACE)

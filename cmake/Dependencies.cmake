@@ -3,6 +3,23 @@
 # Reasons and licences: src/README.md.
 include(Fetched)
 
+# Links lib<name>.a instead of the shared library that an imported target names, where the system has
+# it: the binary then runs on systems that lack the library.
+function(finetune_link_archive target name)
+  get_target_property(imported ${target} IMPORTED)
+  find_library(FINETUNE_ARCHIVE_${name} lib${name}.a)
+  mark_as_advanced(FINETUNE_ARCHIVE_${name})
+  if(NOT FINETUNE_STATIC OR NOT imported OR NOT FINETUNE_ARCHIVE_${name})
+    return()
+  endif()
+  get_target_property(configurations ${target} IMPORTED_CONFIGURATIONS)
+  foreach(configuration IN LISTS configurations)
+    set_target_properties(${target} PROPERTIES
+      IMPORTED_LOCATION_${configuration} "${FINETUNE_ARCHIVE_${name}}")
+  endforeach()
+  set_target_properties(${target} PROPERTIES IMPORTED_LOCATION "${FINETUNE_ARCHIVE_${name}}")
+endfunction()
+
 find_package(Threads REQUIRED)
 find_package(TorchWheel REQUIRED)
 
@@ -20,12 +37,27 @@ find_package(spdlog 1.9 QUIET)
 if(NOT TARGET spdlog::spdlog)
   fetch_spdlog()
 endif()
+set(FINETUNE_SPDLOG spdlog::spdlog)
+get_target_property(_spdlog_imported spdlog::spdlog IMPORTED)
+if(FINETUNE_STATIC AND _spdlog_imported AND TARGET fmt::fmt-header-only)
+  # Debian has no archive of either library; one source includes their headers.
+  add_library(finetune_spdlog INTERFACE)
+  target_compile_definitions(finetune_spdlog INTERFACE SPDLOG_FMT_EXTERNAL)
+  target_link_libraries(finetune_spdlog INTERFACE fmt::fmt-header-only Threads::Threads)
+  get_target_property(_spdlog_includes spdlog::spdlog INTERFACE_INCLUDE_DIRECTORIES)
+  target_include_directories(finetune_spdlog SYSTEM INTERFACE ${_spdlog_includes})
+  set(FINETUNE_SPDLOG finetune_spdlog)
+endif()
 
 find_package(yaml-cpp 0.6 QUIET)
 if(TARGET yaml-cpp AND NOT TARGET yaml-cpp::yaml-cpp)  # the name before 0.8
   add_library(yaml-cpp::yaml-cpp ALIAS yaml-cpp)
 endif()
-if(NOT TARGET yaml-cpp::yaml-cpp)
+if(TARGET yaml-cpp)
+  finetune_link_archive(yaml-cpp yaml-cpp)
+elseif(TARGET yaml-cpp::yaml-cpp)
+  finetune_link_archive(yaml-cpp::yaml-cpp yaml-cpp)
+else()
   fetch_yaml_cpp()
 endif()
 
@@ -37,6 +69,7 @@ if(utf8proc_INCLUDE_DIR AND utf8proc_LIBRARY)
   set_target_properties(utf8proc::utf8proc PROPERTIES
     IMPORTED_LOCATION "${utf8proc_LIBRARY}"
     INTERFACE_INCLUDE_DIRECTORIES "${utf8proc_INCLUDE_DIR}")
+  finetune_link_archive(utf8proc::utf8proc utf8proc)
 else()
   fetch_utf8proc()
 endif()
@@ -48,17 +81,20 @@ if(xxhash_INCLUDE_DIR AND xxhash_LIBRARY)
   set_target_properties(xxHash::xxhash PROPERTIES
     IMPORTED_LOCATION "${xxhash_LIBRARY}"
     INTERFACE_INCLUDE_DIRECTORIES "${xxhash_INCLUDE_DIR}")
+  finetune_link_archive(xxHash::xxhash xxhash)
 else()
   fetch_xxhash()
 endif()
 
 find_package(ZLIB REQUIRED)
+finetune_link_archive(ZLIB::ZLIB z)
 find_path(zstd_INCLUDE_DIR zstd.h REQUIRED)
 find_library(zstd_LIBRARY zstd REQUIRED)
 add_library(zstd::zstd UNKNOWN IMPORTED)
 set_target_properties(zstd::zstd PROPERTIES
   IMPORTED_LOCATION "${zstd_LIBRARY}"
   INTERFACE_INCLUDE_DIRECTORIES "${zstd_INCLUDE_DIR}")
+finetune_link_archive(zstd::zstd zstd)
 
 # Joins processes. libtorch has the library without its headers; without them one process trains.
 find_path(gloo_INCLUDE_DIR gloo/transport/device.h)

@@ -7,6 +7,7 @@
 #         FINETUNE_TORCH_DIR       the folder site-packages/torch itself, instead
 # Output: TorchWheel::torch        imported target
 #         TorchWheel::openmp       what sources with at::parallel_for need besides
+#         TorchWheel::cuda         libtorch_cuda and libc10_cuda, where they are there
 #         TorchWheel_VERSION, TorchWheel_DIRECTORY, TorchWheel_CUDA (ON when libtorch_cuda is there)
 
 set(FINETUNE_PYTHON "" CACHE FILEPATH "Python interpreter whose torch is used")
@@ -53,7 +54,9 @@ if(NOT TARGET TorchWheel::torch)
   set(TorchWheel_CUDA OFF)
   if(EXISTS "${_torch_lib}/libtorch_cuda.so")
     set(TorchWheel_CUDA ON)
-    list(APPEND _torch_link "${_torch_lib}/libtorch_cuda.so" "${_torch_lib}/libc10_cuda.so")
+    add_library(TorchWheel::cuda INTERFACE IMPORTED)
+    target_link_libraries(TorchWheel::cuda INTERFACE
+      "${_torch_lib}/libtorch_cuda.so" "${_torch_lib}/libc10_cuda.so")
   endif()
   # Read, never assumed: wheels before 2.7 were built with the old string layout.
   set(_torch_abi 1)
@@ -74,12 +77,13 @@ if(NOT TARGET TorchWheel::torch)
       "${TorchWheel_DIRECTORY}/include;${TorchWheel_DIRECTORY}/include/torch/csrc/api/include"
     INTERFACE_SYSTEM_INCLUDE_DIRECTORIES
       "${TorchWheel_DIRECTORY}/include;${TorchWheel_DIRECTORY}/include/torch/csrc/api/include")
-  # Nothing refers to libtorch_cuda directly: without --no-as-needed the linker drops it and the
-  # binary would see no GPU.
+  # libtorch.so, a stub that no symbol refers to, loads libtorch_cuda in a CUDA build: linked with
+  # --no-as-needed, one binary sees the GPUs of a CUDA build and runs with the CPU build too.
+  # CMake puts the folder of the libraries into the RUNPATH of the build folder's binaries alone.
   # Each source names the operators that it calls (<ATen/ops/...>) and parses no other.
   target_compile_definitions(TorchWheel::torch INTERFACE AT_PER_OPERATOR_HEADERS)
   target_link_options(TorchWheel::torch INTERFACE
-    "LINKER:--no-as-needed" "LINKER:-rpath,${_torch_lib}" "LINKER:-rpath-link,${_torch_lib}")
+    "LINKER:--no-as-needed" "LINKER:-rpath-link,${_torch_lib}")
   target_link_libraries(TorchWheel::torch INTERFACE ${_torch_link})
 
   # at::parallel_for is a template that runs on one thread wherever it is compiled without OpenMP.

@@ -1,12 +1,12 @@
 # Joins the GPUs of several processes. A CUDA torch has the library and c10d's class over it, whose
-# headers want NCCL's and CUDA's: they are in packages next to torch, or in a toolkit. Nothing more
-# is linked.
+# headers want NCCL's and CUDA's: they are in packages next to torch, or in a toolkit. Only the module
+# libfinetune_nccl.so is linked with them.
 #
 # Output: FINETUNE_HAS_NCCL, nccl_INCLUDE_DIRS; FINETUNE_NO_NCCL, why it has none
 set(FINETUNE_NO_NCCL "")
 set(nccl_INCLUDE_DIRS "")
 if(NOT TorchWheel_CUDA)
-  set(FINETUNE_NO_NCCL "this torch is a CPU build")
+  set(FINETUNE_NO_NCCL "it was compiled with a CPU build of torch")
 elseif(NOT FINETUNE_HAS_GLOO)
   set(FINETUNE_NO_NCCL "it has no Gloo, through which processes meet first")
 else()
@@ -36,7 +36,7 @@ else()
     get_target_property(CMAKE_REQUIRED_INCLUDES TorchWheel::torch INTERFACE_INCLUDE_DIRECTORIES)
     list(APPEND CMAKE_REQUIRED_INCLUDES ${nccl_INCLUDE_DIRS})
     set(CMAKE_REQUIRED_DEFINITIONS -DUSE_DISTRIBUTED -DUSE_C10D_NCCL)
-    set(CMAKE_REQUIRED_LIBRARIES TorchWheel::torch)
+    set(CMAKE_REQUIRED_LIBRARIES TorchWheel::torch TorchWheel::cuda)
     check_cxx_source_compiles(
       "#include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>\nint main() { return c10d::getNcclVersion().empty() ? 1 : 0; }"
       FINETUNE_HAS_NCCL)

@@ -19,6 +19,20 @@ struct Command {
 };
 [[nodiscard]] std::span<const Command> all_commands();
 
+struct ExitCode {
+  int code;
+  const char* meaning;
+};
+inline constexpr ExitCode kExitCodes[] = {
+    {0, "finished"},
+    {1, "failed"},
+    {2, "wrong command line or configuration"},
+    {3, "no valid checkpoint among those there"},
+    {4, "finished without a checkpoint"},
+    {5, "another process holds the output folder"},
+    {75, "stopped early with everything saved: run the same command again"},
+};
+
 int train_command(const Arguments& arguments);
 int evaluate_command(const Arguments& arguments);
 int predict_command(const Arguments& arguments);

@@ -7,6 +7,7 @@
 #include <set>
 #include <sstream>
 
+#include "cli/command_help.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
 #include "finetune/base/error.h"
@@ -26,27 +27,6 @@ struct Offer {
 };
 
 std::string joined(const auto& words) { return join(Words(words.begin(), words.end()), " "); }
-
-// Takes standard output while it lives.
-class CapturedOutput {
- public:
-  CapturedOutput() : before_(std::cout.rdbuf(text_.rdbuf())) {}
-  ~CapturedOutput() { std::cout.rdbuf(before_); }
-  CapturedOutput(const CapturedOutput&) = delete;
-  CapturedOutput& operator=(const CapturedOutput&) = delete;
-  [[nodiscard]] std::string text() const { return text_.str(); }
-
- private:
-  std::ostringstream text_;
-  std::streambuf* before_;
-};
-
-std::string help_of(const Command& command, Arguments words) {
-  const CapturedOutput output;
-  words.emplace_back("--help");
-  (void)command.run(words);
-  return output.text();
-}
 
 template <class Take>
 void for_each_match(const std::string& text, const std::string& pattern, const Take& take) {
@@ -186,9 +166,10 @@ std::string fish_script() {
 }
 
 constexpr const char* kCompletionHelp =
-    R"(usage: finetune completion bash|zsh|fish
+    R"(usage: finetune completion bash|zsh|fish|man
 
 bash: source <(finetune completion bash)   zsh: the same   fish: finetune completion fish | source
+man: prints the manual page; finetune completion man | man -l -
 )";
 
 }  // namespace
@@ -200,11 +181,15 @@ int completion_command(const Arguments& arguments) {
   if (shell == "bash") {
     std::cout << bash_script();
   } else if (shell == "zsh") {
-    std::cout << "autoload -U +X bashcompinit && bashcompinit\n" << bash_script();
+    std::cout << "#compdef finetune\nautoload -U +X bashcompinit && bashcompinit\n"
+              << bash_script();
   } else if (shell == "fish") {
     std::cout << fish_script();
+  } else if (shell == "man") {
+    std::cout << manual_page();
   } else {
-    throw Error(ErrorKind::kUsage, "finetune completion takes the shell: bash, zsh or fish");
+    throw Error(ErrorKind::kUsage,
+                "finetune completion takes the shell: bash, zsh or fish; or man, the manual page");
   }
   return kExitFinished;
 }

@@ -18,6 +18,7 @@
 #include "finetune/data/arrow_support.h"
 #include "finetune/distributed/membership.h"
 #include "finetune/tensor/device.h"
+#include "finetune/tensor/torch_build.h"
 
 namespace finetune::cli {
 namespace {
@@ -62,10 +63,12 @@ std::set<std::string> loaded_libraries(const std::string& part) {
 }
 
 void look_at_libraries(Doctor& doctor) {
-  Doctor::line("finetune", kVersion);
-  const auto torch = loaded_libraries("libtorch_cpu");
-  Doctor::line("libtorch",
-               torch_version() + (torch.empty() ? "" : " in " + parent_path(*torch.begin())));
+  Doctor::line("finetune", std::string(kVersion) + ", built for torch " + torch_built_for());
+  Doctor::line("libtorch", torch_version() + " in " + torch_library_folder());
+  if (!torch_version().starts_with(torch_built_for() + ".")) {
+    doctor.problem("this finetune was built for another version of torch",
+                   "install torch " + torch_built_for() + ", or the wheel for this torch");
+  }
   const auto openmp = loaded_libraries("libgomp");
   for (const std::string& path : openmp) Doctor::line("OpenMP", path);
   if (openmp.size() > 1) {

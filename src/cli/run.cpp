@@ -5,6 +5,7 @@
 #include "finetune/base/error.h"
 #include "finetune/base/nearest.h"
 #include "finetune/base/version.h"
+#include "finetune/tensor/torch_build.h"
 
 namespace finetune::cli {
 namespace {
@@ -22,7 +23,7 @@ constexpr Command kCommands[] = {
     {"verify-resume", "show that your configuration resumes bit for bit", verify_resume_command},
     {"config", "write, check and describe configurations", config_command},
     {"doctor", "devices, memory, libraries, disk, and what is wrong", doctor_command},
-    {"completion", "completion script for bash, zsh or fish", completion_command},
+    {"completion", "completion script for bash, zsh or fish; manual page", completion_command},
 };
 
 void print_help() {
@@ -51,7 +52,7 @@ int run(const Arguments& arguments) {
     return arguments.empty() ? kExitUsage : kExitFinished;
   }
   if (arguments[0] == "--version") {
-    std::cout << "finetune " << kVersion << "\n";
+    std::cout << "finetune " << kVersion << " (for torch " << torch_built_for() << ")\n";
     return kExitFinished;
   }
   std::vector<std::string> names;

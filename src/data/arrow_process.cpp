@@ -11,12 +11,28 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 
 #include "data/arrow_script.h"
 #include "finetune/base/error.h"
+#include "finetune/base/file_system.h"
 #include "finetune/base/text.h"
 
 namespace finetune {
+namespace {
+
+// A program of a build folder finds there which interpreter it was configured with; one that is
+// installed finds nothing.
+std::string interpreter_of_build_folder() {
+  std::array<char, 4096> program = {};
+  if (::readlink("/proc/self/exe", program.data(), program.size() - 1) <= 0) return "";
+  std::ifstream file(join_path(parent_path(program.data()), FINETUNE_BUILD_PYTHON_FILE));
+  std::string path;
+  std::getline(file, path);
+  return path;
+}
+
+}  // namespace
 
 ArrowProcess::ArrowProcess(const std::string& python, const std::string& path,
                            const std::string& kind, int64_t first)
@@ -91,7 +107,7 @@ std::vector<std::string> arrow_interpreters() {
   const char* named = std::getenv("FINETUNE_PYTHON");
   if (named != nullptr && *named != '\0') return {named};
   std::vector<std::string> found;
-  const std::string built_with = FINETUNE_BUILD_PYTHON;
+  const std::string built_with = interpreter_of_build_folder();
   if (!built_with.empty() && ::access(built_with.c_str(), X_OK) == 0) found.push_back(built_with);
   found.emplace_back("python3");
   return found;

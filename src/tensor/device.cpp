@@ -9,7 +9,6 @@
 #include <dlfcn.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
-#include <torch/version.h>
 
 #include <algorithm>
 #include <array>
@@ -65,7 +64,6 @@ std::string describe_device(const c10::Device& device) {
          std::to_string(at::accelerator::deviceCount()) + ", " + memory + ")";
 }
 
-std::string torch_version() { return TORCH_VERSION; }
 std::string cpu_capability() { return at::get_cpu_capability(); }
 
 int num_threads() { return at::get_num_threads(); }

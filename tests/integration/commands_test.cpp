@@ -231,7 +231,8 @@ TEST(Help, IsThereForEveryCommandOfTheList) {
     EXPECT_EQ(help.err, "") << verb;
   }
   EXPECT_THAT(finetune({"train", "--help"}).out, HasSubstr("--learning_rate"));
-  EXPECT_THAT(finetune({"--version"}).out, ::testing::MatchesRegex("finetune [0-9.]+\n"));
+  EXPECT_THAT(finetune({"--version"}).out,
+              ::testing::MatchesRegex("finetune [0-9.]+ .for torch [0-9.]+.\n"));
 }
 
 TEST(Config, WritesFilesThatItAcceptsItself) {

@@ -30,7 +30,7 @@ TEST(BashCompletion, KnowsValuesSubcommandsAndOptions) {
   EXPECT_EQ(offered("finetune train --fp16 t", 3), "true\n");
   EXPECT_EQ(offered("finetune config che", 2), "check\n");
   EXPECT_EQ(offered("finetune tokenizer enc", 2), "encode\n");
-  EXPECT_EQ(offered("finetune completion ''", 2), "bash zsh fish\n");
+  EXPECT_EQ(offered("finetune completion ''", 2), "bash zsh fish man\n");
   EXPECT_EQ(offered("finetune train --restart", 2), "--restart\n");
   EXPECT_EQ(offered("finetune train --stop_a", 2), "--stop_at_step\n");
   EXPECT_EQ(offered("finetune train --dry", 2), "--dry_run\n");
@@ -48,6 +48,9 @@ TEST(Completion, IsValidForEachShell) {
   EXPECT_THAT(fish, HasSubstr("-l task -a 'mlm "));
   EXPECT_THAT(fish, HasSubstr("__fish_seen_subcommand_from checkpoints' -l verify\n"));
   EXPECT_THAT(finetune({"completion", "zsh"}).out, HasSubstr("bashcompinit"));
+  const std::string page = finetune({"completion", "man"}).out;
+  EXPECT_THAT(page, HasSubstr(".TH FINETUNE 1"));
+  EXPECT_THAT(page, HasSubstr(".B per_device_train_batch_size"));
 }
 
 TEST(Doctor, NamesPyarrowAndHf) {

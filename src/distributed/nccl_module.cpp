@@ -1,27 +1,25 @@
 // SPDX-License-Identifier: MIT
-// c10d's NCCL, whose headers (and CUDA's) only this source sees.
-#include "distributed/device_group.h"
-#include "finetune/distributed/membership.h"
+// c10d's NCCL. Only this source sees its headers and CUDA's, and only it needs libtorch_cuda: it is
+// a shared object (libfinetune_nccl.so) that nccl.cpp loads where torch is a CUDA build.
+#include "distributed/nccl_module.h"
 
-#ifdef FINETUNE_HAS_NCCL
-
-#include <ATen/cuda/CUDAContextLight.h>
 #include <ATen/ops/ones.h>
 #include <cuda_runtime_api.h>
+#include <dlfcn.h>
+#include <nccl.h>
 #include <unistd.h>
 
 #include <array>
-#include <cstdlib>
 #include <fstream>
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 #include <utility>
 
-#include "distributed/await_work.h"
-#include "finetune/base/log.h"
 #include "finetune/distributed/peer_lost.h"
 
 namespace finetune {
 namespace {
+
+const NcclHost* host = nullptr;  // the binary that loaded this module
 
 class NcclGroup final : public DeviceGroup {
  public:
@@ -94,7 +92,7 @@ class NcclGroup final : public DeviceGroup {
 
   void wait(c10d::Work& work) {
     try {
-      await_work(work, limit_, is_over_);
+      host->await_work(work, limit_, is_over_);
     } catch (...) {
       abort();
       throw;
@@ -110,7 +108,7 @@ class NcclGroup final : public DeviceGroup {
       group_->setTimeout(kTimeToLeave);
       group_->abort();
     } catch (const std::exception& error) {
-      log::debug(std::string("NCCL: ") + error.what());
+      host->debug(std::string("NCCL: ") + error.what());
     }
   }
 
@@ -120,7 +118,19 @@ class NcclGroup final : public DeviceGroup {
   c10::intrusive_ptr<c10d::ProcessGroupNCCL> group_;
 };
 
-// Similar to how NCCL distinguishes devices.
+// The PCI address, by which NCCL distinguishes devices too. Through the CUDA runtime that torch has
+// loaded: cudaDeviceProp has another layout in each major version.
+std::string address_of(const c10::Device& device) {
+  std::array<char, 64> address = {};
+  const auto read = reinterpret_cast<decltype(&::cudaDeviceGetPCIBusId)>(
+      ::dlsym(RTLD_DEFAULT, "cudaDeviceGetPCIBusId"));
+  if (read == nullptr ||
+      read(address.data(), static_cast<int>(address.size()), device.index()) != cudaSuccess) {
+    return device.str();
+  }
+  return address.data();
+}
+
 std::string place_of(const c10::Device& device) {
   std::ifstream file("/proc/sys/kernel/random/boot_id");
   std::string machine;
@@ -128,73 +138,27 @@ std::string place_of(const c10::Device& device) {
     std::array<char, 256> name = {};
     if (::gethostname(name.data(), name.size() - 1) == 0) machine = name.data();
   }
-  const cudaDeviceProp& properties = *at::cuda::getDeviceProperties(device.index());
-  return format_text("{} {}:{}:{}", machine, properties.pciDomainID, properties.pciBusID,
-                     properties.pciDeviceID);
+  return machine + " " + address_of(device);
 }
 
-}  // namespace
-
-std::string nccl_version() { return c10d::getNcclVersion(); }
-
-std::string reason_against_nccl() { return ""; }
-
-void set_nccl_environment(const std::string& interface) {
-  // Without it c10d's watchdog thread would end the process with a stack trace; here, the thread
-  // that waits for a sum polls for its errors, and heartbeats find dead ranks.
-  ::setenv("TORCH_NCCL_BLOCKING_WAIT", "1", /*overwrite=*/1);
-  ::setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0", /*overwrite=*/1);
-  const auto unless_set = [](const char* name, const std::string& value) {
-    ::setenv(name, value.c_str(), /*overwrite=*/0);
-  };
-  // "=": this one, not those whose names begin so.
-  unless_set("NCCL_SOCKET_IFNAME", "=" + (interface.empty() ? "lo" : interface));
-  unless_set("NCCL_RAS_ENABLE", "0");  // listens for a tool that asks how NCCL is
-  // Sums in a switch have other bits from run to run.
-  unless_set("NCCL_NVLS_ENABLE", "0");
-  // Nobody reads these records without that thread.
-  unless_set("TORCH_NCCL_TRACE_BUFFER_SIZE", "0");
-  unless_set("TORCH_FR_BUFFER_SIZE", "0");
-}
-
-DeviceOffer nccl_offer(const c10::Device& device) {
-  if (!device.is_cuda()) {
-    return {.reason = "NCCL joins NVIDIA GPUs alone, and this is " + device.str()};
-  }
-  return {.place = place_of(device)};
-}
-
-std::unique_ptr<DeviceGroup> join_over_nccl(c10::intrusive_ptr<c10d::Store> store,
-                                            const DeviceGroupOptions& options) {
+std::unique_ptr<DeviceGroup> join(c10::intrusive_ptr<c10d::Store> store,
+                                  const DeviceGroupOptions& options) {
   auto group = std::make_unique<NcclGroup>(std::move(store), options);
   group->connect(options.device);
   return group;
 }
 
+}  // namespace
 }  // namespace finetune
 
-#else
-
-#include "finetune/base/error.h"
-#include "finetune/base/text.h"
-
-namespace finetune {
-
-std::string nccl_version() { return ""; }
-
-std::string reason_against_nccl() {
-  return std::string("this build has no NCCL: ") + FINETUNE_NO_NCCL;
+extern "C" __attribute__((visibility("default"))) const finetune::NcclModule* finetune_nccl_module(
+    const finetune::NcclHost* host) {
+  static const finetune::NcclModule module = {
+      .compiled_for = std::to_string(NCCL_MAJOR) + "." + std::to_string(NCCL_MINOR),
+      .version = &c10d::getNcclVersion,
+      .place_of = &finetune::place_of,
+      .join = &finetune::join,
+  };
+  finetune::host = host;
+  return &module;
 }
-
-void set_nccl_environment(const std::string&) {}
-
-DeviceOffer nccl_offer(const c10::Device&) { return {.reason = reason_against_nccl()}; }
-
-std::unique_ptr<DeviceGroup> join_over_nccl(c10::intrusive_ptr<c10d::Store>,
-                                            const DeviceGroupOptions&) {
-  FT_CHECK(false, "NCCL, which this build has not");
-}
-
-}  // namespace finetune
-
-#endif
