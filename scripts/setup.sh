@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 # shellcheck shell=bash
-# Sourced by build, test, quickstart and colab_cell.sh: what has to be there before anything is
+# Sourced by build, test, package, quickstart and colab_cell.sh: what has to be there before anything is
 # compiled. Every function looks first and acts only on what is missing, so that a second call
 # costs next to nothing.
 #
@@ -204,6 +204,22 @@ ensure_test_python() {
     -r "$root/tests/requirements.txt" "torch==${found_torch%%+*}" >&2 ||
     fail "the packages that the tests compare with could not be installed into $venv"
   printf '%s\n' "$wanted" >"$stamp"
+}
+
+# install_wheel WHEEL FOLDER: unpacks it there and sets `binary`, a command that runs it with the torch
+# of `python`. Needs neither pip nor a virtual environment. Requires: ensure_torch.
+install_wheel() {
+  local wheel=$1 folder=$2
+  [[ -f $wheel ]] || fail "there is no wheel $wheel"
+  rm -rf "$folder"
+  mkdir -p "$folder/bin"
+  "$python" -m zipfile -e "$wheel" "$folder" 2>/dev/null && [[ -f $folder/finetune/bin/finetune ]] ||
+    fail "$wheel is not a wheel of finetune"
+  chmod +x "$folder/finetune/bin/finetune"  # zip files unpacked by Python lose it
+  binary=$folder/bin/finetune
+  printf '#!/bin/sh\nexec "%s" "%s" "$@"\n' "$python" "$folder/finetune" >"$binary"
+  chmod +x "$binary"
+  "$binary" --version >&2 || fail "${wheel##*/} does not run here"
 }
 
 # A source that sees torch needs up to 1.5 GB of memory.

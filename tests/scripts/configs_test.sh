@@ -6,6 +6,15 @@ binary=$1
 root=$(cd "$(dirname "$0")/../.." && pwd)
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
+"$binary" config schema | cmp - "$root/docs/schema.json" || {
+  echo "docs/schema.json is out of date: build/finetune config schema > docs/schema.json"
+  exit 1
+}
+for config in "$root"/configs/*.yaml; do
+  head -n 1 "$config" | grep -qx '# yaml-language-server: $schema=../docs/schema.json' ||
+    { echo "$config does not name its schema"; exit 1; }
+done
+
 ESPERANTO_DATA=$folder
 JAPANESE_DATA=$folder/japanese
 export ESPERANTO_DATA JAPANESE_DATA
