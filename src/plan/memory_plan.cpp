@@ -6,10 +6,11 @@
 #include <cmath>
 
 #include "finetune/base/error.h"
-#include "finetune/distributed/gradient_sum.h"
+#include "finetune/base/text.h"
 #include "finetune/distributed/owned_tensors.h"
 #include "finetune/model/parameter_shapes.h"
 #include "finetune/optim/optimizer_kind.h"
+#include "finetune/distributed/shard_sum.h"
 
 namespace finetune {
 namespace {

@@ -15,7 +15,7 @@
 
 #include "finetune/base/log.h"
 #include "finetune/distributed/bucket_sum.h"
-#include "finetune/distributed/gradient_sum.h"
+#include "finetune/distributed/shard_sum.h"
 #include "finetune/kernels/one_threaded.h"
 #include "finetune/kernels/separate_gradients.h"
 #include "finetune/tensor/device.h"
