@@ -108,10 +108,11 @@ class EncoderWithHead {
       : architecture_(architecture_of(config)),
         config_(config),
         options_(options),
-        parts_(make_parts(architecture_, config, head, {parameters_, device})),
+        parts_(make_parts(architecture_, config, head, {parameters_, c10::Device(c10::kMeta)})),
         block_sparse_(block_sparse_options(config)),
         loss_spans_padding_(head == Head::kQuestionAnswering) {
-    store_ = std::make_unique<ParameterStore>(parameters_, options_.weights, options_.gradients);
+    store_ =
+        std::make_unique<ParameterStore>(parameters_, options_.weights, options_.gradients, device);
     if (options_.draw_weights) initialize(*store_, config_, architecture_, seed);
   }
 
