@@ -12,18 +12,9 @@ endif()
 add_compile_options(-fstack-protector-strong)
 add_link_options(-Wl,-z,relro,-z,now)
 
-# ccache refuses sources with a precompiled header unless it is told that their times do not matter.
 find_program(FINETUNE_CCACHE_PROGRAM ccache)
-if(FINETUNE_CCACHE AND FINETUNE_CCACHE_PROGRAM
-   AND (NOT CMAKE_CXX_COMPILER_LAUNCHER OR CMAKE_CXX_COMPILER_LAUNCHER MATCHES "ccache$"))
-  file(WRITE ${CMAKE_BINARY_DIR}/ccache.sh "#!/bin/sh
-CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
-export CCACHE_SLOPPINESS
-exec '${FINETUNE_CCACHE_PROGRAM}' \"$@\"
-")
-  file(CHMOD ${CMAKE_BINARY_DIR}/ccache.sh PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE
-       GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_BINARY_DIR}/ccache.sh)
+if(FINETUNE_CCACHE AND FINETUNE_CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${FINETUNE_CCACHE_PROGRAM})
 endif()
 
 if(FINETUNE_SANITIZE)

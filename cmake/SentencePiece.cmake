@@ -25,6 +25,20 @@ endif()
 set(_sentencepiece_library ${_sentencepiece_build}/src/libsentencepiece.a)
 set(_sentencepiece_trainer ${_sentencepiece_build}/src/libsentencepiece_train.a)
 
+# CMake's cache there remembers where the sources were. A checkout that was moved, or whose .deps is
+# another one's, starts afresh; one that is reached by a link has the same real path.
+if(EXISTS ${_sentencepiece_build}/CMakeCache.txt)
+  file(STRINGS ${_sentencepiece_build}/CMakeCache.txt _sentencepiece_home
+       REGEX "^CMAKE_HOME_DIRECTORY:" LIMIT_COUNT 1)
+  string(REGEX REPLACE "^[^=]*=" "" _sentencepiece_home "${_sentencepiece_home}")
+  get_filename_component(_sentencepiece_home "${_sentencepiece_home}" REALPATH)
+  get_filename_component(_sentencepiece_source ${_sentencepiece_root}/sentencepiece REALPATH)
+  if(NOT _sentencepiece_home STREQUAL _sentencepiece_source)
+    message(STATUS "Building sentencepiece again: its build folder was made in '${_sentencepiece_home}'")
+    file(REMOVE_RECURSE ${_sentencepiece_build} ${CMAKE_BINARY_DIR}/sentencepiece-stamp)
+  endif()
+endif()
+
 # In its own folder, because the folder of the original has headers with names such as util.h.
 file(COPY ${_sentencepiece_root}/sentencepiece/src/sentencepiece_processor.h
           ${_sentencepiece_root}/sentencepiece/src/sentencepiece_trainer.h

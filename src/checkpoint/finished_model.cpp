@@ -242,6 +242,15 @@ void require_undamaged_model(FileSystem& files, const std::string& folder) {
                "intended, run the training command again to repair it");
 }
 
+std::optional<FileRecord> recorded_file(FileSystem& files, const std::string& folder,
+                                        const std::string& name) {
+  const FinishedModel model = inspect_finished_model(files, folder, false);
+  if (!model.manifest) return std::nullopt;
+  const auto found = model.manifest->files.find(name);
+  if (found == model.manifest->files.end()) return std::nullopt;
+  return found->second;
+}
+
 std::string describe_damage(const FinishedModel& model) {
   std::string text = model.problem;
   for (const auto& [name, problem] : model.damaged) text += (text.empty() ? "" : ", ") + problem;

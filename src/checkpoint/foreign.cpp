@@ -5,6 +5,7 @@
 
 #include "finetune/base/error.h"
 #include "finetune/base/json.h"
+#include "finetune/base/json_fields.h"
 #include "finetune/base/text.h"
 #include "finetune/checkpoint/layout.h"
 #include "finetune/tensor/torch_archive.h"
@@ -24,9 +25,7 @@ void check_state(FileSystem& files, const CheckpointEntry& entry) {
   limits.allow_nan = true;
   const nlohmann::ordered_json state =
       parse_json(files.read_all(path, kMaxStateBytes), path, ErrorKind::kCheckpoint, limits);
-  const auto step = state.is_object() ? state.find("global_step") : state.end();
-  if (!state.is_object() || step == state.end() || !step->is_number_integer() ||
-      step->get<int64_t>() != entry.step) {
+  if (JsonFields(state, path, ErrorKind::kCheckpoint).integer("global_step") != entry.step) {
     reject_checkpoint(format_text("its trainer_state.json is not that of step {}", entry.step));
   }
 }

@@ -12,6 +12,7 @@
 
 #include "finetune/base/error.h"
 #include "finetune/base/json.h"
+#include "finetune/base/json_fields.h"
 #include "finetune/base/text.h"
 #include "finetune/checkpoint/layout.h"
 
@@ -79,21 +80,22 @@ std::string to_text(const Owner& owner) {
 std::optional<Owner> parse_owner(const std::string& text) {
   try {
     const Json json = parse_json(text, kLockFile);
-    Owner owner{.token = json.value("token", std::string()),
-                .beat = json.value("beat", int64_t{0}),
-                .pid = json.value("pid", int64_t{0}),
-                .process_start = json.value("process_start", int64_t{0}),
-                .pid_namespace = json.value("pid_namespace", std::string()),
-                .host = json.value("host", std::string()),
-                .boot_id = json.value("boot_id", std::string()),
-                .machine_id = json.value("machine_id", std::string()),
-                .since_unix = json.value("since", int64_t{0})};
+    const JsonFields fields(json, kLockFile);
+    Owner owner;
+    fields.read("token", owner.token);
+    fields.read("beat", owner.beat);
+    fields.read("pid", owner.pid);
+    fields.read("process_start", owner.process_start);
+    fields.read("pid_namespace", owner.pid_namespace);
+    fields.read("host", owner.host);
+    fields.read("boot_id", owner.boot_id);
+    fields.read("machine_id", owner.machine_id);
+    fields.read("since", owner.since_unix);
     if (!is_identifier(owner.token) || owner.pid <= 0) return std::nullopt;
     return owner;
   } catch (const Error&) {
-  } catch (const nlohmann::json::exception&) {
+    return std::nullopt;
   }
-  return std::nullopt;
 }
 
 std::string released_text(const std::string& token) { return "released " + token + "\n"; }

@@ -140,6 +140,10 @@ std::string LoadedConfig::where(std::string_view key) const {
 
 bool LoadedConfig::is_set(std::string_view key) const { return origins.contains(std::string(key)); }
 
+void refuse_key(const LoadedConfig& config, std::string_view key, const std::string& why) {
+  throw Error(ErrorKind::kConfig, config.where(key) + ": " + std::string(key) + ": " + why);
+}
+
 std::string nearest_key(std::string_view name) {
   std::vector<std::string> known;
   for (const Field& field : all_fields()) known.emplace_back(field.name);

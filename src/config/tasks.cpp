@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "finetune/base/error.h"
+#include "finetune/base/text.h"
 
 namespace finetune {
 
@@ -16,6 +17,16 @@ const TaskKeys& token_classification_keys();
 const TaskKeys& question_answering_keys();
 
 namespace {
+
+constexpr std::string_view kFreshModel = R"(
+# A fresh model. Its tokenizer is made once, before:
+#   finetune tokenizer train --type byte_level_bpe --vocab_size 8000 --output tokenizer train.txt
+model_type: {}
+tokenizer_name: ./tokenizer
+config_overrides: {{hidden_size: 256, num_hidden_layers: 4, num_attention_heads: 4, intermediate_size: 1024}}
+# To go on with a trained model instead, replace these three by:
+# model_name_or_path: ./my-model
+)";
 
 std::vector<const TaskKeys*>& task_key_table() {
   static std::vector<const TaskKeys*> table = {
@@ -32,6 +43,11 @@ const TaskKeys& task_keys(std::string_view task) {
   const auto found = std::ranges::find(all_task_keys(), task, &TaskKeys::name);
   FT_CHECK(found != all_task_keys().end(), "there is no task '" + std::string(task) + "'");
   return **found;
+}
+
+std::string with_fresh_model(std::string_view data, std::string_view model_type) {
+  const TextArgument arguments[] = {model_type};
+  return std::string(data) + fill_format(kFreshModel, arguments);
 }
 
 bool has_key(const TaskKeys& task, std::string_view key) {

@@ -22,7 +22,6 @@
 #include "distributed/device_group.h"
 #include "distributed/greet.h"
 #include "distributed/meeting_store.h"
-#include "distributed/network_interfaces.h"
 #include "distributed/store_pulse.h"
 #include "finetune/base/interrupt.h"
 #include "finetune/base/log.h"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "distributed/meeting_store.h"
 
+#include <ifaddrs.h>
 #include <netdb.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -164,6 +165,20 @@ c10::intrusive_ptr<c10d::Store> open_store(const Membership& membership, Patienc
   store = keep_until_exit(std::move(store));
   store->setTimeout(patience.left());
   return c10::make_intrusive<c10d::PrefixStore>(prefix_of(membership), store);
+}
+
+std::string network_interfaces() {
+  ifaddrs* all = nullptr;
+  if (::getifaddrs(&all) != 0) return "";
+  std::vector<std::string> names;
+  for (const ifaddrs* one = all; one != nullptr; one = one->ifa_next) {
+    if (one->ifa_addr == nullptr) continue;
+    const int family = one->ifa_addr->sa_family;
+    if (family != AF_INET && family != AF_INET6) continue;
+    if (std::ranges::find(names, one->ifa_name) == names.end()) names.emplace_back(one->ifa_name);
+  }
+  ::freeifaddrs(all);
+  return join(names);
 }
 
 }  // namespace finetune

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <string>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "distributed/patience.h"
@@ -13,5 +14,8 @@ namespace finetune {
 // and c10::Error.
 [[nodiscard]] c10::intrusive_ptr<c10d::Store> open_store(const Membership& membership,
                                                          Patience& patience);
+
+// Of this machine, those with an address: "lo, eth0".
+[[nodiscard]] std::string network_interfaces();
 
 }  // namespace finetune

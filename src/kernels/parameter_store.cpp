@@ -22,6 +22,8 @@
 namespace finetune {
 namespace {
 
+constexpr int64_t kAssignedAtOnce = int64_t{1} << 20;  // values
+
 // Unpacks rows [first, first + count) of a weight into fresh float32 memory.
 Tensor unpack(const Parameter& parameter, int64_t first, int64_t count) {
   const Tensor rows = parameter.weight.detach().narrow(0, first, count);
@@ -29,6 +31,24 @@ Tensor unpack(const Parameter& parameter, int64_t first, int64_t count) {
   const Tensor values = at::empty_like(rows, rows.options().dtype(at::kFloat));
   join_values(rows, parameter.correction.narrow(0, first, count), values);
   return values;
+}
+
+// In its format. A tensor without memory, on the meta device, becomes one of `device`: set_data()
+// refuses that, though the one thing it protects, an accumulator of another device's gradients,
+// cannot exist yet.
+void allocate(Parameter& parameter, c10::Device device) {
+  const Tensor& weight = parameter.weight;
+  const bool is_float = parameter.format.weight == WeightFormat::kFloat32;
+  const at::ScalarType type = is_float ? at::kFloat : at::kBFloat16;
+  if (weight.is_meta()) {
+    const Tensor memory = at::empty(weight.sizes(), at::TensorOptions(device).dtype(type));
+    weight.unsafeGetTensorImpl()->shallow_copy_from(memory.getIntrusivePtr());
+  } else if (!is_float) {
+    parameter.weight.set_data(at::zeros_like(weight.detach(), type));
+  }
+  if (parameter.format.weight == WeightFormat::kSplit) {
+    parameter.correction = at::zeros_like(weight.detach(), at::kChar);
+  }
 }
 
 bool is_summed_exactly(const Parameter& parameter) {
@@ -44,25 +64,21 @@ Tensor flat_rows(const Tensor& x) { return x.reshape({-1, x.size(-1)}); }
 }  // namespace
 
 ParameterStore::ParameterStore(const NamedTensors& parameters, WeightFormat weights,
-                               GradientFormat gradients)
+                               GradientFormat gradients, c10::Device device)
     : ParameterStore(parameters,
                      std::vector<ParameterFormat>(parameters.size(),
-                                                  {.weight = weights, .gradient = gradients})) {}
+                                                  {.weight = weights, .gradient = gradients}),
+                     device) {}
 
 ParameterStore::ParameterStore(const NamedTensors& parameters,
-                               const std::vector<ParameterFormat>& formats)
+                               const std::vector<ParameterFormat>& formats, c10::Device device)
     : spare_(parameters.size()), additions_(parameters.size(), 0) {
   const c10::NoGradGuard no_grad;
   FT_CHECK(formats.size() == parameters.size(), "one format a parameter");
   for (const NamedTensor& named : parameters) {
     const ParameterFormat& format = formats[parameters_.size()];
     Parameter parameter{.name = named.name, .weight = named.tensor, .format = format};
-    if (format.weight != WeightFormat::kFloat32) {
-      parameter.weight.set_data(at::zeros_like(named.tensor.detach(), at::kBFloat16));
-    }
-    if (format.weight == WeightFormat::kSplit) {
-      parameter.correction = at::zeros_like(named.tensor.detach(), at::kChar);
-    }
+    allocate(parameter, device);
     const bool is_new =
         index_.emplace(named.tensor.unsafeGetTensorImpl(), parameters_.size()).second;
     FT_CHECK(is_new, "a parameter stands twice: " + named.name);
@@ -144,8 +160,14 @@ void ParameterStore::assign(Parameter& parameter, const Tensor& values) {
     parameter.weight.copy_(values);
     return;
   }
-  const Tensor exact = values.detach().to(parameter.weight.device(), at::kFloat).contiguous();
-  split_values(exact, parameter.weight, parameter.correction);
+  const Tensor from = values.detach().contiguous().flatten();
+  const Tensor weight = parameter.weight.detach().flatten();
+  const Tensor correction = parameter.correction.flatten();
+  for (int64_t first = 0; first < from.numel(); first += kAssignedAtOnce) {
+    const int64_t count = std::min(kAssignedAtOnce, from.numel() - first);
+    const Tensor exact = from.narrow(0, first, count).to(weight.device(), at::kFloat);
+    split_values(exact, weight.narrow(0, first, count), correction.narrow(0, first, count));
+  }
 }
 
 void ParameterStore::begin_micro_batch(const RoundingStream& stream) {

@@ -65,7 +65,7 @@ void BertEncoder::announce_attention(int64_t tokens) {
 }
 
 nn::Value BertEncoder::operator()(nn::Value x, nn::Pass& p) {
-  announce_attention(p.layout() ? p.layout()->longest : x.tensor.size(1));
+  if (!x.tensor.is_meta()) announce_attention(p.layout() ? p.layout()->longest : x.tensor.size(1));
   return nn::sequence(layers_, nn::to_precision(std::move(x), p), p);
 }
 

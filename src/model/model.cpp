@@ -4,6 +4,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/searchsorted.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
@@ -15,6 +16,7 @@
 #include "finetune/kernels/normal.h"
 #include "finetune/model/parameter_shapes.h"
 #include "finetune/tensor/backward.h"
+#include "finetune/tensor/meta_memory.h"
 #include "model/architecture.h"
 
 namespace finetune {
@@ -108,10 +110,11 @@ class EncoderWithHead {
       : architecture_(architecture_of(config)),
         config_(config),
         options_(options),
-        parts_(make_parts(architecture_, config, head, {parameters_, device})),
+        parts_(make_parts(architecture_, config, head, {parameters_, c10::Device(c10::kMeta)})),
         block_sparse_(block_sparse_options(config)),
         loss_spans_padding_(head == Head::kQuestionAnswering) {
-    store_ = std::make_unique<ParameterStore>(parameters_, options_.weights, options_.gradients);
+    store_ =
+        std::make_unique<ParameterStore>(parameters_, options_.weights, options_.gradients, device);
     if (options_.draw_weights) initialize(*store_, config_, architecture_, seed);
   }
 
@@ -375,6 +378,49 @@ std::vector<ParameterShape> parameter_shapes(const ModelConfig& config, std::opt
     shapes.push_back({parameter.name, parameter.tensor.sizes().vec()});
   }
   return shapes;
+}
+
+namespace {
+
+struct DryRun {
+  int64_t kept = 0;        // bytes
+  int64_t parameters = 0;  // values
+};
+
+DryRun run_dry(ModelConfig config, std::optional<Head> head, int64_t length,
+               const ModelOptions& options, int64_t layers) {
+  const c10::NoGradGuard no_grad;
+  const c10::Device meta(c10::kMeta);
+  config.num_hidden_layers = layers;
+  config.attention_type = "original_full";
+  NamedTensors parameters;
+  const Parts parts =
+      make_parts(architecture_of(config), config_for(head, config), head, {parameters, meta});
+  DryRun result;
+  for (const NamedTensor& parameter : parameters) result.parameters += parameter.tensor.numel();
+  const ModelInput input{
+      .input_ids = at::empty({1, length}, at::TensorOptions(meta).dtype(at::kLong)),
+      .attention_mask = {},
+      .dropout = DropoutStream{}};
+  const MetaMemory memory;
+  nn::Pass pass(nn::Mode::kTrain, {.inputs = {.dropout = input.dropout},
+                                   .precision = options.precision,
+                                   .selective = options.selective});
+  nn::Value y = (*parts.encoder)(input, pass);
+  y = {};
+  result.kept = memory.now();
+  return result;
+}
+
+}  // namespace
+
+KeptBytes kept_for_backward(const ModelConfig& config, std::optional<Head> head, int64_t length,
+                            const ModelOptions& options) {
+  const DryRun one = run_dry(config, head, length, options, 1);
+  const DryRun two = run_dry(config, head, length, options, 2);
+  return {.embeddings = 2 * one.kept - two.kept,
+          .layer = two.kept - one.kept,
+          .layer_parameters = two.parameters - one.parameters};
 }
 
 int64_t ParameterShape::count() const {

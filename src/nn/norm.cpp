@@ -2,14 +2,32 @@
 #include "finetune/nn/norm.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/layer_norm.h>
 #include <ATen/ops/native_layer_norm.h>
 #include <ATen/ops/native_layer_norm_backward.h>
 #include <ATen/ops/rsqrt.h>
 
+#include <tuple>
+#include <vector>
+
 #include "finetune/nn/elementwise.h"
 
 namespace finetune::nn {
+namespace {
+
+// The rows, their means and the reciprocals of their deviations. The meta device lacks the
+// operator.
+std::tuple<Tensor, Tensor, Tensor> normalize(const Tensor& x, const Tensor& weight,
+                                             const Tensor& bias, double epsilon) {
+  if (!x.is_meta()) return at::native_layer_norm(x, {x.size(-1)}, weight, bias, epsilon);
+  std::vector<int64_t> of_rows = x.sizes().vec();
+  of_rows.back() = 1;
+  return {at::empty_like(x), at::empty(of_rows, x.options()), at::empty(of_rows, x.options())};
+}
+
+}  // namespace
 
 LayerNorm::LayerNorm(const Scope& scope, int64_t size, double epsilon)
     : weight_(scope.parameter("weight", {size})),
@@ -20,8 +38,8 @@ Value LayerNorm::operator()(const Value& x, Pass& p) const {
   if (p.is_plain()) {
     return {.tensor = at::layer_norm(x.tensor, {x.tensor.size(-1)}, weight_, bias_, epsilon_)};
   }
-  const auto [normed, mean, deviation] = at::native_layer_norm(
-      x.tensor, {x.tensor.size(-1)}, p.values(weight_), p.values(bias_), epsilon_);
+  const auto [normed, mean, deviation] =
+      normalize(x.tensor, p.values(weight_), p.values(bias_), epsilon_);
   const Value y = p.result(normed);
   p.record(y, [&p, weight = weight_, bias = bias_, dx = x.slot, input = x.tensor, mean = mean,
                deviation = deviation](const Tensor& dy) {

@@ -5,9 +5,11 @@
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "finetune/base/error.h"
 #include "finetune/base/random.h"
+#include "finetune/kernels/sum_of_squares.h"
 
 namespace finetune {
 
@@ -151,6 +153,14 @@ void set_moments(const Optimizer& optimizer, Optimizer::Slot& slot, const Moment
   const c10::NoGradGuard no_grad;
   optimizer.create_state(slot);
   optimizer.rules_[slot.group]->write_moments(slot, moments);
+}
+
+double gradient_norm(const ParameterStore& parameters) {
+  double sum = 0.0;
+  for (const Parameter& parameter : parameters.parameters()) {
+    if (parameter.gradient.defined()) sum += sum_of_squares(parameter.gradient);
+  }
+  return std::sqrt(sum);
 }
 
 }  // namespace finetune

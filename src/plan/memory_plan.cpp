@@ -4,10 +4,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
+#include <mutex>
 
 #include "finetune/base/error.h"
-#include "finetune/distributed/gradient_sum.h"
+#include "finetune/base/text.h"
 #include "finetune/distributed/owned_tensors.h"
+#include "finetune/distributed/shard_sum.h"
 #include "finetune/model/parameter_shapes.h"
 #include "finetune/optim/optimizer_kind.h"
 
@@ -26,6 +29,35 @@ int64_t bytes_of(WeightFormat format) {
   return format == WeightFormat::kFloat32 ? 4 : format == WeightFormat::kSplit ? 3 : 2;
 }
 
+// What is measured of a model rather than computed.
+struct MeasuredModel {
+  std::vector<ParameterShape> shapes;
+  KeptBytes kept, kept_selectively;  // of a row
+};
+
+// The same one is asked for at every step of a search.
+std::shared_ptr<const MeasuredModel> measure(const MemoryWorkload& work, Precision precision) {
+  static std::mutex mutex;
+  static std::string measured;
+  static std::shared_ptr<const MeasuredModel> model;
+  const int64_t head = work.head ? static_cast<int64_t>(*work.head) : -1;
+  const std::string asked = format_text("{} {} {} {}", model_config_json(work.model, ""), head,
+                                        work.length, static_cast<int64_t>(precision));
+  const std::lock_guard lock(mutex);
+  if (asked != measured) {
+    const auto kept = [&](bool selective) {
+      return kept_for_backward(work.model, work.head, work.length,
+                               {.precision = precision, .selective = selective});
+    };
+    model = std::make_shared<const MeasuredModel>(
+        MeasuredModel{.shapes = parameter_shapes(work.model, work.head),
+                      .kept = kept(false),
+                      .kept_selectively = kept(true)});
+    measured = asked;
+  }
+  return model;
+}
+
 class Prediction {
  public:
   Prediction(const MemoryWorkload& workload, const MemoryChoices& choices)
@@ -33,15 +65,16 @@ class Prediction {
         choices_(choices),
         model_(workload.model),
         again_(choices.checkpointing),
-        shapes_(parameter_shapes(workload.model, workload.head)),
+        measured_(measure(workload, choices.precision)),
+        shapes_(measured_->shapes),
         tokens_(choices.micro_batch * workload.choices * workload.length),
         element_(bytes_of(choices.precision)) {
     for (const ParameterShape& shape : shapes_) {
       parameters_ += shape.count();
       largest_ = std::max(largest_, shape.count());
       if (shape.name.ends_with("word_embeddings.weight")) embedding_ = shape.count();
-      if (shape.name.find(".layer.0.") != std::string::npos) layer_ += shape.count();
     }
+    layer_ = measured_->kept.layer_parameters;
   }
 
   MemoryParts parts() const {
@@ -80,6 +113,7 @@ class Prediction {
     [[nodiscard]] int64_t bytes() const { return gradients + activations + temporaries; }
   };
 
+  [[nodiscard]] int64_t rows() const { return choices_.micro_batch * work_.choices; }
   [[nodiscard]] int64_t hidden(int64_t element) const {
     return tokens_ * model_.hidden_size * element;
   }
@@ -144,22 +178,20 @@ class Prediction {
     return most;
   }
 
-  // Of one layer, for its backward pass: its input, query, key, value, context and the two sums
-  // before the norms, the first product of the feed-forward network; and, where that is not
-  // computed again, the first norm's output and the activation.
+  // Of one layer, for its backward pass; where `selective` without what is cheap to compute again.
   [[nodiscard]] int64_t layer_state(bool selective) const {
     const int64_t sums = is_block_sparse() ? 4 * tokens_ * model_.num_attention_heads : 0;
-    return sums + (selective ? 7 * hidden(element_) + intermediate(element_)
-                             : 8 * hidden(element_) + 2 * intermediate(element_));
+    return sums + rows() * (selective ? measured_->kept_selectively : measured_->kept).layer;
   }
 
-  // The embeddings' sum, which their norm keeps in float32, and the layers'.
+  // Of the embeddings and of the layers; of groups of layers, their inputs.
   [[nodiscard]] int64_t kept() const {
+    const int64_t embeddings = rows() * measured_->kept.embeddings;
     if (!keeps_groups()) {
-      return hidden(4) + model_.num_hidden_layers * layer_state(again_.enabled);
+      return embeddings + model_.num_hidden_layers * layer_state(again_.enabled);
     }
     const int64_t inputs = again_.offload && work_.is_device ? 2 : groups();
-    return hidden(4) + inputs * hidden(element_);
+    return embeddings + inputs * hidden(element_);
   }
 
   // The last layer's output and, in half precision, the embeddings as they were; where layers keep
@@ -294,7 +326,8 @@ class Prediction {
   const MemoryChoices& choices_;
   const ModelConfig& model_;
   const ActivationCheckpointing& again_;
-  std::vector<ParameterShape> shapes_;
+  std::shared_ptr<const MeasuredModel> measured_;
+  const std::vector<ParameterShape>& shapes_;
   int64_t tokens_;
   int64_t element_;
   int64_t parameters_ = 0;

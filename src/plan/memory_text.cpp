@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "finetune/base/error.h"
+#include "finetune/base/text.h"
 
 namespace finetune {
 namespace {
@@ -124,7 +125,7 @@ MemoryChoices read_choices(const Json& json, const std::string& where) {
 }  // namespace
 
 std::string mebibytes(int64_t bytes) {
-  return std::to_string((bytes + (1 << 20) - 1) >> 20) + " MiB";
+  return format_text("{} MiB", (bytes + (1 << 20) - 1) >> 20);
 }
 
 std::string name_of(WeightFormat format) {
@@ -145,16 +146,15 @@ std::string describe(const ActivationCheckpointing& checkpointing) {
   if (!checkpointing.enabled) return "none";
   if (checkpointing.selective) return "selective";
   if (checkpointing.every_n_layers == 1) return "every layer";
-  return "every " + std::to_string(checkpointing.every_n_layers) + " layers";
+  return format_text("every {} layers", checkpointing.every_n_layers);
 }
 
 std::string MemoryDecision::line() const {
-  std::string text = "memory_budget " + mebibytes(budget) + ": " +
-                     std::to_string(choices.micro_batch) + " x " +
-                     std::to_string(effective_batch / choices.micro_batch) +
-                     " samples an update, recomputation: " + describe(choices.checkpointing);
+  std::string text = format_text(
+      "memory_budget {}: {} x {} samples an update, recomputation: {}", mebibytes(budget),
+      choices.micro_batch, effective_batch / choices.micro_batch, describe(choices.checkpointing));
   if (choices.head_rows_per_chunk != asked.head_rows_per_chunk) {
-    text += ", " + std::to_string(choices.head_rows_per_chunk) + " rows of the head at a time";
+    text += format_text(", {} rows of the head at a time", choices.head_rows_per_chunk);
   }
   std::string keys;
   const auto deviate = [&](bool differs, const std::string& what, const char* key) {

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "finetune/base/json.h"
+#include "finetune/base/text.h"
 
 namespace finetune {
 namespace {
@@ -21,9 +22,9 @@ std::optional<std::string> spike_of(const std::string& what, double value,
   if (!factor || recent.size() < kLeastForSpike) return std::nullopt;
   const double median = median_of(recent);
   if (median <= 0.0 || value <= *factor * median) return std::nullopt;
-  return "the " + what + " is " + format_double(value) + ", more than " + format_double(*factor) +
-         " times the median " + format_double(median) + " of the last " +
-         std::to_string(recent.size()) + " updates";
+  return format_text("the {} is {}, more than {} times the median {} of the last {} updates", what,
+                     format_double(value), format_double(*factor), format_double(median),
+                     recent.size());
 }
 
 void keep_newest(std::vector<double>& values, double value, bool is_kept) {

@@ -7,6 +7,7 @@
 
 #include "finetune/base/error.h"
 #include "finetune/base/log.h"
+#include "finetune/base/text.h"
 #include "finetune/checkpoint/layout.h"
 #include "state/optimizer_safetensors.h"
 #include "state/optimizer_source.h"
@@ -180,8 +181,10 @@ RestoredOptimizer restore_optimizer(Optimizer& optimizer, FileSystem& files,
                            ", converted");
   }
   if (changes.empty() && !result.exact) {
-    result.lines.push_back("optimizer states: those of " + std::to_string(restored.converted()) +
-                           " tensors are kept at another width than in the checkpoint, converted");
+    result.lines.push_back(
+        format_text("optimizer states: those of {} tensors are kept at another width than in the "
+                    "checkpoint, converted",
+                    restored.converted()));
   }
   return result;
 }

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "finetune/base/error.h"
+#include "finetune/base/text.h"
 #include "finetune/tensor/torch_file.h"
 #include "state/optimizer_source.h"
 
@@ -50,9 +51,7 @@ const OptimizerKind& kind_of_file(const TorchValue& root) {
 }
 
 std::string counts_text(const std::vector<size_t>& counts) {
-  std::string text;
-  for (const size_t count : counts) text += (text.empty() ? "" : " and ") + std::to_string(count);
-  return text;
+  return join(std::vector<int64_t>(counts.begin(), counts.end()), " and ");
 }
 
 // The keys of the slots' states.
@@ -67,9 +66,9 @@ std::vector<int64_t> state_keys(const TorchValue& root, const Optimizer& optimiz
   }
   const std::vector<Optimizer::Slot>& slots = optimizer.slots();
   if (keys.size() != slots.size()) {
-    throw Error(ErrorKind::kData, path + ": is the state of " + std::to_string(keys.size()) +
-                                      " parameters where the model has " +
-                                      std::to_string(slots.size()));
+    throw Error(ErrorKind::kData,
+                format_text("{}: is the state of {} parameters where the model has {}", path,
+                            keys.size(), slots.size()));
   }
   std::vector<size_t> expected;
   for (const ParameterGroup& group : optimizer.groups()) {

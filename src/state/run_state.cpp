@@ -9,6 +9,7 @@
 #include "finetune/base/error.h"
 #include "finetune/base/json.h"
 #include "finetune/base/json_fields.h"
+#include "finetune/base/text.h"
 
 namespace finetune {
 namespace {
@@ -145,6 +146,20 @@ void put(Json& json, const std::vector<LeftOut>& list) {
 
 }  // namespace
 
+MemoryCut usable_cut(const MemoryCut& saved, int64_t train, int64_t eval,
+                     int64_t samples_per_update) {
+  MemoryCut cut;
+  if (saved.train > 0 && saved.asked_train == train && samples_per_update % saved.train == 0) {
+    cut.asked_train = train;
+    cut.train = saved.train;
+  }
+  if (saved.eval > 0 && saved.asked_eval == eval && eval % saved.eval == 0) {
+    cut.asked_eval = eval;
+    cut.eval = saved.eval;
+  }
+  return cut;
+}
+
 std::string RunState::to_text() const {
   Json json = {{"format_version", kFormatVersion}};
   describe(*this, [&](const char* name, const auto& value) { put(json[name], value); });
@@ -156,10 +171,11 @@ RunState RunState::parse(const std::string& text, const std::string& where) {
   const StateFields fields(json, where);
   const auto version = json.find("format_version");
   if (version == json.end() || *version != kFormatVersion) {
-    throw Error(ErrorKind::kData, where + ": has the format version " +
-                                      (version == json.end() ? "(none)" : version->dump()) +
-                                      ", this finetune reads " + std::to_string(kFormatVersion) +
-                                      "; go on with the version that wrote it");
+    throw Error(
+        ErrorKind::kData,
+        format_text("{}: has the format version {}, this finetune reads {}; go on with the "
+                    "version that wrote it",
+                    where, version == json.end() ? "(none)" : version->dump(), kFormatVersion));
   }
   RunState state;
   describe(state, fields);

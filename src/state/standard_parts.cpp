@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: MIT
 #include "finetune/state/standard_parts.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "finetune/base/error.h"
 #include "finetune/base/json.h"
 #include "finetune/base/log.h"
 #include "finetune/base/printable.h"
+#include "finetune/base/text.h"
 #include "finetune/checkpoint/layout.h"
 #include "finetune/model/model_folder.h"
-#include "finetune/state/foreign_schedule.h"
 #include "finetune/state/optimizer_files.h"
 #include "finetune/state/parameter_files.h"
 #include "finetune/state/scaler_file.h"
@@ -83,7 +84,7 @@ class ModelPart : public CheckpointPart {
   [[nodiscard]] std::string restored() const override {
     int64_t values = 0;
     for (const NamedTensor& parameter : model_.parameters()) values += parameter.tensor.numel();
-    return "weights (" + std::to_string(values) + " values)";
+    return format_text("weights ({} values)", values);
   }
 
  private:
@@ -153,8 +154,14 @@ class OptimizerPart : public CheckpointPart {
 
   [[nodiscard]] std::string restored() const override {
     if (!was_found_) return "";
-    return "optimizer (" + optimizer_.groups().front().options.kind + ", " +
-           std::to_string(rates_.state.updates) + " updates)";
+    std::vector<std::string> kinds;
+    for (const ParameterGroup& group : optimizer_.groups()) {
+      const std::string& kind = group.options.kind;
+      if (!group.parameters.empty() && std::ranges::find(kinds, kind) == kinds.end()) {
+        kinds.push_back(kind);
+      }
+    }
+    return format_text("optimizer ({}, {} updates)", join(kinds, " and "), rates_.state.updates);
   }
 
  private:
@@ -203,17 +210,21 @@ class ScalerPart : public CheckpointPart {
 
 class SchedulePart : public CheckpointPart {
  public:
-  explicit SchedulePart(const RateSource& rates) : rates_(rates) {}
+  SchedulePart(const Optimizer& optimizer, const RateSource& rates) : rates_(rates) {
+    for (const ParameterGroup& group : optimizer.groups()) {
+      factors_.push_back(group.learning_rate_factor);
+    }
+  }
 
   std::vector<CheckpointFile> save(const SaveScope& scope) override {
     if (scope.kind != SaveKind::kCheckpoint) return {};
     const Schedule& schedule = *rates_.schedule;
-    constexpr int kGroups = 2;  // with and without weight decay
-    return {torch_file(checkpoint::kSchedulerFile,
-                       schedule.follows_metric()
-                           ? metric_schedule_to_torch(schedule.state(), kGroups)
-                           : scheduler_to_torch(rates_.state.updates, rates_.initial_learning_rate,
-                                                schedule.learning_rate(rates_.state.updates)))};
+    return {torch_file(
+        checkpoint::kSchedulerFile,
+        schedule.follows_metric()
+            ? metric_schedule_to_torch(schedule.state(), factors_)
+            : scheduler_to_torch(rates_.state.updates, rates_.initial_learning_rate,
+                                 schedule.learning_rate(rates_.state.updates), factors_))};
   }
 
   void load(const SavedFolder& folder) override {
@@ -226,6 +237,7 @@ class SchedulePart : public CheckpointPart {
 
  private:
   RateSource rates_;
+  std::vector<double> factors_;  // of the learning rate, a group
 };
 
 class TrainerStatePart : public CheckpointPart {
@@ -282,8 +294,8 @@ std::shared_ptr<CheckpointPart> scaler_part(std::optional<LossScaler>& scaler) {
   return std::make_shared<ScalerPart>(scaler);
 }
 
-std::shared_ptr<CheckpointPart> schedule_part(const RateSource& rates) {
-  return std::make_shared<SchedulePart>(rates);
+std::shared_ptr<CheckpointPart> schedule_part(const Optimizer& optimizer, const RateSource& rates) {
+  return std::make_shared<SchedulePart>(optimizer, rates);
 }
 
 std::shared_ptr<CheckpointPart> trainer_state_part(TrainerState& state) {

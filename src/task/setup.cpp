@@ -21,10 +21,6 @@ std::unique_ptr<TaskSetup> make_task_setup(const SetupContext& context) {
   return task_of(config.args).make_setup(context);
 }
 
-void refuse_key(const LoadedConfig& config, std::string_view key, const std::string& why) {
-  throw Error(ErrorKind::kConfig, config.where(key) + ": " + std::string(key) + ": " + why);
-}
-
 int64_t sequence_length(const SetupContext& context, int64_t otherwise) {
   const LoadedConfig& config = context.config;
   const int64_t longest = context.model.max_length();

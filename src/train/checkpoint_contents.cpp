@@ -19,7 +19,7 @@ CheckpointParts checkpoint_contents(TrainingRun& run, std::shared_ptr<Checkpoint
   }));
   parts.add(optimizer_part(*run.parts.optimizer, rates, run.divided.gather.get()));
   parts.add(scaler_part(run.scaler));
-  parts.add(schedule_part(rates));
+  parts.add(schedule_part(*run.parts.optimizer, rates));
   for (const std::shared_ptr<CheckpointPart>& part : run.options.more_parts) parts.add(part);
   return parts;
 }

@@ -12,7 +12,6 @@
 #include "finetune/checkpoint/reader.h"
 #include "finetune/model/parameter_shapes.h"
 #include "finetune/state/run_state.h"
-#include "finetune/task/setup.h"
 #include "finetune/task/tasks.h"
 #include "finetune/tensor/model_tensors.h"
 #include "train/memory_workload.h"
@@ -25,9 +24,7 @@ std::optional<RunState> finished_run(const std::string& output_dir) {
   FileSystem& files = FileSystem::local();
   const std::string path = join_path(output_dir, checkpoint::kFinetuneStateFile);
   if (!files.exists(path)) {
-    const checkpoint::FinishedModel model =
-        checkpoint::inspect_finished_model(files, output_dir, false);
-    if (model.manifest && model.manifest->files.contains(checkpoint::kFinetuneStateFile)) {
+    if (checkpoint::recorded_file(files, output_dir, checkpoint::kFinetuneStateFile)) {
       throw Error(ErrorKind::kCheckpoint,
                   path +
                       ": is missing, though manifest.json beside it lists it; run the command that "

@@ -9,13 +9,13 @@
 #include <exception>
 #include <iomanip>
 #include <new>
-#include <numeric>
 #include <sstream>
 #include <utility>
 
+#include "finetune/base/error.h"
 #include "finetune/base/log.h"
 #include "finetune/distributed/bucket_sum.h"
-#include "finetune/distributed/gradient_sum.h"
+#include "finetune/distributed/shard_sum.h"
 #include "finetune/kernels/one_threaded.h"
 #include "finetune/kernels/separate_gradients.h"
 #include "finetune/tensor/device.h"
@@ -25,13 +25,13 @@
 namespace finetune {
 namespace {
 
-// Gradients of all parameters; a parameter without one gets zeros.
+// Gradients of all trained parameters; a parameter without one gets zeros.
 std::vector<Tensor> open_gradients(ParameterStore& store) {
-  std::vector<size_t> all(store.parameters().size());
-  std::iota(all.begin(), all.end(), size_t{0});
-  store.open(all);
+  store.open(store.trained());
   std::vector<Tensor> gradients;
-  for (const Parameter& parameter : store.parameters()) gradients.push_back(parameter.gradient);
+  for (const size_t place : store.trained()) {
+    gradients.push_back(store.parameters()[place].gradient);
+  }
   return gradients;
 }
 
@@ -47,7 +47,7 @@ class SumOverRanks : public GradientSum {
     losses_.assign(static_cast<size_t>(run_.split.micro_batches()), 0.0);
     next_ = static_cast<size_t>(run_.split.accumulation * run_.world().rank());
     left_ = update.batches.size();
-    has_gradient_.assign(store().parameters().size(), 0.0);
+    has_gradient_.assign(store().trained().size(), 0.0);
     out_of_memory_ = nullptr;
     summed_ = {};
     open();
@@ -83,6 +83,10 @@ class SumOverRanks : public GradientSum {
 
  protected:
   [[nodiscard]] ParameterStore& store() const { return run_.store(); }
+  // Frozen parameters take no part: the trained ones are numbered on their own.
+  [[nodiscard]] Parameter& trained(size_t i) const {
+    return store().parameters()[store().trained()[i]];
+  }
   [[nodiscard]] bool is_last() const { return left_ == 0; }
   [[nodiscard]] bool is_finite() const { return std::isfinite(summed_.loss); }
 
@@ -99,14 +103,13 @@ class SumOverRanks : public GradientSum {
   virtual void complete() {}
   // A parameter for which no rank has a gradient has none.
   void drop_empty_gradients() {
-    std::vector<Parameter>& parameters = store().parameters();
     for (size_t i = 0; i < has_gradient_.size(); ++i) {
-      if (has_gradient_[i] == 0.0) parameters[i].gradient = Tensor();
+      if (has_gradient_[i] == 0.0) trained(i).gradient = Tensor();
     }
   }
 
   TrainingRun& run_;
-  std::vector<double> has_gradient_;  // of each parameter: in how many ranks
+  std::vector<double> has_gradient_;  // of each trained parameter: in how many ranks
 
  private:
   // One collective: stops, lack of memory, losses and which gradients there are.
@@ -154,8 +157,10 @@ class BucketedSum final : public SumOverRanks {
     if (!owns_memory_) store().reserve_gradients();
     store().on_complete([this](Parameter& parameter) {
       if (!is_last()) return;
-      buckets_.ready(static_cast<size_t>(&parameter - store().parameters().data()),
-                     parameter.gradient);
+      const auto place = static_cast<size_t>(&parameter - store().parameters().data());
+      const std::vector<size_t>& trained = store().trained();
+      const auto found = std::ranges::lower_bound(trained, place);
+      buckets_.ready(static_cast<size_t>(found - trained.begin()), parameter.gradient);
     });
   }
   ~BucketedSum() override { store().on_complete(nullptr); }
@@ -167,7 +172,7 @@ class BucketedSum final : public SumOverRanks {
   void open() override {
     if (owns_memory_) {
       const std::vector<Tensor> memory = buckets_.memory();
-      for (size_t i = 0; i < memory.size(); ++i) store().parameters()[i].gradient = memory[i];
+      for (size_t i = 0; i < memory.size(); ++i) trained(i).gradient = memory[i];
       store().clear_gradients(/*keep_memory=*/true);
     }
     buckets_.begin();
@@ -175,7 +180,7 @@ class BucketedSum final : public SumOverRanks {
 
   void reduce() override {
     for (size_t i = 0; i < has_gradient_.size(); ++i) {
-      has_gradient_[i] = store().parameters()[i].gradient.defined() ? 1.0 : 0.0;
+      has_gradient_[i] = trained(i).gradient.defined() ? 1.0 : 0.0;
     }
     buckets_.finish(open_gradients(store()));
     log_trace();
@@ -195,7 +200,7 @@ class BucketedSum final : public SumOverRanks {
                             : run_.args.ddp_comm_hook == "bf16" ? SentFormat::kBFloat16
                                                                 : SentFormat::kFloat32;
     std::vector<Tensor> like;
-    for (const Parameter& parameter : store().parameters()) like.push_back(parameter.weight);
+    for (size_t i = 0; i < store().trained().size(); ++i) like.push_back(trained(i).weight);
     return {run_.world(), like,
             BucketSum::Options{.bucket_bytes = run_.bucket_bytes(),
                                .sent = sent,
@@ -275,14 +280,15 @@ class ShardedSum final : public SumOverRanks {
   }
 
  private:
-  // A parameter without a gradient counts as zeros.
-  void take(std::vector<Tensor> gradients) {
-    const std::vector<Parameter>& parameters = store().parameters();
+  // `of_all`: of each parameter of the store. A trained one without a gradient counts as zeros.
+  void take(std::vector<Tensor> of_all) {
+    std::vector<Tensor> gradients;
     for (size_t i = 0; i < has_gradient_.size(); ++i) {
-      if (gradients[i].defined()) {
+      Tensor& gradient = gradients.emplace_back(std::move(of_all[store().trained()[i]]));
+      if (gradient.defined()) {
         has_gradient_[i] = 1.0;
       } else {
-        gradients[i] = at::zeros_like(parameters[i].weight.detach(), at::kFloat);
+        gradient = at::zeros_like(trained(i).weight.detach(), at::kFloat);
       }
     }
     shards_->add(std::move(gradients));
@@ -299,6 +305,7 @@ SumKind sum_kind(const TrainingRun& run) {
 }
 
 std::unique_ptr<GradientSum> make_gradient_sum(TrainingRun& run) {
+  FT_CHECK(!run.store().trained().empty(), "a model of which nothing is trained");
   switch (sum_kind(run)) {
     case SumKind::kShards:
       return std::make_unique<ShardedSum>(run);

@@ -17,7 +17,7 @@
 #include "finetune/checkpoint/rotation.h"
 #include "finetune/config/dump.h"
 #include "finetune/distributed/peer_lost.h"
-#include "finetune/state/finite_files.h"
+#include "finetune/state/finite_state.h"
 #include "finetune/task/tasks.h"
 #include "finetune/tensor/device.h"
 #include "finetune/tensor/out_of_memory.h"

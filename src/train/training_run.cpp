@@ -37,7 +37,7 @@ Plan make_plan(const TrainingArgs& args, int64_t updates_per_epoch, bool is_stre
   return plan;
 }
 
-// Bytes of each parameter with its state, as the optimizer will create it.
+// Bytes of each trained parameter with its state, as the optimizer will create it; 0 for the rest.
 std::vector<int64_t> bytes_of_parameters(const Optimizer& optimizer) {
   const std::vector<Parameter>& parameters = optimizer.parameters().parameters();
   std::vector<int64_t> bytes(parameters.size());
@@ -63,7 +63,7 @@ DividedStates divide_states(const TrainingArgs& args, World& world, Optimizer& o
   std::vector<Tensor> weights;
   std::vector<int64_t> owners_of_weights;
   const std::vector<Parameter>& parameters = optimizer.parameters().parameters();
-  for (size_t i = 0; i < parameters.size(); ++i) {
+  for (const size_t i : optimizer.parameters().trained()) {
     for (const Tensor& part : {parameters[i].weight, parameters[i].correction}) {
       if (!part.defined()) continue;
       weights.push_back(part);

@@ -141,12 +141,7 @@ std::string RunStorage::verify_finished(const RunState& finished) {
 // are verified after that.
 bool RunStorage::restore_state() {
   const auto record_in = [](FileSystem& files, const std::string& folder) {
-    std::optional<checkpoint::FileRecord> record;
-    const FinishedModel model = checkpoint::inspect_finished_model(files, folder, false);
-    if (!model.manifest) return record;
-    const auto found = model.manifest->files.find(checkpoint::kFinetuneStateFile);
-    if (found != model.manifest->files.end()) record = found->second;
-    return record;
+    return checkpoint::recorded_file(files, folder, checkpoint::kFinetuneStateFile);
   };
   const std::string& folder = config_.args.output_dir;
   const std::optional<checkpoint::FileRecord> here = record_in(*files_, folder);

@@ -9,7 +9,7 @@
 
 #include "faults/fault_run.h"
 #include "finetune/checkpoint/reader.h"
-#include "finetune/state/finite_files.h"
+#include "finetune/state/finite_state.h"
 
 namespace finetune::testing {
 namespace {

@@ -11,8 +11,8 @@
 
 #include "distributed/gloo_members.h"
 #include "finetune/distributed/bucket_sum.h"
-#include "finetune/distributed/gradient_sum.h"
 #include "finetune/distributed/owned_tensors.h"
+#include "finetune/distributed/shard_sum.h"
 
 namespace finetune::testing {
 namespace {

@@ -76,5 +76,34 @@ TEST(ParameterShapes, CountTheParametersOfKnownModels) {
   EXPECT_EQ(count, 83'504'416);  // EsperBERTo, as transformers counts it
 }
 
+TEST(KeptForBackward, IsMeasuredOnTheModelItself) {
+  for (const char* type : {"bert", "roberta", "xlm-roberta", "big_bird"}) {
+    ModelConfig config = default_model_config(type);
+    config.hidden_size = 32;
+    config.intermediate_size = 80;
+    config.num_attention_heads = 2;
+    constexpr int64_t kTokens = 24;
+    for (const Precision precision : {Precision::kFloat32, Precision::kBFloat16}) {
+      const int64_t bytes = precision == Precision::kFloat32 ? 4 : 2;
+      const int64_t hidden = kTokens * config.hidden_size * bytes;
+      const int64_t intermediate = kTokens * config.intermediate_size * bytes;
+      const KeptBytes all =
+          kept_for_backward(config, std::nullopt, kTokens, {.precision = precision});
+      const KeptBytes some = kept_for_backward(config, std::nullopt, kTokens,
+                                               {.precision = precision, .selective = true});
+      // Input, query, key, value, context, the two sums before the norms, the first product; and,
+      // where they are not computed again, the first norm's output and the activation.
+      EXPECT_EQ(some.layer, 7 * hidden + intermediate) << type;
+      EXPECT_EQ(all.layer, 8 * hidden + 2 * intermediate) << type;
+      // The sum of the embeddings, in float32, and a few numbers for each token.
+      const int64_t sum = kTokens * config.hidden_size * 4;
+      EXPECT_GE(all.embeddings, sum) << type;
+      EXPECT_LE(all.embeddings, sum + kTokens * 32) << type;
+      EXPECT_EQ(some.embeddings, all.embeddings) << type;
+      EXPECT_EQ(all.layer_parameters, 4 * 32 * 32 + 2 * 32 * 80 + 80 + 9 * 32) << type;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace finetune

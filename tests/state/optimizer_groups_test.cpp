@@ -7,6 +7,8 @@
 #include "finetune/base/error.h"
 #include "finetune/state/optimizer_files.h"
 #include "finetune/state/parameter_files.h"
+#include "finetune/state/standard_parts.h"
+#include "finetune/tensor/torch_file.h"
 #include "state/small_optimizer.h"
 #include "support/memory_file.h"
 
@@ -24,7 +26,7 @@ using testing::same_bytes;
 using testing::SmallOptimizer;
 using testing::TemporaryFolder;
 
-constexpr OptimizerRates kRates = {.learning_rate = 1e-4, .initial_learning_rate = 1e-3};
+constexpr OptimizerRates kGroupRates = {.learning_rate = 1e-4, .initial_learning_rate = 1e-3};
 
 bool is_matrix(const Parameter& parameter) { return parameter.weight.dim() == 2; }
 
@@ -35,12 +37,12 @@ std::vector<OptimizerUse> matrices_with(const std::string& kind) {
 }
 
 // The files that were written.
-std::vector<std::string> save(const SmallOptimizer& from, const TemporaryFolder& folder) {
+std::vector<std::string> save_groups(const SmallOptimizer& from, const TemporaryFolder& folder) {
   MemoryWriter model;
   write_safetensors(model, checkpoint_tensors(from.store));
   folder.write("model.safetensors", model.content());
   std::vector<std::string> names;
-  for (const auto& file : optimizer_checkpoint_files(*from.optimizer, kRates)) {
+  for (const auto& file : optimizer_checkpoint_files(*from.optimizer, kGroupRates)) {
     MemoryWriter writer;
     file.write(writer);
     folder.write(file.name, writer.content());
@@ -49,7 +51,7 @@ std::vector<std::string> save(const SmallOptimizer& from, const TemporaryFolder&
   return names;
 }
 
-RestoredOptimizer restore(SmallOptimizer& to, const TemporaryFolder& folder) {
+RestoredOptimizer restore_groups(SmallOptimizer& to, const TemporaryFolder& folder) {
   (void)restore_parameters(to.store, FileSystem::local(), folder.path());
   return restore_optimizer(*to.optimizer, FileSystem::local(), folder.path());
 }
@@ -81,9 +83,9 @@ TEST(OptimizerGroups, GoOnBitForBit) {
       SmallOptimizer unbroken(matrices_with(kind), format);
       unbroken.update(0, 3);
       const TemporaryFolder folder;
-      EXPECT_THAT(save(unbroken, folder), ElementsAre("optimizer.safetensors"));
+      EXPECT_THAT(save_groups(unbroken, folder), ElementsAre("optimizer.safetensors"));
       SmallOptimizer resumed(matrices_with(kind), format);
-      const RestoredOptimizer states = restore(resumed, folder);
+      const RestoredOptimizer states = restore_groups(resumed, folder);
       EXPECT_TRUE(states.found);
       EXPECT_TRUE(states.exact);
       EXPECT_THAT(states.lines, IsEmpty());
@@ -102,7 +104,7 @@ TEST(OptimizerGroups, OfOneKindAreGroupsOfOptimizerPt) {
   SmallOptimizer unbroken(uses);
   unbroken.update(0, 2);
   const TemporaryFolder folder;
-  EXPECT_THAT(save(unbroken, folder), ElementsAre("optimizer.pt"));
+  EXPECT_THAT(save_groups(unbroken, folder), ElementsAre("optimizer.pt"));
   const TorchValue file = read_torch_file(FileSystem::local(), folder / "optimizer.pt");
   const auto& groups = file.at("param_groups").as_sequence();
   ASSERT_EQ(groups.size(), 4U);
@@ -112,7 +114,7 @@ TEST(OptimizerGroups, OfOneKindAreGroupsOfOptimizerPt) {
   EXPECT_EQ(groups[0].at("params").as_sequence().size(), 3U);
   EXPECT_EQ(groups[3].at("lr").as_double(), 1e-4);
   SmallOptimizer resumed(uses);
-  EXPECT_TRUE(restore(resumed, folder).exact);
+  EXPECT_TRUE(restore_groups(resumed, folder).exact);
   unbroken.update(2, 2);
   resumed.update(2, 2);
   expect_same_weights(unbroken.store, resumed.store);
@@ -122,14 +124,14 @@ TEST(OptimizerGroups, ConvertWhereTheKindOfSomeChanges) {
   SmallOptimizer mixed(matrices_with("adamw_8bit"));
   mixed.update(0, 2);
   const TemporaryFolder folder;
-  (void)save(mixed, folder);
+  (void)save_groups(mixed, folder);
   SmallOptimizer uniform(options_of("adamw"));
-  const RestoredOptimizer converted = restore(uniform, folder);
+  const RestoredOptimizer converted = restore_groups(uniform, folder);
   EXPECT_FALSE(converted.exact);
   EXPECT_THAT(converted.lines,
               ElementsAre("optimizer states: adamw_8bit -> adamw (32 bits), converted"));
   SmallOptimizer other(matrices_with("sgd"));
-  EXPECT_THAT(restore(other, folder).lines,
+  EXPECT_THAT(restore_groups(other, folder).lines,
               ElementsAre(HasSubstr("the state of 'adamw_8bit' cannot become one of 'sgd'")));
 }
 
@@ -153,6 +155,36 @@ TEST(OptimizerGroups, NameAParameterThatTheirKindRefuses) {
   EXPECT_EQ(testing::message_of<Error>(
                 [&] { (void)make_optimizer(store, {true}, options_of("adafactor")); }),
             "optim: 'adafactor' cannot update 'cube': it is neither a matrix nor a vector");
+}
+
+TEST(OptimizerGroups, HaveARateEachInTheSchedulesFileAndAreAllNamed) {
+  SmallOptimizer saved(matrices_with("sgd"));
+  const TemporaryFolder folder;
+  (void)save_groups(saved.update(0, 2), folder);
+
+  const std::unique_ptr<Schedule> schedule =
+      make_schedule({.type = "linear", .learning_rate = 1e-3, .max_steps = 4, .kwargs_json = ""});
+  RunState state;
+  state.updates = 2;
+  const RateSource rates{.schedule = schedule, .state = state, .initial_learning_rate = 1e-3};
+  SmallOptimizer resumed(matrices_with("sgd"));
+  const auto part = optimizer_part(*resumed.optimizer, rates, nullptr);
+  part->load({.files = FileSystem::local(), .path = folder.path()});
+  EXPECT_EQ(part->restored(), "optimizer (sgd and adamw, 2 updates)");
+
+  MemoryWriter writer;
+  schedule_part(*resumed.optimizer, rates)->save({}).at(0).write(writer);
+  folder.write("scheduler.pt", writer.content());
+  const TorchValue file = read_torch_file(FileSystem::local(), folder / "scheduler.pt");
+  const auto rates_in = [&](const char* name) {
+    std::vector<double> list;
+    for (const TorchValue& rate : file.at(name).as_sequence()) list.push_back(rate.as_double());
+    return list;
+  };
+  // Matrices and the rest, each with and without weight decay; half of the updates are done.
+  EXPECT_THAT(rates_in("base_lrs"), ElementsAre(5e-4, 5e-4, 1e-3, 1e-3));
+  EXPECT_THAT(rates_in("_last_lr"), ElementsAre(2.5e-4, 2.5e-4, 5e-4, 5e-4));
+  EXPECT_EQ(file.at("lr_lambdas").as_sequence().size(), 4U);
 }
 
 }  // namespace

@@ -152,7 +152,7 @@ TEST(ParameterFiles, KeepFrozenParametersButNoStateOfThem) {
       SmallOptimizer saved(options_of(kind), format, "layer.w");
       const Tensor before = saved.store.values(saved.store.parameters()[0].weight).clone();
       const TemporaryFolder folder;
-      save(trained(saved), folder);
+      save_parameters(trained(saved), folder);
       EXPECT_EQ(saved.optimizer->slots().size(), 3U);
       for (const Optimizer::Slot& slot : saved.optimizer->slots()) EXPECT_NE(slot.parameter, 0U);
       EXPECT_TRUE(saved.store.values(saved.store.parameters()[0].weight).equal(before));

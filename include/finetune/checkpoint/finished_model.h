@@ -70,6 +70,10 @@ struct FinishedModel {
 [[nodiscard]] FinishedModel compare_with_manifest(FileSystem& files, const std::string& folder,
                                                   const Manifest& manifest, bool verify);
 
+// What the folder's manifest.json records of a file; nothing where it does not, or is damaged.
+[[nodiscard]] std::optional<FileRecord> recorded_file(FileSystem& files, const std::string& folder,
+                                                      const std::string& name);
+
 // Everything that is wrong, in one clause.
 [[nodiscard]] std::string describe_damage(const FinishedModel& model);
 

@@ -22,6 +22,10 @@ struct LoadedConfig {
   [[nodiscard]] bool is_set(std::string_view key) const;
 };
 
+// Throws Error(kConfig): "run.yaml:12: output_dir: <why>".
+[[noreturn]] void refuse_key(const LoadedConfig& config, std::string_view key,
+                             const std::string& why);
+
 // Reads a configuration: defaults < file < overrides. `path` names a YAML file, or a JSON one where
 // it ends in .json; it may be empty when everything is given by overrides. `overrides` are command
 // line words: "--key value", "--key=value", "--flag", several values where the key takes a list;

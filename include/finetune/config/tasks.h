@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -34,6 +35,10 @@ struct TaskKeys {
   // Whether the targets are classes, which can be smoothed. Unset: always.
   bool (*learns_classes)(const TrainingArgs& args) = nullptr;
 };
+
+// TaskKeys::yaml of a task that trains from scratch: `data`, and the keys of a fresh model.
+// `model_type`: the value and the comment behind it. What is returned is to be kept.
+[[nodiscard]] std::string with_fresh_model(std::string_view data, std::string_view model_type);
 
 // All tasks, in the order in which help, schema and messages list them.
 [[nodiscard]] const std::vector<const TaskKeys*>& all_task_keys();

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <c10/core/Device.h>
+
 #include <cstdint>
 #include <functional>
 #include <initializer_list>
@@ -55,11 +57,14 @@ struct RoundingStream {
 // time.
 class ParameterStore {
  public:
-  // The tensors keep their storage; values of formats other than float32 begin as zeros, behind the
-  // same Tensor objects (whose type changes), and are set by assign(). Requires: distinct leaves.
-  ParameterStore(const NamedTensors& parameters, const std::vector<ParameterFormat>& formats);
+  // Allocates each parameter that is on the meta device on `device`, once and in its format; the
+  // same Tensor objects get the memory, uninitialised until assign(). A parameter that has memory
+  // keeps it in float32; another format gets zeros in its place. Requires: distinct leaves.
+  ParameterStore(const NamedTensors& parameters, const std::vector<ParameterFormat>& formats,
+                 c10::Device device = c10::Device(c10::kCPU));
   // All trained, all in one format.
-  ParameterStore(const NamedTensors& parameters, WeightFormat weights, GradientFormat gradients);
+  ParameterStore(const NamedTensors& parameters, WeightFormat weights, GradientFormat gradients,
+                 c10::Device device = c10::Device(c10::kCPU));
 
   ParameterStore(const ParameterStore&) = delete;
   ParameterStore& operator=(const ParameterStore&) = delete;
@@ -86,6 +91,7 @@ class ParameterStore {
   [[nodiscard]] Tensor gather_rows(const Tensor& weight, const Tensor& indices) const;
 
   // Sets the values, rounded to the nearest that the format has. `values`: any floating type.
+  // Where they must be converted, a bounded part at a time.
   void assign(Parameter& parameter, const Tensor& values);
 
   // What rounds the sums of the micro-batch that follows. Of effect for bfloat16 gradients alone.

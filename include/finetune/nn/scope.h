@@ -13,7 +13,8 @@ namespace finetune::nn {
 
 // Where parts create their parameters: a list in the order of creation, which is the order in which
 // transformers numbers them, and the prefix of their names in a checkpoint. On the meta device
-// nothing is allocated, which gives the names and shapes of any model at no cost.
+// nothing is allocated, which gives the names and shapes of any model at no cost; a ParameterStore
+// then allocates each parameter in its format.
 class Scope {
  public:
   // `list` outlives the scope.

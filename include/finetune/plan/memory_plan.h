@@ -13,8 +13,8 @@
 #include "finetune/kernels/precision.h"
 #include "finetune/model/model.h"
 
-// What a run needs of memory, by formulas of what the implementation keeps, before anything is
-// allocated. All sizes are bytes.
+// What a run needs of memory, before anything is allocated: what layers keep by a dry run of the
+// model, the rest by formulas of what the implementation allocates. All sizes are bytes.
 namespace finetune {
 
 // The prediction is good to a tenth; what is chosen by it has to stay inside all the same.

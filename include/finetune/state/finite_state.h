@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "finetune/base/file_system.h"
 #include "finetune/optim/optimizer.h"
 
 namespace finetune {
@@ -10,5 +11,10 @@ namespace finetune {
 // What of a run's state is no number ("the weight 'encoder.weight'"); empty where all is
 // finite. Reads every weight and every optimizer state once.
 [[nodiscard]] std::string nonfinite_part(const Optimizer& optimizer);
+
+// Which weight or optimizer state of a checkpoint holds a number that is none, as a clause; empty
+// where all are finite, or where the files cannot be understood, which loading them says better.
+// Reads every tensor, one at a time.
+[[nodiscard]] std::string nonfinite_in_files(FileSystem& files, const std::string& folder);
 
 }  // namespace finetune

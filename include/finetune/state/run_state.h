@@ -9,7 +9,6 @@
 
 #include "finetune/data/loader.h"
 #include "finetune/state/divergence.h"
-#include "finetune/state/memory_cut.h"
 
 namespace finetune {
 
@@ -29,6 +28,19 @@ struct RunIdentity {
   std::string tokenizer;   // hash of its files
   std::string model;       // config.json of the model
 };
+
+// Samples at a time where memory did not suffice for as many as the keys ask for; 0: it did. Kept
+// in the checkpoint, so that the next session does not run out of memory again.
+struct MemoryCut {
+  int64_t asked_train = 0, train = 0;
+  int64_t asked_eval = 0, eval = 0;
+  friend bool operator==(const MemoryCut&, const MemoryCut&) = default;
+};
+
+// The part of `saved` that applies to a run of these sizes: a cut of another size than the keys ask
+// for now is forgotten, and so is one that does not divide the batch of a device.
+[[nodiscard]] MemoryCut usable_cut(const MemoryCut& saved, int64_t train, int64_t eval,
+                                   int64_t samples_per_update);
 
 // Everything beside weights, optimizer and log that a run needs to go on exactly: the content of
 // finetune_state.json. All of it changes at update boundaries only.

@@ -45,9 +45,10 @@ struct RateSource {
                                                              StateGather* gather);
 // scaler.pt, where there is a loss scaler.
 [[nodiscard]] std::shared_ptr<CheckpointPart> scaler_part(std::optional<LossScaler>& scaler);
-// scheduler.pt. The schedule is restored from RunState::schedule, of a foreign checkpoint from the
-// file where the schedule follows a metric.
-[[nodiscard]] std::shared_ptr<CheckpointPart> schedule_part(const RateSource& rates);
+// scheduler.pt, with a rate for each of the optimizer's groups. The schedule is restored from
+// RunState::schedule, of a foreign checkpoint from the file where the schedule follows a metric.
+[[nodiscard]] std::shared_ptr<CheckpointPart> schedule_part(const Optimizer& optimizer,
+                                                            const RateSource& rates);
 // trainer_state.json: transformers' log and record.
 [[nodiscard]] std::shared_ptr<CheckpointPart> trainer_state_part(TrainerState& state);
 // finetune_state.json. A foreign checkpoint has none: nothing is loaded.

@@ -85,8 +85,6 @@ class TaskSetup {
 
 // Shared by the setups.
 
-[[noreturn]] void refuse_key(const LoadedConfig& config, std::string_view key,
-                             const std::string& why);
 // max_seq_length, or `otherwise`; never beyond what the model's positions allow.
 [[nodiscard]] int64_t sequence_length(const SetupContext& context, int64_t otherwise);
 [[nodiscard]] int64_t preprocessing_threads(const TrainingArgs& args);

@@ -4,7 +4,7 @@
 namespace finetune {
 namespace {
 
-constexpr std::string_view kPretrainingYaml = R"(task: pretraining
+constexpr std::string_view kPretrainingData = R"(task: pretraining
 output_dir: run                    # checkpoints, results and the finished model
 
 # Data: plain text in UTF-8, an empty line between documents; or JSON lines, CSV or TSV with a
@@ -17,23 +17,17 @@ use_nsp: true                      # pairs: does the second segment follow the f
 dupe_factor: 10                    # how often an epoch goes through the documents
 # prepare_output_dir: ./shards     # for `finetune prepare`
 # num_shards: 16
-
-# A fresh model. Its tokenizer is made once, before:
-#   finetune tokenizer train --type byte_level_bpe --vocab_size 8000 --output tokenizer train.txt
-model_type: bert                   # or big_bird; others with use_nsp: false
-tokenizer_name: ./tokenizer
-config_overrides: {hidden_size: 256, num_hidden_layers: 4, num_attention_heads: 4, intermediate_size: 1024}
-# To go on with a trained model instead, replace these three by:
-# model_name_or_path: ./my-model
 )";
 
 }  // namespace
 
 const TaskKeys& pretraining_keys() {
+  static const std::string yaml = with_fresh_model(
+      kPretrainingData, "bert                   # or big_bird; others with use_nsp: false");
   static const TaskKeys keys = {
       .name = "pretraining",
       .title = "Pretrains a model from scratch on your own documents, as BERT was.",
-      .yaml = kPretrainingYaml,
+      .yaml = yaml,
       .trains_from_scratch = true,
       .keys = {"line_by_line", "mlm_probability", "whole_word_mask", "use_nsp", "dupe_factor",
                "short_seq_prob", "max_predictions_per_seq", "sentence_delimiters",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "finetune/state/foreign_schedule.h"
+#include "finetune/state/scheduler_file.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -63,7 +63,7 @@ TEST(ForeignSchedule, IsWrittenWithTheValuesOfTransformers) {
     const auto schedule = make(name, type);
     const Json metrics = golden()["metrics"];
     for (const Json& metric : metrics) schedule->observe(metric.get<double>());
-    const TorchValue ours = metric_schedule_to_torch(schedule->state(), 2);
+    const TorchValue ours = metric_schedule_to_torch(schedule->state(), {1.0, 1.0});
     EXPECT_EQ(state_of(ours), state_of(file_of(name))) << name;
     for (const auto& [key, value] : ours.as_dict().items) {
       EXPECT_NE(file_of(name).find(key), nullptr) << name << " " << std::get<std::string>(key);
@@ -75,7 +75,7 @@ TEST(ForeignSchedule, IsWrittenWithTheValuesOfTransformers) {
 TEST(ForeignSchedule, KeepsInfinityBeforeTheFirstEvaluation) {
   for (const auto& [name, type] : kTypes) {
     const auto fresh = make(name, type);
-    const TorchValue ours = metric_schedule_to_torch(fresh->state(), 2);
+    const TorchValue ours = metric_schedule_to_torch(fresh->state(), {1.0, 1.0});
     EXPECT_EQ(ours.at("best").as_double(), std::numeric_limits<double>::infinity());
     const auto restored = make(name, type);
     restored->load_state(state_of(ours));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "finetune/distributed/gradient_sum.h"
+#include "finetune/distributed/shard_sum.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
