@@ -21,6 +21,8 @@ class Architecture {
   [[nodiscard]] virtual std::string class_prefix() const = 0;  // "Roberta" of RobertaForMaskedLM
   [[nodiscard]] virtual std::string encoder_name() const = 0;  // "roberta": parameters' first name
   [[nodiscard]] virtual std::string lm_head_name() const = 0;  // owner of `bias` and `decoder`
+  // What the family's language model predicts: "MaskedLM" of RobertaForMaskedLM, or "CausalLM".
+  [[nodiscard]] virtual std::string lm_class() const { return "MaskedLM"; }
 
   // Sets transformers' defaults of the family where they differ from ModelConfig's own.
   virtual void set_defaults(ModelConfig& /*config*/) const {}
@@ -29,7 +31,7 @@ class Architecture {
   // Whether positions begin after the padding's own, which shortens the longest sequence.
   [[nodiscard]] virtual bool positions_follow_padding() const { return false; }
 
-  // `scope` is the encoder's own; no head means masked language modelling, here and below.
+  // `scope` is the encoder's own; no head means language modelling, here and below.
   [[nodiscard]] virtual std::unique_ptr<EncoderModel> make_encoder(
       const nn::Scope& scope, const ModelConfig& config, std::optional<Head> head) const = 0;
   // `root` is the model's scope: a head names its own child.

@@ -152,6 +152,7 @@ class EncoderWithHead {
   [[nodiscard]] std::string class_name(const std::string& head) const {
     return architecture_.class_prefix() + "For" + head;
   }
+  [[nodiscard]] std::string lm_class_name() const { return class_name(architecture_.lm_class()); }
 
  private:
   template <typename HeadType>
@@ -257,10 +258,10 @@ class EncoderWithHead {
   std::unique_ptr<ParameterStore> store_;
 };
 
-class EncoderMaskedLm final : public MaskedLmModel {
+class BackboneLanguageModel final : public LanguageModel {
  public:
-  EncoderMaskedLm(const ModelConfig& config, uint64_t seed, c10::Device device,
-                  const ModelOptions& options)
+  BackboneLanguageModel(const ModelConfig& config, uint64_t seed, c10::Device device,
+                        const ModelOptions& options)
       : body_(config, std::nullopt, seed, device, options) {}
 
   Tensor logits(const ModelInput& input, const Tensor& positions) override {
@@ -274,7 +275,7 @@ class EncoderMaskedLm final : public MaskedLmModel {
   [[nodiscard]] ParameterStore& store() override { return body_.store(); }
   [[nodiscard]] const ParameterStore& store() const override { return body_.store(); }
   [[nodiscard]] const ModelConfig& config() const override { return body_.config(); }
-  [[nodiscard]] std::string architecture() const override { return body_.class_name("MaskedLM"); }
+  [[nodiscard]] std::string architecture() const override { return body_.lm_class_name(); }
 
  private:
   EncoderWithHead body_;
@@ -345,9 +346,10 @@ NamedTensors Model::trained_parameters() const {
   return trained;
 }
 
-std::unique_ptr<MaskedLmModel> make_masked_lm(const ModelConfig& config, uint64_t seed,
-                                              c10::Device device, const ModelOptions& options) {
-  return std::make_unique<EncoderMaskedLm>(config, seed, device, options);
+std::unique_ptr<LanguageModel> make_language_model(const ModelConfig& config, uint64_t seed,
+                                                   c10::Device device,
+                                                   const ModelOptions& options) {
+  return std::make_unique<BackboneLanguageModel>(config, seed, device, options);
 }
 
 std::unique_ptr<PretrainingModel> make_pretraining_model(const ModelConfig& config, uint64_t seed,

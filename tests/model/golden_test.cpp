@@ -55,7 +55,7 @@ class Golden : public testing::TestWithParam<Case> {
     if (GetParam().head) {
       head_model_ = make_head_model(*GetParam().head, config, 7, kGoldenDevice);
     } else {
-      masked_lm_ = make_masked_lm(config, 7, kGoldenDevice);
+      masked_lm_ = make_language_model(config, 7, kGoldenDevice);
     }
   }
 
@@ -83,7 +83,7 @@ class Golden : public testing::TestWithParam<Case> {
   std::string folder_;
   SafetensorsFile batch_;
   Json expected_;
-  std::unique_ptr<MaskedLmModel> masked_lm_;
+  std::unique_ptr<LanguageModel> masked_lm_;
   std::unique_ptr<HeadModel> head_model_;
 };
 

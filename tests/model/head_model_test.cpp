@@ -238,7 +238,7 @@ TEST(Model, RefusesAFamilyWithoutAClass) {
   ModelConfig config = tiny_head("roberta");
   config.model_type = "gpt2";
   try {
-    (void)make_masked_lm(config, 1, kHeadDevice);
+    (void)make_language_model(config, 1, kHeadDevice);
     FAIL();
   } catch (const Error& error) {
     EXPECT_THAT(error.what(), HasSubstr("model_type 'gpt2' is not available in this version"));

@@ -46,7 +46,7 @@ TEST(ParameterShapes, AreThoseOfEveryModelThatIsMade) {
     for (const bool tied : {true, false}) {
       ModelConfig config = tiny(type);
       config.tie_word_embeddings = tied;
-      EXPECT_EQ(foretold(config, std::nullopt), made(*make_masked_lm(config, 1, cpu))) << type;
+      EXPECT_EQ(foretold(config, std::nullopt), made(*make_language_model(config, 1, cpu))) << type;
     }
     for (const bool tied : {true, false}) {
       ModelConfig config = tiny(type);

@@ -56,7 +56,9 @@ struct LmLossOptions {
   double gradient_scale = 1.0;
 };
 
-class MaskedLmModel : public Model {
+// A model of words: of masked ones where the family is an encoder, of the next one where it is a
+// decoder (Architecture::lm_class()).
+class LanguageModel : public Model {
  public:
   // Logits [N, V] at the given positions [N] (int64, b * T + t); the head runs on these alone.
   [[nodiscard]] virtual Tensor logits(const ModelInput& input, const Tensor& positions) = 0;
@@ -91,7 +93,7 @@ enum class Head {
   kQuestionAnswering,       // logits [B, T, 2]: of the answer's first and last token
 };
 
-// Whether a model's logits are over the vocabulary; no head is a masked LM's.
+// Whether a model's logits are over the vocabulary; no head is a language model's.
 [[nodiscard]] inline bool predicts_words(std::optional<Head> head) {
   return !head || *head == Head::kPretraining;
 }
@@ -106,9 +108,9 @@ class HeadModel : public Model {
 // (normal with initializer_range; biases 0; LayerNorm 1 and 0; the padding's embedding 0).
 // Throws Error(kConfig) for a model_type that has no class. Parameters that the forward pass does
 // not use, such as big_bird's pooler under most heads, are there all the same, without a gradient.
-[[nodiscard]] std::unique_ptr<MaskedLmModel> make_masked_lm(const ModelConfig& config,
-                                                            uint64_t seed, c10::Device device,
-                                                            const ModelOptions& options = {});
+[[nodiscard]] std::unique_ptr<LanguageModel> make_language_model(const ModelConfig& config,
+                                                                 uint64_t seed, c10::Device device,
+                                                                 const ModelOptions& options = {});
 // Throws Error(kConfig) for a model_type whose pretraining knows no next sentence: RoBERTa's kin.
 [[nodiscard]] std::unique_ptr<PretrainingModel> make_pretraining_model(
     const ModelConfig& config, uint64_t seed, c10::Device device, const ModelOptions& options = {});
