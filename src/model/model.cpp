@@ -20,9 +20,12 @@
 namespace finetune {
 namespace {
 
-bool ends_with_norm(const std::string& name) {
-  return name.find("LayerNorm.") != std::string::npos ||
-         name.find("layer_norm.") != std::string::npos;
+// What transformers takes for a norm: by the class of an encoder's, by the name of a decoder's.
+bool is_of_norm(const std::string& name) {
+  for (const char* part : {"LayerNorm.", "layer_norm.", "layernorm", "_norm.", ".norm.", ".ln_"}) {
+    if (name.find(part) != std::string::npos) return true;
+  }
+  return false;
 }
 
 uint64_t hash_name(const std::string& name) {  // FNV-1a: part of what a seed means, so frozen here
@@ -40,11 +43,12 @@ void initialize(ParameterStore& store, const ModelConfig& config, const Architec
     // Made on the CPU, so that every device and format begins with the same numbers.
     const Tensor values = at::zeros(parameter.weight.sizes());
     const bool is_weight = parameter.name.ends_with("weight");
-    if (is_weight && ends_with_norm(parameter.name)) {
-      values.fill_(1.0);
+    if (is_weight && is_of_norm(parameter.name)) {
+      values.fill_(architecture.fresh_norm());
     } else if (is_weight) {
       fill_normal(values, deviation, seed, hash_name(parameter.name));
-      if (architecture.has_padding_row(parameter.name)) values[config.pad_token_id].zero_();
+      const auto padding = architecture.padding_row(config, parameter.name);
+      if (padding) values[*padding].zero_();
     }
     store.assign(parameter, values);
   }
@@ -78,7 +82,7 @@ struct Encoded {
 };
 
 struct Parts {
-  std::unique_ptr<EncoderModel> encoder;
+  std::unique_ptr<Backbone> backbone;
   std::unique_ptr<ModelHead> head;
 };
 
@@ -87,7 +91,7 @@ Parts make_parts(const Architecture& architecture, const ModelConfig& config,
                  std::optional<Head> head, const nn::Scope& root) {
   Parts parts;
   if (architecture.head_comes_first()) parts.head = architecture.make_head(root, config, head);
-  parts.encoder = architecture.make_encoder(root / architecture.encoder_name(), config, head);
+  parts.backbone = architecture.make_backbone(root / architecture.backbone_name(), config, head);
   if (!parts.head) parts.head = architecture.make_head(root, config, head);
   return parts;
 }
@@ -152,7 +156,7 @@ class EncoderWithHead {
   [[nodiscard]] std::string class_name(const std::string& head) const {
     return architecture_.class_prefix() + "For" + head;
   }
-  [[nodiscard]] std::string lm_class_name() const { return class_name(architecture_.lm_class()); }
+  [[nodiscard]] std::string lm_class() const { return architecture_.lm_class(); }
 
  private:
   template <typename HeadType>
@@ -167,7 +171,7 @@ class EncoderWithHead {
   Tensor in_head(const ModelInput& input, const Tensor& hidden, const Function& function) {
     return nn::run(make_pass(input, Precision::kFloat32), {hidden},
                    [&](const std::vector<nn::Value>& values, nn::Pass& p) {
-                     return function({*parts_.encoder, input, values.front()}, p);
+                     return function({*parts_.backbone, input, values.front()}, p);
                    });
   }
 
@@ -184,7 +188,7 @@ class EncoderWithHead {
                                     -100, options.label_smoothing_factor);
     }
     const auto& head = head_as<LmHead>();
-    const LmDecoder last = head.decoder(*parts_.encoder);
+    const LmDecoder last = head.decoder(*parts_.backbone);
     const Tensor x = in_head(
         input, hidden, [&](const HeadInput& in, nn::Pass& p) { return head.transform(in, p); });
     const Tensor sum =
@@ -223,6 +227,7 @@ class EncoderWithHead {
                             .selective = options_.selective,
                             .checkpoint_every_n_layers = options_.checkpoint_every_n_layers,
                             .offload = options_.offload};
+    options.rotations = parts_.backbone->rotations(input, layout.get());
     if (layout) {
       options.inputs.mask = layout->mask;
     } else if (input.attention_mask.defined()) {
@@ -236,7 +241,7 @@ class EncoderWithHead {
     const auto pass = make_pass(input, precision_of(input), layout);
     return {.hidden = nn::run(pass, {},
                               [&](const std::vector<nn::Value>& /*none*/, nn::Pass& p) {
-                                return (*parts_.encoder)(input, p);
+                                return (*parts_.backbone)(input, p);
                               }),
             .layout = layout,
             .rows = input.input_ids.size(0),
@@ -245,6 +250,7 @@ class EncoderWithHead {
 
   [[nodiscard]] bool leaves_out_padding(const ModelInput& input) const {
     if (!input.layout || !options_.fused || loss_spans_padding_) return false;
+    if (architecture_.is_causal()) return false;
     return !block_sparse_ || input.input_ids.size(1) <= block_sparse_->longest_full();
   }
 
@@ -275,7 +281,7 @@ class BackboneLanguageModel final : public LanguageModel {
   [[nodiscard]] ParameterStore& store() override { return body_.store(); }
   [[nodiscard]] const ParameterStore& store() const override { return body_.store(); }
   [[nodiscard]] const ModelConfig& config() const override { return body_.config(); }
-  [[nodiscard]] std::string architecture() const override { return body_.lm_class_name(); }
+  [[nodiscard]] std::string architecture() const override { return body_.lm_class(); }
 
  private:
   EncoderWithHead body_;
@@ -358,6 +364,8 @@ std::unique_ptr<PretrainingModel> make_pretraining_model(const ModelConfig& conf
   return std::make_unique<EncoderPretrainingModel>(config, seed, device, options);
 }
 
+bool is_causal(const ModelConfig& config) { return architecture_of(config).is_causal(); }
+
 bool has_next_sentence_head(const ModelConfig& config) {
   return architecture_of(config).has_next_sentence_head();
 }
@@ -387,7 +395,7 @@ int64_t ParameterShape::count() const {
 
 bool has_weight_decay(const std::string& parameter_name) {
   // transformers excludes LayerNorm modules and every name that holds "bias" or a norm's name.
-  return parameter_name.find("bias") == std::string::npos && !ends_with_norm(parameter_name);
+  return parameter_name.find("bias") == std::string::npos && !is_of_norm(parameter_name);
 }
 
 }  // namespace finetune
