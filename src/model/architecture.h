@@ -21,8 +21,12 @@ class Architecture {
   [[nodiscard]] virtual std::string class_prefix() const = 0;  // "Roberta" of RobertaForMaskedLM
   [[nodiscard]] virtual std::string encoder_name() const = 0;  // "roberta": parameters' first name
   [[nodiscard]] virtual std::string lm_head_name() const = 0;  // owner of `bias` and `decoder`
-  // What the family's language model predicts: "MaskedLM" of RobertaForMaskedLM, or "CausalLM".
-  [[nodiscard]] virtual std::string lm_class() const { return "MaskedLM"; }
+  // Whether the family's language model predicts the next word, not masked ones.
+  [[nodiscard]] virtual bool is_causal() const { return false; }
+  // Its class: "RobertaForMaskedLM".
+  [[nodiscard]] virtual std::string lm_class() const {
+    return class_prefix() + (is_causal() ? "ForCausalLM" : "ForMaskedLM");
+  }
 
   // Sets transformers' defaults of the family where they differ from ModelConfig's own.
   virtual void set_defaults(ModelConfig& /*config*/) const {}

@@ -152,7 +152,7 @@ class EncoderWithHead {
   [[nodiscard]] std::string class_name(const std::string& head) const {
     return architecture_.class_prefix() + "For" + head;
   }
-  [[nodiscard]] std::string lm_class_name() const { return class_name(architecture_.lm_class()); }
+  [[nodiscard]] std::string lm_class() const { return architecture_.lm_class(); }
 
  private:
   template <typename HeadType>
@@ -275,7 +275,7 @@ class BackboneLanguageModel final : public LanguageModel {
   [[nodiscard]] ParameterStore& store() override { return body_.store(); }
   [[nodiscard]] const ParameterStore& store() const override { return body_.store(); }
   [[nodiscard]] const ModelConfig& config() const override { return body_.config(); }
-  [[nodiscard]] std::string architecture() const override { return body_.lm_class_name(); }
+  [[nodiscard]] std::string architecture() const override { return body_.lm_class(); }
 
  private:
   EncoderWithHead body_;
@@ -357,6 +357,8 @@ std::unique_ptr<PretrainingModel> make_pretraining_model(const ModelConfig& conf
                                                          const ModelOptions& options) {
   return std::make_unique<EncoderPretrainingModel>(config, seed, device, options);
 }
+
+bool is_causal(const ModelConfig& config) { return architecture_of(config).is_causal(); }
 
 bool has_next_sentence_head(const ModelConfig& config) {
   return architecture_of(config).has_next_sentence_head();

@@ -57,7 +57,7 @@ struct LmLossOptions {
 };
 
 // A model of words: of masked ones where the family is an encoder, of the next one where it is a
-// decoder (Architecture::lm_class()).
+// decoder; see is_causal().
 class LanguageModel : public Model {
  public:
   // Logits [N, V] at the given positions [N] (int64, b * T + t); the head runs on these alone.
@@ -111,6 +111,8 @@ class HeadModel : public Model {
 [[nodiscard]] std::unique_ptr<LanguageModel> make_language_model(const ModelConfig& config,
                                                                  uint64_t seed, c10::Device device,
                                                                  const ModelOptions& options = {});
+// Whether the language model of a model_type predicts the next word from those before it.
+[[nodiscard]] bool is_causal(const ModelConfig& config);
 // Throws Error(kConfig) for a model_type whose pretraining knows no next sentence: RoBERTa's kin.
 [[nodiscard]] std::unique_ptr<PretrainingModel> make_pretraining_model(
     const ModelConfig& config, uint64_t seed, c10::Device device, const ModelOptions& options = {});
