@@ -18,6 +18,7 @@ struct Record {
   std::string_view text;  // valid until the next one is read
   int64_t line = 0;       // where it begins, from 1
   int64_t number = 0;     // of the row in its file, from 1, where lines need not tell rows apart
+  bool ended = false;     // a line of text: a line break stood behind it
 };
 
 // Where the next row of a file begins.

@@ -21,6 +21,7 @@ struct RowBlock {
     size_t size = 0;
     int64_t line = 0;
     int64_t number = 0;  // in its file; 0 where the line tells
+    bool ended = false;  // a line of text: a line break stood behind it
   };
   std::string name;  // the file's, in messages
   size_t file = 0;   // its place among the files

@@ -19,6 +19,7 @@ class Tokenizer;
 
 struct TextOptions {
   bool line_by_line = false;     // a line is a sample; else texts are joined and cut into blocks
+  bool keep_linebreaks = false;  // what is joined of a text file: its lines with their "\n"
   int64_t max_seq_length = 512;  // tokens of a sample at most, special tokens included
   std::optional<int64_t> max_samples;      // the first so many samples
   std::optional<std::string> text_column;  // of JSON lines; guessed (and logged) where not set
@@ -39,7 +40,8 @@ struct TextOptions {
 // - line_by_line: every line (or text of a JSON row) that is not blank becomes one sample with the
 //   tokenizer's special tokens, cut to max_seq_length;
 // - else every text, empty ones too, is encoded with its special tokens, each 1000 rows are joined
-//   and cut into samples of exactly max_seq_length, and what remains of each 1000 is dropped.
+//   and cut into samples of exactly max_seq_length, and what remains of each 1000 is dropped. With
+//   keep_linebreaks as run_clm does: a line's text ends in "\n" where the line does.
 //
 // JSON rows that hold `input_ids` (and `attention_mask`, `labels`) are taken as they are, unless
 // text_column is set; all rows of a dataset then hold the same of these columns.
