@@ -4,6 +4,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/searchsorted.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
@@ -130,6 +131,22 @@ class EncoderWithHead {
   Tensor loss_sum(const ModelInput& input, const Tensor& positions, const Tensor& labels,
                   const LmLossOptions& options) {
     return words_loss(input, encode(input).tokens_at(positions), labels, options);
+  }
+
+  LanguageModel::Scores score(const ModelInput& input, const Tensor& positions,
+                              const Tensor& labels, double label_smoothing_factor) {
+    const Tensor hidden = encode(input).tokens_at(positions);
+    const int64_t rows = hidden.size(0);
+    LanguageModel::Scores scores{.best = at::empty_like(labels)};
+    for (int64_t first = 0; first < rows; first += options_.head_rows_per_chunk) {
+      const int64_t count = std::min(options_.head_rows_per_chunk, rows - first);
+      const Tensor logits = head_logits(input, hidden.narrow(0, first, count));
+      scores.loss_sum += at::cross_entropy_loss(logits, labels.narrow(0, first, count), {},
+                                                at::Reduction::Sum, -100, label_smoothing_factor)
+                             .item<double>();
+      scores.best.narrow(0, first, count).copy_(logits.argmax(-1));
+    }
+    return scores;
   }
 
   PretrainingModel::Logits pretraining_logits(const ModelInput& input, const Tensor& positions) {
@@ -276,6 +293,10 @@ class BackboneLanguageModel final : public LanguageModel {
   Tensor loss_sum(const ModelInput& input, const Tensor& positions, const Tensor& labels,
                   const LmLossOptions& options) override {
     return body_.loss_sum(input, positions, labels, options);
+  }
+  Scores score(const ModelInput& input, const Tensor& positions, const Tensor& labels,
+               double label_smoothing_factor) override {
+    return body_.score(input, positions, labels, label_smoothing_factor);
   }
   [[nodiscard]] const NamedTensors& parameters() const override { return body_.parameters(); }
   [[nodiscard]] ParameterStore& store() override { return body_.store(); }

@@ -20,6 +20,13 @@ namespace finetune {
 // Dimensions here and in src/model: B batch, T tokens, C hidden size = H heads x D head size,
 // V vocabulary, N predicted positions.
 
+// What a decoder keeps of the tokens that it has seen, so that those behind them can be computed
+// alone. One text; made empty, filled by the model.
+struct KeyValueCache {
+  std::vector<Tensor> keys, values;  // of each layer, [1, length, kv_heads * D]
+  int64_t length = 0;                // tokens
+};
+
 struct ModelInput {
   Tensor input_ids;       // [B, T] int64
   Tensor attention_mask;  // [B, T] bool, true where a token may be attended to; undefined: all
@@ -30,6 +37,9 @@ struct ModelInput {
   // hidden states of padding are zero then. Not for question answering, whose loss is over padding
   // too, and block-sparse attention, whose blocks it fills.
   std::shared_ptr<const TokenLayout> layout = {};
+  // Not null, in evaluation of a causal model: the tokens before input_ids [1, T], to which the
+  // pass adds these.
+  KeyValueCache* cache = nullptr;
 };
 
 // An encoder with a head. Parameters carry the names of the checkpoint that transformers writes.
@@ -65,6 +75,13 @@ class LanguageModel : public Model {
   // Summed cross entropy of these logits with labels [N] int64, without making them all at once.
   [[nodiscard]] virtual Tensor loss_sum(const ModelInput& input, const Tensor& positions,
                                         const Tensor& labels, const LmLossOptions& options) = 0;
+  // What evaluation asks of N positions, without making all logits at once.
+  struct Scores {
+    double loss_sum = 0.0;  // cross entropy
+    Tensor best;            // [N] int64, the most probable words
+  };
+  [[nodiscard]] virtual Scores score(const ModelInput& input, const Tensor& positions,
+                                     const Tensor& labels, double label_smoothing_factor) = 0;
 };
 
 // A masked LM that also tells from the first token whether the second segment follows the first.
