@@ -114,7 +114,7 @@ TEST(CausalLm, IsVerifiedPlannedAndTriedDry) {
   EXPECT_THAT(plan.out, HasSubstr("weights"));
   const ProcessResult dry = run.train({"--dry_run"});
   EXPECT_EQ(dry.code, 0) << dry.err;
-  EXPECT_THAT(dry.out, AllOf(HasSubstr(" then "), HasSubstr("31 targets")));
+  EXPECT_THAT(dry.out, AllOf(HasSubstr(" then "), HasSubstr("124 targets")));
 }
 
 TEST(CausalLm, LogsTokensAndPerplexity) {
