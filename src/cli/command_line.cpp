@@ -25,6 +25,13 @@ int64_t parse_count(const char* name, const std::string& text) {
               format_text("{} must be a whole number above 0, not '{}'", name, text));
 }
 
+double parse_real(const char* name, const std::string& text) {
+  double number = 0.0;
+  const auto result = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (result.ec == std::errc() && result.ptr == text.data() + text.size()) return number;
+  throw Error(ErrorKind::kUsage, format_text("{} must be a number, not '{}'", name, text));
+}
+
 }  // namespace
 
 LoadedConfig load_long_run(const ConfigWords& words) {
@@ -63,6 +70,20 @@ void CommandLine::number(const char* name, int64_t& value) {
 void CommandLine::number(const char* name, std::optional<int64_t>& value) {
   app_->add_option_function<std::string>(
       name, [name, &value](const std::string& text) { value = parse_count(name, text); });
+}
+
+void CommandLine::number(const char* name, std::optional<double>& value) {
+  app_->add_option_function<std::string>(
+      name, [name, &value](const std::string& text) { value = parse_real(name, text); });
+}
+
+void CommandLine::truth(const char* name, std::optional<bool>& value) {
+  app_->add_option_function<std::string>(name, [name, &value](const std::string& text) {
+    if (text != "true" && text != "false") {
+      throw Error(ErrorKind::kUsage, format_text("{} takes true or false, not '{}'", name, text));
+    }
+    value = text == "true";
+  });
 }
 
 bool CommandLine::has(const char* name) const { return app_->count(name) > 0; }

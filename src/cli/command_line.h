@@ -43,6 +43,8 @@ class CommandLine {
   void value(const char* name, std::optional<std::string>& value);
   void number(const char* name, int64_t& value);  // above 0
   void number(const char* name, std::optional<int64_t>& value);
+  void number(const char* name, std::optional<double>& value);
+  void truth(const char* name, std::optional<bool>& value);  // "--do_sample true"
   // False where --help was asked for and is printed. Throws Error(kUsage).
   [[nodiscard]] bool parse(const Arguments& arguments);
 

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/answer_output.h"
+#include "cli/answer_prompts.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/launch.h"
@@ -28,6 +29,7 @@ namespace finetune::cli {
 namespace {
 
 constexpr size_t kQueriesAtATime = 256;  // answers come as the input is read
+constexpr std::string_view kTextGeneration = "text-generation";
 
 constexpr char kPredictHelp[] =
     R"(usage: finetune predict MODEL_DIR [--text TEXT ...] [--input FILE] [options]
@@ -40,6 +42,8 @@ task is that of the model, and so are the columns of FILE unless they are named 
   fill-mask             --text "a <mask> b" ...
   text-classification   --text A ... [--text_pair B ...]
   token-classification  --text A ...
+  text-generation       --text A ...; without texts on a terminal: what you type, answered as the
+                        words come
   question-answering    --question Q ... --context C [...]
   multiple-choice       --text A --choice B --choice C ...
 
@@ -64,6 +68,15 @@ task is that of the model, and so are the columns of FILE unless they are named 
   --max_seq_len N             question-answering: tokens of a window (384)
   --doc_stride N              question-answering: tokens that windows share (128)
   --handle_impossible_answer  question-answering: the answer may be ""
+  --max_new_tokens N          text-generation: tokens that follow a text at most (256)
+  --do_sample true|false      the same: draw each token, or take the most probable one
+  --temperature X             the same: above 1 flattens the probabilities, below sharpens them
+  --top_k N                   the same: draw from the N most probable tokens (50)
+  --top_p X                   the same: draw from the fewest tokens that hold this probability
+  --repetition_penalty X      the same: above 1 makes tokens that are there already less probable
+  --seed N                    the same: of what is drawn (42)
+  --return_full_text true|false  the same: the text and what follows it, or that alone (true)
+                              what is not given is as generation_config.json has it
 )";
 
 // Options that take several values: all words up to the next option.
@@ -189,6 +202,11 @@ constexpr std::pair<const char*, RowTask> kOwned[] = {
     {"--doc_stride", RowTask::kQuestionAnswering},
     {"--handle_impossible_answer", RowTask::kQuestionAnswering}};
 
+// Options of text generation; fill-mask has the same rows.
+constexpr const char* kOfGeneration[] = {"--max_new_tokens",  "--do_sample", "--temperature",
+                                         "--top_p",           "--seed",      "--repetition_penalty",
+                                         "--return_full_text"};
+
 // What the command line says, as text where it needs a look.
 struct PredictWords {
   PredictOptions options;
@@ -201,6 +219,7 @@ struct PredictWords {
   std::optional<std::string> ignore_labels;
   std::optional<std::string> quoting;
   std::optional<std::string> header;
+  std::optional<bool> return_full_text;
 
   void declare(CommandLine& line) {
     line.value("--task", task);
@@ -223,6 +242,13 @@ struct PredictWords {
     line.number("--max_seq_len", options.max_seq_len);
     line.number("--doc_stride", options.doc_stride);
     line.flag("--handle_impossible_answer", options.handle_impossible_answer);
+    line.number("--max_new_tokens", options.max_new_tokens);
+    line.truth("--do_sample", options.do_sample);
+    line.number("--temperature", options.temperature);
+    line.number("--top_p", options.top_p);
+    line.number("--repetition_penalty", options.repetition_penalty);
+    line.number("--seed", options.seed);
+    line.truth("--return_full_text", return_full_text);
   }
 };
 
@@ -326,6 +352,18 @@ bool is_delimited(const std::string& input) {
   return kind == FileKind::kCsv || kind == FileKind::kTsv;
 }
 
+// Without a text on a terminal only a model that generates has something to do.
+const TaskDescriptor& task_of_model(const std::optional<std::string>& name,
+                                    const std::string& folder, bool has_texts) {
+  try {
+    const TaskDescriptor& task = name ? parse_predict_task(*name) : find_predict_task(folder);
+    if (has_texts || task.pipeline.name == kTextGeneration) return task;
+  } catch (const Error&) {
+    if (has_texts) throw;
+  }
+  refuse_without_texts();
+}
+
 }  // namespace
 
 int predict_command(const Arguments& arguments) {
@@ -343,12 +381,23 @@ int predict_command(const Arguments& arguments) {
   const std::string& folder = line.rest()[0];
   Lists lists = take_lists(line.rest());
   std::optional<std::string>& input = words.input;
-  const bool reads_input = lists.empty() && !input && ::isatty(STDIN_FILENO) == 0;
-  if (lists.empty() && !input && !reads_input) refuse_without_texts();
+  const bool has_texts = !lists.empty() || input;
+  const bool reads_input = !has_texts && ::isatty(STDIN_FILENO) == 0;
   if (reads_input) input = "-";
-  const TaskDescriptor& task =
-      words.task ? parse_predict_task(*words.task) : find_predict_task(folder);
+  const TaskDescriptor& task = task_of_model(words.task, folder, has_texts || reads_input);
   for (const auto& [option, owner] : kOwned) check_owner(line.has(option), option, owner, task);
+  const bool generates = task.pipeline.name == kTextGeneration;
+  for (const char* option : kOfGeneration) {
+    if (line.has(option) && !generates) {
+      refuse_predict(std::string(option) + " is for text-generation, the model's task is " +
+                     std::string(task.pipeline.name));
+    }
+  }
+  words.options.return_full_text = words.return_full_text.value_or(true);
+  if (!has_texts && !reads_input) {
+    checkpoint::require_undamaged_model(FileSystem::local(), folder);
+    return answer_prompts(task, folder, words.options);
+  }
   std::vector<Query> queries = make_queries(task, std::move(lists));
   checkpoint::require_undamaged_model(FileSystem::local(), folder);
   const auto model = task.pipeline.make_predictor(folder, words.options);

@@ -49,6 +49,11 @@ const std::vector<Alias>& all_aliases() {
       {"use_auth_token", Action::kRename, "token"},
       {"text_column_name", Action::kRename, "text_column"},
       {"label_column_name", Action::kRename, "label_column"},
+      // run_clm; big_bird has another block_size, which goes into config_overrides
+      {.name = "block_size",
+       .action = Action::kOtherName,
+       .target = "max_seq_length",
+       .task = "clm"},
       // BERT's create_pretraining_data
       {"masked_lm_prob", Action::kOtherName, "mlm_probability"},
       {"max_token_length", Action::kOtherName, "max_seq_length"},

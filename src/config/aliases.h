@@ -12,7 +12,7 @@
 namespace finetune {
 
 // A name that is not a key (any more) but that users' files hold: transformers 4.x, or a script
-// other than run_mlm.
+// other than run_mlm. An alias of one task is an unknown key in the others (other_names.h).
 struct Alias {
   enum class Action {
     kRename,       // the same value under the key `target`
@@ -28,6 +28,7 @@ struct Alias {
   Action action = Action::kRename;
   std::string_view target{};
   std::string_view argument{};  // kFlag: the value; kIgnore, kMustBeTrue, kRefuse: a reason
+  std::string_view task{};      // the only task that has it; empty: all
 };
 
 [[nodiscard]] const std::vector<Alias>& all_aliases();

@@ -30,10 +30,11 @@ void DataArgs::describe(FieldList& field) {
         "File to predict on (do_predict), or a list, glob or folder of several; labels are not "
         "needed.",
         {.resume = ResumePolicy::kFree, .path = PathKind::kPath});
-  field("validation_split_percentage", &DataArgs::validation_split_percentage,
-        "mlm: percentage of the training text kept for evaluation where validation_file is unset; "
-        "0 keeps none.",
-        {.range = {.min = 0, .max = 99}, .resume = ResumePolicy::kFixed});
+  field(
+      "validation_split_percentage", &DataArgs::validation_split_percentage,
+      "Percentage of the training text kept for evaluation in mlm and clm where validation_file is "
+      "unset; 0 keeps none.",
+      {.range = {.min = 0, .max = 99}, .resume = ResumePolicy::kFixed});
   field("max_train_samples", &DataArgs::max_train_samples,
         "Train on the first so many samples only.",
         {.range = {.min = 1}, .resume = ResumePolicy::kFixed});
@@ -48,14 +49,19 @@ void DataArgs::describe(FieldList& field) {
         "1024.",
         {.range = {.min = 3, .max = 1 << 20}, .resume = ResumePolicy::kFixed});
   field("line_by_line", &DataArgs::line_by_line,
-        "mlm: make every line a sample, instead of cutting the joined text into blocks; "
-        "pretraining: make every line a document.",
+        "Make every line a sample in mlm and clm, instead of cutting the joined text into blocks, "
+        "and "
+        "a document in pretraining.",
+        {.resume = ResumePolicy::kFixed});
+  field("keep_linebreaks", &DataArgs::keep_linebreaks,
+        "clm: the lines of a text file end in a line break where they are joined.",
         {.resume = ResumePolicy::kFixed});
   field("pad_to_max_length", &DataArgs::pad_to_max_length,
         "Pad every sample to max_seq_length, instead of to the longest of its batch.");
   field("packing", &DataArgs::packing,
-        "mlm: fill each training row of max_seq_length with several samples that do not see each "
-        "other; batch sizes count rows.",
+        "Fill each training row of max_seq_length with several samples that do not see each other, "
+        "in "
+        "mlm and clm; batch sizes count rows.",
         {.resume = ResumePolicy::kFixed});
   field("encoding_errors", &DataArgs::encoding_errors,
         "What becomes of bytes that are no UTF-8: strict, an error with file, line and byte; "

@@ -42,15 +42,28 @@ void refuse_unknown(const Setting& setting, Problems& problems) {
 // hold warmup_steps and warmup_ratio with one of them 0.
 bool is_zero(const Setting& setting) { return parse_double(setting.value).value == 0.0; }
 
+// The task that a configuration says, before anything is checked: some old names are one task's.
+std::string_view task_in(const std::vector<Setting>& file, const std::vector<Setting>& words) {
+  static const TrainingArgs defaults;
+  std::string_view task = defaults.task;
+  for (const auto* settings : {&file, &words}) {
+    for (const Setting& setting : *settings) {
+      if (setting.key == "task") task = setting.value.text;
+    }
+  }
+  return task;
+}
+
 // Old names replaced, unknown ones refused; at most one setting for each key. Of two on the command
 // line the last counts, as in transformers; two in a file are a mistake.
 std::vector<Setting> settle(const std::vector<Setting>& settings, bool from_file,
-                            std::vector<std::string>& notes, Problems& problems) {
+                            std::string_view task, std::vector<std::string>& notes,
+                            Problems& problems) {
   std::vector<Setting> settled;
   for (const Setting& setting : settings) {
     std::optional<Setting> current = setting;
     const Alias* alias = find_alias(setting.key);
-    if (alias != nullptr) {
+    if (alias != nullptr && (alias->task.empty() || alias->task == task)) {
       current = apply_alias(*alias, setting, notes, problems);
     } else if (find_field(setting.key) == nullptr) {
       refuse_unknown(setting, problems);
@@ -108,10 +121,12 @@ LoadedConfig combine(const std::vector<Setting>& from_file, const std::string& p
   LoadedConfig config;
   config.path = path;
   Problems problems;
+  const std::vector<Setting> given = read_overrides(overrides);
+  const std::string task(task_in(from_file, given));
   const std::vector<Setting> file =
-      settle(split_weighted_files(from_file, problems), true, config.notes, problems);
-  const std::vector<Setting> words = settle(
-      split_weighted_files(read_overrides(overrides), problems), false, config.notes, problems);
+      settle(split_weighted_files(from_file, problems), true, task, config.notes, problems);
+  const std::vector<Setting> words =
+      settle(split_weighted_files(given, problems), false, task, config.notes, problems);
   std::set<std::string> overridden;
   for (const Setting& setting : words) {
     overridden.insert(setting.key);

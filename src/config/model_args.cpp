@@ -2,6 +2,7 @@
 #include "finetune/config/model_args.h"
 
 #include "config/reasons.h"
+#include "finetune/base/model_families.h"
 #include "finetune/config/fields.h"
 #include "finetune/config/tasks.h"
 
@@ -23,9 +24,9 @@ void ModelArgs::describe(FieldList& field) {
   field("model_name_or_path", &ModelArgs::model_name_or_path,
         "Folder of the model to start from, or its name in the local Hugging Face cache.",
         {.resume = ResumePolicy::kFixed, .path = PathKind::kPathOrName});
-  field(
-      "model_type", &ModelArgs::model_type, "Kind of a fresh model, instead of model_name_or_path.",
-      {.choices = {"roberta", "bert", "xlm-roberta", "big_bird"}, .resume = ResumePolicy::kFixed});
+  field("model_type", &ModelArgs::model_type,
+        "Kind of a fresh model, instead of model_name_or_path.",
+        {.choices = model_family_names(), .resume = ResumePolicy::kFixed});
   field("config_overrides", &ModelArgs::config_overrides,
         "Entries of a fresh model's config.json, as a mapping or as \"k=v,k=v\".",
         {.resume = ResumePolicy::kFixed});

@@ -248,7 +248,7 @@ class Validator {
     }
   }
 
-  // run_mlm's own rules.
+  // run_mlm's and run_clm's own rules.
   void check_model() {
     if (!args_.do_train) return;
     if (!args_.model_name_or_path && !args_.model_type && !args_.config_name) {

@@ -92,4 +92,29 @@ void MaskedLmCollator::collate(const Dataset& dataset, std::span<const SampleKey
   }
 }
 
+CausalLmCollator::CausalLmCollator(PaddingOptions options) : options_(options) {
+  FT_CHECK(options_.pad_to_multiple_of >= 1, "pad_to_multiple_of is at least 1");
+  FT_CHECK(!options_.pad_left, "the next token follows, padding stands behind all");
+}
+
+void CausalLmCollator::collate(const Dataset& dataset, std::span<const SampleKey> samples,
+                               Batch& batch) const {
+  pad(dataset, samples, options_, batch);
+  FT_CHECK(batch.choices == 1, "language modelling has no choices");
+  batch.labels.assign(batch.input_ids.size(), kIgnoredLabel);
+  for (int64_t row = 0; row < batch.rows; ++row) {
+    const Example example = dataset.get(samples[static_cast<size_t>(row)].index);
+    const RowCells cells = cells_of(batch, row, example.input_ids.size(), options_.pad_left);
+    if (cells.size < 2) continue;
+    const RowCells learnt = {.begin = cells.begin, .size = cells.size - 1};
+    if (!example.labels.empty()) {
+      take_labels(batch, learnt, example.labels.subspan(1));
+      continue;
+    }
+    std::copy_n(batch.input_ids.begin() + static_cast<std::ptrdiff_t>(cells.begin) + 1, learnt.size,
+                batch.labels.begin() + static_cast<std::ptrdiff_t>(cells.begin));
+    batch.targets += static_cast<int64_t>(learnt.size);
+  }
+}
+
 }  // namespace finetune

@@ -93,6 +93,7 @@ bool LineReader::next(std::string_view& line) {
       if (!begun) return false;
       line = carried_;
       ++line_number_;
+      line_ended_ = false;
       return true;
     }
     if (after_return_) {
@@ -114,6 +115,7 @@ bool LineReader::next(std::string_view& line) {
     after_return_ = buffer_[end] == '\r';
     used_ = end + 1;
     ++line_number_;
+    line_ended_ = true;
     if (begun) {
       carried_ += found;
       line = carried_;

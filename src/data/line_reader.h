@@ -27,6 +27,8 @@ class LineReader {
   bool next(std::string_view& line);
 
   [[nodiscard]] int64_t line_number() const { return line_number_; }  // of the last line, from 1
+  // Whether the last line ended, and not the file in its place.
+  [[nodiscard]] bool line_ended() const { return line_ended_; }
   // How far in the file we are: about, where it is packed.
   [[nodiscard]] uint64_t offset() const;
   [[nodiscard]] uint64_t size() const { return source_->size(); }
@@ -60,6 +62,7 @@ class LineReader {
   std::string carried_;        // the beginning of a line that crosses the buffer's end
   bool after_return_ = false;  // the last line ended with "\r": a "\n" now belongs to it
   int64_t line_number_ = 0;
+  bool line_ended_ = false;
 };
 
 // Only JSON's white space: such lines between rows are no rows.

@@ -22,6 +22,7 @@ class LineRecords final : public Records {
     while (reader_.next(record.text)) {
       record.line = reader_.line_number();
       record.number = 0;
+      record.ended = reader_.line_ended();
       if (!json_) return true;
       if (record.line == 1 && record.text.starts_with(kLineMark)) {
         record.text.remove_prefix(kLineMark.size());

@@ -158,14 +158,14 @@ void RowSource::learn(const Record& record) {
   RowBlock block;
   describe(block);
   block.text = record.text;
-  block.rows.push_back({0, record.text.size(), record.line, record.number});
+  block.rows.push_back({0, record.text.size(), record.line, record.number, record.ended});
   first_row_(block);
 }
 
 void RowSource::mend(Record& record) {
   RowBlock block;
   describe(block);
-  const RowBlock::Row row{.begin = 0, .size = 0, .line = record.line, .number = record.number};
+  const RowBlock::Row row{.line = record.line, .number = record.number};
   if (format_.kind == FileKind::kTfRecord) {
     auto mended = mend_tf_row(record.text, block.place(row));
     if (!mended) return;
@@ -240,7 +240,8 @@ bool RowSource::next(RowBlock& block, size_t most) {
       continue;
     }
     if (block.rows.empty()) describe(block);
-    block.rows.push_back({block.text.size(), record.text.size(), record.line, record.number});
+    block.rows.push_back(
+        {block.text.size(), record.text.size(), record.line, record.number, record.ended});
     block.text += record.text;
   }
   return !block.rows.empty();

@@ -21,6 +21,7 @@ struct RowBlock {
     size_t size = 0;
     int64_t line = 0;
     int64_t number = 0;  // in its file; 0 if the line identifies the row
+    bool ended = false;  // a line of text that ends in a line break
   };
   std::string name;  // the file's, in messages
   size_t file = 0;   // index of the file

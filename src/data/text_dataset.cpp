@@ -91,7 +91,7 @@ class RowEncoder {
       const std::string place = block.place(row);
       if (block.kind == FileKind::kText) {
         check_utf8(block.view(row), place);
-        add_text(result, block.view(row), place);
+        add_line(result, block.view(row), row.ended, place);
         continue;
       }
       const RowSchema& schema = schemas_.of(block);
@@ -108,6 +108,12 @@ class RowEncoder {
  private:
   [[nodiscard]] TokenLimits limits() const {
     return {.vocabulary = options_.vocabulary_limit, .positions = options_.position_limit};
+  }
+
+  void add_line(EncodedRows& block, std::string_view line, bool ended,
+                const std::string& place) const {
+    const bool keeps_end = ended && options_.keep_linebreaks && !options_.line_by_line;
+    keeps_end ? add_text(block, std::string(line) + '\n', place) : add_text(block, line, place);
   }
 
   void add_text(EncodedRows& block, std::string_view text, const std::string& place) const {
@@ -325,6 +331,7 @@ nlohmann::ordered_json cache_options(const TextOptions& options) {
                                 {"position_limit", options.position_limit},
                                 {"replace_broken_utf8", options.replace_broken_utf8},
                                 {"rows", {options.rows.begin, options.rows.end}}};
+  if (options.keep_linebreaks) key["keep_linebreaks"] = true;
   add_reading(key, options.reading);
   return key;
 }

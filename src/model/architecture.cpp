@@ -1,21 +1,42 @@
 // SPDX-License-Identifier: MIT
 #include "model/architecture.h"
 
+#include <algorithm>
+
 #include "finetune/base/error.h"
 
 namespace finetune {
 
 // Each family's own source defines its function.
-const Architecture& bert_architecture();
-const Architecture& big_bird_architecture();
-const Architecture& roberta_architecture();
-const Architecture& xlm_roberta_architecture();
+#define FINETUNE_MODEL_FAMILY(NAME, ...) const Architecture& NAME##_architecture();
+#include "finetune/base/model_families.def"
+#undef FINETUNE_MODEL_FAMILY
 
 const std::vector<const Architecture*>& architectures() {
-  static const std::vector<const Architecture*> kAll = {
-      &bert_architecture(), &big_bird_architecture(), &roberta_architecture(),
-      &xlm_roberta_architecture()};
+  static const std::vector<const Architecture*> kAll = [] {
+#define FINETUNE_MODEL_FAMILY(NAME, ...) &NAME##_architecture(),
+    std::vector<const Architecture*> all = {
+#include "finetune/base/model_families.def"
+    };
+#undef FINETUNE_MODEL_FAMILY
+    std::ranges::sort(all, {}, [](const Architecture* a) { return a->model_type(); });
+    return all;
+  }();
   return kAll;
+}
+
+Architecture::TiedNames Architecture::tied_names(const ModelConfig& config) const {
+  const std::string head = lm_head_name();
+  TiedNames names = {{head + ".bias", head + ".decoder.bias"}};
+  if (config.tie_word_embeddings) {
+    names.emplace_back(backbone_name() + ".embeddings.word_embeddings.weight",
+                       head + ".decoder.weight");
+  }
+  return names;
+}
+
+nn::Value Backbone::pool(const nn::Value& /*hidden*/, nn::Pass& /*p*/) const {
+  FT_CHECK(false, "a backbone without a pooler");
 }
 
 const Architecture& architecture_of(const ModelConfig& config) {

@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "model/backbone.h"
+#include "model/config_fields.h"
 #include "model/heads.h"
 
 namespace finetune {
@@ -17,21 +22,38 @@ class Architecture {
  public:
   virtual ~Architecture() = default;
 
-  [[nodiscard]] virtual std::string model_type() const = 0;    // "xlm-roberta" in config.json
-  [[nodiscard]] virtual std::string class_prefix() const = 0;  // "Roberta" of RobertaForMaskedLM
-  [[nodiscard]] virtual std::string encoder_name() const = 0;  // "roberta": parameters' first name
-  [[nodiscard]] virtual std::string lm_head_name() const = 0;  // owner of `bias` and `decoder`
+  // Pairs of names of one tensor, of which the second need not be a parameter.
+  using TiedNames = std::vector<std::pair<std::string, std::string>>;
+
+  [[nodiscard]] virtual std::string model_type() const = 0;     // "xlm-roberta" in config.json
+  [[nodiscard]] virtual std::string class_prefix() const = 0;   // "Roberta" of RobertaForMaskedLM
+  [[nodiscard]] virtual std::string backbone_name() const = 0;  // "roberta": parameters' first name
+  [[nodiscard]] virtual std::string lm_head_name() const = 0;   // owner of `bias` and `decoder`
+  // Whether the family's language model predicts the next word, not masked ones.
+  [[nodiscard]] virtual bool is_causal() const { return false; }
+  // Its class: "RobertaForMaskedLM".
+  [[nodiscard]] virtual std::string lm_class() const {
+    return class_prefix() + (is_causal() ? "ForCausalLM" : "ForMaskedLM");
+  }
 
   // Sets transformers' defaults of the family where they differ from ModelConfig's own.
   virtual void set_defaults(ModelConfig& /*config*/) const {}
+  // The fields of the family's config.json but the labels; targets are members of `config`.
+  // An encoder's, unless overridden.
+  [[nodiscard]] virtual ConfigFields fields(ModelConfig& config) const;
+  // Fills in what follows from other fields, and refuses numbers that do not fit each other:
+  // `refuse` throws, its argument says which fields and what they are.
+  using Refuse = std::function<void(const std::string& why)>;
+  virtual void complete(ModelConfig& config, const Refuse& refuse) const;
   // Whether config.json has the fields of block-sparse attention.
   [[nodiscard]] virtual bool has_block_sparse_fields() const { return false; }
   // Whether positions begin after the padding's own, which shortens the longest sequence.
   [[nodiscard]] virtual bool positions_follow_padding() const { return false; }
 
-  // `scope` is the encoder's own; no head means masked language modelling, here and below.
-  [[nodiscard]] virtual std::unique_ptr<EncoderModel> make_encoder(
-      const nn::Scope& scope, const ModelConfig& config, std::optional<Head> head) const = 0;
+  // `scope` is the encoder's own; no head means language modelling, here and below.
+  [[nodiscard]] virtual std::unique_ptr<Backbone> make_backbone(const nn::Scope& scope,
+                                                                const ModelConfig& config,
+                                                                std::optional<Head> head) const = 0;
   // `root` is the model's scope: a head names its own child.
   [[nodiscard]] virtual std::unique_ptr<ModelHead> make_head(const nn::Scope& root,
                                                              const ModelConfig& config,
@@ -40,10 +62,15 @@ class Architecture {
   [[nodiscard]] virtual bool has_next_sentence_head() const { return true; }
   // Which of the two transformers registers first: parameters are numbered in that order.
   [[nodiscard]] virtual bool head_comes_first() const { return false; }
-  // Embeddings whose row pad_token_id starts at zero.
-  [[nodiscard]] virtual bool has_padding_row(std::string_view parameter) const {
-    return parameter.ends_with("word_embeddings.weight");
+  // The row of an embedding that starts at zero, the padding's.
+  [[nodiscard]] virtual std::optional<int64_t> padding_row(const ModelConfig& config,
+                                                           std::string_view parameter) const {
+    if (!parameter.ends_with("word_embeddings.weight")) return std::nullopt;
+    return config.pad_token_id;
   }
+  // What a fresh norm's weight is: that of Gemma's is added to one.
+  [[nodiscard]] virtual double fresh_norm() const { return 1.0; }
+  [[nodiscard]] virtual TiedNames tied_names(const ModelConfig& config) const;
 };
 
 // All families, by the alphabet of their names.

@@ -84,7 +84,7 @@ class Bert final : public Architecture {
  public:
   [[nodiscard]] std::string model_type() const override { return "bert"; }
   [[nodiscard]] std::string class_prefix() const override { return "Bert"; }
-  [[nodiscard]] std::string encoder_name() const override { return "bert"; }
+  [[nodiscard]] std::string backbone_name() const override { return "bert"; }
   [[nodiscard]] std::string lm_head_name() const override { return "cls.predictions"; }
 
   void set_defaults(ModelConfig& config) const override {
@@ -94,8 +94,9 @@ class Bert final : public Architecture {
     config.eos_token_id.reset();
   }
 
-  [[nodiscard]] std::unique_ptr<EncoderModel> make_encoder(
-      const nn::Scope& scope, const ModelConfig& config, std::optional<Head> head) const override {
+  [[nodiscard]] std::unique_ptr<Backbone> make_backbone(const nn::Scope& scope,
+                                                        const ModelConfig& config,
+                                                        std::optional<Head> head) const override {
     const bool pools = head == Head::kSequenceClassification || head == Head::kMultipleChoice ||
                        head == Head::kPretraining;
     return EncoderModel::make<BertEmbeddings>(

@@ -7,6 +7,7 @@
 #include "finetune/nn/attention.h"
 #include "finetune/nn/feed_forward.h"
 #include "finetune/nn/norm.h"
+#include "model/backbone.h"
 #include "model/embeddings.h"
 
 // BERT's parts, which RoBERTa and BigBird share.
@@ -64,7 +65,7 @@ class Pooler {
 
 // Embeddings and encoder under their names in the checkpoint, and a pooler where the model has one:
 // BertModel, RobertaModel, BigBirdModel.
-class EncoderModel final {
+class EncoderModel final : public Backbone {
  public:
   // Parts are created in the order of transformers' parameters: embeddings, encoder, pooler.
   template <typename EmbeddingsType>
@@ -79,14 +80,15 @@ class EncoderModel final {
   EncoderModel(std::unique_ptr<Embeddings> embeddings, BertEncoder encoder)
       : embeddings_(std::move(embeddings)), encoder_(std::move(encoder)) {}
 
-  // -> [B, T, C], with the pass's layout [1, N, C]
-  nn::Value operator()(const ModelInput& input, nn::Pass& p) {
+  nn::Value operator()(const ModelInput& input, nn::Pass& p) override {
     return encoder_((*embeddings_)(input, p), p);
   }
-  nn::Value pool(const nn::Value& hidden, nn::Pass& p) const {  // Requires: a pooler
+  [[nodiscard]] nn::Value pool(const nn::Value& hidden, nn::Pass& p) const override {
     return (*pooler_)(hidden, p);
   }
-  [[nodiscard]] const Tensor& word_embedding() const { return embeddings_->word_embedding(); }
+  [[nodiscard]] const Tensor& word_embedding() const override {
+    return embeddings_->word_embedding();
+  }
 
  private:
   std::unique_ptr<Embeddings> embeddings_;

@@ -72,7 +72,7 @@ class BigBird final : public Architecture {
   [[nodiscard]] std::string model_type() const override { return "big_bird"; }
   [[nodiscard]] std::string class_prefix() const override { return "BigBird"; }
   [[nodiscard]] bool has_block_sparse_fields() const override { return true; }
-  [[nodiscard]] std::string encoder_name() const override { return "bert"; }
+  [[nodiscard]] std::string backbone_name() const override { return "bert"; }
   [[nodiscard]] std::string lm_head_name() const override { return "cls.predictions"; }
 
   void set_defaults(ModelConfig& config) const override {
@@ -87,8 +87,9 @@ class BigBird final : public Architecture {
 
   // The pooler's parameters are its own: "bert.pooler.weight". Where no head reads it, it is there
   // all the same, as in transformers.
-  [[nodiscard]] std::unique_ptr<EncoderModel> make_encoder(
-      const nn::Scope& scope, const ModelConfig& config, std::optional<Head> head) const override {
+  [[nodiscard]] std::unique_ptr<Backbone> make_backbone(const nn::Scope& scope,
+                                                        const ModelConfig& config,
+                                                        std::optional<Head> head) const override {
     const bool pools = head != Head::kQuestionAnswering;
     return EncoderModel::make<BigBirdEmbeddings>(
         scope, config, pools ? std::optional(scope / "pooler") : std::nullopt);

@@ -8,14 +8,15 @@
 #include <cmath>
 
 #include "finetune/nn/elementwise.h"
+#include "model/backbone.h"
 
 namespace finetune {
-namespace {
 
-// [B, T], or without padding [1, N].
 Tensor without_padding(const Tensor& x, const nn::Pass& p) {
   return p.layout() ? x.flatten().index_select(0, p.layout()->cells).unsqueeze(0) : x;
 }
+
+namespace {
 
 // [B, T, C], or [1, C] where every token is of type 0.
 nn::Value embed_types(const nn::Embedding& table, const ModelInput& input, nn::Pass& p) {

@@ -10,7 +10,7 @@ PooledClassifier::PooledClassifier(const nn::Scope& scope, const ModelConfig& co
     : dropout_(dropout), project_(scope, config.hidden_size, outputs) {}
 
 nn::Value PooledClassifier::operator()(const HeadInput& in, nn::Pass& p) const {
-  const nn::Value pooled = in.encoder.pool(in.hidden, p);
+  const nn::Value pooled = in.backbone.pool(in.hidden, p);
   return project_(nn::dropout(pooled, {dropout_, 0, DropoutSite::kPooledOutput}, p), p);
 }
 
@@ -37,7 +37,7 @@ nn::Value FirstTokenClassifier::operator()(const HeadInput& in, nn::Pass& p) con
 }
 
 nn::Value LmHead::operator()(const HeadInput& in, nn::Pass& p) const {
-  const LmDecoder last = decoder(in.encoder);
+  const LmDecoder last = decoder(in.backbone);
   return nn::linear(transform(in, p), last.weight, last.bias, p);
 }
 
@@ -55,10 +55,10 @@ nn::Value DenseLmHead::transform(const HeadInput& in, nn::Pass& p) const {
   return norm_(nn::activate(dense_(in.hidden, p), activation_, p), p);
 }
 
-LmDecoder DenseLmHead::decoder(const EncoderModel& encoder) const {
+LmDecoder DenseLmHead::decoder(const Backbone& backbone) const {
   // A decoder that is not tied adds its own bias; transformers then leaves `bias` unused.
   if (decoder_) return {decoder_->weight(), decoder_->bias(), false};
-  return {encoder.word_embedding(), bias_, true};
+  return {backbone.word_embedding(), bias_, true};
 }
 
 PretrainingHead::PretrainingHead(const nn::Scope& scope, const ModelConfig& config)
@@ -66,7 +66,23 @@ PretrainingHead::PretrainingHead(const nn::Scope& scope, const ModelConfig& conf
       seq_relationship_(scope / "seq_relationship", config.hidden_size, 2) {}
 
 nn::Value PretrainingHead::next_sentence(const HeadInput& in, nn::Pass& p) const {
-  return seq_relationship_(in.encoder.pool(in.hidden, p), p);
+  return seq_relationship_(in.backbone.pool(in.hidden, p), p);
+}
+
+CausalLmHead::CausalLmHead(const nn::Scope& root, const nn::Scope& norm, const ModelConfig& config,
+                           double epsilon, bool adds_one)
+    : norm_(norm, config.hidden_size, epsilon, adds_one) {
+  if (config.tie_word_embeddings) return;
+  decoder_.emplace(root / "lm_head", config.hidden_size, config.vocab_size, false);
+}
+
+nn::Value CausalLmHead::transform(const HeadInput& in, nn::Pass& p) const {
+  return norm_(in.hidden, p);
+}
+
+LmDecoder CausalLmHead::decoder(const Backbone& backbone) const {
+  if (decoder_) return {decoder_->weight(), Tensor(), false};
+  return {backbone.word_embedding(), Tensor(), true};
 }
 
 double head_dropout(const ModelConfig& config) {

@@ -7,12 +7,12 @@
 namespace finetune {
 
 struct HeadInput {
-  const EncoderModel& encoder;
-  const ModelInput& input;  // as the encoder saw it
+  const Backbone& backbone;
+  const ModelInput& input;  // as the backbone saw it
   const nn::Value& hidden;  // [B, T, C]; of a masked LM [N, C]; float32
 };
 
-// What reads an encoder's output: the model's other child, under its own name in the checkpoint.
+// What reads a backbone's output: the model's other child, under its own name in the checkpoint.
 class ModelHead {
  public:
   virtual ~ModelHead() = default;
@@ -59,16 +59,17 @@ class FirstTokenClassifier final : public ModelHead {
 
 // logits = W x + b of the vocabulary.
 struct LmDecoder {
-  Tensor weight;  // [V, C]
-  Tensor bias;    // [V]
-  bool is_tied;   // the weight is the word embedding
+  Tensor weight;         // [V, C]
+  Tensor bias;           // [V], or undefined
+  bool is_tied;          // the weight is the word embedding
+  double softcap = 0.0;  // c: logits x become c tanh(x / c); 0: they stay
 };
 
 // A head over the vocabulary, in two steps so that a loss need not make all logits.
 class LmHead : public ModelHead {
  public:
   virtual nn::Value transform(const HeadInput& in, nn::Pass& p) const = 0;  // -> x [N, C]
-  [[nodiscard]] virtual LmDecoder decoder(const EncoderModel& encoder) const = 0;
+  [[nodiscard]] virtual LmDecoder decoder(const Backbone& backbone) const = 0;
   nn::Value operator()(const HeadInput& in, nn::Pass& p) const final;
 };
 
@@ -77,7 +78,7 @@ class LmHead : public ModelHead {
 class DenseLmHead : public LmHead {
  public:
   nn::Value transform(const HeadInput& in, nn::Pass& p) const final;
-  [[nodiscard]] LmDecoder decoder(const EncoderModel& encoder) const final;
+  [[nodiscard]] LmDecoder decoder(const Backbone& backbone) const final;
 
  protected:
   struct Names {
@@ -121,6 +122,19 @@ class PretrainingHead final : public BertLmHead {
 
  private:
   nn::Linear seq_relationship_;
+};
+
+// x = RMSNorm(h), decoded by the word embedding (tied) or by "lm_head".
+class CausalLmHead final : public LmHead {
+ public:
+  CausalLmHead(const nn::Scope& root, const nn::Scope& norm, const ModelConfig& config,
+               double epsilon, bool adds_one);
+  nn::Value transform(const HeadInput& in, nn::Pass& p) const override;
+  [[nodiscard]] LmDecoder decoder(const Backbone& backbone) const override;
+
+ private:
+  nn::RmsNorm norm_;
+  std::optional<nn::Linear> decoder_;
 };
 
 // Dropout in heads: classifier_dropout, or hidden_dropout_prob where there is none.

@@ -22,7 +22,7 @@ class NameMap {
   NameMap(const Model& model, const std::vector<std::string>& names)
       : available_(names.begin(), names.end()) {
     const Architecture& architecture = architecture_of(model.config());
-    encoder_ = architecture.encoder_name() + ".";
+    backbone_ = architecture.backbone_name() + ".";
     for (const NamedTensor& parameter : model.parameters()) parameters_.insert(parameter.name);
     for (const std::string& name : names) {
       const std::string own = own_name(name);
@@ -31,11 +31,8 @@ class NameMap {
         sources_[own] = name;
       }
     }
-    const std::string head = architecture.lm_head_name();
-    if (!parameters_.contains(head + ".bias")) return;
-    tie(head + ".bias", head + ".decoder.bias");
-    if (!model.config().tie_word_embeddings) return;
-    tie(encoder_ + "embeddings.word_embeddings.weight", head + ".decoder.weight");
+    if (!has_lm_head(architecture)) return;
+    for (const auto& [first, second] : architecture.tied_names(model.config())) tie(first, second);
   }
 
   // The tensor for a parameter; "" where there is none.
@@ -54,21 +51,27 @@ class NameMap {
     for (const auto& [parameter, source] : sources_) used.insert(source);
     std::vector<std::string> list;
     for (const std::string& name : available_) {
-      const bool is_buffer = name.ends_with("position_ids") || name.ends_with("token_type_ids");
+      const bool is_buffer = name.ends_with("position_ids") || name.ends_with("token_type_ids") ||
+                             name.ends_with("rotary_emb.inv_freq") ||
+                             name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias");
       if (!used.contains(name) && !is_buffer) list.push_back(name);
     }
     return list;
   }
 
  private:
+  [[nodiscard]] bool has_lm_head(const Architecture& architecture) const {
+    return architecture.is_causal() || parameters_.contains(architecture.lm_head_name() + ".bias");
+  }
+
   [[nodiscard]] std::string own_name(std::string name) const {
     const auto replace_end = [&](std::string_view old_end, std::string_view new_end) {
       if (name.ends_with(old_end)) name.replace(name.size() - old_end.size(), name.npos, new_end);
     };
     replace_end("LayerNorm.gamma", "LayerNorm.weight");
     replace_end("LayerNorm.beta", "LayerNorm.bias");
-    if (!parameters_.contains(name) && parameters_.contains(encoder_ + name)) {
-      return encoder_ + name;
+    if (!parameters_.contains(name) && parameters_.contains(backbone_ + name)) {
+      return backbone_ + name;
     }
     return name;
   }
@@ -94,7 +97,7 @@ class NameMap {
 
   std::set<std::string> available_;
   std::set<std::string> parameters_;
-  std::string encoder_;                         // "bert."
+  std::string backbone_;                        // "bert."
   std::map<std::string, std::string> sources_;  // parameter -> tensor
   std::set<std::string> ignored_;
   std::vector<std::pair<std::string, std::string>> twins_;

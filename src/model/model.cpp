@@ -5,6 +5,7 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/searchsorted.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
@@ -22,9 +23,12 @@
 namespace finetune {
 namespace {
 
-bool ends_with_norm(const std::string& name) {
-  return name.find("LayerNorm.") != std::string::npos ||
-         name.find("layer_norm.") != std::string::npos;
+// What transformers takes for a norm: by the class of an encoder's, by the name of a decoder's.
+bool is_of_norm(const std::string& name) {
+  for (const char* part : {"LayerNorm.", "layer_norm.", "layernorm", "_norm.", ".norm.", ".ln_"}) {
+    if (name.find(part) != std::string::npos) return true;
+  }
+  return false;
 }
 
 uint64_t hash_name(const std::string& name) {  // FNV-1a: part of what a seed means, so frozen here
@@ -42,11 +46,12 @@ void initialize(ParameterStore& store, const ModelConfig& config, const Architec
     // Made on the CPU, so that every device and format begins with the same numbers.
     const Tensor values = at::zeros(parameter.weight.sizes());
     const bool is_weight = parameter.name.ends_with("weight");
-    if (is_weight && ends_with_norm(parameter.name)) {
-      values.fill_(1.0);
+    if (is_weight && is_of_norm(parameter.name)) {
+      values.fill_(architecture.fresh_norm());
     } else if (is_weight) {
       fill_normal(values, deviation, seed, hash_name(parameter.name));
-      if (architecture.has_padding_row(parameter.name)) values[config.pad_token_id].zero_();
+      const auto padding = architecture.padding_row(config, parameter.name);
+      if (padding) values[*padding].zero_();
     }
     store.assign(parameter, values);
   }
@@ -80,7 +85,7 @@ struct Encoded {
 };
 
 struct Parts {
-  std::unique_ptr<EncoderModel> encoder;
+  std::unique_ptr<Backbone> backbone;
   std::unique_ptr<ModelHead> head;
 };
 
@@ -89,7 +94,7 @@ Parts make_parts(const Architecture& architecture, const ModelConfig& config,
                  std::optional<Head> head, const nn::Scope& root) {
   Parts parts;
   if (architecture.head_comes_first()) parts.head = architecture.make_head(root, config, head);
-  parts.encoder = architecture.make_encoder(root / architecture.encoder_name(), config, head);
+  parts.backbone = architecture.make_backbone(root / architecture.backbone_name(), config, head);
   if (!parts.head) parts.head = architecture.make_head(root, config, head);
   return parts;
 }
@@ -131,6 +136,22 @@ class EncoderWithHead {
     return words_loss(input, encode(input).tokens_at(positions), labels, options);
   }
 
+  LanguageModel::Scores score(const ModelInput& input, const Tensor& positions,
+                              const Tensor& labels, double label_smoothing_factor) {
+    const Tensor hidden = encode(input).tokens_at(positions);
+    const int64_t rows = hidden.size(0);
+    LanguageModel::Scores scores{.best = at::empty_like(labels)};
+    for (int64_t first = 0; first < rows; first += options_.head_rows_per_chunk) {
+      const int64_t count = std::min(options_.head_rows_per_chunk, rows - first);
+      const Tensor logits = head_logits(input, hidden.narrow(0, first, count));
+      scores.loss_sum += at::cross_entropy_loss(logits, labels.narrow(0, first, count), {},
+                                                at::Reduction::Sum, -100, label_smoothing_factor)
+                             .item<double>();
+      scores.best.narrow(0, first, count).copy_(logits.argmax(-1));
+    }
+    return scores;
+  }
+
   PretrainingModel::Logits pretraining_logits(const ModelInput& input, const Tensor& positions) {
     const Encoded encoded = encode(input);
     PretrainingModel::Logits logits{.words = {}, .next_sentence = next_sentence(input, encoded)};
@@ -155,6 +176,7 @@ class EncoderWithHead {
   [[nodiscard]] std::string class_name(const std::string& head) const {
     return architecture_.class_prefix() + "For" + head;
   }
+  [[nodiscard]] std::string lm_class() const { return architecture_.lm_class(); }
 
  private:
   template <typename HeadType>
@@ -169,7 +191,7 @@ class EncoderWithHead {
   Tensor in_head(const ModelInput& input, const Tensor& hidden, const Function& function) {
     return nn::run(make_pass(input, Precision::kFloat32), {hidden},
                    [&](const std::vector<nn::Value>& values, nn::Pass& p) {
-                     return function({*parts_.encoder, input, values.front()}, p);
+                     return function({*parts_.backbone, input, values.front()}, p);
                    });
   }
 
@@ -186,7 +208,7 @@ class EncoderWithHead {
                                     -100, options.label_smoothing_factor);
     }
     const auto& head = head_as<LmHead>();
-    const LmDecoder last = head.decoder(*parts_.encoder);
+    const LmDecoder last = head.decoder(*parts_.backbone);
     const Tensor x = in_head(
         input, hidden, [&](const HeadInput& in, nn::Pass& p) { return head.transform(in, p); });
     const Tensor sum =
@@ -225,6 +247,7 @@ class EncoderWithHead {
                             .selective = options_.selective,
                             .checkpoint_every_n_layers = options_.checkpoint_every_n_layers,
                             .offload = options_.offload};
+    options.rotations = parts_.backbone->rotations(input, layout.get());
     if (layout) {
       options.inputs.mask = layout->mask;
     } else if (input.attention_mask.defined()) {
@@ -238,7 +261,7 @@ class EncoderWithHead {
     const auto pass = make_pass(input, precision_of(input), layout);
     return {.hidden = nn::run(pass, {},
                               [&](const std::vector<nn::Value>& /*none*/, nn::Pass& p) {
-                                return (*parts_.encoder)(input, p);
+                                return (*parts_.backbone)(input, p);
                               }),
             .layout = layout,
             .rows = input.input_ids.size(0),
@@ -247,6 +270,7 @@ class EncoderWithHead {
 
   [[nodiscard]] bool leaves_out_padding(const ModelInput& input) const {
     if (!input.layout || !options_.fused || loss_spans_padding_) return false;
+    if (architecture_.is_causal()) return false;
     return !block_sparse_ || input.input_ids.size(1) <= block_sparse_->longest_full();
   }
 
@@ -260,10 +284,10 @@ class EncoderWithHead {
   std::unique_ptr<ParameterStore> store_;
 };
 
-class EncoderMaskedLm final : public MaskedLmModel {
+class BackboneLanguageModel final : public LanguageModel {
  public:
-  EncoderMaskedLm(const ModelConfig& config, uint64_t seed, c10::Device device,
-                  const ModelOptions& options)
+  BackboneLanguageModel(const ModelConfig& config, uint64_t seed, c10::Device device,
+                        const ModelOptions& options)
       : body_(config, std::nullopt, seed, device, options) {}
 
   Tensor logits(const ModelInput& input, const Tensor& positions) override {
@@ -273,11 +297,15 @@ class EncoderMaskedLm final : public MaskedLmModel {
                   const LmLossOptions& options) override {
     return body_.loss_sum(input, positions, labels, options);
   }
+  Scores score(const ModelInput& input, const Tensor& positions, const Tensor& labels,
+               double label_smoothing_factor) override {
+    return body_.score(input, positions, labels, label_smoothing_factor);
+  }
   [[nodiscard]] const NamedTensors& parameters() const override { return body_.parameters(); }
   [[nodiscard]] ParameterStore& store() override { return body_.store(); }
   [[nodiscard]] const ParameterStore& store() const override { return body_.store(); }
   [[nodiscard]] const ModelConfig& config() const override { return body_.config(); }
-  [[nodiscard]] std::string architecture() const override { return body_.class_name("MaskedLM"); }
+  [[nodiscard]] std::string architecture() const override { return body_.lm_class(); }
 
  private:
   EncoderWithHead body_;
@@ -348,9 +376,10 @@ NamedTensors Model::trained_parameters() const {
   return trained;
 }
 
-std::unique_ptr<MaskedLmModel> make_masked_lm(const ModelConfig& config, uint64_t seed,
-                                              c10::Device device, const ModelOptions& options) {
-  return std::make_unique<EncoderMaskedLm>(config, seed, device, options);
+std::unique_ptr<LanguageModel> make_language_model(const ModelConfig& config, uint64_t seed,
+                                                   c10::Device device,
+                                                   const ModelOptions& options) {
+  return std::make_unique<BackboneLanguageModel>(config, seed, device, options);
 }
 
 std::unique_ptr<PretrainingModel> make_pretraining_model(const ModelConfig& config, uint64_t seed,
@@ -358,6 +387,8 @@ std::unique_ptr<PretrainingModel> make_pretraining_model(const ModelConfig& conf
                                                          const ModelOptions& options) {
   return std::make_unique<EncoderPretrainingModel>(config, seed, device, options);
 }
+
+bool is_causal(const ModelConfig& config) { return architecture_of(config).is_causal(); }
 
 bool has_next_sentence_head(const ModelConfig& config) {
   return architecture_of(config).has_next_sentence_head();
@@ -431,7 +462,7 @@ int64_t ParameterShape::count() const {
 
 bool has_weight_decay(const std::string& parameter_name) {
   // transformers excludes LayerNorm modules and every name that holds "bias" or a norm's name.
-  return parameter_name.find("bias") == std::string::npos && !ends_with_norm(parameter_name);
+  return parameter_name.find("bias") == std::string::npos && !is_of_norm(parameter_name);
 }
 
 }  // namespace finetune

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <variant>
 #include <vector>
 
 #include "finetune/base/error.h"
@@ -13,6 +14,7 @@
 #include "finetune/base/nearest.h"
 #include "model/activation_names.h"
 #include "model/architecture.h"
+#include "model/config_fields.h"
 
 namespace finetune {
 namespace {
@@ -21,106 +23,18 @@ using Json = nlohmann::ordered_json;
 
 constexpr int64_t kMaxLabels = 1 << 20;
 
-// Every field but the labels once: reading, overriding and writing visit this list.
-template <class Config, class Visitor>
-void describe(Config& c, Visitor&& field) {
-  field("vocab_size", c.vocab_size, 1, 4 << 20);
-  field("hidden_size", c.hidden_size, 1, 65536);
-  field("num_hidden_layers", c.num_hidden_layers, 1, 512);
-  field("num_attention_heads", c.num_attention_heads, 1, 1024);
-  field("intermediate_size", c.intermediate_size, 1, 1 << 20);
-  field("max_position_embeddings", c.max_position_embeddings, 4, 1 << 16);
-  field("type_vocab_size", c.type_vocab_size, 1, 1024);
-  field("pad_token_id", c.pad_token_id, 0, 4 << 20);
-  field("bos_token_id", c.bos_token_id, 0, 4 << 20);
-  field("eos_token_id", c.eos_token_id, 0, 4 << 20);
-  field("hidden_dropout_prob", c.hidden_dropout_prob, 0.0, 0.99);
-  field("attention_probs_dropout_prob", c.attention_probs_dropout_prob, 0.0, 0.99);
-  field("initializer_range", c.initializer_range, 0.0, 10.0);
-  field("classifier_dropout", c.classifier_dropout, 0.0, 0.99);
-  field("layer_norm_eps", c.layer_norm_eps, 0.0, 1.0);
-  field("tie_word_embeddings", c.tie_word_embeddings);
-  field("hidden_act", c.hidden_act);
-  field("problem_type", c.problem_type);
-  if (!architecture_of(c).has_block_sparse_fields()) return;
-  field("sep_token_id", c.sep_token_id, 0, 4 << 20);
-  field("attention_type", c.attention_type);
-  field("use_bias", c.use_bias);
-  field("rescale_embeddings", c.rescale_embeddings);
-  field("block_size", c.block_size, 1, 1 << 16);
-  field("num_random_blocks", c.num_random_blocks, 0, 1 << 16);
-  field("random_blocks_seed", c.random_blocks_seed, 0, int64_t{1} << 53);
-  field("bigbird_compat", c.bigbird_compat);
-}
-
-class Reader {
- public:
-  Reader(const Json& json, std::string where, ErrorKind kind)
-      : json_(json), where_(std::move(where)), kind_(kind) {}
-
-  void operator()(const char* name, int64_t& value, int64_t low, int64_t high) const {
-    const auto found = json_.find(name);
-    if (found == json_.end() || found->is_null()) return;
-    if (!found->is_number_integer()) refuse(name, *found, "a whole number");
-    const double wide = found->get<double>();  // an unsigned value above 2^63 stays positive
-    if (wide < static_cast<double>(low) || wide > static_cast<double>(high)) {
-      refuse(name, *found, "between " + std::to_string(low) + " and " + std::to_string(high));
-    }
-    value = found->get<int64_t>();
-  }
-
-  void operator()(const char* name, double& value, double low, double high) const {
-    const auto found = json_.find(name);
-    if (found == json_.end() || found->is_null()) return;
-    if (!found->is_number()) refuse(name, *found, "a number");
-    const double number = found->get<double>();
-    if (!(number >= low && number <= high)) {
-      refuse(name, *found, "between " + format_double(low) + " and " + format_double(high));
-    }
-    value = number;
-  }
-
-  void operator()(const char* name, bool& value) const {
-    const auto found = json_.find(name);
-    if (found == json_.end() || found->is_null()) return;
-    if (!found->is_boolean()) refuse(name, *found, "true or false");
-    value = found->get<bool>();
-  }
-
-  // A number that may be none: an explicit null takes the default away.
-  template <class Value, class... Bounds>
-  void operator()(const char* name, std::optional<Value>& value, const Bounds&... bounds) const {
-    const auto found = json_.find(name);
-    if (found == json_.end()) return;
-    value.reset();
-    if (!found->is_null()) (*this)(name, value.emplace(), bounds...);
-  }
-
-  void operator()(const char* name, std::string& value) const {
-    const auto found = json_.find(name);
-    if (found == json_.end() || found->is_null()) return;
-    if (!found->is_string()) refuse(name, *found, "a text");
-    value = found->get<std::string>();
-  }
-
- private:
-  [[noreturn]] void refuse(const char* name, const Json& value, const std::string& expected) const {
-    throw Error(kind_, where_ + ": '" + name + "' is " + value.dump().substr(0, 80) +
-                           ", but must be " + expected);
-  }
-
-  const Json& json_;
-  std::string where_;
-  ErrorKind kind_;
-};
-
 bool contains(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
 std::vector<std::string> field_names(ModelConfig config) {
-  std::vector<std::string> names = {"model_type", "id2label", "num_labels"};
-  describe(config, [&](const char* name, const auto&...) { names.emplace_back(name); });
+  std::vector<std::string> names = {"model_type", "id2label", "num_labels", "problem_type"};
+  for (const ConfigField& field : architecture_of(config).fields(config)) {
+    names.emplace_back(field.name);
+    if (std::holds_alternative<RopeByLayerType*>(field.target)) {
+      names.insert(names.end(), {"rope_theta", "rope_scaling", "partial_rotary_factor"});
+    }
+  }
   return names;
 }
 
@@ -153,14 +67,16 @@ std::vector<std::string> parse_labels(const Json& map, const std::string& where,
 }
 
 void read_fields(ModelConfig& config, const Json& json, const std::string& where, ErrorKind kind) {
-  const Reader read(json, where, kind);
-  describe(config, read);
+  ConfigFields fields = architecture_of(config).fields(config);
+  fields.push_back({.name = "problem_type", .target = &config.problem_type});
+  read_config_fields(fields, json, where, kind);
   const auto labels = json.find("id2label");
   if (labels != json.end() && !labels->is_null()) {
     config.id2label = parse_labels(*labels, where, kind);
   } else if (json.contains("num_labels")) {
     auto count = static_cast<int64_t>(config.id2label.size());
-    read("num_labels", count, 1, kMaxLabels);
+    read_config_fields({{.name = "num_labels", .target = &count, .low = 1, .high = kMaxLabels}},
+                       json, where, kind);
     if (count != static_cast<int64_t>(config.id2label.size())) {
       config.id2label = numbered_labels(count);
     }
@@ -191,17 +107,10 @@ void check_names(const ModelConfig& config, const std::string& where, ErrorKind 
   }
 }
 
-void check_whole(const ModelConfig& config, const std::string& where, ErrorKind kind) {
+void check_whole(ModelConfig& config, const std::string& where, ErrorKind kind) {
   const auto refuse = [&](const std::string& why) { throw Error(kind, where + ": " + why); };
   check_names(config, where, kind);
-  if (config.hidden_size % config.num_attention_heads != 0) {
-    refuse("hidden_size " + std::to_string(config.hidden_size) +
-           " does not divide by num_attention_heads " + std::to_string(config.num_attention_heads));
-  }
-  if (config.pad_token_id >= config.vocab_size) {
-    refuse("pad_token_id " + std::to_string(config.pad_token_id) + " lies beyond vocab_size " +
-           std::to_string(config.vocab_size));
-  }
+  architecture_of(config).complete(config, refuse);
   if (config.max_length() < 2) {
     refuse("max_position_embeddings " + std::to_string(config.max_position_embeddings) +
            " leaves no room for a sequence of two tokens");
@@ -218,7 +127,8 @@ ModelConfig defaults_of(const std::string& model_type, const std::string& where,
   return default_model_config(model_type);
 }
 
-void refuse_decoders(const Json& json, const std::string& where) {
+void refuse_decoders(const Architecture& architecture, const Json& json, const std::string& where) {
+  if (architecture.is_causal()) return;
   for (const char* name : {"is_decoder", "add_cross_attention", "is_encoder_decoder"}) {
     const auto found = json.find(name);
     if (found != json.end() && !found->is_null() && *found != false) {
@@ -255,9 +165,14 @@ Json to_object(const Fields& fields) {
 }  // namespace
 
 int64_t ModelConfig::max_length() const {
-  return architecture_of(*this).positions_follow_padding()
-             ? max_position_embeddings - pad_token_id - 1
-             : max_position_embeddings;
+  const int64_t positions = architecture_of(*this).positions_follow_padding()
+                                ? max_position_embeddings - pad_token_id - 1
+                                : max_position_embeddings;
+  return std::min(positions, kLongestSequence);
+}
+
+bool has_block_sparse_attention(const ModelConfig& config) {
+  return architecture_of(config).has_block_sparse_fields();
 }
 
 const std::vector<std::string>& model_types() {
@@ -274,19 +189,22 @@ const std::vector<std::string>& model_types() {
 ModelConfig default_model_config(const std::string& model_type) {
   ModelConfig config;
   config.model_type = model_type;
-  architecture_of(config).set_defaults(config);
+  const Architecture& architecture = architecture_of(config);
+  architecture.set_defaults(config);
+  architecture.complete(config, [](const std::string& why) { FT_CHECK(false, why); });
   return config;
 }
 
 ModelConfig parse_model_config(const Json& json, const std::string& where) {
   if (!json.is_object()) throw Error(ErrorKind::kData, where + ": must hold a JSON object");
   std::string model_type;
-  Reader(json, where, ErrorKind::kData)("model_type", model_type);
+  read_config_fields({{.name = "model_type", .target = &model_type}}, json, where,
+                     ErrorKind::kData);
   if (model_type.empty()) {
     throw Error(ErrorKind::kData, where + ": has no 'model_type'; is this a Hugging Face model?");
   }
   ModelConfig config = defaults_of(model_type, where, ErrorKind::kData);
-  refuse_decoders(json, where);
+  refuse_decoders(architecture_of(config), json, where);
   read_fields(config, json, where, ErrorKind::kData);
   check_whole(config, where, ErrorKind::kData);
   config.other_fields = unknown_fields(json, config).dump();
@@ -302,12 +220,32 @@ ModelConfig read_model_config(const std::string& folder) {
   return parse_model_config(read_json_file(path, ErrorKind::kData, {.max_bytes = 16 << 20}), path);
 }
 
+namespace {
+
+// Values that follow from others follow from the overridden ones.
+void forget_derived(ModelConfig& config) {
+  const Architecture& architecture = architecture_of(config);
+  const ModelConfig base = config;
+  const auto forget = [&](auto DecoderConfig::*member) {
+    ModelConfig derived = base;
+    derived.decoder.*member = {};
+    architecture.complete(derived, [](const std::string& why) { FT_CHECK(false, why); });
+    if (derived.decoder.*member == base.decoder.*member) config.decoder.*member = {};
+  };
+  forget(&DecoderConfig::num_key_value_heads);
+  forget(&DecoderConfig::head_dim);
+}
+
+}  // namespace
+
 ModelConfig override_model_config(const ModelConfig& base, const Json& overrides) {
   const std::string where = "config_overrides";
   std::string model_type = base.model_type;
-  Reader(overrides, where, ErrorKind::kConfig)("model_type", model_type);
+  read_config_fields({{.name = "model_type", .target = &model_type}}, overrides, where,
+                     ErrorKind::kConfig);
   ModelConfig config =
       model_type == base.model_type ? base : defaults_of(model_type, where, ErrorKind::kConfig);
+  forget_derived(config);
   const std::vector<std::string> names = field_names(config);
   for (const auto& item : overrides.items()) {
     if (!contains(names, item.key())) {
@@ -323,7 +261,9 @@ ModelConfig override_model_config(const ModelConfig& base, const Json& overrides
 std::string model_config_json(const ModelConfig& config, const std::string& architecture,
                               const std::string& dtype) {
   // Sorted as transformers sorts: names by letters, but the numbers of labels by value.
-  std::map<std::string, Json> fields = {{"add_cross_attention", false}, {"is_decoder", false}};
+  std::map<std::string, Json> fields;
+  if (!architecture_of(config).is_causal())
+    fields = {{"add_cross_attention", false}, {"is_decoder", false}};
   if (!architecture.empty()) {
     fields["architectures"] = Json::array({architecture});
     fields["dtype"] = dtype;
@@ -332,18 +272,12 @@ std::string model_config_json(const ModelConfig& config, const std::string& arch
     for (const auto& [name, value] : others.items()) fields[name] = value;
   }
   fields["model_type"] = config.model_type;
-  describe(config, [&](const char* name, const auto& value, const auto&...) {
-    if constexpr (requires { value.has_value(); }) {
-      fields[name] = value ? Json(*value) : Json(nullptr);
-    } else {
-      fields[name] = value;
-    }
-  });
-  // Absent rather than null, as these are in what transformers writes.
-  for (const char* name : {"problem_type", "random_blocks_seed", "bigbird_compat"}) {
-    const auto found = fields.find(name);
-    if (found != fields.end() && found->second.is_null()) fields.erase(found);
+  ModelConfig own = config;
+  for (const ConfigField& field : architecture_of(own).fields(own)) {
+    const Json value = written_field(field);
+    if (!value.is_null() || !field.absent_as_null) fields[field.name] = value;
   }
+  if (config.problem_type) fields["problem_type"] = *config.problem_type;
   if (config.id2label != numbered_labels(2)) {
     std::vector<std::pair<std::string, std::string>> names;
     std::map<std::string, int64_t> numbers;

@@ -11,17 +11,19 @@ class Roberta : public Architecture {
  public:
   [[nodiscard]] std::string model_type() const override { return "roberta"; }
   [[nodiscard]] std::string class_prefix() const override { return "Roberta"; }
-  [[nodiscard]] std::string encoder_name() const override { return "roberta"; }
+  [[nodiscard]] std::string backbone_name() const override { return "roberta"; }
   [[nodiscard]] std::string lm_head_name() const override { return "lm_head"; }
   [[nodiscard]] bool has_next_sentence_head() const override { return false; }
   [[nodiscard]] bool positions_follow_padding() const override { return true; }
-  [[nodiscard]] bool has_padding_row(std::string_view parameter) const override {
-    return Architecture::has_padding_row(parameter) ||
-           parameter.ends_with("position_embeddings.weight");
+  [[nodiscard]] std::optional<int64_t> padding_row(const ModelConfig& config,
+                                                   std::string_view parameter) const override {
+    if (parameter.ends_with("position_embeddings.weight")) return config.pad_token_id;
+    return Architecture::padding_row(config, parameter);
   }
 
-  [[nodiscard]] std::unique_ptr<EncoderModel> make_encoder(
-      const nn::Scope& scope, const ModelConfig& config, std::optional<Head> head) const override {
+  [[nodiscard]] std::unique_ptr<Backbone> make_backbone(const nn::Scope& scope,
+                                                        const ModelConfig& config,
+                                                        std::optional<Head> head) const override {
     const bool pools = head == Head::kMultipleChoice;
     return EncoderModel::make<RobertaEmbeddings>(
         scope, config, pools ? std::optional(scope / "pooler" / "dense") : std::nullopt);

@@ -6,10 +6,10 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/cos.h>
 #include <ATen/ops/outer.h>
-#include <ATen/ops/pow.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
 #include <ATen/ops/sin.h>
 #include <ATen/ops/softmax.h>
+#include <ATen/ops/where.h>
 
 #include <cmath>
 #include <limits>
@@ -31,6 +31,16 @@ Tensor for_each_head(const Tensor& x, int64_t heads) {
   return x.unsqueeze(2).expand({-1, -1, heads / x.size(1), -1, -1}).flatten(1, 2);
 }
 
+// Which keys [.., T] each query sees, [.., T, T] or [B, 1, 1, T]; undefined: all.
+Tensor allowed_keys(const Tensor& scores, const AttentionOptions& options, const Tensor& mask) {
+  if (!options.causal) return mask;
+  const Tensor places = at::arange(scores.size(-1), scores.options().dtype(at::kLong));
+  const Tensor distance = places.unsqueeze(1) - places;  // [T, T], query - key
+  Tensor allowed = distance.ge(0);
+  if (options.window > 0) allowed = allowed.logical_and(distance.lt(options.window));
+  return mask.defined() ? allowed.logical_and(mask) : allowed;
+}
+
 Tensor full_attention(const Tensor& query, const Tensor& key, const Tensor& value,
                       const AttentionOptions& options, const kernels::PassInputs& pass) {
   const int64_t kv_heads = options.kv_heads == 0 ? options.heads : options.kv_heads;
@@ -39,21 +49,30 @@ Tensor full_attention(const Tensor& query, const Tensor& key, const Tensor& valu
   const Tensor v = for_each_head(by_head(value, kv_heads), options.heads);
   // ATen masks by operators that the meta device lacks; shapes do not depend on masks.
   if (q.is_meta()) return joined(q.matmul(k.transpose(-1, -2)).softmax(-1).matmul(v));
-  if (!pass.dropout || options.dropout == 0.0) {
+  const bool drops = pass.dropout && options.dropout != 0.0;
+  if (!drops && !options.causal) {
     const std::optional<Tensor> mask =
         pass.mask.defined() ? std::optional<Tensor>(pass.mask) : std::nullopt;
-    return joined(at::scaled_dot_product_attention(q, k, v, mask, 0.0, options.causal));
+    return joined(at::scaled_dot_product_attention(q, k, v, mask));
   }
   // The fused kernels of ATen draw dropout from a global stream, which no resume can restore
   // exactly; here it is a function of the element's coordinates.
-  FT_CHECK(!options.causal, "causal attention has no dropout yet");
-  Tensor scores = q.matmul(k.transpose(-1, -2)) / std::sqrt(static_cast<double>(q.size(-1)));
-  if (pass.mask.defined()) {
-    scores = scores.masked_fill(pass.mask.logical_not(), -std::numeric_limits<float>::infinity());
+  const double root = std::sqrt(static_cast<double>(q.size(-1)));
+  Tensor scores = q.matmul(k.transpose(-1, -2));
+  scores = options.scale == 0.0 ? scores / root : scores * options.scale;
+  if (options.softcap != 0.0) scores = (scores / options.softcap).tanh() * options.softcap;
+  const Tensor allowed = allowed_keys(scores, options, pass.mask);
+  if (allowed.defined()) {
+    scores = scores.masked_fill(allowed.logical_not(), -std::numeric_limits<float>::infinity());
   }
-  const Tensor probabilities =
-      finetune::dropout(scores.softmax(-1), options.dropout, *pass.dropout, options.layer,
-                        DropoutSite::kAttentionProbabilities, pass.layout.get());
+  Tensor probabilities = scores.softmax(-1);
+  if (options.causal && pass.mask.defined()) {  // a query that sees nothing
+    probabilities = at::where(allowed.any(-1, true), probabilities, 0.0);
+  }
+  if (drops) {
+    probabilities = finetune::dropout(probabilities, options.dropout, *pass.dropout, options.layer,
+                                      DropoutSite::kAttentionProbabilities, pass.layout.get());
+  }
   return joined(probabilities.matmul(v));
 }
 
@@ -75,13 +94,6 @@ Tensor plain_attention(const Tensor& query, const Tensor& key, const Tensor& val
 
 bool has_kernel(const AttentionOptions& options) {
   return !options.causal && (options.kv_heads == 0 || options.kv_heads == options.heads);
-}
-
-// [T, D/2] angles in float32.
-Tensor rotations(const Tensor& x, int64_t tokens, int64_t size, double base) {
-  const auto options = x.options().dtype(at::kFloat);
-  const Tensor exponents = at::arange(0, size, 2, options) / static_cast<double>(size);
-  return at::outer(at::arange(tokens, options), at::pow(base, exponents).reciprocal());
 }
 
 }  // namespace
@@ -127,14 +139,22 @@ Value attend(Projections projections, const AttentionOptions& options, Pass& p) 
   return y;
 }
 
-Value rope(Value x, int64_t heads, double base, Pass& p) {
-  return p.differentiate({std::move(x)}, {}, [heads, base](const std::vector<Tensor>& in) {
-    const Tensor q = by_head(in[0], heads);  // [B, H, T, D]
-    const Tensor angles = rotations(q, q.size(2), q.size(3), base);
-    const Tensor both = at::cat({angles, angles}, -1);
-    const std::vector<Tensor> halves = q.chunk(2, -1);
-    const Tensor turned = at::cat({-halves[1], halves[0]}, -1);
-    return joined(q * both.cos().to(q.scalar_type()) + turned * both.sin().to(q.scalar_type()));
+Rotation make_rotation(const Tensor& places, const Tensor& frequencies, double factor) {
+  const Tensor angles = at::outer(places.to(at::kFloat), frequencies);
+  return {.cos = angles.cos() * factor, .sin = angles.sin() * factor};
+}
+
+Value rope(Value x, int64_t heads, const Rotation& rotation, Pass& p) {
+  return p.differentiate({std::move(x)}, {}, [heads, rotation](const std::vector<Tensor>& in) {
+    const Tensor all = by_head(in[0], heads).to(at::kFloat);  // [B, H, T, D]
+    const int64_t half = rotation.cos.size(-1);
+    const Tensor first = all.narrow(-1, 0, half);
+    const Tensor second = all.narrow(-1, half, half);
+    const Tensor rest = all.narrow(-1, 2 * half, all.size(-1) - 2 * half);
+    const Tensor turned = at::cat({first * rotation.cos - second * rotation.sin,
+                                   second * rotation.cos + first * rotation.sin, rest},
+                                  -1);
+    return joined(turned).to(in[0].scalar_type());
   });
 }
 

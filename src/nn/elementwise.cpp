@@ -4,6 +4,7 @@
 #include <ATen/ExpandUtils.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/select_backward.h>
+#include <ATen/ops/zeros.h>
 
 #include "finetune/base/error.h"
 
@@ -35,15 +36,52 @@ Value add(const std::vector<Value>& terms, Pass& p) {
   struct Term {
     std::shared_ptr<Slot> slot;
     std::vector<int64_t> sizes;
+    at::ScalarType type;
   };
   std::vector<Term> kept;
   for (const Value& term : terms) {
-    if (term.slot) kept.push_back({term.slot, term.tensor.sizes().vec()});
+    if (!term.slot) continue;
+    kept.push_back({term.slot, term.tensor.sizes().vec(), term.tensor.scalar_type()});
   }
   p.record(y, [kept](const Tensor& dy) {
-    for (const Term& term : kept) term.slot->give(at::sum_to(dy, term.sizes));
+    for (const Term& term : kept) term.slot->give(at::sum_to(dy, term.sizes).to(term.type));
   });
   return y;
+}
+
+Value split_heads(Value x, int64_t heads, Pass& p) {
+  const Value y = p.result(x.tensor.unflatten(-1, {heads, -1}));
+  p.record(y, [dx = x.slot](const Tensor& dy) {
+    if (dx) dx->give(dy.flatten(-2));
+  });
+  return y;
+}
+
+Value joined_heads(Value x, Pass& p) {
+  const Value y = p.result(x.tensor.flatten(-2));
+  p.record(y, [dx = x.slot, sizes = x.tensor.sizes().vec()](const Tensor& dy) {
+    if (dx) dx->give(dy.reshape(sizes));
+  });
+  return y;
+}
+
+std::vector<Value> split(Value x, const std::vector<int64_t>& sizes, Pass& p) {
+  std::vector<Value> parts;
+  for (const Tensor& part : x.tensor.split_with_sizes(sizes, -1)) {
+    parts.push_back(p.result(p.is_plain() ? part : part.contiguous()));
+  }
+  // A part's gradient goes into its columns; the first to come makes the rest zeros.
+  int64_t first = 0;
+  for (size_t i = 0; i < parts.size(); first += sizes[i++]) {
+    p.record(parts[i], [dx = x.slot, shape = x.tensor.sizes().vec(), first,
+                        count = sizes[i]](const Tensor& dy) {
+      if (!dx) return;
+      const Tensor whole = at::zeros(shape, dy.options());
+      whole.narrow(-1, first, count).copy_(dy);
+      dx->give(whole);
+    });
+  }
+  return parts;
 }
 
 Value scale(Value x, double factor, Pass& p) {

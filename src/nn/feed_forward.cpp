@@ -38,16 +38,24 @@ Value DenseActivation::operator()(const Value& x, Pass& p) const {
   return y;
 }
 
-GatedFeedForward::GatedFeedForward(const Scope& scope, int64_t size, int64_t intermediate,
-                                   Activation f)
-    : gate_(scope / "gate_proj", size, intermediate, false),
-      up_(scope / "up_proj", size, intermediate, false),
-      down_(scope / "down_proj", intermediate, size, false),
-      activation_(f) {}
+GatedFeedForward::GatedFeedForward(const Scope& scope, const GatedOptions& o)
+    : activation_(o.activation) {
+  if (o.is_fused) {
+    gate_up_.emplace(scope / "gate_up_proj", o.size, 2 * o.intermediate, o.has_bias);
+  } else {
+    gate_.emplace(scope / "gate_proj", o.size, o.intermediate, o.has_bias);
+    up_.emplace(scope / "up_proj", o.size, o.intermediate, o.has_bias);
+  }
+  down_.emplace(scope / "down_proj", o.intermediate, o.size, o.has_bias);
+}
 
 Value GatedFeedForward::operator()(const Value& x, Pass& p) const {
-  const auto gated = [f = activation_](const std::vector<Tensor>& in) { return f(in[0]) * in[1]; };
-  return down_(p.differentiate({gate_(x, p), up_(x, p)}, {}, gated), p);
+  const auto gated = [f = activation_](const std::vector<Tensor>& in) {
+    const std::vector<Tensor> halves = in.size() == 2 ? in : in[0].chunk(2, -1);
+    return f(halves[0]) * halves[1];
+  };
+  if (gate_up_) return (*down_)(p.differentiate({(*gate_up_)(x, p)}, {}, gated), p);
+  return (*down_)(p.differentiate({(*gate_)(x, p), (*up_)(x, p)}, {}, gated), p);
 }
 
 }  // namespace finetune::nn

@@ -54,15 +54,19 @@ Value LayerNorm::operator()(const Value& x, Pass& p) const {
   return y;
 }
 
-RmsNorm::RmsNorm(const Scope& scope, int64_t size, double epsilon)
-    : weight_(scope.parameter("weight", {size})), epsilon_(epsilon) {}
+RmsNorm::RmsNorm(const Scope& scope, int64_t size, double epsilon, bool adds_one)
+    : weight_(scope.parameter("weight", {size})), epsilon_(epsilon), adds_one_(adds_one) {}
 
 Value RmsNorm::operator()(const Value& x, Pass& p) const {
-  return p.differentiate({x}, {weight_}, [epsilon = epsilon_](const std::vector<Tensor>& in) {
-    const Tensor wide = in[0].to(in[0].scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
-    const Tensor scale = at::rsqrt((wide * wide).mean(-1, true) + epsilon);
-    return in[1] * (wide * scale).to(in[0].scalar_type());
-  });
+  const at::ScalarType type =
+      p.is_plain() ? x.tensor.scalar_type() : scalar_type(p.options().precision);
+  return p.differentiate(
+      {x}, {weight_},
+      [epsilon = epsilon_, adds_one = adds_one_, type](const std::vector<Tensor>& in) {
+        const Tensor wide = in[0].to(in[0].scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
+        const Tensor scale = at::rsqrt((wide * wide).mean(-1, true) + epsilon);
+        return ((adds_one ? in[1] + 1.0 : in[1]) * (wide * scale)).to(type);
+      });
 }
 
 AddAndNorm::AddAndNorm(const Scope& scope, int64_t inputs, int64_t size,

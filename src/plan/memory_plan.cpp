@@ -232,12 +232,15 @@ class Prediction {
     return {gradients(embedding_), finds_room ? 0 : kept(), 3 * hidden(4) + summed};
   }
 
-  // Evaluation, with the logits of all predicted places at once, twice; and the update.
+  // Evaluation, with the logits of all predicted places at once or of a chunk, twice; and the
+  // update.
   [[nodiscard]] Moment elsewhere() const {
     const int64_t tokens = work_.batches_at_once * work_.eval_batch * work_.choices * work_.length;
     const int64_t layer = tokens * (5 * model_.hidden_size + model_.intermediate_size) * 4;
-    const int64_t logits =
-        predicts_words(work_.head) ? 2 * predicted_rows(tokens) * model_.vocab_size * 4 : 0;
+    const int64_t rows = work_.scores_in_chunks
+                             ? std::min(predicted_rows(tokens), choices_.head_rows_per_chunk)
+                             : predicted_rows(tokens);
+    const int64_t logits = predicts_words(work_.head) ? 2 * rows * model_.vocab_size * 4 : 0;
     const int64_t evaluation = std::max(layer, logits + tokens * model_.hidden_size * 4);
     return {gradients(0), 0, std::max(evaluation, update())};
   }

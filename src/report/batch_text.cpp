@@ -113,7 +113,8 @@ class BatchText {
   void add_words(int64_t row) {
     add_list("to learn", labelled(row), [&](size_t place) {
       const auto word = static_cast<int32_t>(batch_.labels[at(row, place)]);
-      return format_text("{}: {} is {}", place, decode({id(row, place)}), decode({word}));
+      return format_text("{}: {} {} {}", place, decode({id(row, place)}),
+                         names_.labels_follow ? "then" : "is", decode({word}));
     });
   }
   void add_tags(int64_t row) {

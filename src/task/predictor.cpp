@@ -64,7 +64,10 @@ const TaskDescriptor& find_predict_task(const std::string& folder) {
   }
   const auto& architecture = (*found)[0].get_ref<const std::string&>();
   for (const TaskDescriptor* task : all_tasks()) {
-    if (architecture.ends_with(task->pipeline.class_suffix)) return *task;
+    const auto& [suffix, other] =
+        std::pair(task->pipeline.class_suffix, task->pipeline.other_suffix);
+    if (architecture.ends_with(suffix)) return *task;
+    if (!other.empty() && architecture.ends_with(other)) return *task;
   }
   throw Error(ErrorKind::kData, path + ": architectures: '" + architecture.substr(0, 80) +
                                     "' has none of the heads that predict knows" + name_the_task());

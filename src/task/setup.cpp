@@ -15,10 +15,11 @@ namespace finetune {
 
 std::unique_ptr<TaskSetup> make_task_setup(const SetupContext& context) {
   const LoadedConfig& config = context.config;
-  if (!context.tokenizer.special_tokens().pad) {
+  const TaskDescriptor& task = task_of(config.args);
+  if (task.pads && !context.tokenizer.special_tokens().pad) {
     refuse_key(config, "tokenizer_name", "the tokenizer names no padding token");
   }
-  return task_of(config.args).make_setup(context);
+  return task.make_setup(context);
 }
 
 int64_t sequence_length(const SetupContext& context, int64_t otherwise) {

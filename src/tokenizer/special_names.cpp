@@ -7,6 +7,7 @@
 
 #include "finetune/base/file_system.h"
 #include "finetune/base/json.h"
+#include "finetune/base/model_families.h"
 #include "tokenizer/json_fields.h"
 
 namespace finetune::tokenizer {
@@ -167,10 +168,7 @@ TokenizerFolder read_tokenizer_folder(const std::string& path) {
       const std::string where = join_path(path, "config.json");
       const Json json = parse_json(*text, where, ErrorKind::kData, {.allow_nan = true});
       const std::string type = optional_string(json, "model_type", where).value_or("");
-      if (type == "roberta") folder.class_name = "RobertaTokenizer";
-      if (type == "xlm-roberta") folder.class_name = "XLMRobertaTokenizer";
-      if (type == "bert") folder.class_name = "BertTokenizer";
-      if (type == "big_bird") folder.class_name = "BigBirdTokenizer";
+      folder.class_name = tokenizer_class_of(type);
     }
   }
   folder.token_types = token_types.value_or(has_token_types(folder.class_name));

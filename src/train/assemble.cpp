@@ -79,7 +79,7 @@ void settle_random_blocks(const LoadedConfig& config, bool trains, ModelConfig& 
   if (config.args.bigbird_compat == "none") {
     model.bigbird_compat.reset();
   } else if (config.args.bigbird_compat) {
-    if (model.model_type != "big_bird") {
+    if (!has_block_sparse_attention(model)) {
       refuse_key(config, "bigbird_compat",
                  "this is about BigBird's attention, but the model is a " + model.model_type +
                      "; leave the key out");

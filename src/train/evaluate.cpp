@@ -153,6 +153,9 @@ std::optional<EvaluationResult> evaluate_in_parts(const Parts& parts, Split spli
   nlohmann::ordered_json& metrics = result.metrics;
   if (!predicts || loss.is_there()) {
     metrics[prefix + "_loss"] = loss.mean();
+    if (task_of(args).learns_next_words) {
+      metrics[prefix + "_perplexity"] = std::exp(loss.mean());
+    }
     if (!args.prediction_loss_only) {
       for (const auto& [name, value] : results.metrics->compute()) {
         metrics[prefix + "_" + name] = value;

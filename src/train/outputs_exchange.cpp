@@ -86,7 +86,7 @@ std::string OutputsExchange::to_bytes(const Outputs& outputs, bool best_alone) {
   const bool has_best = best_alone && outputs.logits.defined();
   bytes.put_tensor(has_best ? Tensor() : outputs.logits);
   bytes.put_tensor(outputs.next_sentence_logits);
-  bytes.put_tensor(has_best ? outputs.logits.argmax(-1) : Tensor());
+  bytes.put_tensor(has_best ? outputs.logits.argmax(-1) : outputs.best);
   return bytes.take();
 }
 

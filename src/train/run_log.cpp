@@ -5,6 +5,7 @@
 
 #include "finetune/base/error.h"
 #include "finetune/base/log.h"
+#include "finetune/task/tasks.h"
 
 namespace finetune {
 
@@ -34,6 +35,7 @@ void RunLog::log(Json values) {
   if (run_.args.include_num_input_tokens_seen != "no") {
     values["num_input_tokens_seen"] = run_.state.tokens_seen;
   }
+  if (task_of(run_.args).logs_tokens) values["num_tokens"] = run_.state.tokens_seen;
   const Json entry = record.log(std::move(values));
   if (!events_) return;
   for (const auto& [key, value] : entry.items()) {

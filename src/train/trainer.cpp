@@ -9,6 +9,7 @@
 
 #include "finetune/base/interrupt.h"
 #include "finetune/base/log.h"
+#include "finetune/task/tasks.h"
 #include "finetune/tensor/device.h"
 #include "train/agreement.h"
 #include "train/checkpoint_contents.h"
@@ -117,8 +118,11 @@ void Trainer::accept(const StepReport& report) {
   state.last_learning_rate = report.learning_rate;
   watch_.count_tokens(report.tokens);
   if (run_.options.on_step) run_.options.on_step(state.step);
-  if (args.include_num_input_tokens_seen == "all") state.tokens_seen += report.padded_tokens;
-  if (args.include_num_input_tokens_seen == "non_padding") state.tokens_seen += report.tokens;
+  if (args.include_num_input_tokens_seen == "all") {
+    state.tokens_seen += report.padded_tokens;
+  } else if (args.include_num_input_tokens_seen == "non_padding" || task_of(args).logs_tokens) {
+    state.tokens_seen += report.tokens;
+  }
   state.total_flos += flos_per_token_ * static_cast<double>(report.padded_tokens);
   run_.progress.update(
       state.step, {.loss = report.loss,

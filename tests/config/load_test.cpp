@@ -327,5 +327,16 @@ TEST(LoadConfig, SaysThatAFileIsNotThere) {
   EXPECT_THROW((void)load_config(folder.path(), {}), Error);
 }
 
+TEST(LoadConfig, TakesRunClmsBlockSizeForTaskClmAlone) {
+  const LoadedConfig config = load_config_text("block_size: 64\ntask: clm\n", "run.yaml", {});
+  EXPECT_EQ(config.args.max_seq_length, 64);
+  EXPECT_THAT(config.notes,
+              ElementsAre("run.yaml:1: 'block_size' is called 'max_seq_length' here"));
+  EXPECT_EQ(load_config_text("task: mlm\n", "run.yaml", {"--task", "clm", "--block_size", "32"})
+                .args.max_seq_length,
+            32);
+  EXPECT_THAT(load_error("block_size: 64\n"), HasSubstr("unknown key 'block_size'"));
+}
+
 }  // namespace
 }  // namespace finetune

@@ -175,5 +175,30 @@ TEST(Collate, CountsEveryValue) {
   EXPECT_EQ(batch.tokens, 4);
 }
 
+TEST(CausalLmCollator, GivesEachTokenTheNextOneOfItsSample) {
+  const TokenDataset texts({.ids = {7, 8, 9, 50, 60}, .offsets = {0, 3, 4, 5}});
+  const std::vector<SampleKey> all = {{.index = 0}, {.index = 1}, {.index = 2}};
+  const Batch batch = CausalLmCollator({.pad_id = 1}).collate(texts, all);
+  EXPECT_THAT(batch.input_ids, ElementsAre(7, 8, 9, 50, 1, 1, 60, 1, 1));
+  EXPECT_THAT(batch.labels, ElementsAre(8, 9, -100, -100, -100, -100, -100, -100, -100));
+  EXPECT_EQ(batch.targets, 2);
+  EXPECT_EQ(batch.tokens, 5);
+}
+
+TEST(CausalLmCollator, ShiftsTheLabelsThatSamplesBring) {
+  const Batch batch = CausalLmCollator({.pad_id = 1}).collate(labelled(), kBoth);
+  EXPECT_THAT(batch.labels, ElementsAre(9, -100, -100, -100, -100, 8, -100, 7, -100, -100));
+  EXPECT_EQ(batch.targets, 3);
+}
+
+TEST(CausalLmCollator, PadsToTheMaximumLengthBehindTheText) {
+  const Batch batch =
+      CausalLmCollator({.pad_id = 1, .pad_to_max_length = true, .max_seq_length = 12})
+          .collate(plain(), std::span(kBoth).first(1));
+  EXPECT_EQ(batch.length, 12);
+  EXPECT_EQ(batch.targets, 9);
+  EXPECT_EQ(batch.input_ids[10], 1);
+}
+
 }  // namespace
 }  // namespace finetune

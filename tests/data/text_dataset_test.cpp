@@ -286,5 +286,44 @@ TEST(TextDataset, ReportsProgressThatNeverFallsAndEndsAtOne) {
   EXPECT_EQ(seen.back(), 1.0);
 }
 
+TextOptions linebreaks() {
+  TextOptions options;
+  options.keep_linebreaks = true;
+  options.max_seq_length = 3;
+  return options;
+}
+
+// Bytes of the lines, each between <s> and </s>, as run_clm joins them.
+std::vector<int32_t> joined(const std::string& content) {
+  const TemporaryFolder folder;
+  const auto dataset = build({folder.write("a.txt", content)}, linebreaks());
+  std::vector<int32_t> ids;
+  for (int64_t i = 0; i < dataset->size(); ++i) {
+    for (const int32_t id : dataset->get(i).input_ids.to_vector()) ids.push_back(id);
+  }
+  return ids;
+}
+
+TEST(TextDataset, KeepsLinebreaksOfJoinedLinesAsOneKindOfByte) {
+  const ByteTokenizer tokenizer;
+  std::vector<int32_t> expected;
+  for (const char* line : {"ab\n", "\n", "c\n", "d"}) {
+    for (const int32_t id : tokenizer.add_special_tokens(tokenizer.encode(line))) {
+      expected.push_back(id);
+    }
+  }
+  expected.resize(expected.size() / 3 * 3);
+  EXPECT_EQ(joined("ab\r\n\nc\rd"), expected);
+  EXPECT_NE(joined("ab\r\n\nc\rd\n\n"), expected);
+}
+
+TEST(TextDataset, LeavesLinebreaksOutOfLinesThatAreSamples) {
+  const TemporaryFolder folder;
+  TextOptions options = lines();
+  options.keep_linebreaks = true;
+  EXPECT_THAT(texts_of(*build({folder.write("a.txt", "unu\ndu\n")}, options)),
+              ElementsAre("unu", "du"));
+}
+
 }  // namespace
 }  // namespace finetune

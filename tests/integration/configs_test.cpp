@@ -48,11 +48,12 @@ TEST(TwinConfigurations, InYamlAndJsonGiveEqualWeights) {
 
 TEST(ShippedConfiguration, IsAcceptedByCheck) {
   for (const auto& entry : std::filesystem::directory_iterator(kConfigs)) {
-    const ProcessResult result =
-        finetune({"config", "check", "--no_files", entry.path().string()},
-                 {.environment = {{"ESPERANTO_DATA", "/data"}, {"JAPANESE_DATA", "/data"}},
-                  .folder = "",
-                  .watch = ""});
+    const ProcessResult result = finetune({"config", "check", "--no_files", entry.path().string()},
+                                          {.environment = {{"ESPERANTO_DATA", "/data"},
+                                                           {"JAPANESE_DATA", "/data"},
+                                                           {"SHAKESPEARE_DATA", "/data"}},
+                                           .folder = "",
+                                           .watch = ""});
     EXPECT_EQ(result.code, 0) << entry.path() << result.err;
   }
 }

@@ -61,7 +61,7 @@ struct Result {
 
 Result train_on(const ModelInput& input, const ModelConfig& config, const ModelOptions& options,
                 double scale = 0.25, double smoothing = 0.1) {
-  const auto model = make_masked_lm(config, 7, kFusedDevice, options);
+  const auto model = make_language_model(config, 7, kFusedDevice, options);
   const Tensor sum = model->loss_sum(
       input, kPositions, kLabels, {.label_smoothing_factor = smoothing, .gradient_scale = scale});
   (sum * scale).backward();
@@ -125,10 +125,10 @@ TEST_P(FusedModel, HasTheReadableModelsLossAndGradients) {
 TEST_P(FusedModel, HasTheReadableModelsLogits) {
   const ModelConfig config = tiny(GetParam(), 0.1);
   const c10::NoGradGuard no_grad;
-  const Tensor fused =
-      make_masked_lm(config, 7, kFusedDevice, {.fused = true})->logits(input_of(false), kPositions);
+  const Tensor fused = make_language_model(config, 7, kFusedDevice, {.fused = true})
+                           ->logits(input_of(false), kPositions);
   const Tensor readable =
-      make_masked_lm(config, 7, kFusedDevice)->logits(input_of(false), kPositions);
+      make_language_model(config, 7, kFusedDevice)->logits(input_of(false), kPositions);
   EXPECT_TRUE(at::allclose(fused, readable, 1e-4, 1e-5));
 }
 
@@ -261,7 +261,7 @@ TEST(FusedModelOptions, TrainsOverBlocksAsTheReadableModelDoes) {
 TEST(FusedModelOptions, FrozenParametersGetNoGradient) {
   const ModelConfig config = tiny("bert", 0.1);
   const Result everything = train(config, {.fused = true});
-  const auto model = make_masked_lm(config, 7, kFusedDevice, {.fused = true});
+  const auto model = make_language_model(config, 7, kFusedDevice, {.fused = true});
   const auto is_frozen = [](const std::string& name) {
     return name.find("embeddings") != std::string::npos ||
            name.find("layer.1.") != std::string::npos;
@@ -288,7 +288,7 @@ TEST(FusedModelOptions, EveryUsedParameterIsCompletedOnce) {
   for (const bool tied : {true, false}) {
     ModelConfig config = tiny("roberta", 0.1);
     config.tie_word_embeddings = tied;
-    const auto model = make_masked_lm(config, 7, kFusedDevice, {.fused = true});
+    const auto model = make_language_model(config, 7, kFusedDevice, {.fused = true});
     std::vector<std::string> told;
     model->store().on_complete([&](Parameter& p) { told.push_back(p.name); });
     model->loss_sum(input_of(true), kPositions, kLabels, {}).backward();

@@ -74,7 +74,7 @@ void expect_loaded(const Model& model, const Folder& folder) {
 }
 
 TEST(LoadWeights, AddsTheEncodersNameToABareEncoder) {
-  const auto model = make_masked_lm(tiny_loaded("roberta"), 1, kLoadDevice);
+  const auto model = make_language_model(tiny_loaded("roberta"), 1, kLoadDevice);
   const Folder whole = weights(*model);
   Folder bare;
   for (const auto& [name, tensor] : whole) {
@@ -87,7 +87,7 @@ TEST(LoadWeights, AddsTheEncodersNameToABareEncoder) {
 }
 
 TEST(LoadWeights, ReadsGammaAndBetaAsWeightAndBias) {
-  const auto model = make_masked_lm(tiny_loaded("bert"), 1, kLoadDevice);
+  const auto model = make_language_model(tiny_loaded("bert"), 1, kLoadDevice);
   const Folder whole = weights(*model);
   Folder old;
   for (const auto& [name, tensor] : whole) {
@@ -104,7 +104,7 @@ TEST(LoadWeights, ReadsGammaAndBetaAsWeightAndBias) {
 }
 
 TEST(LoadWeights, PassesOverBuffersAndTiedCopies) {
-  const auto model = make_masked_lm(tiny_loaded("bert"), 1, kLoadDevice);
+  const auto model = make_language_model(tiny_loaded("bert"), 1, kLoadDevice);
   Folder folder = weights(*model);
   folder["bert.embeddings.position_ids"] = at::zeros({1, 10}, at::kLong);
   folder["cls.predictions.decoder.weight"] = folder["bert.embeddings.word_embeddings.weight"];
@@ -114,7 +114,7 @@ TEST(LoadWeights, PassesOverBuffersAndTiedCopies) {
 
 TEST(LoadWeights, FindsTiedTensorsUnderTheirOtherNames) {
   for (const char* type : {"bert", "roberta", "xlm-roberta", "big_bird"}) {
-    const auto model = make_masked_lm(tiny_loaded(type), 1, kLoadDevice);
+    const auto model = make_language_model(tiny_loaded(type), 1, kLoadDevice);
     const std::string head = std::string(type).ends_with("roberta") ? "lm_head" : "cls.predictions";
     const std::string encoder = head == "lm_head" ? "roberta." : "bert.";
     const Folder whole = weights(*model);
@@ -134,7 +134,7 @@ TEST(LoadWeights, FindsTiedTensorsUnderTheirOtherNames) {
 }
 
 TEST(LoadWeights, RefusesTiedTensorsThatDiffer) {
-  const auto model = make_masked_lm(tiny_loaded("roberta"), 1, kLoadDevice);
+  const auto model = make_language_model(tiny_loaded("roberta"), 1, kLoadDevice);
   Folder folder = weights(*model);
   folder["lm_head.decoder.weight"] = folder["roberta.embeddings.word_embeddings.weight"] + 1;
   EXPECT_THAT(refusal(*model, folder),
@@ -145,7 +145,7 @@ TEST(LoadWeights, RefusesTiedTensorsThatDiffer) {
 TEST(LoadWeights, KeepsAnUntiedDecoderApart) {
   ModelConfig config = tiny_loaded("roberta");
   config.tie_word_embeddings = false;
-  const auto model = make_masked_lm(config, 1, kLoadDevice);
+  const auto model = make_language_model(config, 1, kLoadDevice);
   const Folder folder = weights(*model);
   EXPECT_EQ(folder.count("lm_head.decoder.weight") + folder.count("lm_head.decoder.bias"), 2U);
   EXPECT_THAT(load(*model, folder).missing, IsEmpty());
@@ -155,7 +155,7 @@ TEST(LoadWeights, KeepsAnUntiedDecoderApart) {
 TEST(LoadWeights, GivesAnUntiedDecoderTheOnlyBiasThatThereIs) {
   ModelConfig config = tiny_loaded("roberta");
   config.tie_word_embeddings = false;
-  const auto model = make_masked_lm(config, 1, kLoadDevice);
+  const auto model = make_language_model(config, 1, kLoadDevice);
   Folder folder = weights(*model);
   folder.erase("lm_head.decoder.bias");
   EXPECT_THAT(load(*model, folder).missing, IsEmpty());
@@ -163,7 +163,7 @@ TEST(LoadWeights, GivesAnUntiedDecoderTheOnlyBiasThatThereIs) {
 }
 
 TEST(LoadWeights, StartsAHeadAfreshThatTheFolderLacks) {
-  const auto pretrained = make_masked_lm(tiny_loaded("bert"), 1, kLoadDevice);
+  const auto pretrained = make_language_model(tiny_loaded("bert"), 1, kLoadDevice);
   const auto model =
       make_head_model(Head::kTokenClassification, tiny_loaded("bert"), 2, kLoadDevice);
   const Tensor fresh = parameter(*model, "classifier.weight").detach().clone();

@@ -31,11 +31,11 @@ Tensor ids(const std::vector<int64_t>& values, int64_t rows) {
   return at::tensor(values, at::kLong).view({rows, -1});
 }
 
-TEST(MaskedLmModel, NamesItsParametersAsTransformersDoesAndInItsOrder) {
+TEST(LanguageModel, NamesItsParametersAsTransformersDoesAndInItsOrder) {
   ModelConfig config = tiny();
   config.num_hidden_layers = 1;
   std::vector<std::string> names;
-  const auto model = make_masked_lm(config, 1, kCpu);
+  const auto model = make_language_model(config, 1, kCpu);
   for (const NamedTensor& p : model->parameters()) names.push_back(p.name);
   const std::string layer = "roberta.encoder.layer.0.";
   EXPECT_THAT(
@@ -56,21 +56,21 @@ TEST(MaskedLmModel, NamesItsParametersAsTransformersDoesAndInItsOrder) {
                   "lm_head.dense.bias", "lm_head.layer_norm.weight", "lm_head.layer_norm.bias"));
 }
 
-TEST(MaskedLmModel, StartsFromTheSeedAlone) {
-  const auto a = make_masked_lm(tiny(), 7, kCpu);
-  const auto b = make_masked_lm(tiny(), 7, kCpu);
-  const auto c = make_masked_lm(tiny(), 8, kCpu);
+TEST(LanguageModel, StartsFromTheSeedAlone) {
+  const auto a = make_language_model(tiny(), 7, kCpu);
+  const auto b = make_language_model(tiny(), 7, kCpu);
+  const auto c = make_language_model(tiny(), 8, kCpu);
   for (size_t i = 0; i < a->parameters().size(); ++i) {
     EXPECT_TRUE(a->parameters()[i].tensor.equal(b->parameters()[i].tensor));
   }
   EXPECT_FALSE(a->parameters()[0].tensor.equal(c->parameters()[0].tensor));
 }
 
-TEST(MaskedLmModel, IsInitialisedAsTransformersDoes) {
+TEST(LanguageModel, IsInitialisedAsTransformersDoes) {
   ModelConfig config = tiny();
   config.hidden_size = 64;
   config.vocab_size = 500;
-  const auto model = make_masked_lm(config, 7, kCpu);
+  const auto model = make_language_model(config, 7, kCpu);
   for (const NamedTensor& p : model->parameters()) {
     const Tensor value = p.tensor.detach();
     if (p.name.find("bias") != std::string::npos) {
@@ -85,8 +85,8 @@ TEST(MaskedLmModel, IsInitialisedAsTransformersDoes) {
   EXPECT_EQ(model->parameters()[0].tensor[1].abs().max().item<float>(), 0.0F);  // padding's row
 }
 
-TEST(MaskedLmModel, GivesTheSameLogitsForPaddedAndUnpaddedRows) {
-  const auto model = make_masked_lm(tiny(), 3, kCpu);
+TEST(LanguageModel, GivesTheSameLogitsForPaddedAndUnpaddedRows) {
+  const auto model = make_language_model(tiny(), 3, kCpu);
   const Tensor alone = model->logits({ids({0, 5, 6, 2}, 1), {}, {}},
                                      at::tensor(std::vector<int64_t>{1, 2}, at::kLong));
   const Tensor mask = ids({1, 1, 1, 1, 0, 0, 1, 1, 1, 1, 1, 1}, 2).to(at::kBool);
@@ -95,12 +95,12 @@ TEST(MaskedLmModel, GivesTheSameLogitsForPaddedAndUnpaddedRows) {
   EXPECT_TRUE(at::allclose(alone, padded, 1e-4, 1e-6));
 }
 
-TEST(MaskedLmModel, AttentionWithItsOwnDropoutAgreesWithTheFusedOneInTheMean) {
+TEST(LanguageModel, AttentionWithItsOwnDropoutAgreesWithTheFusedOneInTheMean) {
   // With a vanishing probability nearly nothing is dropped: both paths compute the same.
   ModelConfig config = tiny();
   config.hidden_dropout_prob = 0.0;
   config.attention_probs_dropout_prob = 1e-9;
-  const auto model = make_masked_lm(config, 3, kCpu);
+  const auto model = make_language_model(config, 3, kCpu);
   const Tensor input = ids({0, 5, 6, 7, 2, 1, 0, 8, 2, 1, 1, 1}, 2);
   const Tensor mask = input.ne(1);
   const Tensor positions = at::arange(12, at::kLong);
@@ -109,8 +109,8 @@ TEST(MaskedLmModel, AttentionWithItsOwnDropoutAgreesWithTheFusedOneInTheMean) {
   EXPECT_TRUE(at::allclose(fused.narrow(0, 0, 5), own.narrow(0, 0, 5), 1e-4, 1e-6));
 }
 
-TEST(MaskedLmModel, DropoutChangesTheLogitsAndRepeats) {
-  const auto model = make_masked_lm(tiny(), 3, kCpu);
+TEST(LanguageModel, DropoutChangesTheLogitsAndRepeats) {
+  const auto model = make_language_model(tiny(), 3, kCpu);
   const ModelInput input{ids({0, 5, 6, 2}, 1), {}, DropoutStream{1, 2, 0}};
   const Tensor positions = at::tensor(std::vector<int64_t>{1}, at::kLong);
   const Tensor first = model->logits(input, positions);
@@ -119,7 +119,7 @@ TEST(MaskedLmModel, DropoutChangesTheLogitsAndRepeats) {
 }
 
 TEST(LoadWeights, ReportsWhatIsMissingAndWhatIsExtra) {
-  const auto model = make_masked_lm(tiny(), 3, kCpu);
+  const auto model = make_language_model(tiny(), 3, kCpu);
   const LoadReport report = load_weights(
       *model, {"lm_head.bias", "roberta.pooler.dense.weight", "roberta.embeddings.position_ids"},
       [](const std::string&) { return at::ones({40}); }, "m");

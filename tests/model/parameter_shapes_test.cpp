@@ -43,10 +43,11 @@ ModelConfig tiny(const std::string& type) {
 TEST(ParameterShapes, AreThoseOfEveryModelThatIsMade) {
   const auto cpu = c10::Device(c10::kCPU);
   for (const std::string& type : model_types()) {
+    if (is_causal(default_model_config(type))) continue;  // has no such heads
     for (const bool tied : {true, false}) {
       ModelConfig config = tiny(type);
       config.tie_word_embeddings = tied;
-      EXPECT_EQ(foretold(config, std::nullopt), made(*make_masked_lm(config, 1, cpu))) << type;
+      EXPECT_EQ(foretold(config, std::nullopt), made(*make_language_model(config, 1, cpu))) << type;
     }
     for (const bool tied : {true, false}) {
       ModelConfig config = tiny(type);

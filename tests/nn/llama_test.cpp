@@ -2,7 +2,9 @@
 // Llama's block, built from the parts without a change to the tape, against a tiny random model of
 // transformers: tests/fixtures/nn/make_goldens.py.
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/pow.h>
 #include <ATen/ops/silu.h>
 #include <c10/core/GradMode.h>
 #include <gmock/gmock.h>
@@ -31,6 +33,13 @@ constexpr int64_t kLayers = 2;
 constexpr double kEpsilon = 1e-5;
 constexpr double kRopeBase = 10000.0;
 
+std::vector<nn::Rotation> rotations(const Tensor& ids) {
+  const auto options = ids.options().dtype(at::kFloat);
+  const Tensor exponents = at::arange(0, kHidden / kHeads, 2, options) / (kHidden / kHeads);
+  return {nn::make_rotation(at::arange(ids.size(1), ids.options()),
+                            at::pow(kRopeBase, exponents).reciprocal())};
+}
+
 Tensor silu(const Tensor& x) { return at::silu(x); }
 
 // Touvron et al. 2023: h = x + O attend(rope(Q n), rope(K n), V n), n = norm1(x);
@@ -42,15 +51,17 @@ class LlamaLayer {
         key_(scope / "self_attn" / "k_proj", kHidden, kHidden / 2, false),
         value_(scope / "self_attn" / "v_proj", kHidden, kHidden / 2, false),
         output_(scope / "self_attn" / "o_proj", kHidden, kHidden, false),
-        feed_forward_(scope / "mlp", kHidden, kIntermediate, silu),
+        feed_forward_(scope / "mlp",
+                      {.size = kHidden, .intermediate = kIntermediate, .activation = silu}),
         norm1_(scope / "input_layernorm", kHidden, kEpsilon),
         norm2_(scope / "post_attention_layernorm", kHidden, kEpsilon) {}
 
   nn::Value operator()(const nn::Value& x, nn::Pass& p) const {
     const nn::Value n = norm1_(x, p);
+    const nn::Rotation& rotation = p.options().rotations.front();
     const nn::Value attended = attend({.value = value_(n, p),
-                                       .key = rope(key_(n, p), kKeyHeads, kRopeBase, p),
-                                       .query = rope(query_(n, p), kHeads, kRopeBase, p)},
+                                       .key = rope(key_(n, p), kKeyHeads, rotation, p),
+                                       .query = rope(query_(n, p), kHeads, rotation, p)},
                                       {.heads = kHeads, .kv_heads = kKeyHeads, .causal = true}, p);
     const nn::Value h = nn::add({x, output_(attended, p)}, p);
     return nn::add({h, feed_forward_(norm2_(h, p), p)}, p);
@@ -117,7 +128,7 @@ class LlamaFromParts : public testing::Test {
 };
 
 TEST_F(LlamaFromParts, HasTheHiddenStatesAndGradientsOfTransformersInPlainMode) {
-  nn::Pass pass(nn::Mode::kPlain, {});
+  nn::Pass pass(nn::Mode::kPlain, {.rotations = rotations(golden_.read("input_ids"))});
   const Tensor hidden = llama_(golden_.read("input_ids"), pass).tensor;
   (hidden * golden_.read("weight")).sum().backward();
   std::vector<Tensor> gradients;
@@ -129,7 +140,9 @@ TEST_F(LlamaFromParts, TrainsOnTheTapeWithEveryWayOfKeeping) {
   const c10::NoGradGuard no_grad;
   for (const int64_t group : {0, 1, 2}) {
     ParameterStore store(parameters_, WeightFormat::kFloat32, GradientFormat::kFloat32);
-    nn::Pass pass(nn::Mode::kTrain, {.parameters = &store, .checkpoint_every_n_layers = group});
+    nn::Pass pass(nn::Mode::kTrain, {.parameters = &store,
+                                     .rotations = rotations(golden_.read("input_ids")),
+                                     .checkpoint_every_n_layers = group});
     const nn::Value hidden = llama_(golden_.read("input_ids"), pass);
     pass.backward(hidden, golden_.read("weight"));
     std::vector<Tensor> gradients;
@@ -160,8 +173,9 @@ TEST_F(LlamaFromParts, HasItsNamesShapesAndMemoryInADryRun) {
 
   const auto peak_of = [&](int64_t group) {
     const int64_t before = memory.now();
-    nn::Pass pass(nn::Mode::kTrain, {.checkpoint_every_n_layers = group});
     const Tensor ids = at::empty({2, 7}, at::TensorOptions(meta).dtype(at::kLong));
+    nn::Pass pass(nn::Mode::kTrain,
+                  {.rotations = rotations(ids), .checkpoint_every_n_layers = group});
     nn::Value hidden = llama(ids, pass);
     const int64_t kept = memory.now() - before;
     hidden.tensor = Tensor();

@@ -17,7 +17,8 @@ done
 
 ESPERANTO_DATA=$folder
 JAPANESE_DATA=$folder/japanese
-export ESPERANTO_DATA JAPANESE_DATA
+SHAKESPEARE_DATA=$folder
+export ESPERANTO_DATA JAPANESE_DATA SHAKESPEARE_DATA
 mkdir "$JAPANESE_DATA"
 awk 'NR % 20 == 0 { print "" } 1' "$root/tests/fixtures/text/lighthouse.txt" >"$JAPANESE_DATA/a.txt"
 
@@ -35,6 +36,12 @@ for config in "$root"/configs/*; do
   if [ "$name" = bigbird_pretraining.yaml ]; then
     set -- --max_seq_length 512 --max_predictions_per_seq 60 --config_overrides \
       "num_hidden_layers=2,num_attention_heads=2,hidden_size=32,intermediate_size=64,max_position_embeddings=512,block_size=16,num_random_blocks=1"
+  fi
+  # One with 135 million parameters that are fetched first keeps its task, cut and schedule.
+  if [ "$name" = smollm2_shakespeare.yaml ]; then
+    set -- --train_file "$root/tests/fixtures/text/lighthouse.txt" --max_seq_length 64 \
+      --model_name_or_path null --model_type llama --config_overrides \
+      "num_hidden_layers=2,num_attention_heads=4,num_key_value_heads=2,hidden_size=32,intermediate_size=64"
   fi
   "$binary" train "$config" --output_dir "$folder/$name" --cache_dir "$folder/cache" \
     --max_steps 2 --logging_steps 1 --load_best_model_at_end false --save_strategy no \

@@ -197,7 +197,7 @@ TEST(SequenceClassification, NamesTheSampleWhoseClassTheModelLacks) {
   const auto task =
       make_sequence_classification_task(model, kHeadsDevice, ProblemType::kSingleLabel, {});
   EXPECT_THAT([&] { (void)task->evaluate(batch); },
-              testing::ThrowsMessage<Error>(testing::HasSubstr("sample 11 has class 3")));
+              ::testing::ThrowsMessage<Error>(::testing::HasSubstr("sample 11 has class 3")));
   batch.classes = {0, -7};
   EXPECT_THROW((void)task->evaluate(batch), Error);
 }
@@ -209,7 +209,7 @@ TEST(SequenceClassification, SaysHowManyValuesTheModelExpects) {
   const auto task =
       make_sequence_classification_task(model, kHeadsDevice, ProblemType::kMultiLabel, {});
   EXPECT_THAT([&] { (void)task->evaluate(batch); },
-              testing::ThrowsMessage<Error>(testing::HasSubstr("2 values")));
+              ::testing::ThrowsMessage<Error>(::testing::HasSubstr("2 values")));
 }
 
 TEST(MultipleChoice, ChoosesAmongTheRowsOfASample) {
@@ -246,7 +246,7 @@ TEST(TokenClassification, NamesTheSampleWhoseLabelTheModelLacks) {
   batch.labels = {-100, 3, 0, 4, -100, -100};
   const auto task = make_token_classification_task(model, kHeadsDevice, {});
   EXPECT_THAT([&] { (void)task->evaluate(batch); },
-              testing::ThrowsMessage<Error>(testing::HasSubstr("sample 11 has class 4")));
+              ::testing::ThrowsMessage<Error>(::testing::HasSubstr("sample 11 has class 4")));
 }
 
 TEST(QuestionAnswering, EachEndIsHalfTheLoss) {

@@ -139,8 +139,9 @@ TEST(SequenceClassificationMetrics, CombinesAccuracyAndF1AsRunGlueDoes) {
 TEST(SequenceClassificationMetrics, ANameOfAnotherProblemIsRefused) {
   EXPECT_THAT(
       [] { (void)make_sequence_classification_metrics(ProblemType::kRegression, {"pearsonr"}); },
-      testing::ThrowsMessage<Error>(testing::AllOf(testing::HasSubstr("metric_name: 'pearsonr'"),
-                                                   testing::HasSubstr("did you mean 'pearson'"))));
+      ::testing::ThrowsMessage<Error>(
+          ::testing::AllOf(::testing::HasSubstr("metric_name: 'pearsonr'"),
+                           ::testing::HasSubstr("did you mean 'pearson'"))));
   EXPECT_THROW((void)make_sequence_classification_metrics(ProblemType::kMultiLabel, {"mse"}),
                Error);
 }
@@ -289,20 +290,20 @@ TEST(MetricNames, HoldEveryMetricOfATask) {
   for (const ProblemType problem :
        {ProblemType::kSingleLabel, ProblemType::kMultiLabel, ProblemType::kRegression}) {
     for (const std::string& name : names_of(*make_sequence_classification_metrics(problem, {}))) {
-      EXPECT_THAT(task_keys("sequence_classification").metric_names, testing::Contains(name));
+      EXPECT_THAT(task_keys("sequence_classification").metric_names, ::testing::Contains(name));
     }
   }
   EXPECT_THAT(task_keys("token_classification").metric_names,
-              testing::IsSupersetOf(names_of(*make_token_classification_metrics({"O"}, false))));
+              ::testing::IsSupersetOf(names_of(*make_token_classification_metrics({"O"}, false))));
   EXPECT_THAT(task_keys("token_classification").metric_names,
-              testing::IsSupersetOf(names_of(*make_token_classification_metrics({"O"}, true))));
+              ::testing::IsSupersetOf(names_of(*make_token_classification_metrics({"O"}, true))));
   EXPECT_THAT(task_keys("multiple_choice").metric_names,
-              testing::ElementsAreArray(names_of(*make_multiple_choice_metrics())));
+              ::testing::ElementsAreArray(names_of(*make_multiple_choice_metrics())));
   EXPECT_THAT(task_keys("mlm").metric_names,
-              testing::ElementsAreArray(names_of(*make_masked_lm_metrics())));
+              ::testing::ElementsAreArray(names_of(*make_masked_lm_metrics())));
   for (const Json& golden : goldens()["answers"]) {
     for (const auto& [name, value] : golden["scores"].items()) {
-      EXPECT_THAT(task_keys("question_answering").metric_names, testing::Contains(name));
+      EXPECT_THAT(task_keys("question_answering").metric_names, ::testing::Contains(name));
     }
   }
 }

@@ -45,6 +45,7 @@ enum class Purpose : uint64_t {
   kWeightRounding = 8,
   kExamplePairs = 9,
   kAttentionBlocks = 10,
+  kGeneration = 11,
 };
 
 // Folds a purpose and up to three coordinates into one 64-bit key.

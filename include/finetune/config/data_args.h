@@ -26,6 +26,7 @@ struct DataArgs {
   std::optional<int64_t> max_predict_samples;
   std::optional<int64_t> max_seq_length;
   bool line_by_line = false;
+  bool keep_linebreaks = true;
   bool pad_to_max_length = false;
   bool packing = false;
   std::string encoding_errors = "strict";

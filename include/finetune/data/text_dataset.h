@@ -19,6 +19,7 @@ class Tokenizer;
 
 struct TextOptions {
   bool line_by_line = false;     // a line is a sample; else texts are joined and split into blocks
+  bool keep_linebreaks = false;  // joined lines of a text file keep their "\n"
   int64_t max_seq_length = 512;  // tokens of a sample at most, special tokens included
   std::optional<int64_t> max_samples;      // use only the first N samples
   std::optional<std::string> text_column;  // of JSON lines; guessed (and logged) where not set
@@ -39,7 +40,8 @@ struct TextOptions {
 // - line_by_line: every line (or text of a JSON row) that is not blank becomes one sample with the
 //   tokenizer's special tokens, truncated to max_seq_length;
 // - else every text, empty ones too, is encoded with its special tokens, each 1000 rows are joined
-//   and split into samples of exactly max_seq_length, and the remainder of each 1000 is dropped.
+//   and split into samples of exactly max_seq_length, and the remainder of each 1000 is dropped. With
+//   keep_linebreaks, as in run_clm: a line's text ends in "\n" if the line does.
 //
 // JSON rows with `input_ids` (and `attention_mask`, `labels`) are used unchanged, unless
 // text_column is set; all rows of a dataset must then have the same of these columns.

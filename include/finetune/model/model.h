@@ -20,6 +20,13 @@ namespace finetune {
 // Dimensions here and in src/model: B batch, T tokens, C hidden size = H heads x D head size,
 // V vocabulary, N predicted positions.
 
+// What a decoder keeps of the tokens that it has seen, so that those behind them can be computed
+// alone. One text; made empty, filled by the model.
+struct KeyValueCache {
+  std::vector<Tensor> keys, values;  // of each layer, [1, length, kv_heads * D]
+  int64_t length = 0;                // tokens
+};
+
 struct ModelInput {
   Tensor input_ids;       // [B, T] int64
   Tensor attention_mask;  // [B, T] bool, true where a token may be attended to; undefined: all
@@ -30,6 +37,9 @@ struct ModelInput {
   // hidden states of padding are zero then. Not for question answering, whose loss is over padding
   // too, and block-sparse attention, whose blocks it fills.
   std::shared_ptr<const TokenLayout> layout = {};
+  // Not null, in evaluation of a causal model: the tokens before input_ids [1, T], to which the
+  // pass adds these.
+  KeyValueCache* cache = nullptr;
 };
 
 // An encoder with a head. Parameters carry the names of the checkpoint that transformers writes.
@@ -56,13 +66,22 @@ struct LmLossOptions {
   double gradient_scale = 1.0;
 };
 
-class MaskedLmModel : public Model {
+// A model of words: of masked ones where the family is an encoder, of the next one where it is a
+// decoder; see is_causal().
+class LanguageModel : public Model {
  public:
   // Logits [N, V] at the given positions [N] (int64, b * T + t); the head runs on these alone.
   [[nodiscard]] virtual Tensor logits(const ModelInput& input, const Tensor& positions) = 0;
   // Summed cross entropy of these logits with labels [N] int64, without making them all at once.
   [[nodiscard]] virtual Tensor loss_sum(const ModelInput& input, const Tensor& positions,
                                         const Tensor& labels, const LmLossOptions& options) = 0;
+  // What evaluation asks of N positions, without making all logits at once.
+  struct Scores {
+    double loss_sum = 0.0;  // cross entropy
+    Tensor best;            // [N] int64, the most probable words
+  };
+  [[nodiscard]] virtual Scores score(const ModelInput& input, const Tensor& positions,
+                                     const Tensor& labels, double label_smoothing_factor) = 0;
 };
 
 // A masked LM that also tells from the first token whether the second segment follows the first.
@@ -91,7 +110,7 @@ enum class Head {
   kQuestionAnswering,       // logits [B, T, 2]: of the answer's first and last token
 };
 
-// Whether a model's logits are over the vocabulary; no head is a masked LM's.
+// Whether a model's logits are over the vocabulary; no head is a language model's.
 [[nodiscard]] inline bool predicts_words(std::optional<Head> head) {
   return !head || *head == Head::kPretraining;
 }
@@ -106,9 +125,11 @@ class HeadModel : public Model {
 // (normal with initializer_range; biases 0; LayerNorm 1 and 0; the padding's embedding 0).
 // Throws Error(kConfig) for a model_type that has no class. Parameters that the forward pass does
 // not use, such as big_bird's pooler under most heads, are there all the same, without a gradient.
-[[nodiscard]] std::unique_ptr<MaskedLmModel> make_masked_lm(const ModelConfig& config,
-                                                            uint64_t seed, c10::Device device,
-                                                            const ModelOptions& options = {});
+[[nodiscard]] std::unique_ptr<LanguageModel> make_language_model(const ModelConfig& config,
+                                                                 uint64_t seed, c10::Device device,
+                                                                 const ModelOptions& options = {});
+// Whether the language model of a model_type predicts the next word from those before it.
+[[nodiscard]] bool is_causal(const ModelConfig& config);
 // Throws Error(kConfig) for a model_type whose pretraining knows no next sentence: RoBERTa's kin.
 [[nodiscard]] std::unique_ptr<PretrainingModel> make_pretraining_model(
     const ModelConfig& config, uint64_t seed, c10::Device device, const ModelOptions& options = {});

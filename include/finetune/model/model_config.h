@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
@@ -9,7 +10,35 @@
 
 namespace finetune {
 
-// What config.json says of an encoder; names and values are transformers'. The defaults here are
+// How positions become rotations of queries and keys: the members of rope_parameters.
+struct RopeParameters {
+  std::string rope_type = "default";  // one of rope_types()
+  double rope_theta = 10000.0;
+  std::optional<double> partial_rotary_factor;  // the share of a head that is rotated
+  std::optional<double> factor, attention_factor;
+  std::optional<double> low_freq_factor, high_freq_factor;             // llama3
+  std::optional<double> beta_fast, beta_slow, mscale, mscale_all_dim;  // yarn
+  std::optional<bool> truncate;                                        // yarn
+  std::vector<double> short_factor, long_factor;                       // longrope
+  std::optional<int64_t> original_max_position_embeddings;
+};
+// "" stands for all layers, where a model does not tell them apart.
+using RopeByLayerType = std::map<std::string, RopeParameters>;
+
+// What families of decoders have beside ModelConfig's common members. A family reads and writes
+// those that its class in transformers has.
+struct DecoderConfig {
+  std::optional<int64_t> pad_token_id;
+  std::vector<int64_t> eos_token_ids;  // each ends a text; the first is ModelConfig::eos_token_id
+  // Never empty in a configuration that was read or made.
+  std::optional<int64_t> num_key_value_heads, head_dim;
+  double rms_norm_eps = 1e-6;
+  double attention_dropout = 0.0;
+  bool attention_bias = false, mlp_bias = false;
+  RopeByLayerType rope_parameters = {{"", {}}};
+};
+
+// What config.json says of a model; names and values are transformers'. The defaults here are
 // RobertaConfig's, default_model_config() gives those of the other families.
 struct ModelConfig {
   std::string model_type = "roberta";  // one of model_types()
@@ -46,14 +75,26 @@ struct ModelConfig {
   std::optional<int64_t> random_blocks_seed;
   std::optional<std::string> bigbird_compat;
 
+  // Decoders alone.
+  DecoderConfig decoder;
+
   // A JSON object: what config.json holds beyond the fields above, kept for saving.
   std::string other_fields = "{}";
 
-  // The longest sequence: the positions of RoBERTa's kin begin behind the padding's own.
+  // The longest sequence: the positions of RoBERTa's kin begin behind the padding's own; attention
+  // takes at most kLongestSequence tokens.
   [[nodiscard]] int64_t max_length() const;
 };
 
-// The families that have a class: "bert", "big_bird", "roberta", "xlm-roberta".
+// Dropout numbers a sequence's tokens in 16 bits.
+inline constexpr int64_t kLongestSequence = 1 << 16;
+
+// Whether config.json has the fields of block-sparse attention.
+[[nodiscard]] bool has_block_sparse_attention(const ModelConfig& config);
+// "default", "dynamic", "linear", "llama3", ...
+[[nodiscard]] const std::vector<std::string>& rope_types();
+
+// The families that have a class, by the alphabet: "bert", "big_bird", "llama", ...
 [[nodiscard]] const std::vector<std::string>& model_types();
 
 // transformers' defaults of a family. Requires: one of model_types().

@@ -17,7 +17,7 @@ struct ParameterShape {
   [[nodiscard]] int64_t count() const;  // of values
 };
 
-// Every parameter of the model that make_masked_lm (no head), make_pretraining_model or
+// Every parameter of the model that make_language_model (no head), make_pretraining_model or
 // make_head_model makes, in its order: the model itself, built on the meta device. Throws what they
 // throw.
 [[nodiscard]] std::vector<ParameterShape> parameter_shapes(const ModelConfig& config,

@@ -10,7 +10,10 @@ struct AttentionOptions {
   int64_t kv_heads = 0;  // 0: as many as heads; else each serves heads / kv_heads of them
   int64_t layer = 0;     // of the dropout's numbers and of the random blocks
   double dropout = 0.0;
-  bool causal = false;
+  bool causal = false;   // a token sees itself and those before it
+  int64_t window = 0;    // causal: so many tokens, itself included; 0: all before it
+  double scale = 0.0;    // of scores; 0: 1 / sqrt(D)
+  double softcap = 0.0;  // c: scores s become c tanh(s / c); 0: they stay
   // In passes over more tokens than its longest_full(); else full attention.
   std::optional<BlockSparseOptions> block_sparse = {};
 };
@@ -26,8 +29,8 @@ struct Projections {
 // gradients. Else: autograd over ATen's operators; no dropout, no layout.
 [[nodiscard]] Value attend(Projections projections, const AttentionOptions& options, Pass& p);
 
-// Rotates pairs (i, i + D/2) of each head by position * base^(-2i/D) (Su et al. 2021, in the order
-// of Llama's checkpoints). x [B, T, heads * D].
-[[nodiscard]] Value rope(Value x, int64_t heads, double base, Pass& p);
+// Rotates pairs (i, i + R/2) of each head (Su et al. 2021, in the order of Llama's checkpoints).
+// x [B, T, heads * D].
+[[nodiscard]] Value rope(Value x, int64_t heads, const Rotation& rotation, Pass& p);
 
 }  // namespace finetune::nn

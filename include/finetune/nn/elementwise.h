@@ -19,6 +19,11 @@ struct DropoutPoint {
 
 // The sum of all terms, from left to right, with broadcasting. Keeps nothing.
 [[nodiscard]] Value add(const std::vector<Value>& terms, Pass& p);
+// [B, T, heads * D] as [B, T, heads, D], and back. Keep nothing.
+[[nodiscard]] Value split_heads(Value x, int64_t heads, Pass& p);
+[[nodiscard]] Value joined_heads(Value x, Pass& p);
+// x in parts of these sizes along the last dimension, each in memory of its own.
+[[nodiscard]] std::vector<Value> split(Value x, const std::vector<int64_t>& sizes, Pass& p);
 // factor * x. Keeps nothing.
 [[nodiscard]] Value scale(Value x, double factor, Pass& p);
 // x in the pass's precision; in kPlain x itself.

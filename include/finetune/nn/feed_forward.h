@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <optional>
+
 #include "finetune/nn/elementwise.h"
 #include "finetune/nn/linear.h"
 
@@ -18,14 +20,22 @@ class DenseActivation {
   Activation activation_;
 };
 
-// down(f(gate(x)) * up(x)): "gate_proj", "up_proj", "down_proj" without biases (Shazeer 2020).
+struct GatedOptions {
+  int64_t size = 0, intermediate = 0;
+  Activation activation = nullptr;
+  bool has_bias = false;
+  bool is_fused = false;  // gate and up are the halves of one matrix, "gate_up_proj"
+};
+
+// down(f(gate(x)) * up(x)): "gate_proj", "up_proj", "down_proj" (Shazeer 2020).
 class GatedFeedForward {
  public:
-  GatedFeedForward(const Scope& scope, int64_t size, int64_t intermediate, Activation f);
+  GatedFeedForward(const Scope& scope, const GatedOptions& options);
   Value operator()(const Value& x, Pass& p) const;
 
  private:
-  Linear gate_, up_, down_;
+  std::optional<Linear> gate_, up_, gate_up_;
+  std::optional<Linear> down_;
   Activation activation_;
 };
 

@@ -21,15 +21,17 @@ class LayerNorm {
   double epsilon_;
 };
 
-// y = x / sqrt(mean(x^2) + epsilon) * weight over the last dimension (Zhang and Sennrich 2019).
+// y = x / sqrt(mean(x^2) + epsilon) * weight, or times 1 + weight, over the last dimension (Zhang
+// and Sennrich 2019), in the pass's precision.
 class RmsNorm {
  public:
-  RmsNorm(const Scope& scope, int64_t size, double epsilon);
+  RmsNorm(const Scope& scope, int64_t size, double epsilon, bool adds_one = false);
   Value operator()(const Value& x, Pass& p) const;
 
  private:
   Tensor weight_;  // [C]
   double epsilon_;
+  bool adds_one_;
 };
 
 struct ResidualOptions {

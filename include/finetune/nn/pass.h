@@ -11,6 +11,7 @@
 #include "finetune/kernels/layer_operations.h"
 #include "finetune/kernels/parameter_store.h"
 #include "finetune/kernels/precision.h"
+#include "finetune/nn/rotation.h"
 #include "finetune/tensor/tensor.h"
 
 // A layer's equation is written once, from parts (linear.h, norm.h, ...), and a Pass runs it:
@@ -76,6 +77,7 @@ class Kept {
 struct PassOptions {
   ParameterStore* parameters = nullptr;  // values, and where gradients go; null: kPlain, dry
   kernels::PassInputs inputs = {};
+  std::vector<Rotation> rotations = {};  // of rotary positions, one for each kind that layers have
   Precision precision = Precision::kFloat32;  // of Linear's products; kPlain ignores it
   // Keep matrix products alone and rebuild norms and activations (Korthikanti et al. 2022).
   bool selective = false;

@@ -27,6 +27,7 @@ struct MemoryWorkload {
   int64_t choices = 1;            // rows of a sample
   int64_t length = 512;           // tokens of the longest row
   double predicted_share = 0.15;  // of words: tokens that are predicted
+  bool scores_in_chunks = false;  // evaluation makes head_rows_per_chunk logits at a time, not all
   int64_t effective_batch = 8;    // samples of an update in one process
   int64_t eval_batch = 0;         // samples evaluated at a time; 0: nothing is evaluated
   int64_t program = 0;            // libtorch and the program, beside all that is planned

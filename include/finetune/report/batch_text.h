@@ -13,6 +13,7 @@ namespace finetune {
 struct BatchNames {
   const Tokenizer& tokenizer;
   bool labels_are_words = false;  // tokens that were masked; else tags of tokens
+  bool labels_follow = false;     // the tokens behind, not those that were masked
   std::string (*class_text)(int64_t label) = nullptr;  // unset: the label's name
   std::vector<std::string> id2label;                   // empty where labels have no names
   bool is_regression = false;

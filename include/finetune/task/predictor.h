@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "finetune/task/queries.h"
@@ -26,6 +28,18 @@ struct PredictOptions {
   int64_t max_seq_len = 384;                       // question answering: tokens of a window
   std::optional<int64_t> doc_stride = {};          // else 128, or half a window where that is less
   bool handle_impossible_answer = false;           // question answering: "" may be the answer
+
+  // Text generation; what is not set is the model's: generation_config.json, or transformers'
+  // default. Any of temperature, top_k and top_p asks for sampling unless do_sample says no.
+  std::optional<bool> do_sample = {};
+  std::optional<int64_t> max_new_tokens = {};  // else 256
+  std::optional<double> temperature = {};
+  std::optional<double> top_p = {};
+  std::optional<double> repetition_penalty = {};
+  int64_t seed = 42;             // of what is sampled
+  bool return_full_text = true;  // the prompt and what follows; false: what follows alone
+  // Called with what follows a prompt, piece by piece, as it is generated.
+  std::function<void(std::string_view piece)> on_text = {};
 };
 
 // Answers texts with a trained model, in the shapes of transformers' pipelines:
@@ -36,9 +50,10 @@ struct PredictOptions {
 // - question answering: {score, start, end, answer}, a list of them where top_k is above 1, found
 //   as run_qa finds them; score is the probability among the best candidates;
 // - multiple choice: {label, choice, scores}: the best choice's number and text, and all
-//   probabilities.
-// A text that is longer than the model takes is an error in fill-mask, is answered in windows in
-// question answering, and is cut elsewhere, which is logged once.
+//   probabilities;
+// - text generation: a list of one {generated_text}.
+// A text that is longer than the model takes is an error in fill-mask and text generation, is
+// answered in windows in question answering, and is cut elsewhere, which is logged once.
 class Predictor {
  public:
   virtual ~Predictor() = default;

@@ -22,8 +22,8 @@ struct Outputs {
   // pretraining: [targets, V], undefined where no word is masked.
   Tensor logits;
   Tensor next_sentence_logits = {};  // pretraining: [rows, 2]
-  // mlm and pretraining, instead of `logits` where another process evaluated: the most probable
-  // words, [targets].
+  // The most probable words, [targets]: of clm, and instead of `logits` of mlm and pretraining
+  // where another process evaluated.
   Tensor best = {};
   double loss = 0.0;    // the batch's mean, as transformers computes it; 0 without targets
   int64_t targets = 0;  // 0: the batch has no labels, so no loss

@@ -23,7 +23,8 @@ struct SetupContext;
 struct Pipeline {
   std::string_view name;                       // transformers' pipeline: "fill-mask"
   std::vector<std::string_view> aliases = {};  // other names, beside the task's own
-  std::string_view class_suffix;  // ending of the architecture in config.json: "ForMaskedLM"
+  std::string_view class_suffix;       // ending of the architecture in config.json: "ForMaskedLM"
+  std::string_view other_suffix = {};  // another one that single families have; empty: none
   // Throws Error(kConfig | kData) where the folder has no usable model of the task and tokenizer,
   // Error(kUsage) for an option's value.
   std::unique_ptr<Predictor> (*make_predictor)(const std::string& folder,
@@ -43,6 +44,9 @@ struct TaskDescriptor {
   // Targets are words: labels are shown as tokens, and of logits over the vocabulary ranks exchange
   // the most probable word only.
   bool learns_words = false;
+  bool learns_next_words = false;      // the label of a token is the word behind it
+  bool pads = true;                    // samples of unequal length need the tokenizer's pad token
+  bool logs_tokens = false;            // the log tells how many tokens were trained on
   bool reports_perplexity = false;     // exp(eval_loss)
   std::string_view sample = "sample";  // what messages call one: "question"
   // How the class of a sample is shown; unset: the label's name.

@@ -32,7 +32,7 @@ class MaskedLmMetrics final : public Metrics {
 
 class MaskedLm final : public Task {
  public:
-  MaskedLm(MaskedLmModel& model, c10::Device device, const LossOptions& options)
+  MaskedLm(LanguageModel& model, c10::Device device, const LossOptions& options)
       : model_(model), device_(device), options_(options) {}
 
   [[nodiscard]] int64_t terms() const override { return 1; }
@@ -67,14 +67,14 @@ class MaskedLm final : public Task {
   }
 
  private:
-  MaskedLmModel& model_;
+  LanguageModel& model_;
   c10::Device device_;
   LossOptions options_;
 };
 
 }  // namespace
 
-std::unique_ptr<Task> make_masked_lm_task(MaskedLmModel& model, c10::Device device,
+std::unique_ptr<Task> make_masked_lm_task(LanguageModel& model, c10::Device device,
                                           const LossOptions& options) {
   return std::make_unique<MaskedLm>(model, device, options);
 }

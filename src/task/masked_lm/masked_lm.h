@@ -20,7 +20,7 @@ const TaskDescriptor& masked_lm_descriptor();
 [[nodiscard]] std::unique_ptr<TaskSetup> make_masked_lm_setup(const SetupContext& context);
 
 // `model` must outlive the task.
-[[nodiscard]] std::unique_ptr<Task> make_masked_lm_task(MaskedLmModel& model, c10::Device device,
+[[nodiscard]] std::unique_ptr<Task> make_masked_lm_task(LanguageModel& model, c10::Device device,
                                                         const LossOptions& options);
 
 // accuracy: the share of the masked tokens that are the most probable ones.

@@ -34,7 +34,7 @@ class FillMask final : public Predictor {
     const auto& mask = encoder_.tokenizer().special_tokens().mask;
     if (!mask) throw Error(ErrorKind::kData, folder_ + ": its tokenizer names no mask token");
     mask_ = *mask;
-    model_ = make_masked_lm(config_, 0, device_);
+    model_ = make_language_model(config_, 0, device_);
     require_whole(load_folder_weights(*model_, folder_), folder_, "fill-mask");
   }
 
@@ -122,7 +122,7 @@ class FillMask final : public Predictor {
   c10::Device device_;
   int64_t top_k_;
   int64_t batch_size_;
-  std::unique_ptr<MaskedLmModel> model_;
+  std::unique_ptr<LanguageModel> model_;
   SpecialTokens::Token mask_;
 };
 

@@ -15,7 +15,7 @@ namespace {
 
 const c10::Device kMlmDevice(c10::kCPU);
 
-std::unique_ptr<MaskedLmModel> tiny_model() {
+std::unique_ptr<LanguageModel> tiny_model() {
   ModelConfig config;
   config.vocab_size = 30;
   config.hidden_size = 16;
@@ -23,7 +23,7 @@ std::unique_ptr<MaskedLmModel> tiny_model() {
   config.num_attention_heads = 2;
   config.intermediate_size = 32;
   config.max_position_embeddings = 12;
-  return make_masked_lm(config, 5, kMlmDevice);
+  return make_language_model(config, 5, kMlmDevice);
 }
 
 // Rows of different lengths with different numbers of targets, as a padded batch from `first` on.
@@ -54,7 +54,7 @@ Batch mlm_rows(int64_t first, int64_t count) {
   return batch;
 }
 
-double gradients_of(const std::vector<Batch>& batches, MaskedLmModel& model, int64_t targets) {
+double gradients_of(const std::vector<Batch>& batches, LanguageModel& model, int64_t targets) {
   const auto task = make_masked_lm_task(model, kMlmDevice, {});
   double loss = 0.0;
   for (const Batch& batch : batches) {

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: MIT
+#include "cli/answer_prompts.h"
+
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "cli/outcome.h"
+#include "cli/standard_output.h"
+#include "finetune/base/error.h"
+#include "finetune/base/interrupt.h"
+#include "finetune/base/log.h"
+
+namespace finetune::cli {
+namespace {
+
+void show(std::string_view text) {
+  std::cout << text;
+  if (!flush_standard_output()) throw ReaderLeft();
+}
+
+}  // namespace
+
+int answer_prompts(const TaskDescriptor& task, const std::string& folder, PredictOptions options) {
+  options.on_text = show;
+  const auto model = task.pipeline.make_predictor(folder, options);
+  log::info("type a text and the model goes on with it; Ctrl-D ends");
+  interrupt::break_reads();
+  std::string line;
+  for (int64_t number = 1;; ++number) {
+    show("> ");
+    if (!std::getline(std::cin, line)) break;
+    if (line.empty()) continue;
+    try {
+      static_cast<void>(model->answer({{.where = "line " + std::to_string(number), .text = line}}));
+    } catch (const Error& error) {  // of this line: the next one may be shorter
+      if (error.kind() != ErrorKind::kData) throw;
+      log::error(error.what());
+    }
+    show("\n");
+  }
+  interrupt::throw_if_requested("predicting");
+  show("\n");
+  return kExitFinished;
+}
+
+}  // namespace finetune::cli

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: MIT
+#include "model/config_fields.h"
+
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "finetune/base/json.h"
+
+namespace finetune {
+namespace {
+
+using FieldJson = nlohmann::ordered_json;
+
+constexpr size_t kMostItems = 1 << 16;
+
+// The members of rope_parameters.
+ConfigFields rope_fields(RopeParameters& rope) {
+  ConfigFields fields = {{"rope_type", &rope.rope_type},
+                         {"rope_theta", &rope.rope_theta, 1e-3, 1e15},
+                         {"partial_rotary_factor", &rope.partial_rotary_factor, 0.0, 1.0},
+                         {"factor", &rope.factor, 1e-6, 1e6},
+                         {"attention_factor", &rope.attention_factor, 0.0, 1e6},
+                         {"low_freq_factor", &rope.low_freq_factor, 1e-6, 1e6},
+                         {"high_freq_factor", &rope.high_freq_factor, 1e-6, 1e6},
+                         {"beta_fast", &rope.beta_fast, 0.0, 1e6},
+                         {"beta_slow", &rope.beta_slow, 0.0, 1e6},
+                         {"mscale", &rope.mscale, 0.0, 1e6},
+                         {"mscale_all_dim", &rope.mscale_all_dim, 0.0, 1e6},
+                         {"truncate", &rope.truncate},
+                         {"short_factor", &rope.short_factor, 1e-6, 1e6},
+                         {"long_factor", &rope.long_factor, 1e-6, 1e6},
+                         {"original_max_position_embeddings",
+                          &rope.original_max_position_embeddings, 1, kMostPositions}};
+  for (ConfigField& field : fields) field.absent_as_null = true;
+  return fields;
+}
+
+class FieldReader {
+ public:
+  FieldReader(const FieldJson& json, std::string where, ErrorKind kind)
+      : json_(json), where_(std::move(where)), kind_(kind) {}
+
+  void operator()(const ConfigField& field) const {
+    std::visit([&](auto* target) { read(field, *target); }, field.target);
+  }
+
+ private:
+  // Null where there is none, or null.
+  [[nodiscard]] const FieldJson* find(const char* name) const {
+    const auto found = json_.find(name);
+    return found == json_.end() || found->is_null() ? nullptr : &*found;
+  }
+
+  void read(const ConfigField& field, int64_t& value) const {
+    const FieldJson* found = find(field.name);
+    if (found == nullptr) return;
+    if (!found->is_number_integer()) refuse(field, *found, "a whole number");
+    const auto wide = found->get<double>();  // an unsigned value above 2^63 stays positive
+    if (wide < field.low || wide > field.high) {
+      refuse(field, *found,
+             "between " + std::to_string(static_cast<int64_t>(field.low)) + " and " +
+                 std::to_string(static_cast<int64_t>(field.high)));
+    }
+    value = found->get<int64_t>();
+  }
+
+  void read(const ConfigField& field, double& value) const {
+    const FieldJson* found = find(field.name);
+    if (found == nullptr) return;
+    if (!found->is_number()) refuse(field, *found, "a number");
+    const auto number = found->get<double>();
+    if (!(number >= field.low && number <= field.high)) {
+      refuse(field, *found,
+             "between " + format_double(field.low) + " and " + format_double(field.high));
+    }
+    value = number;
+  }
+
+  void read(const ConfigField& field, bool& value) const {
+    const FieldJson* found = find(field.name);
+    if (found == nullptr) return;
+    if (!found->is_boolean()) refuse(field, *found, "true or false");
+    value = found->get<bool>();
+  }
+
+  void read(const ConfigField& field, std::string& value) const {
+    const FieldJson* found = find(field.name);
+    if (found == nullptr) return;
+    if (!found->is_string()) refuse(field, *found, "a text");
+    value = found->get<std::string>();
+  }
+
+  // A value that may be none: an explicit null takes the default away.
+  template <class Value>
+  void read(const ConfigField& field, std::optional<Value>& value) const {
+    if (!json_.contains(field.name)) return;
+    value.reset();
+    if (find(field.name) != nullptr) read(field, value.emplace());
+  }
+
+  // A list, or one value that stands for a list of it; null: empty.
+  template <class Value>
+  void read(const ConfigField& field, std::vector<Value>& values) const {
+    if (!json_.contains(field.name)) return;
+    values.clear();
+    const FieldJson* found = find(field.name);
+    if (found == nullptr) return;
+    const FieldJson list = found->is_array() ? *found : FieldJson::array({*found});
+    if (list.size() > kMostItems) refuse(field, *found, "a shorter list");
+    for (const FieldJson& item : list) {
+      if (item.is_null()) refuse(field, *found, "a list without null");
+      const FieldJson alone = {{field.name, item}};
+      Value value{};
+      FieldReader(alone, where_, kind_).read(field, value);
+      values.push_back(value);
+    }
+  }
+
+  // rope_parameters of transformers 5, flat or by type of layer, or rope_theta and rope_scaling of
+  // transformers 4.
+  void read(const ConfigField& field, RopeByLayerType& rope) const {
+    const FieldJson* found = find(field.name);
+    const bool by_layers = !rope.contains("");
+    for (auto& [layers, parameters] : rope) {
+      if (by_layers && layers != "full_attention") {
+        read({"rope_local_base_freq", &parameters.rope_theta, 1e-3, 1e15}, parameters.rope_theta);
+      } else {
+        read({"rope_theta", &parameters.rope_theta, 1e-3, 1e15}, parameters.rope_theta);
+        read_scaling("rope_scaling", find("rope_scaling"), parameters);
+      }
+      read({"partial_rotary_factor", &parameters.partial_rotary_factor, 0.0, 1.0},
+           parameters.partial_rotary_factor);
+      if (found == nullptr) continue;
+      if (!found->is_object()) refuse(field, *found, "a mapping");
+      const auto own = found->find(layers);
+      if (!by_layers) {
+        read_scaling(field.name, found, parameters);
+      } else if (own != found->end()) {
+        read_scaling(std::string(field.name) + "." + layers, own->is_null() ? nullptr : &*own,
+                     parameters);
+      } else if (layers == "full_attention") {
+        read_scaling(field.name, found, parameters);
+      }
+    }
+  }
+
+  void read_scaling(const std::string& name, const FieldJson* scaling,
+                    RopeParameters& parameters) const {
+    if (scaling == nullptr) return;
+    if (!scaling->is_object()) refuse({name.c_str(), &parameters.rope_type}, *scaling, "a mapping");
+    const FieldReader reader(*scaling, where_ + ": " + name, kind_);
+    reader.read({"type", &parameters.rope_type}, parameters.rope_type);
+    for (const ConfigField& field : rope_fields(parameters)) reader(field);
+    // What Phi-3's files called longrope before transformers did.
+    if (parameters.rope_type == "su") parameters.rope_type = "longrope";
+  }
+
+  [[noreturn]] void refuse(const ConfigField& field, const FieldJson& value,
+                           const std::string& expected) const {
+    throw Error(kind_, where_ + ": '" + field.name + "' is " + value.dump().substr(0, 80) +
+                           ", but must be " + expected);
+  }
+
+  const FieldJson& json_;
+  std::string where_;
+  ErrorKind kind_;
+};
+
+FieldJson written(const RopeParameters& rope) {
+  RopeParameters own = rope;
+  std::map<std::string, FieldJson> sorted;
+  for (const ConfigField& field : rope_fields(own)) {
+    FieldJson value = written_field(field);
+    if (!value.is_null()) sorted[field.name] = std::move(value);
+  }
+  FieldJson json = FieldJson::object();
+  for (auto& [name, value] : sorted) json[name] = std::move(value);
+  return json;
+}
+
+template <class Value>
+FieldJson written(const Value& value) {
+  return value;
+}
+template <class Value>
+FieldJson written(const std::optional<Value>& value) {
+  return value ? FieldJson(*value) : FieldJson(nullptr);
+}
+FieldJson written(const std::vector<int64_t>& values) {  // ids: one is written as a number
+  if (values.empty()) return nullptr;
+  return values.size() == 1 ? FieldJson(values.front()) : FieldJson(values);
+}
+template <class Value>
+FieldJson written(const std::vector<Value>& values) {
+  return values.empty() ? FieldJson(nullptr) : FieldJson(values);
+}
+FieldJson written(const RopeByLayerType& rope) {
+  if (rope.contains("")) return written(rope.at(""));
+  FieldJson json = FieldJson::object();
+  for (const auto& [layers, parameters] : rope) json[layers] = written(parameters);
+  return json;
+}
+
+}  // namespace
+
+void read_config_fields(const ConfigFields& fields, const nlohmann::ordered_json& json,
+                        const std::string& where, ErrorKind kind) {
+  const FieldReader read(json, where, kind);
+  for (const ConfigField& field : fields) read(field);
+}
+
+nlohmann::ordered_json written_field(const ConfigField& field) {
+  return std::visit([](const auto* target) { return written(*target); }, field.target);
+}
+
+}  // namespace finetune

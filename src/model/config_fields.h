@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "finetune/base/error.h"
+#include "finetune/model/model_config.h"
+
+namespace finetune {
+
+// A field of config.json and where its value is. Families list theirs once (Architecture::fields);
+// reading, overriding and writing go through that list.
+struct ConfigField {
+  using Target = std::variant<int64_t*, double*, bool*, std::string*, std::optional<int64_t>*,
+                              std::optional<double>*, std::optional<bool>*,
+                              std::optional<std::string>*, std::vector<int64_t>*,
+                              std::vector<double>*, std::vector<std::string>*, RopeByLayerType*>;
+  const char* name;
+  Target target;
+  double low = 0.0, high = 0.0;  // of numbers, both included
+  bool absent_as_null = false;   // written only where it has a value
+};
+using ConfigFields = std::vector<ConfigField>;
+
+inline constexpr double kMostTokens = 4 << 20;
+inline constexpr double kMostPositions = 1LL << 40;
+
+// Sets what `json` has, and refuses values of another kind or out of bounds with Error(kind), whose
+// message `where` starts. null leaves a value as it is, or takes an optional one away.
+void read_config_fields(const ConfigFields& fields, const nlohmann::ordered_json& json,
+                        const std::string& where, ErrorKind kind);
+[[nodiscard]] nlohmann::ordered_json written_field(const ConfigField& field);
+
+// A decoder's, as transformers' classes name them: sizes, heads, positions, ids, rotary positions.
+void add_decoder_fields(ConfigFields& fields, ModelConfig& config);
+
+}  // namespace finetune

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: MIT
+#include "model/decoder.h"
+
+#include <ATen/ops/arange.h>
+
+#include "finetune/base/error.h"
+#include "model/rope.h"
+
+namespace finetune {
+namespace {
+
+std::optional<nn::RmsNorm> make_norm(const nn::Scope& scope, const char* name,
+                                     const DecoderOptions& options) {
+  if (name == nullptr) return std::nullopt;
+  return nn::RmsNorm(scope / name, options.hidden, options.epsilon, options.adds_one_to_norms);
+}
+
+nn::Value normed(nn::Value x, const std::optional<nn::RmsNorm>& norm, nn::Pass& p) {
+  return norm ? (*norm)(x, p) : std::move(x);
+}
+
+}  // namespace
+
+DecoderOptions decoder_options(const ModelConfig& config) {
+  const DecoderConfig& own = config.decoder;
+  DecoderOptions options = {.hidden = config.hidden_size,
+                            .intermediate = config.intermediate_size,
+                            .layers = config.num_hidden_layers,
+                            .heads = config.num_attention_heads,
+                            .kv_heads = *own.num_key_value_heads,
+                            .head_dim = *own.head_dim,
+                            .epsilon = own.rms_norm_eps,
+                            .qkv_bias = own.attention_bias,
+                            .output_bias = own.attention_bias,
+                            .feed_forward_bias = own.mlp_bias,
+                            .activation = find_activation(config.hidden_act),
+                            .attention_dropout = own.attention_dropout};
+  for (const auto& [layers, rope] : own.rope_parameters) options.ropes.push_back(rope);
+  options.rope_of_layer.assign(static_cast<size_t>(options.layers), 0);
+  options.window_of_layer.assign(static_cast<size_t>(options.layers), 0);
+  return options;
+}
+
+DecoderAttention::DecoderAttention(const nn::Scope& scope, const DecoderOptions& o, int64_t layer)
+    : attention_{.heads = o.heads,
+                 .kv_heads = o.kv_heads,
+                 .layer = layer,
+                 .dropout = o.attention_dropout,
+                 .causal = true,
+                 .window = o.window_of_layer[static_cast<size_t>(layer)],
+                 .scale = o.query_scale,
+                 .softcap = o.softcap},
+      head_dim_(o.head_dim),
+      rope_(o.rope_of_layer[static_cast<size_t>(layer)]),
+      norms_heads_(o.query_key_norm == DecoderOptions::QueryKeyNorm::kOfHeads) {
+  const int64_t queries = o.heads * o.head_dim;
+  const int64_t keys = o.kv_heads * o.head_dim;
+  if (o.is_fused) {  // transformers numbers the output first
+    output_.emplace(scope / "o_proj", queries, o.hidden, o.output_bias);
+    query_key_value_.emplace(scope / "qkv_proj", o.hidden, queries + 2 * keys, o.qkv_bias);
+    return;
+  }
+  query_.emplace(scope / "q_proj", o.hidden, queries, o.qkv_bias);
+  key_.emplace(scope / "k_proj", o.hidden, keys, o.qkv_bias);
+  value_.emplace(scope / "v_proj", o.hidden, keys, o.qkv_bias);
+  output_.emplace(scope / "o_proj", queries, o.hidden, o.output_bias);
+  if (o.query_key_norm == DecoderOptions::QueryKeyNorm::kNone) return;
+  query_norm_.emplace(scope / "q_norm", norms_heads_ ? o.head_dim : queries, o.epsilon,
+                      o.adds_one_to_norms);
+  key_norm_.emplace(scope / "k_norm", norms_heads_ ? o.head_dim : keys, o.epsilon,
+                    o.adds_one_to_norms);
+}
+
+nn::Projections DecoderAttention::project(const nn::Value& x, nn::Pass& p) const {
+  if (!query_key_value_) {
+    return {.value = (*value_)(x, p), .key = (*key_)(x, p), .query = (*query_)(x, p)};
+  }
+  const int64_t keys = attention_.kv_heads * head_dim_;
+  std::vector<nn::Value> parts =
+      nn::split((*query_key_value_)(x, p), {attention_.heads * head_dim_, keys, keys}, p);
+  return {.value = std::move(parts[2]), .key = std::move(parts[1]), .query = std::move(parts[0])};
+}
+
+nn::Value DecoderAttention::rotated(nn::Value x, int64_t heads,
+                                    const std::optional<nn::RmsNorm>& norm, nn::Pass& p) const {
+  if (norm && norms_heads_) {
+    x = nn::joined_heads((*norm)(nn::split_heads(std::move(x), heads, p), p), p);
+  } else if (norm) {
+    x = (*norm)(x, p);
+  }
+  if (rope_ < 0) return x;
+  return nn::rope(std::move(x), heads, p.options().rotations[static_cast<size_t>(rope_)], p);
+}
+
+nn::Value DecoderAttention::operator()(const nn::Value& x, nn::Pass& p) const {
+  nn::Projections all = project(x, p);
+  all.key = rotated(std::move(all.key), attention_.kv_heads, key_norm_, p);
+  all.query = rotated(std::move(all.query), attention_.heads, query_norm_, p);
+  return (*output_)(nn::attend(std::move(all), attention_, p), p);
+}
+
+DecoderLayer::DecoderLayer(const nn::Scope& scope, const DecoderOptions& o, int64_t layer)
+    : attention_(scope / "self_attn", o, layer),
+      feed_forward_(scope / "mlp", {.size = o.hidden,
+                                    .intermediate = o.intermediate,
+                                    .activation = o.activation,
+                                    .has_bias = o.feed_forward_bias,
+                                    .is_fused = o.is_fused}),
+      before_attention_(make_norm(scope, o.norms.before_attention, o)),
+      behind_attention_(make_norm(scope, o.norms.behind_attention, o)),
+      before_feed_forward_(make_norm(scope, o.norms.before_feed_forward, o)),
+      behind_feed_forward_(make_norm(scope, o.norms.behind_feed_forward, o)),
+      dropout_(o.residual_dropout),
+      layer_(layer) {}
+
+nn::Value DecoderLayer::operator()(const nn::Value& x, nn::Pass& p) const {
+  const nn::DropoutPoint of_attention = {dropout_, layer_, DropoutSite::kAttentionOutput};
+  const nn::DropoutPoint of_feed_forward = {dropout_, layer_, DropoutSite::kFeedForwardOutput};
+  const nn::Value attended =
+      normed(attention_(normed(x, before_attention_, p), p), behind_attention_, p);
+  const nn::Value h = nn::add({x, nn::dropout(attended, of_attention, p)}, p);
+  const nn::Value fed =
+      normed(feed_forward_(normed(h, before_feed_forward_, p), p), behind_feed_forward_, p);
+  return nn::add({h, nn::dropout(fed, of_feed_forward, p)}, p);
+}
+
+Decoder::Decoder(const nn::Scope& scope, const ModelConfig& config, const DecoderOptions& options)
+    : options_(options),
+      max_position_embeddings_(config.max_position_embeddings),
+      padding_row_(config.decoder.pad_token_id.value_or(-1)),
+      words_(scope / "embed_tokens", config.vocab_size, config.hidden_size) {
+  for (int64_t layer = 0; layer < options.layers; ++layer) {
+    layers_.emplace_back(scope / "layers" / layer, options, layer);
+  }
+}
+
+nn::Value Decoder::operator()(const ModelInput& input, nn::Pass& p) {
+  nn::Value x = words_(without_padding(input.input_ids, p), p, padding_row_);
+  if (options_.embedding_scale != 1.0) x = nn::scale(std::move(x), options_.embedding_scale, p);
+  x = nn::dropout(std::move(x), {.p = options_.embedding_dropout}, p);
+  return nn::sequence(layers_, std::move(x), p);
+}
+
+std::vector<nn::Rotation> Decoder::rotations(const ModelInput& input,
+                                             const TokenLayout* layout) const {
+  std::vector<nn::Rotation> made;
+  std::vector<int64_t> lengths = {input.input_ids.size(1)};
+  if (layout != nullptr) {
+    lengths.clear();
+    for (int64_t row = 0; row < layout->rows(); ++row) lengths.push_back(layout->length(row));
+  }
+  const Tensor places =
+      layout != nullptr ? layout->places : at::arange(lengths.front(), input.input_ids.options());
+  for (const RopeParameters& rope : options_.ropes) {
+    made.push_back(
+        rope_rotation(rope, options_.head_dim, max_position_embeddings_, places, lengths));
+  }
+  return made;
+}
+
+Architecture::TiedNames DecoderFamily::tied_names(const ModelConfig& config) const {
+  if (!config.tie_word_embeddings) return {};
+  return {{backbone_name() + ".embed_tokens.weight", "lm_head.weight"}};
+}
+
+std::optional<int64_t> DecoderFamily::padding_row(const ModelConfig& config,
+                                                  std::string_view parameter) const {
+  if (!parameter.ends_with("embed_tokens.weight")) return std::nullopt;
+  return config.decoder.pad_token_id;
+}
+
+std::unique_ptr<Backbone> DecoderFamily::make_backbone(const nn::Scope& scope,
+                                                       const ModelConfig& config,
+                                                       std::optional<Head> /*head*/) const {
+  return std::make_unique<Decoder>(scope, config, options(config));
+}
+
+std::unique_ptr<ModelHead> DecoderFamily::make_head(const nn::Scope& root,
+                                                    const ModelConfig& config,
+                                                    std::optional<Head> head) const {
+  if (head) {
+    throw Error(ErrorKind::kConfig, "model_type '" + config.model_type +
+                                        "' is a causal language model and has no head for this "
+                                        "task in this version; use task: clm");
+  }
+  const DecoderOptions own = options(config);
+  return std::make_unique<CausalLmHead>(root, root / backbone_name() / "norm", config, own.epsilon,
+                                        own.adds_one_to_norms);
+}
+
+}  // namespace finetune

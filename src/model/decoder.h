@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "finetune/nn/attention.h"
+#include "finetune/nn/embedding.h"
+#include "finetune/nn/feed_forward.h"
+#include "finetune/nn/norm.h"
+#include "model/architecture.h"
+
+// The block that families of decoders share: attention and a gated feed-forward network, each
+// between norms, in the way that a family's options say. Scopes are the checkpoint's names.
+namespace finetune {
+
+// By which names norms are in the checkpoint; null: the family has none there.
+struct DecoderNorms {
+  const char* before_attention = "input_layernorm";
+  const char* behind_attention = nullptr;
+  const char* before_feed_forward = "post_attention_layernorm";
+  const char* behind_feed_forward = nullptr;
+};
+
+struct DecoderOptions {
+  int64_t hidden = 0, intermediate = 0, layers = 0;
+  int64_t heads = 0, kv_heads = 0, head_dim = 0;
+  double epsilon = 1e-6;
+  bool adds_one_to_norms = false;  // y = x / rms(x) * (1 + weight)
+  DecoderNorms norms = {};
+  enum class QueryKeyNorm { kNone, kOfHeads, kOfRows };
+  QueryKeyNorm query_key_norm = QueryKeyNorm::kNone;
+  bool qkv_bias = false, output_bias = false, feed_forward_bias = false;
+  bool is_fused = false;  // "qkv_proj" and "gate_up_proj", one matrix each
+  Activation activation = nullptr;
+  std::vector<RopeParameters> ropes = {};
+  std::vector<int64_t> rope_of_layer = {};    // index of `ropes`; -1: the layer does not rotate
+  std::vector<int64_t> window_of_layer = {};  // how many tokens a token sees; 0: all before it
+  double query_scale = 0.0;                   // 0: 1 / sqrt(head_dim)
+  double softcap = 0.0;                       // of scores; 0: none
+  double attention_dropout = 0.0, residual_dropout = 0.0, embedding_dropout = 0.0;
+  double embedding_scale = 1.0;
+};
+
+// Options of Llama's block; families change what differs.
+[[nodiscard]] DecoderOptions decoder_options(const ModelConfig& config);
+
+class DecoderAttention {
+ public:
+  DecoderAttention(const nn::Scope& scope, const DecoderOptions& options, int64_t layer);
+  nn::Value operator()(const nn::Value& x, nn::Pass& p) const;
+
+ private:
+  [[nodiscard]] nn::Projections project(const nn::Value& x, nn::Pass& p) const;
+  [[nodiscard]] nn::Value rotated(nn::Value x, int64_t heads,
+                                  const std::optional<nn::RmsNorm>& norm, nn::Pass& p) const;
+
+  nn::AttentionOptions attention_;
+  int64_t head_dim_;
+  int64_t rope_;
+  bool norms_heads_;
+  std::optional<nn::Linear> query_, key_, value_, query_key_value_;
+  std::optional<nn::Linear> output_;
+  std::optional<nn::RmsNorm> query_norm_, key_norm_;
+};
+
+// h = x + Attention(x), y = h + FeedForward(h), with norms before or behind, or both.
+class DecoderLayer {
+ public:
+  DecoderLayer(const nn::Scope& scope, const DecoderOptions& options, int64_t layer);
+  nn::Value operator()(const nn::Value& x, nn::Pass& p) const;
+
+ private:
+  DecoderAttention attention_;
+  nn::GatedFeedForward feed_forward_;
+  std::optional<nn::RmsNorm> before_attention_, behind_attention_, before_feed_forward_,
+      behind_feed_forward_;
+  double dropout_;
+  int64_t layer_;
+};
+
+// Embeddings and layers; the last norm belongs to the head, which computes it where it is needed.
+class Decoder final : public Backbone {
+ public:
+  Decoder(const nn::Scope& scope, const ModelConfig& config, const DecoderOptions& options);
+  nn::Value operator()(const ModelInput& input, nn::Pass& p) override;
+  [[nodiscard]] std::vector<nn::Rotation> rotations(const ModelInput& input,
+                                                    const TokenLayout* layout) const override;
+  [[nodiscard]] const Tensor& word_embedding() const override { return words_.weight(); }
+
+ private:
+  DecoderOptions options_;
+  int64_t max_position_embeddings_;
+  int64_t padding_row_;  // -1: none
+  nn::Embedding words_;
+  std::vector<DecoderLayer> layers_;
+};
+
+// What families of decoders have in common; a family sets defaults, fields and options.
+class DecoderFamily : public Architecture {
+ public:
+  [[nodiscard]] bool is_causal() const override { return true; }
+  [[nodiscard]] std::string backbone_name() const override { return "model"; }
+  [[nodiscard]] std::string lm_head_name() const override { return "lm_head"; }
+  [[nodiscard]] bool has_next_sentence_head() const override { return false; }
+  [[nodiscard]] TiedNames tied_names(const ModelConfig& config) const override;
+  [[nodiscard]] std::optional<int64_t> padding_row(const ModelConfig& config,
+                                                   std::string_view parameter) const override;
+
+  void set_defaults(ModelConfig& config) const override;
+  [[nodiscard]] ConfigFields fields(ModelConfig& config) const override;
+  void complete(ModelConfig& config, const Refuse& refuse) const override;
+  [[nodiscard]] std::unique_ptr<Backbone> make_backbone(const nn::Scope& scope,
+                                                        const ModelConfig& config,
+                                                        std::optional<Head> head) const override;
+  [[nodiscard]] std::unique_ptr<ModelHead> make_head(const nn::Scope& root,
+                                                     const ModelConfig& config,
+                                                     std::optional<Head> head) const override;
+
+ protected:
+  [[nodiscard]] virtual DecoderOptions options(const ModelConfig& config) const {
+    return decoder_options(config);
+  }
+};
+
+}  // namespace finetune

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: MIT
+// The fields of config.json that families of decoders share, and what must fit.
+#include <cmath>
+
+#include "finetune/base/json.h"
+#include "finetune/base/nearest.h"
+#include "finetune/base/text.h"
+#include "model/decoder.h"
+#include "model/rope.h"
+
+namespace finetune {
+namespace {
+
+void check_rope(const ModelConfig& config, const std::string& layers, const RopeParameters& rope,
+                const Architecture::Refuse& refuse) {
+  const std::string name = layers.empty() ? "rope_parameters" : "rope_parameters." + layers;
+  const auto& known = rope_types();
+  if (std::find(known.begin(), known.end(), rope.rope_type) == known.end()) {
+    refuse(name + ": rope_type '" + rope.rope_type + "' is not known" +
+           did_you_mean(rope.rope_type, known) + "; known are " + join(known));
+  }
+  const auto require = [&](bool there, const char* member) {
+    if (there) return;
+    refuse(name + ": rope_type '" + rope.rope_type + "' needs '" + member +
+           "', which is not there");
+  };
+  const std::string& type = rope.rope_type;
+  if (type == "linear" || type == "dynamic" || type == "llama3") {
+    require(rope.factor.has_value(), "factor");
+  }
+  if (type == "llama3") {
+    require(rope.low_freq_factor.has_value(), "low_freq_factor");
+    require(rope.high_freq_factor.has_value(), "high_freq_factor");
+    if (*rope.low_freq_factor >= *rope.high_freq_factor) {
+      refuse(name + ": low_freq_factor " + format_double(*rope.low_freq_factor) +
+             " is not below high_freq_factor " + format_double(*rope.high_freq_factor));
+    }
+  }
+  if (type == "llama3" || type == "yarn" || type == "longrope") {
+    require(rope.original_max_position_embeddings.has_value(), "original_max_position_embeddings");
+  }
+  const int64_t rotated = rotated_size(rope, *config.decoder.head_dim);
+  if (rotated % 2 != 0) {
+    refuse(name + ": " + std::to_string(rotated) + " of head_dim " +
+           std::to_string(*config.decoder.head_dim) +
+           " values are rotated, which is no even number");
+  }
+  if (type == "dynamic" && rotated <= 2) {
+    refuse(name + ": rope_type 'dynamic' needs more than 2 rotated values, but head_dim is " +
+           std::to_string(*config.decoder.head_dim));
+  }
+  if (type != "longrope") return;
+  const auto check_factors = [&](const char* member, const std::vector<double>& factors) {
+    require(!factors.empty(), member);
+    if (static_cast<int64_t>(factors.size()) == rotated / 2) return;
+    refuse(name + "." + member + " has " + std::to_string(factors.size()) +
+           " numbers, but half of the rotated part of a head (head_dim " +
+           std::to_string(*config.decoder.head_dim) + ") is " + std::to_string(rotated / 2));
+  };
+  check_factors("short_factor", rope.short_factor);
+  check_factors("long_factor", rope.long_factor);
+}
+
+void check_ids(const ModelConfig& config, const Architecture::Refuse& refuse) {
+  const auto check = [&](const char* name, int64_t id) {
+    if (id < config.vocab_size) return;
+    refuse(std::string(name) + " " + std::to_string(id) + " lies beyond vocab_size " +
+           std::to_string(config.vocab_size));
+  };
+  if (config.decoder.pad_token_id) check("pad_token_id", *config.decoder.pad_token_id);
+}
+
+}  // namespace
+
+void add_decoder_fields(ConfigFields& fields, ModelConfig& c) {
+  const ConfigFields common = {
+      {"vocab_size", &c.vocab_size, 1, kMostTokens},
+      {"hidden_size", &c.hidden_size, 1, 65536},
+      {"intermediate_size", &c.intermediate_size, 1, 1 << 20},
+      {"num_hidden_layers", &c.num_hidden_layers, 1, 512},
+      {"num_attention_heads", &c.num_attention_heads, 1, 1024},
+      {"num_key_value_heads", &c.decoder.num_key_value_heads, 1, 1024},
+      {"max_position_embeddings", &c.max_position_embeddings, 4, kMostPositions},
+      {"initializer_range", &c.initializer_range, 0.0, 10.0},
+      {"rms_norm_eps", &c.decoder.rms_norm_eps, 0.0, 1.0},
+      {"pad_token_id", &c.decoder.pad_token_id, -1, kMostTokens},
+      {"bos_token_id", &c.bos_token_id, 0, kMostTokens},
+      {"eos_token_id", &c.decoder.eos_token_ids, 0, kMostTokens},
+      {"tie_word_embeddings", &c.tie_word_embeddings},
+      {"attention_dropout", &c.decoder.attention_dropout, 0.0, 0.99},
+      {"rope_parameters", &c.decoder.rope_parameters}};
+  fields.insert(fields.end(), common.begin(), common.end());
+}
+
+void DecoderFamily::set_defaults(ModelConfig& config) const {
+  config.hidden_act = "silu";
+  config.initializer_range = 0.02;
+  config.bos_token_id = 1;
+  config.decoder.eos_token_ids = {2};
+  config.decoder.pad_token_id.reset();
+  config.tie_word_embeddings = false;
+}
+
+ConfigFields DecoderFamily::fields(ModelConfig& config) const {
+  ConfigFields fields;
+  add_decoder_fields(fields, config);
+  return fields;
+}
+
+void DecoderFamily::complete(ModelConfig& config, const Refuse& refuse) const {
+  DecoderConfig& own = config.decoder;
+  if (own.pad_token_id && *own.pad_token_id < 0) own.pad_token_id.reset();
+  config.pad_token_id = own.pad_token_id.value_or(0);
+  config.eos_token_id.reset();
+  if (!own.eos_token_ids.empty()) config.eos_token_id = own.eos_token_ids.front();
+  if (!own.num_key_value_heads) own.num_key_value_heads = config.num_attention_heads;
+  if (!own.head_dim) {
+    if (config.hidden_size % config.num_attention_heads != 0) {
+      refuse("hidden_size " + std::to_string(config.hidden_size) +
+             " does not divide by num_attention_heads " +
+             std::to_string(config.num_attention_heads) + ", and there is no head_dim");
+    }
+    own.head_dim = config.hidden_size / config.num_attention_heads;
+  }
+  if (config.num_attention_heads % *own.num_key_value_heads != 0) {
+    refuse("num_attention_heads " + std::to_string(config.num_attention_heads) +
+           " does not divide by num_key_value_heads " + std::to_string(*own.num_key_value_heads));
+  }
+  check_ids(config, refuse);
+  for (auto& [layers, rope] : own.rope_parameters) {
+    const std::string& type = rope.rope_type;
+    if (!rope.original_max_position_embeddings && (type == "llama3" || type == "yarn")) {
+      refuse((layers.empty() ? "rope_parameters" : "rope_parameters." + layers) + ": rope_type '" +
+             type + "' needs 'original_max_position_embeddings', which is not there");
+    }
+    check_rope(config, layers, rope, refuse);
+  }
+}
+
+}  // namespace finetune

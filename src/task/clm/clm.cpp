@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: MIT
+#include "task/clm/clm.h"
+
+namespace finetune {
+
+const TaskDescriptor& causal_lm_descriptor() {
+  static const TaskDescriptor descriptor = {
+      .keys = causal_lm_keys(),
+      .rows = RowTask::kText,
+      .head = [](const TrainingArgs&) -> std::optional<Head> { return std::nullopt; },
+      .make_setup = make_causal_lm_setup,
+      .pipeline = {.name = "text-generation",
+                   .class_suffix = "ForCausalLM",
+                   .other_suffix = "LMHeadModel",
+                   .make_predictor = make_text_generator},
+      .learns_words = true,
+      .learns_next_words = true,
+      .pads = false,
+      .logs_tokens = true,
+      .reports_perplexity = true};
+  return descriptor;
+}
+
+}  // namespace finetune

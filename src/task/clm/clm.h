@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "finetune/task/predictor.h"
+#include "finetune/task/setup.h"
+#include "finetune/task/task.h"
+#include "finetune/task/tasks.h"
+
+namespace finetune {
+
+// Causal language modelling, as run_clm.
+
+const TaskKeys& causal_lm_keys();
+const TaskDescriptor& causal_lm_descriptor();
+
+[[nodiscard]] std::unique_ptr<TaskSetup> make_causal_lm_setup(const SetupContext& context);
+
+// Of batches whose labels are the next tokens. `model` must outlive the task.
+[[nodiscard]] std::unique_ptr<Task> make_causal_lm_task(LanguageModel& model, c10::Device device,
+                                                        const LossOptions& options);
+
+[[nodiscard]] std::unique_ptr<Predictor> make_text_generator(const std::string& folder,
+                                                             const PredictOptions& options);
+
+}  // namespace finetune

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: MIT
+#include <c10/core/GradMode.h>
+
+#include "task/clm/clm.h"
+#include "task/masked_lm/masked_lm.h"
+#include "task/masked_lm/masked_words.h"
+#include "task/model_input.h"
+
+namespace finetune {
+namespace {
+
+// The words to predict are those behind each token; all else is as with masked ones.
+class CausalLm final : public Task {
+ public:
+  CausalLm(LanguageModel& model, c10::Device device, const LossOptions& options)
+      : model_(model),
+        device_(device),
+        label_smoothing_factor_(options.label_smoothing_factor),
+        words_(make_masked_lm_task(model, device, options)) {}
+
+  [[nodiscard]] int64_t terms() const override { return words_->terms(); }
+  [[nodiscard]] std::vector<int64_t> count_targets(const Batch& batch) const override {
+    return words_->count_targets(batch);
+  }
+  std::vector<Tensor> loss_sums(const Batch& batch, const TrainingPass& pass) override {
+    return words_->loss_sums(batch, pass);
+  }
+
+  // Every token is a target: their logits would be larger than all else.
+  Outputs evaluate(const Batch& batch) override {
+    if (batch.targets == 0) return {};
+    const c10::NoGradGuard no_grad;
+    const MaskedWords words(batch);
+    const LanguageModel::Scores scores = model_.score(
+        make_model_input(batch, device_, std::nullopt), to_device(words.positions, device_),
+        to_device(words.labels, device_), label_smoothing_factor_);
+    return {.logits = {},
+            .best = scores.best,
+            .loss = scores.loss_sum / static_cast<double>(batch.targets),
+            .targets = batch.targets};
+  }
+
+ private:
+  LanguageModel& model_;
+  c10::Device device_;
+  double label_smoothing_factor_;
+  std::unique_ptr<Task> words_;
+};
+
+}  // namespace
+
+std::unique_ptr<Task> make_causal_lm_task(LanguageModel& model, c10::Device device,
+                                          const LossOptions& options) {
+  return std::make_unique<CausalLm>(model, device, options);
+}
+
+}  // namespace finetune

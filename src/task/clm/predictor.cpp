@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: MIT
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "finetune/base/error.h"
+#include "finetune/base/interrupt.h"
+#include "finetune/base/random.h"
+#include "finetune/base/text.h"
+#include "finetune/model/model.h"
+#include "finetune/model/model_folder.h"
+#include "finetune/tensor/device.h"
+#include "finetune/tensor/out_of_memory.h"
+#include "task/clm/clm.h"
+#include "task/clm/generation_config.h"
+#include "task/clm/next_token.h"
+#include "task/head_runner.h"
+#include "task/model_input.h"
+#include "task/text_encoder.h"
+
+namespace finetune {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Tells a text that grows token by token in whole characters.
+class TextPieces {
+ public:
+  TextPieces(const Tokenizer& tokenizer, std::function<void(std::string_view)> tell)
+      : tokenizer_(tokenizer), tell_(std::move(tell)) {}
+
+  void add(std::span<const int32_t> ids, bool is_last) {
+    if (!tell_) return;
+    const std::string text = tokenizer_.decode(ids, /*skip_special_tokens=*/true);
+    constexpr std::string_view kHalf = "\xEF\xBF\xBD";  // of a character: the next token has more
+    if (!is_last && text.ends_with(kHalf)) return;
+    if (text.size() > told_) tell_(std::string_view(text).substr(told_));
+    told_ = std::max(told_, text.size());
+  }
+
+ private:
+  const Tokenizer& tokenizer_;
+  std::function<void(std::string_view)> tell_;
+  size_t told_ = 0;
+};
+
+class TextGenerator final : public Predictor {
+ public:
+  TextGenerator(const std::string& folder, const PredictOptions& options)
+      : folder_(resolve_model_folder(folder, "MODEL_DIR")),
+        config_(read_model_config(folder_)),
+        encoder_(folder_, config_),
+        device_(pick_device(options.use_cpu)),
+        options_(options),
+        generation_(read_generation_config(folder_, config_, options)) {
+    if (!is_causal(config_)) {
+      throw Error(ErrorKind::kData, folder_ + ": a " + config_.model_type +
+                                        " predicts masked words and generates no text");
+    }
+    model_ = make_language_model(config_, 0, device_, {.fused = true, .draw_weights = false});
+    require_whole(load_folder_weights(*model_, folder_), folder_, "text-generation");
+  }
+
+  std::vector<Json> answer(const std::vector<Query>& queries) override {
+    std::vector<Json> answers;
+    for (const Query& query : queries) {
+      const std::vector<int32_t> prompt = encode(query);
+      const std::vector<int32_t> ids = explaining_lack_of_memory(
+          "lower --max_new_tokens, or shorten the text", [&] { return complete(prompt); });
+      const std::string text = encoder_.tokenizer().decode(ids, /*skip_special_tokens=*/true);
+      Json answer = Json::object();
+      answer["generated_text"] = options_.return_full_text ? query.text + text : text;
+      answers.push_back(Json::array({std::move(answer)}));
+      ++prompts_;
+    }
+    return answers;
+  }
+
+ private:
+  [[nodiscard]] int64_t longest() const { return config_.max_length(); }
+
+  [[nodiscard]] std::vector<int32_t> encode(const Query& query) const {
+    const Tokenizer& tokenizer = encoder_.tokenizer();
+    std::vector<int32_t> ids = tokenizer.add_special_tokens(encoder_.ids(query.text, query.where));
+    if (ids.empty() && config_.bos_token_id) {  // as generate() begins
+      ids.push_back(static_cast<int32_t>(*config_.bos_token_id));
+    }
+    if (ids.empty()) throw Error(ErrorKind::kData, query.where + ": has no tokens to go on from");
+    if (std::ssize(ids) >= longest()) {
+      throw Error(ErrorKind::kData,
+                  format_text("{}: has {} tokens and the model takes {}: there is no room to go "
+                              "on; shorten it",
+                              query.where, ids.size(), longest()));
+    }
+    return ids;
+  }
+
+  // What follows the prompt, with the token that ends it. Each token passes the model once: the
+  // keys and values of those before it are kept.
+  [[nodiscard]] std::vector<int32_t> complete(const std::vector<int32_t>& prompt) {
+    const c10::NoGradGuard no_grad;
+    NextToken next(generation_);
+    TextPieces pieces(encoder_.tokenizer(), options_.on_text);
+    KeyValueCache cache;
+    std::vector<int32_t> text = prompt;
+    const auto made = [&] { return std::span(text).subspan(prompt.size()); };
+    const int64_t most = std::min(generation_.max_new_tokens, longest() - std::ssize(prompt));
+    while (std::ssize(made()) < most) {
+      interrupt::throw_if_requested("generating text");
+      const auto known = static_cast<size_t>(cache.length);
+      Tensor scores = next_scores(std::span(text).subspan(known), cache);
+      const int32_t id =
+          next.choose({scores.mutable_data_ptr<float>(), static_cast<size_t>(scores.numel())}, text,
+                      uniform(std::ssize(text)));
+      text.push_back(id);
+      if (ends(id)) break;
+      pieces.add(made(), false);
+    }
+    pieces.add(made(), true);
+    return {made().begin(), made().end()};
+  }
+
+  // Logits [V] behind the last of `ids`, on the CPU.
+  [[nodiscard]] Tensor next_scores(std::span<const int32_t> ids, KeyValueCache& cache) {
+    const std::vector<int64_t> row(ids.begin(), ids.end());
+    const auto size = static_cast<int64_t>(row.size());
+    ModelInput input;
+    input.input_ids = to_device(row, device_).view({1, size});
+    input.cache = &cache;
+    const Tensor last = to_device(std::vector<int64_t>{size - 1}, device_);
+    return model_->logits(input, last).to(at::kFloat).cpu().contiguous()[0];
+  }
+
+  [[nodiscard]] bool ends(int32_t id) const {
+    const auto& ends = generation_.eos_token_ids;
+    return std::ranges::find(ends, int64_t{id}) != ends.end();
+  }
+
+  // Of (seed, prompt, position) alone: what was generated before changes nothing.
+  [[nodiscard]] double uniform(int64_t position) const {
+    return random::Sequence(random::make_key(static_cast<uint64_t>(options_.seed),
+                                             random::Purpose::kGeneration, prompts_,
+                                             static_cast<uint64_t>(position)))
+        .uniform();
+  }
+
+  std::string folder_;
+  ModelConfig config_;
+  TextEncoder encoder_;
+  c10::Device device_;
+  PredictOptions options_;
+  GenerationConfig generation_;
+  std::unique_ptr<LanguageModel> model_;
+  uint64_t prompts_ = 0;  // answered before
+};
+
+}  // namespace
+
+std::unique_ptr<Predictor> make_text_generator(const std::string& folder,
+                                               const PredictOptions& options) {
+  return std::make_unique<TextGenerator>(folder, options);
+}
+
+}  // namespace finetune

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: MIT
+#include "task/clm/clm.h"
+#include "task/masked_lm/masked_lm.h"
+#include "task/text_setup.h"
+
+namespace finetune {
+namespace {
+
+// As run_clm.
+class CausalLmSetup final : public TextSetup {
+ public:
+  explicit CausalLmSetup(const SetupContext& context) : TextSetup(context) {
+    if (!is_causal(context.model)) {
+      refuse_key(context.config, "task",
+                 "a " + context.model.model_type +
+                     " predicts masked words, not the next one; set task to mlm, or start from a "
+                     "decoder");
+    }
+    split_rows_of_train_file();
+  }
+
+  // Padding stands behind a sequence, whatever the tokenizer's side is for generation: it is not
+  // computed there, and positions begin with the text.
+  [[nodiscard]] std::shared_ptr<const Collator> make_collator() const override {
+    const auto& special = context().tokenizer.special_tokens();
+    const auto& pad = special.pad ? special.pad : special.eos;
+    return std::make_shared<CausalLmCollator>(
+        PaddingOptions{.pad_id = pad && pad->id >= 0 ? pad->id : 0,
+                       .pad_to_max_length = args().pad_to_max_length,
+                       .max_seq_length = max_seq_length()});
+  }
+
+  [[nodiscard]] Learner make_learner(const ModelConfig& config, c10::Device device,
+                                     const ModelOptions& options) const override {
+    auto model = make_language_model(config, static_cast<uint64_t>(args().seed), device, options);
+    auto task = make_causal_lm_task(*model, device,
+                                    {.label_smoothing_factor = args().label_smoothing_factor});
+    return {std::move(model), std::move(task)};
+  }
+
+  [[nodiscard]] Results make_results(Split) const override {
+    return {make_masked_lm_metrics(), nullptr};
+  }
+
+ private:
+  void adjust(TextOptions& options) const override {
+    options.keep_linebreaks = args().keep_linebreaks;
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<TaskSetup> make_causal_lm_setup(const SetupContext& context) {
+  return std::make_unique<CausalLmSetup>(context);
+}
+
+}  // namespace finetune

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "finetune/data/text_dataset.h"
+#include "finetune/task/setup.h"
+
+namespace finetune {
+
+// What mlm and clm share: text that is joined and cut into blocks, or split into lines, of which a
+// share of train_file is held out where there is no validation_file; as run_mlm and run_clm do.
+class TextSetup : public TaskSetup {
+ public:
+  std::shared_ptr<const Dataset> read(Split split) final;
+  [[nodiscard]] DataRecord record() const final { return record_; }
+  [[nodiscard]] int64_t packed_length() const final { return args_.packing ? max_seq_length_ : 0; }
+
+ protected:
+  explicit TextSetup(const SetupContext& context);
+  // Counts train_file's rows where some are held out. Call it once, when the keys are checked.
+  void split_rows_of_train_file();
+
+  [[nodiscard]] const SetupContext& context() const { return context_; }
+  [[nodiscard]] const TrainingArgs& args() const { return args_; }
+  [[nodiscard]] int64_t max_seq_length() const { return max_seq_length_; }
+
+ private:
+  // What a task reads otherwise.
+  virtual void adjust(TextOptions& /*options*/) const {}
+
+  [[nodiscard]] bool needs_split() const;
+
+  SetupContext context_;
+  const TrainingArgs& args_;
+  int64_t max_seq_length_;
+  RowSplit rows_;
+  DataRecord record_;
+};
+
+}  // namespace finetune

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: MIT
+// Causal language models keep every promise of the encoders: however a run is cut and stopped, it
+// ends in the same bits.
+#include <csignal>
+#include <filesystem>
+#include <random>
+
+#include "integration/tiny_run.h"
+
+namespace finetune::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+// A tiny Llama on blocks of text; every value can be another.
+TinyRun::Keys causal(const TinyRun::Keys& more = {}) {
+  TinyRun::Keys keys = {
+      {"task", "clm"},
+      {"model_type", "llama"},
+      {"config_overrides",
+       "{num_hidden_layers: 2, num_attention_heads: 4, num_key_value_heads: 2, hidden_size: 32, "
+       "intermediate_size: 64, max_position_embeddings: 64}"}};
+  for (const auto& [key, value] : more) keys[key] = value;
+  return keys;
+}
+
+TinyRun::Keys packed(const TinyRun::Keys& more = {}) {
+  TinyRun::Keys keys = causal({{"line_by_line", "true"}, {"packing", "true"}});
+  for (const auto& [key, value] : more) keys[key] = value;
+  return keys;
+}
+
+Outcome uninterrupted(const TinyRun::Keys& keys) {
+  const TinyRun run(keys);
+  const ProcessResult result = run.train();
+  EXPECT_EQ(result.code, 0) << result.err;
+  return outcome_of(run);
+}
+
+Outcome stopped_at(const TinyRun::Keys& keys, int step, const TinyRun::Keys& then = {}) {
+  TinyRun run(keys);
+  run.train_until(step);
+  run.set(then);
+  const ProcessResult result = run.train();
+  EXPECT_EQ(result.code, 0) << result.err;
+  return outcome_of(run);
+}
+
+TEST(CausalLm, EndsInTheSameBitsAfterKillsAtRandomMoments) {
+  const TinyRun whole(packed());
+  const ProcessResult unbroken = whole.train();
+  ASSERT_EQ(unbroken.code, 0) << unbroken.err;
+  const TinyRun run(packed());
+  std::mt19937 random(20261123);
+  int kills = 0;
+  for (int i = 0; i < 8; ++i) {
+    const double share = static_cast<double>(random() % 1000) / 1000.0;
+    Process process(run.command(), {.environment = {}, .folder = "", .watch = run.out()});
+    process.wait_until(share * unbroken.seconds);
+    process.send(SIGKILL);
+    kills += process.finish().code == 0 ? 0 : 1;
+  }
+  EXPECT_GE(kills, 1);
+  const ProcessResult result = run.train();
+  ASSERT_EQ(result.code, 0) << result.err;
+  expect_equal(outcome_of(run), outcome_of(whole));
+}
+
+TEST(CausalLm, EndsInTheSameBitsWithEveryPrecisionAndTechnique) {
+  const std::vector<std::pair<std::string, TinyRun::Keys>> variants = {
+      {"blocks", causal()},
+      {"bf16", causal({{"bf16", "true"}})},
+      {"fp16", packed({{"fp16", "true"}})},
+      {"checkpointing", causal({{"gradient_checkpointing", "true"}})},
+      {"bfloat16 weights, 8-bit states",
+       packed({{"optim", "adamw_8bit"}, {"param_dtype", "bfloat16"}})}};
+  for (const auto& [name, keys] : variants) {
+    SCOPED_TRACE(name);
+    expect_equal(stopped_at(keys, 17), uninterrupted(keys));
+  }
+}
+
+TEST(CausalLm, EndsInTheSameBitsWhereTheBatchIsCutOtherwise) {
+  const TinyRun::Keys keys = packed({{"full_determinism", "true"},
+                                     {"per_device_train_batch_size", "2"},
+                                     {"gradient_accumulation_steps", "4"}});
+  const Outcome cut =
+      stopped_at(keys, 17, {{"num_processes", "2"}, {"gradient_accumulation_steps", "2"}});
+  const Outcome whole = uninterrupted(keys);
+  EXPECT_TRUE(cut.model == whole.model) << "other weights";
+  EXPECT_TRUE(cut.optimizer == whole.optimizer) << "another optimizer state";
+}
+
+TEST(CausalLm, EndsInTheSameBitsFromAStreamAndFromAMixture) {
+  const TinyRun::Keys stream =
+      causal({{"streaming", "true"}, {"shuffle_buffer_size", "32"}, {"max_train_samples", "150"}});
+  expect_equal(stopped_at(stream, 17), uninterrupted(stream));
+  const TinyRun::Keys mixture =
+      causal({{"train_file", "[{path: " + kText + "lighthouse.txt, weight: 0.5}, " + kText +
+                                 "lighthouse-valid.txt]"}});
+  expect_equal(stopped_at(mixture, 17), uninterrupted(mixture));
+}
+
+TEST(CausalLm, IsVerifiedPlannedAndTriedDry) {
+  const TinyRun run(causal());
+  const ProcessResult verified =
+      finetune({"verify-resume", run.config(), "--steps", "8", "--interrupt_at", "3"});
+  EXPECT_EQ(verified.code, 0) << verified.err;
+  EXPECT_THAT(verified.out, HasSubstr("equal: 8 steps, interrupted at step 3"));
+  const ProcessResult plan = finetune({"plan", run.config()});
+  EXPECT_EQ(plan.code, 0) << plan.err;
+  EXPECT_THAT(plan.out, HasSubstr("weights"));
+  const ProcessResult dry = run.train({"--dry_run"});
+  EXPECT_EQ(dry.code, 0) << dry.err;
+  EXPECT_THAT(dry.out, AllOf(HasSubstr(" then "), HasSubstr("124 targets")));
+}
+
+TEST(CausalLm, LogsTokensAndPerplexity) {
+  const TinyRun run(causal());
+  ASSERT_EQ(run.train().code, 0);
+  const Json state = trainer_state(run.out());
+  double tokens = 0;
+  bool has_perplexity = false;
+  for (const Json& entry : state["log_history"]) {
+    if (entry.contains("loss")) {
+      tokens += 8 * 32;
+      EXPECT_LE(entry["num_tokens"].get<double>(), tokens);
+    }
+    has_perplexity = has_perplexity || entry.contains("eval_perplexity");
+  }
+  EXPECT_TRUE(has_perplexity);
+}
+
+TEST(CausalLm, AndMaskedOnesTakeModelsOfTheirOwnKind) {
+  const TinyRun encoder(TinyRun::Keys{{"task", "clm"}});
+  const ProcessResult refused = encoder.train();
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.err, AllOf(HasSubstr("roberta predicts masked words"), HasSubstr("mlm")));
+  const TinyRun decoder(causal({{"task", "mlm"}}));
+  const ProcessResult other = decoder.train();
+  EXPECT_EQ(other.code, 2);
+  EXPECT_THAT(other.err, AllOf(HasSubstr("llama predicts the next word"), HasSubstr("clm")));
+}
+
+TEST(CausalLm, ConfigurationIsWrittenAndAccepted) {
+  const TemporaryFolder folder;
+  const ProcessResult initial = finetune({"config", "init", "--task", "clm"});
+  EXPECT_EQ(initial.code, 0) << initial.err;
+  const std::string path = folder.write("init.yaml", initial.out);
+  EXPECT_EQ(finetune({"config", "check", "--no_files", path}).code, 0);
+  const ProcessResult alias =
+      finetune({"config", "check", "--no_files", path, "--block_size", "8"});
+  EXPECT_EQ(alias.code, 0);
+  EXPECT_THAT(alias.err, HasSubstr("'block_size' is called 'max_seq_length' here"));
+  const ProcessResult other = finetune({"config", "check", "--no_files", path, "--task", "mlm"});
+  EXPECT_THAT(other.err, Not(HasSubstr("keep_linebreaks")));
+}
+
+TEST(GenerationOptions, BelongToTextGenerationAlone) {
+  const ProcessResult result =
+      finetune({"predict", kMaskedLm, "--text", "a<mask>", "--max_new_tokens", "3"});
+  EXPECT_EQ(result.code, 2);
+  EXPECT_THAT(result.err, HasSubstr("--max_new_tokens is for text-generation"));
+}
+
+}  // namespace
+}  // namespace finetune::testing

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: MIT
+// Causal language models trained by the fused passes, against autograd over torch's operators, for
+// every family and variant of make_decoder_goldens.py.
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/randint.h>
+#include <ATen/ops/tensor.h>
+#include <c10/core/GradMode.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "finetune/base/error.h"
+#include "finetune/model/model.h"
+#include "support/paths.h"
+
+namespace finetune {
+namespace {
+
+const c10::Device kDecoderDevice(c10::kCPU);
+
+ModelConfig golden_config(const std::string& name) {
+  ModelConfig config = read_model_config(source_dir() + "/tests/fixtures/model/" + name);
+  config.initializer_range = 0.2;  // else every gradient is about 0
+  return config;
+}
+
+// Rows of 11, 7, 11 and 8 tokens, which lie at the left.
+ModelInput rows_of_tokens(bool layout) {
+  at::manual_seed(1);
+  const std::vector<int64_t> lengths = {11, 7, 11, 8};
+  ModelInput input{.input_ids = at::randint(4, 32, {4, 11}, at::kLong), .attention_mask = {}};
+  const Tensor places = at::arange(11, at::kLong);
+  input.attention_mask = places.lt(at::tensor(lengths, at::kLong).unsqueeze(1));
+  if (!layout) return input;
+  input.layout = make_token_layout(lengths, 11, kDecoderDevice);
+  return input;
+}
+
+const Tensor kTargets = at::tensor({0, 3, 11, 16, 25, 33, 39}, at::kLong);
+const Tensor kNextTokens = at::tensor({5, 30, 7, 8, 31, 3, 9}, at::kLong);
+
+struct Trained {
+  double loss = 0.0;
+  std::vector<std::string> names = {};
+  std::vector<Tensor> gradients = {};
+};
+
+Trained train_decoder(const ModelInput& input, const ModelConfig& config,
+                      const ModelOptions& options) {
+  const auto model = make_language_model(config, 7, kDecoderDevice, options);
+  const Tensor sum = model->loss_sum(input, kTargets, kNextTokens, {.gradient_scale = 0.5});
+  (sum * 0.5).backward();
+  Trained result{.loss = sum.item<double>()};
+  for (const Parameter& p : model->store().parameters()) {
+    result.names.push_back(p.name);
+    result.gradients.push_back(options.fused ? p.gradient : p.weight.grad());
+  }
+  return result;
+}
+
+void expect_close(const Trained& a, const Trained& b, double tolerance) {
+  EXPECT_NEAR(a.loss, b.loss, tolerance * std::abs(b.loss));
+  double largest = 0.0;
+  for (const Tensor& gradient : b.gradients) {
+    largest = std::max(largest, gradient.to(at::kFloat).norm().item<double>());
+  }
+  for (size_t i = 0; i < a.gradients.size(); ++i) {
+    ASSERT_TRUE(a.gradients[i].defined()) << a.names[i];
+    const Tensor expected = b.gradients[i].to(at::kFloat);
+    const double difference = (a.gradients[i].to(at::kFloat) - expected).norm().item<double>();
+    EXPECT_LE(difference, tolerance * (expected.norm().item<double>() + 0.02 * largest))
+        << a.names[i];
+  }
+}
+
+bool same_bits(const Trained& a, const Trained& b) {
+  bool same = a.loss == b.loss;
+  for (size_t i = 0; i < a.gradients.size(); ++i) {
+    same = same && a.gradients[i].equal(b.gradients[i]);
+  }
+  return same;
+}
+
+class DecoderModel : public testing::TestWithParam<std::string> {};
+INSTANTIATE_TEST_SUITE_P(Families, DecoderModel,
+                         testing::Values("llama", "llama-tied", "llama-biased", "llama-dynamic",
+                                         "llama-longrope", "llama-proportional"),
+                         [](const auto& shown) {
+                           std::string name = shown.param;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
+
+// Padding is computed by the readable model and left out where there is a layout. Sums in other
+// orders: gradients agree to five digits.
+TEST_P(DecoderModel, HasTheReadableModelsLossAndGradientsWithAndWithoutPadding) {
+  const ModelConfig config = golden_config(GetParam());
+  const bool by_length = GetParam().ends_with("dynamic") || GetParam().ends_with("longrope");
+  for (const bool layout : {false, true}) {
+    if (layout && by_length) continue;  // each row's own length, not the longest's
+    const ModelInput input = rows_of_tokens(layout);
+    expect_close(train_decoder(input, config, {.fused = true}), train_decoder(input, config, {}),
+                 2e-5);
+  }
+}
+
+TEST_P(DecoderModel, RecomputingChangesNoBit) {
+  const ModelConfig config = golden_config(GetParam());
+  for (const bool layout : {false, true}) {
+    const ModelInput input = rows_of_tokens(layout);
+    const Trained kept = train_decoder(input, config, {.fused = true});
+    EXPECT_TRUE(same_bits(
+        train_decoder(input, config, {.fused = true, .checkpoint_every_n_layers = 1}), kept));
+    EXPECT_TRUE(
+        same_bits(train_decoder(input, config,
+                                {.fused = true, .checkpoint_every_n_layers = 2, .offload = true}),
+                  kept));
+    EXPECT_TRUE(same_bits(train_decoder(input, config, {.fused = true, .selective = true}), kept));
+  }
+}
+
+// 8 and 11 bits of mantissa; errors of a few units add up over two layers.
+TEST_P(DecoderModel, HalfPrecisionStaysNearFloat32) {
+  const ModelConfig config = golden_config(GetParam());
+  const ModelInput input = rows_of_tokens(true);
+  const Trained exact = train_decoder(input, config, {.fused = true});
+  expect_close(train_decoder(input, config, {.fused = true, .precision = Precision::kFloat16}),
+               exact, 0.01);
+  expect_close(train_decoder(input, config, {.fused = true, .precision = Precision::kBFloat16}),
+               exact, 0.08);
+}
+
+// What a row gives depends neither on the rows beside it nor on the side of its padding.
+TEST_P(DecoderModel, GivesARowTheSameLogitsAloneInABatchAndBehindPadding) {
+  const ModelConfig config = golden_config(GetParam());
+  const c10::NoGradGuard no_grad;
+  for (const bool fused : {false, true}) {
+    const auto model = make_language_model(config, 7, kDecoderDevice, {.fused = fused});
+    const ModelInput batch = rows_of_tokens(fused);
+    const Tensor own = batch.input_ids[1].narrow(0, 0, 7).unsqueeze(0);
+    const Tensor alone =
+        model->logits({.input_ids = own, .attention_mask = {}}, at::arange(7, at::kLong));
+    const bool by_length = GetParam().ends_with("dynamic") || GetParam().ends_with("longrope");
+    if (!by_length) {
+      const Tensor beside = model->logits(batch, at::arange(11, 18, at::kLong));
+      EXPECT_LT((beside - alone).abs().max().item<double>(), 1e-5);
+    }
+    if (by_length) continue;
+    const Tensor padding = at::randint(4, 32, {1, 3}, at::kLong);
+    ModelInput left{.input_ids = at::cat({padding, own}, 1), .attention_mask = {}};
+    left.attention_mask = at::arange(10, at::kLong).ge(3).unsqueeze(0);
+    const Tensor behind = model->logits(left, at::arange(3, 10, at::kLong));
+    EXPECT_LT((behind - alone).abs().max().item<double>(), 1e-5);
+  }
+}
+
+TEST(DecoderModels, RefuseHeadsThatTheyDoNotHave) {
+  try {
+    (void)make_head_model(Head::kSequenceClassification, golden_config("llama"), 7, kDecoderDevice);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("model_type 'llama' is a causal language model"),
+              std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace finetune

@@ -1,0 +1,295 @@
+# SPDX-License-Identifier: MIT
+"""Task clm against run_clm: the same blocks, the same training, the same text generated."""
+
+import json
+import os
+import pty
+import random
+import select
+import shutil
+import subprocess
+import time
+
+import torch
+from safetensors.torch import load_file
+from support import ROOT, TEXT, ParityTest, run_binary, state, weights
+
+TOKENIZER = ROOT / "tests" / "fixtures" / "tokenizers" / "lighthouse"
+BLOCK = 32
+STEPS = 20
+# float32 sums in another order, through twenty steps of Adam.
+WEIGHTS = 2e-3
+
+
+def make_llama(folder, deviation=0.02):
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(7)
+    config = LlamaConfig(
+        vocab_size=600,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=64,
+        tie_word_embeddings=True,
+        initializer_range=deviation,
+        bos_token_id=0,
+        eos_token_id=2,
+    )
+    LlamaForCausalLM(config).save_pretrained(folder)
+
+
+FAMILIES = {"llama": make_llama}
+
+
+def blocks_of(path, keep_linebreaks=True, rows_of_group=1000):
+    """run_clm's tokenize_function and group_texts."""
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(TOKENIZER)
+    with path.open(encoding="utf-8") as file:
+        lines = file.readlines()
+    if not keep_linebreaks:
+        lines = [line.rstrip("\n") for line in lines]
+    blocks = []
+    for start in range(0, len(lines), rows_of_group):
+        group = lines[start : start + rows_of_group]
+        ids = [token for line in group for token in tokenizer(line)["input_ids"]]
+        blocks += [ids[i : i + BLOCK] for i in range(0, len(ids) // BLOCK * BLOCK, BLOCK)]
+    return blocks
+
+
+class Samples(torch.utils.data.Dataset):
+    def __init__(self, blocks):
+        self.blocks = blocks
+
+    def __len__(self):
+        return len(self.blocks)
+
+    def __getitem__(self, index):
+        ids = torch.tensor(self.blocks[index])
+        return {"input_ids": ids, "labels": ids.clone()}
+
+
+class CausalLm(ParityTest):
+    def setUp(self):
+        super().setUp()
+        self.models, self.talkers = {}, {}
+        for family, make in FAMILIES.items():
+            folder = self.folder / family
+            make(folder)
+            for file in TOKENIZER.iterdir():
+                shutil.copy(file, folder)
+            self.models[family] = folder
+            # Weights so large that no two tokens are alike to it: its texts do not repeat themselves.
+            self.talkers[family] = self.folder / f"{family}-talker"
+            shutil.copytree(folder, self.talkers[family])
+            make(self.talkers[family], deviation=0.5)
+
+    def ours(self, family, name, **more):
+        config = {
+            "task": "clm",
+            "model_name_or_path": str(self.models[family]),
+            "train_file": str(TEXT / "lighthouse.txt"),
+            "validation_file": str(TEXT / "lighthouse-valid.txt"),
+            "block_size": BLOCK,
+            "output_dir": str(self.folder / name),
+            "cache_dir": str(self.folder / "cache"),
+            "train_sampling_strategy": "sequential",
+            "max_steps": STEPS,
+            "per_device_train_batch_size": 4,
+            "per_device_eval_batch_size": 8,
+            "learning_rate": 1e-3,
+            "lr_scheduler_type": "linear",
+            "warmup_steps": 4,
+            "weight_decay": 0.01,
+            "logging_steps": 1,
+            "eval_strategy": "steps",
+            "eval_steps": 10,
+            "save_strategy": "steps",
+            "save_steps": 10,
+            "report_to": "none",
+            "use_cpu": True,
+            **more,
+        }
+        path = self.folder / f"{name}.json"
+        path.write_text(json.dumps(config, indent=1))
+        run_binary("train", path)
+        return self.folder / name
+
+    def trainer(self, family, name, **more):
+        from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
+
+        torch.manual_seed(1)
+        settings = {
+            "output_dir": str(self.folder / name),
+            "max_steps": STEPS,
+            "per_device_train_batch_size": 4,
+            "per_device_eval_batch_size": 8,
+            "learning_rate": 1e-3,
+            "lr_scheduler_type": "linear",
+            "warmup_steps": 4,
+            "weight_decay": 0.01,
+            "logging_steps": 1,
+            "eval_strategy": "steps",
+            "eval_steps": 10,
+            "save_strategy": "steps",
+            "save_steps": 10,
+            "report_to": "none",
+            "use_cpu": True,
+            "train_sampling_strategy": "sequential",
+            "disable_tqdm": True,
+            **more,
+        }
+        return Trainer(
+            model=AutoModelForCausalLM.from_pretrained(self.models[family]),
+            args=TrainingArguments(**settings),
+            train_dataset=Samples(blocks_of(TEXT / "lighthouse.txt")),
+            eval_dataset=Samples(blocks_of(TEXT / "lighthouse-valid.txt")),
+        )
+
+    def check_training(self, family):
+        theirs = self.trainer(family, "theirs")
+        theirs.train()
+        output = self.ours(family, "ours")
+        log = state(output)["log_history"]
+        self.assert_same_log(log, theirs.state.log_history)
+        final = load_file(self.folder / "theirs" / f"checkpoint-{STEPS}" / "model.safetensors")
+        self.assert_same_weights(weights(output), final, WEIGHTS)
+        # Each step's tokens, as TRL counts them; perplexity and accuracy as run_clm reports them.
+        steps = [row for row in log if "loss" in row]
+        self.assertEqual([row["num_tokens"] for row in steps], [4 * BLOCK * n for n in range(1, STEPS + 1)])
+        self.check_metrics(theirs, [row for row in log if "eval_loss" in row][-1])
+        self.check_both_ways(family, output, theirs)
+
+    def check_metrics(self, theirs, row):
+        right = total = 0
+        for block in blocks_of(TEXT / "lighthouse-valid.txt"):
+            ids = torch.tensor([block])
+            with torch.no_grad():
+                best = theirs.model(ids).logits.argmax(-1)
+            right += int((best[:, :-1] == ids[:, 1:]).sum())
+            total += ids.numel() - 1
+        self.assertAlmostEqual(row["eval_accuracy"], right / total, delta=5e-3)
+        self.assert_relative(row["eval_perplexity"], float(torch.tensor(row["eval_loss"]).exp()), 1e-5, "perplexity")
+
+    def check_both_ways(self, family, output, theirs):
+        from transformers import AutoModelForCausalLM, AutoTokenizer
+
+        log = theirs.state.log_history
+        for folder in (output, output / "checkpoint-10"):
+            _, info = AutoModelForCausalLM.from_pretrained(folder, output_loading_info=True)
+            self.assertEqual({k: v for k, v in info.items() if v}, {})
+            self.assertEqual(AutoTokenizer.from_pretrained(folder)("ab")["input_ids"],
+                             AutoTokenizer.from_pretrained(TOKENIZER)("ab")["input_ids"])
+        again = self.trainer(family, "theirs-again")
+        again.train(resume_from_checkpoint=str(output / "checkpoint-10"))
+        self.assert_same_log(again.state.log_history, log, first_step=11)
+        resumed = self.ours(family, "ours-again",
+                            resume_from_checkpoint=str(self.folder / "theirs" / "checkpoint-10"))
+        self.assert_same_log(state(resumed)["log_history"], log, first_step=11)
+
+    def test_llama_trains_as_trainer_does(self):
+        self.check_training("llama")
+
+    def test_blocks_are_run_clms(self):
+        """More rows than a group has, with every kind of line end; the first batch is shown."""
+        text = self.folder / "lines.txt"
+        words = random.Random(3).choices(["light", "sea", "", "the keeper"], k=2500)
+        text.write_bytes(b"".join(w.encode() + e for w, e in zip(words, [b"\n", b"\r\n", b"\r"] * 900)))
+        for keeps in (True, False):
+            blocks = blocks_of(text, keeps)
+            output = self.ours("llama", f"blocks-{keeps}", train_file=str(text), max_steps=1,
+                               eval_strategy="no", validation_file=str(text), do_eval=True,
+                               keep_linebreaks=keeps, save_strategy="no")
+            results = json.loads((output / "eval_results.json").read_text())
+            self.assertEqual(results["eval_samples"], len(blocks))
+
+    def generate(self, family, prompt, **more):
+        """Greedy: the tokens that follow, and their text."""
+        from transformers import AutoModelForCausalLM, AutoTokenizer
+
+        tokenizer = AutoTokenizer.from_pretrained(self.talkers[family])
+        model = AutoModelForCausalLM.from_pretrained(self.talkers[family])
+        ids = tokenizer(prompt, return_tensors="pt")["input_ids"]
+        with torch.no_grad():
+            made = model.generate(
+                ids, attention_mask=torch.ones_like(ids), do_sample=False, pad_token_id=1, **more
+            )
+        made = made[0, ids.shape[1] :].tolist()
+        return made, tokenizer.decode(made, skip_special_tokens=True)
+
+    def test_greedy_text_is_transformers(self):
+        prompts = ["The lighthouse", "At night the keeper", "sea"]
+        for family in FAMILIES:
+            for more in ({}, {"repetition_penalty": 1.3}):
+                options = [f"--{key}={value}" for key, value in more.items()]
+                out = run_binary("predict", self.talkers[family], "--text", *prompts,
+                                 "--max_new_tokens", "24", *options)
+                answers = [json.loads(line) for line in out.decode().splitlines()]
+                self.assertEqual(len(answers), len(prompts))
+                for prompt, answer in zip(prompts, answers):
+                    _, text = self.generate(family, prompt, max_new_tokens=24, **more)
+                    self.assertEqual(answer, [{"generated_text": prompt + text}])
+
+    def test_generation_config_ends_a_text(self):
+        folder = self.talkers["llama"]
+        ids, _ = self.generate("llama", "The lighthouse", max_new_tokens=12)
+        self.assertGreater(len(set(ids)), 6)
+        end = next(i for i in range(3, 12) if ids[i] not in ids[:i])
+        (folder / "generation_config.json").write_text(
+            json.dumps({"eos_token_id": [2, ids[end]], "max_new_tokens": 12})
+        )
+        made, text = self.generate("llama", "The lighthouse")
+        self.assertEqual(len(made), end + 1)
+        out = run_binary(
+            "predict", folder, "--text", "The lighthouse", "--return_full_text", "false"
+        )
+        self.assertEqual(json.loads(out), [{"generated_text": text}])
+
+    def test_sampling_is_a_function_of_seed_prompt_and_position(self):
+        def sample(*prompts, seed="1", tokens="12"):
+            out = run_binary("predict", self.talkers["llama"], "--text", *prompts, "--do_sample", "true",
+                             "--max_new_tokens", tokens, "--seed", seed, "--return_full_text", "false")
+            return [json.loads(line)[0]["generated_text"] for line in out.decode().splitlines()]
+
+        both = sample("The sea", "The sea")
+        self.assertEqual(both, sample("The sea", "The sea"))
+        self.assertNotEqual(both[0], both[1], "the second prompt has numbers of its own")
+        self.assertEqual(both[1], sample("Something else", "The sea")[1])
+        self.assertTrue(both[0].startswith(sample("The sea", tokens="4")[0]))
+        self.assertNotEqual(both, sample("The sea", "The sea", seed="2"))
+
+    def test_a_terminal_sees_the_words_as_they_come(self):
+        master, slave = pty.openpty()
+        command = [os.environ["FINETUNE_BINARY"], "predict", str(self.talkers["llama"]),
+                   "--max_new_tokens", "8"]
+        process = subprocess.Popen(command, stdin=slave, stdout=slave, stderr=subprocess.DEVNULL)
+        os.close(slave)
+        shown = b""
+
+        def read_until(text, seconds=120):
+            nonlocal shown
+            end = time.monotonic() + seconds
+            while text not in shown and time.monotonic() < end:
+                if select.select([master], [], [], 1)[0]:
+                    shown += os.read(master, 4096)
+            self.assertIn(text, shown)
+
+        read_until(b"> ")
+        os.write(master, b"The lighthouse\n")
+        _, made = self.generate("llama", "The lighthouse", max_new_tokens=8)
+        read_until(made.replace("\n", "\r\n").encode() + b"\r\n> ")
+        os.write(master, b"\x04")
+        self.assertEqual(process.wait(timeout=60), 0)
+        os.close(master)
+
+    def test_a_prompt_without_room_is_an_error(self):
+        done = subprocess.run(
+            [os.environ["FINETUNE_BINARY"], "predict", str(self.talkers["llama"]), "--text", "ab " * 100],
+            capture_output=True, text=True, timeout=120)
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("text 1: has ", done.stderr)
+        self.assertIn("there is no room to go on", done.stderr)
