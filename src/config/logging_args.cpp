@@ -33,6 +33,9 @@ void LoggingArgs::describe(FieldList& field) {
   field("disable_tqdm", &LoggingArgs::disable_tqdm,
         "Show no progress bar; unset shows one on terminals and in notebooks.",
         {.resume = ResumePolicy::kFree});
+  field("progress", &LoggingArgs::progress,
+        "Progress display: auto (as disable_tqdm says), a bar, plain lines, JSON lines, or none.",
+        {.choices = {"auto", "bar", "plain", "json", "none"}, .resume = ResumePolicy::kFree});
   field("report_to", &LoggingArgs::report_to, "Who receives metrics.",
         {.choices = {"none", "all", "tensorboard", "azure_ml", "clearml", "codecarbon", "comet_ml",
                      "dagshub", "dvclive", "flyte", "kubeflow", "mlflow", "neptune", "swanlab",

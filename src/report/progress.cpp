@@ -11,6 +11,8 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "finetune/base/log.h"
@@ -21,6 +23,7 @@ namespace {
 
 constexpr double kDrawSeconds = 0.5;
 constexpr double kLineSeconds = 60;
+constexpr double kJsonSeconds = 1;
 constexpr double kQuickSeconds = 1;  // a step's
 constexpr double kPointSeconds = 2;
 constexpr size_t kPoints = 60;
@@ -96,7 +99,7 @@ std::string bar(int64_t done, int64_t total, int64_t columns) {
 // Everything next to the bar, the most important first; a narrow terminal shows only the first
 // `shown`.
 std::string figures_text(const std::string& times, const std::string& step_speed,
-                         const ProgressFigures& figures, int shown) {
+                         const ProgressFigures& figures, const std::string& end, int shown) {
   std::string inner = times;
   std::string outer;
   if (figures.loss && shown > 0) outer += " loss " + format_number("%.4g", *figures.loss);
@@ -109,10 +112,16 @@ std::string figures_text(const std::string& times, const std::string& step_speed
   if (figures.memory_mib && shown > 4) {
     outer += format_text(" mem {} MiB", *figures.memory_mib);
   }
-  if (figures.cost && shown > 5) outer += " " + *figures.cost;
+  if (!end.empty() && shown > 5) outer += " ends " + end;
+  if (figures.epoch && shown > 6) outer += " epoch " + format_number("%.2f", *figures.epoch);
+  if (figures.next_save && shown > 7) outer += format_text(" next save {}", *figures.next_save);
+  if (figures.session_seconds_left && shown > 8) {
+    outer += " session " + duration(std::max(0.0, *figures.session_seconds_left)) + " left";
+  }
+  if (figures.cost && shown > 9) outer += " " + *figures.cost;
   return "[" + inner + "]" + outer;
 }
-constexpr int kAllFigures = 6;
+constexpr int kAllFigures = 10;
 
 std::string times_text(double elapsed, int64_t left, double rate, bool has_total) {
   if (!has_total) return duration(elapsed);
@@ -138,6 +147,28 @@ int terminal_columns() {
   return columns > 0 ? columns : 80;
 }
 
+bool is_set(const char* name) {
+  const char* value = std::getenv(name);
+  return value != nullptr && *value != '\0';
+}
+
+// no-color.org; FORCE_COLOR=0 forces nothing.
+bool wants_color(bool is_terminal) {
+  if (is_set("NO_COLOR")) return false;
+  if (is_set("FORCE_COLOR")) return std::string_view(std::getenv("FORCE_COLOR")) != "0";
+  return is_terminal;
+}
+
+double system_seconds() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+// Figures to a few digits, so that lines stay short.
+nlohmann::ordered_json short_number(double value) {
+  return std::isfinite(value) ? nlohmann::ordered_json(std::stod(format_number("%.6g", value)))
+                              : nlohmann::ordered_json(nullptr);
+}
+
 template <class T>
 void take(std::optional<T>& known, const std::optional<T>& given) {
   if (given) known = given;
@@ -147,6 +178,8 @@ void take(std::optional<T>& known, const std::optional<T>& given) {
 
 ProgressOutput ProgressOutput::standard_error() {
   const char* terminal = std::getenv("TERM");
+  const bool is_terminal =
+      isatty(STDERR_FILENO) == 1 && (terminal == nullptr || std::string_view(terminal) != "dumb");
   return {.now =
               [] {
                 return std::chrono::duration<double>(
@@ -155,8 +188,36 @@ ProgressOutput ProgressOutput::standard_error() {
               },
           .write = write_all,
           .width = terminal_columns,
-          .is_terminal = isatty(STDERR_FILENO) == 1 &&
-                         (terminal == nullptr || std::string_view(terminal) != "dumb")};
+          .is_terminal = is_terminal,
+          .has_color = wants_color(is_terminal),
+          .unix_time = system_seconds};
+}
+
+std::optional<double> ProgressSnapshot::seconds_left() const {
+  if (total <= 0 || rate <= 0) return std::nullopt;
+  return static_cast<double>(std::max<int64_t>(0, total - done)) / rate;
+}
+
+nlohmann::ordered_json to_json(const ProgressSnapshot& snapshot) {
+  nlohmann::ordered_json json = {
+      {"phase", snapshot.phase}, {"unit", snapshot.unit}, {"done", snapshot.done}};
+  const auto add = [&](const char* name, const std::optional<double>& value) {
+    if (value) json[name] = short_number(*value);
+  };
+  if (snapshot.total > 0) json["total"] = snapshot.total;
+  json["elapsed"] = short_number(snapshot.elapsed);
+  if (snapshot.rate > 0) json["per_second"] = short_number(snapshot.rate);
+  add("seconds_left", snapshot.seconds_left());
+  const ProgressFigures& figures = snapshot.figures;
+  add("epoch", figures.epoch);
+  add("loss", figures.loss);
+  add("learning_rate", figures.learning_rate);
+  add("tokens_per_second", figures.tokens_per_second);
+  if (figures.memory_mib) json["memory_mib"] = *figures.memory_mib;
+  if (figures.next_save) json["next_save"] = *figures.next_save;
+  add("session_seconds_left", figures.session_seconds_left);
+  if (figures.cost) json["cost"] = *figures.cost;
+  return json;
 }
 
 double ProgressDisplay::Phase::rate(double now) const {
@@ -164,17 +225,62 @@ double ProgressDisplay::Phase::rate(double now) const {
   return static_cast<double>(done - points.front().done) / (now - points.front().time);
 }
 
-std::string ProgressDisplay::plain_line(const Phase& phase, double now) {
+ProgressSnapshot ProgressDisplay::snapshot(const Phase& phase, double now) {
+  return {.phase = phase.name,
+          .unit = phase.unit,
+          .done = phase.done,
+          .total = phase.total,
+          .elapsed = now - phase.begun,
+          .rate = phase.rate(now),
+          .figures = phase.figures};
+}
+
+void ProgressDisplay::tell_observer(double now) const {
+  if (observer_ && !phases_.empty()) observer_(snapshot(phases_.back(), now));
+}
+
+// "14:05", with the date where that is another day; empty where it is not known.
+std::string ProgressDisplay::end_text(const Phase& phase, double now) const {
+  const std::optional<double> left = snapshot(phase, now).seconds_left();
+  // A phase of seconds needs no clock time.
+  if (!output_.unix_time || !left || *left < 60 || *left > 1e8) return "";
+  const auto today = static_cast<std::time_t>(output_.unix_time());
+  const std::time_t end = today + static_cast<std::time_t>(*left);
+  std::tm from{};
+  std::tm to{};
+  localtime_r(&today, &from);
+  localtime_r(&end, &to);
+  const bool is_today = from.tm_yday == to.tm_yday && from.tm_year == to.tm_year;
+  std::array<char, 32> text{};
+  const size_t size =
+      std::strftime(text.data(), text.size(), is_today ? "%H:%M" : "%b %d %H:%M", &to);
+  return {text.data(), size};
+}
+
+// Adds colours, which take no columns.
+std::string ProgressDisplay::painted(const std::string& line) const {
+  if (!output_.has_color) return line;
+  const size_t name = std::min(line.find(' '), line.size());
+  std::string text = "\x1b[1m" + line.substr(0, name) + "\x1b[0m";
+  const size_t first = line.find('|', name);
+  const size_t last = first == std::string::npos ? first : line.find('|', first + 1);
+  if (last == std::string::npos) return text + line.substr(name);
+  return text + line.substr(name, first + 1 - name) + "\x1b[32m" +
+         line.substr(first + 1, last - first - 1) + "\x1b[0m" + line.substr(last);
+}
+
+std::string ProgressDisplay::plain_line(const Phase& phase, double now) const {
   const double rate = phase.rate(now);
   const std::string share =
       phase.total > 0 ? format_text(" ({}%)", percent(phase.done, phase.total)) : "";
   return phase.name + " " + count(phase.done, phase.total, phase.unit) + share + " " +
          figures_text(
              times_text(now - phase.begun, phase.total - phase.done, rate, phase.total > 0),
-             rate > 0 ? speed(rate, phase.unit) : "", phase.figures, kAllFigures);
+             rate > 0 ? speed(rate, phase.unit) : "", phase.figures, end_text(phase, now),
+             kAllFigures);
 }
 
-std::string ProgressDisplay::bar_line(const Phase& phase, double now, int columns) {
+std::string ProgressDisplay::bar_line(const Phase& phase, double now, int columns) const {
   const double rate = phase.rate(now);
   const bool has_total = phase.total > 0;
   // The last column stays free: some terminals wrap as soon as it is written.
@@ -188,13 +294,21 @@ std::string ProgressDisplay::bar_line(const Phase& phase, double now, int column
   const std::string times =
       times_text(now - phase.begun, phase.total - phase.done, rate, has_total);
   const std::string step_speed = rate > 0 ? speed(rate, phase.unit) : "";
+  const std::string end = end_text(phase, now);
   for (int shown = kAllFigures; shown >= 0; --shown) {
-    const std::string tail = counted + figures_text(times, step_speed, phase.figures, shown);
+    const std::string tail = counted + figures_text(times, step_speed, phase.figures, end, shown);
     const int64_t room = limit - columns_of(head) - columns_of(tail);
     if (!has_total && room >= 0) return head + tail;
     if (room - 3 < kShortestBar) continue;
     const int64_t width = std::min(room - 3, kBarColumns);
     return head + "|" + bar(phase.done, phase.total, width) + "| " + tail;
+  }
+  // No room for a bar: what is left to wait and the loss are worth more.
+  const std::string loss =
+      phase.figures.loss ? "loss " + format_number("%.4g", *phase.figures.loss) : "";
+  const std::string left = has_total && rate > 0 ? "<" + times.substr(times.find('<') + 1) : "";
+  for (const std::string& tail : {loss + (loss.empty() ? "" : " ") + left, loss, left}) {
+    if (!tail.empty() && columns_of(head + counted + tail) <= limit) return head + counted + tail;
   }
   return cut(head + counted, limit);
 }
@@ -211,7 +325,6 @@ ProgressDisplay::~ProgressDisplay() {
 }
 
 void ProgressDisplay::begin(std::string phase, int64_t total, int64_t done, std::string unit) {
-  if (mode_ == ProgressMode::kNone) return;
   close_step();
   const double now = output_.now();
   open({.name = std::move(phase),
@@ -228,6 +341,8 @@ void ProgressDisplay::begin(std::string phase, int64_t total, int64_t done, std:
 
 void ProgressDisplay::open(Phase phase, double now) {
   phases_.push_back(std::move(phase));
+  tell_observer(now);
+  if (mode_ == ProgressMode::kJson) write_json("begin", now);
   if (mode_ != ProgressMode::kBar) return;
   if (phases_.size() == 1) log::set_status_line([this] { erase(); }, [this] { redraw(); });
   draw(now);
@@ -235,7 +350,6 @@ void ProgressDisplay::open(Phase phase, double now) {
 
 void ProgressDisplay::step(const std::string& phase, int64_t done, int64_t total,
                            const std::string& unit) {
-  if (mode_ == ProgressMode::kNone) return;
   const double now = output_.now();
   if (step_.phase != phase) {
     close_step();
@@ -275,10 +389,14 @@ void ProgressDisplay::update(int64_t done, const ProgressFigures& figures) {
 void ProgressDisplay::show(int64_t done, const ProgressFigures& figures) {
   if (phases_.empty()) return;
   const double now = note(done, figures);
+  tell_observer(now);
+  const double silent = now - phases_.back().last_line;
   if (mode_ == ProgressMode::kBar) {
     if (now - last_drawn_ >= kDrawSeconds) draw(now);
-  } else if (now - phases_.back().last_line >= kLineSeconds) {
-    write_plain(now);
+  } else if (mode_ == ProgressMode::kPlain) {
+    if (silent >= kLineSeconds) write_plain(now);
+  } else if (mode_ == ProgressMode::kJson) {
+    if (silent >= kJsonSeconds) write_json("update", now);
   }
 }
 
@@ -286,7 +404,9 @@ void ProgressDisplay::log(int64_t done, const ProgressFigures& figures) {
   close_step();
   if (phases_.empty()) return;
   const double now = note(done, figures);
-  write_plain(now);
+  tell_observer(now);
+  if (mode_ == ProgressMode::kJson) write_json("log", now);
+  if (mode_ == ProgressMode::kBar || mode_ == ProgressMode::kPlain) write_plain(now);
   if (mode_ == ProgressMode::kBar) draw(now);
 }
 
@@ -299,6 +419,11 @@ void ProgressDisplay::close() {
   if (phases_.empty()) return;
   const double now = output_.now();
   const Phase& phase = phases_.back();
+  if (mode_ == ProgressMode::kNone || mode_ == ProgressMode::kJson) {
+    if (mode_ == ProgressMode::kJson) write_json("end", now);
+    phases_.pop_back();
+    return;
+  }
   if (mode_ == ProgressMode::kPlain) {
     if (phase.last_line_done != phase.done) write_plain(now);
     phases_.pop_back();
@@ -336,6 +461,9 @@ double ProgressDisplay::note(int64_t done, const ProgressFigures& figures) {
   take(phase.figures.tokens_per_second, figures.tokens_per_second);
   take(phase.figures.memory_mib, figures.memory_mib);
   take(phase.figures.cost, figures.cost);
+  take(phase.figures.epoch, figures.epoch);
+  take(phase.figures.next_save, figures.next_save);
+  take(phase.figures.session_seconds_left, figures.session_seconds_left);
   return now;
 }
 
@@ -346,7 +474,7 @@ void ProgressDisplay::draw(double now) {
   log::with_lock([&] {
     const int64_t before = std::min<int64_t>(columns_of(bar_), std::max(columns - 1, 1));
     const int64_t rest = std::max<int64_t>(0, before - columns_of(line));
-    output_.write("\r" + line + std::string(static_cast<size_t>(rest), ' '));
+    output_.write("\r" + painted(line) + std::string(static_cast<size_t>(rest), ' '));
     bar_ = line;
   });
 }
@@ -355,12 +483,22 @@ void ProgressDisplay::write_plain(double now) {
   Phase& phase = phases_.back();
   phase.last_line = now;
   phase.last_line_done = phase.done;
-  const std::string line = plain_line(phase, now) + "\n";
+  const std::string line = painted(plain_line(phase, now)) + "\n";
   log::with_lock([&] {
     erase();
     output_.write(line);
     bar_.clear();
   });
+}
+
+void ProgressDisplay::write_json(const char* event, double now) {
+  Phase& phase = phases_.back();
+  phase.last_line = now;
+  nlohmann::ordered_json json = {{"event", event}};
+  if (output_.unix_time) json["time"] = std::floor(output_.unix_time() * 1000) / 1000;
+  json.update(to_json(snapshot(phase, now)));
+  const std::string line = json.dump() + "\n";
+  log::with_lock([&] { output_.write(line); });
 }
 
 void ProgressDisplay::erase() {
@@ -369,7 +507,7 @@ void ProgressDisplay::erase() {
 }
 
 void ProgressDisplay::redraw() {
-  if (!bar_.empty()) output_.write("\r" + bar_);
+  if (!bar_.empty()) output_.write("\r" + painted(bar_));
 }
 
 }  // namespace finetune

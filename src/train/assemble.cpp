@@ -427,6 +427,10 @@ void assemble_model(const LoadedConfig& config, const AssemblyRequest& request, 
 }
 
 ProgressMode progress_mode(const TrainingArgs& args) {
+  if (args.progress == "bar") return ProgressMode::kBar;
+  if (args.progress == "plain") return ProgressMode::kPlain;
+  if (args.progress == "json") return ProgressMode::kJson;
+  if (args.progress == "none") return ProgressMode::kNone;
   if (!args.disable_tqdm) return ProgressMode::kAuto;
   return *args.disable_tqdm ? ProgressMode::kPlain : ProgressMode::kBar;
 }

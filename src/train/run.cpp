@@ -18,6 +18,7 @@
 #include "finetune/config/dump.h"
 #include "finetune/distributed/peer_lost.h"
 #include "finetune/state/finite_state.h"
+#include "finetune/report/progress_record.h"
 #include "finetune/task/tasks.h"
 #include "finetune/tensor/device.h"
 #include "finetune/tensor/out_of_memory.h"
@@ -316,7 +317,11 @@ int train_in(RunStorage& storage, const LoadedConfig& config, const RunOptions& 
   }
   const std::shared_ptr<Session> session = begin_session(args, start, saved ? &*saved : nullptr);
   if (world->any(!session)) return kExitStoppedEarly;
+  ProgressRecord record(storage.files(), join_path(args.output_dir, kProgressFile));
   ProgressDisplay progress(world->is_first() ? progress_mode(args) : ProgressMode::kNone);
+  if (world->is_first()) {
+    progress.observe([&](const ProgressSnapshot& snapshot) { record.note(snapshot); });
+  }
   AssemblyRequest request = training_request(args);
   request.world = world;
   request.stand_in = stand_in;
@@ -389,6 +394,13 @@ void leave_behind_the_first(const std::shared_ptr<World>& world) {
   }
 }
 
+// A refused command is no event of the run.
+void note_error(RunStorage& storage, const Error& error) {
+  const bool is_refusal = error.kind() == ErrorKind::kConfig || error.kind() == ErrorKind::kUsage;
+  if (error.kind() == ErrorKind::kBusy || (is_refusal && !storage.session_log().is_open())) return;
+  storage.session_log().add("error", {{"message", error.what()}});
+}
+
 int train(const LoadedConfig& config, const RunOptions& options) {
   const TrainingArgs& args = config.args;
   const bool is_first = !options.world || options.world->is_first();
@@ -413,6 +425,7 @@ int train(const LoadedConfig& config, const RunOptions& options) {
     // Whoever takes 0 for a reason to give the machine back would lose what is here alone.
     return is_finished && !is_everywhere ? kExitFailed : code;
   } catch (const Error& error) {
+    note_error(storage, error);
     // What was saved before is worth the wait; where another session writes, nothing is to be done.
     if (error.kind() != ErrorKind::kBusy) (void)storage.finish(false);
     throw;

@@ -1,17 +1,30 @@
 // SPDX-License-Identifier: MIT
 #include "train/run_log.h"
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "finetune/base/error.h"
 #include "finetune/base/log.h"
+#include "finetune/report/session_log.h"
 #include "finetune/task/tasks.h"
+#include "finetune/tensor/device.h"
 
 namespace finetune {
 
 using Json = nlohmann::ordered_json;
 
 void RunLog::open() {
+  open_events();
+  if (!run_.world().is_first()) return;
+  if (!metrics_) {
+    metrics_ =
+        std::make_unique<MetricsFile>(run_.files, join_path(run_.args.output_dir, kMetricsFile));
+  }
+  metrics_->match(run_.trainer_state.log_history);
+}
+
+void RunLog::open_events() {
   events_.reset();
   const TrainingArgs& args = run_.args;
   if (!args.reports_to("tensorboard") || !run_.world().is_first()) return;
@@ -37,6 +50,14 @@ void RunLog::log(Json values) {
   }
   if (task_of(run_.args).logs_tokens) values["num_tokens"] = run_.state.tokens_seen;
   const Json entry = record.log(std::move(values));
+  if (metrics_) {
+    const double speed = std::round(watch_.tokens_per_second() * 10) / 10;
+    const auto memory = static_cast<int64_t>(peak_memory_bytes(run_.parts.device) >> 20);
+    metrics_->append(entry, {.unix_time = unix_seconds(),
+                             .session = run_.storage.session_log().session(),
+                             .tokens_per_second = speed > 0 ? std::optional(speed) : std::nullopt,
+                             .memory_mib = memory});
+  }
   if (!events_) return;
   for (const auto& [key, value] : entry.items()) {
     if (key != "step" && value.is_number()) {
@@ -59,7 +80,9 @@ void RunLog::log_window() {
                                  .learning_rate = state.last_learning_rate,
                                  .tokens_per_second = {},
                                  .memory_mib = {},
-                                 .cost = {}});
+                                 .cost = {},
+                                 .epoch = run_.epoch(),
+                                 .next_save = run_.next_save()});
 }
 
 void RunLog::close_window() {

@@ -6,18 +6,21 @@
 #include <optional>
 
 #include "finetune/report/event_writer.h"
+#include "finetune/report/metrics_file.h"
+#include "train/session_watch.h"
 #include "train/training_run.h"
 
 namespace finetune {
 
-// The log of a run: entries of trainer_state.json, TensorBoard's events, lines of the progress
-// display. Owns the loss window of RunState and TrainerState::log_history.
+// The log of a run: entries of trainer_state.json, metrics.jsonl, TensorBoard's events, lines of
+// the progress display. Owns the loss window of RunState and TrainerState::log_history.
 class RunLog {
  public:
-  explicit RunLog(TrainingRun& run) : run_(run) {}
+  RunLog(TrainingRun& run, const SessionWatch& watch) : run_(run), watch_(watch) {}
 
-  // Starts the events of this session, after a rollback those of what follows. Where they cannot be
-  // written, a new run throws Error(kIo) and a resumed one logs a warning.
+  // Starts the events of this session, after a rollback those of what follows, and cuts
+  // metrics.jsonl to the log that was restored. Where TensorBoard's events cannot be written, a new
+  // run throws Error(kIo) and a resumed one logs a warning.
   void open();
   // Appends an entry of the present step.
   void log(nlohmann::ordered_json values);
@@ -27,8 +30,12 @@ class RunLog {
   void close_window();
 
  private:
+  void open_events();
+
   TrainingRun& run_;
+  const SessionWatch& watch_;
   std::unique_ptr<EventWriter> events_;
+  std::unique_ptr<MetricsFile> metrics_;  // of rank 0
 };
 
 // The metrics of the weights after `step`, where the log has them. Masks in an evaluation depend on

@@ -18,6 +18,7 @@
 #include "finetune/checkpoint/finished_model.h"
 #include "finetune/checkpoint/layout.h"
 #include "finetune/data/token_cache.h"
+#include "finetune/report/metrics_file.h"
 #include "train/clock.h"
 
 namespace finetune {
@@ -89,6 +90,7 @@ RunStorage::RunStorage(const LoadedConfig& config, bool is_first)
     }
   }
   files_ = files_for(args.output_dir);
+  session_log_.emplace(*files_, is_first_ ? join_path(args.output_dir, kSessionsFile) : "");
   if (!is_first_) {
     places_.clear();
     return;
@@ -184,8 +186,22 @@ void RunStorage::bring_back_checkpoints() {
                    "; the run goes on from step " + std::to_string(newest->step));
       continue;
     }
-    const std::string logs = join_path(config_.args.output_dir, kLogsFolder);
-    if (!files_->exists(logs)) (void)bring_back_tree(back(place), kLogsFolder, logs);
+    bring_back_logs(place);
+  }
+}
+
+void RunStorage::bring_back_logs(const Place& place) const {
+  const std::string logs = join_path(config_.args.output_dir, kLogsFolder);
+  if (!files_->exists(logs)) (void)bring_back_tree(back(place), kLogsFolder, logs);
+  for (const char* name : {kMetricsFile, kSessionsFile}) {
+    const std::string here = join_path(config_.args.output_dir, name);
+    const std::string there = join_path(place.directory, name);
+    try {
+      if (files_->exists(here) || !place.files->exists(there)) continue;
+      files_->write_atomically(here, place.files->read_all(there));
+    } catch (const Error& error) {  // nothing depends on it
+      log::debug(error.what());
+    }
   }
 }
 
@@ -301,6 +317,10 @@ void RunStorage::check_ours() {
 
 void RunStorage::copy_logs(checkpoint::Mirror& mirror) const {
   mirror.copy_tree(join_path(config_.args.output_dir, kLogsFolder), kLogsFolder);
+  for (const char* name : {kMetricsFile, kSessionsFile}) {
+    const std::string path = join_path(config_.args.output_dir, name);
+    if (files_->exists(path)) mirror.copy_file(path);
+  }
 }
 
 void RunStorage::copy_all_checkpoints(const Place& place) const {

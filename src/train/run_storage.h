@@ -16,6 +16,7 @@
 #include "finetune/checkpoint/reader.h"
 #include "finetune/config/load.h"
 #include "finetune/data/long_step.h"
+#include "finetune/report/session_log.h"
 #include "train/space.h"
 
 namespace finetune {
@@ -33,9 +34,13 @@ class RunStorage {
 
   // The configuration with the output folder that is worked in.
   [[nodiscard]] const LoadedConfig& config() const { return config_; }
+  // The output folder as the user named it.
+  [[nodiscard]] const std::string& shown_folder() const { return shown_; }
   [[nodiscard]] FileSystem& files() const { return *files_; }
   [[nodiscard]] const std::shared_ptr<FileSystem>& shared_files() const { return files_; }
   [[nodiscard]] size_t mirrors() const { return places_.size(); }
+  // sessions.jsonl; other ranks' is not written.
+  [[nodiscard]] SessionLog& session_log() { return *session_log_; }
 
   // Waits a bounded time for each mirror and takes its lease. One that cannot be reached is a
   // warning where the output folder holds checkpoints or `may_begin_anew`, else Error(kIo): it may
@@ -96,6 +101,7 @@ class RunStorage {
   [[nodiscard]] checkpoint::BringBackOptions back(const Place& place) const;
   [[nodiscard]] std::optional<checkpoint::CheckpointEntry> newest_here() const;
   void copy_logs(checkpoint::Mirror& mirror) const;
+  void bring_back_logs(const Place& place) const;
   void copy_tokens() const;
   void copy_results(checkpoint::Mirror& mirror) const;
   // Also those that newer ones overtook; those that are there are verified.
@@ -118,6 +124,7 @@ class RunStorage {
   std::shared_ptr<FileSystem> files_;
   std::vector<Place> places_;
   std::optional<checkpoint::OutputLock> lock_;
+  std::optional<SessionLog> session_log_;
   std::vector<std::pair<std::string, std::string>> tokens_;  // folders and their names in a mirror
   std::atomic<bool> has_committed_{false};
   bool mirrors_were_opened_ = false;

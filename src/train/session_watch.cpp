@@ -84,6 +84,11 @@ SessionProgress SessionWatch::progress() const {
   return progress;
 }
 
+std::optional<double> SessionWatch::session_seconds_left() const {
+  if (!run_.parts.session || !run_.parts.session->clock.limit()) return std::nullopt;
+  return run_.parts.session->clock.limit()->seconds_left(interrupt::seconds_since_boot());
+}
+
 std::optional<std::string> SessionWatch::cost_text() const {
   if (!run_.parts.session || !run_.parts.session->cost) return std::nullopt;
   return run_.parts.session->cost->text(

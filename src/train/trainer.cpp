@@ -13,6 +13,7 @@
 #include "finetune/tensor/device.h"
 #include "train/agreement.h"
 #include "train/checkpoint_contents.h"
+#include "train/session_events.h"
 
 namespace finetune {
 namespace {
@@ -33,7 +34,7 @@ Trainer::Trainer(const LoadedConfig& config, const RunOptions& options, RunStora
                  Parts& parts, ProgressDisplay& progress)
     : run_(config, options, storage, parts, progress),
       watch_(run_),
-      log_(run_),
+      log_(run_, watch_),
       model_(model_part(*parts.model, parts.model_config)),
       saving_(run_, watch_, checkpoint_contents(run_, model_), checkpoint_records(run_)),
       step_(run_, saving_, watch_),
@@ -64,6 +65,9 @@ void Trainer::begin_session() {
   watch_.start();
   run_.state.max_steps = run_.plan.max_steps;
   ++run_.state.sessions;
+  if (run_.world().is_first()) {
+    run_.storage.session_log().start(start_event(run_), run_.state.sessions);
+  }
   log_.open();
   log_idle_threads();
   step_.reserve_memory();
@@ -129,7 +133,10 @@ void Trainer::accept(const StepReport& report) {
                    .learning_rate = report.learning_rate,
                    .tokens_per_second = watch_.tokens_per_second(),
                    .memory_mib = static_cast<int64_t>(peak_memory_bytes(run_.parts.device) >> 20),
-                   .cost = watch_.cost_text()});
+                   .cost = watch_.cost_text(),
+                   .epoch = run_.epoch(),
+                   .next_save = run_.next_save(),
+                   .session_seconds_left = watch_.session_seconds_left()});
 }
 
 void Trainer::count_loss(const StepReport& report) {
@@ -177,6 +184,8 @@ void Trainer::roll_back(const std::string& reason) {
   state.divergence = behind_rollback(before.divergence, state.divergence);
   state.max_steps = run_.plan.max_steps;
   state.sessions = before.sessions;
+  run_.storage.session_log().add("rollback",
+                                 {{"from", before.step}, {"to", state.step}, {"reason", reason}});
   watch_.skip_seconds();
   evaluations_.rolled_back();
   log_.open();
@@ -185,7 +194,10 @@ void Trainer::roll_back(const std::string& reason) {
 
 int Trainer::finish() {
   const std::optional<int> code = end_.finish(recovery_.faults_text());
-  return code ? *code : stop_early();
+  if (!code) return stop_early();
+  run_.storage.session_log().add(
+      "end", {{"code", *code}, {"step", run_.state.step}, {"reason", "finished"}});
+  return *code;
 }
 
 int Trainer::stop_early() {
@@ -197,13 +209,17 @@ int Trainer::stop_early() {
   const std::string what = "stopped by " + by + " at step " + std::to_string(step);
   if (!saving_.save_if_missing()) {
     const std::optional<SaveOutcome>& save = saving_.nonfinite();
-    log::error(what + ", but the state could not be saved" +
-               (save ? " (" + *save->nonfinite + ")" : std::string()) +
-               "; the run goes on from the checkpoint before");
+    const std::string problem = what + ", but the state could not be saved" +
+                                (save ? " (" + *save->nonfinite + ")" : std::string()) +
+                                "; the run goes on from the checkpoint before";
+    log::error(problem);
+    run_.storage.session_log().add("error", {{"step", step}, {"message", problem}});
     return kExitFailed;
   }
   log::info(what + " of " + std::to_string(run_.plan.max_steps) + " with everything saved in " +
             run_.checkpoint_path(step) + "; " + how_to_resume());
+  run_.storage.session_log().add(
+      "end", {{"code", kExitStoppedEarly}, {"step", step}, {"reason", "stopped by " + by}});
   watch_.log_progress();
   return kExitStoppedEarly;
 }

@@ -192,6 +192,14 @@ bool TrainingRun::save_is_due() const {
   return state.step % plan.save_steps == 0 || is_last_step();
 }
 
+std::optional<int64_t> TrainingRun::next_save() const {
+  const bool is_by_steps = args.save_strategy == "steps";
+  if (!is_by_steps && (args.save_strategy != "epoch" || stream)) return std::nullopt;
+  const int64_t every = is_by_steps ? plan.save_steps : loader->updates_per_epoch();
+  if (every <= 0 || is_last_step()) return std::nullopt;
+  return std::min(plan.max_steps, (state.step / every + 1) * every);
+}
+
 LeftOut TrainingRun::samples_of_update(const Position& position) const {
   // The epoch ends with this update where the next position is in another one.
   const Position next = loader->after(position);

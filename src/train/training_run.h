@@ -62,6 +62,8 @@ struct TrainingRun {
   [[nodiscard]] bool log_is_due() const;
   [[nodiscard]] bool evaluation_is_due() const;
   [[nodiscard]] bool save_is_due() const;  // by the keys
+  // The step of the next save by the keys, after this one.
+  [[nodiscard]] std::optional<int64_t> next_save() const;
   // The step whose weights are in memory.
   [[nodiscard]] int64_t weights_step() const { return loaded_best_step.value_or(state.step); }
   // The samples of the update at this position.

@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <ctime>
 #include <limits>
 
 #include "finetune/base/log.h"
@@ -12,12 +14,12 @@
 namespace finetune {
 namespace {
 
-using testing::EndsWith;
-using testing::HasSubstr;
-using testing::Not;
-using testing::StartsWith;
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
 
-class ProgressTest : public testing::Test {
+class ProgressTest : public ::testing::Test {
  protected:
   ProgressOutput output(bool is_terminal = true) {
     return {.now = [this] { return now_; },
@@ -124,6 +126,88 @@ TEST_F(ProgressTest, DropsTheLeastFiguresOnANarrowTerminal) {
             "\rtrain  37% |###      | 740/2000 [01:12<02:02, 10.3 step/s] loss 4.213");
 }
 
+TEST_F(ProgressTest, ShowsLossAndRemainingTimeIn40Columns) {
+  width_ = 40;
+  ProgressDisplay display(ProgressMode::kBar, output());
+  display.begin("train", 2000);
+  now_ += 72;
+  display.update(740, {.loss = 4.2134, .learning_rate = 6.3e-4, .tokens_per_second = 8432});
+  EXPECT_EQ(screen().back(), "train  37% 740/2000 loss 4.213 <02:02");
+  EXPECT_EQ(screen().size(), 1U);
+}
+
+TEST_F(ProgressTest, ShowsEpochNextSaveAndSessionWhereThereIsRoom) {
+  width_ = 200;
+  ProgressDisplay display(ProgressMode::kBar, output());
+  display.begin("train", 2000);
+  now_ += 72;
+  display.update(740,
+                 {.loss = 4.2134, .epoch = 1.85, .next_save = 750, .session_seconds_left = 11530});
+  EXPECT_THAT(writes_.back(), EndsWith("loss 4.213 epoch 1.85 next save 750 session 3:12:10 left"));
+}
+
+TEST_F(ProgressTest, ShowsWhenItWillEnd) {
+  ::setenv("TZ", "UTC", 1);
+  ::tzset();
+  ProgressOutput with_clock = output();
+  with_clock.unix_time = [] { return 1763900000.0; };  // 12:13:20
+  ProgressDisplay display(ProgressMode::kPlain, with_clock);
+  display.begin("train", 1000);
+  now_ += 60;
+  display.update(10);  // 99 minutes to go
+  EXPECT_THAT(everything(), HasSubstr(" ends 13:52\n"));
+  now_ += 6000;
+  display.update(11);  // and now days
+  EXPECT_THAT(everything(), HasSubstr(" ends Nov 29 "));
+}
+
+TEST_F(ProgressTest, PaintsWithoutMovingColumns) {
+  ProgressOutput colored = output();
+  colored.has_color = true;
+  ProgressDisplay display(ProgressMode::kBar, colored);
+  display.begin("train", 10);
+  now_ += 1;
+  display.update(5);
+  EXPECT_EQ(writes_.back(),
+            "\r\x1b[1mtrain\x1b[0m  50% |\x1b[32m##########          \x1b[0m| 5/10 [00:01<00:01, "
+            "5.00 step/s]");
+  display.end();
+}
+
+TEST_F(ProgressTest, WritesJsonObjects) {
+  ProgressDisplay display(ProgressMode::kJson, output());
+  display.begin("train", 10);
+  now_ += 0.5;
+  display.update(1, {.loss = 2.5});
+  now_ += 1;
+  display.update(2, {.loss = 2.25, .next_save = 5});
+  display.log(2, {.learning_rate = 1e-3});
+  display.end();
+  EXPECT_EQ(everything(),
+            R"({"event":"begin","phase":"train","unit":"step","done":0,"total":10,"elapsed":0.0}
+{"event":"update","phase":"train","unit":"step","done":2,"total":10,"elapsed":1.5,"per_second":1.33333,"seconds_left":6.0,"loss":2.25,"next_save":5}
+{"event":"log","phase":"train","unit":"step","done":2,"total":10,"elapsed":1.5,"per_second":1.33333,"seconds_left":6.0,"loss":2.25,"learning_rate":0.001,"next_save":5}
+{"event":"end","phase":"train","unit":"step","done":2,"total":10,"elapsed":1.5,"per_second":1.33333,"seconds_left":6.0,"loss":2.25,"learning_rate":0.001,"next_save":5}
+)");
+}
+
+TEST_F(ProgressTest, TellsItsObserverInEveryMode) {
+  for (const ProgressMode mode : {ProgressMode::kBar, ProgressMode::kPlain, ProgressMode::kNone}) {
+    ProgressDisplay display(mode, output());
+    std::vector<std::string> seen;
+    display.observe([&](const ProgressSnapshot& snapshot) {
+      seen.push_back(snapshot.phase + " " + std::to_string(snapshot.done));
+    });
+    display.begin("train", 10);
+    display.update(3);
+    display.begin("evaluate", 4);
+    display.end();
+    display.log(4);
+    display.end();
+    EXPECT_EQ(seen, (std::vector<std::string>{"train 0", "train 3", "evaluate 0", "train 4"}));
+  }
+}
+
 TEST_F(ProgressTest, CoversALongerLineThatStoodThere) {
   ProgressDisplay display(ProgressMode::kBar, output());
   display.begin("a phase with a long name", 100);
@@ -214,9 +298,9 @@ TEST_F(ProgressTest, EndsWhatIsOpenWhenAnErrorPassesThrough) {
   }
   EXPECT_THAT(everything(), EndsWith("\n"));
   const size_t before = writes_.size();
-  testing::internal::CaptureStderr();
+  ::testing::internal::CaptureStderr();
   log::info("afterwards");
-  testing::internal::GetCapturedStderr();
+  ::testing::internal::GetCapturedStderr();
   EXPECT_EQ(writes_.size(), before);
 }
 
@@ -225,9 +309,9 @@ TEST_F(ProgressTest, MakesRoomForLogLines) {
   display.begin("train", 10);
   const std::string bar = screen().back();
   writes_.clear();
-  testing::internal::CaptureStderr();
+  ::testing::internal::CaptureStderr();
   log::info("a checkpoint was saved");
-  EXPECT_EQ(testing::internal::GetCapturedStderr(), "a checkpoint was saved\n");
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "a checkpoint was saved\n");
   ASSERT_EQ(writes_.size(), 2U);
   EXPECT_EQ(writes_[0], "\r" + std::string(bar.size(), ' ') + "\r");
   EXPECT_EQ(writes_[1], "\r" + bar);

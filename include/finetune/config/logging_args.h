@@ -20,6 +20,7 @@ struct LoggingArgs {
   std::string log_level_replica = "warning";
   bool log_on_each_node = true;
   std::optional<bool> disable_tqdm;
+  std::string progress = "auto";
   std::vector<std::string> report_to = {"none"};  // after loading: {"none"} or {"tensorboard"}
   std::optional<std::string> logging_dir;         // unset: output_dir/runs
   std::optional<std::string> run_name;

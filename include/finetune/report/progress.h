@@ -4,9 +4,11 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace finetune {
@@ -15,6 +17,7 @@ enum class ProgressMode {
   kAuto,   // kBar where standard error is a terminal (a notebook cell is one), else kPlain
   kBar,    // one line that is rewritten, at most twice a second
   kPlain,  // a line for every log(), and one a minute
+  kJson,   // the same as JSON objects, one a second
   kNone,
 };
 
@@ -25,7 +28,25 @@ struct ProgressFigures {
   std::optional<double> tokens_per_second = {};
   std::optional<int64_t> memory_mib = {};  // current peak
   std::optional<std::string> cost = {};    // "3.21 units (37.02 JPY) spent, ... to go"
+  std::optional<double> epoch = {};
+  std::optional<int64_t> next_save = {};            // the position of the next scheduled one
+  std::optional<double> session_seconds_left = {};  // until the session's limit
 };
+
+// Where the innermost phase is.
+struct ProgressSnapshot {
+  std::string phase;
+  std::string unit;
+  int64_t done = 0;
+  int64_t total = 0;   // <= 0: unknown
+  double elapsed = 0;  // seconds since the phase was opened
+  double rate = 0;     // units per second; 0: not known yet
+  ProgressFigures figures;
+
+  [[nodiscard]] std::optional<double> seconds_left() const;
+};
+// The snapshot's members that are known, as JSON: "phase", "done", "total", "loss", ...
+[[nodiscard]] nlohmann::ordered_json to_json(const ProgressSnapshot& snapshot);
 
 // Where progress goes. The default is standard error; tests put their own clock and sink here.
 struct ProgressOutput {
@@ -33,6 +54,8 @@ struct ProgressOutput {
   std::function<void(std::string_view)> write;  // called under the log's lock
   std::function<int()> width;                   // columns of the terminal
   bool is_terminal = false;
+  bool has_color = false;                  // by NO_COLOR and FORCE_COLOR, else on a terminal
+  std::function<double()> unix_time = {};  // for the time of the end; unset: it is not shown
 
   [[nodiscard]] static ProgressOutput standard_error();
 };
@@ -71,6 +94,10 @@ class ProgressDisplay {
   void end();
 
   [[nodiscard]] ProgressMode mode() const { return mode_; }  // never kAuto
+  // Called with every begin(), update() and log(), in every mode.
+  void observe(std::function<void(const ProgressSnapshot&)> observer) {
+    observer_ = std::move(observer);
+  }
 
  private:
   struct Point {
@@ -91,8 +118,12 @@ class ProgressDisplay {
     [[nodiscard]] double rate(double now) const;  // 0 where it is not known yet
   };
 
-  static std::string plain_line(const Phase& phase, double now);
-  static std::string bar_line(const Phase& phase, double now, int columns);
+  [[nodiscard]] std::string plain_line(const Phase& phase, double now) const;
+  [[nodiscard]] std::string bar_line(const Phase& phase, double now, int columns) const;
+  [[nodiscard]] std::string end_text(const Phase& phase, double now) const;
+  [[nodiscard]] std::string painted(const std::string& line) const;
+  static ProgressSnapshot snapshot(const Phase& phase, double now);
+  void tell_observer(double now) const;
 
   struct Step {  // the newest
     std::string phase;
@@ -108,11 +139,13 @@ class ProgressDisplay {
   double note(int64_t done, const ProgressFigures& figures);  // returns the time
   void draw(double now);
   void write_plain(double now);
+  void write_json(const char* event, double now);
   void erase();
   void redraw();
 
   ProgressMode mode_;
   ProgressOutput output_;
+  std::function<void(const ProgressSnapshot&)> observer_;
   std::vector<Phase> phases_;
   std::string bar_;  // the current text of the terminal's line; guarded by the log's lock
   double last_drawn_ = 0;
