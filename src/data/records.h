@@ -19,7 +19,7 @@ struct Record {
   int64_t line = 0;       // where it begins, from 1
   int64_t number =
       0;  // of the row in its file, from 1, in formats where a line does not identify a row
-  bool ended = false;     // a line of text that ends in a line break
+  bool ended = false;  // a line of text that ends in a line break
 };
 
 // Where the next row of a file begins.

@@ -40,8 +40,8 @@ struct TextOptions {
 // - line_by_line: every line (or text of a JSON row) that is not blank becomes one sample with the
 //   tokenizer's special tokens, truncated to max_seq_length;
 // - else every text, empty ones too, is encoded with its special tokens, each 1000 rows are joined
-//   and split into samples of exactly max_seq_length, and the remainder of each 1000 is dropped. With
-//   keep_linebreaks, as in run_clm: a line's text ends in "\n" if the line does.
+//   and split into samples of exactly max_seq_length, and the remainder of each 1000 is dropped.
+//   With keep_linebreaks, as in run_clm: a line's text ends in "\n" if the line does.
 //
 // JSON rows with `input_ids` (and `attention_mask`, `labels`) are used unchanged, unless
 // text_column is set; all rows of a dataset must then have the same of these columns.
