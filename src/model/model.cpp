@@ -434,10 +434,12 @@ DryRun run_dry(ModelConfig config, std::optional<Head> head, int64_t length,
       .attention_mask = {},
       .dropout = DropoutStream{}};
   const MetaMemory memory;
-  nn::Pass pass(nn::Mode::kTrain, {.inputs = {.dropout = input.dropout},
-                                   .precision = options.precision,
-                                   .selective = options.selective});
-  nn::Value y = (*parts.encoder)(input, pass);
+  nn::Pass pass(nn::Mode::kTrain,
+                {.inputs = {.dropout = input.dropout},
+                 .rotations = parts.backbone->rotations(input, /*layout=*/nullptr),
+                 .precision = options.precision,
+                 .selective = options.selective});
+  nn::Value y = (*parts.backbone)(input, pass);
   y = {};
   result.kept = memory.now();
   return result;

@@ -22,6 +22,7 @@
 #include "kernels/cpu/operations.h"
 #include "kernels/dropout_mask.h"
 #include "kernels/plain/operations.h"
+#include "kernels/update_numbers.h"
 
 namespace finetune::kernels {
 namespace {
@@ -277,20 +278,6 @@ TEST_P(EveryTable, EncodesAndDecodesStatesOfMatrices) {
 }
 
 TEST_P(EveryTable, UpdatesMatrices) {
-  constexpr BitsAndBytesNumbers kTheirs = {.beta1 = 0.9F,
-                                           .beta2 = 0.999F,
-                                           .gradient1 = 0.1F,
-                                           .gradient2 = 0.001F,
-                                           .step_size = -0.003F,
-                                           .epsilon = 3e-9F,
-                                           .decay = 0.999F};
-  constexpr AdamWNumbers kOurs = {.gradient1 = 0.1F,
-                                  .beta2 = 0.999F,
-                                  .gradient2 = 0.001F,
-                                  .step_size = -0.01F,
-                                  .correction = 3.0F,
-                                  .epsilon = 1e-8F,
-                                  .decay = 0.999F};
   const Tensor start = at::randn({37, 41});
   const Tensor gradient = at::randn({37, 41});
   const AdamWUpdate update{.factor = 0.5, .rounding_key = 8};
@@ -300,9 +287,9 @@ TEST_P(EveryTable, UpdatesMatrices) {
     for (int i = 0; i < 3; ++i) {
       const Parameter parameter{.name = "w", .weight = start.clone(), .gradient = gradient};
       for (int t = 0; t < 3; ++t) {
-        if (i == 0) k.update_dynamic(parameter, states.dynamic, update, kTheirs);
-        if (i == 1) k.update_wide(parameter, states.wide, update, kTheirs);
-        if (i == 2) k.update_companded(parameter, states.companded, update, kOurs);
+        if (i == 0) k.update_dynamic(parameter, states.dynamic, update, kTheirNumbers);
+        if (i == 1) k.update_wide(parameter, states.wide, update, kTheirNumbers);
+        if (i == 2) k.update_companded(parameter, states.companded, update, kOurNumbers);
       }
       weights.push_back(parameter.weight);
     }

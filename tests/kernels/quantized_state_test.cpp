@@ -20,12 +20,15 @@
 #include "kernels/cpu/loops/adamw_blocks.h"
 #include "kernels/dynamic_map.h"
 #include "kernels/plain/operations.h"
+#include "kernels/update_numbers.h"
 
 namespace finetune {
 namespace {
 
 using kernels::AdamWNumbers;
 using kernels::BitsAndBytesNumbers;
+using kernels::kOurNumbers;
+using kernels::kTheirNumbers;
 
 constexpr float kInfiniteState = std::numeric_limits<float>::infinity();
 constexpr float kNanState = std::numeric_limits<float>::quiet_NaN();
@@ -110,21 +113,6 @@ Tensor gradient_of(int64_t count, int64_t t, bool is_finite) {
   }
   return gradient;
 }
-
-constexpr BitsAndBytesNumbers kTheirNumbers = {.beta1 = 0.9F,
-                                               .beta2 = 0.999F,
-                                               .gradient1 = 0.1F,
-                                               .gradient2 = 0.001F,
-                                               .step_size = -0.003F,
-                                               .epsilon = 3e-9F,
-                                               .decay = 0.999F};
-constexpr AdamWNumbers kOurNumbers = {.gradient1 = 0.1F,
-                                      .beta2 = 0.999F,
-                                      .gradient2 = 0.001F,
-                                      .step_size = -0.01F,
-                                      .correction = 3.0F,
-                                      .epsilon = 1e-8F,
-                                      .decay = 0.999F};
 
 void kernel(const Tensor& weight, const Tensor& gradient, const DynamicState& s, bool portable) {
   const kernels::WeightBlock block{weight.mutable_data_ptr<float>(),

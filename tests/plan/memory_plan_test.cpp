@@ -104,10 +104,13 @@ TEST(MemoryPlan, ActivationsFallWithEveryWayOfComputingAgain) {
     return parts_with([&](MemoryChoices& c) { c.checkpointing = again; }).activations;
   };
   const int64_t hidden = 16 * 128 * 768 * 4;
-  EXPECT_EQ(activations({}), (6 * 16 + 1) * hidden);
-  EXPECT_EQ(activations({.enabled = true, .selective = true}), (6 * 11 + 1) * hidden);
-  EXPECT_EQ(activations({.enabled = true}), (6 + 1) * hidden);
-  EXPECT_EQ(activations({.enabled = true, .every_n_layers = 4}), (2 + 1) * hidden);
+  // Beside them, of each token its position and the two numbers of the embeddings' norm, and of a
+  // row the type of its tokens.
+  const int64_t more = 16 * (128 * (8 + 2 * 4) + 8);
+  EXPECT_EQ(activations({}), (6 * 16 + 1) * hidden + more);
+  EXPECT_EQ(activations({.enabled = true, .selective = true}), (6 * 11 + 1) * hidden + more);
+  EXPECT_EQ(activations({.enabled = true}), (6 + 1) * hidden + more);
+  EXPECT_EQ(activations({.enabled = true, .every_n_layers = 4}), (2 + 1) * hidden + more);
 }
 
 TEST(MemoryPlan, ActivationsAreHalvedInHalfPrecision) {
