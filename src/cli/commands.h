@@ -39,6 +39,8 @@ int predict_command(const Arguments& arguments);
 int tokenizer_command(const Arguments& arguments);
 int prepare_command(const Arguments& arguments);
 int plan_command(const Arguments& arguments);
+int status_command(const Arguments& arguments);
+int report_command(const Arguments& arguments);
 int checkpoints_command(const Arguments& arguments);
 int verify_resume_command(const Arguments& arguments);
 int config_command(const Arguments& arguments);

@@ -20,6 +20,8 @@ constexpr Command kCommands[] = {
     {"prepare", "tokenise data, or make pretraining examples, beforehand", prepare_command},
     {"plan", "memory by part and time, before any training", plan_command},
     {"checkpoints", "list a run's checkpoints and whether each is whole", checkpoints_command},
+    {"status", "whether a run is running, how far it is, and how long still", status_command},
+    {"report", "one HTML file about one or more runs: curves, sessions, cost", report_command},
     {"verify-resume", "show that your configuration resumes bit for bit", verify_resume_command},
     {"config", "write, check and describe configurations", config_command},
     {"doctor", "devices, memory, libraries, disk, and what is wrong", doctor_command},
@@ -38,7 +40,8 @@ void print_help() {
       << "\n'finetune COMMAND --help' describes each.\n"
          "exit codes: 0 finished, 1 failed, 2 wrong command line or configuration, 3 no valid "
          "checkpoint among those there,\n4 finished without a checkpoint, 5 another process "
-         "holds the output folder, 75 stopped early with everything saved\n";
+         "holds the output folder, 6 running ('status' alone), 75 stopped early with everything "
+         "saved\n";
 }
 
 }  // namespace

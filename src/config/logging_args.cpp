@@ -36,6 +36,9 @@ void LoggingArgs::describe(FieldList& field) {
   field("progress", &LoggingArgs::progress,
         "Progress display: auto (as disable_tqdm says), a bar, plain lines, JSON lines, or none.",
         {.choices = {"auto", "bar", "plain", "json", "none"}, .resume = ResumePolicy::kFree});
+  field("model_card", &LoggingArgs::model_card,
+        "Write README.md, a model card for the Hugging Face hub, with the finished model.",
+        {.resume = ResumePolicy::kFree});
   field("report_to", &LoggingArgs::report_to, "Who receives metrics.",
         {.choices = {"none", "all", "tensorboard", "azure_ml", "clearml", "codecarbon", "comet_ml",
                      "dagshub", "dvclive", "flyte", "kubeflow", "mlflow", "neptune", "swanlab",

@@ -15,8 +15,11 @@
 #include "finetune/checkpoint/output_lock.h"
 #include "finetune/checkpoint/reader.h"
 #include "finetune/checkpoint/rotation.h"
+#include "finetune/config/batch_split.h"
 #include "finetune/config/dump.h"
+#include "finetune/data/sample_stream.h"
 #include "finetune/distributed/peer_lost.h"
+#include "finetune/plan/memory_advice.h"
 #include "finetune/report/progress_record.h"
 #include "finetune/state/finite_state.h"
 #include "finetune/task/tasks.h"
@@ -27,6 +30,7 @@
 #include "train/evaluate.h"
 #include "train/evaluated_model.h"
 #include "train/memory_budget.h"
+#include "train/memory_workload.h"
 #include "train/rebuild.h"
 #include "train/resume.h"
 #include "train/run_inputs.h"
@@ -291,6 +295,29 @@ Beginning begin_run(RunStorage& storage, const LoadedConfig& config, const RunOp
   return {.newest = newest};
 }
 
+constexpr char kMemoryAdvice[] =
+    "set memory_budget, which cuts the batch so that it fits, or lower per_device_train_batch_size "
+    "and raise gradient_accumulation_steps by the same factor (the result stays the same); what "
+    "was saved before is kept";
+
+// What was needed, what there was and what helps most; empty where memory does not even suffice to
+// find that out.
+std::string advice_on_memory(const LoadedConfig& config, const Parts& parts,
+                             const std::optional<MemoryDecision>& decision) {
+  if (dynamic_cast<const SampleStream*>(parts.train_data.get()) != nullptr) return "";
+  try {
+    const int64_t processes = parts.world->size();
+    const int64_t batch =
+        std::max<int64_t>(1, asked_effective_batch(config.args, processes) / processes);
+    const MemoryWorkload workload = workload_of(config, parts, batch);
+    return memory_advice(workload, decision ? decision->choices : choices_of(config.args),
+                         device_memory(parts.device)) +
+           "; " + kMemoryAdvice;
+  } catch (const std::exception&) {
+    return "";
+  }
+}
+
 // The rest of train() for a run whose files lie in `storage`.
 int train_in(RunStorage& storage, const LoadedConfig& config, const RunOptions& options,
              bool again) {
@@ -343,24 +370,34 @@ int train_in(RunStorage& storage, const LoadedConfig& config, const RunOptions& 
     request.memory = decision->choices;
   }
   parts.batches_at_once = batches_at_once(budgeted, parts, saved ? &*saved : nullptr, decision);
-  assemble_model(budgeted, request, parts);
-  const RunIdentity& identity = parts.identity;
-  check_same(*world,
-             identity.data + identity.validation + identity.tokenizer + identity.model +
-                 parts.memory.dump(),
-             "data, tokenizer, model or what memory_budget chose");
-  if (world->is_first()) {
-    parts.inputs = describe_inputs(config, parts, saved ? &*saved : nullptr, show_steps(progress));
+  try {
+    assemble_model(budgeted, request, parts);
+    const RunIdentity& identity = parts.identity;
+    check_same(*world,
+               identity.data + identity.validation + identity.tokenizer + identity.model +
+                   parts.memory.dump(),
+               "data, tokenizer, model or what memory_budget chose");
+    if (world->is_first()) {
+      parts.inputs =
+          describe_inputs(config, parts, saved ? &*saved : nullptr, show_steps(progress));
+    }
+    Trainer trainer(budgeted, options, storage, parts, progress);
+    if (newest) {
+      const auto files = interruptible_reads(storage.shared_files(), "restoring the checkpoint");
+      reading_checkpoint([&] { trainer.restore(*newest, *files); });
+    } else {
+      trainer.start_fresh();
+    }
+    check_same_weights(*world, parts.model->store().parameters());
+    return trainer.run();
+  } catch (...) {
+    if (!is_lack_of_memory(std::current_exception())) throw;
+    const std::string advice = advice_on_memory(budgeted, parts, decision);
+    if (advice.empty()) throw;
+    throw Error(
+        ErrorKind::kDevice,
+        (parts.device.is_cpu() ? "out of memory; " : "out of memory on the device; ") + advice);
   }
-  Trainer trainer(budgeted, options, storage, parts, progress);
-  if (newest) {
-    const auto files = interruptible_reads(storage.shared_files(), "restoring the checkpoint");
-    reading_checkpoint([&] { trainer.restore(*newest, *files); });
-  } else {
-    trainer.start_fresh();
-  }
-  check_same_weights(*world, parts.model->store().parameters());
-  return trainer.run();
 }
 
 // What a read refuses once it may give the next time; where it does not, another is taken.
@@ -434,11 +471,6 @@ int train(const LoadedConfig& config, const RunOptions& options) {
     throw;
   }
 }
-
-constexpr char kMemoryAdvice[] =
-    "set memory_budget, which cuts the batch so that it fits, or lower per_device_train_batch_size "
-    "and raise gradient_accumulation_steps by the same factor (the result stays the same); what "
-    "was saved before is kept";
 
 }  // namespace
 

@@ -14,6 +14,8 @@
 #include "finetune/report/figure_text.h"
 #include "finetune/task/tasks.h"
 #include "train/agreement.h"
+#include "train/model_card.h"
+#include "train/start_text.h"
 
 namespace finetune {
 
@@ -52,6 +54,13 @@ std::optional<int> RunEnd::finish(const std::string& faults) {
             (metrics ? ", " + describe_metrics(*metrics) : "") + "; the model is in " +
             args.output_dir);
   if (const std::optional<std::string> cost = watch_.cost_text()) log::info(*cost);
+  if (run_.trainer_state.best_metric && args.metric_for_best_model) {
+    const std::optional<int64_t>& best = run_.trainer_state.best_global_step;
+    log::info("best " + *args.metric_for_best_model + ": " +
+              figure_text(*run_.trainer_state.best_metric) +
+              (best ? " at step " + std::to_string(*best) : std::string()));
+  }
+  for (const std::string& line : usage_lines(run_)) log::info(line);
   return exit_code();
 }
 
@@ -88,6 +97,10 @@ void RunEnd::export_model(const Json& summary, const Metrics& metrics) {
   const SaveScope scope{.kind = SaveKind::kModel};
   checkpoint::ModelExport model(run_.files, folder);
   for (const checkpoint::CheckpointFile& file : saving_.contents().save(scope)) model.write(file);
+  if (run_.args.model_card && may_write_model_card(run_.files, folder)) {
+    const std::string card = model_card(run_, metrics ? *metrics : Json::object());
+    model.write(checkpoint::text_file(kModelCardFile, card));
+  }
   write_results(run_.files, folder, "train", summary);
   if (metrics) {
     Json results = *metrics;

@@ -84,6 +84,8 @@ SessionProgress SessionWatch::progress() const {
   return progress;
 }
 
+std::optional<double> SessionWatch::seconds_left() const { return progress().seconds_left(); }
+
 std::optional<double> SessionWatch::session_seconds_left() const {
   if (!run_.parts.session || !run_.parts.session->clock.limit()) return std::nullopt;
   return run_.parts.session->clock.limit()->seconds_left(interrupt::seconds_since_boot());

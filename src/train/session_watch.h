@@ -36,6 +36,7 @@ class SessionWatch {
   // Writes RunState::session, with which the next session starts.
   void keep();
   [[nodiscard]] std::optional<std::string> cost_text() const;
+  [[nodiscard]] std::optional<double> seconds_left() const;  // of training, where it is known
   [[nodiscard]] std::optional<double> session_seconds_left() const;  // until the session's limit
   // Logs how far the run is where the session ends early.
   void log_progress() const;

@@ -14,6 +14,7 @@
 #include "train/agreement.h"
 #include "train/checkpoint_contents.h"
 #include "train/session_events.h"
+#include "train/start_text.h"
 
 namespace finetune {
 namespace {
@@ -72,6 +73,9 @@ void Trainer::begin_session() {
   log_idle_threads();
   step_.reserve_memory();
   saving_.prepare();
+  for (const std::string& line : start_lines(run_, watch_.seconds_left(), watch_.cost_text())) {
+    log::info(line);
+  }
   run_.progress.begin("train", run_.plan.max_steps, run_.state.step);
 }
 

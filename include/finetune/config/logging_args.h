@@ -21,6 +21,7 @@ struct LoggingArgs {
   bool log_on_each_node = true;
   std::optional<bool> disable_tqdm;
   std::string progress = "auto";
+  bool model_card = true;
   std::vector<std::string> report_to = {"none"};  // after loading: {"none"} or {"tensorboard"}
   std::optional<std::string> logging_dir;         // unset: output_dir/runs
   std::optional<std::string> run_name;

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: MIT
+#include <algorithm>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "cli/command_line.h"
+#include "cli/commands.h"
+#include "cli/run_report.h"
+#include "finetune/base/error.h"
+#include "finetune/base/file_system.h"
+#include "finetune/base/log.h"
+#include "finetune/base/text.h"
+#include "finetune/base/version.h"
+#include "finetune/report/html_report.h"
+#include "finetune/report/session_log.h"
+
+namespace finetune::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr size_t kMostRuns = 20;
+constexpr size_t kPointsOfAll = 8000;  // of one curve in all runs: the page stays below 1 MB
+constexpr size_t kMostPoints = 1200;   // of one curve
+
+constexpr const char* kReportHelp =
+    R"(usage: finetune report OUTPUT_DIR... [-o FILE] [--format html|md|json|csv] [--verify]
+
+Writes a report about one run, or compares several: curves, sessions and interruptions,
+checkpoints, configuration and its changes, cost, data. Only reads the runs, which may
+be running; runs of transformers' Trainer too. The HTML file needs no network.
+
+  -o FILE     where to write; default: report.html in the current folder for html,
+              standard output for the other formats ("-": standard output)
+  --format F  html (default), md, json (what the page draws), csv (all logged values)
+  --verify    read every byte of the checkpoints, not only their sizes
+)";
+
+std::string title_of(const std::vector<std::string>& folders) {
+  std::string title;
+  for (const std::string& folder : folders) {
+    title += (title.empty() ? "" : ", ") + file_name(folder);
+  }
+  return title;
+}
+
+std::vector<RunFolder> read_runs(const std::vector<std::string>& folders, bool verify) {
+  std::vector<RunFolder> runs;
+  for (const std::string& folder : folders) {
+    std::optional<RunFolder> run = read_run_folder(folder, kHeartbeatPatience, verify);
+    if (!run) {
+      throw Error(ErrorKind::kUsage,
+                  "there is no run in '" + folder +
+                      "': no checkpoint, log or lock; name the output_dir of a training");
+    }
+    runs.push_back(std::move(*run));
+  }
+  return runs;
+}
+
+// "a/out" and "b/out" by their paths, all others by their folder's name.
+void name_apart(Json& runs) {
+  for (Json& run : runs) {
+    const auto same = std::ranges::count_if(
+        runs, [&](const Json& other) { return other["name"] == run["name"]; });
+    if (same > 1) run["label"] = run["path"];
+  }
+  for (Json& run : runs) {
+    if (run.contains("label")) run["name"] = run["label"];
+    run.erase("label");
+  }
+}
+
+Json report_json(const std::vector<RunFolder>& folders, bool verify) {
+  const size_t points = std::clamp(kPointsOfAll / folders.size(), size_t{100}, kMostPoints);
+  Json runs = Json::array();
+  for (const RunFolder& run : folders) runs.push_back(run_report(run, points));
+  name_apart(runs);
+  Json differences = runs.size() > 1 ? differing_keys(runs) : Json::array();
+  return {{"version", kVersion},
+          {"created", unix_seconds()},
+          {"verified", verify},
+          {"runs", std::move(runs)},
+          {"differences", std::move(differences)}};
+}
+
+}  // namespace
+
+int report_command(const Arguments& arguments) {
+  CommandLine line("report", kReportHelp);
+  std::string format = "html";
+  std::optional<std::string> file;
+  bool verify = false;
+  line.value("--format", format);
+  line.value("-o", file);
+  line.flag("--verify", verify);
+  if (!line.parse(arguments)) return kExitFinished;
+  std::vector<std::string> folders = line.rest();
+  for (std::string& folder : folders) {
+    if (folder.starts_with("-")) {
+      throw Error(ErrorKind::kUsage,
+                  "finetune report has no option '" + folder + "'; see 'finetune report --help'");
+    }
+    while (folder.size() > 1 && folder.ends_with("/")) folder.pop_back();
+  }
+  if (folders.empty() || folders.size() > kMostRuns) {
+    throw Error(ErrorKind::kUsage,
+                format_text("finetune report takes 1 to {} folders, each the output_dir of a run",
+                            kMostRuns));
+  }
+  const std::string formats[] = {"html", "md", "json", "csv"};
+  if (std::ranges::find(formats, format) == std::end(formats)) {
+    throw Error(ErrorKind::kUsage, "--format must be html, md, json or csv, not '" + format + "'");
+  }
+  const std::vector<RunFolder> runs = read_runs(folders, verify);
+  std::string text;
+  if (format == "csv") {
+    text = csv_report(runs);
+  } else {
+    const Json report = report_json(runs, verify);
+    if (format == "json") text = report.dump(1, ' ', true, Json::error_handler_t::replace) + "\n";
+    if (format == "md") text = markdown_report(report);
+    if (format == "html") text = html_page(report, title_of(folders), markdown_report(report));
+  }
+  if (!file && format == "html") file = "report.html";
+  if (!file || *file == "-") {
+    std::cout << text << std::flush;
+    return kExitFinished;
+  }
+  FileSystem::local().write_atomically(*file, text);
+  log::info("the report is in " + *file);
+  return kExitFinished;
+}
+
+}  // namespace finetune::cli

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: MIT
+#include "cli/run_folder.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <ctime>
+#include <utility>
+
+#include "finetune/base/clock.h"
+#include "finetune/base/error.h"
+#include "finetune/base/file_system.h"
+#include "finetune/base/interrupt.h"
+#include "finetune/base/json.h"
+#include "finetune/checkpoint/layout.h"
+#include "finetune/report/metrics_file.h"
+#include "finetune/report/progress_record.h"
+#include "finetune/report/session_log.h"
+
+namespace finetune::cli {
+namespace {
+
+using checkpoint::CheckpointEntry;
+using checkpoint::Owner;
+using Json = nlohmann::ordered_json;
+
+constexpr uint64_t kLongestFile = uint64_t{1} << 30;
+constexpr int64_t kSilentSeconds = 300;  // a lock record this old has no live owner elsewhere
+constexpr double kLookSeconds = 0.5;
+
+// An object in a file, or an empty one: what is being replaced or damaged is not worth a failure.
+Json object_in(const std::string& path) {
+  FileSystem& files = FileSystem::local();
+  if (files.type(path) != FileType::kFile) return Json::object();
+  for (int attempt = 0; attempt < 3; ++attempt) {
+    try {
+      Json object = parse_json(files.read_all(path, kLongestFile), path, ErrorKind::kData,
+                               {.max_bytes = kLongestFile, .allow_nan = true});
+      if (object.is_object()) return object;
+    } catch (const Error&) {  // perhaps it is just being written
+      Clock::steady().sleep(0.02);
+    }
+  }
+  return Json::object();
+}
+
+std::optional<Owner> owner_in(const std::string& folder) {
+  const std::string path = join_path(folder, checkpoint::kLockFile);
+  FileSystem& files = FileSystem::local();
+  if (files.type(path) != FileType::kFile) return std::nullopt;
+  try {
+    return checkpoint::parse_owner(files.read_all(path, 1 << 16));
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+// Whether the record of an owner elsewhere changes, or did a moment ago.
+bool has_heartbeat(const std::string& folder, const Owner& owner, double patience) {
+  struct stat status = {};
+  if (::stat(join_path(folder, checkpoint::kLockFile).c_str(), &status) == 0 &&
+      std::time(nullptr) - status.st_mtime > kSilentSeconds) {
+    return false;
+  }
+  for (double waited = 0; waited < patience; waited += kLookSeconds) {
+    interrupt::throw_if_requested("waiting for a heartbeat");
+    const std::optional<Owner> now = owner_in(folder);
+    if (!now) return false;
+    if (now->token != owner.token || now->beat != owner.beat) return true;
+    Clock::steady().sleep(kLookSeconds);
+  }
+  return false;
+}
+
+RunActivity activity_of(const std::string& folder, const std::optional<Owner>& owner,
+                        double patience) {
+  if (!owner) return RunActivity::kIdle;
+  switch (checkpoint::state_of(*owner, checkpoint::this_process())) {
+    case checkpoint::OwnerState::kAlive:
+      return RunActivity::kHere;
+    case checkpoint::OwnerState::kDead:
+      return RunActivity::kIdle;
+    case checkpoint::OwnerState::kRemote:
+      return has_heartbeat(folder, *owner, patience) ? RunActivity::kElsewhere : RunActivity::kIdle;
+  }
+  return RunActivity::kIdle;
+}
+
+// Events of earlier runs in the folder are none of this one's.
+void read_events(RunFolder& run) {
+  std::string run_id;
+  run.unusable_lines = read_json_lines(
+      FileSystem::local(), join_path(run.path, kSessionsFile), [&](Json&& event, uint64_t) {
+        const Json id = member(event, "run_id");
+        // A session that was killed before its first checkpoint has an id of its own.
+        const bool is_over = !run.events.empty() && member(run.events.back(), "code") == 0;
+        if (id.is_string() && id != run_id) {
+          if (member(event, "is_restart") == true || is_over) run.events.clear();
+          run_id = id.get<std::string>();
+        }
+        run.events.push_back(std::move(event));
+        return true;
+      });
+}
+
+void read_states(RunFolder& run) {
+  run.state = object_in(join_path(run.path, checkpoint::kFinetuneStateFile));
+  run.trainer = object_in(join_path(run.path, checkpoint::kTrainerStateFile));
+  run.is_finished = member(run.state, "finished") == true;
+  const CheckpointEntry* newest = run.newest_valid();
+  run.is_foreign = run.state.empty() && run.events.empty() && !run.owner &&
+                   (newest != nullptr ? newest->foreign : !run.trainer.empty());
+  const double reached = number_in(run.trainer, "global_step").value_or(-1);
+  if (run.is_foreign && reached > 0) {
+    run.is_finished = reached >= number_in(run.trainer, "max_steps").value_or(reached + 1);
+  }
+  if (run.is_finished || newest == nullptr) return;
+  if (reached >= static_cast<double>(newest->step)) return;
+  run.trainer = object_in(join_path(newest->path, checkpoint::kTrainerStateFile));
+  run.state = object_in(join_path(newest->path, checkpoint::kFinetuneStateFile));
+  if (!run.is_foreign) return;
+  const double last = number_in(run.trainer, "global_step").value_or(-1);
+  run.is_finished = last > 0 && last >= number_in(run.trainer, "max_steps").value_or(last + 1);
+}
+
+}  // namespace
+
+Json member(const Json& object, const std::string& name) {
+  if (!object.is_object()) return nullptr;
+  const auto found = object.find(name);
+  return found == object.end() ? Json(nullptr) : *found;
+}
+
+std::optional<double> number_in(const Json& object, const std::string& name) {
+  const Json value = member(object, name);
+  if (!value.is_number()) return std::nullopt;
+  return value.get<double>();
+}
+
+const CheckpointEntry* RunFolder::newest_valid() const {
+  for (auto entry = checkpoints.rbegin(); entry != checkpoints.rend(); ++entry) {
+    if (entry->whole) return &*entry;
+  }
+  return nullptr;
+}
+
+Json RunFolder::config() const {
+  for (auto event = events.rbegin(); event != events.rend(); ++event) {
+    if (member(*event, "config").is_object()) return (*event)["config"];
+  }
+  const Json kept = member(state, "config");
+  return kept.is_object() ? kept : Json::object();
+}
+
+std::optional<RunFolder> read_run_folder(const std::string& path, double patience, bool verify) {
+  FileSystem& files = FileSystem::local();
+  struct stat status = {};
+  if (::stat(path.c_str(), &status) != 0) {
+    throw Error(ErrorKind::kUsage, "there is no folder '" + path + "'");
+  }
+  if (!S_ISDIR(status.st_mode)) {
+    throw Error(ErrorKind::kUsage, "'" + path + "' is not a folder; name a run's output_dir");
+  }
+  RunFolder run{.path = path};
+  run.owner = owner_in(path);
+  run.activity = activity_of(path, run.owner, patience);
+  run.checkpoints = checkpoint::list_checkpoints(files, path, verify);
+  for (const std::string& name : files.list(path)) {
+    const auto aside = checkpoint::parse_aside_name(name);
+    run.quarantined += aside && aside->reason == checkpoint::AsideReason::kBad ? 1 : 0;
+  }
+  read_events(run);
+  read_states(run);
+  if (run.is_running() && run.owner) {
+    run.progress = object_in(join_path(path, kProgressFile));
+    // Of an earlier process.
+    const double since = static_cast<double>(run.owner->since_unix);
+    if (number_in(run.progress, "time").value_or(0) < since) run.progress = Json::object();
+  }
+  const bool is_run = run.owner || !run.checkpoints.empty() || run.quarantined > 0 ||
+                      !run.events.empty() || !run.state.empty() || !run.trainer.empty() ||
+                      files.exists(join_path(path, kMetricsFile));
+  if (!is_run) return std::nullopt;
+  return run;
+}
+
+}  // namespace finetune::cli

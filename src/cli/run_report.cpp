@@ -1,0 +1,334 @@
+// SPDX-License-Identifier: MIT
+#include "cli/run_report.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <utility>
+
+#include "cli/run_predictions.h"
+#include "cli/run_status.h"
+#include "finetune/base/error.h"
+#include "finetune/base/file_system.h"
+#include "finetune/base/json.h"
+#include "finetune/base/text.h"
+#include "finetune/config/dump.h"
+#include "finetune/report/html_report.h"
+#include "finetune/report/metrics_file.h"
+#include "finetune/report/session_log.h"
+
+namespace finetune::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
+
+// What was logged: curves, and what each session reached.
+struct Log {
+  std::map<std::string, std::vector<SeriesPoint>> curves;
+  std::vector<std::string> names;  // in the order of their appearance
+  struct Reached {
+    double time = 0;
+    int64_t step = 0;
+  };
+  std::map<int64_t, Reached> sessions;
+  double first_time = kUnknown;
+  int64_t unusable = 0;
+};
+
+bool is_curve(const std::string& key) {
+  static const char* const kNone[] = {"step", "epoch", "time", "session", "total_flos"};
+  return std::ranges::none_of(kNone, [&](const char* name) { return key == name; }) &&
+         !key.starts_with("train_") && !key.ends_with("_runtime") && !key.ends_with("_per_second");
+}
+
+void add_line(const Json& line, Log& log) {
+  const auto step = number_in(line, "step");
+  if (!step) return;
+  const double time = number_in(line, "time").value_or(kUnknown);
+  if (std::isnan(log.first_time)) log.first_time = time;
+  for (const auto& [key, value] : line.items()) {
+    if (!is_curve(key) && key != "tokens_per_second") continue;
+    if (!value.is_number() && !value.is_null()) continue;
+    std::vector<SeriesPoint>& curve = log.curves[key];
+    if (curve.empty()) log.names.push_back(key);
+    curve.push_back({.step = static_cast<int64_t>(*step),
+                     .value = value.is_number() ? value.get<double>() : kUnknown,
+                     .time = time});
+  }
+  if (const auto session = number_in(line, "session")) {
+    Log::Reached& reached = log.sessions[static_cast<int64_t>(*session)];
+    if (!std::isnan(time)) reached.time = time;
+    reached.step = static_cast<int64_t>(*step);
+  }
+}
+
+Log read_log(const RunFolder& run) {
+  Log log;
+  log.unusable = for_each_logged_line(run, [&](const Json& line) { add_line(line, log); });
+  return log;
+}
+
+// Six digits: more are not seen, and the file stays small.
+Json short_number(double value) {
+  if (!std::isfinite(value)) return nullptr;
+  return std::stod(format_number("%.6g", value));
+}
+
+Json curves_json(const Log& log, size_t points) {
+  Json series = Json::object();
+  for (const std::string& name : log.names) {
+    Json steps = Json::array();
+    Json values = Json::array();
+    Json times = Json::array();
+    bool has_times = false;
+    for (const SeriesPoint& point : decimated(log.curves.at(name), points)) {
+      steps.push_back(point.step);
+      values.push_back(short_number(point.value));
+      const double after = point.time - log.first_time;
+      has_times = has_times || std::isfinite(after);
+      times.push_back(std::isfinite(after) ? Json(std::llround(after)) : Json(nullptr));
+    }
+    series[name] = {{"s", std::move(steps)}, {"v", std::move(values)}};
+    if (has_times) series[name]["t"] = std::move(times);
+  }
+  return series;
+}
+
+Json rollback_json(const Json& event) {
+  return {{"time", member(event, "time")},
+          {"from", member(event, "from")},
+          {"to", member(event, "to")},
+          {"reason", member(event, "reason")}};
+}
+
+// A session that wrote no end was killed, or is running; it lived at least as long as its log.
+void close_session(const Log& log, bool is_running, const Json& next_start, Json& session) {
+  session["ending"] = is_running ? "running" : "killed";
+  const auto reached = log.sessions.find(
+      session["session"].is_number_integer() ? session["session"].get<int64_t>() : int64_t{-1});
+  const double start = number_in(session, "start").value_or(0);
+  double end = is_running ? unix_seconds() : start;
+  if (reached != log.sessions.end()) {
+    end = std::max(end, reached->second.time);
+    session["last_step"] = reached->second.step;
+  }
+  if (const auto next =
+          next_start.is_number() ? std::optional(next_start.get<double>()) : std::nullopt) {
+    end = std::min(end, *next);
+  }
+  session["end"] = end;
+}
+
+Json sessions_json(const RunFolder& run, const Log& log) {
+  Json sessions = Json::array();
+  bool is_open = false;
+  for (const Json& event : run.events) {
+    const Json name = member(event, "event");
+    if (name == "start") {
+      if (is_open) close_session(log, false, member(event, "time"), sessions.back());
+      sessions.push_back({{"session", member(event, "session")},
+                          {"start", member(event, "time")},
+                          {"first_step", member(event, "step")},
+                          {"last_step", member(event, "step")},
+                          {"host", member(event, "host")},
+                          {"device", member(event, "device")},
+                          {"rollbacks", Json::array()}});
+      is_open = true;
+    } else if (is_open && name == "rollback") {
+      sessions.back()["rollbacks"].push_back(rollback_json(event));
+    } else if (is_open && (name == "end" || name == "error")) {
+      Json& session = sessions.back();
+      const bool is_finished = member(event, "code") == 0 || member(event, "code") == 4;
+      session["ending"] = name == "error" ? "error" : is_finished ? "finished" : "stopped";
+      session["reason"] = name == "error" ? member(event, "message") : member(event, "reason");
+      session["end"] = member(event, "time");
+      const auto reached = number_in(event, "step");
+      if (reached) session["last_step"] = static_cast<int64_t>(*reached);
+      is_open = false;
+    }
+  }
+  if (is_open) close_session(log, run.is_running(), nullptr, sessions.back());
+  return sessions;
+}
+
+Json changes_json(const RunFolder& run) {
+  Json changes = Json::array();
+  Json before;
+  for (const Json& event : run.events) {
+    const Json config = member(event, "config");
+    if (!config.is_object()) continue;
+    if (before.is_object()) {
+      for (const auto& [key, value] : config.items()) {
+        const Json old = member(before, key);
+        if (old == value || key == "resume_from_checkpoint") continue;
+        changes.push_back({{"session", member(event, "session")},
+                           {"step", member(event, "step")},
+                           {"key", key},
+                           {"before", old},
+                           {"after", value}});
+      }
+    }
+    before = config;
+  }
+  return changes;
+}
+
+Json set_keys(const Json& config) {
+  const Json defaults = to_json(TrainingArgs());
+  Json names = Json::array();
+  for (const auto& [key, value] : config.items()) {
+    if (member(defaults, key) != value) names.push_back(key);
+  }
+  return names;
+}
+
+// Out of all_results.json, else the newest values of the log.
+Json results_json(const RunFolder& run, const Log& log) {
+  Json results = Json::object();
+  const std::string path = join_path(run.path, "all_results.json");
+  if (FileSystem::local().type(path) == FileType::kFile) {
+    try {
+      const Json stored = read_json_file(path, ErrorKind::kData, {.allow_nan = true});
+      for (const auto& [key, value] : stored.items()) {
+        if (value.is_number()) results[key] = value;
+      }
+    } catch (const Error&) {  // damaged, or being replaced
+    }
+  }
+  for (const std::string& name : log.names) {
+    if (name != "loss" && !name.starts_with("eval_")) continue;
+    if (!results.contains(name)) results[name] = short_number(log.curves.at(name).back().value);
+  }
+  return results;
+}
+
+void add_cost(const RunFolder& run, const Json& status, Json& report) {
+  const Json cost = member(member(run.state, "session"), "cost");
+  if (member(status, "cost").is_string()) {
+    report["cost_text"] = status["cost"];
+  } else if (const auto units = number_in(cost, "units")) {
+    std::string text = format_number("%.2f units", *units);
+    for (const auto& [currency, sum] : member(cost, "money").items()) {
+      if (sum.is_number()) text += format_number(" · %.2f ", sum.get<double>()) + currency;
+    }
+    report["cost_text"] = text;
+  }
+}
+
+Json label_names(const RunFolder& run) {
+  const auto* newest = run.newest_valid();
+  for (const std::string& folder : {run.path, newest != nullptr ? newest->path : run.path}) {
+    const std::string path = join_path(folder, "config.json");
+    if (FileSystem::local().type(path) != FileType::kFile) continue;
+    try {
+      const Json names = member(read_json_file(path), "id2label");
+      if (names.is_object()) return names;
+    } catch (const Error&) {  // without names, the numbers are shown
+    }
+  }
+  return Json::object();
+}
+
+Json notes_json(const RunFolder& run, const Log& log, const Json& status) {
+  Json notes = Json::array();
+  if (log.unusable > 0) {
+    notes.push_back(
+        format_text("{} lines of metrics.jsonl are damaged and left out", log.unusable));
+  }
+  if (run.unusable_lines > 0) {
+    notes.push_back(
+        format_text("{} lines of sessions.jsonl are damaged and left out", run.unusable_lines));
+  }
+  if (run.quarantined > 0) {
+    notes.push_back(format_text("{} corrupt checkpoints were renamed to .bad-N", run.quarantined));
+  }
+  if (run.is_foreign) notes.push_back("written by transformers' Trainer: no sessions, no times");
+  const Json model = member(status, "model");
+  if (model.is_string() && model != "valid" && model != "no checksums") {
+    notes.push_back("the finished model is damaged: " + model.get<std::string>());
+  }
+  const Json mirror = member(status, "mirror");
+  if (mirror.is_object()) {
+    const std::string folder = mirror["folder"].get<std::string>();
+    const bool is_reachable = member(mirror, "reachable") == true;
+    notes.push_back("mirror " + folder + ": " +
+                    (!is_reachable             ? "not reachable from here"
+                     : mirror.contains("step") ? "has step " + mirror["step"].dump()
+                                               : std::string("has no checkpoint")) +
+                    (member(mirror, "has_model") == true ? " and the finished model" : ""));
+  }
+  return notes;
+}
+
+}  // namespace
+
+int64_t for_each_logged_line(const RunFolder& run, const std::function<void(const Json&)>& take) {
+  const std::string path = join_path(run.path, kMetricsFile);
+  int64_t lines = 0;
+  const int64_t unusable = read_json_lines(FileSystem::local(), path, [&](Json&& line, uint64_t) {
+    ++lines;
+    take(line);
+    return true;
+  });
+  const Json history = member(run.trainer, "log_history");
+  if (lines == 0 && history.is_array()) {
+    for (const Json& record : history) {
+      if (record.is_object()) take(record);
+    }
+  }
+  // The line that a running process is writing is no damage.
+  return run.is_running() ? std::max<int64_t>(0, unusable - 1) : unusable;
+}
+
+Json run_report(const RunFolder& run, size_t points) {
+  const Log log = read_log(run);
+  const Json status = status_json(run);
+  const Json config = run.config();
+  Json report = {{"name", file_name(run.path)}, {"path", run.path}, {"status", status}};
+  report["series"] = curves_json(log, points);
+  report["sessions"] = sessions_json(run, log);
+  report["config"] = config;
+  report["set_keys"] = set_keys(config);
+  report["changes"] = changes_json(run);
+  report["results"] = results_json(run, log);
+  report["label_names"] = label_names(run);
+  const Json confusion = confusion_of(run, report["label_names"]);
+  if (!confusion.is_null()) report["confusion"] = confusion;
+  report["notes"] = notes_json(run, log, status);
+  report["data"] = Json::object();
+  for (auto event = run.events.rbegin(); event != run.events.rend(); ++event) {
+    if (member(*event, "event") != "start") continue;
+    if (member(*event, "data").is_object()) report["data"] = (*event)["data"];
+    report["parameters"] = member(*event, "parameters");
+    report["device"] = member(*event, "device");
+    break;
+  }
+  const Json model = member(config, "model_name_or_path");
+  report["model"] = model.is_string() ? model : member(config, "model_type");
+  if (const auto seconds = number_in(run.state, "seconds")) report["seconds"] = *seconds;
+  add_cost(run, status, report);
+  return report;
+}
+
+Json differing_keys(const Json& runs) {
+  Json differences = Json::array();
+  std::vector<std::string> keys;
+  for (const Json& run : runs) {
+    for (const auto& item : run["config"].items()) {
+      if (std::ranges::find(keys, item.key()) == keys.end()) keys.push_back(item.key());
+    }
+  }
+  for (const std::string& key : keys) {
+    Json values = Json::array();
+    for (const Json& run : runs) values.push_back(member(run["config"], key));
+    const bool differs =
+        std::ranges::any_of(values, [&](const Json& value) { return value != values.front(); });
+    if (differs) differences.push_back({{"key", key}, {"values", std::move(values)}});
+  }
+  return differences;
+}
+
+}  // namespace finetune::cli

@@ -1,0 +1,463 @@
+// SPDX-License-Identifier: MIT
+#include "cli/run_status.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <ctime>
+#include <utility>
+
+#include "finetune/base/error.h"
+#include "finetune/base/file_system.h"
+#include "finetune/base/printable.h"
+#include "finetune/base/text.h"
+#include "finetune/checkpoint/finished_model.h"
+#include "finetune/report/duration_text.h"
+#include "finetune/report/figure_text.h"
+#include "finetune/report/metrics_file.h"
+#include "finetune/report/session_log.h"
+
+namespace finetune::cli {
+namespace {
+
+using checkpoint::CheckpointEntry;
+using Json = nlohmann::ordered_json;
+
+constexpr uint64_t kTailBytes = uint64_t{1} << 18;  // of metrics.jsonl: hundreds of lines
+constexpr size_t kLongestError = 500;
+
+// The newest lines of the log, oldest first.
+std::vector<Json> newest_lines(const RunFolder& run) {
+  FileSystem& files = FileSystem::local();
+  const std::string path = join_path(run.path, kMetricsFile);
+  std::vector<Json> lines;
+  try {
+    read_json_lines(
+        files, path,
+        [&](Json&& line, uint64_t) {
+          lines.push_back(std::move(line));
+          return true;
+        },
+        offset_of_last_lines(files, path, kTailBytes));
+  } catch (const Error&) {  // it is being replaced
+  }
+  if (!lines.empty()) return lines;
+  const Json history = member(run.trainer, "log_history");
+  if (history.is_array()) lines.assign(history.begin(), history.end());
+  return lines;
+}
+
+void copy_member(const Json& from, const std::string& name, Json& to) {
+  const Json value = member(from, name);
+  if (!value.is_null()) to[name] = value;
+}
+
+// The figures of the newest training step and of the newest evaluation in the log.
+void add_metrics(const RunFolder& run, Json& status) {
+  const std::vector<Json> lines = newest_lines(run);
+  bool has_loss = false;
+  for (auto line = lines.rbegin(); line != lines.rend(); ++line) {
+    if (!has_loss && line->contains("loss")) {
+      has_loss = true;
+      for (const char* name :
+           {"loss", "grad_norm", "learning_rate", "epoch", "tokens_per_second", "memory_mib"}) {
+        copy_member(*line, name, status);
+      }
+      status["logged_step"] = member(*line, "step");
+    }
+    if (line->contains("eval_loss") && !status.contains("evaluation")) {
+      Json& evaluation = status["evaluation"] = {{"step", member(*line, "step")}};
+      for (const auto& [key, value] : line->items()) {
+        if (key.starts_with("eval_") && value.is_number() && !key.ends_with("runtime") &&
+            !key.ends_with("per_second")) {
+          evaluation[key] = value;
+        }
+      }
+    }
+  }
+  copy_member(run.trainer, "best_metric", status);
+  copy_member(run.trainer, "best_global_step", status);
+  if (!lines.empty()) copy_member(lines.back(), "step", status);
+}
+
+std::optional<Json> newest_event(const RunFolder& run, const std::string& name) {
+  for (auto event = run.events.rbegin(); event != run.events.rend(); ++event) {
+    if (member(*event, "event") == name) return *event;
+  }
+  return std::nullopt;
+}
+
+std::string state_of_idle(const RunFolder& run) {
+  if (run.is_finished) return "finished";
+  const bool has_checkpoints = !run.checkpoints.empty() || run.quarantined > 0;
+  if (has_checkpoints && run.newest_valid() == nullptr) return "no_valid_checkpoint";
+  if (run.owner) return "killed";  // it left its record in the lock
+  const Json last = run.events.empty() ? Json() : member(run.events.back(), "event");
+  if (last == "error") return "failed";
+  return last == "start" || last == "rollback" ? "killed" : "stopped";
+}
+
+// Of the process that is running, by the record that it writes every few seconds.
+void add_progress(const RunFolder& run, Json& status) {
+  const Json& progress = run.progress;
+  if (progress.empty()) return;
+  const double age = std::max(0.0, unix_seconds() - number_in(progress, "time").value_or(0));
+  status["phase"] = member(progress, "phase");
+  status["updated_seconds_ago"] = age;
+  if (member(progress, "phase") != "train") {
+    status["phase_progress"] = progress;
+    return;
+  }
+  for (const char* name : {"loss", "learning_rate", "epoch", "tokens_per_second", "memory_mib",
+                           "cost", "session_seconds_left"}) {
+    copy_member(progress, name, status);
+  }
+  status["step"] = member(progress, "done");
+  if (const auto rate = number_in(progress, "per_second")) status["steps_per_second"] = *rate;
+  if (const auto left = number_in(progress, "seconds_left")) {
+    status["seconds_left"] = std::max(0.0, *left - age);
+  }
+  if (!member(progress, "next_save").is_null()) status["next_save"] = progress["next_save"];
+}
+
+// From the log, where the process has written no record.
+void add_estimates(const RunFolder& run, Json& status) {
+  if (status.contains("seconds_left")) return;
+  const std::vector<Json> lines = newest_lines(run);
+  if (lines.size() < 2) return;
+  const Json& last = lines.back();
+  for (const Json& first : lines) {
+    const auto steps = number_in(last, "step").value_or(0) - number_in(first, "step").value_or(0);
+    if (member(first, "session") != member(last, "session") || steps <= 0) continue;
+    if (!number_in(first, "time") || !number_in(last, "time")) continue;
+    const double seconds = *number_in(last, "time") - *number_in(first, "time");
+    if (seconds <= 0) return;
+    status["steps_per_second"] = steps / seconds;
+    const double left = number_in(status, "max_steps").value_or(0) - *number_in(last, "step");
+    if (left > 0) status["seconds_left"] = left * seconds / steps;
+    return;
+  }
+}
+
+void add_next_save(const RunFolder& run, Json& status) {
+  if (status.contains("next_save")) return;
+  const auto every = number_in(run.trainer, "save_steps");
+  const auto step = number_in(status, "step");
+  const auto last = number_in(status, "max_steps");
+  const bool is_by_steps = member(run.config(), "save_strategy") == "steps";
+  if (!is_by_steps || !every || !step || !last || *every < 1 || *step >= *last) return;
+  status["next_save"] =
+      static_cast<int64_t>(std::min(*last, (std::floor(*step / *every) + 1) * *every));
+}
+
+Json checkpoint_json(const CheckpointEntry& entry) {
+  Json json = {{"step", entry.step}, {"bytes", entry.bytes}, {"valid", entry.whole}};
+  if (entry.created_unix > 0) json["created"] = entry.created_unix;
+  if (!entry.whole) json["problem"] = printable(shortened(entry.problem, kLongestError));
+  return json;
+}
+
+void add_checkpoints(const RunFolder& run, Json& status) {
+  Json& list = status["checkpoints"] = Json::array();
+  for (const CheckpointEntry& entry : run.checkpoints) list.push_back(checkpoint_json(entry));
+  if (run.quarantined > 0) status["quarantined_checkpoints"] = run.quarantined;
+  const CheckpointEntry* newest = run.newest_valid();
+  if (newest != nullptr) status["resume_step"] = newest->step;
+  if (!run.is_finished || run.is_foreign) return;
+  const checkpoint::FinishedModel model =
+      checkpoint::inspect_finished_model(FileSystem::local(), run.path, false);
+  status["model"] = !model.has_manifest_file ? "no checksums"
+                    : model.is_valid()       ? "valid"
+                                             : checkpoint::describe_damage(model);
+}
+
+void add_mirror(const RunFolder& run, Json& status) {
+  const Json folder = member(run.config(), "mirror_dir");
+  if (!folder.is_string()) return;
+  Json& mirror = status["mirror"] = {{"folder", folder}};
+  const std::string path = folder.get<std::string>();
+  FileSystem& files = FileSystem::local();
+  try {
+    mirror["reachable"] = files.exists(path);
+    if (!files.exists(path)) return;
+    const auto entries = checkpoint::list_checkpoints(files, path, false);
+    for (auto entry = entries.rbegin(); entry != entries.rend(); ++entry) {
+      if (!entry->whole) continue;
+      mirror["step"] = entry->step;
+      break;
+    }
+    if (run.is_finished) {
+      mirror["has_model"] = checkpoint::inspect_finished_model(files, path, false).is_valid();
+    }
+  } catch (const Error& error) {
+    mirror["reachable"] = false;
+    mirror["problem"] = error.what();
+  }
+}
+
+void add_owner(const RunFolder& run, Json& status) {
+  if (run.is_running()) {
+    status["process"] = {{"host", run.owner->host},
+                         {"pid", run.owner->pid},
+                         {"since", run.owner->since_unix},
+                         {"is_here", run.activity == RunActivity::kHere}};
+  }
+  if (const std::optional<Json> start = newest_event(run, "start")) {
+    copy_member(*start, "session", status);
+    copy_member(*start, "device", status);
+    copy_member(*start, "run_id", status);
+  }
+}
+
+void add_ends(const RunFolder& run, Json& status) {
+  if (const std::optional<Json> error = newest_event(run, "error")) {
+    Json& last = status["last_error"] = Json::object();
+    copy_member(*error, "time", last);
+    const Json message = member(*error, "message");
+    if (message.is_string()) {
+      last["message"] = printable(shortened(message.get<std::string>(), kLongestError));
+    }
+  }
+  if (const std::optional<Json> end = newest_event(run, "end")) {
+    Json& last = status["last_end"] = Json::object();
+    for (const char* name : {"time", "code", "step", "reason"}) copy_member(*end, name, last);
+  }
+}
+
+// --- as text ---
+
+std::string number_text(const Json& value) {
+  if (value.is_number_integer()) return value.dump();
+  return value.is_number() ? figure_text(value.get<double>()) : "NaN";
+}
+
+std::string text_in(const Json& object, const std::string& name) {
+  const Json value = member(object, name);
+  return value.is_string() ? value.get<std::string>() : std::string();
+}
+
+std::string step_text(const Json& status) {
+  const auto step = number_in(status, "step");
+  const auto total = number_in(status, "max_steps");
+  if (!step) return "";
+  std::string text = std::to_string(static_cast<int64_t>(*step));
+  if (total && *total > 0) {
+    text += format_text(" of {} ({}%)", static_cast<int64_t>(*total),
+                        static_cast<int64_t>(100 * *step / *total));
+  }
+  if (const auto epoch = number_in(status, "epoch")) {
+    text += ", epoch " + format_number("%.2f", *epoch);
+  }
+  return text;
+}
+
+std::string loss_text(const Json& status) {
+  if (!status.contains("loss")) return "";
+  std::string text = number_text(status["loss"]);
+  if (status.contains("learning_rate")) {
+    text += ", learning rate " + number_text(status["learning_rate"]);
+  }
+  if (status.contains("grad_norm")) text += ", gradient norm " + number_text(status["grad_norm"]);
+  return text;
+}
+
+std::string evaluation_text(const Json& status) {
+  const Json evaluation = member(status, "evaluation");
+  if (!evaluation.is_object()) return "";
+  std::string text;
+  for (const auto& [key, value] : evaluation.items()) {
+    if (key != "step") text += (text.empty() ? "" : ", ") + key + " " + number_text(value);
+  }
+  text += " at step " + number_text(evaluation["step"]);
+  if (status.contains("best_metric")) {
+    text += "; best " + number_text(status["best_metric"]);
+    if (status.contains("best_global_step")) {
+      text += " at step " + number_text(status["best_global_step"]);
+    }
+  }
+  return text;
+}
+
+std::string speed_text(const Json& status) {
+  std::vector<std::string> parts;
+  if (const auto rate = number_in(status, "steps_per_second")) {
+    parts.push_back(*rate >= 1 ? figure_text(*rate) + " steps/s"
+                               : figure_text(1 / *rate) + " s/step");
+  }
+  if (const auto rate = number_in(status, "tokens_per_second")) {
+    parts.push_back(figure_text(std::round(*rate)) + " tokens/s");
+  }
+  if (status.contains("memory_mib")) {
+    parts.push_back("peak memory " + number_text(status["memory_mib"]) + " MiB");
+  }
+  return join(parts);
+}
+
+std::string left_text(const Json& status) {
+  const auto left = number_in(status, "seconds_left");
+  if (!left) return "";
+  std::string text = duration_text(*left) + ", ends " + local_time_text(unix_seconds() + *left);
+  if (const auto session = number_in(status, "session_seconds_left")) {
+    text += "; this session ends in " + duration_text(std::max(0.0, *session));
+  }
+  return text;
+}
+
+std::string checkpoint_text(const Json& status) {
+  if (!status.contains("checkpoints")) return "";
+  const Json& list = status["checkpoints"];
+  std::string text;
+  if (!status.contains("resume_step")) {
+    text = list.empty() ? "none yet" : "none of " + std::to_string(list.size()) + " is valid";
+  } else {
+    text = "step " + number_text(status["resume_step"]);
+    for (const Json& entry : list) {
+      if (entry["step"] != status["resume_step"] || !entry.contains("created")) continue;
+      text += ", " + duration_text(std::max(0.0, unix_seconds() - entry["created"].get<double>())) +
+              " ago";
+    }
+  }
+  for (const Json& entry : list) {
+    if (entry["valid"] == true) continue;
+    text += "; step " + number_text(entry["step"]) + " is invalid: " + text_in(entry, "problem");
+  }
+  if (status["state"] == "running" && status.contains("next_save")) {
+    text += "; next save at step " + number_text(status["next_save"]);
+  }
+  return text;
+}
+
+std::string mirror_text(const Json& status) {
+  const Json mirror = member(status, "mirror");
+  if (!mirror.is_object()) return "";
+  std::string text = text_in(mirror, "folder");
+  if (member(mirror, "reachable") != true) return text + ": not reachable from here";
+  text += mirror.contains("step") ? ": step " + number_text(mirror["step"]) : ": no checkpoint yet";
+  if (mirror.contains("step") && status.contains("resume_step")) {
+    text += mirror["step"] >= status["resume_step"] ? ", up to date" : ", behind";
+  }
+  if (mirror.contains("has_model")) {
+    text +=
+        mirror["has_model"] == true ? ", with the finished model" : ", without the finished model";
+  }
+  return text;
+}
+
+std::string error_text(const Json& status) {
+  const Json error = member(status, "last_error");
+  if (!error.is_object()) return "";
+  const auto time = number_in(error, "time");
+  return (time ? local_time_text(*time) + ": " : std::string()) + text_in(error, "message");
+}
+
+std::string headline(const Json& status) {
+  const std::string state = text_in(status, "state");
+  std::string text = text_in(status, "output_dir") + ": ";
+  const Json end = member(status, "last_end");
+  if (state == "running") {
+    const Json& process = status["process"];
+    text += "running, process " + number_text(process["pid"]) + " on '" + text_in(process, "host") +
+            "' since " + local_time_text(process["since"].get<double>());
+  } else if (state == "stopped" && status["is_foreign"] == true) {
+    text +=
+        "not finished, written by transformers' Trainer, which leaves no sign of whether it "
+        "is running";
+  } else if (state == "stopped") {
+    text += "stopped with everything saved";
+    if (end.is_object()) text += " (" + text_in(end, "reason") + ")";
+  } else if (state == "no_valid_checkpoint") {
+    text += "no valid checkpoint";
+  } else if (state == "killed") {
+    text += "not running, the last session was killed";
+  } else {
+    text += state;
+  }
+  if (status.contains("session")) text += ", session " + number_text(status["session"]);
+  return text;
+}
+
+std::string advice(const Json& status) {
+  const std::string state = text_in(status, "state");
+  if (state == "no_valid_checkpoint") {
+    return "'finetune checkpoints " + text_in(status, "output_dir") +
+           "' says what is damaged; --restart starts over";
+  }
+  if (state == "killed" || state == "stopped" || state == "failed") {
+    if (status["is_foreign"] == true) return "";
+    return status.contains("resume_step")
+               ? "run the same command again to resume from step " +
+                     number_text(status["resume_step"])
+               : "nothing was saved yet; the same command starts from the beginning";
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string local_time_text(double unix_seconds) {
+  const auto time = static_cast<std::time_t>(unix_seconds);
+  std::tm fields{};
+  localtime_r(&time, &fields);
+  std::array<char, 32> text{};
+  const size_t size = std::strftime(text.data(), text.size(), "%Y-%m-%d %H:%M:%S", &fields);
+  return {text.data(), size};
+}
+
+Json status_json(const RunFolder& run) {
+  Json status = {{"output_dir", run.path},
+                 {"state", run.is_running() ? "running" : state_of_idle(run)},
+                 {"is_foreign", run.is_foreign}};
+  add_owner(run, status);
+  const std::optional<Json> start = newest_event(run, "start");
+  const Json steps = start ? member(*start, "max_steps") : member(run.trainer, "max_steps");
+  if (steps.is_number() && steps > 0) status["max_steps"] = steps;
+  if (const auto step = number_in(run.trainer, "global_step")) {
+    status["step"] = static_cast<int64_t>(*step);
+  }
+  add_metrics(run, status);
+  add_checkpoints(run, status);
+  if (run.is_running()) {
+    add_progress(run, status);
+    add_estimates(run, status);
+    add_next_save(run, status);
+  }
+  add_mirror(run, status);
+  add_ends(run, status);
+  return status;
+}
+
+std::string status_text(const Json& status) {
+  std::string text = headline(status) + "\n";
+  const auto line = [&](const char* name, const std::string& value) {
+    if (value.empty()) return;
+    text += "  " + std::string(name) + std::string(13 - std::string_view(name).size(), ' ') +
+            value + "\n";
+  };
+  const Json phase = member(status, "phase_progress");
+  if (phase.is_object()) {
+    line("phase", text_in(phase, "phase") + " " + number_text(member(phase, "done")) +
+                      (phase.contains("total") ? " of " + number_text(phase["total"]) : "") + " " +
+                      text_in(phase, "unit"));
+  }
+  line("step", step_text(status));
+  line("loss", loss_text(status));
+  line("evaluation", evaluation_text(status));
+  line("speed", speed_text(status));
+  line("time left", left_text(status));
+  line("cost", text_in(status, "cost"));
+  line("checkpoint", checkpoint_text(status));
+  line("model", text_in(status, "model"));
+  line("mirror", mirror_text(status));
+  line("last error", error_text(status));
+  line("next", advice(status));
+  return text;
+}
+
+int status_code(const Json& status) {
+  const std::string state = text_in(status, "state");
+  if (state == "running") return kExitRunning;
+  if (state == "finished") return kExitFinished;
+  return state == "no_valid_checkpoint" ? kExitNoValidCheckpoint : kExitStoppedEarly;
+}
+
+}  // namespace finetune::cli

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: MIT
+#include <unistd.h>
+
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "cli/command_line.h"
+#include "cli/commands.h"
+#include "cli/run_status.h"
+#include "finetune/base/clock.h"
+#include "finetune/base/error.h"
+#include "finetune/base/interrupt.h"
+
+namespace finetune::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr double kWatchSeconds = 2;
+
+constexpr const char* kStatusHelp =
+    R"(usage: finetune status OUTPUT_DIR [--watch] [--json]
+
+Shows whether a run is running and where, its step, loss, last evaluation, speed,
+time left, checkpoints, mirror and last error. Only reads; the run is not disturbed.
+
+  --watch   repeat every 2 seconds until the run ends (Ctrl-C stops watching)
+  --json    one JSON object; with --watch one a line
+
+Exit codes: 0 finished; 6 running; 75 stopped, failed or killed, and the same training
+command resumes it; 3 no valid checkpoint among those there; 2 no run in this folder.
+)";
+
+Json look(const std::string& folder) {
+  const std::optional<RunFolder> run = read_run_folder(folder, kHeartbeatPatience);
+  if (!run) {
+    throw Error(ErrorKind::kUsage,
+                "there is no run in '" + folder +
+                    "': no checkpoint, log or lock; name the output_dir of a training");
+  }
+  return status_json(*run);
+}
+
+// The part of the terminal that the text before took is drawn over.
+int watch(const std::string& folder, bool as_json) {
+  const bool is_terminal = ::isatty(STDOUT_FILENO) == 1;
+  std::string before;
+  while (true) {
+    const Json status = look(folder);
+    const std::string text = as_json ? status.dump() + "\n" : status_text(status);
+    if (is_terminal && !as_json) {
+      std::cout << "\x1b[H\x1b[2J" << text << std::flush;
+    } else if (text != before) {
+      std::cout << text << std::flush;
+    }
+    before = text;
+    if (status_code(status) != kExitRunning) return status_code(status);
+    for (double waited = 0; waited < kWatchSeconds; waited += 0.1) {
+      if (interrupt::is_requested()) return kExitRunning;
+      Clock::steady().sleep(0.1);
+    }
+  }
+}
+
+}  // namespace
+
+int status_command(const Arguments& arguments) {
+  CommandLine line("status", kStatusHelp);
+  bool watches = false;
+  bool as_json = false;
+  line.flag("--watch", watches);
+  line.flag("--json", as_json);
+  if (!line.parse(arguments)) return kExitFinished;
+  if (line.rest().size() != 1 || line.rest()[0].starts_with("-")) {
+    throw Error(ErrorKind::kUsage, "finetune status takes one folder: the run's output_dir");
+  }
+  const std::string& folder = line.rest()[0];
+  if (watches) return watch(folder, as_json);
+  const Json status = look(folder);
+  std::cout << (as_json ? status.dump(2) + "\n" : status_text(status)) << std::flush;
+  return status_code(status);
+}
+
+}  // namespace finetune::cli

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: MIT
+#include "finetune/plan/memory_advice.h"
+
+#include <algorithm>
+
+#include "finetune/base/text.h"
+#include "finetune/plan/memory_text.h"
+
+namespace finetune {
+
+std::vector<MemorySaving> memory_savings(const MemoryWorkload& workload,
+                                         const MemoryChoices& choices, size_t most) {
+  const int64_t peak = predict_memory(workload, choices).peak();
+  std::vector<MemorySaving> savings;
+  const auto try_change = [&](const std::string& text, const MemoryWorkload& less_work,
+                              const MemoryChoices& other) {
+    const int64_t saved = peak - predict_memory(less_work, other).peak();
+    if (saved >= int64_t{1} << 20) savings.push_back({.change = text, .bytes = saved});
+  };
+  const auto with = [&](const std::string& text, const auto& change) {
+    MemoryChoices other = choices;
+    change(other);
+    if (other != choices) try_change(text, workload, other);
+  };
+  if (choices.micro_batch > 1) {
+    const int64_t rows = choices.micro_batch / 2;
+    if (choices.micro_batch % 2 == 0 && workload.effective_batch % rows == 0) {
+      with(format_text("per_device_train_batch_size: {} and gradient_accumulation_steps: {}", rows,
+                       workload.effective_batch / rows),
+           [&](MemoryChoices& other) { other.micro_batch = rows; });
+    }
+  }
+  with("gradient_checkpointing: true",
+       [](MemoryChoices& other) { other.checkpointing = {.enabled = true}; });
+  with("optim: adamw_8bit", [](MemoryChoices& other) {
+    if (other.optimizer.kind == "adamw") other.optimizer = {.kind = "adamw_8bit"};
+  });
+  with("grad_accum_dtype: bfloat16",
+       [](MemoryChoices& other) { other.gradients = GradientFormat::kBFloat16; });
+  with("param_dtype: bfloat16", [](MemoryChoices& other) {
+    if (other.weights == WeightFormat::kFloat32) other.weights = WeightFormat::kBFloat16;
+  });
+  if (choices.micro_batch == workload.effective_batch) {
+    with("optimizer_in_backward: true",
+         [](MemoryChoices& other) { other.optimizer_in_backward = true; });
+  }
+  if (workload.length >= 32) {
+    MemoryWorkload shorter = workload;
+    shorter.length = workload.length / 2;
+    try_change(format_text("max_seq_length: {} (now {})", shorter.length, workload.length), shorter,
+               choices);
+  }
+  if (workload.eval_batch > 1) {
+    MemoryWorkload fewer = workload;
+    fewer.eval_batch = 1;
+    try_change("per_device_eval_batch_size: 1", fewer, choices);
+  }
+  std::ranges::stable_sort(
+      savings, [](const MemorySaving& a, const MemorySaving& b) { return a.bytes > b.bytes; });
+  if (savings.size() > most) savings.resize(most);
+  return savings;
+}
+
+std::string memory_advice(const MemoryWorkload& workload, const MemoryChoices& choices,
+                          int64_t attainable) {
+  std::string text =
+      "the plan expects a peak of " + mebibytes(predict_memory(workload, choices).peak());
+  if (attainable > 0) text += " and " + mebibytes(attainable) + " are attainable";
+  std::string changes;
+  for (const MemorySaving& saving : memory_savings(workload, choices)) {
+    changes += (changes.empty() ? "; what helps most, each alone: " : ", ") + saving.change +
+               " (about " + mebibytes(saving.bytes) + " less)";
+  }
+  return text + changes;
+}
+
+}  // namespace finetune

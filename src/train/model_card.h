@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "train/training_run.h"
+
+namespace finetune {
+
+inline constexpr char kModelCardFile[] = "README.md";
+
+// The model card of the finished model: Hugging Face's metadata block (base model, task, metrics of
+// the evaluation) and the hyperparameters, data files and versions as Markdown. A function of the
+// run alone: no times, so that a rebuilt model has the same card.
+[[nodiscard]] std::string model_card(const TrainingRun& run,
+                                     const nlohmann::ordered_json& evaluation);
+
+// Whether a card may be written: the user's own README.md is left as it is.
+[[nodiscard]] bool may_write_model_card(FileSystem& files, const std::string& folder);
+
+}  // namespace finetune

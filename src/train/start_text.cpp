@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: MIT
+#include "train/start_text.h"
+
+#include <algorithm>
+
+#include "finetune/base/memory_status.h"
+#include "finetune/base/text.h"
+#include "finetune/config/dump.h"
+#include "finetune/plan/memory_text.h"
+#include "finetune/report/duration_text.h"
+#include "finetune/report/figure_text.h"
+#include "finetune/task/tasks.h"
+#include "finetune/tensor/device.h"
+
+namespace finetune {
+namespace {
+
+// " (run.yaml:12)"; empty for a key that was not set.
+std::string origin(const TrainingRun& run, const char* key) {
+  if (!run.config.is_set(key)) return "";
+  return " (" + file_name(run.config.where(key)) + ")";
+}
+
+std::string counted_files(const std::vector<std::string>& paths) {
+  if (paths.empty()) return "no file";
+  const std::string first = file_name(paths.front());
+  return paths.size() == 1 ? first : first + format_text(" and {} more", paths.size() - 1);
+}
+
+std::string model_line(const TrainingRun& run) {
+  const TrainingArgs& args = run.args;
+  int64_t parameters = 0;
+  for (const NamedTensor& parameter : run.parts.model->parameters()) {
+    parameters += parameter.tensor.numel();
+  }
+  const std::string name =
+      args.model_name_or_path
+          ? *args.model_name_or_path + origin(run, "model_name_or_path")
+          : "a fresh " + args.model_type.value_or("model") + origin(run, "model_type");
+  return name + format_text(", {} parameters; task {}", parameters, args.task) +
+         origin(run, "task");
+}
+
+std::string data_line(const TrainingRun& run) {
+  std::string text = counted_files(run.args.train_file) + origin(run, "train_file") + ": ";
+  text += run.stream ? "streamed" : std::to_string(run.parts.train_data->size()) + " samples";
+  if (run.parts.validation_data) {
+    text += format_text("; validation: {} samples", run.parts.validation_data->size());
+  }
+  if (run.parts.test_data) text += format_text("; test: {}", run.parts.test_data->size());
+  return text;
+}
+
+std::string batch_line(const TrainingRun& run) {
+  std::string text =
+      format_text("{} samples a step: {}", run.state.effective_batch_size, run.split.rows) +
+      origin(run, "per_device_train_batch_size") + " at a time";
+  if (run.split.accumulation > 1) {
+    text += format_text(" x {} accumulated", run.split.accumulation) +
+            origin(run, "gradient_accumulation_steps");
+  }
+  if (run.split.ranks > 1) text += format_text(" x {} processes", run.split.ranks);
+  return text;
+}
+
+std::string training_line(const TrainingRun& run) {
+  const TrainingArgs& args = run.args;
+  return format_text("{} steps", run.plan.max_steps) +
+         origin(run, args.max_steps > 0 ? "max_steps" : "num_train_epochs") + ", learning rate " +
+         figure_text(args.learning_rate) + origin(run, "learning_rate") + ", " +
+         args.lr_scheduler_type + format_text(" with {} warm-up steps, ", run.plan.warmup_steps) +
+         args.optim + origin(run, "optim") + format_text(", seed {}", args.seed) +
+         origin(run, "seed");
+}
+
+std::string device_line(const TrainingRun& run) {
+  const TrainingArgs& args = run.args;
+  std::string text = describe_device(run.parts.device);
+  text += args.bf16   ? ", bf16" + origin(run, "bf16")
+          : args.fp16 ? ", fp16" + origin(run, "fp16")
+                      : std::string(", float32");
+  const auto planned = run.parts.memory.find("predicted");
+  if (planned != run.parts.memory.end() && planned->is_number_integer()) {
+    text += "; memory: " + mebibytes(planned->get<int64_t>()) + " planned" +
+            origin(run, "memory_budget");
+  }
+  const int64_t memory = attainable_memory();
+  if (memory > 0) text += "; " + mebibytes(memory) + " of host memory attainable";
+  return text;
+}
+
+std::string save_line(const TrainingRun& run) {
+  const TrainingArgs& args = run.args;
+  std::string text;
+  if (args.save_strategy == "steps") {
+    text = format_text("every {} steps", run.plan.save_steps) + origin(run, "save_steps");
+  } else {
+    text = args.save_strategy == "no" ? "only at an early stop" : "every " + args.save_strategy;
+    text += origin(run, "save_strategy");
+  }
+  text += " to " + run.storage.shown_folder();
+  if (args.mirror_dir) text += ", mirrored to " + *args.mirror_dir;
+  if (args.eval_strategy == "steps" && run.plan.eval_steps > 0) {
+    text +=
+        format_text("; evaluation every {} steps", run.plan.eval_steps) + origin(run, "eval_steps");
+  } else if (args.eval_strategy == "epoch") {
+    text += "; evaluation every epoch";
+  }
+  return text;
+}
+
+std::string position_line(const TrainingRun& run) {
+  if (run.state.step == 0) return "at step 0";
+  return format_text("at step {} of {}, after {} in training", run.state.step, run.plan.max_steps,
+                     duration_text(run.state.seconds));
+}
+
+}  // namespace
+
+std::vector<std::string> start_lines(const TrainingRun& run, std::optional<double> seconds_left,
+                                     const std::optional<std::string>& cost) {
+  std::string expected = "measured after the first steps ('finetune plan --measure 3' does before)";
+  if (seconds_left) expected = duration_text(*seconds_left);
+  if (cost) expected += "; " + *cost;
+  return {"  model     " + model_line(run),    "  data      " + data_line(run),
+          "  batch     " + batch_line(run),    "  training  " + training_line(run),
+          "  device    " + device_line(run),   "  saves     " + save_line(run),
+          "  starts    " + position_line(run), "  expected  " + expected};
+}
+
+std::vector<std::string> usage_lines(const TrainingRun& run) {
+  const std::string& folder = run.storage.shown_folder();
+  const Pipeline& pipeline = task_of(run.args).pipeline;
+  std::string predict = "  predict:       finetune predict " + folder;
+  if (pipeline.name == "fill-mask") {
+    predict += " --text \"...\" (with the mask token)";
+  } else if (pipeline.name == "text-classification" || pipeline.name == "token-classification") {
+    predict += " --text \"...\"";
+  } else {
+    predict += " --input FILE";
+  }
+  std::vector<std::string> lines = {predict};
+  if (run.config.path.empty()) {
+    lines.push_back("  report:        finetune report " + folder);
+  } else {
+    lines.push_back("  evaluate:      finetune evaluate " + run.config.path);
+    lines.push_back("  report:        finetune report " + folder);
+  }
+  if (!pipeline.class_suffix.empty()) {
+    lines.push_back("  transformers:  AutoModel" + std::string(pipeline.class_suffix) +
+                    ".from_pretrained(\"" + folder + "\")");
+  }
+  return lines;
+}
+
+}  // namespace finetune

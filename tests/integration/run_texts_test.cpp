@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: MIT
+// What a run says at its start and its end, the model card, and the advice where memory is short.
+#include <algorithm>
+#include <sstream>
+
+#include "integration/tiny_run.h"
+
+namespace finetune::testing {
+namespace {
+
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+std::vector<std::string> block_of(const std::string& text) {
+  std::vector<std::string> block;
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    const bool begins = line.starts_with("  model     ");
+    if (!begins && (block.empty() || !line.starts_with("  "))) {
+      if (!block.empty()) break;
+      continue;
+    }
+    block.push_back(line);
+  }
+  return block;
+}
+
+TEST(StartText, SaysInFewLinesWhatWasFoundAndWhereItWasSet) {
+  const TinyRun run;
+  const ProcessResult first = run.train({"--stop_at_step", "5", "--learning_rate", "2e-3"});
+  ASSERT_EQ(first.code, 75) << first.err;
+  const std::vector<std::string> block = block_of(first.err);
+  EXPECT_GE(block.size(), 7U);
+  EXPECT_LE(block.size(), 15U);
+  EXPECT_THAT(
+      first.err,
+      ContainsRegex(
+          "  model     a fresh roberta \\(run.yaml:[0-9]+\\), [0-9]+ parameters; task mlm\n"));
+  EXPECT_THAT(first.err, ContainsRegex("  data      lighthouse.txt \\(run.yaml:[0-9]+\\): [0-9]+ "
+                                       "samples; validation: [0-9]+ samples"));
+  EXPECT_THAT(first.err, ContainsRegex("learning rate 0.002 \\(command line\\), linear"));
+  EXPECT_THAT(first.err, HasSubstr("  starts    at step 0\n"));
+  const ProcessResult second = run.train();
+  EXPECT_THAT(second.err, ContainsRegex("  starts    at step 5 of 40, after .* in training\n"));
+  EXPECT_THAT(second.err, ContainsRegex("  expected  [0-9.]+ (ms|s|min)\n"));
+}
+
+TEST(EndText, NamesCommandsThatWork) {
+  const TinyRun run(
+      TinyRun::Keys{{"max_steps", "4"}, {"metric_for_best_model", "loss"}, {"eval_steps", "2"}});
+  const ProcessResult result = run.train();
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.err, ContainsRegex("best loss: [0-9.]+ at step [24]\n"));
+  EXPECT_THAT(result.err, HasSubstr("AutoModelForMaskedLM.from_pretrained(\"" + run.out() + "\")"));
+  EXPECT_THAT(result.err, HasSubstr("finetune predict " + run.out() + " --text"));
+  EXPECT_EQ(finetune({"predict", run.out(), "--text", "the <mask> sea"}).code, 0);
+  EXPECT_THAT(result.err, HasSubstr("finetune evaluate " + run.config()));
+  EXPECT_EQ(finetune({"evaluate", run.config()}).code, 0);
+}
+
+TEST(ModelCard, IsPartOfTheFinishedModelAndTheSameAfterAnInterruption) {
+  const TinyRun unbroken_run(TinyRun::Keys{{"max_steps", "6"}});
+  ASSERT_EQ(unbroken_run.train().code, 0);
+  const std::string card = read_file(unbroken_run.out("README.md"));
+  EXPECT_THAT(card, ContainsRegex("^---\nlibrary_name: transformers\npipeline_tag: fill-mask\n"));
+  EXPECT_THAT(
+      card,
+      ContainsRegex("\n    - type: \"loss\"\n      name: \"eval_loss\"\n      value: [0-9.]+\n"));
+  EXPECT_THAT(card, HasSubstr("- learning rate: 0.001, linear"));
+  EXPECT_THAT(card, HasSubstr("- training data: lighthouse.txt\n"));
+  EXPECT_THAT(card, Not(HasSubstr("runtime")));
+  EXPECT_THAT(read_file(unbroken_run.out("manifest.json")), HasSubstr("\"README.md\""));
+
+  const TinyRun run(TinyRun::Keys{{"max_steps", "6"}});
+  run.train_until(3);
+  ASSERT_EQ(run.train().code, 0);
+  EXPECT_EQ(read_file(run.out("README.md")), card);
+  // Damaged like any other file of the model.
+  write_file(run.out("README.md"), "");
+  EXPECT_EQ(run.train().code, 0);
+  EXPECT_EQ(read_file(run.out("README.md")), card);
+}
+
+TEST(ModelCard, LeavesTheUsersOwnAlone) {
+  const TinyRun run(TinyRun::Keys{{"max_steps", "2"}});
+  write_file(run.out("README.md"), "# Mine\n");
+  ASSERT_EQ(run.train().code, 0);
+  EXPECT_EQ(read_file(run.out("README.md")), "# Mine\n");
+  EXPECT_THAT(read_file(run.out("manifest.json")), Not(HasSubstr("README.md")));
+  const TinyRun without(TinyRun::Keys{{"max_steps", "2"}, {"model_card", "false"}});
+  ASSERT_EQ(without.train().code, 0);
+  EXPECT_FALSE(std::filesystem::exists(without.out("README.md")));
+}
+
+TEST(MemoryAdvice, NamesTheThreeChangesThatHelpMost) {
+  const TinyRun run(
+      TinyRun::Keys{{"per_device_train_batch_size", "1"},
+                    {"gradient_accumulation_steps", "1"},
+                    {"config_overrides",
+                     "{num_hidden_layers: 2, num_attention_heads: 2, hidden_size: 256, "
+                     "intermediate_size: 1024, max_position_embeddings: 34, type_vocab_size: 1}"}});
+  const ProcessOptions short_of_memory{
+      .environment = {{"FINETUNE_TEST_ALLOCATION_LIMIT", "20000"}}, .folder = "", .watch = ""};
+  const ProcessResult result = run.train({}, short_of_memory);
+  EXPECT_EQ(result.code, 1);
+  EXPECT_THAT(result.err, ContainsRegex("out of memory; the plan expects a peak of [0-9]+ MiB and "
+                                        "[0-9]+ MiB are attainable; what helps most, each alone: "
+                                        ".*less\\), .*less\\), .*less\\); set memory_budget"));
+}
+
+}  // namespace
+}  // namespace finetune::testing

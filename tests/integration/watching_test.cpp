@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: MIT
+// Looking at runs: metrics.jsonl, `finetune status`, `finetune report`.
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cmath>
+#include <sstream>
+
+#include "integration/tiny_run.h"
+
+namespace finetune::testing {
+namespace {
+
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+std::vector<Json> lines_of(const std::string& path) {
+  std::vector<Json> lines;
+  std::istringstream text(read_file(path));
+  for (std::string line; std::getline(text, line);) lines.push_back(Json::parse(line));
+  return lines;
+}
+
+// What does not come from a clock, as log_without_times() has it.
+Json metrics_without_times(const TinyRun& run) {
+  Json entries = Json::array();
+  for (const Json& line : lines_of(run.out("metrics.jsonl"))) {
+    nlohmann::json kept = nlohmann::json::object();
+    for (const auto& [key, value] : line.items()) {
+      const bool is_measured = key == "time" || key == "session" || key == "memory_mib" ||
+                               key.find("runtime") != std::string::npos ||
+                               key.find("per_second") != std::string::npos;
+      if (!is_measured) kept[key] = value;
+    }
+    entries.push_back(Json(kept));
+  }
+  return entries;
+}
+
+Json status_of(const std::string& folder, int code) {
+  const ProcessResult result = finetune({"status", folder, "--json"});
+  EXPECT_EQ(result.code, code) << result.out << result.err;
+  return Json::parse(result.out);
+}
+
+// Runs until the step is logged, and is killed there.
+void kill_at(const TinyRun& run, int step) {
+  Process process(run.command());
+  ASSERT_TRUE(process.wait_for_output("train " + std::to_string(step) + "/40"));
+  process.send(SIGKILL);
+  EXPECT_EQ(process.finish().code, 128 + SIGKILL);
+}
+
+TEST(MetricsLog, EqualsThatOfAnUninterruptedRunAfterKills) {
+  const TinyRun run;
+  for (const int step : {3, 10, 20, 27, 38}) kill_at(run, step);
+  // A line that was being written.
+  std::ofstream(run.out("metrics.jsonl"), std::ios::app) << "{\"step\":39,\"lo";
+  expect_resumes_equal(run);
+  EXPECT_EQ(metrics_without_times(run), unbroken().log);
+  const std::vector<Json> lines = lines_of(run.out("metrics.jsonl"));
+  for (size_t i = 1; i < lines.size(); ++i) {
+    EXPECT_GE(lines[i]["step"], lines[i - 1]["step"]);
+    EXPECT_GE(lines[i]["time"], lines[i - 1]["time"]);
+    EXPECT_GE(lines[i]["session"], lines[i - 1]["session"]);
+  }
+  EXPECT_EQ(lines.back()["session"], 6);
+  const std::string before = read_file(run.out("metrics.jsonl"));
+  EXPECT_EQ(run.train().code, 0);  // finished already
+  EXPECT_EQ(read_file(run.out("metrics.jsonl")), before);
+}
+
+TEST(MetricsLog, DoesNotDoubleBackAfterARollback) {
+  const TinyRun run(TinyRun::Keys{{"divergence_policy", "rollback"}});
+  const ProcessResult result = run.train(
+      {}, {.environment = {{"FINETUNE_TEST_POISON", "weight@16"}}, .folder = "", .watch = ""});
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_EQ(metrics_without_times(run), log_without_times(run.out()));
+  std::string events;
+  for (const Json& event : lines_of(run.out("sessions.jsonl"))) {
+    events += event["event"].get<std::string>() + " ";
+  }
+  EXPECT_THAT(events, ContainsRegex("^start (rollback )+end $"));
+}
+
+TEST(Status, TellsEachStateByTextJsonAndExitCode) {
+  const TinyRun run(TinyRun::Keys{{"max_steps", "4000"}, {"eval_steps", "5"}});
+  EXPECT_EQ(finetune({"status", run.out()}).code, 2);
+  {
+    Process process(run.command());
+    ASSERT_TRUE(process.wait_for_output("train 8/4000"));
+    const Json status = status_of(run.out(), 6);
+    EXPECT_EQ(status["state"], "running");
+    EXPECT_EQ(status["process"]["pid"], process.id());
+    EXPECT_EQ(status["session"], 1);
+    EXPECT_EQ(status["max_steps"], 4000);
+    EXPECT_GE(status["step"], 8);
+    EXPECT_GT(status["seconds_left"], 0);
+    EXPECT_EQ(status["evaluation"]["step"].get<int>() % 5, 0);
+    EXPECT_EQ(status["next_save"].get<int>() % 7, 0);
+    EXPECT_THAT(finetune({"status", run.out()}).out,
+                ContainsRegex("running, process [0-9]+ on '.*' since .*, session 1\n.*step +[0-9]+ "
+                              "of 4000 \\(0%\\), epoch"));
+    process.send(SIGKILL);
+    (void)process.finish();
+  }
+  const ProcessResult killed = finetune({"status", run.out()});
+  EXPECT_EQ(killed.code, 75) << killed.out;
+  EXPECT_THAT(killed.out, HasSubstr("not running, the last session was killed"));
+  EXPECT_THAT(killed.out, HasSubstr("resume from step"));
+
+  const int reached = status_of(run.out(), 75)["resume_step"];
+  run.train_until(reached + 3);
+  const Json stopped = status_of(run.out(), 75);
+  EXPECT_EQ(stopped["state"], "stopped");
+  EXPECT_EQ(stopped["last_end"]["reason"], "stopped by --stop_at_step");
+  EXPECT_EQ(stopped["resume_step"], reached + 3);
+
+  const std::string total = std::to_string(reached + 5);
+  EXPECT_EQ(run.train({"--max_steps", total}).code, 0);
+  const Json finished = status_of(run.out(), 0);
+  EXPECT_EQ(finished["state"], "finished");
+  EXPECT_EQ(finished["model"], "valid");
+  EXPECT_EQ(finished["step"], reached + 5);
+  // Half of everything that status reads.
+  for (const char* name : {"metrics.jsonl", "sessions.jsonl", "trainer_state.json"}) {
+    const std::string text = read_file(run.out(name));
+    write_file(run.out(name), text.substr(0, text.size() / 2));
+  }
+  EXPECT_EQ(status_of(run.out(), 0)["state"], "finished");
+}
+
+TEST(Status, FindsNoValidCheckpointAndTheLastError) {
+  const TinyRun run;
+  run.train_until(9);
+  for (const auto& entry : std::filesystem::directory_iterator(run.out())) {
+    const std::string name = entry.path().filename();
+    if (name.starts_with("checkpoint-")) write_file(entry.path() / "model.safetensors", "");
+  }
+  const ProcessResult damaged = finetune({"status", run.out()});
+  EXPECT_EQ(damaged.code, 3) << damaged.out;
+  EXPECT_THAT(damaged.out, HasSubstr("no valid checkpoint"));
+  EXPECT_EQ(run.train().code, 3);  // renames them to .bad
+  EXPECT_EQ(status_of(run.out(), 3)["quarantined_checkpoints"], 2);
+
+  const TinyRun poisoned;
+  EXPECT_EQ(
+      poisoned
+          .train({},
+                 {.environment = {{"FINETUNE_TEST_POISON", "loss@5"}}, .folder = "", .watch = ""})
+          .code,
+      1);
+  const Json failed = status_of(poisoned.out(), 75);
+  EXPECT_EQ(failed["state"], "failed");
+  EXPECT_THAT(failed["last_error"]["message"].get<std::string>(), HasSubstr("step 5"));
+}
+
+TEST(Status, RefusesWhatIsNoRun) {
+  const TemporaryFolder folder;
+  const ProcessResult empty = finetune({"status", folder / "."});
+  EXPECT_EQ(empty.code, 2);
+  EXPECT_THAT(empty.err, HasSubstr("there is no run in"));
+  EXPECT_EQ(finetune({"status", folder / "none"}).code, 2);
+  EXPECT_EQ(finetune({"status", folder.write("file", "")}).code, 2);
+  EXPECT_EQ(finetune({"status"}).code, 2);
+  EXPECT_EQ(finetune({"status", kMaskedLm}).code, 2);  // a model
+}
+
+// As transformers' Trainer leaves it: no lock, no manifest, the log in trainer_state.json alone.
+std::string folder_of_transformers(const TemporaryFolder& folder, int steps) {
+  const std::string out = folder / "theirs";
+  const std::string checkpoint = out + "/checkpoint-" + std::to_string(steps);
+  std::filesystem::create_directories(checkpoint);
+  for (const char* name : {"config.json", "model.safetensors"}) {
+    std::filesystem::copy_file(kMaskedLm + "/" + name, checkpoint + "/" + name);
+  }
+  Json state = {
+      {"epoch", 1.0}, {"global_step", steps}, {"max_steps", 20}, {"log_history", Json::array()}};
+  for (int step = 5; step <= steps; step += 5) {
+    state["log_history"].push_back({{"epoch", step / 20.0},
+                                    {"grad_norm", 1.5},
+                                    {"learning_rate", 1e-4},
+                                    {"loss", 10.0 / step},
+                                    {"step", step}});
+  }
+  write_file(checkpoint + "/trainer_state.json", state.dump(2));
+  return out;
+}
+
+TEST(Report, ReadsFoldersOfTransformersTrainer) {
+  const TemporaryFolder folder;
+  const std::string out = folder_of_transformers(folder, 10);
+  const Json status = status_of(out, 75);
+  EXPECT_EQ(status["is_foreign"], true);
+  EXPECT_EQ(status["step"], 10);
+  EXPECT_EQ(status["loss"], 1.0);
+  const ProcessResult report = finetune({"report", out, "--format", "json"});
+  ASSERT_EQ(report.code, 0) << report.err;
+  const Json series = Json::parse(report.out)["runs"][0]["series"];
+  EXPECT_EQ(series["loss"]["v"], Json::parse("[2.0, 1.0]"));
+}
+
+TEST(Report, TellsSessionsChangesAndMirrorAsTheLogDid) {
+  TinyRun run;
+  run.set({{"mirror_dir", run.folder() / "mirror"}, {"async_save", "false"}});
+  kill_at(run, 10);
+  run.train_until(14);
+  run.set({{"learning_rate", "5e-4"}});
+  kill_at(run, 20);
+  kill_at(run, 23);
+  run.train_until(30);
+  ASSERT_EQ(run.train().code, 0);
+  const ProcessResult json = finetune({"report", run.out(), "--format", "json", "--verify"});
+  ASSERT_EQ(json.code, 0) << json.err;
+  const Json report = Json::parse(json.out)["runs"][0];
+  std::string endings;
+  for (const Json& session : report["sessions"]) {
+    endings += session["ending"].get<std::string>() + " " + session["first_step"].dump() + " ";
+  }
+  EXPECT_EQ(endings, "killed 0 stopped 7 killed 14 killed 14 stopped 21 finished 30 ");
+  ASSERT_EQ(report["changes"].size(), 1U);
+  EXPECT_EQ(report["changes"][0]["key"], "learning_rate");
+  EXPECT_EQ(report["changes"][0]["step"], 14);
+  EXPECT_EQ(report["status"]["mirror"]["has_model"], true);
+  EXPECT_EQ(read_file(run.folder() / "mirror/metrics.jsonl"), read_file(run.out("metrics.jsonl")));
+  // Every value of the log is there.
+  const Json log = log_without_times(run.out());
+  size_t losses = 0;
+  for (const Json& entry : log) losses += entry.contains("loss") ? 1 : 0;
+  EXPECT_EQ(report["series"]["loss"]["v"].size(), losses);
+  const ProcessResult csv = finetune({"report", run.out(), "--format", "csv"});
+  EXPECT_EQ(std::count(csv.out.begin(), csv.out.end(), '\n'),
+            static_cast<std::ptrdiff_t>(log.size() + 1));
+  EXPECT_THAT(finetune({"report", run.out(), "--format", "md"}).out,
+              HasSubstr("| 3 | 14 | learning_rate | 0.001 | 0.0005 |"));
+}
+
+TEST(Report, IsSmallAndKeepsExtremesOfAHundredThousandSteps) {
+  const TemporaryFolder folder;
+  const std::string out = folder / "long";
+  std::filesystem::create_directories(out);
+  {
+    std::ofstream file(out + "/metrics.jsonl");
+    for (int step = 1; step <= 100'000; ++step) {
+      const double loss =
+          step == 54321 ? 99.5 : 3 + std::sin(step * 0.7) * 0.3 + 1000.0 / (step + 500);
+      file << R"({"step":)" << step << R"(,"epoch":)" << step / 1000.0 << R"(,"time":)"
+           << 1763900000 + step << R"(,"session":1,"tokens_per_second":8000.5,"memory_mib":900,)"
+           << R"("loss":)" << loss << R"(,"grad_norm":1.25,"learning_rate":)"
+           << 1e-4 * (1 - step / 1e5) << "}\n";
+    }
+    file << "{\"step\":100001,\"lo";
+  }
+  const ProcessResult result = finetune({"report", out, "-o", folder / "long.html"});
+  ASSERT_EQ(result.code, 0) << result.err;
+  const std::string page = read_file(folder / "long.html");
+  EXPECT_LT(page.size(), 1'000'000U);
+  EXPECT_THAT(page, HasSubstr("99.5"));
+  EXPECT_THAT(page, HasSubstr("1 lines of metrics.jsonl are damaged"));
+  EXPECT_THAT(page, Not(ContainsRegex("(src|href)=|@import|url\\(")));  // loads nothing
+}
+
+TEST(Report, PutsNoDataIntoMarkup) {
+  const TemporaryFolder folder;
+  const std::string out = folder / "<script>alert(1)<";
+  std::filesystem::create_directories(out);
+  write_file(out + "/metrics.jsonl", "{\"step\":1,\"loss\":1,\"</script><b>\":2}\n");
+  const ProcessResult result = finetune({"report", out, "-o", folder / "page.html"});
+  ASSERT_EQ(result.code, 0) << result.err;
+  const std::string page = read_file(folder / "page.html");
+  EXPECT_THAT(page, Not(HasSubstr("<script>alert")));
+  EXPECT_THAT(page, Not(HasSubstr("</script><b>")));
+}
+
+TEST(Report, ExplainsWhatItIsGivenWrongly) {
+  const TemporaryFolder folder;
+  EXPECT_EQ(finetune({"report"}).code, 2);
+  EXPECT_EQ(finetune({"report", folder / "."}).code, 2);
+  EXPECT_THAT(finetune({"report", folder / ".", "--format", "pdf"}).err,
+              HasSubstr("html, md, json or csv"));
+  EXPECT_THAT(finetune({"report", "--fromat", folder / "."}).err, HasSubstr("--fromat"));
+}
+
+}  // namespace
+}  // namespace finetune::testing

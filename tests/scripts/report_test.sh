@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: MIT
+# The page of `finetune report` in a real browser: what is drawn, at which widths, what the keyboard
+# does, and that the console stays empty. REPORT_PICTURES=FOLDER keeps the screenshots.
+set -eu
+binary=$1
+browser=$(command -v chromium || command -v chromium-browser || command -v google-chrome || true)
+if [[ -z $browser ]]; then
+  echo "skipped: no chromium on PATH (scripts/setup.sh installs it for the tests)"
+  exit 0
+fi
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+pictures=${REPORT_PICTURES:-$folder}
+
+python3 - "$folder" <<'PYTHON'
+import json, math, pathlib, random, sys
+
+# Two runs as the program leaves them: five interruptions, a rollback, a changed learning rate.
+random.seed(7)
+begin = 1763900000
+for run, rate in (("bert-base", 5e-5), ("bert-large", 3e-5)):
+    out = pathlib.Path(sys.argv[1]) / run
+    out.mkdir()
+    config = {"task": "sequence_classification", "model_name_or_path": run, "learning_rate": rate,
+              "train_file": ["/data/reviews/train.jsonl"], "max_steps": 6000, "save_steps": 500}
+    ends = [(0, 900, None), (500, 1700, 75), (1700, 2600, None), (2500, 3900, None), (3500, 4700, 1),
+            (4500, 6000, 0)]
+    events, lines, time = [], [], begin
+    for session, (first, last, code) in enumerate(ends, 1):
+        if session == 4:
+            config = {**config, "learning_rate": rate / 2}
+        events.append({"event": "start", "time": time, "session": session, "run_id": run,
+                       "step": first, "max_steps": 6000, "host": "node-3", "pid": 7, "device": "Tesla T4",
+                       "parameters": 109483778, "config": config,
+                       "data": {"train": {"samples": 25000, "looked_at": 2000, "mean_length": 190.2,
+                                          "median_length": 160, "longest": 509, "bin_width": 26,
+                                          "lengths": [4, 40, 160, 310, 380, 330, 240, 170, 110, 80, 55,
+                                                      40, 25, 18, 12, 10, 7, 5, 3, 1],
+                                          "labels": {"0": 990, "1": 1010}},
+                                "validation": {"samples": 2000}}})
+        lines = [line for line in lines if line["step"] <= first]
+        if session == 4:
+            events.append({"event": "rollback", "time": time + 600, "from": 3101, "to": 3000,
+                           "reason": "step 3102: the loss is NaN"})
+        for step in range(first + 10, last + 1, 10):
+            scale = 1 if run == "bert-base" else 0.93
+            shared = {"step": step, "epoch": step / 1562, "time": time + (step - first) * 0.9,
+                      "session": session, "tokens_per_second": 8400 + random.gauss(0, 40) + session * 60,
+                      "memory_mib": 3900 + 120 * (step > 2500)}
+            lines.append({**shared, "loss": scale * (0.25 + 0.5 * math.exp(-step / 900))
+                          + random.gauss(0, 0.02), "grad_norm": 1.2 + abs(random.gauss(0, 0.5)),
+                          "learning_rate": config["learning_rate"] * (1 - step / 6000)})
+            if step % 500 == 0:
+                lines.append({**shared, "eval_loss": scale * (0.31 + 0.4 * math.exp(-step / 800)),
+                              "eval_accuracy": 0.93 - 0.35 * math.exp(-step / 700)})
+        time += (last - first) * 0.9
+        if code in (0, 75):
+            events.append({"event": "end", "time": time, "code": code, "step": last,
+                           "reason": "stopped by SIGTERM" if code else "finished"})
+        if code == 1:
+            events.append({"event": "error", "time": time, "message": "no space left on device"})
+        time += 400 * session
+    for name, rows in (("metrics", lines), ("sessions", events)):
+        (out / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    state = {"global_step": 6000, "max_steps": 6000, "best_metric": 0.9295, "best_global_step": 6000}
+    (out / "trainer_state.json").write_text(json.dumps(state))
+    (out / "finetune_state.json").write_text(json.dumps({"finished": True, "seconds": 5400}))
+    (out / "config.json").write_text(json.dumps({"id2label": {"0": "negative", "1": "positive"}}))
+PYTHON
+
+"$binary" report "$folder/bert-base" -o "$folder/one.html" 2>/dev/null
+"$binary" report "$folder/bert-base" "$folder/bert-large" -o "$folder/two.html" 2>/dev/null
+
+# browse PAGE WIDTH HEIGHT OPTION...: prints the console's messages and what the options print.
+browse() {
+  local page=$1 width=$2 height=$3
+  shift 3
+  timeout 120 "$browser" --headless --no-sandbox --disable-gpu --disable-dev-shm-usage \
+    --user-data-dir="$folder/profile" --hide-scrollbars --enable-logging=stderr --v=0 \
+    --window-size="$width,$height" --virtual-time-budget=4000 "$@" "file://$page"
+}
+problems() { grep -E "CONSOLE|Uncaught" "$1" && { echo "the browser complains"; exit 1; } || true; }
+expect() {  # expect COUNT REGEX FILE
+  local found
+  found=$(grep -oE "$2" "$3" | wc -l)
+  [[ $found == "$1" ]] || { echo "expected $1 of $2 in ${3##*/}, found $found"; exit 1; }
+}
+
+# Exercises the page and leaves what it found in the document.
+cat >"$folder/exercise.js" <<'SCRIPT'
+window.addEventListener('load', () => {
+  const found = [];
+  const svg = document.querySelector('figure svg[tabindex]');
+  svg.focus();
+  svg.dispatchEvent(new KeyboardEvent('keydown', {key: 'End', bubbles: true}));
+  found.push('end: ' + document.getElementById('tip').textContent);
+  svg.dispatchEvent(new KeyboardEvent('keydown', {key: 'ArrowLeft', bubbles: true}));
+  found.push('left: ' + document.getElementById('tip').textContent);
+  const box = svg.getBoundingClientRect();
+  svg.dispatchEvent(new PointerEvent('pointermove', {clientX: box.left + box.width / 2, clientY: box.top + 50}));
+  found.push('hover: ' + (document.getElementById('tip').hidden ? 'nothing' : 'shown'));
+  const set = (id, change) => { const node = document.getElementById(id); change(node); node.dispatchEvent(new Event(node.type === 'range' ? 'input' : 'change')); };
+  set('log', (node) => { node.checked = true; });
+  set('smooth', (node) => { node.value = '0.9'; });
+  set('axis', (node) => { node.value = 'time'; });
+  found.push('raw: ' + document.querySelectorAll('path.raw').length);
+  found.push('curves: ' + document.querySelectorAll('path.curve').length);
+  found.push('overflow: ' + (document.documentElement.scrollWidth > document.documentElement.clientWidth));
+  const bad = [...document.querySelectorAll('path')].filter((path) => /NaN|Infinity/.test(path.getAttribute('d')));
+  found.push('bad paths: ' + bad.length);
+  document.title = found.join(' | ');
+});
+SCRIPT
+for page in one two; do
+  python3 - "$folder" $page <<'PYTHON'
+import pathlib, sys
+folder = pathlib.Path(sys.argv[1])
+page = (folder / f"{sys.argv[2]}.html").read_text()
+script = (folder / "exercise.js").read_text()
+(folder / f"{sys.argv[2]}-tried.html").write_text(page.replace("</body>", f"<script>{script}</script></body>"))
+PYTHON
+  for width in 1100 360; do
+    browse "$folder/$page.html" $width 900 --dump-dom >"$folder/dom" 2>"$folder/messages"
+    problems "$folder/messages"
+    browse "$folder/$page-tried.html" $width 900 --dump-dom >"$folder/tried" 2>"$folder/messages"
+    problems "$folder/messages"
+    expect 1 "overflow: false" "$folder/tried"
+    expect 1 "bad paths: 0" "$folder/tried"
+    expect 1 "hover: shown" "$folder/tried"
+    if [[ $page == one ]]; then
+      expect 7 'class="curve"' "$folder/dom"  # loss twice, accuracy, rate, norm, speed, memory
+      expect 0 'class="raw"' "$folder/dom"
+      expect 6 'class="session"' "$folder/dom"
+      expect 22 'class="bar"' "$folder/dom"   # 20 lengths and 2 labels
+      expect 1 ">↶<" "$folder/dom"
+      expect 1 "end: step 6,000training: [0-9.]+evaluation: [0-9.]+ \|" "$folder/tried"
+      expect 1 "left: step 5,990" "$folder/tried"
+      expect 1 "raw: 7 \| curves: 7" "$folder/tried"
+    else
+      expect 14 'class="curve"' "$folder/dom"
+      expect 12 'class="session"' "$folder/dom"
+      expect 1 "Keys that differ<" "$folder/dom"
+    fi
+  done
+done
+
+shoot() {  # shoot NAME PAGE WIDTH HEIGHT OPTION...
+  local name=$1
+  browse "$folder/$2.html" "$3" "$4" --screenshot="$pictures/$name.png" "${@:5}" 2>"$folder/messages" >/dev/null
+  problems "$folder/messages"
+  [[ $(stat -c %s "$pictures/$name.png") -gt 20000 ]] || { echo "$name.png is empty"; exit 1; }
+}
+shoot report one 1000 1500
+shoot report-dark two 1000 1300 --blink-settings=preferredColorScheme=0
+shoot report-phone one 390 1400
+cmp -s "$pictures/report.png" "$pictures/report-dark.png" && { echo "dark is light"; exit 1; }
+echo "passed"
