@@ -74,12 +74,12 @@ def measure(command, folder):
 
 
 def ours(args, steps, folder):
-    config = folder / "ours.json"
+    config = folder / f"ours-{steps}.json"
     keys = {
         "task": "clm",
         "model_name_or_path": str(args.model),
         "train_file": str(args.text),
-        "output_dir": str(folder / "ours"),
+        "output_dir": str(folder / f"ours-{steps}"),
         "max_seq_length": args.length,
         "per_device_train_batch_size": args.rows,
         "max_steps": steps,
@@ -101,7 +101,7 @@ def theirs(args, steps, folder):
     settings = {
         "model": str(args.model),
         "text": str(args.text),
-        "output": str(folder / "theirs"),
+        "output": str(folder / f"theirs-{steps}"),
         "length": args.length,
         "rows": args.rows,
         "steps": steps,

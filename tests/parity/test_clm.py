@@ -41,7 +41,36 @@ def make_llama(folder, deviation=0.02):
     LlamaForCausalLM(config).save_pretrained(folder)
 
 
-FAMILIES = {"llama": make_llama}
+def make_gpt2(folder, deviation=0.02):
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    torch.manual_seed(7)
+    config = GPT2Config(
+        vocab_size=600,
+        n_embd=32,
+        n_layer=2,
+        n_head=4,
+        n_positions=64,
+        bos_token_id=0,
+        eos_token_id=2,
+        resid_pdrop=0.0,
+        embd_pdrop=0.0,
+        attn_pdrop=0.0,
+        initializer_range=deviation,
+    )
+    GPT2LMHeadModel(config).save_pretrained(folder)
+
+
+FAMILIES = {"llama": make_llama, "gpt2": make_gpt2}
+
+
+def known_families():
+    """Those of the above that the binary has."""
+    schema = json.loads(run_binary("config", "schema"))
+    known = schema["properties"]["model_type"]["anyOf"][0]["enum"]
+    return {name: make for name, make in FAMILIES.items() if name in known}
+
+
 
 
 def blocks_of(path, keep_linebreaks=True, rows_of_group=1000):
@@ -77,7 +106,7 @@ class CausalLm(ParityTest):
     def setUp(self):
         super().setUp()
         self.models, self.talkers = {}, {}
-        for family, make in FAMILIES.items():
+        for family, make in known_families().items():
             folder = self.folder / family
             make(folder)
             for file in TOKENIZER.iterdir():
@@ -151,12 +180,13 @@ class CausalLm(ParityTest):
         )
 
     def check_training(self, family):
-        theirs = self.trainer(family, "theirs")
+        theirs = self.trainer(family, f"theirs-{family}")
         theirs.train()
-        output = self.ours(family, "ours")
+        output = self.ours(family, f"ours-{family}")
         log = state(output)["log_history"]
         self.assert_same_log(log, theirs.state.log_history)
-        final = load_file(self.folder / "theirs" / f"checkpoint-{STEPS}" / "model.safetensors")
+        last = self.folder / f"theirs-{family}" / f"checkpoint-{STEPS}"
+        final = load_file(last / "model.safetensors")
         self.assert_same_weights(weights(output), final, WEIGHTS)
         # Each step's tokens, as TRL counts them; perplexity and accuracy as run_clm reports them.
         steps = [row for row in log if "loss" in row]
@@ -184,15 +214,20 @@ class CausalLm(ParityTest):
             self.assertEqual({k: v for k, v in info.items() if v}, {})
             self.assertEqual(AutoTokenizer.from_pretrained(folder)("ab")["input_ids"],
                              AutoTokenizer.from_pretrained(TOKENIZER)("ab")["input_ids"])
-        again = self.trainer(family, "theirs-again")
+        again = self.trainer(family, f"theirs-{family}-again")
         again.train(resume_from_checkpoint=str(output / "checkpoint-10"))
         self.assert_same_log(again.state.log_history, log, first_step=11)
-        resumed = self.ours(family, "ours-again",
-                            resume_from_checkpoint=str(self.folder / "theirs" / "checkpoint-10"))
+        their_checkpoint = str(self.folder / f"theirs-{family}" / "checkpoint-10")
+        resumed = self.ours(
+            family, f"ours-{family}-again", resume_from_checkpoint=their_checkpoint
+        )
         self.assert_same_log(state(resumed)["log_history"], log, first_step=11)
 
-    def test_llama_trains_as_trainer_does(self):
-        self.check_training("llama")
+    def test_every_family_trains_as_trainer_does(self):
+        self.assertIn("llama", self.models)
+        for family in self.models:
+            with self.subTest(family):
+                self.check_training(family)
 
     def test_blocks_are_run_clms(self):
         """More rows than a group has, with every kind of line end; the first batch is shown."""
@@ -223,7 +258,7 @@ class CausalLm(ParityTest):
 
     def test_greedy_text_is_transformers(self):
         prompts = ["The lighthouse", "At night the keeper", "sea"]
-        for family in FAMILIES:
+        for family in self.talkers:
             for more in ({}, {"repetition_penalty": 1.3}):
                 options = [f"--{key}={value}" for key, value in more.items()]
                 out = run_binary("predict", self.talkers[family], "--text", *prompts,
