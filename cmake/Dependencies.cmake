@@ -61,7 +61,7 @@ else()
   fetch_yaml_cpp()
 endif()
 
-# Neither of these two ships a CMake package everywhere; a header and a library are enough.
+# None of these three ships a CMake package everywhere; a header and a library are enough.
 find_path(utf8proc_INCLUDE_DIR utf8proc.h)
 find_library(utf8proc_LIBRARY utf8proc)
 if(utf8proc_INCLUDE_DIR AND utf8proc_LIBRARY)
@@ -72,6 +72,19 @@ if(utf8proc_INCLUDE_DIR AND utf8proc_LIBRARY)
   finetune_link_archive(utf8proc::utf8proc utf8proc)
 else()
   fetch_utf8proc()
+endif()
+
+# The archive where there is one, so that the binary runs where the library is not installed.
+find_path(pcre2_INCLUDE_DIR pcre2.h)
+find_library(pcre2_LIBRARY NAMES libpcre2-8.a pcre2-8)
+if(pcre2_INCLUDE_DIR AND pcre2_LIBRARY)
+  add_library(pcre2::pcre2 UNKNOWN IMPORTED)
+  set_target_properties(pcre2::pcre2 PROPERTIES
+    IMPORTED_LOCATION "${pcre2_LIBRARY}"
+    INTERFACE_INCLUDE_DIRECTORIES "${pcre2_INCLUDE_DIR}"
+    INTERFACE_COMPILE_DEFINITIONS PCRE2_CODE_UNIT_WIDTH=8)
+else()
+  fetch_pcre2()
 endif()
 
 find_path(xxhash_INCLUDE_DIR xxhash.h)

@@ -1,7 +1,7 @@
 # Source releases for machines that lack a package: pinned, hashed, compiled as targets with the
 # names that the installed packages have.
 #
-# The hashes were checked in two independent ways: json, googletest, utf8proc and xxHash against
+# The hashes were checked in two independent ways: json, googletest, utf8proc, PCRE2 and xxHash against
 # the original archives that Debian keeps of the same releases, all of them against at least two
 # public package recipes (Conan, WrapDB, Homebrew, Spack, xmake). Their own CMake files are not
 # used: half of them ask for policies that CMake 4 no longer has.
@@ -88,6 +88,28 @@ macro(fetch_utf8proc)
   enable_language(C)
   fetched_target(fetched_utf8proc utf8proc::utf8proc SOURCES ${utf8proc_SOURCE_DIR}/utf8proc.c
     INCLUDES ${utf8proc_SOURCE_DIR} DEFINITIONS UTF8PROC_STATIC)
+endmacro()
+
+macro(fetch_pcre2)
+  fetch_release(pcre2 libpcre2-dev pcre2-10.42.tar.gz
+    https://github.com/PCRE2Project/pcre2/releases/download/pcre2-10.42/pcre2-10.42.tar.gz
+    c33b418e3b936ee3153de2c61cc638e7e4fe3156022a5c77d0711bcbb9d64f1f)
+  enable_language(C)
+  set(_pcre2 ${pcre2_BINARY_DIR}/generated)
+  configure_file(${pcre2_SOURCE_DIR}/src/config.h.generic ${_pcre2}/config.h COPYONLY)
+  configure_file(${pcre2_SOURCE_DIR}/src/pcre2.h.generic ${_pcre2}/pcre2.h COPYONLY)
+  configure_file(${pcre2_SOURCE_DIR}/src/pcre2_chartables.c.dist ${_pcre2}/pcre2_chartables.c
+    COPYONLY)
+  set(_pcre2_sources ${_pcre2}/pcre2_chartables.c)
+  foreach(_part auto_possess compile config context convert dfa_match error extuni find_bracket
+          jit_compile maketables match match_data newline ord2utf pattern_info script_run serialize
+          string_utils study substitute substring tables ucd valid_utf xclass)
+    list(APPEND _pcre2_sources ${pcre2_SOURCE_DIR}/src/pcre2_${_part}.c)
+  endforeach()
+  fetched_target(fetched_pcre2 pcre2::pcre2 SOURCES ${_pcre2_sources} INCLUDES ${_pcre2}
+    DEFINITIONS PCRE2_CODE_UNIT_WIDTH=8 PCRE2_STATIC)
+  target_include_directories(fetched_pcre2 PRIVATE ${pcre2_SOURCE_DIR}/src)
+  target_compile_definitions(fetched_pcre2 PRIVATE HAVE_CONFIG_H SUPPORT_JIT SUPPORT_UNICODE)
 endmacro()
 
 macro(fetch_xxhash)

@@ -69,7 +69,8 @@ int32_t to_id(const Json& value, const std::string& what, const std::string& whe
 Error unsupported(const std::string& where, const std::string& what) {
   return {ErrorKind::kData,
           where + ": " + what +
-              " is not supported; the tokenizers of BERT, RoBERTa, XLM-RoBERTa and BigBird are"};
+              " is not supported; use a model whose tokenizer has the parts of BERT's, RoBERTa's, "
+              "XLM-RoBERTa's, DeBERTa-v3's or of a language model's (GPT-2, Llama, Qwen, Gemma)"};
 }
 
 }  // namespace finetune::tokenizer

@@ -21,7 +21,9 @@ bool is_ascii(std::string_view text) {
 }
 
 void to_form(NormalizedText& text, UnicodeForm form) {
-  if (!is_ascii(text.text())) text.transform(normalization_changes(text.text(), form));
+  if (is_ascii(text.text())) return;
+  if (form == UnicodeForm::kNfc && is_surely_nfc(text.text())) return;
+  text.transform(normalization_changes(text.text(), form));
 }
 
 void to_lower(NormalizedText& text) {

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <cstdint>
+#include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "tokenizer/normalized_text.h"
-#include "tokenizer/start_bytes.h"
 
 namespace finetune::tokenizer {
 
-// What Replace and Split look for: a string, or a regular expression of the simple kind that
-// tokenizers use: alternatives of characters and character classes with quantifiers, without
-// groups. Never handed to a library; matching ends after a bounded number of steps.
+class Regex;
+class TextCutter;
+
+// What Replace and Split look for: a string or a regular expression (compiled_regex.h).
 class Pattern {
  public:
   using Match = NormalizedText::Match;
@@ -30,38 +30,13 @@ class Pattern {
   [[nodiscard]] std::vector<Match> find_replaced(std::string_view text,
                                                  std::string_view content) const;
 
+  // The matcher written by hand for this regular expression; null where there is none.
+  [[nodiscard]] const TextCutter* cutter() const { return cutter_.get(); }
+
  private:
-  friend class PatternReader;
-
-  enum class Class : uint8_t { kLiteral, kSpace, kLetter, kNumber, kWord, kAnyButNewline };
-  // A class of characters, or those from `first` to `last`.
-  struct Atom {
-    Class kind = Class::kLiteral;
-    bool negated = false;
-    char32_t first = 0;
-    char32_t last = 0;
-  };
-  struct Item {
-    std::vector<Atom> atoms{};  // any of them ...
-    bool negated = false;       // ... or none of them
-    uint32_t min = 1;
-    uint32_t max = 1;
-    bool possessive = false;  // gives nothing back
-    bool not_ahead = false;   // (?!x): takes nothing
-  };
-  using Alternative = std::vector<Item>;
-
-  [[nodiscard]] static bool accepts(const Atom& atom, char32_t c);
-  [[nodiscard]] static bool accepts(const Item& item, char32_t c);
-  // Notes which bytes a match of `items` may start with.
-  void add_starts(const Alternative& items);
-  // The end of the match of `items` from `index` on at `at`; npos where there is none.
-  [[nodiscard]] size_t match(const Alternative& items, size_t index, std::string_view text,
-                             size_t at, uint64_t& steps) const;
-
   std::string literal_;
-  std::vector<Alternative> alternatives_;  // empty for a literal
-  StartBytes starts_;                      // of the alternatives
+  std::shared_ptr<const Regex> regex_;  // null for a literal
+  std::shared_ptr<const TextCutter> cutter_;
 };
 
 }  // namespace finetune::tokenizer

@@ -7,6 +7,7 @@
 #include "finetune/base/error.h"
 #include "finetune/base/utf8.h"
 #include "tokenizer/byte_level.h"
+#include "tokenizer/text_cutter.h"
 
 namespace finetune::tokenizer {
 namespace {
@@ -163,14 +164,19 @@ PipelineTokenizer::PipelineTokenizer(PipelineParts parts) : parts_(std::move(par
     added_.add(token, parts_.normalizer);
     size_ = std::max<int64_t>(size_, int64_t{token.id} + 1);
   }
+  if (const auto& byte_level = parts_.pre_tokenizer.byte_level()) {
+    cutters_ = parts_.pre_tokenizer.cutters();
+    if (cutters_ && byte_level->use_regex) cutters_->push_back(&gpt2_cutter());
+  }
   if (!added_.any_normalized() && SpacedWords::serve(parts_.normalizer, parts_.pre_tokenizer)) {
     spaced_words_ =
         std::make_unique<const SpacedWords>(parts_.normalizer, parts_.pre_tokenizer, *parts_.model);
   }
 }
 
-bool PipelineTokenizer::is_plain() const {
-  return parts_.pre_tokenizer.byte_level() && parts_.pre_tokenizer.empty();
+bool PipelineTokenizer::is_plain(const std::optional<ByteLevel>& byte_level) const {
+  // Behind other steps a space goes in front of each of their words.
+  return cutters_ && byte_level && (parts_.pre_tokenizer.empty() || !byte_level->add_prefix_space);
 }
 
 std::vector<int32_t> PipelineTokenizer::encode(std::string_view text) const {
@@ -187,7 +193,7 @@ std::vector<int32_t> PipelineTokenizer::encode(std::string_view text, bool add_p
   if (byte_level && add_prefix_space) byte_level->add_prefix_space = true;
   std::vector<int32_t> ids;
   if (spaced_words_ && append_spaced(text, ids)) return ids;
-  if (!is_plain()) return Run(*this, text, false, byte_level)().ids;
+  if (!is_plain(byte_level)) return Run(*this, text, false, byte_level)().ids;
   ids.reserve(text.size() / 3 + 8);
   for (const AddedTokens::Part& part : added_.split_raw(text)) {
     if (part.id >= 0) {
@@ -232,12 +238,25 @@ void PipelineTokenizer::append_plain(std::string_view text, const ByteLevel& byt
     with_space.append(" ").append(text);
     text = with_space;
   }
-  if (!byte_level.use_regex) {
+  append_pieces(text, 0, ids);
+}
+
+void PipelineTokenizer::append_pieces(std::string_view text, size_t step,
+                                      std::vector<int32_t>& ids) const {
+  if (step == cutters_->size()) {
     parts_.model->append_ids(text, ids);
     return;
   }
-  Gpt2Splitter splitter(text);
-  while (const auto word = splitter.next()) parts_.model->append_ids(*word, ids);
+  thread_local std::vector<std::vector<uint32_t>> all_ends;  // by step
+  if (all_ends.size() <= step) all_ends.resize(cutters_->size());
+  all_ends[step].clear();
+  (*cutters_)[step]->cut(text, all_ends[step]);
+  size_t begin = 0;
+  for (size_t i = 0; i < all_ends[step].size(); ++i) {
+    const size_t end = all_ends[step][i];
+    append_pieces(text.substr(begin, end - begin), step + 1, ids);
+    begin = end;
+  }
 }
 
 Tokens PipelineTokenizer::encode_with_ranges(std::string_view text) const {

@@ -73,17 +73,21 @@ class PipelineTokenizer : public Tokenizer {
   using ByteLevel = PreTokenizer::ByteLevel;
   class Run;
 
-  // Only ByteLevel cuts, and nobody asks where: no text has to be copied.
-  [[nodiscard]] bool is_plain() const;
+  // Everything that cuts is a TextCutter, and nobody asks where: no text has to be copied.
+  [[nodiscard]] bool is_plain(const std::optional<ByteLevel>& byte_level) const;
   // Whether words between spaces gave all ids; else `ids` is as it was.
   [[nodiscard]] bool append_spaced(std::string_view text, std::vector<int32_t>& ids) const;
   void append_plain(std::string_view text, const ByteLevel& byte_level,
                     std::vector<int32_t>& ids) const;
+  // Cuts by cutters_[step] and those behind it.
+  void append_pieces(std::string_view text, size_t step, std::vector<int32_t>& ids) const;
   [[nodiscard]] std::vector<int32_t> encode(std::string_view text, bool add_prefix_space) const;
 
   PipelineParts parts_;
   AddedTokens added_;
   int64_t size_ = 0;
+  // The steps of the pre-tokenizer with ByteLevel's pattern, where all of them only cut.
+  std::optional<std::vector<const TextCutter*>> cutters_;
   std::unique_ptr<const SpacedWords> spaced_words_;  // null where they do not serve
 };
 

@@ -10,6 +10,7 @@
 #include "tokenizer/char_properties.h"
 #include "tokenizer/json_fields.h"
 #include "tokenizer/pattern.h"
+#include "tokenizer/text_cutter.h"
 
 namespace finetune::tokenizer {
 namespace {
@@ -101,6 +102,22 @@ void cut(const NormalizedText& word, const std::vector<Part>& parts, Words& word
   for (const Part& part : parts) {
     if (part.begin < part.end) words.push_back(word.slice(part.begin, part.end));
   }
+}
+
+// Cuts every word into the pieces of `cutter`.
+void split_by(Words& words, const TextCutter& cutter) {
+  Words result;
+  std::vector<uint32_t> ends;
+  for (const NormalizedText& word : words) {
+    ends.clear();
+    cutter.cut(word.text(), ends);
+    size_t begin = 0;
+    for (const size_t end : ends) {
+      result.push_back(word.slice(begin, end));
+      begin = end;
+    }
+  }
+  words = std::move(result);
 }
 
 // Cuts every word by the matches that find(std::string_view) gives.
@@ -202,16 +219,20 @@ class CharDelimiterSplit final : public PreTokenization {
 
 class Digits final : public PreTokenization {
  public:
-  explicit Digits(bool individual) : individual_(individual) {}
+  explicit Digits(bool individual) : cutter_(individual ? make_digit_cutter() : nullptr) {}
   void apply(Words& words) const override {
-    split(words, individual_ ? Behavior::kIsolated : Behavior::kContiguous,
-          [](std::string_view text) {
-            return find_chars(text, [](char32_t c) { return has_property(c, kNumericChar); });
-          });
+    if (cutter_) {
+      split_by(words, *cutter_);
+      return;
+    }
+    split(words, Behavior::kContiguous, [](std::string_view text) {
+      return find_chars(text, [](char32_t c) { return has_property(c, kNumericChar); });
+    });
   }
+  [[nodiscard]] const TextCutter* cutter() const override { return cutter_.get(); }
 
  private:
-  bool individual_;
+  std::shared_ptr<const TextCutter> cutter_;  // null where digits stay together
 };
 
 class Punctuation final : public PreTokenization {
@@ -230,6 +251,10 @@ class Split final : public PreTokenization {
   Split(Pattern pattern, Behavior behavior, bool invert)
       : pattern_(std::move(pattern)), behavior_(behavior), invert_(invert) {}
   void apply(Words& words) const override {
+    if (const TextCutter* by_hand = cutter()) {
+      split_by(words, *by_hand);
+      return;
+    }
     Words result;
     for (const NormalizedText& word : words) {
       std::vector<Part> parts = parts_of(pattern_.find_all(word.text()), word.text().size());
@@ -239,6 +264,9 @@ class Split final : public PreTokenization {
       cut(word, join(std::move(parts), behavior_), result);
     }
     words = std::move(result);
+  }
+  [[nodiscard]] const TextCutter* cutter() const override {
+    return behavior_ == Behavior::kIsolated ? pattern_.cutter() : nullptr;
   }
 
  private:
@@ -334,16 +362,7 @@ void apply_byte_level(const PreTokenizer::ByteLevel& options, Words& words) {
       if (!word.text().starts_with(' ')) word.prepend(" ");
     }
   }
-  if (!options.use_regex) return;
-  Words result;
-  for (const NormalizedText& word : words) {
-    Gpt2Splitter splitter(word.text());
-    for (size_t at = 0; const auto part = splitter.next();) {
-      result.push_back(word.slice(at, at + part->size()));
-      at += part->size();
-    }
-  }
-  words = std::move(result);
+  if (options.use_regex) split_by(words, gpt2_cutter());
 }
 
 PreTokenizer::PreTokenizer(const nlohmann::ordered_json& json, const std::string& where) {
@@ -392,6 +411,15 @@ void PreTokenizer::spell_bytes() {
   if (!byte_level_) return;
   steps_.push_back(std::make_shared<SpelledByteLevel>(*byte_level_));
   byte_level_.reset();
+}
+
+std::optional<std::vector<const TextCutter*>> PreTokenizer::cutters() const {
+  std::vector<const TextCutter*> cutters;
+  for (const auto& step : steps_) {
+    cutters.push_back(step->cutter());
+    if (cutters.back() == nullptr) return std::nullopt;
+  }
+  return cutters;
 }
 
 void PreTokenizer::apply(Words& words) const {

@@ -11,6 +11,8 @@
 
 namespace finetune::tokenizer {
 
+class TextCutter;
+
 using Words = std::vector<NormalizedText>;
 
 // One step of a pre-tokenizer: cuts words into words, none of them empty.
@@ -18,6 +20,8 @@ class PreTokenization {
  public:
   virtual ~PreTokenization() = default;
   virtual void apply(Words& words) const = 0;
+  // What does the same where it changes nothing but cuts; else null.
+  [[nodiscard]] virtual const TextCutter* cutter() const { return nullptr; }
 };
 
 // The `pre_tokenizer` of tokenizer.json: BertPreTokenizer, ByteLevel, CharDelimiterSplit, Digits,
@@ -40,6 +44,8 @@ class PreTokenizer {
   [[nodiscard]] Words cut(NormalizedText text) const;
   // apply() has nothing to do.
   [[nodiscard]] bool empty() const { return steps_.empty(); }
+  // All steps as cutters, one after the other; nothing where one of them is none.
+  [[nodiscard]] std::optional<std::vector<const TextCutter*>> cutters() const;
   // A ByteLevel that stands last.
   [[nodiscard]] const std::optional<ByteLevel>& byte_level() const { return byte_level_; }
   [[nodiscard]] std::optional<ByteLevel>& byte_level() { return byte_level_; }

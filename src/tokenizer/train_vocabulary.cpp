@@ -15,12 +15,12 @@
 #include "finetune/base/utf8.h"
 #include "tokenizer/byte_level.h"
 #include "tokenizer/json_fields.h"
+#include "tokenizer/text_cutter.h"
 #include "tokenizer/word_counts.h"
 
 namespace finetune {
 namespace {
 
-using tokenizer::Gpt2Splitter;
 using tokenizer::mix;
 using tokenizer::WordCounts;
 
@@ -91,13 +91,19 @@ class TextReader {
       prefixed_.assign(" ").append(line);
       line = prefixed_;
     }
-    Gpt2Splitter splitter(line);
-    while (const auto word = splitter.next()) counts_.add(*word);
+    ends_.clear();
+    tokenizer::gpt2_cutter().cut(line, ends_);
+    size_t begin = 0;
+    for (const size_t end : ends_) {
+      counts_.add(line.substr(begin, end - begin));
+      begin = end;
+    }
   }
 
   const TrainVocabularyOptions& options_;
   WordCounts counts_;
   std::string prefixed_;
+  std::vector<uint32_t> ends_;
   uint64_t done_ = 0;
   uint64_t total_ = 0;
 };

@@ -97,6 +97,13 @@ std::unordered_map<uint64_t, char32_t> make_compositions() {
   return compositions;
 }
 
+using Compositions = std::unordered_map<uint64_t, char32_t>;
+
+const Compositions& compositions() {
+  static const Compositions kCompositions = make_compositions();
+  return kCompositions;
+}
+
 std::optional<char32_t> compose(char32_t first, char32_t second) {
   if (first >= kLeadBase && first < kLeadBase + kLeads && second >= kVowelBase &&
       second < kVowelBase + kVowels) {
@@ -106,10 +113,33 @@ std::optional<char32_t> compose(char32_t first, char32_t second) {
       second > kTailBase && second < kTailBase + kTails) {
     return first + (second - kTailBase);
   }
-  static const std::unordered_map<uint64_t, char32_t> kCompositions = make_compositions();
-  const auto found = kCompositions.find(uint64_t{first} << 32 | uint64_t{second});
-  if (found == kCompositions.end()) return std::nullopt;
+  const auto found = compositions().find(uint64_t{first} << 32 | uint64_t{second});
+  if (found == compositions().end()) return std::nullopt;
   return found->second;
+}
+
+// Below this code points are looked up, beyond it (variation selectors) nothing is known.
+constexpr char32_t kEndOfInert = 0x30000;
+
+// Whether NFC leaves each character alone, whatever stands beside it: of class 0, composed already,
+// and never the second of a pair.
+std::vector<bool> make_nfc_inert() {
+  std::vector<bool> inert(kEndOfInert, true);
+  std::array<utf8proc_int32_t, 32> parts{};
+  for (char32_t c = 0xA0; c < kEndOfInert; ++c) {
+    if (c >= kHangulBase && c < kHangulEnd) continue;
+    if (combining_class(c) != 0) inert[c] = false;
+    const size_t count = decompose(c, false, parts);
+    if (count == 1 && parts[0] == static_cast<utf8proc_int32_t>(c)) continue;
+    char32_t whole = static_cast<char32_t>(parts[0]);
+    for (size_t i = 1; i < count; ++i) {
+      whole = compose(whole, static_cast<char32_t>(parts[i])).value_or(0);
+    }
+    if (whole != c) inert[c] = false;
+  }
+  for (const auto& [pair, whole] : compositions()) inert[static_cast<uint32_t>(pair)] = false;
+  for (char32_t c = kVowelBase; c < kTailBase + kTails; ++c) inert[c] = false;
+  return inert;
 }
 
 std::vector<CharChange> decompose_all(std::string_view text, bool compatible) {
@@ -181,6 +211,19 @@ std::vector<CharChange> compose_all(const std::vector<CharChange>& characters) {
 }
 
 }  // namespace
+
+bool is_surely_nfc(std::string_view text) {
+  static const std::vector<bool> kInert = make_nfc_inert();
+  for (size_t offset = 0; offset < text.size();) {
+    if (static_cast<uint8_t>(text[offset]) < 128) {
+      ++offset;
+      continue;
+    }
+    const char32_t c = utf8::decode(text, offset);
+    if (c >= kEndOfInert || !kInert[c]) return false;
+  }
+  return true;
+}
 
 std::vector<CharChange> normalization_changes(std::string_view text, UnicodeForm form) {
   const bool compatible = form == UnicodeForm::kNfkc || form == UnicodeForm::kNfkd;

@@ -15,4 +15,7 @@ enum class UnicodeForm { kNfc, kNfd, kNfkc, kNfkd };
 [[nodiscard]] std::vector<CharChange> normalization_changes(std::string_view text,
                                                             UnicodeForm form);
 
+// True only for a text that NFC leaves as it is; may be false for others of the kind.
+[[nodiscard]] bool is_surely_nfc(std::string_view text);
+
 }  // namespace finetune::tokenizer

@@ -9,48 +9,6 @@
 namespace finetune::tokenizer {
 namespace {
 
-using ::testing::ElementsAre;
-
-std::vector<std::string> split(std::string_view text) {
-  std::vector<std::string> pieces;
-  Gpt2Splitter splitter(text);
-  while (const auto piece = splitter.next()) pieces.emplace_back(*piece);
-  return pieces;
-}
-
-TEST(Gpt2Splitter, KeepsASpaceWithTheWordBehindIt) {
-  EXPECT_THAT(split("Hello  big world"), ElementsAre("Hello", " ", " big", " world"));
-}
-
-TEST(Gpt2Splitter, CutsContractions) {
-  EXPECT_THAT(split("we'll they've I'D x's"),
-              ElementsAre("we", "'ll", " they", "'ve", " I", "'", "D", " x", "'s"));
-}
-
-TEST(Gpt2Splitter, SeparatesLettersNumbersAndTheRest) {
-  EXPECT_THAT(split("a1½!? 朝3"), ElementsAre("a", "1½", "!?", " 朝", "3"));
-}
-
-TEST(Gpt2Splitter, GivesTheLastOfSeveralSpacesToWhatFollows) {
-  EXPECT_THAT(split("\n\n x \t"), ElementsAre("\n\n", " x", " \t"));
-  EXPECT_THAT(split("a\n\nb"), ElementsAre("a", "\n", "\n", "b"));
-}
-
-TEST(Gpt2Splitter, HasNoPieceForAnEmptyText) { EXPECT_TRUE(split("").empty()); }
-
-TEST(EndOfAsciiLetters, IsWhereTheFirstOtherByteIs) {
-  for (size_t before = 0; before < 20; ++before) {
-    for (int byte = 0; byte < 256; ++byte) {
-      std::string text(20, before % 2 == 0 ? 'z' : 'A');
-      text[before] = static_cast<char>(byte);
-      const bool letter = (byte >= 'a' && byte <= 'z') || (byte >= 'A' && byte <= 'Z');
-      for (const size_t from : {size_t{0}, before / 2, before}) {
-        EXPECT_EQ(end_of_ascii_letters(text, from), letter ? text.size() : before) << byte;
-      }
-    }
-  }
-}
-
 TEST(CharClass, KnowsWhatUnicode15DoesNot) {
   EXPECT_EQ(char_class(0x1C89), CharClass::kLetter);
   EXPECT_EQ(char_class(0x323AF), CharClass::kLetter);

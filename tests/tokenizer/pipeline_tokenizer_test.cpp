@@ -185,7 +185,7 @@ TEST(PipelineTokenizer, BuildsTheClassThatTheConfigNamesAsTransformersDoes) {
 TEST(PipelineTokenizer, TellsATextThatARegularExpressionTakesTooLongOn) {
   Json json = golden_json("base.json");
   json["normalizer"] = {
-      {"type", "Replace"}, {"pattern", {{"Regex", "a*a*a*a*a*a*b"}}}, {"content", ""}};
+      {"type", "Replace"}, {"pattern", {{"Regex", "a*a*a*a*a*a*[bc]"}}}, {"content", ""}};
   const auto tokenizer = load_json(json);
   EXPECT_THROW((void)tokenizer->encode(std::string(2000, 'a')), Error);
 }
