@@ -18,6 +18,7 @@ import re
 import site
 import subprocess
 import sysconfig
+import tempfile
 
 from scikit_build_core import build as backend
 from scikit_build_core.build import build_sdist, get_requires_for_build_sdist  # noqa: F401
@@ -88,7 +89,7 @@ def _environment():
         folder = pathlib.Path(prebuilt).resolve()
         os.environ["SKBUILD_CMAKE_SOURCE_DIR"] = str(ROOT / "scripts/wheel/prebuilt")
         os.environ["SKBUILD_BUILD_TARGETS"] = "all"
-        os.environ["SKBUILD_BUILD_DIR"] = str(folder / "wheel")
+        os.environ["SKBUILD_BUILD_DIR"] = tempfile.mkdtemp(prefix="finetune-wheel-")
         defines = f"FINETUNE_PREBUILT={folder}"
     else:
         defines = f"FINETUNE_TORCH_DIR={torch_folder()}"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 # The notebook is executed by a real kernel, in a fresh environment and with a folder in Drive's place.
+# Not part of ctest: FINETUNE_TEST_PYTHON=.venv/bin/python FINETUNE_BUILD_DIR=$PWD/build tests/scripts/notebook.sh
 set -euo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
 folder=$(mktemp -d)
