@@ -32,6 +32,96 @@ Json byte_level(bool add_prefix_space) {
           {"use_regex", true}};
 }
 
+Json replace(const char* from, const char* to) {
+  return {{"type", "Replace"}, {"pattern", {{"String", from}}}, {"content", to}};
+}
+
+// "\xE2\x96\x81" and byte tokens back to text; with `strips` without the space in front.
+Json spaced_decoder(bool strips) {
+  Json steps = Json::array(
+      {replace(kMetaspace, " "), Json{{"type", "ByteFallback"}}, Json{{"type", "Fuse"}}});
+  if (strips) {
+    steps.push_back({{"type", "Strip"}, {"content", " "}, {"start", 1}, {"stop", 0}});
+  }
+  return sequence("decoders", std::move(steps));
+}
+
+Json llama_metaspace(const TokenizerFolder& folder) {
+  const char* scheme = !folder.add_prefix_space.value_or(true) ? "never"
+                       : folder.legacy.value_or(false)         ? "always"
+                                                               : "first";
+  return {{"type", "Metaspace"},
+          {"replacement", kMetaspace},
+          {"prepend_scheme", scheme},
+          {"split", false}};
+}
+
+constexpr const char* kQwen2Regex =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*)"
+    R"(|\s*[\r\n]+|\s+(?!\S)|\s+)";
+
+Json qwen2_pre_tokenizer(const TokenizerFolder& folder) {
+  Json bytes = byte_level(folder.add_prefix_space.value_or(false));
+  bytes["use_regex"] = false;
+  return sequence("pretokenizers", Json::array({Json{{"type", "Split"},
+                                                     {"pattern", {{"Regex", kQwen2Regex}}},
+                                                     {"behavior", "Isolated"},
+                                                     {"invert", false}},
+                                                std::move(bytes)}));
+}
+
+Json deberta_normalizer(const TokenizerFolder& folder) {
+  Json steps = Json::array();
+  if (folder.do_lower_case.value_or(false)) steps.push_back({{"type", "Lowercase"}});
+  steps.push_back(
+      {{"type", "Replace"}, {"pattern", {{"Regex", R"(\s{2,}|[\n\r\t])"}}}, {"content", " "}});
+  steps.push_back({{"type", "NFC"}});
+  steps.push_back({{"type", "Strip"}, {"strip_left", false}, {"strip_right", true}});
+  return sequence("normalizers", std::move(steps));
+}
+
+Json deberta_metaspace(const TokenizerFolder& folder) {
+  return {{"type", "Metaspace"},
+          {"replacement", kMetaspace},
+          {"prepend_scheme", folder.add_prefix_space.value_or(true) ? "always" : "first"},
+          {"split", true}};
+}
+
+Json deberta_pre_tokenizer(const TokenizerFolder& folder) {
+  Json steps = Json::array();
+  if (folder.split_by_punct.value_or(false)) {
+    steps.push_back({{"type", "Punctuation"}, {"behavior", "Isolated"}});
+  }
+  steps.push_back(deberta_metaspace(folder));
+  return sequence("pretokenizers", std::move(steps));
+}
+
+struct ClassRow {
+  std::string_view name;
+  TokenizerClass which;
+  const char* model;
+};
+constexpr ClassRow kClasses[] = {{"BertTokenizer", TokenizerClass::kBert, "WordPiece"},
+                                 {"RobertaTokenizer", TokenizerClass::kRoberta, "BPE"},
+                                 {"XLMRobertaTokenizer", TokenizerClass::kXlmRoberta, "Unigram"},
+                                 {"BigBirdTokenizer", TokenizerClass::kBigBird, "Unigram"},
+                                 {"GPT2Tokenizer", TokenizerClass::kGpt2, "BPE"},
+                                 {"Qwen2Tokenizer", TokenizerClass::kQwen2, "BPE"},
+                                 {"LlamaTokenizer", TokenizerClass::kLlama, "BPE"},
+                                 {"GemmaTokenizer", TokenizerClass::kGemma, "BPE"},
+                                 {"DebertaV2Tokenizer", TokenizerClass::kDebertaV2, "Unigram"}};
+
+// transformers' TOKENIZER_MAPPING_NAMES for the types of language models and of DeBERTa; kBackend:
+// tokenizer.json is executed as it says.
+constexpr std::string_view kBackend = "TokenizersBackend";
+constexpr std::pair<std::string_view, std::string_view> kClassesOfTypes[] = {
+    {"gpt2", "GPT2Tokenizer"},    {"qwen2", "Qwen2Tokenizer"},
+    {"qwen3", "Qwen2Tokenizer"},  {"gemma", "GemmaTokenizer"},
+    {"gemma2", "GemmaTokenizer"}, {"gemma3_text", "GemmaTokenizer"},
+    {"phi", "GPT2Tokenizer"},     {"phi3", kBackend},
+    {"mistral", kBackend},        {"olmo2", kBackend},
+    {"modernbert", kBackend},     {"deberta-v2", "DebertaV2Tokenizer"}};
+
 // Builds a TemplateProcessing piece by piece.
 class Template {
  public:
@@ -61,11 +151,31 @@ class Template {
 }  // namespace
 
 TokenizerClass class_of(const TokenizerFolder& folder) {
-  if (folder.class_name == "BertTokenizer") return TokenizerClass::kBert;
-  if (folder.class_name == "RobertaTokenizer") return TokenizerClass::kRoberta;
-  if (folder.class_name == "XLMRobertaTokenizer") return TokenizerClass::kXlmRoberta;
-  if (folder.class_name == "BigBirdTokenizer") return TokenizerClass::kBigBird;
+  for (const ClassRow& row : kClasses) {
+    if (row.name == folder.class_name) return row.which;
+  }
   return TokenizerClass::kOther;
+}
+
+std::string class_model(TokenizerClass which) {
+  for (const ClassRow& row : kClasses) {
+    if (row.which == which) return row.model;
+  }
+  return "";
+}
+
+std::string resolve_class(const std::string& named, const std::string& model_type,
+                          bool byte_level) {
+  std::string_view registered;
+  for (const auto& [type, name] : kClassesOfTypes) {
+    if (type == model_type) registered = name;
+  }
+  if (named == "LlamaTokenizer" && byte_level) return std::string(kBackend);
+  if (named.empty()) return std::string(registered);
+  if (registered.empty() || registered == named) return named;
+  if (registered == kBackend) return std::string(kBackend);
+  // Hub folders of Qwen 2 name classes that it does not have.
+  return model_type == "qwen2" ? std::string(registered) : named;
 }
 
 nlohmann::ordered_json class_pipeline(TokenizerClass which, const TokenizerFolder& folder,
@@ -105,6 +215,32 @@ nlohmann::ordered_json class_pipeline(TokenizerClass which, const TokenizerFolde
       pre_tokenizer = metaspace(folder);
       decoder = metaspace(folder);
       break;
+    case TokenizerClass::kGpt2:
+      pre_tokenizer = byte_level(folder.add_prefix_space.value_or(false));
+      decoder = byte_level(true);
+      break;
+    case TokenizerClass::kQwen2:
+      normalizer = {{"type", "NFC"}};
+      pre_tokenizer = qwen2_pre_tokenizer(folder);
+      decoder = byte_level(true);
+      break;
+    case TokenizerClass::kLlama:
+      pre_tokenizer = llama_metaspace(folder);
+      decoder = spaced_decoder(folder.add_prefix_space.value_or(true));
+      break;
+    case TokenizerClass::kGemma:
+      normalizer = replace(" ", kMetaspace);
+      pre_tokenizer = {{"type", "Split"},
+                       {"pattern", {{"String", " "}}},
+                       {"behavior", "MergedWithPrevious"},
+                       {"invert", false}};
+      decoder = spaced_decoder(false);
+      break;
+    case TokenizerClass::kDebertaV2:
+      normalizer = deberta_normalizer(folder);
+      pre_tokenizer = deberta_pre_tokenizer(folder);
+      decoder = deberta_metaspace(folder);
+      break;
   }
   return {{"normalizer", std::move(normalizer)},
           {"pre_tokenizer", std::move(pre_tokenizer)},
@@ -112,8 +248,26 @@ nlohmann::ordered_json class_pipeline(TokenizerClass which, const TokenizerFolde
 }
 
 nlohmann::ordered_json class_post_processor(TokenizerClass which, const TokenizerFolder& folder,
-                                            const SpecialTokens& special) {
+                                            const SpecialTokens& special,
+                                            const nlohmann::ordered_json& given) {
   Template pieces;
+  const bool language_model = which == TokenizerClass::kGpt2 || which == TokenizerClass::kQwen2 ||
+                              which == TokenizerClass::kLlama || which == TokenizerClass::kGemma;
+  if (which == TokenizerClass::kOther || language_model) {
+    const bool says = folder.add_bos_token || folder.add_eos_token;
+    if (!says && (!given.is_null() || !language_model)) return given;
+    const bool bos = special.bos && folder.add_bos_token.value_or(false);
+    const bool eos = special.eos && folder.add_eos_token.value_or(false);
+    const auto add = [&](const char* text, int type) {
+      if (bos) pieces.special(*special.bos, type);
+      pieces.text(text, type);
+      if (eos) pieces.special(*special.eos, type);
+    };
+    add("A", 0);
+    pieces.end_single();
+    add("B", 1);
+    return pieces.json();
+  }
   if (which == TokenizerClass::kXlmRoberta) {
     if (!special.bos || !special.eos) return nullptr;
     pieces.special(*special.bos, 0);

@@ -41,7 +41,15 @@ std::vector<std::pair<std::string, std::string>> read_merges(const Json& json,
   return merges;
 }
 
-std::unique_ptr<TokenModel> read_bpe(const Json& json, const std::string& where, bool roberta,
+std::string unk_content(const TokenizerFolder& folder, const char* otherwise) {
+  for (const auto& [name, token] : folder.named) {
+    if (name == "unk_token") return token.content;
+  }
+  return otherwise;
+}
+
+std::unique_ptr<TokenModel> read_bpe(const Json& json, const std::string& where,
+                                     TokenizerClass which, const TokenizerFolder& folder,
                                      bool byte_level) {
   const auto dropout = json.find("dropout");
   if (dropout != json.end() && !dropout->is_null() && *dropout != 0.0) {
@@ -51,7 +59,11 @@ std::unique_ptr<TokenModel> read_bpe(const Json& json, const std::string& where,
   bpe.vocabulary = read_vocabulary(object_field(json, "vocab", where), where);
   bpe.merges = read_merges(array_field(json, "merges", where), where);
   bpe.byte_level = byte_level;
-  if (!roberta) {
+  if (which == TokenizerClass::kLlama || which == TokenizerClass::kGemma) {
+    bpe.fuse_unk = true;
+    bpe.byte_fallback = true;
+    if (which == TokenizerClass::kGemma) bpe.unk_token = unk_content(folder, "<unk>");
+  } else if (which == TokenizerClass::kOther) {
     const auto text = [&](const char* key) {
       return optional_string(json, key, where).value_or("");
     };
@@ -63,13 +75,6 @@ std::unique_ptr<TokenModel> read_bpe(const Json& json, const std::string& where,
     bpe.ignore_merges = optional_bool(json, "ignore_merges", false, where);
   }
   return std::make_unique<BpeModel>(std::move(bpe), where);
-}
-
-std::string unk_content(const TokenizerFolder& folder, const char* otherwise) {
-  for (const auto& [name, token] : folder.named) {
-    if (name == "unk_token") return token.content;
-  }
-  return otherwise;
 }
 
 std::unique_ptr<TokenModel> read_wordpiece(const Json& json, const std::string& where, bool bert,
@@ -116,10 +121,13 @@ std::unique_ptr<TokenModel> read_unigram(const Json& json, const std::string& wh
   parts.vocabulary = read_scores(array_field(json, "vocab", where), where);
   if (which == TokenizerClass::kXlmRoberta) {
     parts.unk_id = 3;
-  } else if (which == TokenizerClass::kBigBird) {
-    const std::pair<std::string, double> unk(unk_content(folder, "<unk>"), 0.0);
+  } else if (which == TokenizerClass::kBigBird || which == TokenizerClass::kDebertaV2) {
+    const bool big_bird = which == TokenizerClass::kBigBird;
+    const std::pair<std::string, double> unk(unk_content(folder, big_bird ? "<unk>" : "[UNK]"),
+                                             0.0);
     const auto found = std::find(parts.vocabulary.begin(), parts.vocabulary.end(), unk);
-    parts.unk_id = found == parts.vocabulary.end() ? 100 : found - parts.vocabulary.begin();
+    parts.unk_id =
+        found == parts.vocabulary.end() ? (big_bird ? 100 : 1) : found - parts.vocabulary.begin();
   } else {
     for (auto& [token, score] : parts.vocabulary) score = score_as_read(score);
     const auto unk = json.find("unk_id");
@@ -206,7 +214,7 @@ ReadModel read_model(const nlohmann::ordered_json& model, const std::string& whe
   ReadModel result;
   if (type == "BPE") {
     result.takes_bytes = byte_level;
-    result.model = read_bpe(model, where, which == TokenizerClass::kRoberta, byte_level);
+    result.model = read_bpe(model, where, which, folder, byte_level);
   } else if (type == "WordPiece") {
     const bool bert = which == TokenizerClass::kBert;
     result.continuing_prefix =

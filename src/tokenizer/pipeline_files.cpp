@@ -173,18 +173,7 @@ void set_model(ReadModel read, PipelineParts& parts) {
 // The class whose parts stand in for the file's: only for the kind of model that it has.
 TokenizerClass class_for(const TokenizerFolder& folder, const std::string& model) {
   const TokenizerClass which = class_of(folder);
-  switch (which) {
-    case TokenizerClass::kBert:
-      return model == "WordPiece" ? which : TokenizerClass::kOther;
-    case TokenizerClass::kRoberta:
-      return model == "BPE" ? which : TokenizerClass::kOther;
-    case TokenizerClass::kXlmRoberta:
-    case TokenizerClass::kBigBird:
-      return model == "Unigram" ? which : TokenizerClass::kOther;
-    case TokenizerClass::kOther:
-      break;
-  }
-  return TokenizerClass::kOther;
+  return class_model(which) == model ? which : TokenizerClass::kOther;
 }
 
 // The sides that transformers takes from tokenizer.json's own padding and truncation.
@@ -207,7 +196,8 @@ void finish(TokenizerFolder& folder, PipelineParts& parts) {
 }  // namespace
 
 void complete_class(TokenizerFolder& folder, const nlohmann::ordered_json& charsmap,
-                    const std::string& where, PipelineParts& parts) {
+                    const std::string& where, PipelineParts& parts,
+                    const nlohmann::ordered_json& post_processor) {
   const TokenizerClass which = class_of(folder);
   const Json pipeline = class_pipeline(which, folder, charsmap);
   parts.normalizer = Normalizer(pipeline["normalizer"], where);
@@ -215,8 +205,8 @@ void complete_class(TokenizerFolder& folder, const nlohmann::ordered_json& chars
   parts.decoder = Decoder(pipeline["decoder"], where);
   add_class_names(folder);
   add_named_tokens(folder, false, parts);
-  parts.post_processor =
-      PostProcessor(class_post_processor(which, folder, parts.special_tokens), where);
+  parts.post_processor = PostProcessor(
+      class_post_processor(which, folder, parts.special_tokens, post_processor), where);
   check_processor_ids(parts, where);
   parts.sides = folder.sides;
   finish(folder, parts);
@@ -232,6 +222,9 @@ PipelineParts parse_tokenizer_json(const std::string& text, const std::string& w
   };
   const Json& model = object_field(json, "model", where);
   const TokenizerClass which = class_for(folder, model_type(model, where));
+  // As transformers reads it: beside a tokenizer.json, its post_processor alone counts.
+  folder.add_bos_token.reset();
+  folder.add_eos_token.reset();
   PipelineParts parts;
   const bool own = which != TokenizerClass::kOther;
   parts.pre_tokenizer = PreTokenizer(
@@ -244,14 +237,15 @@ PipelineParts parse_tokenizer_json(const std::string& text, const std::string& w
   add_config_tokens(folder, parts);
   folder.files.emplace_back("tokenizer.json", text);
   if (own) {
-    complete_class(folder, find_charsmap(part("normalizer")), where, parts);
+    complete_class(folder, find_charsmap(part("normalizer")), where, parts, part("post_processor"));
   } else {
     parts.normalizer = Normalizer(part("normalizer"), where);
     parts.decoder = Decoder(part("decoder"), where);
     const bool assumed = folder.class_name.empty() && folder.named.empty();
     if (assumed) assume_names(folder, parts);
     add_named_tokens(folder, assumed, parts);
-    parts.post_processor = PostProcessor(part("post_processor"), where);
+    parts.post_processor = PostProcessor(
+        class_post_processor(which, folder, parts.special_tokens, part("post_processor")), where);
     check_processor_ids(parts, where);
     finish(folder, parts);
   }
@@ -263,11 +257,13 @@ PipelineParts parse_vocab_and_merges(const std::string& vocab, const std::string
                                      TokenizerFolder folder) {
   const std::string vocab_path = join_path(folder.path, "vocab.json");
   const std::string merges_path = join_path(folder.path, "merges.txt");
-  if (!folder.class_name.empty() && class_of(folder) != TokenizerClass::kRoberta &&
+  const TokenizerClass which = class_of(folder);
+  const bool language_model = which == TokenizerClass::kGpt2 || which == TokenizerClass::kQwen2;
+  if (!folder.class_name.empty() && which != TokenizerClass::kRoberta && !language_model &&
       !folder.class_name.starts_with("PreTrained")) {
     throw unsupported(folder.path, "vocab.json and merges.txt of a '" + folder.class_name + "'");
   }
-  folder.class_name = "RobertaTokenizer";
+  if (!language_model) folder.class_name = "RobertaTokenizer";
   const Json json = parse_json(vocab, vocab_path, ErrorKind::kData, kLimits);
   if (!json.is_object()) throw Error(ErrorKind::kData, vocab_path + ": must be a JSON object");
   BpeParts bpe;
@@ -278,7 +274,7 @@ PipelineParts parse_vocab_and_merges(const std::string& vocab, const std::string
   add_config_tokens(folder, parts);
   folder.files.emplace_back("vocab.json", vocab);
   folder.files.emplace_back("merges.txt", merges);
-  complete_class(folder, nullptr, folder.path, parts);
+  complete_class(folder, nullptr, folder.path, parts, nullptr);
   return parts;
 }
 
@@ -299,7 +295,7 @@ PipelineParts parse_vocab_txt(const std::string& vocab, TokenizerFolder folder) 
   parts.model = std::make_unique<WordPieceModel>(std::move(wordpiece), path);
   add_config_tokens(folder, parts);
   folder.files.emplace_back("vocab.txt", vocab);
-  complete_class(folder, nullptr, folder.path, parts);
+  complete_class(folder, nullptr, folder.path, parts, nullptr);
   return parts;
 }
 

@@ -26,8 +26,10 @@ namespace finetune::tokenizer {
 [[nodiscard]] PipelineParts parse_vocab_txt(const std::string& vocab, TokenizerFolder folder);
 
 // What every kind of file has in common: `parts.model` of a class gets its normalizer,
-// pre-tokenizer, decoder, special tokens and post-processor. `charsmap` as in class_pipeline().
+// pre-tokenizer, decoder, special tokens and post-processor. `charsmap` as in class_pipeline();
+// `post_processor` is the file's, or null.
 void complete_class(TokenizerFolder& folder, const nlohmann::ordered_json& charsmap,
-                    const std::string& where, PipelineParts& parts);
+                    const std::string& where, PipelineParts& parts,
+                    const nlohmann::ordered_json& post_processor);
 
 }  // namespace finetune::tokenizer

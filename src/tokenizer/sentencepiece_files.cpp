@@ -108,7 +108,7 @@ PipelineParts parse_sentencepiece_model(std::string model, const std::string& fi
       xlm_roberta ? xlm_roberta_model(summary, folder) : big_bird_model(summary, folder), where);
   const Json charsmap = charsmap_json(summary.charsmap);
   folder.files.emplace_back(file_name, std::move(model));
-  complete_class(folder, charsmap, where, parts);
+  complete_class(folder, charsmap, where, parts, nullptr);
   return parts;
 }
 

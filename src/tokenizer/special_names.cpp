@@ -8,6 +8,7 @@
 #include "finetune/base/file_system.h"
 #include "finetune/base/json.h"
 #include "finetune/base/model_families.h"
+#include "tokenizer/class_pipeline.h"
 #include "tokenizer/json_fields.h"
 
 namespace finetune::tokenizer {
@@ -19,7 +20,37 @@ constexpr std::array<const char*, 7> kNames = {"bos_token", "eos_token", "unk_to
 using Texts = std::array<const char*, 7>;
 constexpr Texts kRobertaTexts = {"<s>", "</s>", "<unk>", "</s>", "<pad>", "<s>", "<mask>"};
 constexpr Texts kBertTexts = {nullptr, nullptr, "[UNK]", "[SEP]", "[PAD]", "[CLS]", "[MASK]"};
+constexpr const char* kEndOfText = "<|endoftext|>";
+constexpr Texts kGpt2Texts = {kEndOfText, kEndOfText, kEndOfText};
+constexpr Texts kQwen2Texts = {nullptr, kEndOfText, kEndOfText, nullptr, kEndOfText};
+constexpr Texts kLlamaTexts = {"<s>", "</s>", "<unk>"};
+constexpr Texts kGemmaTexts = {"<bos>", "<eos>", "<unk>", nullptr, "<pad>", nullptr, "<mask>"};
+constexpr Texts kDebertaTexts = {"[CLS]", "[SEP]", "[UNK]", "[SEP]", "[PAD]", "[CLS]", "[MASK]"};
 constexpr Texts kBigBirdTexts = {"<s>", "</s>", "<unk>", "[SEP]", "<pad>", "[CLS]", "[MASK]"};
+
+const Texts& texts_of(const TokenizerFolder& folder) {
+  switch (class_of(folder)) {
+    case TokenizerClass::kBert:
+      return kBertTexts;
+    case TokenizerClass::kBigBird:
+      return kBigBirdTexts;
+    case TokenizerClass::kGpt2:
+      return kGpt2Texts;
+    case TokenizerClass::kQwen2:
+      return kQwen2Texts;
+    case TokenizerClass::kLlama:
+      return kLlamaTexts;
+    case TokenizerClass::kGemma:
+      return kGemmaTexts;
+    case TokenizerClass::kDebertaV2:
+      return kDebertaTexts;
+    case TokenizerClass::kOther:
+    case TokenizerClass::kRoberta:
+    case TokenizerClass::kXlmRoberta:
+      break;
+  }
+  return kRobertaTexts;
+}
 
 // A special token is a string or an object with `content` and flags.
 AddedToken to_added_token(const Json& json, const std::string& name, const std::string& where) {
@@ -98,7 +129,8 @@ std::optional<bool> read_token_types(const Json& json) {
 // What transformers' classes have where model_input_names do not say it. Where nothing says a class
 // the tokenizers package stands alone, and it gives them.
 bool has_token_types(const std::string& class_name) {
-  return class_name.empty() || class_name == "BertTokenizer" || class_name == "ElectraTokenizer";
+  return class_name.empty() || class_name == "BertTokenizer" || class_name == "ElectraTokenizer" ||
+         class_name == "DebertaV2Tokenizer";
 }
 
 void read_config(const Json& json, const std::string& where, TokenizerFolder& folder,
@@ -116,6 +148,13 @@ void read_config(const Json& json, const std::string& where, TokenizerFolder& fo
   folder.do_lower_case = flag("do_lower_case");
   folder.strip_accents = flag("strip_accents");
   folder.tokenize_chinese_chars = flag("tokenize_chinese_chars");
+  folder.add_bos_token = flag("add_bos_token");
+  folder.add_eos_token = flag("add_eos_token");
+  folder.legacy = flag("legacy");
+  folder.split_by_punct = flag("split_by_punct");
+  for (const char* name : kNames) {
+    if (json.contains(name) && json[name].is_null()) folder.unset.emplace_back(name);
+  }
   folder.sides_given = json.contains("padding_side") || json.contains("truncation_side");
   folder.sides.pad_left = read_side(json, "padding_side", where);
   folder.sides.truncate_left = read_side(json, "truncation_side", where);
@@ -135,6 +174,17 @@ void read_config(const Json& json, const std::string& where, TokenizerFolder& fo
   }
   std::stable_sort(folder.added_tokens.begin(), folder.added_tokens.end(),
                    [](const AddedToken& a, const AddedToken& b) { return a.id < b.id; });
+}
+
+// Sets the class that transformers takes for a model of this type.
+void resolve(TokenizerFolder& folder, const std::string& model_type) {
+  bool byte_level = false;
+  const std::string file = join_path(folder.path, "tokenizer.json");
+  if (folder.class_name == "LlamaTokenizer" && FileSystem::local().exists(file)) {
+    const std::string text = FileSystem::local().read_all(file, uint64_t{512} << 20);
+    byte_level = text.find("\"ByteLevel\"") != std::string::npos;
+  }
+  folder.class_name = resolve_class(folder.class_name, model_type, byte_level);
 }
 
 }  // namespace
@@ -163,29 +213,34 @@ TokenizerFolder read_tokenizer_folder(const std::string& path) {
     read_names(json, where, folder);
     folder.files.emplace_back("special_tokens_map.json", *text);
   }
-  if (folder.class_name.empty()) {
-    if (const auto text = read("config.json")) {
-      const std::string where = join_path(path, "config.json");
-      const Json json = parse_json(*text, where, ErrorKind::kData, {.allow_nan = true});
-      const std::string type = optional_string(json, "model_type", where).value_or("");
-      folder.class_name = tokenizer_class_of(type);
-    }
+  if (const auto text = read("config.json")) {
+    const std::string where = join_path(path, "config.json");
+    const Json json = parse_json(*text, where, ErrorKind::kData, {.allow_nan = true});
+    const std::string type = optional_string(json, "model_type", where).value_or("");
+    if (folder.class_name.empty()) folder.class_name = tokenizer_class_of(type);
+    resolve(folder, type);
+  } else {
+    resolve(folder, "");
   }
   folder.token_types = token_types.value_or(has_token_types(folder.class_name));
   return folder;
 }
 
 void add_class_names(TokenizerFolder& folder) {
-  const bool bert = folder.class_name == "BertTokenizer";
-  const bool big_bird = folder.class_name == "BigBirdTokenizer";
-  const Texts& texts = bert ? kBertTexts : big_bird ? kBigBirdTexts : kRobertaTexts;
+  const Texts& texts = texts_of(folder);
+  const bool big_bird = &texts == &kBigBirdTexts;
+  const bool keeps_null = &texts != &kRobertaTexts && &texts != &kBertTexts && !big_bird;
+  const auto unset = [&](const char* name) {
+    return keeps_null &&
+           std::find(folder.unset.begin(), folder.unset.end(), name) != folder.unset.end();
+  };
   std::vector<std::pair<std::string, AddedToken>> named;
   for (size_t i = 0; i < kNames.size(); ++i) {
     const auto known = std::find_if(folder.named.begin(), folder.named.end(),
                                     [&](const auto& item) { return item.first == kNames[i]; });
     if (known != folder.named.end()) {
       named.push_back(*known);
-    } else if (texts[i] != nullptr) {
+    } else if (texts[i] != nullptr && !unset(kNames[i])) {
       AddedToken token;
       token.content = texts[i];
       token.special = true;

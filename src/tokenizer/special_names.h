@@ -19,6 +19,8 @@ struct TokenizerFolder {
   // Keys of tokenizer_config.json, where it has them.
   std::optional<bool> add_prefix_space, trim_offsets;
   std::optional<bool> do_lower_case, strip_accents, tokenize_chinese_chars;
+  std::optional<bool> add_bos_token, add_eos_token, legacy, split_by_punct;
+  std::vector<std::string> unset;  // names ("pad_token") that tokenizer_config.json sets to null
   // Whether the model takes token types: model_input_names, or what the class has.
   bool token_types = true;
   Tokenizer::Sides sides;
@@ -36,8 +38,8 @@ struct TokenizerFolder {
 // Throws Error(kData) for damaged files and, by name, for tokenizers that need an outside analyser.
 [[nodiscard]] TokenizerFolder read_tokenizer_folder(const std::string& path);
 
-// The names that transformers' class gives to what its files do not name: those of BertTokenizer
-// and BigBirdTokenizer for these, of RobertaTokenizer for everything else.
+// The names that transformers' class gives to what its files do not name; those of RobertaTokenizer
+// for classes that are not known here.
 void add_class_names(TokenizerFolder& folder);
 
 // Sets the member of `tokens` that `name` ("mask_token") stands for; false where there is none.

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 """Pre-tokenizers of language models: the patterns that are matched by hand, the same and others
-through PCRE2, on text of every kind."""
+through PCRE2, on text of every kind; classes of transformers that build their own parts."""
 
 import functools
 import json
@@ -9,7 +9,7 @@ import subprocess
 
 from mixed_text import mixed_lines
 from support import TEXT
-from test_tokenizer import HARD_LINES, OffsetsTest, encode, encode_json
+from test_tokenizer import HARD_LINES, OffsetsTest, encode, encode_json, unigram_vocabulary
 
 # 10 MB for a thorough run.
 SIZE = float(os.environ.get("FINETUNE_TEST_MIXED_MB", "0.1")) * 1e6
@@ -149,3 +149,101 @@ for pattern_name, pattern_list in KNOWN.items():
     add_pattern(f"{pattern_name}_by_pcre2", [f"(?:{x})" for x in pattern_list])
 for pattern_name, pattern_text in OTHERS.items():
     add_pattern(pattern_name, [pattern_text])
+
+
+@functools.cache
+def spaced_model():
+    """A BPE with byte fallback over words that begin with "▁", as Llama 2 and Gemma have."""
+    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+
+    tokenizer = Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=True, fuse_unk=True))
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    special = ["<unk>", "<s>", "</s>", "<pad>", "<eos>", "<bos>", "<mask>"]
+    special += [f"<0x{byte:02X}>" for byte in range(256)]
+    trainer = trainers.BpeTrainer(vocab_size=900, special_tokens=special, show_progress=False)
+    tokenizer.train([str(TEXT / "lighthouse.txt")], trainer)
+    return json.loads(tokenizer.to_str())["model"]
+
+
+class Classes(OffsetsTest):
+    """What AutoTokenizer makes of a folder: transformers' own classes, or tokenizer.json itself."""
+
+    def write(self, model, config, model_type=None, added=(), **parts):
+        file = {
+            "version": "1.0", "added_tokens": list(added), "normalizer": {"type": "NFKC"}, "truncation": None,
+            "pre_tokenizer": {"type": "Digits", "individual_digits": True}, "post_processor": None, "decoder": None,
+            "padding": None, "model": model, **parts,
+        }  # fmt: skip
+        (self.folder / "tokenizer.json").write_text(json.dumps(file))
+        (self.folder / "tokenizer_config.json").write_text(json.dumps(config))
+        (self.folder / "config.json").unlink(missing_ok=True)
+        if model_type:
+            (self.folder / "config.json").write_text(json.dumps({"model_type": model_type}))
+
+    def check(self, size=8e3):
+        from transformers import AutoTokenizer
+
+        tokenizer = AutoTokenizer.from_pretrained(self.folder)
+        lines = [*mixed_lines(size, 5), *HARD_LINES, "<s>a</s> <|endoftext|>b<mask> [MASK]", " a", "▁a  b"]
+        rows = tokenizer(lines, return_offsets_mapping=True)
+        self.assert_rows(lines, encode_json(self.folder, lines, "--add_special_tokens"), rows)
+        plain = encode(self.folder, "".join(x + "\n" for x in lines).encode(), "--add_special_tokens")
+        self.assertEqual(plain, rows["input_ids"])
+        self.assert_same_decoding(self.folder, tokenizer, rows["input_ids"][:100])
+
+    def check_configs(self, model, name, *configs, model_type=None, **parts):
+        for config in ({}, *configs):
+            with self.subTest(config):
+                self.write(model, {"tokenizer_class": name, **config}, model_type, **parts)
+                self.check()
+
+    BOS_EOS = ({"add_bos_token": True, "bos_token": "<s>"}, {"add_eos_token": True, "add_bos_token": False})
+
+    def test_gpt2(self):
+        self.check_configs(small_model(), "GPT2Tokenizer", {"add_prefix_space": True}, *self.BOS_EOS)
+        self.check_configs(small_model(), "GPT2TokenizerFast", model_type="gpt2")
+
+    def test_gpt2_of_vocab_and_merges(self):
+        model = small_model()
+        (self.folder / "vocab.json").write_text(json.dumps(model["vocab"]))
+        (self.folder / "merges.txt").write_text("".join(" ".join(x) + "\n" for x in model["merges"]))
+        for config in ({}, {"add_bos_token": True}, {"add_bos_token": True, "add_eos_token": True}):
+            with self.subTest(config):
+                file = {"tokenizer_class": "GPT2Tokenizer", **config}
+                (self.folder / "tokenizer_config.json").write_text(json.dumps(file))
+                self.check()
+
+    def test_qwen2(self):
+        unset = {"unk_token": None, "bos_token": None, "eos_token": "<|im_end|>", "add_bos_token": False}
+        self.check_configs(small_model(), "Qwen2Tokenizer", unset, {"add_prefix_space": True})
+        self.check_configs(small_model(), "PreTrainedTokenizerFast", model_type="qwen2")
+        self.check_configs(small_model(), "Qwen2TokenizerFast", model_type="qwen3")
+
+    def test_llama(self):
+        configs = ({"legacy": True}, {"legacy": False}, {"add_prefix_space": False}, {"add_bos_token": True, "legacy": True})
+        self.check_configs(spaced_model(), "LlamaTokenizer", *configs, *self.BOS_EOS)
+        self.check_configs(spaced_model(), "LlamaTokenizerFast", model_type="llama")
+
+    def test_gemma(self):
+        self.check_configs(spaced_model(), "GemmaTokenizer", {"add_bos_token": True}, {"add_eos_token": True})
+        self.check_configs(spaced_model(), "GemmaTokenizerFast", model_type="gemma2")
+
+    def test_deberta_v2(self):
+        vocabulary = unigram_vocabulary(("[PAD]", "[CLS]", "[SEP]", "[UNK]", "<unk>"))
+        model = {"type": "Unigram", "unk_id": 3, "vocab": [list(x) for x in vocabulary]}
+        configs = ({"do_lower_case": True}, {"split_by_punct": True}, {"add_prefix_space": False})
+        self.check_configs(model, "DebertaV2Tokenizer", *configs)
+        self.check_configs(model, "DebertaV2TokenizerFast", model_type="deberta-v2")
+
+    def test_folders_that_are_executed_as_they_stand(self):
+        byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+        self.check_configs(small_model(), "LlamaTokenizerFast", model_type="llama", pre_tokenizer=byte_level)
+        self.check_configs(small_model(), "PreTrainedTokenizerFast", *self.BOS_EOS, model_type="llama",
+                           pre_tokenizer=byte_level)  # fmt: skip
+        for model_type in ("mistral", "phi3", "olmo2", "modernbert"):
+            self.check_configs(spaced_model(), "LlamaTokenizer", model_type=model_type)
+
+    def test_types_of_models_without_a_class(self):
+        for model_type in ("gpt2", "qwen2", "qwen3"):
+            self.write(small_model(), {}, model_type)
+            self.check()
