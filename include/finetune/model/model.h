@@ -13,6 +13,7 @@
 #include "finetune/kernels/token_layout.h"
 #include "finetune/model/model_config.h"
 #include "finetune/model/model_options.h"
+#include "finetune/nn/key_value_cache.h"
 #include "finetune/tensor/tensor.h"
 
 namespace finetune {
@@ -30,6 +31,8 @@ struct ModelInput {
   // hidden states of padding are zero then. Not for question answering, whose loss is over padding
   // too, and block-sparse attention, whose blocks it fills.
   std::shared_ptr<const TokenLayout> layout = {};
+  // Of a causal model, in evaluation: input_ids [1, T] go on behind what is there, and are added.
+  KeyValueCache* cache = nullptr;
 };
 
 // An encoder with a head. Parameters carry the names of the checkpoint that transformers writes.
