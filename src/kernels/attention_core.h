@@ -9,15 +9,28 @@
 
 namespace finetune::kernels {
 
+// Which keys a query sees, and what becomes of a score before the softmax.
+struct AttentionRule {
+  bool causal = false;   // a token sees itself and those before it
+  int64_t window = 0;    // causal: so many tokens, itself included; 0: all before it
+  double scale = 0.0;    // of scores; 0: 1 / sqrt(D)
+  double softcap = 0.0;  // c: scores s become c tanh(s / c); 0: they stay
+};
+
 // Dropout(softmax(Q K^T / sqrt(D))) V of every head. Probabilities exist for some query rows of a
 // head at a time and are computed again in the backward pass, which needs no statistics of them.
 struct Attention {
-  Tensor query, key, value;  // [B, T, C], contiguous
+  Tensor query, key, value;  // [B, T, C], contiguous; key and value [B, T, kv_heads * D]
   int64_t heads = 1;
+  int64_t kv_heads = 0;  // 0: as many as heads; else each serves heads / kv_heads of them
+  AttentionRule rule = {};
   Tensor mask;  // [B, 1, 1, T] bool, true where a token may be attended to; or undefined
   std::optional<DropoutNumbers> dropout;
   // Of [1, N, C]: every sequence attends to itself alone, the mask is [1, 1, 1, N].
   const TokenLayout* layout = nullptr;
+
+  [[nodiscard]] int64_t key_heads() const { return kv_heads == 0 ? heads : kv_heads; }
+  [[nodiscard]] int64_t head_size() const { return query.size(2) / heads; }
 };
 
 // -> [B, T, C]. Where a sample has no token that may be attended to: zeros.

@@ -2,6 +2,7 @@
 // N rows, C hidden, V vocabulary.
 #include "finetune/kernels/chunked_cross_entropy.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/aminmax.h>
 #include <ATen/ops/empty.h>
@@ -67,6 +68,7 @@ class ChunkedLoss {
       const Tensor x_chunk = x.narrow(0, first, count).contiguous();
       const Tensor logits = buffer.narrow(0, 0, count);
       fill_logits(x_chunk, logits);
+      const Tensor slopes = cap(logits);
       sum.add_(kernels::softmax_cross_entropy_(
                    logits, labels.narrow(0, first, count),
                    {.label_smoothing_factor = options_.label_smoothing_factor,
@@ -74,6 +76,7 @@ class ChunkedLoss {
                     .with_gradient = with_gradient_})
                    .sum());
       if (!with_gradient_) continue;
+      if (slopes.defined()) logits.mul_(slopes);
       add_gradients(x_chunk, logits,
                     with_x_gradient ? output.x_gradient.narrow(0, first, count) : Tensor());
     }
@@ -103,6 +106,15 @@ class ChunkedLoss {
         at::mm_out(target, x, weight.t());
       }
     });
+  }
+
+  // Caps the logits where asked to; what that multiplies their gradient with, or undefined.
+  [[nodiscard]] Tensor cap(const Tensor& logits) const {
+    if (options_.softcap == 0.0) return {};
+    logits.div_(options_.softcap).tanh_();
+    const Tensor slopes = with_gradient_ ? 1.0 - logits * logits : Tensor();
+    logits.mul_(options_.softcap);
+    return slopes;
   }
 
   // dlogits [n, V] -> the gradients of the weight and the bias, and of these rows of x.

@@ -10,6 +10,9 @@ void check_attention(const Attention& inputs) {
   FT_CHECK(inputs.query.is_contiguous() && inputs.key.is_contiguous() &&
                inputs.value.is_contiguous() && inputs.query.size(2) % inputs.heads == 0,
            "attention takes contiguous [B, T, C] that its heads divide");
+  FT_CHECK(inputs.heads % inputs.key_heads() == 0 &&
+               inputs.key.size(2) == inputs.key_heads() * inputs.head_size(),
+           "each head of the keys serves as many heads of the queries");
   FT_CHECK(!inputs.mask.defined() ||
                (inputs.mask.is_contiguous() && inputs.mask.scalar_type() == at::kBool &&
                 inputs.mask.numel() == inputs.query.size(0) * inputs.query.size(1)),

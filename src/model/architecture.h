@@ -68,6 +68,11 @@ class Architecture {
     if (!parameter.ends_with("word_embeddings.weight")) return std::nullopt;
     return config.pad_token_id;
   }
+  // By how much a fresh weight's deviation is smaller than initializer_range.
+  [[nodiscard]] virtual double fresh_share(const ModelConfig& /*config*/,
+                                           std::string_view /*parameter*/) const {
+    return 1.0;
+  }
   // What a fresh norm's weight is: that of Gemma's is added to one.
   [[nodiscard]] virtual double fresh_norm() const { return 1.0; }
   [[nodiscard]] virtual TiedNames tied_names(const ModelConfig& config) const;

@@ -186,10 +186,6 @@ template <class Value>
 FieldJson written(const std::optional<Value>& value) {
   return value ? FieldJson(*value) : FieldJson(nullptr);
 }
-FieldJson written(const std::vector<int64_t>& values) {  // ids: one is written as a number
-  if (values.empty()) return nullptr;
-  return values.size() == 1 ? FieldJson(values.front()) : FieldJson(values);
-}
 template <class Value>
 FieldJson written(const std::vector<Value>& values) {
   return values.empty() ? FieldJson(nullptr) : FieldJson(values);
@@ -210,7 +206,10 @@ void read_config_fields(const ConfigFields& fields, const nlohmann::ordered_json
 }
 
 nlohmann::ordered_json written_field(const ConfigField& field) {
-  return std::visit([](const auto* target) { return written(*target); }, field.target);
+  FieldJson value = std::visit([](const auto* target) { return written(*target); }, field.target);
+  // One id that ends a text is written as a number.
+  const bool is_ids = std::string_view(field.name) == "eos_token_id" && value.is_array();
+  return is_ids && value.size() == 1 ? value.front() : value;
 }
 
 }  // namespace finetune

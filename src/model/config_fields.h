@@ -24,6 +24,7 @@ struct ConfigField {
   Target target;
   double low = 0.0, high = 0.0;  // of numbers, both included
   bool absent_as_null = false;   // written only where it has a value
+  bool is_old_name = false;      // read, and written under another name
 };
 using ConfigFields = std::vector<ConfigField>;
 

@@ -38,6 +38,9 @@ DecoderOptions decoder_options(const ModelConfig& config) {
   for (const auto& [layers, rope] : own.rope_parameters) options.ropes.push_back(rope);
   options.rope_of_layer.assign(static_cast<size_t>(options.layers), 0);
   options.window_of_layer.assign(static_cast<size_t>(options.layers), 0);
+  for (size_t i = 0; i < own.layer_types.size(); ++i) {
+    if (own.layer_types[i] == "sliding_attention") options.window_of_layer[i] = *own.sliding_window;
+  }
   return options;
 }
 
@@ -149,11 +152,13 @@ std::vector<nn::Rotation> Decoder::rotations(const ModelInput& input,
     lengths.clear();
     for (int64_t row = 0; row < layout->rows(); ++row) lengths.push_back(layout->length(row));
   }
-  const Tensor places =
-      layout != nullptr ? layout->places : at::arange(lengths.front(), input.input_ids.options());
+  const int64_t first = input.cache == nullptr ? 0 : input.cache->length;
+  const Tensor places = layout != nullptr
+                            ? layout->places
+                            : at::arange(first, first + lengths.front(), input.input_ids.options());
   for (const RopeParameters& rope : options_.ropes) {
-    made.push_back(
-        rope_rotation(rope, options_.head_dim, max_position_embeddings_, places, lengths));
+    made.push_back(rope_rotation(rope, options_.head_dim, max_position_embeddings_, places,
+                                 {.tokens = lengths, .before = first}));
   }
   return made;
 }
@@ -175,6 +180,12 @@ std::unique_ptr<Backbone> DecoderFamily::make_backbone(const nn::Scope& scope,
   return std::make_unique<Decoder>(scope, config, options(config));
 }
 
+CausalLmHead::Norm DecoderFamily::last_norm(const nn::Scope& backbone,
+                                            const ModelConfig& config) const {
+  const DecoderOptions own = options(config);
+  return nn::RmsNorm(backbone / "norm", own.hidden, own.epsilon, own.adds_one_to_norms);
+}
+
 std::unique_ptr<ModelHead> DecoderFamily::make_head(const nn::Scope& root,
                                                     const ModelConfig& config,
                                                     std::optional<Head> head) const {
@@ -183,9 +194,7 @@ std::unique_ptr<ModelHead> DecoderFamily::make_head(const nn::Scope& root,
                                         "' is a causal language model and has no head for this "
                                         "task in this version; use task: clm");
   }
-  const DecoderOptions own = options(config);
-  return std::make_unique<CausalLmHead>(root, root / backbone_name() / "norm", config, own.epsilon,
-                                        own.adds_one_to_norms);
+  return std::make_unique<CausalLmHead>(root, last_norm(root / backbone_name(), config), config);
 }
 
 }  // namespace finetune

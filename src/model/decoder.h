@@ -43,6 +43,12 @@ struct DecoderOptions {
   double embedding_scale = 1.0;
 };
 
+// Layer i is of type `sliding_attention` where is_sliding(i).
+[[nodiscard]] std::vector<std::string> layer_types(const ModelConfig& config,
+                                                   const std::function<bool(int64_t)>& is_sliding);
+// The fields of layers with windows.
+void add_window_fields(ConfigFields& fields, ModelConfig& config);
+
 // Options of Llama's block; families change what differs.
 [[nodiscard]] DecoderOptions decoder_options(const ModelConfig& config);
 
@@ -119,6 +125,13 @@ class DecoderFamily : public Architecture {
                                                      std::optional<Head> head) const override;
 
  protected:
+  // Of a configuration that names none; empty: the family has no types of layers.
+  [[nodiscard]] virtual std::vector<std::string> fresh_layer_types(
+      const ModelConfig& /*config*/) const {
+    return {};
+  }
+  [[nodiscard]] virtual CausalLmHead::Norm last_norm(const nn::Scope& backbone,
+                                                     const ModelConfig& config) const;
   [[nodiscard]] virtual DecoderOptions options(const ModelConfig& config) const {
     return decoder_options(config);
   }

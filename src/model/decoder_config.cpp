@@ -61,6 +61,24 @@ void check_rope(const ModelConfig& config, const std::string& layers, const Rope
   check_factors("long_factor", rope.long_factor);
 }
 
+void check_layer_types(const ModelConfig& config, const Architecture::Refuse& refuse) {
+  const std::vector<std::string>& types = config.decoder.layer_types;
+  if (types.empty()) return;
+  if (static_cast<int64_t>(types.size()) != config.num_hidden_layers) {
+    refuse("layer_types has " + std::to_string(types.size()) +
+           " entries, but num_hidden_layers is " + std::to_string(config.num_hidden_layers));
+  }
+  for (const std::string& type : types) {
+    if (type != "full_attention" && type != "sliding_attention") {
+      refuse("layer_types has '" + type +
+             "', but only 'full_attention' and 'sliding_attention' are available");
+    }
+    if (type == "sliding_attention" && !config.decoder.sliding_window) {
+      refuse("layer_types has 'sliding_attention', but sliding_window is null");
+    }
+  }
+}
+
 void check_ids(const ModelConfig& config, const Architecture::Refuse& refuse) {
   const auto check = [&](const char* name, int64_t id) {
     if (id < config.vocab_size) return;
@@ -90,6 +108,20 @@ void add_decoder_fields(ConfigFields& fields, ModelConfig& c) {
       {"attention_dropout", &c.decoder.attention_dropout, 0.0, 0.99},
       {"rope_parameters", &c.decoder.rope_parameters}};
   fields.insert(fields.end(), common.begin(), common.end());
+}
+
+void add_window_fields(ConfigFields& fields, ModelConfig& c) {
+  fields.push_back({"sliding_window", &c.decoder.sliding_window, 1, kMostPositions});
+  fields.push_back({"layer_types", &c.decoder.layer_types});
+}
+
+std::vector<std::string> layer_types(const ModelConfig& config,
+                                     const std::function<bool(int64_t)>& is_sliding) {
+  std::vector<std::string> types;
+  for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
+    types.emplace_back(is_sliding(i) ? "sliding_attention" : "full_attention");
+  }
+  return types;
 }
 
 void DecoderFamily::set_defaults(ModelConfig& config) const {
@@ -127,6 +159,8 @@ void DecoderFamily::complete(ModelConfig& config, const Refuse& refuse) const {
            " does not divide by num_key_value_heads " + std::to_string(*own.num_key_value_heads));
   }
   check_ids(config, refuse);
+  if (own.layer_types.empty()) own.layer_types = fresh_layer_types(config);
+  check_layer_types(config, refuse);
   for (auto& [layers, rope] : own.rope_parameters) {
     const std::string& type = rope.rope_type;
     if (!rope.original_max_position_embeddings && (type == "llama3" || type == "yarn")) {

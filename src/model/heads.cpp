@@ -38,7 +38,8 @@ nn::Value FirstTokenClassifier::operator()(const HeadInput& in, nn::Pass& p) con
 
 nn::Value LmHead::operator()(const HeadInput& in, nn::Pass& p) const {
   const LmDecoder last = decoder(in.backbone);
-  return nn::linear(transform(in, p), last.weight, last.bias, p);
+  nn::Value logits = nn::linear(transform(in, p), last.weight, last.bias, p);
+  return last.softcap == 0.0 ? logits : nn::softcap(std::move(logits), last.softcap, p);
 }
 
 DenseLmHead::DenseLmHead(const nn::Scope& scope, const Names& names, const ModelConfig& config,
@@ -69,20 +70,19 @@ nn::Value PretrainingHead::next_sentence(const HeadInput& in, nn::Pass& p) const
   return seq_relationship_(in.backbone.pool(in.hidden, p), p);
 }
 
-CausalLmHead::CausalLmHead(const nn::Scope& root, const nn::Scope& norm, const ModelConfig& config,
-                           double epsilon, bool adds_one)
-    : norm_(norm, config.hidden_size, epsilon, adds_one) {
+CausalLmHead::CausalLmHead(const nn::Scope& root, Norm norm, const ModelConfig& config)
+    : norm_(std::move(norm)), softcap_(config.decoder.final_logit_softcapping.value_or(0.0)) {
   if (config.tie_word_embeddings) return;
   decoder_.emplace(root / "lm_head", config.hidden_size, config.vocab_size, false);
 }
 
 nn::Value CausalLmHead::transform(const HeadInput& in, nn::Pass& p) const {
-  return norm_(in.hidden, p);
+  return std::visit([&](const auto& norm) { return norm(in.hidden, p); }, norm_);
 }
 
 LmDecoder CausalLmHead::decoder(const Backbone& backbone) const {
-  if (decoder_) return {decoder_->weight(), Tensor(), false};
-  return {backbone.word_embedding(), Tensor(), true};
+  if (decoder_) return {decoder_->weight(), Tensor(), false, softcap_};
+  return {backbone.word_embedding(), Tensor(), true, softcap_};
 }
 
 double head_dropout(const ModelConfig& config) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <variant>
+
 #include "model/activation.h"
 #include "model/bert.h"
 
@@ -124,17 +126,18 @@ class PretrainingHead final : public BertLmHead {
   nn::Linear seq_relationship_;
 };
 
-// x = RMSNorm(h), decoded by the word embedding (tied) or by "lm_head".
+// x = norm(h), decoded by the word embedding (tied) or by "lm_head".
 class CausalLmHead final : public LmHead {
  public:
-  CausalLmHead(const nn::Scope& root, const nn::Scope& norm, const ModelConfig& config,
-               double epsilon, bool adds_one);
+  using Norm = std::variant<nn::RmsNorm, nn::LayerNorm>;
+  CausalLmHead(const nn::Scope& root, Norm norm, const ModelConfig& config);
   nn::Value transform(const HeadInput& in, nn::Pass& p) const override;
   [[nodiscard]] LmDecoder decoder(const Backbone& backbone) const override;
 
  private:
-  nn::RmsNorm norm_;
+  Norm norm_;
   std::optional<nn::Linear> decoder_;
+  double softcap_;
 };
 
 // Dropout in heads: classifier_dropout, or hidden_dropout_prob where there is none.

@@ -49,7 +49,8 @@ void initialize(ParameterStore& store, const ModelConfig& config, const Architec
     if (is_weight && is_of_norm(parameter.name)) {
       values.fill_(architecture.fresh_norm());
     } else if (is_weight) {
-      fill_normal(values, deviation, seed, hash_name(parameter.name));
+      fill_normal(values, deviation * architecture.fresh_share(config, parameter.name), seed,
+                  hash_name(parameter.name));
       const auto padding = architecture.padding_row(config, parameter.name);
       if (padding) values[*padding].zero_();
     }
@@ -216,7 +217,8 @@ class EncoderWithHead {
                               {.label_smoothing_factor = options.label_smoothing_factor,
                                .gradient_scale = options.gradient_scale,
                                .rows_per_chunk = options_.head_rows_per_chunk,
-                               .precision = precision_of(input)});
+                               .precision = precision_of(input),
+                               .softcap = last.softcap});
     // A tied weight is complete after the embeddings' backward pass only.
     return attach_backward(sum, {sum}, [this, last](const Tensor& gradient) -> std::vector<Tensor> {
       store_->complete({last.bias, last.is_tied ? Tensor() : last.weight});
@@ -247,6 +249,7 @@ class EncoderWithHead {
                             .selective = options_.selective,
                             .checkpoint_every_n_layers = options_.checkpoint_every_n_layers,
                             .offload = options_.offload};
+    options.cache = input.cache;
     options.rotations = parts_.backbone->rotations(input, layout.get());
     if (layout) {
       options.inputs.mask = layout->mask;
@@ -259,18 +262,21 @@ class EncoderWithHead {
   Encoded encode(const ModelInput& input) {
     const auto layout = leaves_out_padding(input) ? input.layout : nullptr;
     const auto pass = make_pass(input, precision_of(input), layout);
-    return {.hidden = nn::run(pass, {},
-                              [&](const std::vector<nn::Value>& /*none*/, nn::Pass& p) {
-                                return (*parts_.backbone)(input, p);
-                              }),
-            .layout = layout,
-            .rows = input.input_ids.size(0),
-            .length = input.input_ids.size(1)};
+    FT_CHECK(input.cache == nullptr || (architecture_.is_causal() && input.input_ids.size(0) == 1),
+             "a cache of keys and values is one text's of a causal model");
+    Encoded encoded = {.hidden = nn::run(pass, {},
+                                         [&](const std::vector<nn::Value>& /*none*/, nn::Pass& p) {
+                                           return (*parts_.backbone)(input, p);
+                                         }),
+                       .layout = layout,
+                       .rows = input.input_ids.size(0),
+                       .length = input.input_ids.size(1)};
+    if (input.cache != nullptr) input.cache->length += encoded.length;
+    return encoded;
   }
 
   [[nodiscard]] bool leaves_out_padding(const ModelInput& input) const {
     if (!input.layout || !options_.fused || loss_spans_padding_) return false;
-    if (architecture_.is_causal()) return false;
     return !block_sparse_ || input.input_ids.size(1) <= block_sparse_->longest_full();
   }
 

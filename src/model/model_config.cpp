@@ -32,7 +32,8 @@ std::vector<std::string> field_names(ModelConfig config) {
   for (const ConfigField& field : architecture_of(config).fields(config)) {
     names.emplace_back(field.name);
     if (std::holds_alternative<RopeByLayerType*>(field.target)) {
-      names.insert(names.end(), {"rope_theta", "rope_scaling", "partial_rotary_factor"});
+      names.insert(names.end(),
+                   {"rope_theta", "rope_scaling", "partial_rotary_factor", "rope_local_base_freq"});
     }
   }
   return names;
@@ -117,6 +118,14 @@ void check_whole(ModelConfig& config, const std::string& where, ErrorKind kind) 
   }
 }
 
+// Those of the family's class, before what follows from them is filled in.
+ModelConfig bare_defaults(const std::string& model_type) {
+  ModelConfig config;
+  config.model_type = model_type;
+  architecture_of(config).set_defaults(config);
+  return config;
+}
+
 ModelConfig defaults_of(const std::string& model_type, const std::string& where, ErrorKind kind) {
   if (!contains(model_types(), model_type)) {
     std::string list;
@@ -124,16 +133,29 @@ ModelConfig defaults_of(const std::string& model_type, const std::string& where,
     throw Error(kind, where + ": model_type '" + model_type +
                           "' is not available in this version; models of these types are: " + list);
   }
-  return default_model_config(model_type);
+  return bare_defaults(model_type);
 }
 
-void refuse_decoders(const Architecture& architecture, const Json& json, const std::string& where) {
-  if (architecture.is_causal()) return;
+void refuse_unsupported(const Architecture& architecture, const Json& json,
+                        const std::string& where) {
   for (const char* name : {"is_decoder", "add_cross_attention", "is_encoder_decoder"}) {
+    if (architecture.is_causal() && std::string_view(name) == "is_decoder") continue;
     const auto found = json.find(name);
     if (found != json.end() && !found->is_null() && *found != false) {
-      throw Error(ErrorKind::kData, where + ": decoders are not supported, only encoders");
+      const std::string why = "decoders are not supported, only encoders";
+      if (!architecture.is_causal()) throw Error(ErrorKind::kData, where + ": " + why);
+      throw Error(ErrorKind::kData, where + ": '" + name + "' is " + found->dump() +
+                                        ", but a decoder that reads an encoder is not available "
+                                        "in this version");
     }
+  }
+  const auto quantized = json.find("quantization_config");
+  if (quantized != json.end() && !quantized->is_null()) {
+    const std::string method =
+        quantized->is_object() ? quantized->value("quant_method", Json("?")).dump() : "?";
+    throw Error(ErrorKind::kData, where + ": 'quantization_config' names the method " + method +
+                                      ", but quantised weights cannot be read in this version; "
+                                      "take the model's folder in bfloat16, float16 or float32");
   }
   const auto positions = json.find("position_embedding_type");
   if (positions != json.end() && !positions->is_null() && *positions != "absolute") {
@@ -146,11 +168,12 @@ void refuse_decoders(const Architecture& architecture, const Json& json, const s
 Json unknown_fields(const Json& json, const ModelConfig& config) {
   Json others = json;
   for (const std::string& name : field_names(config)) others.erase(name);
-  for (const char* name :
-       {"label2id", "_num_labels", "architectures", "dtype", "torch_dtype", "transformers_version",
-        "_name_or_path", "is_decoder", "add_cross_attention"}) {
+  for (const char* name : {"label2id", "_num_labels", "architectures", "dtype", "torch_dtype",
+                           "transformers_version", "_name_or_path"}) {
     others.erase(name);
   }
+  if (architecture_of(config).is_causal()) return others;
+  for (const char* name : {"is_decoder", "add_cross_attention"}) others.erase(name);
   return others;
 }
 
@@ -187,11 +210,8 @@ const std::vector<std::string>& model_types() {
 }
 
 ModelConfig default_model_config(const std::string& model_type) {
-  ModelConfig config;
-  config.model_type = model_type;
-  const Architecture& architecture = architecture_of(config);
-  architecture.set_defaults(config);
-  architecture.complete(config, [](const std::string& why) { FT_CHECK(false, why); });
+  ModelConfig config = bare_defaults(model_type);
+  architecture_of(config).complete(config, [](const std::string& why) { FT_CHECK(false, why); });
   return config;
 }
 
@@ -204,7 +224,7 @@ ModelConfig parse_model_config(const Json& json, const std::string& where) {
     throw Error(ErrorKind::kData, where + ": has no 'model_type'; is this a Hugging Face model?");
   }
   ModelConfig config = defaults_of(model_type, where, ErrorKind::kData);
-  refuse_decoders(architecture_of(config), json, where);
+  refuse_unsupported(architecture_of(config), json, where);
   read_fields(config, json, where, ErrorKind::kData);
   check_whole(config, where, ErrorKind::kData);
   config.other_fields = unknown_fields(json, config).dump();
@@ -226,14 +246,18 @@ namespace {
 void forget_derived(ModelConfig& config) {
   const Architecture& architecture = architecture_of(config);
   const ModelConfig base = config;
+  const ModelConfig bare = bare_defaults(config.model_type);
   const auto forget = [&](auto DecoderConfig::*member) {
     ModelConfig derived = base;
     derived.decoder.*member = {};
+    if (bare.decoder.*member != derived.decoder.*member) return;  // the class has a value
     architecture.complete(derived, [](const std::string& why) { FT_CHECK(false, why); });
     if (derived.decoder.*member == base.decoder.*member) config.decoder.*member = {};
   };
   forget(&DecoderConfig::num_key_value_heads);
   forget(&DecoderConfig::head_dim);
+  forget(&DecoderConfig::layer_types);
+  forget(&DecoderConfig::no_rope_layers);
 }
 
 }  // namespace
@@ -245,7 +269,7 @@ ModelConfig override_model_config(const ModelConfig& base, const Json& overrides
                      ErrorKind::kConfig);
   ModelConfig config =
       model_type == base.model_type ? base : defaults_of(model_type, where, ErrorKind::kConfig);
-  forget_derived(config);
+  if (model_type == base.model_type) forget_derived(config);
   const std::vector<std::string> names = field_names(config);
   for (const auto& item : overrides.items()) {
     if (!contains(names, item.key())) {
@@ -274,6 +298,7 @@ std::string model_config_json(const ModelConfig& config, const std::string& arch
   fields["model_type"] = config.model_type;
   ModelConfig own = config;
   for (const ConfigField& field : architecture_of(own).fields(own)) {
+    if (field.is_old_name) continue;
     const Json value = written_field(field);
     if (!value.is_null() || !field.absent_as_null) fields[field.name] = value;
   }

@@ -172,7 +172,7 @@ int64_t rotated_size(const RopeParameters& rope, int64_t head_dim) {
 
 nn::Rotation rope_rotation(const RopeParameters& rope, int64_t head_dim,
                            int64_t max_position_embeddings, const Tensor& places,
-                           const std::vector<int64_t>& lengths) {
+                           const SequenceLengths& lengths) {
   const RopeShape shape = {.rope = rope,
                            .head_dim = head_dim,
                            .rotated = rotated_size(rope, head_dim),
@@ -192,8 +192,8 @@ nn::Rotation rope_rotation(const RopeParameters& rope, int64_t head_dim,
   std::vector<Tensor> cosines;
   std::vector<Tensor> sines;
   int64_t first = 0;
-  for (const int64_t length : lengths) {
-    const nn::Rotation own = rotation_of(places.narrow(0, first, length), length);
+  for (const int64_t length : lengths.tokens) {
+    const nn::Rotation own = rotation_of(places.narrow(0, first, length), lengths.before + length);
     cosines.push_back(own.cos);
     sines.push_back(own.sin);
     first += length;

@@ -5,12 +5,14 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/cos.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/outer.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
 #include <ATen/ops/sin.h>
 #include <ATen/ops/softmax.h>
 #include <ATen/ops/where.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
@@ -47,8 +49,6 @@ Tensor full_attention(const Tensor& query, const Tensor& key, const Tensor& valu
   const Tensor q = by_head(query, options.heads);
   const Tensor k = for_each_head(by_head(key, kv_heads), options.heads);
   const Tensor v = for_each_head(by_head(value, kv_heads), options.heads);
-  // ATen masks by operators that the meta device lacks; shapes do not depend on masks.
-  if (q.is_meta()) return joined(q.matmul(k.transpose(-1, -2)).softmax(-1).matmul(v));
   const bool drops = pass.dropout && options.dropout != 0.0;
   if (!drops && !options.causal) {
     const std::optional<Tensor> mask =
@@ -92,27 +92,72 @@ Tensor plain_attention(const Tensor& query, const Tensor& key, const Tensor& val
                                 *options.block_sparse);
 }
 
-bool has_kernel(const AttentionOptions& options) {
-  return !options.causal && (options.kv_heads == 0 || options.kv_heads == options.heads);
+}  // namespace
+
+namespace {
+
+// Rows [1, n, C] behind the first `length` of a store that grows by doubling; all of them.
+Tensor appended(Tensor& store, int64_t length, const Tensor& rows) {
+  const int64_t needed = length + rows.size(1);
+  if (!store.defined() || store.size(1) < needed) {
+    const int64_t room = std::max(needed, store.defined() ? 2 * store.size(1) : needed);
+    const Tensor wider = at::empty({1, room, rows.size(2)}, rows.options());
+    if (length > 0) wider.narrow(1, 0, length).copy_(store.narrow(1, 0, length));
+    store = wider;
+  }
+  store.narrow(1, length, rows.size(1)).copy_(rows);
+  return store.narrow(1, 0, needed);
+}
+
+// New tokens [1, n, C] over all that came before them and themselves.
+Tensor attend_behind(const Projections& new_tokens, const AttentionOptions& options,
+                     KeyValueCache& cache) {
+  const auto layer = static_cast<size_t>(options.layer);
+  cache.keys.resize(std::max(cache.keys.size(), layer + 1));
+  cache.values.resize(cache.keys.size());
+  const Tensor key = appended(cache.keys[layer], cache.length, new_tokens.key.tensor);
+  const Tensor value = appended(cache.values[layer], cache.length, new_tokens.value.tensor);
+  const int64_t kv_heads = options.kv_heads == 0 ? options.heads : options.kv_heads;
+  const Tensor q = by_head(new_tokens.query.tensor, options.heads);
+  const Tensor k = for_each_head(by_head(key, kv_heads), options.heads);
+  const Tensor v = for_each_head(by_head(value, kv_heads), options.heads);
+  const double scale =
+      options.scale == 0.0 ? 1.0 / std::sqrt(static_cast<double>(q.size(-1))) : options.scale;
+  Tensor scores = q.matmul(k.transpose(-1, -2)).to(at::kFloat) * scale;
+  if (options.softcap != 0.0) scores = (scores / options.softcap).tanh() * options.softcap;
+  const auto places = scores.options().dtype(at::kLong);
+  const Tensor distance =
+      (at::arange(q.size(2), places) + cache.length).unsqueeze(1) - at::arange(k.size(2), places);
+  Tensor seen = distance.ge(0);
+  if (options.window > 0) seen = seen.logical_and(distance.lt(options.window));
+  scores = scores.masked_fill(seen.logical_not(), -std::numeric_limits<float>::infinity());
+  return joined(scores.softmax(-1).to(v.scalar_type()).matmul(v));
 }
 
 }  // namespace
 
 Value attend(Projections projections, const AttentionOptions& options, Pass& p) {
+  if (KeyValueCache* cache = p.options().cache) {
+    FT_CHECK(!p.records() && options.causal, "a cache serves evaluation of causal models");
+    if (cache->length > 0) return {.tensor = attend_behind(projections, options, *cache)};
+    const auto layer = static_cast<size_t>(options.layer);
+    cache->keys.resize(std::max(cache->keys.size(), layer + 1));
+    cache->values.resize(cache->keys.size());
+    (void)appended(cache->keys[layer], 0, projections.key.tensor);
+    (void)appended(cache->values[layer], 0, projections.value.tensor);
+  }
   Value& query = projections.query;
   Value& key = projections.key;
   Value& value = projections.value;
   if (p.is_plain()) {
     return {.tensor = plain_attention(query.tensor, key.tensor, value.tensor, options, p.inputs())};
   }
-  if (!has_kernel(options)) {
-    FT_CHECK(!p.layout(), "attention without a kernel takes padded rows");
-    return p.differentiate({std::move(query), std::move(key), std::move(value)}, {},
-                           [options, pass = p.inputs()](const std::vector<Tensor>& in) {
-                             return full_attention(in[0], in[1], in[2], options, pass);
-                           });
-  }
   const kernels::HeadAttention heads = {.heads = options.heads,
+                                        .kv_heads = options.kv_heads,
+                                        .causal = options.causal,
+                                        .window = options.window,
+                                        .scale = options.scale,
+                                        .softcap = options.softcap,
                                         .layer = options.layer,
                                         .dropout = options.dropout,
                                         .block_sparse = options.block_sparse};
@@ -144,18 +189,30 @@ Rotation make_rotation(const Tensor& places, const Tensor& frequencies, double f
   return {.cos = angles.cos() * factor, .sin = angles.sin() * factor};
 }
 
+namespace {
+
+// Each head of x [B, T, heads * D] turned by the rotation, or back.
+Tensor turned(const Tensor& x, int64_t heads, const Rotation& rotation, bool back) {
+  const Tensor all = x.unflatten(-1, {heads, -1}).to(at::kFloat);  // [B, T, H, D]
+  const int64_t half = rotation.cos.size(-1);
+  const Tensor first = all.narrow(-1, 0, half);
+  const Tensor second = all.narrow(-1, half, half);
+  const Tensor rest = all.narrow(-1, 2 * half, all.size(-1) - 2 * half);
+  const Tensor cos = rotation.cos.unsqueeze(1);  // [T, 1, R / 2]
+  const Tensor sin = back ? -rotation.sin.unsqueeze(1) : rotation.sin.unsqueeze(1);
+  return at::cat({first * cos - second * sin, second * cos + first * sin, rest}, -1)
+      .flatten(-2)
+      .to(x.scalar_type());
+}
+
+}  // namespace
+
 Value rope(Value x, int64_t heads, const Rotation& rotation, Pass& p) {
-  return p.differentiate({std::move(x)}, {}, [heads, rotation](const std::vector<Tensor>& in) {
-    const Tensor all = by_head(in[0], heads).to(at::kFloat);  // [B, H, T, D]
-    const int64_t half = rotation.cos.size(-1);
-    const Tensor first = all.narrow(-1, 0, half);
-    const Tensor second = all.narrow(-1, half, half);
-    const Tensor rest = all.narrow(-1, 2 * half, all.size(-1) - 2 * half);
-    const Tensor turned = at::cat({first * rotation.cos - second * rotation.sin,
-                                   second * rotation.cos + first * rotation.sin, rest},
-                                  -1);
-    return joined(turned).to(in[0].scalar_type());
+  const Value y = p.result(turned(x.tensor, heads, rotation, false));
+  p.record(y, [heads, rotation, dx = x.slot](const Tensor& dy) {
+    if (dx) dx->give(turned(dy, heads, rotation, true));
   });
+  return y;
 }
 
 }  // namespace finetune::nn

@@ -111,6 +111,11 @@ Value first_token(Value x, Pass& p) {
   return y;
 }
 
+Value softcap(Value x, double c, Pass& p) {
+  return p.differentiate({std::move(x)}, {},
+                         [c](const std::vector<Tensor>& in) { return (in[0] / c).tanh() * c; });
+}
+
 Value activate(Value x, Activation f, Pass& p) {
   return p.differentiate({std::move(x)}, {},
                          [f](const std::vector<Tensor>& in) { return f(in[0]); });

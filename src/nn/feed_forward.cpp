@@ -4,6 +4,8 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/gelu.h>
+#include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/autograd.h>
 
 namespace finetune::nn {
 
@@ -49,13 +51,40 @@ GatedFeedForward::GatedFeedForward(const Scope& scope, const GatedOptions& o)
   down_.emplace(scope / "down_proj", o.intermediate, o.size, o.has_bias);
 }
 
+namespace {
+
+// f(gate) * up. Keeps both, and makes the product again where it is read.
+Value gated(Value gate, Value up, Activation f, Pass& p) {
+  const auto product = [f, gate = gate.tensor, up = up.tensor] { return f(gate).mul_(up); };
+  if (p.is_plain()) return {.tensor = f(gate.tensor) * up.tensor};
+  Value y = p.result(product());
+  if (!p.records()) return y;
+  y.rebuild = product;
+  p.record(y, [f, gate = std::move(gate), up = std::move(up)](const Tensor& dy) {
+    const Tensor leaf = gate.tensor.detach().requires_grad_();
+    Tensor activated;
+    {
+      const c10::AutoGradMode grad_mode(true);
+      activated = f(leaf);
+    }
+    const Tensor of_activated = dy * up.tensor;
+    up.slot->give(dy * activated.detach());
+    gate.slot->give(torch::autograd::grad({activated}, {leaf}, {of_activated})[0]);
+  });
+  return y;
+}
+
+}  // namespace
+
 Value GatedFeedForward::operator()(const Value& x, Pass& p) const {
-  const auto gated = [f = activation_](const std::vector<Tensor>& in) {
-    const std::vector<Tensor> halves = in.size() == 2 ? in : in[0].chunk(2, -1);
-    return f(halves[0]) * halves[1];
-  };
-  if (gate_up_) return (*down_)(p.differentiate({(*gate_up_)(x, p)}, {}, gated), p);
-  return (*down_)(p.differentiate({(*gate_)(x, p), (*up_)(x, p)}, {}, gated), p);
+  if (gate_up_) {
+    Value both = (*gate_up_)(x, p);
+    const int64_t half = both.tensor.size(-1) / 2;
+    std::vector<Value> parts = split(std::move(both), {half, half}, p);
+    return (*down_)(gated(std::move(parts[0]), std::move(parts[1]), activation_, p), p);
+  }
+  Value gate = (*gate_)(x, p);
+  return (*down_)(gated(std::move(gate), (*up_)(x, p), activation_, p), p);
 }
 
 }  // namespace finetune::nn

@@ -16,35 +16,62 @@ Tensor sum_of_rows(const Tensor& dy) {
 // What the gradient of x is written into: x, or memory like it.
 Tensor memory_like(Tensor x) { return owns_memory(x) ? x : at::empty(x.sizes(), x.options()); }
 
-}  // namespace
+// A matrix as the product takes it, [out, in]: the parameter, or its transpose.
+struct Matrix {
+  Tensor weight;
+  bool is_transposed;
 
-Value linear(Value x, const Tensor& weight, const Tensor& bias, Pass& p) {
+  [[nodiscard]] Tensor of(const Tensor& values) const {
+    return is_transposed ? values.t() : values;
+  }
+};
+
+Value product_with(const Matrix& matrix, const Tensor& bias, Value x, Pass& p) {
+  const Tensor& weight = matrix.weight;
   if (p.is_plain()) {
     const auto added = bias.defined() ? std::optional<Tensor>(bias) : std::nullopt;
-    return {.tensor = at::linear(x.tensor, weight, added)};
+    return {.tensor = at::linear(x.tensor, matrix.of(weight), added)};
   }
   std::vector<int64_t> sizes = x.tensor.sizes().vec();
-  sizes.back() = weight.size(0);
-  const Value y =
-      p.result(linear_in(p.options().precision, rows_of(x.tensor), p.values(weight), p.values(bias))
-                   .view(sizes));
+  sizes.back() = weight.size(matrix.is_transposed ? 1 : 0);
+  const Value y = p.result(linear_in(p.options().precision, rows_of(x.tensor),
+                                     matrix.of(p.values(weight)), p.values(bias))
+                               .view(sizes));
   if (!p.records()) {
     x = {};  // frees a temporary before its full expression ends
     return y;
   }
   const std::shared_ptr<Slot> dx = x.slot;
-  p.record(y, [&p, weight, bias, dx, kept = p.keep(std::move(x))](const Tensor& gradient) mutable {
+  p.record(y, [&p, matrix, bias, dx, kept = p.keep(std::move(x))](const Tensor& gradient) mutable {
     const Tensor dy = rows_of(gradient);
     Tensor input = kept.take();
     if (bias.defined()) p.add(bias, sum_of_rows(dy));
-    p.add_product(weight, dy, rows_of(input));
+    if (matrix.is_transposed) {
+      p.add_product(matrix.weight, rows_of(input), dy);
+    } else {
+      p.add_product(matrix.weight, dy, rows_of(input));
+    }
     if (dx) {
       const Tensor spare = dx->has_gradient() ? Tensor() : memory_like(std::move(input));
-      dx->give_product(p.options().precision, dy, p.values(weight), spare);
+      dx->give_product(p.options().precision, dy, matrix.of(p.values(matrix.weight)), spare);
     }
-    p.complete({weight, bias});
+    p.complete({matrix.weight, bias});
   });
   return y;
+}
+
+}  // namespace
+
+Value linear(Value x, const Tensor& weight, const Tensor& bias, Pass& p) {
+  return product_with({weight, false}, bias, std::move(x), p);
+}
+
+TransposedLinear::TransposedLinear(const Scope& scope, int64_t inputs, int64_t outputs)
+    : weight_(scope.parameter("weight", {inputs, outputs})),
+      bias_(scope.parameter("bias", {outputs})) {}
+
+Value TransposedLinear::operator()(Value x, Pass& p) const {
+  return product_with({weight_, true}, bias_, std::move(x), p);
 }
 
 Linear::Linear(const Scope& scope, int64_t inputs, int64_t outputs, bool has_bias)

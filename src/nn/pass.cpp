@@ -31,6 +31,17 @@ struct LocalGraph {
 
 Tensor rows_of(const Tensor& x) { return x.reshape({-1, x.size(-1)}); }
 
+std::function<Tensor()> rebuilt_once(std::function<Tensor()> rebuild) {
+  struct Shared {
+    std::function<Tensor()> rebuild;
+    Tensor tensor;
+  };
+  return [shared = std::make_shared<Shared>(Shared{std::move(rebuild), {}})] {
+    if (!shared->tensor.defined()) shared->tensor = shared->rebuild();
+    return shared->tensor;
+  };
+}
+
 bool owns_memory(const Tensor& tensor) {
   return tensor.use_count() == 1 && tensor.storage().use_count() == 1 && tensor.is_contiguous() &&
          tensor.storage_offset() == 0 && tensor.nbytes() == tensor.storage().nbytes();

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <memory>
 #include <mutex>
+#include <string_view>
 
 #include "finetune/base/error.h"
 #include "finetune/base/text.h"
@@ -68,11 +69,14 @@ class Prediction {
         measured_(measure(workload, choices.precision)),
         shapes_(measured_->shapes),
         tokens_(choices.micro_batch * workload.choices * workload.length),
-        element_(bytes_of(choices.precision)) {
+        element_(bytes_of(choices.precision)),
+        is_causal_(is_causal(workload.model)) {
     for (const ParameterShape& shape : shapes_) {
       parameters_ += shape.count();
       largest_ = std::max(largest_, shape.count());
-      if (shape.name.ends_with("word_embeddings.weight")) embedding_ = shape.count();
+      for (const char* words : {"word_embeddings.weight", "embed_tokens.weight", ".wte.weight"}) {
+        if (shape.name.ends_with(words)) embedding_ = shape.count();
+      }
     }
     layer_ = measured_->kept.layer_parameters;
   }
@@ -180,18 +184,41 @@ class Prediction {
 
   // Of one layer, for its backward pass; where `selective` without what is cheap to compute again.
   [[nodiscard]] int64_t layer_state(bool selective) const {
+    if (is_causal_) return decoder_layer_state();
     const int64_t sums = is_block_sparse() ? 4 * tokens_ * model_.num_attention_heads : 0;
     return sums + rows() * (selective ? measured_->kept_selectively : measured_->kept).layer;
   }
 
+  // Of a decoder's: the residual stream before its halves in float32; queries and keys before they
+  // are normed and as they are attended with, values, context; gate and product of the feed-forward
+  // network. Norms and what the network's last matrix reads are made again.
+  [[nodiscard]] int64_t decoder_layer_state() const {
+    const DecoderConfig& own = model_.decoder;
+    const int64_t size = own.head_dim.value_or(model_.hidden_size / model_.num_attention_heads);
+    const int64_t heads = model_.num_attention_heads;
+    const int64_t key_heads = own.num_key_value_heads.value_or(heads);
+    const bool is_normed = has_parameter("q_norm.weight");
+    const int64_t attended = (is_normed ? 3 : 2) * heads + (is_normed ? 3 : 2) * key_heads;
+    const int64_t behind = has_parameter("post_feedforward_layernorm.weight") ? 2 : 0;
+    const int64_t layer_norms = has_parameter("ln_1.weight") ? 2 : 0;
+    return 2 * hidden(4) + tokens_ * attended * size * element_ +
+           (behind + layer_norms) * hidden(element_) + 2 * intermediate(element_);
+  }
+  [[nodiscard]] bool has_parameter(std::string_view end) const {
+    return std::ranges::any_of(
+        shapes_, [&](const ParameterShape& shape) { return shape.name.ends_with(end); });
+  }
+  // Between layers.
+  [[nodiscard]] int64_t stream() const { return hidden(is_causal_ ? 4 : element_); }
+
   // Of the embeddings and of the layers; of groups of layers, their inputs.
   [[nodiscard]] int64_t kept() const {
-    const int64_t embeddings = rows() * measured_->kept.embeddings;
+    const int64_t embeddings = is_causal_ ? hidden(4) : rows() * measured_->kept.embeddings;
     if (!keeps_groups()) {
       return embeddings + model_.num_hidden_layers * layer_state(again_.enabled);
     }
     const int64_t inputs = again_.offload && work_.is_device ? 2 : groups();
-    return embeddings + inputs * hidden(element_);
+    return embeddings + inputs * stream();
   }
 
   // The last layer's output and, in half precision, the embeddings as they were; where layers keep
@@ -200,6 +227,7 @@ class Prediction {
     const int64_t wide_input = element_ == 4 ? 0 : hidden(4);
     int64_t layer = std::max(hidden(element_), matrix());
     if (keeps_groups()) layer = 4 * hidden(element_) + intermediate(element_) + matrix();
+    if (is_causal_) layer = std::max(layer, 2 * stream() + 3 * intermediate(element_) + matrix());
     return {gradients(0), kept(), wide_input + layer + reference_kernels()};
   }
 
@@ -214,10 +242,13 @@ class Prediction {
     const int64_t here = hidden(element_);
     int64_t bytes = here + std::max(products(), block_sparse()) + reference_kernels();
     if (again_.enabled && again_.selective) bytes += intermediate(element_);
+    // A gated network's: the product again, its gradient, both factors' gradients, the activation.
+    const int64_t gated = is_causal_ ? 5 * intermediate(element_) : 0;
+    bytes += gated;
     if (keeps_groups()) {
       const int64_t layers = std::min(again_.every_n_layers, model_.num_hidden_layers);
       bytes = layers * layer_state(false) + std::max({here, products(), block_sparse()}) +
-              reference_kernels();
+              reference_kernels() + gated;
     }
     return {gradients(tied() + layer_), kept(), bytes};
   }
@@ -333,6 +364,7 @@ class Prediction {
   const std::vector<ParameterShape>& shapes_;
   int64_t tokens_;
   int64_t element_;
+  bool is_causal_;
   int64_t parameters_ = 0;
   int64_t largest_ = 0;
   int64_t embedding_ = 0;

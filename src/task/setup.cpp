@@ -26,6 +26,12 @@ int64_t sequence_length(const SetupContext& context, int64_t otherwise) {
   const LoadedConfig& config = context.config;
   const int64_t longest = context.model.max_length();
   if (!config.args.max_seq_length) return std::min(longest, otherwise);
+  if (*config.args.max_seq_length > kLongestSequence) {
+    refuse_key(config, "max_seq_length",
+               std::to_string(*config.args.max_seq_length) + " is longer than " +
+                   std::to_string(kLongestSequence) +
+                   " tokens, the longest sequence that can be trained on; lower it");
+  }
   if (*config.args.max_seq_length > longest) {
     refuse_key(config, "max_seq_length",
                std::to_string(*config.args.max_seq_length) + " is longer than the " +

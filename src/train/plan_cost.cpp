@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "finetune/config/price_list.h"
+#include "finetune/model/model.h"
 #include "finetune/report/duration_text.h"
 #include "finetune/train/plan.h"
 #include "train/cost.h"
@@ -99,9 +100,15 @@ double flops_of_update(const MemoryWorkload& workload, const MemoryChoices& choi
   const ModelConfig& model = workload.model;
   const auto hidden = static_cast<double>(model.hidden_size);
   const auto length = static_cast<double>(workload.length);
-  const double layer = 4 * hidden * hidden +
-                       2 * hidden * static_cast<double>(model.intermediate_size) +
-                       2 * hidden * length;  // scores and their sums
+  double layer = 4 * hidden * hidden + 2 * hidden * static_cast<double>(model.intermediate_size) +
+                 2 * hidden * length;  // scores and their sums
+  if (is_causal(model)) {              // fewer heads of keys, a gated network, half of the scores
+    const auto heads = static_cast<double>(model.num_attention_heads);
+    const auto size = static_cast<double>(model.decoder.head_dim.value_or(0));
+    const auto keys = static_cast<double>(model.decoder.num_key_value_heads.value_or(0));
+    layer = 2 * hidden * (heads + keys) * size +
+            3 * hidden * static_cast<double>(model.intermediate_size) + heads * size * length;
+  }
   const double layers = layer * static_cast<double>(model.num_hidden_layers);
   const double head = workload.head
                           ? 0.0

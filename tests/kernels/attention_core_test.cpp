@@ -7,7 +7,11 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/randn.h>
+#include <ATen/ops/randn_like.h>
 #include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
 
 #include "kernels/dropout_mask.h"
 #include "kernels/plain/operations.h"
@@ -97,6 +101,105 @@ TEST(AttentionOfALayout, KeepsSequencesApartInTheKernel) {
 
 TEST(AttentionOfALayout, KeepsSequencesApartInTensorOperations) {
   expect_sequences_are_apart(at::kDouble, 1e-12);
+}
+
+// What a causal attention may be asked for.
+struct CausalCase {
+  int64_t kv_heads;
+  AttentionRule rule;
+  double dropout;
+};
+
+std::vector<CausalCase> causal_cases() {
+  return {{4, {.causal = true}, 0.0},
+          {2, {.causal = true}, 0.2},
+          {1, {.causal = true, .window = 5}, 0.0},
+          {2, {.causal = true, .window = 80, .scale = 0.3}, 0.2},
+          {2, {.causal = true, .softcap = 1.5}, 0.0},
+          {1, {.causal = true, .window = 3, .scale = 0.7, .softcap = 0.8}, 0.2}};
+}
+
+// Rows of some tokens, longer than a tile, of which some may not be attended to.
+Attention causal_inputs(const CausalCase& c, at::ScalarType type, const TokenLayout& layout,
+                        bool has_holes) {
+  at::manual_seed(4);
+  const int64_t tokens = layout.tokens();
+  const auto draw = [&](int64_t heads) { return at::randn({1, tokens, heads * 6}).to(type); };
+  Attention inputs{.query = draw(4),
+                   .key = draw(c.kv_heads),
+                   .value = draw(c.kv_heads),
+                   .heads = 4,
+                   .kv_heads = c.kv_heads,
+                   .rule = c.rule,
+                   .mask = {},
+                   .dropout = {},
+                   .layout = &layout};
+  if (has_holes) {
+    inputs.mask = at::ones({1, 1, 1, tokens}, at::kBool);
+    for (const int64_t hole : {0, 1, 40, 89, 91, 130}) inputs.mask[0][0][0][hole] = false;
+  }
+  const DropoutStream stream{.seed = 3, .update = 2, .first_place = 9};
+  inputs.dropout = make_dropout_numbers(c.dropout, std::optional(stream), 1,
+                                        DropoutSite::kAttentionProbabilities);
+  return inputs;
+}
+
+// float32 with other orders of summation, over up to 90 keys.
+TEST(CausalAttention, HasTheValuesAndGradientsOfTensorOperations) {
+  const auto layout = make_token_layout({90, 1, 30, 13}, 90, c10::Device(c10::kCPU));
+  for (const CausalCase& c : causal_cases()) {
+    const bool has_holes = c.kv_heads == 2;
+    const Attention fast = causal_inputs(c, at::kFloat, *layout, has_holes);
+    const Attention slow = causal_inputs(c, at::kDouble, *layout, has_holes);
+    const Tensor gradient = at::randn_like(fast.query);
+    const Tensor output = attention(fast);
+    const Tensor expected = plain::attention(slow);
+    attention_backward(fast, gradient);
+    plain::attention_backward(slow, gradient.to(at::kDouble));
+    const auto near = [](const Tensor& a, const Tensor& b) {
+      return at::allclose(a.to(at::kDouble), b, 3e-5, 3e-5);
+    };
+    EXPECT_TRUE(near(output, expected)) << c.kv_heads << c.rule.window;
+    EXPECT_TRUE(near(fast.query, slow.query)) << c.kv_heads << c.rule.window;
+    EXPECT_TRUE(near(fast.key, slow.key)) << c.kv_heads << c.rule.window;
+    EXPECT_TRUE(near(fast.value, slow.value)) << c.kv_heads << c.rule.window;
+  }
+}
+
+// The reference's own gradients against autograd over its equation, one row.
+TEST(CausalAttention, HasTheGradientsOfAutogradInTensorOperations) {
+  const auto layout = make_token_layout({9}, 9, c10::Device(c10::kCPU));
+  for (const CausalCase& c : causal_cases()) {
+    Attention inputs = causal_inputs(c, at::kDouble, *layout, false);
+    inputs.dropout.reset();
+    const Tensor gradient = at::randn_like(inputs.query);
+    std::vector<Tensor> leaves;
+    const auto heads_of = [&](const Tensor& x, int64_t heads) {
+      leaves.push_back(x.detach().clone().set_requires_grad(true));
+      return leaves.back()[0].view({9, heads, 6}).transpose(0, 1).repeat_interleave(4 / heads, 0);
+    };
+    const Tensor q = heads_of(inputs.query, 4);
+    const Tensor k = heads_of(inputs.key, c.kv_heads);
+    const Tensor v = heads_of(inputs.value, c.kv_heads);
+    Tensor scores =
+        q.matmul(k.transpose(1, 2)) * (c.rule.scale == 0.0 ? 1.0 / std::sqrt(6.0) : c.rule.scale);
+    if (c.rule.softcap != 0.0) scores = (scores / c.rule.softcap).tanh() * c.rule.softcap;
+    Tensor hidden = at::ones({9, 9}, at::kBool).triu(1);
+    if (c.rule.window > 0) {
+      hidden = hidden.logical_or(at::ones({9, 9}, at::kBool).tril(-c.rule.window));
+    }
+    const Tensor out = scores.masked_fill(hidden, -std::numeric_limits<double>::infinity())
+                           .softmax(-1)
+                           .matmul(v)
+                           .transpose(0, 1)
+                           .reshape({1, 9, 24});
+    out.backward(gradient);
+    EXPECT_TRUE(at::allclose(plain::attention(inputs), out.detach(), 1e-10, 1e-10));
+    plain::attention_backward(inputs, gradient);
+    EXPECT_TRUE(at::allclose(inputs.query, leaves[0].grad(), 1e-9, 1e-9));
+    EXPECT_TRUE(at::allclose(inputs.key, leaves[1].grad(), 1e-9, 1e-9));
+    EXPECT_TRUE(at::allclose(inputs.value, leaves[2].grad(), 1e-9, 1e-9));
+  }
 }
 
 }  // namespace

@@ -43,8 +43,13 @@ std::vector<Case> cases() {
     list.push_back({name, std::nullopt});
   }
   // make_decoder_goldens.py
-  for (const char* name : {"llama", "llama-tied", "llama-biased", "llama-linear", "llama-dynamic",
-                           "llama-yarn", "llama-llama3", "llama-longrope", "llama-proportional"}) {
+  for (const char* name : {"llama",        "llama-tied",     "llama-biased",
+                           "llama-linear", "llama-dynamic",  "llama-yarn",
+                           "llama-llama3", "llama-longrope", "llama-proportional",
+                           "mistral",      "qwen2",          "qwen3",
+                           "gemma",        "gemma2",         "gemma3_text",
+                           "phi3",         "phi3-longrope",  "olmo2",
+                           "smollm3",      "gpt2",           "gpt2-scaled"}) {
     list.push_back({name, std::nullopt});
   }
   return list;

@@ -51,9 +51,9 @@ TEST(ModelConfig, RefusesWrongTypesAndFamilies) {
               }),
               HasSubstr("must be a whole number"));
   EXPECT_THAT(message_of([] {
-                (void)parse_model_config({{"model_type", "gpt2"}}, "c");
+                (void)parse_model_config({{"model_type", "qwen3_5"}}, "c");
               }),
-              HasSubstr("model_type 'gpt2' is not available"));
+              AllOf(HasSubstr("model_type 'qwen3_5' is not available"), HasSubstr("'qwen3'")));
   EXPECT_THAT(message_of([] { (void)parse_model_config(Json::object(), "c"); }),
               HasSubstr("has no 'model_type'"));
 }
@@ -236,6 +236,132 @@ TEST(ModelConfig, ReadsAHundredThousandLabels) {
   const ModelConfig config = parse_model_config(json, "c");
   EXPECT_EQ(config.id2label.size(), 100'000U);
   EXPECT_GT(model_config_json(config, "X").size(), 1'000'000U);
+}
+
+Json decoder(const Json& fields) {
+  Json json = {{"model_type", "llama"},    {"hidden_size", 16},      {"num_attention_heads", 4},
+               {"num_key_value_heads", 2}, {"num_hidden_layers", 2}, {"intermediate_size", 24},
+               {"vocab_size", 32}};
+  json.update(fields);
+  return json;
+}
+
+std::string refusal_of(const Json& fields) {
+  return message_of([&] { (void)parse_model_config(decoder(fields), "m/config.json"); });
+}
+
+TEST(DecoderConfig, ReadsTheSpellingsOfTransformers4) {
+  const ModelConfig config =
+      parse_model_config(decoder({{"rope_theta", 500000.0},
+                                  {"rope_scaling",
+                                   {{"type", "llama3"},
+                                    {"factor", 8.0},
+                                    {"low_freq_factor", 1.0},
+                                    {"high_freq_factor", 4.0},
+                                    {"original_max_position_embeddings", 8192}}},
+                                  {"torch_dtype", "bfloat16"},
+                                  {"max_position_embeddings", 10'000'000},
+                                  {"eos_token_id", {3, 4}}}),
+                         "c");
+  const Json again = Json::parse(model_config_json(config, "LlamaForCausalLM", "bfloat16"));
+  EXPECT_EQ(again.at("rope_parameters"), Json({{"factor", 8.0},
+                                               {"high_freq_factor", 4.0},
+                                               {"low_freq_factor", 1.0},
+                                               {"original_max_position_embeddings", 8192},
+                                               {"rope_theta", 500000.0},
+                                               {"rope_type", "llama3"}}));
+  EXPECT_EQ(again.at("dtype"), "bfloat16");
+  EXPECT_EQ(again.at("eos_token_id"), Json({3, 4}));
+  EXPECT_EQ(again.at("head_dim"), 4);
+  for (const char* name : {"rope_theta", "rope_scaling", "torch_dtype"}) {
+    EXPECT_FALSE(again.contains(name)) << name;
+  }
+  EXPECT_EQ(config.max_length(), 65536);
+  EXPECT_EQ(config.eos_token_id, 3);
+}
+
+TEST(DecoderConfig, ReadsGemma3sRotationsInBothSpellings) {
+  const Json sizes = {{"model_type", "gemma3_text"}, {"num_hidden_layers", 6}};
+  Json old = sizes;
+  old.update({{"rope_theta", 5e5},
+              {"rope_local_base_freq", 7e3},
+              {"rope_scaling", {{"rope_type", "linear"}, {"factor", 8.0}}},
+              {"sliding_window_pattern", 3}});
+  Json now = sizes;
+  now.update({{"rope_parameters",
+               {{"full_attention", {{"rope_type", "linear"}, {"factor", 8.0}, {"rope_theta", 5e5}}},
+                {"sliding_attention", {{"rope_type", "default"}, {"rope_theta", 7e3}}}}},
+              {"_sliding_window_pattern", 3}});
+  EXPECT_EQ(model_config_json(parse_model_config(old, "c"), "X"),
+            model_config_json(parse_model_config(now, "c"), "X"));
+}
+
+TEST(DecoderConfig, RefusesNumbersThatDoNotFitEachOther) {
+  EXPECT_THAT(refusal_of({{"num_key_value_heads", 3}}),
+              HasSubstr("m/config.json: num_attention_heads 4 does not divide by "
+                        "num_key_value_heads 3"));
+  EXPECT_THAT(refusal_of({{"num_attention_heads", 6}}),
+              HasSubstr("hidden_size 16 does not divide by num_attention_heads 6"));
+  EXPECT_THAT(refusal_of({{"head_dim", 5}}), HasSubstr("5 of head_dim 5 values are rotated"));
+  EXPECT_THAT(refusal_of({{"pad_token_id", 32}}),
+              HasSubstr("pad_token_id 32 lies beyond vocab_size 32"));
+  EXPECT_THAT(refusal_of({{"model_type", "mistral"}, {"sliding_window", 0}}),
+              HasSubstr("'sliding_window' is 0, but must be between 1 and"));
+  EXPECT_THAT(refusal_of({{"model_type", "qwen2"}, {"layer_types", {"full_attention"}}}),
+              HasSubstr("layer_types has 1 entries, but num_hidden_layers is 2"));
+  EXPECT_THAT(refusal_of({{"model_type", "qwen2"},
+                          {"layer_types", {"full_attention", "linear_attention"}}}),
+              HasSubstr("layer_types has 'linear_attention'"));
+  EXPECT_THAT(refusal_of({{"model_type", "qwen2"},
+                          {"layer_types", {"full_attention", "sliding_attention"}}}),
+              HasSubstr("sliding_window is null"));
+  EXPECT_THAT(refusal_of({{"model_type", "smollm3"}, {"no_rope_layers", {1}}, {"pad_token_id", 1}}),
+              HasSubstr("no_rope_layers has 1 entries, but num_hidden_layers is 2"));
+}
+
+TEST(DecoderConfig, RefusesRotationsThatCannotBe) {
+  const auto rope = [](const Json& parameters) {
+    return refusal_of({{"rope_parameters", parameters}});
+  };
+  EXPECT_THAT(rope({{"rope_type", "llama4"}}),
+              AllOf(HasSubstr("rope_type 'llama4' is not known"), HasSubstr("llama3")));
+  EXPECT_THAT(rope({{"rope_type", "linear"}}), HasSubstr("needs 'factor'"));
+  EXPECT_THAT(rope({{"rope_type", "yarn"}, {"factor", 4.0}}),
+              HasSubstr("needs 'original_max_position_embeddings'"));
+  EXPECT_THAT(rope({{"rope_type", "longrope"},
+                    {"original_max_position_embeddings", 8},
+                    {"short_factor", {1.0}},
+                    {"long_factor", {1.0, 2.0}}}),
+              HasSubstr("short_factor has 1 numbers, but half of the rotated part of a head "
+                        "(head_dim 4) is 2"));
+  EXPECT_THAT(rope({{"rope_type", "linear"}, {"factor", "two"}}),
+              HasSubstr("rope_parameters: 'factor' is \"two\", but must be a number"));
+  EXPECT_THAT(rope(Json("linear")), HasSubstr("'rope_parameters' is \"linear\""));
+}
+
+TEST(DecoderConfig, RefusesWhatItCannotCompute) {
+  EXPECT_THAT(refusal_of({{"quantization_config", {{"quant_method", "bitsandbytes"}}}}),
+              HasSubstr("names the method \"bitsandbytes\", but quantised weights"));
+  EXPECT_THAT(refusal_of({{"add_cross_attention", true}}),
+              HasSubstr("'add_cross_attention' is true"));
+  EXPECT_THAT(refusal_of({{"model_type", "gemma"}, {"use_bidirectional_attention", true}}),
+              HasSubstr("only causal attention is available"));
+}
+
+TEST(DecoderConfig, DerivesAnewWhatFollowsFromOverriddenNumbers) {
+  const ModelConfig config =
+      override_model_config(default_model_config("qwen2"), {{"hidden_size", 64},
+                                                            {"num_attention_heads", 4},
+                                                            {"num_key_value_heads", 2},
+                                                            {"num_hidden_layers", 3}});
+  EXPECT_EQ(
+      override_model_config(default_model_config("qwen3"), {{"hidden_size", 64}}).decoder.head_dim,
+      128);  // of transformers' class
+  EXPECT_EQ(config.decoder.head_dim, 16);
+  EXPECT_EQ(config.decoder.layer_types.size(), 3);
+  const ModelConfig llama = override_model_config(
+      default_model_config("llama"), {{"hidden_size", 64}, {"num_attention_heads", 4}});
+  EXPECT_EQ(llama.decoder.num_key_value_heads, 4);
 }
 
 }  // namespace

@@ -14,6 +14,7 @@ struct ChunkedCrossEntropyOptions {
   double gradient_scale = 1.0;
   int64_t rows_per_chunk = 128;  // of x; logits take rows_per_chunk * V * 4 bytes
   Precision precision = Precision::kFloat32;
+  double softcap = 0.0;  // c: logits x become c tanh(x / c); 0: they stay
 };
 
 // The summed cross entropy of logits = x W^T + b, over all rows, without ever holding all logits

@@ -60,6 +60,11 @@ void fused_activation(const Tensor& input, const Tensor& bias, Activation f, con
 // block-sparse.
 struct HeadAttention {
   int64_t heads = 1;
+  int64_t kv_heads = 0;  // 0: as many as heads; else each serves heads / kv_heads of them
+  bool causal = false;   // a token sees itself and those before it
+  int64_t window = 0;    // causal: so many tokens, itself included; 0: all before it
+  double scale = 0.0;    // of scores; 0: 1 / sqrt(D)
+  double softcap = 0.0;  // c: scores s become c tanh(s / c); 0: they stay
   int64_t layer = 0;
   double dropout = 0.0;
   std::optional<BlockSparseOptions> block_sparse = {};

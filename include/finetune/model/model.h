@@ -13,6 +13,7 @@
 #include "finetune/kernels/token_layout.h"
 #include "finetune/model/model_config.h"
 #include "finetune/model/model_options.h"
+#include "finetune/nn/key_value_cache.h"
 #include "finetune/tensor/tensor.h"
 
 namespace finetune {

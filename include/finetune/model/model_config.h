@@ -14,13 +14,13 @@ namespace finetune {
 struct RopeParameters {
   std::string rope_type = "default";  // one of rope_types()
   double rope_theta = 10000.0;
-  std::optional<double> partial_rotary_factor;  // the share of a head that is rotated
-  std::optional<double> factor, attention_factor;
-  std::optional<double> low_freq_factor, high_freq_factor;             // llama3
-  std::optional<double> beta_fast, beta_slow, mscale, mscale_all_dim;  // yarn
-  std::optional<bool> truncate;                                        // yarn
-  std::vector<double> short_factor, long_factor;                       // longrope
-  std::optional<int64_t> original_max_position_embeddings;
+  std::optional<double> partial_rotary_factor = {};  // the share of a head that is rotated
+  std::optional<double> factor = {}, attention_factor = {};
+  std::optional<double> low_freq_factor = {}, high_freq_factor = {};                       // llama3
+  std::optional<double> beta_fast = {}, beta_slow = {}, mscale = {}, mscale_all_dim = {};  // yarn
+  std::optional<bool> truncate = {};                                                       // yarn
+  std::vector<double> short_factor = {}, long_factor = {};  // longrope
+  std::optional<int64_t> original_max_position_embeddings = {};
 };
 // "" stands for all layers, where a model does not tell them apart.
 using RopeByLayerType = std::map<std::string, RopeParameters>;
@@ -36,6 +36,22 @@ struct DecoderConfig {
   double attention_dropout = 0.0;
   bool attention_bias = false, mlp_bias = false;
   RopeByLayerType rope_parameters = {{"", {}}};
+  // "full_attention" or "sliding_attention" of each layer; never empty in a family that has them.
+  std::vector<std::string> layer_types;
+  std::optional<int64_t> sliding_window;
+  bool use_sliding_window = false;      // qwen2, qwen3, smollm3
+  int64_t max_window_layers = 28;       // qwen2, qwen3: layers before this one see everything
+  int64_t sliding_window_pattern = 6;   // gemma3_text: one layer in so many sees everything
+  std::vector<int64_t> no_rope_layers;  // smollm3: 1 for each layer that rotates, whatever the name
+  int64_t no_rope_layer_interval = 4;
+  int64_t query_pre_attn_scalar = 256;  // gemma2, gemma3_text
+  std::optional<double> attn_logit_softcapping, final_logit_softcapping;
+  std::optional<bool> use_bidirectional_attention;
+  int64_t original_max_position_embeddings = 4096;  // phi3
+  double resid_pdrop = 0.0, embd_pdrop = 0.0;       // phi3, gpt2
+  std::optional<int64_t> n_inner;                   // gpt2, and all below
+  bool scale_attn_weights = true, scale_attn_by_inverse_layer_idx = false;
+  bool reorder_and_upcast_attn = false;
 };
 
 // What config.json says of a model; names and values are transformers'. The defaults here are

@@ -25,8 +25,7 @@ struct Projections {
 };
 
 // Dropout(softmax(Q K^T / sqrt(D) + mask)) V in heads (Vaswani et al. 2017, eq. 1) -> like query.
-// Fused without `causal` and with a key for each head: the projections' memory becomes their
-// gradients. Else: autograd over ATen's operators; no dropout, no layout.
+// The projections' memory becomes their gradients.
 [[nodiscard]] Value attend(Projections projections, const AttentionOptions& options, Pass& p);
 
 // Rotates pairs (i, i + R/2) of each head (Su et al. 2021, in the order of Llama's checkpoints).

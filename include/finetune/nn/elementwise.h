@@ -30,6 +30,8 @@ struct DropoutPoint {
 [[nodiscard]] Value to_precision(Value x, Pass& p);
 // [B, C] of [B, T, C]
 [[nodiscard]] Value first_token(Value x, Pass& p);
+// c tanh(x / c)
+[[nodiscard]] Value softcap(Value x, double c, Pass& p);
 // f(x), by autograd over f alone.
 [[nodiscard]] Value activate(Value x, Activation f, Pass& p);
 

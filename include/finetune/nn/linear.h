@@ -25,4 +25,14 @@ class Linear {
   Tensor weight_, bias_;
 };
 
+// The same with the weight as GPT-2's checkpoints have it, [in, out] (transformers' Conv1D).
+class TransposedLinear {
+ public:
+  TransposedLinear(const Scope& scope, int64_t inputs, int64_t outputs);
+  Value operator()(Value x, Pass& p) const;
+
+ private:
+  Tensor weight_, bias_;
+};
+
 }  // namespace finetune::nn

@@ -11,6 +11,7 @@
 #include "finetune/kernels/layer_operations.h"
 #include "finetune/kernels/parameter_store.h"
 #include "finetune/kernels/precision.h"
+#include "finetune/nn/key_value_cache.h"
 #include "finetune/nn/rotation.h"
 #include "finetune/tensor/tensor.h"
 
@@ -57,7 +58,7 @@ class Slot {
 struct Value {
   Tensor tensor;
   std::shared_ptr<Slot> slot = {};  // null: needs no gradient
-  // Not empty (selective): computes the tensor again, to the same bits, from what is kept anyway.
+  // Not empty: computes the tensor again, to the same bits, from what is kept anyway.
   std::function<Tensor()> rebuild = {};
 };
 
@@ -78,6 +79,7 @@ struct PassOptions {
   ParameterStore* parameters = nullptr;  // values, and where gradients go; null: kPlain, dry
   kernels::PassInputs inputs = {};
   std::vector<Rotation> rotations = {};  // of rotary positions, one for each kind that layers have
+  KeyValueCache* cache = nullptr;        // kEval: attention goes on behind what is there
   Precision precision = Precision::kFloat32;  // of Linear's products; kPlain ignores it
   // Keep matrix products alone and rebuild norms and activations (Korthikanti et al. 2022).
   bool selective = false;
@@ -172,6 +174,8 @@ using Equation = std::function<Value(std::vector<Value> inputs, Pass& p)>;
 [[nodiscard]] Tensor run(const std::shared_ptr<Pass>& pass, const std::vector<Tensor>& inputs,
                          const Equation& equation);
 
+// A rebuild for several readers: the first makes the tensor, which lives as long as any of them.
+[[nodiscard]] std::function<Tensor()> rebuilt_once(std::function<Tensor()> rebuild);
 // [N, C] of [..., C], a view where there is one.
 [[nodiscard]] Tensor rows_of(const Tensor& x);
 // Whether this handle is the only one to its memory, all of it, in order.

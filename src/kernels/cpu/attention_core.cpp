@@ -22,25 +22,28 @@ namespace {
 // A tile of scores fits a core's cache beside its gradient.
 constexpr int64_t kScoresPerTile = 1 << 16;
 constexpr int64_t kFewestRows = 32;
+// Of a causal tile: half of its last keys are computed for nothing.
+constexpr int64_t kMostCausalRows = 64;
 
+// A head of the keys and the heads of the queries that it serves.
 struct HeadTask {
   int64_t first;   // token of the batch
   int64_t tokens;  // of the sample
   int64_t sample;
-  int64_t head;
+  int64_t key_head;
   int64_t keys;                // those behind the last that may be attended to are left out
   std::vector<float> key_add;  // empty: all keys may be attended to
 };
 
 HeadTask make_task(const Attention& inputs, int64_t index) {
   const TokenLayout* layout = inputs.layout;
-  const int64_t sample = index / inputs.heads;
+  const int64_t sample = index / inputs.key_heads();
   const int64_t tokens = layout == nullptr ? inputs.query.size(1) : layout->length(sample);
   HeadTask task = {
       .first = layout == nullptr ? sample * tokens : layout->offsets[static_cast<size_t>(sample)],
       .tokens = tokens,
       .sample = sample,
-      .head = index % inputs.heads,
+      .key_head = index % inputs.key_heads(),
       .keys = tokens,
       .key_add = {}};
   if (!inputs.mask.defined()) return task;
@@ -63,11 +66,23 @@ int64_t longest_sample(const Attention& inputs) {
 }
 
 // [T, D] of one head: a view.
-Tensor slice(const Tensor& x, const Attention& inputs, const HeadTask& task) {
-  const int64_t size = x.size(2) / inputs.heads;
-  return x.view({-1, x.size(2)})
-      .narrow(0, task.first, task.tokens)
-      .narrow(1, task.head * size, size);
+Tensor slice(const Tensor& x, const Attention& inputs, const HeadTask& task, int64_t head) {
+  const int64_t size = inputs.head_size();
+  return x.view({-1, x.size(2)}).narrow(0, task.first, task.tokens).narrow(1, head * size, size);
+}
+
+// The keys that some query of a tile may see: [first, first + count).
+struct KeyRange {
+  int64_t first, count;
+};
+
+KeyRange keys_of_rows(const Attention& inputs, const HeadTask& task, int64_t first_row,
+                      int64_t rows) {
+  if (!inputs.rule.causal) return {0, task.keys};
+  const int64_t end = std::min(task.keys, first_row + rows);
+  const int64_t window = inputs.rule.window;
+  const int64_t begin = window == 0 ? 0 : std::max<int64_t>(0, first_row - window + 1);
+  return {begin, std::max<int64_t>(0, end - begin)};
 }
 
 Tensor in_float(const Tensor& x) { return x.scalar_type() == at::kFloat ? x : x.to(at::kFloat); }
@@ -80,13 +95,16 @@ struct Scratch {
   Scratch(const Attention& inputs, bool backward) {
     const int64_t tokens = longest_sample(inputs);
     rows = std::min(tokens, std::max(kFewestRows, kScoresPerTile / tokens));
+    if (inputs.rule.causal) rows = std::min(rows, kMostCausalRows);
+    const int64_t window = inputs.rule.window;
+    const int64_t keys = window == 0 ? tokens : std::min(tokens, window + rows);
     const auto options = inputs.query.options().dtype(at::kFloat);
-    const int64_t size = inputs.query.size(2) / inputs.heads;
-    scores = at::empty({rows * tokens}, options);
+    const int64_t size = inputs.head_size();
+    scores = at::empty({rows * keys}, options);
     query_gradient = at::empty({rows, size}, options);  // or the context
-    row = at::empty({2 * tokens + kDropoutNumbers}, options);
+    row = at::empty({attention_scratch(tokens)}, options);
     if (!backward) return;
-    gradient = at::empty({rows * tokens}, options);
+    gradient = at::empty({rows * keys}, options);
     key_gradient = at::empty({tokens, size}, options);
     value_gradient = at::empty({tokens, size}, options);
   }
@@ -95,22 +113,34 @@ struct Scratch {
   }
 };
 
+// Rows of one head's queries, from the sample's row `first_query` on.
+struct TilePlace {
+  int64_t head, first_query;
+  KeyRange keys;
+};
+
 ScoreTile make_tile(const Attention& inputs, const HeadTask& task, const Tensor& scores,
-                    const Scratch& scratch, int64_t first_query) {
+                    const Scratch& scratch, const TilePlace& place) {
+  const float* key_add = task.key_add.empty() ? nullptr : task.key_add.data() + place.keys.first;
   return {.scores = scores.mutable_data_ptr<float>(),
           .gradient = nullptr,
-          .key_add = task.key_add.empty() ? nullptr : task.key_add.data(),
+          .key_add = key_add,
           .rows = scores.size(0),
-          .keys = task.keys,
+          .keys = place.keys.count,
           .dropout = inputs.dropout,
           .sample = task.sample,
-          .head = task.head,
-          .first_query = first_query,
+          .head = place.head,
+          .first_query = place.first_query,
+          .first_key = place.keys.first,
+          .causal = inputs.rule.causal,
+          .window = inputs.rule.window,
+          .softcap = static_cast<float>(inputs.rule.softcap),
           .scratch = scratch.row.mutable_data_ptr<float>()};
 }
 
 double score_scale(const Attention& inputs) {
-  return 1.0 / std::sqrt(static_cast<double>(inputs.query.size(2) / inputs.heads));
+  if (inputs.rule.scale != 0.0) return inputs.rule.scale;
+  return 1.0 / std::sqrt(static_cast<double>(inputs.head_size()));
 }
 
 // target <- target * beta + a b * alpha
@@ -119,79 +149,127 @@ void multiply(const Tensor& target, const Tensor& a, const Tensor& b, double bet
   target.addmm_(a, b, beta, alpha);
 }
 
-void forward_head(const Attention& inputs, const HeadTask& task, const Tensor& output,
-                  const Scratch& scratch) {
-  const Tensor query = slice(inputs.query, inputs, task);
-  const Tensor key = in_float(slice(inputs.key, inputs, task).narrow(0, 0, task.keys));
-  const Tensor value = in_float(slice(inputs.value, inputs, task).narrow(0, 0, task.keys));
-  const Tensor context = slice(output, inputs, task);
-  for (int64_t first = 0; first < query.size(0); first += scratch.rows) {
-    const int64_t rows = std::min(scratch.rows, query.size(0) - first);
-    const Tensor scores = Scratch::tile(scratch.scores, rows, task.keys);
-    multiply(scores, in_float(query.narrow(0, first, rows)), key.t(), 0.0, score_scale(inputs));
-    softmax_dropout(make_tile(inputs, task, scores, scratch, first));
-    const Tensor result = scratch.query_gradient.narrow(0, 0, rows);
-    multiply(result, scores, value);
-    context.narrow(0, first, rows).copy_(result);
+// What the heads of a task share: keys and values in float32, all that may be attended to.
+struct KeysAndValues {
+  Tensor key, value;
+
+  KeysAndValues(const Attention& inputs, const HeadTask& task)
+      : key(in_float(slice(inputs.key, inputs, task, task.key_head).narrow(0, 0, task.keys))),
+        value(in_float(slice(inputs.value, inputs, task, task.key_head).narrow(0, 0, task.keys))) {}
+};
+
+// Calls `function` with each head of the queries and each of its tiles' rows and keys.
+template <typename Function>
+void for_each_tile(const Attention& inputs, const HeadTask& task, const Scratch& scratch,
+                   const Function& function) {
+  const int64_t group = inputs.heads / inputs.key_heads();
+  for (int64_t head = task.key_head * group; head < (task.key_head + 1) * group; ++head) {
+    for (int64_t first = 0; first < task.tokens; first += scratch.rows) {
+      const int64_t rows = std::min(scratch.rows, task.tokens - first);
+      const TilePlace place = {
+          .head = head, .first_query = first, .keys = keys_of_rows(inputs, task, first, rows)};
+      function(place, rows);
+    }
   }
 }
 
-void backward_head(const Attention& inputs, const HeadTask& task, const Tensor& gradient,
+void forward_heads(const Attention& inputs, const HeadTask& task, const Tensor& output,
                    const Scratch& scratch) {
-  const Tensor query = slice(inputs.query, inputs, task);
-  const Tensor all_keys = slice(inputs.key, inputs, task);
-  const Tensor all_values = slice(inputs.value, inputs, task);
-  const Tensor key = in_float(all_keys.narrow(0, 0, task.keys));
-  const Tensor value = in_float(all_values.narrow(0, 0, task.keys));
-  const Tensor of_context = slice(gradient, inputs, task);
-  const Tensor of_key = scratch.key_gradient.narrow(0, 0, task.keys);
-  const Tensor of_value = scratch.value_gradient.narrow(0, 0, task.keys);
+  const KeysAndValues all(inputs, task);
+  for_each_tile(inputs, task, scratch, [&](const TilePlace& place, int64_t rows) {
+    const auto rows_of = [&](const Tensor& x) {
+      return slice(x, inputs, task, place.head).narrow(0, place.first_query, rows);
+    };
+    const Tensor context = rows_of(output);
+    if (place.keys.count == 0) {
+      context.zero_();
+      return;
+    }
+    const Tensor key = all.key.narrow(0, place.keys.first, place.keys.count);
+    const Tensor value = all.value.narrow(0, place.keys.first, place.keys.count);
+    const Tensor scores = Scratch::tile(scratch.scores, rows, place.keys.count);
+    multiply(scores, in_float(rows_of(inputs.query)), key.t(), 0.0, score_scale(inputs));
+    softmax_dropout(make_tile(inputs, task, scores, scratch, place));
+    const Tensor result = scratch.query_gradient.narrow(0, 0, rows);
+    multiply(result, scores, value);
+    context.copy_(result);
+  });
+}
+
+void backward_heads(const Attention& inputs, const HeadTask& task, const Tensor& gradient,
+                    const Scratch& scratch) {
+  const KeysAndValues all(inputs, task);
+  const Tensor of_all_keys = scratch.key_gradient.narrow(0, 0, task.keys);
+  const Tensor of_all_values = scratch.value_gradient.narrow(0, 0, task.keys);
   const double scale = score_scale(inputs);
-  for (int64_t first = 0; first < query.size(0); first += scratch.rows) {
-    const int64_t rows = std::min(scratch.rows, query.size(0) - first);
-    const double keep = first == 0 ? 0.0 : 1.0;
-    const Tensor of_rows = in_float(of_context.narrow(0, first, rows));
-    const Tensor query_rows = in_float(query.narrow(0, first, rows));
-    const Tensor scores = Scratch::tile(scratch.scores, rows, task.keys);
-    const Tensor of_scores = Scratch::tile(scratch.gradient, rows, task.keys);
+  // Tiles of causal attention have different keys, and those of several heads add up.
+  const bool adds = inputs.rule.causal || inputs.heads != inputs.key_heads();
+  if (adds) {
+    of_all_keys.zero_();
+    of_all_values.zero_();
+  }
+  for_each_tile(inputs, task, scratch, [&](const TilePlace& place, int64_t rows) {
+    const auto rows_of = [&](const Tensor& x) {
+      return slice(x, inputs, task, place.head).narrow(0, place.first_query, rows);
+    };
+    const Tensor query = rows_of(inputs.query);
+    if (place.keys.count == 0) {
+      query.zero_();
+      return;
+    }
+    const auto keys_of = [&](const Tensor& x) {
+      return x.narrow(0, place.keys.first, place.keys.count);
+    };
+    const double keep = !adds && place.first_query == 0 ? 0.0 : 1.0;
+    const Tensor of_rows = in_float(rows_of(gradient));
+    const Tensor query_rows = in_float(query);
+    const Tensor key = keys_of(all.key);
+    const Tensor scores = Scratch::tile(scratch.scores, rows, place.keys.count);
+    const Tensor of_scores = Scratch::tile(scratch.gradient, rows, place.keys.count);
     multiply(scores, query_rows, key.t(), 0.0, scale);
-    multiply(of_scores, of_rows, value.t());
-    ScoreTile tile = make_tile(inputs, task, scores, scratch, first);
+    multiply(of_scores, of_rows, keys_of(all.value).t());
+    ScoreTile tile = make_tile(inputs, task, scores, scratch, place);
     tile.gradient = of_scores.mutable_data_ptr<float>();
     softmax_dropout_backward(tile);
-    multiply(of_value, scores.t(), of_rows, keep);
-    multiply(of_key, of_scores.t(), query_rows, keep, scale);
+    multiply(keys_of(of_all_values), scores.t(), of_rows, keep);
+    multiply(keys_of(of_all_keys), of_scores.t(), query_rows, keep, scale);
     const Tensor of_query = scratch.query_gradient.narrow(0, 0, rows);
     multiply(of_query, of_scores, key, 0.0, scale);
-    query.narrow(0, first, rows).copy_(of_query);
-  }
-  all_keys.zero_().narrow(0, 0, task.keys).copy_(of_key);
-  all_values.zero_().narrow(0, 0, task.keys).copy_(of_value);
+    query.copy_(of_query);
+  });
+  slice(inputs.key, inputs, task, task.key_head).zero_().narrow(0, 0, task.keys).copy_(of_all_keys);
+  slice(inputs.value, inputs, task, task.key_head)
+      .zero_()
+      .narrow(0, 0, task.keys)
+      .copy_(of_all_values);
 }
 
 template <typename Function>
-void for_each_head(const Attention& inputs, bool backward, const Function& function) {
-  at::parallel_for(0, count_samples(inputs) * inputs.heads, 1, [&](int64_t begin, int64_t end) {
-    // Threads begin with autograd's dispatch, which costs more than a small product.
-    const at::AutoDispatchBelowADInplaceOrView below_autograd;
-    const Scratch scratch(inputs, backward);
-    for (int64_t index = begin; index < end; ++index) function(make_task(inputs, index), scratch);
-  });
+void for_each_task(const Attention& inputs, bool backward, const Function& function) {
+  at::parallel_for(0, count_samples(inputs) * inputs.key_heads(), 1,
+                   [&](int64_t begin, int64_t end) {
+                     // Threads begin with autograd's dispatch, which costs more than a small
+                     // product.
+                     const at::AutoDispatchBelowADInplaceOrView below_autograd;
+                     const Scratch scratch(inputs, backward);
+                     for (int64_t index = begin; index < end; ++index)
+                       function(make_task(inputs, index), scratch);
+                   });
 }
 
 }  // namespace
 
 Tensor attention(const Attention& inputs) {
   const Tensor output = at::empty_like(inputs.query);
-  for_each_head(inputs, false, [&](const HeadTask& task, const Scratch& scratch) {
-    forward_head(inputs, task, output, scratch);
+  for_each_task(inputs, false, [&](const HeadTask& task, const Scratch& scratch) {
+    forward_heads(inputs, task, output, scratch);
   });
   return output;
 }
 
 void attention_backward(const Attention& inputs, const Tensor& gradient) {
-  for_each_head(inputs, true, [&](const HeadTask& task, const Scratch& scratch) {
-    backward_head(inputs, task, gradient, scratch);
+  for_each_task(inputs, true, [&](const HeadTask& task, const Scratch& scratch) {
+    backward_heads(inputs, task, gradient, scratch);
   });
 }
 

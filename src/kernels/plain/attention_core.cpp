@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/logical_not.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/ones.h>
+#include <ATen/ops/repeat_interleave.h>
 #include <ATen/ops/softmax.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
@@ -24,6 +26,7 @@ struct Samples {
   Tensor query, key, value;
   Tensor probabilities;  // [b, H, T, T]
   Tensor factors;        // like them; undefined without dropout
+  Tensor slopes;  // like them: what a softcap multiplies gradients of scores with, or nothing
 };
 
 Tensor by_head(const Tensor& x, int64_t heads) {
@@ -32,15 +35,51 @@ Tensor by_head(const Tensor& x, int64_t heads) {
 
 Tensor from_heads(const Tensor& x) { return x.transpose(1, 2).flatten(2); }
 
+// One query head after the other sees its key head: [b, kv, T, D] -> [b, H, T, D], and the sum of
+// what the heads of a group give to theirs.
+Tensor for_each_query_head(const Tensor& x, const Attention& inputs) {
+  return x.repeat_interleave(inputs.heads / inputs.key_heads(), 1);
+}
+Tensor summed_by_key_head(const Tensor& x, const Attention& inputs) {
+  return x.unflatten(1, {inputs.key_heads(), -1}).sum(2);
+}
+
+double scale_of(const Attention& inputs, const Samples& samples) {
+  return inputs.rule.scale == 0.0 ? score_scale(samples.query) : inputs.rule.scale;
+}
+
+// [T, T], true where a causal query sees a key; undefined: everywhere.
+Tensor seen_keys(const AttentionRule& rule, const Tensor& scores) {
+  if (!rule.causal) return {};
+  const Tensor places = at::arange(scores.size(-1), scores.options().dtype(at::kLong));
+  const Tensor distance = places.unsqueeze(1) - places;
+  const Tensor seen = distance.ge(0);
+  return rule.window == 0 ? seen : seen.logical_and(distance.lt(rule.window));
+}
+
 Samples make_samples(const Attention& inputs, int64_t first, int64_t count) {
   Samples samples = {.query = by_head(inputs.query.narrow(0, first, count), inputs.heads),
-                     .key = by_head(inputs.key.narrow(0, first, count), inputs.heads),
-                     .value = by_head(inputs.value.narrow(0, first, count), inputs.heads),
+                     .key = by_head(inputs.key.narrow(0, first, count), inputs.key_heads()),
+                     .value = by_head(inputs.value.narrow(0, first, count), inputs.key_heads()),
                      .probabilities = {},
-                     .factors = {}};
-  Tensor scores = samples.query.matmul(samples.key.transpose(-1, -2)) * score_scale(samples.query);
+                     .factors = {},
+                     .slopes = {}};
+  if (inputs.heads != inputs.key_heads()) {
+    samples.key = for_each_query_head(samples.key, inputs);
+    samples.value = for_each_query_head(samples.value, inputs);
+  }
+  Tensor scores = samples.query.matmul(samples.key.transpose(-1, -2)) * scale_of(inputs, samples);
+  if (inputs.rule.softcap != 0.0) {
+    const Tensor bent = (scores / inputs.rule.softcap).tanh();
+    samples.slopes = 1.0 - bent * bent;
+    scores = bent * inputs.rule.softcap;
+  }
+  Tensor mask = seen_keys(inputs.rule, scores);
   if (inputs.mask.defined()) {
-    const Tensor mask = inputs.mask.narrow(0, first, count);
+    const Tensor given = inputs.mask.narrow(0, first, count);
+    mask = mask.defined() ? mask.logical_and(given) : given;
+  }
+  if (mask.defined()) {
     scores = scores.masked_fill(mask.logical_not(), -std::numeric_limits<double>::infinity());
     samples.probabilities = at::where(mask.any(-1, true), scores.softmax(-1), 0.0);
   } else {
@@ -77,7 +116,7 @@ class PaddedSequences {
     const int64_t tokens = layout.offsets[static_cast<size_t>(first + count)] - begin_;
     cells_ = (layout.sequences.narrow(0, begin_, tokens) - first) * length_ +
              layout.places.narrow(0, begin_, tokens);
-    shape_ = {count, length_, inputs.query.size(2)};
+    rows_ = count;
     Tensor mask = at::zeros({count * length_}, cells_.options().dtype(at::kBool));
     const Tensor allowed = inputs.mask.defined() ? inputs.mask.view({-1}).narrow(0, begin_, tokens)
                                                  : at::ones({tokens}, mask.options());
@@ -86,6 +125,8 @@ class PaddedSequences {
               .key = pad(inputs.key),
               .value = pad(inputs.value),
               .heads = inputs.heads,
+              .kv_heads = inputs.kv_heads,
+              .rule = inputs.rule,
               .mask = mask.view({count, 1, 1, length_}),
               .dropout = inputs.dropout};
     if (dense_.dropout) dense_.dropout->first_place += static_cast<uint32_t>(first);
@@ -93,9 +134,9 @@ class PaddedSequences {
 
   [[nodiscard]] const Attention& dense() const { return dense_; }
   [[nodiscard]] Tensor pad(const Tensor& x) const {
-    const Tensor padded = at::zeros({shape_[0] * length_, shape_[2]}, x.options());
+    const Tensor padded = at::zeros({rows_ * length_, x.size(2)}, x.options());
     padded.index_copy_(0, cells_, x[0].narrow(0, begin_, cells_.numel()));
-    return padded.view(shape_);
+    return padded.view({rows_, length_, x.size(2)});
   }
   void unpad_into(const Tensor& padded, const Tensor& x) const {
     x[0].narrow(0, begin_, cells_.numel()).copy_(padded.flatten(0, 1).index_select(0, cells_));
@@ -105,7 +146,7 @@ class PaddedSequences {
   int64_t begin_ = 0;
   int64_t length_ = 0;
   Tensor cells_;  // of the tokens in the padded samples
-  std::vector<int64_t> shape_;
+  int64_t rows_ = 0;
   Attention dense_;
 };
 
@@ -166,13 +207,17 @@ void attention_backward(const Attention& inputs, const Tensor& gradient) {
     const Tensor of_value = dropped(samples, probabilities).transpose(-1, -2).matmul(of_context);
     const Tensor of_probabilities =
         dropped(samples, of_context.matmul(samples.value.transpose(-1, -2)));
-    const Tensor of_scores = probabilities *
-                             (of_probabilities - (probabilities * of_probabilities).sum(-1, true)) *
-                             score_scale(samples.query);
+    Tensor of_scores = probabilities *
+                       (of_probabilities - (probabilities * of_probabilities).sum(-1, true)) *
+                       scale_of(inputs, samples);
+    if (samples.slopes.defined()) of_scores = of_scores * samples.slopes;
     const Tensor of_key = of_scores.transpose(-1, -2).matmul(samples.query);
+    const auto of_key_heads = [&](const Tensor& x) {
+      return from_heads(inputs.heads == inputs.key_heads() ? x : summed_by_key_head(x, inputs));
+    };
     inputs.query.narrow(0, first, count).copy_(from_heads(of_scores.matmul(samples.key)));
-    inputs.key.narrow(0, first, count).copy_(from_heads(of_key));
-    inputs.value.narrow(0, first, count).copy_(from_heads(of_value));
+    inputs.key.narrow(0, first, count).copy_(of_key_heads(of_key));
+    inputs.value.narrow(0, first, count).copy_(of_key_heads(of_value));
   });
 }
 

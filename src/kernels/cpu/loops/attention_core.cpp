@@ -18,8 +18,47 @@ FT_INLINE const float* make_factors(const ScoreTile& tile, int64_t row) {
       {static_cast<uint32_t>(tile.head << 16 | (tile.first_query + row)),
        tile.dropout->first_place + static_cast<uint32_t>(tile.sample), tile.dropout->layer_and_site,
        tile.dropout->key, tile.dropout->threshold(), tile.dropout->scale()},
-      tile.keys, tile.scratch);
-  return tile.scratch;
+      tile.first_key + tile.keys, tile.scratch);
+  return tile.scratch + tile.first_key;
+}
+
+// Takes away the keys that a causal row does not see.
+FT_INLINE void hide_keys(const ScoreTile& tile, int64_t row_index, float* row) {
+  if (!tile.causal) return;
+  const int64_t query = tile.first_query + row_index - tile.first_key;  // as a key of the tile
+  for (int64_t c = query + 1 < 0 ? 0 : query + 1; c < tile.keys; ++c) row[c] = kLowest;
+  if (tile.window == 0) return;
+  const int64_t begin = query - tile.window + 1;
+  for (int64_t c = 0; c < begin && c < tile.keys; ++c) row[c] = kLowest;
+}
+
+// tanh(x) within 3e-7: by its series near 0, where 1 - exp(-2x) would lose digits.
+template <int W>
+FT_INLINE Lanes<W> hyperbolic_tangent(const Lanes<W>& x) {
+  return map(x, [](auto part) FT_INLINE_LAMBDA {
+    using Float = decltype(part);
+    const Float size = part < 0.0F ? -part : part;
+    const Float e = exponential<W>(size * -2.0F);
+    const Float far = (1.0F - e) / (1.0F + e);
+    const Float square = part * part;
+    const Float series =
+        1.0F - square * (0.333333333F - square * (0.133333333F - square * 0.0539682540F));
+    const Float near = part * series;
+    const Float signed_far = part < 0.0F ? -far : far;
+    return size < 0.25F ? near : signed_far;
+  });
+}
+
+// Scores s become c tanh(s / c); `slopes`, where there is memory for it, what that multiplies their
+// gradient with: 1 - tanh(s / c)^2.
+template <int W>
+FT_INLINE void cap(const ScoreTile& tile, float* row, float* slopes) {
+  for (int64_t c = 0; c < tile.keys; c += kLanes) {
+    const int64_t count = tile.keys - c;
+    const Lanes<W> t = hyperbolic_tangent(load<W>(row + c, count) * (1.0F / tile.softcap));
+    store(t * tile.softcap, count, row + c);
+    if (slopes != nullptr) store(Lanes<W>(1.0F) - t * t, count, slopes + c);
+  }
 }
 
 template <int W>
@@ -53,6 +92,8 @@ FT_INLINE void forward(const ScoreTile& tile) {
   for (int64_t r = 0; r < tile.rows; ++r) {
     float* row = tile.scores + r * tile.keys;
     const float* factors = make_factors(tile, r);
+    if (tile.softcap != 0.0F) cap<W>(tile, row, nullptr);
+    hide_keys(tile, r, row);
     const float inverse_sum = exponentials<W>(tile, row);
     for (int64_t c = 0; c < tile.keys; c += kLanes) {
       const int64_t count = tile.keys - c;
@@ -67,11 +108,15 @@ FT_INLINE void forward(const ScoreTile& tile) {
 // dscores = P (g f - sum(P g f)).
 template <int W>
 FT_INLINE void backward(const ScoreTile& tile) {
-  float* probabilities = tile.scratch + tile.keys + kDropoutNumbers;  // of a row
+  // Of a row.
+  float* probabilities = tile.scratch + tile.first_key + tile.keys + kDropoutNumbers;
+  float* slopes = probabilities + tile.keys;
   for (int64_t r = 0; r < tile.rows; ++r) {
     float* row = tile.scores + r * tile.keys;
     float* gradient_row = tile.gradient + r * tile.keys;
     const float* factors = make_factors(tile, r);
+    if (tile.softcap != 0.0F) cap<W>(tile, row, slopes);
+    hide_keys(tile, r, row);
     const float inverse_sum = exponentials<W>(tile, row);
     Lanes<W> totals(0.0F);
     for (int64_t c = 0; c < tile.keys; c += kLanes) {
@@ -95,6 +140,11 @@ FT_INLINE void backward(const ScoreTile& tile) {
       const int64_t count = tile.keys - c;
       store(load<W>(probabilities + c, count) * (load<W>(gradient_row + c, count) - total), count,
             gradient_row + c);
+    }
+    if (tile.softcap == 0.0F) continue;
+    for (int64_t c = 0; c < tile.keys; c += kLanes) {
+      const int64_t count = tile.keys - c;
+      store(load<W>(gradient_row + c, count) * load<W>(slopes + c, count), count, gradient_row + c);
     }
   }
 }

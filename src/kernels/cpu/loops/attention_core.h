@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 
+#include "kernels/cpu/loops/philox.h"
 #include "kernels/dropout_numbers.h"
 
 namespace finetune::kernels {
@@ -20,8 +21,15 @@ struct ScoreTile {
   int64_t sample;  // in this batch
   int64_t head;
   int64_t first_query;  // of the tile
-  float* scratch;       // of 2 * keys + kDropoutNumbers values
+  int64_t first_key;    // of the tile: keys are numbered from the sample's first
+  bool causal;          // the query i sees keys up to i,
+  int64_t window;       // and, where not 0, no more than so many
+  float softcap;        // c: scores s become c tanh(s / c) first; 0: they stay
+  float* scratch;       // of attention_scratch() values
 };
+
+// How many values a thread's scratch memory has for sequences of so many tokens.
+constexpr int64_t attention_scratch(int64_t tokens) { return 3 * tokens + kDropoutNumbers; }
 
 void softmax_dropout(const ScoreTile& tile);
 void softmax_dropout_backward(const ScoreTile& tile);

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: MIT
+#include "model/decoder.h"
+
+namespace finetune {
+namespace {
+
+// Jiang et al. 2023: Llama with a window.
+class Mistral final : public DecoderFamily {
+ public:
+  [[nodiscard]] std::string model_type() const override { return "mistral"; }
+  [[nodiscard]] std::string class_prefix() const override { return "Mistral"; }
+
+  void set_defaults(ModelConfig& config) const override {
+    DecoderFamily::set_defaults(config);
+    config.vocab_size = 32000;
+    config.hidden_size = 4096;
+    config.intermediate_size = 14336;
+    config.num_hidden_layers = 32;
+    config.num_attention_heads = 32;
+    config.decoder.num_key_value_heads = 8;
+    config.max_position_embeddings = 4096 * 32;
+    config.decoder.sliding_window = 4096;
+  }
+
+  [[nodiscard]] ConfigFields fields(ModelConfig& c) const override {
+    ConfigFields fields = DecoderFamily::fields(c);
+    const ConfigFields own = {{"hidden_act", &c.hidden_act},
+                              {"head_dim", &c.decoder.head_dim, 1, 4096},
+                              {"sliding_window", &c.decoder.sliding_window, 1, kMostPositions}};
+    fields.insert(fields.end(), own.begin(), own.end());
+    return fields;
+  }
+
+ protected:
+  [[nodiscard]] DecoderOptions options(const ModelConfig& config) const override {
+    DecoderOptions options = decoder_options(config);
+    options.window_of_layer.assign(static_cast<size_t>(options.layers),
+                                   config.decoder.sliding_window.value_or(0));
+    return options;
+  }
+};
+
+}  // namespace
+
+const Architecture& mistral_architecture() {
+  static const Mistral kMistral;
+  return kMistral;
+}
+
+}  // namespace finetune

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: MIT
+#include "model/decoder.h"
+
+namespace finetune {
+namespace {
+
+// OLMo et al. 2024: norms behind the sublayers, and of all queries and keys of a token.
+class Olmo2 final : public DecoderFamily {
+ public:
+  [[nodiscard]] std::string model_type() const override { return "olmo2"; }
+  [[nodiscard]] std::string class_prefix() const override { return "Olmo2"; }
+
+  void set_defaults(ModelConfig& config) const override {
+    DecoderFamily::set_defaults(config);
+    config.vocab_size = 50304;
+    config.hidden_size = 4096;
+    config.intermediate_size = 11008;
+    config.num_hidden_layers = 32;
+    config.num_attention_heads = 32;
+    config.max_position_embeddings = 2048;
+    config.bos_token_id.reset();
+    config.decoder.rms_norm_eps = 1e-5;
+    config.decoder.pad_token_id = 1;
+    config.decoder.eos_token_ids = {50279};
+  }
+
+  [[nodiscard]] ConfigFields fields(ModelConfig& c) const override {
+    ConfigFields fields = DecoderFamily::fields(c);
+    const ConfigFields own = {{"hidden_act", &c.hidden_act},
+                              {"attention_bias", &c.decoder.attention_bias}};
+    fields.insert(fields.end(), own.begin(), own.end());
+    return fields;
+  }
+
+ protected:
+  [[nodiscard]] DecoderOptions options(const ModelConfig& config) const override {
+    DecoderOptions options = decoder_options(config);
+    options.norms = {.before_attention = nullptr,
+                     .behind_attention = "post_attention_layernorm",
+                     .before_feed_forward = nullptr,
+                     .behind_feed_forward = "post_feedforward_layernorm"};
+    options.query_key_norm = DecoderOptions::QueryKeyNorm::kOfRows;
+    return options;
+  }
+};
+
+}  // namespace
+
+const Architecture& olmo2_architecture() {
+  static const Olmo2 kOlmo2;
+  return kOlmo2;
+}
+
+}  // namespace finetune

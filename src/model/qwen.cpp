@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: MIT
+#include "model/decoder.h"
+
+namespace finetune {
+namespace {
+
+// What Qwen2 and Qwen3 share: windows in the layers from max_window_layers on.
+class QwenFamily : public DecoderFamily {
+ public:
+  void set_defaults(ModelConfig& config) const override {
+    DecoderFamily::set_defaults(config);
+    config.vocab_size = 151936;
+    config.hidden_size = 4096;
+    config.intermediate_size = 22016;
+    config.num_hidden_layers = 32;
+    config.num_attention_heads = 32;
+    config.decoder.num_key_value_heads = 32;
+    config.max_position_embeddings = 32768;
+    config.bos_token_id.reset();
+    config.decoder.eos_token_ids.clear();
+    config.decoder.sliding_window = 4096;
+  }
+
+  [[nodiscard]] ConfigFields fields(ModelConfig& c) const override {
+    ConfigFields fields = DecoderFamily::fields(c);
+    add_window_fields(fields, c);
+    const ConfigFields own = {{"hidden_act", &c.hidden_act},
+                              {"use_sliding_window", &c.decoder.use_sliding_window},
+                              {"max_window_layers", &c.decoder.max_window_layers, 0, 1 << 20}};
+    fields.insert(fields.end(), own.begin(), own.end());
+    return fields;
+  }
+
+  void complete(ModelConfig& config, const Refuse& refuse) const override {
+    if (!config.decoder.use_sliding_window) config.decoder.sliding_window.reset();
+    DecoderFamily::complete(config, refuse);
+  }
+
+ protected:
+  [[nodiscard]] std::vector<std::string> fresh_layer_types(
+      const ModelConfig& config) const override {
+    const DecoderConfig& own = config.decoder;
+    return layer_types(config, [&](int64_t layer) {
+      return own.sliding_window && layer >= own.max_window_layers;
+    });
+  }
+};
+
+// Yang et al. 2024: biases at queries, keys and values.
+class Qwen2 final : public QwenFamily {
+ public:
+  [[nodiscard]] std::string model_type() const override { return "qwen2"; }
+  [[nodiscard]] std::string class_prefix() const override { return "Qwen2"; }
+
+ protected:
+  [[nodiscard]] DecoderOptions options(const ModelConfig& config) const override {
+    DecoderOptions options = decoder_options(config);
+    options.qkv_bias = true;
+    return options;
+  }
+};
+
+// Yang et al. 2025: norms of queries and keys instead.
+class Qwen3 final : public QwenFamily {
+ public:
+  [[nodiscard]] std::string model_type() const override { return "qwen3"; }
+  [[nodiscard]] std::string class_prefix() const override { return "Qwen3"; }
+
+  void set_defaults(ModelConfig& config) const override {
+    QwenFamily::set_defaults(config);
+    config.decoder.head_dim = 128;
+  }
+
+  [[nodiscard]] ConfigFields fields(ModelConfig& c) const override {
+    ConfigFields fields = QwenFamily::fields(c);
+    const ConfigFields own = {{"head_dim", &c.decoder.head_dim, 1, 4096},
+                              {"attention_bias", &c.decoder.attention_bias}};
+    fields.insert(fields.end(), own.begin(), own.end());
+    return fields;
+  }
+
+ protected:
+  [[nodiscard]] DecoderOptions options(const ModelConfig& config) const override {
+    DecoderOptions options = decoder_options(config);
+    options.query_key_norm = DecoderOptions::QueryKeyNorm::kOfHeads;
+    return options;
+  }
+};
+
+}  // namespace
+
+const Architecture& qwen2_architecture() {
+  static const Qwen2 kQwen2;
+  return kQwen2;
+}
+
+const Architecture& qwen3_architecture() {
+  static const Qwen3 kQwen3;
+  return kQwen3;
+}
+
+}  // namespace finetune
