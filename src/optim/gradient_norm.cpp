@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include <cmath>
+#include <vector>
 
 #include "finetune/kernels/sum_of_squares.h"
 #include "finetune/optim/optimizer.h"
@@ -7,11 +8,11 @@
 namespace finetune {
 
 double gradient_norm(const ParameterStore& parameters) {
-  double sum = 0.0;
+  std::vector<Tensor> gradients;
   for (const Parameter& parameter : parameters.parameters()) {
-    if (parameter.gradient.defined()) sum += sum_of_squares(parameter.gradient);
+    if (parameter.gradient.defined()) gradients.push_back(parameter.gradient);
   }
-  return std::sqrt(sum);
+  return std::sqrt(sum_of_all_squares(gradients));
 }
 
 }  // namespace finetune
