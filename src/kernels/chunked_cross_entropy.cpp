@@ -16,6 +16,7 @@
 #include <cmath>
 
 #include "finetune/base/error.h"
+#include "kernels/kernels.h"
 #include "kernels/softmax_cross_entropy.h"
 
 namespace finetune {
@@ -23,6 +24,15 @@ namespace {
 
 // Of the weight, at a time: what is unpacked of it, and what its gradient's products take.
 constexpr int64_t kValuesPerBlock = int64_t{1} << 20;
+
+bool runs_ahead(const Tensor& x) { return kernels::kernels_for(x.device()).is_asynchronous; }
+
+// Rows of the weight at a time. A device takes them all where none is unpacked: a launch costs more
+// than memory for the products.
+int64_t block_of(const Tensor& weight) {
+  if (runs_ahead(weight) && weight.scalar_type() == at::kFloat) return weight.size(0);
+  return std::clamp<int64_t>(kValuesPerBlock / weight.size(1), 1, weight.size(0));
+}
 
 // Handed on by address: as inputs of the node they would be edges of the graph.
 struct Arguments {
@@ -48,7 +58,14 @@ class ChunkedLoss {
         options_(arguments.options),
         with_gradient_(with_gradient),
         vocabulary_(weight_.size(0)),
-        block_(std::clamp<int64_t>(kValuesPerBlock / weight_.size(1), 1, vocabulary_)) {
+        block_(block_of(weight_)) {
+    if (runs_ahead(weight_) && block_ == vocabulary_) {
+      operand_ = weight_.detach();
+      // Cast once instead of twice for each chunk of rows.
+      if (options_.precision != Precision::kFloat32) {
+        operand_ = operand_.to(scalar_type(options_.precision));
+      }
+    }
     if (!bias_.defined()) return;
     bias_values_ = parameters_.values(bias_).detach();
     if (with_gradient) bias_gradient_ = at::zeros({vocabulary_}, bias_values_.options());
@@ -88,6 +105,7 @@ class ChunkedLoss {
  private:
   template <typename Body>
   void for_each_block(const Body& body) {
+    if (operand_.defined()) return body(0, vocabulary_, operand_);
     for (int64_t first = 0; first < vocabulary_; first += block_) {
       const int64_t count = std::min(block_, vocabulary_ - first);
       body(first, count, parameters_.values_of_rows(weight_, first, count).detach());
@@ -145,6 +163,7 @@ class ChunkedLoss {
   bool with_gradient_;
   int64_t vocabulary_;
   int64_t block_;
+  Tensor operand_;  // the whole weight as products take it; undefined where it goes by blocks
   Tensor bias_values_;
   Tensor bias_gradient_;
 };
@@ -167,9 +186,11 @@ class ChunkedCrossEntropyFunction : public torch::autograd::Function<ChunkedCros
     auto& saved = context->saved_data;
     FT_CHECK(!saved["is_used"].toBool(), "a chunked loss has one backward pass");
     const double expected = saved["gradient_scale"].toDouble();
-    const double scale = gradients[0].item<double>();
-    FT_CHECK(std::abs(scale - expected) <= 1e-6 * std::abs(expected),
-             "the loss is multiplied with another scale than the one that was announced");
+    if (!runs_ahead(gradients[0])) {
+      const double scale = gradients[0].item<double>();
+      FT_CHECK(std::abs(scale - expected) <= 1e-6 * std::abs(expected),
+               "the loss is multiplied with another scale than the one that was announced");
+    }
     saved["is_used"] = true;
     torch::autograd::variable_list result(3);
     if (const auto kept = saved.find("x_gradient"); kept != saved.end()) {
@@ -189,7 +210,7 @@ void check(const Tensor& x, const Tensor& weight, const Tensor& bias, const Tens
   FT_CHECK(options.rows_per_chunk > 0, "chunks have rows");
   FT_CHECK(options.label_smoothing_factor >= 0 && options.label_smoothing_factor <= 1,
            "a share of smoothing");
-  if (labels.numel() == 0) return;
+  if (labels.numel() == 0 || runs_ahead(labels)) return;
   const auto [low, high] = at::aminmax(labels);
   const int64_t worst = low.item<int64_t>() < 0 ? low.item<int64_t>() : high.item<int64_t>();
   if (worst >= 0 && worst < weight.size(0)) return;

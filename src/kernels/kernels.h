@@ -69,6 +69,7 @@ struct Kernels {
 
   // finetune/kernels/sum_of_squares.h
   decltype(finetune::sum_of_squares)& sum_of_squares;
+  decltype(finetune::sum_of_all_squares)& sum_of_all_squares;
   decltype(finetune::mean)& mean;
 
   // update_adamw(), encode() and decode() of finetune/kernels/quantized_state.h
@@ -92,6 +93,10 @@ struct Kernels {
   // Values of a parameter that update_in_chunks() converts to float32 at a time. A multiple of any
   // vector, so that ATen's kernels give the bits that they give for the whole tensor.
   int64_t chunk_values;
+  // The host runs ahead of the device: every launch costs, and every value that the host reads
+  // makes it wait. Callers then launch one operation for many tensors and leave out checks of
+  // values.
+  bool is_asynchronous;
 };
 
 // The type of a table's entry, for the declarations of an implementation.

@@ -70,11 +70,24 @@ Tensor softmax_cross_entropy_(const Tensor& logits, const Tensor& labels,
 
 namespace finetune {
 
-double sum_of_squares(const Tensor& values) {
+namespace {
+
+void check_squares(const Tensor& values) {
   FT_CHECK(values.is_contiguous() &&
                (values.scalar_type() == at::kFloat || values.scalar_type() == at::kBFloat16),
            "contiguous float32 or bfloat16");
+}
+
+}  // namespace
+
+double sum_of_squares(const Tensor& values) {
+  check_squares(values);
   return kernels::kernels_for(values).sum_of_squares(values);
+}
+
+double sum_of_all_squares(const std::vector<Tensor>& tensors) {
+  for (const Tensor& tensor : tensors) check_squares(tensor);
+  return tensors.empty() ? 0.0 : kernels::kernels_for(tensors.front()).sum_of_all_squares(tensors);
 }
 
 double mean(const Tensor& values) {

@@ -103,4 +103,6 @@ void update_in_chunks(const Parameter& parameter, double factor, uint64_t roundi
   }
 }
 
+bool is_asynchronous(const Tensor& x) { return kernels::kernels_for(x.device()).is_asynchronous; }
+
 }  // namespace finetune

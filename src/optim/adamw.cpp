@@ -3,6 +3,8 @@
 #include <ATen/ops/full.h>
 
 #include <algorithm>
+#include <map>
+#include <optional>
 
 #include "finetune/kernels/parameter_chunks.h"
 #include "optim/update_rule.h"
@@ -21,7 +23,7 @@ class FusedAdamW final : public UpdateRule {
     update_in_chunks(u.parameter, u.factor, u.rounding_key, [&](const ParameterChunk& chunk) {
       Lists lists;
       lists.add(chunk.weight, chunk.gradient, chunk.of(average), chunk.of(square), u.slot.updates);
-      run(lists, u.learning_rate);
+      run(lists, u.learning_rate, 1.0);
     });
   }
 
@@ -34,7 +36,7 @@ class FusedAdamW final : public UpdateRule {
       lists.add(u.parameter.weight.detach(), u.parameter.gradient, u.slot.at("exp_avg"),
                 u.slot.at("exp_avg_sq"), u.slot.updates);
     }
-    run(lists, updates.front().learning_rate);
+    run(lists, updates.front().learning_rate, updates.front().factor);
   }
 
   [[nodiscard]] Moments read_moments(const OptimizerSlot& slot) const override {
@@ -49,6 +51,7 @@ class FusedAdamW final : public UpdateRule {
  private:
   struct Lists {
     std::vector<Tensor> weights, gradients, averages, squares, steps;
+    std::map<int64_t, Tensor> step_of;  // by the number of updates: one launch for all parameters
 
     void add(const Tensor& weight, const Tensor& gradient, const Tensor& average,
              const Tensor& square, int64_t updates) {
@@ -56,20 +59,27 @@ class FusedAdamW final : public UpdateRule {
       gradients.push_back(gradient);
       averages.push_back(average);
       squares.push_back(square);
-      steps.push_back(at::full({}, static_cast<double>(updates), average.options()));
+      Tensor& step = step_of[updates];
+      if (!step.defined()) step = at::full({}, static_cast<double>(updates), average.options());
+      steps.push_back(step);
     }
   };
 
+  // On a device the kernel multiplies the gradients by the factor (and stores them); on the CPU
+  // chunks that stay in the cache are faster.
   static bool is_plain(const ParameterUpdate& u) {
-    return u.factor == 1.0 && u.parameter.weight.scalar_type() == at::kFloat &&
+    return (u.factor == 1.0 || is_asynchronous(u.parameter.weight)) &&
+           u.parameter.weight.scalar_type() == at::kFloat &&
            u.parameter.gradient.scalar_type() == at::kFloat;
   }
 
-  void run(Lists& lists, double learning_rate) const {
+  void run(Lists& lists, double learning_rate, double factor) const {
+    std::optional<Tensor> divisor;
+    if (factor != 1.0) divisor = at::full({}, 1.0 / factor, lists.averages.front().options());
     at::_fused_adamw_(lists.weights, lists.gradients, lists.averages, lists.squares, {},
                       lists.steps, learning_rate, options().beta1, options().beta2,
                       options().weight_decay, options().epsilon, /*amsgrad=*/false,
-                      /*maximize=*/false);
+                      /*maximize=*/false, /*grad_scale=*/divisor);
   }
 };
 

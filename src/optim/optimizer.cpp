@@ -156,11 +156,11 @@ void set_moments(const Optimizer& optimizer, Optimizer::Slot& slot, const Moment
 }
 
 double gradient_norm(const ParameterStore& parameters) {
-  double sum = 0.0;
+  std::vector<Tensor> gradients;
   for (const Parameter& parameter : parameters.parameters()) {
-    if (parameter.gradient.defined()) sum += sum_of_squares(parameter.gradient);
+    if (parameter.gradient.defined()) gradients.push_back(parameter.gradient);
   }
-  return std::sqrt(sum);
+  return std::sqrt(sum_of_all_squares(gradients));
 }
 
 }  // namespace finetune

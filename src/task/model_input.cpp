@@ -17,7 +17,7 @@ template <class T>
 Tensor copy_of(const std::vector<T>& values, at::ScalarType stored, c10::Device device,
                at::ScalarType type) {
   const auto size = static_cast<int64_t>(values.size());
-  if (device.is_cuda()) {
+  if (!device.is_cpu()) {
     const Tensor pinned = at::empty({size}, at::TensorOptions().dtype(stored).pinned_memory(true));
     std::copy_n(values.data(), values.size(), static_cast<T*>(pinned.data_ptr()));
     return pinned.to(device, stored, /*non_blocking=*/true, /*copy=*/true).to(type);

@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <sstream>
 
@@ -48,6 +49,11 @@ std::string device_name(const c10::Device& device) {
 }  // namespace
 
 c10::Device pick_device(bool use_cpu) {
+  // Before CUDA's allocator reads it: blocks that grow leave no holes between batches of different
+  // lengths. What the user sets wins.
+  if (std::getenv("PYTORCH_CUDA_ALLOC_CONF") == nullptr) {
+    ::setenv("PYTORCH_ALLOC_CONF", "expandable_segments:True", /*overwrite=*/0);
+  }
   if (use_cpu || !has_accelerator()) return c10::Device(c10::kCPU);
   return c10::Device(*at::getAccelerator(), 0);
 }

@@ -74,7 +74,7 @@ StepReport UpdateStep::leave_out(StepReport report) const {
 }
 
 // Adds the gradients of a micro-batch; its share of the update's loss, which may not be finite:
-// then the gradients are of no use, and there are none.
+// then the gradients are of no use.
 double UpdateStep::backward(const Batch& batch, const std::vector<double>& scales) {
   const auto seed = static_cast<uint64_t>(run_.args.seed);
   const int64_t step = run_.state.step;
@@ -89,10 +89,15 @@ double UpdateStep::backward(const Batch& batch, const std::vector<double>& scale
     share = share.defined() ? share + part : part;
   }
   if (!share.defined()) return 0.0;
+  const bool in_backward = run_.args.optimizer_in_backward;
+  // Reading the loss waits for a device, so it gets the backward pass to do first.
+  if (!in_backward && !run_.parts.device.is_cpu()) {
+    share.backward();
+    return share.item<double>() / loss_scale();
+  }
   const double loss = share.item<double>();
   const double unscaled = loss / loss_scale();
   // Weights that are updated in the backward pass must not see NaN, Inf, or a spike.
-  const bool in_backward = run_.args.optimizer_in_backward;
   const bool is_faulty =
       in_backward ? has_faulty_loss(run_.divergence_options(), run_.state.divergence, unscaled)
                   : !std::isfinite(loss);

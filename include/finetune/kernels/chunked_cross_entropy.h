@@ -26,7 +26,7 @@ struct ChunkedCrossEntropyOptions {
 // gradient_scale, and that of x is kept, in x's type, until backward() hands it on. Weight and bias
 // are not completed: the weight may be an embedding too. Calling backward() with another scale is a
 // mistake of the caller's (std::logic_error), as is calling it twice. Without grad mode: the loss
-// alone.
+// alone. Labels and scale are checked on the CPU only: a device would have to be waited for.
 [[nodiscard]] Tensor chunked_cross_entropy(const Tensor& x, const Tensor& weight,
                                            const Tensor& bias, const Tensor& labels,
                                            ParameterStore& parameters,

@@ -30,4 +30,8 @@ void read_gradient_in_chunks(const Parameter& parameter, double factor,
                              const std::function<void(const ParameterChunk&)>& read,
                              int64_t row = 1);
 
+// Whether a tensor's device takes whole tensors, and lists of them, rather than chunks: there a
+// launch costs more than memory.
+[[nodiscard]] bool is_asynchronous(const Tensor& x);
+
 }  // namespace finetune

@@ -142,6 +142,7 @@ class ParameterStore {
   std::vector<size_t> trained_;
   bool rounds_gradients_ = false;  // some of them
   std::vector<Tensor> spare_;      // memory of gradients between updates
+  bool zeroes_together_ = false;   // spare_ holds zeros: made by one call for all
   std::unordered_map<const void*, size_t> index_;
   std::vector<uint32_t>
       additions_;  // of this micro-batch, a parameter: part of the rounding's numbers

@@ -83,7 +83,8 @@ class UpdateRule {
 
   // Must not write the gradient, nor depend on the number of threads.
   virtual void update(const ParameterUpdate& update) = 0;
-  // All parameters of a group; one after another unless a kind can do them in one call.
+  // All parameters of a group; one after another unless a kind can do them in one call, which may
+  // scale their gradients.
   virtual void update_all(const std::vector<ParameterUpdate>& updates);
 
   // The moments of a state, and a state from moments, rounded as the kind keeps it. A kind with

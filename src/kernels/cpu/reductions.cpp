@@ -36,6 +36,12 @@ double sum_of_squares(const Tensor& values) {
   return std::accumulate(sums.begin(), sums.end(), 0.0);
 }
 
+double sum_of_all_squares(const std::vector<Tensor>& tensors) {
+  double sum = 0.0;
+  for (const Tensor& tensor : tensors) sum += sum_of_squares(tensor);
+  return sum;
+}
+
 double mean(const Tensor& values) {
   const float* begin = values.const_data_ptr<float>();
   return std::accumulate(begin, begin + values.numel(), 0.0) / static_cast<double>(values.numel());

@@ -9,6 +9,7 @@ constinit const Kernels kKernels = {
 #include "kernels/operations.def"
     // Weight and gradient then fit the second-level caches of two cores.
     .chunk_values = int64_t{1} << 18,
+    .is_asynchronous = false,
 };
 
 }  // namespace finetune::kernels::cpu

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/_unique2.h>
+#include <ATen/ops/_foreach_norm.h>
 #include <ATen/ops/linalg_vector_norm.h>
-#include <ATen/ops/zeros.h>
+#include <ATen/ops/stack.h>
 
 #include "kernels/plain/operations.h"
 
@@ -13,6 +13,10 @@ double sum_of_squares(const Tensor& values) {
   return norm * norm;
 }
 
+double sum_of_all_squares(const std::vector<Tensor>& tensors) {
+  return sum_of_squares(at::stack(at::_foreach_norm(tensors, 2, at::kFloat)));
+}
+
 double mean(const Tensor& values) { return values.mean().item<double>(); }
 
 // Unlike index_add_, which adds atomically: sorted, so that runs have equal bits.
@@ -21,13 +25,11 @@ void sum_rows(const Tensor& target, const Tensor& indices, const Tensor& rows) {
 }
 
 void add_rows(const Tensor& target, const Tensor& indices, const Tensor& rows, int64_t skipped) {
-  const Tensor kept = indices.ne(skipped).nonzero().squeeze(1);
-  if (kept.numel() == 0) return;
-  const auto [unique, inverse, counts] =
-      at::_unique2(indices.index_select(0, kept), true, true, false);
-  const Tensor sums = at::zeros({unique.numel(), rows.size(1)}, rows.options());
-  sum_rows(sums, inverse, rows.index_select(0, kept));
-  target.index_add_(0, unique, sums);
+  if (skipped < 0) return sum_rows(target, indices, rows);
+  // Zeros are added for what is left out: how many rows there are the host would have to wait for.
+  const Tensor is_skipped = indices.eq(skipped);
+  sum_rows(target, indices.masked_fill(is_skipped, 0),
+           rows.masked_fill(is_skipped.unsqueeze(1), 0.0));
 }
 
 }  // namespace finetune::kernels::plain

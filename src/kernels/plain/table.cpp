@@ -11,6 +11,7 @@ constinit const Kernels kKernels = {
 #include "kernels/operations.def"
     // What counts is that a call is worth starting.
     .chunk_values = int64_t{1} << 22,
+    .is_asynchronous = true,
 };
 
 }  // namespace finetune::kernels::plain

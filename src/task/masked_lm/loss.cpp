@@ -46,6 +46,7 @@ class MaskedLm final : public Task {
   std::vector<Tensor> loss_sums(const Batch& batch, const TrainingPass& pass) override {
     if (batch.targets == 0) return {Tensor()};
     const MaskedWords words(batch);
+    words.check_labels(model_.config().vocab_size);
     return {model_.loss_sum(make_model_input(batch, device_, pass.dropout),
                             to_device(words.positions, device_), to_device(words.labels, device_),
                             {.label_smoothing_factor = options_.label_smoothing_factor,

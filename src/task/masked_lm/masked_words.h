@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "finetune/base/error.h"
+#include "finetune/base/text.h"
 #include "finetune/data/batch.h"
 
 namespace finetune {
@@ -15,6 +17,16 @@ struct MaskedWords {
       if (batch.labels[i] == kIgnoredLabel) continue;
       positions.push_back(static_cast<int64_t>(i));
       labels.push_back(batch.labels[i]);
+    }
+  }
+  // Throws Error(kData) where a label is no entry of the model's vocabulary. Here, in host memory,
+  // because a device would have to be waited for.
+  void check_labels(int64_t vocabulary) const {
+    for (const int64_t label : labels) {
+      if (label >= 0 && label < vocabulary) continue;
+      throw Error(ErrorKind::kData, format_text("label {} is not in the vocabulary of {} entries: "
+                                                "use the tokenizer that the model was made for",
+                                                label, vocabulary));
     }
   }
   [[nodiscard]] int64_t size() const { return static_cast<int64_t>(labels.size()); }

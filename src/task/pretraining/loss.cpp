@@ -72,6 +72,7 @@ class Pretraining final : public Task {
   std::vector<Tensor> loss_sums(const Batch& batch, const TrainingPass& pass) override {
     const MaskedWords words(batch);
     if (batch.targets == 0) return {Tensor(), Tensor()};
+    words.check_labels(model_.config().vocab_size);
     const PretrainingModel::Terms terms =
         model_.terms(make_model_input(batch, device_, pass.dropout), positions_of(words),
                      to_device(words.labels, device_),

@@ -290,17 +290,50 @@ Tensor& set_storage(Tensor& tensor, at::Storage storage, int64_t offset, c10::In
   return tensor;
 }
 
+// Products of 16-bit matrices with float32 results, which the CPU lacks.
+void multiply_into_float32(Tensor& out, const Tensor& a, const Tensor& b, double beta,
+                           double alpha) {
+  TORCH_CHECK(a.scalar_type() == b.scalar_type() && out.scalar_type() == at::kFloat,
+              "factors of one type and a float32 result");
+  alias_on_host(out).addmm_(alias_on_host(a).to(at::kFloat), alias_on_host(b).to(at::kFloat), beta,
+                            alpha);
+}
+
+Tensor& addmm_dtype_out(const Tensor& self, const Tensor& a, const Tensor& b, at::ScalarType type,
+                        const at::Scalar& beta, const at::Scalar& alpha, Tensor& out) {
+  TORCH_CHECK(type == at::kFloat && self.is_same(out), "only sums into a float32 tensor");
+  multiply_into_float32(out, a, b, beta.toDouble(), alpha.toDouble());
+  Counts::instance().add_kernel("aten::addmm.dtype_out",
+                                stored_bytes(a) + stored_bytes(b) + stored_bytes(out),
+                                stored_bytes(out));
+  return out;
+}
+
+Tensor mm_dtype(const Tensor& a, const Tensor& b, at::ScalarType type) {
+  Tensor result = empty_on_device({a.size(0), b.size(1)}, {b.size(1), 1}, type);
+  multiply_into_float32(result, a, b, 0.0, 1.0);
+  Counts::instance().add_kernel("aten::mm.dtype", stored_bytes(a) + stored_bytes(b),
+                                stored_bytes(result));
+  return result;
+}
+
 // Module::to() asks through set_data(); torch's own answer does not know PrivateUse1.
 bool has_compatible_shallow_copy_type(const Tensor& /*to*/, const Tensor& /*from*/) { return true; }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_copy_from", copy_from);
+  // CUDA has one kernel for a list of tensors; the CPU calls an operator for each.
+  for (const char* name : {"_foreach_norm.Scalar", "_foreach_zero_"}) {
+    m.impl(name, torch::CppFunction::makeFromBoxedFunction<&run_operator>());
+  }
   m.impl("_has_compatible_shallow_copy_type", has_compatible_shallow_copy_type);
   m.impl("_local_scalar_dense", local_scalar_dense);
   m.impl("_reshape_alias", reshape_alias);
+  m.impl("addmm.dtype_out", addmm_dtype_out);
   m.impl("as_strided", as_strided);
   m.impl("empty.memory_format", empty_memory_format);
   m.impl("empty_strided", empty_strided);
+  m.impl("mm.dtype", mm_dtype);
   m.impl("set_.source_Storage_storage_offset", set_storage);
   m.impl("unfold", unfold);
   m.impl("view", view);
