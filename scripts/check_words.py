@@ -27,7 +27,7 @@ WORDS = {
     r"\b(?:lies|lie) (?:in|at|there|beside|behind|on|elsewhere|within|outside|below|above)\b": "is in, is at, is outside",
     r"\b(?:so many|as many as it)\b": "N, a number of",
     r"\bmeetings?\b": "collective",
-    r"\b(?:heart)?beats? (?:for|in|of|stop)\b|\bpulses?\b": "heartbeat",
+    r"\b(?<!heart)beats? (?:for|in|of|stop)\b|\bpulses?\b": "heartbeat",
     r"\bpatience\b(?!_)": "timeout",
     r"\black of memory\b": "out of memory",
     r"\bcut (?:short|otherwise|off in|into|behind)\b": "truncated, split",
@@ -59,8 +59,8 @@ SKIPPED = re.compile(r"^tests/fixtures/|^scripts/bench/results/|^scripts/check_w
 
 
 def files():
-    listed = subprocess.run(["git", "-C", ROOT, "ls-files", "-co", "--exclude-standard"], check=True, text=True,
-                            stdout=subprocess.PIPE).stdout  # fmt: skip
+    git = ["git", "-c", f"safe.directory={ROOT}", "-C", ROOT, "ls-files", "-co", "--exclude-standard"]
+    listed = subprocess.run(git, check=True, text=True, stdout=subprocess.PIPE).stdout
     return [f for f in listed.splitlines() if not SKIPPED.search(f) and (ROOT / f).is_file()]
 
 

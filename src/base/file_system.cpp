@@ -125,7 +125,7 @@ class LocalReadableFile final : public ReadableFile {
       }
       if (count == 0) {
         throw Error(ErrorKind::kIo,
-                    format_text("'{}' ends {} bytes too early; it was cut short while being read",
+                    format_text("'{}' ends {} bytes too early; it was truncated while being read",
                                 path_, size));
       }
       bytes += count;

@@ -283,7 +283,7 @@ FinishedCopy verify_finished_copy(const BringBackOptions& options, const Json& s
 void reach_mirror(const BringBackOptions& options) {
   if (is_missing_mount(options.mirror_dir)) {
     throw Error(ErrorKind::kIo, "'" + options.mirror_dir +
-                                    "' lies on a Drive that is not mounted; mount it and run the "
+                                    "' is on a Drive that is not mounted; mount it and run the "
                                     "command again");
   }
   patiently(options, [&] {
@@ -343,7 +343,7 @@ std::optional<int64_t> bring_back_newest(const BringBackOptions& options,
   if (!damaged) return std::nullopt;
   throw Error(ErrorKind::kCheckpoint,
               "'" + options.mirror_dir +
-                  "' holds checkpoints, but none of them is whole; put a good one back, or add "
+                  "' holds checkpoints, but none of them is valid; restore a valid one, or add "
                   "--restart to begin at step 0 (the damaged ones are kept under other names)");
 }
 

@@ -246,7 +246,7 @@ struct Mirror::Worker {
     const double now = options.clock->now();
     if (failures_in_a_row > 1 && now < told_at + options.repeat_warning_seconds) return;
     told_at = now;
-    log::warning("mirror: " + problem + "; training goes on, it is tried again");
+    log::warning("mirror: " + problem + "; training continues, and the copy is retried");
   }
 
   void recovered() {

@@ -188,7 +188,7 @@ void MirrorFolder::rotate(const std::string& run_id, const RotationPolicy& polic
   if (!others_are_aside_) {
     for (const CheckpointEntry& entry : list_checkpoints(files, options_.directory, false)) {
       if (!entry.whole || entry.foreign || entry.run_id == run_id) continue;
-      options_.report("another run's checkpoint is set aside: " +
+      options_.report("another run's checkpoint is renamed: " +
                       set_aside(files, options_.directory, entry.step, AsideReason::kOld));
     }
     others_are_aside_ = true;
@@ -212,7 +212,7 @@ Manifest MirrorFolder::read_index(const std::string& folder) const {
     try {
       return parse_manifest(text, path, FileNames::kPaths);
     } catch (const Error& error) {
-      log::debug(std::string("the index is written anew: ") + error.what());
+      log::debug(std::string("the index is rewritten: ") + error.what());
     }
   }
   Manifest none;

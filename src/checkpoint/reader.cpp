@@ -161,7 +161,7 @@ std::optional<CheckpointEntry> find_newest_good(FileSystem& files, const std::st
   if (steps.empty() && !any_bad) return std::nullopt;
   throw Error(ErrorKind::kCheckpoint,
               "'" + output_dir +
-                  "' holds checkpoints, but none of them is whole; put a good one back, or add "
+                  "' holds checkpoints, but none of them is valid; restore a valid one, or add "
                   "--restart to begin at step 0 (the damaged ones are kept under other names)");
 }
 

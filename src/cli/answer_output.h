@@ -40,7 +40,7 @@ class AnswerOutput {
   std::string temporary_;
   std::unique_ptr<WritableFile> file_;  // null: standard output
   char separator_ = '\0';               // of a table
-  std::vector<std::string> columns_;    // of a table; learnt from the first answer
+  std::vector<std::string> columns_;    // of a table; taken from the first answer
   int64_t row_ = 0;
   std::string text_;  // that is still to be written
 };

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-// One function per verb; each takes the words behind the verb and returns the exit code.
+// One function per command; each takes the words after it and returns the exit code.
 namespace finetune::cli {
 
 using Arguments = std::vector<std::string>;

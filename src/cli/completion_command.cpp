@@ -83,7 +83,7 @@ Offer read_help(const std::string& name, const std::string& help) {
   return offer;
 }
 
-// By "command", and "command subcommand" where these have options of their own.
+// By "command", and by "command subcommand" for those that have options.
 std::map<std::string, Offer> all_offers() {
   std::map<std::string, Offer> offers;
   for (const Command& command : all_commands()) {

@@ -108,7 +108,7 @@ bool ends_within(pid_t process, double seconds, int& status) {
   }
 }
 
-// Ends what the command started as well: it is a session and a process group of its own.
+// Also ends the processes that the command started: it has its own session and process group.
 void end_process(pid_t process, int& status) {
   ::kill(-process, SIGTERM);
   const bool ended = ends_within(process, kGraceSeconds, status);

@@ -31,9 +31,9 @@ struct Ending {
 // Runs the command of `hooks` that belongs to the exit code, once, and waits for it: finished (0,
 // 4), stopped early (75), and every other code as failed; none for 5, because then the run is alive
 // in another process. No shell; standard input is empty, standard output goes to standard error; in
-// a session of its own, so that neither the terminal's end nor its keys reach it. A command that
-// runs for longer than `limit_seconds` is ended (SIGTERM, 10 s later SIGKILL). What goes wrong is a
-// warning: the training's exit code stays.
+// its own session, so that closing the terminal and its keys do not reach it. A command that runs
+// longer than `limit_seconds` is ended (SIGTERM, 10 s later SIGKILL). A failure is a warning: the
+// training's exit code stays.
 void run_hook(const Hooks& hooks, const Ending& ending, double limit_seconds = 600);
 
 // Throws Error(kConfig) where the program of a command cannot be found: at the start, not after

@@ -71,7 +71,7 @@ std::vector<std::string> accelerators() {
   return names;
 }
 
-// Each process of a machine sees an accelerator of its own.
+// Each process of a machine sees another accelerator.
 void take_accelerator(int64_t local_rank) {
   const std::vector<std::string> names = accelerators();
   if (names.size() < 2) return;
@@ -240,7 +240,7 @@ class Launcher {
     const int number = ::sigtimedwait(&awaited, &info, &second);
     const bool is_stop = std::ranges::find(stops, number) != stops.end();
     if (!is_stop && number != SIGQUIT) return;
-    // The same wish may come directly and through whoever started this process.
+    // The same request may arrive directly and through the parent process.
     const bool is_forwarded = interrupt::is_forwarded(info);
     const int before = std::max(direct_, forwarded_);
     if (number != SIGHUP) {  // which the ranks never count
@@ -280,7 +280,7 @@ class Launcher {
     }
     const int number = WTERMSIG(status);
     if (is_lost_) return;  // one after the other, as a batch system kills them
-    // A crash would come again; what was killed may go on.
+    // A crash would happen again; a killed process may be resumed.
     const bool is_crash = number == SIGSEGV || number == SIGBUS || number == SIGFPE ||
                           number == SIGILL || number == SIGABRT || number == SIGSYS;
     fault_ = is_crash ? 128 + number : kExitStoppedEarly;
@@ -288,7 +288,7 @@ class Launcher {
     if (hung_rank_ == rank) return;
     log::error(
         format_text("rank {} was ended by signal {} ({}), and the other processes leave; what was "
-                    "saved is kept: run the same command again to go on",
+                    "saved is kept: run the same command again to resume",
                     rank, number, ::strsignal(number)));
   }
 
@@ -315,7 +315,7 @@ class Launcher {
         hung_rank_ = static_cast<int64_t>(rank);
         log::error(format_text(
             "rank {} has shown no sign of life for {} s and is ended, and the other processes "
-            "leave; what was saved is kept: run the same command again to go on",
+            "leave; what was saved is kept: run the same command again to resume",
             rank, static_cast<int>(hang_seconds_)));
       }
       ::kill(child.process, SIGKILL);

@@ -43,7 +43,7 @@ std::string as_it_is(const std::string& text) {
   return page + ".fi\n";
 }
 
-// "Model and task:", "  --task <text> (mlm)", "      What is learnt." of train's help.
+// "Model and task:", "  --task <text> (mlm)", "      The task to train." of train's help.
 std::string keys_of(const std::string& help) {
   std::string page;
   std::istringstream lines(help);

@@ -29,7 +29,7 @@ int exit_code_of(const std::function<int()>& work,
     log::warning("stopped by " + interrupt::signal_name() + " while " + stop.what() +
                  (interrupt::is_moment_reached()
                       ? "; it leaves too little time to begin, so nothing was trained"
-                      : "; run the same command again to go on"));
+                      : "; run the same command again to resume"));
     return kExitStoppedEarly;
   } catch (const std::exception& error) {
     const auto* refused = dynamic_cast<const std::system_error*>(&error);

@@ -6,8 +6,8 @@
 
 #include "cli/commands.h"
 
-// What commands share that try the user's configuration: trainings in processes of their own, in a
-// folder that is removed.
+// Shared by commands that try the user's configuration: trainings in separate processes, in a
+// temporary folder.
 namespace finetune::cli {
 
 struct OwnRun {

@@ -94,7 +94,7 @@ using Lists = std::map<std::string, std::vector<std::string>>;
               "finetune predict needs --text or --input, or text on standard input");
 }
 
-// `words` behind the folder's name, without the options that take one value.
+// `words` after the folder's name, without the options that take one value.
 Lists take_lists(const Arguments& words) {
   Lists lists;
   std::string option = "--text";

@@ -125,7 +125,7 @@ int supervise(const Supervision& what, const std::function<int(SharedReport&)>& 
   if (code > 128) {
     log::error(
         format_text("the training was ended by signal {} ({}); what was saved before is kept: run "
-                    "the same command again to go on",
+                    "the same command again to resume",
                     code - 128, ::strsignal(code - 128)));
   }
   end_with_hook(what, report, code);

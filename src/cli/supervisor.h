@@ -20,13 +20,13 @@ struct Supervision {
   std::string output_dir = {};
 };
 
-// Does `work` in a child process, waits for it and runs the one hook that belongs to its end, once,
-// when the child is gone: also where it crashed or was killed. No hook where the run was finished
-// already. Returns the child's exit code, 128 + the number of the signal that ended it.
+// Runs `work` in a child process, waits for it and runs the hook for its result once, also if the
+// child crashed or was killed. No hook if the run was finished before. Returns the child's exit
+// code, or 128 + the number of the signal that ended it.
 //
-// This process does nothing else and stays small. SIGTERM, SIGINT and SIGUSR1 are passed on, once
-// (interrupt::forward); no signal but SIGKILL ends it, and where even that does, the child goes on
-// and runs the hook itself. Requires: no threads yet, nothing of libtorch was used.
+// This process does nothing else and stays small. It forwards SIGTERM, SIGINT and SIGUSR1 once
+// (interrupt::forward). Only SIGKILL ends it; the child then continues and runs the hook itself.
+// Requires: no threads yet, nothing of libtorch was used.
 [[nodiscard]] int supervise(const Supervision& what, const std::function<int(SharedReport&)>& work);
 
 }  // namespace finetune::cli

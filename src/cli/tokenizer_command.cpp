@@ -29,7 +29,7 @@ struct CodeRequest {
   bool offsets = false;
 };
 
-// Standard output that notices a reader who has left: then there is nothing more to do.
+// Standard output that detects a closed pipe: then there is nothing more to do.
 class Output {
  public:
   // False where the reader has left.
@@ -94,7 +94,7 @@ std::string ids_line(const std::vector<int32_t>& ids) {
   return text;
 }
 
-// The code point that each byte of a text belongs to, and behind the last how many there are.
+// The index of the code point of each byte of a text, followed by their number.
 std::vector<int64_t> code_points(const std::string& text) {
   std::vector<int64_t> numbers;
   numbers.reserve(text.size() + 1);

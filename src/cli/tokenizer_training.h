@@ -12,7 +12,7 @@
 
 namespace finetune::cli {
 
-// What `finetune tokenizer train` was told.
+// The options of `finetune tokenizer train`.
 struct TokenizerTraining {
   std::string type = "byte_level_bpe";
   int64_t vocab_size = 0;

@@ -52,7 +52,7 @@ std::string compare_logs(const std::string& unbroken, const std::string& resumed
   return "";
 }
 
-// A piece at a time: the states of a large model are larger than what is free beside it.
+// In chunks: the states of a large model may not fit into free memory.
 bool have_equal_bytes(const std::string& a, const std::string& b) {
   constexpr size_t kPiece = size_t{4} << 20;
   const auto left = FileSystem::local().open(a);

@@ -18,7 +18,7 @@ const std::vector<Alias>& all_aliases() {
       {"adafactor", Action::kFlag, "optim", "adafactor"},
       {"save_safetensors", Action::kMustBeTrue, "", "weights are always saved as safetensors"},
       {"overwrite_output_dir", Action::kIgnore, "",
-       "nothing is ever deleted; the run in output_dir goes on"},
+       "nothing is ever deleted; the run in output_dir is resumed"},
       {"push_to_hub_token", Action::kRename, "hub_token"},
       {"push_to_hub_model_id", Action::kRename, "hub_model_id"},
       {"push_to_hub_organization", Action::kIgnore, "", "nothing is uploaded"},

@@ -37,7 +37,7 @@ struct Alias {
 // The key that a renamed one stands for; otherwise the name itself.
 [[nodiscard]] std::string_view resolve_name(std::string_view name);
 
-// Replaces an alias by what it stands for; nothing where it has no effect. Adds a note or problem.
+// Replaces an alias by its key; nullopt if it has no effect. Adds a note or problem.
 [[nodiscard]] std::optional<Setting> apply_alias(const Alias& alias, const Setting& setting,
                                                  std::vector<std::string>& notes,
                                                  Problems& problems);

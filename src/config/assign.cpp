@@ -159,7 +159,7 @@ class Assignment {
     return true;
   }
 
-  // The value itself, or what another spelling of it stands for.
+  // The value, or the value that another spelling means.
   Node spelled(const Node& value) const {
     for (const auto& [spelling, meaning] : field_.spec.spellings) {
       const bool same = spelling == "null"

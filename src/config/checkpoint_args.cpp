@@ -24,7 +24,7 @@ void CheckpointArgs::describe(FieldList& field) {
   field("save_on_each_node", &CheckpointArgs::save_on_each_node, "Save on every machine.",
         {.support = Support::kAccepted, .reason = "the process with rank 0 saves"});
   field("async_save", &CheckpointArgs::async_save,
-        "Write checkpoints in the background, while training goes on.",
+        "Write checkpoints in the background, while training continues.",
         {.resume = ResumePolicy::kFree});
   field("enable_jit_checkpoint", &CheckpointArgs::enable_jit_checkpoint,
         "Save when a signal asks the program to end.",
@@ -32,7 +32,7 @@ void CheckpointArgs::describe(FieldList& field) {
          .reason = "signals always save",
          .resume = ResumePolicy::kFree});
   field("resume_from_checkpoint", &CheckpointArgs::resume_from_checkpoint,
-        "Where to go on from: \"auto\" (the newest valid checkpoint of output_dir), a path, or "
+        "Where to resume from: \"auto\" (the newest valid checkpoint of output_dir), a path, or "
         "\"none\".",
         {.choices = {"auto", "none"},
          .spellings = {{"true", "auto"}, {"false", "none"}, {"null", "auto"}},
@@ -40,7 +40,7 @@ void CheckpointArgs::describe(FieldList& field) {
          .path = PathKind::kPathUnlessChoice});
   field("ignore_data_skip", &CheckpointArgs::ignore_data_skip, "Resume at the start of the epoch.",
         {.support = Support::kRefused,
-         .reason = "is not available: going on at the exact sample takes no time here"});
+         .reason = "is not available: resuming at the exact sample takes no time here"});
   field("restore_callback_states_from_checkpoint",
         &CheckpointArgs::restore_callback_states_from_checkpoint,
         "Restore the early-stopping counter.",
@@ -50,8 +50,8 @@ void CheckpointArgs::describe(FieldList& field) {
         "and verified at; resuming takes the newest valid one of both.",
         {.resume = ResumePolicy::kFree, .path = PathKind::kPath});
   field("trash_safe_delete", &CheckpointArgs::trash_safe_delete,
-        "Empty files before deleting them, so that a Drive's trash holds nothing; \"auto\": where "
-        "the path lies on such a mount.",
+        "Empty files before deleting them, so that a Drive's trash holds nothing; \"auto\": if the "
+        "path is on such a mount.",
         {.choices = {"auto", "true", "false"}, .resume = ResumePolicy::kFree});
 }
 
@@ -70,7 +70,7 @@ void SessionArgs::describe(FieldList& field) {
         "process.",
         {.choices = {"boot", "process"}, .resume = ResumePolicy::kFree});
   field("save_minutes", &SessionArgs::save_minutes,
-        "Save also whenever so many minutes have passed; 0: never; unset: every minute, or less "
+        "Minutes between additional saves; 0: none; unset: every minute, or less "
         "often where that would cost more than 1 % of the time.",
         {.range = {.min = 0}, .resume = ResumePolicy::kFree});
   field(
@@ -111,7 +111,7 @@ void HubArgs::describe(FieldList& field) {
          .reason = kNoUpload,
          .resume = ResumePolicy::kFree});
   field("hub_always_push", &HubArgs::hub_always_push,
-        "Upload even while another upload is going on.", unused);
+        "Upload even while another upload is running.", unused);
   field("hub_revision", &HubArgs::hub_revision, "Branch to upload to.", unused);
 }
 

@@ -23,8 +23,7 @@ bool holds(const Field* field) {
 
 bool is_option(const std::string& word) { return word.size() > 2 && word.starts_with("--"); }
 
-// A word as it stands on a command line has no quotes left, so it is plain; a list or mapping is
-// given as JSON.
+// The shell has removed the quotes of a word, so it is plain text; lists and mappings are JSON.
 Node to_node(const Field* field, const std::vector<std::string>& words) {
   const bool list = holds<std::vector<std::string>>(field);
   if (words.size() == 1) {

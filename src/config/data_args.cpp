@@ -35,13 +35,12 @@ void DataArgs::describe(FieldList& field) {
       "Percentage of the training text kept for evaluation in mlm and clm where validation_file is "
       "unset; 0 keeps none.",
       {.range = {.min = 0, .max = 99}, .resume = ResumePolicy::kFixed});
-  field("max_train_samples", &DataArgs::max_train_samples,
-        "Train on the first so many samples only.",
+  field("max_train_samples", &DataArgs::max_train_samples, "Use only the first N training samples.",
         {.range = {.min = 1}, .resume = ResumePolicy::kFixed});
-  field("max_eval_samples", &DataArgs::max_eval_samples,
-        "Evaluate on the first so many samples only.", {.range = {.min = 1}});
+  field("max_eval_samples", &DataArgs::max_eval_samples, "Use only the first N evaluation samples.",
+        {.range = {.min = 1}});
   field("max_predict_samples", &DataArgs::max_predict_samples,
-        "Predict on the first so many samples only.",
+        "Use only the first N samples for prediction.",
         {.range = {.min = 1}, .resume = ResumePolicy::kFree});
   field("max_seq_length", &DataArgs::max_seq_length,
         "Tokens of a sample, special ones included; unset takes 128 for sequence_classification, "
@@ -118,9 +117,7 @@ void DataArgs::describe_columns(FieldList& field) {
   field("label_column", &DataArgs::label_column,
         "Column that holds the label, the labels or the answers; unset guesses.", column);
   field("context_column", &DataArgs::context_column,
-        "Column that holds what the choices belong to, or what the answer stands in; unset "
-        "guesses.",
-        column);
+        "Column with the context of the choices or of the answer; unset: guessed.", column);
   field("choice_columns", &DataArgs::choice_columns,
         "multiple_choice: columns that hold the choices, or one that holds lists; unset guesses.",
         column);

@@ -20,8 +20,8 @@ void DeviceArgs::describe(FieldList& field) {
   field("tf32", &DeviceArgs::tf32, "Multiply matrices in TensorFloat-32 on NVIDIA devices.",
         later_or_false);
   field("param_dtype", &DeviceArgs::param_dtype,
-        "Format that weights are kept in: bfloat16 is rounded stochastically, bfloat16+int8 has a "
-        "correction of 8 bits beside it.",
+        "Format that weights are kept in: bfloat16 is rounded stochastically, bfloat16+int8 has an "
+        "additional correction of 8 bits.",
         {.choices = {"float32", "bfloat16", "bfloat16+int8"}});
   field("grad_accum_dtype", &DeviceArgs::grad_accum_dtype,
         "Format that gradients are kept and summed in; bfloat16 is rounded stochastically.",
@@ -40,7 +40,7 @@ void DeviceArgs::describe(FieldList& field) {
         "formats follow from it, unless set. On the CPU: anonymous and shared memory (RssAnon + "
         "RssShmem) plus 40 MiB of code; the system reclaims further mapped file pages at need.");
   field("torch_empty_cache_steps", &DeviceArgs::torch_empty_cache_steps,
-        "Give unused device memory back every so many steps.",
+        "Free unused device memory every N steps.",
         {.range = {.min = 1}, .support = Support::kRefused, .reason = kNotYet});
   field("torch_compile", &DeviceArgs::torch_compile, "Compile the model.", python);
   field("torch_compile_backend", &DeviceArgs::torch_compile_backend, "The compiler's back end.",
@@ -78,7 +78,7 @@ void DistributedArgs::describe(FieldList& field) {
       {.choices = {"nccl", "gloo", "mpi", "xccl", "hccl", "cncl", "mccl"}});
   field("ddp_timeout", &DistributedArgs::ddp_timeout,
         "Seconds that processes wait for each other at the start, and over NCCL in an update, and "
-        "after which one that does nothing at all is taken for hung.",
+        "after which an idle one is treated as hung.",
         {.range = {.min = 1}, .resume = ResumePolicy::kFree});
   field("ddp_find_unused_parameters", &DistributedArgs::ddp_find_unused_parameters,
         "Look for parameters without a gradient.", one_sum);

@@ -107,7 +107,7 @@ void EvaluationArgs::describe(FieldList& field) {
   field("greater_is_better", &EvaluationArgs::greater_is_better,
         "Whether more is better; unset says so unless the metric's name ends in \"loss\".");
   field("early_stopping_patience", &EvaluationArgs::early_stopping_patience,
-        "Stop after so many evaluations without a better metric.", {.range = {.min = 1}});
+        "Stop after N evaluations without a better metric.", {.range = {.min = 1}});
   field("early_stopping_threshold", &EvaluationArgs::early_stopping_threshold,
         "How much better a metric must be to count.", {.range = {.min = 0}});
 }

@@ -19,7 +19,7 @@ std::vector<std::string> task_names() {
 
 void ModelArgs::describe(FieldList& field) {
   field.section("Model and task");
-  field("task", &ModelArgs::task, "What is learnt.",
+  field("task", &ModelArgs::task, "The task to train.",
         {.choices = task_names(), .resume = ResumePolicy::kFixed});
   field("model_name_or_path", &ModelArgs::model_name_or_path,
         "Folder of the model to start from, or its name in the local Hugging Face cache.",

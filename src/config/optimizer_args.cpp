@@ -64,7 +64,7 @@ std::vector<std::string> optimizer_choices() {
   return choices;
 }
 
-// All that can be chosen beside the default.
+// All values in addition to the default.
 std::vector<std::string> available_optimizers() {
   std::vector<std::string> available;
   for (const OptimizerNames& optimizer : optimizer_names()) {
@@ -175,14 +175,14 @@ void OptimizerArgs::describe(FieldList& field) {
         "Strength of noise on the embeddings.", {.support = Support::kRefused, .reason = kNotYet});
   field("divergence_policy", &OptimizerArgs::divergence_policy,
         "What happens where loss or gradient are no numbers, or a spike: stop, skip the update, or "
-        "go back to the newest checkpoint and leave its samples out.",
+        "roll back to the newest checkpoint and skip its samples.",
         {.choices = {"stop", "skip", "rollback"}});
   field("divergence_max_tries", &OptimizerArgs::divergence_max_tries,
-        "Updates in a row that are skipped or gone back from before the run stops all the same.",
+        "Consecutive updates that are skipped or rolled back before the run stops.",
         {.range = {.min = 1, .max = 1e6}});
   field("loss_spike_factor", &OptimizerArgs::loss_spike_factor,
-        "An update whose loss is more than so many times the median of the last 32 updates counts "
-        "as diverged; unset: only what is no number does.",
+        "An update whose loss is more than N times the median of the last 32 updates counts as "
+        "diverged; unset: only non-finite ones do.",
         {.range = {.min = 1, .above_min = true}});
   field("grad_norm_spike_factor", &OptimizerArgs::grad_norm_spike_factor,
         "The same for the gradient norm.", {.range = {.min = 1, .above_min = true}});

@@ -23,7 +23,7 @@ std::optional<std::string> home() {
   return user->pw_dir;
 }
 
-// Reads the variable's name behind the '$' at `i`; empty where there is none. `end` is set behind.
+// Reads the variable's name after the '$' at `i`; empty if there is none. `end` is set to its end.
 std::string_view variable_name(std::string_view text, size_t i, size_t& end) {
   const bool braces = i + 1 < text.size() && text[i + 1] == '{';
   const size_t start = i + (braces ? 2 : 1);

@@ -10,12 +10,12 @@
 
 namespace finetune {
 
-// "train_file: [{path: a.txt, weight: 2}, b.txt]" as the two keys that it stands for: the paths,
-// and train_file_weights (1 where an entry names none). Settings of other forms stay as they are.
+// Splits "train_file: [{path: a.txt, weight: 2}, b.txt]" into two keys: the paths, and
+// train_file_weights (1 for an entry without weight). Other forms are unchanged.
 [[nodiscard]] std::vector<Setting> split_weighted_files(const std::vector<Setting>& settings,
                                                         Problems& problems);
 
-// What is wrong with train_file_weights beside the other keys; nothing where all is well.
+// Conflicts of train_file_weights with other keys; nullopt if there are none.
 [[nodiscard]] std::optional<std::string> problem_of_weights(const TrainingArgs& args);
 
 }  // namespace finetune

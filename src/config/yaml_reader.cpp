@@ -170,7 +170,7 @@ NodeBuilder parse(std::string_view text, const std::string& name) {
     while (parser.HandleNextDocument(builder)) {
     }
   } catch (const YAML::Exception& error) {
-    // Its own what() has line and column before the message, in words of its own.
+    // what() begins with line and column in yaml-cpp's wording.
     const std::string where = error.mark.is_null() ? name : place(name, error.mark.line + 1);
     throw Error(ErrorKind::kConfig, where + ": is not valid YAML: " + error.msg);
   }

@@ -97,14 +97,14 @@ class ArrowRecords final : public Records {
   [[noreturn]] void fail(const std::string& why) const {
     throw Error(
         ErrorKind::kData,
-        format_text("'{}', behind row {}: pyarrow cannot read it: {}; fetch or make the file again",
+        format_text("'{}', after row {}: pyarrow cannot read it: {}; fetch or make the file again",
                     name_, row_, why));
   }
 
   [[noreturn]] void fail_at_end() const {
     interrupt::throw_if_requested("reading '" + name_ + "'");
     throw Error(ErrorKind::kData,
-                format_text("'{}', behind row {}: the Python process that reads it ended with {}; "
+                format_text("'{}', after row {}: the Python process that reads it ended with {}; "
                             "run again, with more memory free if it was killed",
                             name_, row_, process_->ending()));
   }

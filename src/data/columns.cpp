@@ -143,8 +143,7 @@ class ColumnFinder {
         "the model was trained with the column '{}', which is not there; the row has {}; {}name "
         "the one to use with {}",
         column, column_names(row_.columns()),
-        lacks_header ? "set " + header_false() + " where the first line is a row of its own, or "
-                     : "",
+        lacks_header ? "set " + header_false() + " if the first line is a row, or " : "",
         key(name)));
   }
 
@@ -203,8 +202,7 @@ class ColumnFinder {
           "there is no column 'label', 'labels' or 'label_ids', nor 'target', 'class' or "
           "another usual name; the row has " +
           column_names(row_.columns()) + "; set " + key("label_column") +
-          (has_header() ? ", or " + header_false() + " where the first line is a row of its own"
-                        : ""));
+          (has_header() ? ", or " + header_false() + " if the first line is a row" : ""));
     }
   }
 

@@ -122,7 +122,7 @@ std::vector<std::string> split_fields(std::string_view record, const FileFormat&
       if (at < record.size() && record[at] != separator) {
         throw Error(
             ErrorKind::kData,
-            format_text("{}: field {} has text behind its closing quote; double the quotes inside "
+            format_text("{}: field {} has text after its closing quote; double the quotes inside "
                         "of a field (\"\"), or set quoting: none where quotes are text",
                         place, fields.size()));
       }

@@ -67,11 +67,12 @@ DocumentExamples::DocumentExamples(Documents documents, const ExampleOptions& op
   max_predictions_ = options_.max_predictions.value_or(
       std::max<int64_t>(1, static_cast<int64_t>(std::ceil(share))));
   if (options_.next_sentence && documents_.size() < 2) {
-    throw Error(ErrorKind::kData,
-                options_.key +
-                    ": holds one document only, but the next sentence is learnt from pairs of two; "
-                    "put empty lines between documents, set line_by_line: true where each line is "
-                    "one, or set use_nsp: false");
+    throw Error(
+        ErrorKind::kData,
+        options_.key +
+            ": holds one document only, but the next sentence is learned from pairs of two; "
+            "put empty lines between documents, set line_by_line: true where each line is "
+            "one, or set use_nsp: false");
   }
   measure(show);
 }

@@ -68,7 +68,7 @@ class GzipSource final : public ByteSource {
       const uint64_t behind = unpacked_ + (room_ - stream_.avail_out);
       input_.fail(
           has_header_
-              ? format_text("is damaged behind {} bytes of its content; fetch or make it again",
+              ? format_text("is damaged after {} bytes of its content; fetch or make it again",
                             behind)
               : "is named .gz but is no gzip file; give it the ending of what it "
                 "holds");

@@ -92,10 +92,10 @@ class JsonRecords final : public Records {
       end_list();
       return false;
     } else if (rows_ > 0 && reader_.peek() != ByteReader::kEnd) {
-      fail(reader_.line(), format_text("there is no comma behind row {}", rows_));
+      fail(reader_.line(), format_text("there is no comma after row {}", rows_));
     }
     if (reader_.peek() == ByteReader::kEnd) {
-      fail(reader_.line(), "the list of rows has no end (']' is missing); is the file whole?");
+      fail(reader_.line(), "the list of rows has no end (']' is missing); is the file complete?");
     }
     return true;
   }
@@ -113,7 +113,7 @@ class JsonRecords final : public Records {
     form_ = Form::kEnded;
     skip_space();
     if (reader_.peek() != ByteReader::kEnd) {
-      fail(reader_.line(), "there is more behind the list of rows; leave one list in the file");
+      fail(reader_.line(), "there is more after the list of rows; leave one list in the file");
     }
   }
 
@@ -150,7 +150,7 @@ class JsonRecords final : public Records {
   void scan_byte(int64_t begun) {
     const int byte = reader_.take();
     if (byte == ByteReader::kEnd) {
-      fail(begun, "the object that begins here has no end; is the file whole?");
+      fail(begun, "the object that begins here has no end; is the file complete?");
     }
     text_ += static_cast<char>(byte);
     if (text_.size() > kLongestRow) fail(begun, "the row is longer than 256 MiB");

@@ -196,7 +196,7 @@ Json parse_row(std::string_view line, const std::string& place) {
     row = parse_json(line, place);
   } catch (const JsonError& error) {
     check_surrogates(line, place);
-    fail(place, error.fault().problem + "; each line must hold one whole JSON object");
+    fail(place, error.fault().problem + "; each line must be one complete JSON object");
   }
   if (!row.is_object()) {
     fail(place, std::string("is a JSON ") + row.type_name() +

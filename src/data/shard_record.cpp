@@ -56,7 +56,7 @@ class Features {
 
   [[noreturn]] void fail(std::string_view name, const std::string& what) const {
     throw Error(ErrorKind::kData, place_() + ": feature '" + std::string(name) + "' " + what +
-                                      "; write the shards anew, with the tokenizer and the "
+                                      "; write the shards again, with the tokenizer and the "
                                       "max_seq_length of this run");
   }
 

@@ -91,7 +91,7 @@ class ShardWriter {
         throw Error(ErrorKind::kConfig,
                     "prepare_output_dir: '" + options_.folder +
                         "' holds shards that were made from other data or with other keys; choose "
-                        "another folder, or delete that one to make them anew");
+                        "another folder, or delete that one to write them again");
       }
       return;
     }
@@ -115,10 +115,10 @@ class ShardWriter {
           static_cast<void>(there.read(i));  // its checksum
         return true;
       }
-      log::warning("'" + path + "' holds another number of examples; it is written anew");
+      log::warning("'" + path + "' holds another number of examples; it is rewritten");
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::kData) throw;
-      log::warning(std::string(error.what()) + "; it is written anew");
+      log::warning(std::string(error.what()) + "; it is rewritten");
     }
     return false;
   }

@@ -126,7 +126,7 @@ class TfExampleReader::Message {
 
   [[noreturn]] void fail(const std::string& what) const {
     throw Error(ErrorKind::kData,
-                format_text("{} {} at its byte {}: it is no tf.train.Example; write the file anew",
+                format_text("{} {} at its byte {}: it is no tf.train.Example; write the file again",
                             place_(), what, at_));
   }
 

@@ -67,7 +67,7 @@ std::string Place::text() const {
 
 void Place::fail(const std::string& what) const {
   throw Error(ErrorKind::kData,
-              text() + " " + what + "; write the file anew, or take it out of the list");
+              text() + " " + what + "; write the file again, or take it out of the list");
 }
 
 void Place::fail_cut_off(uint64_t length, uint64_t missing) const {
@@ -95,7 +95,7 @@ void take_data(std::string& bytes, const Place& place) {
   if (checksum == masked_crc32c(bytes)) return;
   throw Error(ErrorKind::kData, place.text() +
                                     " holds data that their checksum does not confirm: the file "
-                                    "is damaged; write it anew, or take it out of the list");
+                                    "is damaged; write it again, or take it out of the list");
 }
 
 }  // namespace tf_record_parts

@@ -165,16 +165,16 @@ TokenBlock::TokenBlock(std::string path, const TokenBlockLimits& limits)
 }
 
 void TokenBlock::fail(const std::string& what) const {
-  throw Error(ErrorKind::kData, "'" + path_ + "' " + what +
-                                    "; run the same command again, and what is missing is "
-                                    "tokenised anew");
+  throw Error(ErrorKind::kData,
+              "'" + path_ + "' " + what +
+                  "; run the same command again, and what is missing is tokenised again");
 }
 
 void TokenBlock::read_header() {
-  if (file_.size() < header_size(0)) fail("is cut short");
+  if (file_.size() < header_size(0)) fail("is truncated");
   const auto* words = reinterpret_cast<const uint64_t*>(file_.data());
   if (words[kMagicWord] != kMagic) fail("is no block of tokenised data that this version reads");
-  if (words[kFileBytes] != file_.size()) fail("is cut short or has grown");
+  if (words[kFileBytes] != file_.size()) fail("has another size than its header says");
   header_bytes_ = words[kHeaderBytesWord];
   if (header_bytes_ > file_.size() || header_bytes_ < header_size(0) ||
       header_bytes_ % kAlignment != 0) {
@@ -238,9 +238,9 @@ void TokenBlock::check(int64_t number) const {
   if (checked_[piece].load(std::memory_order_acquire)) return;
   const uint64_t begin = header_bytes_ + piece * kPiece;
   const uint64_t end = std::min<uint64_t>(begin + kPiece, file_.size());
-  if (!file_.is_whole(path_)) fail("was cut short while it was in use");
+  if (!file_.is_whole(path_)) fail("was truncated while it was in use");
   if (hash_number(file_.data() + begin, end - begin) != sums_[piece]) {
-    fail(format_text("is damaged at byte {} or up to {} bytes behind it", begin, end - begin));
+    fail(format_text("is damaged at byte {} or up to {} bytes after it", begin, end - begin));
   }
   check_values(begin, end);
   checked_[piece].store(true, std::memory_order_release);

@@ -282,7 +282,7 @@ std::shared_ptr<const CachedTokens> TokenCache::build() {
   on_cache([&] { make_room(); });
   BlockSink sink(folder_, key_, options_.tokens_of_block);
   if (const int64_t blocks = sink.resume(source_.limits, options_.show); blocks > 0) {
-    log::info(format_text("{}: tokenising goes on behind row {}", source_.key, sink.rows()));
+    log::info(format_text("{}: tokenising continues after row {}", source_.key, sink.rows()));
   }
   try {
     const std::vector<std::string> hashes = fill(sink);
@@ -339,7 +339,7 @@ std::shared_ptr<const CachedTokens> read_cached(const TokenCacheOptions& options
     }
     if (!wrong.empty()) {
       log::warning(source.key +
-                   ": what was tokenised before cannot be used and is made anew: " + wrong);
+                   ": what was tokenised before cannot be used and is rebuilt: " + wrong);
     }
     data = cache.build();
     cache.keep();

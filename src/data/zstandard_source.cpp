@@ -60,7 +60,7 @@ class ZstandardSource final : public ByteSource {
     input_.fail(
         is_other && unpacked_ + read == 0
             ? "is named .zst but is no zstd file; give it the ending of what it holds"
-            : format_text("is damaged behind {} bytes of its content ({}); fetch or make it again",
+            : format_text("is damaged after {} bytes of its content ({}); fetch or make it again",
                           unpacked_ + read, reason));
   }
 

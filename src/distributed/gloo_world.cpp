@@ -243,10 +243,10 @@ class GlooWorld final : public World {
 
   [[noreturn]] void lose(const std::string& what, bool is_told) const {
     log::debug(what);
-    throw PeerLost(is_told ? ""
-                           : "the connection to another process is lost (" + first_line(what) +
-                                 "); what was saved is kept: start the processes again to go "
-                                 "on from it");
+    throw PeerLost(
+        is_told ? ""
+                : "the connection to another process is lost (" + first_line(what) +
+                      "); what was saved is kept: start the processes again to resume from it");
   }
 
   [[nodiscard]] DeviceGroup& device_group() const {

@@ -150,7 +150,7 @@ class Meeting {
   void check_own_place() {
     if (text_of(store_.get(hello_key(membership_.rank))) == mine_) return;
     throw Error(ErrorKind::kConfig, format_text("another process says that it is rank {} of this "
-                                                "job too; give each process a rank of its own",
+                                                "job too; give each process its own rank",
                                                 membership_.rank));
   }
 
@@ -161,7 +161,7 @@ class Meeting {
     if (membership_.rank == (who == "0" ? 1 : 0)) {
       log::warning("rank " + who +
                    " was stopped before all processes had come, and the others leave; start them "
-                   "again to go on");
+                   "again to resume");
     }
     throw PeerLost("");
   }

@@ -107,7 +107,7 @@ c10::intrusive_ptr<c10d::Store> serve(const Membership& membership, c10d::TCPSto
     if (!is_served_by_another(membership, options)) throw;
     throw Error(ErrorKind::kConfig,
                 format_text("another process says that it is rank 0 of this job too, and listens "
-                            "on {}:{} already; give each process a rank of its own",
+                            "on {}:{} already; give each process its own rank",
                             membership.host, membership.port));
   }
   options.isServer = true;

@@ -7,8 +7,8 @@
 #include "finetune/tensor/tensor.h"
 #include "kernels/dropout_numbers.h"
 
-// What stands behind each half of an encoder layer: y = LN(s), s = residual + Dropout(product +
-// bias). Tensors [B, T, C] are contiguous; weights [C] float32 (double for double).
+// The end of each half of an encoder layer: y = LN(s), s = residual + Dropout(product + bias).
+// Tensors [B, T, C] are contiguous; weights [C] float32 (double for double).
 namespace finetune::kernels {
 
 struct AddNorm {

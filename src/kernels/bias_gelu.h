@@ -3,7 +3,7 @@
 
 #include "finetune/tensor/tensor.h"
 
-// The activation behind a linear layer together with the layer's bias. Tensors are contiguous,
+// The activation after a linear layer together with the layer's bias. Tensors are contiguous,
 // input [..., F]; bias [F] float32 (double for double).
 namespace finetune::kernels {
 

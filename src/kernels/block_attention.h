@@ -9,8 +9,8 @@
 
 namespace finetune::kernels {
 
-// finetune/kernels/block_attention.h without autograd. Beside its result the forward pass keeps one
-// number a row; the backward pass computes each tile of probabilities again.
+// finetune/kernels/block_attention.h without autograd. The forward pass keeps its result and one
+// number a row; the backward pass recomputes each tile of probabilities.
 struct BlockAttention {
   Tensor query, key, value;  // [B, T, C], contiguous
   BlockPattern pattern;

@@ -9,7 +9,7 @@
 
 namespace finetune::kernels {
 
-// For every head and block the blocks on the other side, ascending; one may stand there repeatedly.
+// For every head and block the blocks on the other side, ascending, possibly repeated.
 class BlockLists {
  public:
   BlockLists() = default;

@@ -8,7 +8,7 @@
 
 namespace finetune::kernels {
 
-// The numbers that dropout() takes for these arguments.
+// The random numbers of dropout() for these arguments.
 [[nodiscard]] DropoutNumbers make_dropout_numbers(double p, const DropoutStream& stream,
                                                   int64_t layer, DropoutSite site);
 

@@ -22,8 +22,8 @@
 // table; kernels.cpp is the only source that asks which device a tensor is on.
 namespace finetune::kernels {
 
-// Entries are references: a table without one of them does not compile. A device that has no
-// kernel of its own for an operation names plain's.
+// Entries are references: a table without one of them does not compile. A device without a kernel
+// for an operation names plain's.
 //
 // Each entry has the contract of the function of its name, and may rely on that function's checks:
 // contiguous tensors on one device, of float32, bfloat16 or float16 (plain: float64 too). Kernels

@@ -208,7 +208,7 @@ Tensor& ParameterStore::open_gradient(Parameter& parameter) {
   return parameter.gradient;
 }
 
-// Every addition of a micro-batch to one parameter rounds with numbers of its own.
+// Every addition of a micro-batch to one parameter rounds with different random numbers.
 void ParameterStore::add_rounded(Parameter& parameter, const Tensor& target, int64_t first_element,
                                  const Tensor& values) {
   const auto place = static_cast<size_t>(&parameter - parameters_.data());

@@ -75,8 +75,8 @@ class LmHead : public ModelHead {
   nn::Value operator()(const HeadInput& in, nn::Pass& p) const final;
 };
 
-// x = LN(f(W h)), decoded by the word embedding (tied) or by a decoder of its own. The scopes
-// of W and LN are the family's; "bias" and "decoder" belong to `scope`.
+// x = LN(f(W h)), decoded by the word embedding (tied) or by a separate decoder. The scopes of W
+// and LN are the family's; "bias" and "decoder" belong to `scope`.
 class DenseLmHead : public LmHead {
  public:
   nn::Value transform(const HeadInput& in, nn::Pass& p) const final;

@@ -26,7 +26,7 @@ class NameMap {
     for (const NamedTensor& parameter : model.parameters()) parameters_.insert(parameter.name);
     for (const std::string& name : names) {
       const std::string own = own_name(name);
-      // A tensor that stands there under the very name goes before one that is renamed to it.
+      // A tensor of exactly this name has priority over one that is renamed to it.
       if (parameters_.contains(own) && (own == name || !available_.contains(own))) {
         sources_[own] = name;
       }

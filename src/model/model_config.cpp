@@ -164,7 +164,7 @@ void refuse_unsupported(const Architecture& architecture, const Json& json,
   }
 }
 
-// What saving must not lose. The names that are left out are written anew or derived.
+// The entries that saving must keep. The omitted names are written again or derived.
 Json unknown_fields(const Json& json, const ModelConfig& config) {
   Json others = json;
   for (const std::string& name : field_names(config)) others.erase(name);

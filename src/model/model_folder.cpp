@@ -63,7 +63,7 @@ bool is_in_folder(const std::string& name, const std::string& base) {
   return files.exists(owner) || (!base.empty() && files.exists(join_path(base, owner)));
 }
 
-// " (did you mean 'm/bert'?)" of the names beside a path that is not there; empty without any.
+// " (did you mean 'm/bert'?)" of the names in the folder of a missing path; empty without any.
 std::string nearest_folder(const std::string& path, const std::string& base) {
   FileSystem& files = FileSystem::local();
   for (const std::string& start : {std::string(), base}) {

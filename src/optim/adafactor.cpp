@@ -19,8 +19,8 @@ constexpr double kDecayRate = -0.8;
 
 // Adafactor (Shazeer and Stern 2018, algorithms 4 and 5) as transformers' Trainer sets it up:
 // no first moment, the learning rate given, updates clipped to a root mean square of 1. The update
-// is made anew in every pass, so that it is never stored: the second moments of a matrix are a
-// column and a row.
+// is recomputed in every pass and never stored: the second moments of a matrix are a column and a
+// row.
 class Adafactor final : public UpdateRule {
  public:
   using UpdateRule::UpdateRule;

@@ -50,7 +50,7 @@ double real(int64_t value) { return static_cast<double>(value); }
 
 double at_least_one(int64_t steps) { return real(std::max<int64_t>(1, steps)); }
 
-// Share of the steps behind the warm-up that has passed; beyond the end it is more than 1.
+// Fraction of the steps after the warm-up that has passed; above 1 beyond the end.
 double progress_of(int64_t step, const ScheduleOptions& o) {
   return real(step - o.warmup_steps) / at_least_one(o.max_steps - o.warmup_steps);
 }

@@ -69,10 +69,10 @@ std::vector<ActivationCheckpointing> allowed_checkpointings(const LoadedConfig& 
   return {{}, {.enabled = true, .selective = true}, {.enabled = true}};
 }
 
-// Time of an update, 1 for one large batch: what is computed again, what every micro-batch and
-// every chunk of the head costs anew. Reading weights and adding to gradients takes as long as
+// Time of an update relative to one large batch: recomputation, and the fixed cost of every
+// micro-batch and every chunk of the head. Reading weights and adding to gradients takes as long as
 // computing some 30 tokens on a CPU, some 1000 on a device.
-// Where one thread computes a micro-batch, others are idle in the last round.
+// If one thread computes a micro-batch, others are idle in the last round.
 double relative_time(const MemoryWorkload& workload, const MemoryChoices& choices) {
   const double tokens =
       static_cast<double>(choices.micro_batch * workload.choices * workload.length);

@@ -95,7 +95,7 @@ class Prediction {
     parts.weights = parameters_ * bytes_of(choices_.weights);
     parts.states = states();
     parts.gradients += (gradient_copies() - 1) * gradients(parameters_);
-    // What lies in the head's place at another moment counts as the head's.
+    // Memory that is used instead of the head's at another moment counts as the head's.
     parts.activations = most.activations;
     const int64_t heads = shards_at_once() * head();
     parts.head = std::min(most.activations == 0 ? 0 : heads, most.temporaries);
@@ -143,7 +143,7 @@ class Prediction {
     return (model_.num_hidden_layers + again_.every_n_layers - 1) / again_.every_n_layers;
   }
 
-  // All of them, or those of the process that has most where they are divided as they lie there.
+  // All of them, or with sharded states those of the rank that has most.
   [[nodiscard]] int64_t states() const {
     const int64_t processes = work_.divides_states ? work_.processes : 1;
     std::vector<int64_t> bytes;
@@ -165,8 +165,8 @@ class Prediction {
     if (!work_.sums_shards) return 1;
     return std::max<int64_t>(1, std::min(work_.batches_at_once, shards()));
   }
-  // Sums of logical shards that a process keeps, and the gradients that are computed beside them or
-  // that they are summed into.
+  // Sums of logical shards that a process keeps, and the gradients that are computed concurrently
+  // or that they are summed into.
   [[nodiscard]] int64_t gradient_copies() const {
     if (!work_.sums_shards || shards() * work_.processes == 1) return 1;
     int64_t most = 1;
@@ -296,8 +296,8 @@ class Prediction {
     return model_.attention_type == "block_sparse" && work_.length > longest_full;
   }
 
-  // Its backward pass: the context's gradient in a place of its own, and in float32 nine tensors of
-  // one head for each thread (or for each head, where these are fewer).
+  // Its backward pass: the context's gradient, and in float32 nine tensors of one head for each
+  // thread (or for each head, if there are fewer).
   [[nodiscard]] int64_t block_sparse() const {
     if (!is_block_sparse()) return 0;
     if (work_.is_device) return hidden(element_) + 8 * hidden(4);
@@ -350,7 +350,8 @@ class Prediction {
     return static_cast<int64_t>(kHoles * static_cast<double>(bytes)) + 4 * kMiB;
   }
 
-  // Beside a device: weights on their way there, a tensor at a time, and the buffer of a save.
+  // Host memory with a device: one tensor of the weights being copied there, and the buffer of a
+  // save.
   [[nodiscard]] int64_t host() const {
     const int64_t offloaded = keeps_groups() && again_.offload ? groups() * hidden(element_) : 0;
     return work_.program + work_.data + 2 * 4 * largest_ + offloaded;

@@ -140,7 +140,8 @@ void EventWriter::flush() {
   try {
     file_->write(pending_);
   } catch (const Error& error) {
-    log::warning(std::string(error.what()) + " (TensorBoard's curves end here; training goes on)");
+    log::warning(std::string(error.what()) +
+                 " (TensorBoard's curves end here; training continues)");
     file_.reset();
   }
   pending_.clear();

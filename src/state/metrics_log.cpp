@@ -57,8 +57,8 @@ void read_callbacks(const JsonFields& callbacks, TrainerState& state) {
   control.read("should_log", state.control.should_log);
   control.read("should_save", state.control.should_save);
   control.read("should_training_stop", state.control.should_training_stop);
-  // Several callbacks of one kind are a list in transformers; here there is one, so that its
-  // state cannot be told and is left at the start.
+  // transformers stores several callbacks of one class as a list; here there is one, so that its
+  // state in the list is unknown and starts fresh.
   const Json* stored = callbacks.find("EarlyStoppingCallback");
   if (stored == nullptr || stored->is_array()) return;
   const JsonFields callback = callbacks.fields("EarlyStoppingCallback");
@@ -94,9 +94,9 @@ Json read_results(FileSystem& files, const std::string& path) {
     Json stored = parse_json(files.read_all(path, uint64_t{16} << 20), path, ErrorKind::kData,
                              {.allow_nan = true});
     if (stored.is_object()) return stored;
-    log::warning(path + ": is not a JSON object; it is written anew");
+    log::warning(path + ": is not a JSON object; it is rewritten");
   } catch (const Error& error) {
-    log::warning(std::string(error.what()) + "; it is written anew");
+    log::warning(std::string(error.what()) + "; it is rewritten");
   }
   return Json::object();
 }

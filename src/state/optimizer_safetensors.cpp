@@ -23,7 +23,7 @@ std::string tensor_name(const std::string& parameter, const std::string& state) 
   return parameter + "." + state;
 }
 
-// "adamw_companded_8bit"; of several kinds "sgd+adamw", and each parameter has an entry of its own.
+// "adamw_companded_8bit"; with several kinds "sgd+adamw", and each parameter has its own entry.
 std::string kinds_text(const Optimizer& optimizer) {
   if (const OptimizerKind* kind = optimizer.only_kind()) return kind->name;
   std::vector<std::string> names;
@@ -56,7 +56,7 @@ class SafetensorsSource final : public OptimizerSource {
     const std::string step = tensor_name(name(slot), kStep);
     if (!file_.has(step)) return {};
     const TensorInfo& info = file_.info(step);
-    if (info.dtype != DType::kI64 || !info.shape.empty()) reject(slot, kStep, "is no number");
+    if (info.dtype != DType::kI64 || !info.shape.empty()) reject(slot, kStep, "is not a number");
     const int64_t updates = checked_updates(slot, file_.read(step).item<double>());
     return {.has_state = true, .is_8bit = has_8bit_state(slot), .updates = updates};
   }
@@ -166,7 +166,8 @@ SafetensorsFile open_optimizer_tensors(FileSystem& files, const std::string& pat
     throw Error(ErrorKind::kData,
                 path + ": has the format version " +
                     (version == file.metadata().end() ? "(none)" : version->second) +
-                    ", this finetune reads " + kVersion + "; go on with the version that wrote it");
+                    ", this finetune reads " + kVersion +
+                    "; continue with the version that wrote it");
   }
   return file;
 }

@@ -163,7 +163,7 @@ class TorchSource final : public OptimizerSource {
     if (step->is_int() || step->is_double()) return checked_updates(slot, step->as_double());
     const StoredTensor& stored = tensor(slot, "step");
     if (!stored.sizes().empty() && stored.sizes() != std::vector<int64_t>{1}) {
-      reject(slot, "step", "is no number");
+      reject(slot, "step", "is not a number");
     }
     return checked_updates(slot, stored.read().item<double>());
   }

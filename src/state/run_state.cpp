@@ -173,7 +173,7 @@ RunState RunState::parse(const std::string& text, const std::string& where) {
   if (version == json.end() || *version != kFormatVersion) {
     throw Error(
         ErrorKind::kData,
-        format_text("{}: has the format version {}, this finetune reads {}; go on with the "
+        format_text("{}: has the format version {}, this finetune reads {}; continue with the "
                     "version that wrote it",
                     where, version == json.end() ? "(none)" : version->dump(), kFormatVersion));
   }

@@ -78,7 +78,7 @@ Tensor StateGather::ask(const Request& request) {
   desk_->request = request;
   desk_->changed.notify_all();
   desk_->changed.wait(lock, [&] { return desk_->answer || desk_->is_closed; });
-  // Whoever serves says it.
+  // serve() reports it.
   if (!desk_->answer) throw PeerLost("");
   return *std::exchange(desk_->answer, std::nullopt);
 }

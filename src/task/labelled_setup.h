@@ -21,7 +21,7 @@ class LabelledSetup : public TaskSetup {
 
  protected:
   // Completes `options` for the split, reads its files with `build` (one of data/'s
-  // build_*_dataset) and tells how much was read, in `unit`s.
+  // build_*_dataset) and prints how much was read, in `unit`s.
   template <class Options, class Build>
   [[nodiscard]] auto read_rows(Split split, Options options, const Build& build,
                                const std::string& unit = "samples") const {

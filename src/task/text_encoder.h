@@ -25,7 +25,7 @@ class TextEncoder {
   // Throws Error(kData) for text that is not UTF-8 and for ids beyond the model's vocabulary.
   [[nodiscard]] std::vector<int32_t> ids(const std::string& text, const std::string& where) const;
   [[nodiscard]] Tokens tokens(const std::string& text, const std::string& where) const;
-  // The tokens of a word of a text that is given as words, with where they stand in the word.
+  // The tokens of a word of a text that is given as words, with their ranges in the word.
   [[nodiscard]] Tokens word(const std::string& word, const std::string& where) const;
 
   // The part of one text that stays where it is longer than the model takes.

@@ -103,7 +103,7 @@ void BlockPool::release_holes() {
   }
   const size_t kept = round_up(end_, kExtension);
   if (kept >= usable_) return;
-  // Mapped anew rather than protected: a limit on data counts what may have been written to.
+  // Mapped again rather than protected: RLIMIT_DATA counts memory that may have been written to.
   void* const behind = begin_ + kept;
   if (::mmap(behind, usable_ - kept, PROT_NONE,
              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) != MAP_FAILED) {

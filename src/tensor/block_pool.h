@@ -24,7 +24,7 @@ class BlockPool {
   [[nodiscard]] void* take(size_t bytes);
   // False where the block is not of this pool.
   bool give_back(void* block);
-  // Gives the memory of all holes back to the system, and the addresses behind the last block.
+  // Returns the memory of all holes to the system, and the addresses after the last block.
   void release_holes();
 
  private:
@@ -36,7 +36,7 @@ class BlockPool {
   char* begin_ = nullptr;
   size_t most_ = 0;
   size_t usable_ = 0;  // the rest may not be touched yet
-  size_t end_ = 0;     // behind the last block
+  size_t end_ = 0;     // after the last block
   std::set<Hole> holes_;
   std::map<size_t, size_t> holes_by_place_;
   std::map<size_t, size_t> blocks_;  // place and size

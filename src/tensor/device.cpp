@@ -27,8 +27,8 @@ bool has_accelerator() {
   return at::getAccelerator().has_value() && at::accelerator::deviceCount() > 0;
 }
 
-// "NVIDIA A100-SXM4-40GB": by the driver, which libtorch has loaded, because torch tells it only
-// through CUDA's headers. Another kind of accelerator has its type.
+// "NVIDIA A100-SXM4-40GB": from the driver, which libtorch has loaded, because torch's interface
+// needs CUDA's headers. Another kind of accelerator has its type.
 std::string device_name(const c10::Device& device) {
   using GetDevice = int (*)(int*, int);
   using GetName = int (*)(char*, int, int);

@@ -14,8 +14,8 @@
 namespace finetune {
 namespace {
 
-// A number of which every bit of the exponent is set is none: adding the lowest of these bits then
-// carries into the sign's place.
+// NaN and Inf have all bits of the exponent set: adding the lowest of these bits then carries into
+// the sign bit.
 template <class Bits>
 struct Exponent {
   Bits mask;

@@ -76,7 +76,7 @@ class Machine {
 
   // Input.
   std::string_view take(size_t count) {
-    if (count > bytes_.size() - position_) fail("its pickle is cut short");
+    if (count > bytes_.size() - position_) fail("its pickle is truncated");
     const std::string_view field = bytes_.substr(position_, count);
     position_ += count;
     return field;
@@ -89,7 +89,7 @@ class Machine {
   }
   std::string line() {
     const size_t end = bytes_.find('\n', position_);
-    if (end == std::string_view::npos || end - position_ > 256) fail("its pickle is cut short");
+    if (end == std::string_view::npos || end - position_ > 256) fail("its pickle is truncated");
     const std::string text(take(end - position_));
     ++position_;
     return text;
@@ -297,8 +297,8 @@ class Machine {
     stack_.push_back(found->second);
   }
 
-  // ('storage', torch.FloatStorage, '0', 'cpu', 6), in the old format with a view of another
-  // storage behind it, which no torch since 0.4 writes.
+  // ('storage', torch.FloatStorage, '0', 'cpu', 6), in the old format followed by a view of another
+  // storage, which no torch since 0.4 writes.
   void persistent() {
     const Node& id = node(pop());
     const bool legacy = dialect_ == Dialect::kLegacy;

@@ -49,8 +49,8 @@ struct TensorView {
 };
 
 // The value is the tree at `root`. Guaranteed: indices are valid, the tree is finite, at most 64
-// deep and bounded in size; keys are integers or strings and unique; every tensor lies within its
-// storage and, unless it repeats some of its elements (a stride of 0), has no more than it.
+// deep and bounded in size; keys are integers or strings and unique; every tensor is within its
+// storage and, unless it repeats some of its elements (a stride of 0), not larger than it.
 struct Pickle {
   std::vector<Node> nodes;
   uint32_t root = 0;

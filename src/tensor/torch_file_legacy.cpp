@@ -109,7 +109,7 @@ TorchArchive open_legacy_torch_file(const ReadableFile& file, const std::string&
       reject_legacy(path, name + " has another size");
     offset += 8;
     const uint64_t width = dtype_bytes(storage.dtype);
-    if (storage.elements > (size - offset) / width) reject_legacy(path, name + " is cut short");
+    if (storage.elements > (size - offset) / width) reject_legacy(path, name + " is truncated");
     archive.storages[index] = {
         .name = storage.key, .offset = offset, .size = storage.elements * width, .crc = 0};
     offset += storage.elements * width;

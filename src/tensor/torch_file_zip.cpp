@@ -69,7 +69,7 @@ class Fields {
   uint32_t u32() { return static_cast<uint32_t>(take(4)); }
   uint64_t u64() { return take(8); }
   std::string_view take_bytes(size_t count) {
-    if (count > bytes_.size()) reject_zip(path_, "a record of its directory is cut short");
+    if (count > bytes_.size()) reject_zip(path_, "a record of its directory is truncated");
     const std::string_view field = bytes_.substr(0, count);
     bytes_.remove_prefix(count);
     return field;

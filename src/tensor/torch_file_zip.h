@@ -21,7 +21,7 @@ struct ZipEntry {
   uint32_t crc = 0;
 };
 
-// Lists an archive, `path` names it in messages. Every entry lies within the file, none overlaps
+// Lists an archive; `path` names it in messages. Every entry is within the file, none overlaps
 // another, local and central headers agree, names are unique. Throws Error(kData).
 [[nodiscard]] std::vector<ZipEntry> read_zip_directory(const ReadableFile& file,
                                                        const std::string& path);

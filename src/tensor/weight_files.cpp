@@ -30,7 +30,7 @@ constexpr std::array<Layout, 2> kLayouts = {
     {{WeightFiles::Format::kSafetensors, kModelFile, kModelIndexFile, ".safetensors"},
      {WeightFiles::Format::kTorch, kPickledModelFile, kPickledModelIndexFile, ".bin"}}};
 
-// Files that people take for a model's weights, and what to do with them.
+// Files that users mistake for a model's weights, and what to do with them.
 struct Foreign {
   const char* file;
   const char* what;
@@ -73,7 +73,7 @@ bool is_within(const fs::path& path, const fs::path& folder) {
          folder.end();
 }
 
-// A name in an index must not make us read what lies elsewhere.
+// A name in an index must not refer to a file outside the folder.
 void check_stays_inside(const std::string& folder, const std::string& path,
                         const std::string& index) {
   std::error_code error;

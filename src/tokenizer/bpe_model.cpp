@@ -187,7 +187,7 @@ void BpeModel::segment(std::string_view word, std::vector<Piece>& pieces) const 
     append_pieces(symbols, word.size(), pieces);
     return;
   }
-  // Spelled in byte-level characters, each of which stands for one byte of the word.
+  // Spelled in byte-level characters, each of which represents one byte of the word.
   const size_t first = pieces.size();
   const std::string characters = to_byte_chars(word);
   segment_characters(characters, pieces);

@@ -47,7 +47,7 @@ class BpeModel : public CachedModel {
     int32_t rank;
     int32_t id;
   };
-  // A token and how many bytes of the word it stands for.
+  // A token and its number of bytes of the word.
   struct Symbol {
     int32_t id;
     uint32_t size;

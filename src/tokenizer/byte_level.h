@@ -14,7 +14,7 @@ enum class CharClass : uint8_t { kOther, kLetter, kNumber, kSpace };
 // As the pattern of the tokenizers package sees it, whatever Unicode version is installed here.
 [[nodiscard]] CharClass char_class(char32_t code_point);
 
-// The printable character that stands for each byte in vocabulary files ("Ġ" for a space).
+// The printable character of each byte in vocabulary files ("Ġ" for a space).
 [[nodiscard]] const std::array<char32_t, 256>& byte_chars();
 [[nodiscard]] std::string to_byte_chars(std::string_view bytes);
 // Appends the bytes that `token` spells; false (and nothing appended) where a character of it

@@ -10,8 +10,7 @@ namespace {
 
 std::atomic<uint64_t> next_serial{1};
 
-// Words with their ids and words with their pieces are remembered apart: whoever asks for the one
-// seldom asks for the other.
+// Words with their ids and words with their pieces are cached separately: callers rarely need both.
 struct Scratch {
   WordCache<int32_t> ids;
   WordCache<Piece> pieces;

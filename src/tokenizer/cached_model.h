@@ -28,7 +28,7 @@ class CachedModel : public TokenModel {
   uint64_t serial_;  // tells the threads' caches whose words they hold
 };
 
-// The ids of <0x00> ... <0xFF>, which stand for a byte that has no other token; -1 where missing.
+// The ids of <0x00> ... <0xFF>, for bytes without another token; -1 if missing.
 [[nodiscard]] std::array<int32_t, 256> byte_fallback_ids(const TokenModel& model);
 
 }  // namespace finetune::tokenizer

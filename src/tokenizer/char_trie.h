@@ -14,7 +14,7 @@
 namespace finetune::tokenizer {
 
 // Finds which of many strings a text starts with, one look-up for each character. The children of
-// all nodes lie in one hash table, so its size follows that of the strings whatever they are.
+// all nodes are in one hash table, so its size is proportional to that of the strings.
 class CharTrie {
  public:
   static constexpr uint32_t kRoot = 0;
@@ -22,7 +22,7 @@ class CharTrie {
   struct Step {
     uint32_t parent = 0;
     char32_t character = kNoCharacter;
-    uint32_t node = kRoot;  // to go on from; kRoot where no longer string starts so
+    uint32_t node = kRoot;  // to continue from; kRoot if no longer string starts this way
     int32_t value = -1;     // of the string that ends here; -1 where none does
   };
 
@@ -37,7 +37,7 @@ class CharTrie {
   CharTrie(std::span<const std::pair<std::string_view, int32_t>> strings, const std::string& where,
            size_t most = kMostSteps);
 
-  // Null where no string goes on so.
+  // Null if no string continues this way.
   [[nodiscard]] const Step* find(uint32_t node, char32_t character) const {
     for (size_t i = slot(node, character);; i = (i + 1) & (steps_.size() - 1)) {
       const Step& step = steps_[i];
@@ -66,7 +66,7 @@ class CharTrie {
   std::vector<Step> steps_ = std::vector<Step>(16);  // open addressing, at least a quarter empty
   int shift_ = 64 - std::countr_zero(size_t{16});
   size_t count_ = 0;
-  uint32_t nodes_ = 0;  // beside the root
+  uint32_t nodes_ = 0;  // without the root
 };
 
 }  // namespace finetune::tokenizer

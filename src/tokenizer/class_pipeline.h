@@ -7,8 +7,8 @@
 #include "finetune/tokenizer/tokenizer.h"
 #include "tokenizer/special_names.h"
 
-// What transformers 5 builds for its own classes, whatever the tokenizer.json beside the vocabulary
-// says: their parts as tokenizer.json would spell them, with what tokenizer_config.json sets.
+// What transformers 5 builds for its own classes, regardless of tokenizer.json: their parts as
+// tokenizer.json would spell them, with the settings of tokenizer_config.json.
 namespace finetune::tokenizer {
 
 enum class TokenizerClass {

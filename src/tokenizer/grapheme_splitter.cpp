@@ -28,7 +28,7 @@ enum GraphemeClass : uint8_t {
   kConsonant,
 };
 constexpr uint8_t kClassBits = 15;
-// How Indic_Conjunct_Break sees the character, beside its class.
+// The character's Indic_Conjunct_Break, in addition to its class.
 constexpr uint8_t kLinker = 16;
 constexpr uint8_t kIndicExtend = 32;
 

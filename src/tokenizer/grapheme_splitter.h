@@ -28,10 +28,10 @@ class GraphemeSplitter {
 
   std::string_view text_;
   size_t offset_ = 0;
-  size_t after_ = 0;         // behind the character at offset_
+  size_t after_ = 0;         // after the character at offset_
   uint8_t current_ = 0;      // what it is
-  bool pictograph_ = false;  // a pictographic and Extends are behind us, then maybe a joiner
-  bool consonant_ = false;   // a consonant and its Extends are behind us
+  bool pictograph_ = false;  // after a pictographic, Extends, and possibly a joiner
+  bool consonant_ = false;   // after a consonant and its Extends
   bool linker_ = false;      // and a linker among them
 };
 

@@ -71,7 +71,7 @@ void limit_processors(int processors) {
   } catch (const Error& error) {
     fail(error.kind(), error.what());
   } catch (const std::bad_alloc&) {
-    (void)::raise(SIGKILL);  // as the system ends who wants too much
+    (void)::raise(SIGKILL);  // exit as if killed by the OOM killer
   } catch (const std::exception& error) {
     fail(ErrorKind::kData, error.what());
   }

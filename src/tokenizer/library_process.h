@@ -8,7 +8,7 @@
 
 namespace finetune::tokenizer {
 
-// Reports of work that runs in a process of its own.
+// Reports of work that runs in a separate process.
 class ProcessReports {
  public:
   explicit ProcessReports(int descriptor) : descriptor_(descriptor) {}
@@ -35,11 +35,11 @@ class ProcessDied : public std::runtime_error {
   int signal_number_;
 };
 
-// Runs `work` in a process of its own and returns what it returns: a library that ends its process
-// at a mistake, crashes or cannot be stopped ends that one alone. An Error of the work is thrown
-// here; Interrupted, with the process killed, when a stop is asked for; ProcessDied with the last
-// that it said. The process dies with this one. `processors`: on how many it may run at once; 0 for
-// all. Requires: no other thread of ours runs, as forked processes have none.
+// Runs `work` in a separate process and returns its result: a library that aborts, crashes or
+// cannot be stopped ends only that process. Throws the work's Error here; Interrupted, with the
+// process killed, when a stop is requested; ProcessDied with its last report. The process dies with
+// this one. `processors`: how many it may use at once; 0 for all. Requires: no other thread of this
+// process, because a fork copies only one.
 [[nodiscard]] std::string run_in_process(
     const std::function<std::string(const ProcessReports&)>& work, const ProcessListener& listener,
     int processors, const std::string& phase);

@@ -10,7 +10,7 @@ namespace finetune::tokenizer {
 
 // A character of a changed text and how it came about, as the tokenizers package counts:
 //   0   it replaces the next character
-//   1   it is new and stands where the one before it stood
+//   1   it is new, at the position of the one before it
 //  -N   it replaces the next character, and the N behind that one are gone
 struct CharChange {
   char32_t c;
@@ -30,7 +30,7 @@ class NormalizedText {
   };
 
   NormalizedText() = default;
-  // `text` stands at `begin` of the text as it was given. Requires: well-formed UTF-8, < 4 GiB.
+  // `text` is at offset `begin` of the original text. Requires: valid UTF-8, < 4 GiB.
   NormalizedText(std::string_view text, uint32_t begin, bool with_origins);
 
   [[nodiscard]] const std::string& text() const { return text_; }
@@ -62,7 +62,7 @@ class NormalizedText {
   void replace(const std::vector<Match>& matches, std::string_view content);
   void prepend(std::string_view content);  // nothing where the text is empty
   void strip(bool left, bool right);       // white space
-  // Each byte becomes the character that stands for it in byte-level vocabularies.
+  // Each byte becomes its character of byte-level vocabularies.
   void to_byte_level();
 
  private:

@@ -170,7 +170,7 @@ void set_model(ReadModel read, PipelineParts& parts) {
   if (!read.takes_bytes) parts.pre_tokenizer.spell_bytes();
 }
 
-// The class whose parts stand in for the file's: only for the kind of model that it has.
+// The class whose parts replace the file's: only for the kind of model that it has.
 TokenizerClass class_for(const TokenizerFolder& folder, const std::string& model) {
   const TokenizerClass which = class_of(folder);
   return class_model(which) == model ? which : TokenizerClass::kOther;

@@ -300,7 +300,7 @@ bool PipelineTokenizer::is_special(int32_t id) const {
 }
 
 bool PipelineTokenizer::continues_word(int32_t id) const {
-  if (added_.find(id) != nullptr) return false;  // a symbol of the user's is a word of its own
+  if (added_.find(id) != nullptr) return false;  // a user-defined symbol is a separate word
   const std::string token = id_to_token(id);
   if (!parts_.continuing_prefix.empty()) return token.starts_with(parts_.continuing_prefix);
   return !token.empty() && !token.starts_with(kByteLevelSpace) &&

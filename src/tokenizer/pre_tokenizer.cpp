@@ -45,7 +45,7 @@ std::vector<Match> find_all(std::string_view text, std::string_view string) {
   return matches;
 }
 
-// The characters for which accepts(char32_t) is true, each a match of its own.
+// The characters for which accepts(char32_t) is true, each a separate match.
 template <class Accepts>
 std::vector<Match> find_chars(std::string_view text, const Accepts& accepts) {
   std::vector<Match> matches;

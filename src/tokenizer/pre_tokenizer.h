@@ -46,11 +46,11 @@ class PreTokenizer {
   [[nodiscard]] bool empty() const { return steps_.empty(); }
   // All steps as cutters, one after the other; nothing where one of them is none.
   [[nodiscard]] std::optional<std::vector<const TextCutter*>> cutters() const;
-  // A ByteLevel that stands last.
+  // A ByteLevel at the end.
   [[nodiscard]] const std::optional<ByteLevel>& byte_level() const { return byte_level_; }
   [[nodiscard]] std::optional<ByteLevel>& byte_level() { return byte_level_; }
-  // Makes a ByteLevel that stands last a step like any other: its words are spelt in byte-level
-  // characters then.
+  // Makes a ByteLevel at the end a step like any other: its words are then spelled in byte-level
+  // characters.
   void spell_bytes();
   // What each step is, as JSON, byte_level() included.
   [[nodiscard]] const std::vector<std::string>& kinds() const { return kinds_; }

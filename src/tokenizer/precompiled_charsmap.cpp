@@ -180,8 +180,8 @@ size_t count_characters(std::string_view text) {
   }));
 }
 
-// How many bytes of the character go on in the rules; all where a rule ends within it. Every access
-// is inside: see parse_charsmap().
+// How many bytes of the character continue in the rules; all if a rule ends within it. Every access
+// is in range: see parse_charsmap().
 size_t count_known(const std::vector<uint32_t>& units, std::string_view character) {
   uint32_t node = offset(units[0]);
   for (size_t i = 0; i < character.size(); ++i) {
@@ -286,13 +286,13 @@ void PrecompiledCharsmap::append_cluster(std::string_view cluster, std::string& 
   }
 }
 
-// What stands between marked characters is copied; clusters are looked for around these alone.
+// Text between marked characters is copied; clusters are searched only around these.
 std::string PrecompiledCharsmap::normalized(std::string_view text) const {
   std::string result;
   result.reserve(text.size() + text.size() / 8);
   size_t done = 0;
   for (size_t at = 0; (at = find_marked(text, at)) < text.size();) {
-    // A character that is not marked may be one cluster with the marked one behind it.
+    // An unmarked character may form a cluster with the marked one after it.
     size_t begin = at;
     if (begin > done) {
       do {

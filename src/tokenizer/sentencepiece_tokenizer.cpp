@@ -14,7 +14,7 @@
 namespace finetune::tokenizer {
 namespace {
 
-constexpr std::string_view kSpace = "\xE2\x96\x81";  // U+2581, which stands for a space
+constexpr std::string_view kSpace = "\xE2\x96\x81";  // U+2581, which represents a space
 
 }  // namespace
 

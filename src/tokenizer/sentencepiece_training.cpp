@@ -79,8 +79,8 @@ std::unordered_map<std::string, std::string> library_options(const SentencePiece
   const auto flag = [](bool value) { return std::string(value ? "true" : "false"); };
   char coverage[32];
   const auto end = std::to_chars(coverage, coverage + sizeof(coverage), options.character_coverage);
-  // What stands in front of the text's own pieces always has a place: what is missing is then told
-  // together with the characters.
+  // The pieces before those of the text always have an index: the message about missing ones then
+  // names them together with the characters.
   const auto ids = {options.pad_id, options.bos_id, options.eos_id, options.unk_id};
   const int64_t least = std::count_if(ids.begin(), ids.end(), [](int id) { return id >= 0; }) +
                         static_cast<int64_t>(options.control_symbols.size()) +

@@ -12,17 +12,17 @@
 
 namespace finetune::tokenizer {
 
-// What normalizer and pre-tokenizer make of words of simple characters, by a table: characters
-// below U+0300 that become the same whatever stands beside them, and never white space. Such a word
-// is also the same between two spaces as alone.
+// The result of normalizer and pre-tokenizer for words of simple characters, by a table: characters
+// below U+0300 whose result does not depend on their neighbours, and is never white space. Such a
+// word has the same result between two spaces as alone.
 class SimpleWords {
  public:
   // Requires: SpacedWords::serve(), whose pipelines look beyond a character below U+0300 only where
   // one of others follows (marks), which are never simple.
   SimpleWords(const Normalizer& normalizer, const PreTokenizer& pre_tokenizer);
 
-  // Makes `text` the normalised word and `ends` the ends of the parts that it is cut into. False
-  // where a character of it is not simple. Requires: well-formed UTF-8, not empty.
+  // Sets `text` to the normalised word and `ends` to the ends of its parts. False if a character is
+  // not simple. Requires: valid UTF-8, not empty.
   [[nodiscard]] bool cut(std::string_view word, std::string& text, std::vector<size_t>& ends) const;
 
  private:
@@ -30,7 +30,7 @@ class SimpleWords {
   struct Char {
     std::array<char, 6> bytes{};  // what becomes of it
     uint8_t size = 0;             // 0: it is not simple
-    bool apart = false;           // a part of its own
+    bool apart = false;           // a separate part
   };
 
   std::array<Char, kEnd> chars_{};

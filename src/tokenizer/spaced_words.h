@@ -13,14 +13,13 @@
 
 namespace finetune::tokenizer {
 
-// The ids of what stands between spaces of a text as it was given, remembered by each thread: words
-// come again, and need not be normalised, cut and looked up anew. Exact: it is used with pipelines
-// alone that cut at spaces (BERT's, XLM-RoBERTa's, SentencePiece's), and a word counts only where
-// the normalizer does the same to it between two spaces as alone.
+// A per-thread cache of the ids of words between spaces of the original text, because words repeat.
+// Exact: it is used only with pipelines that split at spaces (BERT's, XLM-RoBERTa's,
+// SentencePiece's), and only for words whose normalisation is the same between two spaces as alone.
 class SpacedWords {
  public:
-  // Whether words of these parts can be told apart by spaces, in texts without added tokens that
-  // are looked for in normalised text.
+  // Whether spaces separate words of these parts, in texts without added tokens that are searched
+  // in normalised text.
   [[nodiscard]] static bool serve(const Normalizer& normalizer, const PreTokenizer& pre_tokenizer);
 
   // Requires: serve(); the parts outlive this.
@@ -33,7 +32,7 @@ class SpacedWords {
 
  private:
   [[nodiscard]] bool stands_alone(std::string_view word, const std::string& normalized) const;
-  // Whether `word` stands alone; `ids` are its own then.
+  // Whether `word` is independent of its neighbours; `ids` are then its ids.
   [[nodiscard]] bool find_ids(std::string_view word, std::vector<int32_t>& ids) const;
 
   const Normalizer& normalizer_;

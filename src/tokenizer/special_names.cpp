@@ -126,8 +126,8 @@ std::optional<bool> read_token_types(const Json& json) {
   return std::find(names->begin(), names->end(), "token_type_ids") != names->end();
 }
 
-// What transformers' classes have where model_input_names do not say it. Where nothing says a class
-// the tokenizers package stands alone, and it gives them.
+// Defaults of transformers' classes without model_input_names. Without a class the tokenizers
+// package is used alone, and it returns them.
 bool has_token_types(const std::string& class_name) {
   return class_name.empty() || class_name == "BertTokenizer" || class_name == "ElectraTokenizer" ||
          class_name == "DebertaV2Tokenizer";

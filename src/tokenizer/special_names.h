@@ -11,8 +11,8 @@
 
 namespace finetune::tokenizer {
 
-// What the files beside the vocabulary say: tokenizer_config.json, special_tokens_map.json and,
-// for the class alone, config.json. All may be missing.
+// The settings of the vocabulary's folder: tokenizer_config.json, special_tokens_map.json and, for
+// the class only, config.json. All may be missing.
 struct TokenizerFolder {
   std::string path;
   std::string class_name;  // without "Fast"; empty where nothing says it

@@ -43,7 +43,7 @@ class TextLines {
   Progress progress_;
   std::unique_ptr<ReadableFile> open_;  // the present file; of thousands no more than one
   size_t file_ = 0;
-  uint64_t offset_ = 0;  // behind the block, in the file
+  uint64_t offset_ = 0;  // after the block, in the file
   int64_t number_ = 0;   // of the line, in the file
   int64_t done_ = 0;
   int64_t total_ = 0;

@@ -9,7 +9,7 @@
 
 namespace finetune::tokenizer {
 
-// A token and the bytes [begin, end) of the word that it stands for.
+// A token and its bytes [begin, end) of the word.
 struct Piece {
   int32_t id = -1;
   uint32_t begin = 0;

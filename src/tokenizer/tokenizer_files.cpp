@@ -84,8 +84,8 @@ std::string tokenizer_config(const TrainedVocabulary& vocabulary,
   for (const std::string& token : vocabulary.special_tokens) {
     if (std::find(named.begin(), named.end(), token) == named.end()) extra.push_back(token);
   }
-  // Sorted by key, as Python writes it. The length that stands for "unknown" is its int(1e30),
-  // which no integer type here holds.
+  // Sorted by key, as Python writes it. The length that means "unknown" is int(1e30), which fits no
+  // integer type here.
   constexpr const char* kUnknownLength = "1000000000000000019884624838656";
   Json json = {{"add_prefix_space", vocabulary.add_prefix_space},
                {"backend", "tokenizers"},

@@ -29,7 +29,7 @@ void check_range(const char* name, double value, double least, double most, cons
   if (!(value >= least && value <= most)) refuse(std::string(name) + " must lie between " + range);
 }
 
-// The pieces that have names of their own, where the model has them.
+// The pieces with special names, if the model has them.
 std::vector<std::string> own_pieces(const SentencePieceOptions& options) {
   const std::array<std::pair<const char*, int>, 4> ids = {{{"<pad>", options.pad_id},
                                                            {"<s>", options.bos_id},

@@ -55,7 +55,7 @@ class TextReader {
   void read_file(const ReadableFile& file, const std::string& path) {
     constexpr uint64_t kBlock = uint64_t{1} << 20;
     std::string block;
-    std::string rest;  // the line that goes on in the next block
+    std::string rest;  // the line that continues in the next block
     int64_t number = 0;
     for (uint64_t offset = 0; offset < file.size(); offset += block.size()) {
       interrupt::throw_if_requested(kPhase);
@@ -63,7 +63,7 @@ class TextReader {
       file.read_at(offset, block.data(), block.size());
       size_t start = 0;
       for (size_t end; (end = block.find('\n', start)) != std::string::npos; start = end + 1) {
-        // The line's end belongs to it: it becomes a word of its own, as in the original.
+        // The line's end belongs to it: it becomes a separate word, as in the original.
         const auto line = std::string_view(block).substr(start, end + 1 - start);
         if (rest.empty()) {
           count_line(line, path, ++number);

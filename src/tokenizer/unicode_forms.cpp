@@ -149,7 +149,7 @@ std::vector<CharChange> decompose_all(std::string_view text, bool compatible) {
   };
   std::vector<CharChange> result;
   result.reserve(text.size());
-  std::vector<Classed> pending;  // marks behind a character, in the order of the text
+  std::vector<Classed> pending;  // marks after a character, in the order of the text
   const auto flush = [&] {
     std::stable_sort(pending.begin(), pending.end(), [](const Classed& a, const Classed& b) {
       return a.combining_class < b.combining_class;
@@ -175,7 +175,7 @@ std::vector<CharChange> compose_all(const std::vector<CharChange>& characters) {
   std::vector<CharChange> result;
   result.reserve(characters.size());
   std::optional<CharChange> base;
-  std::vector<CharChange> marks;  // behind the base, which they did not join
+  std::vector<CharChange> marks;  // after the base, not combined with it
   std::optional<uint8_t> last_class;
   for (const CharChange& next : characters) {
     const uint8_t its_class = combining_class(next.c);

@@ -62,9 +62,8 @@ struct WordKey {
 
 [[nodiscard]] inline uint64_t hash_word(std::string_view word) { return WordKey(word).hash(); }
 
-// Words and what is known of each, a few Values, bounded: a full cache starts anew. One thread's,
-// for one owner at a time. A word of up to 16 bytes with up to 12 bytes of Values is found in half
-// a cache line.
+// A bounded map from words to a few Values; a full cache is cleared. Used by one thread, for one
+// owner at a time. A word of up to 16 bytes with up to 12 bytes of Values is in half a cache line.
 template <class Value>
 class WordCache {
  public:

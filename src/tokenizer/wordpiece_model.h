@@ -22,8 +22,8 @@ struct WordPieceParts {
   int64_t max_input_chars_per_word = 100;
 };
 
-// A word -> the longest token that starts it, the longest that goes on from there, and so on; the
-// unknown token where that does not reach its end.
+// A word -> the longest token that starts it, the longest that continues it, and so on; the unknown
+// token if that does not reach its end.
 class WordPieceModel : public CachedModel {
  public:
   // Throws Error(kData) for an id that is there twice, a token that is too long, an unk_token that

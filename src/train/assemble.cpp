@@ -386,7 +386,7 @@ Parts assemble_data(const LoadedConfig& config, const AssemblyRequest& request,
 
 void assemble_model(const LoadedConfig& config, const AssemblyRequest& request, Parts& parts) {
   const TrainingArgs& args = config.args;
-  // Model and what is learnt.
+  // The model and its task.
   const MemoryChoices memory = request.memory.value_or(choices_of(args));
   ModelOptions options = model_options(args, memory);
   options.draw_weights = request.draw_weights;

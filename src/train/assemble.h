@@ -41,7 +41,7 @@ struct Parts {
   std::shared_ptr<Session> session;  // null where nothing is trained
   nlohmann::ordered_json memory = nlohmann::ordered_json::object();  // RunState::memory
   nlohmann::ordered_json inputs = nlohmann::ordered_json::object();  // RunState::inputs
-  // With full_determinism on the CPU: each batch is computed by one thread, so many at once.
+  // With full_determinism on the CPU: each batch is computed by one thread, this number at once.
   // 0: each by all threads.
   int64_t batches_at_once = 0;
 };

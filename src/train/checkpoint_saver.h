@@ -33,20 +33,20 @@ struct SaveOutcome {
   double seconds = 0.0;            // from the request to the commit
   double stall_seconds = 0.0;      // in which training waited for it
   double processor_seconds = 0.0;  // of the thread that wrote
-  // What of the state is no number, for which nothing was committed and nothing is tried again.
+  // The part of the state that contains NaN or Inf; nothing was committed, and there is no retry.
   std::optional<std::string> nonfinite = {};
 };
 
-// Writes checkpoints beside training: one at a time, on a thread of its own. Training waits only
-// where an update comes before everything is written, and then no longer than a copy takes. Errors
-// are logged once a save; a save that failed is tried once more, in a fresh folder. Used from
-// one thread.
+// Writes checkpoints concurrently with training: one at a time, on a dedicated thread. Training
+// waits only if an update comes before everything is written, and then no longer than a copy takes.
+// Errors are logged once per save; a failed save is retried once, in a fresh folder. Used from one
+// thread.
 class CheckpointSaver {
  public:
   struct Options {
     std::string output_dir;
     bool in_background = true;
-    // Whether there is memory for a copy of so many bytes now; else an update waits for the writer.
+    // Whether there is memory for a copy of that size now; else an update waits for the writer.
     std::function<bool(uint64_t bytes)> has_room = [](uint64_t) { return true; };
     // Called on the writing thread before each commit; throws Error where it must not come about.
     std::function<void()> before_commit = nullptr;
@@ -60,8 +60,8 @@ class CheckpointSaver {
   [[nodiscard]] bool is_busy() const { return task_.is_running(); }
   // Requires: not busy, and the last outcome taken.
   void start(SaveRequest request);
-  // Takes the memory of a copy of so many bytes before the first one is needed, in the background
-  // too: fresh pages cost more than copying into them. It is kept from save to save.
+  // Allocates the memory of a copy of that size before the first one is needed, in the background:
+  // fresh pages cost more than copying into them. It is kept between saves.
   void reserve(uint64_t bytes);
   // Before anything changes that a snapshot holds: copies it, or waits for the writer.
   void before_update();

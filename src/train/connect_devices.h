@@ -8,8 +8,8 @@
 
 namespace finetune {
 
-// A meeting of several processes, of which each computes on `device`: joins GPUs where ddp_backend
-// and the processes allow it, so that gradients are summed there; says how they go else.
+// A collective of several ranks that compute on `device`: connects GPUs if ddp_backend and the
+// ranks allow it, so that gradients are summed there; otherwise prints how they are summed.
 void connect_devices(World& world, const c10::Device& device, const LoadedConfig& config);
 
 }  // namespace finetune

@@ -95,7 +95,7 @@ SessionLimit CostMeter::limit(double unit_budget) const {
   return {.moment = process_start_ + seconds,
           .seconds = std::max(0.0, seconds),
           .reason = "unit_budget (" + budget_text(unit_budget) + " units)",
-          .advice = "raise unit_budget to go on"};
+          .advice = "raise unit_budget to continue"};
 }
 
 }  // namespace finetune

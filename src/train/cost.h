@@ -37,7 +37,7 @@ class CostMeter {
   [[nodiscard]] Cost expected(double seconds) const { return cost_of(hardware_, seconds); }
   // "3.21 units (37.02 JPY) spent, 12.40 units (143 JPY) to go"; `seconds_left` where it is known.
   [[nodiscard]] std::string text(double now, std::optional<double> seconds_left) const;
-  // The moment at which all sessions together have taken so many units.
+  // The moment at which all sessions together have used that number of units.
   [[nodiscard]] SessionLimit limit(double unit_budget) const;
   [[nodiscard]] const Hardware& hardware() const { return hardware_; }
 

@@ -72,7 +72,7 @@ std::optional<Json> Evaluations::evaluate_weights() {
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::kIo || run_.is_last_step()) throw;
     log::warning("the predictions of step " + step +
-                 " are not written, training goes on: " + std::string(error.what()));
+                 " are not written, training continues: " + std::string(error.what()));
   }
   return result->metrics;
 }

@@ -112,7 +112,7 @@ class SumOverRanks : public GradientSum {
   std::vector<double> has_gradient_;  // of each trained parameter: in how many ranks
 
  private:
-  // One collective: stops, lack of memory, losses and which gradients there are.
+  // One collective: stops, OOM, losses and which gradients exist.
   void share() {
     if (run_.world().size() == 1) return;
     std::vector<double> message = {summed_.stopped ? 1.0 : 0.0, out_of_memory_ ? 1.0 : 0.0};

@@ -39,7 +39,7 @@ class GradientSum {
   virtual bool add(std::span<const Batch> batches, const Backward& backward) = 0;
   // No more micro-batches: this rank was asked to stop.
   virtual void stop() = 0;
-  // A collective. Throws what a rank's lack of memory is in this one.
+  // A collective. Throws an out-of-memory error on every rank if one rank ran out of memory.
   [[nodiscard]] virtual Summed finish() = 0;
   // Drops the gradients, and what an update that failed has left. Their memory is kept where the
   // next update needs it.

@@ -68,7 +68,7 @@ std::optional<MemoryDecision> apply_memory_budget(const LoadedConfig& config, co
       log::info(decision->line() + kept);
       return decision;
     }
-    if (!why.empty()) log::info("memory is planned anew for another machine: " + why);
+    if (!why.empty()) log::info("memory is planned again for another machine: " + why);
   }
   const MemoryWorkload workload =
       workload_of(config, parts, effective_batch(config.args, saved, processes));

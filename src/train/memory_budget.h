@@ -23,8 +23,8 @@ namespace finetune {
                                                                 const Parts& parts,
                                                                 const RunState* saved);
 
-// Parts::batches_at_once of a run with these keys, which `decision` has been applied to: as many as
-// there are threads and memory for. Results do not depend on it, so every start chooses anew.
+// Parts::batches_at_once of a run with these keys, to which `decision` was applied: as many as
+// there are threads and memory for. Results do not depend on it, so every start chooses again.
 [[nodiscard]] int64_t batches_at_once(const LoadedConfig& config, const Parts& parts,
                                       const RunState* saved,
                                       const std::optional<MemoryDecision>& decision);

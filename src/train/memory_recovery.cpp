@@ -58,7 +58,7 @@ void MemoryRecovery::split_smaller() {
   run_.make_loader();
   step_.split_changed();
   log::warning("step " + std::to_string(run_.state.step + 1) +
-               ": out of memory; it is done again, and training goes on, with " +
+               ": out of memory; it is done again, and training continues, with " +
                std::to_string(run_.split.rows) + " x " + std::to_string(run_.split.accumulation) +
                " samples instead of " + std::to_string(asked) +
                " at a time; the effective batch stays " +

@@ -16,7 +16,7 @@ class MemoryRecovery {
  public:
   MemoryRecovery(TrainingRun& run, Saving& saving, UpdateStep& step);
 
-  // One update. Throws the lack of memory where not even one sample fits. A collective.
+  // One update. Throws the out-of-memory error if not even one sample fits. A collective.
   [[nodiscard]] StepReport run_step();
   // One pass over a split's data; nothing where a stop was requested.
   [[nodiscard]] std::optional<EvaluationResult> run_evaluation(Split split);

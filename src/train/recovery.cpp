@@ -60,8 +60,8 @@ std::optional<std::string> Recovery::after_step(const StepReport& report,
   const std::string nonfinite = run_.nonfinite_state();
   if (nonfinite.empty()) return std::nullopt;
   count_fault(state, step);
-  const std::string reason = "step " + std::to_string(step) + ": " + nonfinite +
-                             " holds NaN or an infinite number behind the update";
+  const std::string reason =
+      "step " + std::to_string(step) + ": " + nonfinite + " contains NaN or Inf after the update";
   if (remedy_for(run_.divergence_options(), state, {.is_in_state = true}) == Remedy::kStop) {
     stop_poisoned(reason);
   }
@@ -95,7 +95,7 @@ void Recovery::stop_poisoned(const std::string& reason) const {
   run_.progress.end();
   throw Error(ErrorKind::kData,
               reason +
-                  "; nothing is saved and the run goes on from the checkpoint before; lower "
+                  "; nothing is saved and the run resumes from the previous checkpoint; lower "
                   "learning_rate (now " +
                   figure_text(run_.state.last_learning_rate) +
                   ") or max_grad_norm and run the same command again");
@@ -110,11 +110,11 @@ void Recovery::stop_diverged(const StepReport& report, const Damage& damage,
   const int64_t tries = state.divergence.tries;
   state.divergence.tries = 0;              // the next session has all of them
   if (run_.scaler) run_.scaler.emplace();  // no loss scale helped: begin with a new one
-  std::string outcome = "; nothing is saved and the run goes on from the checkpoint before";
+  std::string outcome = "; nothing is saved and the run resumes from the previous checkpoint";
   if (damage.is_half_applied) {
     outcome =
         "; some weights were updated in the backward pass already, so nothing is saved and "
-        "the run goes on from the checkpoint before";
+        "the run resumes from the previous checkpoint";
   } else if (!damage.is_in_state) {
     const bool saved = saving_.save_if_missing();
     outcome = "; the update was not applied and the state of step " + std::to_string(state.step) +
@@ -143,12 +143,12 @@ checkpoint::CheckpointEntry Recovery::choose_checkpoint(const std::string& reaso
   if (!entry) {
     throw Error(ErrorKind::kData,
                 reason +
-                    "; divergence_policy: rollback has no checkpoint to go back to yet; lower "
+                    "; divergence_policy: rollback has no checkpoint to roll back to yet; lower "
                     "learning_rate (now " +
                     figure_text(run_.state.last_learning_rate) +
                     ") or save_steps and run the same command again");
   }
-  log::warning(reason + "; going back to " + entry->path + " (" + try_text() + ")");
+  log::warning(reason + "; rolling back to " + entry->path + " (" + try_text() + ")");
   return *entry;
 }
 
@@ -158,7 +158,7 @@ std::string Recovery::faults_text() const {
     if (count > 0) text += ", " + std::to_string(count) + " " + (count == 1 ? one : many);
   };
   const RunState& state = run_.state;
-  add(state.nonfinite_updates, "update of no number left out", "updates of no number left out");
+  add(state.nonfinite_updates, "non-finite update skipped", "non-finite updates skipped");
   add(state.divergence.skipped_updates, "update skipped", "updates skipped");
   add(state.divergence.rollbacks, "rollback", "rollbacks");
   return text;

@@ -50,7 +50,7 @@ const checkpoint::Report kWarn = [](const std::string& line) { log::warning(line
 // What the end of an earlier start left, if there was one.
 struct Finished {
   std::optional<RunState> state;
-  std::string damage;  // why it cannot be read; the last checkpoint makes it anew
+  std::string damage;  // why it cannot be read; it is rebuilt from the last checkpoint
 };
 
 Finished finished_state(const std::string& output_dir) {
@@ -99,7 +99,7 @@ RunState state_of(const CheckpointEntry& entry) {
   return RunState::parse(FileSystem::local().read_all(path, 64 << 20), path);
 }
 
-// No start can go on from numbers that are none, whoever wrote them.
+// Never resume from a checkpoint that contains NaN or Inf.
 std::optional<CheckpointEntry> newest_finite(FileSystem& files, const std::string& output_dir) {
   while (true) {
     std::optional<CheckpointEntry> entry = checkpoint::find_newest_good(files, output_dir, kWarn);
@@ -112,7 +112,7 @@ std::optional<CheckpointEntry> newest_finite(FileSystem& files, const std::strin
   }
 }
 
-// The checkpoint to go on from; nothing: begin at step 0.
+// The checkpoint to resume from; nullopt: begin at step 0.
 std::optional<CheckpointEntry> choose_checkpoint(const LoadedConfig& config,
                                                  const RunOptions& options, RunStorage& storage) {
   // Verifying reads every byte of a checkpoint.
@@ -131,7 +131,7 @@ std::optional<CheckpointEntry> choose_checkpoint(const LoadedConfig& config,
     return newest_finite(files, args.output_dir);
   }
   const std::string& path = args.resume_from_checkpoint;
-  // The same command again goes on with what it began, not from that path once more.
+  // The same command, run again, continues its own run instead of starting from that path again.
   std::vector<CheckpointEntry> begun = checkpoint::list_checkpoints(files, args.output_dir, true);
   std::reverse(begun.begin(), begun.end());
   for (const CheckpointEntry& candidate : begun) {
@@ -167,7 +167,7 @@ void show_notes(const LoadedConfig& config) {
   for (const std::string& note : config.notes) log::warning(note);
 }
 
-// Beside a training that holds the folder the metrics are shown, not kept.
+// While a training owns the folder, the metrics are printed and not stored.
 void write_evaluation(const std::string& output_dir, const std::string& name,
                       EvaluationResult& result) {
   try {
@@ -225,7 +225,7 @@ void say_finished(const LoadedConfig& config, const RunState& finished) {
             std::to_string(finished.step) + " steps; nothing to do");
 }
 
-// How a start goes on.
+// How a start continues.
 struct Beginning {
   std::optional<int> code = {};  // it is over already
   std::optional<CheckpointEntry> newest = {};
@@ -273,7 +273,7 @@ Beginning begin_run(RunStorage& storage, const LoadedConfig& config, const RunOp
       if (options.on_already_finished) options.on_already_finished();
       return {.code = kExitFinished};
     }
-    log::info("the finished run goes on: the schedule is computed anew for the new total");
+    log::info("the finished run continues: the schedule is computed for the new total");
   }
 
   if (is_session_over(args, start)) return {.code = kExitStoppedEarly};
@@ -285,7 +285,7 @@ Beginning begin_run(RunStorage& storage, const LoadedConfig& config, const RunOp
   if (finished && !newest) {
     throw Error(ErrorKind::kCheckpoint,
                 args.output_dir +
-                    " holds a finished run without a checkpoint to go on from; "
+                    " holds a finished run without a checkpoint to resume from; "
                     "start over with --restart, or choose another output_dir");
   }
   if (finished) storage.forget_finished();
@@ -318,7 +318,7 @@ std::string advice_on_memory(const LoadedConfig& config, const Parts& parts,
   }
 }
 
-// The rest of train() for a run whose files lie in `storage`.
+// The rest of train() for a run whose files are in `storage`.
 int train_in(RunStorage& storage, const LoadedConfig& config, const RunOptions& options,
              bool again) {
   const TrainingArgs& args = config.args;
@@ -459,7 +459,7 @@ int train(const LoadedConfig& config, const RunOptions& options) {
     const bool is_finished = code == kExitFinished || code == kExitCheckpointsFailed;
     const bool is_everywhere = storage.finish(is_finished);
     if (!is_finished) leave_behind_the_first(options.world);
-    // Whoever takes 0 for a reason to give the machine back would lose what is here alone.
+    // A user who gives the machine back after exit code 0 would lose files that are only here.
     return is_finished && !is_everywhere ? kExitFailed : code;
   } catch (const Error& error) {
     note_error(storage, error);

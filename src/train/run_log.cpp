@@ -36,7 +36,7 @@ void RunLog::open_events() {
     events_ = std::make_unique<EventWriter>(run_.files, folder, step > 0 ? step + 1 : -1);
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::kIo || step == 0) throw;  // nothing is lost yet
-    log::warning("this session is not written for TensorBoard, training goes on: " +
+    log::warning("this session is not written for TensorBoard, training continues: " +
                  std::string(error.what()));
   }
 }

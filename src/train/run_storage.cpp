@@ -71,10 +71,10 @@ RunStorage::RunStorage(const LoadedConfig& config, bool is_first)
   if (slow && !slow_mount(args.cache_dir)) {
     add_mirror(args.output_dir);
     args.output_dir = local_folder_for(config.args);
-    log::info("output_dir '" + shown_ + "' lies on a slow mount (" + slow->type +
+    log::info("output_dir '" + shown_ + "' is on a slow mount (" + slow->type +
               "): the run works in '" + args.output_dir + "' and copies there in the background");
   } else if (slow) {
-    log::warning("output_dir '" + shown_ + "' lies on a slow mount (" + slow->type +
+    log::warning("output_dir '" + shown_ + "' is on a slow mount (" + slow->type +
                  "), and so does cache_dir: training waits for it and has no second place; set "
                  "cache_dir to a local folder");
   }
@@ -140,7 +140,7 @@ void RunStorage::open_mirrors(bool may_begin_anew) {
                         "is begun: make it reachable and run the same command again, or add "
                         "--restart to begin at step 0");
       }
-      log::warning(problem + "; the run goes on with what '" + config_.args.output_dir +
+      log::warning(problem + "; the run continues with what '" + config_.args.output_dir +
                    "' holds, and the mirror is tried again at every save");
     }
   }
@@ -183,7 +183,7 @@ void RunStorage::bring_back_checkpoints() {
     } catch (const Error& error) {
       if (!newest || error.kind() != ErrorKind::kIo) throw;
       log::warning("the mirror '" + place.directory + "' cannot be read: " + error.what() +
-                   "; the run goes on from step " + std::to_string(newest->step));
+                   "; the run resumes from step " + std::to_string(newest->step));
       continue;
     }
     bring_back_logs(place);
@@ -274,7 +274,7 @@ std::vector<SavingFolder> RunStorage::saving_folders(const std::string& run_id) 
 void RunStorage::set_aside(int64_t after_step) {
   const auto in = [&](FileSystem& files, const std::string& folder) {
     for (const std::string& path : checkpoint::set_aside_all(files, folder, after_step)) {
-      log::info("set aside: " + path);
+      log::info("renamed: " + path);
     }
   };
   in(*files_, config_.args.output_dir);
@@ -283,7 +283,7 @@ void RunStorage::set_aside(int64_t after_step) {
     try {
       in(*place.files, place.directory);
     } catch (const Error& error) {
-      log::warning("the mirror's checkpoints are not set aside: " + std::string(error.what()));
+      log::warning("the mirror's checkpoints are not renamed: " + std::string(error.what()));
     }
   }
 }

@@ -72,9 +72,8 @@ class RunStorage {
   // Reads the record; before each commit, any thread.
   void check_before_commit() { lock_->check(); }
 
-  // Once something was committed: ends in the mirrors having what the output folder has, or in a
-  // warning. `is_finished`: all results too, and with much patience; else as long as a stop may
-  // take.
+  // After a commit: ends with the output folder's content in the mirrors, or with a warning.
+  // `is_finished`: all results too, with a long timeout; else as long as a stop may take.
   [[nodiscard]] bool finish(bool is_finished);
 
   // Compares every file of the finished model with its checksum and restores from a mirror what is

@@ -6,9 +6,9 @@
 
 namespace finetune {
 
-// When to save beside the schedule: after so many minutes, or, unless they are given, so often that
-// a killed run loses at most a minute of work, as far as that costs at most 1 % of the time
-// (CheckFreq, FAST 2021, tunes its interval in the same way). Seconds are of now_seconds().
+// When to save in addition to the schedule: every save_minutes, or, if unset, every minute, as far
+// as that costs at most 1 % of the time (CheckFreq, FAST 2021, tunes its interval in the same way).
+// Seconds are those of now_seconds().
 class SaveClock {
  public:
   struct Options {
@@ -18,7 +18,7 @@ class SaveClock {
 
   SaveClock(const Options& options, double now);
 
-  // A save of any kind began; a scheduled one starts the minutes anew.
+  // A save of any kind began; a scheduled one restarts the interval.
   void began(double now) { last_ = now; }
   // What it cost training, and how long the disk was busy.
   void cost(double seconds, double write_seconds);

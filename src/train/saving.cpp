@@ -276,7 +276,7 @@ SavesToCome Saving::saves_to_come() const {
     const int64_t per_epoch = run_.loader->updates_per_epoch();
     saves.left = (plan.max_steps - step + per_epoch - 1) / per_epoch;
   }
-  // The best one is kept beside them.
+  // The best one is kept in addition.
   if (saves.limit && args.metric_for_best_model) ++*saves.limit;
   return saves;
 }

@@ -20,9 +20,9 @@ struct Session {
   std::optional<CostMeter> cost = {};  // with `hardware`
 };
 
-// Of a run that goes on from `saved`, or begins. Nothing where the session's limit leaves no time,
-// or the units are spent: a warning says so. From here on, what polls interrupt::is_requested()
-// gives way in time.
+// For a run that resumes from `saved`, or begins. Null, with a warning, if the session's limit
+// leaves no time or the units are spent. From here on, code that polls interrupt::is_requested()
+// stops in time.
 [[nodiscard]] std::shared_ptr<Session> begin_session(const TrainingArgs& args,
                                                      const SessionStart& start,
                                                      const RunState* saved);

@@ -43,10 +43,10 @@ struct SessionLimit {
 [[nodiscard]] std::optional<SessionLimit> earlier(const std::optional<SessionLimit>& a,
                                                   const std::optional<SessionLimit>& b);
 
-// Asks for the stop (interrupt::request_at) early enough that the last save ends before the limit:
-// twice the slowest save seen (and once more while another save is being written), the longest that
-// the next thing to do has taken, and the limit's reserve. Whoever does things between which a stop
-// may come says so by begin(). Without a limit it only measures.
+// Requests the stop (interrupt::request_at) early enough that the last save ends before the limit:
+// twice the slowest save seen (and once more while another save is being written), the longest
+// duration of the next operation, and the limit's reserve. Call begin() before each operation.
+// Without a limit it only measures.
 class SessionClock {
  public:
   enum class Unit : uint8_t { kStep, kMicroBatch, kUpdate, kEvaluationBatch };

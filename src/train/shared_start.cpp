@@ -21,7 +21,7 @@ using Json = nlohmann::ordered_json;
 
 namespace {
 
-// Whoever holds the folder, as far as it can be seen from here.
+// The owner of the folder, as far as it is visible from here.
 std::string holder_of(const std::string& folder) {
   try {
     const std::string path = join_path(folder, checkpoint::kLockFile);
@@ -72,7 +72,7 @@ void check_same_folder(World& world, const std::string& folder, double patience_
       throw Error(ErrorKind::kConfig,
                   "this machine does not see what rank 0 wrote in '" + folder +
                       "': all machines must see the folder that a run works in; put output_dir on "
-                      "a file system that they share, and cache_dir too where output_dir lies on a "
+                      "a file system that they share, and cache_dir too where output_dir is on a "
                       "slow mount");
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(100));

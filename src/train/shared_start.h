@@ -23,7 +23,8 @@ void check_same(World& world, const std::string& text, const std::string& what);
 // holds. `patience_seconds`: a network file system may remember for so long that a file was
 // missing.
 void check_same_folder(World& world, const std::string& folder, double patience_seconds = 60);
-// As check_same() for weights: each process loaded its own. A meeting; of one process, nothing.
+// As check_same() for weights, which each rank loaded itself. A collective; no effect with one
+// rank.
 void check_same_weights(World& world, const std::vector<Parameter>& parameters);
 
 }  // namespace finetune

@@ -30,7 +30,7 @@ struct SavingFolder {
   std::string path;
   bool is_mirror = false;
   int64_t kept = 0;     // complete checkpoints of this run that it has: rotation frees them again
-  uint64_t other = 0;   // bytes that it is to get beside them (tokenised data)
+  uint64_t other = 0;   // additional bytes (tokenised data)
   uint64_t free = 0;    // bytes; UINT64_MAX: unknown
   uint64_t device = 0;  // folders with the same number share their free space
 };

@@ -215,7 +215,7 @@ int Trainer::stop_early() {
     const std::optional<SaveOutcome>& save = saving_.nonfinite();
     const std::string problem = what + ", but the state could not be saved" +
                                 (save ? " (" + *save->nonfinite + ")" : std::string()) +
-                                "; the run goes on from the checkpoint before";
+                                "; the run resumes from the previous checkpoint";
     log::error(problem);
     run_.storage.session_log().add("error", {{"step", step}, {"message", problem}});
     return kExitFailed;
@@ -229,11 +229,11 @@ int Trainer::stop_early() {
 }
 
 std::string Trainer::how_to_resume() const {
-  if (run_.options.restart) return "run the command again without --restart to go on";
+  if (run_.options.restart) return "run the command again without --restart to resume";
   if (run_.args.resume_from_checkpoint == "none") {
-    return "run the command again with resume_from_checkpoint: auto to go on";
+    return "run the command again with resume_from_checkpoint: auto to resume";
   }
-  return "run the same command again to go on";
+  return "run the same command again to resume";
 }
 
 // Users expect more threads to help.

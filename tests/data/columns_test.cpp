@@ -71,7 +71,7 @@ TEST(Columns, AdviseHeaderFalseOnlyWhereAHeaderWasRead) {
                              .labels = LabelUse::kUnused,
                              .key_prefix = "--"};
   EXPECT_THAT(refused_of_text(R"({"good": "a", "fine": "b"})", trained),
-              HasSubstr("set --header false where the first line is a row of its own, or name "
+              HasSubstr("set --header false if the first line is a row, or name "
                         "the one to use with --text_column"));
 }
 

@@ -569,7 +569,7 @@ TEST_F(TokenCache, StopsWhereABlockIsCutShortWhileItIsUsed) {
   const auto cut = build(options_);
   fs::resize_file(blocks().front(), 20'000);
   EXPECT_THAT(message_of<Error>([&] { static_cast<void>(cut->get(cut->size() - 1)); }),
-              HasSubstr("was cut short while it was in use"));
+              HasSubstr("was truncated while it was in use"));
   expect_as_uncached(options_);  // mended, beside what is still mapped
 }
 
@@ -583,7 +583,7 @@ TEST_F(TokenCache, EndsWithAMessageWhereAPageThatWasLookedAtIsGone) {
         fs::resize_file(blocks().front(), 0);
         ::_exit(ids[0] >= 0 ? 0 : 2);
       },
-      ::testing::ExitedWithCode(kExitFailed), "was cut short while it was in use");
+      ::testing::ExitedWithCode(kExitFailed), "was truncated while it was in use");
 }
 
 TEST_F(TokenCache, RemovesEntriesThatNobodyHasUsedForLong) {

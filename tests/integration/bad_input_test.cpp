@@ -295,7 +295,7 @@ TEST(FullDisk, LosesNothingThatWasSavedBefore) {
   run.train_until(14);
   const ProcessResult result = run.train({"--stop_at_step", "22"}, kNoRoom);
   EXPECT_EQ(result.code, 1) << result.err;
-  EXPECT_THAT(result.err, HasSubstr("the run goes on from the checkpoint before"));
+  EXPECT_THAT(result.err, HasSubstr("the run resumes from the previous checkpoint"));
   EXPECT_TRUE(std::filesystem::exists(run.out("checkpoint-14")));
   expect_resumes_equal(run);  // there is room again
 }

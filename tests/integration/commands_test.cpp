@@ -324,7 +324,7 @@ TEST(TensorBoard, ThatCannotBeWrittenEndsNoTrainingThatHasBegun) {
   write_file(run.out("runs"), "in the way");
   const ProcessResult result = run.train();
   EXPECT_EQ(result.code, 0) << result.err;
-  EXPECT_THAT(result.err, HasSubstr("not written for TensorBoard, training goes on"));
+  EXPECT_THAT(result.err, HasSubstr("not written for TensorBoard, training continues"));
 }
 
 }  // namespace

@@ -188,7 +188,7 @@ TEST(SlowOutputFolder, IsWorkedInLocallyAndEndsUpWhole) {
       .watch = ""};
   const ProcessResult first = run.train({"--stop_at_step", "17"}, options);
   ASSERT_EQ(first.code, 75) << first.err;
-  EXPECT_THAT(first.err, HasSubstr("lies on a slow mount (fuse.drive)"));
+  EXPECT_THAT(first.err, HasSubstr("is on a slow mount (fuse.drive)"));
   EXPECT_TRUE(std::filesystem::exists(run.out("checkpoint-17/manifest.json")));
   std::filesystem::remove_all(run.folder() / "cache");  // another machine with the same Drive
   const ProcessResult second = run.train({}, options);

@@ -144,7 +144,7 @@ TEST(Session, StopsBeforeItsUnitsAreSpentAndKeepsCountOverSessions) {
 
   const ProcessResult third = run.train({"--unit_budget", "0.5"});
   EXPECT_EQ(third.code, 75);
-  EXPECT_THAT(third.err, HasSubstr("raise unit_budget to go on"));
+  EXPECT_THAT(third.err, HasSubstr("raise unit_budget to continue"));
   EXPECT_EQ(newest_step(run), step);
 }
 

@@ -360,7 +360,7 @@ TEST(LabelledTasks, GoOnWhereAnEvaluationsFilesCannotBeWritten) {
   write_file(run.out("eval_predictions.json/in-the-way"), "");
   const ProcessResult first = run.train();
   EXPECT_EQ(first.code, 1);
-  EXPECT_THAT(first.err, HasSubstr("predictions of step 6 are not written, training goes on"));
+  EXPECT_THAT(first.err, HasSubstr("predictions of step 6 are not written, training continues"));
   EXPECT_TRUE(std::filesystem::exists(run.out("checkpoint-10")));
   std::filesystem::remove_all(run.out("eval_predictions.json"));
   EXPECT_EQ(run.train().code, 0);

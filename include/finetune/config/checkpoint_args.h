@@ -12,7 +12,7 @@ namespace finetune {
 
 class FieldList;
 
-// What is saved, when, and how a run goes on. Meanings: describe().
+// What is saved, when, and how a run resumes. Meanings: describe().
 struct CheckpointArgs {
   std::string output_dir = "trainer_output";
   std::string save_strategy = "steps";

@@ -47,7 +47,7 @@ struct FieldSpec {
   // Other spellings of values ("true" -> "all"), compared in lower case; "null" may be one.
   std::vector<std::pair<std::string, std::string>> spellings{};
   Support support = Support::kSupported;
-  std::vector<std::string> available{};  // values that are not refused, beside the default
+  std::vector<std::string> available{};  // accepted values in addition to the default
   std::string_view reason{};  // refused: "is not available in this version"; accepted: why
   ResumePolicy resume = ResumePolicy::kFreeAnnounced;
   PathKind path = PathKind::kNone;

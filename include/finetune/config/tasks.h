@@ -23,8 +23,8 @@ struct TaskKeys {
   // error in every task that does not.
   std::vector<std::string_view> keys;
 
-  // Every metric that its evaluation may report beside the loss; the first is what transformers'
-  // script reports. Metrics for kinds of entities ("PER_f1") are not listed.
+  // Every metric that its evaluation may report in addition to the loss; the first is the one of
+  // transformers' script. Metrics of entity types ("PER_f1") are not listed.
   std::vector<std::string_view> metric_names;
   // False: all of metric_names are reported, so another metric_for_best_model is refused at once.
   bool metrics_depend_on_data = true;

@@ -17,9 +17,9 @@ namespace finetune {
 // activation_checkpointing and its kwargs (or gradient_checkpointing, their old name).
 struct ActivationCheckpointing {
   bool enabled = false;
-  // Of so many layers in a row the first one's input is kept; all of them are computed again.
+  // Of every_n_layers consecutive layers the first one's input is kept; all of them are recomputed.
   int64_t every_n_layers = 1;
-  bool offload = false;    // kept inputs lie in host memory
+  bool offload = false;    // kept inputs are in host memory
   bool selective = false;  // matrix products are kept, all else is computed again
 
   friend bool operator==(const ActivationCheckpointing&, const ActivationCheckpointing&) = default;

@@ -13,11 +13,10 @@
 
 namespace finetune {
 
-// Everything a configuration can say: Hugging Face's TrainingArguments 5.x and its example
-// scripts' arguments with their names and defaults, and the keys of our own. A default-constructed
-// object holds the defaults; load_config fills one from a file and the command line and derives
-// what follows from other keys (eval_steps, metric_for_best_model, ...), so that users of the
-// struct need not.
+// All keys of a configuration: Hugging Face's TrainingArguments 5.x and the arguments of its
+// example scripts with their names and defaults, and this program's keys. A default-constructed
+// object has the defaults; load_config fills one from a file and the command line and derives the
+// values that follow from other keys (eval_steps, metric_for_best_model, ...).
 //
 // Each part names its members twice: as a member, and in describe(), the one list that loading,
 // command line, help, dumps, JSON Schema and README are generated from (fields.h). A test fails

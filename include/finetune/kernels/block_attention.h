@@ -8,9 +8,10 @@
 #include "finetune/tensor/tensor.h"
 
 // BigBird's block-sparse attention (Zaheer et al. 2020, internal transformer construction): tokens
-// stand in blocks, and a block of queries sees some blocks of keys. The first and the last block
-// see all and are seen by all; every other one sees those two, itself, its two neighbours and some
-// that are drawn. Time and memory grow with the number of tokens, no tensor is tokens x tokens.
+// are divided into blocks, and a block of queries attends to some blocks of keys. The first and the
+// last block attend to all and are attended to by all; every other one attends to those two,
+// itself, its two neighbours and some random ones. Time and memory grow with the number of tokens;
+// no tensor is tokens x tokens.
 namespace finetune {
 
 struct BlockSparseOptions {

@@ -23,7 +23,7 @@ enum class DropoutSite : uint32_t {
   kAttentionProbabilities = 1,
   kAttentionOutput = 2,
   kFeedForwardOutput = 3,
-  kPooledOutput = 4,      // what stands behind the first token, before a linear classifier
+  kPooledOutput = 4,      // the first token's pooled output, before a linear classifier
   kClassifierInput = 5,   // the first token before a classifier of two layers
   kClassifierHidden = 6,  // between those two layers
   kTokenOutput = 7,       // every token, before the classifier of tokens
@@ -33,9 +33,9 @@ enum class DropoutSite : uint32_t {
 
 // Zeroes elements with probability p and scales the others by 1 / (1 - p).
 //
-// x is [B, T, C] or [B, H, T, S]; an element's number is made of its own coordinates, so that
-// padding T or S further changes nothing. Limits: H <= 2^16, T and S <= 2^16, B <= 2^32.
-// Differentiable; the backward pass makes the same mask again.
+// x is [B, T, C] or [B, H, T, S]; an element's random number is a function of its coordinates, so
+// that more padding of T or S changes nothing. Limits: H <= 2^16, T and S <= 2^16, B <= 2^32.
+// Differentiable; the backward pass computes the same mask again.
 // Random numbers: Philox 4x32-10, word e mod 4 of the block {e / 4, row, place, layer and site}
 // under the key of (seed, update), where e is the last coordinate and row is h * 2^16 + t.
 //
@@ -43,9 +43,8 @@ enum class DropoutSite : uint32_t {
 [[nodiscard]] Tensor dropout(const Tensor& x, double p, const DropoutStream& stream, int64_t layer,
                              DropoutSite site, const TokenLayout* layout = nullptr);
 
-// The mask that dropout() applies: a tensor like x of 0 and 1 / (1 - p), made by plain tensor
-// operations. What devices without a kernel of their own use, and what the kernel is tested
-// against.
+// The mask that dropout() applies: a tensor like x of 0 and 1 / (1 - p), computed by ATen
+// operators. Used by devices without kernels, and the reference of the kernel's test.
 [[nodiscard]] Tensor dropout_mask_reference(const Tensor& x, double p, const DropoutStream& stream,
                                             int64_t layer, DropoutSite site);
 

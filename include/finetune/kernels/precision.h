@@ -22,9 +22,9 @@ enum class Precision { kFloat32, kBFloat16, kFloat16 };
   return at::kFloat;
 }
 
-// Whether `device` multiplies matrices of this type with instructions of its own. Where it does not
-// (a CPU without AVX512-BF16, AVX512-FP16 or AMX), products are made in float32 of the rounded
-// values and rounded again: the halves then save memory and no time.
+// Whether `device` has instructions for matrix products of this type. If not (a CPU without
+// AVX512-BF16, AVX512-FP16 or AMX), products of the rounded values are computed in float32 and
+// rounded again: 16-bit types then save memory but no time.
 [[nodiscard]] bool has_fast_products(Precision precision, c10::Device device);
 
 // a b^T + bias in `precision`: a [N, K] in that type or float32, b [M, K] float32 or that type,

@@ -6,8 +6,8 @@
 #include "finetune/kernels/parameter_store.h"
 
 // AdamW whose moments are kept in 8 bits: formats, and an update that reads and writes weight,
-// gradient and state once, a cache-sized block at a time. CPU: vectorised kernels, of which every
-// value is a function of its own block; elsewhere the same formulas by tensor operations.
+// gradient and state once, a cache-sized block at a time. CPU: vectorised kernels, where every
+// value depends on its block only; other devices: the same formulas by tensor operations.
 namespace finetune {
 
 // Of one update of one parameter.

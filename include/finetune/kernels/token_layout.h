@@ -18,7 +18,7 @@ namespace finetune {
 struct TokenLayout {
   std::vector<int64_t> offsets;  // [B + 1]: sequence b holds tokens [offsets[b], offsets[b + 1])
   int64_t longest = 0;           // tokens of a sequence
-  Tensor cells;                  // [N] int64, rising: where each token stands in [B, T], b * T + t
+  Tensor cells;                  // [N] int64, ascending: index of each token in [B, T], b * T + t
   Tensor sequences;              // [N] int64: b
   Tensor places;                 // [N] int64: t
   Tensor mask;  // [1, 1, 1, N] bool, true where it may be attended to; undefined: all
@@ -31,7 +31,7 @@ struct TokenLayout {
   }
 };
 
-// Of the first lengths[b] cells of each row of [B, length]; tensors lie on `device`.
+// The layout of the first lengths[b] tokens of each row of [B, length]; tensors are on `device`.
 // Requires: 1 <= lengths[b] <= length.
 [[nodiscard]] std::shared_ptr<TokenLayout> make_token_layout(const std::vector<int64_t>& lengths,
                                                              int64_t length, c10::Device device);

@@ -21,13 +21,6 @@ namespace finetune {
 // Dimensions here and in src/model: B batch, T tokens, C hidden size = H heads x D head size,
 // V vocabulary, N predicted positions.
 
-// What a decoder keeps of the tokens that it has seen, so that those behind them can be computed
-// alone. One text; made empty, filled by the model.
-struct KeyValueCache {
-  std::vector<Tensor> keys, values;  // of each layer, [1, length, kv_heads * D]
-  int64_t length = 0;                // tokens
-};
-
 struct ModelInput {
   Tensor input_ids;       // [B, T] int64
   Tensor attention_mask;  // [B, T] bool, true where a token may be attended to; undefined: all
@@ -163,12 +156,11 @@ struct LoadOptions {
 // Where a tensor comes from: the name of one that is there -> the tensor on the CPU.
 using TensorSource = std::function<Tensor(const std::string& name)>;
 
-// Copies weights by name, as from_pretrained does: a bare encoder's names lack the encoder's own
+// Copies weights by name, as from_pretrained does: names of a bare encoder lack the prefix
 // ("embeddings..." for "bert.embeddings..."), LayerNorm.gamma and .beta are weight and bias, tied
-// tensors may stand under either name, and position_ids are passed over. `names` are all names of
-// the source, `where` names it in messages. Error(kData), with every tensor that is not as the
-// model needs it: another shape (both are told), NaN or infinite values, types that are not
-// floating; tied tensors that differ.
+// tensors may have either name, and position_ids are ignored. `names` are all names of the source,
+// `where` names it in messages. Error(kData) that lists every unusable tensor: another shape (with
+// both), NaN or Inf, types that are not floating; tied tensors that differ.
 LoadReport load_weights(Model& model, const std::vector<std::string>& names,
                         const TensorSource& source, const std::string& where,
                         const LoadOptions& options = {});

@@ -17,8 +17,8 @@ struct ModelOptions {
   GradientFormat gradients = GradientFormat::kFloat32;
   Precision precision = Precision::kFloat32;             // of the encoder's layers in training
   Precision evaluation_precision = Precision::kFloat32;  // and without dropout
-  // Keep the input of every so many layers alone and compute the rest again (Chen et al. 2016); 0:
-  // keep what each layer's backward pass needs.
+  // Keep only the input of every N-th layer and recompute the rest (Chen et al. 2016); 0: keep what
+  // each layer's backward pass needs.
   int64_t checkpoint_every_n_layers = 0;
   bool offload = false;               // these inputs wait in the host's memory
   bool selective = false;             // keep matrix products, compute all else again

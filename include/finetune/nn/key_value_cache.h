@@ -8,9 +8,9 @@
 
 namespace finetune {
 
-// The keys and values of a text that a causal language model goes on with, by layer: [1, n,
-// kv_heads
-// * D] of which the first `length` rows are there. A pass over more tokens adds theirs.
+// Keys and values of the tokens that a causal language model has processed, so that later tokens
+// are computed without them. One text. By layer: [1, n, kv_heads * D], of which the first `length`
+// rows are valid. Starts empty; each pass appends its tokens.
 struct KeyValueCache {
   std::vector<Tensor> keys, values;
   int64_t length = 0;

@@ -33,11 +33,11 @@ struct MemoryWorkload {
   int64_t program = 0;            // libtorch and the program, beside all that is planned
   int64_t start = 0;              // the most that starting takes, before the model is made
   int64_t data = 0;               // samples and tokenizer, in host memory
-  bool is_device = false;         // weights and what follows lie in an accelerator's memory
+  bool is_device = false;         // weights and everything else are in an accelerator's memory
   int64_t threads = 1;            // of the CPU's kernels
   int64_t processes = 1;          // that train together
   bool divides_states = false;    // among them (zero_stage: 1)
-  bool sums_shards = false;       // each with gradients of its own (full_determinism)
+  bool sums_shards = false;       // each with its own gradients (full_determinism)
   int64_t batches_at_once = 1;    // each computed by one thread (full_determinism on the CPU)
 };
 
@@ -64,7 +64,7 @@ struct MemoryParts {
   int64_t activations = 0;  // kept for the backward pass
   int64_t head = 0;
   int64_t temporaries = 0;  // of layers, evaluation and update, beyond what the head takes
-  int64_t host = 0;         // on a device: the host's own share beside it, not part of peak()
+  int64_t host = 0;         // on a device: additional host memory, not part of peak()
 
   [[nodiscard]] int64_t peak() const;
 };
@@ -94,9 +94,9 @@ struct MemoryDecision {
 
   // What was picked, and which keys forbid what deviates.
   [[nodiscard]] std::string line() const;
-  // Whether a resumed run uses it again instead of deciding anew: the keys say what they said, none
-  // of those that it picked was set meanwhile, the batch is the same, and it stays below the budget
-  // that is given now.
+  // Whether a resumed run reuses it instead of deciding again: the keys are unchanged, none of
+  // those that it chose was set meanwhile, the batch is the same, and it stays below the current
+  // budget.
   [[nodiscard]] bool is_for(const LoadedConfig& config, int64_t batch) const;
   // The configuration with the choices as its keys, as checkpoints record it and messages compare
   // it: batch, accumulation, checkpointing, formats and optimizer. The model is made from `choices`

@@ -8,9 +8,8 @@
 
 #include "finetune/data/loader.h"
 
-// What is done with an update whose loss or gradient is no number, or so large that it does harm.
-// Pure functions of the keys and of what a checkpoint keeps, so that a run that is stopped and goes
-// on decides the same.
+// Decides about an update whose loss or gradient is non-finite, or a spike. Pure functions of the
+// keys and of a checkpoint's content, so that a resumed run decides the same.
 namespace finetune {
 
 enum class DivergencePolicy { kStop, kSkip, kRollBack };
@@ -34,7 +33,7 @@ struct DivergenceState {
   int64_t skipped_updates = 0;  // steps without an update, by the policy
   int64_t rollbacks = 0;
   int64_t tries = 0;          // faults since the last progress
-  int64_t faulty_step = 0;    // the furthest step with a fault: an update behind it is progress
+  int64_t faulty_step = 0;    // the latest step with a fault: an update after it is progress
   int64_t watched_until = 0;  // up to this step weights and states are looked at after every update
   std::vector<LeftOut> left_out = {};
   // Of the newest updates, oldest first; empty where no factor asks for them.
@@ -61,7 +60,7 @@ struct Damage {
   bool is_in_state = false;      // weights or optimizer states are no numbers
 };
 
-// `state` counts the fault at hand already. What a skip cannot mend is rolled back.
+// `state` already counts the current fault. Rolls back if skipping does not help.
 [[nodiscard]] Remedy remedy_for(const DivergenceOptions& options, const DivergenceState& state,
                                 const Damage& damage);
 
@@ -74,8 +73,7 @@ void count_update(const DivergenceOptions& options, DivergenceState& state, int6
 [[nodiscard]] bool is_left_out(const DivergenceState& state, const Position& position,
                                int64_t samples);
 
-// What a run that went back takes along: everything but the window is counted on, and nothing that
-// was left out returns.
+// State that survives a rollback: all counters except the window, and the skipped samples.
 [[nodiscard]] DivergenceState behind_rollback(const DivergenceState& before,
                                               const DivergenceState& restored);
 

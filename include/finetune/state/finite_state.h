@@ -8,8 +8,8 @@
 
 namespace finetune {
 
-// What of a run's state is no number ("the weight 'encoder.weight'"); empty where all is
-// finite. Reads every weight and every optimizer state once.
+// The first part of a run's state that contains NaN or Inf ("the weight 'encoder.weight'"); empty
+// if all are finite. Reads every weight and every optimizer state once.
 [[nodiscard]] std::string nonfinite_part(const Optimizer& optimizer);
 
 // Which weight or optimizer state of a checkpoint holds a number that is none, as a clause; empty

@@ -21,7 +21,7 @@ struct Environment {
   int64_t machine_memory = 0;  // of the host, in bytes; 0: not known
 };
 
-// What the run was made from; may not change while it goes on.
+// What the run was made from; may not change between its sessions.
 struct RunIdentity {
   std::string data;        // fingerprint of the training samples
   std::string validation;  // of the validation samples; empty without
@@ -42,7 +42,7 @@ struct MemoryCut {
 [[nodiscard]] MemoryCut usable_cut(const MemoryCut& saved, int64_t train, int64_t eval,
                                    int64_t samples_per_update);
 
-// Everything beside weights, optimizer and log that a run needs to go on exactly: the content of
+// Everything except weights, optimizer and log that a run needs to resume exactly: the content of
 // finetune_state.json. All of it changes at update boundaries only.
 struct RunState {
   static constexpr int64_t kFormatVersion = 1;
@@ -64,7 +64,7 @@ struct RunState {
   int64_t tokens_seen = 0;
   double last_grad_norm = 0.0;
   double last_learning_rate = 0.0;
-  int64_t nonfinite_updates = 0;  // left out, of a gradient beyond float16 or of no number
+  int64_t nonfinite_updates = 0;  // skipped because of a non-finite loss or gradient
   DivergenceState divergence;
   MemoryCut cut;
   int64_t early_stopping_counter = 0;
@@ -87,7 +87,8 @@ struct RunState {
   // What earlier sessions measured: "save_seconds" of the slowest save, and with hardware "cost".
   nlohmann::ordered_json session = nlohmann::ordered_json::object();
   RunIdentity identity;
-  // The files behind the identity (run_inputs.h); empty in states of earlier versions.
+  // The files that the identity was computed from (run_inputs.h); empty in states of earlier
+  // versions.
   nlohmann::ordered_json inputs = nlohmann::ordered_json::object();
   Environment environment;
 

@@ -13,9 +13,9 @@
 
 namespace finetune {
 
-// Optimizer states that processes divide among themselves (zero_stage: 1), on their way into rank
-// 0's checkpoint: its writer reads tensors that lie elsewhere, some MiB at a time, and meanwhile
-// all processes are in serve(), which brings them from their owners. None holds all states.
+// Brings sharded optimizer states (zero_stage: 1) into rank 0's checkpoint: its writer reads
+// tensors of other ranks, some MiB at a time, while all ranks are in serve(), which sends them from
+// their owners. No rank has all states in memory.
 class StateGather {
  public:
   // `owners`: of each parameter's state, in the store's order.
@@ -27,7 +27,7 @@ class StateGather {
   // Of a slot that is elsewhere: its state's tensors, to be read by a thread of rank 0's while
   // serve() runs.
   [[nodiscard]] LazyTensors tensors(size_t slot);
-  // A meeting. Rank 0 leaves when `is_done`, the others when it does. Throws PeerLost.
+  // A collective. Rank 0 returns when `is_done`, the others when it does. Throws PeerLost.
   void serve(const std::function<bool()>& is_done);
 
  private:

@@ -17,7 +17,7 @@ class Metrics {
   virtual ~Metrics() = default;
   virtual void add(const Batch& batch, const Outputs& outputs) = 0;
   // Names without "eval_", in the order in which transformers' scripts report them. NaN where a
-  // metric is not defined. Computed anew at each call.
+  // metric is not defined. Computed again at each call.
   [[nodiscard]] virtual std::vector<std::pair<std::string, double>> compute() const = 0;
 };
 

@@ -17,7 +17,7 @@ struct TaskDescriptor;
 struct Query {
   std::string where;  // starts messages: "text 2", "in.jsonl:17"
   std::string text;   // in question answering and multiple choice the context
-  // The second text of a classification; the question; what stands in front of each choice.
+  // The second text of a classification; the question; the text before each choice.
   std::optional<std::string> pair = std::nullopt;
   std::vector<std::string> parts = {};  // the choices; words to tag, in the place of `text`
 };

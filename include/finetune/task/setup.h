@@ -33,8 +33,8 @@ struct SetupContext {
   ModelConfig model;      // as the model's folder or the keys say, before the data are known
   bool model_is_trained;  // `model` is a folder's, so that its labels mean something
   ProgressDisplay& progress;
-  // Not null: which of train_file's entries read(kTrain) reads; nothing: all. Labels are those of
-  // all. Whoever mixes the entries moves it on.
+  // Not null: the index of the train_file entry that read(kTrain) reads; nullopt: all. Labels are
+  // those of all entries. The code that mixes entries increments it.
   std::shared_ptr<const std::optional<size_t>> entry = nullptr;
   TokenCacheOptions cache = {};
   // What the model was trained with, where nothing is trained now.

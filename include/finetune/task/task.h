@@ -45,7 +45,7 @@ struct TrainingPass {
   [[nodiscard]] double scale(size_t term) const { return scales.empty() ? 1.0 : scales[term]; }
 };
 
-// What is learnt. A task yields terms: each is a loss sum whose denominator, the number of targets,
+// The objective. A task returns terms: each is a loss sum whose denominator, the number of targets,
 // is counted over all micro-batches and processes of an update before it is divided, so that
 // accumulation equals one large batch. Masked language modelling has one term.
 class Task {

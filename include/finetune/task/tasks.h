@@ -22,7 +22,7 @@ struct SetupContext;
 // How `finetune predict` answers with a model of a task.
 struct Pipeline {
   std::string_view name;                       // transformers' pipeline: "fill-mask"
-  std::vector<std::string_view> aliases = {};  // other names, beside the task's own
+  std::vector<std::string_view> aliases = {};  // alternative names
   std::string_view class_suffix;       // ending of the architecture in config.json: "ForMaskedLM"
   std::string_view other_suffix = {};  // another one that single families have; empty: none
   // Throws Error(kConfig | kData) where the folder has no usable model of the task and tokenizer,

@@ -9,7 +9,7 @@ namespace finetune {
 
 struct AllocationFaults {
   int64_t largest = std::numeric_limits<int64_t>::max();  // bytes; larger tensors are refused
-  int64_t failing = 0;  // so many tensors from now on are made, counting the refused one; 0: all
+  int64_t failing = 0;  // the n-th allocation from now on fails; 0: none
 };
 
 // Of effect behind return_freed_memory(), which sets `largest` from the environment variable

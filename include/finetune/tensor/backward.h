@@ -8,8 +8,8 @@
 
 namespace finetune {
 
-// What a backward pass written by hand does: from the output's gradient to those of the inputs, one
-// for each (undefined: none). Runs once, without grad mode; what it holds is freed behind it.
+// A hand-written backward pass: from the output's gradient to those of the inputs, one for each
+// (undefined: none). Runs once, without grad mode; its captured tensors are freed afterwards.
 using Backward = std::function<std::vector<Tensor>(Tensor gradient)>;
 
 // Makes `output`, which was computed without autograd, a function of `inputs` for autograd. Returns

@@ -28,15 +28,14 @@ void synchronize(const c10::Device& device);
 // files beyond kMappedCode that are resident now (memory_status.h). On a device: allocated memory.
 [[nodiscard]] uint64_t peak_memory_bytes(const c10::Device& device);
 
-// Host memory of a training process, in two stages that follow each other. While a model is built,
-// large blocks come from the system and go back to it: what lives as long as the run lies apart
-// from what every step takes and frees.
+// Host memory of a training process has two phases. While a model is built, large blocks are mapped
+// and unmapped, so that long-lived memory is separate from what every step allocates and frees.
 void return_freed_memory();
-// From the first step on, blocks are kept instead of being returned and faulted in anew each time.
+// From the first step on, blocks are kept instead of being unmapped and faulted in again each time.
 void keep_freed_memory();
 
-// Gives what no tensor holds back to the system, or to the device: another try behind a lack of
-// memory finds it in blocks of other sizes.
+// Returns unused memory to the system, or to the device, so that a retry after OOM can allocate
+// blocks of other sizes.
 void release_unused_memory(const c10::Device& device);
 
 // Gives back the memory in which code lies that ran at the start and hardly will again, such as the

@@ -15,7 +15,7 @@ namespace finetune {
 // Whether a file may hold any.
 enum class Numbers { kFinite, kAny };
 
-// What was to be written is no number (kData).
+// A value to be written is NaN or Inf (kData).
 class NonFinite : public Error {
  public:
   explicit NonFinite(const std::string& message) : Error(ErrorKind::kData, message) {}
@@ -28,8 +28,8 @@ class NonFinite : public Error {
 // contiguous, on the CPU.
 [[nodiscard]] std::optional<int64_t> first_nonfinite(const Tensor& values);
 
-// What a file that is to be gone on from may not hold. `values` are elements from `first_element`
-// on of the tensor `name`. Requires: as first_nonfinite. Throws NonFinite with tensor and place.
+// Checks values of a file that a run could resume from. `values` are elements from `first_element`
+// on of the tensor `name`. Requires: as first_nonfinite. Throws NonFinite with tensor and index.
 void refuse_nonfinite(const std::string& name, const Tensor& values, int64_t first_element = 0);
 
 }  // namespace finetune

@@ -31,8 +31,8 @@ using LazyTensors = std::vector<LazyTensor>;
 [[nodiscard]] LazyTensor lazy_tensor(std::string name, const Tensor& tensor);
 [[nodiscard]] LazyTensors lazy_tensors(const NamedTensors& tensors);
 
-// Calls `sink` with the tensor's bytes as they lie in files, in order, some MiB at a time. Where
-// numbers have to be finite, one that is not is Error(kData) with tensor and element.
+// Calls `sink` with the tensor's bytes in file order, some MiB at a time. If values must be finite,
+// NaN or Inf is Error(kData) with tensor and element.
 void for_each_piece(const LazyTensor& tensor,
                     const std::function<void(const void* data, size_t bytes)>& sink,
                     Numbers numbers = Numbers::kFinite);

@@ -14,8 +14,8 @@ namespace finetune {
 // Whether an exception says that there was no memory, on the host or on a device.
 [[nodiscard]] bool is_lack_of_memory(const std::exception_ptr& exception);
 
-// Runs `action`; libtorch's exceptions for a lack of memory become Error(kDevice) in one sentence
-// that ends in `advice`, its others keep their first line only.
+// Runs `action`; libtorch's out-of-memory exceptions become Error(kDevice) in one sentence that
+// ends in `advice`; its other exceptions keep only their first line.
 template <class Action>
 auto explaining_lack_of_memory(const std::string& advice, const Action& action) {
   try {

@@ -37,8 +37,8 @@ struct SafetensorsHeader {
 [[nodiscard]] SafetensorsHeader read_safetensors_header(const ReadableFile& file,
                                                         const std::string& path);
 
-// The bytes that stand before the data: length and padded JSON. Sets offset and bytes of every
-// tensor and sorts them as the reference does (type descending, then name).
+// The bytes before the data: length and padded JSON. Sets offset and bytes of every tensor and
+// sorts them as the reference implementation does (type descending, then name).
 [[nodiscard]] std::string make_safetensors_header(SafetensorsHeader& header);
 
 }  // namespace finetune

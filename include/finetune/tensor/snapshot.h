@@ -10,12 +10,12 @@
 
 namespace finetune {
 
-// Tensors as they are at one moment, for a writer that runs beside training. Weights and optimizer
-// states rest between two updates, so the writer reads them where they are; only what the next
-// update would change under its hands is copied (the lazy copies of DataStates-LLM, HPDC 2024).
+// Tensors as they are at one moment, for a writer that runs concurrently with training. Weights and
+// optimizer states do not change between two updates, so the writer reads them in place; only what
+// the next update would change too early is copied (lazy copies, DataStates-LLM, HPDC 2024).
 //
-// One thread holds and detaches, another may read the lazy tensors meanwhile. They stay valid after
-// the snapshot is gone.
+// One thread takes and detaches, another may read the lazy tensors meanwhile. They stay valid after
+// the snapshot is destroyed.
 class Snapshot {
  public:
   Snapshot();

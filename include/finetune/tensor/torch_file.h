@@ -14,7 +14,7 @@
 #include "finetune/tensor/tensor.h"
 
 // Files of Python's torch.save (optimizer.pt, scheduler.pt, pytorch_model.bin): a zip archive with
-// a pickle, or, before torch 1.6, a row of pickles with the data behind them (read only). Written
+// a pickle, or, before torch 1.6, a row of pickles followed by the data (read only). Written
 // so that torch.load(weights_only=True) reads them; read by a reader that knows plain containers
 // and tensors and nothing else. Nothing in a file is ever executed.
 namespace finetune {
@@ -40,7 +40,7 @@ class StoredTensor {
   [[nodiscard]] at::ScalarType scalar_type() const { return type_; }
   [[nodiscard]] const std::vector<int64_t>& sizes() const { return sizes_; }
 
-  // On the CPU, with memory of its own: look at the sizes first.
+  // On the CPU, in new memory: check the sizes first.
   [[nodiscard]] Tensor read() const;
   // Overwrites the values of `target`, which keeps its device and type; where both types are equal
   // no second copy is made. Requires: the same sizes; types that convert into one another.
@@ -109,15 +109,15 @@ class TorchValue {
   Variant value_;
 };
 
-// Writes a whole file; neither syncs nor closes it. Tensors may live on any device and are copied
-// to the host some MiB at a time; each is written contiguous, with memory of its own. Equal input
-// gives equal bytes. Where numbers have to be finite, one of a tensor that is not is Error(kData).
-// Requires: no stored tensors.
+// Writes a complete file; neither syncs nor closes it. Tensors may be on any device and are copied
+// to the host some MiB at a time; each is written contiguous, with its own storage. Equal input
+// gives equal bytes. If values must be finite, NaN or Inf is Error(kData). Requires: no stored
+// tensors.
 void write_torch_file(WritableFile& file, const TorchValue& value,
                       Numbers numbers = Numbers::kFinite);
 
-// Reads a whole file; tensors are on the CPU and share memory where they did. Throws Error(kData)
-// with path and reason for whatever is not understood, cut short, damaged or hostile.
+// Reads a complete file; tensors are on the CPU and share memory as they did when saved. Throws
+// Error(kData) with path and reason for unknown, truncated, corrupt or hostile content.
 [[nodiscard]] TorchValue read_torch_file(FileSystem& files, const std::string& path);
 
 // The same, but every tensor of the value is a StoredTensor: nothing but their descriptions is

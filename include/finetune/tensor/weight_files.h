@@ -25,11 +25,11 @@ struct WeightFiles {
   std::map<std::string, std::string> owners;  // what the index says: tensor -> one of `paths`
 };
 
-// As transformers chooses: one safetensors file, safetensors shards, one pickled file, pickled
-// shards. An index names plain files beside it: a shard may be a link, but not one that leaves the
-// folder, unless it leads to where Hugging Face's cache keeps the files of the same model
-// (models--NAME/snapshots/REVISION/file -> models--NAME/blobs/HASH). Throws Error(kData) with what
-// was looked for, what is missing or what is there in a format that is not read.
+// In transformers' order: one safetensors file, safetensors shards, one pickled file, pickled
+// shards. An index names plain files in its folder: a shard may be a link, but not one that leaves
+// the folder, unless it points into the same model in Hugging Face's cache
+// (models--NAME/snapshots/REVISION/file -> models--NAME/blobs/HASH). Throws Error(kData) that names
+// the missing files, or files in an unsupported format.
 [[nodiscard]] WeightFiles find_weight_files(FileSystem& files, const std::string& folder);
 
 // Which file holds which tensor, by the text of an index. File names are checked to be plain names

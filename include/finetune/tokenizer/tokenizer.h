@@ -29,7 +29,7 @@ struct TextRange {
   bool operator==(const TextRange&) const = default;
 };
 
-// A text's tokens before the post-processor, with where each stands in the text as it was given:
+// A text's tokens before the post-processor, with the range of each in the original text:
 // transformers' offset_mapping, in bytes (transformers counts code points).
 struct Tokens {
   std::vector<int32_t> ids;
@@ -51,11 +51,11 @@ class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
 
-  // Ids of `text` without the post-processor's special tokens; special tokens that stand in the
-  // text become their ids, as transformers does. Requires: well-formed UTF-8.
+  // Ids of `text` without the post-processor's special tokens; special tokens in the text become
+  // their ids, as in transformers. Requires: valid UTF-8.
   [[nodiscard]] virtual std::vector<int32_t> encode(std::string_view text) const = 0;
 
-  // The same ids, with where each token stands in `text`.
+  // The same ids, with the range of each token in `text`.
   [[nodiscard]] virtual Tokens encode_with_ranges(std::string_view text) const = 0;
   // Ids of a word of a text that is given as words: transformers' is_split_into_words, with
   // add_prefix_space for byte-level BPE. An empty word may have none.

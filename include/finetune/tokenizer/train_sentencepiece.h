@@ -16,14 +16,14 @@ struct SentencePieceOptions {
 
   Type type = Type::kUnigram;
   int64_t vocab_size = 8000;  // everything included
-  // One token wherever they stand in a text.
+  // Each is one token everywhere in a text.
   std::vector<std::string> user_defined_symbols = {};
   // Special tokens. spm_train has none unless told.
   std::vector<std::string> control_symbols = {"[CLS]", "[SEP]", "[MASK]"};
   double character_coverage = 0.9995;  // of the text by characters that get a token; 0.98 to 1
   bool byte_fallback = false;          // all other characters as the bytes of UTF-8
   int64_t max_sentence_length = 4192;  // bytes; longer lines are left out
-  int64_t input_sentence_size = 0;     // train on a sample of so many lines; 0 for all
+  int64_t input_sentence_size = 0;     // train on a sample of N lines; 0 for all
   uint64_t seed = 12345678;            // of the sample
   int num_threads = 0;                 // 0: all processors; the result does not depend on it
   std::string normalization_rule_name = "nmt_nfkc";
@@ -44,11 +44,11 @@ struct TrainedSentencePiece {
   int64_t other_lines = 0;  // that the sample left out
   int64_t too_long = 0;     // lines beyond max_sentence_length, and the first of them
   std::string first_too_long = {};
-  int64_t reserved = 0;  // lines with U+2585, which stands for the unknown while training
+  int64_t reserved = 0;  // lines with U+2585, which means unknown while training
 };
 
-// Trains a model by SentencePiece's own trainer, in a process of its own: whatever happens to it,
-// this one goes on. The same text, options and seed give the same bytes, for any number of threads.
+// Trains a model by SentencePiece's trainer in a separate process, so that its failures do not end
+// this one. The same text, options and seed give the same bytes, for any number of threads.
 // Throws Error(kConfig) for options that are impossible or clash, among them a vocab_size that the
 // text does not allow (with the largest or smallest that works); Error(kData) with file and line
 // for text that is missing, empty or not UTF-8; Interrupted when a stop is asked for.

@@ -16,10 +16,10 @@ struct PairLengths {
   bool operator==(const PairLengths&) const = default;
 };
 
-// How many tokens of each text stay, so that both together have at most `room`, as the tokenizers
-// package's truncate_encodings does it. What is cut stands at the tokenizer's truncation side.
-// Nothing where the strategy cannot do it: the text it may cut would have no token left (the
-// package reports an error then). Requires: lengths are not negative; a negative room counts as 0.
+// How many tokens of each text remain, so that both together have at most `room`, as the tokenizers
+// package's truncate_encodings does it. Tokens are removed at the tokenizer's truncation side.
+// nullopt if the strategy cannot do it because no token of the text would remain (the package
+// reports an error then). Requires: lengths are not negative; a negative room counts as 0.
 [[nodiscard]] std::optional<PairLengths> truncate(PairLengths lengths, int64_t room,
                                                   Truncation strategy);
 

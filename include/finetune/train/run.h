@@ -20,7 +20,7 @@ struct RunOptions {
   bool restart = false;  // set all checkpoints aside and begin at step 0
   // Stop after this many steps as if a signal had come: saved, exit code 75.
   std::optional<int64_t> stop_at_step = {};
-  // For whoever watches: behind every update, and where the run was finished before.
+  // Called after every update, and for a run that was finished before.
   std::function<void(int64_t step)> on_step = {};
   std::function<void()> on_already_finished = {};
   // Parts of a checkpoint besides the run's own (state/checkpoint_part.h).
@@ -30,15 +30,15 @@ struct RunOptions {
   std::shared_ptr<World> world = {};
 };
 
-// Throws Error(kConfig) where the keys exclude each other in so many processes, or their batch
-// cannot be divided among them: to be asked before anything is loaded, or started.
+// Throws Error(kConfig) if keys exclude that number of processes, or the batch cannot be divided
+// among them. Call it before anything is loaded or started.
 void check_processes(const LoadedConfig& config, int64_t processes);
 
 // Throws Error(kConfig) where training would overwrite the model that it starts from: output_dir or
 // mirror_dir is the model's folder, by whatever path. To be asked before anything is written.
 void check_starting_folder(const LoadedConfig& config);
 
-// `finetune train`: starts or goes on, evaluates, saves, writes the results. Returns the exit code
+// `finetune train`: starts or resumes, evaluates, saves, writes the results. Returns the exit code
 // of the contract: 0 finished (or already was), 4 finished without a single saved checkpoint,
 // 75 stopped early with everything saved. Throws Error and Interrupted. Requires: installed signal
 // handlers (interrupt.h) for stops to be noticed.

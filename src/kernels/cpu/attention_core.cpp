@@ -19,7 +19,7 @@
 namespace finetune::kernels::cpu {
 namespace {
 
-// A tile of scores fits a core's cache beside its gradient.
+// A tile of scores and its gradient fit a core's cache.
 constexpr int64_t kScoresPerTile = 1 << 16;
 constexpr int64_t kFewestRows = 32;
 // Of a causal tile: half of its last keys are computed for nothing.

@@ -145,7 +145,7 @@ class Wave {
             .head = index % shape_.heads};
   }
 
-  // [T, D] of what lies at `place`: a view.
+  // The [T, D] matrix at index `place`: a view.
   [[nodiscard]] Tensor rows(const Tensor& memory, int64_t place) const {
     return memory[place]
         .view({-1, shape_.columns})

@@ -39,7 +39,7 @@ struct ParameterMemory {
   int8_t* correction;
 };
 
-// One block of it in float32: memory of its own only for what is stored otherwise.
+// One block of it in float32: a copy only if it is stored in another format.
 class OpenBlock {
  public:
   OpenBlock(const ParameterMemory& memory, int64_t first, float factor)

@@ -21,8 +21,8 @@ void with_storage(at::ScalarType type, const Function& function) {
   }
 }
 
-// How rows are divided where each part sums columns of its own: never by the number of threads, or
-// sums would depend on it.
+// How rows are divided if each part sums columns: never by the number of threads, or sums would
+// depend on it.
 struct RowParts {
   int64_t rows;
   int64_t rows_per_part;

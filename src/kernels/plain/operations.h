@@ -6,7 +6,7 @@
 #include "kernels/kernels.h"
 
 // The operations by ATen operators: for every device and for float64. Tests compare the other
-// tables with these; a device without kernels of its own trains with them.
+// tables with these; a device without kernels trains with them.
 namespace finetune::kernels::plain {
 
 extern const Kernels kKernels;

@@ -37,7 +37,7 @@ class MaskedLmSetup final : public TextSetup {
     options.masking.seed = static_cast<uint64_t>(args().data_seed.value_or(args().seed));
     options.pad_id = static_cast<int32_t>(context().model.pad_token_id);
     options.pad_to_max_length = args().pad_to_max_length;
-    if (args().packing) options.pad_left = false;  // only padding behind a sequence is left out
+    if (args().packing) options.pad_left = false;  // only padding after a sequence is not computed
     options.max_seq_length = max_seq_length();
     return std::make_shared<MaskedLmCollator>(std::move(options));
   }

@@ -45,8 +45,8 @@ class AnswerFinder {
  public:
   explicit AnswerFinder(const AnswerOptions& options) : options_(options) {}
 
-  // Logits of the window's row, padding included, and for each token the bytes of the context that
-  // it stands for; nothing where it is not of the context or behind the list's end.
+  // Logits of the window's row, padding included, and for each token its byte range of the context;
+  // empty if it is not a token of the context, or after the list's end.
   void add(std::span<const float> start_logits, std::span<const float> end_logits,
            std::span<const std::optional<TextRange>> tokens);
   // The answer of the windows since the last call. Of equal logits the later position is better.

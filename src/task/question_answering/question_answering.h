@@ -23,9 +23,9 @@ const TaskDescriptor& question_answering_descriptor();
 [[nodiscard]] std::unique_ptr<TaskSetup> make_question_answering_setup(const SetupContext& context);
 
 // `model` must outlive the task.
-// Two terms, half of each counts: cross entropy of the answer's first and of its last token over
-// the rows' positions. As in transformers a position at or behind the batch's length is no target,
-// and one below 0 stands for 0; kIgnoredLabel is no target either.
+// Two terms of weight one half: cross entropy of the answer's first and of its last token over the
+// rows' positions. As in transformers a position at or after the batch's length is not a target,
+// and one below 0 means 0; kIgnoredLabel is not a target either.
 [[nodiscard]] std::unique_ptr<Task> make_question_answering_task(HeadModel& model,
                                                                  c10::Device device);
 

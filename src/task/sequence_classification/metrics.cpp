@@ -205,7 +205,7 @@ class LabelMetrics final : public Metrics {
 
   Names names_;
   Hits hits_;
-  int64_t exact_ = 0;  // samples of which every label is right
+  int64_t exact_ = 0;  // samples whose labels are all right
   int64_t samples_ = 0;
   RocAucColumns scores_;  // with roc_auc alone
   int64_t labels_ = 0;

@@ -8,8 +8,8 @@
 
 namespace finetune {
 
-// "B-PER" as seqeval reads it: its first character, and what follows the first "-" behind that
-// ("_" where nothing does). Labels of another form ("PER") are read in the same way.
+// "B-PER" as seqeval reads it: its first character, and the text after the first "-" that follows
+// ("_" if there is none). Labels of another form ("PER") are read in the same way.
 struct Tag {
   explicit Tag(std::string_view label);
   std::string prefix;  // of one character

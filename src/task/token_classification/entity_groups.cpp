@@ -51,7 +51,7 @@ std::vector<EntityGroup> entities_of_words(std::span<const TaggedToken> tokens,
   return entities;
 }
 
-// A label without B- or I-; one that has neither continues what stands before.
+// A label without B- or I-; one that has neither continues the entity before it.
 struct TokenTag {
   explicit TokenTag(const std::string& label)
       : begins(label.starts_with("B-")),

@@ -25,8 +25,8 @@ FT_INLINE float largest_magnitude(const float* values, int count) {
   return std::bit_cast<float>(largest);
 }
 
-// Codes of the magnitudes of values times 1 / absmax: steps of their own, so that all but the
-// look-up become vectors.
+// Codes of the magnitudes of values times 1 / absmax: separate loops, so that all but the look-up
+// vectorise.
 FT_INLINE void nearest_codes(const float* values, float absmax, int count,
                              const uint32_t* __restrict__ buckets, uint32_t* codes) {
   const float inverse = 1.0F / absmax;
@@ -200,7 +200,7 @@ FT_INLINE void update_companded_group(float* __restrict__ weight,
   encode_companded_group(first, second, count, state);
 }
 
-// The full block is a call of its own: with a constant count its loops have no remainders.
+// The full block is a separate call: with a constant count its loops have no remainders.
 FT_INLINE void update_dynamic_blocks(const WeightBlock& block, const DynamicBlock& state,
                                      const BitsAndBytesNumbers& numbers) {
   int64_t first = 0;

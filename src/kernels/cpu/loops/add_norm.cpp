@@ -9,7 +9,7 @@
 namespace finetune::kernels {
 namespace {
 
-// The row's factors, behind the scratch row.
+// The row's factors, after the scratch row.
 template <typename Rows>
 FT_INLINE const float* make_factors(const Rows& rows, int64_t r) {
   float* factors = rows.scratch + rows.columns;

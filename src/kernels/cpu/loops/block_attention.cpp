@@ -12,8 +12,8 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// What is summed at once: it has to fit the registers beside a row of the right side, and to hide
-// the latency of multiply-add. Rows of 64, the usual block, come out even on the widest.
+// Number of concurrent sums: they must fit the registers together with a row of the right side, and
+// hide the latency of multiply-add. Rows of 64, the usual block, divide evenly on the widest.
 template <int W>
 constexpr int kRowsAtOnce = W == 16  ? 8
                             : W == 8 ? 6

@@ -7,7 +7,7 @@
 namespace finetune::kernels {
 
 // The arithmetic of dropout over contiguous float rows, without torch, so that it compiles with
-// flags of its own. Row r of the call is row `first_row + r` of x: sample = row / rows_per_sample.
+// separate flags. Row r of the call is row `first_row + r` of x: sample = row / rows_per_sample.
 struct DropoutRows {
   const float* input;
   float* output;

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 // The conversions of finetune/kernels/formats.h over contiguous memory, without torch, so that
-// they compile with flags of their own. bfloat16 values are their bits.
+// they compile with separate flags. bfloat16 values are their bits.
 namespace finetune::kernels {
 
 // Element i of the call has the random number of element `first_element` + i under `key`.

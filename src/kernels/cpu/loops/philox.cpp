@@ -3,8 +3,7 @@
 
 #if defined(__x86_64__)
 #if defined(__GNUC__) && !defined(__clang__)
-// GCC 12 takes the "undefined" arguments of its own AVX512 intrinsics for mistakes (its bug
-// 105593).
+// GCC 12 warns about the "undefined" arguments of its AVX512 intrinsics (its bug 105593).
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #endif

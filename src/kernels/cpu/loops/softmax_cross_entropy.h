@@ -6,7 +6,7 @@
 namespace finetune::kernels {
 
 // The arithmetic of softmax_cross_entropy_() over contiguous rows of V floats, without torch, so
-// that it compiles with flags of its own. Bits do not depend on the processor.
+// that it compiles with separate flags. Bits do not depend on the processor.
 struct SoftmaxCrossEntropyRows {
   float* logits;          // overwritten
   const int64_t* labels;  // in [0, columns)
