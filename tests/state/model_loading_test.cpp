@@ -37,8 +37,8 @@ ModelConfig loaded_config() {
   return config;
 }
 
-std::unique_ptr<MaskedLmModel> make_loaded(WeightFormat format, bool draws) {
-  return make_masked_lm(loaded_config(), 7, c10::Device(c10::kCPU),
+std::unique_ptr<LanguageModel> make_loaded(WeightFormat format, bool draws) {
+  return make_language_model(loaded_config(), 7, c10::Device(c10::kCPU),
                         {.fused = true, .weights = format, .draw_weights = draws});
 }
 
