@@ -85,14 +85,14 @@ TEST_F(ArrowRecords, SayThatThereIsNoPython) {
 
 TEST_F(ArrowRecords, SayWhatPyarrowSaysOfTheFile) {
   python_says(R"(printf 'C[2]\nR{"text": "a"}\nE"bad page"\n')");
-  EXPECT_THAT(message(), AllOf(HasSubstr("behind row 1"), HasSubstr("bad page")));
+  EXPECT_THAT(message(), AllOf(HasSubstr("after row 1"), HasSubstr("bad page")));
 }
 
 TEST_F(ArrowRecords, DoNotEndEarlyWhereTheProcessDoes) {
   python_says(R"(printf 'C[2]\nR{"text": "a"}\n'; kill -9 $$)");
-  EXPECT_THAT(message(), AllOf(HasSubstr("behind row 1"), HasSubstr("signal 9")));
+  EXPECT_THAT(message(), AllOf(HasSubstr("after row 1"), HasSubstr("signal 9")));
   python_says(R"(printf 'C[2]\nR{"text": "a"}\nD2\n')");
-  EXPECT_THAT(message(), HasSubstr("behind row 1"));
+  EXPECT_THAT(message(), HasSubstr("after row 1"));
   python_says(R"(printf 'C[2]\nR{"text": "a"}\nR{"te'; exit 3)");
   EXPECT_THAT(message(), HasSubstr("exit code 3"));
 }

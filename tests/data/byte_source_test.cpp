@@ -116,7 +116,7 @@ TEST_P(PackedSource, SaysThatItIsDamagedThoughItIsShort) {
   std::string packed = pack(text_of(3000));
   packed[packed.size() / 2] = static_cast<char>(packed[packed.size() / 2] ^ 0x40);
   EXPECT_THAT(message_of<Error>([&] { content_of(packed, name()); }),
-              HasSubstr("'" + name() + "' is damaged behind "));
+              HasSubstr("'" + name() + "' is damaged after "));
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, PackedSource,

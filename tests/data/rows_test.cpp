@@ -145,7 +145,7 @@ TEST(Rows, NamesPlaceAndReasonOfWhatCannotBeRead) {
            {"g.json", "[{\"a\": 1}\n {\"a\": 1}]", "g.json:2: there is no comma after row 1"},
            {"h.json", "[{\"a\": 1},", "h.json:1: the list of rows has no end"},
            {"i.json", "[{\"a\": 1}, 3]", "i.json:1: row 2 of the list is no JSON object"},
-           {"j.json", "[{\"a\": 1}] 3", "there is more behind the list"},
+           {"j.json", "[{\"a\": 1}] 3", "there is more after the list"},
            {"k.json", "\n{\"a\": [", "k.json:2: the object that begins here has no end"},
            {"l.json", "3", "l.json:1: the file is no JSON object"},
            {"m.json", "{\"a\": 1, \"a\": 2}", "m.json:1"},

@@ -345,7 +345,7 @@ TEST_F(TokenCache, HoldsQuestionsForEvaluation) {
   expect_same("are kept in");
   expect_same("tokenised before");
   flip(blocks().front(), -1000);  // among the questions
-  expect_same("is made anew: ");
+  expect_same("is rebuilt: ");
   expect_same("tokenised before");
 }
 
@@ -521,7 +521,7 @@ TEST_F(TokenCache, IsMendedWhereABlockIsDamagedCutShortOrMissing) {
   for (const auto& fault : faults) {
     fault(all[2]);
     const auto before = fs::last_write_time(all[1]);
-    EXPECT_THAT(said([&] { expect_as_uncached(options_); }), HasSubstr("is made anew: "));
+    EXPECT_THAT(said([&] { expect_as_uncached(options_); }), HasSubstr("is rebuilt: "));
     EXPECT_EQ(fs::last_write_time(all[1]), before) << "whole blocks are kept";
     EXPECT_THAT(said([&] { expect_as_uncached(options_); }), HasSubstr("tokenised before"));
   }
@@ -531,7 +531,7 @@ TEST_F(TokenCache, IsMadeAnewWhereItsManifestIsDamaged) {
   for (const int64_t at : {0, 30, 300, -40}) {
     static_cast<void>(build(options_));
     flip(entry() + "/tokens.json", at);
-    EXPECT_THAT(said([&] { expect_as_uncached(options_); }), HasSubstr("is made anew: ")) << at;
+    EXPECT_THAT(said([&] { expect_as_uncached(options_); }), HasSubstr("is rebuilt: ")) << at;
   }
 }
 
@@ -669,7 +669,7 @@ TEST_F(TokenCache, GoesOnBehindTheLastBlockAfterAKillAtAnyBlock) {
     const std::string first = blocks().front();
     const auto before = fs::last_write_time(first);
     const std::string words = said([&] { expect_equal(*build(options_), *expected); });
-    EXPECT_THAT(words, HasSubstr("goes on behind row"));
+    EXPECT_THAT(words, HasSubstr("continues after row"));
     EXPECT_EQ(fs::last_write_time(first), before);
     EXPECT_EQ(blocks().size(), all);
   }
@@ -683,7 +683,7 @@ TEST_F(TokenCache, GoesOnAfterASignal) {
   EXPECT_THROW(static_cast<void>(build(options)), Interrupted);
   interrupt::reset();
   EXPECT_GT(blocks().size(), 2U);
-  EXPECT_THAT(said([&] { expect_as_uncached(options_); }), HasSubstr("goes on behind row"));
+  EXPECT_THAT(said([&] { expect_as_uncached(options_); }), HasSubstr("continues after row"));
 }
 
 TEST_F(TokenCache, BeginsAnewWhereTheTextChangedAfterTheInterruption) {
@@ -698,7 +698,7 @@ TEST_F(TokenCache, BeginsAnewWhereTheTextChangedAfterTheInterruption) {
   file.seekp(static_cast<int64_t>(fs::file_size(path_)) / 3);
   file.put('Z');
   file.close();
-  EXPECT_THAT(said([&] { expect_as_uncached(options_); }), Not(HasSubstr("goes on behind row")));
+  EXPECT_THAT(said([&] { expect_as_uncached(options_); }), Not(HasSubstr("continues after row")));
 }
 
 TEST_F(TokenCache, RefusesAFileThatChangesWhileItIsRead) {

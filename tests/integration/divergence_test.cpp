@@ -217,7 +217,7 @@ TEST_F(HostileRow, IsLeftOutWithTheSameResultHoweverOftenTheRunIsStopped) {
 TEST_F(HostileRow, IsLeftOutWithTheSameResultWhereTheRunIsKilled) {
   const Json whole = trained({{"divergence_policy", "rollback"}});
   const auto expected = resumed_bits_of(run_.out("checkpoint-18"));
-  for (const char* text : {"going back to", "are left out, as", "are left out, as"}) {
+  for (const char* text : {"rolling back to", "are left out, as", "are left out, as"}) {
     std::filesystem::remove_all(run_.out());
     std::filesystem::create_directories(run_.out());
     for (int kills = 0; kills < 2; ++kills) {
@@ -313,7 +313,7 @@ TEST(Divergence, HasNothingToGoBackToBeforeTheFirstCheckpoint) {
   run.set({{"divergence_policy", "rollback"}});
   const ProcessResult result = run.train({}, poison("loss@2"));
   EXPECT_EQ(result.code, 1) << result.err;
-  EXPECT_THAT(result.err, HasSubstr("no checkpoint to go back to yet"));
+  EXPECT_THAT(result.err, HasSubstr("no checkpoint to roll back to yet"));
 }
 
 // Weights that the backward pass has updated already cannot be skipped.
@@ -323,7 +323,7 @@ TEST(Divergence, GoesBackWhereAnUpdateIsHalfApplied) {
       {{"divergence_policy", "skip"}, {"optimizer_in_backward", "true"}, {"max_grad_norm", "0"}});
   const ProcessResult result = run.train({}, poison("loss@5"));
   ASSERT_EQ(result.code, 0) << result.err;
-  EXPECT_THAT(result.err, HasSubstr("going back to"));
+  EXPECT_THAT(result.err, HasSubstr("rolling back to"));
   EXPECT_EQ(state_of(run.out())["rollbacks"], 1);
   EXPECT_TRUE(holds_numbers_alone(run.out("model.safetensors")));
 }

@@ -340,7 +340,7 @@ TEST(Processes, FindWhatIsNoNumberInAnothersStates) {
   run.set({{"divergence_policy", "rollback"}});
   const ProcessResult end = run.train(processes(2), with({{"FINETUNE_TEST_POISON", "moment@6"}}));
   EXPECT_EQ(end.code, 0) << end.err;
-  EXPECT_THAT(end.err, HasSubstr("holds NaN or an infinite number"));
+  EXPECT_THAT(end.err, HasSubstr("contains NaN or Inf"));
   EXPECT_THAT(end.err, HasSubstr("2 rollbacks"));
 }
 

@@ -226,7 +226,7 @@ TEST(FinishedRun, GoesOnWithANewScheduleWhereMoreStepsAreAsked) {
   run.set({{"max_steps", "50"}});
   const ProcessResult more = run.train();
   EXPECT_EQ(more.code, 0) << more.err;
-  EXPECT_THAT(more.err, HasSubstr("the schedule is computed anew"));
+  EXPECT_THAT(more.err, HasSubstr("the schedule is computed for the new total"));
   EXPECT_EQ(trainer_state(run.out())["global_step"], 50);
 }
 
@@ -235,7 +235,7 @@ TEST(FinishedRun, BeginsAgainWhereARestartIsAskedAndKeepsTheOldCheckpoints) {
   ASSERT_EQ(run.train().code, 0);
   const ProcessResult again = run.train({"--restart"});
   EXPECT_EQ(again.code, 0) << again.err;
-  EXPECT_THAT(again.err, HasSubstr("set aside"));
+  EXPECT_THAT(again.err, HasSubstr("renamed"));
   EXPECT_TRUE(std::filesystem::exists(run.out("checkpoint-40.old-1")));
   expect_equal(outcome_of(run), unbroken());
 }

@@ -115,7 +115,7 @@ TEST(OptimizerSafetensors, RefuseOtherShapesTypesAndNames) {
   EXPECT_THAT(refusal(with(good, "other.w.exp_avg_q", at::zeros({2}, at::kChar))),
               HasSubstr("'other.w.exp_avg_q', which belongs to no parameter"));
   EXPECT_THAT(refusal(with(good, "layer.w.step", at::zeros({2}, at::kLong))),
-              HasSubstr("'step' of 'layer.w' is no number"));
+              HasSubstr("'step' of 'layer.w' is not a number"));
   EXPECT_THAT(refusal(with(good, "layer.w.step", at::full({}, -1, at::kLong))),
               HasSubstr("'step' of 'layer.w' is no count of updates"));
 }

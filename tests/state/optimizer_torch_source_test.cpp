@@ -194,7 +194,7 @@ TEST(OptimizerTorchSource, RefusesValuesThatNoOptimizerWrites) {
                 HasSubstr("'step' of 'layer.w' is no count of updates"));
   }
   EXPECT_THAT(refusal("adamw", with_state(adamw, kLarge, "step", at::zeros({3}))),
-              HasSubstr("'step' of 'layer.w' is no number"));
+              HasSubstr("'step' of 'layer.w' is not a number"));
   EXPECT_THAT(refusal("adamw", with_state(adamw, kLarge, "step", "two")), HasSubstr("'step'"));
 }
 
