@@ -16,8 +16,8 @@
 namespace finetune {
 
 // How a family of models is put together: its names, defaults, equation and heads. A new family is
-// a new source with such a class, and its line in architectures(); no forward pass asks which
-// family it runs in.
+// a new source with such a class, and its line in base/model_families.def; no forward pass asks
+// which family it runs in.
 class Architecture {
  public:
   virtual ~Architecture() = default;

@@ -39,7 +39,7 @@ ModelConfig loaded_config() {
 
 std::unique_ptr<LanguageModel> make_loaded(WeightFormat format, bool draws) {
   return make_language_model(loaded_config(), 7, c10::Device(c10::kCPU),
-                        {.fused = true, .weights = format, .draw_weights = draws});
+                             {.fused = true, .weights = format, .draw_weights = draws});
 }
 
 // In float32, in several files: the largest tensor fills one alone.

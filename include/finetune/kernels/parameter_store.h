@@ -123,8 +123,8 @@ class ParameterStore {
   // Frees the gradients, or, where `keep_memory`, keeps their memory for the next update.
   void clear_gradients(bool keep_memory);
 
-  // A scalar that requires a gradient and never gets one: custom functions whose other inputs are
-  // integers take it, so that autograd calls their backward pass.
+  // A dummy input that requires a gradient, so that autograd calls a custom function's backward
+  // pass if all real inputs are integers.
   [[nodiscard]] const Tensor& anchor() const { return anchor_; }
 
  private:
