@@ -27,10 +27,15 @@ constexpr int64_t kValuesPerBlock = int64_t{1} << 20;
 
 bool runs_ahead(const Tensor& x) { return kernels::kernels_for(x.device()).is_asynchronous; }
 
-// Rows of the weight at a time. A device takes them all where none is unpacked: a launch costs more
-// than memory for the products.
+// Whether all rows of the weight are used at once: on a device, if none is unpacked, because a
+// launch costs more than memory for the products.
+bool is_used_at_once(const Tensor& weight) {
+  return runs_ahead(weight) && weight.scalar_type() == at::kFloat;
+}
+
+// Rows of the weight at a time.
 int64_t block_of(const Tensor& weight) {
-  if (runs_ahead(weight) && weight.scalar_type() == at::kFloat) return weight.size(0);
+  if (is_used_at_once(weight)) return weight.size(0);
   return std::clamp<int64_t>(kValuesPerBlock / weight.size(1), 1, weight.size(0));
 }
 
@@ -59,7 +64,7 @@ class ChunkedLoss {
         with_gradient_(with_gradient),
         vocabulary_(weight_.size(0)),
         block_(block_of(weight_)) {
-    if (runs_ahead(weight_) && block_ == vocabulary_) {
+    if (is_used_at_once(weight_)) {
       operand_ = weight_.detach();
       // Cast once instead of twice for each chunk of rows.
       if (options_.precision != Precision::kFloat32) {

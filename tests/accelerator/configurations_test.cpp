@@ -32,6 +32,13 @@ Arguments small(const std::string& name, const std::string& text, const Temporar
          "max_position_embeddings=256,block_size=16,num_random_blocks=1"});
     return keys;
   }
+  if (name == "smollm2_shakespeare.yaml") {  // its model and text are fetched first
+    add({"--model_name_or_path", "null", "--model_type", "llama", "--config_overrides",
+         "num_hidden_layers=2,num_attention_heads=4,num_key_value_heads=2,hidden_size=32,"
+         "intermediate_size=64",
+         "--max_seq_length", "64", "--train_file", kText + "lighthouse.txt"});
+    return keys;
+  }
   add({"--config_overrides", kSmallModel});
   if (!brings_its_data(text)) {
     add({"--train_file", kText + "lighthouse.txt", "--validation_file",

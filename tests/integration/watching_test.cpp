@@ -101,7 +101,7 @@ TEST(Status, TellsEachStateByTextJsonAndExitCode) {
     EXPECT_EQ(status["next_save"].get<int>() % 7, 0);
     EXPECT_THAT(finetune({"status", run.out()}).out,
                 ContainsRegex("running, process [0-9]+ on '.*' since .*, session 1\n.*step +[0-9]+ "
-                              "of 4000 \\(0%\\), epoch"));
+                              "of 4000 \\([0-9]+%\\), epoch"));
     process.send(SIGKILL);
     (void)process.finish();
   }

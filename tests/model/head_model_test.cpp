@@ -242,12 +242,12 @@ TEST(BigBird, RefusesQuestionsWithoutAKnownSeparator) {
 
 TEST(Model, RefusesAFamilyWithoutAClass) {
   ModelConfig config = tiny_head("roberta");
-  config.model_type = "gpt2";
+  config.model_type = "t5";
   try {
     (void)make_language_model(config, 1, kHeadDevice);
     FAIL();
   } catch (const Error& error) {
-    EXPECT_THAT(error.what(), HasSubstr("model_type 'gpt2' is not available in this version"));
+    EXPECT_THAT(error.what(), HasSubstr("model_type 't5' is not available in this version"));
   }
 }
 
