@@ -365,8 +365,18 @@ class RegexTranslator {
         refuse();
       }
       if (!take("}") || (most >= 0 && most < least)) refuse();
-      // The package takes it for two quantifiers here.
-      if (peek() == '+' || (peek() == '?' && most == least)) refuse();
+      // The package reads these as two quantifiers: X{n,m}+ repeats X{n,m}.
+      if (peek() == '?' && most == least) refuse();
+      if (peek() == '+') {
+        if (!item.repeatable || item.nullable || least == 0) refuse();
+        last_letter_.reset();
+        item.text = "(?:" + item.text + std::string(regex_.substr(begin, at_ - begin)) + ")+";
+        item.text += kCallout;
+        ++at_;
+        if (std::string_view("?*+{").find(peek()) != std::string_view::npos && peek() != '\0')
+          refuse();
+        return;
+      }
     } else {
       return;
     }

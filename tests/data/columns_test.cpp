@@ -63,7 +63,7 @@ std::string refused_of_text(const std::string& row, const ColumnSearch& search) 
 TEST(Columns, AdviseHeaderFalseOnlyWhereAHeaderWasRead) {
   const ColumnSearch search{.task = RowTask::kSequenceClassification};
   EXPECT_THAT(refused_of_text(R"({"good": "a", "1": "b"})", search),
-              HasSubstr("set label_column, or header: false where the first line is a row"));
+              HasSubstr("set label_column, or header: false if the first line is a row"));
   EXPECT_THAT(refused_of_text(R"({"column_1": "a", "column_2": "b"})", search),
               AllOf(HasSubstr("set label_column"), Not(HasSubstr("header"))));
   const ColumnSearch trained{.task = RowTask::kSequenceClassification,

@@ -192,6 +192,8 @@ class FinishedRun {
       // Locks have rows of their own; tokens are a cache, verified where they are used.
       if (!entry.is_regular_file() || name.ends_with(checkpoint::kLockFile)) continue;
       if (name.starts_with("mirror/tokens/")) continue;
+      // The model card is the user's to edit.
+      if (name.ends_with("/README.md")) continue;
       // Logs with times, of which each session continues what it can (MetricsLog's tests).
       if (name.ends_with("/metrics.jsonl") || name.ends_with("/sessions.jsonl")) continue;
       files_.push_back(name);
@@ -217,6 +219,9 @@ class FinishedRun {
       if (at != std::string::npos) {
         const std::string checkpoint = name.substr(at, name.find('/', at) - at);
         const std::string place = path(folder + "/" + checkpoint);
+        // Without these two it is what another program would have written.
+        if (!fs::exists(place + "/manifest.json") && !fs::exists(place + "/finetune_state.json"))
+          continue;
         const bool is_whole =
             checkpoint::inspect_checkpoint(FileSystem::local(), place, true).whole;
         // Where both copies are damaged, the older one of the run cannot be made again.
