@@ -61,7 +61,46 @@ def make_gpt2(folder, deviation=0.02):
     GPT2LMHeadModel(config).save_pretrained(folder)
 
 
-FAMILIES = {"llama": make_llama, "gpt2": make_gpt2}
+def maker(family, **more):
+    """Makes tiny models of a family whose configuration has Llama's names."""
+
+    def make(folder, deviation=0.02):
+        from transformers import AutoConfig, AutoModelForCausalLM
+
+        torch.manual_seed(7)
+        settings = {
+            "vocab_size": 600,
+            "hidden_size": 32,
+            "intermediate_size": 64,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 4,
+            "num_key_value_heads": 2,
+            "max_position_embeddings": 64,
+            "initializer_range": deviation,
+            "bos_token_id": 0,
+            "eos_token_id": 2,
+            "pad_token_id": 1,
+            **more,
+        }
+        config = AutoConfig.for_model(family, **settings)
+        AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+
+    return make
+
+
+FAMILIES = {
+    "llama": make_llama,
+    "gpt2": make_gpt2,
+    "mistral": maker("mistral", sliding_window=8, head_dim=8),
+    "qwen2": maker("qwen2"),
+    "qwen3": maker("qwen3", head_dim=16),
+    "gemma": maker("gemma", head_dim=16),
+    "gemma2": maker("gemma2", head_dim=16, sliding_window=8, query_pre_attn_scalar=16),
+    "gemma3_text": maker("gemma3_text", head_dim=16, sliding_window=8, query_pre_attn_scalar=16),
+    "phi3": maker("phi3", resid_pdrop=0.0, embd_pdrop=0.0),
+    "olmo2": maker("olmo2"),
+    "smollm3": maker("smollm3", no_rope_layers=[1, 0]),
+}
 
 
 def known_families():
