@@ -36,21 +36,27 @@ std::shared_ptr<const Dataset> dataset(bool has_classes) {
   return std::make_shared<TokenDataset>(std::move(content));
 }
 
-// Those of an epoch, behind the epochs in which every buffer finds its size: with workers each of
-// the places that updates are prepared in must have seen the longest of them.
+// Allocations of the first epoch without any, or of the last one. In the epochs before, every
+// buffer reaches its size: with workers each slot and each thread must have seen the longest
+// update, and on a busy machine a thread may get none for several epochs.
 int64_t allocations_of_an_epoch(Loader& loader) {
-  constexpr int64_t kEpochs = 9;
+  constexpr int64_t kMostEpochs = 200;
   Position position;
-  int64_t before = 0;
-  while (position.epoch < kEpochs) {
-    if (position.sample == 0) before = allocations;
+  int64_t before = allocations;
+  int64_t counted = 0;
+  while (position.epoch < kMostEpochs) {
     static_cast<void>(loader.take(position));
+    const int64_t epoch = position.epoch;
     position = loader.after(position);
+    if (position.epoch == epoch) continue;
+    counted = allocations - before;
+    if (counted == 0) break;
+    before = allocations;
   }
-  return allocations - before;
+  return counted;
 }
 
-// Samples as they lie: each update of an epoch is as long as in the epoch before.
+// Samples in the order of the files: each update of an epoch is as long as in the epoch before.
 constexpr LoaderOptions kAsTheyLie = {
     .batch_size = 7, .micro_batches = 2, .sampling = SamplingStrategy::kSequential};
 
