@@ -19,7 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 STEPS = "1500"
 KILL_AT = 700
-WIDTH = 96
+WIDTH = 120
 STYLE = """
   text { font: 13px ui-monospace, SFMono-Regular, Menlo, Consolas, "DejaVu Sans Mono", monospace; fill: #24292f; white-space: pre; }
   .box { fill: #f6f8fa; stroke: #d0d7de; }
