@@ -120,7 +120,6 @@ std::optional<CheckpointEntry> choose_checkpoint(const LoadedConfig& config,
       interruptible_reads(storage.shared_files(), "looking for the newest checkpoint");
   FileSystem& files = *interruptible;
   const TrainingArgs& args = config.args;
-  checkpoint::sweep_stale(files, args.output_dir, kWarn);
   if (options.restart || args.resume_from_checkpoint == "none") {
     storage.set_aside();
     storage.forget_finished();

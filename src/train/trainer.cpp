@@ -9,6 +9,7 @@
 
 #include "finetune/base/interrupt.h"
 #include "finetune/base/log.h"
+#include "finetune/checkpoint/rotation.h"
 #include "finetune/task/tasks.h"
 #include "finetune/tensor/device.h"
 #include "train/agreement.h"
@@ -67,6 +68,9 @@ void Trainer::begin_session() {
   run_.state.max_steps = run_.plan.max_steps;
   ++run_.state.sessions;
   if (run_.world().is_first()) {
+    // Not before: a refused start changes nothing.
+    checkpoint::sweep_stale(run_.files, run_.args.output_dir,
+                            [](const std::string& line) { log::warning(line); });
     run_.storage.session_log().start(start_event(run_), run_.state.sessions);
   }
   log_.open();
