@@ -103,6 +103,12 @@ void read_events(RunFolder& run) {
       });
 }
 
+// By transformers' record.
+bool reaches_its_end(const Json& trainer) {
+  const double step = number_in(trainer, "global_step").value_or(-1);
+  return step > 0 && step >= number_in(trainer, "max_steps").value_or(step + 1);
+}
+
 void read_states(RunFolder& run) {
   run.state = object_in(join_path(run.path, checkpoint::kFinetuneStateFile));
   run.trainer = object_in(join_path(run.path, checkpoint::kTrainerStateFile));
@@ -111,16 +117,12 @@ void read_states(RunFolder& run) {
   run.is_foreign = run.state.empty() && run.events.empty() && !run.owner &&
                    (newest != nullptr ? newest->foreign : !run.trainer.empty());
   const double reached = number_in(run.trainer, "global_step").value_or(-1);
-  if (run.is_foreign && reached > 0) {
-    run.is_finished = reached >= number_in(run.trainer, "max_steps").value_or(reached + 1);
-  }
+  if (run.is_foreign) run.is_finished = reaches_its_end(run.trainer);
   if (run.is_finished || newest == nullptr) return;
   if (reached >= static_cast<double>(newest->step)) return;
   run.trainer = object_in(join_path(newest->path, checkpoint::kTrainerStateFile));
   run.state = object_in(join_path(newest->path, checkpoint::kFinetuneStateFile));
-  if (!run.is_foreign) return;
-  const double last = number_in(run.trainer, "global_step").value_or(-1);
-  run.is_finished = last > 0 && last >= number_in(run.trainer, "max_steps").value_or(last + 1);
+  if (run.is_foreign) run.is_finished = reaches_its_end(run.trainer);
 }
 
 }  // namespace

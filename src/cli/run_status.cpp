@@ -53,8 +53,7 @@ void copy_member(const Json& from, const std::string& name, Json& to) {
 }
 
 // The figures of the newest training step and of the newest evaluation in the log.
-void add_metrics(const RunFolder& run, Json& status) {
-  const std::vector<Json> lines = newest_lines(run);
+void add_metrics(const RunFolder& run, const std::vector<Json>& lines, Json& status) {
   bool has_loss = false;
   for (auto line = lines.rbegin(); line != lines.rend(); ++line) {
     if (!has_loss && line->contains("loss")) {
@@ -121,10 +120,8 @@ void add_progress(const RunFolder& run, Json& status) {
 }
 
 // From the log, where the process has written no record.
-void add_estimates(const RunFolder& run, Json& status) {
-  if (status.contains("seconds_left")) return;
-  const std::vector<Json> lines = newest_lines(run);
-  if (lines.size() < 2) return;
+void add_estimates(const std::vector<Json>& lines, Json& status) {
+  if (status.contains("seconds_left") || lines.size() < 2) return;
   const Json& last = lines.back();
   for (const Json& first : lines) {
     const auto steps = number_in(last, "step").value_or(0) - number_in(first, "step").value_or(0);
@@ -414,11 +411,12 @@ Json status_json(const RunFolder& run) {
   if (const auto step = number_in(run.trainer, "global_step")) {
     status["step"] = static_cast<int64_t>(*step);
   }
-  add_metrics(run, status);
+  const std::vector<Json> lines = newest_lines(run);
+  add_metrics(run, lines, status);
   add_checkpoints(run, status);
   if (run.is_running()) {
     add_progress(run, status);
-    add_estimates(run, status);
+    add_estimates(lines, status);
     add_next_save(run, status);
   }
   add_mirror(run, status);

@@ -71,11 +71,10 @@ void DistributedArgs::describe(FieldList& field) {
   field("local_rank", &DistributedArgs::local_rank,
         "Place of this process on its machine; what started it says so itself.",
         {.resume = ResumePolicy::kFree});
-  field(
-      "ddp_backend", &DistributedArgs::ddp_backend,
-      "How processes sum gradients: unset, over NCCL on NVIDIA GPUs, each process with one of its "
-      "own, and else through Gloo; gloo, always so.",
-      {.choices = {"nccl", "gloo", "mpi", "xccl", "hccl", "cncl", "mccl"}});
+  field("ddp_backend", &DistributedArgs::ddp_backend,
+        "How processes sum gradients: unset, over NCCL if each computes on a different NVIDIA GPU, "
+        "otherwise over Gloo; gloo, always over Gloo.",
+        {.choices = {"nccl", "gloo", "mpi", "xccl", "hccl", "cncl", "mccl"}});
   field("ddp_timeout", &DistributedArgs::ddp_timeout,
         "Seconds that processes wait for each other at the start, and over NCCL in an update, and "
         "after which an idle one is treated as hung.",

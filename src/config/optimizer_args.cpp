@@ -174,7 +174,7 @@ void OptimizerArgs::describe(FieldList& field) {
   field("neftune_noise_alpha", &OptimizerArgs::neftune_noise_alpha,
         "Strength of noise on the embeddings.", {.support = Support::kRefused, .reason = kNotYet});
   field("divergence_policy", &OptimizerArgs::divergence_policy,
-        "What happens where loss or gradient are no numbers, or a spike: stop, skip the update, or "
+        "What to do when loss or gradient are NaN, Inf or a spike: stop, skip the update, or "
         "roll back to the newest checkpoint and skip its samples.",
         {.choices = {"stop", "skip", "rollback"}});
   field("divergence_max_tries", &OptimizerArgs::divergence_max_tries,

@@ -94,7 +94,7 @@ void MaskedLmCollator::collate(const Dataset& dataset, std::span<const SampleKey
 
 CausalLmCollator::CausalLmCollator(PaddingOptions options) : options_(options) {
   FT_CHECK(options_.pad_to_multiple_of >= 1, "pad_to_multiple_of is at least 1");
-  FT_CHECK(!options_.pad_left, "the next token follows, padding stands behind all");
+  FT_CHECK(!options_.pad_left, "padding follows the tokens");
 }
 
 void CausalLmCollator::collate(const Dataset& dataset, std::span<const SampleKey> samples,

@@ -12,7 +12,7 @@ namespace finetune::kernels {
 // Which keys a query sees, and what becomes of a score before the softmax.
 struct AttentionRule {
   bool causal = false;   // a token sees itself and those before it
-  int64_t window = 0;    // causal: so many tokens, itself included; 0: all before it
+  int64_t window = 0;    // causal: number of tokens seen, itself included; 0: all before it
   double scale = 0.0;    // of scores; 0: 1 / sqrt(D)
   double softcap = 0.0;  // c: scores s become c tanh(s / c); 0: they stay
 };

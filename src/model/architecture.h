@@ -45,8 +45,7 @@ class Architecture {
   // `refuse` throws, its argument says which fields and what they are.
   using Refuse = std::function<void(const std::string& why)>;
   virtual void complete(ModelConfig& config, const Refuse& refuse) const;
-  // Whether config.json has the fields of block-sparse attention.
-  [[nodiscard]] virtual bool has_block_sparse_fields() const { return false; }
+  [[nodiscard]] virtual bool has_block_sparse_attention() const { return false; }
   // Whether positions begin after the padding's own, which shortens the longest sequence.
   [[nodiscard]] virtual bool positions_follow_padding() const { return false; }
 

@@ -71,7 +71,7 @@ class BigBird final : public Architecture {
  public:
   [[nodiscard]] std::string model_type() const override { return "big_bird"; }
   [[nodiscard]] std::string class_prefix() const override { return "BigBird"; }
-  [[nodiscard]] bool has_block_sparse_fields() const override { return true; }
+  [[nodiscard]] bool has_block_sparse_attention() const override { return true; }
   [[nodiscard]] std::string backbone_name() const override { return "bert"; }
   [[nodiscard]] std::string lm_head_name() const override { return "cls.predictions"; }
 
@@ -83,6 +83,18 @@ class BigBird final : public Architecture {
     config.bos_token_id = 1;
     config.sep_token_id = 66;
     config.attention_type = "block_sparse";
+  }
+
+  [[nodiscard]] ConfigFields fields(ModelConfig& c) const override {
+    return with_fields(Architecture::fields(c),
+                       {{"sep_token_id", &c.sep_token_id, 0, kMostTokens},
+                        {"attention_type", &c.attention_type},
+                        {"use_bias", &c.use_bias},
+                        {"rescale_embeddings", &c.rescale_embeddings},
+                        {"block_size", &c.block_size, 1, kLongestSequence},
+                        {"num_random_blocks", &c.num_random_blocks, 0, kLongestSequence},
+                        {"random_blocks_seed", &c.random_blocks_seed, 0, double{1LL << 53}, true},
+                        {"bigbird_compat", &c.bigbird_compat, 0, 0, true}});
   }
 
   // The pooler's parameters are its own: "bert.pooler.weight". Where no head reads it, it is there

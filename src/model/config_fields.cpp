@@ -199,6 +199,11 @@ FieldJson written(const RopeByLayerType& rope) {
 
 }  // namespace
 
+ConfigFields with_fields(ConfigFields fields, const ConfigFields& own) {
+  fields.insert(fields.end(), own.begin(), own.end());
+  return fields;
+}
+
 void read_config_fields(const ConfigFields& fields, const nlohmann::ordered_json& json,
                         const std::string& where, ErrorKind kind) {
   const FieldReader read(json, where, kind);

@@ -28,6 +28,9 @@ struct ConfigField {
 };
 using ConfigFields = std::vector<ConfigField>;
 
+// `fields`, followed by a family's own.
+[[nodiscard]] ConfigFields with_fields(ConfigFields fields, const ConfigFields& own);
+
 inline constexpr double kMostTokens = 4 << 20;
 inline constexpr double kMostPositions = 1LL << 40;
 
@@ -36,8 +39,5 @@ inline constexpr double kMostPositions = 1LL << 40;
 void read_config_fields(const ConfigFields& fields, const nlohmann::ordered_json& json,
                         const std::string& where, ErrorKind kind);
 [[nodiscard]] nlohmann::ordered_json written_field(const ConfigField& field);
-
-// A decoder's, as transformers' classes name them: sizes, heads, positions, ids, rotary positions.
-void add_decoder_fields(ConfigFields& fields, ModelConfig& config);
 
 }  // namespace finetune

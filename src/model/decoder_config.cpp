@@ -90,26 +90,6 @@ void check_ids(const ModelConfig& config, const Architecture::Refuse& refuse) {
 
 }  // namespace
 
-void add_decoder_fields(ConfigFields& fields, ModelConfig& c) {
-  const ConfigFields common = {
-      {"vocab_size", &c.vocab_size, 1, kMostTokens},
-      {"hidden_size", &c.hidden_size, 1, 65536},
-      {"intermediate_size", &c.intermediate_size, 1, 1 << 20},
-      {"num_hidden_layers", &c.num_hidden_layers, 1, 512},
-      {"num_attention_heads", &c.num_attention_heads, 1, 1024},
-      {"num_key_value_heads", &c.decoder.num_key_value_heads, 1, 1024},
-      {"max_position_embeddings", &c.max_position_embeddings, 4, kMostPositions},
-      {"initializer_range", &c.initializer_range, 0.0, 10.0},
-      {"rms_norm_eps", &c.decoder.rms_norm_eps, 0.0, 1.0},
-      {"pad_token_id", &c.decoder.pad_token_id, -1, kMostTokens},
-      {"bos_token_id", &c.bos_token_id, 0, kMostTokens},
-      {"eos_token_id", &c.decoder.eos_token_ids, 0, kMostTokens},
-      {"tie_word_embeddings", &c.tie_word_embeddings},
-      {"attention_dropout", &c.decoder.attention_dropout, 0.0, 0.99},
-      {"rope_parameters", &c.decoder.rope_parameters}};
-  fields.insert(fields.end(), common.begin(), common.end());
-}
-
 void add_window_fields(ConfigFields& fields, ModelConfig& c) {
   fields.push_back({"sliding_window", &c.decoder.sliding_window, 1, kMostPositions});
   fields.push_back({"layer_types", &c.decoder.layer_types});
@@ -133,10 +113,22 @@ void DecoderFamily::set_defaults(ModelConfig& config) const {
   config.tie_word_embeddings = false;
 }
 
-ConfigFields DecoderFamily::fields(ModelConfig& config) const {
-  ConfigFields fields;
-  add_decoder_fields(fields, config);
-  return fields;
+ConfigFields DecoderFamily::fields(ModelConfig& c) const {
+  return {{"vocab_size", &c.vocab_size, 1, kMostTokens},
+          {"hidden_size", &c.hidden_size, 1, 65536},
+          {"intermediate_size", &c.intermediate_size, 1, 1 << 20},
+          {"num_hidden_layers", &c.num_hidden_layers, 1, 512},
+          {"num_attention_heads", &c.num_attention_heads, 1, 1024},
+          {"num_key_value_heads", &c.decoder.num_key_value_heads, 1, 1024},
+          {"max_position_embeddings", &c.max_position_embeddings, 4, kMostPositions},
+          {"initializer_range", &c.initializer_range, 0.0, 10.0},
+          {"rms_norm_eps", &c.decoder.rms_norm_eps, 0.0, 1.0},
+          {"pad_token_id", &c.decoder.pad_token_id, -1, kMostTokens},
+          {"bos_token_id", &c.bos_token_id, 0, kMostTokens},
+          {"eos_token_id", &c.decoder.eos_token_ids, 0, kMostTokens},
+          {"tie_word_embeddings", &c.tie_word_embeddings},
+          {"attention_dropout", &c.decoder.attention_dropout, 0.0, 0.99},
+          {"rope_parameters", &c.decoder.rope_parameters}};
 }
 
 void DecoderFamily::complete(ModelConfig& config, const Refuse& refuse) const {

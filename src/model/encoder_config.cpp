@@ -6,36 +6,23 @@
 namespace finetune {
 
 ConfigFields Architecture::fields(ModelConfig& c) const {
-  ConfigFields fields = {
-      {"vocab_size", &c.vocab_size, 1, kMostTokens},
-      {"hidden_size", &c.hidden_size, 1, 65536},
-      {"num_hidden_layers", &c.num_hidden_layers, 1, 512},
-      {"num_attention_heads", &c.num_attention_heads, 1, 1024},
-      {"intermediate_size", &c.intermediate_size, 1, 1 << 20},
-      {"max_position_embeddings", &c.max_position_embeddings, 4, kLongestSequence},
-      {"type_vocab_size", &c.type_vocab_size, 1, 1024},
-      {"pad_token_id", &c.pad_token_id, 0, kMostTokens},
-      {"bos_token_id", &c.bos_token_id, 0, kMostTokens},
-      {"eos_token_id", &c.eos_token_id, 0, kMostTokens},
-      {"hidden_dropout_prob", &c.hidden_dropout_prob, 0.0, 0.99},
-      {"attention_probs_dropout_prob", &c.attention_probs_dropout_prob, 0.0, 0.99},
-      {"initializer_range", &c.initializer_range, 0.0, 10.0},
-      {"classifier_dropout", &c.classifier_dropout, 0.0, 0.99},
-      {"layer_norm_eps", &c.layer_norm_eps, 0.0, 1.0},
-      {"tie_word_embeddings", &c.tie_word_embeddings},
-      {"hidden_act", &c.hidden_act}};
-  if (!has_block_sparse_fields()) return fields;
-  const ConfigFields more = {
-      {"sep_token_id", &c.sep_token_id, 0, kMostTokens},
-      {"attention_type", &c.attention_type},
-      {"use_bias", &c.use_bias},
-      {"rescale_embeddings", &c.rescale_embeddings},
-      {"block_size", &c.block_size, 1, kLongestSequence},
-      {"num_random_blocks", &c.num_random_blocks, 0, kLongestSequence},
-      {"random_blocks_seed", &c.random_blocks_seed, 0, double{1LL << 53}, true},
-      {"bigbird_compat", &c.bigbird_compat, 0, 0, true}};
-  fields.insert(fields.end(), more.begin(), more.end());
-  return fields;
+  return {{"vocab_size", &c.vocab_size, 1, kMostTokens},
+          {"hidden_size", &c.hidden_size, 1, 65536},
+          {"num_hidden_layers", &c.num_hidden_layers, 1, 512},
+          {"num_attention_heads", &c.num_attention_heads, 1, 1024},
+          {"intermediate_size", &c.intermediate_size, 1, 1 << 20},
+          {"max_position_embeddings", &c.max_position_embeddings, 4, kLongestSequence},
+          {"type_vocab_size", &c.type_vocab_size, 1, 1024},
+          {"pad_token_id", &c.pad_token_id, 0, kMostTokens},
+          {"bos_token_id", &c.bos_token_id, 0, kMostTokens},
+          {"eos_token_id", &c.eos_token_id, 0, kMostTokens},
+          {"hidden_dropout_prob", &c.hidden_dropout_prob, 0.0, 0.99},
+          {"attention_probs_dropout_prob", &c.attention_probs_dropout_prob, 0.0, 0.99},
+          {"initializer_range", &c.initializer_range, 0.0, 10.0},
+          {"classifier_dropout", &c.classifier_dropout, 0.0, 0.99},
+          {"layer_norm_eps", &c.layer_norm_eps, 0.0, 1.0},
+          {"tie_word_embeddings", &c.tie_word_embeddings},
+          {"hidden_act", &c.hidden_act}};
 }
 
 void Architecture::complete(ModelConfig& config, const Refuse& refuse) const {

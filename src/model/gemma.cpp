@@ -20,13 +20,10 @@ class GemmaFamily : public DecoderFamily {
   }
 
   [[nodiscard]] ConfigFields fields(ModelConfig& c) const override {
-    ConfigFields fields = DecoderFamily::fields(c);
-    const ConfigFields own = {
-        {"head_dim", &c.decoder.head_dim, 1, 4096},
-        {"attention_bias", &c.decoder.attention_bias},
-        {"use_bidirectional_attention", &c.decoder.use_bidirectional_attention}};
-    fields.insert(fields.end(), own.begin(), own.end());
-    return fields;
+    return with_fields(DecoderFamily::fields(c),
+                       {{"head_dim", &c.decoder.head_dim, 1, 4096},
+                        {"attention_bias", &c.decoder.attention_bias},
+                        {"use_bidirectional_attention", &c.decoder.use_bidirectional_attention}});
   }
 
   void complete(ModelConfig& config, const Refuse& refuse) const override {
@@ -67,10 +64,7 @@ class Gemma final : public GemmaFamily {
   }
 
   [[nodiscard]] ConfigFields fields(ModelConfig& c) const override {
-    ConfigFields fields = GemmaFamily::fields(c);
-    const ConfigFields own = {{"hidden_act", &c.hidden_act}};
-    fields.insert(fields.end(), own.begin(), own.end());
-    return fields;
+    return with_fields(GemmaFamily::fields(c), {{"hidden_act", &c.hidden_act}});
   }
 };
 
@@ -92,13 +86,12 @@ class Gemma2Family : public GemmaFamily {
   [[nodiscard]] ConfigFields fields(ModelConfig& c) const override {
     ConfigFields fields = GemmaFamily::fields(c);
     add_window_fields(fields, c);
-    const ConfigFields own = {
-        {"hidden_activation", &c.hidden_act},
-        {"query_pre_attn_scalar", &c.decoder.query_pre_attn_scalar, 1, 65536},
-        {"attn_logit_softcapping", &c.decoder.attn_logit_softcapping, 1e-3, 1e6},
-        {"final_logit_softcapping", &c.decoder.final_logit_softcapping, 1e-3, 1e6}};
-    fields.insert(fields.end(), own.begin(), own.end());
-    return fields;
+    return with_fields(
+        std::move(fields),
+        {{"hidden_activation", &c.hidden_act},
+         {"query_pre_attn_scalar", &c.decoder.query_pre_attn_scalar, 1, 65536},
+         {"attn_logit_softcapping", &c.decoder.attn_logit_softcapping, 1e-3, 1e6},
+         {"final_logit_softcapping", &c.decoder.final_logit_softcapping, 1e-3, 1e6}});
   }
 
  protected:
@@ -150,16 +143,13 @@ class Gemma3 final : public Gemma2Family {
   }
 
   [[nodiscard]] ConfigFields fields(ModelConfig& c) const override {
-    ConfigFields fields = Gemma2Family::fields(c);
-    const ConfigFields own = {
-        {"_sliding_window_pattern", &c.decoder.sliding_window_pattern, 1, 512},
-        {.name = "sliding_window_pattern",
-         .target = &c.decoder.sliding_window_pattern,
-         .low = 1,
-         .high = 512,
-         .is_old_name = true}};
-    fields.insert(fields.end(), own.begin(), own.end());
-    return fields;
+    return with_fields(Gemma2Family::fields(c),
+                       {{"_sliding_window_pattern", &c.decoder.sliding_window_pattern, 1, 512},
+                        {.name = "sliding_window_pattern",
+                         .target = &c.decoder.sliding_window_pattern,
+                         .low = 1,
+                         .high = 512,
+                         .is_old_name = true}});
   }
 
  protected:

@@ -22,13 +22,10 @@ class Llama final : public DecoderFamily {
   }
 
   [[nodiscard]] ConfigFields fields(ModelConfig& c) const override {
-    ConfigFields fields = DecoderFamily::fields(c);
-    const ConfigFields own = {{"hidden_act", &c.hidden_act},
-                              {"head_dim", &c.decoder.head_dim, 1, 4096},
-                              {"attention_bias", &c.decoder.attention_bias},
-                              {"mlp_bias", &c.decoder.mlp_bias}};
-    fields.insert(fields.end(), own.begin(), own.end());
-    return fields;
+    return with_fields(DecoderFamily::fields(c), {{"hidden_act", &c.hidden_act},
+                                                  {"head_dim", &c.decoder.head_dim, 1, 4096},
+                                                  {"attention_bias", &c.decoder.attention_bias},
+                                                  {"mlp_bias", &c.decoder.mlp_bias}});
   }
 };
 

@@ -23,12 +23,10 @@ class Mistral final : public DecoderFamily {
   }
 
   [[nodiscard]] ConfigFields fields(ModelConfig& c) const override {
-    ConfigFields fields = DecoderFamily::fields(c);
-    const ConfigFields own = {{"hidden_act", &c.hidden_act},
-                              {"head_dim", &c.decoder.head_dim, 1, 4096},
-                              {"sliding_window", &c.decoder.sliding_window, 1, kMostPositions}};
-    fields.insert(fields.end(), own.begin(), own.end());
-    return fields;
+    return with_fields(DecoderFamily::fields(c),
+                       {{"hidden_act", &c.hidden_act},
+                        {"head_dim", &c.decoder.head_dim, 1, 4096},
+                        {"sliding_window", &c.decoder.sliding_window, 1, kMostPositions}});
   }
 
  protected:

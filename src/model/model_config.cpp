@@ -195,7 +195,7 @@ int64_t ModelConfig::max_length() const {
 }
 
 bool has_block_sparse_attention(const ModelConfig& config) {
-  return architecture_of(config).has_block_sparse_fields();
+  return architecture_of(config).has_block_sparse_attention();
 }
 
 const std::vector<std::string>& model_types() {

@@ -25,11 +25,8 @@ class Olmo2 final : public DecoderFamily {
   }
 
   [[nodiscard]] ConfigFields fields(ModelConfig& c) const override {
-    ConfigFields fields = DecoderFamily::fields(c);
-    const ConfigFields own = {{"hidden_act", &c.hidden_act},
-                              {"attention_bias", &c.decoder.attention_bias}};
-    fields.insert(fields.end(), own.begin(), own.end());
-    return fields;
+    return with_fields(DecoderFamily::fields(c), {{"hidden_act", &c.hidden_act},
+                                                  {"attention_bias", &c.decoder.attention_bias}});
   }
 
  protected:

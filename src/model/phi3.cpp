@@ -24,15 +24,13 @@ class Phi3 final : public DecoderFamily {
   }
 
   [[nodiscard]] ConfigFields fields(ModelConfig& c) const override {
-    ConfigFields fields = DecoderFamily::fields(c);
-    const ConfigFields own = {{"hidden_act", &c.hidden_act},
-                              {"sliding_window", &c.decoder.sliding_window, 1, kMostPositions},
-                              {"original_max_position_embeddings",
-                               &c.decoder.original_max_position_embeddings, 1, kMostPositions},
-                              {"resid_pdrop", &c.decoder.resid_pdrop, 0.0, 0.99},
-                              {"embd_pdrop", &c.decoder.embd_pdrop, 0.0, 0.99}};
-    fields.insert(fields.end(), own.begin(), own.end());
-    return fields;
+    return with_fields(DecoderFamily::fields(c),
+                       {{"hidden_act", &c.hidden_act},
+                        {"sliding_window", &c.decoder.sliding_window, 1, kMostPositions},
+                        {"original_max_position_embeddings",
+                         &c.decoder.original_max_position_embeddings, 1, kMostPositions},
+                        {"resid_pdrop", &c.decoder.resid_pdrop, 0.0, 0.99},
+                        {"embd_pdrop", &c.decoder.embd_pdrop, 0.0, 0.99}});
   }
 
   void complete(ModelConfig& config, const Refuse& refuse) const override {

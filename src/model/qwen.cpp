@@ -24,11 +24,10 @@ class QwenFamily : public DecoderFamily {
   [[nodiscard]] ConfigFields fields(ModelConfig& c) const override {
     ConfigFields fields = DecoderFamily::fields(c);
     add_window_fields(fields, c);
-    const ConfigFields own = {{"hidden_act", &c.hidden_act},
-                              {"use_sliding_window", &c.decoder.use_sliding_window},
-                              {"max_window_layers", &c.decoder.max_window_layers, 0, 1 << 20}};
-    fields.insert(fields.end(), own.begin(), own.end());
-    return fields;
+    return with_fields(std::move(fields),
+                       {{"hidden_act", &c.hidden_act},
+                        {"use_sliding_window", &c.decoder.use_sliding_window},
+                        {"max_window_layers", &c.decoder.max_window_layers, 0, 1 << 20}});
   }
 
   void complete(ModelConfig& config, const Refuse& refuse) const override {
@@ -72,11 +71,8 @@ class Qwen3 final : public QwenFamily {
   }
 
   [[nodiscard]] ConfigFields fields(ModelConfig& c) const override {
-    ConfigFields fields = QwenFamily::fields(c);
-    const ConfigFields own = {{"head_dim", &c.decoder.head_dim, 1, 4096},
-                              {"attention_bias", &c.decoder.attention_bias}};
-    fields.insert(fields.end(), own.begin(), own.end());
-    return fields;
+    return with_fields(QwenFamily::fields(c), {{"head_dim", &c.decoder.head_dim, 1, 4096},
+                                               {"attention_bias", &c.decoder.attention_bias}});
   }
 
  protected:

@@ -29,18 +29,15 @@ class SmolLm3 final : public DecoderFamily {
   }
 
   [[nodiscard]] ConfigFields fields(ModelConfig& c) const override {
-    ConfigFields fields = DecoderFamily::fields(c);
-    const ConfigFields own = {
-        {"hidden_act", &c.hidden_act},
-        {"attention_bias", &c.decoder.attention_bias},
-        {"mlp_bias", &c.decoder.mlp_bias},
-        {"use_sliding_window", &c.decoder.use_sliding_window},
-        {"sliding_window", &c.decoder.sliding_window, 1, kMostPositions},
-        {"layer_types", &c.decoder.layer_types},
-        {"no_rope_layers", &c.decoder.no_rope_layers, 0, 1},
-        {"no_rope_layer_interval", &c.decoder.no_rope_layer_interval, 1, 512}};
-    fields.insert(fields.end(), own.begin(), own.end());
-    return fields;
+    return with_fields(DecoderFamily::fields(c),
+                       {{"hidden_act", &c.hidden_act},
+                        {"attention_bias", &c.decoder.attention_bias},
+                        {"mlp_bias", &c.decoder.mlp_bias},
+                        {"use_sliding_window", &c.decoder.use_sliding_window},
+                        {"sliding_window", &c.decoder.sliding_window, 1, kMostPositions},
+                        {"layer_types", &c.decoder.layer_types},
+                        {"no_rope_layers", &c.decoder.no_rope_layers, 0, 1},
+                        {"no_rope_layer_interval", &c.decoder.no_rope_layer_interval, 1, 512}});
   }
 
   void complete(ModelConfig& config, const Refuse& refuse) const override {

@@ -33,13 +33,19 @@ Tensor for_each_head(const Tensor& x, int64_t heads) {
   return x.unsqueeze(2).expand({-1, -1, heads / x.size(1), -1, -1}).flatten(1, 2);
 }
 
+// Which keys S each of the T queries sees, the first of which is token `first`: [T, S].
+Tensor keys_before(const Tensor& scores, int64_t first, const AttentionOptions& options) {
+  const auto integers = scores.options().dtype(at::kLong);
+  const Tensor queries = at::arange(first, first + scores.size(-2), integers);
+  const Tensor distance = queries.unsqueeze(1) - at::arange(scores.size(-1), integers);
+  const Tensor seen = distance.ge(0);
+  return options.window > 0 ? seen.logical_and(distance.lt(options.window)) : seen;
+}
+
 // Which keys [.., T] each query sees, [.., T, T] or [B, 1, 1, T]; undefined: all.
 Tensor allowed_keys(const Tensor& scores, const AttentionOptions& options, const Tensor& mask) {
   if (!options.causal) return mask;
-  const Tensor places = at::arange(scores.size(-1), scores.options().dtype(at::kLong));
-  const Tensor distance = places.unsqueeze(1) - places;  // [T, T], query - key
-  Tensor allowed = distance.ge(0);
-  if (options.window > 0) allowed = allowed.logical_and(distance.lt(options.window));
+  const Tensor allowed = keys_before(scores, 0, options);
   return mask.defined() ? allowed.logical_and(mask) : allowed;
 }
 
@@ -125,11 +131,7 @@ Tensor attend_behind(const Projections& new_tokens, const AttentionOptions& opti
       options.scale == 0.0 ? 1.0 / std::sqrt(static_cast<double>(q.size(-1))) : options.scale;
   Tensor scores = q.matmul(k.transpose(-1, -2)).to(at::kFloat) * scale;
   if (options.softcap != 0.0) scores = (scores / options.softcap).tanh() * options.softcap;
-  const auto places = scores.options().dtype(at::kLong);
-  const Tensor distance =
-      (at::arange(q.size(2), places) + cache.length).unsqueeze(1) - at::arange(k.size(2), places);
-  Tensor seen = distance.ge(0);
-  if (options.window > 0) seen = seen.logical_and(distance.lt(options.window));
+  const Tensor seen = keys_before(scores, cache.length, options);
   scores = scores.masked_fill(seen.logical_not(), -std::numeric_limits<float>::infinity());
   return joined(scores.softmax(-1).to(v.scalar_type()).matmul(v));
 }
@@ -152,17 +154,8 @@ Value attend(Projections projections, const AttentionOptions& options, Pass& p) 
   if (p.is_plain()) {
     return {.tensor = plain_attention(query.tensor, key.tensor, value.tensor, options, p.inputs())};
   }
-  const kernels::HeadAttention heads = {.heads = options.heads,
-                                        .kv_heads = options.kv_heads,
-                                        .causal = options.causal,
-                                        .window = options.window,
-                                        .scale = options.scale,
-                                        .softcap = options.softcap,
-                                        .layer = options.layer,
-                                        .dropout = options.dropout,
-                                        .block_sparse = options.block_sparse};
   const kernels::Attended attended =
-      kernels::fused_attention(query.tensor, key.tensor, value.tensor, heads, p.inputs());
+      kernels::fused_attention(query.tensor, key.tensor, value.tensor, options, p.inputs());
   const Value y = p.result(attended.context);
   if (!p.records()) {
     projections = {};  // frees them before the caller's full expression ends
@@ -170,12 +163,12 @@ Value attend(Projections projections, const AttentionOptions& options, Pass& p) 
   }
   kernels::Attended kept = {.context = {}, .log_sum_exp = attended.log_sum_exp};
   if (kept.log_sum_exp.defined()) kept.context = attended.context;
-  p.record(y, [&p, heads, kept, q = std::move(query), k = std::move(key),
+  p.record(y, [&p, options, kept, q = std::move(query), k = std::move(key),
                v = std::move(value)](const Tensor& dy) mutable {
     const Tensor dq = to_overwrite(std::exchange(q.tensor, {}));
     const Tensor dk = to_overwrite(std::exchange(k.tensor, {}));
     const Tensor dv = to_overwrite(std::exchange(v.tensor, {}));
-    kernels::fused_attention_backward(dq, dk, dv, kept, dy, heads, p.inputs());
+    kernels::fused_attention_backward(dq, dk, dv, kept, dy, options, p.inputs());
     kept = {};
     q.slot->give(dq);
     k.slot->give(dk);

@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "finetune/base/model_families.h"
 #include "tokenizer/json_fields.h"
 
 namespace finetune::tokenizer {
@@ -111,16 +112,12 @@ constexpr ClassRow kClasses[] = {{"BertTokenizer", TokenizerClass::kBert, "WordP
                                  {"GemmaTokenizer", TokenizerClass::kGemma, "BPE"},
                                  {"DebertaV2Tokenizer", TokenizerClass::kDebertaV2, "Unigram"}};
 
-// transformers' TOKENIZER_MAPPING_NAMES for the types of language models and of DeBERTa; kBackend:
 // tokenizer.json is executed as it says.
 constexpr std::string_view kBackend = "TokenizersBackend";
-constexpr std::pair<std::string_view, std::string_view> kClassesOfTypes[] = {
-    {"gpt2", "GPT2Tokenizer"},    {"qwen2", "Qwen2Tokenizer"},
-    {"qwen3", "Qwen2Tokenizer"},  {"gemma", "GemmaTokenizer"},
-    {"gemma2", "GemmaTokenizer"}, {"gemma3_text", "GemmaTokenizer"},
-    {"phi", "GPT2Tokenizer"},     {"phi3", kBackend},
-    {"mistral", kBackend},        {"olmo2", kBackend},
-    {"modernbert", kBackend},     {"deberta-v2", "DebertaV2Tokenizer"}};
+// transformers' TOKENIZER_MAPPING_NAMES for types of models that are not families here
+// (base/model_families.def has those).
+constexpr std::pair<std::string_view, std::string_view> kOtherTypes[] = {
+    {"phi", "GPT2Tokenizer"}, {"modernbert", kBackend}, {"deberta-v2", "DebertaV2Tokenizer"}};
 
 // Builds a TemplateProcessing piece by piece.
 class Template {
@@ -166,16 +163,16 @@ std::string class_model(TokenizerClass which) {
 
 std::string resolve_class(const std::string& named, const std::string& model_type,
                           bool byte_level) {
-  std::string_view registered;
-  for (const auto& [type, name] : kClassesOfTypes) {
+  std::string registered = tokenizer_class_of(model_type);
+  for (const auto& [type, name] : kOtherTypes) {
     if (type == model_type) registered = name;
   }
   if (named == "LlamaTokenizer" && byte_level) return std::string(kBackend);
-  if (named.empty()) return std::string(registered);
+  if (named.empty()) return registered;
   if (registered.empty() || registered == named) return named;
   if (registered == kBackend) return std::string(kBackend);
   // Hub folders of Qwen 2 name classes that it does not have.
-  return model_type == "qwen2" ? std::string(registered) : named;
+  return model_type == "qwen2" ? registered : named;
 }
 
 nlohmann::ordered_json class_pipeline(TokenizerClass which, const TokenizerFolder& folder,

@@ -7,7 +7,6 @@
 
 #include "finetune/base/file_system.h"
 #include "finetune/base/json.h"
-#include "finetune/base/model_families.h"
 #include "tokenizer/class_pipeline.h"
 #include "tokenizer/json_fields.h"
 
@@ -217,7 +216,6 @@ TokenizerFolder read_tokenizer_folder(const std::string& path) {
     const std::string where = join_path(path, "config.json");
     const Json json = parse_json(*text, where, ErrorKind::kData, {.allow_nan = true});
     const std::string type = optional_string(json, "model_type", where).value_or("");
-    if (folder.class_name.empty()) folder.class_name = tokenizer_class_of(type);
     resolve(folder, type);
   } else {
     resolve(folder, "");

@@ -69,17 +69,6 @@ ProcessResult Accelerator::train(const TinyRun& run, const Arguments& more,
   return this->run(run.command(more), environment);
 }
 
-std::map<std::string, std::string> saved_tensors(const std::string& folder) {
-  std::map<std::string, std::string> files;
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-    const std::string end = entry.path().extension();
-    if (end == ".safetensors" || end == ".pt") {
-      files[entry.path().filename()] = read_file(entry.path());
-    }
-  }
-  return files;
-}
-
 void keep_only_checkpoint(const TinyRun& run, int step) {
   const std::string name = "checkpoint-" + std::to_string(step);
   const std::string kept = run.folder() / name;

@@ -51,9 +51,6 @@ class Accelerator {
   int reports_ = 0;
 };
 
-// The weights, optimizer and schedule in a folder: file names to contents.
-[[nodiscard]] std::map<std::string, std::string> saved_tensors(const std::string& folder);
-
 // Removes what came after a checkpoint, as if the run had been killed right after it.
 void keep_only_checkpoint(const TinyRun& run, int step);
 

@@ -24,6 +24,11 @@ std::vector<double> losses(const TinyRun& run) {
   return values;
 }
 
+void expect_near(const std::vector<double>& actual, const std::vector<double>& expected) {
+  ASSERT_EQ(actual.size(), expected.size());
+  for (size_t i = 0; i < actual.size(); ++i) EXPECT_NEAR(actual[i], expected[i], 2e-5) << i;
+}
+
 // The same dropout masks and the same data give the CPU's losses, but for the order of sums.
 TEST(AcceleratorRun, HasTheLossesOfTheCpu) {
   const TinyRun on_cpu(kShort);
@@ -36,8 +41,7 @@ TEST(AcceleratorRun, HasTheLossesOfTheCpu) {
   const std::vector<double> expected = losses(on_cpu);
   const std::vector<double> actual = losses(on_device);
   ASSERT_EQ(expected.size(), 10U);
-  ASSERT_EQ(actual.size(), expected.size());
-  for (size_t i = 0; i < actual.size(); ++i) EXPECT_NEAR(actual[i], expected[i], 2e-5) << i;
+  expect_near(actual, expected);
 }
 
 // Every save is written in the background; the kill hits a run with one in progress.
@@ -118,10 +122,7 @@ TEST(AcceleratorRun, TakesFewerSamplesAtATimeWhenOutOfMemory) {
   EXPECT_THAT(result.err, HasSubstr("samples instead of 16"));
   EXPECT_THAT(result.err, HasSubstr("the effective batch stays 16"));
   EXPECT_LE(accelerator.report().peak_bytes, peak * 7 / 10);
-  const std::vector<double> expected = losses(whole);
-  const std::vector<double> actual = losses(rescued);
-  ASSERT_EQ(actual.size(), expected.size());
-  for (size_t i = 0; i < actual.size(); ++i) EXPECT_NEAR(actual[i], expected[i], 2e-5) << i;
+  expect_near(losses(rescued), losses(whole));
 }
 
 TEST(AcceleratorRun, EndsWithOneSentenceWhenTheModelDoesNotFit) {
@@ -156,9 +157,7 @@ TEST(AcceleratorRun, OfBlockSparseAttentionResumesInTheSameBits) {
 
   const TinyRun on_cpu(keys);
   ASSERT_EQ(on_cpu.train({"--use_cpu", "true"}).code, 0);
-  const std::vector<double> cpu = losses(on_cpu);
-  ASSERT_EQ(cpu.size(), on_device.size());
-  for (size_t i = 0; i < cpu.size(); ++i) EXPECT_NEAR(on_device[i], cpu[i], 2e-5) << i;
+  expect_near(on_device, losses(on_cpu));
 }
 
 TEST(AcceleratorRun, OfTwoProcessesUsesTwoDevicesAndHasTheBitsOfOne) {

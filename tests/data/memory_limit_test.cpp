@@ -95,7 +95,7 @@ TEST_F(MemoryLimitTest, BoundsDocuments) {
   });
 }
 
-TEST_F(MemoryLimitTest, BoundsQuestionsThatAreKept) {
+std::string questions() {
   std::string rows;
   for (int i = 0; i < 20'000; ++i) {
     rows += R"({"id": ")" + std::to_string(i) +
@@ -103,7 +103,11 @@ TEST_F(MemoryLimitTest, BoundsQuestionsThatAreKept) {
             R"("answers": {"text": ["bytes"], "answer_start": [7]}})"
             "\n";
   }
-  const std::string path = folder_.write("a.jsonl", rows);
+  return rows;
+}
+
+TEST_F(MemoryLimitTest, BoundsQuestionsThatAreKept) {
+  const std::string path = folder_.write("a.jsonl", questions());
   expect_bounded([&](const TokenCacheOptions& cache) {
     QuestionAnsweringOptions options;
     options.max_seq_length = 64;
@@ -115,14 +119,7 @@ TEST_F(MemoryLimitTest, BoundsQuestionsThatAreKept) {
 
 // Texts and ranges of kept questions take four times as much as their tokens.
 TEST_F(MemoryLimitTest, CountsTextsAndRangesOfQuestionsThatAreKept) {
-  std::string rows;
-  for (int i = 0; i < 20'000; ++i) {
-    rows += R"({"id": ")" + std::to_string(i) +
-            R"(", "question": "what?", "context": "twenty bytes of text", )"
-            R"("answers": {"text": ["bytes"], "answer_start": [7]}})"
-            "\n";
-  }
-  const std::string path = folder_.write("a.jsonl", rows);
+  const std::string path = folder_.write("a.jsonl", questions());
   QuestionAnsweringOptions options;
   options.max_seq_length = 64;
   options.cache = cache(12'000'000);

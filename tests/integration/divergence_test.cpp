@@ -30,18 +30,6 @@ Json state_of(const std::string& folder) {
   return parse_json(read_file(path), path);
 }
 
-// What decides how a run goes on.
-std::map<std::string, std::string> resumed_bits_of(const std::string& folder) {
-  std::map<std::string, std::string> files;
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-    const std::string end = entry.path().extension();
-    if (end == ".safetensors" || end == ".pt") {
-      files[entry.path().filename()] = read_file(entry.path());
-    }
-  }
-  return files;
-}
-
 // Every float32 of a safetensors file's data.
 bool holds_numbers_alone(const std::string& path) {
   const std::string content = read_file(path);
@@ -104,7 +92,7 @@ const Skipped& without_update(int step) {
   TinyRun run(kSmallRun);
   run.set({{"divergence_policy", "skip"}});
   EXPECT_EQ(run.train({}, poison("loss@" + std::to_string(step))).code, 0);
-  return made[step] = {.bits = resumed_bits_of(run.out("checkpoint-9")),
+  return made[step] = {.bits = saved_tensors(run.out("checkpoint-9")),
                        .model = read_file(run.out("model.safetensors")),
                        .log = log_of(run)};
 }
@@ -140,7 +128,7 @@ TEST_P(Poisoned, NeverReachesACheckpoint) {
   EXPECT_TRUE(holds_numbers_alone(run.out("model.safetensors")));
 
   // However it was found: the result is that of the run without this update.
-  EXPECT_TRUE(resumed_bits_of(run.out("checkpoint-9")) == without_update(step).bits);
+  EXPECT_TRUE(saved_tensors(run.out("checkpoint-9")) == without_update(step).bits);
   EXPECT_TRUE(read_file(run.out("model.safetensors")) == without_update(step).model);
   EXPECT_EQ(log_of(run), without_update(step).log);
 }
@@ -188,25 +176,25 @@ TEST_F(HostileRow, IsSkippedOnceAnEpoch) {
 
 TEST_F(HostileRow, IsLeftOutWithTheSameResult) {
   const Json skipped = trained({{"divergence_policy", "skip"}});
-  const auto expected = resumed_bits_of(run_.out("checkpoint-18"));
+  const auto expected = saved_tensors(run_.out("checkpoint-18"));
   const Json log = log_of(run_);
   const Json state = trained({{"divergence_policy", "rollback"}}, {"--restart"});
   EXPECT_EQ(state["rollbacks"], 3);
   EXPECT_EQ(state["left_out"].size(), 3U);
   EXPECT_EQ(state["updates"], skipped["updates"]);
-  EXPECT_TRUE(resumed_bits_of(run_.out("checkpoint-18")) == expected);
+  EXPECT_TRUE(saved_tensors(run_.out("checkpoint-18")) == expected);
   EXPECT_EQ(log_of(run_), log);
 }
 
 TEST_F(HostileRow, IsLeftOutWithTheSameResultHoweverOftenTheRunIsStopped) {
   const Json whole = trained({{"divergence_policy", "rollback"}});
-  const auto expected = resumed_bits_of(run_.out("checkpoint-18"));
+  const auto expected = saved_tensors(run_.out("checkpoint-18"));
   const Json log = log_of(run_);
   std::filesystem::remove_all(run_.out());
   std::filesystem::create_directories(run_.out());
   for (int step = 1; step < 18; ++step) run_.train_until(step);
   const Json state = trained({});
-  EXPECT_TRUE(resumed_bits_of(run_.out("checkpoint-18")) == expected);
+  EXPECT_TRUE(saved_tensors(run_.out("checkpoint-18")) == expected);
   EXPECT_EQ(log_of(run_), log);
   for (const char* key : {"rollbacks", "skipped_updates", "nonfinite_updates", "left_out",
                           "divergence_tries", "updates"}) {
@@ -216,7 +204,7 @@ TEST_F(HostileRow, IsLeftOutWithTheSameResultHoweverOftenTheRunIsStopped) {
 
 TEST_F(HostileRow, IsLeftOutWithTheSameResultWhereTheRunIsKilled) {
   const Json whole = trained({{"divergence_policy", "rollback"}});
-  const auto expected = resumed_bits_of(run_.out("checkpoint-18"));
+  const auto expected = saved_tensors(run_.out("checkpoint-18"));
   for (const char* text : {"rolling back to", "are left out, as", "are left out, as"}) {
     std::filesystem::remove_all(run_.out());
     std::filesystem::create_directories(run_.out());
@@ -227,7 +215,7 @@ TEST_F(HostileRow, IsLeftOutWithTheSameResultWhereTheRunIsKilled) {
       (void)process.finish();
     }
     const Json state = trained({});
-    EXPECT_TRUE(resumed_bits_of(run_.out("checkpoint-18")) == expected) << text;
+    EXPECT_TRUE(saved_tensors(run_.out("checkpoint-18")) == expected) << text;
     EXPECT_EQ(state["rollbacks"], whole["rollbacks"]);
   }
 }
@@ -248,13 +236,13 @@ TEST_F(HostileRow, IsASpikeWhereItsLossIsANumber) {
   const Json skipped = trained({{"divergence_policy", "skip"}}, {"--restart"});
   EXPECT_GE(skipped["skipped_updates"], 2);
   EXPECT_EQ(skipped["nonfinite_updates"], 0);
-  const auto expected = resumed_bits_of(run_.out("checkpoint-30"));
+  const auto expected = saved_tensors(run_.out("checkpoint-30"));
   // The window of losses is part of the checkpoint.
   std::filesystem::remove_all(run_.out());
   std::filesystem::create_directories(run_.out());
   for (const int step : {3, 9, 16, 17, 22, 29}) run_.train_until(step);
   EXPECT_EQ(trained({})["skipped_updates"], skipped["skipped_updates"]);
-  EXPECT_TRUE(resumed_bits_of(run_.out("checkpoint-30")) == expected);
+  EXPECT_TRUE(saved_tensors(run_.out("checkpoint-30")) == expected);
 }
 
 // A gradient whose square is beyond float32: the second moment would stay infinite for ever, the
@@ -348,8 +336,8 @@ TEST(Divergence, GoesBackWithEveryFormat) {
     const ProcessResult result = returns.train({}, poison("loss@5"));
     ASSERT_EQ(result.code, 0) << result.err;
     EXPECT_EQ(state_of(returns.out())["rollbacks"], 1);
-    EXPECT_TRUE(resumed_bits_of(returns.out("checkpoint-9")) ==
-                resumed_bits_of(skips.out("checkpoint-9")))
+    EXPECT_TRUE(saved_tensors(returns.out("checkpoint-9")) ==
+                saved_tensors(skips.out("checkpoint-9")))
         << format.begin()->first << " " << format.begin()->second;
   }
 }

@@ -27,17 +27,6 @@ ProcessOptions limit(int64_t bytes) {
           .watch = ""};
 }
 
-std::map<std::string, std::string> bits_of(const std::string& folder) {
-  std::map<std::string, std::string> files;
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-    const std::string end = entry.path().extension();
-    if (end == ".safetensors" || end == ".pt") {
-      files[entry.path().filename()] = read_file(entry.path());
-    }
-  }
-  return files;
-}
-
 // Short lines, but for the third update's: what layers keep of these needs more than kLimit.
 constexpr int64_t kLimit = 60000;
 
@@ -69,7 +58,7 @@ TEST_F(LackOfMemory, CutsTheBatchFromThatVeryStepOn) {
   ASSERT_THAT(rescued.err, HasSubstr("step 3: out of memory"));
   EXPECT_THAT(rescued.err, HasSubstr("6 x 2 samples instead of 12"));
   EXPECT_THAT(rescued.err, HasSubstr("the effective batch stays 12"));
-  const auto expected = bits_of(run_.out("checkpoint-6"));
+  const auto expected = saved_tensors(run_.out("checkpoint-6"));
   const Json log = log_without_times(run_.out());
 
   // The same run with memory enough, told to take so many at that step.
@@ -78,13 +67,13 @@ TEST_F(LackOfMemory, CutsTheBatchFromThatVeryStepOn) {
   told.train_until(2);
   const ProcessResult result = told.train({"--per_device_train_batch_size", "6"});
   ASSERT_EQ(result.code, 0) << result.err;
-  EXPECT_TRUE(bits_of(told.out("checkpoint-6")) == expected);
+  EXPECT_TRUE(saved_tensors(told.out("checkpoint-6")) == expected);
   EXPECT_EQ(log_without_times(told.out()), log);
 }
 
 TEST_F(LackOfMemory, IsRememberedByTheCheckpoint) {
   ASSERT_EQ(run_.train({}, limit(kLimit)).code, 0);
-  const auto expected = bits_of(run_.out("checkpoint-6"));
+  const auto expected = saved_tensors(run_.out("checkpoint-6"));
   const std::string kept = run_.folder() / "checkpoint-4";
   std::filesystem::rename(run_.out("checkpoint-4"), kept);
   std::filesystem::remove_all(run_.out());
@@ -94,7 +83,7 @@ TEST_F(LackOfMemory, IsRememberedByTheCheckpoint) {
   ASSERT_EQ(resumed.code, 0) << resumed.err;
   EXPECT_THAT(resumed.err, HasSubstr("memory did not suffice for 12 samples at a time: 6"));
   EXPECT_THAT(resumed.err, Not(HasSubstr("out of memory")));
-  EXPECT_TRUE(bits_of(run_.out("checkpoint-6")) == expected);
+  EXPECT_TRUE(saved_tensors(run_.out("checkpoint-6")) == expected);
 }
 
 TEST_F(LackOfMemory, IsForgottenWhereTheKeyIsAnother) {

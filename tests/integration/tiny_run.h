@@ -115,6 +115,18 @@ class TinyRun {
   Keys config_;
 };
 
+// Weights and states in a checkpoint, which decide how a run resumes: bytes by file name.
+inline std::map<std::string, std::string> saved_tensors(const std::string& folder) {
+  std::map<std::string, std::string> files;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    const std::string end = entry.path().extension();
+    if (end == ".safetensors" || end == ".pt") {
+      files[entry.path().filename()] = read_file(entry.path());
+    }
+  }
+  return files;
+}
+
 inline Json trainer_state(const std::string& folder) {
   return parse_json(read_file(folder + "/trainer_state.json"), folder, ErrorKind::kData,
                     {.allow_nan = true});

@@ -141,6 +141,26 @@ class Samples(torch.utils.data.Dataset):
         return {"input_ids": ids, "labels": ids.clone()}
 
 
+# The settings of both programs.
+BOTH = {
+    "train_sampling_strategy": "sequential",
+    "max_steps": STEPS,
+    "per_device_train_batch_size": 4,
+    "per_device_eval_batch_size": 8,
+    "learning_rate": 1e-3,
+    "lr_scheduler_type": "linear",
+    "warmup_steps": 4,
+    "weight_decay": 0.01,
+    "logging_steps": 1,
+    "eval_strategy": "steps",
+    "eval_steps": 10,
+    "save_strategy": "steps",
+    "save_steps": 10,
+    "report_to": "none",
+    "use_cpu": True,
+}
+
+
 class CausalLm(ParityTest):
     def setUp(self):
         super().setUp()
@@ -165,21 +185,7 @@ class CausalLm(ParityTest):
             "block_size": BLOCK,
             "output_dir": str(self.folder / name),
             "cache_dir": str(self.folder / "cache"),
-            "train_sampling_strategy": "sequential",
-            "max_steps": STEPS,
-            "per_device_train_batch_size": 4,
-            "per_device_eval_batch_size": 8,
-            "learning_rate": 1e-3,
-            "lr_scheduler_type": "linear",
-            "warmup_steps": 4,
-            "weight_decay": 0.01,
-            "logging_steps": 1,
-            "eval_strategy": "steps",
-            "eval_steps": 10,
-            "save_strategy": "steps",
-            "save_steps": 10,
-            "report_to": "none",
-            "use_cpu": True,
+            **BOTH,
             **more,
         }
         path = self.folder / f"{name}.json"
@@ -193,21 +199,7 @@ class CausalLm(ParityTest):
         torch.manual_seed(1)
         settings = {
             "output_dir": str(self.folder / name),
-            "max_steps": STEPS,
-            "per_device_train_batch_size": 4,
-            "per_device_eval_batch_size": 8,
-            "learning_rate": 1e-3,
-            "lr_scheduler_type": "linear",
-            "warmup_steps": 4,
-            "weight_decay": 0.01,
-            "logging_steps": 1,
-            "eval_strategy": "steps",
-            "eval_steps": 10,
-            "save_strategy": "steps",
-            "save_steps": 10,
-            "report_to": "none",
-            "use_cpu": True,
-            "train_sampling_strategy": "sequential",
+            **BOTH,
             "disable_tqdm": True,
             **more,
         }

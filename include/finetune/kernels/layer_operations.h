@@ -56,17 +56,17 @@ void fused_activation(const Tensor& input, const Tensor& bias, Activation f, con
 [[nodiscard]] Tensor fused_activation_backward(const Tensor& input, const Tensor& bias,
                                                Activation f, const Tensor& gradient);
 
-// softmax(Q K^T / sqrt(D)) V of H heads, full or, in passes over more than longest_full() tokens,
-// block-sparse.
+// softmax(Q K^T / sqrt(D)) V of H heads.
 struct HeadAttention {
   int64_t heads = 1;
   int64_t kv_heads = 0;  // 0: as many as heads; else each serves heads / kv_heads of them
+  int64_t layer = 0;     // of the dropout's numbers and of the random blocks
+  double dropout = 0.0;
   bool causal = false;   // a token sees itself and those before it
-  int64_t window = 0;    // causal: so many tokens, itself included; 0: all before it
+  int64_t window = 0;    // causal: number of tokens seen, itself included; 0: all before it
   double scale = 0.0;    // of scores; 0: 1 / sqrt(D)
   double softcap = 0.0;  // c: scores s become c tanh(s / c); 0: they stay
-  int64_t layer = 0;
-  double dropout = 0.0;
+  // In passes over more tokens than its longest_full(); else full attention.
   std::optional<BlockSparseOptions> block_sparse = {};
 };
 

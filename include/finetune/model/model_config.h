@@ -41,7 +41,7 @@ struct DecoderConfig {
   std::optional<int64_t> sliding_window;
   bool use_sliding_window = false;      // qwen2, qwen3, smollm3
   int64_t max_window_layers = 28;       // qwen2, qwen3: layers before this one see everything
-  int64_t sliding_window_pattern = 6;   // gemma3_text: one layer in so many sees everything
+  int64_t sliding_window_pattern = 6;   // gemma3_text: every n-th layer sees everything
   std::vector<int64_t> no_rope_layers;  // smollm3: 1 for each layer that rotates, whatever the name
   int64_t no_rope_layer_interval = 4;
   int64_t query_pre_attn_scalar = 256;  // gemma2, gemma3_text

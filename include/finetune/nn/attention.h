@@ -5,18 +5,7 @@
 
 namespace finetune::nn {
 
-struct AttentionOptions {
-  int64_t heads = 1;
-  int64_t kv_heads = 0;  // 0: as many as heads; else each serves heads / kv_heads of them
-  int64_t layer = 0;     // of the dropout's numbers and of the random blocks
-  double dropout = 0.0;
-  bool causal = false;   // a token sees itself and those before it
-  int64_t window = 0;    // causal: so many tokens, itself included; 0: all before it
-  double scale = 0.0;    // of scores; 0: 1 / sqrt(D)
-  double softcap = 0.0;  // c: scores s become c tanh(s / c); 0: they stay
-  // In passes over more tokens than its longest_full(); else full attention.
-  std::optional<BlockSparseOptions> block_sparse = {};
-};
+using AttentionOptions = kernels::HeadAttention;
 
 // The projections of an attention. The order of the members is the order of evaluation in a braced
 // list; the backward pass takes them in reverse: query, key, value.

@@ -22,7 +22,7 @@ struct DropoutPoint {
 // [B, T, heads * D] as [B, T, heads, D], and back. Keep nothing.
 [[nodiscard]] Value split_heads(Value x, int64_t heads, Pass& p);
 [[nodiscard]] Value joined_heads(Value x, Pass& p);
-// x in parts of these sizes along the last dimension, each in memory of its own.
+// x in parts of these sizes along the last dimension, each in its own memory.
 [[nodiscard]] std::vector<Value> split(Value x, const std::vector<int64_t>& sizes, Pass& p);
 // factor * x. Keeps nothing.
 [[nodiscard]] Value scale(Value x, double factor, Pass& p);

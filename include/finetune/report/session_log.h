@@ -10,7 +10,7 @@
 // sessions.jsonl: what happened to a run, one JSON object a line, never cut. Every line has `event`
 // and `time` (Unix seconds):
 //   start     a session began to train: session, run_id, step, max_steps, host, pid, device, ...
-//   rollback  training went back: from, to, reason
+//   rollback  training rolled back: from, to, reason
 //   end       it ended by itself: code (the exit code), step, reason
 //   error     it ended with a message
 // A session without an `end` or `error` was killed, or is running.

@@ -37,8 +37,8 @@ struct MemoryCut {
   friend bool operator==(const MemoryCut&, const MemoryCut&) = default;
 };
 
-// The part of `saved` that applies to a run of these sizes: a cut of another size than the keys ask
-// for now is forgotten, and so is one that does not divide the batch of a device.
+// The part of `saved` that applies to a run of these sizes: a micro-batch size for another batch
+// size than the keys have is dropped, and so is one that does not divide the batch of a device.
 [[nodiscard]] MemoryCut usable_cut(const MemoryCut& saved, int64_t train, int64_t eval,
                                    int64_t samples_per_update);
 

@@ -19,8 +19,8 @@ class CausalLmSetup final : public TextSetup {
     split_rows_of_train_file();
   }
 
-  // Padding stands behind a sequence, whatever the tokenizer's side is for generation: it is not
-  // computed there, and positions begin with the text.
+  // Padding follows a sequence, whatever the tokenizer's side for generation: it is not computed
+  // there, and positions begin with the text.
   [[nodiscard]] std::shared_ptr<const Collator> make_collator() const override {
     const auto& special = context().tokenizer.special_tokens();
     const auto& pad = special.pad ? special.pad : special.eos;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/allclose.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/tensor.h>
 #include <gtest/gtest.h>
@@ -9,6 +8,7 @@
 #include "finetune/data/token_dataset.h"
 #include "finetune/task/task.h"
 #include "task/clm/clm.h"
+#include "task/gradients_of.h"
 #include "task/masked_lm/masked_words.h"
 #include "task/model_input.h"
 
@@ -45,32 +45,16 @@ Batch clm_rows(int64_t first, int64_t count) {
   return batch;
 }
 
-double clm_gradients_of(const std::vector<Batch>& batches, LanguageModel& model, int64_t targets) {
-  const auto task = make_causal_lm_task(model, kClmDevice, {});
-  double loss = 0.0;
-  for (const Batch& batch : batches) {
-    const Tensor sum = task->loss_sums(
-        batch, {.dropout = {.seed = 1, .update = 2, .first_place = batch.first_place}})[0];
-    if (!sum.defined()) continue;
-    const Tensor share = sum / static_cast<double>(targets);
-    share.backward();
-    loss += share.item<double>();
-  }
-  return loss;
-}
-
 TEST(CausalLmTask, MicroBatchesWithUnequalTargetsEqualOneLargeBatch) {
   const auto whole = tiny_decoder();
   const auto cut = tiny_decoder();
   EXPECT_EQ(clm_rows(0, 4).targets, 10);
-  const double one = clm_gradients_of({clm_rows(0, 4)}, *whole, 10);
-  const double many = clm_gradients_of({clm_rows(0, 1), clm_rows(1, 2), clm_rows(3, 1)}, *cut, 10);
+  const double one =
+      gradients_of({clm_rows(0, 4)}, *make_causal_lm_task(*whole, kClmDevice, {}), 10);
+  const double many = gradients_of({clm_rows(0, 1), clm_rows(1, 2), clm_rows(3, 1)},
+                                   *make_causal_lm_task(*cut, kClmDevice, {}), 10);
   EXPECT_NEAR(one, many, 1e-6);
-  for (size_t i = 0; i < whole->parameters().size(); ++i) {
-    EXPECT_TRUE(at::allclose(whole->parameters()[i].tensor.grad(),
-                             cut->parameters()[i].tensor.grad(), 1e-4, 1e-6))
-        << whole->parameters()[i].name;
-  }
+  expect_close_gradients(*whole, *cut);
 }
 
 TEST(CausalLmTask, EvaluatesInChunksWhatTheLogitsSay) {
