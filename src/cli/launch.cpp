@@ -147,10 +147,10 @@ int be_member(const Membership& membership, const LoadedConfig& config,
   log::set_level(membership.board != nullptr && membership.rank != 0 ? "error"
                                                                      : config.args.log_level);
   // From before they meet on: who hangs on the way there is found too.
-  std::optional<Pulse> pulse;
-  const std::chrono::seconds idle_patience(config.args.ddp_timeout);
+  std::optional<Heartbeat> heartbeat;
+  const std::chrono::seconds idle_timeout(config.args.ddp_timeout);
   if (membership.board != nullptr) {
-    pulse.emplace(*membership.board, membership.rank, idle_patience);
+    heartbeat.emplace(*membership.board, membership.rank, idle_timeout);
   }
   take_accelerator(membership.local_rank);
   // All processes of a machine share its processors.

@@ -57,7 +57,7 @@ bool IdleWatch::is_idle(const Activity& activity, Clock::time_point now) {
   }
   last_ = activity;
   looked_at_ = now;
-  return now - active_at_ > patience_;
+  return now - active_at_ > timeout_;
 }
 
 }  // namespace finetune

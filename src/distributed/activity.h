@@ -32,14 +32,14 @@ class IdleWatch {
  public:
   using Clock = std::chrono::steady_clock;
 
-  explicit IdleWatch(std::chrono::milliseconds patience) : patience_(patience) {}
+  explicit IdleWatch(std::chrono::milliseconds timeout) : timeout_(timeout) {}
 
   // Call it at least every ten seconds: a longer pause means that the process itself was stopped,
   // and restarts the measurement.
   [[nodiscard]] bool is_idle(const Activity& activity, Clock::time_point now);
 
  private:
-  std::chrono::milliseconds patience_;
+  std::chrono::milliseconds timeout_;
   Activity last_ = {};
   Clock::time_point looked_at_ = {};
   Clock::time_point active_at_ = {};

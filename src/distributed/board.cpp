@@ -53,19 +53,19 @@ Board& make_board() {
   return *new (memory) Board;
 }
 
-struct Pulse::State {
+struct Heartbeat::State {
   std::mutex mutex;
   std::condition_variable changed;
   bool is_over = false;
   std::thread thread;
 };
 
-Pulse::Pulse(Board& board, int64_t rank, std::chrono::milliseconds idle_patience)
+Heartbeat::Heartbeat(Board& board, int64_t rank, std::chrono::milliseconds idle_timeout)
     : state_(std::make_unique<State>()) {
-  state_->thread = std::thread([state = state_.get(), &board, rank, idle_patience] {
+  state_->thread = std::thread([state = state_.get(), &board, rank, idle_timeout] {
     using Clock = std::chrono::steady_clock;
     Clock::time_point lost_at = Clock::time_point::max();
-    IdleWatch watch(idle_patience);
+    IdleWatch watch(idle_timeout);
     std::unique_lock lock(state->mutex);
     while (!state->changed.wait_for(lock, kBeat, [&] { return state->is_over; })) {
       if (!watch.is_idle(Activity::of_this_process(), Clock::now())) {
@@ -78,7 +78,7 @@ Pulse::Pulse(Board& board, int64_t rank, std::chrono::milliseconds idle_patience
   });
 }
 
-Pulse::~Pulse() {
+Heartbeat::~Heartbeat() {
   {
     const std::lock_guard lock(state_->mutex);
     state_->is_over = true;

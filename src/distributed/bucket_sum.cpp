@@ -130,7 +130,7 @@ BucketSum::~BucketSum() {
 }
 
 std::vector<Tensor> BucketSum::memory() const {
-  FT_CHECK(options_.owns_memory, "gradients lie elsewhere");
+  FT_CHECK(options_.owns_memory, "the gradients are not in these buckets");
   std::vector<Tensor> views(layout_.bucket_of.size());
   for (size_t b = 0; b < layout_.buckets.size(); ++b) {
     const BucketLayout::Bucket& bucket = layout_.buckets[b];

@@ -22,7 +22,7 @@
 #include "distributed/device_group.h"
 #include "distributed/greet.h"
 #include "distributed/meeting_store.h"
-#include "distributed/store_pulse.h"
+#include "distributed/store_heartbeat.h"
 #include "finetune/base/interrupt.h"
 #include "finetune/base/log.h"
 #include "finetune/distributed/board.h"
@@ -60,14 +60,14 @@ Device make_device(const std::string& interface) {
 class GlooWorld final : public World {
  public:
   GlooWorld(const Membership& membership, c10::intrusive_ptr<c10d::Store> store,
-            std::unique_ptr<StorePulse> pulse, Device device,
+            std::unique_ptr<StoreHeartbeat> heartbeat, Device device,
             std::chrono::milliseconds device_limit)
       : rank_(membership.rank),
         size_(membership.size),
         board_(membership.board),
         device_limit_(device_limit),
         store_(std::move(store)),
-        pulse_(std::move(pulse)) {
+        heartbeat_(std::move(heartbeat)) {
     auto options = c10d::ProcessGroupGloo::Options::create(kNoLimit);
     options->devices.push_back(std::move(device));
     meeting([&] {
@@ -77,7 +77,7 @@ class GlooWorld final : public World {
   }
 
   // Waits for their messages.
-  void leave() { pulse_.reset(); }
+  void leave() { heartbeat_.reset(); }
 
   [[nodiscard]] int64_t rank() const override { return rank_; }
   [[nodiscard]] int64_t size() const override { return size_; }
@@ -215,7 +215,7 @@ class GlooWorld final : public World {
       throw;  // a refused thread is this machine's problem, not another rank's
     } catch (const std::exception& error) {
       // The launcher sees which rank's end broke the connection.
-      lose(error.what(), board_ != nullptr || (pulse_ && pulse_->is_told()));
+      lose(error.what(), board_ != nullptr || (heartbeat_ && heartbeat_->is_told()));
     }
   }
 
@@ -233,12 +233,13 @@ class GlooWorld final : public World {
   // Other ranks see no closed connection when a device fails: this process reports it, and marks on
   // the board that all must exit.
   [[nodiscard]] bool is_device_loss_told() const {
-    if (pulse_) return pulse_->is_told();
+    if (heartbeat_) return heartbeat_->is_told();
     return board_ != nullptr && board_->tells_who_is_gone(rank_);
   }
 
   [[nodiscard]] bool is_somebody_lost() const {
-    return (board_ != nullptr && board_->lost_rank >= 0) || (pulse_ && pulse_->has_verdict());
+    return (board_ != nullptr && board_->lost_rank >= 0) ||
+           (heartbeat_ && heartbeat_->has_verdict());
   }
 
   [[noreturn]] void lose(const std::string& what, bool is_told) const {
@@ -259,29 +260,29 @@ class GlooWorld final : public World {
   Board* board_;  // the launcher's
   std::chrono::milliseconds device_limit_;
   c10::intrusive_ptr<c10d::Store> store_;
-  std::unique_ptr<StorePulse> pulse_;  // outlives the connections to the others
+  std::unique_ptr<StoreHeartbeat> heartbeat_;  // outlives the connections to the others
   c10::intrusive_ptr<c10d::ProcessGroupGloo> group_;
   c10::Device device_{c10::kCPU};  // that devices_ joins
   std::unique_ptr<DeviceGroup> devices_;
 };
 
 // The launcher watches ranks that it started.
-bool has_pulse(const Membership& membership) {
+bool has_heartbeat(const Membership& membership) {
   return membership.board == nullptr && membership.file.empty();
 }
 
-std::unique_ptr<StorePulse> make_pulse(const Membership& membership,
-                                       c10::intrusive_ptr<c10d::Store> store,
-                                       std::chrono::seconds timeout) {
-  return std::make_unique<StorePulse>(
+std::unique_ptr<StoreHeartbeat> make_heartbeat(const Membership& membership,
+                                               c10::intrusive_ptr<c10d::Store> store,
+                                               std::chrono::seconds timeout) {
+  return std::make_unique<StoreHeartbeat>(
       std::move(store),
-      StorePulse::Options{.rank = membership.rank,
-                          .size = membership.size,
-                          .holds_store = membership.rank == 0 && !membership.has_agent,
-                          .patience = std::chrono::milliseconds(
-                              static_cast<int64_t>(membership.hang_seconds * 1000)),
-                          .idle_patience = timeout,
-                          .leave = [] { ::_exit(kExitStoppedEarly); }});
+      StoreHeartbeat::Options{.rank = membership.rank,
+                              .size = membership.size,
+                              .holds_store = membership.rank == 0 && !membership.has_agent,
+                              .timeout = std::chrono::milliseconds(
+                                  static_cast<int64_t>(membership.hang_seconds * 1000)),
+                              .idle_timeout = timeout,
+                              .leave = [] { ::_exit(kExitStoppedEarly); }});
 }
 
 }  // namespace
@@ -294,22 +295,22 @@ std::shared_ptr<World> join_world(const Membership& membership, const std::strin
   set_nccl_environment(membership.interface);
   const std::chrono::seconds timeout(timeout_seconds);
   Device device = make_device(membership.interface);  // a wrong name is said before the wait
-  Patience patience(timeout);
+  PeerTimeout peer_timeout(timeout);
   c10::intrusive_ptr<c10d::Store> store;
   try {
-    store = open_store(membership, patience);
+    store = open_store(membership, peer_timeout);
     quieten_c10d("ERROR");
-    if (has_pulse(membership)) StorePulse::announce(*store, membership.rank);
-    greet(*store, membership, identity, patience);
+    if (has_heartbeat(membership)) StoreHeartbeat::announce(*store, membership.rank);
+    greet(*store, membership, identity, peer_timeout);
   } catch (const c10::Error& error) {
     const std::string what = error.what_without_backtrace();
     interrupt::throw_if_requested("waiting for the other processes");
     throw PeerLost("rank 0, or what the processes met through, is gone (" + first_line(what) +
                    "); start the processes again");
   }
-  std::unique_ptr<StorePulse> pulse;
-  if (has_pulse(membership)) pulse = make_pulse(membership, store->clone(), timeout);
-  return std::make_shared<GlooWorld>(membership, std::move(store), std::move(pulse),
+  std::unique_ptr<StoreHeartbeat> heartbeat;
+  if (has_heartbeat(membership)) heartbeat = make_heartbeat(membership, store->clone(), timeout);
+  return std::make_shared<GlooWorld>(membership, std::move(store), std::move(heartbeat),
                                      std::move(device), timeout);
 }
 

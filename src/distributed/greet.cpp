@@ -18,7 +18,7 @@ namespace {
 using Bytes = std::vector<uint8_t>;
 
 // The result for all ranks, decided by the first to set it: "met <names>", or "left <rank>".
-const std::string kEnd = "meeting/end";
+const std::string kEnd = "greeting/end";
 const std::string kMet = "met";
 const std::string kLeft = "left ";
 
@@ -55,11 +55,11 @@ std::string names_of(const std::vector<std::string>& all) {
 class Meeting {
  public:
   Meeting(c10d::Store& store, const Membership& membership, const std::string& identity,
-          Patience& patience)
+          PeerTimeout& peer_timeout)
       : store_(store),
         membership_(membership),
         identity_(identity),
-        patience_(patience),
+        peer_timeout_(peer_timeout),
         mine_(hello(membership, membership.rank, identity) + make_name()) {
     for (int64_t rank = 0; rank < membership.size; ++rank) keys_.push_back(hello_key(rank));
   }
@@ -70,7 +70,7 @@ class Meeting {
       if (interrupt::is_requested()) leave();
       check_that_nobody_is_lost();
       check_own_place();
-      if (!patience_.wait([this] { return whom(); })) give_up();
+      if (!peer_timeout_.wait([this] { return whom(); })) give_up();
     }
     if (is_ended()) check_who_left(text_of(store_.get(kEnd)));
     const std::vector<std::string> all = hear_all();
@@ -125,7 +125,7 @@ class Meeting {
     if (!ranks.empty() && !is_speaker()) throw PeerLost("");
     throw PeerLost(format_text(
         "not all {} processes came within {} s: {}; start them all, or raise ddp_timeout",
-        membership_.size, patience_.seconds(),
+        membership_.size, peer_timeout_.seconds(),
         ranks.empty() ? "the last one came just then" : names_of_ranks(ranks) + " did not"));
   }
 
@@ -197,7 +197,7 @@ class Meeting {
   c10d::Store& store_;
   const Membership& membership_;
   const std::string& identity_;
-  Patience& patience_;
+  PeerTimeout& peer_timeout_;
   const std::string mine_;
   std::vector<std::string> keys_;  // of all, by rank
   size_t come_ = 0;                // number of first ranks that are known to have arrived
@@ -206,8 +206,8 @@ class Meeting {
 }  // namespace
 
 void greet(c10d::Store& store, const Membership& membership, const std::string& identity,
-           Patience& patience) {
-  Meeting(store, membership, identity, patience).hold();
+           PeerTimeout& peer_timeout) {
+  Meeting(store, membership, identity, peer_timeout).hold();
 }
 
 bool has_greeted(c10d::Store& store, int64_t rank) { return store.check({hello_key(rank)}); }

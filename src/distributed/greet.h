@@ -4,7 +4,7 @@
 #include <string>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
-#include "distributed/patience.h"
+#include "distributed/peer_timeout.h"
 #include "finetune/distributed/membership.h"
 
 namespace finetune {
@@ -14,7 +14,7 @@ namespace finetune {
 // Error(kConfig) if a rank's message does not match, PeerLost if not all arrive, and c10::Error if
 // the store is gone.
 void greet(c10d::Store& store, const Membership& membership, const std::string& identity,
-           Patience& patience);
+           PeerTimeout& peer_timeout);
 
 // Whether a process that claims this rank is, or was, in the store.
 [[nodiscard]] bool has_greeted(c10d::Store& store, int64_t rank);

@@ -115,7 +115,7 @@ c10::intrusive_ptr<c10d::Store> serve(const Membership& membership, c10d::TCPSto
 }
 
 c10::intrusive_ptr<c10d::Store> connect(const Membership& membership, c10d::TCPStoreOptions options,
-                                        Patience& patience) {
+                                        PeerTimeout& peer_timeout) {
   const std::string where = format_text("{}:{}", membership.host, membership.port);
   const std::string whom = membership.has_agent ? "torchrun's server" : "rank 0";
   options.timeout = kShortestTry;
@@ -131,10 +131,10 @@ c10::intrusive_ptr<c10d::Store> connect(const Membership& membership, c10d::TCPS
       }
     }
     interrupt::throw_if_requested("waiting for the other processes");
-    if (patience.wait([&] { return whom + " at " + where; })) continue;
+    if (peer_timeout.wait([&] { return whom + " at " + where; })) continue;
     throw PeerLost(
         format_text("{} was not at {} within {} s{}; start all {} processes, or raise ddp_timeout",
-                    whom, where, patience.seconds(), answer, membership.size));
+                    whom, where, peer_timeout.seconds(), answer, membership.size));
   }
 }
 
@@ -149,7 +149,8 @@ c10::intrusive_ptr<c10d::Store> keep_until_exit(c10::intrusive_ptr<c10d::Store> 
 
 }  // namespace
 
-c10::intrusive_ptr<c10d::Store> open_store(const Membership& membership, Patience& patience) {
+c10::intrusive_ptr<c10d::Store> open_store(const Membership& membership,
+                                           PeerTimeout& peer_timeout) {
   c10::intrusive_ptr<c10d::Store> store;
   if (!membership.file.empty()) {
     store =
@@ -158,12 +159,12 @@ c10::intrusive_ptr<c10d::Store> open_store(const Membership& membership, Patienc
     c10d::TCPStoreOptions options;
     options.port = static_cast<uint16_t>(membership.port);
     options.waitWorkers = false;
-    options.timeout = patience.left();
+    options.timeout = peer_timeout.left();
     const bool serves = membership.rank == 0 && !membership.has_agent;
-    store = serves ? serve(membership, options) : connect(membership, options, patience);
+    store = serves ? serve(membership, options) : connect(membership, options, peer_timeout);
   }
   store = keep_until_exit(std::move(store));
-  store->setTimeout(patience.left());
+  store->setTimeout(peer_timeout.left());
   return c10::make_intrusive<c10d::PrefixStore>(prefix_of(membership), store);
 }
 

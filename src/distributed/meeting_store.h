@@ -4,7 +4,7 @@
 #include <string>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
-#include "distributed/patience.h"
+#include "distributed/peer_timeout.h"
 #include "finetune/distributed/membership.h"
 
 namespace finetune {
@@ -13,7 +13,7 @@ namespace finetune {
 // which the others wait. Throws Error(kConfig), Interrupted, PeerLost where rank 0 does not come,
 // and c10::Error.
 [[nodiscard]] c10::intrusive_ptr<c10d::Store> open_store(const Membership& membership,
-                                                         Patience& patience);
+                                                         PeerTimeout& peer_timeout);
 
 // Of this machine, those with an address: "lo, eth0".
 [[nodiscard]] std::string network_interfaces();

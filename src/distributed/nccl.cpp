@@ -77,8 +77,8 @@ std::string reason_against_nccl() { return loaded().reason; }
 
 void set_nccl_environment(const std::string& interface) {
   if (loaded().module == nullptr) return;
-  // Without it c10d watches by a thread of its own, which ends the process with a stack; here, who
-  // waits for a sum finds its errors, and a pulse finds who is gone.
+  // Without it c10d's watchdog thread ends the process with a stack trace; here, the rank that
+  // waits for a sum reports its errors, and the heartbeat finds dead ranks.
   ::setenv("TORCH_NCCL_BLOCKING_WAIT", "1", /*overwrite=*/1);
   ::setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0", /*overwrite=*/1);
   const auto unless_set = [](const char* name, const std::string& value) {

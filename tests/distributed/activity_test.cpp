@@ -29,7 +29,7 @@ class IdleWatchTest : public testing::Test {
   IdleWatch::Clock::time_point now_ = kStart;
 };
 
-TEST_F(IdleWatchTest, FindsWhoDoesNothingAfterItsPatience) {
+TEST_F(IdleWatchTest, FindsWhoDoesNothingAfterItsTimeout) {
   for (int second = 0; second <= 30; ++second) {
     EXPECT_FALSE(look({.processor_seconds = 5 + second * 0.001, .switches = 7})) << second;
   }
@@ -90,9 +90,9 @@ TEST(Activity, SeesFromAnotherThreadThatTheMainThreadHangs) {
 }
 
 // What the others look at: they take a process whose beats end for hung.
-TEST(Pulse, BeatsNoMoreWhereTheMainThreadHangs) {
+TEST(Heartbeat, BeatsNoMoreWhereTheMainThreadHangs) {
   Board& board = make_board();
-  const Pulse pulse(board, 0, milliseconds(300));
+  const Heartbeat heartbeat(board, 0, milliseconds(300));
   bool has_beaten = false;
   bool has_ended = false;
   std::thread observer([&] {

@@ -14,7 +14,7 @@ namespace {
 using std::chrono::milliseconds;
 using ::testing::HasSubstr;
 
-// Done when it has been looked at so many times.
+// Done after it was polled a number of times.
 class SlowWork final : public c10d::Work {
  public:
   explicit SlowWork(int looks, std::exception_ptr error = nullptr)

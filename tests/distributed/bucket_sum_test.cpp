@@ -89,13 +89,13 @@ TEST_F(BucketSumOverGloo, HasTheBitsOfASumBehindTheBackwardPass) {
     BucketSum sum(world, gradients_of(0), small_buckets());
     const std::vector<Tensor> behind = summed(sum, world, {});
     expect_equal(summed(sum, world, {5, 4, 3, 2, 1, 0}), behind);
-    // Each process in an order of its own, and what one of them has no gradient for.
+    // Each process in its own order, and a parameter without a gradient in one of them.
     if (world.rank() % 2 == 0) {
       expect_equal(summed(sum, world, {0, 3, 5, 1, 4}), behind);
     } else {
       expect_equal(summed(sum, world, {2, 5, 4}), behind);
     }
-    // A bucket's bits are those of the meeting itself.
+    // A bucket's bits are those of the collective itself.
     const BucketLayout layout({70, 3, 400, 1, 129, 33}, 600);
     for (const BucketLayout::Bucket& bucket : layout.buckets) {
       const Tensor flat = at::zeros({bucket.values}, at::kFloat);

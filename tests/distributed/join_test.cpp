@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "distributed/gloo_members.h"
-#include "distributed/patience.h"
+#include "distributed/peer_timeout.h"
 #include "finetune/base/interrupt.h"
 #include "finetune/distributed/board.h"
 
@@ -63,7 +63,7 @@ TEST_F(JoinWorld, GivesUpWhereNotAllCome) {
             "ddp_timeout");
 }
 
-// One of those who came names those who did not.
+// A rank that joined names the ranks that are missing.
 TEST_F(JoinWorld, NamesWhoIsMissingOnce) {
   const auto ends = run(
       3, [](World&) { ADD_FAILURE() << "it joined"; },
@@ -111,7 +111,7 @@ TEST_F(JoinWorld, RefusesTwoThatSayTheyAreTheSameRank) {
   EXPECT_THAT(ends, Contains(HasSubstr("another process says that it is rank 1 of this job too")));
 }
 
-// It was started again while the others go on, or somebody else has its rank.
+// It was restarted while the others continue, or another process has its rank.
 TEST_F(JoinWorld, LetsNobodyInBehindTheMeeting) {
   std::atomic<int> met = 0;
   const auto ends = run(

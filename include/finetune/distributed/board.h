@@ -30,15 +30,15 @@ struct Board {
 // Lives as long as the process and every process forked from it. Throws Error(kIo).
 [[nodiscard]] Board& make_board();
 
-// Writes heartbeats for a process until it was idle for `idle_patience`, and ends it with exit
+// Writes heartbeats for a process until it was idle for `idle_timeout`, and ends it with exit
 // code 75 where another one is gone and its main thread does not leave by itself in time: one that
 // waits for a process that is gone, or computes for long.
-class Pulse {
+class Heartbeat {
  public:
-  Pulse(Board& board, int64_t rank, std::chrono::milliseconds idle_patience);
-  ~Pulse();
-  Pulse(const Pulse&) = delete;
-  Pulse& operator=(const Pulse&) = delete;
+  Heartbeat(Board& board, int64_t rank, std::chrono::milliseconds idle_timeout);
+  ~Heartbeat();
+  Heartbeat(const Heartbeat&) = delete;
+  Heartbeat& operator=(const Heartbeat&) = delete;
 
  private:
   struct State;

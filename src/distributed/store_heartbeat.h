@@ -14,7 +14,7 @@ namespace finetune {
 // each writes heartbeats to the store through which they met, rank 0 detects missing ones, and the
 // others read its verdict there. Connections are not enough: a machine that is switched off closes
 // none.
-class StorePulse {
+class StoreHeartbeat {
  public:
   using Duration = std::chrono::milliseconds;
 
@@ -23,9 +23,9 @@ class StorePulse {
     int64_t size = 1;
     bool holds_store = false;  // the store ends with this process
     Duration beat{500};
-    Duration patience{45'000};  // without a sign of life
+    Duration timeout{45'000};  // without a sign of life
     // A process that was idle for that long stops writing heartbeats.
-    Duration idle_patience{1'800'000};
+    Duration idle_timeout{1'800'000};
     // Ends the process, some time after somebody was lost: it may wait for that one, or compute.
     std::function<void()> leave = {};
   };
@@ -34,12 +34,12 @@ class StorePulse {
   static void announce(c10d::Store& store, int64_t rank);
 
   // `store` is this object's own connection. Requires: all processes have announced themselves.
-  StorePulse(c10::intrusive_ptr<c10d::Store> store, Options options);
+  StoreHeartbeat(c10::intrusive_ptr<c10d::Store> store, Options options);
   // Announces a regular exit of this rank. The owner of the store waits for some seconds until the
   // others have left.
-  ~StorePulse();
-  StorePulse(const StorePulse&) = delete;
-  StorePulse& operator=(const StorePulse&) = delete;
+  ~StoreHeartbeat();
+  StoreHeartbeat(const StoreHeartbeat&) = delete;
+  StoreHeartbeat& operator=(const StoreHeartbeat&) = delete;
 
   // For a rank whose connection to another one broke: waits some seconds until the dead rank is
   // known. True: it was reported, by this process or by another.

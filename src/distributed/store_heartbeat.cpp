@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "distributed/store_pulse.h"
+#include "distributed/store_heartbeat.h"
 
 #include <unistd.h>
 
@@ -19,18 +19,18 @@ namespace finetune {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-using Duration = StorePulse::Duration;
+using Duration = StoreHeartbeat::Duration;
 
 constexpr int kLingeringBeats = 20;
 // After a broken connection, a rank that missed this number of heartbeats is dead.
 constexpr int kMissedBeats = 3;
 
 const std::string kLeftBeat = "left";
-const std::string kSuspect = "pulse/suspect";
-const std::string kLost = "pulse/lost";
+const std::string kSuspect = "heartbeat/suspect";
+const std::string kLost = "heartbeat/lost";
 
-std::string beat_key(int64_t rank) { return format_text("pulse/beat/{}", rank); }
-std::string host_key(int64_t rank) { return format_text("pulse/host/{}", rank); }
+std::string beat_key(int64_t rank) { return format_text("heartbeat/beat/{}", rank); }
+std::string host_key(int64_t rank) { return format_text("heartbeat/host/{}", rank); }
 
 std::string host_name() {
   std::array<char, 256> name = {};
@@ -44,13 +44,13 @@ std::string gone(const std::string& who, const std::string& how) {
          "resume from it";
 }
 
-std::string silence(Duration patience) {
-  return format_text("has shown no sign of life for {} s", patience.count() / 1000);
+std::string silence(Duration timeout) {
+  return format_text("has shown no sign of life for {} s", timeout.count() / 1000);
 }
 
 }  // namespace
 
-class StorePulse::State {
+class StoreHeartbeat::State {
  public:
   State(c10::intrusive_ptr<c10d::Store> store, Options options)
       : store_(std::move(store)),
@@ -96,7 +96,7 @@ class StorePulse::State {
   // Talks to the store, which may take long or for ever: the watchdog looks after this thread.
   void carry() {
     int64_t beats = 0;
-    IdleWatch watch(options_.idle_patience);
+    IdleWatch watch(options_.idle_timeout);
     try {
       while (!is_over_after(options_.beat)) {
         if (!watch.is_idle(Activity::of_this_process(), Clock::now())) ++beats;
@@ -147,7 +147,7 @@ class StorePulse::State {
   }
 
   // Longer ones are this process's own: it was stopped, or the machine slept.
-  [[nodiscard]] Duration pause() const { return options_.patience / 4 + 4 * options_.beat; }
+  [[nodiscard]] Duration pause() const { return options_.timeout / 4 + 4 * options_.beat; }
 
   // Rank 0.
   void find_lost() {
@@ -156,7 +156,7 @@ class StorePulse::State {
     const bool is_suspected = store_->check({kSuspect});
     const Clock::time_point now = Clock::now();
     if (!is_suspected) suspected_at_ = now;
-    const Duration limit = is_suspected ? options_.beat * kMissedBeats : options_.patience;
+    const Duration limit = is_suspected ? options_.beat * kMissedBeats : options_.timeout;
     bool has_somebody_left = false;
     for (size_t rank = 0; rank < seen_.size(); ++rank) {
       if (seen_[rank].beat == kLeftBeat) has_somebody_left = true;
@@ -164,7 +164,7 @@ class StorePulse::State {
       const auto number = static_cast<int64_t>(rank);
       const std::string host = store_->get_to_str(host_key(number));
       const std::string who = format_text("rank {}{}", rank, host.empty() ? "" : " on " + host);
-      tell(number, gone(who, is_suspected ? "is gone" : silence(options_.patience)));
+      tell(number, gone(who, is_suspected ? "is gone" : silence(options_.timeout)));
       return;
     }
     if (is_suspected && has_somebody_left) return tell(0, "");
@@ -233,8 +233,8 @@ class StorePulse::State {
       const std::lock_guard lock(mutex_);
       if (now - looked_at > pause()) answered_at_ = now;  // it was stopped itself
       looked_at = now;
-      if (!has_verdict_ && now - answered_at_ > options_.patience) {
-        decide(0, gone(first(), silence(options_.patience)));
+      if (!has_verdict_ && now - answered_at_ > options_.timeout) {
+        decide(0, gone(first(), silence(options_.timeout)));
       }
       if (!has_verdict_ || !is_fault_) continue;
       if (!lost_at) lost_at = now;
@@ -261,18 +261,18 @@ class StorePulse::State {
   std::thread watchdog_;
 };
 
-void StorePulse::announce(c10d::Store& store, int64_t rank) {
+void StoreHeartbeat::announce(c10d::Store& store, int64_t rank) {
   store.set(host_key(rank), host_name());
   store.set(beat_key(rank), "0");
 }
 
-StorePulse::StorePulse(c10::intrusive_ptr<c10d::Store> store, Options options)
+StoreHeartbeat::StoreHeartbeat(c10::intrusive_ptr<c10d::Store> store, Options options)
     : state_(std::make_unique<State>(std::move(store), std::move(options))) {}
 
-StorePulse::~StorePulse() = default;
+StoreHeartbeat::~StoreHeartbeat() = default;
 
-bool StorePulse::is_told() { return state_->is_told(); }
+bool StoreHeartbeat::is_told() { return state_->is_told(); }
 
-bool StorePulse::has_verdict() const { return state_->has_verdict(); }
+bool StoreHeartbeat::has_verdict() const { return state_->has_verdict(); }
 
 }  // namespace finetune

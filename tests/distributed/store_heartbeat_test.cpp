@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "distributed/store_pulse.h"
+#include "distributed/store_heartbeat.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -59,23 +59,23 @@ class CuttableStore final : public c10d::Store {
   c10::intrusive_ptr<c10d::Store> store_;
 };
 
-class StorePulses : public ::testing::Test {
+class StoreHeartbeats : public ::testing::Test {
  protected:
-  void start(int64_t size, StorePulse::Duration patience = 60s) {
+  void start(int64_t size, StoreHeartbeat::Duration timeout = 60s) {
     members_.resize(static_cast<size_t>(size));
     auto shared = c10::make_intrusive<c10d::HashStore>();
-    for (int64_t rank = 0; rank < size; ++rank) StorePulse::announce(*shared, rank);
+    for (int64_t rank = 0; rank < size; ++rank) StoreHeartbeat::announce(*shared, rank);
     for (int64_t rank = 0; rank < size; ++rank) {
       Member& one = members_[static_cast<size_t>(rank)];
       one.store = c10::make_intrusive<CuttableStore>(shared);
       one.leaves = std::make_unique<std::atomic<int>>(0);
-      one.pulse = std::make_unique<StorePulse>(
-          one.store, StorePulse::Options{.rank = rank,
-                                         .size = size,
-                                         .holds_store = rank == 0,
-                                         .beat = 20ms,
-                                         .patience = patience,
-                                         .leave = [leaves = one.leaves.get()] { ++*leaves; }});
+      one.heartbeat = std::make_unique<StoreHeartbeat>(
+          one.store, StoreHeartbeat::Options{.rank = rank,
+                                             .size = size,
+                                             .holds_store = rank == 0,
+                                             .beat = 20ms,
+                                             .timeout = timeout,
+                                             .leave = [leaves = one.leaves.get()] { ++*leaves; }});
     }
   }
 
@@ -94,13 +94,13 @@ class StorePulses : public ::testing::Test {
   struct Member {
     c10::intrusive_ptr<CuttableStore> store = {};
     std::unique_ptr<std::atomic<int>> leaves = {};
-    std::unique_ptr<StorePulse> pulse = {};
+    std::unique_ptr<StoreHeartbeat> heartbeat = {};
   };
 
   // As a process that is killed: the others lose their connections to it.
   void kill(size_t rank) { members_[rank].store->is_cut = true; }
 
-  [[nodiscard]] bool leaves_within(size_t rank, StorePulse::Duration time) const {
+  [[nodiscard]] bool leaves_within(size_t rank, StoreHeartbeat::Duration time) const {
     const auto end = std::chrono::steady_clock::now() + time;
     while (std::chrono::steady_clock::now() < end) {
       if (*members_[rank].leaves > 0) return true;
@@ -112,25 +112,25 @@ class StorePulses : public ::testing::Test {
   std::vector<Member> members_;
 };
 
-TEST_F(StorePulses, AreSilentWhereAllLiveAndLeave) {
+TEST_F(StoreHeartbeats, AreSilentWhereAllLiveAndLeave) {
   start(3, 400ms);
   std::this_thread::sleep_for(600ms);
-  for (size_t rank : {1U, 0U, 2U}) members_[rank].pulse.reset();
+  for (size_t rank : {1U, 0U, 2U}) members_[rank].heartbeat.reset();
   EXPECT_THAT(said_until_the_end(), IsEmpty());
 }
 
-TEST_F(StorePulses, NameTheRankThatIsGoneOnce) {
+TEST_F(StoreHeartbeats, NameTheRankThatIsGoneOnce) {
   start(3);
   kill(2);
-  EXPECT_TRUE(members_[0].pulse->is_told());
-  EXPECT_TRUE(members_[1].pulse->is_told());
+  EXPECT_TRUE(members_[0].heartbeat->is_told());
+  EXPECT_TRUE(members_[1].heartbeat->is_told());
   const std::string said = said_until_the_end();
   EXPECT_THAT(said, HasSubstr("rank 2 on "));
   EXPECT_THAT(said, HasSubstr("is gone, and the other processes leave"));
   EXPECT_EQ(said.find("error:"), said.rfind("error:")) << said;
 }
 
-TEST_F(StorePulses, FindAProcessThatHangsAndEndTheOthers) {
+TEST_F(StoreHeartbeats, FindAProcessThatHangsAndEndTheOthers) {
   start(3, 300ms);
   members_[2].store->is_silent = true;
   EXPECT_TRUE(leaves_within(0, 10s));
@@ -141,32 +141,32 @@ TEST_F(StorePulses, FindAProcessThatHangsAndEndTheOthers) {
   EXPECT_EQ(said.find("error:"), said.rfind("error:")) << said;
 }
 
-TEST_F(StorePulses, NoticeThatTheFirstOneIsGone) {
+TEST_F(StoreHeartbeats, NoticeThatTheFirstOneIsGone) {
   start(2);
   kill(1);  // its connection to the store, which rank 0 held
-  EXPECT_TRUE(members_[1].pulse->is_told());
+  EXPECT_TRUE(members_[1].heartbeat->is_told());
   EXPECT_THAT(said_until_the_end(),
               HasSubstr("rank 0, or what the processes met through, is gone"));
 }
 
-TEST_F(StorePulses, NoticeThatTheFirstOneHangs) {
+TEST_F(StoreHeartbeats, NoticeThatTheFirstOneHangs) {
   start(2, 300ms);
   members_[1].store->is_silent = true;  // asks and is not answered
   EXPECT_TRUE(leaves_within(1, 10s));
   EXPECT_THAT(said_until_the_end(), HasSubstr("has shown no sign of life"));
 }
 
-TEST_F(StorePulses, LeaveWhatEndedAnotherToThatOne) {
+TEST_F(StoreHeartbeats, LeaveWhatEndedAnotherToThatOne) {
   start(3);
-  members_[1].pulse.reset();  // it had an error of its own, and told it
-  EXPECT_TRUE(members_[2].pulse->is_told());
-  EXPECT_TRUE(members_[0].pulse->is_told());
+  members_[1].heartbeat.reset();  // it had an error, and reported it
+  EXPECT_TRUE(members_[2].heartbeat->is_told());
+  EXPECT_TRUE(members_[0].heartbeat->is_told());
   EXPECT_THAT(said_until_the_end(), IsEmpty());
 }
 
-TEST_F(StorePulses, SayThatAConnectionBrokeWhereAllLive) {
+TEST_F(StoreHeartbeats, SayThatAConnectionBrokeWhereAllLive) {
   start(2);
-  EXPECT_TRUE(members_[1].pulse->is_told());
+  EXPECT_TRUE(members_[1].heartbeat->is_told());
   EXPECT_THAT(said_until_the_end(), HasSubstr("the connection between two processes broke"));
 }
 

@@ -10,11 +10,11 @@
 namespace finetune {
 
 // One process's wait for others, in slices short enough for a signal to end it.
-class Patience {
+class PeerTimeout {
  public:
   using Duration = std::chrono::milliseconds;
 
-  explicit Patience(Duration limit);
+  explicit PeerTimeout(Duration limit);
   // Sleeps for a slice of time. False: the limit has passed. At growing intervals a line names the
   // rank that this process waits for ("rank 1 of 2"); an empty text: another process reports it.
   [[nodiscard]] bool wait(const std::function<std::string()>& whom);

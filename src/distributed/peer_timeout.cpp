@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "distributed/patience.h"
+#include "distributed/peer_timeout.h"
 
 #include <algorithm>
 #include <thread>
@@ -17,9 +17,9 @@ constexpr size_t kMostNames = 4;
 
 }  // namespace
 
-Patience::Patience(Duration limit) : end_(start_ + limit) {}
+PeerTimeout::PeerTimeout(Duration limit) : end_(start_ + limit) {}
 
-bool Patience::wait(const std::function<std::string()>& whom) {
+bool PeerTimeout::wait(const std::function<std::string()>& whom) {
   const Clock::time_point now = Clock::now();
   if (now >= end_) return false;
   if (now >= next_line_) {
@@ -36,12 +36,12 @@ bool Patience::wait(const std::function<std::string()>& whom) {
   return true;
 }
 
-Patience::Duration Patience::left() const {
+PeerTimeout::Duration PeerTimeout::left() const {
   const Duration left = std::chrono::duration_cast<Duration>(end_ - Clock::now());
   return std::max(left, Duration::zero());
 }
 
-int64_t Patience::seconds() const {
+int64_t PeerTimeout::seconds() const {
   return std::chrono::duration_cast<std::chrono::seconds>(end_ - start_).count();
 }
 
