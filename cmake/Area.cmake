@@ -38,7 +38,7 @@ endfunction()
 
 # Headers take most of the time of most sources; sources that are compiled together read them once.
 # Names in anonymous namespaces must therefore be distinct within an area. CMake leaves out sources
-# that have compile options or definitions of their own.
+# that have their own compile options or definitions.
 function(finetune_compile_as_units target units)
   if(NOT FINETUNE_UNITY)
     return()

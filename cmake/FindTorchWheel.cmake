@@ -87,7 +87,7 @@ if(NOT TARGET TorchWheel::torch)
   target_link_libraries(TorchWheel::torch INTERFACE ${_torch_link})
 
   # at::parallel_for is a template that runs on one thread wherever it is compiled without OpenMP.
-  # The runtime has to be torch's own, a second one would have threads of its own; clang's calls
+  # The runtime has to be torch's own, because a second one would start its own threads; clang's calls
   # are for another one.
   add_library(TorchWheel::openmp INTERFACE IMPORTED)
   if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")

@@ -1,7 +1,7 @@
 # What packages contain. The component "package" is one folder: site-packages/finetune of a wheel,
 # /usr/lib/finetune of a .deb.
 #
-#   bin/           the binary, which finds torch/lib beside the folder, and the module for NCCL
+#   bin/           the binary, which finds torch/lib next to the folder, and the module for NCCL
 #   torch_version  the version of torch that it was built for
 #
 # The component "share" is the manual page and the completions, made by the binary from its list of

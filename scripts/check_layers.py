@@ -109,7 +109,7 @@ def check_members(root):
         counted = count_members(text, name)
         if any(count > limit for count, limit in zip(counted, most)):
             line = text[: text.index(f"class {name}")].count("\n") + 1
-            print(f"{header}:{line}: {name} has {counted[0]} member functions and {counted[1]} data members; at most {most[0]} and {most[1]}: give a part of it to an object of its own")
+            print(f"{header}:{line}: {name} has {counted[0]} member functions and {counted[1]} data members; at most {most[0]} and {most[1]}: move a part of it to another class")
             bad += 1
     return bad
 

@@ -4,7 +4,7 @@
 
 ninja bigbird_benchmark builds what measures ours. The peers are transformers' block-sparse function
 between the projections, the same for its whole attention module, and torch's scaled dot product
-attention. All get the same shapes; runs are interleaved, each in a process of its own, and report
+attention. All get the same shapes; runs are interleaved, each in a separate process, and report
 seconds, processor seconds and the most memory beyond the inputs. One JSON line each is appended to
 results/bigbird.jsonl; --report prints a Markdown table of the newest session and draws
 docs/bigbird.svg. Needs torch and transformers for the peers.

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""What data cost: tokenising, batches, and training with 0, 2 and 8 workers, beside the peers.
+"""The cost of data: tokenising, batches, and training with 0, 2 and 8 workers, and that of the peers.
 
 ninja data_benchmark builds what measures ours. Tokenisers are compared on the files of --data: ours
 on --megabytes of them, one thread; Hugging Face's and the sentencepiece package on a part, as they
@@ -62,7 +62,7 @@ def child_seconds(command, **options):
 
 
 def repeated(files, megabytes, target):
-    """A file of about so many megabytes: the files again and again."""
+    """A file of about this number of megabytes: the files again and again."""
     content = b"".join(f.read_bytes().rstrip(b"\n") + b"\n" for f in files)
     times = max(1, round(megabytes * 1e6 / len(content)))
     with open(target, "wb") as out:

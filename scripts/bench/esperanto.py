@@ -4,7 +4,7 @@
 
 Runs seeds 1, 2 and 3, one thread each, as scripts/bench/esperanto_peer.py did for results/
 esperanto_peer.json; prints a Markdown table, writes results/esperanto.json, and draws both
-evaluation curves into docs/esperanto.svg. Exits 1 when our mean final evaluation loss lies outside
+evaluation curves into docs/esperanto.svg. Exits 1 when our mean final evaluation loss is outside
 the peer's spread.
 
 Needs nothing but the standard library. Every final model is evaluated on the same number of

@@ -4,9 +4,9 @@
 
 This is the yardstick for configs/esperberto_small.yaml: the same text, tokenizer, model, schedule
 and number of updates, with the losses and the time they took written as JSON. Each seed runs in a
-process of its own, so that seconds, CPU seconds and peak memory are that run's alone.
+separate process, so that seconds, CPU seconds and peak memory are that run's alone.
 
-Evaluation masks are drawn anew in every evaluation, so the last loss of a run is itself a random
+Evaluation masks are drawn again in every evaluation, so the last loss of a run is itself a random
 number: the trained model is therefore evaluated on --extra_evaluations further sets of masks.
 """
 

@@ -228,7 +228,7 @@ def split(data, work):
 
 
 def pretrain(args, work, env):
-    """Trains the tokenizer and WORK/pretraining; an interrupted start goes on."""
+    """Trains the tokenizer and WORK/pretraining; an interrupted run resumes."""
     command = [args.binary, "tokenizer", "train", "--type", "byte_level_bpe", "--overwrite"]
     command += ["--vocab_size", VOCAB_SIZE, "--output", work / "tokenizer"]
     run([*command, work / "pretrain-train.txt"], env)
@@ -482,7 +482,7 @@ def verdicts(ours, peer, base):
 
 
 def measure(args, work, env):
-    """Our runs; those that --output already has are kept, so that an interrupted start goes on."""
+    """Our runs; those that --output already has are kept, so that an interrupted run resumes."""
     runs = []
     if args.output.is_file():
         known = json.loads(args.output.read_text())

@@ -4,7 +4,7 @@
 
 This is the yardstick for japanese.py, which has made the folder --work_dir: the same files, weights
 and keys, with the rows made as run_swag, run_glue and run_qa make them. Runs that --output already
-has from the same weights are kept, so that an interrupted start goes on.
+has from the same weights are kept, so that an interrupted run resumes.
 """
 
 import argparse

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 """Peak memory and time of an update for each technique that saves memory, beside transformers.
 
-Every rung is a process of its own: `finetune train` with a generated configuration, and
+Every rung is a separate process: `finetune train` with a generated configuration, and
 memory_peer.py with transformers' Trainer, one after the other. Both are watched alike: from the
 line that they write after each update, its seconds and CPU seconds; from the kernel, the peak of
 the resident set. One JSON line a run is appended to results/memory.jsonl; --report makes a Markdown

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The models and rungs of memory.py, and what both programs are told for each."""
+"""The models and rungs of memory.py, and the settings of both programs for each."""
 
 SEQUENCE = 128
 # "batch": rows of an update. Everything that is not named is RobertaConfig's default.
@@ -133,7 +133,7 @@ def model_of(rung, model=None):
 
 
 def keys_of(rung, program, model, updates):
-    """What both programs are told."""
+    """The settings of both programs."""
     batch, cuts = MODELS[model_of(rung, model)]["batch"], RUNGS[rung]["cuts"]
     return {
         "per_device_train_batch_size": batch // cuts,

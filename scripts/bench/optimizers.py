@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Time of one update of a RoBERTa's 84M parameters by each optimizer, beside its peer.
+"""Time of one update of a RoBERTa's 84M parameters by each optimizer and by its peer.
 
-ninja optimizers_benchmark builds what measures ours. Every measurement is a process of its own, and
+ninja optimizers_benchmark builds what measures ours. Every measurement is a separate process, and
 the repeats of all of them are interleaved. One JSON line a process is appended to
 results/optimizers.jsonl; --report prints a Markdown table of the newest session with the best update
 of all repeats, the first of each process left out. Needs torch, and bitsandbytes for its row.

@@ -56,7 +56,7 @@ def run(command, env):
 
 
 def train(binary, text, length, keys, steps, work, env):
-    """(CPU seconds, tokens) of so many updates and their start."""
+    """(CPU seconds, tokens) of N updates and their start."""
     with tempfile.TemporaryDirectory(dir=work) as folder:
         config = {
             "model_type": "roberta", "tokenizer_name": str(work / "tokenizer"),

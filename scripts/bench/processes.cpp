@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What meetings of N processes on one machine cost, for processes.py: seconds to meet, of a sum of
+// What collectives of N processes on one machine cost, for processes.py: seconds to join, of a sum of
 // three numbers, and of a sum of gradients, as a JSON line. The target processes_benchmark is built
 // on demand alone.
 #include <ATen/ops/ones.h>
@@ -57,7 +57,7 @@ void measure(const Membership& membership, int64_t megabytes) {
 int main(int argc, char** argv) {
   if (argc != 3) return 2;
   Membership one{.size = std::stoll(argv[1]), .token = "benchmark", .board = &make_board()};
-  std::string path = "/tmp/finetune-meeting-XXXXXX";
+  std::string path = "/tmp/finetune-collective-XXXXXX";
   const int descriptor = ::mkstemp(path.data());
   one.file = path;
   for (one.rank = 0; one.rank < one.size; ++one.rank) {

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Several processes on one machine: overlap, scaling, and what meetings cost.
+"""Several processes on one machine: overlap, scaling, and the cost of collectives.
 
-The default part shows how much of the communication lies within the backward pass.
+The default part shows how much of the communication overlaps the backward pass.
 
 Trains a few steps in several processes of this machine with log_level: debug, whose lines tell for
 each bucket of gradients when it was ready, sent and summed. A bucket's communication is the time
 from sent to done; what of it passed before the end of the backward pass cost nothing.
 
 --scaling compares one process of two threads with two of one, in turns: CPU seconds and tokens a
-second. --meetings measures joining and summing among 2 to 16 processes (target
+second. --collectives measures joining and summing among 2 to 16 processes (target
 processes_benchmark). All three write results/processes.json, --scaling a part for each number of
 samples of an update (twice --batch).
 
@@ -80,7 +80,7 @@ def write_run(folder, options):
 
 
 def overlap(line):
-    """Of one step: (backward pass, communication, what of it passed beside it, wait), in ms."""
+    """Of one step: (backward pass, communication, its overlap with the backward pass, wait), in ms."""
     found = TRACE.search(line)
     if not found:
         return None
@@ -171,13 +171,13 @@ def main():
     parser.add_argument("--hook", default="no", help="ddp_comm_hook")
     parser.add_argument("--zero", type=int, default=0, help="zero_stage")
     parser.add_argument("--scaling", action="store_true")
-    parser.add_argument("--meetings", action="store_true")
+    parser.add_argument("--collectives", action="store_true")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--benchmark", default=ROOT / "build" / "processes_benchmark")
     parser.add_argument("--results", type=Path, default=HERE / "results" / "processes.json")
     options = parser.parse_args()
     if options.meetings:
-        return keep(options, "meetings", meetings(options))
+        return keep(options, "collectives", meetings(options))
     if options.scaling:
         with tempfile.TemporaryDirectory() as folder:
             part = f"scaling_{2 * options.batch}_samples"
@@ -196,7 +196,7 @@ def main():
     steps = steps[1:] or steps  # the first one warms up
     if not steps:
         sys.exit("no line tells of buckets:\n" + result.stderr)
-    print("| backward pass, ms | communication, ms | of it beside the backward pass | wait, ms |")
+    print("| backward pass, ms | communication, ms | overlap with the backward pass | wait, ms |")
     print("|---|---|---|---|")
     backward, total, beside, wait = (statistics.median(column) for column in zip(*steps))
     share = beside / total if total else 0.0

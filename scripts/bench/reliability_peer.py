@@ -143,7 +143,7 @@ class Counts:
 def damage(path, kind, chance):
     data = bytearray(path.read_bytes())
     if kind == "bit flip":
-        # Behind the header, where the numbers are.
+        # After the header, where the numbers are.
         at = chance.randrange(len(data) // 3, len(data) * 9 // 10)
         data[at] ^= 1 << chance.randrange(8)
     elif kind == "last page zeroed":
@@ -204,7 +204,7 @@ def main():
         peer.begin_anew()
         if peer.run(f"change@{n}=kill") != 0:
             results.append(peer.survives())
-    counts.add("R1", "kill -9 inside the second save, an older checkpoint beside it", results)
+    counts.add("R1", "kill -9 inside the second save, with an older checkpoint", results)
 
     results = []
     for _ in range(12):

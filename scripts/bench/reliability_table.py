@@ -27,7 +27,7 @@ WHAT = {
     "R12": "two processes in one output folder",
     "R15": "clock jumps by an hour to ten years; times of files at random",
     "R16": "allocations that fail, address space that ends",
-    "R17": "numbers that are none, in a loss, gradient, weight or optimizer state, each policy",
+    "R17": "NaN or Inf, in a loss, gradient, weight or optimizer state, each policy",
     "R18": "a mirror like Google Drive: late, non-atomic, failing",
     "R19": "fuzzed readers, executions under sanitizers",
     "R20": "damaged safetensors files, against the reference's reader",

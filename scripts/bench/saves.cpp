@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// How long training stands still for saves: the real writer beside an emulated step.
+// How long training waits for saves: the real writer during an emulated step.
 //   saves_benchmark DIR STEPS SAVE_STEPS STEP_MS BACKGROUND(0|1) [DIVISOR]
 // Weights and moments of a RoBERTa of 84M parameters (1 GB; DIVISOR makes it narrower); a step
 // sleeps, as a host does that waits for its device. Prints one JSON line.
@@ -104,7 +104,7 @@ int run(char** argv, int64_t divisor) {
   }
   const double seconds = now_seconds() - start;
   measured.stall += waited;
-  saver.wait();  // no update behind the last save, so it never stalled
+  saver.wait();  // no update after the last save, so it never stalled
 
   collect(saver, measured);
   std::printf(

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 """How long training stands still for a save of 1 GB, beside transformers' Trainer.
 
-ninja saves_benchmark builds what measures ours: the writer of checkpoints beside an emulated step of
+ninja saves_benchmark builds what measures ours: the writer of checkpoints during an emulated step of
 50 ms, with the weights and moments of a RoBERTa of 84M parameters. The peer trains the same tensors
 with its Trainer, whose step sleeps as long. Runs are interleaved; one JSON line each is appended to
 results/saves.jsonl; --report prints a Markdown table of the newest session. Needs torch, transformers

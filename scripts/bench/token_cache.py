@@ -7,7 +7,7 @@ A corpus of the wanted size is made of the texts in --data, a byte-level BPE tra
 (the second time the cache is found), then a training of one update on all of it and on 1 MB of it
 (what a large corpus costs from the start to the first batch is the difference), each three times.
 CPU seconds are those of all threads: where a machine is busy with other work, they are what can be
-compared. One JSON line is printed. Corpora and caches lie in the folder for temporary files, which
+compared. One JSON line is printed. Corpora and caches are in the folder for temporary files, which
 TMPDIR names; `--parts whole` leaves the quarter and the half out.
 """
 

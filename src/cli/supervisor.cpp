@@ -96,7 +96,7 @@ void note_late_signals() {
   for (const int number : interrupt::stop_signals()) {
     if (sigismember(&pending, number) == 1) {
       log::info(std::string(::strsignal(number)) +
-                ": came behind the end of the training; its command was not run again");
+                ": came after the end of the training; its command was not run again");
     }
   }
 }

@@ -145,7 +145,7 @@ void describe_sentencepiece(CLI::App& app, SentencePieceOptions& options) {
     return app.add_option(name, value, what)->delimiter(',')->allow_extra_args(false)->group(group);
   };
   add_list("--user_defined_symbols", options.user_defined_symbols,
-           "comma-separated; one token wherever they stand in a text");
+           "comma-separated; one token wherever they occur in a text");
   add_list("--control_symbols", options.control_symbols,
            "comma-separated special tokens (default [CLS],[SEP],[MASK]; spm_train has none)");
   add("--character_coverage", options.character_coverage,
@@ -153,7 +153,7 @@ void describe_sentencepiece(CLI::App& app, SentencePieceOptions& options) {
   app.add_flag("--byte_fallback", options.byte_fallback, "spell unknown characters as bytes")
       ->group(group);
   add("--input_sentence_size", options.input_sentence_size,
-      "train on a sample of so many lines; 0 for all");
+      "train on a sample of N lines; 0 for all");
   add("--seed", options.seed, "of the sample");
   add("--num_threads", options.num_threads,
       "0 for all processors; the result does not depend on it");

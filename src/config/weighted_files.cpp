@@ -100,7 +100,7 @@ std::optional<std::string> problem_of_weights(const TrainingArgs& args) {
     }
   }
   if (args.max_train_samples) {
-    return "max_train_samples and weights in train_file exclude each other: the first so many "
+    return "max_train_samples and weights in train_file exclude each other: the first N "
            "samples of a mixture mean nothing";
   }
   return std::nullopt;

@@ -147,8 +147,8 @@ CachedTokens::CachedTokens(std::vector<TokenBlock> blocks, CachedTotals totals,
 }
 
 CachedTokens::Place CachedTokens::find(int64_t index, int64_t choice) const {
-  FT_CHECK(index >= 0 && index < size(), "sample lies outside the dataset");
-  FT_CHECK(choice >= 0 && choice < choices_, "choice lies outside the sample");
+  FT_CHECK(index >= 0 && index < size(), "sample index out of range");
+  FT_CHECK(choice >= 0 && choice < choices_, "choice index out of range");
   const int64_t sequence = index * choices_ + choice;
   const auto behind = std::upper_bound(first_.begin(), first_.end(), sequence);
   const auto at = static_cast<size_t>(behind - first_.begin() - 1);

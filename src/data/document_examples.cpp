@@ -119,7 +119,7 @@ void DocumentExamples::make_unmasked(const ExamplePlan& plan, PretrainingExample
 
 void DocumentExamples::make(int64_t index, const SampleKey& mask,
                             PretrainingExample& example) const {
-  FT_CHECK(index >= 0 && index < size(), "sample lies outside the dataset");
+  FT_CHECK(index >= 0 && index < size(), "sample index out of range");
   make_unmasked(plans_->at(index), example);
   mask_example(options_.masking, mask, max_predictions_, example);
 }

@@ -58,7 +58,7 @@ class ExampleCursor {
     return documents_.documents[static_cast<size_t>(document)];
   }
 
-  // Behind the sentence that reaches `target`, or before the first that has no room.
+  // The end of the sentence that reaches `target`, or the start of the first that has no room.
   [[nodiscard]] int64_t segment_end(int64_t first, int64_t end, int64_t target) const {
     int64_t behind = first;
     for (int64_t length = 0; behind < end && length < target; ++behind) {
@@ -145,7 +145,7 @@ ExamplePlans::ExamplePlans(const Documents& documents, const ExampleOptions& opt
 }
 
 ExamplePlan ExamplePlans::at(int64_t index) const {
-  FT_CHECK(index >= 0 && index < size_, "an example lies within the plan");
+  FT_CHECK(index >= 0 && index < size_, "example index out of range");
   ExampleCursor cursor(documents_, options_, places_[static_cast<size_t>(index / kStride)]);
   for (int64_t skipped = 0; skipped < index % kStride; ++skipped) {
     static_cast<void>(cursor.next());

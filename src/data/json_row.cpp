@@ -115,10 +115,10 @@ std::string_view column_at(std::string_view text, size_t at) {
 void check_surrogates(std::string_view text, const std::string& place) {
   const size_t lone = find_lone_surrogate(text);
   if (lone == std::string_view::npos) return;
-  fail(place, "the escape " + std::string(text.substr(lone, kEscape)) + " at " +
-                  place_in_row(text, lone) +
-                  " is half of a character (a lone surrogate); mend what wrote it, or set "
-                  "encoding_errors: replace");
+  fail(place,
+       "the escape " + std::string(text.substr(lone, kEscape)) + " at " + place_in_row(text, lone) +
+           " is half of a character (a lone surrogate); fix the program that wrote it, or set "
+           "encoding_errors: replace");
 }
 
 }  // namespace
@@ -224,7 +224,7 @@ std::string text_of(Json& row, const RowSchema& schema, const std::string& place
   const auto found = name ? row.find(*name) : row.end();
   if (found == row.end()) {
     fail(place, "has no column '" + schema.text_column + "'; it has " + column_names(row) +
-                    "; mend the row or set text_column");
+                    "; fix the row or set text_column");
   }
   if (!found->is_string()) {
     fail(place, "column '" + schema.text_column + "' holds " + found->type_name() +

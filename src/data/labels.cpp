@@ -250,7 +250,7 @@ LabelMap LabelMap::numbered(int64_t size) {
 }
 
 const std::string& LabelMap::name(int64_t number) const {
-  FT_CHECK(number >= 0 && number < size(), "the label lies outside the map");
+  FT_CHECK(number >= 0 && number < size(), "label out of range");
   return names_[static_cast<size_t>(number)];
 }
 

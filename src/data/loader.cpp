@@ -205,7 +205,7 @@ int64_t EvaluationLoader::batches() const {
 }
 
 void EvaluationLoader::get(int64_t index, Batch& batch) {
-  FT_CHECK(index >= 0 && index < batches(), "batch lies outside the evaluation data");
+  FT_CHECK(index >= 0 && index < batches(), "batch index out of range");
   keys_.clear();
   const int64_t end = std::min(dataset_->size(), (index + 1) * batch_size_);
   for (int64_t sample = index * batch_size_; sample < end; ++sample) {

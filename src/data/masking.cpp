@@ -50,7 +50,7 @@ Masking::Masking(MaskingOptions options) : options_(std::move(options)) {
            "masking needs a vocabulary");
   if (!(options_.mlm_probability > 0.0 && options_.mlm_probability <= 1.0)) {
     throw Error(ErrorKind::kConfig,
-                format_text("mlm_probability must lie above 0 and at most at 1, not at {}",
+                format_text("mlm_probability must be above 0 and at most 1, but is {}",
                             format_number("%f", options_.mlm_probability)));
   }
 }

@@ -62,7 +62,7 @@ PackingPlan::PackingPlan(const Dataset& dataset, const PackingOptions& options,
 }
 
 void PackingPlan::append(int64_t row, std::vector<int64_t>& samples, Group& group) const {
-  FT_CHECK(row >= 0 && row < rows(), "row lies outside the plan");
+  FT_CHECK(row >= 0 && row < rows(), "row index out of range");
   const auto behind = std::ranges::upper_bound(first_rows_, row);
   const int64_t number = behind - first_rows_.begin() - 1;
   static_cast<void>(pack(number, group));

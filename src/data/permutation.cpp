@@ -23,7 +23,7 @@ Permutation::Permutation(int64_t size, uint64_t seed, int64_t epoch)
 }
 
 int64_t Permutation::operator[](int64_t place) const {
-  FT_CHECK(place >= 0 && place < size(), "place lies outside the permutation");
+  FT_CHECK(place >= 0 && place < size(), "index out of range");
   uint64_t value = static_cast<uint64_t>(place);
   do {
     uint64_t left = value >> right_bits_;

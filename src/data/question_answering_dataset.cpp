@@ -191,8 +191,8 @@ void name_questions(std::vector<Question>& questions, const std::string& key) {
   }
   for (const Question& question : questions) {
     if (seen.insert(question.id).second) continue;
-    throw Error(ErrorKind::kData, key + ": the id '" + question.id +
-                                      "' is there twice; answers are told apart by their ids");
+    throw Error(ErrorKind::kData,
+                key + ": the id '" + question.id + "' is there twice; ids must be unique");
   }
 }
 

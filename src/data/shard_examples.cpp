@@ -96,7 +96,7 @@ std::pair<size_t, int64_t> ShardExamples::find(int64_t index) const {
 
 void ShardExamples::make(int64_t index, const SampleKey&, PretrainingExample& example) const {
   thread_local std::string data;
-  FT_CHECK(index >= 0 && index < size_, "sample lies outside the shards");
+  FT_CHECK(index >= 0 && index < size_, "sample index out of range");
   const auto [file, number] = find(index);
   const TfRecordFile& shard = files_[file];
   const int64_t record = number;

@@ -51,7 +51,7 @@ class Features {
 
   void check_range(std::string_view name, int64_t value, int64_t end) const {
     if (value >= 0 && value < end) return;
-    fail(name, format_text("holds {}, which does not lie in 0 to {}", value, end - 1));
+    fail(name, format_text("holds {}, which is not within 0 to {}", value, end - 1));
   }
 
   [[noreturn]] void fail(std::string_view name, const std::string& what) const {

@@ -75,7 +75,7 @@ void Place::fail_cut_off(uint64_t length, uint64_t missing) const {
 }
 
 uint64_t length_of(std::string_view header, const Place& place) {
-  if (header.size() < kHeaderBytes) place.fail("is cut off in its length");
+  if (header.size() < kHeaderBytes) place.fail("is truncated within its length");
   if (number_at<uint32_t>(header, kLengthBytes) != masked_crc32c(header.substr(0, kLengthBytes))) {
     place.fail(
         "has a length that its checksum does not confirm: the file is damaged, or no TFRecord "
@@ -153,7 +153,7 @@ std::string TfRecordFile::place(int64_t record) const {
 }
 
 void TfRecordFile::read(int64_t record, std::string& data) const {
-  FT_CHECK(record >= 0 && record < size(), "record lies outside the file");
+  FT_CHECK(record >= 0 && record < size(), "record index out of range");
   const uint64_t offset = offsets_[static_cast<size_t>(record)];
   const bool is_last = record + 1 == size();
   const uint64_t end = is_last ? file_->size() : offsets_[static_cast<size_t>(record) + 1];

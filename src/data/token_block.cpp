@@ -23,7 +23,7 @@ constexpr uint64_t kAlignment = 64;
 constexpr uint64_t kPiece = TokenBlock::kPiece;
 constexpr uint64_t kMost = uint64_t{1} << 40;  // of anything that is counted
 
-// Words of 64 bits at the file's beginning. Behind them the checksums, zeros up to kAlignment, and
+// Words of 64 bits at the file's beginning. After them the checksums, zeros up to kAlignment, and
 // in the header's last word the checksum of all that.
 enum HeaderWord : size_t {
   kMagicWord,
@@ -255,7 +255,7 @@ void TokenBlock::check_bytes(uint64_t begin, uint64_t end) const {
   }
 }
 
-// A checksum tells damage, not whether a number was ever right: what indexes a table is looked at.
+// A checksum finds damage, not a number that was wrong when written: indexes are range-checked.
 void TokenBlock::check_values(uint64_t begin, uint64_t end) const {
   const auto check_column = [&]<class Value>(Kind kind, int64_t least, int64_t limit, Value) {
     const Column& column = columns_[kind];
@@ -309,7 +309,7 @@ TokenSpan TokenBlock::ids(uint64_t begin, uint64_t count) const {
 }
 
 TokenBlock::Cut TokenBlock::cut(int64_t sequence) const {
-  FT_CHECK(sequence >= 0 && sequence < sequences_, "sequence lies outside the block");
+  FT_CHECK(sequence >= 0 && sequence < sequences_, "sequence index out of range");
   const auto at = static_cast<uint64_t>(sequence);
   const std::span<const uint32_t> ends =
       part<uint32_t>(kEnds, at == 0 ? 0 : at - 1, at == 0 ? 1 : 2);

@@ -15,8 +15,8 @@
 // One file of a tokenised cache: consecutive samples, column by column. All numbers are little
 // endian and of fixed width, every column begins at a multiple of 64 bytes:
 //
-//   header    counts, the rows it was made of, where each column lies
-//   checksums XXH3-64 of each 256 KiB behind the header, then of the header and these
+//   header    counts, the rows it was made of, the offset of each column
+//   checksums XXH3-64 of each 256 KiB after the header, then of the header and these
 //   columns   ids of 16 bits where all are below 65,536, else of 32; ends of the sequences; what
 //             else the task has
 namespace finetune {
@@ -44,7 +44,7 @@ struct TokenBlockLimits {
 // first read. Safe to read from several threads.
 class TokenBlock {
  public:
-  // Throws Error(kData) where the file is no block, cut short or damaged, Error(kIo).
+  // Throws Error(kData) where the file is no block, truncated or corrupt, Error(kIo).
   TokenBlock(std::string path, const TokenBlockLimits& limits);
 
   [[nodiscard]] const TokenBlockPlace& place() const { return place_; }
@@ -59,14 +59,14 @@ class TokenBlock {
   [[nodiscard]] size_t bytes() const { return file_.size(); }
   [[nodiscard]] uint64_t checksum() const { return checksum_; }  // the header's
 
-  // What stands there is checked first: these throw Error(kData) where it is damaged.
+  // Both verify the checksums of what they read and throw Error(kData) where it is corrupt.
   [[nodiscard]] int64_t length(int64_t sequence) const;
   // label, values and answer are those of the sample that `sequence` belongs to.
   [[nodiscard]] Example get(int64_t sequence) const;
   [[nodiscard]] std::string_view extra() const;
   // Piece `number` of pieces(): 256 KiB of the file.
   void check(int64_t number) const;
-  // What was read lies in the system's memory alone until it is read again.
+  // Releases the pages that were read; the next read maps them again.
   void release() const { file_.release(); }
   [[nodiscard]] int64_t pieces() const { return pieces_; }
 

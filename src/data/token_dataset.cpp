@@ -75,15 +75,15 @@ int64_t TokenDataset::size() const {
 }
 
 int64_t TokenDataset::length(int64_t index, int64_t choice) const {
-  FT_CHECK(index >= 0 && index < size(), "sample lies outside the dataset");
-  FT_CHECK(choice >= 0 && choice < content_.choices, "choice lies outside the sample");
+  FT_CHECK(index >= 0 && index < size(), "sample index out of range");
+  FT_CHECK(choice >= 0 && choice < content_.choices, "choice index out of range");
   const auto sequence = static_cast<size_t>(index * content_.choices + choice);
   return content_.offsets[sequence + 1] - content_.offsets[sequence];
 }
 
 Example TokenDataset::get(int64_t index, int64_t choice) const {
-  FT_CHECK(index >= 0 && index < size(), "sample lies outside the dataset");
-  FT_CHECK(choice >= 0 && choice < content_.choices, "choice lies outside the sample");
+  FT_CHECK(index >= 0 && index < size(), "sample index out of range");
+  FT_CHECK(choice >= 0 && choice < content_.choices, "choice index out of range");
   const auto sample = static_cast<size_t>(index);
   const auto sequence = static_cast<size_t>(index * content_.choices + choice);
   const auto begin = static_cast<size_t>(content_.offsets[sequence]);

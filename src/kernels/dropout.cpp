@@ -25,7 +25,7 @@ std::optional<DropoutNumbers> make_dropout_numbers(double p,
                                                    const std::optional<DropoutStream>& stream,
                                                    int64_t layer, DropoutSite site) {
   if (!stream || p == 0.0) return std::nullopt;
-  FT_CHECK(p > 0.0 && p < 1.0, "dropout probabilities lie in [0, 1)");
+  FT_CHECK(p > 0.0 && p < 1.0, "dropout probability out of range [0, 1)");
   return make_dropout_numbers(p, *stream, layer, site);
 }
 
@@ -83,7 +83,7 @@ class DropoutFunction : public torch::autograd::Function<DropoutFunction> {
 
 void check_limits(const Tensor& x, double p, int64_t rows) {
   FT_CHECK(x.dim() == 3 || x.dim() == 4, "dropout takes [B, T, C] or [B, H, T, S]");
-  FT_CHECK(p >= 0.0 && p < 1.0, "dropout probabilities lie in [0, 1)");
+  FT_CHECK(p >= 0.0 && p < 1.0, "dropout probability out of range [0, 1)");
   FT_CHECK(rows <= 65536 && (x.dim() == 3 || x.size(1) <= 65536), "too many rows");
 }
 

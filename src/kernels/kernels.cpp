@@ -10,7 +10,7 @@ const Kernels& kernels_for(c10::Device device) {
   switch (device.type()) {
     case c10::DeviceType::CPU:
       return cpu::kKernels;
-    case c10::DeviceType::CUDA:  // none of its own yet: cuda::kKernels goes here
+    case c10::DeviceType::CUDA:  // it has none yet: cuda::kKernels goes here
     default:
       return plain::kKernels;
   }

@@ -28,8 +28,8 @@ namespace finetune::kernels {
 // Each entry has the contract of the function of its name, and may rely on that function's checks:
 // contiguous tensors on one device, of float32, bfloat16 or float16 (plain: float64 too). Kernels
 // of an accelerator are launched on the current stream of the tensors' device and wait for it only
-// where they return a number; scratch memory comes from ATen's allocator and goes back to it before
-// they return.
+// where they return a number; scratch memory comes from ATen's allocator and is returned to it
+// before they return.
 struct Kernels {
   const char* name;
 

@@ -98,7 +98,7 @@ class FieldReader {
     if (find(field.name) != nullptr) read(field, value.emplace());
   }
 
-  // A list, or one value that stands for a list of it; null: empty.
+  // A list, or one value, which means a list with that value; null: empty.
   template <class Value>
   void read(const ConfigField& field, std::vector<Value>& values) const {
     if (!json_.contains(field.name)) return;

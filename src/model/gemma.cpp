@@ -127,7 +127,7 @@ class Gemma2 final : public Gemma2Family {
 };
 
 // Kamath et al. 2025: norms of queries and keys, five layers with windows to one without, each kind
-// with rotations of its own.
+// with its own rotations.
 class Gemma3 final : public Gemma2Family {
  public:
   [[nodiscard]] std::string model_type() const override { return "gemma3_text"; }

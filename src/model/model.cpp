@@ -23,7 +23,7 @@
 namespace finetune {
 namespace {
 
-// What transformers takes for a norm: by the class of an encoder's, by the name of a decoder's.
+// What transformers treats as a norm: encoders by class, decoders by name.
 bool is_of_norm(const std::string& name) {
   for (const char* part : {"LayerNorm.", "layer_norm.", "layernorm", "_norm.", ".norm.", ".ln_"}) {
     if (name.find(part) != std::string::npos) return true;

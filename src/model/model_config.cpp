@@ -93,7 +93,7 @@ void check_names(const ModelConfig& config, const std::string& where, ErrorKind 
   };
   if (config.hidden_act == "prelu" || config.hidden_act == "xielu") {
     throw Error(kind, where + ": hidden_act '" + config.hidden_act +
-                          "' has weights of its own and is not available in this version");
+                          "' has weights and is not available in this version");
   }
   check("hidden_act", config.hidden_act, activation_names());
   check("attention_type", config.attention_type, {"original_full", "block_sparse"});

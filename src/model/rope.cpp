@@ -79,7 +79,7 @@ Frequencies yarn(const RopeShape& shape) {
     scale = yarn_scale(factor, *rope.mscale) / yarn_scale(factor, *rope.mscale_all_dim);
   }
   const auto size = static_cast<double>(shape.rotated);
-  // The dimension that turns so many times over the positions of the pretraining.
+  // The dimension that makes `turns` full turns over the positions of the pretraining.
   const auto dimension_of = [&](double turns) {
     return size * std::log(shape.original() / (turns * 2.0 * std::numbers::pi)) /
            (2.0 * std::log(rope.rope_theta));

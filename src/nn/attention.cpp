@@ -102,7 +102,8 @@ Tensor plain_attention(const Tensor& query, const Tensor& key, const Tensor& val
 
 namespace {
 
-// Rows [1, n, C] behind the first `length` of a store that grows by doubling; all of them.
+// Writes rows [1, n, C] after the first `length` of a store that grows by doubling; returns all of
+// them.
 Tensor appended(Tensor& store, int64_t length, const Tensor& rows) {
   const int64_t needed = length + rows.size(1);
   if (!store.defined() || store.size(1) < needed) {

@@ -97,7 +97,7 @@ Comparison read_comparison(const ScheduleOptions& options, ScheduleKwargs& kwarg
   return result;
 }
 
-// What both have: a rate that moves, the best value so far, patience and cool-down.
+// Common to both: a rate that moves, the best value so far, `patience` and `cooldown`.
 class MetricSchedule : public Schedule {
  public:
   MetricSchedule(const ScheduleOptions& options, Comparison comparison)

@@ -82,7 +82,7 @@ std::vector<int64_t> state_keys(const TorchValue& root, const Optimizer& optimiz
   }
   const std::set<int64_t> known(keys.begin(), keys.end());
   if (known.size() != keys.size()) {
-    throw Error(ErrorKind::kData, path + ": one parameter stands in its groups twice");
+    throw Error(ErrorKind::kData, path + ": one parameter is in its groups twice");
   }
   for (const auto& [key, entry] : root.at("state").as_dict().items) {
     const auto* number = std::get_if<int64_t>(&key);

@@ -88,7 +88,7 @@ LabelMap in_order_of_model(const SetupContext& context, const LabelMap& labels) 
   LabelMap ordered = labels.in_order_of(of_model.names());
   if (!(ordered == of_model) && !of_model.is_numbered()) {
     log::warning("the model was trained with the labels " + of_model.list() + "; its head learns " +
-                 labels.list() + " anew");
+                 labels.list() + " from scratch");
   }
   return ordered;
 }

@@ -6,7 +6,7 @@
 
 namespace finetune {
 
-// What mlm and clm share: text that is joined and cut into blocks, or split into lines, of which a
+// What mlm and clm share: text that is joined and split into blocks, or into lines, of which a
 // share of train_file is held out where there is no validation_file; as run_mlm and run_clm do.
 class TextSetup : public TaskSetup {
  public:

@@ -105,7 +105,7 @@ void refuse_nonfinite(const std::string& name, const Tensor& values, int64_t fir
   if (!place) return;
   throw NonFinite("the tensor '" + name + "' holds NaN or an infinite number (element " +
                   std::to_string(first_element + *place) +
-                  "), and nothing can go on from such a file");
+                  "), and no run can resume from such a file");
 }
 
 }  // namespace finetune

@@ -33,8 +33,7 @@ std::map<std::string, ZipEntry> list_entries(const ReadableFile& file, const std
   std::string folder;
   for (const ZipEntry& entry : read_zip_directory(file, path)) {
     const size_t slash = entry.name.find('/');
-    if (slash == std::string::npos || slash == 0)
-      reject_archive(path, "an entry lies in no folder");
+    if (slash == std::string::npos || slash == 0) reject_archive(path, "an entry is in no folder");
     const std::string name = entry.name.substr(slash + 1);
     if (folder.empty()) folder = entry.name.substr(0, slash);
     if (entry.name.compare(0, slash, folder) != 0)

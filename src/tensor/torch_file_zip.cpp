@@ -185,7 +185,7 @@ void locate_data(const ReadableFile& file, const std::string& path, const Direct
   const uint64_t fixed = kLocalBytes + entry.name.size();
   if (central.header_offset > directory.offset ||
       directory.offset - central.header_offset < fixed) {
-    reject_zip(path, "an entry lies outside of the file");
+    reject_zip(path, "an entry is outside the file");
   }
   const std::string text = read_text(file, central.header_offset, fixed);
   Fields local(text, path);

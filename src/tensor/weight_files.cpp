@@ -143,10 +143,11 @@ std::map<std::string, std::string> parse_shard_index(std::string_view text, cons
   std::map<std::string, std::string> shards;
   for (const auto& [tensor, file] : map->items()) {
     if (!file.is_string() || !is_shard_name(file.get_ref<const std::string&>(), suffix)) {
-      throw Error(ErrorKind::kData, "'" + path + "' names " + file.dump(-1, ' ', true) +
-                                        " where the plain name of a " + std::string(suffix) +
-                                        " file beside it is expected; fetch it again from where it "
-                                        "came");
+      throw Error(ErrorKind::kData,
+                  "'" + path + "' names " + file.dump(-1, ' ', true) +
+                      " where the plain name of a " + std::string(suffix) +
+                      " file next to it is expected; fetch it again from where it "
+                      "came");
     }
     shards.emplace(tensor, file.get<std::string>());
   }

@@ -42,7 +42,7 @@ enum class TokenizerClass {
 // The kind of model (as tokenizer.json calls it) that the class has; empty for kOther.
 [[nodiscard]] std::string class_model(TokenizerClass which);
 
-// The class that transformers' AutoTokenizer takes for a folder whose files name `named` (may be
+// The class that transformers' AutoTokenizer uses for a folder whose files name `named` (may be
 // empty) and a model of the type `model_type`: it knows better for some types. `byte_level`: the
 // tokenizer.json has a ByteLevel, which is never a LlamaTokenizer's.
 [[nodiscard]] std::string resolve_class(const std::string& named, const std::string& model_type,

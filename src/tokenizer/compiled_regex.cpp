@@ -44,7 +44,7 @@ std::string message_of(int code) {
   return reinterpret_cast<const char*>(text.data());
 }
 
-// What matching needs beside the expression: one for each thread.
+// What matching needs in addition to the expression: one for each thread.
 struct MatchScratch {
   MatchScratch()
       : data(pcre2_match_data_create(1, nullptr)),

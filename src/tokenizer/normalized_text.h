@@ -11,7 +11,7 @@ namespace finetune::tokenizer {
 // A character of a changed text and how it came about, as the tokenizers package counts:
 //   0   it replaces the next character
 //   1   it is new, at the position of the one before it
-//  -N   it replaces the next character, and the N behind that one are gone
+//  -N   it replaces the next character, and the N after that one are removed
 struct CharChange {
   char32_t c;
   int32_t change;

@@ -222,7 +222,7 @@ PipelineParts parse_tokenizer_json(const std::string& text, const std::string& w
   };
   const Json& model = object_field(json, "model", where);
   const TokenizerClass which = class_for(folder, model_type(model, where));
-  // As transformers reads it: beside a tokenizer.json, its post_processor alone counts.
+  // As transformers reads it: where there is a tokenizer.json, its post_processor alone counts.
   folder.add_bos_token.reset();
   folder.add_eos_token.reset();
   PipelineParts parts;

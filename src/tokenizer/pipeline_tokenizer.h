@@ -79,7 +79,7 @@ class PipelineTokenizer : public Tokenizer {
   [[nodiscard]] bool append_spaced(std::string_view text, std::vector<int32_t>& ids) const;
   void append_plain(std::string_view text, const ByteLevel& byte_level,
                     std::vector<int32_t>& ids) const;
-  // Cuts by cutters_[step] and those behind it.
+  // Splits by cutters_[step] and those after it.
   void append_pieces(std::string_view text, size_t step, std::vector<int32_t>& ids) const;
   [[nodiscard]] std::vector<int32_t> encode(std::string_view text, bool add_prefix_space) const;
 

@@ -22,7 +22,7 @@ bool is_ascii_letter(char32_t c) { return (c >= 'a' && c <= 'z') || (c >= 'A' &&
 bool is_alphanumeric(char32_t c) { return is_ascii_letter(c) || (c >= '0' && c <= '9'); }
 char small_letter(char32_t c) { return static_cast<char>(c | 0x20); }
 
-// What Oniguruma takes for the same without case: two letters that are also one character.
+// What Oniguruma treats as equal without case: two letters that are also one character.
 bool folds_to_one(char first, char second) {
   constexpr std::array<std::string_view, 5> kPairs = {"ss", "ff", "fi", "fl", "st"};
   const std::array<char, 2> pair = {first, second};
@@ -210,7 +210,7 @@ class RegexTranslator {
     }
   }
 
-  // Behind a backslash: \s, \p{L} and the like; nothing (and nothing taken) for other escapes.
+  // After a backslash: \s, \p{L} and the like; nothing (and nothing taken) for other escapes.
   std::optional<CodePointSet> read_class_escape() {
     const char kind = peek();
     CodePointSet set;
@@ -246,7 +246,7 @@ class RegexTranslator {
     return negated ? set.complement() : set;
   }
 
-  // Behind a backslash: one character.
+  // After a backslash: one character.
   char32_t read_char_escape() {
     const char32_t c = take_char();
     switch (c) {

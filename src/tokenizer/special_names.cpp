@@ -175,7 +175,7 @@ void read_config(const Json& json, const std::string& where, TokenizerFolder& fo
                    [](const AddedToken& a, const AddedToken& b) { return a.id < b.id; });
 }
 
-// Sets the class that transformers takes for a model of this type.
+// Sets the class that transformers uses for a model of this type.
 void resolve(TokenizerFolder& folder, const std::string& model_type) {
   bool byte_level = false;
   const std::string file = join_path(folder.path, "tokenizer.json");

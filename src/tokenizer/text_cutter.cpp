@@ -104,7 +104,7 @@ struct O200kMatcher {
     if (const size_t end = text.end_of_small_letters(at); end > at) {
       return text.end_of(end, kLowerTrait);
     }
-    size_t last = at;  // behind the last character of U* that L takes too
+    size_t last = at;  // after the last character of U* that is in L too
     size_t end = at;
     while (text.has(end)) {
       const TextScanner::Char c = text.get(end);

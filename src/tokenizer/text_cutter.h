@@ -27,7 +27,7 @@ class TextCutter {
 //   's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
 [[nodiscard]] const TextCutter& gpt2_cutter();
 
-// Each number (by the tokenizers package's Digits) a piece of its own.
+// Each number (by the tokenizers package's Digits) is one piece.
 [[nodiscard]] std::shared_ptr<const TextCutter> make_digit_cutter();
 
 }  // namespace finetune::tokenizer

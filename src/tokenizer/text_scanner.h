@@ -42,7 +42,7 @@ class TextScanner {
   struct Char {
     uint8_t traits;
     uint8_t byte;  // its first
-    size_t end;    // behind it
+    size_t end;    // after it
   };
 
   // Requires: well-formed UTF-8; both outlive this.
@@ -58,7 +58,7 @@ class TextScanner {
     const char32_t c = utf8::decode(text_, end);
     return {traits_[c], byte, end};
   }
-  // Sets `after` to the place behind it. Requires: has(at).
+  // Sets `after` to the position after it. Requires: has(at).
   [[nodiscard]] char32_t code_point(size_t at, size_t& after) const {
     after = at;
     return utf8::decode(text_, after);
@@ -68,7 +68,7 @@ class TextScanner {
     return has(at) && (get(at).traits & traits) != 0;
   }
 
-  // Behind the characters from `at` on that have one of `traits`.
+  // The end of the characters from `at` on that have one of `traits`.
   [[nodiscard]] size_t end_of(size_t at, uint8_t traits) const {
     if ((traits & kLetterTrait) != 0) at = end_of_ascii_letters(at);
     while (has(at)) {
@@ -93,7 +93,7 @@ class TextScanner {
   [[nodiscard]] size_t end_of_ascii_letters(size_t at) const {
     return tokenizer::end_of_ascii_letters(text_, at);
   }
-  // Behind the line feeds, carriage returns and, with `slashes`, slashes from `at` on.
+  // The end of the line feeds, carriage returns and, with `slashes`, slashes from `at` on.
   [[nodiscard]] size_t end_of_newlines(size_t at, bool slashes) const {
     while (has(at) && (is_newline(text_[at]) || (slashes && text_[at] == '/'))) ++at;
     return at;
@@ -119,7 +119,7 @@ class TextScanner {
   // \s*[\r\n]+|\s+(?!\S)|\s+ where `newlines`, else \s+(?!\S)|\s+: white space up to its last
   // newline, or all but the last character where something follows. Requires: white space at `at`.
   [[nodiscard]] size_t end_of_space(size_t at, bool newlines) const {
-    size_t newline = at;  // behind the last one
+    size_t newline = at;  // after the last one
     size_t last = at;     // where the last character starts
     size_t end = at;
     while (has(end)) {

@@ -121,7 +121,7 @@ std::optional<char32_t> compose(char32_t first, char32_t second) {
 // Below this code points are looked up, beyond it (variation selectors) nothing is known.
 constexpr char32_t kEndOfInert = 0x30000;
 
-// Whether NFC leaves each character alone, whatever stands beside it: of class 0, composed already,
+// Whether NFC keeps each character, whatever its neighbours are: of class 0, composed already,
 // and never the second of a pair.
 std::vector<bool> make_nfc_inert() {
   std::vector<bool> inert(kEndOfInert, true);

@@ -24,10 +24,9 @@ void check_processes(const LoadedConfig& config, int64_t processes) {
                "full_determinism excludes; leave one of the two out");
   }
   if (args.full_determinism && args.ddp_comm_hook != "no") {
-    refuse_key(
-        config, "ddp_comm_hook",
-        "full_determinism sums gradients as they are, in an order of its own; leave one of the "
-        "two out");
+    refuse_key(config, "ddp_comm_hook",
+               "full_determinism sums gradients as they are, in its own order; leave one of the "
+               "two out");
   }
   if (args.full_determinism && args.grad_accum_dtype != "float32") {
     refuse_key(config, "full_determinism",

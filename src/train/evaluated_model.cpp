@@ -27,7 +27,7 @@ std::optional<RunState> finished_run(const std::string& output_dir) {
     if (checkpoint::recorded_file(files, output_dir, checkpoint::kFinetuneStateFile)) {
       throw Error(ErrorKind::kCheckpoint,
                   path +
-                      ": is missing, though manifest.json beside it lists it; run the command that "
+                      ": is missing, though the manifest.json there lists it; run the command that "
                       "trained the model again, which restores it, or evaluate model_name_or_path "
                       "with --checkpoint base");
     }

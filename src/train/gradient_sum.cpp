@@ -305,7 +305,7 @@ SumKind sum_kind(const TrainingRun& run) {
 }
 
 std::unique_ptr<GradientSum> make_gradient_sum(TrainingRun& run) {
-  FT_CHECK(!run.store().trained().empty(), "a model of which nothing is trained");
+  FT_CHECK(!run.store().trained().empty(), "a model without trained parameters");
   switch (sum_kind(run)) {
     case SumKind::kShards:
       return std::make_unique<ShardedSum>(run);

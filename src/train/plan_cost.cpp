@@ -178,7 +178,7 @@ std::string costs_text(const Json& plan) {
   if (found->contains("given")) {
     text += row_text(found->at("given"));
   } else if (*found->find("hardware") == kOwnHardware) {
-    text += "  --measure tells what this machine costs\n";
+    text += "  --measure shows the cost on this machine\n";
   }
   for (const Json& row : rows) text += row_text(row);
   return text + "cheapest by " + list + ": " + name + " (" +

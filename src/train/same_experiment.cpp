@@ -327,7 +327,7 @@ std::string explain_other_data(const LoadedConfig& config, const RunState& saved
     };
     add(std::string(kTrainFileInput) + " was " + list_of(texts_of(saved.config, kTrainFileInput)) +
         ", " + size(*before) + ", and is " + list_of(args.train_file) + ", " + size(now));
-  } catch (const Error& error) {  // of the other error, which is told in any case
+  } catch (const Error& error) {  // the other error is reported in any case
     log::debug(error.what());
   }
   return list;

@@ -101,7 +101,7 @@ void TrainingRun::prepare(const BatchSplit& asked) {
   if (args.optimizer_in_backward && split.accumulation > 1) {
     throw Error(ErrorKind::kConfig,
                 "optimizer_in_backward: true excludes accumulation, and this run's batch of " +
-                    std::to_string(asked.effective_batch()) + " samples is cut into " +
+                    std::to_string(asked.effective_batch()) + " samples is split into " +
                     std::to_string(split.accumulation) +
                     ": a gradient that is freed at once cannot be summed; set "
                     "per_device_train_batch_size to " +

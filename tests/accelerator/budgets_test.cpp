@@ -57,7 +57,7 @@ TinyRun::Keys keys_of(const Case& one) {
   return keys;
 }
 
-// The third update: the first two differ where memory is taken for the first time.
+// The third update: the first two differ where memory is first allocated.
 std::map<std::string, int64_t> cost_of_an_update(const TinyRun& run) {
   Accelerator accelerator;
   const auto report_of = [&](const std::string& steps) {

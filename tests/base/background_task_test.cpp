@@ -39,7 +39,7 @@ TEST(BackgroundTask, SaysWhetherWorkIsStillRunning) {
   EXPECT_FALSE(task.is_running());
 }
 
-// In a process of its own, which has no address space left for a thread's stack.
+// In a separate process, which has no address space left for a thread's stack.
 TEST(BackgroundTask, WorksInPlaceWhereNoThreadIsToBeHad) {
   const pid_t child = ::fork();
   if (child == 0) {

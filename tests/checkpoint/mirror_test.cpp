@@ -408,7 +408,7 @@ TEST(BringBack, AFinishedRunComesWithAllItsFilesOrNotAtAll) {
   CheckpointEntry later;
   later.step = 50;
   later.run_id = "run";
-  EXPECT_FALSE(bring_back_finished(run.back(), later)) << "the run went on";
+  EXPECT_FALSE(bring_back_finished(run.back(), later)) << "the run has continued";
   EXPECT_TRUE(bring_back_finished(run.back(), std::nullopt));
   EXPECT_THAT(run.names(), ElementsAre("finetune_state.json", "model.safetensors"));
   run.lose_machine();

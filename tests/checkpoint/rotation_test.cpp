@@ -139,7 +139,7 @@ TEST(Rotate, DeletesWhatItCouldNotDeleteBefore) {
   const RotationPolicy policy{.save_total_limit = 2, .best_step = std::nullopt};
   std::vector<std::string> lines;
   const Report report = [&](const std::string& line) { lines.push_back(line); };
-  run.files.fail_at(run.files.operations() + 3);  // behind the rename and its sync
+  run.files.fail_at(run.files.operations() + 3);  // after the rename and its sync
   EXPECT_THAT(rotate(run.files, run.output_dir, "run", policy, report), ElementsAre(1));
   EXPECT_THAT(lines, SizeIs(1));
   EXPECT_THAT(run.names(), Contains(HasSubstr(".trash-checkpoint-1")));

@@ -26,7 +26,7 @@ inline std::string save(FileSystem& files, const std::string& output_dir, int64_
   return write_checkpoint(files, output_dir, {.step = step, .run_id = run_id}, tiny_contents(step));
 }
 
-// An output folder with its graveyard beside it. `files` is the machine's file system, but waits
+// An output folder and its graveyard. `files` is the machine's file system, but waits
 // for no disk.
 struct RunFolder {
   RunFolder() {

@@ -43,7 +43,7 @@ TEST(DataFiles, NamesKeyAndPathOfWhatCannotBeRead) {
   EXPECT_THAT(error_of(folder / "*.csv"), HasSubstr("no file matches"));
   EXPECT_THAT(error_of(folder / "empty.txt"), HasSubstr("empty.txt' is empty"));
   EXPECT_THAT(error_of(folder / "empty"), HasSubstr("does not exist"));
-  // Opening a pipe waits for somebody who writes, for ever.
+  // Opening a pipe waits for a writer, for ever.
   ASSERT_EQ(::mkfifo((folder / "pipe.txt").c_str(), 0600), 0);
   EXPECT_THAT(error_of(folder / "pipe.txt"), HasSubstr("is a pipe or device"));
   EXPECT_THAT(error_of("/dev/zero"), HasSubstr("is a pipe or device"));

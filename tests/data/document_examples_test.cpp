@@ -21,8 +21,8 @@ using ::testing::HasSubstr;
 
 constexpr int32_t kFirst = ByteTokenizer::kFirstByte;
 
-// `count` documents, each of sentences of several lengths; ids tell document and place apart no
-// more than bytes do, so documents have ids of their own.
+// `count` documents, each of sentences of several lengths. Bytes cannot distinguish document and
+// position, so each document has its own ids.
 Documents make_documents(int64_t count, int64_t sentences, int64_t longest) {
   Documents documents;
   for (int64_t d = 0; d < count; ++d) {

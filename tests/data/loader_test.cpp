@@ -52,7 +52,7 @@ struct Row {
   friend bool operator==(const Row&, const Row&) = default;
 };
 
-// Rows of an update by their place, however it is cut into micro-batches.
+// Rows of an update by their index, whatever its micro-batches are.
 std::vector<Row> rows_of(std::span<const Batch> update) {
   std::vector<Row> rows;
   for (const Batch& batch : update) {

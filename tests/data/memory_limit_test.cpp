@@ -132,7 +132,7 @@ TEST_F(MemoryLimitTest, CountsTextsAndRangesOfQuestionsThatAreKept) {
               AllOf(HasSubstr("need about "), HasSubstr("at most 6 MB"), HasSubstr("cache_dir")));
 }
 
-// The whole size is told from the part that was read; asking for fewer samples needs less.
+// The whole size is estimated from the part that was read; asking for fewer samples needs less.
 TEST_F(MemoryLimitTest, EstimatesAllOfTheFilesAndTakesMaxSamplesIntoAccount) {
   const std::string path = folder_.write("a.txt", repeated("twenty bytes of text\n", 100'000));
   TextOptions options;

@@ -174,7 +174,7 @@ TEST_P(SampleStreamTest, TakesTheFirstSamplesOnly) {
   EXPECT_EQ(streamed->samples_per_epoch(), 700);
 }
 
-// With the state of any place another stream goes on with equal samples, and tokenises only what
+// From the state at any position another stream resumes with equal samples, and tokenises only what
 // the buffer holds and what comes.
 TEST_P(SampleStreamTest, IsResumedAtTheExactSampleWithoutTokenisingWhatIsBehind) {
   const auto unbroken = stream();
@@ -366,7 +366,7 @@ TEST_F(SampleStreams, BeginAParquetFileAtTheRowThatIsNeeded) {
   std::ifstream asked(folder_ / "asked");
   std::vector<int64_t> rows;
   for (int64_t row = 0; asked >> row;) rows.push_back(row);
-  EXPECT_EQ(rows.back(), 3000) << "the chunk that the buffer's samples lie in";
+  EXPECT_EQ(rows.back(), 3000) << "the chunk of the buffer's samples";
   ::unsetenv("FINETUNE_PYTHON");
 }
 

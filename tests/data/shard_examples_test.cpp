@@ -21,7 +21,7 @@ using ::testing::HasSubstr;
 
 constexpr ShardLayout kLayout = {.max_seq_length = 12, .max_predictions = 3, .pad_id = 1};
 
-// An example that its number tells apart.
+// An example that is unique by its number.
 PretrainingExample numbered(int64_t number) {
   const auto id = static_cast<int32_t>(10 + number);
   return {.input_ids = {0, id, 4, 2, id, 2},
@@ -93,7 +93,7 @@ TEST(ShardExamples, AreEachSeenOnceInAnEpochOfTenRestarts) {
   std::vector<int64_t> unbroken;
   std::vector<int64_t> broken;
   const auto run = [&](Position position, int64_t updates, std::vector<int64_t>& seen) {
-    // A fresh process: everything is opened anew.
+    // A fresh process: everything is opened again.
     const auto data =
         std::make_shared<const ShardExamples>(std::vector{folder / "*.tfrecord"}, shard_options());
     Loader loader(data, collator, how);

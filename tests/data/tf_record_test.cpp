@@ -75,7 +75,7 @@ TEST(TfRecord, BelievesNoLengthBeforeItsChecksumAndNoneBeyondTheFile) {
   EXPECT_THAT(fault_of(with_length(TfRecordFile::kMaxRecord + 1)), HasSubstr("64 MiB"));
   EXPECT_THAT(fault_of(with_length(TfRecordFile::kMaxRecord)), HasSubstr("the file ends"));
   EXPECT_THAT(fault_of(with_length(11)), HasSubstr("1 bytes before its end"));
-  EXPECT_THAT(fault_of("just some text, as it stands in a file"), HasSubstr("no TFRecord file"));
+  EXPECT_THAT(fault_of("just some text, as in any file"), HasSubstr("no TFRecord file"));
 }
 
 TEST(TfRecord, IsKnownByItsName) {

@@ -170,7 +170,7 @@ TEST(TfRecords, HoldIdsOfWhichOneMayStandAlone) {
   EXPECT_THAT(data->get(1).input_ids.to_vector(), ElementsAre(7));
 }
 
-// What is filled up and masked would be taken for text.
+// Padded and masked ids would be treated as text.
 TEST(TfRecords, OfPretrainingAreRefusedByOtherTasks) {
   const TemporaryFolder folder;
   const std::string path = folder.write(

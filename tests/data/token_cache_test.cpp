@@ -166,7 +166,7 @@ class TokenCache : public ::testing::Test {
     return ::testing::internal::GetCapturedStderr();
   }
 
-  // Folders of tokenised data: not of what is known about files beside them.
+  // Folders of tokenised data, without the records about source files.
   [[nodiscard]] std::vector<std::string> folders() const {
     std::vector<std::string> found;
     for (const auto& item : fs::directory_iterator(options_.cache.folder)) {
@@ -435,7 +435,7 @@ TEST_F(TokenCache, TellsOfStepsThatLastWhereFilesAreLarge) {
   EXPECT_THROW(static_cast<void>(build(stopped)), Interrupted);
   interrupt::reset();
   told.clear();
-  static_cast<void>(build(options_));  // behind the blocks that are there
+  static_cast<void>(build(options_));  // after the blocks that are there
   EXPECT_EQ(phases(), "check, fingerprint, hash, look at files, ");
   static_cast<void>(build(options_));
   EXPECT_EQ(phases(), "check, look at files, ");
@@ -557,7 +557,7 @@ TEST_F(TokenCache, StopsAtASampleThatIsDamagedAndMendsItsBlockAtTheNextStart) {
   EXPECT_EQ(blocks(), all);
 }
 
-// Somebody cuts a block that is mapped: no page behind its end may be touched.
+// A block is truncated while it is mapped: no page after its end may be touched.
 TEST_F(TokenCache, StopsWhereABlockIsCutShortWhileItIsUsed) {
   path_ = folder_.write("large.txt", corpus(40'000));
   options_.cache.tokens_of_block = 10'000'000;
@@ -570,7 +570,7 @@ TEST_F(TokenCache, StopsWhereABlockIsCutShortWhileItIsUsed) {
   fs::resize_file(blocks().front(), 20'000);
   EXPECT_THAT(message_of<Error>([&] { static_cast<void>(cut->get(cut->size() - 1)); }),
               HasSubstr("was truncated while it was in use"));
-  expect_as_uncached(options_);  // mended, beside what is still mapped
+  expect_as_uncached(options_);  // rebuilt, while the old one is still mapped
 }
 
 TEST_F(TokenCache, EndsWithAMessageWhereAPageThatWasLookedAtIsGone) {

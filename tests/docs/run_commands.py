@@ -61,7 +61,7 @@ def commands(start, body):
 
 
 class Reader:
-    """Follows one page in a folder of its own."""
+    """Follows one page in a separate folder."""
 
     def __init__(self, page, binary, folder):
         self.page = page

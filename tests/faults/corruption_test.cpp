@@ -87,15 +87,15 @@ TEST(R10, DamageToAnyRegionOfAnyFile) {
     const Session session = run.start();
     std::string problem;
     if (session.code != 0) problem = "exit code " + std::to_string(session.code);
-    if (session.resumed != 6) problem = "went on from " + std::to_string(session.resumed);
-    if (run.names("checkpoint-9.bad-1").size() != 1) problem += " nothing was set aside";
+    if (session.resumed != 6) problem = "resumed from " + std::to_string(session.resumed);
+    if (run.names("checkpoint-9.bad-1").size() != 1) problem += " nothing was quarantined";
     if (problem.empty()) problem = run.compare();
     row.add(name + ", damage " + std::to_string(kind) + ", region " + std::to_string(region),
             problem.empty() ? problem : problem + "\n" + session.said);
   }
 }
 
-// Damage to what an earlier end of the run left beside the checkpoints.
+// Damage to what an earlier end of the run left next to the checkpoints.
 TEST(R10b, DamageToTheFilesBesideTheCheckpoints) {
   FaultRun run;
   Row row("R10b");

@@ -15,7 +15,7 @@ namespace finetune::testing {
 // chooses one of the states that the difference allows. Not thread-safe.
 class DiskModel {
  public:
-  // Everything that lies in `root` now is durable.
+  // Everything in `root` is durable now.
   explicit DiskModel(std::string root);
 
   void create(const std::string& path);  // or empties it

@@ -34,7 +34,7 @@ struct DriveCase {
   }
 };
 
-// A run whose mirror lies on the Drive; nothing waits for real.
+// A run whose mirror is on the Drive; nothing waits for real.
 class DriveRun : public checkpoint::RunFolder {
  public:
   // What is wrong, or nothing.
@@ -87,7 +87,7 @@ class DriveRun : public checkpoint::RunFolder {
       case 0:  // a burst
         drive_->fail(error, 1 + item.choose(n + 2, 40), item.choose(n + 3, 60));
         break;
-      case 1:  // for as long as nobody mends it
+      case 1:  // until somebody fixes it
         drive_->fail(error);
         break;
       case 2:

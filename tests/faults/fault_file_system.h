@@ -53,7 +53,7 @@ struct Fault {
   std::string within = {};  // only changes of names that start with it go wrong
 };
 
-// What a run did, for the process that watches it: lies in memory that both share.
+// What a run did, for the process that watches it, in memory that both share.
 struct CaseRecord {
   static constexpr size_t kMaxOperations = 8192;
   struct Entry {

@@ -108,7 +108,7 @@ FaultRun::FaultRun(const RunSettings& settings) : settings_(settings) {
   if (static const int warm = run_command({"train", folder_ / "run.yaml"}); warm != 0) {
     throw std::runtime_error("the run does not work at all");
   }
-  // The cache of tokens lies outside of what is modelled: it is there before anything goes wrong.
+  // The cache of tokens is not modelled: it is complete before anything goes wrong.
   if (run_command({"prepare", folder_ / "run.yaml"}) != 0) {
     throw std::runtime_error("the data cannot be prepared");
   }
@@ -170,7 +170,7 @@ std::string FaultRun::finish(int64_t at_least) {
   if (session.code != 0) return "the next start ended with " + std::to_string(session.code) + said;
   const bool finished = session.says("already finished");
   if (!finished && session.resumed < at_least) {
-    return "step " + std::to_string(at_least) + " was committed, the next start went on from " +
+    return "step " + std::to_string(at_least) + " was committed, the next start resumed from " +
            std::to_string(session.resumed) + said;
   }
   if (record_->outside > 0) return "changed " + std::string(record_->first_outside.data());

@@ -16,7 +16,7 @@ namespace finetune::testing {
 struct Session {
   int code = -1;        // 137: the fault killed it; 128 + n: signal n did, which is a failure
   std::string said;     // standard error
-  int64_t resumed = 0;  // the step it went on from; -1: it did not get that far
+  int64_t resumed = 0;  // the step it resumed from; -1: it did not get that far
 
   [[nodiscard]] bool says(const std::string& text) const {
     return said.find(text) != std::string::npos;
@@ -45,7 +45,7 @@ class FaultRun {
   Session start(const Fault& fault = {}, const std::vector<std::string>& more = {});
 
   // Starts without a fault, and again, until the run is finished; empty where it ends in the
-  // uninterrupted run's bits, having gone on from no step before `at_least`, else what is wrong.
+  // uninterrupted run's bits, having resumed from no step before `at_least`, else what is wrong.
   std::string finish(int64_t at_least);
   // What differs from the uninterrupted run, in a folder that says it is finished. Where its last
   // save failed, so that there is no last checkpoint, weights and log alone are compared.
@@ -69,7 +69,7 @@ class FaultRun {
   // Copies of the output folder under a name, to begin cases from.
   void keep_as(const std::string& name);
   void take(const std::string& name);
-  // The state after a kill behind the first change that `is_there` accepts, kept under a name.
+  // The state after a kill after the first change that `is_there` accepts, kept under a name.
   // Returns the newest step that was committed by then.
   using Place = std::function<bool(const CaseRecord::Entry&)>;
   int64_t keep_killed_at(const std::string& name, const Place& is_there);

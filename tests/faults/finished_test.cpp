@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // R25: damage to the files of a finished run and of its mirror, after the end. The same command has
 // to bring both back to the undisturbed content, or to exit with 3 where nothing is left to do that
-// from; never with 0 beside a wrong file. R25b: it is killed at every change while it does.
+// from; never with 0 where a file is wrong. R25b: it is killed at every change while it does.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -189,7 +189,7 @@ class FinishedRun {
     if (!fs::exists(top)) return;
     for (const auto& entry : fs::recursive_directory_iterator(top)) {
       const std::string name = folder + "/" + fs::relative(entry.path(), top).string();
-      // Locks have rows of their own; tokens are a cache, verified where they are used.
+      // Locks have their own rows; tokens are a cache, verified where they are used.
       if (!entry.is_regular_file() || name.ends_with(checkpoint::kLockFile)) continue;
       if (name.starts_with("mirror/tokens/")) continue;
       // The model card is the user's to edit.

@@ -2,7 +2,7 @@
 """A disk that logs every write and every cache flush, for power cuts of real file systems.
 
 The disk is a file of a small FUSE server below a loop device. The kernel's file system on it waits
-for its writes and flushes as on any disk with a volatile write cache, so the log tells what such a
+for its writes and flushes as on any disk with a volatile write cache, so the log shows what such a
 disk may hold after a power cut at any moment: everything up to the last completed flush, and any
 subset of the blocks written later (dm-log-writes does the same with a device mapper).
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Numbers that are none: in a loss, a gradient, a weight or an optimizer state, at any step, under
+// NaN and Inf: in a loss, a gradient, a weight or an optimizer state, at any step, under
 // each policy, with a kill on top (R17).
 #include <gtest/gtest.h>
 
@@ -111,7 +111,7 @@ TEST(R17, NumbersThatAreNone) {
   const auto seed = static_cast<int64_t>(base_seed());
   const auto changes = static_cast<int64_t>(poisoned.run().changes().size());
   for (int64_t i = 0; i < scaled(24); ++i) {
-    // Behind the first save, so that there is something to go back to.
+    // After the first save, so that there is a checkpoint to roll back to.
     PoisonCase item{.what = kWhat[static_cast<size_t>(i % 4)],
                     .policy = kPolicies[static_cast<size_t>(i / 4 % 3)],
                     .step = 4 + (i / 12 * 3 + i + seed) % 9};

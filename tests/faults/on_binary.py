@@ -32,7 +32,7 @@ class Options:
 
 
 class Run:
-    """A tiny run in a folder of its own."""
+    """A tiny run in a separate folder."""
 
     steps = 16
 
@@ -138,7 +138,7 @@ class Run:
         if code != 0:
             return f"the next start ended with {code}: {self.said()}"
         if "already finished" not in self.said() and self.resumed() < at_least:
-            return f"step {at_least} was committed, the start went on from {self.resumed()}"
+            return f"step {at_least} was committed, the start resumed from {self.resumed()}"
         left = [n for n in os.listdir(self.out) if n.startswith((".tmp", ".trash"))]
         if left:
             return f"left: {left}"
@@ -433,7 +433,7 @@ def broken_folders(row):
 
 
 def two_processes(row):
-    """R12: the second says who holds the folder; after a kill the next one takes it at once."""
+    """R12: the second names the owner of the folder; after a kill the next one takes it at once."""
     run = Run(max_steps=100000, save_steps=50000)
     for i in range(scaled(20)):
         run.begin_anew()
@@ -466,7 +466,7 @@ def two_processes(row):
 
 
 def clocks(row):
-    """R15: the clock jumps while the run goes on."""
+    """R15: the clock jumps during the run."""
     run = Run()
     year = 365 * 86400
     for jump in [3600, -3600, year, -year, 10 * year, -10 * year][: scaled(6)]:
@@ -518,12 +518,12 @@ def no_memory(row):
     # Measured: 6 of 1,150 lone refusals.
     often = lone > max(2, cases // 20)
     row.add("one refusal alone", f"{lone} of {cases // 3} ended in a library" if often else "")
-    print(f"R16: {cut} of {cases} went on with fewer samples at a time")
+    print(f"R16: {cut} of {cases} continued with fewer samples at a time")
     run.close()
 
 
 def failing_calls(row):
-    """R5 and R6 on the binary: what lies below the seam, short writes and interrupted calls too."""
+    """R5 and R6 on the binary: what is below the seam, short writes and interrupted calls too."""
     run = Run()
     count = run.root / "count"
     run.start(fault="change@0=0", FINETUNE_FAULT_COUNT=str(count))

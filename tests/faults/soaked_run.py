@@ -109,7 +109,7 @@ CONFIGURATIONS = {
 
 
 class SoakedRun:
-    """The files of one configuration, in a folder of its own."""
+    """The files of one configuration, in a separate folder."""
 
     def __init__(self, name, folder, **keys):
         self.name, self.folder = name, Path(folder)

@@ -91,7 +91,7 @@ TEST_F(Space, NeedsRoomForTheModelAloneWithoutSaves) {
   EXPECT_EQ(trained.code, 0) << trained.said;
 }
 
-// Of two checkpoints that are kept the older one makes room; only a new one must fit beside them.
+// Of two checkpoints that are kept the older one makes room; only a new one must fit in addition.
 TEST_F(Space, KnowsWhatRotationFreesWhenItResumes) {
   const uint64_t needed = bytes_of_a_checkpoint();
   run_.begin_anew();

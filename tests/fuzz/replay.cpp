@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Stands in for libFuzzer where there is none: gives the fuzz target every file of the folders and
+// Replaces libFuzzer where there is none: gives the fuzz target every file of the folders and
 // files named on the command line, each also cut off at some lengths. A crash fails the test.
 #include <cstddef>
 #include <cstdint>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // A tokenizer.json with any content, encoding and decoding a text: a tokenizer or an Error; its
-// ranges stand in the text, on characters.
+// ranges are within the text, on character boundaries.
 #include <unistd.h>
 
 #include <cstddef>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Input: a file of torch.save, of either format; or, where its first byte is 'P' and its second is
 // not 'K', the rest is a pickle that is put into a well-formed archive, so that checksums do not
-// stand in the way.
+// reject it before it is read.
 #include <cstddef>
 #include <cstdint>
 #include <string>

@@ -10,7 +10,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// The lines of standard error that tell what is wrong.
+// The lines of standard error that report errors.
 std::vector<std::string> error_lines(const std::string& err) {
   std::vector<std::string> lines;
   for (size_t begin = 0; begin < err.size();) {
@@ -60,7 +60,7 @@ TEST_P(BadConfiguration, IsRefusedWithFileKeyAndAdvice) {
   expect_refused(GetParam().keys, 2, GetParam().message);
 }
 
-// Keys stand in the file in alphabetical order: lerning_rate is the eighth.
+// Keys are in the file in alphabetical order: lerning_rate is the eighth.
 INSTANTIATE_TEST_SUITE_P(
     Table, BadConfiguration,
     ::testing::Values(

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// No number that is none ever reaches a checkpoint, and each policy does what it says, however the
+// No NaN or Inf ever reaches a checkpoint, and each policy does what it says, however the
 // run is stopped in between.
 #include <cmath>
 #include <cstring>
@@ -224,7 +224,7 @@ TEST_F(HostileRow, StopsTheRunByDefaultWithTheStateBeforeItSaved) {
   const ProcessResult result = run_.train();
   EXPECT_EQ(result.code, 1);
   EXPECT_THAT(result.err, HasSubstr("the update was not applied"));
-  // The same checkpoint goes on with another policy.
+  // The same checkpoint resumes with another policy.
   EXPECT_EQ(trained({{"divergence_policy", "skip"}})["skipped_updates"], 3);
 }
 
@@ -254,7 +254,8 @@ TEST_F(HostileRow, MayNotLeaveAMomentThatIsInfinite) {
             {"num_train_epochs", "1"}});
   const ProcessResult stopped = run_.train();
   EXPECT_EQ(stopped.code, 1) << stopped.err;
-  // The save of that step finds it beside training, unless the loss of a later step is faster.
+  // The save of that step finds it concurrently with training, unless the loss of a later step is
+  // faster.
   EXPECT_THAT(stopped.err, HasSubstr("holds NaN or an infinite number"));
   const Json state = trained({{"divergence_policy", "rollback"}});
   EXPECT_EQ(state["skipped_updates"], 1);

@@ -52,7 +52,7 @@ void expect_refused(const TinyRun& run, const Arguments& more,
   EXPECT_TRUE(contents_of(run.out()) == before);
 }
 
-// A file in a folder of its own below the run's.
+// A file in a subfolder of the run's.
 std::string write_below(const TinyRun& run, const std::string& name, const std::string& content) {
   fs::create_directories(fs::path(run.folder() / name).parent_path());
   return run.folder().write(name, content);
@@ -160,7 +160,7 @@ TEST(FinishedFolder, SaysWhatIsNoLongerThereAndIsStillFinished) {
   expect_already_finished(run, {}, "not on this machine: train_file '" + data + "'");
   fs::remove_all(tokenizer);
   expect_already_finished(run, {}, "tokenizer_name '" + tokenizer + "'");
-  // Without its tokenizer the data are told apart all the same.
+  // Without its tokenizer different data are still recognised.
   run.folder().write("data.txt", "Something else.\n");
   expect_refused(run, {}, {"train_file", "data.txt", "content hash"});
 }

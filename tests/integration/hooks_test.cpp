@@ -213,7 +213,7 @@ TEST(Hooks, KeepTheirParentSmall) {
   EXPECT_LT(kibibytes, 16 << 10);
 }
 
-// Two processes, whose commands also tell whether the mirror has the model by then.
+// Two processes, whose commands also report whether the mirror has the model by then.
 class SharedHookedRun : public HookedRun {
  public:
   SharedHookedRun()

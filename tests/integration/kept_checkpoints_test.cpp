@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Checkpoints of every format version are kept in tests/fixtures/checkpoints, with the run that
-// they belong to and the losses it ended in: whoever upgrades goes on.
+// they belong to and the losses it ended in: runs resume after an upgrade.
 #include <algorithm>
 
 #include "integration/tiny_run.h"
@@ -12,7 +12,7 @@ namespace {
 using ::testing::HasSubstr;
 
 // Another processor or another libtorch rounds differently; a lost moment or a schedule that
-// starts anew is hundred times further away.
+// starts again is a hundred times further away.
 constexpr double kTolerance = 2e-3;
 
 std::vector<std::string> kept_runs() {

@@ -61,7 +61,7 @@ TEST_F(LackOfMemory, CutsTheBatchFromThatVeryStepOn) {
   const auto expected = saved_tensors(run_.out("checkpoint-6"));
   const Json log = log_without_times(run_.out());
 
-  // The same run with memory enough, told to take so many at that step.
+  // The same run with enough memory, set to that micro-batch size at that step.
   TinyRun told(kTightRun);
   told.set(lines());
   told.train_until(2);
@@ -174,7 +174,7 @@ TEST(LimitedAddresses, CutTheBatchUntilItFits) {
   for (int mebibytes = 800; mebibytes < 12800; mebibytes = mebibytes * 5 / 4) {
     const ProcessResult result = under(mebibytes);
     if (result.code == 127) continue;  // not enough to load the libraries
-    // 4: trained to the end, with no memory left to save beside it.
+    // 4: trained to the end, with no memory left to save.
     ASSERT_TRUE(result.code == 0 || result.code == 1 || result.code == 4)
         << result.code << result.err;
     EXPECT_THAT(result.err, Not(HasSubstr("internal error")));

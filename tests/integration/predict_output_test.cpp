@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Where `finetune predict` reads from and writes to beside its command line.
+// Where `finetune predict` reads from and writes to apart from its command line.
 #include <filesystem>
 
 #include "integration/tiny_run.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Task pretraining as its users meet it: documents or shards in, interruptions between. What is
-// learnt is compared in tests/parity.
+// Task pretraining as its users meet it: documents or shards in, interruptions between. The weights
+// are compared in tests/parity.
 #include <fcntl.h>
 #include <sys/file.h>
 #include <unistd.h>
@@ -57,7 +57,7 @@ void expect_equal_ends(const TinyRun::Keys& how) {
 }
 
 TEST(Pretraining, EndsAlikeWithAndWithoutInterruptionsOnDocuments) {
-  // 21 samples, 8 an update: epochs end within the run, and each has masks of its own.
+  // 21 samples, 8 an update: epochs end within the run, and each has its own masks.
   expect_equal_ends(keys({{"max_train_samples", "21"}}));
 }
 

@@ -324,7 +324,7 @@ TEST(Processes, DivideOptimizerStatesWithoutAnotherBit) {
   }
 }
 
-// Files of divided states are those of one process: more processes, fewer, undivided ones go on.
+// Files of divided states are those of one process: more processes, fewer, undivided ones resume.
 TEST(Processes, GoOnFromDividedStatesInAnyNumber) {
   SharedRun run(kExact);
   run.set({{"zero_stage", "1"}, {"save_only_model", "false"}});

@@ -14,7 +14,7 @@ constexpr int kSessionSteps = 20'000;  // more than a session lasts
 
 std::string hours(double seconds) { return std::to_string(seconds / 3600.0); }
 
-// Keys of a run that would go on for minutes, with few lines.
+// Keys of a run that would last minutes, with few lines.
 TinyRun::Keys long_run() {
   return {{"max_steps", std::to_string(kSessionSteps)},
           {"eval_strategy", "no"},

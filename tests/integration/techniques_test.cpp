@@ -150,7 +150,7 @@ TEST(UpdateInBackward, RefusesTheAccumulationThatAResumeWouldNeed) {
   EXPECT_THAT(resumed.err, ::testing::HasSubstr("per_device_train_batch_size to 8"));
 }
 
-// Loss and gradient of the head are numbers in float32, those behind its large weights are none.
+// Loss and gradient of the head are finite in float32, those after its large weights are not.
 TEST(UpdateInBackward, SavesNothingWhereAnUpdateWasHalfApplied) {
   TinyRun run(kBase);
   std::string rows = "text,label\n";

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Progress as a terminal shows it: each test runs the program on a pseudo-terminal of its own.
+// Progress as a terminal shows it: each test runs the program on its own pseudo-terminal.
 #include <stdlib.h>
 #include <sys/ioctl.h>
 
@@ -15,7 +15,7 @@ using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// Runs a command with standard error on a terminal of so many columns; returns what was written.
+// Runs a command with standard error on a terminal of `columns` columns; returns what was written.
 std::string on_terminal(Arguments words, int columns,
                         const std::map<std::string, std::string>& environment = {}) {
   const int terminal = ::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);

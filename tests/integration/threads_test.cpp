@@ -37,7 +37,7 @@ TEST(Threads, WaitAsTheUserSays) {
               HasSubstr("GOMP_SPINCOUNT = '12345'"));
 }
 
-// Spinning shows in processor time, on busy machines too: who waits asleep uses none. The threads
+// Spinning shows in processor time, on busy machines too: a sleeping thread uses none. The threads
 // wait at the end of each of thousands of loops.
 TEST(Threads, UseLessProcessorTimeThanSpinningOnes) {
   TinyRun run({{"max_steps", "8"}, {"eval_strategy", "no"}, {"save_strategy", "no"}});

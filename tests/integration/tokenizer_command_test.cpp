@@ -24,7 +24,7 @@ struct Outcome {
   std::string errors;
 };
 
-// `finetune tokenizer ARGUMENTS` in a folder of its own, fed with `input`.
+// `finetune tokenizer ARGUMENTS` in a separate folder, fed with `input`.
 class TokenizerCommand : public ::testing::Test {
  protected:
   Outcome run(const std::string& arguments, const std::string& input = "",

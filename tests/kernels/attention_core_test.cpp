@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Sequences one behind the other against each one by itself.
+// Concatenated sequences against each one alone.
 #include "kernels/attention_core.h"
 
 #include <ATen/TensorOperators.h>

@@ -242,7 +242,7 @@ TEST(BlockPattern, SeesEndsWindowAndSomeOthers) {
     for (int32_t row = 0; row < 64; ++row) {
       const auto list = pattern.keys.of(head, row);
       const std::set<int32_t> seen(list.begin(), list.end());
-      EXPECT_EQ(seen.size(), list.size()) << "a block stands there twice";
+      EXPECT_EQ(seen.size(), list.size()) << "a block is listed twice";
       for (const int32_t block : {0, 63, std::max(0, row - 1), row, std::min(63, row + 1)}) {
         EXPECT_TRUE(seen.contains(block)) << row << " " << block;
       }

@@ -318,7 +318,7 @@ INSTANTIATE_TEST_SUITE_P(Plain, EveryTable,
 
 TEST(KernelsFor, ChoosesByDeviceAndType) {
   EXPECT_EQ(&kernels_for(c10::Device(c10::kCPU)), &cpu::kKernels);
-  EXPECT_EQ(&kernels_for(c10::Device(c10::kCUDA, 0)), &plain::kKernels) << "none of its own yet";
+  EXPECT_EQ(&kernels_for(c10::Device(c10::kCUDA, 0)), &plain::kKernels) << "it has none yet";
   EXPECT_EQ(&kernels_for(c10::Device(c10::kPrivateUse1, 0)), &plain::kKernels);
   for (const at::ScalarType type : {at::kFloat, at::kBFloat16, at::kHalf}) {
     EXPECT_EQ(&kernels_for(at::zeros({1}, type)), &cpu::kKernels);

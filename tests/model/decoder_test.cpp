@@ -29,7 +29,7 @@ ModelConfig golden_config(const std::string& name, double dropout = 0.0) {
   return config;
 }
 
-// Rows of 11, 7, 11 and 8 tokens, which lie at the left.
+// Rows of 11, 7, 11 and 8 tokens, padded on the right.
 ModelInput rows_of_tokens(bool layout, bool drops = false) {
   at::manual_seed(1);
   const std::vector<int64_t> lengths = {11, 7, 11, 8};
@@ -141,7 +141,7 @@ TEST_P(DecoderModel, HalfPrecisionStaysNearFloat32) {
                exact, 0.08);
 }
 
-// What a row gives depends neither on the rows beside it nor on the side of its padding.
+// A row's logits depend neither on the other rows nor on the side of its padding.
 TEST_P(DecoderModel, GivesARowTheSameLogitsAloneInABatchAndBehindPadding) {
   const ModelConfig config = golden_config(GetParam());
   const c10::NoGradGuard no_grad;
@@ -156,7 +156,7 @@ TEST_P(DecoderModel, GivesARowTheSameLogitsAloneInABatchAndBehindPadding) {
       const Tensor beside = model->logits(batch, at::arange(11, 18, at::kLong));
       EXPECT_LT((beside - alone).abs().max().item<double>(), 1e-5);
     }
-    // Positions that are learned or depend on the length count what stands before.
+    // Positions that are learned or depend on the length count the padding before.
     if (by_length || GetParam().starts_with("gpt2")) continue;
     const Tensor padding = at::randint(4, 32, {1, 3}, at::kLong);
     ModelInput left{.input_ids = at::cat({padding, own}, 1), .attention_mask = {}};

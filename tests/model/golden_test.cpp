@@ -91,7 +91,7 @@ class Golden : public testing::TestWithParam<Case> {
     return masked_lm_->logits(input, every_position).unflatten(0, {rows, -1});
   }
 
-  // 1, or 0 behind the last token of a row of a causal model, like `logits`.
+  // 1, or 0 after the last token of a row of a causal model, like `logits`.
   [[nodiscard]] Tensor compared(const Tensor& logits) {
     if (!is_causal(model().config())) return at::ones_like(logits);
     return batch_.read("attention_mask").to(at::kFloat).unsqueeze(-1).expand_as(logits);

@@ -206,7 +206,7 @@ TEST(ModelConfig, RefusesInOneSentence) {
       {{{"problem_type", "rank"}}, "problem_type 'rank' is not known"},
       {{{"problem_type", "single_label_classification"}, {"num_labels", 1}}, "needs two labels"},
       {{{"hidden_act", "gelu_nwe"}}, "(did you mean 'gelu_new'?)"},
-      {{{"hidden_act", "prelu"}}, "weights of its own"},
+      {{{"hidden_act", "prelu"}}, "has weights"},
       {{{"hidden_act", {{"a", 1}}}}, "'hidden_act' is {\"a\":1}, but must be a text"},
       {{{"is_encoder_decoder", true}}, "decoders are not supported"},
       {{{"is_decoder", true}}, "decoders are not supported"},

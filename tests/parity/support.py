@@ -61,7 +61,7 @@ def train(folder, config, name="run", **more):
 
 
 class ParityTest(unittest.TestCase):
-    """A test with a folder of its own and comparisons that name what differs."""
+    """A test with a separate folder and comparisons that name what differs."""
 
     def setUp(self):
         self.folder = scratch_folder(self.addCleanup)

@@ -327,7 +327,7 @@ class CausalLm(ParityTest):
 
         both = sample("The sea", "The sea")
         self.assertEqual(both, sample("The sea", "The sea"))
-        self.assertNotEqual(both[0], both[1], "the second prompt has numbers of its own")
+        self.assertNotEqual(both[0], both[1], "the second prompt has its own numbers")
         self.assertEqual(both[1], sample("Something else", "The sea")[1])
         self.assertTrue(both[0].startswith(sample("The sea", tokens="4")[0]))
         self.assertNotEqual(both, sample("The sea", "The sea", seed="2"))
@@ -362,4 +362,4 @@ class CausalLm(ParityTest):
             capture_output=True, text=True, timeout=120)
         self.assertEqual(done.returncode, 1)
         self.assertIn("text 1: has ", done.stderr)
-        self.assertIn("there is no room to go on", done.stderr)
+        self.assertIn("there is no room to continue", done.stderr)

@@ -55,7 +55,7 @@ class OptimizerFiles(ParityTest):
         return trainer
 
     def assert_peer_takes_it(self, optim, optim_args=None):
-        """Ours loads into the peer's optimizer with every value, and its Trainer goes on."""
+        """Ours loads into the peer's optimizer with every value, and its Trainer resumes."""
         options = {"optim_args": optim_args} if optim_args else {}
         output = self.ours(optim, **options)
         half = output / "checkpoint-4"
@@ -88,7 +88,7 @@ class OptimizerFiles(ParityTest):
             self.assertEqual(set(golden) - set(mine), set())
 
     def assert_we_take_theirs(self, optim, optim_args=None):
-        """A checkpoint of the Trainer goes on here as it does there."""
+        """A checkpoint of the Trainer resumes here as it does there."""
         trainer = self.trainer(optim, optim_args, save_strategy="steps", save_steps=4)
         trainer.train()
         half = self.folder / "theirs" / "checkpoint-4"

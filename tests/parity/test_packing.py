@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 """An update of packed rows has the loss and gradients that transformers has of the samples, each by
-itself: nothing sees its neighbours, and positions begin anew."""
+itself: nothing sees its neighbours, and positions start from 0."""
 
 import json
 

@@ -45,7 +45,7 @@ def make_pickled(folder, save):
 
 
 class TheirCheckpoint(ParityTest):
-    """We go on from checkpoint-12 of transformers' Trainer, in every form that it may have."""
+    """We resume from checkpoint-12 of transformers' Trainer, in every form that it may have."""
 
     def their_checkpoint(self, config=LINEAR, optim="adamw_torch"):
         from transformers.training_args import OptimizerNames

@@ -150,7 +150,7 @@ class Tolerances(ParityTest):
             Tasks.check_log(self, ours, theirs)
 
     def test_token_types_matter(self):
-        """bert's pairs are told apart by token types: likeness would not fit without them."""
+        """bert separates pairs by token types: likeness would not fit without them."""
         theirs = GOLDENS["bert/likeness"]["log"]
         with self.assertRaises(AssertionError):
             Tasks.check_log(self, GOLDENS["roberta/likeness"]["log"], theirs)

@@ -75,7 +75,7 @@ def split_lines(text):
 
 
 def fuzzed_lines(count, seed):
-    """Lines of every kind of character that a pre-tokeniser could take for another kind."""
+    """Lines of every kind of character that a pre-tokeniser could confuse with another."""
     rng = random.Random(seed)
     ranges = [
         (0x20, 0x7E),

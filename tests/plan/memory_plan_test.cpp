@@ -104,7 +104,7 @@ TEST(MemoryPlan, ActivationsFallWithEveryWayOfComputingAgain) {
     return parts_with([&](MemoryChoices& c) { c.checkpointing = again; }).activations;
   };
   const int64_t hidden = 16 * 128 * 768 * 4;
-  // Beside them, of each token its position and the two numbers of the embeddings' norm, and of a
+  // In addition, of each token its position and the two numbers of the embeddings' norm, and of a
   // row the type of its tokens.
   const int64_t more = 16 * (128 * (8 + 2 * 4) + 8);
   EXPECT_EQ(activations({}), (6 * 16 + 1) * hidden + more);
@@ -313,7 +313,7 @@ TEST(MemoryPlan, CountsLogicalShardsThatAreComputedAtOnce) {
   workload.batches_at_once = 2;
   const MemoryParts two = predict_memory(workload, {.micro_batch = 8});
   EXPECT_EQ(two.activations, 2 * one.activations);
-  EXPECT_EQ(two.gradients, one.gradients);  // a sum of two, and two beside it
+  EXPECT_EQ(two.gradients, one.gradients);  // a sum of two, and the two
   workload.batches_at_once = 4;
   const MemoryParts four = predict_memory(workload, {.micro_batch = 8});
   EXPECT_EQ(four.activations, 4 * one.activations);

@@ -33,7 +33,7 @@ class Options:
 
 
 class Run:
-    """A tiny run in a folder of its own: 8 samples a step in 4 micro-batches."""
+    """A tiny run in a separate folder: 8 samples a step in 4 micro-batches."""
 
     def __init__(self, binary, folder, name):
         self.binary, self.out, self.config = binary, folder / name, folder / f"{name}.yaml"
@@ -243,7 +243,7 @@ def two_hosts(binary, folder, _):
 
 def torchrun(binary, folder, python):
     """Two processes find each other through torchrun's own server and train one run; where one of
-    them dies, torchrun starts all of them again, and they go on where they were."""
+    them dies, torchrun starts all of them again, and they resume."""
     if subprocess.run([python, "-c", "import torch.distributed.run"], check=False).returncode:
         raise Unable("this Python cannot start torchrun")
 

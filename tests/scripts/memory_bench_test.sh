@@ -23,7 +23,7 @@ bench --report >"$folder/table"
 grep -q '^| accumulation | [0-9]' "$folder/table"
 grep -q '</svg>' "$folder/memory.svg"
 
-# A run that fails stands in the records, and fails the whole.
+# A run that fails is in the records, and fails the whole.
 cat >"$folder/failing" <<SHELL
 #!/bin/sh
 if [ "\$1" = tokenizer ]; then exec "$binary" "\$@"; fi

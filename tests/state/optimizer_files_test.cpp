@@ -223,7 +223,7 @@ TEST(OptimizerFiles, AreSmallWithCompandedStates) {
     for (const Parameter& parameter : small.store.parameters()) {
       values += static_cast<double>(parameter.weight.numel());
     }
-    // A group of its own for the rest of each tensor, and a header for each file.
+    // A separate group for the rest of each tensor, and a header for each file.
     constexpr double kHeaders = 4096;
     EXPECT_LT(static_cast<double>(save(small, folder)), bytes_a_value * values + kHeaders);
     EXPECT_LE(static_cast<double>(optimizer_file_bytes(*small.optimizer)),

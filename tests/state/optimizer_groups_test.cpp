@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Groups of parameters with optimizers and options of their own, through the files of a checkpoint.
+// Groups of parameters with their own optimizers and options, through the files of a checkpoint.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -52,7 +52,7 @@ class DriveFileSystem final : public FileSystem {
     quota_ = bytes_from_now;
   }
   void set_renames(Renames renames) { renames_ = renames; }
-  // A file is not found for so many looks after it was written.
+  // A file is not found by the first `looks` looks after it was written.
   void show_files_after(int looks) { late_looks_ = looks; }
   // The next file of this name is stored with one wrong byte.
   void damage_next(const std::string& name) {

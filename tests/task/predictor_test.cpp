@@ -82,7 +82,7 @@ void expect_equal_answers(const Json& a, const Json& b) {
   }
 }
 
-// What a text is answered must not depend on the texts beside it.
+// The answer to a text must not depend on the other texts.
 void expect_independent(const ModelFolder& model, const std::vector<Query>& queries) {
   const std::vector<Json> together = model.answers(queries, {.batch_size = 3});
   ASSERT_EQ(together.size(), queries.size());

@@ -86,7 +86,7 @@ TEST(FiniteTensors, AreAllThatIsWritten) {
   const NamedTensors named = {{"good", at::ones({2})}, {"layer.weight", values}};
   EXPECT_EQ(error_of([&] { write_safetensors(sink, named); }),
             "the tensor 'layer.weight' holds NaN or an infinite number (element 2097157), and "
-            "nothing can go on from such a file");
+            "no run can resume from such a file");
   TorchDict dict;
   dict.set("state", values);
   EXPECT_NE(error_of([&] { write_torch_file(sink, dict); }).find("element 2097157"),

@@ -13,7 +13,7 @@ namespace finetune::testing {
 
 using Json = nlohmann::ordered_json;
 
-// A file of tests/fixtures/tokenizer, made by make_goldens.py beside it.
+// A file of tests/fixtures/tokenizer, made by the make_goldens.py there.
 inline std::string golden_text(const std::string& name) {
   return FileSystem::local().read_all(source_dir() + "/tests/fixtures/tokenizer/" + name);
 }

@@ -78,7 +78,7 @@ TEST(LibraryProcess, TellsHowAProcessDied) {
 
 TEST(LibraryProcess, KeepsTheLastThatItSaid) {
   const auto work = [](const ProcessReports&) -> std::string {
-    std::cerr << "file.cc(3) LOG(INFO) going on\nfile.cc(4) [x > 0] why\n"
+    std::cerr << "file.cc(3) LOG(INFO) continuing\nfile.cc(4) [x > 0] why\n"
                  "Program terminated with an unrecoverable error.\n";
     ::_exit(255);
   };

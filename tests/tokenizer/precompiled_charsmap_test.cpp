@@ -53,7 +53,7 @@ TEST(PrecompiledCharsmap, KeepsWhereEachCharacterComesFrom) {
   }
 }
 
-// Without origins only what stands around characters with rules is looked at closely.
+// Without origins only the neighbours of characters with rules are looked at closely.
 TEST(PrecompiledCharsmap, GivesTheSameTextWithAndWithoutOrigins) {
   const std::string model = golden_text("unigram.model");
   const PrecompiledCharsmap whole(check_sentencepiece_model(model, "test").charsmap, "test");

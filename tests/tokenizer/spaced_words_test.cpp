@@ -21,7 +21,7 @@ using testing::TemporaryFolder;
 
 const std::string kData = source_dir() + "/tests/fixtures/";
 
-// What may hang together with a space, vanish, become one or be taken for one.
+// What may belong to a space, vanish, become a space or be treated as one.
 const std::vector<std::string>& parts() {
   static const std::vector<std::string> all = {" ",
                                                " ",

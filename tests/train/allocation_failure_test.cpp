@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The n-th tensor of a training run is refused, n = 1, 2, ...: each run ends in the same files, or
-// with one sentence, and what it left goes on; nothing ends the process.
+// with one sentence, and a run resumes from what it left; nothing ends the process.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -21,7 +21,7 @@ SaveRequest request_of(int64_t step) {
   return {.identity = {.step = step, .run_id = "run"}, .contents = checkpoint::tiny_contents(step)};
 }
 
-// A save that a test lets go on.
+// A save that a test lets continue.
 struct Gate {
   SaveRequest request(int64_t step) {
     SaveRequest request = request_of(step);

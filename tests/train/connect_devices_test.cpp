@@ -7,7 +7,7 @@
 namespace finetune::testing {
 namespace {
 
-// Counts how often devices are connected, which is a meeting.
+// Counts how often devices are connected, which is a collective.
 class CountingWorld final : public World {
  public:
   explicit CountingWorld(int64_t size) : size_(size) {}

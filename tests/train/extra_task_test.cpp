@@ -174,7 +174,7 @@ class ExtraTask : public ::testing::Test {
 TEST_F(ExtraTask, IsTrainedEvaluatedAndPredicted) {
   ASSERT_EQ(run_training(config(), {}), 0);
   const auto metrics = run_evaluation(config(), EvaluatedModel::kTrained);
-  // A model that has learnt nothing answers about 0: the mean of the squared values is above 5.
+  // An untrained model answers about 0: the mean of the squared values is above 5.
   EXPECT_LT(metrics.at("eval_mse").get<double>(), 2.0);
   const std::string predictions = FileSystem::local().read_all(out() + "/predict_results.txt");
   EXPECT_EQ(std::ranges::count(predictions, '\n'), 25);

@@ -102,7 +102,7 @@ class FrozenParameters : public testing::GlooMembers {
                             "run.yaml", {});
   }
 
-  // Trains with so many ranks; the run is stopped after 2 of its 4 steps and resumed.
+  // Trains with `ranks` ranks; the run is stopped after 2 of its 4 steps and resumed.
   void train_with_a_stop(int64_t ranks, const std::string& out, const std::string& more) {
     EXPECT_THAT(train(ranks, out, more, 2), Each(75));
     interrupt::reset();

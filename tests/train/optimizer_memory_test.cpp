@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What saving and restoring take beside the weights and states themselves.
+// What saving and restoring take in addition to the weights and states themselves.
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 

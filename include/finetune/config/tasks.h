@@ -37,7 +37,7 @@ struct TaskKeys {
 };
 
 // TaskKeys::yaml of a task that trains from scratch: `data`, and the keys of a fresh model.
-// `model_type`: the value and the comment behind it. What is returned is to be kept.
+// `model_type`: the value and the comment after it. The result must outlive the task.
 [[nodiscard]] std::string with_fresh_model(std::string_view data, std::string_view model_type);
 
 // All tasks, in the order in which help, schema and messages list them.

@@ -21,7 +21,7 @@ struct Batch {
   std::vector<int64_t> input_ids;       // [rows, length]
   std::vector<uint8_t> attention_mask;  // [rows, length], 1 where a token may be attended to
   std::vector<uint8_t> token_type_ids;  // [rows, length]; empty: all 0
-  std::vector<int64_t> labels;          // [rows, length], kIgnoredLabel where nothing is learnt
+  std::vector<int64_t> labels;          // [rows, length], kIgnoredLabel where there is no target
   std::vector<int64_t> classes;         // [samples], the class or the right choice
   std::vector<float> values;            // [samples, outputs]: numbers, or 0 and 1 for each label
   std::vector<int64_t> starts, ends;    // [rows], first and last token of the answer

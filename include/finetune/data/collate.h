@@ -56,7 +56,7 @@ class MaskedLmCollator final : public Collator {
   Masking masking_;
 };
 
-// Pads behind the sequences and gives each token the next one of its sample as its label: the first
+// Pads after the sequences and gives each token the next one of its sample as its label: the first
 // token is no target, and no token learns what the next sample begins with. Samples that bring
 // labels bring them as transformers does, each for its own token, and they are shifted likewise.
 class CausalLmCollator final : public Collator {

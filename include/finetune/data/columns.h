@@ -58,8 +58,8 @@ struct FoundColumns {
 // Names match exactly or else without case and surrounding spaces. The guess takes usual names
 // ("label", "labels", "target", "class", ...; "sentence1" with "sentence2", "premise" with
 // "hypothesis"; "tokens"; "question"; "ending0", ...). In sequence classification the texts are
-// otherwise the first two columns beside the label where both hold text, else the only column of
-// text. Row numbers (id, idx, guid, index, ..._id) are no text.
+// otherwise the first two columns apart from the label where both hold text, else the only column
+// of text. Row numbers (id, idx, guid, index, ..._id) are no text.
 //
 // If a column of the training is missing in the row and exactly one other column contains text,
 // that one is used, with a warning. Throws Error(kData) with the row's position and its columns.

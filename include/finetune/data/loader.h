@@ -32,7 +32,7 @@ struct SampleKey {
 class Collator {
  public:
   virtual ~Collator() = default;
-  // Into `batch`, of which nothing but the memory stays.
+  // Overwrites `batch`, reusing its buffers.
   virtual void collate(const Dataset& dataset, std::span<const SampleKey> samples,
                        Batch& batch) const = 0;
   [[nodiscard]] Batch collate(const Dataset& dataset, std::span<const SampleKey> samples) const {
@@ -99,7 +99,7 @@ class EvaluationLoader {
 
   [[nodiscard]] int64_t batches() const;
   [[nodiscard]] int64_t samples() const { return dataset_->size(); }
-  // Into `batch`, of which nothing but the memory stays.
+  // Overwrites `batch`, reusing its buffers.
   void get(int64_t index, Batch& batch);
   [[nodiscard]] Batch get(int64_t index) {
     Batch batch;

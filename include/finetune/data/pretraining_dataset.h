@@ -35,8 +35,8 @@ struct PretrainingExample {
 // Samples that are made when they are asked for, as a function of their key.
 class PretrainingDataset : public Dataset {
  public:
-  // Makes the sample `index`, masked by the numbers of `mask`, of `example`, of which nothing but
-  // the memory stays. Safe to call from several threads. Requires: 0 <= index < size().
+  // Overwrites `example` with sample `index`, masked by the numbers of `mask`, reusing its buffers.
+  // Safe to call from several threads. Requires: 0 <= index < size().
   virtual void make(int64_t index, const SampleKey& mask, PretrainingExample& example) const = 0;
   [[nodiscard]] PretrainingExample example(int64_t index, const SampleKey& mask) const {
     PretrainingExample example;

@@ -26,7 +26,7 @@ struct WrittenShards {
   int64_t kept = 0;     // shards that were complete already
 };
 
-// Beside the shards: what they were made from, and how many they are.
+// Stored with the shards: their sources and their number.
 inline constexpr char kShardManifest[] = "prepare.json";
 
 // "examples-00003-of-00016.tfrecord"

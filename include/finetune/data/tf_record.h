@@ -40,7 +40,7 @@ class TfRecordFile {
     read(record, data);
     return data;
   }
-  // Into `data`, of which nothing but the memory stays.
+  // Overwrites `data`, reusing its memory.
   void read(int64_t record, std::string& data) const;
   // "file: record 3 at byte 120"
   [[nodiscard]] std::string place(int64_t record) const;

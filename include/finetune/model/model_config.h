@@ -97,7 +97,7 @@ struct ModelConfig {
   // A JSON object: what config.json holds beyond the fields above, kept for saving.
   std::string other_fields = "{}";
 
-  // The longest sequence: the positions of RoBERTa's kin begin behind the padding's own; attention
+  // The longest sequence: the positions of RoBERTa's kin begin after the padding's; attention
   // takes at most kLongestSequence tokens.
   [[nodiscard]] int64_t max_length() const;
 };

@@ -79,7 +79,7 @@ struct PassOptions {
   ParameterStore* parameters = nullptr;  // values, and where gradients go; null: kPlain, dry
   kernels::PassInputs inputs = {};
   std::vector<Rotation> rotations = {};  // of rotary positions, one for each kind that layers have
-  KeyValueCache* cache = nullptr;        // kEval: attention goes on behind what is there
+  KeyValueCache* cache = nullptr;        // kEval: attention continues after its tokens
   Precision precision = Precision::kFloat32;  // of Linear's products; kPlain ignores it
   // Keep matrix products alone and rebuild norms and activations (Korthikanti et al. 2022).
   bool selective = false;

@@ -6,7 +6,7 @@
 namespace finetune::nn {
 
 // How far the pairs of a head turn at each token (Su et al. 2021): of tokens [T], or with a layout
-// [N]. R is at most the head's size; what lies behind is not rotated.
+// [N]. R is at most the head's size; values after that are not rotated.
 struct Rotation {
   Tensor cos, sin;  // [T, R / 2] or [N, R / 2] float32
 };

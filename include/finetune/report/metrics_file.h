@@ -56,9 +56,10 @@ class MetricsFile {
   bool has_warned_ = false;
 };
 
-// Calls `take` for every line that is a JSON object, with the offset behind it; NaN and Infinity
-// are read as null. `take` returns false to stop. Returns the number of lines that are no JSON
-// object, a last line without a newline included. A missing file has no lines. Throws Error(kIo).
+// Calls `take` for every line that is a JSON object, with the offset of the next line; NaN and
+// Infinity are read as null. `take` returns false to stop. Returns the number of lines that are no
+// JSON object, a last line without a newline included. A missing file has no lines. Throws
+// Error(kIo).
 int64_t read_json_lines(
     FileSystem& files, const std::string& path,
     const std::function<bool(nlohmann::ordered_json&& line, uint64_t end)>& take,

@@ -12,7 +12,7 @@ namespace finetune {
 // if all are finite. Reads every weight and every optimizer state once.
 [[nodiscard]] std::string nonfinite_part(const Optimizer& optimizer);
 
-// Which weight or optimizer state of a checkpoint holds a number that is none, as a clause; empty
+// Which weight or optimizer state of a checkpoint holds NaN or Inf, as a clause; empty
 // where all are finite, or where the files cannot be understood, which loading them says better.
 // Reads every tensor, one at a time.
 [[nodiscard]] std::string nonfinite_in_files(FileSystem& files, const std::string& folder);

@@ -44,9 +44,9 @@ struct TaskDescriptor {
   // Targets are words: labels are shown as tokens, and of logits over the vocabulary ranks exchange
   // the most probable word only.
   bool learns_words = false;
-  bool learns_next_words = false;      // the label of a token is the word behind it
+  bool learns_next_words = false;      // the label of a token is the next token
   bool pads = true;                    // samples of unequal length need the tokenizer's pad token
-  bool logs_tokens = false;            // the log tells how many tokens were trained on
+  bool logs_tokens = false;            // the log has the number of tokens trained on
   bool reports_perplexity = false;     // exp(eval_loss)
   std::string_view sample = "sample";  // what messages call one: "question"
   // How the class of a sample is shown; unset: the label's name.

@@ -31,7 +31,7 @@ struct HeadTask {
   int64_t tokens;  // of the sample
   int64_t sample;
   int64_t key_head;
-  int64_t keys;                // those behind the last that may be attended to are left out
+  int64_t keys;                // up to the last that may be attended to
   std::vector<float> key_add;  // empty: all keys may be attended to
 };
 

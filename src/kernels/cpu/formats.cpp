@@ -8,7 +8,7 @@
 namespace finetune::kernels::cpu {
 namespace {
 
-constexpr int64_t kFormatGrain = 16384;  // values; each is a function of its own index
+constexpr int64_t kFormatGrain = 16384;  // values; each depends on its index alone
 
 uint16_t* bits_of(const Tensor& tensor) {
   return reinterpret_cast<uint16_t*>(tensor.mutable_data_ptr<at::BFloat16>());

@@ -86,7 +86,8 @@ class TextGenerator final : public Predictor {
     if (ids.empty() && config_.bos_token_id) {  // as generate() begins
       ids.push_back(static_cast<int32_t>(*config_.bos_token_id));
     }
-    if (ids.empty()) throw Error(ErrorKind::kData, query.where + ": has no tokens to go on from");
+    if (ids.empty())
+      throw Error(ErrorKind::kData, query.where + ": has no tokens to continue from");
     if (std::ssize(ids) >= longest()) {
       throw Error(ErrorKind::kData,
                   format_text("{}: has {} tokens and the model takes {}: there is no room to go "
@@ -121,7 +122,7 @@ class TextGenerator final : public Predictor {
     return {made().begin(), made().end()};
   }
 
-  // Logits [V] behind the last of `ids`, on the CPU.
+  // Logits [V] of the token after `ids`, on the CPU.
   [[nodiscard]] Tensor next_scores(std::span<const int32_t> ids, KeyValueCache& cache) {
     const std::vector<int64_t> row(ids.begin(), ids.end());
     const auto size = static_cast<int64_t>(row.size());

@@ -34,7 +34,7 @@ TEST(NextToken, IsLessProbableWhereTheTextHasItAlready) {
   const GenerationConfig config{.repetition_penalty = 2.0};
   EXPECT_EQ(choose(config, {3.0F, 2.0F}, {0, 0, 0}), 1);  // 1.5 < 2
   EXPECT_EQ(choose(config, {-1.0F, -1.5F}, {0}), 1);      // -2 < -1.5
-  EXPECT_EQ(choose(config, {5.0F, 2.0F}, {0, 0, 0}), 0);  // once, however often it stands there
+  EXPECT_EQ(choose(config, {5.0F, 2.0F}, {0, 0, 0}), 0);  // once, however often it occurs
 }
 
 TEST(NextToken, IsDrawnByTheSoftmaxOfTheScores) {

@@ -23,12 +23,12 @@ struct ScoreTile {
   int64_t first_query;  // of the tile
   int64_t first_key;    // of the tile: keys are numbered from the sample's first
   bool causal;          // the query i sees keys up to i,
-  int64_t window;       // and, where not 0, no more than so many
+  int64_t window;       // and, where not 0, at most this number of them
   float softcap;        // c: scores s become c tanh(s / c) first; 0: they stay
   float* scratch;       // of attention_scratch() values
 };
 
-// How many values a thread's scratch memory has for sequences of so many tokens.
+// The number of values in a thread's scratch memory for sequences of `tokens` tokens.
 constexpr int64_t attention_scratch(int64_t tokens) { return 3 * tokens + kDropoutNumbers; }
 
 void softmax_dropout(const ScoreTile& tile);
