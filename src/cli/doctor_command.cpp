@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <set>
@@ -107,11 +108,29 @@ void look_at_helpers() {
                                 : hf);
 }
 
+// A GPU of NVIDIA's on the PCI bus, or a driver (WSL has one without a PCI device).
+bool has_nvidia_hardware() {
+  for (const char* driver : {"/proc/driver/nvidia/version", "/dev/nvidiactl", "/dev/dxg"}) {
+    if (std::filesystem::exists(driver)) return true;
+  }
+  std::error_code error;
+  for (const auto& device : std::filesystem::directory_iterator("/sys/bus/pci/devices", error)) {
+    std::string vendor;
+    std::ifstream(device.path() / "vendor") >> vendor;
+    if (vendor == "0x10de") return true;
+  }
+  return false;
+}
+
 void look_at_device(Doctor& doctor) {
   const c10::Device device = pick_device(false);
   Doctor::line("device", describe_device(device));
   const bool cuda_build = !loaded_libraries("libtorch_cuda").empty();
-  if (device.is_cpu() && cuda_build) {
+  if (device.is_cpu() && cuda_build && !has_nvidia_hardware()) {
+    Doctor::line("accelerator",
+                 "none: this torch can use CUDA, but this machine has no NVIDIA GPU or driver; "
+                 "training uses the CPU");
+  } else if (device.is_cpu() && cuda_build) {
     doctor.problem("this torch can use CUDA, but no device is seen",
                    "check the driver (nvidia-smi) and CUDA_VISIBLE_DEVICES, or train with use_cpu");
   } else if (device.is_cpu()) {

@@ -14,6 +14,25 @@ ColumnNames named_columns(const TrainingArgs& args) {
           .label_column = args.label_column};
 }
 
+namespace {
+
+// For files of a classifier that are read as plain text because the key 'task' was forgotten:
+// run_glue and its like have no such key.
+void warn_of_unused_labels(const SetupContext& context, const SplitFiles& files,
+                           const RowOptions& options, const ColumnNames& found) {
+  if (context.config.is_set("task") || !found.text_column) return;
+  const ColumnSearch search{.task = RowTask::kSequenceClassification,
+                            .named = {.text_column = found.text_column},
+                            .labels = LabelUse::kOptional};
+  const auto label = find_columns(files.files, options, search).names.label_column;
+  if (!label) return;
+  log::warning("'task' is not set, so that a masked language model is trained (mlm) and column '" +
+               *label + "' is not used; for a classifier set task: sequence_classification, " +
+               "multiple_choice or token_classification");
+}
+
+}  // namespace
+
 ColumnNames find_split_columns(const SetupContext& context, const SplitFiles& files, RowTask task,
                                LabelUse labels) {
   RowOptions options;
@@ -27,6 +46,9 @@ ColumnNames find_split_columns(const SetupContext& context, const SplitFiles& fi
   const FoundColumns found = find_columns(files.files, options, search);
   if (!found.warning.empty()) log::warning(found.warning);
   if (!found.report.empty()) log::info(found.report);
+  if (task == RowTask::kText && files.key == "train_file") {
+    warn_of_unused_labels(context, files, options, found.names);
+  }
   return found.names;
 }
 

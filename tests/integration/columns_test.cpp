@@ -197,5 +197,21 @@ TEST(Columns, ArePrintedWhoeverChoseThem) {
                                     "from "));
 }
 
+TEST(Columns, OfLabelsAreAWarningWhereTheTaskWasForgotten) {
+  TinyRun run;
+  run.set(classification(run.folder().write("news.csv", kNews)));
+  run.set({{"task", ""}, {"text_column", "text"}});
+  const std::string warning =
+      "warning: 'task' is not set, so that a masked language model is trained (mlm) and column "
+      "'label' is not used; for a classifier set task: sequence_classification";
+  ProcessResult result = run.train();
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr(warning));
+  run.set({{"task", "mlm"}, {"output_dir", run.out("named")}});
+  result = run.train();
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.err, Not(HasSubstr("'label'")));
+}
+
 }  // namespace
 }  // namespace finetune::testing

@@ -1,21 +1,25 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Executes notebooks/finetune_colab.ipynb with a real kernel, a folder in Drive's place.
+"""Executes notebooks/finetune_colab.ipynb with a real kernel and a folder in Drive's place: once until
+the first checkpoint, where the machine is lost (SIGKILL), then from the top on a new kernel.
 
     run_notebook.py --wheel FILE --python ENVIRONMENT/bin/python --folder DIR [--save FILE]
 """
 
 import argparse
+import asyncio
 import json
 import os
 import pathlib
 import re
 import shutil
+import signal
 import sys
 
 import nbformat
 from jupyter_client.manager import AsyncKernelManager
 from nbclient import NotebookClient
+from nbclient.exceptions import DeadKernelError
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -27,6 +31,39 @@ def text_of(cell):
     return "".join(parts)
 
 
+def first_training(notebook):
+    return next(text_of(cell) for cell in notebook.cells if "interrupt=True)" in cell.source
+                and cell.source.startswith("code ="))  # fmt: skip
+
+
+def environment_of(folder):
+    return dict(os.environ, FINETUNE_FOLDER=str(folder), OMP_NUM_THREADS="1", PIP_NO_INDEX="1")
+
+
+def client_of(python, folder):
+    notebook = nbformat.read(ROOT / "notebooks/finetune_colab.ipynb", as_version=4)
+    manager = AsyncKernelManager(kernel_name="python3")
+    manager.kernel_spec.argv[0] = python
+    return notebook, NotebookClient(notebook, timeout=600, km=manager,
+                                    resources={"metadata": {"path": str(folder)}})  # fmt: skip
+
+
+async def lose_the_machine(python, folder):
+    """Runs the notebook until its first run has a checkpoint, then kills the kernel and the training."""
+    _, client = client_of(python, folder)
+    session = asyncio.ensure_future(client.async_execute(env=environment_of(folder)))
+    while not list((folder / "runs/questions").glob("checkpoint-*")) and not session.done():
+        await asyncio.sleep(0.02)
+    if session.done():
+        sys.exit(f"the first session ended before it could be killed: {session.exception()}")
+    os.killpg(client.km.provisioner.pgid, signal.SIGKILL)
+    try:
+        await session
+    except DeadKernelError:
+        return
+    sys.exit("the first session outlived its kernel")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     for name in ("--wheel", "--python", "--folder"):
@@ -36,20 +73,17 @@ def main():
     folder = pathlib.Path(arguments.folder)
     (folder / "bin").mkdir(parents=True, exist_ok=True)
     shutil.copy(arguments.wheel, folder / "bin")
-    environment = dict(os.environ, FINETUNE_FOLDER=str(folder), OMP_NUM_THREADS="1",
-                       PIP_NO_INDEX="1")  # fmt: skip
-
-    notebook = nbformat.read(ROOT / "notebooks/finetune_colab.ipynb", as_version=4)
-    manager = AsyncKernelManager(kernel_name="python3")
-    manager.kernel_spec.argv[0] = arguments.python
-    client = NotebookClient(notebook, timeout=600, km=manager, resources={"metadata": {"path": str(folder)}})
-    client.execute(env=environment)
+    asyncio.run(lose_the_machine(arguments.python, folder))
+    notebook, client = client_of(arguments.python, folder)
+    client.execute(env=environment_of(folder))
     if arguments.save:
         nbformat.write(notebook, arguments.save)
 
     output = "\n".join(text_of(cell) for cell in notebook.cells if cell.cell_type == "code")
     if output.count("exit code 75") != 2:
         sys.exit("the two runs were not interrupted and resumed:\n" + output)
+    if not re.search(r"resuming from .*runs/questions/checkpoint-\d+ at step \d+", first_training(notebook)):
+        sys.exit("the run of the lost machine was not resumed:\n" + output)
     for run in ("questions", "esperanto"):
         state = json.loads((folder / "runs" / run / "trainer_state.json").read_text())
         log = state["log_history"]
@@ -65,7 +99,7 @@ def main():
               if "<table" in out.get("data", {}).get("text/html", "")]  # fmt: skip
     if not images or len(tables) != 2:
         sys.exit(f"{len(images)} figures and {len(tables)} tables")
-    print("the notebook was executed: two runs interrupted and resumed, a figure, two tables")
+    print("the notebook was executed: a machine lost, two runs interrupted and resumed, a figure, two tables")
 
 
 if __name__ == "__main__":

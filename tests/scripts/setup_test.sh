@@ -16,3 +16,24 @@ case $output in
   *"FINETUNE_PYTHON: there is no /nonexistent/python3"*) ;;
   *) printf '%s\n' "$output"; exit 1 ;;
 esac
+
+# Inside `pip wheel .` the variables of the outer build do not reach the pip that fetches a package.
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+mkdir "$folder/scripts"
+cp "$root/scripts/fetch_sentencepiece" "$folder/scripts/"
+cat >"$folder/python" <<'SCRIPT'
+#!/bin/sh
+if env | grep -qE '^(PYTHONPATH|_PYPROJECT_HOOKS_BACKEND_PATH)='; then exit 1; fi
+while [ $# -gt 0 ]; do
+  [ "$1" != --dest ] || echo text >"$2/sentencepiece-0.2.1.tar.gz"
+  shift
+done
+SCRIPT
+chmod +x "$folder/python"
+output=$(PYTHONPATH=/outer _PYPROJECT_HOOKS_BACKEND_PATH=scripts/wheel FINETUNE_PYTHON=$folder/python \
+  FINETUNE_ARCHIVES='' "$folder/scripts/fetch_sentencepiece" 2>&1) && { echo "succeeded"; exit 1; }
+case $output in
+  *"sentencepiece-0.2.1.tar.gz has the SHA-256 "*", not the pinned "*) ;;
+  *) printf '%s\n' "$output"; exit 1 ;;
+esac

@@ -92,7 +92,7 @@ bash -n "$share/bash-completion/completions/finetune"
 # A notebook's cell takes the wheel that is kept in its folder, and compiles nothing.
 mkdir -p "$folder/drive/bin"
 cp "$FINETUNE_WHEEL" "$folder/drive/bin/"
-output=$(CXX=/nonexistent FINETUNE_NO_INSTALL=1 FINETUNE_PYTHON=$python HOME=$folder \
+output=$(env -u FINETUNE_WHEEL CXX=/nonexistent FINETUNE_NO_INSTALL=1 FINETUNE_PYTHON=$python HOME=$folder \
   XDG_CACHE_HOME=$folder/cache "$root/scripts/colab_cell.sh" "$root/configs/smoke.yaml" \
   "$folder/drive" --max_steps 4 2>&1) || fail "colab_cell.sh: $output"
 expect "==> using the wheel $folder/drive/bin/" "$output"

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# The notebook is executed by a real kernel, in a fresh environment and with a folder in Drive's place.
-# Not part of ctest: FINETUNE_TEST_PYTHON=.venv/bin/python FINETUNE_BUILD_DIR=$PWD/build tests/scripts/notebook.sh
+# The notebook is executed by a real kernel, in a fresh environment with a wheel of the build folder's
+# binary and a folder in Drive's place.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
 folder=$(mktemp -d)
@@ -20,4 +20,4 @@ site=$("$folder/env/bin/python" -c 'import sysconfig; print(sysconfig.get_path("
   >"$site/zz_lent.pth"
 mkdir "$folder/drive"
 "$python" "$root/tests/scripts/run_notebook.py" --wheel "$folder"/finetune-*.whl \
-  --python "$folder/env/bin/python" --folder "$folder/drive"
+  --python "$folder/env/bin/python" --folder "$folder/drive" ${FINETUNE_SAVE_NOTEBOOK:+--save "$FINETUNE_SAVE_NOTEBOOK"}
