@@ -2,15 +2,34 @@
 #include "kernels/kernels.h"
 
 #include "kernels/cpu/operations.h"
+#include "kernels/cuda/operations.h"
+#include "kernels/cuda/runner.h"
 #include "kernels/plain/operations.h"
 
 namespace finetune::kernels {
+namespace {
+
+// cuda's where somebody runs its kernels.
+const Kernels& launched_by(const cuda::Runner* runner) {
+  if (runner == nullptr) return plain::kKernels;
+  cuda::set_runner(runner);
+  return cuda::kKernels;
+}
+
+}  // namespace
 
 const Kernels& kernels_for(c10::Device device) {
   switch (device.type()) {
     case c10::DeviceType::CPU:
       return cpu::kKernels;
-    case c10::DeviceType::CUDA:  // it has none yet: cuda::kKernels goes here
+    case c10::DeviceType::CUDA: {
+      static const Kernels& kernels = launched_by(cuda::driver_runner());
+      return kernels;
+    }
+    case c10::DeviceType::PrivateUse1: {
+      static const Kernels& kernels = launched_by(cuda::preloaded_runner());
+      return kernels;
+    }
     default:
       return plain::kKernels;
   }

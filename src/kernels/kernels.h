@@ -9,6 +9,7 @@
 #include "finetune/kernels/sum_of_squares.h"
 #include "finetune/tensor/tensor.h"
 #include "kernels/adamw_numbers.h"
+#include "kernels/adamw_steps.h"
 #include "kernels/add_norm.h"
 #include "kernels/attention_core.h"
 #include "kernels/bias_gelu.h"
@@ -17,9 +18,9 @@
 #include "kernels/softmax_cross_entropy.h"
 
 // The operations that devices implement, as one table per device: cpu/ vectorised loops, plain/
-// ATen operators (for every device and type, and what tests compare with), cuda/ none yet.
-// Callers use the functions of each operation's header, which check their arguments and call the
-// table; kernels.cpp is the only source that asks which device a tensor is on.
+// ATen operators (for every device and type, and what tests compare with), cuda/ kernels compiled
+// at run time. Callers use the functions of each operation's header, which check their arguments
+// and call the table; kernels.cpp is the only source that asks which device a tensor is on.
 namespace finetune::kernels {
 
 // Entries are references: a table without one of them does not compile. A device without a kernel
@@ -79,6 +80,9 @@ struct Kernels {
                       const BitsAndBytesNumbers& numbers);
   void (&update_companded)(const Parameter& parameter, const CompandedState& state,
                            const AdamWUpdate& update, const AdamWNumbers& numbers);
+  // All of these updates in a few launches, by the arithmetic of each state's; false, with nothing
+  // done, where a device gains nothing by it.
+  bool (&update_together)(const std::vector<AdamWJob>& jobs);
   void (&encode_dynamic)(const Tensor& exp_avg, const Tensor& exp_avg_sq,
                          const DynamicState& state);
   void (&decode_dynamic)(const DynamicState& state, const Tensor& exp_avg,

@@ -89,6 +89,21 @@ void update_adamw(const Parameter& parameter, const CompandedState& state,
   kernels_for(parameter.weight).update_companded(parameter, state, update, as_torch(update));
 }
 
+bool update_adamw_together(const std::vector<AdamWStep>& steps) {
+  if (steps.empty()) return true;
+  std::vector<kernels::AdamWJob> jobs;
+  jobs.reserve(steps.size());
+  for (const AdamWStep& step : steps) {
+    jobs.push_back({.parameter = step.parameter,
+                    .state = step.state,
+                    .factor = step.update.factor,
+                    .rounding_key = step.update.rounding_key,
+                    .theirs = as_bitsandbytes(step.update),
+                    .ours = as_torch(step.update)});
+  }
+  return kernels_for(steps.front().parameter->weight).update_together(jobs);
+}
+
 void encode(const Tensor& exp_avg, const Tensor& exp_avg_sq, const DynamicState& state) {
   kernels_for(exp_avg).encode_dynamic(exp_avg, exp_avg_sq, state);
 }

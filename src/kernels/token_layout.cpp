@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "finetune/base/error.h"
+#include "kernels/cuda/operations.h"
 
 namespace finetune {
 
@@ -20,10 +21,14 @@ std::shared_ptr<TokenLayout> make_token_layout(const std::vector<int64_t>& lengt
     layout->longest = std::max(layout->longest, tokens);
   }
   const int64_t all = layout->tokens();
-  const Tensor numbers = at::empty({3, all}, at::TensorOptions().dtype(at::kLong));
+  // What reads the starts on the device are the kernels of cuda/.
+  const bool has_starts = &kernels::kernels_for(device) == &kernels::cuda::kKernels;
+  const int64_t starts = has_starts ? static_cast<int64_t>(layout->offsets.size()) : 0;
+  const Tensor numbers = at::empty({3 * all + starts}, at::TensorOptions().dtype(at::kLong));
   auto* cells = numbers.mutable_data_ptr<int64_t>();
   int64_t* sequences = cells + all;
   int64_t* places = sequences + all;
+  if (has_starts) std::ranges::copy(layout->offsets, places + all);
   for (size_t row = 0; row < lengths.size(); ++row) {
     const auto b = static_cast<int64_t>(row);
     for (int64_t t = 0; t < lengths[row]; ++t) {
@@ -33,9 +38,10 @@ std::shared_ptr<TokenLayout> make_token_layout(const std::vector<int64_t>& lengt
     }
   }
   const Tensor on_device = numbers.to(device);
-  layout->cells = on_device[0];
-  layout->sequences = on_device[1];
-  layout->places = on_device[2];
+  layout->cells = on_device.narrow(0, 0, all);
+  layout->sequences = on_device.narrow(0, all, all);
+  layout->places = on_device.narrow(0, 2 * all, all);
+  if (has_starts) layout->starts = on_device.narrow(0, 3 * all, starts);
   return layout;
 }
 

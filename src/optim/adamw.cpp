@@ -29,7 +29,13 @@ class FusedAdamW final : public UpdateRule {
 
   // Where nothing is converted a group is one call, as torch does it: one launch on a GPU.
   void update_all(const std::vector<ParameterUpdate>& updates) override {
-    if (!std::ranges::all_of(updates, is_plain)) return UpdateRule::update_all(updates);
+    if (!std::ranges::all_of(updates, is_plain)) {
+      const auto state_of = [](const OptimizerSlot& slot) {
+        return MomentState{slot.at("exp_avg"), slot.at("exp_avg_sq")};
+      };
+      if (!update_together(options(), updates, state_of)) UpdateRule::update_all(updates);
+      return;
+    }
     if (updates.empty()) return;
     Lists lists;
     for (const ParameterUpdate& u : updates) {

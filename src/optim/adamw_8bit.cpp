@@ -49,6 +49,14 @@ class AdamW8bit final : public UpdateRule {
     }
   }
 
+  void update_all(const std::vector<ParameterUpdate>& updates) override {
+    const auto state_of = [](const OptimizerSlot& slot) -> AdamWState {
+      if (slot.is_8bit) return dynamic(slot);
+      return WideState{slot.at("state1"), slot.at("state2")};
+    };
+    if (!update_together(options(), updates, state_of)) UpdateRule::update_all(updates);
+  }
+
   [[nodiscard]] Moments read_moments(const OptimizerSlot& slot) const override {
     if (!slot.is_8bit) return {slot.at("state1").clone(), slot.at("state2").clone()};
     const Tensor& codes = slot.at("state1");

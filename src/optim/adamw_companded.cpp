@@ -24,6 +24,10 @@ class CompandedAdamW final : public UpdateRule {
     update_adamw(u.parameter, companded(u.slot), make_update(options(), u));
   }
 
+  void update_all(const std::vector<ParameterUpdate>& updates) override {
+    if (!update_together(options(), updates, companded)) UpdateRule::update_all(updates);
+  }
+
   [[nodiscard]] Moments read_moments(const OptimizerSlot& slot) const override {
     const Tensor& codes = slot.at("exp_avg_q");
     const auto wide = codes.options().dtype(at::kFloat);

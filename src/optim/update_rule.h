@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "finetune/kernels/parameter_chunks.h"
 #include "finetune/kernels/quantized_state.h"
 #include "finetune/optim/optimizer_kind.h"
 #include "finetune/tensor/torch_file.h"
@@ -24,6 +25,20 @@ inline AdamWUpdate make_update(const OptimizerOptions& options, const ParameterU
           .updates = update.slot.updates,
           .factor = update.factor,
           .rounding_key = update.rounding_key};
+}
+
+// All of them in a few launches where the device has a kernel for lists; `state_of` gives each
+// slot's state. False: nothing was done.
+template <class StateOf>
+bool update_together(const OptimizerOptions& options, const std::vector<ParameterUpdate>& updates,
+                     const StateOf& state_of) {
+  if (updates.empty() || !is_asynchronous(updates.front().parameter.weight)) return false;
+  std::vector<AdamWStep> steps;
+  steps.reserve(updates.size());
+  for (const ParameterUpdate& u : updates) {
+    steps.push_back({&u.parameter, state_of(u.slot), make_update(options, u)});
+  }
+  return update_adamw_together(steps);
 }
 
 }  // namespace finetune

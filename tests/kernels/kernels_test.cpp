@@ -19,7 +19,10 @@
 #include <type_traits>
 #include <utility>
 
+#include "cuda_on_cpu/kernels.h"
 #include "kernels/cpu/operations.h"
+#include "kernels/cuda/operations.h"
+#include "kernels/cuda/runner.h"
 #include "kernels/dropout_mask.h"
 #include "kernels/plain/operations.h"
 #include "kernels/update_numbers.h"
@@ -57,7 +60,10 @@ struct TableCase {
 
 class EveryTable : public testing::TestWithParam<TableCase> {
  protected:
-  void SetUp() override { at::manual_seed(4); }
+  void SetUp() override {
+    at::manual_seed(4);
+    cuda::set_runner(&cuda_on_cpu::cpu_runner());
+  }
 
   // compute(kernels, in) with `in` converting to the type: of the table and of plain's float64.
   template <typename Compute>
@@ -315,6 +321,12 @@ INSTANTIATE_TEST_SUITE_P(Plain, EveryTable,
                          testing::Values(TableCase{plain::kKernels, at::kFloat, 2e-5},
                                          TableCase{plain::kKernels, at::kBFloat16, 0.03},
                                          TableCase{plain::kKernels, at::kHalf, 0.004}));
+
+// By the sources that NVRTC compiles, run on the CPU.
+INSTANTIATE_TEST_SUITE_P(Cuda, EveryTable,
+                         testing::Values(TableCase{cuda::kKernels, at::kFloat, 2e-5},
+                                         TableCase{cuda::kKernels, at::kBFloat16, 0.03},
+                                         TableCase{cuda::kKernels, at::kHalf, 0.004}));
 
 TEST(KernelsFor, ChoosesByDeviceAndType) {
   EXPECT_EQ(&kernels_for(c10::Device(c10::kCPU)), &cpu::kKernels);

@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <variant>
+#include <vector>
 
 #include "finetune/kernels/parameter_store.h"
 
@@ -60,5 +62,21 @@ void update_adamw(const Parameter& parameter, const CompandedState& state,
                   const AdamWUpdate& update);
 void encode(const Tensor& exp_avg, const Tensor& exp_avg_sq, const CompandedState& state);
 void decode(const CompandedState& state, const Tensor& exp_avg, const Tensor& exp_avg_sq);
+
+// torch's AdamW, moments in float32: what the companded update does between decoding and encoding.
+struct MomentState {
+  Tensor exp_avg, exp_avg_sq;  // float32, like the parameter
+};
+
+// One of several updates that are made together. The parameter has its gradient.
+using AdamWState = std::variant<MomentState, WideState, DynamicState, CompandedState>;
+struct AdamWStep {
+  const Parameter* parameter = nullptr;
+  AdamWState state;
+  AdamWUpdate update;
+};
+// A launch for each combination of formats instead of some for each parameter. False, with nothing
+// done, where the device has no such kernel.
+[[nodiscard]] bool update_adamw_together(const std::vector<AdamWStep>& steps);
 
 }  // namespace finetune

@@ -21,6 +21,7 @@ struct TokenLayout {
   Tensor cells;                  // [N] int64, ascending: index of each token in [B, T], b * T + t
   Tensor sequences;              // [N] int64: b
   Tensor places;                 // [N] int64: t
+  Tensor starts;                 // [B + 1] int64: offsets; undefined where no kernel reads them
   Tensor mask;  // [1, 1, 1, N] bool, true where it may be attended to; undefined: all
 
   [[nodiscard]] int64_t rows() const { return static_cast<int64_t>(offsets.size()) - 1; }

@@ -3,6 +3,8 @@
 
 namespace finetune::kernels::cpu {
 
+bool update_together(const std::vector<AdamWJob>& /*jobs*/) { return false; }
+
 constinit const Kernels kKernels = {
     .name = "cpu",
 #define FINETUNE_OPERATION(operation) .operation = operation,

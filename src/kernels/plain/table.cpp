@@ -5,6 +5,8 @@ namespace finetune::kernels::plain {
 
 bool has_fast_products(Precision /*precision*/) { return true; }
 
+bool update_together(const std::vector<AdamWJob>& /*jobs*/) { return false; }
+
 constinit const Kernels kKernels = {
     .name = "plain",
 #define FINETUNE_OPERATION(operation) .operation = operation,

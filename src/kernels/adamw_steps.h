@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "finetune/kernels/quantized_state.h"
+#include "kernels/adamw_numbers.h"
+
+namespace finetune::kernels {
+
+// An AdamWStep with the scalars that its state's arithmetic takes.
+struct AdamWJob {
+  const Parameter* parameter = nullptr;
+  AdamWState state;
+  double factor = 1.0;
+  uint64_t rounding_key = 0;
+  BitsAndBytesNumbers theirs = {};  // of DynamicState and WideState
+  AdamWNumbers ours = {};           // of CompandedState and MomentState
+};
+
+}  // namespace finetune::kernels

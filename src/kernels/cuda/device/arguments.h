@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "kernels/adamw_numbers.h"
+
+// What kernels get, one structure each. Read by the host's compiler and by NVRTC, which has no
+// headers of the system: no includes but such headers, types of equal size in both.
+// Pointers are into the device's memory; `void*` is of the type that the kernel was compiled for.
+namespace finetune::kernels::cuda {
+
+using i64 = long long;
+using u64 = unsigned long long;
+using u32 = unsigned int;
+using u16 = unsigned short;
+using u8 = unsigned char;
+
+constexpr int kThreads = 256;  // of a block at most
+constexpr int kWarp = 32;
+// The longest rows whose normalisation, and whose attention, a block's registers hold.
+constexpr int kLongestNorm = 4 * 4 * kThreads;
+constexpr int kLongestAttention = 4 * 8 * kThreads;
+
+// The numbers of one dropout (kernels/dropout_numbers.h) and where rows are in their sequences.
+struct DropoutArguments {
+  u32 key0, key1;
+  u32 first_place;
+  u32 layer_and_site;
+  u32 threshold;
+  float scale;
+  int is_on;
+  int rows_per_sample;   // without a layout: row r is place r % rows_per_sample of sample r / it
+  const i64* sequences;  // of a layout, or null
+  const i64* places;
+};
+
+struct AddNormArguments {
+  void* sums;            // [rows, columns]; the product where there is a residual
+  const void* residual;  // null: sums are finished
+  const float* bias;
+  const float* gamma;
+  const float* beta;
+  void* result;
+  i64 columns;
+  float epsilon;
+  int is_aligned;  // rows begin at multiples of four values
+  DropoutArguments dropout;
+};
+
+struct AddNormBackwardArguments {
+  void* gradient;  // becomes that of the sums
+  void* sums;      // with dropout, becomes that of the product
+  const float* gamma;
+  float* parts;  // [blocks, 3, columns]: of gamma, beta and bias
+  i64 rows;
+  i64 rows_at_once;  // of a block
+  i64 columns;
+  float epsilon;
+  int is_aligned;
+  DropoutArguments dropout;
+};
+
+// sums[c] = parts[0][c] + parts[1][c] + ...
+struct ColumnSumsArguments {
+  const float* parts;
+  float* sums;
+  i64 count;
+  i64 columns;
+};
+
+struct BiasGeluArguments {
+  const void* input;
+  const float* bias;
+  void* output;  // backward: the gradient, in place
+  float* parts;  // backward: [blocks, columns]
+  i64 rows;
+  i64 rows_at_once;
+  i64 columns;
+  int is_aligned;
+};
+
+struct DropoutKernelArguments {
+  const void* input;
+  void* output;
+  i64 rows;  // of all samples and heads
+  i64 columns;
+  int heads;
+  DropoutArguments dropout;
+};
+
+// Between [tokens, heads * size] and [samples, heads, length, size] with zeros behind sequences.
+struct HeadsArguments {
+  struct Part {
+    void* tokens;
+    void* by_head;
+    int heads;
+  };
+  Part parts[4] = {};
+  const i64* starts;  // first token of each sample; null: b * length
+  i64 first_token;    // number of the first in `tokens`; without starts 0
+  int length;
+  int size;
+  int is_aligned;
+};
+
+struct AttentionRowsArguments {
+  const void* scores;   // [samples, heads, length, length], scaled
+  void* probabilities;  // null: not wanted. May be the scores'
+  void* dropped;        // the same after dropout; null: not wanted. May be the scores'
+  const u8* mask;       // of keys, by token; or null
+  const i64* starts;    // as HeadsArguments'
+  i64 first_token;
+  i64 rows;
+  int length;
+  int heads;
+  int is_causal;
+  int window;
+  DropoutArguments dropout;
+};
+
+struct AttentionBackwardArguments {
+  const void* probabilities;
+  void* gradient;  // of dropped probabilities; becomes that of scaled scores
+  i64 rows;
+  int length;
+  int heads;
+  DropoutArguments dropout;
+};
+
+struct CrossEntropyArguments {
+  float* logits;  // [rows, columns]; becomes the gradient
+  const i64* labels;
+  double* losses;
+  i64 columns;
+  double smoothing;
+  double gradient_scale;
+  int with_gradient;
+};
+
+struct RowSumsArguments {
+  float* target;       // [.., columns]
+  const float* rows;   // [count, columns]
+  const i64* indices;  // [count], sorted
+  const i64* order;    // where each was before
+  i64 count;
+  i64 columns;
+  i64 skipped;
+};
+
+struct FormatsArguments {
+  float* values;
+  u16* narrow;  // bfloat16
+  signed char* correction;
+  i64 count;
+  u64 key;
+  u64 first_element;
+};
+
+// A tensor of a list; blocks [first_block, next's) of the grid work on it.
+struct ListedTensor {
+  const void* values;
+  i64 count;
+  i64 first_block;
+};
+
+struct SumOfSquaresArguments {
+  const ListedTensor* tensors;
+  int count;
+  int blocks;
+  double* parts;   // one a block
+  double* result;  // of the second kernel
+};
+
+struct ListedUpdate {
+  void* weight;
+  signed char* correction;
+  const void* gradient;
+  void* state1 = nullptr;
+  void* state2 = nullptr;
+  float* scales1 = nullptr;
+  float* scales2 = nullptr;
+  i64 count;
+  i64 first_block;
+  u64 rounding_key;
+  float factor;
+  BitsAndBytesNumbers theirs;
+  AdamWNumbers ours;
+};
+
+// Tables of bitsandbytes' codes (kernels/dynamic_map.h), of signed and of unsigned values.
+struct DynamicTables {
+  float values[2][256];
+  u32 buckets[2][(24 << 7) + 1];
+};
+
+struct AdamWArguments {
+  const ListedUpdate* updates;
+  const DynamicTables* tables;
+  int count;
+};
+
+}  // namespace finetune::kernels::cuda

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: MIT
+// Rows of attention scores: softmax and dropout, forward and backward. A row lies in the registers
+// of a warp (variants 0 to 3: 1, 2, 4, 8 times four values a lane) or, from 1,025 keys on, of a
+// block (variants 4 to 6: 2, 4, 8 times four a thread).
+#include "kernels/cuda/device/common.h"
+
+namespace finetune::kernels::cuda {
+
+// How a variant divides rows.
+template <int kVariant>
+struct RowsOf {
+  static constexpr bool kWholeBlock = kVariant >= 4;
+  static constexpr int kVectors = 1 << (kWholeBlock ? kVariant - 3 : kVariant);
+
+  __device__ static i64 row() {
+    return kWholeBlock ? static_cast<i64>(blockIdx.x)
+                       : static_cast<i64>(blockIdx.x) * (blockDim.x / kWarp) + threadIdx.x / kWarp;
+  }
+  __device__ static i64 first_key(int vector) {
+    const u32 lanes = kWholeBlock ? blockDim.x : kWarp;
+    return 4 * (static_cast<i64>(vector) * lanes + threadIdx.x % lanes);
+  }
+  __device__ static float sum(float x, float* shared) {
+    return kWholeBlock ? block_sum(x, shared) : warp_sum(x);
+  }
+  __device__ static float largest(float x, float* shared) {
+    return kWholeBlock ? block_largest(x, shared) : warp_largest(x);
+  }
+};
+
+// A row's sample, head and query.
+struct ScoreRow {
+  i64 sample;
+  int head;
+  int query;
+
+  __device__ ScoreRow(i64 row, int heads, int length)
+      : sample(row / length / heads),
+        head(static_cast<int>(row / length % heads)),
+        query(static_cast<int>(row % length)) {}
+
+  __device__ void factors(const DropoutArguments& d, i64 first, float* result) const {
+    dropout_factors(d, static_cast<u32>(sample), static_cast<u32>(head), static_cast<u32>(query),
+                    static_cast<u32>(first / 4), result);
+  }
+};
+
+__device__ inline float lowest() { return float_of(0xFF800000U); }  // minus infinity
+
+template <class T, int kVariant>
+__device__ void attention_rows(const AttentionRowsArguments& a) {
+  using Rows = RowsOf<kVariant>;
+  constexpr int kValues = 4 * Rows::kVectors;
+  __shared__ float shared[kThreads / kWarp];
+  const i64 index = Rows::row();
+  if (index >= a.rows) return;  // a whole warp, or a whole block
+  const ScoreRow row(index, a.heads, a.length);
+  const bool has_layout = a.starts != nullptr;
+  const i64 start = has_layout ? a.starts[row.sample] - a.first_token : row.sample * a.length;
+  const i64 tokens = has_layout ? a.starts[row.sample + 1] - a.starts[row.sample] : a.length;
+  const bool is_aligned = a.length % 4 == 0;
+  float values[kValues];
+  float largest = lowest();
+#pragma unroll
+  for (int v = 0; v < Rows::kVectors; ++v) {
+    const i64 first = Rows::first_key(v);
+    load4(static_cast<const T*>(a.scores) + index * a.length, first, a.length, is_aligned,
+          values + 4 * v);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const i64 key = first + i;
+      bool is_seen = key < tokens && (a.mask == nullptr || a.mask[start + key] != 0);
+      if (a.is_causal) {
+        is_seen = is_seen && key <= row.query && (a.window == 0 || row.query - key < a.window);
+      }
+      float& value = values[4 * v + i];
+      value = is_seen ? value : lowest();
+      largest = value > largest ? value : largest;
+    }
+  }
+  largest = Rows::largest(largest, shared);
+  const bool sees_nothing = largest == lowest();
+  float sum = 0.0F;
+#pragma unroll
+  for (int k = 0; k < kValues; ++k) {
+    values[k] = sees_nothing ? 0.0F : expf(values[k] - largest);
+    sum += values[k];
+  }
+  sum = Rows::sum(sum, shared);
+  const float inverse = sees_nothing ? 0.0F : 1.0F / sum;
+#pragma unroll
+  for (int v = 0; v < Rows::kVectors; ++v) {
+    const i64 first = Rows::first_key(v);
+    float* const some = values + 4 * v;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) some[i] *= inverse;
+    if (a.probabilities != nullptr) {
+      store4(static_cast<T*>(a.probabilities) + index * a.length, first, a.length, is_aligned,
+             some);
+    }
+    if (a.dropped == nullptr) continue;
+    if (a.dropout.is_on && first < a.length) {
+      float factors[4];
+      row.factors(a.dropout, first, factors);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) some[i] *= factors[i];
+    }
+    store4(static_cast<T*>(a.dropped) + index * a.length, first, a.length, is_aligned, some);
+  }
+}
+
+template <class T, int kVariant>
+__device__ void attention_rows_backward(const AttentionBackwardArguments& a) {
+  using Rows = RowsOf<kVariant>;
+  constexpr int kValues = 4 * Rows::kVectors;
+  __shared__ float shared[kThreads / kWarp];
+  const i64 index = Rows::row();
+  if (index >= a.rows) return;
+  const ScoreRow row(index, a.heads, a.length);
+  const bool is_aligned = a.length % 4 == 0;
+  T* const gradients = static_cast<T*>(a.gradient) + index * a.length;
+  float p[kValues];
+  float gradient[kValues];
+  float dot = 0.0F;
+#pragma unroll
+  for (int v = 0; v < Rows::kVectors; ++v) {
+    const i64 first = Rows::first_key(v);
+    load4(static_cast<const T*>(a.probabilities) + index * a.length, first, a.length, is_aligned,
+          p + 4 * v);
+    load4(gradients, first, a.length, is_aligned, gradient + 4 * v);
+    if (a.dropout.is_on && first < a.length) {
+      float factors[4];
+      row.factors(a.dropout, first, factors);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) gradient[4 * v + i] *= factors[i];
+    }
+#pragma unroll
+    for (int i = 0; i < 4; ++i) dot += p[4 * v + i] * gradient[4 * v + i];
+  }
+  dot = Rows::sum(dot, shared);
+#pragma unroll
+  for (int v = 0; v < Rows::kVectors; ++v) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) gradient[4 * v + i] = p[4 * v + i] * (gradient[4 * v + i] - dot);
+    store4(gradients, Rows::first_key(v), a.length, is_aligned, gradient + 4 * v);
+  }
+}
+
+}  // namespace finetune::kernels::cuda

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "kernels/cuda/device/arguments.h"
+
+// What kernels share. `float16` and `bfloat16` are stored types; all arithmetic is float32.
+namespace finetune::kernels::cuda {
+
+struct float16 {
+  u16 bits;
+};
+struct bfloat16 {
+  u16 bits;
+};
+
+__device__ inline u32 bits_of(float x) {
+#ifdef __CUDACC__
+  return __float_as_uint(x);
+#else
+  return __builtin_bit_cast(u32, x);
+#endif
+}
+__device__ inline float float_of(u32 bits) {
+#ifdef __CUDACC__
+  return __uint_as_float(bits);
+#else
+  return __builtin_bit_cast(float, bits);
+#endif
+}
+
+__device__ inline float widen(float x) { return x; }
+__device__ inline float widen(bfloat16 x) { return float_of(static_cast<u32>(x.bits) << 16); }
+__device__ inline float widen(float16 x) {
+#ifdef __CUDACC__
+  float y;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x.bits));
+  return y;
+#else
+  return static_cast<float>(__builtin_bit_cast(_Float16, x.bits));
+#endif
+}
+
+// To the nearest, ties to even.
+template <class T>
+__device__ T narrow(float x);
+template <>
+__device__ inline float narrow<float>(float x) {
+  return x;
+}
+// By bits, as the CPU does: not every architecture has an instruction.
+template <>
+__device__ inline bfloat16 narrow<bfloat16>(float x) {
+  const u32 bits = bits_of(x);
+  if ((bits & 0x7FFFFFFFU) > 0x7F800000U) return {0x7FC0};
+  return {static_cast<u16>((bits + 0x7FFFU + (bits >> 16 & 1U)) >> 16)};
+}
+template <>
+__device__ inline float16 narrow<float16>(float x) {
+  float16 y;
+#ifdef __CUDACC__
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y.bits) : "f"(x));
+#else
+  y.bits = __builtin_bit_cast(u16, static_cast<_Float16>(x));
+#endif
+  return y;
+}
+
+// Four values that one instruction moves.
+template <class T>
+struct alignas(4 * sizeof(T)) Four {
+  T at[4];
+};
+
+// Values [first, first + 4) of a row of `columns`, zeros after its end.
+template <class T>
+__device__ inline void load4(const T* row, i64 first, i64 columns, bool is_aligned, float* values) {
+  if (is_aligned && first < columns) {
+    const Four<T> four = *reinterpret_cast<const Four<T>*>(row + first);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) values[i] = widen(four.at[i]);
+    return;
+  }
+#pragma unroll
+  for (int i = 0; i < 4; ++i) values[i] = first + i < columns ? widen(row[first + i]) : 0.0F;
+}
+
+// Leaves out what comes after the end of the row.
+template <class T>
+__device__ inline void store4(T* row, i64 first, i64 columns, bool is_aligned,
+                              const float* values) {
+  if (is_aligned && first < columns) {
+    Four<T> four;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) four.at[i] = narrow<T>(values[i]);
+    *reinterpret_cast<Four<T>*>(row + first) = four;
+    return;
+  }
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    if (first + i < columns) row[first + i] = narrow<T>(values[i]);
+  }
+}
+
+// Philox 4x32-10 (finetune/base/random.h).
+__device__ inline void philox(u32* c, u32 key0, u32 key1) {
+#pragma unroll
+  for (int round = 0; round < 10; ++round) {
+    const u32 high0 = __umulhi(0xD2511F53U, c[0]);
+    const u32 low0 = 0xD2511F53U * c[0];
+    const u32 high1 = __umulhi(0xCD9E8D57U, c[2]);
+    const u32 low1 = 0xCD9E8D57U * c[2];
+    c[0] = high1 ^ c[1] ^ key0;
+    c[1] = low1;
+    c[2] = high0 ^ c[3] ^ key1;
+    c[3] = low0;
+    key0 += 0x9E3779B9U;
+    key1 += 0xBB67AE85U;
+  }
+}
+
+// What four values of a row are multiplied with, from column 4 * block on.
+__device__ inline void dropout_factors(const DropoutArguments& d, u32 sample, u32 head, u32 place,
+                                       u32 block, float* factors) {
+  u32 c[4] = {block, head * 65536U + place, sample + d.first_place, d.layer_and_site};
+  philox(c, d.key0, d.key1);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) factors[i] = c[i] >= d.threshold ? d.scale : 0.0F;
+}
+
+// Of row `row` of [B, T, C], or of a layout's tokens.
+__device__ inline void row_factors(const DropoutArguments& d, i64 row, u32 block, float* factors) {
+  const bool has_layout = d.sequences != nullptr;
+  const i64 sample = has_layout ? d.sequences[row] : row / d.rows_per_sample;
+  const i64 place = has_layout ? d.places[row] : row % d.rows_per_sample;
+  dropout_factors(d, static_cast<u32>(sample), 0, static_cast<u32>(place), block, factors);
+}
+
+// Every lane gets the sum, by a tree: the same bits in all.
+__device__ inline float warp_sum(float x) {
+#pragma unroll
+  for (int lanes = kWarp / 2; lanes > 0; lanes /= 2) x += __shfl_xor_sync(0xFFFFFFFFU, x, lanes);
+  return x;
+}
+__device__ inline float warp_largest(float x) {
+#pragma unroll
+  for (int lanes = kWarp / 2; lanes > 0; lanes /= 2) {
+    const float other = __shfl_xor_sync(0xFFFFFFFFU, x, lanes);
+    x = other > x ? other : x;
+  }
+  return x;
+}
+
+// Of all threads of a block; every thread gets it. `shared`: a value for each warp.
+__device__ inline float block_sum(float x, float* shared) {
+  x = warp_sum(x);
+  if (threadIdx.x % kWarp == 0) shared[threadIdx.x / kWarp] = x;
+  __syncthreads();
+  float sum = 0.0F;
+  for (u32 warp = 0; warp < blockDim.x / kWarp; ++warp) sum += shared[warp];
+  __syncthreads();
+  return sum;
+}
+__device__ inline float block_largest(float x, float* shared) {
+  x = warp_largest(x);
+  if (threadIdx.x % kWarp == 0) shared[threadIdx.x / kWarp] = x;
+  __syncthreads();
+  float largest = shared[0];
+  for (u32 warp = 1; warp < blockDim.x / kWarp; ++warp) {
+    largest = shared[warp] > largest ? shared[warp] : largest;
+  }
+  __syncthreads();
+  return largest;
+}
+
+}  // namespace finetune::kernels::cuda

@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: MIT
+// Kernels on NVIDIA's GPUs: compiled by NVRTC when first launched, loaded and launched through the
+// driver's library, which torch has loaded already.
+#include <ATen/DeviceAccelerator.h>
+#include <dlfcn.h>
+#include <link.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <stdexcept>
+#include <tuple>
+
+#include "finetune/base/error.h"
+#include "finetune/base/file_system.h"
+#include "finetune/base/log.h"
+#include "finetune/base/text.h"
+#include "kernels/cuda/cubin_cache.h"
+#include "kernels/cuda/nvrtc.h"
+#include "kernels/cuda/runner.h"
+#include "kernels/cuda/sources.h"
+
+namespace finetune::kernels::cuda {
+namespace {
+
+// cuda.h: the part of the driver's interface that has been the same since CUDA 11.
+struct DriverContext;
+struct DriverModule;
+struct DriverFunction;
+using DriverResult = int;
+constexpr int kMajorOfCapability = 75;  // CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR
+constexpr int kMinorOfCapability = 76;
+
+std::string library_named(std::string_view part) {
+  struct Search {
+    std::string_view part;
+    std::string found;
+  } search{part, ""};
+  ::dl_iterate_phdr(
+      [](dl_phdr_info* library, size_t, void* data) {
+        auto& wanted = *static_cast<Search*>(data);
+        if (file_name(library->dlpi_name).find(wanted.part) == std::string::npos) return 0;
+        wanted.found = library->dlpi_name;
+        return 1;
+      },
+      &search);
+  return search.found;
+}
+
+std::unique_ptr<Nvrtc> load_nvrtc() {
+  const std::string cudart = library_named("libcudart.so");
+  if (cudart.empty()) throw std::runtime_error("torch has loaded no libcudart");
+  std::vector<std::string> paths = nvrtc_beside(cudart);
+  // A toolkit of the system, found as the loader finds libraries.
+  for (const char* name : {"libnvrtc.so.13", "libnvrtc.so.12"}) paths.emplace_back(name);
+  std::string reason;
+  for (const std::string& path : paths) {
+    try {
+      return std::make_unique<Nvrtc>(path);
+    } catch (const std::runtime_error& error) {
+      if (reason.empty()) reason = error.what();
+    }
+  }
+  throw std::runtime_error(format_text(
+      "NVRTC, which torch's CUDA packages contain, was not found beside {} ({})", cudart, reason));
+}
+
+class DriverRunner {
+ public:
+  // Throws std::runtime_error where kernels cannot be compiled and loaded.
+  DriverRunner() : nvrtc_(load_nvrtc()), cache_(user_kernel_cache()) {
+    library_ = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    if (library_ == nullptr) throw std::runtime_error(::dlerror());
+    find(get_error_string_, "cuGetErrorString");
+    find(get_device_, "cuDeviceGet");
+    find(get_attribute_, "cuDeviceGetAttribute");
+    find(retain_context_, "cuDevicePrimaryCtxRetain");
+    find(set_context_, "cuCtxSetCurrent");
+    find(load_module_, "cuModuleLoadData");
+    find(get_function_, "cuModuleGetFunction");
+    find(launch_, "cuLaunchKernel");
+    // One of them, so that a compiler or driver that fails is found before training.
+    KernelLaunch first;
+    first.kernel = "column_sums";
+    first.device = at::accelerator::getDeviceIndex();
+    (void)function_of(first);
+  }
+
+  void launch(const KernelLaunch& wanted) {
+    const std::lock_guard lock(mutex_);
+    DriverFunction* const function = function_of(wanted);
+    check(set_context_(device_of(wanted.device).context), "cuCtxSetCurrent");
+    // The driver copies the arguments.
+    std::array<void*, 1> arguments = {const_cast<void*>(wanted.arguments)};
+    void* const stream =
+        at::accelerator::getCurrentStream(static_cast<c10::DeviceIndex>(wanted.device))
+            .native_handle();
+    check(launch_(function, static_cast<unsigned>(wanted.blocks_x),
+                  static_cast<unsigned>(wanted.blocks_y), 1, static_cast<unsigned>(wanted.threads),
+                  1, 1, 0, stream, arguments.data(), nullptr),
+          wanted.kernel);
+  }
+
+ private:
+  struct Gpu {
+    DriverContext* context = nullptr;  // the one that torch uses
+    int architecture = 0;
+  };
+  using Key = std::tuple<int, std::string_view, ValueType, int>;
+
+  template <typename Function>
+  void find(Function*& function, const char* name) {
+    function = reinterpret_cast<Function*>(::dlsym(library_, name));
+    if (function == nullptr) throw std::runtime_error(std::string("libcuda.so.1 has no ") + name);
+  }
+
+  void check(DriverResult result, const char* what) const {
+    if (result == 0) return;
+    const char* text = nullptr;
+    (void)get_error_string_(result, &text);
+    throw std::runtime_error(
+        format_text("CUDA error: {} ({}, {})", text == nullptr ? "unknown" : text, result, what));
+  }
+
+  const Gpu& device_of(int index) {
+    const auto known = gpus_.find(index);
+    if (known != gpus_.end()) return known->second;
+    Gpu gpu;
+    int device = 0;
+    int major = 0;
+    int minor = 0;
+    check(get_device_(&device, index), "cuDeviceGet");
+    check(get_attribute_(&major, kMajorOfCapability, device), "cuDeviceGetAttribute");
+    check(get_attribute_(&minor, kMinorOfCapability, device), "cuDeviceGetAttribute");
+    check(retain_context_(&gpu.context, device), "cuDevicePrimaryCtxRetain");
+    gpu.architecture = 10 * major + minor;
+    return gpus_.emplace(index, gpu).first->second;
+  }
+
+  DriverFunction* function_of(const KernelLaunch& wanted) {
+    const ListedKernel& kernel = find_kernel(wanted.kernel);
+    const Key key(wanted.device, kernel.name, wanted.type, wanted.variant);
+    const auto known = functions_.find(key);
+    if (known != functions_.end()) return known->second;
+    const Gpu& gpu = device_of(wanted.device);
+    check(set_context_(gpu.context), "cuCtxSetCurrent");
+    DriverModule* const module = load(kernel, wanted, gpu.architecture);
+    DriverFunction* function = nullptr;
+    check(get_function_(&function, module, kEntry), kernel.name);
+    functions_.emplace(key, function);
+    return function;
+  }
+
+  DriverModule* load(const ListedKernel& kernel, const KernelLaunch& wanted, int architecture) {
+    const CompileTarget target = target_of(architecture, nvrtc_->architectures());
+    std::vector<std::string> options = compile_options();
+    options.push_back(target.option);
+    const std::string program = program_of(kernel, wanted.type, wanted.variant);
+    const std::string key = CubinCache::key_of(program, options, nvrtc_->version());
+    DriverModule* module = nullptr;
+    const std::optional<std::string> kept = cache_.find(key);
+    if (kept && load_module_(&module, kept->c_str()) == 0) return module;
+    if (!has_compiled_) {
+      has_compiled_ = true;
+      log::info(
+          format_text("compiling CUDA kernels for sm_{} with NVRTC {}, once: they are kept in {}",
+                      architecture, nvrtc_->version(), cache_.folder()));
+    }
+    const Nvrtc::Result compiled =
+        nvrtc_->compile(program, std::string(kernel.name) + ".cu", options, target.to_ptx);
+    check(load_module_(&module, compiled.code.c_str()), kernel.name);
+    cache_.keep(key, compiled.code);
+    return module;
+  }
+
+  std::unique_ptr<Nvrtc> nvrtc_;
+  CubinCache cache_;
+  void* library_ = nullptr;
+  DriverResult (*get_error_string_)(DriverResult, const char**) = nullptr;
+  DriverResult (*get_device_)(int*, int) = nullptr;
+  DriverResult (*get_attribute_)(int*, int, int) = nullptr;
+  DriverResult (*retain_context_)(DriverContext**, int) = nullptr;
+  DriverResult (*set_context_)(DriverContext*) = nullptr;
+  DriverResult (*load_module_)(DriverModule**, const void*) = nullptr;
+  DriverResult (*get_function_)(DriverFunction**, DriverModule*, const char*) = nullptr;
+  DriverResult (*launch_)(DriverFunction*, unsigned, unsigned, unsigned, unsigned, unsigned,
+                          unsigned, unsigned, void*, void**, void**) = nullptr;
+  std::mutex mutex_;  // autograd launches from its own thread
+  std::map<int, Gpu> gpus_;
+  std::map<Key, DriverFunction*> functions_;
+  bool has_compiled_ = false;
+};
+
+// Never destroyed: at exit the driver may be gone already.
+DriverRunner* make_driver_runner() {
+  const char* const wish = std::getenv("FINETUNE_CUDA_KERNELS");
+  if (wish != nullptr && std::string_view(wish) == "0") {
+    log::info("CUDA kernels are off (FINETUNE_CUDA_KERNELS=0): torch's operators compute instead");
+    return nullptr;
+  }
+  try {
+    return new DriverRunner();
+  } catch (const std::exception& error) {
+    log::warning(
+        format_text("CUDA kernels cannot be used: {}. torch's operators compute instead, "
+                    "with about twenty times as many launches per update",
+                    error.what()));
+    return nullptr;
+  }
+}
+
+DriverRunner* the_driver() {
+  static DriverRunner* const runner = make_driver_runner();
+  return runner;
+}
+
+}  // namespace
+
+const Runner* driver_runner() {
+  static const Runner kRunner = {
+      .address = [](const void* pointer) { return const_cast<void*>(pointer); },
+      .launch = [](const KernelLaunch& launch) { the_driver()->launch(launch); }};
+  return the_driver() == nullptr ? nullptr : &kRunner;
+}
+
+}  // namespace finetune::kernels::cuda

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "finetune/tensor/tensor.h"
+#include "kernels/cuda/device/arguments.h"
+#include "kernels/cuda/runner.h"
+
+// How the operations of this folder start kernels.
+namespace finetune::kernels::cuda {
+
+// The names of device/kernels.def, each with the structure that its kernel takes.
+namespace kernel {
+#define FINETUNE_CUDA_KERNEL(source, kernel, ArgumentsOfKernel, types, variants) \
+  struct kernel {                                                                \
+    using Arguments = ArgumentsOfKernel;                                         \
+    static constexpr const char* kName = #kernel;                                \
+  };
+#include "kernels/cuda/device/kernels.def"
+}  // namespace kernel
+
+[[nodiscard]] ValueType value_type_of(const Tensor& x);
+
+// How many blocks of threads.
+struct Grid {
+  int64_t x = 1;
+  int64_t y = 1;
+  int threads = kThreads;
+};
+
+// One launch on the current stream of a tensor's device: gives out the addresses of its tensors,
+// which must live until then, and counts their bytes.
+class Launch {
+ public:
+  explicit Launch(const Tensor& on) : launch_{.device = on.get_device()} {}
+
+  // The address of a contiguous tensor, null where it is not defined.
+  template <typename T = void>
+  const T* reads(const Tensor& x) {
+    if (x.defined()) launch_.bytes_read += bytes_of(x);
+    return static_cast<const T*>(address_of(x));
+  }
+  template <typename T = void>
+  T* writes(const Tensor& x) {
+    if (x.defined()) launch_.bytes_written += bytes_of(x);
+    return static_cast<T*>(address_of(x));
+  }
+  template <typename T = void>
+  T* changes(const Tensor& x) {
+    (void)reads(x);
+    return writes<T>(x);
+  }
+
+  // Launches nothing where the grid is empty.
+  template <typename Kernel>
+  void run(ValueType type, int variant, const Grid& grid,
+           const typename Kernel::Arguments& arguments) {
+    launch_.kernel = Kernel::kName;
+    start(type, variant, grid, &arguments);
+  }
+
+ private:
+  static int64_t bytes_of(const Tensor& x) {
+    return x.numel() * static_cast<int64_t>(x.element_size());
+  }
+  static void* address_of(const Tensor& x);
+  void start(ValueType type, int variant, const Grid& grid, const void* arguments);
+
+  KernelLaunch launch_;
+};
+
+// Whether rows of this many columns of these tensors begin at addresses of four values.
+[[nodiscard]] bool is_aligned(int64_t columns, std::initializer_list<Tensor> tensors);
+
+// `entries` in the device's memory, copied without a wait.
+template <typename Entry>
+[[nodiscard]] Tensor on_device(const std::vector<Entry>& entries, const Tensor& like);
+[[nodiscard]] Tensor bytes_on_device(const void* bytes, size_t count, const Tensor& like);
+
+template <typename Entry>
+Tensor on_device(const std::vector<Entry>& entries, const Tensor& like) {
+  return bytes_on_device(entries.data(), entries.size() * sizeof(Entry), like);
+}
+
+}  // namespace finetune::kernels::cuda

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "kernels/kernels.h"
+#include "kernels/plain/operations.h"
+
+// The operations by the kernels of device/, launched by a Runner (runner.h). What has no kernel,
+// and sizes that kernels do not take, is plain's.
+namespace finetune::kernels::cuda {
+
+extern const Kernels kKernels;
+
+FunctionOf<decltype(Kernels::add_norm)> add_norm;
+FunctionOf<decltype(Kernels::norm)> norm;
+FunctionOf<decltype(Kernels::add_norm_backward)> add_norm_backward;
+FunctionOf<decltype(Kernels::attention)> attention;
+FunctionOf<decltype(Kernels::attention_backward)> attention_backward;
+using plain::block_attention;
+using plain::block_attention_backward;
+FunctionOf<decltype(Kernels::bias_activation)> bias_activation;
+FunctionOf<decltype(Kernels::bias_activation_backward)> bias_activation_backward;
+FunctionOf<decltype(Kernels::dropout)> dropout;
+FunctionOf<decltype(Kernels::softmax_cross_entropy_)> softmax_cross_entropy_;
+FunctionOf<decltype(Kernels::add_rows)> add_rows;
+FunctionOf<decltype(Kernels::sum_rows)> sum_rows;
+FunctionOf<decltype(Kernels::round_stochastically)> round_stochastically;
+FunctionOf<decltype(Kernels::add_stochastically)> add_stochastically;
+FunctionOf<decltype(Kernels::split_values)> split_values;
+FunctionOf<decltype(Kernels::join_values)> join_values;
+FunctionOf<decltype(Kernels::sum_of_squares)> sum_of_squares;
+FunctionOf<decltype(Kernels::sum_of_all_squares)> sum_of_all_squares;
+using plain::mean;
+FunctionOf<decltype(Kernels::update_dynamic)> update_dynamic;
+FunctionOf<decltype(Kernels::update_wide)> update_wide;
+FunctionOf<decltype(Kernels::update_companded)> update_companded;
+FunctionOf<decltype(Kernels::update_together)> update_together;
+using plain::decode_companded;
+using plain::decode_dynamic;
+using plain::encode_companded;
+using plain::encode_dynamic;
+using plain::has_fast_products;
+
+}  // namespace finetune::kernels::cuda

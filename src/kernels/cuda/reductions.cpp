@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: MIT
+#include <ATen/ops/empty.h>
+#include <ATen/ops/sort.h>
+
+#include "kernels/cuda/device/arguments.h"
+#include "kernels/cuda/launch.h"
+#include "kernels/cuda/operations.h"
+
+namespace finetune::kernels::cuda {
+namespace {
+
+constexpr int64_t kValuesOfBlock = 2048;  // kListedValues of device/lists.h
+
+// Adds rows of sorted indices, so that a row of the target is summed by one block, in order.
+void add_sorted_rows(const Tensor& target, const Tensor& indices, const Tensor& rows,
+                     int64_t skipped) {
+  const auto [sorted, order] = at::sort(indices, /*stable=*/true, /*dim=*/0, /*descending=*/false);
+  const Tensor values = rows.contiguous();
+  Launch launch(target);
+  const RowSumsArguments arguments = {.target = launch.changes<float>(target),
+                                      .rows = launch.reads<float>(values),
+                                      .indices = launch.reads<i64>(sorted),
+                                      .order = launch.reads<i64>(order),
+                                      .count = indices.numel(),
+                                      .columns = rows.size(1),
+                                      .skipped = skipped};
+  launch.run<kernel::row_sums>(ValueType::kFloat32, 0, {.x = indices.numel()}, arguments);
+}
+
+bool has_rows_sums(const Tensor& target, const Tensor& rows) {
+  return target.is_contiguous() && target.scalar_type() == at::kFloat &&
+         rows.scalar_type() == at::kFloat;
+}
+
+// Of one type.
+double squares_of(const std::vector<Tensor>& tensors) {
+  std::vector<ListedTensor> entries;
+  Launch launch(tensors.front());
+  int64_t blocks = 0;
+  for (const Tensor& tensor : tensors) {
+    if (tensor.numel() == 0) continue;
+    entries.push_back(
+        {.values = launch.reads(tensor), .count = tensor.numel(), .first_block = blocks});
+    blocks += (tensor.numel() + kValuesOfBlock - 1) / kValuesOfBlock;
+  }
+  if (entries.empty()) return 0.0;
+  const Tensor table = on_device(entries, tensors.front());
+  const Tensor parts = at::empty({blocks + 1}, tensors.front().options().dtype(at::kDouble));
+  const Tensor result = parts.narrow(0, blocks, 1);
+  const SumOfSquaresArguments arguments = {.tensors = launch.reads<ListedTensor>(table),
+                                           .count = static_cast<int>(entries.size()),
+                                           .blocks = static_cast<int>(blocks),
+                                           .parts = launch.writes<double>(parts),
+                                           .result = launch.writes<double>(result)};
+  launch.run<kernel::sum_of_squares>(value_type_of(tensors.front()), 0, {.x = blocks}, arguments);
+  Launch second(parts);
+  (void)second.changes(parts);
+  second.run<kernel::sum_of_parts>(ValueType::kFloat32, 0, {.x = 1}, arguments);
+  return result.item<double>();
+}
+
+}  // namespace
+
+void add_rows(const Tensor& target, const Tensor& indices, const Tensor& rows, int64_t skipped) {
+  if (!has_rows_sums(target, rows)) return plain::add_rows(target, indices, rows, skipped);
+  add_sorted_rows(target, indices, rows, skipped);
+}
+
+void sum_rows(const Tensor& target, const Tensor& indices, const Tensor& rows) {
+  if (!has_rows_sums(target, rows)) return plain::sum_rows(target, indices, rows);
+  add_sorted_rows(target, indices, rows, /*skipped=*/-1);
+}
+
+double sum_of_squares(const Tensor& values) { return squares_of({values}); }
+
+double sum_of_all_squares(const std::vector<Tensor>& tensors) {
+  double sum = 0.0;
+  for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+    std::vector<Tensor> some;
+    for (const Tensor& tensor : tensors) {
+      if (tensor.scalar_type() == type) some.push_back(tensor);
+    }
+    if (!some.empty()) sum += squares_of(some);
+  }
+  return sum;
+}
+
+}  // namespace finetune::kernels::cuda

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: MIT
+#include "kernels/cuda/rows.h"
+
+#include <ATen/ops/empty.h>
+
+namespace finetune::kernels::cuda {
+
+DropoutArguments dropout_arguments(const std::optional<DropoutNumbers>& numbers,
+                                   int64_t rows_per_sample, const TokenLayout* layout,
+                                   Launch& launch) {
+  if (!numbers) return {};
+  const auto tensor = [&](Tensor TokenLayout::*member) {
+    return layout == nullptr ? nullptr : launch.reads<i64>(layout->*member);
+  };
+  return {.key0 = numbers->key[0],
+          .key1 = numbers->key[1],
+          .first_place = numbers->first_place,
+          .layer_and_site = numbers->layer_and_site,
+          .threshold = numbers->threshold(),
+          .scale = numbers->scale(),
+          .is_on = 1,
+          .rows_per_sample = static_cast<int>(rows_per_sample),
+          .sequences = tensor(&TokenLayout::sequences),
+          .places = tensor(&TokenLayout::places)};
+}
+
+Tensor column_sums(const Tensor& parts) {
+  const Tensor sums = at::empty({parts.size(1)}, parts.options());
+  Launch launch(parts);
+  const ColumnSumsArguments arguments = {.parts = launch.reads<float>(parts),
+                                         .sums = launch.writes<float>(sums),
+                                         .count = parts.size(0),
+                                         .columns = parts.size(1)};
+  launch.run<kernel::column_sums>(ValueType::kFloat32, 0,
+                                  {.x = (parts.size(1) + kWarp - 1) / kWarp}, arguments);
+  return sums;
+}
+
+}  // namespace finetune::kernels::cuda

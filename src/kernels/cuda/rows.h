@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+
+#include "finetune/kernels/token_layout.h"
+#include "kernels/cuda/launch.h"
+#include "kernels/dropout_numbers.h"
+
+namespace finetune::kernels::cuda {
+
+// Rows [.., C] that blocks share out: at most kParts blocks, whatever the GPU, so that sums over
+// rows have one order.
+struct RowParts {
+  static constexpr int64_t kParts = 256;
+
+  explicit RowParts(int64_t rows)
+      : rows_at_once(std::max<int64_t>(1, (rows + kParts - 1) / kParts)),
+        count((rows + rows_at_once - 1) / rows_at_once) {}
+
+  int64_t rows_at_once;
+  int64_t count;
+};
+
+// Threads of a block that hold `columns` values, four each, `vectors` times; whole warps.
+inline int threads_for(int64_t columns, int64_t vectors = 1) {
+  const int64_t lanes = (columns + 4 * vectors - 1) / (4 * vectors);
+  return static_cast<int>(
+      std::clamp<int64_t>((lanes + kWarp - 1) / kWarp * kWarp, kWarp, kThreads));
+}
+
+// The smallest v with 2^v * 4 values a thread for `columns` values of `threads` threads.
+inline int variant_for(int64_t columns, int64_t threads) {
+  int variant = 0;
+  while ((threads << variant) * 4 < columns) ++variant;
+  return variant;
+}
+
+[[nodiscard]] DropoutArguments dropout_arguments(const std::optional<DropoutNumbers>& numbers,
+                                                 int64_t rows_per_sample, const TokenLayout* layout,
+                                                 Launch& launch);
+
+// The sums over `parts` [P, W], in one order: [W].
+[[nodiscard]] Tensor column_sums(const Tensor& parts);
+
+}  // namespace finetune::kernels::cuda

@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: MIT
+#include "kernels/softmax_cross_entropy.h"
+
+#include <ATen/ops/empty.h>
+
+#include "kernels/cuda/launch.h"
+#include "kernels/cuda/operations.h"
+
+namespace finetune::kernels::cuda {
+
+Tensor softmax_cross_entropy_(const Tensor& logits, const Tensor& labels,
+                              const SoftmaxCrossEntropyOptions& options) {
+  const Tensor losses = at::empty({logits.size(0)}, logits.options().dtype(at::kDouble));
+  const Tensor row_labels = labels.contiguous();
+  Launch launch(logits);
+  const CrossEntropyArguments arguments = {
+      .logits = options.with_gradient ? launch.changes<float>(logits)
+                                      : const_cast<float*>(launch.reads<float>(logits)),
+      .labels = launch.reads<i64>(row_labels),
+      .losses = launch.writes<double>(losses),
+      .columns = logits.size(1),
+      .smoothing = options.label_smoothing_factor,
+      .gradient_scale = options.gradient_scale,
+      .with_gradient = options.with_gradient};
+  launch.run<kernel::cross_entropy>(ValueType::kFloat32, 0, {.x = logits.size(0)}, arguments);
+  return losses;
+}
+
+}  // namespace finetune::kernels::cuda

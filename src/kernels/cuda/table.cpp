@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: MIT
+#include "kernels/cuda/operations.h"
+
+namespace finetune::kernels::cuda {
+
+constinit const Kernels kKernels = {
+    .name = "cuda",
+#define FINETUNE_OPERATION(operation) .operation = operation,
+#include "kernels/operations.def"
+    .chunk_values = int64_t{1} << 22,
+    .is_asynchronous = true,
+};
+
+}  // namespace finetune::kernels::cuda

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: MIT
+// compile_kernels LIBNVRTC ARCHITECTURE...: compiles every type and variant of every kernel with
+// this NVRTC and fails where one does not compile, spills registers or uses local memory. Needs no
+// GPU. Prints a line for each kernel with the registers that its entries take.
+#include <algorithm>
+#include <cstdio>
+#include <exception>
+#include <regex>
+#include <string>
+#include <vector>
+
+#include "kernels/cuda/nvrtc.h"
+#include "kernels/cuda/sources.h"
+
+namespace finetune::kernels::cuda {
+namespace {
+
+// What ptxas says of entries, as numbers in its order.
+std::vector<int> numbers_in(const std::string& log, const std::string& pattern) {
+  std::vector<int> numbers;
+  const std::regex wanted(pattern);
+  for (std::sregex_iterator match(log.begin(), log.end(), wanted), end; match != end; ++match) {
+    numbers.push_back(std::stoi((*match)[1]));
+  }
+  return numbers;
+}
+
+int compile_all(const Nvrtc& nvrtc, const std::string& architecture) {
+  int failures = 0;
+  for (const ListedKernel& kernel : listed_kernels()) {
+    std::vector<std::string> options = compile_options();
+    options.push_back("--gpu-architecture=sm_" + architecture);
+    options.emplace_back("--ptxas-options=-v");
+    const Nvrtc::Result result =
+        nvrtc.compile(program_of_all(kernel), std::string(kernel.name) + ".cu", options);
+    const size_t entries = kernel.types.size() * static_cast<size_t>(kernel.variants);
+    int largest = 0;
+    const std::vector<int> registers = numbers_in(result.log, "Used ([0-9]+) registers");
+    for (const int used : registers) largest = std::max(largest, used);
+    int spilled = 0;
+    for (const char* what : {"([0-9]+) bytes stack frame", "([0-9]+) bytes spill stores",
+                             "([0-9]+) bytes spill loads"}) {
+      for (const int bytes : numbers_in(result.log, what)) spilled += bytes;
+    }
+    const bool is_good = registers.size() == entries && spilled == 0 && !result.code.empty();
+    std::printf("NVRTC %s sm_%s %s: %zu entries, at most %d registers%s\n", nvrtc.version().c_str(),
+                architecture.c_str(), kernel.name, registers.size(), largest,
+                is_good ? "" : " FAILED");
+    if (!is_good) std::printf("%s\n", result.log.c_str());
+    failures += is_good ? 0 : 1;
+  }
+  return failures;
+}
+
+}  // namespace
+}  // namespace finetune::kernels::cuda
+
+int main(int count, char** words) {
+  std::setvbuf(stdout, nullptr, _IOLBF, 0);
+  using finetune::kernels::cuda::Nvrtc;
+  if (count < 3) {
+    std::fprintf(stderr, "usage: compile_kernels LIBNVRTC ARCHITECTURE...\n");
+    return 2;
+  }
+  int failures = 0;
+  try {
+    const Nvrtc nvrtc(words[1]);
+    for (int i = 2; i < count; ++i) {
+      failures += finetune::kernels::cuda::compile_all(nvrtc, words[i]);
+    }
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
+  }
+  return failures == 0 ? 0 : 1;
+}

@@ -1,0 +1,362 @@
+// SPDX-License-Identifier: MIT
+// The kernels that NVRTC compiles, run on the CPU (cuda_on_cpu/), against the CPU's own: equal bits
+// where arithmetic is exact or the same, else within a few units of float32's last place; and the
+// same bits whatever order threads run in.
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/randint.h>
+#include <ATen/ops/randn.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <functional>
+
+#include "cuda_on_cpu/cuda_on_cpu.h"
+#include "cuda_on_cpu/kernels.h"
+#include "kernels/cpu/operations.h"
+#include "kernels/cuda/operations.h"
+#include "kernels/cuda/runner.h"
+#include "kernels/cuda/sources.h"
+#include "kernels/dropout_mask.h"
+#include "kernels/update_numbers.h"
+
+namespace finetune::kernels {
+namespace {
+
+using Tensors = std::vector<Tensor>;
+
+bool same_content(const Tensor& a, const Tensor& b) {
+  return a.sizes() == b.sizes() && a.scalar_type() == b.scalar_type() &&
+         std::memcmp(a.const_data_ptr(), b.const_data_ptr(), a.nbytes()) == 0;
+}
+
+// What it is allowed to differ by, as a share of the largest value.
+constexpr double kEqualBits = 0.0;
+// Of float32 sums in another order.
+constexpr double kClose = 1e-6;
+
+class CudaKernels : public testing::Test {
+ protected:
+  void SetUp() override {
+    at::manual_seed(11);
+    cuda::set_runner(&cuda_on_cpu::cpu_runner());
+  }
+  void TearDown() override { cuda_on_cpu::set_thread_order(0); }
+
+  // compute() with this table twice, in two orders of threads, and with the CPU's.
+  static void expect_like_cpu(double tolerance,
+                              const std::function<Tensors(const Kernels&)>& compute) {
+    const Tensors expected = compute(cpu::kKernels);
+    const Tensors actual = compute(cuda::kKernels);
+    cuda_on_cpu::set_thread_order(77);
+    const Tensors reordered = compute(cuda::kKernels);
+    cuda_on_cpu::set_thread_order(0);
+    ASSERT_EQ(actual.size(), expected.size());
+    for (size_t i = 0; i < actual.size(); ++i) {
+      SCOPED_TRACE(i);
+      EXPECT_TRUE(same_content(actual[i], reordered[i])) << "threads decide";
+      if (tolerance == kEqualBits) {
+        EXPECT_TRUE(same_content(actual[i], expected[i]));
+        continue;
+      }
+      const Tensor wanted = expected[i].to(at::kDouble);
+      const Tensor error = (actual[i].to(at::kDouble) - wanted).abs().max();
+      EXPECT_LE(error.item<double>(), tolerance * wanted.abs().max().item<double>());
+    }
+  }
+};
+
+std::optional<DropoutNumbers> some_dropout(double p) {
+  const DropoutStream stream{.seed = 3, .update = 2, .first_place = 9};
+  return make_dropout_numbers(p, std::optional(stream), 1, DropoutSite::kAttentionOutput);
+}
+
+// Of every number of values that a thread holds, aligned rows and others.
+TEST_F(CudaKernels, NormaliseAsTheCpu) {
+  const auto layout = make_token_layout({3, 1, 2}, 4, c10::Device(c10::kCPU));
+  for (const int64_t columns : {5, 768, 1030, 4096}) {
+    SCOPED_TRACE(columns);
+    const Tensor product = at::randn({1, 6, columns});
+    const Tensor residual = at::randn({1, 6, columns});
+    const Tensor gradient = at::randn({1, 6, columns});
+    const Tensor bias = at::randn({columns});
+    for (const TokenLayout* sequences :
+         std::initializer_list<const TokenLayout*>{nullptr, layout.get()}) {
+      expect_like_cpu(2 * kClose, [&](const Kernels& k) -> Tensors {
+        const AddNorm weights = {.gamma = bias + 1,
+                                 .beta = bias,
+                                 .epsilon = 1e-5,
+                                 .dropout = some_dropout(0.2),
+                                 .layout = sequences};
+        const Tensor sums = product.clone();
+        const Tensor y = k.add_norm(sums, bias, residual, weights);
+        const Tensor dy = gradient.clone();
+        const AddNormGradients back = k.add_norm_backward(dy, sums, weights);
+        return {y, dy, back.product, back.gamma, back.beta, back.bias};
+      });
+    }
+  }
+}
+
+TEST_F(CudaKernels, DropWhatTheCpuDrops) {
+  const auto layout = make_token_layout({3, 1, 2}, 4, c10::Device(c10::kCPU));
+  const Tensor rows = at::randn({1, 6, 70});
+  expect_like_cpu(kEqualBits, [&](const Kernels& k) -> Tensors {
+    return {k.dropout(rows, *some_dropout(0.3), layout.get()),
+            k.dropout(at::ones({2, 3, 9, 35}), *some_dropout(0.3), nullptr),
+            k.dropout(at::ones({2, 70, 9}).transpose(1, 2), *some_dropout(0.3), nullptr)};
+  });
+}
+
+TEST_F(CudaKernels, ActivateAsTheCpu) {
+  const Tensor x = at::randn({3, 300, 70}) * 3;
+  const Tensor bias = at::randn({70});
+  const Tensor gradient = at::randn({3, 300, 70});
+  expect_like_cpu(2 * kClose, [&](const Kernels& k) -> Tensors {
+    const Tensor output = at::empty_like(x);
+    k.bias_activation(x, bias, nullptr, output);
+    const Tensor dy = gradient.clone();
+    const Tensor of_bias = k.bias_activation_backward(x, bias, nullptr, dy);
+    return {output, dy, of_bias};
+  });
+}
+
+struct AttentionCase {
+  const char* name;
+  int64_t tokens;
+  int64_t kv_heads;
+  AttentionRule rule;
+};
+
+// Warps and blocks for a row, and the rules of encoders and decoders.
+TEST_F(CudaKernels, AttendAsTheCpu) {
+  const AttentionCase cases[] = {{"short", 39, 0, {}},
+                                 {"two vectors", 160, 0, {}},
+                                 {"a block for a row", 1100, 0, {}},
+                                 {"causal", 39, 0, {.causal = true}},
+                                 {"window", 40, 0, {.causal = true, .window = 7}},
+                                 {"grouped", 39, 1, {.causal = true, .scale = 0.3}}};
+  for (const AttentionCase& one : cases) {
+    SCOPED_TRACE(one.name);
+    const int64_t samples = one.tokens > 1000 ? 1 : 2;
+    const int64_t kv_heads = one.kv_heads == 0 ? 2 : one.kv_heads;
+    const Tensor query = at::randn({samples, one.tokens, 16});
+    const Tensor key = at::randn({samples, one.tokens, kv_heads * 8});
+    const Tensor value = at::randn({samples, one.tokens, kv_heads * 8});
+    const Tensor gradient = at::randn({samples, one.tokens, 16});
+    Tensor mask = at::ones({samples, 1, 1, one.tokens}, at::kBool);
+    mask[0][0][0][7] = false;
+    expect_like_cpu(4 * kClose, [&](const Kernels& k) -> Tensors {
+      const Attention inputs{.query = query.clone(),
+                             .key = key.clone(),
+                             .value = value.clone(),
+                             .heads = 2,
+                             .kv_heads = one.kv_heads,
+                             .rule = one.rule,
+                             .mask = mask,
+                             .dropout = some_dropout(0.2)};
+      const Tensor context = k.attention(inputs);
+      k.attention_backward(inputs, gradient);
+      return {context, inputs.query, inputs.key, inputs.value};
+    });
+  }
+}
+
+// More scores than are computed at a time.
+TEST_F(CudaKernels, AttendInSeveralParts) {
+  const std::vector<int64_t> lengths = {900, 1, 1020, 880};
+  const auto layout = make_token_layout(lengths, 1020, c10::Device(c10::kCPU));
+  const int64_t tokens = layout->tokens();
+  const Tensor rows = at::randn({3, 1, tokens, 32});
+  expect_like_cpu(4 * kClose, [&](const Kernels& k) -> Tensors {
+    return {k.attention({.query = rows[0],
+                         .key = rows[1],
+                         .value = rows[2],
+                         .heads = 8,
+                         .mask = {},
+                         .dropout = some_dropout(0.2),
+                         .layout = layout.get()})};
+  });
+}
+
+TEST_F(CudaKernels, CountLossesAsTheCpu) {
+  const Tensor logits = at::randn({6, 1000}) * 10;
+  const Tensor labels = at::randint(1000, {6}, at::kLong);
+  for (const double smoothing : {0.0, 0.1}) {
+    expect_like_cpu(2 * kClose, [&](const Kernels& k) -> Tensors {
+      const Tensor gradient = logits.clone();
+      const SoftmaxCrossEntropyOptions options{.label_smoothing_factor = smoothing,
+                                               .gradient_scale = 0.25};
+      const Tensor losses = k.softmax_cross_entropy_(gradient, labels, options);
+      return {losses, gradient};
+    });
+  }
+}
+
+TEST_F(CudaKernels, AddRowsInTheCpusOrder) {
+  const Tensor rows = at::randn({200, 10});
+  const Tensor indices = at::randint(17, {200}, at::kLong);
+  const Tensor start = at::randn({20, 10});
+  expect_like_cpu(kEqualBits, [&](const Kernels& k) -> Tensors {
+    const Tensor added = start.clone();
+    const Tensor summed = at::zeros({20, 10});
+    k.add_rows(added, indices, rows, 3);
+    k.sum_rows(summed, indices, rows);
+    return {added, summed};
+  });
+}
+
+TEST_F(CudaKernels, SumSquaresOfListsOfTwoTypes) {
+  const Tensors tensors = {at::randn({40001}), at::randn({0}), at::randn({3, 7}),
+                           at::randn({5000}).to(at::kBFloat16)};
+  const double expected = cpu::kKernels.sum_of_all_squares(tensors);
+  const double sum = cuda::kKernels.sum_of_all_squares(tensors);
+  EXPECT_NEAR(sum, expected, kClose * expected);
+  cuda_on_cpu::set_thread_order(77);
+  EXPECT_EQ(cuda::kKernels.sum_of_all_squares(tensors), sum);
+  const Tensor broken = at::randn({100});
+  broken[99] = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_FALSE(std::isfinite(cuda::kKernels.sum_of_squares(broken)));
+}
+
+struct UpdateCase {
+  at::ScalarType weight;
+  bool is_split;
+  at::ScalarType gradient;
+};
+
+// Weights, corrections, codes and scales after some updates of parameters of several sizes.
+TEST_F(CudaKernels, UpdateEveryFormatToTheCpusBits) {
+  const UpdateCase cases[] = {
+      {at::kFloat, false, at::kFloat},    {at::kFloat, false, at::kBFloat16},
+      {at::kBFloat16, false, at::kFloat}, {at::kBFloat16, false, at::kBFloat16},
+      {at::kBFloat16, true, at::kFloat},  {at::kBFloat16, true, at::kBFloat16}};
+  for (const UpdateCase& one : cases) {
+    for (const int64_t count : {1, 130, 2048 * 2 + 389}) {
+      const Tensor start = at::randn({count});
+      const Tensor gradient = at::randn({count}).to(one.gradient);
+      if (count > 100) gradient[100] = std::numeric_limits<float>::infinity();
+      for (int state = 0; state < 3; ++state) {
+        if (state != 0 && count > 100) gradient[100] = 1.0;  // only the dynamic one leaves it out
+        expect_like_cpu(kEqualBits, [&](const Kernels& k) -> Tensors {
+          Parameter parameter{.name = "w", .weight = start.to(one.weight, false, true)};
+          parameter.gradient = gradient;
+          if (one.is_split) parameter.correction = at::zeros({count}, at::kChar);
+          const auto blocks = [&](int64_t block) { return at::zeros({(count - 1) / block + 1}); };
+          const auto codes = [&](at::ScalarType type) { return at::zeros({count}, type); };
+          const DynamicState dynamic = {codes(at::kByte), codes(at::kByte), blocks(kDynamicBlock),
+                                        blocks(kDynamicBlock)};
+          const CompandedState companded = {codes(at::kChar), blocks(kCompandedGroup),
+                                            codes(at::kByte), blocks(kCompandedGroup)};
+          const WideState wide = {codes(at::kFloat), codes(at::kFloat)};
+          const AdamWUpdate update{.factor = 0.5, .rounding_key = 8};
+          for (int t = 0; t < 3; ++t) {
+            if (state == 0) k.update_dynamic(parameter, dynamic, update, kTheirNumbers);
+            if (state == 1) k.update_wide(parameter, wide, update, kTheirNumbers);
+            if (state == 2) k.update_companded(parameter, companded, update, kOurNumbers);
+          }
+          Tensors result = {parameter.weight,
+                            dynamic.state1,
+                            dynamic.state2,
+                            dynamic.absmax1,
+                            dynamic.absmax2,
+                            companded.exp_avg,
+                            wide.state1,
+                            wide.state2,
+                            companded.exp_avg_scale,
+                            companded.exp_avg_sq,
+                            companded.exp_avg_sq_scale};
+          if (one.is_split) result.push_back(parameter.correction);
+          return result;
+        });
+      }
+    }
+  }
+}
+
+int counted_launches = 0;
+
+// One launch for all that have the same formats, and what single updates give.
+TEST_F(CudaKernels, UpdateAListInOneLaunch) {
+  static const cuda::Runner counting = {.address = cuda_on_cpu::cpu_runner().address,
+                                        .launch =
+                                            [](const cuda::KernelLaunch& launch) {
+                                              ++counted_launches;
+                                              cuda_on_cpu::run_on_cpu(launch);
+                                            },
+                                        .is_host = true};
+  cuda::set_runner(&counting);
+  std::vector<Parameter> together;
+  std::vector<Parameter> single;
+  std::vector<AdamWJob> jobs;
+  for (const int64_t count : {70, 5000, 3}) {
+    const Parameter parameter{
+        .name = "w", .weight = at::randn({count}), .gradient = at::randn({count})};
+    together.push_back(parameter);
+    single.push_back(parameter);
+    single.back().weight = parameter.weight.clone();
+  }
+  const auto job_of = [](const Parameter& parameter) -> AdamWJob {
+    return {.parameter = &parameter,
+            .state = WideState{at::zeros_like(parameter.weight), at::zeros_like(parameter.weight)},
+            .factor = 0.5,
+            .theirs = kTheirNumbers};
+  };
+  for (const Parameter& parameter : together) jobs.push_back(job_of(parameter));
+  counted_launches = 0;
+  ASSERT_TRUE(cuda::kKernels.update_together(jobs));
+  EXPECT_EQ(counted_launches, 1);
+  for (size_t i = 0; i < single.size(); ++i) {
+    const WideState state{at::zeros_like(single[i].weight), at::zeros_like(single[i].weight)};
+    cpu::kKernels.update_wide(single[i], state, {.factor = 0.5}, kTheirNumbers);
+    EXPECT_TRUE(same_content(together[i].weight, single[i].weight)) << i;
+  }
+}
+
+// --- what runs them
+// ---------------------------------------------------------------------------------
+
+// A sum over a block whose threads do not wait before they read what others wrote.
+void sum_without_barrier(const void* arguments) {
+  __shared__ int values[64];
+  values[threadIdx.x] = static_cast<int>(threadIdx.x);
+  int sum = 0;
+  for (unsigned i = 0; i < blockDim.x; ++i) sum += values[i];
+  static_cast<int*>(const_cast<void*>(arguments))[threadIdx.x] = sum;
+}
+
+void leave_before_a_barrier(const void* /*arguments*/) {
+  if (threadIdx.x == 21) return;
+  __syncthreads();
+}
+
+void leave_before_an_exchange(const void* arguments) {
+  if (threadIdx.x == 21) return;
+  static_cast<float*>(const_cast<void*>(arguments))[0] = __shfl_xor_sync(0xFFFFFFFFU, 1.0F, 1);
+}
+
+TEST(CudaOnCpu, FindsPlantedFaults) {
+  int ascending[64] = {};
+  int reordered[64] = {};
+  cuda_on_cpu::run(sum_without_barrier, ascending, {1}, {64}, 0);
+  cuda_on_cpu::run(sum_without_barrier, reordered, {1}, {64}, 77);
+  EXPECT_NE(std::memcmp(ascending, reordered, sizeof(ascending)), 0) << "a missing barrier";
+  EXPECT_THROW(cuda_on_cpu::run(leave_before_a_barrier, nullptr, {1}, {64}, 0), std::runtime_error);
+  float result = 0;
+  EXPECT_THROW(cuda_on_cpu::run(leave_before_an_exchange, &result, {1}, {32}, 0),
+               std::runtime_error);
+}
+
+TEST(CudaSources, ContainEveryListedKernel) {
+  for (const cuda::ListedKernel& kernel : cuda::listed_kernels()) {
+    const std::string program = cuda::program_of(kernel, kernel.types.front(), kernel.variants - 1);
+    EXPECT_NE(program.find(std::string("void ") + kernel.name + "("), std::string::npos);
+    EXPECT_NE(program.find(std::string(kernel.arguments) + " arguments"), std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace finetune::kernels
