@@ -13,6 +13,7 @@
 #include <cerrno>
 #include <charconv>
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -381,8 +382,14 @@ int launch(const Launch& plan, const LoadedConfig& config,
 }
 
 void exit_process(int code) {
-  if (has_left_world) ::_exit(code);
-  std::exit(code);
+#if defined(__SANITIZE_ADDRESS__)
+  constexpr bool kReportsLeaks = true;
+#else
+  constexpr bool kReportsLeaks = false;
+#endif
+  if (kReportsLeaks && !has_left_world) std::exit(code);
+  (void)std::fflush(nullptr);
+  ::_exit(code);
 }
 
 std::string launched_beside_first() { return other_rank_in_environment(variable); }

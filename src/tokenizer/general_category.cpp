@@ -2,6 +2,9 @@
 #include "tokenizer/general_category.h"
 
 #include <algorithm>
+#include <cstdlib>
+#include <memory>
+#include <new>
 
 #include "tokenizer/char_properties.h"
 
@@ -73,13 +76,29 @@ constexpr std::array<uint8_t, 128> make_ascii_traits() {
 }
 constexpr std::array<uint8_t, 128> kAsciiTraits = make_ascii_traits();
 
-std::vector<uint8_t> make_traits() {
-  std::vector<uint8_t> traits;
-  traits.reserve(kEndOfUnicode);
+constexpr char32_t kEndOfControls = 0xA0;
+
+struct FreeMemory {
+  void operator()(uint8_t* memory) const { std::free(memory); }
+};
+using Traits = std::unique_ptr<uint8_t, FreeMemory>;
+
+// A process makes the table whenever it starts, so the work is a fill for each run of a category.
+// Zeroed pages that stay zero (most of Unicode is not assigned) take neither time nor memory.
+Traits make_traits() {
+  Traits traits(static_cast<uint8_t*>(std::calloc(kEndOfUnicode, 1)));
+  if (traits == nullptr) throw std::bad_alloc();
+  char32_t begin = 0;
   for (const CategoryRun& run : kCategoryRuns) {
-    for (uint32_t i = 0; i < run.count; ++i) {
-      traits.push_back(traits_of(static_cast<char32_t>(traits.size()), run.category));
+    const char32_t end = begin + run.count;
+    // Only among the controls do the traits depend on the code point too.
+    for (; begin < std::min(end, kEndOfControls); ++begin) {
+      traits.get()[begin] = traits_of(begin, run.category);
     }
+    if (const uint8_t same = traits_of(begin, run.category); same != 0) {
+      std::fill(traits.get() + begin, traits.get() + end, same);
+    }
+    begin = end;
   }
   return traits;
 }
@@ -96,8 +115,8 @@ std::optional<CategorySet> find_categories(std::string_view name) {
 }
 
 const uint8_t* char_traits() {
-  static const std::vector<uint8_t> kTraits = make_traits();
-  return kTraits.data();
+  static const Traits kTraits = make_traits();
+  return kTraits.get();
 }
 
 const std::array<uint8_t, 128>& ascii_traits() { return kAsciiTraits; }
