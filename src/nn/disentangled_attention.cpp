@@ -86,7 +86,7 @@ struct Inputs {
   [[nodiscard]] int64_t sequences() const {
     return pass.layout ? pass.layout->rows() : query.size(0);
   }
-  // Each head's numbers are those of a layer of its own.
+  // Heads differ as layers do.
   [[nodiscard]] Tensor drop(const Tensor& x, int64_t sequence, int64_t head) const {
     DropoutStream stream = *pass.dropout;
     stream.first_place += sequence;
