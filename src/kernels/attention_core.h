@@ -11,8 +11,10 @@ namespace finetune::kernels {
 
 // Which keys a query sees, and what becomes of a score before the softmax.
 struct AttentionRule {
-  bool causal = false;   // a token sees itself and those before it
-  int64_t window = 0;    // causal: number of tokens seen, itself included; 0: all before it
+  bool causal = false;  // a token sees itself and those before it
+  // A token sees tokens at a distance below this: with `causal` that many, itself included, else
+  // 2 window - 1; 0: at any distance.
+  int64_t window = 0;
   double scale = 0.0;    // of scores; 0: 1 / sqrt(D)
   double softcap = 0.0;  // c: scores s become c tanh(s / c); 0: they stay
 };

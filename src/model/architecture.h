@@ -36,6 +36,10 @@ class Architecture {
     return class_prefix() + (is_causal() ? "ForCausalLM" : "ForMaskedLM");
   }
 
+  // Whether its class has the fields use_cache and, of encoders, is_decoder and
+  // add_cross_attention.
+  [[nodiscard]] virtual bool has_decoder_fields() const { return true; }
+
   // Sets transformers' defaults of the family where they differ from ModelConfig's own.
   virtual void set_defaults(ModelConfig& /*config*/) const {}
   // The fields of the family's config.json but the labels; targets are members of `config`.
@@ -45,6 +49,8 @@ class Architecture {
   // `refuse` throws, its argument says which fields and what they are.
   using Refuse = std::function<void(const std::string& why)>;
   virtual void complete(ModelConfig& config, const Refuse& refuse) const;
+  // Whether layers keep more than what belongs to a sequence: DeBERTa's projected distances.
+  [[nodiscard]] virtual bool keeps_tables() const { return false; }
   [[nodiscard]] virtual bool has_block_sparse_attention() const { return false; }
   // Whether positions begin after the padding's own, which shortens the longest sequence.
   [[nodiscard]] virtual bool positions_follow_padding() const { return false; }
@@ -71,6 +77,10 @@ class Architecture {
   [[nodiscard]] virtual double fresh_share(const ModelConfig& /*config*/,
                                            std::string_view /*parameter*/) const {
     return 1.0;
+  }
+  // How many deviations a fresh weight is from zero at most.
+  [[nodiscard]] virtual std::optional<double> fresh_cutoff(const ModelConfig& /*config*/) const {
+    return std::nullopt;
   }
   // What a fresh norm's weight is: that of Gemma's is added to one.
   [[nodiscard]] virtual double fresh_norm() const { return 1.0; }

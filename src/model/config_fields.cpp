@@ -124,8 +124,10 @@ class FieldReader {
     for (auto& [layers, parameters] : rope) {
       if (by_layers && layers != "full_attention") {
         read({"rope_local_base_freq", &parameters.rope_theta, 1e-3, 1e15}, parameters.rope_theta);
+        read({"local_rope_theta", &parameters.rope_theta, 1e-3, 1e15}, parameters.rope_theta);
       } else {
         read({"rope_theta", &parameters.rope_theta, 1e-3, 1e15}, parameters.rope_theta);
+        read({"global_rope_theta", &parameters.rope_theta, 1e-3, 1e15}, parameters.rope_theta);
         read_scaling("rope_scaling", find("rope_scaling"), parameters);
       }
       read({"partial_rotary_factor", &parameters.partial_rotary_factor, 0.0, 1.0},

@@ -144,8 +144,9 @@ nn::Value Decoder::operator()(const ModelInput& input, nn::Pass& p) {
   return nn::sequence(layers_, std::move(x), p);
 }
 
-std::vector<nn::Rotation> Decoder::rotations(const ModelInput& input,
-                                             const TokenLayout* layout) const {
+std::vector<nn::Rotation> rope_rotations(const std::vector<RopeParameters>& ropes, int64_t head_dim,
+                                         int64_t max_position_embeddings, const ModelInput& input,
+                                         const TokenLayout* layout) {
   std::vector<nn::Rotation> made;
   std::vector<int64_t> lengths = {input.input_ids.size(1)};
   if (layout != nullptr) {
@@ -156,11 +157,16 @@ std::vector<nn::Rotation> Decoder::rotations(const ModelInput& input,
   const Tensor places = layout != nullptr
                             ? layout->places
                             : at::arange(first, first + lengths.front(), input.input_ids.options());
-  for (const RopeParameters& rope : options_.ropes) {
-    made.push_back(rope_rotation(rope, options_.head_dim, max_position_embeddings_, places,
+  for (const RopeParameters& rope : ropes) {
+    made.push_back(rope_rotation(rope, head_dim, max_position_embeddings, places,
                                  {.tokens = lengths, .before = first}));
   }
   return made;
+}
+
+std::vector<nn::Rotation> Decoder::rotations(const ModelInput& input,
+                                             const TokenLayout* layout) const {
+  return rope_rotations(options_.ropes, options_.head_dim, max_position_embeddings_, input, layout);
 }
 
 Architecture::TiedNames DecoderFamily::tied_names(const ModelConfig& config) const {

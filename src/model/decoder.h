@@ -46,6 +46,16 @@ struct DecoderOptions {
 // Layer i is of type `sliding_attention` where is_sliding(i).
 [[nodiscard]] std::vector<std::string> layer_types(const ModelConfig& config,
                                                    const std::function<bool(int64_t)>& is_sliding);
+// Refuse rotations, or types of layers, that do not fit the rest. `layers`: "" or a type of layers.
+void check_rope(const ModelConfig& config, const std::string& layers, const RopeParameters& rope,
+                const Architecture::Refuse& refuse);
+void check_layer_types(const ModelConfig& config, const Architecture::Refuse& refuse);
+// Of the tokens of a pass, for each of `ropes`.
+[[nodiscard]] std::vector<nn::Rotation> rope_rotations(const std::vector<RopeParameters>& ropes,
+                                                       int64_t head_dim,
+                                                       int64_t max_position_embeddings,
+                                                       const ModelInput& input,
+                                                       const TokenLayout* layout);
 // The fields of layers with windows.
 void add_window_fields(ConfigFields& fields, ModelConfig& config);
 

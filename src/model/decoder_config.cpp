@@ -11,6 +11,17 @@
 namespace finetune {
 namespace {
 
+void check_ids(const ModelConfig& config, const Architecture::Refuse& refuse) {
+  const auto check = [&](const char* name, int64_t id) {
+    if (id < config.vocab_size) return;
+    refuse(std::string(name) + " " + std::to_string(id) + " lies beyond vocab_size " +
+           std::to_string(config.vocab_size));
+  };
+  if (config.decoder.pad_token_id) check("pad_token_id", *config.decoder.pad_token_id);
+}
+
+}  // namespace
+
 void check_rope(const ModelConfig& config, const std::string& layers, const RopeParameters& rope,
                 const Architecture::Refuse& refuse) {
   const std::string name = layers.empty() ? "rope_parameters" : "rope_parameters." + layers;
@@ -78,17 +89,6 @@ void check_layer_types(const ModelConfig& config, const Architecture::Refuse& re
     }
   }
 }
-
-void check_ids(const ModelConfig& config, const Architecture::Refuse& refuse) {
-  const auto check = [&](const char* name, int64_t id) {
-    if (id < config.vocab_size) return;
-    refuse(std::string(name) + " " + std::to_string(id) + " lies beyond vocab_size " +
-           std::to_string(config.vocab_size));
-  };
-  if (config.decoder.pad_token_id) check("pad_token_id", *config.decoder.pad_token_id);
-}
-
-}  // namespace
 
 void add_window_fields(ConfigFields& fields, ModelConfig& c) {
   fields.push_back({"sliding_window", &c.decoder.sliding_window, 1, kMostPositions});

@@ -16,15 +16,10 @@ Tensor without_padding(const Tensor& x, const nn::Pass& p) {
   return p.layout() ? x.flatten().index_select(0, p.layout()->cells).unsqueeze(0) : x;
 }
 
-namespace {
-
-// [B, T, C], or [1, C] where every token is of type 0.
 nn::Value embed_types(const nn::Embedding& table, const ModelInput& input, nn::Pass& p) {
   if (input.token_type_ids.defined()) return table(without_padding(input.token_type_ids, p), p);
   return table(at::zeros({1}, input.input_ids.options()), p);
 }
-
-}  // namespace
 
 RobertaEmbeddings::RobertaEmbeddings(const nn::Scope& scope, const ModelConfig& config)
     : padding_id_(config.pad_token_id),

@@ -7,6 +7,10 @@
 
 namespace finetune {
 
+// [B, T, C], or [1, C] where every token is of type 0.
+[[nodiscard]] nn::Value embed_types(const nn::Embedding& table, const ModelInput& input,
+                                    nn::Pass& p);
+
 // Tokens, their types and their positions as vectors. A family's class defines where positions
 // begin and in which order the sum is normalised and dropped.
 class Embeddings {

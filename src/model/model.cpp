@@ -7,6 +7,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/searchsorted.h>
+#include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
 
@@ -37,6 +38,17 @@ uint64_t hash_name(const std::string& name) {  // FNV-1a: part of what a seed me
   return hash;
 }
 
+// A normal distribution without its tails: values beyond `most` are drawn again.
+void fill_truncated_normal(const Tensor& values, double deviation, double most, uint64_t seed,
+                           const std::string& name) {
+  fill_normal(values, deviation, seed, hash_name(name));
+  const Tensor again = at::empty_like(values);
+  for (int64_t attempt = 1; values.abs().gt(most).any().item<bool>(); ++attempt) {
+    fill_normal(again, deviation, seed, hash_name(name + "#" + std::to_string(attempt)));
+    values.copy_(at::where(values.abs().gt(most), again, values));
+  }
+}
+
 void initialize(ParameterStore& store, const ModelConfig& config, const Architecture& architecture,
                 uint64_t seed) {
   const c10::NoGradGuard no_grad;
@@ -49,8 +61,12 @@ void initialize(ParameterStore& store, const ModelConfig& config, const Architec
     if (is_weight && is_of_norm(parameter.name)) {
       values.fill_(architecture.fresh_norm());
     } else if (is_weight) {
-      fill_normal(values, deviation * architecture.fresh_share(config, parameter.name), seed,
-                  hash_name(parameter.name));
+      const double own = deviation * architecture.fresh_share(config, parameter.name);
+      if (const auto cutoff = architecture.fresh_cutoff(config)) {
+        fill_truncated_normal(values, own, *cutoff * own, seed, parameter.name);
+      } else {
+        fill_normal(values, own, seed, hash_name(parameter.name));
+      }
       const auto padding = architecture.padding_row(config, parameter.name);
       if (padding) values[*padding].zero_();
     }
@@ -425,7 +441,7 @@ struct DryRun {
 };
 
 DryRun run_dry(ModelConfig config, std::optional<Head> head, int64_t length,
-               const ModelOptions& options, int64_t layers) {
+               const ModelOptions& options, int64_t layers, int64_t rows = 1) {
   const c10::NoGradGuard no_grad;
   const c10::Device meta(c10::kMeta);
   config.num_hidden_layers = layers;
@@ -436,7 +452,7 @@ DryRun run_dry(ModelConfig config, std::optional<Head> head, int64_t length,
   DryRun result;
   for (const NamedTensor& parameter : parameters) result.parameters += parameter.tensor.numel();
   const ModelInput input{
-      .input_ids = at::empty({1, length}, at::TensorOptions(meta).dtype(at::kLong)),
+      .input_ids = at::empty({rows, length}, at::TensorOptions(meta).dtype(at::kLong)),
       .attention_mask = {},
       .dropout = DropoutStream{}};
   const MetaMemory memory;
@@ -457,9 +473,18 @@ KeptBytes kept_for_backward(const ModelConfig& config, std::optional<Head> head,
                             const ModelOptions& options) {
   const DryRun one = run_dry(config, head, length, options, 1);
   const DryRun two = run_dry(config, head, length, options, 2);
-  return {.embeddings = 2 * one.kept - two.kept,
-          .layer = two.kept - one.kept,
-          .layer_parameters = two.parameters - one.parameters};
+  KeptBytes kept = {.embeddings = 2 * one.kept - two.kept,
+                    .layer = two.kept - one.kept,
+                    .layer_parameters = two.parameters - one.parameters};
+  if (architecture_of(config).keeps_tables()) {
+    const int64_t one_of_two_rows = run_dry(config, head, length, options, 1, 2).kept;
+    const int64_t two_of_two_rows = run_dry(config, head, length, options, 2, 2).kept;
+    kept.shared_embeddings = 2 * kept.embeddings - (2 * one_of_two_rows - two_of_two_rows);
+    kept.shared_layer = 2 * kept.layer - (two_of_two_rows - one_of_two_rows);
+    kept.embeddings -= kept.shared_embeddings;
+    kept.layer -= kept.shared_layer;
+  }
+  return kept;
 }
 
 int64_t ParameterShape::count() const {

@@ -32,8 +32,8 @@ std::vector<std::string> field_names(ModelConfig config) {
   for (const ConfigField& field : architecture_of(config).fields(config)) {
     names.emplace_back(field.name);
     if (std::holds_alternative<RopeByLayerType*>(field.target)) {
-      names.insert(names.end(),
-                   {"rope_theta", "rope_scaling", "partial_rotary_factor", "rope_local_base_freq"});
+      names.insert(names.end(), {"rope_theta", "rope_scaling", "partial_rotary_factor",
+                                 "rope_local_base_freq", "global_rope_theta", "local_rope_theta"});
     }
   }
   return names;
@@ -247,17 +247,18 @@ void forget_derived(ModelConfig& config) {
   const Architecture& architecture = architecture_of(config);
   const ModelConfig base = config;
   const ModelConfig bare = bare_defaults(config.model_type);
-  const auto forget = [&](auto DecoderConfig::*member) {
+  const auto forget = [&](auto ModelConfig::*part, auto member) {
     ModelConfig derived = base;
-    derived.decoder.*member = {};
-    if (bare.decoder.*member != derived.decoder.*member) return;  // the class has a value
+    (derived.*part).*member = {};
+    if ((bare.*part).*member != (derived.*part).*member) return;  // the class has a value
     architecture.complete(derived, [](const std::string& why) { FT_CHECK(false, why); });
-    if (derived.decoder.*member == base.decoder.*member) config.decoder.*member = {};
+    if ((derived.*part).*member == (base.*part).*member) (config.*part).*member = {};
   };
-  forget(&DecoderConfig::num_key_value_heads);
-  forget(&DecoderConfig::head_dim);
-  forget(&DecoderConfig::layer_types);
-  forget(&DecoderConfig::no_rope_layers);
+  forget(&ModelConfig::decoder, &DecoderConfig::num_key_value_heads);
+  forget(&ModelConfig::decoder, &DecoderConfig::head_dim);
+  forget(&ModelConfig::decoder, &DecoderConfig::layer_types);
+  forget(&ModelConfig::decoder, &DecoderConfig::no_rope_layers);
+  forget(&ModelConfig::encoder, &EncoderConfig::pooler_hidden_size);
 }
 
 }  // namespace
@@ -286,12 +287,13 @@ std::string model_config_json(const ModelConfig& config, const std::string& arch
                               const std::string& dtype) {
   // Sorted as transformers sorts: names by letters, but the numbers of labels by value.
   std::map<std::string, Json> fields;
-  if (!architecture_of(config).is_causal())
+  const Architecture& family = architecture_of(config);
+  if (!family.is_causal() && family.has_decoder_fields())
     fields = {{"add_cross_attention", false}, {"is_decoder", false}};
   if (!architecture.empty()) {
     fields["architectures"] = Json::array({architecture});
     fields["dtype"] = dtype;
-    fields["use_cache"] = true;
+    if (family.has_decoder_fields()) fields["use_cache"] = true;
     const Json others = parse_json(config.other_fields, "other_fields");
     for (const auto& [name, value] : others.items()) fields[name] = value;
   }

@@ -85,7 +85,7 @@ std::string resolve_model_folder(const std::string& name, const std::string& whe
                                  const std::string& base) {
   FileSystem& files = FileSystem::local();
   for (const char* file : {"config.json", "tokenizer.json", "vocab.json", "vocab.txt",
-                           "sentencepiece.bpe.model", "spiece.model"}) {
+                           "sentencepiece.bpe.model", "spiece.model", "spm.model"}) {
     if (files.exists(join_path(name, file))) return name;
   }
   if (files.exists(name)) {

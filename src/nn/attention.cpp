@@ -38,13 +38,14 @@ Tensor keys_before(const Tensor& scores, int64_t first, const AttentionOptions& 
   const auto integers = scores.options().dtype(at::kLong);
   const Tensor queries = at::arange(first, first + scores.size(-2), integers);
   const Tensor distance = queries.unsqueeze(1) - at::arange(scores.size(-1), integers);
+  if (!options.causal) return distance.abs().lt(options.window);
   const Tensor seen = distance.ge(0);
   return options.window > 0 ? seen.logical_and(distance.lt(options.window)) : seen;
 }
 
 // Which keys [.., T] each query sees, [.., T, T] or [B, 1, 1, T]; undefined: all.
 Tensor allowed_keys(const Tensor& scores, const AttentionOptions& options, const Tensor& mask) {
-  if (!options.causal) return mask;
+  if (!options.causal && options.window == 0) return mask;
   const Tensor allowed = keys_before(scores, 0, options);
   return mask.defined() ? allowed.logical_and(mask) : allowed;
 }
@@ -56,7 +57,7 @@ Tensor full_attention(const Tensor& query, const Tensor& key, const Tensor& valu
   const Tensor k = for_each_head(by_head(key, kv_heads), options.heads);
   const Tensor v = for_each_head(by_head(value, kv_heads), options.heads);
   const bool drops = pass.dropout && options.dropout != 0.0;
-  if (!drops && !options.causal) {
+  if (!drops && !options.causal && options.window == 0) {
     const std::optional<Tensor> mask =
         pass.mask.defined() ? std::optional<Tensor>(pass.mask) : std::nullopt;
     return joined(at::scaled_dot_product_attention(q, k, v, mask));
@@ -72,7 +73,8 @@ Tensor full_attention(const Tensor& query, const Tensor& key, const Tensor& valu
     scores = scores.masked_fill(allowed.logical_not(), -std::numeric_limits<float>::infinity());
   }
   Tensor probabilities = scores.softmax(-1);
-  if (options.causal && pass.mask.defined()) {  // a query that sees nothing
+  const bool hides_keys = options.causal || options.window != 0;
+  if (hides_keys && pass.mask.defined()) {  // a query may see nothing
     probabilities = at::where(allowed.any(-1, true), probabilities, 0.0);
   }
   if (drops) {

@@ -3,6 +3,8 @@
 
 #include <ATen/ExpandUtils.h>
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/select_backward.h>
 #include <ATen/ops/zeros.h>
 
@@ -107,6 +109,32 @@ Value first_token(Value x, Pass& p) {
   const Value y = p.result(x.tensor.select(1, 0));
   p.record(y, [dx = x.slot, sizes = x.tensor.sizes().vec()](const Tensor& dy) {
     if (dx) dx->give(at::select_backward(dy, sizes, 1, 0));
+  });
+  return y;
+}
+
+Value mean_of_tokens(Value x, const Tensor& mask, Pass& p) {
+  const Tensor wide = mask.defined() ? mask.to(x.tensor.scalar_type()).unsqueeze(-1) : Tensor();
+  const Tensor count = mask.defined() ? wide.sum(1)  // [B, 1]
+                                      : at::full({1, 1}, x.tensor.size(1), x.tensor.options());
+  const Tensor kept = mask.defined() ? x.tensor * wide : x.tensor;
+  const Value y = p.result(kept.sum(1) / count);
+  p.record(y, [wide, count, dx = x.slot, sizes = x.tensor.sizes().vec()](const Tensor& dy) {
+    if (!dx) return;
+    const Tensor of_token = (dy / count).unsqueeze(1);  // [B, 1, C]
+    dx->give(wide.defined() ? of_token * wide : of_token.expand(sizes).contiguous());
+  });
+  return y;
+}
+
+Value token_at(Value x, const Tensor& index, Pass& p) {
+  const Tensor rows = at::arange(x.tensor.size(0), index.options()) * x.tensor.size(1) + index;
+  const Value y = p.result(x.tensor.flatten(0, 1).index_select(0, rows));
+  p.record(y, [rows, dx = x.slot, sizes = x.tensor.sizes().vec()](const Tensor& dy) {
+    if (!dx) return;
+    const Tensor whole = at::zeros(sizes, dy.options());
+    whole.flatten(0, 1).index_copy_(0, rows, dy);
+    dx->give(whole);
   });
   return y;
 }

@@ -51,9 +51,6 @@ GatedFeedForward::GatedFeedForward(const Scope& scope, const GatedOptions& o)
   down_.emplace(scope / "down_proj", o.intermediate, o.size, o.has_bias);
 }
 
-namespace {
-
-// f(gate) * up. Keeps both, and makes the product again where it is read.
 Value gated(Value gate, Value up, Activation f, Pass& p) {
   const auto product = [f, gate = gate.tensor, up = up.tensor] { return f(gate).mul_(up); };
   if (p.is_plain()) return {.tensor = f(gate.tensor) * up.tensor};
@@ -73,8 +70,6 @@ Value gated(Value gate, Value up, Activation f, Pass& p) {
   });
   return y;
 }
-
-}  // namespace
 
 Value GatedFeedForward::operator()(const Value& x, Pass& p) const {
   if (gate_up_) {

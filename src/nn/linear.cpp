@@ -26,7 +26,8 @@ struct Matrix {
   }
 };
 
-Value product_with(const Matrix& matrix, const Tensor& bias, Value x, Pass& p) {
+Value product_with(const Matrix& matrix, const Tensor& bias, Value x, Pass& p,
+                   bool completes = true) {
   const Tensor& weight = matrix.weight;
   if (p.is_plain()) {
     const auto added = bias.defined() ? std::optional<Tensor>(bias) : std::nullopt;
@@ -42,7 +43,8 @@ Value product_with(const Matrix& matrix, const Tensor& bias, Value x, Pass& p) {
     return y;
   }
   const std::shared_ptr<Slot> dx = x.slot;
-  p.record(y, [&p, matrix, bias, dx, kept = p.keep(std::move(x))](const Tensor& gradient) mutable {
+  p.record(y, [&p, matrix, bias, dx, completes,
+               kept = p.keep(std::move(x))](const Tensor& gradient) mutable {
     const Tensor dy = rows_of(gradient);
     Tensor input = kept.take();
     if (bias.defined()) p.add(bias, sum_of_rows(dy));
@@ -55,7 +57,7 @@ Value product_with(const Matrix& matrix, const Tensor& bias, Value x, Pass& p) {
       const Tensor spare = dx->has_gradient() ? Tensor() : memory_like(std::move(input));
       dx->give_product(p.options().precision, dy, matrix.of(p.values(matrix.weight)), spare);
     }
-    p.complete({matrix.weight, bias});
+    if (completes) p.complete({matrix.weight, bias});
   });
   return y;
 }
@@ -64,6 +66,10 @@ Value product_with(const Matrix& matrix, const Tensor& bias, Value x, Pass& p) {
 
 Value linear(Value x, const Tensor& weight, const Tensor& bias, Pass& p) {
   return product_with({weight, false}, bias, std::move(x), p);
+}
+
+Value Linear::again(Value x, Pass& p) const {
+  return product_with({weight_, false}, bias_, std::move(x), p, false);
 }
 
 TransposedLinear::TransposedLinear(const Scope& scope, int64_t inputs, int64_t outputs)

@@ -29,10 +29,10 @@ std::tuple<Tensor, Tensor, Tensor> normalize(const Tensor& x, const Tensor& weig
 
 }  // namespace
 
-LayerNorm::LayerNorm(const Scope& scope, int64_t size, double epsilon)
-    : weight_(scope.parameter("weight", {size})),
-      bias_(scope.parameter("bias", {size})),
-      epsilon_(epsilon) {}
+LayerNorm::LayerNorm(const Scope& scope, int64_t size, double epsilon, bool has_bias)
+    : weight_(scope.parameter("weight", {size})), epsilon_(epsilon) {
+  if (has_bias) bias_ = scope.parameter("bias", {size});
+}
 
 Value LayerNorm::operator()(const Value& x, Pass& p) const {
   if (p.is_plain()) {
@@ -43,9 +43,9 @@ Value LayerNorm::operator()(const Value& x, Pass& p) const {
   const Value y = p.result(normed);
   p.record(y, [&p, weight = weight_, bias = bias_, dx = x.slot, input = x.tensor, mean = mean,
                deviation = deviation](const Tensor& dy) {
-    const auto [gradient, of_weight, of_bias] =
-        at::native_layer_norm_backward(dy.contiguous(), input, {input.size(-1)}, mean, deviation,
-                                       p.values(weight), p.values(bias), {true, true, true});
+    const auto [gradient, of_weight, of_bias] = at::native_layer_norm_backward(
+        dy.contiguous(), input, {input.size(-1)}, mean, deviation, p.values(weight), p.values(bias),
+        {true, true, bias.defined()});
     if (dx) dx->give(gradient);
     p.add(weight, of_weight);
     p.add(bias, of_bias);

@@ -74,11 +74,13 @@ class Prediction {
     for (const ParameterShape& shape : shapes_) {
       parameters_ += shape.count();
       largest_ = std::max(largest_, shape.count());
-      for (const char* words : {"word_embeddings.weight", "embed_tokens.weight", ".wte.weight"}) {
+      for (const char* words : {"word_embeddings.weight", "embed_tokens.weight", ".wte.weight",
+                                "tok_embeddings.weight"}) {
         if (shape.name.ends_with(words)) embedding_ = shape.count();
       }
     }
     layer_ = measured_->kept.layer_parameters;
+    is_gated_ = is_causal_ || has_parameter("mlp.Wi.weight");
   }
 
   MemoryParts parts() const {
@@ -186,7 +188,8 @@ class Prediction {
   [[nodiscard]] int64_t layer_state(bool selective) const {
     if (is_causal_) return decoder_layer_state();
     const int64_t sums = is_block_sparse() ? 4 * tokens_ * model_.num_attention_heads : 0;
-    return sums + rows() * (selective ? measured_->kept_selectively : measured_->kept).layer;
+    const KeptBytes& kept = selective ? measured_->kept_selectively : measured_->kept;
+    return sums + rows() * kept.layer + kept.shared_layer;
   }
 
   // Of a decoder's: the residual stream before its halves in float32; queries and keys before they
@@ -209,11 +212,13 @@ class Prediction {
         shapes_, [&](const ParameterShape& shape) { return shape.name.ends_with(end); });
   }
   // Between layers.
-  [[nodiscard]] int64_t stream() const { return hidden(is_causal_ ? 4 : element_); }
+  [[nodiscard]] int64_t stream() const { return hidden(is_gated_ ? 4 : element_); }
 
   // Of the embeddings and of the layers; of groups of layers, their inputs.
   [[nodiscard]] int64_t kept() const {
-    const int64_t embeddings = is_causal_ ? hidden(4) : rows() * measured_->kept.embeddings;
+    const KeptBytes& measured = measured_->kept;
+    const int64_t embeddings =
+        is_causal_ ? hidden(4) : rows() * measured.embeddings + measured.shared_embeddings;
     if (!keeps_groups()) {
       return embeddings + model_.num_hidden_layers * layer_state(again_.enabled);
     }
@@ -227,8 +232,8 @@ class Prediction {
     const int64_t wide_input = element_ == 4 ? 0 : hidden(4);
     int64_t layer = std::max(hidden(element_), matrix());
     if (keeps_groups()) layer = 4 * hidden(element_) + intermediate(element_) + matrix();
-    if (is_causal_) layer = std::max(layer, 2 * stream() + 3 * intermediate(element_) + matrix());
-    return {gradients(0), kept(), wide_input + layer + reference_kernels()};
+    if (is_gated_) layer = std::max(layer, 2 * stream() + 3 * intermediate(element_) + matrix());
+    return {gradients(0), kept(), wide_input + layer + disentangled() + reference_kernels()};
   }
 
   [[nodiscard]] Moment in_head() const {
@@ -240,15 +245,17 @@ class Prediction {
   // that is computed again as a whole, the states but for the input, which is kept.
   [[nodiscard]] Moment in_layer_backward() const {
     const int64_t here = hidden(element_);
-    int64_t bytes = here + std::max(products(), block_sparse()) + reference_kernels();
+    int64_t bytes =
+        here + std::max({products(), block_sparse(), disentangled()}) + reference_kernels();
     if (again_.enabled && again_.selective) bytes += intermediate(element_);
     // A gated network's: the product again, its gradient, both factors' gradients, the activation.
-    const int64_t gated = is_causal_ ? 5 * intermediate(element_) : 0;
+    const int64_t gated = is_gated_ ? 5 * intermediate(element_) : 0;
     bytes += gated;
     if (keeps_groups()) {
       const int64_t layers = std::min(again_.every_n_layers, model_.num_hidden_layers);
-      bytes = layers * layer_state(false) + std::max({here, products(), block_sparse()}) +
-              reference_kernels() + gated;
+      bytes = layers * layer_state(false) +
+              std::max({here, products(), block_sparse(), disentangled()}) + reference_kernels() +
+              gated;
     }
     return {gradients(tied() + layer_), kept(), bytes};
   }
@@ -309,6 +316,18 @@ class Prediction {
     return hidden(element_) + std::min(heads, threads) * 9 * rows * width * 4;
   }
 
+  // Attention with terms of distances: for each thread, or on a device for each head, matrices
+  // [T, T] (scores, probabilities, factors, gradients) and [T, 2T] in float32, and the gradients of
+  // all distances.
+  [[nodiscard]] int64_t disentangled() const {
+    if (!has_parameter("rel_embeddings.weight")) return 0;
+    const int64_t heads = model_.num_attention_heads;
+    const int64_t threads = work_.sums_shards ? 1 : work_.threads;
+    const int64_t at_once = work_.is_device ? heads : std::min(heads, threads);
+    const int64_t matrices = 12 * work_.length * work_.length * 4;
+    return at_once * matrices + 4 * 2 * work_.length * model_.hidden_size * 4;
+  }
+
   // Where the CPU's kernels over rows are not: masks of dropout are made of 64-bit numbers.
   [[nodiscard]] int64_t reference_kernels() const {
     if (!work_.is_device) return 0;
@@ -366,6 +385,7 @@ class Prediction {
   int64_t tokens_;
   int64_t element_;
   bool is_causal_;
+  bool is_gated_ = false;  // norms before the sublayers, a gated network
   int64_t parameters_ = 0;
   int64_t largest_ = 0;
   int64_t embedding_ = 0;

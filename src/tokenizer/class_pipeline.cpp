@@ -116,8 +116,7 @@ constexpr ClassRow kClasses[] = {{"BertTokenizer", TokenizerClass::kBert, "WordP
 constexpr std::string_view kBackend = "TokenizersBackend";
 // transformers' TOKENIZER_MAPPING_NAMES for types of models that are not families here
 // (base/model_families.def has those).
-constexpr std::pair<std::string_view, std::string_view> kOtherTypes[] = {
-    {"phi", "GPT2Tokenizer"}, {"modernbert", kBackend}, {"deberta-v2", "DebertaV2Tokenizer"}};
+constexpr std::pair<std::string_view, std::string_view> kOtherTypes[] = {{"phi", "GPT2Tokenizer"}};
 
 // Builds a TemplateProcessing piece by piece.
 class Template {

@@ -112,6 +112,7 @@ void check_token_types(const LoadedConfig& config, const Parts& parts) {
                    std::to_string(parts.model_config.type_vocab_size) +
                    "; use the model's own tokenizer or set config_overrides: {type_vocab_size: 2}");
   };
+  if (parts.model_config.type_vocab_size == 0) return;  // the model passes over types
   for (const auto& data : {parts.train_data, parts.validation_data, parts.test_data}) {
     const auto extent = data ? data->extent() : std::nullopt;
     if (extent && extent->token_types > parts.model_config.type_vocab_size) refuse_types();

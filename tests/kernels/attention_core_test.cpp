@@ -103,25 +103,29 @@ TEST(AttentionOfALayout, KeepsSequencesApartInTensorOperations) {
   expect_sequences_are_apart(at::kDouble, 1e-12);
 }
 
-// What a causal attention may be asked for.
-struct CausalCase {
+// What attention with a rule may be asked for.
+struct RuleCase {
   int64_t kv_heads;
   AttentionRule rule;
   double dropout;
 };
 
-std::vector<CausalCase> causal_cases() {
+std::vector<RuleCase> rule_cases() {
   return {{4, {.causal = true}, 0.0},
           {2, {.causal = true}, 0.2},
           {1, {.causal = true, .window = 5}, 0.0},
           {2, {.causal = true, .window = 80, .scale = 0.3}, 0.2},
           {2, {.causal = true, .softcap = 1.5}, 0.0},
-          {1, {.causal = true, .window = 3, .scale = 0.7, .softcap = 0.8}, 0.2}};
+          {1, {.causal = true, .window = 3, .scale = 0.7, .softcap = 0.8}, 0.2},
+          {4, {.window = 1}, 0.0},
+          {4, {.window = 4}, 0.2},
+          {2, {.window = 33}, 0.2},
+          {1, {.window = 200, .scale = 0.4}, 0.0}};
 }
 
 // Rows of some tokens, longer than a tile, of which some may not be attended to.
-Attention causal_inputs(const CausalCase& c, at::ScalarType type, const TokenLayout& layout,
-                        bool has_holes) {
+Attention rule_inputs(const RuleCase& c, at::ScalarType type, const TokenLayout& layout,
+                      bool has_holes) {
   at::manual_seed(4);
   const int64_t tokens = layout.tokens();
   const auto draw = [&](int64_t heads) { return at::randn({1, tokens, heads * 6}).to(type); };
@@ -145,12 +149,12 @@ Attention causal_inputs(const CausalCase& c, at::ScalarType type, const TokenLay
 }
 
 // float32 with other orders of summation, over up to 90 keys.
-TEST(CausalAttention, HasTheValuesAndGradientsOfTensorOperations) {
+TEST(AttentionWithARule, HasTheValuesAndGradientsOfTensorOperations) {
   const auto layout = make_token_layout({90, 1, 30, 13}, 90, c10::Device(c10::kCPU));
-  for (const CausalCase& c : causal_cases()) {
+  for (const RuleCase& c : rule_cases()) {
     const bool has_holes = c.kv_heads == 2;
-    const Attention fast = causal_inputs(c, at::kFloat, *layout, has_holes);
-    const Attention slow = causal_inputs(c, at::kDouble, *layout, has_holes);
+    const Attention fast = rule_inputs(c, at::kFloat, *layout, has_holes);
+    const Attention slow = rule_inputs(c, at::kDouble, *layout, has_holes);
     const Tensor gradient = at::randn_like(fast.query);
     const Tensor output = attention(fast);
     const Tensor expected = plain::attention(slow);
@@ -167,10 +171,10 @@ TEST(CausalAttention, HasTheValuesAndGradientsOfTensorOperations) {
 }
 
 // The reference's own gradients against autograd over its equation, one row.
-TEST(CausalAttention, HasTheGradientsOfAutogradInTensorOperations) {
+TEST(AttentionWithARule, HasTheGradientsOfAutogradInTensorOperations) {
   const auto layout = make_token_layout({9}, 9, c10::Device(c10::kCPU));
-  for (const CausalCase& c : causal_cases()) {
-    Attention inputs = causal_inputs(c, at::kDouble, *layout, false);
+  for (const RuleCase& c : rule_cases()) {
+    Attention inputs = rule_inputs(c, at::kDouble, *layout, false);
     inputs.dropout.reset();
     const Tensor gradient = at::randn_like(inputs.query);
     std::vector<Tensor> leaves;
@@ -184,7 +188,7 @@ TEST(CausalAttention, HasTheGradientsOfAutogradInTensorOperations) {
     Tensor scores =
         q.matmul(k.transpose(1, 2)) * (c.rule.scale == 0.0 ? 1.0 / std::sqrt(6.0) : c.rule.scale);
     if (c.rule.softcap != 0.0) scores = (scores / c.rule.softcap).tanh() * c.rule.softcap;
-    Tensor hidden = at::ones({9, 9}, at::kBool).triu(1);
+    Tensor hidden = at::ones({9, 9}, at::kBool).triu(c.rule.causal ? 1 : c.rule.window);
     if (c.rule.window > 0) {
       hidden = hidden.logical_or(at::ones({9, 9}, at::kBool).tril(-c.rule.window));
     }

@@ -28,6 +28,21 @@ ModelConfig tiny(const std::string& type, double dropout) {
   config.pad_token_id = 1;
   config.hidden_dropout_prob = config.attention_probs_dropout_prob = dropout;
   config.initializer_range = 0.2;  // else every gradient is about 0
+  if (type == "modernbert") {      // layers 1 and 2 see two tokens on each side
+    config.decoder.attention_dropout = dropout;
+    config.encoder.local_attention = 4;
+    config.encoder.mlp_dropout = config.encoder.embedding_dropout = dropout;
+    config.classifier_dropout = dropout;
+  }
+  if (type == "deberta-v2") {  // distances from 2 on share rows
+    config.type_vocab_size = 0;
+    config.encoder.relative_attention = config.encoder.share_att_key.emplace(true);
+    config.encoder.position_buckets = 4;
+    config.encoder.pos_att_type = {"c2p", "p2c"};
+    config.encoder.norm_rel_ebd = "layer_norm";
+    config.encoder.position_biased_input = false;
+    config.encoder.pooler_dropout = dropout;
+  }
   return config;
 }
 
@@ -108,7 +123,8 @@ bool equal_bits(const Result& a, const Result& b) {
 
 class FusedModel : public testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Families, FusedModel,
-                         testing::Values("roberta", "bert", "xlm-roberta", "big_bird"),
+                         testing::Values("roberta", "bert", "xlm-roberta", "big_bird", "modernbert",
+                                         "deberta-v2"),
                          [](const auto& shown) {
                            std::string name = shown.param;
                            std::erase(name, '-');
@@ -182,8 +198,8 @@ TEST_P(FusedModel, HasTheSameGradientsWithoutThePaddingUnderEveryHead) {
   }
 }
 
-TEST(FusedModelOptions, RecomputingWithoutPaddingChangesNoBit) {
-  const ModelConfig config = tiny("roberta", 0.1);
+TEST_P(FusedModel, RecomputingWithoutPaddingChangesNoBit) {
+  const ModelConfig config = tiny(GetParam(), 0.1);
   const ModelInput input = unpadded(input_of(true));
   const Result plain = train_on(input, config, {.fused = true});
   EXPECT_TRUE(
@@ -191,8 +207,8 @@ TEST(FusedModelOptions, RecomputingWithoutPaddingChangesNoBit) {
   EXPECT_TRUE(equal_bits(train_on(input, config, {.fused = true, .selective = true}), plain));
 }
 
-TEST(FusedModelOptions, RecomputingChangesNoBit) {
-  const ModelConfig config = tiny("roberta", 0.1);
+TEST_P(FusedModel, RecomputingChangesNoBit) {
+  const ModelConfig config = tiny(GetParam(), 0.1);
   const Result plain = train(config, {.fused = true});
   EXPECT_TRUE(equal_bits(train(config, {.fused = true, .checkpoint_every_n_layers = 1}), plain));
   EXPECT_TRUE(equal_bits(train(config, {.fused = true, .checkpoint_every_n_layers = 2}), plain));
@@ -201,8 +217,8 @@ TEST(FusedModelOptions, RecomputingChangesNoBit) {
   EXPECT_TRUE(equal_bits(train(config, {.fused = true, .selective = true}), plain));
 }
 
-TEST(FusedModelOptions, HalfPrecisionStaysNearFloat32) {
-  const ModelConfig config = tiny("roberta", 0.1);
+TEST_P(FusedModel, HalfPrecisionStaysNearFloat32) {
+  const ModelConfig config = tiny(GetParam(), 0.1);
   const Result exact = train(config, {.fused = true});
   // 11 and 8 bits of mantissa; errors of a few units add up over three layers.
   expect_near(train(config, {.fused = true, .precision = Precision::kFloat16}), exact, 0.01);
@@ -210,8 +226,8 @@ TEST(FusedModelOptions, HalfPrecisionStaysNearFloat32) {
   EXPECT_FALSE(equal_bits(train(config, {.fused = true, .precision = Precision::kFloat16}), exact));
 }
 
-TEST(FusedModelOptions, OtherFormatsStayNearFloat32) {
-  const ModelConfig config = tiny("roberta", 0.1);
+TEST_P(FusedModel, OtherFormatsStayNearFloat32) {
+  const ModelConfig config = tiny(GetParam(), 0.1);
   const Result exact = train(config, {.fused = true});
   expect_near(train(config, {.fused = true, .weights = WeightFormat::kSplit}), exact, 2e-3);
   expect_near(train(config, {.fused = true, .weights = WeightFormat::kBFloat16}), exact, 0.05);
@@ -284,9 +300,9 @@ TEST(FusedModelOptions, FrozenParametersGetNoGradient) {
   EXPECT_LT(model->trained_parameters().size(), parameters.size());
 }
 
-TEST(FusedModelOptions, EveryUsedParameterIsCompletedOnce) {
+TEST_P(FusedModel, EveryUsedParameterIsCompletedOnce) {
   for (const bool tied : {true, false}) {
-    ModelConfig config = tiny("roberta", 0.1);
+    ModelConfig config = tiny(GetParam(), 0.1);
     config.tie_word_embeddings = tied;
     const auto model = make_language_model(config, 7, kFusedDevice, {.fused = true});
     std::vector<std::string> told;

@@ -33,7 +33,13 @@ ModelConfig tiny_head(const std::string& model_type) {
   config.attention_probs_dropout_prob = 0.0;
   config.attention_type = "original_full";
   config.sep_token_id = 2;
+  if (model_type == "modernbert") config.pad_token_id = 0;
   return config;
+}
+
+// Whose heads read classifier_dropout as BERT's do.
+bool is_of_berts_kin(const std::string& type) {
+  return !is_causal(default_model_config(type)) && type != "modernbert" && type != "deberta-v2";
 }
 
 Tensor head_ids(const std::vector<int64_t>& values, int64_t rows) {
@@ -56,7 +62,7 @@ bool drops(Head head, const ModelConfig& config) {
 
 TEST(HeadModel, DropsInTheHeadWhatTransformersDrops) {
   for (const std::string& type : model_types()) {
-    if (is_causal(default_model_config(type))) continue;  // has no such heads
+    if (!is_of_berts_kin(type)) continue;
     ModelConfig config = tiny_head(type);
     for (const Head head : kHeads) {
       config.classifier_dropout.reset();
@@ -70,9 +76,29 @@ TEST(HeadModel, DropsInTheHeadWhatTransformersDrops) {
   }
 }
 
+TEST(HeadModel, DropsInNewerHeadsWhatTransformersDrops) {
+  for (const Head head : kHeads) {
+    ModelConfig modernbert = tiny_head("modernbert");
+    EXPECT_FALSE(drops(head, modernbert));
+    modernbert.classifier_dropout = 0.5;
+    EXPECT_TRUE(drops(head, modernbert)) << static_cast<int>(head);
+    const bool pools = head == Head::kSequenceClassification || head == Head::kMultipleChoice;
+    for (const bool of_the_input : {false, true}) {
+      ModelConfig deberta = tiny_head("deberta-v2");
+      EXPECT_FALSE(drops(head, deberta));
+      if (of_the_input) {
+        deberta.encoder.pooler_dropout = 0.5;
+      } else {
+        deberta.encoder.cls_dropout = 0.5;
+      }
+      EXPECT_EQ(drops(head, deberta), pools) << static_cast<int>(head) << of_the_input;
+    }
+  }
+}
+
 TEST(HeadModel, DropsByHiddenDropoutWhereTheHeadHasNone) {
   for (const std::string& type : model_types()) {
-    if (is_causal(default_model_config(type))) continue;  // has no such heads
+    if (!is_of_berts_kin(type)) continue;
     ModelConfig config = tiny_head(type);
     config.hidden_dropout_prob = 0.5;
     for (const Head head : kHeads) {

@@ -364,5 +364,89 @@ TEST(DecoderConfig, DerivesAnewWhatFollowsFromOverriddenNumbers) {
   EXPECT_EQ(llama.decoder.num_key_value_heads, 4);
 }
 
+// config.json of an encoder with four fields changed.
+Json encoder(const std::string& type, const Json& changed) {
+  Json json = {{"model_type", type},           {"vocab_size", 32},  {"hidden_size", 16},
+               {"num_attention_heads", 4},     {"pad_token_id", 0}, {"num_hidden_layers", 4},
+               {"max_position_embeddings", 20}};
+  json.update(changed);
+  return json;
+}
+
+std::string encoder_refusal(const std::string& type, const Json& changed) {
+  return message_of([&] { (void)parse_model_config(encoder(type, changed), "m/config.json"); });
+}
+
+TEST(ModernBertConfig, IsReadInBothSpellings) {
+  const Json old = encoder(
+      "modernbert",
+      {{"global_rope_theta", 5e3}, {"local_rope_theta", 77.0}, {"global_attn_every_n_layers", 2}});
+  const Json now =
+      encoder("modernbert",
+              {{"rope_parameters",
+                {{"full_attention", {{"rope_type", "default"}, {"rope_theta", 5e3}}},
+                 {"sliding_attention", {{"rope_type", "default"}, {"rope_theta", 77.0}}}}},
+               {"layer_types",
+                {"full_attention", "sliding_attention", "full_attention", "sliding_attention"}},
+               {"global_attn_every_n_layers", 2}});
+  const std::string written = model_config_json(parse_model_config(old, "c"), "X");
+  EXPECT_EQ(written, model_config_json(parse_model_config(now, "c"), "X"));
+  EXPECT_FALSE(Json::parse(written).contains("global_rope_theta"));
+}
+
+TEST(ModernBertConfig, RefusesNumbersThatDoNotFitEachOther) {
+  const auto refusal = [](const Json& changed) { return encoder_refusal("modernbert", changed); };
+  EXPECT_THAT(refusal({{"layer_types", {"full_attention"}}}),
+              HasSubstr("m/config.json: layer_types has 1 entries, but num_hidden_layers is 4"));
+  EXPECT_THAT(refusal({{"local_attention", 0}}),
+              HasSubstr("'local_attention' is 0, but must be between 1 and"));
+  EXPECT_THAT(refusal({{"global_attn_every_n_layers", 0}}), HasSubstr("between 1 and 512"));
+  EXPECT_THAT(refusal({{"hidden_size", 12}}), HasSubstr("3 of head_dim 3 values are rotated"));
+  EXPECT_THAT(refusal({{"classifier_pooling", "max"}}),
+              HasSubstr("classifier_pooling 'max' is not known"));
+  EXPECT_THAT(refusal({{"classifier_activation", "geluu"}}), HasSubstr("did you mean 'gelu'"));
+  EXPECT_THAT(refusal({{"pad_token_id", 32}}),
+              HasSubstr("pad_token_id 32 lies beyond vocab_size 32"));
+}
+
+TEST(DebertaConfig, ReadsTermsAsTextAndAsAList) {
+  const auto terms = [](const Json& value) {
+    return parse_model_config(encoder("deberta-v2", {{"pos_att_type", value}}), "c")
+        .encoder.pos_att_type;
+  };
+  EXPECT_EQ(terms("p2c|c2p"), (std::vector<std::string>{"p2c", "c2p"}));
+  EXPECT_EQ(terms({"c2p"}), (std::vector<std::string>{"c2p"}));
+  EXPECT_TRUE(terms(nullptr).empty());
+}
+
+TEST(DebertaConfig, RefusesNumbersThatDoNotFitEachOther) {
+  const auto refusal = [](Json changed) {
+    changed["relative_attention"] = true;
+    return encoder_refusal("deberta-v2", changed);
+  };
+  EXPECT_THAT(refusal({{"pos_att_type", "p2c|p2p"}}),
+              HasSubstr("m/config.json: pos_att_type has 'p2p', but only 'c2p' and 'p2c'"));
+  EXPECT_THAT(refusal({{"conv_kernel_size", 3}}), HasSubstr("conv_kernel_size 3 asks for"));
+  EXPECT_THAT(refusal({{"embedding_size", 8}}),
+              HasSubstr("embedding_size 8 differs from hidden_size 16"));
+  EXPECT_THAT(refusal({{"pooler_hidden_size", 8}}),
+              HasSubstr("pooler_hidden_size 8 differs from hidden_size 16"));
+  EXPECT_THAT(refusal({{"attention_head_size", 8}}), HasSubstr("attention_head_size 8 differs"));
+  EXPECT_THAT(refusal({{"norm_rel_ebd", "batch_norm"}}),
+              HasSubstr("norm_rel_ebd 'batch_norm' is not known"));
+  EXPECT_THAT(refusal({{"position_buckets", 1}}), HasSubstr("position_buckets 1 is below 2"));
+  EXPECT_THAT(refusal({{"position_buckets", 8}, {"max_relative_positions", 5}}),
+              HasSubstr("max_relative_positions 5 leaves nothing for the 8 position_buckets"));
+  EXPECT_THAT(refusal({{"max_position_embeddings", 40000}}),
+              HasSubstr("is 40000, but without position_buckets at most 32768 are available"));
+  EXPECT_THAT(refusal({{"type_vocab_size", -1}}), HasSubstr("'type_vocab_size' is -1"));
+}
+
+TEST(DebertaConfig, DerivesThePoolersSizeFromAnOverriddenOne) {
+  const ModelConfig config = override_model_config(
+      default_model_config("deberta-v2"), {{"hidden_size", 64}, {"num_attention_heads", 4}});
+  EXPECT_EQ(config.encoder.pooler_hidden_size, 64);
+}
+
 }  // namespace
 }  // namespace finetune

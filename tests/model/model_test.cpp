@@ -3,8 +3,10 @@
 
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/tensor.h>
+#include <c10/core/GradMode.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -85,6 +87,27 @@ TEST(LanguageModel, IsInitialisedAsTransformersDoes) {
   EXPECT_EQ(model->parameters()[0].tensor[1].abs().max().item<float>(), 0.0F);  // padding's row
 }
 
+// Truncated at two deviations, where a residual sum ends smaller by the root of twice the layers.
+TEST(LanguageModel, IsInitialisedAsModernBertIs) {
+  ModelConfig config = default_model_config("modernbert");
+  config.vocab_size = 500;
+  config.pad_token_id = 1;
+  config.hidden_size = 64;
+  config.num_attention_heads = 4;
+  config.intermediate_size = 96;
+  config.num_hidden_layers = 2;
+  const auto model = make_language_model(config, 7, kCpu);
+  constexpr double kTruncated = 0.8796;  // the deviation of a normal distribution within [-2, 2]
+  for (const NamedTensor& p : model->parameters()) {
+    const Tensor value = p.tensor.detach();
+    if (!p.name.ends_with("weight") || p.name.find("norm") != std::string::npos) continue;
+    const bool ends_sum = p.name.ends_with("Wo.weight") || p.name.starts_with("head");
+    const double deviation = ends_sum ? 0.01 : 0.02;
+    EXPECT_NEAR(value.std().item<double>(), kTruncated * deviation, 0.05 * deviation) << p.name;
+    EXPECT_LE(value.abs().max().item<double>(), 2.0 * deviation + 1e-9) << p.name;
+  }
+}
+
 TEST(LanguageModel, GivesTheSameLogitsForPaddedAndUnpaddedRows) {
   const auto model = make_language_model(tiny(), 3, kCpu);
   const Tensor alone = model->logits({ids({0, 5, 6, 2}, 1), {}, {}},
@@ -93,6 +116,35 @@ TEST(LanguageModel, GivesTheSameLogitsForPaddedAndUnpaddedRows) {
   const Tensor padded = model->logits({ids({0, 5, 6, 2, 1, 1, 0, 9, 9, 9, 9, 2}, 2), mask, {}},
                                       at::tensor(std::vector<int64_t>{1, 2}, at::kLong));
   EXPECT_TRUE(at::allclose(alone, padded, 1e-4, 1e-6));
+}
+
+// Positions turn or are distances: what comes before a text does not matter where it is not seen.
+TEST(LanguageModel, GivesTheSameLogitsWithPaddingInFront) {
+  for (const bool fused : {false, true}) {
+    for (const char* type : {"modernbert", "deberta-v2"}) {
+      ModelConfig config = default_model_config(type);
+      config.vocab_size = 40;
+      config.pad_token_id = 1;
+      config.hidden_size = 16;
+      config.num_attention_heads = 2;
+      config.intermediate_size = 24;
+      config.num_hidden_layers = 3;
+      config.max_position_embeddings = 32;
+      config.initializer_range = 0.3;
+      config.encoder.local_attention = 4;
+      config.encoder.relative_attention = true;
+      config.encoder.pos_att_type = {"c2p", "p2c"};
+      config.encoder.share_att_key = true;
+      config.encoder.position_biased_input = false;
+      const auto model = make_language_model(config, 3, kCpu, {.fused = fused});
+      const c10::NoGradGuard no_grad;
+      const Tensor text = ids({0, 5, 6, 7, 8, 9, 10, 11, 12, 2}, 1);
+      const Tensor padded = at::cat({ids({1, 1, 1}, 1), text}, 1);
+      const Tensor expected = model->logits({text, {}, {}}, at::arange(10, at::kLong));
+      const Tensor got = model->logits({padded, padded.ne(1), {}}, at::arange(3, 13, at::kLong));
+      EXPECT_TRUE(at::allclose(got, expected, 1e-4, 1e-5)) << type << fused;
+    }
+  }
 }
 
 TEST(LanguageModel, AttentionWithItsOwnDropoutAgreesWithTheFusedOneInTheMean) {

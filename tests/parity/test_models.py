@@ -17,6 +17,16 @@ FAMILIES = {
     # Short sequences: transformers changes to full attention too.
     "big_bird_sparse": dict(prefix="BigBird", attention_type="block_sparse", use_bias=False),
     "untied": dict(prefix="Roberta", tie_word_embeddings=False),
+    "modernbert": dict(prefix="ModernBert", local_attention=8, cls_token_id=0, sep_token_id=2),
+    "deberta-v2": dict(
+        prefix="DebertaV2",
+        relative_attention=True,
+        position_buckets=8,
+        norm_rel_ebd="layer_norm",
+        share_att_key=True,
+        pos_att_type=["p2c", "c2p"],
+        position_biased_input=False,
+    ),
 }
 # Rows of unequal length, so that padding takes part.
 CONFIG = {

@@ -5,6 +5,7 @@ itself: nothing sees its neighbours, and positions start from 0."""
 import json
 
 import torch
+import test_models
 from support import MLM, ParityTest, state
 from transformers import AutoModelForMaskedLM
 
@@ -23,7 +24,18 @@ def draw_samples(count, vocabulary, longest):
 
 class Packing(ParityTest):
     def test_a_packed_update_equals_transformers_samples_one_by_one(self):
-        model = AutoModelForMaskedLM.from_pretrained(MLM / "model").eval()
+        self.check(MLM / "model")
+
+    def test_windows_end_with_a_sample(self):
+        test_models.make_model("modernbert", self.folder / "made")
+        self.check(self.folder / "made")
+
+    def test_distances_end_with_a_sample(self):
+        test_models.make_model("deberta-v2", self.folder / "made")
+        self.check(self.folder / "made")
+
+    def check(self, path):
+        model = AutoModelForMaskedLM.from_pretrained(path).eval()
         samples = draw_samples(40, model.config.vocab_size, 24)
         data = self.folder / "samples.jsonl"
         data.write_text("".join(json.dumps(sample) + "\n" for sample in samples))

@@ -23,12 +23,14 @@ enum class DropoutSite : uint32_t {
   kAttentionProbabilities = 1,
   kAttentionOutput = 2,
   kFeedForwardOutput = 3,
-  kPooledOutput = 4,      // the first token's pooled output, before a linear classifier
-  kClassifierInput = 5,   // the first token before a classifier of two layers
-  kClassifierHidden = 6,  // between those two layers
-  kTokenOutput = 7,       // every token, before the classifier of tokens
-  kAnswerInput = 8,       // BigBird's question answering: before its feed-forward part
-  kAnswerOutput = 9,      // and at the end of it
+  kPooledOutput = 4,        // the first token's pooled output, before a linear classifier
+  kClassifierInput = 5,     // the first token before a classifier of two layers
+  kClassifierHidden = 6,    // between those two layers
+  kTokenOutput = 7,         // every token, before the classifier of tokens
+  kAnswerInput = 8,         // BigBird's question answering: before its feed-forward part
+  kAnswerOutput = 9,        // and at the end of it
+  kFeedForwardHidden = 10,  // ModernBERT's gated product, before the last matrix
+  kRelativePositions = 11,  // DeBERTa's embeddings of distances, in each layer
 };
 
 // Zeroes elements with probability p and scales the others by 1 / (1 - p).

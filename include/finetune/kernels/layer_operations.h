@@ -62,8 +62,10 @@ struct HeadAttention {
   int64_t kv_heads = 0;  // 0: as many as heads; else each serves heads / kv_heads of them
   int64_t layer = 0;     // of the dropout's numbers and of the random blocks
   double dropout = 0.0;
-  bool causal = false;   // a token sees itself and those before it
-  int64_t window = 0;    // causal: number of tokens seen, itself included; 0: all before it
+  bool causal = false;  // a token sees itself and those before it
+  // A token sees tokens at a distance below this: with `causal` that many, itself included, else
+  // 2 window - 1; 0: at any distance.
+  int64_t window = 0;
   double scale = 0.0;    // of scores; 0: 1 / sqrt(D)
   double softcap = 0.0;  // c: scores s become c tanh(s / c); 0: they stay
   // In passes over more tokens than its longest_full(); else full attention.

@@ -54,6 +54,36 @@ struct DecoderConfig {
   bool reorder_and_upcast_attn = false;
 };
 
+// What modernbert and deberta-v2 have beside ModelConfig's and, of modernbert, DecoderConfig's
+// members (attention_dropout, biases, rope_parameters, layer_types).
+struct EncoderConfig {
+  // modernbert
+  int64_t local_attention = 128;  // number of tokens in a window, half on each side
+  std::optional<int64_t> global_attn_every_n_layers;
+  bool norm_bias = false, decoder_bias = true, classifier_bias = false;
+  double embedding_dropout = 0.0, mlp_dropout = 0.0;
+  double initializer_cutoff_factor = 2.0;
+  std::string classifier_pooling = "cls";  // or "mean"
+  std::string classifier_activation = "gelu";
+  std::optional<int64_t> cls_token_id = 50281;
+  bool deterministic_flash_attn = false, sparse_prediction = false;  // without effect here
+  int64_t sparse_pred_ignore_index = -100;
+
+  // deberta-v2
+  bool relative_attention = false, position_biased_input = true;
+  int64_t max_relative_positions = -1;      // below 1: max_position_embeddings
+  std::optional<int64_t> position_buckets;  // of distances, on each side; below 1: none
+  std::vector<std::string> pos_att_type;    // "c2p", "p2c"
+  std::optional<std::string> norm_rel_ebd;  // "layer_norm" or "none"
+  std::optional<bool> share_att_key;        // distances are projected as tokens are
+  std::optional<int64_t> pooler_hidden_size, embedding_size, attention_head_size;
+  std::optional<int64_t> conv_kernel_size;  // 0: no convolution
+  double pooler_dropout = 0.0;
+  std::string pooler_hidden_act = "gelu";
+  std::optional<double> cls_dropout;  // of pooled classifiers; none: hidden_dropout_prob
+  bool legacy = true;                 // the masked LM's head is "cls", else "lm_predictions"
+};
+
 // What config.json says of a model; names and values are transformers'. The defaults here are
 // RobertaConfig's, default_model_config() gives those of the other families.
 struct ModelConfig {
@@ -68,7 +98,7 @@ struct ModelConfig {
   double attention_probs_dropout_prob = 0.1;
   std::optional<double> classifier_dropout;  // of heads; nothing: hidden_dropout_prob
   int64_t max_position_embeddings = 512;
-  int64_t type_vocab_size = 2;
+  int64_t type_vocab_size = 2;  // 0: types of tokens are passed over
   double initializer_range = 0.02;
   double layer_norm_eps = 1e-12;
   int64_t pad_token_id = 1;
@@ -91,8 +121,9 @@ struct ModelConfig {
   std::optional<int64_t> random_blocks_seed;
   std::optional<std::string> bigbird_compat;
 
-  // Decoders alone.
+  // Decoders alone, but for what modernbert shares.
   DecoderConfig decoder;
+  EncoderConfig encoder;  // modernbert and deberta-v2 alone
 
   // A JSON object: what config.json holds beyond the fields above, kept for saving.
   std::string other_fields = "{}";

@@ -28,6 +28,8 @@ struct KeptBytes {
   int64_t embeddings = 0;        // outside the layers
   int64_t layer = 0;             // by each layer, its input among them
   int64_t layer_parameters = 0;  // of each layer: values, not bytes
+  // What any number of rows shares.
+  int64_t shared_embeddings = 0, shared_layer = 0;
 };
 
 // Measured by a dry run of the model's own equation on the meta device, so that a new family needs

@@ -30,6 +30,11 @@ struct DropoutPoint {
 [[nodiscard]] Value to_precision(Value x, Pass& p);
 // [B, C] of [B, T, C]
 [[nodiscard]] Value first_token(Value x, Pass& p);
+// [B, C], the mean over the tokens of [B, T, C] where mask [B, T] is true; undefined: all. Rows
+// without such a token give NaN, as in transformers.
+[[nodiscard]] Value mean_of_tokens(Value x, const Tensor& mask, Pass& p);
+// [B, C], each row's token at index [B]
+[[nodiscard]] Value token_at(Value x, const Tensor& index, Pass& p);
 // c tanh(x / c)
 [[nodiscard]] Value softcap(Value x, double c, Pass& p);
 // f(x), by autograd over f alone.

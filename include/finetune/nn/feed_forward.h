@@ -20,6 +20,9 @@ class DenseActivation {
   Activation activation_;
 };
 
+// f(gate) * up. Keeps both, and computes the product again where it is read.
+[[nodiscard]] Value gated(Value gate, Value up, Activation f, Pass& p);
+
 struct GatedOptions {
   int64_t size = 0, intermediate = 0;
   Activation activation = nullptr;

@@ -14,6 +14,9 @@ class Linear {
   Linear(const Scope& scope, int64_t inputs, int64_t outputs, bool has_bias = true);
 
   Value operator()(Value x, Pass& p) const { return linear(std::move(x), weight_, bias_, p); }
+  // The same in a pass that has called operator() already, whose backward function runs last: the
+  // parameters' gradients are complete with that one.
+  [[nodiscard]] Value again(Value x, Pass& p) const;
   // x W^T, for parts that add the bias together with what follows.
   [[nodiscard]] Value product(Value x, Pass& p) const {
     return linear(std::move(x), weight_, Tensor(), p);

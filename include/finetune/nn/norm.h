@@ -6,10 +6,10 @@
 namespace finetune::nn {
 
 // y = (x - mean) / sqrt(variance + epsilon) * weight + bias over the last dimension (Ba et al.
-// 2016). Keeps x.
+// 2016), or without a bias. Keeps x.
 class LayerNorm {
  public:
-  LayerNorm(const Scope& scope, int64_t size, double epsilon);
+  LayerNorm(const Scope& scope, int64_t size, double epsilon, bool has_bias = true);
   Value operator()(const Value& x, Pass& p) const;
 
   [[nodiscard]] const Tensor& weight() const { return weight_; }

@@ -147,12 +147,14 @@ class Pass {
   std::vector<Operation> tape_;
 };
 
-// Runs layers one after the other, as the options say. Each is a function of (const Value&, Pass&).
-template <typename Layer>
-[[nodiscard]] Value sequence(const std::vector<Layer>& layers, Value x, Pass& p) {
-  const auto run = [&layers](size_t first, size_t last, Value y, Pass& pass) {
+// Runs layers one after the other, as the options say. Each is a function of (const Value&, Pass&),
+// or of (const Value&, shared..., Pass&) with what all layers read.
+template <typename Layer, typename... Shared>
+[[nodiscard]] Value sequence(const std::vector<Layer>& layers, Value x, Pass& p,
+                             const Shared&... shared) {
+  const auto run = [&layers, shared...](size_t first, size_t last, Value y, Pass& pass) {
     for (size_t i = first; i < last; ++i) {
-      y = layers[i](y, pass);
+      y = layers[i](y, shared..., pass);
       y.rebuild = {};  // what the next layer reads several times is kept
     }
     return y;

@@ -78,9 +78,10 @@ struct KeyRange {
 
 KeyRange keys_of_rows(const Attention& inputs, const HeadTask& task, int64_t first_row,
                       int64_t rows) {
-  if (!inputs.rule.causal) return {0, task.keys};
-  const int64_t end = std::min(task.keys, first_row + rows);
   const int64_t window = inputs.rule.window;
+  if (!inputs.rule.causal && window == 0) return {0, task.keys};
+  const int64_t after = inputs.rule.causal ? 0 : window - 1;
+  const int64_t end = std::min(task.keys, first_row + rows + after);
   const int64_t begin = window == 0 ? 0 : std::max<int64_t>(0, first_row - window + 1);
   return {begin, std::max<int64_t>(0, end - begin)};
 }
@@ -95,9 +96,10 @@ struct Scratch {
   Scratch(const Attention& inputs, bool backward) {
     const int64_t tokens = longest_sample(inputs);
     rows = std::min(tokens, std::max(kFewestRows, kScoresPerTile / tokens));
-    if (inputs.rule.causal) rows = std::min(rows, kMostCausalRows);
     const int64_t window = inputs.rule.window;
-    const int64_t keys = window == 0 ? tokens : std::min(tokens, window + rows);
+    if (inputs.rule.causal || window != 0) rows = std::min(rows, kMostCausalRows);
+    const int64_t seen = inputs.rule.causal ? window : 2 * window;
+    const int64_t keys = window == 0 ? tokens : std::min(tokens, seen + rows);
     const auto options = inputs.query.options().dtype(at::kFloat);
     const int64_t size = inputs.head_size();
     scores = at::empty({rows * keys}, options);
@@ -202,8 +204,9 @@ void backward_heads(const Attention& inputs, const HeadTask& task, const Tensor&
   const Tensor of_all_keys = scratch.key_gradient.narrow(0, 0, task.keys);
   const Tensor of_all_values = scratch.value_gradient.narrow(0, 0, task.keys);
   const double scale = score_scale(inputs);
-  // Tiles of causal attention have different keys, and those of several heads add up.
-  const bool adds = inputs.rule.causal || inputs.heads != inputs.key_heads();
+  // Tiles of causal or windowed attention have different keys, and those of several heads add up.
+  const bool adds =
+      inputs.rule.causal || inputs.rule.window != 0 || inputs.heads != inputs.key_heads();
   if (adds) {
     of_all_keys.zero_();
     of_all_values.zero_();

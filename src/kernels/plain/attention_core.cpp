@@ -48,11 +48,12 @@ double scale_of(const Attention& inputs, const Samples& samples) {
   return inputs.rule.scale == 0.0 ? score_scale(samples.query) : inputs.rule.scale;
 }
 
-// [T, T], true where a causal query sees a key; undefined: everywhere.
+// [T, T], true where a query sees a key; undefined: everywhere.
 Tensor seen_keys(const AttentionRule& rule, const Tensor& scores) {
-  if (!rule.causal) return {};
+  if (!rule.causal && rule.window == 0) return {};
   const Tensor places = at::arange(scores.size(-1), scores.options().dtype(at::kLong));
   const Tensor distance = places.unsqueeze(1) - places;
+  if (!rule.causal) return distance.abs().lt(rule.window);
   const Tensor seen = distance.ge(0);
   return rule.window == 0 ? seen : seen.logical_and(distance.lt(rule.window));
 }

@@ -22,11 +22,12 @@ FT_INLINE const float* make_factors(const ScoreTile& tile, int64_t row) {
   return tile.scratch + tile.first_key;
 }
 
-// Takes away the keys that a causal row does not see.
+// Hides the keys that a row does not see.
 FT_INLINE void hide_keys(const ScoreTile& tile, int64_t row_index, float* row) {
-  if (!tile.causal) return;
+  if (!tile.causal && tile.window == 0) return;
   const int64_t query = tile.first_query + row_index - tile.first_key;  // as a key of the tile
-  for (int64_t c = query + 1 < 0 ? 0 : query + 1; c < tile.keys; ++c) row[c] = kLowest;
+  const int64_t end = tile.causal ? query + 1 : query + tile.window;
+  for (int64_t c = end < 0 ? 0 : end; c < tile.keys; ++c) row[c] = kLowest;
   if (tile.window == 0) return;
   const int64_t begin = query - tile.window + 1;
   for (int64_t c = 0; c < begin && c < tile.keys; ++c) row[c] = kLowest;

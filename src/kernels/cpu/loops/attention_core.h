@@ -23,7 +23,7 @@ struct ScoreTile {
   int64_t first_query;  // of the tile
   int64_t first_key;    // of the tile: keys are numbered from the sample's first
   bool causal;          // the query i sees keys up to i,
-  int64_t window;       // and, where not 0, at most this number of them
+  int64_t window;       // and, where not 0, keys at a distance below it
   float softcap;        // c: scores s become c tanh(s / c) first; 0: they stay
   float* scratch;       // of attention_scratch() values
 };

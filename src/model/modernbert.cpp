@@ -1,0 +1,359 @@
+// SPDX-License-Identifier: MIT
+#include <ATen/ops/arange.h>
+#include <ATen/ops/argmax.h>
+
+#include <cmath>
+
+#include "finetune/base/error.h"
+#include "finetune/base/nearest.h"
+#include "model/activation_names.h"
+#include "model/decoder.h"
+
+namespace finetune {
+namespace {
+
+nn::LayerNorm make_norm(const nn::Scope& scope, const ModelConfig& config) {
+  return {scope, config.hidden_size, config.layer_norm_eps, config.encoder.norm_bias};
+}
+
+// h = x + Wo Attention(LN(x)), y = h + Wo(f(a) * b) with [a, b] = Wi LN(h). Layer 0 has no first
+// norm: the embeddings end with one.
+class ModernBertLayer {
+ public:
+  ModernBertLayer(const nn::Scope& scope, const ModelConfig& config, int64_t layer)
+      : is_local_(config.decoder.layer_types[static_cast<size_t>(layer)] == "sliding_attention"),
+        attention_{.heads = config.num_attention_heads,
+                   .layer = layer,
+                   .dropout = config.decoder.attention_dropout,
+                   .window = is_local_ ? config.encoder.local_attention / 2 + 1 : 0},
+        hidden_(config.hidden_size),
+        intermediate_(config.intermediate_size),
+        hidden_dropout_(config.encoder.mlp_dropout),
+        activation_(find_activation(config.hidden_act)),
+        attention_norm_(layer == 0 ? std::nullopt
+                                   : std::optional(make_norm(scope / "attn_norm", config))),
+        query_key_value_(scope / "attn" / "Wqkv", hidden_, 3 * hidden_,
+                         config.decoder.attention_bias),
+        output_(scope / "attn" / "Wo", hidden_, hidden_, config.decoder.attention_bias),
+        feed_forward_norm_(make_norm(scope / "mlp_norm", config)),
+        up_(scope / "mlp" / "Wi", hidden_, 2 * intermediate_, config.decoder.mlp_bias),
+        down_(scope / "mlp" / "Wo", intermediate_, hidden_, config.decoder.mlp_bias) {}
+
+  nn::Value operator()(const nn::Value& x, nn::Pass& p) const {
+    const nn::Value h =
+        nn::add({x, attended(attention_norm_ ? (*attention_norm_)(x, p) : x, p)}, p);
+    return nn::add({h, fed(feed_forward_norm_(h, p), p)}, p);
+  }
+
+ private:
+  [[nodiscard]] nn::Value attended(nn::Value x, nn::Pass& p) const {
+    std::vector<nn::Value> parts = nn::split(query_key_value_(nn::to_precision(std::move(x), p), p),
+                                             {hidden_, hidden_, hidden_}, p);
+    // By the alphabet of the layers' types.
+    const nn::Rotation& rotation = p.options().rotations[is_local_ ? 1 : 0];
+    nn::Value y =
+        output_(attend({.value = std::move(parts[2]),
+                        .key = nn::rope(std::move(parts[1]), attention_.heads, rotation, p),
+                        .query = nn::rope(std::move(parts[0]), attention_.heads, rotation, p)},
+                       attention_, p),
+                p);
+    return nn::dropout(std::move(y),
+                       {attention_.dropout, attention_.layer, DropoutSite::kAttentionOutput}, p);
+  }
+
+  [[nodiscard]] nn::Value fed(nn::Value x, nn::Pass& p) const {
+    std::vector<nn::Value> parts =
+        nn::split(up_(nn::to_precision(std::move(x), p), p), {intermediate_, intermediate_}, p);
+    nn::Value product = nn::gated(std::move(parts[0]), std::move(parts[1]), activation_, p);
+    return down_(
+        nn::dropout(std::move(product),
+                    {hidden_dropout_, attention_.layer, DropoutSite::kFeedForwardHidden}, p),
+        p);
+  }
+
+  bool is_local_;
+  nn::AttentionOptions attention_;
+  int64_t hidden_, intermediate_;
+  double hidden_dropout_;
+  Activation activation_;
+  std::optional<nn::LayerNorm> attention_norm_;
+  nn::Linear query_key_value_, output_;
+  nn::LayerNorm feed_forward_norm_;
+  nn::Linear up_, down_;
+};
+
+class ModernBertModel final : public Backbone {
+ public:
+  ModernBertModel(const nn::Scope& scope, const ModelConfig& config)
+      : config_(config),
+        words_(scope / "embeddings" / "tok_embeddings", config.vocab_size, config.hidden_size),
+        norm_(make_norm(scope / "embeddings" / "norm", config)) {
+    for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+      layers_.emplace_back(scope / "layers" / layer, config, layer);
+    }
+    final_norm_.emplace(make_norm(scope / "final_norm", config));
+  }
+
+  nn::Value operator()(const ModelInput& input, nn::Pass& p) override {
+    const nn::Value words = words_(without_padding(input.input_ids, p), p, config_.pad_token_id);
+    nn::Value x = nn::dropout(norm_(words, p), {.p = config_.encoder.embedding_dropout}, p);
+    return (*final_norm_)(nn::sequence(layers_, std::move(x), p), p);
+  }
+  [[nodiscard]] std::vector<nn::Rotation> rotations(const ModelInput& input,
+                                                    const TokenLayout* layout) const override {
+    std::vector<RopeParameters> ropes;
+    for (const auto& [layers, rope] : config_.decoder.rope_parameters) ropes.push_back(rope);
+    return rope_rotations(ropes, config_.hidden_size / config_.num_attention_heads,
+                          config_.max_position_embeddings, input, layout);
+  }
+  [[nodiscard]] const Tensor& word_embedding() const override { return words_.weight(); }
+
+ private:
+  ModelConfig config_;
+  nn::Embedding words_;
+  nn::LayerNorm norm_;
+  std::vector<ModernBertLayer> layers_;
+  std::optional<nn::LayerNorm> final_norm_;
+};
+
+// "head": LN(f(W h)), which every head begins with.
+class PredictionHead {
+ public:
+  PredictionHead(const nn::Scope& scope, const ModelConfig& config)
+      : activation_(find_activation(config.encoder.classifier_activation)),
+        dense_(scope / "dense", config.hidden_size, config.hidden_size,
+               config.encoder.classifier_bias),
+        norm_(make_norm(scope / "norm", config)) {}
+
+  nn::Value operator()(const nn::Value& x, nn::Pass& p) const {
+    return norm_(nn::activate(dense_(x, p), activation_, p), p);
+  }
+
+ private:
+  Activation activation_;
+  nn::Linear dense_;
+  nn::LayerNorm norm_;
+};
+
+class ModernBertLmHead final : public LmHead {
+ public:
+  ModernBertLmHead(const nn::Scope& root, const ModelConfig& config)
+      : head_(root / "head", config) {
+    const nn::Scope decoder = root / "decoder";
+    if (!config.tie_word_embeddings) {
+      weight_ = decoder.parameter("weight", {config.vocab_size, config.hidden_size});
+    }
+    if (config.encoder.decoder_bias) bias_ = decoder.parameter("bias", {config.vocab_size});
+  }
+  nn::Value transform(const HeadInput& in, nn::Pass& p) const override {
+    return head_(in.hidden, p);
+  }
+  [[nodiscard]] LmDecoder decoder(const Backbone& backbone) const override {
+    if (weight_.defined()) return {weight_, bias_, false};
+    return {backbone.word_embedding(), bias_, true};
+  }
+
+ private:
+  PredictionHead head_;
+  Tensor weight_, bias_;
+};
+
+// logits = W Dropout(head(h)) + b, of every token or of one vector of each sequence.
+class ModernBertClassifier final : public ModelHead {
+ public:
+  enum class Reads { kTokens, kFirstToken, kFirstRealToken, kMean };
+  ModernBertClassifier(const nn::Scope& root, const ModelConfig& config, int64_t outputs,
+                       Reads reads)
+      : reads_(reads),
+        dropout_(config.classifier_dropout.value_or(0.0)),
+        head_(root / "head", config),
+        classifier_(root / "classifier", config.hidden_size, outputs) {}
+
+  nn::Value operator()(const HeadInput& in, nn::Pass& p) const override {
+    const DropoutSite site =
+        reads_ == Reads::kTokens ? DropoutSite::kTokenOutput : DropoutSite::kPooledOutput;
+    return classifier_(nn::dropout(head_(read(in, p), p), {dropout_, 0, site}, p), p);
+  }
+
+ private:
+  [[nodiscard]] nn::Value read(const HeadInput& in, nn::Pass& p) const {
+    const Tensor& mask = in.input.attention_mask;
+    switch (reads_) {
+      case Reads::kTokens:
+        return in.hidden;
+      case Reads::kMean:
+        return nn::mean_of_tokens(in.hidden, mask, p);
+      case Reads::kFirstRealToken:
+        if (mask.defined()) {
+          return nn::token_at(in.hidden, at::argmax(mask.to(at::kInt), -1), p);
+        }
+        break;
+      case Reads::kFirstToken:
+        break;
+    }
+    return nn::first_token(in.hidden, p);
+  }
+
+  Reads reads_;
+  double dropout_;
+  PredictionHead head_;
+  nn::Linear classifier_;
+};
+
+// Warner et al. 2024
+class ModernBert final : public Architecture {
+ public:
+  [[nodiscard]] std::string model_type() const override { return "modernbert"; }
+  [[nodiscard]] std::string class_prefix() const override { return "ModernBert"; }
+  [[nodiscard]] std::string backbone_name() const override { return "model"; }
+  [[nodiscard]] std::string lm_head_name() const override { return "decoder"; }
+  [[nodiscard]] bool has_next_sentence_head() const override { return false; }
+  [[nodiscard]] bool has_decoder_fields() const override { return false; }
+
+  void set_defaults(ModelConfig& config) const override {
+    config.vocab_size = 50368;
+    config.intermediate_size = 1152;
+    config.num_hidden_layers = 22;
+    config.max_position_embeddings = 8192;
+    config.layer_norm_eps = 1e-5;
+    config.pad_token_id = 50283;
+    config.bos_token_id = 50281;
+    config.eos_token_id = config.sep_token_id = 50282;
+    config.hidden_dropout_prob = config.attention_probs_dropout_prob = 0.0;
+    config.classifier_dropout = 0.0;
+    config.type_vocab_size = 0;
+    config.decoder.rope_parameters = {{"full_attention", {.rope_theta = 160000.0}},
+                                      {"sliding_attention", {}}};
+  }
+
+  [[nodiscard]] ConfigFields fields(ModelConfig& c) const override {
+    EncoderConfig& own = c.encoder;
+    return {{"vocab_size", &c.vocab_size, 1, kMostTokens},
+            {"hidden_size", &c.hidden_size, 1, 65536},
+            {"intermediate_size", &c.intermediate_size, 1, 1 << 20},
+            {"num_hidden_layers", &c.num_hidden_layers, 1, 512},
+            {"num_attention_heads", &c.num_attention_heads, 1, 1024},
+            {"max_position_embeddings", &c.max_position_embeddings, 4, kMostPositions},
+            {"hidden_activation", &c.hidden_act},
+            {"initializer_range", &c.initializer_range, 0.0, 10.0},
+            {"initializer_cutoff_factor", &own.initializer_cutoff_factor, 0.1, 1e6},
+            {"norm_eps", &c.layer_norm_eps, 0.0, 1.0},
+            {"norm_bias", &own.norm_bias},
+            {"pad_token_id", &c.pad_token_id, 0, kMostTokens},
+            {"bos_token_id", &c.bos_token_id, 0, kMostTokens},
+            {"eos_token_id", &c.eos_token_id, 0, kMostTokens},
+            {"cls_token_id", &own.cls_token_id, 0, kMostTokens},
+            {"sep_token_id", &c.sep_token_id, 0, kMostTokens},
+            {"attention_bias", &c.decoder.attention_bias},
+            {"attention_dropout", &c.decoder.attention_dropout, 0.0, 0.99},
+            {"layer_types", &c.decoder.layer_types},
+            {.name = "global_attn_every_n_layers",
+             .target = &own.global_attn_every_n_layers,
+             .low = 1,
+             .high = 512,
+             .absent_as_null = true},
+            {"rope_parameters", &c.decoder.rope_parameters},
+            {"local_attention", &own.local_attention, 1, kMostPositions},
+            {"embedding_dropout", &own.embedding_dropout, 0.0, 0.99},
+            {"mlp_bias", &c.decoder.mlp_bias},
+            {"mlp_dropout", &own.mlp_dropout, 0.0, 0.99},
+            {"decoder_bias", &own.decoder_bias},
+            {"classifier_pooling", &own.classifier_pooling},
+            {"classifier_dropout", &c.classifier_dropout, 0.0, 0.99},
+            {"classifier_bias", &own.classifier_bias},
+            {"classifier_activation", &own.classifier_activation},
+            {"deterministic_flash_attn", &own.deterministic_flash_attn},
+            {"sparse_prediction", &own.sparse_prediction},
+            {"sparse_pred_ignore_index", &own.sparse_pred_ignore_index, -kMostTokens, kMostTokens},
+            {"tie_word_embeddings", &c.tie_word_embeddings}};
+  }
+
+  void complete(ModelConfig& config, const Refuse& refuse) const override {
+    Architecture::complete(config, refuse);
+    const EncoderConfig& own = config.encoder;
+    if (own.classifier_pooling != "cls" && own.classifier_pooling != "mean") {
+      refuse("classifier_pooling '" + own.classifier_pooling + "' is not known" +
+             did_you_mean(own.classifier_pooling, {"cls", "mean"}) + "; known are cls, mean");
+    }
+    const auto& activations = activation_names();
+    if (std::find(activations.begin(), activations.end(), own.classifier_activation) ==
+        activations.end()) {
+      refuse("classifier_activation '" + own.classifier_activation + "' is not known" +
+             did_you_mean(own.classifier_activation, activations));
+    }
+    if (!config.classifier_dropout) config.classifier_dropout = 0.0;
+    config.decoder.head_dim = config.hidden_size / config.num_attention_heads;
+    config.decoder.sliding_window = own.local_attention / 2;
+    if (config.decoder.layer_types.empty()) {
+      const int64_t every = own.global_attn_every_n_layers.value_or(3);
+      config.decoder.layer_types =
+          layer_types(config, [&](int64_t layer) { return layer % every != 0; });
+    }
+    check_layer_types(config, refuse);
+    for (const auto& [layers, rope] : config.decoder.rope_parameters) {
+      check_rope(config, layers, rope, refuse);
+    }
+  }
+
+  [[nodiscard]] std::unique_ptr<Backbone> make_backbone(
+      const nn::Scope& scope, const ModelConfig& config,
+      std::optional<Head> /*head*/) const override {
+    return std::make_unique<ModernBertModel>(scope, config);
+  }
+
+  [[nodiscard]] std::unique_ptr<ModelHead> make_head(const nn::Scope& root,
+                                                     const ModelConfig& config,
+                                                     std::optional<Head> head) const override {
+    using Reads = ModernBertClassifier::Reads;
+    if (!head) return std::make_unique<ModernBertLmHead>(root, config);
+    const bool means = config.encoder.classifier_pooling == "mean";
+    const auto classifier = [&](int64_t outputs, Reads reads) {
+      return std::make_unique<ModernBertClassifier>(root, config, outputs, reads);
+    };
+    switch (*head) {
+      case Head::kPretraining:
+        throw Error(ErrorKind::kConfig,
+                    "model_type 'modernbert' has no head for the next sentence");
+      case Head::kSequenceClassification:
+        return classifier(count_labels(config), means ? Reads::kMean : Reads::kFirstToken);
+      case Head::kMultipleChoice:  // padding may come before the first token
+        return classifier(1, means ? Reads::kMean : Reads::kFirstRealToken);
+      case Head::kTokenClassification:
+      case Head::kQuestionAnswering:
+        return classifier(count_labels(config), Reads::kTokens);
+    }
+    FT_CHECK(false, "a head without a class");
+  }
+
+  // transformers' _init_weights: a truncated normal, smaller where a residual sum ends.
+  [[nodiscard]] double fresh_share(const ModelConfig& config,
+                                   std::string_view parameter) const override {
+    if (parameter == "classifier.weight") {
+      const double range = config.initializer_range != 0.0 ? config.initializer_range : 0.02;
+      return 1.0 / std::sqrt(static_cast<double>(config.hidden_size)) / range;
+    }
+    for (const char* name : {".Wo.weight", "head.dense.weight", "decoder.weight"}) {
+      if (parameter.ends_with(name)) {
+        return 1.0 / std::sqrt(2.0 * static_cast<double>(config.num_hidden_layers));
+      }
+    }
+    return 1.0;
+  }
+  [[nodiscard]] std::optional<double> fresh_cutoff(const ModelConfig& config) const override {
+    return config.encoder.initializer_cutoff_factor;
+  }
+
+  [[nodiscard]] TiedNames tied_names(const ModelConfig& config) const override {
+    if (!config.tie_word_embeddings) return {};
+    return {{"model.embeddings.tok_embeddings.weight", "decoder.weight"}};
+  }
+};
+
+}  // namespace
+
+const Architecture& modernbert_architecture() {
+  static const ModernBert kModernBert;
+  return kModernBert;
+}
+
+}  // namespace finetune

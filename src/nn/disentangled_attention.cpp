@@ -1,0 +1,357 @@
+// SPDX-License-Identifier: MIT
+#include "finetune/nn/disentangled_attention.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/bincount.h>
+#include <ATen/ops/ceil.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/full_like.h>
+#include <ATen/ops/gather.h>
+#include <ATen/ops/log.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/segment_reduce.h>
+#include <ATen/ops/softmax.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/where.h>
+#include <ATen/ops/zeros.h>
+
+#include <limits>
+
+// T tokens of a sequence, H heads of size D, W = 2T - 1 distances, P rows of their table.
+namespace finetune::nn {
+namespace {
+
+Tensor bucketed(const Tensor& distance, const DistanceOptions& options) {
+  // In float32 and in this order: the bucket of a distance is what transformers rounds to.
+  const int64_t middle = options.span / 2;
+  const Tensor size =
+      at::where(distance.abs().lt(middle), at::full_like(distance, middle - 1), distance.abs());
+  const Tensor range = at::tensor(
+      static_cast<float>(static_cast<double>(options.longest - 1) / static_cast<double>(middle)));
+  const Tensor far = at::ceil(at::log(size / middle) / at::log(range) * (middle - 1)) + middle;
+  const Tensor bucket = at::where(size.le(middle), distance.to(at::kFloat), far * distance.sign());
+  return bucket.to(at::kLong);
+}
+
+}  // namespace
+
+Distances make_distances(const DistanceOptions& options, int64_t tokens, c10::Device device) {
+  const auto integers = at::TensorOptions(at::kLong);
+  if (device.is_meta()) {
+    return {tokens, at::empty({2 * tokens - 1}, integers.device(device)),
+            at::empty({2 * options.span}, integers.device(device))};
+  }
+  Tensor distance = at::arange(1 - tokens, tokens, integers);
+  if (options.has_buckets) distance = bucketed(distance, options);
+  const Tensor row = (distance + options.span).clamp(0, 2 * options.span - 1);
+  return {tokens, row.to(device), at::bincount(row, {}, 2 * options.span).to(device)};
+}
+
+Value drop_distances(Value table, double probability, int64_t layer, Pass& p) {
+  const std::optional<DropoutStream>& given = p.inputs().dropout;
+  if (!given || probability == 0.0) return table;
+  DropoutStream stream = *given;
+  stream.first_place = 0;
+  const auto masked = [=](const Tensor& x) {
+    if (x.is_meta()) return x * 1.0;
+    return finetune::dropout(x.unsqueeze(0), probability, stream, layer,
+                             DropoutSite::kRelativePositions)
+        .squeeze(0);
+  };
+  const Value y = p.result(masked(table.tensor));
+  p.record(y, [masked, dx = table.slot](const Tensor& dy) {
+    if (dx) dx->give(masked(dy));
+  });
+  return y;
+}
+
+namespace {
+
+constexpr float kLowestScore = std::numeric_limits<float>::lowest();
+
+// What one call computes with.
+struct Inputs {
+  Tensor query, key, value;             // [B, T, C] or [1, N, C]
+  Tensor distance_key, distance_query;  // [P, C], or undefined
+  Distances distances;
+  DisentangledOptions options;
+  kernels::PassInputs pass;
+
+  [[nodiscard]] int64_t head_size() const { return query.size(-1) / options.heads; }
+  [[nodiscard]] int64_t sequences() const {
+    return pass.layout ? pass.layout->rows() : query.size(0);
+  }
+  // Heads differ as layers do.
+  [[nodiscard]] Tensor drop(const Tensor& x, int64_t sequence, int64_t head) const {
+    DropoutStream stream = *pass.dropout;
+    stream.first_place += sequence;
+    return finetune::dropout(x, options.dropout, stream, options.layer * options.heads + head,
+                             DropoutSite::kAttentionProbabilities);
+  }
+  [[nodiscard]] bool drops() const { return pass.dropout && options.dropout != 0.0; }
+};
+
+// A sequence's tokens, and some heads: `first_head` and the h - 1 after it.
+struct Part {
+  int64_t sequence, first_token, tokens, first_head, heads;
+};
+
+Part part_of(const Inputs& in, int64_t sequence, int64_t first_head, int64_t heads) {
+  if (!in.pass.layout) {
+    const int64_t tokens = in.query.size(1);
+    return {sequence, sequence * tokens, tokens, first_head, heads};
+  }
+  return {sequence, in.pass.layout->offsets[static_cast<size_t>(sequence)],
+          in.pass.layout->length(sequence), first_head, heads};
+}
+
+// [h, T, D], a view.
+Tensor heads_of(const Tensor& x, const Inputs& in, const Part& part) {
+  return x.view({-1, in.options.heads, in.head_size()})
+      .narrow(0, part.first_token, part.tokens)
+      .narrow(1, part.first_head, part.heads)
+      .transpose(0, 1);
+}
+
+Tensor in_float32(const Tensor& x) { return x.to(at::kFloat); }
+
+// [h, W, D]: the table's rows of distances T - 1 to -(T - 1), or, `ascending`, the other way round.
+Tensor rows_of_distances(const Tensor& table, const Inputs& in, const Part& part, bool ascending) {
+  const Tensor rows =
+      in.distances.row.narrow(0, in.distances.longest - part.tokens, 2 * part.tokens - 1);
+  return in_float32(table.view({-1, in.options.heads, in.head_size()})
+                        .narrow(1, part.first_head, part.heads)
+                        .index_select(0, ascending ? rows : rows.flip(0)))
+      .transpose(0, 1);
+}
+
+// [h, T, T], entry (i, j) is that of distance i - j: views of [h, T, W], whose rows belong to
+// queries i and descend in the distance, or to keys j and ascend.
+Tensor by_query(const Tensor& x, int64_t tokens) {
+  const int64_t width = x.size(2);
+  return x.as_strided({x.size(0), tokens, tokens}, {tokens * width, width - 1, 1}, tokens - 1);
+}
+Tensor by_key(const Tensor& x, int64_t tokens) {
+  const int64_t width = x.size(2);
+  return x.as_strided({x.size(0), tokens, tokens}, {tokens * width, 1, width - 1}, tokens - 1);
+}
+
+// What forward and backward passes share of one part.
+struct Computed {
+  Tensor query, key, value;             // [h, T, D] float32
+  Tensor distance_key, distance_query;  // [h, W, D] float32, or undefined
+  Tensor hidden;                        // [T, T] bool: pairs with padding; or undefined
+  Tensor probabilities;                 // [h, T, T]
+  Tensor factors;                       // of the dropout, like them; or undefined
+};
+
+Computed compute(const Inputs& in, const Part& part) {
+  Computed c;
+  c.query = in_float32(heads_of(in.query, in, part));
+  c.key = in_float32(heads_of(in.key, in, part));
+  c.value = in_float32(heads_of(in.value, in, part));
+  Tensor scores = c.query.matmul(c.key.transpose(1, 2));
+  if (in.distance_key.defined()) {
+    c.distance_key = rows_of_distances(in.distance_key, in, part, false);
+    scores.add_(by_query(c.query.matmul(c.distance_key.transpose(1, 2)), part.tokens));
+  }
+  if (in.distance_query.defined()) {
+    c.distance_query = rows_of_distances(in.distance_query, in, part, true);
+    scores.add_(by_key(c.key.matmul(c.distance_query.transpose(1, 2)), part.tokens));
+  }
+  scores.mul_(in.options.scale);
+  if (in.pass.mask.defined()) {
+    const Tensor seen = in.pass.mask.flatten().narrow(0, part.first_token, part.tokens);
+    c.hidden = seen.unsqueeze(1).logical_and(seen).logical_not_();
+    scores.masked_fill_(c.hidden, kLowestScore);
+  }
+  c.probabilities = scores.softmax(-1);
+  if (in.drops()) {
+    const Tensor ones = at::ones({1, part.tokens, part.tokens}, c.probabilities.options());
+    std::vector<Tensor> factors;
+    for (int64_t head = part.first_head; head < part.first_head + part.heads; ++head) {
+      factors.push_back(in.drop(ones, part.sequence, head).squeeze(0));
+    }
+    c.factors = at::stack(factors);
+  }
+  return c;
+}
+
+Tensor dropped_by(const Tensor& factors, const Tensor& x) {
+  return factors.defined() ? x * factors : x;
+}
+
+// Gradients of the rows of distances, by head: [H, W, D] float32, in the order of
+// rows_of_distances(); or undefined.
+struct DistanceGradients {
+  Tensor key, query;
+};
+
+// What comes to a table's gradient [H, W, D] from one part.
+void add_rows(const Tensor& sum, const Tensor& gradient, const Inputs& in, const Part& part) {
+  sum.narrow(0, part.first_head, part.heads)
+      .narrow(1, in.distances.longest - part.tokens, 2 * part.tokens - 1)
+      .add_(gradient);
+}
+
+void backward_part(const Inputs& in, const Part& part, const Tensor& gradient,
+                   const DistanceGradients& sums) {
+  const Computed c = compute(in, part);
+  const Tensor of_context = in_float32(heads_of(gradient, in, part));
+  const Tensor of_value = dropped_by(c.factors, c.probabilities).transpose(1, 2).matmul(of_context);
+  Tensor of_scores = dropped_by(c.factors, of_context.matmul(c.value.transpose(1, 2)));
+  of_scores = c.probabilities * (of_scores - (c.probabilities * of_scores).sum(-1, true));
+  of_scores.mul_(in.options.scale);
+  if (c.hidden.defined()) of_scores.masked_fill_(c.hidden, 0.0);
+  Tensor of_query = of_scores.matmul(c.key);
+  Tensor of_key = of_scores.transpose(1, 2).matmul(c.query);
+  const auto spread = [&](auto view) {
+    const Tensor wide =
+        at::zeros({part.heads, part.tokens, 2 * part.tokens - 1}, of_scores.options());
+    view(wide, part.tokens).copy_(of_scores);
+    return wide;
+  };
+  if (c.distance_key.defined()) {
+    const Tensor wide = spread(by_query);
+    of_query.add_(wide.matmul(c.distance_key));
+    add_rows(sums.key, wide.transpose(1, 2).matmul(c.query), in, part);
+  }
+  if (c.distance_query.defined()) {
+    const Tensor wide = spread(by_key);
+    of_key.add_(wide.matmul(c.distance_query));
+    add_rows(sums.query, wide.transpose(1, 2).matmul(c.key), in, part);
+  }
+  heads_of(in.query, in, part).copy_(of_query);
+  heads_of(in.key, in, part).copy_(of_key);
+  heads_of(in.value, in, part).copy_(of_value);
+}
+
+// Calls `function` with every part. A head's sequences come one after the other, so that sums over
+// them do not depend on the threads; an accelerator takes all heads of a sequence at once.
+template <typename Function>
+void for_each_part(const Inputs& in, const Function& function) {
+  const int64_t heads = in.options.heads;
+  if (!in.query.is_cpu()) {
+    for (int64_t s = 0; s < in.sequences(); ++s) function(part_of(in, s, 0, heads));
+    return;
+  }
+  at::parallel_for(0, heads, 1, [&](int64_t begin, int64_t end) {
+    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    for (int64_t head = begin; head < end; ++head) {
+      for (int64_t s = 0; s < in.sequences(); ++s) function(part_of(in, s, head, 1));
+    }
+  });
+}
+
+// [P, C] of [H, W, D], rows in the order of ascending distances.
+Tensor of_table(const Tensor& rows, const Inputs& in) {
+  return at::segment_reduce(rows.transpose(0, 1).flatten(1).contiguous(), "sum", in.distances.count,
+                            {}, {}, 0, /*unsafe=*/true, 0);
+}
+
+Tensor forward(const Inputs& in) {
+  const Tensor output = at::empty_like(in.query);
+  if (in.query.is_meta()) return output;
+  for_each_part(in, [&](const Part& part) {
+    const Computed c = compute(in, part);
+    heads_of(output, in, part).copy_(dropped_by(c.factors, c.probabilities).matmul(c.value));
+  });
+  return output;
+}
+
+// Query, key and value become their gradients; returns those of the tables, [P, C] float32.
+DistanceGradients backward(const Inputs& in, const Tensor& gradient) {
+  const auto zeros = [&](const Tensor& table) {
+    if (!table.defined()) return Tensor();
+    return at::zeros({in.options.heads, 2 * in.distances.longest - 1, in.head_size()},
+                     table.options().dtype(at::kFloat));
+  };
+  DistanceGradients sums = {zeros(in.distance_key), zeros(in.distance_query)};
+  const Tensor dy = gradient.contiguous();
+  for_each_part(in, [&](const Part& part) { backward_part(in, part, dy, sums); });
+  if (sums.key.defined()) sums.key = of_table(sums.key.flip(1), in);
+  if (sums.query.defined()) sums.query = of_table(sums.query, in);
+  return sums;
+}
+
+// The same by autograd over [B, H, T, T], with distances looked up pair by pair.
+Tensor plain(const Inputs& in) {
+  const auto by_head = [&](const Tensor& x) {
+    return x.unflatten(-1, {in.options.heads, -1}).transpose(-3, -2);  // [B, H, T, D] or [H, P, D]
+  };
+  const Tensor query = by_head(in.query);
+  const Tensor key = by_head(in.key);
+  const int64_t tokens = query.size(-2);
+  const Tensor places = at::arange(tokens, in.distances.row.options());
+  const Tensor rows = in.distances.row.index_select(
+      0, (places.unsqueeze(1) - places + in.distances.longest - 1).flatten());
+  const Tensor of_pair =
+      rows.view({tokens, tokens}).expand({query.size(0), query.size(1), tokens, tokens});
+  Tensor scores = query.matmul(key.transpose(-1, -2));
+  if (in.distance_key.defined()) {
+    scores = scores + query.matmul(by_head(in.distance_key).transpose(-1, -2)).gather(-1, of_pair);
+  }
+  if (in.distance_query.defined()) {
+    const Tensor by_keys = key.matmul(by_head(in.distance_query).transpose(-1, -2))
+                               .gather(-1, of_pair.transpose(-1, -2));
+    scores = scores + by_keys.transpose(-1, -2);
+  }
+  scores = scores * in.options.scale;
+  if (in.pass.mask.defined()) {  // [B, 1, 1, T]
+    const Tensor seen = in.pass.mask.logical_and(in.pass.mask.transpose(-1, -2));
+    scores = scores.masked_fill(seen.logical_not(), kLowestScore);
+  }
+  Tensor probabilities = scores.softmax(-1);
+  if (in.drops()) {
+    std::vector<Tensor> heads;
+    for (int64_t head = 0; head < in.options.heads; ++head) {
+      heads.push_back(in.drop(probabilities.select(1, head), 0, head));
+    }
+    probabilities = at::stack(heads, 1);
+  }
+  return probabilities.matmul(by_head(in.value)).transpose(1, 2).flatten(2);
+}
+
+}  // namespace
+
+Value attend(Projections projections, DistanceProjections distances, const Distances& rows,
+             const DisentangledOptions& options, Pass& p) {
+  Inputs in = {.query = projections.query.tensor,
+               .key = projections.key.tensor,
+               .value = projections.value.tensor,
+               .distance_key = distances.key.tensor,
+               .distance_query = distances.query.tensor,
+               .distances = rows,
+               .options = options,
+               .pass = p.inputs()};
+  if (p.is_plain()) return {.tensor = plain(in)};
+  const Value y = p.result(forward(in));
+  in.query = in.key = in.value = in.distance_key = in.distance_query = Tensor();
+  if (!p.records()) return y;
+  p.record(y, [in, q = std::move(projections.query), k = std::move(projections.key),
+               v = std::move(projections.value),
+               table = std::move(distances)](const Tensor& dy) mutable {
+    in.query = to_overwrite(std::exchange(q.tensor, {}));
+    in.key = to_overwrite(std::exchange(k.tensor, {}));
+    in.value = to_overwrite(std::exchange(v.tensor, {}));
+    in.distance_key = table.key.tensor;
+    in.distance_query = table.query.tensor;
+    const DistanceGradients of_tables = backward(in, dy);
+    const auto give = [](const Value& to, const Tensor& gradient) {
+      if (gradient.defined()) to.slot->give(gradient.to(to.tensor.scalar_type()));
+    };
+    give(table.key, of_tables.key);
+    give(table.query, of_tables.query);
+    q.slot->give(std::exchange(in.query, {}));
+    k.slot->give(std::exchange(in.key, {}));
+    v.slot->give(std::exchange(in.value, {}));
+  });
+  return y;
+}
+
+}  // namespace finetune::nn
