@@ -10,6 +10,7 @@
 #include "finetune/base/interrupt.h"
 #include "finetune/base/log.h"
 #include "finetune/distributed/peer_lost.h"
+#include "finetune/tensor/gpu.h"
 
 namespace finetune::cli {
 
@@ -32,6 +33,13 @@ int exit_code_of(const std::function<int()>& work,
                       : "; run the same command again to resume"));
     return kExitStoppedEarly;
   } catch (const std::exception& error) {
+    if (is_lost_gpu(error)) {
+      const std::string first_line = error.what();
+      log::error("the GPU failed (" + first_line.substr(0, first_line.find('\n')) +
+                 "), so nothing could be saved from its memory; run the same command again to "
+                 "resume from the last checkpoint");
+      return kExitStoppedEarly;
+    }
     const auto* refused = dynamic_cast<const std::system_error*>(&error);
     const bool is_limit =
         refused != nullptr && refused->code() == std::errc::resource_unavailable_try_again;

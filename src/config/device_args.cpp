@@ -7,8 +7,6 @@
 namespace finetune {
 
 void DeviceArgs::describe(FieldList& field) {
-  const FieldSpec later_or_false{
-      .support = Support::kRefused, .available = {"false"}, .reason = kNotYet};
   const FieldSpec python{.support = Support::kRefused, .reason = kNoCompiler};
   field.section("Device and memory");
   field("use_cpu", &DeviceArgs::use_cpu, "Train on the CPU even where an accelerator is there.");
@@ -17,8 +15,10 @@ void DeviceArgs::describe(FieldList& field) {
   field("fp16", &DeviceArgs::fp16, "Compute in float16 with loss scaling where that is safe.");
   field("bf16_full_eval", &DeviceArgs::bf16_full_eval, "Evaluate in bfloat16.");
   field("fp16_full_eval", &DeviceArgs::fp16_full_eval, "Evaluate in float16.");
-  field("tf32", &DeviceArgs::tf32, "Multiply matrices in TensorFloat-32 on NVIDIA devices.",
-        later_or_false);
+  field(
+      "tf32", &DeviceArgs::tf32,
+      "Multiply float32 matrices in TensorFloat-32: faster and less exact; needs an NVIDIA GPU of "
+      "compute capability 8.0 or newer.");
   field("param_dtype", &DeviceArgs::param_dtype,
         "Format that weights are kept in: bfloat16 is rounded stochastically, bfloat16+int8 has an "
         "additional correction of 8 bits.",

@@ -87,7 +87,7 @@ class ChunkedLoss {
     for (int64_t chunk = 0; chunk < chunks; ++chunk) {
       const int64_t first = rows * chunk / chunks;  // of nearly equal length: the last is no stub
       const int64_t count = rows * (chunk + 1) / chunks - first;
-      const Tensor x_chunk = x.narrow(0, first, count).contiguous();
+      const Tensor x_chunk = as_factor(x.narrow(0, first, count).contiguous());
       const Tensor logits = buffer.narrow(0, 0, count);
       fill_logits(x_chunk, logits);
       const Tensor slopes = cap(logits);
@@ -108,6 +108,14 @@ class ChunkedLoss {
   }
 
  private:
+  // Rows as products take them. On a device in half precision they are cast once, so that the
+  // gradient of the weight is a product of 16-bit matrices, which tensor cores multiply. The CPU
+  // multiplies the rows as they are.
+  [[nodiscard]] Tensor as_factor(const Tensor& rows) const {
+    if (options_.precision == Precision::kFloat32 || !runs_ahead(rows)) return rows;
+    return rows.to(scalar_type(options_.precision));
+  }
+
   template <typename Body>
   void for_each_block(const Body& body) {
     if (operand_.defined()) return body(0, vocabulary_, operand_);

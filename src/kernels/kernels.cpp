@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "kernels/kernels.h"
 
+#include "finetune/kernels/kernels_in_use.h"
 #include "kernels/cpu/operations.h"
 #include "kernels/cuda/operations.h"
 #include "kernels/cuda/runner.h"
@@ -42,3 +43,9 @@ const Kernels& kernels_for(const Tensor& x) {
 }
 
 }  // namespace finetune::kernels
+
+namespace finetune {
+
+const char* kernels_in_use(c10::Device device) { return kernels::kernels_for(device).name; }
+
+}  // namespace finetune

@@ -92,7 +92,9 @@ class Prediction {
       if (moment.bytes() > most.bytes()) most = moment;
     }
     if (elsewhere().bytes() > most.bytes()) most = elsewhere();
-    MemoryParts parts{.program = work_.program, .gradients = most.gradients};
+    // A device's allocator has neither the program nor the driver's context: what is free there
+    // was counted with both loaded.
+    MemoryParts parts{.program = work_.is_device ? 0 : work_.program, .gradients = most.gradients};
     parts.data = work_.is_device ? 0 : work_.data;
     parts.weights = parameters_ * bytes_of(choices_.weights);
     parts.states = states();
@@ -128,7 +130,10 @@ class Prediction {
   }
   [[nodiscard]] int64_t predicted_rows(int64_t tokens) const {
     const double mean = work_.predicted_share * static_cast<double>(tokens);
-    return std::min(tokens, static_cast<int64_t>(mean + 2 * std::sqrt(mean)) + 1);
+    // Each token is predicted or not; the CPU's plans keep the wider margin that they were made
+    // with.
+    const double variance = work_.is_device ? mean * (1 - work_.predicted_share) : mean;
+    return std::min(tokens, static_cast<int64_t>(mean + 2 * std::sqrt(variance)) + 1);
   }
   // All of them, or those of parameters whose backward pass is under way.
   [[nodiscard]] int64_t gradients(int64_t parameters) const {
@@ -332,7 +337,7 @@ class Prediction {
   [[nodiscard]] int64_t reference_kernels() const {
     if (!work_.is_device) return 0;
     constexpr int64_t kBytesOfAMask = 64;
-    constexpr int64_t kScoresAtOnce = int64_t{1} << 24;
+    constexpr int64_t kScoresAtOnce = int64_t{1} << 22;  // as plain::attention() takes them
     const int64_t scores_of_row = model_.num_attention_heads * work_.length * work_.length;
     const int64_t scores = tokens_ / work_.length * scores_of_row;
     // Of one block that sees all, or of all rows of a sample.
@@ -352,21 +357,36 @@ class Prediction {
     const int64_t rows = predicted_rows(tokens_);
     const int64_t chunks = (rows + choices_.head_rows_per_chunk - 1) / choices_.head_rows_per_chunk;
     const int64_t chunk = (rows + chunks - 1) / chunks * model_.vocab_size * 4;
-    const int64_t blocks = (choices_.weights == WeightFormat::kFloat32 ? 0 : kHeadBlock) +
+    const bool is_wide = choices_.weights == WeightFormat::kFloat32;
+    const int64_t blocks = (is_wide ? 0 : kHeadBlock) +
                            (choices_.gradients == GradientFormat::kFloat32 ? 0 : kHeadBlock);
+    // A device in half precision keeps copies of the logits and, where it is not unpacked by
+    // blocks, of the whole weight.
+    int64_t copies = 0;
+    if (work_.is_device && element_ < 4) {
+      copies = chunk / 4 * element_ + (is_wide ? embedding_ * element_ : 0);
+    }
     // Hidden states at the predicted places, the transformation's three steps, and a gradient.
-    return chunk + 5 * rows * model_.hidden_size * 4 + 2 * model_.vocab_size * 4 + blocks;
+    return chunk + copies + 5 * rows * model_.hidden_size * 4 + 2 * model_.vocab_size * 4 + blocks;
   }
 
-  // A chunk at a time: gradient, weight, two moments.
+  // A chunk at a time: gradient, weight, two moments. On a device AdamW in float32 is one call that
+  // takes no memory, and elsewhere rounding and codes come with it; measured, in bytes a value.
   [[nodiscard]] int64_t update() const {
-    const int64_t chunk = work_.is_device ? std::min(largest_, int64_t{1} << 24) : kMiB / 4;
-    return 4 * 4 * chunk;
+    if (!work_.is_device) return 4 * 4 * kMiB / 4;
+    const bool is_wide = choices_.weights == WeightFormat::kFloat32 &&
+                         choices_.gradients == GradientFormat::kFloat32;
+    if (is_wide && choices_.optimizer.kind == "adamw") return 0;
+    constexpr int64_t kChunk = int64_t{1} << 22;  // plain::kKernels.chunk_values
+    const int64_t bytes = choices_.weights == WeightFormat::kFloat32 ? 20 : 66;
+    return bytes * std::min(largest_, kChunk);
   }
 
-  // What the pool of large blocks leaves between them, small tensors, and buffers of batches.
+  // What the pool of large blocks leaves between them, small tensors, and buffers of batches, which
+  // are the host's.
   [[nodiscard]] int64_t slack(int64_t bytes) const {
-    return static_cast<int64_t>(kHoles * static_cast<double>(bytes)) + 4 * kMiB;
+    const auto holes = static_cast<int64_t>(kHoles * static_cast<double>(bytes));
+    return holes + (work_.is_device ? 0 : 4 * kMiB);
   }
 
   // Host memory with a device: one tensor of the weights being copied there, and the buffer of a

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "finetune/tensor/device.h"
 
+#include <ATen/Context.h>
 #include <ATen/DeviceAccelerator.h>
 #include <ATen/Parallel.h>
 #include <ATen/Version.h>
@@ -16,9 +17,11 @@
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
+#include <string_view>
 
 #include "finetune/base/error.h"
 #include "finetune/base/memory_status.h"
+#include "finetune/tensor/gpu.h"
 
 namespace finetune {
 namespace {
@@ -27,23 +30,64 @@ bool has_accelerator() {
   return at::getAccelerator().has_value() && at::accelerator::deviceCount() > 0;
 }
 
-// "NVIDIA A100-SXM4-40GB": from the driver, which libtorch has loaded, because torch's interface
-// needs CUDA's headers. Another kind of accelerator has its type.
-std::string device_name(const c10::Device& device) {
-  using GetDevice = int (*)(int*, int);
-  using GetName = int (*)(char*, int, int);
-  if (!device.is_cuda()) return c10::DeviceTypeName(device.type(), true);
-  void* driver = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
-  if (driver == nullptr) return "cuda";
-  const auto get_device = reinterpret_cast<GetDevice>(::dlsym(driver, "cuDeviceGet"));
-  const auto get_name = reinterpret_cast<GetName>(::dlsym(driver, "cuDeviceGetName"));
-  std::array<char, 256> name = {};
+// A function of a library that torch loaded at run time (the driver's) or, by default, is linked
+// to; or nothing.
+template <typename Function>
+Function loaded_function(const char* name, const char* library = nullptr) {
+  void* const handle = ::dlopen(library, RTLD_LAZY | RTLD_NOLOAD);
+  void* const found = ::dlsym(handle != nullptr ? handle : RTLD_DEFAULT, name);
+  if (handle != nullptr) ::dlclose(handle);
+  return reinterpret_cast<Function>(found);
+}
+
+constexpr char kDriver[] = "libcuda.so.1";
+
+// The driver's number of a device.
+std::optional<int> driver_handle(const c10::Device& device) {
+  const auto get = loaded_function<int (*)(int*, int)>("cuDeviceGet", kDriver);
   int handle = 0;
-  const bool known = get_device != nullptr && get_name != nullptr &&
-                     get_device(&handle, device.index()) == 0 &&
-                     get_name(name.data(), static_cast<int>(name.size()) - 1, handle) == 0;
-  ::dlclose(driver);
-  return known ? name.data() : "cuda";
+  if (device.is_cpu() || get == nullptr || get(&handle, device.index()) != 0) return std::nullopt;
+  return handle;
+}
+
+// "NVIDIA A100-SXM4-40GB"; another kind of accelerator has its type.
+std::string device_name(const c10::Device& device) {
+  const auto get_name = loaded_function<int (*)(char*, int, int)>("cuDeviceGetName", kDriver);
+  const std::optional<int> handle = driver_handle(device);
+  std::array<char, 256> name = {};
+  const bool known = handle && get_name != nullptr &&
+                     get_name(name.data(), static_cast<int>(name.size()) - 1, *handle) == 0;
+  return known ? name.data() : c10::DeviceTypeName(device.type(), true);
+}
+
+std::string dotted(int major, int minor) {
+  return std::to_string(major) + "." + std::to_string(minor);
+}
+
+// "13.0", or nothing.
+std::string cuda_version() {
+  const auto get = loaded_function<int (*)(int*)>("cudaRuntimeGetVersion");
+  int version = 0;  // 13000
+  if (get == nullptr || get(&version) != 0) return "";
+  return dotted(version / 1000, version % 1000 / 10);
+}
+
+// NVRTC is loaded late; torch's own module for it finds the one of torch's packages.
+std::string nvrtc_version() {
+  void* const module = ::dlopen("libcaffe2_nvrtc.so", RTLD_LAZY | RTLD_LOCAL);
+  const auto get = reinterpret_cast<int (*)(int*, int*)>(
+      ::dlsym(module != nullptr ? module : RTLD_DEFAULT, "nvrtcVersion"));
+  int major = 0;
+  int minor = 0;
+  const bool known = get != nullptr && get(&major, &minor) == 0;
+  return known ? dotted(major, minor) : "";
+}
+
+std::string gibibytes_of(int64_t bytes) {
+  std::array<char, 32> text = {};
+  std::snprintf(text.data(), text.size(), "%.2f GiB",
+                static_cast<double>(bytes) / static_cast<double>(1 << 30));
+  return text.data();
 }
 
 }  // namespace
@@ -68,6 +112,72 @@ std::string describe_device(const c10::Device& device) {
                 static_cast<double>(total) / static_cast<double>(1 << 30));
   return device_name(device) + " (" + device.str() + " of " +
          std::to_string(at::accelerator::deviceCount()) + ", " + memory + ")";
+}
+
+std::optional<GpuProperties> gpu_properties(const c10::Device& device) {
+  // CUdevice_attribute, cuda.h: these numbers never changed.
+  enum Attribute { kMultiprocessors = 16, kMajor = 75, kMinor = 76 };
+  const auto get = loaded_function<int (*)(int*, int, int)>("cuDeviceGetAttribute", kDriver);
+  const std::optional<int> handle = driver_handle(device);
+  if (!handle || get == nullptr) return std::nullopt;
+  GpuProperties properties;
+  if (get(&properties.major, kMajor, *handle) != 0) return std::nullopt;
+  if (get(&properties.minor, kMinor, *handle) != 0) return std::nullopt;
+  if (get(&properties.multiprocessors, kMultiprocessors, *handle) != 0) return std::nullopt;
+  return properties;
+}
+
+std::string gpu_environment(const c10::Device& device) {
+  const std::optional<GpuProperties> gpu = gpu_properties(device);
+  if (!gpu) return "";
+  std::string text = "compute capability " + dotted(gpu->major, gpu->minor) + ", " +
+                     std::to_string(gpu->multiprocessors) + " multiprocessors";
+  if (const std::string version = cuda_version(); !version.empty()) text += ", CUDA " + version;
+  if (const std::string version = nvrtc_version(); !version.empty()) text += ", NVRTC " + version;
+  return text;
+}
+
+void set_device_arithmetic(const c10::Device& device, bool tf32, bool deterministic) {
+  if (device.is_cpu()) return;
+  at::Context& torch = at::globalContext();
+  torch.setFloat32MatmulPrecision(tf32 ? "high" : "highest");
+  if (!deterministic) return;
+  ::setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);  // cuBLAS's own recommendation
+  torch.setDeterministicAlgorithms(true, /*warn_only=*/false);
+  torch.setDeterministicFillUninitializedMemory(false);  // nothing here reads what it did not write
+}
+
+std::string describe_device_memory(const c10::Device& device) {
+  if (device.is_cpu()) return "";
+  const auto [free, total] = at::accelerator::getMemoryInfo(device.index());
+  const auto stats = at::accelerator::getDeviceStats(device.index());
+  const auto aggregate = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+  const auto& reserved = stats.reserved_bytes[aggregate];
+  const int64_t elsewhere = std::max<int64_t>(
+      0, static_cast<int64_t>(total) - static_cast<int64_t>(free) - reserved.current);
+  return "at most " + gibibytes_of(stats.allocated_bytes[aggregate].peak) + " allocated and " +
+         gibibytes_of(reserved.peak) + " reserved by this process, " + gibibytes_of(elsewhere) +
+         " by the driver and other processes, of " + gibibytes_of(static_cast<int64_t>(total));
+}
+
+bool is_lost_gpu(const std::exception& error) {
+  // cudaGetErrorString() of the errors that stay (CUDA's runtime API, cudaError_t).
+  constexpr std::array<std::string_view, 11> kLasting = {
+      "an illegal memory access was encountered",
+      "an illegal instruction was encountered",
+      "misaligned address",
+      "invalid program counter",
+      "hardware stack error",
+      "operation not supported on global/shared address space",
+      "unspecified launch failure",
+      "the launch timed out and was terminated",
+      "uncorrectable ECC error encountered",
+      "uncorrectable NVLink error detected during the execution",
+      "unknown error"};
+  const std::string_view text = error.what();
+  if (text.find("CUDA") == std::string_view::npos) return false;
+  return std::ranges::any_of(
+      kLasting, [&](std::string_view sign) { return text.find(sign) != std::string_view::npos; });
 }
 
 std::string cpu_capability() { return at::get_cpu_capability(); }

@@ -12,7 +12,10 @@ bool is_lack_of_memory(const std::exception_ptr& exception) {
     return true;
   } catch (const c10::Error& error) {
     const std::string text = error.what_without_backtrace();
-    for (const char* sign : {"can't allocate memory", "not enough memory", "out of memory"}) {
+    // CUDA's libraries allocate memory themselves, in addition to torch's allocator.
+    for (const char* sign : {"can't allocate memory", "not enough memory", "out of memory",
+                             "CUBLAS_STATUS_ALLOC_FAILED", "CUSOLVER_STATUS_ALLOC_FAILED",
+                             "CUDNN_STATUS_ALLOC_FAILED"}) {
       if (text.find(sign) != std::string::npos) return true;
     }
   } catch (const std::exception& error) {

@@ -13,15 +13,18 @@
 #include "finetune/base/log.h"
 #include "finetune/base/memory_status.h"
 #include "finetune/base/printable.h"
+#include "finetune/base/text.h"
 #include "finetune/base/version.h"
 #include "finetune/checkpoint/finished_model.h"
 #include "finetune/config/techniques.h"
 #include "finetune/data/mixed_dataset.h"
+#include "finetune/kernels/kernels_in_use.h"
 #include "finetune/model/model_folder.h"
 #include "finetune/plan/emulated_precision.h"
 #include "finetune/state/parameter_files.h"
 #include "finetune/task/tasks.h"
 #include "finetune/tensor/device.h"
+#include "finetune/tensor/gpu.h"
 #include "train/evaluated_model.h"
 
 namespace finetune {
@@ -323,6 +326,30 @@ StartingPoint find_starting_point(const LoadedConfig& config, const AssemblyRequ
   return start;
 }
 
+namespace {
+
+// TensorFloat-32 and bfloat16 came with compute capability 8.0.
+void check_arithmetic(const LoadedConfig& config, const c10::Device& device) {
+  const std::optional<GpuProperties> gpu = gpu_properties(device);
+  const bool has_both = gpu && gpu->major >= 8;
+  if (config.args.tf32.value_or(false) && !has_both) {
+    refuse_key(
+        config, "tf32",
+        "TensorFloat-32 needs an NVIDIA GPU of compute capability 8.0 or newer, and this is " +
+            describe_device(device) +
+            (gpu ? format_text(" of compute capability {}.{}", gpu->major, gpu->minor) : "") +
+            "; leave tf32 out");
+  }
+  if (config.args.bf16 && gpu && !has_both) {
+    log::warning(format_text(
+        "bf16: true: this GPU (compute capability {}.{}) has no bfloat16 units, so that its tensor "
+        "cores stay unused; fp16: true uses them",
+        gpu->major, gpu->minor));
+  }
+}
+
+}  // namespace
+
 Parts assemble(const LoadedConfig& config, const AssemblyRequest& request,
                ProgressDisplay& progress) {
   Parts parts = assemble_data(config, request, progress);
@@ -387,6 +414,8 @@ Parts assemble_data(const LoadedConfig& config, const AssemblyRequest& request,
 
 void assemble_model(const LoadedConfig& config, const AssemblyRequest& request, Parts& parts) {
   const TrainingArgs& args = config.args;
+  check_arithmetic(config, parts.device);
+  set_device_arithmetic(parts.device, args.tf32.value_or(false), args.full_determinism);
   // The model and its task.
   const MemoryChoices memory = request.memory.value_or(choices_of(args));
   ModelOptions options = model_options(args, memory);
@@ -437,9 +466,13 @@ ProgressMode progress_mode(const TrainingArgs& args) {
 }
 
 Environment current_environment(const c10::Device& device) {
+  std::string name = device.is_cpu() ? "cpu" : describe_device(device);
+  if (const std::string gpu = gpu_environment(device); !gpu.empty()) {
+    name += format_text(", {}, {} kernels", gpu, kernels_in_use(device));
+  }
   return {.finetune_version = kVersion,
           .torch_version = torch_version(),
-          .device = device.is_cpu() ? "cpu" : describe_device(device),
+          .device = name,
           .cpu_capability = cpu_capability(),
           .threads = num_threads(),
           .processors = static_cast<int64_t>(std::thread::hardware_concurrency()),

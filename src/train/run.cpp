@@ -24,6 +24,7 @@
 #include "finetune/state/finite_state.h"
 #include "finetune/task/tasks.h"
 #include "finetune/tensor/device.h"
+#include "finetune/tensor/gpu.h"
 #include "finetune/tensor/out_of_memory.h"
 #include "train/assemble.h"
 #include "train/best_model.h"
@@ -393,9 +394,11 @@ int train_in(RunStorage& storage, const LoadedConfig& config, const RunOptions& 
     if (!is_lack_of_memory(std::current_exception())) throw;
     const std::string advice = advice_on_memory(budgeted, parts, decision);
     if (advice.empty()) throw;
+    const std::string memory = describe_device_memory(parts.device);
     throw Error(
         ErrorKind::kDevice,
-        (parts.device.is_cpu() ? "out of memory; " : "out of memory on the device; ") + advice);
+        (memory.empty() ? "out of memory; " : "out of memory on the device (" + memory + "); ") +
+            advice);
   }
 }
 

@@ -24,6 +24,9 @@ AcceleratorReport read_reports(const std::string& folder) {
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     const Json json = parse_json(read_file(entry.path()), entry.path(), ErrorKind::kData);
     report.devices.insert(json["device"].get<std::string>());
+    report.tf32 = json["tf32"].get<bool>();
+    report.deterministic = json["deterministic"].get<bool>();
+    report.cublas_workspace = json["cublas_workspace"].get<std::string>();
     report.peak_bytes = std::max(report.peak_bytes, json["peak_bytes"].get<int64_t>());
     for (const auto& [reason, count] : json["waits"].items()) {
       report.waits_by_reason[reason] += count.get<int64_t>();

@@ -22,6 +22,9 @@ struct AcceleratorReport {
   std::map<std::string, int64_t> calls;
   std::map<std::string, int64_t> waits_by_reason;
   std::multiset<std::string> devices;  // one entry for each process
+  bool tf32 = false;
+  bool deterministic = false;
+  std::string cublas_workspace;
 };
 
 [[nodiscard]] AcceleratorReport read_reports(const std::string& folder);

@@ -143,6 +143,7 @@ TEST(MemoryPlan, ADeviceLeavesTheHostItsOwnShare) {
   workload.data = 500 * kMiB;
   const MemoryParts parts = predict_memory(workload, {.micro_batch = 16});
   EXPECT_EQ(parts.data, 0);
+  EXPECT_EQ(parts.program, 0);
   EXPECT_GT(parts.host, workload.program + workload.data + 4 * kWords);
 }
 

@@ -1,25 +1,31 @@
 // SPDX-License-Identifier: MIT
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/amax.h>
 #include <ATen/ops/full.h>
-#include <ATen/ops/logsumexp.h>
 
 #include "kernels/plain/operations.h"
 
 namespace finetune::kernels::plain {
 
+// The logits become exponentials in place: a second tensor of their size would be the largest of a
+// step.
 Tensor softmax_cross_entropy_(const Tensor& logits, const Tensor& labels,
                               const SoftmaxCrossEntropyOptions& options) {
   const double smoothing = options.label_smoothing_factor;
   const double on_each = smoothing / static_cast<double>(logits.size(1));
   const Tensor index = labels.unsqueeze(1);  // [N, 1]
-  const Tensor total = at::logsumexp(logits, {1}, /*keepdim=*/true);
+  const Tensor largest = logits.amax({1}, /*keepdim=*/true);
   const Tensor own = logits.gather(1, index);
+  const Tensor all = smoothing != 0 ? logits.sum({1}, false, at::kDouble) : Tensor();
+  logits.sub_(largest).exp_();
+  const Tensor sums = logits.sum({1}, /*keepdim=*/true);
   Tensor losses =
-      (total - (smoothing != 0 ? own * (1 - smoothing) : own)).to(at::kDouble).squeeze(1);
-  if (smoothing != 0) losses = losses - logits.sum({1}, false, at::kDouble) * on_each;
+      (sums.log() + largest - (smoothing != 0 ? own * (1 - smoothing) : own)).to(at::kDouble);
+  losses = losses.squeeze(1);
+  if (smoothing != 0) losses = losses - all * on_each;
   if (options.with_gradient) {
     const double scale = options.gradient_scale;
-    logits.sub_(total).exp_().mul_(scale);
+    logits.mul_(scale / sums);
     if (smoothing != 0) logits.sub_(scale * on_each);
     logits.scatter_add_(1, index,
                         at::full(index.sizes(), -scale * (1 - smoothing), logits.options()));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "counts.h"
 
+#include <ATen/Context.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -40,8 +41,14 @@ void Counts::write() {
   if (!lock || folder == nullptr || kernels_.empty()) return;
   const char* const device = std::getenv("CUDA_VISIBLE_DEVICES");
   std::ofstream file(std::string(folder) + "/" + std::to_string(::getpid()) + ".json");
+  const char* const workspace = std::getenv("CUBLAS_WORKSPACE_CONFIG");
+  const at::Context& torch = at::globalContext();
+  const bool is_exact = torch.float32MatmulPrecision() == at::Float32MatmulPrecision::HIGHEST;
   file << "{\"device\": \"" << (device != nullptr ? device : "0")
-       << "\", \"peak_bytes\": " << DeviceMemory::instance().stats().allocated_bytes[0].peak
+       << "\", \"tf32\": " << (is_exact ? "false" : "true")
+       << ", \"deterministic\": " << (torch.deterministicAlgorithms() ? "true" : "false")
+       << ", \"cublas_workspace\": \"" << (workspace != nullptr ? workspace : "")
+       << "\",\n \"peak_bytes\": " << DeviceMemory::instance().stats().allocated_bytes[0].peak
        << ",\n \"waits\": {";
   const char* separator = "";
   for (const auto& [reason, count] : waits_) {

@@ -10,6 +10,7 @@
 #include <array>
 
 #include "counts.h"
+#include "faults.h"
 #include "late_copies.h"
 #include "memory.h"
 
@@ -19,6 +20,7 @@ namespace {
 thread_local c10::StreamId current_stream = 0;
 
 void wait_for_device() {
+  maybe_fail("synchronize");
   LateCopies::instance().finish();
   Counts::instance().add_wait("synchronize");
 }

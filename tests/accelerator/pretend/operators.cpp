@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "counts.h"
+#include "faults.h"
 #include "late_copies.h"
 #include "memory.h"
 
@@ -119,6 +120,7 @@ class Call {
   }
 
   void run() {
+    maybe_fail(name_);
     for (size_t i = 0; i < given_.size(); ++i) {
       replace_argument(stack_[first_ + i], is_written(schema_.arguments()[i]));
     }
@@ -233,6 +235,7 @@ Tensor empty_strided(c10::IntArrayRef sizes, c10::IntArrayRef strides,
 }
 
 Tensor copy_from(const Tensor& from, const Tensor& to, bool non_blocking) {
+  maybe_fail("copy");
   LateCopies& late = LateCopies::instance();
   const bool reads_device = is_on_device(from);
   const bool writes_device = is_on_device(to);
@@ -255,6 +258,7 @@ Tensor copy_from(const Tensor& from, const Tensor& to, bool non_blocking) {
 }
 
 at::Scalar local_scalar_dense(const Tensor& tensor) {
+  maybe_fail("item");
   LateCopies::instance().finish();
   Counts::instance().add_wait("item");
   return alias_on_host(tensor).item();
@@ -301,6 +305,7 @@ void multiply_into_float32(Tensor& out, const Tensor& a, const Tensor& b, double
 
 Tensor& addmm_dtype_out(const Tensor& self, const Tensor& a, const Tensor& b, at::ScalarType type,
                         const at::Scalar& beta, const at::Scalar& alpha, Tensor& out) {
+  maybe_fail("aten::addmm.dtype_out");
   TORCH_CHECK(type == at::kFloat && self.is_same(out), "only sums into a float32 tensor");
   multiply_into_float32(out, a, b, beta.toDouble(), alpha.toDouble());
   Counts::instance().add_kernel("aten::addmm.dtype_out",
