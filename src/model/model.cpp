@@ -16,6 +16,7 @@
 #include "finetune/base/error.h"
 #include "finetune/kernels/chunked_cross_entropy.h"
 #include "finetune/kernels/normal.h"
+#include "finetune/model/model_folder.h"
 #include "finetune/model/parameter_shapes.h"
 #include "finetune/tensor/backward.h"
 #include "finetune/tensor/meta_memory.h"
@@ -49,29 +50,31 @@ void fill_truncated_normal(const Tensor& values, double deviation, double most, 
   }
 }
 
-void initialize(ParameterStore& store, const ModelConfig& config, const Architecture& architecture,
-                uint64_t seed) {
+void draw(Parameter& parameter, ParameterStore& store, const ModelConfig& config, uint64_t seed) {
   const c10::NoGradGuard no_grad;
+  const Architecture& architecture = architecture_of(config);
   // transformers reads 0 as "not set"
   const double deviation = config.initializer_range != 0.0 ? config.initializer_range : 0.02;
-  for (Parameter& parameter : store.parameters()) {
-    // Made on the CPU, so that every device and format begins with the same numbers.
-    const Tensor values = at::zeros(parameter.weight.sizes());
-    const bool is_weight = parameter.name.ends_with("weight");
-    if (is_weight && is_of_norm(parameter.name)) {
-      values.fill_(architecture.fresh_norm());
-    } else if (is_weight) {
-      const double own = deviation * architecture.fresh_share(config, parameter.name);
-      if (const auto cutoff = architecture.fresh_cutoff(config)) {
-        fill_truncated_normal(values, own, *cutoff * own, seed, parameter.name);
-      } else {
-        fill_normal(values, own, seed, hash_name(parameter.name));
-      }
-      const auto padding = architecture.padding_row(config, parameter.name);
-      if (padding) values[*padding].zero_();
+  // Made on the CPU, so that every device and format begins with the same numbers.
+  const Tensor values = at::zeros(parameter.weight.sizes());
+  const bool is_weight = parameter.name.ends_with("weight");
+  if (is_weight && is_of_norm(parameter.name)) {
+    values.fill_(architecture.fresh_norm());
+  } else if (is_weight) {
+    const double own = deviation * architecture.fresh_share(config, parameter.name);
+    if (const auto cutoff = architecture.fresh_cutoff(config)) {
+      fill_truncated_normal(values, own, *cutoff * own, seed, parameter.name);
+    } else {
+      fill_normal(values, own, seed, hash_name(parameter.name));
     }
-    store.assign(parameter, values);
+    const auto padding = architecture.padding_row(config, parameter.name);
+    if (padding) values[*padding].zero_();
   }
+  store.assign(parameter, values);
+}
+
+void initialize(ParameterStore& store, const ModelConfig& config, uint64_t seed) {
+  for (Parameter& parameter : store.parameters()) draw(parameter, store, config, seed);
 }
 
 // What an encoder makes of [B, T]: [B, T, C], or with a layout [1, N, C]. All that heads take of it
@@ -137,7 +140,7 @@ class EncoderWithHead {
         loss_spans_padding_(head == Head::kQuestionAnswering) {
     store_ =
         std::make_unique<ParameterStore>(parameters_, options_.weights, options_.gradients, device);
-    if (options_.draw_weights) initialize(*store_, config_, architecture_, seed);
+    if (options_.draw_weights) initialize(*store_, config_, seed);
   }
 
   // Positions [N] where the head reads these alone; undefined: all.
@@ -485,6 +488,13 @@ KeptBytes kept_for_backward(const ModelConfig& config, std::optional<Head> head,
     kept.layer -= kept.shared_layer;
   }
   return kept;
+}
+
+void draw_weights(Model& model, uint64_t seed, const std::vector<std::string>& names) {
+  for (Parameter& parameter : model.store().parameters()) {
+    if (std::ranges::find(names, parameter.name) == names.end()) continue;
+    draw(parameter, model.store(), model.config(), seed);
+  }
 }
 
 int64_t ParameterShape::count() const {

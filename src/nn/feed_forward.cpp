@@ -64,9 +64,9 @@ Value gated(Value gate, Value up, Activation f, Pass& p) {
       const c10::AutoGradMode grad_mode(true);
       activated = f(leaf);
     }
-    const Tensor of_activated = dy * up.tensor;
-    up.slot->give(dy * activated.detach());
-    gate.slot->give(torch::autograd::grad({activated}, {leaf}, {of_activated})[0]);
+    gate.slot->give(torch::autograd::grad({activated}, {leaf}, {dy * up.tensor})[0]);
+    // The graph is gone: nobody else reads the activation.
+    up.slot->give(activated.detach().mul_(dy));
   });
   return y;
 }

@@ -207,6 +207,7 @@ void load_pretrained(const LoadedConfig& config, const std::string& folder, Mode
   if (!fresh.empty()) {
     log::warning(folder + ": " + std::to_string(fresh.size()) +
                  " tensors are not there and start fresh: " + listed(fresh));
+    draw_weights(model, static_cast<uint64_t>(config.args.seed), fresh);
   }
   if (!report.unexpected.empty()) {
     log::warning(
@@ -419,7 +420,8 @@ void assemble_model(const LoadedConfig& config, const AssemblyRequest& request, 
   // The model and its task.
   const MemoryChoices memory = request.memory.value_or(choices_of(args));
   ModelOptions options = model_options(args, memory);
-  options.draw_weights = request.draw_weights;
+  const bool is_loaded = !parts.pretrained.empty() && request.load_weights;
+  options.draw_weights = request.draw_weights && !is_loaded;  // load_pretrained draws what lacks
   const std::string note = emulated_precision_note(
       options.precision, has_fast_products(options.precision, parts.device));
   if (!note.empty()) log::warning(note);
@@ -427,7 +429,7 @@ void assemble_model(const LoadedConfig& config, const AssemblyRequest& request, 
   parts.model = std::move(model);
   parts.model_config = parts.model->config();
   parts.task = std::move(task);
-  if (!parts.pretrained.empty() && request.load_weights) {
+  if (is_loaded) {
     checkpoint::require_undamaged_model(FileSystem::local(), parts.pretrained);
     load_pretrained(config, parts.pretrained, *parts.model, request.train);
     FileSystem& files = FileSystem::local();

@@ -4,8 +4,11 @@
 #include <ATen/core/Tensor.h>
 #include <signal.h>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "finetune/base/interrupt.h"
 #include "finetune/base/log.h"
@@ -20,12 +23,19 @@
 namespace finetune {
 namespace {
 
-// transformers' floating_point_ops: 6 a token and parameter outside the embeddings.
+// Whether transformers' module of this weight is a torch.nn.Embedding.
+bool is_embedding(std::string_view name) {
+  return std::ranges::any_of(
+      std::to_array<std::string_view>(
+          {"_embeddings.weight", ".embed_tokens.weight", ".wte.weight", ".wpe.weight"}),
+      [&](std::string_view end) { return name.ends_with(end); });
+}
+
+// transformers' floating_point_ops: 6 per token and parameter outside the embeddings.
 double flos_per_token(const Model& model) {
   double flos = 0.0;
   for (const NamedTensor& parameter : model.parameters()) {
-    const bool is_embedding = parameter.name.find("_embeddings.weight") != std::string::npos;
-    if (!is_embedding) flos += 6.0 * static_cast<double>(parameter.tensor.numel());
+    if (!is_embedding(parameter.name)) flos += 6.0 * static_cast<double>(parameter.tensor.numel());
   }
   return flos;
 }

@@ -119,6 +119,18 @@ TEST(TokenSpan, ReadsIdsOf16BitsAsThoseOf32) {
   EXPECT_EQ(TokenSpan(wide).size_bytes(), 12U);
 }
 
+TEST(TokenSpan, ReadsIdsOfThreeBytesAsThoseOf32Bits) {
+  const std::vector<int32_t> wide = {0, 255, 256, 65536, 151643, 0x123456, PackedId::kLimit - 1};
+  std::vector<PackedId> packed;
+  for (const int32_t id : wide) packed.push_back(PackedId::of(id));
+  const TokenSpan ids{std::span<const PackedId>(packed)};
+  EXPECT_EQ(ids.to_vector(), wide);
+  EXPECT_THAT(std::vector<int32_t>(ids.begin(), ids.end()), ::testing::ElementsAreArray(wide));
+  EXPECT_EQ(ids[5], 0x123456);
+  EXPECT_EQ(ids.first(2).back(), 255);
+  EXPECT_EQ(ids.size_bytes(), 21U);
+}
+
 TEST(TokenDataset, RefusesContentThatDoesNotFitTogether) {
   EXPECT_THROW(TokenDataset({.ids = {1, 2}, .offsets = {0, 1}}), std::logic_error);
   EXPECT_THROW(TokenDataset({.ids = {1, 2}, .offsets = {0, 2}, .labels = {1}}), std::logic_error);

@@ -44,17 +44,22 @@ using testing::message_of;
 using ::testing::Not;
 using testing::TemporaryFolder;
 
-// Ids that need 32 bits.
+// Ids from `first` on.
 class WideTokenizer final : public testing::ByteTokenizer {
  public:
+  explicit WideTokenizer(int32_t first) : first_(first) {}
+
   [[nodiscard]] std::vector<int32_t> encode(std::string_view text) const override {
     std::vector<int32_t> ids = ByteTokenizer::encode(text);
-    for (int32_t& id : ids) id += 1 << 16;
+    for (int32_t& id : ids) id += first_;
     return ids;
   }
   [[nodiscard]] std::vector<std::pair<std::string, std::string>> files() const override {
-    return {{"tokenizer.json", "wide"}};
+    return {{"tokenizer.json", "wide" + std::to_string(first_)}};
   }
+
+ private:
+  int32_t first_;
 };
 
 std::string corpus(int lines, int seed = 1) {
@@ -220,15 +225,16 @@ TEST_F(TokenCache, HoldsWhatIsReadWithoutIt) {
   }
 }
 
-TEST_F(TokenCache, KeepsIdsOf32BitsWhereTheyAreNeeded) {
-  const WideTokenizer wide;
-  const auto made = build_text_dataset({path_}, wide, options_);
+TEST_F(TokenCache, KeepsIdsInAsFewBytesAsTheyNeed) {
   TextOptions without = options_;
   without.cache = {};
-  expect_equal(*made, *build_text_dataset({path_}, wide, without));
-  EXPECT_EQ(made->get(0).input_ids.size_bytes(), 4 * made->get(0).input_ids.size());
-  EXPECT_EQ(build(options_)->get(0).input_ids.size_bytes(),
-            2 * build(options_)->get(0).input_ids.size());
+  for (const auto& [first, bytes] : {std::pair{0, 2U}, {1 << 16, 3U}, {1 << 24, 4U}}) {
+    const WideTokenizer wide(first);
+    const auto made = build_text_dataset({path_}, wide, options_);
+    expect_equal(*made, *build_text_dataset({path_}, wide, without));
+    const TokenSpan ids = made->get(0).input_ids;
+    EXPECT_EQ(ids.size_bytes(), bytes * ids.size());
+  }
 }
 
 TEST_F(TokenCache, HoldsPartsOfTheRowsAndAsManySamplesAsAreAskedFor) {
@@ -497,7 +503,7 @@ TEST_F(TokenCache, IsAnotherForEveryOptionTokenizerAndText) {
   other.vocabulary_limit = 300;
   expect_as_uncached(other);
   EXPECT_EQ(entries(), 4U);
-  static_cast<void>(build_text_dataset({path_}, WideTokenizer(), options_));
+  static_cast<void>(build_text_dataset({path_}, WideTokenizer(1 << 16), options_));
   EXPECT_EQ(entries(), 5U);
   std::ofstream(path_, std::ios::app) << "one more line\n";
   expect_as_uncached(options_);

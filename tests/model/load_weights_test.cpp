@@ -11,6 +11,7 @@
 
 #include "finetune/base/error.h"
 #include "finetune/model/model.h"
+#include "finetune/model/model_folder.h"
 
 namespace finetune {
 namespace {
@@ -175,6 +176,21 @@ TEST(LoadWeights, StartsAHeadAfreshThatTheFolderLacks) {
                                    "cls.predictions.transform.LayerNorm.weight",
                                    "cls.predictions.transform.LayerNorm.bias"));
   EXPECT_TRUE(parameter(*model, "classifier.weight").equal(fresh));
+}
+
+// Drawing 135 million weights takes seconds, which a model that is loaded saves.
+TEST(LoadWeights, DrawsOnlyWhatTheFolderLacksToTheSameValues) {
+  const auto pretrained = make_language_model(tiny_loaded("bert"), 1, kLoadDevice);
+  const auto drawn =
+      make_head_model(Head::kTokenClassification, tiny_loaded("bert"), 2, kLoadDevice);
+  const auto bare = make_head_model(Head::kTokenClassification, tiny_loaded("bert"), 2, kLoadDevice,
+                                    {.draw_weights = false});
+  load(*drawn, weights(*pretrained));
+  const LoadReport report = load(*bare, weights(*pretrained));
+  draw_weights(*bare, 2, report.missing);
+  for (const NamedTensor& p : drawn->parameters()) {
+    EXPECT_TRUE(parameter(*bare, p.name).equal(p.tensor)) << p.name;
+  }
 }
 
 TEST(LoadWeights, ListsEveryTensorOfAnotherShapeAtOnce) {

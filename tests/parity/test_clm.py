@@ -110,8 +110,6 @@ def known_families():
     return {name: make for name, make in FAMILIES.items() if name in known}
 
 
-
-
 def blocks_of(path, keep_linebreaks=True, rows_of_group=1000):
     """run_clm's tokenize_function and group_texts."""
     from transformers import AutoTokenizer
@@ -218,8 +216,11 @@ class CausalLm(ParityTest):
         theirs = self.trainer(family, f"theirs-{family}")
         theirs.train()
         output = self.ours(family, f"ours-{family}")
-        log = state(output)["log_history"]
+        ours = state(output)
+        log = ours["log_history"]
         self.assert_same_log(log, theirs.state.log_history)
+        # A sum of whole numbers below 2^53.
+        self.assertEqual(ours["total_flos"], theirs.state.total_flos)
         last = self.folder / f"theirs-{family}" / f"checkpoint-{STEPS}"
         final = load_file(last / "model.safetensors")
         self.assert_same_weights(weights(output), final, WEIGHTS)
@@ -263,6 +264,24 @@ class CausalLm(ParityTest):
         for family in self.models:
             with self.subTest(family):
                 self.check_training(family)
+
+    def test_both_resume_a_sharded_bfloat16_checkpoint(self):
+        """What transformers writes of a larger model: shards of bfloat16 with their index."""
+        from transformers import AutoModelForCausalLM
+
+        theirs = self.trainer("llama", "theirs")
+        theirs.train()
+        checkpoint = self.folder / "theirs" / "checkpoint-10"
+        model = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.bfloat16)
+        (checkpoint / "model.safetensors").unlink()
+        model.save_pretrained(checkpoint, max_shard_size="40KB")
+        self.assertGreater(len(list(checkpoint.glob("model-0000*.safetensors"))), 1)
+        again = self.trainer("llama", "theirs-again")
+        again.train(resume_from_checkpoint=str(checkpoint))
+        resumed = self.ours("llama", "ours", resume_from_checkpoint=str(checkpoint))
+        self.assert_same_log(state(resumed)["log_history"], again.state.log_history, first_step=11)
+        final = load_file(self.folder / "theirs-again" / f"checkpoint-{STEPS}" / "model.safetensors")
+        self.assert_same_weights(weights(resumed), final, WEIGHTS)
 
     def test_blocks_are_run_clms(self):
         """More rows than a group has, with every kind of line end; the first batch is shown."""

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <compare>
 #include <cstddef>
 #include <cstdint>
@@ -11,9 +12,36 @@
 
 namespace finetune {
 
-// A view of token ids: 16 bits each if all ids of the data fit, else 32. Reads as a range of
-// int32_t; owns nothing.
+// A token id as three bytes, little endian: vocabularies above 65,535 entries.
+struct PackedId {
+  std::array<uint8_t, 3> bytes;
+
+  static constexpr int32_t kLimit = 1 << 24;                // ids are below it
+  [[nodiscard]] static constexpr PackedId of(int32_t id) {  // Requires: 0 <= id < kLimit
+    return {
+        {static_cast<uint8_t>(id), static_cast<uint8_t>(id >> 8), static_cast<uint8_t>(id >> 16)}};
+  }
+  constexpr operator int32_t() const {  // NOLINT: it is a number
+    return bytes[0] | bytes[1] << 8 | bytes[2] << 16;
+  }
+};
+static_assert(sizeof(PackedId) == 3 && alignof(PackedId) == 1);
+
+// A view of token ids, all of 16, 24 (PackedId) or 32 bits. Reads as a range of int32_t; owns
+// nothing.
 class TokenSpan {
+  // The ids, of the width that the pointer's type says.
+  struct Ids {
+    const uint16_t* narrow = nullptr;  // one of the three
+    const PackedId* packed = nullptr;
+    const int32_t* wide = nullptr;
+
+    [[nodiscard]] int32_t operator[](std::ptrdiff_t i) const {
+      if (narrow != nullptr) return narrow[i];
+      return packed != nullptr ? int32_t{packed[i]} : wide[i];
+    }
+  };
+
  public:
   class Iterator {
    public:
@@ -24,9 +52,8 @@ class TokenSpan {
     using reference = int32_t;
 
     Iterator() = default;
-    Iterator(const uint16_t* narrow, const int32_t* wide, difference_type at)
-        : narrow_(narrow), wide_(wide), at_(at) {}
-    int32_t operator*() const { return narrow_ != nullptr ? int32_t{narrow_[at_]} : wide_[at_]; }
+    Iterator(const Ids& ids, difference_type at) : ids_(ids), at_(at) {}
+    int32_t operator*() const { return ids_[at_]; }
     int32_t operator[](difference_type by) const { return *(*this + by); }
     Iterator& operator+=(difference_type by) {
       at_ += by;
@@ -53,16 +80,19 @@ class TokenSpan {
     friend auto operator<=>(const Iterator& a, const Iterator& b) { return a.at_ <=> b.at_; }
 
    private:
-    const uint16_t* narrow_ = nullptr;
-    const int32_t* wide_ = nullptr;
+    Ids ids_;
     difference_type at_ = 0;
   };
   using value_type = int32_t;
 
   TokenSpan() = default;
-  TokenSpan(std::span<const int32_t> ids) : wide_(ids.data()), size_(ids.size()) {}  // NOLINT
-  TokenSpan(const std::vector<int32_t>& ids) : TokenSpan(std::span(ids)) {}          // NOLINT
-  explicit TokenSpan(std::span<const uint16_t> ids) : narrow_(ids.data()), size_(ids.size()) {}
+  TokenSpan(std::span<const int32_t> ids)  // NOLINT
+      : ids_{.wide = ids.data()}, size_(ids.size()) {}
+  TokenSpan(const std::vector<int32_t>& ids) : TokenSpan(std::span(ids)) {}  // NOLINT
+  explicit TokenSpan(std::span<const uint16_t> ids)
+      : ids_{.narrow = ids.data()}, size_(ids.size()) {}
+  explicit TokenSpan(std::span<const PackedId> ids)
+      : ids_{.packed = ids.data()}, size_(ids.size()) {}
 
   [[nodiscard]] size_t size() const { return size_; }
   [[nodiscard]] bool empty() const { return size_ == 0; }
@@ -72,25 +102,24 @@ class TokenSpan {
     return part;
   }
   [[nodiscard]] size_t size_bytes() const {
-    return size_ * (narrow_ != nullptr ? sizeof(uint16_t) : sizeof(int32_t));
+    if (ids_.narrow != nullptr) return size_ * sizeof(uint16_t);
+    return size_ * (ids_.packed != nullptr ? sizeof(PackedId) : sizeof(int32_t));
   }
-  [[nodiscard]] int32_t operator[](size_t i) const {
-    return narrow_ != nullptr ? int32_t{narrow_[i]} : wide_[i];
-  }
+  [[nodiscard]] int32_t operator[](size_t i) const { return ids_[static_cast<std::ptrdiff_t>(i)]; }
   [[nodiscard]] int32_t front() const { return (*this)[0]; }
   [[nodiscard]] int32_t back() const { return (*this)[size_ - 1]; }
-  [[nodiscard]] Iterator begin() const { return {narrow_, wide_, 0}; }
-  [[nodiscard]] Iterator end() const {
-    return {narrow_, wide_, static_cast<std::ptrdiff_t>(size_)};
-  }
+  [[nodiscard]] Iterator begin() const { return {ids_, 0}; }
+  [[nodiscard]] Iterator end() const { return {ids_, static_cast<std::ptrdiff_t>(size_)}; }
 
   // Requires: room for size() values at `to`.
   template <class Value>
   void copy_to(Value* to) const {
-    if (narrow_ != nullptr) {
-      std::copy_n(narrow_, size_, to);
+    if (ids_.narrow != nullptr) {
+      std::copy_n(ids_.narrow, size_, to);
+    } else if (ids_.packed != nullptr) {
+      std::copy_n(ids_.packed, size_, to);
     } else {
-      std::copy_n(wide_, size_, to);
+      std::copy_n(ids_.wide, size_, to);
     }
   }
   [[nodiscard]] std::vector<int32_t> to_vector() const {
@@ -100,8 +129,7 @@ class TokenSpan {
   }
 
  private:
-  const uint16_t* narrow_ = nullptr;  // one of the two
-  const int32_t* wide_ = nullptr;
+  Ids ids_;
   size_t size_ = 0;
 };
 

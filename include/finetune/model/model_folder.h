@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <cstdint>
 #include <string>
+#include <vector>
 
 #include "finetune/model/model.h"
 
@@ -17,5 +19,8 @@ namespace finetune {
 // Copies the weights of a model folder by name. Throws Error(kData).
 LoadReport load_folder_weights(Model& model, const std::string& folder,
                                const LoadOptions& options = {});
+
+// Draws the named parameters as a model of this seed that draws all of them does.
+void draw_weights(Model& model, uint64_t seed, const std::vector<std::string>& names);
 
 }  // namespace finetune
