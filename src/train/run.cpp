@@ -243,7 +243,11 @@ Beginning begin_run(RunStorage& storage, const LoadedConfig& config, const RunOp
   }
   const bool was_finished = before.state && !asks_for_more(*before.state, args);
   if (!was_finished && !again) {
-    storage.open_mirrors(!may_go_on);
+    const RunStorage::CheckRun check = [&](const RunState& state, const std::string& folder) {
+      check_same_run(config, state, folder);
+    };
+    const bool may_be_another = args.resume_from_checkpoint == "auto" && !before.state;
+    storage.open_mirrors(!may_go_on, may_be_another ? check : RunStorage::CheckRun());
     if (may_go_on && !before.state) {
       const std::string damage = storage.bring_back_finished();
       before = finished_state(args.output_dir);
@@ -264,7 +268,7 @@ Beginning begin_run(RunStorage& storage, const LoadedConfig& config, const RunOp
     }
   }
   if (finished) {
-    check_finished_run(config, *finished);
+    check_same_run(config, *finished, args.output_dir);
     if (!asks_for_more(*finished, args)) {
       checkpoint::sweep_stale(storage.files(), args.output_dir, kWarn);
       say_finished(config, *finished);
