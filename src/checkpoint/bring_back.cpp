@@ -251,7 +251,8 @@ FinishedCopy verify_finished_copy(const BringBackOptions& options, const Json& s
   }
   for (const std::string& name : names) {
     const std::string path = join_path(options.mirror_dir, name);
-    const bool is_recorded = copy.manifest && copy.manifest->files.count(name) > 0;
+    const bool is_card = name == kModelCardFile;
+    const bool is_recorded = !is_card && copy.manifest && copy.manifest->files.count(name) > 0;
     std::string problem = "'" + path + "' has no checksum";
     for (const Manifest* manifest : {copy.manifest ? &*copy.manifest : nullptr, &*index}) {
       if (manifest == nullptr || manifest->files.count(name) == 0) continue;
@@ -265,7 +266,7 @@ FinishedCopy verify_finished_copy(const BringBackOptions& options, const Json& s
     }
     if (copy.files.count(name) > 0) {
       if (is_recorded) copy.manifest->files[name] = copy.files.at(name);
-    } else if (is_recorded || !copy.manifest) {
+    } else if (is_recorded || (!copy.manifest && !is_card)) {
       throw Error(ErrorKind::kCheckpoint, problem);
     } else {
       options.report("not copied back: " + problem);

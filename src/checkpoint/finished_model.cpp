@@ -121,6 +121,7 @@ ModelExport::ModelExport(FileSystem& files, std::string folder)
 
 void ModelExport::write(const CheckpointFile& file) {
   const std::string temporary = stage(file);
+  if (file.name == kModelCardFile) manifest_.files.erase(file.name);
   put_in_place(files_, temporary, join_path(folder_, file.name));
 }
 
@@ -187,6 +188,7 @@ FinishedModel compare_with_manifest(FileSystem& files, const std::string& folder
   FinishedModel model;
   model.manifest = manifest;
   for (const auto& [name, record] : manifest.files) {
+    if (name == kModelCardFile) continue;
     if (verify) interrupt::throw_if_requested("verifying the finished model");
     model.bytes += record.bytes;
     std::string problem = problem_of(files, join_path(folder, name), record, verify);

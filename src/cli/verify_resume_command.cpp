@@ -13,6 +13,7 @@
 #include "finetune/base/interrupt.h"
 #include "finetune/base/json.h"
 #include "finetune/base/text.h"
+#include "finetune/checkpoint/finished_model.h"
 #include "finetune/checkpoint/layout.h"
 #include "finetune/config/load.h"
 #include "finetune/config/validate.h"
@@ -52,23 +53,34 @@ std::string compare_logs(const std::string& unbroken, const std::string& resumed
   return "";
 }
 
-// In chunks: the states of a large model may not fit into free memory.
-bool have_equal_bytes(const std::string& a, const std::string& b) {
-  constexpr size_t kPiece = size_t{4} << 20;
-  const auto left = FileSystem::local().open(a);
-  const auto right = FileSystem::local().open(b);
-  if (left->size() != right->size()) return false;
-  std::vector<char> one(kPiece);
-  std::vector<char> other(kPiece);
-  for (uint64_t done = 0; done < left->size(); done += kPiece) {
-    const auto size = static_cast<size_t>(std::min<uint64_t>(kPiece, left->size() - done));
-    left->read_at(done, one.data(), size);
-    right->read_at(done, other.data(), size);
-    if (std::memcmp(one.data(), other.data(), size) != 0) return false;
-  }
-  return true;
+// Files whose content depends on times and paths.
+bool is_record(const std::string& name) {
+  return name == checkpoint::kTrainerStateFile || name == checkpoint::kFinetuneStateFile;
 }
 
+// The first file that only one checkpoint has, or whose checksum differs; empty: none.
+std::string compare_files(const std::string& unbroken, const std::string& resumed) {
+  const auto records_of = [](const std::string& folder) {
+    const checkpoint::FinishedModel saved =
+        checkpoint::inspect_finished_model(FileSystem::local(), folder, true);
+    if (!saved.is_valid()) throw Error(ErrorKind::kCheckpoint, describe_damage(saved));
+    auto records = saved.manifest->files;
+    std::erase_if(records, [](const auto& item) { return is_record(item.first); });
+    return records;
+  };
+  const auto a = records_of(unbroken);
+  const auto b = records_of(resumed);
+  for (const auto& [name, record] : a) {
+    const auto found = b.find(name);
+    if (found == b.end() || found->second != record) return name;
+  }
+  for (const auto& item : b) {
+    if (a.count(item.first) == 0) return item.first;
+  }
+  return "";
+}
+
+// Of the weights, by name: a checksum does not say which tensor differs.
 std::string compare_tensors(const std::string& unbroken, const std::string& resumed) {
   FileSystem& files = FileSystem::local();
   const ModelTensors a = load_model_tensors(files, unbroken);
@@ -81,13 +93,6 @@ std::string compare_tensors(const std::string& unbroken, const std::string& resu
         std::memcmp(left.const_data_ptr(), right.const_data_ptr(), left.nbytes()) != 0) {
       return "tensor '" + info.name + "'";
     }
-  }
-  for (const char* name : {checkpoint::kOptimizerFile, checkpoint::kOptimizerTensorsFile,
-                           checkpoint::kSchedulerFile, checkpoint::kScalerFile}) {
-    const std::string left = join_path(unbroken, name);
-    const std::string right = join_path(resumed, name);
-    if (files.exists(left) != files.exists(right)) return name;
-    if (files.exists(left) && !have_equal_bytes(left, right)) return name;
   }
   return "";
 }
@@ -227,6 +232,7 @@ int verify_resume_command(const Arguments& arguments) {
 
   std::string difference = compare_logs(unbroken, resumed);
   if (difference.empty()) difference = compare_tensors(unbroken, resumed);
+  if (difference.empty()) difference = compare_files(unbroken, resumed);
   if (!difference.empty()) {
     std::cout << "NOT EQUAL: the first difference is " << difference << "\n";
     return kExitFailed;

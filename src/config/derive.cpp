@@ -64,8 +64,12 @@ void derive_report_to(LoadedConfig& config, Problems& problems) {
     problems.add(config.where("report_to"),
                  "'report_to' names none and another tracker; keep one of them");
   }
-  const bool reports = args.reports_to("tensorboard") || args.reports_to("all");
-  args.report_to = {reports ? "tensorboard" : "none"};
+  std::vector<std::string> receivers;
+  if (args.reports_to("tensorboard") || args.reports_to("all")) receivers = {"tensorboard"};
+  for (const char* tracker : {"wandb", "mlflow"}) {
+    if (args.reports_to(tracker)) receivers.emplace_back(tracker);
+  }
+  args.report_to = receivers.empty() ? std::vector<std::string>{"none"} : receivers;
 }
 
 void derive_accumulation(LoadedConfig& config, Problems& problems) {

@@ -39,12 +39,15 @@ void LoggingArgs::describe(FieldList& field) {
   field("model_card", &LoggingArgs::model_card,
         "Write README.md, a model card for the Hugging Face hub, with the finished model.",
         {.resume = ResumePolicy::kFree});
-  field("report_to", &LoggingArgs::report_to, "Who receives metrics.",
+  field("report_to", &LoggingArgs::report_to,
+        "Who receives metrics: tensorboard, wandb (a folder for `wandb sync`) or mlflow (a file "
+        "store), the last two by their Python packages at the end of each session; all means "
+        "tensorboard.",
         {.choices = {"none", "all", "tensorboard", "azure_ml", "clearml", "codecarbon", "comet_ml",
                      "dagshub", "dvclive", "flyte", "kubeflow", "mlflow", "neptune", "swanlab",
                      "trackio", "wandb"},
          .spellings = {{"null", "none"}},
-         .available = {"none", "tensorboard", "all"},
+         .available = {"none", "tensorboard", "wandb", "mlflow", "all"},
          .reason = kNotYet,
          .resume = ResumePolicy::kFree});
   field("logging_dir", &LoggingArgs::logging_dir,
@@ -60,8 +63,8 @@ void LoggingArgs::describe(FieldList& field) {
         {.support = Support::kAccepted, .reason = "peak memory is always shown"});
   field("debug", &LoggingArgs::debug, "Checks for debugging.",
         {.spellings = {{"null", ""}}, .support = Support::kRefused, .reason = kNotYet});
-  field("project", &LoggingArgs::project, "Project name for Trackio.",
-        {.support = Support::kAccepted, .reason = kNoUpload, .resume = ResumePolicy::kFree});
+  field("project", &LoggingArgs::project, "Project of wandb, experiment of MLflow.",
+        {.resume = ResumePolicy::kFree});
   field("trackio_space_id", &LoggingArgs::trackio_space_id, "Space for Trackio.", service);
   field("trackio_bucket_id", &LoggingArgs::trackio_bucket_id, "Bucket for Trackio.", service);
   field("trackio_static_space_id", &LoggingArgs::trackio_static_space_id,

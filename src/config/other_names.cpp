@@ -6,7 +6,7 @@
 namespace finetune {
 namespace {
 
-constexpr std::string_view kNoWandb = "of trackers only tensorboard is available";
+constexpr std::string_view kTrackers = "it takes tensorboard, wandb or mlflow";
 constexpr std::string_view kNoTpu = "libtorch has no TPU device";
 constexpr std::string_view kNoLora = "LoRA and other adapters are not available in this version";
 constexpr std::string_view kNoQuantized = "quantized base models are not available in this version";
@@ -103,9 +103,9 @@ std::vector<OtherName> habits() {
       {"dataset_text_field", {"text_column"}},
       {"label_field", {"label_column"}},
       {"num_labels", {}, "labels are counted in train_file"},
-      {"wandb", {"report_to"}, kNoWandb},
-      {"use_wandb", {"report_to"}, kNoWandb},
-      {"mlflow", {"report_to"}, kNoWandb},
+      {"wandb", {"report_to"}, kTrackers},
+      {"use_wandb", {"report_to"}, kTrackers},
+      {"mlflow", {"report_to"}, kTrackers},
       {"tensorboard", {"report_to"}},
       {"use_tensorboard", {"report_to"}},
       {"log_dir", {"logging_dir"}},
@@ -270,14 +270,14 @@ std::vector<OtherName> axolotl() {
       {"chat_template", {}, kNoChat},
       {"train_on_inputs", {}, kNoChat},
       {"rl", {}, "preference training is not available in this version"},
-      {"wandb_project", {"report_to"}, kNoWandb},
-      {"wandb_entity", {"report_to"}, kNoWandb},
+      {"wandb_project", {"project"}},
+      {"wandb_entity", {"report_to"}, kTrackers},
       {"wandb_name", {"run_name"}},
-      {"wandb_run_id", {"report_to"}, kNoWandb},
-      {"wandb_watch", {"report_to"}, kNoWandb},
-      {"wandb_log_model", {"report_to"}, kNoWandb},
-      {"mlflow_experiment_name", {"report_to"}, kNoWandb},
-      {"mlflow_tracking_uri", {"report_to"}, kNoWandb},
+      {"wandb_run_id", {"report_to"}, kTrackers},
+      {"wandb_watch", {"report_to"}, kTrackers},
+      {"wandb_log_model", {"report_to"}, kTrackers},
+      {"mlflow_experiment_name", {"project"}},
+      {"mlflow_tracking_uri", {"report_to"}, kTrackers},
       {"strict", {}, "the configuration is always checked strictly"},
   };
 }
@@ -303,7 +303,7 @@ std::vector<OtherName> llama_factory() {
       {"disable_shuffling", {"train_sampling_strategy"}},
       {"compute_accuracy", {}, "accuracy is always computed"},
       {"plot_loss", {"report_to"}, "TensorBoard draws the curve"},
-      {"use_swanlab", {"report_to"}, kNoWandb},
+      {"use_swanlab", {"report_to"}, kTrackers},
       {"flash_attn", {}, kByItself},
       {"shift_attn", {}, kByItself},
       {"use_unsloth", {}, kByItself},

@@ -112,16 +112,19 @@ std::string figures_text(const std::string& times, const std::string& step_speed
   if (figures.memory_mib && shown > 4) {
     outer += format_text(" mem {} MiB", *figures.memory_mib);
   }
-  if (!end.empty() && shown > 5) outer += " ends " + end;
-  if (figures.epoch && shown > 6) outer += " epoch " + format_number("%.2f", *figures.epoch);
-  if (figures.next_save && shown > 7) outer += format_text(" next save {}", *figures.next_save);
-  if (figures.session_seconds_left && shown > 8) {
+  if (figures.ceiling_share && shown > 5) {
+    inner += ", " + format_number("%.0f", 100 * *figures.ceiling_share) + "% of ceiling";
+  }
+  if (!end.empty() && shown > 6) outer += " ends " + end;
+  if (figures.epoch && shown > 7) outer += " epoch " + format_number("%.2f", *figures.epoch);
+  if (figures.next_save && shown > 8) outer += format_text(" next save {}", *figures.next_save);
+  if (figures.session_seconds_left && shown > 9) {
     outer += " session " + duration(std::max(0.0, *figures.session_seconds_left)) + " left";
   }
-  if (figures.cost && shown > 9) outer += " " + *figures.cost;
+  if (figures.cost && shown > 10) outer += " " + *figures.cost;
   return "[" + inner + "]" + outer;
 }
-constexpr int kAllFigures = 10;
+constexpr int kAllFigures = 11;
 
 std::string times_text(double elapsed, int64_t left, double rate, bool has_total) {
   if (!has_total) return duration(elapsed);
@@ -213,6 +216,7 @@ nlohmann::ordered_json to_json(const ProgressSnapshot& snapshot) {
   add("loss", figures.loss);
   add("learning_rate", figures.learning_rate);
   add("tokens_per_second", figures.tokens_per_second);
+  add("ceiling_share", figures.ceiling_share);
   if (figures.memory_mib) json["memory_mib"] = *figures.memory_mib;
   if (figures.next_save) json["next_save"] = *figures.next_save;
   add("session_seconds_left", figures.session_seconds_left);
@@ -464,6 +468,7 @@ double ProgressDisplay::note(int64_t done, const ProgressFigures& figures) {
   take(phase.figures.epoch, figures.epoch);
   take(phase.figures.next_save, figures.next_save);
   take(phase.figures.session_seconds_left, figures.session_seconds_left);
+  take(phase.figures.ceiling_share, figures.ceiling_share);
   return now;
 }
 

@@ -50,6 +50,7 @@ void SessionLog::start(Json values, int64_t sessions_at_least) {
     log::debug(std::string(error.what()));
   }
   session_ = std::max(started + 1, sessions_at_least);
+  run_id_ = values.value("run_id", std::string());
   Json event = {{"session", session_}};
   event.update(values);
   add("start", event);

@@ -9,6 +9,7 @@
 #include "finetune/base/json.h"
 #include "finetune/base/text.h"
 #include "finetune/base/version.h"
+#include "finetune/checkpoint/finished_model.h"
 #include "finetune/report/figure_text.h"
 #include "finetune/task/tasks.h"
 #include "finetune/tensor/device.h"
@@ -126,7 +127,7 @@ std::string model_card(const TrainingRun& run, const Json& metrics) {
 }
 
 bool may_write_model_card(FileSystem& files, const std::string& folder) {
-  const std::string path = join_path(folder, kModelCardFile);
+  const std::string path = join_path(folder, checkpoint::kModelCardFile);
   try {
     if (files.type(path) == FileType::kMissing) return true;
     return files.read_all(path, kMostCardBytes).find(kMark) != std::string::npos;

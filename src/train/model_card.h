@@ -8,8 +8,6 @@
 
 namespace finetune {
 
-inline constexpr char kModelCardFile[] = "README.md";
-
 // The model card of the finished model: Hugging Face's metadata block (base model, task, metrics of
 // the evaluation) and the hyperparameters, data files and versions as Markdown. A function of the
 // run alone: no times, so that a rebuilt model has the same card.

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "finetune/base/error.h"
+#include "finetune/base/interrupt.h"
 #include "finetune/base/interruptible_reads.h"
 #include "finetune/base/log.h"
 #include "finetune/checkpoint/finished_model.h"
@@ -20,7 +21,9 @@
 #include "finetune/data/sample_stream.h"
 #include "finetune/distributed/peer_lost.h"
 #include "finetune/plan/memory_advice.h"
+#include "finetune/report/metrics_file.h"
 #include "finetune/report/progress_record.h"
+#include "finetune/report/trackers.h"
 #include "finetune/state/finite_state.h"
 #include "finetune/task/tasks.h"
 #include "finetune/tensor/device.h"
@@ -244,7 +247,11 @@ Beginning begin_run(RunStorage& storage, const LoadedConfig& config, const RunOp
   }
   const bool was_finished = before.state && !asks_for_more(*before.state, args);
   if (!was_finished && !again) {
-    storage.open_mirrors(!may_go_on);
+    const RunStorage::CheckRun check = [&](const RunState& state, const std::string& folder) {
+      check_same_run(config, state, folder);
+    };
+    const bool may_be_another = args.resume_from_checkpoint == "auto" && !before.state;
+    storage.open_mirrors(!may_go_on, may_be_another ? check : RunStorage::CheckRun());
     if (may_go_on && !before.state) {
       const std::string damage = storage.bring_back_finished();
       before = finished_state(args.output_dir);
@@ -265,7 +272,7 @@ Beginning begin_run(RunStorage& storage, const LoadedConfig& config, const RunOp
     }
   }
   if (finished) {
-    check_finished_run(config, *finished);
+    check_same_run(config, *finished, args.output_dir);
     if (!asks_for_more(*finished, args)) {
       checkpoint::sweep_stale(storage.files(), args.output_dir, kWarn);
       say_finished(config, *finished);
@@ -433,6 +440,64 @@ void leave_behind_the_first(const std::shared_ptr<World>& world) {
   }
 }
 
+// The trackers of report_to that are Python packages.
+class Trackers {
+ public:
+  // Throws Error(kConfig) where a package is missing. Only rank 0 writes.
+  Trackers(const LoadedConfig& config, bool is_first) : args_(config.args) {
+    if (!is_first) return;
+    for (const std::string& name : args_.report_to) {
+      if (!is_package_tracker(name)) continue;
+      try {
+        runs_.push_back({.tracker = name,
+                         .python = tracker_interpreter(name),
+                         .folder = {},
+                         .metrics = {},
+                         .run_id = {},
+                         .name = {},
+                         .project = args_.project});
+      } catch (const Error& error) {
+        throw Error(error.kind(),
+                    config.where("report_to") + ": report_to: " + std::string(error.what()));
+      }
+    }
+  }
+
+  // At the end of a session; of a command that trained nothing nothing is written.
+  void write(RunStorage& storage, bool is_finished) {
+    if (storage.session_log().run_id().empty()) return;
+    const std::string& shown = storage.shown_folder();
+    for (TrackedRun& run : runs_) {
+      const double start = interrupt::seconds_since_boot();
+      const auto gives_up = [&] {
+        const double limit = interrupt::is_requested() ? kTrackerSignalSeconds : kTrackerSeconds;
+        return interrupt::seconds_since_boot() > start + limit;
+      };
+      run.folder = shown;
+      run.metrics = join_path(storage.config().args.output_dir, kMetricsFile);
+      run.run_id = storage.session_log().run_id();
+      run.name = args_.run_name.value_or(file_name(shown));
+      run.is_finished = is_finished;
+      try {
+        const std::string folder = write_tracked_run(run, to_json(args_), gives_up);
+        log::info(run.tracker + ": the run is in " + folder +
+                  (run.tracker == "wandb" ? "; `wandb sync` uploads it" : ""));
+      } catch (const Error& error) {
+        log::warning(std::string(error.what()) + "; metrics.jsonl has every value, and the next " +
+                     "session writes them again");
+      }
+    }
+  }
+
+ private:
+  static constexpr double kTrackerSeconds = 300;
+  // Everything is saved by then, and a second signal leaves at once.
+  static constexpr double kTrackerSignalSeconds = 60;
+
+  const TrainingArgs& args_;
+  std::vector<TrackedRun> runs_;
+};
+
 // A refused command is no event of the run.
 void note_error(RunStorage& storage, const Error& error) {
   const bool is_refusal = error.kind() == ErrorKind::kConfig || error.kind() == ErrorKind::kUsage;
@@ -454,19 +519,24 @@ int train(const LoadedConfig& config, const RunOptions& options) {
     return kExitFinished;
   }
   return_freed_memory();
+  Trackers trackers(config, is_first);
   RunStorage storage(config, is_first);
   try {
     if (options.world) check_same_folder(*options.world, storage.config().args.output_dir);
     const int code = train_and_look_again(storage, options);
     const bool is_finished = code == kExitFinished || code == kExitCheckpointsFailed;
     const bool is_everywhere = storage.finish(is_finished);
+    trackers.write(storage, is_finished);
     if (!is_finished) leave_behind_the_first(options.world);
     // A user who gives the machine back after exit code 0 would lose files that are only here.
     return is_finished && !is_everywhere ? kExitFailed : code;
   } catch (const Error& error) {
     note_error(storage, error);
     // What was saved before is worth the wait; where another session writes, nothing is to be done.
-    if (error.kind() != ErrorKind::kBusy) (void)storage.finish(false);
+    if (error.kind() != ErrorKind::kBusy) {
+      (void)storage.finish(false);
+      trackers.write(storage, false);
+    }
     throw;
   } catch (...) {
     (void)storage.finish(false);

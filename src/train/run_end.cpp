@@ -97,9 +97,11 @@ void RunEnd::export_model(const Json& summary, const Metrics& metrics) {
   const SaveScope scope{.kind = SaveKind::kModel};
   checkpoint::ModelExport model(run_.files, folder);
   for (const checkpoint::CheckpointFile& file : saving_.contents().save(scope)) model.write(file);
-  if (run_.args.model_card && may_write_model_card(run_.files, folder)) {
+  // A damaged model is rebuilt without its card, which is the user's to edit.
+  if (run_.args.model_card && !run_.storage.is_rebuilding() &&
+      may_write_model_card(run_.files, folder)) {
     const std::string card = model_card(run_, metrics ? *metrics : Json::object());
-    model.write(checkpoint::text_file(kModelCardFile, card));
+    model.write(checkpoint::text_file(checkpoint::kModelCardFile, card));
   }
   write_results(run_.files, folder, "train", summary);
   if (metrics) {

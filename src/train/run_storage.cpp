@@ -19,6 +19,7 @@
 #include "finetune/checkpoint/layout.h"
 #include "finetune/data/token_cache.h"
 #include "finetune/report/metrics_file.h"
+#include "finetune/state/run_state.h"
 #include "train/clock.h"
 
 namespace finetune {
@@ -28,6 +29,7 @@ using checkpoint::CheckpointEntry;
 
 constexpr char kLogsFolder[] = "runs";
 constexpr char kTokensFolder[] = "tokens";
+constexpr uint64_t kMaxStateBytes = uint64_t{64} << 20;
 constexpr double kQuickSeconds = 1;  // no word about it
 constexpr double kFinishedPatience = 900;
 constexpr double kStoppedPatience = 300;
@@ -120,11 +122,42 @@ checkpoint::BringBackOptions RunStorage::back(const Place& place) const {
           .report = kWarnOfStorage};
 }
 
-void RunStorage::open_mirrors(bool may_begin_anew) {
+void RunStorage::check_run_in(const Place& place, const CheckRun& check) const {
+  const auto state_in = [&](const std::string& folder) -> std::optional<RunState> {
+    const std::string path = join_path(folder, checkpoint::kFinetuneStateFile);
+    try {
+      if (!place.files->exists(path)) return std::nullopt;
+      return RunState::parse(place.files->read_all(path, kMaxStateBytes), path);
+    } catch (const Error& error) {  // what reads it later reports it
+      log::debug(error.what());
+      return std::nullopt;
+    }
+  };
+  if (const auto finished = state_in(place.directory); finished && finished->finished) {
+    check(*finished, place.directory);
+    return;
+  }
+  std::vector<CheckpointEntry> entries;
+  if (place.files->exists(place.directory)) {
+    entries = checkpoint::list_checkpoints(*place.files, place.directory, false);
+  }
+  std::reverse(entries.begin(), entries.end());
+  for (const CheckpointEntry& entry : entries) {
+    if (!entry.whole || entry.foreign) continue;
+    const std::optional<RunState> state = state_in(entry.path);
+    if (!state) continue;
+    check(*state, entry.path);
+    return;
+  }
+}
+
+void RunStorage::open_mirrors(bool may_begin_anew, const CheckRun& check) {
   mirrors_were_opened_ = true;
+  const bool has_run = holds_checkpoints(*files_, config_.args.output_dir);
   for (Place& place : places_) {
     try {
       checkpoint::reach_mirror(back(place));
+      if (check && !has_run) check_run_in(place, check);
       const bool is_new = !place.files->exists(place.directory);
       place.mirror->claim();
       place.is_reached = true;

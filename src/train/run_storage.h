@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -42,10 +43,14 @@ class RunStorage {
   // sessions.jsonl; other ranks' is not written.
   [[nodiscard]] SessionLog& session_log() { return *session_log_; }
 
-  // Waits a bounded time for each mirror and takes its lease. One that cannot be reached is a
+  // Throws where a command does not belong to the run of this state, which is in `folder`.
+  using CheckRun = std::function<void(const RunState& state, const std::string& folder)>;
+  // Waits a bounded time for each mirror and takes its lease. Where the output folder holds no
+  // checkpoint, calls `check` with what the mirror would bring back, before anything is copied or
+  // changed. One that cannot be reached is a
   // warning where the output folder holds checkpoints or `may_begin_anew`, else Error(kIo): it may
   // hold hours of work. Error(kBusy) where another session holds one.
-  void open_mirrors(bool may_begin_anew);
+  void open_mirrors(bool may_begin_anew, const CheckRun& check = {});
   // Copy what is newer in a mirror to the output folder. Both do nothing without mirrors. The first
   // returns what is wrong with a mirror's finished model that could not be copied, as a clause.
   [[nodiscard]] std::string bring_back_finished();
@@ -84,6 +89,8 @@ class RunStorage {
   // Then: renames the damaged files to .bad-<k>, so that nothing reads them, and restores damaged
   // checkpoints of the run as far as a mirror can.
   void prepare_rebuild(const std::string& run_id);
+  // Whether the present end replaces a damaged finished model.
+  [[nodiscard]] bool is_rebuilding() const { return damaged_.has_value(); }
   // The first weight file of the rebuilt model that differs from the finished run's; empty: none.
   [[nodiscard]] std::string difference_to_finished(const checkpoint::Manifest& rebuilt) const;
 
@@ -99,6 +106,7 @@ class RunStorage {
   [[nodiscard]] std::shared_ptr<FileSystem> files_for(const std::string& folder) const;
   [[nodiscard]] checkpoint::BringBackOptions back(const Place& place) const;
   [[nodiscard]] std::optional<checkpoint::CheckpointEntry> newest_here() const;
+  void check_run_in(const Place& place, const CheckRun& check) const;
   void copy_logs(checkpoint::Mirror& mirror) const;
   void bring_back_logs(const Place& place) const;
   void copy_tokens() const;

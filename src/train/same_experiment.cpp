@@ -151,30 +151,30 @@ void check_weights(const LoadedConfig& config, const RunState& saved, const std:
       place, "those of " + list_of(names) + " (content hash " + *before + ")");
 }
 
-// The check of a finished run, which collects what cannot be compared.
-class FinishedCheck {
+// Compares a command with a run as a whole, and collects what cannot be compared.
+class RunComparison {
  public:
-  FinishedCheck(const LoadedConfig& config, const RunState& finished)
+  RunComparison(const LoadedConfig& config, const RunState& saved, std::string folder)
       : config_(config),
         args_(config.args),
-        finished_(finished),
-        place_(config.args.output_dir),
+        saved_(saved),
+        place_(std::move(folder)),
         progress_(progress_mode(config.args)),
         cache_(hash_cache(config.args, show_steps(progress_))) {}
 
   void run() {
-    check_fixed_keys(finished_, config_, place_);
-    check_model_is_named(config_, finished_, place_);
-    lost_ = lost_folders(config_, finished_, place_);
+    check_fixed_keys(saved_, config_, place_);
+    check_model_is_named(config_, saved_, place_);
+    lost_ = lost_folders(config_, saved_, place_);
     if (!lost_.empty()) stand_in_ = place_;
     for (const char* key : lost_) missing(texts_of(to_json(args_), key), key);
     check_tokenizer_and_config();
     if (const auto folder = folder_of(config_, args_.model_name_or_path, kModelKey)) {
-      check_weights(config_, finished_, *folder, place_, cache_);
+      check_weights(config_, saved_, *folder, place_, cache_);
     }
     check_data();
-    check_validation();
-    if (missing_.empty()) return;
+    if (saved_.finished) check_validation();
+    if (missing_.empty() || !saved_.finished) return;
     log::info("not compared with the finished run, because it is not on this machine: " + missing_);
   }
 
@@ -186,7 +186,7 @@ class FinishedCheck {
   void check_tokenizer_and_config() {
     const char* key = args_.tokenizer_name ? kTokenizerKey : kModelKey;
     if (std::ranges::find(lost_, std::string_view(key)) != lost_.end()) return;
-    RunIdentity before = finished_.identity;
+    RunIdentity before = saved_.identity;
     RunIdentity now = before;
     if (!lost_.empty()) {  // what the model was before it was trained is not known any more
       const auto& name = args_.tokenizer_name ? args_.tokenizer_name : args_.model_name_or_path;
@@ -196,7 +196,7 @@ class FinishedCheck {
     }
     const StartingPoint start = find_starting_point(config_, {.train = true, .model_folder = ""});
     now.tokenizer = hash_tokenizer(*start.tokenizer);
-    const std::string config = recorded_config(finished_);
+    const std::string config = recorded_config(saved_);
     if (!config.empty()) {
       before.model = config;
       now.model = start.config_text();
@@ -210,11 +210,11 @@ class FinishedCheck {
       groups = train_file_groups(args_);
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::kData) throw;
-      check_missing(config_, finished_, kTrainFileInput, place_);
+      check_missing(config_, saved_, kTrainFileInput, place_);
       missing(args_.train_file, kTrainFileInput);
       return;
     }
-    const std::optional<FileRecord> before = recorded_input(finished_, kTrainFileInput);
+    const std::optional<FileRecord> before = recorded_input(saved_, kTrainFileInput);
     const bool has_contents = before && !before->contents.empty();
     FileRecord now = record_files(groups, cache_, false);
     bool is_same = before && now.seen == before->seen;
@@ -223,23 +223,25 @@ class FinishedCheck {
       is_same = now.contents == before->contents;
     }
     if (is_same && !reads_other_samples()) return;
+    // Tokenising may wait for what the mirror has of it.
+    if (!has_contents && !saved_.finished) return;
     try {
       compare_samples();
     } catch (const Error& error) {
       if (error.kind() == ErrorKind::kIo || !has_contents || is_same) throw;
       log::debug(error.what());
       refuse(config_, kTrainFileInput, "is " + describe(now, args_.train_file), place_,
-             describe(*before, texts_of(finished_.config, kTrainFileInput)));
+             describe(*before, texts_of(saved_.config, kTrainFileInput)));
     }
   }
 
   // Whether keys that are no part of the files may lead to other samples of them.
   [[nodiscard]] bool reads_other_samples() const {
     const Json present = to_json(args_);
-    for (const KeyChange& change : changed_keys(finished_.config, present)) {
+    for (const KeyChange& change : changed_keys(saved_.config, present)) {
       if (std::ranges::find(kColumnKeys, change.name) != kColumnKeys.end()) return true;
     }
-    const bool held_out_rows = texts_of(finished_.config, kValidationFileInput).empty();
+    const bool held_out_rows = texts_of(saved_.config, kValidationFileInput).empty();
     return held_out_rows != args_.validation_file.empty();
   }
 
@@ -252,12 +254,12 @@ class FinishedCheck {
                                   .load_weights = false,
                                   .draw_weights = false},
                                  progress_);
-    check_identity(finished_.identity, parts.identity, place_,
-                   [&] { return explain_other_data(config_, finished_); });
+    check_identity(saved_.identity, parts.identity, place_,
+                   [&] { return explain_other_data(config_, saved_); });
   }
 
   void check_validation() {
-    const std::optional<FileRecord> before = recorded_input(finished_, kValidationFileInput);
+    const std::optional<FileRecord> before = recorded_input(saved_, kValidationFileInput);
     if (!before || before->contents.empty() || args_.validation_file.empty()) return;
     try {
       const std::vector<std::vector<std::string>> groups = {
@@ -281,12 +283,12 @@ class FinishedCheck {
 
   const LoadedConfig& config_;
   const TrainingArgs& args_;
-  const RunState& finished_;
+  const RunState& saved_;
   std::string place_;
   ProgressDisplay progress_;
   TokenCacheOptions cache_;
   std::vector<const char*> lost_;  // keys whose folders are gone
-  std::string stand_in_;           // output_dir where there are any
+  std::string stand_in_;           // place_ where there are any
   std::string missing_;
 };
 
@@ -333,8 +335,8 @@ std::string explain_other_data(const LoadedConfig& config, const RunState& saved
   return list;
 }
 
-void check_finished_run(const LoadedConfig& config, const RunState& finished) {
-  FinishedCheck(config, finished).run();
+void check_same_run(const LoadedConfig& config, const RunState& saved, const std::string& folder) {
+  RunComparison(config, saved, folder).run();
 }
 
 }  // namespace finetune

@@ -17,11 +17,13 @@ namespace finetune {
 [[nodiscard]] std::string check_starting_model(const LoadedConfig& config, const RunState& saved,
                                                const std::string& place);
 
-// Refuses for the finished run in output_dir what a resume refuses for an unfinished one: keys that
-// may not change, model, tokenizer and data by content. Files are read or tokenised only where they
-// are not as they were when the run saw them. One line names what cannot be compared because it is
-// no longer on this machine. Throws Error(kConfig) and Interrupted.
-void check_finished_run(const LoadedConfig& config, const RunState& finished);
+// Refuses for a run in `folder` what a resume refuses: keys that may not change, model, tokenizer
+// and data by content. The folder is the finished model's or a checkpoint's and is not changed;
+// tokenizer and config.json are read there where theirs are gone. Files are read or tokenised only
+// where they are not as they were when the run saw them. One line names what cannot be compared
+// with a finished run because it is no longer on this machine; what an unfinished run cannot
+// compare by its record is left to the resume. Throws Error(kConfig) and Interrupted.
+void check_same_run(const LoadedConfig& config, const RunState& saved, const std::string& folder);
 
 // Why the training data of a command differ from the run's: "label_column was unset and is title,
 // train_file was 'a.csv', 1 file of 320 bytes, and is 'b.csv', 1 file of 321 bytes". Empty where

@@ -1,16 +1,58 @@
 // SPDX-License-Identifier: MIT
 #include "train/session_watch.h"
 
+#include <ATen/ops/empty.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/ones.h>
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "finetune/base/interrupt.h"
 #include "finetune/base/log.h"
+#include "finetune/tensor/device.h"
 #include "train/clock.h"
 
 namespace finetune {
+namespace {
+
+// FLOP/s of a product of two square matrices in the precision of training, the best of several.
+double matmul_flops(const c10::Device& device, at::ScalarType dtype) {
+  constexpr double kMeasuredSeconds = 0.1;
+  const int64_t size = device.is_cpu() ? 1024 : 4096;
+  const at::TensorOptions options = at::TensorOptions(device).dtype(dtype);
+  const Tensor left = at::ones({size, size}, options);
+  const Tensor right = at::ones({size, size}, options);
+  Tensor product = at::empty({size, size}, options);
+  const auto seconds_of_one = [&] {
+    const double begin = now_seconds();
+    at::mm_out(product, left, right);
+    synchronize(device);
+    return now_seconds() - begin;
+  };
+  (void)seconds_of_one();  // libraries initialise themselves
+  double best = seconds_of_one();
+  for (const double end = now_seconds() + kMeasuredSeconds; now_seconds() < end;) {
+    best = std::min(best, seconds_of_one());
+  }
+  const auto edge = static_cast<double>(size);
+  return 2 * edge * edge * edge / std::max(best, 1e-9);
+}
+
+}  // namespace
 
 void SessionWatch::start() {
+  const ProgressMode mode = run_.progress.mode();
+  if (mode == ProgressMode::kBar || mode == ProgressMode::kJson) {
+    const at::ScalarType dtype = run_.args.bf16   ? at::kBFloat16
+                                 : run_.args.fp16 ? at::kHalf
+                                                  : at::kFloat;
+    // fp16 is computed in float32 on a CPU.
+    const bool is_rounded = dtype == at::kHalf && run_.parts.device.is_cpu();
+    ceiling_ = matmul_flops(run_.parts.device, is_rounded ? at::kFloat : dtype) *
+               static_cast<double>(run_.world().size());
+  }
+  first_flos_ = run_.state.total_flos;
   start_ = now_seconds();
   counted_until_ = start_;
   first_step_ = run_.state.step;
@@ -44,6 +86,12 @@ void SessionWatch::note_save(double seconds) {
 
 double SessionWatch::tokens_per_second() const {
   return static_cast<double>(tokens_) / std::max(1e-9, seconds());
+}
+
+std::optional<double> SessionWatch::ceiling_share() const {
+  const double flos = run_.state.total_flos - first_flos_;
+  if (ceiling_ <= 0 || flos <= 0) return std::nullopt;
+  return flos / std::max(1e-9, seconds()) / ceiling_;
 }
 
 double SessionWatch::seconds() const { return now_seconds() - start_; }

@@ -14,7 +14,8 @@ class SessionWatch {
  public:
   explicit SessionWatch(TrainingRun& run) : run_(run) {}
 
-  // Training starts or resumes in this session.
+  // Training starts or resumes in this session. Where a bar or JSON lines show it, measures for a
+  // tenth of a second how fast the device multiplies matrices.
   void start();
   // What a save of this many bytes and a step are expected to take, until they are measured.
   void expect_times(uint64_t checkpoint_bytes);
@@ -28,6 +29,9 @@ class SessionWatch {
   void count_tokens(int64_t tokens) { tokens_ += tokens; }
   [[nodiscard]] double tokens_per_second() const;
   [[nodiscard]] double seconds() const;  // since start()
+  // The model's FLOP/s since start() (6 for each weight and token) as a share of what start()
+  // measured; nothing where it did not, or before the first step.
+  [[nodiscard]] std::optional<double> ceiling_share() const;
   // Adds the time since the last call to RunState::seconds.
   void count_seconds();
   // Does not: what passed was undone by a rollback.
@@ -49,6 +53,8 @@ class SessionWatch {
   double counted_until_ = 0.0;  // RunState::seconds holds the training time up to here
   int64_t first_step_ = 0;
   int64_t tokens_ = 0;
+  double first_flos_ = 0.0;
+  double ceiling_ = 0.0;  // FLOP/s of all processes; 0: not measured
 };
 
 }  // namespace finetune

@@ -154,7 +154,8 @@ void Trainer::accept(const StepReport& report) {
                    .cost = watch_.cost_text(),
                    .epoch = run_.epoch(),
                    .next_save = run_.next_save(),
-                   .session_seconds_left = watch_.session_seconds_left()});
+                   .session_seconds_left = watch_.session_seconds_left(),
+                   .ceiling_share = watch_.ceiling_share()});
 }
 
 void Trainer::count_loss(const StepReport& report) {

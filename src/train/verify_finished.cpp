@@ -323,7 +323,7 @@ void RunStorage::copy_results(checkpoint::Mirror& mirror) const {
   const FinishedModel model = checkpoint::inspect_finished_model(*files_, folder, false);
   const auto copy = [&](const std::string& name) {
     std::optional<checkpoint::FileRecord> record;
-    if (model.manifest) {
+    if (model.manifest && name != checkpoint::kModelCardFile) {
       const auto found = model.manifest->files.find(name);
       if (found != model.manifest->files.end()) record = found->second;
     }

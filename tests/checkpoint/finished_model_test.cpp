@@ -46,6 +46,23 @@ TEST(FinishedModel, RecordsWhatWasExportedAndNothingOfTheUsers) {
                           Key("finetune_state.json"), Key("model.safetensors")));
 }
 
+TEST(FinishedModel, LeavesTheModelCardToTheUser) {
+  FinishedFolder folder;
+  ModelExport model(folder.files, folder.output_dir);
+  model.write(text_file("model.safetensors", "weights"));
+  model.write(text_file(kModelCardFile, "# A model"));
+  model.commit("run", 12, "{\"finished\": true}");
+  EXPECT_EQ(folder.inspect().manifest->files.count(kModelCardFile), 0U);
+  // Older versions recorded it.
+  Manifest manifest = *folder.inspect().manifest;
+  manifest.files[kModelCardFile] = record_file(folder.files, folder.path(kModelCardFile));
+  write_manifest(folder.files, folder.output_dir, manifest);
+  folder.root.write("out/README.md", "# Edited");
+  EXPECT_TRUE(folder.inspect().is_valid());
+  std::filesystem::remove(folder.path(kModelCardFile));
+  EXPECT_TRUE(folder.inspect().is_valid());
+}
+
 TEST(FinishedModel, FindsEachKindOfDamage) {
   FinishedFolder folder;
   folder.root.write("out/model.safetensors", "weighty");

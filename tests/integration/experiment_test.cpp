@@ -178,6 +178,45 @@ TEST(FinishedFolder, IsRecognisedOnAMachineThatHasTheMirrorAlone) {
   expect_refused(run, {"--seed", "7"}, {"seed is 7"});
 }
 
+// Another experiment that is given this one's mirror: nothing is copied, nothing changes.
+void expect_mirror_refused(const TinyRun& run, const Arguments& more,
+                           const std::vector<std::string>& parts) {
+  const std::string mirror = run.folder() / "mirror";
+  const std::string out = run.folder() / "second";
+  const auto before = contents_of(mirror);
+  Arguments words = {"--output_dir", out};
+  words.insert(words.end(), more.begin(), more.end());
+  const ProcessResult result = run.train(words);
+  EXPECT_EQ(result.code, 2) << result.err;
+  for (const std::string& part : parts) EXPECT_THAT(result.err, HasSubstr(part));
+  EXPECT_THAT(result.err, HasSubstr(mirror));
+  EXPECT_THAT(result.err, Not(HasSubstr("brought back")));
+  EXPECT_THAT(contents_of(out), ::testing::IsEmpty());
+  EXPECT_TRUE(contents_of(mirror) == before);
+}
+
+TEST(MirrorOfAnotherRun, IsRefusedBeforeAnythingIsCopied) {
+  TinyRun run(kShort);
+  run.set({{"mirror_dir", run.folder() / "mirror"}});
+  const std::string other = other_text(run);
+  run.train_until(2);
+  for (const bool is_finished : {false, true}) {
+    SCOPED_TRACE(is_finished);
+    if (is_finished) {
+      ASSERT_EQ(run.train().code, 0);
+    }
+    expect_mirror_refused(run, {"--seed", "7"}, {"seed is 7", "began with 42"});
+    expect_mirror_refused(run, {"--train_file", other}, {other, "content hash"});
+    expect_mirror_refused(run, {"--max_steps", "9", "--max_seq_length", "16"},
+                          {"max_seq_length is 16"});
+    // The command of the run itself is at home there.
+    const std::string third = run.folder() / (is_finished ? "third" : "unfinished");
+    const ProcessResult own = run.train({"--output_dir", third, "--stop_at_step", "3"});
+    EXPECT_EQ(own.code, is_finished ? 0 : 75) << own.err;
+    EXPECT_THAT(own.err, HasSubstr("brought back"));
+  }
+}
+
 TEST(FinishedFolder, RefusesOtherColumnsOfTheSameFile) {
   TinyRun run(six_steps(
       {{"task", "sequence_classification"}, {"validation_file", ""}, {"eval_strategy", "no"}}));

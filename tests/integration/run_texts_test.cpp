@@ -70,16 +70,39 @@ TEST(ModelCard, IsPartOfTheFinishedModelAndTheSameAfterAnInterruption) {
   EXPECT_THAT(card, HasSubstr("- learning rate: 0.001, linear"));
   EXPECT_THAT(card, HasSubstr("- training data: lighthouse.txt\n"));
   EXPECT_THAT(card, Not(HasSubstr("runtime")));
-  EXPECT_THAT(read_file(unbroken_run.out("manifest.json")), HasSubstr("\"README.md\""));
 
   const TinyRun run(TinyRun::Keys{{"max_steps", "6"}});
   run.train_until(3);
   ASSERT_EQ(run.train().code, 0);
   EXPECT_EQ(read_file(run.out("README.md")), card);
-  // Damaged like any other file of the model.
-  write_file(run.out("README.md"), "");
-  EXPECT_EQ(run.train().code, 0);
-  EXPECT_EQ(read_file(run.out("README.md")), card);
+}
+
+TEST(ModelCard, IsTheUsersToEditAndDelete) {
+  const std::string mirror_name = "mirror";
+  TinyRun run(TinyRun::Keys{{"max_steps", "2"}, {"save_steps", "2"}});
+  const std::string mirror = run.folder() / mirror_name;
+  run.set({{"mirror_dir", mirror}});
+  ASSERT_EQ(run.train().code, 0);
+  const std::string edited = read_file(run.out("README.md")) + "\nTrained on my own texts.\n";
+  const auto expect_untouched = [&] {
+    const ProcessResult again = run.train();
+    EXPECT_EQ(again.code, 0) << again.err;
+    EXPECT_THAT(again.err, HasSubstr("already finished"));
+    EXPECT_THAT(again.err, Not(HasSubstr("warning")));
+    EXPECT_EQ(finetune({"checkpoints", run.out(), "--verify"}).code, 0);
+  };
+  write_file(run.out("README.md"), edited);
+  expect_untouched();
+  EXPECT_EQ(read_file(run.out("README.md")), edited);
+  EXPECT_EQ(read_file(mirror + "/README.md"), edited);
+  // A damaged model is rebuilt around it.
+  write_file(run.out("model.safetensors"), "damaged");
+  std::filesystem::rename(mirror, mirror + "-away");
+  ASSERT_EQ(run.train().code, 0);
+  EXPECT_EQ(read_file(run.out("README.md")), edited);
+  std::filesystem::remove(run.out("README.md"));
+  expect_untouched();
+  EXPECT_FALSE(std::filesystem::exists(run.out("README.md")));
 }
 
 TEST(ModelCard, LeavesTheUsersOwnAlone) {

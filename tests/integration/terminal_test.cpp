@@ -89,6 +89,12 @@ TEST(Terminal, DrawsABarThatFitsInto40Columns) {
   EXPECT_THAT(text, HasSubstr("\x1b[1mtrain\x1b[0m"));
 }
 
+TEST(Terminal, ShowsTheShareOfTheMachinesCeiling) {
+  const TinyRun run(TinyRun::Keys{{"logging_steps", "100"}, {"save_strategy", "\"no\""}});
+  EXPECT_THAT(without_colors(on_terminal(run.command(), 200)),
+              ContainsRegex("tok/s, [0-9]+% of ceiling\\] loss"));
+}
+
 TEST(Terminal, HasNoColoursWhereTheyAreNotWanted) {
   const TinyRun run(TinyRun::Keys{{"max_steps", "2"}});
   EXPECT_THAT(on_terminal(run.command(), 100, {{"NO_COLOR", "1"}}), Not(HasSubstr("\x1b")));

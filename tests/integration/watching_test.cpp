@@ -282,5 +282,56 @@ TEST(Report, ExplainsWhatItIsGivenWrongly) {
   EXPECT_THAT(finetune({"report", "--fromat", folder / "."}).err, HasSubstr("--fromat"));
 }
 
+// A stand-in for a tracker's interpreter: keeps the last job that it is given.
+std::string recording_interpreter(const TinyRun& run, const std::string& end) {
+  const std::string path = run.folder().write(
+      "python", "#!/bin/sh\ncat > '" + (run.folder() / "job.json") + "'\n" + end + "\n");
+  std::filesystem::permissions(path, std::filesystem::perms::owner_all);
+  return path;
+}
+
+ProcessOptions with_python(const std::string& path) {
+  return {.environment = {{"FINETUNE_PYTHON", path}}, .folder = "", .watch = ""};
+}
+
+TEST(Trackers, AreRefusedBeforeTheRunWhereTheirPackageIsMissing) {
+  const TinyRun run;
+  const ProcessOptions bare = with_python("/bin/false");
+  const ProcessResult result = run.train({"--report_to", "tensorboard", "mlflow"}, bare);
+  EXPECT_EQ(result.code, 2) << result.err;
+  EXPECT_THAT(result.err,
+              HasSubstr("command line: report_to: the Python package mlflow is not installed "
+                        "(/bin/false): install it ('python3 -m pip install mlflow')"));
+  EXPECT_TRUE(std::filesystem::is_empty(run.out()));
+}
+
+TEST(Trackers, GetTheRunAtTheEndOfEachSession) {
+  const TinyRun run(TinyRun::Keys{{"report_to", "wandb"}, {"max_steps", "6"}});
+  const ProcessOptions options = with_python(recording_interpreter(run, "echo wrote /there"));
+  const ProcessResult stopped = run.train({"--stop_at_step", "3"}, options);
+  EXPECT_EQ(stopped.code, 75) << stopped.err;
+  EXPECT_THAT(stopped.err, HasSubstr("wandb: the run is in /there; `wandb sync` uploads it"));
+  const Json first = Json::parse(read_file(run.folder() / "job.json"));
+  EXPECT_EQ(first["finished"], false);
+  EXPECT_EQ(first["metrics"], run.out("metrics.jsonl"));
+  EXPECT_EQ(first["name"], "out");
+  EXPECT_EQ(first["config"]["learning_rate"], 1e-3);
+  ASSERT_EQ(run.train({}, options).code, 0);
+  const Json second = Json::parse(read_file(run.folder() / "job.json"));
+  EXPECT_EQ(second["finished"], true);
+  EXPECT_EQ(second["run_id"], first["run_id"]);
+  EXPECT_EQ(second["run_id"], Json::parse(read_file(run.out("finetune_state.json")))["run_id"]);
+}
+
+TEST(Trackers, ThatFailCostTheRunNothing) {
+  const TinyRun run(TinyRun::Keys{{"report_to", "wandb"}, {"max_steps", "2"}});
+  // The search for the package gives its name, the run a job.
+  const std::string python = recording_interpreter(
+      run, "grep -q tracker '" + (run.folder() / "job.json") + "' || exit 0\necho no disk; exit 1");
+  const ProcessResult result = run.train({}, with_python(python));
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("warning: wandb failed: no disk; metrics.jsonl has every"));
+}
+
 }  // namespace
 }  // namespace finetune::testing

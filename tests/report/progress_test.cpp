@@ -70,6 +70,19 @@ TEST_F(ProgressTest, ShowsEverythingOnOneLine) {
             "loss 4.213 lr 6.3e-04 mem 512 MiB");
 }
 
+TEST_F(ProgressTest, ShowsTheShareOfTheMeasuredCeiling) {
+  width_ = 160;
+  ProgressDisplay display(ProgressMode::kBar, output());
+  display.begin("train", 2000);
+  now_ += 72;
+  display.update(740, {.loss = 4.2, .tokens_per_second = 8432, .ceiling_share = 0.414});
+  EXPECT_THAT(writes_.back(), HasSubstr("8.4k tok/s, 41% of ceiling] loss 4.2"));
+  width_ = 90;  // tokens a second are worth more
+  now_ += 1;
+  display.update(741);
+  EXPECT_THAT(writes_.back(), HasSubstr("tok/s] loss"));
+}
+
 TEST_F(ProgressTest, StartsEveryDrawingWithTheReturnAndEndsNoneWithIt) {
   ProgressDisplay display(ProgressMode::kBar, output());
   display.begin("train", 10);

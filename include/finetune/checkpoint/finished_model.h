@@ -24,13 +24,17 @@ namespace finetune::checkpoint {
 // "model.safetensors", "model-00001-of-00002.safetensors".
 [[nodiscard]] bool is_weight_file_name(std::string_view name);
 
+// The model card. Users edit and delete it, so manifest.json does not record it; where an older
+// version recorded it, no difference is damage.
+inline constexpr char kModelCardFile[] = "README.md";
+
 // Writes a finished model and records what it wrote. All members throw Error(kIo). Requires: the
 // lock of the folder.
 class ModelExport {
  public:
   ModelExport(FileSystem& files, std::string folder);
 
-  // Replaces the file, completely or not at all.
+  // Replaces the file, completely or not at all. Records it, unless it is the model card.
   void write(const CheckpointFile& file);
   // Records every result file that is in the folder.
   void add_results();

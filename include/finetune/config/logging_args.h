@@ -22,8 +22,9 @@ struct LoggingArgs {
   std::optional<bool> disable_tqdm;
   std::string progress = "auto";
   bool model_card = true;
-  std::vector<std::string> report_to = {"none"};  // after loading: {"none"} or {"tensorboard"}
-  std::optional<std::string> logging_dir;         // unset: output_dir/runs
+  // After loading {"none"}, or of "tensorboard", "wandb" and "mlflow" what is asked for.
+  std::vector<std::string> report_to = {"none"};
+  std::optional<std::string> logging_dir;  // unset: output_dir/runs
   std::optional<std::string> run_name;
   std::string include_num_input_tokens_seen = "no";
   bool skip_memory_metrics = true;

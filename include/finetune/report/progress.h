@@ -31,6 +31,7 @@ struct ProgressFigures {
   std::optional<double> epoch = {};
   std::optional<int64_t> next_save = {};            // the position of the next scheduled one
   std::optional<double> session_seconds_left = {};  // until the session's limit
+  std::optional<double> ceiling_share = {};         // of the measured FLOP/s of matrix products
 };
 
 // Where the innermost phase is.

@@ -32,6 +32,8 @@ class SessionLog {
   // Whether a session was started and not ended.
   [[nodiscard]] bool is_open() const { return is_open_; }
   [[nodiscard]] int64_t session() const { return session_; }
+  // Of the session that was started here; empty before.
+  [[nodiscard]] const std::string& run_id() const { return run_id_; }
 
  private:
   void cut_partial_line();
@@ -39,6 +41,7 @@ class SessionLog {
   FileSystem& files_;
   std::string path_;
   int64_t session_ = 0;
+  std::string run_id_;
   bool is_open_ = false;
 };
 
