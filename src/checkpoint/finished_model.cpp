@@ -43,17 +43,10 @@ FileRecord record_in(const CopyPlaces& places, const std::string& path) {
 
 // Whether a model answers by this file.
 bool decides_answers(std::string_view name) {
-  constexpr std::array<std::string_view, 11> kNames = {kConfigFile,
-                                                       "finetune_data.json",
-                                                       "tokenizer.json",
-                                                       "tokenizer_config.json",
-                                                       "added_tokens.json",
-                                                       "vocab.json",
-                                                       "merges.txt",
-                                                       "special_tokens_map.json",
-                                                       "vocab.txt",
-                                                       "spiece.model",
-                                                       "sentencepiece.bpe.model"};
+  constexpr std::array<std::string_view, 12> kNames = {
+      kConfigFile,         "finetune_data.json", "tokenizer.json", "tokenizer_config.json",
+      "added_tokens.json", "vocab.json",         "merges.txt",     "special_tokens_map.json",
+      "vocab.txt",         "spiece.model",       "spm.model",      "sentencepiece.bpe.model"};
   return is_weight_file_name(name) || std::ranges::find(kNames, name) != kNames.end();
 }
 

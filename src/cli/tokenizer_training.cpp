@@ -48,7 +48,7 @@ void check_output(const TokenizerTraining& training, const Files& files) {
   if (training.overwrite) return;
   std::map<std::string, std::string> made(files.begin(), files.end());
   for (const char* name : {"tokenizer.json", "tokenizer_config.json", "vocab.json", "merges.txt",
-                           "sentencepiece.bpe.model", "spiece.model"}) {
+                           "sentencepiece.bpe.model", "spiece.model", "spm.model"}) {
     const std::string path = join_path(training.output, name);
     if (!system.exists(path)) continue;
     if (made.contains(name) && system.read_all(path) == made[name]) continue;
@@ -177,8 +177,9 @@ void write_files(const TokenizerTraining& training, const Files& files) {
     system.write_atomically(join_path(training.output, name), content);
   }
   if (!training.overwrite) return;
-  for (const char* name : {"vocab.json", "merges.txt", "special_tokens_map.json",
-                           "sentencepiece.bpe.model", "spiece.model", "spiece.vocab"}) {
+  for (const char* name :
+       {"vocab.json", "merges.txt", "special_tokens_map.json", "sentencepiece.bpe.model",
+        "spiece.model", "spm.model", "spiece.vocab"}) {
     const bool ours = std::any_of(files.begin(), files.end(),
                                   [&](const auto& file) { return file.first == name; });
     const std::string path = join_path(training.output, name);

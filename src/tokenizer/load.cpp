@@ -42,11 +42,12 @@ std::shared_ptr<const Tokenizer> load_tokenizer(const std::string& folder_path) 
         read_file(join_path(folder_path, "vocab.json")),
         read_file(join_path(folder_path, "merges.txt")), std::move(folder)));
   }
-  for (const char* name : {"sentencepiece.bpe.model", "spiece.model"}) {
+  for (const char* name : {"sentencepiece.bpe.model", "spiece.model", "spm.model"}) {
     if (!has(name)) continue;
     const tokenizer::TokenizerClass which = tokenizer::class_of(folder);
     if (which == tokenizer::TokenizerClass::kXlmRoberta ||
-        which == tokenizer::TokenizerClass::kBigBird) {
+        which == tokenizer::TokenizerClass::kBigBird ||
+        which == tokenizer::TokenizerClass::kDebertaV2) {
       return std::make_shared<tokenizer::PipelineTokenizer>(tokenizer::parse_sentencepiece_model(
           read_file(join_path(folder_path, name)), name, std::move(folder)));
     }
@@ -59,8 +60,8 @@ std::shared_ptr<const Tokenizer> load_tokenizer(const std::string& folder_path) 
   }
   throw Error(ErrorKind::kData, folder_path +
                                     ": holds no tokenizer; looked for tokenizer.json, vocab.json "
-                                    "with merges.txt, sentencepiece.bpe.model, spiece.model and "
-                                    "vocab.txt");
+                                    "with merges.txt, sentencepiece.bpe.model, spiece.model, "
+                                    "spm.model and vocab.txt");
 }
 
 }  // namespace finetune

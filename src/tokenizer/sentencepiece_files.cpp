@@ -14,7 +14,9 @@
 namespace finetune::tokenizer {
 namespace {
 
-constexpr int64_t kBigBirdUnknown = 100;  // where no piece of the score 0 is the unk_token
+// Where no piece of the score 0 is the unk_token.
+constexpr int64_t kBigBirdUnknown = 100;
+constexpr int64_t kDebertaUnknown = 1;
 
 std::string to_base64(std::string_view bytes) {
   constexpr std::string_view kDigits =
@@ -54,15 +56,18 @@ UnigramParts xlm_roberta_model(const SentencePieceSummary& summary, const Tokeni
   return parts;
 }
 
-UnigramParts big_bird_model(const SentencePieceSummary& summary, const TokenizerFolder& folder) {
+// Every piece of the model under its own number: BigBird's and DeBERTa's.
+UnigramParts whole_model(const SentencePieceSummary& summary, const TokenizerFolder& folder) {
   UnigramParts parts;
   for (const auto& piece : summary.pieces) {
     parts.vocabulary.emplace_back(piece.text, double{piece.score});
   }
   const std::pair<std::string, double> unknown(content_of(folder, "unk_token"), 0.0);
   const auto found = std::find(parts.vocabulary.begin(), parts.vocabulary.end(), unknown);
-  parts.unk_id =
-      found == parts.vocabulary.end() ? kBigBirdUnknown : found - parts.vocabulary.begin();
+  const bool big_bird = class_of(folder) == TokenizerClass::kBigBird;
+  parts.unk_id = found != parts.vocabulary.end() ? found - parts.vocabulary.begin()
+                 : big_bird                      ? kBigBirdUnknown
+                                                 : kDebertaUnknown;
   return parts;
 }
 
@@ -105,7 +110,7 @@ PipelineParts parse_sentencepiece_model(std::string model, const std::string& fi
   PipelineParts parts;
   parts.unigram = true;
   parts.model = std::make_unique<UnigramModel>(
-      xlm_roberta ? xlm_roberta_model(summary, folder) : big_bird_model(summary, folder), where);
+      xlm_roberta ? xlm_roberta_model(summary, folder) : whole_model(summary, folder), where);
   const Json charsmap = charsmap_json(summary.charsmap);
   folder.files.emplace_back(file_name, std::move(model));
   complete_class(folder, charsmap, where, parts, nullptr);

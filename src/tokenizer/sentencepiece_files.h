@@ -10,9 +10,9 @@
 
 namespace finetune::tokenizer {
 
-// Parts out of a SentencePiece model, put together as transformers' XLMRobertaTokenizer and
-// BigBirdTokenizer do. `model` is the content of the file `file_name` in the folder. Throws
-// Error(kData). Requires: the folder's class is one of the two.
+// Parts out of a SentencePiece model, put together as transformers' XLMRobertaTokenizer,
+// BigBirdTokenizer and DebertaV2Tokenizer do. `model` is the content of the file `file_name` in the
+// folder. Throws Error(kData). Requires: the folder's class is one of the three.
 [[nodiscard]] PipelineParts parse_sentencepiece_model(std::string model,
                                                       const std::string& file_name,
                                                       TokenizerFolder folder);

@@ -45,7 +45,8 @@ bool is_exported_file_name(std::string_view name) {
                                  "merges.txt",
                                  "vocab.txt",
                                  "sentencepiece.bpe.model",
-                                 "spiece.model"};
+                                 "spiece.model",
+                                 "spm.model"};
   return std::ranges::find(kNames, name) != kNames.end() || checkpoint::is_result_file_name(name) ||
          (name.starts_with("model-") && checkpoint::is_weight_file_name(name));
 }

@@ -21,6 +21,12 @@ CLASSES = {
         dict(pad_id=0, eos_id=1, bos_id=2, unk_id=3, control_symbols=["[CLS]", "[SEP]"],
              user_defined_symbols=["[MASK]", "<x>"]),
     ),
+    # The names of its pieces are those of DeBERTa v3's; [MASK] is added after them.
+    "DebertaV2Tokenizer": (
+        "spm.model",
+        dict(pad_id=0, bos_id=1, eos_id=2, unk_id=3, pad_piece="[PAD]", bos_piece="[CLS]", eos_piece="[SEP]",
+             unk_piece="[UNK]", user_defined_symbols=["<x>"]),
+    ),
 }  # fmt: skip
 TRAPS = [
     "<mask>", "[MASK]", "<x>", "[CLS]", "</s>", "▁", "▁▁", " ", "  ", "ﬁ", "Ａ", "①", "㍿", "ｶﾞ", "가", "\u1100\u1161",
@@ -142,7 +148,7 @@ class Classes(SentencePieceTest):
 
 
 def add_class(name):
-    short = "xlm_roberta" if name.startswith("XLM") else "big_bird"
+    short = {"X": "xlm_roberta", "B": "big_bird", "D": "deberta_v2"}[name[0]]
     checks = {
         f"test_{short}_model": lambda self: self.check(name, saved=False),
         f"test_{short}_saved_by_transformers": lambda self: self.check(name, saved=True),
