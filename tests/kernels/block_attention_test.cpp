@@ -139,7 +139,7 @@ void expect_near(const std::vector<Tensor>& actual, const std::vector<Tensor>& e
   }
 }
 
-class BlockAttentionLikeDense : public testing::TestWithParam<BlockCase> {};
+class BlockAttentionLikeDense : public ::testing::TestWithParam<BlockCase> {};
 
 TEST_P(BlockAttentionLikeDense, GivesTheSameInDoublePrecision) {
   const Setting setting(GetParam(), at::kDouble);
@@ -153,17 +153,16 @@ TEST_P(BlockAttentionLikeDense, GivesTheSameInFloat) {
 
 INSTANTIATE_TEST_SUITE_P(
     Cases, BlockAttentionLikeDense,
-    testing::Values(BlockCase{}, BlockCase{.dropout = 0.2}, BlockCase{.masked = true},
-                    BlockCase{.dropout = 0.2, .masked = true},
-                    BlockCase{
-                        .tokens = 149, .dropout = 0.2, .masked = true},  // padded to whole blocks
-                    BlockCase{.tokens = 130, .head_size = 60, .block_size = 12, .dropout = 0.1},
-                    BlockCase{.tokens = 97, .head_size = 5, .block_size = 7, .dropout = 0.1},
-                    BlockCase{.batch = 1, .tokens = 600, .head_size = 64, .block_size = 64},
-                    BlockCase{.tokens = 20, .block_size = 16},
-                    BlockCase{.tokens = 9, .block_size = 16}, BlockCase{.like_transformers = true},
-                    BlockCase{.masked = true, .like_transformers = true},
-                    BlockCase{.dropout = 0.2, .like_transformers = true}));
+    ::testing::Values(
+        BlockCase{}, BlockCase{.dropout = 0.2}, BlockCase{.masked = true},
+        BlockCase{.dropout = 0.2, .masked = true},
+        BlockCase{.tokens = 149, .dropout = 0.2, .masked = true},  // padded to whole blocks
+        BlockCase{.tokens = 130, .head_size = 60, .block_size = 12, .dropout = 0.1},
+        BlockCase{.tokens = 97, .head_size = 5, .block_size = 7, .dropout = 0.1},
+        BlockCase{.batch = 1, .tokens = 600, .head_size = 64, .block_size = 64},
+        BlockCase{.tokens = 20, .block_size = 16}, BlockCase{.tokens = 9, .block_size = 16},
+        BlockCase{.like_transformers = true}, BlockCase{.masked = true, .like_transformers = true},
+        BlockCase{.dropout = 0.2, .like_transformers = true}));
 
 TEST(BlockAttention, HasTheGradientOfItsOwnDifferences) {
   Setting setting(

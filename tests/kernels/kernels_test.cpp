@@ -58,7 +58,7 @@ struct TableCase {
   double tolerance;
 };
 
-class EveryTable : public testing::TestWithParam<TableCase> {
+class EveryTable : public ::testing::TestWithParam<TableCase> {
  protected:
   void SetUp() override {
     at::manual_seed(4);
@@ -314,19 +314,19 @@ TEST_P(EveryTable, ConvertsWholeBlocksAtATime) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Cpu, EveryTable,
-                         testing::Values(TableCase{cpu::kKernels, at::kFloat, 2e-5},
-                                         TableCase{cpu::kKernels, at::kBFloat16, 0.03},
-                                         TableCase{cpu::kKernels, at::kHalf, 0.004}));
+                         ::testing::Values(TableCase{cpu::kKernels, at::kFloat, 2e-5},
+                                           TableCase{cpu::kKernels, at::kBFloat16, 0.03},
+                                           TableCase{cpu::kKernels, at::kHalf, 0.004}));
 INSTANTIATE_TEST_SUITE_P(Plain, EveryTable,
-                         testing::Values(TableCase{plain::kKernels, at::kFloat, 2e-5},
-                                         TableCase{plain::kKernels, at::kBFloat16, 0.03},
-                                         TableCase{plain::kKernels, at::kHalf, 0.004}));
+                         ::testing::Values(TableCase{plain::kKernels, at::kFloat, 2e-5},
+                                           TableCase{plain::kKernels, at::kBFloat16, 0.03},
+                                           TableCase{plain::kKernels, at::kHalf, 0.004}));
 
 // By the sources that NVRTC compiles, run on the CPU.
 INSTANTIATE_TEST_SUITE_P(Cuda, EveryTable,
-                         testing::Values(TableCase{cuda::kKernels, at::kFloat, 2e-5},
-                                         TableCase{cuda::kKernels, at::kBFloat16, 0.03},
-                                         TableCase{cuda::kKernels, at::kHalf, 0.004}));
+                         ::testing::Values(TableCase{cuda::kKernels, at::kFloat, 2e-5},
+                                           TableCase{cuda::kKernels, at::kBFloat16, 0.03},
+                                           TableCase{cuda::kKernels, at::kHalf, 0.004}));
 
 TEST(KernelsFor, ChoosesByDeviceAndType) {
   EXPECT_EQ(&kernels_for(c10::Device(c10::kCPU)), &cpu::kKernels);

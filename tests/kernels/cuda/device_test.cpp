@@ -38,7 +38,7 @@ constexpr double kEqualBits = 0.0;
 // Of float32 sums in another order.
 constexpr double kClose = 1e-6;
 
-class CudaKernels : public testing::Test {
+class CudaKernels : public ::testing::Test {
  protected:
   void SetUp() override {
     at::manual_seed(11);
