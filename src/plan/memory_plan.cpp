@@ -208,6 +208,9 @@ class Prediction {
     return std::ranges::any_of(
         shapes_, [&](const ParameterShape& shape) { return shape.name.ends_with(end); });
   }
+  [[nodiscard]] bool is_gated() const {
+    return has_parameter("gate_proj.weight") || has_parameter("gate_up_proj.weight");
+  }
   // Between layers.
   [[nodiscard]] int64_t stream() const { return hidden(is_causal_ ? 4 : element_); }
 
@@ -227,7 +230,9 @@ class Prediction {
     const int64_t wide_input = element_ == 4 ? 0 : hidden(4);
     int64_t layer = std::max(hidden(element_), matrix());
     if (keeps_groups()) layer = 4 * hidden(element_) + intermediate(element_) + matrix();
-    if (is_causal_) layer = std::max(layer, 2 * stream() + 3 * intermediate(element_) + matrix());
+    // What the last layer's network takes: both factors and their product, or one tensor.
+    const int64_t network = (is_gated() ? 3 : 1) * intermediate(element_);
+    if (is_causal_) layer = std::max(layer, 2 * stream() + network + matrix());
     return {gradients(0), kept(), wide_input + layer + reference_kernels()};
   }
 
@@ -242,13 +247,14 @@ class Prediction {
     const int64_t here = hidden(element_);
     int64_t bytes = here + std::max(products(), block_sparse()) + reference_kernels();
     if (again_.enabled && again_.selective) bytes += intermediate(element_);
-    // A gated network's: the product again, its gradient, both factors' gradients, the activation.
-    const int64_t gated = is_causal_ ? 5 * intermediate(element_) : 0;
-    bytes += gated;
+    // A gated network's: the product again, its gradient, both factors' gradients.
+    // Another's gradient takes the memory of the activation, but for the first product's.
+    const int64_t network = is_causal_ ? (is_gated() ? 4 : 1) * intermediate(element_) : 0;
+    bytes += network;
     if (keeps_groups()) {
       const int64_t layers = std::min(again_.every_n_layers, model_.num_hidden_layers);
       bytes = layers * layer_state(false) + std::max({here, products(), block_sparse()}) +
-              reference_kernels() + gated;
+              reference_kernels() + network;
     }
     return {gradients(tied() + layer_), kept(), bytes};
   }
