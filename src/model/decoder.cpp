@@ -38,6 +38,8 @@ DecoderOptions decoder_options(const ModelConfig& config) {
   for (const auto& [layers, rope] : own.rope_parameters) options.ropes.push_back(rope);
   options.rope_of_layer.assign(static_cast<size_t>(options.layers), 0);
   options.window_of_layer.assign(static_cast<size_t>(options.layers), 0);
+  FT_CHECK(own.layer_types.empty() || own.layer_types.size() == options.window_of_layer.size(),
+           "layer_types has an entry for each layer");
   for (size_t i = 0; i < own.layer_types.size(); ++i) {
     if (own.layer_types[i] == "sliding_attention") options.window_of_layer[i] = *own.sliding_window;
   }

@@ -443,11 +443,24 @@ struct DryRun {
   int64_t parameters = 0;  // values
 };
 
-DryRun run_dry(ModelConfig config, std::optional<Head> head, int64_t length,
+// The same model with another number of layers; lists with an entry per layer follow it.
+ModelConfig with_layers(ModelConfig config, int64_t layers) {
+  config.num_hidden_layers = layers;
+  const auto resize = [&](auto& of_layers) {
+    if (of_layers.empty()) return;
+    const auto last = of_layers.back();
+    of_layers.resize(static_cast<size_t>(layers), last);
+  };
+  resize(config.decoder.layer_types);
+  resize(config.decoder.no_rope_layers);
+  return config;
+}
+
+DryRun run_dry(const ModelConfig& whole, std::optional<Head> head, int64_t length,
                const ModelOptions& options, int64_t layers, int64_t rows = 1) {
   const c10::NoGradGuard no_grad;
   const c10::Device meta(c10::kMeta);
-  config.num_hidden_layers = layers;
+  ModelConfig config = with_layers(whole, layers);
   config.attention_type = "original_full";
   NamedTensors parameters;
   const Parts parts =

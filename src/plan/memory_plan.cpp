@@ -80,7 +80,7 @@ class Prediction {
       }
     }
     layer_ = measured_->kept.layer_parameters;
-    is_gated_ = is_causal_ || has_parameter("mlp.Wi.weight");
+    norms_first_ = is_causal_ || has_parameter("mlp.Wi.weight");
   }
 
   MemoryParts parts() const {
@@ -216,8 +216,12 @@ class Prediction {
     return std::ranges::any_of(
         shapes_, [&](const ParameterShape& shape) { return shape.name.ends_with(end); });
   }
+  [[nodiscard]] bool is_gated() const {
+    return has_parameter("gate_proj.weight") || has_parameter("gate_up_proj.weight") ||
+           has_parameter("mlp.Wi.weight");
+  }
   // Between layers.
-  [[nodiscard]] int64_t stream() const { return hidden(is_gated_ ? 4 : element_); }
+  [[nodiscard]] int64_t stream() const { return hidden(norms_first_ ? 4 : element_); }
 
   // Of the embeddings and of the layers; of groups of layers, their inputs.
   [[nodiscard]] int64_t kept() const {
@@ -237,7 +241,9 @@ class Prediction {
     const int64_t wide_input = element_ == 4 ? 0 : hidden(4);
     int64_t layer = std::max(hidden(element_), matrix());
     if (keeps_groups()) layer = 4 * hidden(element_) + intermediate(element_) + matrix();
-    if (is_gated_) layer = std::max(layer, 2 * stream() + 3 * intermediate(element_) + matrix());
+    // What the last layer's network takes: both factors and their product, or one tensor.
+    const int64_t network = (is_gated() ? 3 : 1) * intermediate(element_);
+    if (norms_first_) layer = std::max(layer, 2 * stream() + network + matrix());
     return {gradients(0), kept(), wide_input + layer + disentangled() + reference_kernels()};
   }
 
@@ -253,14 +259,15 @@ class Prediction {
     int64_t bytes =
         here + std::max({products(), block_sparse(), disentangled()}) + reference_kernels();
     if (again_.enabled && again_.selective) bytes += intermediate(element_);
-    // A gated network's: the product again, its gradient, both factors' gradients, the activation.
-    const int64_t gated = is_gated_ ? 5 * intermediate(element_) : 0;
-    bytes += gated;
+    // A gated network's: the product again, its gradient, both factors' gradients.
+    // Another's gradient takes the memory of the activation, but for the first product's.
+    const int64_t network = norms_first_ ? (is_gated() ? 4 : 1) * intermediate(element_) : 0;
+    bytes += network;
     if (keeps_groups()) {
       const int64_t layers = std::min(again_.every_n_layers, model_.num_hidden_layers);
       bytes = layers * layer_state(false) +
               std::max({here, products(), block_sparse(), disentangled()}) + reference_kernels() +
-              gated;
+              network;
     }
     return {gradients(tied() + layer_), kept(), bytes};
   }
@@ -405,7 +412,7 @@ class Prediction {
   int64_t tokens_;
   int64_t element_;
   bool is_causal_;
-  bool is_gated_ = false;  // norms before the sublayers, a gated network
+  bool norms_first_ = false;  // norms before the sublayers
   int64_t parameters_ = 0;
   int64_t largest_ = 0;
   int64_t embedding_ = 0;

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <nlohmann/json.hpp>
 
 namespace finetune {
 namespace {
@@ -102,6 +103,27 @@ TEST(KeptForBackward, IsMeasuredOnTheModelItself) {
       EXPECT_LE(all.embeddings, sum + kTokens * 32) << type;
       EXPECT_EQ(some.embeddings, all.embeddings) << type;
       EXPECT_EQ(all.layer_parameters, 4 * 32 * 32 + 2 * 32 * 80 + 80 + 9 * 32) << type;
+    }
+  }
+}
+
+// The dry run has one and two layers, whatever the lists of the model with an entry per layer.
+TEST(KeptForBackward, IsMeasuredOfDecodersWhoseLayersDiffer) {
+  for (const char* type : {"gemma2", "gemma3_text", "mistral", "qwen3", "smollm3"}) {
+    for (const int64_t layers : {1, 6}) {
+      nlohmann::ordered_json keys = {{"num_hidden_layers", layers}, {"hidden_size", 32},
+                                     {"num_attention_heads", 4},    {"num_key_value_heads", 2},
+                                     {"intermediate_size", 80},     {"vocab_size", 50},
+                                     {"sliding_window", 8},         {"pad_token_id", 1}};
+      if (std::string(type) != "smollm3") keys["head_dim"] = 8;
+      const ModelConfig config = override_model_config(default_model_config(type), keys);
+      const KeptBytes kept = kept_for_backward(config, std::nullopt, 24, {});
+      EXPECT_GT(kept.layer, 2 * 24 * 80 * 4) << type;
+      int64_t of_layers = 0;
+      for (const ParameterShape& shape : parameter_shapes(config, std::nullopt)) {
+        if (shape.name.find(".layers.") != std::string::npos) of_layers += shape.count();
+      }
+      EXPECT_EQ(of_layers, layers * kept.layer_parameters) << type;
     }
   }
 }
