@@ -29,7 +29,7 @@ inline constexpr ExitCode kExitCodes[] = {
     {2, "wrong command line or configuration"},
     {3, "no valid checkpoint among those there"},
     {4, "finished without a checkpoint"},
-    {5, "another process holds the output folder"},
+    {5, "another process owns the output folder"},
     {75, "stopped early with everything saved: run the same command again"},
 };
 

@@ -19,8 +19,8 @@ constexpr Command kCommands[] = {
     {"tokenizer", "train a tokenizer; encode and decode text", tokenizer_command},
     {"prepare", "tokenise data, or make pretraining examples, beforehand", prepare_command},
     {"plan", "memory by part and time, before any training", plan_command},
-    {"checkpoints", "list a run's checkpoints and whether each is whole", checkpoints_command},
-    {"status", "whether a run is running, how far it is, and how long still", status_command},
+    {"checkpoints", "list a run's checkpoints and whether each is valid", checkpoints_command},
+    {"status", "a run's state, progress and remaining time", status_command},
     {"report", "one HTML file about one or more runs: curves, sessions, cost", report_command},
     {"verify-resume", "show that your configuration resumes bit for bit", verify_resume_command},
     {"config", "write, check and describe configurations", config_command},
@@ -30,7 +30,8 @@ constexpr Command kCommands[] = {
 
 void print_help() {
   std::cout << "finetune " << kVersion
-            << ": fine-tunes and pretrains transformer language models, and always resumes\n\n"
+            << ": fine-tunes and pretrains transformer language models; an interrupted run resumes "
+               "bit for bit\n\n"
                "usage: finetune COMMAND [ARGUMENTS]\n\ncommands:\n";
   for (const Command& command : kCommands) {
     std::cout << "  " << command.name << std::string(16 - std::string(command.name).size(), ' ')
@@ -40,7 +41,7 @@ void print_help() {
       << "\n'finetune COMMAND --help' describes each.\n"
          "exit codes: 0 finished, 1 failed, 2 wrong command line or configuration, 3 no valid "
          "checkpoint among those there,\n4 finished without a checkpoint, 5 another process "
-         "holds the output folder, 6 running ('status' alone), 75 stopped early with everything "
+         "owns the output folder, 6 running ('status' alone), 75 stopped early with everything "
          "saved\n";
 }
 

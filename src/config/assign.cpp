@@ -27,7 +27,7 @@ std::string number_text(double value) {
   return whole ? std::to_string(static_cast<int64_t>(value)) : format_double(value);
 }
 
-// Whether a value is one that this version has; a list has to be it item by item.
+// Whether this version supports a value; of a list, every item.
 bool is_available(const Field& field, const Json& value) {
   if (value.is_array()) {
     return std::all_of(value.begin(), value.end(), [&](const Json& item) {

@@ -28,7 +28,7 @@ std::string updates(std::string_view epochs, std::string_view rate) {
          std::string(rate) +
          "\nwarmup_steps: 0.06                 # below 1: a share of all updates\n"
          "weight_decay: 0.01\nseed: 42\n"
-         "# memory_budget: 4GiB              # stay under it: the update stays, its cut follows\n";
+         "# memory_budget: 4GiB              # upper limit; the effective batch is kept\n";
 }
 
 constexpr std::string_view kRecords = R"(
@@ -38,7 +38,7 @@ eval_strategy: steps
 eval_steps: 500
 save_steps: 500
 save_total_limit: 2                # complete checkpoints that are kept
-report_to: tensorboard             # files in run/runs; none: no such files
+report_to: tensorboard             # event files in run/runs; none writes no event files
 )";
 
 }  // namespace

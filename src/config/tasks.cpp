@@ -20,12 +20,12 @@ const TaskKeys& question_answering_keys();
 namespace {
 
 constexpr std::string_view kFreshModel = R"(
-# A fresh model. Its tokenizer is made once, before:
+# A new model. Train its tokenizer once, beforehand:
 #   finetune tokenizer train --type byte_level_bpe --vocab_size 8000 --output tokenizer train.txt
 model_type: {}
 tokenizer_name: ./tokenizer
 config_overrides: {{hidden_size: 256, num_hidden_layers: 4, num_attention_heads: 4, intermediate_size: 1024}}
-# To go on with a trained model instead, replace these three by:
+# To fine-tune a trained model instead, replace these three keys by:
 # model_name_or_path: ./my-model
 )";
 
