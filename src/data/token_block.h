@@ -17,8 +17,8 @@
 //
 //   header    counts, the rows it was made of, the offset of each column
 //   checksums XXH3-64 of each 256 KiB after the header, then of the header and these
-//   columns   ids of 16 bits where all are below 65,536, of 24 where below 2^24, else of 32; ends of
-//             the sequences; what else the task has
+//   columns   ids of 16 bits where all are below 65,536, of 24 where below 2^24, else of 32;
+//             ends of the sequences; what else the task has
 namespace finetune {
 
 struct TokenBlockPlace {
