@@ -207,7 +207,7 @@ DriverRunner* make_driver_runner() {
   } catch (const std::exception& error) {
     log::warning(
         format_text("CUDA kernels cannot be used: {}. torch's operators compute instead, "
-                    "with about twenty times as many launches per update",
+                    "with several times as many launches per update",
                     error.what()));
     return nullptr;
   }
