@@ -30,6 +30,22 @@ std::vector<const char*> pointers_to(const std::vector<std::string>& texts) {
   return pointers;
 }
 
+// NVRTC opens its built-in functions by name alone; the one of CUDA 13.0 does not look next to
+// itself.
+void load_builtins(const std::string& folder) {
+  FileSystem& files = FileSystem::local();
+  if (files.type(folder) != FileType::kDirectory) return;
+  for (const std::string& name : files.list(folder)) {
+    if (!name.starts_with("libnvrtc-builtins.so.")) continue;
+    ::dlopen(join_path(folder, name).c_str(), RTLD_NOW | RTLD_LOCAL);
+  }
+}
+
+void* load(const std::string& path) {
+  load_builtins(parent_path(path));
+  return ::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+}
+
 }  // namespace
 
 template <typename Function>
@@ -39,7 +55,7 @@ Function* Nvrtc::find(const char* name) const {
   return reinterpret_cast<Function*>(function);
 }
 
-Nvrtc::Nvrtc(const std::string& path) : library_(::dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL)) {
+Nvrtc::Nvrtc(const std::string& path) : library_(load(path)) {
   if (library_ == nullptr) throw std::runtime_error(::dlerror());
   int major = 0;
   int minor = 0;

@@ -138,6 +138,7 @@ TEST_F(CudaKernels, AttendAsTheCpu) {
                                  {"a block for a row", 1100, 0, {}},
                                  {"causal", 39, 0, {.causal = true}},
                                  {"window", 40, 0, {.causal = true, .window = 7}},
+                                 {"windows on both sides", 40, 0, {.window = 7}},
                                  {"grouped", 39, 1, {.causal = true, .scale = 0.3}}};
   for (const AttentionCase& one : cases) {
     SCOPED_TRACE(one.name);

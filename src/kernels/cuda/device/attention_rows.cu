@@ -58,6 +58,14 @@ __device__ void attention_rows(const AttentionRowsArguments& a) {
   const bool has_layout = a.starts != nullptr;
   const i64 start = has_layout ? a.starts[row.sample] - a.first_token : row.sample * a.length;
   const i64 tokens = has_layout ? a.starts[row.sample + 1] - a.starts[row.sample] : a.length;
+  // Keys that the rule lets the query see; padding is skipped below.
+  int first_seen = 0;
+  int last_seen = static_cast<int>(tokens) - 1;
+  if (a.is_causal && row.query < last_seen) last_seen = row.query;
+  if (a.window != 0) {
+    first_seen = row.query - a.window + 1;
+    if (row.query + a.window - 1 < last_seen) last_seen = row.query + a.window - 1;
+  }
   const bool is_aligned = a.length % 4 == 0;
   float values[kValues];
   float largest = lowest();
@@ -69,10 +77,8 @@ __device__ void attention_rows(const AttentionRowsArguments& a) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const i64 key = first + i;
-      bool is_seen = key < tokens && (a.mask == nullptr || a.mask[start + key] != 0);
-      if (a.is_causal) {
-        is_seen = is_seen && key <= row.query && (a.window == 0 || row.query - key < a.window);
-      }
+      const bool is_seen =
+          key >= first_seen && key <= last_seen && (a.mask == nullptr || a.mask[start + key] != 0);
       float& value = values[4 * v + i];
       value = is_seen ? value : lowest();
       largest = value > largest ? value : largest;
