@@ -90,8 +90,8 @@ class TextGenerator final : public Predictor {
       throw Error(ErrorKind::kData, query.where + ": has no tokens to continue from");
     if (std::ssize(ids) >= longest()) {
       throw Error(ErrorKind::kData,
-                  format_text("{}: has {} tokens and the model takes {}: there is no room to go "
-                              "on; shorten it",
+                  format_text("{}: has {} tokens and the model takes {}: there is no room to "
+                              "continue; shorten it",
                               query.where, ids.size(), longest()));
     }
     return ids;
