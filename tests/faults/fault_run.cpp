@@ -88,13 +88,9 @@ FaultRun::FaultRun(const RunSettings& settings) : settings_(settings) {
   const std::string data = source_dir() + "/tests/fixtures/checkpoints/v1/float32/";
   folder_.write("run.yaml",
                 "output_dir: " + output_dir_ + "\ncache_dir: " + folder_ / "cache" +
-                    "\nmodel_type: bert\ntokenizer_name: " + data +
-                    "tokenizer\ntrain_file: " + data + "train.txt\nvalidation_file: " + data +
-                    "valid.txt\n"
-                    "config_overrides: {num_hidden_layers: 1, num_attention_heads: 2, hidden_size: "
-                    "16, intermediate_size: 16, max_position_embeddings: 12}\n"
-                    "line_by_line: true\nmax_seq_length: 12\nmlm_probability: 0.3\n"
-                    "preprocessing_num_workers: 1\nmax_steps: " +
+                    "\ntokenizer_name: " + data + "tokenizer\ntrain_file: " + data +
+                    "train.txt\nvalidation_file: " + data + "valid.txt\n" + settings_.model_keys +
+                    "max_seq_length: 12\npreprocessing_num_workers: 1\nmax_steps: " +
                     std::to_string(settings_.steps) +
                     "\nsave_steps: " + std::to_string(settings_.save_steps) +
                     "\nsave_total_limit: " + std::to_string(settings_.save_total_limit) +
@@ -228,19 +224,22 @@ void FaultRun::take(const std::string& name) {
 }
 
 int64_t FaultRun::keep_killed_at(const std::string& name, const Place& is_there) {
-  int64_t at = 1;
-  for (const CaseRecord::Entry& entry : changes_) {
-    ++at;
-    if (is_there(entry)) break;
-  }
-  // The log is written concurrently with the saves, so the change is not at the same number in
-  // every run.
-  for (int tries = 0; tries < 100; ++tries) {
+  const auto number_after = [&](auto begin, auto end) {
+    return std::find_if(begin, end, is_there) - begin + 2;
+  };
+  int64_t at = number_after(changes_.begin(), changes_.end());
+  // The log is written concurrently with the saves, so a change has not the same number in each
+  // run.
+  constexpr int kTries = 100;
+  for (int tries = 1;; ++tries) {
     begin_anew();
     const Session session = start({.action = Fault::Action::kKill, .at = at});
     if (session.code != 137) throw std::runtime_error("no change is like that: " + name);
-    if (is_there(record_->entries.at(static_cast<size_t>(at - 2)))) break;
-    if (tries == 99) throw std::runtime_error("the change is elsewhere in every run: " + name);
+    const auto begin = record_->entries.begin();
+    const int64_t found = number_after(begin, begin + (at - 1));
+    if (found == at) break;
+    if (tries == kTries) throw std::runtime_error("the change is never at its number: " + name);
+    at = found;  // one more where it has not come yet
   }
   const int64_t committed = record_->committed;
   keep_as(name);

@@ -23,12 +23,23 @@ struct Session {
   }
 };
 
+// Lines of the configuration: what is trained, and how its rows are read.
+inline const std::string kTinyBert =
+    "model_type: bert\nconfig_overrides: {num_hidden_layers: 1, num_attention_heads: 2, "
+    "hidden_size: 16, intermediate_size: 16, max_position_embeddings: 12}\n"
+    "line_by_line: true\nmlm_probability: 0.3\n";
+inline const std::string kTinyLlama =
+    "task: clm\nmodel_type: llama\nconfig_overrides: {num_hidden_layers: 1, "
+    "num_attention_heads: 2, num_key_value_heads: 1, hidden_size: 16, intermediate_size: 16, "
+    "max_position_embeddings: 12}\nline_by_line: true\npacking: true\n";
+
 struct RunSettings {
   int64_t steps = 12;
   int64_t save_steps = 3;
   int64_t save_total_limit = 2;
   int64_t eval_steps = 6;
   std::string learning_rate = "1e-2";
+  std::string model_keys = kTinyBert;
   std::string more_keys = {};  // lines of the configuration
   bool mirrored = false;       // mirror_dir is mirror()
 };

@@ -21,9 +21,7 @@ bool is_worth_it(const Entries& entries, size_t i) {
   return i < 2 || !same(i, i - 1) || !same(i, i - 2) || !same(i, i + 1);
 }
 
-TEST(R1, KilledAtEveryChangeOfAWholeRun) {
-  FaultRun run;
-  Row row("R1");
+void kill_at_every_change(FaultRun& run, Row& row) {
   for (size_t i = 0; i < run.changes().size(); ++i) {
     if (!is_worth_it(run.changes(), i)) continue;
     const bool is_write = run.changes()[i].operation == Operation::kWrite;
@@ -37,6 +35,19 @@ TEST(R1, KilledAtEveryChangeOfAWholeRun) {
               killed.code != 137 ? "not killed: " + killed.said : run.finish(committed));
     }
   }
+}
+
+TEST(R1, KilledAtEveryChangeOfAWholeRun) {
+  FaultRun run;
+  Row row("R1");
+  kill_at_every_change(run, row);
+}
+
+// A packed causal language model: other samples and other files of the model.
+TEST(R1Causal, KilledAtEveryChangeOfARun) {
+  FaultRun run({.steps = 4, .save_steps = 2, .eval_steps = 4, .model_keys = kTinyLlama});
+  Row row("R1 causal");
+  kill_at_every_change(run, row);
 }
 
 // Without a checkpoint only the files of the finished model say how far the run is.
