@@ -86,8 +86,14 @@ TEST(CausalLm, EndsInTheSameBitsWhereTheBatchIsCutOtherwise) {
   const TinyRun::Keys keys = packed({{"full_determinism", "true"},
                                      {"per_device_train_batch_size", "2"},
                                      {"gradient_accumulation_steps", "4"}});
-  const Outcome cut =
-      stopped_at(keys, 17, {{"num_processes", "2"}, {"gradient_accumulation_steps", "2"}});
+  TinyRun run(keys);
+  run.train_until(11);
+  run.set({{"num_processes", "2"}, {"gradient_accumulation_steps", "2"}});
+  run.train_until(23);
+  run.set({{"num_processes", "4"}, {"gradient_accumulation_steps", "1"}});
+  const ProcessResult result = run.train();
+  ASSERT_EQ(result.code, 0) << result.err;
+  const Outcome cut = outcome_of(run);
   const Outcome whole = uninterrupted(keys);
   EXPECT_TRUE(cut.model == whole.model) << "other weights";
   EXPECT_TRUE(cut.optimizer == whole.optimizer) << "another optimizer state";
@@ -115,6 +121,32 @@ TEST(CausalLm, IsVerifiedPlannedAndTriedDry) {
   const ProcessResult dry = run.train({"--dry_run"});
   EXPECT_EQ(dry.code, 0) << dry.err;
   EXPECT_THAT(dry.out, AllOf(HasSubstr(" then "), HasSubstr("124 targets")));
+}
+
+double measured_peak(int64_t tokens) {
+  const TinyRun run(causal({{"max_seq_length", std::to_string(tokens)},
+                            {"config_overrides",
+                             "{num_hidden_layers: 2, num_attention_heads: 2, hidden_size: 64, "
+                             "num_key_value_heads: 1, intermediate_size: 192, "
+                             "max_position_embeddings: 65536}"},
+                            {"per_device_train_batch_size", "1"},
+                            {"gradient_accumulation_steps", "1"},
+                            {"eval_strategy", "\"no\""},
+                            {"eval_steps", ""},
+                            {"dataloader_num_workers", "0"}}));
+  const ProcessResult result = finetune({"plan", run.config(), "--measure", "1", "--json"});
+  EXPECT_EQ(result.code, 0) << result.err;
+  return parse_json(result.out, "plan").at("measured_peak").get<double>();
+}
+
+// scripts/bench/long_context.py does the same up to 32,768. A score for each pair of tokens would
+// make it four times as much memory for twice the tokens.
+TEST(CausalLm, TakesMemoryAtMostLinearInTheSequenceLength) {
+  const double few = measured_peak(2048);
+  const double more = measured_peak(4096);
+  const double most = measured_peak(8192);
+  EXPECT_LT((most - more) / (more - few), 2.4)
+      << few / 0x1p20 << ", " << more / 0x1p20 << ", " << most / 0x1p20 << " MiB";
 }
 
 TEST(CausalLm, LogsTokensAndPerplexity) {

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The shipped configurations as they are. tests/scripts/configs_test.sh lets each run two steps.
+#include <csignal>
+
 #include "integration/tiny_run.h"
 #include "support/paths.h"
 
@@ -44,6 +46,51 @@ TEST(TwinConfigurations, InYamlAndJsonGiveEqualWeights) {
   EXPECT_TRUE(read_file(folder / "yaml/model.safetensors") ==
               read_file(folder / "json/model.safetensors"));
   EXPECT_EQ(log_without_times(folder / "yaml"), log_without_times(folder / "json"));
+}
+
+// Its data, a tiny model instead of the fetched one, and few updates.
+TEST(Smollm2Configuration, IsKilledAndResumesToTheSameBits) {
+  const TemporaryFolder folder;
+  std::filesystem::copy_file(kText + "lighthouse.txt", folder / "shakespeare.txt");
+  const auto words = [&](const std::string& name) {
+    Arguments all = {"train",
+                     kConfigs + "smollm2_shakespeare.yaml",
+                     "--tokenizer_name",
+                     source_dir() + "/tests/fixtures/tokenizers/lighthouse",
+                     "--model_name_or_path",
+                     "null",
+                     "--model_type",
+                     "llama",
+                     "--config_overrides",
+                     "num_hidden_layers=2,num_attention_heads=4,num_key_value_heads=2,"
+                     "hidden_size=32,intermediate_size=64",
+                     "--max_seq_length",
+                     "32",
+                     "--gradient_accumulation_steps",
+                     "2",
+                     "--save_steps",
+                     "100",
+                     "--save_total_limit",
+                     "20",
+                     "--max_steps",
+                     "1500"};
+    for (const std::string& word : into(folder, name)) all.push_back(word);
+    return all;
+  };
+  const ProcessOptions options = {
+      .environment = {{"SHAKESPEARE_DATA", folder / ""}}, .folder = "", .watch = folder / "killed"};
+  std::filesystem::create_directory(folder / "killed");
+  ASSERT_EQ(finetune(words("whole"), {options.environment, "", ""}).code, 0);
+  Process process(finetune_command(words("killed")), options);
+  ASSERT_TRUE(process.wait_for_file("checkpoint-300"));
+  process.send(SIGKILL);
+  ASSERT_EQ(process.finish().code, 128 + SIGKILL);
+  const ProcessResult resumed = finetune(words("killed"), {options.environment, "", ""});
+  ASSERT_EQ(resumed.code, 0) << resumed.err;
+  EXPECT_THAT(resumed.err, ::testing::HasSubstr("resuming from "));
+  EXPECT_TRUE(read_file(folder / "killed/model.safetensors") ==
+              read_file(folder / "whole/model.safetensors"));
+  EXPECT_EQ(log_without_times(folder / "killed"), log_without_times(folder / "whole"));
 }
 
 TEST(ShippedConfiguration, IsAcceptedByCheck) {

@@ -220,7 +220,7 @@ TEST(FinishedModel, WithoutItsStateIsNoReasonToEvaluateTheBaseModel) {
   std::filesystem::remove(run.out("finetune_state.json"));
   const ProcessResult result = finetune({"evaluate", run.config()});
   EXPECT_EQ(result.code, 3) << result.err;
-  EXPECT_THAT(result.err, HasSubstr("finetune_state.json: is missing, though manifest.json"));
+  EXPECT_THAT(result.err, HasSubstr("finetune_state.json: is missing, though the manifest.json"));
 }
 
 TEST(FinishedModel, OfAnotherRunInTheMirrorIsNotOverwritten) {

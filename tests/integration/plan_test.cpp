@@ -45,6 +45,21 @@ Keys labelled(const std::string& task, const std::string& data, Keys keys = {}) 
   return keys;
 }
 
+// A decoder of 4 layers, 16 x 128 tokens.
+Keys decoder(const std::string& family, Keys keys = {}, const std::string& more = "") {
+  const std::string gpt2 = "{n_embd: 384, n_layer: 4, n_head: 6, n_positions: 128}";
+  const std::string others =
+      "{hidden_size: 384, num_hidden_layers: 4, num_attention_heads: 6, num_key_value_heads: 2, "
+      "intermediate_size: 1024, max_position_embeddings: 128" +
+      more + "}";
+  keys.insert({{"task", "clm"},
+               {"model_type", family},
+               {"config_overrides", family == "gpt2" ? gpt2 : others},
+               {"max_seq_length", "128"},
+               {"per_device_train_batch_size", "16"}});
+  return keys;
+}
+
 struct Case {
   std::string name;
   Keys keys;
@@ -109,6 +124,30 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"NamesInTheBackwardPass",
              labelled("token_classification", "names",
                       {{"optimizer_in_backward", "true"}, {"max_grad_norm", "0"}})}),
+    [](const auto& shown) { return shown.param.name; });
+
+INSTANTIATE_TEST_SUITE_P(
+    Decoders, PlanPrediction,
+    ::testing::Values(
+        Case{"Gpt2", decoder("gpt2")}, Case{"Llama", decoder("llama")},
+        Case{"Gemma2", decoder("gemma2", {}, ", head_dim: 64, sliding_window: 32")},
+        Case{"Gemma3InBFloat16",
+             decoder("gemma3_text", {{"bf16", "true"}}, ", head_dim: 64, sliding_window: 32")},
+        Case{"Olmo2Again", decoder("olmo2", {{"gradient_checkpointing", "true"}})},
+        Case{"Phi3EightBitStates",
+             decoder("phi3", {{"optim", "adamw_8bit"}, {"param_dtype", "bfloat16"}})},
+        Case{"Qwen3Offloaded",
+             decoder("qwen3",
+                     {{"gradient_checkpointing", "true"},
+                      {"gradient_checkpointing_kwargs", "{every_n_layers: 2, offload: true}"}},
+                     ", head_dim: 64")},
+        Case{"SmolLm3Selective",
+             decoder("smollm3", {{"gradient_checkpointing", "true"},
+                                 {"gradient_checkpointing_kwargs", "{selective: true}"}})},
+        Case{"Gpt2InTheBackwardPass", decoder("gpt2", {{"optimizer_in_backward", "true"},
+                                                       {"max_grad_norm", "0"},
+                                                       {"gradient_checkpointing", "true"},
+                                                       {"param_dtype", "bfloat16"}})}),
     [](const auto& shown) { return shown.param.name; });
 
 TEST(Plan, SaysWhatAnswersWithoutWritingAnything) {
