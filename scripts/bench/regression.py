@@ -12,12 +12,11 @@ library, because they are comparable under different conditions:
     system    C and C++ library, loader       same C library and build of torch
     start     everything before main()        same C library and build of torch
 
-Peak memory is that of the same run without valgrind. A count that differs in its conditions is
-reported and not compared.
+Peak memory is the heap's, by valgrind's massif: the resident size also has pages of libtorch's files, which depend on
+the page cache by tens of MiB. A count that differs in its conditions is reported and not compared.
 """
 
 import collections
-import ctypes
 import datetime
 import json
 import os
@@ -95,18 +94,18 @@ def runs(folder):
             ["train"],
         ),
         "predict": (None, ["predict", str(folder / "classification" / "out"), "--use_cpu", "--input",
-                           str(folder / "rows.txt"), "--output", str(folder / "predict" / "answers.jsonl")]),
+                           str(folder / "rows.txt"), "--output", "FOLDER/answers.jsonl"]),
         "corpus": ({"model_type": "roberta", "config_overrides": SMALL, "train_file": str(text)}, ["prepare"]),
     }  # fmt: skip
 
 
 def command_of(binary, folder, name, keys, words):
-    """The command, with an empty output folder and token cache."""
+    """The command, with an empty output folder (FOLDER in `words`) and token cache."""
     out = folder / name
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir()
     if keys is None:
-        return [str(binary), *words]
+        return [str(binary), *(word.replace("FOLDER", str(out)) for word in words)]
     config = out / "config.json"
     config.write_text(json.dumps({**COMMON, **keys, "output_dir": str(out / "out"), "cache_dir": str(out / "cache")}))
     return [str(binary), *words, str(config)]
@@ -123,23 +122,23 @@ def environment():
         "ATEN_CPU_CAPABILITY": "default",
         "DNNL_MAX_CPU_ISA": "SSE41",
         "MKL_ENABLE_INSTRUCTIONS": "SSE4_2",
-        "GLIBC_TUNABLES": "glibc.malloc.arena_max=2",  # memory that does not depend on the number of cores
     }
 
 
-def without_huge_pages():
-    """In the child: transparent huge pages depend on the machine and round memory up."""
-    ctypes.CDLL(None).prctl(41, 1, 0, 0, 0)  # PR_SET_THP_DISABLE
+def checked(command, log):
+    """Runs `command`; its output goes to `log`."""
+    with open(log, "wb") as text:
+        done = subprocess.run(command, env=environment(), stdout=text, stderr=text)
+    if done.returncode != 0:
+        raise SystemExit(f"error: {' '.join(command)} exited with {done.returncode}:\n{log.read_text()[-2000:]}")
 
 
-def peak_kib(command, log):
-    with open(log, "wb") as out:
-        process = subprocess.Popen(command, env=environment(), stdout=out, stderr=out, preexec_fn=without_huge_pages)
-        _, status, usage = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode != 0:
-        raise SystemExit(f"error: {' '.join(command)} exited with {process.returncode}:\n{log.read_text()[-2000:]}")
-    return usage.ru_maxrss
+def peak_heap(command, folder, name):
+    """KiB that were allocated at once, by valgrind's massif."""
+    out = folder / f"{name}.massif"
+    words = ["valgrind", "--tool=massif", f"--massif-out-file={out}", "--depth=1", "--heap-admin=0", "--peak-inaccuracy=0"]
+    checked([*words, *command], folder / f"{name}.massif.log")
+    return max(int(n) for n in re.findall(r"^mem_heap_B=(\d+)$", out.read_text(), re.MULTILINE)) // 1024
 
 
 def library_of(path):
@@ -187,10 +186,7 @@ def count(command, folder, name):
     """Runs `command` in callgrind: {"finetune": N, "torch": N, "system": N, "start": N}, own counts of functions."""
     out, log = folder / f"{name}.callgrind", folder / f"{name}.log"
     words = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={out}", "--dump-before=main", "--dump-line=no"]
-    with open(log, "wb") as text:
-        done = subprocess.run([*words, *command], env=environment(), stdout=text, stderr=text)
-    if done.returncode != 0:
-        raise SystemExit(f"error: {' '.join(words + command)} exited with {done.returncode}:\n{log.read_text()[-2000:]}")
+    checked([*words, *command], log)
     before = Path(f"{out}.1")
     if not before.exists():
         raise SystemExit(f"error: {command[0]} has no symbol 'main': build it without stripping")
@@ -226,7 +222,7 @@ NEEDS = {
     "torch": ("torch", "valgrind", "processor"),
     "system": ("torch", "libc", "valgrind", "processor"),
     "start": ("torch", "libc", "valgrind", "processor"),
-    "peak_kib": ("torch", "libc"),
+    "heap_kib": ("torch", "libc", "valgrind"),
 }
 
 
@@ -237,18 +233,19 @@ def measure(binary, names=None):
     with tempfile.TemporaryDirectory(prefix="finetune-check-") as scratch:
         folder = Path(scratch)
         chosen = {n: r for n, r in runs(folder).items() if not names or n in names or n == "classification"}
-        for name, (keys, words) in chosen.items():
-            command = command_of(binary, folder, name, keys, words)
-            result["runs"][name] = {"peak_kib": peak_kib(command, folder / f"{name}.log")}
-        # In other folders: predictions are made with the model of the run above.
+        if "predict" in chosen:  # with the model of this run
+            keys, words = chosen["classification"]
+            checked(command_of(binary, folder, "classification", keys, words), folder / "classification.log")
         with ThreadPoolExecutor(min(2, os.cpu_count() or 1)) as pool:
-            done = {}
+            counts, heaps = {}, {}
             for name, (keys, words) in chosen.items():
                 command = command_of(binary, folder, f"{name}-counted", keys, words)
-                done[name] = pool.submit(count, command, folder, name)
-            for name, future in done.items():
-                counts, functions = future.result()
-                result["runs"][name].update(counts, functions=functions)
+                counts[name] = pool.submit(count, command, folder, name)
+                command = command_of(binary, folder, f"{name}-heap", keys, words)
+                heaps[name] = pool.submit(peak_heap, command, folder, name)
+            for name, future in counts.items():
+                libraries, functions = future.result()
+                result["runs"][name] = {"heap_kib": heaps[name].result(), **libraries, "functions": functions}
     return result
 
 
@@ -279,10 +276,10 @@ def compare(stored, measured, say=print):
     for name, figures in measured["runs"].items():
         for figure in comparable:
             old, new = stored["runs"].get(name, {}).get(figure), figures.get(figure)
-            if old is None or new is None or (figure != "peak_kib" and max(old, new) < SMALLEST_COUNT):
+            if old is None or new is None or (figure != "heap_kib" and max(old, new) < SMALLEST_COUNT):
                 continue
             change = new / old - 1
-            what = "peak memory, KiB" if figure == "peak_kib" else f"instructions, {figure}"
+            what = "peak memory, KiB" if figure == "heap_kib" else f"instructions, {figure}"
             mark = "GREW" if change > TOLERANCE else "fell" if change < -TOLERANCE else "ok"
             say(f"{mark:5}{name}: {what}: {new:,} (stored {old:,}, {change:+.1%})")
             if mark == "GREW":
