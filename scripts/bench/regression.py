@@ -136,7 +136,7 @@ def checked(command, log):
 def peak_heap(command, folder, name):
     """KiB that were allocated at once, by valgrind's massif."""
     out = folder / f"{name}.massif"
-    words = ["valgrind", "--tool=massif", f"--massif-out-file={out}", "--depth=1", "--heap-admin=0", "--peak-inaccuracy=0"]
+    words = ["valgrind", "--tool=massif", f"--massif-out-file={out}", "--depth=1", "--heap-admin=0", "--peak-inaccuracy=0.2"]
     checked([*words, *command], folder / f"{name}.massif.log")
     return max(int(n) for n in re.findall(r"^mem_heap_B=(\d+)$", out.read_text(), re.MULTILINE)) // 1024
 
