@@ -16,6 +16,7 @@
 #include "data/arrow_script.h"
 #include "finetune/base/error.h"
 #include "finetune/base/file_system.h"
+#include "finetune/base/python_process.h"
 #include "finetune/base/text.h"
 
 namespace finetune {
@@ -42,27 +43,13 @@ ArrowProcess::ArrowProcess(const std::string& python, const std::string& path,
     throw Error(ErrorKind::kIo,
                 "'" + path + "': no pipe to read it through: " + std::strerror(errno));
   }
-  std::array<std::string, 6> words = {python, "-c", kArrowScript,
-                                      path,   kind, std::to_string(first)};
-  std::array<char*, 7> arguments = {};
-  for (size_t i = 0; i < words.size(); ++i) arguments[i] = words[i].data();
-
   posix_spawn_file_actions_t files;
-  posix_spawnattr_t attributes;
   ::posix_spawn_file_actions_init(&files);
   ::posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
   ::posix_spawn_file_actions_adddup2(&files, ends[1], STDOUT_FILENO);
   ::posix_spawn_file_actions_addopen(&files, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
-  ::posix_spawnattr_init(&attributes);
-  // Its own process group: this program handles interrupts from the terminal.
-  sigset_t none;
-  ::sigemptyset(&none);
-  ::posix_spawnattr_setsigmask(&attributes, &none);
-  ::posix_spawnattr_setpgroup(&attributes, 0);
-  ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETPGROUP);
-  const int problem =
-      ::posix_spawnp(&process_, python.c_str(), &files, &attributes, arguments.data(), environ);
-  ::posix_spawnattr_destroy(&attributes);
+  const int problem = start_in_own_group(
+      {python, "-c", kArrowScript, path, kind, std::to_string(first)}, files, process_);
   ::posix_spawn_file_actions_destroy(&files);
   ::close(ends[1]);
   pipe_ = ends[0];
@@ -104,13 +91,9 @@ std::string ArrowProcess::ending() {
 }
 
 std::vector<std::string> arrow_interpreters() {
-  const char* named = std::getenv("FINETUNE_PYTHON");
-  if (named != nullptr && *named != '\0') return {named};
-  std::vector<std::string> found;
   const std::string built_with = interpreter_of_build_folder();
-  if (!built_with.empty() && ::access(built_with.c_str(), X_OK) == 0) found.push_back(built_with);
-  found.emplace_back("python3");
-  return found;
+  const bool is_there = !built_with.empty() && ::access(built_with.c_str(), X_OK) == 0;
+  return python_interpreters(is_there ? built_with : "");
 }
 
 }  // namespace finetune

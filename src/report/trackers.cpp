@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
@@ -21,6 +20,7 @@
 #include "finetune/base/error.h"
 #include "finetune/base/file_system.h"
 #include "finetune/base/mount.h"
+#include "finetune/base/python_process.h"
 #include "finetune/base/text.h"
 #include "report/tracker_script.h"
 
@@ -81,25 +81,13 @@ struct ScriptResult {
 
 pid_t start_python(const std::string& python, const char* script, const MemoryStream& input,
                    const MemoryStream& output) {
-  std::array<std::string, 3> words = {python, "-c", script};
-  std::array<char*, 4> arguments = {words[0].data(), words[1].data(), words[2].data(), nullptr};
   posix_spawn_file_actions_t files;
-  posix_spawnattr_t attributes;
   ::posix_spawn_file_actions_init(&files);
   ::posix_spawn_file_actions_adddup2(&files, input.descriptor(), STDIN_FILENO);
   ::posix_spawn_file_actions_adddup2(&files, output.descriptor(), STDOUT_FILENO);
   ::posix_spawn_file_actions_adddup2(&files, output.descriptor(), STDERR_FILENO);
-  ::posix_spawnattr_init(&attributes);
-  // Its own process group: this program handles interrupts from the terminal.
-  sigset_t none;
-  ::sigemptyset(&none);
-  ::posix_spawnattr_setsigmask(&attributes, &none);
-  ::posix_spawnattr_setpgroup(&attributes, 0);
-  ::posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETPGROUP);
   pid_t process = -1;
-  const int problem =
-      ::posix_spawnp(&process, python.c_str(), &files, &attributes, arguments.data(), environ);
-  ::posix_spawnattr_destroy(&attributes);
+  const int problem = start_in_own_group({python, "-c", script}, files, process);
   ::posix_spawn_file_actions_destroy(&files);
   if (problem == 0) return process;
   throw Error(ErrorKind::kIo, "'" + python + "' cannot be started: " + std::strerror(problem));
@@ -155,16 +143,6 @@ std::string interpreter_of_command(const std::string& command) {
   return "";
 }
 
-std::vector<std::string> interpreters_for(const std::string& tracker) {
-  const char* named = std::getenv("FINETUNE_PYTHON");
-  if (named != nullptr && *named != '\0') return {named};
-  std::vector<std::string> found;
-  const std::string of_command = interpreter_of_command(tracker);
-  if (!of_command.empty()) found.push_back(of_command);
-  found.emplace_back("python3");
-  return found;
-}
-
 // A folder named like the package, which earlier runs leave in the current folder, is none.
 bool has_package(const std::string& python, const std::string& package) {
   constexpr char kSearch[] =
@@ -188,7 +166,8 @@ bool has_package(const std::string& python, const std::string& package) {
 bool is_package_tracker(const std::string& name) { return name == "wandb" || name == "mlflow"; }
 
 std::string tracker_interpreter(const std::string& tracker) {
-  const std::vector<std::string> interpreters = interpreters_for(tracker);
+  const std::vector<std::string> interpreters =
+      python_interpreters(interpreter_of_command(tracker));
   for (const std::string& python : interpreters) {
     if (has_package(python, tracker)) return python;
   }

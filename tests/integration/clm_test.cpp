@@ -32,22 +32,6 @@ TinyRun::Keys packed(const TinyRun::Keys& more = {}) {
   return keys;
 }
 
-Outcome uninterrupted(const TinyRun::Keys& keys) {
-  const TinyRun run(keys);
-  const ProcessResult result = run.train();
-  EXPECT_EQ(result.code, 0) << result.err;
-  return outcome_of(run);
-}
-
-Outcome stopped_at(const TinyRun::Keys& keys, int step, const TinyRun::Keys& then = {}) {
-  TinyRun run(keys);
-  run.train_until(step);
-  run.set(then);
-  const ProcessResult result = run.train();
-  EXPECT_EQ(result.code, 0) << result.err;
-  return outcome_of(run);
-}
-
 TEST(CausalLm, EndsInTheSameBitsAfterKillsAtRandomMoments) {
   const TinyRun whole(packed());
   const ProcessResult unbroken = whole.train();

@@ -24,22 +24,6 @@ TinyRun::Keys encoder(const std::string& type, const TinyRun::Keys& more = {}) {
   return keys;
 }
 
-Outcome whole_run(const TinyRun::Keys& keys) {
-  const TinyRun run(keys);
-  const ProcessResult result = run.train();
-  EXPECT_EQ(result.code, 0) << result.err;
-  return outcome_of(run);
-}
-
-Outcome resumed_run(const TinyRun::Keys& keys, int step, const TinyRun::Keys& then = {}) {
-  TinyRun run(keys);
-  run.train_until(step);
-  run.set(then);
-  const ProcessResult result = run.train();
-  EXPECT_EQ(result.code, 0) << result.err;
-  return outcome_of(run);
-}
-
 class Encoders : public ::testing::TestWithParam<std::string> {};
 INSTANTIATE_TEST_SUITE_P(Families, Encoders, ::testing::Values("modernbert", "deberta-v2"),
                          [](const auto& shown) {
@@ -58,7 +42,7 @@ TEST_P(Encoders, EndInTheSameBitsAfterKills) {
   }
   const ProcessResult result = run.train();
   ASSERT_EQ(result.code, 0) << result.err;
-  expect_equal(outcome_of(run), whole_run(encoder(GetParam())));
+  expect_equal(outcome_of(run), uninterrupted(encoder(GetParam())));
 }
 
 TEST_P(Encoders, EndInTheSameBitsWithEveryPrecisionAndTechnique) {
@@ -74,7 +58,8 @@ TEST_P(Encoders, EndInTheSameBitsWithEveryPrecisionAndTechnique) {
         {"optimizer_in_backward", "true"}}}};
   for (const auto& [name, keys] : variants) {
     SCOPED_TRACE(name);
-    expect_equal(resumed_run(encoder(GetParam(), keys), 17), whole_run(encoder(GetParam(), keys)));
+    expect_equal(stopped_at(encoder(GetParam(), keys), 17),
+                 uninterrupted(encoder(GetParam(), keys)));
   }
 }
 
@@ -83,8 +68,8 @@ TEST_P(Encoders, EndInTheSameBitsWhereTheBatchIsSplitOtherwise) {
                                                   {"per_device_train_batch_size", "2"},
                                                   {"gradient_accumulation_steps", "4"}});
   const Outcome split =
-      resumed_run(keys, 17, {{"num_processes", "2"}, {"gradient_accumulation_steps", "2"}});
-  const Outcome straight = whole_run(keys);
+      stopped_at(keys, 17, {{"num_processes", "2"}, {"gradient_accumulation_steps", "2"}});
+  const Outcome straight = uninterrupted(keys);
   EXPECT_TRUE(split.model == straight.model) << "other weights";
 }
 

@@ -55,7 +55,7 @@ TinyRun::Keys with_workers(TinyRun::Keys keys, int workers) {
   return keys;
 }
 
-Outcome uninterrupted(const TinyRun::Keys& keys) {
+Outcome streamed_whole(const TinyRun::Keys& keys) {
   const TinyRun run(keys);
   const ProcessResult result = run.train();
   EXPECT_EQ(result.code, 0) << result.err;
@@ -68,7 +68,7 @@ TEST(Streaming, EndsInTheSameBitsWhereverItIsStoppedAndWhateverPreparesBatches) 
   for (const Data& from : data()) {
     SCOPED_TRACE(from.name);
     const TinyRun::Keys keys = streaming(from.keys);
-    const Outcome expected = uninterrupted(with_workers(keys, 2));
+    const Outcome expected = streamed_whole(with_workers(keys, 2));
     TinyRun run(with_workers(keys, 0));
     int workers = 0;
     for (const int step : {1, 16, 17, 33}) {
@@ -93,7 +93,7 @@ TEST(Streaming, EndsInTheSameBitsFromPackedFilesAndOverSeveralFiles) {
         {{"train_file", files}, {"line_by_line", "true"}, {"max_train_samples", "120"}});
   };
   const Outcome expected =
-      uninterrupted(keys("[" + folder / "1.txt" + ", " + folder / "2.txt" + "]"));
+      streamed_whole(keys("[" + folder / "1.txt" + ", " + folder / "2.txt" + "]"));
   ASSERT_EQ(testing::run({"gzip", folder / "1.txt"}).code, 0);
   ASSERT_EQ(testing::run({"zstd", "--quiet", "--rm", folder / "2.txt"}).code, 0);
   TinyRun run(keys("[" + folder / "1.txt.gz" + ", " + folder / "2.txt.zst" + "]"));
@@ -105,7 +105,7 @@ TEST(Streaming, EndsInTheSameBitsFromPackedFilesAndOverSeveralFiles) {
 
 TEST(Streaming, EndsInTheSameBitsAfterBeingKilled) {
   const TinyRun::Keys keys = streaming(data().front().keys);
-  const Outcome expected = uninterrupted(keys);
+  const Outcome expected = streamed_whole(keys);
   const TinyRun run(keys);
   for (const int times : {1, 2}) {
     ProcessOptions watching;
@@ -125,7 +125,7 @@ TEST(Streaming, EndsInTheSameBitsForAnyNumberOfProcesses) {
                                         {"full_determinism", "true"},
                                         {"effective_batch_size", "8"},
                                         {"gradient_accumulation_steps", ""}});
-  const Outcome expected = uninterrupted(keys);
+  const Outcome expected = streamed_whole(keys);
   const TinyRun two(keys);
   ASSERT_EQ(two.train({"--num_processes", "2", "--stop_at_step", "21"}).code, 75);
   const ProcessResult result = two.train({"--num_processes", "2"});

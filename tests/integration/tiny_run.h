@@ -174,6 +174,23 @@ inline void expect_equal(const Outcome& actual, const Outcome& expected) {
   EXPECT_TRUE(actual.schedule == expected.schedule) << "another schedule";
 }
 
+inline Outcome uninterrupted(const TinyRun::Keys& keys) {
+  const TinyRun run(keys);
+  const ProcessResult result = run.train();
+  EXPECT_EQ(result.code, 0) << result.err;
+  return outcome_of(run);
+}
+
+// Stopped after `step` and resumed, with the keys of `then` changed.
+inline Outcome stopped_at(const TinyRun::Keys& keys, int step, const TinyRun::Keys& then = {}) {
+  TinyRun run(keys);
+  run.train_until(step);
+  run.set(then);
+  const ProcessResult result = run.train();
+  EXPECT_EQ(result.code, 0) << result.err;
+  return outcome_of(run);
+}
+
 // The standard run without an interruption, made once.
 inline const Outcome& unbroken() {
   static const Outcome outcome = [] {
