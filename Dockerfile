@@ -16,7 +16,8 @@ RUN python3 -m venv /opt/finetune \
  && useradd --create-home --uid 1000 finetune \
  && mkdir /work && chown finetune:finetune /work
 COPY finetune-*+torch${TORCH_VERSION}-*.whl /tmp/wheels/
-RUN /opt/finetune/bin/pip install --no-cache-dir --find-links /tmp/wheels finetune \
+# The file, not the name: the package index has another project called finetune.
+RUN /opt/finetune/bin/pip install --no-cache-dir /tmp/wheels/finetune-*.whl \
  && rm -rf /tmp/wheels
 ENV PATH=/opt/finetune/bin:$PATH
 USER finetune

@@ -98,6 +98,23 @@ output=$(env -u FINETUNE_WHEEL CXX=/nonexistent FINETUNE_NO_INSTALL=1 FINETUNE_P
 expect "==> using the wheel $folder/drive/bin/" "$output"
 [[ -f $folder/drive/runs/smoke/model.safetensors ]] || fail "colab_cell.sh trained nothing"
 
+# The image installs the wheel of its context, although an index has a newer project of that name.
+mkdir -p "$folder/index"
+"$python" - "$folder/index" <<'EOF'
+import sys, zipfile
+with zipfile.ZipFile(sys.argv[1] + "/finetune-99.0-py3-none-any.whl", "w") as wheel:
+    info = "finetune-99.0.dist-info/"
+    wheel.writestr(info + "METADATA", "Metadata-Version: 2.1\nName: finetune\nVersion: 99.0\n")
+    wheel.writestr(info + "WHEEL", "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+    wheel.writestr(info + "RECORD", "")
+EOF
+words=$(sed -n "s#^RUN /opt/finetune/bin/pip install --no-cache-dir \(.*\) \\\\#\1#p" "$root/Dockerfile")
+words=${words//\/tmp\/wheels/$(dirname "$FINETUNE_WHEEL")}
+# shellcheck disable=SC2086  # words of a command, with a pattern
+PIP_FIND_LINKS=$folder/index "$folder/$name/bin/python" -m pip install --quiet --disable-pip-version-check --no-index \
+  --force-reinstall --no-deps $words
+expect "(for torch $wanted)" "$("$finetune" --version)"
+
 # Another torch, then none.
 version=$(site_of "$folder/$name/bin/python")/torch/version.py
 rm "$version"  # a link to the file of another environment
