@@ -36,7 +36,7 @@ struct CacheContent {
 };
 
 // Deletes the entries that were unused for that long, except those that a live process builds or
-// reads, or might. Also deletes findings of that age. Never throws Error.
+// reads, or may be using. Also deletes findings of that age. Never throws Error.
 [[nodiscard]] CacheContent remove_unused_entries(const std::string& folder,
                                                  std::chrono::seconds unused);
 

@@ -19,7 +19,7 @@ struct StreamSource {
   RowOptions rows;                 // all rows, no progress
   nlohmann::ordered_json options;  // everything that samples depend on except the files
   std::optional<int64_t> max_samples;
-  std::function<void(const RowBlock&)> on_first_row = {};  // RowSource's
+  std::function<void(const RowBlock&)> on_first_row = {};  // see RowSource::on_first_row()
   // Makes samples of the next rows, a bounded number that depends only on the rows; returns false
   // at the end of the files.
   std::function<bool(RowSource&, TokenContent&)> read;

@@ -14,7 +14,7 @@ namespace finetune {
 struct AskedQuestion {
   Question question;  // id is empty if there is none
   std::string place;
-  bool answer_known = false;        // whether the data states an answer, or that there is none
+  bool answer_known = false;        // the data has an answer or says that there is none
   std::optional<TextRange> answer;  // the first one, in bytes of the context
 };
 

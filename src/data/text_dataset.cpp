@@ -321,7 +321,7 @@ struct TextChunks {
   int64_t largest_group = 0;
 };
 
-// Returns everything except the files and the tokenizer that tokens depend on.
+// Returns the inputs of the tokens, except the files and the tokenizer, for the cache's key.
 nlohmann::ordered_json cache_options(const TextOptions& options) {
   nlohmann::ordered_json key = {{"samples", options.line_by_line ? "lines" : "blocks"},
                                 {"max_seq_length", options.max_seq_length},

@@ -41,7 +41,7 @@ class TorchFile : public std::enable_shared_from_this<TorchFile> {
     if (result.numel() > data.numel()) {
       throw Error(ErrorKind::kData, "'" + path_ + "': a tensor repeats its elements");
     }
-    // Copy if the storage has more data than the tensor, so that it is not kept alive.
+    // Copy if the storage has more data than the tensor, so that the rest is not kept in memory.
     const bool is_whole = result.is_contiguous() && result.numel() == data.numel();
     return is_whole ? result : result.clone(at::MemoryFormat::Contiguous);
   }

@@ -26,8 +26,8 @@ class CharTrie {
     int32_t value = -1;     // of the string that ends here; -1: none
   };
 
-  // Limit of edges, where a shared prefix counts once: 256 MiB. Vocabularies of a million tokens
-  // need a third of that.
+  // Maximum number of edges, counting shared prefixes once: 256 MiB. Vocabularies of a million
+  // tokens need a third of that.
   static constexpr size_t kMostSteps = size_t{12} << 20;
 
   CharTrie() = default;

@@ -46,7 +46,7 @@ class PreTokenizer {
   [[nodiscard]] bool empty() const { return steps_.empty(); }
   // Returns all steps as cutters, in order; nullopt if a step has none.
   [[nodiscard]] std::optional<std::vector<const TextCutter*>> cutters() const;
-  // A ByteLevel at the end.
+  // Returns the final ByteLevel, if there is one.
   [[nodiscard]] const std::optional<ByteLevel>& byte_level() const { return byte_level_; }
   [[nodiscard]] std::optional<ByteLevel>& byte_level() { return byte_level_; }
   // Turns a final ByteLevel into an ordinary step, whose words are spelled in byte-level

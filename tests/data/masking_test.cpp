@@ -149,7 +149,7 @@ TEST(Masking, ChoosesWholeWordsAndMasksAllOfThem) {
   int64_t chosen = 0;
   int64_t words = 0;
   for (int64_t sample = 0; sample < 2000; ++sample) {
-    // A special token ends a word; a continuing token after it is a word.
+    // A special token ends a word; a continuing token after it forms a word by itself.
     std::vector<int64_t> ids = {0, 21, 10, 20, 22, 11, 2, 23, 24, 12, 2};
     const std::vector<int64_t> before = ids;
     std::vector<int64_t> labels(ids.size());

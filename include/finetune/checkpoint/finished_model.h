@@ -39,8 +39,8 @@ class ModelExport {
   // Records every result file that is in the folder.
   void add_results();
   [[nodiscard]] const Manifest& manifest() const { return manifest_; }  // so far
-  // Writes manifest.json and then finetune_state.json, each atomically. Before the first one, the
-  // second one is on disk under a temporary name: see complete_export().
+  // Writes manifest.json and then finetune_state.json, each atomically. finetune_state.json is on
+  // disk under a temporary name before manifest.json is replaced: see complete_export().
   void commit(const std::string& run_id, int64_t step, const std::string& state);
 
  private:

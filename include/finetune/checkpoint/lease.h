@@ -38,7 +38,8 @@ class Lease {
   Lease(const Lease&) = delete;
   Lease& operator=(const Lease&) = delete;
 
-  // Reads the record. An unreadable record counts as ours. Thread-safe.
+  // Reads the record and returns whether this process still owns the folder. An unreadable record
+  // counts as ours. Thread-safe.
   [[nodiscard]] bool still_ours();
   // Returns the result of the last check, including the heartbeat's; free of I/O. Thread-safe.
   [[nodiscard]] bool is_lost() const;

@@ -36,7 +36,7 @@ struct DynamicState {
 // The update of bitsandbytes' CUDA kernel with exact divisions and square roots: constants in
 // float32, decay after the update, codes rounded to nearest. Elements with a non-finite gradient
 // are skipped and their moments zeroed; blocks whose largest moment is below 2^-126 become zeros.
-// (Its CPU path looks codes up in 65,536 equal bins, which rounds smaller second moments to
+// (Its CPU path looks codes up in 65,536 equal bins, which turns every smaller second moment into
 // 1.6e-5.)
 void update_adamw(const Parameter& parameter, const DynamicState& state, const AdamWUpdate& update);
 void encode(const Tensor& exp_avg, const Tensor& exp_avg_sq, const DynamicState& state);

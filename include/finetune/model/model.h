@@ -27,9 +27,9 @@ struct ModelInput {
   // The random numbers of dropout; nullopt: no dropout (evaluation).
   std::optional<DropoutStream> dropout = {};
   Tensor token_type_ids = {};  // [B, T] int64; undefined: all 0
-  // The tokens that are not padding, where rows end in padding. A model in training computes only
-  // these; hidden states of padding are zero then. Not for question answering, whose loss includes
-  // padding, nor for block-sparse attention, whose blocks include padding.
+  // The layout of the tokens without padding, for rows that end in padding. A model in training
+  // computes only these tokens; hidden states of padding are zero then. Not for question answering,
+  // whose loss includes padding, nor for block-sparse attention, whose blocks include padding.
   std::shared_ptr<const TokenLayout> layout = {};
   // For evaluation of a causal model, else null: keys and values of the tokens before input_ids [1,
   // T]; the pass appends its own.

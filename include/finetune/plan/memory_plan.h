@@ -17,7 +17,7 @@
 // the rest by formulas of what the implementation allocates. All sizes are bytes.
 namespace finetune {
 
-// Predictions are accurate to 10 %; choices leave this share of the budget free.
+// Predictions are accurate to 10 %; choices leave about this share of the budget free.
 constexpr double kMemoryMargin = 0.05;
 
 // The workload: given by model, task and data.
