@@ -30,7 +30,7 @@ struct RunFolder {
   std::optional<checkpoint::Owner> owner = {};  // live or dead
   std::vector<checkpoint::CheckpointEntry> checkpoints = {};
   int64_t quarantined = 0;  // checkpoint-N.bad-k
-  // Empty objects where the file is missing or unreadable:
+  // Empty objects if the file is missing or unreadable:
   nlohmann::ordered_json state = nlohmann::ordered_json::object();     // finetune_state.json
   nlohmann::ordered_json trainer = nlohmann::ordered_json::object();   // trainer_state.json
   nlohmann::ordered_json progress = nlohmann::ordered_json::object();  // of the live process

@@ -67,7 +67,7 @@ struct BucketSum::State {
   std::mutex mutex;
   std::condition_variable changed;
   std::vector<Tensor>
-      gradients;  // reported so far; those of a bucket belong to the sender while it is sent
+      gradients;  // reported so far; the sender owns those of a bucket while it is sent
   std::vector<size_t> missing;  // by bucket
   size_t done = 0;              // completed buckets of this update; without a thread: started ones
   bool is_sending = false;

@@ -8,7 +8,7 @@
 
 namespace finetune::tokenizer {
 
-// A character of a changed text and how it came about, as the tokenizers package counts:
+// A character of a changed text and where it comes from, as the tokenizers package counts:
 //   0   it replaces the next character
 //   1   it is new, at the position of the one before it
 //  -N   it replaces the next character, and the N after that one are removed

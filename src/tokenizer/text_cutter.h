@@ -23,7 +23,7 @@ class TextCutter {
 // exact text of the expression; null for others.
 [[nodiscard]] std::shared_ptr<const TextCutter> find_cutter(std::string_view regex);
 
-// GPT-2's, which ByteLevel has built in:
+// Returns GPT-2's cutter, which is built into ByteLevel:
 //   's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
 [[nodiscard]] const TextCutter& gpt2_cutter();
 

@@ -29,8 +29,8 @@ struct ActivationCheckpointing {
 
 // optim and optim_args.
 struct OptimizerChoice {
-  std::string kind = "adamw";         // all arguments of the kind
-  OptimizerArguments arguments = {};  // all that the kind has
+  std::string kind = "adamw";         // one of optimizer_names()
+  OptimizerArguments arguments = {};  // all arguments of the kind
 
   friend bool operator==(const OptimizerChoice&, const OptimizerChoice&) = default;
 };

@@ -149,8 +149,8 @@ class ParameterStore {
   std::vector<Tensor> spare_;      // memory of gradients between updates
   bool zeroes_together_ = false;   // spare_ is zeroed by one call for all
   std::unordered_map<const void*, size_t> index_;
-  std::vector<uint32_t>
-      additions_;  // of this micro-batch, a parameter: part of the rounding's numbers
+  // Gradient additions in this micro-batch by parameter: each rounds with other random numbers.
+  std::vector<uint32_t> additions_;
   RoundingStream stream_;
   std::function<void(Parameter&)> listener_;
   Tensor anchor_;

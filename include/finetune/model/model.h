@@ -109,7 +109,7 @@ enum class Head {
   return !head || *head == Head::kPretraining;
 }
 
-// An encoder with one of the other heads.
+// A model with a head other than a language model's.
 class HeadModel : public Model {
  public:
   [[nodiscard]] virtual Tensor logits(const ModelInput& input) = 0;

@@ -15,8 +15,8 @@ struct ModelOptions {
   bool fused = false;
   WeightFormat weights = WeightFormat::kFloat32;
   GradientFormat gradients = GradientFormat::kFloat32;
-  Precision precision = Precision::kFloat32;             // of evaluation
-  Precision evaluation_precision = Precision::kFloat32;  // and without dropout
+  Precision precision = Precision::kFloat32;             // of the layers in training
+  Precision evaluation_precision = Precision::kFloat32;  // of the layers in evaluation
   // Keep only the input of every N-th layer and recompute the rest (Chen et al. 2016); 0: keep what
   // each layer's backward pass needs.
   int64_t checkpoint_every_n_layers = 0;

@@ -147,13 +147,13 @@ struct OptimizerKind {
 [[nodiscard]] const std::deque<OptimizerKind>& optimizers();
 [[nodiscard]] const OptimizerKind* find_optimizer(const std::string& name);     // or nullptr
 [[nodiscard]] const OptimizerKind& optimizer_of_kind(const std::string& name);  // or Error(kConfig)
-// Their names.
+// Returns the names of optimizers().
 [[nodiscard]] std::vector<std::string> optimizer_kinds();
 
 // Registers an optimizer that is not in optimizers.def (for tests).
 void add_optimizer(OptimizerNames names, OptimizerKind kind);
 
-// The rule of options.kind. Error(kConfig) where there is no such kind.
+// Returns the rule of options.kind. Throws Error(kConfig) for an unknown kind.
 [[nodiscard]] std::unique_ptr<UpdateRule> make_update_rule(const OptimizerOptions& options);
 
 // Creates the slot's state before the first update. Requires: slot.is_8bit is set.

@@ -36,7 +36,7 @@ struct DivergenceState {
   int64_t faulty_step = 0;    // the latest step with a fault; a later update is progress
   int64_t watched_until = 0;  // check weights and states after every update up to this step
   std::vector<LeftOut> left_out = {};
-  // Of the most recent updates, oldest first; empty if no spike factor is set.
+  // Values of the most recent updates, oldest first; empty if no spike factor is set.
   std::vector<double> recent_losses = {};
   std::vector<double> recent_grad_norms = {};
 };

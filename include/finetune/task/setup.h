@@ -101,7 +101,7 @@ class TaskSetup {
 // nothing, for other data.
 [[nodiscard]] bool announce_stream(const TrainingArgs& args, const std::string& what,
                                    const Dataset& data);
-// The files of a split and the key that names them. Throws Error(kConfig) where there are none.
+// The files of a split and the key that names them. Throws Error(kConfig) if there are none.
 struct SplitFiles {
   std::vector<std::string> files;
   std::string key;
