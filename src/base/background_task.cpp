@@ -40,7 +40,7 @@ void BackgroundTask::start(std::function<void()> work) {
   }
   try {
     thread_ = std::thread([this] { run(); });
-  } catch (const std::exception&) {  // no thread or no memory for one
+  } catch (const std::exception&) {  // the thread could not be created
     work_here();
   }
 }
@@ -79,7 +79,7 @@ std::exception_ptr BackgroundTask::take_failure() {
 }
 
 void BackgroundTask::run() {
-  // On Linux a priority is a thread's.
+  // On Linux a priority belongs to a thread.
   (void)::setpriority(PRIO_PROCESS, static_cast<id_t>(::syscall(SYS_gettid)), kNiceness);
   std::unique_lock lock(mutex_);
   while (true) {
@@ -97,7 +97,7 @@ void BackgroundTask::run() {
     std::function<void()> done = std::exchange(work_, nullptr);
     changed_.notify_all();
     lock.unlock();
-    done = nullptr;  // what the work held is freed while nobody waits
+    done = nullptr;  // free what the job owned outside the lock
     lock.lock();
   }
 }

@@ -8,7 +8,7 @@
 namespace finetune {
 namespace {
 
-// Eight bytes at a time (Kounavis and Berry, "Novel table lookup-based algorithms for
+// Processes eight bytes at a time (Kounavis and Berry, "Novel table lookup-based algorithms for
 // high-performance CRC generation", 2008): table t contains the checksums of a byte followed by t
 // zero bytes.
 using Tables = std::array<std::array<uint32_t, 256>, 8>;

@@ -31,7 +31,7 @@ namespace {
   throw Error(ErrorKind::kIo, message, error);
 }
 
-// Why a file of this mode cannot be read at any offset; nullptr: it can.
+// Returns why a file of this mode cannot be read at any offset; nullptr if it can.
 const char* why_not_readable(mode_t mode) {
   if (S_ISREG(mode)) return nullptr;
   if (S_ISDIR(mode)) return std::strerror(EISDIR);
@@ -44,12 +44,12 @@ const char* why_not_readable(mode_t mode) {
   throw Error(ErrorKind::kIo, "cannot open '" + path + "': " + why, error);
 }
 
-// A descriptor of a regular file. Opening a FIFO waits for a writer, and opening some devices waits
-// or acts: O_NONBLOCK returns at once, and then the descriptor is looked at.
+// Opens a regular file. Opening a FIFO waits for a writer, and opening some devices waits or has
+// effects: O_NONBLOCK returns at once, and then the type is checked.
 int open_regular(const std::string& path, struct stat& status) {
   int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  // A socket cannot be opened. A regular file that another process holds a lease on (a file server)
-  // can, once the lease is given back, which a blocking open waits for.
+  // A socket cannot be opened. A regular file on which another process has a lease (a file server)
+  // can be opened after the lease is released; a blocking open waits for that.
   if (descriptor < 0 && (errno == ENXIO || errno == EWOULDBLOCK)) {
     const int error = errno;
     if (::stat(path.c_str(), &status) != 0) fail("open", path, errno);
@@ -178,7 +178,7 @@ class LocalFileSystem final : public FileSystem {
     const int result = ::fsync(descriptor);
     const int error = errno;
     ::close(descriptor);
-    // Some network file systems know no fsync of a folder; there is nothing more to be done there.
+    // Some network file systems do not support fsync of a folder.
     if (result != 0 && error != EINVAL && error != ENOTSUP) fail("sync the folder", path, error);
   }
 
@@ -189,8 +189,8 @@ class LocalFileSystem final : public FileSystem {
   void rename_new(const std::string& from, const std::string& to) override {
     if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0) return;
     if (errno != EINVAL && errno != ENOSYS) fail("rename '" + from + "' to", to, errno);
-    // File systems without RENAME_NOREPLACE (FUSE mounts): the caller holds the folder's lock, so
-    // looking first is good enough there.
+    // File systems without RENAME_NOREPLACE (FUSE mounts): the caller owns the folder's lock, so
+    // checking first is sufficient.
     if (type(to) != FileType::kMissing) fail("rename '" + from + "' to", to, EEXIST);
     rename(from, to);
   }
@@ -246,7 +246,7 @@ class LocalFileSystem final : public FileSystem {
   uint64_t free_bytes(const std::string& path) override {
     struct statvfs status = {};
     if (::statvfs(path.c_str(), &status) != 0) fail("ask for the free space of", path, errno);
-    if (status.f_blocks == 0) return UINT64_MAX;  // some FUSE programs report no sizes
+    if (status.f_blocks == 0) return UINT64_MAX;  // some FUSE file systems report no sizes
     const uint64_t free = uint64_t{status.f_bavail} * status.f_frsize;
     const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (descriptor < 0) return free;
@@ -306,7 +306,7 @@ void FileSystem::write_atomically(const std::string& path, std::string_view cont
   } catch (const Error&) {
     try {
       if (exists(temporary)) remove_file(temporary);
-    } catch (const Error&) {  // the first fault is the one to report
+    } catch (const Error&) {  // report the first error
     }
     throw;
   }

@@ -10,7 +10,7 @@
 
 namespace finetune {
 
-// Passes every call on to another file system; a decorator overrides what it changes.
+// Forwards every call to another file system; a decorator overrides what it changes.
 class ForwardingFileSystem : public FileSystem {
  public:
   explicit ForwardingFileSystem(std::shared_ptr<FileSystem> inner) : inner_(std::move(inner)) {}

@@ -17,8 +17,8 @@
 namespace finetune::interrupt {
 namespace {
 
-constexpr int kMoment = -1;       // instead of a signal's number
-constexpr int kForwarded = 7514;  // marks what forward() sends
+constexpr int kMoment = -1;       // stands for a session limit instead of a signal number
+constexpr int kForwarded = 7514;  // marks signals sent by forward()
 
 std::atomic<int> requested_signal{0};
 // A signal to the process group arrives directly and by forward(): each way is counted separately,
@@ -53,10 +53,10 @@ void install(int flags) {
 
 void install_handlers() {
   install(SA_RESTART);
-  // A closed pipe or a terminal that is gone must not end a run of many hours.
+  // A closed pipe or terminal must not end a run of many hours.
   ::signal(SIGPIPE, SIG_IGN);
   if (!hangup_stops) ::signal(SIGHUP, SIG_IGN);
-  ::signal(SIGXFSZ, SIG_IGN);  // a file that grows too large is a failed write, not the end
+  ::signal(SIGXFSZ, SIG_IGN);  // a file above the size limit becomes a failed write
 }
 
 void stop_on_hangup() {

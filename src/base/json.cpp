@@ -16,7 +16,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// What the parser expected, in the words of JSON; empty if unknown.
+// Returns what the parser expected, in JSON's terms; empty if unknown.
 std::string expected_by(const std::string& reason) {
   const size_t begin = reason.find("; expected ");
   if (begin == std::string::npos) return "";
@@ -51,7 +51,7 @@ std::string describe_fault(std::string_view text, size_t end, const std::string&
   return found;
 }
 
-// `position`: where the parser stopped, 1-based; `reason`: its own words.
+// `position`: where the parser stopped, 1-based; `reason`: its message.
 JsonFault find_fault(std::string_view text, size_t position, const std::string& reason) {
   const size_t end = std::min(std::max<size_t>(position, 1) - 1, text.size());
   const std::string_view before = text.substr(0, end);
@@ -63,8 +63,8 @@ JsonFault find_fault(std::string_view text, size_t position, const std::string& 
           .found = describe_fault(text, end, reason)};
 }
 
-// Builds the value while it enforces what nlohmann's own parser does not: bounded depth and no
-// duplicate keys.
+// Builds the value and enforces what nlohmann's parser does not: bounded depth and no duplicate
+// keys.
 class Builder : public nlohmann::json_sax<Json> {
  public:
   Builder(std::string_view text, int max_depth) : text_(text), max_depth_(max_depth) {}
@@ -95,7 +95,7 @@ class Builder : public nlohmann::json_sax<Json> {
     return false;
   }
 
-  // What parsing gave, if it did not fail.
+  // Returns the parsed value if parsing did not fail.
   Json& root() { return root_; }
   JsonFault& fault() { return fault_; }
 
@@ -117,7 +117,7 @@ class Builder : public nlohmann::json_sax<Json> {
     } else if (levels_.back().value.is_array()) {
       levels_.back().value.push_back(std::move(value));
     } else {
-      // The level's own set has seen the key, so the linear search of operator[] is not needed.
+      // The level's set has checked the key, so the linear search of operator[] is not needed.
       levels_.back().value.get_ref<Json::object_t&>().emplace_back(levels_.back().key,
                                                                    std::move(value));
     }
@@ -145,7 +145,7 @@ class Builder : public nlohmann::json_sax<Json> {
   JsonFault fault_;
 };
 
-// Python's json writes NaN, Infinity and -Infinity outside strings; JSON has null.
+// Replaces NaN, Infinity and -Infinity outside strings, which Python's json writes, by null.
 std::string without_nan(std::string_view text) {
   std::string result;
   result.reserve(text.size());
@@ -219,7 +219,7 @@ std::string format_double(double value) {
       std::to_chars(buffer, buffer + sizeof(buffer), value, std::chars_format::scientific);
   const std::string_view scientific(buffer, static_cast<size_t>(result.ptr - buffer));
   const int exponent = std::stoi(std::string(scientific.substr(scientific.find('e') + 1)));
-  // Where repr() changes to an exponent.
+  // The range in which repr() uses no exponent.
   if (exponent >= -4 && exponent < 16) {
     result = std::to_chars(buffer, buffer + sizeof(buffer), value, std::chars_format::fixed);
   }

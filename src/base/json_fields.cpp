@@ -13,7 +13,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Of a value that may be as large as its file.
+// Describes a value, which may be as large as its file.
 std::string shown_value(const Json& value) {
   if (value.is_object()) return value.empty() ? "{}" : "an object";
   if (value.is_array()) return value.empty() ? "[]" : "a list";
@@ -39,7 +39,7 @@ std::string expected_number(const NumberRange& range) {
                                  format_double(range.high), std::isfinite(range.high));
 }
 
-// Whether `value` is a whole number in range; `result` is then that number.
+// Whether `value` is an integer in range; stores it in `result`.
 bool take_integer(const Json& value, const IntegerRange& range, int64_t& result) {
   if (value.is_number_unsigned()) {
     if (value.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX)) return false;

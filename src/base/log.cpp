@@ -38,7 +38,7 @@ State& state() {
   return *instance;
 }
 
-// Far above any message of ours: what is longer repeats something that a file holds.
+// Far above our own messages; longer ones contain text from a file.
 constexpr size_t kLongestLine = 2'000;
 constexpr size_t kLongestMessage = 20'000;
 

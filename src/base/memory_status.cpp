@@ -18,7 +18,7 @@ std::string system_path(const std::string& path) {
   return root != nullptr ? root + path : path;
 }
 
-// A number at the start of a file; nothing where there is none ("max").
+// Returns the number at the start of a file; nullopt if there is none ("max").
 std::optional<int64_t> number_in(const std::string& path) {
   std::ifstream file(path);
   int64_t number = 0;
@@ -26,7 +26,7 @@ std::optional<int64_t> number_in(const std::string& path) {
   return number;
 }
 
-// The value of a line "name number" or "name: number kB"; 0 where there is none.
+// Returns the value of a line "name number" or "name: number kB"; 0 if there is none.
 int64_t value_in(const std::string& path, const std::string& wanted) {
   std::ifstream file(path);
   std::string name;
@@ -37,7 +37,7 @@ int64_t value_in(const std::string& path, const std::string& wanted) {
   return 0;
 }
 
-// A line of /proc/self/status in bytes; nothing where the kernel does not report it.
+// Returns a line of /proc/self/status in bytes; nullopt if the kernel does not report it.
 std::optional<int64_t> status_bytes(const std::string& wanted) {
   std::ifstream file("/proc/self/status");
   for (std::string line; std::getline(file, line);) {
@@ -50,7 +50,7 @@ int64_t system_memory(const std::string& line) {
   return 1024 * value_in(system_path("/proc/meminfo"), line);
 }
 
-// How a version of control groups names things.
+// File and line names of one version of control groups.
 struct GroupFiles {
   std::string controller;  // in /proc/self/cgroup
   std::string mount;
@@ -63,7 +63,8 @@ const GroupFiles kVersions[] = {
     {"memory", "/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes",
      "total_inactive_file", "total_active_file"}};
 
-// The process's group as /proc/self/cgroup has it: "4:cpu,memory:/path", in version 2 "0::/path".
+// Returns the process's group from /proc/self/cgroup: "4:cpu,memory:/path", in version 2
+// "0::/path".
 std::string group_of(const std::string& controller) {
   std::ifstream file(system_path("/proc/self/cgroup"));
   for (std::string line; std::getline(file, line);) {
@@ -76,8 +77,8 @@ std::string group_of(const std::string& controller) {
   return "/";
 }
 
-// The folder of the process's group and of those above it, the innermost first. A container may see
-// only the outermost one, under a path of the host that does not exist there.
+// Returns the folders of the process's group and of the groups above it, innermost first. A
+// container may see only the outermost one, under a path of the host that does not exist in it.
 std::vector<std::string> group_folders(const GroupFiles& version) {
   std::vector<std::string> folders;
   std::string group = group_of(version.controller);
@@ -89,7 +90,7 @@ std::vector<std::string> group_folders(const GroupFiles& version) {
   return folders;
 }
 
-// What a group may still take; nothing where it has no limit.
+// Returns what a group may still allocate; nullopt without a limit.
 std::optional<int64_t> left_in_group(const std::string& folder, const GroupFiles& version) {
   const std::optional<int64_t> limit = number_in(folder + "/" + version.limit);
   const std::optional<int64_t> used = number_in(folder + "/" + version.used);

@@ -15,7 +15,7 @@
 namespace finetune {
 namespace {
 
-// The kernel writes blanks and backslashes as three octal digits.
+// Decodes blanks and backslashes, which the kernel writes as three octal digits.
 std::string unescape(std::string_view text) {
   const auto is_octal = [](char c) { return c >= '0' && c <= '7'; };
   std::string out;
@@ -136,7 +136,7 @@ std::optional<Mount> find_mount(const std::vector<Mount>& mounts, std::string_vi
 std::string resolved_path(const std::string& path) {
   std::error_code error;
   std::filesystem::path resolved = std::filesystem::weakly_canonical(path, error);
-  // A dead mount cannot even be looked at; its name is all that is needed.
+  // A dead mount cannot be accessed, but its name is sufficient.
   if (error) resolved = std::filesystem::absolute(path, error).lexically_normal();
   std::string text = resolved.string();
   while (text.size() > 1 && text.back() == '/') text.pop_back();

@@ -6,7 +6,7 @@
 namespace finetune {
 namespace {
 
-// Edits (insert, delete, replace, swap neighbours) between two short names.
+// Returns the number of edits (insert, delete, replace, swap neighbours) between two short names.
 size_t edit_distance(std::string_view a, std::string_view b) {
   std::vector<std::vector<size_t>> d(a.size() + 1, std::vector<size_t>(b.size() + 1));
   for (size_t i = 0; i <= a.size(); ++i) {

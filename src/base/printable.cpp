@@ -17,7 +17,7 @@ std::string hexadecimal(const char* format, unsigned value) {
   return text.data();
 }
 
-// C0, DEL and C1.
+// Whether c is a control character of C0 or C1, or DEL; except line feed and tab.
 bool is_control(char32_t c) {
   return (c < 0x20 && c != '\n' && c != '\t') || (c >= 0x7F && c < 0xA0);
 }
@@ -61,7 +61,7 @@ std::string shortened(std::string_view text, size_t most) {
 
 std::string listed(const std::vector<std::string>& items, size_t most, std::string_view separator) {
   std::string text;
-  // One item more takes no more room than "and 1 more".
+  // One more item takes no more space than "and 1 more".
   const size_t shown = items.size() <= most + 1 ? items.size() : most;
   for (size_t i = 0; i < shown; ++i) {
     if (i > 0) text += separator;

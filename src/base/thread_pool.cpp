@@ -29,7 +29,7 @@ void ThreadPool::stop() {
     stopping_ = true;
     dropped.swap(tasks_);
   }
-  dropped.clear();  // before the wait below: a running task may wait for one that is dropped
+  dropped.clear();  // before waiting: a running task may wait for a dropped one
   changed_.notify_all();
   for (std::thread& thread : threads_) thread.join();
 }

@@ -36,7 +36,7 @@ auto patiently(const BringBackOptions& options, Action action) {
     try {
       return action();
     } catch (const Error& error) {
-      const bool is_full = error.system_error() == ENOSPC;  // this side's disk
+      const bool is_full = error.system_error() == ENOSPC;  // the local disk
       if (is_full || !may_pass(error) || options.clock->now() + pause > end) throw;
       log::info(std::string("the mirror does not answer, trying again: ") + error.what());
     }
@@ -53,8 +53,8 @@ CopyPlaces places(const BringBackOptions& options) {
           .clock = options.clock};
 }
 
-// Where hosted notebooks mount a Drive: a folder of that name on the machine's own disk is a Drive
-// that is not mounted.
+// Whether `path` is where hosted notebooks mount a Drive, but nothing is mounted: the folder is on
+// the local disk.
 bool is_missing_mount(const std::string& path) {
   const std::string resolved = resolved_path(path);
   for (const char* point : {"/content/drive", "/content/gdrive"}) {
@@ -97,7 +97,7 @@ std::vector<std::string> foreign_files(FileSystem& files, const std::string& fol
   return names;
 }
 
-// Copies one checkpoint that passes; throws where it does not.
+// Copies one checkpoint if it is valid; throws otherwise.
 void fetch(const BringBackOptions& options, const CheckpointEntry& entry) {
   FileSystem& local = *options.local;
   const std::string run = is_identifier(entry.run_id) ? entry.run_id : "foreign";
@@ -132,7 +132,7 @@ void fetch(const BringBackOptions& options, const CheckpointEntry& entry) {
   } catch (...) {
     try {
       local.remove_tree(staging);
-    } catch (const Error&) {  // a later start sweeps it
+    } catch (const Error&) {  // a later start deletes it
     }
     throw;
   }
@@ -150,7 +150,7 @@ void quarantine(const BringBackOptions& options, const CheckpointEntry& entry,
                  where);
 }
 
-// An interrupted copy does not count, and is not corruption.
+// Whether the entry is an interrupted copy, which is ignored and does not count as corruption.
 bool is_unfinished_copy(FileSystem& files, const CheckpointEntry& entry) {
   return !files.exists(join_path(entry.path, kManifestFile)) &&
          files.exists(join_path(entry.path, kFinetuneStateFile));
@@ -163,7 +163,7 @@ CheckpointEntry look_again(const BringBackOptions& options, const std::string& p
       entry = inspect_checkpoint(*options.files, path, false);
       if (entry.unreadable) throw SourceError(ErrorKind::kIo, entry.problem);
     });
-  } catch (const SourceError&) {  // recorded in the entry
+  } catch (const SourceError&) {  // the entry contains the problem
   }
   return entry;
 }
@@ -183,7 +183,7 @@ Outcome try_to_fetch(const BringBackOptions& options, const CheckpointEntry& ent
       quarantine(options, entry, error.what());
       return {.damaged = true};
     }
-    // A full disk here is not the mirror's fault, and an older checkpoint would not fit either.
+    // A full local disk is not the mirror's fault, and an older checkpoint would not fit either.
     if (dynamic_cast<const SourceError*>(&error) == nullptr) throw;
     options.report("the mirror's " + checkpoint_name(entry.step) +
                    " is passed over: " + error.what() + "; it stays where it is");
@@ -217,15 +217,15 @@ std::optional<Manifest> manifest_in(FileSystem& files, const std::string& path, 
   }
 }
 
-// What a mirror holds of a finished model, verified.
+// A finished model in a mirror, verified.
 struct FinishedCopy {
   std::map<std::string, FileRecord> files;
-  std::optional<Manifest> manifest;  // nothing: an older version wrote the mirror
+  std::optional<Manifest> manifest;  // nullopt: an older version wrote the mirror
 };
 
-// manifest.json names the files of the model, the index those and the user's. After an interrupted
-// copy a file may match only one of the two. Throws Error(kCheckpoint) if a file of the model
-// matches neither.
+// manifest.json lists the files of the model, the index lists these and the user's. After an
+// interrupted copy a file may match only one of the two. Throws Error(kCheckpoint) if a file of the
+// model matches neither.
 FinishedCopy verify_finished_copy(const BringBackOptions& options, const Json& state) {
   FileSystem& files = *options.files;
   FinishedCopy copy;
@@ -454,7 +454,7 @@ bool bring_back_tree(const BringBackOptions& options, const std::string& name,
     options.report("'" + source + "' cannot be brought back: " + error.what());
     try {
       local.remove_tree(staging);
-    } catch (const Error&) {  // the first failure is reported
+    } catch (const Error&) {  // report the first failure
     }
     return false;
   }

@@ -41,7 +41,7 @@ FileRecord record_in(const CopyPlaces& places, const std::string& path) {
   }
 }
 
-// Whether a model answers by this file.
+// Whether the model's answers depend on this file.
 bool decides_answers(std::string_view name) {
   constexpr std::array<std::string_view, 12> kNames = {
       kConfigFile,         "finetune_data.json", "tokenizer.json", "tokenizer_config.json",
@@ -57,7 +57,7 @@ void put_in_place(FileSystem& files, const std::string& temporary, const std::st
   files.rename(temporary, target);
 }
 
-// A link counts as the file that it points to.
+// Returns how a file differs from its record; empty if it does not. Follows links.
 std::string problem_of(FileSystem& files, const std::string& path, const FileRecord& record,
                        bool verify) {
   const FileType type = files.type(path);
@@ -118,7 +118,7 @@ void ModelExport::write(const CheckpointFile& file) {
   put_in_place(files_, temporary, join_path(folder_, file.name));
 }
 
-// Writes the file under a temporary name, which a later start removes where this one is killed.
+// Writes the file under a temporary name; if the process is killed, a later start deletes it.
 std::string ModelExport::stage(const CheckpointFile& file) {
   static thread_local std::mt19937_64 names{std::random_device{}()};
   std::string temporary =
@@ -132,7 +132,7 @@ std::string ModelExport::stage(const CheckpointFile& file) {
   return temporary;
 }
 
-// Not interrupted: a run whose last step is done ends as finished, also if a signal is pending.
+// Ignores signals: a run whose last step is done ends as finished, even if a signal is pending.
 void ModelExport::add_results() {
   const CopyPlaces places = {.from = files_, .to = files_, .may_go_on = [] {}};
   for (const std::string& name : result_files(files_, folder_)) {
@@ -339,7 +339,7 @@ ResultUpdate::ResultUpdate(FileSystem& files, std::string folder)
     kept.recorded = results.files.at(item.first);
     if (files_.type(damaged) == FileType::kFile) kept.present = record_file(files_, damaged);
   }
-  // Merging into it would give its damage a checksum.
+  // Merging results into a damaged file would give the damage a valid checksum.
   const auto merged = damaged_.find("all_results.json");
   if (merged != damaged_.end() && merged->second.present) {
     manifest_.reset();
@@ -360,7 +360,7 @@ void ResultUpdate::commit() {
     manifest_->files[name] = record_file(files_, join_path(folder_, name));
   }
   for (const auto& [name, damaged] : damaged_) {
-    // Not replaced: the next start of the run repairs it.
+    // Not replaced: keep its record, so that the next start of the run repairs it.
     if (manifest_->files.at(name) == damaged.present.value_or(damaged.recorded)) {
       manifest_->files[name] = damaged.recorded;
     }

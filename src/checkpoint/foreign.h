@@ -8,12 +8,12 @@
 
 namespace finetune::checkpoint {
 
-// Throws Error(kCheckpoint) with the reason why the inspected checkpoint is not valid.
+// Throws Error(kCheckpoint) with the reason why the inspected checkpoint is invalid.
 [[noreturn]] void reject_checkpoint(const std::string& reason);
 
-// Checks a checkpoint that Hugging Face's Trainer wrote: it has no checksums, so its structure must
-// do. trainer_state.json must name the folder's step, the weights and the optimizer's files must be
-// complete in themselves. Fills the entry; throws Error where something is wrong.
+// Checks a checkpoint of transformers' Trainer by structure, because it has no checksums:
+// trainer_state.json must contain the folder's step, and the files of weights and optimizer must be
+// complete. Fills the entry; throws Error if something is wrong.
 void inspect_foreign(FileSystem& files, CheckpointEntry& entry, bool verify);
 
 }  // namespace finetune::checkpoint

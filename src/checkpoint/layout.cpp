@@ -15,14 +15,14 @@ constexpr std::string_view kStaging = ".tmp-checkpoint-";
 constexpr std::string_view kTrash = ".trash-checkpoint-";
 constexpr std::string_view kTemporary = ".tmp-";
 
-// Takes a prefix off the front; false where it is not there.
+// Removes a prefix; returns false if the text does not start with it.
 bool take(std::string_view& text, std::string_view prefix) {
   if (text.substr(0, prefix.size()) != prefix) return false;
   text.remove_prefix(prefix.size());
   return true;
 }
 
-// Takes a number as std::to_string writes it: no sign, no leading zero.
+// Parses a number as written by std::to_string: no sign, no leading zero.
 std::optional<int64_t> take_number(std::string_view& text) {
   int64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);

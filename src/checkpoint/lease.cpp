@@ -27,12 +27,14 @@ constexpr uint64_t kMaxRecordBytes = 4096;
 constexpr int kLooksAtAnEmptyRecord = 4;
 constexpr double kSecondsBetweenLooks = 0.25;
 constexpr double kWatchSeconds = 1.0;
-// If two contenders take over a silent record at the same time, this shows which one succeeded.
+// If two contenders take over a silent record at the same time, reading it after this time shows
+// which one succeeded.
 constexpr double kFirstBeatSeconds = 2.0;
-// A folder on a dead mount must not keep the program from ending.
+// A folder on a dead mount must not keep the program from exiting.
 constexpr std::chrono::seconds kLongestGoodbye{2};
 
-// The holds of this process: a record that it failed to write or to take back is nobody's.
+// The tokens of this process's leases. A record with another token of this process was left by a
+// failed write or removal and has no owner.
 class LiveTokens {
  public:
   void add(const std::string& token) {
@@ -54,13 +56,14 @@ class LiveTokens {
 };
 
 LiveTokens& live_tokens() {
-  static LiveTokens* instance = new LiveTokens;  // a thread may outlive what is destroyed at exit
+  // Never destroyed: a thread may still run during exit.
+  static LiveTokens* instance = new LiveTokens;
   return *instance;
 }
 
 }  // namespace
 
-// Outlives the lease where its thread hangs in a dead mount.
+// Outlives the lease if its thread hangs in a dead mount.
 struct Lease::Shared {
   explicit Shared(LeaseOptions given) : options(std::move(given)), self(this_process()) {
     path = join_path(options.folder, kLockFile);
@@ -78,7 +81,7 @@ struct Lease::Shared {
     file->close();
   }
 
-  // The record, looked at again where it is empty.
+  // Reads the record, and reads it again if it is empty.
   std::string read_settled() {
     for (int look = 1;; ++look) {
       const std::optional<std::string> text = read();
@@ -118,7 +121,7 @@ struct Lease::Shared {
 
   [[nodiscard]] bool is_surely_dead(const Owner& owner) const {
     if (options.kernel_lock && !owner.boot_id.empty() && owner.boot_id == self.boot_id) return true;
-    // The same machine after a reboot.
+    // This machine after a reboot.
     if (options.kernel_lock && owner.host == self.host && !owner.machine_id.empty() &&
         owner.machine_id == self.machine_id) {
       return true;
@@ -146,7 +149,8 @@ struct Lease::Shared {
                              describe(owner), static_cast<int>(options.patience_seconds)));
   }
 
-  // What is neither empty nor ours is another's: even one that has let go has written here since.
+  // Whether the record is still ours. A record that is neither empty nor ours shows that another
+  // process has owned the folder since, even if it has released it.
   bool look() {
     if (lost) return false;
     std::optional<std::string> text;
@@ -204,9 +208,9 @@ struct Lease::Shared {
 
   LeaseOptions options;
   std::string path;
-  Owner self;  // its counter belongs to the heartbeat thread
+  Owner self;  // the heartbeat thread owns its counter
   std::atomic<bool> lost{false};
-  std::mutex mutex;  // of what follows
+  std::mutex mutex;  // guards the members below
   std::condition_variable wake;
   std::string taken_by;
   bool stopping = false;

@@ -82,7 +82,7 @@ Manifest parse_manifest(std::string_view text, const std::string& path, FileName
     manifest.files.emplace(name, parse_record(files.fields(name.c_str()), path));
   }
   if (manifest.files.empty()) reject(path, "names no files");
-  // Covers the checksum, unknown keys, order and white space at once.
+  // Checks checksum, unknown keys, order and white space at once.
   if (manifest_text(manifest) != text) reject(path, "is damaged: its own checksum does not match");
   return manifest;
 }

@@ -29,29 +29,29 @@ constexpr int kNiceness = 10;
 constexpr std::chrono::seconds kLongestLastCopy{2};
 constexpr std::chrono::milliseconds kFinishStep{100};
 
-// No std::exception: nothing takes it for a failure.
+// Not a std::exception, so that no handler treats it as a failure.
 struct Abandoned {};
 
 struct CheckpointJob {
   CheckpointCopy copy;
   RotationPolicy policy;
-  bool is_older = false;  // no reason to rotate
+  bool is_older = false;  // does not trigger a rotation
 };
 
 struct FileJob {
   std::string path;
-  std::string name;  // of a tree; empty: a file
+  std::string name;  // of a tree; empty: a single file
   int64_t number = 0;
-  // Instead of copying: of the trees below `name` those that nobody uses are removed.
+  // If set, the job removes the unused trees below `name` instead of copying.
   std::optional<std::chrono::seconds> unused = {};
   std::vector<std::string> used = {};
-  std::optional<FileRecord> expected = {};  // of a file
-  bool verify = false;                      // of a tree
+  std::optional<FileRecord> expected = {};  // for a file
+  bool verify = false;                      // for a tree
 };
 
 }  // namespace
 
-// Shared with the thread, which may hang in a dead mount for longer than the mirror lives.
+// Shared with the thread, which may hang in a dead mount for longer than the mirror exists.
 struct Mirror::Worker {
   explicit Worker(MirrorOptions given)
       : options(std::move(given)),
@@ -111,7 +111,7 @@ struct Mirror::Worker {
     return !lost && (working || waiting || !older.empty() || !queue.empty());
   }
 
-  // One try of what comes next; false where it failed.
+  // Makes one attempt at the next job; returns false if it failed.
   bool work(std::unique_lock<std::mutex>& lock) {
     if (waiting) replace_working(lock);
     if (!working && !older.empty()) {
@@ -152,7 +152,7 @@ struct Mirror::Worker {
     } catch (const Interrupted& stop) {
       is_done = succeeded = false;
       problem = "a stop was asked for while " + std::string(stop.what());
-    } catch (const std::exception& failure) {  // no memory, no thread: what may pass
+    } catch (const std::exception& failure) {  // out of memory or threads: may be temporary
       is_done = succeeded = false;
       problem = failure.what();
     }
@@ -177,7 +177,7 @@ struct Mirror::Worker {
     return false;
   }
 
-  // The newer goes; the older, if it had not arrived, is dropped.
+  // Starts copying the newer checkpoint; drops the older one if it is not complete.
   void replace_working(std::unique_lock<std::mutex>& lock) {
     std::optional<CheckpointJob> former = std::exchange(working, std::nullopt);
     working = std::exchange(waiting, std::nullopt);
@@ -234,7 +234,7 @@ struct Mirror::Worker {
   void remove(bool checkpoint, const std::optional<FileJob>& file) {
     if (checkpoint) {
       working.reset();
-    } else {  // it may have been asked for again meanwhile
+    } else {  // the same file may have been queued again meanwhile
       std::erase_if(queue, [&](const FileJob& job) { return job.number == file->number; });
     }
   }
@@ -257,7 +257,7 @@ struct Mirror::Worker {
     failures_in_a_row = 0;
   }
 
-  // Until it is time for another try; a newer checkpoint and the end do not wait.
+  // Waits until the next attempt; a newer checkpoint or the end of the run interrupts the wait.
   void pause(std::unique_lock<std::mutex>& lock) {
     double seconds = options.first_retry_seconds;
     for (int64_t i = 1; i < failures_in_a_row && seconds < options.longest_retry_seconds; ++i) {
@@ -296,9 +296,9 @@ struct Mirror::Worker {
   std::atomic<bool> abandon{false};
   std::atomic<bool> lost{false};
 
-  mutable std::mutex mutex;  // of what follows
+  mutable std::mutex mutex;  // guards the members below
   std::condition_variable wake;
-  std::optional<CheckpointJob> working;  // the thread's own while it copies
+  std::optional<CheckpointJob> working;  // used by the thread without the lock while it copies
   std::optional<CheckpointJob> waiting;
   std::deque<CheckpointJob> older;
   std::deque<FileJob> queue;
@@ -307,8 +307,8 @@ struct Mirror::Worker {
   int64_t failures_in_a_row = 0;
   double told_at = 0;
   std::string last_problem;
-  bool last_problem_lasts = false;  // trying again soon does not help
-  bool lacks_file = false;          // one was not as recorded here, and was left out
+  bool last_problem_lasts = false;  // retrying soon cannot help
+  bool lacks_file = false;          // a local file did not match its record and was not copied
   bool finishing = false;
   bool hurry = false;
   bool idle = false;

@@ -16,9 +16,9 @@ namespace finetune::checkpoint {
 namespace {
 
 constexpr uint64_t kMaxCopyManifestBytes = uint64_t{64} << 20;
-constexpr char kTreeRun[] = "tree";  // where a manifest names a run
-// Next to a tree's index, not part of it: seconds since the epoch. The times of files are no
-// such note, as a mirror's file system may know none or change them by itself.
+constexpr char kTreeRun[] = "tree";  // run id in the manifests of trees
+// A file next to a tree's index, with the time of the last use in seconds since the epoch. File
+// times cannot serve, because a mirror's file system may not support them or may change them.
 constexpr char kLastUse[] = "last_use";
 
 std::string read_copy_source(FileSystem& files, const std::string& path) {
@@ -58,7 +58,7 @@ void list_tree(FileSystem& files, const std::string& folder, const std::string& 
   }
 }
 
-// The state first: it distinguishes an interrupted copy from another program's checkpoint.
+// Returns the state first: it distinguishes an interrupted copy from another program's checkpoint.
 std::vector<std::string> in_order(const Manifest& manifest) {
   std::vector<std::string> names;
   for (const auto& item : manifest.files) names.push_back(item.first);
@@ -78,8 +78,8 @@ CopyPlaces MirrorFolder::places() const {
 
 void MirrorFolder::make() { options_.files->make_directories(options_.directory); }
 
-// On file systems where a renamed folder may lack its content, the manifest defines a checkpoint:
-// it is written last and verified by the reader.
+// Whether a renamed folder keeps its content on this file system. If not, the manifest defines a
+// checkpoint: it is written last and verified by the reader.
 bool MirrorFolder::trusts_renames() {
   if (trusts_renames_) return *trusts_renames_;
   FileSystem& files = *options_.files;
@@ -103,7 +103,8 @@ bool MirrorFolder::trusts_renames() {
   return works;
 }
 
-// True where the checkpoint is there to the byte; anything else under its name makes way.
+// Returns whether an identical copy of the checkpoint exists; removes or renames anything else with
+// its name.
 bool MirrorFolder::is_there(const CheckpointCopy& copy, const std::string& target) {
   FileSystem& files = *options_.files;
   if (!files.exists(target) || target == copy.staging) return false;
@@ -246,7 +247,7 @@ bool MirrorFolder::has_same(const std::string& target, const Manifest& index,
   return true;
 }
 
-// It has its own checksum and is not in the index.
+// Copies manifest.json, which has its own checksum and is not in the index.
 void MirrorFolder::copy_manifest(const std::string& path) {
   FileSystem& files = *options_.files;
   const std::string text = read_copy_source(*options_.local, path);
@@ -329,7 +330,7 @@ void MirrorFolder::remove_unused_trees(const std::string& parent,
   const auto now = static_cast<int64_t>(std::time(nullptr));
   for (const std::string& name : files.list(folder)) {
     const std::string tree = join_path(folder, name);
-    // What has no index was not copied here by this program.
+    // A tree without an index was not copied by this program.
     if (!files.exists(join_path(tree, kTreeIndexFile))) continue;
     const bool is_used = std::ranges::find(used, name) != used.end();
     if (now - note_of_use(tree, is_used, now) <= unused.count()) continue;

@@ -16,27 +16,28 @@
 
 namespace finetune::checkpoint {
 
-// A checkpoint being copied, so that a retry continues after the files that are complete.
+// The state of copying a checkpoint, so that a retry continues after the complete files.
 struct CheckpointCopy {
   explicit CheckpointCopy(std::string path) : source(std::move(path)) {}
 
   std::string source;
-  std::optional<Manifest> manifest;  // once it was read
-  std::string staging;               // empty: not begun
+  std::optional<Manifest> manifest;  // set once it was read
+  std::string staging;               // empty: not started
   std::set<std::string> verified;    // files
 };
 
-// Writing to a mirror, one operation at a time: everything is read back before it counts. All
-// members throw SourceError where the local side is the reason, Error(kIo) or Error(kCheckpoint)
-// where the mirror is, and what the two functions throw.
+// Writes to a mirror, one operation at a time: everything is read back before it counts. All
+// members throw SourceError if the local side fails, Error(kIo) or Error(kCheckpoint) if the mirror
+// does, and what the two callbacks throw.
 class MirrorFolder {
  public:
   struct Options {
     std::shared_ptr<FileSystem> local = {};
     std::shared_ptr<FileSystem> files = {};  // the mirror's
     std::string directory = {};
-    std::function<void()> may_go_on = [] {};    // between blocks; throws to abandon
-    std::function<void()> check_fence = [] {};  // before a commit; throws where another writes here
+    std::function<void()> may_go_on = [] {};  // between blocks; throws to abandon
+    // Before a commit; throws if another session writes here.
+    std::function<void()> check_fence = [] {};
     Report report = {};
     Clock* clock = &Clock::steady();
   };
@@ -44,13 +45,13 @@ class MirrorFolder {
 
   void make();  // the folder itself
   void commit(CheckpointCopy& copy);
-  // As for the output folder; those of another run make way for this run's.
+  // The same as for the output folder; checkpoints of another run are renamed first.
   void rotate(const std::string& run_id, const RotationPolicy& policy);
-  void discard(const CheckpointCopy& copy);  // what was staged; never throws
+  void discard(const CheckpointCopy& copy);  // deletes the staging folder; never throws
 
-  // `expected`: what the file must hold to be copied; nothing: it has no record.
+  // `expected`: the required content of the file; nullopt: it has no record.
   void copy_file(const std::string& path, const std::optional<FileRecord>& expected);
-  // With `verify` copies that are there are read and compared, not only their sizes.
+  // With `verify`, existing copies are read and compared, otherwise only their sizes.
   void copy_tree(const std::string& folder, const std::string& name, bool verify);
   void remove_unused_trees(const std::string& parent, const std::vector<std::string>& used,
                            std::chrono::seconds unused);
@@ -61,7 +62,7 @@ class MirrorFolder {
   bool is_there(const CheckpointCopy& copy, const std::string& target);
   void stage(CheckpointCopy& copy, const std::string& target);
   [[nodiscard]] Manifest read_index(const std::string& folder) const;
-  // When a session last used a tree, as it was noted there; now where nothing was.
+  // Returns when a session last used a tree, from the note in it; now if there is none.
   [[nodiscard]] int64_t note_of_use(const std::string& tree, bool is_used, int64_t now);
   void write_index(const std::string& folder, const Manifest& index);
   void copy_manifest(const std::string& path);

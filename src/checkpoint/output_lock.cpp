@@ -25,7 +25,7 @@ std::string recorded_owner(const std::string& path) {
   try {
     const std::optional<Owner> owner = parse_owner(FileSystem::local().read_all(path, 4096));
     if (owner) return describe(*owner);
-  } catch (const Error&) {  // the folder is in use; the owner is unknown
+  } catch (const Error&) {  // the folder is in use, but the owner is unknown
   }
   return "another process";
 }
@@ -40,8 +40,8 @@ std::string one(const std::string& key) { return (key.starts_with('o') ? "an " :
               error);
 }
 
-// If the folder's name does not survive a power cut, all of its content is lost. An earlier start
-// may have been killed between creating and syncing it, so the parent is synced every time.
+// Creates the folder durably: if its name is lost in a power failure, so is its content. An earlier
+// start may have been killed between creating and syncing it, so the parent is synced every time.
 void make_durable(FileSystem& files, const std::string& folder) {
   try {
     std::vector<std::string> missing;
@@ -99,7 +99,7 @@ bool OutputLock::take_kernel_lock(const std::string& path, const LeaseOptions& o
 }
 
 OutputLock::~OutputLock() {
-  lease_.reset();  // the record first: nobody else may have begun to write it
+  lease_.reset();  // first the record, before another process can write it
   ::close(descriptor_);
 }
 

@@ -28,8 +28,9 @@ std::string first_line(const std::string& path) {
   return line;
 }
 
-// Field 22 of /proc/<pid>/stat, counted after the closing bracket of the command, which may contain
-// anything. 0 if there is no such process, or only a zombie.
+// Returns field 22 of /proc/<pid>/stat (start time in clock ticks), counted after the closing
+// bracket of the command, which may contain any text. 0 if there is no such process, or only a
+// zombie.
 int64_t process_start(int64_t pid) {
   const std::string line = first_line(format_text("/proc/{}/stat", pid));
   const size_t bracket = line.rfind(')');

@@ -17,7 +17,7 @@ namespace {
 
 constexpr uint64_t kMaxManifestBytes = uint64_t{64} << 20;
 
-// Fills the entry from the manifest; throws where anything differs from it.
+// Fills the entry from the manifest; throws if anything differs from it.
 void inspect_own(FileSystem& files, CheckpointEntry& entry, bool verify) {
   const std::string manifest_path = join_path(entry.path, kManifestFile);
   if (files.type(manifest_path) != FileType::kFile)
@@ -50,7 +50,7 @@ void inspect_own(FileSystem& files, CheckpointEntry& entry, bool verify) {
   }
 }
 
-// Steps of what is called checkpoint-<N>, rising.
+// Returns the steps of all checkpoint-<N>, ascending.
 std::vector<int64_t> list_steps(FileSystem& files, const std::string& output_dir) {
   std::vector<int64_t> steps;
   if (!files.exists(output_dir)) return steps;

@@ -9,7 +9,8 @@
 namespace finetune::checkpoint {
 namespace {
 
-// The manifest goes first: whatever stops in between, the rest is not a checkpoint under any name.
+// Removes the manifest first: if the deletion is interrupted, the rest does not count as a
+// checkpoint under any name.
 void remove_checkpoint_folder(FileSystem& files, const std::string& path) {
   const std::string manifest = join_path(path, kManifestFile);
   if (files.type(path) == FileType::kDirectory && files.exists(manifest)) {
@@ -55,7 +56,7 @@ std::vector<int64_t> steps_to_delete(const std::vector<int64_t>& existing,
     scheduled += is_automatic ? 0 : 1;
     if (!stays && policy.best_step != *step) gone.push_back(*step);
   }
-  // Newest first until here.
+  // So far `gone` is sorted newest first.
   if (limit != 1 && gone.size() + 1 == existing.size() && !gone.empty()) gone.erase(gone.begin());
   std::reverse(gone.begin(), gone.end());
   return gone;

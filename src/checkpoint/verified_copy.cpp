@@ -42,7 +42,7 @@ void stream(const CopyPlaces& places, const std::string& from, WritableFile& to)
 }  // namespace
 
 FileRecord copy_file(const CopyPlaces& places, const std::string& from, const std::string& to) {
-  // A file that could not be synced once is not to be trusted again, so never the same one.
+  // A file that failed to sync cannot be trusted, so a retry never reuses it.
   if (places.to.exists(to)) places.to.remove_file(to);
   const std::unique_ptr<WritableFile> file = places.to.create(to);
   RecordingFile recording(*file);
@@ -92,7 +92,7 @@ FileRecord replace_file(const CopyPlaces& places, const std::string& from, const
   } catch (...) {
     try {
       if (places.to.exists(temporary)) places.to.remove_file(temporary);
-    } catch (const Error&) {  // the first failure is reported
+    } catch (const Error&) {  // report the first failure
     }
     throw;
   }

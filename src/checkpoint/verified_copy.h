@@ -11,13 +11,13 @@
 
 namespace finetune::checkpoint {
 
-// What is to be copied is gone or damaged: trying again does not help.
+// The source is missing or corrupt: a retry cannot help.
 class SourceError final : public Error {
  public:
   using Error::Error;
 };
 
-// Discards what is written: for the record of a content alone.
+// Discards all writes: used to compute the record of a content.
 class NoFile final : public WritableFile {
  public:
   using WritableFile::write;
@@ -26,7 +26,7 @@ class NoFile final : public WritableFile {
   void close() override {}
 };
 
-// Between two file systems.
+// The file systems of a copy.
 struct CopyPlaces {
   FileSystem& from;
   FileSystem& to;
@@ -35,26 +35,26 @@ struct CopyPlaces {
   Clock* clock = &Clock::steady();
 };
 
-// Does `look`, a few times while what was just written is not to be seen yet.
+// Calls `look`, several times if a file that was just written is not visible yet.
 void look_until_seen(const CopyPlaces& places, const std::function<void()>& look);
 
-// Copies a file to a new one, syncs it and returns what was read. Throws SourceError where the
-// source cannot be read, Error(kIo) where the target cannot be written.
+// Copies a file to a new one, syncs it and returns its record. Throws SourceError if the source
+// cannot be read, Error(kIo) if the target cannot be written.
 FileRecord copy_file(const CopyPlaces& places, const std::string& from, const std::string& to);
 
-// Reads a file of the target back, from the device instead of the page cache if possible. Throws as
-// verify_file().
+// Reads a file of the target back, from the device instead of the page cache if possible. Throws
+// like verify_file().
 void read_back(const CopyPlaces& places, const std::string& path, const FileRecord& record);
 
-// Copies under a temporary name, reads back and renames over `to`. Where `expected` is given and
-// the source has another content: SourceError(kCheckpoint), and `to` stays as it is.
+// Copies under a temporary name, reads back and renames over `to`. If `expected` is given and the
+// source has another content, throws SourceError(kCheckpoint) and leaves `to` unchanged.
 FileRecord replace_file(const CopyPlaces& places, const std::string& from, const std::string& to,
                         const FileRecord* expected = nullptr);
 
-// The record of a file as it is. Throws SourceError.
+// Returns the record of a file as it is. Throws SourceError.
 FileRecord record_of(const CopyPlaces& places, const std::string& path);
 
-// Whether a failed operation on a mount may work later.
+// Whether a failed operation on a mount may succeed later.
 [[nodiscard]] bool may_pass(const Error& error);
 
 }  // namespace finetune::checkpoint

@@ -13,7 +13,7 @@
 namespace finetune::checkpoint {
 namespace {
 
-// A new folder survives a power cut only if its parent was synced.
+// Creates folders durably: a new folder survives a power failure only if its parent was synced.
 void make_durable_directories(FileSystem& files, const std::string& path) {
   if (files.exists(path)) return;
   make_durable_directories(files, parent_path(path));
@@ -42,13 +42,14 @@ void check_space(FileSystem& files, const std::string& output_dir, uint64_t requ
                                           output_dir, free / kMegabyte, needed / kMegabyte + 1));
 }
 
-// True if this checkpoint exists already; anything else under its name is renamed.
+// Returns whether this checkpoint exists already; anything else with its name is renamed.
 bool is_already_there(FileSystem& files, const std::string& output_dir, const std::string& target,
                       const CheckpointIdentity& identity) {
   if (!files.exists(target)) return false;
   const CheckpointEntry entry = inspect_checkpoint(files, target, true);
   if (entry.whole && entry.run_id == identity.run_id) return true;
-  // It may be valid: only what was read and found corrupt is quarantined.
+  // An unreadable one may be valid: only a checkpoint that was read and found corrupt is
+  // quarantined.
   if (entry.unreadable) throw Error(ErrorKind::kIo, target + ": " + entry.problem);
   set_aside(files, output_dir, identity.step, entry.whole ? AsideReason::kOld : AsideReason::kBad);
   return false;
@@ -91,7 +92,7 @@ std::string write_checkpoint(FileSystem& files, const std::string& output_dir,
   const std::string target = join_path(output_dir, checkpoint_name(identity.step));
   make_durable_directories(files, output_dir);
   if (is_already_there(files, output_dir, target, identity)) {
-    files.sync_directory(output_dir);  // the commit may have failed at just this point
+    files.sync_directory(output_dir);  // an earlier commit may have failed just before this
     return target;
   }
   check_space(files, output_dir, required_bytes);
@@ -105,7 +106,7 @@ std::string write_checkpoint(FileSystem& files, const std::string& output_dir,
   } catch (...) {
     try {
       files.remove_tree(staging);
-    } catch (...) {  // the first failure is reported; a later start deletes the rest
+    } catch (...) {  // report the first failure; a later start deletes the rest
     }
     throw;
   }

@@ -18,7 +18,7 @@ std::string to_line(const Json& json) {
   return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
-// A field as RFC 4180 has it.
+// Returns a field in RFC 4180 format.
 std::string field_of(const Json& value, char separator) {
   std::string text = value.is_string() ? value.get<std::string>() : to_line(value);
   const std::string special = std::string("\"\r\n") + separator;
@@ -47,7 +47,7 @@ AnswerOutput::AnswerOutput(const std::optional<std::string>& path) {
   if (FileSystem::local().type(path_) == FileType::kDirectory) {
     throw Error(ErrorKind::kUsage, "--output: '" + path_ + "' is a folder; name a file");
   }
-  // The name of FileSystem::write_atomically's files, which are known as leftovers.
+  // Uses the name pattern of FileSystem::write_atomically, whose files are recognised as leftovers.
   temporary_ =
       join_path(parent_path(path_), format_text(".tmp-{}.{}", file_name(path_), ::getpid()));
   file_ = FileSystem::local().create(temporary_);
@@ -58,11 +58,11 @@ AnswerOutput::~AnswerOutput() {
   file_.reset();
   try {
     FileSystem::local().remove_file(temporary_);
-  } catch (const Error&) {  // there is another error already
+  } catch (const Error&) {  // another error is being reported
   }
 }
 
-// One line for an object, one for each object of a list, however deep.
+// Writes one line per object, also for the objects of nested lists.
 void AnswerOutput::add_lines(const Json& answer) {
   if (!answer.is_array()) return add_line(answer);
   for (const Json& one : answer) add_lines(one);

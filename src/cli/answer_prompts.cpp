@@ -32,7 +32,7 @@ int answer_prompts(const TaskDescriptor& task, const std::string& folder, Predic
     if (line.empty()) continue;
     try {
       static_cast<void>(model->answer({{.where = "line " + std::to_string(number), .text = line}}));
-    } catch (const Error& error) {  // of this line: the next one may be shorter
+    } catch (const Error& error) {  // of this line only: the next one may be shorter
       if (error.kind() != ErrorKind::kData) throw;
       log::error(error.what());
     }

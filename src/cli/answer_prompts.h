@@ -8,8 +8,8 @@
 
 namespace finetune::cli {
 
-// On a terminal: continues each line that is typed and shows the words as they come, until the
-// end of input. Each line is a separate text. Returns the exit code.
+// Interactive generation on a terminal: continues each typed line and prints the words as they are
+// generated, until the end of input. Each line is a separate text. Returns the exit code.
 [[nodiscard]] int answer_prompts(const TaskDescriptor& task, const std::string& folder,
                                  PredictOptions options);
 

@@ -19,7 +19,7 @@
 namespace finetune::cli {
 namespace {
 
-constexpr size_t kLongestNote = 2'000;  // bytes, as in a log line
+constexpr size_t kLongestNote = 2'000;  // bytes, as for a log line
 using Json = nlohmann::ordered_json;
 using checkpoint::CheckpointEntry;
 
@@ -37,7 +37,7 @@ std::string age_text(int64_t created_unix) {
   return format_text("{} d", seconds / 86400);
 }
 
-// What was found in one folder.
+// The findings in one folder.
 struct Findings {
   int64_t checkpoints = 0;
   int64_t valid_checkpoints = 0;
@@ -73,7 +73,7 @@ void list_checkpoints(const std::string& folder, bool verify, Findings& findings
   }
 }
 
-// finetune_state.json of a folder; null where it is missing or damaged.
+// Returns finetune_state.json of a folder; null if it is missing or damaged.
 Json state_in(const std::string& folder) {
   const std::string path = join_path(folder, checkpoint::kFinetuneStateFile);
   FileSystem& files = FileSystem::local();
@@ -120,7 +120,7 @@ Findings list_folder(const std::string& folder, bool verify) {
   return findings;
 }
 
-// mirror_dir as the run's configuration had it.
+// Returns mirror_dir from the run's recorded configuration.
 std::optional<std::string> recorded_mirror(const std::string& folder) {
   std::vector<std::string> folders;
   for (const auto& entry : checkpoint::list_checkpoints(FileSystem::local(), folder, false)) {
@@ -137,12 +137,12 @@ std::optional<std::string> recorded_mirror(const std::string& folder) {
   return std::nullopt;
 }
 
-// Whether the mirror is without damage and complete.
+// Lists the mirror. Returns whether it is undamaged and complete.
 bool list_mirror(const std::string& mirror, bool is_finished) {
   std::cout << "mirror " << mirror << ":\n";
   if (FileSystem::local().type(mirror) == FileType::kMissing) {
     std::cout << "it is not there; name another folder with --mirror\n";
-    return true;  // not mounted, perhaps: that is no damage
+    return true;  // possibly not mounted: not damage
   }
   const Findings there = list_folder(mirror, true);
   if (is_finished && !there.is_finished) {

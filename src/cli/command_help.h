@@ -7,10 +7,11 @@
 
 namespace finetune::cli {
 
-// What `finetune COMMAND [words...] --help` prints.
+// Returns the output of `finetune COMMAND [words...] --help`.
 [[nodiscard]] std::string help_of(const Command& command, Arguments words);
 
-// The manual page in man(7) macros, made from the help of all commands and the list of keys.
+// Returns the manual page in man(7) macros, generated from the help of all commands and the list of
+// keys.
 [[nodiscard]] std::string manual_page();
 
 }  // namespace finetune::cli

@@ -45,7 +45,7 @@ CommandLine::CommandLine(std::string command, std::string help, std::string (*mo
       help_(std::move(help)),
       more_help_(more_help),
       app_(std::make_unique<CLI::App>()) {
-  // "-h" is compared as a whole: CLI11 would take it out of a text such as "-hot".
+  // "-h" is compared separately: CLI11 would also match it at the start of a text such as "-hot".
   app_->set_help_flag();
   app_->allow_extras();
 }

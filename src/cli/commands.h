@@ -10,7 +10,7 @@ namespace finetune::cli {
 
 using Arguments = std::vector<std::string>;
 
-int run(const Arguments& arguments);  // picks the verb
+int run(const Arguments& arguments);  // selects the command
 
 struct Command {
   const char* name;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Everything offered comes from each command's own --help and from the list of keys.
+// Shell completions, generated from each command's --help and from the list of keys.
 #include <algorithm>
 #include <iostream>
 #include <map>
@@ -19,11 +19,11 @@ namespace {
 
 using Words = std::vector<std::string>;
 
-// What can follow a command.
+// The completions after a command.
 struct Offer {
   Words subcommands;
   std::set<std::string> options;        // "--verify"
-  std::map<std::string, Words> values;  // option -> its values, where these are few
+  std::map<std::string, Words> values;  // option -> its values, if there are few
 };
 
 std::string joined(const auto& words) { return join(Words(words.begin(), words.end()), " "); }
@@ -34,7 +34,7 @@ void for_each_match(const std::string& text, const std::string& pattern, const T
   for (std::sregex_iterator i(text.begin(), text.end(), expression), end; i != end; ++i) take(*i);
 }
 
-// "auto|base|FOLDER" -> auto, base
+// Converts "auto|base|FOLDER" to auto, base.
 Words words_of(const std::string& alternatives) {
   Words words;
   std::istringstream parts(alternatives);
@@ -66,7 +66,8 @@ Offer read_help(const std::string& name, const std::string& help) {
   });
   for_each_match(help, "(--[a-z][a-z_0-9]*) ([A-Za-z_]+(\\|[A-Za-z_]+)+)",
                  [&](const std::smatch& match) { offer.values[match[1]] = words_of(match[2]); });
-  // "finetune config init ...", "usage: finetune completion bash|zsh|fish", and CLI11's list.
+  // Matches "finetune config init ...", "usage: finetune completion bash|zsh|fish", and CLI11's
+  // list.
   for_each_match(help, "finetune " + name + " ([a-z]+(\\|[a-z]+)*)", [&](const std::smatch& match) {
     for (const std::string& word : words_of(match[1])) {
       const auto& known = offer.subcommands;
@@ -83,7 +84,7 @@ Offer read_help(const std::string& name, const std::string& help) {
   return offer;
 }
 
-// By "command", and by "command subcommand" for those that have options.
+// Returns the completions by "command", and by "command subcommand" for subcommands with options.
 std::map<std::string, Offer> all_offers() {
   std::map<std::string, Offer> offers;
   for (const Command& command : all_commands()) {
@@ -107,11 +108,11 @@ std::string bash_script() {
   std::string commands;
   std::string subcommands;
   std::string options;
-  std::map<std::string, Words> by_values;  // the same values after several commands' options
+  std::map<std::string, Words> by_values;  // options of several commands with equal values
   for (const auto& [name, offer] : offers) {
     if (name.find(' ') == std::string::npos) commands += (commands.empty() ? "" : " ") + name;
     if (!offer.subcommands.empty()) subcommands += bash_case(name, joined(offer.subcommands));
-    // The longer name first: "tokenizer train" before "tokenizer".
+    // Longer names first: "tokenizer train" before "tokenizer".
     const bool has_more = name.find(' ') != std::string::npos;
     options = has_more ? bash_case("\"" + name + "\"", joined(offer.options)) + options
                        : options + bash_case("\"" + name + " \"*", joined(offer.options));

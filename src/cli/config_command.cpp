@@ -66,7 +66,7 @@ int check(const Arguments& arguments) {
 }  // namespace
 
 int config_command(const Arguments& arguments) {
-  // Options may be given before the sub-command: "config --no_files check run.yaml".
+  // Options may precede the subcommand: "config --no_files check run.yaml".
   const auto place = std::ranges::find_if(
       arguments, [](const std::string& word) { return !word.starts_with("-"); });
   if (place == arguments.end()) {

@@ -40,7 +40,7 @@ std::string gigabytes(uint64_t bytes) {
   return format_number("%.1f GiB", static_cast<double>(bytes) / (1 << 30));
 }
 
-// "MemTotal:  24 kB" of /proc/meminfo, in bytes.
+// Returns a field of /proc/meminfo such as "MemTotal:  24 kB" in bytes.
 uint64_t memory_field(const std::string& name) {
   std::ifstream file("/proc/meminfo");
   for (std::string line; std::getline(file, line);) {
@@ -49,7 +49,7 @@ uint64_t memory_field(const std::string& name) {
   return 0;
 }
 
-// Shared libraries of this process whose names hold `part`.
+// Returns the loaded shared libraries whose names contain `part`.
 std::set<std::string> loaded_libraries(const std::string& part) {
   std::set<std::string> paths;
   std::ifstream maps("/proc/self/maps");
@@ -86,7 +86,7 @@ std::string how_processes_meet(bool cuda_build) {
   return "Gloo, between GPUs NCCL " + nccl_version();
 }
 
-// The path of a program that the shell would find; empty without.
+// Returns the path of a program found in PATH; empty if there is none.
 std::string find_program(const std::string& name) {
   const char* path = std::getenv("PATH");
   std::istringstream folders(path == nullptr ? "" : path);
@@ -108,7 +108,7 @@ void look_at_helpers() {
                                 : hf);
 }
 
-// A GPU of NVIDIA's on the PCI bus, or a driver (WSL has one without a PCI device).
+// Whether there is an NVIDIA GPU on the PCI bus, or a driver (WSL has one without a PCI device).
 bool has_nvidia_hardware() {
   for (const char* driver : {"/proc/driver/nvidia/version", "/dev/nvidiactl", "/dev/dxg"}) {
     if (std::filesystem::exists(driver)) return true;

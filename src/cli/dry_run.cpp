@@ -27,8 +27,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Keys of the trial on top of the user's: everything in `output`, a save after each step, at most
-// one batch of evaluation.
+// Returns keys that override the user's in a trial: all output goes to `output`, a save after each
+// step, at most one evaluation batch.
 Arguments trial_keys(const TrainingArgs& args, const std::string& output) {
   const int64_t eval_samples =
       std::min(args.max_eval_samples.value_or(INT64_MAX), args.per_device_eval_batch_size);
@@ -53,13 +53,13 @@ Arguments trial_keys(const TrainingArgs& args, const std::string& output) {
   return keys;
 }
 
-// One training of the trial.
+// Runs trainings in a temporary folder.
 class Trial {
  public:
   Trial(const ConfigWords& words, const TrainingArgs& args)
       : words_(words), keys_(trial_keys(args, output())) {}
 
-  // Trains until `step` and stops with a checkpoint; true where the whole run ended there.
+  // Trains until `step` and stops with a checkpoint; returns true if the run ended there.
   bool train_until(int64_t step, const Arguments& more) {
     Arguments command = {"train"};
     if (!words_.path.empty()) command.push_back(words_.path);
@@ -77,7 +77,7 @@ class Trial {
     return run.code == kExitFinished;
   }
 
-  // Whether the last training did what it should.
+  // Whether the last training succeeded.
   [[nodiscard]] bool is_good() const {
     return code_ == kExitFinished || code_ == kExitStoppedEarly;
   }
@@ -86,7 +86,7 @@ class Trial {
     return join_path(output(), checkpoint::checkpoint_name(step));
   }
   [[nodiscard]] int64_t host_peak() const { return host_peak_; }
-  // Of the accelerator; 0 without one.
+  // The accelerator's peak; 0 without one.
   [[nodiscard]] int64_t device_peak() const { return device_peak_; }
 
  private:
@@ -101,7 +101,7 @@ class Trial {
   int64_t device_peak_ = 0;
 };
 
-// What the log of a checkpoint says of its last step: a number, or "not finite".
+// Returns the loss of the last step in a checkpoint's log: a number, or "not finite".
 std::string logged_loss(const std::string& checkpoint_folder) {
   const Json state = read_json_file(join_path(checkpoint_folder, checkpoint::kTrainerStateFile),
                                     ErrorKind::kData, {.allow_nan = true});
@@ -114,7 +114,7 @@ std::string logged_loss(const std::string& checkpoint_folder) {
   return text;
 }
 
-// Training time of the whole run up to a checkpoint.
+// Returns the training time of the run up to a checkpoint.
 double seconds_at(const std::string& checkpoint_folder) {
   return read_json_file(join_path(checkpoint_folder, checkpoint::kFinetuneStateFile))
       .value("seconds", 0.0);
@@ -170,7 +170,7 @@ int dry_run(const ConfigWords& words) {
   if (!flush_standard_output()) throw ReaderLeft();
   Trial trial(words, args);
   const bool is_over = trial.train_until(1, {});
-  // A run of a single step is made one longer, so that there is something to resume.
+  // A run of a single step is extended by one, so that there is something to resume.
   if (trial.is_good()) {
     trial.train_until(2, is_over ? Arguments{"--max_steps=2"} : Arguments{});
   }

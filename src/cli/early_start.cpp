@@ -13,7 +13,7 @@
 namespace finetune::cli {
 namespace {
 
-// libtorch's and our own largest frames together take less than half of it.
+// The largest stack frames of libtorch and this program need less than half of it.
 constexpr rlim_t kLeastBytes = rlim_t{1} << 20;
 constexpr rlim_t kUsualBytes = rlim_t{8} << 20;
 
@@ -21,8 +21,8 @@ constexpr char kMessage[] =
     "error: the stack limit (ulimit -Hs) is below the 1024 KiB that finetune needs; raise it, for "
     "example with 'ulimit -s 8192', and run the command again\n";
 
-// What the kernel lets the main thread grow to follows the limit at once. The size of other
-// threads' stacks was read from it when the process started.
+// The main thread's stack can grow to a changed limit at once. The default stack size of other
+// threads was read from the limit when the process started, so it is set too.
 bool raise_soft_limit(rlimit limit) {
   if (limit.rlim_max < kLeastBytes) return false;
   limit.rlim_cur = limit.rlim_max < kUsualBytes ? limit.rlim_max : kUsualBytes;
@@ -35,7 +35,7 @@ bool raise_soft_limit(rlimit limit) {
   return is_set;
 }
 
-// Before the C library is initialised: only plain loops over the memory that the kernel made.
+// Runs before the C library is initialised: only plain loops over the kernel's memory.
 char policy[] = "OMP_WAIT_POLICY=passive";
 char* borrowed = nullptr;
 
@@ -61,9 +61,9 @@ void require_stack() {
   ::_exit(kExitFailed);
 }
 
-// The kernel's array has no room for another variable, and setenv() has no effect yet: glibc takes
-// this array as the environment after .preinit_array. So a variable that no library reads while it
-// is loaded makes room until main().
+// Replaces a variable that no library reads while it is loaded, until main(). The kernel's array
+// has no space for another variable, and setenv() has no effect yet, because glibc uses this array
+// as the environment only after .preinit_array.
 void set_wait_policy(char** environment) {
   for (const char* by_user : {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME"}) {
     if (find_variable(environment, by_user) != nullptr) return;

@@ -73,7 +73,7 @@ std::vector<std::string> environment_of(const Ending& ending) {
   return list;
 }
 
-// Returns 0, or the error's number.
+// Returns 0, or the errno of the failure.
 int start(const std::vector<std::string>& command, const Ending& ending, pid_t& process) {
   posix_spawn_file_actions_t files;
   posix_spawnattr_t attributes;
@@ -81,8 +81,8 @@ int start(const std::vector<std::string>& command, const Ending& ending, pid_t& 
   ::posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
   ::posix_spawn_file_actions_adddup2(&files, STDERR_FILENO, STDOUT_FILENO);
   ::posix_spawnattr_init(&attributes);
-  // SIGHUP and SIGPIPE stay ignored: the command must get through without a terminal too. With
-  // on_sighup: stop, SIGHUP has a handler here, which the command would not inherit.
+  // SIGHUP and SIGPIPE stay ignored: the command must also work without a terminal. With on_sighup:
+  // stop, SIGHUP has a handler in this process, which the command would not inherit.
   ::signal(SIGHUP, SIG_IGN);
   sigset_t none;
   sigemptyset(&none);
@@ -96,7 +96,7 @@ int start(const std::vector<std::string>& command, const Ending& ending, pid_t& 
   return problem;
 }
 
-// False where it did not end in time.
+// Returns false if the process did not end in time.
 bool ends_within(pid_t process, double seconds, int& status) {
   constexpr timespec kPause = {.tv_sec = 0, .tv_nsec = 20'000'000};
   const double end = interrupt::seconds_since_boot() + seconds;
@@ -108,7 +108,7 @@ bool ends_within(pid_t process, double seconds, int& status) {
   }
 }
 
-// Also ends the processes that the command started: it has its own session and process group.
+// Also ends the command's child processes: it has its own session and process group.
 void end_process(pid_t process, int& status) {
   ::kill(-process, SIGTERM);
   const bool ended = ends_within(process, kGraceSeconds, status);
@@ -122,7 +122,7 @@ bool is_program(const std::string& path) {
          ::access(path.c_str(), X_OK) == 0;
 }
 
-// As execvp looks for it.
+// Searches like execvp.
 bool can_be_found(const std::string& program) {
   if (program.find('/') != std::string::npos) return is_program(program);
   const char* path = std::getenv("PATH");

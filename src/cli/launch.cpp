@@ -52,8 +52,8 @@ double hang_seconds() {
   return seconds ? std::atof(seconds->c_str()) : Membership{}.hang_seconds;
 }
 
-// Names of the accelerators that may be used, found without the driver, which must not be used
-// before a fork.
+// Returns the names of the usable accelerators without the driver, which must not be used before a
+// fork.
 std::vector<std::string> accelerators() {
   std::vector<std::string> names;
   if (const char* visible = std::getenv("CUDA_VISIBLE_DEVICES")) {
@@ -72,7 +72,7 @@ std::vector<std::string> accelerators() {
   return names;
 }
 
-// Each process of a machine sees another accelerator.
+// Gives each rank of a machine another accelerator.
 void take_accelerator(int64_t local_rank) {
   const std::vector<std::string> names = accelerators();
   if (names.size() < 2) return;
@@ -97,7 +97,7 @@ int64_t asked_processes(const LoadedConfig& config) {
   return count;
 }
 
-// What must be the same in all processes.
+// Returns a hash of everything that must be equal in all ranks.
 std::string identity_of(const LoadedConfig& config) {
   nlohmann::ordered_json keys = to_json(config.args);
   for (const char* own : {"local_rank", "num_processes"}) keys.erase(own);
@@ -113,7 +113,8 @@ std::string make_token() {
   return {bytes.begin(), bytes.end()};
 }
 
-// In memory, and open to this user alone: nothing is left behind, no port is needed to meet.
+// Creates the rendezvous file in memory, accessible only to this user: nothing is left behind and
+// no port is needed.
 std::string make_meeting_place() {
   const int descriptor = ::memfd_create("finetune-processes", MFD_CLOEXEC);
   if (descriptor < 0) {
@@ -125,7 +126,7 @@ std::string make_meeting_place() {
 
 bool has_left_world = false;
 
-// Also where an exception ends the work.
+// Leaves the world, also when an exception ends the work.
 class Departure {
  public:
   explicit Departure(std::shared_ptr<World> world) : world_(std::move(world)) {}
@@ -144,17 +145,18 @@ int be_member(const Membership& membership, const LoadedConfig& config,
               const std::function<int(std::shared_ptr<World>)>& work) {
   const std::string name = format_text("rank {}", membership.rank);
   log::set_origin(name, membership.rank == 0 ? log::Level::kError : log::Level::kDebug);
-  // Until the run sets it. Of the processes that this program started, one says why they wait.
+  // Log level until the run sets it. Of ranks started by this program, only rank 0 reports why they
+  // wait.
   log::set_level(membership.board != nullptr && membership.rank != 0 ? "error"
                                                                      : config.args.log_level);
-  // From before they meet on: who hangs on the way there is found too.
+  // Starts before the ranks connect, so that a rank that hangs while connecting is detected too.
   std::optional<Heartbeat> heartbeat;
   const std::chrono::seconds idle_timeout(config.args.ddp_timeout);
   if (membership.board != nullptr) {
     heartbeat.emplace(*membership.board, membership.rank, idle_timeout);
   }
   take_accelerator(membership.local_rank);
-  // All processes of a machine share its processors.
+  // The ranks of a machine share its processors.
   if (membership.launcher.empty() && !variable("OMP_NUM_THREADS")) {
     set_num_threads(std::max(1, num_threads() / static_cast<int>(membership.size)));
   }
@@ -217,7 +219,8 @@ class Launcher {
                               errno == EAGAIN ? kNoMoreThreads : std::strerror(errno)));
     }
     if (process == 0) {
-      ::prctl(PR_SET_PDEATHSIG, SIGTERM);  // nobody would pass signals on or find who hangs
+      // Without the launcher, nobody forwards signals or detects hung ranks.
+      ::prctl(PR_SET_PDEATHSIG, SIGTERM);
       ::sigprocmask(SIG_SETMASK, &before_, nullptr);
       if (::getppid() != launcher || !gate_.pass()) ::_exit(kExitStoppedEarly);
       const int code = exit_code_of([&] { return be_member(membership, config_, work_); },
@@ -229,7 +232,7 @@ class Launcher {
         .process = process, .is_running = true, .beaten_at = interrupt::seconds_since_boot()};
   }
 
-  // A child's end, a stop to be passed on, or a second without either.
+  // Waits for a child's end or a stop to forward, at most one second.
   void wait_for_news() {
     const std::vector<int> stops = interrupt::stop_signals();
     sigset_t awaited;
@@ -244,7 +247,7 @@ class Launcher {
     // The same request may arrive directly and through the parent process.
     const bool is_forwarded = interrupt::is_forwarded(info);
     const int before = std::max(direct_, forwarded_);
-    if (number != SIGHUP) {  // which the ranks never count
+    if (number != SIGHUP) {  // the ranks do not count SIGHUP
       ++(is_forwarded ? forwarded_ : direct_);
       if (is_stop && std::max(direct_, forwarded_) == before) return;
     }
@@ -280,8 +283,8 @@ class Launcher {
       return;
     }
     const int number = WTERMSIG(status);
-    if (is_lost_) return;  // one after the other, as a batch system kills them
-    // A crash would happen again; a killed process may be resumed.
+    if (is_lost_) return;  // ranks killed one after the other, as by a batch system
+    // A crash would happen again; a run whose rank was killed can be resumed.
     const bool is_crash = number == SIGSEGV || number == SIGBUS || number == SIGFPE ||
                           number == SIGILL || number == SIGABRT || number == SIGSYS;
     fault_ = is_crash ? 128 + number : kExitStoppedEarly;
@@ -301,7 +304,7 @@ class Launcher {
 
   void find_hung() {
     const double now = interrupt::seconds_since_boot();
-    // Where this process itself was stopped, the others were too.
+    // If this process itself was suspended, the ranks were too.
     const bool was_stopped = now - looked_at_ > Membership{}.hang_seconds / 4;
     looked_at_ = now;
     for (size_t rank = 0; rank < children_.size(); ++rank) {
@@ -341,7 +344,7 @@ class Launcher {
   int fault_ = kExitFinished;
 };
 
-// The launcher's world counts, one process as well.
+// Checks num_processes against the launcher's number, also for a single process.
 void check_asked_number(const LoadedConfig& config, int64_t asked, const Membership& membership) {
   const bool is_set = config.is_set("num_processes") && config.args.num_processes != "auto";
   if (!is_set || membership.size == asked) return;
@@ -361,7 +364,8 @@ Launch plan_launch(const LoadedConfig& config) {
   Launch plan{.processes = asked_processes(config),
               .membership = membership_from_environment(variable)};
   if (plan.membership) check_asked_number(config, plan.processes, *plan.membership);
-  if (plan.membership && plan.membership->size == 1) plan = {};  // it has nobody to meet
+  // There is no other rank to connect to.
+  if (plan.membership && plan.membership->size == 1) plan = {};
   const std::string reason = reason_against_several_processes();
   if ((plan.membership || plan.processes > 1) && !reason.empty()) {
     throw Error(ErrorKind::kConfig, config.where("num_processes") + ": num_processes: " + reason);

@@ -10,8 +10,9 @@
 #include "cli/standard_output.h"
 #include "finetune/base/interrupt.h"
 
-// Before the constructors of the shared libraries, which take a fraction of a second for libtorch:
-// a stop that comes then must leave with 75 too, and the OpenMP library reads its settings then.
+// Runs before the constructors of the shared libraries, which take a fraction of a second for
+// libtorch: a stop during that time must exit with 75 too, and the OpenMP library reads its
+// settings then.
 extern "C" {
 static void install_early(int, char**, char** environment) {
   finetune::cli::require_stack();
@@ -25,13 +26,14 @@ __attribute__((section(".preinit_array"),
 int main(int argc, char** argv) {
   using namespace finetune;
   cli::restore_environment();
-  // Data may come in more files than the usual 1,024.
+  // Data may have more files than the usual limit of 1,024.
   rlimit files = {};
   if (::getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < files.rlim_max) {
     files.rlim_cur = files.rlim_max;
     (void)::setrlimit(RLIMIT_NOFILE, &files);
   }
-  // A file of ours must not get the number of a stream that was closed, and then our messages.
+  // If a standard stream is closed, open /dev/null, so that no file of ours gets its number and
+  // then our messages.
   for (int stream = 0; stream <= 2; ++stream) {
     if (::fcntl(stream, F_GETFD) < 0) (void)::open("/dev/null", O_RDWR);
   }

@@ -9,7 +9,7 @@
 namespace finetune::cli {
 namespace {
 
-// Takes standard output while it lives.
+// Captures standard output while the object exists.
 class CapturedOutput {
  public:
   CapturedOutput() : before_(std::cout.rdbuf(text_.rdbuf())) {}
@@ -23,7 +23,7 @@ class CapturedOutput {
   std::streambuf* before_;
 };
 
-// A line of text in roff: nothing in it is a request.
+// Escapes a line of text for roff, so that it contains no requests.
 std::string roff(const std::string& line) {
   std::string text = line.starts_with('.') || line.starts_with('\'') ? "\\&" : "";
   for (const char c : line) {
@@ -43,7 +43,7 @@ std::string as_it_is(const std::string& text) {
   return page + ".fi\n";
 }
 
-// "Model and task:", "  --task <text> (mlm)", "      The task to train." of train's help.
+// Parses train's help: "Model and task:", "  --task <text> (mlm)", "      The task to train."
 std::string keys_of(const std::string& help) {
   std::string page;
   std::istringstream lines(help);

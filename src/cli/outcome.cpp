@@ -18,7 +18,7 @@ int exit_code_of(const std::function<int()>& work,
                  const std::function<bool(const std::string&)>& may_say) {
   try {
     return work();
-  } catch (const Error& error) {  // something the user can act on
+  } catch (const Error& error) {  // the user can act on it
     if (may_say(error.what())) log::error(error.what());
     return error.exit_code();
   } catch (const ReaderLeft&) {
@@ -43,9 +43,9 @@ int exit_code_of(const std::function<int()>& work,
     const auto* refused = dynamic_cast<const std::system_error*>(&error);
     const bool is_limit =
         refused != nullptr && refused->code() == std::errc::resource_unavailable_try_again;
-    const std::string what = error.what();  // libtorch appends its own stack
+    const std::string what = error.what();  // libtorch appends its stack trace
     const std::string line = what.substr(0, what.find('\n'));
-    // Else something that we must fix.
+    // Anything else is a bug of this program.
     const std::string text =
         is_limit ? kNoMoreThreads : "internal error, please report it: " + line;
     if (may_say(text)) log::error(text);

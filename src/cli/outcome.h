@@ -6,13 +6,13 @@
 
 namespace finetune::cli {
 
-// Where the system gives this user no more of them (EAGAIN).
+// Message if the system refuses further processes or threads (EAGAIN).
 inline constexpr const char* kNoMoreThreads =
     "the system starts no more processes and threads for this user; raise the limit (ulimit -u, or "
     "the container's number of processes), or ask for fewer";
 
-// Does the work and returns its exit code. What it throws becomes a message on standard error and
-// the exit code that the contract has for it. `may_say`: false where another process has said it.
+// Calls `work` and returns its exit code. Exceptions become a message on standard error and the
+// documented exit code. `may_say` returns false if another process has printed the message.
 [[nodiscard]] int exit_code_of(
     const std::function<int()>& work, const std::function<bool(const std::string&)>& may_say =
                                           [](const std::string&) { return true; });

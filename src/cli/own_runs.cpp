@@ -60,7 +60,7 @@ ScratchFolder::ScratchFolder(const std::string& purpose) {
 ScratchFolder::~ScratchFolder() {
   try {
     FileSystem::local().remove_tree(path_);
-  } catch (const Error&) {  // left behind; nothing depends on it
+  } catch (const Error&) {  // left behind; harmless
   }
 }
 

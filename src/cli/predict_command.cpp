@@ -28,7 +28,7 @@
 namespace finetune::cli {
 namespace {
 
-constexpr size_t kQueriesAtATime = 256;  // answers come as the input is read
+constexpr size_t kQueriesAtATime = 256;  // answers are written while the input is read
 constexpr std::string_view kTextGeneration = "text-generation";
 
 constexpr char kPredictHelp[] =
@@ -79,7 +79,7 @@ task is that of the model, and so are the columns of FILE unless they are named 
                               what is not given is as generation_config.json has it
 )";
 
-// Options that take several values: all words up to the next option.
+// Options with several values: all words up to the next option.
 constexpr std::array<const char*, 5> kLists = {"--text", "--text_pair", "--question", "--context",
                                                "--choice"};
 
@@ -94,7 +94,8 @@ using Lists = std::map<std::string, std::vector<std::string>>;
               "finetune predict needs --text or --input, or text on standard input");
 }
 
-// `words` after the folder's name, without the options that take one value.
+// Returns the options with several values. `words`: those after the folder's name, without options
+// with one value.
 Lists take_lists(const Arguments& words) {
   Lists lists;
   std::string option = "--text";
@@ -128,7 +129,7 @@ std::vector<std::string> split(const std::string& names) {
   return parts;
 }
 
-// The kind of rows that alone has an option; tasks of other rows would ignore it in silence.
+// Rejects an option that only one kind of rows has; other tasks would ignore it silently.
 void check_owner(bool given, const std::string& option, RowTask owner, const TaskDescriptor& task) {
   if (!given || owner == task.rows) return;
   const auto first = std::ranges::find(all_tasks(), owner, &TaskDescriptor::rows);
@@ -192,7 +193,7 @@ std::vector<Query> make_queries(const TaskDescriptor& task, Lists lists) {
   return text_queries(lists);
 }
 
-// Options that one task alone has.
+// Options of a single task.
 constexpr std::pair<const char*, RowTask> kOwned[] = {
     {"--function_to_apply", RowTask::kSequenceClassification},
     {"--aggregation_strategy", RowTask::kTokenClassification},
@@ -207,7 +208,7 @@ constexpr const char* kOfGeneration[] = {"--max_new_tokens",  "--do_sample", "--
                                          "--top_p",           "--seed",      "--repetition_penalty",
                                          "--return_full_text"};
 
-// What the command line says, as text where it needs a look.
+// The parsed command line; values that need further checks are text.
 struct PredictWords {
   PredictOptions options;
   ColumnNames columns;
@@ -259,25 +260,25 @@ void write_answers(Predictor& model, std::vector<Query>& queries, AnswerOutput& 
   queries.clear();
 }
 
-// The rows of a file, for the progress; 0 where they are not known.
+// Returns the number of rows of a file for the progress display; 0 if unknown.
 int64_t rows_of(RowTask rows, const std::string& input, const ReadingOptions& reading) {
   std::error_code ignored;
   const bool is_file = input != "-" && std::filesystem::is_regular_file(input, ignored);
-  // Articles hold several questions each.
+  // Each article has several questions.
   if (!is_file || rows == RowTask::kQuestionAnswering) return 0;
   try {
     return count_rows({input}, "--input", {}, reading);
-  } catch (const Error&) {  // told where the row is read
+  } catch (const Error&) {  // reported when the row is read
     return 0;
   }
 }
 
-// How far a file's answers are, on standard error, unless answers go to the same terminal.
+// Shows the progress of answering a file on standard error, unless answers go to the same terminal.
 class AnswerProgress {
  public:
   explicit AnswerProgress(bool is_shown)
       : display_(is_shown ? ProgressMode::kAuto : ProgressMode::kNone) {}
-  // `total` rows; 0: not known.
+  // `total` rows; 0: unknown.
   void begin(int64_t total) {
     total_ = total;
     if (total_ > 0) display_.step("predict", 0, total_, "row");
@@ -299,7 +300,8 @@ class AnswerProgress {
   int64_t done_ = 0;
 };
 
-// How FILE is read: as the model's training files were, but for what the words say.
+// Returns how FILE is read: like the model's training files, except for options of the command
+// line.
 ReadingOptions reading_of(const PredictWords& words, ReadingOptions reading) {
   const auto refuse_value = [](const std::string& option, const std::string& expected,
                                const std::string& value) {
@@ -330,7 +332,7 @@ ReadingOptions reading_of(const PredictWords& words, ReadingOptions reading) {
   return reading;
 }
 
-// Reports what the training decides about the reading of a CSV or TSV file.
+// Reports the properties of reading a CSV or TSV file that come from the training.
 void report_reading(const ReadingOptions& trained, const PredictWords& words) {
   std::string list;
   const auto add = [&](bool is_given, const std::string& text) {
@@ -352,7 +354,7 @@ bool is_delimited(const std::string& input) {
   return kind == FileKind::kCsv || kind == FileKind::kTsv;
 }
 
-// Without a text on a terminal only a model that generates has something to do.
+// Returns the model's task. Without a text on a terminal, only text generation is possible.
 const TaskDescriptor& task_of_model(const std::optional<std::string>& name,
                                     const std::string& folder, bool has_texts) {
   try {
@@ -372,7 +374,7 @@ int predict_command(const Arguments& arguments) {
   words.declare(line);
   if (!line.parse(arguments)) return kExitFinished;
   if (!works_here("predict")) return kExitFinished;
-  static_cast<void>(reading_of(words, {}));  // refuse before anything is read
+  static_cast<void>(reading_of(words, {}));  // reject invalid values before anything is read
   words.columns.choice_columns = split(words.choice_columns.value_or(""));
   if (words.ignore_labels) words.options.ignore_labels = split(*words.ignore_labels);
   if (line.rest().empty() || line.rest()[0].starts_with("--")) {
@@ -412,7 +414,7 @@ int predict_command(const Arguments& arguments) {
                        .trained = trained.columns,
                        .reading = reading_of(words, trained.reading)};
   if (is_delimited(*input)) report_reading(trained.reading, words);
-  // Text files of a tagger may be CoNLL; other texts are lines.
+  // For token classification, text files may be CoNLL; other text files are lines.
   if (task.rows == RowTask::kTokenClassification) rows.reading.conll_text = ConllText::kEntities;
   const bool shows = output.is_file() || ::isatty(STDOUT_FILENO) == 0;
   const bool is_long = *input != "-";

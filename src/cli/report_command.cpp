@@ -20,8 +20,9 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr size_t kMostRuns = 20;
-constexpr size_t kPointsOfAll = 8000;  // of one curve in all runs: the page stays below 1 MB
-constexpr size_t kMostPoints = 1200;   // of one curve
+// Points of one curve over all runs: keeps the page below 1 MB.
+constexpr size_t kPointsOfAll = 8000;
+constexpr size_t kMostPoints = 1200;  // points of one curve of one run
 
 constexpr const char* kReportHelp =
     R"(usage: finetune report OUTPUT_DIR... [-o FILE] [--format html|md|json|csv] [--verify]
@@ -58,7 +59,7 @@ std::vector<RunFolder> read_runs(const std::vector<std::string>& folders, bool v
   return runs;
 }
 
-// "a/out" and "b/out" by their paths, all others by their folder's name.
+// Labels runs with equal folder names by their paths ("a/out" and "b/out").
 void name_apart(Json& runs) {
   for (Json& run : runs) {
     const auto same = std::ranges::count_if(

@@ -25,10 +25,10 @@ using checkpoint::Owner;
 using Json = nlohmann::ordered_json;
 
 constexpr uint64_t kLongestFile = uint64_t{1} << 30;
-constexpr int64_t kSilentSeconds = 300;  // a lock record this old has no live owner elsewhere
+constexpr int64_t kSilentSeconds = 300;  // an older lock record has no live owner elsewhere
 constexpr double kLookSeconds = 0.5;
 
-// An object in a file, or an empty one: what is being replaced or damaged is not worth a failure.
+// Returns the object in a file; an empty one if the file is being replaced or damaged.
 Json object_in(const std::string& path) {
   FileSystem& files = FileSystem::local();
   if (files.type(path) != FileType::kFile) return Json::object();
@@ -37,7 +37,7 @@ Json object_in(const std::string& path) {
       Json object = parse_json(files.read_all(path, kLongestFile), path, ErrorKind::kData,
                                {.max_bytes = kLongestFile, .allow_nan = true});
       if (object.is_object()) return object;
-    } catch (const Error&) {  // perhaps it is just being written
+    } catch (const Error&) {  // it may be being written
       Clock::steady().sleep(0.02);
     }
   }
@@ -55,7 +55,7 @@ std::optional<Owner> owner_in(const std::string& folder) {
   }
 }
 
-// Whether the record of an owner elsewhere changes, or did a moment ago.
+// Whether the record of an owner elsewhere changes, or changed recently.
 bool has_heartbeat(const std::string& folder, const Owner& owner, double patience) {
   struct stat status = {};
   if (::stat(join_path(folder, checkpoint::kLockFile).c_str(), &status) == 0 &&
@@ -86,13 +86,13 @@ RunActivity activity_of(const std::string& folder, const std::optional<Owner>& o
   return RunActivity::kIdle;
 }
 
-// Events of earlier runs in the folder are none of this one's.
+// Reads the events of this run; events of earlier runs in the folder are dropped.
 void read_events(RunFolder& run) {
   std::string run_id;
   run.unusable_lines = read_json_lines(
       FileSystem::local(), join_path(run.path, kSessionsFile), [&](Json&& event, uint64_t) {
         const Json id = member(event, "run_id");
-        // A session that was killed before its first checkpoint has a different id.
+        // A session that was killed before its first checkpoint had another run id.
         const bool is_over = !run.events.empty() && member(run.events.back(), "code") == 0;
         if (id.is_string() && id != run_id) {
           if (member(event, "is_restart") == true || is_over) run.events.clear();
@@ -103,7 +103,7 @@ void read_events(RunFolder& run) {
       });
 }
 
-// By transformers' record.
+// Whether the run is finished according to transformers' record.
 bool reaches_its_end(const Json& trainer) {
   const double step = number_in(trainer, "global_step").value_or(-1);
   return step > 0 && step >= number_in(trainer, "max_steps").value_or(step + 1);
@@ -175,7 +175,7 @@ std::optional<RunFolder> read_run_folder(const std::string& path, double patienc
   read_states(run);
   if (run.is_running() && run.owner) {
     run.progress = object_in(join_path(path, kProgressFile));
-    // Of an earlier process.
+    // Ignore the record of an earlier process.
     const double since = static_cast<double>(run.owner->since_unix);
     if (number_in(run.progress, "time").value_or(0) < since) run.progress = Json::object();
   }

@@ -19,7 +19,7 @@ constexpr size_t kMostClasses = 50;
 constexpr size_t kMostMistakes = 20;
 constexpr size_t kLongestExample = 300;
 
-// "index<TAB>prediction" and a line for each row.
+// Reads "index<TAB>prediction" followed by a line for each row.
 std::vector<std::string> predictions_in(const std::string& path) {
   std::vector<std::string> predictions;
   if (FileSystem::local().type(path) != FileType::kFile) return predictions;
@@ -37,7 +37,7 @@ std::string text_of(const Json& value) {
   return value.is_string() ? value.get<std::string>() : value.dump();
 }
 
-// A row's label as predictions name it: files may hold a class's number.
+// Returns a row's label by the name used in predictions; files may contain a class id.
 std::string name_of_label(const Json& value, const Json& names) {
   const std::string text = text_of(value);
   const Json named = member(names, text);
@@ -114,7 +114,7 @@ Json compare(const RunFolder& run, const Json& names) {
     }
     return counted.labels.size() <= kMostClasses;
   });
-  // Other rows than those that were predicted.
+  // The rows are not those that were predicted.
   if (!has_labels || row != predictions.size()) return nullptr;
   return confusion_json(
       counted, "predict_results.txt compared with the labels of " + file_name(files.front()));
@@ -126,7 +126,7 @@ Json confusion_of(const RunFolder& run, const Json& label_names) {
   if (member(run.config(), "task") != "sequence_classification") return nullptr;
   try {
     return compare(run, label_names);
-  } catch (const Error&) {  // moved or changed since: the report does without
+  } catch (const Error&) {  // the files were moved or changed: omit it
     return nullptr;
   }
 }

@@ -7,9 +7,9 @@
 
 namespace finetune::cli {
 
-// Of a classifier that has predicted a test file with labels: {"labels", "counts" (a row for each
-// true label), "worst" (the first mistakes with their text), "source"}. Null where predictions,
-// labels or the test file are missing.
+// Returns the confusion matrix of a classifier on a predicted test file with labels: {"labels",
+// "counts" (a row for each true label), "worst" (the first mistakes with their text), "source"}.
+// Null if predictions, labels or the test file are missing.
 [[nodiscard]] nlohmann::ordered_json confusion_of(const RunFolder& run,
                                                   const nlohmann::ordered_json& label_names);
 

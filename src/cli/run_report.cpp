@@ -25,10 +25,10 @@ using Json = nlohmann::ordered_json;
 
 constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 
-// What was logged: curves, and what each session reached.
+// The logged values: curves, and the last step of each session.
 struct Log {
   std::map<std::string, std::vector<SeriesPoint>> curves;
-  std::vector<std::string> names;  // in the order of their appearance
+  std::vector<std::string> names;  // in order of appearance
   struct Reached {
     double time = 0;
     int64_t step = 0;
@@ -71,7 +71,7 @@ Log read_log(const RunFolder& run) {
   return log;
 }
 
-// Six digits: more are not seen, and the file stays small.
+// Rounds to six digits: sufficient for display, and the file stays small.
 Json short_number(double value) {
   if (!std::isfinite(value)) return nullptr;
   return std::stod(format_number("%.6g", value));
@@ -104,7 +104,8 @@ Json rollback_json(const Json& event) {
           {"reason", member(event, "reason")}};
 }
 
-// A session that wrote no end was killed, or is running; it lived at least as long as its log.
+// Completes a session without an end event: it was killed, or is running; it lasted at least as
+// long as its log.
 void close_session(const Log& log, bool is_running, const Json& next_start, Json& session) {
   session["ending"] = is_running ? "running" : "killed";
   const auto reached = log.sessions.find(
@@ -185,7 +186,7 @@ Json set_keys(const Json& config) {
   return names;
 }
 
-// Out of all_results.json, else the newest values of the log.
+// Returns the values of all_results.json, else the newest values of the log.
 Json results_json(const RunFolder& run, const Log& log) {
   Json results = Json::object();
   const std::string path = join_path(run.path, "all_results.json");
@@ -226,7 +227,7 @@ Json label_names(const RunFolder& run) {
     try {
       const Json names = member(read_json_file(path), "id2label");
       if (names.is_object()) return names;
-    } catch (const Error&) {  // without names, the numbers are shown
+    } catch (const Error&) {  // without names, class ids are shown
     }
   }
   return Json::object();
@@ -279,7 +280,7 @@ int64_t for_each_logged_line(const RunFolder& run, const std::function<void(cons
       if (record.is_object()) take(record);
     }
   }
-  // The line that a running process is writing is no damage.
+  // The line that a running process is writing is not damage.
   return run.is_running() ? std::max<int64_t>(0, unusable - 1) : unusable;
 }
 

@@ -26,7 +26,7 @@ using Json = nlohmann::ordered_json;
 constexpr uint64_t kTailBytes = uint64_t{1} << 18;  // of metrics.jsonl: hundreds of lines
 constexpr size_t kLongestError = 500;
 
-// The newest lines of the log, oldest first.
+// Returns the newest lines of the log, oldest first.
 std::vector<Json> newest_lines(const RunFolder& run) {
   FileSystem& files = FileSystem::local();
   const std::string path = join_path(run.path, kMetricsFile);
@@ -52,7 +52,7 @@ void copy_member(const Json& from, const std::string& name, Json& to) {
   if (!value.is_null()) to[name] = value;
 }
 
-// The figures of the newest training step and of the newest evaluation in the log.
+// Adds the values of the newest training step and of the newest evaluation in the log.
 void add_metrics(const RunFolder& run, const std::vector<Json>& lines, Json& status) {
   bool has_loss = false;
   for (auto line = lines.rbegin(); line != lines.rend(); ++line) {
@@ -90,13 +90,13 @@ std::string state_of_idle(const RunFolder& run) {
   if (run.is_finished) return "finished";
   const bool has_checkpoints = !run.checkpoints.empty() || run.quarantined > 0;
   if (has_checkpoints && run.newest_valid() == nullptr) return "no_valid_checkpoint";
-  if (run.owner) return "killed";  // it left its record in the lock
+  if (run.owner) return "killed";  // its lock record was not released
   const Json last = run.events.empty() ? Json() : member(run.events.back(), "event");
   if (last == "error") return "failed";
   return last == "start" || last == "rollback" ? "killed" : "stopped";
 }
 
-// Of the process that is running, by the record that it writes every few seconds.
+// Adds the progress of the running process, from the record that it writes every few seconds.
 void add_progress(const RunFolder& run, Json& status) {
   const Json& progress = run.progress;
   if (progress.empty()) return;
@@ -119,7 +119,7 @@ void add_progress(const RunFolder& run, Json& status) {
   if (!member(progress, "next_save").is_null()) status["next_save"] = progress["next_save"];
 }
 
-// From the log, where the process has written no record.
+// Adds estimates from the log if the process has written no record.
 void add_estimates(const std::vector<Json>& lines, Json& status) {
   if (status.contains("seconds_left") || lines.size() < 2) return;
   const Json& last = lines.back();

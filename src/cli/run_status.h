@@ -10,14 +10,14 @@ namespace finetune::cli {
 
 inline constexpr int kExitRunning = 6;  // of `finetune status`
 
-// What `finetune status --json` prints. "state" is one of running, finished, stopped, failed,
-// killed, no_valid_checkpoint; members that are not known are missing.
+// Returns the output of `finetune status --json`. "state" is one of running, finished, stopped,
+// failed, killed, no_valid_checkpoint; unknown members are missing.
 [[nodiscard]] nlohmann::ordered_json status_json(const RunFolder& run);
-// The same for people.
+// Returns the same as text.
 [[nodiscard]] std::string status_text(const nlohmann::ordered_json& status);
 [[nodiscard]] int status_code(const nlohmann::ordered_json& status);
 
-// "2026-11-22 23:10:05" in local time.
+// Returns "2026-11-22 23:10:05" in local time.
 [[nodiscard]] std::string local_time_text(double unix_seconds);
 
 }  // namespace finetune::cli

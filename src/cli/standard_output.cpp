@@ -13,7 +13,7 @@ namespace finetune::cli {
 bool flush_standard_output() {
   std::cout.flush();
   if (std::cout) return true;
-  // A stream does not keep the reason; a pipe without a reader says so itself.
+  // A stream does not keep the reason for a failure; poll() detects a pipe without a reader.
   pollfd output = {.fd = STDOUT_FILENO, .events = POLLOUT, .revents = 0};
   if (::poll(&output, 1, 0) == 1 && (output.revents & POLLERR) != 0) return false;
   throw Error(ErrorKind::kIo, "standard output cannot be written");

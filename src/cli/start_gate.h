@@ -6,8 +6,8 @@
 
 namespace finetune::cli {
 
-// Holds processes that are being forked until all of them are there: where one cannot be started,
-// or the one who forks them ends, the others leave without a word.
+// Holds forked processes until all have been forked. If one cannot be forked, or the forking
+// process exits, the others exit silently.
 class StartGate {
  public:
   StartGate();
@@ -15,15 +15,15 @@ class StartGate {
   StartGate(const StartGate&) = delete;
   StartGate& operator=(const StartGate&) = delete;
 
-  // Where they are forked: lets `count` of them pass.
+  // In the forking process: lets `count` processes pass.
   void open(size_t count);
-  // In each of them, before anything else. False: it is to leave.
+  // In each forked process, before anything else. Returns false if the process must exit.
   [[nodiscard]] bool pass();
 
  private:
   void close(size_t end);
 
-  std::array<int, 2> ends_ = {-1, -1};  // of a pipe: a byte for each that may pass
+  std::array<int, 2> ends_ = {-1, -1};  // a pipe: one byte for each process that may pass
 };
 
 }  // namespace finetune::cli

@@ -41,7 +41,7 @@ Json look(const std::string& folder) {
   return status_json(*run);
 }
 
-// The part of the terminal that the text before took is drawn over.
+// Prints the status repeatedly; on a terminal, overwrites the previous text.
 int watch(const std::string& folder, bool as_json) {
   const bool is_terminal = ::isatty(STDOUT_FILENO) == 1;
   std::string before;

@@ -30,10 +30,11 @@ SharedReport& make_shared_report() {
     throw Error(ErrorKind::kIo,
                 std::string("no memory to share with the training: ") + std::strerror(errno));
   }
-  return *new (memory) SharedReport;  // as long as the process
+  return *new (memory) SharedReport;  // lives as long as the process
 }
 
-// Everything that could end the supervisor, but nothing of job control, which stops both processes.
+// Returns all signals that could end the supervisor, except those of job control, which must stop
+// both processes.
 sigset_t held_signals() {
   sigset_t set;
   sigfillset(&set);
@@ -60,9 +61,9 @@ void end_with_hook(const Supervision& what, const SharedReport& report, int code
                            const std::function<int(SharedReport&)>& work) {
   const int code = exit_code_of([&] { return work(report); });
   std::cout.flush();
-  // Nobody else is left to do it.
+  // The supervisor is gone, so this process runs the hook.
   if (::getppid() != supervisor) end_with_hook(what, report, code);
-  // Everything is saved: what libraries do at the end of a process cannot spoil it any more.
+  // Everything is saved: skip the libraries' destructors, which could still fail.
   ::_exit(code);
 }
 
@@ -89,7 +90,7 @@ int wait_for(pid_t child) {
   }
 }
 
-// What came while the hook ran asked to end what had ended.
+// Reports stop signals that arrived while the hook ran, when the training had already ended.
 void note_late_signals() {
   sigset_t pending;
   ::sigpending(&pending);
@@ -108,7 +109,7 @@ int supervise(const Supervision& what, const std::function<int(SharedReport&)>& 
   const sigset_t held = held_signals();
   sigset_t before;
   ::sigprocmask(SIG_BLOCK, &held, &before);
-  ::signal(SIGCHLD, SIG_DFL);  // inherited as ignored, it would take the child's status away
+  ::signal(SIGCHLD, SIG_DFL);  // if inherited as ignored, the child's status would be lost
   const pid_t supervisor = ::getpid();
   const pid_t child = ::fork();
   if (child < 0) {

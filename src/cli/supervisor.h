@@ -9,9 +9,9 @@
 
 namespace finetune::cli {
 
-// What a training says of itself, in memory that outlives its process.
+// The training's report to the supervisor, in memory that outlives the training process.
 struct SharedReport {
-  std::atomic<int64_t> step{-1};  // newest; below 0: none is known
+  std::atomic<int64_t> step{-1};  // newest; below 0: unknown
   std::atomic<bool> already_finished{false};
 };
 
@@ -20,9 +20,9 @@ struct Supervision {
   std::string output_dir = {};
 };
 
-// Runs `work` in a child process, waits for it and runs the hook for its result once, also if the
-// child crashed or was killed. No hook if the run was finished before. Returns the child's exit
-// code, or 128 + the number of the signal that ended it.
+// Runs `work` in a child process, waits for it and runs the hook for its result once, even if the
+// child crashed or was killed. No hook runs if the run was already finished. Returns the child's
+// exit code, or 128 + the number of the signal that ended it.
 //
 // This process does nothing else and stays small. It forwards SIGTERM, SIGINT and SIGUSR1 once
 // (interrupt::forward). Only SIGKILL ends it; the child then continues and runs the hook itself.

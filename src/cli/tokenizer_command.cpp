@@ -29,10 +29,10 @@ struct CodeRequest {
   bool offsets = false;
 };
 
-// Standard output that detects a closed pipe: then there is nothing more to do.
+// Writes to standard output and detects a closed pipe.
 class Output {
  public:
-  // False where the reader has left.
+  // Returns false if the reader has closed the pipe.
   bool write_line(std::string line) {
     line += '\n';
     size_t done = 0;
@@ -51,7 +51,7 @@ class Output {
   }
 };
 
-// Calls `handle` with every line of standard input; stops where it returns false.
+// Calls `handle` with every line of standard input until it returns false.
 template <class Handle>
 void for_each_line(const Handle& handle) {
   std::string line;
@@ -68,7 +68,7 @@ void for_each_line(const Handle& handle) {
   interrupt::throw_if_requested("reading standard input");
 }
 
-// The texts of a line: one, or two with a tab between them.
+// The texts of a line: one, or two separated by a tab.
 struct Texts {
   std::string first;
   std::optional<std::string> second;
@@ -94,7 +94,7 @@ std::string ids_line(const std::vector<int32_t>& ids) {
   return text;
 }
 
-// The index of the code point of each byte of a text, followed by their number.
+// Returns the code point index of each byte of a text, followed by the number of code points.
 std::vector<int64_t> code_points(const std::string& text) {
   std::vector<int64_t> numbers;
   numbers.reserve(text.size() + 1);
@@ -107,8 +107,8 @@ std::vector<int64_t> code_points(const std::string& text) {
   return numbers;
 }
 
-// {"input_ids": [...], "offset_mapping": [[begin, end], ...], "token_type_ids": [...]}, in code
-// points as transformers counts them; [0, 0] for special tokens that are put around.
+// Returns {"input_ids": [...], "offset_mapping": [[begin, end], ...], "token_type_ids": [...]} with
+// offsets in code points, as in transformers; [0, 0] for added special tokens.
 std::string offsets_line(const Tokenizer& tokenizer, const Texts& texts, bool special_tokens) {
   const std::array<const std::string*, 2> sources = {&texts.first,
                                                      texts.second ? &*texts.second : nullptr};

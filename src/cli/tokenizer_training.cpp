@@ -22,7 +22,7 @@ constexpr const char* kByteLevelBpe = "byte_level_bpe";
 constexpr const char* kUnigram = "sentencepiece_unigram";
 constexpr const char* kBpe = "sentencepiece_bpe";
 
-// Options that have a meaning for one kind alone.
+// Options that apply to only one type.
 constexpr const char* kByteLevelOptions[] = {"--min_frequency", "--special_tokens",
                                              "--add_prefix_space"};
 constexpr const char* kSentencePieceOptions[] = {"--user_defined_symbols",
@@ -42,7 +42,7 @@ constexpr const char* kSentencePieceOptions[] = {"--user_defined_symbols",
                                                  "--eos_id",
                                                  "--unk_id"};
 
-// Refuses a folder whose tokenizer is another one; the same files again are fine.
+// Rejects a folder with a different tokenizer; equal files are accepted.
 void check_output(const TokenizerTraining& training, const Files& files) {
   FileSystem& system = FileSystem::local();
   if (training.overwrite) return;
@@ -59,7 +59,7 @@ void check_output(const TokenizerTraining& training, const Files& files) {
   }
 }
 
-// One line that is drawn over itself, on a terminal only.
+// A progress line that is overwritten; only on a terminal.
 class ProgressLine {
  public:
   void operator()(const std::string& phase, int64_t done, int64_t total) {
@@ -81,7 +81,7 @@ class ProgressLine {
   std::chrono::steady_clock::time_point last_{};
 };
 
-// A tokenizer that was trained: its files, and what is to be said.
+// A trained tokenizer: its files, and messages.
 struct Trained {
   Files files;
   std::string summary;

@@ -24,10 +24,10 @@ struct TokenizerTraining {
   SentencePieceOptions sentencepiece = {};
 };
 
-// Adds the options. Requires: `training` outlives `app`.
+// Adds the options to `app`. Requires: `training` outlives `app`.
 void describe_tokenizer_training(CLI::App& app, TokenizerTraining& training);
 
-// Trains and writes the files; an exit code. `app` knows which options were given.
+// Trains, writes the files and returns the exit code. `app` knows which options were given.
 int train_tokenizer(const CLI::App& app, TokenizerTraining training);
 
 }  // namespace finetune::cli

@@ -6,7 +6,8 @@
 
 namespace finetune::cli {
 
-// One line where the environment asks for a TPU, as PyTorch/XLA and Google's machines do; else "".
+// Returns a note if the environment requests a TPU, as with PyTorch/XLA and on Google's machines;
+// else "".
 inline std::string tpu_note() {
   const char* device = std::getenv("PJRT_DEVICE");
   const bool is_asked = (device != nullptr && std::string(device) == "TPU") ||

@@ -30,8 +30,8 @@ void check_hooks(const LoadedConfig& config) {
   }
 }
 
-// For the command that measures this run: the accelerator's peak, 0 without one, and what of the
-// host's resident memory does not count.
+// Writes the accelerator's peak (0 without one) and the reclaimable part of the host's resident
+// memory, for the command that measures this run.
 void write_peak(bool use_cpu, const std::string& path) {
   const c10::Device device = pick_device(use_cpu);
   FileSystem::local().write_atomically(
@@ -74,7 +74,7 @@ int train_command(const Arguments& arguments) {
   CommandLine line("train", kTrainHelp, keys_help);
   RunOptions options;
   bool is_dry = false;
-  // For the dry run's own trainings: where to write the peak of the accelerator's memory.
+  // For trainings of the dry run: the file for the accelerator's peak memory.
   std::optional<std::string> peak_file;
   line.flag("--restart", options.restart);
   line.number("--stop_at_step", options.stop_at_step);
@@ -87,7 +87,7 @@ int train_command(const Arguments& arguments) {
                 "--dry_run trains in a temporary folder; leave --restart and --stop_at_step out");
   }
   if (is_dry) return dry_run(words);
-  // What is wrong up to here runs no command: none is known before the configuration is read.
+  // Errors up to here run no hook, because hooks are known only after the configuration is read.
   const LoadedConfig config = load_long_run(words);
   if (peak_file) {
     options.on_step = [&](int64_t) { write_peak(config.args.use_cpu, *peak_file); };
@@ -101,7 +101,7 @@ int train_command(const Arguments& arguments) {
                                           .on_interrupt = config.args.on_interrupt_command,
                                           .on_failure = config.args.on_failure_command},
                                 .output_dir = config.args.output_dir};
-  // Rank 0's end is the run's: it leaves last, and its files are then where they belong.
+  // Only rank 0 is supervised: it exits last, when all files are in their final place.
   const bool is_supervised = !supervision.hooks.empty() && launched_beside_first().empty();
   if (!is_supervised) return train(config, options);
   log::set_level(config.args.log_level);

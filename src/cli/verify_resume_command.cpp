@@ -24,7 +24,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// The part of a log entry that does not depend on the clock.
+// Returns a log entry without values that depend on the clock.
 Json without_times(const Json& entry) {
   Json kept;
   for (const auto& [key, value] : entry.items()) {
@@ -35,7 +35,7 @@ Json without_times(const Json& entry) {
   return kept;
 }
 
-// Empty where both runs are equal, else what differs first.
+// Returns the first difference; empty if both runs have equal logs.
 std::string compare_logs(const std::string& unbroken, const std::string& resumed) {
   const auto history = [](const std::string& folder) {
     return read_json_file(join_path(folder, checkpoint::kTrainerStateFile))["log_history"];
@@ -53,12 +53,13 @@ std::string compare_logs(const std::string& unbroken, const std::string& resumed
   return "";
 }
 
-// Files whose content depends on times and paths.
+// Whether the file's content depends on times and paths.
 bool is_record(const std::string& name) {
   return name == checkpoint::kTrainerStateFile || name == checkpoint::kFinetuneStateFile;
 }
 
-// The first file that only one checkpoint has, or whose checksum differs; empty: none.
+// Returns the first file that only one checkpoint has, or whose checksum differs; empty if there is
+// none.
 std::string compare_files(const std::string& unbroken, const std::string& resumed) {
   const auto records_of = [](const std::string& folder) {
     const checkpoint::FinishedModel saved =
@@ -80,7 +81,7 @@ std::string compare_files(const std::string& unbroken, const std::string& resume
   return "";
 }
 
-// Of the weights, by name: a checksum does not say which tensor differs.
+// Compares the weights by name, because a checksum does not show which tensor differs.
 std::string compare_tensors(const std::string& unbroken, const std::string& resumed) {
   FileSystem& files = FileSystem::local();
   const ModelTensors a = load_model_tensors(files, unbroken);
@@ -88,7 +89,7 @@ std::string compare_tensors(const std::string& unbroken, const std::string& resu
   for (const TensorInfo& info : a.tensors()) {
     const Tensor left = a.read(info.name);
     const Tensor right = b.read(info.name);
-    // Bytes, not values: NaN equals NaN here and 0.0 differs from -0.0.
+    // Compares bytes, not values: equal NaNs are equal, and 0.0 differs from -0.0.
     if (left.nbytes() != right.nbytes() ||
         std::memcmp(left.const_data_ptr(), right.const_data_ptr(), left.nbytes()) != 0) {
       return "tensor '" + info.name + "'";
@@ -97,13 +98,13 @@ std::string compare_tensors(const std::string& unbroken, const std::string& resu
   return "";
 }
 
-// The user's configuration with what the comparison needs.
+// Trains the user's configuration with the keys that the comparison needs.
 class Comparison {
  public:
   explicit Comparison(const ConfigWords& words) : words_(words) {}
 
-  // Trains in folder `name` until `step` of `steps` and returns the checkpoint there; nothing where
-  // the run is shorter than that.
+  // Trains in folder `name` until `step` of `steps` and returns the checkpoint there; nullopt if
+  // the run is shorter.
   [[nodiscard]] std::optional<std::string> train(const std::string& name, int64_t step,
                                                  int64_t steps) const {
     Arguments command = {"train"};
@@ -140,7 +141,7 @@ class Comparison {
     if (!FileSystem::local().exists(saved)) return std::nullopt;
     return saved;
   }
-  // Of a run that was shorter than asked for.
+  // Returns the number of steps of a run that was shorter than requested.
   [[nodiscard]] int64_t length(const std::string& name) const {
     return read_json_file(join_path(output(name), checkpoint::kTrainerStateFile))
         .value("global_step", int64_t{0});
@@ -162,7 +163,7 @@ std::string required(const std::optional<std::string>& saved, int64_t step) {
               format_text("the run left no checkpoint at step {}; see its message above", step));
 }
 
-// What is compared, within a run of `length` steps.
+// The compared range of a run of `length` steps.
 struct Span {
   int64_t steps = 0;
   int64_t interrupt_at = 0;
@@ -218,7 +219,7 @@ int verify_resume_command(const Arguments& arguments) {
   const Comparison comparison(words);
   std::cerr << "running " << span.steps << " steps without an interruption\n";
   std::optional<std::string> saved = comparison.train("unbroken", span.steps, span.steps);
-  if (!saved) {  // how many steps the epochs have shows only now
+  if (!saved) {  // the number of steps in the epochs is known only now
     span = fit(asked, interrupt_at, comparison.length("unbroken"));
     std::cerr << "the whole run has " << span.steps << " steps: running these\n";
     comparison.forget("unbroken");

@@ -49,7 +49,7 @@ const std::vector<Alias>& all_aliases() {
       {"use_auth_token", Action::kRename, "token"},
       {"text_column_name", Action::kRename, "text_column"},
       {"label_column_name", Action::kRename, "label_column"},
-      // run_clm; big_bird has another block_size, which goes into config_overrides
+      // run_clm; big_bird has a different block_size, which belongs in config_overrides
       {.name = "block_size",
        .action = Action::kOtherName,
        .target = "max_seq_length",

@@ -27,7 +27,7 @@ std::string number_text(double value) {
   return whole ? std::to_string(static_cast<int64_t>(value)) : format_double(value);
 }
 
-// Whether this version supports a value; of a list, every item.
+// Whether this version supports a value, or every item of a list.
 bool is_available(const Field& field, const Json& value) {
   if (value.is_array()) {
     return std::all_of(value.begin(), value.end(), [&](const Json& item) {
@@ -37,7 +37,8 @@ bool is_available(const Field& field, const Json& value) {
   return contains(field.spec.available, plain_text(value));
 }
 
-// A default such as "~/.cache/finetune" that was written out in a file has been expanded by now.
+// Whether the value is a default such as "~/.cache/finetune" that was written in a file and has
+// been expanded.
 bool is_expanded_default(const Field& field, const Json& value) {
   const Json initial = value_of(field, TrainingArgs{});
   if (field.spec.path == PathKind::kNone || !initial.is_string() || !value.is_string())
@@ -46,8 +47,8 @@ bool is_expanded_default(const Field& field, const Json& value) {
   return expand(initial.get<std::string>(), ignored) == value.get<std::string>();
 }
 
-// " (a, b are)", to follow "is not available in this version". A flag's "false" is not worth
-// naming: it is what leaving the key out means.
+// Returns " (a, b are)", to follow "is not available in this version". A flag's "false" is not
+// listed: it is the default.
 std::string what_is_available(const Field& field) {
   const std::vector<std::string>& available = field.spec.available;
   if (available.empty() || available.front() == "false") return "";
@@ -55,8 +56,7 @@ std::string what_is_available(const Field& field) {
   return " (" + join(usable) + (usable.size() > 1 ? " are)" : " is)");
 }
 
-// Adds a problem where the key's value is one that this version refuses, a note where it has no
-// effect.
+// Adds a problem if this version rejects the key's value, a note if the value has no effect.
 void check_support(const Field& field, const Setting& setting, const TrainingArgs& args,
                    std::vector<std::string>& notes, Problems& problems) {
   const FieldSpec& spec = field.spec;
@@ -75,7 +75,7 @@ void check_support(const Field& field, const Setting& setting, const TrainingArg
   }
 }
 
-// One value on its way into a member: what it is for, and where faults go.
+// Assigns one value to a member; faults are added to `problems`.
 class Assignment {
  public:
   Assignment(const Field& field, const Setting& setting, const std::string& folder,
@@ -159,7 +159,7 @@ class Assignment {
     return true;
   }
 
-  // The value, or the value that another spelling means.
+  // Returns the value, or the value for which it is another spelling.
   Node spelled(const Node& value) const {
     for (const auto& [spelling, meaning] : field_.spec.spellings) {
       const bool same = spelling == "null"
@@ -209,7 +209,7 @@ class Assignment {
     const std::optional<std::string> expanded = expand(written, problem);
     if (!expanded) return fail(problem);
     if (expanded->empty()) return fail("is empty after '" + written + "' is expanded");
-    // What began with "~" was a path even where it came out relative.
+    // Text that began with "~" is a path even if it expands to a relative one.
     const bool was_home = written.starts_with('~');
     const PathKind kind = was_home ? PathKind::kPath : field_.spec.path;
     member = resolve_path(*expanded, folder_, kind);
@@ -264,7 +264,7 @@ void assign(const Field& field, const Setting& setting, const std::string& folde
       [&](auto member) {
         try {
           return assignment(args.*member);
-        } catch (const Error& error) {  // JSON inside a value: one fault among others
+        } catch (const Error& error) {  // JSON inside a value: continue to collect other faults
           problems.add_line(error.what());
           return false;
         }

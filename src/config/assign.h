@@ -10,9 +10,9 @@
 
 namespace finetune {
 
-// Gives the key the value of a setting: type, range, choices, paths and support are checked.
-// `folder` is what relative paths start from. Faults are added to `problems`, values without
-// effect to `notes`.
+// Assigns the value of a setting to its key after checking type, range, choices, paths and support.
+// Relative paths start from `folder`. Faults are added to `problems`, ineffective values to
+// `notes`.
 void assign(const Field& field, const Setting& setting, const std::string& folder,
             TrainingArgs& args, std::vector<std::string>& notes, Problems& problems);
 

@@ -28,7 +28,7 @@ Json to_json(const TrainingArgs& args) {
 
 namespace {
 
-// A key that earlier versions took one text for: what they kept means a list of it.
+// Converts the text that earlier versions stored for a key that now takes a list.
 Json as_list(const Json& value) {
   if (value.is_array()) return value;
   return value.is_null() ? Json::array() : Json::array({value});
@@ -46,7 +46,7 @@ bool are_equal(const Field& field, const Json& before, const Json& after) {
 std::vector<KeyChange> changed_keys(const Json& old_args, const Json& new_args) {
   static const Json defaults = [] {
     LoadedConfig config;
-    Problems ignored;  // a missing HOME matters where a configuration is loaded, not here
+    Problems ignored;  // a missing HOME matters when a configuration is loaded, not here
     derive(config, ignored);
     return to_json(config.args);
   }();

@@ -23,7 +23,7 @@ bool holds(const Field* field) {
 
 bool is_option(const std::string& word) { return word.size() > 2 && word.starts_with("--"); }
 
-// The shell has removed the quotes of a word, so it is plain text; lists and mappings are JSON.
+// The shell has removed quotes, so a word is plain text; lists and mappings are JSON.
 Node to_node(const Field* field, const std::vector<std::string>& words) {
   const bool list = holds<std::vector<std::string>>(field);
   if (words.size() == 1) {
@@ -41,13 +41,13 @@ Node to_node(const Field* field, const std::vector<std::string>& words) {
   return node;
 }
 
-// "--no_line_by_line" turns a flag off, as transformers' parser has it.
+// Whether the key turns a flag off, as in transformers' parser: "--no_line_by_line".
 bool is_negated_flag(std::string_view key) {
   return key.starts_with("no_") && find_field(key) == nullptr && find_alias(key) == nullptr &&
          holds<bool>(find_field(key.substr(3)));
 }
 
-// "--some-key=value" -> "some_key"
+// Converts "--some-key=value" to "some_key".
 std::string key_of(const std::string& word) {
   const size_t equals = word.find('=');
   std::string key = word.substr(2, equals == std::string::npos ? equals : equals - 2);
@@ -55,7 +55,7 @@ std::string key_of(const std::string& word) {
   return key;
 }
 
-// Whether a key needs no value: an unknown one is answered as such later.
+// Whether a key needs no value. Unknown keys are reported later.
 bool may_be_flag(const std::string& key, const Field* field) {
   return field == nullptr || holds<bool>(field) || holds<std::optional<bool>>(field) ||
          find_alias(key) != nullptr;
@@ -72,8 +72,8 @@ bool looks_like_config(const std::string& word) {
   return is_yaml(word) || word.ends_with(".json") || FileSystem::local().exists(word);
 }
 
-// How many of the words behind words[i], an option, are its values. `list_ends_in_file`: the last
-// value of a list is the configuration where it looks like one.
+// Returns how many of the words after the option words[i] are its values. `list_ends_in_file`: the
+// last value of a list is the configuration file if it looks like one.
 size_t count_values(const std::vector<std::string>& words, size_t i, bool list_ends_in_file) {
   if (words[i].find('=') != std::string::npos) return 0;
   const std::string key = key_of(words[i]);

@@ -87,7 +87,7 @@ void DataArgs::describe(FieldList& field) {
 }
 
 void DataArgs::describe_delimited(FieldList& field) {
-  // What they lead to is compared by content.
+  // Free, because the resulting samples are compared by content.
   field("delimiter", &DataArgs::delimiter,
         "CSV and TSV: character between two fields, or tab, comma, semicolon or pipe; unset takes "
         "the comma or tab of the file's ending, or what the first rows show.",
@@ -106,7 +106,8 @@ void DataArgs::describe_delimited(FieldList& field) {
 }
 
 void DataArgs::describe_columns(FieldList& field) {
-  // What they lead to is compared by content: a guess may be named later.
+  // Free, because the resulting samples are compared by content: a guessed column may be named
+  // later.
   const FieldSpec column{.resume = ResumePolicy::kFree};
   field("text_column", &DataArgs::text_column,
         "Column that holds the text, the words (token_classification), the question "

@@ -10,7 +10,7 @@
 namespace finetune {
 namespace {
 
-// Both names of one key with different values are a contradiction; transformers takes the new one.
+// Rejects different values under both names of one key; transformers uses the new name.
 template <class Value>
 void refuse_two_values(const LoadedConfig& config, const std::string& name, const Value& value,
                        const Value& old_value, Problems& problems) {
@@ -30,7 +30,7 @@ void refuse_two_checkpointings(const LoadedConfig& config, Problems& problems) {
                     args.gradient_checkpointing_kwargs, problems);
 }
 
-// transformers' TrainingArguments.__post_init__, parts 1 and 3.
+// Derives values like parts 1 and 3 of transformers' TrainingArguments.__post_init__.
 void derive_as_transformers(TrainingArgs& args) {
   if (!args.activation_checkpointing) args.activation_checkpointing = args.gradient_checkpointing;
   if (!args.activation_checkpointing) args.activation_checkpointing = false;
@@ -45,8 +45,8 @@ void derive_as_transformers(TrainingArgs& args) {
   }
 }
 
-// Beyond transformers: early stopping and save_strategy "best" need a metric too; there the first
-// asserts and the second never saves.
+// In addition to transformers' rule: early stopping and save_strategy "best" need a metric too.
+// There the first fails an assertion and the second never saves.
 void derive_metric(TrainingArgs& args) {
   const ScheduleNames* schedule = find_schedule_names(args.lr_scheduler_type);
   const bool needed = args.load_best_model_at_end || args.early_stopping_patience ||

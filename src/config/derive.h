@@ -6,8 +6,8 @@
 
 namespace finetune {
 
-// Fills in what follows from other keys, as load_config promises, and adds a note where that
-// changes something that was set.
+// Derives keys from others, as documented at load_config(), and adds a note if that changes a key
+// that was set.
 void derive(LoadedConfig& config, Problems& problems);
 
 }  // namespace finetune

@@ -19,7 +19,7 @@ std::string sentence_of(const Field& field) {
   return field.help + (limits.empty() ? "" : " " + limits);
 }
 
-// In a table cell '|' would end the cell.
+// Escapes '|', which would end a table cell.
 std::string cell(const std::string& text) {
   std::string escaped;
   for (const char c : text) escaped += c == '|' ? std::string("\\|") : std::string(1, c);

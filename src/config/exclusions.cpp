@@ -78,7 +78,7 @@ std::string key_with_value(const std::string& key, const TrainingArgs& args) {
   return "'" + key + ": " + plain_text(value_of(*find_field(key), args)) + "'";
 }
 
-// The key of a side that the user wrote; the first one where that is a default.
+// Returns the key of a side that the user set; if none was set, the first one.
 const std::string& written_key(const ExclusionSide& side, const LoadedConfig& config) {
   for (const std::string& key : side.keys) {
     if (config.is_set(key)) return key;

@@ -19,7 +19,7 @@ constexpr std::string_view kPretrainedModel = R"(
 model_name_or_path: ./my-model
 )";
 
-// Number of epochs, batch size and learning rate, as the papers take them for the kind of work.
+// Number of epochs, batch size and learning rate, as in the papers for the task.
 std::string updates(std::string_view epochs, std::string_view rate) {
   return "\n# One update sees per_device_train_batch_size x gradient_accumulation_steps samples.\n"
          "num_train_epochs: " +

@@ -13,7 +13,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr JsonLimits kLimits{.max_bytes = kMaxConfigBytes, .max_depth = kMaxConfigDepth};
 
-// As parse_json, with column and what was found where the text is no JSON.
+// Like parse_json, but syntax errors include the column and what was found.
 Json parse_config_json(std::string_view text, const std::string& where) {
   try {
     return parse_json(text, where, ErrorKind::kConfig, kLimits);
@@ -50,7 +50,7 @@ Node to_node(const Json& value, const std::string& where, size_t& values) {
   return node;
 }
 
-// Line of every key of the outermost object, in order. Requires: valid JSON.
+// Returns the line of every key of the outermost object, in order. Requires: valid JSON.
 std::vector<int> key_lines(std::string_view text) {
   std::vector<int> lines;
   int line = 1;
@@ -100,15 +100,15 @@ Node read_inline_json(std::string_view text, const std::string& where) {
   try {
     return to_node(parse_config_json(text, where), where, values);
   } catch (const Error&) {
-    // Double quotes in a mapping say that JSON is meant, of which the message then tells more.
+    // Double quotes in a mapping indicate JSON, whose error message is then the more helpful one.
     const bool is_list = text.starts_with('[');
     const bool is_mapping = text.starts_with('{') && text.find('"') == std::string_view::npos;
     if (!is_list && !is_mapping) throw;
-    // As YAML writes it in one line, "[sudo, poweroff]" or "{a: 1, b: 2}", as a file may have it.
+    // Try it as one-line YAML, such as "[sudo, poweroff]" or "{a: 1, b: 2}", as in a file.
     try {
       std::vector<Setting> settings = read_yaml("value: " + std::string(text), where);
       if (settings.size() == 1 && !settings[0].value.is_scalar()) return settings[0].value;
-    } catch (const Error&) {  // the JSON's own message says more
+    } catch (const Error&) {  // the JSON error is more helpful
     }
     throw;
   }

@@ -38,11 +38,12 @@ void refuse_unknown(const Setting& setting, Problems& problems) {
   problems.add(setting.where, message);
 }
 
-// Whether two settings of one file may stand together: files written for transformers 4.x often
-// hold warmup_steps and warmup_ratio with one of them 0.
+// Whether two settings of a file are compatible: files written for transformers 4.x often contain
+// warmup_steps and warmup_ratio with one of them 0.
 bool is_zero(const Setting& setting) { return parse_double(setting.value).value == 0.0; }
 
-// The task that a configuration says, before anything is checked: some old names are one task's.
+// Returns the configured task before anything is checked, because some old names belong to one
+// task.
 std::string_view task_in(const std::vector<Setting>& file, const std::vector<Setting>& words) {
   static const TrainingArgs defaults;
   std::string_view task = defaults.task;
@@ -54,8 +55,8 @@ std::string_view task_in(const std::vector<Setting>& file, const std::vector<Set
   return task;
 }
 
-// Old names replaced, unknown ones refused; at most one setting for each key. Of two on the command
-// line the last counts, as in transformers; two in a file are a mistake.
+// Replaces old names, rejects unknown ones and keeps one setting per key. On the command line the
+// last one wins, as in transformers; a duplicate in a file is an error.
 std::vector<Setting> settle(const std::vector<Setting>& settings, bool from_file,
                             std::string_view task, std::vector<std::string>& notes,
                             Problems& problems) {
@@ -103,7 +104,7 @@ std::vector<Setting> read_text(std::string_view text, const std::string& name) {
   }
   if (text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);
   size_t bad = utf8::find_invalid(text);
-  // Control characters would let a terminal or yaml-cpp's line count be fooled.
+  // Control characters could manipulate a terminal or change yaml-cpp's line count.
   for (size_t i = 0; i < text.size() && bad == std::string_view::npos; ++i) {
     const char c = text[i];
     if (c == '\x7F' || (c >= 0 && c < ' ' && c != '\n' && c != '\r' && c != '\t')) bad = i;

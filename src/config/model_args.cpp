@@ -62,8 +62,8 @@ void ModelArgs::describe(FieldList& field) {
         {.support = Support::kAccepted, .reason = "loading never makes a second copy"});
   field("use_cache", &ModelArgs::use_cache, "Keep keys and values for generating text.",
         {.support = Support::kAccepted, .reason = "an encoder has no such cache"});
-  // What comes of it is a part of the model, which a resume compares: so none is what the unset key
-  // was to a model that asks for nothing.
+  // Free, because its result is part of the model, which a resume compares: "none" equals the unset
+  // key of an earlier run.
   field("bigbird_compat", &ModelArgs::bigbird_compat,
         "Take BigBird's random blocks as transformers does in evaluation, where each is block 0 "
         "once more, and drop no attention probabilities; in training they are drawn here too, "

@@ -7,8 +7,8 @@
 
 namespace finetune {
 
-// A value as it was written, before its key gives it a type. YAML, JSON and the command line all
-// become this.
+// A value as written, before its key gives it a type. Values from YAML, JSON and the command line
+// all have this form.
 struct Node {
   enum class Kind { kNull, kPlain, kQuoted, kList, kMap };
 
@@ -20,7 +20,7 @@ struct Node {
   [[nodiscard]] bool is_scalar() const { return kind == Kind::kPlain || kind == Kind::kQuoted; }
 };
 
-// "key: value" of a file or the command line.
+// One "key: value" of a file or the command line.
 struct Setting {
   std::string key;
   std::string where;  // "file:line" or "command line"
@@ -29,16 +29,16 @@ struct Setting {
 
 inline constexpr size_t kMaxConfigBytes = size_t{1} << 20;
 inline constexpr int kMaxConfigDepth = 32;
-inline constexpr size_t kMaxConfigValues = 10'000;  // bounds every search that is not hashed
+inline constexpr size_t kMaxConfigValues = 10'000;  // bounds all searches, including linear ones
 
 // Both throw Error(kConfig) with file and line; duplicate keys are errors.
 [[nodiscard]] std::vector<Setting> read_yaml(std::string_view text, const std::string& name);
 [[nodiscard]] std::vector<Setting> read_json(std::string_view text, const std::string& name);
 
-// Throws Error(kConfig) for words that are not of the form load_config describes.
+// Throws Error(kConfig) for words that do not have the form described at load_config().
 [[nodiscard]] std::vector<Setting> read_overrides(const std::vector<std::string>& words);
 
-// A JSON array or object written inside another value, as on the command line.
+// Parses a JSON array or object inside another value, as on the command line.
 [[nodiscard]] Node read_inline_json(std::string_view text, const std::string& where);
 
 }  // namespace finetune

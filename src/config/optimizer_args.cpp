@@ -10,7 +10,7 @@
 namespace finetune {
 namespace {
 
-// transformers' OptimizerNames, and adamw_hf, which its documentation still names.
+// transformers' OptimizerNames, and adamw_hf, which its documentation still lists.
 const std::vector<std::string> kTransformersOptimizers = {"adamw_torch",
                                                           "adamw_torch_fused",
                                                           "adamw_hf",
@@ -64,7 +64,7 @@ std::vector<std::string> optimizer_choices() {
   return choices;
 }
 
-// All values in addition to the default.
+// Returns all supported values except the default.
 std::vector<std::string> available_optimizers() {
   std::vector<std::string> available;
   for (const OptimizerNames& optimizer : optimizer_names()) {
@@ -75,7 +75,7 @@ std::vector<std::string> available_optimizers() {
   return available;
 }
 
-// "a and b of x, c of y"
+// Returns "a and b of x, c of y".
 std::string optimizer_arguments() {
   std::string text;
   for (const OptimizerNames& optimizer : optimizer_names()) {

@@ -178,8 +178,8 @@ std::vector<OtherName> habits() {
   };
 }
 
-// create_pretraining_data.py, run_pretraining.py, run_classifier.py, run_squad.py; BigBird's
-// run_pretraining.py.
+// Flags of create_pretraining_data.py, run_pretraining.py, run_classifier.py, run_squad.py;
+// BigBird's run_pretraining.py.
 std::vector<OtherName> google_flags() {
   return {
       {"bert_config_file", {"config_name"}},

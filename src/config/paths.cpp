@@ -23,7 +23,8 @@ std::optional<std::string> home() {
   return user->pw_dir;
 }
 
-// Reads the variable's name after the '$' at `i`; empty if there is none. `end` is set to its end.
+// Returns the variable's name after the '$' at `i`, and sets `end` to its end; empty if there is
+// none.
 std::string_view variable_name(std::string_view text, size_t i, size_t& end) {
   const bool braces = i + 1 < text.size() && text[i + 1] == '{';
   const size_t start = i + (braces ? 2 : 1);
@@ -86,7 +87,7 @@ std::string resolve_path(const std::string& path, const std::string& folder, Pat
   }
   std::string result = whole.lexically_normal().string();
   while (result.size() > 1 && result.back() == '/') result.pop_back();
-  // "./~" is a file called "~"; it must not become the home folder when it is read again.
+  // "./~" is a file named "~"; it must not become the home folder when it is read again.
   return result.starts_with('~') ? "./" + result : result;
 }
 

@@ -9,11 +9,11 @@
 
 namespace finetune {
 
-// "~", "$NAME" and "${NAME}" replaced. Where that is not possible, nothing, and `problem` reads on
-// after the key: "names the variable $DATA, which is not set".
+// Replaces "~", "$NAME" and "${NAME}". Returns nullopt if that is not possible, and sets `problem`
+// to text that follows the key: "names the variable $DATA, which is not set".
 [[nodiscard]] std::optional<std::string> expand(std::string_view text, std::string& problem);
 
-// Resolves an expanded path against `folder` (empty: the current one) as its kind asks for.
+// Resolves an expanded path against `folder` (empty: the current one) according to its kind.
 [[nodiscard]] std::string resolve_path(const std::string& path, const std::string& folder,
                                        PathKind kind);
 

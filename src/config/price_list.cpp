@@ -22,7 +22,7 @@ Hardware colab(const char* name, double units_per_hour) {
           .currency = "JPY"};
 }
 
-// Peaks: NVIDIA's data sheets of T4, V100 SXM2 and A100; processors: cores x 2.2 GHz x 32.
+// Peak figures: NVIDIA's data sheets for T4, V100 SXM2 and A100; CPUs: cores x 2.2 GHz x 32.
 std::vector<PricedMachine> make_list() {
   const PricedMachine processor{.description = "Colab, 2 processors",
                                 .memory_gib = 12.7,

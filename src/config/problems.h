@@ -10,7 +10,7 @@
 
 namespace finetune {
 
-// Collects faults, so that a user sees all of them at once; of very many, the first ones.
+// Collects faults, so that users see all of them at once; limited to the first ones.
 class Problems {
  public:
   void add(const std::string& where, const std::string& message) {
@@ -25,7 +25,7 @@ class Problems {
     }
   }
 
-  // Whether another fault would only be counted.
+  // Whether further faults would only be counted.
   [[nodiscard]] bool is_full() const { return lines_.size() >= kShown; }
   [[nodiscard]] bool empty() const { return lines_.empty(); }
 
@@ -44,17 +44,15 @@ class Problems {
   size_t left_out_ = 0;
 };
 
-// Adds a problem for every exclusion of the table that the configuration breaks, with both keys
-// and where they were set.
+// Adds a problem for every violated exclusion, with both keys and where they were set.
 void check_exclusions(const LoadedConfig& config, Problems& problems);
 
-// The limits of a session and the commands at its end: contradictions, and values that are no
-// time, machine or program.
+// Adds problems for session limits and the commands at its end: contradictions, and invalid times,
+// machines or programs.
 void check_session(const LoadedConfig& config, Problems& problems);
 
-// Adds a problem for everything in activation_checkpointing_kwargs, optim_args and memory_budget
-// that is not understood, and a note for what has no effect. Requires: the old names of keys have
-// been resolved.
+// Adds a problem for every invalid part of activation_checkpointing_kwargs, optim_args and
+// memory_budget, and a note for what has no effect. Requires: old names of keys have been resolved.
 void check_techniques(LoadedConfig& config, Problems& problems);
 
 }  // namespace finetune

@@ -5,7 +5,7 @@
 
 namespace finetune {
 
-// Why a value is refused; reads on after "'key: value'".
+// Why a value is rejected; continues a message after "'key: value'".
 inline constexpr std::string_view kNotYet = "is not available in this version";
 inline constexpr std::string_view kNoHub =
     "is not available: nothing is sent to a hub or service (on_finish_command can do it)";
@@ -14,7 +14,7 @@ inline constexpr std::string_view kNoCompiler =
 inline constexpr std::string_view kNoSharding =
     "is not available: DeepSpeed and FSDP are Python libraries";
 
-// Why a value has no effect; reads on after "has no effect here: ".
+// Why a value has no effect; continues a message after "has no effect here: ".
 inline constexpr std::string_view kNoUpload = "nothing is uploaded";
 inline constexpr std::string_view kOneSum =
     "gradients are summed over all processes once an update, whatever has none";

@@ -51,7 +51,7 @@ bool looks_like_number(std::string_view text) {
   return !exponent.empty() && count_digits(exponent) == exponent.size();
 }
 
-// What to do about text that someone may have meant as a number.
+// Returns advice for text that was possibly meant as a number.
 std::string number_advice(std::string_view text) {
   const std::string_view digits = without_sign(text);
   if (digits.empty()) return "";

@@ -7,8 +7,8 @@
 
 namespace finetune {
 
-// What is wrong with lr_scheduler_kwargs for this lr_scheduler_type; empty where nothing is.
-// Names only: the schedule itself knows what their values may be.
+// Returns what is wrong with the names in lr_scheduler_kwargs for this lr_scheduler_type; empty if
+// nothing is. The schedule itself checks the values.
 [[nodiscard]] std::string find_schedule_problem(const std::string& type, const JsonText& arguments);
 
 }  // namespace finetune

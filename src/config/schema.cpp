@@ -27,7 +27,7 @@ Json number_schema(const char* type, const Range& range) {
   return schema;
 }
 
-// Text, or one of a few words; numbers and the like are text too where nothing is restricted.
+// Schema of text, or of one of a few words; unrestricted text accepts numbers and booleans too.
 Json text_schema(const FieldSpec& spec) {
   if (spec.choices.empty() || spec.path != PathKind::kNone) {
     return {{"type", Json::array({"string", "number", "boolean"})}};

@@ -8,7 +8,8 @@
 namespace finetune {
 namespace {
 
-// Reads a text from its front; every take_...() returns false, or nothing, where it does not fit.
+// Parses a text from the front; every take_...() returns false or nullopt if the text does not
+// match.
 class TextReader {
  public:
   explicit TextReader(std::string_view text) : rest_(text) {}
@@ -39,7 +40,7 @@ class TextReader {
   std::string_view rest_;
 };
 
-// HH:MM or HH:MM:SS
+// Parses HH:MM or HH:MM:SS.
 bool take_clock(TextReader& text, std::tm& time) {
   const std::optional<int> hour = text.take_digits(2, 23);
   if (!hour || !text.take(':')) return false;
@@ -56,7 +57,7 @@ bool take_clock(TextReader& text, std::tm& time) {
   return true;
 }
 
-// YYYY-MM-DD
+// Parses YYYY-MM-DD.
 bool take_date(TextReader& text, std::tm& time) {
   const std::optional<int> year = text.take_digits(4, 9999);
   if (!year || !text.take('-')) return false;
@@ -72,7 +73,7 @@ bool take_date(TextReader& text, std::tm& time) {
   return copy.tm_mon == time.tm_mon;  // no 30th of February
 }
 
-// Z, +HH, +HHMM, +HH:MM; seconds east of Greenwich.
+// Parses Z, +HH, +HHMM or +HH:MM to seconds east of Greenwich.
 std::optional<int64_t> take_zone(TextReader& text) {
   if (text.take('Z')) return 0;
   const int64_t sign = text.take('+') ? 1 : text.take('-') ? -1 : 0;

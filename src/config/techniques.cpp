@@ -21,10 +21,11 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Faults = std::vector<std::string>;
 
-constexpr int64_t kLeastBudget = 16LL << 20;  // a bare libtorch needs more; 1000 means no bytes
+// libtorch alone needs more; a value such as 1000 is not meant in bytes.
+constexpr int64_t kLeastBudget = 16LL << 20;
 constexpr int64_t kMostBudget = 1LL << 50;
 
-// The entries of a mapping; every fault is a sentence that begins with the key.
+// Reads the entries of a mapping; every fault is a sentence that begins with the key.
 class Mapping {
  public:
   Mapping(std::string key, const JsonText& text, Faults& faults)
@@ -36,7 +37,8 @@ class Mapping {
     fail("must be a mapping");
   }
 
-  // Whatever is not in `known` is a fault; `taker` takes them: "'optim: sgd'".
+  // Adds a fault for every name that is not in `known`; `taker` names the owner of the names:
+  // "'optim: sgd'".
   void allow(const std::vector<std::string>& known, const std::string& taker) {
     for (const auto& [name, value] : values_.items()) {
       if (contains(known, name)) continue;
@@ -62,7 +64,7 @@ class Mapping {
     value = found->get<int64_t>();
   }
 
-  // In [0, 1).
+  // Accepts values in [0, 1).
   void take(const char* name, double& value) {
     const auto found = values_.find(name);
     if (found == values_.end()) return;

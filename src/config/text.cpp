@@ -19,7 +19,7 @@ bool is_plain_char(char c) {
          c == '-' || c == '.' || c == '/' || c == '~';
 }
 
-// Whether text means the same to this program and to any YAML reader without quotes.
+// Whether unquoted text has the same meaning for this program and for any YAML reader.
 bool is_plain(const std::string& text) {
   if (text.empty() || text == "~" || text[0] == '-' || text[0] == '.') return false;
   for (const char c : text) {
@@ -49,7 +49,7 @@ struct TypeName {
 
 std::string range_of(const Range& range) {
   const bool low = std::isfinite(range.min);
-  // Ceilings far beyond any use only keep arithmetic safe; they are no help to a reader.
+  // Very high maxima only prevent overflow and do not help a reader.
   const bool high = std::isfinite(range.max) && range.max <= 1024;
   std::string text;
   if (low) text = (range.above_min ? "above " : "at least ") + number(range.min);
@@ -71,7 +71,7 @@ std::string to_yaml(const Field& field, const Json& value) {
     return is_plain(text) ? text : value.dump();
   }
   if (value.is_number_float()) return format_double(value.get<double>());
-  // Flow lists and mappings of JSON are YAML.
+  // JSON is valid as YAML's flow lists and mappings.
   return value.dump();
 }
 
@@ -83,7 +83,7 @@ std::string limits_of(const Field& field) {
   const auto add = [&](const std::string& sentence) {
     text += (text.empty() ? "" : " ") + sentence + ".";
   };
-  // A long list (41 optimizers) hides what can be used; then only that is named.
+  // If the list of choices is long (41 optimizers), only the usable ones are listed.
   const bool usable_only = !spec.available.empty() && spec.choices.size() > 6;
   if (!spec.choices.empty() && !usable_only && spec.path == PathKind::kNone) {
     add("One of: " + join(spec.choices));

@@ -9,16 +9,16 @@
 
 namespace finetune {
 
-// A key's value as one line of YAML that reads back to it.
+// Returns a key's value as one line of YAML that reads back to it.
 [[nodiscard]] std::string to_yaml(const Field& field, const nlohmann::ordered_json& value);
 
-// "true or false", "whole number", "number", "text", "list", "mapping".
+// Returns "true or false", "whole number", "number", "text", "list" or "mapping".
 [[nodiscard]] std::string type_name(const Field& field);
 
-// Range, choices and support in a sentence or more; empty where there is nothing to say.
+// Describes range, choices and support in one or more sentences; empty if unrestricted.
 [[nodiscard]] std::string limits_of(const Field& field);
 
-// `text` in lines of at most `width` columns, each beginning with `indent`.
+// Wraps `text` to lines of at most `width` columns, each beginning with `indent`.
 [[nodiscard]] std::string wrap(std::string_view text, std::string_view indent, size_t width);
 
 }  // namespace finetune

@@ -19,7 +19,7 @@
 namespace finetune {
 namespace {
 
-// The rules, one group a function; every message names the keys and what to do.
+// Checks the rules, one group per function; every message names the keys and what to do.
 class Validator {
  public:
   explicit Validator(const LoadedConfig& config)
@@ -51,7 +51,7 @@ class Validator {
   void throw_if_any() const { problems_.throw_if_any(); }
 
  private:
-  // At the first of the keys that was set, because that is what the user can look at.
+  // Reports at the first of the keys that was set, because the user can find it there.
   void add(std::initializer_list<const char*> keys, const std::string& message) {
     for (const char* key : keys) {
       if (config_.is_set(key)) return problems_.add(config_.where(key), message);
@@ -149,7 +149,8 @@ class Validator {
               format_double(save_steps) + " and " + format_double(eval_steps));
       return;
     }
-    // Shares are compared in millionths, as transformers does, because 0.3 is no multiple of 0.1.
+    // Fractions are compared in millionths, as in transformers, because 0.3 is not a multiple of
+    // 0.1.
     const double scale = save_steps < 1 ? 1e6 : 1;
     if (std::fmod(std::round(save_steps * scale), std::round(eval_steps * scale)) != 0) {
       add({"save_steps", "eval_steps"},
@@ -248,7 +249,7 @@ class Validator {
     }
   }
 
-  // run_mlm's and run_clm's own rules.
+  // Rules of run_mlm and run_clm.
   void check_model() {
     if (!args_.do_train) return;
     if (!args_.model_name_or_path && !args_.model_type && !args_.config_name) {
@@ -301,7 +302,7 @@ class Validator {
     }
   }
 
-  // A key of another task would be silently without effect; better to ask.
+  // Rejects keys of other tasks, which would have no effect.
   void check_task() {
     for (const Field& field : all_fields()) {
       const std::vector<std::string> owners = tasks_with(field.name);
@@ -316,7 +317,7 @@ class Validator {
     }
   }
 
-  // The tasks that name the key; none where it is a key of all.
+  // Returns the tasks that list the key; empty for a key of all tasks.
   static std::vector<std::string> tasks_with(std::string_view key) {
     std::vector<std::string> names;
     for (const TaskKeys* task : all_task_keys()) {

@@ -9,13 +9,13 @@
 
 namespace finetune {
 
-// The key's value as JSON, secrets included.
+// Returns the key's value as JSON, including secrets.
 [[nodiscard]] nlohmann::ordered_json value_of(const Field& field, const TrainingArgs& args);
 
-// JSON as a user would write it: strings without quotes.
+// Returns JSON as a user would write it: strings without quotes.
 [[nodiscard]] std::string plain_text(const nlohmann::ordered_json& value);
 
-// The values of a restricted key that this version has, the default first.
+// Returns the supported values of a restricted key, the default first.
 [[nodiscard]] std::vector<std::string> usable_values(const Field& field);
 
 }  // namespace finetune

@@ -15,7 +15,7 @@ namespace finetune {
 [[nodiscard]] std::vector<Setting> split_weighted_files(const std::vector<Setting>& settings,
                                                         Problems& problems);
 
-// Conflicts of train_file_weights with other keys; nullopt if there are none.
+// Returns conflicts of train_file_weights with other keys; nullopt if there are none.
 [[nodiscard]] std::optional<std::string> problem_of_weights(const TrainingArgs& args);
 
 }  // namespace finetune

@@ -17,8 +17,8 @@ namespace {
 
 std::string place(const std::string& name, int line) { return format_text("{}:{}", name, line); }
 
-// Builds nodes from yaml-cpp's events instead of letting YAML::Load build its own: depth, anchors,
-// tags and duplicate keys are refused at the event, before anything grows.
+// Builds nodes from yaml-cpp's events instead of YAML::Load: excessive depth, anchors, tags and
+// duplicate keys are rejected at the event, before anything is allocated.
 class NodeBuilder : public YAML::EventHandler {
  public:
   NodeBuilder(std::string name, std::string_view text) : name_(std::move(name)), text_(text) {}
@@ -82,12 +82,13 @@ class NodeBuilder : public YAML::EventHandler {
     fail(mark, "tags (" + tag + ") are not read; write a plain value");
   }
 
-  // yaml-cpp takes the end of the file for a missing quote, and every key up to there for text.
+  // Reports unclosed quotes, because yaml-cpp would read everything up to the end of the file as
+  // text.
   void require_closed_quotes(const YAML::Mark& mark) const {
     const auto start = static_cast<size_t>(mark.pos);
     if (start >= text_.size()) return;
     const char quote = text_[start];
-    if (quote != '"' && quote != '\'') return;  // a block: its end is its indentation
+    if (quote != '"' && quote != '\'') return;  // a block ends by its indentation
     for (size_t i = start + 1; i < text_.size() && text_[i] != '\n'; ++i) {
       const bool escaped = quote == '"' ? text_[i] == '\\' : text_.substr(i).starts_with("''");
       if (escaped) {
@@ -159,7 +160,7 @@ class NodeBuilder : public YAML::EventHandler {
   Node root_;
   std::vector<int> root_lines_;
   std::vector<Level> levels_;
-  size_t values_ = 0;  // keys included
+  size_t values_ = 0;  // including keys
 };
 
 NodeBuilder parse(std::string_view text, const std::string& name) {
@@ -170,7 +171,7 @@ NodeBuilder parse(std::string_view text, const std::string& name) {
     while (parser.HandleNextDocument(builder)) {
     }
   } catch (const YAML::Exception& error) {
-    // what() begins with line and column in yaml-cpp's wording.
+    // what() would begin with line and column in yaml-cpp's format.
     const std::string where = error.mark.is_null() ? name : place(name, error.mark.line + 1);
     throw Error(ErrorKind::kConfig, where + ": is not valid YAML: " + error.msg);
   }

@@ -22,8 +22,8 @@
 namespace finetune {
 namespace {
 
-// A program of a build folder finds there which interpreter it was configured with; one that is
-// installed finds nothing.
+// Returns the interpreter that a build folder was configured with; empty if the program is
+// installed.
 std::string interpreter_of_build_folder() {
   std::array<char, 4096> program = {};
   if (::readlink("/proc/self/exe", program.data(), program.size() - 1) <= 0) return "";

@@ -11,16 +11,15 @@
 
 namespace finetune {
 
-// A Python process that reads a Parquet or Arrow file with pyarrow and writes what
-// arrow_records.cpp reads. libarrow's C++ interface changes with every release, Python's does not,
-// so that whatever pyarrow is installed serves.
+// A Python process that reads a Parquet or Arrow file with pyarrow and writes rows in the format
+// that arrow_records.cpp reads. libarrow's C++ interface changes with every release; the Python
+// interface is stable, so any installed pyarrow works.
 class ArrowProcess final : public ByteSource {
  public:
-  // Throws Error(kData), which names `path`, where no Python is found.
-  // `first`: the row to begin with.
+  // Throws Error(kData), which names `path`, if no Python is found. `first`: the first row to read.
   ArrowProcess(const std::string& python, const std::string& path, const std::string& kind,
                int64_t first);
-  ~ArrowProcess() override;  // ends the process
+  ~ArrowProcess() override;  // kills the process
   ArrowProcess(const ArrowProcess&) = delete;
   ArrowProcess& operator=(const ArrowProcess&) = delete;
 
@@ -28,7 +27,7 @@ class ArrowProcess final : public ByteSource {
   [[nodiscard]] uint64_t offset() const override { return offset_; }
   [[nodiscard]] uint64_t size() const override { return offset_; }
 
-  // Requires: read() came to the end. How the process ended, in words.
+  // Returns how the process ended, in words. Requires: read() reached the end.
   [[nodiscard]] std::string ending();
 
  private:
@@ -38,7 +37,7 @@ class ArrowProcess final : public ByteSource {
   uint64_t offset_ = 0;
 };
 
-// The interpreters to ask, in order: the one that FINETUNE_PYTHON names and no other, else the one
+// Returns the interpreters to try, in order: only FINETUNE_PYTHON if it is set; otherwise the one
 // whose torch this program was built with, then python3.
 [[nodiscard]] std::vector<std::string> arrow_interpreters();
 

@@ -15,7 +15,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// The rows that arrow_script.h writes.
+// Reads the rows that arrow_script.h writes.
 class ArrowRecords final : public Records {
  public:
   ArrowRecords(const std::string& name, const std::string& kind, uint64_t size)
@@ -49,7 +49,7 @@ class ArrowRecords final : public Records {
     return false;
   }
 
-  // Approximate: rows of a Parquet file are treated as equally long.
+  // Approximate: assumes that all rows of a Parquet file have the same size.
   [[nodiscard]] uint64_t offset() const override {
     if (ended_ || rows_ <= 0) return ended_ ? size_ : 0;
     const double behind = static_cast<double>(row_) / static_cast<double>(rows_);
@@ -57,7 +57,7 @@ class ArrowRecords final : public Records {
   }
   [[nodiscard]] uint64_t size() const override { return size_; }
 
-  // By another process, which skips row groups.
+  // Starts another process, which skips row groups.
   [[nodiscard]] bool seek(const RecordPlace& place, bool) override {
     start(python_, place.records);
     if (const auto why = learn()) fail(*why);
@@ -74,7 +74,7 @@ class ArrowRecords final : public Records {
     reader_ = std::make_unique<LineReader>(std::move(process), name_);
   }
 
-  // Why this interpreter does not serve.
+  // Reads the header. Returns why this interpreter cannot read the file, or nullopt if it can.
   [[nodiscard]] std::optional<std::string> learn() {
     std::string_view line;
     if (!reader_->next(line)) return "ended with " + process_->ending();
@@ -115,7 +115,7 @@ class ArrowRecords final : public Records {
   uint64_t size_;
   std::unique_ptr<LineReader> reader_;
   ArrowProcess* process_ = nullptr;  // the reader's
-  int64_t rows_ = 0;                 // 0: not known
+  int64_t rows_ = 0;                 // 0: unknown
   int64_t row_ = 0;
   bool ended_ = false;
 };

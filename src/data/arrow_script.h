@@ -3,12 +3,12 @@
 
 namespace finetune {
 
-// Arguments: the file, its kind (parquet or arrow), the first row. Writes one JSON value a line,
+// Arguments: the file, its kind (parquet or arrow), the first row. Writes one JSON value per line,
 // after a letter: "C" [number of rows, or null if unknown], "R" a row as an object, "D" the number
 // of rows at the end, "N" the reason why pyarrow is missing, "E" the reason why the file cannot be
-// read. Checksums are verified if the file has them and pyarrow can. Bytes that are not UTF-8 are
-// written unchanged; the reader of the row refuses or replaces them. NaN becomes null, and dates
-// become text as Python writes them.
+// read. Checksums are verified if the file has them and pyarrow supports it. Bytes that are not
+// UTF-8 are written unchanged; the reader of the row rejects or replaces them. NaN becomes null,
+// and dates become text as Python prints them.
 inline constexpr const char* kArrowScript = R"python(
 import sys
 sys.path[:] = [folder for folder in sys.path if folder]

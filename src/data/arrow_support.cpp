@@ -9,14 +9,14 @@
 namespace finetune {
 namespace {
 
-// In quotes of the shell.
+// Quotes a word for the shell.
 std::string shell_quoted(const std::string& word) {
   std::string text = "'";
   for (const char c : word) text += c == '\'' ? std::string("'\\''") : std::string(1, c);
   return text + "'";
 }
 
-// The first line that a shell command prints; empty where it fails.
+// Returns the first line that a shell command prints; empty if it fails.
 std::string first_line_of(const std::string& command) {
   FILE* pipe = ::popen(command.c_str(), "r");
   if (pipe == nullptr) return "";

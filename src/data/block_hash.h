@@ -10,7 +10,8 @@
 #include "finetune/base/hash.h"
 #include "finetune/data/token_span.h"
 
-// Columns of blocks as the fingerprints of data in memory see them: ids of 32 bits, offsets of 64.
+// Hashes columns of blocks in the form that fingerprints of data in memory use: 32-bit ids, 64-bit
+// offsets.
 namespace finetune {
 
 inline void add_ids(Hasher& hasher, TokenSpan ids) {
@@ -25,7 +26,7 @@ inline void add_ids(Hasher& hasher, TokenSpan ids) {
   }
 }
 
-// `tokens`: those before the block. Returns those up to its end.
+// `tokens`: number of tokens before the block. Returns the number up to its end.
 inline int64_t add_offsets(Hasher& hasher, std::span<const uint32_t> ends, int64_t tokens) {
   std::vector<int64_t> offsets;
   offsets.reserve(ends.size());

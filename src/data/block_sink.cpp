@@ -15,7 +15,7 @@ std::string token_block_name(int64_t number) {
   return "block-" + digits;
 }
 
-// Of what may be blocks.
+// Returns the size of all files that may be blocks.
 uint64_t BlockSink::bytes_there() const {
   uint64_t bytes = 0;
   for (int64_t number = 0;; ++number) {
@@ -43,7 +43,7 @@ int64_t BlockSink::resume(const TokenBlockLimits& limits, const ShowStep& show) 
       rows_ = place.rows_end;
       samples_ += block.samples();
       note(path, block);
-    } catch (const Error&) {  // missing, or damaged: it is written again
+    } catch (const Error&) {  // missing or corrupt: write it again
       return std::ssize(paths_);
     }
   }
@@ -54,7 +54,7 @@ void BlockSink::take(TokenContent content, int64_t rows, std::string extra) {
       .key = key_, .number = std::ssize(paths_), .rows_begin = rows_, .rows_end = rows_ + rows};
   rows_ += rows;
   if (content.offsets.size() == 1 && extra.empty()) return;
-  // What only some samples have is of no use to any.
+  // A column that only some samples have is dropped.
   const int64_t samples = (std::ssize(content.offsets) - 1) / content.choices;
   if (std::ssize(content.values) != samples * content.outputs) content.values = {};
   if (std::ssize(content.answers) != samples) content.answers = {};

@@ -13,7 +13,7 @@ namespace finetune {
 
 [[nodiscard]] std::string token_block_name(int64_t number);
 
-// Appends blocks of samples to those in a cache's folder.
+// Appends blocks of samples to a cache's folder.
 class BlockSink final : public TokenSink {
  public:
   BlockSink(std::string folder, std::string key, int64_t tokens_of_block)
@@ -26,7 +26,7 @@ class BlockSink final : public TokenSink {
   [[nodiscard]] int64_t rows() const override { return rows_; }
   [[nodiscard]] int64_t samples() const override { return samples_; }
   [[nodiscard]] bool wants(int64_t tokens) const override { return tokens >= tokens_of_block_; }
-  // Throws CacheFailure where the block cannot be written.
+  // Throws CacheFailure if the block cannot be written.
   void take(TokenContent content, int64_t rows, std::string extra) override;
 
   [[nodiscard]] const std::vector<std::string>& paths() const { return paths_; }

@@ -14,8 +14,9 @@
 
 namespace finetune {
 
-// Blocks of rows as `encode` makes them, by threads ahead of the caller, in the order of the files
-// whatever the number of threads. An error of the reader waits for those of the rows before it.
+// Blocks of rows, encoded by `encode` on threads ahead of the caller. They come in the order of the
+// files, for any number of threads. An error of the reader is thrown after the blocks of the rows
+// before it.
 template <class Encoded>
 class BlockStream {
  public:
@@ -56,7 +57,7 @@ class BlockStream {
   bool ended_ = false;
   std::exception_ptr failure_;
   std::deque<std::future<Encoded>> planned_;
-  ThreadPool pool_;  // last: its threads end before what they use
+  ThreadPool pool_;  // last: its threads end before the members they use
 };
 
 }  // namespace finetune

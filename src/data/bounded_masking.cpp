@@ -17,7 +17,7 @@ struct Word {
   int32_t end = 0;
 };
 
-// Of the thread that masks, which masks one example after the other.
+// Reused memory of the thread, which masks one example after the other.
 struct Memory {
   std::vector<Word> words;
   std::vector<Word> parts;
@@ -43,7 +43,8 @@ void find_words(const MaskingOptions& options, const std::vector<int32_t>& ids,
   }
 }
 
-// Text without spaces is one word, longer than what may be masked: a part of it is masked then.
+// Splits words that are longer than the masking limit, such as text without spaces, so that a part
+// of them can be masked.
 void cut(const std::vector<Word>& words, int64_t most, std::vector<Word>& parts) {
   parts.clear();
   for (const Word& word : words) {
@@ -67,7 +68,7 @@ void mask_example(const MaskingOptions& options, const SampleKey& key, int64_t m
   random::Sequence sequence(masking_key(options.seed, key));
   auto& positions = example.masked_lm_positions;
   positions.clear();
-  // Fisher and Yates's shuffle, as far as it is needed.
+  // A Fisher-Yates shuffle that stops when enough positions are selected.
   for (size_t i = 0; i < words.size() && std::ssize(positions) < wanted; ++i) {
     const auto left = static_cast<uint32_t>(words.size() - i);
     std::swap(words[i], words[i + sequence.below(left)]);

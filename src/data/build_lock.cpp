@@ -37,7 +37,7 @@ void BuildLock::open(const std::string& path) {
     descriptor_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
     if (descriptor_ >= 0) return;
     error = errno;
-    if (error != ENOENT) break;  // else the folder was taken away meanwhile
+    if (error != ENOENT) break;  // ENOENT: the folder was deleted meanwhile
   }
   throw CacheFailure("cannot open '" + path + "': " + std::strerror(error));
 }
@@ -61,7 +61,8 @@ void BuildLock::take(const std::string& key) {
   }
 }
 
-// The previous owner may have deleted the file: then nobody else can find the one locked here.
+// Whether `path` is still the locked file. The previous owner may have deleted it; then a new
+// contender would lock another file.
 bool BuildLock::is_at(const std::string& path) const {
   struct stat held = {};
   struct stat named = {};

@@ -5,13 +5,13 @@
 
 namespace finetune {
 
-// Owned by the process that builds a cache; others wait. If the owner gives up and deletes the
+// The lock of the process that builds a cache; others wait. If the owner gives up and deletes the
 // folder, the next one creates folder and lock again. On file systems without locks nobody owns it:
 // two builders then write the same bytes, and each file is complete or absent.
 class BuildLock {
  public:
-  // `key` names what is waited for. Makes the folder of `path`. Throws CacheFailure where it or the
-  // file cannot be made, Interrupted.
+  // `key` names what is built in messages. Creates the folder of `path`. Throws CacheFailure if
+  // folder or file cannot be created, and Interrupted.
   BuildLock(const std::string& path, const std::string& key);
   ~BuildLock();
   BuildLock(const BuildLock&) = delete;

@@ -13,7 +13,7 @@
 
 namespace finetune {
 
-// A signal handler walks these, so they are never freed: a range that ended is used again.
+// The signal handler walks the list of ranges, so they are never freed but reused.
 struct BusErrorGuard::Range {
   std::atomic<uintptr_t> begin = 0;
   std::atomic<uintptr_t> end = 0;  // 0: free
@@ -45,7 +45,7 @@ namespace {
 
 void on_bus_error(int, siginfo_t* info, void*) {
   note_bus_error(info->si_addr);
-  ::sigaction(SIGBUS, &before, nullptr);  // the access is tried again, and meets this
+  ::sigaction(SIGBUS, &before, nullptr);  // the access is repeated and then handled by `before`
 }
 
 void install() {

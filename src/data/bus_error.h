@@ -5,9 +5,9 @@
 
 namespace finetune {
 
-// During its lifetime, an unreadable page of this memory (the mapped file was truncated, or the
-// disk fails) ends the process with a message and kExitFailed instead of SIGBUS. For other
-// addresses the previous handler runs.
+// While the object exists, an access to an unreadable page of this memory (the mapped file was
+// truncated, or the disk fails) ends the process with a message and kExitFailed instead of SIGBUS.
+// For other addresses the previous handler runs.
 class BusErrorGuard {
  public:
   BusErrorGuard(const void* begin, size_t size);

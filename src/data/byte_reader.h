@@ -10,12 +10,12 @@
 
 namespace finetune {
 
-// The bytes of a file one by one, without a byte order mark at its start.
+// Reads a file byte by byte, skipping a byte order mark at its start.
 class ByteReader {
  public:
   static constexpr int kEnd = -1;
 
-  // `name` is the file's in messages; one that is packed is unpacked (byte_source.h).
+  // `name` is the file's name in messages; compressed files are decompressed (byte_source.h).
   ByteReader(std::unique_ptr<ReadableFile> file, const std::string& name);
 
   [[nodiscard]] int peek() {
@@ -33,7 +33,7 @@ class ByteReader {
   }
 
   [[nodiscard]] int64_t line() const { return line_; }  // of the next byte, from 1
-  // How far in the file we are: about, where it is packed.
+  // Position in the file; approximate if it is compressed.
   [[nodiscard]] uint64_t offset() const;
   [[nodiscard]] uint64_t size() const { return source_->size(); }
 

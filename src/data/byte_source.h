@@ -10,29 +10,29 @@
 
 namespace finetune {
 
-// The content of a file from its start to its end, unpacked where the file is packed.
+// Reads a file sequentially, decompressing it if necessary.
 class ByteSource {
  public:
   virtual ~ByteSource() = default;
-  // Up to `size` bytes, at least one unless the end is reached. Throws Error(kIo), and Error(kData)
-  // where packed bytes are damaged or end too soon.
+  // Reads up to `size` bytes, at least one unless the end is reached. Throws Error(kIo), and
+  // Error(kData) if compressed data is corrupt or truncated.
   [[nodiscard]] virtual size_t read(void* data, size_t size) = 0;
-  // Bytes of the file that were read, and in total, both as stored on disk (packed).
+  // Bytes of the file read so far, and in total, both as stored on disk (compressed).
   [[nodiscard]] virtual uint64_t offset() const = 0;
   [[nodiscard]] virtual uint64_t size() const = 0;
-  // Continues at a byte of the content; false where only reading leads there.
+  // Continues at a byte of the content; returns false if that requires reading up to it.
   [[nodiscard]] virtual bool seek(uint64_t) { return false; }
 };
 
-// By the name's ending: .gz (several members too; RFC 1952), .zst (several frames too; RFC 8878),
-// everything else as it is. `name` is the file's in messages.
+// Chooses by the name's ending: .gz (several members too; RFC 1952), .zst (several frames too; RFC
+// 8878), anything else is read unchanged. `name` is the file's name in messages.
 [[nodiscard]] std::unique_ptr<ByteSource> read_bytes(std::unique_ptr<ReadableFile> file,
                                                      const std::string& name);
 
-// "rows.jsonl" of "rows.jsonl.gz"; names of files that are not packed stay.
+// Returns "rows.jsonl" for "rows.jsonl.gz"; names of uncompressed files are unchanged.
 [[nodiscard]] std::string_view without_packing(std::string_view name);
 
-// Implementations, each in its own source.
+// Implementations, each in a separate source file.
 [[nodiscard]] std::unique_ptr<ByteSource> read_gzip(std::unique_ptr<ReadableFile> file,
                                                     const std::string& name);
 [[nodiscard]] std::unique_ptr<ByteSource> read_zstandard(std::unique_ptr<ReadableFile> file,

@@ -25,7 +25,7 @@ bool is_entry(std::string_view name) {
          });
 }
 
-// Temporary folder of a copy that was interrupted.
+// Whether this is the temporary folder of an interrupted copy.
 bool is_unfinished_copy(std::string_view name) {
   const size_t dot = std::min(name.find('.'), name.size());
   return is_entry(name.substr(0, dot)) && name.substr(dot).starts_with(".tmp-");
@@ -52,7 +52,7 @@ int64_t age_of(const std::string& file, int64_t now) {
   return ::lstat(file.c_str(), &status) == 0 ? now - static_cast<int64_t>(status.st_mtime) : 0;
 }
 
-// Answers about files; their times are their last use.
+// Deletes old findings; a finding's file time is its last use.
 void remove_unused_findings(const std::string& folder, int64_t now, std::chrono::seconds unused) {
   FileSystem& files = FileSystem::local();
   for (const char* kind : kFindings) {
@@ -67,7 +67,7 @@ void remove_unused_findings(const std::string& folder, int64_t now, std::chrono:
   }
 }
 
-// A lock that nobody else has; what was not there is nobody's.
+// Tries to acquire an exclusive lock; creates the file if it is missing.
 class SoleHold {
  public:
   explicit SoleHold(const std::string& path)
@@ -128,7 +128,7 @@ CacheContent remove_unused_entries(const std::string& folder, std::chrono::secon
           ++content.entries;
           content.bytes += seen.bytes;
         }
-      } catch (const Error&) {  // another process removes it, or it is not ours
+      } catch (const Error&) {  // another process is removing it, or it is not ours
       }
     }
   } catch (const Error&) {

@@ -11,11 +11,11 @@ namespace finetune {
 inline constexpr const char* kBuildLock = "lock";  // in an entry's folder: locked by the builder
 inline constexpr const char* kUsed = "used";       // locked by readers; its time is the last use
 
-// Folders next to the entries: what data/file_findings.h stores.
+// Folders next to the entries for the results that data/file_findings.h stores.
 inline constexpr std::array<const char*, 3> kFindings = {"rows", "labels", "contents"};
 
-// Says that an entry of the cache is in use now, and keeps others from removing it. Best effort:
-// where the folder is only read, or knows no locks, nothing is said.
+// Marks an entry of the cache as in use, and keeps other processes from removing it. Best effort:
+// does nothing if the folder is read-only or has no locks.
 class EntryUse {
  public:
   explicit EntryUse(const std::string& folder);
@@ -27,7 +27,7 @@ class EntryUse {
   int descriptor_ = -1;
 };
 
-// What a cache's folder holds after remove_unused_entries().
+// The content of a cache's folder after remove_unused_entries().
 struct CacheContent {
   int64_t entries = 0;
   uint64_t bytes = 0;
@@ -35,8 +35,8 @@ struct CacheContent {
   uint64_t removed_bytes = 0;
 };
 
-// Deletes the entries that were not used for that long, except those that a live process builds or
-// reads, or might. Deletes findings of that age too. Never throws Error.
+// Deletes the entries that were unused for that long, except those that a live process builds or
+// reads, or may be using. Also deletes findings of that age. Never throws Error.
 [[nodiscard]] CacheContent remove_unused_entries(const std::string& folder,
                                                  std::chrono::seconds unused);
 

@@ -15,7 +15,7 @@
 namespace finetune {
 namespace {
 
-// Feeds a hasher as token_dataset.cpp does, column after column over all blocks.
+// Feeds a hasher in the order of token_dataset.cpp: column after column over all blocks.
 class ContentHasher {
  public:
   ContentHasher(const std::vector<std::string>& paths, const TokenBlockLimits& limits)
@@ -34,7 +34,7 @@ class ContentHasher {
     add_ids(hasher_, block.ids());
     step_->advance(block.tokens());
   }
-  // From here on `step` counts values.
+  // From now on `step` counts values.
   void show(LongStep& step) { step_ = &step; }
   void for_each(const std::function<void(const TokenBlock&)>& visit) {
     for (const std::string& path : paths_) {
@@ -124,7 +124,8 @@ CachedTotals total_of_blocks(const std::vector<std::string>& paths, const TokenB
     counts.values += std::ssize(block.values());
     counts.answers += std::ssize(block.answers());
   });
-  // Columns that only some samples have cannot be targets; token types that are all 0 are dropped.
+  // A column that only some samples have cannot be a target; token types that are all 0 are
+  // dropped.
   if (totals.token_types == 1) counts.types = 0;
   totals.has_values = counts.values > 0 && counts.values == counts.samples * counts.outputs;
   totals.has_answers = counts.answers > 0 && counts.answers == counts.samples;

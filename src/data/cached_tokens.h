@@ -13,19 +13,19 @@
 
 namespace finetune {
 
-// What is known of all blocks of a tokenised cache together.
+// Totals over all blocks of a token cache.
 struct CachedTotals {
   int64_t sequences = 0;
   int64_t tokens = 0;
   int64_t longest = 0;
-  int64_t token_types = 1;  // 1 + the largest; 1: none is kept
-  bool has_values = false;  // every sample has its numbers
+  int64_t token_types = 1;  // 1 + the largest; 1: none is stored
+  bool has_values = false;  // every sample has values
   bool has_answers = false;
   std::string fingerprint;  // TokenDataset's of the same content
 };
 
-// Adds up blocks and takes the fingerprint of their content, a block in memory at a time. Throws
-// Error(kData) where one is damaged, Interrupted.
+// Adds up blocks and computes the fingerprint of their content with one block in memory at a time.
+// Throws Error(kData) if a block is corrupt, and Interrupted.
 [[nodiscard]] CachedTotals total_of_blocks(const std::vector<std::string>& paths,
                                            const TokenBlockLimits& limits,
                                            const ShowStep& show = {});
@@ -34,7 +34,7 @@ struct CachedTotals {
 // deleted, so that the next start builds it again.
 class CachedTokens final : public SequenceDataset {
  public:
-  // `use` is kept as long as the samples are.
+  // `use` is kept as long as this object.
   CachedTokens(std::vector<TokenBlock> blocks, CachedTotals totals,
                std::shared_ptr<const void> use = {});
 
@@ -44,14 +44,14 @@ class CachedTokens final : public SequenceDataset {
   [[nodiscard]] int64_t choices() const override { return choices_; }
   [[nodiscard]] Example get(int64_t index, int64_t choice) const override;
   [[nodiscard]] int64_t length(int64_t index, int64_t choice) const override;
-  // Mapped pages are the system's: it takes them back where memory is short.
+  // Counts no memory for mapped pages, because the system reclaims them on demand.
   [[nodiscard]] std::optional<DatasetExtent> extent() const override;
   [[nodiscard]] std::string fingerprint() const override { return totals_.fingerprint; }
   [[nodiscard]] int64_t tokens() const override { return totals_.tokens; }
   [[nodiscard]] int64_t longest() const override { return totals_.longest; }
 
   [[nodiscard]] const std::vector<TokenBlock>& blocks() const { return blocks_; }
-  // The ids of the consecutive sequences [begin, end), which are in one block.
+  // Returns the ids of the consecutive sequences [begin, end), which are in one block.
   [[nodiscard]] TokenSpan run(int64_t begin, int64_t end) const;
 
  private:
@@ -62,7 +62,7 @@ class CachedTokens final : public SequenceDataset {
   [[nodiscard]] Place find(int64_t index, int64_t choice) const;
 
   std::vector<TokenBlock> blocks_;
-  std::vector<int64_t> first_;  // sequence of each block
+  std::vector<int64_t> first_;  // index of the first sequence of each block
   CachedTotals totals_;
   int64_t choices_ = 1;
   std::shared_ptr<const void> use_;

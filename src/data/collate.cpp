@@ -11,7 +11,7 @@
 namespace finetune {
 namespace {
 
-// What the sample of row `row` teaches, which is its first sequence's.
+// Appends the targets of a row's sample, which are stored with its first sequence.
 void take_targets(Batch& batch, int64_t row, RowCells cells, const Example& example) {
   if (!example.labels.empty()) {
     if (batch.labels.empty()) batch.labels.assign(batch.input_ids.size(), kIgnoredLabel);

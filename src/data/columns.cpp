@@ -17,7 +17,7 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-// Pairs of texts, in the order in which a model reads them.
+// Names of text pairs, in the order in which a model reads them.
 const std::array<std::pair<const char*, const char*>, 4> kPairs = {{{"sentence1", "sentence2"},
                                                                     {"premise", "hypothesis"},
                                                                     {"question1", "question2"},
@@ -79,7 +79,7 @@ class ColumnFinder {
     std::string column;
   };
 
-  // --- What all tasks share ---
+  // --- Shared by all tasks ---
 
   void note(Source source, const char* key, const std::string& column) {
     notes_.push_back({.source = source, .key = key, .column = column});
@@ -88,7 +88,7 @@ class ColumnFinder {
   void report() {
     const std::array<std::string, 3> reasons = {" (set)", " (as the model was trained)",
                                                 " (guessed from " + row_.place() + ")"};
-    // The label is looked for first, and reported last.
+    // The label is searched first but reported last.
     std::ranges::stable_partition(
         notes_, [](const Note& note) { return std::string_view(note.key) != "label_column"; });
     for (const Source source : {kSet, kTrained, kGuessed}) {
@@ -110,13 +110,13 @@ class ColumnFinder {
 
   [[nodiscard]] std::string key(const char* name) const { return search_.key_prefix + name; }
 
-  // The row's own spelling of a column that must be there.
+  // Returns the row's spelling of a required column.
   [[nodiscard]] std::string present(const std::string& name) const {
     static_cast<void>(row_.at(name));
     return *row_.find(name);
   }
 
-  // Takes the column that is named, else the trained one where it is there.
+  // Selects the named column, else the column of the training if the row has it.
   bool take_known(Column ColumnNames::*member, const char* name) {
     if (const Column& named = search_.named.*member) {
       take(member, name, present(*named), kSet);
@@ -131,7 +131,7 @@ class ColumnFinder {
     return false;
   }
 
-  // Without a header line the columns are column_1, column_2 and so on.
+  // Without a header line the columns are named column_1, column_2 and so on.
   [[nodiscard]] bool has_header() const { return !row_.typed() && !row_.find("column_1"); }
   [[nodiscard]] std::string header_false() const {
     return key("header") + (search_.key_prefix.empty() ? ": false" : " false");
@@ -147,7 +147,7 @@ class ColumnFinder {
         key(name)));
   }
 
-  // The only column that could hold what the trained one held.
+  // Replaces the column of the training by the only other column that can contain the text.
   void replace_trained(const Names& candidates) {
     const std::string& trained = *search_.trained.text_column;
     if (candidates.size() != 1) fail_untrained(trained, "text_column");
@@ -157,7 +157,7 @@ class ColumnFinder {
     take(&ColumnNames::text_column, "text_column", candidates.front(), kGuessed);
   }
 
-  // Columns that may be texts: not the label, no row numbers, not the one named as second text.
+  // Returns the columns that may be texts: not the label, row numbers or the named second text.
   [[nodiscard]] Names others() const {
     Names names;
     const Column& label = found_.names.label_column;
@@ -206,7 +206,7 @@ class ColumnFinder {
     }
   }
 
-  // --- Masked language modelling ---
+  // --- Language modelling and pretraining ---
 
   void find_text() {
     if (take_known(&ColumnNames::text_column, "text_column")) return;
@@ -216,7 +216,7 @@ class ColumnFinder {
 
   [[nodiscard]] std::string guess_text() const {
     if (row_.columns().contains("text")) return "text";
-    Names texts;  // numbers of CSV too, where there is nothing else
+    Names texts;  // numbers of CSV count only if there is no text
     for (const auto& [name, value] : row_.columns().items()) {
       if (value.is_string()) texts.push_back(name);
     }
@@ -249,7 +249,7 @@ class ColumnFinder {
     if (search_.labels == LabelUse::kUnused) found_.names.label_column.reset();
   }
 
-  // A text that is named alone is taken alone, unless the trained second text is there too.
+  // A single named text has no second one, unless the training had a second one that is present.
   void take_trained_pair() {
     const Column& trained = search_.trained.text_pair_column;
     if (found_.names.text_pair_column || !trained) return;
@@ -371,7 +371,7 @@ class ColumnFinder {
     find_label({"label", "labels", "answer", "answerKey", "answer_key"}, {"target"}, true);
   }
 
-  // Whether all of those that are not named are there.
+  // Selects the columns of the training; returns whether all that are not named are present.
   [[nodiscard]] bool take_trained_choices() {
     const ColumnNames& trained = search_.trained;
     const auto is_there = [&](const std::string& name) { return row_.find(name).has_value(); };
@@ -403,7 +403,7 @@ class ColumnFinder {
     found_.names.choice_columns = std::move(columns);
   }
 
-  // ending0, ending1, ... or from 1; at least two. Else one column that holds a list.
+  // Looks for ending0, ending1, ... (or from 1), at least two; else for one column of lists.
   [[nodiscard]] Names guess_choices() const {
     for (const std::string stem : {"ending", "choice", "option", "answer"}) {
       Names names;
@@ -444,7 +444,7 @@ class ColumnFinder {
 
   // --- Question answering ---
 
-  // SQuAD's articles bring their names with them.
+  // SQuAD's articles have fixed names.
   void find_question() {
     if (row_.find("paragraphs")) return;
     find_part(&ColumnNames::text_column, "text_column", "question");
@@ -496,7 +496,7 @@ RowSchema find_schema(const Row& row, const std::optional<std::string>& text_col
   schema.bare_lists = row.bare_lists();
   const Row::Json& columns = row.columns();
   if (text_column) {
-    schema.text_column = *text_column;  // whether it is there is asked of each row
+    schema.text_column = *text_column;  // each row is checked for it
   } else if (columns.contains("input_ids")) {
     schema.tokens = true;
     schema.labels = columns.contains("labels");
@@ -525,7 +525,7 @@ FoundColumns find_columns(const std::vector<std::string>& files, const RowOption
                           const ColumnSearch& search) {
   const Row row = first_row(files, options);
   const bool is_text = search.task == RowTask::kText && !search.named.text_column;
-  // Lines of text, tokens and examples of pretraining have no column to choose.
+  // Lines of text, token ids and pretraining examples have no columns to select.
   const FileKind kind = kind_of_first(files, options);
   if (search.task == RowTask::kText && kind == FileKind::kText) return {};
   if (search.task == RowTask::kTokenClassification && kind == FileKind::kText &&

@@ -12,9 +12,9 @@
 namespace finetune {
 namespace {
 
-// RFC 4180: a field that begins with a quote ends with one, quotes inside are doubled, and the text
-// between may contain separators and line ends. Without quoting a record is a line. Empty lines are
-// skipped, as pandas does.
+// RFC 4180: a quoted field begins and ends with a quote, quotes inside are doubled, and it may
+// contain separators and line ends. Without quoting each line is a record. Empty lines are skipped,
+// as in pandas.
 class CsvRecords final : public Records {
  public:
   CsvRecords(std::unique_ptr<ReadableFile> file, std::string name, const FileFormat& format)
@@ -73,7 +73,7 @@ class CsvRecords final : public Records {
       if (text_.size() > LineReader::kLongestLine) {
         fail(record.line, "is longer than 16 MiB; is a quote (\") never closed?");
       }
-      // A doubled quote closes and opens, which comes to the same here.
+      // A doubled quote closes and reopens the field, which has the same effect here.
       if (format_.quotes && byte == '"' && (quoted || field_begins)) {
         quoted = !quoted;
         field_begins = !quoted && reader_.peek() == '"';
@@ -95,7 +95,7 @@ class CsvRecords final : public Records {
   FileFormat format_;
   std::vector<std::string> header_;
   std::string text_;
-  int64_t first_line_ = 0;  // not 0: text_ is a row that is still to be given, of this line
+  int64_t first_line_ = 0;  // not 0: text_ is a row of this line that has not been returned yet
 };
 
 }  // namespace

@@ -106,7 +106,7 @@ FileKind file_kind(const std::string& path) {
 bool is_plain_text(const std::string& path, const ReadingOptions& reading) {
   if (file_kind(path) != FileKind::kText) return false;
   std::error_code ignored;
-  if (!fs::is_regular_file(path, ignored)) return true;  // a pipe is read once
+  if (!fs::is_regular_file(path, ignored)) return true;  // a pipe can be read only once
   const auto open = [&] { return FileSystem::local().open(path); };
   return find_format(path, reading, open).kind == FileKind::kText;
 }
@@ -162,7 +162,7 @@ int64_t count_rows(const std::vector<std::string>& patterns, const std::string& 
 
 RowSplit split_rows(int64_t rows, int64_t percentage) {
   FT_CHECK(rows >= 0 && rows < (int64_t{1} << 50), "a number of rows");
-  // Python's round(): half goes to the even neighbour.
+  // Rounds like Python's round(): half to even.
   const int64_t hundredths = rows * std::clamp<int64_t>(percentage, 0, 100);
   int64_t validation = hundredths / 100;
   const int64_t rest = hundredths % 100;

@@ -39,7 +39,7 @@ ColumnNames parse_columns(const JsonFields& fields) {
 constexpr std::array<std::pair<Quoting, const char*>, 3> kQuoting = {
     {{Quoting::kAuto, "auto"}, {Quoting::kStandard, "standard"}, {Quoting::kNone, "none"}}};
 
-// Null for the defaults, which are not written.
+// Returns null for the defaults, which are not written.
 Json reading_record(const ReadingOptions& reading) {
   Json json;
   if (reading.delimiter) json["delimiter"] = std::string(1, *reading.delimiter);

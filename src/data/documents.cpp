@@ -22,11 +22,11 @@
 namespace finetune {
 namespace {
 
-// Rows as sentences; a document may begin before this block and continue after it.
+// The sentences of a block of rows; a document may begin before this block and continue after it.
 struct SentenceBlock {
   size_t file = 0;
   std::vector<int32_t> ids;
-  std::vector<int64_t> lengths;  // of sentences; kBreak: a document ends here
+  std::vector<int64_t> lengths;  // of sentences; kBreak: end of a document
   int64_t rows = 0;
 
   static constexpr int64_t kBreak = 0;
@@ -53,7 +53,7 @@ class TextColumns {
                       ": holds input_ids, but documents are made of text; name the column of "
                       "text with text_column, or give TFRecord shards");
     }
-    // The first file's is reported by the run.
+    // The run reports the column of the first file.
     if (!announced_.empty() && schema.text_column != announced_) {
       log::info("text_column: '" + schema.text_column + "' (guessed from " + block.name + ")");
     }
@@ -112,7 +112,7 @@ class SentenceEncoder {
     }
   }
 
-  // In parts of about the same length where it is too long.
+  // Adds a sentence; one that is too long is split into parts of similar length.
   void add_length(SentenceBlock& block, int64_t length) const {
     const int64_t parts = (length + options_.longest_sentence - 1) / options_.longest_sentence;
     for (int64_t part = 0; part < parts; ++part) {
@@ -125,7 +125,7 @@ class SentenceEncoder {
   const TextColumns& columns_;
 };
 
-// Sentences as samples of a cache. A sentence's class is 1 if a document begins with it.
+// Writes sentences as samples of a cache. A sentence's class is 1 if it begins a document.
 constexpr int32_t kBegins = 1;
 
 class SentenceCollector {
@@ -146,7 +146,8 @@ class SentenceCollector {
       begins_ = false;
     }
     rows_ += block.rows;
-    // A build that resumes here could not know that the document continues.
+    // Blocks end at document boundaries, because a build that resumes from the next block would not
+    // know that a document continues.
     if (begins_ && sink_.wants(std::ssize(content_.ids))) hand_over();
   }
   void finish() { hand_over(); }
@@ -195,7 +196,8 @@ void add_document_begins(Documents& documents, int64_t first, std::span<const in
   }
 }
 
-// A document begins with its block or within it, never across two.
+// Finds the documents of cached sentences. A document begins at a block's start or inside it; no
+// document spans two blocks.
 Documents documents_of(std::shared_ptr<const CachedTokens> cached, const ShowStep& show) {
   LongStep step({.phase = "find documents", .doing = "finding documents", .unit = "sentence"},
                 cached->size(), show);

@@ -11,13 +11,13 @@ namespace {
 
 constexpr int64_t kStride = 16;
 
-// Steps from example to example, splitting documents as Devlin et al. 2019, section A.2, and
-// create_pretraining_data do.
+// Iterates over the examples, splitting documents as in Devlin et al. 2019, section A.2, and
+// create_pretraining_data.
 class ExampleCursor {
  public:
   using Place = ExamplePlans::Place;
 
-  // At the first example.
+  // Starts at the first example.
   ExampleCursor(const Documents& documents, const ExampleOptions& options)
       : documents_(documents), options_(options), room_(options.room()) {
     if (documents_.size() > 0) begin_document();
@@ -58,7 +58,8 @@ class ExampleCursor {
     return documents_.documents[static_cast<size_t>(document)];
   }
 
-  // The end of the sentence that reaches `target`, or the start of the first that has no room.
+  // Returns the end of the sentence that reaches `target`, or the start of the first one that does
+  // not fit.
   [[nodiscard]] int64_t segment_end(int64_t first, int64_t end, int64_t target) const {
     int64_t behind = first;
     for (int64_t length = 0; behind < end && length < target; ++behind) {
@@ -68,7 +69,7 @@ class ExampleCursor {
     return behind;
   }
 
-  // To the next document, or the first one in the next repetition.
+  // Moves to the next document, or to the first one of the next repetition.
   void go_on() {
     if (++place_.document == documents_.size()) {
       place_.document = 0;
@@ -98,7 +99,7 @@ class ExampleCursor {
     }
     plan.label = PretrainingExample::kIsRandom;
     take_other_document(plan, target - first_tokens, room_ - first_tokens);
-    place_.first = split;  // what was not used begins the next example
+    place_.first = split;  // sentences not used begin the next example
     return plan;
   }
 

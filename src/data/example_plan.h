@@ -10,8 +10,8 @@
 
 namespace finetune {
 
-// The text of an example: sentences from `first` on, and for a pair those from `other` on,
-// truncated to `kept` tokens.
+// The sentences of an example: from `first` on, and for a pair from `other` on, truncated to `kept`
+// tokens.
 struct ExamplePlan {
   int64_t first = 0;
   int64_t other = 0;
@@ -21,21 +21,21 @@ struct ExamplePlan {
   int32_t label = 0;  // PretrainingExample::next_sentence_label
 };
 
-// The examples of all repetitions in order. Memory contains the start of each sixteenth example;
+// The examples of all repetitions in order. Memory contains the start of every sixteenth example;
 // those between are planned again on demand, so that any number of examples fits.
 class ExamplePlans {
  public:
-  // Shows `visit` each plan in order. Throws Interrupted. Requires: `documents` and `options`
-  // outlive this.
+  // Calls `visit` with each plan in order. Throws Interrupted. Requires: `documents` and `options`
+  // outlive this object.
   ExamplePlans(const Documents& documents, const ExampleOptions& options,
                const std::function<void(const ExamplePlan&)>& visit, const ShowStep& show = {});
 
   [[nodiscard]] int64_t size() const { return size_; }
-  // Requires: 0 <= index < size(). From any thread.
+  // Requires: 0 <= index < size(). Thread-safe.
   [[nodiscard]] ExamplePlan at(int64_t index) const;
   [[nodiscard]] int64_t memory_bytes() const;
 
-  // Where an example begins.
+  // The start of an example.
   struct Place {
     int64_t repetition = 0;
     int64_t document = 0;

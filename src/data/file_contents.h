@@ -8,11 +8,11 @@
 
 namespace finetune {
 
-// What decides how a file is read: its ending, without and with the one of its packing.
+// Returns the ending that determines how a file is read, without and with that of its compression.
 [[nodiscard]] std::string ending_of(const std::string& path);
 
-// Tells known_contents() of file_record.h the hashes of files that were read anyway, one for each
-// path.
+// Stores hashes of files that were computed anyway, one per path, for known_contents() of
+// file_record.h.
 void note_contents(const TokenCacheOptions& cache, const std::vector<std::string>& paths,
                    const std::vector<std::string>& hashes);
 

@@ -24,7 +24,7 @@ std::string checksum_of(const std::string& files, const Json& found) {
   return hash_hex(files + found.dump());
 }
 
-// The file's time is its last use, to the day. Where the folder is only read, nothing is said.
+// Sets the file's time to its last use, to the day. Best effort: the folder may be read-only.
 void note_use(const std::string& path) {
   constexpr int64_t kDay = 24 * 3600;
   struct stat status = {};
@@ -32,7 +32,7 @@ void note_use(const std::string& path) {
   static_cast<void>(::utimensat(AT_FDCWD, path.c_str(), nullptr, 0));
 }
 
-// Whether an earlier answer at `path`, about the files as they are, was one.
+// Whether `path` contains a valid answer about these files in their current state.
 bool take_earlier(const std::string& path, const std::string& files,
                   const std::function<void(const Json&)>& accept) {
   try {
@@ -75,7 +75,7 @@ void answer_from_files(const TokenCacheOptions& cache, const FileQuestion& quest
   try {
     FileSystem::local().make_directories(parent_path(path));
     FileSystem::local().write_atomically(path, kept.dump(1) + "\n");
-  } catch (const Error&) {  // asked again next time
+  } catch (const Error&) {  // compute it again next time
   }
 }
 

@@ -10,17 +10,17 @@
 
 namespace finetune {
 
-// What a pass over files is asked.
+// A question that is answered by reading files.
 struct FileQuestion {
   std::string kind;                // one of kFindings: a folder below the cache's
   std::vector<std::string> files;  // paths
-  nlohmann::ordered_json options;  // everything else that the answer depends on
+  nlohmann::ordered_json options;  // all other inputs of the answer
 };
 
-// The result of `find`, or its stored result for the same files. Results are stored next to the
-// token caches with the files' identities. `find` is called again if a file changed in any way
-// (moved files included), if the program's version differs, or if `accept` throws Error or a JSON
-// exception for the stored result. Throws what `find` throws.
+// Passes `accept` the result of `find`, or its stored result for the same files. Results are stored
+// next to the token caches with the files' identities. `find` is called again if a file changed in
+// any way (including moved files), if the program's version differs, or if `accept` throws Error or
+// a JSON exception for the stored result. Throws what `find` throws.
 void answer_from_files(const TokenCacheOptions& cache, const FileQuestion& question,
                        const std::function<nlohmann::ordered_json()>& find,
                        const std::function<void(const nlohmann::ordered_json&)>& accept);

@@ -17,10 +17,10 @@ namespace finetune {
 namespace {
 
 constexpr size_t kSampleBytes = size_t{4} << 20;
-constexpr size_t kRowsOfSeparator = 100;  // that must agree on another separator
+constexpr size_t kRowsOfSeparator = 100;  // that must agree to choose another separator
 constexpr std::string_view kSampleMark = "\xEF\xBB\xBF";
 
-// The beginning of a file, unpacked.
+// The beginning of a file, decompressed.
 struct Sample {
   std::string text;
   bool is_whole = false;
@@ -42,7 +42,7 @@ Sample read_sample(const std::string& name,
   return sample;
 }
 
-// Every file's format is reported once, however often the file is opened.
+// Reports every file's format once, however often the file is opened.
 void report(const std::string& line) {
   static std::mutex mutex;
   static std::set<std::string> reported;
@@ -50,13 +50,14 @@ void report(const std::string& line) {
   if (reported.insert(line).second) log::info(line);
 }
 
-// Counts the fields of the first rows: RFC 4180, or without a meaning of quotes.
+// Counts the fields of the first rows: by RFC 4180, or with quotes as ordinary text.
 class FieldCounter {
  public:
   FieldCounter(const Sample& sample, char separator, bool quotes)
       : text_(sample.text), is_whole_(sample.is_whole), separator_(separator), quotes_(quotes) {}
 
-  // The fields of every row where all have as many; nothing where they differ or a quote is wrong.
+  // Returns the number of fields if all rows have the same; nullopt if they differ or a quote is
+  // wrong.
   [[nodiscard]] std::optional<size_t> common(size_t most_rows) {
     std::optional<size_t> common;
     for (size_t rows = 0; rows < most_rows; ++rows) {
@@ -76,7 +77,7 @@ class FieldCounter {
   }
   static bool is_line_end(char c) { return c == '\n' || c == '\r'; }
 
-  // Where the sample ends within a row, `was_cut_`.
+  // Counts the fields of a row; sets `was_cut_` if the sample ends within it.
   std::optional<size_t> count() {
     size_t fields = 1;
     while (true) {
@@ -92,7 +93,7 @@ class FieldCounter {
     }
   }
 
-  // False where the quote is never closed, or text follows it.
+  // Returns false if the quote is never closed, or text follows it.
   bool skip_quoted() {
     for (++at_; at_ < text_.size(); ++at_) {
       if (text_[at_] != '"') continue;
@@ -121,7 +122,7 @@ std::string name_of(char separator) {
   return separator == '|' ? "a vertical bar" : "'" + std::string(1, separator) + "'";
 }
 
-// The one that the ending names, unless the first line has none of it and another one separates
+// Returns the separator of the ending, unless the first line lacks it and another separator gives
 // the same number of fields in every row.
 char find_separator(const Sample& sample, char usual) {
   const std::string_view first =
@@ -138,7 +139,7 @@ char find_separator(const Sample& sample, char usual) {
   return found.value_or(usual);
 }
 
-// GLUE's TSV files write text as it is, quotes included.
+// Whether quotes enclose fields; in GLUE's TSV files they are ordinary text.
 bool has_quotes(const Sample& sample, char separator) {
   if (FieldCounter(sample, separator, true).common(SIZE_MAX)) return true;
   const auto fields = FieldCounter(sample, separator, false).common(SIZE_MAX);
@@ -173,7 +174,7 @@ bool is_conll(const Sample& sample, bool entity_tags_only) {
 
 bool is_delimited(FileKind kind) { return kind == FileKind::kCsv || kind == FileKind::kTsv; }
 
-// Of CSV and TSV; `sample` gives the beginning of the file.
+// Returns the format of CSV and TSV; `sample` returns the beginning of the file.
 FileFormat delimited_format(FileKind kind, const ReadingOptions& reading,
                             const std::function<const Sample&()>& sample) {
   const char usual = kind == FileKind::kCsv ? ',' : '\t';
@@ -186,7 +187,7 @@ FileFormat delimited_format(FileKind kind, const ReadingOptions& reading,
   return format;
 }
 
-// What the content decided.
+// Reports what was decided by content.
 void report_delimited(const std::string& name, const FileFormat& format,
                       const ReadingOptions& reading) {
   const char usual = format.kind == FileKind::kCsv ? ',' : '\t';
@@ -243,7 +244,7 @@ ReadingOptions without_plain_keys(const std::vector<std::string>& files,
 
 nlohmann::ordered_json reading_json(const ReadingOptions& reading) {
   ReadingOptions plain;
-  plain.conll_text = reading.conll_text;  // follows from the task
+  plain.conll_text = reading.conll_text;  // determined by the task
   if (reading == plain) return {};
   return {{"delimiter", reading.delimiter ? std::string(1, *reading.delimiter) : ""},
           {"quoting", static_cast<int>(reading.quoting)},

@@ -15,23 +15,23 @@ namespace finetune {
 // How one file is read.
 struct FileFormat {
   FileKind kind = FileKind::kText;
-  char separator = ',';  // of CSV and TSV, as what follows
-  bool quotes = true;    // fields may be quoted; else quotes are text
+  char separator = ',';  // of CSV and TSV, like the next two
+  bool quotes = true;    // fields may be quoted; false: quotes are ordinary text
   bool header = true;    // the first record names the columns
 
   friend bool operator==(const FileFormat&, const FileFormat&) = default;
 };
 
-// The format of the file `name`: by its ending, by `reading`, and otherwise by its first 4 MiB. A
-// decision by content is logged once. `open` opens the file.
+// Returns the format of the file `name`: by its ending, by `reading`, and otherwise by its first 4
+// MiB. A decision by content is logged once. `open` opens the file.
 [[nodiscard]] FileFormat find_format(const std::string& name, const ReadingOptions& reading,
                                      const std::function<std::unique_ptr<ReadableFile>()>& open);
 
-// `reading` without delimiter and quoting where the files alone lead to the same formats.
+// Returns `reading` without delimiter and quoting if the files give the same formats without them.
 [[nodiscard]] ReadingOptions without_plain_keys(const std::vector<std::string>& files,
                                                 const ReadingOptions& reading);
 
-// For the keys of caches: null for the defaults, which are then left out.
+// JSON for the keys of caches: null for the defaults, which are then omitted.
 [[nodiscard]] nlohmann::ordered_json reading_json(const ReadingOptions& reading);
 void add_reading(nlohmann::ordered_json& key, const ReadingOptions& reading);
 

@@ -27,7 +27,7 @@ int64_t nanoseconds(const timespec& time) {
   return int64_t{time.tv_sec} * 1'000'000'000 + int64_t{time.tv_nsec};
 }
 
-// The first and the last block, and some between.
+// Hashes the first and the last block, and some between.
 std::string hash_of_samples(const ReadableFile& file) {
   const uint64_t size = file.size();
   const uint64_t count = std::clamp<uint64_t>(size / kBytesPerSample, 2, kMostSamples);

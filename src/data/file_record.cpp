@@ -18,7 +18,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr const char* kBytes = "bytes";
 
-// The cache does not know the answer.
+// Thrown if the cache does not have the answer.
 struct Unknown {};
 
 std::string contents_hash(const std::vector<std::string>& paths,
@@ -48,7 +48,7 @@ FileRecord look_at_files(const std::vector<std::string>& paths, const ShowStep& 
 std::string remembered_hash(const TokenCacheOptions& cache, const std::string& what,
                             const std::vector<std::string>& paths,
                             const std::function<std::string()>& compute) {
-  // Files that changed are noticed; overwrite_cache is about tokens.
+  // Changed files are detected anyway; overwrite_cache only applies to tokens.
   TokenCacheOptions options = cache;
   options.overwrite = false;
   std::string hash;

@@ -27,7 +27,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Consecutive samples that were made of one run of rows. They are read again where they are needed
+// Consecutive samples made of consecutive rows; the rows are read again when the samples are needed
 // again.
 struct Chunk {
   int64_t first = 0;  // sample
@@ -35,12 +35,12 @@ struct Chunk {
   RowPlace begin = {};
   RowPlace end = {};
   std::shared_ptr<const TokenDataset> samples = {};  // null: not in memory
-  int64_t used = 0;                                  // draw that last took one of them
+  int64_t used = 0;                                  // the last draw that used one of them
 
   [[nodiscard]] int64_t behind() const { return first + count; }
 };
 
-// The samples of a few chunks, under their numbers in the stream.
+// The samples of a few chunks, by their indices in the stream.
 class DrawnSamples final : public Dataset {
  public:
   DrawnSamples(int64_t size, int64_t choices) : size_(size), choices_(choices) {}
@@ -88,7 +88,7 @@ class FileStream final : public SampleStream {
         buffer_(options.buffer, options.seed),
         saved_buffer_(options.buffer, options.seed) {
     if (source_.on_first_row) rows_.on_first_row(source_.on_first_row);
-    // What all samples have in common is seen in the first ones.
+    // Properties that all samples share are taken from the first ones.
     if (const Chunk* first = find(0)) {
       choices_ = first->samples->choices();
       for (int64_t sample = 0; sample < first->count; ++sample) {
@@ -107,7 +107,7 @@ class FileStream final : public SampleStream {
   [[nodiscard]] int64_t longest() const override { return options_.longest; }
   [[nodiscard]] std::optional<DatasetExtent> extent() const override {
     const std::lock_guard lock(mutex_);
-    // The oldest of a full buffer's samples came in about `buffer * ln(buffer)` samples ago.
+    // The oldest sample of a full buffer entered it about `buffer * ln(buffer)` samples ago.
     const auto buffer = static_cast<double>(std::min(options_.buffer, limit_));
     return DatasetExtent{
         .longest = options_.longest,
@@ -204,7 +204,7 @@ class FileStream final : public SampleStream {
         }
         known.push_back(chunk);
       }
-      if (!known.empty()) known.pop_back();  // the read position
+      if (!known.empty()) known.pop_back();  // the last one is the read position
       for (const Chunk& chunk : known) {
         known_ = std::max(known_, chunk.behind());
         if (!chunks_.contains(chunk.first)) chunks_.emplace(chunk.first, chunk);
@@ -221,8 +221,8 @@ class FileStream final : public SampleStream {
   }
 
  private:
-  // The options that tell streams apart: a delimiter or quoting that the files show by themselves
-  // is the same whether it is set or found.
+  // Returns the options that distinguish streams: a delimiter or quoting that the files show by
+  // themselves is the same whether it is set or detected.
   [[nodiscard]] Json identity_options() const {
     Json options = source_.options;
     const ReadingOptions reading = without_plain_keys(rows_.files(), source_.rows.reading);
@@ -231,7 +231,7 @@ class FileStream final : public SampleStream {
     if (plain.is_null()) {
       options.erase("reading");
     } else {
-      options["reading"] = plain;  // in its position: the text of all options is hashed
+      options["reading"] = plain;  // keeps its position: the text of all options is hashed
     }
     return options;
   }
@@ -254,7 +254,7 @@ class FileStream final : public SampleStream {
                     "longer the same; put it back, or start over with --restart");
   }
 
-  // The chunk that contains a sample; null after the last one.
+  // Returns the chunk that contains a sample; null after the last one.
   [[nodiscard]] Chunk* find(int64_t sample) const {
     while (true) {
       const auto behind = chunks_.upper_bound(sample);
@@ -274,10 +274,10 @@ class FileStream final : public SampleStream {
     }
   }
 
-  // Reads the samples of a chunk from its begin; false at the end of the files.
+  // Reads the samples of a chunk from its beginning; false at the end of the files.
   bool read(Chunk& chunk) const {
     if (!reading_at_ || *reading_at_ != chunk.begin) rows_.seek(chunk.begin, polls_);
-    reading_at_.reset();  // unknown, should the next line throw
+    reading_at_.reset();  // unknown if the next line throws
     TokenContent content;
     do {
       content = {};
@@ -303,7 +303,7 @@ class FileStream final : public SampleStream {
                                               source_.rows.key, first, options_.token_types));
   }
 
-  // The sample's chunk, in memory.
+  // Returns the sample's chunk, loaded into memory.
   Chunk& load(int64_t sample) const {
     Chunk* chunk = find(sample);
     FT_CHECK(chunk != nullptr, "the sample exists");
@@ -314,8 +314,8 @@ class FileStream final : public SampleStream {
     return *chunk = again;
   }
 
-  // Brings everything into memory that the buffer holds from output `begin` to `end`, in the order
-  // of the files. Returns how many samples are known then.
+  // Loads all samples that the buffer contains for outputs `begin` to `end`, in the order of the
+  // files. Returns how many samples are known then.
   int64_t fill(int64_t epoch, int64_t begin, int64_t end) const {
     const int64_t known = reach_locked(end + options_.buffer);
     const bool goes_on = epoch == epoch_ && begin >= next_ && begin - next_ <= 16 * options_.buffer;
@@ -332,8 +332,8 @@ class FileStream final : public SampleStream {
     return known;
   }
 
-  // Keeps what the buffer holds, what was not in it yet, and what updates drawn a moment ago need:
-  // several threads prepare updates, and they may come out of order.
+  // Keeps the samples in the buffer, those after it, and those of recent draws, because several
+  // threads prepare updates, possibly out of order.
   void drop_samples(int64_t known) const {
     constexpr int64_t kDrawsAgo = 16;
     std::set<int64_t> held;
@@ -347,7 +347,7 @@ class FileStream final : public SampleStream {
     }
   }
 
-  // The first and the last sample that the buffer holds before an output.
+  // Returns the first and the last sample in the buffer before an output.
   [[nodiscard]] std::pair<int64_t, int64_t> needed_at(int64_t epoch, int64_t place) const {
     const int64_t known = reach_locked(place + options_.buffer);
     const std::vector<int64_t>& content = saved_buffer_.content_at(epoch, place, known);
@@ -356,7 +356,7 @@ class FileStream final : public SampleStream {
     return {oldest, newest};
   }
 
-  // Between two passes: whether the files are those that it began with.
+  // Checks between two passes that the files have not changed.
   void check_files() const {
     const std::vector<FileIdentity> now = identify_files(rows_.files());
     const auto same = [](const FileIdentity& one, const FileIdentity& other) {
@@ -370,14 +370,14 @@ class FileStream final : public SampleStream {
   mutable RowSource rows_;
   std::vector<FileIdentity> files_;
   Json identity_;
-  int64_t limit_;  // samples, at most
+  int64_t limit_;  // maximum number of samples
   int64_t choices_ = 1;
   int64_t token_types_ = 1;
 
-  mutable std::mutex mutex_;                 // of all below
+  mutable std::mutex mutex_;                 // guards all members below
   mutable std::map<int64_t, Chunk> chunks_;  // by their first sample
-  mutable int64_t known_ = 0;                // samples that exist
-  mutable std::optional<int64_t> total_;     // samples of an epoch
+  mutable int64_t known_ = 0;                // samples known to exist
+  mutable std::optional<int64_t> total_;     // samples per epoch
   mutable std::optional<RowPlace> reading_at_ = RowPlace{};
   mutable ShuffleBuffer buffer_;
   mutable ShuffleBuffer saved_buffer_;  // for earlier outputs
@@ -385,7 +385,7 @@ class FileStream final : public SampleStream {
   mutable int64_t next_ = 0;            // output
   mutable int64_t draws_ = 0;
   mutable bool has_loaded_ = false;  // since samples were dropped
-  mutable bool polls_ = false;       // signals end reading
+  mutable bool polls_ = false;       // reading polls for signals
   mutable size_t forget_above_ = 0;  // chunks
   mutable double bytes_per_sample_ = 0.0;
 };

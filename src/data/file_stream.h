@@ -13,14 +13,14 @@
 
 namespace finetune {
 
-// What a stream reads, and how samples are made of it.
+// The data of a stream, and how samples are made of it.
 struct StreamSource {
   std::vector<std::string> files;  // or patterns
   RowOptions rows;                 // all rows, no progress
-  nlohmann::ordered_json options;  // everything except the files that samples depend on
+  nlohmann::ordered_json options;  // everything that samples depend on except the files
   std::optional<int64_t> max_samples;
-  std::function<void(const RowBlock&)> on_first_row = {};  // RowSource's
-  // Makes samples of the next rows, a bounded number of them which depends on the rows alone; false
+  std::function<void(const RowBlock&)> on_first_row = {};  // see RowSource::on_first_row()
+  // Makes samples of the next rows, a bounded number that depends only on the rows; returns false
   // at the end of the files.
   std::function<bool(RowSource&, TokenContent&)> read;
 };

@@ -46,7 +46,7 @@ class GzipSource final : public ByteSource {
       if (!between_members_) input_.fail_truncated(unpacked_);
       return false;
     }
-    // zlib does not change what it reads.
+    // zlib does not modify its input.
     stream_.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(piece.data()));
     stream_.avail_in = static_cast<uInt>(piece.size());
     return true;
@@ -75,7 +75,7 @@ class GzipSource final : public ByteSource {
     }
   }
 
-  // Tape blocks and some writers fill up with zeros, which gzip passes over too.
+  // Tapes and some writers pad with zeros, which gzip ignores too.
   void skip_padding() {
     while (any_member_ && stream_.avail_in > 0 && *stream_.next_in == 0) {
       ++stream_.next_in;
@@ -87,7 +87,7 @@ class GzipSource final : public ByteSource {
   z_stream stream_ = {};
   bool between_members_ = true;
   bool any_member_ = false;
-  bool has_header_ = false;  // the file begins as gzip files do
+  bool has_header_ = false;  // the file begins with a gzip header
   uInt room_ = 0;            // of the last read()
   uint64_t unpacked_ = 0;
 };

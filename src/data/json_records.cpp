@@ -9,12 +9,12 @@
 namespace finetune {
 namespace {
 
-constexpr size_t kLongestRow = size_t{256} << 20;  // what parse_json() takes
+constexpr size_t kLongestRow = size_t{256} << 20;  // the limit of parse_json()
 
 bool is_space(int byte) { return byte == ' ' || byte == '\t' || byte == '\n' || byte == '\r'; }
 
-// Objects in one list, in the list "data" of one object, or one after the other. Finds where each
-// begins and ends by its brackets and strings; whether it is JSON is seen when it is parsed.
+// Objects in one list, in the list "data" of one object, or in sequence. Finds where each begins
+// and ends by its brackets and strings; JSON errors are found when it is parsed.
 class JsonRecords final : public Records {
  public:
   JsonRecords(std::unique_ptr<ReadableFile> file, std::string name)
@@ -57,7 +57,7 @@ class JsonRecords final : public Records {
     return true;
   }
 
-  // True if the first object is a row, which is then in text_.
+  // Returns true if the first object is a row, which is then in text_.
   bool begin() {
     skip_space();
     if (reader_.peek() == '[') {
@@ -82,7 +82,7 @@ class JsonRecords final : public Records {
                              "a list or a line each");
   }
 
-  // Moves to the next element of the list; false at its end.
+  // Moves to the next element of the list; returns false at its end.
   bool find_element() {
     if (rows_ > 0 && reader_.peek() == ',') {
       reader_.take();
@@ -117,8 +117,8 @@ class JsonRecords final : public Records {
     }
   }
 
-  // Takes the object in front of us into text_. With `may_hold_rows` it stops, true, inside a list
-  // of objects that is called "data".
+  // Reads the next object into text_. With `may_hold_rows`, stops and returns true inside a list of
+  // objects named "data".
   bool scan_object(bool may_hold_rows) {
     depth_ = 0;
     do {
@@ -134,8 +134,8 @@ class JsonRecords final : public Records {
     return false;
   }
 
-  // Looks back over the white space of one colon at most, so that a file of colons costs no more
-  // than one of anything else.
+  // Scans back over the white space before a colon only up to a limit, so that adversarial input
+  // takes linear time.
   [[nodiscard]] bool is_data_key() const {
     constexpr size_t kFarthest = 4096;
     size_t end = text_.size() - 1;  // the colon
@@ -174,7 +174,7 @@ class JsonRecords final : public Records {
   Form form_ = Form::kUnknown;
   std::string text_;
   int64_t line_ = 0;       // where text_ begins
-  int64_t last_line_ = 0;  // where the row before it began
+  int64_t last_line_ = 0;  // line of the previous row
   int64_t rows_ = 0;
   int64_t depth_ = 0;
   bool in_string_ = false;

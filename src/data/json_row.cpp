@@ -61,7 +61,7 @@ void check_no_extra(const Json& row, const std::string& column, bool expected,
   }
 }
 
-constexpr size_t kEscape = 6;  // characters of an escape as \u0041
+constexpr size_t kEscape = 6;  // characters of an escape such as \u0041
 
 // The UTF-16 code unit of an escape at `at`; 0 if there is none.
 uint32_t escaped_unit(std::string_view json, size_t at) {
@@ -72,7 +72,7 @@ uint32_t escaped_unit(std::string_view json, size_t at) {
   return result.ec == std::errc() && result.ptr == end ? unit : 0;
 }
 
-// Rows may span several lines; `place` names the first.
+// Returns the position within a row, which may span several lines; `place` names the first.
 std::string place_in_row(std::string_view text, size_t at) {
   int64_t lines = 0;
   size_t begin = 0;
@@ -85,7 +85,7 @@ std::string place_in_row(std::string_view text, size_t at) {
   return byte + (lines == 0 ? "the line" : format_text("line {} of the row", lines + 1));
 }
 
-// The column whose name or value is at offset `at` of an object as Python writes it.
+// Returns the column whose name or value is at offset `at` of an object as Python writes it.
 std::string_view column_at(std::string_view text, size_t at) {
   std::string_view column;
   size_t begin = 0;  // of the string

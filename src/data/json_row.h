@@ -10,7 +10,7 @@
 
 namespace finetune {
 
-// What the rows of a file hold: one column of text, or ids.
+// The content of a file's rows: one column of text, or ids.
 struct RowSchema {
   bool tokens = false;
   bool labels = false;
@@ -32,24 +32,24 @@ struct TokenRow {
   std::vector<uint8_t> mask;
 };
 
-// "the columns 'a', 'b'", at most ten of them; or "no columns".
+// Returns "the columns 'a', 'b'", at most ten of them, or "no columns".
 [[nodiscard]] std::string column_names(const nlohmann::ordered_json& row);
 
-// Offset of the first escape, at or after `from`, that is a lone surrogate, as Python's json.dumps
-// writes it; npos if there is none.
+// Returns the offset of the first escape at or after `from` that is a lone surrogate, as Python's
+// json.dumps writes it; npos if there is none.
 [[nodiscard]] size_t find_lone_surrogate(std::string_view json, size_t from = 0);
-// Each of them as U+FFFD.
+// Replaces each of them by U+FFFD.
 [[nodiscard]] std::string replace_lone_surrogates(std::string json);
-// As check_utf8(), of a row that arrow_script.h wrote: names the column.
+// Like check_utf8() for a row that arrow_script.h wrote: names the column.
 void check_arrow_text(std::string_view text, const std::string& place);
 
 // Throws Error(kData) if the text is not UTF-8; `place` is "file:line".
 void check_utf8(std::string_view text, const std::string& place);
 
-// Throws Error(kData) where `id` is no token of the model.
+// Throws Error(kData) if `id` is not in the vocabulary.
 void check_token(int64_t id, const std::string& place, int64_t vocabulary);
 
-// One line as a JSON object. All of these throw Error(kData) that names `place`.
+// Parses one line as a JSON object. All of these throw Error(kData) naming `place`.
 [[nodiscard]] nlohmann::ordered_json parse_row(std::string_view line, const std::string& place);
 // The same for an object that may span several lines; `place` names the first.
 [[nodiscard]] nlohmann::ordered_json parse_object(std::string_view text, const std::string& place);

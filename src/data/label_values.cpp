@@ -48,7 +48,7 @@ int64_t label_number(const LabelMap& labels, const Json& value, const Row& row,
     if (const auto number = labels.find(*name)) return *number;
   }
   if (const auto integer = integer_of(value, row.typed())) {
-    // "007" is a name of 7 where all is text.
+    // If all values are text, "007" is the label named 7.
     if (const auto number = labels.find(std::to_string(*integer))) return *number;
     if (*integer == -1) return kIgnoredLabel;
     if (*integer >= 0 && *integer < labels.size() && !has_integer_name(labels)) return *integer;

@@ -10,14 +10,14 @@
 
 namespace finetune {
 
-// A label's number; kIgnoredLabel for -1 that is no name. `column` is for messages.
+// Returns a label's id; kIgnoredLabel for -1 if that is not a name. `column` is for messages.
 [[nodiscard]] int64_t label_number(const LabelMap& labels, const Row::Json& value, const Row& row,
                                    const std::string& column);
 
-// Text, decimal number, "True" or "False"; nothing for what can be no label.
+// Returns text, decimal number, "True" or "False"; nullopt if the value cannot be a label.
 [[nodiscard]] std::optional<std::string> label_name(const Row::Json& value);
 
-// A finite number that a float holds. Where all is text it may be written as text.
+// Returns a finite number in float's range. If all values are text, it may be written as text.
 [[nodiscard]] float number_of(const Row::Json& value, const Row& row, const std::string& column);
 
 }  // namespace finetune

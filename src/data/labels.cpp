@@ -38,7 +38,7 @@ std::vector<std::string> sorted_lower_case(const std::vector<std::string>& names
   return result;
 }
 
-// Decimal integers by value, however long.
+// Orders decimal integers of any length by value.
 bool integer_less(const std::string& a, const std::string& b) {
   const bool negative_a = a.starts_with('-');
   const bool negative_b = b.starts_with('-');
@@ -47,7 +47,7 @@ bool integer_less(const std::string& a, const std::string& b) {
   return negative_a ? b < a : a < b;
 }
 
-// The labels of a file as they are seen one by one.
+// Collects the labels of a file one by one.
 class Collector {
  public:
   enum class Kind { kNone, kInteger, kFraction, kBool, kText };
@@ -119,7 +119,7 @@ class Collector {
   std::unordered_set<std::string> seen_;
 };
 
-// What survey_labels() finds, row by row.
+// Computes the result of survey_labels() row by row.
 class Survey {
  public:
   Survey(std::string column, std::optional<ProblemType> problem)
@@ -132,7 +132,7 @@ class Survey {
     bool list = value.is_array() || (cell_is_list && is_list_.value_or(true));
     if (row.bare_lists()) {
       list = list || is_list_.value_or(problem_ == ProblemType::kMultiLabel);
-      is_list_ = list;  // what stood alone before were lists of one
+      is_list_ = list;  // single values before were lists of one
     }
     if (!is_list_) is_list_ = list;
     if (list != *is_list_) {
@@ -203,11 +203,11 @@ class Survey {
   std::optional<ProblemType> problem_;
   Collector labels_;
   std::optional<bool> is_list_;
-  std::optional<size_t> outputs_;  // numbers of a list
-  std::string uneven_;             // what is wrong where lists must be equally long
+  std::optional<size_t> outputs_;  // length of a list
+  std::string uneven_;             // error if lists must have equal lengths
 };
 
-// Rows in memory are read each time.
+// Rows in memory are not cached.
 TokenCacheOptions kept_for(const TokenCacheOptions& cache, const RowOptions& options) {
   return options.json_lines ? TokenCacheOptions{} : cache;
 }

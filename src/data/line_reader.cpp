@@ -36,8 +36,8 @@ size_t LineReader::find_in_buffer(char byte, size_t end) const {
   return std::min(end, std::string_view(buffer_.data(), end).find(byte, used_));
 }
 
-// The "\n" is searched once, not again for every line that ends in "\r" before it: the time is
-// linear in the bytes whatever ends the lines.
+// The next "\n" is searched once, not again for every line that ends in "\r" before it: the time is
+// linear in the bytes for any line ends.
 size_t LineReader::find_line_end() {
   if (feed_ < used_) feed_ = find_in_buffer('\n', filled_);
   return find_in_buffer('\r', feed_);

@@ -17,15 +17,15 @@ namespace finetune {
 
 struct Loader::State {
   std::shared_ptr<const Dataset> dataset;
-  std::shared_ptr<const SampleStream> stream;  // the dataset where it is one
+  std::shared_ptr<const SampleStream> stream;  // the dataset if it is a stream
   std::shared_ptr<const Collator> collator;
   LoaderOptions options;
   std::optional<PackingPlan> packing;
-  std::unique_ptr<const SampleOrder>
-      order;                      // of the samples, or of the packed rows; not a stream's
-  int64_t samples_per_epoch = 0;  // not of a stream
+  // The order of samples or packed rows; null for a stream.
+  std::unique_ptr<const SampleOrder> order;
+  int64_t samples_per_epoch = 0;  // unused for a stream
 
-  // Last, so that its threads are gone before what they use.
+  // Last, so that its threads end before the members they use.
   UpdatesAhead ahead;
 
   State(std::shared_ptr<const Dataset> samples, std::shared_ptr<const Collator> how,
@@ -54,16 +54,16 @@ struct Loader::State {
                ? make_length_grouped_order(*dataset, options.length_group, options.seed)
                : make_sample_order(units(), options.sampling, options.seed);
   }
-  // What an epoch consists of.
+  // Number of samples or packed rows per epoch.
   [[nodiscard]] int64_t units() const { return packing ? packing->rows() : dataset->size(); }
   [[nodiscard]] int64_t update_size() const { return options.batch_size * options.micro_batches; }
 
-  // What drop_last counts in.
+  // Returns the multiple to which drop_last truncates.
   [[nodiscard]] int64_t multiple() const {
     if (!options.drop_last) return 1;
     return options.drop_multiple > 0 ? options.drop_multiple : options.batch_size;
   }
-  // The smaller one of `count` and the samples of an epoch. A stream reads on as far as needed.
+  // Returns the smaller of `count` and the samples per epoch. A stream reads as far as needed.
   [[nodiscard]] int64_t available(int64_t count) const {
     if (!stream) return std::min(count, samples_per_epoch);
     const int64_t whole = (count + multiple() - 1) / multiple() * multiple();
@@ -80,7 +80,7 @@ struct Loader::State {
     const Position start = normalised(position);
     return normalised({.epoch = start.epoch, .sample = start.sample + update_size()});
   }
-  // Where a stream cannot be read on, the take() that needs it throws.
+  // If the stream cannot be read, the take() that needs the samples throws.
   [[nodiscard]] Position planned_after(const Position& position) const {
     try {
       return after(position);
@@ -94,7 +94,8 @@ struct Loader::State {
     const Position& position = update.position;
     update.count = 0;
     const int64_t end = available(position.sample + update_size());
-    const int64_t share = update_size() / options.parts;  // of an update that is not the last
+    // The share of an update that is not an epoch's last.
+    const int64_t share = update_size() / options.parts;
     const int64_t first = position.sample + options.part * share;
     int64_t place = first_place(update, std::min(first, end));
     for (int64_t begin = first; begin < std::min(end, first + share); begin += options.batch_size) {
@@ -109,7 +110,7 @@ struct Loader::State {
     if (options.workers > 0) read_ahead(position);
   }
 
-  // So that planning further updates, which happens in the training's thread, need not read.
+  // Reads ahead, so that planning further updates in the training thread need not read.
   void read_ahead(const Position& position) const {
     if (!stream) return;
     try {
@@ -126,7 +127,7 @@ struct Loader::State {
     return std::ssize(update.keys);
   }
 
-  // Returns what holds the samples.
+  // Returns the dataset that contains the samples.
   [[nodiscard]] std::shared_ptr<const Dataset> find_keys(PreparedUpdate& update, int64_t begin,
                                                          int64_t end) const {
     const int64_t epoch = update.position.epoch;

@@ -11,7 +11,7 @@
 
 namespace finetune {
 
-// A file, mapped for reading and shared by all processes that map it. For files that are only
+// A file mapped for reading and shared by all processes that map it. Only for files that are
 // replaced by renaming: if a mapped file is truncated, reading a missing page ends the process with
 // a message (BusErrorGuard).
 class MappedFile {
@@ -25,9 +25,9 @@ class MappedFile {
 
   [[nodiscard]] const std::byte* data() const { return data_; }  // page-aligned
   [[nodiscard]] size_t size() const { return size_; }
-  // Whether the file at `path`, where it is the one that was mapped, is as long as it was.
+  // Whether the file at `path` still has its mapped size; true for another file.
   [[nodiscard]] bool is_whole(const std::string& path) const;
-  // Gives the pages back to the system, which keeps them cached; they come back when they are read.
+  // Returns the pages to the system's page cache; they are mapped again when they are read.
   void release() const;
 
  private:

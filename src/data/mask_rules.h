@@ -7,17 +7,17 @@
 #include "finetune/base/random.h"
 #include "finetune/data/masking.h"
 
-// What both ways to mask share. The order of the draws is part of the checkpoint format.
+// Shared by both kinds of masking. The order of random draws is part of the checkpoint format.
 namespace finetune {
 
-// Of a list with an entry for each id, as MaskingOptions has them.
+// Looks up an id in a list of MaskingOptions with one entry per id.
 inline bool marks(const std::vector<uint8_t>& by_id, int64_t id) {
   const auto place = static_cast<size_t>(id);
   return place < by_id.size() && by_id[place] != 0;
 }
 
-// The replacement of a chosen token: 80 % the mask, 10 % a random token, 10 % the token itself
-// (Devlin et al. 2019, section 3.1).
+// Returns the replacement of a selected token: 80 % the mask, 10 % a random token, 10 % the token
+// itself (Devlin et al. 2019, section 3.1).
 inline int64_t masked(const MaskingOptions& options, random::Sequence& sequence, int64_t id) {
   constexpr double kMaskShare = 0.8;
   constexpr double kMaskOrRandomShare = 0.9;

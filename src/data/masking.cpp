@@ -73,12 +73,12 @@ int64_t Masking::apply(const SampleKey& sample, std::span<int64_t> input_ids,
   return targets;
 }
 
-// Every chosen token becomes the mask token: with whole words, transformers uses no random or
-// unchanged tokens.
+// Masks whole words: as in transformers, every selected token becomes the mask token, without
+// random or unchanged tokens.
 int64_t Masking::mask_words(random::Sequence& sequence, std::span<int64_t> input_ids,
                             std::span<int64_t> labels) const {
   int64_t targets = 0;
-  bool inside = false;  // the token before belongs to a word that this one may continue
+  bool inside = false;  // the previous token belongs to a word that this one may continue
   bool chosen = false;
   for (size_t i = 0; i < input_ids.size(); ++i) {
     const int64_t id = input_ids[i];

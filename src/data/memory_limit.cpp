@@ -17,7 +17,7 @@ std::string megabytes(double bytes) {
   return format_text("{} MB", static_cast<int64_t>((bytes + 999'999) / 1e6));
 }
 
-// " (12 MB are free)" for the folder, which may be missing, or its nearest parent.
+// Returns " (12 MB are free)" for the folder or, if it is missing, its nearest parent.
 std::string free_room(std::string folder) {
   FileSystem& files = FileSystem::local();
   while (!files.exists(folder) && parent_path(folder) != folder) folder = parent_path(folder);

@@ -13,7 +13,7 @@ namespace finetune {
 MixedDataset::MixedDataset(std::vector<MixturePart> parts, const std::string& key)
     : parts_(std::move(parts)) {
   FT_CHECK(!parts_.empty(), "a mixture has parts");
-  double longest = 0;  // samples for a weight of 1, so that each part is seen once at least
+  double longest = 0;  // samples per unit of weight, so that each part is seen at least once
   for (const MixturePart& part : parts_) {
     FT_CHECK(part.weight > 0 && part.data->size() > 0,
              "parts of a mixture have weight and samples");
@@ -29,7 +29,7 @@ MixedDataset::MixedDataset(std::vector<MixturePart> parts, const std::string& ke
                       ": the weights are so far apart that an epoch in which every sample is seen "
                       "once would never end; bring them nearer to each other");
     }
-    // Rounding must not leave a sample out.
+    // Rounding must not drop a sample.
     const int64_t share = std::max(static_cast<int64_t>(samples), part.data->size());
     begins_.push_back(begins_.back() + share);
     hasher.update(format_text("{} {}\n", part.data->fingerprint(), share));
@@ -45,7 +45,7 @@ MixedDataset::Place MixedDataset::find(int64_t index) const {
   const int64_t place = index - begins_[part];
   const int64_t left = share(part) % data.size();  // samples of the last pass
   if (place < share(part) - left) return {data, place % data.size()};
-  __extension__ using Wide = __int128;  // two sizes of up to 2^40 are multiplied
+  __extension__ using Wide = __int128;  // product of two sizes of up to 2^40
   const Wide spread = static_cast<Wide>(place % data.size()) * data.size() / left;
   return {data, static_cast<int64_t>(spread)};
 }

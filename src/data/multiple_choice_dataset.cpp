@@ -17,10 +17,10 @@ namespace {
 
 using Json = Row::Json;
 
-// What a row offers.
+// The choices of a row.
 struct Choices {
   std::vector<std::string> texts;
-  std::vector<std::string> names;  // of the choices, which labels may use; or empty
+  std::vector<std::string> names;  // names of the choices that labels may use; or empty
 };
 
 Choices choices_of(const Row& row, const ColumnNames& columns) {
@@ -56,7 +56,7 @@ std::optional<size_t> only_place(const std::vector<std::string>& list, const std
   return static_cast<size_t>(found - list.begin());
 }
 
-// The choice that a text names.
+// Returns the choice that a text names.
 std::optional<size_t> named_choice(const std::string& text, const Choices& choices) {
   if (const auto place = only_place(choices.names, text)) return place;
   if (const auto number = parse_integer(text)) {

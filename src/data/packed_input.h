@@ -13,7 +13,7 @@
 
 namespace finetune {
 
-// The packed bytes of a file in chunks, and the error messages for corrupt ones.
+// Reads a compressed file in chunks, and makes the error messages for corrupt ones.
 class PackedInput {
  public:
   PackedInput(std::unique_ptr<ReadableFile> file, std::string name)

@@ -9,7 +9,7 @@
 namespace finetune {
 namespace {
 
-// The rows of samples in their order; each row is closed by the first sample that does not fit.
+// Packs samples in order; each row is closed by the first sample that does not fit.
 int64_t pack_in_order(int64_t capacity, PackingPlan::Group& group) {
   int64_t row = 0;
   int64_t used = 0;
@@ -24,13 +24,14 @@ int64_t pack_in_order(int64_t capacity, PackingPlan::Group& group) {
   return row + 1;
 }
 
-// First fit, the longest first: at most 11/9 of the fewest rows and one more, and for the lengths
-// of sentences within a few percent of full.
+// First fit decreasing: at most 11/9 of the minimum number of rows plus one; for typical sentence
+// lengths, rows are full to within a few percent.
 int64_t pack_longest_first(int64_t capacity, PackingPlan::Group& group) {
   const std::vector<int64_t>& lengths = group.lengths;
   group.order.resize(lengths.size());
   std::iota(group.order.begin(), group.order.end(), size_t{0});
-  std::ranges::sort(group.order, [&](size_t a, size_t b) {  // as stable_sort, without its memory
+  // As stable_sort, without its memory.
+  std::ranges::sort(group.order, [&](size_t a, size_t b) {
     return lengths[a] != lengths[b] ? lengths[a] > lengths[b] : a < b;
   });
   std::vector<int64_t>& rooms = group.rooms;

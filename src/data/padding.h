@@ -17,8 +17,8 @@ struct RowCells {
 
 [[nodiscard]] RowCells cells_of(const Batch& batch, int64_t row, size_t tokens, bool pad_left);
 
-// Every sequence of the samples in a batch with everything but `labels`, `targets` and what the
-// samples teach: ids, attention, token types, choices, samples and tokens.
+// Fills a batch with the sequences of the samples: ids, attention, token types, choices, samples
+// and tokens, but no targets.
 void pad(const Dataset& dataset, std::span<const SampleKey> samples, const PaddingOptions& options,
          Batch& batch);
 

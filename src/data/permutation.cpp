@@ -12,7 +12,7 @@ namespace finetune {
 Permutation::Permutation(int64_t size, uint64_t seed, int64_t epoch)
     : size_(static_cast<uint64_t>(size)) {
   FT_CHECK(size >= 1 && size <= kMaxSize, "a permutation has 1 to 2^40 elements");
-  // At least one bit on each side, or a round would change nothing.
+  // At least one bit on each side, otherwise a round would change nothing.
   const int bits = std::max(2, static_cast<int>(std::bit_width(size_ - 1)));
   right_bits_ = (bits + 1) / 2;
   right_mask_ = (uint64_t{1} << right_bits_) - 1;

@@ -10,10 +10,10 @@
 namespace finetune {
 namespace {
 
-// Examples that were made for one batch.
+// The examples made for one batch.
 class MadeExamples final : public Dataset {
  public:
-  // In `memory`, which others may have used before.
+  // Uses `collator_memory`, which may contain earlier examples.
   MadeExamples(const PretrainingDataset& dataset, std::span<const SampleKey> samples,
                std::vector<PretrainingExample>& collator_memory) {
     if (collator_memory.size() < samples.size()) collator_memory.resize(samples.size());
@@ -44,7 +44,7 @@ class MadeExamples final : public Dataset {
   std::span<const PretrainingExample> examples_;
 };
 
-// Of the thread that collates, which makes one batch after the other.
+// Reused memory of the thread, which collates one batch after the other.
 struct CollatorMemory {
   std::vector<PretrainingExample> examples;
   std::vector<SampleKey> places;

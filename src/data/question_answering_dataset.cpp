@@ -20,8 +20,8 @@ namespace {
 using Content = QuestionAnsweringDataset::Content;
 using Window = QuestionAnsweringDataset::Window;
 
-// Parts of the context's tokens, as the tokenizers package splits overflowing text: `length` tokens
-// each, of which `stride` are also in the previous part.
+// Splits the context's tokens like the tokenizers package splits overflowing text: parts of
+// `length` tokens, of which `stride` are also in the previous part.
 std::vector<std::pair<int64_t, int64_t>> cut_windows(int64_t tokens, int64_t length, int64_t stride,
                                                      bool from_the_end) {
   if (tokens <= length) return {{0, tokens}};
@@ -34,9 +34,10 @@ std::vector<std::pair<int64_t, int64_t>> cut_windows(int64_t tokens, int64_t len
   }
 }
 
-// run_qa's search: the last token that begins at or before the answer's start, and the first that
-// ends at or after its end. `ranges` are those of the window's part of the context. If the answer
-// begins in the last token, run_qa's search continues into the special tokens; this one does not.
+// Finds the answer's tokens like run_qa: the last token that begins at or before the answer's
+// start, and the first that ends at or after its end. `ranges` are those of the window's part of
+// the context. If the answer begins in the last token, run_qa's search continues into the special
+// tokens; this one does not.
 Example::Answer find_answer(std::span<const TextRange> ranges, int64_t first_token,
                             const TextRange& answer, int64_t nowhere) {
   if (ranges.empty() || ranges.front().begin > answer.begin || ranges.back().end < answer.end) {
@@ -126,7 +127,7 @@ class WindowEncoder {
     return found - text.texts.begin();
   }
 
-  // Where windows without the answer point: CLS, else BOS, else the first token.
+  // Returns the target of windows without the answer: CLS, else BOS, else the first token.
   [[nodiscard]] int64_t cls_place(const std::vector<int32_t>& ids) const {
     const SpecialTokens& special = tokenizer_.special_tokens();
     for (const auto& token : {special.cls, special.bos}) {
@@ -145,7 +146,7 @@ class WindowEncoder {
   QuestionReader reader_;
 };
 
-// Appends the windows of some rows.
+// Appends the windows of a block of rows.
 void append(Content& to, Content& from) {
   append(to.tokens, from.tokens);
   const auto questions = static_cast<int64_t>(to.questions.size());
@@ -169,7 +170,7 @@ nlohmann::ordered_json cache_key(const QuestionAnsweringOptions& options) {
   return key;
 }
 
-// The windows alone.
+// Builds only the windows, without keeping the questions.
 std::shared_ptr<const QuestionAnsweringDataset> build_windows(
     const std::vector<std::string>& files, const Tokenizer& tokenizer,
     const QuestionAnsweringOptions& options, const WindowEncoder& encoder) {
@@ -196,7 +197,7 @@ void name_questions(std::vector<Question>& questions, const std::string& key) {
   }
 }
 
-// Of a question that is kept: with its context, which other questions may have too.
+// Returns the size of a question in memory with its context, of which each question has a copy.
 int64_t bytes_of_question(const Question& question) {
   auto bytes = static_cast<int64_t>(sizeof(Question) + question.id.size() +
                                     question.question.size() + question.context.size());
@@ -246,7 +247,8 @@ ReadQuestions read_questions(const std::vector<std::string>& files,
         return std::ssize(content.questions) < most;
       });
   if (samples_of(content.tokens) == 0) fail_without_rows(options);
-  // Answers that only some questions have can be neither targets nor evaluated.
+  // A column of answers that only some questions have is dropped: it can be neither target nor
+  // evaluated.
   const auto windows = static_cast<size_t>(samples_of(content.tokens));
   if (content.tokens.answers.size() < windows) content.tokens.answers = {};
   keep_first(content.tokens, most);
@@ -261,7 +263,7 @@ ReadQuestions read_questions(const std::vector<std::string>& files,
   return read;
 }
 
-// One block, so that a cache contains all questions or none.
+// Stores a single block, so that a cache contains all questions or none.
 void store_questions(ReadQuestions read, TokenSink& sink) {
   const std::string questions = encode_questions(read.content);
   sink.take(std::move(read.content.tokens), read.rows, questions);

@@ -14,7 +14,7 @@ namespace {
 
 using Json = Row::Json;
 
-// The byte where a code point begins; npos beyond the end.
+// Returns the byte at which a code point begins; npos beyond the end.
 size_t byte_of(std::string_view text, int64_t code_point) {
   size_t at = 0;
   for (int64_t i = 0; i < code_point; ++i) {
@@ -30,7 +30,7 @@ int64_t code_points(std::string_view text) {
   return count;
 }
 
-// As much text from `begin` on as an answer has, at most 40 characters.
+// Returns as much text from `begin` as the answer has, at most 40 characters.
 std::string text_at(const std::string& text, size_t begin, int64_t length) {
   size_t end = begin;
   for (int64_t i = 0; i < std::min<int64_t>(length, 40) && end < text.size(); ++i) {
@@ -86,7 +86,7 @@ AskedQuestion QuestionReader::read_question(const Row& row, const std::string& c
 }
 
 void QuestionReader::read_answers(const Row& row, AskedQuestion& asked) const {
-  // Formats without booleans have 1.
+  // In formats without booleans the value is 1.
   const bool impossible = row.has("is_impossible") && (row.at("is_impossible") == Json(true) ||
                                                        row.at("is_impossible") == Json(1));
   if (impossible) {
@@ -147,7 +147,7 @@ void QuestionReader::take_answer(const Row& row, const Json& text, const Json* s
     row.fail("'answer_start' holds " + describe(*start) +
              " where the place of a character in the context is expected");
   }
-  const size_t length = context.size();  // in bytes: no text has more characters
+  const size_t length = context.size();  // in bytes: an upper limit of its characters
   const size_t begin =
       *start <= length ? byte_of(context, start->get<int64_t>()) : std::string::npos;
   if (begin <= length && context.compare(begin, answer.size(), answer) == 0) {

@@ -10,15 +10,15 @@
 
 namespace finetune {
 
-// A question as a file contains it.
+// A question as written in a file.
 struct AskedQuestion {
-  Question question;  // id is empty where there is none
+  Question question;  // id is empty if there is none
   std::string place;
-  bool answer_known = false;        // whether and where the context holds an answer
+  bool answer_known = false;        // the data has an answer or says that there is none
   std::optional<TextRange> answer;  // the first one, in bytes of the context
 };
 
-// The questions of rows: SQuAD's articles or rows with columns.
+// Reads the questions of rows: SQuAD's articles or rows with columns.
 class QuestionReader {
  public:
   explicit QuestionReader(const QuestionAnsweringOptions& options);

@@ -48,7 +48,7 @@ class Reader {
     std::memcpy(&value, take(1, sizeof(value)).data(), sizeof(value));
     return value;
   }
-  // Of things that take at least `least` bytes each.
+  // Reads a number of items that take at least `least` bytes each.
   int64_t count(int64_t least) {
     const int64_t value = number();
     if (value < 0 || value > std::ssize(bytes_) / least) fail();

@@ -12,8 +12,8 @@ namespace finetune {
 // windows (`content.tokens`) are stored separately.
 [[nodiscard]] std::string encode_questions(const QuestionAnsweringDataset::Content& content);
 
-// The other way: as many windows as there are samples, and nothing that points outside. Throws
-// Error(kData).
+// The inverse. Checks that there is a window for each sample and that no index is out of range.
+// Throws Error(kData).
 [[nodiscard]] QuestionAnsweringDataset::Content decode_questions(std::string_view bytes,
                                                                  int64_t samples);
 

@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::string_view kLineMark = "\xEF\xBB\xBF";
 
-// Lines of text, or of JSON: then blank ones and a byte order mark are left out.
+// Lines of text, or of JSON without blank lines and byte order mark.
 class LineRecords final : public Records {
  public:
   LineRecords(std::unique_ptr<ReadableFile> file, const std::string& name, bool json)
@@ -48,7 +48,7 @@ class LineRecords final : public Records {
   bool json_;
 };
 
-// Sentences: lines up to a blank one. Lines that mark a document are no sentences.
+// Sentences of CoNLL: lines up to a blank one. Lines that mark a document are skipped.
 class ConllRecords final : public Records {
  public:
   ConllRecords(std::unique_ptr<ReadableFile> file, const std::string& name)

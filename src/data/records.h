@@ -13,19 +13,19 @@
 
 namespace finetune {
 
-// One row as it is written in its file.
+// One row as written in its file.
 struct Record {
   std::string_view text;  // valid until the next one is read
-  int64_t line = 0;       // where it begins, from 1
+  int64_t line = 0;       // line of its start, from 1
   int64_t number =
       0;  // of the row in its file, from 1, in formats where a line does not identify a row
   bool ended = false;  // a line of text that ends in a line break
 };
 
-// Where the next row of a file begins.
+// The start of the next row of a file.
 struct RecordPlace {
-  int64_t records = 0;  // before it
-  // Of kinds whose rows are lines: LineReader::Place.
+  int64_t records = 0;  // number of records before it
+  // For formats with one row per line: LineReader::Place.
   uint64_t offset = 0;
   int64_t line = 0;
   bool after_return = false;
@@ -36,14 +36,15 @@ struct RecordPlace {
 class Records {
  public:
   virtual ~Records() = default;
-  // False at the end. Throws Error(kData) with file and line where a row has no end, Error(kIo).
+  // Returns false at the end. Throws Error(kData) with file and line if a row is unterminated,
+  // Error(kIo).
   [[nodiscard]] virtual bool next(Record& record) = 0;
   [[nodiscard]] virtual uint64_t offset() const = 0;  // bytes read
   [[nodiscard]] virtual uint64_t size() const = 0;
-  // Names of the columns where the file has a header; known once the file is open.
+  // Column names from the file's header, if it has one; known once the file is open.
   [[nodiscard]] virtual const std::vector<std::string>& header() const;
 
-  // All but the number of records, which the caller counts.
+  // Returns the position without the number of records, which the caller counts.
   [[nodiscard]] virtual RecordPlace place() const { return {}; }
   // Continues at a position of the same content, not before the current one; false if the format
   // cannot seek. Throws Interrupted if `polls`.
@@ -55,7 +56,7 @@ class Records {
                                                     const std::string& name,
                                                     const FileFormat& format);
 
-// Implementations, each in its own source.
+// Implementations, each in a separate source file.
 [[nodiscard]] std::unique_ptr<Records> read_json_records(std::unique_ptr<ReadableFile> file,
                                                          const std::string& name);
 [[nodiscard]] std::unique_ptr<Records> read_arrow_records(std::unique_ptr<ReadableFile> file,
@@ -66,7 +67,7 @@ class Records {
                                                         const std::string& name,
                                                         const FileFormat& format);
 
-// The fields of a record of read_csv_records. Throws Error(kData), whose text begins with `place`.
+// Splits a record of read_csv_records into fields. Throws Error(kData) with `place` as prefix.
 [[nodiscard]] std::vector<std::string> split_fields(std::string_view record,
                                                     const FileFormat& format,
                                                     const std::string& place);

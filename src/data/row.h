@@ -14,7 +14,7 @@
 namespace finetune {
 
 // Typed access to the columns of one row. Members throw Error(kData) with the row's position, the
-// column and its value if that has another type.
+// column and its value if the value has another type.
 class Row {
  public:
   using Json = nlohmann::ordered_json;
@@ -33,14 +33,15 @@ class Row {
   [[nodiscard]] bool bare_lists() const { return bare_lists_; }
   [[nodiscard]] std::vector<std::string> names() const;
 
-  // The row's spelling of a column: the same name, else the only one that is the same without case
-  // and surrounding spaces. The members below take names as this one does.
+  // Returns the row's spelling of a column: an exact match, else the only match without case and
+  // surrounding spaces. The members below look up names in the same way.
   [[nodiscard]] std::optional<std::string> find(const std::string& name) const;
-  // There, and neither null nor, where all is text, empty.
+  // Whether the column exists and is neither null nor, if all values are text, empty.
   [[nodiscard]] bool has(const std::string& column) const;
   [[nodiscard]] const Json& at(const std::string& column) const;
   [[nodiscard]] const std::string& text(const std::string& column) const;
-  // A list, or an object; where all is text, written in JSON; where lists are bare, one value too.
+  // Returns a list or an object; if all values are text, parsed from JSON; with bare lists, also a
+  // single value.
   [[nodiscard]] Json list(const std::string& column) const;
   [[nodiscard]] std::vector<std::string> texts(const std::string& column) const;
 
@@ -53,27 +54,28 @@ class Row {
   bool bare_lists_;
 };
 
-// "the text 'abc'", "the number 3", "null", "a list": short, ASCII except for text.
+// Returns "the text 'abc'", "the number 3", "null", "a list": short, ASCII except for text.
 [[nodiscard]] std::string describe(const nlohmann::ordered_json& value);
 
-// The first row of all files, whatever the range. Throws Error(kData) where there is none.
+// Returns the first row of all files, ignoring the range. Throws Error(kData) if there is none.
 [[nodiscard]] Row first_row(const std::vector<std::string>& files, const RowOptions& options);
 
-// As visit_rows().
+// Like visit_rows().
 void for_each_row(const std::vector<std::string>& files, const RowOptions& options,
                   const std::function<bool(const Row&)>& visit);
 
-// A column that contains text; in files where every value is text, text that is not a number.
+// Whether a column contains text; in files where every value is text, text that is not a number.
 [[nodiscard]] bool holds_text(const Row& row, const std::string& column);
 
-// A column's name without case (of ASCII letters) and surrounding spaces.
+// Returns a column's name without case (of ASCII letters) and surrounding spaces.
 [[nodiscard]] std::string plain_column_name(const std::string& name);
 
-// The first of `names` that the row has, in the row's spelling; the same names go first.
+// Returns the first of `names` that the row has, in the row's spelling; exact matches take
+// precedence.
 [[nodiscard]] std::optional<std::string> first_column(const Row& row,
                                                       const std::vector<std::string>& names);
 
-// Integers and finite numbers in decimal, with nothing around them.
+// Parse an integer or a finite number in decimal without surrounding text.
 [[nodiscard]] std::optional<int64_t> parse_integer(std::string_view text);
 [[nodiscard]] std::optional<double> parse_number(std::string_view text);
 

@@ -7,12 +7,12 @@
 
 namespace finetune {
 
-// As the public one, of a row that is at hand.
+// Like the public function, for a given row.
 [[nodiscard]] FoundColumns find_columns(const Row& row, const ColumnSearch& search);
-// The label column of sequence classification. Throws Error(kData) where there is none.
+// Returns the label column of sequence classification. Throws Error(kData) if there is none.
 [[nodiscard]] std::string find_label_column(const Row& row,
                                             const std::optional<std::string>& wanted);
-// What masked language modelling reads of the rows: ids, or a column of text.
+// Returns what language modelling reads from the rows: ids, or a column of text.
 [[nodiscard]] RowSchema find_schema(const Row& row, const std::optional<std::string>& text_column);
 
 }  // namespace finetune

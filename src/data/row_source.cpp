@@ -37,7 +37,7 @@ Json parse_fields(std::string_view text, const FileFormat& format,
   return row;
 }
 
-// A word a line, its tag in the last column; words alone are what is still to be tagged.
+// Parses lines of a word and its tag in the last column; words without tags are still to be tagged.
 Json parse_sentence(std::string_view text, const std::string& place) {
   check_utf8(text, place);
   Json words = Json::array();
@@ -111,7 +111,7 @@ RowSource::RowSource(const std::vector<std::string>& patterns, const RowOptions&
   }
   names_ = expand_files(patterns, key_);
   for (size_t file = 0; file < names_.size(); ++file) {
-    static_cast<void>(file_kind(names_[file]));  // refuse before anything is read
+    static_cast<void>(file_kind(names_[file]));  // reject the file before anything is read
     total_bytes_ += open(file)->size();
   }
 }
@@ -186,7 +186,8 @@ void RowSource::mend(Record& record) {
       "(encoding_errors: replace)");
 }
 
-// Rows before the range may be most of the files: nobody else sees them.
+// Polls for signals and reports progress while rows before the range are skipped, which may be most
+// of the data.
 void RowSource::skip_row() const {
   constexpr int64_t kRowsBetweenPolls = 256;
   if (row_ % kRowsBetweenPolls != 0) return;
@@ -228,7 +229,7 @@ bool RowSource::next(RowBlock& block, size_t most) {
   Record record;
   while (row_ < range_.end && block.rows.size() < most && block.text.size() < kBytesOfBlock) {
     if (!records_ || !records_->next(record)) {
-      if (!block.rows.empty()) return true;  // a block is of one file
+      if (!block.rows.empty()) return true;  // a block contains rows of one file
       if (!open_next_file()) return false;
       continue;
     }

@@ -14,7 +14,7 @@
 
 namespace finetune {
 
-// Consecutive rows of one file, as read: the unit that is handed to a thread.
+// Consecutive rows of one file, not yet parsed: the unit of work for a thread.
 struct RowBlock {
   struct Row {
     size_t begin = 0;
@@ -34,41 +34,41 @@ struct RowBlock {
   [[nodiscard]] std::string_view view(const Row& row) const {
     return std::string_view(text).substr(row.begin, row.size);
   }
-  // "file:line", "file:line, row n", or where there are no lines "file, row n".
+  // Returns "file:line", "file:line, row n", or in formats without lines "file, row n".
   [[nodiscard]] std::string place(const Row& row) const;
-  // The row as an object. Throws Error(kData) that names its position.
+  // Parses the row to an object. Throws Error(kData) naming its position.
   [[nodiscard]] nlohmann::ordered_json parse(const Row& row) const;
-  // Whether a list of one value may appear as that value.
+  // Whether a list of one value may be given as the value itself.
   [[nodiscard]] bool bare_lists() const { return kind == FileKind::kTfRecord; }
-  // Whether values have types; else all are text.
+  // Whether values have types; otherwise all are text.
   [[nodiscard]] bool typed() const { return kind != FileKind::kCsv && kind != FileKind::kTsv; }
 };
 
-// Where the next row of several files is.
+// The position of the next row in several files.
 struct RowPlace {
   size_t file = 0;
   RecordPlace record = {};
   friend bool operator==(const RowPlace&, const RowPlace&) = default;
 };
 
-// Reads the rows of several files in order, those in a range.
+// Reads the rows of a range of several files in order.
 class RowSource {
  public:
   // Throws as expand_files does; `key` names files and memory in messages.
   RowSource(const std::vector<std::string>& patterns, const RowOptions& options);
 
-  static constexpr size_t kMostRows = 1000;  // of a block
+  static constexpr size_t kMostRows = 1000;  // per block
 
-  // False at the end. Requires: 1 <= most <= kMostRows.
+  // Returns false at the end. Requires: 1 <= most <= kMostRows.
   [[nodiscard]] bool next(RowBlock& block, size_t most = kMostRows);
   [[nodiscard]] double fraction() const;  // of all bytes
   [[nodiscard]] const std::vector<std::string>& files() const { return names_; }
   [[nodiscard]] const std::string& key() const { return key_; }
   [[nodiscard]] RowPlace place() const;
-  // Continues at a position that place() returned. Requires: all rows are read. Throws Error(kData)
-  // if no row begins there, Interrupted if `polls`.
+  // Continues at a position that place() returned. Requires: the range is all rows. Throws
+  // Error(kData) if no row begins there, Interrupted if `polls`.
   void seek(const RowPlace& place, bool polls);
-  // Called for each file with its first row alone, before any other of it is returned.
+  // Sets a function that is called with each file's first row, before that row is returned.
   void on_first_row(std::function<void(const RowBlock&)> visit) { first_row_ = std::move(visit); }
 
  private:
@@ -86,15 +86,15 @@ class RowSource {
   std::function<void(double)> progress_;
   ReadingOptions reading_;
   bool replace_broken_utf8_;
-  bool replaced_ = false;  // something in this file
-  std::string mended_;     // the last row that was
+  bool replaced_ = false;  // a row of this file was replaced
+  std::string mended_;     // the last replaced row
   std::function<void(const RowBlock&)> first_row_;
 
   size_t opened_ = 0;  // files
   std::unique_ptr<Records> records_;
   FileFormat format_;
   std::shared_ptr<const std::vector<std::string>> header_;
-  bool learnt_ = false;  // the first row of this file was shown
+  bool learnt_ = false;  // the first row of this file was passed to first_row_
   int64_t row_ = 0;
   int64_t row_of_file_ = 0;
   uint64_t bytes_behind_ = 0;

@@ -208,7 +208,7 @@ std::shared_ptr<const SequenceDataset> build_samples(const RowSamples& samples,
     content = read_in_memory(options.cache, source);
   }
   drop_plain_types(content);
-  // Columns that only some samples have can be neither targets nor evaluated.
+  // A column that only some samples have can be neither target nor evaluated.
   const int64_t count = samples_of(content);
   if (std::ssize(content.values) != count * content.outputs) content.values = {};
   if (std::ssize(content.answers) != count) content.answers = {};

@@ -18,10 +18,10 @@
 
 namespace finetune {
 
-// Texts as sequences of at most max_seq_length tokens, truncating the longer text first.
+// Makes sequences of at most max_seq_length tokens from texts, truncating the longer text first.
 class SequenceMaker {
  public:
-  // Throws Error(kConfig) where max_seq_length leaves no room for text.
+  // Throws Error(kConfig) if max_seq_length leaves no room for text.
   SequenceMaker(const Tokenizer& tokenizer, const SampleOptions& options, bool pair);
 
   [[nodiscard]] ModelText make(std::span<const int32_t> text) const;
@@ -42,7 +42,7 @@ class SequenceMaker {
 // Appends the samples of `from` to `to`. Requires: the same kind of samples.
 void append(TokenContent& to, const TokenContent& from);
 [[nodiscard]] int64_t samples_of(const TokenContent& content);
-// Keeps the first `samples` samples, where there are more.
+// Keeps the first `samples` samples and removes the others.
 void keep_first(TokenContent& content, int64_t samples);
 // Drops token types that are all 0.
 void drop_plain_types(TokenContent& content);
@@ -52,7 +52,7 @@ void check_max_samples(const SampleOptions& options);
 // Throws Error(kData): the range of rows or the files are empty.
 [[noreturn]] void fail_without_rows(const SampleOptions& options);
 
-// Encodes all rows on threads and hands the blocks in order to `add`, until it returns false.
+// Encodes all rows on threads and passes the blocks in order to `add` until it returns false.
 template <class Encoded>
 void encode_rows(const std::vector<std::string>& files, const SampleOptions& options,
                  std::function<Encoded(const RowBlock&)> encode,
@@ -69,19 +69,19 @@ void encode_rows(const std::vector<std::string>& files, const SampleOptions& opt
   if (options.progress) options.progress(1.0);
 }
 
-// What a task makes of its rows.
+// How a task makes samples of its rows.
 struct RowSamples {
   const std::vector<std::string>& files;
   const Tokenizer& tokenizer;
-  // Everything but files and tokenizer that the samples depend on; begins with cache_options().
+  // All inputs of the samples except files and tokenizer; begins with cache_options().
   nlohmann::ordered_json cache_options;
   TokenBlockLimits limits;                              // except for ids
-  std::function<TokenContent(const RowBlock&)> encode;  // owns what it needs but the tokenizer
+  std::function<TokenContent(const RowBlock&)> encode;  // owns its data, except the tokenizer
 };
 [[nodiscard]] nlohmann::ordered_json cache_options(const SampleOptions& options,
                                                    const std::string& task);
 
-// Encodes all rows, or takes them out of the cache.
+// Encodes all rows, or reads the samples from the cache.
 [[nodiscard]] std::shared_ptr<const SequenceDataset> build_samples(const RowSamples& samples,
                                                                    const SampleOptions& options);
 

@@ -60,7 +60,7 @@ class LengthGroupedOrder final : public SampleOrder {
   }
 
  private:
-  // Several updates take from one group, so the last one stays.
+  // Keeps the last sorted group, because several updates take samples from it.
   void sort_group(int64_t epoch, int64_t number) const {
     if (epoch == newest_epoch_ && number == newest_number_) return;
     newest_epoch_ = -1;
@@ -91,8 +91,8 @@ class LengthGroupedOrder final : public SampleOrder {
   uint64_t seed_;
   mutable std::mutex mutex_;
   mutable std::vector<Place> by_length_;
-  mutable std::vector<int64_t> newest_;  // samples of the group below
-  mutable int64_t newest_epoch_ = -1;    // none so far
+  mutable std::vector<int64_t> newest_;  // samples of the last sorted group
+  mutable int64_t newest_epoch_ = -1;    // -1: none yet
   mutable int64_t newest_number_ = 0;
 };
 

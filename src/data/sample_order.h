@@ -9,9 +9,8 @@
 
 namespace finetune {
 
-// The order in which an epoch visits the samples: a permutation that is a function of (seed, epoch,
-// index), in constant time for any index. Its values are part of the checkpoint format. May be used
-// from several threads at once.
+// The order of samples in an epoch: a permutation that is a function of (seed, epoch, index), in
+// constant time for any index. Part of the checkpoint format. Thread-safe.
 class SampleOrder {
  public:
   virtual ~SampleOrder() = default;
@@ -20,15 +19,15 @@ class SampleOrder {
                       std::vector<int64_t>& samples) const = 0;
 };
 
-// The permutation of (seed, epoch), or the order of the files.
+// Makes the permutation of (seed, epoch), or the order of the files.
 [[nodiscard]] std::unique_ptr<SampleOrder> make_sample_order(int64_t size,
                                                              SamplingStrategy sampling,
                                                              uint64_t seed);
 
-// The same permutation in groups of `group` samples, each sorted by length, the longest first
-// (transformers' LengthGroupedSampler, without its exchange that puts the longest sample of all in
-// front). Equal lengths stay in the permutation's order. No more than a group is held in memory.
-// Requires: `dataset` outlives the order; group >= 1.
+// Makes the same permutation in groups of `group` samples, each sorted by length, longest first
+// (transformers' LengthGroupedSampler without the swap that moves the longest sample of all to the
+// front). Equal lengths keep the permutation's order. At most one group is in memory. Requires:
+// `dataset` outlives the order; group >= 1.
 [[nodiscard]] std::unique_ptr<SampleOrder> make_length_grouped_order(const Dataset& dataset,
                                                                      int64_t group, uint64_t seed);
 

@@ -21,7 +21,7 @@ bool begins_with_space(std::string_view text) {
   return without_front_space(text).size() < text.size();
 }
 
-// Bytes of one of `list` at the start of `text`, of the longest; 0 where there is none.
+// Returns the bytes of the longest item of `list` at the start of `text`; 0 if there is none.
 template <class List>
 size_t prefix(std::string_view text, const List& list) {
   size_t longest = 0;
@@ -48,7 +48,7 @@ std::vector<std::string_view> split_sentences(std::string_view line,
     }
     bool ends = !is_ascii(line.substr(at, size));
     at += size;
-    // "?!" and "...": the last of several is the end.
+    // For "?!" and "..." the sentence ends after the last of them.
     while (const size_t more = prefix(line.substr(at), delimiters)) {
       ends = ends || !is_ascii(line.substr(at, more));
       at += more;

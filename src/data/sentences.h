@@ -9,7 +9,7 @@ namespace finetune {
 
 // Splits a line after each delimiter and the closing quotes and brackets that follow it. An ASCII
 // delimiter counts only before white space or the end of the line, so that "3.14" is not split. The
-// parts together are the line, without parts that are only white space. Requires: valid UTF-8.
+// parts cover the line, except parts that are only white space. Requires: valid UTF-8.
 [[nodiscard]] std::vector<std::string_view> split_sentences(
     std::string_view line, const std::vector<std::string>& delimiters);
 

@@ -16,7 +16,7 @@
 namespace finetune {
 namespace {
 
-// The number after "-of-", as in "examples-00003-of-00016.tfrecord"; 0 if there is none.
+// Returns the number after "-of-", as in "examples-00003-of-00016.tfrecord"; 0 if there is none.
 int64_t announced_shards(const std::string& path) {
   const std::string name = file_name(path);
   const size_t of = name.rfind("-of-");
@@ -29,7 +29,8 @@ int64_t announced_shards(const std::string& path) {
   return count;
 }
 
-// A killed command leaves some of its shards: complete ones, but not all of the data.
+// Checks that the numbers in the file names are complete: a killed command leaves only some of its
+// shards.
 void check_all_are_there(const std::vector<std::string>& paths, const std::string& key) {
   std::map<std::pair<std::string, int64_t>, int64_t> found;  // folder and announced -> there
   for (const std::string& path : paths) {
@@ -70,7 +71,7 @@ ShardExamples::ShardExamples(const std::vector<std::string>& files, const ShardO
     show(1.0);
   }
   size_ = std::min(first_.back(), options_.max_samples.value_or(INT64_MAX));
-  // Shards of another tokenizer or length are found at once.
+  // Detects shards of another tokenizer or length at once.
   bool any_pair = false;
   for (size_t file = 0; file < files_.size() && first_[file] < size_; ++file) {
     const PretrainingExample first = example({.index = first_[file], .epoch = 0});

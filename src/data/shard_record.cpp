@@ -38,7 +38,7 @@ class Features {
     return *numbers;
   }
 
-  // Which masked positions count.
+  // Determines which masked positions have weight 1.
   void find_weights(std::vector<bool>& counts) const {
     const auto* weights = std::get_if<std::vector<float>>(&find(kWeights));
     if (weights == nullptr) fail(kWeights, "holds no numbers of type float");
@@ -71,11 +71,11 @@ class Features {
   const TfPlace& place_;
 };
 
-// Of the thread that decodes, which decodes one record after the other.
+// Reused memory of the thread, which decodes one record after the other.
 struct RecordMemory {
   TfExampleReader reader;
-  std::vector<bool> counts;  // which masked positions count
-  std::vector<bool> taken;   // which positions of the text are masked
+  std::vector<bool> counts;  // whether each masked position has weight 1
+  std::vector<bool> taken;   // whether each position of the text is masked
 };
 thread_local RecordMemory record_memory;
 
@@ -128,7 +128,7 @@ std::string encode_example(const PretrainingExample& example, const ShardLayout&
   add(kPositions, filled(example.masked_lm_positions, layout.max_predictions, 0));
   add(kMaskedIds, filled(example.masked_lm_ids, layout.max_predictions, 0));
   add(kWeights, std::move(weights));
-  // A model without that head reads the label all the same.
+  // Readers of the format expect a label even for models without that head.
   const bool is_asked = example.next_sentence_label != kIgnoredLabel;
   add(kNextSentence, Numbers{is_asked ? example.next_sentence_label : PretrainingExample::kIsNext});
   return encode_tf_example(features);

@@ -61,7 +61,7 @@ class ShardWriter {
   [[nodiscard]] std::string path_of(int64_t shard) const {
     return join_path(options_.folder, shard_name(shard, shards_));
   }
-  // Examples of a shard: indices shard, shard + shards, ... of the order.
+  // Returns the number of examples in a shard: indices shard, shard + shards, ... of the order.
   [[nodiscard]] int64_t size_of(int64_t shard) const {
     return (data_.size() - shard + shards_ - 1) / shards_;
   }
@@ -78,7 +78,7 @@ class ShardWriter {
     return hasher.hex();
   }
 
-  // Writes the manifest first, so that later files in the folder are known to belong to it.
+  // Writes the manifest first, so that later files in the folder belong to it.
   void claim_folder() {
     const std::string path = join_path(options_.folder, kShardManifest);
     const Json manifest = {{"format_version", kFormat},
@@ -112,7 +112,7 @@ class ShardWriter {
       const TfRecordFile there(files_.open(path), path);
       if (there.size() == size_of(shard)) {
         for (int64_t i = 0; i < there.size(); ++i)
-          static_cast<void>(there.read(i));  // its checksum
+          static_cast<void>(there.read(i));  // verifies its checksum
         return true;
       }
       log::warning("'" + path + "' holds another number of examples; it is rewritten");
@@ -183,7 +183,7 @@ class ShardWriter {
     discard(unfinished);
   }
 
-  // Room for the others; what cannot be removed is overwritten by the next call.
+  // Frees space for other shards; a file that cannot be removed is overwritten by the next call.
   void discard(const std::string& path) {
     try {
       if (files_.exists(path)) files_.remove_file(path);

@@ -17,14 +17,14 @@ ShuffleBuffer::ShuffleBuffer(int64_t size, uint64_t seed) : size_(size), seed_(s
 int64_t ShuffleBuffer::slot(int64_t epoch, int64_t place) const {
   const uint64_t number =
       random::make_key(seed_, random::Purpose::kOrder, static_cast<uint64_t>(epoch),
-                       static_cast<uint64_t>(place) + 1);  // 0: the permutation's
-  // The upper half of the product: uniform in [0, size) up to a bias of 2^-64.
+                       static_cast<uint64_t>(place) + 1);  // 0 is used by the permutation
+  // The upper half of the product: uniform in [0, size) with a bias below 2^-64.
   return static_cast<int64_t>(
       (static_cast<unsigned __int128>(number) * static_cast<unsigned __int128>(size_)) >> 64);
 }
 
-// Output n replaces its slot's sample by sample n + size. A slot holds what the last output that
-// took from it put there, or the sample that filled it at first.
+// Output n replaces its slot's sample by sample n + size. A slot contains the sample put there by
+// the last output from it, or the sample that filled it initially.
 void ShuffleBuffer::move_to(int64_t epoch, int64_t place) {
   const bool is_ahead = epoch == epoch_ && place >= place_ && place - place_ <= 16 * size_;
   if (!is_ahead) {
@@ -51,7 +51,8 @@ void ShuffleBuffer::move_to(int64_t epoch, int64_t place) {
 void ShuffleBuffer::append(int64_t epoch, int64_t begin, int64_t end, int64_t known,
                            std::vector<int64_t>& samples) {
   FT_CHECK(begin >= 0 && begin <= end && end <= known, "outputs exist");
-  const int64_t first_left = std::max<int64_t>(0, known - size_);  // with it nothing comes any more
+  // From this output on, no sample is added.
+  const int64_t first_left = std::max<int64_t>(0, known - size_);
   const int64_t replaced = std::min(end, first_left);
   if (begin < replaced) move_to(epoch, begin);
   for (int64_t place = begin; place < replaced; ++place) {

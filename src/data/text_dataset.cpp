@@ -22,15 +22,15 @@
 namespace finetune {
 namespace {
 
-// datasets.map(batched=True) hands group_texts 1000 rows at a time, and each time it drops what
-// does not fill a block. Kept, so that the number of steps is the one users know.
+// datasets.map(batched=True) passes group_texts 1000 rows at a time, and it drops the incomplete
+// block at the end of each 1000. Reproduced, so that the number of steps is the same.
 constexpr int64_t kRowsOfGroup = 1000;
 
-// Rows as tokens in order, split by lengths.
+// Rows as consecutive tokens, split by lengths.
 struct EncodedRows {
   TokenContent content;
   std::vector<int64_t> lengths;
-  int64_t rows = 0;  // blank ones included
+  int64_t rows = 0;  // including blank ones
 };
 
 // The columns of each file, determined by its first row.
@@ -49,7 +49,7 @@ class Schemas {
                                           "up; give other tasks text or rows");
       }
       found = find_schema(row, text_column_);
-      // The first file's is reported by the run.
+      // The run reports the column of the first file.
       if (known_ && !found.tokens && found.text_column != last_.text_column) {
         log::info("text_column: '" + found.text_column + "' (guessed from " + block.name + ")");
       }
@@ -68,7 +68,7 @@ class Schemas {
   }
 
   [[nodiscard]] bool tokens() const { return last_.tokens; }
-  // Requires: the file's first row was read. Other threads may read those of other files meanwhile.
+  // Requires: the file's first row was read. Thread-safe with learn() for other files.
   [[nodiscard]] const RowSchema& of(const RowBlock& block) const { return of_file_[block.file]; }
 
  private:
@@ -142,7 +142,7 @@ class RowEncoder {
   const Schemas& schemas_;
 };
 
-// Joins tokenised rows into samples, and hands them on where enough have come together.
+// Joins tokenised rows into samples, and passes them to the sink in blocks.
 class SampleBuilder {
  public:
   SampleBuilder(const TextOptions& options, TokenSink& sink) : options_(options), sink_(sink) {}
@@ -154,7 +154,7 @@ class SampleBuilder {
     return sink_.samples() + std::ssize(content_.offsets) - 1;
   }
   [[nodiscard]] const TokenContent& content() const { return content_; }
-  // Of those that are asked for; 0 where that is all.
+  // Returns the fraction of max_samples that was made; 0 if all samples are used.
   [[nodiscard]] double fraction_of_samples() const {
     if (!options_.max_samples) return 0.0;
     return static_cast<double>(samples()) / static_cast<double>(*options_.max_samples);
@@ -223,7 +223,7 @@ class SampleBuilder {
   const TextOptions& options_;
   TokenSink& sink_;
   TokenContent content_;
-  int64_t rows_ = 0;  // whose samples are in content_
+  int64_t rows_ = 0;  // number of rows whose samples are in content_
   int64_t rows_of_group_ = 0;
   int64_t largest_group_ = 0;
 };
@@ -284,7 +284,7 @@ void read_text(const std::vector<std::string>& files, const Tokenizer& tokenizer
   if (options.progress) options.progress(1.0);
 }
 
-// What the chunks of a stream are made with.
+// The objects with which the chunks of a stream are made.
 struct TextChunks {
   TextChunks(const std::vector<std::string>& paths, const Tokenizer& tokenizer,
              const TextOptions& text_options)
@@ -292,10 +292,10 @@ struct TextChunks {
         options(text_options),
         schemas(files, options.text_column),
         encoder(tokenizer, options, schemas) {
-    options.max_samples.reset();  // of a chunk
+    options.max_samples.reset();  // a chunk has no limit
   }
 
-  // A group of rows, or a block of rows that are samples themselves.
+  // Reads a group of rows, or a block of rows that are samples themselves.
   [[nodiscard]] bool read(RowSource& source, TokenContent& content) {
     MemorySink sink;
     SampleBuilder builder(options, sink);
@@ -321,7 +321,7 @@ struct TextChunks {
   int64_t largest_group = 0;
 };
 
-// Everything except the files and the tokenizer that a token depends on.
+// Returns the inputs of the tokens, except the files and the tokenizer, for the cache's key.
 nlohmann::ordered_json cache_options(const TextOptions& options) {
   nlohmann::ordered_json key = {{"samples", options.line_by_line ? "lines" : "blocks"},
                                 {"max_seq_length", options.max_seq_length},
@@ -336,7 +336,7 @@ nlohmann::ordered_json cache_options(const TextOptions& options) {
   return key;
 }
 
-// Whether the files lead to text_column without the key.
+// Whether the same text_column is found in the files without the key.
 bool shows_text_column(const std::vector<std::string>& paths, const TextOptions& options) {
   RowOptions rows;
   rows.key = options.key;
@@ -347,7 +347,7 @@ bool shows_text_column(const std::vector<std::string>& paths, const TextOptions&
       const ColumnSearch search{.task = RowTask::kText, .labels = LabelUse::kUnused};
       return find_columns({path}, rows, search).names.text_column == options.text_column;
     });
-  } catch (const Error& error) {  // several columns could be meant
+  } catch (const Error& error) {  // several columns are possible
     if (error.kind() != ErrorKind::kData) throw;
     return false;
   }
@@ -359,7 +359,7 @@ std::shared_ptr<const SequenceDataset> stream_text(const std::vector<std::string
   const std::vector<std::string> paths = expand_files(files, options.key);
   const auto chunks = std::make_shared<TextChunks>(paths, tokenizer, options);
   nlohmann::ordered_json key = cache_options(options);
-  // The same stream, whether the column is set or found.
+  // The identity of the stream is the same whether the column is set or found.
   if (options.text_column && shows_text_column(paths, options)) key["text_column"] = "";
   StreamSource source{
       .files = paths,

@@ -13,7 +13,7 @@
 namespace finetune {
 namespace {
 
-// Fields of Example, Features, its map's entries, Feature and the lists.
+// Field numbers of Example, Features, its map's entries, Feature and the lists.
 constexpr uint64_t kFeatures = 1;
 constexpr uint64_t kEntry = 1;
 constexpr uint64_t kName = 1;
@@ -95,7 +95,7 @@ class TfExampleReader::Message {
     return {.number = key >> 3, .wire = static_cast<Wire>(wire)};
   }
 
-  // What a field of kBytes holds, as a part of the same record.
+  // Returns the content of a field of type kBytes as a part of the same record.
   Message message() {
     const uint64_t size = varint();
     if (size > end_ - at_) fail("holds a part that is longer than what is left");
@@ -230,7 +230,8 @@ void TfExampleReader::read_entry(Message entry) {
   if (kind != Kind::kNone) keep(name, kind);
 }
 
-// What stood in the slot before is the memory of the next feature.
+// Stores the feature that was read; the slot's previous value becomes the memory for the next
+// feature.
 void TfExampleReader::keep(std::string_view name, Kind kind) {
   const auto put = [](TfFeature& feature, auto& values) {
     using Values = std::remove_reference_t<decltype(values)>;
@@ -271,7 +272,7 @@ void TfExampleReader::read(std::string_view data, const TfPlace& place) {
       }
     }
   }
-  // Records of ever other names must not pile up.
+  // Removes features of earlier records, so that changing names do not accumulate.
   if (slots_.size() > features_) {
     std::erase_if(slots_, [this](const auto& slot) { return slot.second.record != record_; });
   }

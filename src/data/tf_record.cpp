@@ -39,7 +39,7 @@ class FileWindow {
  public:
   explicit FileWindow(const ReadableFile& file) : file_(file) {}
 
-  // Requires: inside the file; offsets that do not fall; few bytes.
+  // Requires: a range inside the file; offsets that do not decrease; few bytes.
   std::string_view bytes(uint64_t offset, size_t size) {
     if (offset + size > begin_ + buffer_.size()) {
       begin_ = offset;

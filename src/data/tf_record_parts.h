@@ -23,7 +23,7 @@ struct Place {
   [[noreturn]] void fail_cut_off(uint64_t length, uint64_t missing) const;
 };
 
-// Length of the data according to the header. Throws Error(kData) if the header is truncated or
+// Returns the length of the data from the header. Throws Error(kData) if the header is truncated or
 // corrupt, or if a record is longer than TfRecordFile::kMaxRecord.
 [[nodiscard]] uint64_t length_of(std::string_view header, const Place& place);
 

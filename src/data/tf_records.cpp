@@ -13,8 +13,8 @@ using tf_record_parts::kChecksumBytes;
 using tf_record_parts::kHeaderBytes;
 using tf_record_parts::Place;
 
-// From the file's start to its end, whether it is packed or not. Each record is a tf.train.Example,
-// which tf_row.h reads.
+// Reads a file sequentially, compressed or not. Each record is a tf.train.Example, which tf_row.h
+// parses.
 class TfRecords final : public Records {
  public:
   TfRecords(std::unique_ptr<ReadableFile> file, const std::string& name)
@@ -35,13 +35,13 @@ class TfRecords final : public Records {
   }
   [[nodiscard]] uint64_t offset() const override {
     const uint64_t read = source_->offset();
-    return read - std::min<uint64_t>(read, filled_ - used_);  // about, where it is packed
+    return read - std::min<uint64_t>(read, filled_ - used_);  // approximate if it is compressed
   }
   [[nodiscard]] uint64_t size() const override { return source_->size(); }
 
  private:
-  // Appends up to that many bytes to data_ and returns how many there were. Memory grows as they
-  // arrive, because the file may be shorter than a length claims.
+  // Appends up to `wanted` bytes to data_ and returns their number. Memory grows as they are read,
+  // because the file may be shorter than a length claims.
   uint64_t take(uint64_t wanted) {
     uint64_t taken = 0;
     while (taken < wanted && (used_ < filled_ || fill())) {
@@ -69,7 +69,7 @@ class TfRecords final : public Records {
   size_t filled_ = 0;
   std::string data_;
   int64_t row_ = 0;
-  uint64_t unpacked_ = 0;  // bytes read, before packing
+  uint64_t unpacked_ = 0;  // decompressed bytes read
 };
 
 }  // namespace

@@ -41,8 +41,8 @@ void check_texts(const std::vector<std::string>& texts, const std::string& featu
   }
 }
 
-// Names are found in their order, so that what belongs to one object comes in one go, and each name
-// once: nothing has to be looked up.
+// Builds a row from features in the order of their names: the members of an object are consecutive
+// and each name occurs once, so no lookup is needed.
 class RowBuilder {
  public:
   explicit RowBuilder(const TfExample& example) : example_(example) {}

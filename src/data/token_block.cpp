@@ -21,10 +21,10 @@ static_assert(sizeof(Example::Answer) == 16, "answers are two numbers of 64 bits
 constexpr uint64_t kMagic = 0x31304b4c424b4f54;  // "TOKBLK01"
 constexpr uint64_t kAlignment = 64;
 constexpr uint64_t kPiece = TokenBlock::kPiece;
-constexpr uint64_t kMost = uint64_t{1} << 40;  // of anything that is counted
+constexpr uint64_t kMost = uint64_t{1} << 40;  // limit of every count
 
-// Words of 64 bits at the file's beginning. After them the checksums, zeros up to kAlignment, and
-// in the header's last word the checksum of all that.
+// Words of 64 bits at the file's beginning. They are followed by the checksums, zeros up to
+// kAlignment, and in the header's last word the checksum of all of these.
 enum HeaderWord : size_t {
   kMagicWord,
   kHeaderBytesWord,
@@ -67,7 +67,7 @@ uint64_t header_size(uint64_t pieces) {
   return rounded_up((kFixedWords + pieces + 1) * sizeof(uint64_t), kAlignment);
 }
 
-// Columns one after the other, in a file that is being put together.
+// Assembles the columns of a file.
 class ColumnWriter {
  public:
   template <class Value>
@@ -81,7 +81,7 @@ class ColumnWriter {
     add(kind, values.data(), values.size());
   }
 
-  // The file: `words` filled up with where the columns lie, checksums, columns.
+  // Returns the file: `words` completed with the columns' positions, checksums, columns.
   [[nodiscard]] std::string finish(std::vector<uint64_t> words) const {
     const uint64_t pieces = (data_.size() + kPiece - 1) / kPiece;
     const uint64_t header = header_size(pieces);
@@ -108,7 +108,7 @@ class ColumnWriter {
   std::array<std::array<uint64_t, 3>, TokenBlock::kColumns> places_ = {};
 };
 
-// Of as few bytes as all of them fit.
+// Adds ids in the smallest width that fits all of them.
 void add_id_column(ColumnWriter& columns, const std::vector<int32_t>& ids) {
   const auto are_below = [&](int32_t limit) {
     return std::ranges::all_of(ids, [&](int32_t id) { return id >= 0 && id < limit; });
@@ -266,14 +266,14 @@ void TokenBlock::check_bytes(uint64_t begin, uint64_t end) const {
   }
 }
 
-// A checksum finds damage, not a number that was wrong when written: indexes are range-checked.
+// Checks ranges: a checksum detects damage, but not a value that was wrong when written.
 void TokenBlock::check_values(uint64_t begin, uint64_t end) const {
   const auto check_column = [&]<class Value>(Kind kind, int64_t least, int64_t limit, Value) {
     const Column& column = columns_[kind];
     const uint64_t from = std::max(begin, column.offset);
     const uint64_t to = std::min(end, column.offset + column.count * column.width);
     if (from >= to) return;
-    // A number of three bytes that begins in the chunk before counts here, where it ends.
+    // A 3-byte value that crosses a chunk boundary is checked with the chunk in which it ends.
     const uint64_t first = (from - column.offset) / sizeof(Value);
     const uint64_t behind = (to - column.offset) / sizeof(Value);
     const auto* numbers = reinterpret_cast<const Value*>(file_.data() + column.offset);

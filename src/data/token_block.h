@@ -22,29 +22,29 @@
 namespace finetune {
 
 struct TokenBlockPlace {
-  std::string key;         // 32 digits: of the cache that it belongs to
+  std::string key;         // 32 digits: the cache that it belongs to
   int64_t number = 0;      // of the block
-  int64_t rows_begin = 0;  // rows of the data's range that it was made of
+  int64_t rows_begin = 0;  // range of rows from which it was made
   int64_t rows_end = 0;
 };
 
-// What the numbers of a block must be below; 0: no limit.
+// Exclusive upper limits of the values in a block; 0: no limit.
 struct TokenBlockLimits {
   int64_t ids = 0;
   int64_t labels = 0;
   int64_t classes = 0;
 };
 
-// The file's content. `extra` is kept as it is. Requires: content as TokenDataset requires it, with
-// fewer than 2^32 tokens.
+// Returns the file's content. `extra` is stored unchanged. Requires: content that is valid for
+// TokenDataset, with fewer than 2^32 tokens.
 [[nodiscard]] std::string encode_token_block(const TokenBlockPlace& place,
                                              const TokenContent& content, std::string_view extra);
 
-// A block, mapped. The header is checked when it is opened; the rest, 256 KiB at a time, when it is
-// first read. Safe to read from several threads.
+// A memory-mapped block. The header is checked when it is opened; the rest, 256 KiB at a time, when
+// it is first read. Thread-safe for reading.
 class TokenBlock {
  public:
-  // Throws Error(kData) where the file is no block, truncated or corrupt, Error(kIo).
+  // Throws Error(kData) if the file is not a block, truncated or corrupt, Error(kIo).
   TokenBlock(std::string path, const TokenBlockLimits& limits);
 
   [[nodiscard]] const TokenBlockPlace& place() const { return place_; }
@@ -59,21 +59,21 @@ class TokenBlock {
   [[nodiscard]] size_t bytes() const { return file_.size(); }
   [[nodiscard]] uint64_t checksum() const { return checksum_; }  // the header's
 
-  // Both verify the checksums of what they read and throw Error(kData) where it is corrupt.
+  // Both verify the checksums of what they read and throw Error(kData) for corrupt data.
   [[nodiscard]] int64_t length(int64_t sequence) const;
-  // label, values and answer are those of the sample that `sequence` belongs to.
+  // label, values and answer are those of the sample to which `sequence` belongs.
   [[nodiscard]] Example get(int64_t sequence) const;
   [[nodiscard]] std::string_view extra() const;
-  // Piece `number` of pieces(): 256 KiB of the file.
+  // Checks piece `number` of pieces(): 256 KiB of the file.
   void check(int64_t number) const;
   // Releases the pages that were read; the next read maps them again.
   void release() const { file_.release(); }
   [[nodiscard]] int64_t pieces() const { return pieces_; }
 
-  // The ids of the sequences [begin, end), one after the other.
+  // Returns the ids of the sequences [begin, end), concatenated.
   [[nodiscard]] TokenSpan tokens(int64_t begin, int64_t end) const;
 
-  // Whole columns, checked; empty where the task has none.
+  // Complete columns, checked; empty if the task has none.
   [[nodiscard]] TokenSpan ids() const;
   [[nodiscard]] std::span<const uint32_t> ends() const;
   [[nodiscard]] std::span<const int32_t> labels() const;

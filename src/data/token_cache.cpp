@@ -69,11 +69,11 @@ class TokenCache {
     folder_ = join_path(options.folder, key_);
   }
 
-  // The cache as it is; null where it is not there, with the reason where something is wrong.
+  // Returns the existing cache; null if there is none, with the reason in `wrong` if it is invalid.
   [[nodiscard]] std::shared_ptr<const CachedTokens> find(std::string& wrong) const;
   [[nodiscard]] std::shared_ptr<const CachedTokens> build();
   [[nodiscard]] const std::string& folder() const { return folder_; }
-  // Copies from the second location, and to it. Never overwrites an entry that is being built.
+  // Copy from and to the second location. fetch() never overwrites an entry that is being built.
   [[nodiscard]] bool fetch() const {
     return options_.fetch && FileSystem::local().type(folder_) == FileType::kMissing &&
            options_.fetch(key_, folder_);
@@ -119,7 +119,7 @@ std::optional<TokenManifest> TokenCache::manifest(std::string& wrong) const {
   return std::nullopt;
 }
 
-// Size and samples agree already, or the key would be another.
+// Compares content hashes only: sizes and samples are equal, otherwise the key would differ.
 bool TokenCache::has_same_content(const TokenManifest& manifest) const {
   const std::vector<FileIdentity> seen = read_identities(path(kSeen));
   std::vector<size_t> touched;
@@ -139,13 +139,13 @@ bool TokenCache::has_same_content(const TokenManifest& manifest) const {
   }
   try {
     FileSystem::local().write_atomically(path(kSeen), identities_json(files_).dump(1) + "\n");
-  } catch (const Error&) {  // a folder that is only read: the content is hashed again next time
+  } catch (const Error&) {  // read-only folder: the content is hashed again next time
   }
   return true;
 }
 
-// The files were read anyway; their hashes show later whether they changed. Requires: their content
-// is that of the time when `manifest` was written.
+// Stores the hashes of files that were read anyway, for later checks. Requires: their content has
+// not changed since `manifest` was written.
 void TokenCache::note(const TokenManifest& manifest) const {
   std::vector<std::string> hashes;
   for (const TokenManifest::File& file : manifest.files) hashes.push_back(file.hash);
@@ -203,7 +203,8 @@ std::shared_ptr<const CachedTokens> TokenCache::find(std::string& wrong) const {
   }
 }
 
-// Blocks of an interrupted or damaged cache are good where the files are those it was begun with.
+// Whether the blocks of an interrupted or corrupt cache can be kept: the files are unchanged since
+// the build began.
 bool TokenCache::keeps_blocks() const {
   if (options_.overwrite) return false;
   std::string wrong;
@@ -211,7 +212,7 @@ bool TokenCache::keeps_blocks() const {
   return read_identities(path(kBuilding)) == files_;
 }
 
-// All but the locks, which others may wait for.
+// Deletes everything but the locks, for which others may be waiting.
 void TokenCache::clear() const {
   FileSystem& files = FileSystem::local();
   for (const char* name : {kManifest, kSeen}) {
@@ -233,8 +234,8 @@ void TokenCache::make_room() const {
   }
 }
 
-// Best effort, for an entry that will not be completed. Renamed first, so that a process that waits
-// for the lock starts in a folder that nobody deletes.
+// Deletes an entry that will not be completed; best effort. It is renamed first, so that a process
+// that waits for the lock starts in a folder that nobody deletes.
 void TokenCache::discard() const {
   try {
     const std::string gone = format_text("{}.tmp-{}", folder_, ::getpid());
@@ -244,7 +245,7 @@ void TokenCache::discard() const {
   }
 }
 
-// Reads and tokenises, and hashes the files concurrently. Returns the hashes.
+// Reads and tokenises the files, and hashes them concurrently. Returns the hashes.
 std::vector<std::string> TokenCache::fill(BlockSink& sink) const {
   constexpr std::chrono::milliseconds kBetweenLooks(50);
   std::atomic<bool> stop = false;
@@ -296,10 +297,10 @@ std::shared_ptr<const CachedTokens> TokenCache::build() {
     });
     note(made);
     return on_cache([&] { return map(made); });
-  } catch (const Error&) {  // other data next time
+  } catch (const Error&) {  // the data will be different next time
     discard();
     throw;
-  } catch (const CacheFailure&) {  // what is there takes the room that something else needs
+  } catch (const CacheFailure&) {  // free the space of the incomplete entry
     discard();
     throw;
   }

@@ -19,26 +19,26 @@ namespace finetune {
 
 class Tokenizer;
 
-// Where a task's reader puts its samples.
+// Receives the samples that a task's reader makes.
 class TokenSink {
  public:
   virtual ~TokenSink() = default;
-  // Rows of the range that are in the cache already; the reader skips them.
+  // Number of rows of the range that are in the cache already; the reader skips them.
   [[nodiscard]] virtual int64_t rows() const = 0;
   [[nodiscard]] virtual int64_t samples() const = 0;
-  // Whether this number of tokens is enough for a take().
+  // Whether `tokens` tokens are enough for a call of take().
   [[nodiscard]] virtual bool wants(int64_t tokens) const = 0;
-  // The samples of the next `rows` rows, the blank ones included.
+  // Takes the samples of the next `rows` rows, including blank ones.
   virtual void take(TokenContent content, int64_t rows, std::string extra) = 0;
-  // Called between blocks with what was not taken yet, and the fraction of the files that was read.
-  // Throws Error where there is no room for it.
+  // Called between blocks with the samples that were not taken yet, and the fraction of the files
+  // that was read. Throws Error if memory is insufficient.
   virtual void check(const TokenContent& content, double fraction) const {
     static_cast<void>(content);
     static_cast<void>(fraction);
   }
 };
 
-// Keeps all of it in memory.
+// Keeps all samples in memory.
 class MemorySink final : public TokenSink {
  public:
   explicit MemorySink(std::optional<MemoryLimit> limit = std::nullopt) : limit_(std::move(limit)) {}
@@ -59,34 +59,33 @@ class MemorySink final : public TokenSink {
   TokenContent content_;
 };
 
-// What is to be read, and how.
+// What to read, and how.
 struct TokenSource {
   std::string key;                 // the configuration key that names the files
   std::vector<std::string> files;  // or patterns
-  // Everything except the files' content that the samples depend on.
+  // Everything except the files' content that samples depend on.
   const nlohmann::ordered_json& options;
   const Tokenizer& tokenizer;
   TokenBlockLimits limits;
   std::function<void(TokenSink&)> read;
-  // Reads the additional data of a task from the blocks. Throws Error if it is not what was stored;
-  // the cache is then built again.
+  // Reads the additional data of a task from the blocks. Throws Error if it is invalid; the cache
+  // is then built again.
   std::function<void(const CachedTokens&)> accept = {};
 };
 
-// The samples from the cache, which is first built or completed if needed. Null if no cache is
-// requested, or with a warning if it cannot be used. Throws what `read` throws, Error(kData) for
+// Returns the samples from the cache, which is first built or completed if needed. Null if no cache
+// is requested, or with a warning if it cannot be used. Throws what `read` throws, Error(kData) for
 // files that change while they are read, Error(kIo) if a required cache cannot be used, and
 // Interrupted.
 [[nodiscard]] std::shared_ptr<const CachedTokens> read_cached(const TokenCacheOptions& options,
                                                               const TokenSource& source);
 
-// The samples in memory: what `source.read` makes of the files, which must not change meanwhile.
-// Throws what it throws, Error(kData) for files that change, and Error(kIo) where the samples
-// exceed the memory that `options` grants them.
+// Returns the samples in memory. Throws what `source.read` throws, Error(kData) if files change
+// meanwhile, and Error(kIo) if the samples exceed the memory that `options` allows.
 [[nodiscard]] TokenContent read_in_memory(const TokenCacheOptions& options,
                                           const TokenSource& source);
 
-// Calls `read`, which reads the files. Throws Error(kData) where one changes meanwhile.
+// Calls `read`, which reads the files. Throws Error(kData) if one changes meanwhile.
 void read_unchanged(const TokenSource& source, const std::function<void()>& read);
 
 }  // namespace finetune

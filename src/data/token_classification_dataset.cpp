@@ -14,7 +14,7 @@ namespace {
 
 using Json = Row::Json;
 
-// For each label, the one of a word's further tokens: I-x for B-x where there is one.
+// Returns for each label the label of a word's further tokens: I-x for B-x if I-x exists.
 std::vector<int32_t> inside_labels(const LabelMap& labels) {
   std::vector<int32_t> inside;
   for (int64_t number = 0; number < labels.size(); ++number) {
@@ -59,7 +59,7 @@ class TokenLabelEncoder {
     maker_.add(content, text, row.place());
     content.word_counts.push_back(static_cast<int64_t>(words.size()));
     const std::vector<int32_t> labels = labels_of(row, words.size());
-    // Truncation on the left moves the text's first token.
+    // With truncation on the left, the first kept token is not the text's first.
     const size_t kept =
         text.ids.size() - static_cast<size_t>(tokenizer_.num_special_tokens_to_add());
     const size_t skipped = tokenizer_.sides().truncate_left ? ids.size() - kept : 0;

@@ -12,7 +12,7 @@ namespace {
 
 template <class Value>
 void add(Hasher& hasher, const std::vector<Value>& values) {
-  // The length first, or content could move from one part to the next unseen.
+  // Hashes the length first, so that content cannot move unnoticed from one part to the next.
   const uint64_t count = values.size();
   hasher.update(&count, sizeof(count));
   hasher.update(values.data(), values.size() * sizeof(Value));
@@ -56,7 +56,7 @@ TokenDataset::TokenDataset(TokenContent content) : content_(std::move(content)) 
   add(hasher, offsets);
   add(hasher, content_.labels);
   add(hasher, content_.masks);
-  // Only where a task has them, so that the fingerprint of plain text stays what it was.
+  // Hashed only if present, so that the fingerprints of plain text do not change.
   const bool has_more = !content_.types.empty() || content_.choices > 1 ||
                         !content_.classes.empty() || !content_.values.empty() ||
                         !content_.answers.empty();

@@ -22,15 +22,15 @@ struct TokenManifest {
     FileIdentity identity;  // when it was read
     std::string hash;       // of every byte
   };
-  nlohmann::ordered_json key;  // what the cache is named by
+  nlohmann::ordered_json key;  // determines the cache's name
   std::vector<Block> blocks = {};
   std::vector<File> files = {};
   CachedTotals totals = {};
 };
 
 [[nodiscard]] std::string token_manifest_text(const TokenManifest& manifest);
-// `where` starts every message. Throws Error(kData).
+// Throws Error(kData); `where` is the prefix of every message.
 [[nodiscard]] TokenManifest parse_token_manifest(std::string_view text, const std::string& where);
-[[nodiscard]] TokenManifest read_token_manifest(const std::string& path);  // Error(kIo) too
+[[nodiscard]] TokenManifest read_token_manifest(const std::string& path);  // also Error(kIo)
 
 }  // namespace finetune

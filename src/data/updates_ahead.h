@@ -15,18 +15,18 @@
 
 namespace finetune {
 
-// The batches of one update, in memory that the next update uses again.
+// The batches of one update, in reused memory.
 struct PreparedUpdate {
   Position position = {};
-  std::vector<Batch> batches = {};  // of which `count` are this update's
+  std::vector<Batch> batches = {};  // the first `count` are this update's
   size_t count = 0;
-  // What is needed on the way.
+  // Temporary memory.
   std::vector<int64_t> rows = {};
   std::vector<int64_t> samples = {};
   std::vector<SampleKey> keys = {};
   PackingPlan::Group group = {};
 
-  // The next batch, with what an earlier update left in it.
+  // Returns the next batch; it contains data of an earlier update.
   [[nodiscard]] Batch& add() {
     if (count == batches.size()) batches.emplace_back();
     return batches[count++];
@@ -34,21 +34,21 @@ struct PreparedUpdate {
   [[nodiscard]] std::span<const Batch> view() const { return std::span(batches).first(count); }
 };
 
-// Consecutive updates that threads prepare ahead of use, in a fixed number of slots.
+// Prepares consecutive updates on threads ahead of use, in a fixed number of slots.
 class UpdatesAhead {
  public:
   struct Work {
-    std::function<void(PreparedUpdate&)> prepare;       // at its position; on any thread
-    std::function<Position(const Position&)> position;  // after the update
+    std::function<void(PreparedUpdate&)> prepare;       // at its position; thread-safe
+    std::function<Position(const Position&)> position;  // after an update
   };
 
-  // Without threads an update is prepared by take(). Requires: places >= 1.
+  // Without threads take() prepares the update. Requires: places >= 1.
   UpdatesAhead(int64_t threads, int64_t places, Work work);
-  ~UpdatesAhead();  // waits for updates that are being prepared, not for those that are planned
+  ~UpdatesAhead();  // waits for updates in preparation and discards those still queued
   UpdatesAhead(const UpdatesAhead&) = delete;
   UpdatesAhead& operator=(const UpdatesAhead&) = delete;
 
-  // Valid until the next take(). Throws what `prepare` threw for this update.
+  // The result is valid until the next take(). Throws what `prepare` threw for this update.
   [[nodiscard]] std::span<const Batch> take(const Position& position);
 
  private:
@@ -67,13 +67,13 @@ class UpdatesAhead {
 
   Work work_;
   std::vector<Place> places_;
-  std::vector<Place*> planned_;  // in the order of their updates, ready ones among them
+  std::vector<Place*> planned_;  // in the order of their updates, including ready ones
   Place* taken_ = nullptr;
   bool stopping_ = false;
   std::mutex mutex_;
   std::condition_variable planned_changed_;
   std::condition_variable prepared_;
-  ThreadPool pool_;  // last: its threads end before what they use
+  ThreadPool pool_;  // last: its threads end before the members they use
 };
 
 }  // namespace finetune

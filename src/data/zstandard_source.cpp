@@ -25,7 +25,7 @@ class ZstandardSource final : public ByteSource {
   [[nodiscard]] size_t read(void* data, size_t size) override {
     ZSTD_outBuffer out = {data, size, 0};
     while (out.pos == 0 && size > 0) {
-      // What is left of a block is handed out without further input.
+      // The remaining content of a block is returned without further input.
       if (piece_.pos == piece_.size && !has_more_ && !take_input()) return 0;
       const size_t before = piece_.pos;
       const size_t wanted = ::ZSTD_decompressStream(stream_, &out, &piece_);

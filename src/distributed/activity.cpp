@@ -16,7 +16,7 @@ constexpr std::chrono::seconds kLongestPause{10};
 
 std::atomic<int> meetings{0};
 
-// If it cannot be read every call returns another number, so that no process is treated as idle.
+// Returns a different number on each call if it cannot be read, so that no process counts as idle.
 int64_t main_thread_switches() {
   static std::atomic<int64_t> unread{0};
   const std::string id = std::to_string(::getpid());

@@ -6,12 +6,12 @@
 
 namespace finetune {
 
-// What a heartbeat thread can see of its process's work. Heartbeats alone would continue while the
-// main thread hangs: in a file system that does not answer, or in a deadlock.
+// The activity of a process as seen by its heartbeat thread. Heartbeats alone would continue while
+// the main thread hangs in a file system that does not respond, or in a deadlock.
 struct Activity {
   double processor_seconds = 0.0;  // of all threads
-  int64_t switches = 0;            // how often the main thread gave up a processor, or lost it
-  bool is_in_meeting = false;      // waits for other processes, which may rightly take long
+  int64_t switches = 0;            // voluntary and involuntary context switches of the main thread
+  bool is_in_meeting = false;      // waits for other ranks, which may legitimately take long
 
   [[nodiscard]] static Activity of_this_process();
 };
@@ -27,15 +27,16 @@ class MeetingScope {
 
 // Detects a hung process: for the whole timeout its main thread had no context switch, all threads
 // together used less than 2 % of a processor, and it was in no collective. A thread that polls has
-// context switches; one that waits for a working thread uses that thread's time. One thread.
+// context switches; one that waits for a working thread benefits from that thread's CPU time.
+// Single-threaded.
 class IdleWatch {
  public:
   using Clock = std::chrono::steady_clock;
 
   explicit IdleWatch(std::chrono::milliseconds timeout) : timeout_(timeout) {}
 
-  // Call it at least every ten seconds: a longer pause means that the process itself was stopped,
-  // and restarts the measurement.
+  // Call it at least every ten seconds: a longer pause means that this process itself was
+  // suspended, and restarts the measurement.
   [[nodiscard]] bool is_idle(const Activity& activity, Clock::time_point now);
 
  private:

@@ -11,12 +11,12 @@
 namespace finetune {
 namespace {
 
-constexpr std::chrono::microseconds kLook{20};  // at whether the device is through
+constexpr std::chrono::microseconds kLook{20};  // interval of checks for completion
 constexpr std::chrono::milliseconds kLookAround{10};
 
 }  // namespace
 
-// Not Work::wait(), which looks once a millisecond, and never around.
+// Unlike Work::wait(), polls more often than once a millisecond, and also checks `is_over`.
 void await_work(c10d::Work& work, std::chrono::milliseconds limit,
                 const std::function<bool()>& is_over) {
   using Clock = std::chrono::steady_clock;

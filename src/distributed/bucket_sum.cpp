@@ -18,7 +18,7 @@
 namespace finetune {
 namespace {
 
-constexpr int64_t kAlignment = 16;  // values: what kernels read at once, and a line of the cache
+constexpr int64_t kAlignment = 16;  // values: the width of kernels' loads, and a cache line
 
 std::vector<int64_t> sizes_of(const std::vector<Tensor>& tensors) {
   std::vector<int64_t> sizes;
@@ -56,7 +56,7 @@ BucketLayout::BucketLayout(const std::vector<int64_t>& sizes, int64_t bucket_byt
 
 struct BucketSum::State {
   std::vector<std::vector<int64_t>> shapes;
-  // One for each bucket, or one for all if they are sent one by one: float32 memory of the
+  // One for each bucket, or a single one if buckets are sent one by one: float32 memory of the
   // gradients or their copies, and the send buffer if that has another format.
   std::vector<Tensor> flats;
   std::vector<Tensor> sent;
@@ -67,9 +67,9 @@ struct BucketSum::State {
   std::mutex mutex;
   std::condition_variable changed;
   std::vector<Tensor>
-      gradients;  // reported so far; those of a bucket belong to the sender while it is sent
-  std::vector<size_t> missing;  // of each bucket
-  size_t done = 0;              // buckets of this update; without a thread: that were begun
+      gradients;  // reported so far; the sender owns those of a bucket while it is sent
+  std::vector<size_t> missing;  // by bucket
+  size_t done = 0;              // completed buckets of this update; without a thread: started ones
   bool is_sending = false;
   std::exception_ptr failure;
   bool ends = false;
@@ -100,7 +100,7 @@ BucketSum::BucketSum(World& world, const std::vector<Tensor>& like, const Option
   for (const BucketLayout::Bucket& bucket : layout_.buckets) {
     largest = std::max(largest, bucket.values);
   }
-  // Taken now: where memory lacks later, the other processes wait for the buckets nevertheless.
+  // Allocated now: if memory were insufficient later, the other ranks would wait for the buckets.
   for (const BucketLayout::Bucket& bucket : layout_.buckets) {
     const bool is_only = options.has_thread && !options.owns_memory;
     if (is_only && !state_->flats.empty()) break;
@@ -220,7 +220,8 @@ void BucketSum::run() {
   }
 }
 
-// Without a dedicated thread. After a failure nothing is started: the other ranks exit too.
+// Used without a dedicated thread. After a failure nothing is started, because the other ranks exit
+// too.
 void BucketSum::begin_sums() {
   const c10::NoGradGuard no_grad;
   State& state = *state_;
@@ -258,7 +259,7 @@ Tensor BucketSum::sent_of(size_t bucket) const {
   return list[std::min(bucket, list.size() - 1)].narrow(0, 0, layout_.buckets[bucket].values);
 }
 
-// What this thread and the others touch at once are different gradients.
+// This thread and the others access different gradients concurrently.
 void BucketSum::pack(size_t bucket) {
   const BucketLayout::Bucket& layout = layout_.buckets[bucket];
   const Tensor flat =

@@ -31,17 +31,17 @@ struct DeviceGroupOptions {
   int64_t rank = 0;
   int64_t size = 1;
   c10::Device device{c10::kCPU};
-  std::chrono::milliseconds limit{};   // of one of the members above
-  std::function<bool()> is_over = {};  // somebody is gone, so that waiting is of no use
+  std::chrono::milliseconds limit{};   // time limit of each member above
+  std::function<bool()> is_over = {};  // whether a rank is dead, so that waiting is useless
 };
 
-// What NCCL and c10d read from the environment. Before there are threads that read it too.
-// `interface`: the only one that may be listened on; empty: the loopback one.
+// Sets the environment variables of NCCL and c10d. Call it before other threads exist that may read
+// them. `interface`: the only one to listen on; empty: loopback.
 void set_nccl_environment(const std::string& interface);
 
 [[nodiscard]] DeviceOffer nccl_offer(const c10::Device& device);
 
-// A collective of ranks whose offers contain no objection.
+// Connects the ranks. A collective; requires offers without objections.
 [[nodiscard]] std::unique_ptr<DeviceGroup> join_over_nccl(c10::intrusive_ptr<c10d::Store> store,
                                                           const DeviceGroupOptions& options);
 

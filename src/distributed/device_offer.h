@@ -8,15 +8,15 @@ namespace finetune {
 
 // A rank's description of its device, exchanged before the ranks connect their devices.
 struct DeviceOffer {
-  std::string reason = {};  // why it cannot be joined; empty: it can
-  std::string place = {};   // of the device among all machines': no two processes may have one
+  std::string reason = {};  // why the device cannot be connected; empty if it can
+  std::string place = {};   // identifies the device across machines: no two ranks may have the same
 
-  // As one text, and back.
+  // Conversion to a single text, and back.
   [[nodiscard]] std::string text() const;
   [[nodiscard]] static DeviceOffer of_text(const std::string& text);
 };
 
-// Why these devices, in the order of ranks, cannot be joined; empty: they can.
+// Returns why these devices, in rank order, cannot be connected; empty if they can.
 [[nodiscard]] std::string reason_against(const std::vector<DeviceOffer>& offers);
 
 }  // namespace finetune

@@ -12,7 +12,7 @@ namespace {
 
 using Get = std::function<std::optional<std::string>(const std::string&)>;
 
-constexpr int64_t kFirstPort = 20000;  // of those that a job's number chooses
+constexpr int64_t kFirstPort = 20000;  // of the ports chosen by a job's number
 constexpr int64_t kPorts = 10000;
 
 int64_t parse(const std::string& name, const std::string& text) {
@@ -42,10 +42,10 @@ int64_t needed_number(const Get& get, const std::string& name, const std::string
   return *value;
 }
 
-// Several machines need a given address and a named interface: listening on all interfaces would be
-// open to everybody.
+// Sets the rendezvous address. Several machines need a given address and a named interface, because
+// listening on all interfaces would be open to everyone.
 void take_address(const Get& get, bool one_machine, std::optional<int64_t> job, Membership& one) {
-  if (one.size == 1) return;  // there is nobody to meet
+  if (one.size == 1) return;  // a single rank connects to no other
   const std::string host = get("MASTER_ADDR").value_or("");
   if (host.empty() && !one_machine) {
     throw Error(ErrorKind::kConfig,
@@ -103,8 +103,8 @@ Membership from_indexed_job(const Get& get) {
   return one;
 }
 
-// A half of what torchrun sets, and of nobody else's: each process would train alone and write the
-// same files.
+// Rejects an environment with only one of torchrun's variables and no other launcher's: each
+// process would train alone and write the same files.
 void refuse_half(const Get& get) {
   for (const auto& [there, missing] :
        {std::pair{"RANK", "WORLD_SIZE"}, std::pair{"WORLD_SIZE", "RANK"}}) {
@@ -121,7 +121,7 @@ std::optional<Membership> membership_from_environment(const Get& get) {
   if (get("RANK") && get("WORLD_SIZE")) {
     one = from_torchrun(get);
   } else if (get("SLURM_PROCID") && get("SLURM_STEP_ID")) {
-    // Without a step this is the script of a batch job itself, which srun has not started.
+    // Without a step this is the batch job's script itself, not started by srun.
     one = from_slurm(get);
   } else if (get("JOB_COMPLETION_INDEX") && get("WORLD_SIZE")) {
     one = from_indexed_job(get);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// c10d's Gloo, whose headers only this source sees: torch's package has the library without them.
+// World over c10d's Gloo. Only this source includes its headers: torch's package has the library
+// without them.
 #include "finetune/base/error.h"
 #include "finetune/distributed/membership.h"
 #include "finetune/distributed/peer_lost.h"
@@ -30,10 +31,10 @@
 namespace finetune {
 namespace {
 
-// Rank 0 may write or evaluate for hours while the others wait.
+// Rank 0 may write or evaluate for hours while the other ranks wait.
 constexpr std::chrono::hours kNoLimit{24 * 365};
 
-// c10d warns of what is said here in a sentence, with a stack.
+// Silences c10d's warnings with stack traces about errors that are reported here.
 void quieten_c10d(const char* level) {
   static const bool is_told = std::getenv("TORCH_CPP_LOG_LEVEL") != nullptr;
   if (is_told || log::is_enabled(log::Level::kDebug)) return;
@@ -76,7 +77,7 @@ class GlooWorld final : public World {
     });
   }
 
-  // Waits for their messages.
+  // Waits for the other ranks' messages.
   void leave() { heartbeat_.reset(); }
 
   [[nodiscard]] int64_t rank() const override { return rank_; }
@@ -212,14 +213,14 @@ class GlooWorld final : public World {
     try {
       action();
     } catch (const std::system_error&) {
-      throw;  // a refused thread is this machine's problem, not another rank's
+      throw;  // a refused thread is a problem of this machine, not of another rank
     } catch (const std::exception& error) {
-      // The launcher sees which rank's end broke the connection.
+      // The launcher knows which rank's exit broke the connection.
       lose(error.what(), board_ != nullptr || (heartbeat_ && heartbeat_->is_told()));
     }
   }
 
-  // A local problem of the device is not another rank's fault.
+  // A local device error is not another rank's fault.
   template <class Action>
   void device_meeting(const Action& action) const {
     const MeetingScope scope;
@@ -230,8 +231,8 @@ class GlooWorld final : public World {
     }
   }
 
-  // Other ranks see no closed connection when a device fails: this process reports it, and marks on
-  // the board that all must exit.
+  // Other ranks see no closed connection when a device fails: this rank reports it, and marks on
+  // the board that all ranks must exit.
   [[nodiscard]] bool is_device_loss_told() const {
     if (heartbeat_) return heartbeat_->is_told();
     return board_ != nullptr && board_->tells_who_is_gone(rank_);
@@ -260,13 +261,13 @@ class GlooWorld final : public World {
   Board* board_;  // the launcher's
   std::chrono::milliseconds device_limit_;
   c10::intrusive_ptr<c10d::Store> store_;
-  std::unique_ptr<StoreHeartbeat> heartbeat_;  // outlives the connections to the others
+  std::unique_ptr<StoreHeartbeat> heartbeat_;  // outlives the connections to the other ranks
   c10::intrusive_ptr<c10d::ProcessGroupGloo> group_;
-  c10::Device device_{c10::kCPU};  // that devices_ joins
+  c10::Device device_{c10::kCPU};  // the device connected by devices_
   std::unique_ptr<DeviceGroup> devices_;
 };
 
-// The launcher watches ranks that it started.
+// The launcher monitors ranks that it started.
 bool has_heartbeat(const Membership& membership) {
   return membership.board == nullptr && membership.file.empty();
 }
@@ -291,10 +292,10 @@ std::string reason_against_several_processes() { return ""; }
 
 std::shared_ptr<World> join_world(const Membership& membership, const std::string& identity,
                                   int64_t timeout_seconds) {
-  quieten_c10d("FATAL");  // while rank 0 may not be there yet: all is thrown
+  quieten_c10d("FATAL");  // rank 0 may not be up yet: all errors are thrown
   set_nccl_environment(membership.interface);
   const std::chrono::seconds timeout(timeout_seconds);
-  Device device = make_device(membership.interface);  // a wrong name is said before the wait
+  Device device = make_device(membership.interface);  // report a wrong name before waiting
   PeerTimeout peer_timeout(timeout);
   c10::intrusive_ptr<c10d::Store> store;
   try {

@@ -17,7 +17,7 @@ namespace {
 
 using Bytes = std::vector<uint8_t>;
 
-// The result for all ranks, decided by the first to set it: "met <names>", or "left <rank>".
+// The result for all ranks, set by the first rank that decides: "met <names>", or "left <rank>".
 const std::string kEnd = "greeting/end";
 const std::string kMet = "met";
 const std::string kLeft = "left ";
@@ -29,7 +29,7 @@ std::string hello_key(int64_t rank) { return format_text("hello/{}", rank); }
 std::string text_of(const Bytes& bytes) { return {bytes.begin(), bytes.end()}; }
 Bytes bytes_of(const std::string& text) { return {text.begin(), text.end()}; }
 
-// Unique to this process, because two may claim the same rank.
+// Returns a name unique to this process, because two may claim the same rank.
 std::string make_name() {
   std::random_device random;
   return format_text("{}-{}", random(), random());
@@ -106,7 +106,7 @@ class Meeting {
     return ranks;
   }
 
-  // The first of the arrived ranks reports it.
+  // Whether this is the lowest rank that has arrived, which reports the missing ones.
   [[nodiscard]] bool is_speaker() {
     for (int64_t rank = 0; rank < membership_.rank; ++rank) {
       if (store_.check({hello_key(rank)})) return false;
@@ -129,15 +129,15 @@ class Meeting {
         ranks.empty() ? "the last one came just then" : names_of_ranks(ranks) + " did not"));
   }
 
-  // Returns if the others have met already: this rank continues with them, up to the next point
-  // where it may exit.
+  // Exits, unless the ranks have already met: then this rank continues with them to the next point
+  // at which it may exit.
   void leave() {
     const std::string mine = format_text("{}{}", kLeft, membership_.rank);
     if (!membership_.has_agent && end_with(mine).starts_with(kMet)) return;
     interrupt::throw_if_requested(kPhase);
   }
 
-  // How it ended: with `text`, or with what another process had set before.
+  // Sets the result to `text`; returns the result, which another rank may have set before.
   std::string end_with(const std::string& text) {
     return text_of(store_.compareSet(kEnd, {}, bytes_of(text)));
   }
@@ -146,7 +146,7 @@ class Meeting {
     if (membership_.board != nullptr && membership_.board->lost_rank >= 0) throw PeerLost("");
   }
 
-  // The later one keeps the rank: after a restart of this process, it is the live one.
+  // If two processes claim this rank, the later one keeps it: after a restart, it is the live one.
   void check_own_place() {
     if (text_of(store_.get(hello_key(membership_.rank))) == mine_) return;
     throw Error(ErrorKind::kConfig, format_text("another process says that it is rank {} of this "
@@ -166,7 +166,7 @@ class Meeting {
     throw PeerLost("");
   }
 
-  // What all of them said, in one request where the store can.
+  // Returns the messages of all ranks, in one request if the store supports it.
   [[nodiscard]] std::vector<std::string> hear_all() {
     std::vector<std::string> all;
     if (store_.hasExtendedApi()) {
@@ -199,8 +199,8 @@ class Meeting {
   const std::string& identity_;
   PeerTimeout& peer_timeout_;
   const std::string mine_;
-  std::vector<std::string> keys_;  // of all, by rank
-  size_t come_ = 0;                // number of first ranks that are known to have arrived
+  std::vector<std::string> keys_;  // of all ranks, by rank
+  size_t come_ = 0;                // number of lowest ranks known to have arrived
 };
 
 }  // namespace

@@ -31,7 +31,7 @@ constexpr int kAnswerMilliseconds = 200;
 constexpr std::chrono::milliseconds kShortestTry{1000};
 constexpr std::chrono::milliseconds kLongestTry{8000};
 
-// On this address alone; TCPStore's own socket would listen on all interfaces.
+// Listens on this address only; TCPStore's own socket would listen on all interfaces.
 int listen_on(const std::string& host, int64_t port) {
   addrinfo hints = {};
   hints.ai_family = AF_INET;
@@ -60,12 +60,12 @@ int listen_on(const std::string& host, int64_t port) {
   return descriptor;
 }
 
-// Whether somebody listens there. TCPStore itself would try for ever, deaf to signals.
+// Whether a process listens there. TCPStore itself would retry forever and ignore signals.
 bool is_open(const std::string& host, int64_t port) {
   addrinfo hints = {};
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
-  // A name that nobody knows yet may be that of a machine that is being started.
+  // An unknown name may belong to a machine that is still starting.
   if (::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found) != 0) return false;
   bool is_open = false;
   for (const addrinfo* one = found; one != nullptr && !is_open; one = one->ai_next) {
@@ -138,8 +138,8 @@ c10::intrusive_ptr<c10d::Store> connect(const Membership& membership, c10d::TCPS
   }
 }
 
-// c10d's stores read, write and lock in their destructors, and an error there ends the process by
-// std::terminate, after everything was saved. So none of them is destroyed.
+// c10d's stores read, write and lock in their destructors, where an error would end the process by
+// std::terminate after everything was saved. So none of them is destroyed.
 c10::intrusive_ptr<c10d::Store> keep_until_exit(c10::intrusive_ptr<c10d::Store> store) {
   static std::mutex mutex;
   static auto* const stores = new std::vector<c10::intrusive_ptr<c10d::Store>>;

@@ -9,13 +9,13 @@
 
 namespace finetune {
 
-// Through which the processes meet: a file, or a port that rank 0 opens on its address alone, for
-// which the others wait. Throws Error(kConfig), Interrupted, PeerLost where rank 0 does not come,
-// and c10::Error.
+// Opens the store for the rendezvous: a file, or a port that rank 0 opens only on its address and
+// for which the other ranks wait. Throws Error(kConfig), Interrupted, PeerLost if rank 0 does not
+// appear, and c10::Error.
 [[nodiscard]] c10::intrusive_ptr<c10d::Store> open_store(const Membership& membership,
                                                          PeerTimeout& peer_timeout);
 
-// Of this machine, those with an address: "lo, eth0".
+// Returns this machine's interfaces that have an address: "lo, eth0".
 [[nodiscard]] std::string network_interfaces();
 
 }  // namespace finetune

@@ -20,10 +20,10 @@ namespace {
 
 struct Loaded {
   const NcclModule* module = nullptr;
-  std::string reason = {};  // why there is none
+  std::string reason = {};  // why it is missing
 };
 
-// Next to the executable: in the build folder as in a package.
+// The module is next to the executable, both in the build folder and in a package.
 std::string module_path() {
   std::array<char, 4096> path = {};
   const ssize_t length = ::readlink("/proc/self/exe", path.data(), path.size() - 1);
@@ -36,7 +36,7 @@ std::string last_error() {
   return error == nullptr ? "no reason given" : error;
 }
 
-// "2.29.7" -> "2.29"
+// Converts "2.29.7" to "2.29".
 std::string minor_version(const std::string& version) {
   return version.substr(0, version.find('.', version.find('.') + 1));
 }
@@ -77,19 +77,19 @@ std::string reason_against_nccl() { return loaded().reason; }
 
 void set_nccl_environment(const std::string& interface) {
   if (loaded().module == nullptr) return;
-  // Without it c10d's watchdog thread ends the process with a stack trace; here, the rank that
-  // waits for a sum reports its errors, and the heartbeat finds dead ranks.
+  // Otherwise c10d's watchdog thread ends the process with a stack trace; here, the rank that waits
+  // for a sum reports its errors, and the heartbeat detects dead ranks.
   ::setenv("TORCH_NCCL_BLOCKING_WAIT", "1", /*overwrite=*/1);
   ::setenv("TORCH_NCCL_ASYNC_ERROR_HANDLING", "0", /*overwrite=*/1);
   const auto unless_set = [](const char* name, const std::string& value) {
     ::setenv(name, value.c_str(), /*overwrite=*/0);
   };
-  // "=": this one, not those whose names begin so.
+  // "=": exactly this name instead of a prefix.
   unless_set("NCCL_SOCKET_IFNAME", "=" + (interface.empty() ? "lo" : interface));
-  unless_set("NCCL_RAS_ENABLE", "0");  // listens for a tool that asks how NCCL is
-  // Sums in a switch have other bits from run to run.
+  unless_set("NCCL_RAS_ENABLE", "0");  // would listen for diagnostic tools
+  // In-switch sums are not reproducible.
   unless_set("NCCL_NVLS_ENABLE", "0");
-  // Nobody reads these records without that thread.
+  // These records are read only by the watchdog thread.
   unless_set("TORCH_NCCL_TRACE_BUFFER_SIZE", "0");
   unless_set("TORCH_FR_BUFFER_SIZE", "0");
 }

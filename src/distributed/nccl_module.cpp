@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// c10d's NCCL. Only this source sees its headers and CUDA's, and only it needs libtorch_cuda: it is
-// a shared object (libfinetune_nccl.so) that nccl.cpp loads where torch is a CUDA build.
+// DeviceGroup over c10d's NCCL. Only this source includes its headers and CUDA's, and only it needs
+// libtorch_cuda: it is a shared object (libfinetune_nccl.so) that nccl.cpp loads if torch is a CUDA
+// build.
 #include "distributed/nccl_module.h"
 
 #include <ATen/ops/ones.h>
@@ -32,7 +33,7 @@ class NcclGroup final : public DeviceGroup {
         std::move(nccl));
   }
 
-  // By then every process has met the others once more, so that nobody waits for this one.
+  // All ranks have synchronised before, so no rank waits for this one.
   ~NcclGroup() override { abort(); }
 
   NcclGroup(const NcclGroup&) = delete;
@@ -84,7 +85,7 @@ class NcclGroup final : public DeviceGroup {
     c10::intrusive_ptr<c10d::Work> work_;
   };
 
-  // After an abort c10d would start again, and wait for ranks that do not.
+  // Throws after an abort: c10d would start again, and wait for ranks that do not.
   [[nodiscard]] c10d::ProcessGroupNCCL& group() {
     if (is_aborted_) C10_THROW_ERROR(DistBackendError, "NCCL was ended before");
     return *group_;
@@ -99,7 +100,7 @@ class NcclGroup final : public DeviceGroup {
     }
   }
 
-  // Aborts what runs on the device: it would wait forever for a dead rank, and so would all later
+  // Aborts the running operation: it would wait forever for a dead rank, and so would all later
   // work of this process on the device.
   void abort() {
     if (is_aborted_) return;
@@ -118,8 +119,8 @@ class NcclGroup final : public DeviceGroup {
   c10::intrusive_ptr<c10d::ProcessGroupNCCL> group_;
 };
 
-// The PCI address, by which NCCL distinguishes devices too. Through the CUDA runtime that torch has
-// loaded: cudaDeviceProp has another layout in each major version.
+// Returns the PCI address, by which NCCL distinguishes devices too. Uses the CUDA runtime that
+// torch has loaded, because cudaDeviceProp has another layout in each major version.
 std::string address_of(const c10::Device& device) {
   std::array<char, 64> address = {};
   const auto read = reinterpret_cast<decltype(&::cudaDeviceGetPCIBusId)>(

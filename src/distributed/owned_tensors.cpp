@@ -53,7 +53,7 @@ template <class Action>
 void OwnedTensors::for_each_part(int64_t owner, int64_t begin, const Tensor& buffer,
                                  const Action& action) {
   const int64_t end = begin + buffer.numel();
-  int64_t at = 0;  // of the tensor, in its owner's bytes
+  int64_t at = 0;  // the tensor's offset in its owner's bytes
   for (size_t i = 0; i < bytes_.size() && at < end; ++i) {
     if (owners_[i] != owner) continue;
     const int64_t first = std::max(at, begin);

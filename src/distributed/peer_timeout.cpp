@@ -48,7 +48,7 @@ int64_t PeerTimeout::seconds() const {
 std::string names_of_ranks(const std::vector<int64_t>& ranks) {
   FT_CHECK(!ranks.empty(), "no ranks to name");
   if (ranks.size() == 1) return format_text("rank {}", ranks[0]);
-  // Nobody reads "and 1 other" more gladly than the number itself.
+  // Print the last rank itself instead of "and 1 other".
   const size_t named = ranks.size() <= kMostNames + 1 ? ranks.size() - 1 : kMostNames;
   std::string text = format_text("ranks {}", ranks[0]);
   for (size_t i = 1; i < named; ++i) text += format_text(", {}", ranks[i]);

@@ -9,14 +9,15 @@
 
 namespace finetune {
 
-// One process's wait for others, in slices short enough for a signal to end it.
+// A rank's wait for other ranks, in slices short enough for a signal to end it.
 class PeerTimeout {
  public:
   using Duration = std::chrono::milliseconds;
 
   explicit PeerTimeout(Duration limit);
-  // Sleeps for a slice of time. False: the limit has passed. At growing intervals a line names the
-  // rank that this process waits for ("rank 1 of 2"); an empty text: another process reports it.
+  // Sleeps for a slice of time. Returns false if the limit has passed. At growing intervals a line
+  // names the awaited rank ("rank 1 of 2"), which `whom` returns; with an empty text, another rank
+  // reports it.
   [[nodiscard]] bool wait(const std::function<std::string()>& whom);
   [[nodiscard]] Duration left() const;
   [[nodiscard]] int64_t seconds() const;  // the limit
@@ -31,7 +32,7 @@ class PeerTimeout {
   Clock::time_point next_line_ = start_ + pause_;
 };
 
-// "rank 1", "ranks 1 and 3", "ranks 1, 2, 3, 4 and 59 others". Requires: at least one rank.
+// Returns "rank 1", "ranks 1 and 3", "ranks 1, 2, 3, 4 and 59 others". Requires: at least one rank.
 [[nodiscard]] std::string names_of_ranks(const std::vector<int64_t>& ranks);
 
 }  // namespace finetune

@@ -13,7 +13,7 @@
 namespace finetune {
 namespace {
 
-// Calls `action` with runs of tensors, each of at least one and, if there are more, below the size.
+// Calls `action` with ranges of tensors, each with one tensor or with several below the size limit.
 template <class Action>
 void in_buckets(const std::vector<Tensor>& tensors, int64_t bucket_bytes, const Action& action) {
   const auto most = std::max<int64_t>(1, bucket_bytes / 4);
@@ -28,7 +28,7 @@ void in_buckets(const std::vector<Tensor>& tensors, int64_t bucket_bytes, const 
   }
 }
 
-// Float32 values of the tensors, concatenated.
+// Copies the tensors to a flat float32 tensor.
 void flatten(const std::vector<Tensor>& tensors, size_t begin, size_t end, const Tensor& flat) {
   int64_t at = 0;
   for (size_t i = begin; i < end; ++i) {
@@ -51,7 +51,7 @@ int64_t power_of_two_below(int64_t count) {
   return power;
 }
 
-// Values of the ranks' subtrees, in order; sums them in the order of the complete tree.
+// Sums the values of the ranks' subtrees, given in order, in the order of the complete tree.
 class TreeSum {
  public:
   using Values = std::vector<Tensor>;
@@ -59,7 +59,7 @@ class TreeSum {
   TreeSum(const std::vector<ShardRange>& ranges, std::vector<Values> values)
       : ranges_(ranges), values_(std::move(values)) {}
 
-  // Into the first of them.
+  // Sums a range into its first tensors.
   const Values& over(const ShardRange& range) {
     const auto found = std::ranges::find(ranges_, range);
     if (found != ranges_.end()) return values_[static_cast<size_t>(found - ranges_.begin())];
@@ -98,7 +98,7 @@ ShardSum::ShardSum(World& world, int64_t shards, std::vector<ShardRange> shares)
 
 void ShardSum::add(std::vector<Tensor> gradients) {
   nodes_.push_back({.range = {.first = next_++, .count = 1}, .gradients = std::move(gradients)});
-  // As a binary counter carries.
+  // Merges subtrees like a binary counter carries.
   while (nodes_.size() > 1) {
     Node& left = nodes_[nodes_.size() - 2];
     const Node& right = nodes_.back();
@@ -116,7 +116,7 @@ void ShardSum::finish(const std::vector<Tensor>& into, int64_t bucket_bytes) {
   if (shards_ == 0) return;
   const ShardRange all{.first = 0, .count = shards_};
   std::vector<ShardRange> ranges;
-  std::vector<int64_t> nodes_of;  // each process
+  std::vector<int64_t> nodes_of;  // by rank
   for (const ShardRange& share : shares_) {
     const std::vector<ShardRange> of_share = subtrees(share);
     nodes_of.push_back(static_cast<int64_t>(of_share.size()));
@@ -131,8 +131,8 @@ void ShardSum::finish(const std::vector<Tensor>& into, int64_t bucket_bytes) {
     nodes_.clear();
     return;
   }
-  // Each process sums a segment of every bucket, on the device where the world reaches it: adding
-  // two numbers has the same bits there.
+  // Each rank sums a segment of every bucket, on the device if the world reaches it: adding two
+  // numbers has the same bits there.
   const c10::Device device = into[0].device();
   const auto floats =
       at::TensorOptions().device(world_.reaches(device) ? device : c10::kCPU).dtype(at::kFloat);

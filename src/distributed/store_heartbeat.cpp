@@ -93,7 +93,7 @@ class StoreHeartbeat::State {
     Clock::time_point changed_at = {};
   };
 
-  // Talks to the store, which may take long or for ever: the watchdog looks after this thread.
+  // Communicates with the store, which may take long or forever: the watchdog monitors this thread.
   void carry() {
     int64_t beats = 0;
     IdleWatch watch(options_.idle_timeout);
@@ -115,7 +115,7 @@ class StoreHeartbeat::State {
     } catch (const std::exception& error) {
       log::debug(std::string("the store of the processes: ") + error.what());
       const std::lock_guard lock(mutex_);
-      // If it exited by itself it has reported the reason, or the run is done.
+      // A rank 0 that exited regularly has reported the reason, or the run is finished.
       if (!is_over_) decide(0, first_has_left_ ? "" : gone(first(), "is gone"));
     }
   }
@@ -139,17 +139,17 @@ class StoreHeartbeat::State {
     const Clock::time_point now = Clock::now();
     for (size_t rank = 0; rank < seen_.size(); ++rank) {
       std::string beat(beats[rank].begin(), beats[rank].end());
-      // Where this process itself was stopped, the others may have been too.
+      // If this process itself was suspended, the others may have been too.
       if (beat == seen_[rank].beat && now - looked_at_ < pause()) continue;
       seen_[rank] = {.beat = std::move(beat), .changed_at = now};
     }
     looked_at_ = now;
   }
 
-  // Longer ones are this process's own: it was stopped, or the machine slept.
+  // A longer pause is this process's own: it was suspended, or the machine slept.
   [[nodiscard]] Duration pause() const { return options_.timeout / 4 + 4 * options_.beat; }
 
-  // Rank 0.
+  // Run by rank 0.
   void find_lost() {
     read_beats();
     if (has_verdict()) return;
@@ -179,7 +179,7 @@ class StoreHeartbeat::State {
     decide(rank, text);
   }
 
-  // The other ranks.
+  // Run by the other ranks.
   void ask_who_is_lost() {
     const bool first_has_left = store_->get_to_str(beat_key(0)) == kLeftBeat;
     const bool is_known = store_->check({kLost});
@@ -194,7 +194,7 @@ class StoreHeartbeat::State {
     }
   }
 
-  // Requires the mutex. One process reports it.
+  // Records the dead rank; one rank reports it. Requires: the mutex is locked.
   void decide(int64_t lost_rank, const std::string& text) {
     if (has_verdict_) return;
     const bool is_speaker = options_.rank == (lost_rank == 0 ? 1 : 0);
@@ -210,7 +210,7 @@ class StoreHeartbeat::State {
     return is_fault_ && lost_rank_ == rank;
   }
 
-  // Until the others have left the store, or have read the lost rank from it.
+  // Waits until the other ranks have left the store, or have read the dead rank from it.
   void linger() {
     const Clock::time_point end = Clock::now() + options_.beat * kLingeringBeats;
     const Clock::time_point read_by = Clock::now() + options_.beat * kMissedBeats;
@@ -231,7 +231,7 @@ class StoreHeartbeat::State {
     while (!is_over_after(options_.beat)) {
       const Clock::time_point now = Clock::now();
       const std::lock_guard lock(mutex_);
-      if (now - looked_at > pause()) answered_at_ = now;  // it was stopped itself
+      if (now - looked_at > pause()) answered_at_ = now;  // this process was suspended
       looked_at = now;
       if (!has_verdict_ && now - answered_at_ > options_.timeout) {
         decide(0, gone(first(), silence(options_.timeout)));
@@ -244,7 +244,7 @@ class StoreHeartbeat::State {
 
   c10::intrusive_ptr<c10d::Store> store_;
   const Options options_;
-  std::vector<Seen> seen_;  // by rank; the messenger's alone
+  std::vector<Seen> seen_;  // by rank; only used by the messenger thread
   Clock::time_point looked_at_ = Clock::now();
   Clock::time_point suspected_at_ = Clock::now();
 

@@ -10,10 +10,9 @@
 
 namespace finetune {
 
-// What Board is for the ranks of one machine, for ranks that another launcher started on several:
-// each writes heartbeats to the store through which they met, rank 0 detects missing ones, and the
-// others read its verdict there. Connections are not enough: a machine that is switched off closes
-// none.
+// The counterpart of Board for ranks that another launcher started on several machines: each writes
+// heartbeats to the store of the rendezvous, rank 0 detects missing ones, and the others read its
+// verdict there. Connections are not sufficient, because a machine that loses power closes none.
 class StoreHeartbeat {
  public:
   using Duration = std::chrono::milliseconds;
@@ -21,19 +20,20 @@ class StoreHeartbeat {
   struct Options {
     int64_t rank = 0;
     int64_t size = 1;
-    bool holds_store = false;  // the store ends with this process
+    bool holds_store = false;  // the store's server runs in this process
     Duration beat{500};
-    Duration timeout{45'000};  // without a sign of life
-    // A process that was idle for that long stops writing heartbeats.
+    Duration timeout{45'000};  // after which a rank without heartbeats is dead
+    // A rank that was idle for this long stops writing heartbeats.
     Duration idle_timeout{1'800'000};
-    // Ends the process, some time after somebody was lost: it may wait for that one, or compute.
+    // Ends the process some time after a rank was lost: it may be waiting for that rank, or
+    // computing.
     std::function<void()> leave = {};
   };
 
-  // Call it before the others can meet this rank: from here on they expect its heartbeats.
+  // Call it before other ranks can meet this one: from then on they expect its heartbeats.
   static void announce(c10d::Store& store, int64_t rank);
 
-  // `store` is this object's own connection. Requires: all processes have announced themselves.
+  // `store` is a separate connection for this object. Requires: all ranks have called announce().
   StoreHeartbeat(c10::intrusive_ptr<c10d::Store> store, Options options);
   // Announces a regular exit of this rank. The owner of the store waits for some seconds until the
   // others have left.
@@ -42,9 +42,9 @@ class StoreHeartbeat {
   StoreHeartbeat& operator=(const StoreHeartbeat&) = delete;
 
   // For a rank whose connection to another one broke: waits some seconds until the dead rank is
-  // known. True: it was reported, by this process or by another.
+  // known. Returns true if it was reported by this process or another.
   [[nodiscard]] bool is_told();
-  // Whether by now it is clear, to this process too, that somebody is gone or has left.
+  // Whether this process knows that a rank is dead or has left.
   [[nodiscard]] bool has_verdict() const;
 
  private:

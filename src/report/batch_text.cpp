@@ -14,7 +14,7 @@ constexpr int64_t kShownSamples = 4;
 constexpr size_t kShownTokens = 96;  // of a sequence
 constexpr size_t kShownLabels = 24;
 
-// In quotes, with control characters escaped.
+// Quotes text, escaping control characters.
 std::string quoted(const std::string& text) {
   return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
@@ -33,7 +33,7 @@ class BatchText {
   }
 
  private:
-  // The row's tokens without padding, in order, as their indices in the row.
+  // Returns the indices in the row of its tokens without padding, in order.
   [[nodiscard]] std::vector<size_t> places(int64_t row) const {
     std::vector<size_t> list;
     for (size_t i = 0; i < static_cast<size_t>(batch_.length); ++i) {
@@ -89,7 +89,7 @@ class BatchText {
     if (!batch_.values.empty()) add_values(number);
   }
 
-  // Places of the row that have a label.
+  // Returns the indices of the row's tokens that have a label.
   [[nodiscard]] std::vector<size_t> labelled(int64_t row) const {
     std::vector<size_t> list;
     for (const size_t place : places(row)) {

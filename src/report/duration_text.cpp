@@ -8,7 +8,7 @@
 namespace finetune {
 namespace {
 
-// One decimal below 10, none above.
+// Formats with one decimal below 10, none above.
 std::string amount(double value, const char* unit) {
   return format_number(value < 9.95 ? "%.1f " : "%.0f ", value) + unit;
 }

@@ -80,14 +80,14 @@ std::string new_path(FileSystem& files, const std::string& folder) {
   static std::atomic<int> next{0};
   const auto seconds = static_cast<long long>(wall_seconds());
   for (;;) {
-    // The number settles what a container with ever the same process id leaves open.
+    // The counter makes names unique in containers, where the process id is always the same.
     std::string path = join_path(
         folder, format_text("{}{}.{}.{}.{}", kFilePrefix, seconds, host_name(), getpid(), next++));
     if (!files.exists(path)) return path;
   }
 }
 
-// Seconds in the name of an event file; -1 where it is none.
+// Returns the seconds in the name of an event file; -1 for other files.
 int64_t seconds_of(std::string_view name) {
   if (!name.starts_with(kFilePrefix)) return -1;
   name.remove_prefix(kFilePrefix.size());
@@ -107,7 +107,7 @@ EventWriter::EventWriter(FileSystem& files, const std::string& folder, int64_t p
     add_event(purge_step, file_version());
     add_event(purge_step, session_start());
   }
-  file_->write(pending_);  // an error here is the caller's: nothing has been trained yet
+  file_->write(pending_);  // the caller handles an error: nothing has been trained yet
   pending_.clear();
 }
 

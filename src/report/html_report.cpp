@@ -13,7 +13,7 @@ namespace {
 
 #include "report/report_page.inc"
 
-// Within a script element "<" could end it or open a comment.
+// Escapes "<", which could end a script element or open a comment in it.
 std::string script_data(const nlohmann::ordered_json& data) {
   const std::string json =
       data.dump(-1, ' ', true, nlohmann::ordered_json::error_handler_t::replace);
@@ -62,7 +62,7 @@ std::string html_page(const nlohmann::ordered_json& data, const std::string& tit
                                                             {"{{script}}", kPage_js}};
   std::string page;
   std::string_view rest = kPage_html;
-  // One pass over the template: what is put in is not looked at.
+  // One pass over the template: inserted text is not searched for placeholders.
   while (true) {
     const size_t open = rest.find("{{");
     page += rest.substr(0, open);

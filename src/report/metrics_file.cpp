@@ -19,10 +19,10 @@ constexpr std::array<const char*, 4> kMeasuredKeys = {"time", "session", "tokens
                                                       "memory_mib"};
 constexpr size_t kReadBytes = size_t{1} << 20;
 constexpr size_t kLongestLine = size_t{1} << 20;
-// Of lines that wait for a full disk; older ones return when the run resumes.
+// Limit of lines pending because of a full disk; older ones are written when the run resumes.
 constexpr size_t kMostPending = size_t{8} << 20;
 
-// The order of keys and the way that NaN is written do not matter.
+// Normalises a record: the order of keys and the spelling of NaN do not matter.
 std::string compared(const Json& record) {
   nlohmann::json sorted = record;
   for (const char* key : kMeasuredKeys) sorted.erase(key);
@@ -75,7 +75,7 @@ void MetricsFile::match(const std::vector<Json>& log) {
       return true;
     });
     bytes_ = last_end;
-  } catch (const Error&) {  // written from the start
+  } catch (const Error&) {  // rewrite the file
     same = 0;
   }
   std::string missing;
@@ -104,7 +104,7 @@ void MetricsFile::try_to_write() {
     bytes_ += pending_.size();
     pending_.clear();
   } catch (const Error& error) {
-    file_.reset();  // a part of a line may be there: the next try cuts it
+    file_.reset();  // it may end in a partial line, which the next attempt removes
     if (has_warned_) return;
     has_warned_ = true;
     log::warning(std::string(error.what()) +
@@ -118,7 +118,7 @@ int64_t read_json_lines(FileSystem& files, const std::string& path,
   const std::unique_ptr<ReadableFile> file = files.open(path);
   const uint64_t size = file->size();
   int64_t unusable = 0;
-  std::string text;  // from `position` on
+  std::string text;  // content from `position` on
   uint64_t position = from;
   bool skips = false;  // within a line that is too long
   for (uint64_t read = from; read < size;) {

@@ -24,13 +24,13 @@ namespace {
 constexpr double kDrawSeconds = 0.5;
 constexpr double kLineSeconds = 60;
 constexpr double kJsonSeconds = 1;
-constexpr double kQuickSeconds = 1;  // a step's
+constexpr double kQuickSeconds = 1;  // for step()
 constexpr double kPointSeconds = 2;
 constexpr size_t kPoints = 60;
 constexpr int64_t kBarColumns = 20;
 constexpr int64_t kShortestBar = 5;
 
-// Three digits and a unit: 0.87, 10.2, 8.4k, 312k, 1.2M.
+// Formats three digits and a unit: 0.87, 10.2, 8.4k, 312k, 1.2M.
 std::string quantity(double value) {
   const char* unit = "";
   for (const char* next : {"k", "M", "G", "T"}) {
@@ -74,7 +74,7 @@ int64_t percent(int64_t done, int64_t total) {
                  1.0));
 }
 
-// One column for each code point: names and figures are Latin.
+// Counts one column per code point: names and values are Latin text.
 int64_t columns_of(const std::string& text) {
   return std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xc0) != 0x80; });
 }
@@ -96,8 +96,8 @@ std::string bar(int64_t done, int64_t total, int64_t columns) {
          std::string(static_cast<size_t>(columns - filled), ' ');
 }
 
-// Everything next to the bar, the most important first; a narrow terminal shows only the first
-// `shown`.
+// Formats everything next to the bar, the most important first; a narrow terminal shows only the
+// first `shown`.
 std::string figures_text(const std::string& times, const std::string& step_speed,
                          const ProgressFigures& figures, const std::string& end, int shown) {
   std::string inner = times;
@@ -135,7 +135,7 @@ std::string times_text(double elapsed, int64_t left, double rate, bool has_total
 void write_all(std::string_view text) {
   while (!text.empty()) {
     const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
-    if (written <= 0) return;  // progress that nobody can read is not an error
+    if (written <= 0) return;  // progress that cannot be written is not an error
     text.remove_prefix(static_cast<size_t>(written));
   }
 }
@@ -155,7 +155,7 @@ bool is_set(const char* name) {
   return value != nullptr && *value != '\0';
 }
 
-// no-color.org; FORCE_COLOR=0 forces nothing.
+// See no-color.org; FORCE_COLOR=0 does not force colours.
 bool wants_color(bool is_terminal) {
   if (is_set("NO_COLOR")) return false;
   if (is_set("FORCE_COLOR")) return std::string_view(std::getenv("FORCE_COLOR")) != "0";
@@ -166,7 +166,7 @@ double system_seconds() {
   return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-// Figures to a few digits, so that lines stay short.
+// Rounds numbers to six digits, so that lines stay short.
 nlohmann::ordered_json short_number(double value) {
   return std::isfinite(value) ? nlohmann::ordered_json(std::stod(format_number("%.6g", value)))
                               : nlohmann::ordered_json(nullptr);
@@ -243,10 +243,10 @@ void ProgressDisplay::tell_observer(double now) const {
   if (observer_ && !phases_.empty()) observer_(snapshot(phases_.back(), now));
 }
 
-// "14:05", with the date where that is another day; empty where it is not known.
+// Returns "14:05", with the date if that is another day; empty if unknown.
 std::string ProgressDisplay::end_text(const Phase& phase, double now) const {
   const std::optional<double> left = snapshot(phase, now).seconds_left();
-  // A phase of seconds needs no clock time.
+  // A short phase needs no clock time.
   if (!output_.unix_time || !left || *left < 60 || *left > 1e8) return "";
   const auto today = static_cast<std::time_t>(output_.unix_time());
   const std::time_t end = today + static_cast<std::time_t>(*left);
@@ -261,7 +261,7 @@ std::string ProgressDisplay::end_text(const Phase& phase, double now) const {
   return {text.data(), size};
 }
 
-// Adds colours, which take no columns.
+// Adds colours, which occupy no columns.
 std::string ProgressDisplay::painted(const std::string& line) const {
   if (!output_.has_color) return line;
   const size_t name = std::min(line.find(' '), line.size());
@@ -287,7 +287,7 @@ std::string ProgressDisplay::plain_line(const Phase& phase, double now) const {
 std::string ProgressDisplay::bar_line(const Phase& phase, double now, int columns) const {
   const double rate = phase.rate(now);
   const bool has_total = phase.total > 0;
-  // The last column stays free: some terminals wrap as soon as it is written.
+  // The last column stays free, because some terminals wrap as soon as it is written.
   const int64_t limit = std::max(columns - 1, 1);
   std::string head = phase.name + " ";
   if (has_total) {
@@ -307,7 +307,7 @@ std::string ProgressDisplay::bar_line(const Phase& phase, double now, int column
     const int64_t width = std::min(room - 3, kBarColumns);
     return head + "|" + bar(phase.done, phase.total, width) + "| " + tail;
   }
-  // No room for a bar: what is left to wait and the loss are worth more.
+  // No space for a bar: show the remaining time and the loss instead.
   const std::string loss =
       phase.figures.loss ? "loss " + format_number("%.4g", *phase.figures.loss) : "";
   const std::string left = has_total && rate > 0 ? "<" + times.substr(times.find('<') + 1) : "";
@@ -438,7 +438,7 @@ void ProgressDisplay::close() {
     draw(now);
     return;
   }
-  const bool stands_above = phase.last_line_done == phase.done;  // as a logged step's line
+  const bool stands_above = phase.last_line_done == phase.done;  // as the line of a logged step
   if (!stands_above) draw(now);
   log::with_lock([&] {
     if (stands_above) {

@@ -20,7 +20,7 @@ ProgressRecord::ProgressRecord(FileSystem& files, std::string path)
 
 void ProgressRecord::note(const ProgressSnapshot& snapshot) {
   const double now = unix_seconds();
-  // A clock that was put back must not silence it.
+  // A clock that was set back must not suppress records.
   if (now < next_ && now > next_ - 2 * kRecordSeconds) return;
   next_ = now + kRecordSeconds;
   nlohmann::ordered_json record = {{"time", now}};

@@ -56,7 +56,7 @@ void SessionLog::start(Json values, int64_t sessions_at_least) {
   add("start", event);
 }
 
-// What a killed process left.
+// Removes the partial line that a killed process left.
 void SessionLog::cut_partial_line() {
   if (!files_.exists(path_)) return;
   const std::unique_ptr<ReadableFile> file = files_.open(path_);

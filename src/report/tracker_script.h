@@ -4,7 +4,7 @@
 namespace finetune {
 
 // Reads a job as JSON from standard input and writes the run with the tracker's package. Its last
-// line is "wrote <folder>". Names of metrics are those of transformers' callbacks.
+// line is "wrote <folder>". Metrics have the names of transformers' callbacks.
 inline constexpr const char* kTrackerScript = R"python(
 import sys
 sys.path[:] = [folder for folder in sys.path if folder]

@@ -33,7 +33,7 @@ constexpr auto kTrackerPause = std::chrono::milliseconds(20);
 constexpr double kSearchSeconds = 60;
 constexpr size_t kMostOutput = size_t{64} << 10;
 
-// A file without a name that a process reads or writes as one of its streams.
+// An anonymous file that a process uses as standard input or output.
 class MemoryStream {
  public:
   MemoryStream() : descriptor_(::memfd_create("finetune-tracker", MFD_CLOEXEC)) {
@@ -59,7 +59,7 @@ class MemoryStream {
     (void)::lseek(descriptor_, 0, SEEK_SET);
   }
 
-  // The end of what was written.
+  // Returns the last kMostOutput bytes of the output.
   [[nodiscard]] std::string text() const {
     const off_t size = ::lseek(descriptor_, 0, SEEK_END);
     const off_t first = std::max<off_t>(0, size - static_cast<off_t>(kMostOutput));
@@ -75,7 +75,7 @@ class MemoryStream {
 
 struct ScriptResult {
   bool was_ended = false;
-  int code = 0;  // 128 and the signal where one ended it
+  int code = 0;  // 128 + the signal's number if a signal ended it
   std::string output;
 };
 
@@ -93,7 +93,7 @@ pid_t start_python(const std::string& python, const char* script, const MemorySt
   throw Error(ErrorKind::kIo, "'" + python + "' cannot be started: " + std::strerror(problem));
 }
 
-// Throws Error(kIo) where the interpreter cannot be started.
+// Throws Error(kIo) if the interpreter cannot be started.
 ScriptResult run_python(const std::string& python, const char* script, const std::string& input,
                         const std::function<bool()>& gives_up) {
   const MemoryStream in;
@@ -127,7 +127,7 @@ std::vector<std::string> lines_of(const std::string& text) {
   return lines;
 }
 
-// The interpreter in the first line of the script that PATH has for a command; empty: none.
+// Returns the interpreter in the first line of a command's script in PATH; empty if there is none.
 std::string interpreter_of_command(const std::string& command) {
   const char* path = std::getenv("PATH");
   const std::string folders = path != nullptr ? path : "";
@@ -143,7 +143,7 @@ std::string interpreter_of_command(const std::string& command) {
   return "";
 }
 
-// A folder named like the package, which earlier runs leave in the current folder, is none.
+// Ignores folders named like the package, which earlier runs leave in the current folder.
 bool has_package(const std::string& python, const std::string& package) {
   constexpr char kSearch[] =
       "import sys\n"

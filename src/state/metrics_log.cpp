@@ -27,7 +27,7 @@ Json or_null(const std::optional<T>& value) {
 // transformers 4 wrote some of the counts as 500.0.
 constexpr IntegerRange kCount = {.low = 0, .allow_float = true};
 
-// A member that is an object itself; one empty where it is missing.
+// Returns a member that is an object; an empty object if it is missing.
 JsonFields member(const JsonFields& fields, const char* name) {
   static const Json empty = Json::object();
   return fields.find(name) == nullptr ? JsonFields(empty, "") : fields.fields(name);
@@ -57,8 +57,8 @@ void read_callbacks(const JsonFields& callbacks, TrainerState& state) {
   control.read("should_log", state.control.should_log);
   control.read("should_save", state.control.should_save);
   control.read("should_training_stop", state.control.should_training_stop);
-  // transformers stores several callbacks of one class as a list; here there is one, so that its
-  // state in the list is unknown and starts fresh.
+  // transformers stores several callbacks of one class as a list. This program has one, so it
+  // cannot take its state from the list and starts with a new one.
   const Json* stored = callbacks.find("EarlyStoppingCallback");
   if (stored == nullptr || stored->is_array()) return;
   const JsonFields callback = callbacks.fields("EarlyStoppingCallback");
@@ -78,7 +78,7 @@ void read_log_history(const JsonFields& fields, TrainerState& state) {
   }
 }
 
-// Python's round: the decimal that is nearest to the exact value.
+// Rounds like Python: to the decimal that is nearest to the exact value.
 double rounded(double value, int digits) {
   if (!std::isfinite(value)) return value;
   char text[400];

@@ -26,7 +26,7 @@ const std::string& name_of(const Optimizer& optimizer, const Optimizer::Slot& sl
   return optimizer.parameters().parameters()[slot.parameter].name;
 }
 
-// Reads slots one after another and says what became of them.
+// Restores slots one after another and records conversions.
 class RestoringOptimizer {
  public:
   RestoringOptimizer(Optimizer& optimizer, const OptimizerSource& source)
@@ -34,7 +34,7 @@ class RestoringOptimizer {
     for (size_t i = 0; i < optimizer_.slots().size(); ++i) {
       Optimizer::Slot& slot = optimizer_.slots()[i];
       if (slot.is_elsewhere) {
-        Optimizer::Slot checked = slot;  // read as its owner reads it, and forgotten
+        Optimizer::Slot checked = slot;  // validate it like its owner does, then discard it
         restore(i, checked);
         slot.updates = checked.updates;
       } else {
@@ -67,7 +67,7 @@ class RestoringOptimizer {
     create_state(options, optimizer_.parameters().parameters()[slot.parameter], slot);
     const bool keeps_state = !slot.state.empty();
     source_.read(index, slot);
-    // Momentum that begins now begins as in the first update.
+    // Momentum that is missing in the file starts like in the first update.
     slot.updates = keeps_state && slot.state.empty() ? 0 : description.updates;
   }
 
@@ -102,7 +102,7 @@ std::unique_ptr<OptimizerSource> open_source(const Optimizer& optimizer, FileSys
   return open_optimizer_torch(files, pickled, optimizer);
 }
 
-// The kinds of the file that are not those of now: from and to, each pair once.
+// Pairs of a kind in the file and the different configured kind, each pair once.
 using KindChanges = std::vector<std::pair<std::string, std::string>>;
 KindChanges changed_kinds(const Optimizer& optimizer, const OptimizerSource& source) {
   KindChanges changes;
@@ -114,7 +114,7 @@ KindChanges changed_kinds(const Optimizer& optimizer, const OptimizerSource& sou
   return changes;
 }
 
-// Why the states are of no use to the configured kinds; empty where they are.
+// Returns why the states cannot be converted to the configured kinds; empty if they can.
 std::string inconvertible(const std::string& path, const KindChanges& changes) {
   try {
     for (const auto& [from, to] : changes) check_conversion(from, to);

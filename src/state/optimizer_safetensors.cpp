@@ -23,7 +23,8 @@ std::string tensor_name(const std::string& parameter, const std::string& state) 
   return parameter + "." + state;
 }
 
-// "adamw_companded_8bit"; with several kinds "sgd+adamw", and each parameter has its own entry.
+// Returns "adamw_companded_8bit"; with several kinds "sgd+adamw", and each parameter has its own
+// entry.
 std::string kinds_text(const Optimizer& optimizer) {
   if (const OptimizerKind* kind = optimizer.only_kind()) return kind->name;
   std::vector<std::string> names;
@@ -63,7 +64,7 @@ class SafetensorsSource final : public OptimizerSource {
 
   void read(size_t slot, Optimizer::Slot& target) const override {
     for (const StateTensor& state : tensors(slot, target.is_8bit)) {
-      if (state.table.defined()) continue;  // written by ourselves: the same
+      if (state.table.defined()) continue;  // a constant that this program wrote
       Tensor values = target.at(state.name);
       const std::string stored = tensor_name(name(slot), state.name);
       if (!file_.has(stored)) reject(slot, state.name, "is missing");
@@ -85,7 +86,7 @@ class SafetensorsSource final : public OptimizerSource {
                                       "', which this finetune does not keep there");
   }
 
-  // Of a parameter without state, which has no entry, the kind that it has now.
+  // Returns the kind in the file; for a parameter without an entry (no state), its configured kind.
   [[nodiscard]] const OptimizerKind* kind_in_file(size_t slot) const {
     if (only_kind_ != nullptr) return only_kind_;
     const auto entry = file_.metadata().find(tensor_name(name(slot), kKindKey));
@@ -101,7 +102,7 @@ class SafetensorsSource final : public OptimizerSource {
     return !file_.has(first) || file_.info(first).dtype != DType::kF32;
   }
 
-  // Whatever has no place here is of another model or of another version.
+  // Rejects unknown tensors: they belong to another model or version.
   void check_names() const {
     std::set<std::string> prefixes;
     for (const Parameter& p : optimizer().parameters().parameters()) prefixes.insert(p.name);

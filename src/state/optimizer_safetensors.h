@@ -10,16 +10,17 @@
 #include "finetune/tensor/safetensors.h"
 #include "finetune/tensor/snapshot.h"
 
-// optimizer.safetensors: what no optimizer.pt of transformers can hold. "<parameter>.<state>" and
-// "<parameter>.step" (int64) of a kind without a TorchFormat, whose name is in the metadata under
-// "optimizer"; of several kinds that is "sgd+adamw", and "<parameter>.optimizer" has the kind of
-// each. "<parameter>.correction" of split weights.
+// optimizer.safetensors contains states for which transformers has no optimizer.pt. For a kind
+// without a TorchFormat: "<parameter>.<state>" and "<parameter>.step" (int64), with the kind's name
+// in the metadata under "optimizer"; for several kinds that is "sgd+adamw", and
+// "<parameter>.optimizer" has the kind of each parameter. For split weights:
+// "<parameter>.correction".
 namespace finetune {
 
 [[nodiscard]] bool needs_optimizer_safetensors(const Optimizer& optimizer);
 
-// The file's content; where a snapshot is given, it holds the tensors.
-// Requires: needs_optimizer_safetensors().
+// The file's content; with a snapshot, the tensors' current values. Requires:
+// needs_optimizer_safetensors().
 struct OptimizerTensors {
   LazyTensors tensors;
   std::map<std::string, std::string> metadata;
@@ -28,7 +29,7 @@ struct OptimizerTensors {
                                                         Snapshot* snapshot = nullptr,
                                                         StateGather* gather = nullptr);
 
-// The file, with its format's version checked. Throws Error(kData).
+// Opens the file and checks its format version. Throws Error(kData).
 [[nodiscard]] SafetensorsFile open_optimizer_tensors(FileSystem& files, const std::string& path);
 
 // "w.correction"

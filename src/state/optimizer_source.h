@@ -10,7 +10,7 @@
 #include "finetune/optim/optimizer.h"
 #include "finetune/tensor/tensor.h"
 
-// The optimizer's states of one checkpoint as its files have them. All errors are Error(kData) with
+// The optimizer states of one checkpoint in the form of its files. All errors are Error(kData) with
 // path, parameter and reason.
 namespace finetune {
 
@@ -22,10 +22,10 @@ class OptimizerSource {
 
   [[nodiscard]] const std::string& path() const { return path_; }
 
-  // The kind that the state of a slot, by its index, is of.
+  // Returns the kind of a slot's state in the file, by the slot's index.
   [[nodiscard]] virtual const OptimizerKind& kind(size_t slot) const = 0;
 
-  // What is known of a slot before its state is read.
+  // Properties of a slot known before its state is read.
   struct Description {
     bool has_state = false;
     bool is_8bit = false;
@@ -33,9 +33,9 @@ class OptimizerSource {
   };
   [[nodiscard]] virtual Description describe(size_t slot) const = 0;
 
-  // Reads into the tensors of `target`, which create_state() made for kind(slot): a tensor at a
-  // time, its shape and type compared first and its values checked. Requires: has_state, and
-  // `target` of that width.
+  // Reads into the tensors of `target`, which create_state() made for kind(slot), one tensor at a
+  // time; compares shape and type first and checks the values. Requires: has_state, and `target` of
+  // the same width.
   virtual void read(size_t slot, Optimizer::Slot& target) const = 0;
 
  protected:
@@ -43,15 +43,15 @@ class OptimizerSource {
       : path_(std::move(path)), optimizer_(optimizer) {}
 
   [[nodiscard]] const Optimizer& optimizer() const { return optimizer_; }
-  // The parameter of a slot.
+  // Returns the parameter of a slot.
   [[nodiscard]] const Parameter& parameter(size_t slot) const;
   [[nodiscard]] const std::string& name(size_t slot) const { return parameter(slot).name; }
-  // The descriptor's tensors for a slot of this width.
+  // Returns the descriptor's tensors for a slot of this width.
   [[nodiscard]] std::vector<StateTensor> tensors(size_t slot, bool is_8bit) const;
 
   [[noreturn]] void reject(size_t slot, std::string_view state, const std::string& reason) const;
   void check_values(size_t slot, const StateTensor& state, const Tensor& values) const;
-  // A count of updates that a file holds, as any number.
+  // Checks a count of updates, which a file may contain as any number.
   [[nodiscard]] int64_t checked_updates(size_t slot, double value) const;
 
  private:
@@ -59,24 +59,25 @@ class OptimizerSource {
   const Optimizer& optimizer_;
 };
 
-// Error(kData) "<path>: the state 'exp_avg' of 'w' <reason>".
+// Throws Error(kData) "<path>: the state 'exp_avg' of 'w' <reason>".
 [[noreturn]] void reject_state(const std::string& path, std::string_view parameter,
                                std::string_view state, const std::string& reason);
-// What no optimizer can have written: numbers that are not finite, or negative unless `is_signed`.
+// Rejects values that no optimizer can have written: non-finite ones, and negative ones unless
+// `is_signed`.
 void check_state_values(const std::string& path, std::string_view parameter, std::string_view state,
                         const Tensor& values, bool is_signed = false);
 
-// The options with which a state of this kind is read for a slot of the optimizer.
+// Returns the options with which a state of this kind is read for a slot of the optimizer.
 [[nodiscard]] OptimizerOptions options_for(const Optimizer& optimizer, const Optimizer::Slot& slot,
                                            const OptimizerKind& kind);
 
-// optimizer.pt: torch's, transformers' and bitsandbytes' states. `optimizer` gives parameters and
-// groups, its kinds do not matter.
+// Opens optimizer.pt with torch's, transformers' or bitsandbytes' states. `optimizer` gives
+// parameters and groups; its kinds are ignored.
 [[nodiscard]] std::unique_ptr<OptimizerSource> open_optimizer_torch(FileSystem& files,
                                                                     const std::string& path,
                                                                     const Optimizer& optimizer);
 
-// optimizer.safetensors; nothing where it holds corrections of weights alone.
+// Opens optimizer.safetensors; null if it contains only corrections of weights.
 [[nodiscard]] std::unique_ptr<OptimizerSource> open_optimizer_safetensors(
     FileSystem& files, const std::string& path, const Optimizer& optimizer);
 

@@ -27,14 +27,14 @@ TorchValue slot_to_torch(const Optimizer& optimizer, size_t index, Snapshot* sna
                          StateGather* gather) {
   const Optimizer::Slot& slot = optimizer.slots()[index];
   TorchDict entry;
-  // torch's SGD counts nothing and passes over what it does not know.
+  // torch's SGD has no step and ignores unknown keys.
   if (optimizer.kind_of(slot).torch.step_is_tensor) {
     entry.set("step", at::full({}, static_cast<double>(slot.updates), at::kFloat));
   } else {
     entry.set("step", slot.updates);
   }
-  // bitsandbytes since 0.49 writes these one dictionary deeper and reads both; older ones read
-  // this.
+  // bitsandbytes since 0.49 writes these in a nested dictionary and reads both forms; older
+  // versions read only this one.
   if (snapshot == nullptr && !slot.is_elsewhere) {
     for (const auto& [name, values] : slot.state) {
       if (values.defined()) entry.set(name, values);
@@ -61,7 +61,7 @@ TorchValue optimizer_to_torch(const Optimizer& optimizer, const OptimizerRates& 
   TorchDict state;
   for (size_t i = 0; i < optimizer.slots().size(); ++i) {
     const Optimizer::Slot& slot = optimizer.slots()[i];
-    // As torch: a parameter that the task does not use (a pooler's) has never got a state.
+    // As in torch: a parameter that the task does not use (a pooler's) never gets a state.
     if (slot.updates == 0) continue;
     state.set(static_cast<int64_t>(i), slot_to_torch(optimizer, i, snapshot, gather));
   }

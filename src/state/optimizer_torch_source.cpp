@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Reading optimizer.pt. It is the order of the keys in the groups, not the number, that says whose
-// a state is.
+// Reads optimizer.pt. A state belongs to a parameter by the order of the keys in the groups, not by
+// the key's number.
 #include <ATen/ops/allclose.h>
 
 #include <algorithm>
@@ -14,7 +14,7 @@
 namespace finetune {
 namespace {
 
-// Where bitsandbytes since 0.49 hides its tensors from FSDP.
+// The nested dictionary in which bitsandbytes since 0.49 hides its tensors from FSDP.
 constexpr char kQuantizedState[] = "__bnb_optimizer_quant_state__";
 
 const TorchValue* find_state(const TorchValue& entry, const char* name) {
@@ -54,7 +54,7 @@ std::string counts_text(const std::vector<size_t>& counts) {
   return join(std::vector<int64_t>(counts.begin(), counts.end()), " and ");
 }
 
-// The keys of the slots' states.
+// Returns the key of each slot's state.
 std::vector<int64_t> state_keys(const TorchValue& root, const Optimizer& optimizer,
                                 const std::string& path) {
   std::vector<int64_t> keys;
@@ -89,7 +89,7 @@ std::vector<int64_t> state_keys(const TorchValue& root, const Optimizer& optimiz
     if (number == nullptr || known.count(*number) == 0) {
       throw Error(ErrorKind::kData, path + ": has a state of a parameter that no group has");
     }
-    (void)find_state(entry, "step");  // is a dictionary
+    (void)find_state(entry, "step");  // throws unless it is a dictionary
     if (const TorchValue* inner = entry.find(kQuantizedState)) (void)inner->as_dict();
   }
   return keys;
@@ -124,7 +124,7 @@ class TorchSource final : public OptimizerSource {
   void read(size_t slot, Optimizer::Slot& target) const override {
     const TorchValue& entry = *entries_[slot];
     if (!kind_.torch.counts_updates && !has_state_tensor(slot)) {
-      target.state.clear();  // sgd without momentum: its state begins with the next update
+      target.state.clear();  // sgd without momentum: its state is created by the next update
       return;
     }
     for (const auto& [state, reason] : kind_.torch.refused_states) {
@@ -153,7 +153,7 @@ class TorchSource final : public OptimizerSource {
     return *found;
   }
 
-  // A number, or since torch 1.12 a tensor of one; torch's SGD counts nothing.
+  // Accepts a number, or since torch 1.12 a tensor of one; torch's SGD has no step.
   [[nodiscard]] int64_t updates(size_t slot) const {
     const TorchValue* step = find_state(*entries_[slot], "step");
     if (step == nullptr && !kind_.torch.counts_updates) {
@@ -185,7 +185,7 @@ class TorchSource final : public OptimizerSource {
     check_values(slot, state, target);
   }
 
-  // All tensors have one table; another one would give their codes another meaning.
+  // All tensors share one table; with another one the codes would have other meanings.
   void check_table(size_t slot, const StateTensor& state, const Tensor& theirs) const {
     if (!at::allclose(theirs.to(at::kFloat), state.table, 1e-6, 1e-9)) {
       reject(slot, state.name, "is not bitsandbytes' dynamic map");
@@ -194,7 +194,7 @@ class TorchSource final : public OptimizerSource {
 
   TorchValue root_;
   const OptimizerKind& kind_;
-  std::vector<const TorchValue*> entries_;  // by slot; none: never updated
+  std::vector<const TorchValue*> entries_;  // by slot; null: never updated
 };
 
 }  // namespace

@@ -17,7 +17,7 @@
 namespace finetune {
 namespace {
 
-// The file with corrections of split weights, where a folder has one.
+// Opens the file with corrections of split weights, if the folder has one.
 std::optional<SafetensorsFile> open_corrections(const ParameterStore& store, FileSystem& files,
                                                 const std::string& folder) {
   const std::string path = join_path(folder, checkpoint::kOptimizerTensorsFile);
@@ -87,7 +87,7 @@ class RestoringParameters {
                               : is_bfloat16_ && !is_wider_ ? WeightFormat::kBFloat16
                                                            : WeightFormat::kFloat32;
     if (from == to) return {.exact = true, .line = ""};
-    // bfloat16 has a place in every format, and float32 for every value.
+    // bfloat16 values are exact in every format, and float32 represents the values of all formats.
     const bool exact = to == WeightFormat::kFloat32 || from == WeightFormat::kBFloat16;
     return {.exact = exact,
             .line = std::string("weights: ") + kNames[static_cast<size_t>(from)] + " -> " +
@@ -104,7 +104,7 @@ class RestoringParameters {
   ParameterStore& store_;
   ModelTensors weights_;
   std::optional<SafetensorsFile> corrections_;
-  bool is_bfloat16_ = false;  // some of the file's tensors are
+  bool is_bfloat16_ = false;  // some of the file's tensors are bfloat16
   bool is_wider_ = false;     // some are not
 };
 

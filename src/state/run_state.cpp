@@ -16,7 +16,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Every member once, for writing and for reading.
+// Lists every member once, for writing and for reading.
 template <class State, class Visitor>
 void describe(State& s, Visitor&& field) {
   field("run_id", s.run_id);
@@ -79,7 +79,7 @@ void describe(State& s, Visitor&& field) {
   field("session", s.session);
 }
 
-// These came later than the first checkpoints of this format version.
+// Members added after the first checkpoints of this format version.
 constexpr std::string_view kCameLater[] = {
     "memory",          "length_group",     "processes",         "shard_rows",
     "session",         "processors",       "machine_memory",    "skipped_updates",
@@ -113,7 +113,7 @@ class StateFields : public JsonFields {
   void take(const char* name, std::vector<double>& value) const {
     value = numbers(name, {}, kLongestList);
   }
-  // The first checkpoints of this format version have one at most, under its own name.
+  // The first checkpoints of this format version have at most one step, under another name.
   void take(const char* name, std::vector<int64_t>& value) const {
     if (find(name) != nullptr) {
       value = integers(name, kCount);

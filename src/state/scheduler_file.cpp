@@ -23,7 +23,7 @@ double number(const TorchValue& value) {
   return value.as_double();
 }
 
-// As Schedule::state() writes what JSON has no word for.
+// Writes non-finite values as text, like Schedule::state().
 Json exact(double value) { return std::isfinite(value) ? Json(value) : Json(format_double(value)); }
 
 double from_exact(const Json& value) {

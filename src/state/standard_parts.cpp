@@ -25,7 +25,7 @@ using checkpoint::CheckpointFile;
 
 constexpr char kNotExact[] = "not bit-exact from here: ";
 
-// What was restored from another format, and whether all values are still the same.
+// Logs what was converted on restore, and whether all values are still the same.
 void log_conversion(bool exact, const std::string& line) {
   if (exact) {
     log::info(line);
@@ -73,7 +73,7 @@ class ModelPart : public CheckpointPart {
       if (!read.line.empty()) log_conversion(read.exact, read.line);
       return;
     }
-    // Names as any version of transformers chose them.
+    // Accepts the names of any version of transformers.
     const LoadReport report = load_folder_weights(model_, folder.path);
     if (report.missing.empty()) return;
     throw Error(ErrorKind::kCheckpoint, folder.path + ": its weights lack " +
@@ -88,8 +88,8 @@ class ModelPart : public CheckpointPart {
   }
 
  private:
-  // The corrections of split weights are a file of the optimizer's; without it the weights are
-  // joined while they are written.
+  // The corrections of split weights are in the optimizer's file; if that is not saved, the weights
+  // are joined when they are written.
   [[nodiscard]] LazyTensors weights(SaveKind kind, Snapshot* snapshot) const {
     const ParameterStore& store = model_.store();
     const bool joins = kind == SaveKind::kModel || (kind == SaveKind::kWithoutOptimizer &&
@@ -165,7 +165,7 @@ class OptimizerPart : public CheckpointPart {
   }
 
  private:
-  // Resuming with transformers would lose the states.
+  // Logs once that resuming with transformers would lose the states.
   void log_once_what_transformers_cannot_read() {
     if (is_announced_ || transformers_reads_states(optimizer_)) return;
     is_announced_ = true;
@@ -237,7 +237,7 @@ class SchedulePart : public CheckpointPart {
 
  private:
   RateSource rates_;
-  std::vector<double> factors_;  // of the learning rate, a group
+  std::vector<double> factors_;  // of the learning rate, by group
 };
 
 class TrainerStatePart : public CheckpointPart {

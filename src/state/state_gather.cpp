@@ -18,22 +18,22 @@
 
 namespace finetune {
 
-// Rows of one tensor, as rank 0's writer asks for them.
+// A request of rank 0's writer for rows of one tensor.
 struct StateGather::Request {
-  int64_t slot = -1;  // none: no more requests
+  int64_t slot = -1;  // -1: no more requests
   int64_t state = 0;
   int64_t first = 0;
   int64_t count = 0;
   int64_t bytes = 0;
 };
 
-// Where the writer's thread and the one that serves it meet.
+// Hands requests from the writer's thread to the thread that serves them.
 struct StateGather::Desk {
   std::mutex mutex;
   std::condition_variable changed;
   std::optional<Request> request;
   std::optional<Tensor> answer;
-  bool is_closed = false;  // nobody will answer any more
+  bool is_closed = false;  // no further answers
 };
 
 StateGather::StateGather(World& world, const Optimizer& optimizer, std::vector<int64_t> owners)
@@ -78,7 +78,7 @@ Tensor StateGather::ask(const Request& request) {
   desk_->request = request;
   desk_->changed.notify_all();
   desk_->changed.wait(lock, [&] { return desk_->answer || desk_->is_closed; });
-  // serve() reports it.
+  // serve() reports the dead rank.
   if (!desk_->answer) throw PeerLost("");
   return *std::exchange(desk_->answer, std::nullopt);
 }
@@ -94,7 +94,7 @@ void StateGather::serve(const std::function<bool()>& is_done) {
 }
 
 void StateGather::serve_as_first(const std::function<bool()>& is_done) {
-  constexpr auto kPatience = std::chrono::milliseconds(5);  // until it is asked whether all is done
+  constexpr auto kPatience = std::chrono::milliseconds(5);  // interval between checks of is_done
   std::unique_lock lock(desk_->mutex);
   while (true) {
     desk_->changed.wait_for(lock, kPatience, [&] { return desk_->request.has_value(); });
@@ -121,7 +121,8 @@ void StateGather::serve_as_first(const std::function<bool()>& is_done) {
   (void)bring({});
 }
 
-// Bytes of the rows that rank 0 asks for, everywhere; undefined: it asks for no more.
+// Returns the bytes of the rows that rank 0 requests, on every rank; undefined if there are no more
+// requests.
 Tensor StateGather::bring(const Request& request) {
   std::array<int64_t, 5> said = {request.slot + 1, request.state, request.first, request.count,
                                  request.bytes};

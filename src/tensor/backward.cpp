@@ -26,7 +26,7 @@ struct Computed {
   c10::intrusive_ptr<HeldBackward> held;
 };
 
-// Function finds inputs among the arguments themselves, not in lists.
+// torch's Function finds inputs only among direct arguments, not in lists.
 constexpr size_t kMaxInputs = 3;
 
 class HandWritten : public torch::autograd::Function<HandWritten> {

@@ -11,10 +11,10 @@
 namespace finetune {
 namespace {
 
-// Of a page of the system: sizes of tensors are mostly multiples, and then four small ones fill the
+// One page of the system: most tensor sizes are multiples of it, so that four small ones fill the
 // hole of one that is four times as large.
 constexpr size_t kUnit = 4096;
-constexpr size_t kExtension = size_t{64} << 20;  // made usable at a time
+constexpr size_t kExtension = size_t{64} << 20;  // made accessible at a time
 
 size_t round_up(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
@@ -23,7 +23,7 @@ size_t round_up(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * 
 BlockPool::BlockPool(size_t most_bytes) {
   void* const memory =
       ::mmap(nullptr, most_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (memory == MAP_FAILED) return;  // addresses are limited; every take() then fails
+  if (memory == MAP_FAILED) return;  // the address space is limited; every take() then fails
   begin_ = static_cast<char*>(memory);
   most_ = most_bytes;
 }
@@ -44,7 +44,7 @@ void* BlockPool::take(size_t bytes) {
     holes_by_place_.erase(start);
     if (room > size) add_hole(start + size, room - size);
   } else {
-    // A hole at the end is extended rather than left behind.
+    // A hole at the end is extended instead of left unused.
     const auto last =
         holes_by_place_.empty() ? holes_by_place_.end() : std::prev(holes_by_place_.end());
     const bool is_at_end = last != holes_by_place_.end() && last->first + last->second == end_;
@@ -103,7 +103,8 @@ void BlockPool::release_holes() {
   }
   const size_t kept = round_up(end_, kExtension);
   if (kept >= usable_) return;
-  // Mapped again rather than protected: RLIMIT_DATA counts memory that may have been written to.
+  // Mapped again instead of protected, because RLIMIT_DATA counts memory that may have been written
+  // to.
   void* const behind = begin_ + kept;
   if (::mmap(behind, usable_ - kept, PROT_NONE,
              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) != MAP_FAILED) {

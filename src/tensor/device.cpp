@@ -30,8 +30,8 @@ bool has_accelerator() {
   return at::getAccelerator().has_value() && at::accelerator::deviceCount() > 0;
 }
 
-// A function of a library that torch loaded at run time (the driver's) or, by default, is linked
-// to; or nothing.
+// Returns a function of a library that torch loaded at run time (the driver's) or, by default, is
+// linked to; null if there is none.
 template <typename Function>
 Function loaded_function(const char* name, const char* library = nullptr) {
   void* const handle = ::dlopen(library, RTLD_LAZY | RTLD_NOLOAD);
@@ -42,7 +42,7 @@ Function loaded_function(const char* name, const char* library = nullptr) {
 
 constexpr char kDriver[] = "libcuda.so.1";
 
-// The driver's number of a device.
+// Returns the driver's handle of a device.
 std::optional<int> driver_handle(const c10::Device& device) {
   const auto get = loaded_function<int (*)(int*, int)>("cuDeviceGet", kDriver);
   int handle = 0;
@@ -50,7 +50,7 @@ std::optional<int> driver_handle(const c10::Device& device) {
   return handle;
 }
 
-// "NVIDIA A100-SXM4-40GB"; another kind of accelerator has its type.
+// Returns "NVIDIA A100-SXM4-40GB"; for other accelerators the device type.
 std::string device_name(const c10::Device& device) {
   const auto get_name = loaded_function<int (*)(char*, int, int)>("cuDeviceGetName", kDriver);
   const std::optional<int> handle = driver_handle(device);
@@ -64,7 +64,7 @@ std::string dotted(int major, int minor) {
   return std::to_string(major) + "." + std::to_string(minor);
 }
 
-// "13.0", or nothing.
+// Returns "13.0", or an empty string.
 std::string cuda_version() {
   const auto get = loaded_function<int (*)(int*)>("cudaRuntimeGetVersion");
   int version = 0;  // 13000
@@ -72,7 +72,7 @@ std::string cuda_version() {
   return dotted(version / 1000, version % 1000 / 10);
 }
 
-// NVRTC is loaded late; torch's own module for it finds the one of torch's packages.
+// NVRTC is loaded lazily; torch's own module for it finds the version in torch's packages.
 std::string nvrtc_version() {
   void* const module = ::dlopen("libcaffe2_nvrtc.so", RTLD_LAZY | RTLD_LOCAL);
   const auto get = reinterpret_cast<int (*)(int*, int*)>(
@@ -93,8 +93,8 @@ std::string gibibytes_of(int64_t bytes) {
 }  // namespace
 
 c10::Device pick_device(bool use_cpu) {
-  // Before CUDA's allocator reads it: blocks that grow leave no holes between batches of different
-  // lengths. What the user sets wins.
+  // Set before CUDA's allocator reads it: expandable segments avoid fragmentation by batches of
+  // different lengths. A user's setting takes precedence.
   if (std::getenv("PYTORCH_CUDA_ALLOC_CONF") == nullptr) {
     ::setenv("PYTORCH_ALLOC_CONF", "expandable_segments:True", /*overwrite=*/0);
   }
@@ -115,7 +115,7 @@ std::string describe_device(const c10::Device& device) {
 }
 
 std::optional<GpuProperties> gpu_properties(const c10::Device& device) {
-  // CUdevice_attribute, cuda.h: these numbers never changed.
+  // CUdevice_attribute, cuda.h: these numbers are stable.
   enum Attribute { kMultiprocessors = 16, kMajor = 75, kMinor = 76 };
   const auto get = loaded_function<int (*)(int*, int, int)>("cuDeviceGetAttribute", kDriver);
   const std::optional<int> handle = driver_handle(device);
@@ -142,9 +142,9 @@ void set_device_arithmetic(const c10::Device& device, bool tf32, bool determinis
   at::Context& torch = at::globalContext();
   torch.setFloat32MatmulPrecision(tf32 ? "high" : "highest");
   if (!deterministic) return;
-  ::setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);  // cuBLAS's own recommendation
+  ::setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);  // recommended by cuBLAS
   torch.setDeterministicAlgorithms(true, /*warn_only=*/false);
-  torch.setDeterministicFillUninitializedMemory(false);  // nothing here reads what it did not write
+  torch.setDeterministicFillUninitializedMemory(false);  // no code here reads uninitialised memory
 }
 
 std::string describe_device_memory(const c10::Device& device) {
@@ -161,7 +161,7 @@ std::string describe_device_memory(const c10::Device& device) {
 }
 
 bool is_lost_gpu(const std::exception& error) {
-  // cudaGetErrorString() of the errors that stay (CUDA's runtime API, cudaError_t).
+  // cudaGetErrorString() of persistent errors (CUDA's runtime API, cudaError_t).
   constexpr std::array<std::string_view, 11> kLasting = {
       "an illegal memory access was encountered",
       "an illegal instruction was encountered",
@@ -211,7 +211,7 @@ void release_startup_code() {
     char dash = 0;
     std::string permissions;
     if (!(fields >> std::hex >> begin >> dash >> end >> permissions)) continue;
-    // Code of a file that nobody can have written to: dropping it loses nothing.
+    // Read-only code of a file: it can be read again, so dropping it loses nothing.
     if (permissions != "r-xp" || line.find('/') == std::string::npos) continue;
     ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
   }

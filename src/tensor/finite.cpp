@@ -14,15 +14,14 @@
 namespace finetune {
 namespace {
 
-// NaN and Inf have all bits of the exponent set: adding the lowest of these bits then carries into
-// the sign bit.
+// NaN and Inf have all exponent bits set: adding the lowest exponent bit carries into the sign bit.
 template <class Bits>
 struct Exponent {
   Bits mask;
   Bits lowest;
 };
 
-// A known count of elements, so that the compiler uses vectors.
+// A fixed count of elements, so that the compiler vectorises.
 constexpr int64_t kAtOnce = 1024;
 constexpr int64_t kPerThread = int64_t{1} << 18;
 
@@ -48,7 +47,7 @@ int64_t first_in(const Bits* bits, int64_t begin, int64_t end, Exponent<Bits> ex
   return i;
 }
 
-// Calls search(bits, exponent) for the type's width; -1 for types that are always finite.
+// Calls search(bits, exponent) for the type's width; returns -1 for types that are always finite.
 template <class Search>
 int64_t by_width(const Tensor& values, const Search& search) {
   const void* data = values.const_data_ptr();
@@ -85,7 +84,7 @@ bool is_finite(const Tensor& values) {
   if (values.numel() == 0 || !(values.is_floating_point() || values.is_complex())) return true;
   const Tensor numbers = values.is_complex() ? at::view_as_real(values) : values.detach();
   if (numbers.is_cpu()) return is_finite_in_memory(numbers.contiguous());
-  // NaN is the minimum of whatever holds one.
+  // The minimum of values with a NaN is NaN.
   const auto [least, most] = at::aminmax(numbers);
   return std::isfinite(least.item<double>()) && std::isfinite(most.item<double>());
 }

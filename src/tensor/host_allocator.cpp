@@ -19,22 +19,23 @@
 namespace finetune {
 namespace {
 
-constexpr uintptr_t kHostAlignment = 64;  // c10::gAlignment: a cache line, an AVX512 register
+constexpr uintptr_t kHostAlignment = 64;  // c10::gAlignment: cache line and AVX512 register
 constexpr size_t kPooled = size_t{1} << 20;
 constexpr size_t kPoolAddresses = size_t{1} << 42;
 
-// From the first step on.
+// True from the first step on.
 std::atomic<bool> uses_pool = false;
 
 BlockPool& pool() {
-  static BlockPool* const blocks = new BlockPool(kPoolAddresses);  // outlives every tensor
+  // Never destroyed: tensors may outlive static objects.
+  static BlockPool* const blocks = new BlockPool(kPoolAddresses);
   return *blocks;
 }
 
 std::atomic<int64_t> largest_allowed = std::numeric_limits<int64_t>::max();
 std::atomic<int64_t> allocations_to_fault = 0;
 
-// What a test asked for; two reads where none did.
+// Injects allocation failures for tests; costs two relaxed reads otherwise.
 void refuse_for_test(size_t bytes) {
   if (bytes > static_cast<size_t>(largest_allowed.load(std::memory_order_relaxed))) {
     throw std::bad_alloc();
@@ -45,9 +46,9 @@ void refuse_for_test(size_t bytes) {
   }
 }
 
-// libtorch's own allocator takes posix_memalign, which before glibc 2.38 looks for more than it
-// needs and cuts the rest off: the hole that a tensor leaves is too small for the next one of its
-// size, and memory frays. Plain malloc finds holes of equal size again, and large blocks lie apart.
+// libtorch's allocator uses posix_memalign, which before glibc 2.38 searches for more than it needs
+// and frees the rest: the hole of a tensor is then too small for the next one of its size, and
+// memory fragments. malloc reuses holes of equal size, and large blocks come from a separate pool.
 class HostAllocator final : public c10::Allocator {
  public:
   c10::DataPtr allocate(size_t bytes) override {
@@ -59,7 +60,7 @@ class HostAllocator final : public c10::Allocator {
     }
     void* block = bytes > SIZE_MAX - kHostAlignment ? nullptr : std::malloc(bytes + kHostAlignment);
     if (block == nullptr) throw std::bad_alloc();
-    // Blocks of malloc begin at multiples of 16, so there is room for a pointer before the data.
+    // malloc's blocks begin at multiples of 16, so there is room for a pointer before the data.
     const auto address = reinterpret_cast<uintptr_t>(block);
     void* data = reinterpret_cast<void*>((address / kHostAlignment + 1) * kHostAlignment);
     block_of(data) = block;

@@ -10,7 +10,7 @@
 namespace finetune {
 namespace {
 
-// What a tensor that must be copied on its way to the file takes.
+// Size of the pieces in which a tensor is copied if it cannot be written in place.
 constexpr uint64_t kPieceBytes = uint64_t{8} << 20;
 
 }  // namespace

@@ -11,7 +11,7 @@
 namespace finetune {
 
 struct MetaMemory::Counts {
-  std::atomic<int64_t> now = 0;  // tensors may be freed by other threads
+  std::atomic<int64_t> now = 0;  // atomic: other threads may free tensors
   int64_t peak = 0;
 };
 

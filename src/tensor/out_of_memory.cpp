@@ -12,14 +12,14 @@ bool is_lack_of_memory(const std::exception_ptr& exception) {
     return true;
   } catch (const c10::Error& error) {
     const std::string text = error.what_without_backtrace();
-    // CUDA's libraries allocate memory themselves, in addition to torch's allocator.
+    // CUDA's libraries also allocate memory outside torch's allocator.
     for (const char* sign : {"can't allocate memory", "not enough memory", "out of memory",
                              "CUBLAS_STATUS_ALLOC_FAILED", "CUSOLVER_STATUS_ALLOC_FAILED",
                              "CUDNN_STATUS_ALLOC_FAILED"}) {
       if (text.find(sign) != std::string::npos) return true;
     }
   } catch (const std::exception& error) {
-    // oneDNN's, which gives no other reason
+    // oneDNN reports no other reason
     const std::string text = error.what();
     for (const char* sign : {"could not create a primitive", "could not create a memory object",
                              "could not create a memory"}) {

@@ -59,7 +59,7 @@ class Machine {
   Machine(std::string_view bytes, const std::string& path, Dialect dialect)
       : bytes_(bytes), path_(path), dialect_(dialect) {}
 
-  // The pickle and the number of its bytes.
+  // Returns the pickle and its size in bytes.
   std::pair<Pickle, size_t> run() {
     while (!stopped_) step();
     if (stack_.size() != 1 || !marks_.empty()) fail("its pickle leaves something on the stack");
@@ -74,7 +74,7 @@ class Machine {
                                       "executed");
   }
 
-  // Input.
+  // --- Input ---
   std::string_view take(size_t count) {
     if (count > bytes_.size() - position_) fail("its pickle is truncated");
     const std::string_view field = bytes_.substr(position_, count);
@@ -95,7 +95,7 @@ class Machine {
     return text;
   }
 
-  // Stack.
+  // --- Stack ---
   Node& node(uint32_t index) { return pickle_.nodes[index]; }
   uint32_t make(Kind kind) {
     if (pickle_.nodes.size() == kMaxNodes) fail("its pickle has more than a million values");
@@ -297,8 +297,8 @@ class Machine {
     stack_.push_back(found->second);
   }
 
-  // ('storage', torch.FloatStorage, '0', 'cpu', 6), in the old format followed by a view of another
-  // storage, which no torch since 0.4 writes.
+  // Reads ('storage', torch.FloatStorage, '0', 'cpu', 6). In the old format this is followed by a
+  // view of another storage, which torch has not written since 0.4.
   void persistent() {
     const Node& id = node(pop());
     const bool legacy = dialect_ == Dialect::kLegacy;
@@ -352,7 +352,7 @@ class Machine {
     }
   }
 
-  // (storage, offset, size, stride, requires_grad, backward_hooks[, metadata])
+  // Reads (storage, offset, size, stride, requires_grad, backward_hooks[, metadata]).
   void rebuild_tensor(const std::vector<uint32_t>& arguments) {
     if (arguments.size() < 6 || arguments.size() > 7 || node(arguments[0]).kind != Kind::kStorage ||
         node(arguments[1]).kind != Kind::kInt) {
@@ -392,7 +392,7 @@ class Machine {
     for (size_t i = 0; i < view.sizes.size(); ++i) {
       const auto size = static_cast<uint64_t>(view.sizes[i]);
       uint64_t reach = 0;
-      // Of an empty tensor the other sizes' product must be a number too.
+      // For an empty tensor, the product of the other sizes must not overflow either.
       overflow |= size > 0 && __builtin_mul_overflow(count, size, &count);
       overflow |= count > static_cast<uint64_t>(std::numeric_limits<int64_t>::max());
       if (empty) continue;
@@ -419,8 +419,8 @@ class Machine {
   Pickle pickle_;
 };
 
-// References make a pickle a graph; what is handed out must be a small tree. Sizes of subtrees are
-// computed once each, so that a graph that unfolds to billions of values is refused cheaply.
+// Checks that the value is a small tree, because references make a pickle a graph. The size of each
+// subtree is computed once, so that a graph that unfolds to billions of values is rejected cheaply.
 class TreeCheck {
  public:
   TreeCheck(const Pickle& pickle, const std::string& path)

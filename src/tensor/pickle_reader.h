@@ -22,20 +22,20 @@ enum class Kind {
   kTuple,
   kDict,  // children: key, value, key, value, ...
   kTensor,
-  // Only inside the machine; never reached from the root.
+  // Only used inside the machine; never reached from the root.
   kGlobal,
   kStorage,
 };
 
 struct Storage {
-  std::string key;  // digits: the entry data/<key> of the archive
+  std::string key;  // digits: the data is the archive's entry data/<key>
   DType dtype = DType::kF32;
   uint64_t elements = 0;
 };
 
 struct Node {
   Kind kind = Kind::kNone;
-  int64_t integer = 0;  // also: a bool, the index of a storage, of a tensor
+  int64_t integer = 0;  // also a bool, or the index of a storage or a tensor
   double real = 0;
   std::string text;
   std::vector<uint32_t> children;
@@ -48,9 +48,9 @@ struct TensorView {
   std::vector<int64_t> strides;
 };
 
-// The value is the tree at `root`. Guaranteed: indices are valid, the tree is finite, at most 64
+// The value is the tree at `root`. Guaranteed: indices are valid; the tree is finite, at most 64
 // deep and bounded in size; keys are integers or strings and unique; every tensor is within its
-// storage and, unless it repeats some of its elements (a stride of 0), not larger than it.
+// storage and, unless it repeats elements (a stride of 0), not larger than it.
 struct Pickle {
   std::vector<Node> nodes;
   uint32_t root = 0;
@@ -61,8 +61,8 @@ struct Pickle {
 // `path` names the file in messages. Throws Error(kData).
 [[nodiscard]] Pickle parse(std::string_view bytes, const std::string& path);
 
-// The same for one of several pickles in a row, as torch before 1.6 wrote them, where a storage's
-// description has one more field: takes it off the front of `bytes`.
+// The same for one of several consecutive pickles, as in files of torch before 1.6, where a
+// storage's description has one more field. Removes the pickle from the front of `bytes`.
 [[nodiscard]] Pickle parse_legacy(std::string_view& bytes, const std::string& path);
 
 }  // namespace finetune::pickle

@@ -15,7 +15,7 @@
 namespace finetune {
 namespace {
 
-// Reads are cut so that a pread's length never meets the system's 2 GiB limit.
+// Reads are split so that a pread's length never reaches the system's limit of 2 GiB.
 constexpr size_t kReadBytes = size_t{64} << 20;
 
 TensorInfo describe(const LazyTensor& tensor) {
@@ -102,7 +102,8 @@ std::string make_shard_index(const std::vector<ModelShard>& shards) {
   FT_CHECK(shards.size() > 1, "one file needs no index");
   uint64_t bytes = 0;
   uint64_t parameters = 0;
-  nlohmann::json weight_map = nlohmann::json::object();  // sorted by name, as Hugging Face's is
+  // Sorted by name, as in Hugging Face's files.
+  nlohmann::json weight_map = nlohmann::json::object();
   for (const ModelShard& shard : shards) {
     for (const LazyTensor& tensor : shard.tensors) {
       weight_map[tensor.name] = shard.file_name;

@@ -44,7 +44,7 @@ inline DType dtype_of(at::ScalarType type) {
   FT_CHECK(false, "a tensor of a type that is not written to files");
 }
 
-// Any other byte in a C++ bool is undefined behaviour in every kernel that touches it.
+// Any other byte in a C++ bool is undefined behaviour in every kernel that reads it.
 inline bool are_booleans(const void* data, uint64_t bytes) {
   const auto* begin = static_cast<const unsigned char*>(data);
   return std::all_of(begin, begin + bytes, [](unsigned char value) { return value <= 1; });

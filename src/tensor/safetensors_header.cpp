@@ -45,8 +45,8 @@ bool has_control_characters(std::string_view text) {
                      [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; });
 }
 
-// Builds the header while it enforces the grammar: an object of tensors, each with exactly dtype,
-// shape and data_offsets, and at most one __metadata__ of strings. Offsets stay relative.
+// Builds the header and checks the grammar: an object of tensors, each with exactly dtype, shape
+// and data_offsets, and at most one __metadata__ of strings. Offsets stay relative.
 class HeaderParser : public nlohmann::json_sax<nlohmann::json> {
  public:
   explicit HeaderParser(std::string path) : path_(std::move(path)) {}
@@ -201,7 +201,7 @@ class HeaderParser : public nlohmann::json_sax<nlohmann::json> {
   std::unordered_set<std::string> names_;
 };
 
-// The tensors must cover the data exactly, in some order. Makes offsets absolute.
+// Makes offsets absolute, and checks that the tensors cover the data exactly, in any order.
 void place_tensors(SafetensorsHeader& header, uint64_t data_start, uint64_t file_size,
                    const std::string& path) {
   std::sort(header.tensors.begin(), header.tensors.end(),

@@ -18,7 +18,7 @@ namespace {
 
 constexpr uint64_t kCopyAlignment = 64;
 constexpr uint64_t kCopyChunkBytes = uint64_t{4} << 20;
-constexpr unsigned kMostThreads = 4;  // more than that one memory does not feed
+constexpr unsigned kMostThreads = 4;  // more threads would exceed the memory bandwidth
 
 uint64_t aligned(uint64_t bytes) {
   return (bytes + kCopyAlignment - 1) / kCopyAlignment * kCopyAlignment;
@@ -30,8 +30,8 @@ struct Copy {
   uint64_t bytes = 0;
 };
 
-// Fresh memory is filled page by page by the kernel first, so two threads take half the time even
-// where one would exhaust the memory's bandwidth.
+// Copies with several threads: the kernel first clears new memory page by page, so two threads take
+// half the time even if one would saturate the memory bandwidth.
 void copy_all(const std::vector<Copy>& copies) {
   std::vector<Copy> chunks;
   for (const Copy& copy : copies) {
@@ -55,7 +55,7 @@ void copy_all(const std::vector<Copy>& copies) {
   size_t here = 1;  // shares that this thread copies
   try {
     for (size_t share = 1; share < threads; ++share) others.emplace_back(copy_share, share);
-  } catch (const std::exception&) {  // no thread is to be had
+  } catch (const std::exception&) {  // the thread could not be created
     here = threads - others.size();
   }
   copy_share(0);
@@ -74,9 +74,9 @@ struct Snapshot::Shared {
   std::mutex mutex;
   std::vector<Held> held;
   uint64_t bytes = 0;
-  std::shared_ptr<HostPages> copies;  // there: detached
+  std::shared_ptr<HostPages> copies;  // set after detach()
 
-  // A copy, so that the live tensor is let go of when this returns.
+  // Returns a copy, so that the live tensor is no longer referenced afterwards.
   Tensor rows(size_t index, int64_t first, int64_t count) {
     const std::lock_guard lock(mutex);
     const Held& one = held[index];

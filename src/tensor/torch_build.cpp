@@ -14,7 +14,8 @@
 namespace finetune {
 namespace {
 
-// "__version__ = '2.13.0+cu130'" of the Python package -> "2.13.0"; empty without that file.
+// Reads "__version__ = '2.13.0+cu130'" in the Python package and returns "2.13.0"; empty without
+// that file.
 std::string version_of_package(const std::string& library_folder) {
   std::ifstream file(join_path(parent_path(library_folder), "version.py"));
   for (std::string line; std::getline(file, line);) {
@@ -46,7 +47,8 @@ std::string torch_library_folder() {
   return parent_path(real ? real.get() : found);
 }
 
-// libtorch itself does not tell: a patch release may give other bits than the one compiled for.
+// libtorch does not report its version: a patch release may compute other bits than the one that
+// this program was compiled for.
 std::string torch_version() {
   static const std::string version = [] {
     const std::string found = version_of_package(torch_library_folder());

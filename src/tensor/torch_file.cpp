@@ -37,8 +37,8 @@ const char* storage_class(DType dtype) {
   FT_CHECK(false, "unknown DType");
 }
 
-// Writes values in pickle's protocol 2, without memo: nothing is referred to twice. Tensors are
-// described and collected; their storages are numbered in that order.
+// Writes values in pickle's protocol 2 without memo, because no object is referenced twice. Tensors
+// are described and collected; their storages are numbered in that order.
 class PickleWriter {
  public:
   std::string write(const TorchValue& value) {

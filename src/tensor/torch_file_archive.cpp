@@ -12,7 +12,7 @@ namespace finetune {
 namespace {
 
 constexpr uint64_t kMaxPickleBytes = uint64_t{16} << 20;
-constexpr uint64_t kMaxRecordBytes = 256;  // of version, byteorder, ...
+constexpr uint64_t kMaxRecordBytes = 256;  // of the records version, byteorder, ...
 constexpr size_t kRecordReadBytes = size_t{64} << 20;
 
 [[noreturn]] void reject_archive(const std::string& path, const std::string& reason) {
@@ -24,7 +24,7 @@ bool is_storage_name(const std::string& name) {
          name.find_first_not_of("0123456789", 5) == std::string::npos;
 }
 
-// Entries by their names inside of the archive's one folder.
+// Returns the entries by their names inside the archive's single folder.
 std::map<std::string, ZipEntry> list_entries(const ReadableFile& file, const std::string& path) {
   static const std::set<std::string> kRecords = {"data.pkl",           "version",
                                                  "byteorder",          ".format_version",

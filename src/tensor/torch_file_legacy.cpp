@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The format of torch.save before 1.6, and of _use_new_zipfile_serialization=False since: pickles
-// of a magic number, the format's version, facts about the machine, the value, and the storages'
+// The format of torch.save before 1.6, and later with _use_new_zipfile_serialization=False: pickles
+// of a magic number, the format's version, properties of the machine, the value, and the storages'
 // keys; then, in the order of the keys, each storage's count of elements (int64) and its data.
 #include <algorithm>
 #include <array>
@@ -42,7 +42,7 @@ void check_machine(const Pickle& pickle, const std::string& path) {
   reject_legacy(path, "it does not say what machine wrote it");
 }
 
-// The keys' pickle as indices of the value's storages, each exactly once.
+// Returns the pickle of keys as indices of the value's storages, each exactly once.
 std::vector<size_t> storage_order(const Pickle& keys, const Pickle& value,
                                   const std::string& path) {
   const Node& list = root_of(keys);

@@ -11,7 +11,7 @@
 
 namespace finetune {
 
-// An opened and checked file. Safe to read from several threads.
+// An opened and checked file. Thread-safe for reading.
 class TorchFile : public std::enable_shared_from_this<TorchFile> {
  public:
   TorchFile(FileSystem& files, std::string path)
@@ -19,12 +19,12 @@ class TorchFile : public std::enable_shared_from_this<TorchFile> {
         file_(files.open(path_)),
         archive_(open_torch_archive(*file_, path_)) {}
 
-  // With tensors whose data is read later.
+  // Returns the value; the data of its tensors is read later.
   [[nodiscard]] TorchValue stored_value() const {
     return value(archive_.pickle.root, [this](size_t tensor) { return stored(tensor); });
   }
 
-  // With tensors that share memory where they did.
+  // Returns the value; its tensors share memory as when they were saved.
   [[nodiscard]] TorchValue read_value() const {
     std::vector<Tensor> storages;
     for (size_t i = 0; i < archive_.storages.size(); ++i) storages.push_back(read_data(i));
@@ -41,7 +41,7 @@ class TorchFile : public std::enable_shared_from_this<TorchFile> {
     if (result.numel() > data.numel()) {
       throw Error(ErrorKind::kData, "'" + path_ + "': a tensor repeats its elements");
     }
-    // Nobody may keep what is not the tensor's.
+    // Copy if the storage has more data than the tensor, so that the rest is not kept in memory.
     const bool is_whole = result.is_contiguous() && result.numel() == data.numel();
     return is_whole ? result : result.clone(at::MemoryFormat::Contiguous);
   }
@@ -66,7 +66,7 @@ class TorchFile : public std::enable_shared_from_this<TorchFile> {
     return data.as_strided(described.sizes, described.strides, described.offset);
   }
 
-  // Row after row, all of the storage.
+  // Whether the tensor is contiguous and covers the complete storage.
   static bool is_whole(const pickle::TensorView& described, const pickle::Storage& storage) {
     int64_t elements = 1;
     for (size_t i = described.sizes.size(); i-- > 0;) {
@@ -88,7 +88,7 @@ class TorchFile : public std::enable_shared_from_this<TorchFile> {
     return data;
   }
 
-  // The checked description as values; every bound is guaranteed by Pickle's contract.
+  // Converts the checked description to values; Pickle guarantees every bound.
   [[nodiscard]] TorchValue value(uint32_t index, const MakeTensor& make_tensor) const {
     const pickle::Node& node = archive_.pickle.nodes[index];
     switch (node.kind) {

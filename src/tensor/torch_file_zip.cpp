@@ -21,18 +21,18 @@ constexpr uint64_t kCentralBytes = 46;
 constexpr uint64_t kEndBytes = 22;
 constexpr uint64_t kEnd64Bytes = 56;
 constexpr uint64_t kLocator64Bytes = 20;
-constexpr uint32_t kIn64 = 0xffffffff;  // "see the zip64 field"
+constexpr uint32_t kIn64 = 0xffffffff;  // the value is in the zip64 field
 constexpr uint16_t kZip64Id = 1;
-constexpr uint16_t kPaddingId = 0x4246;  // as torch marks its padding
+constexpr uint16_t kPaddingId = 0x4246;  // torch's padding
 constexpr uint16_t kEncrypted = 1;
 constexpr uint16_t kSizesFollow = 8;
 constexpr uint16_t kUtf8Names = 0x800;
-constexpr uint64_t kAlignment = 64;  // of the data, as torch does, so that files can be mapped
+constexpr uint64_t kAlignment = 64;  // of the data, as in torch, so that files can be mapped
 constexpr uint64_t kMaxDirectoryBytes = uint64_t{64} << 20;
 constexpr size_t kMaxEntryNameBytes = 512;
 constexpr size_t kChunkBytes = size_t{4} << 20;
 
-// Slicing by 8 (Kounavis and Berry, 2005): eight tables, eight bytes a round.
+// Slicing by 8 (Kounavis and Berry, 2005): eight tables, eight bytes per round.
 constexpr std::array<std::array<uint32_t, 256>, 8> make_crc_tables() {
   std::array<std::array<uint32_t, 256>, 8> tables = {};
   for (uint32_t i = 0; i < 256; ++i) {
@@ -54,7 +54,7 @@ constexpr auto kCrcTables = make_crc_tables();
                                     "; write or fetch it again");
 }
 
-// Little-endian fields of a buffer; every access is checked.
+// Reads little-endian fields of a buffer; every access is checked.
 class Fields {
  public:
   Fields(std::string_view bytes, const std::string& path) : bytes_(bytes), path_(path) {}
@@ -138,7 +138,7 @@ struct Central {
   uint16_t flags = 0;
 };
 
-// A field that is only there for what does not fit into 32 bits.
+// Reads a field that only exists if a value does not fit into 32 bits.
 void read_zip64_field(std::string_view extra, Central& central, uint64_t& stored_size,
                       const std::string& path) {
   Fields fields(extra, path);
@@ -178,7 +178,7 @@ Central read_central(Fields& fields, const std::string& path) {
   return central;
 }
 
-// Finds the data, and holds what the local header says against the directory.
+// Finds the data, and compares the local header with the directory.
 void locate_data(const ReadableFile& file, const std::string& path, const Directory& directory,
                  Central& central) {
   ZipEntry& entry = central.entry;
@@ -313,7 +313,7 @@ void ZipWriter::add(const std::string& name, uint64_t size,
   put(header, size >= kIn64 ? 45 : 0, 2);
   put(header, kUtf8Names, 2);
   put(header, 0, 2);  // stored
-  put(header, 0, 4);  // no time: equal content gives equal bytes
+  put(header, 0, 4);  // no time, so that equal content gives equal bytes
   put(header, entry.crc, 4);
   put(header, in_32_bits(size), 4);
   put(header, in_32_bits(size), 4);

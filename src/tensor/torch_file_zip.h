@@ -21,28 +21,29 @@ struct ZipEntry {
   uint32_t crc = 0;
 };
 
-// Lists an archive; `path` names it in messages. Every entry is within the file, none overlaps
-// another, local and central headers agree, names are unique. Throws Error(kData).
+// Lists an archive; `path` names it in messages. Checks that every entry is within the file,
+// entries do not overlap, local and central headers agree, and names are unique. Throws
+// Error(kData).
 [[nodiscard]] std::vector<ZipEntry> read_zip_directory(const ReadableFile& file,
                                                        const std::string& path);
 
-// Reads an entry's data, `entry.size` bytes; throws Error(kData) where the checksum differs.
+// Reads an entry's data, `entry.size` bytes; throws Error(kData) if the checksum differs.
 void read_zip_entry(const ReadableFile& file, const std::string& path, const ZipEntry& entry,
                     void* data);
-// The same without keeping the data.
+// Checks an entry's checksum without keeping the data.
 void check_zip_entry(const ReadableFile& file, const std::string& path, const ZipEntry& entry);
 
-// Writes an archive front to back.
+// Writes an archive sequentially.
 class ZipWriter {
  public:
   explicit ZipWriter(WritableFile& file) : file_(file) {}
 
   using Sink = std::function<void(const void* data, size_t size)>;
-  // `pieces` hands all of the data to its argument, in order; called twice, for the checksum stands
-  // before the data.
+  // `pieces` passes all data to its argument, in order. Called twice, because the checksum precedes
+  // the data.
   void add(const std::string& name, uint64_t size, const std::function<void(const Sink&)>& pieces);
   void add(const std::string& name, std::string_view data);
-  void finish();  // the central directory; nothing may be added after it
+  void finish();  // writes the central directory; nothing may be added after it
 
  private:
   struct Written {

@@ -29,7 +29,7 @@ bool is_name(const std::string& text) {
                       [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; });
 }
 
-// The tensors of a file of torch.save by name. Only descriptions are kept.
+// The tensors of a file of torch.save by name. Only their descriptions are in memory.
 class TorchWeights final : public WeightFile {
  public:
   TorchWeights(FileSystem& files, const std::string& path)
@@ -51,7 +51,7 @@ class TorchWeights final : public WeightFile {
     const TensorView& view = view_of(info);
     Tensor data = storage(view.storage);
     Tensor tensor = data.as_strided(view.sizes, view.strides, view.offset);
-    // Nobody may write through one tensor into another, or keep what is not the tensor's.
+    // Copy if tensors share the storage, or if it has more data than the tensor.
     const bool is_whole = tensor.is_contiguous() && tensor.numel() == data.numel();
     if (is_whole && !shared_[view.storage]) return tensor;
     return tensor.clone(at::MemoryFormat::Contiguous);
@@ -66,7 +66,8 @@ class TorchWeights final : public WeightFile {
  private:
   [[nodiscard]] const Node& node(uint32_t index) const { return archive_.pickle.nodes[index]; }
 
-  // What torch.save(model.state_dict()) wrote, or a trainer's dictionary around it.
+  // Returns the dictionary of torch.save(model.state_dict()), or the one inside a trainer's
+  // dictionary.
   [[nodiscard]] const Node& state_dict() const {
     const Node& root = node(archive_.pickle.root);
     if (root.kind != Kind::kDict) reject_weights(path_, "it is no dictionary of tensors by name");
@@ -102,7 +103,8 @@ class TorchWeights final : public WeightFile {
     return views_[index_.at(info.name)];
   }
 
-  // The last one that several tensors share is kept: they tend to be asked for one after another.
+  // Keeps the last storage that several tensors share, because these are usually read
+  // consecutively.
   [[nodiscard]] Tensor storage(size_t index) const {
     if (!shared_[index]) return read_storage_tensor(index);
     const std::lock_guard lock(mutex_);
@@ -131,8 +133,8 @@ class TorchWeights final : public WeightFile {
   TorchArchive archive_;
   std::vector<TensorInfo> tensors_;
   std::vector<TensorView> views_;        // as tensors_
-  std::map<std::string, size_t> index_;  // name -> place in tensors_
-  std::vector<bool> shared_;             // by storage: several tensors have it
+  std::map<std::string, size_t> index_;  // name -> index in tensors_
+  std::vector<bool> shared_;             // by storage: several tensors use it
   mutable std::mutex mutex_;
   mutable Tensor kept_;
   mutable size_t kept_index_ = 0;

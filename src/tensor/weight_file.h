@@ -11,8 +11,7 @@
 
 namespace finetune {
 
-// An opened and checked file of named tensors, whatever its format. `info` is always one of
-// tensors().
+// An opened and checked file of named tensors in any format. `info` must be one of tensors().
 class WeightFile {
  public:
   virtual ~WeightFile() = default;
@@ -20,7 +19,7 @@ class WeightFile {
   [[nodiscard]] virtual const std::string& path() const = 0;
   [[nodiscard]] virtual const std::vector<TensorInfo>& tensors() const = 0;
   [[nodiscard]] virtual Tensor read(const TensorInfo& info) const = 0;
-  // Throws where the tensor does not fit into `target`: see check_fits().
+  // Throws if the tensor does not fit into `target`: see check_fits().
   virtual void read_into(const TensorInfo& info, Tensor& target) const = 0;
 };
 
@@ -29,9 +28,9 @@ class WeightFile {
 [[nodiscard]] std::shared_ptr<const WeightFile> open_torch_weights(FileSystem& files,
                                                                    const std::string& path);
 
-// "'x.bin' has no tensor 'y'; it belongs to another kind of model"
+// Throws "'x.bin' has no tensor 'y'; it belongs to another kind of model".
 [[noreturn]] void reject_missing_tensor(const std::string& path, const std::string& name);
-// Throws where a tensor of the file cannot be put into `target`.
+// Throws if a tensor of the file does not fit into `target`.
 void check_fits(const std::string& path, const TensorInfo& info, const Tensor& target);
 
 }  // namespace finetune

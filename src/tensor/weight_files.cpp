@@ -30,7 +30,7 @@ constexpr std::array<Layout, 2> kLayouts = {
     {{WeightFiles::Format::kSafetensors, kModelFile, kModelIndexFile, ".safetensors"},
      {WeightFiles::Format::kTorch, kPickledModelFile, kPickledModelIndexFile, ".bin"}}};
 
-// Files that users mistake for a model's weights, and what to do with them.
+// Files that users confuse with a model's weights, with advice.
 struct Foreign {
   const char* file;
   const char* what;
@@ -56,7 +56,7 @@ bool is_shard_name(std::string_view name, std::string_view suffix) {
          name.ends_with(suffix) && std::all_of(name.begin(), name.end(), allowed);
 }
 
-// Where Hugging Face's cache keeps the files of the model that `folder` is a snapshot of.
+// Returns the folder in which Hugging Face's cache stores the files of the snapshot `folder`.
 fs::path blobs_of(const fs::path& folder) {
   for (fs::path at = folder; at.has_relative_path(); at = at.parent_path()) {
     const fs::path model = at.parent_path().parent_path();
@@ -73,7 +73,7 @@ bool is_within(const fs::path& path, const fs::path& folder) {
          folder.end();
 }
 
-// A name in an index must not refer to a file outside the folder.
+// Throws if a name in an index refers to a file outside the folder.
 void check_stays_inside(const std::string& folder, const std::string& path,
                         const std::string& index) {
   std::error_code error;
@@ -90,7 +90,8 @@ void check_stays_inside(const std::string& folder, const std::string& path,
   }
 }
 
-// Opening a pipe would wait for ever; a clone without Git LFS holds a few lines for each file.
+// Opening a pipe would wait forever; a clone without Git LFS has text files of a few lines instead
+// of weights.
 void check_is_file(FileSystem& files, const std::string& path) {
   std::error_code error;
   if (!fs::is_regular_file(path, error)) {

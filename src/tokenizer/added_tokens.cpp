@@ -10,7 +10,7 @@
 namespace finetune::tokenizer {
 namespace {
 
-// Where the last character of `text` starts. Requires: not empty.
+// Returns the offset of the last character of `text`. Requires: not empty.
 size_t last_char(std::string_view text) {
   size_t start = text.size() - 1;
   while (start > 0 && (static_cast<uint8_t>(text[start]) & 0xC0) == 0x80) --start;

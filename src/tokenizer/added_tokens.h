@@ -14,7 +14,7 @@
 
 namespace finetune::tokenizer {
 
-// A token that is found in the text itself, before the model sees it.
+// A token that is searched in the text before the model processes it.
 struct AddedToken {
   std::string content;
   int32_t id = -1;
@@ -25,16 +25,16 @@ struct AddedToken {
   bool special = false;
 };
 
-// Finds literal strings, leftmost first, the longest of those that start there.
+// Finds literal strings: the leftmost match first, and of those that start there the longest.
 class LiteralMatcher {
  public:
   struct Match {
     size_t start;
     size_t end;
-    size_t literal;  // in the order of add()
+    size_t literal;  // index in the order of add()
   };
 
-  void add(std::string_view literal);  // Requires: not empty; of equal ones the last counts
+  void add(std::string_view literal);  // Requires: not empty; of equal literals the last one wins
   [[nodiscard]] bool empty() const { return nodes_.size() == 1; }
   [[nodiscard]] std::optional<Match> find(std::string_view text, size_t from) const;
 
@@ -51,24 +51,24 @@ class LiteralMatcher {
   size_t count_ = 0;
 };
 
-// The added tokens of a tokenizer and how they cut a text, as the tokenizers package does it.
+// The added tokens of a tokenizer; splits text at them like the tokenizers package.
 class AddedTokens {
  public:
-  // A part of a text: an added token (id >= 0) or what is left between them (id -1).
+  // A part of a text: an added token (id >= 0) or the text between added tokens (id -1).
   struct Part {
     int32_t id;
     std::string_view text;
   };
 
-  // `normalize` is applied to the content of tokens that are looked for in normalised text.
+  // `normalize` is applied to the content of tokens that are searched in normalised text.
   void add(const AddedToken& token, const std::function<std::string(std::string_view)>& normalize);
 
-  // Cut by the tokens that are looked for in the text as it is / in normalised text.
+  // Split at the tokens that are searched in the original or in normalised text.
   [[nodiscard]] std::vector<Part> split_raw(std::string_view text) const;
   [[nodiscard]] std::vector<Part> split_normalized(std::string_view text) const;
   [[nodiscard]] bool any_normalized() const { return !normalized_.matcher.empty(); }
 
-  // How decoding spells it: the text that is looked for.
+  // Returns the token's text in decoding: its content as searched.
   [[nodiscard]] const std::string* decoded(int32_t id) const;
   // Whether a special token has this content.
   [[nodiscard]] bool is_special(const std::string& content) const {

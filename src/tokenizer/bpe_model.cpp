@@ -17,9 +17,9 @@ namespace {
 
 constexpr uint64_t kNoPair = std::numeric_limits<uint64_t>::max();
 constexpr int32_t kNoRank = std::numeric_limits<int32_t>::max();
-// Up to here a plain search for the lowest rank beats a queue.
+// Up to this size a linear search for the lowest rank is faster than a queue.
 constexpr size_t kShortWord = 48;
-// Each character of a word is spelled with it.
+// Maximum size of prefix and suffix, because they are added to characters of every word.
 constexpr size_t kMaxAffix = 64;
 
 uint64_t pair_key(int32_t left, int32_t right) {
@@ -144,7 +144,7 @@ void BpeModel::add_merges(const std::vector<std::pair<std::string, std::string>>
     uint64_t slot = mix(pair, 0) & merge_mask_;
     while (merges_[slot].pair != kNoPair && merges_[slot].pair != pair)
       slot = (slot + 1) & merge_mask_;
-    merges_[slot] = {pair, static_cast<int32_t>(rank), id};  // of equal ones the last counts
+    merges_[slot] = {pair, static_cast<int32_t>(rank), id};  // of equal merges the last one wins
   }
 }
 
@@ -187,7 +187,7 @@ void BpeModel::segment(std::string_view word, std::vector<Piece>& pieces) const 
     append_pieces(symbols, word.size(), pieces);
     return;
   }
-  // Spelled in byte-level characters, each of which represents one byte of the word.
+  // The word is spelled in byte-level characters, each of which represents one byte.
   const size_t first = pieces.size();
   const std::string characters = to_byte_chars(word);
   segment_characters(characters, pieces);
@@ -231,7 +231,7 @@ bool BpeModel::append_bytes(std::string_view character, std::vector<Symbol>& sym
 
 void BpeModel::start_symbols(std::string_view word, std::vector<Symbol>& symbols) const {
   std::string spelled;
-  uint32_t unknown = 0;  // bytes that wait for the unk token
+  uint32_t unknown = 0;  // pending bytes of the unk token
   for (size_t at = 0; at < word.size();) {
     size_t after = at;
     static_cast<void>(utf8::decode(word, after));
@@ -250,7 +250,7 @@ void BpeModel::start_symbols(std::string_view word, std::vector<Symbol>& symbols
       unknown = 0;
       symbols.push_back({*id, size});
     } else if (!append_bytes(character, symbols) && unk_id_ >= 0) {
-      // As the tokenizers package has it: bytes do not flush an unk token that waits.
+      // As in the tokenizers package: byte tokens do not flush a pending unk token.
       if (unknown > 0 && !fuse_unk_) {
         symbols.push_back({unk_id_, unknown});
         unknown = 0;
@@ -331,7 +331,7 @@ void BpeModel::merge_long(std::vector<Symbol>& symbols) const {
     const uint32_t right = symbols[left].id == top.left ? after[left] : kNone;
     if (right == kNone || symbols[right].id != top.right) continue;
     symbols[left] = {top.result, symbols[left].size + symbols[right].size};
-    symbols[right].id = -1;  // gone: no candidate has a negative symbol
+    symbols[right].id = -1;  // removed: no candidate has a negative symbol
     after[left] = after[right];
     if (after[left] != kNone) {
       before[after[left]] = left;

@@ -14,26 +14,26 @@
 
 namespace finetune::tokenizer {
 
-// What a BPE model is made of, as its files spell it.
+// The content of a BPE model as in its files.
 struct BpeParts {
   std::vector<std::pair<std::string, int32_t>> vocabulary;
   std::vector<std::pair<std::string, std::string>> merges;  // by rank
   std::optional<std::string> unk_token{};
-  std::string continuing_subword_prefix{};  // of every character of a word but the first
-  std::string end_of_word_suffix{};         // of the last one
+  std::string continuing_subword_prefix{};  // of all characters of a word but the first
+  std::string end_of_word_suffix{};         // of the last character
   bool fuse_unk = false;
-  bool byte_fallback = false;  // <0x0A> for the bytes of a character without a token
-  bool ignore_merges = false;  // a word that is a token is that token
-  // Words are given as bytes; the vocabulary spells them in byte-level characters.
+  bool byte_fallback = false;  // <0x0A> etc. for the bytes of a character without a token
+  bool ignore_merges = false;  // a word that is in the vocabulary is one token
+  // Words are bytes, and the vocabulary spells them in byte-level characters.
   bool byte_level = true;
 };
 
-// A word -> pieces, by merging the pair of lowest rank first.
+// Splits a word into pieces by merging the pair of lowest rank first.
 class BpeModel : public CachedModel {
  public:
-  // Throws Error(kData) for an id or token that is there twice, a token that is too long, a merge
-  // whose parts or result are not in the vocabulary, a prefix or suffix beyond 64 bytes. `where`
-  // starts the message.
+  // Throws Error(kData), with `where` as prefix, for a duplicate id or token, a token that is too
+  // long, a merge whose parts or result are not in the vocabulary, a prefix or suffix above 64
+  // bytes.
   BpeModel(BpeParts parts, const std::string& where);
 
   [[nodiscard]] std::optional<int32_t> token_to_id(std::string_view token) const override;
@@ -47,7 +47,7 @@ class BpeModel : public CachedModel {
     int32_t rank;
     int32_t id;
   };
-  // A token and its number of bytes of the word.
+  // A token and the number of the word's bytes that it covers.
   struct Symbol {
     int32_t id;
     uint32_t size;
@@ -76,7 +76,7 @@ class BpeModel : public CachedModel {
   bool fuse_unk_ = false;
   bool ignore_merges_ = false;
   bool byte_level_ = false;
-  // Of each byte's byte-level character; only where all are there and nothing is put around them.
+  // Ids of the byte-level characters; set only if all exist and there is no prefix or suffix.
   std::optional<std::array<int32_t, 256>> byte_ids_;
   std::optional<std::array<int32_t, 256>> fallback_ids_;
 };

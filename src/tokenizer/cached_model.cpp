@@ -10,7 +10,7 @@ namespace {
 
 std::atomic<uint64_t> next_serial{1};
 
-// Words with their ids and words with their pieces are cached separately: callers rarely need both.
+// Separate caches for ids and pieces of words: callers rarely need both.
 struct Scratch {
   WordCache<int32_t> ids;
   WordCache<Piece> pieces;
@@ -23,7 +23,7 @@ Scratch& thread_scratch() {
   return scratch;
 }
 
-// Appends what `cache` knows of the word, or what make() makes of it in `made`.
+// Appends the cached values of the word, or else the result of make() in `made`.
 template <class Value, class Make>
 void append(WordCache<Value>& cache, uint64_t owner, std::string_view word,
             std::vector<Value>& made, std::vector<Value>& result, const Make& make) {
@@ -39,7 +39,7 @@ void append(WordCache<Value>& cache, uint64_t owner, std::string_view word,
       return;
     }
     make();
-    // Byte fallback can make more of a word than it has bytes: such ones are not worth it.
+    // Byte fallback can make more values than the word has bytes; such words are not cached.
     if (made.size() <= WordCache<Value>::kMaxValues) cache.insert(word, key, made);
   }
   result.insert(result.end(), made.begin(), made.end());

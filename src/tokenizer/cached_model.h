@@ -10,8 +10,8 @@
 
 namespace finetune::tokenizer {
 
-// A model whose words come again: each thread keeps a bounded cache of short words, of one model at
-// a time.
+// A model that caches repeated words: each thread has a bounded cache of short words for one model
+// at a time.
 class CachedModel : public TokenModel {
  public:
   CachedModel();
@@ -21,14 +21,14 @@ class CachedModel : public TokenModel {
   void append_new_ids(std::string_view word, std::vector<int32_t>& ids) const final;
 
  protected:
-  // Appends the pieces of a word that is not empty.
+  // Appends the pieces of a non-empty word.
   virtual void segment(std::string_view word, std::vector<Piece>& pieces) const = 0;
 
  private:
-  uint64_t serial_;  // tells the threads' caches whose words they hold
+  uint64_t serial_;  // identifies this model in the threads' caches
 };
 
-// The ids of <0x00> ... <0xFF>, for bytes without another token; -1 if missing.
+// Returns the ids of <0x00> ... <0xFF>, for bytes without another token; -1 if missing.
 [[nodiscard]] std::array<int32_t, 256> byte_fallback_ids(const TokenModel& model);
 
 }  // namespace finetune::tokenizer

@@ -40,7 +40,7 @@ bool is_chinese_char(char32_t c) {
          (c >= 0xF900 && c <= 0xFAFF) || (c >= 0x2F800 && c <= 0x2FA1F);
 }
 
-// With the capital letters of Unicode 16 and 17, which installed libraries may not know yet.
+// Includes the capital letters of Unicode 16 and 17, which installed libraries may not support yet.
 char32_t lower_char(char32_t c) {
   if (c < 128) return c >= 'A' && c <= 'Z' ? c + 32 : c;
   if (c >= 0x10D50 && c <= 0x10D65) return c + 0x20;

@@ -13,31 +13,31 @@
 
 namespace finetune::tokenizer {
 
-// Finds which of many strings a text starts with, one look-up for each character. The children of
+// Finds which of many strings a text starts with, with one look-up per character. The children of
 // all nodes are in one hash table, so its size is proportional to that of the strings.
 class CharTrie {
  public:
   static constexpr uint32_t kRoot = 0;
-  // What a character leads to.
+  // An edge of the trie: the result of one character.
   struct Step {
     uint32_t parent = 0;
     char32_t character = kNoCharacter;
-    uint32_t node = kRoot;  // to continue from; kRoot if no longer string starts this way
-    int32_t value = -1;     // of the string that ends here; -1 where none does
+    uint32_t node = kRoot;  // the next node; kRoot if no longer string continues here
+    int32_t value = -1;     // of the string that ends here; -1: none
   };
 
-  // Of characters, prefixes that strings share counted once: 256 MiB. Vocabularies of a million
-  // tokens have a third of them.
+  // Maximum number of edges, counting shared prefixes once: 256 MiB. Vocabularies of a million
+  // tokens need a third of that.
   static constexpr size_t kMostSteps = size_t{12} << 20;
 
   CharTrie() = default;
-  // Requires: values >= 0. Of equal strings the last counts. Left out are empty strings and such
-  // as are not well-formed UTF-8, which no text starts with. Throws Error(kData), which begins with
-  // `where`, for more than `most` steps.
+  // Requires: values >= 0. Of equal strings the last one wins. Empty and ill-formed strings, which
+  // no text starts with, are skipped. Throws Error(kData), which begins with `where`, for more than
+  // `most` edges.
   CharTrie(std::span<const std::pair<std::string_view, int32_t>> strings, const std::string& where,
            size_t most = kMostSteps);
 
-  // Null if no string continues this way.
+  // Returns null if no string continues with this character.
   [[nodiscard]] const Step* find(uint32_t node, char32_t character) const {
     for (size_t i = slot(node, character);; i = (i + 1) & (steps_.size() - 1)) {
       const Step& step = steps_[i];
@@ -46,7 +46,7 @@ class CharTrie {
     }
   }
 
-  // Says that find(node, character) will be called soon.
+  // Prefetches the memory that find(node, character) will read.
   void prefetch(uint32_t node, char32_t character) const {
     __builtin_prefetch(&steps_[slot(node, character)]);
   }

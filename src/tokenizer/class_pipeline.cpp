@@ -37,7 +37,7 @@ Json replace(const char* from, const char* to) {
   return {{"type", "Replace"}, {"pattern", {{"String", from}}}, {"content", to}};
 }
 
-// "\xE2\x96\x81" and byte tokens back to text; with `strips` without the space in front.
+// Converts "\xE2\x96\x81" and byte tokens back to text; `strips` removes the leading space.
 Json spaced_decoder(bool strips) {
   Json steps = Json::array(
       {replace(kMetaspace, " "), Json{{"type", "ByteFallback"}}, Json{{"type", "Fuse"}}});
@@ -112,13 +112,13 @@ constexpr ClassRow kClasses[] = {{"BertTokenizer", TokenizerClass::kBert, "WordP
                                  {"GemmaTokenizer", TokenizerClass::kGemma, "BPE"},
                                  {"DebertaV2Tokenizer", TokenizerClass::kDebertaV2, "Unigram"}};
 
-// tokenizer.json is executed as it says.
+// The class for which tokenizer.json is used as it is.
 constexpr std::string_view kBackend = "TokenizersBackend";
-// transformers' TOKENIZER_MAPPING_NAMES for types of models that are not families here
-// (base/model_families.def has those).
+// transformers' TOKENIZER_MAPPING_NAMES for model types that are not supported families (those are
+// in base/model_families.def).
 constexpr std::pair<std::string_view, std::string_view> kOtherTypes[] = {{"phi", "GPT2Tokenizer"}};
 
-// Builds a TemplateProcessing piece by piece.
+// Builds a TemplateProcessing from pieces.
 class Template {
  public:
   void special(const SpecialTokens::Token& token, int type) {
@@ -170,7 +170,7 @@ std::string resolve_class(const std::string& named, const std::string& model_typ
   if (named.empty()) return registered;
   if (registered.empty() || registered == named) return named;
   if (registered == kBackend) return std::string(kBackend);
-  // Hub folders of Qwen 2 name classes that it does not have.
+  // Hub folders of Qwen 2 name classes that transformers does not use for it.
   return model_type == "qwen2" ? registered : named;
 }
 

@@ -7,8 +7,8 @@
 #include "finetune/tokenizer/tokenizer.h"
 #include "tokenizer/special_names.h"
 
-// What transformers 5 builds for its own classes, regardless of tokenizer.json: their parts as
-// tokenizer.json would spell them, with the settings of tokenizer_config.json.
+// The pipelines that transformers 5 builds for its own classes, ignoring those in tokenizer.json:
+// their parts in the format of tokenizer.json, with the settings of tokenizer_config.json.
 namespace finetune::tokenizer {
 
 enum class TokenizerClass {
@@ -26,25 +26,25 @@ enum class TokenizerClass {
 
 [[nodiscard]] TokenizerClass class_of(const TokenizerFolder& folder);
 
-// The keys normalizer, pre_tokenizer and decoder. `charsmap` is the Precompiled that the vocabulary
-// came with, or null: XLM-RoBERTa keeps it. Requires: not kOther.
+// Returns the keys normalizer, pre_tokenizer and decoder. `charsmap` is the vocabulary's
+// Precompiled normalizer, which XLM-RoBERTa keeps, or null. Requires: not kOther.
 [[nodiscard]] nlohmann::ordered_json class_pipeline(TokenizerClass which,
                                                     const TokenizerFolder& folder,
                                                     const nlohmann::ordered_json& charsmap);
 
-// The post_processor: `given`, the file's, for classes of language models; null where the class's
-// tokens are not all there.
+// Returns the post_processor. For classes of causal models this is `given`, the file's. Null if
+// some of the class's special tokens are missing.
 [[nodiscard]] nlohmann::ordered_json class_post_processor(TokenizerClass which,
                                                           const TokenizerFolder& folder,
                                                           const SpecialTokens& special,
                                                           const nlohmann::ordered_json& given);
 
-// The kind of model (as tokenizer.json calls it) that the class has; empty for kOther.
+// Returns the class's type of model in tokenizer.json; empty for kOther.
 [[nodiscard]] std::string class_model(TokenizerClass which);
 
-// The class that transformers' AutoTokenizer uses for a folder whose files name `named` (may be
-// empty) and a model of the type `model_type`: it knows better for some types. `byte_level`: the
-// tokenizer.json has a ByteLevel, which is never a LlamaTokenizer's.
+// Returns the class that transformers' AutoTokenizer uses for a folder whose files name the class
+// `named` (may be empty) and the model type `model_type`, which for some types overrides the name.
+// `byte_level`: tokenizer.json has a ByteLevel, which a LlamaTokenizer never has.
 [[nodiscard]] std::string resolve_class(const std::string& named, const std::string& model_type,
                                         bool byte_level);
 

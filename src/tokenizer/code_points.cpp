@@ -41,7 +41,7 @@ void CodePointSet::add(CategorySet categories) {
 
 std::vector<CodePointRange> CodePointSet::sorted() const {
   std::vector<CodePointRange> parts;
-  for (const auto& [first, last] : ranges_) {  // PCRE2 takes no surrogates, and no text has them
+  for (const auto& [first, last] : ranges_) {  // PCRE2 rejects surrogates, and no text has them
     if (first < 0xD800) parts.push_back({first, std::min<char32_t>(last, 0xD7FF)});
     if (last > 0xDFFF) parts.push_back({std::max<char32_t>(first, 0xE000), last});
   }

@@ -8,25 +8,26 @@
 
 namespace finetune::tokenizer {
 
-// As PCRE2 spells it: \x{1f}.
+// Formats a code point for PCRE2: \x{1f}.
 [[nodiscard]] std::string spell_code_point(char32_t code_point);
 
-// A set of code points: what a character class of a regular expression accepts.
+// A set of code points: the characters that a character class of a regular expression accepts.
 class CodePointSet {
  public:
   void add(char32_t first, char32_t last) { ranges_.push_back({first, last}); }
   void add(const CodePointSet& other);
   void add(CategorySet categories);
-  // All code points that are not in it.
+  // Returns all code points that are not in the set.
   [[nodiscard]] CodePointSet complement() const;
-  // As a character class of PCRE2, with every code point spelt: [\x{41}-\x{5a}].
+  // Returns the set as a character class of PCRE2, with all code points spelled out:
+  // [\x{41}-\x{5a}].
   [[nodiscard]] std::string to_class() const;
 
   [[nodiscard]] static CodePointSet white_space();  // \s
   [[nodiscard]] static CodePointSet word();         // \w
 
  private:
-  // In order, apart from each other, without surrogates.
+  // Returns sorted, disjoint ranges without surrogates.
   [[nodiscard]] std::vector<CodePointRange> sorted() const;
 
   std::vector<CodePointRange> ranges_;

@@ -13,16 +13,16 @@
 namespace finetune::tokenizer {
 namespace {
 
-// Enough for expressions that look at a character a few times; others could take hours.
+// Enough for expressions that examine each character a few times; others could take hours.
 constexpr uint64_t kStepsPerByte = 1000;
 constexpr uint64_t kLeastSteps = 1'000'000;
 constexpr uint32_t kMaxMatchCalls = 100'000'000;
 constexpr uint32_t kMaxHeapKib = 64 << 10;
 constexpr size_t kFirstStack = size_t{64} << 10;
 constexpr size_t kMaxStack = size_t{8} << 20;
-constexpr int kTooLong = -10'000;  // what a callout returns; PCRE2's own numbers are above
+constexpr int kTooLong = -10'000;  // the callout's return value; PCRE2's own codes are larger
 
-// Counts the characters that matching passes, forth and back, from one callout to the next.
+// Counts the characters that matching moves over, forward and back, between callouts.
 struct StepCounter {
   uint64_t left;
   size_t last = 0;
@@ -44,7 +44,7 @@ std::string message_of(int code) {
   return reinterpret_cast<const char*>(text.data());
 }
 
-// What matching needs in addition to the expression: one for each thread.
+// Memory for matching, one per thread.
 struct MatchScratch {
   MatchScratch()
       : data(pcre2_match_data_create(1, nullptr)),
@@ -100,7 +100,7 @@ Regex::Regex(std::string regex, std::string where)
                                               where_, shorten_regex(regex_), message_of(error)));
   }
   code_ = std::make_unique<const Code>(code);
-  // Where the system allows no new machine code, PCRE2 interprets.
+  // If the system forbids new machine code, PCRE2 interprets the expression.
   static_cast<void>(pcre2_jit_compile(code, PCRE2_JIT_COMPLETE));
 }
 

@@ -45,7 +45,7 @@ class Fuse final : public Decoding {
   }
 };
 
-// "<0x0A>" -> a byte; bytes in a row are one text, or U+FFFD each.
+// Converts "<0x0A>" to a byte; consecutive bytes are decoded together, or become one U+FFFD each.
 class ByteFallback final : public Decoding {
  public:
   void apply(std::vector<std::string>& tokens) const override {
@@ -75,7 +75,7 @@ class ByteFallback final : public Decoding {
  private:
   static std::optional<char> byte_of(const std::string& token) {
     if (token.size() != 6 || !token.starts_with("<0x") || token[5] != '>') return std::nullopt;
-    // Rust's parser takes a sign in front of the digits.
+    // Rust's parser accepts a sign before the digits.
     int value = token[3] == '+' ? 0 : digit(token[3]);
     const int low = digit(token[4]);
     if (value < 0 || low < 0) return std::nullopt;
@@ -175,7 +175,7 @@ class ReplaceDecoding final : public Decoding {
   std::string content_;
 };
 
-// Takes up to `start` and `stop` of one character off the two ends of every token.
+// Removes up to `start` and `stop` copies of one character from the start and end of every token.
 class StripDecoding final : public Decoding {
  public:
   StripDecoding(std::string content, size_t start, size_t stop)

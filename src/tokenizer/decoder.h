@@ -8,7 +8,7 @@
 
 namespace finetune::tokenizer {
 
-// One step of a decoder: changes tokens on their way to a text.
+// One step of a decoder: modifies tokens before they are joined to text.
 class Decoding {
  public:
   virtual ~Decoding() = default;
@@ -19,11 +19,11 @@ class Decoding {
 // Strip, WordPiece and Sequences of them.
 class Decoder {
  public:
-  Decoder() = default;  // puts a space between tokens
-  // Throws Error(kData) that names what is not supported; `where` starts its message.
+  Decoder() = default;  // joins tokens with spaces
+  // Throws Error(kData) naming unsupported parts; `where` is the prefix of its message.
   Decoder(const nlohmann::ordered_json& json, const std::string& where);
 
-  // Well-formed UTF-8 where the tokens are.
+  // The result is well-formed UTF-8 if the tokens are.
   [[nodiscard]] std::string operator()(std::vector<std::string> tokens) const;
 
  private:

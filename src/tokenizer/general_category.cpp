@@ -45,7 +45,7 @@ constexpr std::array<std::string_view, kGeneralCategories> kCategoryNames = {
     "Cn", "Cc", "Cf", "Co", "Lu", "Ll", "Lt", "Lm", "Lo", "Mn", "Mc", "Me", "Nd", "Nl", "No",
     "Pc", "Pd", "Ps", "Pe", "Pi", "Pf", "Po", "Sm", "Sc", "Sk", "So", "Zs", "Zl", "Zp"};
 
-// White_Space: the separators and six control characters.
+// The control characters with the property White_Space.
 constexpr bool is_control_space(char32_t c) { return (c >= 0x9 && c <= 0xD) || c == 0x85; }
 
 constexpr uint8_t traits_of(char32_t c, GeneralCategory category) {
@@ -83,15 +83,15 @@ struct FreeMemory {
 };
 using Traits = std::unique_ptr<uint8_t, FreeMemory>;
 
-// A process makes the table whenever it starts, so the work is a fill for each run of a category.
-// Zeroed pages that stay zero (most of Unicode is not assigned) take neither time nor memory.
+// Every process makes the table at startup, so the work is one fill per run of a category. Pages
+// that stay zero (most of Unicode is unassigned) cost neither time nor memory.
 Traits make_traits() {
   Traits traits(static_cast<uint8_t*>(std::calloc(kEndOfUnicode, 1)));
   if (traits == nullptr) throw std::bad_alloc();
   char32_t begin = 0;
   for (const CategoryRun& run : kCategoryRuns) {
     const char32_t end = begin + run.count;
-    // Only among the controls do the traits depend on the code point too.
+    // Traits depend on the code point itself only among the control characters.
     for (; begin < std::min(end, kEndOfControls); ++begin) {
       traits.get()[begin] = traits_of(begin, run.category);
     }

@@ -8,11 +8,11 @@
 #include <string_view>
 #include <vector>
 
-// Unicode's general categories as the regular expressions of the tokenizers package see them,
-// whatever Unicode version is installed here.
+// Unicode's general categories as in the regular expressions of the tokenizers package, independent
+// of the installed Unicode version.
 namespace finetune::tokenizer {
 
-// By the names of Unicode's PropertyValueAliases.txt; Cn: not assigned.
+// Named as in Unicode's PropertyValueAliases.txt; Cn: unassigned.
 enum class GeneralCategory : uint8_t {
   Cn,
   Cc,
@@ -54,10 +54,10 @@ using CategorySet = uint32_t;
   return set;
 }
 
-// The categories that \p{name} stands for: "Lu", or a group such as "L". Nothing for other names.
+// Returns the categories of \p{name}: "Lu", or a group such as "L"; nullopt for other names.
 [[nodiscard]] std::optional<CategorySet> find_categories(std::string_view name);
 
-// What the splitting patterns of real models ask of a character; several may be set.
+// Character classes in the splitting patterns of real models; several may be set.
 enum CharTrait : uint8_t {
   kLetterTrait = 1,        // \p{L}
   kNumberTrait = 2,        // \p{N}
@@ -68,12 +68,12 @@ enum CharTrait : uint8_t {
   kPunctuationTrait = 64,  // [\p{P}\p{S}]
 };
 
-// The traits of every code point below 0x110000, by code point.
+// Returns the traits of every code point below 0x110000, by code point.
 [[nodiscard]] const uint8_t* char_traits();
-// Those of ASCII.
+// Returns the traits of ASCII characters.
 [[nodiscard]] const std::array<uint8_t, 128>& ascii_traits();
 
-// Runs of code points [first, last] with a category of `set`, in order.
+// Ranges of code points [first, last] with a category of `set`, in order.
 struct CodePointRange {
   char32_t first;
   char32_t last;

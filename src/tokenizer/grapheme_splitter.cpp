@@ -43,7 +43,7 @@ constexpr GraphemeClassRange kGraphemeClassRanges[] = {
 };
 constexpr size_t kPage = 128;
 
-// Most pages are alike, so each is kept once.
+// A table of pages; equal pages, which are most of them, are stored once.
 class ClassTable {
  public:
   ClassTable() {
@@ -109,7 +109,7 @@ std::optional<std::string_view> GraphemeSplitter::next() {
   return text_.substr(start, offset_ - start);
 }
 
-// Keeps what rules 9c and 11 of UAX 29 look back for.
+// Updates the context that rules 9c and 11 of UAX 29 need.
 void GraphemeSplitter::pass(uint8_t properties) {
   const uint8_t value = properties & kClassBits;
   if (value != kExtend && value != kZwj) pictograph_ = value == kPictographic;

@@ -8,18 +8,18 @@
 
 namespace finetune::tokenizer {
 
-// Cuts a text into extended grapheme clusters, with the Unicode version of the tokenizers package.
-// A pair of regional indicators may be cut: nothing here depends on it.
+// Splits a text into extended grapheme clusters, with the Unicode version of the tokenizers
+// package. A pair of regional indicators may be split, which does not matter here.
 class GraphemeSplitter {
  public:
-  // Whether the character may be one cluster with its neighbours. Two that do not join are two
-  // clusters.
+  // Whether the character may be in one cluster with its neighbours. Two characters for which this
+  // is false are two clusters.
   [[nodiscard]] static bool joins(char32_t c);
 
   // Requires: well-formed UTF-8.
   explicit GraphemeSplitter(std::string_view text);
 
-  // The next cluster; nothing at the end. The clusters cover the text without gaps.
+  // Returns the next cluster; nullopt at the end. The clusters cover the text without gaps.
   [[nodiscard]] std::optional<std::string_view> next();
 
  private:
@@ -28,11 +28,11 @@ class GraphemeSplitter {
 
   std::string_view text_;
   size_t offset_ = 0;
-  size_t after_ = 0;         // after the character at offset_
-  uint8_t current_ = 0;      // what it is
-  bool pictograph_ = false;  // after a pictographic, Extends, and possibly a joiner
+  size_t after_ = 0;         // end of the character at offset_
+  uint8_t current_ = 0;      // properties of the character at offset_
+  bool pictograph_ = false;  // after a pictographic character, Extends and possibly a joiner
   bool consonant_ = false;   // after a consonant and its Extends
-  bool linker_ = false;      // and a linker among them
+  bool linker_ = false;      // the Extends include a linker
 };
 
 }  // namespace finetune::tokenizer

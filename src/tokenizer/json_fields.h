@@ -9,7 +9,7 @@
 #include "finetune/base/error.h"
 
 // Typed reading of one JSON object: every function throws Error(kData) that starts with `where` and
-// names the key. The optional_ forms take an absent key and null for "not given".
+// names the key. The optional_ forms treat an absent key and null as unset.
 namespace finetune::tokenizer {
 
 using Json = nlohmann::ordered_json;
@@ -21,7 +21,7 @@ using Json = nlohmann::ordered_json;
                                        const std::string& where);
 [[nodiscard]] std::string string_field(const Json& object, const char* key,
                                        const std::string& where);
-// At most kMaxTokenBytes.
+// Limited to kMaxTokenBytes.
 [[nodiscard]] std::string short_string_field(const Json& object, const char* key,
                                              const std::string& where);
 [[nodiscard]] bool bool_field(const Json& object, const char* key, const std::string& where);
@@ -35,7 +35,7 @@ using Json = nlohmann::ordered_json;
 inline constexpr int64_t kMaxVocabulary = 4'000'000;
 inline constexpr size_t kMaxTokenBytes = size_t{64} << 10;
 
-// "WHERE: WHAT is not supported; ..."
+// Returns the error "WHERE: WHAT is not supported; ..."
 [[nodiscard]] Error unsupported(const std::string& where, const std::string& what);
 
 }  // namespace finetune::tokenizer

@@ -21,7 +21,7 @@
 namespace finetune::tokenizer {
 namespace {
 
-// A message: its kind, the size of its text, its text.
+// A message consists of its kind, the size of its text, and the text.
 enum class Message : char { kResult = 'R', kError = 'E', kProgress = 'P' };
 constexpr size_t kHeaderBytes = 1 + sizeof(uint64_t);
 
@@ -30,7 +30,7 @@ void write_all(int descriptor, const void* data, size_t size) {
   while (size > 0) {
     const ssize_t count = ::write(descriptor, at, size);
     if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) ::_exit(kExitFailed);  // nobody listens any more
+    if (count <= 0) ::_exit(kExitFailed);  // the parent is gone
     at += count;
     size -= static_cast<size_t>(count);
   }
@@ -57,7 +57,7 @@ void limit_processors(int processors) {
                             int messages, int errors, pid_t parent, int processors) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(kExitFailed);
-  // A terminal sends its signals to both: the parent decides.
+  // A terminal sends its signals to both processes; only the parent handles them.
   for (const int number : {SIGTERM, SIGINT, SIGUSR1, SIGHUP}) (void)::signal(number, SIG_IGN);
   const rlimit none{0, 0};
   (void)::setrlimit(RLIMIT_CORE, &none);
@@ -96,7 +96,7 @@ class Pipe {
   [[nodiscard]] int write_end() const { return ends_[1]; }
   void close_write_end() { close_end(1); }
 
-  // Appends what is there; false at the end.
+  // Appends available bytes; returns false at the end.
   bool read_some(std::string& buffer) {
     std::array<char, 65536> block{};
     const ssize_t count = ::read(ends_[0], block.data(), block.size());
@@ -114,7 +114,7 @@ class Pipe {
   std::array<int, 2> ends_{-1, -1};
 };
 
-// The process as its parent sees it.
+// The child process, as seen by its parent.
 class Child {
  public:
   Child(pid_t process, Pipe& messages, Pipe& errors, const ProcessListener& listener)

@@ -8,7 +8,7 @@
 
 namespace finetune::tokenizer {
 
-// Reports of work that runs in a separate process.
+// Sends progress of work in a separate process to its parent.
 class ProcessReports {
  public:
   explicit ProcessReports(int descriptor) : descriptor_(descriptor) {}
@@ -20,7 +20,7 @@ class ProcessReports {
 
 struct ProcessListener {
   std::function<void(int64_t done, int64_t total)> progress = {};
-  std::function<void(const std::string& line)> line = {};  // of its standard error
+  std::function<void(const std::string& line)> line = {};  // a line of its standard error
 };
 
 // The process ended without a result.
@@ -28,18 +28,18 @@ class ProcessDied : public std::runtime_error {
  public:
   ProcessDied(int signal_number, const std::string& said)
       : std::runtime_error(said), signal_number_(signal_number) {}
-  // 0 where it left by itself.
+  // 0 if it was not ended by a signal.
   [[nodiscard]] int signal_number() const { return signal_number_; }
 
  private:
   int signal_number_;
 };
 
-// Runs `work` in a separate process and returns its result: a library that aborts, crashes or
-// cannot be stopped ends only that process. Throws the work's Error here; Interrupted, with the
-// process killed, when a stop is requested; ProcessDied with its last report. The process dies with
-// this one. `processors`: how many it may use at once; 0 for all. Requires: no other thread of this
-// process, because a fork copies only one.
+// Runs `work` in a separate process and returns its result: a library that aborts, crashes or hangs
+// affects only that process. Throws the Error of `work`; Interrupted, after killing the process, if
+// a stop is requested; ProcessDied with the process's last report. The process is killed if this
+// one dies. `processors`: how many it may use; 0 for all. Requires: no other thread in this
+// process, because fork copies only one.
 [[nodiscard]] std::string run_in_process(
     const std::function<std::string(const ProcessReports&)>& work, const ProcessListener& listener,
     int processors, const std::string& phase);

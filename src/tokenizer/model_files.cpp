@@ -193,7 +193,7 @@ std::vector<std::pair<std::string, int32_t>> read_vocab_txt(const std::string& t
     if (utf8::find_invalid(line) != std::string::npos) {
       throw Error(ErrorKind::kData, place + ": is not valid UTF-8");
     }
-    size_t size = 0;  // without white space at the end
+    size_t size = 0;  // without trailing white space
     for (size_t offset = 0; offset < line.size();) {
       if (char_class(utf8::decode(line, offset)) != CharClass::kSpace) size = offset;
     }

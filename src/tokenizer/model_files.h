@@ -11,7 +11,7 @@
 #include "tokenizer/class_pipeline.h"
 #include "tokenizer/token_model.h"
 
-// Token models out of their files. Everything throws Error(kData) that starts with `where`.
+// Reads token models from files. Everything throws Error(kData) that starts with `where`.
 namespace finetune::tokenizer {
 
 struct ReadModel {
@@ -21,22 +21,22 @@ struct ReadModel {
   bool takes_bytes = false;  // byte-level BPE
 };
 
-// "BPE", "Unigram" or "WordPiece", also where an old file does not say so.
+// Returns "BPE", "Unigram" or "WordPiece", even for old files without a type.
 [[nodiscard]] std::string model_type(const nlohmann::ordered_json& model, const std::string& where);
 
-// The `model` of tokenizer.json. transformers' own classes set its options themselves.
+// Reads the `model` of tokenizer.json; for transformers' own classes, the class sets its options.
 // `byte_level`: the pre-tokenizer ends with ByteLevel.
 [[nodiscard]] ReadModel read_model(const nlohmann::ordered_json& model, const std::string& where,
                                    TokenizerClass which, const TokenizerFolder& folder,
                                    bool byte_level);
 
-// {"token": id, ...}
+// Reads {"token": id, ...}.
 [[nodiscard]] std::vector<std::pair<std::string, int32_t>> read_vocabulary(
     const nlohmann::ordered_json& json, const std::string& where);
-// merges.txt
+// Reads merges.txt.
 [[nodiscard]] std::vector<std::pair<std::string, std::string>> read_merges_txt(
     const std::string& text, const std::string& where);
-// vocab.txt: a token a line; of equal ones the last counts.
+// Reads vocab.txt: one token per line; of equal ones the last one wins.
 [[nodiscard]] std::vector<std::pair<std::string, int32_t>> read_vocab_txt(const std::string& text,
                                                                           const std::string& where);
 

@@ -31,7 +31,7 @@ NormalizedText::NormalizedText(std::string_view text, uint32_t begin, bool with_
 
 NormalizedText::Origin NormalizedText::origin(size_t begin, size_t end) const {
   FT_CHECK(with_origins_ && end <= origins_.size(), "a text's origins are not kept");
-  // The package gives an empty token's own place in the normalised word.
+  // The package gives an empty token its position in the normalised word.
   if (begin >= end) {
     const auto at = static_cast<uint32_t>(begin_ + begin);
     return {at, at};
@@ -105,7 +105,7 @@ void NormalizedText::replace(const std::vector<Match>& matches, std::string_view
   for (const Match& match : matches) {
     copy(match.begin);
     text.append(content);
-    // What is put in stands where the last character stood that it replaces.
+    // Inserted text has the origin of the last character that it replaces.
     if (with_origins_) {
       origins.insert(origins.end(), content.size(),
                      match.end > 0 ? origins_[match.end - 1] : Origin{});

@@ -8,7 +8,7 @@
 
 namespace finetune::tokenizer {
 
-// A character of a changed text and how it came about, as the tokenizers package counts:
+// A character of a changed text and where it comes from, as the tokenizers package counts:
 //   0   it replaces the next character
 //   1   it is new, at the position of the one before it
 //  -N   it replaces the next character, and the N after that one are removed
@@ -17,12 +17,12 @@ struct CharChange {
   int32_t change;
 };
 
-// A text on its way through normalisers and pre-tokenisers, with where each of its bytes comes
-// from: NormalizedString of the tokenizers package. Without origins (where nobody asks for ranges)
-// only the text is kept.
+// A text as normalizers and pre-tokenizers transform it, with the origin of each byte in the input:
+// NormalizedString of the tokenizers package. Without origins (if no ranges are needed) only the
+// text is kept.
 class NormalizedText {
  public:
-  // Bytes [begin, end) of the text as it was given.
+  // Bytes [begin, end) of the original text.
   struct Origin {
     uint32_t begin = 0;
     uint32_t end = 0;
@@ -30,39 +30,39 @@ class NormalizedText {
   };
 
   NormalizedText() = default;
-  // `text` is at offset `begin` of the original text. Requires: valid UTF-8, < 4 GiB.
+  // `text` starts at offset `begin` of the original text. Requires: valid UTF-8, < 4 GiB.
   NormalizedText(std::string_view text, uint32_t begin, bool with_origins);
 
   [[nodiscard]] const std::string& text() const { return text_; }
   [[nodiscard]] bool empty() const { return text_.empty(); }
   [[nodiscard]] bool has_origins() const { return with_origins_; }
-  // Where it started when it was last cut out; 0 without origins.
+  // Offset of the text when it was last sliced; 0 without origins.
   [[nodiscard]] uint32_t begin() const { return begin_; }
-  // Where the bytes [begin, end) come from. Requires: has_origins().
+  // Returns the origin of the bytes [begin, end). Requires: has_origins().
   [[nodiscard]] Origin origin(size_t begin, size_t end) const;
 
-  // Makes `text` the text. Requires: !has_origins().
+  // Replaces the text. Requires: !has_origins().
   void assign(std::string text);
 
   [[nodiscard]] NormalizedText slice(size_t begin, size_t end) const;
 
-  // Makes `changes` the text; the first `skipped` characters are gone.
+  // Replaces the text by `changes`; the first `skipped` characters are removed.
   void transform(const std::vector<CharChange>& changes, size_t skipped = 0);
-  // Keeps the characters for which keep(char32_t) is true.
+  // Keeps only the characters for which keep(char32_t) is true.
   template <class Keep>
   void filter(const Keep& keep);
-  // Turns each character c into map(c).
+  // Replaces each character c by map(c).
   template <class Map>
   void map(const Map& map);
-  // Puts `content` in the place of each of `matches`, which are in order and do not overlap.
+  // Replaces each of `matches`, which are in order and do not overlap, by `content`.
   struct Match {
     size_t begin;
     size_t end;
   };
   void replace(const std::vector<Match>& matches, std::string_view content);
-  void prepend(std::string_view content);  // nothing where the text is empty
+  void prepend(std::string_view content);  // does nothing for an empty text
   void strip(bool left, bool right);       // white space
-  // Each byte becomes its character of byte-level vocabularies.
+  // Replaces each byte by its character in byte-level vocabularies.
   void to_byte_level();
 
  private:

@@ -217,7 +217,7 @@ void Normalizer::add(const nlohmann::ordered_json& json, const std::string& wher
 }
 
 void Normalizer::apply(NormalizedText& text) const {
-  // A chain of steps that each double a text must not end in the machine's memory.
+  // Limits the size: a chain of steps that each double the text could exhaust the memory.
   const size_t limit = std::max(size_t{256} << 20, 4 * text.text().size());
   for (const auto& step : steps_) {
     step->apply(text);

@@ -23,12 +23,12 @@ class Normalization {
 // tables of the tokenizers package.
 class Normalizer {
  public:
-  Normalizer() = default;  // leaves text alone
-  // Throws Error(kData) that names what is not supported; `where` starts its message.
+  Normalizer() = default;  // leaves text unchanged
+  // Throws Error(kData) naming unsupported parts; `where` is the prefix of its message.
   Normalizer(const nlohmann::ordered_json& json, const std::string& where);
 
   [[nodiscard]] bool empty() const { return steps_.empty(); }
-  // What each step is, as JSON; "Precompiled" alone for that one.
+  // Returns the JSON of each step; for Precompiled only "Precompiled".
   [[nodiscard]] const std::vector<std::string>& kinds() const { return kinds_; }
   void apply(NormalizedText& text) const;
   // The same without origins. Requires: well-formed UTF-8.

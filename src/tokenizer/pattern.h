@@ -14,23 +14,23 @@ namespace finetune::tokenizer {
 class Regex;
 class TextCutter;
 
-// What Replace and Split look for: a string or a regular expression (compiled_regex.h).
+// The pattern of Replace and Split: a string or a regular expression (compiled_regex.h).
 class Pattern {
  public:
   using Match = NormalizedText::Match;
 
-  // Reads {"String": "..."} or {"Regex": "..."}. Throws Error(kData) for what is not supported.
+  // Reads {"String": "..."} or {"Regex": "..."}. Throws Error(kData) for unsupported patterns.
   Pattern(const nlohmann::ordered_json& json, const std::string& where);
 
-  // All matches, from left to right, as the tokenizers package finds them. Throws Error(kData)
-  // where a regular expression takes too long on this text.
+  // Returns all matches from left to right, as in the tokenizers package. Throws Error(kData) if a
+  // regular expression takes too long on this text.
   [[nodiscard]] std::vector<Match> find_all(std::string_view text) const;
-  // find_all() for matches that `content` is put in the place of: Error(kData) also where the text
-  // would grow beyond 256 MiB, as a chain of them could make it.
+  // Like find_all(), for matches to be replaced by `content`. Also throws Error(kData) if the text
+  // would grow beyond 256 MiB, which a chain of replacements could cause.
   [[nodiscard]] std::vector<Match> find_replaced(std::string_view text,
                                                  std::string_view content) const;
 
-  // The matcher written by hand for this regular expression; null where there is none.
+  // Returns the hand-written matcher for this regular expression; null if there is none.
   [[nodiscard]] const TextCutter* cutter() const { return cutter_.get(); }
 
  private:

@@ -26,7 +26,7 @@ std::optional<int32_t> find_id(const PipelineParts& parts, const std::string& co
   return parts.model->token_to_id(content);
 }
 
-// The id that the tokenizers package gives to a token that the vocabulary lacks.
+// Returns the id that the tokenizers package assigns to a token that is not in the vocabulary.
 int32_t next_id(const PipelineParts& parts) {
   int64_t next = parts.model->count();
   for (const AddedToken& token : parts.added_tokens) {
@@ -70,7 +70,7 @@ void read_added_tokens(const Json& json, const std::string& where, PipelineParts
                       known ? format_text("it as {}", *known)
                             : "'" + parts.model->id_to_token(token.id) + "'"));
     }
-    // The package counts on from the vocabulary, whatever the file says.
+    // The package numbers such tokens after the vocabulary and ignores the id in the file.
     const int32_t next = next_id(parts);
     if (!known && parts.model->id_to_token(next).empty()) token.id = next;
     if (!ids.insert(token.id).second) {
@@ -87,7 +87,7 @@ AddedToken* find_added(PipelineParts& parts, const std::string& content) {
   return found == parts.added_tokens.end() ? nullptr : &*found;
 }
 
-// The added_tokens_decoder of tokenizer_config.json, whose flags count more than tokenizer.json's.
+// Adds tokenizer_config.json's added_tokens_decoder, whose flags override those in tokenizer.json.
 void add_config_tokens(const TokenizerFolder& folder, PipelineParts& parts) {
   for (AddedToken token : folder.added_tokens) {
     if (AddedToken* known = find_added(parts, token.content)) {
@@ -107,8 +107,8 @@ void add_config_tokens(const TokenizerFolder& folder, PipelineParts& parts) {
   }
 }
 
-// Named tokens become added tokens, as transformers does; `only_known` leaves out those that the
-// vocabulary lacks.
+// Makes named tokens added tokens, as transformers does; `only_known` skips those that are not in
+// the vocabulary.
 void add_named_tokens(const TokenizerFolder& folder, bool only_known, PipelineParts& parts) {
   for (const auto& [name, token] : folder.named) {
     std::optional<int32_t> id = find_id(parts, token.content);
@@ -125,8 +125,8 @@ void add_named_tokens(const TokenizerFolder& folder, bool only_known, PipelinePa
   }
 }
 
-// Without a word about the class the usual names are tried: BERT's or BigBird's where the
-// vocabulary has [CLS], else RoBERTa's.
+// Without a class name, assumes the usual names: BERT's or BigBird's if the vocabulary has [CLS],
+// else RoBERTa's.
 void assume_names(TokenizerFolder& folder, const PipelineParts& parts) {
   const std::string class_name = folder.class_name;
   if (find_id(parts, "[CLS]")) {
@@ -149,7 +149,7 @@ void check_processor_ids(const PipelineParts& parts, const std::string& where) {
   }
 }
 
-// The Precompiled among a tokenizer.json's normalizers; null where there is none.
+// Returns the Precompiled among a tokenizer.json's normalizers; null if there is none.
 Json find_charsmap(const Json& normalizer) {
   if (!normalizer.is_object()) return nullptr;
   const auto type = normalizer.find("type");
@@ -170,13 +170,13 @@ void set_model(ReadModel read, PipelineParts& parts) {
   if (!read.takes_bytes) parts.pre_tokenizer.spell_bytes();
 }
 
-// The class whose parts replace the file's: only for the kind of model that it has.
+// Returns the class whose parts replace the file's, if it has the same type of model.
 TokenizerClass class_for(const TokenizerFolder& folder, const std::string& model) {
   const TokenizerClass which = class_of(folder);
   return class_model(which) == model ? which : TokenizerClass::kOther;
 }
 
-// The sides that transformers takes from tokenizer.json's own padding and truncation.
+// Reads the sides from tokenizer.json's padding and truncation, as transformers does.
 void read_sides(const Json& json, const TokenizerFolder& folder, PipelineParts& parts) {
   parts.sides = folder.sides;
   if (folder.sides_given) return;
@@ -222,7 +222,7 @@ PipelineParts parse_tokenizer_json(const std::string& text, const std::string& w
   };
   const Json& model = object_field(json, "model", where);
   const TokenizerClass which = class_for(folder, model_type(model, where));
-  // As transformers reads it: where there is a tokenizer.json, its post_processor alone counts.
+  // As in transformers: if tokenizer.json exists, only its post_processor counts.
   folder.add_bos_token.reset();
   folder.add_eos_token.reset();
   PipelineParts parts;

@@ -17,7 +17,7 @@ constexpr std::string_view kMetaspaceText = "\xE2\x96\x81";  // U+2581
 
 bool is_space_of_token(char32_t c) { return c == 0x120 || char_class(c) == CharClass::kSpace; }
 
-// How many characters at the start and at the end of a token's text are white space.
+// Returns the number of white-space characters at the start and at the end of a token's text.
 std::pair<int64_t, int64_t> spaces_around(std::string_view token) {
   int64_t leading = 0;
   int64_t trailing = 0;
@@ -33,7 +33,7 @@ std::pair<int64_t, int64_t> spaces_around(std::string_view token) {
 
 bool continues_char(char byte) { return (static_cast<uint8_t>(byte) & 0xC0) == 0x80; }
 
-// `count` characters behind `at`, at most at `end`.
+// Returns the offset `count` characters after `at`, at most `end`.
 int64_t forward(std::string_view text, int64_t at, int64_t count, int64_t end) {
   for (; count > 0 && at < end; --count) {
     ++at;
@@ -42,7 +42,7 @@ int64_t forward(std::string_view text, int64_t at, int64_t count, int64_t end) {
   return at;
 }
 
-// `count` characters before `at`; nothing where there are not that many.
+// Returns the offset `count` characters before `at`; nullopt if there are fewer.
 std::optional<int64_t> backward(std::string_view text, int64_t at, int64_t count) {
   for (; count > 0; --count) {
     if (at == 0) return std::nullopt;
@@ -54,7 +54,7 @@ std::optional<int64_t> backward(std::string_view text, int64_t at, int64_t count
 
 }  // namespace
 
-// One text on its way through the parts.
+// Passes one text through the parts.
 class PipelineTokenizer::Run {
  public:
   Run(const PipelineTokenizer& owner, std::string_view text, bool with_ranges,
@@ -118,7 +118,7 @@ class PipelineTokenizer::Run {
     return with_ranges_ ? word.origin(begin, end) : NormalizedText::Origin{};
   }
 
-  // `spelling` is what the package calls the token's value.
+  // `spelling` is the token's value in the package.
   void push(int32_t id, NormalizedText::Origin origin, std::string_view spelling) {
     tokens_.ids.push_back(id);
     if (!with_ranges_) return;
@@ -136,7 +136,7 @@ class PipelineTokenizer::Run {
                                   const PostProcessor::Trim& trim) const {
     if (leading > 0) {
       const bool first = (tokens_.ranges.empty() && !trim.behind_special) || range.begin == 0;
-      // The space that add_prefix_space has put there is none of the text.
+      // The space that add_prefix_space inserted is not part of the text.
       if (!(first && trim.add_prefix_space && leading == 1)) {
         range.begin = forward(text_, range.begin, leading, range.end);
       }
@@ -175,7 +175,7 @@ PipelineTokenizer::PipelineTokenizer(PipelineParts parts) : parts_(std::move(par
 }
 
 bool PipelineTokenizer::is_plain(const std::optional<ByteLevel>& byte_level) const {
-  // Behind other steps a space goes in front of each of their words.
+  // If there are other steps before it, each of their words gets a space in front.
   return cutters_ && byte_level && (parts_.pre_tokenizer.empty() || !byte_level->add_prefix_space);
 }
 

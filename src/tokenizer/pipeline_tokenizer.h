@@ -17,11 +17,11 @@
 
 namespace finetune::tokenizer {
 
-// Everything that a tokenizer is made of, read from whatever files.
+// All parts of a tokenizer, read from any of its file formats.
 struct PipelineParts {
   std::unique_ptr<TokenModel> model;
   Normalizer normalizer;
-  // Its byte_level() is set only where the model takes the bytes themselves.
+  // Its byte_level() is set only if the model processes bytes.
   PreTokenizer pre_tokenizer;
   PostProcessor post_processor;
   Decoder decoder;
@@ -29,16 +29,16 @@ struct PipelineParts {
   SpecialTokens special_tokens;
   Tokenizer::Sides sides;
   bool token_types = true;  // the model takes token types
-  // A token whose spelling starts so continues a word; where it is empty, a token that starts with
-  // neither "Ġ" nor "▁" does.
+  // Tokens that start with it continue a word; if it is empty, tokens that start with neither "Ġ"
+  // nor "▁".
   std::string continuing_prefix;
-  // What a token stands for in a text is what the text has there (Unigram), not its spelling.
+  // A token's text is what the input has at its range (Unigram), not its spelling.
   bool unigram = false;
   std::vector<std::pair<std::string, std::string>> files;
 };
 
-// Added tokens, normalizer, pre-tokenizer, model and post-processor one after the other, as the
-// tokenizers package runs them.
+// Runs added tokens, normalizer, pre-tokenizer, model and post-processor in sequence, like the
+// tokenizers package.
 class PipelineTokenizer : public Tokenizer {
  public:
   explicit PipelineTokenizer(PipelineParts parts);
@@ -73,9 +73,11 @@ class PipelineTokenizer : public Tokenizer {
   using ByteLevel = PreTokenizer::ByteLevel;
   class Run;
 
-  // Everything that cuts is a TextCutter, and nobody asks where: no text has to be copied.
+  // Whether all splitting steps are TextCutters and no ranges are needed, so that no text is
+  // copied.
   [[nodiscard]] bool is_plain(const std::optional<ByteLevel>& byte_level) const;
-  // Whether words between spaces gave all ids; else `ids` is as it was.
+  // Appends the ids if all words between spaces are independent; returns false and leaves `ids`
+  // unchanged otherwise.
   [[nodiscard]] bool append_spaced(std::string_view text, std::vector<int32_t>& ids) const;
   void append_plain(std::string_view text, const ByteLevel& byte_level,
                     std::vector<int32_t>& ids) const;
@@ -86,9 +88,9 @@ class PipelineTokenizer : public Tokenizer {
   PipelineParts parts_;
   AddedTokens added_;
   int64_t size_ = 0;
-  // The steps of the pre-tokenizer with ByteLevel's pattern, where all of them only cut.
+  // The steps of the pre-tokenizer with ByteLevel's pattern, if all of them only split.
   std::optional<std::vector<const TextCutter*>> cutters_;
-  std::unique_ptr<const SpacedWords> spaced_words_;  // null where they do not serve
+  std::unique_ptr<const SpacedWords> spaced_words_;  // null if not applicable
 };
 
 }  // namespace finetune::tokenizer

@@ -16,14 +16,14 @@ namespace finetune::tokenizer {
 // ByteLevel and Sequences of them.
 class PostProcessor {
  public:
-  // How RobertaProcessing and ByteLevel take white space off the ranges of tokens.
+  // How RobertaProcessing and ByteLevel trim white space from the ranges of tokens.
   struct Trim {
     bool add_prefix_space = false;
-    bool behind_special = false;  // special tokens stand before the text by then
+    bool behind_special = false;  // special tokens are already in front of the text
   };
 
   PostProcessor() = default;  // adds nothing
-  // Throws Error(kData) that names what is not supported; `where` starts its message.
+  // Throws Error(kData) naming unsupported parts; `where` is the prefix of its message.
   PostProcessor(const nlohmann::ordered_json& json, const std::string& where);
   [[nodiscard]] static PostProcessor roberta(int32_t cls, int32_t sep, Trim trim);
   [[nodiscard]] static PostProcessor bert(int32_t cls, int32_t sep);
@@ -33,12 +33,12 @@ class PostProcessor {
   [[nodiscard]] int64_t num_added(bool pair) const;
   [[nodiscard]] bool empty() const { return steps_.empty(); }
   [[nodiscard]] const std::vector<Trim>& trims() const { return trims_; }
-  // Every id that it may add.
+  // Returns every id that may be added.
   [[nodiscard]] std::vector<int32_t> added_ids() const;
 
  private:
   enum class Kind { kBert, kRoberta, kTemplate };
-  // Special tokens (`ids`) or the text `text`.
+  // Special tokens (`ids`), or the text with index `text`.
   struct TemplatePiece {
     std::vector<int32_t> ids{};
     int32_t text = ModelText::kSpecial;

@@ -17,7 +17,7 @@ namespace {
 
 using Match = NormalizedText::Match;
 
-// A part of a word that a pattern matches, or what lies between its matches.
+// A match of a pattern in a word, or the text between matches.
 struct Part {
   size_t begin;
   size_t end;
@@ -45,7 +45,7 @@ std::vector<Match> find_all(std::string_view text, std::string_view string) {
   return matches;
 }
 
-// The characters for which accepts(char32_t) is true, each a separate match.
+// Returns each character for which accepts(char32_t) is true as a separate match.
 template <class Accepts>
 std::vector<Match> find_chars(std::string_view text, const Accepts& accepts) {
   std::vector<Match> matches;
@@ -68,7 +68,7 @@ Behavior read_behavior(const Json& json, const std::string& where) {
   throw unsupported(where, "a pre_tokenizer with the behavior '" + name + "'");
 }
 
-// Joins parts as `behavior` says.
+// Joins parts according to `behavior`.
 std::vector<Part> join(std::vector<Part> parts, Behavior behavior) {
   if (behavior == Behavior::kIsolated) return parts;
   std::vector<Part> joined;
@@ -104,7 +104,7 @@ void cut(const NormalizedText& word, const std::vector<Part>& parts, Words& word
   }
 }
 
-// Cuts every word into the pieces of `cutter`.
+// Splits every word into the pieces of `cutter`.
 void split_by(Words& words, const TextCutter& cutter) {
   Words result;
   std::vector<uint32_t> ends;
@@ -120,7 +120,7 @@ void split_by(Words& words, const TextCutter& cutter) {
   words = std::move(result);
 }
 
-// Cuts every word by the matches that find(std::string_view) gives.
+// Splits every word at the matches that find(std::string_view) returns.
 template <class Find>
 void split(Words& words, Behavior behavior, const Find& find) {
   Words result;
@@ -132,7 +132,7 @@ void split(Words& words, Behavior behavior, const Find& find) {
 
 bool is_space(char32_t c) { return char_class(c) == CharClass::kSpace; }
 
-// ASCII's punctuation has Unicode's symbols in it; the table knows.
+// The table also contains ASCII symbols such as '$', as the tokenizers package does.
 bool is_punctuation(char32_t c) { return has_property(c, kPunctuationChar); }
 
 class Bert final : public PreTokenization {
@@ -232,7 +232,7 @@ class Digits final : public PreTokenization {
   [[nodiscard]] const TextCutter* cutter() const override { return cutter_.get(); }
 
  private:
-  std::shared_ptr<const TextCutter> cutter_;  // null where digits stay together
+  std::shared_ptr<const TextCutter> cutter_;  // null if digits are not split
 };
 
 class Punctuation final : public PreTokenization {
@@ -320,7 +320,7 @@ class SpelledByteLevel final : public PreTokenization {
   PreTokenizer::ByteLevel options_;
 };
 
-// The one character of the string `key`.
+// Returns the string `key`, which must be a single character.
 std::string read_char(const Json& json, const char* key, const std::string& where) {
   std::string text = string_field(json, key, where);
   size_t end = 0;

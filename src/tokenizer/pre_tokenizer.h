@@ -15,12 +15,12 @@ class TextCutter;
 
 using Words = std::vector<NormalizedText>;
 
-// One step of a pre-tokenizer: cuts words into words, none of them empty.
+// One step of a pre-tokenizer: splits words into non-empty words.
 class PreTokenization {
  public:
   virtual ~PreTokenization() = default;
   virtual void apply(Words& words) const = 0;
-  // What does the same where it changes nothing but cuts; else null.
+  // Returns an equivalent TextCutter if the step only splits and changes nothing, else null.
   [[nodiscard]] virtual const TextCutter* cutter() const { return nullptr; }
 };
 
@@ -28,33 +28,33 @@ class PreTokenization {
 // Metaspace, Punctuation, Split, Whitespace, WhitespaceSplit and Sequences of them.
 class PreTokenizer {
  public:
-  // ByteLevel as the last step, for byte-level models: these take the bytes themselves.
+  // ByteLevel as the last step of a byte-level model, which processes the bytes themselves.
   struct ByteLevel {
     bool add_prefix_space = true;
     bool use_regex = true;
   };
 
-  PreTokenizer() = default;  // cuts nothing
-  // Throws Error(kData) that names what is not supported; `where` starts its message.
+  PreTokenizer() = default;  // splits nothing
+  // Throws Error(kData) naming unsupported parts; `where` is the prefix of its message.
   PreTokenizer(const nlohmann::ordered_json& json, const std::string& where);
 
-  // Cuts every word but leaves byte_level(), where there is one, to the caller.
+  // Splits every word; leaves byte_level(), if set, to the caller.
   void apply(Words& words) const;
-  // The words of one text, as apply() cuts it; none of an empty one.
+  // Returns the words of one text as split by apply(); none for an empty text.
   [[nodiscard]] Words cut(NormalizedText text) const;
-  // apply() has nothing to do.
+  // Whether apply() does nothing.
   [[nodiscard]] bool empty() const { return steps_.empty(); }
-  // All steps as cutters, one after the other; nothing where one of them is none.
+  // Returns all steps as cutters, in order; nullopt if a step has none.
   [[nodiscard]] std::optional<std::vector<const TextCutter*>> cutters() const;
-  // A ByteLevel at the end.
+  // Returns the final ByteLevel, if there is one.
   [[nodiscard]] const std::optional<ByteLevel>& byte_level() const { return byte_level_; }
   [[nodiscard]] std::optional<ByteLevel>& byte_level() { return byte_level_; }
-  // Makes a ByteLevel at the end a step like any other: its words are then spelled in byte-level
+  // Turns a final ByteLevel into an ordinary step, whose words are spelled in byte-level
   // characters.
   void spell_bytes();
-  // What each step is, as JSON, byte_level() included.
+  // Returns the JSON of each step, including byte_level().
   [[nodiscard]] const std::vector<std::string>& kinds() const { return kinds_; }
-  // Where a word begins in the text decides (Metaspace's "first").
+  // Whether the result depends on where a word begins in the text (Metaspace's "first").
   [[nodiscard]] bool needs_origins() const { return needs_origins_; }
 
  private:
@@ -66,7 +66,7 @@ class PreTokenizer {
   bool needs_origins_ = false;
 };
 
-// ByteLevel without its spelling: the space in front, and GPT-2's pattern.
+// Applies ByteLevel without its spelling: the space in front, and GPT-2's pattern.
 void apply_byte_level(const PreTokenizer::ByteLevel& options, Words& words);
 
 }  // namespace finetune::tokenizer

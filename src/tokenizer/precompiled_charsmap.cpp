@@ -12,13 +12,13 @@ namespace finetune::tokenizer {
 namespace {
 
 constexpr size_t kMaxCharsmapBytes = size_t{1} << 20;
-// The SentencePiece library keeps this many nested matches in an array on its stack and checks
-// nothing.
+// The SentencePiece library stores this many nested matches in an array on its stack without
+// checking.
 constexpr int kMaxNestedRules = 32;
-// Of longer clusters the characters are replaced one by one.
+// In clusters of this size or longer, characters are replaced one by one.
 constexpr size_t kLongCluster = 6;
 
-// A unit of the double array.
+// Bits of a unit of the double array.
 constexpr uint32_t kLabelBits = (1u << 31) | 0xFFu;
 constexpr uint32_t kEndsRule = 1u << 8;
 constexpr uint32_t kValueBits = 0x7FFFFFFFu;
@@ -35,9 +35,9 @@ class CharsmapFault {
   const std::string& where_;
 };
 
-// The double array of normalisation rules: every unit that a text can lead to must lie inside it.
-// Sound tables share the ends of rules, so nodes may be reached on several ways, but never in a
-// circle.
+// Checks the double array of normalisation rules: every unit that a text can reach must be inside
+// it. Valid tables share the ends of rules, so nodes may be reached on several paths, but there
+// must be no cycle.
 class TrieCheck {
  public:
   TrieCheck(const std::vector<uint32_t>& units, std::string_view replacements,
@@ -62,12 +62,12 @@ class TrieCheck {
   struct Node {
     uint32_t base;
     bool ends_rule;
-    uint32_t byte = 0;  // the next one to follow
-    int nested = 0;     // most rules that nest below
+    uint32_t byte = 0;  // the next one to visit
+    int nested = 0;     // maximum number of nested rules below
   };
 
   void open(uint32_t base, bool ends_rule) {
-    // The array is a multiple of 256 units, so that base ^ byte is inside where base is.
+    // The array is a multiple of 256 units, so base ^ byte is inside if base is.
     if (base >= nested_.size()) fault_("its normalisation rules point outside their table");
     if (nested_[base] == kOnPath) fault_("its normalisation rules form a loop");
     if (nested_[base] != kNew) {
@@ -127,7 +127,7 @@ struct Charsmap {
   std::string_view replacements;
 };
 
-// Checked: every unit that a text can lead to lies inside, every rule has a replacement.
+// Parses and checks: every unit that a text can reach is inside, every rule has a replacement.
 Charsmap parse_charsmap(std::string_view map, const CharsmapFault& fault) {
   if (map.size() > kMaxCharsmapBytes) fault("its normalisation rules are larger than 1 MiB");
   if (map.size() < 4) fault("its normalisation rules are truncated");
@@ -180,8 +180,8 @@ size_t count_characters(std::string_view text) {
   }));
 }
 
-// How many bytes of the character continue in the rules; all if a rule ends within it. Every access
-// is in range: see parse_charsmap().
+// Returns how many bytes of the character continue in the rules; all if a rule ends within it.
+// Every access is in range: see parse_charsmap().
 size_t count_known(const std::vector<uint32_t>& units, std::string_view character) {
   uint32_t node = offset(units[0]);
   for (size_t i = 0; i < character.size(); ++i) {
@@ -195,7 +195,7 @@ size_t count_known(const std::vector<uint32_t>& units, std::string_view characte
   return character.size();
 }
 
-// A bit for each character that may be one cluster with its neighbours.
+// Returns a bit for each character that may be in one cluster with its neighbours.
 template <size_t kWords>
 std::array<uint64_t, kWords> joining_characters() {
   std::array<uint64_t, kWords> bits{};
@@ -205,7 +205,7 @@ std::array<uint64_t, kWords> joining_characters() {
   return bits;
 }
 
-// `old` becomes `replacement`, and the changes say so as the tokenizers package does.
+// Replaces `old` by `replacement` and records changes as the tokenizers package does.
 void append_replacement(std::string_view old, std::string_view replacement,
                         std::vector<CharChange>& changes) {
   for (size_t at = 0; at < replacement.size();) {
@@ -234,7 +234,7 @@ PrecompiledCharsmap::PrecompiledCharsmap(std::string_view map, const std::string
     utf8::append(text, c);
     const size_t unknown = text.size() - count_known(units_, text);
     if (unknown == 0) marked_[c / 64] |= uint64_t{1} << (c % 64);
-    // On to the first character that differs in a byte that is known, or in the first unknown one.
+    // Continue at the next character that differs in a known byte, or in the first unknown one.
     const char32_t same = char32_t{1} << (unknown <= 1 ? 0 : 6 * (unknown - 1));
     c = (c / same + 1) * same;
   }
@@ -248,7 +248,7 @@ PrecompiledCharsmap PrecompiledCharsmap::from_base64(std::string_view text,
   return PrecompiledCharsmap(*bytes, where);
 }
 
-// Every access is inside: see parse_charsmap().
+// Every access is in range: see parse_charsmap().
 std::optional<std::string_view> PrecompiledCharsmap::find(std::string_view text) const {
   uint32_t node = offset(units_[0]);
   for (const char byte : text) {
@@ -286,7 +286,7 @@ void PrecompiledCharsmap::append_cluster(std::string_view cluster, std::string& 
   }
 }
 
-// Text between marked characters is copied; clusters are searched only around these.
+// Copies text between marked characters; only searches clusters around these.
 std::string PrecompiledCharsmap::normalized(std::string_view text) const {
   std::string result;
   result.reserve(text.size() + text.size() / 8);

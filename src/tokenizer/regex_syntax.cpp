@@ -22,7 +22,7 @@ bool is_ascii_letter(char32_t c) { return (c >= 'a' && c <= 'z') || (c >= 'A' &&
 bool is_alphanumeric(char32_t c) { return is_ascii_letter(c) || (c >= '0' && c <= '9'); }
 char small_letter(char32_t c) { return static_cast<char>(c | 0x20); }
 
-// What Oniguruma treats as equal without case: two letters that are also one character.
+// Whether the two letters also match as one character without case in Oniguruma.
 bool folds_to_one(char first, char second) {
   constexpr std::array<std::string_view, 5> kPairs = {"ss", "ff", "fi", "fl", "st"};
   const std::array<char, 2> pair = {first, second};
@@ -50,7 +50,7 @@ class RegexTranslator {
  private:
   struct Part {
     std::string text;
-    bool nullable = false;  // can match without taking a character
+    bool nullable = false;  // can match the empty string
     bool repeatable = true;
   };
 
@@ -126,7 +126,7 @@ class RegexTranslator {
       utf8::append(text, c);
       return {.text = text};
     }
-    if (c >= 128) refuse();  // its other cases depend on tables
+    if (c >= 128) refuse();  // its case variants depend on tables
     if (!is_ascii_letter(c)) {
       last_letter_.reset();
       return {.text = spell_code_point(c)};
@@ -150,7 +150,7 @@ class RegexTranslator {
   Part read_group(int depth) {
     struct Kind {
       std::string_view begin;
-      bool takes;  // characters
+      bool takes;  // consumes characters
     };
     constexpr std::array<Kind, 6> kKinds = {{{"(?:", true},
                                              {"(?>", true},
@@ -178,7 +178,7 @@ class RegexTranslator {
     if (!take(")")) refuse();
     last_letter_.reset();
     const char* callout = begin.starts_with("(?<") ? "" : kCallout;
-    // The callout stands before each of the alternatives together.
+    // The callout precedes the group of alternatives.
     std::string text = std::string(begin) + callout;
     text += *callout != '\0' ? "(?:" + inner.text + ")" : inner.text;
     return {.text = text + ")", .nullable = inner.nullable || !takes, .repeatable = takes};
@@ -210,7 +210,8 @@ class RegexTranslator {
     }
   }
 
-  // After a backslash: \s, \p{L} and the like; nothing (and nothing taken) for other escapes.
+  // Reads an escape such as \s or \p{L} after a backslash; for other escapes returns nullopt and
+  // consumes nothing.
   std::optional<CodePointSet> read_class_escape() {
     const char kind = peek();
     CodePointSet set;
@@ -242,11 +243,11 @@ class RegexTranslator {
         return std::nullopt;
     }
     ++at_;
-    if (any_case_) refuse();  // other cases of a whole class depend on tables
+    if (any_case_) refuse();  // case variants of a whole class depend on tables
     return negated ? set.complement() : set;
   }
 
-  // After a backslash: one character.
+  // Reads an escape for one character after a backslash.
   char32_t read_char_escape() {
     const char32_t c = take_char();
     switch (c) {
@@ -266,7 +267,7 @@ class RegexTranslator {
           if (!take("}")) refuse();
           return value;
         }
-        return read_hex(2, 2, 0x7F);  // beyond ASCII these are bytes
+        return read_hex(2, 2, 0x7F);  // above ASCII these are bytes
       case 'u':
         return read_hex(4, 4);
       default:
@@ -319,7 +320,7 @@ class RegexTranslator {
     return negated ? set.complement() : set;
   }
 
-  // `first`, or the range that begins with it.
+  // Adds `first`, or the range that begins with it.
   void add_range(char32_t first, CodePointSet& set) {
     char32_t last = first;
     if (peek() == '-' && peek(1) != ']') {
@@ -405,7 +406,7 @@ class RegexTranslator {
   const std::string& where_;
   size_t at_ = 0;
   bool any_case_ = false;
-  std::optional<char> last_letter_;  // the letter before, where case does not count
+  std::optional<char> last_letter_;  // the previous letter, if case is ignored
 };
 
 }  // namespace

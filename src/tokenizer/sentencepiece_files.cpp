@@ -14,7 +14,7 @@
 namespace finetune::tokenizer {
 namespace {
 
-// Where no piece of the score 0 is the unk_token.
+// Default ids of the unk token, if no piece with score 0 is the unk_token.
 constexpr int64_t kBigBirdUnknown = 100;
 constexpr int64_t kDebertaUnknown = 1;
 
@@ -56,7 +56,7 @@ UnigramParts xlm_roberta_model(const SentencePieceSummary& summary, const Tokeni
   return parts;
 }
 
-// Every piece of the model under its own number: BigBird's and DeBERTa's.
+// Returns every piece of the model with its own id, as in BigBird's and DeBERTa's tokenizers.
 UnigramParts whole_model(const SentencePieceSummary& summary, const TokenizerFolder& folder) {
   UnigramParts parts;
   for (const auto& piece : summary.pieces) {
@@ -71,8 +71,8 @@ UnigramParts whole_model(const SentencePieceSummary& summary, const TokenizerFol
   return parts;
 }
 
-// The model's own control and user-defined pieces, unless tokenizer_config.json has a list. What is
-// named already loses its flags, as in transformers: it is added a second time.
+// Adds the model's control and user-defined pieces, unless tokenizer_config.json has a list. A
+// piece that is already named loses its flags, as in transformers, which adds it a second time.
 void add_model_tokens(const SentencePieceSummary& summary, TokenizerFolder& folder) {
   const auto further = [](const auto& item) { return item.first.empty(); };
   if (std::any_of(folder.named.begin(), folder.named.end(), further)) return;

@@ -10,14 +10,14 @@
 
 namespace finetune::tokenizer {
 
-// Parts out of a SentencePiece model, put together as transformers' XLMRobertaTokenizer,
-// BigBirdTokenizer and DebertaV2Tokenizer do. `model` is the content of the file `file_name` in the
+// Reads the parts from a SentencePiece model, combined as in transformers' XLMRobertaTokenizer,
+// BigBirdTokenizer and DebertaV2Tokenizer. `model` is the content of the file `file_name` in the
 // folder. Throws Error(kData). Requires: the folder's class is one of the three.
 [[nodiscard]] PipelineParts parse_sentencepiece_model(std::string model,
                                                       const std::string& file_name,
                                                       TokenizerFolder folder);
 
-// The normalizer of tokenizer.json that follows a model's rules; null where there are none.
+// Returns the normalizer of tokenizer.json for a model's rules; null if there are none.
 [[nodiscard]] nlohmann::ordered_json charsmap_json(std::string_view charsmap);
 
 }  // namespace finetune::tokenizer

@@ -18,10 +18,11 @@ using Summary = tokenizer::SentencePieceSummary;
 
 constexpr const char* kMetaspace = "\xE2\x96\x81";
 
-// Under every other way to cut a text: SentencePiece never finds a byte's piece in a text itself.
+// A score below that of all other segmentations: SentencePiece never finds the piece of a byte in
+// text.
 constexpr double kNeverFound = -1e6;
 
-// What transformers calls the special tokens, found by their text.
+// transformers' names of the special tokens, by their text.
 constexpr std::array<std::pair<const char*, const char*>, 8> kRoles = {{{"<s>", "bos_token"},
                                                                         {"[CLS]", "cls_token"},
                                                                         {"</s>", "eos_token"},
@@ -31,7 +32,7 @@ constexpr std::array<std::pair<const char*, const char*>, 8> kRoles = {{{"<s>", 
                                                                         {"[SEP]", "sep_token"},
                                                                         {"<unk>", "unk_token"}}};
 
-// Appends without the linear search for the key that ordered_json's [] makes.
+// Appends without the linear search of ordered_json's operator[].
 void put(Json& object, std::string key, Json value) {
   object.get_ref<Json::object_t&>().emplace_back(std::move(key), std::move(value));
 }
@@ -73,7 +74,7 @@ Json normalizer(const Summary& summary) {
   return {{"type", "Sequence"}, {"normalizers", std::move(steps)}};
 }
 
-// One of the texts, the longest that fits.
+// Returns a pattern that matches the longest of the texts.
 std::string pattern_of(std::vector<std::string_view> texts) {
   std::stable_sort(texts.begin(), texts.end(), [](auto a, auto b) { return a.size() > b.size(); });
   std::string pattern;
@@ -87,14 +88,14 @@ std::string pattern_of(std::vector<std::string_view> texts) {
   return pattern;
 }
 
-// User-defined symbols stand apart here, not among the added tokens: SentencePiece puts the space
-// in front of a text that begins with one, and an added token would be taken out before that.
+// User-defined symbols are split here instead of being added tokens: SentencePiece puts the space
+// in front of a text that begins with one, but added tokens are removed before that.
 Json pre_tokenizer(const Summary& summary) {
   std::vector<std::string_view> symbols;
   for (const auto& piece : summary.pieces) {
     if (piece.type == Summary::kUserDefined) symbols.push_back(piece.text);
   }
-  // Where the space itself is unknown, it is one unknown with its neighbours.
+  // If the space has no piece, it forms one unknown token with its neighbours.
   const Json metaspace = {{"type", "Metaspace"},
                           {"replacement", kMetaspace},
                           {"prepend_scheme", "never"},
@@ -164,8 +165,8 @@ Json unigram_model(const Summary& summary) {
           {"byte_fallback", summary.byte_fallback}};
 }
 
-// SentencePiece joins neighbours whose text is a piece, the best piece first. As merges these are
-// all ways to cut a piece into two others.
+// Returns all splits of a piece into two others as merges: SentencePiece joins neighbours whose
+// text is a piece, the best piece first.
 Json merges_of(const Summary& summary) {
   std::unordered_map<std::string_view, size_t> ids;
   std::vector<size_t> ranked;
@@ -208,7 +209,7 @@ Json bpe_model(const Summary& summary) {
                 {"end_of_word_suffix", nullptr},
                 {"fuse_unk", true},
                 {"byte_fallback", summary.byte_fallback},
-                // Nothing else makes a token of a symbol that no merges lead to.
+                // Needed for symbols that no merges produce.
                 {"ignore_merges", symbols}};
   put(model, "vocab", std::move(vocabulary));
   put(model, "merges", merges_of(summary));
@@ -247,7 +248,7 @@ std::string tokenizer_config(const Summary& summary, std::optional<int64_t> mode
   return json.dump(2) + "\n";
 }
 
-// As spm_train writes it: a piece and its score a line.
+// Returns the vocabulary as spm_train writes it: a piece and its score per line.
 std::string vocabulary_file(const Summary& summary) {
   std::ostringstream text;
   text.imbue(std::locale::classic());

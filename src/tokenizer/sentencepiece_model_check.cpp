@@ -18,7 +18,7 @@ constexpr size_t kMaxModelBytes = size_t{64} << 20;
 constexpr size_t kMaxPieceBytes = size_t{4} << 10;
 constexpr size_t kMaxSelfTests = 1000;
 constexpr size_t kMaxPieces = 4'000'000;
-// The library keeps this many nested matches in an array on its stack and checks nothing.
+// The library stores this many nested matches in an array on its stack without checking.
 constexpr size_t kMaxNestedPieces = 32;
 
 using SummaryPiece = SentencePieceSummary::Piece;
@@ -36,12 +36,12 @@ class ModelFault {
   std::string where_;
 };
 
-// One field of a protobuf message after the other.
+// Reads the fields of a protobuf message one by one.
 class MessageReader {
  public:
   MessageReader(std::string_view bytes, const ModelFault& fault) : bytes_(bytes), fault_(fault) {}
 
-  // False at the end.
+  // Returns false at the end.
   bool next() {
     if (offset_ == bytes_.size()) return false;
     const uint64_t key = varint();
@@ -224,7 +224,7 @@ SummaryPiece check_piece(std::string_view message, const ModelFault& fault) {
   return piece;
 }
 
-// How many of the sorted texts may start one another at one place of a text.
+// Limits how many of the sorted texts may be prefixes of each other.
 void check_nesting(std::vector<std::string_view> texts, const ModelFault& fault) {
   std::sort(texts.begin(), texts.end());
   std::vector<std::string_view> chain;
@@ -266,7 +266,7 @@ SentencePieceSummary check_sentencepiece_model(std::string_view model, const std
         summary.add_dummy_prefix = normalizer.add_dummy_prefix;
         break;
       }
-      case 5:  // the way back, of the library alone
+      case 5:  // denormalisation, which only the library uses
         static_cast<void>(check_normalizer(reader.bytes(), fault));
         break;
       case 4:

@@ -8,7 +8,7 @@
 
 namespace finetune::tokenizer {
 
-// What a serialised SentencePiece model says. Views into its bytes.
+// The content of a serialised SentencePiece model, as views into its bytes.
 struct SentencePieceSummary {
   enum PieceType : uint8_t {
     kNormal = 1,
@@ -26,17 +26,17 @@ struct SentencePieceSummary {
     PieceType type = kNormal;
   };
   std::vector<Piece> pieces;  // by id
-  uint64_t model_type = 1;    // as the trainer's options number it
+  uint64_t model_type = 1;    // the trainer's number of the type
   bool byte_fallback = false;
   bool add_dummy_prefix = true;
-  std::string_view charsmap;  // normalisation rules; empty where there are none
+  std::string_view charsmap;  // normalisation rules; empty if there are none
 };
 
-// Reads a serialised SentencePiece model and throws Error(kData), starting with `where`, for
-// everything that the library is known not to survive or has no use for: a file beyond 64 MiB, more
-// than 4M pieces, a piece that is empty, beyond 4 KiB or not UTF-8, a score that is not finite,
-// unknown types, normalisation rules that check_charsmap() refuses, more than 32 user-defined
-// pieces that start one another.
+// Reads a serialised SentencePiece model. Throws Error(kData), starting with `where`, for anything
+// that is known to crash the library or is invalid: a file above 64 MiB, more than 4M pieces, a
+// piece that is empty, above 4 KiB or not UTF-8, a non-finite score, unknown types, normalisation
+// rules that check_charsmap() rejects, more than 32 user-defined pieces that are prefixes of each
+// other.
 SentencePieceSummary check_sentencepiece_model(std::string_view model, const std::string& where);
 
 }  // namespace finetune::tokenizer

@@ -17,8 +17,8 @@ class SentencePieceProcessor;
 
 namespace finetune::tokenizer {
 
-// A SentencePiece model of a class that has no pipeline here (sentencepiece_files.h), executed by
-// the library: the model's own ids, nothing around a text.
+// A SentencePiece model of a class without a pipeline (sentencepiece_files.h), run by the library:
+// the model's own ids, no special tokens around a text.
 class SentencePieceTokenizer : public Tokenizer {
  public:
   // `model` is the content of the file `file_name` in the folder. Throws Error(kData).

@@ -19,13 +19,13 @@ namespace {
 
 using Type = SentencePieceOptions::Type;
 
-// Unigram's sums depend on into how many parts they are cut: it is spm_train's default for any
-// number of processors. Merging uses one thread, and its ties depend on where memory lies, which
-// further threads would disturb.
+// Unigram's sums depend on the number of parts they are split into: spm_train's default, whatever
+// the number of processors. BPE uses one thread, because its ties depend on memory addresses, which
+// more threads would change.
 constexpr const char* kUnigramParts = "16";
 constexpr const char* kBpeParts = "1";
 
-// Lines to the library, which copies each.
+// Passes lines to the library, which copies each.
 class Sentences final : public sentencepiece::SentenceIterator {
  public:
   explicit Sentences(TextLines& lines) : lines_(&lines), done_(!lines.next()) {}
@@ -46,7 +46,7 @@ class Sentences final : public sentencepiece::SentenceIterator {
   bool done_;
 };
 
-// The sample that spm_train takes, with a seed that can be chosen.
+// Draws spm_train's sample, with a seed that can be chosen.
 std::vector<std::string> take_sample(TextLines& lines, size_t size, uint64_t seed) {
   std::vector<std::string> sample;
   std::mt19937 generator(static_cast<std::mt19937::result_type>(seed));
@@ -61,7 +61,7 @@ std::vector<std::string> take_sample(TextLines& lines, size_t size, uint64_t see
   return sample;
 }
 
-// A list as the library reads it.
+// Formats a list for the library.
 std::string quoted_list(const std::vector<std::string>& items) {
   std::string list;
   for (const std::string& item : items) {
@@ -79,8 +79,8 @@ std::unordered_map<std::string, std::string> library_options(const SentencePiece
   const auto flag = [](bool value) { return std::string(value ? "true" : "false"); };
   char coverage[32];
   const auto end = std::to_chars(coverage, coverage + sizeof(coverage), options.character_coverage);
-  // The pieces before those of the text always have an index: the message about missing ones then
-  // names them together with the characters.
+  // The special pieces always exist, and the message about missing pieces counts them together with
+  // the characters.
   const auto ids = {options.pad_id, options.bos_id, options.eos_id, options.unk_id};
   const int64_t least = std::count_if(ids.begin(), ids.end(), [](int id) { return id >= 0; }) +
                         static_cast<int64_t>(options.control_symbols.size()) +
@@ -103,7 +103,7 @@ std::unordered_map<std::string, std::string> library_options(const SentencePiece
       {"unk_id", std::to_string(options.unk_id)},
       {"minloglevel", quiet ? "1" : "0"},
   };
-  // The sample is taken already; the library only notes its size, and takes none up to 100.
+  // The sample is already drawn; the library only records its size, and accepts none up to 100.
   if (options.input_sentence_size > 100) {
     named.emplace("input_sentence_size", std::to_string(options.input_sentence_size));
   }
@@ -116,7 +116,7 @@ std::unordered_map<std::string, std::string> library_options(const SentencePiece
   return named;
 }
 
-// The number behind `words` in `text`.
+// Returns the number after `words` in `text`.
 std::optional<int64_t> number_behind(const std::string& text, std::string_view words) {
   const size_t found = text.find(words);
   if (found == std::string::npos) return std::nullopt;
@@ -183,7 +183,8 @@ void TrainingLog::take(const std::string& line) {
     return;
   }
   if (line.find("EM sub_iter=") == std::string::npos) return;
-  // From all that occurs often down to a tenth more than what is wanted, by a factor each time.
+  // The size decreases from all frequent pieces to 1.1 times the target, by a constant factor per
+  // step.
   const auto size = static_cast<double>(number_behind(line, " size=").value_or(1));
   if (first_size_ == 0) first_size_ = size;
   const double all = std::log(first_size_ / (1.1 * static_cast<double>(options_.vocab_size)));

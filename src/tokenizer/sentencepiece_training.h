@@ -10,17 +10,17 @@
 
 namespace finetune::tokenizer {
 
-// The part of train_sentencepiece() that sees the library: reads the files and trains. The library
-// ends the process at some mistakes, and says on standard error how far it is unless `quiet`.
+// The part of train_sentencepiece() that uses the library: reads the files and trains. The library
+// exits on some errors, and logs its progress on standard error unless `quiet`.
 [[nodiscard]] TrainedSentencePiece train_by_library(const std::vector<std::string>& files,
                                                     const SentencePieceOptions& options, bool quiet,
                                                     const ProcessReports& reports);
 
-// How far a line of the library's log says that it is.
+// Extracts progress from the library's log.
 class TrainingLog {
  public:
   explicit TrainingLog(const SentencePieceOptions& options) : options_(options) {}
-  // Calls options.progress where the line says so.
+  // Calls options.progress if the line contains progress.
   void take(const std::string& line);
 
  private:
@@ -28,11 +28,11 @@ class TrainingLog {
   double first_size_ = 0;
 };
 
-// The library's message about `options` in our words; as Error(kConfig) where it is about the
+// Converts the library's message about `options` to an error; Error(kConfig) if it is about the
 // vocabulary's size.
 [[nodiscard]] Error training_error(const std::string& message, const SentencePieceOptions& options);
 
-// Whether the library normalises each of the texts to itself.
+// Whether the library's normalisation leaves the text unchanged.
 [[nodiscard]] bool is_normal(const std::string& text, const std::string& rule);
 
 }  // namespace finetune::tokenizer

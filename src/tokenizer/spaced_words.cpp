@@ -36,8 +36,8 @@ bool is_metaspace(const std::string& kind) {
          kind.find(R"("split":false)") == std::string::npos;
 }
 
-// Where the first space is, or the text's size. Eight bytes at a time: words are too short for a
-// call.
+// Returns the offset of the first space, or the text's size. Inline, eight bytes at a time, because
+// words are too short for a function call.
 size_t find_space(std::string_view text) {
   constexpr uint64_t kOnes = 0x0101010101010101u;
   size_t at = 0;
@@ -52,7 +52,8 @@ size_t find_space(std::string_view text) {
   return at;
 }
 
-// The space in front of a text is the normalizer's, and spaces side by side become one.
+// Whether the normalizer is SentencePiece's: it puts the space in front of a text and collapses
+// spaces.
 bool is_sentencepiece(Kinds kinds) {
   if (!kinds.empty() && kinds.front() == "Precompiled") kinds.erase(kinds.begin());
   return kinds == Kinds{kCollapse, kStrip, kPrependMetaspace};
@@ -84,8 +85,8 @@ SpacedWords::SpacedWords(const Normalizer& normalizer, const PreTokenizer& pre_t
       serial_(next_words_serial++),
       between_(normalizer("a")) {}
 
-// Whether words between spaces become what they become alone: marks may join a space, white space
-// at a word's ends may be stripped.
+// Whether the word has the same result between spaces as alone: marks may combine with a space, and
+// white space at a word's ends may be stripped.
 bool SpacedWords::stands_alone(std::string_view word, const std::string& normalized) const {
   const size_t prefix = between_.size() - 1;
   std::string expected = between_;

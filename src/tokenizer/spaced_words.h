@@ -14,20 +14,20 @@
 namespace finetune::tokenizer {
 
 // A per-thread cache of the ids of words between spaces of the original text, because words repeat.
-// Exact: it is used only with pipelines that split at spaces (BERT's, XLM-RoBERTa's,
-// SentencePiece's), and only for words whose normalisation is the same between two spaces as alone.
+// Exact: used only with pipelines that split at spaces (BERT's, XLM-RoBERTa's, SentencePiece's),
+// and only for words whose normalisation is the same between two spaces as alone.
 class SpacedWords {
  public:
-  // Whether spaces separate words of these parts, in texts without added tokens that are searched
-  // in normalised text.
+  // Whether these parts treat words between spaces separately, in texts without added tokens that
+  // are searched in normalised text.
   [[nodiscard]] static bool serve(const Normalizer& normalizer, const PreTokenizer& pre_tokenizer);
 
-  // Requires: serve(); the parts outlive this.
+  // Requires: serve(); the arguments outlive this object.
   SpacedWords(const Normalizer& normalizer, const PreTokenizer& pre_tokenizer,
               const TokenModel& model);
 
-  // Appends the ids of a text without added tokens. False where a word is too long to be worth it
-  // or hangs together with its surroundings: `ids` may have grown then.
+  // Appends the ids of a text without added tokens. Returns false if a word is too long for the
+  // cache or depends on its neighbours; `ids` may have grown then.
   [[nodiscard]] bool append_ids(std::string_view text, std::vector<int32_t>& ids) const;
 
  private:
@@ -39,8 +39,8 @@ class SpacedWords {
   const PreTokenizer& pre_tokenizer_;
   const TokenModel& model_;
   SimpleWords simple_;
-  uint64_t serial_;      // tells the threads' caches whose words they hold
-  std::string between_;  // what the normalizer makes of "a"
+  uint64_t serial_;      // identifies this object in the threads' caches
+  std::string between_;  // the result of the normalizer for "a"
 };
 
 }  // namespace finetune::tokenizer

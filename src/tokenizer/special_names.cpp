@@ -110,7 +110,7 @@ std::string without_fast(std::string name) {
   return name;
 }
 
-// Whether the side `key` is the left one.
+// Returns whether the side `key` is the left one.
 bool read_side(const Json& json, const char* key, const std::string& where) {
   const std::string side = optional_string(json, key, where).value_or("right");
   if (side != "left" && side != "right") {
@@ -126,7 +126,7 @@ std::optional<bool> read_token_types(const Json& json) {
 }
 
 // Defaults of transformers' classes without model_input_names. Without a class the tokenizers
-// package is used alone, and it returns them.
+// package is used directly, and it returns token types.
 bool has_token_types(const std::string& class_name) {
   return class_name.empty() || class_name == "BertTokenizer" || class_name == "ElectraTokenizer" ||
          class_name == "DebertaV2Tokenizer";

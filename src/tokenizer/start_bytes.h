@@ -9,7 +9,7 @@
 
 namespace finetune::tokenizer {
 
-// The bytes that something which is looked for may start with.
+// The possible first bytes of a set of strings.
 class StartBytes {
  public:
   void add(uint8_t byte) {
@@ -18,7 +18,8 @@ class StartBytes {
     only_ = ++count_ == 1 ? std::optional(static_cast<char>(byte)) : std::nullopt;
   }
 
-  // The first place from `from` on that has one of them; the text's size where none has.
+  // Returns the first position from `from` on with one of the bytes; the text's size if there is
+  // none.
   [[nodiscard]] size_t find(std::string_view text, size_t from) const {
     if (only_) return std::min(text.find(*only_, from), text.size());
     while (from < text.size() && !bytes_[static_cast<uint8_t>(text[from])]) ++from;
@@ -28,7 +29,7 @@ class StartBytes {
  private:
   std::array<bool, 256> bytes_{};
   int count_ = 0;
-  std::optional<char> only_;  // where it is one
+  std::optional<char> only_;  // if there is exactly one
 };
 
 }  // namespace finetune::tokenizer

@@ -12,8 +12,8 @@ namespace {
 constexpr uint8_t kLetterOrMark = kLetterTrait | kMarkTrait;
 constexpr uint8_t kSpaceLetterNumber = kSpaceTrait | kLetterTrait | kNumberTrait;
 
-// A cutter by end(scanner, at): the end of the match at `at`, `at` itself where there is none.
-// Characters without a match are joined to one piece.
+// A cutter based on end(scanner, at), which returns the end of the match at `at`, or `at` if there
+// is none. Consecutive characters without a match form one piece.
 template <class Matcher>
 class MatchCutter final : public TextCutter {
  public:
@@ -42,13 +42,13 @@ class MatchCutter final : public TextCutter {
   const uint8_t* traits_;
 };
 
-// Behind `count` numbers at most. Requires: a number at `at`.
+// Returns the end of at most `count` numbers. Requires: a number at `at`.
 size_t end_of_numbers(const TextScanner& text, size_t at, int count) {
   for (; count > 0 && text.is(at, kNumberTrait); --count) at = text.get(at).end;
   return at;
 }
 
-//  ?[^\s\p{L}\p{N}]+ and what else does not count as a sign; `at` where there is none.
+//  ?[^\s\p{L}\p{N}]+, also without the characters of `no_signs`; returns `at` if there is no match.
 size_t end_of_signs(const TextScanner& text, size_t at, uint8_t no_signs) {
   size_t first = at;
   if (text.get(at).byte == ' ') first = at + 1;
@@ -99,7 +99,7 @@ struct Cl100kMatcher {
 //   \p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+
 template <bool kContractions, int kNumbers>
 struct O200kMatcher {
-  // U*L+ at `at`; `at` itself where it does not match. Sets `capitals` to the end of U*.
+  // U*L+ at `at`; returns `at` if it does not match. Sets `capitals` to the end of U*.
   [[nodiscard]] static size_t end_of_word(const TextScanner& text, size_t at, size_t& capitals) {
     if (const size_t end = text.end_of_small_letters(at); end > at) {
       return text.end_of(end, kLowerTrait);
@@ -125,7 +125,8 @@ struct O200kMatcher {
     constexpr uint8_t kLetterOrNumber = kLetterTrait | kNumberTrait;
     const bool prefix =
         (c.traits & kLetterOrNumber) == 0 && !TextScanner::is_newline(static_cast<char>(c.byte));
-    // The optional character in front is tried first, U+ only where U*L+ fails with and without.
+    // The optional first character is tried first; U+ is tried only if U*L+ fails with and without
+    // it.
     size_t capitals_behind = c.end;
     if (prefix) {
       const size_t end = end_of_word(text, c.end, capitals_behind);

@@ -8,26 +8,26 @@
 
 namespace finetune::tokenizer {
 
-// Cuts a text into pieces that cover it without gaps, as a Split with the behavior Isolated does.
+// Splits a text into pieces that cover it without gaps, like a Split with behavior Isolated.
 // Immutable, so safe to share between threads.
 class TextCutter {
  public:
   virtual ~TextCutter() = default;
-  // Appends where each piece ends, in order; the last end is text.size(). Nothing for an empty
-  // text. Requires: well-formed UTF-8, < 4 GiB.
+  // Appends the end of each piece, in order; the last one is text.size(). Appends nothing for an
+  // empty text. Requires: well-formed UTF-8, < 4 GiB.
   virtual void cut(std::string_view text, std::vector<uint32_t>& ends) const = 0;
 };
 
-// A matcher written by hand for a regular expression that real models split by: GPT-2, Llama 3 and
-// cl100k, Qwen 2 and 3.5, o200k, Mistral's tekken, the three of DeepSeek-V3. Recognised by the
-// expression's text, character by character; null for every other one.
+// Returns the hand-written matcher for a regular expression that real models use: GPT-2, Llama 3
+// and cl100k, Qwen 2 and 3.5, o200k, Mistral's tekken, the three of DeepSeek-V3. Recognised by the
+// exact text of the expression; null for others.
 [[nodiscard]] std::shared_ptr<const TextCutter> find_cutter(std::string_view regex);
 
-// GPT-2's, which ByteLevel has built in:
+// Returns GPT-2's cutter, which is built into ByteLevel:
 //   's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
 [[nodiscard]] const TextCutter& gpt2_cutter();
 
-// Each number (by the tokenizers package's Digits) is one piece.
+// Makes a cutter for which each digit (as in the tokenizers package's Digits) is one piece.
 [[nodiscard]] std::shared_ptr<const TextCutter> make_digit_cutter();
 
 }  // namespace finetune::tokenizer

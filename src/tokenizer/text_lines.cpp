@@ -42,7 +42,7 @@ bool TextLines::read_block() {
   return true;
 }
 
-// The next line of the present file, its end left out; false at the file's end.
+// Reads the next line of the current file without its end; returns false at the file's end.
 bool TextLines::read_line() {
   line_.clear();
   too_long_ = false;

@@ -11,14 +11,14 @@
 
 namespace finetune::tokenizer {
 
-// The lines of some text files, one after the other, as SentencePiece's trainer takes them: without
-// those that are blank, longer than a limit (never held in memory whole) or hold its mark for
-// unknown characters (U+2585). Throws Error(kData) with file and line for what is not UTF-8.
+// The lines of several text files in order, as SentencePiece's trainer uses them: skips lines that
+// are blank, longer than a limit (never held in memory completely) or contain its mark for unknown
+// characters (U+2585). Throws Error(kData) with file and line for invalid UTF-8.
 class TextLines {
  public:
   struct Counts {
-    int64_t lines = 0;     // that were given out
-    int64_t too_long = 0;  // that were left out ...
+    int64_t lines = 0;     // returned
+    int64_t too_long = 0;  // skipped
     int64_t reserved = 0;
     std::string first_too_long{};  // FILE:LINE
   };
@@ -26,9 +26,9 @@ class TextLines {
 
   TextLines(const std::vector<std::string>& paths, size_t max_line_bytes, Progress progress);
 
-  // False at the end.
+  // Returns false at the end.
   bool next();
-  // Requires: next() was true.
+  // Requires: next() returned true.
   [[nodiscard]] const std::string& line() const { return line_; }
   [[nodiscard]] const Counts& counts() const { return counts_; }
 
@@ -41,14 +41,14 @@ class TextLines {
   const std::vector<std::string>& paths_;
   size_t max_line_bytes_;
   Progress progress_;
-  std::unique_ptr<ReadableFile> open_;  // the present file; of thousands no more than one
+  std::unique_ptr<ReadableFile> open_;  // the current file; only one is open at a time
   size_t file_ = 0;
-  uint64_t offset_ = 0;  // after the block, in the file
-  int64_t number_ = 0;   // of the line, in the file
+  uint64_t offset_ = 0;  // file offset of the block's end
+  int64_t number_ = 0;   // line number in the file
   int64_t done_ = 0;
   int64_t total_ = 0;
   std::string block_;
-  size_t at_ = 0;  // in the block
+  size_t at_ = 0;  // offset in the block
   std::string line_;
   bool too_long_ = false;
   Counts counts_;

@@ -11,8 +11,8 @@
 
 namespace finetune::tokenizer {
 
-// Where the ASCII letters end that `text` has from `offset` on, or its small ones. Eight bytes at a
-// time.
+// Returns the end of the ASCII letters (or small letters) of `text` from `offset` on. Eight bytes
+// at a time.
 template <bool kSmallOnly = false>
 [[nodiscard]] inline size_t end_of_ascii_letters(std::string_view text, size_t offset) {
   constexpr uint64_t kOnes = 0x0101010101010101u;
@@ -20,7 +20,8 @@ template <bool kSmallOnly = false>
   while (offset + 8 <= text.size()) {
     uint64_t bytes;
     std::memcpy(&bytes, text.data() + offset, 8);
-    // No byte borrows from the next one: its high bit stays where it is not below the limit.
+    // Bytes do not borrow from their neighbours: the high bit stays set if the byte is not below
+    // the limit.
     const uint64_t lower = bytes | (kSmallOnly ? 0 : kOnes * 0x20) | kHigh;
     const uint64_t letters = (lower - kOnes * 'a') & ~(lower - kOnes * ('z' + 1)) & ~bytes & kHigh;
     const uint64_t others = letters ^ kHigh;
@@ -35,17 +36,17 @@ template <bool kSmallOnly = false>
   return offset;
 }
 
-// Looks at a text character by character: what the hand-written matchers are made of. A place is
-// the byte where a character starts.
+// Reads a text character by character, for hand-written matchers. A position is the byte offset of
+// a character.
 class TextScanner {
  public:
   struct Char {
     uint8_t traits;
-    uint8_t byte;  // its first
-    size_t end;    // after it
+    uint8_t byte;  // its first byte
+    size_t end;    // the offset after it
   };
 
-  // Requires: well-formed UTF-8; both outlive this.
+  // Requires: well-formed UTF-8; both arguments outlive this object.
   TextScanner(std::string_view text, const uint8_t* traits) : text_(text), traits_(traits) {}
 
   [[nodiscard]] size_t size() const { return text_.size(); }
@@ -58,17 +59,17 @@ class TextScanner {
     const char32_t c = utf8::decode(text_, end);
     return {traits_[c], byte, end};
   }
-  // Sets `after` to the position after it. Requires: has(at).
+  // Returns the character and sets `after` to the position after it. Requires: has(at).
   [[nodiscard]] char32_t code_point(size_t at, size_t& after) const {
     after = at;
     return utf8::decode(text_, after);
   }
-  // Whether the character at `at` is there and has one of `traits`.
+  // Whether there is a character at `at` with one of `traits`.
   [[nodiscard]] bool is(size_t at, uint8_t traits) const {
     return has(at) && (get(at).traits & traits) != 0;
   }
 
-  // The end of the characters from `at` on that have one of `traits`.
+  // Returns the end of the characters from `at` on that have one of `traits`.
   [[nodiscard]] size_t end_of(size_t at, uint8_t traits) const {
     if ((traits & kLetterTrait) != 0) at = end_of_ascii_letters(at);
     while (has(at)) {
@@ -78,7 +79,7 @@ class TextScanner {
     }
     return at;
   }
-  // Behind those that have none of `traits`.
+  // Returns the end of the characters that have none of `traits`.
   [[nodiscard]] size_t end_of_others(size_t at, uint8_t traits) const {
     while (has(at)) {
       const Char c = get(at);
@@ -93,14 +94,14 @@ class TextScanner {
   [[nodiscard]] size_t end_of_ascii_letters(size_t at) const {
     return tokenizer::end_of_ascii_letters(text_, at);
   }
-  // The end of the line feeds, carriage returns and, with `slashes`, slashes from `at` on.
+  // Returns the end of the line feeds, carriage returns and, with `slashes`, slashes from `at` on.
   [[nodiscard]] size_t end_of_newlines(size_t at, bool slashes) const {
     while (has(at) && (is_newline(text_[at]) || (slashes && text_[at] == '/'))) ++at;
     return at;
   }
 
-  // Behind 's, 't, 're, 've, 'm, 'll or 'd at `at`; `at` itself where there is none of them. With
-  // `any_case` capital letters are taken too, and U+017F, the long s.
+  // Returns the end of 's, 't, 're, 've, 'm, 'll or 'd at `at`; `at` if there is none. `any_case`
+  // also accepts capital letters and U+017F, the long s.
   [[nodiscard]] size_t end_of_contraction(size_t at, bool any_case) const {
     if (at + 1 >= text_.size() || text_[at] != '\'') return at;
     const auto letter = [&](size_t place) {
@@ -116,11 +117,12 @@ class TextScanner {
     return two ? at + 3 : at;
   }
 
-  // \s*[\r\n]+|\s+(?!\S)|\s+ where `newlines`, else \s+(?!\S)|\s+: white space up to its last
-  // newline, or all but the last character where something follows. Requires: white space at `at`.
+  // Returns the end of \s*[\r\n]+|\s+(?!\S)|\s+ with `newlines`, else of \s+(?!\S)|\s+: white space
+  // up to its last newline, or all but the last character if another character follows. Requires:
+  // white space at `at`.
   [[nodiscard]] size_t end_of_space(size_t at, bool newlines) const {
-    size_t newline = at;  // after the last one
-    size_t last = at;     // where the last character starts
+    size_t newline = at;  // after the last newline
+    size_t last = at;     // position of the last character
     size_t end = at;
     while (has(end)) {
       const Char c = get(end);

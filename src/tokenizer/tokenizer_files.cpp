@@ -11,7 +11,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Appends without the linear search for the key that ordered_json's [] makes.
+// Appends without the linear search of ordered_json's operator[].
 void put_field(Json& object, std::string key, Json value) {
   object.get_ref<Json::object_t&>().emplace_back(std::move(key), std::move(value));
 }
@@ -84,8 +84,8 @@ std::string tokenizer_config(const TrainedVocabulary& vocabulary,
   for (const std::string& token : vocabulary.special_tokens) {
     if (std::find(named.begin(), named.end(), token) == named.end()) extra.push_back(token);
   }
-  // Sorted by key, as Python writes it. The length that means "unknown" is int(1e30), which fits no
-  // integer type here.
+  // Sorted by key, as Python writes it. The length for "unknown" is int(1e30), which exceeds all
+  // integer types here.
   constexpr const char* kUnknownLength = "1000000000000000019884624838656";
   Json json = {{"add_prefix_space", vocabulary.add_prefix_space},
                {"backend", "tokenizers"},

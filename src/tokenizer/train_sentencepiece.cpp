@@ -29,7 +29,7 @@ void check_range(const char* name, double value, double least, double most, cons
   if (!(value >= least && value <= most)) refuse(std::string(name) + " must lie between " + range);
 }
 
-// The pieces with special names, if the model has them.
+// Returns the special pieces that the model has.
 std::vector<std::string> own_pieces(const SentencePieceOptions& options) {
   const std::array<std::pair<const char*, int>, 4> ids = {{{"<pad>", options.pad_id},
                                                            {"<s>", options.bos_id},
@@ -75,7 +75,7 @@ void check_symbol(const std::string& symbol, const char* key) {
 }
 
 void check_symbols(const SentencePieceOptions& options) {
-  std::vector<std::pair<std::string, std::string>> known;  // text, what it is
+  std::vector<std::pair<std::string, std::string>> known;  // text, description
   for (const std::string& piece : own_pieces(options)) {
     known.emplace_back(piece, "a piece that the model has anyway");
   }
@@ -134,7 +134,7 @@ void check_options(const std::vector<std::string>& files, const SentencePieceOpt
   }
 }
 
-// The result of the process: a line of JSON, then the model.
+// Packs the result of the process: a line of JSON, then the model.
 std::string pack(const TrainedSentencePiece& trained) {
   const nlohmann::json counts = {{"lines", trained.lines},
                                  {"other_lines", trained.other_lines},
@@ -183,7 +183,8 @@ std::string train_apart(const std::vector<std::string>& files,
           },
           listener, options.num_threads, kLibraryPhase);
     } catch (const tokenizer::ProcessDied& died) {
-      // Where no pair is left to merge, the library's log reads what is not there.
+      // If no pair is left to merge, the library's logging accesses a missing element and crashes:
+      // try again quietly.
       const bool crashed = died.signal_number() != 0 && died.signal_number() != SIGKILL;
       if (quiet || !crashed || options.type != Type::kBpe) throw death(died, options);
     }

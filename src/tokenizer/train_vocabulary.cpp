@@ -55,7 +55,7 @@ class TextReader {
   void read_file(const ReadableFile& file, const std::string& path) {
     constexpr uint64_t kBlock = uint64_t{1} << 20;
     std::string block;
-    std::string rest;  // the line that continues in the next block
+    std::string rest;  // the start of a line that continues in the next block
     int64_t number = 0;
     for (uint64_t offset = 0; offset < file.size(); offset += block.size()) {
       interrupt::throw_if_requested(kPhase);
@@ -63,7 +63,7 @@ class TextReader {
       file.read_at(offset, block.data(), block.size());
       size_t start = 0;
       for (size_t end; (end = block.find('\n', start)) != std::string::npos; start = end + 1) {
-        // The line's end belongs to it: it becomes a separate word, as in the original.
+        // The line end is kept: it becomes a separate word, as in the original.
         const auto line = std::string_view(block).substr(start, end + 1 - start);
         if (rest.empty()) {
           count_line(line, path, ++number);
@@ -116,13 +116,13 @@ Pair make_pair(int32_t left, int32_t right) {
   return uint64_t{static_cast<uint32_t>(left)} << 32 | static_cast<uint32_t>(right);
 }
 
-// Pair -> how often it occurs, and the words it has newly appeared in.
+// Maps a pair to its count and the words in which it newly appeared.
 class PairTable {
  public:
   struct Entry {
     Pair pair = kEmpty;
     int64_t count = 0;
-    int32_t pending = -1;  // index of its list among the new ones
+    int32_t pending = -1;  // index in the list of new pairs
   };
 
   Entry& operator[](Pair pair) {
@@ -158,8 +158,8 @@ class PairTable {
   size_t size_ = 0;
 };
 
-// The training of the tokenizers package, queue quirks included: a pair may wait several times,
-// each time with other words, and its count is not lowered by its own merge.
+// Reproduces the training of the tokenizers package, including quirks of its queue: a pair may be
+// queued several times, each time with other words, and its count is not lowered by its own merge.
 class Trainer {
  public:
   Trainer(const WordCounts& counts, const TrainVocabularyOptions& options) : options_(options) {
@@ -195,7 +195,7 @@ class Trainer {
   struct Waiting {
     int64_t count;
     Pair pair;
-    uint32_t words;  // index of the list of words that hold it
+    uint32_t words;  // index of the list of words with this pair
     bool operator<(const Waiting& other) const {
       return count != other.count ? count < other.count : pair > other.pair;
     }
@@ -238,7 +238,7 @@ class Trainer {
     }
   }
 
-  // Requires: |amount| is a multiple of the word's count; a positive one notes the word.
+  // Requires: |amount| is a multiple of the word's count; a positive one records the word.
   void change(Pair pair, int64_t amount, uint32_t word) {
     PairTable::Entry& entry = pairs_[pair];
     entry.count += amount;
@@ -285,7 +285,7 @@ class Trainer {
     const int32_t merged =
         add_token(tokens_[static_cast<size_t>(left)] + tokens_[static_cast<size_t>(right)]);
     merges_.push_back(top.pair);
-    // Moved out: new pairs may make lists_ grow.
+    // Moved out, because new pairs may reallocate lists_.
     const std::vector<uint32_t> words = std::move(lists_[top.words]);
     free_list(top.words);
     for (const uint32_t word : words) merge_in_word(word, left, right, merged);

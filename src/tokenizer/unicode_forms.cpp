@@ -19,8 +19,8 @@ struct Range {
   char32_t last;
 };
 
-// Code points that the tables of the tokenizers package do not know and utf8proc does (or will):
-// they stay as they are and nothing moves or joins across them.
+// Code points unknown to the tables of the tokenizers package but known (or reserved) in utf8proc:
+// they are unchanged, and nothing is reordered or composed across them.
 constexpr Range kFrozen[] = {
     {0x7FD, 0x7FD},     {0x897, 0x89F},     {0x8CA, 0x8D3},     {0x9FE, 0x9FE},
     {0xC3C, 0xC3C},     {0xD3B, 0xD3C},     {0xEBA, 0xEBA},     {0x1715, 0x1715},
@@ -55,7 +55,7 @@ uint8_t combining_class(char32_t c) {
       utf8proc_get_property(static_cast<utf8proc_int32_t>(c))->combining_class);
 }
 
-// The characters that `c` falls into, in order; itself where it does not.
+// Decomposes `c` into its characters, in order; `c` itself if it has no decomposition.
 size_t decompose(char32_t c, bool compatible, std::array<utf8proc_int32_t, 32>& parts) {
   parts[0] = static_cast<utf8proc_int32_t>(c);
   if (c < 0xA0 || is_frozen(c)) return 1;
@@ -70,7 +70,7 @@ size_t decompose(char32_t c, bool compatible, std::array<utf8proc_int32_t, 32>& 
   return static_cast<size_t>(count);
 }
 
-// Pairs of characters that become one, apart from Hangul.
+// Returns the pairs of characters that compose to one, except Hangul.
 std::unordered_map<uint64_t, char32_t> make_compositions() {
   std::unordered_map<uint64_t, char32_t> compositions;
   std::array<utf8proc_int32_t, 32> parts{};
@@ -78,7 +78,8 @@ std::unordered_map<uint64_t, char32_t> make_compositions() {
     if (c >= kHangulBase && c < 0xE000) continue;
     const size_t count = decompose(c, false, parts);
     if (count < 2) continue;
-    // What composes back; the first part of the pair is the composition of all but the last.
+    // Keeps pairs that compose back to c; the first of a pair is the composition of all parts but
+    // the last.
     constexpr auto kCompose = static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE);
     std::array<utf8proc_int32_t, 32> whole = parts;
     if (utf8proc_normalize_utf32(whole.data(), static_cast<utf8proc_ssize_t>(count), kCompose) !=
@@ -118,11 +119,12 @@ std::optional<char32_t> compose(char32_t first, char32_t second) {
   return found->second;
 }
 
-// Below this code points are looked up, beyond it (variation selectors) nothing is known.
+// Code points below this are in the table; those above (variation selectors) are treated as not
+// inert.
 constexpr char32_t kEndOfInert = 0x30000;
 
-// Whether NFC keeps each character, whatever its neighbours are: of class 0, composed already,
-// and never the second of a pair.
+// Returns for each character whether NFC keeps it whatever its neighbours are: class 0, already
+// composed, and never the second of a pair.
 std::vector<bool> make_nfc_inert() {
   std::vector<bool> inert(kEndOfInert, true);
   std::array<utf8proc_int32_t, 32> parts{};
@@ -149,7 +151,7 @@ std::vector<CharChange> decompose_all(std::string_view text, bool compatible) {
   };
   std::vector<CharChange> result;
   result.reserve(text.size());
-  std::vector<Classed> pending;  // marks after a character, in the order of the text
+  std::vector<Classed> pending;  // marks after a character, in text order
   const auto flush = [&] {
     std::stable_sort(pending.begin(), pending.end(), [](const Classed& a, const Classed& b) {
       return a.combining_class < b.combining_class;
@@ -175,7 +177,7 @@ std::vector<CharChange> compose_all(const std::vector<CharChange>& characters) {
   std::vector<CharChange> result;
   result.reserve(characters.size());
   std::optional<CharChange> base;
-  std::vector<CharChange> marks;  // after the base, not combined with it
+  std::vector<CharChange> marks;  // marks after the base that did not combine with it
   std::optional<uint8_t> last_class;
   for (const CharChange& next : characters) {
     const uint8_t its_class = combining_class(next.c);

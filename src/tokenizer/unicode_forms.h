@@ -10,12 +10,12 @@ namespace finetune::tokenizer {
 
 enum class UnicodeForm { kNfc, kNfd, kNfkc, kNfkd };
 
-// The changes that bring `text` into a normalisation form, with the Unicode tables of the
+// Returns the changes that convert `text` to a normalisation form, with the Unicode tables of the
 // tokenizers package (version 9). Requires: well-formed UTF-8.
 [[nodiscard]] std::vector<CharChange> normalization_changes(std::string_view text,
                                                             UnicodeForm form);
 
-// True only for a text that NFC leaves as it is; may be false for others of the kind.
+// Returns true only if NFC leaves the text unchanged; may return false for such a text.
 [[nodiscard]] bool is_surely_nfc(std::string_view text);
 
 }  // namespace finetune::tokenizer

@@ -17,14 +17,14 @@ namespace {
 constexpr double kUnknownPenalty = 10.0;
 constexpr size_t kMaxTotalBytes = size_t{64} << 20;
 constexpr uint32_t kNotReached = std::numeric_limits<uint32_t>::max();
-// Longer words do not keep their memory.
+// Memory for longer words is released.
 constexpr size_t kKeptSteps = size_t{1} << 16;
 
 }  // namespace
 
 double score_as_read(double score) {
   if (score == 0 || !std::isfinite(score)) return score;
-  std::array<char, 32> text;  // d.dddde-dd: the fewest digits, as every writer of JSON has them
+  std::array<char, 32> text;  // d.dddde-dd with the fewest digits, as in JSON
   const auto end =
       std::to_chars(text.begin(), text.end(), std::abs(score), std::chars_format::scientific).ptr;
   uint64_t digits = 0;
@@ -109,8 +109,8 @@ const std::string& UnigramModel::id_to_token(int32_t id) const {
   return id >= 0 && id < end_id() ? tokens_[static_cast<size_t>(id)] : kNone;
 }
 
-// The first look-ups of all places come first, and ask for the second ones' memory: no look-up
-// waits for another one then.
+// Does the first look-up for every position before the second ones and prefetches their memory, so
+// that look-ups do not wait for each other.
 size_t UnigramModel::find_characters(std::string_view word, Lattice& lattice) const {
   std::vector<Character>& characters = lattice.characters;
   if (characters.size() < word.size() + 1) characters.resize(word.size() + 1);
@@ -183,7 +183,7 @@ void UnigramModel::segment(std::string_view word, std::vector<Piece>& pieces) co
 void UnigramModel::append_unknown(std::string_view word, Piece piece,
                                   std::vector<Piece>& pieces) const {
   const std::string_view text = word.substr(piece.begin, piece.end - piece.begin);
-  if (const auto id = token_to_id(text)) {  // what was fused may be a token
+  if (const auto id = token_to_id(text)) {  // the fused text may be a token
     pieces.push_back({*id, piece.begin, piece.end});
     return;
   }

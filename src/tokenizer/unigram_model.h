@@ -15,23 +15,23 @@
 
 namespace finetune::tokenizer {
 
-// What a Unigram model is made of.
+// The content of a Unigram model.
 struct UnigramParts {
   std::vector<std::pair<std::string, double>> vocabulary;  // by id, with scores
   std::optional<int64_t> unk_id{};
-  bool byte_fallback = false;  // <0x0A> for the bytes of what has no token
+  bool byte_fallback = false;  // <0x0A> etc. for the bytes of text without a token
 };
 
-// The score that the tokenizers package makes of one in tokenizer.json: its reader divides the
-// digits by a power of ten, so the last bit may differ from the nearest number, and with it who
-// wins a tie.
+// Returns a score of tokenizer.json as the tokenizers package reads it: its reader divides the
+// digits by a power of ten, so the last bit may differ from the nearest double, which can decide
+// ties.
 [[nodiscard]] double score_as_read(double score);
 
-// A word -> the pieces whose scores have the largest sum, as the tokenizers package finds them.
+// Splits a word into the pieces with the largest sum of scores, as in the tokenizers package.
 class UnigramModel : public CachedModel {
  public:
-  // Throws Error(kData) for an empty or oversized vocabulary, a token that is too long, a score
-  // that is not finite, an unk_id outside. `where` starts the message.
+  // Throws Error(kData), with `where` as prefix, for an empty or oversized vocabulary, a token that
+  // is too long, a non-finite score, or an unk_id out of range.
   UnigramModel(UnigramParts parts, const std::string& where);
 
   [[nodiscard]] std::optional<int32_t> token_to_id(std::string_view token) const override;
@@ -40,26 +40,26 @@ class UnigramModel : public CachedModel {
   [[nodiscard]] int64_t end_id() const override { return static_cast<int64_t>(tokens_.size()); }
 
  private:
-  // Where the best way to a place in the word comes from.
+  // The last piece of the best path to a position in the word.
   struct Step {
     double score;
     int32_t id;
     uint32_t start;  // in characters
   };
   struct Character {
-    const CharTrie::Step* step;  // from the trie's root; may be null
+    const CharTrie::Step* step;  // after this character from the trie's root; may be null
     char32_t value;
     uint32_t begin;
   };
   struct Lattice {
     std::vector<Character> characters;  // of the word, and its end
-    std::vector<Step> steps;            // to each of these places
+    std::vector<Step> steps;            // to each of these positions
   };
 
   void check(const UnigramParts& parts, const std::string& where) const;
-  // Throws Error(kData) for a character without a token where the model has no unk_id.
+  // Throws Error(kData) for a character without a token if the model has no unk_id.
   void segment(std::string_view word, std::vector<Piece>& pieces) const override;
-  // Makes lattice.characters; returns how many the word has.
+  // Fills lattice.characters; returns the number of the word's characters.
   size_t find_characters(std::string_view word, Lattice& lattice) const;
   void find_best(std::string_view word, Lattice& lattice) const;
   void append_unknown(std::string_view word, Piece piece, std::vector<Piece>& pieces) const;

@@ -12,15 +12,15 @@
 
 namespace finetune::tokenizer {
 
-// Fast enough for tables whose keys may be hostile only in the sense of being slow.
+// A fast hash for tables; crafted keys can only make them slow.
 [[nodiscard]] inline uint64_t mix(uint64_t a, uint64_t b) {
   __extension__ using Wide = unsigned __int128;
   const Wide product = static_cast<Wide>(a ^ 0x9E3779B97F4A7C15u) * (b ^ 0xD6E8FEB86659FD93u);
   return static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64);
 }
 
-// A word as two numbers: with its size they are the word itself up to kWholeBytes, else a hash and
-// 0.
+// A word as two numbers: for words of up to kWholeBytes these and the size determine the word, for
+// longer ones they are a hash and 0.
 struct WordKey {
   static constexpr size_t kWholeBytes = 16;
 
@@ -62,8 +62,9 @@ struct WordKey {
 
 [[nodiscard]] inline uint64_t hash_word(std::string_view word) { return WordKey(word).hash(); }
 
-// A bounded map from words to a few Values; a full cache is cleared. Used by one thread, for one
-// owner at a time. A word of up to 16 bytes with up to 12 bytes of Values is in half a cache line.
+// A bounded map from words to a few Values; a full cache is cleared. Used by one thread and for one
+// owner at a time. An entry for a word of up to 16 bytes with up to 12 bytes of Values takes half a
+// cache line.
 template <class Value>
 class WordCache {
  public:
@@ -77,7 +78,7 @@ class WordCache {
     clear();
   }
 
-  // Valid until the next insert(). Requires: `key` is the word's, 1 <= word.size() <=
+  // The result is valid until the next insert(). Requires: `key` is the word's, 1 <= word.size() <=
   // kMaxWordBytes.
   [[nodiscard]] std::optional<std::span<const Value>> find(std::string_view word,
                                                            const WordKey& key) const {
@@ -121,12 +122,12 @@ class WordCache {
   static constexpr size_t kInside = 12 / sizeof(Value);
   struct alignas(32) Slot {
     uint64_t first = 0;
-    uint64_t second = 0;  // of longer words: where their bytes are
+    uint64_t second = 0;  // for longer words: offset of their bytes
     uint8_t size = 0;     // 0: empty
     uint8_t count = 0;
     union {
-      std::array<Value, kInside> values = {};  // where they fit
-      uint32_t offset;                         // into values_ where they do not
+      std::array<Value, kInside> values = {};  // if they fit
+      uint32_t offset;                         // into values_, otherwise
     };
   };
 

@@ -10,7 +10,7 @@
 
 namespace finetune::tokenizer {
 
-// How often each distinct word was seen, in the order of first sight.
+// Counts of distinct words, in the order of their first occurrence.
 class WordCounts {
  public:
   struct Word {

@@ -13,7 +13,7 @@ namespace {
 
 bool starts_char(char byte) { return (static_cast<uint8_t>(byte) & 0xC0) != 0x80; }
 
-// The longest of the strings that `text` starts with: its id and size; size 0 where there is none.
+// Returns id and size of the longest string that `text` starts with; size 0 if there is none.
 std::pair<int32_t, size_t> longest(const CharTrie& strings, std::string_view text) {
   std::pair<int32_t, size_t> found{-1, 0};
   uint32_t node = CharTrie::kRoot;

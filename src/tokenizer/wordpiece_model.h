@@ -14,7 +14,7 @@
 
 namespace finetune::tokenizer {
 
-// What a WordPiece model is made of.
+// The content of a WordPiece model.
 struct WordPieceParts {
   std::vector<std::pair<std::string, int32_t>> vocabulary;
   std::string unk_token = "[UNK]";
@@ -22,12 +22,12 @@ struct WordPieceParts {
   int64_t max_input_chars_per_word = 100;
 };
 
-// A word -> the longest token that starts it, the longest that continues it, and so on; the unknown
-// token if that does not reach its end.
+// Splits a word into the longest token that starts it, the longest that continues it, and so on; if
+// that does not reach its end, the word is the unknown token.
 class WordPieceModel : public CachedModel {
  public:
-  // Throws Error(kData) for an id that is there twice, a token that is too long, an unk_token that
-  // is not in the vocabulary. `where` starts the message.
+  // Throws Error(kData), with `where` as prefix, for a duplicate id, a token that is too long, or
+  // an unk_token that is not in the vocabulary.
   WordPieceModel(WordPieceParts parts, const std::string& where);
 
   [[nodiscard]] std::optional<int32_t> token_to_id(std::string_view token) const override;

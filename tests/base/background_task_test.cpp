@@ -39,13 +39,13 @@ TEST(BackgroundTask, SaysWhetherWorkIsStillRunning) {
   EXPECT_FALSE(task.is_running());
 }
 
-// In a separate process, which has no address space left for a thread's stack.
+// Runs in a separate process without address space for a thread's stack.
 TEST(BackgroundTask, WorksInPlaceWhereNoThreadIsToBeHad) {
   const pid_t child = ::fork();
   if (child == 0) {
     const rlimit little = {.rlim_cur = 1 << 20, .rlim_max = 1 << 20};
     ::setrlimit(RLIMIT_AS, &little);
-    pthread_attr_t large;  // larger than the stacks of ended threads, which are used again
+    pthread_attr_t large;  // larger than the stacks of ended threads, which are reused
     ::pthread_attr_init(&large);
     ::pthread_attr_setstacksize(&large, size_t{64} << 20);
     ::pthread_setattr_default_np(&large);

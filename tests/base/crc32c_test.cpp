@@ -20,7 +20,7 @@ TEST(Crc32c, IsTheStandards) {
 }
 
 TEST(Crc32c, IsMaskedAsTensorFlowMasksIt) {
-  // The length 18 in eight bytes, and the checksum after it in TensorFlow's files.
+  // The length 18 as eight bytes, and the checksum that follows it in TensorFlow's files.
   EXPECT_EQ(masked_crc32c(std::string("\x12\0\0\0\0\0\0\0", 8)), 0x25641f24U);
 }
 

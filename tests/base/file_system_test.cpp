@@ -72,7 +72,7 @@ TEST(FileSystem, NamesPathAndReasonOfEveryRefusal) {
   expect([&] { static_cast<void>(files().read_all(folder / "a", 0)); }, "1 bytes, more than the 0");
 }
 
-// On failure this blocks until the test's time is up.
+// If the code under test blocks, this test hangs until its timeout.
 TEST(FileSystem, RefusesWhatIsNoRegularFileAtOnce) {
   const testing::TemporaryFolder folder;
   const std::string fifo = folder / "fifo";
@@ -121,7 +121,7 @@ TEST(FileSystem, WritesAtomicallyAndLeavesNothingElse) {
   files().write_atomically(folder / "a", "2");
   EXPECT_EQ(files().read_all(folder / "a"), "2");
   EXPECT_THAT(files().list(folder.path()), ElementsAre("a"));
-  // A folder in the way: the rename fails, and the temporary file is gone.
+  // A folder with the target's name: the rename fails, and the temporary file is deleted.
   files().make_directory(folder / "d");
   EXPECT_THROW(files().write_atomically(folder / "d", "3"), Error);
   EXPECT_THAT(files().list(folder.path()), ElementsAre("a", "d"));

@@ -8,7 +8,7 @@
 namespace finetune {
 namespace {
 
-// Expected: xxhash.xxh3_128_hexdigest of Python.
+// Expected values: xxhash.xxh3_128_hexdigest of Python.
 TEST(Hash, EqualsXxh3Of128Bits) {
   EXPECT_EQ(hash_hex(""), "99aa06d3014798d86001c324468d497f");
   EXPECT_EQ(hash_hex("saluton mondo"), "fed3392007b2bebc0eea52d4d4250522");

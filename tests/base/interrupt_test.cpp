@@ -55,11 +55,11 @@ TEST_F(InterruptTest, IsRequestedByAHangupWhereAsked) {
   EXPECT_THAT(interrupt::stop_signals(), ::testing::ElementsAre(SIGTERM, SIGINT, SIGUSR1));
   interrupt::stop_on_hangup();
   EXPECT_THAT(interrupt::stop_signals(), ::testing::Contains(SIGHUP));
-  interrupt::install_handlers();  // as a command does later
+  interrupt::install_handlers();  // called later by a command
   std::raise(SIGHUP);
   EXPECT_TRUE(interrupt::is_requested());
   EXPECT_EQ(interrupt::signal_name(), "SIGHUP");
-  std::raise(SIGHUP);  // from the shell, after the kernel's
+  std::raise(SIGHUP);  // sent by the shell after the kernel's
   std::raise(SIGTERM);
   EXPECT_EQ(interrupt::signal_name(), "SIGHUP") << "still here, and saving";
   interrupt::reset();

@@ -58,7 +58,7 @@ TEST(Json, NamesLineColumnAndWhatWasFound) {
   EXPECT_EQ(fault_of("").substr(0, 22), "1:1 the text ends here");
   // Columns are code points.
   EXPECT_EQ(fault_of("{\"\u00e4\": x}").substr(0, 13), "1:7 found 'x'");
-  // Such faults are in no one place.
+  // Such faults have no single position.
   EXPECT_EQ(fault_of(R"({"a": 1, "a": 2})"), "0:0 ");
 }
 
@@ -102,7 +102,7 @@ TEST(Json, ReadsFilesAndNamesTheMissingOne) {
   }
 }
 
-// Expected: repr() of Python.
+// Expected values: repr() of Python.
 TEST(Json, WritesNumbersAsPythonDoes) {
   EXPECT_EQ(format_double(2e-5), "2e-05");
   EXPECT_EQ(format_double(0.1), "0.1");

@@ -16,7 +16,7 @@
 namespace finetune {
 namespace {
 
-// A machine with 8 GiB available whose process is in the group /outer/inner.
+// A machine with 8 GiB available, whose process is in the group /outer/inner.
 class MemoryStatus : public ::testing::Test {
  protected:
   MemoryStatus() {
@@ -53,7 +53,7 @@ TEST_F(MemoryStatus, IsTheMachinesWithoutALimit) {
   EXPECT_EQ(available_memory(), 8 * kGiB);
 }
 
-// What the kernel maps of files differs from kernel to kernel, and it takes it back at need.
+// Kernels differ in how much of a file they map, and reclaim it on demand.
 TEST_F(MemoryStatus, DoesNotCountMappedFilePagesAsOccupied) {
   constexpr size_t kBytes = size_t{96} << 20;
   constexpr int64_t kMiB = int64_t{1} << 20;

@@ -54,7 +54,7 @@ TEST(Mount, OfAPathThatIsMissingIsItsParents) {
   EXPECT_TRUE(mount_of("/proc/self/stat")->type == "proc") << "links are followed";
 }
 
-// What the kernel lists in a chroot into a plain folder: the mounts below it, not its own.
+// The kernel's list in a chroot into a plain folder: the mounts below it, but not its own.
 constexpr char kMountinfoOfAChroot[] =
     "41 22 0:5 / /proc rw - proc proc rw\n"
     "42 22 0:6 / /sys rw - sysfs sysfs rw\n";
@@ -81,7 +81,7 @@ TEST(Mount, HasTheTypeThatMountinfoReportsAlsoWhereItIsNotListed) {
   ASSERT_TRUE(listed);
   const auto unlisted = mount_of(folder.path(), "");
   ASSERT_TRUE(unlisted);
-  // Which program serves a FUSE mount is in mountinfo alone.
+  // Only mountinfo names the program of a FUSE mount.
   const bool is_fuse = listed->type.starts_with("fuse.");
   EXPECT_EQ(is_remote_type(unlisted->type), is_fuse || is_remote_type(listed->type));
 }

@@ -57,7 +57,7 @@ TEST(Sequence, DrawsUniformlyBelowABound) {
   constexpr int kDraws = 100000;
   std::array<int, kBound> counts = {};
   for (int i = 0; i < kDraws; ++i) ++counts.at(sequence.below(kBound));
-  // Five standard deviations of a share of a tenth.
+  // Five standard deviations of a share of one tenth.
   for (const int count : counts) EXPECT_NEAR(count, kDraws / 10, 475);
 }
 

@@ -10,7 +10,7 @@
 
 namespace finetune::testing {
 
-// A new folder that is gone with its content when the test ends.
+// A new folder that is deleted with its content at the end of the test.
 class TemporaryFolder {
  public:
   TemporaryFolder() {
@@ -42,7 +42,8 @@ class TemporaryFolder {
   std::string path_;
 };
 
-// What `action` throws as an `Exception`; the test fails where it throws nothing or another kind.
+// Returns the message of the `Exception` that `action` throws; the test fails if it throws nothing
+// or something else.
 template <class Exception, class Action>
 std::string message_of(Action action) {
   try {

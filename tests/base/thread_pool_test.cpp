@@ -43,7 +43,7 @@ TEST(ThreadPool, DropsTasksThatHaveNotBegunWhenItEnds) {
     });
     started.get_future().wait();
     dropped = pool.submit([&] { ++ran; });
-    // The running task is let go only once the pool has given the waiting one up.
+    // The running task is released only after the pool has dropped the waiting one.
     helper = std::thread([&] {
       dropped.wait();
       release.set_value();

@@ -13,7 +13,7 @@ namespace {
 TEST(TrashSafe, EmptiesAFileBeforeItRemovesIt) {
   const testing::TemporaryFolder folder;
   const std::string path = folder.write("folder-file", "content");
-  // Another name of the same file shows what the trash would hold.
+  // A hard link shows what the trash would contain.
   std::filesystem::create_hard_link(path, folder / "trash");
   trash_safe(shared_local_files())->remove_tree(path);
   EXPECT_FALSE(std::filesystem::exists(path));

@@ -38,7 +38,7 @@ TEST(Utf8, DecodesWhatItAppends) {
   EXPECT_EQ(offset, text.size());
 }
 
-// Expected: bytes.decode("utf-8", "replace") of Python.
+// Expected values: bytes.decode("utf-8", "replace") of Python.
 TEST(Utf8, ReplacesEveryMaximalIllFormedPartOnce) {
   EXPECT_EQ(replace_invalid("a\xFF\xFE"
                             "b"),

@@ -97,7 +97,7 @@ TEST(FinishedModel, WritesWhatSaysThatItIsFinishedLast) {
                                           "manifest.json", "model.safetensors"));
 }
 
-// What a kill between the renames of manifest.json and finetune_state.json leaves.
+// The state after a kill between the renames of manifest.json and finetune_state.json.
 TEST(FinishedModel, CompletesAnExportThatWasKilledBetweenItsLastTwoFiles) {
   FinishedFolder folder;
   std::filesystem::rename(folder.path("finetune_state.json"),
@@ -106,7 +106,7 @@ TEST(FinishedModel, CompletesAnExportThatWasKilledBetweenItsLastTwoFiles) {
   complete_export(folder.files, folder.output_dir);
   EXPECT_TRUE(folder.inspect().is_valid()) << describe_damage(folder.inspect());
   EXPECT_TRUE(std::filesystem::exists(folder.path(".tmp-finetune_state.json.6")));
-  complete_export(folder.files, folder.output_dir);  // nothing is left to do
+  complete_export(folder.files, folder.output_dir);  // does nothing the second time
   EXPECT_TRUE(folder.inspect().is_valid());
 }
 

@@ -19,7 +19,7 @@ using ::testing::HasSubstr;
 FileRecord record_of(const std::string& content) {
   MemoryWriter writer;
   RecordingFile recording(writer);
-  // Pieces that do not meet the blocks' borders.
+  // Pieces that are not aligned to the blocks.
   for (size_t done = 0; done < content.size(); done += 1'000'003) {
     static_cast<WritableFile&>(recording).write(std::string_view(content).substr(done, 1'000'003));
   }
@@ -34,7 +34,7 @@ Manifest example() {
   return manifest;
 }
 
-// The text with one part replaced and its checksum made to match again, as an attacker would.
+// Replaces one part of the text and leaves its checksum unchanged.
 std::string forged(const std::string& part, const std::string& by) {
   std::string text = manifest_text(example());
   const size_t at = text.find(part);

@@ -30,7 +30,7 @@ using ::testing::Not;
 
 constexpr double kLong = 3600;
 
-// A run with its mirror on a Drive. Nothing waits for real.
+// A run with its mirror on a Drive. Time is simulated: nothing really waits.
 struct MirroredRun : RunFolder {
   [[nodiscard]] MirrorOptions options() {
     return {.directory = mirror,
@@ -63,7 +63,7 @@ struct MirroredRun : RunFolder {
     return inspect_checkpoint(FileSystem::local(), mirror + "/" + checkpoint_name(step), true)
         .whole;
   }
-  // A new machine: nothing is there but the mirror.
+  // Simulates a new machine, which has only the mirror.
   void lose_machine() {
     std::filesystem::remove_all(output_dir);
     std::filesystem::create_directory(output_dir);
@@ -136,7 +136,7 @@ TEST_P(MirrorFault, IsTriedAgainUntilItPasses) {
 INSTANTIATE_TEST_SUITE_P(Errors, MirrorFault,
                          ::testing::Values(EIO, ENOTCONN, ETIMEDOUT, EDQUOT, ENOSPC, ESTALE));
 
-// Every call of the copy fails once, one after the other.
+// Lets every call of the copy fail once, one after the other.
 TEST(Mirror, SurvivesAFaultAtEveryCall) {
   MirroredRun counted;
   {
@@ -171,7 +171,7 @@ TEST(Mirror, WaitsForSpaceAndGoesOnBehindWhatIsThere) {
   MirroredRun run;
   Mirror mirror(run.options());
   mirror.claim();
-  run.drive->set_quota(600);  // the first files only
+  run.drive->set_quota(600);  // enough for the first files only
   run.save_and_copy(mirror, 10);
   while (mirror.counts().failures < 3) std::this_thread::yield();
   const uint64_t before = run.drive->written();
@@ -444,13 +444,14 @@ TEST(Mirror, RemovesTreesThatNoSessionHasUsedForLong) {
   EXPECT_TRUE(bring_back_tree(run.back(), "tokens/three", run.root / "back"));
   EXPECT_FALSE(std::filesystem::exists(run.root / "back/last_use")) << "no part of the tree";
 
-  // What somebody else keeps there stays.
+  // Trees that another program keeps there are not deleted.
   std::filesystem::create_directories(trees + "own");
   std::ofstream(note("own")) << ago(31);
   session({"three"});
   EXPECT_TRUE(std::filesystem::exists(note("own")));
 
-  // What an earlier version copied, or a clock that was wrong noted, is given its time.
+  // A tree without a note (an earlier version's), or with a note from the future, counts as used
+  // now.
   std::filesystem::remove(note("two"));
   std::ofstream(note("three")) << ago(-1000);
   session({});

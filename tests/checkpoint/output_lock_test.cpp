@@ -81,7 +81,7 @@ TEST(OutputLock, SurvivesARecordThatIsNone) {
 TEST(OutputLock, YieldsAtOnceWhereTheMachineWasRestartedOrTheProcessIdIsReused) {
   const TemporaryFolder folder;
   Owner owner = this_process();
-  owner.process_start -= 1;  // the id is now another process's: this one
+  owner.process_start -= 1;  // the process id was reused by this process
   folder.write(".finetune.lock", to_text(owner));
   { const OutputLock lock(folder.path()); }
   owner.pid_namespace = "pid:[1]";

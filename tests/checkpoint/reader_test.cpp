@@ -30,7 +30,8 @@ FileSystem& files() { return FileSystem::local(); }
 const std::vector<std::string> kNames = {"config.json", "finetune_state.json", "manifest.json",
                                          "model.safetensors", "optimizer.pt"};
 
-// Damages one file of checkpoint 2 of a run that has 1 and 2; 1 must be used, and why be said.
+// Damages one file of checkpoint 2 of a run with checkpoints 1 and 2; expects that 1 is used and
+// the reason reported.
 void expect_fallback(const std::string& name, const std::function<void(RunFolder&)>& damage) {
   RunFolder run;
   save(run.files, run.output_dir, 1);
@@ -217,7 +218,7 @@ TEST(ListCheckpoints, ShowsStepSizeRunAndWhatIsWrong) {
   EXPECT_THAT(run.names(), ElementsAre("checkpoint-20", "checkpoint-3")) << "listing only reads";
 }
 
-// A folder as transformers' Trainer leaves it, with a model of one float.
+// Writes a folder in the format of transformers' Trainer, with a model of one float.
 void write_foreign(RunFolder& run, int64_t step, const std::string& state) {
   std::filesystem::create_directory(run.path_of(step));
   const std::string folder = "out/checkpoint-" + std::to_string(step) + "/";

@@ -38,11 +38,11 @@ TEST(CheckpointRotation, KeepsTheNewestAndTheBest) {
       {{1, 2, 3}, 1, {}, {1, 2}},
       {{1, 2, 3}, 1, 3, {1, 2}},
       {{1, 2, 3}, 1, 1, {2}},        // the best and the last
-      {{1, 2, 3, 4}, 2, 1, {2}},     // the best is counted apart
+      {{1, 2, 3, 4}, 2, 1, {2}},     // the best is not counted
       {{1, 2, 3, 4}, 2, 3, {1, 2}},  // unless it is one of the newest anyway
       {{1, 2, 3, 4}, 3, 2, {1}},
       {{1, 2, 3, 4}, 3, 1, {}},
-      {{1, 2, 3}, 2, 9, {1}},  // a best that is not there protects nothing
+      {{1, 2, 3}, 2, 9, {1}},  // a missing best protects nothing
       {{9, 10, 100}, 1, {}, {9, 10}},
   };
   for (const Row& row : table) {
@@ -62,7 +62,7 @@ TEST(CheckpointRotation, KeepsTheNewestAutomaticSaveBesideTheLimit) {
   EXPECT_THAT(gone({10, 20, 25, 27}, 2, {25, 27}), ElementsAre(25));
   EXPECT_THAT(gone({10, 20, 25, 27}, 2, {25, 27}, 25), ElementsAre());
   EXPECT_THAT(gone({25}, 2, {25}), ElementsAre());
-  EXPECT_THAT(gone({10, 20, 25, 27}, {}, {25, 27}), ElementsAre(25));  // without a limit too
+  EXPECT_THAT(gone({10, 20, 25, 27}, {}, {25, 27}), ElementsAre(25));  // also without a limit
 }
 
 TEST(CheckpointRotation, LeavesTwoUnlessTheLimitIsOne) {

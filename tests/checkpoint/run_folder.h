@@ -12,7 +12,7 @@
 
 namespace finetune::checkpoint {
 
-// What a run of a tiny model would save after `step` steps.
+// The files that a run of a tiny model saves after `step` steps.
 inline std::vector<CheckpointFile> tiny_contents(int64_t step) {
   const std::string tag = " of step " + std::to_string(step);
   return {text_file("model.safetensors", std::string(300, 'w') + "weights" + tag),
@@ -26,8 +26,7 @@ inline std::string save(FileSystem& files, const std::string& output_dir, int64_
   return write_checkpoint(files, output_dir, {.step = step, .run_id = run_id}, tiny_contents(step));
 }
 
-// An output folder and its graveyard. `files` is the machine's file system, but waits
-// for no disk.
+// An output folder and its graveyard. `files` is the local file system without syncs.
 struct RunFolder {
   RunFolder() {
     std::filesystem::create_directory(output_dir);
@@ -41,7 +40,8 @@ struct RunFolder {
   [[nodiscard]] std::vector<std::string> names() const {
     return FileSystem::local().list(output_dir);
   }
-  // Step of the newest good checkpoint, -1 where there was none at all; lines go to `lines`.
+  // Returns the step of the newest valid checkpoint, -1 if there never was one; reports go to
+  // `lines`.
   int64_t newest() {
     const auto found = find_newest_good(files, output_dir,
                                         [&](const std::string& line) { lines.push_back(line); });

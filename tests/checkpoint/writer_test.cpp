@@ -24,8 +24,8 @@ using ::testing::StartsWith;
 
 void ignore(const std::string&) {}
 
-// A save and the rotation after it, as a training run does them. Returns whether the commit came
-// back; a crash ends it in between.
+// Saves and rotates like a training run. Returns whether the commit returned; a simulated crash
+// prevents it.
 bool save_and_rotate(FileSystem& files, const std::string& output_dir, int64_t step) {
   bool committed = false;
   try {
@@ -43,7 +43,7 @@ void expect_all_whole(const RunFolder& run, int64_t operation) {
   }
 }
 
-// Operations of the third save and its rotation.
+// Counts the operations of the third save and its rotation.
 int64_t count_operations() {
   RunFolder run;
   FaultInjectingFileSystem files(FileSystem::local(), run.graveyard);
@@ -202,7 +202,7 @@ TEST(WriteCheckpoint, FailsCleanlyOnAFullDiskAtAnyOperation) {
 }
 
 TEST(WriteCheckpoint, SyncsEveryFileBeforeTheNameAppears) {
-  // Without a single lost byte allowed: the power goes right after the commit has come back.
+  // Power is lost right after the commit has returned: not a single byte may be lost.
   for (uint64_t seed = 0; seed < 50; ++seed) {
     RunFolder run;
     FaultInjectingFileSystem files(FileSystem::local(), run.graveyard);

@@ -74,7 +74,7 @@ TEST(Delimiter, IsOneCharacterOrItsName) {
               HasSubstr("run.yaml:3: 'delimiter' must be one ASCII character"));
 }
 
-// What checkpoints of earlier versions kept is a list of one, or none.
+// Checkpoints of earlier versions stored one name or null, which mean a list of one or none.
 TEST(MetricName, OfAnEarlierVersionIsTheSame) {
   const auto changes = [](const nlohmann::ordered_json& before, const std::string& yaml) {
     nlohmann::ordered_json old_args = to_json(load("").args);

@@ -21,7 +21,7 @@ using ::testing::IsEmpty;
 using testing::load_yaml;
 using Json = nlohmann::ordered_json;
 
-// A value of every type, none of them a default.
+// A value of every type; none is a default.
 const char* const kRich =
     "output_dir: /run\ntrain_file: ['/a b.txt', \"/c,d\"]\nlearning_rate: 2e-5\n"
     "config_overrides: {hidden_size: 64, hidden_act: gelu}\nsave_total_limit: 2\n"

@@ -17,7 +17,7 @@ using ::testing::HasSubstr;
 using testing::load_yaml;
 using ::testing::StartsWith;
 
-// What a technique sets; "kwargs.x" is an entry of activation_checkpointing_kwargs.
+// The keys that a technique sets; "kwargs.x" is an entry of activation_checkpointing_kwargs.
 using Settings = std::map<std::string, std::string>;
 
 struct Technique {
@@ -25,7 +25,8 @@ struct Technique {
   Settings settings;
 };
 
-// max_grad_norm is 0 but where clipping is the technique, so that each pair is judged alone.
+// max_grad_norm is 0 except where clipping is the technique, so that each pair is tested in
+// isolation.
 const std::vector<Technique>& techniques() {
   static const std::vector<Technique> all = {
       {"fp16", {{"fp16", "true"}}},
@@ -58,7 +59,7 @@ const std::vector<Technique>& techniques() {
   return all;
 }
 
-// Whether both can be written at once: one key holds one value, and arguments belong to their
+// Whether both can be set at the same time: a key has one value, and arguments belong to their
 // optimizer.
 bool can_be_written(const Settings& a, const Settings& b) {
   if (a.contains("optim") && b.contains("optim")) return false;
@@ -70,7 +71,7 @@ bool can_be_written(const Settings& a, const Settings& b) {
   return true;
 }
 
-// `first` wins where both set a key: checkpointing true and its kwargs beside false.
+// Returns a configuration with both; for keys that both set, `first` takes precedence.
 std::string yaml(const Settings& first, const Settings& second) {
   Settings all = first;
   all.insert(second.begin(), second.end());

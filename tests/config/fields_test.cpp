@@ -29,7 +29,7 @@ std::string read(const std::string& path) {
   return text.str();
 }
 
-// Names of the data members that the headers of the parts declare, in order.
+// Returns the names of the data members that the headers of the parts declare, in order.
 std::vector<std::string> declared_members() {
   const std::regex member(R"(^  [A-Za-z][\w:<>]*(?: [\w:<>]+)* (\w+)(?: = [^;]+)?;)");
   std::vector<std::string> names;
@@ -53,7 +53,7 @@ TEST(Fields, EveryMemberIsDescribedOnce) {
 }
 
 TEST(Fields, NamesBelongToTheirMembers) {
-  // Two keys on one member would show as one of them missing from the members' addresses.
+  // Two keys of one member would have the same address.
   const TrainingArgs args;
   std::set<const void*> addresses;
   for (const Field& field : all_fields()) {
@@ -66,7 +66,7 @@ TEST(Fields, NamesBelongToTheirMembers) {
 TEST(Fields, EachHasOneSentenceOfHelp) {
   for (const Field& field : all_fields()) {
     EXPECT_TRUE(field.help.ends_with(".")) << field.name;
-    const size_t colon = field.help.find(": ");  // "mlm: share of ..." where one task has the key
+    const size_t colon = field.help.find(": ");  // "mlm: share of ..." if a single task has the key
     const bool names_its_task =
         colon != std::string::npos &&
         contains(find_field("task")->spec.choices, field.help.substr(0, colon));
@@ -97,14 +97,14 @@ TEST(Fields, DefaultsAreThoseOfTransformers) {
       read_json_file(kSource + "/tests/fixtures/config/hf_training_arguments.json").at("defaults");
   ASSERT_EQ(theirs.size(), 114U);
   const TrainingArgs ours;
-  // Ours by contract: train unless told not to, resume by itself.
+  // Our own defaults: train unless disabled, resume automatically.
   const std::set<std::string> chosen = {"do_train", "resume_from_checkpoint"};
   for (const auto& [name, expected] : theirs.items()) {
     const Field* field = find_field(name);
     ASSERT_NE(field, nullptr) << name;
     if (chosen.contains(name)) continue;
     nlohmann::ordered_json value = value_of(*field, ours);
-    // Their list fields are a string, a list or None.
+    // List fields of transformers are a string, a list or None.
     if (value.is_array() && value.empty() && expected.is_null()) continue;
     if (value.is_array() && value.size() == 1 && expected.is_string()) value = value.front();
     if (name == "output_dir") {  // None until __post_init__

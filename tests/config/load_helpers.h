@@ -14,7 +14,7 @@ inline LoadedConfig load_yaml(const std::string& text,
   return load_config_text(text, "run.yaml", overrides);
 }
 
-// The message of the error that loading ends in; empty where it succeeds.
+// Returns the message of the error that loading throws; empty if it succeeds.
 inline std::string load_error(const std::string& text, const std::string& name = "run.yaml",
                               const std::vector<std::string>& overrides = {}) {
   try {

@@ -9,7 +9,7 @@
 namespace finetune {
 namespace {
 
-constexpr int64_t kNow = 1'700'000'000;  // 2023-11-14 22:13:20 in Greenwich
+constexpr int64_t kNow = 1'700'000'000;  // 2023-11-14 22:13:20 UTC
 
 class SessionTimeTest : public ::testing::Test {
  protected:
@@ -47,7 +47,7 @@ TEST_F(SessionTimeTest, TakesAClockTimeAsTheNextOne) {
 
 TEST_F(SessionTimeTest, KnowsThatANightMayHaveAnHourMore) {
   use_zone("CET-1CEST,M3.5.0,M10.5.0/3");
-  const int64_t evening = 1'698'530'400;  // 2023-10-29 00:00 in summer time; 03:00 comes twice
+  const int64_t evening = 1'698'530'400;  // 2023-10-29 00:00 in summer time; 03:00 occurs twice
   EXPECT_EQ(session_time("06:00", evening), evening + 7 * 3600);
 }
 

@@ -13,7 +13,7 @@ using ::testing::HasSubstr;
 using testing::load_yaml;
 using ::testing::StartsWith;
 
-// Five lines that are in order; a rule is broken by the sixth and later ones.
+// Five valid lines; the sixth and later lines of a test break a rule.
 const std::string kGood =
     "train_file: a.txt\nmodel_type: roberta\ntokenizer_name: ./t\nseed: 1\nmax_steps: 10\n";
 

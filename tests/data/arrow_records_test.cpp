@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What is said where Python, pyarrow or the file is not what is needed. Rows of real files are
-// compared with pyarrow's own by tests/parity/test_arrow.py.
+// Error messages if Python, pyarrow or the file is not usable. tests/parity/test_arrow.py compares
+// rows of real files with pyarrow's.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -24,7 +24,7 @@ using ::testing::HasSubstr;
 using testing::message_of;
 using testing::TemporaryFolder;
 
-// An interpreter that does nothing but what the test says.
+// Replaces the interpreter by a shell script of the test.
 class ArrowRecords : public ::testing::Test {
  protected:
   ~ArrowRecords() override { ::unsetenv("FINETUNE_PYTHON"); }

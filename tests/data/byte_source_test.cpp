@@ -82,7 +82,7 @@ TEST_P(PackedSource, SaysThatItEndsTooSoon) {
   }
 }
 
-// Bytes that say nothing of the content (a time, the system's name) may change.
+// Bytes that do not affect the content (a time, the system's name) may change.
 TEST_P(PackedSource, NeverGivesOutDamagedContentAsWhole) {
   const std::string content = text_of(3000);
   const std::string packed = pack(content);
@@ -111,7 +111,7 @@ TEST_P(PackedSource, SaysThatItIsNamedWrongly) {
               HasSubstr("give it the ending of what it holds"));
 }
 
-// All of it is read at once, so that nothing was handed out before.
+// The content is read at once, so nothing was returned before the damage is found.
 TEST_P(PackedSource, SaysThatItIsDamagedThoughItIsShort) {
   std::string packed = pack(text_of(3000));
   packed[packed.size() / 2] = static_cast<char>(packed[packed.size() / 2] ^ 0x40);

@@ -12,7 +12,7 @@
 
 namespace finetune::testing {
 
-// A token for each byte behind RoBERTa's five special tokens: byte-level BPE without merges.
+// One token per byte after RoBERTa's five special tokens: byte-level BPE without merges.
 class ByteTokenizer : public Tokenizer {
  public:
   static constexpr int32_t kBos = 0, kPad = 1, kEos = 2, kUnk = 3, kMask = 4, kFirstByte = 5;
@@ -37,7 +37,7 @@ class ByteTokenizer : public Tokenizer {
     }
     return tokens;
   }
-  // With the space in front that byte-level BPE's add_prefix_space adds.
+  // Prepends a space, like add_prefix_space of byte-level BPE.
   [[nodiscard]] std::vector<int32_t> encode_word(std::string_view word) const override {
     return word.empty() ? std::vector<int32_t>() : encode(" " + std::string(word));
   }

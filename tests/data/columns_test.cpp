@@ -21,7 +21,7 @@ using testing::message_of;
 using ::testing::Not;
 using testing::TemporaryFolder;
 
-// The columns of a row of JSON.
+// Finds the columns of a JSON row.
 FoundColumns find(const std::string& row, const ColumnSearch& search) {
   const nlohmann::ordered_json columns = parse_json(row, "row");
   const std::string place = "f:2";
@@ -41,7 +41,8 @@ TEST(Columns, MatchWithoutCaseAndSurroundingSpaces) {
   EXPECT_EQ(guess.label_column, " Label");
   EXPECT_EQ(classified(R"({"Text": "a", "Stars": 1})", {.text_column = "text "}).text_column,
             "Text");
-  // Exact names go first; names that several columns match are those of none.
+  // Exact matches take precedence; a name that matches several columns only without case matches
+  // none.
   EXPECT_EQ(
       classified(R"({"TEXT": "a", "text": "b", "label": 1})", {.text_column = "text"}).text_column,
       "text");
@@ -87,7 +88,7 @@ TEST(Columns, AreGuessedByUsualNames) {
       classified(R"({"genre": "g", "premise": "a", "hypothesis": "b", "label": 0})");
   EXPECT_EQ(nli.text_column, "premise");
   EXPECT_EQ(nli.text_pair_column, "hypothesis");
-  // Where the order tells nothing.
+  // The order of columns does not determine the text.
   EXPECT_EQ(classified(R"({"stars": 3, "n": 1, "text": "a", "title": "b"})").text_column, "text");
 }
 

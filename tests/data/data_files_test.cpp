@@ -43,7 +43,7 @@ TEST(DataFiles, NamesKeyAndPathOfWhatCannotBeRead) {
   EXPECT_THAT(error_of(folder / "*.csv"), HasSubstr("no file matches"));
   EXPECT_THAT(error_of(folder / "empty.txt"), HasSubstr("empty.txt' is empty"));
   EXPECT_THAT(error_of(folder / "empty"), HasSubstr("does not exist"));
-  // Opening a pipe waits for a writer, for ever.
+  // Opening a pipe would wait for a writer forever.
   ASSERT_EQ(::mkfifo((folder / "pipe.txt").c_str(), 0600), 0);
   EXPECT_THAT(error_of(folder / "pipe.txt"), HasSubstr("is a pipe or device"));
   EXPECT_THAT(error_of("/dev/zero"), HasSubstr("is a pipe or device"));
@@ -89,7 +89,7 @@ TEST(DataFiles, CountsLinesOfTextAndRowsOfJson) {
   EXPECT_EQ(count_rows({text, json}, "train_file"), 7);
 }
 
-// Linux's universal newlines hold at the borders of the reader's 1 MiB buffer too.
+// Line ends of all kinds are recognised at the boundaries of the reader's 1 MiB buffer too.
 TEST(DataFiles, CountsALineEndThatCrossesTheBufferOnce) {
   const TemporaryFolder folder;
   const std::string half((size_t{1} << 20) - 1, 'x');

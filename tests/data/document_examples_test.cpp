@@ -21,8 +21,8 @@ using ::testing::HasSubstr;
 
 constexpr int32_t kFirst = ByteTokenizer::kFirstByte;
 
-// `count` documents, each of sentences of several lengths. Bytes cannot distinguish document and
-// position, so each document has its own ids.
+// Makes `count` documents of sentences of several lengths. Each document has its own range of ids,
+// so that tests recognise it.
 Documents make_documents(int64_t count, int64_t sentences, int64_t longest) {
   Documents documents;
   for (int64_t d = 0; d < count; ++d) {
@@ -45,7 +45,7 @@ ExampleOptions options(int64_t max_seq_length = 32) {
   return options;
 }
 
-// The example as it was before it was masked.
+// Returns the example before masking.
 PretrainingExample unmasked(PretrainingExample example) {
   for (size_t i = 0; i < example.masked_lm_positions.size(); ++i) {
     example.input_ids[static_cast<size_t>(example.masked_lm_positions[i])] =
@@ -193,7 +193,8 @@ TEST(DocumentExamples, MaskWholeWordsTogether) {
   }
 }
 
-// Japanese has no spaces: a sentence is one word, longer than what may be masked of an example.
+// Like Japanese, the text has no spaces: a sentence is one word, longer than the masking limit of
+// an example.
 TEST(DocumentExamples, MaskPartsOfWordsThatAreTooLong) {
   ExampleOptions how = options(64);
   how.masking = MaskingOptions::from(ByteTokenizer(), true);

@@ -20,7 +20,7 @@ using ::testing::HasSubstr;
 
 const std::vector<std::string> kDelimiters = {"。", "！", "？", ".", "!", "?"};
 
-// The sentences of each document.
+// Returns the sentences of each document.
 std::vector<std::vector<std::string>> texts_of(const Documents& documents) {
   const ByteTokenizer tokenizer;
   std::vector<std::vector<std::string>> texts;
@@ -90,7 +90,8 @@ TEST(Documents, CutLongSentencesInEqualParts) {
   EXPECT_THAT(read("a.txt", "abcdefghi\n", how), ElementsAre(ElementsAre("abc", "def", "ghi")));
 }
 
-// As transformers' tokenizer does; such a place is never masked, and no id is known by its number.
+// As in transformers' tokenizer. These tokens are never masked, and ids are not assumed to be
+// fixed.
 TEST(Documents, TurnTheTextOfSpecialTokensIntoTheirIds) {
   const auto tokenizer = load_tokenizer(source_dir() + "/tests/fixtures/tokenizers/lighthouse");
   const int32_t separator = *tokenizer->token_to_id("</s>");

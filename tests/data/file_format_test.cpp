@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// How delimited text is read: separators, quotes and headers, set or seen in the file.
+// Reading of delimited text: separators, quotes and headers, set or detected.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -64,7 +64,7 @@ TEST(FileFormat, SeesAnotherSeparatorInTheFirstRows) {
       ElementsAre(R"({"text":"one; two","label":"x"})", R"({"text":"three, four","label":"y"})"));
   EXPECT_THAT(rows_of("a.csv", "text\tlabel\na, b\tx\n"),
               ElementsAre(R"({"text":"a, b","label":"x"})"));
-  // One column whose name holds a semicolon stays one column.
+  // A single column whose name contains a semicolon is not split.
   EXPECT_THAT(rows_of("a.csv", "text;more\none\ntwo\n"),
               ElementsAre(R"({"text;more":"one"})", R"({"text;more":"two"})"));
   EXPECT_THAT(rows_of("a.csv", "a;b\n1;2\n", {.delimiter = ','}), ElementsAre(R"({"a;b":"1;2"})"));
@@ -79,7 +79,7 @@ TEST(FileFormat, NamesColumnsByPositionWithoutAHeader) {
       ElementsAre(R"({"column_1":"gj04","column_2":"1","column_3":"","column_4":)"
                   R"("They drank the pub dry."})",
                   R"({"column_1":"gj04","column_2":"0","column_3":"*","column_4":"\"They"})"));
-  // Equal fields of the first row are no names.
+  // Equal fields in the first row cannot be names.
   EXPECT_THAT(rows_of("a.csv", "x,x\n", {.header = false}),
               ElementsAre(R"({"column_1":"x","column_2":"x"})"));
 }
@@ -97,7 +97,7 @@ TEST(FileFormat, ReadsTextWithTagsAsConllWhereWordsAreTagged) {
   EXPECT_EQ(rows_of("train.txt", corpus).size(), 6U);  // lines
   EXPECT_THAT(rows_of("pos.txt", "EU NNP\nsaid VBD\n", any),
               ElementsAre(R"({"tokens":["EU","said"],"ner_tags":["NNP","VBD"]})"));
-  // Texts of two words each are no corpus for a tagger that is asked.
+  // For a tagger, lines of two words are not a corpus.
   EXPECT_THAT(rows_of("towns.txt", "New York\nSan Francisco\n", entities),
               ElementsAre(R"({"text":"New York"})", R"({"text":"San Francisco"})"));
   EXPECT_THAT(rows_of("text.txt", "It rained.\nThe sea was high.\n", any).size(), 2U);

@@ -56,7 +56,7 @@ TEST_F(FileRecordTest, AnswersAreForgottenWhereAFileChanges) {
   const std::string contents = contents_of_files(cache_, {path});
   EXPECT_EQ(known_contents(cache_, {path}), contents);
   EXPECT_EQ(known_contents({}, {path}), "");
-  cache_.overwrite = true;  // of tokens
+  cache_.overwrite = true;  // only applies to tokens
   EXPECT_EQ(known_contents(cache_, {path}), contents);
   folder_.write("a.txt", "two line\n");
   EXPECT_EQ(known_contents(cache_, {path}), "");

@@ -31,7 +31,7 @@ TEST(LineReader, EndsLinesAtLineFeedsCarriageReturnsAndBothTogether) {
   EXPECT_THAT(lines_of("a\rb\rc\nd\re\r"), ElementsAre("a", "b", "c", "d", "e"));
 }
 
-// Buffers of 1 MiB: line ends at and across their border.
+// Line ends at and across the boundary of the 1 MiB buffers.
 TEST(LineReader, FindsLineEndsAcrossItsBuffer) {
   constexpr size_t kBuffer = size_t{1} << 20;
   for (const std::string end : {"\n", "\r", "\r\n"}) {
@@ -55,7 +55,7 @@ double processor_seconds_of_reading(const std::string& content) {
   return static_cast<double>(std::clock() - start) / CLOCKS_PER_SEC;
 }
 
-// Quadratic in the buffer it took some hundred times as long.
+// A search that is quadratic in the buffer took some hundred times as long.
 TEST(LineReader, TakesNoLongerForLinesThatEndInCarriageReturnAlone) {
   const double feeds = processor_seconds_of_reading(std::string(2'000'000, '\n'));
   const double returns = processor_seconds_of_reading(std::string(2'000'000, '\r'));

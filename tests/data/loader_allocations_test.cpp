@@ -36,9 +36,9 @@ std::shared_ptr<const Dataset> dataset(bool has_classes) {
   return std::make_shared<TokenDataset>(std::move(content));
 }
 
-// Allocations of the first epoch without any, or of the last one. In the epochs before, every
-// buffer reaches its size: with workers each slot and each thread must have seen the longest
-// update, and on a busy machine a thread may get none for several epochs.
+// Returns the allocations of the first epoch without any, or of the last one. Until then every
+// buffer grows to its final size: with workers each slot and each thread must have processed the
+// longest update, and on a busy machine a thread may get none for several epochs.
 int64_t allocations_of_an_epoch(Loader& loader) {
   constexpr int64_t kMostEpochs = 200;
   Position position;
@@ -56,7 +56,7 @@ int64_t allocations_of_an_epoch(Loader& loader) {
   return counted;
 }
 
-// Samples in the order of the files: each update of an epoch is as long as in the epoch before.
+// Samples in the order of the files: each update has the same size in every epoch.
 constexpr LoaderOptions kAsTheyLie = {
     .batch_size = 7, .micro_batches = 2, .sampling = SamplingStrategy::kSequential};
 
@@ -112,7 +112,7 @@ TEST(LoaderAllocations, AreNoneForPackedRows) {
   options.packed_length = 60;
   expect_none(dataset(false), masking(), options);
   options.sampling = SamplingStrategy::kRandom;
-  // What an epoch's order puts together must fit: one batch of it all.
+  // A single batch of all samples, so that the epoch's order does not change its size.
   options.batch_size = 64;
   options.micro_batches = 1;
   expect_none(dataset(false), masking(), options);

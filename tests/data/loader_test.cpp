@@ -29,7 +29,7 @@ using ::testing::HasSubstr;
 constexpr int64_t kSamples = 45;
 constexpr size_t kLength = 12;
 
-// Sample i holds the byte i, so that a row shows which sample it is.
+// Sample i contains the byte i, so that a row shows which sample it is.
 std::shared_ptr<const Dataset> dataset() {
   TokenContent content;
   for (int32_t i = 0; i < kSamples; ++i) {
@@ -52,7 +52,7 @@ struct Row {
   friend bool operator==(const Row&, const Row&) = default;
 };
 
-// Rows of an update by their index, whatever its micro-batches are.
+// Returns an update's rows by their index, whatever the micro-batch size.
 std::vector<Row> rows_of(std::span<const Batch> update) {
   std::vector<Row> rows;
   for (const Batch& batch : update) {
@@ -71,7 +71,7 @@ int64_t rows_in(std::span<const Batch> update) {
   return static_cast<int64_t>(rows_of(update).size());
 }
 
-// Samples that rows show: the most frequent id, as masks hide the others.
+// Returns the samples of the rows: the most frequent id, because others may be masked.
 std::vector<int64_t> samples_of(std::span<const Batch> update) {
   std::vector<int64_t> samples;
   for (const Row& row : rows_of(update)) {
@@ -168,7 +168,7 @@ TEST(Loader, DividesAnUpdateAmongProcessesInTheSamePlaces) {
     EXPECT_EQ(rows, rows_of(alone.take(at)));
     EXPECT_EQ(first.after(at), alone.after(at));
   }
-  // Of an epoch's last update of 5 samples the second process has one.
+  // In an epoch's last update of 5 samples the second process has one.
   EXPECT_EQ(rows_of(second.take({.epoch = 0, .sample = 40})).size(), 1U);
 }
 

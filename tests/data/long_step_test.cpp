@@ -21,7 +21,7 @@ namespace {
 
 using testing::message_of;
 
-// The steps that were reported, and the last position of each.
+// Records the reported steps and the last position of each.
 class Told {
  public:
   [[nodiscard]] ShowStep show() {

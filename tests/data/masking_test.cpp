@@ -36,7 +36,7 @@ Masked mask(const MaskingOptions& options, SampleKey key, std::vector<int64_t> i
 
 MaskingOptions options() { return MaskingOptions::from(ByteTokenizer()); }
 
-// An expected share, five standard deviations wide.
+// Expects a share within five standard deviations.
 void expect_share(int64_t count, int64_t of, double share) {
   const auto n = static_cast<double>(of);
   EXPECT_NEAR(static_cast<double>(count), n * share, 5 * std::sqrt(n * share * (1 - share)));
@@ -63,7 +63,7 @@ TEST(Masking, ChoosesFifteenPercentAndReplacesThemEightyTenTen) {
   }
   EXPECT_EQ(chosen, result.targets);
   expect_share(chosen, kTokens, 0.15);
-  // A random token is the mask or the token itself once in the vocabulary each.
+  // A random token is the mask, or the token itself, with probability 1 / vocabulary each.
   const double once = 0.1 / static_cast<double>(ByteTokenizer().size());
   expect_share(masked, chosen, 0.8 + once);
   expect_share(kept, chosen, 0.1 + once);
@@ -107,7 +107,7 @@ TEST(Masking, EvaluatesWithMasksOfTheirOwn) {
             mask(options(), {.index = 0, .epoch = 0}, ids).labels);
 }
 
-// A resumed run must draw the masks that the first session would have drawn.
+// A resumed run must draw the same masks as an uninterrupted one.
 TEST(Masking, KeepsItsValuesForStoredCheckpoints) {
   MaskingOptions half = options();
   half.mlm_probability = 0.5;
@@ -133,7 +133,7 @@ TEST(Masking, RefusesAProbabilityOutsideItsRange) {
   }
 }
 
-// Ids 10 to 19 begin words, 20 to 29 continue them.
+// Ids 10 to 19 begin words; 20 to 29 continue them.
 MaskingOptions whole_words() {
   MaskingOptions options;
   options.mask_id = 4;
@@ -149,7 +149,7 @@ TEST(Masking, ChoosesWholeWordsAndMasksAllOfThem) {
   int64_t chosen = 0;
   int64_t words = 0;
   for (int64_t sample = 0; sample < 2000; ++sample) {
-    // A special token ends a word; what continues nothing is a word.
+    // A special token ends a word; a continuing token after it forms a word by itself.
     std::vector<int64_t> ids = {0, 21, 10, 20, 22, 11, 2, 23, 24, 12, 2};
     const std::vector<int64_t> before = ids;
     std::vector<int64_t> labels(ids.size());

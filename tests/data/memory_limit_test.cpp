@@ -44,7 +44,8 @@ class MemoryLimitTest : public ::testing::Test {
     options.memory_left = [left] { return left; };
     return options;
   }
-  // Reads with ample memory, and is refused by name and sizes with little.
+  // Expects that reading succeeds with ample memory, and fails with names and sizes if there is
+  // little.
   void expect_bounded(const std::function<void(const TokenCacheOptions&)>& read) const {
     EXPECT_NO_THROW(read(cache(int64_t{1} << 30)));
     EXPECT_NO_THROW(read(no_room_)) << "no limit is set";
@@ -117,7 +118,7 @@ TEST_F(MemoryLimitTest, BoundsQuestionsThatAreKept) {
   });
 }
 
-// Texts and ranges of kept questions take four times as much as their tokens.
+// Texts and ranges of the questions take four times as much memory as the tokens.
 TEST_F(MemoryLimitTest, CountsTextsAndRangesOfQuestionsThatAreKept) {
   const std::string path = folder_.write("a.jsonl", questions());
   QuestionAnsweringOptions options;
@@ -132,7 +133,7 @@ TEST_F(MemoryLimitTest, CountsTextsAndRangesOfQuestionsThatAreKept) {
               AllOf(HasSubstr("need about "), HasSubstr("at most 6 MB"), HasSubstr("cache_dir")));
 }
 
-// The whole size is estimated from the part that was read; asking for fewer samples needs less.
+// The total size is estimated from the part that was read; fewer samples need less.
 TEST_F(MemoryLimitTest, EstimatesAllOfTheFilesAndTakesMaxSamplesIntoAccount) {
   const std::string path = folder_.write("a.txt", repeated("twenty bytes of text\n", 100'000));
   TextOptions options;

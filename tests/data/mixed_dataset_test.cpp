@@ -18,7 +18,7 @@ namespace {
 using ::testing::HasSubstr;
 using testing::message_of;
 
-// `size` samples of one token each: first, first + 1, ...
+// Makes `size` samples of one token each: first, first + 1, ...
 std::shared_ptr<const Dataset> numbers(int32_t first, int32_t size) {
   TokenContent content;
   for (int32_t i = 0; i < size; ++i) {

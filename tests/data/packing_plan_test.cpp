@@ -14,7 +14,7 @@ namespace {
 using testing::samples_of_lengths;
 using testing::uneven_lengths;
 
-constexpr int64_t kPackedSamples = 1000;  // four groups, the last one shorter
+constexpr int64_t kPackedSamples = 1000;  // four groups, the last one smaller
 
 std::vector<std::vector<int64_t>> rows_of(const PackingPlan& plan) {
   std::vector<std::vector<int64_t>> rows(static_cast<size_t>(plan.rows()));

@@ -35,7 +35,7 @@ TEST(Permutation, DiffersBetweenEpochsAndSeeds) {
   EXPECT_EQ(first, all_of(Permutation(100, 42, 0)));
 }
 
-// Stored positions mean nothing once these values change.
+// Positions in checkpoints become meaningless if these values change.
 TEST(Permutation, KeepsItsValuesForStoredCheckpoints) {
   EXPECT_EQ(all_of(Permutation(10, 42, 0)), (std::vector<int64_t>{7, 2, 3, 1, 9, 0, 6, 4, 5, 8}));
   EXPECT_EQ(all_of(Permutation(10, 42, 1)), (std::vector<int64_t>{4, 9, 3, 1, 6, 0, 7, 2, 8, 5}));
@@ -57,7 +57,7 @@ TEST(Permutation, PutsEverySampleAtEveryPlaceEquallyOften) {
   for (const auto& row : counts) {
     for (const int count : row) chi_square += (count - expected) * (count - expected) / expected;
   }
-  // 121 degrees of freedom: mean 121, standard deviation 15.6; both bounds are five of them away.
+  // 121 degrees of freedom: mean 121, standard deviation 15.6; the bounds are five of them away.
   EXPECT_GT(chi_square, 43);
   EXPECT_LT(chi_square, 199);
 }
@@ -72,7 +72,7 @@ TEST(Permutation, LeavesNeighboursTogetherNoMoreThanChance) {
     if (next == previous + 1) ++together;
     previous = next;
   }
-  EXPECT_LT(together, 10);  // expected once
+  EXPECT_LT(together, 10);  // expected value: 1
 }
 
 TEST(Permutation, RefusesImpossibleSizesAndPlaces) {

@@ -66,14 +66,14 @@ class LeftPadded final : public Tokenizer {
   const Tokenizer& inner_;
 };
 
-// What make_goldens.py wrote with transformers 5.23.0 and tokenizers 0.23.3.
+// Goldens that make_goldens.py wrote with transformers 5.23.0 and tokenizers 0.23.3.
 class Preprocessing : public ::testing::Test {
  protected:
   static std::string path(const std::string& name) {
     return source_dir() + "/tests/fixtures/preprocessing/" + name;
   }
 
-  // Every case of `task` with its tokenizer.
+  // Calls `check` with every case of `task` and its tokenizer.
   template <class Check>
   void for_each_case(const std::string& task, Check check) {
     const Json goldens = read_json_file(path("goldens.json"));

@@ -42,7 +42,7 @@ TEST(QuestionAnsweringDataset, FindsTheAnswersTokensInTheWindowsThatHoldIt) {
   const auto data =
       build(row("a", "0123456789", R"([{"text": "567", "answer_start": 5}])"), options);
   ASSERT_EQ(data->size(), 2);
-  EXPECT_EQ(data->get(0).answer->start, 0);  // 0 to 5 does not hold all of it
+  EXPECT_EQ(data->get(0).answer->start, 0);  // tokens 0 to 5 do not contain all of it
   EXPECT_EQ(data->get(1).answer->start, 4 + 1);
   EXPECT_EQ(data->get(1).answer->end, 4 + 3);
   EXPECT_EQ(data->range(1, 3), std::nullopt);

@@ -34,7 +34,7 @@ using ::testing::HasSubstr;
 using testing::message_of;
 using testing::TemporaryFolder;
 
-// Counts what is tokenised.
+// Counts the tokenised texts.
 class CountingTokenizer final : public testing::ByteTokenizer {
  public:
   [[nodiscard]] std::vector<int32_t> encode(std::string_view text) const override {
@@ -44,7 +44,7 @@ class CountingTokenizer final : public testing::ByteTokenizer {
   mutable std::atomic<int64_t> texts = 0;
 };
 
-// Lines of different lengths and line ends, blank ones among them, each with its own number.
+// Makes numbered lines of different lengths and line ends, with blank lines between them.
 std::string lines(int count, int from = 0) {
   std::string text;
   for (int i = from; i < from + count; ++i) {
@@ -123,7 +123,7 @@ class SampleStreamTest : public ::testing::TestWithParam<Case> {
     return data;
   }
 
-  // Samples with their numbers, as they come.
+  // Indices and ids of samples, in the order of drawing.
   using Samples = std::vector<std::pair<int64_t, std::vector<int32_t>>>;
   static void draw(const SampleStream& stream, int64_t epoch, int64_t begin, int64_t end,
                    Samples& samples) {
@@ -174,8 +174,8 @@ TEST_P(SampleStreamTest, TakesTheFirstSamplesOnly) {
   EXPECT_EQ(streamed->samples_per_epoch(), 700);
 }
 
-// From the state at any position another stream resumes with equal samples, and tokenises only what
-// the buffer holds and what comes.
+// From the state at any position another stream continues with equal samples, and tokenises only
+// the buffer's and later samples.
 TEST_P(SampleStreamTest, IsResumedAtTheExactSampleWithoutTokenisingWhatIsBehind) {
   const auto unbroken = stream();
   const std::vector<Samples> expected = {epoch_of(*unbroken, 0), epoch_of(*unbroken, 1)};
@@ -193,7 +193,8 @@ TEST_P(SampleStreamTest, IsResumedAtTheExactSampleWithoutTokenisingWhatIsBehind)
       const auto after = stream();
       tokenizer_.texts = 0;
       after->restore(nlohmann::ordered_json::parse(saved), epoch, place);
-      // What the buffer holds came in within the last 13 times its size, but for one in 400'000.
+      // All but one in 400,000 of the buffer's samples entered it within the last 13 times its
+      // size.
       EXPECT_LT(tokenizer_.texts, 13 * kBuffer + 4000) << place;
       const Samples rest = epoch_of(*after, epoch, place);
       const Samples& all = expected[static_cast<size_t>(epoch)];
@@ -204,12 +205,12 @@ TEST_P(SampleStreamTest, IsResumedAtTheExactSampleWithoutTokenisingWhatIsBehind)
   }
 }
 
-// From 0 and 3 workers, one and two processes, however the update is cut.
+// With 0 and 3 workers, one and two processes, any micro-batch size.
 TEST_P(SampleStreamTest, GivesTheSameUpdatesForAnyWorkersProcessesAndMicroBatches) {
   const auto collator =
       std::make_shared<MaskedLmCollator>(MaskedLmOptions::from(testing::ByteTokenizer()));
-  if (GetParam().labels) return;  // other collator; the samples are compared above
-  using Rows = std::vector<std::pair<int64_t, std::vector<int64_t>>>;  // by their place
+  if (GetParam().labels) return;  // has another collator; the samples are compared above
+  using Rows = std::vector<std::pair<int64_t, std::vector<int64_t>>>;  // by index
   const auto rows_of = [](std::span<const Batch> batches, Rows& rows) {
     for (const Batch& batch : batches) {
       for (int64_t row = 0; row < batch.rows; ++row) {
@@ -296,7 +297,7 @@ TEST_F(SampleStreams, HaveTheIdentityOfFilesAndOptions) {
   EXPECT_NE(open(folder_.write("other.txt", lines(3000, 1)))->fingerprint(), print);
 }
 
-// A delimiter or quoting that the file shows by itself is no other stream where it is set.
+// A delimiter or quoting that the file shows by itself does not change the stream's identity.
 TEST_F(SampleStreams, HaveTheIdentityOfWhatIsReadWhetherItIsSetOrFound) {
   const std::string path =
       folder_.write("a.tsv", "text\tnumber\n\"a lamp\t1\nno lamp\t2\n\"three\" lamps\t3\n");
@@ -336,7 +337,7 @@ TEST_F(SampleStreams, ReadDelimitedTextAsTheKeysSay) {
   EXPECT_EQ(drawn->get(0).input_ids.size(), std::string("a lamp, lit").size() + 2);
 }
 
-// An interpreter that gives rows from the one it is asked for, and notes which that was.
+// The interpreter returns rows from the requested one on, and records which it was.
 TEST_F(SampleStreams, BeginAParquetFileAtTheRowThatIsNeeded) {
   const std::string python =
       folder_.write("python", "#!/bin/sh\necho $5 >> " + folder_ / "asked" +
@@ -385,7 +386,7 @@ TEST_F(SampleStreams, NameTheRowThatCannotBeUsed) {
   EXPECT_EQ(stream->reach(1500), 1500);
   EXPECT_THAT(message_of<Error>([&] { static_cast<void>(stream->reach(INT64_MAX)); }),
               HasSubstr("a.txt:"));
-  // Again, not something else.
+  // The same error again.
   EXPECT_THAT(message_of<Error>([&] { static_cast<void>(stream->reach(INT64_MAX)); }),
               HasSubstr("a.txt:"));
 }
@@ -407,7 +408,7 @@ TEST_F(SampleStreams, RefuseAStateThatIsNone) {
 }
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-// 40 MB of text are 160 MB of ids, which do not fit into the 48 MiB that the process has left.
+// 40 MB of text are 160 MB of ids, more than the 48 MiB that the process may still allocate.
 TEST_F(SampleStreams, TakeMemoryOfTheBufferWhateverTheSizeOfTheFile) {
   const std::string path = folder_ / "large.txt";
   {

@@ -21,7 +21,7 @@ using ::testing::HasSubstr;
 
 constexpr ShardLayout kLayout = {.max_seq_length = 12, .max_predictions = 3, .pad_id = 1};
 
-// An example that is unique by its number.
+// Makes an example that is unique for its number.
 PretrainingExample numbered(int64_t number) {
   const auto id = static_cast<int32_t>(10 + number);
   return {.input_ids = {0, id, 4, 2, id, 2},
@@ -41,7 +41,7 @@ ShardOptions shard_options() {
   return {.pad_id = 1, .vocabulary_limit = 200, .max_seq_length = 12, .token_types = 2};
 }
 
-// Numbered examples, made when they are asked for.
+// Numbered examples, made on demand.
 class NumberedExamples final : public PretrainingDataset {
  public:
   explicit NumberedExamples(int64_t size) : size_(size) {}
@@ -70,12 +70,12 @@ TEST(ShardExamples, AreNumberedThroughUnequalShards) {
   }
 }
 
-// The order is a permutation over all shards, reached at once wherever a session begins.
+// A set of shards of which some are still missing is rejected.
 TEST(ShardExamples, AreNotTakenWhereSomeAreStillToBeWritten) {
   const TemporaryFolder folder;
   folder.write("examples-00000-of-00002.tfrecord", shard(0, 3));
   const std::vector<std::string> all = {folder.path()};
-  EXPECT_EQ(ShardExamples(all, shard_options()).size(), 3);  // a warning alone
+  EXPECT_EQ(ShardExamples(all, shard_options()).size(), 3);  // only a warning
   folder.write(kShardManifest, "{}");
   EXPECT_THAT(message_of<Error>([&] { ShardExamples(all, shard_options()); }),
               HasSubstr("gives 1 of 2 shards"));
@@ -93,7 +93,7 @@ TEST(ShardExamples, AreEachSeenOnceInAnEpochOfTenRestarts) {
   std::vector<int64_t> unbroken;
   std::vector<int64_t> broken;
   const auto run = [&](Position position, int64_t updates, std::vector<int64_t>& seen) {
-    // A fresh process: everything is opened again.
+    // A new process: everything is opened again.
     const auto data =
         std::make_shared<const ShardExamples>(std::vector{folder / "*.tfrecord"}, shard_options());
     Loader loader(data, collator, how);
@@ -116,7 +116,7 @@ TEST(ShardExamples, AreEachSeenOnceInAnEpochOfTenRestarts) {
   for (const int64_t sample : broken) ++counts[sample];
   EXPECT_EQ(counts.size(), 101U);
   for (const auto& [sample, count] : counts) EXPECT_EQ(count, 1) << sample;
-  // Not the head of the data first: the first tenth holds samples of the last third.
+  // The data's beginning does not come first: the first tenth contains samples of the last third.
   EXPECT_TRUE(std::any_of(broken.begin(), broken.begin() + 10, [](int64_t i) { return i > 67; }));
 }
 
@@ -138,7 +138,7 @@ TEST(ShardExamples, AreKnownByTheirContentNotTheirNames) {
   EXPECT_NE(fingerprint({folder / "a.tfrecord"}), here);
 }
 
-// A record whose features were changed, and what is said of it.
+// Changes the features of a record, and returns the error.
 std::string fault_of(const std::function<void(TfExample&)>& change) {
   TfExample features = decode_tf_example(encode_example(numbered(1), kLayout), "");
   change(features);
@@ -219,7 +219,7 @@ TEST(ShardWriter, WritesTheSameBytesOnAnyNumberOfThreads) {
   EXPECT_EQ(write_shards(files, data, writer(folder / "one")).written, 4);
   static_cast<void>(write_shards(files, data, writer(folder / "three", 3)));
   EXPECT_EQ(contents(folder / "one"), contents(folder / "three"));
-  EXPECT_EQ(contents(folder / "one").size(), 5U);  // prepare.json too
+  EXPECT_EQ(contents(folder / "one").size(), 5U);  // including prepare.json
 
   const ShardExamples read({folder / "one/*.tfrecord"}, shard_options());
   std::vector<int> seen(103, 0);
@@ -242,7 +242,7 @@ TEST(ShardWriter, GoesOnWhereItWasStopped) {
     if (--left == 0) throw Error(ErrorKind::kIo, "no space left on the disk");
   };
   EXPECT_THROW(static_cast<void>(write_shards(files, data, writer(folder / "cut"))), Error);
-  EXPECT_EQ(contents(folder / "cut").size(), 3U);  // two shards and prepare.json, nothing begun
+  EXPECT_EQ(contents(folder / "cut").size(), 3U);  // two shards and prepare.json, no partial file
   std::ofstream(folder / ("cut/" + shard_name(2, 4) + ".unfinished")) << "left by a kill";
   data.before_each = {};
   const WrittenShards rest = write_shards(files, data, writer(folder / "cut"));

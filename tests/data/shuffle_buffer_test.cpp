@@ -14,7 +14,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// All outputs of an epoch, asked for at once.
+// Returns all outputs of an epoch, requested at once.
 std::vector<int64_t> order_of(int64_t samples, int64_t size, uint64_t seed = 42,
                               int64_t epoch = 0) {
   ShuffleBuffer buffer(size, seed);
@@ -59,11 +59,11 @@ TEST(ShuffleBuffer, GivesTheSameOrderFromAnyPlaceInAnySteps) {
   constexpr int64_t kSamples = 300;
   constexpr int64_t kSize = 24;
   const std::vector<int64_t> expected = order_of(kSamples, kSize);
-  ShuffleBuffer buffer(kSize, 42);  // one for all: it jumps forwards and backwards
+  ShuffleBuffer buffer(kSize, 42);  // one for all requests: it jumps forward and back
   for (int64_t begin = 0; begin < kSamples; begin += 13) {
     for (const int64_t count : {1, 5, 40}) {
       const int64_t end = std::min(begin + count, kSamples);
-      // As little as may be known, and all.
+      // With the minimum and the maximum of known samples.
       for (const int64_t known : {std::min(end + kSize, kSamples), kSamples}) {
         std::vector<int64_t> part;
         buffer.append(0, begin, end, known, part);
@@ -90,8 +90,8 @@ TEST(ShuffleBuffer, HoldsWhatCameInAndWasNotHandedOut) {
   }
 }
 
-// A sample leaves a buffer of n samples after n outputs on average: the order is shuffled as widely
-// as the buffer allows.
+// In a buffer of n samples, a sample stays for n outputs on average: the order is shuffled as
+// widely as the buffer allows.
 TEST(ShuffleBuffer, KeepsSamplesForAsLongAsItIsLarge) {
   constexpr int64_t kSamples = 100'000;
   constexpr int64_t kSize = 100;

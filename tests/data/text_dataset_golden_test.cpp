@@ -12,8 +12,8 @@
 namespace finetune {
 namespace {
 
-// The same text as make_text_goldens.py writes: empty and blank lines, all three line ends, a byte
-// order mark, no end on the last line.
+// Returns the text that make_text_goldens.py writes: empty and blank lines, all three line ends, a
+// byte order mark, no end on the last line.
 std::string sample_text() {
   const std::vector<std::string> words = {"saluton", "mondo", "ĉu", "vi", "地図", "ok"};
   std::string text = "\uFEFF";

@@ -125,7 +125,7 @@ TEST(TextDataset, TakesRowsThatBringTheirIdsAsTheyAre) {
       "a.jsonl",
       "{\"input_ids\": [0, 9, 2], \"attention_mask\": [1, 1, 0], \"labels\": [-100, 7, -100]}\n"
       "{\"input_ids\": [5], \"attention_mask\": [1], \"labels\": [5]}\n");
-  TextOptions options;  // joined texts: rows with ids are not joined
+  TextOptions options;  // for joined texts, but rows with ids are not joined
   const auto dataset = build({path}, options);
   ASSERT_EQ(dataset->size(), 2);
   const Example first = dataset->get(0);
@@ -293,7 +293,7 @@ TextOptions linebreaks() {
   return options;
 }
 
-// Bytes of the lines, each between <s> and </s>, as run_clm joins them.
+// Returns the bytes of the lines, each between <s> and </s>, as run_clm joins them.
 std::vector<int32_t> joined(const std::string& content) {
   const TemporaryFolder folder;
   const auto dataset = build({folder.write("a.txt", content)}, linebreaks());

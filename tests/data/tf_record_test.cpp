@@ -18,7 +18,7 @@ TfRecordFile open(const std::string& bytes) {
   return TfRecordFile(std::make_unique<MemoryFile>(bytes), "a.tfrecord");
 }
 
-// What is said of a file when all of it is read; "" where nothing is wrong.
+// Reads all of a file and returns the error; "" if there is none.
 std::string fault_of(const std::string& bytes) {
   try {
     const TfRecordFile file = open(bytes);
@@ -46,7 +46,7 @@ TEST(TfRecord, IsReadAsItWasWritten) {
   EXPECT_EQ(file.place(1), "a.tfrecord: record 2 at byte 19");
 }
 
-// As TensorFlow's TFRecordWriter writes b"finetune".
+// The bytes that TensorFlow's TFRecordWriter writes for b"finetune".
 TEST(TfRecord, HasTensorFlowsBytes) {
   const std::string length = number(8, 8);
   EXPECT_EQ(tf_record("finetune"), length + number(masked_crc32c(length), 4) + "finetune" +
@@ -60,7 +60,8 @@ TEST(TfRecord, NamesWhereItIsDamagedWhateverByteIsFlippedOrMissing) {
     flipped[byte] = static_cast<char>(flipped[byte] ^ 0x10);
     EXPECT_THAT(fault_of(flipped), HasSubstr(byte < 19 ? "record 1 at byte 0" : "record 2 at byte"))
         << byte;
-    if (byte == 0 || byte == 19) continue;  // cut between records it is a shorter file
+    // Truncation between records gives a valid, shorter file.
+    if (byte == 0 || byte == 19) continue;
     EXPECT_THAT(fault_of(whole.substr(0, byte)), HasSubstr("a.tfrecord: record")) << byte;
   }
 }
@@ -96,8 +97,8 @@ TEST(TfExample, IsReadAsItWasWritten) {
   EXPECT_EQ(decode_tf_example(encode_tf_example(example), "a"), example);
 }
 
-// Example(features=Features(feature={"a": Feature(int64_list=Int64List(value=[1, 300]))})), as
-// protocol buffers' own library writes it.
+// The bytes that the protocol buffers library writes for Example(features=Features(feature={"a":
+// Feature(int64_list=Int64List(value=[1, 300]))})).
 TEST(TfExample, HasProtocolBuffersBytes) {
   TfExample example;
   example.emplace("a", std::vector<int64_t>{1, 300});
@@ -110,8 +111,8 @@ TEST(TfExample, HasProtocolBuffersBytes) {
 }
 
 TEST(TfExample, TakesPlainListsAndPassesOverTheUnknown) {
-  // int64_list { value: 1 value: 300 } in two fields; field 9 of Example, a varint, in front,
-  // and of Feature, bytes, behind.
+  // int64_list { value: 1 value: 300 } in two fields; before it the unknown field 9 of Example (a
+  // varint), after it that of Feature (bytes).
   const std::string bytes(
       "\x48\x05\x0a\x10\x0a\x0e\x0a\x01"
       "a"

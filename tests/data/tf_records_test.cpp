@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Rows of TFRecord files. Trainings on them are compared with those on JSON lines by
-// tests/parity/test_tf_records.py, the format itself by tf_record_test.cpp.
+// Rows of TFRecord files. tests/parity/test_tf_records.py compares trainings on them with those on
+// JSON lines; tf_record_test.cpp tests the format itself.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -37,7 +37,7 @@ using Integers = std::vector<int64_t>;
 
 std::string record_of(const TfExample& example) { return tf_record(encode_tf_example(example)); }
 
-// Rows of about 300 bytes: {"id": i, "text": ...}.
+// Makes rows of about 300 bytes: {"id": i, "text": ...}.
 std::string records(int64_t count) {
   std::string bytes;
   for (int64_t i = 0; i < count; ++i) {
@@ -75,7 +75,7 @@ TEST(TfRecords, AreRowsWithTheirNumbers) {
 
 TEST(TfRecords, AreReadOfPackedFilesToo) {
   const TemporaryFolder folder;
-  const std::string bytes = records(9000);  // more than the buffers hold
+  const std::string bytes = records(9000);  // more than the buffers can contain
   RowOptions options;
   options.rows = {.begin = 8998, .end = 9000};
   const std::string text = ",\"text\":\"" + std::string(280, 'a') + "ĉ\"}";
@@ -119,7 +119,7 @@ TEST(TfRecords, SayWhatIsWrongWithAPackedFile) {
       HasSubstr("bytes before its end"));
 }
 
-// 64 MiB are announced, a few bytes are there: room is made as they come.
+// The length says 64 MiB, but there are only a few bytes: memory grows as they are read.
 TEST(TfRecords, BelieveNoLengthBeforeTheBytesAreThere) {
   const TemporaryFolder folder;
   const auto with_length = [](uint64_t length) {
@@ -170,7 +170,7 @@ TEST(TfRecords, HoldIdsOfWhichOneMayStandAlone) {
   EXPECT_THAT(data->get(1).input_ids.to_vector(), ElementsAre(7));
 }
 
-// Padded and masked ids would be treated as text.
+// Other tasks would treat padded and masked ids as text.
 TEST(TfRecords, OfPretrainingAreRefusedByOtherTasks) {
   const TemporaryFolder folder;
   const std::string path = folder.write(
@@ -182,7 +182,7 @@ TEST(TfRecords, OfPretrainingAreRefusedByOtherTasks) {
               HasSubstr("a.tfrecord, row 1: is an example of task pretraining"));
 }
 
-// A label alone is a list of one as soon as any row has several.
+// A single label is a list of one if any row has several.
 TEST(TfRecords, HoldOneLabelOrSeveral) {
   const TemporaryFolder folder;
   const std::string one = record_of({{"text", Texts{"a"}}, {"label", Texts{"x"}}});

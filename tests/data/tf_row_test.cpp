@@ -73,7 +73,7 @@ TEST(TfRow, MendsBytesThatAreNoText) {
   EXPECT_FALSE(mend_tf_row(encode_tf_example({{"raw", Texts{"a"}}}), "place").has_value());
 }
 
-// Each name once and in order: looking each up among those before would take minutes.
+// Features are consumed in order: looking up each name among the previous ones would take minutes.
 TEST(TfRow, TakesAnyNumberOfFeatures) {
   TfExample example;
   for (int64_t i = 0; i < 300'000; ++i) example["x/" + std::to_string(i)] = Integers{i};

@@ -19,10 +19,11 @@ using ::testing::HasSubstr;
 using testing::message_of;
 
 constexpr int32_t kFirst = 1 << 16;
-constexpr int32_t kIds = 200'000;  // of three bytes: three chunks of the file
-constexpr uint64_t kLastOfFirstChunk = TokenBlock::kPiece / 3;  // and in the second one
+constexpr int32_t kIds = 200'000;  // three bytes each: three chunks of the file
+// This id crosses into the second chunk.
+constexpr uint64_t kLastOfFirstChunk = TokenBlock::kPiece / 3;
 
-// One sequence of ids from kFirst on; the one at `changed` is `id`.
+// Makes one sequence of ids from kFirst on; the one at `changed` is replaced by `id`.
 std::string block_of(int64_t changed, int32_t id) {
   std::vector<int32_t> ids(static_cast<size_t>(kIds));
   std::iota(ids.begin(), ids.end(), kFirst);

@@ -44,7 +44,7 @@ using testing::message_of;
 using ::testing::Not;
 using testing::TemporaryFolder;
 
-// Ids from `first` on.
+// Shifts ids by `first`.
 class WideTokenizer final : public testing::ByteTokenizer {
  public:
   explicit WideTokenizer(int32_t first) : first_(first) {}
@@ -110,7 +110,7 @@ class TokenCache : public ::testing::Test {
       ASSERT_EQ(one.length(i), other.length(i)) << i;
     }
   }
-  // Every choice and everything that a sample teaches.
+  // Compares every choice and all targets of two datasets.
   static void expect_same_samples(const Dataset& one, const Dataset& other) {
     EXPECT_EQ(one.fingerprint(), other.fingerprint());
     ASSERT_EQ(one.size(), other.size());
@@ -130,7 +130,8 @@ class TokenCache : public ::testing::Test {
       ASSERT_EQ(a.answer ? a.answer->end : -1, b.answer ? b.answer->end : -1) << i;
     }
   }
-  // Built, taken out of the cache, and without one; whole and the first samples of some rows.
+  // Compares data that was built, read from the cache, and built without one; complete, and the
+  // first samples of a range of rows.
   template <class Options, class Build>
   void expect_cached(Options options, const Build& build) const {
     for (const bool part : {false, true}) {
@@ -148,7 +149,7 @@ class TokenCache : public ::testing::Test {
       }
     }
   }
-  // A row for each number.
+  // Writes a row for each number.
   void write_rows(const std::function<std::string(int)>& row) {
     std::string rows;
     for (int number = 0; number < 2000; ++number) rows += row(number) + "\n";
@@ -164,14 +165,14 @@ class TokenCache : public ::testing::Test {
     return hasher.hex();
   }
 
-  // What standard error says meanwhile.
+  // Returns the output on standard error during `action`.
   static std::string said(const std::function<void()>& action) {
     ::testing::internal::CaptureStderr();
     action();
     return ::testing::internal::GetCapturedStderr();
   }
 
-  // Folders of tokenised data, without the records about source files.
+  // Returns the folders of tokenised data, without the records about source files.
   [[nodiscard]] std::vector<std::string> folders() const {
     std::vector<std::string> found;
     for (const auto& item : fs::directory_iterator(options_.cache.folder)) {
@@ -179,7 +180,7 @@ class TokenCache : public ::testing::Test {
     }
     return found;
   }
-  // The files of the one cache there is.
+  // Returns the folder of the only cache entry.
   [[nodiscard]] std::string entry() const {
     const std::vector<std::string> folders = this->folders();
     EXPECT_EQ(folders.size(), 1U);
@@ -350,7 +351,7 @@ TEST_F(TokenCache, HoldsQuestionsForEvaluation) {
   };
   expect_same("are kept in");
   expect_same("tokenised before");
-  flip(blocks().front(), -1000);  // among the questions
+  flip(blocks().front(), -1000);  // inside the questions
   expect_same("is rebuilt: ");
   expect_same("tokenised before");
 }
@@ -441,7 +442,7 @@ TEST_F(TokenCache, TellsOfStepsThatLastWhereFilesAreLarge) {
   EXPECT_THROW(static_cast<void>(build(stopped)), Interrupted);
   interrupt::reset();
   told.clear();
-  static_cast<void>(build(options_));  // after the blocks that are there
+  static_cast<void>(build(options_));  // resumes after the existing blocks
   EXPECT_EQ(phases(), "check, fingerprint, hash, look at files, ");
   static_cast<void>(build(options_));
   EXPECT_EQ(phases(), "check, look at files, ");
@@ -484,7 +485,7 @@ TEST_F(TokenCache, NoticesAChangedByteThatNoSampleOfTheFileShows) {
   file.seekp(size / 3);
   file.put('Z');
   file.close();
-  fs::last_write_time(path_, time);  // as a careless tool would
+  fs::last_write_time(path_, time);  // as if a tool had restored the time
   EXPECT_THAT(said([&] { expect_as_uncached(options_); }), HasSubstr("has changed since"));
   EXPECT_EQ(entries(), 1U);
 }
@@ -547,7 +548,7 @@ TEST_F(TokenCache, IsMadeAnewWhereItIsAskedFor) {
   EXPECT_THAT(said([&] { expect_as_uncached(options_); }), Not(HasSubstr("tokenised before")));
 }
 
-// What is not looked at when it is opened is looked at before a sample of it is handed out.
+// Parts of a block that are not checked when it is opened are checked before a sample is returned.
 TEST_F(TokenCache, StopsAtASampleThatIsDamagedAndMendsItsBlockAtTheNextStart) {
   static_cast<void>(build(options_));
   const std::vector<std::string> all = blocks();
@@ -563,7 +564,7 @@ TEST_F(TokenCache, StopsAtASampleThatIsDamagedAndMendsItsBlockAtTheNextStart) {
   EXPECT_EQ(blocks(), all);
 }
 
-// A block is truncated while it is mapped: no page after its end may be touched.
+// A block is truncated while it is mapped: pages after its new end must not be accessed.
 TEST_F(TokenCache, StopsWhereABlockIsCutShortWhileItIsUsed) {
   path_ = folder_.write("large.txt", corpus(40'000));
   options_.cache.tokens_of_block = 10'000'000;
@@ -576,7 +577,7 @@ TEST_F(TokenCache, StopsWhereABlockIsCutShortWhileItIsUsed) {
   fs::resize_file(blocks().front(), 20'000);
   EXPECT_THAT(message_of<Error>([&] { static_cast<void>(cut->get(cut->size() - 1)); }),
               HasSubstr("was truncated while it was in use"));
-  expect_as_uncached(options_);  // rebuilt, while the old one is still mapped
+  expect_as_uncached(options_);  // rebuilt while the old one is still mapped
 }
 
 TEST_F(TokenCache, EndsWithAMessageWhereAPageThatWasLookedAtIsGone) {
@@ -618,7 +619,7 @@ TEST_F(TokenCache, RemovesEntriesThatNobodyHasUsedForLong) {
   options_.max_seq_length -= 2;
   static_cast<void>(build(options_));
   age(old);
-  static_cast<void>(build(options_));  // a use is seen
+  static_cast<void>(build(options_));  // the use is recorded
   options_.max_seq_length += 2;
   EXPECT_THAT(build_another(), HasSubstr("of tokenised data in 4 entries"));
 }
@@ -641,7 +642,7 @@ TEST_F(TokenCache, RemovesWhatElseNobodyHasUsedForLong) {
   fs::last_write_time(part, old);
   const std::string rows = fs::directory_iterator(cache / "rows")->path().string();
   fs::last_write_time(rows, old);
-  EXPECT_GT(count(), 0);  // a use is seen
+  EXPECT_GT(count(), 0);  // the use is recorded
   static_cast<void>(build(options_));
   EXPECT_TRUE(fs::exists(rows));
   EXPECT_FALSE(fs::exists(fs::path(part).parent_path()));
@@ -789,7 +790,7 @@ TEST_F(TokenCache, StaysInMemoryWhereTheFolderCannotBeWrittenOrTheDiskIsFull) {
   options_.cache.folder = folder_ / "cache";
   const pid_t child = ::fork();
   if (child == 0) {
-    // As a full disk, but in this process alone: the third write of a block fails.
+    // Simulates a full disk for this process only: the third write of a block fails.
     ::signal(SIGXFSZ, SIG_IGN);
     const struct rlimit limit = {.rlim_cur = 20'000, .rlim_max = 20'000};
     ::setrlimit(RLIMIT_FSIZE, &limit);

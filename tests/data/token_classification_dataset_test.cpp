@@ -33,7 +33,7 @@ std::vector<int64_t> numbers(std::span<const Value> values) {
   return {values.begin(), values.end()};
 }
 
-// A word's first byte token is its space.
+// The first byte token of a word is its space.
 TEST(TokenClassificationDataset, LabelsTheFirstTokenOfEachWord) {
   const auto data = build("a.conll", "ab B-X\nc O\n");
   EXPECT_THAT(numbers(data->get(0).labels), ElementsAre(-100, 0, -100, -100, 2, -100, -100));

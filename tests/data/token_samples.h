@@ -10,14 +10,14 @@
 
 namespace finetune::testing {
 
-// Lengths from 1 to 97 in no order.
+// Returns lengths from 1 to 97 in no particular order.
 inline std::vector<int64_t> uneven_lengths(int64_t samples) {
   std::vector<int64_t> lengths;
   for (int64_t i = 0; i < samples; ++i) lengths.push_back(1 + i * i * 31 % 97);
   return lengths;
 }
 
-// Samples of these lengths, of one byte each.
+// Makes samples of these lengths; each repeats one byte.
 inline std::shared_ptr<const TokenDataset> samples_of_lengths(const std::vector<int64_t>& lengths) {
   TokenContent content;
   for (size_t i = 0; i < lengths.size(); ++i) {

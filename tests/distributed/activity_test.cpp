@@ -16,7 +16,7 @@ using std::chrono::seconds;
 
 constexpr IdleWatch::Clock::time_point kStart{std::chrono::hours(1)};
 
-// Looks each second, at what the process has done by then.
+// Passes an activity to the watch once per second.
 class IdleWatchTest : public testing::Test {
  protected:
   bool look(const Activity& activity, seconds pause = seconds(1)) {
@@ -73,7 +73,7 @@ TEST(Activity, CountsTheMeetingsOfAllThreads) {
   EXPECT_FALSE(Activity::of_this_process().is_in_meeting);
 }
 
-// The main thread waits for another one, as it would wait for ever: the switch of going to sleep is
+// The main thread waits for another one, as if it hung: the context switch of going to sleep is
 // counted, and none after it.
 TEST(Activity, SeesFromAnotherThreadThatTheMainThreadHangs) {
   bool was_idle = false;
@@ -89,7 +89,7 @@ TEST(Activity, SeesFromAnotherThreadThatTheMainThreadHangs) {
   EXPECT_TRUE(was_idle);
 }
 
-// What the others look at: they take a process whose beats end for hung.
+// The ranks treat a rank whose heartbeats stop as hung.
 TEST(Heartbeat, BeatsNoMoreWhereTheMainThreadHangs) {
   Board& board = make_board();
   const Heartbeat heartbeat(board, 0, milliseconds(300));
@@ -98,7 +98,7 @@ TEST(Heartbeat, BeatsNoMoreWhereTheMainThreadHangs) {
   std::thread observer([&] {
     const auto end = IdleWatch::Clock::now() + seconds(30);
     for (int64_t last = -1; !has_ended && IdleWatch::Clock::now() < end;) {
-      std::this_thread::sleep_for(seconds(1));  // five beats
+      std::this_thread::sleep_for(seconds(1));  // five heartbeats
       has_beaten |= board.beats[0] > 0;
       has_ended = has_beaten && board.beats[0] == last;
       last = board.beats[0];

@@ -14,7 +14,7 @@ namespace {
 using std::chrono::milliseconds;
 using ::testing::HasSubstr;
 
-// Done after it was polled a number of times.
+// Work that is completed after a number of polls.
 class SlowWork final : public c10d::Work {
  public:
   explicit SlowWork(int looks, std::exception_ptr error = nullptr)

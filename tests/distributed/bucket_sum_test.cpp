@@ -25,7 +25,8 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// Numbers of so different sizes that every order of adding them gives other bits.
+// Returns numbers of very different magnitudes, so that every order of addition gives different
+// bits.
 std::vector<Tensor> gradients_of(int64_t rank) {
   std::vector<Tensor> list;
   for (const int64_t size : {70, 3, 400, 1, 129, 33}) {
@@ -38,7 +39,7 @@ std::vector<Tensor> gradients_of(int64_t rank) {
 
 BucketSum::Options small_buckets() { return {.bucket_bytes = 600}; }
 
-// The sum of one update, each gradient where the sum has its memory.
+// Returns the sum of one update, with each gradient in the sum's memory.
 std::vector<Tensor> summed(BucketSum& sum, World& world, const std::vector<size_t>& order) {
   const std::vector<Tensor> own = gradients_of(world.rank());
   const std::vector<Tensor> gradients = sum.memory();
@@ -89,13 +90,13 @@ TEST_F(BucketSumOverGloo, HasTheBitsOfASumBehindTheBackwardPass) {
     BucketSum sum(world, gradients_of(0), small_buckets());
     const std::vector<Tensor> behind = summed(sum, world, {});
     expect_equal(summed(sum, world, {5, 4, 3, 2, 1, 0}), behind);
-    // Each process in its own order, and a parameter without a gradient in one of them.
+    // Each rank has its own order, and one of them lacks a parameter's gradient.
     if (world.rank() % 2 == 0) {
       expect_equal(summed(sum, world, {0, 3, 5, 1, 4}), behind);
     } else {
       expect_equal(summed(sum, world, {2, 5, 4}), behind);
     }
-    // A bucket's bits are those of the collective itself.
+    // A bucket has the same bits as the collective itself.
     const BucketLayout layout({70, 3, 400, 1, 129, 33}, 600);
     for (const BucketLayout::Bucket& bucket : layout.buckets) {
       const Tensor flat = at::zeros({bucket.values}, at::kFloat);
@@ -158,12 +159,12 @@ TEST_F(BucketSumOverGloo, HasTheSameBitsWhereTheCallerBeginsSums) {
   }
 }
 
-// Begun sums are done as late as they may be, as on a device that is busy.
+// Completes begun sums as late as possible, like a busy device.
 class LateWorld final : public World {
  public:
   struct Log {
     std::vector<std::string> events = {};
-    int64_t fails_at = -1;  // the sum of this number
+    int64_t fails_at = -1;  // index of the sum that fails
   };
 
   explicit LateWorld(Log& log) : log_(log) {}
@@ -192,7 +193,7 @@ class LateWorld final : public World {
     void wait() override {
       log_.events.push_back("wait " + std::to_string(number_));
       if (number_ == log_.fails_at) throw PeerLost("gone");
-      values_.mul_(2.0);  // the other process has the same
+      values_.mul_(2.0);  // the other rank has the same values
     }
 
    private:
@@ -214,7 +215,7 @@ TEST(BegunSums, WaitForNothingBeforeTheEnd) {
   for (size_t i = 0; i < own.size(); ++i) gradients[i].copy_(own[i]);
   sum.begin();
   for (const size_t i : {5, 3}) sum.ready(i, gradients[i]);
-  EXPECT_THAT(log.events, ElementsAre("begin 0"));  // the second bucket is the fifth tensor's
+  EXPECT_THAT(log.events, ElementsAre("begin 0"));  // the second bucket belongs to the fifth tensor
   for (const size_t i : {4, 1, 0}) sum.ready(i, gradients[i]);
   EXPECT_THAT(log.events, ElementsAre("begin 0", "begin 1", "begin 2"));
   log.events.clear();
@@ -260,7 +261,7 @@ TEST_F(BucketSumOverGloo, SendsTwoBytesOfAShareOfTheMean) {
       options.sent = format;
       BucketSum sum(world, gradients_of(0), options);
       const std::vector<Tensor> gradients = sum.memory();
-      // Together beyond what float16 holds.
+      // The sum exceeds the range of float16.
       for (const Tensor& gradient : gradients) gradient.fill_(30000.0 + 10.0 * world.rank());
       sum.begin();
       sum.finish(gradients);

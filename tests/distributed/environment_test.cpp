@@ -33,7 +33,7 @@ std::string problem(const Variables& variables) {
 
 TEST(MembershipFromEnvironment, FindsNoneWhereNothingStartedSeveralProcesses) {
   EXPECT_FALSE(membership({}));
-  // The script of a batch job, which srun has not started.
+  // The script of a batch job, not started by srun.
   EXPECT_FALSE(membership({{"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "4"}}));
 }
 
@@ -48,7 +48,7 @@ TEST(MembershipFromEnvironment, FindsTheSingleProcessOfALauncher) {
 TEST(MembershipFromEnvironment, RefusesHalfOfWhatTorchrunSets) {
   EXPECT_THAT(problem({{"RANK", "0"}}), HasSubstr("has RANK but not WORLD_SIZE"));
   EXPECT_THAT(problem({{"WORLD_SIZE", "2"}}), HasSubstr("has WORLD_SIZE but not RANK"));
-  // Slurm says the rest.
+  // Slurm's variables determine the rest.
   EXPECT_EQ(problem({{"SLURM_PROCID", "0"},
                      {"SLURM_NTASKS", "2"},
                      {"SLURM_STEP_ID", "0"},
@@ -135,7 +135,7 @@ TEST(OtherRankInEnvironment, IsWhoWasStartedBesideRankZero) {
   EXPECT_EQ(other_rank(task), "SLURM_PROCID=1");
   task["SLURM_STEP_NUM_TASKS"] = "1";
   EXPECT_EQ(other_rank(task), "");
-  // Though membership_from_environment() misses MASTER_ADDR.
+  // Even though membership_from_environment() requires MASTER_ADDR.
   EXPECT_EQ(other_rank({{"JOB_COMPLETION_INDEX", "1"}, {"WORLD_SIZE", "2"}}),
             "JOB_COMPLETION_INDEX=1");
 }

@@ -16,7 +16,7 @@
 
 namespace finetune::testing {
 
-// Threads that each hold a member of a world, over Gloo.
+// Runs the ranks of a world in threads, over Gloo.
 class GlooMembers : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -24,7 +24,7 @@ class GlooMembers : public ::testing::Test {
     if (!reason.empty()) GTEST_SKIP() << reason;
   }
 
-  // What each member's thread says at its end: what it threw, or nothing.
+  // Returns what each rank's thread threw; empty if nothing.
   std::vector<std::string> run(int64_t size, const std::function<void(World&)>& work,
                                const std::function<void(Membership&)>& change = {},
                                const std::vector<std::string>& identities = {}) {

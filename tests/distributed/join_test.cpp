@@ -63,7 +63,7 @@ TEST_F(JoinWorld, GivesUpWhereNotAllCome) {
             "ddp_timeout");
 }
 
-// A rank that joined names the ranks that are missing.
+// The lowest rank that has arrived names the missing ranks.
 TEST_F(JoinWorld, NamesWhoIsMissingOnce) {
   const auto ends = run(
       3, [](World&) { ADD_FAILURE() << "it joined"; },
@@ -111,7 +111,7 @@ TEST_F(JoinWorld, RefusesTwoThatSayTheyAreTheSameRank) {
   EXPECT_THAT(ends, Contains(HasSubstr("another process says that it is rank 1 of this job too")));
 }
 
-// It was restarted while the others continue, or another process has its rank.
+// A rank that was restarted while the others continue, or another process with the same rank.
 TEST_F(JoinWorld, LetsNobodyInBehindTheMeeting) {
   std::atomic<int> met = 0;
   const auto ends = run(
@@ -136,7 +136,7 @@ TEST(NamesOfRanks, NamesAFew) {
   EXPECT_EQ(names_of_ranks({1, 2, 3, 4, 9, 11}), "ranks 1, 2, 3, 4 and 2 others");
 }
 
-// Before it waits for anybody.
+// Reported before it waits for other ranks.
 TEST_F(JoinWorld, NamesTheInterfacesWhereTheOneThatWasAskedForIsMissing) {
   const auto ends = run(
       1, [](World&) { ADD_FAILURE() << "it joined"; },
@@ -166,7 +166,7 @@ TEST(Board, LetsOneProcessSayAMessage) {
 
 TEST(Board, TellsWhoIsGone) {
   Board& board = make_board();
-  EXPECT_FALSE(board.tells_who_is_gone(2));  // nobody: it is this one
+  EXPECT_FALSE(board.tells_who_is_gone(2));  // no rank is dead yet, so it names this one
   EXPECT_EQ(board.lost_rank, 2);
   EXPECT_TRUE(board.tells_who_is_gone(1));
   EXPECT_EQ(board.lost_rank, 2);

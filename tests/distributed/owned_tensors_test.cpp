@@ -22,7 +22,7 @@ TEST(BalancedOwners, GivesTheLargestToTheOneThatHasLeast) {
 TEST(OwnedTensors, BringsEachOwnersValuesToAll) {
   for (const int64_t buffer : {int64_t{12}, int64_t{100}, int64_t{1} << 20}) {
     in_processes(3, [buffer](World& world) {
-      // The third process owns nothing.
+      // Rank 2 owns nothing.
       const std::vector<int64_t> owners = {0, 1, 1, 0};
       std::vector<Tensor> tensors;
       for (size_t i = 0; i < owners.size(); ++i) {

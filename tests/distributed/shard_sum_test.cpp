@@ -16,7 +16,8 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// Numbers of so different sizes that every order of adding them gives other bits.
+// Returns numbers of very different magnitudes, so that every order of addition gives different
+// bits.
 std::vector<Tensor> summed_gradients_of(int64_t shard) {
   std::vector<Tensor> list;
   for (const int64_t size : {7, 1, 20}) {
@@ -35,7 +36,7 @@ std::vector<ShardRange> equal_shares(int64_t shards, int64_t processes, int64_t 
   return shares;
 }
 
-// The sum in each process, one after the other.
+// Returns the sum on each rank, by rank.
 std::vector<std::vector<float>> summed(int64_t shards, int64_t processes, int64_t each) {
   std::vector<std::vector<float>> results(static_cast<size_t>(processes));
   in_processes(processes, [&](World& world) {

@@ -21,13 +21,13 @@ using namespace std::chrono_literals;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// A store that can be cut off from one process.
+// A store that can be disconnected from one rank.
 class CuttableStore final : public c10d::Store {
  public:
   explicit CuttableStore(c10::intrusive_ptr<c10d::Store> store) : store_(std::move(store)) {}
 
-  std::atomic<bool> is_cut{false};     // as a connection that the other side closed
-  std::atomic<bool> is_silent{false};  // as one to a machine that is switched off
+  std::atomic<bool> is_cut{false};     // like a connection closed by the other side
+  std::atomic<bool> is_silent{false};  // like a connection to a machine without power
 
   c10::intrusive_ptr<c10d::Store> clone() override { return store_->clone(); }
   void set(const std::string& key, const std::vector<uint8_t>& value) override {
@@ -84,7 +84,7 @@ class StoreHeartbeats : public ::testing::Test {
     if (!members_.empty()) (void)said_until_the_end();
   }
 
-  // What was said, when all have left.
+  // Returns the output after all ranks have left.
   std::string said_until_the_end() {
     for (Member& one : members_) one.store->is_silent = false;
     while (!members_.empty()) members_.pop_back();
@@ -97,7 +97,7 @@ class StoreHeartbeats : public ::testing::Test {
     std::unique_ptr<StoreHeartbeat> heartbeat = {};
   };
 
-  // As a process that is killed: the others lose their connections to it.
+  // Simulates a killed rank: the others lose their connections to it.
   void kill(size_t rank) { members_[rank].store->is_cut = true; }
 
   [[nodiscard]] bool leaves_within(size_t rank, StoreHeartbeat::Duration time) const {
@@ -143,7 +143,7 @@ TEST_F(StoreHeartbeats, FindAProcessThatHangsAndEndTheOthers) {
 
 TEST_F(StoreHeartbeats, NoticeThatTheFirstOneIsGone) {
   start(2);
-  kill(1);  // its connection to the store, which rank 0 held
+  kill(1);  // closes its connection to the store, which rank 0 owns
   EXPECT_TRUE(members_[1].heartbeat->is_told());
   EXPECT_THAT(said_until_the_end(),
               HasSubstr("rank 0, or what the processes met through, is gone"));
@@ -151,14 +151,14 @@ TEST_F(StoreHeartbeats, NoticeThatTheFirstOneIsGone) {
 
 TEST_F(StoreHeartbeats, NoticeThatTheFirstOneHangs) {
   start(2, 300ms);
-  members_[1].store->is_silent = true;  // asks and is not answered
+  members_[1].store->is_silent = true;  // sends requests but gets no answers
   EXPECT_TRUE(leaves_within(1, 10s));
   EXPECT_THAT(said_until_the_end(), HasSubstr("has shown no sign of life"));
 }
 
 TEST_F(StoreHeartbeats, LeaveWhatEndedAnotherToThatOne) {
   start(3);
-  members_[1].heartbeat.reset();  // it had an error, and reported it
+  members_[1].heartbeat.reset();  // it failed and has reported the error
   EXPECT_TRUE(members_[2].heartbeat->is_told());
   EXPECT_TRUE(members_[0].heartbeat->is_told());
   EXPECT_THAT(said_until_the_end(), IsEmpty());

@@ -13,7 +13,7 @@
 
 namespace finetune::testing {
 
-// Threads in place of processes, which meet in memory.
+// A world of threads instead of processes, which communicate in memory.
 class ThreadWorld final : public World {
  public:
   struct Meeting {
@@ -88,7 +88,7 @@ class ThreadWorld final : public World {
   int64_t rank_;
 };
 
-// Runs `work` in as many threads, each with its world.
+// Runs `work` in `size` threads, each with its world.
 inline void in_processes(int64_t size, const std::function<void(World&)>& work) {
   ThreadWorld::Meeting meeting(size);
   std::vector<std::thread> threads;

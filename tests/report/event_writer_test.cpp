@@ -40,7 +40,8 @@ uint64_t little_endian(std::string_view bytes, size_t size) {
   return value;
 }
 
-// CRC-32C bit by bit, masked; tensorflow's for "123456789" is 0xe3069283 before the mask.
+// Computes CRC-32C bit by bit, masked; the unmasked value for "123456789" is 0xe3069283 in
+// TensorFlow.
 uint32_t masked_crc(std::string_view data) {
   uint32_t crc = 0xffffffffU;
   for (const char c : data) {
@@ -51,7 +52,7 @@ uint32_t masked_crc(std::string_view data) {
   return ((crc >> 15) | (crc << 17)) + 0xa282ead8U;
 }
 
-// The events of a file without their checksums and times (the first field, 9 bytes).
+// Returns the events of a file without their checksums and times (the first field, 9 bytes).
 std::vector<std::string> events_of(const std::string& content) {
   std::vector<std::string> events;
   std::string_view rest = content;
@@ -93,7 +94,7 @@ TEST_F(EventWriterTest, StartsWithTheVersionOfTheFormat) {
   EXPECT_EQ(events[0], bytes({0x1a, 13}) + "brain.Event:2");
 }
 
-// The checksum is that of tensorboard's masked_crc32c.
+// The checksum equals tensorboard's masked_crc32c.
 TEST_F(EventWriterTest, FramesARecordAsTensorFlowDoes) {
   const EventWriter writer(files_, folder_);
   const std::string content = files_.read_all(writer.path());
@@ -159,7 +160,7 @@ TEST_F(EventWriterTest, RefusesAFolderThatCannotBeMade) {
   EXPECT_THROW(EventWriter(files_, join_path(folder_, "file")), Error);
 }
 
-// A disk that is full from some byte on.
+// A file on a disk that becomes full at the second write.
 class FullFile : public WritableFile {
  public:
   explicit FullFile(std::unique_ptr<WritableFile> file) : file_(std::move(file)) {}

@@ -46,7 +46,7 @@ class MetricsFileTest : public ::testing::Test {
               0);
     return lines;
   }
-  // A session that logs the steps `first` to `last`, after it restored those before.
+  // Simulates a session that restores the log before `first` and logs the steps `first` to `last`.
   void log_session(int64_t first, int64_t last, int64_t session) {
     MetricsFile file(files_, path_);
     file.match(log_of(first - 1));

@@ -34,7 +34,7 @@ class ProgressTest : public ::testing::Test {
     return all;
   }
 
-  // What a terminal shows, line by line, without spaces at their ends.
+  // Returns what a terminal shows, line by line, without trailing spaces.
   std::vector<std::string> screen() const {
     std::vector<std::string> lines(1);
     size_t column = 0;
@@ -77,7 +77,7 @@ TEST_F(ProgressTest, ShowsTheShareOfTheMeasuredCeiling) {
   now_ += 72;
   display.update(740, {.loss = 4.2, .tokens_per_second = 8432, .ceiling_share = 0.414});
   EXPECT_THAT(writes_.back(), HasSubstr("8.4k tok/s, 41% of ceiling] loss 4.2"));
-  width_ = 90;  // tokens a second are worth more
+  width_ = 90;  // tokens per second are more important
   now_ += 1;
   display.update(741);
   EXPECT_THAT(writes_.back(), HasSubstr("tok/s] loss"));
@@ -170,7 +170,7 @@ TEST_F(ProgressTest, ShowsWhenItWillEnd) {
   display.update(10);  // 99 minutes to go
   EXPECT_THAT(everything(), HasSubstr(" ends 13:52\n"));
   now_ += 6000;
-  display.update(11);  // and now days
+  display.update(11);  // now days to go
   EXPECT_THAT(everything(), HasSubstr(" ends Nov 29 "));
 }
 

@@ -13,7 +13,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// A counter in its own file, left out of the finished model.
+// A counter in its own file; not part of the finished model.
 class CounterPart : public CheckpointPart {
  public:
   explicit CounterPart(std::string name) : name_(std::move(name)) {}

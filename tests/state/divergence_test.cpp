@@ -32,7 +32,8 @@ TEST(Divergence, IsASpikeAboveTheMedianOnceThereIsOne) {
     count_update(options, state, step, 2.0, 1.0);
   }
   EXPECT_FALSE(fault_of(options, state, 7.0, 1.0)) << "too few updates to judge by";
-  count_update(options, state, kLeastForSpike, 100.0, 1.0);  // an outlier moves no median
+  // An outlier does not change the median.
+  count_update(options, state, kLeastForSpike, 100.0, 1.0);
   EXPECT_FALSE(fault_of(options, state, 6.0, 10.0)) << "at the factor itself";
   EXPECT_THAT(
       fault_of(options, state, 6.1, 1.0).value_or(""),
@@ -75,7 +76,7 @@ TEST(Divergence, StopsAfterTooManyTriesWithoutProgress) {
   DivergenceState state;
   count_fault(state, 10);
   EXPECT_EQ(remedy_for(options, state, {}), Remedy::kRollBack);
-  count_update(options, state, 9, 1.0, 1.0);  // on the way back to where it was
+  count_update(options, state, 9, 1.0, 1.0);  // catching up after the rollback
   count_fault(state, 10);
   EXPECT_EQ(remedy_for(options, state, {}), Remedy::kRollBack);
   DivergenceState ahead = state;
@@ -93,7 +94,7 @@ TEST(Divergence, LeavesOutEveryUpdateThatHoldsOneOfTheSamples) {
   EXPECT_FALSE(is_left_out(state, {.epoch = 1, .sample = 8}, 8));
   EXPECT_FALSE(is_left_out(state, {.epoch = 1, .sample = 24}, 8));
   EXPECT_FALSE(is_left_out(state, {.epoch = 2, .sample = 16}, 8));
-  // The effective batch was changed in between.
+  // The effective batch size was changed in between.
   EXPECT_TRUE(is_left_out(state, {.epoch = 1, .sample = 12}, 6));
   EXPECT_TRUE(is_left_out(state, {.epoch = 1, .sample = 20}, 2));
   EXPECT_TRUE(is_left_out(state, {.epoch = 1, .sample = 0}, 64));

@@ -21,7 +21,7 @@ using Json = nlohmann::ordered_json;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-// What TrainerState.save_to_json of transformers 5.23 wrote, early stopping and a NaN included.
+// Written by TrainerState.save_to_json of transformers 5.23, with early stopping and a NaN.
 constexpr const char* kFromTransformers = R"({
   "best_global_step": 20,
   "best_metric": 1.2345678901234567,

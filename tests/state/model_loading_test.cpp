@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// How much memory it takes to build a model and to load its weights from a folder.
+// Memory for building a model and loading its weights from a folder.
 #include <ATen/TensorOperators.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -24,7 +24,7 @@ using testing::TensorMemory;
 constexpr int64_t kLoadedVocabulary = 3000;
 constexpr int64_t kLoadedWidth = 64;
 constexpr int64_t kLargestTensor = kLoadedVocabulary * kLoadedWidth * 4;  // bytes, in the folder
-constexpr int64_t kSmallTensors = 4096;  // bytes: scalars that are no parameters
+constexpr int64_t kSmallTensors = 4096;  // bytes: scalars that are not parameters
 
 ModelConfig loaded_config() {
   ModelConfig config = default_model_config("bert");
@@ -42,7 +42,7 @@ std::unique_ptr<LanguageModel> make_loaded(WeightFormat format, bool draws) {
                              {.fused = true, .weights = format, .draw_weights = draws});
 }
 
-// In float32, in several files: the largest tensor fills one alone.
+// Saves in float32 in several files: the largest tensor fills one file.
 void save_in_shards(const NamedTensors& tensors, const TemporaryFolder& folder) {
   const std::vector<ModelShard> shards = plan_shards(tensors, 300'000);
   ASSERT_GE(shards.size(), 3U);
@@ -64,7 +64,7 @@ int64_t model_bytes(const ParameterStore& store) {
   return bytes;
 }
 
-// Building a model and loading the folder, peak bytes beyond those of the model itself.
+// Builds a model and loads the folder; returns the peak bytes in excess of the model.
 int64_t memory_beyond_model(const std::string& folder, WeightFormat format) {
   const TensorMemory memory;
   const auto model = make_loaded(format, false);
@@ -80,7 +80,7 @@ TEST_P(ModelLoading, IsLoadedInTheMemoryOfTheModelAndOneTensor) {
   const auto saved = make_loaded(WeightFormat::kFloat32, true);
   save_in_shards(saved->parameters(), folder);
   const int64_t beyond = memory_beyond_model(folder.path(), GetParam());
-  EXPECT_GE(beyond, kLargestTensor);  // else nothing was counted
+  EXPECT_GE(beyond, kLargestTensor);  // otherwise nothing was counted
   EXPECT_LE(beyond, kLargestTensor + kSmallTensors);
 }
 

@@ -29,7 +29,7 @@ using testing::TemporaryFolder;
 
 constexpr OptimizerRates kRates = {.learning_rate = 1e-4, .initial_learning_rate = 1e-3};
 
-// Weights and states, as a checkpoint has them; the number of their bytes.
+// Saves weights and states in checkpoint format; returns the number of bytes.
 uint64_t save(const SmallOptimizer& from, const TemporaryFolder& folder) {
   MemoryWriter model;
   write_safetensors(model, checkpoint_tensors(from.store));
@@ -207,7 +207,7 @@ TEST(OptimizerFiles, BeginMomentumThatTheCheckpointHasNot) {
   EXPECT_THAT(resumed.optimizer->slots()[0].state, IsEmpty());
 }
 
-// 84M parameters, as of EsperBERTo: at most 410 MiB with split weights, 500 with float32.
+// For 84M parameters (EsperBERTo): at most 410 MiB with split weights, 500 MiB with float32.
 TEST(OptimizerFiles, AreSmallWithCompandedStates) {
   constexpr double kMiB = 1 << 20;
   constexpr double kParameters = 83.5e6;
@@ -223,7 +223,7 @@ TEST(OptimizerFiles, AreSmallWithCompandedStates) {
     for (const Parameter& parameter : small.store.parameters()) {
       values += static_cast<double>(parameter.weight.numel());
     }
-    // A separate group for the rest of each tensor, and a header for each file.
+    // One more group for the remainder of each tensor, and a header for each file.
     constexpr double kHeaders = 4096;
     EXPECT_LT(static_cast<double>(save(small, folder)), bytes_a_value * values + kHeaders);
     EXPECT_LE(static_cast<double>(optimizer_file_bytes(*small.optimizer)),

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Groups of parameters with their own optimizers and options, through the files of a checkpoint.
+// Parameter groups with their own optimizers and options, saved to and restored from checkpoint
+// files.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -30,13 +31,13 @@ constexpr OptimizerRates kGroupRates = {.learning_rate = 1e-4, .initial_learning
 
 bool is_matrix(const Parameter& parameter) { return parameter.weight.dim() == 2; }
 
-// `kind` for matrices at half the learning rate, AdamW for the rest.
+// Uses `kind` for matrices at half the learning rate, and AdamW for the rest.
 std::vector<OptimizerUse> matrices_with(const std::string& kind) {
   return {{.takes = is_matrix, .options = options_of(kind), .learning_rate_factor = 0.5},
           {.takes = {}, .options = options_of("adamw")}};
 }
 
-// The files that were written.
+// Saves a checkpoint and returns the names of its optimizer files.
 std::vector<std::string> save_groups(const SmallOptimizer& from, const TemporaryFolder& folder) {
   MemoryWriter model;
   write_safetensors(model, checkpoint_tensors(from.store));
@@ -181,7 +182,7 @@ TEST(OptimizerGroups, HaveARateEachInTheSchedulesFileAndAreAllNamed) {
     for (const TorchValue& rate : file.at(name).as_sequence()) list.push_back(rate.as_double());
     return list;
   };
-  // Matrices and the rest, each with and without weight decay; half of the updates are done.
+  // Matrices and the rest, each with and without weight decay, after half of the updates.
   EXPECT_THAT(rates_in("base_lrs"), ElementsAre(5e-4, 5e-4, 1e-3, 1e-3));
   EXPECT_THAT(rates_in("_last_lr"), ElementsAre(2.5e-4, 2.5e-4, 5e-4, 5e-4));
   EXPECT_EQ(file.at("lr_lambdas").as_sequence().size(), 4U);

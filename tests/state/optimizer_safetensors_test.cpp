@@ -51,7 +51,7 @@ Contents contents(WeightFormat format = WeightFormat::kSplit) {
   return result;
 }
 
-// Replaces a tensor; an undefined one is left out.
+// Replaces a tensor; an undefined one removes it.
 Contents with(Contents from, const std::string& name, const Tensor& tensor) {
   for (size_t i = 0; i < from.tensors.size(); ++i) {
     if (from.tensors[i].name != name) continue;
@@ -83,7 +83,7 @@ TEST(OptimizerSafetensors, HoldStatesAndCorrectionsByName) {
   EXPECT_EQ(file.metadata.at("format_version"), "1");
   std::map<std::string, at::ScalarType> types;
   for (const NamedTensor& named : file.tensors) types[named.name] = named.tensor.scalar_type();
-  EXPECT_EQ(types.size(), 3U * 5U + 4U);  // the pooler has a correction alone
+  EXPECT_EQ(types.size(), 3U * 5U + 4U);  // the pooler has only a correction
   EXPECT_EQ(types.at("layer.w.exp_avg_q"), at::kChar);
   EXPECT_EQ(types.at("layer.w.exp_avg_scale"), at::kFloat);
   EXPECT_EQ(types.at("layer.w.exp_avg_sq_q"), at::kByte);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// optimizer.pt as others write it, and as nobody should.
+// Reads optimizer.pt as other programs write it, and malformed ones.
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 #include <gmock/gmock.h>
@@ -41,7 +41,7 @@ TorchDict written(const std::string& kind) {
   return written(SmallOptimizer(options_of(kind)).update(0, 2));
 }
 
-// A copy with one item of a dictionary changed; without a value, left out.
+// Returns a copy with one item of a dictionary replaced, or removed if there is no value.
 TorchDict with(const TorchDict& dict, const TorchKey& key, const std::optional<TorchValue>& value) {
   TorchDict copy;
   for (const auto& [name, item] : dict.items) {
@@ -75,7 +75,8 @@ std::string refusal(const std::string& kind, const TorchDict& root) {
   return message;
 }
 
-// As torch and bitsandbytes write it: other keys, steps of another type, tensors a level deeper.
+// Converts to the forms of torch and bitsandbytes: other keys, another type of step, nested
+// tensors.
 TorchDict foreign(const TorchValue& root, const std::function<TorchValue(const TorchValue&)>& step,
                   bool nested) {
   TorchDict state;

@@ -79,7 +79,7 @@ TEST(ParameterFiles, AreReadIntoEveryFormatOfWeights) {
           const double worst =
               before.sub(after).abs().div(before.abs().add(1e-30)).max().item<double>();
           EXPECT_GT(worst, 0.0);
-          EXPECT_LE(worst, std::exp2(-bits) * 128 / 127);  // a code is a 127th
+          EXPECT_LE(worst, std::exp2(-bits) * 128 / 127);  // a code step is 1/127
         }
       }
     }
@@ -145,7 +145,7 @@ TEST(ParameterFiles, AreRefusedWhereTheModelDoesNotFit) {
   EXPECT_THAT(refusal(weights), HasSubstr("no tensor 'layer.w'"));
 }
 
-// Frozen parameters are saved with the weights, and have no part in the optimizer's state.
+// Frozen parameters are saved with the weights but have no optimizer state.
 TEST(ParameterFiles, KeepFrozenParametersButNoStateOfThem) {
   for (const char* kind : {"adamw", "adamw_companded_8bit"}) {
     for (const WeightFormat format : kFormats) {

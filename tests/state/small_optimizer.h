@@ -20,7 +20,7 @@ inline Tensor wave(at::IntArrayRef shape, double phase) {
   return at::arange(count, at::kDouble).mul(0.37).add(phase).sin().reshape(shape).to(at::kFloat);
 }
 
-// Four parameters: one large enough for 8 bits, two small ones, one that the task does not use.
+// Four parameters: one large enough for 8 bits, two small ones, and one that the task does not use.
 inline NamedTensors small_parameters() {
   NamedTensors parameters;
   double phase = 1.0;
@@ -32,7 +32,7 @@ inline NamedTensors small_parameters() {
   return parameters;
 }
 
-// An optimizer with the parameters that it updates.
+// An optimizer and the parameters that it updates.
 struct SmallOptimizer {
   ParameterStore store;
   std::unique_ptr<Optimizer> optimizer;
@@ -56,7 +56,7 @@ struct SmallOptimizer {
         store, group_parameters(store, {true, false, true, true}, uses));
   }
 
-  // Updates all parameters but the last.
+  // Updates all parameters except the last.
   SmallOptimizer& update(int64_t first, int64_t count) {
     for (int64_t i = first; i < first + count; ++i) {
       store.begin_micro_batch({.seed = 1, .update = i, .first_place = 0});
@@ -79,7 +79,7 @@ inline OptimizerOptions options_of(const std::string& kind) {
   return options;
 }
 
-// Bytes, not values: 0.0 differs from -0.0.
+// Compares bytes, not values: 0.0 differs from -0.0.
 inline bool same_bytes(const Tensor& left, const Tensor& right) {
   if (left.defined() != right.defined()) return false;
   if (!left.defined()) return true;

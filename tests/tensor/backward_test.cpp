@@ -15,7 +15,7 @@ namespace {
 
 Tensor leaf() { return at::ones({3}).set_requires_grad(true); }
 
-// y = 2 x whose backward pass claims 5, so that it differs from autograd's.
+// Returns y = 2 x with a backward pass that claims a factor of 5, unlike autograd's.
 Tensor attached(const Tensor& x) {
   return attach_backward((x * 2).detach(), {x}, [](const Tensor& gradient) -> std::vector<Tensor> {
     return {gradient * 5};

@@ -22,7 +22,7 @@ TEST(HostAllocator, AlignsToCacheLines) {
   }
 }
 
-// What every step takes and frees must find its place again, or memory grows until the next hole.
+// Memory that every step allocates and frees must be reused, otherwise memory grows.
 TEST(HostAllocator, FillsAHoleWithATensorOfItsSize) {
   return_freed_memory();
   keep_freed_memory();

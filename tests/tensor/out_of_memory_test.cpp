@@ -12,7 +12,7 @@
 namespace finetune {
 namespace {
 
-// As oneDNN's: its own exception, which gives no other reason.
+// Like oneDNN's exception, which gives no reason.
 struct LibraryError : std::exception {
   explicit LibraryError(const char* text) : message(text) {}
   [[nodiscard]] const char* what() const noexcept override { return message; }

@@ -18,7 +18,7 @@ std::string refusal(const std::string& bytes) {
   return message_of<Error>([&] { (void)parse(bytes, "x.pt"); });
 }
 
-// ('storage', torch.FloatStorage, key, 'cpu', elements) as a persistent id.
+// Returns ('storage', torch.FloatStorage, key, 'cpu', elements) as a persistent id.
 std::string storage(const std::string& key, char elements, const std::string& type = "Float") {
   return "(X\x07\0\0\0storagectorch\n"s + type + "Storage\nX" + static_cast<char>(key.size()) +
          "\0\0\0"s + key + "X\x03\0\0\0cpuK"s + elements + "tQ";
@@ -181,14 +181,14 @@ TEST(Pickle, RefusesCyclesDepthAndValuesThatUnfold) {
   for (int i = 0; i < 100'000; ++i) deep += "]";
   for (int i = 1; i < 100'000; ++i) deep += "a";
   EXPECT_THAT(refusal(deep + "."), HasSubstr("64 deep"));
-  // Each list holds the one before ten times: 10^30 values.
+  // Each list contains the previous one ten times: 10^30 values.
   std::string bomb = "\x80\x02]q\0"s;
   for (char i = 0; i < 30; ++i) {
     bomb += "]q"s + static_cast<char>(i + 1) + "(";
     for (int copy = 0; copy < 10; ++copy) bomb += "h"s + i;
     bomb += "e";
   }
-  bomb += "\x85.";  // leaves the rest of the stack behind; the last list is what is looked at
+  bomb += "\x85.";  // leaves the other lists on the stack; the value is the last one
   EXPECT_THROW((void)parse(bomb, "x.pt"), Error);
   std::string unfolding = "\x80\x02]q\0"s;
   for (char i = 0; i < 30; ++i) {

@@ -123,7 +123,7 @@ TEST(SafetensorsHeader, RefusesWhatTheReferenceLetsPass) {
 TEST(SafetensorsHeader, ComparesTheHeadersLengthWithTheFileBeforeReadingIt) {
   std::string huge(16, '\x7f');
   EXPECT_THAT(message_of<Error>([&] { (void)parse(huge); }), HasSubstr("claims"));
-  // Longer than half the file and a megabyte.
+  // Longer than half the file and than 1 MB.
   const std::string padded = "{}" + std::string(3'000'000, ' ');
   EXPECT_THAT(rejection(padded, 0), HasSubstr("claims"));
   EXPECT_THROW((void)parse(""), Error);

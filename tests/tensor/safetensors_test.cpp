@@ -22,7 +22,7 @@ using testing::TemporaryFolder;
 
 const std::string kGolden = source_dir() + "/tests/fixtures/tensor/all_types.safetensors";
 
-// As make_goldens.py makes them.
+// Returns the values that make_goldens.py writes.
 Tensor golden_values(at::IntArrayRef shape, at::ScalarType type = at::kFloat) {
   int64_t count = 1;
   for (const int64_t size : shape) count *= size;
@@ -101,7 +101,7 @@ TEST(Safetensors, RefusesBooleansThatAreNone) {
 
 TEST(Safetensors, AsksForTheRowsOfALazyTensorSomeMiBAtATime) {
   constexpr int64_t kRows = 5000;
-  constexpr int64_t kColumns = 1024;  // 4 KiB a row, 19.5 MiB in all
+  constexpr int64_t kColumns = 1024;  // 4 KiB per row, 19.5 MiB in total
   std::vector<std::pair<int64_t, int64_t>> asked;
   LazyTensors tensors =
       lazy_tensors({{"scalar", golden_values({})}, {"none", golden_values({3, 0})}});

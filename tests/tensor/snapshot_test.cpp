@@ -86,7 +86,7 @@ TEST(Snapshot, OutlivedByItsTensors) {
   EXPECT_EQ(bytes_of(held), then);
 }
 
-// A reader in the middle of a tensor sees the values of the snapshot to its end.
+// A reader in the middle of a tensor continues to see the snapshot's values.
 TEST(Snapshot, IsDetachedUnderAReader) {
   const int64_t rows = 64;
   Tensor tensor = at::arange(rows * (int64_t{1} << 18), at::kFloat).view({rows, -1});  // 64 MiB

@@ -52,7 +52,7 @@ TEST(TorchFile, ReadsAnOptimizersStateFromPython) {
   const TorchValue optimizer = read(golden("optimizer.pt"));
   const TorchValue& state = optimizer.at("state").at(0);
   EXPECT_EQ(state.at("step").as_tensor().item<double>(), 1.0);
-  // One step of gradients of one: the moments are 1 - beta.
+  // After one step with gradients of one, the moments are 1 - beta.
   EXPECT_TRUE(at::equal(state.at("exp_avg").as_tensor(), at::full({3, 2}, 0.1F)));
   EXPECT_EQ(state.at("exp_avg_sq").as_tensor().sizes(), at::IntArrayRef({3, 2}));
   const std::vector<TorchValue>& groups = optimizer.at("param_groups").as_sequence();
@@ -95,7 +95,7 @@ TEST(TorchFile, RefusesACutOrDamagedFileOfTheOldFormat) {
   }
   EXPECT_THAT(message_of<Error>([&] { check_torch_file(MemoryFile(good + "x"), "x.pt"); }),
               HasSubstr("1 bytes at its end"));
-  // Everything before the data but memo keys, locations and sizes of C types means something.
+  // Before the data, only memo keys, locations and sizes of C types are unchecked.
   const size_t data = good.rfind("e.");
   for (size_t i = 0; i < data; ++i) {
     std::string damaged = good;
@@ -231,7 +231,7 @@ TEST(TorchFile, FindsEveryFlippedBitInPickleAndTensors) {
       ++refused;
     }
   }
-  // Padding, times and version fields carry nothing; everything else is checked.
+  // Padding, times and version fields are not checked; everything else is.
   EXPECT_GT(refused, good.size() - 450);
   const size_t data =
       good.find(std::string(reinterpret_cast<const char*>(values({40}).const_data_ptr()), 160));

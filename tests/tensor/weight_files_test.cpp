@@ -112,7 +112,7 @@ TEST(WeightFiles, MayBeLinksWithinTheFolderButNotOutOfIt) {
   root.write("model/b.safetensors", "");
   fs::create_symlink("b.safetensors", folder + "/a.safetensors");
   EXPECT_EQ(find(folder).paths.size(), 1U);
-  // A link to the folder itself changes nothing.
+  // A link to the folder itself makes no difference.
   fs::create_directory_symlink("model", root / "alias");
   EXPECT_EQ(find(root / "alias").paths.size(), 1U);
 }

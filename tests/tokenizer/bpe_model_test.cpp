@@ -32,7 +32,7 @@ std::vector<int32_t> encode(const BpeModel& model, std::string_view word) {
   return ids;
 }
 
-// Straight from the definition: the leftmost pair of the lowest rank, until there is none.
+// Follows the definition: merges the leftmost pair of the lowest rank until there is none.
 std::vector<int32_t> by_definition(const BpeParts& parts, std::string_view word) {
   const std::map<std::string, int32_t> ids(parts.vocabulary.begin(), parts.vocabulary.end());
   std::vector<std::string> symbols;
@@ -179,7 +179,7 @@ Answer pieces(const BpeModel& model, std::string_view word) {
   return answer;
 }
 
-// What the tokenizers package says to the same models and words.
+// Expected values: the tokenizers package with the same models and words.
 
 TEST(BpeModel, FallsBackToBytes) {
   BpeParts parts;

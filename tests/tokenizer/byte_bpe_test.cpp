@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Byte-level BPE against the ids that the tokenizers package gives.
+// Compares byte-level BPE with ids from the tokenizers package.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -17,7 +17,7 @@ namespace {
 
 using Strings = std::vector<std::pair<std::string_view, int32_t>>;
 
-// Sizes and values of the strings that `text` starts with.
+// Returns sizes and values of the strings that `text` starts with.
 std::vector<std::pair<size_t, int32_t>> prefixes(const CharTrie& trie, std::string_view text) {
   std::vector<std::pair<size_t, int32_t>> found;
   uint32_t node = CharTrie::kRoot;

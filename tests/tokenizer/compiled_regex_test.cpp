@@ -54,11 +54,11 @@ TEST(Regex, NamesFileAndExpressionWhereItIsNotSupported) {
   EXPECT_THAT(error_of("(?:\\p{L}{1,999}){1,999}", "a"), HasSubstr("cannot be used"));
 }
 
-// Exponential, polynomial by nested and by neighbouring repetition, quadratic by scanning to the
-// end from every place.
+// Exponential time, polynomial time by nested or adjacent repetition, and quadratic time by
+// scanning to the end from every position.
 TEST(Regex, EndsWhereMatchingExplodes) {
   const std::string text(20'000, 'a');
-  // No letter is needed that the text does not have: PCRE2 would see that at once.
+  // No required letter is missing in the text, which PCRE2 would detect at once.
   for (const char* regex :
        {"(?:a|a)+[bc]", "(?:a+)+[bc]", "(?:a+a+)+[bc]", "a*a*a*a*a*a*[bc]", "a+?a+?a+?[bc]",
         "(?:.*.*.*)[=x]", "(?=(?:a*a*)[bc])a", "(?:a{1,100}){1,100}[bc]", "(?:a|aa|aaa)+?[bc]"}) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Folders that hold no usable tokenizer: one sentence with the file and what is wrong.
+// Folders without a usable tokenizer: the error is one sentence with the file and the problem.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

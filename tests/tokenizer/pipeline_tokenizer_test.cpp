@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Every kind of component against what the tokenizers package makes of texts.
+// Compares every kind of component with the results of the tokenizers package.
 #include "tokenizer/pipeline_tokenizer.h"
 
 #include <gmock/gmock.h>
@@ -22,7 +22,7 @@ using testing::TemporaryFolder;
 
 using Ids = std::vector<int32_t>;
 
-// As the goldens have them: two numbers a token, in code points.
+// Converts ranges to the goldens' format: two numbers per token, in code points.
 std::vector<int64_t> in_code_points(const std::vector<TextRange>& ranges, const std::string& text) {
   std::vector<int64_t> numbers;
   const auto count = [&](int64_t end) {
@@ -168,7 +168,7 @@ TEST(PipelineTokenizer, GivesTokenTypesWhereTheClassHasThem) {
 }
 
 TEST(PipelineTokenizer, BuildsTheClassThatTheConfigNamesAsTransformersDoes) {
-  // transformers' RobertaTokenizer takes the vocabulary alone from tokenizer.json.
+  // transformers' RobertaTokenizer uses only the vocabulary of tokenizer.json.
   Json json = golden_json("base.json");
   json["normalizer"] = {{"type", "Lowercase"}};
   json["post_processor"] = nullptr;

@@ -53,7 +53,7 @@ TEST(PrecompiledCharsmap, KeepsWhereEachCharacterComesFrom) {
   }
 }
 
-// Without origins only the neighbours of characters with rules are looked at closely.
+// Without origins only the neighbourhood of characters with rules is examined.
 TEST(PrecompiledCharsmap, GivesTheSameTextWithAndWithoutOrigins) {
   const std::string model = golden_text("unigram.model");
   const PrecompiledCharsmap whole(check_sentencepiece_model(model, "test").charsmap, "test");

@@ -53,7 +53,7 @@ std::string verdict_on(const std::string& model) {
   return "accepted";
 }
 
-// Normalisation rules: a double array of one block, and the replacements.
+// Returns normalisation rules: a double array of one block, and the replacements.
 std::string charsmap(const std::vector<std::pair<uint32_t, uint32_t>>& units,
                      std::string replacements = std::string("x\0", 2)) {
   std::vector<uint32_t> array(256, 0x80000000u);
@@ -113,7 +113,7 @@ TEST(SentencePieceModelCheck, RefusesManyUserDefinedPiecesThatStartOneAnother) {
 }
 
 TEST(SentencePieceModelCheck, AcceptsASoundRule) {
-  // 'A' (0x41) -> the text at 0: root's base 1, the rule's base 2 holds the value 0.
+  // 'A' (0x41) -> the text at 0: the root's base is 1, the rule's base 2 has the value 0.
   const auto map =
       charsmap({{0, unit(0, 1)}, {1 ^ 0x41, unit(0x41, (1 ^ 0x41) ^ 2, true)}, {2, 0x80000000u}});
   EXPECT_EQ(verdict_on(model_with_charsmap(map)), "accepted");
@@ -142,7 +142,7 @@ TEST(SentencePieceModelCheck, RefusesARuleWithoutAReplacement) {
 }
 
 TEST(SentencePieceModelCheck, RefusesDeeplyNestedRules) {
-  // A chain on the byte 0x80: from base b the next unit is b ^ 0x80, where every step ends a rule.
+  // A chain on the byte 0x80: from base b the next unit is b ^ 0x80, and every step ends a rule.
   std::vector<std::pair<uint32_t, uint32_t>> units = {{0, unit(0, 1)}};
   for (uint32_t base = 1; base < 60; ++base) {
     units.emplace_back(base ^ 0x80, unit(0x80, (base ^ 0x80) ^ (base + 1), true));
@@ -164,7 +164,7 @@ TEST(SentencePieceModelCheck, RefusesATableOfImpossibleSize) {
 }
 
 TEST(SentencePieceModelCheck, ReadsEveryAppearanceOfAPart) {
-  // Of two normalisers the library takes the last, of two denormalisers as well.
+  // Of several normalisers or denormalisers the library uses the last one.
   const std::string bad = field(2, charsmap({{0, unit(0, 100'000)}}));
   EXPECT_THAT(verdict_on(small_model() + field(3, std::string()) + field(3, bad)),
               HasSubstr("outside"));

@@ -32,7 +32,7 @@ TEST_P(SentencePiece, GivesTheIdsOfTheLibrary) {
 
 INSTANTIATE_TEST_SUITE_P(Kinds, SentencePiece, ::testing::Values("unigram", "bpe"));
 
-// What transformers' class of that name makes of unigram.model.
+// Compares with transformers' class of this name for unigram.model.
 class SentencePieceClass : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The table of simple characters against the parts themselves.
+// Compares the table of simple characters with normalizer and pre-tokenizer.
 #include "tokenizer/simple_words.h"
 
 #include <gtest/gtest.h>
@@ -31,7 +31,7 @@ std::vector<std::string> whole(const Normalizer& normalizer, const PreTokenizer&
   return parts;
 }
 
-// Compares the simple ones of random words, alone and between spaces. Returns their share.
+// Compares the simple words among random ones, alone and between spaces. Returns their share.
 double compare(const Json& normalizer_json, const Json& pre_tokenizer_json) {
   const Normalizer normalizer(normalizer_json, "test");
   const PreTokenizer pre_tokenizer(pre_tokenizer_json, "test");

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Ids of words that are remembered equal those of the parts one after the other, which
-// encode_with_ranges() always runs.
+// Cached ids of words equal those of the complete pipeline, which encode_with_ranges() always runs.
 #include "tokenizer/spaced_words.h"
 
 #include <gtest/gtest.h>
@@ -21,7 +20,7 @@ using testing::TemporaryFolder;
 
 const std::string kData = source_dir() + "/tests/fixtures/";
 
-// What may belong to a space, vanish, become a space or be treated as one.
+// Characters that may combine with a space, vanish, become a space or be treated as one.
 const std::vector<std::string>& parts() {
   static const std::vector<std::string> all = {" ",
                                                " ",

@@ -24,7 +24,7 @@ using Type = SentencePieceOptions::Type;
 
 std::string lighthouse() { return source_dir() + "/tests/fixtures/text/lighthouse.txt"; }
 
-// Error's message after its kind's number, so that a wrong kind fails the test.
+// Returns the error's message; the test fails for a wrong kind of error.
 std::string refusal(ErrorKind kind, const std::vector<std::string>& files,
                     const SentencePieceOptions& options) {
   try {

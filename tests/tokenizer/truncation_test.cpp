@@ -19,7 +19,7 @@ TEST(Truncate, CutsTheLongerTextFirst) {
   EXPECT_EQ(truncate({20, 0}, 8, Truncation::kLongestFirst), (Lengths{8, 0}));
 }
 
-// tokenizers 0.23.3: the text that was shorter gets the smaller half.
+// In tokenizers 0.23.3 the shorter text gets the smaller half.
 TEST(Truncate, HalvesTheRoomWhereBothTextsAreLonger) {
   EXPECT_EQ(truncate({9, 12}, 7, Truncation::kLongestFirst), (Lengths{3, 4}));
   EXPECT_EQ(truncate({12, 9}, 7, Truncation::kLongestFirst), (Lengths{4, 3}));

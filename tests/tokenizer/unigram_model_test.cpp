@@ -31,7 +31,7 @@ UnigramModel make(std::vector<std::pair<std::string, double>> vocabulary) {
   return UnigramModel({.vocabulary = std::move(vocabulary), .unk_id = 0}, "test");
 }
 
-// What the tokenizers package says to the same models and words.
+// Expected values: the tokenizers package with the same models and words.
 
 TEST(UnigramModel, TakesThePiecesOfTheLargestSum) {
   const UnigramModel model = make({{"<unk>", 0},
@@ -88,7 +88,7 @@ TEST(UnigramModel, TakesTheLastOfEqualTokens) {
   EXPECT_EQ(pieces(model, "aa"), (Answer{{3, 0, 2}}));
 }
 
-// Every way through the word, the first of the best.
+// Returns the largest sum over all segmentations of the word.
 double best_sum(const std::vector<std::pair<std::string, double>>& vocabulary,
                 std::string_view word) {
   std::vector<double> best(word.size() + 1, -std::numeric_limits<double>::infinity());

@@ -25,7 +25,7 @@ TEST(WordKey, IsTheWordItselfUpToItsWholeBytes) {
   }
 }
 
-// Words of every size and numbers of values, more than a cache holds.
+// Words of every size and number of values, more than fit into the cache.
 TEST(WordCache, GivesWhatWasPutInUntilItStartsAnew) {
   WordCache<int32_t> cache;
   cache.use_for(1);

@@ -10,21 +10,21 @@
 
 namespace finetune {
 
-// Runs one job at a time on a dedicated thread of lower priority. The thread starts with the first
-// job; if the system cannot create one, start() runs the job itself. Used from one thread.
+// Runs one job at a time on a dedicated thread of lower priority. The first job starts the thread;
+// if the system cannot create it, start() runs the job itself. Used from one thread.
 class BackgroundTask {
  public:
   BackgroundTask() = default;
-  ~BackgroundTask();  // waits for the work; what it threw is lost
+  ~BackgroundTask();  // waits for the job; its exception is dropped
   BackgroundTask(const BackgroundTask&) = delete;
   BackgroundTask& operator=(const BackgroundTask&) = delete;
 
-  void start(std::function<void()> work);  // Requires: nothing is running
+  void start(std::function<void()> work);  // Requires: no job is running
   [[nodiscard]] bool is_running() const;
-  // Waits until nothing is running, no longer than `seconds` where they are given; whether that is
-  // so now.
+  // Waits until no job is running, at most `seconds` if given. Returns whether none is running.
   bool wait(std::optional<double> seconds = std::nullopt);
-  // What the last work threw, once; nullptr where it threw nothing. Requires: nothing is running.
+  // Returns the last job's exception, once; nullptr if it did not throw. Requires: no job is
+  // running.
   [[nodiscard]] std::exception_ptr take_failure();
 
  private:
@@ -33,7 +33,7 @@ class BackgroundTask {
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::function<void()> work_;  // there: running
+  std::function<void()> work_;  // set while a job is running
   std::exception_ptr failure_;
   bool ends_ = false;
   std::thread thread_;

@@ -6,19 +6,18 @@
 
 namespace finetune {
 
-// The seam for waiting, so that tests of what takes minutes take none. Safe to call from several
-// threads.
+// An interface for time and waiting, so that tests of long waits are fast. Thread-safe.
 class Clock {
  public:
   virtual ~Clock() = default;
   [[nodiscard]] virtual double now() = 0;  // seconds, never decreasing
-  // Waits until `wake` is notified or the number of seconds has passed. May return early, as
-  // condition variables do. Requires: `lock` is locked.
+  // Waits until `wake` is notified or `seconds` have passed. May return early, like a condition
+  // variable. Requires: `lock` is locked.
   virtual void wait(std::unique_lock<std::mutex>& lock, std::condition_variable& wake,
                     double seconds) = 0;
   void sleep(double seconds);
 
-  // The machine's own.
+  // The machine's clock.
   static Clock& steady();
 };
 

@@ -7,11 +7,11 @@
 
 namespace finetune {
 
-// CRC-32C (Castagnoli), as iSCSI and TFRecord use it.
+// CRC-32C (Castagnoli) as in iSCSI and TFRecord.
 [[nodiscard]] uint32_t crc32c(std::string_view data);
 
-// Rotated and offset as TFRecord does, because a checksum of data that holds its own checksum is
-// weak.
+// The checksum rotated and offset as in TFRecord, because a CRC of data that contains its own CRC
+// is weak.
 [[nodiscard]] inline uint32_t masked_crc32c(std::string_view data) {
   return std::rotr(crc32c(data), 15) + 0xa282ead8U;
 }

@@ -15,19 +15,19 @@ inline constexpr int kExitCheckpointsFailed = 4;
 inline constexpr int kExitBusy = 5;
 inline constexpr int kExitStoppedEarly = 75;
 
-// What went wrong, as far as a caller or a script may act on it.
+// Categories of errors that a caller or script can react to.
 enum class ErrorKind {
   kUsage,       // wrong command line
   kConfig,      // wrong configuration: key, value or contradiction
   kData,        // data, model or tokenizer files that cannot be used
-  kCheckpoint,  // checkpoints are there but none is valid
-  kBusy,        // another process holds the output folder
+  kCheckpoint,  // there are checkpoints but none is valid
+  kBusy,        // another process owns the output folder
   kDevice,      // the device is missing or out of memory
-  kIo,          // the file system refused (permission, space, fault)
+  kIo,          // the file system failed (permission, space, fault)
 };
 
-// The only exception that users cause. Its message is one sentence with what is wrong, where
-// (file:line, key or step) and what to do next; nothing else is printed.
+// The only exception that users can cause. Its message is one sentence: the problem, where it is
+// (file:line, key or step), and what to do; nothing else is printed.
 class Error : public std::runtime_error {
  public:
   // `system_error`: the errno of a kIo, if there is one.
@@ -43,8 +43,8 @@ class Error : public std::runtime_error {
   int system_error_;
 };
 
-// Thrown at the points where a phase gives way to SIGTERM, SIGINT or SIGUSR1 when there is nothing
-// to save (start-up, tokenising). Ends in exit code 75.
+// Thrown when a phase in which there is nothing to save (startup, tokenisation) is interrupted by
+// SIGTERM, SIGINT or SIGUSR1. Ends in exit code 75.
 class Interrupted : public std::runtime_error {
  public:
   explicit Interrupted(const std::string& phase) : std::runtime_error(phase) {}
@@ -55,7 +55,7 @@ namespace internal {
                                const std::string& message);
 }  // namespace internal
 
-// For our own mistakes only; never reachable from input. Throws std::logic_error.
+// For programming errors only; input must never reach it. Throws std::logic_error.
 #define FT_CHECK(condition, message)                                                 \
   do {                                                                               \
     if (!(condition)) {                                                              \

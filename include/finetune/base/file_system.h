@@ -9,9 +9,9 @@
 
 namespace finetune {
 
-// A file that is being written from its start. Every member throws Error(kIo) with the path, the
-// system's reason and, on a full disk, what to do. Destroying an unclosed file closes it silently:
-// its content is then unspecified, so callers that mean to keep a file call sync() and close().
+// A file being written sequentially. Every member throws Error(kIo) with the path, the system's
+// reason and, on a full disk, a remedy. Destroying an unclosed file closes it silently and leaves
+// its content unspecified, so callers that keep the file must call sync() and close().
 class WritableFile {
  public:
   virtual ~WritableFile() = default;
@@ -22,8 +22,9 @@ class WritableFile {
   void write(std::string_view text) { write(text.data(), text.size()); }
 };
 
-// A regular file (open() refuses all else at once), read at any offset. read_at throws Error(kIo)
-// where fewer than `size` bytes are there. Not mapped: a file that shrinks is an error, no SIGBUS.
+// A regular file with reads at any offset; open() refuses other file types. read_at() throws
+// Error(kIo) if fewer than `size` bytes are available. Not mapped: a file that shrinks causes an
+// error instead of SIGBUS.
 class ReadableFile {
  public:
   virtual ~ReadableFile() = default;
@@ -33,9 +34,9 @@ class ReadableFile {
 
 enum class FileType { kMissing, kFile, kDirectory, kLink, kOther };
 
-// The interface for every state-changing file operation and the related reads, so that tests can
-// inject faults. Paths are plain strings. All members throw Error(kIo) unless documented otherwise.
-// Safe to call from several threads.
+// All file operations that change state, and the related reads, behind one interface, so that tests
+// can inject faults. Paths are plain strings. All members throw Error(kIo) unless documented
+// otherwise. Thread-safe.
 class FileSystem {
  public:
   virtual ~FileSystem() = default;
@@ -44,11 +45,12 @@ class FileSystem {
   virtual std::unique_ptr<WritableFile> append(const std::string& path) = 0;
   [[nodiscard]] virtual std::unique_ptr<ReadableFile> open(const std::string& path) = 0;
 
-  virtual void make_directories(const std::string& path) = 0;  // parents too; existing is fine
-  virtual void make_directory(const std::string& path) = 0;    // mode 0755; fails where it exists
+  virtual void make_directories(const std::string& path) = 0;  // parents too; may exist
+  virtual void make_directory(const std::string& path) = 0;    // mode 0755; fails if it exists
   virtual void sync_directory(const std::string& path) = 0;
-  virtual void rename(const std::string& from, const std::string& to) = 0;      // replaces a file
-  virtual void rename_new(const std::string& from, const std::string& to) = 0;  // `to` must be new
+  virtual void rename(const std::string& from, const std::string& to) = 0;  // replaces a file
+  // Fails if `to` exists.
+  virtual void rename_new(const std::string& from, const std::string& to) = 0;
   virtual void remove_file(const std::string& path) = 0;
   virtual void remove_directory(const std::string& path) = 0;  // must be empty
   virtual void truncate(const std::string& path, uint64_t size) = 0;
@@ -60,21 +62,20 @@ class FileSystem {
   [[nodiscard]] virtual std::vector<std::string> list(const std::string& path) = 0;  // sorted names
   [[nodiscard]] virtual uint64_t free_bytes(const std::string& path) = 0;
 
-  // Conveniences over the above.
+  // Convenience functions.
   [[nodiscard]] bool exists(const std::string& path) { return type(path) != FileType::kMissing; }
   [[nodiscard]] std::string read_all(const std::string& path, uint64_t limit = UINT64_MAX);
-  // Writes `path` completely or not at all: temporary file in the same folder, sync, rename, sync
-  // of the folder.
+  // Writes `path` atomically: temporary file in the same folder, sync, rename, sync of the folder.
   void write_atomically(const std::string& path, std::string_view content);
-  void remove_tree(const std::string& path);  // never follows links; missing is fine
+  void remove_tree(const std::string& path);  // never follows links; may be missing
 
-  // The machine's own file system.
+  // The local file system of this machine.
   static FileSystem& local();
 };
 
-// "dir/name", without doubling the slash.
+// Returns "dir/name" without doubling the slash.
 [[nodiscard]] std::string join_path(std::string_view directory, std::string_view name);
-[[nodiscard]] std::string parent_path(std::string_view path);  // "." where there is none
+[[nodiscard]] std::string parent_path(std::string_view path);  // "." if there is none
 [[nodiscard]] std::string file_name(std::string_view path);
 
 }  // namespace finetune

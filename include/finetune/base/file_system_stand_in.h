@@ -5,8 +5,8 @@
 
 namespace finetune {
 
-// For tests: while it lives, FileSystem::local() is `stand_in` in every thread. One at a time; no
-// other thread may be at work when it comes or goes.
+// Replaces FileSystem::local() by `stand_in` in every thread while the object exists, for tests.
+// One at a time; no other thread may run when it is created or destroyed.
 class FileSystemStandIn {
  public:
   explicit FileSystemStandIn(FileSystem& stand_in);

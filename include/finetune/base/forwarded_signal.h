@@ -5,8 +5,8 @@
 
 namespace finetune::interrupt {
 
-// Whether another process of ours passed this signal on (forward()). For a process that waits for
-// signals itself.
+// Whether another process of this program forwarded this signal with forward(). For a process that
+// waits for signals itself.
 [[nodiscard]] bool is_forwarded(const siginfo_t& info);
 
 }  // namespace finetune::interrupt

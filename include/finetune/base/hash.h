@@ -9,7 +9,8 @@
 
 namespace finetune {
 
-// XXH3-128 over a stream of bytes. Not cryptographic: it finds damage and difference, not malice.
+// XXH3-128 over a stream of bytes. Not cryptographic: detects damage and differences, not
+// tampering.
 class Hasher {
  public:
   Hasher();
@@ -19,7 +20,7 @@ class Hasher {
 
   void update(const void* data, size_t size);
   void update(std::string_view text) { update(text.data(), text.size()); }
-  [[nodiscard]] std::string hex() const;  // 32 lower-case digits; more may be added afterwards
+  [[nodiscard]] std::string hex() const;  // 32 lower-case digits; updates may follow
   void reset();
 
  private:
@@ -28,7 +29,7 @@ class Hasher {
 };
 
 [[nodiscard]] std::string hash_hex(std::string_view bytes);
-// XXH3-64 of bytes in memory: a checksum for blocks of a file.
+// Returns the XXH3-64 of bytes in memory: a checksum for blocks of a file.
 [[nodiscard]] uint64_t hash_number(const void* data, size_t size);
 
 }  // namespace finetune

@@ -5,37 +5,37 @@
 
 #include <string>
 
-// SIGTERM, SIGINT and SIGUSR1 ask for an orderly stop: the handler sets a flag, every phase polls
-// it at its own grain (micro-batch, evaluation batch, tokenised block). A second signal leaves at
-// once with 128 + its number. A limit of the session asks the same way, through the same poll.
+// SIGTERM, SIGINT and SIGUSR1 request an orderly stop: the handler sets a flag that every phase
+// polls at its own interval (micro-batch, evaluation batch, tokenised block). A second signal exits
+// at once with 128 + its number. A session limit requests a stop through the same flag.
 namespace finetune::interrupt {
 
 void install_handlers();
-// From here on a signal ends a blocking read (standard input of an interactive command), which then
-// looks like the end of the file: call throw_if_requested() after it.
+// From now on a signal interrupts a blocking read (standard input of an interactive command), which
+// then looks like the end of the file: call throw_if_requested() after it.
 void break_reads();
 [[nodiscard]] bool is_requested();
-// "SIGTERM", or the reason given to request_at(); empty if there was no request.
+// Returns "SIGTERM", or the reason passed to request_at(); empty if no stop was requested.
 [[nodiscard]] std::string signal_name();
 
-// Throws Interrupted(phase) when a stop was asked for. For phases that have nothing to save.
+// Throws Interrupted(phase) if a stop was requested. For phases with nothing to save.
 void throw_if_requested(const std::string& phase);
 
-// From `moment` of seconds_since_boot() on, is_requested() is true and signal_name() returns
-// `reason`. Another call moves the moment. A signal after it counts as the first one, so that a
-// save in progress completes.
+// Requests a stop at `moment` of seconds_since_boot(): from then on is_requested() returns true and
+// signal_name() returns `reason`. Another call replaces the moment. A later signal counts as the
+// first one, so that a save in progress completes.
 void request_at(double moment, const std::string& reason);
-// Whether a moment of request_at() is what asked for the stop.
+// Whether the stop was requested by request_at().
 [[nodiscard]] bool is_moment_reached();
 
-// Seconds since the machine's boot, time asleep included. Never jumps.
+// Returns the seconds since boot, including time asleep. Monotonic.
 [[nodiscard]] double seconds_since_boot();
 
-// Passes a signal on to another process of ours. One that a terminal or a batch system sent to
-// both of them still counts as one there.
+// Forwards a signal to another process of this program. If a terminal or batch system sent the
+// signal to both, the receiver counts it once.
 void forward(pid_t process, int signal_number);
 
-// For tests and for internal stops: as if a signal had come.
+// Requests a stop as if by a signal; for tests and internal use.
 void request(int signal_number);
 void reset();
 

@@ -8,7 +8,7 @@
 
 namespace finetune {
 
-// The same files; once a stop was asked for, opening a file and reading from it throw
+// Returns the same file system, but after a stop was requested, opening and reading files throw
 // Interrupted(phase). For phases that read much and have nothing to save.
 [[nodiscard]] std::shared_ptr<FileSystem> interruptible_reads(std::shared_ptr<FileSystem> files,
                                                               std::string phase);

@@ -13,20 +13,20 @@ namespace finetune {
 struct JsonLimits {
   size_t max_bytes = size_t{256} << 20;
   int max_depth = 64;
-  bool allow_nan = false;  // Python writes NaN and Infinity; read them as null where asked to
+  bool allow_nan = false;  // Python writes NaN and Infinity; true: read them as null
 };
 
-// What is wrong with a JSON text, and where. Line and column count from 1, the column in code
+// A problem in a JSON text and its position. Line and column count from 1, the column in code
 // points; both are 0 if the problem has no single position (size, depth, a duplicate key).
 struct JsonFault {
   std::string problem;  // "is not valid JSON"
   int64_t line = 0;
   int64_t column = 0;
   std::string found =
-      {};  // of a syntax error: "found '}', where a key in double quotes is expected"
+      {};  // for a syntax error: "found '}', where a key in double quotes is expected"
 };
 
-// "where:line: problem", without the line where it is not known.
+// "where:line: problem", without the line if it is unknown.
 class JsonError : public Error {
  public:
   JsonError(ErrorKind kind, const std::string& where, JsonFault fault);
@@ -36,8 +36,8 @@ class JsonError : public Error {
   JsonFault fault_;
 };
 
-// Strict JSON: UTF-8, no duplicate keys, bounded depth and size. `where` (a path, or "path:line")
-// starts every message. Throws JsonError. Keys keep their order.
+// Parses strict JSON: UTF-8, no duplicate keys, bounded depth and size. Keys keep their order.
+// Throws JsonError with `where` (a path, or "path:line") as prefix.
 [[nodiscard]] nlohmann::ordered_json parse_json(std::string_view text, const std::string& where,
                                                 ErrorKind kind = ErrorKind::kData,
                                                 const JsonLimits& limits = {});
@@ -47,7 +47,8 @@ class JsonError : public Error {
                                                     ErrorKind kind = ErrorKind::kData,
                                                     const JsonLimits& limits = {});
 
-// Shortest text that reads back to the same double ("2e-05", "0.1"), as Python's repr writes it.
+// Returns the shortest text that reads back to the same double ("2e-05", "0.1"), like Python's
+// repr.
 [[nodiscard]] std::string format_double(double value);
 
 }  // namespace finetune

@@ -13,7 +13,7 @@
 
 namespace finetune {
 
-// Both ends included.
+// Both bounds are inclusive.
 struct IntegerRange {
   int64_t low = std::numeric_limits<int64_t>::min();
   int64_t high = std::numeric_limits<int64_t>::max();
@@ -25,7 +25,7 @@ struct NumberRange {
   double high = std::numeric_limits<double>::infinity();
 };
 
-// One JSON object of a file, its members read with their types and ranges checked. Every message
+// Reads the members of one JSON object of a file and checks their types and ranges. Every message
 // starts with the file and names the member with its path:
 //   state.json: 'left_out[2].sample' must be a whole number of at least 0, not -1
 // Keeps a reference to the object. Members that are null count as absent.
@@ -33,12 +33,12 @@ class JsonFields {
  public:
   using Json = nlohmann::ordered_json;
 
-  // Throws where `object` is not a JSON object. `advice`, a literal, ends every message: "; copy
-  // the file again".
+  // Throws if `object` is not a JSON object. `advice`, a literal, ends every message: "; copy the
+  // file again".
   JsonFields(const Json& object, std::string where, ErrorKind kind = ErrorKind::kData,
              const char* advice = "");
 
-  // nullptr where it is absent.
+  // Returns nullptr if the member is absent.
   [[nodiscard]] const Json* find(const char* name) const;
   [[nodiscard]] const Json& at(const char* name) const;
 
@@ -49,17 +49,17 @@ class JsonFields {
   [[nodiscard]] std::string text(const char* name) const;
   [[nodiscard]] const Json& list(const char* name, size_t longest = SIZE_MAX) const;
   [[nodiscard]] const Json& object(const char* name) const;
-  // The members of a member, and of each item of a list of objects.
+  // Fields of a member that is an object, and of each item of a list of objects.
   [[nodiscard]] JsonFields fields(const char* name) const;
   [[nodiscard]] std::vector<JsonFields> items(const char* name, size_t longest = SIZE_MAX) const;
-  // Lists of one type; `range` is that of each item.
+  // Lists of one type; `range` applies to each item.
   [[nodiscard]] std::vector<int64_t> integers(const char* name, IntegerRange range = {},
                                               size_t longest = SIZE_MAX) const;
   [[nodiscard]] std::vector<double> numbers(const char* name, NumberRange range = {},
                                             size_t longest = SIZE_MAX) const;
   [[nodiscard]] std::vector<std::string> texts(const char* name) const;
 
-  // Optional members: an absent one leaves `value` as it is.
+  // Optional members: an absent one leaves `value` unchanged.
   void read(const char* name, int64_t& value, IntegerRange range = {}) const;
   void read(const char* name, double& value, NumberRange range = {}) const;
   void read(const char* name, bool& value) const;
@@ -69,7 +69,7 @@ class JsonFields {
     if (find(name) != nullptr) read(name, value.emplace(), range...);
   }
 
-  // "'name' must be EXPECTED, not VALUE"
+  // Throws "'name' must be EXPECTED, not VALUE".
   [[noreturn]] void refuse(const char* name, const std::string& expected) const;
 
  private:

@@ -5,8 +5,8 @@
 #include <string>
 #include <string_view>
 
-// The only way to log, to standard error. Escapes control characters (printable.h) and limits the
-// length of messages. spdlog is hidden here, because torch's headers contain another fmt.
+// Logging to standard error; nothing else logs. Escapes control characters (printable.h) and limits
+// the length of messages. spdlog is hidden here, because torch's headers contain another fmt.
 namespace finetune::log {
 
 enum class Level { kDebug, kInfo, kWarning, kError };
@@ -20,8 +20,8 @@ void info(std::string_view message);
 void warning(std::string_view message);
 void error(std::string_view message);
 
-// A progress bar registers how to erase and redraw its line, so that log lines do not mix with it.
-// Called with the log's lock held; must not log. Pass nullptr to unregister.
+// Registers how a progress bar erases and redraws its line, so that log lines do not mix with it.
+// Both functions are called with the log's lock held and must not log. nullptr unregisters.
 void set_status_line(std::function<void()> erase, std::function<void()> redraw);
 
 // Runs `write` (which may use standard error) under the log's lock.

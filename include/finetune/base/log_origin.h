@@ -7,7 +7,7 @@
 
 namespace finetune::log {
 
-// Of several processes: messages of this level and above begin with `origin` ("rank 1").
+// Prefixes messages of level `from` and above with `origin` ("rank 1"), to distinguish processes.
 void set_origin(std::string origin, Level from);
 
 }  // namespace finetune::log

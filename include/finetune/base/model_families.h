@@ -8,11 +8,12 @@
 
 namespace finetune {
 
-// What areas without torch know of a family of models. The list is model_families.def; the rest of
-// a family is its Architecture (src/model/).
+// The properties of a model family that areas without torch need. model_families.def lists the
+// families; the other properties are in its Architecture (src/model/).
 struct ModelFamily {
-  std::string_view model_type;       // of config.json
-  std::string_view tokenizer_class;  // transformers' class where tokenizer_config.json names none
+  std::string_view model_type;  // of config.json
+  // transformers' default class, used if tokenizer_config.json names none.
+  std::string_view tokenizer_class;
 };
 
 #define FINETUNE_MODEL_FAMILY(NAME, ...) ModelFamily{__VA_ARGS__},
@@ -28,7 +29,7 @@ inline constexpr std::array kModelFamilies = {
   return names;
 }
 
-// "" for another model_type.
+// Returns "" for an unknown model_type.
 [[nodiscard]] inline std::string tokenizer_class_of(std::string_view model_type) {
   for (const ModelFamily& family : kModelFamilies) {
     if (family.model_type == model_type) return std::string(family.tokenizer_class);

@@ -7,12 +7,12 @@
 
 namespace finetune {
 
-// The name of `known` that `name` was probably meant to be: the one with the fewest edits, at most
-// two or a quarter of its length; empty where none is near.
+// Returns the name of `known` that `name` probably means: the one with the fewest edits, at most
+// two or a quarter of its length; empty if none is similar.
 [[nodiscard]] std::string nearest_name(std::string_view name,
                                        const std::vector<std::string>& known);
 
-// " (did you mean 'x'?)", or nothing where no name is near.
+// Returns " (did you mean 'x'?)", or an empty string if no name is similar.
 [[nodiscard]] std::string did_you_mean(std::string_view name,
                                        const std::vector<std::string>& known);
 

@@ -6,19 +6,20 @@
 #include <string_view>
 #include <vector>
 
-// Text from files and from the command line in messages: what reaches a terminal is bounded and
-// contains no control character.
+// Text from files and the command line in messages: makes output to a terminal bounded and free of
+// control characters.
 namespace finetune {
 
 // Escapes control characters as \u001b and bytes that are not UTF-8 as \xff; keeps line feeds, tabs
 // and all other text. log:: does this with every message; call it for other output.
 [[nodiscard]] std::string printable(std::string_view text);
 
-// A text of at most `most` bytes is kept; of a longer one the first and last `most` / 2 bytes, with
-// "... N bytes left out ..." between them. Never splits a UTF-8 character. Requires: most >= 8.
+// Returns a text of at most `most` bytes unchanged; of a longer one the first and last `most` / 2
+// bytes with "... N bytes left out ..." between them. Never splits a UTF-8 character. Requires:
+// most >= 8.
 [[nodiscard]] std::string shortened(std::string_view text, size_t most);
 
-// "a, b, c"; of more than `most` + 1 items the first `most`: "a, b and 17 more".
+// Returns "a, b, c"; of more than `most` + 1 items the first `most`: "a, b and 17 more".
 [[nodiscard]] std::string listed(const std::vector<std::string>& items, size_t most = 8,
                                  std::string_view separator = ", ");
 

@@ -4,8 +4,8 @@
 #include <array>
 #include <cstdint>
 
-// Counter-based random numbers: every number is a function of what it is for, never of how many
-// were drawn before it, so nothing has to be saved and nothing can disturb them.
+// Counter-based random numbers: every number is a function of its purpose and coordinates, never of
+// how many were drawn before it, so there is no generator state to save or disturb.
 namespace finetune::random {
 
 // One block of Philox 4x32 with ten rounds (Salmon et al., "Parallel random numbers: as easy as
@@ -33,7 +33,7 @@ constexpr uint64_t mix(uint64_t x) {
   return x ^ (x >> 31);
 }
 
-// What a number is for. Values are part of the checkpoint format: append, never renumber.
+// The purpose of a random number. Values are part of the checkpoint format: append, never renumber.
 enum class Purpose : uint64_t {
   kInitialization = 1,
   kOrder = 2,
@@ -53,7 +53,7 @@ constexpr uint64_t make_key(uint64_t seed, Purpose purpose, uint64_t a = 0, uint
   return mix(mix(mix(mix(seed) ^ static_cast<uint64_t>(purpose)) ^ a) ^ b);
 }
 
-// The sequence of numbers that belongs to one key, e.g. one sample's masks. Copies are cheap.
+// The sequence of random numbers of one key, e.g. of one sample's masks. Cheap to copy.
 class Sequence {
  public:
   explicit Sequence(uint64_t key)

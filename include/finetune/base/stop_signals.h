@@ -5,12 +5,12 @@
 
 namespace finetune::interrupt {
 
-// Makes SIGHUP ask for the same orderly stop; install_handlers() ignores it. A terminal that closes
-// may send it several times (kernel and shell), so a repeated SIGHUP never leaves at once.
+// Makes SIGHUP request the same orderly stop; install_handlers() ignores it. A closing terminal may
+// send it several times (kernel and shell), so a repeated SIGHUP never exits at once.
 void stop_on_hangup();
 
-// The signals that ask for a stop, for processes that pass them on: SIGTERM, SIGINT, SIGUSR1, and
-// SIGHUP after stop_on_hangup().
+// Returns the signals that request a stop, for processes that forward them: SIGTERM, SIGINT,
+// SIGUSR1, and after stop_on_hangup() SIGHUP.
 [[nodiscard]] std::vector<int> stop_signals();
 
 }  // namespace finetune::interrupt

@@ -9,11 +9,12 @@
 #include <type_traits>
 #include <vector>
 
-// Text for messages from parts: one format instead of a chain of concatenations, so that a message
-// can be searched for in the sources.
+// Formatting of messages: one format string instead of a chain of concatenations, so that a message
+// can be found in the sources.
 namespace finetune {
 
-// One value for a "{}": text or a whole number. Refers to the text; use it within one expression.
+// One argument of a "{}": text or an integer. Refers to the text; use it only within one
+// expression.
 class TextArgument {
  public:
   template <std::convertible_to<std::string_view> Text>
@@ -24,7 +25,7 @@ class TextArgument {
         is_negative_(number < 0),
         magnitude_(number < 0 ? 0 - static_cast<uint64_t>(number) : static_cast<uint64_t>(number)) {
   }
-  // Say how many digits: format_double() or format_number().
+  // Floating-point numbers need a precision: use format_double() or format_number().
   template <std::floating_point Number>
   TextArgument(Number number) = delete;
 
@@ -37,7 +38,7 @@ class TextArgument {
   uint64_t magnitude_ = 0;
 };
 
-// A literal with a "{}" for each argument, checked when it is compiled.
+// A format literal with one "{}" per argument; checked at compile time.
 template <class... Arguments>
 class TextFormat {
  public:
@@ -64,8 +65,8 @@ class TextFormat {
 [[nodiscard]] std::string fill_format(std::string_view format,
                                       std::span<const TextArgument> arguments);
 
-// format_text("step {} of {}", step, total): each "{}" is replaced by the next argument, text or a
-// whole number; "{{" and "}}" are braces.
+// Formats a message: format_text("step {} of {}", step, total). Each "{}" is replaced by the next
+// argument, text or an integer; "{{" and "}}" are literal braces.
 template <class... Arguments>
 [[nodiscard]] std::string format_text(TextFormat<std::type_identity_t<Arguments>...> format,
                                       const Arguments&... arguments) {
@@ -77,15 +78,15 @@ template <class... Arguments>
   }
 }
 
-// One number as printf writes it: format_number("%.1f GiB", 2.5). Requires: a format of one double.
+// Formats one number with printf: format_number("%.1f GiB", 2.5). Requires: a format of one double.
 [[nodiscard]] std::string format_number(const char* format, double number);
 
-// "a, b, c". listed() of printable.h bounds the number of items.
+// Returns "a, b, c". listed() of printable.h limits the number of items.
 [[nodiscard]] std::string join(std::span<const std::string> items,
                                std::string_view separator = ", ");
 [[nodiscard]] std::string join(std::span<const int64_t> items, std::string_view separator = ", ");
 
-// "[2, 3]"
+// Returns "[2, 3]".
 [[nodiscard]] inline std::string shape_text(std::span<const int64_t> shape) {
   return "[" + join(shape) + "]";
 }

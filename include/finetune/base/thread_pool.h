@@ -15,9 +15,9 @@
 
 namespace finetune {
 
-// A fixed number of threads that run tasks in the order they were submitted. Destroying the pool
-// drops the tasks that have not begun (their futures then throw std::future_error) and waits for
-// those that have. Without threads a task runs inside submit().
+// A fixed number of threads that run tasks in the order of submission. The destructor drops tasks
+// that have not started (their futures throw std::future_error) and waits for the others. With 0
+// threads submit() runs the task itself.
 class ThreadPool {
  public:
   explicit ThreadPool(int64_t threads);  // Requires: threads >= 0
@@ -25,8 +25,7 @@ class ThreadPool {
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
 
-  // The task's result, or what it threw, arrives through the future. Futures do not wait when they
-  // are destroyed.
+  // The future receives the task's result or exception. Its destructor does not wait.
   template <class Task>
   [[nodiscard]] std::future<std::invoke_result_t<Task>> submit(Task task) {
     using Result = std::invoke_result_t<Task>;

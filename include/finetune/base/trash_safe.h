@@ -7,11 +7,12 @@
 
 namespace finetune {
 
-// Passes everything on, but empties a file before it removes it: a Drive keeps what is deleted in
-// its trash, where it counts against the quota for a month. Links are removed, never followed.
+// Returns a file system that forwards all operations, but truncates a file before removing it: a
+// Drive keeps deleted files in its trash, where they count against the quota for a month. Links are
+// removed, never followed.
 [[nodiscard]] std::shared_ptr<FileSystem> trash_safe(std::shared_ptr<FileSystem> files);
 
-// The machine's own file system, as a shared pointer.
+// Returns the local file system as a shared pointer.
 [[nodiscard]] std::shared_ptr<FileSystem> shared_local_files();
 
 }  // namespace finetune

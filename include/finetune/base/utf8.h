@@ -7,8 +7,8 @@
 
 namespace finetune::utf8 {
 
-// Offset of the first byte that is not part of well-formed UTF-8 (Unicode 15, table 3-7: no
-// surrogates, no overlong forms, nothing above U+10FFFF); npos where all is well.
+// Returns the offset of the first byte that is not well-formed UTF-8 (Unicode 15, table 3-7: no
+// surrogates, no overlong forms, nothing above U+10FFFF); npos if the text is valid.
 [[nodiscard]] size_t find_invalid(std::string_view text);
 
 // Decodes the code point at `offset` and advances `offset`. Requires: valid UTF-8, offset < size.

@@ -24,8 +24,8 @@ namespace finetune::checkpoint {
 // "model.safetensors", "model-00001-of-00002.safetensors".
 [[nodiscard]] bool is_weight_file_name(std::string_view name);
 
-// The model card. Users edit and delete it, so manifest.json does not record it; where an older
-// version recorded it, no difference is damage.
+// The model card. Users edit and delete it, so manifest.json does not record it. Older versions
+// recorded it; a difference is ignored.
 inline constexpr char kModelCardFile[] = "README.md";
 
 // Writes a finished model and records what it wrote. All members throw Error(kIo). Requires: the
@@ -34,13 +34,13 @@ class ModelExport {
  public:
   ModelExport(FileSystem& files, std::string folder);
 
-  // Replaces the file, completely or not at all. Records it, unless it is the model card.
+  // Replaces the file atomically. Records it, unless it is the model card.
   void write(const CheckpointFile& file);
   // Records every result file that is in the folder.
   void add_results();
   [[nodiscard]] const Manifest& manifest() const { return manifest_; }  // so far
-  // Writes manifest.json and then finetune_state.json, each completely or not at all. The second
-  // one is on the disk under a temporary name before: see complete_export().
+  // Writes manifest.json and then finetune_state.json, each atomically. finetune_state.json is on
+  // disk under a temporary name before manifest.json is replaced: see complete_export().
   void commit(const std::string& run_id, int64_t step, const std::string& state);
 
  private:
@@ -51,57 +51,58 @@ class ModelExport {
   Manifest manifest_;
 };
 
-// Where commit() was killed between its two files, renames the second one, so that the model is
+// If commit() was killed between its two files, renames the second one, so that the model is
 // complete. Does nothing in any other folder. Throws Error(kIo). Requires: the lock of the folder.
 void complete_export(FileSystem& files, const std::string& folder);
 
 struct FinishedModel {
-  std::optional<Manifest> manifest = {};  // nothing: manifest.json is missing or damaged
+  std::optional<Manifest> manifest = {};  // nullopt: manifest.json is missing or damaged
   bool has_manifest_file = false;
   std::string problem = {};  // why there is no manifest, as a clause
-  // By name, what is wrong with each file that is not as recorded: "'out/config.json' is missing".
+  // By file name, how a file differs from its record: "'out/config.json' is missing".
   std::map<std::string, std::string> damaged = {};
   uint64_t bytes = 0;  // of all recorded files
 
   [[nodiscard]] bool is_valid() const { return manifest && damaged.empty(); }
 };
 
-// Compares the files with manifest.json: the sizes, and with `verify` every byte. Reads only.
-// Throws Error(kIo) where a file cannot be read, Interrupted where a stop is requested.
+// Compares the files with manifest.json: sizes and, with `verify`, checksums. Reads only. Throws
+// Error(kIo) if a file cannot be read, Interrupted if a stop is requested.
 [[nodiscard]] FinishedModel inspect_finished_model(FileSystem& files, const std::string& folder,
                                                    bool verify);
-// The same against another manifest than the folder's own; fills `damaged` and `bytes`.
+// The same against another manifest than the folder's; fills `damaged` and `bytes`.
 [[nodiscard]] FinishedModel compare_with_manifest(FileSystem& files, const std::string& folder,
                                                   const Manifest& manifest, bool verify);
 
-// What the folder's manifest.json records of a file; nothing where it does not, or is damaged.
+// Returns a file's record in the folder's manifest.json; nullopt if there is none or the manifest
+// is damaged.
 [[nodiscard]] std::optional<FileRecord> recorded_file(FileSystem& files, const std::string& folder,
                                                       const std::string& name);
 
-// Everything that is wrong, in one clause.
+// Describes all problems in one clause.
 [[nodiscard]] std::string describe_damage(const FinishedModel& model);
 
 // Writes manifest.json. Requires: the lock of the folder.
 void write_manifest(FileSystem& files, const std::string& folder, const Manifest& manifest);
-// The record of a file as it is now. Throws Error(kIo).
+// Returns the record of a file as it is now. Throws Error(kIo).
 [[nodiscard]] FileRecord record_file(FileSystem& files, const std::string& path);
 
-// Renames what has this path to "<path>.bad-<k>", so that nothing is lost where it is replaced.
-// Returns the new name; empty where nothing has the path.
+// Renames `path` to "<path>.bad-<k>", so that nothing is lost when it is replaced. Returns the new
+// name; empty if `path` does not exist.
 std::string quarantine_file(FileSystem& files, const std::string& path);
 [[nodiscard]] bool is_quarantined_file_name(std::string_view name);
 
-// Replaces a file of output_dir by the mirror's copy where that one matches the record; what was
-// there is quarantined. Returns whether it did; a copy that does not match is reported. Throws
-// Error(kIo) where the output folder cannot be written. Requires: both locks.
+// Replaces a file of output_dir by the mirror's copy if that copy matches the record; the replaced
+// file is quarantined. Returns whether it did; reports a copy that does not match. Throws
+// Error(kIo) if the output folder cannot be written. Requires: both locks.
 bool restore_file(const BringBackOptions& options, const std::string& name,
                   const FileRecord& record);
 
-// Result files are replaced after the end: takes their records out of manifest.json, so that a kill
-// leaves no contradiction, and commit() records the new files. A damaged one that is not replaced
-// keeps its record, and where all_results.json, into which others are merged, is damaged, nothing
-// is recorded: the next start of the run repairs it. Does nothing in a folder without a valid
-// manifest.json. Requires: the lock of the folder.
+// Replacing result files of a finished run: the constructor removes their records from
+// manifest.json, so that a kill leaves no contradiction, and commit() records the new files. A
+// damaged file that is not replaced keeps its record. If all_results.json is damaged, into which
+// results are merged, nothing is recorded: the next start of the run repairs it. Does nothing in a
+// folder without a valid manifest.json. Requires: the lock of the folder.
 class ResultUpdate {
  public:
   ResultUpdate(FileSystem& files, std::string folder);
@@ -113,14 +114,15 @@ class ResultUpdate {
   std::optional<Manifest> manifest_;
   struct Damaged {
     FileRecord recorded;
-    std::optional<FileRecord> present = {};  // nothing: the file is missing
+    std::optional<FileRecord> present = {};  // nullopt: the file is missing
   };
   std::map<std::string, Damaged> damaged_;
 };
 
-// Throws Error(kCheckpoint) if the weights of a model folder do not match its manifest. Warns about
-// a config.json, tokenizer file or data record that does not, because users edit these, and about a
-// corrupt manifest. Folders without a manifest, as other programs write them, pass.
+// Throws Error(kCheckpoint) if the weights of a model folder do not match its manifest. Only warns
+// about config.json, tokenizer files and data records that do not match, because users edit these,
+// and about a corrupt manifest. Folders without a manifest, as other programs write them, are
+// accepted.
 void require_undamaged_model(FileSystem& files, const std::string& folder);
 
 }  // namespace finetune::checkpoint

@@ -8,8 +8,8 @@
 
 #include "finetune/tensor/weight_files.h"
 
-// Every name below an output folder, built and parsed. A name parses only where it is exactly what
-// its builder writes.
+// Builds and parses every name below an output folder. A name parses only if it is exactly what its
+// builder writes.
 namespace finetune::checkpoint {
 
 using finetune::kModelFile;
@@ -17,27 +17,27 @@ using finetune::kModelIndexFile;
 inline constexpr char kConfigFile[] = "config.json";
 inline constexpr char kOptimizerFile[] = "optimizer.pt";
 inline constexpr char kOptimizerTensorsFile[] =
-    "optimizer.safetensors";  // what no optimizer.pt can
+    "optimizer.safetensors";  // states for which transformers has no optimizer.pt
 inline constexpr char kSchedulerFile[] = "scheduler.pt";
 inline constexpr char kScalerFile[] = "scaler.pt";
 inline constexpr char kTrainerStateFile[] = "trainer_state.json";
 inline constexpr char kFinetuneStateFile[] = "finetune_state.json";  // position, generators, ...
 inline constexpr char kManifestFile[] = "manifest.json";             // written last
-inline constexpr char kTreeIndexFile[] = ".finetune.files.json";     // of a mirror's other files
+inline constexpr char kTreeIndexFile[] = ".finetune.files.json";  // index of a mirror's other files
 inline constexpr char kLockFile[] = ".finetune.lock";
 
 // "checkpoint-500": a committed checkpoint after 500 steps.
 [[nodiscard]] std::string checkpoint_name(int64_t step);
 [[nodiscard]] std::optional<int64_t> parse_checkpoint_name(std::string_view name);
 
-// A checkpoint under another name, which no resume looks at.
+// A checkpoint renamed so that no resume considers it.
 enum class AsideReason { kBad, kOld };
 struct AsideName {
   int64_t step = 0;
   AsideReason reason = AsideReason::kBad;
   int64_t number = 0;
 };
-// "checkpoint-500.bad-1": found damaged. "checkpoint-500.old-1": of a run that was restarted.
+// "checkpoint-500.bad-1": found corrupt. "checkpoint-500.old-1": of a run that was restarted.
 [[nodiscard]] std::string aside_name(const AsideName& name);
 [[nodiscard]] std::optional<AsideName> parse_aside_name(std::string_view name);
 
@@ -46,16 +46,16 @@ struct AsideName {
 [[nodiscard]] std::string staging_name(int64_t step, std::string_view run_id,
                                        std::string_view random);
 [[nodiscard]] std::string trash_name(int64_t step, std::string_view random);
-[[nodiscard]] bool is_leftover_name(std::string_view name);  // either of the two
-// ".tmp-<file>.<digits>": what FileSystem::write_atomically leaves where it is killed.
+[[nodiscard]] bool is_leftover_name(std::string_view name);  // staging or trash
+// ".tmp-<file>.<digits>": left behind if FileSystem::write_atomically is killed.
 [[nodiscard]] bool is_temporary_file_name(std::string_view name);
 
-// 1 to 64 of [A-Za-z0-9_-]: what names a run, and what makes a folder's name unique.
+// 1 to 64 of [A-Za-z0-9_-]: run ids, and the random parts of folder names.
 [[nodiscard]] bool is_identifier(std::string_view text);
 [[nodiscard]] std::string random_identifier();  // 16 hexadecimal digits
-// 1 to 255 of [A-Za-z0-9._-], not starting with a dot: what a file of a checkpoint may be called.
+// 1 to 255 of [A-Za-z0-9._-], not starting with a dot: valid names of checkpoint files.
 [[nodiscard]] bool is_checkpoint_file_name(std::string_view name);
-// Names as above, joined by single slashes: a file below a mirrored folder.
+// Such names joined by single slashes: a file below a mirrored folder.
 [[nodiscard]] bool is_tree_path(std::string_view path);
 
 }  // namespace finetune::checkpoint

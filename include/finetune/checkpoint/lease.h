@@ -11,39 +11,41 @@ namespace finetune::checkpoint {
 
 struct LeaseOptions {
   std::shared_ptr<FileSystem> files = {};
-  std::string folder = {};         // its kLockFile holds the record
-  std::string shown = {};          // what messages call the folder; empty: its path
+  std::string folder = {};         // contains the record, kLockFile
+  std::string shown = {};          // name of the folder in messages; empty: its path
   std::string key = "output_dir";  // the configuration key that names it
-  // This process owns the kernel's lock on a file system that no other machine sees, so the process
-  // that wrote a record under this kernel is dead.
+  // This process owns the kernel's lock on a file system that no other machine mounts, so the
+  // process that wrote a record under this kernel is dead.
   bool kernel_lock = false;
-  double heartbeat_seconds = 10;  // 0: none but renew()
-  double patience_seconds = 45;   // after which a silent remote owner is treated as dead
+  double heartbeat_seconds = 10;  // 0: only renew() writes heartbeats
+  double patience_seconds = 45;   // timeout after which a silent remote owner is treated as dead
   Clock* clock = &Clock::steady();
 };
 
-// One writer per folder, by a record with a heartbeat counter: the owner increments it, contenders
-// poll it. Clocks of machines are not compared. A dead owner on this machine yields at once, even
-// if its process id was reused; a remote one when its record has not changed for the timeout.
+// Ensures a single writer per folder by a record with a heartbeat counter: the owner increments it,
+// contenders poll it. Clocks of different machines are not compared. A lease is taken over from a
+// dead owner on this machine at once, even if its process id was reused; from a remote owner when
+// its record has not changed for the timeout.
 //
-// An owner that was silent for longer (stopped, or cut off) may have lost the folder to another:
-// call still_ours() before every commit.
+// An owner that was silent for longer (suspended or disconnected) may have lost the folder: call
+// still_ours() before every commit.
 class Lease {
  public:
-  // Throws Error(kBusy) with the owner where the folder is held, Error(kIo) where the record cannot
-  // be read or written, Interrupted where a stop is asked for meanwhile. Requires: the folder.
+  // Throws Error(kBusy) naming the owner if the folder is owned, Error(kIo) if the record cannot be
+  // read or written, Interrupted if a stop is requested meanwhile. Requires: the folder exists.
   explicit Lease(LeaseOptions options);
   ~Lease();
   Lease(const Lease&) = delete;
   Lease& operator=(const Lease&) = delete;
 
-  // Reads the record. A record that cannot be read is no other's. Any thread.
+  // Reads the record and returns whether this process still owns the folder. An unreadable record
+  // counts as ours. Thread-safe.
   [[nodiscard]] bool still_ours();
-  // As last seen, by the heartbeat too; costs nothing. Any thread.
+  // Returns the result of the last check, including the heartbeat's; free of I/O. Thread-safe.
   [[nodiscard]] bool is_lost() const;
-  // Throws Error(kBusy) with the new owner where the folder is lost.
+  // Throws Error(kBusy) naming the new owner if the folder is lost.
   void check();
-  // Writes one heartbeat; after a failure the next one tries again.
+  // Writes one heartbeat; a failure is retried with the next one.
   void renew();
 
  private:

@@ -12,7 +12,7 @@
 #include "finetune/base/hash.h"
 
 // manifest.json: every file of a checkpoint with size and checksums. Written last, so that its
-// presence proves that all other files are complete.
+// existence proves that all other files are complete.
 namespace finetune::checkpoint {
 
 inline constexpr int64_t kManifestVersion = 1;
@@ -21,7 +21,7 @@ inline constexpr uint64_t kBlockBytes = uint64_t{4} << 20;
 struct FileRecord {
   uint64_t bytes = 0;
   std::string hash;                 // XXH3-128 of the complete file
-  std::vector<std::string> blocks;  // of each kBlockBytes
+  std::vector<std::string> blocks;  // of each block of kBlockBytes
 
   bool operator==(const FileRecord&) const = default;
 };
@@ -29,27 +29,27 @@ struct FileRecord {
 struct Manifest {
   std::string run_id;
   int64_t step = 0;
-  int64_t created_unix = 0;  // seconds; for display, never for order
+  int64_t created_unix = 0;  // seconds; for display, never for ordering
   std::map<std::string, FileRecord> files;
 
   bool operator==(const Manifest&) const = default;
 };
 
-// Equal manifests give equal texts; the text ends with its own checksum.
+// Returns the manifest's text, which ends with its own checksum. Equal manifests give equal texts.
 [[nodiscard]] std::string manifest_text(const Manifest& manifest);
 
 enum class FileNames {
-  kPlain,  // of a checkpoint
-  kPaths,  // of a tree: below its folder, see is_tree_path()
+  kPlain,  // names in a checkpoint folder
+  kPaths,  // relative paths in a tree, see is_tree_path()
 };
 
-// Accepts exactly what manifest_text writes: any other byte is damage. File names are of the kind
-// that is asked for; sizes and numbers of blocks agree. `path` names the file in messages. Throws
+// Accepts exactly what manifest_text() writes: any other byte counts as damage. Checks the file
+// names and that sizes and numbers of blocks agree. `path` names the file in messages. Throws
 // Error(kCheckpoint).
 [[nodiscard]] Manifest parse_manifest(std::string_view text, const std::string& path,
                                       FileNames names = FileNames::kPlain);
 
-// Passes everything on to a file and records size and checksums.
+// Forwards writes to a file, and records size and checksums.
 class RecordingFile final : public WritableFile {
  public:
   explicit RecordingFile(WritableFile& file) : file_(file) {}
@@ -69,7 +69,7 @@ class RecordingFile final : public WritableFile {
 };
 
 // Reads the complete file and compares it with its record. Throws Error(kCheckpoint) with the
-// offset of the first corrupt block, Error(kIo) if it cannot be read.
+// offset of the first corrupt block, Error(kIo) if the file cannot be read.
 void verify_file(const ReadableFile& file, const FileRecord& record, const std::string& path);
 
 }  // namespace finetune::checkpoint

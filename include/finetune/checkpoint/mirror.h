@@ -21,7 +21,7 @@ struct MirrorOptions {
   std::string directory = {};
   std::shared_ptr<FileSystem> files = {};  // of the mirror
   std::shared_ptr<FileSystem> local = {};  // of the output folder
-  LeaseOptions lease = {};                 // its times; folder and file system are set here
+  LeaseOptions lease = {};                 // its timing; the mirror sets folder and file system
   Clock* clock = &Clock::steady();
   double first_retry_seconds = 2;
   double longest_retry_seconds = 300;
@@ -29,60 +29,60 @@ struct MirrorOptions {
 };
 
 struct MirrorCounts {
-  int64_t checkpoints = 0;  // copied and read back
-  int64_t files = 0;        // single files and trees
-  int64_t failures = 0;     // tries that failed
-  int64_t dropped = 0;      // checkpoints that a newer one overtook or that are gone
+  int64_t checkpoints = 0;  // copied, read back and compared
+  int64_t files = 0;        // single files and folders
+  int64_t failures = 0;     // failed attempts
+  // Checkpoints replaced by a newer one in the queue, or deleted before they were copied.
+  int64_t dropped = 0;
 };
 
-// Copies what a run writes to a second, slow and unreliable location in the background: each member
-// except finish() returns at once, whatever that location does. Copies are read back and compared
-// before they count. A failure is reported once, counted, and retried after growing pauses until it
-// succeeds, a newer checkpoint replaces it, or the run ends.
+// Copies a run's output to a second, slow and unreliable location in the background: except for
+// claim(), wait() and finish() the members return at once, whatever that location does. A copy
+// counts once it has been read back and compared. A failure is reported once, counted, and retried
+// after increasing pauses until it succeeds, a newer checkpoint replaces it, or the run ends.
 //
-// The mirror has one writer, as the output folder (Lease): if another session has taken it over,
-// nothing more is written and is_lost() returns true. May be used from one thread at a time.
+// The mirror has one writer (Lease), like the output folder: if another session takes it over,
+// nothing more is written and is_lost() returns true. To be used from one thread at a time.
 class Mirror {
  public:
   explicit Mirror(MirrorOptions options);
-  // Waits a little for what is being copied, never long.
+  // Waits for the current copy, but only for a short time.
   ~Mirror();
   Mirror(const Mirror&) = delete;
   Mirror& operator=(const Mirror&) = delete;
 
-  // Makes the folder and takes its lease, once; the first copy does so where it was not asked for.
-  // Throws Error(kBusy) where another session holds it, Error(kIo) where it cannot be reached.
+  // Creates the folder and acquires its lease, once; otherwise the first copy does. Throws
+  // Error(kBusy) if another session owns it, Error(kIo) if it cannot be reached.
   void claim();
 
-  // The newest wins: one is being copied, one waits, and one that waits gives way to a newer. A
-  // checkpoint that is deleted meanwhile is dropped. Then the mirror is rotated by `policy`; the
-  // best checkpoint is copied too where the mirror lacks it.
+  // Queues a checkpoint. At most one is being copied and one waits; a newer one replaces the
+  // waiting one. A checkpoint that is deleted meanwhile is dropped. After the copy the mirror is
+  // rotated by `policy`; the best checkpoint is copied too if the mirror lacks it.
   void copy_checkpoint(const std::string& path, const RotationPolicy& policy);
-  // An older one, after the newest: one that the mirror has already is verified, once, and copied
-  // again where it is damaged.
+  // Queues an older checkpoint, after the newest. If the mirror has it already, verifies it once
+  // and copies it again if it is damaged.
   void copy_older(const std::string& path);
-  // One file of the output folder, to its name in the mirror, in the order of the calls and after
-  // the checkpoints. A copy that is there is compared byte for byte. A file that does not match
-  // `expected`, where that is given, is not copied, and the mirror does not have everything.
+  // Copies a file of the output folder to the same name in the mirror, after the checkpoints and in
+  // the order of the calls. An existing copy is compared byte for byte. If `expected` is given and
+  // the file does not match it, the file is not copied and the mirror counts as incomplete.
   void copy_file(const std::string& path, const std::optional<FileRecord>& expected = {});
-  // A folder with all below it, to `name` in the mirror; only what has changed is copied. With
-  // `verify` copies that are there are compared byte for byte, not only by size.
-  // bring_back_tree() is its counterpart.
+  // Copies a folder recursively to `name` in the mirror; unchanged files are skipped. With
+  // `verify`, existing copies are compared byte for byte, otherwise by size. bring_back_tree() is
+  // the inverse.
   void copy_tree(const std::string& folder, const std::string& name, bool verify = false);
-  // Behind what was asked for so far: notes below `parent`, a folder of the mirror, that its trees
-  // `used` are in use now, and deletes those that no session has used for that long.
+  // After the requests so far: records that the trees `used` below the mirror's folder `parent` are
+  // in use, and deletes those that no session has used for `unused`.
   void remove_unused_trees(const std::string& parent, const std::vector<std::string>& used,
                            std::chrono::seconds unused);
 
-  // Waits until everything is copied or the number of seconds has passed; pending retries start at
-  // once. Returns whether the mirror has everything. `give_up` (polled often) ends the wait, and so
-  // does a permanent failure.
+  // Waits up to `seconds` until everything is copied; pending retries start at once. Returns
+  // whether the mirror is complete. `give_up` (polled often) or a permanent failure ends the wait.
   bool wait(double seconds, const std::function<bool()>& give_up = {});
-  // The same at the end of a run: a mirror that lacks something is a warning.
+  // The same at the end of a run: warns if the mirror is incomplete.
   bool finish(double seconds, const std::function<bool()>& give_up = {});
 
   [[nodiscard]] bool is_lost() const;
-  void check();  // throws Error(kBusy) with the new owner where the mirror is lost
+  void check();  // throws Error(kBusy) naming the new owner if the mirror is lost
   [[nodiscard]] MirrorCounts counts() const;
   [[nodiscard]] const std::string& directory() const;
 

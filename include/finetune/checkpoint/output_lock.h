@@ -8,26 +8,26 @@
 
 namespace finetune::checkpoint {
 
-// One writer per output folder, for as long as the object lives. On one machine the kernel's lock
-// decides, so a process that died, however, yields at once; where another machine may hold the
-// folder, or where there are no locks, the record does (see Lease). Throws Error(kBusy) with the
-// owner where another has it. Makes the folder where it is missing.
+// Ensures one writer per output folder while the object exists. On one machine the kernel's lock
+// decides, so the lock of a dead process is free at once. If another machine may own the folder, or
+// the file system has no locks, the record decides (see Lease). Throws Error(kBusy) naming the
+// owner if the folder is owned. Creates the folder if it is missing.
 class OutputLock {
  public:
-  // `options` for its times and clock; its folder and file system are set here. Not through
-  // FileSystem: a lock belongs to a descriptor.
+  // `options` gives timing and clock; folder and file system are set here. The lock does not go
+  // through FileSystem, because it belongs to a file descriptor.
   explicit OutputLock(const std::string& output_dir, LeaseOptions options = {});
   ~OutputLock();
   OutputLock(const OutputLock&) = delete;
   OutputLock& operator=(const OutputLock&) = delete;
 
-  // See Lease. Any thread.
+  // See Lease. Thread-safe.
   [[nodiscard]] bool still_ours() { return lease_->still_ours(); }
   [[nodiscard]] bool is_lost() const { return lease_->is_lost(); }
   void check() { lease_->check(); }
 
  private:
-  // True where the kernel's lock is held, false where the file system has none.
+  // Returns true if the kernel's lock was acquired, false if the file system has no locks.
   bool take_kernel_lock(const std::string& path, const LeaseOptions& options);
 
   int descriptor_ = -1;

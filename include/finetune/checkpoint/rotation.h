@@ -14,27 +14,27 @@ namespace finetune::checkpoint {
 struct RotationPolicy {
   std::optional<int64_t> save_total_limit = std::nullopt;  // unset or below 1: keep all
   std::optional<int64_t> best_step = std::nullopt;         // never deleted, and not counted
-  // Saves outside the schedule: in addition to the limit the newest of them is kept.
+  // Steps of saves outside the schedule; the newest of them is kept in addition to the limit.
   std::vector<int64_t> automatic_steps = {};
 };
 
-// Which checkpoints go, oldest first: those that the schedule asked for beyond the newest
-// save_total_limit, and all automatic ones but the newest. Where that would leave a single one of
-// several, the newest of these stays too, unless the limit is 1. Requires: steps rising.
+// Returns the steps to delete, oldest first: scheduled checkpoints beyond the newest
+// save_total_limit, and all automatic ones but the newest. If that would leave only one of several,
+// the newest deleted one is kept too, unless the limit is 1. Requires: ascending steps.
 [[nodiscard]] std::vector<int64_t> steps_to_delete(const std::vector<int64_t>& existing,
                                                    const RotationPolicy& policy);
 
 // Applies the policy to the valid checkpoints of run `run_id`; those of other runs and corrupt ones
-// are neither counted nor deleted. Call after a commit only. A checkpoint is renamed before its
+// are neither counted nor deleted. Call it only after a commit. A checkpoint is renamed before its
 // first file is deleted, so that none is ever incomplete under its name. Also deletes what an
-// earlier call or save could not. Failures are reported, never thrown. Returns the deleted steps.
-// Requires: the lock.
+// earlier call or save failed to delete. Failures are reported, never thrown. Returns the deleted
+// steps. Requires: the lock.
 std::vector<int64_t> rotate(FileSystem& files, const std::string& output_dir,
                             const std::string& run_id, const RotationPolicy& policy,
                             const Report& report);
 
-// Removes what killed saves and rotations left: staging and trash folders. Failures are reported,
-// never thrown. Requires: the lock.
+// Removes what killed saves and rotations left behind: staging and trash folders. Failures are
+// reported, never thrown. Requires: the lock.
 void sweep_stale(FileSystem& files, const std::string& output_dir, const Report& report);
 
 }  // namespace finetune::checkpoint

@@ -17,7 +17,7 @@ struct CheckpointFile {
   std::function<void(WritableFile&)> write;
 };
 
-// A file whose content is at hand.
+// Returns a file with this content.
 [[nodiscard]] CheckpointFile text_file(std::string name, std::string content);
 
 struct CheckpointIdentity {
@@ -25,20 +25,20 @@ struct CheckpointIdentity {
   std::string run_id;  // the same in all sessions of a run; see is_identifier()
 };
 
-// Commits output_dir/checkpoint-<step> completely or not at all, and returns its path: the files
-// are written to a staging folder with a random name and synced, the manifest with sizes and
-// checksums last; then one rename and a sync of output_dir. After the return, the checkpoint
-// survives a power cut.
+// Commits output_dir/checkpoint-<step> atomically and returns its path: the files are written to a
+// staging folder with a random name and synced, last of all the manifest with sizes and checksums;
+// then one rename and a sync of output_dir. After the return, the checkpoint survives a power
+// failure.
 //
-// An existing valid checkpoint-<step> of the same run is kept, and nothing is written; a corrupt
-// one is renamed to checkpoint-<step>.bad-<k>, one of another run to .old-<k>; if it cannot be
-// read, it stays and nothing is written: Error(kIo).
+// If a valid checkpoint-<step> of the same run exists, it is kept and nothing is written. A corrupt
+// one is renamed to checkpoint-<step>.bad-<k>, one of another run to .old-<k>. If it cannot be
+// read, it is left unchanged and Error(kIo) is thrown.
 //
-// `before_commit` is called right before the rename; its exception prevents the rename.
+// `before_commit` is called right before the rename; if it throws, nothing is renamed.
 //
 // `required_bytes` (0: unknown) is compared with the free space first. On failure the staging
 // folder is deleted as far as possible, and Error(kIo) or the exception of a `write` is thrown;
-// older checkpoints are untouched and the caller may try again. Requires: the output folder's lock.
+// older checkpoints are unchanged and the call can be repeated. Requires: the output folder's lock.
 std::string write_checkpoint(FileSystem& files, const std::string& output_dir,
                              const CheckpointIdentity& identity,
                              const std::vector<CheckpointFile>& contents,

@@ -12,11 +12,11 @@ namespace finetune {
 
 class FieldList;
 
-// What is saved, when, and how a run resumes. Meanings: describe().
+// What is saved, when, and how a run resumes. describe() documents the keys.
 struct CheckpointArgs {
   std::string output_dir = "trainer_output";
   std::string save_strategy = "steps";
-  double save_steps = 500;  // below 1: share of all steps
+  double save_steps = 500;  // below 1: fraction of all steps
   std::optional<int64_t> save_total_limit;
   bool save_only_model = false;
   bool save_on_each_node = false;
@@ -31,7 +31,7 @@ struct CheckpointArgs {
   static void describe(FieldList& field);
 };
 
-// The limits of a session, and what is run when it ends.
+// The limits of a session, and commands that run when it ends.
 struct SessionArgs {
   std::optional<double> session_hours;
   std::optional<std::string> session_deadline;
@@ -47,7 +47,7 @@ struct SessionArgs {
   static void describe(FieldList& field);
 };
 
-// Hugging Face's Hub: nothing is uploaded; the keys are known so that they are answered clearly.
+// Hugging Face's Hub: nothing is uploaded; the keys exist so that messages can say so.
 struct HubArgs {
   bool push_to_hub = false;
   std::optional<std::string> hub_token;

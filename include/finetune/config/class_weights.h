@@ -10,18 +10,19 @@
 
 namespace finetune {
 
-// What class_weights asks for; nothing of it: all classes weigh the same.
+// The parsed key class_weights; if empty, all classes have equal weights.
 struct ClassWeightChoice {
   bool balanced = false;
-  std::vector<double> in_order = {};  // of the labels
+  std::vector<double> in_order = {};  // by label id
   std::vector<std::pair<std::string, double>> by_label = {};
 
   [[nodiscard]] bool empty() const { return !balanced && in_order.empty() && by_label.empty(); }
 };
 
-// Throws Error(kConfig) where problem_of_class_weights() names a problem.
+// Throws Error(kConfig) if problem_of_class_weights() returns a problem.
 [[nodiscard]] ClassWeightChoice class_weights_of(const TrainingArgs& args);
-// What is wrong with the key, a sentence that begins with it; nothing where it is well-formed.
+// Returns what is wrong with the key, as a sentence that begins with it; nullopt if it is
+// well-formed.
 [[nodiscard]] std::optional<std::string> problem_of_class_weights(const TrainingArgs& args);
 
 }  // namespace finetune

@@ -12,7 +12,7 @@ namespace finetune {
 
 class FieldList;
 
-// Which text is read and how it becomes batches. Meanings: describe().
+// Which data is read and how it becomes batches. describe() documents the keys.
 struct DataArgs {
   std::optional<std::string> dataset_name;
   std::optional<std::string> dataset_config_name;
@@ -51,7 +51,7 @@ struct DataArgs {
   static void describe_delimited(FieldList& field);
 };
 
-// How batches are ordered and brought to the device.
+// How batches are ordered and moved to the device.
 struct LoaderArgs {
   std::string train_sampling_strategy = "random";
   std::string length_column_name = "length";

@@ -11,7 +11,7 @@ namespace finetune {
 
 class FieldList;
 
-// Device, number formats and memory. Meanings: describe().
+// Device, number formats and memory. describe() documents the keys.
 struct DeviceArgs {
   bool use_cpu = false;
   bool bf16 = false;
@@ -36,7 +36,7 @@ struct DeviceArgs {
   static void describe(FieldList& field);
 };
 
-// Several processes and machines.
+// Multi-process and multi-node training.
 struct DistributedArgs {
   std::string num_processes = "1";
   int64_t zero_stage = 0;

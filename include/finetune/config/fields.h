@@ -12,23 +12,23 @@
 
 namespace finetune {
 
-// What may happen to a key between the sessions of one run.
+// Whether a key may change between the sessions of one run.
 enum class ResumePolicy {
-  kFreeAnnounced,  // may change; the change is applied and printed
-  kFree,           // may change silently: it touches this machine or session only
-  kFixed,          // makes the run what it is: a different value is an error
+  kFreeAnnounced,  // may change; the change is printed
+  kFree,           // may change silently: it affects this machine or session only
+  kFixed,          // defines the run: a different value is an error
 };
 
 enum class Support {
   kSupported,
-  kAccepted,  // no effect here: one line says so where it is set to something else
-  kRefused,   // an error where it is set to something else, because results or files would differ
+  kAccepted,  // has no effect here: a line is printed if it is not the default
+  kRefused,   // an error if it is not the default, because results or files would differ
 };
 
 enum class PathKind {
   kNone,
   kPath,              // always a path
-  kPathOrName,        // a path where it looks like one or exists, otherwise a hub name
+  kPathOrName,        // a path if it looks like one or exists, otherwise a hub name
   kPathUnlessChoice,  // a path unless it is one of the choices
 };
 
@@ -39,23 +39,24 @@ struct Range {
   bool below_max = false;  // max itself is not allowed
 };
 
-// What is known about a key beyond its name, type, default and help. Written with designated
-// initialisers; every part has a default.
+// Properties of a key other than its name, type, default and help. Written with designated
+// initialisers; every member has a default.
 struct FieldSpec {
   Range range{};
   std::vector<std::string> choices{};  // empty: any value
-  // Other spellings of values ("true" -> "all"), compared in lower case; "null" may be one.
+  // Alternative spellings of values ("true" -> "all"), compared in lower case; "null" is allowed.
   std::vector<std::pair<std::string, std::string>> spellings{};
   Support support = Support::kSupported;
   std::vector<std::string> available{};  // accepted values in addition to the default
-  std::string_view reason{};  // refused: "is not available in this version"; accepted: why
+  // Message of kRefused ("is not available in this version") or kAccepted (why).
+  std::string_view reason{};
   ResumePolicy resume = ResumePolicy::kFreeAnnounced;
   PathKind path = PathKind::kNone;
-  bool steps = false;      // a count, or below 1 a share of all steps; whole above 1
-  bool list_only = false;  // a list of strings that is never written as one string
+  bool steps = false;  // a number of steps, or below 1 a fraction of all steps; an integer above 1
+  bool list_only = false;  // a list of strings that cannot be written as a single string
   bool named = false;      // a mapping that may also be a name or path
   bool listed = false;     // a mapping that may also be a list
-  bool secret = false;     // never shown or stored
+  bool secret = false;     // never printed or stored
 };
 
 using FieldMember =
@@ -74,7 +75,7 @@ struct Field {
   FieldSpec spec;
 };
 
-// Collects the keys while TrainingArgs::describe walks over them.
+// Collects the keys when TrainingArgs::describe visits them.
 class FieldList {
  public:
   void section(std::string title) { section_ = std::move(title); }
@@ -93,10 +94,10 @@ class FieldList {
   std::vector<Field> fields_;
 };
 
-// Every key, in the order of the parts of TrainingArgs. Safe to call from several threads.
+// Returns every key, in the order of TrainingArgs' base classes. Thread-safe.
 [[nodiscard]] const std::vector<Field>& all_fields();
 
-// The key of this name; nullptr where there is none.
+// Returns the key of this name, or nullptr.
 [[nodiscard]] const Field* find_field(std::string_view name);
 
 }  // namespace finetune

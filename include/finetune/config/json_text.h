@@ -5,9 +5,9 @@
 
 namespace finetune {
 
-// A mapping given in the configuration (lr_scheduler_kwargs, config_overrides, ...), kept as one
-// line of valid JSON so that headers need no JSON library. Empty means unset. After loading it is
-// canonical (no spaces, keys in the order given): parse it with parse_json.
+// A mapping in the configuration (lr_scheduler_kwargs, config_overrides, ...), stored as one line
+// of valid JSON so that headers need no JSON library. Empty: unset. After loading it is canonical
+// (no spaces, keys in the given order); parse it with parse_json.
 struct JsonText {
   std::string text;
 

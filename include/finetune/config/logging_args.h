@@ -10,10 +10,10 @@ namespace finetune {
 
 class FieldList;
 
-// What is shown and recorded. Meanings: describe().
+// What is printed and recorded. describe() documents the keys.
 struct LoggingArgs {
   std::string logging_strategy = "steps";
-  double logging_steps = 500;  // below 1: share of all steps
+  double logging_steps = 500;  // below 1: fraction of all steps
   bool logging_first_step = false;
   bool logging_nan_inf_filter = true;
   std::string log_level = "passive";
@@ -22,7 +22,7 @@ struct LoggingArgs {
   std::optional<bool> disable_tqdm;
   std::string progress = "auto";
   bool model_card = true;
-  // After loading {"none"}, or of "tensorboard", "wandb" and "mlflow" what is asked for.
+  // After loading: {"none"}, or the chosen ones of "tensorboard", "wandb" and "mlflow".
   std::vector<std::string> report_to = {"none"};
   std::optional<std::string> logging_dir;  // unset: output_dir/runs
   std::optional<std::string> run_name;
@@ -40,7 +40,7 @@ struct LoggingArgs {
 // When and how the model is evaluated, and which checkpoint counts as the best.
 struct EvaluationArgs {
   std::string eval_strategy = "no";
-  std::optional<double> eval_steps;  // set after loading wherever eval_strategy is "steps"
+  std::optional<double> eval_steps;  // set after loading if eval_strategy is "steps"
   double eval_delay = 0;             // steps, or epochs with eval_strategy "epoch"
   bool eval_on_start = false;
   bool prediction_loss_only = false;
@@ -50,7 +50,7 @@ struct EvaluationArgs {
   bool eval_use_gather_object = false;
   std::vector<std::string> include_for_metrics;
   bool load_best_model_at_end = false;
-  std::optional<std::string> metric_for_best_model;  // set after loading wherever it is needed
+  std::optional<std::string> metric_for_best_model;  // set after loading if it is needed
   std::optional<bool> greater_is_better;             // set with metric_for_best_model
   std::optional<int64_t> early_stopping_patience;
   double early_stopping_threshold = 0.0;

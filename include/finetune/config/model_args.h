@@ -10,7 +10,7 @@ namespace finetune {
 
 class FieldList;
 
-// What is trained, and which model and tokenizer it starts from. Meanings: describe().
+// The task, and the model and tokenizer to start from. describe() documents the keys.
 struct ModelArgs {
   std::string task = "mlm";
   std::optional<std::string> model_name_or_path;

@@ -12,10 +12,10 @@ namespace finetune {
 
 class FieldList;
 
-// How long is trained, and on how much at a time. Meanings: describe().
+// How long to train, and the batch sizes. describe() documents the keys.
 struct DurationArgs {
   bool do_train = true;
-  bool do_eval = false;  // true after loading wherever eval_strategy is not "no"
+  bool do_eval = false;  // true after loading unless eval_strategy is "no"
   bool do_predict = false;
   double num_train_epochs = 3.0;
   int64_t max_steps = -1;
@@ -32,7 +32,7 @@ struct DurationArgs {
   static void describe(FieldList& field);
 };
 
-// The update and its learning rate.
+// The optimizer and its learning rate.
 struct OptimizerArgs {
   std::string optim = "adamw_torch_fused";
   JsonText optim_args;
@@ -41,7 +41,7 @@ struct OptimizerArgs {
   double learning_rate = 5e-5;
   std::string lr_scheduler_type = "linear";
   JsonText lr_scheduler_kwargs;
-  double warmup_steps = 0;  // below 1: share of all steps
+  double warmup_steps = 0;  // below 1: fraction of all steps
   double weight_decay = 0.0;
   double adam_beta1 = 0.9;
   double adam_beta2 = 0.999;

@@ -10,29 +10,29 @@
 
 namespace finetune {
 
-// What a machine costs.
+// The price of a machine.
 struct Hardware {
-  std::string name = {};  // of the price list, or kOwnHardware
+  std::string name = {};  // in the price list, or kOwnHardware
   double units_per_hour = 0.0;
-  double price_per_unit = 0.0;  // 0: not known
+  double price_per_unit = 0.0;  // 0: unknown
   std::string currency = {};
 };
 
-// A row of the shipped price list: prices as users reported them, and the makers' peak figures,
-// which say only roughly how fast rows are beside each other.
+// A row of the built-in price list: prices as reported by users, and the manufacturers' peak
+// figures, which compare machines only roughly.
 struct PricedMachine {
   Hardware hardware = {};
   std::string description = {};
-  std::string chip = {};      // a part of its name as the driver says it; processors: empty
+  std::string chip = {};      // part of the driver's device name; empty for CPUs
   std::string note = {};      // about the price; may be empty
   bool is_device = false;     // trains on an accelerator
-  double memory_gib = 0.0;    // of the accelerator, else of the machine
+  double memory_gib = 0.0;    // of the accelerator, or without one of the machine
   double tera_flops = 0.0;    // peak in float32
   double half_flops = 0.0;    // peak in float16
   bool has_bfloat16 = false;  // at the float16 figure
 };
 
-// The name of a machine whose figures the configuration gives.
+// The name of a machine whose prices come from the configuration.
 inline constexpr const char* kOwnHardware = "given";
 inline constexpr const char* kPriceListDate = "2026-11";
 inline constexpr const char* kPriceListSource =
@@ -42,8 +42,8 @@ inline constexpr const char* kPriceListSource =
 
 [[nodiscard]] const std::vector<PricedMachine>& price_list();
 
-// What the key `hardware` says; nothing where it is unset. Throws Error(kConfig) with the reason,
-// which load_config shows with the key's place.
+// Returns the value of the key `hardware`; nullopt if it is unset. Throws Error(kConfig) with the
+// reason, to which load_config adds file and line.
 [[nodiscard]] std::optional<Hardware> hardware_of(const TrainingArgs& args);
 
 }  // namespace finetune

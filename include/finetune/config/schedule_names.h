@@ -6,8 +6,8 @@
 #include <string_view>
 #include <vector>
 
-// The half of each learning rate schedule's descriptor that a configuration needs: its name and
-// keys. The other half, the rates, is ScheduleKind (optim/schedule.h).
+// The part of each learning rate schedule's descriptor that a configuration needs: name and keys.
+// The computation of rates is in ScheduleKind (optim/schedule.h).
 namespace finetune {
 
 struct ScheduleNames {
@@ -17,13 +17,13 @@ struct ScheduleNames {
   bool follows_metric = false;              // needs evaluations and metric_for_best_model
 };
 
-// Those of config/schedules.def, then those added.
+// The schedules of config/schedules.def, followed by those added with add_schedule_names().
 [[nodiscard]] const std::deque<ScheduleNames>& schedule_names();
-// nullptr: unknown.
+// Returns nullptr if the type is unknown.
 [[nodiscard]] const ScheduleNames* find_schedule_names(std::string_view type);
 
-// Adds a schedule that is not in schedules.def (tests). Requires: a new type; no configuration has
-// been loaded yet.
+// Registers a schedule that is not in schedules.def (for tests). Requires: a new type; no
+// configuration has been loaded yet.
 void add_schedule_names(ScheduleNames names);
 
 }  // namespace finetune

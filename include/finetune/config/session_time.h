@@ -7,9 +7,9 @@
 
 namespace finetune {
 
-// The moment that a session_deadline means, in seconds since 1970: "2026-11-21T23:30",
-// "2026-11-21 23:30:00+09:00", "2026-11-21T14:30Z", or "23:30", the next time that the clock shows
-// it behind `now`. Without a zone it is local time. Nothing where the text is no time.
+// Parses a session_deadline to seconds since 1970: "2026-11-21T23:30", "2026-11-21 23:30:00+09:00",
+// "2026-11-21T14:30Z", or "23:30", the next such time after `now`. Without a zone it is local time.
+// nullopt if the text is not a time.
 [[nodiscard]] std::optional<int64_t> session_time(const std::string& text, int64_t now);
 
 }  // namespace finetune

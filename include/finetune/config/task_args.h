@@ -12,9 +12,9 @@ namespace finetune {
 
 class FieldList;
 
-// What single tasks have beyond the columns of their data: the arguments of run_mlm, run_glue,
-// run_classification, run_swag, run_ner and run_qa, and of BERT's create_pretraining_data.
-// Meanings: describe().
+// Arguments of single tasks, other than columns: those of run_mlm, run_glue, run_classification,
+// run_swag, run_ner and run_qa, and of BERT's create_pretraining_data. describe() documents the
+// keys.
 struct TaskArgs {
   double mlm_probability = 0.15;
   bool whole_word_mask = false;

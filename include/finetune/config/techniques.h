@@ -11,16 +11,17 @@
 
 namespace finetune {
 
-// What the keys of memory and of the optimizer say, parsed. Loading has checked them all, so that
-// these throw for hand-made TrainingArgs alone: Error(kConfig) that names the key.
+// Parsed values of the keys for memory and the optimizer. Loading has checked them, so these
+// functions throw only for hand-made TrainingArgs: Error(kConfig) naming the key.
 
 // activation_checkpointing and its kwargs (or gradient_checkpointing, their old name).
 struct ActivationCheckpointing {
   bool enabled = false;
-  // Of every_n_layers consecutive layers the first one's input is kept; all of them are recomputed.
+  // Of every_n_layers consecutive layers only the first one's input is kept; all of them are
+  // recomputed.
   int64_t every_n_layers = 1;
   bool offload = false;    // kept inputs are in host memory
-  bool selective = false;  // matrix products are kept, all else is computed again
+  bool selective = false;  // results of matrix products are kept, all others are recomputed
 
   friend bool operator==(const ActivationCheckpointing&, const ActivationCheckpointing&) = default;
 };
@@ -29,7 +30,7 @@ struct ActivationCheckpointing {
 // optim and optim_args.
 struct OptimizerChoice {
   std::string kind = "adamw";         // one of optimizer_names()
-  OptimizerArguments arguments = {};  // all that the kind has
+  OptimizerArguments arguments = {};  // all arguments of the kind
 
   friend bool operator==(const OptimizerChoice&, const OptimizerChoice&) = default;
 };
@@ -38,7 +39,8 @@ struct OptimizerChoice {
 // memory_budget in bytes.
 [[nodiscard]] std::optional<int64_t> memory_budget_of(const TrainingArgs& args);
 
-// "1000MiB", "1.5 GiB", "900MB" (10^6), "1048576" (bytes) in bytes; nothing where it is no size.
+// Converts "1000MiB", "1.5 GiB", "900MB" (10^6), "1048576" (bytes) to bytes; nullopt if the text is
+// not a size.
 [[nodiscard]] std::optional<int64_t> parse_memory_size(std::string_view text);
 
 }  // namespace finetune

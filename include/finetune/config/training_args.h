@@ -18,9 +18,9 @@ namespace finetune {
 // object has the defaults; load_config fills one from a file and the command line and derives the
 // values that follow from other keys (eval_steps, metric_for_best_model, ...).
 //
-// Each part names its members twice: as a member, and in describe(), the one list that loading,
-// command line, help, dumps, JSON Schema and README are generated from (fields.h). A test fails
-// when one of the two is forgotten.
+// Each part lists its keys twice: as members, and in describe(), from which loading, command line,
+// help, dumps, JSON Schema and README are generated (fields.h). A test fails if the two lists
+// differ.
 struct TrainingArgs : ModelArgs,
                       DataArgs,
                       TaskArgs,
@@ -34,10 +34,10 @@ struct TrainingArgs : ModelArgs,
                       CheckpointArgs,
                       SessionArgs,
                       HubArgs {
-  // Calls `field` once for every key, in the order of the parts above.
+  // Calls `field` once for every key, in the order of the base classes.
   static void describe(FieldList& field);
 
-  // Whether report_to names this receiver ("tensorboard").
+  // Whether report_to contains this value ("tensorboard").
   [[nodiscard]] bool reports_to(std::string_view receiver) const;
 };
 

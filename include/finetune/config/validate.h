@@ -6,13 +6,13 @@
 namespace finetune {
 
 enum class Purpose {
-  kTrain,     // train, and evaluate where the keys ask for it
+  kTrain,     // train, and evaluate if the keys request it
   kEvaluate,  // evaluate only
 };
 
-// Checks the rules that keys have with each other, Hugging Face's and ours, before anything is
-// read or written. Throws Error(kConfig) with one line for every rule that is broken, each
-// beginning with the place of the key at fault.
+// Checks rules that involve several keys, Hugging Face's and ours, before anything is read or
+// written. Throws Error(kConfig) with one line per violated rule, each starting with the position
+// of the key at fault.
 void validate(const LoadedConfig& config, Purpose purpose);
 
 }  // namespace finetune

@@ -5,7 +5,7 @@
 
 namespace finetune {
 
-// What reads Parquet and Arrow files here: "pyarrow 21.0.0 (python3)"; empty where no interpreter
+// Returns what reads Parquet and Arrow files: "pyarrow 21.0.0 (python3)"; empty if no interpreter
 // has it. Starts an interpreter.
 [[nodiscard]] std::string describe_arrow_support();
 

@@ -12,17 +12,17 @@ namespace finetune {
 struct PaddingOptions {
   int32_t pad_id = 0;
   bool pad_left = false;
-  bool pad_to_max_length = false;  // else to the longest sequence of the batch
-  int64_t max_seq_length = 0;      // used by pad_to_max_length alone
+  bool pad_to_max_length = false;  // false: to the longest sequence of the batch
+  int64_t max_seq_length = 0;      // only used by pad_to_max_length
   int64_t pad_to_multiple_of = 1;
 
-  // With the tokenizer's pad token and side. Throws Error(kData) where it has no pad token.
+  // Takes pad token and side from the tokenizer. Throws Error(kData) if it has no pad token.
   [[nodiscard]] static PaddingOptions from(const Tokenizer& tokenizer);
 };
 
 // Pads sequences to one length and copies their targets. Padding has the pad token, token type 0,
-// attention 0 and no label; the positions of an answer move with padding on the left.
-// Batch::first_place stays 0.
+// attention 0 and no label; padding on the left shifts the positions of answers. Batch::first_place
+// is 0.
 class PaddingCollator final : public Collator {
  public:
   explicit PaddingCollator(PaddingOptions options);
@@ -38,11 +38,11 @@ class PaddingCollator final : public Collator {
 struct MaskedLmOptions : PaddingOptions {
   MaskingOptions masking;
 
-  // With the tokenizer's pad and mask tokens. Throws Error(kData) where one is missing.
+  // Takes the pad and mask tokens from the tokenizer. Throws Error(kData) if one is missing.
   [[nodiscard]] static MaskedLmOptions from(const Tokenizer& tokenizer);
 };
 
-// Pads as PaddingCollator does and masks; samples that bring labels are taken as they are.
+// Pads like PaddingCollator and masks; samples that already have labels are not masked.
 class MaskedLmCollator final : public Collator {
  public:
   explicit MaskedLmCollator(MaskedLmOptions options);
@@ -56,9 +56,9 @@ class MaskedLmCollator final : public Collator {
   Masking masking_;
 };
 
-// Pads after the sequences and gives each token the next one of its sample as its label: the first
-// token is no target, and no token learns what the next sample begins with. Samples that bring
-// labels bring them as transformers does, each for its own token, and they are shifted likewise.
+// Pads on the right. The label of each token is the next token of its sample: a sample's first
+// token is no target, and its last token has no label. Labels in the data are aligned with their
+// own tokens, as in transformers, and are shifted likewise.
 class CausalLmCollator final : public Collator {
  public:
   // Requires: !options.pad_left.

@@ -10,13 +10,13 @@
 
 namespace finetune {
 
-// What a model was trained on, as far as its later users need it: a small file in the model's
-// folder and in each checkpoint, which is copied with the model.
+// Properties of a model's training data that later uses of the model need: a small file in the
+// model's folder and in each checkpoint, which is copied with the model.
 struct DataRecord {
   std::string task = {};  // the configuration's
   ColumnNames columns = {};
-  std::vector<double> class_weights = {};  // of each label, as the loss took them; empty: none
-  ReadingOptions reading = {};             // of delimited text, as the keys named it
+  std::vector<double> class_weights = {};  // by label, as used in the loss; empty: none
+  ReadingOptions reading = {};             // of delimited text, as given by the keys
 
   [[nodiscard]] bool empty() const { return columns.empty() && class_weights.empty(); }
   [[nodiscard]] std::string to_text() const;
@@ -24,8 +24,9 @@ struct DataRecord {
 
 inline constexpr char kDataRecordFile[] = "finetune_data.json";
 
-// The record of a model's folder; of a folder that an earlier version wrote, the columns that its
-// finetune_state.json names. Nothing where there is neither. Throws Error(kData) for a damaged one.
+// Returns the record in a model's folder; for a folder written by an earlier version, the columns
+// in its finetune_state.json. nullopt if there is neither. Throws Error(kData) for a damaged
+// record.
 [[nodiscard]] std::optional<DataRecord> read_data_record(const std::string& folder);
 
 }  // namespace finetune

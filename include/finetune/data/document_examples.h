@@ -17,40 +17,40 @@ class ExamplePlans;
 
 struct ExampleOptions {
   int64_t max_seq_length = 512;  // tokens of an example, special tokens included
-  bool next_sentence = true;     // pairs of segments; else one segment an example
+  bool next_sentence = true;     // pairs of segments; false: one segment per example
   double short_seq_prob = 0.1;
   int64_t dupe_factor = 1;
-  std::optional<int64_t> max_predictions;  // unset: mlm_probability of max_seq_length
+  std::optional<int64_t> max_predictions;  // unset: mlm_probability x max_seq_length
   std::optional<int64_t> max_samples;
   int32_t cls_id = -1;
   int32_t sep_id = -1;
-  MaskingOptions masking = {};     // its seed decides the pairs too
+  MaskingOptions masking = {};     // its seed also determines the pairs
   std::string key = "train_file";  // the configuration key that errors name
 
-  // Special tokens as the tokenizer names them: cls and sep, or bos and eos. Throws Error(kData)
-  // where one is missing.
+  // Takes the special tokens from the tokenizer: cls and sep, or bos and eos. Throws Error(kData)
+  // if one is missing.
   [[nodiscard]] static ExampleOptions from(const Tokenizer& tokenizer, bool whole_words);
 
-  // Upper limit of text tokens in an example, and in a sentence, so that no sentence is truncated:
-  // a pair has room for one sentence of each document. Throws Error(kConfig) if max_seq_length is
-  // too small.
+  // Maximum number of text tokens in an example, and in a sentence, so that no sentence is
+  // truncated: a pair has room for one sentence of each document. Both throw Error(kConfig) if
+  // max_seq_length is too small.
   [[nodiscard]] int64_t room() const;
   [[nodiscard]] int64_t longest_sentence() const;
 };
 
 // Examples as BERT's create_pretraining_data makes them, drawn from tokenised documents without
-// intermediate files. An epoch has dupe_factor repetitions. How a document is split into segments,
-// and whether a segment is followed by its successor (one half) or by text of another document, is
-// a function of (seed, repetition, document), so the number of samples never changes. Masks are a
-// function of (seed, epoch, sample), in evaluation of (seed, sample), so they differ between
-// epochs.
+// intermediate files. An epoch has dupe_factor repetitions. The split of a document into segments,
+// and the choice whether a segment's partner is its successor (one half) or text of another
+// document, are functions of (seed, repetition, document), so the number of samples never changes.
+// Masks are functions of (seed, epoch, sample), in evaluation of (seed, sample), so they differ
+// between training epochs.
 //
-// Unlike the original, splitting loses no token: a segment ends before a sentence that does not
-// fit, so in each repetition every token of every document is part of exactly one first or true
-// second segment. Only the text of another document is truncated, at its end.
+// Unlike the original, the split loses no token: a segment ends before a sentence that does not
+// fit, so in each repetition every token of every document is in exactly one first segment or true
+// second segment. Only text of another document is truncated, at its end.
 class DocumentExamples final : public PretrainingDataset {
  public:
-  // Throws Error(kData) where pairs are asked for and there is one document only, and Interrupted.
+  // Throws Error(kData) if pairs are requested and there is only one document, and Interrupted.
   DocumentExamples(Documents documents, const ExampleOptions& options, const ShowStep& show = {});
   ~DocumentExamples() override;
 

@@ -10,29 +10,29 @@
 
 namespace finetune {
 
-// A set of files in a few words, however many there are, so that they can be recognised later.
+// A compact record of a set of files of any size, for recognising them later.
 struct FileRecord {
   int64_t files = 0;
   uint64_t bytes = 0;     // of all of them
-  std::string seen = {};  // hash of paths, sizes, sampled blocks and times: equal means untouched
-  std::string contents = {};  // hash of every byte, in order; empty: not known
+  std::string seen = {};  // hash of paths, sizes, sampled blocks and times: equal means unchanged
+  std::string contents = {};  // hash of every byte, in order; empty: unknown
 };
 
-// `contents` stays empty. Throws Error(kIo) and Interrupted.
+// Makes a record with empty `contents`. Throws Error(kIo) and Interrupted.
 [[nodiscard]] FileRecord look_at_files(const std::vector<std::string>& paths,
                                        const ShowStep& show = {});
 
-// Hash of every byte of the files, and of the endings that determine their format. The files are
-// read only if the cache has no hash for their current size and time. Throws Error(kIo) and
+// Returns a hash of every byte of the files, and of the endings that determine their format. Reads
+// the files only if the cache has no hash for their current size and time. Throws Error(kIo) and
 // Interrupted.
 [[nodiscard]] std::string contents_of_files(const TokenCacheOptions& cache,
                                             const std::vector<std::string>& paths);
-// The same where the cache knows it; else empty, and nothing is read.
+// The same if the cache has it, otherwise empty; reads nothing.
 [[nodiscard]] std::string known_contents(const TokenCacheOptions& cache,
                                          const std::vector<std::string>& paths);
 
-// Another hash over files: what `compute` returned for the files as they are, kept in the cache.
-// `what` names the hash.
+// Returns another hash over files: the cached one for the files in their current state, or the
+// result of `compute`, which is then cached. `what` names the hash.
 [[nodiscard]] std::string remembered_hash(const TokenCacheOptions& cache, const std::string& what,
                                           const std::vector<std::string>& paths,
                                           const std::function<std::string()>& compute);

@@ -13,13 +13,13 @@
 
 namespace finetune {
 
-// Names of labels and their numbers: transformers' id2label and label2id.
+// Label names and their ids: transformers' id2label and label2id.
 class LabelMap {
  public:
   LabelMap() = default;
-  // By number. Throws Error(kData), which starts with `where`, for a name that is there twice.
+  // `names` by id. Throws Error(kData) with prefix `where` for a duplicate name.
   explicit LabelMap(std::vector<std::string> names, const std::string& where = "labels");
-  // "LABEL_0", "LABEL_1", ...: what transformers writes where labels have no names.
+  // Returns "LABEL_0", "LABEL_1", ...: transformers' names for unnamed labels.
   [[nodiscard]] static LabelMap numbered(int64_t size);
 
   [[nodiscard]] int64_t size() const { return static_cast<int64_t>(names_.size()); }
@@ -29,10 +29,10 @@ class LabelMap {
   [[nodiscard]] std::optional<int64_t> find(std::string_view name) const;
   [[nodiscard]] bool is_numbered() const;  // names without meaning, such as LABEL_0
 
-  // As run_ner: this map in the order of the model's names where those are the same names, else
-  // unchanged. run_glue compares without case; so does this, and keeps the model's spelling.
+  // As in run_ner: returns this map in the order of the model's names if the names are the same,
+  // else unchanged. Compares without case, as run_glue does, and keeps the model's spelling.
   [[nodiscard]] LabelMap in_order_of(const std::vector<std::string>& model_names) const;
-  // "'a', 'b', ...", shortened; for messages.
+  // Returns "'a', 'b', ...", shortened; for messages.
   [[nodiscard]] std::string list() const;
 
   friend bool operator==(const LabelMap& a, const LabelMap& b) { return a.names_ == b.names_; }
@@ -45,26 +45,26 @@ class LabelMap {
 // transformers' problem_type.
 enum class ProblemType { kSingleLabel, kMultiLabel, kRegression };
 
-// What the labels of a file are, found by reading it once.
+// Properties of a file's labels, found by reading it once.
 struct LabelSurvey {
   ProblemType problem = ProblemType::kSingleLabel;
-  LabelMap labels;      // sorted: numbers by value, text by code point; empty in regression
-  int64_t outputs = 0;  // labels, or the numbers of a row in regression
+  LabelMap labels;      // sorted: numbers by value, text by code point; empty for regression
+  int64_t outputs = 0;  // number of labels, or for regression of values per row
 };
 
-// The label column where it is not named: "label", "labels" or "label_ids".
-// Where `problem` is not given, as run_classification decides: lists are several labels (lists of
-// fractions are several numbers), numbers of which one has a decimal point are a regression, all
-// else is one label. A label's name is its text, its decimal number, "True" or "False".
-// Files that were surveyed before and have not changed since are not read: `cache` keeps what was
-// found. Throws Error(kData) with file:line for labels that are missing, mixed or of no use.
+// Reads the labels of `files`. Default label columns: "label", "labels" or "label_ids". Without
+// `problem`, decides like run_classification: lists mean several labels (lists with fractions:
+// several values), numbers with a decimal point in at least one of them mean regression, anything
+// else is a single label. A label's name is its text, its decimal number, "True" or "False".
+// Results are stored in `cache`, so unchanged files are not read again. Throws Error(kData) with
+// file:line for missing, mixed or unusable labels.
 [[nodiscard]] LabelSurvey survey_labels(const std::vector<std::string>& files,
                                         const RowOptions& options,
                                         const std::optional<std::string>& label_column,
                                         std::optional<ProblemType> problem,
                                         const TokenCacheOptions& cache = {});
 
-// The labels of words: a list in each row (see token_classification_dataset.h for the columns).
+// Reads the labels of words: a list in each row (columns: see token_classification_dataset.h).
 [[nodiscard]] LabelMap survey_word_labels(const std::vector<std::string>& files,
                                           const RowOptions& options,
                                           const std::optional<std::string>& text_column,

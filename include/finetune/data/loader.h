@@ -12,23 +12,23 @@
 
 namespace finetune {
 
-// A run's position in its data: `sample` samples (rows, with packing) of epoch `epoch` were used.
-// Counting samples allows batch size and number of processes to change between sessions.
+// A run's position in its data: the first `sample` samples (with packing: rows) of epoch `epoch`
+// were used. Counting samples lets batch size and number of processes change between sessions.
 struct Position {
   int64_t epoch = 0;
   int64_t sample = 0;
   friend bool operator==(const Position&, const Position&) = default;
 };
 
-// One sample to collate: its index in the dataset and its epoch. kEvaluation means evaluation,
-// where masks depend on the sample only.
+// One sample to collate: its index in the dataset and the epoch. With kEvaluation as the epoch,
+// masks depend only on the sample.
 struct SampleKey {
   static constexpr int64_t kEvaluation = -1;
   int64_t index = 0;
   int64_t epoch = 0;
 };
 
-// Turns samples into a batch; pure: the same keys give the same batch on any thread.
+// Turns samples into a batch. Pure: the same keys give the same batch on any thread.
 class Collator {
  public:
   virtual ~Collator() = default;
@@ -47,40 +47,42 @@ enum class SamplingStrategy { kRandom, kSequential, kGroupByLength };
 struct LoaderOptions {
   int64_t batch_size = 8;     // rows of a micro-batch; without packing a row is a sample
   int64_t micro_batches = 1;  // of an update (gradient accumulation), in all processes
-  // Which of as many equal runs of an update's micro-batches take() prepares: a process's share.
+  // take() prepares part `part` of `parts` equal parts of an update's micro-batches: the share of
+  // one process.
   int64_t part = 0;
   int64_t parts = 1;
   SamplingStrategy sampling = SamplingStrategy::kRandom;
-  int64_t length_group = 1;   // kGroupByLength: samples that are sorted together
-  int64_t packed_length = 0;  // tokens that several samples may fill a row with; 0: no packing
+  int64_t length_group = 1;   // kGroupByLength: number of samples sorted together
+  int64_t packed_length = 0;  // maximum tokens of a row shared by several samples; 0: no packing
   uint64_t seed = 42;
-  bool drop_last = false;     // leave out an epoch's last, shorter micro-batch
-  int64_t drop_multiple = 0;  // what drop_last counts in; 0: batch_size
+  bool drop_last = false;     // leave out an epoch's last, incomplete micro-batch
+  int64_t drop_multiple = 0;  // the multiple to which drop_last truncates; 0: batch_size
   int64_t workers = 0;        // threads that prepare updates ahead; 0: in the caller's thread
-  int64_t prefetch = 2;       // updates that may be ready ahead
+  int64_t prefetch = 2;       // maximum number of updates prepared ahead
 };
 
-// The training data as a function of the position. An update takes the next
-// batch_size x micro_batches samples of the epoch's order; an epoch's last update may be
-// smaller, and no update spans two epochs. With packing, rows of a PackingPlan are counted and
-// ordered; a batch has one row for each of their samples, and dropout's indices count samples. What
-// take() returns depends on the position only; workers only change how early it is ready. take()
-// throws the worker's error for its own update. A position at or after the end of an epoch
-// (drop_last or the batch size may have changed since it was stored) means the start of the next.
-// take() is called from one thread at a time.
+// The training data as a function of the position. An update takes the next batch_size x
+// micro_batches samples of the epoch's order; an epoch's last update may be smaller, and no update
+// spans two epochs. With packing, the rows of a PackingPlan are counted and ordered; a batch has
+// one row for each sample in them, and dropout's indices count samples. The result of take()
+// depends only on the position; workers only make it available earlier. take() throws a worker's
+// error when its update is requested. A position at or after the end of an epoch (drop_last or the
+// batch size may have changed since it was stored) means the start of the next. take() is called
+// from one thread at a time.
 class Loader {
  public:
-  // Throws Error(kConfig) where drop_last leaves no sample, and with packing Interrupted.
+  // Throws Error(kConfig) if drop_last leaves no sample; with packing also Interrupted.
   Loader(std::shared_ptr<const Dataset> dataset, std::shared_ptr<const Collator> collator,
          const LoaderOptions& options, const ShowStep& show = {});
-  ~Loader();  // waits for updates that are being prepared, not for those that are only planned
+  ~Loader();  // waits for updates in preparation and discards those still queued
   Loader(const Loader&) = delete;
   Loader& operator=(const Loader&) = delete;
 
-  [[nodiscard]] int64_t samples_per_epoch() const;  // or rows; less what drop_last leaves out
+  // Samples, or with packing rows, without those that drop_last leaves out.
+  [[nodiscard]] int64_t samples_per_epoch() const;
   [[nodiscard]] int64_t updates_per_epoch() const;
-  // The update at `position`. Its batches are the loader's, which uses their memory again at the
-  // next take(): in the steady state nothing is allocated for them.
+  // Returns the update at `position`. The loader owns the batches and reuses their memory at the
+  // next take(): in the steady state nothing is allocated.
   [[nodiscard]] std::span<const Batch> take(const Position& position);
   // The position after the update at `position`; {epoch + 1, 0} at an epoch's end.
   [[nodiscard]] Position after(const Position& position) const;
@@ -90,8 +92,8 @@ class Loader {
   std::unique_ptr<State> state_;
 };
 
-// Evaluation: every sample once, in order; drop_last leaves out a last, shorter batch, as
-// transformers' dataloader_drop_last does in evaluation too.
+// Evaluation: every sample once, in order. As in transformers, drop_last leaves out a last,
+// incomplete batch in evaluation too.
 class EvaluationLoader {
  public:
   EvaluationLoader(std::shared_ptr<const Dataset> dataset, std::shared_ptr<const Collator> collator,

@@ -9,11 +9,11 @@
 
 namespace finetune {
 
-// A long operation that reports its own progress: hashing files, a pass over all lengths.
+// Names of a long operation that reports its progress: hashing files, a pass over all lengths.
 struct StepName {
   std::string phase = {};       // "hash"
-  std::string doing = {};       // "hashing train_file", of Interrupted
-  std::string unit = "sample";  // what is counted
+  std::string doing = {};       // "hashing train_file", for the message of Interrupted
+  std::string unit = "sample";  // the unit of counts
 };
 
 struct StepProgress {
@@ -23,22 +23,22 @@ struct StepProgress {
   int64_t total = 0;
 };
 
-// Called on the working thread: at the start, at most ten times a second, and at the end. Quick
-// operations are reported too; the display shows only those that last.
+// Called on the working thread: at the start, at most ten times a second, and at the end. Also
+// called for quick operations; the display shows only slow ones.
 using ShowStep = std::function<void(const StepProgress&)>;
 
-// Counts through such work and looks for signals on the way.
+// Counts the progress of such an operation and polls for signals.
 class LongStep {
  public:
   LongStep(StepName name, int64_t total, ShowStep show)
       : LongStep(std::move(name), total, std::move(show), 1) {}
-  // Of bytes, which are shown in kB.
+  // Counts bytes, shown in kB.
   [[nodiscard]] static LongStep of_bytes(StepName name, uint64_t bytes, ShowStep show) {
     name.unit = "kB";
     return {std::move(name), static_cast<int64_t>(bytes), std::move(show), 1000};
   }
 
-  // Cheap enough for every microsecond of work. Throws Interrupted.
+  // Cheap enough to be called every microsecond. Throws Interrupted.
   void reach(int64_t done);
   void advance(int64_t by = 1) { reach(done_ + by); }
   void add_bytes(uint64_t bytes) { advance(static_cast<int64_t>(bytes)); }

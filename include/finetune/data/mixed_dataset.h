@@ -10,24 +10,24 @@
 
 namespace finetune {
 
-// One of several datasets that are mixed, and its share of the samples.
+// One dataset of a mixture, and its share of the samples.
 struct MixturePart {
   std::shared_ptr<const Dataset> data;
-  double weight = 1.0;  // above 0; only the ratios of weights mean something
+  double weight = 1.0;  // positive; only the ratios matter
 };
 
 // Several datasets as one. Each part has its weight's share of the samples of an epoch. An epoch
 // ends when every sample of every part was seen at least once: the part with the most samples per
 // weight is seen once, the others repeatedly, with their last, incomplete pass spread evenly over
 // them (in expectation, interleave_datasets of Hugging Face's datasets with stopping_strategy
-// "all_exhausted"). The sample at an index depends on sizes and weights only; the loader orders the
+// "all_exhausted"). The sample at an index depends only on sizes and weights; the loader orders the
 // indices. A repeated sample has another index, and so another mask.
 class MixedDataset final : public Dataset {
  public:
   static constexpr int64_t kMaxSize = int64_t{1} << 40;
 
-  // Requires: parts, none empty, all with as many choices. Throws Error(kConfig), which names
-  // `key`, where the weights make an epoch longer than kMaxSize.
+  // Requires: at least one part, no empty part, equal choices(). Throws Error(kConfig), naming
+  // `key`, if the weights make an epoch longer than kMaxSize.
   MixedDataset(std::vector<MixturePart> parts, const std::string& key);
 
   using Dataset::get;
@@ -40,10 +40,10 @@ class MixedDataset final : public Dataset {
   [[nodiscard]] std::string fingerprint() const override { return fingerprint_; }
 
   [[nodiscard]] const std::vector<MixturePart>& parts() const { return parts_; }
-  // Samples of a part in an epoch.
+  // Returns the number of samples that a part contributes to an epoch.
   [[nodiscard]] int64_t share(size_t part) const { return begins_[part + 1] - begins_[part]; }
 
-  // The sample of a part at an index. Requires: 0 <= index < size().
+  // The part and sample at an index. Requires: 0 <= index < size().
   struct Place {
     const Dataset& data;
     int64_t index;

@@ -12,11 +12,11 @@
 
 namespace finetune {
 
-// A mixture of data of pretraining. A sample that is seen again in an epoch has another mask, as
-// its number in the mixture is another; of shards, which are masked beforehand, it has the same.
+// A mixture of pretraining data. A repeated sample has another index in the mixture, and so another
+// mask in the same epoch; shards are masked beforehand, so their samples have the same mask.
 class MixedPretraining final : public PretrainingDataset {
  public:
-  // Requires: parts that are PretrainingDatasets.
+  // Requires: every part is a PretrainingDataset.
   explicit MixedPretraining(std::shared_ptr<const MixedDataset> mixture)
       : mixture_(std::move(mixture)) {}
 

@@ -6,13 +6,13 @@
 
 namespace finetune {
 
-// The order in which an epoch visits the samples: a permutation of [0, size) as a function of
-// (seed, epoch). Nothing is stored and any index takes constant time, so a resumed run starts in
-// the middle of an epoch at no cost. Its values are part of the checkpoint format.
+// The order of samples in an epoch: a permutation of [0, size) as a function of (seed, epoch).
+// Nothing is stored and any index takes constant time, so a resumed run starts in the middle of an
+// epoch at no cost. The permutation is part of the checkpoint format.
 //
-// A Feistel network over the smallest power of two that holds `size`, walked until it lands inside
-// (Black and Rogaway, "Ciphers with arbitrary finite domains", CT-RSA 2002); fewer than two steps
-// of the network are needed on average.
+// A Feistel network over the smallest power of two of at least `size`, applied repeatedly until the
+// result is below `size` (Black and Rogaway, "Ciphers with arbitrary finite domains", CT-RSA 2002);
+// takes fewer than two applications on average.
 class Permutation {
  public:
   static constexpr int64_t kMaxSize = int64_t{1} << 40;
@@ -20,7 +20,7 @@ class Permutation {
   Permutation(int64_t size, uint64_t seed, int64_t epoch);  // Requires: 1 <= size <= kMaxSize
 
   [[nodiscard]] int64_t size() const { return static_cast<int64_t>(size_); }
-  // The sample at index `place`. Requires: 0 <= place < size().
+  // Returns the sample at index `place`. Requires: 0 <= place < size().
   [[nodiscard]] int64_t operator[](int64_t place) const;
 
  private:

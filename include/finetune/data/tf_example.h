@@ -11,24 +11,25 @@
 
 namespace finetune {
 
-// A feature of tf.train.Example: bytes, numbers.
+// A feature of tf.train.Example: bytes, floats or integers.
 using TfFeature = std::variant<std::vector<std::string>, std::vector<float>, std::vector<int64_t>>;
-// By name; the last of duplicate names counts, as in protocol buffers.
+// Features by name; the last of duplicate names wins, as in protocol buffers.
 using TfExample = std::map<std::string, TfFeature, std::less<>>;
 
-// In the wire format of TensorFlow's example.proto and feature.proto; features in the map's order.
+// Encodes to the wire format of TensorFlow's example.proto and feature.proto, features in the map's
+// order.
 [[nodiscard]] std::string encode_tf_example(const TfExample& example);
 
-// Position of a record, computed only for an error message.
+// Computes the position of a record; called only for error messages.
 using TfPlace = std::function<std::string()>;
 
-// Reads one example after the other, in the same memory. Packed and plain lists, unknown fields
-// passed over. Every length is checked against what is there.
+// Reads one example after the other into the same memory. Supports packed and unpacked lists; skips
+// unknown fields. Every length is checked against the available bytes.
 class TfExampleReader {
  public:
-  // Throws Error(kData), whose text begins with `place` and names the byte within the record.
+  // Throws Error(kData) that starts with `place` and names the byte within the record.
   void read(std::string_view data, const TfPlace& place);
-  // Of what was read last; null where it has no such feature.
+  // Returns a feature of the last record; nullptr if it has no such feature.
   [[nodiscard]] const TfFeature* find(std::string_view name) const;
   [[nodiscard]] TfExample take();
 
@@ -37,7 +38,7 @@ class TfExampleReader {
   enum class Kind { kNone, kTexts, kFloats, kNumbers };
   struct Slot {
     TfFeature feature = {};
-    int64_t record = 0;  // that it belongs to
+    int64_t record = 0;  // the record to which `feature` belongs
   };
 
   void read_entry(Message entry);
@@ -45,7 +46,7 @@ class TfExampleReader {
   void keep(std::string_view name, Kind kind);
 
   std::map<std::string, Slot, std::less<>> slots_;
-  // Of the feature that is being read.
+  // The feature being read.
   std::vector<std::string> texts_;
   std::vector<float> floats_;
   std::vector<int64_t> numbers_;
@@ -53,7 +54,7 @@ class TfExampleReader {
   size_t features_ = 0;  // of this record
 };
 
-// One alone.
+// Decodes a single example.
 [[nodiscard]] TfExample decode_tf_example(std::string_view data, const std::string& place);
 
 }  // namespace finetune

@@ -12,7 +12,8 @@
 
 namespace finetune {
 
-// Samples in memory: all ids in one array, split by offsets. What a task does not use stays empty.
+// Samples in memory: all ids in one array, indexed by offsets. Members that a task does not use are
+// empty.
 struct TokenContent {
   std::vector<int32_t> ids = {};
   std::vector<int64_t> offsets = {0};  // sequence i is ids[offsets[i], offsets[i + 1])
@@ -20,25 +21,25 @@ struct TokenContent {
   std::vector<uint8_t> masks = {};     // attention, one for each id
   std::vector<uint8_t> types = {};     // token types, one for each id
 
-  int64_t choices = 1;                        // sequences of a sample, one after the other
-  std::vector<int32_t> classes = {};          // one for each sample, kIgnoredLabel: not known
-  int64_t outputs = 0;                        // values of a sample
+  int64_t choices = 1;                        // sequences per sample, stored consecutively
+  std::vector<int32_t> classes = {};          // one for each sample, kIgnoredLabel: unknown
+  int64_t outputs = 0;                        // values per sample
   std::vector<float> values = {};             // [samples, outputs]
   std::vector<Example::Answer> answers = {};  // one for each sample
 
-  // Not part of the fingerprint: they go with the text alone.
+  // Not part of the fingerprint, because the text determines them.
   std::vector<int32_t> words = {};        // one for each id
   std::vector<int64_t> word_counts = {};  // one for each sample
 };
 
-// Tokenised data of which the total is known.
+// Tokenised data with a known number of tokens.
 class SequenceDataset : public Dataset {
  public:
   [[nodiscard]] virtual int64_t tokens() const = 0;
   [[nodiscard]] virtual int64_t longest() const = 0;  // tokens of the longest sequence
 };
 
-// Samples that are stored elsewhere, with additional data of a task.
+// Samples stored in another dataset, plus additional data of a task.
 class SampleView : public SequenceDataset {
  public:
   using Dataset::get;
@@ -66,7 +67,7 @@ class SampleView : public SequenceDataset {
 
 class TokenDataset final : public SequenceDataset {
  public:
-  // Requires: offsets that start at 0, do not fall and end at ids.size(); lists of the right size.
+  // Requires: offsets start at 0, do not decrease and end at ids.size(); lists have matching sizes.
   explicit TokenDataset(TokenContent content);
 
   using Dataset::get;

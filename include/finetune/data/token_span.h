@@ -12,7 +12,7 @@
 
 namespace finetune {
 
-// A token id as three bytes, little endian: vocabularies above 65,535 entries.
+// A token id as three bytes, little endian, for vocabularies above 65,536 entries.
 struct PackedId {
   std::array<uint8_t, 3> bytes;
 
@@ -27,10 +27,10 @@ struct PackedId {
 };
 static_assert(sizeof(PackedId) == 3 && alignof(PackedId) == 1);
 
-// A view of token ids, all of 16, 24 (PackedId) or 32 bits. Reads as a range of int32_t; owns
-// nothing.
+// A non-owning view of token ids, all of 16, 24 (PackedId) or 32 bits. Behaves as a range of
+// int32_t.
 class TokenSpan {
-  // The ids, of the width that the pointer's type says.
+  // Exactly one pointer is set; its type gives the width.
   struct Ids {
     const uint16_t* narrow = nullptr;  // one of the three
     const PackedId* packed = nullptr;

@@ -10,29 +10,31 @@
 
 namespace finetune {
 
-// Memory that the processes of one machine share with their launcher: heartbeats, the lost rank,
-// messages. Lock-free, so that it works after any of them was killed.
+// Memory shared by the ranks of one machine and their launcher: heartbeats, the dead rank,
+// messages. Lock-free, so that it works after any process was killed.
 struct Board {
   static constexpr size_t kMostProcesses = 512;
 
-  std::array<std::atomic<int64_t>, kMostProcesses> beats = {};  // grow as long as a process runs
+  std::array<std::atomic<int64_t>, kMostProcesses> beats = {};  // heartbeat counters
   std::atomic<int64_t> lost_rank{-1};               // the first rank that exited before the end
-  std::array<std::atomic<uint64_t>, 64> said = {};  // hashes of messages
+  std::array<std::atomic<uint64_t>, 64> said = {};  // hashes of messages that were printed
 
-  // True the first time that any process asks for this text.
+  // Returns true for the first call with this text in any process, so that one rank prints it.
   [[nodiscard]] bool may_say(std::string_view text);
 
-  // For a rank that must exit, perhaps because another one is dead. True: within a second the board
-  // names the dead rank. False: the board now names this rank, so that all exit.
+  // For a rank that must exit, possibly because another one is dead. Returns true if the board
+  // names a dead rank within a second. Otherwise records this rank as the dead one, so that all
+  // ranks exit, and returns false.
   [[nodiscard]] bool tells_who_is_gone(int64_t rank);
 };
 
-// Lives as long as the process and every process forked from it. Throws Error(kIo).
+// Makes a board that exists as long as this process and all processes forked from it. Throws
+// Error(kIo).
 [[nodiscard]] Board& make_board();
 
-// Writes heartbeats for a process until it was idle for `idle_timeout`, and ends it with exit
-// code 75 where another one is gone and its main thread does not leave by itself in time: one that
-// waits for a process that is gone, or computes for long.
+// Writes a rank's heartbeats until it has been idle for `idle_timeout`. If another rank is dead and
+// the main thread does not exit within kTimeToLeave, because it waits for that rank or computes,
+// ends the process with exit code 75.
 class Heartbeat {
  public:
   Heartbeat(Board& board, int64_t rank, std::chrono::milliseconds idle_timeout);

@@ -11,12 +11,12 @@
 
 namespace finetune {
 
-// What is sent of a gradient while processes sum it. Two bytes a value are those of its share of
-// the mean, so that sums of many processes do not overflow.
+// The format in which gradients are sent. With two bytes per value, a rank sends its gradients
+// already divided by the number of ranks, so that the sum does not overflow.
 enum class SentFormat { kFloat32, kFloat16, kBFloat16 };
 
-// The tensors of each bucket, in reverse order, as a backward pass completes them; each starts at
-// an aligned offset. Depends on their sizes only.
+// Assignment of tensors to buckets, in reverse order, in which a backward pass completes them; each
+// starts at an aligned offset. Depends only on the tensors' sizes.
 struct BucketLayout {
   struct Bucket {
     std::vector<size_t> tensors;   // descending
@@ -24,11 +24,11 @@ struct BucketLayout {
     int64_t values = 0;            // including alignment
   };
 
-  // Each bucket of at least one tensor and, if there are more, below the size.
+  // Each bucket has at least one tensor; a bucket of several stays below `bucket_bytes`.
   BucketLayout(const std::vector<int64_t>& sizes, int64_t bucket_bytes);
 
   std::vector<Bucket> buckets;
-  std::vector<size_t> bucket_of;  // each tensor
+  std::vector<size_t> bucket_of;  // by tensor
 };
 
 // Sums gradients over all ranks, in place, concurrently with the backward pass that computes them:
@@ -45,41 +45,42 @@ class BucketSum {
   struct Options {
     int64_t bucket_bytes = 25'000'000;
     SentFormat sent = SentFormat::kFloat32;
-    bool owns_memory = true;  // memory() is used: gradients are float32
-    bool has_thread = true;   // false: sums run concurrently by themselves, as on a device
+    bool owns_memory = true;  // gradients are views of memory(), in float32
+    // False: the world's sums are asynchronous by themselves, as on a device.
+    bool has_thread = true;
   };
-  // When things happened, in milliseconds since begin().
+  // Timestamps in milliseconds since begin().
   struct Moments {
     int64_t bytes = 0;
     double ready = 0.0;
     double sent = 0.0;
-    double done = 0.0;  // without a thread: when finish() saw it
+    double done = 0.0;  // without a thread: when finish() noticed it
   };
   struct Trace {
     std::vector<Moments> buckets = {};
-    double finish = 0.0;  // the backward pass is over
+    double finish = 0.0;  // the call of finish(), i.e. the end of the backward pass
     double end = 0.0;
   };
 
   // `like`: tensors of the gradients' shapes; with a thread, buckets are in host memory, otherwise
   // on their device.
   BucketSum(World& world, const std::vector<Tensor>& like, const Options& options);
-  ~BucketSum();  // waits for a bucket that its thread has under way
+  ~BucketSum();  // waits for the bucket that its thread is sending
   BucketSum(const BucketSum&) = delete;
   BucketSum& operator=(const BucketSum&) = delete;
 
   [[nodiscard]] bool owns_memory() const { return options_.owns_memory; }
-  // The buckets' memory as gradients, so that nothing is copied. Requires: Options::owns_memory.
+  // Returns the buckets' memory as gradients, which saves a copy. Requires: Options::owns_memory.
   [[nodiscard]] std::vector<Tensor> memory() const;
 
   void begin();
-  // This gradient changes no more in this update. From any one thread at a time.
+  // Reports that this gradient is final for this update. Called from one thread at a time.
   void ready(size_t tensor, const Tensor& gradient);
-  // All gradients, including those reported before; afterwards they contain the sums. Throws
+  // Takes all gradients, including those already reported, and replaces them by their sums. Throws
   // PeerLost.
   void finish(const std::vector<Tensor>& gradients);
 
-  // Of the last update.
+  // Returns the trace of the last update.
   [[nodiscard]] const Trace& trace() const;
 
  private:

@@ -12,55 +12,55 @@ namespace finetune {
 class World;
 struct Board;
 
-// Which of the processes this one is, and where they meet.
+// This process's rank, and where the ranks meet.
 struct Membership {
   int64_t rank = 0;
   int64_t size = 1;
   int64_t local_rank = 0;  // on its machine
-  // Where they meet: a file that all of them may open, or a port.
+  // The rendezvous: a file that all ranks can open, or a port.
   std::string file = {};
   std::string host = {};
   int64_t port = 0;
-  bool has_agent = false;      // torchrun's own server listens there already
-  std::string prefix = {};     // of the keys there: a restart must not meet what was before it
-  std::string interface = {};  // network interface; empty: the loopback one
-  std::string token = {};      // what only processes of this job know
+  bool has_agent = false;      // torchrun's server already listens on the port
+  std::string prefix = {};     // of the keys there; distinguishes a restart from earlier attempts
+  std::string interface = {};  // network interface; empty: loopback
+  std::string token = {};      // secret shared by the processes of this job
   std::string launcher = {};   // "torchrun", "Slurm", ...; empty: this program itself
-  Board* board = nullptr;      // of processes that this program started
-  double hang_seconds = 45;    // without heartbeat, after which a process is treated as hung
+  Board* board = nullptr;      // shared memory of processes that this program started
+  double hang_seconds = 45;    // a rank without heartbeat for this long is treated as hung
 };
 
-// From what torchrun (RANK, WORLD_SIZE), Slurm's srun (SLURM_PROCID, SLURM_NTASKS) or a Kubernetes
-// Indexed Job (JOB_COMPLETION_INDEX, WORLD_SIZE) set in the environment, a single process too;
-// nothing where none of them started this one. `get` reads a variable. Throws Error(kConfig) where
-// something is missing.
+// Reads the variables of torchrun (RANK, WORLD_SIZE), Slurm's srun (SLURM_PROCID, SLURM_NTASKS) or
+// a Kubernetes Indexed Job (JOB_COMPLETION_INDEX, WORLD_SIZE), also for a single process; nullopt
+// if no such launcher started this process. `get` reads a variable. Throws Error(kConfig) if a
+// variable is missing or invalid.
 [[nodiscard]] std::optional<Membership> membership_from_environment(
     const std::function<std::optional<std::string>(const std::string&)>& get);
 
-// "SLURM_PROCID=1": the variable by which a launcher made this process another rank than 0; empty
-// in rank 0 and with one process. Also if other variables are missing or wrong.
+// Returns the variable by which a launcher made this process a rank other than 0: "SLURM_PROCID=1";
+// empty in rank 0 and with one process. Works even if other variables are missing or wrong.
 [[nodiscard]] std::string other_rank_in_environment(
     const std::function<std::optional<std::string>(const std::string&)>& get);
 
-// Why this build cannot join several processes; empty: it can.
+// Returns why this build cannot run several processes; empty if it can.
 [[nodiscard]] std::string reason_against_several_processes();
 
-// "2.28.9"; empty where this build has no NCCL, which joins GPUs.
+// Returns NCCL's version ("2.28.9"); empty if this build has no NCCL, which connects GPUs.
 [[nodiscard]] std::string nccl_version();
-// Why it has none; empty: it has.
+// Returns why this build has no NCCL; empty if it has.
 [[nodiscard]] std::string reason_against_nccl();
 
-// Meets the others, for at most `timeout_seconds`, and checks, before anything else is exchanged,
-// that they know the token and have the same `identity` (program, libraries, configuration).
-// Opens ports on the loopback interface, or on the named one, alone. Where the processes connect
-// their devices, `timeout_seconds` is also what a sum there may take. Throws Error(kConfig),
-// PeerLost, and Interrupted where a stop is asked for before all have come.
+// Connects to the other ranks within `timeout_seconds`, and checks, before anything else is
+// exchanged, that they know the token and have the same `identity` (program, libraries,
+// configuration). Opens ports only on the loopback or the named interface. `timeout_seconds` is
+// also the time limit of a sum on connected devices. Throws Error(kConfig), PeerLost, and
+// Interrupted if a stop is requested before all ranks have arrived.
 [[nodiscard]] std::shared_ptr<World> join_world(const Membership& membership,
                                                 const std::string& identity,
                                                 int64_t timeout_seconds);
 
-// Tells the other processes that this one leaves, and keeps the world's connections until the
-// process ends: no destructor of the libraries that made them runs. The caller ends the process by
+// Tells the other ranks that this one leaves, and keeps the world's connections until the process
+// ends: no destructor of the communication libraries runs. The caller must end the process by
 // _exit.
 void leave_world(std::shared_ptr<World> world);
 

@@ -8,31 +8,32 @@
 
 namespace finetune {
 
-// A run of leaves of the summation tree.
+// A range of leaves of the summation tree.
 struct ShardRange {
   int64_t first = 0;
   int64_t count = 0;
   friend bool operator==(const ShardRange&, const ShardRange&) = default;
 };
 
-// The sum of an update's logical shards (its micro-batches), each with its own gradients, in an
-// order that depends on their number alone: so it has the same bits whichever processes computed
-// which of them. The tree over n leaves: the largest power of two below n on the left.
+// Sums an update's logical shards (micro-batches), each with its own gradients, in an order that
+// depends only on their number, so the bits do not depend on which rank computed which shard. In a
+// tree over n leaves, the left subtree has the largest power of two below n.
 //
-// A process takes a run of neighbouring shards and adds them in order; it keeps the gradients of as
-// few complete subtrees as its run has, log2 of their number at most.
+// A rank takes a range of consecutive shards and adds them in order; it keeps the gradients of as
+// few complete subtrees as possible, at most log2 of the number of its shards.
 class ShardSum {
  public:
-  // Of `shards` in this update the processes have `shares`, in the order of ranks, without gaps.
+  // `shares`: the ranges of this update's `shards` that the ranks compute, in rank order, without
+  // gaps.
   ShardSum(World& world, int64_t shards, std::vector<ShardRange> shares);
 
-  // The gradients of this process's next shard; they are taken over. Each time the same shapes.
+  // Takes over the gradients of this rank's next shard. Requires: the same shapes each time.
   void add(std::vector<Tensor> gradients);
-  // Puts the sum of all shards into these, in all processes. Requires: this process has added all
-  // of its share; the same shapes everywhere.
+  // Stores the sum of all shards in `into` on every rank. Requires: this rank has added all shards
+  // of its share; the same shapes on every rank.
   void finish(const std::vector<Tensor>& into, int64_t bucket_bytes);
 
-  // The complete subtrees that a run of leaves consists of, in order.
+  // Returns the complete subtrees that make up a range of leaves, in order.
   [[nodiscard]] static std::vector<ShardRange> subtrees(const ShardRange& run);
 
  private:

@@ -5,7 +5,7 @@
 
 namespace finetune {
 
-// The name of the kernels that compute attention and all other operations on a device: "cpu",
+// Returns the name of the kernels for attention and all other operations on a device: "cpu",
 // "plain" (torch's operators), ...
 [[nodiscard]] const char* kernels_in_use(c10::Device device);
 

@@ -9,18 +9,18 @@
 #include "finetune/kernels/token_layout.h"
 #include "finetune/tensor/tensor.h"
 
-// The fused operations of a transformer layer with their hand-written backward passes. None of them
-// records autograd: call them under NoGradGuard. On the meta device they compute nothing and
-// allocate exactly what they allocate elsewhere. Tensors [B, T, C] are contiguous, of any floating
-// type; weights [C] are float32 (double for double).
+// The fused operations of a transformer layer with their hand-written backward passes. They do not
+// record autograd: call them under NoGradGuard. On the meta device they compute nothing and
+// allocate the same sizes as on real devices. Tensors [B, T, C] are contiguous, of any floating
+// type; weights [C] are float32 (float64 for float64 tensors).
 namespace finetune::kernels {
 
-// What all operations of one pass share.
+// Inputs shared by all operations of one pass.
 struct PassInputs {
-  Tensor mask = {};  // [B, 1, 1, T] bool, true: may be attended to; undefined: every token may
-  // Not null: hidden states are [1, N, C], the mask is [1, 1, 1, N], and attention is full.
+  Tensor mask = {};  // [B, 1, 1, T] bool, true: may be attended to; undefined: all may
+  // If not null: hidden states are [1, N, C], the mask is [1, 1, 1, N], and attention is full.
   std::shared_ptr<const TokenLayout> layout = {};
-  std::optional<DropoutStream> dropout = {};  // nothing: no dropout
+  std::optional<DropoutStream> dropout = {};  // nullopt: no dropout
 };
 
 // y = LN(s), s = residual + Dropout(product + bias).
@@ -32,55 +32,57 @@ struct RowNorm {
   DropoutSite site = DropoutSite::kAttentionOutput;
 };
 
-// Returns y; `product` becomes s, which is what the backward pass needs.
+// Returns y and overwrites `product` with s, which the backward pass needs.
 [[nodiscard]] Tensor fused_add_norm(const Tensor& product, const Tensor& bias,
                                     const Tensor& residual, const RowNorm& norm,
                                     const PassInputs& pass);
-// y = LN(s) again, the same bits.
+// Recomputes y = LN(s) to the same bits.
 [[nodiscard]] Tensor fused_norm(const Tensor& sums, const RowNorm& norm, const PassInputs& pass);
 
 struct RowNormGradients {
-  Tensor product;  // in the memory of `sums`, or, without dropout, `gradient` itself
+  Tensor product;  // in the memory of `sums`; without dropout `gradient` itself
   Tensor gamma, beta, bias;
 };
-// `gradient`, of y, becomes the gradient of s and of the residual; `sums` is overwritten.
+// Overwrites `gradient` (of y) with the gradient of s and of the residual; overwrites `sums` too.
 [[nodiscard]] RowNormGradients fused_add_norm_backward(const Tensor& gradient, const Tensor& sums,
                                                        const RowNorm& norm, const PassInputs& pass);
 
 // An elementwise function; null: the exact GELU, which is fused with the bias.
 using Activation = Tensor (*)(const Tensor&);
 
-// output <- f(input + bias); `output` may be the input's memory.
+// Writes f(input + bias) to `output`, which may be the input's memory.
 void fused_activation(const Tensor& input, const Tensor& bias, Activation f, const Tensor& output);
-// `gradient`, of the output, becomes that of input + bias. Returns that of the bias.
+// Overwrites `gradient` (of the output) with the gradient of input + bias. Returns the bias'
+// gradient.
 [[nodiscard]] Tensor fused_activation_backward(const Tensor& input, const Tensor& bias,
                                                Activation f, const Tensor& gradient);
 
 // softmax(Q K^T / sqrt(D)) V of H heads.
 struct HeadAttention {
   int64_t heads = 1;
-  int64_t kv_heads = 0;  // 0: as many as heads; else each serves heads / kv_heads of them
-  int64_t layer = 0;     // of the dropout's numbers and of the random blocks
+  int64_t kv_heads = 0;  // 0: same as heads; otherwise each serves heads / kv_heads heads
+  int64_t layer = 0;     // selects the numbers of dropout and the random blocks
   double dropout = 0.0;
-  bool causal = false;  // a token sees itself and those before it
-  // A token sees tokens at a distance below this: with `causal` that many, itself included, else
-  // 2 window - 1; 0: at any distance.
+  bool causal = false;  // a token attends to itself and earlier tokens only
+  // A token attends to tokens at a distance below this: `window` tokens including itself if causal,
+  // else 2 window - 1; 0: no limit.
   int64_t window = 0;
   double scale = 0.0;    // of scores; 0: 1 / sqrt(D)
-  double softcap = 0.0;  // c: scores s become c tanh(s / c); 0: they stay
-  // In passes over more tokens than its longest_full(); else full attention.
+  double softcap = 0.0;  // c: scores s become c tanh(s / c); 0: unchanged
+  // Used in passes over more tokens than its longest_full(); shorter ones have full attention.
   std::optional<BlockSparseOptions> block_sparse = {};
 };
 
 struct Attended {
-  Tensor context;      // [B, T, C]
-  Tensor log_sum_exp;  // [B, H, T]; of block-sparse attention alone, whose backward pass reads both
+  Tensor context;  // [B, T, C]
+  // [B, H, T]; only set by block-sparse attention, whose backward pass reads both.
+  Tensor log_sum_exp;
 };
 
 [[nodiscard]] Attended fused_attention(const Tensor& query, const Tensor& key, const Tensor& value,
                                        const HeadAttention& attention, const PassInputs& pass);
-// Query, key and value become their gradients. `forward.context` is not read where log_sum_exp is
-// undefined.
+// Overwrites query, key and value with their gradients. Does not read `forward.context` if
+// log_sum_exp is undefined.
 void fused_attention_backward(const Tensor& query, const Tensor& key, const Tensor& value,
                               const Attended& forward, const Tensor& gradient,
                               const HeadAttention& attention, const PassInputs& pass);

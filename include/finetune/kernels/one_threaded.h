@@ -6,10 +6,9 @@
 
 namespace finetune {
 
-// In this scope, on this thread, libtorch and its libraries compute with one thread. Their sums
-// then have the same bits whatever number of threads the process has: products of matrices, and
-// reductions, divide their work, and so the order of their sums, by the number of threads. Does
-// nothing where it is not `wanted`.
+// In this scope, libtorch and its libraries use one thread for operations of the calling thread.
+// Their sums then have the same bits for any number of threads of the process; otherwise matrix
+// products and reductions split their sums by the number of threads. Does nothing unless `wanted`.
 class OneThread {
  public:
   explicit OneThread(bool wanted);
@@ -21,10 +20,10 @@ class OneThread {
   int before_;
 };
 
-// Calls compute(i) for all of [0, count), each with one thread as above, as many at the same time
-// as the process has threads. Results must not depend on which thread computes them: what
-// compute(i) changes is its own. Returns when all have returned; throws what the first of them
-// threw. Requires: not called from within itself.
+// Calls compute(i) for all i of [0, count), each with one thread as above, concurrently on all
+// threads of the process. Calls must be independent: the result must not depend on the thread, and
+// compute(i) must only change its own data. Returns when all calls have returned; throws the
+// exception of the first i that threw. Requires: not called from within itself.
 void compute_side_by_side(int64_t count, const std::function<void(int64_t)>& compute);
 
 }  // namespace finetune

@@ -8,30 +8,30 @@
 
 namespace finetune {
 
-// Some values of a parameter with their gradient, float32 and flat.
+// A range of a parameter's values with their gradient, float32 and flat.
 struct ParameterChunk {
   int64_t first = 0;
   int64_t count = 0;
   Tensor weight;    // written back after the call
-  Tensor gradient;  // times the factor; must not be written
+  Tensor gradient;  // multiplied by the factor; must not be written
 
-  // The same values of a tensor like the parameter.
+  // Returns the same range of a state tensor with the parameter's shape.
   [[nodiscard]] Tensor of(const Tensor& state) const;
 };
 
-// Calls `update` for chunk after chunk of a parameter, each small enough for the processor's cache,
-// so that no weight or gradient is ever float32 as a whole. Chunks hold whole rows of `row` values.
-// bfloat16 weights are rounded with the numbers of `rounding_key`.
+// Calls `update` for each chunk of a parameter in order. Chunks fit into the processor's cache, so
+// that no complete weight or gradient is converted to float32, and contain whole rows of `row`
+// values. bfloat16 weights are rounded stochastically with `rounding_key`.
 void update_in_chunks(const Parameter& parameter, double factor, uint64_t rounding_key,
                       const std::function<void(const ParameterChunk&)>& update, int64_t row = 1);
 
-// The same without weights.
+// The same for reading gradients only.
 void read_gradient_in_chunks(const Parameter& parameter, double factor,
                              const std::function<void(const ParameterChunk&)>& read,
                              int64_t row = 1);
 
-// Whether a tensor's device takes whole tensors, and lists of them, rather than chunks: there a
-// launch costs more than memory.
+// Whether operations should use whole tensors, and lists of them, on this tensor's device instead
+// of chunks, because a launch costs more than the memory.
 [[nodiscard]] bool is_asynchronous(const Tensor& x);
 
 }  // namespace finetune

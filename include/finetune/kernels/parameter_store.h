@@ -13,56 +13,56 @@
 
 namespace finetune {
 
-// How the values of a parameter are kept.
+// Storage format of a parameter's values.
 enum class WeightFormat {
   kFloat32,   // 4 bytes a value
-  kBFloat16,  // 2 bytes; an update is rounded stochastically
+  kBFloat16,  // 2 bytes; updates are rounded stochastically
   kSplit,     // 3 bytes: bfloat16 and an int8 correction, 24 bits in all (FlashOptim, section 3)
 };
 enum class GradientFormat {
   kFloat32,
-  kBFloat16,  // 2 bytes; every sum is rounded stochastically
+  kBFloat16,  // 2 bytes; sums are rounded stochastically
 };
 
-// How one parameter is kept, and whether it is trained.
+// Formats of one parameter, and whether it is trained.
 struct ParameterFormat {
   WeightFormat weight = WeightFormat::kFloat32;
   GradientFormat gradient = GradientFormat::kFloat32;  // of a trained parameter
-  // False: frozen. It never has a gradient, nor an optimizer slot; additions to its gradient do
-  // nothing and cost nothing.
+  // False: frozen. It has no gradient and no optimizer slot; additions to its gradient are ignored.
   bool trainable = true;
 };
 
-// One tensor of a model: its values, and its gradient where there is one.
+// One tensor of a model: its values and, if there is one, its gradient.
 struct Parameter {
   std::string name;
   Tensor weight;           // float32 or bfloat16
-  Tensor correction = {};  // int8 like weight: kSplit alone
-  Tensor gradient = {};    // float32 or bfloat16 like weight; undefined: none yet in this update
+  Tensor correction = {};  // int8, shape of weight: kSplit only
+  Tensor gradient = {};  // float32 or bfloat16, shape of weight; undefined: none yet in this update
   ParameterFormat format = {};
 };
 
-// Which random numbers round: they are a function of (seed, update, place in the effective batch,
-// parameter, element).
+// The random numbers of stochastic rounding: a function of (seed, update, index in the effective
+// batch, parameter, element).
 struct RoundingStream {
   uint64_t seed = 0;
   int64_t update = 0;
   int64_t first_place = 0;
 };
 
-// All parameters of a model with the gradients of the trained ones, which layers add to directly:
-// no autograd node keeps one, so a gradient exists once, in its own format. Layers name a tensor by
-// the weight that their module registered. Order of calls: construct, freeze(), assign(), then for
-// each update begin_micro_batch(), additions and complete(), clear_gradients(). One thread at a
-// time.
+// All parameters of a model and the gradients of the trained ones. Layers add to gradients
+// directly: no autograd node keeps one, so each gradient exists once, in its own format. Layers
+// name a tensor by the weight that their module registered. Order of calls: construct, freeze(),
+// assign(); then for each update begin_micro_batch(), additions and complete(), clear_gradients().
+// One thread at a time.
 class ParameterStore {
  public:
   // Allocates each parameter that is on the meta device on `device`, once and in its format; the
   // same Tensor objects get the memory, uninitialised until assign(). A parameter that has memory
-  // keeps it in float32; another format gets zeros in its place. Requires: distinct leaves.
+  // keeps it if its format is float32 and is replaced by zeros otherwise. Requires: distinct
+  // leaves.
   ParameterStore(const NamedTensors& parameters, const std::vector<ParameterFormat>& formats,
                  c10::Device device = c10::Device(c10::kCPU));
-  // All trained, all in one format.
+  // All parameters are trained and have the same formats.
   ParameterStore(const NamedTensors& parameters, WeightFormat weights, GradientFormat gradients,
                  c10::Device device = c10::Device(c10::kCPU));
 
@@ -71,60 +71,65 @@ class ParameterStore {
 
   [[nodiscard]] std::vector<Parameter>& parameters() { return parameters_; }
   [[nodiscard]] const std::vector<Parameter>& parameters() const { return parameters_; }
-  // Places in parameters() of those that are trained, rising.
+  // Indices in parameters() of the trained parameters, ascending.
   [[nodiscard]] const std::vector<size_t>& trained() const { return trained_; }
-  // The formats of the trained parameters, which share them (of the first of all where none is).
+  // The formats of the trained parameters, which are the same for all (if none is trained: those of
+  // the first parameter).
   [[nodiscard]] WeightFormat weight_format() const { return shared_format().weight; }
   [[nodiscard]] GradientFormat gradient_format() const { return shared_format().gradient; }
-  // Whether some parameter, frozen or not, has a correction (WeightFormat::kSplit).
+  // Whether any parameter, frozen or not, has a correction (WeightFormat::kSplit).
   [[nodiscard]] bool has_corrections() const;
 
-  // Freezes the parameters whose name is_frozen(name) selects. Requires: no gradient and no
-  // optimizer has been made yet.
+  // Freezes the parameters for which is_frozen(name) is true. Requires: no gradient and no
+  // optimizer exists yet.
   void freeze(const std::function<bool(const std::string& name)>& is_frozen);
 
-  // Values in float32: the weight itself (no copy), or fresh memory.
+  // Returns the values in float32: the weight itself (no copy) or new memory.
   [[nodiscard]] Tensor values(const Tensor& weight) const;
-  // Rows [first, first + count) of a matrix, in float32; a view where nothing must be unpacked.
+  // Returns rows [first, first + count) of a matrix in float32; a view if nothing needs to be
+  // unpacked.
   [[nodiscard]] Tensor values_of_rows(const Tensor& weight, int64_t first, int64_t count) const;
   // weight[indices], in float32: indices [...] int64 -> [..., C].
   [[nodiscard]] Tensor gather_rows(const Tensor& weight, const Tensor& indices) const;
 
-  // Sets the values, rounded to the nearest that the format has. `values`: any floating type.
-  // Where they must be converted, a bounded part at a time.
+  // Sets the values, rounded to the nearest value of the format. `values`: any floating type.
+  // Conversion needs temporary memory of bounded size only.
   void assign(Parameter& parameter, const Tensor& values);
 
-  // What rounds the sums of the micro-batch that follows. Of effect for bfloat16 gradients alone.
+  // Sets the random numbers that round the sums of the next micro-batch. Only affects bfloat16
+  // gradients.
   void begin_micro_batch(const RoundingStream& stream);
 
-  // Adding to the gradient of `weight`; the first of an update creates it.
+  // Adds to the gradient of `weight`; the first addition of an update creates it.
   void add(const Tensor& weight, const Tensor& gradient);  // of the weight's shape
   // += dy^T x for a weight [M, K] of a linear layer: dy [N, M], x [N, K], of any floating types.
   void add_product(const Tensor& weight, const Tensor& dy, const Tensor& x);
-  // The same for rows [first, first + M) of the weight alone.
+  // The same for rows [first, first + M) of the weight.
   void add_product_to_rows(const Tensor& weight, int64_t first, const Tensor& dy, const Tensor& x);
   // weight.gradient[index] += row; indices [N] int64, rows [N, C] float32. Rows whose index is
-  // `skipped` are left out (an embedding's padding). Sums in the order of N, whatever the threads.
+  // `skipped` are ignored (padding of an embedding). Sums in the order of N, independent of the
+  // number of threads.
   void add_to_indexed_rows(const Tensor& weight, const Tensor& indices, const Tensor& rows,
                            int64_t skipped);
-  // Nothing will be added to these in this backward pass any more, and their values are not needed
-  // any more either: they may be updated.
+  // Declares that this backward pass adds nothing more to these gradients and reads these weights
+  // no more: they may be updated.
   void complete(std::initializer_list<Tensor> weights);
 
-  // What complete() calls, once a weight; nothing by default (optimizer_in_backward sets it).
+  // Sets the function that complete() calls once per weight; none by default (optimizer_in_backward
+  // sets it).
   void on_complete(std::function<void(Parameter&)> listener) { listener_ = std::move(listener); }
 
-  // Makes the gradients of these zeros where they have none yet in this update.
-  // Frozen ones stay without.
+  // Creates zero gradients for those of these parameters that have none yet in this update; frozen
+  // ones get none.
   void open(const std::vector<size_t>& places);
-  // Makes the memory of all gradients now. They live as long as the run: made before the first
-  // activations, they do not lie scattered among memory that every step takes and frees.
+  // Allocates all gradients now, before the first activations. They live as long as the run and
+  // would otherwise fragment the memory that every step allocates and frees.
   void reserve_gradients();
-  // Frees the gradients, or, where `keep_memory`, keeps their memory for the next update.
+  // Frees the gradients; with `keep_memory`, keeps their memory for the next update.
   void clear_gradients(bool keep_memory);
 
   // A dummy input that requires a gradient, so that autograd calls a custom function's backward
-  // pass if all real inputs are integers.
+  // pass even if all real inputs are integers.
   [[nodiscard]] const Tensor& anchor() const { return anchor_; }
 
  private:
@@ -140,12 +145,12 @@ class ParameterStore {
 
   std::vector<Parameter> parameters_;
   std::vector<size_t> trained_;
-  bool rounds_gradients_ = false;  // some of them
+  bool rounds_gradients_ = false;  // for at least one parameter
   std::vector<Tensor> spare_;      // memory of gradients between updates
-  bool zeroes_together_ = false;   // spare_ holds zeros: made by one call for all
+  bool zeroes_together_ = false;   // spare_ is zeroed by one call for all
   std::unordered_map<const void*, size_t> index_;
-  std::vector<uint32_t>
-      additions_;  // of this micro-batch, a parameter: part of the rounding's numbers
+  // Gradient additions in this micro-batch by parameter: each rounds with other random numbers.
+  std::vector<uint32_t> additions_;
   RoundingStream stream_;
   std::function<void(Parameter&)> listener_;
   Tensor anchor_;

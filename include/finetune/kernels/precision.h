@@ -5,9 +5,9 @@
 
 namespace finetune {
 
-// What a model computes in. In the two halves, activations are kept in that type and matrix
-// products read and write it; sums, norms, softmax and losses are float32. Weights keep their own
-// format (WeightFormat).
+// The precision in which a model computes. In the 16-bit types, activations have that type and
+// matrix products read and write it; sums, norms, softmax and losses are float32. Weights have
+// their own format (WeightFormat).
 enum class Precision { kFloat32, kBFloat16, kFloat16 };
 
 [[nodiscard]] constexpr at::ScalarType scalar_type(Precision precision) {
@@ -27,13 +27,13 @@ enum class Precision { kFloat32, kBFloat16, kFloat16 };
 // rounded again: 16-bit types then save memory but no time.
 [[nodiscard]] bool has_fast_products(Precision precision, c10::Device device);
 
-// a b^T + bias in `precision`: a [N, K] in that type or float32, b [M, K] float32 or that type,
-// bias [M] or undefined; the result [N, M] is of that type. Sums are made in float32.
+// a b^T + bias in `precision`: a [N, K] and b [M, K] in that type or float32, bias [M] or
+// undefined; the result [N, M] has that type. Accumulates in float32.
 [[nodiscard]] Tensor linear_in(Precision precision, const Tensor& a, const Tensor& b,
                                const Tensor& bias);
 // a b in `precision`: a [N, K], b [K, M] -> [N, M].
 [[nodiscard]] Tensor product_in(Precision precision, const Tensor& a, const Tensor& b);
-// target <- beta * target + a b: the same in memory that is there already, [N, M].
+// target <- beta * target + a b, in the memory of `target` [N, M].
 void product_into(Precision precision, const Tensor& target, const Tensor& a, const Tensor& b,
                   double beta);
 

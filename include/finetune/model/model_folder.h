@@ -9,10 +9,10 @@
 
 namespace finetune {
 
-// The folder that a model name stands for: itself, or where the local Hugging Face cache has it.
-// `where` starts messages. Throws Error(kConfig): for what may be a hub name with the command that
-// fetches it, for a path with the nearest folder. `base` is the folder that a relative name was
-// looked for in first; empty: the current one.
+// Returns the folder of a model name: the name itself, or the folder in the local Hugging Face
+// cache. `where` is the prefix of messages. Throws Error(kConfig): for a possible hub name with the
+// command that downloads it, for a path with the nearest folder. `base`: the folder in which a
+// relative name was searched first; empty: the current one.
 [[nodiscard]] std::string resolve_model_folder(const std::string& name, const std::string& where,
                                                const std::string& base = "");
 
@@ -20,7 +20,7 @@ namespace finetune {
 LoadReport load_folder_weights(Model& model, const std::string& folder,
                                const LoadOptions& options = {});
 
-// Draws the named parameters as a model of this seed that draws all of them does.
+// Initialises the named parameters with the values that a new model of this seed has.
 void draw_weights(Model& model, uint64_t seed, const std::vector<std::string>& names);
 
 }  // namespace finetune

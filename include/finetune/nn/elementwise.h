@@ -3,41 +3,42 @@
 
 #include "finetune/nn/pass.h"
 
-// Functions without parameters.
+// Operations without parameters.
 namespace finetune::nn {
 
 using kernels::Activation;
 
-// Which random numbers a dropout takes.
+// Selects the random numbers of a dropout.
 struct DropoutPoint {
   double p = 0.0;
   int64_t layer = 0;
   DropoutSite site = DropoutSite::kEmbeddings;
 };
-// Of [B, T, C], or of rows [B, C] without a token axis. Keeps nothing: the mask is drawn again.
+// Dropout of [B, T, C], or of rows [B, C] without a token axis. Keeps nothing: the backward pass
+// draws the mask again.
 [[nodiscard]] Value dropout(Value x, const DropoutPoint& point, Pass& p);
 
-// The sum of all terms, from left to right, with broadcasting. Keeps nothing.
+// Adds all terms from left to right, with broadcasting. Keeps nothing.
 [[nodiscard]] Value add(const std::vector<Value>& terms, Pass& p);
-// [B, T, heads * D] as [B, T, heads, D], and back. Keep nothing.
+// Reshape [B, T, heads * D] to [B, T, heads, D], and back. Keep nothing.
 [[nodiscard]] Value split_heads(Value x, int64_t heads, Pass& p);
 [[nodiscard]] Value joined_heads(Value x, Pass& p);
-// x in parts of these sizes along the last dimension, each in its own memory.
+// Splits x into parts of these sizes along the last dimension, each in its own memory.
 [[nodiscard]] std::vector<Value> split(Value x, const std::vector<int64_t>& sizes, Pass& p);
 // factor * x. Keeps nothing.
 [[nodiscard]] Value scale(Value x, double factor, Pass& p);
-// x in the pass's precision; in kPlain x itself.
+// Converts x to the pass's precision; in kPlain returns x.
 [[nodiscard]] Value to_precision(Value x, Pass& p);
-// [B, C] of [B, T, C]
+// [B, T, C] -> [B, C]
 [[nodiscard]] Value first_token(Value x, Pass& p);
-// [B, C], the mean over the tokens of [B, T, C] where mask [B, T] is true; undefined: all. Rows
+// Averages the tokens of [B, T, C] where mask [B, T] is true (undefined: all) -> [B, C]. Rows
 // without such a token give NaN, as in transformers.
 [[nodiscard]] Value mean_of_tokens(Value x, const Tensor& mask, Pass& p);
-// [B, C], each row's token at index [B]
+// Selects each row's token at index [B] -> [B, C].
 [[nodiscard]] Value token_at(Value x, const Tensor& index, Pass& p);
 // c tanh(x / c)
 [[nodiscard]] Value softcap(Value x, double c, Pass& p);
-// f(x), by autograd over f alone.
+// f(x), with autograd for f.
 [[nodiscard]] Value activate(Value x, Activation f, Pass& p);
 
 }  // namespace finetune::nn

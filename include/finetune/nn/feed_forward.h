@@ -8,10 +8,11 @@
 
 namespace finetune::nn {
 
-// f(W x + b), [..., C] -> [..., F]: "dense". Fused; the result can be rebuilt from the product.
+// f(W x + b), [..., C] -> [..., F]; parameter "dense". Fused; the result can be recomputed from the
+// product.
 class DenseActivation {
  public:
-  // f null: the exact GELU.
+  // f is nullptr for the exact GELU.
   DenseActivation(const Scope& scope, int64_t inputs, int64_t outputs, Activation f);
   Value operator()(const Value& x, Pass& p) const;
 
@@ -20,14 +21,14 @@ class DenseActivation {
   Activation activation_;
 };
 
-// f(gate) * up. Keeps both, and computes the product again where it is read.
+// f(gate) * up. Keeps both inputs and recomputes the product when it is needed.
 [[nodiscard]] Value gated(Value gate, Value up, Activation f, Pass& p);
 
 struct GatedOptions {
   int64_t size = 0, intermediate = 0;
   Activation activation = nullptr;
   bool has_bias = false;
-  bool is_fused = false;  // gate and up are the halves of one matrix, "gate_up_proj"
+  bool is_fused = false;  // gate and up are stored as one matrix, "gate_up_proj"
 };
 
 // down(f(gate(x)) * up(x)): "gate_proj", "up_proj", "down_proj" (Shazeer 2020).

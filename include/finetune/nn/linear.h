@@ -6,7 +6,8 @@
 
 namespace finetune::nn {
 
-// y = x W^T + b, for x [..., in]. Keeps x, whose memory becomes dx where nobody else keeps it.
+// y = x W^T + b, for x [..., in]. Keeps x; its memory is reused for dx if nothing else refers to
+// it.
 [[nodiscard]] Value linear(Value x, const Tensor& weight, const Tensor& bias, Pass& p);
 
 class Linear {
@@ -14,10 +15,10 @@ class Linear {
   Linear(const Scope& scope, int64_t inputs, int64_t outputs, bool has_bias = true);
 
   Value operator()(Value x, Pass& p) const { return linear(std::move(x), weight_, bias_, p); }
-  // The same in a pass that has called operator() already, whose backward function runs last: the
-  // parameters' gradients are complete with that one.
+  // The same for a further call in a pass that has already called operator(). The backward function
+  // of operator() runs last and completes the parameters' gradients.
   [[nodiscard]] Value again(Value x, Pass& p) const;
-  // x W^T, for parts that add the bias together with what follows.
+  // x W^T without the bias, for parts that fuse the bias with the next operation.
   [[nodiscard]] Value product(Value x, Pass& p) const {
     return linear(std::move(x), weight_, Tensor(), p);
   }
@@ -28,7 +29,7 @@ class Linear {
   Tensor weight_, bias_;
 };
 
-// The same with the weight as GPT-2's checkpoints have it, [in, out] (transformers' Conv1D).
+// The same with the weight in GPT-2's layout, [in, out] (transformers' Conv1D).
 class TransposedLinear {
  public:
   TransposedLinear(const Scope& scope, int64_t inputs, int64_t outputs);

@@ -6,7 +6,7 @@
 namespace finetune::nn {
 
 // y = (x - mean) / sqrt(variance + epsilon) * weight + bias over the last dimension (Ba et al.
-// 2016), or without a bias. Keeps x.
+// 2016); the bias is optional. Keeps x.
 class LayerNorm {
  public:
   LayerNorm(const Scope& scope, int64_t size, double epsilon, bool has_bias = true);
@@ -21,8 +21,8 @@ class LayerNorm {
   double epsilon_;
 };
 
-// y = x / sqrt(mean(x^2) + epsilon) * weight, or times 1 + weight, over the last dimension (Zhang
-// and Sennrich 2019), in the pass's precision.
+// y = x / sqrt(mean(x^2) + epsilon) * weight over the last dimension (Zhang and Sennrich 2019), in
+// the pass's precision. With adds_one the factor is 1 + weight.
 class RmsNorm {
  public:
   RmsNorm(const Scope& scope, int64_t size, double epsilon, bool adds_one = false);
@@ -37,12 +37,13 @@ class RmsNorm {
 struct ResidualOptions {
   double epsilon = 1e-12;
   double dropout = 0.0;
-  int64_t layer = 0;  // of the dropout's numbers
+  int64_t layer = 0;  // selects the dropout's random numbers
   DropoutSite site = DropoutSite::kAttentionOutput;
 };
 
-// y = LN(residual + Dropout(W x + b)), the end of each half of a post-norm layer: "dense" and
-// "LayerNorm". Fused: the sum is kept in the product's memory, y can be rebuilt from it.
+// y = LN(residual + Dropout(W x + b)), the end of each half of a post-norm layer; parameters
+// "dense" and "LayerNorm". Fused: the sum is stored in the product's memory, and y can be
+// recomputed from it.
 class AddAndNorm {
  public:
   AddAndNorm(const Scope& scope, int64_t inputs, int64_t size, const ResidualOptions& options);

@@ -35,15 +35,16 @@ enum class Mode {
   kTrain,  // fused kernels and a tape; gradients go to the ParameterStore
   kPlain,  // ATen's operators under autograd: the reference that tests compare with
 };
-// Dry is each of them on the meta device, without a store: shapes and allocations, no arithmetic.
+// A dry run uses any of these modes on the meta device without a store: it yields shapes and
+// allocations and computes nothing.
 
-// Where the gradient of one value accumulates during the backward pass.
+// Accumulates the gradient of one value during the backward pass.
 class Slot {
  public:
-  // Adds; the first gradient is taken over without a copy.
+  // Adds `gradient`; the first one is stored without a copy.
   void give(Tensor gradient);
-  // += dy W, [N, out] and [out, in]. The first product is written into `spare`, which then is the
-  // gradient.
+  // Adds dy W, with dy [N, out] and W [out, in]. The first product is written into `spare`, which
+  // then becomes the gradient.
   void give_product(Precision precision, const Tensor& dy, const Tensor& weight,
                     const Tensor& spare);
   [[nodiscard]] bool has_gradient() const { return gradient_.defined(); }
@@ -53,21 +54,21 @@ class Slot {
   Tensor gradient_;
 };
 
-// A tensor in an equation. Parts take values by value where they may free or overwrite them: a
-// temporary's memory is released as soon as the part no longer needs it.
+// A tensor in an equation. Parts take Values by value so that they may free or overwrite them: a
+// temporary is released as soon as the part no longer needs it.
 struct Value {
   Tensor tensor;
   std::shared_ptr<Slot> slot = {};  // null: needs no gradient
-  // Not empty: computes the tensor again, to the same bits, from what is kept anyway.
+  // If set: recomputes the tensor, to the same bits, from tensors that are kept anyway.
   std::function<Tensor()> rebuild = {};
 };
 
-// A value that waits for the backward pass: the tensor, or what rebuilds it.
+// A value kept for the backward pass: either the tensor or the function that recomputes it.
 class Kept {
  public:
   Kept(Tensor tensor, std::function<Tensor()> rebuild)
       : tensor_(std::move(tensor)), rebuild_(std::move(rebuild)) {}
-  // Requires: the first call.
+  // Requires: called at most once.
   [[nodiscard]] Tensor take();
 
  private:
@@ -76,20 +77,22 @@ class Kept {
 };
 
 struct PassOptions {
-  ParameterStore* parameters = nullptr;  // values, and where gradients go; null: kPlain, dry
+  ParameterStore* parameters = nullptr;  // null in kPlain and in dry runs
   kernels::PassInputs inputs = {};
-  std::vector<Rotation> rotations = {};  // of rotary positions, one for each kind that layers have
-  KeyValueCache* cache = nullptr;        // kEval: attention continues after its tokens
+  std::vector<Rotation> rotations = {};  // of rotary position embeddings, one per kind of layer
+  KeyValueCache* cache = nullptr;        // kEval: attention also reads the tokens in the cache
   Precision precision = Precision::kFloat32;  // of Linear's products; kPlain ignores it
-  // Keep matrix products alone and rebuild norms and activations (Korthikanti et al. 2022).
+  // Keep only the results of matrix products; recompute norms and activations (Korthikanti et al.
+  // 2022).
   bool selective = false;
-  // Keep the input of every n-th layer alone and run n layers again in the backward pass (Chen et
+  // Keep only the input of every n-th layer and run n layers again in the backward pass (Chen et
   // al. 2016); 0: keep what each layer needs.
   int64_t checkpoint_every_n_layers = 0;
-  bool offload = false;  // these inputs wait in host memory
+  bool offload = false;  // keep these inputs in host memory
 };
 
-// One pass of one equation: its mode, its options and, in kTrain, its tape. One thread.
+// One forward and backward pass over one equation: mode, options and, in kTrain, the tape.
+// Single-threaded.
 class Pass {
  public:
   Pass(Mode mode, PassOptions options) : mode_(mode), options_(std::move(options)) {}
@@ -104,36 +107,36 @@ class Pass {
     return options_.inputs.layout;
   }
 
-  // --- for parts ---
+  // --- called by parts ---
 
-  // A parameter's values in float32; undefined for an undefined one.
+  // Returns a parameter's values in float32; undefined if the parameter is undefined.
   [[nodiscard]] Tensor values(const Tensor& parameter) const;
-  // Gradients of parameters; undefined ones are passed over.
+  // Add to gradients of parameters in the store; undefined parameters are ignored.
   void add(const Tensor& parameter, const Tensor& gradient);
   void add_product(const Tensor& weight, const Tensor& dy, const Tensor& x);
   void add_to_rows(const Tensor& weight, const Tensor& indices, const Tensor& rows,
                    int64_t skipped);
   void complete(std::initializer_list<Tensor> parameters);
 
-  // A result; recording passes give it a slot.
+  // Wraps the result of an operation; in kTrain it gets a gradient slot.
   [[nodiscard]] Value result(Tensor tensor) const;
   [[nodiscard]] Kept keep(Value x) const;
   // Puts the backward function of the operation that made `result` on the tape. It is called once
-  // with the result's gradient, which it owns, and destroyed with all it holds; not at all where
-  // the result got no gradient. Does nothing where the pass does not record.
+  // with the result's gradient, which it owns, and then destroyed with everything it captured. It
+  // is not called if the result received no gradient. Does nothing outside kTrain.
   void record(const Value& result, std::function<void(Tensor dy)> backward);
 
-  // Any differentiable function of values and parameters, given in this order: autograd over the
-  // function alone. For what has no kernel; keeps its inputs and whatever autograd saves.
+  // Runs any differentiable function of values and parameters (passed in this order) under
+  // autograd. For operations that have no kernel; keeps the inputs and whatever autograd saves.
   using Function = std::function<Tensor(const std::vector<Tensor>&)>;
   [[nodiscard]] Value differentiate(std::vector<Value> inputs, std::vector<Tensor> parameters,
                                     const Function& function);
 
-  // Keeps the input of `segment` alone and runs it again in the backward pass.
+  // Keeps only the input of `segment` and runs the segment again in the backward pass.
   using Segment = std::function<Value(Value x, Pass& p)>;
   [[nodiscard]] Value checkpoint(Value x, const Segment& segment);
 
-  // Runs the tape from the last operation to the first; it is empty afterwards.
+  // Runs the tape from the last operation to the first, which empties it.
   void backward(const Value& result, Tensor gradient);
 
  private:
@@ -147,15 +150,16 @@ class Pass {
   std::vector<Operation> tape_;
 };
 
-// Runs layers one after the other, as the options say. Each is a function of (const Value&, Pass&),
-// or of (const Value&, shared..., Pass&) with what all layers read.
+// Runs layers one after the other, with checkpointing as the options say. Each layer is called with
+// (const Value&, Pass&), or with (const Value&, shared..., Pass&) if all layers read further
+// arguments.
 template <typename Layer, typename... Shared>
 [[nodiscard]] Value sequence(const std::vector<Layer>& layers, Value x, Pass& p,
                              const Shared&... shared) {
   const auto run = [&layers, shared...](size_t first, size_t last, Value y, Pass& pass) {
     for (size_t i = first; i < last; ++i) {
       y = layers[i](y, shared..., pass);
-      y.rebuild = {};  // what the next layer reads several times is kept
+      y.rebuild = {};  // several operations of the next layer read y: keep it
     }
     return y;
   };
@@ -170,19 +174,21 @@ template <typename Layer, typename... Shared>
   return x;
 }
 
-// Runs an equation of tensors and hands its result to autograd as one function of `inputs` and of
-// the parameters. At most two inputs.
+// Runs an equation and gives its result to autograd as one function of `inputs` (at most two) and
+// of the parameters.
 using Equation = std::function<Value(std::vector<Value> inputs, Pass& p)>;
 [[nodiscard]] Tensor run(const std::shared_ptr<Pass>& pass, const std::vector<Tensor>& inputs,
                          const Equation& equation);
 
-// A rebuild for several readers: the first makes the tensor, which lives as long as any of them.
+// Shares one rebuild among several readers: the first call computes the tensor, which lives until
+// the last reader is gone.
 [[nodiscard]] std::function<Tensor()> rebuilt_once(std::function<Tensor()> rebuild);
-// [N, C] of [..., C], a view where there is one.
+// Reshapes [..., C] to [N, C], as a view if possible.
 [[nodiscard]] Tensor rows_of(const Tensor& x);
-// Whether this handle is the only one to its memory, all of it, in order.
+// Whether this handle is the only one to its storage, covers all of it and is contiguous.
 [[nodiscard]] bool owns_memory(const Tensor& tensor);
-// A tensor to overwrite: the given one, or a copy where somebody else reads it.
+// Returns a tensor that may be overwritten: `tensor` itself, or a copy if anything else refers to
+// it.
 [[nodiscard]] Tensor to_overwrite(Tensor tensor);
 
 }  // namespace finetune::nn

@@ -5,9 +5,9 @@
 
 namespace finetune {
 
-// Dynamic loss scaling for float16, as torch.amp.GradScaler with its defaults (Micikevicius et al.
-// 2018, section 3.2): the loss is multiplied with scale(), the gradients are divided by it; where
-// these are not finite the update is left out.
+// Dynamic loss scaling for float16, like torch.amp.GradScaler with its defaults (Micikevicius et
+// al. 2018, section 3.2): the loss is multiplied by scale(), the gradients are divided by it, and
+// an update with non-finite gradients is skipped.
 class LossScaler {
  public:
   static constexpr double kInitialScale = 65536.0;
@@ -18,8 +18,8 @@ class LossScaler {
   [[nodiscard]] double scale() const { return scale_; }
   [[nodiscard]] int64_t growth_tracker() const { return growth_tracker_; }
 
-  // After each attempt: an overflow halves the scale, kGrowthInterval updates without one double
-  // it.
+  // Called after each attempt: an overflow halves the scale, kGrowthInterval consecutive updates
+  // without one double it.
   void update(bool overflowed);
 
   // Requires: scale > 0 and finite, growth_tracker >= 0.

@@ -11,8 +11,8 @@
 #include "finetune/config/optimizer_names.h"
 #include "finetune/kernels/parameter_store.h"
 
-// What an optimizer is: its arithmetic (UpdateRule) and its descriptor (OptimizerKind), from which
-// the memory plan, the files of a checkpoint and the messages follow.
+// An optimizer consists of its arithmetic (UpdateRule) and its descriptor (OptimizerKind); memory
+// plan, checkpoint files and messages are derived from the descriptor.
 namespace finetune {
 
 struct TorchDict;
@@ -22,11 +22,11 @@ struct OptimizerOptions {
   double beta1 = 0.9;
   double beta2 = 0.999;
   double epsilon = 1e-8;
-  double weight_decay = 0.0;          // of the parameters that decay
-  OptimizerArguments arguments = {};  // of the kind (optim_args); one that is absent is the default
+  double weight_decay = 0.0;          // of the parameters with weight decay
+  OptimizerArguments arguments = {};  // of the kind (optim_args); absent ones have their defaults
   uint64_t seed = 0;                  // of stochastic rounding
 
-  // An argument of the kind. Requires: it has one of this name and type.
+  // Returns an argument of the kind. Requires: the kind has an argument of this name and type.
   template <class T>
   [[nodiscard]] T argument(const char* name) const {
     return std::get<T>(value_of(name));
@@ -36,23 +36,23 @@ struct OptimizerOptions {
   [[nodiscard]] OptimizerValue value_of(const char* name) const;
 };
 
-// Adam's moments in float32, of the parameter's shape: what a state is changed to another kind or
-// format through.
+// Adam's moments in float32 and the parameter's shape: the intermediate form when states are
+// converted to another kind or format.
 struct Moments {
   Tensor exp_avg, exp_avg_sq;
 };
 
-// One parameter with its state.
+// The optimizer state of one parameter.
 struct OptimizerSlot {
-  size_t parameter = 0;  // in the store
-  size_t group = 0;      // in Optimizer::groups()
-  bool is_8bit = false;  // the format of its moments
-  int64_t updates = 0;   // applied to it so far
-  // Another process keeps its state and updates its parameter: here updates are only counted, and
-  // `state` stays empty.
+  size_t parameter = 0;  // index in the store
+  size_t group = 0;      // index in Optimizer::groups()
+  bool is_8bit = false;  // whether the moments have 8 bits
+  int64_t updates = 0;   // number of updates applied to it
+  // Another rank owns the state and updates the parameter; here `updates` is counted and `state` is
+  // empty.
   bool is_elsewhere = false;
-  // By the names that optimizer.pt or optimizer.safetensors has them under ("exp_avg"); empty
-  // before the first update, as torch has it.
+  // Tensors by their names in optimizer.pt or optimizer.safetensors ("exp_avg"); empty before the
+  // first update, as in torch.
   std::vector<std::pair<std::string, Tensor>> state;
 
   [[nodiscard]] Tensor* find(const std::string& name);
@@ -62,15 +62,15 @@ struct OptimizerSlot {
 // One parameter in one update.
 struct ParameterUpdate {
   Parameter& parameter;  // has a gradient
-  OptimizerSlot& slot;   // has its state; `updates` counts this one too
+  OptimizerSlot& slot;   // has its state; `updates` includes this one
   double learning_rate = 0.0;
-  double factor = 1.0;        // of the gradient (clipping, loss scale)
-  uint64_t rounding_key = 0;  // rounds a bfloat16 weight
+  double factor = 1.0;        // applied to the gradient (clipping, loss scale)
+  uint64_t rounding_key = 0;  // random key for stochastic rounding of a bfloat16 weight
 };
 
-// The arithmetic of one kind with the options of one group of parameters. Works with every weight
-// and gradient format that the kind does not refuse: a block at a time is converted to float32,
-// updated and stored back (update_in_chunks: bfloat16 weights with stochastic rounding).
+// The arithmetic of one kind with the options of one parameter group. Supports every weight and
+// gradient format that the kind does not refuse: each block is converted to float32, updated and
+// stored back (update_in_chunks: bfloat16 weights with stochastic rounding).
 class UpdateRule {
  public:
   explicit UpdateRule(OptimizerOptions options) : options_(std::move(options)) {}
@@ -78,17 +78,17 @@ class UpdateRule {
   UpdateRule(const UpdateRule&) = delete;
   UpdateRule& operator=(const UpdateRule&) = delete;
 
-  // weight_decay holds for every parameter of the group.
+  // The weight_decay applies to every parameter of the group.
   [[nodiscard]] const OptimizerOptions& options() const { return options_; }
 
-  // Must not write the gradient, nor depend on the number of threads.
+  // Must not write to the gradient; the result must not depend on the number of threads.
   virtual void update(const ParameterUpdate& update) = 0;
-  // All parameters of a group; one after another unless a kind can do them in one call, which may
-  // scale their gradients.
+  // Updates all parameters of a group, one after another by default. A kind that overrides this
+  // with a single call may scale the gradients.
   virtual void update_all(const std::vector<ParameterUpdate>& updates);
 
-  // The moments of a state, and a state from moments, rounded as the kind keeps it. A kind with
-  // has_moments overrides both; Error(kConfig) otherwise. Requires: a slot with state.
+  // Convert a state to moments, and moments to a state in the kind's precision. A kind with
+  // has_moments overrides both; the defaults throw Error(kConfig). Requires: a slot with state.
   [[nodiscard]] virtual Moments read_moments(const OptimizerSlot& slot) const;
   virtual void write_moments(OptimizerSlot& slot, const Moments& moments) const;
 
@@ -101,65 +101,69 @@ struct StateTensor {
   std::string name;
   at::ScalarType type = at::kFloat;
   std::vector<int64_t> shape = {};
-  bool is_signed = false;    // a file may hold negative numbers
-  bool is_optional = false;  // nothing reads it: a file may lack it
-  // Not zeros but this constant, which all parameters share: a file must hold the same.
+  bool is_signed = false;    // a file may contain negative values
+  bool is_optional = false;  // never read: a file may lack it
+  // If defined: the tensor is this constant, shared by all parameters, and a file must contain the
+  // same values.
   Tensor table = {};
 };
 
-// How optimizer.pt holds the states: the state_dict of the class that transformers' Trainer makes.
+// The layout of states in optimizer.pt: the state_dict of the class that transformers' Trainer
+// uses.
 struct TorchFormat {
-  // Appends what a group has beside weight_decay, lr, initial_lr and params. nullptr: no class of
-  // transformers has these states; they are stored in optimizer.safetensors.
+  // Appends a group's entries other than weight_decay, lr, initial_lr and params. nullptr:
+  // transformers has no class with these states; they are stored in optimizer.safetensors.
   void (*add_options)(TorchDict& group, const OptimizerOptions& options) = nullptr;
-  bool step_is_tensor = false;  // a float32 tensor; else a number
+  bool step_is_tensor = false;  // "step" is a float32 tensor; otherwise an int
   bool counts_updates = true;   // false: files of the class have no "step"
-  // Which files are of this kind: those of which a group has all of these keys, or a state has any
-  // of these. What no kind recognises is the first kind's.
+  // A file is of this kind if a group has all of group_keys or a state has any of state_keys. A
+  // file that no kind recognises belongs to the first kind.
   std::vector<std::string> group_keys = {};
   std::vector<std::string> state_keys = {};
-  // States that are not supported, each with the reason: {"exp_avg", "belongs to ..."}.
+  // Unsupported states, each with the reason: {"exp_avg", "belongs to ..."}.
   std::vector<std::pair<std::string, std::string>> refused_states = {};
 };
 
-// The descriptor. Its other half, names and keys, is the OptimizerNames of the same name.
+// The descriptor. Name and keys are in the OptimizerNames of the same name.
 struct OptimizerKind {
   std::unique_ptr<UpdateRule> (*make)(const OptimizerOptions& options) = nullptr;
-  // The state of a parameter of these sizes, in the order of the files.
+  // Returns the state of a parameter of these sizes, in the order of the files.
   std::vector<StateTensor> (*state)(at::IntArrayRef sizes, bool is_8bit,
                                     const OptimizerOptions& options) = nullptr;
-  // Whether this parameter's state has 8 bits. nullptr: the kind has one format.
+  // Whether this parameter's state has 8 bits. nullptr: the kind has a single format.
   bool (*is_8bit)(const std::string& parameter, int64_t count,
                   const OptimizerOptions& options) = nullptr;
-  // Why a parameter of this shape and format cannot be updated; empty: it can. nullptr: all can.
+  // Returns why a parameter of this shape and format cannot be updated, or an empty string.
+  // nullptr: every parameter can.
   std::string (*refusal)(const Parameter& parameter) = nullptr;
-  bool has_moments = false;   // states convert to and from those of other such kinds
-  bool is_blockwise = false;  // computes in blocks of a fixed size, whatever the number of threads
+  bool has_moments = false;  // states convert to and from those of other kinds with moments
+  // Computes in blocks of fixed size, independent of the number of threads.
+  bool is_blockwise = false;
   TorchFormat torch = {};
   std::string name = {};  // set by the table
 };
 
-// Those of config/optimizers.def, then those added.
+// The kinds of config/optimizers.def, followed by those added with add_optimizer().
 [[nodiscard]] const std::deque<OptimizerKind>& optimizers();
 [[nodiscard]] const OptimizerKind* find_optimizer(const std::string& name);     // or nullptr
 [[nodiscard]] const OptimizerKind& optimizer_of_kind(const std::string& name);  // or Error(kConfig)
-// Their names.
+// Returns the names of optimizers().
 [[nodiscard]] std::vector<std::string> optimizer_kinds();
 
-// Adds both halves of an optimizer that is not in optimizers.def (tests).
+// Registers an optimizer that is not in optimizers.def (for tests).
 void add_optimizer(OptimizerNames names, OptimizerKind kind);
 
-// The rule of options.kind. Error(kConfig) where there is no such kind.
+// Returns the rule of options.kind. Throws Error(kConfig) for an unknown kind.
 [[nodiscard]] std::unique_ptr<UpdateRule> make_update_rule(const OptimizerOptions& options);
 
-// Fills the slot's state as it is before the first update. Requires: slot.is_8bit as it shall be.
+// Creates the slot's state before the first update. Requires: slot.is_8bit is set.
 void create_state(const OptimizerOptions& options, const Parameter& parameter, OptimizerSlot& slot);
 
-// Bytes of one parameter's state, for plans: shared tables and single numbers are left out.
+// Returns the bytes of one parameter's state, for plans; shared tables and scalars are not counted.
 [[nodiscard]] int64_t state_bytes(const OptimizerOptions& options, const std::string& parameter,
                                   at::IntArrayRef sizes);
 
-// Error(kConfig) naming both kinds where a state of `from` cannot become one of `to`.
+// Throws Error(kConfig) naming both kinds if a state of `from` cannot be converted to `to`.
 void check_conversion(const std::string& from, const std::string& to);
 
 }  // namespace finetune

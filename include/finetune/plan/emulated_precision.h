@@ -7,9 +7,8 @@
 
 namespace finetune {
 
-// What to say where a key asks for half precision and the processor has no instructions for it:
-// what is done instead, and what gives the memory without the time. Empty where there is nothing to
-// say.
+// Returns a note for half precision on a processor without instructions for it: what is done
+// instead, and which keys save the memory without costing time. Empty if no note is needed.
 [[nodiscard]] std::string emulated_precision_note(Precision precision, bool has_instructions);
 
 }  // namespace finetune

@@ -12,16 +12,16 @@ namespace finetune {
 // A change of the configuration that lowers the peak.
 struct MemorySaving {
   std::string change;  // "gradient_checkpointing: true"
-  int64_t bytes = 0;   // of the predicted peak that it saves
+  int64_t bytes = 0;   // reduction of the predicted peak
 };
 
-// The changes that save most, most first, each alone; at most `most` of those that save at least
-// 1 MiB.
+// Returns the single changes that save most, largest first: at most `most`, each saving at least 1
+// MiB.
 [[nodiscard]] std::vector<MemorySaving> memory_savings(const MemoryWorkload& workload,
                                                        const MemoryChoices& choices,
                                                        size_t most = 3);
 
-// "the plan expects a peak of 5120 MiB and 4096 MiB are attainable; what helps most: ...".
+// Returns "the plan expects a peak of 5120 MiB and 4096 MiB are attainable; what helps most: ...".
 [[nodiscard]] std::string memory_advice(const MemoryWorkload& workload,
                                         const MemoryChoices& choices, int64_t attainable);
 

@@ -7,14 +7,14 @@
 
 namespace finetune {
 
-// "870 MiB", rounded up.
+// Returns "870 MiB", rounded up.
 [[nodiscard]] std::string mebibytes(int64_t bytes);
 
-// As the keys name them.
+// The values' names in the configuration.
 [[nodiscard]] std::string name_of(WeightFormat format);
 [[nodiscard]] std::string name_of(GradientFormat format);
 [[nodiscard]] std::string name_of(Precision precision);
-// "none", "selective", "every layer", "every 2 layers".
+// Returns "none", "selective", "every layer" or "every 2 layers".
 [[nodiscard]] std::string describe(const ActivationCheckpointing& checkpointing);
 
 }  // namespace finetune

@@ -9,18 +9,18 @@
 
 namespace finetune {
 
-// How a batch's numbers are shown.
+// How the ids and labels of a batch are shown.
 struct BatchNames {
   const Tokenizer& tokenizer;
-  bool labels_are_words = false;  // tokens that were masked; else tags of tokens
-  bool labels_follow = false;     // the tokens behind, not those that were masked
+  bool labels_are_words = false;  // labels are token ids (masked tokens); false: tags
+  bool labels_follow = false;     // labels are next tokens, not masked ones
   std::string (*class_text)(int64_t label) = nullptr;  // unset: the label's name
-  std::vector<std::string> id2label;                   // empty where labels have no names
+  std::vector<std::string> id2label;                   // empty if labels have no names
   bool is_regression = false;
 };
 
-// The batch's first samples as text, each with what it teaches; long ones are cut. Control
-// characters are escaped.
+// Returns the batch's first samples as text, each with its targets; long ones are truncated.
+// Control characters are escaped.
 [[nodiscard]] std::string batch_text(const Batch& batch, const BatchNames& names);
 
 }  // namespace finetune

@@ -13,23 +13,23 @@ namespace finetune {
 
 // Writes one file `events.out.tfevents.<seconds>.<host>.<pid>.<n>` into `folder`. Not thread-safe.
 //
-// The constructor throws Error(kIo) where the folder cannot be written. After that a curve is not
-// worth a run: a write that fails is one warning, and nothing more is written.
+// The constructor throws Error(kIo) if the folder cannot be written. Later failures do not stop the
+// run: the first failed write is logged as a warning, and nothing more is written.
 class EventWriter {
  public:
-  // purge_step >= 0: TensorBoard hides every event of earlier files in this folder whose step is
-  // purge_step or more. A run that resumes at step N gives N + 1, so that no curve has doubles.
+  // purge_step >= 0: TensorBoard hides all events in earlier files of this folder whose step is at
+  // least purge_step. A run that resumes at step N passes N + 1, so that no point is shown twice.
   EventWriter(FileSystem& files, const std::string& folder, int64_t purge_step = -1);
   ~EventWriter();  // flushes
   EventWriter(const EventWriter&) = delete;
   EventWriter& operator=(const EventWriter&) = delete;
 
-  // Any double, NaN and infinity included; stored as float, TensorBoard's own precision.
+  // Accepts any double, including NaN and Inf; stored as float, TensorBoard's precision.
   void add_scalar(std::string_view tag, double value, int64_t step);
-  // Shown under "Text" as Markdown; transformers logs "args" and "model_config" there at step 0.
+  // Adds Markdown shown under "Text"; transformers logs "args" and "model_config" there at step 0.
   void add_text(std::string_view tag, std::string_view text, int64_t step);
 
-  // Hands everything so far to the operating system (no fsync). Call after each logged step.
+  // Writes all pending events to the operating system (no fsync). Call after each logged step.
   void flush();
 
   [[nodiscard]] const std::string& path() const { return path_; }
@@ -42,12 +42,12 @@ class EventWriter {
   std::string pending_;
 };
 
-// transformers' name of a logged key: "eval_loss" -> "eval/loss", "test_x" -> "test/x", everything
-// else ("loss", "train_runtime") -> "train/...".
+// Returns transformers' TensorBoard tag for a logged key: "eval_loss" -> "eval/loss", "test_x" ->
+// "test/x", all others ("loss", "train_runtime") -> "train/...".
 [[nodiscard]] std::string tensorboard_tag(std::string_view key);
 
-// The folder under `runs` that all sessions of one run share: the one that has the newest event
-// file, else a new `<Mon><dd>_<hh>-<mm>-<ss>_<host>` (not yet made), as transformers names it.
+// Returns the folder under `runs` that all sessions of a run share: the one with the newest event
+// file, else a new name `<Mon><dd>_<hh>-<mm>-<ss>_<host>` as in transformers (not created).
 [[nodiscard]] std::string tensorboard_folder(FileSystem& files, const std::string& runs);
 
 }  // namespace finetune

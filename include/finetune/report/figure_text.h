@@ -5,7 +5,7 @@
 
 namespace finetune {
 
-// A number as a message shows it: 4 significant digits. Files keep all of them.
+// Formats a number for messages with 4 significant digits; files keep all digits.
 [[nodiscard]] std::string figure_text(double value);
 
 }  // namespace finetune

@@ -8,21 +8,21 @@
 
 namespace finetune {
 
-// One page with style, script and data inside: it loads nothing, and shows `summary` where scripts
-// do not run. `data`: what src/report/page/page.js draws, as `finetune report --format json` writes
-// it.
+// Returns a self-contained page with style, script and data, which loads nothing else and shows
+// `summary` if scripts are disabled. `data`: the output of `finetune report --format json`, which
+// src/report/page/page.js draws.
 [[nodiscard]] std::string html_page(const nlohmann::ordered_json& data, const std::string& title,
                                     const std::string& summary);
 
-// A logged value by step. NaN is no value.
+// A logged value by step. NaN means no value.
 struct SeriesPoint {
   int64_t step = 0;
   double value = 0;
-  double time = 0;  // Unix seconds; NaN: not known
+  double time = 0;  // Unix seconds; NaN: unknown
 };
 
-// At most about `most` points of a curve: of equal runs of points the least and the greatest, where
-// there are any non-finite ones one of them, and the first and last point of all.
+// Reduces a curve to about `most` points: keeps the minimum and the maximum of each of equal ranges
+// of points, one non-finite point of each range that has any, and the first and last point.
 [[nodiscard]] std::vector<SeriesPoint> decimated(const std::vector<SeriesPoint>& points,
                                                  size_t most);
 

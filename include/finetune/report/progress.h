@@ -14,14 +14,14 @@
 namespace finetune {
 
 enum class ProgressMode {
-  kAuto,   // kBar where standard error is a terminal (a notebook cell is one), else kPlain
+  kAuto,   // kBar if standard error is a terminal or a notebook cell, otherwise kPlain
   kBar,    // one line that is rewritten, at most twice a second
-  kPlain,  // a line for every log(), and one a minute
-  kJson,   // the same as JSON objects, one a second
+  kPlain,  // a line for every log() and one every minute
+  kJson,   // like kPlain as JSON objects, one every second
   kNone,
 };
 
-// What is known by now; what is unset is shown as it was last.
+// New values to show; unset ones keep their last value.
 struct ProgressFigures {
   std::optional<double> loss = {};
   std::optional<double> learning_rate = {};
@@ -29,12 +29,12 @@ struct ProgressFigures {
   std::optional<int64_t> memory_mib = {};  // current peak
   std::optional<std::string> cost = {};    // "3.21 units (37.02 JPY) spent, ... to go"
   std::optional<double> epoch = {};
-  std::optional<int64_t> next_save = {};            // the position of the next scheduled one
+  std::optional<int64_t> next_save = {};            // position of the next scheduled checkpoint
   std::optional<double> session_seconds_left = {};  // until the session's limit
-  std::optional<double> ceiling_share = {};         // of the measured FLOP/s of matrix products
+  std::optional<double> ceiling_share = {};  // fraction of the FLOP/s measured for matrix products
 };
 
-// Where the innermost phase is.
+// The state of the innermost phase.
 struct ProgressSnapshot {
   std::string phase;
   std::string unit;
@@ -46,52 +46,52 @@ struct ProgressSnapshot {
 
   [[nodiscard]] std::optional<double> seconds_left() const;
 };
-// The snapshot's members that are known, as JSON: "phase", "done", "total", "loss", ...
+// Returns the known members of the snapshot as JSON: "phase", "done", "total", "loss", ...
 [[nodiscard]] nlohmann::ordered_json to_json(const ProgressSnapshot& snapshot);
 
-// Where progress goes. The default is standard error; tests put their own clock and sink here.
+// Where progress is written: standard error by default; tests inject a clock and a sink.
 struct ProgressOutput {
   std::function<double()> now;                  // seconds, monotonic
   std::function<void(std::string_view)> write;  // called under the log's lock
   std::function<int()> width;                   // columns of the terminal
   bool is_terminal = false;
-  bool has_color = false;                  // by NO_COLOR and FORCE_COLOR, else on a terminal
-  std::function<double()> unix_time = {};  // for the time of the end; unset: it is not shown
+  bool has_color = false;                  // from NO_COLOR and FORCE_COLOR, otherwise is_terminal
+  std::function<double()> unix_time = {};  // for the expected time of completion; unset: not shown
 
   [[nodiscard]] static ProgressOutput standard_error();
 };
 
-// Shows how far a phase is:
+// Shows the progress of a phase:
 //   train  37% |#######             | 740/2000 [01:12<02:03, 10.2 step/s, 8.4k tok/s] loss 4.213
 //   ...
 //
-// Log lines and the bar do not mix (log::set_status_line). All members belong to one thread; other
-// threads may log. At most one display may have a phase open at a time.
+// Log lines and the bar do not mix (log::set_status_line). All members must be called from one
+// thread; other threads may log. At most one display may have a phase open at a time.
 class ProgressDisplay {
  public:
   explicit ProgressDisplay(ProgressMode mode,
                            ProgressOutput output = ProgressOutput::standard_error());
-  ~ProgressDisplay();  // ends what is open
+  ~ProgressDisplay();  // ends all open phases
   ProgressDisplay(const ProgressDisplay&) = delete;
   ProgressDisplay& operator=(const ProgressDisplay&) = delete;
 
   // Opens a phase ("read", "tokenise", "train", "evaluate"). `total` <= 0: unknown. `done` > 0:
-  // resumed there; rate and remaining time count from it. Phases nest: an evaluation within
-  // training takes the line over until its end().
+  // resumed there; rate and remaining time are measured from it. Phases nest: an evaluation during
+  // training replaces the line until its end().
   void begin(std::string phase, int64_t total, int64_t done = 0, std::string unit = "step");
 
-  // Cheap: draws only where it is due. Without an open phase it does nothing.
+  // Cheap: redraws at most as often as the mode allows. Does nothing without an open phase.
   void update(int64_t done, const ProgressFigures& figures = {});
 
-  // A logged step: a line that stays, in both modes; the bar continues below it.
+  // Reports a logged step: prints a permanent line; the bar continues below it.
   void log(int64_t done, const ProgressFigures& figures = {});
 
-  // Work that is mostly quick: a phase within what is open, which is shown from the second on that
-  // it takes and ends at `total` or with the next call of any other member.
+  // Reports progress of work that usually is short. It becomes a nested phase, shown once it takes
+  // longer than a second; it ends at `total` or with the next call of any other member.
   void step(const std::string& phase, int64_t done, int64_t total, const std::string& unit);
 
-  // Closes the innermost phase. An outermost one leaves its last state as a line where no log()
-  // has, a nested one only in plain mode.
+  // Closes the innermost phase. Prints its last state: of an outermost phase if no log() has
+  // printed it, of a nested phase only in plain mode.
   void end();
 
   [[nodiscard]] ProgressMode mode() const { return mode_; }  // never kAuto
@@ -111,12 +111,12 @@ class ProgressDisplay {
     int64_t total = 0;
     int64_t done = 0;
     double begun = 0;
-    double last_line = 0;         // when a plain line was last written
-    int64_t last_line_done = -1;  // and at which position
-    std::deque<Point> points;     // the last minutes, for rate and remaining time
+    double last_line = 0;         // time of the last plain line
+    int64_t last_line_done = -1;  // position of the last plain line
+    std::deque<Point> points;     // of the last minutes, for rate and remaining time
     ProgressFigures figures;
 
-    [[nodiscard]] double rate(double now) const;  // 0 where it is not known yet
+    [[nodiscard]] double rate(double now) const;  // 0 if not known yet
   };
 
   [[nodiscard]] std::string plain_line(const Phase& phase, double now) const;
@@ -126,11 +126,11 @@ class ProgressDisplay {
   static ProgressSnapshot snapshot(const Phase& phase, double now);
   void tell_observer(double now) const;
 
-  struct Step {  // the newest
+  struct Step {  // the newest one
     std::string phase;
     double begun = 0;
     int64_t begun_at = 0;
-    bool is_open = false;  // as the innermost phase
+    bool is_open = false;  // it is the innermost phase
   };
 
   void open(Phase phase, double now);
@@ -148,7 +148,7 @@ class ProgressDisplay {
   ProgressOutput output_;
   std::function<void(const ProgressSnapshot&)> observer_;
   std::vector<Phase> phases_;
-  std::string bar_;  // the current text of the terminal's line; guarded by the log's lock
+  std::string bar_;  // the current status line; guarded by the log's lock
   double last_drawn_ = 0;
   Step step_;
 };

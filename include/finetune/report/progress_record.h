@@ -10,9 +10,9 @@ namespace finetune {
 
 inline constexpr char kProgressFile[] = ".finetune.progress.json";
 
-// Where a running process is, for `finetune status`: a small file that is overwritten every few
-// seconds, without a sync. The members of to_json(ProgressSnapshot) and `time` in Unix seconds.
-// A write that fails is ignored.
+// The progress of a running process for `finetune status`: a small file that is overwritten every
+// few seconds, without a sync. Contains the members of to_json(ProgressSnapshot) and `time` in Unix
+// seconds. Write failures are ignored.
 class ProgressRecord {
  public:
   ProgressRecord(FileSystem& files, std::string path);
@@ -21,7 +21,7 @@ class ProgressRecord {
  private:
   FileSystem& files_;
   std::string path_;
-  double next_ = 0;  // Unix seconds
+  double next_ = 0;  // Unix seconds of the next write
 };
 
 }  // namespace finetune

@@ -7,32 +7,33 @@
 
 #include "finetune/base/file_system.h"
 
-// sessions.jsonl: what happened to a run, one JSON object a line, never cut. Every line has `event`
-// and `time` (Unix seconds):
+// sessions.jsonl: the events of a run, one JSON object per line, never truncated. Every line has
+// `event` and `time` (Unix seconds):
 //   start     a session began to train: session, run_id, step, max_steps, host, pid, device, ...
 //   rollback  training rolled back: from, to, reason
-//   end       it ended by itself: code (the exit code), step, reason
-//   error     it ended with a message
+//   end       the session ended normally: code (the exit code), step, reason
+//   error     the session ended with an error message
 // A session without an `end` or `error` was killed, or is running.
 namespace finetune {
 
 inline constexpr char kSessionsFile[] = "sessions.jsonl";
 
-// Appends to the file. No member throws because of the disk: a failure costs the line and is
-// logged at debug level, for nothing depends on it. Not thread-safe.
+// Appends to the file. Disk errors are never thrown: the line is lost and the failure is logged at
+// debug level, because nothing depends on it. Not thread-safe.
 class SessionLog {
  public:
-  // An empty path: nothing is written.
+  // An empty path disables the log.
   SessionLog(FileSystem& files, std::string path);
 
-  // `event`, `time`, then `values`.
+  // Writes `event`, `time`, then `values`.
   void add(const std::string& event, const nlohmann::ordered_json& values);
-  // The `start` event; counts the sessions of this folder, this one included.
+  // Writes the `start` event. The session's number counts the sessions of this folder, including
+  // this one.
   void start(nlohmann::ordered_json values, int64_t sessions_at_least);
-  // Whether a session was started and not ended.
+  // Whether a session was started and has not ended.
   [[nodiscard]] bool is_open() const { return is_open_; }
   [[nodiscard]] int64_t session() const { return session_; }
-  // Of the session that was started here; empty before.
+  // The run id of the session started here; empty before.
   [[nodiscard]] const std::string& run_id() const { return run_id_; }
 
  private:

@@ -12,7 +12,7 @@
 
 namespace finetune {
 
-// What is saved of a run.
+// What a save contains.
 enum class SaveKind {
   kCheckpoint,        // everything that resuming needs
   kWithoutOptimizer,  // save_only_model
@@ -21,38 +21,38 @@ enum class SaveKind {
 
 struct SaveScope {
   SaveKind kind = SaveKind::kCheckpoint;
-  // Where given, it holds the tensors that an update changes: their values are those of now,
-  // whenever the files are written.
+  // If not null: contains the tensors that an update changes, with their values at the time of the
+  // save, so that files can be written later.
   Snapshot* snapshot = nullptr;
 };
 
-// A checkpoint folder that is restored.
+// A checkpoint folder to restore from.
 struct SavedFolder {
   FileSystem& files;
   std::string path;
   bool is_foreign = false;  // written by transformers' Trainer
 };
 
-// One part of what a checkpoint contains. A part owns the names and the formats of its files: no
-// other code writes or reads them while training. Calls come from one thread, between updates; the
-// returned files may be written on another thread, while the part lives.
+// One part of a checkpoint. A part owns the names and formats of its files: during training no
+// other code writes or reads them. Calls come from one thread, between updates; the returned files
+// may be written on another thread as long as the part exists.
 class CheckpointPart {
  public:
   virtual ~CheckpointPart() = default;
 
-  // The files of the present state; none where this kind of save leaves the part out.
+  // Returns the files of the current state; empty if this kind of save omits the part.
   [[nodiscard]] virtual std::vector<checkpoint::CheckpointFile> save(const SaveScope& scope) = 0;
-  // About how many bytes save() writes; 0 where they do not matter.
+  // Returns about how many bytes save() writes; 0 if negligible.
   [[nodiscard]] virtual uint64_t bytes(SaveKind) const { return 0; }
-  // Restores the state from a valid checkpoint. What is not restored bit for bit is logged. Throws
+  // Restores the state from a valid checkpoint. Logs what is not restored bit for bit. Throws
   // Error(kIo | kData | kCheckpoint).
   virtual void load(const SavedFolder&) {}
-  // After load(): what was restored, for the log ("weights (124 values)"); empty: nothing.
+  // Returns what load() restored, for the log ("weights (124 values)"); empty: nothing.
   [[nodiscard]] virtual std::string restored() const { return ""; }
 };
 
-// The parts of a checkpoint, in the order of their files. A new file of a checkpoint is a new part:
-// it is checksummed, verified, mirrored and rotated with the others.
+// The parts of a checkpoint, in the order of their files. To add a file to checkpoints, add a part:
+// its file is checksummed, verified, mirrored and rotated with the others.
 class CheckpointParts {
  public:
   void add(std::shared_ptr<CheckpointPart> part) { parts_.push_back(std::move(part)); }

@@ -12,7 +12,7 @@
 
 namespace finetune {
 
-// transformers' TrainerControl at the moment of saving.
+// transformers' TrainerControl at the time of saving.
 struct TrainerControlState {
   bool should_epoch_stop = false;
   bool should_evaluate = false;
@@ -29,7 +29,7 @@ struct EarlyStoppingState {
 };
 
 // The content of trainer_state.json: transformers' 20 keys with its defaults. The keys of a
-// hyperparameter search are always written as "none"; those in a file are not kept.
+// hyperparameter search are always written as "none"; their values in a file are ignored.
 struct TrainerState {
   TrainerState();
   ~TrainerState();
@@ -58,24 +58,25 @@ struct TrainerState {
   std::optional<EarlyStoppingState> early_stopping;
 
   // Appends {values..., "epoch": epoch, "step": global_step} to log_history, as Trainer.log does,
-  // and returns it. Requires: `values` is an object with neither key.
+  // and returns the entry. Requires: `values` is an object with neither key.
   const nlohmann::ordered_json& log(nlohmann::ordered_json values);
 
-  // Keys sorted, as transformers writes them; doubles read back to the same bits. JSON has no NaN
-  // or infinity: they are written as null (transformers writes words that strict readers refuse).
+  // Sorts the keys, as transformers does; doubles are written so that they read back to the same
+  // bits. NaN and Inf, which JSON lacks, are written as null (transformers writes NaN and Infinity,
+  // which strict readers reject).
   [[nodiscard]] nlohmann::ordered_json to_json() const;
   [[nodiscard]] std::string to_text() const;  // the file's content: indent 2, newline at the end
 
-  // Missing keys have their defaults, unknown ones are ignored, every number is checked. Throws
-  // Error(kData) that starts with `where` (the file). Reads what transformers 4 and 5 write.
+  // Reads what transformers 4 and 5 write. Missing keys have their defaults, unknown ones are
+  // ignored, every number is checked. Throws Error(kData) that starts with `where` (the file).
   [[nodiscard]] static TrainerState from_json(const nlohmann::ordered_json& json,
                                               const std::string& where);
-  // The same from the file's text, in which Python may have written NaN and Infinity.
+  // The same from the file's text, which may contain Python's NaN and Infinity.
   [[nodiscard]] static TrainerState from_text(std::string_view text, const std::string& where);
 };
 
-// What transformers' speed_metrics returns: `<split>_runtime` in seconds, and, where given,
-// `_samples_per_second`, `_steps_per_second`, `_tokens_per_second`, rounded as it does.
+// Counts for transformers' speed_metrics: `<split>_runtime` in seconds and, for each count that is
+// given, `_samples_per_second`, `_steps_per_second`, `_tokens_per_second`, rounded as there.
 struct SpeedCounts {
   std::optional<int64_t> samples = {};
   std::optional<int64_t> steps = {};
@@ -84,9 +85,9 @@ struct SpeedCounts {
 [[nodiscard]] nlohmann::ordered_json speed_metrics(std::string_view split, double runtime_seconds,
                                                    const SpeedCounts& counts);
 
-// Trainer.save_metrics: writes `<name>_results.json` ("train", "eval") and merges the same into
-// `all_results.json`, each whole or not at all. An all_results.json that cannot be read is
-// replaced, with a warning. Throws Error(kIo).
+// Does what Trainer.save_metrics does: writes `<name>_results.json` ("train", "eval") and merges
+// the metrics into `all_results.json`, each atomically. An unreadable all_results.json is replaced
+// with a warning. Throws Error(kIo).
 void write_results(FileSystem& files, const std::string& output_dir, std::string_view name,
                    const nlohmann::ordered_json& metrics);
 

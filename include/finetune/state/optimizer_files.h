@@ -13,27 +13,27 @@
 
 namespace finetune {
 
-// optimizer.pt, optimizer.safetensors or both. Tensors are written as they are when the file is,
-// some MiB at a time, without a copy on the CPU; where a snapshot is given, it holds them.
+// Returns optimizer.pt, optimizer.safetensors or both. Tensors are read when the file is written,
+// some MiB at a time, without a copy on the CPU; with a snapshot, their current values are written.
 [[nodiscard]] std::vector<checkpoint::CheckpointFile> optimizer_checkpoint_files(
     const Optimizer& optimizer, const OptimizerRates& rates, Snapshot* snapshot = nullptr,
     StateGather* gather = nullptr);
 
-// What these files hold, but for some KiB; before the first update, what they will hold after it.
+// Returns the size of these files to within some KiB; before the first update, their size after it.
 [[nodiscard]] uint64_t optimizer_file_bytes(const Optimizer& optimizer);
 
 struct RestoredOptimizer {
-  bool found = false;  // the checkpoint has states
-  bool exact = false;  // they are back bit for bit
-  // What was converted or left out, a sentence each, to be printed: as a warning unless exact.
+  bool found = false;  // the checkpoint has optimizer states
+  bool exact = false;  // they were restored bit for bit
+  // What was converted or skipped, one sentence each, to be printed: as warnings unless exact.
   std::vector<std::string> lines;
 };
 
-// Fills the optimizer with the states of a checkpoint folder, a tensor at a time, in place. States
-// of another kind or width go through float32 moments, one parameter at a time; of the kinds that
-// have no such moments (adafactor, sgd) nothing can be converted: the states start fresh, which a
-// line says. Error(kData) with path and parameter for whatever does not fit.
-// Requires: a fresh optimizer. After an error it must not be used.
+// Fills the optimizer with the states of a checkpoint folder, one tensor at a time, in place.
+// States of another kind or width are converted through float32 moments, one parameter at a time.
+// Kinds without moments (adafactor, sgd) cannot be converted: the states start from zero, and a
+// line says so. Throws Error(kData) with path and parameter for anything that does not match.
+// Requires: an optimizer without state. After an error it must not be used.
 [[nodiscard]] RestoredOptimizer restore_optimizer(Optimizer& optimizer, FileSystem& files,
                                                   const std::string& folder);
 

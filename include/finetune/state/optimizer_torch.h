@@ -8,21 +8,22 @@
 
 namespace finetune {
 
-// What a group of parameters has for a learning rate in optimizer.pt.
+// The learning rates of a parameter group in optimizer.pt.
 struct OptimizerRates {
   double learning_rate = 0.0;          // of the next update
   double initial_learning_rate = 0.0;  // of the configuration
 };
 
-// Whether transformers' Trainer, started on a checkpoint of ours, resumes with the optimizer's
-// states: all parameters have one kind, which has a TorchFormat. Otherwise they are stored in
-// optimizer.safetensors and its Trainer starts a fresh optimizer.
+// Whether transformers' Trainer can resume from our checkpoint with the optimizer's states: all
+// parameters have one kind, which has a TorchFormat. Otherwise the states are stored in
+// optimizer.safetensors and its Trainer starts with a new optimizer.
 [[nodiscard]] bool transformers_reads_states(const Optimizer& optimizer);
 
-// optimizer.pt as transformers' Trainer keeps it for the same optimizer: the state_dict of
-// torch.optim.AdamW ("adamw"), bitsandbytes.optim.AdamW at 8 bits ("adamw_8bit"), transformers'
-// Adafactor ("adafactor") or torch.optim.SGD ("sgd"). Tensors are the optimizer's own, not copies;
-// where a snapshot is given, it holds them. Requires: transformers_reads_states().
+// Returns optimizer.pt in the format of transformers' Trainer for the same optimizer: the
+// state_dict of torch.optim.AdamW ("adamw"), bitsandbytes.optim.AdamW with 8 bits ("adamw_8bit"),
+// transformers' Adafactor ("adafactor") or torch.optim.SGD ("sgd"). Tensors are the optimizer's
+// own, not copies; with a snapshot, their current values are written. Requires:
+// transformers_reads_states().
 [[nodiscard]] TorchValue optimizer_to_torch(const Optimizer& optimizer, const OptimizerRates& rates,
                                             Snapshot* snapshot = nullptr,
                                             StateGather* gather = nullptr);

@@ -11,29 +11,30 @@
 
 namespace finetune {
 
-// The weights as a checkpoint's model.safetensors has them: float32, or bfloat16 where they are
-// kept so or split (their corrections are in optimizer.safetensors). The store must outlive both
-// lists; values are those of the moment at which they are written.
-// Where a snapshot is given, it holds them: values are those of now.
+// Returns the weights in the format of a checkpoint's model.safetensors: float32, or bfloat16 if
+// they are stored so or split (the corrections are in optimizer.safetensors). The store must
+// outlive the result. Values are read when they are written; with a snapshot they are the current
+// ones.
 [[nodiscard]] LazyTensors checkpoint_tensors(const ParameterStore& parameters,
                                              Snapshot* snapshot = nullptr);
-// The weights as the finished model has them: as above, but split ones joined to float32, some MiB
-// at a time.
+// Returns the weights in the format of the finished model: as above, but split ones are joined to
+// float32, some MiB at a time.
 [[nodiscard]] LazyTensors exported_tensors(const ParameterStore& parameters);
 
-// Whether a checkpoint folder holds what its bfloat16 weights lack to be the split ones.
+// Whether a checkpoint folder contains the corrections of its bfloat16 weights, from which split
+// weights can be restored exactly.
 [[nodiscard]] bool has_corrections(const ParameterStore& parameters, FileSystem& files,
                                    const std::string& folder);
 
 struct RestoredParameters {
   bool exact = false;  // the values are the checkpoint's, bit for bit
-  // What was converted, to be printed; empty where the formats agree.
+  // Describes conversions, to be printed; empty if the formats agree.
   std::string line;
 };
 
-// Every weight of the store from a checkpoint folder of whatever weight format, a tensor at a time:
-// split weights exactly where the folder has their corrections, and joined or rounded to the
-// nearest where the store keeps another format. Throws Error(kData) with path and parameter.
+// Restores every weight of the store from a checkpoint folder of any weight format, one tensor at a
+// time. Split weights are exact if the folder has their corrections; for a store of another format
+// they are joined or rounded to nearest. Throws Error(kData) with path and parameter.
 [[nodiscard]] RestoredParameters restore_parameters(ParameterStore& parameters, FileSystem& files,
                                                     const std::string& folder);
 

@@ -8,12 +8,12 @@
 
 namespace finetune {
 
-// scaler.pt as torch.amp.GradScaler's state_dict.
+// Returns scaler.pt as torch.amp.GradScaler's state_dict.
 [[nodiscard]] TorchValue scaler_to_torch(const LossScaler& scaler);
 
-// An empty dictionary, that of a scaler which was switched off, changes nothing. Factors and
-// interval of growth other than torch's defaults, which ours always has, are refused. Throws
-// Error(kData) with `where`.
+// Restores a scaler. An empty dictionary (from a disabled GradScaler) changes nothing. Growth
+// factors and intervals must be torch's defaults, which this scaler uses. Throws Error(kData) with
+// `where`.
 void scaler_from_torch(LossScaler& scaler, const TorchValue& value, const std::string& where);
 
 }  // namespace finetune

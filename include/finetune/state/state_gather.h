@@ -13,21 +13,21 @@
 
 namespace finetune {
 
-// Brings sharded optimizer states (zero_stage: 1) into rank 0's checkpoint: its writer reads
-// tensors of other ranks, some MiB at a time, while all ranks are in serve(), which sends them from
-// their owners. No rank has all states in memory.
+// Collects sharded optimizer states (zero_stage: 1) for rank 0's checkpoint. The checkpoint's
+// writer on rank 0 reads tensors of other ranks, some MiB at a time, while all ranks are in
+// serve(), which sends the data from its owners. No rank has all states in memory.
 class StateGather {
  public:
-  // `owners`: of each parameter's state, in the store's order.
+  // `owners`: the rank that owns each parameter's state, in the store's order.
   StateGather(World& world, const Optimizer& optimizer, std::vector<int64_t> owners);
   ~StateGather();
   StateGather(const StateGather&) = delete;
   StateGather& operator=(const StateGather&) = delete;
 
-  // Of a slot that is elsewhere: its state's tensors, to be read by a thread of rank 0's while
-  // serve() runs.
+  // Returns the state tensors of a slot that another rank owns. They may be read only on rank 0, by
+  // another thread, while serve() runs.
   [[nodiscard]] LazyTensors tensors(size_t slot);
-  // A collective. Rank 0 returns when `is_done`, the others when it does. Throws PeerLost.
+  // Serves reads until `is_done` returns true on rank 0. A collective. Throws PeerLost.
   void serve(const std::function<bool()>& is_done);
 
  private:
@@ -43,8 +43,8 @@ class StateGather {
   std::unique_ptr<Desk> desk_;
 };
 
-// A slot's state by its names: as it lies here, or as its owner has it. Requires: a `gather` where
-// it is elsewhere.
+// Returns a slot's state by name, from this rank or through `gather` from its owner. Requires:
+// `gather` if another rank owns the slot.
 [[nodiscard]] LazyTensors state_tensors(const Optimizer& optimizer, size_t slot, Snapshot* snapshot,
                                         StateGather* gather);
 

@@ -8,12 +8,12 @@ namespace finetune {
 
 [[nodiscard]] SamplingStrategy sampling_strategy(const TrainingArgs& args);
 
-// Samples that group_by_length sorts together, as transformers' LengthGroupedSampler: fifty
-// updates' samples, fewer where the data has not four times as many.
+// Returns the number of samples that group_by_length sorts together, like transformers'
+// LengthGroupedSampler: the samples of fifty updates, but at most a quarter of the data.
 [[nodiscard]] int64_t default_length_group(int64_t samples, int64_t effective_batch_size);
 
-// What the keys say about a training's loader. `micro_batches`: of an update, in all processes;
-// batch size, part and parts are the caller's.
+// Returns the loader's options from the keys. `micro_batches`: per update, in all processes. The
+// caller sets batch size, part and parts.
 [[nodiscard]] LoaderOptions loader_options(const TrainingArgs& args, int64_t micro_batches,
                                            int64_t length_group, int64_t packed_length);
 

@@ -9,13 +9,13 @@
 
 namespace finetune {
 
-// What a model says of a file's samples, as transformers' run_* scripts write it. Fed during one
-// pass over the data, in its order; keeps the text of the files alone, never logits.
+// Prediction files of a model, in the format of transformers' run_* scripts. Filled during one pass
+// over the data, in its order; keeps only the files' text, never logits.
 class PredictionFiles {
  public:
   virtual ~PredictionFiles() = default;
   virtual void add(const Batch& batch, const Outputs& outputs) = 0;
-  // Writes the files into the folder, which is made where it is missing: each whole or not at all.
+  // Writes the files into the folder, creating it if missing; each file is written atomically.
   virtual void write(FileSystem& files, const std::string& output_dir) const = 0;
 };
 

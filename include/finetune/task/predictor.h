@@ -14,58 +14,61 @@
 
 namespace finetune {
 
-// How answers are made. Names and defaults are those of transformers' pipelines; what a task does
-// not use is ignored.
+// Options of prediction, with the names and defaults of transformers' pipelines. A task ignores
+// options that it does not use.
 struct PredictOptions {
   bool use_cpu = false;
-  int64_t batch_size = 8;             // sequences that the model takes at once
-  std::optional<int64_t> top_k = {};  // answers for each text; else 5 in fill-mask, 1 elsewhere
+  int64_t batch_size = 8;             // sequences per forward pass
+  std::optional<int64_t> top_k = {};  // answers per text; unset: 5 in fill-mask, 1 elsewhere
 
   std::string function_to_apply = "default";       // text classification: sigmoid, softmax, none
   std::string aggregation_strategy = "none";       // token classification: simple, first, ...
   std::vector<std::string> ignore_labels = {"O"};  // token classification
   int64_t max_answer_len = 15;                     // question answering, in tokens
-  int64_t max_seq_len = 384;                       // question answering: tokens of a window
-  std::optional<int64_t> doc_stride = {};          // else 128, or half a window where that is less
-  bool handle_impossible_answer = false;           // question answering: "" may be the answer
+  int64_t max_seq_len = 384;                       // question answering: tokens per window
+  std::optional<int64_t> doc_stride = {};          // unset: 128, or half a window if that is less
+  bool handle_impossible_answer = false;           // question answering: the answer may be ""
 
-  // Text generation; what is not set is the model's: generation_config.json, or transformers'
-  // default. Any of temperature, top_k and top_p asks for sampling unless do_sample says no.
+  // Text generation; unset options come from the model's generation_config.json or are
+  // transformers' defaults. Setting temperature, top_k or top_p turns sampling on unless do_sample
+  // is false.
   std::optional<bool> do_sample = {};
-  std::optional<int64_t> max_new_tokens = {};  // else 256
+  std::optional<int64_t> max_new_tokens = {};  // unset: 256
   std::optional<double> temperature = {};
   std::optional<double> top_p = {};
   std::optional<double> repetition_penalty = {};
-  int64_t seed = 42;             // of what is sampled
-  bool return_full_text = true;  // the prompt and what follows; false: what follows alone
-  // Called with what follows a prompt, piece by piece, as it is generated.
+  int64_t seed = 42;             // of sampling
+  bool return_full_text = true;  // the prompt and the continuation; false: only the continuation
+  // Called with each piece of the continuation as it is generated.
   std::function<void(std::string_view piece)> on_text = {};
 };
 
-// Answers texts with a trained model, in the shapes of transformers' pipelines:
-// - fill-mask: a list of {score, token, token_str, sequence}; of lists where there are more masks;
+// Answers queries with a trained model, in the formats of transformers' pipelines:
+// - fill-mask: a list of {score, token, token_str, sequence}; a list of lists if there are several
+//   masks;
 // - text classification: a list of {label, score}, best first;
 // - token classification: a list of {entity, score, index, word, start, end}, or with an
-//   aggregation_strategy of {entity_group, score, word, start, end}; places count code points;
-// - question answering: {score, start, end, answer}, a list of them where top_k is above 1, found
-//   as run_qa finds them; score is the probability among the best candidates;
-// - multiple choice: {label, choice, scores}: the best choice's number and text, and all
+//   aggregation_strategy of {entity_group, score, word, start, end}; start and end count code
+//   points;
+// - question answering: {score, start, end, answer}, or a list of them if top_k is above 1, found
+//   as in run_qa; score is the probability among the best candidates;
+// - multiple choice: {label, choice, scores}: index and text of the best choice, and all
 //   probabilities;
 // - text generation: a list of one {generated_text}.
-// A text that is longer than the model takes is an error in fill-mask and text generation, is
-// answered in windows in question answering, and is cut elsewhere, which is logged once.
+// A text longer than the model's maximum is an error in fill-mask and text generation, is split
+// into windows in question answering, and is truncated elsewhere, which is logged once.
 class Predictor {
  public:
   virtual ~Predictor() = default;
-  // One answer for each query. Throws Error(kData) that starts with the query's place.
+  // Returns one answer per query. Throws Error(kData) that starts with the query's position.
   [[nodiscard]] virtual std::vector<nlohmann::ordered_json> answer(
       const std::vector<Query>& queries) = 0;
 };
 
-// The task by a name of transformers' pipelines ("token-classification", "ner") or of the
+// Returns the task named as in transformers' pipelines ("token-classification", "ner") or in the
 // configuration ("token_classification"). Throws Error(kUsage).
 [[nodiscard]] const TaskDescriptor& parse_predict_task(const std::string& name);
-// What the model in `folder` was made for, by the architectures in its config.json. Throws
+// Returns the task of the model in `folder`, by the architectures in its config.json. Throws
 // Error(kData).
 [[nodiscard]] const TaskDescriptor& find_predict_task(const std::string& folder);
 

@@ -13,31 +13,31 @@ namespace finetune {
 
 struct TaskDescriptor;
 
-// What is asked of a model.
+// One input for prediction.
 struct Query {
-  std::string where;  // starts messages: "text 2", "in.jsonl:17"
-  std::string text;   // in question answering and multiple choice the context
-  // The second text of a classification; the question; the text before each choice.
+  std::string where;  // prefix of messages: "text 2", "in.jsonl:17"
+  std::string text;   // for question answering and multiple choice the context
+  // The second text of a classification, the question, or the text before each choice.
   std::optional<std::string> pair = std::nullopt;
-  std::vector<std::string> parts = {};  // the choices; words to tag, in the place of `text`
+  std::vector<std::string> parts = {};  // the choices; or words to tag, instead of `text`
 };
 
-// How the rows of a file become queries.
+// Options of reading queries from a file.
 struct QueryOptions {
   ColumnNames columns = {};  // named by the user
-  ColumnNames trained = {};  // what the model was trained with; see trained_data()
+  ColumnNames trained = {};  // columns of the training; see trained_data()
   ReadingOptions reading = {};
 };
 
-// The columns that the model in `folder` was trained with and how its files were read; empty where
-// the folder does not record it, or was trained for another task. Throws Error(kData) for a damaged
-// record.
+// Returns the columns that the model in `folder` was trained with and how its files were read;
+// empty if the folder does not record it, or the model is of another task. Throws Error(kData) for
+// a damaged record.
 [[nodiscard]] DataRecord trained_data(const TaskDescriptor& task, const std::string& folder);
 
-// Calls `visit` with a query for each row (of SQuAD's articles: for each question) of a file in
-// order. `path` may be "-" for standard input: lines of text, or JSON where a column is named or
-// the task needs more than a text. Throws Error(kData) with file, line and column for what cannot
-// be used, Error(kIo), and Interrupted.
+// Calls `visit` with a query for each row (of SQuAD's articles: for each question) of a file, in
+// order. `path` may be "-" for standard input: lines of text, or JSON if a column is named or the
+// task needs more than a text. Throws Error(kData) with file, line and column for unusable input,
+// Error(kIo), and Interrupted.
 void visit_queries(const TaskDescriptor& task, const std::string& path, const QueryOptions& options,
                    const std::function<void(Query)>& visit);
 

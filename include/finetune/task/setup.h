@@ -26,24 +26,24 @@ namespace finetune {
 
 enum class Split { kTrain, kValidation, kTest };
 
-// What a task is set up from; setups keep a copy. References outlive them.
+// The inputs of a task's setup, which copies this struct; what it refers to must outlive the setup.
 struct SetupContext {
   const LoadedConfig& config;
   const Tokenizer& tokenizer;
-  ModelConfig model;      // as the model's folder or the keys say, before the data are known
-  bool model_is_trained;  // `model` is a folder's, so that its labels mean something
+  ModelConfig model;      // from the model's folder or the keys, before the data is read
+  bool model_is_trained;  // `model` comes from a folder, so its labels are meaningful
   ProgressDisplay& progress;
-  // Not null: the index of the train_file entry that read(kTrain) reads; nullopt: all. Labels are
-  // those of all entries. The code that mixes entries increments it.
+  // If not null: the index of the train_file entry that read(kTrain) reads (nullopt: all entries).
+  // Labels are those of all entries. The code that mixes entries increments it.
   std::shared_ptr<const std::optional<size_t>> entry = nullptr;
   TokenCacheOptions cache = {};
-  // What the model was trained with, where nothing is trained now.
+  // If nothing is trained now: the data record of the model.
   DataRecord trained = {};
 };
 
-// What one kind of work brings to a run: how its rows are read, which head learns from them, what
-// is measured and written. read() is called before what depends on it,
-// kTrain first where there is training.
+// The parts of a run that depend on the task: reading rows, the head that is trained, metrics and
+// result files. read() is called before the members that depend on its data, and for kTrain first
+// if the run trains.
 class TaskSetup {
  public:
   virtual ~TaskSetup() = default;
@@ -51,19 +51,20 @@ class TaskSetup {
   // Throws Error(kData | kConfig) and Interrupted.
   [[nodiscard]] virtual std::shared_ptr<const Dataset> read(Split split) = 0;
   [[nodiscard]] virtual std::shared_ptr<const Collator> make_collator() const = 0;
-  // Tokens that several training samples may fill a row with; 0: a row is a sample.
+  // Tokens of a row that several training samples may share; 0: one sample per row.
   [[nodiscard]] virtual int64_t packed_length() const { return 0; }
 
-  // The training data where train_file's entries are mixed by weight.
+  // Returns the training data if train_file's entries are mixed by weight.
   [[nodiscard]] virtual std::shared_ptr<const Dataset> mix(
       std::shared_ptr<const MixedDataset> data) const {
     return data;
   }
-  // Called once with all that read(kTrain) gave: what the loss needs to know of the data.
+  // Called once with all data that read(kTrain) returned: derives what the loss needs from it.
   virtual void learn_from(const Dataset& /*train_data*/) {}
-  // What the training data told, to be kept with the model; empty where there is nothing to keep.
+  // Returns properties of the training data that are stored with the model; empty if there are
+  // none.
   [[nodiscard]] virtual DataRecord record() const { return {}; }
-  // The configuration with the labels that were found in the data.
+  // Returns the configuration with the labels found in the data.
   [[nodiscard]] virtual ModelConfig complete(ModelConfig model) const { return model; }
   struct Learner {
     std::unique_ptr<Model> model;
@@ -72,7 +73,7 @@ class TaskSetup {
   [[nodiscard]] virtual Learner make_learner(const ModelConfig& model, c10::Device device,
                                              const ModelOptions& options) const = 0;
 
-  // What one pass over a split measures and, where asked for, writes.
+  // The metrics of one pass over a split and, where requested, the files it writes.
   struct Results {
     std::unique_ptr<Metrics> metrics;
     std::unique_ptr<PredictionFiles> files;  // null: nothing is written
@@ -80,25 +81,27 @@ class TaskSetup {
   [[nodiscard]] virtual Results make_results(Split split) const = 0;
 };
 
-// The setup of config's task. Throws Error(kConfig) where tokenizer and model do not fit the task.
+// Returns the setup of config's task. Throws Error(kConfig) if tokenizer or model does not fit the
+// task.
 [[nodiscard]] std::unique_ptr<TaskSetup> make_task_setup(const SetupContext& context);
 
-// Shared by the setups.
+// Helpers shared by the setups.
 
-// max_seq_length, or `otherwise`; never beyond what the model's positions allow.
+// Returns max_seq_length, or `otherwise` if unset; at most the model's maximum length.
 [[nodiscard]] int64_t sequence_length(const SetupContext& context, int64_t otherwise);
 [[nodiscard]] int64_t preprocessing_threads(const TrainingArgs& args);
 [[nodiscard]] bool replaces_broken_utf8(const TrainingArgs& args);
-// delimiter, quoting and header; text whose lines hold tags is CoNLL where words are tagged.
+// Returns delimiter, quoting and header; for word tagging, text files with tags are read as CoNLL.
 [[nodiscard]] ReadingOptions reading_options(const TrainingArgs& args);
-// How training samples are streamed; nothing where they are read beforehand. `longest`: tokens of a
-// sample.
+// Returns how training samples are streamed; nullopt if they are read beforehand. `longest`: tokens
+// per sample.
 [[nodiscard]] std::optional<StreamOptions> stream_options(const SetupContext& context, Split split,
                                                           int64_t longest);
-// Says so of a stream, whose samples are not counted. False for other data.
+// Prints that the data are streamed, so the number of samples is unknown. Returns false, printing
+// nothing, for other data.
 [[nodiscard]] bool announce_stream(const TrainingArgs& args, const std::string& what,
                                    const Dataset& data);
-// The files of a split and the key that names them. Throws Error(kConfig) where there are none.
+// The files of a split and the key that names them. Throws Error(kConfig) if there are none.
 struct SplitFiles {
   std::vector<std::string> files;
   std::string key;
@@ -106,12 +109,11 @@ struct SplitFiles {
   std::string what;  // "training"
 };
 [[nodiscard]] SplitFiles split_files(const LoadedConfig& config, Split split);
-// Those of them that are read now: of a mixture's, one entry's.
+// Returns the files that are read now: for a mixture, those of one entry.
 [[nodiscard]] SplitFiles files_to_read(const SetupContext& context, Split split);
-// Shows data/'s steps that nobody else shows. `progress` must outlive it.
+// Shows steps of data/ that have no other progress display. `progress` must outlive the result.
 [[nodiscard]] ShowStep show_steps(ProgressDisplay& progress);
-// Shows the progress of reading `files` while `build` runs with a callback for it. `phase` says
-// what for.
+// Runs `build` with a callback for progress, and shows the progress of reading `files` as `phase`.
 void show_reading(ProgressDisplay& progress, const SplitFiles& files,
                   const std::function<void(const std::function<void(double)>&)>& build,
                   const std::string& phase = "tokenise");

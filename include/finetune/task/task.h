@@ -14,20 +14,21 @@
 
 namespace finetune {
 
-// What a model says of one batch in evaluation.
+// A model's outputs for one batch in evaluation.
 struct Outputs {
   // On the model's device, float32. mlm: [targets, V]; sequence_classification: [samples, labels];
   // multiple_choice: [samples, choices]; token_classification: [rows, length, labels];
   // question_answering: [rows, length, 2];
-  // pretraining: [targets, V], undefined where no word is masked.
+  // pretraining: [targets, V], undefined if no word is masked.
   Tensor logits;
   Tensor next_sentence_logits = {};  // pretraining: [rows, 2]
-  // The most probable words, [targets]: of clm, and instead of `logits` of mlm and pretraining
-  // where another process evaluated.
+  // The most probable ids, [targets]: for clm; for mlm and pretraining, instead of `logits`, if
+  // another rank evaluated the batch.
   Tensor best = {};
-  double loss = 0.0;    // the batch's mean, as transformers computes it; 0 without targets
+  double loss = 0.0;    // the batch's mean, as in transformers; 0 without targets
   int64_t targets = 0;  // 0: the batch has no labels, so no loss
-  // Where the loss is a sum of several means: each with its targets, in the order of the terms.
+  // If the loss is a sum of several means: each mean with its number of targets, in the order of
+  // the terms.
   struct TermMean {
     double mean = 0.0;
     int64_t targets = 0;
@@ -35,45 +36,45 @@ struct Outputs {
   std::vector<TermMean> terms = {};
 };
 
-// What a training step tells a task of the micro-batch at hand.
+// What the training step passes to a task with a micro-batch.
 struct TrainingPass {
   DropoutStream dropout = {};
-  // What each term's sum will be multiplied with before backward() is called (the loss scale over
-  // the update's targets): some gradients are made in the forward pass. Empty: 1.
+  // Factors by which each term's sum will be multiplied before backward() is called (the loss scale
+  // over the update's targets), because some gradients are computed in the forward pass. Empty: 1.
   std::vector<double> scales = {};
 
   [[nodiscard]] double scale(size_t term) const { return scales.empty() ? 1.0 : scales[term]; }
 };
 
-// The objective. A task returns terms: each is a loss sum whose denominator, the number of targets,
-// is counted over all micro-batches and processes of an update before it is divided, so that
-// accumulation equals one large batch. Masked language modelling has one term.
+// The training objective: a list of terms. Each is a sum of losses whose denominator, the number of
+// targets, is counted over all micro-batches and ranks of an update before the division, so that
+// gradient accumulation equals one large batch. Masked language modelling has one term.
 class Task {
  public:
   virtual ~Task() = default;
 
   [[nodiscard]] virtual int64_t terms() const = 0;
-  // Targets of each term, counted on the host: no device is touched. With class weights a target
-  // counts its weight, in units so small that sums are exact whatever their order.
+  // Counts the targets of each term on the host, without touching a device. With class weights a
+  // target counts as its weight in fixed-point units, so that sums are exact in any order.
   [[nodiscard]] virtual std::vector<int64_t> count_targets(const Batch& batch) const = 0;
-  // The sum over the targets of each term's loss, a scalar each; undefined where a term has no
+  // Returns each term's sum of losses over its targets, as scalars; undefined for a term without a
   // target in this batch.
   [[nodiscard]] virtual std::vector<Tensor> loss_sums(const Batch& batch,
                                                       const TrainingPass& pass) = 0;
-  // Without dropout and gradients. A batch without targets is fine.
+  // Evaluates without dropout and gradients. A batch may have no targets.
   [[nodiscard]] virtual Outputs evaluate(const Batch& batch) = 0;
 };
 
 struct LossOptions {
-  // As transformers' LabelSmoother: over all classes, in evaluation too.
+  // As in transformers' LabelSmoother: over all classes, in evaluation too.
   double label_smoothing_factor = 0.0;
-  // Of each class, above 0; empty: all alike. The loss is the weighted mean over all targets of an
-  // update, as torch's CrossEntropyLoss(weight=...) has it for one batch.
+  // Positive weights by class; empty: equal weights. The loss is the weighted mean over all targets
+  // of an update, like torch's CrossEntropyLoss(weight=...) over a single batch.
   std::vector<double> class_weights = {};
 };
 
-// The model's input for a batch, moved to `device`; the mask is left out where nothing is padded,
-// token types where all are 0.
+// Returns the model's input for a batch, moved to `device`; without a mask if nothing is padded,
+// without token types if all are 0.
 [[nodiscard]] ModelInput make_model_input(const Batch& batch, c10::Device device,
                                           const std::optional<DropoutStream>& dropout);
 

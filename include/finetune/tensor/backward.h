@@ -8,13 +8,12 @@
 
 namespace finetune {
 
-// A hand-written backward pass: from the output's gradient to those of the inputs, one for each
-// (undefined: none). Runs once, without grad mode; its captured tensors are freed afterwards.
+// A hand-written backward pass: maps the output's gradient to one gradient per input (undefined:
+// none). Runs once, without grad mode; its captured tensors are freed afterwards.
 using Backward = std::function<std::vector<Tensor>(Tensor gradient)>;
 
 // Makes `output`, which was computed without autograd, a function of `inputs` for autograd. Returns
-// it as it is where grad mode is off or no input requires a gradient. Requires: one to three
-// inputs.
+// it unchanged if grad mode is off or no input requires a gradient. Requires: one to three inputs.
 [[nodiscard]] Tensor attach_backward(const Tensor& output, const std::vector<Tensor>& inputs,
                                      Backward backward);
 

@@ -7,8 +7,8 @@
 #include <optional>
 #include <string>
 
-// What is asked of a GPU's driver and of torch beyond the accelerator's common interface. No CUDA
-// header is needed: functions are looked up in the libraries that torch has loaded.
+// Queries of the GPU's driver and of torch beyond the common accelerator interface. No CUDA header
+// is needed: functions are looked up in the libraries that torch has loaded.
 namespace finetune {
 
 struct GpuProperties {
@@ -17,29 +17,29 @@ struct GpuProperties {
   int multiprocessors = 0;
 };
 
-// Nothing on the CPU, and where no CUDA driver knows the device.
+// Returns nullopt on the CPU, and if no CUDA driver knows the device.
 [[nodiscard]] std::optional<GpuProperties> gpu_properties(const c10::Device& device);
 
-// "compute capability 7.5, 40 multiprocessors, CUDA 13.0, NVRTC 13.0": besides the device's name,
-// what equal bits depend on; cuBLAS promises them for one architecture and number of
-// multiprocessors. Empty where nothing of it is known.
+// Returns "compute capability 7.5, 40 multiprocessors, CUDA 13.0, NVRTC 13.0": the properties,
+// besides the device's name, on which exact bits depend (cuBLAS guarantees equal bits for one
+// architecture and number of multiprocessors). Empty if they are unknown.
 [[nodiscard]] std::string gpu_environment(const c10::Device& device);
 
-// How a device computes what torch lets the user choose; the CPU is left as it is. Call it before
-// the first operation on the device.
+// Sets arithmetic options of a device; no effect on the CPU. Call it before the first operation on
+// the device.
 //   tf32           multiply float32 matrices in TensorFloat-32
-//   deterministic  torch refuses operations whose results differ between runs, and cuBLAS gets a
+//   deterministic  torch rejects operations whose results differ between runs, and cuBLAS gets a
 //                  workspace of fixed size (CUBLAS_WORKSPACE_CONFIG, unless the user set it)
 void set_device_arithmetic(const c10::Device& device, bool tf32, bool deterministic);
 
-// "at most 5.10 GiB allocated and 5.90 GiB reserved by this process, 0.40 GiB by the driver and
-// other processes, of 8.00 GiB". Empty on the CPU.
+// Returns "at most 5.10 GiB allocated and 5.90 GiB reserved by this process, 0.40 GiB by the driver
+// and other processes, of 8.00 GiB"; empty on the CPU.
 [[nodiscard]] std::string describe_device_memory(const c10::Device& device);
 
 // Whether an exception reports a CUDA error after which the process can no longer use the GPU (an
 // illegal address, an uncorrectable memory error, a GPU that fell off the bus): every later call
-// fails, and nothing can be saved from its memory. A failed assertion of a kernel is none, because
-// it would fail again.
+// fails, and nothing can be saved from its memory. False for a kernel's failed assertion, because
+// it would fail again after a restart.
 [[nodiscard]] bool is_lost_gpu(const std::exception& error);
 
 }  // namespace finetune

@@ -5,9 +5,9 @@
 
 namespace finetune {
 
-// Host memory straight from the system, for copies that come and go as a whole: in pages of 2 MiB
-// where the system has them, and returned to it at once. Its pages are taken when they are first
-// touched, which may cost several times what copying into them does.
+// Host memory mapped directly from the system, for large short-lived copies: in pages of 2 MiB if
+// available, and returned to the system at once. Pages are allocated when they are first touched,
+// which can cost several times as much as the copy.
 class HostPages {
  public:
   explicit HostPages(uint64_t bytes);
@@ -15,9 +15,9 @@ class HostPages {
   HostPages(const HostPages&) = delete;
   HostPages& operator=(const HostPages&) = delete;
 
-  [[nodiscard]] char* data() const { return data_; }  // nullptr: the system has none
+  [[nodiscard]] char* data() const { return data_; }  // nullptr: allocation failed
   [[nodiscard]] uint64_t size() const { return bytes_; }
-  // Takes all pages now.
+  // Allocates all pages now.
   void populate();
 
  private:

@@ -7,8 +7,8 @@
 namespace finetune {
 
 // Counts the bytes of the tensors that this thread creates on the meta device while the object
-// lives: what the same code would allocate on a real device, without allocating it. One at a time
-// in a thread; tensors may outlive it.
+// exists: the memory that the same code would allocate on a real device. One object at a time per
+// thread; tensors may outlive it.
 class MetaMemory {
  public:
   MetaMemory();
@@ -16,8 +16,8 @@ class MetaMemory {
   MetaMemory(const MetaMemory&) = delete;
   MetaMemory& operator=(const MetaMemory&) = delete;
 
-  [[nodiscard]] int64_t now() const;   // alive
-  [[nodiscard]] int64_t peak() const;  // the most that was alive at once
+  [[nodiscard]] int64_t now() const;   // currently alive
+  [[nodiscard]] int64_t peak() const;  // largest amount alive at once
 
   struct Counts;
 

@@ -14,20 +14,20 @@ namespace finetune {
 
 class WeightFile;
 
-// The tensors of a model folder, in one file or many, safetensors or pickled. Data is read when it
-// is asked for, a tensor (of pickled files: a storage) at a time. All errors are Error(kData) with
-// file, tensor and reason. Safe to read from several threads.
+// The tensors of a model folder, in one file or many, safetensors or pickled. Data is read on
+// demand, one tensor (in pickled files: one storage) at a time. All errors are Error(kData) with
+// file, tensor and reason. Thread-safe for reading.
 class ModelTensors {
  public:
   [[nodiscard]] const std::vector<TensorInfo>& tensors() const { return tensors_; }
   [[nodiscard]] bool has(const std::string& name) const { return places_.count(name) > 0; }
-  // The file that holds a tensor, for messages; the first file where no file has it.
+  // Returns the file that contains a tensor, for messages; the first file if none does.
   [[nodiscard]] const std::string& path_of(const std::string& name) const;
   [[nodiscard]] const TensorInfo& info(const std::string& name) const;
 
   [[nodiscard]] Tensor read(const std::string& name) const;  // on the CPU, in the file's type
-  // Overwrites the values of `target`, which keeps its device, layout and type: floating types are
-  // converted into one another, anything else must agree, as must the shape.
+  // Overwrites the values of `target`, which keeps its device, layout and type. Floating types are
+  // converted; other types and the shape must be equal.
   void read_into(const std::string& name, Tensor& target) const;
 
  private:
@@ -44,7 +44,7 @@ class ModelTensors {
   std::map<std::string, Place> places_;
 };
 
-// Opens what find_weight_files() finds and holds it against the index. A pickled file is a
+// Opens what find_weight_files() finds and checks it against the index. A pickled file is a
 // dictionary of tensors by name, or a dictionary that has one under "state_dict" or "model".
 [[nodiscard]] ModelTensors load_model_tensors(FileSystem& files, const std::string& folder);
 

@@ -11,11 +11,11 @@
 
 namespace finetune {
 
-// Whether an exception says that there was no memory, on the host or on a device.
+// Whether an exception reports an out-of-memory condition, on the host or on a device.
 [[nodiscard]] bool is_lack_of_memory(const std::exception_ptr& exception);
 
-// Runs `action`; libtorch's out-of-memory exceptions become Error(kDevice) in one sentence that
-// ends in `advice`; its other exceptions keep only their first line.
+// Runs `action` and converts libtorch's out-of-memory exceptions to Error(kDevice), one sentence
+// that ends in `advice`; its other exceptions are reduced to their first line.
 template <class Action>
 auto explaining_lack_of_memory(const std::string& advice, const Action& action) {
   try {
@@ -30,7 +30,7 @@ auto explaining_lack_of_memory(const std::string& advice, const Action& action) 
     }
     const std::string text = error.what_without_backtrace();
     throw std::runtime_error(text.substr(0, text.find('\n')));
-  } catch (const std::exception&) {  // oneDNN's
+  } catch (const std::exception&) {  // oneDNN's exceptions
     if (!is_lack_of_memory(std::current_exception())) throw;
     throw Error(ErrorKind::kDevice, "out of memory; " + advice);
   }

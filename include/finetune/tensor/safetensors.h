@@ -16,11 +16,11 @@ namespace finetune {
 
 inline constexpr uint64_t kMaxShardBytes = 5'000'000'000;
 
-// Writes a whole safetensors file; neither syncs nor closes it. Tensors may live on any device and
+// Writes a complete safetensors file; neither syncs nor closes it. Tensors may be on any device and
 // are copied to the host, and made contiguous, some MiB at a time. Tensors that share memory are
-// written as often as they are named: leaving tied ones out is the caller's matter. Equal input
-// gives equal bytes, the same that the reference implementation writes. A number that is not finite
-// is Error(kData) with tensor and element. Requires: unique names, types that DType has.
+// written once per name, so callers leave tied ones out. Equal input gives equal bytes, identical
+// to the reference implementation's. With Numbers::kFinite, NaN or Inf is Error(kData) with tensor
+// and element. Requires: unique names, types that DType has.
 void write_safetensors(WritableFile& file, const LazyTensors& tensors,
                        const std::map<std::string, std::string>& metadata = {{"format", "pt"}},
                        Numbers numbers = Numbers::kFinite);
@@ -28,7 +28,7 @@ void write_safetensors(WritableFile& file, const NamedTensors& tensors,
                        const std::map<std::string, std::string>& metadata = {{"format", "pt"}},
                        Numbers numbers = Numbers::kFinite);
 
-// How a model is spread over files as Hugging Face names them: one `model.safetensors`, or
+// One file of a model, named as in Hugging Face: `model.safetensors`, or
 // `model-00001-of-00003.safetensors`, ... with an index.
 struct ModelShard {
   std::string file_name;
@@ -38,10 +38,10 @@ struct ModelShard {
                                                   uint64_t max_shard_bytes = kMaxShardBytes);
 [[nodiscard]] std::vector<ModelShard> plan_shards(const NamedTensors& tensors,
                                                   uint64_t max_shard_bytes = kMaxShardBytes);
-// Text of kModelIndexFile. Requires: more than one shard.
+// Returns the text of kModelIndexFile. Requires: more than one shard.
 [[nodiscard]] std::string make_shard_index(const std::vector<ModelShard>& shards);
 
-// An opened and checked safetensors file. Tensor data is read on demand, never mapped. All errors
+// An opened and validated safetensors file. Tensor data is read on demand, never mapped. All errors
 // are Error(kData) with file, tensor and reason. Safe to read from several threads.
 class SafetensorsFile {
  public:
@@ -56,8 +56,8 @@ class SafetensorsFile {
   [[nodiscard]] const TensorInfo& info(const std::string& name) const;
 
   [[nodiscard]] Tensor read(const std::string& name) const;  // on the CPU, in the file's type
-  // Overwrites the values of `target`, which keeps its device, layout and type: floating types are
-  // converted into one another, anything else must agree, as must the shape.
+  // Overwrites the values of `target`, which keeps its device, layout and type. Floating types are
+  // converted; other types and the shape must be equal.
   void read_into(const std::string& name, Tensor& target) const;
 
  private:

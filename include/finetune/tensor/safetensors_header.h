@@ -11,7 +11,7 @@
 // The JSON header of a safetensors file, without torch.
 namespace finetune {
 
-// In the order in which the reference implementation sorts tensors, smallest first.
+// In the reference implementation's order of tensors, smallest first.
 enum class DType { kBool, kU8, kI8, kI16, kF16, kBF16, kI32, kF32, kF64, kI64 };
 
 [[nodiscard]] std::string dtype_name(DType dtype);  // "F32"
@@ -30,15 +30,15 @@ struct SafetensorsHeader {
   std::map<std::string, std::string> metadata;
 };
 
-// Reads and checks the header of a file, `path` names it in messages. Stricter than the reference:
-// whatever is accepted here is accepted there and means the same. The tensors cover the file from
-// the header to the end without holes or overlap, names are unique, sizes agree with shapes.
-// Throws Error(kData) with path, tensor and reason.
+// Reads and checks the header of a file; messages name it `path`. Stricter than the reference
+// implementation: every accepted file is accepted there with the same meaning. The tensors must
+// cover the file from the header to the end without gaps or overlap, names must be unique, and
+// sizes must agree with shapes. Throws Error(kData) with path, tensor and reason.
 [[nodiscard]] SafetensorsHeader read_safetensors_header(const ReadableFile& file,
                                                         const std::string& path);
 
-// The bytes before the data: length and padded JSON. Sets offset and bytes of every tensor and
-// sorts them as the reference implementation does (type descending, then name).
+// Returns the bytes before the data: length and padded JSON. Sets offset and bytes of every tensor
+// and sorts them like the reference implementation (type descending, then name).
 [[nodiscard]] std::string make_safetensors_header(SafetensorsHeader& header);
 
 }  // namespace finetune

@@ -7,9 +7,9 @@
 
 namespace finetune {
 
-// Checks a file of torch.save as read_torch_file does, without torch and without making tensors;
-// with `checksums` those of the tensors' data too, where the format has them. `path` names it in
-// messages. Throws Error(kData).
+// Checks a file of torch.save like read_torch_file, without torch and without creating tensors;
+// with `checksums` also those of the tensors' data, if the format has them. `path` names the file
+// in messages. Throws Error(kData).
 void check_torch_file(const ReadableFile& file, const std::string& path, bool checksums = true);
 
 }  // namespace finetune

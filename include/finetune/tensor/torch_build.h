@@ -5,11 +5,11 @@
 
 namespace finetune {
 
-// The minor version of torch that this program was compiled for, "2.13": it runs with every build
-// of that version, and no other.
+// Returns the minor version of torch that this program was compiled for, "2.13". It runs with every
+// build of that version, and with no other version.
 [[nodiscard]] std::string torch_built_for();
 
-// Where libtorch_cpu was loaded from; empty where that is not known.
+// Returns the folder from which libtorch_cpu was loaded; empty if unknown.
 [[nodiscard]] std::string torch_library_folder();
 
 }  // namespace finetune

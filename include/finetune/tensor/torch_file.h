@@ -14,9 +14,9 @@
 #include "finetune/tensor/tensor.h"
 
 // Files of Python's torch.save (optimizer.pt, scheduler.pt, pytorch_model.bin): a zip archive with
-// a pickle, or, before torch 1.6, a row of pickles followed by the data (read only). Written
-// so that torch.load(weights_only=True) reads them; read by a reader that knows plain containers
-// and tensors and nothing else. Nothing in a file is ever executed.
+// a pickle or, before torch 1.6, a sequence of pickles followed by the data (read only). Files are
+// written so that torch.load(weights_only=True) reads them. The reader supports plain containers
+// and tensors and never executes anything.
 namespace finetune {
 
 class TorchValue;
@@ -25,7 +25,7 @@ using TorchList = std::vector<TorchValue>;
 struct TorchTuple {
   std::vector<TorchValue> items;
 };
-// Keys keep their order. Also stands for OrderedDict, whose attributes are dropped.
+// Keys keep their order. Also represents OrderedDict, whose attributes are dropped.
 struct TorchDict {
   std::vector<std::pair<TorchKey, TorchValue>> items;
 
@@ -34,16 +34,16 @@ struct TorchDict {
 
 class TorchFile;
 
-// A tensor of an opened file, whose data is read when it is asked for.
+// A tensor of an opened file; its data is read on demand.
 class StoredTensor {
  public:
   [[nodiscard]] at::ScalarType scalar_type() const { return type_; }
   [[nodiscard]] const std::vector<int64_t>& sizes() const { return sizes_; }
 
-  // On the CPU, in new memory: check the sizes first.
+  // Reads into new CPU memory: check the sizes first.
   [[nodiscard]] Tensor read() const;
-  // Overwrites the values of `target`, which keeps its device and type; where both types are equal
-  // no second copy is made. Requires: the same sizes; types that convert into one another.
+  // Overwrites the values of `target`, which keeps its device and type. Makes no second copy if
+  // both types are equal. Requires: equal sizes; convertible types.
   void read_into(const Tensor& target) const;
 
  private:
@@ -70,7 +70,8 @@ class TorchValue {
   TorchValue(TorchDict value) : value_(std::move(value)) {}
   TorchValue(Tensor value) : value_(std::move(value)) {}
   TorchValue(StoredTensor value) : value_(std::move(value)) {}
-  TorchValue(LazyTensor value) : value_(std::move(value)) {}  // to be written; its name is unused
+  // For writing only; the tensor's name is unused.
+  TorchValue(LazyTensor value) : value_(std::move(value)) {}
 
   [[nodiscard]] bool is_none() const { return holds<std::monostate>(); }
   [[nodiscard]] bool is_bool() const { return holds<bool>(); }
@@ -82,17 +83,17 @@ class TorchValue {
   [[nodiscard]] bool is_tensor() const { return holds<Tensor>(); }
   [[nodiscard]] bool is_stored_tensor() const { return holds<StoredTensor>(); }
 
-  // Each throws Error(kData), "found a string where a number was expected", for other types.
+  // Each throws Error(kData) for other types: "found a string where a number was expected".
   [[nodiscard]] bool as_bool() const;
   [[nodiscard]] int64_t as_int() const;
-  [[nodiscard]] double as_double() const;  // an integer is a number too
+  [[nodiscard]] double as_double() const;  // accepts integers too
   [[nodiscard]] const std::string& as_string() const;
   [[nodiscard]] const std::vector<TorchValue>& as_sequence() const;  // list or tuple
   [[nodiscard]] const TorchDict& as_dict() const;
   [[nodiscard]] const Tensor& as_tensor() const;
   [[nodiscard]] const StoredTensor& as_stored_tensor() const;
 
-  // Of a dictionary: nullptr, or Error(kData), where the key is missing.
+  // Look up a dictionary's key: find() returns nullptr if it is missing, at() throws Error(kData).
   [[nodiscard]] const TorchValue* find(const TorchKey& key) const;
   [[nodiscard]] const TorchValue& at(const TorchKey& key) const;
 
@@ -110,9 +111,8 @@ class TorchValue {
 };
 
 // Writes a complete file; neither syncs nor closes it. Tensors may be on any device and are copied
-// to the host some MiB at a time; each is written contiguous, with its own storage. Equal input
-// gives equal bytes. If values must be finite, NaN or Inf is Error(kData). Requires: no stored
-// tensors.
+// to the host some MiB at a time; each is written contiguously with its own storage. Equal input
+// gives equal bytes. With Numbers::kFinite, NaN or Inf is Error(kData). Requires: no StoredTensor.
 void write_torch_file(WritableFile& file, const TorchValue& value,
                       Numbers numbers = Numbers::kFinite);
 
@@ -120,8 +120,7 @@ void write_torch_file(WritableFile& file, const TorchValue& value,
 // Error(kData) with path and reason for unknown, truncated, corrupt or hostile content.
 [[nodiscard]] TorchValue read_torch_file(FileSystem& files, const std::string& path);
 
-// The same, but every tensor of the value is a StoredTensor: nothing but their descriptions is
-// read.
+// The same, but every tensor is a StoredTensor: only the descriptions of tensors are read.
 [[nodiscard]] TorchValue open_torch_file(FileSystem& files, const std::string& path);
 
 }  // namespace finetune

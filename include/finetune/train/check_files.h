@@ -5,9 +5,9 @@
 
 namespace finetune {
 
-// Looks for what a configuration names: data files and what their globs match, model and tokenizer
-// folders, the checkpoint to resume from. Reads no data. Throws Error(kConfig) with everything that
-// is missing, one per line.
+// Checks that everything a configuration names exists: data files and matches of globs, model and
+// tokenizer folders, the checkpoint to resume from. Reads no data. Throws Error(kConfig) listing
+// everything that is missing, one per line.
 void check_files(const LoadedConfig& config);
 
 }  // namespace finetune
