@@ -24,7 +24,7 @@ RowPlaces places_of(const AddNorm& weights) {
           .places = weights.layout->places.const_data_ptr<int64_t>()};
 }
 
-// residual undefined: `sums` is s already.
+// An undefined residual means that `sums` already contains s.
 Tensor add_norm_forward(const Tensor& sums, const Tensor& bias, const Tensor& residual,
                         const AddNorm& weights) {
   const int64_t columns = sums.size(-1);

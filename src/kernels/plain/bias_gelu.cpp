@@ -15,7 +15,7 @@ namespace {
 
 constexpr int64_t kRowsAtOnce = 256;  // of activations that autograd differentiates
 
-// Calls function(input, other) for some rows at a time, so that temporary memory does not grow.
+// Calls function(input, other) for some rows at a time, which bounds temporary memory.
 template <typename Function>
 void by_rows(const Tensor& input, const Tensor& other, const Function& function) {
   const Tensor rows = input.view({-1, input.size(-1)});

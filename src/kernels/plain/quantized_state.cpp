@@ -23,13 +23,13 @@ Tensor on_device_of(const Tensor& like, const float* values, size_t count) {
   return at::tensor(at::ArrayRef<float>(values, count), at::kFloat).to(like.device());
 }
 
-// The largest magnitude of every block, [blocks].
+// Returns the largest magnitude of every block, [blocks].
 Tensor largest_magnitudes(const Tensor& values, int64_t block) {
   const int64_t missing = (block - values.numel() % block) % block;
   return at::amax(at::constant_pad_nd(values.abs(), {0, missing}).view({-1, block}), {1});
 }
 
-// A number a block to one a value.
+// Repeats one number per block for every value: [count].
 Tensor spread(const Tensor& of_blocks, int64_t block, int64_t count) {
   return of_blocks.repeat_interleave(block).narrow(0, 0, count);
 }
@@ -38,7 +38,7 @@ Tensor blocks_of(const ParameterChunk& chunk, const Tensor& of_blocks, int64_t b
   return of_blocks.narrow(0, chunk.first / block, (chunk.count + block - 1) / block);
 }
 
-// [count] codes; those of a block of zeros are NaN's.
+// Returns codes [count]; for a block of zeros, those of NaN.
 Tensor nearest_codes(const Tensor& values, const Tensor& absmax, const DynamicMap& map) {
   const Tensor boundaries = on_device_of(values, map.boundaries.data(), map.boundaries.size());
   const Tensor scaled = values * absmax.reciprocal();

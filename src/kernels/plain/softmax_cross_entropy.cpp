@@ -7,7 +7,7 @@
 
 namespace finetune::kernels::plain {
 
-// The logits become exponentials in place: a second tensor of their size would be the largest of a
+// Overwrites the logits with exponentials: a second tensor of their size would be the largest of a
 // step.
 Tensor softmax_cross_entropy_(const Tensor& logits, const Tensor& labels,
                               const SoftmaxCrossEntropyOptions& options) {

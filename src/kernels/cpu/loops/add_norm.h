@@ -9,13 +9,14 @@
 
 namespace finetune::kernels {
 
-// Sample and row in it, of each row, where samples differ in length; null: by division.
+// For each row its sequence and its position there, where sequences differ in length. Null:
+// computed from the row's number and the length of a sequence.
 struct RowPlaces {
   const int64_t* sequences = nullptr;
   const int64_t* places = nullptr;
 };
 
-// LN(s) with s = residual + Dropout(product + bias), over contiguous rows, without torch.
+// LN(s) with s = residual + Dropout(product + bias) over contiguous rows [columns], without torch.
 template <typename Storage>
 struct AddNormRows {
   Storage* sums;            // the product; becomes s
@@ -31,7 +32,7 @@ struct AddNormRows {
   int64_t first_row;
   int64_t last_row;
   int64_t columns;
-  float* scratch;  // of 2 * columns + kDropoutNumbers values, of this call alone
+  float* scratch;  // 2 * columns + kDropoutNumbers values, used by this call only
 };
 
 template <typename Storage>
@@ -47,7 +48,7 @@ struct AddNormBackwardRows {
   int64_t last_row;
   int64_t columns;
   float* column_sums;  // += the gradients of gamma, beta and bias, `columns` values each
-  float* scratch;      // of 2 * columns + kDropoutNumbers values, of this call alone
+  float* scratch;      // 2 * columns + kDropoutNumbers values, used by this call only
 };
 
 void add_norm_rows(const AddNormRows<float>& rows);

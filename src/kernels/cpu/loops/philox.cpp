@@ -10,8 +10,8 @@
 #include <immintrin.h>
 #endif
 
-// Philox 4x32-10 of blocks that differ in their first counter words only. By intrinsics, because no
-// compiler turns plain loops into the one multiplication that this needs: of the low halves of
+// Philox 4x32-10 of blocks whose counters differ only in the first words. Written with intrinsics,
+// because no compiler recognises the one multiplication that this needs: of the low halves of
 // 64-bit lanes, whose high halves may hold anything.
 namespace finetune::kernels {
 namespace {
@@ -26,12 +26,12 @@ constexpr int kRounds = 10;
 #define FT_AVX512 __attribute__((target("avx512f"), always_inline)) inline
 #define FT_AVX2 __attribute__((target("avx2"), always_inline)) inline
 
-// Two sets of eight blocks: two, because a multiplication takes several cycles.
+// Two sets of eight blocks, interleaved because a multiplication takes several cycles.
 struct Blocks512 {
   __m512i word[4][2];
 };
 
-// The number of each set's blocks, so that words come out in the order of blocks.
+// Numbers the blocks of a set, in the order that makes the words come out in block order.
 FT_AVX512 __m512i lanes512(int set) {
   return _mm512_add_epi64(_mm512_set_epi64(7, 3, 6, 2, 5, 1, 4, 0), _mm512_set1_epi64(8 * set));
 }
@@ -46,7 +46,7 @@ FT_AVX512 void run_rounds(Blocks512& blocks, uint32_t key0, uint32_t key1) {
     for (int set = 0; set < 2; ++set) {
       const __m512i product0 = _mm512_mul_epu32(c0[set], multiplier0);
       const __m512i product1 = _mm512_mul_epu32(c2[set], multiplier1);
-      // 0x96: the exclusive or of three
+      // 0x96 is the exclusive or of three values.
       c0[set] = _mm512_ternarylogic_epi64(_mm512_srli_epi64(product1, 32), c1[set], k0, 0x96);
       c1[set] = product1;
       c2[set] = _mm512_ternarylogic_epi64(_mm512_srli_epi64(product0, 32), c3[set], k1, 0x96);
@@ -57,7 +57,7 @@ FT_AVX512 void run_rounds(Blocks512& blocks, uint32_t key0, uint32_t key1) {
   }
 }
 
-// The first and the second half of a set's words.
+// Combines a set's words into two vectors, its first and second half in block order.
 FT_AVX512 void in_order(const Blocks512& blocks, int set, __m512i* halves) {
   const auto& [c0, c1, c2, c3] = blocks.word;
   const __m512i low = _mm512_set1_epi64(0xFFFFFFFF);
@@ -116,7 +116,7 @@ __attribute__((target("avx512f"))) void words_avx512(uint64_t first_block, uint6
   }
 }
 
-// Two sets of four blocks.
+// Two sets of four blocks, as above.
 struct Blocks256 {
   __m256i word[4][2];
 };
