@@ -72,7 +72,7 @@ std::vector<Value> split(Value x, const std::vector<int64_t>& sizes, Pass& p) {
   for (const Tensor& part : x.tensor.split_with_sizes(sizes, -1)) {
     parts.push_back(p.result(p.is_plain() ? part : part.contiguous()));
   }
-  // A part's gradient goes into its columns; the first one sets the other columns to zero.
+  // The gradient of a part belongs to its columns; zeros are given for the other columns.
   int64_t first = 0;
   for (size_t i = 0; i < parts.size(); first += sizes[i++]) {
     p.record(parts[i], [dx = x.slot, shape = x.tensor.sizes().vec(), first,

@@ -12,17 +12,18 @@
 namespace finetune::nn {
 namespace {
 
-// In host memory already, there is nowhere to move it to.
+// Copies x to pinned host memory if `offload`; x stays where it is on the CPU and on the meta
+// device.
 Tensor stow(const Tensor& x, bool offload) {
   if (!offload || x.is_cpu() || x.is_meta()) return x;
   const Tensor host = at::empty(x.sizes(), x.options().device(at::kCPU).pinned_memory(true));
   return host.copy_(x, /*non_blocking=*/true);
 }
 
-// What differentiate() keeps: a graph of autograd's over one function.
+// What differentiate() keeps for the backward pass: an autograd graph of one function.
 struct LocalGraph {
   Tensor result;
-  std::vector<Tensor> leaves;  // those that need a gradient: of inputs, then of parameters
+  std::vector<Tensor> leaves;  // inputs, then parameters, that need a gradient
   std::vector<std::shared_ptr<Slot>> slots;
   std::vector<Tensor> parameters;
 };
@@ -212,7 +213,7 @@ Tensor run(const std::shared_ptr<Pass>& pass, const std::vector<Tensor>& inputs,
     for (const std::shared_ptr<Slot>& slot : slots) {
       gradients.push_back(slot ? slot->take() : Tensor());
     }
-    gradients.emplace_back();  // the anchor's
+    gradients.emplace_back();  // of the anchor
     return gradients;
   });
 }
