@@ -27,7 +27,7 @@ struct AddNorm {
 [[nodiscard]] Tensor norm(const Tensor& sums, const AddNorm& weights);
 
 struct AddNormGradients {
-  Tensor product;  // and of bias, summed over rows
+  Tensor product;  // of the product; its sum over rows is that of the bias
   Tensor gamma;
   Tensor beta;
   Tensor bias;

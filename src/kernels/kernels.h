@@ -31,7 +31,6 @@ namespace finetune::kernels {
 // of an accelerator are launched on the current stream of the tensors' device, and the host waits
 // only where a function returns a number. Scratch memory comes from ATen's allocator and is
 // returned to it before the function returns.
-// before they return.
 struct Kernels {
   const char* name;
 

@@ -250,9 +250,9 @@ void forget_derived(ModelConfig& config) {
   const ModelConfig base = config;
   const ModelConfig bare = bare_defaults(config.model_type);
   const auto forget = [&](auto ModelConfig::*part, auto member) {
-    ModelConfig derived = base;  // the class sets a default
+    ModelConfig derived = base;
     (derived.*part).*member = {};
-    if ((bare.*part).*member != (derived.*part).*member) return;  // the class has a value
+    if ((bare.*part).*member != (derived.*part).*member) return;  // the class sets a default
     architecture.complete(derived, [](const std::string& why) { FT_CHECK(false, why); });
     if ((derived.*part).*member == (base.*part).*member) (config.*part).*member = {};
   };

@@ -19,8 +19,8 @@ namespace finetune {
 namespace {
 
 constexpr int64_t kMiB = int64_t{1} << 20;
-// Values of the head's weight that are unpacked, and of its gradient's products that are computed,
-// at a time.
+// Bytes of the head's weight that are unpacked at a time; the products of its gradient need as
+// many.
 constexpr int64_t kHeadBlock = 4 * kMiB;
 // Fraction of temporary memory lost to fragmentation; measured.
 constexpr double kHoles = 0.02;
@@ -136,7 +136,7 @@ class Prediction {
     const double variance = work_.is_device ? mean * (1 - work_.predicted_share) : mean;
     return std::min(tokens, static_cast<int64_t>(mean + 2 * std::sqrt(variance)) + 1);
   }
-  // Bytes of all gradients, or of those whose backward pass is running if the optimizer frees them.
+  // Bytes of all gradients or, if the optimizer frees them in the backward pass, of those in use.
   [[nodiscard]] int64_t gradients(int64_t parameters) const {
     return bytes_of(choices_.gradients) *
            (choices_.optimizer_in_backward ? parameters : parameters_);

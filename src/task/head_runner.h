@@ -16,7 +16,7 @@ namespace finetune {
 // Throws Error(kData) if tensors are missing, because an untrained head would answer at random.
 void require_whole(const LoadReport& report, const std::string& folder, const std::string& what);
 
-// A trained encoder with a head and its tokenizer.
+// A trained encoder with a head, and its tokenizer.
 class HeadRunner {
  public:
   // `what` is the task's name, for messages. Throws Error(kConfig | kData).

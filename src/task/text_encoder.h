@@ -15,7 +15,7 @@ namespace finetune {
 // Tokenizes texts for a model. `where` starts the messages.
 class TextEncoder {
  public:
-  // Throws Error(kData) where the folder has no usable tokenizer.
+  // Throws Error(kData) if the folder has no usable tokenizer.
   TextEncoder(const std::string& folder, const ModelConfig& config);
 
   [[nodiscard]] const Tokenizer& tokenizer() const { return *tokenizer_; }

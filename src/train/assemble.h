@@ -26,7 +26,7 @@ struct Parts {
   std::shared_ptr<World> world;
   std::shared_ptr<const Tokenizer> tokenizer;
   std::string pretrained;       // folder of the initial weights; empty: none
-  bool is_stand_in = false;     // `pretrained` is AssemblyRequest::stand_in
+  bool is_stand_in = false;     // whether `pretrained` is AssemblyRequest::stand_in
   std::string starting_config;  // config.json before labels of the data were added
   ModelConfig model_config;
   std::unique_ptr<TaskSetup> setup;

@@ -134,7 +134,7 @@ class SumOverRanks : public GradientSum {
     if (summed_.stopped) note_stop();
   }
 
-  std::vector<double> losses_;  // of the update's micro-batches on all ranks; 0: unknown here
+  std::vector<double> losses_;  // by micro-batch of all ranks; 0 for those of other ranks
   size_t next_ = 0;             // index of this rank's next one
   size_t left_ = 0;             // micro-batches that this rank has not added yet
   std::exception_ptr out_of_memory_;

@@ -75,8 +75,7 @@ class RunStorage {
   // Throws Error(kBusy) if another session has taken over the output folder or a mirror. Cheap
   // enough to call at every step.
   void check_ours();
-  // Reads the record; before each commit, any thread.
-  // reads the lock's record; call before each commit, any thread
+  // Reads the lock's record. Call before each commit, from any thread.
   void check_before_commit() { lock_->check(); }
 
   // Call after the last commit: returns whether the mirrors have the output folder's content; logs

@@ -53,7 +53,7 @@ class Saving {
   [[nodiscard]] std::optional<int64_t> best_checkpoint_step() const;
 
  private:
-  // `on_schedule`: the keys ask for it.
+  // `on_schedule`: the keys ask for this save.
   void save(bool on_schedule);
   [[nodiscard]] SaveRequest request(SaveKind kind);
   // Waits for the previous save; returns false if the disk is slower than the keys ask for.

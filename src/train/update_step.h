@@ -52,7 +52,7 @@ class UpdateStep {
   struct Released {
     double squares = 0.0;  // of all norms
     double learning_rate = 0.0;
-    int64_t updated = 0;  // parameters
+    int64_t updated = 0;  // number of parameters
   };
 
   [[nodiscard]] StepReport leave_out(StepReport report) const;

@@ -86,7 +86,7 @@ class PoisonedRun {
   [[nodiscard]] FaultRun& run() { return run_; }
 
  private:
-  // Returns the weights of the run that skips this update, computed once each.
+  // Returns the weights of the run that skips this update, computed once for each step.
   const std::string& without_update(int64_t step) {
     std::string& weights = skipped_[step];
     if (!weights.empty()) return weights;

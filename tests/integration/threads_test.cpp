@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The threads of the binary: how they wait.
+// How the threads of the binary wait.
 #include <sys/resource.h>
 
 #include <thread>

@@ -24,7 +24,7 @@ using testing::TemporaryFolder;
 
 const std::string kModel = source_dir() + "/tests/fixtures/parity/mlm/model";
 
-// A folder with a small random model with the head, and its tokenizer.
+// A folder with a small random model that has the given head, and its tokenizer.
 class ModelFolder {
  public:
   explicit ModelFolder(Head head, std::vector<std::string> labels = {"O", "B-X", "I-X"}) {

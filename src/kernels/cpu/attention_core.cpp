@@ -26,8 +26,8 @@ constexpr int64_t kFewestRows = 32;
 constexpr int64_t kMostCausalRows = 64;
 
 // One key head of one sample and the query heads that it serves.
-struct HeadTask {  // first token, counted in the batch
-  int64_t first;   // token of the batch
+struct HeadTask {
+  int64_t first;   // first token, counted in the batch
   int64_t tokens;  // number of tokens of the sample
   int64_t sample;
   int64_t key_head;

@@ -55,7 +55,7 @@ std::unique_ptr<Nvrtc> load_nvrtc() {
   const std::string cudart = library_named("libcudart.so");
   if (cudart.empty()) throw std::runtime_error("torch has loaded no libcudart");
   std::vector<std::string> paths = nvrtc_beside(cudart);
-  // Also a toolkit of the system, found through the loader's search path.
+  // Also try a toolkit of the system, which the loader finds by name.
   for (const char* name : {"libnvrtc.so.13", "libnvrtc.so.12"}) paths.emplace_back(name);
   std::string reason;
   for (const std::string& path : paths) {
@@ -190,7 +190,7 @@ class DriverRunner {
   DriverResult (*get_function_)(DriverFunction**, DriverModule*, const char*) = nullptr;
   DriverResult (*launch_)(DriverFunction*, unsigned, unsigned, unsigned, unsigned, unsigned,
                           unsigned, unsigned, void*, void**, void**) = nullptr;
-  std::mutex mutex_;  // autograd launches from its own thread
+  std::mutex mutex_;  // autograd launches kernels from its own thread
   std::map<int, Gpu> gpus_;
   std::map<Key, DriverFunction*> functions_;
   bool has_compiled_ = false;

@@ -15,8 +15,8 @@ using Json = nlohmann::ordered_json;
 // Sequences of a question and a part of its context each.
 struct Windows {
   std::vector<ModelText> rows;
-  std::vector<std::vector<std::optional<TextRange>>> ranges;  // for each row, of its tokens
-  std::vector<size_t> queries;                                // for each row
+  std::vector<std::vector<std::optional<TextRange>>> ranges;  // of the tokens of each row
+  std::vector<size_t> queries;                                // index of the query of each row
 };
 
 class QuestionAnsweringPredictor final : public Predictor {

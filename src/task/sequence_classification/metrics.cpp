@@ -156,8 +156,8 @@ class ClassMetrics final : public Metrics {
   }
 
   Names names_;
-  ClassCounts counts_;    // only with roc_auc
-  RocAucColumns scores_;  // with roc_auc alone
+  ClassCounts counts_;
+  RocAucColumns scores_;  // only with roc_auc
   int64_t columns_ = 0;
 };
 

@@ -318,8 +318,7 @@ TEST_F(CudaKernels, UpdateAListInOneLaunch) {
   }
 }
 
-// --- what runs them
-// ---------------------------------------------------------------------------------
+// --- the test runner on the CPU ---
 
 // A block sum without the barrier between writing and reading.
 void sum_without_barrier(const void* arguments) {

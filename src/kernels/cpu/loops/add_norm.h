@@ -19,9 +19,9 @@ struct RowPlaces {
 // LN(s) with s = residual + Dropout(product + bias) over contiguous rows [columns], without torch.
 template <typename Storage>
 struct AddNormRows {
-  Storage* sums;            // the product; becomes s
+  Storage* sums;            // on entry the product; overwritten with s
   const float* bias;        // of the product
-  const Storage* residual;  // null: `sums` is s already
+  const Storage* residual;  // null: `sums` already contains s
   Storage* output;
   const float* gamma;
   const float* beta;
@@ -37,8 +37,8 @@ struct AddNormRows {
 
 template <typename Storage>
 struct AddNormBackwardRows {
-  Storage* gradient;  // of the output; becomes that of s and of the residual
-  Storage* sums;      // s; becomes the gradient of product + bias where there is dropout
+  Storage* gradient;  // of the output; overwritten with that of s and of the residual
+  Storage* sums;      // s; with dropout overwritten with the gradient of product + bias
   const float* gamma;
   float epsilon;
   std::optional<DropoutNumbers> dropout;

@@ -27,7 +27,8 @@ FT_INLINE const float* make_factors(const ScoreTile& tile, int64_t row) {
 // Sets the scores of keys outside the causal or sliding window to -infinity.
 FT_INLINE void hide_keys(const ScoreTile& tile, int64_t row_index, float* row) {
   if (!tile.causal && tile.window == 0) return;
-  const int64_t query = tile.first_query + row_index - tile.first_key;  // as a key of the tile
+  // index of the query among the tile's keys
+  const int64_t query = tile.first_query + row_index - tile.first_key;
   const int64_t end = tile.causal ? query + 1 : query + tile.window;
   for (int64_t c = end < 0 ? 0 : end; c < tile.keys; ++c) row[c] = kLowest;
   if (tile.window == 0) return;

@@ -12,8 +12,9 @@ namespace finetune::kernels {
 // Softmax and dropout of some query rows of one head's scores, without torch. Rows whose keys are
 // all masked become zero.
 struct ScoreTile {
-  float* scores;         // [rows, keys], scaled; overwritten with the dropped probabilities
-  float* gradient;       // [rows, keys], backward: of these; becomes that of the scores
+  float* scores;  // [rows, keys], scaled; overwritten with the dropped probabilities
+  // [rows, keys], backward: of the dropped probabilities; becomes that of the scores
+  float* gradient;
   const float* key_add;  // [keys] 0 or -infinity; null: no key is masked
   int64_t rows;
   int64_t keys;

@@ -22,7 +22,7 @@ template <typename Storage>
 struct BiasGeluBackwardRows {
   const Storage* input;
   const float* bias;
-  Storage* gradient;  // of the output; becomes that of input + bias
+  Storage* gradient;  // of the output; overwritten with that of input + bias
   float* bias_sums;   // [columns] += the sums of the gradient over rows
   int64_t first_row;
   int64_t last_row;

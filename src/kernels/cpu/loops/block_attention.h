@@ -41,7 +41,7 @@ struct PackedHead {
 
 enum BlockSeen : uint8_t { kNoToken, kSomeTokens, kEveryToken };
 
-// Floats of scratch memory that the functions below need.
+// Returns the floats of scratch memory that the functions below need.
 [[nodiscard]] int64_t block_scratch(const PackedHead& head);
 
 // target[c * columns + r] = source[r * stride + c]; the columns from `rows` on become zero.

@@ -11,7 +11,6 @@
 // x 8 (AVX2) or 4 x 4. All widths give the same bits: nothing is fused, and sums always run in
 // sixteen lanes. These are the compilers' vector types because compilers vectorised plain loops
 // over rows in some functions and not in others.
-// became vector code in some functions and not in others.
 namespace finetune::kernels {
 
 #if defined(__GNUC__) && !defined(__clang__)

@@ -6,7 +6,7 @@
 
 namespace finetune::kernels::cuda {
 
-// How a variant divides rows.
+// The number of values per thread and the threads per row of a variant.
 template <int kVariant>
 struct RowsOf {
   static constexpr bool kWholeBlock = kVariant >= 4;
