@@ -286,8 +286,8 @@ class Prediction {
     return {gradients(embedding_), finds_room ? 0 : kept(), 3 * hidden(4) + summed};
   }
 
-  // Outside of training passes: evaluation, with the logits of all predicted positions or of a
-  // chunk, twice; and the update.
+  // Outside of forward and backward passes: the larger of the update and of an evaluation, which
+  // needs twice the logits of all predicted positions or of a chunk.
   [[nodiscard]] Moment elsewhere() const {
     const int64_t tokens = work_.batches_at_once * work_.eval_batch * work_.choices * work_.length;
     const int64_t layer = tokens * (5 * model_.hidden_size + model_.intermediate_size) * 4;

@@ -18,9 +18,9 @@ class RunLog {
  public:
   RunLog(TrainingRun& run, const SessionWatch& watch) : run_(run), watch_(watch) {}
 
-  // Starts the event file of this session, after a rollback that of the steps that follow, and
-  // truncates metrics.jsonl to the restored log. If TensorBoard's events cannot be written, a new
-  // run throws Error(kIo) and a resumed run logs a warning.
+  // Starts a new event file for this session, or for the steps after a rollback, and truncates
+  // metrics.jsonl to the restored log. If TensorBoard's events cannot be written, a new run throws
+  // Error(kIo) and a resumed run logs a warning.
   void open();
   // Appends an entry for the current step.
   void log(nlohmann::ordered_json values);

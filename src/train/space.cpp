@@ -107,8 +107,8 @@ NeededBytes needed_bytes(const SavingFolder& folder, const SavedBytes& bytes,
   int64_t there = folder.kept + saves.left;
   if (saves.limit) there = std::min(there, *saves.limit);
   const auto added = static_cast<uint64_t>(std::max<int64_t>(0, there - folder.kept));
-  // In addition to the checkpoints that are kept: the next one before rotation deletes an old one,
-  // or that of an early stop; at the end the finished model.
+  // Space in addition to the checkpoints that are kept: for the next one before rotation deletes an
+  // old one, for that of an early stop, and at the end for the finished model.
   const uint64_t beside = std::max({bytes.scheduled, bytes.automatic, bytes.end});
   return {.least = bytes.scheduled, .most = added * bytes.scheduled + beside + folder.other};
 }

@@ -105,7 +105,7 @@ class DriveRun : public checkpoint::RunFolder {
     }
   }
 
-  // Deletes a written file after the machine is gone, although the mount had shown it.
+  // Simulates an upload that was lost with the machine although the mount had shown the file.
   void lose_an_upload(const DriveCase& item) {
     FileSystem& system = FileSystem::local();
     std::vector<std::string> found;

@@ -132,7 +132,7 @@ const bool kIsAdded = [] {
   return true;
 }();
 
-// ---- The task for users.
+// ---- What users run.
 
 class ExtraTask : public ::testing::Test {
  protected:

@@ -220,7 +220,7 @@ struct Gradients {
   Tensor query, key, value;  // [heads of a wave, blocks * block, columns]
 };
 
-// For enough heads to use all threads: each pair of blocks is computed once.
+// Used if there are enough heads for all threads: each pair of blocks is computed once.
 void backward_by_head(const PackedHead& head, const BlockPattern& pattern, float* of_query,
                       float* of_key, float* of_value) {
   ThreadMemory memory(head);
@@ -236,8 +236,9 @@ void backward_by_head(const PackedHead& head, const BlockPattern& pattern, float
   }
 }
 
-// For fewer heads than threads: a task computes the gradient of one block of queries, or of one
-// block of keys and values. Scores are computed twice, but the sums run in the same order as above.
+// Used if there are fewer heads than threads: a task computes the gradient of one block of queries,
+// or of one block of keys and values. Scores are computed twice, but the sums run in the same order
+// as above.
 void backward_by_block(const PackedHead& head, const BlockPattern& pattern, int64_t task,
                        float* of_query, float* of_key, float* of_value) {
   ThreadMemory memory(head);
