@@ -22,7 +22,7 @@
 namespace finetune {
 namespace {
 
-// Values of the weight that are unpacked at a time, and values that the products for its gradient
+// Values of the weight that are unpacked, and of its gradient that are computed, at a time.
 // need.
 constexpr int64_t kValuesPerBlock = int64_t{1} << 20;
 

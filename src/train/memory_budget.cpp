@@ -77,7 +77,7 @@ std::optional<MemoryDecision> apply_memory_budget(const LoadedConfig& config, co
   const std::optional<MemoryDecision> before =
       saved != nullptr ? saved_decision(config, *saved, processes) : std::nullopt;
   if (before && before->choices != decision.choices) {
-    log::warning("not bit-exact from here: memory is cut or stored otherwise than before");
+    log::warning("not bit-exact from here: micro-batch or storage formats differ from before");
   }
   return decision;
 }

@@ -186,7 +186,7 @@ void RunStart::log_restored() const {
              std::to_string(*args.early_stopping_patience) + " evaluations without progress)");
   }
   if (state.evaluation_pending) {
-    log::info("  the evaluation that was cut at this step is done again");
+    log::info("  the evaluation that was interrupted at this step runs again");
   }
 }
 

@@ -420,9 +420,10 @@ bool RunStorage::finish(bool is_finished) {
       log::info("the mirror '" + place.directory + "' has everything");
     } else {
       is_everywhere = false;
-      log::error("'" + place.directory + "' lacks what '" + config_.args.output_dir +
-                 "' on this machine holds; before it is given back make the former reachable and "
-                 "run the same command again");
+      log::error(
+          "'" + place.directory + "' lacks what '" + config_.args.output_dir +
+          "' on this machine holds; make the mirror reachable and run the same command again "
+          "before you delete this machine");
     }
   }
   return is_everywhere;

@@ -133,8 +133,8 @@ class TokenClassificationPredictor final : public Predictor {
     return tokens;
   }
 
-  // Follows the pipeline: a token continues a word if its text differs in length from the text it
-  // covers; if the vocabulary marks no continuations, if no space precedes it.
+  // Follows the pipeline. If the vocabulary marks continuations, a token continues a word if its
+  // text differs in length from the text it covers; otherwise, if no space precedes it.
   [[nodiscard]] bool continues_word(const std::string& text, const TextRange& range,
                                     const TaggedToken& token, const CodePoints& places) const {
     if (marks_continuations_) {
