@@ -21,8 +21,7 @@ struct DynamicMap {
   // Bits 0 to 7: the code at the start of the bucket. From bit 8: the smallest value of the lower
   // 16 bits of a magnitude that has the next code (65536: none).
   std::array<uint32_t, kBuckets> buckets;
-  // values[code] <= the code's magnitudes: boundaries[k] is the smallest x of code k + 1. For
-  // tensor operations.
+  // boundaries[k] is the smallest x whose nearest code is k + 1. Tensor operations search it.
   std::array<float, 255> boundaries;
 };
 

@@ -12,6 +12,8 @@ namespace finetune::nn {
 DenseActivation::DenseActivation(const Scope& scope, int64_t inputs, int64_t outputs, Activation f)
     : dense_(scope / "dense", inputs, outputs), activation_(f) {}
 
+// y = f(h) with h = W x + b. The product W x is kept without the bias, and dh = dy f'(h) is the
+// product's gradient; db = sum(dh).
 Value DenseActivation::operator()(const Value& x, Pass& p) const {
   if (p.is_plain()) {
     const Tensor h = dense_(x, p).tensor;

@@ -34,6 +34,8 @@ LayerNorm::LayerNorm(const Scope& scope, int64_t size, double epsilon, bool has_
   if (has_bias) bias_ = scope.parameter("bias", {size});
 }
 
+// With u = (x - mean) / sd and g = dy w: dx = (g - mean(g) - u mean(g u)) / sd, dw = sum(dy u),
+// db = sum(dy).
 Value LayerNorm::operator()(const Value& x, Pass& p) const {
   if (p.is_plain()) {
     return {.tensor = at::layer_norm(x.tensor, {x.tensor.size(-1)}, weight_, bias_, epsilon_)};
@@ -110,6 +112,8 @@ AddAndNorm::AddAndNorm(const Scope& scope, int64_t inputs, int64_t size,
       norm_(scope / "LayerNorm", size, options.epsilon),
       options_(options) {}
 
+// The fused kernel overwrites the product with s = residual + Dropout(product + bias). Its backward
+// pass overwrites dy with ds, the residual's gradient, and with dropout s with the product's.
 Value AddAndNorm::operator()(Value x, const Value& residual, Pass& p) const {
   if (p.is_plain()) {
     const Value dropped =

@@ -208,8 +208,8 @@ class CausalLm(ParityTest):
             train_dataset=Samples(blocks_of(TEXT / "lighthouse.txt")),
             eval_dataset=Samples(blocks_of(TEXT / "lighthouse-valid.txt")),
         )
-        # Trainer 5.23 does not recognise that GPT2LMHeadModel's loss shifts labels and also counts
-        # the first token of each block: 32 targets instead of 31 here.
+        # Trainer 5.23 does not recognise that GPT2LMHeadModel's loss shifts the labels. It then
+        # counts the first token of each block too: 32 targets instead of 31 here.
         trainer._loss_shifts_labels = True
         return trainer
 

@@ -175,6 +175,7 @@ void for_each_tile(const Attention& inputs, const HeadTask& task, const Scratch&
   }
 }
 
+// For each tile: S = scale Q K^T, then context = Dropout(softmax(S)) V.
 void forward_heads(const Attention& inputs, const HeadTask& task, const Tensor& output,
                    const Scratch& scratch) {
   const KeysAndValues all(inputs, task);
@@ -198,6 +199,8 @@ void forward_heads(const Attention& inputs, const HeadTask& task, const Tensor& 
   });
 }
 
+// Computes the probabilities of each tile again. With P after dropout and dP = dC V^T:
+// dV += P^T dC, dQ = scale dS K, dK += scale dS^T Q. The gradients overwrite the inputs.
 void backward_heads(const Attention& inputs, const HeadTask& task, const Tensor& gradient,
                     const Scratch& scratch) {
   const KeysAndValues all(inputs, task);

@@ -104,6 +104,7 @@ class Wave {
     rows(value_, place).copy_(slice(inputs_.value, shape_, index));
     transpose(key_, key_transposed_, place);
   }
+  // Also packs dC and rowsum(dC C), which equals rowsum(P dP) of the softmax's gradient.
   void pack_backward(int64_t index, int64_t place, const Tensor& context,
                      const Tensor& gradient) const {
     pack(index, place);

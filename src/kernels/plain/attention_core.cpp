@@ -58,6 +58,8 @@ Tensor seen_keys(const AttentionRule& rule, const Tensor& scores) {
   return rule.window == 0 ? seen : seen.logical_and(distance.lt(rule.window));
 }
 
+// P = softmax(scale Q K^T), after the soft-cap and with -infinity where the mask is false. A row
+// without a visible key gets zeros.
 Samples make_samples(const Attention& inputs, int64_t first, int64_t count) {
   Samples samples = {.query = by_head(inputs.query.narrow(0, first, count), inputs.heads),
                      .key = by_head(inputs.key.narrow(0, first, count), inputs.key_heads()),
@@ -202,6 +204,8 @@ void attention_backward(const Attention& inputs, const Tensor& gradient) {
     });
     return;
   }
+  // With context C = (P f) V and dropout factors f: dV = (P f)^T dC, dP = (dC V^T) f,
+  // dS = P (dP - rowsum(P dP)) scale, dQ = dS K, dK = dS^T Q.
   by_samples(inputs, [&](int64_t first, int64_t count) {
     const Samples samples = make_samples(inputs, first, count);
     const Tensor& probabilities = samples.probabilities;

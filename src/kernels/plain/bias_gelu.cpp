@@ -38,6 +38,8 @@ void bias_activation(const Tensor& input, const Tensor& bias, Activation f, cons
   });
 }
 
+// Overwrites the gradient with dh = dy f'(h), h = input + bias, and returns the sum of its rows,
+// the gradient of the bias.
 Tensor bias_activation_backward(const Tensor& input, const Tensor& bias, Activation f,
                                 const Tensor& gradient) {
   const at::ScalarType type = compute_type(input);

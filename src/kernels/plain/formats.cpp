@@ -79,6 +79,7 @@ void add_stochastically(const Tensor& target, const Tensor& values, const Roundi
   plain::round_stochastically(target, sum, key);
 }
 
+// As in kernels/cpu/loops/formats.cpp, with integer operations on whole tensors.
 void split_values(const Tensor& values, const Tensor& weight, const Tensor& correction) {
   const Tensor bits = bits_of(values.flatten());
   const Tensor magnitude = masked(bits, 0x7FFFFFFF);
@@ -99,6 +100,7 @@ void split_values(const Tensor& values, const Tensor& weight, const Tensor& corr
   put_upper_halves(weight, at::bitwise_or(with_class(nearest, magnitude), masked(bits, kSign)));
 }
 
+// weight + correction / 127 * 2^(exponent - 8), half a last place of the weight.
 void join_values(const Tensor& weight, const Tensor& correction, const Tensor& values) {
   const Tensor wide = weight.to(at::kFloat).flatten();
   const Tensor exponent = masked(shifted_right(bits_of(wide), 23), 0xFF).clamp(1, 254);

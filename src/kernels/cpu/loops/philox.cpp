@@ -36,6 +36,8 @@ FT_AVX512 __m512i lanes512(int set) {
   return _mm512_add_epi64(_mm512_set_epi64(7, 3, 6, 2, 5, 1, 4, 0), _mm512_set1_epi64(8 * set));
 }
 
+// One round with key (k0, k1): c0' = high(M1 c2) ^ c1 ^ k0, c1' = low(M1 c2),
+// c2' = high(M0 c0) ^ c3 ^ k1, c3' = low(M0 c0). Then the key grows by the Weyl constants.
 FT_AVX512 void run_rounds(Blocks512& blocks, uint32_t key0, uint32_t key1) {
   auto& [c0, c1, c2, c3] = blocks.word;
   const __m512i multiplier0 = _mm512_set1_epi64(kMultiplier0);
@@ -69,6 +71,8 @@ FT_AVX512 void in_order(const Blocks512& blocks, int set, __m512i* halves) {
   halves[1] = _mm512_unpackhi_epi64(words01, words23);
 }
 
+// Factors of one dropout row: scale where the word is at least the threshold, otherwise 0. The
+// counter is (block, row, place, layer and site).
 __attribute__((target("avx512f"))) void factors_avx512(const DropoutRow& row, int64_t count,
                                                        float* factors) {
   const __m512i threshold = _mm512_set1_epi32(static_cast<int>(row.threshold));
@@ -95,6 +99,8 @@ __attribute__((target("avx512f"))) void factors_avx512(const DropoutRow& row, in
   }
 }
 
+// Words of the blocks from first_block on. The counter is the 64-bit number of the block and two
+// zeros.
 __attribute__((target("avx512f"))) void words_avx512(uint64_t first_block, uint64_t key,
                                                      int64_t count, uint32_t* words) {
   for (int64_t block = 0; block < count; block += kPhiloxBlocks) {
@@ -121,6 +127,7 @@ struct Blocks256 {
   __m256i word[4][2];
 };
 
+// Block numbers in the order 0, 2, 1, 3, because AVX2 unpacks within 128-bit halves.
 FT_AVX2 __m256i lanes256(int set) {
   return _mm256_add_epi64(_mm256_set_epi64x(3, 1, 2, 0), _mm256_set1_epi64x(4 * set));
 }
