@@ -22,8 +22,7 @@
 namespace finetune {
 namespace {
 
-// Values of the weight that are unpacked, and of its gradient that are computed, at a time.
-// need.
+// How many values of the weight are unpacked, and of its gradient computed, at a time.
 constexpr int64_t kValuesPerBlock = int64_t{1} << 20;
 
 bool runs_ahead(const Tensor& x) { return kernels::kernels_for(x.device()).is_asynchronous; }

@@ -62,8 +62,8 @@ void Slot::give(Tensor gradient) {
     gradient_ = gradient_ + gradient;
   }
 }
-// Computes gradient = dy W + beta gradient, with beta 0 for the first product.
 
+// Computes gradient = dy W + beta gradient, with beta 0 for the first product.
 void Slot::give_product(Precision precision, const Tensor& dy, const Tensor& weight,
                         const Tensor& spare) {
   const double beta = gradient_.defined() ? 1.0 : 0.0;
@@ -114,8 +114,8 @@ Kept Pass::keep(Value x) const {
 void Pass::record(const Value& result, std::function<void(Tensor dy)> backward) {
   if (records()) tape_.push_back({result.slot, std::move(backward)});
 }
-// Records an autograd graph of `function` alone, between detached inputs and a detached result.
 
+// Records an autograd graph of `function` alone, between detached inputs and a detached result.
 Value Pass::differentiate(std::vector<Value> inputs, std::vector<Tensor> parameters,
                           const Function& function) {
   std::vector<Tensor> arguments;
@@ -154,9 +154,9 @@ Value Pass::differentiate(std::vector<Value> inputs, std::vector<Tensor> paramet
   });
   return y;
 }
-// The forward pass records nothing. The backward pass runs the segment again on a tape of its own
-// and returns the gradient of the segment's input.
 
+// The forward pass records nothing. The backward pass runs the segment again on a separate tape
+// and returns the gradient of the segment's input.
 Value Pass::checkpoint(Value x, const Segment& segment) {
   FT_CHECK(records(), "only a pass that records runs a segment again");
   const std::shared_ptr<Slot> of_input = x.slot;
@@ -178,8 +178,8 @@ Value Pass::checkpoint(Value x, const Segment& segment) {
   });
   return y;
 }
-// Runs the tape from its end. Operations whose result got no gradient are skipped.
 
+// Runs the tape from its end. Operations whose result got no gradient are skipped.
 void Pass::backward(const Value& result, Tensor gradient) {
   FT_CHECK(records() && !tape_.empty(), "a tape serves one backward pass");
   result.slot->give(std::move(gradient));
@@ -189,9 +189,9 @@ void Pass::backward(const Value& result, Tensor gradient) {
     if (operation.result->has_gradient()) operation.backward(operation.result->take());
   }
 }
+
 // Hands autograd one node for the whole equation. The anchor, an extra input that needs a gradient,
 // makes autograd call it even if no other input does.
-
 Tensor run(const std::shared_ptr<Pass>& pass, const std::vector<Tensor>& inputs,
            const Equation& equation) {
   std::vector<Value> values;
