@@ -218,8 +218,8 @@ Tensor turned_plainly(const Tensor& x, int64_t heads, const Rotation& rotation) 
       .to(x.scalar_type());
 }
 
-// The same with the same bits and only two temporary tensors; `back` rotates by the negative angle,
-// which is the backward pass.
+// Computes the same bits with only two temporary tensors. `back` rotates by the negative angle: the
+// backward pass.
 Tensor turned(const Tensor& x, int64_t heads, const Rotation& rotation, bool back) {
   const HeadsToTurn h(x, heads, rotation);
   const int64_t half = h.first.size(-1);
