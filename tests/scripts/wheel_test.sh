@@ -98,7 +98,7 @@ output=$(env -u FINETUNE_WHEEL CXX=/nonexistent FINETUNE_NO_INSTALL=1 FINETUNE_P
 expect "==> using the wheel $folder/drive/bin/" "$output"
 [[ -f $folder/drive/runs/smoke/model.safetensors ]] || fail "colab_cell.sh trained nothing"
 
-# Another version of torch, then none.
+# Another torch, then none.
 version=$(site_of "$folder/$name/bin/python")/torch/version.py
 rm "$version"  # a link to another environment's file
 echo "__version__ = '2.10.1'" >"$version"
