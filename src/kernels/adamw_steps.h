@@ -6,7 +6,7 @@
 
 namespace finetune::kernels {
 
-// An AdamWStep with the scalars that its state's arithmetic takes.
+// An AdamWStep together with the scalars that the arithmetic of its state needs.
 struct AdamWJob {
   const Parameter* parameter = nullptr;
   AdamWState state;

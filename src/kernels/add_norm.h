@@ -19,22 +19,23 @@ struct AddNorm {
   const TokenLayout* layout = nullptr;  // of [1, N, C]
 };
 
-// Returns y; `product` becomes s, which is what the backward pass needs.
+// Returns y. `product` is overwritten with s, which the backward pass needs.
 [[nodiscard]] Tensor add_norm(const Tensor& product, const Tensor& bias, const Tensor& residual,
                               const AddNorm& weights);
 
-// y = LN(s) again, the same bits.
+// Recomputes y = LN(s) from `sums`, with the same bits.
 [[nodiscard]] Tensor norm(const Tensor& sums, const AddNorm& weights);
 
 struct AddNormGradients {
-  Tensor product;  // and of bias, summed over rows
+  Tensor product;  // of the product; its sum over rows is that of the bias
   Tensor gamma;
   Tensor beta;
   Tensor bias;
 };
 
-// `gradient`, of y, becomes that of s and of the residual. That of the product is in the memory of
-// `sums`, or, without dropout, `gradient` itself.
+// Takes dL/dy in `gradient` and overwrites it with dL/ds, which is also the gradient of the
+// residual. The gradient of the product reuses the memory of `sums`; without dropout it is
+// `gradient` itself.
 [[nodiscard]] AddNormGradients add_norm_backward(const Tensor& gradient, const Tensor& sums,
                                                  const AddNorm& weights);
 

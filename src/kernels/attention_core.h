@@ -9,18 +9,18 @@
 
 namespace finetune::kernels {
 
-// Which keys a query sees, and what becomes of a score before the softmax.
+// Which keys a query attends to, and how a score is changed before the softmax.
 struct AttentionRule {
-  bool causal = false;  // a token sees itself and those before it
-  // A token sees tokens at a distance below this: with `causal` that many, itself included, else
-  // 2 window - 1; 0: at any distance.
+  bool causal = false;  // a token attends to itself and to earlier tokens
+  // Sliding window: a token attends to tokens at a distance below this. With `causal` these are
+  // `window` tokens, itself included, else 2 window - 1. 0: no limit.
   int64_t window = 0;
   double scale = 0.0;    // of scores; 0: 1 / sqrt(D)
-  double softcap = 0.0;  // c: scores s become c tanh(s / c); 0: they stay
+  double softcap = 0.0;  // c: a score s becomes c tanh(s / c); 0: no soft-capping
 };
 
-// Dropout(softmax(Q K^T / sqrt(D))) V of every head. Probabilities exist for some query rows of a
-// head at a time and are computed again in the backward pass, which needs no statistics of them.
+// Dropout(softmax(Q K^T / sqrt(D))) V of every head. Probabilities exist only for some query rows
+// of a head at a time. The backward pass computes them again and needs no saved statistics.
 struct Attention {
   Tensor query, key, value;  // [B, T, C], contiguous; key and value [B, T, kv_heads * D]
   int64_t heads = 1;
@@ -28,17 +28,17 @@ struct Attention {
   AttentionRule rule = {};
   Tensor mask;  // [B, 1, 1, T] bool, true where a token may be attended to; or undefined
   std::optional<DropoutNumbers> dropout;
-  // Of [1, N, C]: every sequence attends to itself alone, the mask is [1, 1, 1, N].
+  // Of [1, N, C]: each sequence attends only to itself, and the mask is [1, 1, 1, N].
   const TokenLayout* layout = nullptr;
 
   [[nodiscard]] int64_t key_heads() const { return kv_heads == 0 ? heads : kv_heads; }
   [[nodiscard]] int64_t head_size() const { return query.size(2) / heads; }
 };
 
-// -> [B, T, C]. Where a sample has no token that may be attended to: zeros.
+// Returns [B, T, C]; rows are zero where the mask excludes all tokens of a sample.
 [[nodiscard]] Tensor attention(const Attention& inputs);
 
-// From the gradient of what attention() returned; query, key and value become their gradients.
+// `gradient` is that of attention()'s result. Overwrites query, key and value with their gradients.
 void attention_backward(const Attention& inputs, const Tensor& gradient);
 
 }  // namespace finetune::kernels

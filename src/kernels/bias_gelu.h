@@ -9,10 +9,12 @@ namespace finetune::kernels {
 
 using Activation = Tensor (*)(const Tensor&);
 
-// output <- f(input + bias), which may be the input's memory. f null: the exact GELU.
+// Writes f(input + bias) to `output`, which may be the memory of `input`. A null f is the exact
+// GELU.
 void bias_activation(const Tensor& input, const Tensor& bias, Activation f, const Tensor& output);
 
-// gradient: of the output; becomes that of input + bias. Returns that of bias.
+// `gradient` is that of the output and is overwritten with that of input + bias. Returns that of
+// bias.
 [[nodiscard]] Tensor bias_activation_backward(const Tensor& input, const Tensor& bias, Activation f,
                                               const Tensor& gradient);
 

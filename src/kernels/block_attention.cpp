@@ -70,7 +70,8 @@ Tensor block_sparse_attention(const BlockSparseAttention& inputs,
   const auto forward = std::make_shared<kernels::BlockContext>(kernels::block_attention(*made));
   return attach_backward(forward->context, {inputs.query, inputs.key, inputs.value},
                          [made, forward](const Tensor& gradient) -> std::vector<Tensor> {
-                           // The inputs may be anyone's: they stay as they are.
+                           // The backward pass overwrites its inputs, which may belong to others:
+                           // copy them.
                            made->query = made->query.clone();
                            made->key = made->key.clone();
                            made->value = made->value.clone();

@@ -9,8 +9,9 @@
 
 namespace finetune::kernels {
 
-// finetune/kernels/block_attention.h without autograd. The forward pass keeps its result and one
-// number a row; the backward pass recomputes each tile of probabilities.
+// The block-sparse attention of finetune/kernels/block_attention.h without autograd. The forward
+// pass keeps its result and one number per row; the backward pass recomputes each tile of
+// probabilities.
 struct BlockAttention {
   Tensor query, key, value;  // [B, T, C], contiguous
   BlockPattern pattern;
@@ -20,17 +21,17 @@ struct BlockAttention {
 
 struct BlockContext {
   Tensor context;      // [B, T, C], like the query
-  Tensor log_sum_exp;  // [B, H, T] in what is computed in: of a row's scores; +infinity: a zero row
+  Tensor log_sum_exp;  // [B, H, T], in the compute type; +infinity: the row of context is zero
 };
 
 [[nodiscard]] BlockContext block_attention(const BlockAttention& inputs);
 
-// From the gradient of the context; query, key and value become their gradients. Bits do not
-// depend on the number of threads.
+// `gradient` is that of the context. Overwrites query, key and value with their gradients. The bits
+// do not depend on the number of threads.
 void block_attention_backward(const BlockAttention& inputs, const BlockContext& forward,
                               const Tensor& gradient);
 
-// The options' rule for one layer and pass.
+// Where the attention runs: the options' block pattern depends on the layer.
 struct BlockLayer {
   int64_t layer = 0;
   int64_t heads = 1;

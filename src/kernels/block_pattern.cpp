@@ -12,7 +12,7 @@ namespace {
 
 using Lists = std::vector<std::vector<int32_t>>;
 
-// The blocks that the one at `row` sees for certain.
+// Returns the blocks that block `row` always attends to: the first, the last and its neighbours.
 std::set<int32_t> fixed_blocks(int32_t row, int32_t blocks) {
   std::set<int32_t> fixed = {0, blocks - 1};
   for (int32_t block = row - 1; block <= row + 1; ++block) {

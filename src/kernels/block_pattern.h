@@ -9,11 +9,11 @@
 
 namespace finetune::kernels {
 
-// For every head and block the blocks on the other side, ascending, possibly repeated.
+// For every head and block, the blocks on the other side: ascending, possibly repeated.
 class BlockLists {
  public:
   BlockLists() = default;
-  // Of lists[head * blocks + block].
+  // `lists` is indexed by head * blocks + block.
   BlockLists(const std::vector<std::vector<int32_t>>& lists, int64_t blocks);
 
   [[nodiscard]] std::span<const int32_t> of(int64_t head, int64_t block) const {
@@ -23,21 +23,22 @@ class BlockLists {
 
  private:
   int64_t blocks_ = 0;
-  std::vector<size_t> starts_;  // compressed rows
+  std::vector<size_t> starts_;  // CSR: row r is entries_[starts_[r], starts_[r + 1])
   std::vector<int32_t> entries_;
 };
 
-// Who sees whom in one layer.
+// Which blocks of keys each block of queries attends to in one layer.
 struct BlockPattern {
   int64_t block_size = 0;
   int64_t heads = 0;
   int64_t blocks = 0;
-  BlockLists keys;     // that a block of queries sees
-  BlockLists queries;  // that see a block of keys: the same, transposed
+  BlockLists keys;     // that a block of queries attends to
+  BlockLists queries;  // that attend to a block of keys: the transposed lists
 };
 
-// `evaluation` matters to options.like_transformers alone. Drawn blocks lie anywhere but in the
-// window and the first and last block, and none is drawn twice; fewer where there are not enough.
+// Random blocks are drawn from those outside the window that are neither first nor last, without
+// repetition; fewer where there are not enough. `evaluation` matters only with
+// options.like_transformers.
 [[nodiscard]] BlockPattern make_block_pattern(const BlockSparseOptions& options, int64_t layer,
                                               int64_t heads, int64_t tokens, bool evaluation);
 

@@ -22,24 +22,24 @@
 namespace finetune {
 namespace {
 
-// Of the weight, at a time: what is unpacked of it, and what its gradient's products take.
+// How many values of the weight are unpacked, and of its gradient computed, at a time.
 constexpr int64_t kValuesPerBlock = int64_t{1} << 20;
 
 bool runs_ahead(const Tensor& x) { return kernels::kernels_for(x.device()).is_asynchronous; }
 
-// Whether all rows of the weight are used at once: on a device, if none is unpacked, because a
-// launch costs more than memory for the products.
+// Whether the product uses all rows of the weight at once. On a device it does unless they must be
+// unpacked, because launches cost more than the memory of the products.
 bool is_used_at_once(const Tensor& weight) {
   return runs_ahead(weight) && weight.scalar_type() == at::kFloat;
 }
 
-// Rows of the weight at a time.
+// Returns the rows of the weight that are used at a time.
 int64_t block_of(const Tensor& weight) {
   if (is_used_at_once(weight)) return weight.size(0);
   return std::clamp<int64_t>(kValuesPerBlock / weight.size(1), 1, weight.size(0));
 }
 
-// Handed on by address: as inputs of the node they would be edges of the graph.
+// Passed by address: as inputs of the autograd node they would be edges of the graph.
 struct Arguments {
   const Tensor& weight;
   const Tensor& bias;
@@ -50,10 +50,10 @@ struct Arguments {
 
 struct Output {
   Tensor loss;        // float32 scalar
-  Tensor x_gradient;  // like x; undefined where nobody asked
+  Tensor x_gradient;  // like x; undefined if not needed
 };
 
-// One pass over rows in chunks, and for each chunk over the vocabulary in blocks.
+// One pass over the rows in chunks, and for each chunk over the vocabulary in blocks.
 class ChunkedLoss {
  public:
   ChunkedLoss(const Arguments& arguments, bool with_gradient)
@@ -66,7 +66,7 @@ class ChunkedLoss {
         block_(block_of(weight_)) {
     if (is_used_at_once(weight_)) {
       operand_ = weight_.detach();
-      // Cast once instead of twice for each chunk of rows.
+      // Casts once instead of twice for each chunk of rows.
       if (options_.precision != Precision::kFloat32) {
         operand_ = operand_.to(scalar_type(options_.precision));
       }
@@ -85,7 +85,7 @@ class ChunkedLoss {
     const int64_t longest = chunks == 0 ? 0 : (rows + chunks - 1) / chunks;
     const Tensor buffer = at::empty({longest, vocabulary_}, x.options().dtype(at::kFloat));
     for (int64_t chunk = 0; chunk < chunks; ++chunk) {
-      const int64_t first = rows * chunk / chunks;  // of nearly equal length: the last is no stub
+      const int64_t first = rows * chunk / chunks;  // chunks of nearly equal length
       const int64_t count = rows * (chunk + 1) / chunks - first;
       const Tensor x_chunk = as_factor(x.narrow(0, first, count).contiguous());
       const Tensor logits = buffer.narrow(0, 0, count);
@@ -108,9 +108,9 @@ class ChunkedLoss {
   }
 
  private:
-  // Rows as products take them. On a device in half precision they are cast once, so that the
-  // gradient of the weight is a product of 16-bit matrices, which tensor cores multiply. The CPU
-  // multiplies the rows as they are.
+  // Converts rows to the type that products use. On a device in half precision they are cast once,
+  // so that the gradient of the weight is a product of 16-bit matrices, which tensor cores
+  // multiply. The CPU multiplies the rows as they are.
   [[nodiscard]] Tensor as_factor(const Tensor& rows) const {
     if (options_.precision == Precision::kFloat32 || !runs_ahead(rows)) return rows;
     return rows.to(scalar_type(options_.precision));
@@ -139,7 +139,8 @@ class ChunkedLoss {
     });
   }
 
-  // Caps the logits where asked to; what that multiplies their gradient with, or undefined.
+  // Soft-caps the logits if asked to: z becomes c tanh(z / c). Returns the derivative 1 - tanh(z /
+  // c)^2, or undefined if it is not needed.
   [[nodiscard]] Tensor cap(const Tensor& logits) const {
     if (options_.softcap == 0.0) return {};
     logits.div_(options_.softcap).tanh_();
@@ -148,7 +149,8 @@ class ChunkedLoss {
     return slopes;
   }
 
-  // dlogits [n, V] -> the gradients of the weight and the bias, and of these rows of x.
+  // From dlogits [n, V] computes the gradients of these rows of x, and adds to those of the weight
+  // and the bias.
   void add_gradients(const Tensor& x, const Tensor& dlogits, const Tensor& dx) {
     const bool wide = options_.precision == Precision::kFloat32;
     Tensor sum = !dx.defined() || dx.scalar_type() == at::kFloat
@@ -176,7 +178,7 @@ class ChunkedLoss {
   bool with_gradient_;
   int64_t vocabulary_;
   int64_t block_;
-  Tensor operand_;  // the whole weight as products take it; undefined where it goes by blocks
+  Tensor operand_;  // the converted weight; undefined if it is converted in blocks
   Tensor bias_values_;
   Tensor bias_gradient_;
 };

@@ -12,12 +12,12 @@ namespace finetune::kernels {
 [[nodiscard]] DropoutNumbers make_dropout_numbers(double p, const DropoutStream& stream,
                                                   int64_t layer, DropoutSite site);
 
-// Nothing where no element is dropped.
+// Returns nullopt if no element is dropped.
 [[nodiscard]] std::optional<DropoutNumbers> make_dropout_numbers(
     double p, const std::optional<DropoutStream>& stream, int64_t layer, DropoutSite site);
 
-// A tensor like x [B, T, C] or [B, H, T, S], with a layout [1, N, C], of 0 and 1 / (1 - p), by
-// plain tensor operations.
+// Returns a tensor of x's shape, [B, T, C] or [B, H, T, S], or [1, N, C] with a layout, whose
+// elements are 0 or 1 / (1 - p). Uses plain tensor operations.
 [[nodiscard]] Tensor dropout_mask(const Tensor& x, const DropoutNumbers& numbers,
                                   const TokenLayout* layout = nullptr);
 

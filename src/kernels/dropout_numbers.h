@@ -8,14 +8,14 @@
 
 namespace finetune::kernels {
 
-// The random numbers of one dropout, as kernels read them (finetune/kernels/dropout.h). Torch-free.
+// The parameters of one dropout as kernels read them (finetune/kernels/dropout.h). Torch-free.
 struct DropoutNumbers {
   double p = 0.0;
   std::array<uint32_t, 2> key = {};
   uint32_t first_place = 0;
   uint32_t layer_and_site = 0;
 
-  // A number below it is dropped.
+  // Elements whose random 32-bit number is below the threshold are dropped.
   [[nodiscard]] uint32_t threshold() const {
     return static_cast<uint32_t>(std::min(std::round(p * 0x1.0p32), 0x1.0p32 - 1));
   }

@@ -10,7 +10,7 @@
 namespace finetune::kernels {
 namespace {
 
-// cuda's where somebody runs its kernels.
+// Returns cuda's table if there is a runner for its kernels, else plain's.
 const Kernels& launched_by(const cuda::Runner* runner) {
   if (runner == nullptr) return plain::kKernels;
   cuda::set_runner(runner);

@@ -17,20 +17,20 @@
 #include "kernels/dropout_numbers.h"
 #include "kernels/softmax_cross_entropy.h"
 
-// The operations that devices implement, as one table per device: cpu/ vectorised loops, plain/
-// ATen operators (for every device and type, and what tests compare with), cuda/ kernels compiled
-// at run time. Callers use the functions of each operation's header, which check their arguments
-// and call the table; kernels.cpp is the only source that asks which device a tensor is on.
+// The operations that devices implement, as one table per device: cpu/ has vectorised loops, plain/
+// ATen operators (for every device and type, and the reference of the tests), cuda/ kernels
+// compiled at run time. Callers use the functions of each operation's header, which check their
+// arguments and call the table. Only kernels.cpp asks which device a tensor is on.
 namespace finetune::kernels {
 
-// Entries are references: a table without one of them does not compile. A device without a kernel
-// for an operation names plain's.
+// Entries are references, so a table with a missing entry does not compile. A device without a
+// kernel for an operation uses plain's.
 //
-// Each entry has the contract of the function of its name, and may rely on that function's checks:
+// Each entry has the contract of the function of its name and may rely on that function's checks:
 // contiguous tensors on one device, of float32, bfloat16 or float16 (plain: float64 too). Kernels
-// of an accelerator are launched on the current stream of the tensors' device and wait for it only
-// where they return a number; scratch memory comes from ATen's allocator and is returned to it
-// before they return.
+// of an accelerator are launched on the current stream of the tensors' device, and the host waits
+// only where a function returns a number. Scratch memory comes from ATen's allocator and is
+// returned to it before the function returns.
 struct Kernels {
   const char* name;
 
@@ -49,7 +49,7 @@ struct Kernels {
   decltype(kernels::bias_activation)& bias_activation;
   decltype(kernels::bias_activation_backward)& bias_activation_backward;
 
-  // x times its dropout mask (dropout_mask.h). x may be strided.
+  // Returns x times its dropout mask (dropout_mask.h). x may be strided.
   Tensor (&dropout)(const Tensor& x, const DropoutNumbers& numbers, const TokenLayout* layout);
 
   // softmax_cross_entropy.h
@@ -59,7 +59,7 @@ struct Kernels {
   // float32. Rows whose index is `skipped` are left out.
   void (&add_rows)(const Tensor& target, const Tensor& indices, const Tensor& rows,
                    int64_t skipped);
-  // The same where target is zeros and no row is left out.
+  // The same where target is zero and no row is skipped.
   void (&sum_rows)(const Tensor& target, const Tensor& indices, const Tensor& rows);
 
   // finetune/kernels/formats.h
@@ -80,8 +80,8 @@ struct Kernels {
                       const BitsAndBytesNumbers& numbers);
   void (&update_companded)(const Parameter& parameter, const CompandedState& state,
                            const AdamWUpdate& update, const AdamWNumbers& numbers);
-  // All of these updates in a few launches, by the arithmetic of each state's; false, with nothing
-  // done, where a device gains nothing by it.
+  // Does all of these updates in a few launches, with the arithmetic of each state. Returns false
+  // without doing anything where the device gains nothing by it.
   bool (&update_together)(const std::vector<AdamWJob>& jobs);
   void (&encode_dynamic)(const Tensor& exp_avg, const Tensor& exp_avg_sq,
                          const DynamicState& state);
@@ -94,12 +94,12 @@ struct Kernels {
 
   // Whether products of this type are faster than float32's (precision.h).
   bool (&has_fast_products)(Precision precision);
-  // Values of a parameter that update_in_chunks() converts to float32 at a time. A multiple of any
-  // vector, so that ATen's kernels give the bits that they give for the whole tensor.
+  // Number of values of a parameter that update_in_chunks() converts to float32 at a time. A
+  // multiple of every vector width, so that ATen's kernels give the bits of the whole tensor.
   int64_t chunk_values;
-  // The host runs ahead of the device: every launch costs, and every value that the host reads
-  // makes it wait. Callers then launch one operation for many tensors and leave out checks of
-  // values.
+  // Whether the host runs ahead of the device, so that every launch costs time and every value read
+  // by the host makes it wait. Callers then launch one operation for many tensors and skip checks
+  // of values.
   bool is_asynchronous;
 };
 
@@ -107,9 +107,10 @@ struct Kernels {
 template <typename Entry>
 using FunctionOf = std::remove_reference_t<Entry>;
 
-// The kernels of a device.
+// Returns the kernels of a device.
 [[nodiscard]] const Kernels& kernels_for(c10::Device device);
-// Those of a tensor's device, or, for types that kernels do not know (float64, in tests), plain's.
+// Returns the kernels of a tensor's device; plain's for types that they do not support (float64, in
+// tests).
 [[nodiscard]] const Kernels& kernels_for(const Tensor& x);
 
 }  // namespace finetune::kernels

@@ -16,9 +16,9 @@ OneThread::~OneThread() {
   if (before_ > 0) at::set_num_threads(before_);
 }
 
-// The threads are OpenMP's, as those of all other work: no core gets two of them. In them
-// at::set_num_threads(1) holds for OpenMP's loops until the parallel region ends, and for MKL,
-// which calls at the same place would otherwise divide by the number of threads.
+// The threads are OpenMP's, like those of all other work, so no core gets two of them.
+// at::set_num_threads(1) limits OpenMP's loops inside the parallel region, and also MKL, which
+// would otherwise divide products by the number of threads.
 void compute_side_by_side(int64_t count, const std::function<void(int64_t)>& compute) {
   std::vector<std::exception_ptr> problems(static_cast<size_t>(count));
   const int threads = at::get_num_threads();
@@ -32,7 +32,7 @@ void compute_side_by_side(int64_t count, const std::function<void(int64_t)>& com
       }
     }
   });
-  at::set_num_threads(threads);  // of this thread, and of those that begin later
+  at::set_num_threads(threads);  // of this thread, and of threads created later
   for (const std::exception_ptr& problem : problems) {
     if (problem) std::rethrow_exception(problem);
   }

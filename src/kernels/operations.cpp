@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What the operations require of their arguments, once for all devices.
+// The requirements on the arguments of the operations, checked in one place for all devices.
 #include "finetune/base/error.h"
 #include "kernels/kernels.h"
 

@@ -20,7 +20,7 @@ int64_t chunk_size(const Tensor& weight, int64_t row) {
   return std::min(weight.numel(), rows * row);
 }
 
-// The gradient in chunks, copied only if it must be changed.
+// The gradient in chunks; a chunk is copied only if it must be converted or scaled.
 class GradientChunks {
  public:
   GradientChunks(const Parameter& parameter, double factor, int64_t size)

@@ -26,7 +26,7 @@ namespace {
 
 constexpr int64_t kAssignedAtOnce = int64_t{1} << 20;  // values
 
-// Unpacks rows [first, first + count) of a weight into fresh float32 memory.
+// Unpacks rows [first, first + count) of a weight into new float32 memory.
 Tensor unpack(const Parameter& parameter, int64_t first, int64_t count) {
   const Tensor rows = parameter.weight.detach().narrow(0, first, count);
   if (!parameter.correction.defined()) return rows.to(at::kFloat);
@@ -35,9 +35,9 @@ Tensor unpack(const Parameter& parameter, int64_t first, int64_t count) {
   return values;
 }
 
-// In its format. A tensor without memory, on the meta device, becomes one of `device`: set_data()
-// refuses that, though the one thing it protects, an accumulator of another device's gradients,
-// cannot exist yet.
+// Allocates the weight in its format. A tensor on the meta device becomes one on `device`, which
+// set_data() refuses to do. What that check protects, an accumulator for gradients of another
+// device, cannot exist yet.
 void allocate(Parameter& parameter, c10::Device device) {
   const Tensor& weight = parameter.weight;
   const bool is_float = parameter.format.weight == WeightFormat::kFloat32;
@@ -63,8 +63,8 @@ at::ScalarType gradient_type(const Parameter& parameter) {
 
 Tensor flat_rows(const Tensor& x) { return x.reshape({-1, x.size(-1)}); }
 
-// Whether the device multiplies these matrices of 16 bits into float32: on an NVIDIA GPU the tensor
-// cores do, many times faster than they multiply the same values in float32.
+// Whether the device multiplies these 16-bit matrices into float32. On NVIDIA GPUs tensor cores do,
+// many times faster than they multiply the same values in float32.
 bool has_float32_product(const Tensor& a, const Tensor& b) {
   const at::ScalarType type = a.scalar_type();
   if ((type != at::kHalf && type != at::kBFloat16) || b.scalar_type() != type) return false;
@@ -184,7 +184,7 @@ void ParameterStore::assign(Parameter& parameter, const Tensor& values) {
 }
 
 void ParameterStore::begin_micro_batch(const RoundingStream& stream) {
-  if (!rounds_gradients_) return;  // several threads may be computing one each
+  if (!rounds_gradients_) return;  // several threads may compute a micro-batch each
   stream_ = stream;
   std::fill(additions_.begin(), additions_.end(), 0);
 }
@@ -208,7 +208,7 @@ Tensor& ParameterStore::open_gradient(Parameter& parameter) {
   return parameter.gradient;
 }
 
-// Every addition of a micro-batch to one parameter rounds with different random numbers.
+// Each addition of a micro-batch to one parameter rounds with different random numbers.
 void ParameterStore::add_rounded(Parameter& parameter, const Tensor& target, int64_t first_element,
                                  const Tensor& values) {
   const auto place = static_cast<size_t>(&parameter - parameters_.data());
@@ -280,7 +280,7 @@ void ParameterStore::add_to_indexed_rows(const Tensor& weight, const Tensor& ind
   add_rows_of_few(parameter, target, places.index_select(0, kept), flat.index_select(0, kept));
 }
 
-// Sums the rows of each index first, so that the gradient is rounded once an index.
+// Sums the rows of each index first, so that the gradient of an index is rounded once.
 void ParameterStore::add_rows_of_few(Parameter& parameter, const Tensor& target,
                                      const Tensor& indices, const Tensor& rows) {
   if (indices.numel() == 0) return;

@@ -12,16 +12,16 @@
 namespace finetune {
 namespace {
 
-// Of products that are made in float32 and rounded: bounds the temporary memory, and is enough for
-// a matrix product to run at its full speed.
+// Rows of a product that is computed in float32 and rounded. This bounds the temporary memory and
+// is enough for the full speed of a matrix product.
 constexpr int64_t kRowsAtOnce = 512;
 
-// Whether torch's product of tensors as they are is the one to take.
+// Whether torch's product of unconverted tensors is used.
 bool is_direct(Precision precision, const Tensor& a) {
   return precision == Precision::kFloat32 || has_fast_products(precision, a.device());
 }
 
-// A weight as the product takes it. Doubles, which tests bring, stay.
+// Converts a weight for the product; float64, which only tests use, stays.
 Tensor operand(Precision precision, const Tensor& x) {
   return precision == Precision::kFloat32 ? x : x.to(scalar_type(precision));
 }

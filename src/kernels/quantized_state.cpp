@@ -16,7 +16,8 @@ using kernels::AdamWNumbers;
 using kernels::BitsAndBytesNumbers;
 using kernels::kernels_for;
 
-// float32 from the arguments on: 1 - 0.999 is 0.00100004673 there.
+// Computes in float32 from the arguments on, as bitsandbytes does: 1 - 0.999 is 0.00100004673
+// there.
 BitsAndBytesNumbers as_bitsandbytes(const AdamWUpdate& update) {
   const auto beta1 = static_cast<float>(update.beta1);
   const auto beta2 = static_cast<float>(update.beta2);

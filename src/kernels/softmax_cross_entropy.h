@@ -11,9 +11,9 @@ struct SoftmaxCrossEntropyOptions {
   bool with_gradient = true;
 };
 
-// The cross entropy of each row of `logits` [N, V], float32 and contiguous, with `labels` [N] int64
-// in [0, V): [N] float64. `logits` becomes dL/dlogits times gradient_scale for L the sum of the
-// losses, or, without gradient, anything.
+// Returns the cross entropy of each row of `logits` [N, V], float32 and contiguous, with `labels`
+// [N] int64 in [0, V): [N] float64. Overwrites `logits` with gradient_scale * dL/dlogits, where L
+// is the sum of the losses; without gradient its contents are unspecified.
 [[nodiscard]] Tensor softmax_cross_entropy_(const Tensor& logits, const Tensor& labels,
                                             const SoftmaxCrossEntropyOptions& options);
 

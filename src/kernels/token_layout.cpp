@@ -21,7 +21,7 @@ std::shared_ptr<TokenLayout> make_token_layout(const std::vector<int64_t>& lengt
     layout->longest = std::max(layout->longest, tokens);
   }
   const int64_t all = layout->tokens();
-  // What reads the starts on the device are the kernels of cuda/.
+  // Only the kernels of cuda/ read the starts of sequences on the device.
   const bool has_starts = &kernels::kernels_for(device) == &kernels::cuda::kKernels;
   const int64_t starts = has_starts ? static_cast<int64_t>(layout->offsets.size()) : 0;
   const Tensor numbers = at::empty({3 * all + starts}, at::TensorOptions().dtype(at::kLong));

@@ -28,7 +28,7 @@ namespace {
 
 Tensor exact_gelu(const Tensor& x) { return at::gelu(x); }
 
-// transformers spells this formula out in four ways, which differ in rounding alone.
+// transformers implements this formula under four names, which differ only in rounding.
 Tensor tanh_gelu(const Tensor& x) { return at::gelu(x, "tanh"); }
 
 Tensor clipped_gelu(const Tensor& x) { return at::clamp(at::gelu(x), -10, 10); }

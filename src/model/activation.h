@@ -10,7 +10,7 @@ namespace finetune {
 
 using Activation = Tensor (*)(const Tensor&);
 
-// The function that transformers' ACT2FN calls `name`. Requires: one of activation_names().
+// Returns the function that transformers' ACT2FN calls `name`. Requires: one of activation_names().
 [[nodiscard]] Activation find_activation(const std::string& name);
 
 }  // namespace finetune

@@ -6,7 +6,7 @@
 
 namespace finetune {
 
-// Every hidden_act that find_activation() knows, for sources that see no torch.
+// Returns every hidden_act that find_activation() knows. For sources without torch.
 [[nodiscard]] std::vector<std::string> activation_names();
 
 }  // namespace finetune

@@ -7,7 +7,7 @@
 
 namespace finetune {
 
-// Each family's own source defines its function.
+// Each family's source defines its function.
 #define FINETUNE_MODEL_FAMILY(NAME, ...) const Architecture& NAME##_architecture();
 #include "finetune/base/model_families.def"
 #undef FINETUNE_MODEL_FAMILY

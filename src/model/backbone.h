@@ -8,15 +8,16 @@
 
 namespace finetune {
 
-// What makes hidden states of tokens: all of a model but its head.
+// Computes the hidden states of tokens: a model without its head.
 class Backbone {
  public:
   virtual ~Backbone() = default;
-  // -> [B, T, C], with the pass's layout [1, N, C]
+  // Returns [B, T, C]; [1, N, C] if the pass has a layout.
   virtual nn::Value operator()(const ModelInput& input, nn::Pass& p) = 0;
-  // What a classifier of whole sequences reads, [B, C]. Requires: a backbone with a pooler.
+  // Returns the input of a classifier of sequences, [B, C]. Requires: a backbone with a pooler.
   [[nodiscard]] virtual nn::Value pool(const nn::Value& hidden, nn::Pass& p) const;
-  // How positions turn heads, in the order in which layers name them; empty: they do not.
+  // Returns the rotary position embeddings in the order of the layers' indices; empty: the model
+  // has none.
   [[nodiscard]] virtual std::vector<nn::Rotation> rotations(const ModelInput& /*input*/,
                                                             const TokenLayout* /*layout*/) const {
     return {};
@@ -24,7 +25,7 @@ class Backbone {
   [[nodiscard]] virtual const Tensor& word_embedding() const = 0;  // [V, C]
 };
 
-// [B, T], or without padding [1, N].
+// Returns `x` [B, T], or [1, N] without padding if the pass has a layout.
 [[nodiscard]] Tensor without_padding(const Tensor& x, const nn::Pass& p);
 
 }  // namespace finetune

@@ -10,14 +10,14 @@
 #include "model/backbone.h"
 #include "model/embeddings.h"
 
-// BERT's parts, which RoBERTa and BigBird share.
+// The parts of BERT that RoBERTa and BigBird share.
 namespace finetune {
 
-// Where the configuration asks for block-sparse attention: which one.
+// Returns the options of block-sparse attention, if the configuration asks for it.
 [[nodiscard]] std::optional<BlockSparseOptions> block_sparse_options(const ModelConfig& config);
 
 // One encoder layer: h = LN(x + O Attention(x)); y = LN(h + W2 f(W1 h)), with dropout before each
-// sum. Scopes are the checkpoint's names; renaming one breaks loading.
+// sum. Scopes are the names in the checkpoint; renaming one breaks loading.
 class BertLayer {
  public:
   BertLayer(const nn::Scope& scope, const ModelConfig& config, int64_t layer);
@@ -37,14 +37,14 @@ class BertLayer {
   nn::AddAndNorm output_;
 };
 
-// All layers: [B, T, C] in float32 -> in the pass's precision.
+// All layers: [B, T, C] in float32 -> [B, T, C] in the pass's precision.
 class BertEncoder {
  public:
   BertEncoder(const nn::Scope& scope, const ModelConfig& config);
   nn::Value operator()(nn::Value x, nn::Pass& p);
 
  private:
-  void announce_attention(int64_t tokens);  // which kind a big_bird uses: each once
+  void announce_attention(int64_t tokens);  // logs once which kind a big_bird uses
 
   std::vector<BertLayer> layers_;
   std::optional<BlockSparseOptions> block_sparse_;
@@ -52,8 +52,8 @@ class BertEncoder {
   bool told_full_ = false;
 };
 
-// What a classifier of whole sequences reads, [B, T, C] -> [B, C]:
-// pooled = tanh(W first token + b). BERT's scope is "pooler.dense", BigBird's "pooler".
+// Computes the input of a classifier of sequences, [B, T, C] -> [B, C]: pooled = tanh(W first token
+// + b). BERT's scope is "pooler.dense", BigBird's "pooler".
 class Pooler {
  public:
   Pooler(const nn::Scope& scope, const ModelConfig& config);
@@ -63,7 +63,7 @@ class Pooler {
   nn::Linear dense_;
 };
 
-// Embeddings and encoder under their names in the checkpoint, and a pooler where the model has one:
+// Embeddings and encoder under their names in the checkpoint, and a pooler if the model has one:
 // BertModel, RobertaModel, BigBirdModel.
 class EncoderModel final : public Backbone {
  public:

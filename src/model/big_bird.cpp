@@ -10,8 +10,8 @@
 namespace finetune {
 namespace {
 
-// A feed-forward layer and a linear one. The question, which ends with the first separator, takes
-// no part: its logits are lowered by 1e6, all but those of the first token.
+// A feed-forward layer and a linear layer. Answers are not searched in the question, which ends at
+// the first separator: its logits, except those of the first token, are lowered by 1e6.
 class BigBirdAnswerHead final : public ModelHead {
  public:
   BigBirdAnswerHead(const nn::Scope& scope, const ModelConfig& config)
@@ -52,7 +52,8 @@ class BigBirdAnswerHead final : public ModelHead {
   }
 
  private:
-  // [B, T] bool: true up to the first separator. Without one it is the first token alone.
+  // Returns [B, T] bool, true up to the first separator. Without a separator it is true only for
+  // the first token.
   [[nodiscard]] Tensor question(const Tensor& input_ids) const {
     const Tensor end = at::argmax(input_ids.eq(separator_).to(at::kInt), 1, true);  // [B, 1]
     return at::arange(input_ids.size(1), input_ids.options()).unsqueeze(0).le(end);
@@ -97,8 +98,8 @@ class BigBird final : public Architecture {
                         {"bigbird_compat", &c.bigbird_compat, 0, 0, true}});
   }
 
-  // The pooler's parameters are its own: "bert.pooler.weight". Where no head reads it, it is there
-  // all the same, as in transformers.
+  // The pooler has the parameters of a linear layer: "bert.pooler.weight". As in transformers, it
+  // exists even if no head uses it.
   [[nodiscard]] std::unique_ptr<Backbone> make_backbone(const nn::Scope& scope,
                                                         const ModelConfig& config,
                                                         std::optional<Head> head) const override {
@@ -118,7 +119,7 @@ class BigBird final : public Architecture {
       case Head::kSequenceClassification:
         return std::make_unique<FirstTokenClassifier>(classifier, config,
                                                       find_activation(config.hidden_act));
-      case Head::kMultipleChoice:  // classifier_dropout is not read here, unlike in BERT's
+      case Head::kMultipleChoice:  // unlike BERT's, it does not read classifier_dropout
         return std::make_unique<PooledClassifier>(classifier, config, 1,
                                                   config.hidden_dropout_prob);
       case Head::kTokenClassification:

@@ -13,7 +13,7 @@ using FieldJson = nlohmann::ordered_json;
 
 constexpr size_t kMostItems = 1 << 16;
 
-// The members of rope_parameters.
+// The fields of rope_parameters.
 ConfigFields rope_fields(RopeParameters& rope) {
   ConfigFields fields = {{"rope_type", &rope.rope_type},
                          {"rope_theta", &rope.rope_theta, 1e-3, 1e15},
@@ -45,7 +45,7 @@ class FieldReader {
   }
 
  private:
-  // Null where there is none, or null.
+  // Returns null if the field is absent or null.
   [[nodiscard]] const FieldJson* find(const char* name) const {
     const auto found = json_.find(name);
     return found == json_.end() || found->is_null() ? nullptr : &*found;
@@ -90,7 +90,7 @@ class FieldReader {
     value = found->get<std::string>();
   }
 
-  // A value that may be none: an explicit null takes the default away.
+  // Reads an optional value: an explicit null removes the default.
   template <class Value>
   void read(const ConfigField& field, std::optional<Value>& value) const {
     if (!json_.contains(field.name)) return;
@@ -98,7 +98,7 @@ class FieldReader {
     if (find(field.name) != nullptr) read(field, value.emplace());
   }
 
-  // A list, or one value, which means a list with that value; null: empty.
+  // Reads a list; a single value is a list with that value, and null an empty list.
   template <class Value>
   void read(const ConfigField& field, std::vector<Value>& values) const {
     if (!json_.contains(field.name)) return;
@@ -116,8 +116,8 @@ class FieldReader {
     }
   }
 
-  // rope_parameters of transformers 5, flat or by type of layer, or rope_theta and rope_scaling of
-  // transformers 4.
+  // Reads rope_parameters of transformers 5 (flat or by layer type), or rope_theta and rope_scaling
+  // of transformers 4.
   void read(const ConfigField& field, RopeByLayerType& rope) const {
     const FieldJson* found = find(field.name);
     const bool by_layers = !rope.contains("");
@@ -153,7 +153,7 @@ class FieldReader {
     const FieldReader reader(*scaling, where_ + ": " + name, kind_);
     reader.read({"type", &parameters.rope_type}, parameters.rope_type);
     for (const ConfigField& field : rope_fields(parameters)) reader(field);
-    // What Phi-3's files called longrope before transformers did.
+    // Phi-3's files used this name for longrope before transformers added it.
     if (parameters.rope_type == "su") parameters.rope_type = "longrope";
   }
 
@@ -214,7 +214,7 @@ void read_config_fields(const ConfigFields& fields, const nlohmann::ordered_json
 
 nlohmann::ordered_json written_field(const ConfigField& field) {
   FieldJson value = std::visit([](const auto* target) { return written(*target); }, field.target);
-  // One id that ends a text is written as a number.
+  // A single end-of-text id is written as a number.
   const bool is_ids = std::string_view(field.name) == "eos_token_id" && value.is_array();
   return is_ids && value.size() == 1 ? value.front() : value;
 }

@@ -13,8 +13,8 @@
 
 namespace finetune {
 
-// A field of config.json and where its value is. Families list theirs once (Architecture::fields);
-// reading, overriding and writing go through that list.
+// A field of config.json and the variable that stores it. Families list their fields once
+// (Architecture::fields); reading, overriding and writing use that list.
 struct ConfigField {
   using Target = std::variant<int64_t*, double*, bool*, std::string*, std::optional<int64_t>*,
                               std::optional<double>*, std::optional<bool>*,
@@ -22,20 +22,21 @@ struct ConfigField {
                               std::vector<double>*, std::vector<std::string>*, RopeByLayerType*>;
   const char* name;
   Target target;
-  double low = 0.0, high = 0.0;  // of numbers, both included
-  bool absent_as_null = false;   // written only where it has a value
-  bool is_old_name = false;      // read, and written under another name
+  double low = 0.0, high = 0.0;  // bounds of numbers, inclusive
+  bool absent_as_null = false;   // written only if it has a value
+  bool is_old_name = false;      // read only; written under its new name
 };
 using ConfigFields = std::vector<ConfigField>;
 
-// `fields`, followed by a family's own.
+// Returns `fields` followed by a family's own fields.
 [[nodiscard]] ConfigFields with_fields(ConfigFields fields, const ConfigFields& own);
 
 inline constexpr double kMostTokens = 4 << 20;
 inline constexpr double kMostPositions = 1LL << 40;
 
-// Sets what `json` has, and refuses values of another kind or out of bounds with Error(kind), whose
-// message `where` starts. null leaves a value as it is, or takes an optional one away.
+// Sets the fields that `json` contains. Refuses values of another type or out of bounds with
+// Error(kind), whose message starts with `where`. null keeps a plain value and resets an optional
+// one.
 void read_config_fields(const ConfigFields& fields, const nlohmann::ordered_json& json,
                         const std::string& where, ErrorKind kind);
 [[nodiscard]] nlohmann::ordered_json written_field(const ConfigField& field);

@@ -14,7 +14,7 @@
 namespace finetune {
 namespace {
 
-constexpr int64_t kMostDistances = 1 << 15;  // dropout numbers the table's rows in 16 bits
+constexpr int64_t kMostDistances = 1 << 15;  // dropout numbers the table's rows with 16 bits
 
 bool has_term(const ModelConfig& config, const char* term) {
   const std::vector<std::string>& all = config.encoder.pos_att_type;
@@ -37,13 +37,13 @@ nn::DistanceOptions distance_options(const ModelConfig& config) {
           .longest = longest};
 }
 
-// What all layers read: the table of distances, [P, C], and which row a distance has.
+// What all layers read: the table of relative positions [P, C] and the row of each distance.
 struct DistanceTable {
-  nn::Value rows;  // no tensor: attention knows no distances
+  nn::Value rows;  // undefined: attention without relative positions
   nn::Distances distances;
 };
 
-// BERT's layer with terms of distances in the scores.
+// BERT's layer with relative-position terms in the attention scores.
 class DebertaLayer {
  public:
   DebertaLayer(const nn::Scope& scope, const ModelConfig& config, int64_t layer)
@@ -87,7 +87,7 @@ class DebertaLayer {
   }
 
  private:
-  // 1 / sqrt(D n) for n terms, whether or not there are distances to compute them from.
+  // 1 / sqrt(D n) for n terms, even without a table of relative positions.
   static double score_scale(const ModelConfig& config) {
     const auto terms = static_cast<double>(1 + config.encoder.pos_att_type.size());
     return 1.0 / std::sqrt(static_cast<double>(config.hidden_size) /
@@ -115,7 +115,8 @@ class DebertaLayer {
   std::optional<nn::AddAndNorm> output_;
 };
 
-// x, zero where tokens are padding: what queries of padding read, which see every token alike.
+// Sets x to zero at padding tokens, as transformers multiplies embeddings by the mask. This matters
+// because queries at padding, whose scores are all equal, average the values of all tokens.
 nn::Value without_padding_values(nn::Value x, nn::Pass& p) {
   if (p.layout() || !p.inputs().mask.defined()) return x;
   const Tensor keeps = p.inputs().mask.squeeze(1).transpose(1, 2).to(at::kFloat);  // [B, T, 1]
@@ -197,7 +198,7 @@ class DebertaModel final : public Backbone {
   std::optional<nn::LayerNorm> distance_norm_;
 };
 
-// "lm_predictions.lm_head": the head of a model that is not `legacy`; always tied.
+// "lm_predictions.lm_head": the head of models with legacy = false; always tied.
 class DebertaLmHead final : public DenseLmHead {
  public:
   DebertaLmHead(const nn::Scope& scope, const ModelConfig& config)
@@ -356,7 +357,7 @@ class DebertaV2 final : public Architecture {
            did_you_mean(own.pooler_hidden_act, known));
   }
 
-  // Files of version 3 have "p2c|c2p"; transformers writes a list.
+  // Splits the "p2c|c2p" of DeBERTa-v3's files; transformers writes a list.
   static void complete_terms(EncoderConfig& own, const Refuse& refuse) {
     std::vector<std::string> terms;
     for (const std::string& given : own.pos_att_type) {

@@ -60,7 +60,7 @@ DecoderAttention::DecoderAttention(const nn::Scope& scope, const DecoderOptions&
       norms_heads_(o.query_key_norm == DecoderOptions::QueryKeyNorm::kOfHeads) {
   const int64_t queries = o.heads * o.head_dim;
   const int64_t keys = o.kv_heads * o.head_dim;
-  if (o.is_fused) {  // transformers numbers the output first
+  if (o.is_fused) {  // transformers registers the output first
     output_.emplace(scope / "o_proj", queries, o.hidden, o.output_bias);
     query_key_value_.emplace(scope / "qkv_proj", o.hidden, queries + 2 * keys, o.qkv_bias);
     return;

@@ -11,11 +11,11 @@
 #include "finetune/nn/norm.h"
 #include "model/architecture.h"
 
-// The block that families of decoders share: attention and a gated feed-forward network, each
-// between norms, in the way that a family's options say. Scopes are the checkpoint's names.
+// The block that families of decoders share: attention and a gated feed-forward network, each with
+// norms where the family's options say. Scopes are the names in the checkpoint.
 namespace finetune {
 
-// By which names norms are in the checkpoint; null: the family has none there.
+// Names of the norms in the checkpoint; null: the family has no norm there.
 struct DecoderNorms {
   const char* before_attention = "input_layernorm";
   const char* behind_attention = nullptr;
@@ -35,31 +35,33 @@ struct DecoderOptions {
   bool is_fused = false;  // "qkv_proj" and "gate_up_proj", one matrix each
   Activation activation = nullptr;
   std::vector<RopeParameters> ropes = {};
-  std::vector<int64_t> rope_of_layer = {};    // index of `ropes`; -1: the layer does not rotate
-  std::vector<int64_t> window_of_layer = {};  // how many tokens a token sees; 0: all before it
-  double query_scale = 0.0;                   // 0: 1 / sqrt(head_dim)
-  double softcap = 0.0;                       // of scores; 0: none
+  std::vector<int64_t> rope_of_layer = {};  // index of `ropes`; -1: the layer does not rotate
+  // number of tokens that a token attends to; 0: all before it
+  std::vector<int64_t> window_of_layer = {};
+  double query_scale = 0.0;  // 0: 1 / sqrt(head_dim)
+  double softcap = 0.0;      // of scores; 0: none
   double attention_dropout = 0.0, residual_dropout = 0.0, embedding_dropout = 0.0;
   double embedding_scale = 1.0;
 };
 
-// Layer i is of type `sliding_attention` where is_sliding(i).
+// Returns a type for each layer: `sliding_attention` for layer i if is_sliding(i).
 [[nodiscard]] std::vector<std::string> layer_types(const ModelConfig& config,
                                                    const std::function<bool(int64_t)>& is_sliding);
-// Refuse rotations, or types of layers, that do not fit the rest. `layers`: "" or a type of layers.
+// Refuse rotary parameters or layer types that do not fit the other fields. `layers`: "" or a layer
+// type.
 void check_rope(const ModelConfig& config, const std::string& layers, const RopeParameters& rope,
                 const Architecture::Refuse& refuse);
 void check_layer_types(const ModelConfig& config, const Architecture::Refuse& refuse);
-// Of the tokens of a pass, for each of `ropes`.
+// Returns the rotations of a pass's tokens, one for each of `ropes`.
 [[nodiscard]] std::vector<nn::Rotation> rope_rotations(const std::vector<RopeParameters>& ropes,
                                                        int64_t head_dim,
                                                        int64_t max_position_embeddings,
                                                        const ModelInput& input,
                                                        const TokenLayout* layout);
-// The fields of layers with windows.
+// Adds the fields of families whose layers have sliding windows.
 void add_window_fields(ConfigFields& fields, ModelConfig& config);
 
-// Options of Llama's block; families change what differs.
+// Returns the options of Llama's block; families change what differs.
 [[nodiscard]] DecoderOptions decoder_options(const ModelConfig& config);
 
 class DecoderAttention {
@@ -81,7 +83,7 @@ class DecoderAttention {
   std::optional<nn::RmsNorm> query_norm_, key_norm_;
 };
 
-// h = x + Attention(x), y = h + FeedForward(h), with norms before or behind, or both.
+// h = x + Attention(x), y = h + FeedForward(h), with norms before or after each, or both.
 class DecoderLayer {
  public:
   DecoderLayer(const nn::Scope& scope, const DecoderOptions& options, int64_t layer);
@@ -96,7 +98,8 @@ class DecoderLayer {
   int64_t layer_;
 };
 
-// Embeddings and layers; the last norm belongs to the head, which computes it where it is needed.
+// Embeddings and layers. The last norm belongs to the head, which computes it only where it is
+// needed.
 class Decoder final : public Backbone {
  public:
   Decoder(const nn::Scope& scope, const ModelConfig& config, const DecoderOptions& options);
@@ -113,7 +116,7 @@ class Decoder final : public Backbone {
   std::vector<DecoderLayer> layers_;
 };
 
-// What families of decoders have in common; a family sets defaults, fields and options.
+// The common part of decoder families; a family sets defaults, fields and options.
 class DecoderFamily : public Architecture {
  public:
   [[nodiscard]] bool is_causal() const override { return true; }
@@ -135,7 +138,7 @@ class DecoderFamily : public Architecture {
                                                      std::optional<Head> head) const override;
 
  protected:
-  // Of a configuration that names none; empty: the family has no types of layers.
+  // The layer types of a configuration that has none; empty: the family has no layer types.
   [[nodiscard]] virtual std::vector<std::string> fresh_layer_types(
       const ModelConfig& /*config*/) const {
     return {};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The fields of config.json that families of decoders share, and what must fit.
+// The fields of config.json that families of decoders share, and the checks of their values.
 #include <cmath>
 
 #include "finetune/base/json.h"

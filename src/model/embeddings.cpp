@@ -33,7 +33,7 @@ RobertaEmbeddings::RobertaEmbeddings(const nn::Scope& scope, const ModelConfig& 
 nn::Value RobertaEmbeddings::operator()(const ModelInput& input, nn::Pass& p) const {
   const Tensor is_token = input.input_ids.ne(padding_id_);
   const Tensor places = is_token.cumsum(1) * is_token + padding_id_;  // [B, T]
-  // padding_id keeps the gradient of the padding's row at zero, as torch's Embedding does.
+  // As in torch's Embedding, padding_id keeps the gradient of that row at zero.
   const nn::Value sum = nn::add(
       {words_(without_padding(input.input_ids, p), p, padding_id_), embed_types(types_, input, p),
        positions_(without_padding(places, p), p, padding_id_)},

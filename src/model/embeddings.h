@@ -7,22 +7,22 @@
 
 namespace finetune {
 
-// [B, T, C], or [1, C] where every token is of type 0.
+// Returns [B, T, C], or [1, C] if every token is of type 0.
 [[nodiscard]] nn::Value embed_types(const nn::Embedding& table, const ModelInput& input,
                                     nn::Pass& p);
 
-// Tokens, their types and their positions as vectors. A family's class defines where positions
-// begin and in which order the sum is normalised and dropped.
+// Embeds tokens, token types and positions. A family's class defines where positions begin and
+// whether the norm or dropout comes first.
 class Embeddings {
  public:
   virtual ~Embeddings() = default;
-  // input_ids [B, T] -> [B, T, C], with the pass's layout [1, N, C], in float32
+  // input_ids [B, T] -> [B, T, C] in float32; [1, N, C] if the pass has a layout
   virtual nn::Value operator()(const ModelInput& input, nn::Pass& p) const = 0;
   [[nodiscard]] virtual const Tensor& word_embedding() const = 0;  // [V, C]
 };
 
-// e = Dropout(LN(word[id] + type[t] + position[p])); p counts the tokens that are not padding and
-// begins after the padding's own position (fairseq's make_positions).
+// e = Dropout(LN(word[id] + type[t] + position[p])); p counts only tokens that are not padding and
+// starts after pad_token_id (fairseq's make_positions).
 class RobertaEmbeddings final : public Embeddings {
  public:
   RobertaEmbeddings(const nn::Scope& scope, const ModelConfig& config);
@@ -32,13 +32,13 @@ class RobertaEmbeddings final : public Embeddings {
  private:
   int64_t padding_id_;
   double dropout_;
-  // In transformers' order, which is the order of the optimizer's state in optimizer.pt.
+  // In transformers' order, which decides the order of the optimizer's state in optimizer.pt.
   nn::Embedding words_, types_;
   nn::LayerNorm norm_;
   nn::Embedding positions_;
 };
 
-// e = Dropout(LN(word[id] + type[t] + position[p])); p counts every token from 0 on.
+// e = Dropout(LN(word[id] + type[t] + position[p])); p counts all tokens from 0 on.
 class BertEmbeddings : public Embeddings {
  public:
   BertEmbeddings(const nn::Scope& scope, const ModelConfig& config);
@@ -46,7 +46,7 @@ class BertEmbeddings : public Embeddings {
   [[nodiscard]] const Tensor& word_embedding() const override { return words_.weight(); }
 
  protected:
-  // s word[id] + type[t] + position[p]: [B, T, C]
+  // Returns word_scale word[id] + type[t] + position[p]: [B, T, C].
   [[nodiscard]] nn::Value sum(const ModelInput& input, double word_scale, nn::Pass& p) const;
   [[nodiscard]] nn::Value drop(nn::Value x, nn::Pass& p) const;
   [[nodiscard]] const nn::LayerNorm& norm() const { return norm_; }
@@ -58,8 +58,8 @@ class BertEmbeddings : public Embeddings {
   nn::LayerNorm norm_;
 };
 
-// e = LN(Dropout(s word[id] + type[t] + position[p])) with s = sqrt(C) where the configuration asks
-// for it, else 1. Unlike BERT's, the dropout comes first.
+// e = LN(Dropout(s word[id] + type[t] + position[p])) with s = sqrt(C) if the configuration asks
+// for it, else 1. Unlike in BERT, dropout comes before the norm.
 class BigBirdEmbeddings final : public BertEmbeddings {
  public:
   BigBirdEmbeddings(const nn::Scope& scope, const ModelConfig& config);

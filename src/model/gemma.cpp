@@ -6,7 +6,7 @@
 namespace finetune {
 namespace {
 
-// What Gemma's generations share: norms times 1 + weight, embeddings times sqrt(C).
+// The common part of Gemma's generations: norms multiply by 1 + weight, embeddings by sqrt(C).
 class GemmaFamily : public DecoderFamily {
  public:
   void set_defaults(ModelConfig& config) const override {
@@ -30,7 +30,7 @@ class GemmaFamily : public DecoderFamily {
     if (config.decoder.use_bidirectional_attention.value_or(false)) {
       refuse("use_bidirectional_attention is true, but only causal attention is available");
     }
-    // What files say of it means this one: transformers reads them so too.
+    // Files that say "gelu" mean gelu_pytorch_tanh; transformers also reads them so.
     if (config.hidden_act == "gelu") config.hidden_act = "gelu_pytorch_tanh";
     DecoderFamily::complete(config, refuse);
   }
@@ -68,7 +68,8 @@ class Gemma final : public GemmaFamily {
   }
 };
 
-// What Gemma 2 and 3 share: norms before and behind sublayers, windows, softcaps, a query scale.
+// The common part of Gemma 2 and 3: norms before and after sublayers, windows, soft-capping, a
+// query scale.
 class Gemma2Family : public GemmaFamily {
  public:
   void set_defaults(ModelConfig& config) const override {
@@ -107,7 +108,7 @@ class Gemma2Family : public GemmaFamily {
   }
 };
 
-// Riviere et al. 2024: every second layer has a window.
+// Riviere et al. 2024: every second layer has a sliding window.
 class Gemma2 final : public Gemma2Family {
  public:
   [[nodiscard]] std::string model_type() const override { return "gemma2"; }
@@ -126,8 +127,8 @@ class Gemma2 final : public Gemma2Family {
   }
 };
 
-// Kamath et al. 2025: norms of queries and keys, five layers with windows to one without, each kind
-// with its own rotations.
+// Kamath et al. 2025: norms of queries and keys; five layers with a sliding window to one without,
+// each kind with its own rotary base.
 class Gemma3 final : public Gemma2Family {
  public:
   [[nodiscard]] std::string model_type() const override { return "gemma3_text"; }
@@ -162,7 +163,8 @@ class Gemma3 final : public Gemma2Family {
   [[nodiscard]] DecoderOptions options(const ModelConfig& config) const override {
     DecoderOptions options = Gemma2Family::options(config);
     options.query_key_norm = DecoderOptions::QueryKeyNorm::kOfHeads;
-    for (size_t i = 0; i < options.rope_of_layer.size(); ++i) {  // by the alphabet of the types
+    // in alphabetical order of layer types
+    for (size_t i = 0; i < options.rope_of_layer.size(); ++i) {
       options.rope_of_layer[i] = config.decoder.layer_types[i] == "sliding_attention" ? 1 : 0;
     }
     return options;

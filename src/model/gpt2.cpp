@@ -155,7 +155,8 @@ class Gpt2 final : public DecoderFamily {
     if (!config.tie_word_embeddings) return {};
     return {{"transformer.wte.weight", "lm_head.weight"}};
   }
-  // As GPT-2's: what is added to the residual stream by all layers together stays as large.
+  // GPT-2's initialisation: scales the last matrices by 1 / sqrt(2 L), so that the residual stream
+  // of all layers together keeps its variance.
   [[nodiscard]] double fresh_share(const ModelConfig& config,
                                    std::string_view parameter) const override {
     if (!parameter.ends_with("c_proj.weight")) return 1.0;

@@ -57,7 +57,7 @@ nn::Value DenseLmHead::transform(const HeadInput& in, nn::Pass& p) const {
 }
 
 LmDecoder DenseLmHead::decoder(const Backbone& backbone) const {
-  // A decoder that is not tied adds its own bias; transformers then leaves `bias` unused.
+  // An untied decoder has its own bias; transformers then does not use `bias`.
   if (decoder_) return {decoder_->weight(), decoder_->bias(), false};
   return {backbone.word_embedding(), bias_, true};
 }

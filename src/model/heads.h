@@ -10,15 +10,16 @@ namespace finetune {
 
 struct HeadInput {
   const Backbone& backbone;
-  const ModelInput& input;  // as the backbone saw it
-  const nn::Value& hidden;  // [B, T, C]; of a masked LM [N, C]; float32
+  const ModelInput& input;  // as prepare() returned it
+  const nn::Value& hidden;  // [B, T, C]; for a masked LM [N, C]; float32
 };
 
-// What reads a backbone's output: the model's other child, under its own name in the checkpoint.
+// Computes logits from the backbone's output. It is the model's other child, under its own name in
+// the checkpoint.
 class ModelHead {
  public:
   virtual ~ModelHead() = default;
-  // The input as the encoder shall see it; a head may add to it.
+  // Returns the input for the encoder; a head may add to it.
   [[nodiscard]] virtual ModelInput prepare(const ModelInput& input) const { return input; }
   virtual nn::Value operator()(const HeadInput& in, nn::Pass& p) const = 0;  // -> logits
 };
@@ -59,15 +60,15 @@ class FirstTokenClassifier final : public ModelHead {
   nn::Linear dense_, out_proj_;
 };
 
-// logits = W x + b of the vocabulary.
+// The last layer of a language model: logits = W x + b over the vocabulary.
 struct LmDecoder {
   Tensor weight;         // [V, C]
   Tensor bias;           // [V], or undefined
   bool is_tied;          // the weight is the word embedding
-  double softcap = 0.0;  // c: logits x become c tanh(x / c); 0: they stay
+  double softcap = 0.0;  // c: logits x become c tanh(x / c); 0: no soft-capping
 };
 
-// A head over the vocabulary, in two steps so that a loss need not make all logits.
+// A head over the vocabulary, in two steps so that a loss can compute the logits in chunks.
 class LmHead : public ModelHead {
  public:
   virtual nn::Value transform(const HeadInput& in, nn::Pass& p) const = 0;  // -> x [N, C]
@@ -75,8 +76,8 @@ class LmHead : public ModelHead {
   nn::Value operator()(const HeadInput& in, nn::Pass& p) const final;
 };
 
-// x = LN(f(W h)), decoded by the word embedding (tied) or by a separate decoder. The scopes of W
-// and LN are the family's; "bias" and "decoder" belong to `scope`.
+// x = LN(f(W h)), decoded by the word embedding (tied) or by a separate decoder. Subclasses choose
+// the scopes of W and LN; "bias" and "decoder" belong to `scope`.
 class DenseLmHead : public LmHead {
  public:
   nn::Value transform(const HeadInput& in, nn::Pass& p) const final;
@@ -98,7 +99,7 @@ class DenseLmHead : public LmHead {
   std::optional<nn::Linear> decoder_;
 };
 
-// "lm_head": the exact GELU whatever hidden_act says.
+// "lm_head" with the exact GELU, whatever hidden_act is.
 class RobertaLmHead final : public DenseLmHead {
  public:
   RobertaLmHead(const nn::Scope& scope, const ModelConfig& config)
@@ -115,11 +116,11 @@ class BertLmHead : public DenseLmHead {
                     config, config.hidden_act) {}
 };
 
-// "cls": the masked LM's head and "cls.seq_relationship" over the pooled first token.
+// "cls": the masked LM's head, and "cls.seq_relationship" on the pooled first token.
 class PretrainingHead final : public BertLmHead {
  public:
   PretrainingHead(const nn::Scope& scope, const ModelConfig& config);
-  // Of hidden states [B, 1, C], the first tokens', -> [B, 2].
+  // From the hidden states of the first tokens [B, 1, C] to [B, 2].
   nn::Value next_sentence(const HeadInput& in, nn::Pass& p) const;
 
  private:
@@ -140,7 +141,7 @@ class CausalLmHead final : public LmHead {
   double softcap_;
 };
 
-// Dropout in heads: classifier_dropout, or hidden_dropout_prob where there is none.
+// Dropout in heads: classifier_dropout, or hidden_dropout_prob if that is null.
 [[nodiscard]] double head_dropout(const ModelConfig& config);
 [[nodiscard]] int64_t count_labels(const ModelConfig& config);
 

@@ -16,7 +16,7 @@
 namespace finetune {
 namespace {
 
-// Finds out which tensor of a folder belongs to which parameter.
+// Finds the tensor of a folder for each parameter.
 class NameMap {
  public:
   NameMap(const Model& model, const std::vector<std::string>& names)
@@ -26,7 +26,7 @@ class NameMap {
     for (const NamedTensor& parameter : model.parameters()) parameters_.insert(parameter.name);
     for (const std::string& name : names) {
       const std::string own = own_name(name);
-      // A tensor of exactly this name has priority over one that is renamed to it.
+      // A tensor with exactly this name has priority over one that is renamed to it.
       if (parameters_.contains(own) && (own == name || !available_.contains(own))) {
         sources_[own] = name;
       }
@@ -35,13 +35,13 @@ class NameMap {
     for (const auto& [first, second] : architecture.tied_names(model.config())) tie(first, second);
   }
 
-  // The tensor for a parameter; "" where there is none.
+  // Returns the tensor of a parameter; "" if there is none.
   [[nodiscard]] std::string source_of(const std::string& parameter) const {
     const auto found = sources_.find(parameter);
     return found == sources_.end() ? "" : found->second;
   }
 
-  // Pairs of which both are in the folder, although the model has one tensor for them.
+  // Returns pairs that are both in the folder although the model has one tensor for them.
   [[nodiscard]] const std::vector<std::pair<std::string, std::string>>& twins() const {
     return twins_;
   }
@@ -76,8 +76,9 @@ class NameMap {
     return name;
   }
 
-  // Two names of one tensor: either will do. Where the model has both, each takes its own, or the
-  // other's if that is all there is: transformers 4 wrote a tied bias once.
+  // Handles two names of one tensor: either is enough. If the model has a parameter for both, each
+  // uses its own tensor, or the other's if that is the only one: transformers 4 wrote a tied bias
+  // once.
   void tie(const std::string& first, const std::string& second) {
     const bool has_first = sources_.contains(first);
     const bool has_second = available_.contains(second);
@@ -107,7 +108,7 @@ class Faults {
  public:
   void add(const std::string& fault) { faults_.push_back(fault); }
   void conclude(const std::string& conclusion) { conclusion_ = "; " + conclusion; }
-  // Names the first few: a wrong config.json makes every tensor a fault.
+  // Throws with the first few faults: a wrong config.json makes every tensor a fault.
   void throw_if_any(const std::string& where) const {
     if (faults_.empty()) return;
     throw Error(ErrorKind::kData, where + ": " + listed(faults_, 4, "; ") + conclusion_);
@@ -134,7 +135,7 @@ std::string hash_values(const Tensor& values) {
   return hasher.hex() + c10::toString(values.scalar_type()) + shape_text(values.sizes());
 }
 
-// One of the two in memory at a time, unless their bytes differ.
+// Loads one tensor at a time, unless the hashes differ.
 bool are_equal(const TensorSource& source, const std::string& first, const std::string& second) {
   const std::string hash = hash_values(source(first));
   return hash_values(source(second)) == hash || source(first).equal(source(second));

@@ -4,7 +4,7 @@
 namespace finetune {
 namespace {
 
-// Jiang et al. 2023: Llama with a window.
+// Jiang et al. 2023: Llama with a sliding window.
 class Mistral final : public DecoderFamily {
  public:
   [[nodiscard]] std::string model_type() const override { return "mistral"; }

@@ -25,7 +25,7 @@
 namespace finetune {
 namespace {
 
-// What transformers treats as a norm: encoders by class, decoders by name.
+// Whether transformers treats the parameter as a norm's: encoders by class, decoders by name.
 bool is_of_norm(const std::string& name) {
   for (const char* part : {"LayerNorm.", "layer_norm.", "layernorm", "_norm.", ".norm.", ".ln_"}) {
     if (name.find(part) != std::string::npos) return true;
@@ -33,13 +33,14 @@ bool is_of_norm(const std::string& name) {
   return false;
 }
 
-uint64_t hash_name(const std::string& name) {  // FNV-1a: part of what a seed means, so frozen here
+// FNV-1a: decides the weights of a seed, so never change it
+uint64_t hash_name(const std::string& name) {
   uint64_t hash = 0xCBF29CE484222325;
   for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001B3;
   return hash;
 }
 
-// A normal distribution without its tails: values beyond `most` are drawn again.
+// Fills with a truncated normal distribution: values beyond `most` are drawn again.
 void fill_truncated_normal(const Tensor& values, double deviation, double most, uint64_t seed,
                            const std::string& name) {
   fill_normal(values, deviation, seed, hash_name(name));
@@ -53,9 +54,9 @@ void fill_truncated_normal(const Tensor& values, double deviation, double most, 
 void draw(Parameter& parameter, ParameterStore& store, const ModelConfig& config, uint64_t seed) {
   const c10::NoGradGuard no_grad;
   const Architecture& architecture = architecture_of(config);
-  // transformers reads 0 as "not set"
+  // transformers reads 0 as "not set".
   const double deviation = config.initializer_range != 0.0 ? config.initializer_range : 0.02;
-  // Made on the CPU, so that every device and format begins with the same numbers.
+  // Drawn on the CPU, so that every device and format starts from the same numbers.
   const Tensor values = at::zeros(parameter.weight.sizes());
   const bool is_weight = parameter.name.ends_with("weight");
   if (is_weight && is_of_norm(parameter.name)) {
@@ -77,14 +78,13 @@ void initialize(ParameterStore& store, const ModelConfig& config, uint64_t seed)
   for (Parameter& parameter : store.parameters()) draw(parameter, store, config, seed);
 }
 
-// What an encoder makes of [B, T]: [B, T, C], or with a layout [1, N, C]. All that heads take of it
-// is float32.
+// The encoder's output for [B, T]: [B, T, C], or [1, N, C] with a layout. Heads read it in float32.
 struct Encoded {
   Tensor hidden;
   std::shared_ptr<const TokenLayout> layout;
   int64_t rows, length;  // B, T
 
-  // [B, T, C], zero where padding was left out.
+  // Returns [B, T, C], zero at padding that was not computed.
   [[nodiscard]] Tensor padded() const {
     if (!layout) return hidden.to(at::kFloat);
     const Tensor tokens = hidden[0].to(at::kFloat);
@@ -92,12 +92,12 @@ struct Encoded {
         .index_copy(0, layout->cells, tokens)
         .view({rows, length, tokens.size(1)});
   }
-  // [N, C] at positions [N], b * T + t
+  // Returns [N, C] at positions [N], each b * T + t.
   [[nodiscard]] Tensor tokens_at(const Tensor& positions) const {
     const Tensor tokens = layout ? at::searchsorted(layout->cells, positions) : positions;
     return hidden.flatten(0, 1).index_select(0, tokens).to(at::kFloat);
   }
-  // [B, 1, C]
+  // Returns [B, 1, C].
   [[nodiscard]] Tensor first_tokens() const {
     if (!layout) return hidden.slice(1, 0, 1).to(at::kFloat);
     return tokens_at(at::arange(rows, layout->cells.options()) * length).unsqueeze(1);
@@ -109,7 +109,7 @@ struct Parts {
   std::unique_ptr<ModelHead> head;
 };
 
-// Encoder and head, in the order in which transformers numbers their parameters.
+// The encoder and the head, created in the order in which transformers numbers their parameters.
 Parts make_parts(const Architecture& architecture, const ModelConfig& config,
                  std::optional<Head> head, const nn::Scope& root) {
   Parts parts;
@@ -119,7 +119,7 @@ Parts make_parts(const Architecture& architecture, const ModelConfig& config,
   return parts;
 }
 
-// A head for question answering has two labels, whatever the configuration says.
+// A head for question answering always has two labels.
 ModelConfig config_for(std::optional<Head> head, const ModelConfig& config) {
   ModelConfig own = config;
   if (head == Head::kQuestionAnswering && own.id2label.size() != 2) {
@@ -143,7 +143,7 @@ class EncoderWithHead {
     if (options_.draw_weights) initialize(*store_, config_, seed);
   }
 
-  // Positions [N] where the head reads these alone; undefined: all.
+  // `positions` [N]: the only positions that the head reads; undefined: all.
   Tensor logits(const ModelInput& given, const Tensor& positions = {}) {
     const ModelInput input = parts_.head->prepare(given);
     const Encoded encoded = encode(input);
@@ -206,7 +206,7 @@ class EncoderWithHead {
     return *head;
   }
 
-  // Runs a function (HeadInput, Pass) -> Value of hidden states, in float32.
+  // Runs a function (HeadInput, Pass) -> Value on hidden states in float32.
   template <typename Function>
   Tensor in_head(const ModelInput& input, const Tensor& hidden, const Function& function) {
     return nn::run(make_pass(input, Precision::kFloat32), {hidden},
@@ -220,7 +220,7 @@ class EncoderWithHead {
                    [&](const HeadInput& in, nn::Pass& p) { return (*parts_.head)(in, p); });
   }
 
-  // Summed cross entropy of a head over the vocabulary, from hidden states [N, C].
+  // Returns the summed cross entropy of a head over the vocabulary, from hidden states [N, C].
   Tensor words_loss(const ModelInput& input, const Tensor& hidden, const Tensor& labels,
                     const LmLossOptions& options) {
     if (!options_.fused) {
@@ -238,21 +238,21 @@ class EncoderWithHead {
                                .rows_per_chunk = options_.head_rows_per_chunk,
                                .precision = precision_of(input),
                                .softcap = last.softcap});
-    // A tied weight is complete after the embeddings' backward pass only.
+    // A tied weight's gradient is complete only after the backward pass of the embeddings.
     return attach_backward(sum, {sum}, [this, last](const Tensor& gradient) -> std::vector<Tensor> {
       store_->complete({last.bias, last.is_tied ? Tensor() : last.weight});
       return {gradient};
     });
   }
 
-  // -> [B, 2]
+  // Returns [B, 2].
   Tensor next_sentence(const ModelInput& input, const Encoded& encoded) {
     const auto& head = head_as<PretrainingHead>();
     return in_head(input, encoded.first_tokens(),
                    [&](const HeadInput& in, nn::Pass& p) { return head.next_sentence(in, p); });
   }
 
-  // Evaluation may be asked for in another precision than training.
+  // Evaluation may use another precision than training.
   [[nodiscard]] Precision precision_of(const ModelInput& input) const {
     return input.dropout ? options_.precision : options_.evaluation_precision;
   }
@@ -443,7 +443,8 @@ struct DryRun {
   int64_t parameters = 0;  // values
 };
 
-// The same model with another number of layers; lists with an entry per layer follow it.
+// Returns the same configuration with another number of layers; lists with an entry per layer get
+// the new length.
 ModelConfig with_layers(ModelConfig config, int64_t layers) {
   config.num_hidden_layers = layers;
   const auto resize = [&](auto& of_layers) {
@@ -517,7 +518,7 @@ int64_t ParameterShape::count() const {
 }
 
 bool has_weight_decay(const std::string& parameter_name) {
-  // transformers excludes LayerNorm modules and every name that holds "bias" or a norm's name.
+  // transformers excludes LayerNorm modules and all names that contain "bias" or a norm's name.
   return parameter_name.find("bias") == std::string::npos && !is_of_norm(parameter_name);
 }
 

@@ -45,7 +45,7 @@ std::vector<std::string> numbered_labels(int64_t count) {
   return labels;
 }
 
-// {"0": "no", "1": "yes"}: every number from 0 on must be there, in any order.
+// Parses {"0": "no", "1": "yes"}: the numbers from 0 on without gaps, in any order.
 std::vector<std::string> parse_labels(const Json& map, const std::string& where, ErrorKind kind) {
   const auto refuse = [&](const std::string& why) {
     throw Error(kind, where + ": 'id2label' " + why);
@@ -118,7 +118,7 @@ void check_whole(ModelConfig& config, const std::string& where, ErrorKind kind) 
   }
 }
 
-// Those of the family's class, before what follows from them is filled in.
+// Returns the defaults of the family's class without derived values.
 ModelConfig bare_defaults(const std::string& model_type) {
   ModelConfig config;
   config.model_type = model_type;
@@ -164,7 +164,7 @@ void refuse_unsupported(const Architecture& architecture, const Json& json,
   }
 }
 
-// The entries that saving must keep. The omitted names are written again or derived.
+// Returns the entries that saving must keep. The names listed here are written again or derived.
 Json unknown_fields(const Json& json, const ModelConfig& config) {
   Json others = json;
   for (const std::string& name : field_names(config)) others.erase(name);
@@ -177,7 +177,8 @@ Json unknown_fields(const Json& json, const ModelConfig& config) {
   return others;
 }
 
-// An object in the order of `fields`: appending to ordered_json by name would search it each time.
+// Makes an object in the order of `fields`. Appending to ordered_json by name would search it each
+// time.
 template <class Fields>
 Json to_object(const Fields& fields) {
   Json::object_t object;
@@ -242,7 +243,8 @@ ModelConfig read_model_config(const std::string& folder) {
 
 namespace {
 
-// Values that follow from others follow from the overridden ones.
+// Resets values that were derived from other fields, so that they are derived again after the
+// override.
 void forget_derived(ModelConfig& config) {
   const Architecture& architecture = architecture_of(config);
   const ModelConfig base = config;
@@ -250,7 +252,7 @@ void forget_derived(ModelConfig& config) {
   const auto forget = [&](auto ModelConfig::*part, auto member) {
     ModelConfig derived = base;
     (derived.*part).*member = {};
-    if ((bare.*part).*member != (derived.*part).*member) return;  // the class has a value
+    if ((bare.*part).*member != (derived.*part).*member) return;  // the class sets a default
     architecture.complete(derived, [](const std::string& why) { FT_CHECK(false, why); });
     if ((derived.*part).*member == (base.*part).*member) (config.*part).*member = {};
   };
@@ -285,7 +287,7 @@ ModelConfig override_model_config(const ModelConfig& base, const Json& overrides
 
 std::string model_config_json(const ModelConfig& config, const std::string& architecture,
                               const std::string& dtype) {
-  // Sorted as transformers sorts: names by letters, but the numbers of labels by value.
+  // In transformers' order: names alphabetically, but the numbers of labels by value.
   std::map<std::string, Json> fields;
   const Architecture& family = architecture_of(config);
   if (!family.is_causal() && family.has_decoder_fields())

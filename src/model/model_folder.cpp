@@ -14,7 +14,7 @@
 namespace finetune {
 namespace {
 
-// The newest snapshot of "org/name" in the cache that Hugging Face's libraries share.
+// Returns the newest snapshot of "org/name" in the cache of Hugging Face's libraries.
 std::string find_in_hub_cache(const std::string& name) {
   FileSystem& files = FileSystem::local();
   const auto variable = [](const char* key) {
@@ -42,7 +42,7 @@ bool is_hub_char(char c) {
          c == '-' || c == '.';
 }
 
-// "name" or "owner/name".
+// Whether the text has the form "name" or "owner/name".
 bool is_hub_name(const std::string& name) {
   const size_t slash = name.find('/');
   const std::string owner = name.substr(0, slash);
@@ -54,7 +54,7 @@ bool is_hub_name(const std::string& name) {
   return is_word(owner) && is_word(model);
 }
 
-// Whether a name has a folder in front that is there: then a path was meant.
+// Whether the owner part of a name is an existing folder: then a path was meant.
 bool is_in_folder(const std::string& name, const std::string& base) {
   const size_t slash = name.find('/');
   if (slash == std::string::npos) return false;
@@ -63,7 +63,7 @@ bool is_in_folder(const std::string& name, const std::string& base) {
   return files.exists(owner) || (!base.empty() && files.exists(join_path(base, owner)));
 }
 
-// " (did you mean 'm/bert'?)" of the names in the folder of a missing path; empty without any.
+// Returns " (did you mean 'm/bert'?)" from the names in the parent folder of a missing path, or "".
 std::string nearest_folder(const std::string& path, const std::string& base) {
   FileSystem& files = FileSystem::local();
   for (const std::string& start : {std::string(), base}) {

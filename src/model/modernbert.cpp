@@ -16,8 +16,8 @@ nn::LayerNorm make_norm(const nn::Scope& scope, const ModelConfig& config) {
   return {scope, config.hidden_size, config.layer_norm_eps, config.encoder.norm_bias};
 }
 
-// h = x + Wo Attention(LN(x)), y = h + Wo(f(a) * b) with [a, b] = Wi LN(h). Layer 0 has no first
-// norm: the embeddings end with one.
+// h = x + Wo Attention(LN(x)), y = h + Wo(f(a) * b) with [a, b] = Wi LN(h). Layer 0 has no
+// attention norm, because the embeddings end with a norm.
 class ModernBertLayer {
  public:
   ModernBertLayer(const nn::Scope& scope, const ModelConfig& config, int64_t layer)
@@ -49,7 +49,7 @@ class ModernBertLayer {
   [[nodiscard]] nn::Value attended(nn::Value x, nn::Pass& p) const {
     std::vector<nn::Value> parts = nn::split(query_key_value_(nn::to_precision(std::move(x), p), p),
                                              {hidden_, hidden_, hidden_}, p);
-    // By the alphabet of the layers' types.
+    // In alphabetical order of layer types: full_attention, sliding_attention.
     const nn::Rotation& rotation = p.options().rotations[is_local_ ? 1 : 0];
     nn::Value y =
         output_(attend({.value = std::move(parts[2]),
@@ -116,7 +116,7 @@ class ModernBertModel final : public Backbone {
   std::optional<nn::LayerNorm> final_norm_;
 };
 
-// "head": LN(f(W h)), which every head begins with.
+// "head": LN(f(W h)), the first part of every head.
 class PredictionHead {
  public:
   PredictionHead(const nn::Scope& scope, const ModelConfig& config)
@@ -158,7 +158,7 @@ class ModernBertLmHead final : public LmHead {
   Tensor weight_, bias_;
 };
 
-// logits = W Dropout(head(h)) + b, of every token or of one vector of each sequence.
+// logits = W Dropout(head(h)) + b, of every token or of one vector per sequence.
 class ModernBertClassifier final : public ModelHead {
  public:
   enum class Reads { kTokens, kFirstToken, kFirstRealToken, kMean };
@@ -325,7 +325,8 @@ class ModernBert final : public Architecture {
     FT_CHECK(false, "a head without a class");
   }
 
-  // transformers' _init_weights: a truncated normal, smaller where a residual sum ends.
+  // transformers' _init_weights: a truncated normal distribution, narrower for matrices that end a
+  // residual branch.
   [[nodiscard]] double fresh_share(const ModelConfig& config,
                                    std::string_view parameter) const override {
     if (parameter == "classifier.weight") {

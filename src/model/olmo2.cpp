@@ -4,7 +4,7 @@
 namespace finetune {
 namespace {
 
-// OLMo et al. 2024: norms after the sublayers, and of all queries and keys of a token.
+// OLMo et al. 2024: norms after the sublayers; queries and keys are normalised over all heads.
 class Olmo2 final : public DecoderFamily {
  public:
   [[nodiscard]] std::string model_type() const override { return "olmo2"; }

@@ -36,7 +36,7 @@ class Phi3 final : public DecoderFamily {
   void complete(ModelConfig& config, const Refuse& refuse) const override {
     for (auto& [layers, rope] : config.decoder.rope_parameters) {
       if (!rope.partial_rotary_factor) rope.partial_rotary_factor = 1.0;
-      if (rope.rope_type == "yarn") rope.rope_type = "longrope";  // what early files called it
+      if (rope.rope_type == "yarn") rope.rope_type = "longrope";  // the name in early files
       if (rope.rope_type == "longrope") {
         rope.original_max_position_embeddings = config.decoder.original_max_position_embeddings;
       } else if (rope.rope_type != "default") {

@@ -4,7 +4,7 @@
 namespace finetune {
 namespace {
 
-// What Qwen2 and Qwen3 share: windows in the layers from max_window_layers on.
+// The common part of Qwen2 and Qwen3: sliding windows in the layers from max_window_layers on.
 class QwenFamily : public DecoderFamily {
  public:
   void set_defaults(ModelConfig& config) const override {
@@ -45,7 +45,7 @@ class QwenFamily : public DecoderFamily {
   }
 };
 
-// Yang et al. 2024: biases at queries, keys and values.
+// Yang et al. 2024: query, key and value projections have biases.
 class Qwen2 final : public QwenFamily {
  public:
   [[nodiscard]] std::string model_type() const override { return "qwen2"; }
@@ -59,7 +59,7 @@ class Qwen2 final : public QwenFamily {
   }
 };
 
-// Yang et al. 2025: norms of queries and keys instead.
+// Yang et al. 2025: norms of queries and keys instead of the biases.
 class Qwen3 final : public QwenFamily {
  public:
   [[nodiscard]] std::string model_type() const override { return "qwen3"; }

@@ -41,7 +41,7 @@ class Roberta : public Architecture {
                     "model_type '" + config.model_type + "' has no head for the next sentence");
       case Head::kSequenceClassification:
         return std::make_unique<FirstTokenClassifier>(classifier, config, find_activation("tanh"));
-      case Head::kMultipleChoice:  // classifier_dropout is not read here, unlike in BERT's
+      case Head::kMultipleChoice:  // unlike BERT's, it does not read classifier_dropout
         return std::make_unique<PooledClassifier>(classifier, config, 1,
                                                   config.hidden_dropout_prob);
       case Head::kTokenClassification:

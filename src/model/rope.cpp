@@ -15,10 +15,10 @@
 namespace finetune {
 namespace {
 
-// What turns a place into angles.
+// Angular frequencies of a head's pairs of values, and a factor.
 struct Frequencies {
   std::vector<float> values;  // [R / 2]
-  double factor = 1.0;        // of cosines and sines
+  double factor = 1.0;        // of cosines and sines (attention scaling)
 };
 
 struct RopeShape {
@@ -32,7 +32,7 @@ struct RopeShape {
   }
 };
 
-// 1 / base^(2i / size), in float32 as torch computes it.
+// Returns 1 / base^(2i / size) for i < count, in float32 as torch computes it.
 std::vector<float> plain_frequencies(double base, int64_t count, int64_t size) {
   std::vector<float> values;
   for (int64_t i = 0; i < count; ++i) {
@@ -56,7 +56,8 @@ Frequencies proportional(const RopeShape& shape) {
   return {divided(std::move(values), shape.rope.factor.value_or(1.0))};
 }
 
-// Of a sequence that is longer than what the model was trained with.
+// Dynamic NTK scaling: for sequences longer than max_position_embeddings the base grows with the
+// length.
 Frequencies dynamic(const RopeShape& shape, int64_t length) {
   const double longest = std::max(static_cast<double>(length), shape.max_positions);
   const double factor = *shape.rope.factor;
@@ -70,7 +71,8 @@ double yarn_scale(double factor, double mscale) {
   return factor <= 1.0 ? 1.0 : 0.1 * mscale * std::log(factor) + 1.0;
 }
 
-// Peng et al. 2023
+// YaRN (Peng et al. 2023): divides low frequencies by `factor`, keeps high frequencies and
+// interpolates between them with a linear ramp.
 Frequencies yarn(const RopeShape& shape) {
   const RopeParameters& rope = shape.rope;
   const double factor = rope.factor.value_or(shape.max_positions / shape.original());
@@ -79,7 +81,7 @@ Frequencies yarn(const RopeShape& shape) {
     scale = yarn_scale(factor, *rope.mscale) / yarn_scale(factor, *rope.mscale_all_dim);
   }
   const auto size = static_cast<double>(shape.rotated);
-  // The dimension that makes `turns` full turns over the positions of the pretraining.
+  // The dimension whose angle makes `turns` full turns over the positions of the pretraining.
   const auto dimension_of = [&](double turns) {
     return size * std::log(shape.original() / (turns * 2.0 * std::numbers::pi)) /
            (2.0 * std::log(rope.rope_theta));
@@ -106,7 +108,8 @@ Frequencies yarn(const RopeShape& shape) {
   return result;
 }
 
-// Ding et al. 2024
+// LongRoPE (Ding et al. 2024): each frequency is divided by its factor of the short or of the long
+// list.
 Frequencies longrope(const RopeShape& shape, int64_t length) {
   const RopeParameters& rope = shape.rope;
   const double factor = rope.factor.value_or(shape.max_positions / shape.original());
@@ -122,7 +125,8 @@ Frequencies longrope(const RopeShape& shape, int64_t length) {
   return result;
 }
 
-// Grattafiori et al. 2024
+// Llama 3 (Grattafiori et al. 2024): divides frequencies with long wavelengths by `factor`, keeps
+// those with short ones and interpolates between.
 Frequencies llama3(const RopeShape& shape) {
   const RopeParameters& rope = shape.rope;
   const double longest = shape.original() / *rope.low_freq_factor;  // wavelengths

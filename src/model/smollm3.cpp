@@ -6,7 +6,7 @@
 namespace finetune {
 namespace {
 
-// Bakouch et al. 2025: every fourth layer does not rotate.
+// Bakouch et al. 2025: every fourth layer has no rotary positions.
 class SmolLm3 final : public DecoderFamily {
  public:
   [[nodiscard]] std::string model_type() const override { return "smollm3"; }

@@ -28,13 +28,14 @@ Tensor by_head(const Tensor& x, int64_t heads) {
 
 Tensor joined(const Tensor& by_heads) { return by_heads.transpose(1, 2).flatten(2); }
 
-// One query head after the other sees its key head: [B, kv, T, D] -> [B, H, T, D].
+// Repeats each key head for its group of query heads: [B, kv, T, D] -> [B, H, T, D].
 Tensor for_each_head(const Tensor& x, int64_t heads) {
   if (x.size(1) == heads) return x;
   return x.unsqueeze(2).expand({-1, -1, heads / x.size(1), -1, -1}).flatten(1, 2);
 }
 
-// Which keys S each of the T queries sees, the first of which is token `first`: [T, S].
+// Returns which keys S the causal rule and the window allow for T queries, the first of which is
+// token `first`: [T, S] bool.
 Tensor keys_before(const Tensor& scores, int64_t first, const AttentionOptions& options) {
   const auto integers = scores.options().dtype(at::kLong);
   const Tensor queries = at::arange(first, first + scores.size(-2), integers);
@@ -44,13 +45,15 @@ Tensor keys_before(const Tensor& scores, int64_t first, const AttentionOptions& 
   return options.window > 0 ? seen.logical_and(distance.lt(options.window)) : seen;
 }
 
-// Which keys [.., T] each query sees, [.., T, T] or [B, 1, 1, T]; undefined: all.
+// Combines these keys with the mask: [.., T, T] or [B, 1, 1, T]; undefined: all keys are allowed.
 Tensor allowed_keys(const Tensor& scores, const AttentionOptions& options, const Tensor& mask) {
   if (!options.causal && options.window == 0) return mask;
   const Tensor allowed = keys_before(scores, 0, options);
   return mask.defined() ? allowed.logical_and(mask) : allowed;
 }
 
+// softmax(Q K^T scale) V per head; ATen's fused kernel computes it where there is no dropout,
+// causal rule or window.
 Tensor full_attention(const Tensor& query, const Tensor& key, const Tensor& value,
                       const AttentionOptions& options, const kernels::PassInputs& pass) {
   const int64_t kv_heads = options.kv_heads == 0 ? options.heads : options.kv_heads;
@@ -75,7 +78,7 @@ Tensor full_attention(const Tensor& query, const Tensor& key, const Tensor& valu
   }
   Tensor probabilities = scores.softmax(-1);
   const bool hides_keys = options.causal || options.window != 0;
-  if (hides_keys && pass.mask.defined()) {  // a query may see nothing
+  if (hides_keys && pass.mask.defined()) {  // all keys of a query may be masked
     probabilities = at::where(allowed.any(-1, true), probabilities, 0.0);
   }
   if (drops) {
@@ -105,8 +108,8 @@ Tensor plain_attention(const Tensor& query, const Tensor& key, const Tensor& val
 
 namespace {
 
-// Writes rows [1, n, C] after the first `length` of a store that grows by doubling; returns all of
-// them.
+// Writes rows [1, n, C] after the first `length` rows of `store`, which grows by doubling; returns
+// all rows.
 Tensor appended(Tensor& store, int64_t length, const Tensor& rows) {
   const int64_t needed = length + rows.size(1);
   if (!store.defined() || store.size(1) < needed) {
@@ -119,7 +122,7 @@ Tensor appended(Tensor& store, int64_t length, const Tensor& rows) {
   return store.narrow(1, 0, needed);
 }
 
-// New tokens [1, n, C] over all that came before them and themselves.
+// Attention of new tokens [1, n, C] to themselves and to all cached tokens.
 Tensor attend_behind(const Projections& new_tokens, const AttentionOptions& options,
                      KeyValueCache& cache) {
   const auto layer = static_cast<size_t>(options.layer);
@@ -188,7 +191,8 @@ Rotation make_rotation(const Tensor& places, const Tensor& frequencies, double f
 
 namespace {
 
-// A tensor by heads [B, T, H, D], and the rotation for all of them [T, 1, R / 2].
+// x split into heads [B, T, H, D], its parts of size R / 2, R / 2 and the unrotated rest, and the
+// rotation as [T, 1, R / 2].
 struct HeadsToTurn {
   Tensor all, first, second, rest, cos, sin;
 
@@ -203,7 +207,9 @@ struct HeadsToTurn {
   }
 };
 
-// Each head of x [B, T, heads * D] turned by the rotation, which autograd differentiates.
+// Rotates each head of x [B, T, heads * D] by ATen operators that autograd differentiates: first' =
+// first cos - second sin, second' = second cos + first sin (the halves of transformers'
+// rotate_half).
 Tensor turned_plainly(const Tensor& x, int64_t heads, const Rotation& rotation) {
   const HeadsToTurn h(x, heads, rotation);
   return at::cat({h.first * h.cos - h.second * h.sin, h.second * h.cos + h.first * h.sin, h.rest},
@@ -212,7 +218,8 @@ Tensor turned_plainly(const Tensor& x, int64_t heads, const Rotation& rotation) 
       .to(x.scalar_type());
 }
 
-// The same bits, or turned back, with two temporary tensors.
+// Computes the same bits with only two temporary tensors. `back` rotates by the negative angle: the
+// backward pass.
 Tensor turned(const Tensor& x, int64_t heads, const Rotation& rotation, bool back) {
   const HeadsToTurn h(x, heads, rotation);
   const int64_t half = h.first.size(-1);

@@ -22,12 +22,14 @@
 
 #include <limits>
 
-// T tokens of a sequence, H heads of size D, W = 2T - 1 distances, P rows of their table.
+// DeBERTa's attention: score(i, j) = (q_i k_j + q_i kr_d + k_j qr_d) scale, with d = i - j and kr,
+// qr rows of the projected table of distances. T tokens of a sequence, H heads of size D, W = 2T -
+// 1 distances, P rows of the table.
 namespace finetune::nn {
 namespace {
 
 Tensor bucketed(const Tensor& distance, const DistanceOptions& options) {
-  // In float32 and in this order: the bucket of a distance is what transformers rounds to.
+  // In float32 and in this order of operations, so that buckets are rounded as in transformers.
   const int64_t middle = options.span / 2;
   const Tensor size =
       at::where(distance.abs().lt(middle), at::full_like(distance, middle - 1), distance.abs());
@@ -74,7 +76,7 @@ namespace {
 
 constexpr float kLowestScore = std::numeric_limits<float>::lowest();
 
-// What one call computes with.
+// The inputs of one call.
 struct Inputs {
   Tensor query, key, value;             // [B, T, C] or [1, N, C]
   Tensor distance_key, distance_query;  // [P, C], or undefined
@@ -86,7 +88,7 @@ struct Inputs {
   [[nodiscard]] int64_t sequences() const {
     return pass.layout ? pass.layout->rows() : query.size(0);
   }
-  // Heads differ as layers do.
+  // Each head has its own random numbers, as layers have: layer * heads + head.
   [[nodiscard]] Tensor drop(const Tensor& x, int64_t sequence, int64_t head) const {
     DropoutStream stream = *pass.dropout;
     stream.first_place += sequence;
@@ -96,7 +98,7 @@ struct Inputs {
   [[nodiscard]] bool drops() const { return pass.dropout && options.dropout != 0.0; }
 };
 
-// A sequence's tokens, and some heads: `first_head` and the h - 1 after it.
+// One sequence and some of its heads: `first_head` and the following `heads` - 1.
 struct Part {
   int64_t sequence, first_token, tokens, first_head, heads;
 };
@@ -110,7 +112,7 @@ Part part_of(const Inputs& in, int64_t sequence, int64_t first_head, int64_t hea
           in.pass.layout->length(sequence), first_head, heads};
 }
 
-// [h, T, D], a view.
+// Returns a view [h, T, D].
 Tensor heads_of(const Tensor& x, const Inputs& in, const Part& part) {
   return x.view({-1, in.options.heads, in.head_size()})
       .narrow(0, part.first_token, part.tokens)
@@ -120,7 +122,7 @@ Tensor heads_of(const Tensor& x, const Inputs& in, const Part& part) {
 
 Tensor in_float32(const Tensor& x) { return x.to(at::kFloat); }
 
-// [h, W, D]: the table's rows of distances T - 1 to -(T - 1), or, `ascending`, the other way round.
+// Returns the table's rows [h, W, D] of the distances T - 1 to -(T - 1), or in ascending order.
 Tensor rows_of_distances(const Tensor& table, const Inputs& in, const Part& part, bool ascending) {
   const Tensor rows =
       in.distances.row.narrow(0, in.distances.longest - part.tokens, 2 * part.tokens - 1);
@@ -130,8 +132,8 @@ Tensor rows_of_distances(const Tensor& table, const Inputs& in, const Part& part
       .transpose(0, 1);
 }
 
-// [h, T, T], entry (i, j) is that of distance i - j: views of [h, T, W], whose rows belong to
-// queries i and descend in the distance, or to keys j and ascend.
+// Return [h, T, T] whose entry (i, j) belongs to distance i - j, as views of [h, T, W]: by_query()
+// of rows for queries i with descending distances, by_key() of rows for keys j with ascending ones.
 Tensor by_query(const Tensor& x, int64_t tokens) {
   const int64_t width = x.size(2);
   return x.as_strided({x.size(0), tokens, tokens}, {tokens * width, width - 1, 1}, tokens - 1);
@@ -141,13 +143,13 @@ Tensor by_key(const Tensor& x, int64_t tokens) {
   return x.as_strided({x.size(0), tokens, tokens}, {tokens * width, 1, width - 1}, tokens - 1);
 }
 
-// What forward and backward passes share of one part.
+// Intermediate results of one part that forward and backward passes share.
 struct Computed {
   Tensor query, key, value;             // [h, T, D] float32
   Tensor distance_key, distance_query;  // [h, W, D] float32, or undefined
   Tensor hidden;                        // [T, T] bool: pairs with padding; or undefined
   Tensor probabilities;                 // [h, T, T]
-  Tensor factors;                       // of the dropout, like them; or undefined
+  Tensor factors;                       // dropout factors, same shape; or undefined
 };
 
 Computed compute(const Inputs& in, const Part& part) {
@@ -186,19 +188,22 @@ Tensor dropped_by(const Tensor& factors, const Tensor& x) {
   return factors.defined() ? x * factors : x;
 }
 
-// Gradients of the rows of distances, by head: [H, W, D] float32, in the order of
-// rows_of_distances(); or undefined.
+// Gradients of the table's rows by head: [H, W, D] float32, in the order of rows_of_distances(); or
+// undefined.
 struct DistanceGradients {
   Tensor key, query;
 };
 
-// What comes to a table's gradient [H, W, D] from one part.
+// Adds the gradient of one part to that of a table [H, W, D].
 void add_rows(const Tensor& sum, const Tensor& gradient, const Inputs& in, const Part& part) {
   sum.narrow(0, part.first_head, part.heads)
       .narrow(1, in.distances.longest - part.tokens, 2 * part.tokens - 1)
       .add_(gradient);
 }
 
+// With P the probabilities, f the dropout factors and g = dContext V^T: dV = (P f)^T dContext, dS =
+// P (g f - sum(P g f)) scale, dQ = dS K, dK = dS^T Q. For the distance terms dS is spread over
+// distances [T, W] and multiplied in the same way.
 void backward_part(const Inputs& in, const Part& part, const Tensor& gradient,
                    const DistanceGradients& sums) {
   const Computed c = compute(in, part);
@@ -231,8 +236,9 @@ void backward_part(const Inputs& in, const Part& part, const Tensor& gradient,
   heads_of(in.value, in, part).copy_(of_value);
 }
 
-// Calls `function` with every part. A head's sequences come one after the other, so that sums over
-// them do not depend on the threads; an accelerator takes all heads of a sequence at once.
+// Calls `function` with every part. One thread handles all sequences of a head in order, so that
+// sums over them do not depend on the threads. An accelerator handles all heads of a sequence at
+// once.
 template <typename Function>
 void for_each_part(const Inputs& in, const Function& function) {
   const int64_t heads = in.options.heads;
@@ -248,7 +254,8 @@ void for_each_part(const Inputs& in, const Function& function) {
   });
 }
 
-// [P, C] of [H, W, D], rows in the order of ascending distances.
+// Sums [H, W, D], in the order of ascending distances, over the distances of each table row: [P,
+// C].
 Tensor of_table(const Tensor& rows, const Inputs& in) {
   return at::segment_reduce(rows.transpose(0, 1).flatten(1).contiguous(), "sum", in.distances.count,
                             {}, {}, 0, /*unsafe=*/true, 0);
@@ -264,7 +271,8 @@ Tensor forward(const Inputs& in) {
   return output;
 }
 
-// Query, key and value become their gradients; returns those of the tables, [P, C] float32.
+// Overwrites query, key and value with their gradients; returns the gradients of the tables, [P, C]
+// float32.
 DistanceGradients backward(const Inputs& in, const Tensor& gradient) {
   const auto zeros = [&](const Tensor& table) {
     if (!table.defined()) return Tensor();
@@ -279,7 +287,7 @@ DistanceGradients backward(const Inputs& in, const Tensor& gradient) {
   return sums;
 }
 
-// The same by autograd over [B, H, T, T], with distances looked up pair by pair.
+// The same with autograd over [B, H, T, T]; the distance of each pair is looked up.
 Tensor plain(const Inputs& in) {
   const auto by_head = [&](const Tensor& x) {
     return x.unflatten(-1, {in.options.heads, -1}).transpose(-3, -2);  // [B, H, T, D] or [H, P, D]

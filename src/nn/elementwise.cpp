@@ -12,6 +12,8 @@
 
 namespace finetune::nn {
 
+// y = x f with random factors f of 0 or 1 / (1 - p); dx = dy f. The backward pass draws the same
+// factors again, so no mask is kept.
 Value dropout(Value x, const DropoutPoint& point, Pass& p) {
   const std::optional<DropoutStream>& stream = p.inputs().dropout;
   if (!stream || point.p == 0.0) return x;
@@ -45,6 +47,7 @@ Value add(const std::vector<Value>& terms, Pass& p) {
     if (!term.slot) continue;
     kept.push_back({term.slot, term.tensor.sizes().vec(), term.tensor.scalar_type()});
   }
+  // A term that was broadcast gets the sum of dy over the dimensions that it lacked.
   p.record(y, [kept](const Tensor& dy) {
     for (const Term& term : kept) term.slot->give(at::sum_to(dy, term.sizes).to(term.type));
   });
@@ -72,7 +75,7 @@ std::vector<Value> split(Value x, const std::vector<int64_t>& sizes, Pass& p) {
   for (const Tensor& part : x.tensor.split_with_sizes(sizes, -1)) {
     parts.push_back(p.result(p.is_plain() ? part : part.contiguous()));
   }
-  // A part's gradient goes into its columns; the first one sets the other columns to zero.
+  // The gradient of a part belongs to its columns; zeros are given for the other columns.
   int64_t first = 0;
   for (size_t i = 0; i < parts.size(); first += sizes[i++]) {
     p.record(parts[i], [dx = x.slot, shape = x.tensor.sizes().vec(), first,
@@ -113,6 +116,7 @@ Value first_token(Value x, Pass& p) {
   return y;
 }
 
+// y = sum(mask x) / count, and every counted token gets dy / count.
 Value mean_of_tokens(Value x, const Tensor& mask, Pass& p) {
   const Tensor wide = mask.defined() ? mask.to(x.tensor.scalar_type()).unsqueeze(-1) : Tensor();
   const Tensor count = mask.defined() ? wide.sum(1)  // [B, 1]
@@ -127,6 +131,7 @@ Value mean_of_tokens(Value x, const Tensor& mask, Pass& p) {
   return y;
 }
 
+// Row b of the result is row b T + index[b] of x as [B T, C]; all other rows get a zero gradient.
 Value token_at(Value x, const Tensor& index, Pass& p) {
   const Tensor rows = at::arange(x.tensor.size(0), index.options()) * x.tensor.size(1) + index;
   const Value y = p.result(x.tensor.flatten(0, 1).index_select(0, rows));

@@ -10,7 +10,7 @@ Embedding::Embedding(const Scope& scope, int64_t rows, int64_t columns)
     : weight_(scope.parameter("weight", {rows, columns})) {}
 
 Tensor Embedding::rows(const Tensor& ids, const Pass& p) const {
-  if (weight_.is_meta()) {  // ATen's has no implementation there
+  if (weight_.is_meta()) {  // ATen's operator does not support the meta device
     std::vector<int64_t> sizes = ids.sizes().vec();
     sizes.push_back(weight_.size(1));
     return at::empty(sizes, weight_.options().requires_grad(false));

@@ -12,6 +12,8 @@ namespace finetune::nn {
 DenseActivation::DenseActivation(const Scope& scope, int64_t inputs, int64_t outputs, Activation f)
     : dense_(scope / "dense", inputs, outputs), activation_(f) {}
 
+// y = f(h) with h = W x + b. The product W x is kept without the bias, and dh = dy f'(h) is the
+// product's gradient; db = sum(dh).
 Value DenseActivation::operator()(const Value& x, Pass& p) const {
   if (p.is_plain()) {
     const Tensor h = dense_(x, p).tensor;
@@ -51,6 +53,7 @@ GatedFeedForward::GatedFeedForward(const Scope& scope, const GatedOptions& o)
   down_.emplace(scope / "down_proj", o.intermediate, o.size, o.has_bias);
 }
 
+// y = f(gate) * up; dgate = f'(gate) * dy * up by autograd, dup = f(gate) * dy.
 Value gated(Value gate, Value up, Activation f, Pass& p) {
   const auto product = [f, gate = gate.tensor, up = up.tensor] { return f(gate).mul_(up); };
   if (p.is_plain()) return {.tensor = f(gate.tensor) * up.tensor};
@@ -65,7 +68,7 @@ Value gated(Value gate, Value up, Activation f, Pass& p) {
       activated = f(leaf);
     }
     gate.slot->give(torch::autograd::grad({activated}, {leaf}, {dy * up.tensor})[0]);
-    // The graph is gone: nobody else reads the activation.
+    // autograd::grad freed the graph, so nothing else reads the activation.
     up.slot->give(activated.detach().mul_(dy));
   });
   return y;

@@ -13,10 +13,10 @@ Tensor sum_of_rows(const Tensor& dy) {
   return dy.sum(0, false, dy.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
 }
 
-// What the gradient of x is written into: x, or memory like it.
+// Returns memory for the gradient of x: that of x itself, or new memory of the same shape.
 Tensor memory_like(Tensor x) { return owns_memory(x) ? x : at::empty(x.sizes(), x.options()); }
 
-// A matrix as the product takes it, [out, in]: the parameter, or its transpose.
+// The matrix of a product, [out, in]: the parameter, or its transpose.
 struct Matrix {
   Tensor weight;
   bool is_transposed;
@@ -26,6 +26,7 @@ struct Matrix {
   }
 };
 
+// y = x W^T + b. Backward: db = sum of dy over rows, dW = dy^T x, dx = dy W.
 Value product_with(const Matrix& matrix, const Tensor& bias, Value x, Pass& p,
                    bool completes = true) {
   const Tensor& weight = matrix.weight;
@@ -39,7 +40,7 @@ Value product_with(const Matrix& matrix, const Tensor& bias, Value x, Pass& p,
                                      matrix.of(p.values(weight)), p.values(bias))
                                .view(sizes));
   if (!p.records()) {
-    x = {};  // frees a temporary before its full expression ends
+    x = {};  // frees a temporary before the caller's expression ends
     return y;
   }
   const std::shared_ptr<Slot> dx = x.slot;

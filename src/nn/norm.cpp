@@ -17,8 +17,8 @@
 namespace finetune::nn {
 namespace {
 
-// The rows, their means and the reciprocals of their deviations. The meta device lacks the
-// operator.
+// Returns the normalised rows, their means and 1 / their standard deviations. Only shapes on the
+// meta device, which lacks the operator.
 std::tuple<Tensor, Tensor, Tensor> normalize(const Tensor& x, const Tensor& weight,
                                              const Tensor& bias, double epsilon) {
   if (!x.is_meta()) return at::native_layer_norm(x, {x.size(-1)}, weight, bias, epsilon);
@@ -34,6 +34,8 @@ LayerNorm::LayerNorm(const Scope& scope, int64_t size, double epsilon, bool has_
   if (has_bias) bias_ = scope.parameter("bias", {size});
 }
 
+// With u = (x - mean) / sd and g = dy w: dx = (g - mean(g) - u mean(g u)) / sd, dw = sum(dy u),
+// db = sum(dy).
 Value LayerNorm::operator()(const Value& x, Pass& p) const {
   if (p.is_plain()) {
     return {.tensor = at::layer_norm(x.tensor, {x.tensor.size(-1)}, weight_, bias_, epsilon_)};
@@ -59,7 +61,7 @@ RmsNorm::RmsNorm(const Scope& scope, int64_t size, double epsilon, bool adds_one
 
 namespace {
 
-// x / sqrt(mean(x^2) + epsilon) and what x was multiplied with, in float32 or wider.
+// x / sqrt(mean(x^2) + epsilon), and the factor 1 / sqrt(..) of each row, in float32 or wider.
 struct UnitRows {
   Tensor rows, inverse;
 };
@@ -94,7 +96,7 @@ Value RmsNorm::operator()(const Value& x, Pass& p) const {
     const Tensor dy = gradient.to(unit.rows.scalar_type());
     p.add(weight, rows_of(dy * unit.rows).sum(0));
     if (dx) {
-      // With g = dy w, u = x / rms: dx = (g - u mean(g u)) / rms.
+      // With g = dy w and u = x / rms: dx = (g - u mean(g u)) / rms.
       const Tensor g = dy * factor(p.values(weight));
       const Tensor along = (g * unit.rows).mean(-1, true);
       dx->give(g.sub_(unit.rows.mul_(along)).mul_(unit.inverse).to(x.scalar_type()));
@@ -110,6 +112,8 @@ AddAndNorm::AddAndNorm(const Scope& scope, int64_t inputs, int64_t size,
       norm_(scope / "LayerNorm", size, options.epsilon),
       options_(options) {}
 
+// The fused kernel overwrites the product with s = residual + Dropout(product + bias). Its backward
+// pass overwrites dy with ds, the residual's gradient, and with dropout s with the product's.
 Value AddAndNorm::operator()(Value x, const Value& residual, Pass& p) const {
   if (p.is_plain()) {
     const Value dropped =

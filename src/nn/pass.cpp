@@ -12,17 +12,18 @@
 namespace finetune::nn {
 namespace {
 
-// In host memory already, there is nowhere to move it to.
+// Copies x to pinned host memory if `offload`; x stays where it is on the CPU and on the meta
+// device.
 Tensor stow(const Tensor& x, bool offload) {
   if (!offload || x.is_cpu() || x.is_meta()) return x;
   const Tensor host = at::empty(x.sizes(), x.options().device(at::kCPU).pinned_memory(true));
   return host.copy_(x, /*non_blocking=*/true);
 }
 
-// What differentiate() keeps: a graph of autograd's over one function.
+// What differentiate() keeps for the backward pass: an autograd graph of one function.
 struct LocalGraph {
   Tensor result;
-  std::vector<Tensor> leaves;  // those that need a gradient: of inputs, then of parameters
+  std::vector<Tensor> leaves;  // inputs, then parameters, that need a gradient
   std::vector<std::shared_ptr<Slot>> slots;
   std::vector<Tensor> parameters;
 };
@@ -51,6 +52,7 @@ Tensor to_overwrite(Tensor tensor) {
   return owns_memory(tensor) ? tensor : tensor.clone(at::MemoryFormat::Contiguous);
 }
 
+// Adds in place only if no other tensor reads the memory of the sum.
 void Slot::give(Tensor gradient) {
   if (!gradient_.defined()) {
     gradient_ = std::move(gradient);
@@ -61,6 +63,7 @@ void Slot::give(Tensor gradient) {
   }
 }
 
+// Computes gradient = dy W + beta gradient, with beta 0 for the first product.
 void Slot::give_product(Precision precision, const Tensor& dy, const Tensor& weight,
                         const Tensor& spare) {
   const double beta = gradient_.defined() ? 1.0 : 0.0;
@@ -112,6 +115,7 @@ void Pass::record(const Value& result, std::function<void(Tensor dy)> backward) 
   if (records()) tape_.push_back({result.slot, std::move(backward)});
 }
 
+// Records an autograd graph of `function` alone, between detached inputs and a detached result.
 Value Pass::differentiate(std::vector<Value> inputs, std::vector<Tensor> parameters,
                           const Function& function) {
   std::vector<Tensor> arguments;
@@ -151,6 +155,8 @@ Value Pass::differentiate(std::vector<Value> inputs, std::vector<Tensor> paramet
   return y;
 }
 
+// The forward pass records nothing. The backward pass runs the segment again on a separate tape
+// and returns the gradient of the segment's input.
 Value Pass::checkpoint(Value x, const Segment& segment) {
   FT_CHECK(records(), "only a pass that records runs a segment again");
   const std::shared_ptr<Slot> of_input = x.slot;
@@ -173,6 +179,7 @@ Value Pass::checkpoint(Value x, const Segment& segment) {
   return y;
 }
 
+// Runs the tape from its end. Operations whose result got no gradient are skipped.
 void Pass::backward(const Value& result, Tensor gradient) {
   FT_CHECK(records() && !tape_.empty(), "a tape serves one backward pass");
   result.slot->give(std::move(gradient));
@@ -183,6 +190,8 @@ void Pass::backward(const Value& result, Tensor gradient) {
   }
 }
 
+// Hands autograd one node for the whole equation. The anchor, an extra input that needs a gradient,
+// makes autograd call it even if no other input does.
 Tensor run(const std::shared_ptr<Pass>& pass, const std::vector<Tensor>& inputs,
            const Equation& equation) {
   std::vector<Value> values;
@@ -212,7 +221,7 @@ Tensor run(const std::shared_ptr<Pass>& pass, const std::vector<Tensor>& inputs,
     for (const std::shared_ptr<Slot>& slot : slots) {
       gradients.push_back(slot ? slot->take() : Tensor());
     }
-    gradients.emplace_back();  // the anchor's
+    gradients.emplace_back();  // of the anchor
     return gradients;
   });
 }

@@ -13,14 +13,14 @@
 namespace finetune {
 namespace {
 
-constexpr double kEpsilon = 1e-30;  // of squared gradients
+constexpr double kEpsilon = 1e-30;  // added to squared gradients
 constexpr double kClipThreshold = 1.0;
 constexpr double kDecayRate = -0.8;
 
-// Adafactor (Shazeer and Stern 2018, algorithms 4 and 5) as transformers' Trainer sets it up:
-// no first moment, the learning rate given, updates clipped to a root mean square of 1. The update
-// is recomputed in every pass and never stored: the second moments of a matrix are a column and a
-// row.
+// Adafactor (Shazeer and Stern 2018, algorithms 4 and 5) as transformers' Trainer configures it: no
+// first moment, an external learning rate, updates clipped to a root mean square of 1. The second
+// moments V of a matrix are factored: V[i, j] = rows[i] columns[j] / mean(rows). The update g /
+// sqrt(V) is never stored but computed again in each pass.
 class Adafactor final : public UpdateRule {
  public:
   using UpdateRule::UpdateRule;
@@ -51,11 +51,11 @@ class Adafactor final : public UpdateRule {
   }
 
  private:
-  // What a pass over a parameter needs.
+  // What each pass over a parameter needs.
   struct Pass {
     const Parameter& parameter;
     double factor;
-    int64_t row;                                               // values in one
+    int64_t row;                                               // values in a row
     std::function<Tensor(const ParameterChunk& chunk)> scale;  // update = scale * gradient
   };
 
@@ -108,7 +108,7 @@ class Adafactor final : public UpdateRule {
   }
 };
 
-// Of a matrix the means of its rows and columns.
+// Second moments of a matrix are the means of its rows and of its columns.
 std::vector<StateTensor> adafactor_state(at::IntArrayRef sizes, bool, const OptimizerOptions&) {
   const StateTensor rms = {.name = "RMS", .is_optional = true};
   if (sizes.size() < 2) return {{.name = "exp_avg_sq", .shape = sizes.vec()}, rms};
@@ -123,7 +123,7 @@ std::string adafactor_refusal(const Parameter& parameter) {
   return parameter.weight.dim() <= 2 ? "" : "it is neither a matrix nor a vector";
 }
 
-// transformers' defaults, with the two that its Trainer sets.
+// transformers' defaults, with the two values that its Trainer sets.
 void add_adafactor_options(TorchDict& group, const OptimizerOptions&) {
   group.set("eps", TorchTuple{{kEpsilon, 1e-3}});
   group.set("clip_threshold", kClipThreshold);

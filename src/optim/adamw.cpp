@@ -12,7 +12,7 @@
 namespace finetune {
 namespace {
 
-// AdamW (Loshchilov and Hutter 2019, algorithm 2) by torch's fused kernel, moments in float32.
+// AdamW (Loshchilov and Hutter 2019, algorithm 2) with torch's fused kernel; moments in float32.
 class FusedAdamW final : public UpdateRule {
  public:
   using UpdateRule::UpdateRule;
@@ -27,7 +27,7 @@ class FusedAdamW final : public UpdateRule {
     });
   }
 
-  // Where nothing is converted a group is one call, as torch does it: one launch on a GPU.
+  // Without conversions a group is one call of torch's kernel: one launch on a GPU.
   void update_all(const std::vector<ParameterUpdate>& updates) override {
     if (!std::ranges::all_of(updates, is_plain)) {
       const auto state_of = [](const OptimizerSlot& slot) {
@@ -57,7 +57,7 @@ class FusedAdamW final : public UpdateRule {
  private:
   struct Lists {
     std::vector<Tensor> weights, gradients, averages, squares, steps;
-    std::map<int64_t, Tensor> step_of;  // by the number of updates: one launch for all parameters
+    std::map<int64_t, Tensor> step_of;  // by number of updates: one launch for all parameters
 
     void add(const Tensor& weight, const Tensor& gradient, const Tensor& average,
              const Tensor& square, int64_t updates) {
@@ -71,8 +71,8 @@ class FusedAdamW final : public UpdateRule {
     }
   };
 
-  // On a device the kernel multiplies the gradients by the factor (and stores them); on the CPU
-  // chunks that stay in the cache are faster.
+  // On a device the fused kernel also scales the gradients (and stores them). On the CPU it is
+  // faster to scale chunks that stay in the cache.
   static bool is_plain(const ParameterUpdate& u) {
     return (u.factor == 1.0 || is_asynchronous(u.parameter.weight)) &&
            u.parameter.weight.scalar_type() == at::kFloat &&
@@ -94,7 +94,7 @@ std::vector<StateTensor> adamw_state(at::IntArrayRef sizes, bool, const Optimize
           {.name = "exp_avg_sq", .shape = sizes.vec()}};
 }
 
-// torch.optim.AdamW(fused=True)
+// The options of torch.optim.AdamW(fused=True).
 void add_adamw_options(TorchDict& group, const OptimizerOptions& options) {
   group.set("betas", TorchTuple{{options.beta1, options.beta2}});
   group.set("eps", options.epsilon);

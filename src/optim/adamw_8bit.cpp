@@ -6,16 +6,16 @@
 namespace finetune {
 namespace {
 
-// transformers' Trainer keeps every nn.Embedding at 32 bits; those of our models have such names.
+// transformers' Trainer keeps all nn.Embedding in 32 bits; in our models they have such names.
 bool is_embedding(const std::string& name) { return name.ends_with("_embeddings.weight"); }
 
-// Tensors below min_8bit_size values, and embeddings unless asked for, stay at 32 bits.
+// Tensors with fewer than min_8bit_size values, and embeddings by default, keep 32-bit states.
 bool has_8bit_state(const std::string& name, int64_t count, const OptimizerOptions& options) {
   return count >= options.argument<int64_t>("min_8bit_size") &&
          (options.argument<bool>("embeddings_in_8bit") || !is_embedding(name));
 }
 
-// By the names of bitsandbytes' state_dict.
+// With the names of bitsandbytes' state_dict.
 std::vector<StateTensor> bitsandbytes_state(at::IntArrayRef sizes, bool is_8bit,
                                             const OptimizerOptions&) {
   const std::vector<int64_t> shape = sizes.vec();
@@ -23,7 +23,7 @@ std::vector<StateTensor> bitsandbytes_state(at::IntArrayRef sizes, bool is_8bit,
     return {{.name = "state1", .shape = shape, .is_signed = true},
             {.name = "state2", .shape = shape}};
   }
-  // Never destroyed: a static tensor could outlive what frees its memory.
+  // Never destroyed: at exit a static tensor could outlive its allocator.
   static const auto& map1 = *new Tensor(dynamic_map(true));
   static const auto& map2 = *new Tensor(dynamic_map(false));
   const int64_t blocks = (c10::multiply_integers(sizes) + kDynamicBlock - 1) / kDynamicBlock;
@@ -35,7 +35,7 @@ std::vector<StateTensor> bitsandbytes_state(at::IntArrayRef sizes, bool is_8bit,
           {.name = "absmax2", .shape = {blocks}}};
 }
 
-// bitsandbytes' AdamW8bit as transformers' Trainer sets it up.
+// bitsandbytes' AdamW8bit as transformers' Trainer configures it.
 class AdamW8bit final : public UpdateRule {
  public:
   using UpdateRule::UpdateRule;

@@ -15,7 +15,7 @@ std::vector<StateTensor> companded_state(at::IntArrayRef sizes, bool, const Opti
           {.name = "exp_avg_sq_scale", .shape = {groups}}};
 }
 
-// AdamW with FlashOptim's companded moments, of every parameter.
+// AdamW with FlashOptim's companded moments for every parameter.
 class CompandedAdamW final : public UpdateRule {
  public:
   using UpdateRule::UpdateRule;

@@ -7,7 +7,8 @@
 
 namespace finetune {
 
-// torch keeps the scale in float32: at::_amp_update_scale_ doubles it only where that stays finite.
+// The scale is a float32, as in torch: at::_amp_update_scale_ doubles it only while it stays
+// finite.
 void LossScaler::update(bool overflowed) {
   if (overflowed) {
     scale_ *= kBackoffFactor;

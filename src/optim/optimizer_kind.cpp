@@ -31,7 +31,7 @@ std::deque<OptimizerKind>& kind_rows() {
   return rows;
 }
 
-// "a, b and c"
+// Returns "a, b and c".
 std::string listed_kinds(bool (*takes)(const OptimizerKind&)) {
   std::vector<std::string> names;
   for (const OptimizerKind& kind : kind_rows()) {

@@ -11,8 +11,8 @@
 #include "finetune/base/json.h"
 #include "optim/schedule_kwargs.h"
 
-// The order of every operation is that of transformers/optimization.py, so that results agree to
-// the last bit where the machine's cos and pow do.
+// All operations are in the order of transformers/optimization.py, so that results agree to the
+// last bit wherever cos and pow do.
 namespace finetune {
 
 #define FINETUNE_SCHEDULE(TYPE, ...) ScheduleKind TYPE##_schedule();
@@ -24,7 +24,7 @@ namespace {
 using std::numbers::pi;
 using Factor = std::function<double(int64_t)>;
 
-// base * factor(updates), as LambdaLR multiplies.
+// learning rate = base * factor(updates), as in LambdaLR.
 class FactorSchedule final : public Schedule {
  public:
   FactorSchedule(std::string type, double base, Factor factor)
@@ -50,12 +50,12 @@ double real(int64_t value) { return static_cast<double>(value); }
 
 double at_least_one(int64_t steps) { return real(std::max<int64_t>(1, steps)); }
 
-// Fraction of the steps after the warm-up that has passed; above 1 beyond the end.
+// Returns the fraction of the steps after warm-up that is done; above 1 after max_steps.
 double progress_of(int64_t step, const ScheduleOptions& o) {
   return real(step - o.warmup_steps) / at_least_one(o.max_steps - o.warmup_steps);
 }
 
-// A linear warm-up to the peak, then `after`.
+// Linear warm-up to the peak, then `after`.
 Factor with_warmup(const ScheduleOptions& options, Factor after) {
   return [warmup = options.warmup_steps, after = std::move(after)](int64_t step) {
     return step < warmup ? real(step) / at_least_one(warmup) : after(step);
@@ -97,7 +97,7 @@ Factor polynomial(const ScheduleOptions& o, ScheduleKwargs& kwargs) {
   }
   return with_warmup(o, [o, end, power](int64_t step) {
     const int64_t decay_steps = o.max_steps - o.warmup_steps;
-    // All steps are warm-up: transformers divides by zero at the last one.
+    // If all steps are warm-up, transformers divides by zero at the last one.
     if (step > o.max_steps || decay_steps <= 0) return end / o.learning_rate;
     const double remaining = 1 - real(step - o.warmup_steps) / real(decay_steps);
     const double decay = (o.learning_rate - end) * std::pow(remaining, power) + end;

@@ -10,20 +10,20 @@
 #include "finetune/base/log.h"
 #include "optim/schedule_kwargs.h"
 
-// torch's ReduceLROnPlateau and transformers' GreedyLR. All parameter groups have one rate here, so
-// their lists have one entry.
+// torch's ReduceLROnPlateau and transformers' GreedyLR. All parameter groups have the same rate
+// here, so their lists have one entry.
 namespace finetune {
 namespace {
 
 using Json = nlohmann::ordered_json;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-// JSON has no word for what is not finite; text keeps it exact.
+// JSON has no NaN or Inf; as text they stay exact.
 Json to_exact_json(double value) {
   return std::isfinite(value) ? Json(value) : Json(format_double(value));
 }
 
-// Reads the members of a stored state; what is absent keeps its value.
+// Reads the members of a stored state; absent members keep their values.
 class StateReader {
  public:
   explicit StateReader(const Json& state) : state_(state) {}
@@ -37,7 +37,7 @@ class StateReader {
     if (!stored->is_number_integer() || stored->get<int64_t>() < 0) reject(name);
     value = stored->get<int64_t>();
   }
-  // One entry for each parameter group, all the same here.
+  // Reads the first of the entries for each parameter group, which are all equal here.
   void read_first(const char* name, double& value) const {
     const Json* stored = find(name);
     if (stored == nullptr) return;
@@ -97,7 +97,7 @@ Comparison read_comparison(const ScheduleOptions& options, ScheduleKwargs& kwarg
   return result;
 }
 
-// Common to both: a rate that moves, the best value so far, `patience` and `cooldown`.
+// The common part of both: a changing rate, the best value so far, `patience` and `cooldown`.
 class MetricSchedule : public Schedule {
  public:
   MetricSchedule(const ScheduleOptions& options, Comparison comparison)
@@ -188,7 +188,7 @@ class PlateauSchedule final : public MetricSchedule {
   PlateauOptions plateau_;
 };
 
-// Mean of the last values; the running sum is kept as transformers keeps it, rounding included.
+// Mean of the last values. The running sum is updated as in transformers, with the same rounding.
 struct StreamingAverage {
   int64_t window = 50;
   std::deque<double> values;
@@ -289,7 +289,7 @@ class GreedySchedule final : public MetricSchedule {
     good_ = 0;
   }
 
-  // The counters are set after a reset too, as in transformers.
+  // As in transformers, the counters are also set after a reset.
   void reduce() {
     const double reduced = std::max(rate_ * greedy_.factor, greedy_.min_rate);
     if (rate_ - reduced > greedy_.eps) move_to(reduced, "reducing");
@@ -358,7 +358,7 @@ using enum ScheduleMember::Form;
 
 }  // namespace
 
-// ReduceLROnPlateau knows no rate to return to.
+// ReduceLROnPlateau stores no initial rate.
 ScheduleKind reduce_lr_on_plateau_schedule() {
   return {.make = make_plateau_schedule,
           .members = {{"best", kNumber},

@@ -18,7 +18,7 @@ std::string joined(const std::vector<std::string>& names) {
   return result;
 }
 
-// transformers turns text that is a number into one when it reads a dictionary from text.
+// transformers converts text that is a number when it parses a dictionary from text.
 std::optional<double> to_number(const nlohmann::ordered_json& value) {
   if (value.is_number()) return value.get<double>();
   if (!value.is_string()) return std::nullopt;

@@ -17,9 +17,8 @@ struct KwargRange {
   double max = std::numeric_limits<double>::infinity();
 };
 
-// lr_scheduler_kwargs of one schedule. Each value is asked for once, with its default; finish()
-// then refuses whatever nobody asked for. A null is an absent key. Every member throws
-// Error(kConfig).
+// Reads lr_scheduler_kwargs of one schedule. Each value is read once, with its default; finish()
+// then refuses keys that were not read. A null counts as absent. All members throw Error(kConfig).
 class ScheduleKwargs {
  public:
   explicit ScheduleKwargs(const ScheduleOptions& options);
@@ -34,7 +33,7 @@ class ScheduleKwargs {
                                    const std::vector<std::string>& known);
   void finish() const;
 
-  // Error(kConfig) about one key, or about the type where it is empty.
+  // Throws Error(kConfig) about one key, or about the schedule's type if `name` is empty.
   [[noreturn]] void reject(const std::string& name, const std::string& problem) const;
 
  private:

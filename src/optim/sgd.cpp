@@ -8,13 +8,14 @@
 namespace finetune {
 namespace {
 
-// torch begins a buffer with the first gradient, which is what zeros lead to.
+// torch starts the buffer with the first gradient, which equals starting with zeros.
 std::vector<StateTensor> sgd_state(at::IntArrayRef sizes, bool, const OptimizerOptions& options) {
   if (options.argument<double>("momentum") == 0.0) return {};
   return {{.name = "momentum_buffer", .shape = sizes.vec(), .is_signed = true}};
 }
 
-// torch.optim.SGD with dampening 0: coupled weight decay, momentum, Nesterov's where asked for.
+// torch.optim.SGD with dampening 0: weight decay is added to the gradient; momentum, optionally
+// Nesterov's.
 class Sgd final : public UpdateRule {
  public:
   explicit Sgd(const OptimizerOptions& options)

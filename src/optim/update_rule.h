@@ -10,7 +10,7 @@
 
 namespace finetune {
 
-// What OptimizerKind::make is for a class of rules.
+// OptimizerKind::make for a class of rules.
 template <class Rule>
 std::unique_ptr<UpdateRule> make_rule(const OptimizerOptions& options) {
   return std::make_unique<Rule>(options);
@@ -27,8 +27,8 @@ inline AdamWUpdate make_update(const OptimizerOptions& options, const ParameterU
           .rounding_key = update.rounding_key};
 }
 
-// All of them in a few launches where the device has a kernel for lists; `state_of` gives each
-// slot's state. False: nothing was done.
+// Updates all parameters in a few launches if the device has a kernel for lists; `state_of` returns
+// the state of a slot. Returns false without doing anything otherwise.
 template <class StateOf>
 bool update_together(const OptimizerOptions& options, const std::vector<ParameterUpdate>& updates,
                      const StateOf& state_of) {

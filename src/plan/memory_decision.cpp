@@ -9,7 +9,7 @@
 namespace finetune {
 namespace {
 
-// Formats that change results a little.
+// The storage formats; other formats change results a little.
 struct Formats {
   GradientFormat gradients;
   WeightFormat weights;
@@ -24,8 +24,8 @@ bool is_set(const LoadedConfig& config, std::initializer_list<const char*> keys)
   return std::any_of(keys.begin(), keys.end(), [&](const char* key) { return config.is_set(key); });
 }
 
-// What the keys say; then gradients or states or both in fewer bits, whichever takes the least
-// time; then weights too.
+// Returns the formats that the keys ask for, then those with gradients, states or both in fewer
+// bits (the faster first), then those with weights in fewer bits too.
 std::vector<std::vector<Formats>> allowed_formats(const LoadedConfig& config,
                                                   const MemoryChoices& asked) {
   std::vector<GradientFormat> gradients = {asked.gradients};
@@ -50,7 +50,7 @@ std::vector<std::vector<Formats>> allowed_formats(const LoadedConfig& config,
 
 std::vector<int64_t> allowed_cuts(const LoadedConfig& config, const MemoryChoices& asked,
                                   int64_t effective_batch) {
-  // A gradient that is freed at once cannot be summed over micro-batches.
+  // A gradient that is freed at once cannot be accumulated over micro-batches.
   if (asked.optimizer_in_backward) return {effective_batch};
   const int64_t most =
       is_set(config, {"per_device_train_batch_size"}) ? asked.micro_batch : effective_batch;
@@ -69,10 +69,10 @@ std::vector<ActivationCheckpointing> allowed_checkpointings(const LoadedConfig& 
   return {{}, {.enabled = true, .selective = true}, {.enabled = true}};
 }
 
-// Time of an update relative to one large batch: recomputation, and the fixed cost of every
-// micro-batch and every chunk of the head. Reading weights and adding to gradients takes as long as
-// computing some 30 tokens on a CPU, some 1000 on a device.
-// If one thread computes a micro-batch, others are idle in the last round.
+// Time of an update relative to one large batch: recomputation, and the fixed cost of each
+// micro-batch and each chunk of the head. Reading weights and adding to gradients takes as long as
+// computing about 30 tokens on a CPU, about 1000 on a device. If each micro-batch has one thread,
+// some threads are idle in the last round.
 double relative_time(const MemoryWorkload& workload, const MemoryChoices& choices) {
   const double tokens =
       static_cast<double>(choices.micro_batch * workload.choices * workload.length);
@@ -93,7 +93,7 @@ struct Search {
   int64_t least = std::numeric_limits<int64_t>::max();
 };
 
-// All that gives the same results with these formats.
+// Tries all choices that give the same results with these formats.
 void search(MemoryWorkload workload, const LoadedConfig& config, MemoryChoices choices,
             int64_t budget, Search& found) {
   const MemoryChoices asked = choices;

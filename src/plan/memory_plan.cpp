@@ -19,9 +19,10 @@ namespace finetune {
 namespace {
 
 constexpr int64_t kMiB = int64_t{1} << 20;
-// The head's weight is unpacked, and its gradient's products are made, so much at a time.
+// Bytes of the head's weight that are unpacked at a time; the products of its gradient need as
+// many.
 constexpr int64_t kHeadBlock = 4 * kMiB;
-// Of what every step takes and frees; measured.
+// Fraction of temporary memory lost to fragmentation; measured.
 constexpr double kHoles = 0.02;
 
 int64_t bytes_of(Precision precision) { return precision == Precision::kFloat32 ? 4 : 2; }
@@ -30,13 +31,13 @@ int64_t bytes_of(WeightFormat format) {
   return format == WeightFormat::kFloat32 ? 4 : format == WeightFormat::kSplit ? 3 : 2;
 }
 
-// What is measured of a model rather than computed.
+// Values measured by a dry run of the model.
 struct MeasuredModel {
   std::vector<ParameterShape> shapes;
-  KeptBytes kept, kept_selectively;  // of a row
+  KeptBytes kept, kept_selectively;  // per row
 };
 
-// The same one is asked for at every step of a search.
+// Cached, because every step of a search asks for the same model.
 std::shared_ptr<const MeasuredModel> measure(const MemoryWorkload& work, Precision precision) {
   static std::mutex mutex;
   static std::string measured;
@@ -92,14 +93,14 @@ class Prediction {
       if (moment.bytes() > most.bytes()) most = moment;
     }
     if (elsewhere().bytes() > most.bytes()) most = elsewhere();
-    // A device's allocator has neither the program nor the driver's context: what is free there
-    // was counted with both loaded.
+    // On a device program and driver context are not counted: its free memory was read when both
+    // were loaded.
     MemoryParts parts{.program = work_.is_device ? 0 : work_.program, .gradients = most.gradients};
     parts.data = work_.is_device ? 0 : work_.data;
     parts.weights = parameters_ * bytes_of(choices_.weights);
     parts.states = states();
     parts.gradients += (gradient_copies() - 1) * gradients(parameters_);
-    // Memory that is used instead of the head's at another moment counts as the head's.
+    // Temporary memory of another moment than the head's also counts as the head's, up to its size.
     parts.activations = most.activations;
     const int64_t heads = shards_at_once() * head();
     parts.head = std::min(most.activations == 0 ? 0 : heads, most.temporaries);
@@ -113,7 +114,7 @@ class Prediction {
   }
 
  private:
-  // What is alive at once beside weights and states.
+  // Bytes allocated at one moment in addition to weights and states.
   struct Moment {
     int64_t gradients = 0;
     int64_t activations = 0;
@@ -130,18 +131,18 @@ class Prediction {
   }
   [[nodiscard]] int64_t predicted_rows(int64_t tokens) const {
     const double mean = work_.predicted_share * static_cast<double>(tokens);
-    // Each token is predicted or not; the CPU's plans keep the wider margin that they were made
-    // with.
+    // The number of predicted tokens is binomial: plan for two standard deviations more. Plans for
+    // the CPU keep the wider margin of earlier versions.
     const double variance = work_.is_device ? mean * (1 - work_.predicted_share) : mean;
     return std::min(tokens, static_cast<int64_t>(mean + 2 * std::sqrt(variance)) + 1);
   }
-  // All of them, or those of parameters whose backward pass is under way.
+  // Bytes of all gradients or, if the optimizer frees them in the backward pass, of those in use.
   [[nodiscard]] int64_t gradients(int64_t parameters) const {
     return bytes_of(choices_.gradients) *
            (choices_.optimizer_in_backward ? parameters : parameters_);
   }
-  // The head's weight, where it is the embedding too: its gradient is made in the forward pass and
-  // lives until the end.
+  // Values of the head's weight if it is tied to the embedding: its gradient is allocated in the
+  // forward pass and lives until the end.
   [[nodiscard]] int64_t tied() const {
     return predicts_words(work_.head) && model_.tie_word_embeddings ? embedding_ : 0;
   }
@@ -150,7 +151,7 @@ class Prediction {
     return (model_.num_hidden_layers + again_.every_n_layers - 1) / again_.every_n_layers;
   }
 
-  // All of them, or with sharded states those of the rank that has most.
+  // Bytes of all states; with sharded states, of the rank that has the most.
   [[nodiscard]] int64_t states() const {
     const int64_t processes = work_.divides_states ? work_.processes : 1;
     std::vector<int64_t> bytes;
@@ -166,14 +167,14 @@ class Prediction {
     for (size_t i = 0; i < bytes.size(); ++i) had[static_cast<size_t>(owners[i])] += bytes[i];
     return *std::ranges::max_element(had);
   }
-  // Logical shards of a process.
+  // Number of logical shards of a process.
   [[nodiscard]] int64_t shards() const { return work_.effective_batch / choices_.micro_batch; }
   [[nodiscard]] int64_t shards_at_once() const {
     if (!work_.sums_shards) return 1;
     return std::max<int64_t>(1, std::min(work_.batches_at_once, shards()));
   }
-  // Sums of logical shards that a process keeps, and the gradients that are computed concurrently
-  // or that they are summed into.
+  // Number of gradient copies: partial sums of logical shards that a process keeps, and the
+  // gradients that are computed at the same time or into which they are summed.
   [[nodiscard]] int64_t gradient_copies() const {
     if (!work_.sums_shards || shards() * work_.processes == 1) return 1;
     int64_t most = 1;
@@ -189,7 +190,8 @@ class Prediction {
     return most;
   }
 
-  // Of one layer, for its backward pass; where `selective` without what is cheap to compute again.
+  // Bytes kept of one layer for its backward pass; if `selective`, without what is cheap to
+  // recompute.
   [[nodiscard]] int64_t layer_state(bool selective) const {
     if (is_causal_) return decoder_layer_state();
     const int64_t sums = is_block_sparse() ? 4 * tokens_ * model_.num_attention_heads : 0;
@@ -197,9 +199,9 @@ class Prediction {
     return sums + rows() * kept.layer + kept.shared_layer;
   }
 
-  // Of a decoder's: the residual stream before its halves in float32; queries and keys before they
-  // are normed and as they are attended with, values, context; gate and product of the feed-forward
-  // network. Norms and what the network's last matrix reads are made again.
+  // Bytes kept of a decoder layer: the residual stream before both halves in float32; queries and
+  // keys before and after norm and rotation, values, context; gate and up of the feed-forward
+  // network. Norms and the input of the down projection are computed again.
   [[nodiscard]] int64_t decoder_layer_state() const {
     const DecoderConfig& own = model_.decoder;
     const int64_t size = own.head_dim.value_or(model_.hidden_size / model_.num_attention_heads);
@@ -220,10 +222,10 @@ class Prediction {
     return has_parameter("gate_proj.weight") || has_parameter("gate_up_proj.weight") ||
            has_parameter("mlp.Wi.weight");
   }
-  // Between layers.
+  // Bytes of the hidden states between layers.
   [[nodiscard]] int64_t stream() const { return hidden(norms_first_ ? 4 : element_); }
 
-  // Of the embeddings and of the layers; of groups of layers, their inputs.
+  // Bytes kept of the embeddings and of all layers; with groups of layers, of their inputs.
   [[nodiscard]] int64_t kept() const {
     const KeptBytes& measured = measured_->kept;
     const int64_t embeddings =
@@ -235,13 +237,13 @@ class Prediction {
     return embeddings + inputs * stream();
   }
 
-  // The last layer's output and, in half precision, the embeddings as they were; where layers keep
-  // nothing, what the last one takes.
+  // After the last layer: its output and, in half precision, the embeddings in float32. If layers
+  // keep nothing, also the temporaries of the last layer.
   [[nodiscard]] Moment after_forward() const {
     const int64_t wide_input = element_ == 4 ? 0 : hidden(4);
     int64_t layer = std::max(hidden(element_), matrix());
     if (keeps_groups()) layer = 4 * hidden(element_) + intermediate(element_) + matrix();
-    // What the last layer's network takes: both factors and their product, or one tensor.
+    // Temporaries of the last feed-forward network: gate, up and their product, or one tensor.
     const int64_t network = (is_gated() ? 3 : 1) * intermediate(element_);
     if (norms_first_) layer = std::max(layer, 2 * stream() + network + matrix());
     return {gradients(0), kept(), wide_input + layer + disentangled() + reference_kernels()};
@@ -252,15 +254,16 @@ class Prediction {
     return {gradients(is_untied ? embedding_ : tied()), kept(), head()};
   }
 
-  // Beyond what is kept: the output's gradient, and what is computed again; of a group of layers
-  // that is computed again as a whole, the states but for the input, which is kept.
+  // In addition to what is kept: the gradient of the output, and what is recomputed. A group of
+  // layers is recomputed as a whole: the states of its layers without the input, which is kept.
   [[nodiscard]] Moment in_layer_backward() const {
     const int64_t here = hidden(element_);
     int64_t bytes =
         here + std::max({products(), block_sparse(), disentangled()}) + reference_kernels();
     if (again_.enabled && again_.selective) bytes += intermediate(element_);
-    // A gated network's: the product again, its gradient, both factors' gradients.
-    // Another's gradient takes the memory of the activation, but for the first product's.
+    // A gated network needs the recomputed product, its gradient and the gradients of both factors.
+    // In other networks the gradient reuses the memory of the activation, except for that of the
+    // first product.
     const int64_t network = norms_first_ ? (is_gated() ? 4 : 1) * intermediate(element_) : 0;
     bytes += network;
     if (keeps_groups()) {
@@ -272,9 +275,10 @@ class Prediction {
     return {gradients(tied() + layer_), kept(), bytes};
   }
 
-  // The layers' are freed; the norm's input is there, what comes to it and what it gives on, and
-  // where gradients are rounded the rows that are summed first. A gradient that is made only here
-  // needs one hole: it finds none in what the layers left unless that was a good deal more.
+  // The memory of the layers is free again. The norm needs its input, the gradient of its output
+  // and that of its input; where gradients are rounded, also the rows that are summed first. A
+  // gradient that is allocated only here needs one contiguous range: it fits what the layers freed
+  // only if that was clearly larger.
   [[nodiscard]] Moment in_embedding_backward() const {
     const int64_t summed = choices_.gradients == GradientFormat::kFloat32 ? 0 : 3 * hidden(4);
     const int64_t fresh = choices_.optimizer_in_backward && tied() == 0 ? gradients(embedding_) : 0;
@@ -282,8 +286,8 @@ class Prediction {
     return {gradients(embedding_), finds_room ? 0 : kept(), 3 * hidden(4) + summed};
   }
 
-  // Evaluation, with the logits of all predicted places at once or of a chunk, twice; and the
-  // update.
+  // Outside of forward and backward passes: the larger of the update and of an evaluation, which
+  // needs twice the logits of all predicted positions or of a chunk.
   [[nodiscard]] Moment elsewhere() const {
     const int64_t tokens = work_.batches_at_once * work_.eval_batch * work_.choices * work_.length;
     const int64_t layer = tokens * (5 * model_.hidden_size + model_.intermediate_size) * 4;
@@ -295,7 +299,8 @@ class Prediction {
     return {gradients(0), 0, std::max(evaluation, update())};
   }
 
-  // A matrix of a layer in float32: its values, or the product that is rounded into its gradient.
+  // Bytes of a layer's largest matrix in float32: its unpacked values, or a product that is rounded
+  // into its gradient.
   [[nodiscard]] int64_t layer_matrix() const {
     return 4 * model_.hidden_size * std::max(model_.hidden_size, model_.intermediate_size);
   }
@@ -303,7 +308,7 @@ class Prediction {
     return choices_.weights == WeightFormat::kFloat32 ? 0 : layer_matrix();
   }
 
-  // One after the other; and in half precision both factors of a gradient's product.
+  // Bytes of one product at a time; in half precision also both factors of a gradient's product.
   [[nodiscard]] int64_t products() const {
     const bool rounds = choices_.gradients != GradientFormat::kFloat32;
     const int64_t factors = element_ == 4 ? 0 : hidden(4) + intermediate(4);
@@ -315,8 +320,8 @@ class Prediction {
     return model_.attention_type == "block_sparse" && work_.length > longest_full;
   }
 
-  // Its backward pass: the context's gradient, and in float32 nine tensors of one head for each
-  // thread (or for each head, if there are fewer).
+  // Block-sparse attention's backward pass: the gradient of the context, and in float32 nine
+  // tensors of one head for each thread (for each head if there are fewer).
   [[nodiscard]] int64_t block_sparse() const {
     if (!is_block_sparse()) return 0;
     if (work_.is_device) return hidden(element_) + 8 * hidden(4);
@@ -328,9 +333,8 @@ class Prediction {
     return hidden(element_) + std::min(heads, threads) * 9 * rows * width * 4;
   }
 
-  // Attention with terms of distances: for each thread, or on a device for each head, matrices
-  // [T, T] (scores, probabilities, factors, gradients) and [T, 2T] in float32, and the gradients of
-  // all distances.
+  // Disentangled attention: for each thread, on a device for each head, matrices [T, T] (scores,
+  // probabilities, factors, gradients) and [T, 2T] in float32, and the gradients of all distances.
   [[nodiscard]] int64_t disentangled() const {
     if (!has_parameter("rel_embeddings.weight")) return 0;
     const int64_t heads = model_.num_attention_heads;
@@ -340,14 +344,14 @@ class Prediction {
     return at_once * matrices + 4 * 2 * work_.length * model_.hidden_size * 4;
   }
 
-  // Where the CPU's kernels over rows are not: masks of dropout are made of 64-bit numbers.
+  // On devices without kernels over rows: dropout masks are computed from 64-bit numbers.
   [[nodiscard]] int64_t reference_kernels() const {
     if (!work_.is_device) return 0;
     constexpr int64_t kBytesOfAMask = 64;
     constexpr int64_t kScoresAtOnce = int64_t{1} << 22;  // as plain::attention() takes them
     const int64_t scores_of_row = model_.num_attention_heads * work_.length * work_.length;
     const int64_t scores = tokens_ / work_.length * scores_of_row;
-    // Of one block that sees all, or of all rows of a sample.
+    // Elements of one block that attends to all, or of all rows of a sample.
     const int64_t fewest = is_block_sparse()
                                ? tokens_ * model_.num_attention_heads * model_.block_size
                                : scores_of_row;
@@ -358,7 +362,7 @@ class Prediction {
 
   [[nodiscard]] int64_t head() const {
     if (!predicts_words(work_.head)) {
-      // In float32; kept once more where every token has a dropped-out one.
+      // In float32, and once more if dropout is applied to every token.
       return work_.head == Head::kTokenClassification ? 2 * hidden(4) : hidden(4);
     }
     const int64_t rows = predicted_rows(tokens_);
@@ -367,18 +371,19 @@ class Prediction {
     const bool is_wide = choices_.weights == WeightFormat::kFloat32;
     const int64_t blocks = (is_wide ? 0 : kHeadBlock) +
                            (choices_.gradients == GradientFormat::kFloat32 ? 0 : kHeadBlock);
-    // A device in half precision keeps copies of the logits and, where it is not unpacked by
-    // blocks, of the whole weight.
+    // A device in half precision keeps copies of the logits and, unless it is unpacked in blocks,
+    // of the whole weight.
     int64_t copies = 0;
     if (work_.is_device && element_ < 4) {
       copies = chunk / 4 * element_ + (is_wide ? embedding_ * element_ : 0);
     }
-    // Hidden states at the predicted places, the transformation's three steps, and a gradient.
+    // Hidden states at the predicted positions, the three steps of the transformation, and a
+    // gradient.
     return chunk + copies + 5 * rows * model_.hidden_size * 4 + 2 * model_.vocab_size * 4 + blocks;
   }
 
-  // A chunk at a time: gradient, weight, two moments. On a device AdamW in float32 is one call that
-  // takes no memory, and elsewhere rounding and codes come with it; measured, in bytes a value.
+  // Update in chunks: gradient, weight, two moments. On a device AdamW in float32 is one call
+  // without temporary memory; other formats need rounding and codes (measured, in bytes per value).
   [[nodiscard]] int64_t update() const {
     if (!work_.is_device) return 4 * 4 * kMiB / 4;
     const bool is_wide = choices_.weights == WeightFormat::kFloat32 &&
@@ -389,15 +394,15 @@ class Prediction {
     return bytes * std::min(largest_, kChunk);
   }
 
-  // What the pool of large blocks leaves between them, small tensors, and buffers of batches, which
-  // are the host's.
+  // Fragmentation of the pool of large blocks, small tensors, and buffers of batches, which are in
+  // host memory.
   [[nodiscard]] int64_t slack(int64_t bytes) const {
     const auto holes = static_cast<int64_t>(kHoles * static_cast<double>(bytes));
     return holes + (work_.is_device ? 0 : 4 * kMiB);
   }
 
-  // Host memory with a device: one tensor of the weights being copied there, and the buffer of a
-  // save.
+  // Host memory when training on a device: one weight tensor being copied there, and the buffer of
+  // a save.
   [[nodiscard]] int64_t host() const {
     const int64_t offloaded = keeps_groups() && again_.offload ? groups() * hidden(element_) : 0;
     return work_.program + work_.data + 2 * 4 * largest_ + offloaded;

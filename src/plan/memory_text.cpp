@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What memory_budget picked: as sentences, as keys, and as what a checkpoint keeps.
+// The decision of memory_budget as sentences, as keys, and as the record in a checkpoint.
 #include "finetune/plan/memory_text.h"
 
 #include <array>
@@ -13,7 +13,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// The arguments of every optimizer, those of others with their defaults.
+// The arguments of every optimizer; those that are not chosen have their defaults.
 Json arguments_json(const OptimizerChoice& optimizer) {
   Json json = Json::object();
   for (const OptimizerNames& names : optimizer_names()) {
@@ -43,7 +43,7 @@ Json choices_json(const MemoryChoices& choices) {
   return json;
 }
 
-// Every value is checked: the file may have been damaged or written by another version.
+// Reads a stored decision. Every value is checked: the file may be damaged or from another version.
 class DecisionReader {
  public:
   DecisionReader(const Json& json, std::string where) : json_(json), where_(std::move(where)) {

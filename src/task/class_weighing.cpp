@@ -12,7 +12,7 @@
 namespace finetune {
 namespace {
 
-// Targets of each class: samples, or tokens that have a label.
+// Returns the number of targets of each class: samples, or labelled tokens.
 std::vector<int64_t> count_classes(const Dataset& data, int64_t classes) {
   constexpr int64_t kSamplesBetweenPolls = 4096;
   std::vector<int64_t> counts(static_cast<size_t>(classes), 0);

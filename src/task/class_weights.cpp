@@ -30,7 +30,7 @@ int64_t ClassWeights::sum(const std::vector<int64_t>& classes) const {
   int64_t sum = 0;
   for (const int64_t value : classes) {
     if (value == kIgnoredLabel) continue;
-    // A class that the model does not have is refused with the loss.
+    // Counts as 1 here; the loss refuses a class that the model does not have.
     const bool is_known = value >= 0 && value < static_cast<int64_t>(units_.size());
     sum += is_known ? units_[static_cast<size_t>(value)] : 1;
   }

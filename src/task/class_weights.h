@@ -10,16 +10,17 @@
 
 namespace finetune {
 
-// Weights of classes as a loss and its denominator need them. A weighted mean depends on the
-// weights' ratios alone, so that the largest becomes 2^36 and the others whole numbers: the sum of
-// an update's weights is then exact however its micro-batches are divided.
+// Weights of classes for a loss and its denominator. A weighted mean depends only on the ratios of
+// the weights, so they are scaled to whole numbers with a maximum of 2^36. The sum of an update's
+// weights is then exact for every division into micro-batches.
 class ClassWeights {
  public:
   ClassWeights() = default;
   ClassWeights(const std::vector<double>& weights, c10::Device device);
 
   [[nodiscard]] bool empty() const { return units_.empty(); }
-  // The summed weight of the classes other than kIgnoredLabel; without weights their number.
+  // Returns the summed weight of the targets; without weights, their number. kIgnoredLabel is
+  // skipped.
   [[nodiscard]] int64_t sum(const std::vector<int64_t>& classes) const;
   // float32 [classes]; undefined without weights.
   [[nodiscard]] const Tensor& tensor() const { return tensor_; }

@@ -9,7 +9,7 @@
 
 namespace finetune {
 
-// Places of a text in code points, as Python counts them.
+// Converts byte offsets of a UTF-8 text to code points, as Python counts them.
 class CodePoints {
  public:
   explicit CodePoints(std::string_view text) {
@@ -26,7 +26,7 @@ class CodePoints {
   [[nodiscard]] int64_t size() const { return before_.back(); }
 
  private:
-  std::vector<int64_t> before_;  // for each byte, how many code points begin before it
+  std::vector<int64_t> before_;  // for each byte, the number of code points that begin before it
 };
 
 }  // namespace finetune

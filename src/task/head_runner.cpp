@@ -40,7 +40,7 @@ void HeadRunner::run(std::span<const ModelText> rows, int64_t batch_size,
     const auto taken = rows.subspan(first, std::min(step, rows.size() - first));
     for (const ModelText& row : taken) {
       const auto most = std::max_element(row.token_types.begin(), row.token_types.end());
-      const bool has_types = config().type_vocab_size > 0;  // else the model passes over them
+      const bool has_types = config().type_vocab_size > 0;  // else the model ignores them
       if (has_types && most != row.token_types.end() && *most >= config().type_vocab_size) {
         throw Error(ErrorKind::kData, folder_ + ": its tokenizer gives token type " +
                                           std::to_string(*most) + ", but type_vocab_size is " +

@@ -13,10 +13,10 @@
 
 namespace finetune {
 
-// Throws Error(kData) where tensors are missing: a head would answer at random.
+// Throws Error(kData) if tensors are missing, because an untrained head would answer at random.
 void require_whole(const LoadReport& report, const std::string& folder, const std::string& what);
 
-// A trained encoder with a head and its tokenizer.
+// A trained encoder with a head, and its tokenizer.
 class HeadRunner {
  public:
   // `what` is the task's name, for messages. Throws Error(kConfig | kData).
@@ -26,8 +26,8 @@ class HeadRunner {
   [[nodiscard]] const Tokenizer& tokenizer() const { return encoder_.tokenizer(); }
   [[nodiscard]] const ModelConfig& config() const { return model_->config(); }
 
-  // Calls `take` for each row in order with its logits on the CPU, float32: [labels], or [T,
-  // labels] where the head answers for tokens, T being the row's own tokens.
+  // Calls `take` for each row in order with its logits in float32 on the CPU: [labels], or [T,
+  // labels] for heads over tokens, where T is the number of the row's tokens without padding.
   void run(std::span<const ModelText> rows, int64_t batch_size,
            const std::function<void(size_t row, const Tensor& logits)>& take);
 

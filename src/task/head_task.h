@@ -12,7 +12,7 @@
 
 namespace finetune {
 
-// A task over a head's logits with one term: what its kinds have in common.
+// The common part of tasks with one term over a head's logits.
 class HeadTask : public Task {
  public:
   HeadTask(HeadModel& model, c10::Device device) : model_(model), device_(device) {}
@@ -26,9 +26,10 @@ class HeadTask : public Task {
 
  protected:
   [[nodiscard]] virtual int64_t targets(const Batch& batch) const = 0;
-  // The summed loss of float32 logits as logits() makes them. Called with targets only.
+  // Returns the summed loss of the float32 logits that logits() returns. Called only if there are
+  // targets.
   [[nodiscard]] virtual Tensor summed_loss(const Tensor& logits, const Batch& batch) const = 0;
-  // In float32 whatever the model computes in, as the loss needs it.
+  // Returns logits in float32, which the loss needs, whatever precision the model computes in.
   [[nodiscard]] virtual Tensor logits(const Batch& batch,
                                       const std::optional<DropoutStream>& dropout);
   [[nodiscard]] c10::Device device() const { return device_; }
@@ -38,14 +39,14 @@ class HeadTask : public Task {
   c10::Device device_;
 };
 
-// Cross entropy summed over the classes other than kIgnoredLabel; logits [N, C], N classes, of
-// which each sample of the batch has as many as any other. Throws Error(kData) for a class that the
-// model does not have: on a GPU it would end the process.
+// Returns the summed cross entropy of logits [N, C] over the N classes that are not kIgnoredLabel.
+// Every sample of the batch has the same number of classes. Throws Error(kData) for a class that
+// the model does not have: on a GPU such a class would end the process.
 [[nodiscard]] Tensor summed_cross_entropy(const Tensor& logits, const std::vector<int64_t>& classes,
                                           const Batch& batch, double label_smoothing_factor,
                                           const ClassWeights& weights = {});
 
-// How many are not kIgnoredLabel.
+// Returns the number of classes that are not kIgnoredLabel.
 [[nodiscard]] int64_t count_known(const std::vector<int64_t>& classes);
 
 }  // namespace finetune

@@ -25,7 +25,7 @@ ColumnNames LabelledSetup::columns_of(Split split, RowTask task) {
   const LabelUse labels = split == Split::kTest ? LabelUse::kOptional : LabelUse::kRequired;
   const ColumnNames columns =
       find_split_columns(context_, files_to_read(context_, split), task, labels);
-  // Of a mixture the first entry's.
+  // For a mixture these are the columns of the first entry.
   if (split == Split::kTrain && record_.empty()) {
     record_ = {.task = args().task, .columns = columns, .reading = reading_options(args())};
   }

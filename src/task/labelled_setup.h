@@ -10,10 +10,10 @@
 
 namespace finetune {
 
-// What the tasks that learn from labels share: rows are read and padded alike.
+// The common part of tasks with labels: how rows are read and padded.
 class LabelledSetup : public TaskSetup {
  public:
-  // `default_length`: max_seq_length where the keys do not say it.
+  // `default_length`: max_seq_length if the keys do not set it.
   LabelledSetup(const SetupContext& context, int64_t default_length);
 
   [[nodiscard]] std::shared_ptr<const Collator> make_collator() const final;
@@ -21,7 +21,7 @@ class LabelledSetup : public TaskSetup {
 
  protected:
   // Completes `options` for the split, reads its files with `build` (one of data/'s
-  // build_*_dataset) and prints how much was read, in `unit`s.
+  // build_*_dataset) and logs the amount, in `unit`s.
   template <class Options, class Build>
   [[nodiscard]] auto read_rows(Split split, Options options, const Build& build,
                                const std::string& unit = "samples") const {
@@ -39,14 +39,14 @@ class LabelledSetup : public TaskSetup {
     return data;
   }
 
-  // The columns of the split's rows; those of the training are kept for record().
+  // Returns the columns of the split's rows, and keeps those of the training split for record().
   [[nodiscard]] ColumnNames columns_of(Split split, RowTask task);
-  // Finds the weights of the classes in the training data, for loss_options() and record().
+  // Computes class weights from the training data, for loss_options() and record().
   void weigh_classes(const LabelMap& labels, const Dataset& train_data);
-  // With the weights of the classes: those of weigh_classes(), or where nothing is trained of the
-  // keys and the model's training.
+  // Returns the loss options with the class weights: those of weigh_classes(), or, if nothing is
+  // trained, those of the keys and of the model's training.
   [[nodiscard]] LossOptions loss_options(const LabelMap& labels) const;
-  // What is the same for all labelled tasks.
+  // Returns the options that all tasks with labels share.
   [[nodiscard]] SampleOptions sample_options(Split split) const;
   [[nodiscard]] const SetupContext& context() const { return context_; }
   [[nodiscard]] const TrainingArgs& args() const { return context_.config.args; }
@@ -61,11 +61,11 @@ class LabelledSetup : public TaskSetup {
   DataRecord record_;
 };
 
-// The model's own labels; numbered ones where its names do not tell them apart.
+// Returns the labels of the model; numbered ones if its names are not distinct.
 [[nodiscard]] LabelMap labels_of_model(const SetupContext& context);
 
-// The labels in the order of a trained model's where those are the same names; a warning where the
-// model's names say something else.
+// Returns the labels in the order of the trained model if both have the same names. Warns if the
+// model has other names.
 [[nodiscard]] LabelMap in_order_of_model(const SetupContext& context, const LabelMap& labels);
 
 }  // namespace finetune

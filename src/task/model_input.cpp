@@ -11,8 +11,8 @@
 namespace finetune {
 namespace {
 
-// Through pinned memory to a GPU, which the host does not wait for: torch keeps the pinned block
-// until the copy is done, and has it ready for the next batch.
+// Copies through pinned memory to a GPU without waiting: torch keeps the pinned block until the
+// copy is done and then reuses it.
 template <class T>
 Tensor copy_of(const std::vector<T>& values, at::ScalarType stored, c10::Device device,
                at::ScalarType type) {
@@ -22,12 +22,13 @@ Tensor copy_of(const std::vector<T>& values, at::ScalarType stored, c10::Device 
     std::copy_n(values.data(), values.size(), static_cast<T*>(pinned.data_ptr()));
     return pinned.to(device, stored, /*non_blocking=*/true, /*copy=*/true).to(type);
   }
-  auto* data = const_cast<T*>(values.data());  // from_blob has no const form; it is copied
+  // from_blob has no const overload; the data is copied
+  auto* data = const_cast<T*>(values.data());
   return at::from_blob(data, {size}, at::TensorOptions().dtype(stored))
       .to(device, type, false, true);
 }
 
-// Nothing where no row ends in padding.
+// Returns null if no row ends in padding.
 std::shared_ptr<const TokenLayout> layout_of(const Batch& batch, c10::Device device) {
   if (batch.tokens == batch.rows * batch.length) return nullptr;
   std::vector<int64_t> lengths;

@@ -10,7 +10,7 @@
 
 namespace finetune {
 
-// A copy of host values as a tensor [n] on `device`, of their type.
+// Copy host values to a tensor [n] of their type on `device`.
 [[nodiscard]] Tensor to_device(const std::vector<int64_t>& values, c10::Device device);
 [[nodiscard]] Tensor to_device(const std::vector<float>& values, c10::Device device);
 

@@ -14,7 +14,7 @@
 namespace finetune {
 namespace {
 
-// "; name the task with --task fill-mask, ... or question-answering".
+// Returns "; name the task with --task fill-mask, ... or question-answering".
 std::string name_the_task() {
   std::vector<std::string_view> names;
   for (const TaskDescriptor* task : all_tasks()) {

@@ -22,8 +22,8 @@ bool needs_columns(RowTask rows, const ColumnNames& columns) {
          columns.text_column || columns.text_pair_column;
 }
 
-// A pipe may stay open for hours without a byte. std::ifstream starts an interrupted read again;
-// standard input does not, so a signal is obeyed there.
+// Opens the input. A pipe may stay open for hours without a byte. std::ifstream restarts an
+// interrupted read, but standard input does not, so a signal takes effect there.
 std::istream& open_lines(const std::string& path, std::ifstream& file) {
   std::error_code problem;
   const auto type = std::filesystem::status(path, problem).type();
@@ -45,7 +45,7 @@ std::istream& open_lines(const std::string& path, std::ifstream& file) {
   return file;
 }
 
-// Lines as they come, so that answers do too.
+// Visits lines as soon as they arrive, so that answers appear at once.
 void visit_lines(
     const std::string& path,
     const std::function<void(const std::string& line, const std::string& where)>& visit) {

@@ -53,7 +53,7 @@ std::vector<std::string> texts_in(const DataRow& row, const std::string& name, c
   return texts;
 }
 
-// ["a", "b"] or {"text": ["a", "b"], ...}; nothing for anything else.
+// Returns the list in ["a", "b"] or {"text": ["a", "b"], ...}; null for anything else.
 const Json* list_in(const Json& value) {
   if (value.is_array()) return &value;
   if (!value.is_object()) return nullptr;

@@ -12,12 +12,12 @@
 
 namespace finetune {
 
-// Rows as queries. The columns are found in the first row (see data/columns.h) and logged.
+// Converts rows to queries. The columns are found in the first row (see data/columns.h) and logged.
 class QueryReader {
  public:
   QueryReader(RowTask rows, QueryOptions options) : rows_(rows), options_(std::move(options)) {}
 
-  // Calls `visit` with the row's queries. Throws Error(kData) with place and column.
+  // Calls `visit` with the row's queries. Throws Error(kData) with position and column.
   void read(const DataRow& row, const std::function<void(Query)>& visit);
 
  private:

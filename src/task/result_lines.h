@@ -8,7 +8,7 @@
 
 namespace finetune {
 
-// predict_results.txt: "index<TAB>prediction" and a line for each sample, of which the heir writes
+// Writes predict_results.txt: "index<TAB>prediction" and a line for each sample. Subclasses format
 // the prediction.
 class ResultLines : public PredictionFiles {
  public:
@@ -28,7 +28,7 @@ class ResultLines : public PredictionFiles {
   }
 
  protected:
-  // Of equal numbers the first, as numpy's argmax.
+  // Returns the first of equal maxima, like numpy's argmax.
   [[nodiscard]] static size_t best_of(std::span<const float> scores) {
     size_t best = 0;
     for (size_t i = 1; i < scores.size(); ++i) {

@@ -114,7 +114,7 @@ void show_reading(ProgressDisplay& progress, const SplitFiles& files,
     bytes += FileSystem::local().open(file)->size();
   }
   const auto kilobytes = static_cast<int64_t>(bytes / 1000 + 1);
-  bool begun = false;  // what is known from before shows nothing
+  bool begun = false;  // cached findings show no progress
   build([&](double fraction) {
     if (!begun) progress.begin(phase, kilobytes, 0, "kB");
     begun = true;

@@ -16,8 +16,8 @@ ColumnNames named_columns(const TrainingArgs& args) {
 
 namespace {
 
-// For files of a classifier that are read as plain text because the key 'task' was forgotten:
-// run_glue and its like have no such key.
+// Warns if files of a classifier are read as plain text because the key 'task' is missing, which
+// run_glue and similar scripts do not have.
 void warn_of_unused_labels(const SetupContext& context, const SplitFiles& files,
                            const RowOptions& options, const ColumnNames& found) {
   if (context.config.is_set("task") || !found.text_column) return;

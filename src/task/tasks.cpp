@@ -7,7 +7,7 @@
 
 namespace finetune {
 
-// Defined in the task's folder.
+// Each is defined in the task's folder.
 const TaskDescriptor& masked_lm_descriptor();
 const TaskDescriptor& causal_lm_descriptor();
 const TaskDescriptor& pretraining_descriptor();

@@ -20,7 +20,7 @@ int64_t length_limit(const std::string& folder, const ModelConfig& config) {
   const auto json = read_json_file(path);
   const auto found = json.is_object() ? json.find("model_max_length") : json.end();
   if (found == json.end() || !found->is_number()) return config.max_length();
-  // "No limit" is written as 1e30.
+  // tokenizer_config.json writes "no limit" as 1e30.
   const double length = found->get<double>();
   return length >= 1 && length < static_cast<double>(config.max_length())
              ? static_cast<int64_t>(length)

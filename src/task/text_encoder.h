@@ -12,26 +12,28 @@
 
 namespace finetune {
 
-// Texts as a model takes them. `where` starts messages.
+// Tokenizes texts for a model. `where` starts the messages.
 class TextEncoder {
  public:
-  // Throws Error(kData) where the folder has no usable tokenizer.
+  // Throws Error(kData) if the folder has no usable tokenizer.
   TextEncoder(const std::string& folder, const ModelConfig& config);
 
   [[nodiscard]] const Tokenizer& tokenizer() const { return *tokenizer_; }
-  // Tokens that a sequence may have: as the positions and the tokenizer's model_max_length allow.
+  // Returns the longest sequence in tokens that positions and the tokenizer's model_max_length
+  // allow.
   [[nodiscard]] int64_t limit() const { return limit_; }
 
-  // Throws Error(kData) for text that is not UTF-8 and for ids beyond the model's vocabulary.
+  // Throw Error(kData) for text that is not UTF-8 and for ids outside the model's vocabulary.
   [[nodiscard]] std::vector<int32_t> ids(const std::string& text, const std::string& where) const;
   [[nodiscard]] Tokens tokens(const std::string& text, const std::string& where) const;
-  // The tokens of a word of a text that is given as words, with their ranges in the word.
+  // Returns the tokens of one word of a text that is given as words, with their ranges in the word.
   [[nodiscard]] Tokens word(const std::string& word, const std::string& where) const;
 
-  // The part of one text that stays where it is longer than the model takes.
+  // Truncates the tokens of one text to what the model accepts.
   [[nodiscard]] std::span<const int32_t> cut(std::span<const int32_t> ids,
                                              const std::string& where);
-  // Two texts with special tokens, cut where they are longer, the longer text first.
+  // Joins two texts with special tokens; if the result is too long, truncates the longer text
+  // first.
   [[nodiscard]] ModelText pair(std::span<const int32_t> first, std::span<const int32_t> second,
                                const std::string& where);
 
@@ -47,7 +49,7 @@ class TextEncoder {
   bool warned_ = false;
 };
 
-// Sequences padded on the right, so that an answer never depends on its neighbours.
+// Pads sequences on the right, so that no answer depends on the other sequences.
 [[nodiscard]] Batch make_batch(std::span<const ModelText> rows, int64_t pad_id);
 
 }  // namespace finetune

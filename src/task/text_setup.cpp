@@ -48,9 +48,9 @@ std::shared_ptr<const Dataset> TextSetup::read(Split split) {
   return data;
 }
 
-// As the scripts: without a validation file the first percent of the training rows are held out,
-// whether or not this session evaluates, so that the training data stays the same. A mixture has
-// no first percent: what it evaluates on must be named.
+// As in the scripts: without a validation file the first validation_split_percentage percent of the
+// training rows are held out, whether or not this session evaluates, so that the training data
+// stays the same. For a mixture the validation file must be given.
 bool TextSetup::needs_split() const {
   return args_.validation_file.empty() && !args_.train_file.empty() &&
          args_.train_file_weights.empty() && args_.validation_split_percentage > 0 &&

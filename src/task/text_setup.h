@@ -6,8 +6,8 @@
 
 namespace finetune {
 
-// What mlm and clm share: text that is joined and split into blocks, or into lines, of which a
-// share of train_file is held out where there is no validation_file; as run_mlm and run_clm do.
+// The common part of mlm and clm, as in run_mlm and run_clm: text is read in lines, or joined and
+// split into blocks. If there is no validation_file, a part of train_file is held out.
 class TextSetup : public TaskSetup {
  public:
   std::shared_ptr<const Dataset> read(Split split) final;
@@ -16,7 +16,7 @@ class TextSetup : public TaskSetup {
 
  protected:
   explicit TextSetup(const SetupContext& context);
-  // Counts train_file's rows where some are held out. Call it once, when the keys are checked.
+  // Counts the rows of train_file if some are held out. Call it once, after the keys are checked.
   void split_rows_of_train_file();
 
   [[nodiscard]] const SetupContext& context() const { return context_; }
@@ -24,7 +24,7 @@ class TextSetup : public TaskSetup {
   [[nodiscard]] int64_t max_seq_length() const { return max_seq_length_; }
 
  private:
-  // What a task reads otherwise.
+  // Changes the options of reading for one task.
   virtual void adjust(TextOptions& /*options*/) const {}
 
   [[nodiscard]] bool needs_split() const;

@@ -19,7 +19,7 @@ void share_nonfinite_save(World& world, std::optional<SaveOutcome>& save) {
 
 }  // namespace
 
-// A signal that reaches this rank later is the first one here.
+// Marks the stop as requested here too; a later signal to this rank then counts as the first.
 void note_stop() {
   if (!interrupt::is_requested()) interrupt::request_at(0.0, "a signal to another process");
   (void)interrupt::is_requested();

@@ -6,23 +6,23 @@
 #include "finetune/distributed/world.h"
 #include "train/checkpoint_saver.h"
 
-// What all ranks have to agree on before they go separate ways: each function returns the same in
-// every rank. Collectives: all ranks call them at the same places. In a world of one they only
-// look.
+// Decisions that all ranks must make in the same way: each function returns the same value on every
+// rank. Collectives: all ranks must call them at the same points. With one rank they only read
+// local state.
 namespace finetune {
 
-// A stop was requested in another rank: from here on interrupt::is_requested() is true in this one.
+// Records that another rank was asked to stop: interrupt::is_requested() is true from now on.
 void note_stop();
 
-// Whether any rank was asked to stop.
+// Returns whether any rank was asked to stop.
 [[nodiscard]] bool stop_is_requested(World& world);
-// The same between two updates, together with what a save of rank 0 found to be NaN or Inf.
+// The same between two updates; also shares the outcome of rank 0's save that found NaN or Inf.
 [[nodiscard]] bool agree_between_updates(World& world, std::optional<SaveOutcome>& nonfinite_save);
 
-// Rank 0's value.
+// Returns rank 0's value on every rank.
 [[nodiscard]] double broadcast(World& world, double value);
 
-// Rank 0's norm of the gradients, and whether a rank was asked to stop meanwhile.
+// Rank 0's norm of the gradients, and whether any rank was asked to stop in the meantime.
 struct SharedNorm {
   double norm = 0.0;
   bool stops = false;

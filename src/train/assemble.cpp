@@ -62,7 +62,8 @@ ModelConfig fresh_model_config(const LoadedConfig& config, const Tokenizer& toke
     overrides = parse_json(config.args.config_overrides.text, "config_overrides");
   }
   const SpecialTokens& special = tokenizer.special_tokens();
-  // What transformers leaves at RoBERTa's own numbers is taken from the tokenizer here, by name.
+  // transformers leaves these fields at RoBERTa's values; here the tokenizer sets them, by token
+  // name.
   if (!overrides.contains("vocab_size") && !config.args.config_name) {
     overrides["vocab_size"] = tokenizer.size();
   }
@@ -76,8 +77,8 @@ ModelConfig fresh_model_config(const LoadedConfig& config, const Tokenizer& toke
   return override_model_config(base, overrides);
 }
 
-// BigBird's random blocks belong to the model: their seed goes where its weights go. What was
-// trained elsewhere and tells none begins with this run's.
+// BigBird's random blocks are part of the model, so their seed is stored with its weights. A model
+// that was trained elsewhere and has no seed gets that of this run.
 void settle_random_blocks(const LoadedConfig& config, bool trains, ModelConfig& model) {
   if (config.args.bigbird_compat == "none") {
     model.bigbird_compat.reset();
@@ -105,8 +106,8 @@ void check_tokenizer(const LoadedConfig& config, const Tokenizer& tokenizer,
   }
 }
 
-// RoBERTa's kin often have one token type only, and an index beyond the table would be libtorch's
-// error in the middle of a run.
+// Checked here, because RoBERTa-like models often have only one token type, and an index beyond the
+// table would be an error of libtorch in the middle of the run.
 void check_token_types(const LoadedConfig& config, const Parts& parts) {
   const auto refuse_types = [&] {
     refuse_key(config, config.args.tokenizer_name ? "tokenizer_name" : "model_name_or_path",
@@ -115,7 +116,7 @@ void check_token_types(const LoadedConfig& config, const Parts& parts) {
                    std::to_string(parts.model_config.type_vocab_size) +
                    "; use the model's own tokenizer or set config_overrides: {type_vocab_size: 2}");
   };
-  if (parts.model_config.type_vocab_size == 0) return;  // the model passes over types
+  if (parts.model_config.type_vocab_size == 0) return;  // the model ignores types
   for (const auto& data : {parts.train_data, parts.validation_data, parts.test_data}) {
     const auto extent = data ? data->extent() : std::nullopt;
     if (extent && extent->token_types > parts.model_config.type_vocab_size) refuse_types();
@@ -127,7 +128,7 @@ void check_token_types(const LoadedConfig& config, const Parts& parts) {
   }
 }
 
-// bf16 and fp16 hold for evaluation too, as autocast does in transformers.
+// bf16 and fp16 also apply to evaluation, as autocast does in transformers.
 ModelOptions model_options(const TrainingArgs& args, const MemoryChoices& memory) {
   const ActivationCheckpointing& checkpointing = memory.checkpointing;
   ModelOptions options{.fused = true};
@@ -162,7 +163,8 @@ std::string shape_text(const std::vector<int64_t>& shape) {
   return "[" + text + "]";
 }
 
-// What is not there starts fresh where the model is trained; otherwise it would answer at random.
+// Missing tensors are initialised if the model is trained; otherwise they are an error, because an
+// untrained head would answer at random.
 void load_pretrained(const LoadedConfig& config, const std::string& folder, Model& model,
                      bool is_trained) {
   const LoadReport report = load_folder_weights(model, folder, {.ignore_mismatched_sizes = true});
@@ -225,8 +227,7 @@ void check_metric(const LoadedConfig& config, const Parts& parts) {
   for (const auto& metric : parts.setup->make_results(Split::kValidation).metrics->compute()) {
     names.push_back(metric.first);
   }
-  // Names that only the data bring about: those of kinds of entities, and of questions without
-  // answers.
+  // Metrics whose names depend on the data: of kinds of entities, and of questions without answers.
   const bool of_entities = args.return_entity_level_metrics &&
                            (name.ends_with("_precision") || name.ends_with("_recall") ||
                             name.ends_with("_f1") || name.ends_with("_number"));
@@ -240,8 +241,8 @@ void check_metric(const LoadedConfig& config, const Parts& parts) {
              "the evaluation has no '" + name + "'; it has " + list);
 }
 
-// Bytes that this process may still take of the host's memory, which all processes of the run may
-// share.
+// Returns the bytes of host memory that this process may still use; all processes of the run share
+// it.
 int64_t memory_left(const TrainingArgs& args, c10::Device device, int64_t processes) {
   const int64_t available = available_memory();
   int64_t left = available > 0 ? available / processes : INT64_MAX;
@@ -250,7 +251,7 @@ int64_t memory_left(const TrainingArgs& args, c10::Device device, int64_t proces
   return left;
 }
 
-// All of train_file, or its entries mixed by weight.
+// Reads all of train_file, or its entries mixed by weight.
 std::shared_ptr<const Dataset> read_training_data(const TrainingArgs& args, TaskSetup& setup,
                                                   std::optional<size_t>& entry) {
   if (args.train_file_weights.empty()) return setup.read(Split::kTrain);
@@ -272,7 +273,7 @@ std::shared_ptr<const Dataset> read_training_data(const TrainingArgs& args, Task
   return setup.mix(mixed);
 }
 
-// Whether a fresh model's vocabulary is as large as the tokenizer's.
+// Whether a new model gets the tokenizer's vocabulary size.
 bool takes_vocabulary_size(const TrainingArgs& args, const StartingPoint& start) {
   return start.pretrained.empty() && !args.config_name &&
          (args.config_overrides.empty() ||
@@ -329,7 +330,7 @@ StartingPoint find_starting_point(const LoadedConfig& config, const AssemblyRequ
 
 namespace {
 
-// TensorFloat-32 and bfloat16 came with compute capability 8.0.
+// TensorFloat-32 and bfloat16 need compute capability 8.0.
 void check_arithmetic(const LoadedConfig& config, const c10::Device& device) {
   const std::optional<GpuProperties> gpu = gpu_properties(device);
   const bool has_both = gpu && gpu->major >= 8;
@@ -365,7 +366,7 @@ Parts assemble_data(const LoadedConfig& config, const AssemblyRequest& request,
   parts.device = pick_device(args.use_cpu);
   parts.world = request.world ? request.world : make_single_process_world();
 
-  // Tokenizer and model configuration: from a checkpoint, a pretrained folder, or fresh.
+  // Tokenizer and model configuration: from a checkpoint, from a pretrained folder, or new.
   const StartingPoint start = find_starting_point(config, request);
   parts.pretrained = start.pretrained;
   parts.is_stand_in = request.model_folder.empty() && !request.stand_in.empty();
@@ -376,7 +377,7 @@ Parts assemble_data(const LoadedConfig& config, const AssemblyRequest& request,
     log::info("model: vocab_size " + std::to_string(parts.tokenizer->size()) + ", the tokenizer's");
   }
 
-  // Data, and the labels that they bring.
+  // Data, and the labels that they define.
   TokenCacheOptions cache = request.cache;
   cache.folder = join_path(args.cache_dir, "tokens");
   cache.overwrite = args.overwrite_cache;
@@ -417,11 +418,12 @@ void assemble_model(const LoadedConfig& config, const AssemblyRequest& request, 
   const TrainingArgs& args = config.args;
   check_arithmetic(config, parts.device);
   set_device_arithmetic(parts.device, args.tf32.value_or(false), args.full_determinism);
-  // The model and its task.
+  // The model and the task.
   const MemoryChoices memory = request.memory.value_or(choices_of(args));
   ModelOptions options = model_options(args, memory);
   const bool is_loaded = !parts.pretrained.empty() && request.load_weights;
-  options.draw_weights = request.draw_weights && !is_loaded;  // load_pretrained draws what lacks
+  // load_pretrained draws missing weights
+  options.draw_weights = request.draw_weights && !is_loaded;
   const std::string note = emulated_precision_note(
       options.precision, has_fast_products(options.precision, parts.device));
   if (!note.empty()) log::warning(note);
@@ -440,7 +442,7 @@ void assemble_model(const LoadedConfig& config, const AssemblyRequest& request, 
     }
   }
 
-  // The update.
+  // The optimizer.
   if (request.train) {
     std::vector<bool> decays;
     for (const NamedTensor& parameter : parts.model->parameters()) {
@@ -450,7 +452,7 @@ void assemble_model(const LoadedConfig& config, const AssemblyRequest& request, 
         make_optimizer(parts.model->store(), decays, optimizer_options(args, memory.optimizer));
   }
 
-  check_metric(config, parts);  // before the first step rather than at the first evaluation
+  check_metric(config, parts);  // before the first step, not at the first evaluation
 
   parts.identity.data = parts.train_data ? parts.train_data->fingerprint() : "";
   parts.identity.validation = parts.validation_data ? parts.validation_data->fingerprint() : "";

@@ -34,7 +34,7 @@ std::optional<double> BestModel::logged_metric(int64_t step) const {
   return std::isfinite(value) ? std::optional<double>(value) : std::nullopt;
 }
 
-// Of the weights that are left: valid checkpoints of this run and those in memory.
+// Returns the best of the remaining weights: valid checkpoints of this run and those in memory.
 BestModel::Exported BestModel::best_left() const {
   const bool greater = run_.args.greater_is_better.value_or(false);
   Exported best;
@@ -55,7 +55,7 @@ BestModel::Exported BestModel::best_left() const {
   return best;
 }
 
-// Of several processes, rank 0.
+// Called on rank 0.
 void BestModel::lose(int64_t step, const std::string& why) {
   const Exported left = best_left();
   const auto metric_text = [&](const std::optional<double>& metric) {
@@ -77,10 +77,9 @@ void BestModel::lose(int64_t step, const std::string& why) {
   run_.state.lost_best_step = step;
 }
 
-// Sets exported_, which stays empty where no evaluated weights are chosen. Of several
-// processes, rank 0.
+// Sets exported_, which stays empty if no evaluated weights are chosen. Called on rank 0.
 void BestModel::choose() {
-  saving_.settle();  // which of them failed decides
+  saving_.settle();  // a failed save changes the choice
   const std::optional<int64_t> saved = saving_.best_checkpoint_step();
   const std::optional<int64_t>& best = run_.trainer_state.best_global_step;
   const bool has_failed = best && *best == run_.state.lost_best_step && saved != best;
@@ -110,19 +109,19 @@ void BestModel::choose() {
 
 void BestModel::load() {
   if (run_.world().is_first()) choose();
-  // Rank 0 alone knows which saves failed.
+  // Only rank 0 knows which saves failed.
   const int64_t chosen = exported_ ? exported_->step : run_.state.step;
   const auto step = static_cast<int64_t>(broadcast(run_.world(), static_cast<double>(chosen)));
   is_lost_ = broadcast(run_.world(), is_lost_ ? 1.0 : 0.0) > 0.0;
   if (step == run_.state.step) return;
   const std::string path = run_.checkpoint_path(step);
-  saving_.before_update();  // weights change
+  saving_.before_update();  // the weights are about to change
   weights_->load({.files = run_.files, .path = path});
   run_.loaded_best_step = step;
   log::info("the best model is that of step " + std::to_string(step) + ": loaded from " + path);
 }
 
-// Only in the finished run's record: until then a checkpoint needs the best metric of all.
+// Only called for the finished run: until then checkpoints need the best metric of all.
 void BestModel::describe() const {
   if (!is_lost_) run_.state.lost_best_step = 0;
   if (!exported_) return;

@@ -12,33 +12,35 @@
 
 namespace finetune {
 
-// metric_for_best_model as log entries name it: "eval_loss". Requires: the key is set.
+// Returns metric_for_best_model with the prefix of log entries: "eval_loss". Requires: the key is
+// set.
 [[nodiscard]] std::string best_metric_key(const TrainingArgs& args);
 
-// One warning where the finished run could not export its best model.
+// Logs one warning if the finished run could not export its best model.
 void warn_of_lost_best(const RunState& finished);
 
-// Which weights are exported at the end with load_best_model_at_end, and what the record of the
-// finished run says of them. Owns RunState::lost_best_step. Rank 0 decides.
+// Chooses the weights to export with load_best_model_at_end and describes them in the record of the
+// finished run. Owns RunState::lost_best_step. Rank 0 decides.
 class BestModel {
  public:
-  // `weights`: the part of the checkpoint that restores them.
+  // `weights`: the checkpoint part that restores the weights.
   BestModel(TrainingRun& run, Saving& saving, std::shared_ptr<CheckpointPart> weights)
       : run_(run), saving_(saving), weights_(std::move(weights)) {}
 
-  // Loads the weights of the best checkpoint. Where they are lost, those of the best one that is
-  // left; an error says so. A collective.
+  // Loads the weights of the best checkpoint. If they are lost, loads those of the best remaining
+  // checkpoint and logs an error. A collective.
   void load();
   [[nodiscard]] bool is_lost() const { return is_lost_; }
-  // Only in the finished run's record: until then a checkpoint needs the best metric of all.
+  // Writes the choice to the records of the finished run. Checkpoints keep the best metric of all
+  // until then.
   void describe() const;
 
  private:
-  // Weights that are exported as the best ones, and their record in trainer_state.json.
+  // The exported best weights, as recorded in trainer_state.json.
   struct Exported {
     int64_t step = 0;
     std::optional<double> metric = {};
-    std::optional<std::string> checkpoint = {};  // nothing: they are in memory alone
+    std::optional<std::string> checkpoint = {};  // nullopt: only in memory
   };
 
   void choose();
@@ -49,8 +51,8 @@ class BestModel {
   TrainingRun& run_;
   Saving& saving_;
   std::shared_ptr<CheckpointPart> weights_;
-  std::optional<Exported> exported_;  // rank 0's; nothing: no evaluated weights were chosen
-  bool is_lost_ = false;              // the best weights cannot be exported any more
+  std::optional<Exported> exported_;  // of rank 0; nullopt: no evaluated weights were chosen
+  bool is_lost_ = false;              // the best weights can no longer be exported
 };
 
 }  // namespace finetune

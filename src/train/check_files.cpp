@@ -28,7 +28,7 @@ class FileCheck {
     });
   }
 
-  // `weights`: the folder has to hold a model, not only its configuration or tokenizer.
+  // `weights`: the folder must contain a model, not only a configuration or tokenizer.
   void folder(const std::string& key, const std::optional<std::string>& name, bool weights) {
     if (!name) return;
     note([&] {

@@ -33,7 +33,7 @@ void check_processes(const LoadedConfig& config, int64_t processes) {
                "gradients in bfloat16 have no sum that several processes agree on with one; leave "
                "grad_accum_dtype out");
   }
-  // memory_budget may take fewer rows at a time.
+  // memory_budget may choose fewer rows at a time.
   if (!args.effective_batch_size || args.memory_budget) return;
   if (!BatchSplit::of(*args.effective_batch_size, args.per_device_train_batch_size, processes)) {
     refuse_key(config, "effective_batch_size",
@@ -51,12 +51,12 @@ void check_starting_folder(const LoadedConfig& config) {
   std::string model;
   try {
     model = named_folder(config, "model_name_or_path", *args.model_name_or_path);
-  } catch (const Error& error) {  // reported where the model is needed
+  } catch (const Error& error) {  // reported where the model is loaded
     if (error.kind() != ErrorKind::kConfig) throw;
     return;
   }
   const auto check = [&](const char* key, const std::string& folder) {
-    std::error_code failure;  // a folder that is not there is no other's
+    std::error_code failure;  // a missing folder is never the same folder
     if (!std::filesystem::equivalent(folder, model, failure)) return;
     refuse_key(config, key,
                "'" + folder + "' is the folder of model_name_or_path '" + *args.model_name_or_path +

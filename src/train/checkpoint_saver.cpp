@@ -74,7 +74,7 @@ bool CheckpointSaver::wait(std::optional<double> seconds) {
 
 std::optional<SaveOutcome> CheckpointSaver::take_outcome() {
   if (is_busy()) return std::nullopt;
-  // A failed save is an outcome; what comes through here is none that can be lived with.
+  // A failed save is an outcome; exceptions that arrive here are not recoverable.
   if (const std::exception_ptr failure = task_.take_failure()) std::rethrow_exception(failure);
   std::optional<SaveOutcome> outcome = std::exchange(outcome_, std::nullopt);
   if (outcome) outcome->stall_seconds = stalled_;

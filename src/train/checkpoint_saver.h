@@ -16,14 +16,14 @@
 
 namespace finetune {
 
-// One save: what is written, and what is deleted once it is whole.
+// One save: what to write, and what to delete after it is complete.
 struct SaveRequest {
   checkpoint::CheckpointIdentity identity;
   std::vector<checkpoint::CheckpointFile> contents = {};
-  uint64_t bytes = 0;  // of all contents, about
+  uint64_t bytes = 0;  // of all contents, approximately
   checkpoint::RotationPolicy rotation = {};
-  // What the contents read; without one they read what an update would change, so none may come
-  // before they are written.
+  // The tensors that the contents read. Null: the contents read the run's own tensors, so no update
+  // may start until they are written.
   std::shared_ptr<Snapshot> snapshot = nullptr;
 };
 
@@ -31,26 +31,28 @@ struct SaveOutcome {
   int64_t step = 0;
   bool committed = false;
   double seconds = 0.0;            // from the request to the commit
-  double stall_seconds = 0.0;      // in which training waited for it
-  double processor_seconds = 0.0;  // of the thread that wrote
-  // The part of the state that contains NaN or Inf; nothing was committed, and there is no retry.
+  double stall_seconds = 0.0;      // time that training waited for it
+  double processor_seconds = 0.0;  // CPU time of the writing thread
+  // The part of the state that contains NaN or Inf. Nothing was committed then, and there is no
+  // retry.
   std::optional<std::string> nonfinite = {};
 };
 
-// Writes checkpoints concurrently with training: one at a time, on a dedicated thread. Training
-// waits only if an update comes before everything is written, and then no longer than a copy takes.
-// Errors are logged once per save; a failed save is retried once, in a fresh folder. Used from one
-// thread.
+// Writes checkpoints concurrently with training, one at a time on a dedicated thread. Training
+// waits only if an update starts before everything is written, and then at most for a copy of the
+// tensors. Errors are logged once per save; a failed save is retried once in a new folder. Call it
+// from one thread only.
 class CheckpointSaver {
  public:
   struct Options {
     std::string output_dir;
     bool in_background = true;
-    // Whether there is memory for a copy of that size now; else an update waits for the writer.
+    // Returns whether memory has room for a copy of that size now; otherwise an update waits for
+    // the writer.
     std::function<bool(uint64_t bytes)> has_room = [](uint64_t) { return true; };
-    // Called on the writing thread before each commit; throws Error where it must not come about.
+    // Called on the writing thread before each commit; throws Error to prevent the commit.
     std::function<void()> before_commit = nullptr;
-    // Called on the writing thread, behind each commit and before the rotation.
+    // Called on the writing thread after each commit and before the rotation.
     std::function<void(const std::string& path, const checkpoint::RotationPolicy& rotation)>
         on_commit = nullptr;
   };
@@ -58,37 +60,37 @@ class CheckpointSaver {
   CheckpointSaver(FileSystem& files, Options options);
 
   [[nodiscard]] bool is_busy() const { return task_.is_running(); }
-  // Requires: not busy, and the last outcome taken.
+  // Requires: not busy, and the last outcome was taken.
   void start(SaveRequest request);
-  // Allocates the memory of a copy of that size before the first one is needed, in the background:
-  // fresh pages cost more than copying into them. It is kept between saves.
+  // Allocates the memory of a copy of that size in the background before the first copy, because
+  // writing to new pages costs more than the copy itself. The memory is kept between saves.
   void reserve(uint64_t bytes);
-  // Before anything changes that a snapshot holds: copies it, or waits for the writer.
+  // Call before tensors of a snapshot change: copies them, or waits for the writer.
   void before_update();
-  // Training stood still for the save for so long, beside what wait() counts.
+  // Adds time that training waited for the save, in addition to the time in wait().
   void add_stall(double seconds) { stalled_ += seconds; }
-  // Waits, no longer than `seconds`; whether nothing is being written any more.
+  // Waits at most `seconds`; returns whether the writer is idle.
   bool wait(std::optional<double> seconds = std::nullopt);
-  // What became of the last save, once. Nothing while it is being written.
+  // Returns the outcome of the last save, once. Nullopt while it is being written.
   [[nodiscard]] std::optional<SaveOutcome> take_outcome();
 
  private:
   bool copy();
   void write(const SaveRequest& request);
   enum class Try { kCommitted, kFailed, kNonFinite };
-  // `problem`: why it failed, or what is not finite.
+  // `problem` receives why it failed, or which part is not finite.
   Try try_to_commit(const SaveRequest& request, std::string& problem) const;
 
   FileSystem& files_;
   Options options_;
   std::shared_ptr<Snapshot> snapshot_;
-  std::shared_ptr<HostPages> pages_;  // of copies
+  std::shared_ptr<HostPages> pages_;  // memory of copies
   bool holds_tensors_ = false;
   double started_ = 0.0;
   double stalled_ = 0.0;
-  // Of the writing thread while it is busy, of the other one else.
+  // Owned by the writing thread while it is busy, else by the caller's thread.
   std::optional<SaveOutcome> outcome_;
-  BackgroundTask task_;  // last: it ends before what it uses
+  BackgroundTask task_;  // last member, so that it ends before the members that it uses
 };
 
 }  // namespace finetune

@@ -5,7 +5,7 @@
 
 namespace finetune {
 
-// Seconds on a clock that never jumps; for differences only.
+// Returns seconds of a monotonic clock; only differences have a meaning.
 inline double now_seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }

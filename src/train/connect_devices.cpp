@@ -10,7 +10,7 @@ void connect_devices(World& world, const c10::Device& device, const LoadedConfig
   if (world.size() == 1) return;
   const std::string asked = config.args.ddp_backend.value_or("");
   const bool asks_for_gloo = asked == "gloo";
-  // Also on CPUs: another process may have a GPU, and waits here.
+  // Also called on CPUs: a process with a GPU waits for all others here.
   const std::string reason = asks_for_gloo ? "" : world.connect(device);
   if (!world.is_first() || asks_for_gloo) return;
   const bool is_joined = !device.is_cpu() && reason.empty();

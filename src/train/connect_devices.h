@@ -8,8 +8,8 @@
 
 namespace finetune {
 
-// A collective of several ranks that compute on `device`: connects GPUs if ddp_backend and the
-// ranks allow it, so that gradients are summed there; otherwise prints how they are summed.
+// Connects the GPUs of several ranks that compute on `device`, if ddp_backend and the ranks allow
+// it, so that gradients are summed there. Otherwise prints how they are summed. A collective.
 void connect_devices(World& world, const c10::Device& device, const LoadedConfig& config);
 
 }  // namespace finetune

@@ -23,7 +23,7 @@ namespace finetune {
 
 namespace {
 
-// The samples' mean of a batch's losses, where the batch may come in parts.
+// Mean loss over samples; a batch may be added in parts.
 class MeanLoss {
  public:
   void add(const Batch& part, const Outputs& outputs) {
@@ -65,14 +65,15 @@ class MeanLoss {
 
   double by_samples_ = 0.0;
   int64_t with_loss_ = 0;
-  // Of the batch at hand.
+  // Sums of the current batch.
   double loss_ = 0.0;
   std::vector<Term> terms_;
   int64_t samples_ = 0;
   int64_t parts_ = 0;
 };
 
-// One in all processes, which compute rounds of as many batches; 1 where all threads compute each.
+// Returns how many batches each process computes per round, equal in all processes; 1 if all
+// threads compute each batch.
 int64_t agreed_batches_at_once(const Parts& parts) {
   int64_t least = std::max<int64_t>(1, parts.batches_at_once);
   if (parts.batches_at_once == 0 || parts.world->size() == 1) return least;
@@ -119,7 +120,8 @@ std::optional<EvaluationResult> evaluate_in_parts(const Parts& parts, Split spli
   std::vector<Batch> own(static_cast<size_t>(at_once));
   Batch other;
   OutputsExchange exchange(world, task_of(args).learns_words);
-  // Each process computes `at_once` neighbouring batches of a round, and all of them count all.
+  // In a round each process computes `at_once` neighbouring batches, and all processes count all
+  // batches.
   for (int64_t first = 0; first < count; first += world.size() * at_once) {
     if (clock != nullptr) clock->begin(unit, interrupt::seconds_since_boot());
     const int64_t mine = first + world.rank() * at_once;
@@ -201,8 +203,8 @@ std::optional<EvaluationResult> evaluate(Parts& parts, Split split, const Traini
 std::string describe_metrics(const nlohmann::ordered_json& metrics) {
   std::string text;
   for (const auto& [key, value] : metrics.items()) {
-    if (key.ends_with("_runtime")) break;  // what follows is speed
-    // A metric that is not defined, NaN, comes back from trainer_state.json as null.
+    if (key.ends_with("_runtime")) break;  // speed and sizes follow
+    // trainer_state.json stores an undefined metric (NaN) as null.
     const double figure = value.is_number() ? value.get<double>() : std::nan("");
     text += (text.empty() ? "" : ", ") + key + " " + figure_text(figure);
   }

@@ -12,27 +12,27 @@
 
 namespace finetune {
 
-// One pass of the weights over the validation or the test data.
+// The result of one pass over the validation or test data.
 struct EvaluationResult {
-  // With transformers' names and meaning: "eval_loss" (batch means weighted by samples), the
-  // task's metrics, runtime and speed; "predict_..." for the test data, where loss and metrics are
-  // there only if labels are.
+  // Names and meaning are those of transformers: "eval_loss" (batch means weighted by samples), the
+  // task's metrics, runtime and speed; for test data "predict_...", with loss and metrics only if
+  // there are labels.
   nlohmann::ordered_json metrics;
-  std::unique_ptr<PredictionFiles> files;  // null: the task writes none for this split
+  std::unique_ptr<PredictionFiles> files;  // null: the task has no files for this split
 };
 
-// Nothing where a stop was asked for before the last batch: an evaluation that was cut is done
-// again, never half-counted. prediction_loss_only leaves the task's metrics out. Where memory does
-// not suffice for the batch that the keys ask for, it is taken in parts of `rows_at_a_time`, a
-// divisor of it that becomes smaller then; loss and metrics are those of the whole batch. Where
-// several batches are computed at once, fewer are first. Requires:
-// the split was read.
+// Returns nullopt if a stop was requested before the last batch: an interrupted evaluation is
+// repeated, never counted in part. With prediction_loss_only the task's metrics are left out. If
+// memory does not suffice for the batch that the keys ask for, the batch is computed in parts of
+// `rows_at_a_time`, which is then reduced to a smaller divisor; loss and metrics are still those of
+// the whole batch. If several batches are computed at the same time, their number is reduced first.
+// Requires: the split was read.
 [[nodiscard]] std::optional<EvaluationResult> evaluate(Parts& parts, Split split,
                                                        const TrainingArgs& args,
                                                        ProgressDisplay& progress,
                                                        int64_t& rows_at_a_time);
 
-// "eval_loss 6.371, eval_accuracy 0.094": the loss and the task's metrics.
+// Returns the loss and the task's metrics: "eval_loss 6.371, eval_accuracy 0.094".
 [[nodiscard]] std::string describe_metrics(const nlohmann::ordered_json& metrics);
 
 }  // namespace finetune

@@ -19,7 +19,7 @@
 namespace finetune {
 namespace {
 
-// The state of the finished run in `output_dir`, if there is one that can be read.
+// Returns the state of the finished run in `output_dir`, if there is a readable one.
 std::optional<RunState> finished_run(const std::string& output_dir) {
   FileSystem& files = FileSystem::local();
   const std::string path = join_path(output_dir, checkpoint::kFinetuneStateFile);
@@ -48,7 +48,7 @@ std::string newest_checkpoint(const std::string& output_dir, bool verify) {
   return newest;
 }
 
-// What a finished run recorded under `key`; empty where it is unset.
+// Returns what a finished run recorded under `key`; empty if it is unset.
 std::string recorded(const RunState& finished, const char* key) {
   const auto found = finished.config.find(key);
   return found != finished.config.end() && found->is_string() ? found->get<std::string>() : "";
@@ -109,7 +109,7 @@ void announce_base(const LoadedConfig& config, bool may_use_run) {
 
 std::string evaluated_folder(const LoadedConfig& config, EvaluatedModel choice) {
   const TrainingArgs& args = config.args;
-  // A model that the command line names is the one that is meant.
+  // A model that the command line names has priority.
   const bool is_named = config.where("model_name_or_path") == "command line";
   const bool may_use_run = choice == EvaluatedModel::kTrained && !is_named;
   std::optional<RunState> finished;

@@ -9,14 +9,13 @@
 
 namespace finetune {
 
-// The folder whose weights are evaluated; empty: what model_name_or_path names. Logs one line that
-// says which model it is. Throws Error(kConfig) where there is no such model, Error(kCheckpoint)
-// where `choice` is kNewest and the output folder holds neither a valid checkpoint nor a finished
-// model.
+// Returns the folder of the weights to evaluate; empty: model_name_or_path. Logs in one line which
+// model it is. Throws Error(kConfig) if there is no such model, and Error(kCheckpoint) if `choice`
+// is kNewest and the output folder has neither a valid checkpoint nor a finished model.
 [[nodiscard]] std::string evaluated_folder(const LoadedConfig& config, EvaluatedModel choice);
 
-// Throws Error(kConfig) where the weights in `folder` lack the head of config's task: without
-// training it would answer at random. Reads names only.
+// Throws Error(kConfig) if the weights in `folder` have no head for config's task: an untrained
+// head would answer at random. Reads only names of tensors.
 void check_head(const LoadedConfig& config, const std::string& folder, const ModelConfig& model);
 
 }  // namespace finetune

@@ -37,7 +37,7 @@ std::optional<Json> Evaluations::evaluate_exported(bool& is_new) {
   files_of_step_ =
       static_cast<int64_t>(broadcast(run_.world(), static_cast<double>(files_of_step_)));
   if (is_new) return evaluate_weights();
-  // Files of predictions must be those of the exported weights.
+  // The prediction files must be those of the exported weights.
   const bool has_files = run_.parts.setup->make_results(Split::kValidation).files != nullptr;
   if (has_files && files_of_step_ != run_.weights_step() && !evaluate_weights()) {
     return std::nullopt;

@@ -10,24 +10,26 @@
 
 namespace finetune {
 
-// Evaluates the weights that are in memory, and draws the conclusions: best metric, plateau
-// schedules, early stopping, as transformers' Trainer and its callback. Owns the evaluation's part
-// of RunState (evaluation_pending, early stopping) and the best metric of TrainerState.
+// Evaluates the weights in memory and acts on the result as transformers' Trainer and its callback
+// do: best metric, plateau schedules, early stopping. Owns the evaluation's part of RunState
+// (evaluation_pending, early stopping) and the best metric of TrainerState.
 class Evaluations {
  public:
   Evaluations(TrainingRun& run, MemoryRecovery& memory, RunLog& log)
       : run_(run), memory_(memory), log_(log) {}
 
-  // eval_on_start: no best model, schedule or early stopping yet. False where a stop was requested.
+  // Evaluates for eval_on_start, without best model, schedule and early stopping. Returns false if
+  // a stop was requested.
   [[nodiscard]] bool evaluate_first();
-  // Where one is due at this step or still pending. False where a stop was requested: it stays
-  // pending, and the next session begins with it.
+  // Evaluates if it is due at this step or still pending. Returns false if a stop was requested:
+  // then the evaluation stays pending, and the next session starts with it.
   [[nodiscard]] bool evaluate_if_due();
-  // For the end of a run: the metrics of the exported weights, from the log where it has them (and
-  // the files of predictions are those of these weights). `is_new`: they are not in the log yet.
-  // Nothing where a stop was requested.
+  // Returns the metrics of the exported weights at the end of a run: from the log if it has them
+  // and the prediction files belong to these weights, else by evaluating. `is_new`: they are not in
+  // the log yet. Nullopt if a stop was requested.
   [[nodiscard]] std::optional<nlohmann::ordered_json> evaluate_exported(bool& is_new);
-  // Metrics and predictions of the test data. Nothing where a stop was requested.
+  // Returns the metrics of the test data and writes its predictions. Nullopt if a stop was
+  // requested.
   [[nodiscard]] std::optional<nlohmann::ordered_json> predict();
 
   void rolled_back();
@@ -39,7 +41,7 @@ class Evaluations {
   TrainingRun& run_;
   MemoryRecovery& memory_;
   RunLog& log_;
-  int64_t files_of_step_ = -1;  // whose answers evaluation wrote into files last, this session
+  int64_t files_of_step_ = -1;  // step of the last prediction files that this session wrote
 };
 
 }  // namespace finetune

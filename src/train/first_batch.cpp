@@ -33,7 +33,7 @@ std::string describe_first_batch(const LoadedConfig& config) {
   const Batch& batch = loader.take({}).front();
   const TaskDescriptor& task = task_of(args);
   const std::string unit(task.sample);
-  const bool is_streamed = args.streaming;  // the number of samples is not known
+  const bool is_streamed = args.streaming;  // the number of samples is unknown
   std::string text = "data: " + (is_streamed ? "streamed training " + unit + "s"
                                              : counted(samples, "training " + unit));
   if (parts.validation_data) {

@@ -25,7 +25,7 @@
 namespace finetune {
 namespace {
 
-// Gradients of all trained parameters; a parameter without one gets zeros.
+// Returns the gradients of all trained parameters; zeros for a parameter without one.
 std::vector<Tensor> open_gradients(ParameterStore& store) {
   store.open(store.trained());
   std::vector<Tensor> gradients;
@@ -35,7 +35,7 @@ std::vector<Tensor> open_gradients(ParameterStore& store) {
   return gradients;
 }
 
-// What the three have in common: losses by micro-batch, and what the ranks tell each other.
+// The common part of the three kinds: losses by micro-batch, and the exchange between ranks.
 class SumOverRanks : public GradientSum {
  public:
   explicit SumOverRanks(TrainingRun& run) : run_(run) {}
@@ -83,7 +83,7 @@ class SumOverRanks : public GradientSum {
 
  protected:
   [[nodiscard]] ParameterStore& store() const { return run_.store(); }
-  // Frozen parameters take no part: the trained ones are numbered on their own.
+  // Returns the i-th trained parameter; frozen ones are not counted.
   [[nodiscard]] Parameter& trained(size_t i) const {
     return store().parameters()[store().trained()[i]];
   }
@@ -91,17 +91,17 @@ class SumOverRanks : public GradientSum {
   [[nodiscard]] bool is_finite() const { return std::isfinite(summed_.loss); }
 
   virtual void open() {}
-  // The gradients and losses of these micro-batches.
+  // Computes gradients and losses of these micro-batches.
   virtual void compute(std::span<const Batch> batches, const Backward& backward,
                        std::span<double> losses) {
     const OneThread guard(run_.is_one_threaded());
     losses[0] = backward(batches[0]);
   }
-  // Before the ranks know of each other's stops; also where this rank stopped.
+  // Called before the ranks exchange their stops, also if this rank stopped.
   virtual void reduce() {}
-  // After that.
+  // Called after the exchange.
   virtual void complete() {}
-  // A parameter for which no rank has a gradient has none.
+  // Removes the gradients of parameters that have none on any rank.
   void drop_empty_gradients() {
     for (size_t i = 0; i < has_gradient_.size(); ++i) {
       if (has_gradient_[i] == 0.0) trained(i).gradient = Tensor();
@@ -109,10 +109,10 @@ class SumOverRanks : public GradientSum {
   }
 
   TrainingRun& run_;
-  std::vector<double> has_gradient_;  // of each trained parameter: in how many ranks
+  std::vector<double> has_gradient_;  // for each trained parameter, the number of ranks with one
 
  private:
-  // One collective: stops, OOM, losses and which gradients exist.
+  // One collective: stops, OOM, losses and existing gradients.
   void share() {
     if (run_.world().size() == 1) return;
     std::vector<double> message = {summed_.stopped ? 1.0 : 0.0, out_of_memory_ ? 1.0 : 0.0};
@@ -121,22 +121,22 @@ class SumOverRanks : public GradientSum {
     run_.world().sum(message);
     if (message[1] > 0.0) {
       if (out_of_memory_) std::rethrow_exception(std::exchange(out_of_memory_, nullptr));
-      throw std::bad_alloc();  // as in the rank that is out of memory
+      throw std::bad_alloc();  // as on the rank that is out of memory
     }
     const auto of_losses = message.begin() + 2;
     const auto of_gradients = of_losses + static_cast<std::ptrdiff_t>(losses_.size());
     losses_.assign(of_losses, of_gradients);
     has_gradient_.assign(of_gradients, message.end());
-    // In the order of one rank, so that it is the same number.
+    // Summed in the order of one rank, so that the bits are equal.
     summed_.loss = 0.0;
     for (const double loss : losses_) summed_.loss += loss;
     summed_.stopped = message[0] > 0.0;
     if (summed_.stopped) note_stop();
   }
 
-  std::vector<double> losses_;  // of the update's micro-batches in all ranks; 0: not known here
-  size_t next_ = 0;             // the next of them that this rank computes
-  size_t left_ = 0;             // micro-batches of this rank that are not added yet
+  std::vector<double> losses_;  // by micro-batch of all ranks; 0 for those of other ranks
+  size_t next_ = 0;             // index of this rank's next one
+  size_t left_ = 0;             // micro-batches that this rank has not added yet
   std::exception_ptr out_of_memory_;
   Summed summed_;
 };
@@ -148,8 +148,8 @@ class AloneSum final : public SumOverRanks {
   }
 };
 
-// The sum over ranks begins in the backward pass of the last micro-batch. Gradients that are not
-// float32 where they are summed are brought there by the sum itself.
+// The sum over ranks starts during the backward pass of the last micro-batch. The sum itself moves
+// gradients that are not summed in float32.
 class BucketedSum final : public SumOverRanks {
  public:
   explicit BucketedSum(TrainingRun& run)
@@ -168,7 +168,7 @@ class BucketedSum final : public SumOverRanks {
   BucketedSum& operator=(const BucketedSum&) = delete;
 
  protected:
-  // The store gets the buckets' memory back where a parameter had no gradient in the last update.
+  // Returns the buckets' memory to the store if a parameter had no gradient in the last update.
   void open() override {
     if (owns_memory_) {
       const std::vector<Tensor> memory = buckets_.memory();
@@ -228,7 +228,7 @@ class BucketedSum final : public SumOverRanks {
   BucketSum buckets_;
 };
 
-// Shards have their own gradients, so that memory which waits for the sum would be one set more.
+// Shards have separate gradients, so memory reserved for the sum would be one more set.
 class ShardedSum final : public SumOverRanks {
  public:
   using SumOverRanks::SumOverRanks;
@@ -280,7 +280,8 @@ class ShardedSum final : public SumOverRanks {
   }
 
  private:
-  // `of_all`: of each parameter of the store. A trained one without a gradient counts as zeros.
+  // `of_all`: for each parameter of the store. A trained parameter without a gradient counts as
+  // zeros.
   void take(std::vector<Tensor> of_all) {
     std::vector<Tensor> gradients;
     for (size_t i = 0; i < has_gradient_.size(); ++i) {

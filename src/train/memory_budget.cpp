@@ -18,7 +18,7 @@
 namespace finetune {
 namespace {
 
-// Samples of an update in one process.
+// Returns the samples of an update in one process.
 int64_t effective_batch(const TrainingArgs& args, const RunState* saved, int64_t processes) {
   const bool keeps_saved = saved != nullptr && !args.effective_batch_size;
   return (keeps_saved ? saved->effective_batch_size : asked_effective_batch(args, processes)) /
@@ -34,7 +34,7 @@ std::optional<MemoryDecision> saved_decision(const LoadedConfig& config, const R
   return decision;
 }
 
-// Processes measure themselves a little differently; the first one decides for all.
+// Measurements differ slightly between processes, so the first process decides for all.
 MemoryDecision decide_as_one(const MemoryWorkload& workload, const LoadedConfig& config,
                              int64_t budget, World* world) {
   if (world == nullptr || world->size() == 1) return decide_memory(workload, config, budget);
@@ -77,7 +77,7 @@ std::optional<MemoryDecision> apply_memory_budget(const LoadedConfig& config, co
   const std::optional<MemoryDecision> before =
       saved != nullptr ? saved_decision(config, *saved, processes) : std::nullopt;
   if (before && before->choices != decision.choices) {
-    log::warning("not bit-exact from here: memory is cut or stored otherwise than before");
+    log::warning("not bit-exact from here: micro-batch or storage formats differ from before");
   }
   return decision;
 }
@@ -85,7 +85,7 @@ std::optional<MemoryDecision> apply_memory_budget(const LoadedConfig& config, co
 int64_t batches_at_once(const LoadedConfig& config, const MemoryWorkload& workload,
                         const MemoryChoices& choices) {
   if (workload.is_device || !workload.sums_shards) return 1;
-  // The processes of a machine divide what it has.
+  // The processes of a machine share its memory.
   const int64_t free = attainable_memory() / workload.processes;
   const int64_t most = free > 0 ? free : std::numeric_limits<int64_t>::max();
   return largest_batches_at_once(workload, choices,

@@ -9,22 +9,23 @@
 
 namespace finetune {
 
-// What the run picked before, where it is used again on this machine. Where the machine is another
-// than the checkpoint's, `why` says so.
+// Returns the run's earlier decision if it applies on this machine. If the machine differs from
+// that of the checkpoint, `why` describes the difference.
 [[nodiscard]] std::optional<MemoryDecision> kept_decision(const LoadedConfig& config,
                                                           const RunState& saved,
                                                           const Environment& now, std::string& why);
 
-// What memory_budget makes of the keys, said in one line; nothing without that key. A run that goes
-// on from `saved` keeps what it began with, which its bits depend on, unless the machine is another
-// one, the keys ask for something else, or the budget is too small for it now. `parts` hold data
-// and no model. Throws Error(kConfig) where nothing fits.
+// Returns the decision of memory_budget and logs it in one line; nullopt without that key. A run
+// that resumes from `saved` keeps its decision, because its bits depend on it, unless the machine
+// differs, the keys ask for something else, or the budget is now too small. `parts` contain data
+// and no model. Throws Error(kConfig) if nothing fits.
 [[nodiscard]] std::optional<MemoryDecision> apply_memory_budget(const LoadedConfig& config,
                                                                 const Parts& parts,
                                                                 const RunState* saved);
 
-// Parts::batches_at_once of a run with these keys, to which `decision` was applied: as many as
-// there are threads and memory for. Results do not depend on it, so every start chooses again.
+// Returns Parts::batches_at_once of a run with these keys after `decision` was applied: as many
+// batches as there are threads and memory for. Results do not depend on it, so each session chooses
+// again.
 [[nodiscard]] int64_t batches_at_once(const LoadedConfig& config, const Parts& parts,
                                       const RunState* saved,
                                       const std::optional<MemoryDecision>& decision);
@@ -32,7 +33,7 @@ namespace finetune {
 [[nodiscard]] int64_t batches_at_once(const LoadedConfig& config, const MemoryWorkload& workload,
                                       const MemoryChoices& choices);
 
-// The keys as the run took them: with what memory_budget picked for it, where it would again.
+// Returns the keys with the run's memory_budget decision, if it would be made again.
 [[nodiscard]] LoadedConfig with_saved_choices(const LoadedConfig& config, const RunState& saved);
 
 }  // namespace finetune

@@ -45,9 +45,9 @@ bool MemoryRecovery::compute_fewer_at_once() {
   return true;
 }
 
-// Between two tries of one step: the same samples at the same positions, fewer of them at a time.
+// Called between two tries of a step: the same samples at the same positions, fewer at a time.
 void MemoryRecovery::split_smaller() {
-  saving_.settle();  // then the copies of a writer are free
+  saving_.settle();  // frees the writer's copies
   step_.clear();
   run_.loader.reset();
   release_unused_memory(run_.parts.device);
@@ -74,7 +74,7 @@ void MemoryRecovery::take_saved_split(const RunState& saved, const BatchSplit& a
   const int64_t eval_rows = run_.args.per_device_eval_batch_size;
   const MemoryCut known = usable_cut(cut, train_rows, eval_rows, asked.rank_batch());
   cut = is_same_machine ? known : MemoryCut();
-  // After a rollback, what this session has found out is kept.
+  // After a rollback this session's findings are kept.
   if (run_.split.rows < train_rows) {
     cut.asked_train = train_rows;
     cut.train = run_.split.rows;

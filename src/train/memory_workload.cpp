@@ -15,10 +15,10 @@
 namespace finetune {
 namespace {
 
-// What the first step allocates and keeps for libraries, threads and their buffers; measured.
+// Memory that the first step allocates and keeps for libraries, threads and buffers; measured.
 constexpr int64_t kFirstStep = int64_t{3} << 20;
 
-// Without what only the start took, as in a run that is at its first step.
+// Returns the memory in use at the first step, without memory that only startup needed.
 int64_t resting_memory() {
   release_startup_code();
   ::malloc_trim(0);
@@ -79,7 +79,7 @@ MemoryWorkload workload_of(const LoadedConfig& config, const Parts& parts,
   }
   workload.length = std::max(longest, parts.setup->packed_length());
   workload.start = static_cast<int64_t>(peak_memory_bytes(c10::Device(c10::kCPU)));
-  // Code is planned as a constant: how much of it is mapped now depends on the kernel, not the run.
+  // Code counts as a constant: how much of it is mapped depends on the kernel, not on the run.
   workload.program =
       std::max<int64_t>(0, resting_memory() - workload.data) + kMappedCode + kFirstStep;
   return workload;

@@ -6,15 +6,15 @@
 
 namespace finetune {
 
-// That train together, or would: as `parts` or the keys have it.
+// Number of processes that train together, or would: from `parts`, else from the keys.
 [[nodiscard]] int64_t processes_of(const TrainingArgs& args, const Parts& parts);
 
-// What memory is planned for, from parts whose data are read; the model need not be made yet.
-// `effective_batch`: of one process.
+// Returns the workload to plan memory for. The data in `parts` must have been read; the model need
+// not exist. `effective_batch`: samples per update of one process.
 [[nodiscard]] MemoryWorkload workload_of(const LoadedConfig& config, const Parts& parts,
                                          int64_t effective_batch);
 
-// What is attainable of an accelerator, or on the CPU.
+// Bytes that a run can use on the accelerator or the CPU.
 [[nodiscard]] int64_t device_memory(c10::Device device);
 
 }  // namespace finetune

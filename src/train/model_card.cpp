@@ -22,7 +22,7 @@ using Json = nlohmann::ordered_json;
 constexpr char kMark[] = "<!-- written by finetune; set model_card: false to keep your own -->";
 constexpr uint64_t kMostCardBytes = uint64_t{1} << 20;
 
-// JSON's strings are YAML's in double quotes.
+// A JSON string is a double-quoted YAML string.
 std::string quoted(const std::string& text) {
   return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
 }
@@ -32,7 +32,8 @@ bool is_measure(const std::string& key, const Json& value) {
          !key.ends_with("_per_second") && key != "eval_samples";
 }
 
-// A hub's name, "roberta-base" or "org/name"; a folder of this machine says nothing elsewhere.
+// Whether the name is a hub's, "roberta-base" or "org/name"; local folders are meaningless
+// elsewhere.
 bool is_hub_name(const std::string& name) {
   if (name.empty() || name.front() == '/' || name.front() == '.' || name.front() == '~') {
     return false;
@@ -113,7 +114,7 @@ std::string usage(const TrainingRun& run) {
 }  // namespace
 
 std::string model_card(const TrainingRun& run, const Json& metrics) {
-  // The log of a resumed run has them in another order.
+  // Sorted by name, because the log of a resumed run has another order.
   const Json evaluation = nlohmann::json(metrics);
   const TrainingArgs& args = run.args;
   const std::string base = args.model_name_or_path

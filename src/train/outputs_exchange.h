@@ -11,20 +11,20 @@
 
 namespace finetune {
 
-// What processes that evaluate different batches tell each other, so that each of them counts all
-// batches in their order, as one process does.
+// Exchanges outputs between processes that evaluate different batches, so that each of them counts
+// all batches in the order of one process.
 class OutputsExchange {
  public:
-  // `best_alone`: of logits over a vocabulary only the most probable word is sent.
+  // `best_alone`: of logits over a vocabulary, send only the most probable word.
   OutputsExchange(World& world, bool best_alone) : world_(world), best_alone_(best_alone) {}
 
-  // The outputs of all processes' batches, in the order of ranks; `compute` returns this process's
-  // and is not called where it has no batch left. Nothing where `stops` in one of them. A lack of
-  // memory in one of them is thrown in all.
+  // Returns the outputs of all processes' batches in the order of ranks. `compute` returns those of
+  // this process; it is not called without `has_batch`. Returns nullopt if `stops` is true in any
+  // process. An out-of-memory error in one process is thrown in all.
   [[nodiscard]] std::optional<std::vector<Outputs>> share(
       bool has_batch, const std::function<std::vector<Outputs>()>& compute, bool stops) const;
 
-  // As bytes and back; exact.
+  // Converts to bytes and back without loss.
   [[nodiscard]] static std::string to_bytes(const Outputs& outputs, bool best_alone);
   [[nodiscard]] static Outputs from_bytes(const std::string& bytes);
 

@@ -31,7 +31,7 @@ int64_t count_steps(const TrainingArgs& args, int64_t samples, int64_t effective
       std::ceil(args.num_train_epochs * static_cast<double>(std::max<int64_t>(1, per_epoch))));
 }
 
-// What an epoch's updates are made of: samples, or packed rows.
+// Returns the number of rows in an epoch: samples, or packed rows.
 int64_t count_rows(const TrainingArgs& args, const Parts& parts, ProgressDisplay& progress) {
   const int64_t capacity = parts.setup->packed_length();
   if (capacity == 0) return parts.train_data->size();
@@ -76,7 +76,7 @@ std::string measured_lines(const Json& plan) {
 
 Json plan_training(const LoadedConfig& config, const PlanOptions& options) {
   const TrainingArgs& args = config.args;
-  return_freed_memory();  // as the training does
+  return_freed_memory();  // as training does
   ProgressDisplay progress(progress_mode(args));
   const Parts parts = assemble_data(config, training_request(args), progress);
   const int64_t processes = processes_of(args, parts);

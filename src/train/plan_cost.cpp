@@ -17,7 +17,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// What training reaches of a peak figure, where nothing was measured.
+// Fraction of the peak speed that training reaches, if nothing was measured.
 constexpr double kReachedShare = 0.35;
 
 double peak_flops(const PricedMachine& machine, const TrainingArgs& args) {
@@ -25,8 +25,8 @@ double peak_flops(const PricedMachine& machine, const TrainingArgs& args) {
   return 1e12 * (is_half ? machine.half_flops : machine.tera_flops);
 }
 
-// The row that is the machine of this plan: of devices the one whose name the driver says, of
-// processors what the user says.
+// Returns the price-list row of this machine: for a GPU by the driver's name of it, for a CPU by
+// the user's choice.
 const PricedMachine* this_machine(const TrainingArgs& args, const Json& plan) {
   const std::optional<Hardware> named = hardware_of(args);
   const bool on_device = plan.at("is_device").get<bool>();
@@ -66,7 +66,7 @@ std::string right_column(const std::string& text, size_t width) {
   return std::string(text.size() < width ? width - text.size() : 1, ' ') + text;
 }
 
-// What rounds to nothing is not called nothing.
+// Prints small values as "under 0.01" instead of rounding them to nothing.
 std::string few(double value, const char* format) {
   return value > 0 && value < 0.005 ? "under 0.01" : printed(format, value);
 }
@@ -102,7 +102,7 @@ double flops_of_update(const MemoryWorkload& workload, const MemoryChoices& choi
   const auto length = static_cast<double>(workload.length);
   double layer = 4 * hidden * hidden + 2 * hidden * static_cast<double>(model.intermediate_size) +
                  2 * hidden * length;  // scores and their sums
-  if (is_causal(model)) {              // fewer heads of keys, a gated network, half of the scores
+  if (is_causal(model)) {              // grouped keys, a gated network, half of the scores
     const auto heads = static_cast<double>(model.num_attention_heads);
     const auto size = static_cast<double>(model.decoder.head_dim.value_or(0));
     const auto keys = static_cast<double>(model.decoder.num_key_value_heads.value_or(0));

@@ -9,11 +9,11 @@
 
 namespace finetune {
 
-// Floating-point operations of one update: products of the encoder and the head, forward and
-// backward, with every row as long as the longest.
+// Returns the floating-point operations of one update: matrix products of encoder and head, forward
+// and backward, with all rows as long as the longest.
 [[nodiscard]] double flops_of_update(const MemoryWorkload& workload, const MemoryChoices& choices);
 
-// The lines of plan_text() for what add_costs() found; empty where the plan holds no costs.
+// Returns the lines of plan_text() about the result of add_costs(); empty if the plan has no costs.
 [[nodiscard]] std::string costs_text(const nlohmann::ordered_json& plan);
 
 }  // namespace finetune

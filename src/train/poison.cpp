@@ -26,7 +26,7 @@ void spoil(const Tensor& values, float number) {
   values.detach().flatten().narrow(0, 0, 1).fill_(number);
 }
 
-// Poisons what another sum gives.
+// Poisons the results of another sum.
 class PoisonedSum final : public GradientSum {
  public:
   PoisonedSum(std::unique_ptr<GradientSum> sum, TrainingRun& run, Poison poison)

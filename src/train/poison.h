@@ -9,22 +9,22 @@
 #include "finetune/optim/optimizer.h"
 #include "train/gradient_sum.h"
 
-// What no machine should do, for tests of what then happens: a number of a step becomes NaN or
-// infinite. FINETUNE_TEST_POISON=<loss|gradient|weight|moment>@<step>[,...].
+// Fault injection for tests: makes a number of a step NaN or Inf.
+// FINETUNE_TEST_POISON=<loss|gradient|weight|moment>@<step>[,...].
 namespace finetune {
 
 enum class Poisoned { kLoss, kGradient, kWeight, kMoment };
 
 class Poison {
  public:
-  // Throws Error(kUsage) where the text is not of that form.
+  // Throws Error(kUsage) if the text does not have that form.
   explicit Poison(const std::string& text);
-  static Poison from_environment();  // nothing is poisoned where the variable is not set
+  static Poison from_environment();  // empty if the variable is not set
 
   [[nodiscard]] bool empty() const { return places_.empty(); }
 
   [[nodiscard]] bool is_for(Poisoned what, int64_t step) const;
-  // Writes the first element of the first tensor of that kind.
+  // Overwrite the first element of the first tensor of that kind.
   void spoil_gradient(ParameterStore& parameters, int64_t step) const;
   void spoil_state(Optimizer& optimizer, int64_t step) const;
 
@@ -36,8 +36,8 @@ class Poison {
   std::vector<Place> places_;
 };
 
-// The sum with the losses and gradients that FINETUNE_TEST_POISON asks for; without it, the sum as
-// it is. `run` must outlive it.
+// Returns `sum` with the losses and gradients that FINETUNE_TEST_POISON asks for; without it, `sum`
+// itself. `run` must outlive it.
 [[nodiscard]] std::unique_ptr<GradientSum> with_test_faults(std::unique_ptr<GradientSum> sum,
                                                             TrainingRun& run);
 

@@ -16,7 +16,7 @@ namespace finetune {
 
 namespace {
 
-// Reads all that a training of this configuration reads: what is tokenised stays in cache_dir.
+// Reads all data of a training with this configuration, which fills cache_dir with tokens.
 nlohmann::ordered_json fill_cache(const LoadedConfig& config) {
   const TrainingArgs& args = config.args;
   ProgressDisplay progress(progress_mode(args));
@@ -38,7 +38,7 @@ nlohmann::ordered_json fill_cache(const LoadedConfig& config) {
   return result;
 }
 
-// What the examples are made from: documents, or several of them that are mixed.
+// Returns the sources of the examples: one set of documents, or several in a mixture.
 std::vector<const DocumentExamples*> documents_of(const LoadedConfig& config, const Dataset& data) {
   std::vector<const Dataset*> parts = {&data};
   if (const auto* mixed = dynamic_cast<const MixedPretraining*>(&data)) {
@@ -76,7 +76,7 @@ nlohmann::ordered_json run_prepare(const LoadedConfig& config) {
   FileSystem& files = FileSystem::local();
   files.make_directories(folder);
   const checkpoint::OutputLock lock(folder, {.key = "prepare_output_dir"});
-  const ExampleOptions& made = first.options();  // the same for all
+  const ExampleOptions& made = first.options();  // equal for all
   ShardWriterOptions options;
   options.folder = folder;
   options.shards = args.num_shards;

@@ -54,7 +54,7 @@ void check_lost_state(const std::string& output_dir, bool has_checkpoint) {
   if (files.exists(state) || !files.exists(manifest)) return;
   const std::string lost = "'" + state + "' is missing next to '" + manifest +
                            "', so the run is not known to be finished";
-  // Training from step 0 would overwrite the model that is there.
+  // Training from step 0 would overwrite the existing model.
   if (!has_checkpoint) {
     throw Error(ErrorKind::kCheckpoint,
                 lost +

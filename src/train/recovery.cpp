@@ -42,7 +42,7 @@ std::optional<std::string> Recovery::after_fault(const StepReport& report) {
     return std::nullopt;
   }
   if (damage.is_in_state) {
-    // An earlier update did it; which one is found when the run comes here again.
+    // An earlier update caused it; the steps are watched when the run repeats them.
     state.watched_until = run_.state.step;
     return fault + ", and " + nonfinite + " holds NaN or an infinite number";
   }
@@ -85,8 +85,8 @@ std::optional<std::string> Recovery::after_save() {
   if (remedy_for(run_.divergence_options(), state, {.is_in_state = true}) == Remedy::kStop) {
     stop_poisoned(reason);
   }
-  // Of that step, not of the one that training has come to meanwhile: which updates are looked at
-  // must not depend on how long the disk took.
+  // The step of the save, not the current one: which updates are watched must not depend on the
+  // speed of the disk.
   state.watched_until = std::max(state.watched_until, save->step);
   return reason;
 }
@@ -101,15 +101,15 @@ void Recovery::stop_poisoned(const std::string& reason) const {
                   ") or max_grad_norm and run the same command again");
 }
 
-// Where the update was not applied, weights and optimizer are those of the step before.
+// If the update was not applied, weights and optimizer are those of the step before.
 void Recovery::stop_diverged(const StepReport& report, const Damage& damage,
                              const std::string& nonfinite) {
   run_.progress.end();
   RunState& state = run_.state;
   if (!std::isfinite(report.loss + report.grad_norm)) ++state.nonfinite_updates;
   const int64_t tries = state.divergence.tries;
-  state.divergence.tries = 0;              // the next session has all of them
-  if (run_.scaler) run_.scaler.emplace();  // no loss scale helped: begin with a new one
+  state.divergence.tries = 0;              // a new session starts counting again
+  if (run_.scaler) run_.scaler.emplace();  // no loss scale helped: start with a new one
   std::string outcome = "; nothing is saved and the run resumes from the previous checkpoint";
   if (damage.is_half_applied) {
     outcome =

@@ -17,7 +17,7 @@ namespace {
 
 [[noreturn]] void refuse(const std::string& message) { throw Error(ErrorKind::kConfig, message); }
 
-// The first field in which two config.json differ, with both values.
+// Returns the first field in which two config.json differ, with both values.
 std::string first_difference(const std::string& saved, const std::string& present) {
   const auto old_json = parse_json(saved, "config.json");
   const auto new_json = parse_json(present, "config.json");
@@ -37,7 +37,7 @@ std::string gibibytes(int64_t bytes) {
   return text;
 }
 
-// "'bad', 'good'", "'a', 'b', 'c' and 77 more"
+// Returns "'bad', 'good'" or "'a', 'b', 'c' and 77 more".
 std::string list_of_labels(const nlohmann::ordered_json& names) {
   constexpr int64_t kShown = 5;
   std::string list;
@@ -50,7 +50,7 @@ std::string list_of_labels(const nlohmann::ordered_json& names) {
   return count > kShown ? list + " and " + std::to_string(count - kShown) + " more" : list;
 }
 
-// The labels of two config.json where they differ; else empty.
+// Returns the labels of two config.json if they differ; else empty.
 std::string other_labels(const std::string& saved, const std::string& present) {
   const auto labels_in = [](const std::string& text) {
     const auto json = parse_json(text, "config.json");
@@ -70,7 +70,7 @@ void check_identity(const RunIdentity& saved, const RunIdentity& present,
                     const std::function<std::string()>& explain_data) {
   const std::string advice =
       "; put it back, choose another output_dir, or start over with --restart";
-  // Through the fields, not the text: a later version may write more of them.
+  // Compares parsed fields, because a later version may write additional ones.
   const auto fields = [&](const std::string& text) {
     return model_config_json(parse_model_config(parse_json(text, checkpoint), checkpoint), "");
   };
@@ -146,7 +146,7 @@ std::string machine_difference(const Environment& then, const Environment& now) 
   if (then.processors > 0 && now.processors > 0 && then.processors != now.processors) {
     add("processors", std::to_string(then.processors), std::to_string(now.processors));
   }
-  // Kernels keep a little more or less for themselves.
+  // The reported size of the same memory differs slightly between kernels.
   const auto then_bytes = static_cast<double>(then.machine_memory);
   const auto now_bytes = static_cast<double>(now.machine_memory);
   const bool are_known = then.machine_memory > 0 && now.machine_memory > 0;
@@ -156,7 +156,7 @@ std::string machine_difference(const Environment& then, const Environment& now) 
   return differences;
 }
 
-// Up to 0.2.0 all threads of a process computed a logical shard together.
+// Up to version 0.2.0 all threads of a process computed a logical shard together.
 std::string shard_difference(const RunState& saved, int64_t shard_threads) {
   const bool has_shards = saved.shard_rows > 0;
   if (!has_shards || shard_threads != 1 || saved.shard_threads == 1) return "";
@@ -171,7 +171,7 @@ void announce_changes(const RunState& saved, const LoadedConfig& config,
   bool is_cut_anew = saved.environment.processes != environment.processes;
   for (const KeyChange& change : changed_keys(saved.config, to_json(config.args))) {
     is_cut_anew |= change.name == "per_device_train_batch_size";
-    // Derived then: the line below has what it is for each process.
+    // It was derived then; the line below gives the values for each process.
     const bool is_derived =
         change.name == "gradient_accumulation_steps" && config.args.effective_batch_size;
     if (change.policy == ResumePolicy::kFreeAnnounced && !is_derived) {
@@ -194,7 +194,7 @@ void announce_changes(const RunState& saved, const LoadedConfig& config,
                    std::to_string(old.threads) + " -> " + std::to_string(environment.threads);
   }
   if (differences.empty()) return;
-  // Memory and processors change nothing by themselves: the thread count is the run's own.
+  // Memory and processors alone change nothing, because the run keeps its number of threads.
   const bool changes_bits = old.torch_version != environment.torch_version ||
                             old.device != environment.device ||
                             old.cpu_capability != environment.cpu_capability || has_other_threads;

@@ -51,10 +51,10 @@ using checkpoint::CheckpointEntry;
 
 const checkpoint::Report kWarn = [](const std::string& line) { log::warning(line); };
 
-// What the end of an earlier start left, if there was one.
+// State left by a previous, finished run.
 struct Finished {
   std::optional<RunState> state;
-  std::string damage;  // why it cannot be read; it is rebuilt from the last checkpoint
+  std::string damage;  // why it cannot be read; then it is rebuilt from the last checkpoint
 };
 
 Finished finished_state(const std::string& output_dir) {
@@ -68,12 +68,12 @@ Finished finished_state(const std::string& output_dir) {
   } catch (const Error& error) {
     const int reason = error.system_error();
     const bool is_no_file = reason == EISDIR || reason == ENOENT || reason == ELOOP;
-    if (error.kind() == ErrorKind::kIo && !is_no_file) throw;  // which may pass
+    if (error.kind() == ErrorKind::kIo && !is_no_file) throw;  // may be temporary
     return {.state = std::nullopt, .damage = error.what()};
   }
 }
 
-// A checkpoint that was whole a moment ago could not be read.
+// A checkpoint that was complete a moment ago could not be read.
 class CheckpointUnreadable : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -88,7 +88,7 @@ auto reading_checkpoint(Read read) {
   }
 }
 
-// Whether the keys ask for more than the finished run did.
+// Whether the keys ask for more steps than the finished run made.
 bool asks_for_more(const RunState& finished, const TrainingArgs& args) {
   const auto number = [&](const char* key) {
     const auto found = finished.config.find(key);
@@ -116,7 +116,7 @@ std::optional<CheckpointEntry> newest_finite(FileSystem& files, const std::strin
   }
 }
 
-// The checkpoint to resume from; nullopt: begin at step 0.
+// Returns the checkpoint to resume from; nullopt: start at step 0.
 std::optional<CheckpointEntry> choose_checkpoint(const LoadedConfig& config,
                                                  const RunOptions& options, RunStorage& storage) {
   // Verifying reads every byte of a checkpoint.
@@ -134,7 +134,8 @@ std::optional<CheckpointEntry> choose_checkpoint(const LoadedConfig& config,
     return newest_finite(files, args.output_dir);
   }
   const std::string& path = args.resume_from_checkpoint;
-  // The same command, run again, continues its own run instead of starting from that path again.
+  // If the same command runs again, it continues its own run instead of starting from that path
+  // again.
   std::vector<CheckpointEntry> begun = checkpoint::list_checkpoints(files, args.output_dir, true);
   std::reverse(begun.begin(), begun.end());
   for (const CheckpointEntry& candidate : begun) {
@@ -157,9 +158,10 @@ std::optional<CheckpointEntry> choose_checkpoint(const LoadedConfig& config,
   return entry;
 }
 
-// Equal bits need the thread count that the run began with.
+// Equal bits need the number of threads that the run began with.
 void reuse_threads(const RunState& state, const TrainingArgs& args, int64_t processes) {
-  if (args.full_determinism && state.environment.device == "cpu") return;  // for any number
+  // bits do not depend on it
+  if (args.full_determinism && state.environment.device == "cpu") return;
   const bool is_exact = args.full_determinism || state.environment.processes == processes;
   if (is_exact && state.environment.threads >= 1 && state.environment.threads <= 1024) {
     set_num_threads(static_cast<int>(state.environment.threads));
@@ -170,7 +172,7 @@ void show_notes(const LoadedConfig& config) {
   for (const std::string& note : config.notes) log::warning(note);
 }
 
-// While a training owns the folder, the metrics are printed and not stored.
+// While a training locks the folder, metrics are printed but not stored.
 void write_evaluation(const std::string& output_dir, const std::string& name,
                       EvaluationResult& result) {
   try {
@@ -185,7 +187,7 @@ void write_evaluation(const std::string& output_dir, const std::string& name,
   }
 }
 
-// Evaluation and prediction without training. Returns the metrics of all splits.
+// Evaluates and predicts without training. Returns the metrics of all splits.
 nlohmann::ordered_json evaluate_model(const LoadedConfig& config, const AssemblyRequest& request) {
   const TrainingArgs& args = config.args;
   const bool is_shown = !request.world || request.world->is_first();
@@ -228,14 +230,14 @@ void say_finished(const LoadedConfig& config, const RunState& finished) {
             std::to_string(finished.step) + " steps; nothing to do");
 }
 
-// How a start continues.
+// How a session starts.
 struct Beginning {
-  std::optional<int> code = {};  // it is over already
+  std::optional<int> code = {};  // exit code, if there is nothing to do
   std::optional<CheckpointEntry> newest = {};
 };
 
-// Looks at what is there and makes the output folder ready. `again`: a checkpoint could not be read
-// the last time.
+// Examines the output folder and prepares it. `again`: a checkpoint could not be read in the
+// previous attempt.
 Beginning begin_run(RunStorage& storage, const LoadedConfig& config, const RunOptions& options,
                     const SessionStart& start, bool again) {
   const TrainingArgs& args = config.args;
@@ -307,8 +309,8 @@ constexpr char kMemoryAdvice[] =
     "and raise gradient_accumulation_steps by the same factor (the result stays the same); what "
     "was saved before is kept";
 
-// What was needed, what there was and what helps most; empty where memory does not even suffice to
-// find that out.
+// Returns the memory needed, the memory available and what helps most; empty if memory does not
+// suffice to compute that.
 std::string advice_on_memory(const LoadedConfig& config, const Parts& parts,
                              const std::optional<MemoryDecision>& decision) {
   if (dynamic_cast<const SampleStream*>(parts.train_data.get()) != nullptr) return "";
@@ -325,7 +327,7 @@ std::string advice_on_memory(const LoadedConfig& config, const Parts& parts,
   }
 }
 
-// The rest of train() for a run whose files are in `storage`.
+// The part of train() for a run whose files are in `storage`.
 int train_in(RunStorage& storage, const LoadedConfig& config, const RunOptions& options,
              bool again) {
   const TrainingArgs& args = config.args;
@@ -409,7 +411,7 @@ int train_in(RunStorage& storage, const LoadedConfig& config, const RunOptions& 
   }
 }
 
-// What a read refuses once it may give the next time; where it does not, another is taken.
+// Retries if a checkpoint cannot be read: the next attempt reads it again or chooses another one.
 int train_and_look_again(RunStorage& storage, const RunOptions& options) {
   constexpr int kTries = 3;
   for (int attempt = 1;; ++attempt) {
@@ -423,27 +425,27 @@ int train_and_look_again(RunStorage& storage, const RunOptions& options) {
   }
 }
 
-// Every process would warn of the same.
+// All ranks would log the same warnings.
 std::string replica_level(const TrainingArgs& args) {
   const std::string& level = args.log_level_replica;
   return level == "warning" || level == "passive" ? "error" : level;
 }
 
-// Many a launcher ends all processes where one leaves with another code than 0: none does before
-// rank 0 has brought everything to the mirrors.
+// Waits for rank 0 to finish copying to the mirrors, because many launchers kill all ranks when one
+// exits non-zero.
 void leave_behind_the_first(const std::shared_ptr<World>& world) {
   if (!world) return;
   try {
     (void)world->any(false);
-  } catch (const PeerLost& lost) {  // what it had to do is done, or never will be
+  } catch (const PeerLost& lost) {  // rank 0 is done, or dead
     log::debug(lost.what());
   }
 }
 
-// The trackers of report_to that are Python packages.
+// The trackers in report_to that are Python packages.
 class Trackers {
  public:
-  // Throws Error(kConfig) where a package is missing. Only rank 0 writes.
+  // Throws Error(kConfig) if a package is missing. Only rank 0 writes.
   Trackers(const LoadedConfig& config, bool is_first) : args_(config.args) {
     if (!is_first) return;
     for (const std::string& name : args_.report_to) {
@@ -463,7 +465,7 @@ class Trackers {
     }
   }
 
-  // At the end of a session; of a command that trained nothing nothing is written.
+  // Writes at the end of a session; does nothing if the command trained nothing.
   void write(RunStorage& storage, bool is_finished) {
     if (storage.session_log().run_id().empty()) return;
     const std::string& shown = storage.shown_folder();
@@ -491,14 +493,14 @@ class Trackers {
 
  private:
   static constexpr double kTrackerSeconds = 300;
-  // Everything is saved by then, and a second signal leaves at once.
+  // Everything is saved by then, and a second signal ends the process at once.
   static constexpr double kTrackerSignalSeconds = 60;
 
   const TrainingArgs& args_;
   std::vector<TrackedRun> runs_;
 };
 
-// A refused command is no event of the run.
+// A refused command is not an event of the run.
 void note_error(RunStorage& storage, const Error& error) {
   const bool is_refusal = error.kind() == ErrorKind::kConfig || error.kind() == ErrorKind::kUsage;
   if (error.kind() == ErrorKind::kBusy || (is_refusal && !storage.session_log().is_open())) return;
@@ -528,11 +530,12 @@ int train(const LoadedConfig& config, const RunOptions& options) {
     const bool is_everywhere = storage.finish(is_finished);
     trackers.write(storage, is_finished);
     if (!is_finished) leave_behind_the_first(options.world);
-    // A user who gives the machine back after exit code 0 would lose files that are only here.
+    // With exit code 0 a user might delete the machine, and with it files that are only here.
     return is_finished && !is_everywhere ? kExitFailed : code;
   } catch (const Error& error) {
     note_error(storage, error);
-    // What was saved before is worth the wait; where another session writes, nothing is to be done.
+    // Earlier saves are worth the wait for the mirrors. If another session owns the folder, write
+    // nothing.
     if (error.kind() != ErrorKind::kBusy) {
       (void)storage.finish(false);
       trackers.write(storage, false);

@@ -23,7 +23,8 @@ std::optional<int> RunEnd::finish(const std::string& faults) {
   const TrainingArgs& args = run_.args;
   const bool evaluates = args.do_eval && run_.parts.validation_data;
   if (args.load_best_model_at_end) {
-    // What follows may be stopped, and then these weights are no longer there to be saved.
+    // Saves the weights now: if evaluation or prediction is interrupted, they are no longer in
+    // memory.
     if (run_.parts.test_data || evaluates) (void)saving_.save_if_missing();
     best_.load();
   }
@@ -40,7 +41,7 @@ std::optional<int> RunEnd::finish(const std::string& faults) {
   log_.log(summary);
   if (is_new) log_.log(*metrics);
   summary["epoch"] = run_.epoch();
-  // Else a stream's samples were not counted.
+  // Otherwise the samples of the stream were not counted.
   if (!run_.stream) summary["train_samples"] = run_.parts.train_data->size();
   if (run_.stream && run_.state.position.epoch > 0) {
     summary["train_samples"] = *run_.stream->samples_per_epoch();
@@ -86,7 +87,8 @@ int RunEnd::exit_code() const {
 void RunEnd::write(const Json& summary, const Metrics& metrics, const Metrics& predicted) {
   if (predicted) write_results(run_.files, run_.args.output_dir, "predict", *predicted);
   saving_.settle();
-  // Leftovers of a failed save or deletion, so that no later start of a finished run has to.
+  // Deletes leftovers of failed saves and deletions, so that no later session of the finished run
+  // has to.
   checkpoint::sweep_stale(run_.files, run_.args.output_dir,
                           [](const std::string& line) { log::warning(line); });
   export_model(summary, metrics);
@@ -97,7 +99,7 @@ void RunEnd::export_model(const Json& summary, const Metrics& metrics) {
   const SaveScope scope{.kind = SaveKind::kModel};
   checkpoint::ModelExport model(run_.files, folder);
   for (const checkpoint::CheckpointFile& file : saving_.contents().save(scope)) model.write(file);
-  // A damaged model is rebuilt without its card, which is the user's to edit.
+  // A rebuilt model gets no new card, because the user may have edited the existing one.
   if (run_.args.model_card && !run_.storage.is_rebuilding() &&
       may_write_model_card(run_.files, folder)) {
     const std::string card = model_card(run_, metrics ? *metrics : Json::object());

@@ -14,9 +14,9 @@
 
 namespace finetune {
 
-// The end of a run after its last step: the best model, evaluation, predictions, results, and the
-// finished model next to the checkpoints. finetune_state.json, which says that the run is finished,
-// is written last.
+// The end of a run after its last step: best model, evaluation, predictions, results, and the
+// finished model next to the checkpoints. finetune_state.json, which marks the run as finished, is
+// written last.
 class RunEnd {
  public:
   RunEnd(TrainingRun& run, Saving& saving, Evaluations& evaluations, BestModel& best, RunLog& log,
@@ -28,14 +28,14 @@ class RunEnd {
         log_(log),
         watch_(watch) {}
 
-  // Returns the exit code; nothing where a stop was requested. `faults`: for the last line.
+  // Returns the exit code; nullopt if a stop was requested. `faults`: text for the last line.
   [[nodiscard]] std::optional<int> finish(const std::string& faults);
 
  private:
   using Json = nlohmann::ordered_json;
   using Metrics = std::optional<Json>;
   [[nodiscard]] Json summarize() const;
-  // In rank 0.
+  // Called on rank 0.
   void write(const Json& summary, const Metrics& metrics, const Metrics& predicted);
   void export_model(const Json& summary, const Metrics& metrics);
   [[nodiscard]] int exit_code() const;

@@ -25,7 +25,7 @@ Json record_json(const FileRecord& record) {
           {"contents", record.contents}};
 }
 
-// Files that go away after they were read stop no training: they are recorded as far as they can.
+// Files that disappear after they were read do not stop training: what is readable is recorded.
 template <class Describe>
 void record(Json& inputs, const char* name, Describe describe) {
   try {

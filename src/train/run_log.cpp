@@ -35,7 +35,7 @@ void RunLog::open_events() {
     run_.files.make_directories(folder);
     events_ = std::make_unique<EventWriter>(run_.files, folder, step > 0 ? step + 1 : -1);
   } catch (const Error& error) {
-    if (error.kind() != ErrorKind::kIo || step == 0) throw;  // nothing is lost yet
+    if (error.kind() != ErrorKind::kIo || step == 0) throw;  // a new run has nothing to lose yet
     log::warning("this session is not written for TensorBoard, training continues: " +
                  std::string(error.what()));
   }

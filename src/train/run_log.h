@@ -18,15 +18,15 @@ class RunLog {
  public:
   RunLog(TrainingRun& run, const SessionWatch& watch) : run_(run), watch_(watch) {}
 
-  // Starts the events of this session, after a rollback those of what follows, and cuts
-  // metrics.jsonl to the log that was restored. Where TensorBoard's events cannot be written, a new
-  // run throws Error(kIo) and a resumed one logs a warning.
+  // Starts a new event file for this session, or for the steps after a rollback, and truncates
+  // metrics.jsonl to the restored log. If TensorBoard's events cannot be written, a new run throws
+  // Error(kIo) and a resumed run logs a warning.
   void open();
-  // Appends an entry of the present step.
+  // Appends an entry for the current step.
   void log(nlohmann::ordered_json values);
-  // The mean loss since the last call, gradient norm and learning rate.
+  // Logs the mean loss since the last call, gradient norm and learning rate.
   void log_window();
-  // Ends the window without an entry: its losses count for train_loss.
+  // Ends the window without an entry: its losses still count for train_loss.
   void close_window();
 
  private:
@@ -38,8 +38,8 @@ class RunLog {
   std::unique_ptr<MetricsFile> metrics_;  // of rank 0
 };
 
-// The metrics of the weights after `step`, where the log has them. Masks in an evaluation depend on
-// the sample alone, so evaluating again would give the same numbers.
+// Returns the metrics of the weights after `step` if they are in the log. Masks in evaluation
+// depend only on the sample, so another evaluation would give the same numbers.
 [[nodiscard]] std::optional<nlohmann::ordered_json> logged_metrics(const TrainerState& state,
                                                                    int64_t step);
 

@@ -14,7 +14,7 @@
 namespace finetune {
 namespace {
 
-// Of what is logged, every step has the mean of its window.
+// Estimates the sum of losses from the log: each step counts with the mean of its window.
 double sum_of_logged_losses(const TrainerState& record) {
   double sum = 0.0;
   int64_t logged = 0;
@@ -74,7 +74,7 @@ void RunStart::restore(const checkpoint::CheckpointEntry& from, FileSystem& file
   run_.state.has_manifest = false;
 }
 
-// What this session was started with.
+// Stores the inputs of this session in the run's state.
 void RunStart::take_inputs() {
   RunState& state = run_.state;
   state.config = to_json(run_.args);
@@ -104,7 +104,7 @@ void RunStart::resume_own(const std::string& folder) {
   check_shards(saved);
 }
 
-// transformers keeps no position: it is the step, with the batch that the keys ask for.
+// transformers stores no position: it follows from the step and the batch size of the keys.
 void RunStart::resume_foreign(const std::string& folder) {
   if (run_.stream) {
     throw Error(ErrorKind::kConfig,
@@ -129,7 +129,8 @@ void RunStart::resume_foreign(const std::string& folder) {
             "finetune's own from here");
 }
 
-// Whether the logical shards are those that the run began with, which its bits depend on.
+// Checks that the logical shards are those that the run began with, because its bits depend on
+// them.
 void RunStart::check_shards(const RunState& saved) {
   RunState& state = run_.state;
   const int64_t ranks = run_.world().size();
@@ -161,7 +162,7 @@ void RunStart::check_shards(const RunState& saved) {
                                 std::to_string(then) + "; set per_device_train_batch_size back"));
 }
 
-// What the run resumes with, a line each; what differs from the checkpoint was logged before.
+// Logs what was restored, one line each. Differences to the checkpoint were logged before.
 void RunStart::log_restored() const {
   const auto restored = [](const std::string& what) { log::info("  restored: " + what); };
   const TrainingArgs& args = run_.args;
@@ -185,7 +186,7 @@ void RunStart::log_restored() const {
              std::to_string(*args.early_stopping_patience) + " evaluations without progress)");
   }
   if (state.evaluation_pending) {
-    log::info("  the evaluation that was cut at this step is done again");
+    log::info("  the evaluation that was interrupted at this step runs again");
   }
 }
 

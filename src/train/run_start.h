@@ -8,15 +8,15 @@
 
 namespace finetune {
 
-// Puts a run where it begins: at step 0, or where a checkpoint was saved. Says in the log what was
-// restored, and what differs from the session before.
+// Starts a run at step 0 or at a checkpoint. Logs what was restored and what differs from the
+// previous session.
 class RunStart {
  public:
   RunStart(TrainingRun& run, MemoryRecovery& memory, Saving& saving)
       : run_(run), memory_(memory), saving_(saving) {}
 
   void begin_fresh();
-  // `files` reads the checkpoint. Throws Error where the checkpoint is not of this run, or cannot
+  // `files` reads the checkpoint. Throws Error if the checkpoint belongs to another run or cannot
   // be read.
   void restore(const checkpoint::CheckpointEntry& from, FileSystem& files);
 

@@ -30,10 +30,10 @@ using checkpoint::CheckpointEntry;
 constexpr char kLogsFolder[] = "runs";
 constexpr char kTokensFolder[] = "tokens";
 constexpr uint64_t kMaxStateBytes = uint64_t{64} << 20;
-constexpr double kQuickSeconds = 1;  // no word about it
+constexpr double kQuickSeconds = 1;  // shorter waits are not logged
 constexpr double kFinishedPatience = 900;
 constexpr double kStoppedPatience = 300;
-constexpr double kSignalPatience = 20;  // what a machine gives that is about to be taken away
+constexpr double kSignalPatience = 20;  // the notice period of a machine that is taken away
 
 const checkpoint::Report kWarnOfStorage = [](const std::string& line) { log::warning(line); };
 
@@ -128,7 +128,7 @@ void RunStorage::check_run_in(const Place& place, const CheckRun& check) const {
     try {
       if (!place.files->exists(path)) return std::nullopt;
       return RunState::parse(place.files->read_all(path, kMaxStateBytes), path);
-    } catch (const Error& error) {  // what reads it later reports it
+    } catch (const Error& error) {  // the later reader reports it
       log::debug(error.what());
       return std::nullopt;
     }
@@ -183,7 +183,7 @@ std::optional<CheckpointEntry> RunStorage::newest_here() const {
   try {
     const auto files = interruptible_reads(files_, "verifying checkpoints");
     return checkpoint::find_newest_good(*files, config_.args.output_dir, kWarnOfStorage);
-  } catch (const Error& error) {  // a mirror may hold a whole one
+  } catch (const Error& error) {  // a mirror may have a complete one
     if (error.kind() != ErrorKind::kCheckpoint) throw;
     return std::nullopt;
   }
@@ -196,7 +196,7 @@ std::string RunStorage::bring_back_finished() {
     if (!place.is_reached) continue;
     if (!checkpoint::bring_back_finished(back(place), newest_here(), &damage)) continue;
     log::info("the finished run is brought back from '" + place.directory + "'");
-    bring_back_checkpoints();  // to resume from where more steps are asked for
+    bring_back_checkpoints();  // to resume from if more steps are asked for
     return "";
   }
   return damage;
@@ -232,7 +232,7 @@ void RunStorage::bring_back_logs(const Place& place) const {
     try {
       if (files_->exists(here) || !place.files->exists(there)) continue;
       files_->write_atomically(here, place.files->read_all(there));
-    } catch (const Error& error) {  // nothing depends on it
+    } catch (const Error& error) {  // the run does not need it
       log::debug(error.what());
     }
   }
@@ -280,7 +280,7 @@ std::vector<SavingFolder> RunStorage::saving_folders(const std::string& run_id) 
   const auto add = [&](FileSystem& files, const std::string& path, bool is_mirror) {
     SavingFolder folder{.path = path, .is_mirror = is_mirror};
     struct stat status = {};
-    // A number that no other folder has where it cannot be found out.
+    // If the file system is unknown, the folder gets a number that no other folder has.
     const bool is_known = ::stat(path.c_str(), &status) == 0;
     folder.device = is_known ? uint64_t{status.st_dev} : ~uint64_t{folders.size()};
     try {
@@ -291,7 +291,7 @@ std::vector<SavingFolder> RunStorage::saving_folders(const std::string& run_id) 
         if (is_mirror && !files.exists(join_path(path, name))) folder.other += tree_bytes(tokens);
       }
       folder.free = files.free_bytes(path);
-    } catch (const Error& error) {  // the first save finds out
+    } catch (const Error& error) {  // the first save reports it
       log::debug(error.what());
       folder.free = std::numeric_limits<uint64_t>::max();
     }
@@ -380,12 +380,12 @@ bool RunStorage::holds_other_model(const Place& place) const {
 
 bool RunStorage::finish(bool is_finished) {
   if (!is_finished && !has_committed_) return true;
-  // A limit of the session was moved forward by what the copies take; a signal leaves less.
+  // The session's limit already leaves time for copies; a signal leaves less.
   const bool by_signal = interrupt::is_requested() && !interrupt::is_moment_reached();
   const double patience = by_signal     ? kSignalPatience
                           : is_finished ? kFinishedPatience
                                         : kStoppedPatience;
-  // A signal that comes while this waits leaves it as long as one that came before.
+  // A signal that arrives during the wait limits it like an earlier one.
   std::optional<double> signalled_at;
   const auto give_up = [&] {
     if (by_signal || !interrupt::is_requested() || interrupt::is_moment_reached()) return false;
@@ -420,9 +420,10 @@ bool RunStorage::finish(bool is_finished) {
       log::info("the mirror '" + place.directory + "' has everything");
     } else {
       is_everywhere = false;
-      log::error("'" + place.directory + "' lacks what '" + config_.args.output_dir +
-                 "' on this machine holds; before it is given back make the former reachable and "
-                 "run the same command again");
+      log::error(
+          "'" + place.directory + "' lacks what '" + config_.args.output_dir +
+          "' on this machine holds; make the mirror reachable and run the same command again "
+          "before you delete this machine");
     }
   }
   return is_everywhere;

@@ -24,74 +24,77 @@ namespace finetune {
 
 struct RunState;
 
-// Where a run's files lie: the output folder, which is local and locked as long as this lives, and
-// its mirrors. An output_dir on a slow mount is one of them: the run then works in a folder below
-// cache_dir.
+// The locations of a run's files: the output folder, which is local and locked during this object's
+// lifetime, and its mirrors. An output_dir on a slow mount is a mirror: the run then works in a
+// folder in cache_dir.
 class RunStorage {
  public:
-  // Takes the output folder's lock. Throws Error(kBusy), Error(kIo), Error(kConfig). Of several
-  // processes the first one alone: the others read, without lock or mirrors.
+  // Takes the lock of the output folder. Throws Error(kBusy), Error(kIo), Error(kConfig). With
+  // several processes only the first takes it; the others read without lock and mirrors.
   explicit RunStorage(const LoadedConfig& config, bool is_first = true);
 
-  // The configuration with the output folder that is worked in.
+  // Returns the configuration with the output folder in use.
   [[nodiscard]] const LoadedConfig& config() const { return config_; }
-  // The output folder as the user named it.
+  // Returns the output folder as the user named it.
   [[nodiscard]] const std::string& shown_folder() const { return shown_; }
   [[nodiscard]] FileSystem& files() const { return *files_; }
   [[nodiscard]] const std::shared_ptr<FileSystem>& shared_files() const { return files_; }
   [[nodiscard]] size_t mirrors() const { return places_.size(); }
-  // sessions.jsonl; other ranks' is not written.
+  // Returns sessions.jsonl; only rank 0 writes it.
   [[nodiscard]] SessionLog& session_log() { return *session_log_; }
 
-  // Throws where a command does not belong to the run of this state, which is in `folder`.
+  // Throws if a command does not belong to the run with this state in `folder`.
   using CheckRun = std::function<void(const RunState& state, const std::string& folder)>;
-  // Waits a bounded time for each mirror and takes its lease. Where the output folder holds no
-  // checkpoint, calls `check` with what the mirror would bring back, before anything is copied or
-  // changed. One that cannot be reached is a
-  // warning where the output folder holds checkpoints or `may_begin_anew`, else Error(kIo): it may
-  // hold hours of work. Error(kBusy) where another session holds one.
+  // Waits a limited time for each mirror and takes its lease. If the output folder has no
+  // checkpoint, calls `check` with the state that the mirror would bring back, before anything is
+  // copied or changed. An unreachable mirror is a warning if the output folder has checkpoints or
+  // `may_begin_anew` is set, else Error(kIo), because it may contain hours of work. Error(kBusy) if
+  // another session uses a mirror.
   void open_mirrors(bool may_begin_anew, const CheckRun& check = {});
-  // Copy what is newer in a mirror to the output folder. Both do nothing without mirrors. The first
+  // Copy what is newer in a mirror to the output folder. Without mirrors they do nothing. The first
   // returns what is wrong with a mirror's finished model that could not be copied, as a clause.
   [[nodiscard]] std::string bring_back_finished();
   void bring_back_checkpoints();
-  // Tokenised data: out of a mirror, to a new folder, whole or not at all; and what is to be copied
-  // there once something was committed. Without mirrors nothing happens.
+  // Tokenised data: the first copies it from a mirror to a new folder, completely or not at all;
+  // the second registers it for copying to the mirrors after the next commit. Without mirrors they
+  // do nothing.
   [[nodiscard]] bool fetch_tokens(const std::string& name, const std::string& path,
                                   const ShowStep& show) const;
   void keep_tokens(const std::string& path, const std::string& name);
-  // Renames checkpoints after this step to .old, here and in the mirrors.
+  // Renames checkpoints after this step to .old, in the output folder and in the mirrors.
   void set_aside(int64_t after_step = -1);
-  // Takes back that the run is finished, here and in the mirrors.
+  // Removes the mark that the run is finished, in the output folder and in the mirrors.
   void forget_finished();
 
-  // The output folder and the mirrors that were reached, with the complete checkpoints of this run
-  // that they have and the space that they have left.
+  // Returns the output folder and the reachable mirrors with their complete checkpoints of this run
+  // and their free space.
   [[nodiscard]] std::vector<SavingFolder> saving_folders(const std::string& run_id) const;
 
-  // While training. Behind each commit; any thread.
+  // During training: call after each commit, from any thread.
   void committed(const std::string& path, const checkpoint::RotationPolicy& policy);
-  // Throws Error(kBusy) where another session has taken over the output folder or a mirror. Costs
-  // nothing.
+  // Throws Error(kBusy) if another session has taken over the output folder or a mirror. Cheap
+  // enough to call at every step.
   void check_ours();
-  // Reads the record; before each commit, any thread.
+  // Reads the lock's record. Call before each commit, from any thread.
   void check_before_commit() { lock_->check(); }
 
-  // After a commit: ends with the output folder's content in the mirrors, or with a warning.
-  // `is_finished`: all results too, with a long timeout; else as long as a stop may take.
+  // Call after the last commit: returns whether the mirrors have the output folder's content; logs
+  // a warning otherwise. `is_finished`: also copies all results, with a long timeout; otherwise
+  // with the timeout of a stop.
   [[nodiscard]] bool finish(bool is_finished);
 
-  // Compares every file of the finished model with its checksum and restores from a mirror what is
-  // missing or damaged, the checkpoints too; each repair is a warning. Returns what no mirror can
-  // restore, as a clause: the model has to be rebuilt from a checkpoint. A run of an older version,
-  // without checksums, gets them where its files are consistent.
+  // Compares every file of the finished model with its checksum and restores missing or damaged
+  // files, also of checkpoints, from a mirror; each repair is a warning. Returns what no mirror can
+  // restore, as a clause: then the model must be rebuilt from a checkpoint. A run of an older
+  // version, without checksums, gets them if its files are consistent.
   [[nodiscard]] std::string verify_finished(const RunState& finished);
-  // Then: renames the damaged files to .bad-<k>, so that nothing reads them, and restores damaged
-  // checkpoints of the run as far as a mirror can.
+  // After that: renames the damaged files to .bad-<k>, so that nothing reads them, and restores
+  // damaged checkpoints of the run from mirrors as far as possible.
   void prepare_rebuild(const std::string& run_id);
-  // Whether the present end replaces a damaged finished model.
+  // Whether this session replaces a damaged finished model.
   [[nodiscard]] bool is_rebuilding() const { return damaged_.has_value(); }
-  // The first weight file of the rebuilt model that differs from the finished run's; empty: none.
+  // Returns the first weight file of the rebuilt model that differs from that of the finished run;
+  // empty: none.
   [[nodiscard]] std::string difference_to_finished(const checkpoint::Manifest& rebuilt) const;
 
  private:
@@ -111,9 +114,9 @@ class RunStorage {
   void bring_back_logs(const Place& place) const;
   void copy_tokens() const;
   void copy_results(checkpoint::Mirror& mirror) const;
-  // Also those that newer ones overtook; those that are there are verified.
-  // Whether a finished model of another run is in the mirror.
+  // Whether a mirror has the finished model of another run.
   [[nodiscard]] bool holds_other_model(const Place& place) const;
+  // Copies all checkpoints, also superseded ones, and verifies those that the mirror already has.
   void copy_all_checkpoints(const Place& place) const;
   void open_mirrors_once();
   bool restore_state();
@@ -132,10 +135,10 @@ class RunStorage {
   std::vector<Place> places_;
   std::optional<checkpoint::OutputLock> lock_;
   std::optional<SessionLog> session_log_;
-  std::vector<std::pair<std::string, std::string>> tokens_;  // folders and their names in a mirror
+  std::vector<std::pair<std::string, std::string>> tokens_;  // folders and their names in mirrors
   std::atomic<bool> has_committed_{false};
   bool mirrors_were_opened_ = false;
-  std::optional<checkpoint::FinishedModel> damaged_;  // what is being rebuilt, with its manifest
+  std::optional<checkpoint::FinishedModel> damaged_;  // being rebuilt, with its manifest
 };
 
 }  // namespace finetune

@@ -30,12 +30,12 @@ constexpr char kModelKey[] = "model_name_or_path";
 constexpr char kTokenizerKey[] = "tokenizer_name";
 constexpr char kConfigKey[] = "config_name";
 
-// Keys that may change as long as the same samples come of them.
+// Keys that may change as long as they yield the same samples.
 constexpr std::array<std::string_view, 8> kColumnKeys = {
     "text_column",    "text_pair_column", "label_column", "context_column",
     "choice_columns", "delimiter",        "quoting",      "header"};
 
-// A key's value as a list of texts; empty where it is unset.
+// Returns a key's value as a list of texts; empty if it is unset.
 std::vector<std::string> texts_of(const Json& all, const char* key) {
   std::vector<std::string> texts;
   const auto found = all.find(key);
@@ -62,12 +62,12 @@ std::string list_of(const std::vector<std::string>& texts) {
                  "; put it back, choose another output_dir, or start over with --restart");
 }
 
-// Files that are gone keep their names on another machine, where their folders are others.
+// Compares only file names: on another machine the files are in other folders.
 bool have_equal_names(const std::vector<std::string>& before, const std::vector<std::string>& now) {
   return std::ranges::equal(before, now, {}, file_name, file_name);
 }
 
-// Requires: what `key` names is not on this machine.
+// Requires: what `key` names does not exist on this machine.
 void check_missing(const LoadedConfig& config, const RunState& saved, const char* key,
                    const std::string& place) {
   const std::vector<std::string> now = texts_of(to_json(config.args), key);
@@ -87,7 +87,8 @@ std::optional<std::string> folder_of(const LoadedConfig& config,
   }
 }
 
-// The keys that name folders which are gone. Throws Error(kConfig) where a folder had another name.
+// Returns the keys whose folders no longer exist. Throws Error(kConfig) if a folder had another
+// name.
 std::vector<const char*> lost_folders(const LoadedConfig& config, const RunState& saved,
                                       const std::string& place) {
   const TrainingArgs& args = config.args;
@@ -102,7 +103,7 @@ std::vector<const char*> lost_folders(const LoadedConfig& config, const RunState
   return lost;
 }
 
-// A fresh model is none that was trained before, whatever their shapes.
+// Refuses a new model in place of a pretrained one, and the reverse, whatever their shapes.
 void check_model_is_named(const LoadedConfig& config, const RunState& saved,
                           const std::string& place) {
   const std::vector<std::string> before = texts_of(saved.config, kModelKey);
@@ -112,8 +113,8 @@ void check_model_is_named(const LoadedConfig& config, const RunState& saved,
          before.empty() ? "a fresh model" : list_of(before));
 }
 
-// A state of an earlier version names the folder that its weights came from, which may still be
-// there.
+// A state of an earlier version has no hash of the weights: hashes the folder that they came from,
+// if it still exists.
 std::optional<std::string> contents_of_former(const LoadedConfig& config, const RunState& saved,
                                               const TokenCacheOptions& cache) {
   const std::vector<std::string> name = texts_of(saved.config, kModelKey);
@@ -134,7 +135,7 @@ void check_weights(const LoadedConfig& config, const RunState& saved, const std:
     if (is_untouched) return;
     before = record ? record->contents : contents_of_former(config, saved, cache);
     now = hash_of_weights(folder, cache);
-  } catch (const Error& error) {  // the run needs its checkpoint alone
+  } catch (const Error& error) {  // the run needs only its checkpoint
     log::info("the weights of '" + folder + "' are not compared with those that " + place +
               " began with: " + error.what());
     return;
@@ -151,7 +152,7 @@ void check_weights(const LoadedConfig& config, const RunState& saved, const std:
       place, "those of " + list_of(names) + " (content hash " + *before + ")");
 }
 
-// Compares a command with a run as a whole, and collects what cannot be compared.
+// Compares a command with a run and collects what cannot be compared.
 class RunComparison {
  public:
   RunComparison(const LoadedConfig& config, const RunState& saved, std::string folder)
@@ -188,7 +189,7 @@ class RunComparison {
     if (std::ranges::find(lost_, std::string_view(key)) != lost_.end()) return;
     RunIdentity before = saved_.identity;
     RunIdentity now = before;
-    if (!lost_.empty()) {  // what the model was before it was trained is not known any more
+    if (!lost_.empty()) {  // the model before training is no longer known
       const auto& name = args_.tokenizer_name ? args_.tokenizer_name : args_.model_name_or_path;
       now.tokenizer = hash_tokenizer(*load_tokenizer(*folder_of(config_, name, key)));
       check_identity(before, now, place_);
@@ -223,7 +224,7 @@ class RunComparison {
       is_same = now.contents == before->contents;
     }
     if (is_same && !reads_other_samples()) return;
-    // Tokenising may wait for what the mirror has of it.
+    // For an unfinished run the resume tokenises: the mirror may have the tokens.
     if (!has_contents && !saved_.finished) return;
     try {
       compare_samples();
@@ -235,7 +236,7 @@ class RunComparison {
     }
   }
 
-  // Whether keys that are no part of the files may lead to other samples of them.
+  // Whether keys that do not name files may change which samples are read.
   [[nodiscard]] bool reads_other_samples() const {
     const Json present = to_json(args_);
     for (const KeyChange& change : changed_keys(saved_.config, present)) {
@@ -245,7 +246,7 @@ class RunComparison {
     return held_out_rows != args_.validation_file.empty();
   }
 
-  // As at the resume of an unfinished run.
+  // Compares samples as the resume of an unfinished run does.
   void compare_samples() {
     const Parts parts = assemble(config_,
                                  {.train = true,
@@ -288,7 +289,7 @@ class RunComparison {
   ProgressDisplay progress_;
   TokenCacheOptions cache_;
   std::vector<const char*> lost_;  // keys whose folders are gone
-  std::string stand_in_;           // place_ where there are any
+  std::string stand_in_;           // place_ if there are any
   std::string missing_;
 };
 
@@ -329,7 +330,7 @@ std::string explain_other_data(const LoadedConfig& config, const RunState& saved
     };
     add(std::string(kTrainFileInput) + " was " + list_of(texts_of(saved.config, kTrainFileInput)) +
         ", " + size(*before) + ", and is " + list_of(args.train_file) + ", " + size(now));
-  } catch (const Error& error) {  // the other error is reported in any case
+  } catch (const Error& error) {  // the original error is reported in any case
     log::debug(error.what());
   }
   return list;

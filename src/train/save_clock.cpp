@@ -8,12 +8,12 @@ namespace finetune {
 namespace {
 
 constexpr double kMostLostSeconds = 60;
-constexpr double kLargestShare = 0.01;  // of the time, spent on saving
+constexpr double kLargestShare = 0.01;  // fraction of the time that saving may take
 constexpr double kGigabyte = 1e9;
-// Before the first save: copying takes a third of a second for each GB, a slow disk ten.
+// Until the first save is measured: 0.35 s per GB for a copy, 10 s per GB for a slow disk.
 constexpr double kCopySeconds = 0.35;
 constexpr double kWriteSeconds = 10;
-// One measurement may be an outlier, many may be of another time of the day.
+// Weight of the newest measurement: one may be an outlier, and old ones no longer apply.
 constexpr double kNewest = 0.5;
 
 }  // namespace
@@ -34,7 +34,7 @@ bool SaveClock::is_due(double now) const { return now - last_ >= interval_second
 
 double SaveClock::interval_seconds() const {
   if (minutes_) return *minutes_ > 0 ? *minutes_ * 60 : std::numeric_limits<double>::infinity();
-  // A disk that is written to half of the time is busy enough.
+  // The disk should write at most half of the time.
   return std::max({kMostLostSeconds, cost_ / kLargestShare, 2 * write_});
 }
 

@@ -18,21 +18,21 @@
 namespace finetune {
 namespace {
 
-// How long a scheduled save waits for the one before it.
+// How long a scheduled save waits for the previous one.
 constexpr double kMostWaitSeconds = 30;
 
-// A quick disk: a state that it takes in less than a step is never copied.
+// Speed of a fast disk: a state that it writes in less than a step is never copied.
 constexpr double kDiskBytesPerSecond = 1e9;
 
-constexpr uint64_t kAlignmentBytes = uint64_t{1} << 20;  // of copies, in all
+constexpr uint64_t kAlignmentBytes = uint64_t{1} << 20;  // of copies, in total
 
-// Only the newest one or two of them exist; more where deleting failed.
+// Usually only the newest one or two exist; more if deleting them failed.
 constexpr size_t kMostAutomatic = 16;
 
-constexpr uint64_t kLogEntryBytes = 250;      // of trainer_state.json, indented
+constexpr uint64_t kLogEntryBytes = 250;      // per entry of trainer_state.json, indented
 constexpr uint64_t kResultBytes = 16 * 1024;  // config.json, *_results.json, finetune_state.json
 
-// Whether memory has room for a copy of this many bytes during training.
+// Returns whether memory has room for a copy of this many bytes during training.
 std::function<bool(uint64_t)> room_within(std::optional<int64_t> budget) {
   return [budget](uint64_t bytes) {
     const auto wanted = static_cast<int64_t>(bytes + bytes / 5);
@@ -110,7 +110,7 @@ void Saving::settle() {
   collect();
 }
 
-// Brings other ranks' states to the save that rank 0 writes, to its end.
+// Sends the states of the other ranks to rank 0's save until it ends.
 void Saving::serve() {
   if (!run_.divided.gather) return;
   const double start = now_seconds();
@@ -120,7 +120,8 @@ void Saving::serve() {
   collect();
 }
 
-// Where updates come faster than a checkpoint is written, every save will need a copy.
+// Reserves memory for copies if updates are faster than writing a checkpoint, because every save
+// then needs a copy.
 void Saving::reserve_copies() {
   if (copies_are_reserved_ || !run_.args.async_save || run_.divided.gather ||
       run_.args.save_strategy == "no") {
@@ -150,7 +151,7 @@ void Saving::save(bool on_schedule) {
   if (state.automatic_steps.size() > kMostAutomatic) {
     state.automatic_steps.erase(state.automatic_steps.begin());
   }
-  // Only where the keys ask for a save: an interruption must not change which model is exported.
+  // Only for saves that the keys ask for: an interruption must not change which model is exported.
   const bool is_asked_for = on_schedule || state.lost_best_step == state.step;
   if (is_asked_for && record.best_global_step == state.step) {
     record.best_model_checkpoint = run_.checkpoint_path(state.step);
@@ -163,7 +164,7 @@ void Saving::save(bool on_schedule) {
 
 SaveRequest Saving::request(SaveKind kind) {
   SaveRequest request{.identity = {.step = run_.state.step, .run_id = run_.state.run_id}};
-  // Split weights without their optimizer are joined while they are written.
+  // Without the optimizer's file, split weights are joined while they are written.
   const bool joins = kind == SaveKind::kWithoutOptimizer && run_.store().has_corrections();
   if (!joins) request.snapshot = std::make_shared<Snapshot>();
   const SaveScope scope{.kind = kind, .snapshot = request.snapshot.get()};
@@ -179,7 +180,8 @@ SaveRequest Saving::request(SaveKind kind) {
   return request;
 }
 
-// Where the disk is slower than the keys ask for, the newest state is saved as soon as it is free.
+// If the disk is slower than the keys ask for, the newest state is saved as soon as the disk is
+// free.
 bool Saving::wait_for_saver() {
   const int64_t step = run_.state.step;
   const bool is_best = run_.trainer_state.best_global_step == step;
@@ -198,7 +200,7 @@ bool Saving::wait_for_saver() {
   return true;
 }
 
-// What became of the last save, where it has ended.
+// Handles the outcome of the last save, if it has ended.
 void Saving::collect() {
   const std::optional<SaveOutcome> outcome = saver_->take_outcome();
   if (!outcome) return;
@@ -209,7 +211,7 @@ void Saving::collect() {
   ++committed_;
   saved_step_ = outcome->step;
   watch_.note_save(outcome->seconds);
-  // A processor that writes does not train.
+  // On the CPU, the processor time of the writer is taken from training.
   const double taken =
       run_.parts.device.is_cpu() ? outcome->processor_seconds / std::max(1, num_threads()) : 0.0;
   clock_->cost(outcome->stall_seconds + taken, outcome->seconds);
@@ -276,12 +278,12 @@ SavesToCome Saving::saves_to_come() const {
     const int64_t per_epoch = run_.loader->updates_per_epoch();
     saves.left = (plan.max_steps - step + per_epoch - 1) / per_epoch;
   }
-  // The best one is kept in addition.
+  // The best checkpoint is kept in addition.
   if (saves.limit && args.metric_for_best_model) ++*saves.limit;
   return saves;
 }
 
-// Of the finished model and the results.
+// Returns the bytes of the finished model and the results.
 uint64_t Saving::end_bytes() const {
   const Plan& plan = run_.plan;
   const int64_t steps = plan.max_steps - run_.state.step;
@@ -291,7 +293,7 @@ uint64_t Saving::end_bytes() const {
          static_cast<uint64_t>(entries) * kLogEntryBytes;
 }
 
-// Nothing is lost yet: the run is refused here rather than after hours.
+// Refuses the run now, when nothing is lost, instead of after hours.
 void Saving::check_space() const {
   const SaveKind scheduled =
       run_.args.save_only_model ? SaveKind::kWithoutOptimizer : SaveKind::kCheckpoint;

@@ -91,7 +91,7 @@ std::string describe_session(const SessionProgress& progress,
   if (!left) return text + "; no step was measured yet";
   text += "; " + time_text(*left) + " left at " + printed_time("%.3g", *progress.seconds_a_step()) +
           " s a step";
-  // What such a session trains for: of one that a signal cut, what it would have.
+  // Training time of one session; for a periodic limit that of an uninterrupted session.
   const bool is_periodic = limit && limit->is_periodic;
   const double usable =
       is_periodic ? limit->seconds - progress.startup_seconds : progress.session_seconds;

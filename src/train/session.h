@@ -13,25 +13,25 @@
 
 namespace finetune {
 
-// One start of a training: how long it may take, and what it costs.
+// One session of a training: its time limit and its cost.
 struct Session {
   SessionStart start = {};
   SessionClock clock{std::nullopt};
-  std::optional<CostMeter> cost = {};  // with `hardware`
+  std::optional<CostMeter> cost = {};  // if `hardware` is set
 };
 
-// For a run that resumes from `saved`, or begins. Null, with a warning, if the session's limit
-// leaves no time or the units are spent. From here on, code that polls interrupt::is_requested()
-// stops in time.
+// Starts a session of a run that resumes from `saved`, or of a new run. Returns null, with a
+// warning, if the session's limit leaves no time or the units are used up. From now on, code that
+// polls interrupt::is_requested() stops in time.
 [[nodiscard]] std::shared_ptr<Session> begin_session(const TrainingArgs& args,
                                                      const SessionStart& start,
                                                      const RunState* saved);
 
-// Whether session_hours or session_deadline leave no time; then a warning says so. Before anything
-// of the run is touched.
+// Whether session_hours or session_deadline leave no time; then logs a warning. Call before
+// anything of the run is changed.
 [[nodiscard]] bool is_session_over(const TrainingArgs& args, const SessionStart& start);
 
-// How far a run is, for the line at its early end.
+// Progress of a run, for the line that is logged when it ends early.
 struct SessionProgress {
   int64_t sessions = 1;
   int64_t steps = 0;  // of this session
@@ -44,8 +44,8 @@ struct SessionProgress {
   [[nodiscard]] std::optional<double> seconds_left() const;
 };
 
-// "2 sessions so far, 3.1 h of training; 4.2 h left at 1.52 s a step: 1 more session of 24 h". The
-// limit: what the next session will have too, where it is periodic.
+// Returns "2 sessions so far, 3.1 h of training; 4.2 h left at 1.52 s a step: 1 more session of 24
+// h". A periodic limit also applies to the following sessions.
 [[nodiscard]] std::string describe_session(const SessionProgress& progress,
                                            const std::optional<SessionLimit>& limit);
 

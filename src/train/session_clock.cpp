@@ -25,12 +25,12 @@ constexpr double kReserveShare = 0.01;
 constexpr double kLeastReserve = 1.0;
 constexpr double kMostReserve = 60.0;
 
-// Seconds from the machine's boot to the start of a process, field 22 of /proc/PID/stat; nothing
-// where the system does not tell.
+// Returns the seconds from the machine's boot to the start of a process, field 22 of
+// /proc/PID/stat; nullopt if the system does not report it.
 std::optional<double> start_of_process(const std::string& process) {
   std::ifstream file("/proc/" + process + "/stat");
   const std::string text{std::istreambuf_iterator<char>(file), {}};
-  const size_t name_end = text.rfind(')');  // the second field, which may hold anything
+  const size_t name_end = text.rfind(')');  // the second field may contain anything
   if (name_end == std::string::npos) return std::nullopt;
   std::istringstream rest(text.substr(name_end + 1));
   std::string word;
@@ -47,7 +47,7 @@ std::string hours_text(double hours) {
   return text;
 }
 
-// KAGGLE_USERNAME and KAGGLE_KEY are set at home too.
+// KAGGLE_USERNAME and KAGGLE_KEY are also set on other machines, so they do not count.
 bool is_in_hosted_notebook() {
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string text = *entry;
@@ -67,7 +67,7 @@ SessionStart SessionStart::read() {
                      .is_hosted_notebook = is_in_hosted_notebook(),
                      .wall_time = std::time(nullptr)};
   start.process_age = std::max(0.0, start.now - start_of_process("self").value_or(start.now));
-  // A container's first process is younger than the machine.
+  // The first process of a container is younger than the machine.
   start.boot_age = std::max(start.process_age, start.now - start_of_process("1").value_or(0.0));
   return start;
 }
@@ -86,7 +86,7 @@ std::optional<SessionLimit> SessionLimit::of(const TrainingArgs& args, const Ses
   }
   if (!args.session_deadline) return std::nullopt;
   const std::optional<int64_t> time = session_time(*args.session_deadline, start.wall_time);
-  if (!time) return std::nullopt;  // refused while the configuration was read
+  if (!time) return std::nullopt;  // the configuration was refused for it
   const auto left = static_cast<double>(*time - start.wall_time);
   return SessionLimit{.moment = start.now + left,
                       .seconds = std::max(0.0, left + start.process_age),

@@ -21,7 +21,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int64_t kLookedAt = 256;  // samples: each may read a block of a cache
+constexpr int64_t kLookedAt = 256;  // samples: reading one may load a block of the cache
 constexpr size_t kBins = 20;        // of the histogram of lengths
 constexpr size_t kMostLabels = 100;
 
@@ -70,11 +70,11 @@ Json start_event(const TrainingRun& run) {
     parameters += parameter.tensor.numel();
   }
   Json data = Json::object();
-  // An example of pretraining is made for its epoch.
+  // Pretraining examples are generated for an epoch, so they cannot be read here.
   const bool has_examples = run.args.task != "pretraining";
   try {
     if (!run.stream) data["train"] = data_statistics(*parts.train_data, has_examples);
-  } catch (const Error& error) {  // training meets the same and reports it
+  } catch (const Error& error) {  // training reports the same error
     log::debug(error.what());
   }
   if (parts.validation_data) data["validation"] = {{"samples", parts.validation_data->size()}};

@@ -7,12 +7,12 @@
 
 namespace finetune {
 
-// The `start` event of sessions.jsonl: which run, where it is, on which machine, with which
-// configuration and data. Rank 0.
+// Returns the `start` event of sessions.jsonl: the run, its step, machine, configuration and data.
+// For rank 0.
 [[nodiscard]] nlohmann::ordered_json start_event(const TrainingRun& run);
 
-// The number of samples, and of at most 256 of them, evenly spaced: lengths in tokens and labels.
-// `has_examples`: they can be looked at.
+// Returns the number of samples and, of at most 256 evenly spaced samples, lengths in tokens and
+// labels. `has_examples`: samples can be read.
 [[nodiscard]] nlohmann::ordered_json data_statistics(const Dataset& data, bool has_examples = true);
 
 }  // namespace finetune

@@ -16,7 +16,8 @@
 namespace finetune {
 namespace {
 
-// FLOP/s of a product of two square matrices in the precision of training, the best of several.
+// Returns the FLOP/s of a product of two square matrices in the precision of training: the best of
+// several.
 double matmul_flops(const c10::Device& device, at::ScalarType dtype) {
   constexpr double kMeasuredSeconds = 0.1;
   const int64_t size = device.is_cpu() ? 1024 : 4096;
@@ -30,7 +31,7 @@ double matmul_flops(const c10::Device& device, at::ScalarType dtype) {
     synchronize(device);
     return now_seconds() - begin;
   };
-  (void)seconds_of_one();  // libraries initialise themselves
+  (void)seconds_of_one();  // initialises libraries
   double best = seconds_of_one();
   for (const double end = now_seconds() + kMeasuredSeconds; now_seconds() < end;) {
     best = std::min(best, seconds_of_one());
@@ -47,7 +48,7 @@ void SessionWatch::start() {
     const at::ScalarType dtype = run_.args.bf16   ? at::kBFloat16
                                  : run_.args.fp16 ? at::kHalf
                                                   : at::kFloat;
-    // fp16 is computed in float32 on a CPU.
+    // On a CPU fp16 is computed in float32.
     const bool is_rounded = dtype == at::kHalf && run_.parts.device.is_cpu();
     ceiling_ = matmul_flops(run_.parts.device, is_rounded ? at::kFloat : dtype) *
                static_cast<double>(run_.world().size());

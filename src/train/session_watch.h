@@ -8,20 +8,20 @@
 
 namespace finetune {
 
-// Measures a session while it trains: for its time limit (SessionClock), its cost, the speed that
-// is shown, and RunState::seconds. Owns RunState::session.
+// Measures a session while it trains: for its time limit (SessionClock), its cost, the displayed
+// speed and RunState::seconds. Owns RunState::session.
 class SessionWatch {
  public:
   explicit SessionWatch(TrainingRun& run) : run_(run) {}
 
-  // Training starts or resumes in this session. Where a bar or JSON lines show it, measures for a
-  // tenth of a second how fast the device multiplies matrices.
+  // Call when training starts or resumes in this session. If a progress bar or JSON lines show it,
+  // measures for a tenth of a second how fast the device multiplies matrices.
   void start();
-  // What a save of this many bytes and a step are expected to take, until they are measured.
+  // Sets the expected times of a step and of a save of this many bytes until they are measured.
   void expect_times(uint64_t checkpoint_bytes);
 
-  // The next unit of work starts; a stop is requested where it may not fit into the session.
-  // `is_saving`: a save is being written.
+  // Starts a unit of work, and requests a stop if it may not fit into the session. `is_saving`: a
+  // save is being written.
   void begin(SessionClock::Unit unit, bool is_saving);
   void end(SessionClock::Unit unit);
   void note_save(double seconds);
@@ -29,20 +29,20 @@ class SessionWatch {
   void count_tokens(int64_t tokens) { tokens_ += tokens; }
   [[nodiscard]] double tokens_per_second() const;
   [[nodiscard]] double seconds() const;  // since start()
-  // The model's FLOP/s since start() (6 for each weight and token) as a share of what start()
-  // measured; nothing where it did not, or before the first step.
+  // Returns the model's FLOP/s since start() (6 for each weight and token) as a fraction of the
+  // measured speed; nullopt if it was not measured, or before the first step.
   [[nodiscard]] std::optional<double> ceiling_share() const;
   // Adds the time since the last call to RunState::seconds.
   void count_seconds();
-  // Does not: what passed was undone by a rollback.
+  // Does not count the time since the last call: a rollback undid it.
   void skip_seconds();
 
-  // Writes RunState::session, with which the next session starts.
+  // Writes RunState::session for the next session.
   void keep();
   [[nodiscard]] std::optional<std::string> cost_text() const;
-  [[nodiscard]] std::optional<double> seconds_left() const;  // of training, where it is known
+  [[nodiscard]] std::optional<double> seconds_left() const;  // of training; nullopt if unknown
   [[nodiscard]] std::optional<double> session_seconds_left() const;  // until the session's limit
-  // Logs how far the run is where the session ends early.
+  // Logs the progress of a session that ends early.
   void log_progress() const;
 
  private:
@@ -50,7 +50,7 @@ class SessionWatch {
 
   TrainingRun& run_;
   double start_ = 0.0;
-  double counted_until_ = 0.0;  // RunState::seconds holds the training time up to here
+  double counted_until_ = 0.0;  // up to here in RunState::seconds
   int64_t first_step_ = 0;
   int64_t tokens_ = 0;
   double first_flos_ = 0.0;

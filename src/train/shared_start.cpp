@@ -21,7 +21,7 @@ using Json = nlohmann::ordered_json;
 
 namespace {
 
-// The owner of the folder, as far as it is visible from here.
+// Returns the owner of the folder's lock as visible to this process.
 std::string holder_of(const std::string& folder) {
   try {
     const std::string path = join_path(folder, checkpoint::kLockFile);

@@ -8,22 +8,22 @@
 #include "finetune/distributed/world.h"
 #include "finetune/kernels/parameter_store.h"
 
-// What rank 0 decides for all processes: it alone changes files.
+// Decisions of rank 0 for all processes, because only rank 0 changes files.
 namespace finetune {
 
-// What `choose` returned in rank 0, where alone it is called. An exception ends rank 0, and the
-// others with it.
+// Return the result of `choose`, which only rank 0 calls. If it throws, rank 0 ends, and the other
+// ranks with it.
 [[nodiscard]] std::optional<checkpoint::CheckpointEntry> share_checkpoint(
     World& world, const std::function<std::optional<checkpoint::CheckpointEntry>()>& choose);
 [[nodiscard]] std::string share_text(World& world, const std::function<std::string()>& choose);
 
-// Throws Error(kData) in a process that sees another text than rank 0: files that are not shared.
+// Throws Error(kData) in a process whose text differs from rank 0's, which means that files are not
+// shared.
 void check_same(World& world, const std::string& text, const std::string& what);
-// Throws Error(kConfig) in a process that does not see rank 0's record in the folder that rank 0
-// holds. `patience_seconds`: a network file system may remember for so long that a file was
-// missing.
+// Throws Error(kConfig) in a process that does not see rank 0's lock record in the folder.
+// `patience_seconds`: how long to retry, because network file systems cache the absence of a file.
 void check_same_folder(World& world, const std::string& folder, double patience_seconds = 60);
-// As check_same() for weights, which each rank loaded itself. A collective; no effect with one
+// Like check_same(), for weights that each rank loaded itself. A collective; does nothing with one
 // rank.
 void check_same_weights(World& world, const std::vector<Parameter>& parameters);
 

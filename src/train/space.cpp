@@ -10,12 +10,12 @@ namespace {
 
 constexpr uint64_t kUnknown = std::numeric_limits<uint64_t>::max();
 
-// Folders on one file system, the output folder first.
+// Folders on the same file system, the output folder first.
 struct Volume {
   std::vector<const SavingFolder*> folders;
   uint64_t free = kUnknown;
   NeededBytes needed;
-  NeededBytes output;  // of the output folder, where it is one of them
+  NeededBytes output;  // of the output folder, if it is one of them
 };
 
 std::vector<Volume> volumes_of(const std::vector<SavingFolder>& folders, const SavedBytes& bytes,
@@ -27,7 +27,7 @@ std::vector<Volume> volumes_of(const std::vector<SavingFolder>& folders, const S
       Volume& volume = volumes[folder.device];
       const NeededBytes needed = needed_bytes(folder, bytes, saves);
       volume.folders.push_back(&folder);
-      volume.free = std::min(volume.free, folder.free);  // a quota may bind one of them
+      volume.free = std::min(volume.free, folder.free);  // a quota may limit one of them
       volume.needed.least += needed.least;
       volume.needed.most += needed.most;
       if (!is_mirror) volume.output = needed;
@@ -44,7 +44,7 @@ std::string bytes_text(uint64_t bytes) {
   return std::to_string((bytes + kMegabyte / 2) / kMegabyte) + " MB";
 }
 
-// "'out' and its mirror '/drive/out', which share a file system"
+// Returns "'out' and its mirror '/drive/out', which share a file system".
 std::string names_of(const Volume& volume) {
   std::string text;
   for (const SavingFolder* folder : volume.folders) {
@@ -107,8 +107,8 @@ NeededBytes needed_bytes(const SavingFolder& folder, const SavedBytes& bytes,
   int64_t there = folder.kept + saves.left;
   if (saves.limit) there = std::min(there, *saves.limit);
   const auto added = static_cast<uint64_t>(std::max<int64_t>(0, there - folder.kept));
-  // Beside those that stay: the next one before rotation deletes an old one, or that of an early
-  // stop; and at the end the finished model.
+  // Space in addition to the checkpoints that are kept: for the next one before rotation deletes an
+  // old one, for that of an early stop, and at the end for the finished model.
   const uint64_t beside = std::max({bytes.scheduled, bytes.automatic, bytes.end});
   return {.least = bytes.scheduled, .most = added * bytes.scheduled + beside + folder.other};
 }
@@ -118,7 +118,7 @@ SpaceVerdict judge_space(const std::vector<SavingFolder>& folders, const SavedBy
   SpaceVerdict verdict;
   for (const Volume& volume : volumes_of(folders, bytes, saves)) {
     if (volume.free >= volume.needed.most) continue;
-    // Where the output folder has no part in it, 0.
+    // 0 if the output folder is on another file system.
     const uint64_t least = is_resumed ? volume.output.least : volume.needed.least;
     std::string& text = volume.free < least ? verdict.error : verdict.warning;
     if (!text.empty()) text += "\n";

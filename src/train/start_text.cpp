@@ -15,7 +15,7 @@
 namespace finetune {
 namespace {
 
-// " (run.yaml:12)"; empty for a key that was not set.
+// Returns " (run.yaml:12)"; empty for a key that was not set.
 std::string origin(const TrainingRun& run, const char* key) {
   if (!run.config.is_set(key)) return "";
   return " (" + file_name(run.config.where(key)) + ")";

@@ -23,7 +23,7 @@
 namespace finetune {
 namespace {
 
-// Whether transformers' module of this weight is a torch.nn.Embedding.
+// Whether this weight belongs to a torch.nn.Embedding in transformers.
 bool is_embedding(std::string_view name) {
   return std::ranges::any_of(
       std::to_array<std::string_view>(
@@ -78,7 +78,7 @@ void Trainer::begin_session() {
   run_.state.max_steps = run_.plan.max_steps;
   ++run_.state.sessions;
   if (run_.world().is_first()) {
-    // Not before: a refused start changes nothing.
+    // Only now: a refused command changes nothing.
     checkpoint::sweep_stale(run_.files, run_.args.output_dir,
                             [](const std::string& line) { log::warning(line); });
     run_.storage.session_log().start(start_event(run_), run_.state.sessions);
@@ -102,7 +102,7 @@ Trainer::Outcome Trainer::run_round() {
   }
   if (stops) return Outcome::kStopped;
   run_.storage.check_ours();
-  // A run that was rolled back may be where an evaluation was interrupted.
+  // After a rollback the run may be at a step whose evaluation was interrupted.
   if (run_.state.evaluation_pending) return finish_step();
   const Position position = run_.state.position;
   const StepReport report = memory_.run_step();
@@ -165,12 +165,12 @@ void Trainer::count_loss(const StepReport& report) {
     return;
   }
   ++state.divergence.skipped_updates;
-  // As transformers' logging_nan_inf_filter: the mean of the others takes its place.
+  // As with transformers' logging_nan_inf_filter, the mean of the other losses takes its place.
   const int64_t others = state.step - 1 - state.window_first_step;
   if (others > 0) state.window_loss += state.window_loss / static_cast<double>(others);
 }
 
-// A stop that interrupts the evaluation leaves it pending: the next session begins with it.
+// A stop during the evaluation leaves it pending; the next session starts with it.
 Trainer::Outcome Trainer::finish_step() {
   const RunState& state = run_.state;
   const std::optional<int64_t>& last = run_.options.stop_at_step;
@@ -178,7 +178,7 @@ Trainer::Outcome Trainer::finish_step() {
   if (!evaluations_.evaluate_if_due()) return Outcome::kStopped;
   saving_.save_if_due();
   if (last && state.step >= *last) interrupt::request(SIGTERM);
-  // Where training continues, the next round begins with that question.
+  // If training continues, the next iteration asks for a stop anyway.
   if (run_.is_last_step() || !state.stop_early) return Outcome::kContinue;
   return stop_is_requested(run_.world()) ? Outcome::kStopped : Outcome::kContinue;
 }
@@ -190,8 +190,8 @@ void Trainer::roll_back(const std::string& reason) {
   const RunState before = run_.state;
   run_.state = RunState();
   run_.trainer_state = TrainerState();
-  saving_.before_update();  // weights and states change
-  // A file does not have the states that had not begun yet.
+  saving_.before_update();  // weights and states are about to change
+  // The file has no states for parameters that were not updated until then, so reset all.
   for (Optimizer::Slot& slot : run_.parts.optimizer->slots()) {
     slot.updates = 0;
     if (!slot.is_elsewhere) run_.parts.optimizer->create_state(slot);
@@ -251,7 +251,7 @@ std::string Trainer::how_to_resume() const {
   return "run the same command again to resume";
 }
 
-// Users expect more threads to help.
+// Explains idle threads, because users expect more threads to help.
 void Trainer::log_idle_threads() const {
   const int64_t threads = num_threads();
   const int64_t busy = run_.split.accumulation;

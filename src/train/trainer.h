@@ -20,39 +20,39 @@
 
 namespace finetune {
 
-// The training loop. Everything that a run consists of changes at update boundaries only: a stop
-// between two micro-batches discards them, and the next session computes them again.
+// The training loop. All state of a run changes only at update boundaries: a stop between two
+// micro-batches discards them, and the next session computes them again.
 class Trainer {
  public:
-  // The arguments must outlive it. A collective, as all members are.
+  // The arguments must outlive the trainer. A collective, like all members.
   Trainer(const LoadedConfig& config, const RunOptions& options, RunStorage& storage, Parts& parts,
           ProgressDisplay& progress);
 
-  // One of the two, before run(): begins at step 0, or where the checkpoint is.
+  // Call one of the two before run(): start at step 0, or at a checkpoint.
   void start_fresh() { start_.begin_fresh(); }
   // `files` reads the checkpoint.
   void restore(const checkpoint::CheckpointEntry& from, FileSystem& files) {
     start_.restore(from, files);
   }
 
-  // Trains to the end or until a stop is requested, exports the model, writes the results. Returns
-  // the exit code of the contract.
+  // Trains to the end or until a stop is requested, exports the model and writes the results.
+  // Returns the exit code of the process.
   int run();
 
  private:
   enum class Outcome { kContinue, kStopped };
 
   void begin_session();
-  // One round of the loop: a step with what is due after it, or a rollback.
+  // One iteration of the loop: a step and what is due after it, or a rollback.
   Outcome run_round();
-  // Counts a step whose update was applied or left out.
+  // Counts a step whose update was applied or skipped.
   void accept(const StepReport& report);
   void count_loss(const StepReport& report);
-  // Logging, evaluation and saving that are due after a step, in transformers' order.
+  // Runs logging, evaluation and saving that are due after a step, in transformers' order.
   Outcome finish_step();
-  // In the same process, as a restart would.
+  // Restores the newest checkpoint in the same process, with the result of a restart.
   void roll_back(const std::string& reason);
-  // Saves the step; returns the exit code.
+  // Saves this step and returns the exit code.
   int stop_early();
   int finish();
   void log_idle_threads() const;

@@ -15,7 +15,7 @@ namespace {
 
 constexpr int64_t kBucketMegabytes = 25;  // torch's DistributedDataParallel
 
-// transformers: a value below 1 is a share of all steps, rounded up.
+// As in transformers, a value below 1 is a ratio of all steps, rounded up.
 int64_t steps_or_ratio(double value, int64_t max_steps) {
   if (value >= 1.0) return static_cast<int64_t>(std::min(value, 1e15));
   return static_cast<int64_t>(std::ceil(static_cast<double>(max_steps) * value));
@@ -37,7 +37,7 @@ Plan make_plan(const TrainingArgs& args, int64_t updates_per_epoch, bool is_stre
   return plan;
 }
 
-// Bytes of each trained parameter with its state, as the optimizer will create it; 0 for the rest.
+// Returns the bytes of each trained parameter with its optimizer state; 0 for the others.
 std::vector<int64_t> bytes_of_parameters(const Optimizer& optimizer) {
   const std::vector<Parameter>& parameters = optimizer.parameters().parameters();
   std::vector<int64_t> bytes(parameters.size());
@@ -52,7 +52,7 @@ std::vector<int64_t> bytes_of_parameters(const Optimizer& optimizer) {
   return bytes;
 }
 
-// Decides which rank keeps which states, before there are any.
+// Assigns states to ranks before they are created.
 DividedStates divide_states(const TrainingArgs& args, World& world, Optimizer& optimizer,
                             int64_t bucket_bytes) {
   if (args.zero_stage == 0 || world.size() == 1) return {};
@@ -118,7 +118,7 @@ void TrainingRun::prepare(const BatchSplit& asked) {
 }
 
 void TrainingRun::make_loader() {
-  // Kept with the run: another one would make another order of what is left of the epoch.
+  // Stored with the run: another value would change the order of the rest of the epoch.
   if (sampling_strategy(args) == SamplingStrategy::kGroupByLength && state.length_group == 0) {
     state.length_group = default_length_group(parts.train_data->size(), state.effective_batch_size);
   }
@@ -150,14 +150,14 @@ std::string TrainingRun::checkpoint_path(int64_t step) const {
   return join_path(args.output_dir, checkpoint::checkpoint_name(step));
 }
 
-// Micro-batches of this epoch that are done, divided by all of them.
+// The epoch, with the fraction of its micro-batches that are done.
 double TrainingRun::epoch() const {
   const int64_t rows = split.rows_of_all();
   const auto batches = [&](int64_t samples) {
     return static_cast<double>((samples + rows - 1) / rows);
   };
-  // The length of a stream's first epoch is unknown, but no longer than all updates; as in
-  // transformers.
+  // The length of a stream's first epoch is unknown; as in transformers, the number of all updates
+  // takes its place.
   const bool is_known = !stream || state.position.epoch > 0;
   const int64_t samples =
       is_known ? loader->samples_per_epoch() : plan.max_steps * state.effective_batch_size;
@@ -201,7 +201,7 @@ std::optional<int64_t> TrainingRun::next_save() const {
 }
 
 LeftOut TrainingRun::samples_of_update(const Position& position) const {
-  // The epoch ends with this update where the next position is in another one.
+  // If the next position is in another epoch, this update ends the epoch.
   const Position next = loader->after(position);
   const int64_t end = next.epoch == position.epoch ? next.sample : loader->samples_per_epoch();
   return {.position = position, .samples = end - position.sample};

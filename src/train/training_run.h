@@ -19,7 +19,7 @@
 
 namespace finetune {
 
-// How many steps a run has and how often something is due, resolved from keys that may be ratios.
+// The number of steps and the intervals of a run, resolved from keys that may be ratios.
 struct Plan {
   int64_t max_steps = 0;
   int64_t warmup_steps = 0;
@@ -29,25 +29,25 @@ struct Plan {
   int64_t num_train_epochs = 0;
 };
 
-// Optimizer states that ranks divide among themselves (zero_stage: 1); empty where each has all.
+// Optimizer states divided among ranks (zero_stage: 1); empty if each rank has all.
 struct DividedStates {
-  std::unique_ptr<OwnedTensors> weights;  // brings the weights that each rank updates to the others
-  std::unique_ptr<StateGather> gather;    // brings the states to the checkpoint of rank 0
+  std::unique_ptr<OwnedTensors> weights;  // sends the weights that each rank updates to the others
+  std::unique_ptr<StateGather> gather;    // collects the states for rank 0's checkpoint
 };
 
-// One training run: its configuration, its parts, and how far it is. The objects that the trainer
-// consists of share it. Its members change at update boundaries only, and every rank has the same
-// values unless a comment says otherwise.
+// One training run: its configuration, its parts and its progress. The objects of the trainer share
+// it. Members change only at update boundaries, and all ranks have the same values unless a comment
+// says otherwise.
 struct TrainingRun {
-  // Throws Error(kConfig) where the keys exclude each other with this number of ranks. The
-  // arguments must outlive it. A collective.
+  // Throws Error(kConfig) if keys exclude each other with this number of ranks. The arguments must
+  // outlive it. A collective.
   TrainingRun(const LoadedConfig& config, const RunOptions& options, RunStorage& storage,
               Parts& parts, ProgressDisplay& progress);
 
-  // Divides the update, keeping a smaller `split.rows` that memory asked for, and resolves what
-  // depends on it: the loader, the plan, the schedule.
+  // Divides the update, keeping a smaller `split.rows` set after OOM, and resolves what depends on
+  // it: loader, plan, schedule.
   void prepare(const BatchSplit& asked);
-  // Again where `split` has changed. Requires: no loader lives.
+  // Call again after `split` has changed. Requires: no loader exists.
   void make_loader();
 
   [[nodiscard]] World& world() const { return *parts.world; }
@@ -62,19 +62,20 @@ struct TrainingRun {
   [[nodiscard]] bool log_is_due() const;
   [[nodiscard]] bool evaluation_is_due() const;
   [[nodiscard]] bool save_is_due() const;  // by the keys
-  // The step of the next save by the keys, after this one.
+  // Returns the step of the next save that the keys ask for, after this one.
   [[nodiscard]] std::optional<int64_t> next_save() const;
-  // The step whose weights are in memory.
+  // Returns the step of the weights in memory.
   [[nodiscard]] int64_t weights_step() const { return loaded_best_step.value_or(state.step); }
-  // The samples of the update at this position.
+  // Returns the samples of the update at this position.
   [[nodiscard]] LeftOut samples_of_update(const Position& position) const;
 
   // Whether bits must not depend on the number of threads (full_determinism on the CPU).
   [[nodiscard]] bool is_one_threaded() const { return parts.batches_at_once > 0; }
-  // Whether an update is a sum over logical shards (full_determinism), each with its gradients.
+  // Whether an update is a sum over logical shards with separate gradients (full_determinism).
   [[nodiscard]] bool sums_shards() const;
-  [[nodiscard]] int64_t bucket_bytes() const;  // of gradients, sent between ranks at a time
-  // What of weights and optimizer states is NaN or Inf, in any rank; empty: nothing. A collective.
+  [[nodiscard]] int64_t bucket_bytes() const;  // bytes of gradients that ranks send at a time
+  // Returns which weights or optimizer states are NaN or Inf on any rank; empty: none. A
+  // collective.
   [[nodiscard]] std::string nonfinite_state() const;
 
   const LoadedConfig& config;
@@ -85,17 +86,17 @@ struct TrainingRun {
   ProgressDisplay& progress;
   FileSystem& files;
 
-  std::shared_ptr<const SampleStream> stream;  // the training data where they are streamed
+  std::shared_ptr<const SampleStream> stream;  // the training data if they are streamed
   DividedStates divided;
   Plan plan;
-  BatchSplit split;  // rows: per_device_train_batch_size, or fewer where memory did not suffice
+  BatchSplit split;  // rows: per_device_train_batch_size, or fewer after OOM
   std::unique_ptr<Loader> loader;
   std::unique_ptr<Schedule> schedule;
   std::optional<LossScaler> scaler;  // with fp16
   RunState state;
   TrainerState trainer_state;
   std::optional<int64_t> loaded_best_step;  // the weights are those of this earlier step
-  bool has_new_best = false;                // the evaluation of this step was the best one so far
+  bool has_new_best = false;                // this step's evaluation was the best so far
   bool is_same_device = false;              // as in the session before
 };
 

@@ -11,7 +11,8 @@ std::span<const Batch> Update::group(size_t first, size_t at_once) const {
 
 Targets Targets::count(const Task& task, const Update& update, World& world) {
   const auto terms = static_cast<size_t>(task.terms());
-  // One message: targets, tokens, tokens with padding, and whether this rank has such targets.
+  // One message: targets, tokens, tokens with padding, and whether this rank has targets of each
+  // term.
   std::vector<int64_t> message(2 * terms + 2, 0);
   for (const Batch& batch : update.batches) {
     const std::vector<int64_t> targets = task.count_targets(batch);

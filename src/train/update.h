@@ -11,27 +11,27 @@
 
 namespace finetune {
 
-// One optimizer update: the micro-batches that this rank computes. They are the loader's, valid
-// until its next take().
+// One optimizer update: the micro-batches of this rank. The loader owns them; they are valid until
+// its next take().
 struct Update {
   std::span<const Batch> batches;
 
-  // The micro-batches [first, first + at_once), fewer at the end.
+  // Returns the micro-batches [first, first + at_once), fewer at the end.
   [[nodiscard]] std::span<const Batch> group(size_t first, size_t at_once) const;
 };
 
-// What an update's losses are divided by: the number of targets of each of the task's terms, over
-// the whole update and all ranks. Accumulation therefore equals one large batch.
+// The denominators of an update's losses: the number of targets of each term of the task, over the
+// whole update and all ranks. Accumulation therefore equals one large batch.
 struct Targets {
   std::vector<int64_t> own;    // of this rank
   std::vector<int64_t> all;    // of all ranks
-  std::vector<int64_t> ranks;  // how many ranks have any
+  std::vector<int64_t> ranks;  // number of ranks that have any
   int64_t tokens = 0;          // of all ranks
   int64_t padded_tokens = 0;   // the same with padding
 
   // A collective.
   [[nodiscard]] static Targets count(const Task& task, const Update& update, World& world);
-  // What each term's loss sum is multiplied by: loss_scale / targets. `over_all_ranks`: the mean
+  // Returns the factor of each term's loss sum: loss_scale / targets. `over_all_ranks`: the mean
   // over all targets (average_tokens_across_devices), else the mean of the ranks' means.
   [[nodiscard]] std::vector<double> scales(double loss_scale, bool over_all_ranks) const;
 };

@@ -18,7 +18,7 @@
 namespace finetune {
 namespace {
 
-// Below it float16 is not what overflows: torch would halve the scale for ever.
+// Below this scale the cause is not float16's range: torch would halve the scale forever.
 constexpr double kSmallestLossScale = 0x1.0p-10;
 
 }  // namespace
@@ -52,7 +52,7 @@ StepReport UpdateStep::run() {
   return report;
 }
 
-// In the groups that the sum takes; until a stop is requested, or more of them are of no use.
+// Adds groups of micro-batches until a stop is requested or more of them are useless.
 void UpdateStep::add_micro_batches(const Update& update, const std::vector<double>& scales) {
   const auto backward_of = [&](const Batch& batch) { return backward(batch, scales); };
   const size_t at_once = sum_->at_once();
@@ -73,8 +73,8 @@ StepReport UpdateStep::leave_out(StepReport report) const {
   return report;
 }
 
-// Adds the gradients of a micro-batch; its share of the update's loss, which may not be finite:
-// then the gradients are of no use.
+// Adds the gradients of a micro-batch and returns its part of the update's loss. If that is not
+// finite, the gradients are useless.
 double UpdateStep::backward(const Batch& batch, const std::vector<double>& scales) {
   const auto seed = static_cast<uint64_t>(run_.args.seed);
   const int64_t step = run_.state.step;
@@ -82,7 +82,7 @@ double UpdateStep::backward(const Batch& batch, const std::vector<double>& scale
   const std::vector<Tensor> sums = run_.parts.task->loss_sums(
       batch, {.dropout = {.seed = seed, .update = step, .first_place = batch.first_place},
               .scales = scales});
-  Tensor share;  // terms are parts of one graph, so one backward pass serves them all
+  Tensor share;  // terms share one graph, so one backward pass is enough
   for (size_t term = 0; term < sums.size(); ++term) {
     if (!sums[term].defined()) continue;
     const Tensor part = sums[term] * scales[term];
@@ -90,7 +90,7 @@ double UpdateStep::backward(const Batch& batch, const std::vector<double>& scale
   }
   if (!share.defined()) return 0.0;
   const bool in_backward = run_.args.optimizer_in_backward;
-  // Reading the loss waits for a device, so it gets the backward pass to do first.
+  // Reading the loss waits for the device, so the backward pass is queued first.
   if (!in_backward && !run_.parts.device.is_cpu()) {
     share.backward();
     return share.item<double>() / loss_scale();
@@ -107,10 +107,10 @@ double UpdateStep::backward(const Batch& batch, const std::vector<double>& scale
   return unscaled;
 }
 
-// Scale, clip, guard, update.
+// Scales, clips and checks the gradients, and updates.
 void UpdateStep::apply(StepReport& report) {
   watch_.begin(SessionClock::Unit::kUpdate, saving_.is_busy());
-  const bool in_backward = run_.args.optimizer_in_backward;  // then it is applied already
+  const bool in_backward = run_.args.optimizer_in_backward;  // updated already
   if (in_backward) {
     report.grad_norm = std::sqrt(released_.squares);
   } else {
@@ -141,12 +141,12 @@ void UpdateStep::apply_gradients(StepReport& report) {
   if (run_.scaler) run_.scaler->update(/*overflowed=*/false);
 }
 
-// With a loss scale, gradients that are not finite mean that the scale was too large.
+// With a loss scale, non-finite gradients mean that the scale was too large.
 void UpdateStep::note_overflow(StepReport& report) {
-  // No scale helps a loss that is not finite, or a spike.
+  // No scale helps if the loss is not finite.
   if (!run_.scaler || !std::isfinite(report.loss) || std::isfinite(report.grad_norm)) return;
   run_.scaler->update(/*overflowed=*/true);
-  // Nor an overflow with the smallest one: the run diverged.
+  // If even the smallest scale overflows, the run has diverged.
   if (run_.scaler->scale() < kSmallestLossScale) return;
   report.fault.reset();
   report.overflowed = true;
@@ -155,8 +155,8 @@ void UpdateStep::note_overflow(StepReport& report) {
                format_double(run_.scaler->scale()));
 }
 
-// Each parameter as soon as its gradient is complete. One that is not finite updates nothing; where
-// others were updated before it, the run ends without a save.
+// Updates each parameter as soon as its gradient is complete. A non-finite gradient updates
+// nothing; if other parameters were updated before it, the run ends without a save.
 void UpdateStep::update_in_backward() {
   run_.store().on_complete([this](Parameter& parameter) {
     const double norm =

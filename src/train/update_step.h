@@ -13,7 +13,7 @@
 
 namespace finetune {
 
-// What an update did.
+// The result of an update.
 struct StepReport {
   double loss = 0.0;
   double grad_norm = 0.0;
@@ -21,10 +21,10 @@ struct StepReport {
   int64_t tokens = 0;
   int64_t padded_tokens = 0;
   bool interrupted = false;  // discarded: a rank was asked to stop
-  bool stop_came = false;    // the same, but after the last micro-batch: the update is done
+  bool stop_came = false;    // a stop came after the last micro-batch: the update is complete
   bool applied = false;
-  bool overflowed = false;                // in float16: no update, the loss scale is halved
-  bool left_out = false;                  // its samples led to a fault before
+  bool overflowed = false;                // float16: no update, and the loss scale is halved
+  bool left_out = false;                  // skipped, because its samples led to a fault before
   bool is_half_applied = false;           // some weights were updated before the fault
   std::optional<std::string> fault = {};  // why the update was not applied
 };
@@ -34,25 +34,25 @@ class UpdateStep {
  public:
   UpdateStep(TrainingRun& run, Saving& saving, SessionWatch& watch);
 
-  // Allocates what lives as long as the run, before the first activations: later it would lie
-  // scattered among memory that every step takes and frees.
+  // Allocates memory that lives as long as the run before the first activations: later it would be
+  // scattered among the memory of the steps.
   void reserve_memory();
-  // The update at the run's position. An exception leaves weights and states as they were, unless
-  // may_repeat() is false.
+  // Runs the update at the run's position. After an exception weights and states are unchanged,
+  // unless may_repeat() is false.
   [[nodiscard]] StepReport run();
-  // After an exception of run(): whether the same update may be tried again.
+  // After an exception of run(): whether the same update may be retried.
   [[nodiscard]] bool may_repeat() const;
-  // Drops what a failed update left, so that its memory is free.
+  // Drops what a failed update left, which frees its memory.
   void clear() { sum_->clear(); }
-  // The run's BatchSplit has changed.
+  // Call after the run's BatchSplit has changed.
   void split_changed();
 
  private:
-  // What optimizer_in_backward gathers while a backward pass runs.
+  // Sums that optimizer_in_backward collects during a backward pass.
   struct Released {
     double squares = 0.0;  // of all norms
     double learning_rate = 0.0;
-    int64_t updated = 0;  // parameters
+    int64_t updated = 0;  // number of parameters
   };
 
   [[nodiscard]] StepReport leave_out(StepReport report) const;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The finished run in RunStorage: nothing is called finished, and nothing is copied to a mirror,
-// before its content was compared with its checksums.
+// Verification of a finished run: before a model is called finished or copied to a mirror, its
+// files are compared with their checksums.
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -30,7 +30,7 @@ bool is_of(const Manifest& manifest, const RunState& run) {
   return manifest.run_id == run.run_id && manifest.step == run.step;
 }
 
-// The files of a finished model by their names, where no manifest.json lists them.
+// Whether the name is that of a finished model's file. For models without a manifest.json.
 bool is_exported_file_name(std::string_view name) {
   constexpr std::array kNames = {checkpoint::kConfigFile,
                                  checkpoint::kTrainerStateFile,
@@ -51,7 +51,7 @@ bool is_exported_file_name(std::string_view name) {
          (name.starts_with("model-") && checkpoint::is_weight_file_name(name));
 }
 
-// The manifest of what is in the folder now.
+// Returns a manifest of the files that are in the folder now.
 Manifest record_exported_files(FileSystem& files, const std::string& folder, const RunState& run) {
   Manifest manifest;
   manifest.run_id = run.run_id;
@@ -65,8 +65,8 @@ Manifest record_exported_files(FileSystem& files, const std::string& folder, con
   return manifest;
 }
 
-// What of a finished model without checksums cannot be right, as a clause; empty: nothing was
-// found.
+// Checks a finished model without checksums for contradictions. Returns the first as a clause;
+// empty: none found.
 std::string inconsistency(FileSystem& files, const std::string& folder, const RunState& run,
                           const Manifest& present) {
   try {
@@ -83,7 +83,7 @@ std::string inconsistency(FileSystem& files, const std::string& folder, const Ru
     if (error.kind() == ErrorKind::kIo && error.system_error() != ENOENT) throw;
     return error.what();
   }
-  // The weights of the last step are in its checkpoint too, unless they are those of another step.
+  // The weights of the last step are also in its checkpoint, unless another step was exported.
   const auto best = run.config.find("load_best_model_at_end");
   if (best != run.config.end() && *best == true) return "";
   const std::string path = join_path(folder, checkpoint::checkpoint_name(run.step));
@@ -99,7 +99,7 @@ std::string inconsistency(FileSystem& files, const std::string& folder, const Ru
   return "";
 }
 
-// Whether a folder holds the finished model of this run, by its finetune_state.json.
+// Whether a folder has the finished model of this run, according to its finetune_state.json.
 bool holds_end_of(FileSystem& files, const std::string& folder, const RunState& run) {
   const std::string path = join_path(folder, checkpoint::kFinetuneStateFile);
   try {
@@ -138,15 +138,15 @@ std::string RunStorage::verify_finished(const RunState& finished) {
   return problem;
 }
 
-// finetune_state.json alone, by the manifest that is here or else by a mirror's; the other files
-// are verified after that.
+// Restores finetune_state.json, verified with the local manifest or else with a mirror's; the other
+// files are verified afterwards.
 bool RunStorage::restore_state() {
   const auto record_in = [](FileSystem& files, const std::string& folder) {
     return checkpoint::recorded_file(files, folder, checkpoint::kFinetuneStateFile);
   };
   const std::string& folder = config_.args.output_dir;
   const std::optional<checkpoint::FileRecord> here = record_in(*files_, folder);
-  // An empty folder is brought back as a whole.
+  // An empty folder is restored as a whole.
   if (!here && !files_->exists(join_path(folder, checkpoint::kManifestFile))) return false;
   return std::ranges::any_of(places_, [&](const Place& place) {
     if (!place.is_reached) return false;
@@ -169,7 +169,7 @@ bool RunStorage::restore_from(const Place& place, const std::string& name,
   return true;
 }
 
-// An evaluation that was killed may have left result files without a record.
+// Records result files that an interrupted evaluation left without a record.
 void RunStorage::record_new_results(const Manifest& manifest) {
   const std::string& folder = config_.args.output_dir;
   const std::vector<std::string> names = files_->list(folder);
@@ -212,7 +212,8 @@ std::string RunStorage::repair_finished(FinishedModel model, const RunState& fin
   return describe_damage(damaged_ ? *damaged_ : model);
 }
 
-// The mirror's model as a whole: from before a later evaluation, or with an index alone.
+// Restores the complete model of a mirror. It may be from before a later evaluation, or have only
+// an index instead of a manifest.
 bool RunStorage::restore_whole_model(const RunState& finished) {
   for (const Place& place : places_) {
     if (!place.is_reached) continue;
@@ -226,7 +227,7 @@ bool RunStorage::restore_whole_model(const RunState& finished) {
   return false;
 }
 
-// A run that an older version finished: what is consistent gets checksums now.
+// Adds checksums to a run that an older version finished, if its files are consistent.
 std::string RunStorage::adopt_finished(const RunState& finished) {
   const std::string& folder = config_.args.output_dir;
   Manifest present = record_exported_files(*files_, folder, finished);
@@ -236,7 +237,7 @@ std::string RunStorage::adopt_finished(const RunState& finished) {
     open_mirrors_once();
     return restore_whole_model(finished) ? "" : problem;
   }
-  // Where a mirror's verified copy differs, nothing says that the one here is right.
+  // If the verified copy of a mirror differs, that copy is used: the local file has no checksum.
   if (!places_.empty()) open_mirrors_once();
   for (const Place& place : places_) {
     if (!place.is_reached || !holds_end_of(*place.files, place.directory, finished)) continue;
@@ -258,7 +259,7 @@ std::string RunStorage::adopt_finished(const RunState& finished) {
   return "";
 }
 
-// A finished run does not need its checkpoints, but one with more steps will.
+// A finished run does not need its checkpoints, but a run with more steps does.
 void RunStorage::repair_checkpoints(const std::string& run_id) {
   const std::string& folder = config_.args.output_dir;
   const auto restore = [&](int64_t step) {
@@ -280,7 +281,7 @@ void RunStorage::repair_checkpoints(const std::string& run_id) {
     log::warning("nothing can replace " + entry.path +
                  "; the finished model does not need it, but more steps cannot start from it");
   }
-  // Renamed, and not replaced before the last start was killed.
+  // Checkpoints that were renamed in an earlier session and not yet replaced.
   for (const std::string& name : files_->list(folder)) {
     const auto aside = checkpoint::parse_aside_name(name);
     if (!aside || aside->reason != checkpoint::AsideReason::kBad || places_.empty()) continue;
@@ -298,7 +299,8 @@ void RunStorage::prepare_rebuild(const std::string& run_id) {
   };
   if (damaged_) {
     for (const auto& item : damaged_->damaged) {
-      // What says that the run is finished stays until the rebuilt model is there.
+      // finetune_state.json, which marks the run as finished, stays until the rebuilt model is
+      // there.
       if (item.first != checkpoint::kFinetuneStateFile) quarantine(item.first);
     }
     return;
@@ -308,7 +310,7 @@ void RunStorage::prepare_rebuild(const std::string& run_id) {
   }
 }
 
-// Adding results of later evaluations is no other model: weights are what has to be the same.
+// Compares only weights, because later evaluations may have added results.
 std::string RunStorage::difference_to_finished(const Manifest& rebuilt) const {
   if (!damaged_) return "";
   for (const auto& [name, record] : damaged_->manifest->files) {
@@ -342,7 +344,7 @@ void RunStorage::copy_results(checkpoint::Mirror& mirror) const {
     }
   }
   if (!is_finished) return;
-  // What says that the run is finished comes last.
+  // finetune_state.json, which marks the run as finished, is copied last.
   if (model.manifest) mirror.copy_file(join_path(folder, checkpoint::kManifestFile));
   copy(checkpoint::kFinetuneStateFile);
 }

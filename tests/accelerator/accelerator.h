@@ -13,12 +13,12 @@ namespace finetune::testing {
 [[nodiscard]] std::string pretend_accelerator_path();
 [[nodiscard]] std::string planted_faults_path();
 
-// What the processes that wrote reports into a folder did, together (tests/accelerator/README.md).
+// Sums of the reports that processes wrote into a folder (tests/accelerator/README.md).
 struct AcceleratorReport {
   int64_t kernels = 0;
   int64_t bytes = 0;  // read and written
   int64_t waits = 0;
-  int64_t peak_bytes = 0;  // of the process with the largest
+  int64_t peak_bytes = 0;  // of the process with the highest peak
   std::map<std::string, int64_t> calls;
   std::map<std::string, int64_t> waits_by_reason;
   std::multiset<std::string> devices;  // one entry for each process
@@ -29,7 +29,7 @@ struct AcceleratorReport {
 
 [[nodiscard]] AcceleratorReport read_reports(const std::string& folder);
 
-// Runs with the pretend accelerator preloaded, each with a report that is read back. The destructor
+// Starts runs with the pretend accelerator preloaded and reads the report of each. The destructor
 // checks that operators.txt lists every operator that was called.
 class Accelerator {
  public:
@@ -39,13 +39,13 @@ class Accelerator {
   Accelerator& operator=(const Accelerator&) = delete;
 
   using Environment = std::map<std::string, std::string>;
-  // What a process needs; its report goes into a new folder.
+  // Returns the options of a process; its report is written into a new folder.
   [[nodiscard]] ProcessOptions options(const Environment& more = {});
   ProcessResult run(const Arguments& words, const Environment& more = {});
   ProcessResult train(const TinyRun& run, const Arguments& more = {},
                       const Environment& environment = {});
 
-  // Of the latest process, after it exited.
+  // Returns the report of the latest process, after it exited.
   [[nodiscard]] AcceleratorReport report() const { return read_reports(latest_); }
 
  private:
@@ -54,7 +54,7 @@ class Accelerator {
   int reports_ = 0;
 };
 
-// Removes what came after a checkpoint, as if the run had been killed right after it.
+// Deletes what came after a checkpoint, as if the run had been killed right after it.
 void keep_only_checkpoint(const TinyRun& run, int step);
 
 }  // namespace finetune::testing

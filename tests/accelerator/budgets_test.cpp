@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT
-// What one update may cost on a device: kernels, bytes, waits of the host, calls of AdamW and peak
-// memory, asserted from budgets.json, whose figures only go down. Where one rises the test fails;
-// where one fell by more than 2 %, it asks for the lower figure. `finetune plan` predicts the peak
-// of the allocator within 5 %.
+// The cost of one update on a device: kernels, bytes, waits of the host, calls of AdamW and peak
+// memory must equal the figures in budgets.json, which may only decrease. The test fails if a
+// figure rises, and asks for the lower figure if one fell by more than 2 %. `finetune plan` must
+// predict the allocator's peak within 5 %.
 //
 // The model has the layers (6), heads (12) and vocabulary (52,000) of a RoBERTa of 84 million
-// parameters with an eighth of its width (96, 384), and 16 rows of 32 tokens instead of 128, of
-// which 60 % instead of 15 % are predicted: as many predicted tokens, and as many kernels except in
-// the head, whose vocabulary blocks are 8 times as long (5 instead of 39). An update takes a
-// second.
+// parameters with an eighth of its width (96, 384). It has 16 rows of 32 tokens instead of 128, of
+// which 60 % instead of 15 % are predicted. The number of predicted tokens is therefore equal, and
+// so is that of kernels except in the head, whose vocabulary blocks are 8 times as long (5 instead
+// of 39). An update takes a second.
 #include "accelerator/accelerator.h"
 
 namespace finetune::testing {
@@ -36,7 +36,7 @@ const TinyRun::Keys kModel = {
     {"dataloader_num_workers", "0"}};
 
 const std::vector<Case> kCases = {{"fp32", {}},
-                                  {"fp32_without_dropout", {}},  // keys below
+                                  {"fp32_without_dropout", {}},  // its keys are set below
                                   {"fp16", {{"fp16", "true"}}},
                                   {"bf16", {{"bf16", "true"}}},
                                   {"adamw_8bit", {{"optim", "adamw_8bit"}}},
@@ -58,7 +58,7 @@ TinyRun::Keys keys_of(const Case& one) {
   return keys;
 }
 
-// The third update: the first two differ where memory is first allocated.
+// Measures the third update, because memory is first allocated in the first two.
 std::map<std::string, int64_t> cost_of_an_update(const TinyRun& run) {
   Accelerator accelerator;
   const auto report_of = [&](const std::string& steps) {
@@ -77,7 +77,7 @@ std::map<std::string, int64_t> cost_of_an_update(const TinyRun& run) {
           {"peak_bytes", three.peak_bytes}};
 }
 
-// By `finetune plan` for the device.
+// Returns the peak that `finetune plan` predicts for the device.
 double predicted_peak(const TinyRun& run) {
   Accelerator accelerator;
   const ProcessResult plan =

@@ -16,7 +16,7 @@ bool brings_its_data(const std::string& text) {
          text.find("\ntask: mlm") == std::string::npos;
 }
 
-// The keys that make a configuration small, and replace the data that users download.
+// Returns keys that make a configuration small and replace downloaded data.
 Arguments small(const std::string& name, const std::string& text, const TemporaryFolder& folder) {
   Arguments keys = {"--output_dir", folder / name, "--cache_dir", folder / "cache"};
   const auto add = [&](const Arguments& more) {
@@ -26,13 +26,13 @@ Arguments small(const std::string& name, const std::string& text, const Temporar
   add({"--max_steps", "2", "--eval_steps", "2", "--save_steps", "2", "--logging_steps", "1"});
   add({"--warmup_steps", "0", "--max_eval_samples", "8", "--report_to", "none"});
   add({"--per_device_train_batch_size", "1", "--gradient_accumulation_steps", "2"});
-  if (name == "bigbird_pretraining.yaml") {  // its attention stays sparse
+  if (name == "bigbird_pretraining.yaml") {  // keeps its attention sparse
     add({"--max_seq_length", "256", "--max_predictions_per_seq", "30", "--config_overrides",
          "num_hidden_layers=2,num_attention_heads=2,hidden_size=32,intermediate_size=64,"
          "max_position_embeddings=256,block_size=16,num_random_blocks=1"});
     return keys;
   }
-  if (name == "smollm2_shakespeare.yaml") {  // its model and text are fetched first
+  if (name == "smollm2_shakespeare.yaml") {  // its model and text must be fetched first
     add({"--model_name_or_path", "null", "--model_type", "llama", "--config_overrides",
          "num_hidden_layers=2,num_attention_heads=4,num_key_value_heads=2,hidden_size=32,"
          "intermediate_size=64",
@@ -47,7 +47,7 @@ Arguments small(const std::string& name, const std::string& text, const Temporar
   return keys;
 }
 
-// A text as documents of 20 lines, which empty lines divide.
+// Returns a text as documents of 20 lines, separated by empty lines.
 std::string documents() {
   std::istringstream text(read_file(kText + "lighthouse.txt"));
   std::string result;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Asks the dispatcher of the torch that it is linked with, without a GPU, whether every operator of
-// a list (operators.txt) has a CUDA kernel. Exits 1 and names those that have none.
+// Asks torch's dispatcher, without a GPU, whether every operator of a list (operators.txt) has a
+// CUDA kernel. Exits with 1 and prints the operators without one.
 #include <ATen/core/dispatch/Dispatcher.h>
 
 #include <fstream>

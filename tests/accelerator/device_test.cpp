@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What the program asks of a GPU's driver and sets in torch, and how it ends when a GPU fails.
+// What the program reads from a GPU's driver and sets in torch, and how it exits if a GPU fails.
 #include "accelerator/accelerator.h"
 
 namespace finetune::testing {
@@ -70,7 +70,7 @@ TEST(AcceleratorArithmetic, IsDeterministicWithFullDeterminism) {
   EXPECT_EQ(accelerator.report().cublas_workspace, ":4096:8");
 }
 
-// A slice of a GPU has the architecture of the whole one and other products.
+// A MIG partition has the architecture of the whole GPU, but its matrix products have other bits.
 TEST(AcceleratorEnvironment, IsKeptAndComparedWhenARunResumes) {
   const TinyRun run(kBrief);
   Accelerator accelerator;
@@ -102,7 +102,7 @@ TEST(AcceleratorFault, OfCublasMemoryTakesFewerSamplesAtATime) {
   EXPECT_THAT(result.err, HasSubstr("4 x 2 samples instead of 8"));
 }
 
-// Nothing of the device can be read any more, and a fresh process resumes.
+// Device memory can no longer be read; a new process resumes.
 TEST(AcceleratorFault, OfALostGpuEndsWithoutASave) {
   Accelerator accelerator;
   const TinyRun whole(kBrief);
@@ -134,7 +134,7 @@ TEST(AcceleratorFault, OfMemoryNamesWhatIsAllocatedAndReserved) {
   EXPECT_THAT(result.err, HasSubstr("reserved by this process"));
 }
 
-// 1.1 billion parameters: by their shapes alone, nothing of that size is allocated.
+// Plans a model of 1.1 billion parameters from shapes only, without allocating it.
 TEST(AcceleratorMemory, OfALargeModelIsPlannedWithinWhatTheGpuHas) {
   TinyRun::Keys keys = kBrief;
   keys["config_overrides"] =

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// One mistake, named by the argument, that a program for GPUs can make; planted_faults_test.cpp
-// runs each with the pretend accelerator preloaded. Prints the first value of the result.
+// Makes one mistake that a program for GPUs can make, chosen by the argument, and prints the first
+// value of the result. planted_faults_test.cpp runs each with the pretend accelerator preloaded.
 #include <ATen/DeviceAccelerator.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/dropout.h>
@@ -28,7 +28,7 @@ at::Tensor pinned_twos() {
 
 }  // namespace
 
-// Has a name that the stack trace shows.
+// A named function, so that it appears in the stack trace.
 float read_device_memory_on_the_host(const at::Tensor& tensor) {
   return tensor.const_data_ptr<float>()[0];
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The pretend accelerator detects each mistake of planted_faults.cpp, and nothing in the program
-// that makes none.
+// The pretend accelerator detects each mistake of planted_faults.cpp, and reports nothing without
+// one.
 #include "accelerator/accelerator.h"
 
 namespace finetune::testing {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Runs on a device: its numbers are the CPU's, and what happens to runs happens to these.
+// Runs on a device: they give the CPU's numbers and survive what CPU runs survive.
 #include "accelerator/accelerator.h"
 
 namespace finetune::testing {
@@ -29,7 +29,7 @@ void expect_near(const std::vector<double>& actual, const std::vector<double>& e
   for (size_t i = 0; i < actual.size(); ++i) EXPECT_NEAR(actual[i], expected[i], 2e-5) << i;
 }
 
-// The same dropout masks and the same data give the CPU's losses, but for the order of sums.
+// With the same dropout masks and data, losses equal the CPU's up to the order of sums.
 TEST(AcceleratorRun, HasTheLossesOfTheCpu) {
   const TinyRun on_cpu(kShort);
   ASSERT_EQ(on_cpu.train({"--use_cpu", "true"}).code, 0);
@@ -44,7 +44,7 @@ TEST(AcceleratorRun, HasTheLossesOfTheCpu) {
   expect_near(actual, expected);
 }
 
-// Every save is written in the background; the kill hits a run with one in progress.
+// Every save is written in the background; the kill happens during a save.
 TEST(AcceleratorRun, KilledAmongItsSavesEndsInTheSameBits) {
   Accelerator accelerator;
   const TinyRun whole(kShort);
@@ -58,7 +58,7 @@ TEST(AcceleratorRun, KilledAmongItsSavesEndsInTheSameBits) {
     process.send(SIGKILL);
     EXPECT_EQ(process.finish().code, 128 + SIGKILL);
   }
-  // The schedule is that of 800 steps, so the run to compare with resumes from the same step.
+  // The schedule has 800 steps, so the run to compare with resumes from the same step.
   for (const auto& entry : std::filesystem::directory_iterator(killed.out())) {
     const std::string name = entry.path().filename();
     if (name.starts_with("checkpoint-") && name != "checkpoint-2") {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Memory techniques on a device: every pair of values of two keys is in one of the runs, and each
-// run, resumed from its checkpoint, ends in the same bits. All pairs that exclude nothing fit into
-// some 25 runs instead of the 100 that tests/integration/techniques_test.cpp makes on the CPU.
+// Memory techniques on a device: every pair of values of two keys occurs in one of the runs, and
+// each run, resumed from its checkpoint, ends with the same bits. All allowed pairs fit into about
+// 25 runs instead of the 100 of tests/integration/techniques_test.cpp on the CPU.
 #include <algorithm>
 
 #include "accelerator/accelerator.h"
@@ -47,7 +47,7 @@ using Row = std::vector<int>;
 
 bool is_refused(const Row& row) { return row[kPrecision] == 1 && row[kUpdate] == 2; }
 
-// Two factors, each with a value.
+// A pair of factors and their values.
 struct FactorPair {
   size_t first, second;
   int first_value, second_value;
@@ -77,8 +77,8 @@ int64_t covered(const Row& row, const std::set<FactorPair>& pairs) {
   });
 }
 
-// Rows that together contain every pair: each begins with a pair that is missing, and then takes,
-// factor by factor, the value that adds most of the missing ones.
+// Returns rows that together contain every pair. Each starts with a missing pair and then chooses,
+// factor by factor, the value that adds most missing pairs.
 std::vector<Row> covering_rows() {
   std::set<FactorPair> missing = all_pairs();
   std::vector<Row> rows;

@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-// Saves what a call preserves and resumes where `to` was left. System V.
+// Saves the callee-saved registers and continues where `to` was suspended. System V ABI.
 extern "C" void finetune_switch_fiber(void** from, void* to);
 asm(R"(
 .local finetune_switch_fiber
@@ -83,7 +83,7 @@ void Block::start_fibers() {
     Fiber& fiber = fibers[i];
     if (!fiber.stack) fiber.stack.reset(new char[kStackBytes]);
     const auto top = reinterpret_cast<uintptr_t>(fiber.stack.get() + kStackBytes) & ~uintptr_t{15};
-    // Where the switch finds the entry's address, below the alignment that a call leaves.
+    // The switch pops the entry's address from here, below the stack alignment at a call.
     auto** slot = reinterpret_cast<void**>(top) - 1;
     *slot-- = nullptr;
     *slot = reinterpret_cast<void*>(&enter_fiber);
@@ -95,7 +95,7 @@ void Block::start_fibers() {
 bool Block::run_ready() {
   bool ran = false;
   for (size_t n = 0; n < count; ++n) {
-    // A prime far from a power of two: a permutation of every number of threads below it.
+    // 7919 is a prime, so this is a permutation for every smaller number of threads.
     const size_t i = order == 0 ? n : (n * 7919 + order) % count;
     if (fibers[i].at != At::kRunning) continue;
     ran = true;
@@ -106,7 +106,7 @@ bool Block::run_ready() {
   return ran;
 }
 
-// An exchange of each warp, at which every lane of its mask has to be.
+// Completes the exchange of each warp if every lane of its mask has arrived.
 bool Block::release_exchange() {
   bool released = false;
   for (size_t warp = 0; warp < count; warp += kLanes) {
@@ -184,7 +184,7 @@ uint64_t exchange(unsigned mask, uint64_t value, unsigned from_lane, int line) {
   the_block->give_way();
   const size_t warp = the_block->current / kLanes * kLanes;
   const uint64_t result = the_block->fibers[warp + from_lane].value;
-  // Before the next one overwrites it.
+  // Waits until every lane has read the values, before the next exchange overwrites them.
   fiber.at = At::kExchange;
   fiber.line = -line;
   the_block->give_way();
@@ -193,7 +193,7 @@ uint64_t exchange(unsigned mask, uint64_t value, unsigned from_lane, int line) {
 
 void run(void (*kernel)(const void*), const void* arguments, Index blocks, Index threads,
          unsigned order) {
-  static thread_local Block block;  // keeps the stacks
+  static thread_local Block block;  // reuses the stacks
   block.kernel = kernel;
   block.arguments = arguments;
   block.order = order;

@@ -7,17 +7,17 @@
 #include <stdexcept>
 #include <string>
 
-// Runs CUDA kernels on the host: every thread of a block is a fiber of the host's thread, which
-// continues with the next one at a barrier or at an exchange within a warp. g++ compiles the
-// sources that NVRTC compiles for GPUs. x86-64.
+// Runs CUDA kernels on the host: every thread of a block is a fiber, and a host thread switches to
+// the next fiber at each barrier and each exchange within a warp. g++ compiles the same sources
+// that NVRTC compiles for GPUs. x86-64 only.
 //
-// Found: a barrier that is missing where the order of threads decides, threads that leave before a
-// barrier, lanes that are not at an exchange. Not found: what only threads that run at the same
-// time do.
+// This detects missing barriers where the order of threads matters, threads that exit before a
+// barrier, and lanes that are missing at an exchange. It cannot detect errors that only occur if
+// threads run at the same time.
 
 #define __global__
 #define __device__
-// One a block; blocks run one after another.
+// One copy per block is enough, because blocks run one after another.
 #define __shared__ static thread_local
 
 namespace cuda_on_cpu {
@@ -26,14 +26,14 @@ struct Index {
   unsigned x = 1, y = 1, z = 1;
 };
 
-// Who runs: where the fiber is.
+// The indices of the running fiber.
 struct Place {
   Index thread, block, threads, blocks;
 };
 Place& place();
 
-// Gives way until all threads are at the barrier of this line, or all lanes of the mask at the
-// exchange of this line, each with its value.
+// Yields until all threads are at the barrier of this line, or all lanes of the mask are at the
+// exchange of this line with their values.
 void wait_at_barrier(int line);
 uint64_t exchange(unsigned mask, uint64_t value, unsigned from_lane, int line);
 
@@ -47,8 +47,9 @@ T exchange_value(unsigned mask, T value, unsigned from_lane, int line) {
   return value;
 }
 
-// Calls kernel(arguments) as every thread of every block. `order`: 0 ascending, else a seed of the
-// order in which threads run. Throws std::runtime_error where threads miss a barrier or exchange.
+// Calls kernel(arguments) for every thread of every block. `order`: 0 runs threads in ascending
+// order, other values are seeds of another order. Throws std::runtime_error if threads miss a
+// barrier or exchange.
 void run(void (*kernel)(const void*), const void* arguments, Index blocks, Index threads,
          unsigned order);
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 FIELDS = ROOT / "tests/fixtures/config/hf_training_arguments.json"
-# How a description says that not every value of transformers is taken.
+# Descriptions of fields that do not support every value of transformers.
 ONLY = re.compile(r"(?:In this version only: (.*)|Another value is (.*))\.$")
 NO_EFFECT = re.compile(r"No effect: (.*)\.$")
 
@@ -30,7 +30,7 @@ def table(head, rows):
 
 
 def fields_of_transformers(binary):
-    """Each field of TrainingArguments: taken, taken with some values, accepted without an effect."""
+    """Each field of TrainingArguments: supported, supported with some values, accepted without effect."""
     properties = json.loads(output_of(binary, "schema"))["properties"]
     fields = json.loads(FIELDS.read_text(encoding="utf-8"))
     taken, limited, ignored = [], [], []

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Runs every command of the documentation as a reader would type it.
+"""Runs every command in the documentation as a reader would type it.
 
-A page is read from top to bottom in an empty folder that has the repository's configs/ (a copy) and
+A page is read from top to bottom in an empty folder with the repository's configs/ (a copy) and
 tests/ (a link):
 - a fence with title="NAME" is written to the file NAME;
 - in a `console` fence, a line that starts with "$ " is a command; "\\" at its end continues it. It must
-  exit with 0, or with N where "# exits with N" ends the line. Other lines of the fence are output, and
-  are not compared, but for those that end in "  # printed": such a line must occur in the output;
+  exit with 0, or with N if "# exits with N" ends the line. Other lines of the fence are output. They
+  are not compared, except lines that end in "  # printed", which must occur in the output;
 - a fence below `<!-- not run: REASON -->` is skipped.
 
     run_commands.py --binary build/finetune [PAGE...]     default: README.md and docs/**/*.md
@@ -29,7 +29,7 @@ PRINTED = "  # printed"
 
 
 def fences(page):
-    """Yields (line number, info string, lines, whether it is run) of each fence."""
+    """Yields (line number, info string, lines, whether it is run) for each fence."""
     lines = page.read_text(encoding="utf-8").splitlines()
     mark = None
     for number, line in enumerate(lines, 1):
@@ -47,7 +47,7 @@ def fences(page):
 
 
 def commands(start, body):
-    """Yields (line number, command, exit code) of a console fence."""
+    """Yields (line number, command, exit code) for each command of a console fence."""
     at = 0
     while at < len(body):
         if body[at].startswith("$ "):
@@ -61,7 +61,7 @@ def commands(start, body):
 
 
 class Reader:
-    """Follows one page in a separate folder."""
+    """Executes one page in a separate folder."""
 
     def __init__(self, page, binary, folder):
         self.page = page

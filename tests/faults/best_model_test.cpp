@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The best model on a full disk: saves of some steps find no room. The run ends with the best model
-// or says that it could not (exit code 4), and its record never speaks of another model than the
-// exported one.
+// The best model on a full disk: some saves find no space. The run ends with the best model or
+// reports that it could not (exit code 4), and its record always describes the exported model.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -22,11 +21,12 @@ namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 constexpr int64_t kSteps = 12;
-constexpr int64_t kEvery = 3;  // steps from one evaluation and save to the next
+constexpr int64_t kEvery = 3;  // steps between evaluations, and between saves
 
 struct Variant {
   std::string name;
-  bool greater_is_better = false;  // of the loss: then the best model is an early one
+  // true: the loss rises in training, so the best model is an early one
+  bool greater_is_better = false;
   std::string learning_rate = "1e-2";
   bool async_save = true;
 };
@@ -38,7 +38,7 @@ std::string model_bytes(const std::string& path) {
 
 Json json_of(const std::string& path) { return parse_json(model_bytes(path), path); }
 
-// A run with load_best_model_at_end whose undisturbed outcome is known.
+// A run with load_best_model_at_end whose uninterrupted outcome is known.
 class BestRun : public FaultRun {
  public:
   explicit BestRun(const Variant& variant)
@@ -60,7 +60,7 @@ class BestRun : public FaultRun {
   }
 
   [[nodiscard]] const std::map<int64_t, double>& losses() const { return losses_; }
-  // Of the evaluated steps but these.
+  // Returns the best of the evaluated steps except `lost`.
   [[nodiscard]] int64_t best_without(const std::vector<int64_t>& lost) const {
     int64_t best = 0;
     for (const auto& [step, loss] : losses_) {
@@ -70,7 +70,7 @@ class BestRun : public FaultRun {
     return best;
   }
 
-  // What is wrong where the model of this step is to be exported; or nothing.
+  // Checks that the model of this step was exported and recorded. Returns the problem; empty: none.
   [[nodiscard]] std::string check_export(int64_t step) const {
     const std::string name = "checkpoint-" + std::to_string(step);
     if (model_bytes(out("model.safetensors")) !=
@@ -106,8 +106,8 @@ Fault no_room_for(int64_t step) {
           .within = ".tmp-checkpoint-" + std::to_string(step) + "."};
 }
 
-// The save of `lost` finds no room; with `stop` the session ends at that step, and another without
-// a fault follows.
+// Makes the save of step `lost` fail for lack of space. With `stop` the session ends at that step,
+// and another session without a fault follows.
 std::string survive(BestRun& run, int64_t lost, int64_t stop) {
   run.begin_anew();
   Session session = stop == 0
@@ -133,7 +133,7 @@ std::string survive(BestRun& run, int64_t lost, int64_t stop) {
   if (warns != is_lost) return "the next start says\n" + again.said;
   if (const auto wrong = run.check_export(exported); !wrong.empty()) return wrong + " later";
   if (!is_lost) return "";
-  // What the message advises once there is room.
+  // Follows the advice in the message.
   std::vector<std::string> advice = {"--restart"};
   if (lost > kEvery) {
     const std::string from = run.out("checkpoint-" + std::to_string(lost - kEvery));
@@ -163,12 +163,12 @@ TEST(BestModelOnAFullDisk, IsExportedOrMissed) {
       }
     }
   }
-  // The cases differ: the best model is the last one and an earlier one.
+  // The variants differ: the best model is the last one in one and an earlier one in the other.
   EXPECT_EQ(bests.at(0), kSteps);
   EXPECT_LT(bests.at(1), kSteps);
 }
 
-// Nothing but the weights in memory is left.
+// No save succeeds, so only the weights in memory are left.
 TEST(BestModelOnAFullDisk, IsTheLastOneWhereNothingCouldBeSaved) {
   BestRun run({.name = "falling loss"});
   run.begin_anew();
@@ -180,7 +180,7 @@ TEST(BestModelOnAFullDisk, IsTheLastOneWhereNothingCouldBeSaved) {
   EXPECT_EQ(run.check_export(kSteps), "");
 }
 
-// A checkpoint that was damaged after it was saved is as good as none.
+// A checkpoint that was damaged after it was saved cannot be exported.
 TEST(BestModelOnAFullDisk, IsMissedWhereItsCheckpointIsDamaged) {
   BestRun run({.name = "rising loss", .greater_is_better = true});
   const int64_t best = run.best_without({});

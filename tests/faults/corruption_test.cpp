@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// R10: any damage to any region of any file of a checkpoint is noticed, and the one before is used.
-// R15: what the clock and the files' times say changes nothing. R22: all of it, one after another.
+// R10: damage to any region of any file of a checkpoint is detected, and the previous checkpoint is
+// used. R15: clocks and file times have no effect. R22: all of these, one after another.
 #include <gtest/gtest.h>
 
 #include <cerrno>
@@ -25,8 +25,8 @@ void put_file(const std::string& path, const std::string& bytes) {
   std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
 }
 
-// Damages one file in one way, at a place within [region, region + 1) of `regions` equal parts.
-// False where that changes nothing.
+// Damages one file in one way, within part `region` of `regions` equal parts. Returns false if that
+// changes nothing.
 bool damage(const std::string& path, const std::string& other, int kind, size_t region,
             size_t regions, Random& random) {
   const std::string before = file_content(path);
@@ -78,7 +78,8 @@ TEST(R10, DamageToAnyRegionOfAnyFile) {
     const std::string& name = files[turn % files.size()];
     const int kind = static_cast<int>(turn / files.size() % 6);
     const size_t region = turn / files.size() / 6 % kRegions;
-    if (kind >= 4 && i > 2 * static_cast<int64_t>(files.size() * 6)) continue;  // has no regions
+    // these kinds have no regions
+    if (kind >= 4 && i > 2 * static_cast<int64_t>(files.size() * 6)) continue;
     run.take("two");
     if (!damage(run.out("checkpoint-9/" + name), run.out("checkpoint-6/" + name), kind, region,
                 kRegions, random)) {
@@ -95,7 +96,7 @@ TEST(R10, DamageToAnyRegionOfAnyFile) {
   }
 }
 
-// Damage to what an earlier end of the run left next to the checkpoints.
+// Damages the files next to the checkpoints of a finished run.
 TEST(R10b, DamageToTheFilesBesideTheCheckpoints) {
   FaultRun run;
   Row row("R10b");

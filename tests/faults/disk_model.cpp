@@ -14,7 +14,7 @@ namespace finetune::testing {
 namespace fs = std::filesystem;
 
 struct DiskModel::Node {
-  // An entry that came, went, or both (a rename), with one step of the disk.
+  // An entry that was added, removed, or both (a rename) in one operation of the disk.
   struct Change {
     std::string removed;
     std::string added;
@@ -60,7 +60,7 @@ std::shared_ptr<Node> load(const fs::path& path) {
 
 using Random = std::mt19937_64;
 
-// What the disk holds of a file that was written beyond its last sync.
+// Returns a possible content of a file that was written after its last sync.
 std::string deviation(const Node& file, Random& random) {
   const std::string& now = file.content;
   const size_t kept = std::min(file.synced.size(), now.size());
@@ -168,7 +168,7 @@ void DiskModel::make_directory(const std::string& path) {
 }
 
 void DiskModel::sync_directory(const std::string& path) {
-  if (path.size() < root_.size()) return;  // above the model
+  if (path.size() < root_.size()) return;  // outside of the model
   const std::shared_ptr<Node> folder = node(path);
   folder->durable = folder->entries;
   folder->pending.clear();
@@ -179,7 +179,7 @@ void DiskModel::rename(const std::string& from, const std::string& to) {
   const std::shared_ptr<Node> moved = node(from);
   if (folder == node(parent_path(to))) {
     folder->change(file_name(from), file_name(to), moved);
-  } else {  // two folders: either half may be durable alone
+  } else {  // two folders: each half may be durable alone
     node(parent_path(to))->change("", file_name(to), moved);
     folder->change(file_name(from), "", nullptr);
   }

@@ -10,30 +10,31 @@
 
 namespace finetune::testing {
 
-// What a disk holds and what of it is durable, below one folder: content of files as it is and as
-// it was last synced, entries of folders as they are and as they were last synced. A power cut
+// Models the content and the durable state of a disk, below one folder: the contents of files now
+// and at their last sync, and the entries of folders now and at their last sync. A power cut
 // chooses one of the states that the difference allows. Not thread-safe.
 class DiskModel {
  public:
-  // Everything in `root` is durable now.
+  // Everything in `root` counts as durable.
   explicit DiskModel(std::string root);
 
-  void create(const std::string& path);  // or empties it
+  void create(const std::string& path);  // or truncates it
   void truncate(const std::string& path, uint64_t size);
   void make_directory(const std::string& path);
   void sync_directory(const std::string& path);
   void rename(const std::string& from, const std::string& to);  // within one folder
   void remove(const std::string& path);
 
-  // A handle follows its file through renames.
+  // A handle that follows its file through renames.
   struct Node;
   [[nodiscard]] std::shared_ptr<Node> node(const std::string& path) const;
   static void write(Node& file, const void* data, size_t size);
   static void sync(Node& file);
 
-  // The state after a power cut, by seed: replaces everything below `root` on the real disk. Seed 0
-  // loses all that was not synced. Others let at most three files deviate (lost, zeros, half,
-  // pages in any order) and keep of each folder's unsynced changes none, all, a beginning or any.
+  // Replaces everything below `root` on the real disk with a state after a power cut, chosen by the
+  // seed. Seed 0 loses everything that was not synced. Other seeds let at most three files deviate
+  // (lost, zeros, half, pages in any order) and keep none, all, the first or any of each folder's
+  // unsynced changes.
   void cut_power(uint64_t seed);
 
  private:

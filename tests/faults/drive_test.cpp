@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // A mirror on a mounted Drive that fails in bursts or for long, is full, shows files late, stores
-// them wrong, loses what was uploaded, and whose folders cannot be renamed (R18).
+// them damaged, loses uploads, and cannot rename folders (R18).
 #include <gtest/gtest.h>
 
 #include <array>
@@ -25,26 +25,26 @@ using Renames = DriveFileSystem::Renames;
 
 struct DriveCase {
   int64_t number;
-  uint64_t bits;  // of the seed and the number
+  uint64_t bits;  // hash of the seed and the number
 
-  // One of `count`, for the n-th choice of this case.
+  // Chooses one of `count` values for the n-th choice of this case.
   [[nodiscard]] int64_t choose(int n, int64_t count) const {
     const uint64_t mixed = (bits ^ (static_cast<uint64_t>(n) << 32)) * 0x9E3779B97F4A7C15U;
     return static_cast<int64_t>((mixed >> 33) % static_cast<uint64_t>(count));
   }
 };
 
-// A run whose mirror is on the Drive; nothing waits for real.
+// A run whose mirror is on the Drive; no time passes.
 class DriveRun : public checkpoint::RunFolder {
  public:
-  // What is wrong, or nothing.
+  // Returns the problem; empty: none.
   std::string survive(const DriveCase& item) {
     const bool ends_well = train(item);
     if (const std::string wrong = check_local(); !wrong.empty()) return wrong;
     if (item.choose(7, 4) == 0) lose_an_upload(item);
     drive_->work_again();
     drive_->show_files_after(0);
-    // The same machine: what lies here is as new, so nothing is taken.
+    // On the same machine the output folder is as new as the mirror, so nothing is copied.
     if (bring_back(kSteps.back())) return "the mirror was taken although nothing is newer there";
     std::filesystem::remove_all(output_dir);
     std::filesystem::create_directory(output_dir);
@@ -54,8 +54,8 @@ class DriveRun : public checkpoint::RunFolder {
  private:
   static constexpr std::array<int64_t, 4> kSteps = {10, 20, 30, 40};
 
-  // Saves and copies while the Drive misbehaves; true where it worked again in the end and the
-  // mirror said that it has everything.
+  // Saves and copies while the Drive misbehaves. Returns true if it worked again in the end and the
+  // mirror reported that it has everything.
   bool train(const DriveCase& item) {
     drive_->set_renames(std::array{Renames::kWork, Renames::kFail,
                                    Renames::kLoseFiles}[static_cast<size_t>(item.choose(0, 3))]);
@@ -87,7 +87,7 @@ class DriveRun : public checkpoint::RunFolder {
       case 0:  // a burst
         drive_->fail(error, 1 + item.choose(n + 2, 40), item.choose(n + 3, 60));
         break;
-      case 1:  // until somebody fixes it
+      case 1:  // until a user fixes it
         drive_->fail(error);
         break;
       case 2:
@@ -105,7 +105,7 @@ class DriveRun : public checkpoint::RunFolder {
     }
   }
 
-  // What was written is gone with the machine, although the mount had shown it.
+  // Simulates an upload that was lost with the machine although the mount had shown the file.
   void lose_an_upload(const DriveCase& item) {
     FileSystem& system = FileSystem::local();
     std::vector<std::string> found;
@@ -153,7 +153,8 @@ class DriveRun : public checkpoint::RunFolder {
     try {
       step = bring_back(std::nullopt);
     } catch (const Error& error) {
-      // Nothing but damaged ones, or one that was not read back in time: no silent start from none.
+      // The mirror has only damaged checkpoints, or one that was not read back in time: an error,
+      // never a silent start from step 0.
       if ((lost_ || acknowledged_ == 0) && error.kind() == ErrorKind::kCheckpoint) return "";
       return error.what();
     }
@@ -184,7 +185,7 @@ class DriveRun : public checkpoint::RunFolder {
 
 TEST(R18, DrivesThatMisbehave) {
   Row row("R18");
-  log::set_level("error");  // thousands of tries
+  log::set_level("error");  // thousands of retries
   for (int64_t i = 0; i < scaled(40); ++i) {
     DriveRun run;
     const DriveCase item{

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Calls that fail: full disks (R5), faults of the device (R6), reads during a resume (R7), a slow
+// Calls that fail: full disks (R5), errors of the device (R6), reads during a resume (R7), a slow
 // disk (R21).
 #include <gtest/gtest.h>
 
@@ -16,13 +16,13 @@ size_t count(const std::string& text, const std::string& part) {
   return found;
 }
 
-// Whether a save or what follows it is at work: nothing of that may end a run.
+// Whether the change belongs to a save or to what follows it; such errors must not end a run.
 bool belongs_to_a_save(const CaseRecord::Entry& entry) {
   return starts(entry, ".tmp-checkpoint-") || starts(entry, ".trash-checkpoint-") ||
          starts(entry, "checkpoint-");
 }
 
-// A run with a fault, then without: what is wrong, or nothing.
+// Runs with a fault, then without. Returns the problem; empty: none.
 std::string survive(FaultRun& run, const Fault& fault, bool is_transient, bool in_a_save) {
   run.begin_anew();
   const Session session = run.start(fault);
@@ -69,7 +69,7 @@ TEST(R6, DevicesThatFailAtAnyCall) {
   Row row("R6");
   const auto changes = static_cast<int64_t>(run.changes().size());
   const int64_t cases = scaled(400);
-  // First every call that is not one of many writes, then those too.
+  // First all calls except repeated writes, then those too.
   for (const bool writes : {false, true}) {
     for (int64_t at = 1; at <= changes && row.cases() < cases; ++at) {
       const auto& entry = run.changes()[static_cast<size_t>(at - 1)];
@@ -100,10 +100,10 @@ TEST(R7, ReadsThatFailWhileResuming) {
     fault.until = i < reads ? fault.at : fault.at + i % 7;
     const Session session = run.start(fault);
     std::string problem;
-    // 4 where the faults outlasted both tries of the only save.
+    // Exit code 4 if the faults outlasted both tries of the only save.
     const bool is_finished = session.code == 0 || (i >= reads && session.code == 4);
     if (!is_finished && session.code != 1) problem = "exit code " + std::to_string(session.code);
-    // One failed read inside a checkpoint: another is taken, or the read is done again.
+    // After one failed read in a checkpoint, the read is retried or another checkpoint is used.
     const bool inside = session.says("checkpoint-");
     if (i < reads && session.code != 0 && inside) problem = "did not fall back";
     if (problem.empty()) problem = run.finish(is_finished ? 0 : committed);

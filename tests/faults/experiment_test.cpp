@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Another experiment in the folder of a run, finished or not: it is refused (exit code 2), changes
-// nothing there, and the run ends in its own bits afterwards.
+// nothing, and the run still ends with its own bits.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 
 struct Change {
   std::vector<std::string> words;
-  std::vector<std::string> said;  // both values
+  std::vector<std::string> said;  // both values, in the message
 };
 
 std::string file_bytes(const std::string& path) {
@@ -35,7 +35,7 @@ std::map<std::string, std::string> files_of(const FaultRun& run) {
   return files;
 }
 
-// The first file that is there on one side alone, or with other bytes.
+// Returns the first file that exists on one side only or has other bytes.
 std::string first_change(const std::map<std::string, std::string>& before,
                          const std::map<std::string, std::string>& after) {
   for (const auto& [path, bytes] : before) {
@@ -77,7 +77,7 @@ std::vector<Change> changes_of(const FaultRun& run) {
           {{"--tokenizer_name", tokenizer}, {"vocab_size was 62", "is now 63"}}};
 }
 
-// A start with its own cache, which nothing but the folder of the run survives.
+// Starts another experiment; its cache is deleted afterwards.
 Session start_other(FaultRun& run, const Fault& fault, const Change& change) {
   const std::string cache = run.root() + "/cache";
   std::vector<std::string> words = change.words;
@@ -87,7 +87,7 @@ Session start_other(FaultRun& run, const Fault& fault, const Change& change) {
   return session;
 }
 
-// `state`: of the folder. With `kill_at` a first such start dies at that change, wherever it is.
+// `state`: saved state of the folder. With `kill_at` a first start is killed at that change.
 std::string refuse(FaultRun& run, const std::string& state, const Change& change, int64_t kill_at) {
   run.take(state);
   const auto before = files_of(run);
@@ -110,7 +110,7 @@ TEST(AnotherExperimentInTheFolder, IsRefusedAndChangesNothing) {
   FaultRun run;
   Row row("another_experiment_in_the_folder");
   run.keep_as("finished");
-  // Inside the second save: what it left behind is none of a refused start's either.
+  // Kills inside the second save: a refused start must not touch its leftovers either.
   run.keep_killed_at("half", [](const CaseRecord::Entry& entry) {
     return starts(entry, ".tmp-checkpoint-6.") && entry.operation == Operation::kMakeDirectory;
   });

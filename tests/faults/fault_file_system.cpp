@@ -154,7 +154,7 @@ void FaultFileSystem::strike(const std::string& what, const std::string& path) {
                 fault_.error);
   }
   if (fault_.action == Fault::Action::kPowerCut) model_.cut_power(fault_.seed);
-  ::_exit(kKilled);  // with the mutex held: no other thread changes anything any more
+  ::_exit(kKilled);  // with the mutex locked: no other thread changes anything
 }
 
 void FaultFileSystem::begin(Operation operation, const char* what, const std::string& path) {

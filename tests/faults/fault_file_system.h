@@ -35,54 +35,54 @@ enum class Operation : uint8_t {
 };
 inline bool is_read(Operation operation) { return operation >= Operation::kOpen; }
 
-// What is to go wrong in a run, and where.
+// The fault of a run, and where it happens.
 struct Fault {
   enum class Action { kNone, kKill, kPowerCut, kError };
   static constexpr int64_t kForever = std::numeric_limits<int64_t>::max();
 
   Action action = Action::kNone;
-  bool in_reads = false;  // `at` counts reads below checkpoint folders, else changes
+  bool in_reads = false;  // `at` counts reads below checkpoint folders instead of changes
   int64_t at = 0;         // from 1
-  int64_t until = 0;      // kError: the last one that fails; below `at` means `at` alone
+  int64_t until = 0;      // kError: the last call that fails; below `at`: only `at` fails
   bool torn = false;      // half of a write is done first
   int error = 0;          // kError: errno
   uint64_t seed = 0;      // kPowerCut: DiskModel::cut_power
-  // What the disk reports as free: with kError meanwhile, with kNone throughout.
+  // Free space that the disk reports: with kError during the fault, with kNone always.
   uint64_t free_bytes = UINT64_MAX;
   int delay_ms = 0;         // of every write and sync
-  std::string within = {};  // only changes of names that start with it go wrong
+  std::string within = {};  // only changes of names that start with it fail
 };
 
-// What a run did, for the process that watches it, in memory that both share.
+// What a run did, in memory that it shares with the process that watches it.
 struct CaseRecord {
   static constexpr size_t kMaxOperations = 8192;
   struct Entry {
     Operation operation = Operation::kCreate;
-    std::array<char, 95> name = {};  // the path's end, below the output folder
+    std::array<char, 95> name = {};  // end of the path, below the output folder
   };
 
   std::atomic<int64_t> changes = 0;
   std::atomic<int64_t> reads = 0;
-  std::atomic<int64_t> hits = 0;            // times the fault struck
-  std::atomic<int64_t> committed = -1;      // newest step that has its final name
-  std::atomic<int64_t> durable = -1;        // and whose folder was synced since
+  std::atomic<int64_t> hits = 0;            // number of times that the fault happened
+  std::atomic<int64_t> committed = -1;      // newest step with its final name
+  std::atomic<int64_t> durable = -1;        // newest of them whose folder was synced
   std::atomic<int64_t> commits = 0;         // renames to a final name
-  std::atomic<int64_t> fewest = -1;         // checkpoints there were at once, after the 2nd commit
-  std::atomic<int64_t> most_staged = 0;     // saves that were being written at once
+  std::atomic<int64_t> fewest = -1;         // fewest checkpoints at any time after the 2nd commit
+  std::atomic<int64_t> most_staged = 0;     // most saves being written at the same time
   std::atomic<int64_t> outside = 0;         // changes outside of the output folder
-  std::atomic<int64_t> repeated_syncs = 0;  // of a file whose sync had failed before
+  std::atomic<int64_t> repeated_syncs = 0;  // of a file whose previous sync failed
   std::array<char, 256> first_outside = {};
   std::array<Entry, kMaxOperations> entries;  // changes, in order
 
   void clear();
 };
 
-// Passes everything on to the machine's file system, except that nothing waits for the disk, keeps
-// a DiskModel of `root` in step, and lets one Fault happen. A killed process ends at once, in the
-// middle of whatever its other threads do, with 137. Safe to call from several threads.
+// Passes calls on to the machine's file system, but never waits for the disk; updates a DiskModel
+// of `root`, and triggers one Fault. A killed process exits at once with 137, whatever its other
+// threads do. Thread-safe.
 class FaultFileSystem final : public FileSystem {
  public:
-  // `root` holds `output_dir`; both exist or are made by the run.
+  // `root` contains `output_dir`; both exist or are created by the run.
   FaultFileSystem(FileSystem& machine, std::string root, std::string output_dir, Fault fault,
                   CaseRecord& record);
 
@@ -105,9 +105,9 @@ class FaultFileSystem final : public FileSystem {
   class Writable;
   class Readable;
 
-  // Counts an operation; true where it is to fail or die half done. Requires: mutex_ is held.
+  // Counts an operation; returns whether it must fail or die half done. Requires: mutex_ is locked.
   bool strikes(Operation operation, const std::string& path);
-  // Does what the fault says, behind strikes(): does not return.
+  // Triggers the fault after strikes() returned true; does not return.
   [[noreturn]] void strike(const std::string& what, const std::string& path);
   void begin(Operation operation, const char* what, const std::string& path);
   void count_staged();

@@ -43,7 +43,7 @@ std::string content(const std::string& path) {
   return {std::istreambuf_iterator<char>(stream), {}};
 }
 
-// As main() does it.
+// Runs a command as main() does.
 int run_command(const std::vector<std::string>& words) {
   try {
     return cli::run(words);
@@ -100,15 +100,15 @@ FaultRun::FaultRun(const RunSettings& settings) : settings_(settings) {
                     (settings_.mirrored ? "mirror_dir: " + mirror() + "\n" : "") +
                     settings_.more_keys);
   fs::create_directory(root_);
-  // Here, not in a fork: what libtorch sets up once is then there in all of them.
+  // Runs once here, so that all forks inherit what libtorch initialises.
   if (static const int warm = run_command({"train", folder_ / "run.yaml"}); warm != 0) {
     throw std::runtime_error("the run does not work at all");
   }
-  // The cache of tokens is not modelled: it is complete before anything goes wrong.
+  // The cache of tokens is not modelled: it is complete before any fault.
   if (run_command({"prepare", folder_ / "run.yaml"}) != 0) {
     throw std::runtime_error("the data cannot be prepared");
   }
-  // A heartbeat may end a moment after what it belonged to.
+  // A heartbeat thread may end a moment after its owner.
   for (int i = 0; i < 20'000 && count_threads() != 1; ++i) ::usleep(1000);
   if (count_threads() != 1) throw std::runtime_error("threads are left, which no fork has");
   begin_anew();
@@ -228,8 +228,7 @@ int64_t FaultRun::keep_killed_at(const std::string& name, const Place& is_there)
     return std::find_if(begin, end, is_there) - begin + 2;
   };
   int64_t at = number_after(changes_.begin(), changes_.end());
-  // The log is written concurrently with the saves, so a change has not the same number in each
-  // run.
+  // The log is written concurrently with the saves, so the number of a change varies between runs.
   constexpr int kTries = 100;
   for (int tries = 1;; ++tries) {
     begin_anew();
@@ -239,7 +238,7 @@ int64_t FaultRun::keep_killed_at(const std::string& name, const Place& is_there)
     const int64_t found = number_after(begin, begin + (at - 1));
     if (found == at) break;
     if (tries == kTries) throw std::runtime_error("the change is never at its number: " + name);
-    at = found;  // one more where it has not come yet
+    at = found;  // try one later if it has not happened yet
   }
   const int64_t committed = record_->committed;
   keep_as(name);

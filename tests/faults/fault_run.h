@@ -12,18 +12,18 @@
 
 namespace finetune::testing {
 
-// How one start of the run ended.
+// The result of one session of the run.
 struct Session {
-  int code = -1;        // 137: the fault killed it; 128 + n: signal n did, which is a failure
+  int code = -1;        // 137: killed by the fault; 128 + n: ended by signal n, which is a failure
   std::string said;     // standard error
-  int64_t resumed = 0;  // the step it resumed from; -1: it did not get that far
+  int64_t resumed = 0;  // the step it resumed from; -1: it ended before that
 
   [[nodiscard]] bool says(const std::string& text) const {
     return said.find(text) != std::string::npos;
   }
 };
 
-// Lines of the configuration: what is trained, and how its rows are read.
+// Lines of the configuration: the model and how its rows are read.
 inline const std::string kTinyBert =
     "model_type: bert\nconfig_overrides: {num_hidden_layers: 1, num_attention_heads: 2, "
     "hidden_size: 16, intermediate_size: 16, max_position_embeddings: 12}\n"
@@ -44,47 +44,48 @@ struct RunSettings {
   bool mirrored = false;       // mirror_dir is mirror()
 };
 
-// A tiny run that is started again and again, each time in a fork of this process, which has
-// libtorch loaded and warm: a start takes a twentieth of what it takes a fresh process, and dies
-// like one. This process itself must not start threads.
+// A tiny run that is started many times, each time in a fork of this process, which has libtorch
+// loaded and warm: a start takes a twentieth of the time of a new process and can be killed like
+// one. This process itself must not start threads.
 class FaultRun {
  public:
   explicit FaultRun(const RunSettings& settings = {});
 
-  // The next start is the first, in an empty output folder or in one that it has to make.
+  // Makes the next start the first one, with an empty output folder or none.
   void begin_anew(bool make_folder = true);
   Session start(const Fault& fault = {}, const std::vector<std::string>& more = {});
 
-  // Starts without a fault, and again, until the run is finished; empty where it ends in the
-  // uninterrupted run's bits, having resumed from no step before `at_least`, else what is wrong.
+  // Starts without a fault until the run is finished. Returns an empty string if it ends with the
+  // bits of the uninterrupted run and never resumed from a step before `at_least`; otherwise
+  // describes the problem.
   std::string finish(int64_t at_least);
-  // What differs from the uninterrupted run, in a folder that says it is finished. Where its last
-  // save failed, so that there is no last checkpoint, weights and log alone are compared.
+  // Returns what differs from the uninterrupted run in the folder of a finished run. If the last
+  // save failed, so that there is no last checkpoint, only weights and log are compared.
   [[nodiscard]] std::string compare() const;
-  // Names in the output folder that hold `part`.
+  // Returns the names in the output folder that contain `part`.
   [[nodiscard]] std::vector<std::string> names(const std::string& part) const;
 
   [[nodiscard]] CaseRecord& record() const { return *record_; }
-  // Changes of the uninterrupted run, in order.
+  // Changes that the uninterrupted run made, in order.
   [[nodiscard]] const std::vector<CaseRecord::Entry>& changes() const { return changes_; }
   [[nodiscard]] std::string out(const std::string& name = "") const {
     return name.empty() ? output_dir_ : output_dir_ + "/" + name;
   }
   [[nodiscard]] std::string mirror() const { return root_ + "/mirror"; }
-  // Holds nothing but the output folder and the mirror.
+  // The folder that contains only the output folder and the mirror.
   [[nodiscard]] std::string root() const { return root_; }
   [[nodiscard]] const RunSettings& settings() const { return settings_; }
   [[nodiscard]] const TemporaryFolder& folder() const { return folder_; }
   [[nodiscard]] double seconds_of_a_run() const { return seconds_; }
 
-  // Copies of the output folder under a name, to begin cases from.
+  // Save and restore copies of the output folder under a name.
   void keep_as(const std::string& name);
   void take(const std::string& name);
-  // The state after a kill after the first change that `is_there` accepts, kept under a name.
-  // Returns the newest step that was committed by then.
+  // Kills the run after the first change that `is_there` accepts and saves the state under a name.
+  // Returns the newest step committed by then.
   using Place = std::function<bool(const CaseRecord::Entry&)>;
   int64_t keep_killed_at(const std::string& name, const Place& is_there);
-  // Changes that a start from a kept state makes, in order.
+  // Returns the changes that a start from a saved state makes, in order.
   std::vector<CaseRecord::Entry> changes_from(const std::string& name);
 
  private:
@@ -107,8 +108,8 @@ class FaultRun {
   double seconds_ = 0;
 };
 
-// The count and the failures of one row of the table: prints them, writes them to the folder that
-// FINETUNE_FAULTS_RESULTS names, and fails the test where there are any.
+// The counts of one row of the table. The destructor prints them, writes them to the folder in
+// FINETUNE_FAULTS_RESULTS and fails the test if there are failures.
 class Row {
  public:
   explicit Row(std::string name);
@@ -116,7 +117,7 @@ class Row {
   Row(const Row&) = delete;
   Row& operator=(const Row&) = delete;
 
-  // One case; `problem` is empty where it went well.
+  // Counts one case; `problem` is empty if it passed.
   void add(const std::string& what, const std::string& problem);
   [[nodiscard]] int64_t cases() const { return cases_; }
 
@@ -130,12 +131,12 @@ class Row {
 [[nodiscard]] inline bool starts(const CaseRecord::Entry& entry, const std::string& with) {
   return std::string(entry.name.data()).rfind(with, 0) == 0;
 }
-// "change 12 (write .tmp-checkpoint-3.x/config.json)"
+// Returns "change 12 (write .tmp-checkpoint-3.x/config.json)".
 [[nodiscard]] std::string describe(int64_t at, const CaseRecord::Entry& entry);
 
-// How many cases a row has: `usual`, or FINETUNE_FAULTS_SCALE times as many.
+// Returns the number of cases of a row: `usual` times FINETUNE_FAULTS_SCALE.
 [[nodiscard]] int64_t scaled(int64_t usual);
-// FINETUNE_FAULTS_SEED, else 1.
+// Returns FINETUNE_FAULTS_SEED, or 1.
 [[nodiscard]] uint64_t base_seed();
 
 }  // namespace finetune::testing

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// R25: damage to the files of a finished run and of its mirror, after the end. The same command has
-// to bring both back to the undisturbed content, or to exit with 3 where nothing is left to do that
-// from; never with 0 where a file is wrong. R25b: it is killed at every change while it does.
+// R25: damage to the files of a finished run and of its mirror. The same command must restore both
+// to the original content, or exit with 3 if nothing is left to restore from; it must never exit
+// with 0 if a file is wrong. R25b: the command is killed at every change during this.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -31,7 +31,7 @@ void put(const std::string& path, const std::string& bytes) {
 
 constexpr int kKinds = 18;
 
-// Damages a file in one way; false where that changes nothing. `other` is another file.
+// Damages a file in one way; returns false if that changes nothing. `other` is another file.
 bool damage(const std::string& path, const std::string& other, int kind, Random& random) {
   const std::string before = bytes_of(path);
   std::string bytes = before;
@@ -104,7 +104,7 @@ bool damage(const std::string& path, const std::string& other, int kind, Random&
   return bytes != before;
 }
 
-// What a rebuilt end may have otherwise: what clocks say, and how often the run was started.
+// Whether a key may differ in a rebuilt model: times and the number of sessions.
 bool is_of_the_clock(const std::string& key) {
   static const std::set<std::string> kKeys = {"seconds", "sessions", "session",
                                               "created", "checksum", "files"};
@@ -137,7 +137,7 @@ bool says_the_same(const std::string& path, const std::string& good) {
          without_times(parse_json(then, good, ErrorKind::kData, limits));
 }
 
-// A finished run, with or without a mirror and checkpoints, and copies of both folders.
+// A finished run, with or without mirror and checkpoints, and copies of both folders.
 class FinishedRun {
  public:
   explicit FinishedRun(const RunSettings& settings) : run(settings) {
@@ -166,7 +166,7 @@ class FinishedRun {
     return false;
   }
 
-  // What of both folders is not as it was, where the command ended in 0.
+  // Returns the first difference in both folders after a command that exited with 0.
   [[nodiscard]] std::string compare(const Session& session) const {
     try {
       for (const char* folder : {"out", "mirror"}) {
@@ -189,12 +189,12 @@ class FinishedRun {
     if (!fs::exists(top)) return;
     for (const auto& entry : fs::recursive_directory_iterator(top)) {
       const std::string name = folder + "/" + fs::relative(entry.path(), top).string();
-      // Locks have their own rows; tokens are a cache, verified where they are used.
+      // Locks have their own rows; tokens are a cache that is verified when it is read.
       if (!entry.is_regular_file() || name.ends_with(checkpoint::kLockFile)) continue;
       if (name.starts_with("mirror/tokens/")) continue;
-      // The model card is the user's to edit.
+      // The user may edit the model card.
       if (name.ends_with("/README.md")) continue;
-      // Logs with times, of which each session continues what it can (MetricsLog's tests).
+      // Logs contain times; each session continues what it can (tests of MetricsLog).
       if (name.ends_with("/metrics.jsonl") || name.ends_with("/sessions.jsonl")) continue;
       files_.push_back(name);
     }
@@ -214,20 +214,20 @@ class FinishedRun {
   [[nodiscard]] std::string check_files(const std::string& folder, const Session& session) const {
     for (const std::string& name : files_) {
       if (!name.starts_with(folder + "/")) continue;
-      if (name.ends_with(checkpoint::kTreeIndexFile)) continue;  // check_index()
+      if (name.ends_with(checkpoint::kTreeIndexFile)) continue;  // see check_index()
       const size_t at = name.find("checkpoint-");
       if (at != std::string::npos) {
         const std::string checkpoint = name.substr(at, name.find('/', at) - at);
         const std::string place = path(folder + "/" + checkpoint);
-        // Without these two it is what another program would have written.
+        // Without these two files it counts as a checkpoint of another program.
         if (!fs::exists(place + "/manifest.json") && !fs::exists(place + "/finetune_state.json"))
           continue;
         const bool is_whole =
             checkpoint::inspect_checkpoint(FileSystem::local(), place, true).whole;
-        // Where both copies are damaged, the older one of the run cannot be made again.
+        // If both copies are damaged, the older checkpoint of the run cannot be restored.
         if (!is_whole && session.says(checkpoint + " is damaged")) continue;
         if (!is_whole && session.says(checkpoint + " is not used")) continue;
-        // A run that is resumed from a newer one does not look at it.
+        // A run that resumes from a newer checkpoint does not read this one.
         if (!is_whole && session.says("resuming from") && !session.says(checkpoint)) continue;
         if (!is_whole) return place + " is not whole, and nothing says so";
       }
@@ -249,7 +249,7 @@ class FinishedRun {
   std::vector<std::string> files_;
 };
 
-// What the next start does about the damage; `may_be_lost`: nothing is left to repair it from.
+// Checks what the next start does about the damage; `may_be_lost`: nothing is left to repair from.
 std::string repairs(FinishedRun& finished, const Session& session, bool may_be_lost) {
   std::string problem;
   if (session.code == 0) {
@@ -270,7 +270,7 @@ void damage_at_random(FinishedRun& finished, Row& row, const std::string& label,
     std::set<std::string> damaged;
     const auto count = static_cast<size_t>(1 + i % 3);
     while (damaged.size() < count) {
-      // Every file in turn, every kind in turn, and others at random with them.
+      // Cycles through all files and all kinds of damage, with further random ones.
       const auto turn = static_cast<size_t>(i);
       const bool first = damaged.empty();
       const std::string& name = files[first ? turn % files.size() : random() % files.size()];
@@ -281,7 +281,7 @@ void damage_at_random(FinishedRun& finished, Row& row, const std::string& label,
       damaged.insert(name);
       what += ", damage " + std::to_string(kind) + " to " + name;
     }
-    // Both copies of a file, or its only one.
+    // Whether both copies of a file, or its only copy, are damaged.
     const bool is_in_both = std::ranges::any_of(damaged, [&](const std::string& name) {
       return name.starts_with("out/") && damaged.count("mirror/" + name.substr(4)) > 0;
     });
@@ -306,7 +306,7 @@ TEST(R25, DamageAfterTheEnd) {
 struct Damages {
   const char* label;
   bool mirrored;
-  std::vector<std::pair<std::string, int>> files;  // and kinds
+  std::vector<std::pair<std::string, int>> files;  // and kinds of damage
 };
 
 TEST(R25b, KilledAtEveryChangeOfARepair) {
@@ -344,7 +344,7 @@ TEST(R25b, KilledAtEveryChangeOfARepair) {
       const Session killed =
           finished.run.start({.action = Fault::Action::kKill, .at = at, .torn = at % 2 == 0});
       const std::string what = std::string(item.label) + ", killed at change " + std::to_string(at);
-      // The mirror's thread may have done more before, so that there are fewer changes.
+      // The mirror's thread may be further along, so that there are fewer changes left.
       std::string problem;
       if (killed.code != 137 && killed.code != 0) problem = "not killed: " + killed.said;
       if (problem.empty()) problem = repairs(finished, finished.run.start(), false);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The process dies (R1, R3) or the machine loses its power (R4) around every change that a run
-// makes to the disk.
+// The process is killed (R1, R3) or the machine loses power (R4) at every change that a run makes
+// to the disk.
 #include <gtest/gtest.h>
 
 #include "faults/fault_run.h"
@@ -10,8 +10,8 @@ namespace {
 
 using Entries = std::vector<CaseRecord::Entry>;
 
-// Between two writes to one file nothing else changes: the first, the second and the last stand for
-// all, unless there is time for all.
+// Consecutive writes to one file are equivalent: the first, the second and the last are tested, all
+// of them only if there is time.
 bool is_worth_it(const Entries& entries, size_t i) {
   const auto same = [&](size_t a, size_t b) {
     return b < entries.size() && entries[b].operation == Operation::kWrite &&
@@ -43,14 +43,14 @@ TEST(R1, KilledAtEveryChangeOfAWholeRun) {
   kill_at_every_change(run, row);
 }
 
-// A packed causal language model: other samples and other files of the model.
+// A packed causal language model, which has other samples and other files.
 TEST(R1Causal, KilledAtEveryChangeOfARun) {
   FaultRun run({.steps = 4, .save_steps = 2, .eval_steps = 4, .model_keys = kTinyLlama});
   Row row("R1 causal");
   kill_at_every_change(run, row);
 }
 
-// Without a checkpoint only the files of the finished model say how far the run is.
+// Without checkpoints only the files of the finished model show the progress of the run.
 TEST(R1b, KilledAtEveryChangeOfTheEndWithoutCheckpoints) {
   FaultRun run({.more_keys = "save_strategy: \"no\"\n"});
   Row row("R1b");
@@ -78,7 +78,7 @@ bool deletes(const CaseRecord::Entry& entry) {
          entry.operation == Operation::kMakeDirectory;
 }
 
-// Kills a start from a kept state at every change that sweeps, deletes or renames.
+// Kills a start from a saved state at every change that sweeps, deletes or renames.
 void kill_while_deleting(FaultRun& run, Row& row, const std::string& state, int64_t committed) {
   const Entries entries = run.changes_from(state);
   for (size_t i = 0; i < entries.size(); ++i) {
@@ -125,7 +125,7 @@ TEST(R4, PowerCutsAtEveryChange) {
     const bool resumes = i % 3 == 2;
     const Entries& entries = resumes ? resumed : run.changes();
     const auto changes = static_cast<int64_t>(entries.size());
-    // Every third case loses all that was not synced, the rest some of it.
+    // Every third case loses everything that was not synced, the others a part of it.
     const uint64_t cut_seed = i % 3 == 0 ? 0 : seed + static_cast<uint64_t>(i);
     const int64_t at = 1 + (i * 7919 + static_cast<int64_t>(base_seed())) % changes;
     if (resumes) {
@@ -138,7 +138,7 @@ TEST(R4, PowerCutsAtEveryChange) {
     const int64_t durable = std::max<int64_t>(run.record().durable, resumes ? resumed_at : -1);
     const std::string what =
         "seed " + std::to_string(cut_seed) + ", " + describe(at, entries[size_t(at - 1)]);
-    // Where the folder has to be made, the last changes may lie beyond its end.
+    // If the folder must be created, the last changes may not exist.
     const bool missed = cut.code != 137 && cut.code != 0;
     row.add(what, missed ? "not cut: " + cut.said : run.finish(durable));
   }

@@ -42,15 +42,16 @@ BIG_WRITES, MAX_PAGES = 1 << 5, 1 << 22
 LOOP_CTL_GET_FREE, LOOP_CONFIGURE, LOOP_CLR_FD = 0x4C82, 0x4C0A, 0x4C01
 LOOP_AUTOCLEAR = 4
 
-LOG_ENTRY = struct.Struct("<dQQ")  # time.monotonic(), offset, length; FLUSHED as the offset
+# time.monotonic(), offset, length; the offset FLUSHED marks a flush
+LOG_ENTRY = struct.Struct("<dQQ")
 FLUSHED = (1 << 64) - 1
 
 
-FOLDER_PREFIX = "finetune-cuts-"  # of the folders that disks are mounted in
+FOLDER_PREFIX = "finetune-cuts-"  # of folders where disks are mounted
 
 
 class Unable(Exception):
-    """This machine cannot do it: no root, no FUSE, no loop device, no such file system."""
+    """This machine does not support it: no root, no FUSE, no loop device, or no such file system."""
 
 
 def mount(source, target, kind, options="", flags=0):
@@ -62,11 +63,11 @@ def mount(source, target, kind, options="", flags=0):
 
 
 def own_mounts():
-    """Nobody else sees what this process mounts, and it goes with this process."""
+    """Makes mounts of this process private; they disappear with it."""
     if LIBC.unshare(CLONE_NEWNS) != 0:
         raise Unable(f"no mount namespace: {os.strerror(ctypes.get_errno())}")
     mount("none", "/", "none", flags=MS_REC | MS_PRIVATE)
-    # Copies of mounts of such processes would keep their disks busy, and their UUIDs.
+    # Processes with copies of these mounts would keep their disks busy, and their UUIDs.
     for line in reversed(Path("/proc/self/mounts").read_text().splitlines()):
         target = line.split()[1]
         if f"/{FOLDER_PREFIX}" in target:
@@ -74,7 +75,7 @@ def own_mounts():
 
 
 def unmount(target, lazily=False):
-    """Waits where a process that was just killed still has files open."""
+    """Unmounts; waits while a killed process still has open files."""
     for _ in range(500):
         if LIBC.umount2(str(target).encode(), MNT_DETACH if lazily else 0) == 0:
             return
@@ -85,7 +86,7 @@ def unmount(target, lazily=False):
 
 
 class LoopDevice:
-    """A block device over a file. It goes when it is closed and nothing mounts it."""
+    """A block device over a file. It is removed when it is closed and not mounted."""
 
     def __init__(self, file):
         try:
@@ -111,7 +112,7 @@ class LoopDevice:
                     return descriptor, path
                 except OSError as error:
                     os.close(descriptor)
-                    if error.errno != errno.EBUSY:  # somebody was faster
+                    if error.errno != errno.EBUSY:  # another process was faster
                         raise
             raise OSError(errno.EBUSY, "every loop device is taken again at once")
         finally:
@@ -124,7 +125,7 @@ class LoopDevice:
 
 
 class _Server:
-    """The FUSE server: one file, `disk`, kept in an image file, and its log."""
+    """The FUSE server of one file, `disk`, stored in an image file, and of its log."""
 
     def __init__(self, fuse, image, log):
         self.fuse, self.image, self.log = fuse, image, log
@@ -152,7 +153,7 @@ class _Server:
             try:
                 os.write(self.fuse, header + answer)
             except OSError:
-                continue  # the kernel no longer waits for it
+                continue  # the kernel no longer waits for the answer
 
     def answer(self, code, node, body):
         if code == WRITE:
@@ -223,14 +224,14 @@ class LoggedDisk:
         os.waitpid(self.process, 0)
 
     def close(self):
-        """The log, when whatever was mounted is unmounted."""
+        """Returns the log. Requires: nothing is mounted."""
         self.device.close()
         self.end()
         return read_log(self.log_path)
 
 
 def read_log(path):
-    """[(time, offset, data)], data None for a flush."""
+    """Returns [(time, offset, data)]; data is None for a flush."""
     raw = Path(path).read_bytes()
     entries, at = [], 0
     while at < len(raw):
@@ -245,7 +246,7 @@ def read_log(path):
 
 
 def blocks_of(path):
-    """The blocks of an image that are not all zeros."""
+    """Returns the blocks of an image that are not all zeros."""
     blocks, zeros = {}, bytes(BLOCK)
     with open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
@@ -273,17 +274,17 @@ def write_image(path, blocks, size):
 
 
 class Cuts:
-    """What the disk may hold after a power cut, for positions in a log that only grow."""
+    """Possible contents of the disk after a power cut, for increasing positions in a log."""
 
     def __init__(self, blocks, log):
         self.log = log
         self.times = [entry[0] for entry in log]
-        self.flushed = dict(blocks)  # at the last flush
+        self.flushed = dict(blocks)  # contents at the last flush
         self.waiting = []  # [(block, offset in it, data)] written since
         self.position = 0
 
     def index_at(self, moment):
-        """How many writes and flushes the disk had got before a moment."""
+        """Returns the number of writes and flushes before a moment."""
         return bisect.bisect_left(self.times, moment)
 
     def advance(self, position):
@@ -298,8 +299,8 @@ class Cuts:
         self.position = position
 
     def state(self, chance, kept):
-        """The blocks after a cut at this position; `kept` is the share of the blocks in the disk's
-        cache that reached the platter: 1 for all of them, as an image cloned at one moment has."""
+        """Returns the blocks after a cut at this position. `kept` is the fraction of the blocks in the
+        disk's cache that were written: 1 for all, as in an image cloned at one moment."""
         blocks = dict(self.flushed)
         for piece in self.waiting:
             if kept >= 1 or chance.random() < kept:
@@ -326,19 +327,19 @@ def put(blocks, piece):
 
 
 class FileSystem:
-    """One of the kernel's file systems and how it is made and mounted."""
+    """A file system of the kernel, and how it is created and mounted."""
 
     def __init__(self, name, kind, megabytes, make, options=""):
         self.name, self.kind, self.size = name, kind, megabytes << 20
         self.make, self.options = make, options
 
     def missing(self):
-        """Why it cannot be tried here, or nothing."""
+        """Returns why it cannot be tested here; empty: it can."""
         if os.geteuid() != 0:
             return "not root"
         known = [line.split()[-1] for line in Path("/proc/filesystems").read_text().splitlines()]
         if self.kind not in known:
-            # It may be a module that mount loads.
+            # mount may load it as a module.
             subprocess.run(["modprobe", self.kind], capture_output=True, check=False)
             known = Path("/proc/filesystems").read_text().split()
         if self.kind not in known:
@@ -347,7 +348,7 @@ class FileSystem:
         return "" if found.returncode == 0 else f"there is no {self.make[0]}"
 
     def formatted(self, folder):
-        """The blocks of an empty one."""
+        """Returns the blocks of an empty file system."""
         path = Path(folder) / "empty"
         write_image(path, {}, self.size)
         done = subprocess.run([*self.make, str(path)], capture_output=True, text=True)
@@ -363,7 +364,7 @@ class FileSystem:
     def unmount(self, target):
         unmount(target)
         if self.kind == "btrfs":
-            # The kernel remembers the newest generation of a UUID and refuses older ones.
+            # btrfs remembers the newest generation of a UUID and refuses older ones.
             control = os.open("/dev/btrfs-control", os.O_RDWR)
             try:
                 fcntl.ioctl(control, 0x50009405, bytearray(4096))  # BTRFS_IOC_FORGET_DEV: all
@@ -385,7 +386,7 @@ FILE_SYSTEMS = [
 
 
 def probe(folder):
-    """Raises Unable where a disk cannot be logged and mounted here."""
+    """Raises Unable if a disk cannot be logged and mounted here."""
     kind = FILE_SYSTEMS[0]
     if kind.missing():
         raise Unable(kind.missing())

@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""kill -9 at random times in many configurations (soaked_run.py): several processes, ZeRO, mirrors,
-mixed precision, 8-bit optimizers, best models, early stopping.
+"""kill -9 at random times in many configurations (soaked_run.py).
 
-A run is killed up to 11 times and then finishes. What is killed: the whole session, its first
-process alone, one of its children, or the session some milliseconds after SIGTERM. After a kill, no
-checkpoint that was in sight may be gone without a newer one, and the next start resumes from no
-earlier than the newest in sight. At the end, weights, the last checkpoint's state files, log,
-results and best metric equal the undisturbed run's, every checkpoint left is valid and nothing is
-left over. Each kill is a case.
+They have several processes, ZeRO, mirrors, mixed precision, 8-bit optimizers, best models or early stopping.
+
+A run is killed up to 11 times and then finishes. The test kills the whole session, only its first
+process, one of its children, or the session some milliseconds after SIGTERM. After a kill, every
+checkpoint that was visible must still exist unless there is a newer one, and the next start must not
+resume from an earlier one. At the end, weights, the last checkpoint's state files, log, results and
+best metric equal those of the undisturbed run, every remaining checkpoint is valid and there are no
+leftovers. Each kill counts as a case.
 """
 
 import argparse
@@ -23,11 +24,11 @@ from pathlib import Path
 import soaked_run
 
 MOST_KILLS_OF_A_RUN = 11
-ENGINES = ("starts", "forks")  # the release binary, forks of the warm server
+ENGINES = ("starts", "forks")  # the release binary, and forks of the warm server
 
 
 class KilledRun:
-    """One configuration that is killed again and again."""
+    """One configuration that is killed repeatedly."""
 
     def __init__(self, name, engine, options, folder, server):
         self.options, self.server = options, server
@@ -40,7 +41,7 @@ class KilledRun:
         self.expected, self.session_seconds = None, 0.0
 
     def prepare(self):
-        """The undisturbed run, of the release binary, and the seconds that a session takes."""
+        """Trains the undisturbed run with the release binary and measures the seconds of a session."""
         for is_fork in (False, self.is_fork):
             self.run.begin_again()
             started = time.monotonic()
@@ -55,16 +56,16 @@ class KilledRun:
                 sys.exit(f"{self.run.name}, twice without a kill: {problem}")
 
     def next_run(self):
-        """One run from its beginning to its end. The end is judged with the last kill."""
+        """Runs from start to end. The result of the end belongs to the last kill."""
         started = time.monotonic()
         if self.expected is None:
             self.prepare()
         self.run.begin_again()
-        newest, last = 0, None  # the newest checkpoint seen, the last kill
+        newest, last = 0, None  # newest checkpoint seen, last kill
         for _ in range(self.chance.randint(1, MOST_KILLS_OF_A_RUN)):
             what, problem, newest = self.session(newest)
             if what is None and not problem:
-                break  # it came to its end before the kill
+                break  # it finished before the kill
             if last:
                 self.tally.add(last, "")
             last = what or "a session that was not killed"
@@ -87,10 +88,10 @@ class KilledRun:
         self.tally.add(f"{what}, seed {self.options.seed}, kept in {kept}", problem)
 
     def session(self, newest):
-        """A session that is killed at a random time. What was killed (None: it had ended before),
-        what is wrong, and the newest checkpoint in sight."""
+        """Runs a session that is killed at a random time. Returns what was killed (None: it finished
+        first), the problem, and the newest visible checkpoint."""
         way = self.chance.choice(["session", "session", "first", "child", "after SIGTERM"])
-        # What is left of the run; a start and an end are about a third of a session.
+        # Fraction of the run that is left; startup and end are about a third of a session.
         left = 1 - 0.65 * newest / self.expected["step"]
         moment = self.chance.random() * 1.1 * left * self.session_seconds
         pause = self.chance.random() * 0.05
@@ -105,7 +106,7 @@ class KilledRun:
                 session.kill_all()
             else:
                 children = session.children() if way == "child" else []
-                # Without children the first process is all there is.
+                # Without children only the first process can be killed.
                 session.kill_one(self.chance.choice(children) if children else session.process)
         code = session.wait()
         what = f"{way} killed after {moment:.3f} of {self.session_seconds:.3f} s"
@@ -113,7 +114,7 @@ class KilledRun:
         if code == "hangs":
             problem = f"a process was left after {soaked_run.HANG_SECONDS} s"
         elif code == -signal.SIGTERM and way == "after SIGTERM" and not session.said():
-            pass  # it came while the dynamic loader was at work, before any of our code
+            pass  # it came during the dynamic loader, before any of our code
         elif code not in (0, 75, -9, 137):
             problem = f"ended with {code}"
         elif not is_killed and code != 0:
@@ -167,7 +168,7 @@ def main():
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--engine", choices=ENGINES, default="starts")
     options = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what was mounted or started is ended
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # ends mounts and processes
     folder = soaked_run.temporary_folder("finetune-kills-")
     try:
         return kill(options, folder)

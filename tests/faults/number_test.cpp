@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// NaN and Inf: in a loss, a gradient, a weight or an optimizer state, at any step, under
-// each policy, with a kill on top (R17).
+// NaN and Inf in a loss, a gradient, a weight or an optimizer state, at any step, under each
+// policy, with a kill in addition (R17).
 #include <gtest/gtest.h>
 
 #include <array>
@@ -14,7 +14,7 @@
 namespace finetune::testing {
 namespace {
 
-// What the program reads FINETUNE_TEST_POISON for as long as this lives.
+// Sets FINETUNE_TEST_POISON during its lifetime.
 class PoisonedStarts {
  public:
   explicit PoisonedStarts(const std::string& text) {
@@ -29,7 +29,7 @@ std::string weights_of(const FaultRun& run) {
   return FileSystem::local().read_all(run.out("model.safetensors"));
 }
 
-// The first checkpoint that is valid and should not be; empty where there is none.
+// Returns the first valid checkpoint that contains NaN or Inf; empty: none.
 std::string poisoned_checkpoint(const FaultRun& run) {
   FileSystem& files = FileSystem::local();
   for (const auto& entry : checkpoint::list_checkpoints(files, run.out(), true)) {
@@ -39,7 +39,7 @@ std::string poisoned_checkpoint(const FaultRun& run) {
   return "";
 }
 
-// Starts with the poison, the first time killed, until the run ends by itself.
+// Starts with the poison, killed the first time, until the run ends by itself.
 Session start_until_over(FaultRun& run, const std::vector<std::string>& policy, int64_t kill_at,
                          std::string& problem) {
   Session session = run.start(
@@ -61,7 +61,7 @@ struct PoisonCase {
 
 class PoisonedRun {
  public:
-  // What is wrong, or nothing.
+  // Returns the problem; empty: none.
   std::string survive(const PoisonCase& item) {
     run_.begin_anew();
     std::string problem;
@@ -74,7 +74,7 @@ class PoisonedRun {
     if (!problem.empty()) return said(problem);
     if (item.policy == "stop") {
       if (session.code != 1) return said("not stopped: exit code " + std::to_string(session.code));
-      // Nothing of the fault is left: without it the run ends as if there had been none.
+      // Without the fault the run must end as if there had been none.
       problem = run_.finish(0);
       return problem.empty() ? problem : said(problem);
     }
@@ -86,7 +86,7 @@ class PoisonedRun {
   [[nodiscard]] FaultRun& run() { return run_; }
 
  private:
-  // The weights of the run that leaves out this update, made once each.
+  // Returns the weights of the run that skips this update, computed once for each step.
   const std::string& without_update(int64_t step) {
     std::string& weights = skipped_[step];
     if (!weights.empty()) return weights;

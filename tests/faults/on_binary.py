@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Faults put into the release binary: killed, signalled, refused, starved, raced.
+"""Faults injected into the release binary: kills, signals, failing calls, missing resources, races.
 
-One row of the table at a time: --row R2. Kills at chosen system calls go through strace; where that
-may not trace, through the preloaded library of shim.c, and a line says so. Every case ends with the
-same command, undisturbed, and a comparison with the run that nothing happened to.
+Runs one row of the table: --row R2. Kills at chosen system calls use strace; where tracing is not
+allowed, they use the preloaded library of shim.c, and a line reports it. Every case ends with the
+same command without a fault, and a comparison with the undisturbed run.
 """
 
 import argparse
@@ -91,7 +91,7 @@ class Run:
         )
 
     def start(self, *more, **options):
-        """Starts the run and waits for its end: exit code, negative where a signal ended it."""
+        """Starts the run and waits for its end. Returns the exit code, negative for a signal."""
         process = self.begin(*more, **options)
         return self.end(process)
 
@@ -132,8 +132,8 @@ class Run:
         return found
 
     def finish(self, at_least=0, same_bits=True):
-        """Starts again without a fault; what is wrong, or nothing. A step that was done again with
-        fewer samples at a time sums in another order."""
+        """Runs again without a fault and returns the problem, or an empty string. A step that was repeated
+        with fewer samples at a time sums in another order."""
         code = self.start()
         if code != 0:
             return f"the next start ended with {code}: {self.said()}"
@@ -258,14 +258,14 @@ def kills_at_calls(row):
 
 
 def random_kills(row):
-    """R2: kill -9 at any time, up to 20 times a run, and other options after each."""
+    """R2: kill -9 at any time, up to 20 times per run, with other options after each kill."""
     unbroken(Run)
     chance = random.Random(Options.seed)
     kills = 0
     while kills < scaled(100):
         run = Run()
         for _ in range(20):
-            # What may change between sessions changes.
+            # Change what may change between sessions.
             run.keys["dataloader_num_workers"] = chance.choice([0, 0, 1, 2])
             run.keys["async_save"] = chance.random() < 0.7
             run.keys["save_total_limit"] = chance.choice([1, 2, 3])
@@ -290,7 +290,7 @@ def random_kills(row):
 
 
 def signals(row):
-    """R8: a signal in every phase, and a second one while the first is obeyed."""
+    """R8: a signal in every phase, and a second one while the first is handled."""
     run = Run()
     count = run.root / "count"
     run.start(fault="change@0=0", FINETUNE_FAULT_COUNT=str(count))
@@ -304,8 +304,8 @@ def signals(row):
     for i in range(cases):
         run.begin_anew()
         number = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)[i % 3]
-        # Half at changes of the disk, so in saves and the export; half at allocations, so in data,
-        # forward and backward passes, updates and evaluations.
+        # Half of them at changes of the disk, that is in saves and the export; half at allocations,
+        # that is in data, forward and backward passes, updates and evaluations.
         calls, all_calls = (("change", changes), ("malloc", allocations))[i % 2]
         n = 1 + chance.randrange(all_calls)
         times = 2 if i % 10 == 9 else 1
@@ -326,7 +326,7 @@ def signals(row):
 
 
 def kill_after_stop(row):
-    """R9: SIGKILL so long after SIGTERM."""
+    """R9: SIGKILL some time after SIGTERM."""
     unbroken(Run)
     run = Run()
     chance = random.Random(Options.seed)
@@ -345,7 +345,7 @@ def kill_after_stop(row):
 
 
 def broken_folders(row):
-    """R11: the output folder is gone, moved, something else, read-only, or too small."""
+    """R11: the output folder is missing, moved, not a folder, read-only, or too small."""
     run = Run()
 
     def at_step(text, act):
@@ -418,12 +418,12 @@ def broken_folders(row):
         code = act()
         said = run.said()
         problem = "" if code in codes else f"ended with {code}: {said}"
-        # A limit on files is one on what is said, too.
+        # A limit on file sizes also limits the log file.
         if code == 1 and "error: " not in said and "KiB" not in what:
             problem = f"no word of why: {said}"
         if "internal error" in said:
             problem = said
-        # What was there before is put back, as its owner would.
+        # Restores the folder, as its owner would.
         if run.out.is_symlink() and not run.out.exists() or run.out.is_file():
             run.out.unlink()
         if not run.out.exists():
@@ -433,7 +433,7 @@ def broken_folders(row):
 
 
 def two_processes(row):
-    """R12: the second names the owner of the folder; after a kill the next one takes it at once."""
+    """R12: the second process names the owner of the folder; after a kill the next one takes it at once."""
     run = Run(max_steps=100000, save_steps=50000)
     for i in range(scaled(20)):
         run.begin_anew()
@@ -480,7 +480,7 @@ def clocks(row):
 
 
 def no_memory(row):
-    """R16: the n-th allocation fails, or all beyond a limit do."""
+    """R16: the n-th allocation fails, or all allocations above a size."""
     run = Run()
     lock = {"FINETUNE_FAULT_ARM": ".finetune.lock"}
     count = run.root / "count"
@@ -501,11 +501,12 @@ def no_memory(row):
             n = 1 + chance.randrange(allocations)
             code = run.start(fault=f"malloc@{n}+{times}=12", **lock)
             what = f"allocation {n} of {allocations}, {times or 'all'} from there on"
-        # One that fails is an error with a sentence, but for destructors of libraries that allocate
-        # (nlohmann_json's json_value::destroy, torch's CppNode::release_resources): being noexcept
-        # they end in abort(), and where no allocation works any more much does. A oneDNN that was
-        # refused memory for a primitive may fault when it is next asked for one. The process is
-        # gone as by a kill then, and is held to the same. 127: the loader had no room.
+        # A single failing allocation must give an error message. Exceptions are noexcept
+        # destructors of libraries that allocate (nlohmann_json's json_value::destroy, torch's
+        # CppNode::release_resources): they call abort(), and if no allocation succeeds any more,
+        # much else does too. A oneDNN whose primitive could not be allocated may crash at its next
+        # use. The process then counts as killed and must meet the same requirements. 127: the
+        # loader had no memory.
         is_gone = code in (-6, -11)
         aborted += is_gone
         lone += is_gone and times == 1 and i % 10 != 9
@@ -515,7 +516,7 @@ def no_memory(row):
         cut += was_cut
         row.add(what, problem or run.finish(run.committed(), same_bits=not was_cut))
     print(f"R16: {aborted} of {cases} ended inside a library that had no memory left")
-    # Measured: 6 of 1,150 lone refusals.
+    # Measured: 6 of 1,150 single failures.
     often = lone > max(2, cases // 20)
     row.add("one refusal alone", f"{lone} of {cases // 3} ended in a library" if often else "")
     print(f"R16: {cut} of {cases} continued with fewer samples at a time")
@@ -523,7 +524,7 @@ def no_memory(row):
 
 
 def failing_calls(row):
-    """R5 and R6 on the binary: what is below the seam, short writes and interrupted calls too."""
+    """R5 and R6 on the binary: failing system calls, including short writes and interrupted calls."""
     run = Run()
     count = run.root / "count"
     run.start(fault="change@0=0", FINETUNE_FAULT_COUNT=str(count))

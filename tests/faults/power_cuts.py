@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Power cuts of real file systems: what the disk may hold at a moment of a run, resumed from there.
+"""Power cuts of real file systems: resumes from possible contents of the disk at moments of a run.
 
-A run trains once on a logged disk (logged_disk.py) with ext4, xfs or btrfs, half of the runs in two
-sessions, of which the first is stopped or killed. For each cut, the disk's state at one moment of
+A run trains once on a logged disk (logged_disk.py) with ext4, xfs or btrfs. Half of the runs have two
+sessions, the first of which is stopped or killed. For each cut, the disk's state at one moment of
 the log is written to an image: everything up to the last flush and, of the blocks written later,
-all (a clone of the disk at one moment), none or a random subset. The image is mounted in the same
-place, where the kernel recovers its journal, and the same command runs. It must resume from no
-earlier than the newest checkpoint that was durable (renamed to its final name, and the output
-folder's fsync had returned), end in the bits of the undisturbed run and leave nothing but valid
-checkpoints. A cut after the run's exit must leave a finished run.
+all (a clone of the disk at one moment), none or a random subset. The image is mounted at the same
+path, where the kernel recovers its journal, and the same command runs. It must not resume from a
+step before the newest durable checkpoint (renamed to its final name, and the output folder's fsync
+had returned), must end with the bits of the undisturbed run and leave only valid checkpoints. After
+a cut that follows the run's exit, the run must be finished.
 
-Needs root, FUSE and loop devices; --probe says whether they are there (exit 0) or what is missing.
+Needs root, FUSE and loop devices; --probe reports whether they exist (exit 0) or what is missing.
 """
 
 import argparse
@@ -35,7 +35,7 @@ NAMES = ["sync", "async", "async_limit_2", "best_limit_1", "best_limit_2", "mirr
 
 
 class Recording:
-    """One run on a logged disk, in one or two sessions: its log, and when what had become durable."""
+    """One run on a logged disk, in one or two sessions: its log, and when checkpoints became durable."""
 
     def __init__(self, options, folder, run, system, words, chance):
         self.blocks = system.formatted(folder)
@@ -57,7 +57,7 @@ class Recording:
         self.commits = self.durable_checkpoints()
 
     def interrupt(self, chance):
-        """Every other run has a first session that is stopped or killed."""
+        """In every other run, stops or kills a first session."""
         way = chance.choice(["", "", "stopped", "killed"])
         if way == "stopped":
             self.session(75, more=["--stop_at_step", str(chance.randint(2, 10))])
@@ -86,7 +86,7 @@ class Recording:
             sys.exit(f"{self.run.name} ended with {process.returncode}: {said}")
 
     def durable_checkpoints(self):
-        """[(moment, step)] in output_dir."""
+        """Returns [(moment, step)] of output_dir."""
         found = []
         for line in self.commits_path.read_text().splitlines():
             path, moment = line.rsplit(" ", 1)
@@ -108,7 +108,8 @@ class PowerCuts:
         self.tallies = {}
 
     def run_of(self, name):
-        """In the file system's root, with the cache on the same disk in some."""
+        """Returns the run in the file system's root; some configurations have their cache on the same
+        disk."""
         on_disk = name in ("async_limit_2", "mirror_limit_3")
         cache = self.target / "cache" if on_disk else self.folder / "cache"
         run = soaked_run.SoakedRun(name, self.target, cache_dir=str(cache))
@@ -126,7 +127,7 @@ class PowerCuts:
         return self.expected[name]
 
     def positions(self, recording, cuts, count):
-        """Sorted: most during the run, some at its end and after it."""
+        """Returns sorted positions: most during the run, some at its end and after it."""
         first, last = cuts.index_at(recording.begun), cuts.index_at(recording.ended)
         end = len(recording.log)
         after = max(1, count // 8)
@@ -134,7 +135,7 @@ class PowerCuts:
         return sorted(chosen + [self.chance.randint(last, end) for _ in range(after)])
 
     def record(self, name, system, count):
-        """`count` cuts of one recorded run."""
+        """Records one run and tests `count` cuts."""
         run, words = self.run_of(name)
         expected = self.undisturbed(name)
         tally = self.tallies.setdefault(
@@ -163,7 +164,7 @@ class PowerCuts:
         tally.save()
 
     def resume(self, run, words, system, blocks, durable, is_finished, expected, is_fork):
-        """What is wrong after one cut, or nothing."""
+        """Returns the problem after one cut, or an empty string."""
         image = self.folder / "cut"
         logged_disk.write_image(image, blocks, system.size)
         device = logged_disk.LoopDevice(image)
@@ -174,7 +175,7 @@ class PowerCuts:
             finally:
                 system.unmount(self.target)
         except logged_disk.Unable as error:
-            return str(error)  # the kernel recovers every state that a disk may hold
+            return str(error)  # the kernel must recover every state that a disk may have
         finally:
             device.close()
 
@@ -214,7 +215,7 @@ def main():
                         help="share of resumes by the release binary, the rest in forks")  # fmt: skip
     parser.add_argument("--probe", action="store_true")
     options = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what was mounted or started is ended
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # ends mounts and processes
     if not options.probe and not options.shim.exists():
         sys.exit(f"there is no {options.shim}")
     folder = soaked_run.temporary_folder(logged_disk.FOLDER_PREFIX)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """Tiny runs in many configurations, for classes of faults that scripts/soak repeats for hours.
 
-A session starts in a session_server: the release binary (`starts`), or a fork of the warm server
-(`forks`), which takes a twentieth of the time.
+A session starts in a session_server: with the release binary (`starts`), or in a fork of the warm
+server (`forks`), which takes a twentieth of the time.
 """
 
 import hashlib
@@ -48,14 +48,15 @@ BASE = {
     "use_cpu": True,
     "report_to": "none",
 }
-# The best evaluation is neither the first nor the last.
+# With these the best evaluation is neither the first nor the last.
 BEST = {
     "learning_rate": 5e-2,
     "load_best_model_at_end": True,
     "metric_for_best_model": "eval_loss",
     "eval_steps": 2,
 }
-# {mirror}: a folder next to output_dir. Without dropout no two configurations differ in its masks.
+# {mirror}: a folder next to output_dir. There is no dropout, so all configurations have the same
+# masks.
 CONFIGURATIONS = {
     "sync": {"async_save": False, "save_steps": 1, "save_total_limit": 1},
     "async": {"save_steps": 1, "save_total_limit": 1},
@@ -103,7 +104,7 @@ CONFIGURATIONS = {
         "early_stopping_patience": 3,
         "max_steps": 24,
     },
-    # A supervisor and its child.
+    # Runs a supervisor and its child.
     "hooks": {"on_finish_command": ["true"], "on_interrupt_command": ["true"]},
 }
 
@@ -132,7 +133,7 @@ class SoakedRun:
             shutil.rmtree(path, ignore_errors=True)
 
     def committed(self):
-        """The newest checkpoint in sight, 0 where there is none."""
+        """Returns the newest visible checkpoint, or 0."""
         return max(self.steps(), default=0)
 
     def steps(self):
@@ -140,7 +141,7 @@ class SoakedRun:
         return [int(name[11:]) for name in names if re.fullmatch(r"checkpoint-\d+", name)]
 
     def outcome(self):
-        """What an uninterrupted run ends in; times and the output folder's name left out."""
+        """Returns the final state without times and the output folder's name."""
         state = json.loads((self.out / "trainer_state.json").read_text())
         found = {
             "model": digest(self.out / "model.safetensors"),
@@ -154,14 +155,15 @@ class SoakedRun:
             for path in sorted(last.iterdir()):
                 if path.suffix in (".pt", ".safetensors"):
                     found[f"checkpoint {path.name}"] = digest(path)
-            # One that a signal asked for was saved before the step's evaluation, which the next
-            # session did; a plateau schedule counts evaluations.
+            # A checkpoint saved by a signal precedes the step's evaluation, which the next session
+            # made; a plateau schedule counts evaluations.
             if json.loads((last / "finetune_state.json").read_text())["evaluation_pending"]:
                 found.pop("checkpoint scheduler.pt", None)
         return found
 
     def invalid(self, server):
-        """What `finetune checkpoints --verify` says against what is left, or nothing."""
+        """Returns what `finetune checkpoints --verify` reports about the remaining checkpoints, or
+        nothing."""
         for folder in (self.out, self.mirror):
             if folder.is_dir():
                 listing = server.run(["checkpoints", folder, "--verify"], True, "listing")
@@ -184,7 +186,7 @@ def without_times(entry):
 
 
 def difference(ended, expected):
-    """What differs, or nothing. The last checkpoint may have been rotated or not saved."""
+    """Returns the first difference, or nothing. The last checkpoint may have been rotated or not saved."""
     wanted = {k: v for k, v in expected.items() if k in ended or not k.startswith("checkpoint ")}
     different = [k for k in {**ended, **wanted} if ended.get(k) != wanted.get(k)]
     return f"differs: {sorted(different)}" if different else ""
@@ -196,7 +198,7 @@ class Session:
         self.code = None
 
     def wait(self, seconds=HANG_SECONDS):
-        """The exit code when no process of the session is left, negative for a signal."""
+        """Waits until no process of the session is left. Returns the exit code, negative for a signal."""
         line = self.server.line(seconds)
         if line is None:
             self.kill_all()
@@ -207,7 +209,7 @@ class Session:
         return self.code
 
     def is_over(self, seconds):
-        """Waits so long at most."""
+        """Waits at most that long; returns whether the session ended."""
         return self.server.has_line(seconds)
 
     def kill_all(self, number=signal.SIGKILL):
@@ -232,14 +234,14 @@ class Session:
             try:
                 found += [int(word) for word in thread.read_text().split()]
             except OSError:
-                pass  # gone meanwhile
+                pass  # it ended in the meantime
         return found
 
     def said(self):
         return self.said_path.read_text(errors="replace")
 
     def resumed(self):
-        """The step it resumed from, 0 for a fresh start; None: it did not get that far."""
+        """Returns the step it resumed from, 0 for a new run; None: it ended before that."""
         said = self.said()
         found = re.search(r"resuming from \S+ at step (\d+)", said)
         if found:
@@ -272,7 +274,7 @@ class SessionServer:
 
     def start(self, words, is_fork, said="said"):
         path = self.folder / said
-        path.write_text("")  # one that is killed at once has said nothing
+        path.write_text("")  # a session that is killed at once writes nothing
         line = "\t".join([str(path), "" if is_fork else self.binary, *map(str, words)])
         self.process.stdin.write(line.encode() + b"\n")
         self.process.stdin.flush()
@@ -308,7 +310,7 @@ class SessionServer:
 
 
 class Tally:
-    """Counts of one row, kept in a file that scripts/bench/reliability_merge.py accumulates."""
+    """Counts of one row, stored in a file that scripts/bench/reliability_merge.py accumulates."""
 
     def __init__(self, row, options):
         self.row, self.options = row, options
@@ -341,7 +343,7 @@ class Tally:
 
 
 def temporary_folder(prefix):
-    """In memory where that is possible: nothing here needs a disk that keeps what it gets."""
+    """Returns a folder in memory where possible: nothing here needs a durable disk."""
     place = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
     return Path(tempfile.mkdtemp(prefix=prefix, dir=place))
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Disks that are too small for a run from its start on: found out before the first step.
+// Disks that are too small for a run from the start: detected before the first step.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -19,7 +19,7 @@ Fault with_free(uint64_t bytes) { return {.free_bytes = bytes}; }
 
 class Space : public ::testing::Test {
  protected:
-  // What the program says that one checkpoint needs, margin included.
+  // Returns the bytes of one checkpoint that the message reports, including the margin.
   uint64_t bytes_of_a_checkpoint() {
     run_.begin_anew();
     const Session session = run_.start(with_free(1));
@@ -91,7 +91,7 @@ TEST_F(Space, NeedsRoomForTheModelAloneWithoutSaves) {
   EXPECT_EQ(trained.code, 0) << trained.said;
 }
 
-// Of two checkpoints that are kept the older one makes room; only a new one must fit in addition.
+// Of two checkpoints to keep, rotation frees the older one, so only one more must fit.
 TEST_F(Space, KnowsWhatRotationFreesWhenItResumes) {
   const uint64_t needed = bytes_of_a_checkpoint();
   run_.begin_anew();

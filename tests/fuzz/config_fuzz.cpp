@@ -13,14 +13,15 @@
 
 namespace {
 
-// Any text either loads or ends in an Error; what loads also dumps, and the dump loads to the same.
+// Any text either loads or throws an Error; a loaded configuration can be dumped, and the dump
+// loads to the same values.
 void load(std::string_view text, const std::string& name,
           const std::vector<std::string>& overrides) {
   using finetune::Error;
   try {
     const finetune::LoadedConfig config = finetune::load_config_text(text, name, overrides);
     const std::string json = finetune::to_json(config.args).dump();
-    // Paths that came from the command line are dumped as they are, so the name has no folder.
+    // Paths from the command line are dumped unchanged, so this file name has no folder.
     const finetune::LoadedConfig again = finetune::load_config_text(json, "again.json", {});
     if (finetune::to_json(again.args).dump() != json) std::abort();
     finetune::validate(config, finetune::Purpose::kTrain);
@@ -42,7 +43,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     case 1:
       load(text, "fuzz.json", {});
       break;
-    default: {  // words of a command line, one a line
+    default: {  // words of a command line, one per line
       std::vector<std::string> words;
       for (size_t start = 0; start <= text.size() && words.size() < 100;) {
         const size_t end = std::min(text.find('\n', start), text.size());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Data files with any content: they become a dataset or an Error, never anything else. The first
-// byte chooses the options.
+// Data files with any content: they become a dataset or an Error. The first byte chooses the
+// options.
 #include <unistd.h>
 
 #include <cstddef>
@@ -55,7 +55,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       if (!example.labels.empty() && example.labels.size() != example.input_ids.size())
         std::abort();
     }
-  } catch (const Error&) {  // what a bad file deserves
+  } catch (const Error&) {  // expected for a bad file
   }
   std::filesystem::remove(path);
   return 0;

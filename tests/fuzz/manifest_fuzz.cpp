@@ -18,7 +18,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     }
   } catch (const finetune::Error&) {
   }
-  // Names on disk come from anybody.
+  // Names on disk are untrusted.
   if (const auto step = parse_checkpoint_name(text)) {
     if (checkpoint_name(*step) != text) __builtin_trap();
   }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Input: the text of a model's config.json. What is accepted is written and read back the same, and
-// a small model of it can be planned: its parameters' shapes and a dry run of its layers.
+// Input: the text of a model's config.json. An accepted text can be written and read back
+// unchanged, and a small model of it can be planned: shapes of parameters and a dry run of its
+// layers.
 #include <cstddef>
 #include <cstdint>
 #include <nlohmann/json.hpp>
@@ -14,7 +15,7 @@
 
 namespace {
 
-// Small enough for thousands of dry runs a minute.
+// Small enough for thousands of dry runs per minute.
 bool is_small(const finetune::ModelConfig& config) {
   return config.vocab_size <= 1000 && config.hidden_size <= 64 && config.intermediate_size <= 256 &&
          config.num_hidden_layers <= 8 && config.num_attention_heads <= 16 &&

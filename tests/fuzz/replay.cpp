@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Replaces libFuzzer where there is none: gives the fuzz target every file of the folders and
-// files named on the command line, each also cut off at some lengths. A crash fails the test.
+// Replaces libFuzzer where it is missing: runs the fuzz target on every file on the command line
+// (folders are expanded), also truncated at several lengths. A crash fails the test.
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Data files of any kind with any content: they become samples of a task or an Error, never
-// anything else. The first byte chooses the kind of file and the task.
+// Data files of any format with any content: they become samples of a task or an Error. The first
+// byte chooses the format and the task.
 #include <unistd.h>
 
 #include <cstddef>
@@ -92,11 +92,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::string& ending = endings[(data[0] / 4) % 8];
   const std::string path = scratch_file(ending);
   std::string bytes(reinterpret_cast<const char*>(data) + 1, size - 1);
-  if (ending == ".tfrecords") bytes = tf_record(bytes);  // whose checksums are right
+  if (ending == ".tfrecords") bytes = tf_record(bytes);  // with correct checksums
   std::ofstream(path, std::ios::binary) << bytes;
   try {
     build(data[0] % 4, path);
-  } catch (const Error&) {  // what a bad file deserves
+  } catch (const Error&) {  // expected for a bad file
   }
   std::filesystem::remove(path);
   return 0;

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Runs the fuzz targets in turn, in slices, until each has had its time.
+"""Runs the fuzz targets in turn, in slices, until each has used its time.
 
   run_fuzzers.py --build build-fuzz --corpora DIR --seconds 3600 --jobs 4 --results DIR
 
-The time is processor time of the fuzzer, so that a busy machine does not count for a fuzzed one.
-What earlier runs had of it, by the results file, counts. Corpora are kept in DIR/TARGET and inputs
-that fail in DIR/TARGET.failures, so the next run resumes where this one stopped. Exit code 1 where
-an input failed: a sanitizer's report, a crash, more than 5 s or 2 GiB.
+The time is processor time of the fuzzer, so a busy machine does not matter. Time of earlier runs, as
+recorded in the results file, counts. Corpora are stored in DIR/TARGET and failing inputs in
+DIR/TARGET.failures, so the next run continues where this one stopped. Exit code 1 if an input failed:
+a sanitizer's report, a crash, more than 5 s or 2 GiB.
 """
 
 import argparse
@@ -44,12 +44,12 @@ class Fuzzing:
         self.had = {name: sum(row["seconds"] for row in rows if row["row"] == row_of(name))
                     for name in self.names}  # fmt: skip
         self.results = {}
-        self.slices = itertools.count()  # each with other random choices
+        self.slices = itertools.count()  # each with another seed
         self.busy = set()
         self.failed = set()
 
     def next_target(self):
-        """The one with the least time so far; None where all have had theirs."""
+        """Returns the target with the least time so far; None if all have used theirs."""
         with self.lock:
             waiting = [name for name in self.names if name not in self.busy | self.failed
                        and self.had[name] < self.options.seconds]  # fmt: skip

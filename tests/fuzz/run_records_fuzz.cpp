@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Input: the text of a trainer_state.json, a finetune_state.json or a lock's record. What is
-// accepted can be written.
+// Input: the text of a trainer_state.json, a finetune_state.json or a lock's record. An accepted
+// text can be written again.
 #include <cstddef>
 #include <cstdint>
 #include <string>

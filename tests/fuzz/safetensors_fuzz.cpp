@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Input: a safetensors file; where its first byte is '{', the text of an index too.
+// Input: a safetensors file; if its first byte is '{', also the text of an index.
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -15,7 +15,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     const finetune::SafetensorsHeader header =
         finetune::read_safetensors_header(finetune::testing::MemoryFile(bytes), "input");
     for (const finetune::TensorInfo& tensor : header.tensors) {
-      // What was accepted must be readable.
+      // Every accepted tensor must be inside the file.
       if (tensor.offset > size || tensor.bytes > size - tensor.offset) __builtin_trap();
     }
   } catch (const finetune::Error&) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// TFRecord files with any content: they become records and examples of pretraining, or an Error,
-// never anything else. The data are read as a file of records, and as a record's message.
+// TFRecord files with any content: they become records and pretraining examples, or an Error. The
+// data are read both as a file of records and as the message of one record.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -43,7 +43,7 @@ template <class Action>
 void attempt(const Action& action) {
   try {
     action();
-  } catch (const Error&) {  // what these bytes should come to
+  } catch (const Error&) {  // expected for these bytes
   }
 }
 

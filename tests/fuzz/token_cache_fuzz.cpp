@@ -20,7 +20,7 @@
 
 namespace {
 
-// Who forges a block forges its checksums too.
+// Fixes the checksums, because a forged block would have correct ones.
 std::string with_right_sums(std::string file) {
   using finetune::hash_number;
   uint64_t header = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A tokenizer.json with any content, encoding and decoding a text: a tokenizer or an Error; its
-// ranges are within the text, on character boundaries.
+// A tokenizer.json with any content encodes and decodes a text, or throws an Error. Its ranges are
+// inside the text and on character boundaries.
 #include <unistd.h>
 
 #include <cstddef>
@@ -15,7 +15,7 @@
 
 namespace {
 
-// A folder of this process's own, in memory where there is such a place.
+// Creates a folder for this process, in memory where possible.
 std::string make_folder() {
   const std::filesystem::path memory = "/dev/shm";
   const std::filesystem::path parent =
@@ -55,7 +55,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       .write(reinterpret_cast<const char*>(data), static_cast<std::streamsize>(size));
   try {
     const auto tokenizer = load_tokenizer(folder.path);
-    // The input's end serves as text, so that its own words are met.
+    // The end of the input serves as text, so that it contains words of the vocabulary.
     const std::string tail =
         utf8::replace_invalid({reinterpret_cast<const char*>(data) + size - (size < 64 ? size : 64),
                                size < 64 ? size : 64});

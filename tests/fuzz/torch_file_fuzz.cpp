@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Input: a file of torch.save, of either format; or, where its first byte is 'P' and its second is
-// not 'K', the rest is a pickle that is put into a well-formed archive, so that checksums do not
-// reject it before it is read.
+// Input: a file of torch.save in either format. If the first byte is 'P' and the second is not 'K',
+// the rest is a pickle that is put into a valid archive, so that checksums do not reject it first.
 #include <cstddef>
 #include <cstdint>
 #include <string>

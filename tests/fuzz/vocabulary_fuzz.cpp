@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Input: a vocab.txt; or, where it holds a NUL, a vocab.json in front of it and merges.txt behind.
+// Input: a vocab.txt; or, with a NUL, a vocab.json before it and a merges.txt after it.
 #include <cstddef>
 #include <cstdint>
 #include <string>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The processes' devices, joined by NCCL: with one GPU a world of one, with two GPUs two of them.
-// Built where the binary has NCCL, skipped where there is no GPU.
+// Devices connected by NCCL: a world of one process with one GPU, of two with two GPUs. Built if
+// the binary has NCCL; skipped without a GPU.
 #include <ATen/DeviceAccelerator.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
@@ -30,7 +30,7 @@ c10::Device device_of(const World& world) {
   return c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(world.rank()));
 }
 
-// Numbers of so different sizes that every order of adding them gives other bits.
+// Numbers of such different magnitudes that every order of addition gives other bits.
 std::vector<Tensor> gradients_of(int64_t shard, const c10::Device& device) {
   std::vector<Tensor> list;
   for (const int64_t size : {70, 3, 400, 1, 129, 33}) {
@@ -47,7 +47,7 @@ class Nccl : public GlooMembers {
     if (gpus() == 0) GTEST_SKIP() << "no GPU";
   }
 
-  // With as many as there are GPUs, two at most, each connected to its own.
+  // Runs one process per GPU, at most two, each connected to its own GPU.
   void on_devices(const std::function<void(World&)>& work) {
     const auto ends = run(std::min<int64_t>(2, gpus()), [&](World& world) {
       ASSERT_EQ(world.connect(device_of(world)), "");
@@ -102,7 +102,7 @@ TEST_F(Nccl, SumsBucketsAsGlooDoes) {
           on_device.ready(i, gradients[i]);
         }
         on_device.finish(gradients);
-        // Of two numbers there is one sum.
+        // With two numbers there is only one order of addition.
         for (size_t i = 0; i < own.size(); ++i) EXPECT_TRUE(gradients[i].cpu().equal(expected[i]));
       }
     });

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What is wrong is said in one sentence, with the contract's exit code, and costs nothing.
+// Wrong input is reported in one sentence with the documented exit code, and changes nothing.
 #include <cctype>
 
 #include "integration/tiny_run.h"
@@ -33,7 +33,7 @@ void expect_one_sentence(const ProcessResult& result, int code,
   EXPECT_EQ(result.out, "");
 }
 
-// The run's folder contains only the lock that every start takes, and the log of sessions.
+// Only the lock that every start takes and the log of sessions are in the run's folder.
 void expect_nothing_written(const TinyRun& run) {
   for (const auto& entry : std::filesystem::directory_iterator(run.out())) {
     EXPECT_THAT(entry.path().filename(), ::testing::AnyOf(".finetune.lock", "sessions.jsonl"));
@@ -60,7 +60,7 @@ TEST_P(BadConfiguration, IsRefusedWithFileKeyAndAdvice) {
   expect_refused(GetParam().keys, 2, GetParam().message);
 }
 
-// Keys are in the file in alphabetical order: lerning_rate is the eighth.
+// Keys are written in alphabetical order: lerning_rate is on line 8.
 INSTANTIATE_TEST_SUITE_P(
     Table, BadConfiguration,
     ::testing::Values(
@@ -158,7 +158,7 @@ TEST(BadData, IsNamedWithFileAndLine) {
   expect_refused({{"validation_file", folder / "none.txt"}}, 1, {"none.txt' does not exist"});
 }
 
-// A pretrained model's folder to damage.
+// A pretrained model's folder that tests damage.
 class BadModel : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// BigBird's random blocks are the model's: they outlive stops and go where its weights go.
+// BigBird's random blocks belong to the model: they survive stops and are stored with its weights.
 #include "integration/tiny_run.h"
 
 namespace finetune::testing {
@@ -8,7 +8,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// Full attention up to 14 tokens; the samples have 32.
+// Full attention is used up to 14 tokens; the samples have 32.
 const TinyRun::Keys kSparse = {
     {"model_type", "big_bird"},
     {"config_overrides",

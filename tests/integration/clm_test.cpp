@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Causal language models keep every promise of the encoders: however a run is cut and stopped, it
-// ends in the same bits.
+// Causal language models give the guarantees of encoders: however a run is split and stopped, it
+// ends with the same bits.
 #include <csignal>
 #include <filesystem>
 #include <random>
@@ -14,7 +14,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// A tiny Llama on blocks of text; every value can be another.
+// Keys of a tiny Llama on blocks of text; every key can be overridden.
 TinyRun::Keys causal(const TinyRun::Keys& more = {}) {
   TinyRun::Keys keys = {
       {"task", "clm"},
@@ -123,8 +123,8 @@ double measured_peak(int64_t tokens) {
   return parse_json(result.out, "plan").at("measured_peak").get<double>();
 }
 
-// scripts/bench/long_context.py does the same up to 32,768. A score for each pair of tokens would
-// make it four times as much memory for twice the tokens.
+// scripts/bench/long_context.py does the same up to 32,768 tokens. With a score for each pair of
+// tokens, twice the tokens would take four times the memory.
 TEST(CausalLm, TakesMemoryAtMostLinearInTheSequenceLength) {
   const double few = measured_peak(2048);
   const double more = measured_peak(4096);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Prediction and evaluation ask a model with the columns that it was trained with.
+// Prediction and evaluation read the columns that the model was trained with.
 #include <filesystem>
 
 #include "integration/tiny_run.h"
@@ -26,7 +26,7 @@ TinyRun::Keys classification(const std::string& file) {
           {"save_steps", "2"}};
 }
 
-// A finished run on `content`, with `keys`.
+// Trains a run on `content` with `keys`.
 void train(TinyRun& run, const std::string& name, const std::string& content,
            const TinyRun::Keys& keys = {}) {
   run.set(classification(run.folder().write(name, content)));
@@ -170,7 +170,7 @@ TEST(TrainedColumns, OfWordsQuestionsAndChoices) {
   EXPECT_EQ(answers(reader.out(), asked, length), answers(reader.out(), asked, with_columns));
 }
 
-// The keys of the evaluation name nothing: without the record 'title' would be the text.
+// The keys of the evaluation name no columns: without the record 'title' would be the text.
 TEST(TrainedColumns, AreEvaluated) {
   TinyRun run;
   train(run, "news.csv", kNews, {{"text_column", "text"}});

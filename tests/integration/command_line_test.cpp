@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// How a command line may be written, and what is said about names that are not there.
+// The accepted forms of a command line, and the messages about unknown names.
 #include "integration/tiny_run.h"
 #include "support/paths.h"
 
@@ -26,7 +26,7 @@ TEST(CommandLine, TakesKeysAndFlagsBeforeTheConfiguration) {
 TEST(CommandLine, EndsQuietlyWhereTheReaderHasLeft) {
   const TemporaryFolder folder;
   const std::string pipe = folder / "pipe";
-  // The only reader of the pipe is gone before anything is written.
+  // The only reader of the pipe exits before anything is written.
   const ProcessResult result =
       finetune::testing::run({"bash", "-c",
                               "mkfifo " + pipe + "; (exec 4<" + pipe + ") & exec 3>" + pipe +
@@ -81,7 +81,7 @@ TEST(ModelName, ThatIsAPathIsNotFetchedFromAHub) {
   EXPECT_THAT(error_of("models/berd"), HasSubstr("did you mean 'models/bert'?"));
   EXPECT_THAT(error_of("modles"), HasSubstr("did you mean 'models'?"));
   EXPECT_THAT(error_of("nobody/nothing"), HasSubstr("hf download nobody/nothing"));
-  // The configuration's own folder counts as well.
+  // Folders next to the configuration are searched too.
   const std::string config = folder.write("run.yaml", "model_name_or_path: models/berd\n");
   const ProcessResult result =
       finetune({"config", "check", config, "--train_file", kText + "lighthouse.txt"});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What each command prints and how it leaves.
+// The output and exit code of each command.
 #include "integration/launched.h"
 #include "integration/tiny_run.h"
 
@@ -9,7 +9,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// One finished run that the tests read and do not change.
+// A finished run that the tests read and do not change.
 const TinyRun& trained() {
   static const TinyRun* run = [] {
     const auto* made = new TinyRun;
@@ -107,7 +107,7 @@ TEST(Evaluate, TakesTheTrainedModelOfAFinishedRunAndTheBaseModelWhereAskedTo) {
   // Without a checkpoint the newest model is the finished one.
   ASSERT_FALSE(std::filesystem::exists(run.out("checkpoint-3")));
   EXPECT_EQ(loss_of(finetune({"evaluate", run.config(), "--checkpoint", "auto"})), trained_loss);
-  // A model that the command line names is the one that is meant.
+  // A model that the command line names has priority.
   EXPECT_EQ(loss_of(finetune({"evaluate", run.config(), "--model_name_or_path", trained().out()})),
             base);
 }
@@ -176,7 +176,7 @@ TEST(Checkpoints, ListsEachWithItsState) {
   EXPECT_THAT(damaged.out, HasSubstr("NOT WHOLE: optimizer.pt has 5 bytes"));
   write_file(run.out("checkpoint-7/optimizer.pt"), "short");
   EXPECT_EQ(finetune({"checkpoints", run.out()}).code, 3);
-  EXPECT_TRUE(std::filesystem::exists(run.out("checkpoint-7")));  // looking changes nothing
+  EXPECT_TRUE(std::filesystem::exists(run.out("checkpoint-7")));  // `checkpoints` changes nothing
 }
 
 TEST(VerifyResume, FindsNoDifferenceAndLeavesNothingBehind) {
@@ -198,7 +198,7 @@ TEST(VerifyResume, NamesTheFirstDifference) {
   run.set({{"validation_file", validation}});
   Process process(finetune_command({"verify-resume", run.config(), "--steps", "8"}));
   ASSERT_TRUE(process.wait_for_output("then the same command again"));
-  // The one kind of file that may change between sessions: the weights stay, eval_loss does not.
+  // The validation file may change between sessions: the weights stay the same, eval_loss does not.
   write_file(validation, read_file(kText + "lighthouse.txt"));
   const ProcessResult result = process.finish();
   EXPECT_EQ(result.code, 1) << result.err;
@@ -274,7 +274,7 @@ TEST(Streams, ResultsGoToStandardOutputAndProgressToStandardError) {
   const ProcessResult result = run.train();
   EXPECT_EQ(result.out, "");
   EXPECT_THAT(result.err, HasSubstr("train 2/2"));
-  EXPECT_THAT(result.err, Not(HasSubstr("\r")));  // off a terminal: plain lines
+  EXPECT_THAT(result.err, Not(HasSubstr("\r")));  // not a terminal: plain lines
 }
 
 TEST(EvaluationAlone, IsWhatTrainDoesWhereTrainingIsOff) {
@@ -302,7 +302,8 @@ TEST(TrainedFolder, HoldsTheModelWithoutWhatTheOptimizerNeeds) {
 }
 
 TEST(TotalFlos, CountsSixForEachTokenAndParameterOutsideTheEmbeddings) {
-  // As transformers: 40 updates of 8 rows of 32 tokens; 18,572 parameters besides the embeddings.
+  // As in transformers: 40 updates of 8 rows of 32 tokens; 18,572 parameters outside the
+  // embeddings.
   EXPECT_EQ(trainer_state(trained().out())["total_flos"].get<double>(), 6.0 * 40 * 8 * 32 * 18572);
 }
 

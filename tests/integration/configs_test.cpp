@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The shipped configurations as they are. tests/scripts/configs_test.sh lets each run two steps.
+// The shipped configurations, unchanged. tests/scripts/configs_test.sh runs two steps of each.
 #include <csignal>
 
 #include "integration/tiny_run.h"
@@ -10,7 +10,7 @@ namespace {
 
 const std::string kConfigs = source_dir() + "/configs/";
 
-// The words that keep a shipped configuration's files in a folder of the test.
+// Options that move a shipped configuration's files into a folder of the test.
 Arguments into(const TemporaryFolder& folder, const std::string& name) {
   return {"--output_dir", folder / name, "--cache_dir", folder / "cache"};
 }
@@ -48,7 +48,7 @@ TEST(TwinConfigurations, InYamlAndJsonGiveEqualWeights) {
   EXPECT_EQ(log_without_times(folder / "yaml"), log_without_times(folder / "json"));
 }
 
-// Its data, a tiny model instead of the fetched one, and few updates.
+// With its data, a tiny model instead of the downloaded one, and few updates.
 TEST(Smollm2Configuration, IsKilledAndResumesToTheSameBits) {
   const TemporaryFolder folder;
   std::filesystem::copy_file(kText + "lighthouse.txt", folder / "shakespeare.txt");

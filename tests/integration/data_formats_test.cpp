@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Files as they are found: GLUE's TSV, CSV with semicolons, CoNLL in .txt, and class weights.
+// Files in common formats: GLUE's TSV, CSV with semicolons, CoNLL in .txt; and class weights.
 #include "integration/tiny_run.h"
 
 namespace finetune::testing {
@@ -14,7 +14,7 @@ const std::string kTsv =
     "1\tIt rained.\tRain fell.\n"
     "0\tWind rose.\tThe sea was calm.\n";
 
-// Two steps of `task` on `file`.
+// Trains two steps of `task` on `file`.
 ProcessResult train_on_file(TinyRun& run, const std::string& task, const std::string& file,
                             const TinyRun::Keys& keys = {}) {
   run.set({{"task", task},
@@ -49,19 +49,19 @@ TEST(DataFormats, TakeATableWithoutNames) {
   const ProcessResult result = train_on_file(run, "sequence_classification", file, keys);
   ASSERT_EQ(result.code, 0) << result.err;
   EXPECT_THAT(result.err, HasSubstr("training data: 3 samples"));
-  // As in the training, unless the command says otherwise.
+  // Read as in training, unless the command says otherwise.
   const ProcessResult answered = finetune({"predict", run.out(), "--use_cpu", "--input", file});
   EXPECT_EQ(answered.code, 0) << answered.err;
   EXPECT_EQ(std::count(answered.out.begin(), answered.out.end(), '\n'), 3);
   EXPECT_THAT(answered.err, HasSubstr("header: false (as the model was trained)"));
-  // The first row read as names: an error, never one answer less.
+  // Reading the first row as names is an error, instead of one answer less.
   const ProcessResult headed =
       finetune({"predict", run.out(), "--use_cpu", "--input", file, "--header", "true"});
   EXPECT_EQ(headed.code, 1);
   EXPECT_THAT(headed.err, HasSubstr("trained with the column 'column_4'"));
 }
 
-// Quotes that are text in the training are text in what the model is asked.
+// Quotes that are part of the text in training are part of it in prediction.
 TEST(DataFormats, AskAModelAsItWasTrained) {
   TinyRun run;
   const std::string rows = "text\tlabel\n\"The lamp burns.\"\ta\n\"It rains.\"\tb\n";
@@ -110,7 +110,7 @@ TEST(DataFormats, TakeConllInTextFiles) {
   EXPECT_THAT(refused.err, HasSubstr("plain text has no tags"));
 }
 
-// How a file is read is part of the cache's key.
+// The keys of the format are part of the cache's key.
 TEST(DataFormats, AreReadAgainWhereTheKeysChange) {
   TinyRun run;
   const std::string file = run.folder().write("a.csv", "text,label\n\"a b\",x\n\"c d\",y\n");
@@ -135,7 +135,7 @@ TEST(ClassWeights, OfBalancedClassesAreCountedAndKeptWithTheModel) {
                               {"save_steps", "1"},           {"save_total_limit", ""}};
   const ProcessResult result = train_on_file(run, "sequence_classification", file, keys);
   ASSERT_EQ(result.code, 0) << result.err;
-  // 5 / (2 * 4) and 5 / (2 * 1), as scikit-learn counts.
+  // 5 / (2 * 4) and 5 / (2 * 1), the formula of scikit-learn.
   EXPECT_THAT(result.err, HasSubstr("class weights: 'calm' 0.625, 'rough' 2.5"));
   const Json record = parse_json(read_file(run.out("finetune_data.json")), "record");
   EXPECT_EQ(record["class_weights"], Json({0.625, 2.5}));
@@ -149,7 +149,7 @@ TEST(ClassWeights, OfBalancedClassesAreCountedAndKeptWithTheModel) {
   ASSERT_EQ(again.train().code, 0);
   EXPECT_TRUE(read_file(again.out("model.safetensors")) == read_file(run.out("model.safetensors")));
 
-  // The same by name; and evaluation alone takes what the training counted.
+  // The same weights by name; evaluation without training uses those computed in training.
   TinyRun named;
   TinyRun::Keys by_name = keys;
   by_name["class_weights"] = "{calm: 0.625, rough: 2.5}";

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// No NaN or Inf ever reaches a checkpoint, and each policy does what it says, however the
-// run is stopped in between.
+// No checkpoint ever contains NaN or Inf, and each policy does what it promises, however the run is
+// stopped in between.
 #include <cmath>
 #include <cstring>
 
@@ -30,7 +30,7 @@ Json state_of(const std::string& folder) {
   return parse_json(read_file(path), path);
 }
 
-// Every float32 of a safetensors file's data.
+// Whether every float32 in a safetensors file's data is finite.
 bool holds_numbers_alone(const std::string& path) {
   const std::string content = read_file(path);
   uint64_t header = 0;
@@ -54,7 +54,7 @@ int expect_numbers_in_checkpoints(const TinyRun& run) {
   return seen;
 }
 
-// What is left out is not computed, so it takes no operations either.
+// Returns the log without total_flos, because skipped updates are not computed.
 Json log_of(const TinyRun& run) {
   Json entries = log_without_times(run.out());
   for (Json& entry : entries) entry.erase("total_flos");
@@ -79,7 +79,7 @@ std::string name_of(const ::testing::TestParamInfo<PoisonedCase>& info) {
   return info.param.what + "_at_" + std::to_string(info.param.step) + "_" + info.param.policy;
 }
 
-// The run without the update of `step`, made once each.
+// The result of the run that skips the update of `step`, computed once for each step.
 struct Skipped {
   std::map<std::string, std::string> bits;
   std::string model;
@@ -123,17 +123,18 @@ TEST_P(Poisoned, NeverReachesACheckpoint) {
   EXPECT_EQ(state["updates"], 9);
   EXPECT_EQ(state["skipped_updates"], 1);
   EXPECT_EQ(state["divergence_tries"], 0);
-  // A weight that is none is seen where it is saved or used; then the way there is watched.
+  // NaN in a weight is detected when it is saved or used; after the rollback the steps up to there
+  // are watched.
   EXPECT_EQ(state["rollbacks"], in_state ? 2 : policy == "skip" ? 0 : 1);
   EXPECT_TRUE(holds_numbers_alone(run.out("model.safetensors")));
 
-  // However it was found: the result is that of the run without this update.
+  // However it was detected: the result is that of the run without this update.
   EXPECT_TRUE(saved_tensors(run.out("checkpoint-9")) == without_update(step).bits);
   EXPECT_TRUE(read_file(run.out("model.safetensors")) == without_update(step).model);
   EXPECT_EQ(log_of(run), without_update(step).log);
 }
 
-// One row of regression has a target whose loss is beyond float32.
+// Data with one regression target whose loss exceeds float32.
 class HostileRow : public ::testing::Test {
  protected:
   HostileRow() {
@@ -155,7 +156,7 @@ class HostileRow : public ::testing::Test {
     write_file(path, text);
     return path;
   }
-  // Steps whose update is skipped.
+  // Trains and returns the steps whose update was skipped.
   [[nodiscard]] Json trained(const TinyRun::Keys& keys, const Arguments& more = {}) {
     run_.set(keys);
     const ProcessResult result = run_.train(more);
@@ -237,7 +238,7 @@ TEST_F(HostileRow, IsASpikeWhereItsLossIsANumber) {
   EXPECT_GE(skipped["skipped_updates"], 2);
   EXPECT_EQ(skipped["nonfinite_updates"], 0);
   const auto expected = saved_tensors(run_.out("checkpoint-30"));
-  // The window of losses is part of the checkpoint.
+  // The window of losses is stored in the checkpoint.
   std::filesystem::remove_all(run_.out());
   std::filesystem::create_directories(run_.out());
   for (const int step : {3, 9, 16, 17, 22, 29}) run_.train_until(step);
@@ -245,8 +246,8 @@ TEST_F(HostileRow, IsASpikeWhereItsLossIsANumber) {
   EXPECT_TRUE(saved_tensors(run_.out("checkpoint-30")) == expected);
 }
 
-// A gradient whose square is beyond float32: the second moment would stay infinite for ever, the
-// weight would never move again, and no loss would show it.
+// The square of the gradient exceeds float32: the second moment would stay infinite forever, the
+// weight would never change again, and no loss would show it.
 TEST_F(HostileRow, MayNotLeaveAMomentThatIsInfinite) {
   run_.set({{"train_file", rows("1.5e19")},
             {"adam_beta2", "0"},
@@ -254,7 +255,7 @@ TEST_F(HostileRow, MayNotLeaveAMomentThatIsInfinite) {
             {"num_train_epochs", "1"}});
   const ProcessResult stopped = run_.train();
   EXPECT_EQ(stopped.code, 1) << stopped.err;
-  // The save of that step finds it concurrently with training, unless the loss of a later step is
+  // The save of that step detects it concurrently with training, unless the loss of a later step is
   // faster.
   EXPECT_THAT(stopped.err, HasSubstr("holds NaN or an infinite number"));
   const Json state = trained({{"divergence_policy", "rollback"}});
@@ -262,7 +263,7 @@ TEST_F(HostileRow, MayNotLeaveAMomentThatIsInfinite) {
   EXPECT_EQ(state["step"], 6);
 }
 
-// Of another program: ours writes none.
+// A checkpoint of another program that contains NaN; ours never does.
 TEST(Divergence, IsPassedOverInACheckpoint) {
   TinyRun run(kSmallRun);
   ASSERT_EQ(run.train().code, 0);
@@ -305,7 +306,7 @@ TEST(Divergence, HasNothingToGoBackToBeforeTheFirstCheckpoint) {
   EXPECT_THAT(result.err, HasSubstr("no checkpoint to roll back to yet"));
 }
 
-// Weights that the backward pass has updated already cannot be skipped.
+// Weights that the backward pass has already updated cannot be skipped.
 TEST(Divergence, GoesBackWhereAnUpdateIsHalfApplied) {
   TinyRun run(kSmallRun);
   run.set(

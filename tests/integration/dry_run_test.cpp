@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// finetune train --dry_run: what it shows for each task, and what it leaves untouched.
+// finetune train --dry_run: its output for each task, and the files that it must not change.
 #include "integration/tiny_run.h"
 
 namespace finetune::testing {
@@ -36,7 +36,7 @@ TEST(DryRun, LeavesNothingBehindAndRunsNoCommand) {
   EXPECT_TRUE(std::filesystem::is_empty(run.out()));
   EXPECT_TRUE(std::filesystem::is_empty(temporary.path()));
   EXPECT_TRUE(std::filesystem::is_empty(elsewhere.path()));
-  // Masked tokens, with what they hide.
+  // Masked tokens, with the original words.
   EXPECT_THAT(result.out, HasSubstr("<mask>"));
   EXPECT_THAT(result.out, ::testing::ContainsRegex("to learn +[0-9]+: \".*\" is \".*\""));
 }

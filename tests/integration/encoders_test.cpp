@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Runs of ModernBERT and DeBERTa end in the same bits, however they are split, stopped and killed.
+// Runs of ModernBERT and DeBERTa end with the same bits, however they are split, stopped and
+// killed.
 #include <csignal>
 
 #include "integration/tiny_run.h"
@@ -7,7 +8,7 @@
 namespace finetune::testing {
 namespace {
 
-// Windows and buckets of distances are shorter than the samples.
+// Windows and distance buckets are shorter than the samples.
 TinyRun::Keys encoder(const std::string& type, const TinyRun::Keys& more = {}) {
   const std::string own =
       type == "modernbert"

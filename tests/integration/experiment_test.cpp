@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Whether a command belongs to the run in the folder: another experiment is refused, finished or
-// not, and the same one is recognised wherever its files are.
+// not, and the same experiment is recognised wherever its files are.
 #include <functional>
 
 #include "integration/tiny_run.h"
@@ -20,7 +20,7 @@ TinyRun::Keys six_steps(const TinyRun::Keys& more) {
   return keys;
 }
 
-// Names and bytes of every file below a folder but the lock.
+// Returns names and bytes of every file below a folder except the lock.
 std::map<std::string, std::string> contents_of(const std::string& folder) {
   std::map<std::string, std::string> files;
   for (const auto& entry : fs::recursive_directory_iterator(folder)) {
@@ -41,7 +41,7 @@ void expect_already_finished(const TinyRun& run, const Arguments& more = {},
   EXPECT_THAT(result.err, Not(HasSubstr("warning")));
 }
 
-// The message holds every one of `parts`, and nothing in the folder changes.
+// Expects a message with all of `parts`, and no change in the folder.
 void expect_refused(const TinyRun& run, const Arguments& more,
                     const std::vector<std::string>& parts) {
   const auto before = contents_of(run.out());
@@ -52,13 +52,13 @@ void expect_refused(const TinyRun& run, const Arguments& more,
   EXPECT_TRUE(contents_of(run.out()) == before);
 }
 
-// A file in a subfolder of the run's.
+// Writes a file into a subfolder of the run's folder.
 std::string write_below(const TinyRun& run, const std::string& name, const std::string& content) {
   fs::create_directories(fs::path(run.folder() / name).parent_path());
   return run.folder().write(name, content);
 }
 
-// A copy of the text with another line at its end.
+// Writes a copy of the text with an additional line.
 std::string other_text(const TinyRun& run) {
   return run.folder().write("other.txt", read_file(kText + "lighthouse.txt") + "One more line.\n");
 }
@@ -88,7 +88,7 @@ TEST(FinishedFolder, RefusesEveryOtherExperimentWithBothValues) {
             0);
   expect_refused(run, {"--tokenizer_name", tokenizer}, {"tokenizer", "then", "now"});
   expect_refused(run, {"--tokenizer_name", run.folder() / "none"}, {"none", "is not here"});
-  // More steps of another experiment neither train nor take back that this one is finished.
+  // More steps of another experiment neither train nor remove the mark that this one is finished.
   expect_refused(run, {"--max_steps", "9", "--seed", "7"}, {"seed is 7"});
   expect_refused(run, {"--max_steps", "9", "--train_file", other}, {other});
   expect_already_finished(run);
@@ -140,8 +140,8 @@ TEST(FinishedFolder, RecognisesItsDataByContent) {
   fs::rename(data, moved);
   const ProcessResult result = run.train({"--train_file", moved});
   EXPECT_EQ(result.code, 0) << result.err;
-  EXPECT_THAT(result.err, Not(HasSubstr("tokenise")));  // told by the bytes alone
-  // In two files, which no hash of files tells: the samples are the same.
+  EXPECT_THAT(result.err, Not(HasSubstr("tokenise")));  // compared by bytes alone
+  // In two files the bytes of each differ, but the samples are the same.
   const std::string text = read_file(moved);
   const size_t half = text.find('\n', text.size() / 2) + 1;
   write_below(run, "parts/1.txt", text.substr(0, half));
@@ -160,7 +160,7 @@ TEST(FinishedFolder, SaysWhatIsNoLongerThereAndIsStillFinished) {
   expect_already_finished(run, {}, "not on this machine: train_file '" + data + "'");
   fs::remove_all(tokenizer);
   expect_already_finished(run, {}, "tokenizer_name '" + tokenizer + "'");
-  // Without its tokenizer different data are still recognised.
+  // Without its tokenizer, different data are still detected.
   run.folder().write("data.txt", "Something else.\n");
   expect_refused(run, {}, {"train_file", "data.txt", "content hash"});
 }
@@ -178,7 +178,7 @@ TEST(FinishedFolder, IsRecognisedOnAMachineThatHasTheMirrorAlone) {
   expect_refused(run, {"--seed", "7"}, {"seed is 7"});
 }
 
-// Another experiment that is given this one's mirror: nothing is copied, nothing changes.
+// Another experiment with this run's mirror: nothing is copied, nothing changes.
 void expect_mirror_refused(const TinyRun& run, const Arguments& more,
                            const std::vector<std::string>& parts) {
   const std::string mirror = run.folder() / "mirror";
@@ -209,7 +209,7 @@ TEST(MirrorOfAnotherRun, IsRefusedBeforeAnythingIsCopied) {
     expect_mirror_refused(run, {"--train_file", other}, {other, "content hash"});
     expect_mirror_refused(run, {"--max_steps", "9", "--max_seq_length", "16"},
                           {"max_seq_length is 16"});
-    // The command of the run itself is at home there.
+    // The run's own command is accepted.
     const std::string third = run.folder() / (is_finished ? "third" : "unfinished");
     const ProcessResult own = run.train({"--output_dir", third, "--stop_at_step", "3"});
     EXPECT_EQ(own.code, is_finished ? 0 : 75) << own.err;
@@ -244,7 +244,7 @@ TEST(FinishedFolder, RefusesAnotherReadingOfTheSameFile) {
   expect_already_finished(run);
 }
 
-// A model folder, made once by a run with this seed.
+// Returns a model folder that a run with this seed creates once.
 std::string model_folder(const TinyRun& run, const std::string& name, const std::string& seed) {
   const std::string out = run.folder() / ("made-" + name);
   const TinyRun maker(six_steps({{"seed", seed}, {"output_dir", out}, {"max_steps", "1"}}));
@@ -284,7 +284,7 @@ TEST(StartingModel, IsComparedByTheContentOfItsWeights) {
     fs::rename(elsewhere, model);
     EXPECT_EQ(run.train().code, 0);
   }
-  // The weights of the file changed in place.
+  // The weight file changes in place.
   fs::copy(other + "/model.safetensors", model + "/model.safetensors",
            fs::copy_options::overwrite_existing);
   expect_refused(run, {}, {"model_name_or_path", "content hash"});
@@ -341,7 +341,7 @@ TEST(StartingModel, IsNeverTheFolderThatIsWritten) {
   }
   EXPECT_TRUE(contents_of(model) == before);
   EXPECT_FALSE(fs::exists(model + "/.finetune.lock"));
-  // Evaluating a model in its own folder writes results alone.
+  // Evaluating a model in its own folder writes only results.
   const ProcessResult evaluated =
       run.train({"--output_dir", model, "--do_train", "false", "--do_eval", "true"});
   EXPECT_EQ(evaluated.code, 0) << evaluated.err;

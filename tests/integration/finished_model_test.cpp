@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A finished run that is started again: the model is verified, repaired or refused.
+// A finished run that is started again: its model is verified, repaired or refused.
 #include "integration/tiny_run.h"
 
 namespace finetune::testing {
@@ -18,7 +18,7 @@ class FinishedRun : public TinyRun {
     model_ = read_file(out("model.safetensors"));
   }
 
-  [[nodiscard]] const std::string& model() const { return model_; }  // as it was trained
+  [[nodiscard]] const std::string& model() const { return model_; }  // as trained
  private:
   std::string model_;
 };
@@ -170,7 +170,7 @@ TEST(FinishedModel, LeavesFilesOfTheUserAlone) {
   EXPECT_EQ(read_file(run.out("notes.txt")), "second");
 }
 
-// As a version without checksums left it.
+// Changes the run to the state that a version without checksums left.
 void take_checksums(const TinyRun& run) {
   std::filesystem::remove(run.out("manifest.json"));
   Json state = parse_json(read_file(run.out("finetune_state.json")), "state");
@@ -244,7 +244,7 @@ TEST(FinishedModel, IsNeitherEvaluatedNorAskedWhereItsWeightsAreDamaged) {
   }
 }
 
-// Weights are of no use when they are damaged; the small files may have been edited on purpose.
+// Damaged weights are unusable; the small files may have been edited on purpose.
 TEST(FinishedModel, IsNoStartingModelWhereItsWeightsAreDamaged) {
   const FinishedRun run(TinyRun::Keys{{"save_strategy", "no"}});
   TinyRun next(TinyRun::Keys{{"model_type", ""},

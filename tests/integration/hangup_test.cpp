@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// SIGHUP: what a closed terminal or a lost SSH connection sends, often more than once.
+// SIGHUP, which a closed terminal or a lost SSH connection sends, often more than once.
 #include "integration/tiny_run.h"
 
 namespace finetune::testing {
@@ -7,7 +7,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Sends two of them once the first checkpoint is there.
+// Sends two of them after the first checkpoint.
 ProcessResult hang_up(const TinyRun& run, const Arguments& more = {}) {
   Process process(run.command(more), {.environment = {}, .folder = "", .watch = run.out()});
   EXPECT_TRUE(process.wait_for_file("checkpoint-7"));

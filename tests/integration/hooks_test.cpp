@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The commands at the end of a training: exactly once, however it ends.
+// The commands at the end of a training: each runs exactly once, however the training ends.
 #include <algorithm>
 #include <memory>
 #include <sstream>
@@ -42,7 +42,7 @@ class HookedRun : public TinyRun {
   }
 };
 
-// The process that trains, a child of the one that was started.
+// Returns the process that trains, a child of the one that was started.
 pid_t child_of(pid_t parent) {
   const std::string id = std::to_string(parent);
   std::istringstream children(read_file("/proc/" + id + "/task/" + id + "/children"));
@@ -52,7 +52,7 @@ pid_t child_of(pid_t parent) {
   return child;
 }
 
-// Runs until the first checkpoint appears, does `action` with the process, and waits for the end.
+// Runs until the first checkpoint appears, calls `action` with the process, and waits for the end.
 template <class Action>
 ProcessResult act_behind_the_first_save(const HookedRun& run, Action action) {
   Process process(run.command(), {.environment = {}, .folder = "", .watch = run.out()});
@@ -100,7 +100,7 @@ TEST(Hooks, PassesASignalOnOnceAndEverythingIsSaved) {
   }
 }
 
-// As Ctrl-C on a terminal, Slurm and systemd send it.
+// As Ctrl-C on a terminal, Slurm and systemd do.
 TEST(Hooks, TakesASignalToBothProcessesForOne) {
   const HookedRun run;
   const ProcessResult result = act_behind_the_first_save(run, [](pid_t process) {
@@ -213,7 +213,7 @@ TEST(Hooks, KeepTheirParentSmall) {
   EXPECT_LT(kibibytes, 16 << 10);
 }
 
-// Two processes, whose commands also report whether the mirror has the model by then.
+// A run of two processes whose commands also report whether the mirror already has the model.
 class SharedHookedRun : public HookedRun {
  public:
   SharedHookedRun()
@@ -269,8 +269,8 @@ TEST(Hooks, RunOnceWhereOneOfSeveralProcessesIsKilled) {
   }
 }
 
-// A launcher may end rank 0 once another has left with 75. The model is large enough for a copy to
-// take longer than a process to leave.
+// A launcher may kill rank 0 after another rank exited with 75. The model is so large that a copy
+// takes longer than the exit of a process.
 TEST(Hooks, FindTheMirrorWholeWhenTheOthersHaveLeft) {
   SharedHookedRun run;
   run.set({{"config_overrides",

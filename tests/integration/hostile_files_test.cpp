@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Files that are no files, names with control characters, values without end, and stacks that are
-// too small: one bounded line each, at once.
+// Files that are not regular, names with control characters, endless values, and stacks that are
+// too small: one error line of limited length each, at once.
 #include <sys/stat.h>
 
 #include "integration/tiny_run.h"
@@ -12,7 +12,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// Before it was refused, each of these waited for ever.
+// Without the checks each of these would wait forever.
 constexpr double kSeconds = 60;
 
 class HostileFiles : public ::testing::Test {
@@ -25,7 +25,7 @@ class HostileFiles : public ::testing::Test {
     std::filesystem::remove(model_ + "/" + name);
     ASSERT_EQ(::mkfifo((model_ + "/" + name).c_str(), 0600), 0);
   }
-  // Sets a key of config.json.
+  // Sets a field of config.json.
   void set(const std::string& key, const Json& value) const {
     const std::string path = model_ + "/config.json";
     Json config = parse_json(read_file(path), path);
@@ -35,7 +35,7 @@ class HostileFiles : public ::testing::Test {
   [[nodiscard]] ProcessResult predict() const {
     return finetune({"predict", model_, "--text", "a <mask>"}, {}, kSeconds);
   }
-  // One error line of bounded length that has no control character.
+  // Expects one error line of limited length without control characters.
   static void expect_one_line(const ProcessResult& result, int code) {
     EXPECT_EQ(result.code, code) << result.err;
     EXPECT_EQ(std::count(result.err.begin(), result.err.end(), '\n'), 1) << result.err;
@@ -85,7 +85,7 @@ TEST_F(HostileFiles, ReadingFromAPipeObeysTheFirstSignal) {
     SCOPED_TRACE(has_writer);
     const int writer = has_writer ? ::open(fifo.c_str(), O_RDWR | O_CLOEXEC) : -1;
     Process process(finetune_command({"predict", model_, "--input", fifo}));
-    // In pipe_read or wait_for_partner: nothing is left to be done but to wait.
+    // In pipe_read or wait_for_partner: the process only waits.
     const std::string stat = "/proc/" + std::to_string(process.id()) + "/wchan";
     const auto waits = [&] {
       const std::string where = read_file(stat);
@@ -149,7 +149,7 @@ TEST(StackLimit, IsRaisedWhereOnlyTheSoftLimitIsTooSmall) {
   expect_equal(outcome_of(run), unbroken());
 }
 
-// As little as is accepted is enough.
+// The smallest accepted stack must be enough.
 TEST(StackLimit, ThatIsAcceptedIsEnough) {
   const TinyRun run;
   const ProcessResult result = with_stack("-s 1024", {"train", run.config()});

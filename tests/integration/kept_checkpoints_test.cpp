@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Checkpoints of every format version are kept in tests/fixtures/checkpoints, with the run that
-// they belong to and the losses it ended in: runs resume after an upgrade.
+// tests/fixtures/checkpoints has checkpoints of every format version, with the run that they belong
+// to and its final losses: runs must resume after an upgrade.
 #include <algorithm>
 
 #include "integration/tiny_run.h"
@@ -11,8 +11,8 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Another processor or another libtorch rounds differently; a lost moment or a schedule that
-// starts again is a hundred times further away.
+// Another processor or libtorch rounds differently; with a lost moment or a restarted schedule the
+// difference would be a hundred times larger.
 constexpr double kTolerance = 2e-3;
 
 std::vector<std::string> kept_runs() {

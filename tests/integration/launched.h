@@ -25,7 +25,7 @@ inline std::string free_port() {
   return std::to_string(ntohs(address.sin_port));
 }
 
-// What Slurm sets for one of two tasks of a machine.
+// Returns the variables that Slurm sets for one of two tasks on one machine.
 inline Environment slurm_task(int rank, const std::string& port) {
   return {{"SLURM_PROCID", std::to_string(rank)},
           {"SLURM_LOCALID", std::to_string(rank)},

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// memory_budget: what it picks keeps a run inside, and is kept.
+// memory_budget: its decision keeps a run within the budget, and is stored.
 #include <atomic>
 #include <fstream>
 #include <limits>
@@ -31,9 +31,9 @@ TinyRun::Keys budgeted(const std::string& budget) {
 
 std::string mebibytes(int64_t count) { return std::to_string(count) + "MiB"; }
 
-// MiB under which the same is picked with a little more and a little less: what libraries take at
-// the start differs by a tenth of a MiB from run to run, and must not decide here. 322 are needed
-// without a budget.
+// Returns a budget in MiB for which slightly more or less gives the same decision: the memory of
+// libraries at startup varies by a tenth of a MiB between runs and must not decide here. Without a
+// budget the run needs 322.
 int64_t budget() {
   static const int64_t middle = [] {
     const TinyRun run(budgeted("1GiB"));
@@ -60,8 +60,8 @@ Json state_after(const TinyRun& run, int step) {
   return parse_json(read_file(path), path);
 }
 
-// The memory of a process while it runs. Mapped pages of files count up to kMappedCode, as
-// memory_budget counts them: kernels map between 40 and 130 MiB of the same libraries.
+// Measures the memory of a running process. Mapped pages of files count up to kMappedCode, as in
+// memory_budget, because kernels map between 40 and 130 MiB of the same libraries.
 class MemoryWatch {
  public:
   explicit MemoryWatch(pid_t process)
@@ -80,9 +80,9 @@ class MemoryWatch {
     if (thread_.joinable()) thread_.join();
   }
 
-  // `resident`: the peak of all resident pages, which the system keeps exactly. Both terms are
-  // lower bounds of the peak that counts, the first one close, the second one however seldom it
-  // looked.
+  // `resident`: the peak of all resident pages, which the system records exactly. Both terms are
+  // lower bounds of the peak in question; the first is close, and the second holds however rarely
+  // it was sampled.
   [[nodiscard]] int64_t peak(int64_t resident) const {
     return std::max(most_, resident - std::max<int64_t>(0, most_of_files_ - kMappedCode));
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What survives when the machine does not.
+// What survives the loss of a machine.
 #include <random>
 
 #include "integration/tiny_run.h"
@@ -19,7 +19,7 @@ class MirroredRun : public TinyRun {
 
   [[nodiscard]] std::string mirror() const { return folder() / "drive/run"; }
   [[nodiscard]] std::string mirror(const std::string& name) const { return mirror() + "/" + name; }
-  // The next command runs on a machine that has nothing but the mirror.
+  // The next command runs on a machine that has only the mirror.
   void lose_machine() const {
     std::filesystem::remove_all(out());
     std::filesystem::remove_all(folder() / "cache");
@@ -154,7 +154,7 @@ TEST(MirroredRun, IsRefusedWhileAnotherSessionOfThisMachineHoldsTheMirror) {
   EXPECT_EQ(first.finish().code, 75);
 }
 
-// The record of a session elsewhere that believed this one dead.
+// The record of another session, elsewhere, that considered this one dead.
 const std::string kOther =
     R"({"token":"0123456789abcdef","beat":3,"pid":77,"process_start":5,"pid_namespace":"x",)"
     R"("host":"new-machine","boot_id":"y","machine_id":"z","since":1700000000})"
@@ -171,7 +171,7 @@ TEST(MirroredRun, StopsWhereAnotherSessionTookOverAndWritesThereNoMore) {
     EXPECT_EQ(result.code, 5) << result.err;
     EXPECT_THAT(result.err, HasSubstr("was taken over by process 77 on 'new-machine'"));
     EXPECT_EQ(read_file(place + "/.finetune.lock"), kOther);
-    // What it had begun is deleted; nothing got a name.
+    // What it had begun is deleted; no file got its final name.
     std::filesystem::create_directories(place);
     const auto before = std::filesystem::directory_iterator(place);
     for (const auto& entry : before) {
@@ -204,7 +204,7 @@ TEST(TrashSafeDelete, EmptiesWhatRotationDeletes) {
   for (const bool is_safe : {true, false}) {
     const TinyRun run(TinyRun::Keys{{"trash_safe_delete", is_safe ? "true" : "false"}});
     run.train_until(7);
-    // Another name of the file shows what a trash would hold.
+    // A hard link shows the content that a trash folder would have.
     std::filesystem::create_hard_link(run.out("checkpoint-7/optimizer.pt"), run.folder() / "trash");
     ASSERT_EQ(run.train().code, 0);
     EXPECT_FALSE(std::filesystem::exists(run.out("checkpoint-7")));

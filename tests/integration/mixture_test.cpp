@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// train_file: [{path, weight}, ...]: several files in the shares that were asked for.
+// train_file: [{path, weight}, ...]: several files in the requested proportions.
 #include "integration/tiny_run.h"
 
 namespace finetune::testing {
@@ -27,7 +27,7 @@ TEST(Mixture, HasTheSharesAndResumesInEqualBits) {
   expect_equal(outcome_of(run), outcome_of(unbroken));
 }
 
-// Without a validation file one of a single file holds out its first rows; a mixture none.
+// Without a validation file a single file holds out its first rows; a mixture does not.
 TEST(Mixture, HasEverySampleOfItsSmallestFile) {
   TinyRun run(TinyRun::Keys{{"validation_file", ""},
                             {"line_by_line", "true"},

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Where memory does not suffice, fewer samples are taken at a time: the same update, from that very
-// step on, and for the rest of the run.
+// After OOM fewer samples are computed at a time: the same update, from that step on and for the
+// rest of the run.
 #include "integration/tiny_run.h"
 #include "support/paths.h"
 
@@ -27,7 +27,7 @@ ProcessOptions limit(int64_t bytes) {
           .watch = ""};
 }
 
-// Short lines, but for the third update's: what layers keep of these needs more than kLimit.
+// Short lines, except in the third update, whose activations need more than kLimit.
 constexpr int64_t kLimit = 60000;
 
 class LackOfMemory : public ::testing::Test {
@@ -43,7 +43,7 @@ class LackOfMemory : public ::testing::Test {
     run_.set(lines());
   }
 
-  // With validation data given, none of these lines is kept for that.
+  // With validation data, none of these lines is held out.
   [[nodiscard]] TinyRun::Keys lines() const {
     const std::string path = run_.folder() / "lines.txt";
     return {{"train_file", path}, {"validation_file", path}};
@@ -61,7 +61,7 @@ TEST_F(LackOfMemory, CutsTheBatchFromThatVeryStepOn) {
   const auto expected = saved_tensors(run_.out("checkpoint-6"));
   const Json log = log_without_times(run_.out());
 
-  // The same run with enough memory, set to that micro-batch size at that step.
+  // The same run with enough memory, where the keys set that micro-batch size at that step.
   TinyRun told(kTightRun);
   told.set(lines());
   told.train_until(2);
@@ -93,7 +93,7 @@ TEST_F(LackOfMemory, IsForgottenWhereTheKeyIsAnother) {
   EXPECT_THAT(resumed.err, Not(HasSubstr("memory did not suffice")));
 }
 
-// The embeddings alone are larger than that.
+// The embeddings alone exceed the limit.
 TEST_F(LackOfMemory, IsOneSentenceThatSaysWhatHelpsWhereNoCutDoes) {
   const ProcessResult result = run_.train({}, limit(kLimit / 4));
   ASSERT_EQ(result.code, 1) << result.err;
@@ -155,7 +155,7 @@ TEST_F(LackOfMemory, IsAnErrorWhereEachGradientIsFreedAtOnce) {
   EXPECT_TRUE(std::filesystem::exists(run_.out("checkpoint-2")));
 }
 
-// A limit of the system's own: the largest part of the memory is that of the batch.
+// A limit set by the system: most of the memory belongs to the batch.
 TEST(LimitedAddresses, CutTheBatchUntilItFits) {
   TinyRun run(kTightRun);
   run.set({{"config_overrides",
@@ -170,11 +170,11 @@ TEST(LimitedAddresses, CutTheBatchUntilItFits) {
          "ulimit -v " + std::to_string(mebibytes * 1024) + " && exec \"$0\" train \"$1\" --restart",
          binary_path(), run.config()});
   };
-  // Twice as much each time, from what the program does not even start with.
+  // The limit grows by a quarter each time, from one with which the program does not start.
   for (int mebibytes = 800; mebibytes < 12800; mebibytes = mebibytes * 5 / 4) {
     const ProcessResult result = under(mebibytes);
     if (result.code == 127) continue;  // not enough to load the libraries
-    // 4: trained to the end, with no memory left to save.
+    // Exit code 4: trained to the end, without memory to save.
     ASSERT_TRUE(result.code == 0 || result.code == 1 || result.code == 4)
         << result.code << result.err;
     EXPECT_THAT(result.err, Not(HasSubstr("internal error")));

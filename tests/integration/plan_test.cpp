@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// `finetune plan`: what it predicts beside what a run takes.
+// `finetune plan`: its prediction compared with what a run uses.
 #include <cmath>
 
 #include "integration/tiny_run.h"
@@ -29,7 +29,7 @@ Keys planned(Keys keys) {
   return keys;
 }
 
-// Activations take most.
+// Activations dominate.
 Keys many_tokens(int64_t layers, Keys keys = {}) {
   keys.insert({{"config_overrides", model_of(4000, 128, layers)},
                {"max_seq_length", "128"},
@@ -45,7 +45,7 @@ Keys labelled(const std::string& task, const std::string& data, Keys keys = {}) 
   return keys;
 }
 
-// A decoder of 4 layers, 16 x 128 tokens.
+// A decoder of 4 layers with 16 x 128 tokens.
 Keys decoder(const std::string& family, Keys keys = {}, const std::string& more = "") {
   const std::string gpt2 = "{n_embd: 384, n_layer: 4, n_head: 6, n_positions: 128}";
   const std::string others =

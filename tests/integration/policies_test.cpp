@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What an interruption, a second start or a bad input may not change, policy by policy.
+// What an interruption, a second start or bad input must not change, policy by policy.
 #include <fcntl.h>
 #include <sys/file.h>
 
@@ -12,7 +12,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// The smallest run that still has every part: 12 updates of 8 rows.
+// The smallest run with all parts: 12 updates of 8 rows.
 TinyRun::Keys small(const TinyRun::Keys& more = {}) {
   TinyRun::Keys keys = {{"max_steps", "12"},        {"max_train_samples", "128"},
                         {"max_eval_samples", "16"}, {"dataloader_num_workers", "0"},
@@ -32,7 +32,7 @@ void expect_same_result(const TinyRun& run, const TinyRun& whole) {
   EXPECT_EQ(log_without_times(run.out()), log_without_times(whole.out()));
 }
 
-// Every file below a folder but the lock, with its bytes and the time it was written.
+// Returns every file below a folder except the lock, with its bytes and modification time.
 std::map<std::string, std::pair<std::string, int64_t>> contents(const std::string& folder) {
   std::map<std::string, std::pair<std::string, int64_t>> files;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
@@ -53,7 +53,7 @@ std::vector<std::string> checkpoints_of(const TinyRun& run) {
   return names;
 }
 
-// A model of one update that tests read and do not change.
+// A model after one update, which tests read and do not change.
 const TinyRun& trained_once() {
   static const TinyRun run(small({{"max_steps", "1"}}));
   static const bool made = [] {
@@ -165,7 +165,8 @@ TEST(AutomaticCheckpoint, StandsBesideTheLimitOfRegularOnes) {
 TEST(BestModelBetweenSaves, IsTheSameWhereAStopSavedAtItsStep) {
   const TinyRun::Keys keys = small({{"load_best_model_at_end", "true"},
                                     {"metric_for_best_model", "eval_loss"},
-                                    {"greater_is_better", "true"},  // the first is the best
+                                    // the loss falls, so the first is the best
+                                    {"greater_is_better", "true"},
                                     {"eval_steps", "2"},
                                     {"save_steps", "4"}});
   const TinyRun whole(keys);
@@ -202,7 +203,8 @@ TEST(EarlyStopped, IsFinishedWhereItIsStartedAgain) {
                              {"eval_steps", "2"},
                              {"save_steps", "2"},
                              {"metric_for_best_model", "eval_loss"},
-                             {"greater_is_better", "true"},  // it falls: never better
+                             // the loss falls, so it never gets better
+                             {"greater_is_better", "true"},
                              {"early_stopping_patience", "2"}}));
     const ProcessResult first = run.train();
     ASSERT_THAT(first.err, HasSubstr("early stopping"));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Where `finetune predict` reads from and writes to apart from its command line.
+// Input and output of `finetune predict` other than its command line and standard output.
 #include <filesystem>
 
 #include "integration/tiny_run.h"
@@ -18,7 +18,7 @@ Arguments predict(const Arguments& more) {
   return words;
 }
 
-// With `input` on standard input.
+// Runs a command with `input` on standard input.
 ProcessResult piped(const std::string& input, const Arguments& words) {
   const TemporaryFolder folder;
   std::string command = "exec '" + binary_path() + "'";
@@ -78,7 +78,7 @@ TEST(PredictCommand, WritesATableWithALineForEachAnswer) {
     EXPECT_THAT(table, HasSubstr("row" + s + "score" + s + "token" + s + "token_str" + s +
                                  "sequence\n1" + s + first[0]["score"].dump() + s));
   }
-  // What holds quotes is quoted, with the quotes doubled.
+  // A value with quotes is quoted, and its quotes are doubled.
   EXPECT_THAT(read_file(folder / "out.csv"), HasSubstr("\"\"sea\"\""));
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What `finetune predict` says of a wrong command line or wrong rows. Answers are compared with
-// transformers' in tests/parity/test_predict.py.
+// Messages of `finetune predict` about a wrong command line or wrong rows.
+// tests/parity/test_predict.py compares answers with transformers'.
 #include "integration/tiny_run.h"
 
 namespace finetune::testing {

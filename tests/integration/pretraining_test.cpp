@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Task pretraining as its users meet it: documents or shards in, interruptions between. The weights
-// are compared in tests/parity.
+// Task pretraining for users: documents or shards as input, with interruptions. tests/parity
+// compares the weights.
 #include <fcntl.h>
 #include <sys/file.h>
 #include <unistd.h>
@@ -32,7 +32,7 @@ ProcessResult command(const std::string& verb, const TinyRun& run, Arguments mor
   return finetune(more);
 }
 
-// Shards of lighthouse.txt, unequal in number to any batch.
+// Writes shards of lighthouse.txt whose sample counts are no multiple of any batch size.
 std::string make_shards(const TemporaryFolder& folder, const TinyRun::Keys& more = {}) {
   TinyRun::Keys asked = {{"prepare_output_dir", folder / "shards"}, {"num_shards", "5"}};
   for (const auto& [key, value] : more) asked[key] = value;
@@ -57,7 +57,7 @@ void expect_equal_ends(const TinyRun::Keys& how) {
 }
 
 TEST(Pretraining, EndsAlikeWithAndWithoutInterruptionsOnDocuments) {
-  // 21 samples, 8 an update: epochs end within the run, and each has its own masks.
+  // 21 samples, 8 per update: epochs end inside the run, and each has its own masks.
   expect_equal_ends(keys({{"max_train_samples", "21"}}));
 }
 
@@ -72,8 +72,8 @@ TEST(Pretraining, EndsAlikeWithAndWithoutInterruptionsOnShards) {
   expect_equal_ends(keys({{"train_file", "'" + make_shards(folder) + "'"}}));
 }
 
-// One shard in the data's own order is out of reach: orders differ, the first loss of a whole
-// epoch's batch does not.
+// Shards cannot have the order of the original data, so only the first loss is compared, over a
+// batch with the whole epoch.
 void expect_same_first_loss(const TinyRun::Keys& data, int64_t samples) {
   const TemporaryFolder folder;
   TinyRun::Keys one = {{"per_device_train_batch_size", std::to_string(samples)},
@@ -102,7 +102,7 @@ TEST(Pretraining, LearnsFromShardsWhatItLearnsFromDocuments) {
 
 TEST(Pretraining, LearnsFromShardsOfAMixtureWhatItLearnsFromTheMixture) {
   const std::string text = kText + "lighthouse";
-  // More than an epoch has: a batch is all of it.
+  // A batch larger than an epoch contains all of it.
   expect_same_first_loss({{"train_file", "[{path: " + text + ".txt, weight: 1}, {path: " + text +
                                              "-valid.txt, weight: 0.5}]"}},
                          20000);

@@ -31,21 +31,21 @@ using Arguments = std::vector<std::string>;
 
 struct ProcessOptions {
   std::map<std::string, std::string> environment;  // added to the test's own
-  std::string folder;                              // to run in; empty: the test's own
-  std::string watch;                               // a folder whose new names wait_for_file sees
-  rlim_t max_file_bytes = RLIM_INFINITY;           // a full disk: writes beyond it fail
+  std::string folder;                              // working directory; empty: the test's own
+  std::string watch;                      // a folder whose new names wait_for_file() observes
+  rlim_t max_file_bytes = RLIM_INFINITY;  // writes beyond it fail, as on a full disk
 };
 
 struct ProcessResult {
-  int code = -1;  // 128 + number where a signal ended it, as a shell says it
+  int code = -1;  // 128 + number if a signal ended it, as in a shell
   std::string out;
   std::string err;
   double seconds = 0.0;
   int64_t peak_bytes = 0;  // of resident memory
 };
 
-// One run of a program: its output is collected while something is waited for, and it is killed
-// where it outlives its time limit or this object.
+// One run of a program. Its output is collected during waits, and it is killed at its time limit or
+// by the destructor.
 class Process {
  public:
   explicit Process(const Arguments& words, const ProcessOptions& options = {}) {
@@ -80,11 +80,11 @@ class Process {
   void send(int signal) const { ::kill(child_, signal); }
   [[nodiscard]] pid_t id() const { return child_; }
 
-  // False where the program ends before it says `text`.
+  // Waits for `text` in the output; returns false if the program ends first.
   bool wait_for_output(const std::string& text, double seconds = 60) {
     return wait([&] { return (out_ + err_).find(text) != std::string::npos; }, seconds);
   }
-  // Until a name that holds `part` has appeared `times` times in the watched folder.
+  // Waits until names that contain `part` appeared `times` times in the watched folder.
   bool wait_for_file(const std::string& part, int times = 1, double seconds = 60) {
     return wait(
         [&] {
@@ -94,7 +94,7 @@ class Process {
         },
         seconds);
   }
-  // Until so much time has passed since the start; false where the program ends before.
+  // Waits until that many seconds after the start; returns false if the program ends first.
   bool wait_until(double seconds_since_start) {
     return !wait([] { return false; }, seconds_since_start - age(), false);
   }
@@ -140,7 +140,8 @@ class Process {
     return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
   }
 
-  // Collects until `done`, the end of the output (false) or the limit: an error, or false as well.
+  // Collects output until `done` or the end of the output (returns false). At the limit throws, or
+  // returns false.
   bool wait(const std::function<bool()>& done, double seconds, bool limit_is_error = true) {
     const double end = age() + seconds;
     bool open = true;
@@ -156,7 +157,7 @@ class Process {
     }
   }
 
-  // False once both streams are closed.
+  // Returns false after both streams are closed.
   bool collect(double seconds) {
     std::array<pollfd, 3> polls = {
         {{pipes_[0], POLLIN, 0}, {pipes_[1], POLLIN, 0}, {watch_, POLLIN, 0}}};

@@ -20,8 +20,8 @@ using ::testing::Not;
 constexpr int kSteps = 12;
 const TinyRun::Keys kExact = {{"full_determinism", "true"}};
 
-// 8 samples a step in 4 micro-batches, which 1, 2 and 4 processes divide among themselves; the
-// epoch's last update and the last batch of an evaluation are smaller.
+// 8 samples per step in 4 micro-batches, which 1, 2 and 4 processes divide among themselves. The
+// last update of the epoch and the last batch of an evaluation are smaller.
 class SharedRun : public TinyRun {
  public:
   explicit SharedRun(const Keys& keys = {}) {
@@ -53,7 +53,7 @@ struct Result {
   std::vector<double> accuracies = {};
 };
 
-// Sees the checkpoints that appear.
+// Options of a process that reports new checkpoints.
 ProcessOptions watching(const TinyRun& run, const Environment& environment = {}) {
   ProcessOptions options;
   options.environment = environment;
@@ -107,7 +107,7 @@ const Result& deterministic_alone() {
   return result;
 }
 
-// Without an interruption, in two processes.
+// The result of an uninterrupted run in two processes.
 const Result& in_two() {
   static const Result result = finished(SharedRun(), processes(2));
   return result;
@@ -121,7 +121,7 @@ std::vector<pid_t> children_of(pid_t parent) {
   return children;
 }
 
-// Addresses that a process listens on, as /proc/net/tcp has them.
+// Returns the addresses that a process listens on, as /proc/net/tcp shows them.
 std::vector<std::string> listening(pid_t process) {
   std::set<std::string> sockets;
   const std::string folder = "/proc/" + std::to_string(process);
@@ -170,7 +170,7 @@ TEST(Processes, EndInTheSameBitsForAnyNumberWithFullDeterminism) {
   }
 }
 
-// On one processor too: threads of one's own are threads.
+// Also tests more threads than processors, because the number of threads must not change the bits.
 TEST(Processes, EndInTheSameBitsForAnyNumberOfThreadsWithFullDeterminism) {
   for (const int threads : {1, 2, 3}) {
     for (const int count : {1, 2}) {
@@ -206,7 +206,7 @@ TEST(Processes, SayWhereFullDeterminismLeavesThreadsIdle) {
   EXPECT_THAT(end.err, HasSubstr("1 of 2 threads compute"));
 }
 
-// Rows that several samples fill are divided as rows of one sample are.
+// Rows with several packed samples are divided like rows with one sample.
 TEST(Processes, EndInTheSameBitsWithPackedRows) {
   TinyRun::Keys keys = kExact;
   keys["packing"] = "true";
@@ -243,8 +243,9 @@ TEST(Processes, SayWhatAnotherNumberChangesWithoutFullDeterminism) {
   EXPECT_NEAR(result_of(run).losses.back(), alone().losses.back(), 1e-5);
 }
 
-// Which buckets are complete before the backward pass is over only shows in the debug log. When
-// their sums begin is the machine's matter: tests/distributed/bucket_sum_test has the order.
+// Only the debug log shows which buckets were complete before the end of the backward pass. The
+// time at which their sums start depends on the machine; tests/distributed/bucket_sum_test tests
+// the order.
 TEST(Processes, SumGradientsBesideTheBackwardPass) {
   const SharedRun run(TinyRun::Keys{{"log_level", "debug"},
                                     {"ddp_bucket_cap_mb", "1"},
@@ -324,7 +325,8 @@ TEST(Processes, DivideOptimizerStatesWithoutAnotherBit) {
   }
 }
 
-// Files of divided states are those of one process: more processes, fewer, undivided ones resume.
+// Files of divided states equal those of one process: more processes, fewer, or undivided ones can
+// resume.
 TEST(Processes, GoOnFromDividedStatesInAnyNumber) {
   SharedRun run(kExact);
   run.set({{"zero_stage", "1"}, {"save_only_model", "false"}});
@@ -378,7 +380,7 @@ TEST(Processes, LeaveWithinSecondsWhereOneIsKilled) {
     ::kill(children_of(process.id()).at(static_cast<size_t>(rank)), SIGKILL);
     const auto start = std::chrono::steady_clock::now();
     const ProcessResult end = process.finish();
-    // Within 3 s where there is a processor for it; 45 s were for who only looks at signs of life.
+    // Within 3 s on an idle machine; detection by heartbeats alone would take 45 s.
     EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(15));
     EXPECT_EQ(end.code, 75) << end.err;
     const std::string message = "error: rank " + std::to_string(rank) + " was ended by signal 9";
@@ -456,8 +458,8 @@ TEST(Processes, SayEachErrorOnceAndGiveItsExitCode) {
   EXPECT_EQ(end.err.find("error:"), end.err.rfind("error:")) << end.err;
 }
 
-// Before anything is loaded, or a process started: one message.
-// A user of the test's own, whom the system lets start a few processes and threads.
+// One message before anything is loaded and any process is started. The test uses a separate user
+// who may start only a few processes and threads.
 TEST(Processes, SayTheLimitOfProcessesOnce) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can become another user";
   const SharedRun run;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What commands offer and print for people: completion, times, short numbers, steps that fit.
+// Output for users: completion, times, short numbers, numbers of steps.
 #include "integration/tiny_run.h"
 
 namespace finetune::testing {
@@ -9,7 +9,7 @@ using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// What bash offers behind these words, the last of which is being typed.
+// Returns bash's completions after these words, of which the last is incomplete.
 std::string completed(const std::string& script, const std::string& words, int index) {
   const ProcessResult result =
       run({"bash", "-c",
@@ -70,7 +70,7 @@ TEST(VerifyResume, TakesFewerStepsOfAShorterRun) {
   const ProcessResult by_steps = finetune({"verify-resume", run.config(), "--max_steps", "5"});
   EXPECT_EQ(by_steps.code, 0) << by_steps.err;
   EXPECT_THAT(by_steps.out, HasSubstr("equal: 5 steps, interrupted at step 3"));
-  // How many steps an epoch has shows only when the data are read.
+  // The number of steps per epoch is known only after the data are read.
   const ProcessResult by_epochs =
       finetune({"verify-resume", run.config(), "--max_steps", "-1", "--num_train_epochs", "1",
                 "--max_train_samples", "24"});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The promise of the product: however a run is stopped, the same command ends in the same bits.
+// The main guarantee: however a run is stopped, the same command ends with the same bits.
 #include <random>
 
 #include "integration/tiny_run.h"
@@ -10,7 +10,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// Where the machine is so busy that this test sleeps past the moment it waits for, it tries again.
+// Number of tries, in case the machine is so busy that this test misses the moment it waits for.
 constexpr int kTries = 10;
 
 void begin_anew(const TinyRun& run) {
@@ -27,7 +27,7 @@ ProcessResult signal_at(const TinyRun& run, Reach reach, int signal) {
   return process.finish();
 }
 
-// False where the run was finished before.
+// Returns false if the run finished first.
 template <class Reach>
 bool kill_at(const TinyRun& run, Reach reach) {
   const ProcessResult result = signal_at(run, reach, SIGKILL);
@@ -44,7 +44,7 @@ bool kill_surely_at(const TinyRun& run, Reach reach) {
   return false;
 }
 
-// Stops the run by a signal; everything is to be saved, and `says` to be said.
+// Stops the run with a signal; everything must be saved, and `says` must be in the output.
 template <class Reach>
 ProcessResult stop_at(const TinyRun& run, Reach reach, int signal, const std::string& says = "") {
   ProcessResult result;
@@ -74,7 +74,7 @@ TEST(Restart, EndsInTheSameBitsAfterKillsAtTwentyRandomMoments) {
     const double share = static_cast<double>(random() % 1000) / 1000.0;
     kills += kill_at(run, [&](Process& p) { return p.wait_until(share * whole); });
   }
-  // Where the runs finish early, so that kills were missed, begin again with another.
+  // If the runs finish early, so that kills were missed, start again with another run.
   const TinyRun second;
   double longest = whole;
   for (int i = 0; i < 40 && kills < 12; ++i) {
@@ -105,7 +105,7 @@ TEST(Restart, EndsInTheSameBitsAfterKillsInEveryPhase) {
   at_output("training 40 steps");        // before the first step
   at_output("train 3/40");               // a step
   at_file(".tmp-checkpoint-7", 1);       // a save that has just begun
-  at_file("checkpoint-7", 2);            // one that has just got its name
+  at_file("checkpoint-7", 2);            // a save that was just committed
   at_output("train 10/40");              // an evaluation
   at_file(".trash-checkpoint", 1);       // while an old checkpoint is deleted
   at_output("train 33/40");              // steps again
@@ -181,7 +181,7 @@ TEST(Stop, ByASecondSignalIsImmediate) {
   Process process(run.command());
   ASSERT_TRUE(process.wait_for_output("train 3/"));
   process.send(SIGTERM);
-  process.send(SIGINT);  // the order in which two pending signals arrive is the kernel's
+  process.send(SIGINT);  // the kernel chooses the order of two pending signals
   const int code = process.finish().code;
   EXPECT_TRUE(code == 128 + SIGTERM || code == 128 + SIGINT) << code;
 }
@@ -196,7 +196,7 @@ TEST(Stop, SavesEvenWhereSavingIsOff) {
   EXPECT_EQ(log_without_times(run.out()), unbroken().log);
 }
 
-// Every file below a folder with its bytes and the time it was written.
+// Returns every file below a folder with its bytes and modification time.
 std::map<std::string, std::pair<std::string, int64_t>> snapshot(const std::string& folder) {
   std::map<std::string, std::pair<std::string, int64_t>> files;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
@@ -215,7 +215,7 @@ TEST(FinishedRun, IsLeftAsItIs) {
   EXPECT_EQ(again.code, 0);
   EXPECT_THAT(again.err, HasSubstr("already finished"));
   auto after = snapshot(run.out());
-  before.erase(run.out(".finetune.lock"));  // empty both times, but taken in between
+  before.erase(run.out(".finetune.lock"));  // empty both times, but locked in between
   after.erase(run.out(".finetune.lock"));
   EXPECT_TRUE(before == after);
 }
@@ -257,7 +257,7 @@ TEST(Change, OfTheMicroBatchKeepsTheEffectiveBatchAndSaysSo) {
   const ProcessResult result = run.train();
   EXPECT_EQ(result.code, 0) << result.err;
   EXPECT_THAT(result.err, HasSubstr("the effective batch stays 8"));
-  // Sums of floats in another order: close, not equal.
+  // The order of sums differs: close, but not equal.
   const Json log = log_without_times(run.out());
   ASSERT_EQ(log.size(), unbroken().log.size());
   for (size_t i = 0; i < log.size(); ++i) {
@@ -284,7 +284,7 @@ TEST(Change, OfTheLearningRateIsAnnounced) {
   EXPECT_THAT(result.err, HasSubstr("learning_rate 0.001 -> 0.0005 from step 3"));
 }
 
-// Changes the run after its third step; the message is to hold every one of `parts`.
+// Changes keys of the run after its third step; the message must contain all of `parts`.
 void expect_refused(TinyRun& run, const TinyRun::Keys& change,
                     const std::vector<std::string>& parts) {
   run.set(change);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What a run says at its start and its end, the model card, and the advice where memory is short.
+// The output at the start and end of a run, the model card, and the advice after OOM.
 #include <algorithm>
 #include <sstream>
 
@@ -95,7 +95,7 @@ TEST(ModelCard, IsTheUsersToEditAndDelete) {
   expect_untouched();
   EXPECT_EQ(read_file(run.out("README.md")), edited);
   EXPECT_EQ(read_file(mirror + "/README.md"), edited);
-  // A damaged model is rebuilt around it.
+  // A damaged model is rebuilt, and the edited card stays.
   write_file(run.out("model.safetensors"), "damaged");
   std::filesystem::rename(mirror, mirror + "-away");
   ASSERT_EQ(run.train().code, 0);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Limits of a session: the last save is whole before the limit, and the bits stay.
+// Limits of a session: the last save is complete before the limit, and the bits are unchanged.
 #include <chrono>
 
 #include "integration/tiny_run.h"
@@ -10,11 +10,11 @@ namespace {
 using ::testing::AnyOf;
 using ::testing::HasSubstr;
 
-constexpr int kSessionSteps = 20'000;  // more than a session lasts
+constexpr int kSessionSteps = 20'000;  // more than a session can do
 
 std::string hours(double seconds) { return std::to_string(seconds / 3600.0); }
 
-// Keys of a run that would last minutes, with few lines.
+// Keys of a run that would take minutes, with little output.
 TinyRun::Keys long_run() {
   return {{"max_steps", std::to_string(kSessionSteps)},
           {"eval_strategy", "no"},
@@ -45,7 +45,7 @@ TEST(Session, SavesBeforeItsHoursAreOver) {
   const int step = newest_step(run);
   ASSERT_GT(step, 0);
 
-  // As the run that was not stopped.
+  // Compare with a run that was not stopped.
   const std::string last = std::to_string(step + 3);
   const ProcessResult resumed = run.train({"--stop_at_step", last});
   ASSERT_EQ(resumed.code, 75) << resumed.err;
@@ -99,7 +99,7 @@ TEST(Session, ThatIsOverAtItsStartTouchesNothing) {
   expect_resumes_equal(run);
 }
 
-// Three seconds are kept for saving: the start takes what is left, or even that is not enough.
+// Three seconds are reserved for saving: startup uses the rest, or the limit is even shorter.
 TEST(Session, ThatIsTooShortForAStepAndASaveSaysSo) {
   const TinyRun run;
   run.train_until(5);
@@ -119,7 +119,7 @@ TEST(Session, AFinishedRunIsFinishedHoweverLittleTimeThereIs) {
 
 TEST(Session, StopsBeforeItsUnitsAreSpentAndKeepsCountOverSessions) {
   TinyRun run(long_run());
-  // A unit a second, so that the budget is the seconds of all sessions.
+  // One unit per second, so that the budget equals the seconds of all sessions.
   run.set({{"hardware", "{units_per_hour: 3600, price_per_unit: 0.5, currency: EUR}"},
            {"unit_budget", "8"}});
   const ProcessResult first = run.train({"--stop_at_step", "3"});

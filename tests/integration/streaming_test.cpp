@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Training data that are read while training: the same bits wherever the run is stopped or killed,
-// whatever prepares the batches, without a cache of tokens.
+// Streamed training data: the same bits wherever the run is stopped or killed and however batches
+// are prepared, without a cache of tokens.
 #include <algorithm>
 #include <csignal>
 #include <filesystem>
@@ -14,7 +14,7 @@ using ::testing::AnyOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// 40 steps of 8 samples: several epochs of each of these data, with buffers smaller than an epoch.
+// 40 steps of 8 samples: several epochs of each data set, with buffers smaller than an epoch.
 struct Data {
   std::string name;
   TinyRun::Keys keys;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The tasks that learn from labels, as their users meet them: files in, checkpoints, metrics and
-// predictions out, interruptions between. What they learn is compared in tests/parity.
+// Tasks with labels for users: files as input; checkpoints, metrics and predictions as output;
+// interruptions. tests/parity compares what they learn.
 #include <algorithm>
 
 #include "integration/tiny_run.h"
@@ -104,7 +104,7 @@ TEST_P(LabelledTask, ReportsTheScriptsMetricsAndFiles) {
   for (const std::string& file : GetParam().files) EXPECT_GT(read_file(run.out(file)).size(), 20U);
   EXPECT_TRUE(std::filesystem::exists(run.out("predict_results.json")));
 
-  // Once finished it stays as it is.
+  // A finished run stays unchanged.
   const ProcessResult again = run.train();
   EXPECT_EQ(again.code, 0);
   EXPECT_THAT(again.err, HasSubstr("already finished"));
@@ -267,8 +267,8 @@ TEST(LabelledTasks, TakeAColumnByNameThatWasGuessedBefore) {
   EXPECT_EQ(run.train().code, 0);
 }
 
-// After training the best weights are loaded, and a stop in what follows must not save them as the
-// last step's.
+// After training the best weights are loaded, and a stop in what follows must not save them as
+// those of the last step.
 TEST(LabelledTasks, KeepTheLastWeightsWhereTheBestOnesAreLoaded) {
   TinyRun::Keys keys = keys_of(works()[0]);
   keys["save_strategy"] = "best";
@@ -278,7 +278,7 @@ TEST(LabelledTasks, KeepTheLastWeightsWhereTheBestOnesAreLoaded) {
   keys["train_file"] = kTasks + "likeness-train.jsonl";
   keys["validation_file"] = kTasks + "likeness-valid.jsonl";
   keys["test_file"] = kTasks + "likeness-test.jsonl";
-  keys["greater_is_better"] = "true";  // the first evaluation is the best one
+  keys["greater_is_better"] = "true";  // the first evaluation is the best
   keys["eval_steps"] = "3";
   const TinyRun run(keys);
   EXPECT_EQ(run.train({"--stop_at_step", "12"}).code, 75);
@@ -329,7 +329,7 @@ TEST(LabelledTasks, ChooseTheBestModelByTheirOwnMetric) {
 TEST(LabelledTasks, KeepTheOrderOfAModelsLabels) {
   const TinyRun first(keys_of(works()[0]));
   ASSERT_EQ(first.train().code, 0);
-  // The same names in another order: a model made elsewhere.
+  // The same names in another order, as in a model from elsewhere.
   std::string config = read_file(first.out("config.json"));
   const auto swap_words = [&](const std::string& a, const std::string& b) {
     const size_t place = config.find(a);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Every technique that saves memory, alone and with every other: a run that is resumed ends in the
-// bits of one that was not, or the two are refused together.
+// Every technique that saves memory, alone and with every other: a resumed run ends with the bits
+// of an uninterrupted one, or the combination is refused.
 #include <set>
 
 #include "integration/tiny_run.h"
@@ -44,8 +44,8 @@ const std::vector<Technique> kTechniques = {
     {"bfloat16_gradients", {{"grad_accum_dtype", "bfloat16"}}},
 };
 
-// Two that exclude each other (finetune config exclusions); what else cannot stand together are two
-// values of one key.
+// Pairs that exclude each other (finetune config exclusions). Other impossible pairs are two values
+// of one key.
 const std::set<std::pair<std::string, std::string>> kExcluded = {
     {"accumulation", "in_backward"}, {"fp16", "in_backward"}, {"fp16", "bf16"}};
 
@@ -67,7 +67,7 @@ std::vector<std::pair<Technique, Technique>> pairs() {
   return result;
 }
 
-// Files that say what the run is at a step; the others hold times.
+// Returns the files that define the state of a step; others contain times.
 std::map<std::string, std::string> state_files(const std::string& checkpoint) {
   std::map<std::string, std::string> files;
   for (const auto& entry : std::filesystem::directory_iterator(checkpoint)) {
@@ -106,7 +106,7 @@ TEST_P(TechniquePairs, ResumeInTheSameBits) {
   ASSERT_TRUE(expected.contains("model.safetensors"));
   ASSERT_NE(expected.at("model.safetensors"), read_file(run.out("checkpoint-2/model.safetensors")));
 
-  // As if it had been killed behind step 2.
+  // Changes the folder to the state after a kill at step 2.
   const std::string kept = run.folder() / "checkpoint-2";
   std::filesystem::rename(run.out("checkpoint-2"), kept);
   std::filesystem::remove_all(run.out());
@@ -124,7 +124,7 @@ TEST_P(TechniquePairs, ResumeInTheSameBits) {
   EXPECT_EQ(log_without_times(run.out()), log);
 }
 
-// What only cuts, recomputes or moves changes no bit of the result.
+// Splitting, recomputing and offloading change no bit of the result.
 TEST(Techniques, RecomputationChangesNoBit) {
   const auto trained = [](const TinyRun::Keys& keys) {
     TinyRun run(kBase);
@@ -139,7 +139,7 @@ TEST(Techniques, RecomputationChangesNoBit) {
   }
 }
 
-// The batch is what a checkpoint keeps, so that fewer rows at a time mean accumulation.
+// A checkpoint fixes the batch, so fewer rows at a time require accumulation.
 TEST(UpdateInBackward, RefusesTheAccumulationThatAResumeWouldNeed) {
   TinyRun run(kBase);
   run.set({{"optimizer_in_backward", "true"}, {"max_grad_norm", "0"}});
@@ -150,7 +150,7 @@ TEST(UpdateInBackward, RefusesTheAccumulationThatAResumeWouldNeed) {
   EXPECT_THAT(resumed.err, ::testing::HasSubstr("per_device_train_batch_size to 8"));
 }
 
-// Loss and gradient of the head are finite in float32, those after its large weights are not.
+// Loss and gradient of the head are finite in float32; gradients after its large weights are not.
 TEST(UpdateInBackward, SavesNothingWhereAnUpdateWasHalfApplied) {
   TinyRun run(kBase);
   std::string rows = "text,label\n";
@@ -219,7 +219,7 @@ TEST(Float16, StopsWhereTheLossIsNone) {
   EXPECT_THAT(result.err, ::testing::HasSubstr("the update was not applied"));
 }
 
-// One label of 1e9 among small ones: its gradient is beyond float16 whatever the loss scale.
+// One label of 1e9 among small ones: its gradient exceeds float16 with any loss scale.
 class Overflow : public ::testing::Test {
  protected:
   Overflow() {

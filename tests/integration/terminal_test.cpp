@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Progress as a terminal shows it: each test runs the program on its own pseudo-terminal.
+// Progress on a terminal: each test runs the program on its own pseudo-terminal.
 #include <stdlib.h>
 #include <sys/ioctl.h>
 
@@ -15,7 +15,7 @@ using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// Runs a command with standard error on a terminal of `columns` columns; returns what was written.
+// Runs a command with standard error on a terminal of `columns` columns; returns its output.
 std::string on_terminal(Arguments words, int columns,
                         const std::map<std::string, std::string>& environment = {}) {
   const int terminal = ::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
@@ -41,7 +41,7 @@ std::string on_terminal(Arguments words, int columns,
   }
   std::string text;
   std::array<char, 4096> block = {};
-  while (true) {  // ends with an error once the child has closed its side
+  while (true) {  // fails after the child has closed its side
     pollfd ready = {.fd = terminal, .events = POLLIN, .revents = 0};
     if (::poll(&ready, 1, 120'000) <= 0) break;
     const ssize_t count = ::read(terminal, block.data(), block.size());
@@ -67,7 +67,7 @@ std::string without_colors(const std::string& text) {
   return plain;
 }
 
-// What was drawn over the bar's line, one text for each drawing.
+// Returns each text that was drawn on the line of the progress bar.
 std::vector<std::string> drawings(const std::string& text) {
   std::vector<std::string> parts;
   std::istringstream lines(without_colors(text));

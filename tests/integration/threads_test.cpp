@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The threads of the binary: how they wait.
+// How the threads of the binary wait.
 #include <sys/resource.h>
 
 #include <thread>
@@ -12,8 +12,9 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-// The OpenMP library shows what it read when it was loaded. How often it looks before it sleeps
-// tells more than its policy, which is shown as passive where it was never set.
+// Returns the settings that the OpenMP library prints when it is loaded. The number of polls before
+// a thread sleeps is more reliable than the policy, which is printed as passive if it was never
+// set.
 std::string shown_settings(const Arguments& words, const TinyRun::Keys& environment = {}) {
   ProcessOptions options;
   options.environment = environment;
@@ -37,7 +38,7 @@ TEST(Threads, WaitAsTheUserSays) {
               HasSubstr("GOMP_SPINCOUNT = '12345'"));
 }
 
-// Spinning shows in processor time, on busy machines too: a sleeping thread uses none. The threads
+// Spinning costs processor time, also on busy machines; a sleeping thread uses none. The threads
 // wait at the end of each of thousands of loops.
 TEST(Threads, UseLessProcessorTimeThanSpinningOnes) {
   TinyRun run({{"max_steps", "8"}, {"eval_strategy", "no"}, {"save_strategy", "no"}});
@@ -53,15 +54,15 @@ TEST(Threads, UseLessProcessorTimeThanSpinningOnes) {
     return static_cast<double>(after.ru_utime.tv_sec - before.ru_utime.tv_sec) +
            1e-6 * static_cast<double>(after.ru_utime.tv_usec - before.ru_utime.tv_usec);
   };
-  // More threads than processors: those that spin take the processors of those that work.
+  // With more threads than processors, spinning threads take processors from working ones.
   const std::string threads = std::to_string(2 * std::thread::hardware_concurrency());
   const double asleep = seconds({{"OMP_NUM_THREADS", threads}});
   const double spinning = seconds({{"OMP_NUM_THREADS", threads}, {"OMP_WAIT_POLICY", "active"}});
   EXPECT_LT(asleep, spinning);
 }
 
-// A forked process has the settings of its parent's OpenMP library; a command at the end of a run
-// has the user's.
+// A forked process inherits the OpenMP settings of its parent; a command at the end of a run must
+// have the user's settings.
 TEST(Threads, LeaveTheEnvironmentOfTheUsersCommandsAsItWas) {
   TinyRun run({{"max_steps", "2"}, {"eval_strategy", "no"}});
   run.set({{"on_finish_command", "[sh, -c, 'env > \"$0\"', " + (run.folder() / "seen") + "]"}});

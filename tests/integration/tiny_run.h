@@ -36,7 +36,7 @@ inline void write_file(const std::string& path, const std::string& content) {
   std::ofstream(path, std::ios::binary | std::ios::trunc) << content;
 }
 
-// A tokenizer of 300 tokens, made once by the program itself.
+// A tokenizer of 300 tokens, trained once by the program itself.
 inline const std::string& tiny_tokenizer() {
   static const TemporaryFolder folder;
   static const std::string path = [] {
@@ -49,7 +49,7 @@ inline const std::string& tiny_tokenizer() {
   return path;
 }
 
-// A configuration in its own folder that trains in a second; every value can be another.
+// A configuration in its own folder that trains in a second. Every key can be overridden.
 class TinyRun {
  public:
   using Keys = std::map<std::string, std::string>;
@@ -80,7 +80,7 @@ class TinyRun {
     std::filesystem::create_directories(out());
   }
 
-  // An empty value takes the key out.
+  // An empty value removes the key.
   void set(const Keys& keys) {
     for (const auto& [key, value] : keys) config_[key] = value;
     std::string text;
@@ -99,7 +99,7 @@ class TinyRun {
                                     const ProcessOptions& options = {}) const {
     return run(command(more), options);
   }
-  // Trains and stops with everything saved after `step`.
+  // Trains and stops after `step`, with everything saved.
   void train_until(int step) const {
     const ProcessResult result = train({"--stop_at_step", std::to_string(step)});
     ASSERT_EQ(result.code, 75) << result.err;
@@ -115,7 +115,7 @@ class TinyRun {
   Keys config_;
 };
 
-// Weights and states in a checkpoint, which decide how a run resumes: bytes by file name.
+// Returns the files with weights and optimizer states of a checkpoint: bytes by file name.
 inline std::map<std::string, std::string> saved_tensors(const std::string& folder) {
   std::map<std::string, std::string> files;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
@@ -132,7 +132,7 @@ inline Json trainer_state(const std::string& folder) {
                     {.allow_nan = true});
 }
 
-// Every logged number that does not come from the clock.
+// Returns the log without values that depend on time.
 inline Json log_without_times(const std::string& folder) {
   Json entries = Json::array();
   const Json state = trainer_state(folder);
@@ -148,7 +148,8 @@ inline Json log_without_times(const std::string& folder) {
   return entries;
 }
 
-// What makes two finished runs the same run, with the optimizer of one checkpoint.
+// Everything that must be equal for two finished runs to be the same, with the optimizer of one
+// checkpoint.
 struct Outcome {
   std::string model;
   std::string optimizer;
@@ -181,7 +182,7 @@ inline Outcome uninterrupted(const TinyRun::Keys& keys) {
   return outcome_of(run);
 }
 
-// Stopped after `step` and resumed, with the keys of `then` changed.
+// Stops after `step` and resumes with the keys in `then` changed.
 inline Outcome stopped_at(const TinyRun::Keys& keys, int step, const TinyRun::Keys& then = {}) {
   TinyRun run(keys);
   run.train_until(step);
@@ -191,7 +192,7 @@ inline Outcome stopped_at(const TinyRun::Keys& keys, int step, const TinyRun::Ke
   return outcome_of(run);
 }
 
-// The standard run without an interruption, made once.
+// The result of the standard run without interruption, computed once.
 inline const Outcome& unbroken() {
   static const Outcome outcome = [] {
     const TinyRun run;
@@ -202,7 +203,7 @@ inline const Outcome& unbroken() {
   return outcome;
 }
 
-// Runs the command again to its end and compares it with the unbroken run.
+// Runs the command to its end and compares the result with the uninterrupted run.
 inline void expect_resumes_equal(const TinyRun& run, const Arguments& more = {}) {
   const ProcessResult result = run.train(more);
   ASSERT_EQ(result.code, 0) << result.err;

@@ -74,7 +74,7 @@ TEST(TokenCache, IsNotPreparedWhereNothingCanBeKept) {
   EXPECT_THAT(prepared.err, HasSubstr("train_file: tokenised data cannot be kept in cache_dir"));
 }
 
-// Where the cache cannot be written, the tokens would fill what memory there is.
+// Without a writable cache the tokens would exceed the available memory.
 TEST(TokenCache, IsNotReplacedByMemoryThatIsNotThere) {
   const TemporaryFolder folder;
   std::filesystem::create_directories(folder / "root/proc");

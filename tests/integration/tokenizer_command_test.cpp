@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// `finetune tokenizer` as its users meet it.
+// `finetune tokenizer` for users.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -24,7 +24,7 @@ struct Outcome {
   std::string errors;
 };
 
-// `finetune tokenizer ARGUMENTS` in a separate folder, fed with `input`.
+// Runs `finetune tokenizer ARGUMENTS` in a separate folder with `input` on standard input.
 class TokenizerCommand : public ::testing::Test {
  protected:
   Outcome run(const std::string& arguments, const std::string& input = "",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Looking at runs: metrics.jsonl, `finetune status`, `finetune report`.
+// Commands and files for watching runs: metrics.jsonl, `finetune status`, `finetune report`.
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -22,7 +22,7 @@ std::vector<Json> lines_of(const std::string& path) {
   return lines;
 }
 
-// What does not come from a clock, as log_without_times() has it.
+// Returns metrics.jsonl without values that depend on time, like log_without_times().
 Json metrics_without_times(const TinyRun& run) {
   Json entries = Json::array();
   for (const Json& line : lines_of(run.out("metrics.jsonl"))) {
@@ -44,7 +44,7 @@ Json status_of(const std::string& folder, int code) {
   return Json::parse(result.out);
 }
 
-// Runs until the step is logged, and is killed there.
+// Kills the run after the step was logged.
 void kill_at(const TinyRun& run, int step) {
   Process process(run.command());
   ASSERT_TRUE(process.wait_for_output("train " + std::to_string(step) + "/40"));
@@ -55,7 +55,7 @@ void kill_at(const TinyRun& run, int step) {
 TEST(MetricsLog, EqualsThatOfAnUninterruptedRunAfterKills) {
   const TinyRun run;
   for (const int step : {3, 10, 20, 27, 38}) kill_at(run, step);
-  // A line that was being written.
+  // Appends an incomplete line, as if the run was killed while writing it.
   std::ofstream(run.out("metrics.jsonl"), std::ios::app) << "{\"step\":39,\"lo";
   expect_resumes_equal(run);
   EXPECT_EQ(metrics_without_times(run), unbroken().log);
@@ -67,7 +67,7 @@ TEST(MetricsLog, EqualsThatOfAnUninterruptedRunAfterKills) {
   }
   EXPECT_EQ(lines.back()["session"], 6);
   const std::string before = read_file(run.out("metrics.jsonl"));
-  EXPECT_EQ(run.train().code, 0);  // finished already
+  EXPECT_EQ(run.train().code, 0);  // already finished
   EXPECT_EQ(read_file(run.out("metrics.jsonl")), before);
 }
 
@@ -123,7 +123,7 @@ TEST(Status, TellsEachStateByTextJsonAndExitCode) {
   EXPECT_EQ(finished["state"], "finished");
   EXPECT_EQ(finished["model"], "valid");
   EXPECT_EQ(finished["step"], reached + 5);
-  // Half of everything that status reads.
+  // Truncates everything that status reads to half.
   for (const char* name : {"metrics.jsonl", "sessions.jsonl", "trainer_state.json"}) {
     const std::string text = read_file(run.out(name));
     write_file(run.out(name), text.substr(0, text.size() / 2));
@@ -167,7 +167,8 @@ TEST(Status, RefusesWhatIsNoRun) {
   EXPECT_EQ(finetune({"status", kMaskedLm}).code, 2);  // a model
 }
 
-// As transformers' Trainer leaves it: no lock, no manifest, the log in trainer_state.json alone.
+// Returns a folder as transformers' Trainer leaves it: no lock, no manifest, the log only in
+// trainer_state.json.
 std::string folder_of_transformers(const TemporaryFolder& folder, int steps) {
   const std::string out = folder / "theirs";
   const std::string checkpoint = out + "/checkpoint-" + std::to_string(steps);
@@ -224,7 +225,7 @@ TEST(Report, TellsSessionsChangesAndMirrorAsTheLogDid) {
   EXPECT_EQ(report["changes"][0]["step"], 14);
   EXPECT_EQ(report["status"]["mirror"]["has_model"], true);
   EXPECT_EQ(read_file(run.folder() / "mirror/metrics.jsonl"), read_file(run.out("metrics.jsonl")));
-  // Every value of the log is there.
+  // Every value of the log is shown.
   const Json log = log_without_times(run.out());
   size_t losses = 0;
   for (const Json& entry : log) losses += entry.contains("loss") ? 1 : 0;
@@ -282,7 +283,7 @@ TEST(Report, ExplainsWhatItIsGivenWrongly) {
   EXPECT_THAT(finetune({"report", "--fromat", folder / "."}).err, HasSubstr("--fromat"));
 }
 
-// A stand-in for a tracker's interpreter: keeps the last job that it is given.
+// A stand-in for a tracker's interpreter that stores its last job.
 std::string recording_interpreter(const TinyRun& run, const std::string& end) {
   const std::string path = run.folder().write(
       "python", "#!/bin/sh\ncat > '" + (run.folder() / "job.json") + "'\n" + end + "\n");
@@ -325,7 +326,7 @@ TEST(Trackers, GetTheRunAtTheEndOfEachSession) {
 
 TEST(Trackers, ThatFailCostTheRunNothing) {
   const TinyRun run(TinyRun::Keys{{"report_to", "wandb"}, {"max_steps", "2"}});
-  // The search for the package gives its name, the run a job.
+  // The search for the package passes a name, the run a job.
   const std::string python = recording_interpreter(
       run, "grep -q tracker '" + (run.folder() / "job.json") + "' || exit 0\necho no disk; exit 1");
   const ProcessResult result = run.train({}, with_python(python));

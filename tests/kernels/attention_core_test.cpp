@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Concatenated sequences against each one alone.
+// Compares attention over concatenated sequences with attention over each sequence alone.
 #include "kernels/attention_core.h"
 
 #include <ATen/TensorOperators.h>
@@ -32,7 +32,8 @@ Case make_case(at::ScalarType type, bool has_holes) {
   Case made{draw(), draw(), draw(), draw(), {}};
   if (has_holes) {
     made.mask = at::ones({1, 1, 1, 89}, at::kBool);
-    for (const int64_t hole : {2, 5, 40}) made.mask[0][0][0][hole] = false;  // 5: all of the second
+    // 5: the whole second sequence
+    for (const int64_t hole : {2, 5, 40}) made.mask[0][0][0][hole] = false;
   }
   return made;
 }
@@ -57,7 +58,7 @@ Case sequence(const Case& made, int64_t begin, int64_t tokens) {
   return one;
 }
 
-// Output and the three gradients.
+// The output and the three gradients.
 using Result = std::array<Tensor, 4>;
 
 template <typename Forward, typename Backward>
@@ -103,7 +104,7 @@ TEST(AttentionOfALayout, KeepsSequencesApartInTensorOperations) {
   expect_sequences_are_apart(at::kDouble, 1e-12);
 }
 
-// What attention with a rule may be asked for.
+// Combinations of rules that attention must support.
 struct RuleCase {
   int64_t kv_heads;
   AttentionRule rule;
@@ -123,7 +124,7 @@ std::vector<RuleCase> rule_cases() {
           {1, {.window = 200, .scale = 0.4}, 0.0}};
 }
 
-// Rows of some tokens, longer than a tile, of which some may not be attended to.
+// Sequences longer than a tile, some with masked tokens.
 Attention rule_inputs(const RuleCase& c, at::ScalarType type, const TokenLayout& layout,
                       bool has_holes) {
   at::manual_seed(4);
@@ -170,7 +171,7 @@ TEST(AttentionWithARule, HasTheValuesAndGradientsOfTensorOperations) {
   }
 }
 
-// The reference's own gradients against autograd over its equation, one row.
+// The gradients of the reference against autograd over its equation, for one sequence.
 TEST(AttentionWithARule, HasTheGradientsOfAutogradInTensorOperations) {
   const auto layout = make_token_layout({9}, 9, c10::Device(c10::kCPU));
   for (const RuleCase& c : rule_cases()) {

@@ -34,7 +34,7 @@ struct BlockCase {
   bool like_transformers = false;
 };
 
-// Random inputs, and attention by a dense mask of counts.
+// Random inputs, and attention computed with a dense mask of counts.
 struct Setting {
   BlockCase wanted;
   BlockSparseOptions options;
@@ -62,7 +62,7 @@ struct Setting {
     }
   }
 
-  // [H, T, T]: how often a query sees a key.
+  // Returns [H, T, T]: how often a query attends to a key.
   [[nodiscard]] Tensor counts() const {
     const kernels::BlockPattern pattern = kernels::make_block_pattern(
         options, inputs.layer, inputs.heads, wanted.tokens, !inputs.dropout.has_value());
@@ -101,7 +101,7 @@ struct Setting {
     return probabilities.matmul(by_head(value)).transpose(1, 2).flatten(2);
   }
 
-  // The result, and the gradients of query, key and value.
+  // Returns the result and the gradients of query, key and value.
   template <typename Function>
   [[nodiscard]] std::vector<Tensor> differentiate(const Function& function) const {
     const Tensor query = inputs.query.detach().requires_grad_();
@@ -275,7 +275,7 @@ TEST(BlockPattern, IsAFunctionOfSeedLayerHeadAndLength) {
   EXPECT_NE(rows, lists(1, 0, 816));
   EXPECT_NE(std::vector(rows.begin(), rows.begin() + 39),
             std::vector(rows.begin() + 39, rows.end()));
-  // Part of what a checkpoint means: these stay for good.
+  // Checkpoints depend on these blocks: never change them.
   EXPECT_EQ(rows[4], (std::vector<int32_t>{0, 4, 5, 6, 10, 27, 34, 49}));
 }
 

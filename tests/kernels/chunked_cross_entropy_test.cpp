@@ -29,7 +29,7 @@ struct Sizes {
   int64_t vocabulary = 53;
 };
 
-// The head of a model with random values, and what at::cross_entropy_loss makes of it.
+// A head with random values, and the loss and gradients of at::cross_entropy_loss.
 struct Head {
   explicit Head(const Sizes& sizes, WeightFormat format = WeightFormat::kFloat32,
                 GradientFormat gradients = GradientFormat::kFloat32) {
@@ -228,7 +228,7 @@ TEST(ChunkedCrossEntropy, ComputesInHalves) {
   }
 }
 
-// Counts what ATen's allocator hands out on this thread.
+// Counts the bytes that ATen's allocator allocates on this thread.
 class AllocationPeak : public c10::MemoryReportingInfoBase {
  public:
   void reportMemoryUsage(void* /*memory*/, int64_t size, size_t /*allocated*/, size_t /*reserved*/,

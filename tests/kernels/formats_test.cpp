@@ -22,11 +22,11 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-constexpr float kLargest = 0x1.fep127F;  // of bfloat16
+constexpr float kLargest = 0x1.fep127F;  // largest bfloat16
 
 Tensor floats(const std::vector<float>& values) { return at::tensor(values, at::kFloat); }
 
-// Of every exponent and sign, subnormals included, with random mantissas.
+// Values of every exponent and sign, subnormal numbers included, with random mantissas.
 Tensor values_of_all_sizes(int64_t count) {
   random::Sequence numbers(17);
   std::vector<float> values;
@@ -68,7 +68,7 @@ bool same_bits(const Tensor& a, const Tensor& b) {
 }
 
 TEST(StochasticRounding, KeepsTheMean) {
-  // 1 + 2^-7 k / 8 lies k eighths of the way to the next value; 2^16 draws, five deviations.
+  // 1 + 2^-7 k / 8 is k eighths of the way to the next value; 2^16 draws, five standard deviations.
   for (const float eighths : {1.0F, 3.0F, 4.0F, 7.0F}) {
     for (const float sign : {1.0F, -1.0F}) {
       const float value = sign * (1.0F + 0x1.0p-10F * eighths);
@@ -172,8 +172,8 @@ TEST(SplitValues, RoundToTheNearestBFloat16) {
   EXPECT_TRUE(same_bits(split(values).weight, values.to(at::kBFloat16)));
 }
 
-// |x - back| <= ulp(w) / 2 / 127 / 2 for the rounding to 127 steps of half an ulp, and half a last
-// place of float32 for each of the two roundings on the way back.
+// |x - back| <= ulp(w) / 2 / 127 / 2 for rounding to 127 steps of half an ulp, plus half an ulp of
+// float32 for each of the two roundings on the way back.
 TEST(SplitValues, KeepTwentyFourBits) {
   const Tensor values = values_of_all_sizes(200000);
   const Split parts = split(values);
@@ -205,7 +205,7 @@ TEST(SplitValues, FollowTheFormula) {
 TEST(SplitValues, ComeBackTheSameWhenSplitAgain) {
   const Split parts = split(values_of_all_sizes(100000));
   const Tensor once = joined(parts);
-  // Below a power of two the values lie twice as close, and a correction of -64 is one of theirs.
+  // Below a power of two values are twice as dense, so a correction of -64 is one of them.
   const Tensor mantissa = parts.weight.view(at::kShort).bitwise_and(0x7F);
   const Tensor inside = (mantissa != 0).logical_and(mantissa != 0x7F);
   EXPECT_TRUE(at::equal(joined(split(once)).masked_select(inside), once.masked_select(inside)));

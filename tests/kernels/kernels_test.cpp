@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Every operation of every table against the plain one.
+// Compares every operation of every table with plain's.
 #include "kernels/kernels.h"
 
 #include <ATen/TensorOperators.h>
@@ -30,7 +30,7 @@
 namespace finetune::kernels {
 namespace {
 
-// A table without one of its operations does not compile.
+// A table with a missing operation does not compile.
 static_assert(!std::is_default_constructible_v<Kernels>);
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
@@ -51,7 +51,7 @@ std::optional<DropoutNumbers> dropout_of(double p) {
   return make_dropout_numbers(p, std::optional(stream), 1, DropoutSite::kAttentionOutput);
 }
 
-// How a table computes in one type, within what error of the plain operators in float64.
+// A table, the type that it computes in, and the allowed error against plain in float64.
 struct TableCase {
   const Kernels& kernels;
   at::ScalarType type;
@@ -65,13 +65,13 @@ class EveryTable : public ::testing::TestWithParam<TableCase> {
     cuda::set_runner(&cuda_on_cpu::cpu_runner());
   }
 
-  // compute(kernels, in) with `in` converting to the type: of the table and of plain's float64.
+  // Runs compute(kernels, in) with the table and with plain in float64; `in` converts to the type.
   template <typename Compute>
   void expect_like_plain(const Compute& compute) const {
     const TableCase& wanted = GetParam();
     const std::vector<Tensor> actual =
         compute(wanted.kernels, [&](const Tensor& x) { return x.to(wanted.type, false, true); });
-    // Of the same values: rounded to the type first.
+    // From the same values: rounded to the type first.
     const std::vector<Tensor> expected = compute(plain::kKernels, [&](const Tensor& x) {
       return x.to(wanted.type).to(at::kDouble, false, true);
     });
@@ -181,7 +181,7 @@ TEST_P(EveryTable, CountsTheLossOfEachRow) {
       const Tensor expected_gradient = logits.to(at::kDouble);
       const Tensor losses = kernels().softmax_cross_entropy_(gradient, labels, options);
       const Tensor expected = plain::softmax_cross_entropy_(expected_gradient, labels, options);
-      const bool is_plain = &kernels() == &plain::kKernels;  // whose losses are sums of float32
+      const bool is_plain = &kernels() == &plain::kKernels;  // its losses are float32 sums
       const double error = is_plain ? 1e-5 : 1e-6;
       EXPECT_TRUE(at::allclose(losses, expected, error, error)) << columns << losses << expected;
       EXPECT_TRUE(at::allclose(gradient.to(at::kDouble), expected_gradient, error, error / 10))
@@ -205,7 +205,7 @@ TEST_P(EveryTable, AddsRowsInTheOrderOfTheirIndices) {
   EXPECT_TRUE(at::allclose(summed.to(at::kDouble), expected_sums, 1e-5, 1e-5));
 }
 
-// Of many sizes, and what is not finite.
+// Values of many magnitudes, including NaN and Inf.
 Tensor values_of_many_sizes(std::vector<int64_t> shape) {
   const Tensor values = at::randn(shape) * at::exp(at::randn(shape) * 20.0);
   const Tensor flat = values.view(-1);
@@ -247,7 +247,7 @@ TEST_P(EveryTable, SumsSquaresAndAverages) {
   EXPECT_NEAR(kernels().mean(values), values.to(at::kDouble).mean().item<double>(), 1e-5);
 }
 
-// A state of a matrix, whose codes have its shape.
+// States of a matrix; codes have its shape.
 struct States {
   DynamicState dynamic;
   CompandedState companded;
@@ -322,7 +322,7 @@ INSTANTIATE_TEST_SUITE_P(Plain, EveryTable,
                                            TableCase{plain::kKernels, at::kBFloat16, 0.03},
                                            TableCase{plain::kKernels, at::kHalf, 0.004}));
 
-// By the sources that NVRTC compiles, run on the CPU.
+// The sources that NVRTC compiles, run on the CPU.
 INSTANTIATE_TEST_SUITE_P(Cuda, EveryTable,
                          ::testing::Values(TableCase{cuda::kKernels, at::kFloat, 2e-5},
                                            TableCase{cuda::kKernels, at::kBFloat16, 0.03},

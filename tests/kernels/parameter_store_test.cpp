@@ -33,7 +33,7 @@ struct Fixture {
 
 constexpr WeightFormat kFormats[] = {WeightFormat::kFloat32, WeightFormat::kBFloat16,
                                      WeightFormat::kSplit};
-// Half a unit in the last place: bfloat16 has 8 bits of mantissa, the correction 8 more.
+// Half a unit in the last place: bfloat16 has 8 significant bits, the correction 8 more.
 double tolerance(WeightFormat format) {
   if (format == WeightFormat::kFloat32) return 0.0;
   return format == WeightFormat::kBFloat16 ? 0x1p-8 : 0x1p-15;
@@ -117,7 +117,7 @@ TEST(ParameterStore, SumsRowsToEqualBitsWhateverTheThreads) {
 
 TEST(ParameterStore, RoundsSumsOfBFloat16GradientsWithoutBias) {
   Fixture f(WeightFormat::kFloat32, GradientFormat::kBFloat16);
-  // 1/512 of the last place of 1: rounding to the nearest would lose every one of them.
+  // 1/512 of the last place of 1: rounding to nearest would lose each addend.
   const Tensor small = at::ones({6, 4}) * 0x1p-10;
   f.store.add(f.matrix, at::ones({6, 4}));
   for (int64_t i = 0; i < 4096; ++i) {
@@ -176,7 +176,7 @@ TEST(ParameterStore, KeepsEachParameterInItsOwnFormat) {
   EXPECT_EQ(adapter.scalar_type(), at::kFloat);
   EXPECT_FALSE(store.parameters()[1].correction.defined());
   EXPECT_TRUE(store.has_corrections());
-  EXPECT_EQ(store.weight_format(), WeightFormat::kFloat32);  // of what is trained
+  EXPECT_EQ(store.weight_format(), WeightFormat::kFloat32);  // of trained parameters
   EXPECT_EQ(store.gradient_format(), GradientFormat::kBFloat16);
   const Tensor values = at::randn({6, 4});
   for (Parameter& parameter : store.parameters()) store.assign(parameter, values);

@@ -32,7 +32,7 @@ using kernels::kTheirNumbers;
 
 constexpr float kInfiniteState = std::numeric_limits<float>::infinity();
 constexpr float kNanState = std::numeric_limits<float>::quiet_NaN();
-// One value, less than a block, a block, more, and more than a thread's share with a rest.
+// One value, less than a block, a block, more, and more than one thread's part with a rest.
 constexpr int64_t kCounts[] = {1, 100, 128, 256, 257, 4500, 20011};
 
 Tensor normal(int64_t count, uint64_t seed) {
@@ -40,7 +40,7 @@ Tensor normal(int64_t count, uint64_t seed) {
                    at::TensorOptions().dtype(at::kFloat));
 }
 
-// Of many sizes, with blocks of zeros and single zeros.
+// Values of many magnitudes, with blocks of zeros and single zeros.
 Tensor heavy_tailed(int64_t count, uint64_t seed) {
   Tensor values = normal(count, seed) * at::exp(normal(count, seed + 1000) * 4.0);
   for (int64_t i = 0; i < count; i += 17) values[i] = 0.0;
@@ -84,7 +84,7 @@ void expect_same(const Tensor& weight1, const State& state1, const Tensor& weigh
   for (size_t i = 0; i < a.size(); ++i) EXPECT_TRUE(same_bytes(a[i], b[i])) << i;
 }
 
-// torch's square root is MKL's, whose last bit may differ; everything else is the same operations.
+// torch's square root is MKL's, whose last bit may differ; all other operations are the same.
 template <typename State>
 void expect_near(const Tensor& weight1, const State& state1, const Tensor& weight2,
                  const State& state2) {
@@ -174,7 +174,7 @@ void expect_kernel_agrees(State (*make)(int64_t), const Numbers& numbers, bool i
 }
 
 // Every step is one correctly rounded operation in a fixed order, so vectors of every width and
-// plain instructions agree in every bit.
+// plain instructions give equal bits.
 TEST(QuantizedState, KernelsHaveTheBitsOfPlainInstructionsAndTheNumbersOfTensorOperations) {
   expect_kernel_agrees(empty_dynamic, kTheirNumbers, true);
   expect_kernel_agrees(empty_companded, kOurNumbers, true);
@@ -202,7 +202,7 @@ TEST(QuantizedState, LeavesOutElementsWhoseGradientIsNotFinite) {
   }
 }
 
-// The sum of the factor's and the format's effects is that of doing them before.
+// Applying the factor and converting the format in the update equals doing both before it.
 TEST(QuantizedState, TakesTheFactorToTheGradient) {
   for (const auto type : {at::kFloat, at::kBFloat16}) {
     const Tensor gradient = normal(5000, 3).to(type);
@@ -219,7 +219,7 @@ TEST(QuantizedState, TakesTheFactorToTheGradient) {
   }
 }
 
-// The nearest of all 256 codes, by trying them; multiplying with 1 / absmax may err by an ulp.
+// The nearest of all 256 codes, found by trying all; multiplying by 1 / absmax may err by an ulp.
 TEST(DynamicState, HasTheNearestCodes) {
   const Tensor first = heavy_tailed(20000, 5);
   const Tensor second = heavy_tailed(20000, 6).square();
@@ -236,7 +236,7 @@ TEST(DynamicState, HasTheNearestCodes) {
       const uint8_t code = codes.const_data_ptr<uint8_t>()[i];
       double nearest = 2.0;
       for (int k = 0; k < 256; ++k) {
-        // Of a sign's own codes alone; zero is positive.
+        // Only codes of the same sign; zero counts as positive.
         if (is_signed && std::signbit(entries[k]) != std::signbit(x)) continue;
         nearest = std::min(nearest, std::abs(x - entries[k]));
       }
@@ -278,13 +278,13 @@ TEST(DynamicState, IsAFixedPointOfDecodingAndEncoding) {
   const Tensor again1 = at::empty({4500});
   const Tensor again2 = at::empty({4500});
   decode(twice, again1, again2);
-  // -1 is no code, so a block whose largest magnitude is negative shrinks to 0.993 of it.
+  // -1 is not a code, so a block whose largest magnitude is negative shrinks to 0.993 of it.
   EXPECT_LE(((again1 - first).abs() - first.abs() * 0.01).max().item<double>(), 1e-3);
   EXPECT_TRUE(same_bytes(second, again2));
 }
 
-// m: half a unit of 127 in 2 x / (1 + |x|), whose derivative is at least 1/2; v: half a unit of 255
-// in its root.
+// m: half a step of 127 in 2 x / (1 + |x|), whose derivative is at least 1/2; v: half a step of 255
+// in its square root.
 TEST(CompandedState, IsWithinHalfAUnit) {
   const Tensor first = heavy_tailed(4480, 11);
   const Tensor second = heavy_tailed(4480, 12).square();
@@ -314,7 +314,8 @@ TEST(CompandedState, IsAFixedPointOfDecodingAndEncoding) {
   EXPECT_TRUE(same_bytes(once.exp_avg_sq, twice.exp_avg_sq));
 }
 
-// Half precision would lose such moments; a group of subnormal numbers is the smallest there is.
+// Half-precision scales would lose such moments; a group of subnormal numbers is the smallest
+// possible.
 TEST(CompandedState, KeepsTinyAndHugeMoments) {
   for (const float size : {1e-40F, 1e-30F, 1e-12F, 1e12F, 1e18F}) {
     const Tensor first = normal(256, 4) * size;
@@ -325,7 +326,7 @@ TEST(CompandedState, KeepsTinyAndHugeMoments) {
     const Tensor back2 = at::empty({256});
     decode(state, back1, back2);
     const double largest = first.abs().max().item<double>();
-    // Subnormal scales hold fewer bits themselves.
+    // Subnormal scales have fewer significant bits themselves.
     const double limit = size < 1e-38F ? 1.0 : 0.01;
     EXPECT_LE((first - back1).abs().max().item<double>(), limit * largest) << size;
     EXPECT_LE((second - back2).abs().max().item<double>(), limit * second.max().item<double>())

@@ -5,7 +5,7 @@
 
 namespace finetune::kernels {
 
-// The numbers of an update of AdamW as each optimizer computes it.
+// Scalars of an AdamW update in the arithmetic of each optimizer.
 inline constexpr BitsAndBytesNumbers kTheirNumbers = {.beta1 = 0.9F,
                                                       .beta2 = 0.999F,
                                                       .gradient1 = 0.1F,

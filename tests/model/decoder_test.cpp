@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Causal language models trained by the fused passes, against autograd over torch's operators, for
+// Compares causal language models trained by fused passes with autograd over torch's operators, for
 // every family and variant of make_decoder_goldens.py.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
@@ -23,7 +23,7 @@ const c10::Device kDecoderDevice(c10::kCPU);
 ModelConfig golden_config(const std::string& name, double dropout = 0.0) {
   ModelConfig config = read_model_config(source_dir() + "/tests/fixtures/model/" + name);
   config.initializer_range = 0.2;  // else every gradient is about 0
-  // As if the file said so: what drops in a family drops.
+  // Enables dropout wherever the family has it, as if the file did.
   config.decoder.attention_dropout = config.attention_probs_dropout_prob = dropout;
   config.decoder.resid_pdrop = config.decoder.embd_pdrop = dropout;
   return config;
@@ -100,14 +100,14 @@ INSTANTIATE_TEST_SUITE_P(Families, DecoderModel,
                            return name;
                          });
 
-// Padding is computed by the readable model and left out where there is a layout. Sums in other
-// orders: gradients agree to five digits.
+// The reference computes padding; with a layout padding is left out. Orders of sums differ, so
+// gradients agree to five digits.
 TEST_P(DecoderModel, HasTheReadableModelsLossAndGradientsWithAndWithoutPadding) {
   const bool by_length = GetParam().ends_with("dynamic") || GetParam().ends_with("longrope");
   for (const double dropout : {0.0, 0.2}) {
     const ModelConfig config = golden_config(GetParam(), dropout);
     for (const bool layout : {false, true}) {
-      if (layout && by_length) continue;  // each row's own length, not the longest's
+      if (layout && by_length) continue;  // depends on each row's own length
       const ModelInput input = rows_of_tokens(layout, dropout > 0.0);
       expect_close(train_decoder(input, config, {.fused = true}), train_decoder(input, config, {}),
                    2e-5);
@@ -130,7 +130,7 @@ TEST_P(DecoderModel, RecomputingChangesNoBit) {
   }
 }
 
-// 8 and 11 bits of mantissa; errors of a few units add up over two layers.
+// 8 and 11 significant bits; errors of a few units accumulate over two layers.
 TEST_P(DecoderModel, HalfPrecisionStaysNearFloat32) {
   const ModelConfig config = golden_config(GetParam());
   const ModelInput input = rows_of_tokens(true);
@@ -141,7 +141,7 @@ TEST_P(DecoderModel, HalfPrecisionStaysNearFloat32) {
                exact, 0.08);
 }
 
-// A row's logits depend neither on the other rows nor on the side of its padding.
+// A row's logits depend neither on the other rows nor on the side of the padding.
 TEST_P(DecoderModel, GivesARowTheSameLogitsAloneInABatchAndBehindPadding) {
   const ModelConfig config = golden_config(GetParam());
   const c10::NoGradGuard no_grad;
@@ -156,7 +156,7 @@ TEST_P(DecoderModel, GivesARowTheSameLogitsAloneInABatchAndBehindPadding) {
       const Tensor beside = model->logits(batch, at::arange(11, 18, at::kLong));
       EXPECT_LT((beside - alone).abs().max().item<double>(), 1e-5);
     }
-    // Positions that are learned or depend on the length count the padding before.
+    // Learned positions, and those that depend on the length, count padding before the text.
     if (by_length || GetParam().starts_with("gpt2")) continue;
     const Tensor padding = at::randint(4, 32, {1, 3}, at::kLong);
     ModelInput left{.input_ids = at::cat({padding, own}, 1), .attention_mask = {}};
@@ -166,7 +166,7 @@ TEST_P(DecoderModel, GivesARowTheSameLogitsAloneInABatchAndBehindPadding) {
   }
 }
 
-// As generation reads them: a prompt, then token by token, with dropout's and padding's absence.
+// Reads a prompt and then token by token, as generation does, without dropout and padding.
 TEST_P(DecoderModel, GoesOnBehindACacheAsIfTheTextWereReadWhole) {
   const ModelConfig config = golden_config(GetParam());
   const c10::NoGradGuard no_grad;
@@ -178,7 +178,7 @@ TEST_P(DecoderModel, GoesOnBehindACacheAsIfTheTextWereReadWhole) {
         {.input_ids = ids.narrow(1, first, count), .attention_mask = {}, .cache = &cache},
         at::tensor({count - 1}, at::kLong));
   };
-  // transformers, too, keeps keys as they were rotated when their length was another.
+  // transformers also keeps the rotated keys of an earlier length.
   const bool by_length = GetParam().ends_with("dynamic") || GetParam().ends_with("longrope");
   const std::vector<std::pair<int64_t, int64_t>> parts = {{0, 6}, {6, 1}, {7, 3}, {10, 1}};
   for (const auto& [first, count] : parts) {

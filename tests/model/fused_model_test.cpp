@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The fused way of computing against the readable one, which is autograd over torch's operators.
+// Compares the fused passes with the reference: autograd over torch's operators.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/randint.h>
@@ -28,7 +28,7 @@ ModelConfig tiny(const std::string& type, double dropout) {
   config.pad_token_id = 1;
   config.hidden_dropout_prob = config.attention_probs_dropout_prob = dropout;
   config.initializer_range = 0.2;  // else every gradient is about 0
-  if (type == "modernbert") {      // layers 1 and 2 see two tokens on each side
+  if (type == "modernbert") {      // layers 1 and 2 attend to two tokens on each side
     config.decoder.attention_dropout = dropout;
     config.encoder.local_attention = 4;
     config.encoder.mlp_dropout = config.encoder.embedding_dropout = dropout;
@@ -55,7 +55,7 @@ ModelInput input_of(bool dropout) {
   return input;
 }
 
-// The same with the tokens named that are there, a hole among them.
+// The same with an explicit mask, which has a gap.
 ModelInput unpadded(ModelInput input) {
   input.input_ids[3].narrow(0, 8, 3).fill_(1);
   input.attention_mask = input.input_ids.ne(1);
@@ -95,8 +95,8 @@ Result train(const ModelConfig& config, const ModelOptions& options, double scal
 void expect_near(const Result& a, const Result& b, double tolerance) {
   EXPECT_NEAR(a.loss, b.loss, tolerance * std::abs(b.loss));
   ASSERT_EQ(a.gradients.size(), b.gradients.size());
-  // A key's bias shifts all scores of a query alike: its gradient is 0 but for rounding, which is
-  // in proportion to the other gradients.
+  // A key's bias shifts all scores of a query by the same amount, so its gradient is 0 up to
+  // rounding, which is proportional to the other gradients.
   double largest = 0.0;
   for (const Tensor& gradient : b.gradients) {
     if (gradient.defined()) {
@@ -167,7 +167,7 @@ TEST_P(FusedModel, HasTheReadableModelsGradientsUnderEveryHead) {
   }
 }
 
-// The readable model computes the padding.
+// The reference model computes the padding.
 TEST_P(FusedModel, HasTheSameLossAndGradientsWithoutThePadding) {
   for (const double dropout : {0.0, 0.2}) {
     const ModelConfig config = tiny(GetParam(), dropout);
@@ -220,7 +220,7 @@ TEST_P(FusedModel, RecomputingChangesNoBit) {
 TEST_P(FusedModel, HalfPrecisionStaysNearFloat32) {
   const ModelConfig config = tiny(GetParam(), 0.1);
   const Result exact = train(config, {.fused = true});
-  // 11 and 8 bits of mantissa; errors of a few units add up over three layers.
+  // 11 and 8 significant bits; errors of a few units accumulate over three layers.
   expect_near(train(config, {.fused = true, .precision = Precision::kFloat16}), exact, 0.01);
   expect_near(train(config, {.fused = true, .precision = Precision::kBFloat16}), exact, 0.08);
   EXPECT_FALSE(equal_bits(train(config, {.fused = true, .precision = Precision::kFloat16}), exact));
@@ -273,7 +273,7 @@ TEST(FusedModelOptions, TrainsOverBlocksAsTheReadableModelDoes) {
   }
 }
 
-// The gradients of the others are what they are where nothing is frozen.
+// The gradients of the other parameters equal those without frozen parameters.
 TEST(FusedModelOptions, FrozenParametersGetNoGradient) {
   const ModelConfig config = tiny("bert", 0.1);
   const Result everything = train(config, {.fused = true});

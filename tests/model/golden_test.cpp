@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Every family with every head against numbers of transformers:
+// Compares every family with every head with values of transformers:
 // tests/fixtures/model/make_goldens.py.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
@@ -61,7 +61,7 @@ std::vector<Case> cases() {
   return list;
 }
 
-// A model with the weights of a golden folder, and what it gives for that folder's batch.
+// A model with the weights of a golden folder, and its output for that folder's batch.
 class Golden : public testing::TestWithParam<Case> {
  protected:
   Golden()
@@ -97,7 +97,7 @@ class Golden : public testing::TestWithParam<Case> {
     return masked_lm_->logits(input, every_position).unflatten(0, {rows, -1});
   }
 
-  // 1, or 0 after the last token of a row of a causal model, like `logits`.
+  // Returns 1 for logits to compare, 0 after the last token of a row of a causal model.
   [[nodiscard]] Tensor compared(const Tensor& logits) {
     if (!is_causal(model().config())) return at::ones_like(logits);
     return batch_.read("attention_mask").to(at::kFloat).unsqueeze(-1).expand_as(logits);
@@ -121,7 +121,8 @@ TEST_P(Golden, NumbersItsParametersAsTransformersDoesAndDecaysTheSame) {
   std::vector<bool> expected_decays;
   const bool is_tied = model().config().tie_word_embeddings;
   for (const Json& row : expected_) {
-    // The same tensor: transformers comes across the head's name first where the head is first.
+    // The same tensor: transformers lists the head's name first in models whose head is registered
+    // first.
     const auto name = row[0].get<std::string>();
     expected_names.push_back(is_tied && name == "lm_head.decoder.weight"
                                  ? "roberta.embeddings.word_embeddings.weight"
@@ -132,7 +133,7 @@ TEST_P(Golden, NumbersItsParametersAsTransformersDoesAndDecaysTheSame) {
   EXPECT_EQ(decays, expected_decays);
 }
 
-// float32 with other orders of summation: the logits, of size 1 to 10, agree to six digits.
+// float32 with other orders of summation: logits of magnitude 1 to 10 agree to six digits.
 TEST_P(Golden, GivesTheSameLogits) {
   const LoadReport report = load();
   EXPECT_THAT(report.missing, testing::IsEmpty());
@@ -144,7 +145,7 @@ TEST_P(Golden, GivesTheSameLogits) {
   EXPECT_LT(excess.max().item<float>(), 1e-5F);
 }
 
-// 1e-4 relative: a gradient sums many products of either sign, of which the sum is smaller.
+// 1e-4 relative: a gradient is a sum of many products of both signs, which partly cancel.
 TEST_P(Golden, GivesEveryParameterTheSameGradient) {
   (void)load();
   const Tensor out = logits();

@@ -19,7 +19,7 @@ const c10::Device kHeadDevice(c10::kCPU);
 constexpr Head kHeads[] = {Head::kSequenceClassification, Head::kMultipleChoice,
                            Head::kTokenClassification, Head::kQuestionAnswering};
 
-// Without dropout but where a test asks for it.
+// Without dropout unless a test sets it.
 ModelConfig tiny_head(const std::string& model_type) {
   ModelConfig config = default_model_config(model_type);
   config.vocab_size = 40;
@@ -37,7 +37,7 @@ ModelConfig tiny_head(const std::string& model_type) {
   return config;
 }
 
-// Whose heads read classifier_dropout as BERT's do.
+// Whether heads of the family read classifier_dropout as BERT's do.
 bool is_of_berts_kin(const std::string& type) {
   return !is_causal(default_model_config(type)) && type != "modernbert" && type != "deberta-v2";
 }
@@ -102,7 +102,8 @@ TEST(HeadModel, DropsByHiddenDropoutWhereTheHeadHasNone) {
     ModelConfig config = tiny_head(type);
     config.hidden_dropout_prob = 0.5;
     for (const Head head : kHeads) {
-      // What the encoder drops would hide it: the head's sites differ with classifier_dropout 0.
+      // The encoder drops too, so compare with classifier_dropout 0: logits differ only if the head
+      // drops.
       ModelConfig without = config;
       without.classifier_dropout = 0.0;
       const auto a = make_head_model(head, config, 1, kHeadDevice);
@@ -119,7 +120,7 @@ TEST(HeadModel, DropsByHiddenDropoutWhereTheHeadHasNone) {
 
 TEST(HeadModel, DropsByTheRowsPlaceInTheBatch) {
   for (const std::string& type : model_types()) {
-    if (is_causal(default_model_config(type))) continue;  // has no such heads
+    if (is_causal(default_model_config(type))) continue;  // no such heads
     ModelConfig config = tiny_head(type);
     config.hidden_dropout_prob = 0.3;
     config.attention_probs_dropout_prob = 0.2;
@@ -135,7 +136,7 @@ TEST(HeadModel, DropsByTheRowsPlaceInTheBatch) {
 
 TEST(HeadModel, GivesOneShapeForEachHead) {
   for (const std::string& type : model_types()) {
-    if (is_causal(default_model_config(type))) continue;  // has no such heads
+    if (is_causal(default_model_config(type))) continue;  // no such heads
     ModelConfig config = tiny_head(type);
     config.id2label = {"a", "b", "c"};
     const auto shape = [&](Head head) {
@@ -158,7 +159,7 @@ TEST(HeadModel, AnswersWithTwoLabelsWhateverTheFolderHad) {
 
 TEST(HeadModel, GivesTheSameForPaddedAndUnpaddedRows) {
   for (const std::string& type : model_types()) {
-    if (is_causal(default_model_config(type))) continue;  // has no such heads
+    if (is_causal(default_model_config(type))) continue;  // no such heads
     const ModelConfig config = tiny_head(type);
     const int64_t pad = config.pad_token_id;
     for (const Head head : kHeads) {
@@ -175,7 +176,7 @@ TEST(HeadModel, GivesTheSameForPaddedAndUnpaddedRows) {
 
 TEST(HeadModel, InitialisesEachFamilysPaddingRows) {
   for (const std::string& type : model_types()) {
-    if (is_causal(default_model_config(type))) continue;  // has no such heads
+    if (is_causal(default_model_config(type))) continue;  // no such heads
     const auto model = make_head_model(Head::kMultipleChoice, tiny_head(type), 1, kHeadDevice);
     const int64_t pad = model->config().pad_token_id;
     for (const NamedTensor& p : model->parameters()) {
@@ -194,7 +195,7 @@ ModelConfig sparse() {
   config.block_size = 2;
   config.num_random_blocks = 1;  // full attention up to 14 tokens
   config.max_position_embeddings = 40;
-  config.num_hidden_layers = 2;  // the first token, which classifies, sees all by itself
+  config.num_hidden_layers = 2;  // then the first token, which classifies, attends to all tokens
   return config;
 }
 

@@ -61,7 +61,7 @@ Tensor parameter(const Model& model, const std::string& name) {
   throw std::logic_error("no parameter " + name);
 }
 
-// All weights of a model, changed so that reading them shows.
+// All weights of a model, changed so that loading them is visible.
 Folder weights(const Model& model) {
   Folder folder;
   for (const NamedTensor& p : model.parameters()) folder[p.name] = p.tensor.detach() + 1.0;
@@ -178,7 +178,7 @@ TEST(LoadWeights, StartsAHeadAfreshThatTheFolderLacks) {
   EXPECT_TRUE(parameter(*model, "classifier.weight").equal(fresh));
 }
 
-// Drawing 135 million weights takes seconds, which a model that is loaded saves.
+// Drawing 135 million weights takes seconds; a loaded model skips it.
 TEST(LoadWeights, DrawsOnlyWhatTheFolderLacksToTheSameValues) {
   const auto pretrained = make_language_model(tiny_loaded("bert"), 1, kLoadDevice);
   const auto drawn =

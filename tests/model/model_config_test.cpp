@@ -101,7 +101,7 @@ TEST(ModelConfig, KeepsFieldsThatItDoesNotKnow) {
   const Json json = {{"model_type", "bert"},
                      {"use_cache", false},
                      {"chunk_size_feed_forward", 4},
-                     {"attention_type", "mine"},  // big_bird's field; any other's own business
+                     {"attention_type", "mine"},  // big_bird's field; other families ignore it
                      {"mine", {{"a", {1, 2.5, nullptr}}}}};
   const Json again = read_and_write(json);
   for (const auto& [name, value] : json.items()) EXPECT_EQ(again.at(name), value) << name;
@@ -356,7 +356,7 @@ TEST(DecoderConfig, DerivesAnewWhatFollowsFromOverriddenNumbers) {
                                                             {"num_hidden_layers", 3}});
   EXPECT_EQ(
       override_model_config(default_model_config("qwen3"), {{"hidden_size", 64}}).decoder.head_dim,
-      128);  // of transformers' class
+      128);  // default of transformers' class
   EXPECT_EQ(config.decoder.head_dim, 16);
   EXPECT_EQ(config.decoder.layer_types.size(), 3);
   const ModelConfig llama = override_model_config(
@@ -364,7 +364,7 @@ TEST(DecoderConfig, DerivesAnewWhatFollowsFromOverriddenNumbers) {
   EXPECT_EQ(llama.decoder.num_key_value_heads, 4);
 }
 
-// config.json of an encoder with four fields changed.
+// Returns config.json of an encoder with four fields changed.
 Json encoder(const std::string& type, const Json& changed) {
   Json json = {{"model_type", type},           {"vocab_size", 32},  {"hidden_size", 16},
                {"num_attention_heads", 4},     {"pad_token_id", 0}, {"num_hidden_layers", 4},

@@ -84,10 +84,12 @@ TEST(LanguageModel, IsInitialisedAsTransformersDoes) {
       EXPECT_NEAR(value.mean().item<float>(), 0.0, 0.002) << p.name;
     }
   }
-  EXPECT_EQ(model->parameters()[0].tensor[1].abs().max().item<float>(), 0.0F);  // padding's row
+  // row of the padding
+  EXPECT_EQ(model->parameters()[0].tensor[1].abs().max().item<float>(), 0.0F);
 }
 
-// Truncated at two deviations, where a residual sum ends smaller by the root of twice the layers.
+// Truncated at two standard deviations; matrices that end a residual branch are smaller by the root
+// of twice the number of layers.
 TEST(LanguageModel, IsInitialisedAsModernBertIs) {
   ModelConfig config = default_model_config("modernbert");
   config.vocab_size = 500;
@@ -97,7 +99,8 @@ TEST(LanguageModel, IsInitialisedAsModernBertIs) {
   config.intermediate_size = 96;
   config.num_hidden_layers = 2;
   const auto model = make_language_model(config, 7, kCpu);
-  constexpr double kTruncated = 0.8796;  // the deviation of a normal distribution within [-2, 2]
+  // standard deviation of a normal distribution truncated to [-2, 2]
+  constexpr double kTruncated = 0.8796;
   for (const NamedTensor& p : model->parameters()) {
     const Tensor value = p.tensor.detach();
     if (!p.name.ends_with("weight") || p.name.find("norm") != std::string::npos) continue;
@@ -118,7 +121,7 @@ TEST(LanguageModel, GivesTheSameLogitsForPaddedAndUnpaddedRows) {
   EXPECT_TRUE(at::allclose(alone, padded, 1e-4, 1e-6));
 }
 
-// Positions turn or are distances: what comes before a text does not matter where it is not seen.
+// Positions are rotary or relative, so masked padding before a text does not matter.
 TEST(LanguageModel, GivesTheSameLogitsWithPaddingInFront) {
   for (const bool fused : {false, true}) {
     for (const char* type : {"modernbert", "deberta-v2"}) {
@@ -148,7 +151,7 @@ TEST(LanguageModel, GivesTheSameLogitsWithPaddingInFront) {
 }
 
 TEST(LanguageModel, AttentionWithItsOwnDropoutAgreesWithTheFusedOneInTheMean) {
-  // With a vanishing probability nearly nothing is dropped: both paths compute the same.
+  // With a tiny probability almost nothing is dropped: both paths compute the same.
   ModelConfig config = tiny();
   config.hidden_dropout_prob = 0.0;
   config.attention_probs_dropout_prob = 1e-9;

@@ -44,7 +44,7 @@ ModelConfig tiny(const std::string& type) {
 TEST(ParameterShapes, AreThoseOfEveryModelThatIsMade) {
   const auto cpu = c10::Device(c10::kCPU);
   for (const std::string& type : model_types()) {
-    if (is_causal(default_model_config(type))) continue;  // has no such heads
+    if (is_causal(default_model_config(type))) continue;  // no such heads
     for (const bool tied : {true, false}) {
       ModelConfig config = tiny(type);
       config.tie_word_embeddings = tied;
@@ -93,11 +93,11 @@ TEST(KeptForBackward, IsMeasuredOnTheModelItself) {
           kept_for_backward(config, std::nullopt, kTokens, {.precision = precision});
       const KeptBytes some = kept_for_backward(config, std::nullopt, kTokens,
                                                {.precision = precision, .selective = true});
-      // Input, query, key, value, context, the two sums before the norms, the first product; and,
-      // where they are not computed again, the first norm's output and the activation.
+      // Input, query, key, value, context, the two sums before the norms and the first product;
+      // without recomputation also the first norm's output and the activation.
       EXPECT_EQ(some.layer, 7 * hidden + intermediate) << type;
       EXPECT_EQ(all.layer, 8 * hidden + 2 * intermediate) << type;
-      // The sum of the embeddings, in float32, and a few numbers for each token.
+      // The sum of the embeddings in float32, and a few values per token.
       const int64_t sum = kTokens * config.hidden_size * 4;
       EXPECT_GE(all.embeddings, sum) << type;
       EXPECT_LE(all.embeddings, sum + kTokens * 32) << type;
@@ -107,7 +107,7 @@ TEST(KeptForBackward, IsMeasuredOnTheModelItself) {
   }
 }
 
-// The dry run has one and two layers, whatever the lists of the model with an entry per layer.
+// The dry run has one and two layers; the model's lists with an entry per layer must not matter.
 TEST(KeptForBackward, IsMeasuredOfDecodersWhoseLayersDiffer) {
   for (const char* type : {"gemma2", "gemma3_text", "mistral", "qwen3", "smollm3"}) {
     for (const int64_t layers : {1, 6}) {

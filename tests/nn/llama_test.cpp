@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Llama's block, built from the parts without a change to the tape, against a tiny random model of
+// Llama's block, built from the parts without changes to the tape, against a tiny random model of
 // transformers: tests/fixtures/nn/make_goldens.py.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
@@ -108,8 +108,8 @@ class LlamaFromParts : public testing::Test {
     }
   }
 
-  // float32 with other orders of summation: values of size 1 agree to five digits, gradients, which
-  // sum products of either sign, to four.
+  // float32 with other orders of summation: values of magnitude 1 agree to five digits; gradients,
+  // which are sums of products of both signs, to four.
   void expect_golden(const Tensor& hidden, const std::vector<Tensor>& gradients) {
     EXPECT_LT((hidden - golden_.read("hidden")).abs().max().item<double>(), 1e-5);
     for (size_t i = 0; i < parameters_.size(); ++i) {

@@ -25,7 +25,7 @@
 
 namespace finetune {
 
-// A layer with random weights, and what autograd says of it.
+// A layer with random weights, and its gradients by autograd.
 struct LayerCase {
   int64_t batch = 3;
   int64_t tokens = 13;
@@ -46,7 +46,7 @@ struct LayerGradients {
   std::vector<Tensor> weights;  // in the order of RandomLayer::parameters
 };
 
-// BERT's layer, as src/model/bert.h writes it.
+// BERT's layer, as in src/model/bert.h.
 struct PostNormLayer {
   nn::AttentionOptions attention;
   nn::Linear query, key, value;
@@ -122,7 +122,7 @@ struct RandomLayer {
     return dropout ? finetune::dropout(t, p, *dropout, 5, site) : t;
   }
 
-  // The layer's equations, in torch's operators alone.
+  // The layer's equations with torch's operators only.
   [[nodiscard]] Tensor equations(const Tensor& input) const {
     const auto linear = [&](const Tensor& t, const std::string& name) {
       const Tensor bias = weight(name + ".bias");
@@ -161,7 +161,7 @@ struct RandomLayer {
     return gradients_of(equations(input), input);
   }
 
-  // The same equation in the reference mode.
+  // The same equations in the reference mode.
   [[nodiscard]] LayerGradients by_plain_mode() const {
     const Tensor input = x.detach().requires_grad_();
     nn::Pass pass(nn::Mode::kPlain, {.inputs = {.mask = mask, .dropout = dropout}});
@@ -186,7 +186,7 @@ struct RandomLayer {
             .selective = selective};
   }
 
-  // On the tape, with gradients in `store`.
+  // Runs on the tape; gradients are in `store`.
   [[nodiscard]] LayerGradients train(ParameterStore& store, const nn::PassOptions& options) const {
     const c10::NoGradGuard no_grad;
     const auto cast = [&](const Tensor& t) {
@@ -211,7 +211,7 @@ struct RandomLayer {
   }
 };
 
-// The largest difference, as a share of the largest expected value.
+// Returns the largest difference relative to the largest expected value.
 inline double difference(const Tensor& actual, const Tensor& expected) {
   const Tensor wanted = expected.to(at::kDouble);
   return ((actual.to(at::kDouble) - wanted).abs().max() / wanted.abs().max().clamp_min(1e-30))

@@ -29,7 +29,8 @@ void expect_near(const RandomLayer& layer, const LayerGradients& actual,
     const std::string& name = layer.parameters[i].name;
     ASSERT_TRUE(actual.weights[i].defined()) << name;
     if (name == "key.bias") {
-      // Adding the same to all keys' scores changes nothing, so this one is noise around zero.
+      // Adding a constant to all scores of a query changes nothing, so this gradient is noise
+      // around zero.
       EXPECT_LE(actual.weights[i].abs().max().item<double>(),
                 10 * tolerance * expected.weights[0].abs().max().item<double>());
       continue;
@@ -54,7 +55,7 @@ class PostNormLayerLikeAutograd : public testing::TestWithParam<LayerCase> {};
 TEST_P(PostNormLayerLikeAutograd, GivesTheSameOutputsAndGradients) {
   const RandomLayer layer(GetParam());
   expect_near(layer, layer.by_hand(), layer.by_autograd(), 4e-6);
-  // One token attends to itself alone: no gradient of its query but ATen's rounding.
+  // A single token attends only to itself, so the gradient of its query is ATen's rounding error.
   if (GetParam().tokens == 1) return;
   expect_near(layer, layer.by_plain_mode(), layer.by_autograd(), 4e-6);
 }
@@ -149,7 +150,7 @@ TEST(PostNormLayer, LetsHalfOverflowToInfinity) {
   EXPECT_FALSE(half.weights.front().isfinite().all().item<bool>());
 }
 
-// What the tape keeps, what the backward pass adds, and that nothing is left, in a dry run.
+// Measures in a dry run what the tape keeps, what the backward pass adds, and that nothing remains.
 TEST(PostNormLayer, KeepsWhatItsFormulaSays) {
   const c10::NoGradGuard no_grad;
   const c10::Device meta(c10::kMeta);
@@ -175,7 +176,7 @@ TEST(PostNormLayer, KeepsWhatItsFormulaSays) {
     const int64_t before = memory.now();
     pass.backward(y, at::empty_like(x));
     EXPECT_EQ(memory.now(), hidden);  // of dx, in the memory of dy
-    // The output's gradient, what is rebuilt, and gradients of vectors.
+    // The output's gradient, recomputed tensors, and gradients of vectors.
     EXPECT_LT(memory.peak(), before + hidden + (selective ? intermediate : 0) + 8192);
   }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Updates beside torch, transformers and bitsandbytes (data/make_updates.py).
+// Compares updates with torch, transformers and bitsandbytes (data/make_updates.py).
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/ne.h>
@@ -32,7 +32,7 @@ const SafetensorsFile& golden() {
   return file;
 }
 
-// -4095 to 4095
+// Returns integers from -4095 to 4095.
 Tensor numbers(const std::string& name, at::IntArrayRef shape, int64_t update) {
   const int64_t seed = static_cast<int64_t>(name.size()) * 1299709 + update * 104729;
   const Tensor places = at::arange(c10::multiply_integers(shape), at::kLong);
@@ -78,7 +78,7 @@ struct GoldenTrial {
 
 double largest(const Tensor& tensor) { return tensor.abs().max().item<double>(); }
 
-// Weights, and states relative to the largest of a tensor.
+// Compares weights, and states relative to the largest value of a tensor.
 void expect_near(const GoldenTrial& run, const std::string& kind, double of_weights,
                  double of_states) {
   for (const Optimizer::Slot& slot : run.optimizer->slots()) {
@@ -97,8 +97,8 @@ OptimizerOptions golden_options(const std::string& kind) {
   return {.kind = kind, .weight_decay = 0.1};
 }
 
-// All in float32: what differs is the order of roundings, a few units in the last place of weights
-// below 0.15 and of updates below 0.01.
+// float32 throughout: orders of rounding differ by a few units in the last place of weights below
+// 0.15 and of updates below 0.01.
 constexpr double kRounding = 5e-8;
 
 TEST(OptimizerUpdates, OfAdamWAreTorchs) {
@@ -125,8 +125,8 @@ TEST(OptimizerUpdates, OfSgdAreTorchs) {
   expect_near(nesterov, "nesterov", kRounding, 1e-6);
 }
 
-// Moments differ in their last bit where numpy's compiler and ours order products differently, and
-// such a bit may decide between two codes.
+// The last bit of moments may differ, because numpy's compiler and ours order products differently,
+// and such a bit may decide between two codes.
 TEST(OptimizerUpdates, Of8BitAdamWAreThoseOfBitsandbytesKernel) {
   GoldenTrial run(golden_options("adamw_8bit"), kLarge);
   run.update(kUpdates);
@@ -147,8 +147,8 @@ TEST(OptimizerUpdates, Of8BitAdamWAreThoseOfBitsandbytesKernel) {
   }
 }
 
-// Its CPU path begins with the decay, which changes an update by a factor of 1 - 1e-3, takes 1 -
-// beta2 in double precision, 5e-5 less than in single, and quantises in bins of 3e-5.
+// Its CPU path applies the decay first, which changes an update by a factor of 1 - 1e-3, computes 1
+// - beta2 in double precision, 5e-5 less than in single, and quantises in bins of 3e-5.
 TEST(OptimizerUpdates, Of8BitAdamWAreBitsandbytesOnItsCpuToo) {
   constexpr double kBin = 2.0 / 65536;
   GoldenTrial run(golden_options("adamw_8bit"), kLarge);
@@ -170,7 +170,7 @@ TEST(OptimizerUpdates, Of8BitAdamWAreBitsandbytesOnItsCpuToo) {
         return map.index_select(0, codes.view(-1).to(at::kLong));
       };
       const Tensor apart = (decoded(slot.at(state)) - decoded(theirs)).abs();
-      // A code further, of which the widest are 0.0141 apart, is all that rounding leaves behind.
+      // Rounding may change a code by one; the widest neighbouring codes differ by 0.0141.
       EXPECT_LE(largest(apart), 0.02) << state;
       EXPECT_LE((apart > kBin).to(at::kDouble).mean().item<double>(), 0.005) << state;
     }
@@ -188,7 +188,7 @@ TEST(OptimizerUpdates, TakeEmbeddingsTo8BitsWhereAskedTo) {
   }
 }
 
-// Their last bits are those of torch.linspace, which differs between processors.
+// The last bits are those of torch.linspace, which differ between processors.
 TEST(DynamicMap, IsBitsandbytes) {
   for (const bool is_signed : {true, false}) {
     const Tensor theirs = golden().read(is_signed ? "qmap1" : "qmap2");
@@ -197,7 +197,7 @@ TEST(DynamicMap, IsBitsandbytes) {
   }
 }
 
-// The mean distance in learning rates: four updates measured 0.0036 and 0.0026.
+// The mean distance in units of the learning rate: 0.0036 and 0.0026 after four updates.
 TEST(OptimizerUpdates, Of8BitsFollowThoseOf32) {
   for (const auto& [kind, limit] : std::vector<std::pair<std::string, double>>{
            {"adamw_8bit", 0.006}, {"adamw_companded_8bit", 0.004}}) {

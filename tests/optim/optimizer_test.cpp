@@ -39,7 +39,7 @@ Tensor normal(at::IntArrayRef shape, uint64_t seed) {
   return at::randn(shape, generator, at::TensorOptions().dtype(at::kFloat));
 }
 
-// Sizes around blocks, chunks and the limit of 8 bits; one above the size that is worth a thread.
+// Sizes around blocks, chunks and the limit for 8 bits; one is large enough for several threads.
 const std::vector<std::pair<std::string, std::vector<int64_t>>> kShapes = {
     {"encoder.embeddings.word_embeddings.weight", {130, 40}},
     {"encoder.dense.weight", {517, 640}},
@@ -90,7 +90,7 @@ class Trial {
     }
   }
 
-  // Weights and states.
+  // Returns weights and states.
   std::vector<Tensor> everything() {
     std::vector<Tensor> all;
     for (const Parameter& parameter : store_->parameters()) {
@@ -262,7 +262,8 @@ TEST(Optimizer, UpdatesOneParameterAsItDoesAll) {
   });
 }
 
-// Half the squared distance to a target; steps below what bfloat16's nearest rounding would see.
+// Minimises half the squared distance to a target; steps are too small for bfloat16 rounded to
+// nearest.
 TEST(Optimizer, FindsTheMinimumOfAQuadratic) {
   for_each_combination([](const std::string& kind, const Formats& formats) {
     OptimizerOptions options = options_of(kind);

@@ -21,7 +21,7 @@ using Json = nlohmann::ordered_json;
 using testing::AllOf;
 using testing::HasSubstr;
 
-// Rates of transformers' get_scheduler, written by make_schedules.py.
+// Learning rates of transformers' get_scheduler, written by make_schedules.py.
 const Json& goldens() {
   static const Json json = read_json_file(source_dir() + "/tests/fixtures/optim/schedules.json");
   return json;
@@ -37,13 +37,13 @@ ScheduleOptions options_of(const Json& golden) {
   return options;
 }
 
-// 1e-12 relative; where a cosine has cancelled to almost nothing, the peak is the measure.
+// 1e-12 relative; if a cosine cancelled to almost nothing, relative to the peak.
 void expect_same_rate(double actual, double expected, const ScheduleOptions& options) {
   EXPECT_NEAR(actual, expected, 1e-12 * std::abs(expected) + 1e-15 * options.learning_rate)
       << options.type << " " << options.kwargs_json << " warmup " << options.warmup_steps;
 }
 
-// The metrics of the goldens; smoothing schedules were not given the NaN.
+// The metrics of the goldens; schedules that smooth did not get the NaN.
 std::vector<double> metrics_for(const Json& golden) {
   std::vector<double> result;
   for (const Json& value : goldens().at("metrics")) {
@@ -101,7 +101,7 @@ TEST(Schedule, GoldensCoverEveryType) {
   EXPECT_EQ(schedules().size(), 12U);
 }
 
-// An unknown key is refused by its name; null stands for an absent key.
+// An unknown key is refused with its name; null counts as absent.
 TEST(Schedule, TakesTheArgumentsOfItsRow) {
   for (const ScheduleNames& names : schedule_names()) {
     Json kwargs = Json::object();

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""Text of every kind that splits tokenizers: all scripts, code, numbers, white space, emoji, marks,
-and bytes that were no UTF-8 (as the U+FFFD that reading makes of them). The same for the same seed."""
+"""Text that splits tokenizers in many ways: all scripts, code, numbers, white space, emoji, marks, and
+bytes that are not UTF-8 (as the U+FFFD that reading makes of them). Equal for equal seeds."""
 
 import random
 
@@ -52,7 +52,8 @@ def piece(rng):
 
 
 def mixed_text(size, seed, newlines=False):
-    """About `size` bytes. Without `newlines` one line: "\\n" is a space, and no "\\r" ends it."""
+    """Returns about `size` bytes. Without `newlines` it is one line: "\\n" becomes a space, and no "\\r"
+    ends it."""
     rng = random.Random(seed)
     parts, length = [], 0
     while length < size:
@@ -68,7 +69,7 @@ def mixed_text(size, seed, newlines=False):
 
 
 def mixed_lines(size, seed):
-    """Lines of one to a few hundred bytes, about `size` bytes together."""
+    """Returns lines of one to a few hundred bytes, about `size` bytes in total."""
     rng = random.Random(seed)
     total, number = 0, 0
     while total < size:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What the parity tests share: starting the binary, reading what it left, comparing numbers."""
+"""Shared functions of the parity tests: run the binary, read its files, compare numbers."""
 
 import json
 import os
@@ -29,7 +29,7 @@ def scratch_folder(add_cleanup):
 
 
 def run_binary(*arguments, stdin=None, expect=0):
-    """Runs the binary and returns its standard output; a test fails on another exit code."""
+    """Runs the binary and returns its standard output; another exit code fails the test."""
     command = [os.environ["FINETUNE_BINARY"], *map(str, arguments)]
     done = subprocess.run(command, input=stdin, capture_output=True, timeout=600)
     if done.returncode != expect:
@@ -39,7 +39,7 @@ def run_binary(*arguments, stdin=None, expect=0):
 
 
 def train(folder, config, name="run", **more):
-    """`finetune train` on the tiny model; returns the run's output folder."""
+    """Runs `finetune train` on the tiny model; returns the run's output folder."""
     keys = {
         "model_name_or_path": str(MLM / "model"),
         "train_file": "train.jsonl",
@@ -61,7 +61,7 @@ def train(folder, config, name="run", **more):
 
 
 class ParityTest(unittest.TestCase):
-    """A test with a separate folder and comparisons that name what differs."""
+    """A test with a separate folder and comparisons that name the difference."""
 
     def setUp(self):
         self.folder = scratch_folder(self.addCleanup)
@@ -75,7 +75,7 @@ class ParityTest(unittest.TestCase):
             self.fail(f"{what}: ours {ours!r}, theirs {theirs!r}, more than {tolerance:g} apart")
 
     def assert_same_log(self, ours, theirs, first_step=1):
-        """Compares two log_history lists within the tolerances that the project promises."""
+        """Compares two log_history lists within the documented tolerances."""
         for kind in ("loss", "eval_loss"):
             mine, golden = (
                 [r for r in log if kind in r and r["step"] >= first_step] for log in (ours, theirs)
@@ -91,7 +91,8 @@ class ParityTest(unittest.TestCase):
                 self.assertAlmostEqual(mine_row["epoch"], golden_row["epoch"], places=6)
 
     def assert_same_weights(self, ours, theirs, tolerance):
-        """Every tensor within `tolerance`; key.bias has no true gradient, Adam makes it noise."""
+        """Compares every tensor within `tolerance`, except key.bias: its true gradient is zero, and Adam
+        amplifies noise."""
         names = {n for n in theirs if "key.bias" not in n}
         self.assertEqual(names - set(ours), set())
         for name in sorted(names):
@@ -111,7 +112,7 @@ def weights(folder):
 
 
 def load_strictly(folder):
-    """AutoModelForMaskedLM without a single missing, unexpected or mismatched key."""
+    """Loads AutoModelForMaskedLM; fails on a missing, unexpected or mismatched key."""
     from transformers import AutoModelForMaskedLM
 
     model, info = AutoModelForMaskedLM.from_pretrained(folder, output_loading_info=True)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""Parquet and Arrow files hold what the same rows as JSON lines do: trainings on both are equal to
-the last bit."""
+"""Parquet and Arrow files contain the same as JSON lines with the same rows: trainings on both are equal
+to the last bit."""
 
 import gzip
 import json
@@ -25,7 +25,7 @@ def write_parquet(table, path):
 
 
 def write_arrow_stream(table, path):
-    # As datasets writes its cache.
+    # In the format of datasets' cache.
     with pyarrow.OSFile(str(path), "wb") as out:
         with pyarrow.ipc.new_stream(out, table.schema) as writer:
             writer.write_table(table, max_chunksize=5)
@@ -182,7 +182,7 @@ class Arrow(ParityTest):
                 self.assertIn(str(path), said)
                 self.assertIn("pyarrow cannot read it", said)
         flipped = bytearray(whole)
-        flipped[60] ^= 0x40  # in the first page's packed data, whose checksum zstd has not
+        flipped[60] ^= 0x40  # in the packed data of the first page, which zstd does not checksum
         path = self.folder / "flipped.parquet"
         path.write_bytes(flipped)
         try:
@@ -197,9 +197,10 @@ class Arrow(ParityTest):
             rows, path, compression="none", use_dictionary=False, write_page_checksum=True
         )
         whole = bytearray(path.read_bytes())
-        texts = sorted(set(rows["text"].to_pylist()))  # the first and the last are statistics too
+        # the first and the last are also in the statistics
+        texts = sorted(set(rows["text"].to_pylist()))
         at = whole.index(texts[len(texts) // 2].encode())
-        whole[at] ^= 1  # another letter: only a checksum can tell
+        whole[at] ^= 1  # another letter: only a checksum can detect it
         path.write_bytes(whole)
         self.assertIn("pyarrow cannot read it", self.refused(path))
 

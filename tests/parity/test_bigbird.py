@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""BigBird's block-sparse attention against transformers', in evaluation: bigbird_compat."""
+"""Compares BigBird's block-sparse attention with transformers' in evaluation: bigbird_compat."""
 
 import json
 
@@ -46,7 +46,7 @@ class BlockSparse(ParityTest):
             self.assertAlmostEqual(mine, golden, delta=TOLERANCE * max(1, abs(golden)))
 
     def assert_sparse(self):
-        """transformers gives up sparse attention for good with the first short batch."""
+        """transformers switches to full attention for good at the first short batch."""
         self.assertEqual(self.model.base_model.attention_type, "block_sparse")
 
     def test_bigbird_fills_masks(self):
@@ -100,7 +100,7 @@ class BlockSparse(ParityTest):
     def test_bigbird_answers_questions(self):
         path, model, tokenizer = self.make("ForQuestionAnswering")
         row = {"question": "Who lit the lamp?", "context": " ".join(LINES[:2])}
-        tokenizer.model_max_length = SHORT  # find_answers' windows; the last may be short
+        tokenizer.model_max_length = SHORT  # windows of find_answers; the last may be short
         tokenizer.save_pretrained(path)
         theirs = find_answers(model, tokenizer, row, False, 24, 6, 3)
         options = ("--doc_stride", 24, "--max_answer_len", 6, "--top_k", 3)

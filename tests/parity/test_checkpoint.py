@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Checkpoints are Hugging Face's: its libraries read ours, and we read theirs."""
+"""Checkpoints have Hugging Face's format: its libraries read ours, and we read theirs."""
 
 import json
 import math
@@ -78,7 +78,7 @@ class Checkpoint(ParityTest):
     def test_config_keeps_what_it_was_given(self):
         theirs = json.loads((MLM / "model" / "config.json").read_text())
         ours = json.loads((self.half / "config.json").read_text())
-        for key in ("transformers_version", "use_cache"):  # their Trainer turns use_cache off
+        for key in ("transformers_version", "use_cache"):  # their Trainer disables use_cache
             theirs.pop(key)
         self.assertEqual({k: ours.get(k) for k in theirs}, theirs)
 
@@ -100,7 +100,7 @@ class Checkpoint(ParityTest):
         log = state(self.output)["log_history"]
         last_eval = [r for r in log if "eval_loss" in r][-1]["eval_loss"]
         self.assertEqual(results["all"], {**results["train"], **results["eval"]})
-        # run_mlm evaluates once more after training; the weights are the same.
+        # run_mlm evaluates again after training, with the same weights.
         self.assert_relative(results["eval"]["eval_loss"], last_eval, 1e-6, "eval_loss")
         perplexity = math.exp(results["eval"]["eval_loss"])
         self.assert_relative(results["eval"]["perplexity"], perplexity, 1e-6, "perplexity")
@@ -144,7 +144,7 @@ class Checkpoint(ParityTest):
         )
         trainer.train(resume_from_checkpoint=str(self.half))
         self.assertEqual(trainer.state.global_step, 24)
-        # Logged every 3 steps, as trainer_state.json of the checkpoint says.
+        # Logged every 3 steps, as trainer_state.json of the checkpoint specifies.
         theirs = [r for r in trainer.state.log_history if "loss" in r]
         ours = [r for r in state(self.output)["log_history"] if "loss" in r]
         self.assertEqual([r["step"] for r in theirs], [r["step"] for r in ours])
@@ -180,7 +180,7 @@ class Checkpoint(ParityTest):
 
 
 class FillMask(ParityTest):
-    """`predict` prints what transformers' fill-mask pipeline returns."""
+    """`predict` prints the results of transformers' fill-mask pipeline."""
 
     TEXTS = [
         "I lit the <mask> at seven o'clock.",
@@ -210,7 +210,7 @@ class FillMask(ParityTest):
         for mine, golden in zip(ours, theirs):
             self.assertEqual(set(mine), {"score", "token", "token_str", "sequence"})
             self.assertAlmostEqual(mine["score"], golden["score"], delta=1e-5, msg=text)
-        # Two tokens may change places where their scores agree to 1e-5.
+        # Two tokens may be swapped if their scores agree to 1e-5.
         by_token = {g["token"]: g for g in theirs}
         for mine in ours:
             golden = by_token.get(mine["token"])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Task clm against run_clm: the same blocks, the same training, the same text generated."""
+"""Compares task clm with run_clm: the same blocks, the same training, the same generated text."""
 
 import json
 import os
@@ -62,7 +62,7 @@ def make_gpt2(folder, deviation=0.02):
 
 
 def maker(family, **more):
-    """Makes tiny models of a family whose configuration has Llama's names."""
+    """Returns a function that makes tiny models of a family with Llama's configuration names."""
 
     def make(folder, deviation=0.02):
         from transformers import AutoConfig, AutoModelForCausalLM
@@ -104,7 +104,7 @@ FAMILIES = {
 
 
 def known_families():
-    """Those of the above that the binary has."""
+    """Returns those of these families that the binary supports."""
     schema = json.loads(run_binary("config", "schema"))
     known = schema["properties"]["model_type"]["anyOf"][0]["enum"]
     return {name: make for name, make in FAMILIES.items() if name in known}
@@ -139,7 +139,7 @@ class Samples(torch.utils.data.Dataset):
         return {"input_ids": ids, "labels": ids.clone()}
 
 
-# The settings of both programs.
+# Settings of both programs.
 BOTH = {
     "train_sampling_strategy": "sequential",
     "max_steps": STEPS,
@@ -169,7 +169,8 @@ class CausalLm(ParityTest):
             for file in TOKENIZER.iterdir():
                 shutil.copy(file, folder)
             self.models[family] = folder
-            # Weights so large that no two tokens are alike to it: its texts do not repeat themselves.
+            # Weights so large that tokens get distinct scores: generated texts do not repeat
+            # themselves.
             self.talkers[family] = self.folder / f"{family}-talker"
             shutil.copytree(folder, self.talkers[family])
             make(self.talkers[family], deviation=0.5)
@@ -207,8 +208,8 @@ class CausalLm(ParityTest):
             train_dataset=Samples(blocks_of(TEXT / "lighthouse.txt")),
             eval_dataset=Samples(blocks_of(TEXT / "lighthouse-valid.txt")),
         )
-        # Trainer 5.23 does not recognise GPT2LMHeadModel's loss as one that shifts labels, and divides by
-        # the first token of each block too: by 32 instead of 31 targets here.
+        # Trainer 5.23 does not recognise that GPT2LMHeadModel's loss shifts the labels. It then
+        # counts the first token of each block too: 32 targets instead of 31 here.
         trainer._loss_shifts_labels = True
         return trainer
 
@@ -219,12 +220,12 @@ class CausalLm(ParityTest):
         ours = state(output)
         log = ours["log_history"]
         self.assert_same_log(log, theirs.state.log_history)
-        # A sum of whole numbers below 2^53.
+        # A sum of integers below 2^53.
         self.assertEqual(ours["total_flos"], theirs.state.total_flos)
         last = self.folder / f"theirs-{family}" / f"checkpoint-{STEPS}"
         final = load_file(last / "model.safetensors")
         self.assert_same_weights(weights(output), final, WEIGHTS)
-        # Each step's tokens, as TRL counts them; perplexity and accuracy as run_clm reports them.
+        # Each step's tokens as TRL counts them; perplexity and accuracy as in run_clm.
         steps = [row for row in log if "loss" in row]
         self.assertEqual([row["num_tokens"] for row in steps], [4 * BLOCK * n for n in range(1, STEPS + 1)])
         self.check_metrics(theirs, [row for row in log if "eval_loss" in row][-1])
@@ -266,7 +267,7 @@ class CausalLm(ParityTest):
                 self.check_training(family)
 
     def test_both_resume_a_sharded_bfloat16_checkpoint(self):
-        """What transformers writes of a larger model: shards of bfloat16 with their index."""
+        """The format of a larger model in transformers: shards of bfloat16 with their index."""
         from transformers import AutoModelForCausalLM
 
         theirs = self.trainer("llama", "theirs")
@@ -284,7 +285,7 @@ class CausalLm(ParityTest):
         self.assert_same_weights(weights(resumed), final, WEIGHTS)
 
     def test_blocks_are_run_clms(self):
-        """More rows than a group has, with every kind of line end; the first batch is shown."""
+        """More rows than a group has, with every kind of line ending; compares the first batch."""
         text = self.folder / "lines.txt"
         words = random.Random(3).choices(["light", "sea", "", "the keeper"], k=2500)
         text.write_bytes(b"".join(w.encode() + e for w, e in zip(words, [b"\n", b"\r\n", b"\r"] * 900)))
@@ -297,7 +298,7 @@ class CausalLm(ParityTest):
             self.assertEqual(results["eval_samples"], len(blocks))
 
     def generate(self, family, prompt, **more):
-        """Greedy: the tokens that follow, and their text."""
+        """Greedy generation: the tokens that follow, and their text."""
         from transformers import AutoModelForCausalLM, AutoTokenizer
 
         tokenizer = AutoTokenizer.from_pretrained(self.talkers[family])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Every family's masked language model trains as transformers trains it, both ways."""
+"""The masked language model of every family trains as in transformers, fused and plain."""
 
 import json
 import shutil
@@ -14,7 +14,7 @@ FAMILIES = {
     "bert": dict(prefix="Bert", hidden_act="gelu_new"),
     "xlm-roberta": dict(prefix="XLMRoberta"),
     "big_bird": dict(prefix="BigBird", attention_type="original_full", rescale_embeddings=True),
-    # Short sequences: transformers changes to full attention too.
+    # Sequences so short that transformers switches to full attention too.
     "big_bird_sparse": dict(prefix="BigBird", attention_type="block_sparse", use_bias=False),
     "untied": dict(prefix="Roberta", tie_word_embeddings=False),
     "modernbert": dict(prefix="ModernBert", local_attention=8, cls_token_id=0, sep_token_id=2),
@@ -28,7 +28,7 @@ FAMILIES = {
         position_biased_input=False,
     ),
 }
-# Rows of unequal length, so that padding takes part.
+# Rows of different lengths, so that there is padding.
 CONFIG = {
     **BASE,
     "max_steps": 12,

@@ -21,7 +21,7 @@ BITSANDBYTES = importlib.util.find_spec("bitsandbytes") is not None or os.enviro
 
 
 def flat(entry):
-    """A parameter's state without the level that bitsandbytes puts its tensors on."""
+    """Returns a parameter's state without bitsandbytes' additional level."""
     return {**{k: v for k, v in entry.items() if k != HIDDEN_STATE}, **entry.get(HIDDEN_STATE, {})}
 
 
@@ -34,7 +34,7 @@ class OptimizerFiles(ParityTest):
 
     @staticmethod
     def make_wide_model(folder):
-        """Matrices of 4,096 values and more, which bitsandbytes keeps at 8 bits."""
+        """A model with matrices of 4,096 values and more, which bitsandbytes stores in 8 bits."""
         from transformers import RobertaConfig, RobertaForMaskedLM
 
         config = RobertaConfig.from_pretrained(folder)
@@ -55,7 +55,7 @@ class OptimizerFiles(ParityTest):
         return trainer
 
     def assert_peer_takes_it(self, optim, optim_args=None):
-        """Ours loads into the peer's optimizer with every value, and its Trainer resumes."""
+        """Our file loads into the peer's optimizer with every value, and its Trainer resumes."""
         options = {"optim_args": optim_args} if optim_args else {}
         output = self.ours(optim, **options)
         half = output / "checkpoint-4"
@@ -76,7 +76,8 @@ class OptimizerFiles(ParityTest):
         for key, entry in ours["state"].items():
             mine, golden = flat(entry), flat(theirs["state"][key])
             for name in set(golden) | set(mine):
-                if name.startswith("qmap"):  # torch.linspace's last bit differs between processors
+                # the last bit of torch.linspace differs between processors
+                if name.startswith("qmap"):
                     torch.testing.assert_close(mine[name], golden[name], rtol=1e-6, atol=0)
                 elif torch.is_tensor(mine[name]):
                     self.assertEqual(mine[name].dtype, golden[name].dtype, name)

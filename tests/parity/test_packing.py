@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""An update of packed rows has the loss and gradients that transformers has of the samples, each by
-itself: nothing sees its neighbours, and positions start from 0."""
+"""An update of packed rows has the loss and gradients that transformers computes from the separate
+samples: no sample attends to its neighbours, and positions start from 0."""
 
 import json
 
@@ -11,7 +11,7 @@ from transformers import AutoModelForMaskedLM
 
 
 def draw_samples(count, vocabulary, longest):
-    """Rows of input_ids and labels of 3 to `longest` tokens, every fifth labelled."""
+    """Returns rows of input_ids and labels of 3 to `longest` tokens, every fifth labelled."""
     generator = torch.Generator().manual_seed(3)
     samples = []
     for number in range(count):

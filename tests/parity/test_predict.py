@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""`finetune predict` against transformers' pipelines, on random models of two families."""
+"""Compares `finetune predict` with transformers' pipelines, on random models of two families."""
 
 import json
 
@@ -8,13 +8,13 @@ import transformers
 from support import MLM, TEXT, ParityTest, run_binary
 from transformers import pipeline
 
-LENGTH = 48  # tokens that the models take
+LENGTH = 48  # tokens that the models accept
 SIZES = {
     "hidden_size": 32,
     "num_hidden_layers": 2,
     "num_attention_heads": 4,
     "intermediate_size": 64,
-    "initializer_range": 0.3,  # answers that differ
+    "initializer_range": 0.3,  # so that answers differ
 }
 LINES = [line for line in (TEXT / "lighthouse.txt").read_text().split("\n") if line]
 TEXTS = [
@@ -22,7 +22,7 @@ TEXTS = [
     "The keeper",
     "",
     "Naïve café: 東京 is far,  isn't it? 🙂 x\tq",
-    " ".join(LINES[:8]),  # longer than the models take
+    " ".join(LINES[:8]),  # longer than the models accept
     LINES[3],
 ]
 ENTITIES = ["O", "B-PER", "I-PER", "B-LOC", "I-LOC", "MISC"]
@@ -126,7 +126,7 @@ def predict(path, *arguments, rows=None, folder=None):
 
 class PredictTest(ParityTest):
     def assert_same(self, ours, theirs, what):
-        """Equal in shape and words, numbers with a fraction within 1e-5."""
+        """Compares shapes and words exactly, and floating-point numbers within 1e-5."""
         if isinstance(theirs, (list, tuple)):
             self.assertIsInstance(ours, list, what)
             self.assertEqual(len(ours), len(theirs), f"{what}: {ours} {theirs}")
@@ -162,7 +162,7 @@ class PredictTest(ParityTest):
             self.assert_same(predict(path, "--text", *TEXTS), theirs, family.name)
             rows = [{"text": a, "text_pair": b} for a, b in zip(TEXTS, reversed(TEXTS))]
             for function in ("default", "sigmoid", "none"):
-                # In a pair tokenizers need text on both sides to cut.
+                # To truncate a pair, tokenizers need text on both sides.
                 chosen = [row for row in rows if row["text"] and row["text_pair"]]
                 extra = {} if function == "default" else {"function_to_apply": function}
                 theirs = [pipe(row, top_k=3, **long, **extra) for row in chosen]
@@ -208,8 +208,8 @@ class PredictTest(ParityTest):
                 ours = predict(path, *options, "--text", *TEXTS)
                 self.assertGreater(sum(map(len, theirs)), 20 if strategy == "none" else 0)
                 if strategy in ("first", "average", "max"):
-                    # The pipeline decodes what it has decoded: "é" becomes a broken byte in
-                    # byte-level words, and SentencePiece's words lose the spaces between them.
+                    # The pipeline decodes text that was already decoded: "é" becomes a broken byte
+                    # in byte-level words, and SentencePiece's words lose the spaces between them.
                     for mine, golden in zip(sum(ours, []), sum(theirs, [])):
                         if family in (XLMRoberta, BigBird) or not mine["word"].isascii():
                             mine["word"] = golden["word"]
@@ -278,7 +278,7 @@ class PredictTest(ParityTest):
 
 
 def find_answers(model, tokenizer, row, impossible, doc_stride, max_answer_len, top_k):
-    """The answers that run_qa's rule finds, as the pipeline would say them."""
+    """Returns the answers of run_qa's rule in the format of the pipeline."""
     windows = tokenizer(
         row["question"].lstrip(),
         row["context"],

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""Pretraining on shards that `prepare` wrote: TensorBoard's reader and protocol buffers' own library
-read them, and transformers learns from them what we learn."""
+"""Pretraining on shards written by `prepare`: TensorBoard's reader and the protobuf library read them, and
+transformers trains on them with our results."""
 
 import json
 import shutil
@@ -29,7 +29,7 @@ FEATURES = {
 
 
 def example_class():
-    """tf.train.Example, described here so that TensorFlow is not needed."""
+    """Returns tf.train.Example, described here so that TensorFlow is not needed."""
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
     file = descriptor_pb2.FileDescriptorProto(name="example.proto", package="t", syntax="proto3")
@@ -68,7 +68,8 @@ def example_class():
 
 
 def read_shards(folder):
-    """All records in the order of the shards' names, by TensorBoard's reader, which checks CRCs."""
+    """Returns all records in the order of the shards' names, read with TensorBoard's reader, which checks
+    CRCs."""
     from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import PyRecordReader_New
 
     kind = example_class()
@@ -90,7 +91,7 @@ def read_shards(folder):
 
 
 def as_inputs(row):
-    """What a collator of run_pretraining makes of a record; 1 is the padding."""
+    """Converts a record as a collator of run_pretraining does; 1 is the padding id."""
     length = LENGTH
     while row["input_ids"][length - 1] == 1:
         length -= 1
@@ -197,7 +198,7 @@ class Pretraining(ParityTest):
         return trainer
 
     def check_losses(self):
-        """Both losses of a fresh model, over all targets."""
+        """Compares both losses of a new model over all targets."""
         config = self.write_config("evaluate", **self.shards(), per_device_eval_batch_size=1000)
         ours = json.loads(run_binary("evaluate", config))
         batch = collate([as_inputs(row) for row in self.eval_rows])

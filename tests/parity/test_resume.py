@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""Runs move between finetune and transformers' Trainer at a checkpoint: the steps that follow are
-those of the run that never moved (data in order, no dropout)."""
+"""Runs move between finetune and transformers' Trainer at a checkpoint: the following steps equal those of
+a run that never moved (data in order, no dropout)."""
 
 import json
 import shutil
@@ -13,7 +13,7 @@ from support import MLM, TRAJECTORIES, ParityTest, run_binary, state, weights
 from test_tasks import GOLDENS, write_config
 
 LINEAR = TRAJECTORIES["linear"]["config"]
-# As in test_trajectory.py: float32 sums in another order, through some steps of Adam.
+# As in test_trajectory.py: float32 sums in another order, over some steps of Adam.
 LOSS = 1e-3
 
 
@@ -22,7 +22,7 @@ def save_legacy(value, path):
 
 
 def split(folder, save, pattern, index, count=3):
-    """Replaces model.safetensors of a checkpoint by shards."""
+    """Replaces model.safetensors of a checkpoint with shards."""
     tensors = list(load_file(folder / "model.safetensors").items())
     (folder / "model.safetensors").unlink()
     weight_map = {}
@@ -35,7 +35,7 @@ def split(folder, save, pattern, index, count=3):
 
 
 def make_pickled(folder, save):
-    """What Trainer(save_safetensors=False) of transformers 4 left: tied names and buffers too."""
+    """Writes the files of Trainer(save_safetensors=False) in transformers 4, with tied names and buffers."""
     tensors = OrderedDict(load_file(folder / "model.safetensors"))
     tensors["lm_head.decoder.weight"] = tensors["roberta.embeddings.word_embeddings.weight"]
     tensors["lm_head.decoder.bias"] = tensors["lm_head.bias"]
@@ -45,7 +45,7 @@ def make_pickled(folder, save):
 
 
 class TheirCheckpoint(ParityTest):
-    """We resume from checkpoint-12 of transformers' Trainer, in every form that it may have."""
+    """Resumes from checkpoint-12 of transformers' Trainer, in every format that it may have."""
 
     def their_checkpoint(self, config=LINEAR, optim="adamw_torch"):
         from transformers.training_args import OptimizerNames
@@ -99,7 +99,7 @@ class TheirCheckpoint(ParityTest):
                 self.check(self.their_checkpoint(optim=optim))
         checkpoint = self.folder / "theirs" / "checkpoint-12"
         saved = torch.load(checkpoint / "optimizer.pt", weights_only=True)
-        for slot in saved["state"].values():  # as torch 1.11 kept it
+        for slot in saved["state"].values():  # as torch 1.11 stored it
             slot["step"] = int(slot["step"])
         for group in saved["param_groups"]:
             for key in ("foreach", "fused", "capturable", "maximize", "decoupled_weight_decay"):
@@ -110,7 +110,7 @@ class TheirCheckpoint(ParityTest):
         self.check(checkpoint)
 
     def test_files_without_use(self):
-        """A loss scale of fp16, states of generators, and a pickle that is never opened."""
+        """Ignored files: a loss scale of fp16, generator states, and a pickle that must not be opened."""
         checkpoint = self.their_checkpoint()
         self.assertTrue((checkpoint / "rng_state.pth").exists())
         torch.save({"scale": 65536.0, "growth_factor": 2.0}, checkpoint / "scaler.pt")
@@ -155,13 +155,13 @@ class OurCheckpoint(ParityTest):
 
 
 class Tasks(ParityTest):
-    """Both ways for every task at step 6 of 12; each family has its turn."""
+    """Moves every task at step 6 of 12 in both directions, each with another family."""
 
     def make_trainer(self, name, output, **more):
         import make_task_goldens
 
         family, work = name.split("/")
-        # Metrics need packages that these tests do without; losses tell as much.
+        # Metrics need packages that these tests do not install; losses are sufficient.
         return make_task_goldens.make_trainer(family, work, output, eval_strategy="no", **more)
 
     def check_losses(self, log, name):
@@ -175,7 +175,7 @@ class Tasks(ParityTest):
             self.assert_relative(row["learning_rate"], theirs["learning_rate"], 1e-4, what)
 
     def check(self, name):
-        """The first half here, the second there; and the other way round."""
+        """Trains the first half here and the second there, and the reverse."""
         path = write_config(
             self.folder, name, save_strategy="steps", save_steps=6, eval_strategy="no"
         )

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""R20: what finetune accepts of damaged safetensors files the reference accepts too, and both read
-the same tensors."""
+"""R20: of damaged safetensors files finetune accepts only what the reference accepts, and both read the
+same tensors."""
 
 import json
 import os
@@ -31,7 +31,7 @@ WORDS += [
 
 
 def seeds():
-    """Headers with their data."""
+    """Returns headers with their data."""
     tensor = {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}
     other = {"dtype": "U8", "shape": [2, 2], "data_offsets": [4, 8]}
     empty = {"dtype": "BF16", "shape": [0, 3], "data_offsets": [0, 0]}
@@ -68,7 +68,7 @@ def mutate(chance, data):
 
 
 def damaged(chance, header, data):
-    """A file: the header is changed, or the data, or all of it, its length included."""
+    """Returns a file with damage in the header, in the data, or anywhere, including the length."""
     header = header.encode("latin-1")
     kind = chance.randrange(10)
     if kind < 7:

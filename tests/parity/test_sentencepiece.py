@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""Unigram, SentencePiece's rules and byte fallback: ids, offsets and texts of transformers' classes
-and of Hugging Face's tokenizers, on models that are trained here."""
+"""Compares Unigram, SentencePiece's rules and byte fallback with transformers' classes and Hugging Face's
+tokenizers: ids, offsets and texts, on models that are trained here."""
 
 import base64
 import importlib.util
@@ -21,7 +21,7 @@ CLASSES = {
         dict(pad_id=0, eos_id=1, bos_id=2, unk_id=3, control_symbols=["[CLS]", "[SEP]"],
              user_defined_symbols=["[MASK]", "<x>"]),
     ),
-    # The names of its pieces are those of DeBERTa v3's; [MASK] is added after them.
+    # Named like DeBERTa v3's pieces; [MASK] is added after them.
     "DebertaV2Tokenizer": (
         "spm.model",
         dict(pad_id=0, bos_id=1, eos_id=2, unk_id=3, pad_piece="[PAD]", bos_piece="[CLS]", eos_piece="[SEP]",
@@ -38,7 +38,7 @@ TRAPS = [
 def traps(count, seed):
     rng = random.Random(seed)
     for _ in range(count):
-        # A carriage return at the end would be part of the line ending.
+        # A carriage return at the end would belong to the line ending.
         line = "".join(rng.choice(TRAPS) for _ in range(rng.randint(1, 9)))
         yield line.replace("\n", " ").rstrip("\r")
 
@@ -51,7 +51,7 @@ def real_lines():
 
 
 def train_model(**options):
-    """A Unigram model with the rules of NFKC, as SentencePiece serialises it."""
+    """Trains a Unigram model with the NFKC rules, as SentencePiece serialises it."""
     import sentencepiece
 
     extra = [line for line in real_lines() if 0 < len(line) < 1000][::5]
@@ -81,7 +81,7 @@ def encode(folder, lines, *options):
 @unittest.skipUnless(importlib.util.find_spec("sentencepiece"), "sentencepiece is not installed")
 class SentencePieceTest(ParityTest):
     def assert_same(self, folder, lines, theirs):
-        """`theirs` gives (ids, offsets) of a line."""
+        """`theirs` returns (ids, offsets) of a line."""
         ours = encode(folder, lines)
         self.assertEqual(len(ours), len(lines))
         for line, mine in zip(lines, ours):
@@ -97,7 +97,7 @@ class SentencePieceTest(ParityTest):
 
 
 class Classes(SentencePieceTest):
-    """A folder with a model alone, and one that transformers saved; tests are added below."""
+    """A folder with only a model, and one saved by transformers; tests are added below."""
 
     def load(self, name, saved=False):
         from transformers import AutoTokenizer
@@ -164,7 +164,7 @@ for class_name in CLASSES:
 
 
 class Files(SentencePieceTest):
-    """tokenizer.json as the tokenizers package writes it, without a class."""
+    """tokenizer.json as written by the tokenizers package, without a class."""
 
     def check(self, file):
         from tokenizers import Tokenizer
@@ -232,7 +232,7 @@ class Files(SentencePieceTest):
                 self.setUp()
                 file = self.bpe(fuse_unk=fuse_unk)
                 file["model"]["byte_fallback"] = True
-                # One byte has no token, so some characters are unknown all the same.
+                # One byte has no token, so some characters are still unknown.
                 del file["model"]["vocab"]["<0xE3>"]
                 file["pre_tokenizer"] = None
                 file["normalizer"] = dict(type="Sequence", normalizers=[

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""`tokenizer train --type sentencepiece_*`: the pieces are those of SentencePiece's own trainer, and
-our encoder, transformers and the sentencepiece package give the same ids and texts for them."""
+"""`tokenizer train --type sentencepiece_*`: its pieces equal those of SentencePiece's trainer, and our
+encoder, transformers and the sentencepiece package give the same ids and texts."""
 
 import importlib.util
 import random
@@ -62,7 +62,7 @@ class Training(ParityTest):
         self.assertEqual(len(ours), len(lines))
         for line, ids in zip(lines, ours):
             self.assertEqual(ids, theirs.encode(line, add_special_tokens=False), line)
-            # Special tokens are no text for the library.
+            # The library treats special tokens as text, so skip lines with them.
             if any(x in line for x in CONTROL + ["<s>", "<unk>"]):
                 parts = line.split("[SEP]")
                 if any(x in part for part in parts for x in ("[CLS]", "[MASK]", "<")):
@@ -125,6 +125,6 @@ class Training(ParityTest):
                     if sentencepiece.__version__ == "0.2.1":
                         self.assertEqual(mine, theirs)
                         continue
-                    # Another version sums and draws otherwise.
+                    # Another version sums and samples differently.
                     pieces = [{x.split("\t")[0] for x in y.splitlines()} for y in (mine, theirs)]
                     self.assertGreater(len(pieces[0] & pieces[1]), 0.8 * len(pieces[0]))

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""Every task with every family trains as transformers' Trainer does, step by step: losses, gradient
-norms, evaluation losses and metrics, final weights. Goldens: scripts/make_task_goldens.py."""
+"""Every task with every family trains like transformers' Trainer, step by step: losses, gradient norms,
+evaluation losses and metrics, final weights. Goldens: scripts/make_task_goldens.py."""
 
 import copy
 import json
@@ -10,7 +10,7 @@ from support import ROOT, ParityTest, run_binary, state, weights
 TASKS = ROOT / "tests" / "fixtures" / "parity" / "tasks"
 FILES = ROOT / "tests" / "fixtures" / "tasks"
 GOLDENS = json.loads((TASKS / "trajectories.json").read_text())
-# As in test_trajectory.py: float32 sums in another order, through twelve steps of Adam.
+# As in test_trajectory.py: float32 sums in another order, over twelve steps of Adam.
 LOSS, NORM, METRIC, WEIGHT = 1e-3, 1e-2, 1e-3, 2e-3
 
 
@@ -35,7 +35,7 @@ def write_config(folder, name, **more):
 
 
 def write_short_training(folder, task, train_file):
-    """Two steps of a BERT on other data than the task's own, in a new folder; the configuration."""
+    """Returns the configuration of two steps of a BERT on other data than the task's, in a new folder."""
     folder.mkdir()
     config = write_config(folder, f"bert/{task}", max_steps=2, eval_strategy="no")
     keys = json.loads(config.read_text())
@@ -47,7 +47,7 @@ def write_short_training(folder, task, train_file):
 
 
 class Tasks(ParityTest):
-    """One test for each family and kind of work, added below."""
+    """One test for each family and task, added below."""
 
     maxDiff = None
 
@@ -67,10 +67,10 @@ class Tasks(ParityTest):
                 elif key == "epoch":
                     self.assertAlmostEqual(row[key], value, places=6, msg=what)
                 elif key == "eval_spearmanr":
-                    # Ranks: of 24 predictions that hardly differ yet, neighbours change places.
+                    # Ranks: of 24 almost equal predictions, neighbours may be swapped.
                     self.assertAlmostEqual(row[key], value, delta=0.05, msg=what)
                 elif key.startswith("eval_"):
-                    # Percentages of questions are a hundred times as large as shares.
+                    # Percentages of questions are a hundred times as large as fractions.
                     scale = 100 if "exact_match" in golden or "eval_exact_match" in golden else 1
                     self.assertAlmostEqual(row[key], value, delta=METRIC * scale, msg=what)
 
@@ -81,10 +81,10 @@ class Tasks(ParityTest):
         self.assertEqual(final["global_step"], golden["global_step"])
         self.check_log(final["log_history"], golden["log"])
         ours = weights(self.folder / "run")
-        tied = {"lm_head.decoder.weight"}  # as XLM-RoBERTa names its word embedding
+        tied = {"lm_head.decoder.weight"}  # XLM-RoBERTa's name of its word embedding
         self.assertEqual(set(golden["norms"]) - set(ours) - tied, set(), "tensors not there")
-        # These have no true gradient, Adam makes them noise: a softmax does not see what all of its
-        # scores share, be it over keys, over choices or over the places of an answer.
+        # These have no true gradient, so Adam makes them noise: a softmax ignores a constant added
+        # to all of its scores, over keys, choices or positions of an answer.
         noise = ["key.bias"]
         if name.endswith("choices"):
             noise += ["classifier.bias"]
@@ -106,7 +106,7 @@ for each in GOLDENS:
 
 
 class Loading(ParityTest):
-    """What a run leaves is the Auto class's, without one missing or unexpected tensor."""
+    """The Auto class loads the files of a run without a missing or unexpected tensor."""
 
     def check(self, name, head):
         import transformers
@@ -140,7 +140,7 @@ class Loading(ParityTest):
 
 
 class Tolerances(ParityTest):
-    """The comparison would notice the mistakes that it is there for."""
+    """The comparison must detect the mistakes that it exists for."""
 
     def test_another_metric_is_noticed(self):
         theirs = GOLDENS["bert/weather"]["log"]
@@ -150,7 +150,7 @@ class Tolerances(ParityTest):
             Tasks.check_log(self, ours, theirs)
 
     def test_token_types_matter(self):
-        """bert separates pairs by token types: likeness would not fit without them."""
+        """bert separates pairs by token types: without them 'likeness' would not match."""
         theirs = GOLDENS["bert/likeness"]["log"]
         with self.assertRaises(AssertionError):
             Tasks.check_log(self, GOLDENS["roberta/likeness"]["log"], theirs)

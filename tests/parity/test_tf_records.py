@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""TFRecord files hold what the same rows as JSON lines do: trainings on both are equal to the last
-bit, predictions too. Messages are protocol buffers' own, records TensorBoard's."""
+"""TFRecord files contain the same as JSON lines with the same rows: trainings and predictions are equal to
+the last bit. Messages are written by the protobuf library, records by TensorBoard's."""
 
 import gzip
 import json
@@ -13,7 +13,7 @@ from test_tasks import FILES, TASKS, write_short_training
 
 
 def example_class():
-    """tf.train.Example, as in TensorFlow's example.proto and feature.proto."""
+    """Returns tf.train.Example, as in TensorFlow's example.proto and feature.proto."""
     file = descriptor_pb2.FileDescriptorProto(
         name="example.proto", package="tensorflow", syntax="proto3"
     )
@@ -81,7 +81,7 @@ def write_packed(rows, path):
 
 
 def questions(path):
-    """SQuAD's articles as TensorFlow Datasets lays them out: a question a row."""
+    """Yields SQuAD's articles in the layout of TensorFlow Datasets: one question per row."""
     for article in json.loads(path.read_text())["data"]:
         for paragraph in article["paragraphs"]:
             for asked in paragraph["qas"]:

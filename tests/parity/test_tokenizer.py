@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""Tokenizers of every family: the vocabulary and merges that byte-level BPE learns; ids, offsets,
-token types, pairs and decoded texts of transformers' classes and of Hugging Face's tokenizers."""
+"""Tokenizers of every family: the vocabulary and merges learned by byte-level BPE; ids, offsets, token
+types, pairs and decoded texts of transformers' classes and of Hugging Face's tokenizers."""
 
 import functools
 import json
@@ -12,7 +12,7 @@ from pathlib import Path
 from support import ROOT, TEXT, ParityTest, run_binary, scratch_folder
 
 SPECIAL_TOKENS = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
-# Real texts are not part of the project: who names their folder compares on them too.
+# Real texts are not part of the project: set this to a folder to compare on them too.
 REAL_TEXTS = Path(os.environ.get("FINETUNE_TEST_TEXTS", os.devnull))
 TEXT_FILES = {
     "lighthouse": TEXT / "lighthouse.txt",
@@ -31,7 +31,7 @@ SIZES = (1000, 8000)
 
 @functools.cache
 def theirs(files, size):
-    """(vocabulary, merges, RobertaTokenizer) as Hugging Face trains them."""
+    """Trains with Hugging Face: (vocabulary, merges, RobertaTokenizer)."""
     from tokenizers import ByteLevelBPETokenizer
     from transformers import RobertaTokenizerFast
 
@@ -51,7 +51,7 @@ def theirs(files, size):
 
 
 def encode(folder, text, *options):
-    """One list of ids for each line of `text`."""
+    """Returns one list of ids for each line of `text`."""
     said = run_binary("tokenizer", "encode", "--tokenizer", folder, *options, stdin=text).decode()
     lines = said.split("\n")
     assert lines.pop() == "", "the last line ends with a newline"
@@ -59,7 +59,7 @@ def encode(folder, text, *options):
 
 
 def encode_json(folder, lines, *options):
-    """What `tokenizer encode --offsets` says of each line."""
+    """Returns the output of `tokenizer encode --offsets` for each line."""
     text = "".join(x + "\n" for x in lines).encode()
     command = ("tokenizer", "encode", "--tokenizer", folder, "--offsets", *options)
     said = run_binary(*command, stdin=text).decode().split("\n")
@@ -75,7 +75,7 @@ def split_lines(text):
 
 
 def fuzzed_lines(count, seed):
-    """Lines of every kind of character that a pre-tokeniser could confuse with another."""
+    """Yields lines with characters that a pre-tokenizer could confuse with others."""
     rng = random.Random(seed)
     ranges = [
         (0x20, 0x7E),
@@ -125,7 +125,7 @@ def fuzzed_lines(count, seed):
                 parts.append(rng.choice(["the", "lamp", "Sea", "KEEPER", "o'clock", " "]))
             if rng.random() < 0.5:
                 parts.append(" " * rng.choice([1, 1, 1, 2, 3]))
-        # A carriage return at the end would be part of the line ending.
+        # A carriage return at the end would belong to the line ending.
         yield "".join(parts).replace("\n", " ").rstrip("\r")
 
 
@@ -146,7 +146,7 @@ class TokenizerTest(ParityTest):
 
 
 class Training(TokenizerTest):
-    """One test for each text and size, added below, and these."""
+    """One test for each text and size, added below, and the following."""
 
     def check_file(self, path, size):
         if not path.exists():
@@ -182,7 +182,7 @@ class Training(TokenizerTest):
 
 
 class Encoding(TokenizerTest):
-    """Ids of a tokenizer that both sides load from the same folder."""
+    """Compares ids of a tokenizer that both sides load from the same folder."""
 
     @classmethod
     def setUpClass(cls):
@@ -281,7 +281,7 @@ def unigram_vocabulary(special):
 
 
 def make_class(kind):
-    """A tokenizer of transformers' own, as it saves it."""
+    """Returns a tokenizer of transformers as it saves it."""
     import transformers
 
     if kind.startswith("bert"):
@@ -328,7 +328,7 @@ class OffsetsTest(TokenizerTest):
 
 
 class Families(OffsetsTest):
-    """Folders that transformers saves or that hold its older files; texts are added below."""
+    """Folders saved by transformers or with its older files; texts are added below."""
 
     def check_folder(self, folder, lines):
         from transformers import AutoTokenizer
@@ -426,7 +426,7 @@ for family in FAMILIES:
 
 
 def components():
-    """(name, normalizer, pre_tokenizer, post_processor, decoder) of tokenizer.json."""
+    """Yields (name, normalizer, pre_tokenizer, post_processor, decoder) of tokenizer.json."""
     from tokenizers import Regex, decoders, normalizers, pre_tokenizers, processors
 
     byte_level = pre_tokenizers.ByteLevel
@@ -496,7 +496,7 @@ def components():
 
 
 class Components(OffsetsTest):
-    """tokenizer.json executed as it says; one test for each row of components(), added below."""
+    """tokenizer.json with each row of components(); tests are added below."""
 
     def check(self, parts):
         from tokenizers import Tokenizer, models, pre_tokenizers, trainers
@@ -526,7 +526,7 @@ class Components(OffsetsTest):
         self.assert_same_decoding(self.folder, tokenizer, rows)
 
     def test_every_character(self):
-        """Marks, forms and classes of all of Unicode, in BERT's normalizer and pre-tokenizer."""
+        """All Unicode marks, forms and classes in BERT's normalizer and pre-tokenizer."""
         from tokenizers import BertWordPieceTokenizer
 
         tokenizer = BertWordPieceTokenizer(vocab=wordpiece_vocabulary(True))

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""Pre-tokenizers of language models: the patterns that are matched by hand, the same and others
-through PCRE2, on text of every kind; classes of transformers that build their own parts."""
+"""Pre-tokenizers of language models: patterns that are matched by hand, the same and others through PCRE2,
+on text of every kind; and transformers classes that build their own parts."""
 
 import functools
 import json
@@ -11,7 +11,7 @@ from mixed_text import mixed_lines
 from support import TEXT
 from test_tokenizer import HARD_LINES, OffsetsTest, encode, encode_json, unigram_vocabulary
 
-# 10 MB for a thorough run.
+# Set 10 MB for a thorough run.
 SIZE = float(os.environ.get("FINETUNE_TEST_MIXED_MB", "0.1")) * 1e6
 
 CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
@@ -61,7 +61,7 @@ REFUSED = (
 
 @functools.cache
 def small_model():
-    """A byte-level BPE of 700 tokens: {"vocab": ..., "merges": ...} of tokenizer.json."""
+    """Returns a byte-level BPE of 700 tokens: {"vocab": ..., "merges": ...} of tokenizer.json."""
     from tokenizers import ByteLevelBPETokenizer
 
     tokenizer = ByteLevelBPETokenizer()
@@ -100,10 +100,10 @@ class PatternTest(OffsetsTest):
 
 
 class Patterns(PatternTest):
-    """One test for each of KNOWN and OTHERS, added below, and these."""
+    """One test for each of KNOWN and OTHERS, added below, and the following."""
 
     def test_every_character(self):
-        """Categories of all of Unicode: each between letters, in every pattern matched by hand."""
+        """All Unicode categories: each character between letters, in every pattern matched by hand."""
         points = [c for c in range(1, 0x110000) if c not in (10, 13) and not 0xD800 <= c < 0xE000]
         used = [c for c in points if c < 0x32400 or 0xE0000 <= c < 0xE0200]
         lines = ["a".join(map(chr, used[i : i + 200])) for i in range(0, len(used), 200)]
@@ -145,7 +145,7 @@ def add_pattern(name, patterns):
 
 for pattern_name, pattern_list in KNOWN.items():
     add_pattern(pattern_name, pattern_list)
-    # In a group the text is another one, and PCRE2 matches.
+    # In a group the pattern's text differs, so PCRE2 matches it.
     add_pattern(f"{pattern_name}_by_pcre2", [f"(?:{x})" for x in pattern_list])
 for pattern_name, pattern_text in OTHERS.items():
     add_pattern(pattern_name, [pattern_text])
@@ -153,7 +153,7 @@ for pattern_name, pattern_text in OTHERS.items():
 
 @functools.cache
 def spaced_model():
-    """A BPE with byte fallback over words that begin with "▁", as Llama 2 and Gemma have."""
+    """Returns a BPE with byte fallback over words that begin with "▁", as in Llama 2 and Gemma."""
     from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
     tokenizer = Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=True, fuse_unk=True))
@@ -166,7 +166,7 @@ def spaced_model():
 
 
 class Classes(OffsetsTest):
-    """What AutoTokenizer makes of a folder: transformers' own classes, or tokenizer.json itself."""
+    """AutoTokenizer's result for a folder: transformers' own classes, or tokenizer.json itself."""
 
     def write(self, model, config, model_type=None, added=(), **parts):
         file = {

@@ -44,7 +44,7 @@ for variant in TRAJECTORIES:
 
 
 class Tolerances(ParityTest):
-    """The comparisons above would notice the mistakes that they are there for."""
+    """The comparisons above must detect the mistakes that they exist for."""
 
     def test_a_run_without_decay_groups_is_noticed(self):
         with self.assertRaises(AssertionError):
@@ -110,7 +110,7 @@ class Accumulation(ParityTest):
         output = self.train(
             golden["config"], per_device_train_batch_size=2, gradient_accumulation_steps=4
         )
-        # epoch counts micro-batches, of which there are more here.
+        # epoch counts micro-batches, and there are more of them here.
         mine = [{**row, "epoch": 0} for row in state(output)["log_history"]]
         theirs = [{**row, "epoch": 0} for row in golden["log"]]
         self.assert_same_log(mine, theirs)
@@ -118,7 +118,7 @@ class Accumulation(ParityTest):
 
 class Logits(ParityTest):
     def test_the_untrained_model_still_gives_the_golden_logits(self):
-        """Guards the goldens themselves against another version of transformers."""
+        """Checks the goldens against other versions of transformers."""
         golden = load_file(MLM / "logits.safetensors")
         model = load_strictly(MLM / "model")
         with torch.no_grad():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Model folders in every form that transformers and torch write them answer alike; hostile and
+"""Model folders in every format that transformers and torch write give the same answers; hostile and
 broken ones are refused in one sentence."""
 
 import json
@@ -29,7 +29,7 @@ def answers(folder):
 
 class WeightsTest(ParityTest):
     def make(self, name="model"):
-        """A folder with config.json and the tokenizer but without weights."""
+        """Returns a folder with config.json and the tokenizer but without weights."""
         folder = self.folder / name
         shutil.copytree(MLM / "model", folder, ignore=shutil.ignore_patterns("*.safetensors"))
         return folder
@@ -102,7 +102,7 @@ class Formats(WeightsTest):
         for name in list(state)[::2]:
             wide = torch.empty(*state[name].shape, 2)
             wide[..., 1] = state[name].detach()
-            state[name] = wide[..., 1]  # every second element of its storage
+            state[name] = wide[..., 1]  # every second element of the storage
         for name, save in {"zip": torch.save, "legacy": save_legacy}.items():
             with self.subTest(name):
                 folder = self.make(name)
@@ -149,7 +149,7 @@ class Formats(WeightsTest):
         self.assertEqual(answers(snapshot), self.golden)
 
     def test_a_base_model_gets_a_fresh_head(self):
-        """Its names lack the encoder's own; at a learning rate of 0 they end up unchanged."""
+        """Names without the encoder's prefix; at a learning rate of 0 the weights end unchanged."""
         from transformers import RobertaModel
 
         base = RobertaModel.from_pretrained(MLM / "model", add_pooling_layer=False)
@@ -176,7 +176,7 @@ class Formats(WeightsTest):
 
 
 class Calls:
-    """Unpickled by torch.load, this would run a command."""
+    """torch.load would run a command when it unpickles this."""
 
     def __init__(self, command):
         self.command = command
@@ -187,7 +187,7 @@ class Calls:
 
 class Refusals(WeightsTest):
     def refusal(self, folder):
-        """What is said of a folder, one sentence, with exit code 1 and no answer."""
+        """Returns the error about a folder: one sentence, exit code 1, no answer."""
         command = [os.environ["FINETUNE_BINARY"], "predict", folder, "--use_cpu", "--text", TEXTS[0]]
         done = subprocess.run(command, capture_output=True, timeout=60)
         said = done.stderr.decode()

@@ -17,7 +17,7 @@ constexpr int64_t kMiB = int64_t{1} << 20;
 constexpr int64_t kParameters = 83'504'416;
 constexpr int64_t kWords = 52'000 * 768;
 
-// EsperBERTo, 64 x 128 in an update.
+// EsperBERTo with 64 x 128 tokens per update.
 MemoryWorkload esperanto() {
   ModelConfig model;
   model.vocab_size = 52000;
@@ -79,7 +79,7 @@ TEST(MemoryPlan, KeepsASumForEachRowOfBlockSparseAttention) {
   const MemoryParts full = parts("original_full");
   EXPECT_EQ(sparse.activations - full.activations, 6 * 2 * 4096 * 12 * 4);
   EXPECT_GT(sparse.temporaries, full.temporaries);
-  workload.length = 704;  // few enough for full attention
+  workload.length = 704;  // short enough for full attention
   EXPECT_EQ(parts("block_sparse").peak(), parts("original_full").peak());
 }
 
@@ -104,8 +104,8 @@ TEST(MemoryPlan, ActivationsFallWithEveryWayOfComputingAgain) {
     return parts_with([&](MemoryChoices& c) { c.checkpointing = again; }).activations;
   };
   const int64_t hidden = 16 * 128 * 768 * 4;
-  // In addition, of each token its position and the two numbers of the embeddings' norm, and of a
-  // row the type of its tokens.
+  // In addition the position of each token, two values per token of the embeddings' norm, and the
+  // token type of each row.
   const int64_t more = 16 * (128 * (8 + 2 * 4) + 8);
   EXPECT_EQ(activations({}), (6 * 16 + 1) * hidden + more);
   EXPECT_EQ(activations({.enabled = true, .selective = true}), (6 * 11 + 1) * hidden + more);
@@ -123,7 +123,7 @@ TEST(MemoryPlan, ActivationsAreHalvedInHalfPrecision) {
 TEST(MemoryPlan, AHeadTakesAChunkOfLogits) {
   const int64_t whole = parts_with([](MemoryChoices&) {}).head;
   const int64_t half = parts_with([](MemoryChoices& c) { c.head_rows_per_chunk = 64; }).head;
-  // Chunks of nearly equal length: 343 predicted tokens in 3, and in 6.
+  // Chunks of nearly equal length: 343 predicted tokens in 3 and in 6 chunks.
   EXPECT_EQ(whole - half, (115 - 58) * 52000 * 4);
 }
 
@@ -291,7 +291,7 @@ TEST(MemoryPlan, CountsWhatAProcessKeepsOfDividedStates) {
   workload.divides_states = true;
   const MemoryParts divided = predict_memory(workload, {.micro_batch = 4});
   EXPECT_GE(divided.states, alone.states / 4);
-  EXPECT_LT(divided.states, alone.states / 2);  // the embedding's moments are not cut
+  EXPECT_LT(divided.states, alone.states / 2);  // the embedding's moments are not divided
   EXPECT_EQ(divided.weights, alone.weights);
 }
 
@@ -300,7 +300,7 @@ TEST(MemoryPlan, CountsTheSumsOfLogicalShards) {
   workload.effective_batch = 32;
   const MemoryParts one_sum = predict_memory(workload, {.micro_batch = 8});
   workload.sums_shards = true;
-  // Of four shards two sums wait while the fourth is computed; one shard is no sum.
+  // Of four shards two sums wait while the fourth is computed; a single shard needs no sum.
   EXPECT_EQ(predict_memory(workload, {.micro_batch = 8}).gradients, 3 * one_sum.gradients);
   EXPECT_EQ(predict_memory(workload, {.micro_batch = 32}).gradients, one_sum.gradients);
 }

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Several processes that others start: two hosts (network namespaces joined by a cable), torchrun;
-and ranks that are killed or whose system calls fail.
+"""Several processes with other launchers, and ranks that are killed or whose system calls fail.
+
+The launchers are two hosts (network namespaces connected by a cable) and torchrun.
 
   launchers.py --binary build/finetune --row two_hosts [--python PYTHON-WITH-TORCH]
 
-Hosts need root and a kernel that grants network namespaces; elsewhere that row says so and passes,
-since nothing of it can be tried there.
+Hosts need root and a kernel that allows network namespaces; elsewhere the row prints that and passes,
+because it cannot be tested there.
 """
 
 import argparse
@@ -33,7 +34,7 @@ class Options:
 
 
 class Run:
-    """A tiny run in a separate folder: 8 samples a step in 4 micro-batches."""
+    """A tiny run in a separate folder: 8 samples per step in 4 micro-batches."""
 
     def __init__(self, binary, folder, name):
         self.binary, self.out, self.config = binary, folder / name, folder / f"{name}.yaml"
@@ -178,7 +179,7 @@ class Unable(Exception):
 
 
 def finish(run, expected):
-    """What is left of a run, alone: it ends where an uninterrupted one does."""
+    """Finishes a run in one process: it must end where an uninterrupted run does."""
     code, said = end(start(run.command()))
     check(code == 0, said)
     check(run.digest() == expected, "other bits than without the fault")
@@ -211,14 +212,14 @@ def two_hosts(binary, folder, _):
             code, said = end(processes[1 - lost])
             seconds = time.monotonic() - begin
             check(code == 75, f"exit code {code}: {said}")
-            # Within 3 s where there is a processor for it; signs of life alone would take 45.
+            # Within 3 s on an idle machine; heartbeats alone would take 45 s.
             check(seconds < 15, f"rank {1 - lost} left after {seconds:.1f} s: {said}")
             check(f"rank {lost}" in said and said.count("error:") == 1, said)
             check(len(said.splitlines()) < 60 and "frame #" not in said, said)
             processes[lost].communicate()
             finish(run, expected)
 
-        # A cable that is pulled closes no connection; a process that is stopped neither.
+        # Pulling a cable closes no connection, nor does stopping a process.
         patience = {"FINETUNE_TEST_HANG_SECONDS": "4"}
         for fault in ("pulled", "stopped"):
             run = Run(binary, folder, fault)
@@ -242,8 +243,8 @@ def two_hosts(binary, folder, _):
 
 
 def torchrun(binary, folder, python):
-    """Two processes find each other through torchrun's own server and train one run; where one of
-    them dies, torchrun starts all of them again, and they resume."""
+    """Two processes find each other through torchrun's server and train one run. If one dies, torchrun
+    starts all of them again, and they resume."""
     if subprocess.run([python, "-c", "import torch.distributed.run"], check=False).returncode:
         raise Unable("this Python cannot start torchrun")
 
@@ -290,9 +291,9 @@ def wait_for_members(process, count):
 
 
 def moments(binary, folder, _):
-    """Each rank is killed, and asked to stop, at moments spread over a run's whole life: while the
-    processes meet, tokenise, train, evaluate, save and end."""
-    for name in ("first", "alone"):  # the first one also tokenises
+    """Kills each rank, or asks it to stop, at moments spread over the run: while the processes connect,
+    tokenise, train, evaluate, save and exit."""
+    for name in ("first", "alone"):  # the first rank also tokenises
         alone = Run(binary, folder, name)
         process = start(alone.command("--num_processes", "2"))
         wait_for_members(process, 2)
@@ -330,7 +331,7 @@ def slurm_task(rank):
             "MASTER_PORT": PORT}  # fmt: skip
 
 
-# Calls that c10d's stores and Gloo make when they are destroyed, and what they are made on.
+# Calls of c10d's stores and of Gloo in their destructors, and the files that they use.
 IN_FILE_STORE = [("open", "/proc/self/fd/"), *((call, "/memfd:finetune") for call in
                  ("flock", "lseek", "read", "write", "close"))]  # fmt: skip
 IN_PORT_STORE = [("send", "socket:"), ("recv", "socket:"), ("write", "anon_inode:[eventfd]")]
@@ -338,9 +339,9 @@ IN_CONNECTIONS = [("close", "socket:"), ("shutdown", "socket:")]
 
 
 def failing_exit(binary, folder, _):
-    """Collectives fail at exit: after the last checkpoint, calls of the store in which the ranks
-    met, or of their connections, return errors in one rank. No rank may crash after everything was
-    saved, and the next start finds the finished run."""
+    """Collectives fail at exit: after the last checkpoint, calls of the rendezvous store or of connections
+    return errors in one rank. No rank may crash after everything was saved, and the next start must
+    find the finished run."""
     whole = Run(binary, folder, "whole")
     check(end(start(whole.command("--num_processes", "2")))[0] == 0, "the run does not work at all")
     cases = [
@@ -367,7 +368,7 @@ def failing_exit(binary, folder, _):
         else:
             faults_of = [fault if one == rank else {} for one in (0, 1)]
             ranks = [start(run.command(), {**slurm_task(one), **faults_of[one]}) for one in (0, 1)]
-        # A collective that fails before the end stops the run as a lost peer does.
+        # A collective that fails before the end stops the run, like a dead rank.
         for code, said in [end(process) for process in ranks]:
             crashed = code not in (0, 75) or "terminate called" in said
             check(not crashed, f"{what}: exit code {code}: {said}")

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Runs what the files of docs/batch say, without the systems that they are for: stop, then resume."""
+"""Runs the commands in the files of docs/batch without their systems: stop, then resume."""
 
 import argparse
 import os

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: MIT
-# scripts/bench --check: what grew fails, what is not comparable is reported. Nothing is measured here; the ctest entry
-# bench.check measures.
+# scripts/bench --check fails if a figure grew and reports what is not comparable. Nothing is
+# measured here; the ctest entry bench.check measures.
 set -eu
 root=$(cd "$(dirname "$0")/../.." && pwd)
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 
-# change EXPRESSION: a copy of the stored figures with a change made by Python.
+# change EXPRESSION: makes a copy of the stored figures with a change in Python.
 change() {
   python3 - "$root/scripts/bench/results/regression.json" "$folder/measured.json" "$1" <<'PYTHON'
 import json, sys
@@ -23,7 +23,7 @@ check
 grep -q '^ok   mlm: instructions, finetune: ' "$folder/said"
 grep -q '^ok   corpus: peak memory' "$folder/said"
 
-# Each kind of figure fails by itself, just above the tolerance, and names what grew.
+# Each figure fails by itself just above the tolerance, and the message names it.
 for figure in finetune torch system start heap_kib; do
   change "mlm['$figure'] = round(mlm['$figure'] * 1.04)"
   if check; then exit 1; fi
@@ -34,13 +34,13 @@ change "mlm['finetune'] *= 2; mlm['functions']['finetune::planted()'] = mlm['fin
 if check; then exit 1; fi
 grep -q '+[0-9,]* finetune::planted() (new, or small before)' "$folder/said"
 
-# Within the tolerance, or below, nothing fails.
+# Nothing fails within the tolerance or below.
 change "mlm['finetune'] = round(mlm['finetune'] * 1.02); mlm['torch'] //= 2"
 check
 grep -q '^fell mlm: instructions, torch: ' "$folder/said"
 grep -q 'record them' "$folder/said"
 
-# Another compiler, torch or processor: reported, and only the rest is compared.
+# Another compiler, torch or processor is reported, and only the rest is compared.
 change "conditions['compiler'] = 'other'; mlm['finetune'] *= 2"
 check
 grep -q "^note: compiler is 'other'.*not compared: finetune$" "$folder/said"

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-# The cell builds once; the next machine (no build folder, nothing unpacked) starts from the kept
-# binary, finds the finished run and says so.
+# The cell builds once. The next machine (no build folder, nothing unpacked) starts from the stored
+# binary, finds the finished run and prints that.
 set -eu
 root=$(cd "$(dirname "$0")/../.." && pwd)
 folder=$(mktemp -d)
@@ -26,7 +26,7 @@ expect "the next machine starts without building" "$first"
 test -f "$folder/drive/runs/smoke/model.safetensors"
 before=$(sha256sum "$folder/drive/runs/smoke/model.safetensors")
 
-# Where the cell tried to build, this would fail.
+# If the cell tried to build, this would make it fail.
 FINETUNE_BUILD_DIR=$folder/none/none
 FINETUNE_NO_INSTALL=1
 CXX=/nonexistent

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-# Every file of configs/ trains two steps on the text that ships with the project; the pair in two
-# formats says the same.
+# Every file in configs/ trains two steps on the text of the project; the pair in two formats is
+# equivalent.
 set -eu
 binary=$1
 root=$(cd "$(dirname "$0")/../.." && pwd)
@@ -25,19 +25,20 @@ awk 'NR % 20 == 0 { print "" } 1' "$root/tests/fixtures/text/lighthouse.txt" >"$
 for config in "$root"/configs/*; do
   name=$(basename "$config")
   echo "== $name"
-  # What a configuration expects to be made or fetched first is lent from the tests' data; those of
-  # labelled tasks bring theirs. A model of 84 million parameters keeps its size but sees one row at
-  # a time.
+  # Files that a configuration expects to be created or downloaded first are replaced by the tests'
+  # data; configurations of labelled tasks have theirs. A model of 84 million parameters keeps its
+  # size but reads one row at a time.
   set -- --train_file "$root/tests/fixtures/text/lighthouse.txt" \
     --validation_file "$root/tests/fixtures/text/lighthouse-valid.txt"
   if grep -q '^task: ' "$config" && ! grep -q '^task: mlm' "$config"; then set --; fi
-  # One with 128 million parameters at 4,096 tokens keeps its task, data and schedule, and that its
-  # attention is sparse.
+  # A model of 128 million parameters at 4,096 tokens keeps its task, data, schedule and sparse
+  # attention.
   if [ "$name" = bigbird_pretraining.yaml ]; then
     set -- --max_seq_length 512 --max_predictions_per_seq 60 --config_overrides \
       "num_hidden_layers=2,num_attention_heads=2,hidden_size=32,intermediate_size=64,max_position_embeddings=512,block_size=16,num_random_blocks=1"
   fi
-  # One with 135 million parameters that are fetched first keeps its task, cut and schedule.
+  # A model of 135 million parameters that must be downloaded keeps its task, splitting and
+  # schedule.
   if [ "$name" = smollm2_shakespeare.yaml ]; then
     set -- --train_file "$root/tests/fixtures/text/lighthouse.txt" --max_seq_length 64 \
       --model_name_or_path null --model_type llama --config_overrides \

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# scripts/check_figures.py warns of figures that are older than its limits, and of no others.
+# scripts/check_figures.py warns of figures that are older than its limits, and only of these.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
 folder=$(mktemp -d)
@@ -17,7 +17,7 @@ output=$(check) && exit 1
 [[ $output == "warning: the build times are 90 days old; measure again: scripts/bench/build_time.py
 warning: the seconds to the first loss of 'wheel' are 90 days old; measure again: scripts/bench/first_loss.py wheel (as root)" ]]
 check --days 100
-# Measured in this year, and many commits ago.
+# Measured this year, but many commits ago.
 measured "$(date +%F)"
 if commit=$(git -C "$root" rev-parse --short HEAD~3 2>/dev/null); then
   sed -i "s/0000000/$commit/" "$folder/page.md"

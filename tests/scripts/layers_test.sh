@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-# The check of layers finds what it is there for: each of these includes and lines is refused.
+# The layer check must refuse each of these includes and lines.
 set -eu
 root=$(cd "$(dirname "$0")/../.." && pwd)
 folder=$(mktemp -d)
@@ -38,7 +38,7 @@ accept src/train/a.cpp '"finetune/kernels/dropout.h"'
 accept src/cli/a.cpp '"finetune/tokenizer/tokenizer.h"'
 accept src/model/a.cpp '"finetune/nn/pass.h"'
 
-ask() {  # ask FILE LINE -> what the check says of this line in this file
+ask() {  # ask FILE LINE -> the check's message about this line in this file
   rm -rf "$folder/include" "$folder/src"
   mkdir -p "$folder/include/finetune" "$folder/src" "$folder/$(dirname "$1")"
   printf '%s\n' "$2" >"$folder/$1"
@@ -54,7 +54,7 @@ for question in 'if (x.is_cpu()) {' 'if (!weight.is_cuda()) {' 'switch (x.device
   ask src/train/a.cpp "$question"
 done
 
-# A Trainer that has grown again is refused.
+# A Trainer that grew again is refused.
 rm -rf "$folder/src"
 mkdir -p "$folder/src/train"
 {

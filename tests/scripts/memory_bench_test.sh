@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-# scripts/bench/memory.py measures a small model and reports what it measured.
+# scripts/bench/memory.py measures a small model and reports the result.
 set -eu
 binary=$1
 root=$(cd "$(dirname "$0")/../.." && pwd)
@@ -23,7 +23,7 @@ bench --report >"$folder/table"
 grep -q '^| accumulation | [0-9]' "$folder/table"
 grep -q '</svg>' "$folder/memory.svg"
 
-# A run that fails is in the records, and fails the whole.
+# A run that fails is in the records, and the script fails.
 cat >"$folder/failing" <<SHELL
 #!/bin/sh
 if [ "\$1" = tokenizer ]; then exec "$binary" "\$@"; fi

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# The notebook is executed by a real kernel, in a fresh environment with a wheel of the build folder's
-# binary and a folder in Drive's place.
+# Executes the notebook with a real kernel, in a new environment with a wheel of the build folder's
+# binary and a folder instead of Drive.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
 folder=$(mktemp -d)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# Counts of soaks accumulate by commit and seed; counts of rows that a seed repeats are replaced.
+# Counts of soaks accumulate by commit and seed; repeating a seed replaces its counts.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
 folder=$(mktemp -d)
@@ -32,7 +32,7 @@ expect '[r["cases"] for r in rows] == [15, 3]'
 expect 'rows[0]["failures"] == 2 and rows[0]["seeds"] == [1, 2] and rows[0]["seconds"] == 5'
 expect 'rows[1]["commit"] == "bbb"'
 
-# Another commit has its own counts; a seed counts once.
+# Another commit has separate counts; a seed counts once.
 row kills "R2.forks sync" 4 2 bbb
 merge
 expect '[r["cases"] for r in rows] == [15, 4, 3]'

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-# The page of `finetune report` in a real browser: what is drawn, at which widths, what the keyboard
-# does, and that the console stays empty. REPORT_PICTURES=FOLDER keeps the screenshots.
+# The page of `finetune report` in a real browser: drawings, widths, keyboard, and an empty console.
+# REPORT_PICTURES=FOLDER stores the screenshots.
 set -eu
 binary=$1
 browser=$(command -v chromium || command -v chromium-browser || command -v google-chrome || true)
@@ -15,7 +15,7 @@ pictures=${REPORT_PICTURES:-$folder}
 python3 - "$folder" <<'PYTHON'
 import json, math, pathlib, random, sys
 
-# Two runs as the program leaves them: five interruptions, a rollback, a changed learning rate.
+# Two runs as the program writes them: five interruptions, a rollback, a changed learning rate.
 random.seed(7)
 begin = 1763900000
 for run, rate in (("bert-base", 5e-5), ("bert-large", 3e-5)):
@@ -71,7 +71,7 @@ PYTHON
 "$binary" report "$folder/bert-base" -o "$folder/one.html" 2>/dev/null
 "$binary" report "$folder/bert-base" "$folder/bert-large" -o "$folder/two.html" 2>/dev/null
 
-# browse PAGE WIDTH HEIGHT OPTION...: prints the console's messages and what the options print.
+# browse PAGE WIDTH HEIGHT OPTION...: prints the console's messages and the output of the options.
 browse() {
   local page=$1 width=$2 height=$3
   shift 3
@@ -86,7 +86,7 @@ expect() {  # expect COUNT REGEX FILE
   [[ $found == "$1" ]] || { echo "expected $1 of $2 in ${3##*/}, found $found"; exit 1; }
 }
 
-# Exercises the page and leaves what it found in the document.
+# Operates the page and writes the results into the document.
 cat >"$folder/exercise.js" <<'SCRIPT'
 window.addEventListener('load', () => {
   const found = [];

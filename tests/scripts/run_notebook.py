@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Executes notebooks/finetune_colab.ipynb with a real kernel and a folder in Drive's place: once until
-the first checkpoint, where the machine is lost (SIGKILL), then from the top on a new kernel.
+"""Executes notebooks/finetune_colab.ipynb with a real kernel and a folder instead of Drive.
+
+It runs once until the first checkpoint, where the machine is lost (SIGKILL), then from the top with a new
+kernel.
 
     run_notebook.py --wheel FILE --python ENVIRONMENT/bin/python --folder DIR [--save FILE]
 """

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-# Without the right to install, the scripts name what is missing and the command that brings it.
+# Without the right to install, the scripts name the missing packages and the command to install
+# them.
 set -eu
 root=$(cd "$(dirname "$0")/../.." && pwd)
 
@@ -17,7 +18,7 @@ case $output in
   *) printf '%s\n' "$output"; exit 1 ;;
 esac
 
-# Inside `pip wheel .` the variables of the outer build do not reach the pip that fetches a package.
+# In `pip wheel .` the variables of the outer build do not reach the pip that downloads a package.
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 mkdir "$folder/scripts"

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# A wheel, made of the build folder's binary (or FINETUNE_WHEEL), is installed without a network into
-# fresh environments of every Python that is here, trains, and says in a sentence when torch does not
-# fit. Prints the seconds from `pip install` to the first loss.
+# Installs a wheel of the build folder's binary (or FINETUNE_WHEEL) without a network into new
+# environments of every Python found here. It must train, and report in one sentence if torch does
+# not match. Prints the seconds from `pip install` to the first loss.
 set -euo pipefail
 root=$(cd "$(dirname "$0")/../.." && pwd)
 folder=$(mktemp -d)
@@ -26,8 +26,8 @@ fi
 [[ $FINETUNE_WHEEL == *"+torch$wanted-py3-none-"* ]] || fail "the name $FINETUNE_WHEEL"
 
 site_of() { "$1" -c 'import sysconfig; print(sysconfig.get_path("purelib"))'; }
-# fresh PYTHON NAME: an environment with this torch in its own site-packages (hard links where that
-# is possible) and, in a path file, what torch depends on.
+# fresh PYTHON NAME: creates an environment with this torch in its own site-packages (hard links if
+# possible), and torch's dependencies through a path file.
 fresh() {
   local env=$folder/$2 site
   "$1" -m venv "$env"
@@ -35,7 +35,7 @@ fresh() {
   cp -al "$torch" "$site/torch" 2>/dev/null || cp -a "$torch" "$site/torch"
   cp -a "$(dirname "$torch")"/torch-*.dist-info "$site/"
   dirname "$torch" >"$site/zz_lent.pth"
-  rm -rf "$site"/setuptools "$site"/setuptools-*.dist-info  # older than what torch wants
+  rm -rf "$site"/setuptools "$site"/setuptools-*.dist-info  # older than torch requires
 }
 install() {
   "$folder/$1/bin/python" -m pip install --quiet --disable-pip-version-check --no-index \
@@ -68,7 +68,7 @@ for version in 3.10 3.11 3.12 3.13 3.14; do
 done
 ((tried)) || fail "no Python with venv was found"
 
-# What the binary needs of a system, and where it looks for it.
+# The libraries that the binary needs, and where it searches them.
 installed=$(site_of "$folder/$name/bin/python")/finetune
 dynamic=$(readelf -d "$installed/bin/finetune")
 expect 'runpath: [$ORIGIN/../../torch/lib]' "$dynamic"
@@ -77,7 +77,7 @@ strange=$(sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' <<<"$dynamic" |
 [[ -z $strange ]] || fail "the binary needs $strange"
 if grep -qaF "$FINETUNE_BUILD_DIR" "$installed/bin/finetune"; then fail "the binary names its build folder"; fi
 
-# The pages and completions of every key.
+# The man pages, and completions with every key.
 share=$folder/$name/share
 for file in man/man1/finetune.1 bash-completion/completions/finetune zsh/site-functions/_finetune \
   fish/vendor_completions.d/finetune.fish; do
@@ -89,7 +89,7 @@ if command -v man >/dev/null; then
 fi
 bash -n "$share/bash-completion/completions/finetune"
 
-# A notebook's cell takes the wheel that is kept in its folder, and compiles nothing.
+# A notebook's cell uses the wheel stored in its folder and compiles nothing.
 mkdir -p "$folder/drive/bin"
 cp "$FINETUNE_WHEEL" "$folder/drive/bin/"
 output=$(env -u FINETUNE_WHEEL CXX=/nonexistent FINETUNE_NO_INSTALL=1 FINETUNE_PYTHON=$python HOME=$folder \
@@ -117,7 +117,7 @@ expect "(for torch $wanted)" "$("$finetune" --version)"
 
 # Another torch, then none.
 version=$(site_of "$folder/$name/bin/python")/torch/version.py
-rm "$version"  # a link to the file of another environment
+rm "$version"  # a link to another environment's file
 echo "__version__ = '2.10.1'" >"$version"
 status=0
 output=$("$finetune" doctor 2>&1) || status=$?

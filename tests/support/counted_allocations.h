@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <new>
 
-// Counts what a program takes from the heap. It replaces operator new, so one source of a program
+// Counts heap allocations of a program. It replaces operator new, so only one source of a program
 // may include it.
 namespace {
 

@@ -17,16 +17,16 @@
 
 namespace finetune::testing {
 
-// A local folder that behaves as a mounted Drive: calls fail for a while with the numbers that such
-// mounts give, there is a quota, a folder's rename may not work or lose files, and what was written
-// may appear late or damaged. Safe to use while a thread works on it.
+// A local folder that behaves like a mounted Drive: calls fail for a while with the errno values of
+// such mounts, there is a quota, renaming a folder may fail or lose files, and written files may
+// appear late or damaged. Thread-safe.
 class DriveFileSystem final : public FileSystem {
  public:
   enum class Renames { kWork, kFail, kLoseFiles };
 
   explicit DriveFileSystem(FileSystem& inner) : inner_(inner) {}
 
-  // The calls from now + `after` on fail, `count` of them.
+  // Makes `count` calls fail, starting after the next `after` calls.
   void fail(int error, int64_t count = std::numeric_limits<int64_t>::max(), int64_t after = 0) {
     const std::lock_guard guard(mutex_);
     error_ = error;
@@ -35,7 +35,7 @@ class DriveFileSystem final : public FileSystem {
                       ? std::numeric_limits<int64_t>::max()
                       : fail_from_ + count - 1;
   }
-  // Every n-th call fails; 0: none.
+  // Makes every n-th call fail; 0: none.
   void fail_every(int error, int64_t n) {
     const std::lock_guard guard(mutex_);
     error_ = error;
@@ -52,9 +52,9 @@ class DriveFileSystem final : public FileSystem {
     quota_ = bytes_from_now;
   }
   void set_renames(Renames renames) { renames_ = renames; }
-  // A file is not found by the first `looks` looks after it was written.
+  // Hides a new file from the first `looks` look-ups.
   void show_files_after(int looks) { late_looks_ = looks; }
-  // The next file of this name is stored with one wrong byte.
+  // Stores the next file of this name with one wrong byte.
   void damage_next(const std::string& name) {
     const std::lock_guard guard(mutex_);
     damaged_name_ = name;

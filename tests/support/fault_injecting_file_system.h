@@ -15,23 +15,23 @@
 
 namespace finetune::testing {
 
-// The process died here. No std::exception, so that nothing takes it for an error to handle.
+// The process died here. Not derived from std::exception, so that nothing handles it as an error.
 struct CrashSimulated {};
 
-// Works on another file system, counts the state-changing operations (from 1), and fails or
-// "crashes" at a chosen one. A failing or crashing write leaves half of its bytes behind. After a
-// crash every further operation crashes too, as destructors and handlers of a dead process do not
-// run. It also remembers what was not synced, so that a power cut can take it away. Syncs are only
-// modelled, never passed on: tests stay fast.
+// Wraps another file system, counts the operations that change state (from 1), and fails or
+// "crashes" at a chosen one. A failing or crashing write leaves half of its bytes. After a crash
+// every further operation crashes too, because a dead process runs no destructors and handlers. It
+// also tracks unsynced changes, so that a power cut can undo them. Syncs are only modelled, which
+// keeps tests fast.
 class FaultInjectingFileSystem final : public FileSystem {
  public:
-  // `graveyard`: an existing folder, outside of what is worked on, for what is removed unsynced.
+  // `graveyard`: an existing folder elsewhere that keeps files that were removed without a sync.
   FaultInjectingFileSystem(FileSystem& inner, std::string graveyard)
       : inner_(inner), graveyard_(std::move(graveyard)) {}
 
   void crash_at(int64_t operation) { crash_at_ = operation; }
   void fail_at(int64_t operation) { fail_from_ = fail_until_ = operation; }
-  void fail_from(int64_t operation) {  // as a disk that stays full
+  void fail_from(int64_t operation) {  // like a disk that stays full
     fail_from_ = operation;
     fail_until_ = std::numeric_limits<int64_t>::max();
   }
@@ -39,8 +39,9 @@ class FaultInjectingFileSystem final : public FileSystem {
   void set_free_bytes(uint64_t bytes) { free_bytes_ = bytes; }
   void fail_reads(bool fail) { reads_fail_ = fail; }
 
-  // What is on the disk after a power cut: of the unsynced content of each file a random part
-  // (nothing, a beginning, or zeros), of the unsynced changes of each folder a random beginning.
+  // Changes the disk to a state after a power cut: each file keeps a random part of its unsynced
+  // content (nothing, the first bytes, or zeros), and each folder the first of its unsynced
+  // changes.
   void cut_power(uint64_t seed) {
     std::mt19937_64 random(seed);
     std::map<std::string, size_t> kept;
@@ -129,9 +130,9 @@ class FaultInjectingFileSystem final : public FileSystem {
   enum class Kind { kCreate, kMakeDirectory, kMove, kRemoveFile, kRemoveDirectory };
   struct Change {
     Kind kind;
-    std::string folder;  // whose sync makes the change durable
+    std::string folder;  // the folder whose sync makes the change durable
     std::string path;
-    std::string from{};  // of a move: the old name; of a removal: where the file rests
+    std::string from{};  // a move: the old name; a removal: the file's place in the graveyard
   };
   struct Content {
     uint64_t written = 0;
@@ -202,7 +203,7 @@ class FaultInjectingFileSystem final : public FileSystem {
     note({.kind = Kind::kRemoveFile, .folder = parent_path(path), .path = path, .from = grave});
   }
 
-  // Follows a move in everything that is remembered by path before change number `end`.
+  // Applies a move to everything recorded by path before change number `end`.
   void rename_known(const std::string& from, const std::string& to, size_t end) {
     const auto follow = [&](std::string& path) {
       if (path == from || path.rfind(from + "/", 0) == 0) path = to + path.substr(from.size());
@@ -210,7 +211,7 @@ class FaultInjectingFileSystem final : public FileSystem {
     for (size_t i = 0; i < end; ++i) {
       Change& change = changes_[i];
       follow(change.path);
-      // The entry of a moved folder belongs to its parent; what lies inside moves along.
+      // The entry of a moved folder belongs to its parent; the contents move with it.
       follow(change.folder);
     }
     std::map<std::string, Content> renamed;

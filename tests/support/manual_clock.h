@@ -10,8 +10,8 @@
 
 namespace finetune::testing {
 
-// Time passes only where somebody waits for it, and then at once. `on_wait` sees each wait, on the
-// thread that waits.
+// A clock that advances only when a thread waits, and then at once. `on_wait` is called for each
+// wait, on the waiting thread.
 class ManualClock final : public Clock {
  public:
   explicit ManualClock(std::function<void(double now)> on_wait = {})
@@ -23,7 +23,7 @@ class ManualClock final : public Clock {
   }
   void wait(std::unique_lock<std::mutex>& lock, std::condition_variable& wake,
             double seconds) override {
-    // Lets the others in, as a real wait would.
+    // Lets other threads run, as a real wait would.
     wake.wait_for(lock, std::chrono::microseconds(100));
     double now = 0;
     {

@@ -10,7 +10,7 @@
 
 namespace finetune::testing {
 
-// A file that is only its bytes, for readers of hostile input.
+// A file in memory, for readers of hostile input.
 class MemoryFile final : public ReadableFile {
  public:
   explicit MemoryFile(std::string content) : content_(std::move(content)) {}
@@ -27,7 +27,7 @@ class MemoryFile final : public ReadableFile {
   std::string content_;
 };
 
-// Collects what is written.
+// Collects written bytes.
 class MemoryWriter final : public WritableFile {
  public:
   using WritableFile::write;

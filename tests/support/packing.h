@@ -22,7 +22,7 @@ namespace finetune::testing {
   return packed;
 }
 
-// With a checksum, as the zstd command writes it.
+// Returns a frame with a checksum, as the zstd command writes it.
 [[nodiscard]] inline std::string zstandard(const std::string& content) {
   ZSTD_CCtx* context = ::ZSTD_createCCtx();
   ::ZSTD_CCtx_setParameter(context, ZSTD_c_checksumFlag, 1);

@@ -5,8 +5,8 @@
 
 namespace finetune {
 
-// The checkout that the tests were built from, and the binary that belongs to them. Functions, so
-// that no other object depends on where the checkout is and a compiler cache serves all of them.
+// The checkout and the binary of the tests. These are functions so that no other object file
+// contains a path, which lets all checkouts share a compiler cache.
 [[nodiscard]] std::string source_dir();
 [[nodiscard]] std::string binary_path();
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // For tests/parity/test_safetensors.py: reads files one after another from standard input (a length
-// of four bytes, then the bytes) and answers each with a line: null where it is refused, else the
-// list of its tensors.
+// of four bytes, then the bytes) and answers each with a line: null if it is refused, else the list
+// of its tensors.
 #include <cstdint>
 #include <cstdio>
 #include <iostream>

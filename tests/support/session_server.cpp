@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Starts sessions of `finetune` for a harness that kills them, either of a binary or in forks of
-// this process, which has libtorch loaded and warm: a start takes a twentieth of a fresh one's
-// time.
+// Starts sessions of `finetune` for a test that kills them, either from a binary or in forks of
+// this process, which has libtorch loaded and warm: a start then takes a twentieth of the time of a
+// new process.
 //
 //   session_server WORD...   the command that warms it up, such as: train warm.json
 //
@@ -61,7 +61,7 @@ std::vector<std::string> split(const std::string& line) {
   ::_exit(code);
 }
 
-// Waits for every process of the session, also for orphans of the first one.
+// Waits for every process of the session, also for orphans of the first process.
 int wait_for_all(pid_t first) {
   int code = 0;
   while (true) {
@@ -72,7 +72,7 @@ int wait_for_all(pid_t first) {
   }
 }
 
-// A fork has only the thread that forks: no other may be left that it would miss.
+// Waits until only this thread is left, because a fork copies only the calling thread.
 bool is_alone() {
   namespace fs = std::filesystem;
   for (int i = 0; i < 20'000; ++i) {
@@ -104,7 +104,7 @@ int main(int argc, char** argv) {
     const pid_t first = ::fork();
     if (first < 0) return 3;
     if (first == 0) be_session(line);
-    ::setpgid(first, first);  // by whichever process comes first
+    ::setpgid(first, first);  // in both processes, because either may come first
     std::cout << "started " << first << std::endl;
     std::cout << "ended " << wait_for_all(first) << std::endl;
   }

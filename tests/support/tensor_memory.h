@@ -10,7 +10,7 @@
 
 namespace finetune::testing {
 
-// While it lives, counts the bytes of tensors that this thread allocates on the CPU and has not
+// During its lifetime, counts the bytes of CPU tensors that this thread allocates and has not
 // freed, and their maximum.
 class TensorMemory {
  public:

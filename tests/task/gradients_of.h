@@ -12,8 +12,8 @@
 
 namespace finetune {
 
-// The loss of an update of these micro-batches, whose gradients the model then has: of the task's
-// first term, with `targets` in the whole update.
+// Runs the backward passes of these micro-batches and returns the loss of the task's first term,
+// with `targets` in the whole update. The model then has the gradients.
 inline double gradients_of(const std::vector<Batch>& batches, Task& task, int64_t targets) {
   double loss = 0.0;
   for (const Batch& batch : batches) {
@@ -27,7 +27,7 @@ inline double gradients_of(const std::vector<Batch>& batches, Task& task, int64_
   return loss;
 }
 
-// Equal but for the order of sums.
+// Expects equal gradients up to the order of sums.
 inline void expect_close_gradients(const Model& a, const Model& b) {
   for (size_t i = 0; i < a.parameters().size(); ++i) {
     EXPECT_TRUE(

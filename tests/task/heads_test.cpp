@@ -20,7 +20,8 @@ namespace {
 
 const c10::Device kHeadsDevice(c10::kCPU);
 
-// Logits are looked up by token id, so that a test knows them: [B, T, C], or of the first token.
+// Logits are looked up by token id, so that tests know them: [B, T, C], or those of the first
+// token.
 class TableModel final : public HeadModel {
  public:
   TableModel(Tensor table, bool tokens) : tokens_(tokens) {
@@ -73,7 +74,7 @@ Tensor random_table(int64_t rows, int64_t columns) {
   return at::tensor(values).view({rows, columns});
 }
 
-// -log softmax(logits)[target], smoothed as LabelSmoother does it.
+// -log softmax(logits)[target] with transformers' label smoothing.
 double cross_entropy(const Tensor& logits, int64_t target, double smoothing = 0.0) {
   const Tensor losses = -logits.to(at::kDouble).log_softmax(-1);
   return (1 - smoothing) * losses[target].item<double>() + smoothing * losses.mean().item<double>();
@@ -108,7 +109,7 @@ TEST(SequenceClassification, SmoothsLabelsAsTheTrainerDoes) {
   EXPECT_NEAR(task->evaluate(batch).loss, expected / 2, 1e-6);
 }
 
-// torch's own CrossEntropyLoss(weight=...) with its mean over one batch.
+// torch's CrossEntropyLoss(weight=...) with its mean over one batch.
 double weighted_mean(const Tensor& logits, const std::vector<int64_t>& classes,
                      const std::vector<double>& weights, double smoothing) {
   return at::cross_entropy_loss(logits.to(at::kDouble), at::tensor(classes), at::tensor(weights),
@@ -293,7 +294,7 @@ TEST(QuestionAnswering, WithoutAnswersThereAreLogitsAndNoLoss) {
   EXPECT_FALSE(task->loss_sums(batch_of(2, 3), {})[0].defined());
 }
 
-// Rows [first, last) of a batch.
+// Returns rows [first, last) of a batch.
 Batch part(const Batch& batch, int64_t first, int64_t last) {
   Batch cut = batch_of(last - first, batch.length);
   const auto slice = [&](const auto& from, auto& to, int64_t width) {
@@ -350,7 +351,7 @@ TEST(Tasks, MicroBatchesWithUnequalWeightsEqualOneLargeBatch) {
   EXPECT_TRUE(at::allclose(
       gradient(*classify, tokens, {batch}),
       gradient(*classify, tokens, {part(batch, 0, 1), part(batch, 1, 3), part(batch, 3, 4)})));
-  // The denominator itself does not depend on the division, nor on the order.
+  // The denominator depends neither on the division nor on the order.
   int64_t sum = 0;
   for (const int64_t row : {3, 1, 0, 2}) {
     sum += classify->count_targets(part(batch, row, row + 1))[0];

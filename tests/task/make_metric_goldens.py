@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Writes tests/task/metric_goldens.json: metrics as scikit-learn, SciPy, seqeval and the scripts of
-Hugging Face compute them, on random cases with ties, classes that do not occur, constant numbers
-and labels that break the rules of their scheme.
+"""Writes tests/task/metric_goldens.json with the metrics of other libraries.
+
+scikit-learn, SciPy, seqeval and Hugging Face's scripts compute them on random cases with ties, classes that
+do not occur, constant numbers and labels that break the rules of their scheme.
 
     make_metric_goldens.py --evaluate FOLDER --utils-qa FILE
 
@@ -50,7 +51,7 @@ def load(path, name):
 
 
 def class_case(rng, samples, labels, used):
-    """Logits in quarters, so that many are equal; only some classes are there."""
+    """Logits in quarters, so that many are equal; only some classes occur."""
     logits = rng.integers(-6, 7, size=(samples, labels)) / 4
     classes = rng.choice(used, size=samples)
     predicted = np.argmax(logits, axis=1)
@@ -104,7 +105,7 @@ def number_case(predicted, values):
 
 
 def entity_case(random_, names, rows, error):
-    """Rows of random labels, of which the prediction changes some."""
+    """Rows of random labels; the prediction changes some of them."""
     there, predicted = [], []
     for _ in range(rows):
         row = [random_.choice(names) for _ in range(random_.randint(0, 9))]
@@ -132,7 +133,7 @@ CONTEXTS = [
 
 
 def pieces(random_, context):
-    """Cuts of 1 to 4 code points, white space left out, as offsets."""
+    """Splits into parts of 1 to 4 code points without white space, as offsets."""
     offsets, at = [], 0
     while at < len(context):
         if context[at] == " ":
@@ -145,7 +146,7 @@ def pieces(random_, context):
 
 
 def distinct(random_, count, spread):
-    """Numbers that a row has once each: numpy's argsort does not order equal ones."""
+    """Distinct numbers for a row, because numpy's argsort does not order equal ones."""
     values = random_.sample(range(-spread * 16, spread * 16), count)
     return [value / 16 for value in values]
 
@@ -204,7 +205,7 @@ def answer_case(random_, utils_qa, squad, squad_v2, options, questions):
         Examples(cases), features, (starts, ends), output_dir="here", **options
     )
     predictions = json.loads(written["predictions.json"])
-    # The right answers of some questions are what was found, so that scores are not all 0.
+    # Some right answers are predicted ones, so that scores are not all 0.
     for i, case in enumerate(cases):
         found = predictions[case["id"]]
         if i % 3 == 0 and found and (case["answers"] or not version_2):

@@ -20,7 +20,7 @@ def softmax(logits):
 
 
 def class_case(rng, samples, classes):
-    """Logits in quarters, so that many are equal; every class is there."""
+    """Logits in quarters, so that many are equal; every class occurs."""
     logits = rng.integers(-6, 7, size=(samples, classes)) / 4
     truth = rng.permutation(np.arange(samples) % classes)
     scores = softmax(logits)

@@ -24,7 +24,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// What scikit-learn, SciPy and seqeval say; made by make_metric_goldens.py.
+// Metrics of scikit-learn, SciPy and seqeval, written by make_metric_goldens.py.
 const Json& goldens() {
   static const Json values = read_json_file(source_dir() + "/tests/task/metric_goldens.json");
   return values;
@@ -63,7 +63,7 @@ Tensor matrix(const Json& rows) {
   return at::tensor(values).view({static_cast<int64_t>(rows.size()), -1});
 }
 
-// Samples [first, last) of a golden as a batch and what a model says of it.
+// Returns samples [first, last) of a golden as a batch, and the model's outputs for it.
 std::pair<Batch, Outputs> samples(const Json& golden, size_t first, size_t last) {
   Batch batch;
   batch.rows = static_cast<int64_t>(last - first);
@@ -224,7 +224,8 @@ TEST(MultipleChoiceMetrics, OfEqualChoicesTheFirstCounts) {
   EXPECT_DOUBLE_EQ(value_of(*metrics, "accuracy"), 0.5);
 }
 
-// Rows of a golden, one batch each, with tokens that have no label before, between and behind.
+// Rows of a golden, one batch each, with unlabelled tokens before, between and after the labelled
+// ones.
 std::unique_ptr<Metrics> entity_metrics(const Json& golden, bool by_entity) {
   const auto names = golden["names"].get<std::vector<std::string>>();
   auto metrics = make_token_classification_metrics(names, by_entity);

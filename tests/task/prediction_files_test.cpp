@@ -22,7 +22,7 @@ Outputs logits(const std::vector<float>& values, std::vector<int64_t> shape) {
   return {.logits = at::tensor(values).view(shape)};
 }
 
-// What `files` writes under that name, after one batch.
+// Returns what `files` writes under that name after one batch.
 std::string written(PredictionFiles& files, const std::string& name) {
   const TemporaryFolder folder;
   files.write(FileSystem::local(), folder / "out");
@@ -69,7 +69,7 @@ std::shared_ptr<const TokenClassificationDataset> two_sentences() {
                    .word_counts = {2, 1}});
 }
 
-// Classes of the tokens: B A B A A, then A A A and padding, or that padding in front.
+// Classes of the tokens: B A B A A, then A A A and padding, or with that padding on the left.
 Batch two_rows(bool pad_left) {
   Batch batch;
   batch.rows = 2;

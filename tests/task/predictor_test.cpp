@@ -24,7 +24,7 @@ using testing::TemporaryFolder;
 
 const std::string kModel = source_dir() + "/tests/fixtures/parity/mlm/model";
 
-// A folder with a small random model that has the head, and its tokenizer.
+// A folder with a small random model that has the given head, and its tokenizer.
 class ModelFolder {
  public:
   explicit ModelFolder(Head head, std::vector<std::string> labels = {"O", "B-X", "I-X"}) {
@@ -133,7 +133,7 @@ TEST(TokenClassification, CountsPlacesInCodePoints) {
   ASSERT_GT(list.size(), 2U);
   EXPECT_EQ(list[0]["start"], 0);
   EXPECT_EQ(list[list.size() - 1]["end"], 4);
-  EXPECT_EQ(list[0]["index"], 1);  // behind <s>
+  EXPECT_EQ(list[0]["index"], 1);  // after <s>
 }
 
 TEST(TokenClassification, AnswersTextsAloneAsTogether) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The n-th tensor of a training run is refused, n = 1, 2, ...: each run ends in the same files, or
-// with one sentence, and a run resumes from what it left; nothing ends the process.
+// The n-th tensor allocation of a training run fails, n = 1, 2, ...: each run ends with the same
+// files or with one error, and can be resumed from what it left. Nothing kills the process.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -38,7 +38,7 @@ class AllocationFailure : public ::testing::Test {
   }
   ~AllocationFailure() override {
     set_allocation_faults({});
-    log::set_level("info");  // a run sets its own
+    log::set_level("info");  // a run sets its own level
   }
 
   [[nodiscard]] int train(const std::string& out) const {
@@ -54,7 +54,7 @@ class AllocationFailure : public ::testing::Test {
     return run_training(load_config_text(text, "run.yaml", {}), {});
   }
 
-  // Trains with the failing allocation, then without; true where there was one to fail.
+  // Trains with the failing allocation, then without; returns whether there was one to fail.
   bool fails_well(int64_t number) {
     const std::string out = "out" + std::to_string(number);
     set_allocation_faults({.failing = number});
@@ -83,7 +83,7 @@ class AllocationFailure : public ::testing::Test {
 TEST_F(AllocationFailure, IsAnErrorOrASmallerBatchWhereverItHappens) {
   ASSERT_EQ(train("whole"), 0);
   int64_t tried = 0;
-  // All of the start, then every seventh: a step is some hundred allocations.
+  // All allocations of startup, then every seventh: a step has hundreds.
   for (int64_t number = 1; fails_well(number) && tried < 300; number += number < 100 ? 1 : 7) {
     ++tried;
   }

@@ -29,7 +29,7 @@ class NotesPart : public CheckpointPart {
   std::string notes = "nothing yet";
 };
 
-// A stop is asked for while a checkpoint is restored.
+// Requests a stop while a checkpoint is restored.
 class StoppedPart final : public NotesPart {
  public:
   void load(const SavedFolder& folder) override {

@@ -21,7 +21,7 @@ SaveRequest request_of(int64_t step) {
   return {.identity = {.step = step, .run_id = "run"}, .contents = checkpoint::tiny_contents(step)};
 }
 
-// A save that a test lets continue.
+// A save that waits until the test lets it continue.
 struct Gate {
   SaveRequest request(int64_t step) {
     SaveRequest request = request_of(step);
@@ -122,7 +122,7 @@ TEST(CheckpointSaver, KeepsWhatIsThereWhereTheDiskStaysFull) {
   EXPECT_EQ(run.newest(), 4);
 }
 
-// What a dead process's thread met ends the run: nothing is handled after a death.
+// An exception of the writing thread that is not an Error ends the run.
 TEST(CheckpointSaver, HandsOverWhatIsNoError) {
   RunFolder run;
   CheckpointSaver saver(run.files, {.output_dir = run.output_dir});
@@ -153,7 +153,7 @@ TEST(CheckpointSaver, TellsOfEachCommitBeforeOlderOnesGo) {
 
 class CheckpointSaverMemory : public ::testing::TestWithParam<bool> {};
 
-// With a copy or by waiting, what is in the file is what was there when the save began.
+// With a copy or by waiting, the file contains the values of the moment when the save began.
 TEST_P(CheckpointSaverMemory, SavesTheValuesOfTheMoment) {
   const bool has_room = GetParam();
   RunFolder run;

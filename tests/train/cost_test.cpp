@@ -43,7 +43,7 @@ TEST(Cost, ABudgetIsALimitOfAllSessionsTogether) {
   EXPECT_EQ(meter.limit(5).moment, 1000 + 3600);
   EXPECT_EQ(meter.limit(5).seconds, 3600);
   EXPECT_EQ(meter.limit(5).reason, "unit_budget (5 units)");
-  EXPECT_LT(meter.limit(2).moment, 1000);  // spent before
+  EXPECT_LT(meter.limit(2).moment, 1000);  // already spent
 }
 
 TEST(Cost, ReadsNothingFromAnEmptyObjectAndRefusesWhatIsNoCost) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// An optimizer and a schedule that nothing else knows, as docs/extending.md describes them: all
-// that a run does with the built-in ones it does with these.
+// An optimizer and a schedule that are registered from outside, as docs/extending.md describes: a
+// run must handle them like the built-in ones.
 #include <ATen/TensorOperators.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -56,14 +56,14 @@ OptimizerKind sign_momentum_optimizer() {
   return {.make = make_rule<SignMomentum>, .state = sign_momentum_state, .is_blockwise = true};
 }
 
-// Half of the learning rate after each `every` updates.
+// Halves the learning rate after each `every` updates.
 std::function<double(int64_t)> halving(const ScheduleOptions&, ScheduleKwargs& kwargs) {
   const int64_t every = kwargs.integer("every", 100, 1);
   return [every](int64_t updates) { return std::pow(0.5, updates / every); };
 }
 
-// Before the first configuration is loaded; a built-in one is a line of optimizers.def or
-// schedules.def instead.
+// Registered before the first configuration is loaded; a built-in one is a line of optimizers.def
+// or schedules.def instead.
 const bool kAreAdded = [] {
   add_optimizer({.name = "sign_momentum",
                  .spellings = {"sign_momentum"},

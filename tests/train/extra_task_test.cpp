@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// A task that the program does not come with is its folder and its two table entries: this file is
-// such a folder, registered from outside. It is trained, evaluated and used for prediction as the
-// others are. docs/extending.md walks through it.
+// A task that is registered from outside the program: its parts and its two table entries are in
+// this file. It is trained, evaluated and used for prediction like the built-in tasks.
+// docs/extending.md explains it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -31,7 +31,7 @@ namespace {
 using ::testing::HasSubstr;
 using testing::message_of;
 
-// ---- keys.cpp: what the configuration knows.
+// ---- keys.cpp: keys of the configuration.
 
 const TaskKeys& text_length_keys() {
   static const TaskKeys keys = {.name = "text_length",
@@ -46,9 +46,9 @@ const TaskKeys& text_length_keys() {
   return keys;
 }
 
-// ---- setup.cpp: how rows become samples, what learns from them and what is measured.
+// ---- setup.cpp: reading of rows, head and metrics.
 
-// Texts with the number of their tokens, in tens.
+// Texts whose target is their number of tokens, in tens.
 class TextLengths final : public Dataset {
  public:
   explicit TextLengths(std::shared_ptr<const SequenceDataset> texts) : texts_(std::move(texts)) {
@@ -110,7 +110,7 @@ class TextLengthSetup final : public LabelledSetup {
   }
 };
 
-// ---- text_length.cpp: the entry of the table.
+// ---- text_length.cpp: the table entry.
 
 const TaskDescriptor& text_length_descriptor() {
   static const TaskDescriptor descriptor = {
@@ -126,13 +126,13 @@ const TaskDescriptor& text_length_descriptor() {
   return descriptor;
 }
 
-// In place of the lines in src/config/tasks.cpp and src/task/tasks.cpp.
+// Replaces the lines in src/config/tasks.cpp and src/task/tasks.cpp.
 const bool kIsAdded = [] {
   add_task(text_length_descriptor());
   return true;
 }();
 
-// ---- What a user sees of it.
+// ---- What users run.
 
 class ExtraTask : public ::testing::Test {
  protected:
@@ -174,7 +174,7 @@ class ExtraTask : public ::testing::Test {
 TEST_F(ExtraTask, IsTrainedEvaluatedAndPredicted) {
   ASSERT_EQ(run_training(config(), {}), 0);
   const auto metrics = run_evaluation(config(), EvaluatedModel::kTrained);
-  // An untrained model answers about 0: the mean of the squared values is above 5.
+  // An untrained model predicts about 0: the mean of the squared values is above 5.
   EXPECT_LT(metrics.at("eval_mse").get<double>(), 2.0);
   const std::string predictions = FileSystem::local().read_all(out() + "/predict_results.txt");
   EXPECT_EQ(std::ranges::count(predictions, '\n'), 25);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Runs whose model has frozen parameters: word embeddings, one of the tensors that several ranks,
-// logical shards and divided states would otherwise sum, send and store.
+// Runs with frozen parameters: the word embeddings, which several ranks, logical shards and divided
+// states would otherwise sum, send and store.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -27,7 +27,7 @@ using ::testing::IsEmpty;
 
 constexpr char kFrozenWeight[] = "roberta.embeddings.word_embeddings.weight";
 
-// Masked words, with the word embeddings frozen. The head's weight is tied to them.
+// Masked language modelling with frozen word embeddings. The head's weight is tied to them.
 class FrozenSetup final : public TaskSetup {
  public:
   explicit FrozenSetup(std::unique_ptr<TaskSetup> setup) : setup_(std::move(setup)) {}
@@ -102,7 +102,7 @@ class FrozenParameters : public testing::GlooMembers {
                             "run.yaml", {});
   }
 
-  // Trains with `ranks` ranks; the run is stopped after 2 of its 4 steps and resumed.
+  // Trains with `ranks` ranks, stops after 2 of 4 steps and resumes.
   void train_with_a_stop(int64_t ranks, const std::string& out, const std::string& more) {
     EXPECT_THAT(train(ranks, out, more, 2), Each(75));
     interrupt::reset();
@@ -149,7 +149,7 @@ TEST_F(FrozenParameters, KeepTheirValuesAndHaveNoState) {
   EXPECT_THAT(train(1, "still", "per_device_train_batch_size: 4\nlearning_rate: 0\n", {}), Each(0));
   EXPECT_EQ(weight("out", kFrozenWeight), weight("still", kFrozenWeight));
   EXPECT_NE(weight("out", "lm_head.bias"), weight("still", "lm_head.bias"));
-  // All but one of the tensors in the file have a state in optimizer.pt.
+  // All tensors in the file except one have a state in optimizer.pt.
   const TorchValue optimizer =
       read_torch_file(FileSystem::local(), folder_ / "out/checkpoint-4/optimizer.pt");
   const size_t tensors = saved_weights("out").tensors().size();

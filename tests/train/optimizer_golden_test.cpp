@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The files of torch, transformers and bitsandbytes (data/make_optimizers.py).
+// Compares files of torch, transformers and bitsandbytes (data/make_optimizers.py).
 #include <ATen/ops/allclose.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -68,7 +68,7 @@ TEST_P(OptimizerGolden, IsReadExactlyAndWrittenAsItWas) {
       if (!value.is_tensor()) continue;
       const Tensor& mine = ours.at("state").at(key).at(name).as_tensor();
       if (state_name.starts_with("qmap")) {
-        // Its last bit is that of torch.linspace, which differs between processors.
+        // The last bit is that of torch.linspace, which differs between processors.
         EXPECT_TRUE(at::allclose(mine, value.as_tensor(), 1e-6, 1e-12)) << state_name;
       } else {
         EXPECT_TRUE(same_bytes(mine, value.as_tensor())) << state_name;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What saving and restoring take in addition to the weights and states themselves.
+// The memory of saving and restoring, in addition to weights and states.
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
@@ -31,7 +31,7 @@ struct LargeOptimizer {
       : store(parameters(), format, GradientFormat::kFloat32),
         optimizer(make_optimizer(store, std::vector<bool>(kLayers, true), options_of(kind))) {}
 
-  // As after an update, without its gradients.
+  // Fills the states as after an update, without gradients.
   void fill() {
     for (Optimizer::Slot& slot : optimizer->slots()) {
       optimizer->create_state(slot);
@@ -70,7 +70,7 @@ TEST_P(OptimizerMemory, OfASaveIsThatOfNoTensor) {
   LargeOptimizer split(GetParam(), WeightFormat::kSplit);
   split.fill();
   EXPECT_LT(peak_of_saving(split, checkpoint_tensors(split.store), folder.path()), kMiB / 4);
-  // Joining makes 8 MiB of float32 at a time.
+  // Joining allocates 8 MiB of float32 at a time.
   EXPECT_LT(peak_of_saving(split, exported_tensors(split.store), folder.path()), 17 * kMiB);
   LargeOptimizer plain(GetParam(), WeightFormat::kFloat32);
   plain.fill();
@@ -87,7 +87,7 @@ TEST_P(OptimizerMemory, OfARestoreIsThatOfTheStatesAlone) {
   (void)restore_parameters(resumed.store, FileSystem::local(), folder.path());
   (void)restore_optimizer(*resumed.optimizer, FileSystem::local(), folder.path());
   const auto states = static_cast<int64_t>(optimizer_file_bytes(*resumed.optimizer)) -
-                      kLayers * kRows * kColumns;  // the corrections were there
+                      kLayers * kRows * kColumns;  // the corrections already exist
   EXPECT_LT(memory.peak_bytes(), states + kMiB);
 }
 
@@ -104,7 +104,7 @@ TEST(OptimizerMemory, OfAConversionIsThatOfOneTensorBesideTheStates) {
   (void)restore_parameters(resumed.store, FileSystem::local(), folder.path());
   (void)restore_optimizer(*resumed.optimizer, FileSystem::local(), folder.path());
   const auto states = static_cast<int64_t>(optimizer_file_bytes(*resumed.optimizer));
-  // The file's moments and those between, with a temporary of the conversion's own.
+  // The file's moments and the converted ones, with a temporary of the conversion.
   EXPECT_LT(memory.peak_bytes(), states + 8 * kFloatBytes);
 }
 

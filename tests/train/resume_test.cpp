@@ -23,7 +23,7 @@ TEST(MachineDifference, NamesEverythingThatIsNotAsItWas) {
   const Environment then = machine();
   Environment now = machine();
   EXPECT_EQ(machine_difference(then, now), "");
-  now.machine_memory += int64_t{100} << 20;  // what another kernel leaves
+  now.machine_memory += int64_t{100} << 20;  // another kernel reserves less
   EXPECT_EQ(machine_difference(then, now), "");
   now.machine_memory = int64_t{24} << 30;
   now.processors = 8;
@@ -56,7 +56,7 @@ TEST(ShardDifference, TellsOfCheckpointsWhoseShardsAllThreadsComputed) {
   EXPECT_EQ(shard_difference(saved, 1), "");
 }
 
-// memory_budget: what was picked is kept on the same machine only.
+// A decision of memory_budget is kept only on the same machine.
 TEST(KeptDecision, IsPlannedAnewWhereTheMachineIsAnother) {
   const LoadedConfig config =
       load_config_text("memory_budget: 2GiB\nper_device_train_batch_size: 16\n", "run.yaml", {});

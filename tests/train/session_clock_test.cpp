@@ -12,7 +12,7 @@ namespace {
 using ::testing::HasSubstr;
 using Unit = SessionClock::Unit;
 
-// A process that started a minute ago, on a machine that is an hour old.
+// A process that started a minute ago, on a machine that booted an hour ago.
 SessionStart example_start() {
   return {.now = 10'000, .process_age = 60, .boot_age = 3600, .wall_time = 1'700'000'000};
 }
@@ -45,7 +45,7 @@ TEST(SessionLimit, CountsHoursFromTheProcessExceptInAHostedNotebook) {
 TEST(SessionLimit, TakesADeadline) {
   TrainingArgs args;
   EXPECT_FALSE(SessionLimit::of(args, example_start()));
-  args.session_deadline = "2023-11-14T23:13:20Z";  // an hour behind wall_time
+  args.session_deadline = "2023-11-14T23:13:20Z";  // an hour after wall_time
   const std::optional<SessionLimit> limit = SessionLimit::of(args, example_start());
   ASSERT_TRUE(limit);
   EXPECT_EQ(limit->moment, 10'000 + 3600);
@@ -87,7 +87,7 @@ TEST_F(SessionClockTest, LeavesTimeForTwiceTheSlowestSaveTheNextUnitAndAReserve)
   EXPECT_EQ(clock.margin(Unit::kStep), 2 * 4 + 10);
   clock.note_save(3);
   clock.note_save(2);
-  EXPECT_EQ(clock.margin(Unit::kStep), 2 * 3 + 10);  // measured beats thought
+  EXPECT_EQ(clock.margin(Unit::kStep), 2 * 3 + 10);  // a measured time replaces the expected one
   clock.begin(Unit::kStep, 100);
   clock.end(Unit::kStep, 105);
   EXPECT_EQ(clock.margin(Unit::kStep), 2 * 3 + 5 + 10);
@@ -110,12 +110,13 @@ TEST_F(SessionClockTest, LeavesTimeForAnotherSaveThatIsBeingWrittenAndForCopies)
 TEST_F(SessionClockTest, AMicroBatchNeedsTimeForTheUpdateBehindIt) {
   SessionClock clock = clock_of(1000);
   clock.begin(Unit::kMicroBatch, 0);
-  clock.begin(Unit::kMicroBatch, 4);  // ends the one before
+  clock.begin(Unit::kMicroBatch, 4);  // ends the open one
   clock.end(Unit::kMicroBatch, 5);
   clock.begin(Unit::kUpdate, 5);
   clock.end(Unit::kUpdate, 7);
   EXPECT_EQ(clock.margin(Unit::kMicroBatch), 4 * 0.99 + 2 + 10);
-  EXPECT_EQ(clock.margin(Unit::kEvaluationBatch), 4 * 0.99 + 10);  // as long, until it is measured
+  // the same time until it is measured
+  EXPECT_EQ(clock.margin(Unit::kEvaluationBatch), 4 * 0.99 + 10);
 }
 
 TEST_F(SessionClockTest, OnePauseFades) {
@@ -144,7 +145,7 @@ TEST_F(SessionClockTest, AsksForTheStopThroughInterrupt) {
   clock.expect(Unit::kStep, 98);
   clock.begin(Unit::kStep, now);
   EXPECT_FALSE(interrupt::is_requested());
-  clock.note_save(1);  // 98 s a step, 2 s for saving, 1 s: no longer
+  clock.note_save(1);  // 98 s for a step, 2 s for saving, 1 s reserve: no longer fits
   clock.begin(Unit::kStep, now);
   EXPECT_TRUE(interrupt::is_requested());
   EXPECT_EQ(interrupt::signal_name(), "session_hours (0.1 h)");

@@ -61,7 +61,7 @@ TEST_F(SharedFolder, IsWhereAllSeeTheRecordOfRankZero) {
   EXPECT_THAT(ends, Each(IsEmpty()));
 }
 
-// Another disk under the same path, whether nobody has trained there or somebody else does.
+// Another disk under the same path, either unused or with another run.
 TEST_F(SharedFolder, IsNotOneThatEachMachineHasForItself) {
   const testing::TemporaryFolder folder;
   const testing::TemporaryFolder empty;

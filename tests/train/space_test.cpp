@@ -62,7 +62,7 @@ TEST(Space, KnowsThatRotationFreesWhatIsThere) {
   EXPECT_EQ(needed_bytes(output(0, 2), kBytes, {.left = 9, .limit = 2}).most, 100 * kMegabyte);
   EXPECT_EQ(needed_bytes(output(0, 5), kBytes, {.left = 9, .limit = 2}).most, 100 * kMegabyte);
   EXPECT_EQ(needed_bytes(output(0, 1), kBytes, {.left = 9, .limit = 2}).most, 200 * kMegabyte);
-  // An old one goes only after a new one was committed.
+  // An old checkpoint is deleted only after a new one was committed.
   EXPECT_THAT(judge({output(99, 1)}, {.left = 9, .limit = 1}, true).error, HasSubstr("99 MB"));
 }
 

@@ -24,7 +24,7 @@ RowPlaces places_of(const AddNorm& weights) {
           .places = weights.layout->places.const_data_ptr<int64_t>()};
 }
 
-// residual undefined: `sums` is s already.
+// An undefined residual means that `sums` already contains s.
 Tensor add_norm_forward(const Tensor& sums, const Tensor& bias, const Tensor& residual,
                         const AddNorm& weights) {
   const int64_t columns = sums.size(-1);
@@ -70,6 +70,8 @@ Tensor norm(const Tensor& sums, const AddNorm& weights) {
   return add_norm_forward(sums, Tensor(), Tensor(), weights);
 }
 
+// Every part of the rows sums its own gradients of gamma, beta and bias, [parts, 3, C]. The
+// parts do not depend on the number of threads, so neither do the bits.
 AddNormGradients add_norm_backward(const Tensor& gradient, const Tensor& sums,
                                    const AddNorm& weights) {
   const int64_t columns = sums.size(-1);

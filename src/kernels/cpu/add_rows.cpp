@@ -8,7 +8,7 @@
 
 namespace finetune::kernels::cpu {
 
-// Rows of one index are summed in the order in which they stand, so threads divide the indices.
+// Rows with the same index are summed in their order, so threads divide the indices among them.
 void add_rows(const Tensor& gradient, const Tensor& indices, const Tensor& rows, int64_t skipped) {
   const Tensor order = std::get<1>(at::sort(indices, /*stable=*/true, 0, false));
   const Tensor sorted = indices.index_select(0, order);

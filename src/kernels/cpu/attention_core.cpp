@@ -19,20 +19,20 @@
 namespace finetune::kernels::cpu {
 namespace {
 
-// A tile of scores and its gradient fit a core's cache.
+// Sizes of a tile, so that its scores and their gradient fit a core's cache.
 constexpr int64_t kScoresPerTile = 1 << 16;
 constexpr int64_t kFewestRows = 32;
-// Of a causal tile: half of its last keys are computed for nothing.
+// Fewer for causal attention: half of a tile's last keys are computed although they are masked.
 constexpr int64_t kMostCausalRows = 64;
 
-// A head of the keys and the heads of the queries that it serves.
+// One key head of one sample and the query heads that it serves.
 struct HeadTask {
-  int64_t first;   // token of the batch
-  int64_t tokens;  // of the sample
+  int64_t first;   // first token, counted in the batch
+  int64_t tokens;  // number of tokens of the sample
   int64_t sample;
   int64_t key_head;
-  int64_t keys;                // up to the last that may be attended to
-  std::vector<float> key_add;  // empty: all keys may be attended to
+  int64_t keys;                // number of keys up to the last unmasked one
+  std::vector<float> key_add;  // 0 or -infinity; empty: no key is masked
 };
 
 HeadTask make_task(const Attention& inputs, int64_t index) {
@@ -65,13 +65,13 @@ int64_t longest_sample(const Attention& inputs) {
   return inputs.layout == nullptr ? inputs.query.size(1) : inputs.layout->longest;
 }
 
-// [T, D] of one head: a view.
+// Returns a view [T, D] of one head.
 Tensor slice(const Tensor& x, const Attention& inputs, const HeadTask& task, int64_t head) {
   const int64_t size = inputs.head_size();
   return x.view({-1, x.size(2)}).narrow(0, task.first, task.tokens).narrow(1, head * size, size);
 }
 
-// The keys that some query of a tile may see: [first, first + count).
+// The keys [first, first + count) that at least one query of a tile attends to.
 struct KeyRange {
   int64_t first, count;
 };
@@ -88,9 +88,9 @@ KeyRange keys_of_rows(const Attention& inputs, const HeadTask& task, int64_t fir
 
 Tensor in_float(const Tensor& x) { return x.scalar_type() == at::kFloat ? x : x.to(at::kFloat); }
 
-// The memory of one thread.
+// The scratch memory of one thread.
 struct Scratch {
-  int64_t rows;  // of a tile
+  int64_t rows;  // rows of a tile
   Tensor scores, gradient, row, query_gradient, key_gradient, value_gradient;
 
   Scratch(const Attention& inputs, bool backward) {
@@ -103,7 +103,7 @@ struct Scratch {
     const auto options = inputs.query.options().dtype(at::kFloat);
     const int64_t size = inputs.head_size();
     scores = at::empty({rows * keys}, options);
-    query_gradient = at::empty({rows, size}, options);  // or the context
+    query_gradient = at::empty({rows, size}, options);  // in the forward pass the context
     row = at::empty({attention_scratch(tokens)}, options);
     if (!backward) return;
     gradient = at::empty({rows * keys}, options);
@@ -115,7 +115,7 @@ struct Scratch {
   }
 };
 
-// Rows of one head's queries, from the sample's row `first_query` on.
+// Some rows of one head's queries, from the sample's row `first_query` on.
 struct TilePlace {
   int64_t head, first_query;
   KeyRange keys;
@@ -145,13 +145,13 @@ double score_scale(const Attention& inputs) {
   return 1.0 / std::sqrt(static_cast<double>(inputs.head_size()));
 }
 
-// target <- target * beta + a b * alpha
+// target = beta * target + alpha * a b
 void multiply(const Tensor& target, const Tensor& a, const Tensor& b, double beta = 0.0,
               double alpha = 1.0) {
   target.addmm_(a, b, beta, alpha);
 }
 
-// What the heads of a task share: keys and values in float32, all that may be attended to.
+// Keys and values in float32 up to the last unmasked one, shared by the heads of a task.
 struct KeysAndValues {
   Tensor key, value;
 
@@ -160,7 +160,7 @@ struct KeysAndValues {
         value(in_float(slice(inputs.value, inputs, task, task.key_head).narrow(0, 0, task.keys))) {}
 };
 
-// Calls `function` with each head of the queries and each of its tiles' rows and keys.
+// Calls `function` for each query head and each of its tiles.
 template <typename Function>
 void for_each_tile(const Attention& inputs, const HeadTask& task, const Scratch& scratch,
                    const Function& function) {
@@ -175,6 +175,7 @@ void for_each_tile(const Attention& inputs, const HeadTask& task, const Scratch&
   }
 }
 
+// For each tile: S = scale Q K^T, then context = Dropout(softmax(S)) V.
 void forward_heads(const Attention& inputs, const HeadTask& task, const Tensor& output,
                    const Scratch& scratch) {
   const KeysAndValues all(inputs, task);
@@ -198,13 +199,16 @@ void forward_heads(const Attention& inputs, const HeadTask& task, const Tensor& 
   });
 }
 
+// Computes the probabilities of each tile again. With P after dropout and dP = dC V^T:
+// dV += P^T dC, dQ = scale dS K, dK += scale dS^T Q. The gradients overwrite the inputs.
 void backward_heads(const Attention& inputs, const HeadTask& task, const Tensor& gradient,
                     const Scratch& scratch) {
   const KeysAndValues all(inputs, task);
   const Tensor of_all_keys = scratch.key_gradient.narrow(0, 0, task.keys);
   const Tensor of_all_values = scratch.value_gradient.narrow(0, 0, task.keys);
   const double scale = score_scale(inputs);
-  // Tiles of causal or windowed attention have different keys, and those of several heads add up.
+  // Gradients of keys are summed if tiles of causal or windowed attention have different keys, or
+  // if several query heads share a key head.
   const bool adds =
       inputs.rule.causal || inputs.rule.window != 0 || inputs.heads != inputs.key_heads();
   if (adds) {
@@ -251,7 +255,7 @@ template <typename Function>
 void for_each_task(const Attention& inputs, bool backward, const Function& function) {
   at::parallel_for(0, count_samples(inputs) * inputs.key_heads(), 1,
                    [&](int64_t begin, int64_t end) {
-                     // Threads begin with autograd's dispatch, which costs more than a small
+                     // New threads start with autograd's dispatch, which costs more than a small
                      // product.
                      const at::AutoDispatchBelowADInplaceOrView below_autograd;
                      const Scratch scratch(inputs, backward);

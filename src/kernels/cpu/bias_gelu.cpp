@@ -29,6 +29,8 @@ void bias_activation(const Tensor& input, const Tensor& bias, Activation f, cons
   });
 }
 
+// Overwrites the gradient with dh = dy gelu'(h), h = input + bias. Returns the sum of its rows, the
+// gradient of the bias; each part of the rows is summed by itself.
 Tensor bias_activation_backward(const Tensor& input, const Tensor& bias, Activation f,
                                 const Tensor& gradient) {
   if (f != nullptr) return plain::bias_activation_backward(input, bias, f, gradient);

@@ -41,7 +41,7 @@ struct Shape {
   [[nodiscard]] double scale() const { return 1.0 / std::sqrt(static_cast<double>(width)); }
 };
 
-// What may be attended to, of every sample: a row of 0 and -infinity for each, and block by block.
+// The unmasked tokens of every sample: 0 or -infinity for each key, and a BlockSeen for each block.
 struct SeenTokens {
   std::vector<float> key_add;
   std::vector<uint8_t> seen;
@@ -67,12 +67,12 @@ struct SeenTokens {
   }
 };
 
-// [T, D] of one head: a view.
+// Returns a view [T, D] of one head.
 Tensor slice(const Tensor& x, const Shape& shape, int64_t index) {
   return x.select(0, index / shape.heads).narrow(1, index % shape.heads * shape.width, shape.width);
 }
 
-// The memory of some heads at a time, and what the kernels read of each.
+// The memory of the heads that are processed at a time, and what the kernels read of each.
 class Wave {
  public:
   Wave(const BlockAttention& inputs, bool backward)
@@ -97,13 +97,14 @@ class Wave {
   [[nodiscard]] int64_t size() const { return size_; }
   [[nodiscard]] const Shape& shape() const { return shape_; }
 
-  // Copies head `index` of all samples' to `place`.
+  // Packs head `index`, counted over all samples, into slot `place`.
   void pack(int64_t index, int64_t place) const {
     rows(query_, place).copy_(slice(inputs_.query, shape_, index)).mul_(shape_.scale());
     rows(key_, place).copy_(slice(inputs_.key, shape_, index));
     rows(value_, place).copy_(slice(inputs_.value, shape_, index));
     transpose(key_, key_transposed_, place);
   }
+  // Also packs dC and rowsum(dC C), which equals rowsum(P dP) of the softmax's gradient.
   void pack_backward(int64_t index, int64_t place, const Tensor& context,
                      const Tensor& gradient) const {
     pack(index, place);
@@ -145,7 +146,7 @@ class Wave {
             .head = index % shape_.heads};
   }
 
-  // The [T, D] matrix at index `place`: a view.
+  // Returns a view of the [T, D] matrix in slot `place`.
   [[nodiscard]] Tensor rows(const Tensor& memory, int64_t place) const {
     return memory[place]
         .view({-1, shape_.columns})
@@ -172,17 +173,17 @@ class Wave {
   Tensor query_, key_, value_, of_context_, key_transposed_, value_transposed_, context_dot_;
 };
 
-// Calls function(i) for all of [0, count) on several threads.
+// Calls function(i) for all i in [0, count) on several threads.
 template <typename Function>
 void in_parallel(int64_t count, const Function& function) {
   at::parallel_for(0, count, 1, [&](int64_t begin, int64_t end) {
-    // Threads begin with autograd's dispatch, which costs more than a small product.
+    // New threads start with autograd's dispatch, which costs more than a small product.
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
     for (int64_t i = begin; i < end; ++i) function(i);
   });
 }
 
-// The memory of one thread: of the kernels, and a block of rows.
+// The scratch memory of one thread: for the kernels, and a block of rows.
 struct ThreadMemory {
   std::vector<float> scratch, rows;
   explicit ThreadMemory(const PackedHead& head)
@@ -220,7 +221,7 @@ struct Gradients {
   Tensor query, key, value;  // [heads of a wave, blocks * block, columns]
 };
 
-// Heads are enough work for all threads: each pair of blocks is looked at once.
+// Used if there are enough heads for all threads: each pair of blocks is computed once.
 void backward_by_head(const PackedHead& head, const BlockPattern& pattern, float* of_query,
                       float* of_key, float* of_value) {
   ThreadMemory memory(head);
@@ -236,8 +237,9 @@ void backward_by_head(const PackedHead& head, const BlockPattern& pattern, float
   }
 }
 
-// They are not: by block, gradients of queries and those of keys and values each on their own. The
-// sums run in the same order as above.
+// Used if there are fewer heads than threads: a task computes the gradient of one block of queries,
+// or of one block of keys and values. Scores are computed twice, but the sums run in the same order
+// as above.
 void backward_by_block(const PackedHead& head, const BlockPattern& pattern, int64_t task,
                        float* of_query, float* of_key, float* of_value) {
   ThreadMemory memory(head);

@@ -8,7 +8,7 @@
 namespace finetune::kernels::cpu {
 namespace {
 
-constexpr int64_t kFormatGrain = 16384;  // values; each depends on its index alone
+constexpr int64_t kFormatGrain = 16384;  // values per thread; results do not depend on the division
 
 uint16_t* bits_of(const Tensor& tensor) {
   return reinterpret_cast<uint16_t*>(tensor.mutable_data_ptr<at::BFloat16>());

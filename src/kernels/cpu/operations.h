@@ -3,7 +3,7 @@
 
 #include "kernels/kernels.h"
 
-// The operations by vectorised loops (loops/, which see no torch), divided among threads. float32,
+// The operations as vectorised loops (loops/, without torch), divided among threads, for float32,
 // bfloat16 and float16.
 namespace finetune::kernels::cpu {
 

@@ -12,11 +12,11 @@
 
 namespace finetune::kernels {
 
-// Values at a time: weight and gradient in float32 stay in the first-level cache. A multiple of the
-// blocks of all formats.
+// Values converted at a time, so that weight and gradient in float32 stay in the L1 cache. A
+// multiple of the block sizes of all formats.
 constexpr int64_t kBlockValues = 2048;
 
-// The memory of a parameter on the CPU.
+// Pointers to the memory of a parameter on the CPU.
 struct ParameterMemory {
   explicit ParameterMemory(const Parameter& parameter)
       : count(parameter.weight.numel()),
@@ -39,7 +39,7 @@ struct ParameterMemory {
   int8_t* correction;
 };
 
-// One block of it in float32: a copy only if it is stored in another format.
+// One block of a parameter in float32; a copy only where it is stored in another format.
 class OpenBlock {
  public:
   OpenBlock(const ParameterMemory& memory, int64_t first, float factor)
@@ -86,7 +86,7 @@ class OpenBlock {
   float scaled_[kBlockValues];
 };
 
-// update(block, place of its first value), every value in one block and every block in one thread.
+// Calls update(block, index of its first value) for every block, each in one thread.
 template <typename Update>
 void update_in_blocks(const Parameter& parameter, double factor, uint64_t rounding_key,
                       const Update& update) {

@@ -9,7 +9,8 @@ namespace finetune::kernels::cpu {
 namespace {
 
 #if defined(__x86_64__)
-// clang's __builtin_cpu_supports has no name for it before version 17.
+// Asks the processor itself, because clang's __builtin_cpu_supports knows the name only from
+// version 17 on.
 bool has_avx512_fp16() {
   unsigned int a = 0;
   unsigned int b = 0;
@@ -25,7 +26,7 @@ bool has_avx512_fp16() {
 
 bool has_fast_products(Precision precision) {
 #if defined(__x86_64__)
-  // Every processor with AMX for a type has the AVX512 instructions for it too.
+  // Every processor with AMX for a type also has its AVX512 instructions.
   return precision == Precision::kBFloat16 ? __builtin_cpu_supports("avx512bf16") != 0
                                            : has_avx512_fp16();
 #else

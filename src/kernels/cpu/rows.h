@@ -6,10 +6,10 @@
 #include "finetune/tensor/tensor.h"
 #include "kernels/cpu/loops/vector_lanes.h"
 
-// Between tensors and the torch-free kernels over rows.
+// Connects tensors with the torch-free kernels over rows.
 namespace finetune::kernels {
 
-// Calls function(type) with a null pointer to what a tensor of this type is made of.
+// Calls function(type) with a null pointer of the storage type of such a tensor.
 template <typename Function>
 void with_storage(at::ScalarType type, const Function& function) {
   if (type == at::kBFloat16) {
@@ -21,8 +21,8 @@ void with_storage(at::ScalarType type, const Function& function) {
   }
 }
 
-// How rows are divided if each part sums columns: never by the number of threads, or sums would
-// depend on it.
+// Divides rows into parts of which each sums columns. The division never depends on the number of
+// threads, or the bits of sums would.
 struct RowParts {
   int64_t rows;
   int64_t rows_per_part;
@@ -34,7 +34,7 @@ struct RowParts {
   [[nodiscard]] int64_t end(int64_t part) const { return std::min(rows, begin(part + 1)); }
 };
 
-// Rows that are worth a thread.
+// The fewest rows that are worth a thread.
 inline int64_t row_grain(int64_t columns) {
   return std::max<int64_t>(1, 8192 / std::max<int64_t>(1, columns));
 }

@@ -9,7 +9,7 @@ constinit const Kernels kKernels = {
     .name = "cpu",
 #define FINETUNE_OPERATION(operation) .operation = operation,
 #include "kernels/operations.def"
-    // Weight and gradient then fit the second-level caches of two cores.
+    // Weight and gradient of a chunk then fit the L2 caches of two cores.
     .chunk_values = int64_t{1} << 18,
     .is_asynchronous = false,
 };

@@ -22,7 +22,7 @@ WeightKind weight_kind(const Parameter& parameter) {
   return parameter.weight.scalar_type() == at::kFloat ? kWideWeight : kBrainWeight;
 }
 
-// Adds a parameter's tensors to a launch, each in the field of its role.
+// Fills a list entry with the addresses of a parameter's state.
 struct StateFields {
   Launch& launch;
   ListedUpdate& entry;
@@ -61,7 +61,8 @@ static_assert(
     std::is_same_v<std::variant_alternative_t<kDynamicCodes, AdamWState>, DynamicState> &&
     std::is_same_v<std::variant_alternative_t<kCompandedCodes, AdamWState>, CompandedState>);
 
-// The code tables of a device, copied once. Never destroyed: the device may be gone by then.
+// Returns the code tables on the device, copied once. Never destroyed, because the device may be
+// gone at exit.
 Tensor dynamic_tables(const Tensor& like) {
   static auto& tables = *new std::map<std::string, Tensor>();
   Tensor& table = tables[like.device().str()];

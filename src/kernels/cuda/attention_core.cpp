@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Attention as products of cuBLAS around one kernel for the rows of scores. The query heads that
-// share a key head are rows of one product, so that keys are not copied for each.
+// Attention as cuBLAS products around one kernel for the rows of scores. Query heads that share a
+// key head are rows of one product, so that keys are not copied for each head.
 #include "kernels/attention_core.h"
 
 #include <ATen/ops/baddbmm.h>
@@ -18,20 +18,21 @@
 namespace finetune::kernels::cuda {
 namespace {
 
-// Of scores at a time; a forward pass holds one such tensor, a backward pass two.
+// Bytes of scores that are computed at a time. The forward pass allocates one such tensor, the
+// backward pass two.
 constexpr int64_t kScoreBytes = int64_t{32} << 20;
 
 enum Direction : int { kToHeads, kToTokens };  // variants of device/heads.cu
 
-// Some samples that are computed together.
+// Samples that are computed together.
 struct SampleRange {
   const Attention& inputs;
   int64_t first = 0;
   int64_t count = 0;
-  int64_t length = 0;       // of the longest
-  int64_t first_token = 0;  // of the tokens of all samples
+  int64_t length = 0;       // tokens of the longest
+  int64_t first_token = 0;  // counted over all samples
   int64_t tokens = 0;
-  Tensor all_starts = {};  // of all samples, where there is a layout
+  Tensor all_starts = {};  // of all samples; undefined without a layout
 
   [[nodiscard]] Tensor tokens_of(const Tensor& x) const {
     return x.view({-1, x.size(-1)}).narrow(0, first_token, tokens);
@@ -51,7 +52,7 @@ struct SampleRange {
     return inputs.rule.scale != 0.0 ? inputs.rule.scale
                                     : 1.0 / std::sqrt(static_cast<double>(inputs.head_size()));
   }
-  // [count * key heads, query heads of each * length, D or length]
+  // Returns [count * key heads, query heads of each * length, D or length].
   [[nodiscard]] Tensor empty_rows(int64_t columns) const {
     const int64_t kv = inputs.key_heads();
     return at::empty({count * kv, inputs.heads / kv * length, columns}, inputs.query.options());
@@ -66,7 +67,7 @@ int64_t length_of(const Attention& inputs, int64_t sample) {
   return inputs.layout == nullptr ? inputs.query.size(1) : inputs.layout->length(sample);
 }
 
-// Uploaded here where the layout was made for another device's kernels.
+// Uploads the starts of sequences here if the layout was made for another device's kernels.
 Tensor starts_of(const Attention& inputs) {
   if (inputs.layout == nullptr || inputs.layout->starts.defined()) {
     return inputs.layout == nullptr ? Tensor() : inputs.layout->starts;
@@ -131,7 +132,7 @@ void move_heads(const SampleRange& range, Direction direction,
       {.x = range.count * range.length, .y = part, .threads = threads_for(widest)}, arguments);
 }
 
-// How the rows of scores are shared out among blocks (device/attention_rows.cu).
+// How the rows of scores are divided among blocks (device/attention_rows.cu).
 struct ScoreRows {
   int variant = 0;
   Grid grid;
@@ -193,7 +194,7 @@ bool has_rows_kernel(const Attention& inputs) {
          inputs.key.scalar_type() == type && inputs.value.scalar_type() == type;
 }
 
-// target <- factor a b, whatever it held.
+// target = factor * a b, ignoring the old contents.
 void multiply_into(const Tensor& target, const Tensor& a, const Tensor& b, double factor) {
   target.baddbmm_(a, b, /*beta=*/0, /*alpha=*/factor);
 }
@@ -244,7 +245,7 @@ void attention_backward(const Attention& inputs, const Tensor& gradient) {
     softmax_rows(range, probabilities, probabilities, inputs.dropout ? dropped : Tensor());
     const Tensor of_value =
         at::bmm(transposed(inputs.dropout ? dropped : probabilities), of_context);
-    // The gradient of dropped probabilities takes their memory.
+    // The gradient of the dropped probabilities reuses their memory.
     multiply_into(dropped, of_context, transposed(value), 1.0);
     softmax_rows_backward(range, probabilities, dropped);
     multiply_into(value, transposed(dropped), query, range.scale());  // of the keys

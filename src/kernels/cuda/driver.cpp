@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Kernels on NVIDIA's GPUs: compiled by NVRTC when first launched, loaded and launched through the
-// driver's library, which torch has loaded already.
+// Runs kernels on NVIDIA's GPUs: NVRTC compiles them when they are first launched, and the driver's
+// library, which torch has already loaded, loads and launches them.
 #include <ATen/DeviceAccelerator.h>
 #include <dlfcn.h>
 #include <link.h>
@@ -55,7 +55,7 @@ std::unique_ptr<Nvrtc> load_nvrtc() {
   const std::string cudart = library_named("libcudart.so");
   if (cudart.empty()) throw std::runtime_error("torch has loaded no libcudart");
   std::vector<std::string> paths = nvrtc_beside(cudart);
-  // A toolkit of the system, found as the loader finds libraries.
+  // Also try a toolkit of the system, which the loader finds by name.
   for (const char* name : {"libnvrtc.so.13", "libnvrtc.so.12"}) paths.emplace_back(name);
   std::string reason;
   for (const std::string& path : paths) {
@@ -71,7 +71,7 @@ std::unique_ptr<Nvrtc> load_nvrtc() {
 
 class DriverRunner {
  public:
-  // Throws std::runtime_error where kernels cannot be compiled and loaded.
+  // Throws std::runtime_error if kernels cannot be compiled and loaded.
   DriverRunner() : nvrtc_(load_nvrtc()), cache_(user_kernel_cache()) {
     library_ = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
     if (library_ == nullptr) throw std::runtime_error(::dlerror());
@@ -83,7 +83,8 @@ class DriverRunner {
     find(load_module_, "cuModuleLoadData");
     find(get_function_, "cuModuleGetFunction");
     find(launch_, "cuLaunchKernel");
-    // One of them, so that a compiler or driver that fails is found before training.
+    // Compile and load one kernel, so that a compiler or driver that fails is found before
+    // training.
     KernelLaunch first;
     first.kernel = "column_sums";
     first.device = at::accelerator::getDeviceIndex();
@@ -94,7 +95,7 @@ class DriverRunner {
     const std::lock_guard lock(mutex_);
     DriverFunction* const function = function_of(wanted);
     check(set_context_(device_of(wanted.device).context), "cuCtxSetCurrent");
-    // The driver copies the arguments.
+    // The driver copies the arguments during the call.
     std::array<void*, 1> arguments = {const_cast<void*>(wanted.arguments)};
     void* const stream =
         at::accelerator::getCurrentStream(static_cast<c10::DeviceIndex>(wanted.device))
@@ -107,7 +108,7 @@ class DriverRunner {
 
  private:
   struct Gpu {
-    DriverContext* context = nullptr;  // the one that torch uses
+    DriverContext* context = nullptr;  // the context that torch uses
     int architecture = 0;
   };
   using Key = std::tuple<int, std::string_view, ValueType, int>;
@@ -189,13 +190,13 @@ class DriverRunner {
   DriverResult (*get_function_)(DriverFunction**, DriverModule*, const char*) = nullptr;
   DriverResult (*launch_)(DriverFunction*, unsigned, unsigned, unsigned, unsigned, unsigned,
                           unsigned, unsigned, void*, void**, void**) = nullptr;
-  std::mutex mutex_;  // autograd launches from its own thread
+  std::mutex mutex_;  // autograd launches kernels from its own thread
   std::map<int, Gpu> gpus_;
   std::map<Key, DriverFunction*> functions_;
   bool has_compiled_ = false;
 };
 
-// Never destroyed: at exit the driver may be gone already.
+// Never destroyed, because the driver may be gone at exit.
 DriverRunner* make_driver_runner() {
   const char* const wish = std::getenv("FINETUNE_CUDA_KERNELS");
   if (wish != nullptr && std::string_view(wish) == "0") {

@@ -5,10 +5,10 @@
 #include "kernels/cuda/device/arguments.h"
 #include "kernels/cuda/runner.h"
 
-// How the operations of this folder start kernels.
+// Starts kernels for the operations of this folder.
 namespace finetune::kernels::cuda {
 
-// The names of device/kernels.def, each with the structure that its kernel takes.
+// Declares a type for each kernel of device/kernels.def, with the structure of its arguments.
 namespace kernel {
 #define FINETUNE_CUDA_KERNEL(source, kernel, ArgumentsOfKernel, types, variants) \
   struct kernel {                                                                \
@@ -20,20 +20,20 @@ namespace kernel {
 
 [[nodiscard]] ValueType value_type_of(const Tensor& x);
 
-// How many blocks of threads.
+// Blocks in each dimension, and threads of a block.
 struct Grid {
   int64_t x = 1;
   int64_t y = 1;
   int threads = kThreads;
 };
 
-// One launch on the current stream of a tensor's device: gives out the addresses of its tensors,
-// which must live until then, and counts their bytes.
+// One launch on the current stream of a tensor's device. reads(), writes() and changes() return the
+// addresses of tensors, which must live until the launch, and count their bytes.
 class Launch {
  public:
   explicit Launch(const Tensor& on) : launch_{.device = on.get_device()} {}
 
-  // The address of a contiguous tensor, null where it is not defined.
+  // Returns the address of a contiguous tensor; null if it is undefined.
   template <typename T = void>
   const T* reads(const Tensor& x) {
     if (x.defined()) launch_.bytes_read += bytes_of(x);
@@ -50,7 +50,7 @@ class Launch {
     return writes<T>(x);
   }
 
-  // Launches nothing where the grid is empty.
+  // Does nothing if the grid is empty.
   template <typename Kernel>
   void run(ValueType type, int variant, const Grid& grid,
            const typename Kernel::Arguments& arguments) {
@@ -68,10 +68,10 @@ class Launch {
   KernelLaunch launch_;
 };
 
-// Whether rows of this many columns of these tensors begin at addresses of four values.
+// Whether rows of this many columns in these tensors can be accessed four values at a time.
 [[nodiscard]] bool is_aligned(int64_t columns, std::initializer_list<Tensor> tensors);
 
-// `entries` in the device's memory, copied without a wait.
+// Copies `entries` to the device's memory without waiting.
 template <typename Entry>
 [[nodiscard]] Tensor on_device(const std::vector<Entry>& entries, const Tensor& like);
 [[nodiscard]] Tensor bytes_on_device(const void* bytes, size_t count, const Tensor& like);

@@ -13,7 +13,7 @@
 namespace finetune::kernels::cuda {
 namespace {
 
-// nvrtc.h of CUDA 12 and 13.
+// Declarations of nvrtc.h from CUDA 12 and 13.
 struct NvrtcProgram;
 using NvrtcResult = int;
 using CreateProgram = NvrtcResult(NvrtcProgram**, const char*, const char*, int, const char* const*,
@@ -30,8 +30,8 @@ std::vector<const char*> pointers_to(const std::vector<std::string>& texts) {
   return pointers;
 }
 
-// NVRTC opens its built-in functions by name alone; the one of CUDA 13.0 does not look next to
-// itself.
+// Loads NVRTC's built-in functions first: NVRTC opens them by file name only, and that of CUDA 13.0
+// does not search its own folder.
 void load_builtins(const std::string& folder) {
   FileSystem& files = FileSystem::local();
   if (files.type(folder) != FileType::kDirectory) return;
@@ -113,7 +113,7 @@ Nvrtc::Result Nvrtc::compile(const std::string& program, const std::string& name
 }
 
 CompileTarget target_of(int architecture, const std::vector<int>& known) {
-  // SASS runs on later GPUs of one major version.
+  // SASS also runs on later GPUs of the same major version.
   int best = 0;
   for (const int one : known) {
     if (one <= architecture && one / 10 == architecture / 10) best = std::max(best, one);

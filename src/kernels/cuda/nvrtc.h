@@ -4,19 +4,19 @@
 #include <string>
 #include <vector>
 
-// NVIDIA's run-time compiler, from the package that torch's CUDA came with. Loaded by name, its few
-// functions declared by hand: nothing of CUDA is needed to build the binary. Torch-free.
+// NVIDIA's run-time compiler, from the package that torch's CUDA came with. It is loaded by name
+// and its few functions are declared by hand, so that the binary is built without CUDA. Torch-free.
 namespace finetune::kernels::cuda {
 
 class Nvrtc {
  public:
-  // The library at this path. Throws std::runtime_error with the reason.
+  // Loads the library at this path. Throws std::runtime_error with the reason.
   explicit Nvrtc(const std::string& path);
   Nvrtc(const Nvrtc&) = delete;
   Nvrtc& operator=(const Nvrtc&) = delete;
 
   [[nodiscard]] const std::string& version() const { return version_; }  // "13.0"
-  // Of compute capability major.minor as 10 * major + minor, rising.
+  // The supported compute capabilities major.minor as 10 * major + minor, ascending.
   [[nodiscard]] std::vector<int> architectures() const;
 
   struct Result {
@@ -31,24 +31,24 @@ class Nvrtc {
   template <typename Function>
   Function* find(const char* name) const;
 
-  void* library_ = nullptr;  // never closed: code that it made is still used
+  void* library_ = nullptr;  // never closed: its compiled code stays in use
   std::string version_;
 };
 
-// What a GPU of this architecture gets: its own SASS, that of an older one of its generation, or
-// PTX, which the driver compiles.
+// What to compile for a GPU of this architecture: its own SASS, SASS of an older architecture of
+// the same generation, or PTX, which the driver compiles.
 struct CompileTarget {
   std::string option;
   bool to_ptx = false;
 };
 [[nodiscard]] CompileTarget target_of(int architecture, const std::vector<int>& known);
 
-// Options of every kernel in addition to the target: products and sums are not fused, so that each
-// architecture, and the CPU, gives the same bits.
+// Options of every kernel in addition to the target. They forbid fused multiply-add, so that all
+// architectures and the CPU give the same bits.
 [[nodiscard]] const std::vector<std::string>& compile_options();
 
-// Paths of NVRTC's library that may belong to a libcudart at this path: next to it in the packages
-// of CUDA 13, in the package next to it in those of CUDA 12.
+// Returns paths where NVRTC's library may be for this libcudart: in the same folder in the packages
+// of CUDA 13, in the neighbouring package in those of CUDA 12.
 [[nodiscard]] std::vector<std::string> nvrtc_beside(const std::string& cudart);
 
 }  // namespace finetune::kernels::cuda

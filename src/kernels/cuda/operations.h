@@ -4,8 +4,8 @@
 #include "kernels/kernels.h"
 #include "kernels/plain/operations.h"
 
-// The operations by the kernels of device/, launched by a Runner (runner.h). What has no kernel,
-// and sizes that kernels do not take, is plain's.
+// The operations as kernels of device/, launched by a Runner (runner.h). Operations without a
+// kernel, and sizes that kernels do not support, use plain's.
 namespace finetune::kernels::cuda {
 
 extern const Kernels kKernels;

@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kValuesOfBlock = 2048;  // kListedValues of device/lists.h
 
-// Adds rows of sorted indices, so that a row of the target is summed by one block, in order.
+// Adds rows sorted by index, so that one block sums each row of the target in order.
 void add_sorted_rows(const Tensor& target, const Tensor& indices, const Tensor& rows,
                      int64_t skipped) {
   const auto [sorted, order] = at::sort(indices, /*stable=*/true, /*dim=*/0, /*descending=*/false);
@@ -32,7 +32,7 @@ bool has_rows_sums(const Tensor& target, const Tensor& rows) {
          rows.scalar_type() == at::kFloat;
 }
 
-// Of one type.
+// The sum of squares of tensors of one type.
 double squares_of(const std::vector<Tensor>& tensors) {
   std::vector<ListedTensor> entries;
   Launch launch(tensors.front());

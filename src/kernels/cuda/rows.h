@@ -9,8 +9,8 @@
 
 namespace finetune::kernels::cuda {
 
-// Rows [.., C] that blocks share out: at most kParts blocks, whatever the GPU, so that sums over
-// rows have one order.
+// Divides rows [.., C] among at most kParts blocks on every GPU, so that sums over rows always have
+// the same order.
 struct RowParts {
   static constexpr int64_t kParts = 256;
 
@@ -22,14 +22,15 @@ struct RowParts {
   int64_t count;
 };
 
-// Threads of a block that hold `columns` values, four each, `vectors` times; whole warps.
+// Returns how many threads (whole warps) hold `columns` values, each thread 4 * `vectors` of them.
 inline int threads_for(int64_t columns, int64_t vectors = 1) {
   const int64_t lanes = (columns + 4 * vectors - 1) / (4 * vectors);
   return static_cast<int>(
       std::clamp<int64_t>((lanes + kWarp - 1) / kWarp * kWarp, kWarp, kThreads));
 }
 
-// The smallest v with 2^v * 4 values a thread for `columns` values of `threads` threads.
+// Returns the smallest v such that `threads` threads with 2^v * 4 values each hold `columns`
+// values.
 inline int variant_for(int64_t columns, int64_t threads) {
   int variant = 0;
   while ((threads << variant) * 4 < columns) ++variant;
@@ -40,7 +41,7 @@ inline int variant_for(int64_t columns, int64_t threads) {
                                                  int64_t rows_per_sample, const TokenLayout* layout,
                                                  Launch& launch);
 
-// The sums over `parts` [P, W], in one order: [W].
+// Sums `parts` [P, W] over P in a fixed order: [W].
 [[nodiscard]] Tensor column_sums(const Tensor& parts);
 
 }  // namespace finetune::kernels::cuda

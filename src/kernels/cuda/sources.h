@@ -7,15 +7,15 @@
 
 #include "kernels/cuda/runner.h"
 
-// The files of device/, which are compiled into the binary as text. Torch-free.
+// The files of device/, compiled into the binary as text. Torch-free.
 namespace finetune::kernels::cuda {
 
 struct SourceFile {
-  const char* name;  // as sources include it
+  const char* name;  // as it is included
   const char* text;
 };
 
-// A kernel as device/kernels.def lists it.
+// A row of device/kernels.def.
 struct ListedKernel {
   const char* source;  // name of its file in device/, without ".cu"
   const char* name;
@@ -28,10 +28,10 @@ struct ListedKernel {
 [[nodiscard]] const std::vector<ListedKernel>& listed_kernels();
 [[nodiscard]] const ListedKernel& find_kernel(std::string_view name);
 
-// A program for NVRTC with one entry, kEntry, of a kernel for a type and a variant.
+// Returns a program for NVRTC whose only entry, kEntry, is the kernel for one type and variant.
 constexpr const char* kEntry = "entry";
 [[nodiscard]] std::string program_of(const ListedKernel& kernel, ValueType type, int variant);
-// With an entry for every type and variant: entry_0, entry_1, ... For tests.
+// Returns one with an entry for every type and variant: entry_0, entry_1, ... For tests.
 [[nodiscard]] std::string program_of_all(const ListedKernel& kernel);
 
 }  // namespace finetune::kernels::cuda

@@ -8,6 +8,7 @@
 
 namespace finetune::kernels::plain {
 
+// s = residual + Dropout(product + bias), then y = LN(s). The product is overwritten with s.
 Tensor add_norm(const Tensor& product, const Tensor& bias, const Tensor& residual,
                 const AddNorm& weights) {
   const at::ScalarType type = compute_type(product);
@@ -23,6 +24,9 @@ Tensor norm(const Tensor& sums, const AddNorm& weights) {
       .to(sums.scalar_type());
 }
 
+// With u = (s - mean) / sqrt(var + epsilon) and h = dy gamma:
+// ds = (h - mean(h) - u mean(h u)) / sqrt(var + epsilon), dgamma = sum(dy u), dbeta = sum(dy), and
+// the product's gradient is ds times the dropout factors.
 AddNormGradients add_norm_backward(const Tensor& gradient, const Tensor& sums,
                                    const AddNorm& weights) {
   const at::ScalarType type = compute_type(sums);

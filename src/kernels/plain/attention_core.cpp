@@ -21,12 +21,12 @@
 namespace finetune::kernels::plain {
 namespace {
 
-// Some samples: query, key, value [b, H, T, D] in the type that is computed in.
+// Some samples: query, key and value [b, H, T, D] in the compute type.
 struct Samples {
   Tensor query, key, value;
   Tensor probabilities;  // [b, H, T, T]
-  Tensor factors;        // like them; undefined without dropout
-  Tensor slopes;  // like them: what a softcap multiplies gradients of scores with, or nothing
+  Tensor factors;        // same shape; undefined without dropout
+  Tensor slopes;         // derivative of the soft-cap; undefined without it
 };
 
 Tensor by_head(const Tensor& x, int64_t heads) {
@@ -35,8 +35,8 @@ Tensor by_head(const Tensor& x, int64_t heads) {
 
 Tensor from_heads(const Tensor& x) { return x.transpose(1, 2).flatten(2); }
 
-// One query head after the other sees its key head: [b, kv, T, D] -> [b, H, T, D], and the sum of
-// what the heads of a group give to theirs.
+// Repeats each key head for its group of query heads, [b, kv, T, D] -> [b, H, T, D], and sums the
+// gradients of a group back to its key head.
 Tensor for_each_query_head(const Tensor& x, const Attention& inputs) {
   return x.repeat_interleave(inputs.heads / inputs.key_heads(), 1);
 }
@@ -48,7 +48,7 @@ double scale_of(const Attention& inputs, const Samples& samples) {
   return inputs.rule.scale == 0.0 ? score_scale(samples.query) : inputs.rule.scale;
 }
 
-// [T, T], true where a query sees a key; undefined: everywhere.
+// [T, T], true where a query attends to a key; undefined if it always does.
 Tensor seen_keys(const AttentionRule& rule, const Tensor& scores) {
   if (!rule.causal && rule.window == 0) return {};
   const Tensor places = at::arange(scores.size(-1), scores.options().dtype(at::kLong));
@@ -58,6 +58,8 @@ Tensor seen_keys(const AttentionRule& rule, const Tensor& scores) {
   return rule.window == 0 ? seen : seen.logical_and(distance.lt(rule.window));
 }
 
+// P = softmax(scale Q K^T), after the soft-cap and with -infinity where the mask is false. A row
+// without a visible key gets zeros.
 Samples make_samples(const Attention& inputs, int64_t first, int64_t count) {
   Samples samples = {.query = by_head(inputs.query.narrow(0, first, count), inputs.heads),
                      .key = by_head(inputs.key.narrow(0, first, count), inputs.key_heads()),
@@ -105,7 +107,7 @@ void by_samples(const Attention& inputs, const Function& function) {
   }
 }
 
-// Some sequences of a layout as samples of one length.
+// Some sequences of a layout, padded to samples of one length.
 class PaddedSequences {
  public:
   PaddedSequences(const Attention& inputs, int64_t first, int64_t count) {
@@ -146,12 +148,13 @@ class PaddedSequences {
  private:
   int64_t begin_ = 0;
   int64_t length_ = 0;
-  Tensor cells_;  // of the tokens in the padded samples
+  Tensor cells_;  // index of each token in the padded samples
   int64_t rows_ = 0;
   Attention dense_;
 };
 
-// As many sequences at a time as by_samples() would take of the longest.
+// Calls function(first, count) for groups of sequences, of the size that by_samples() would use for
+// the longest.
 template <typename Function>
 void by_sequences(const Attention& inputs, const Function& function) {
   const TokenLayout& layout = *inputs.layout;
@@ -201,6 +204,8 @@ void attention_backward(const Attention& inputs, const Tensor& gradient) {
     });
     return;
   }
+  // With context C = (P f) V and dropout factors f: dV = (P f)^T dC, dP = (dC V^T) f,
+  // dS = P (dP - rowsum(P dP)) scale, dQ = dS K, dK = dS^T Q.
   by_samples(inputs, [&](int64_t first, int64_t count) {
     const Samples samples = make_samples(inputs, first, count);
     const Tensor& probabilities = samples.probabilities;

@@ -15,7 +15,7 @@ namespace {
 
 constexpr int64_t kRowsAtOnce = 256;  // of activations that autograd differentiates
 
-// Calls function(input, other) for some rows at a time, so that temporary memory does not grow.
+// Calls function(input, other) for some rows at a time, which bounds temporary memory.
 template <typename Function>
 void by_rows(const Tensor& input, const Tensor& other, const Function& function) {
   const Tensor rows = input.view({-1, input.size(-1)});
@@ -38,6 +38,8 @@ void bias_activation(const Tensor& input, const Tensor& bias, Activation f, cons
   });
 }
 
+// Overwrites the gradient with dh = dy f'(h), h = input + bias, and returns the sum of its rows,
+// the gradient of the bias.
 Tensor bias_activation_backward(const Tensor& input, const Tensor& bias, Activation f,
                                 const Tensor& gradient) {
   const at::ScalarType type = compute_type(input);

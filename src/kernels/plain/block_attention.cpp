@@ -22,8 +22,8 @@
 #include "kernels/plain/operations.h"
 #include "kernels/plain/philox.h"
 
-// B samples, H heads, N blocks of S tokens, D head size; R blocks of queries that see L blocks of
-// keys each.
+// B samples, H heads, N blocks of S tokens, D head size; R blocks of queries that attend to L
+// blocks of keys each.
 namespace finetune::kernels::plain {
 namespace {
 
@@ -42,7 +42,7 @@ struct Blocked {
         size(attention.pattern.block_size) {}
 
   [[nodiscard]] int64_t padding() const { return blocks * size - tokens; }
-  // [B, T, C] -> [B, H, N, S, D] in the type that is computed in
+  // [B, T, C] -> [B, H, N, S, D] in the compute type
   [[nodiscard]] Tensor split(const Tensor& x) const {
     return at::constant_pad_nd(x.to(compute_type(x)), {0, 0, 0, padding()})
         .view({samples, blocks, size, heads, -1})
@@ -63,10 +63,10 @@ struct Blocked {
   }
 };
 
-// Some blocks of queries, which see the same number of blocks of keys.
+// Blocks of queries that attend to the same number of blocks of keys.
 struct Rows {
   Tensor queries;  // [R] int64
-  Tensor keys;     // [H, R, L] int64, of all heads' blocks: h * N + block
+  Tensor keys;     // [H, R, L] int64, into all heads' blocks: h * N + block
   int64_t seen;    // L
 
   // [B, H, N, ...] -> [B, H, R, L * S, ...]
@@ -112,12 +112,12 @@ void by_rows(const Blocked& blocked, const Function& function) {
   }
 }
 
-// [B, H, R, S, L * S] of 0 and 1 / (1 - p): the numbers of dropout_mask() at these places.
+// [B, H, R, S, L * S] of 0 and 1 / (1 - p): the values of dropout_mask() at these positions.
 Tensor dropout_factors(const Blocked& blocked, const Rows& rows, at::ScalarType type) {
   const DropoutNumbers& numbers = *blocked.inputs.dropout;
   const int64_t size = blocked.size;
   const auto options = rows.keys.options();
-  // Four numbers are made at once; they serve four keys where these begin at multiples of four.
+  // Philox makes four numbers at once; they serve four keys if blocks begin at multiples of four.
   const int64_t step = size % 4 == 0 ? 4 : 1;
   const Tensor inside = at::arange(0, size, options);
   const Tensor keys =
@@ -147,8 +147,8 @@ Tensor dropout_factors(const Blocked& blocked, const Rows& rows, at::ScalarType 
 struct Gathered {
   Tensor query, key, value;  // [B, H, R, S or L * S, D]
   Tensor scores;             // [B, H, R, S, L * S]
-  Tensor factors;            // like them; undefined without dropout
-  Tensor zero_rows;          // [B, H, R, S] bool, where nothing is seen
+  Tensor factors;            // same shape; undefined without dropout
+  Tensor zero_rows;          // [B, H, R, S] bool, true where all keys are masked
 
   [[nodiscard]] Tensor dropped(const Tensor& x) const {
     return factors.defined() ? x * factors : x;
@@ -187,8 +187,8 @@ Split split_inputs(const Blocked& blocked) {
           .mask = blocked.split_mask()};
 }
 
-// target [B, H, N, S, D] += x [B, H, R, L * S, D] at its blocks. Unlike index_add_, this adds in
-// one order on every device.
+// target [B, H, N, S, D] += x [B, H, R, L * S, D] at the blocks of keys. Unlike index_add_, this
+// adds in one order on every device.
 void scatter(const Tensor& target, const Rows& rows, const Tensor& x) {
   const Tensor flat = target.flatten(1, 2).transpose(0, 1);  // [H * N, B, S, D]
   const Tensor values = x.unflatten(3, {rows.seen, -1})      // [B, H, R, L, S, D]

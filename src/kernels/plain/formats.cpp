@@ -30,18 +30,18 @@ Tensor shifted_right(const Tensor& bits, int64_t places) {
   return at::bitwise_right_shift(bits, at::Scalar(places));
 }
 
-// `finite` where the magnitude is; else its class.
+// Returns `finite` for finite values, else the bits of infinity or NaN.
 Tensor with_class(const Tensor& finite, const Tensor& magnitude) {
   const Tensor special = at::where(magnitude > kInfinityBits, at::Scalar(kQuietNan), magnitude);
   return at::where(magnitude < kInfinityBits, finite, special.to(at::kInt));
 }
 
-// By their bits: torch's conversion makes other NaNs.
+// Copies the upper 16 bits, because torch's conversion makes other NaNs.
 void put_upper_halves(const Tensor& target, const Tensor& bits) {
   target.view(at::kShort).copy_(shifted_right(bits, 16).view(target.sizes()));
 }
 
-// The 16-bit numbers of `count` elements, int32.
+// The 16-bit random numbers of `count` elements, int32.
 Tensor make_numbers(int64_t count, const RoundingKey& key, const Tensor& like) {
   const auto options = like.options().dtype(at::kLong);
   const auto first_block = static_cast<int64_t>(key.first_element / 8);
@@ -65,7 +65,8 @@ void round_stochastically(const Tensor& target, const Tensor& values, const Roun
   const Tensor bits = bits_of(values.flatten());
   const Tensor magnitude = masked(bits, 0x7FFFFFFF);
   const Tensor number = make_numbers(bits.numel(), key, bits);
-  // A sum beyond the largest value of int32 is never that of a finite value.
+  // The bits of NaN plus the number would overflow int32: clamp them first. with_class() ignores
+  // the result for them.
   const Tensor finite =
       (magnitude.clamp_max(kInfinityBits - 1) + number).clamp_max(kLargest | 0xFFFF);
   const Tensor rounded = masked(with_class(finite, magnitude), 0x7FFF0000);
@@ -78,6 +79,7 @@ void add_stochastically(const Tensor& target, const Tensor& values, const Roundi
   plain::round_stochastically(target, sum, key);
 }
 
+// As in kernels/cpu/loops/formats.cpp, with integer operations on whole tensors.
 void split_values(const Tensor& values, const Tensor& weight, const Tensor& correction) {
   const Tensor bits = bits_of(values.flatten());
   const Tensor magnitude = masked(bits, 0x7FFFFFFF);
@@ -98,6 +100,7 @@ void split_values(const Tensor& values, const Tensor& weight, const Tensor& corr
   put_upper_halves(weight, at::bitwise_or(with_class(nearest, magnitude), masked(bits, kSign)));
 }
 
+// weight + correction / 127 * 2^(exponent - 8), half a last place of the weight.
 void join_values(const Tensor& weight, const Tensor& correction, const Tensor& values) {
   const Tensor wide = weight.to(at::kFloat).flatten();
   const Tensor exponent = masked(shifted_right(bits_of(wide), 23), 0xFF).clamp(1, 254);

@@ -19,7 +19,7 @@ Tensor low_word(const Tensor& product) { return at::bitwise_and(product, at::Sca
 
 }  // namespace
 
-// In int64, where a product of two 32-bit numbers wraps but keeps its bits.
+// Computed in int64, where a product of two 32-bit numbers may overflow but keeps its 64 bits.
 std::array<Tensor, 4> philox_by_tensor_operations(std::array<Tensor, 4> counter, uint64_t key) {
   auto& c = counter;
   auto key0 = static_cast<uint32_t>(key);

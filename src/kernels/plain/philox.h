@@ -8,8 +8,8 @@
 
 namespace finetune::kernels {
 
-// Philox 4x32-10 (finetune/base/random.h) by plain tensor operations: counters as int64 tensors
-// that broadcast to one shape, each below 2^32, and so are the four words.
+// Philox 4x32-10 (finetune/base/random.h) with tensor operations. Counters are int64 tensors with
+// values below 2^32 that broadcast to one shape; so are the four words returned.
 [[nodiscard]] std::array<Tensor, 4> philox_by_tensor_operations(std::array<Tensor, 4> counter,
                                                                 uint64_t key);
 

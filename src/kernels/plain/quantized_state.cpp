@@ -19,26 +19,28 @@ namespace {
 
 constexpr int64_t kLargestCode = 255;
 
+// Copies a table to the device of `like`.
 Tensor on_device_of(const Tensor& like, const float* values, size_t count) {
   return at::tensor(at::ArrayRef<float>(values, count), at::kFloat).to(like.device());
 }
 
-// The largest magnitude of every block, [blocks].
+// Returns the largest magnitude of every block, [blocks].
 Tensor largest_magnitudes(const Tensor& values, int64_t block) {
   const int64_t missing = (block - values.numel() % block) % block;
   return at::amax(at::constant_pad_nd(values.abs(), {0, missing}).view({-1, block}), {1});
 }
 
-// A number a block to one a value.
+// Repeats one number per block for every value: [count].
 Tensor spread(const Tensor& of_blocks, int64_t block, int64_t count) {
   return of_blocks.repeat_interleave(block).narrow(0, 0, count);
 }
 
+// Returns the scales of a chunk's blocks.
 Tensor blocks_of(const ParameterChunk& chunk, const Tensor& of_blocks, int64_t block) {
   return of_blocks.narrow(0, chunk.first / block, (chunk.count + block - 1) / block);
 }
 
-// [count] codes; those of a block of zeros are NaN's.
+// Returns codes [count]; for a block of zeros, those of NaN.
 Tensor nearest_codes(const Tensor& values, const Tensor& absmax, const DynamicMap& map) {
   const Tensor boundaries = on_device_of(values, map.boundaries.data(), map.boundaries.size());
   const Tensor scaled = values * absmax.reciprocal();
@@ -56,6 +58,8 @@ CompandedState part_of(const ParameterChunk& chunk, const CompandedState& state)
           chunk.of(state.exp_avg_sq), blocks_of(chunk, state.exp_avg_sq_scale, kCompandedGroup)};
 }
 
+// Codes of m: round(254 m / (scale + |m|)), in [-127, 127]. Codes of sqrt(v): round(255 sqrt(v) /
+// scale), in [0, 255]. The scale is the largest magnitude of a group.
 void encode_roots(const Tensor& exp_avg, const Tensor& roots, const CompandedState& state) {
   const int64_t count = exp_avg.numel();
   state.exp_avg_scale.copy_(largest_magnitudes(exp_avg, kCompandedGroup));
@@ -70,6 +74,9 @@ void encode_roots(const Tensor& exp_avg, const Tensor& roots, const CompandedSta
   state.exp_avg_sq.view(-1).copy_((roots * spread(inverse2, kCompandedGroup, count)).round());
 }
 
+// m = beta1 m + (1 - beta1) g, v = beta2 v + (1 - beta2) g^2, then
+// w = (w + step_size m / (sqrt(v) + epsilon)) decay. As in bitsandbytes, a non-finite gradient
+// leaves the weight as it is and zeroes both moments.
 void update_chunk(const ParameterChunk& chunk, const DynamicState& state,
                   const BitsAndBytesNumbers& n) {
   const DynamicState part = part_of(chunk, state);
@@ -86,6 +93,7 @@ void update_chunk(const ParameterChunk& chunk, const DynamicState& state,
   encode_dynamic(at::where(is_finite, first, zero), at::where(is_finite, second, zero), part);
 }
 
+// The same equations with moments in float32.
 void update_chunk(const ParameterChunk& chunk, const WideState& state,
                   const BitsAndBytesNumbers& n) {
   const Tensor& g = chunk.gradient;
@@ -97,6 +105,8 @@ void update_chunk(const ParameterChunk& chunk, const WideState& state,
   chunk.weight.copy_((chunk.weight + step) * n.decay);
 }
 
+// torch's equation, w = decay w + step_size m / (sqrt(v) correction + epsilon). The second code is
+// of sqrt(v), so v itself is never stored.
 void update_chunk(const ParameterChunk& chunk, const CompandedState& state, const AdamWNumbers& n) {
   const CompandedState part = part_of(chunk, state);
   const Tensor& g = chunk.gradient;
@@ -147,6 +157,7 @@ void encode_dynamic(const Tensor& exp_avg, const Tensor& exp_avg_sq, const Dynam
   const Tensor absmax1 = spread(state.absmax1, kDynamicBlock, count);
   const Tensor absmax2 = spread(state.absmax2, kDynamicBlock, count);
   const Tensor codes = nearest_codes(first, absmax1, signed_map());
+  // Values whose sign bit is set get a code below that of zero, 127.
   const Tensor codes1 = at::where(first.signbit(), codes.clamp_max(126), codes);
   state.state1.view(-1).copy_(at::where(absmax1 == 0, at::Scalar(kLargestCode), codes1));
   const Tensor codes2 = nearest_codes(second, absmax2, unsigned_map());
@@ -168,6 +179,7 @@ void encode_companded(const Tensor& exp_avg, const Tensor& exp_avg_sq,
   encode_roots(exp_avg.view(-1), exp_avg_sq.view(-1).sqrt(), state);
 }
 
+// The inverse of encode_roots(): m = scale q / (254 - |q|), sqrt(v) = scale q / 255.
 void decode_companded(const CompandedState& state, const Tensor& exp_avg,
                       const Tensor& exp_avg_sq) {
   const int64_t count = exp_avg.numel();

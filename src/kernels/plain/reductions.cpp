@@ -19,14 +19,15 @@ double sum_of_all_squares(const std::vector<Tensor>& tensors) {
 
 double mean(const Tensor& values) { return values.mean().item<double>(); }
 
-// Unlike index_add_, which adds atomically: sorted, so that runs have equal bits.
+// Unlike index_add_, which adds atomically, this sorts the indices, so that repeated runs have
+// equal bits.
 void sum_rows(const Tensor& target, const Tensor& indices, const Tensor& rows) {
   target.index_put_({indices}, rows, /*accumulate=*/true);
 }
 
 void add_rows(const Tensor& target, const Tensor& indices, const Tensor& rows, int64_t skipped) {
   if (skipped < 0) return sum_rows(target, indices, rows);
-  // Zeros are added for what is left out: how many rows there are the host would have to wait for.
+  // Adds zeros for skipped rows: to count the others, the host would have to wait for the device.
   const Tensor is_skipped = indices.eq(skipped);
   sum_rows(target, indices.masked_fill(is_skipped, 0),
            rows.masked_fill(is_skipped.unsqueeze(1), 0.0));

@@ -7,7 +7,10 @@
 
 namespace finetune::kernels::plain {
 
-// The logits become exponentials in place: a second tensor of their size would be the largest of a
+// With logits z, K classes, label l and smoothing e:
+// loss = log(sum(exp(z))) - (1 - e) z[l] - e / K sum(z) and
+// dz = gradient_scale (softmax(z) - e / K), minus gradient_scale (1 - e) at l.
+// Overwrites the logits with exponentials: a second tensor of their size would be the largest of a
 // step.
 Tensor softmax_cross_entropy_(const Tensor& logits, const Tensor& labels,
                               const SoftmaxCrossEntropyOptions& options) {

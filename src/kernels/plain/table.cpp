@@ -11,7 +11,7 @@ constinit const Kernels kKernels = {
     .name = "plain",
 #define FINETUNE_OPERATION(operation) .operation = operation,
 #include "kernels/operations.def"
-    // What counts is that a call is worth starting.
+    // Chunks are so large that the cost of each call is negligible.
     .chunk_values = int64_t{1} << 22,
     .is_asynchronous = true,
 };

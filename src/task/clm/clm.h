@@ -11,14 +11,14 @@
 
 namespace finetune {
 
-// Causal language modelling, as run_clm.
+// Causal language modelling, as in run_clm.
 
 const TaskKeys& causal_lm_keys();
 const TaskDescriptor& causal_lm_descriptor();
 
 [[nodiscard]] std::unique_ptr<TaskSetup> make_causal_lm_setup(const SetupContext& context);
 
-// Of batches whose labels are the next tokens. `model` must outlive the task.
+// For batches whose labels are the next tokens. `model` must outlive the task.
 [[nodiscard]] std::unique_ptr<Task> make_causal_lm_task(LanguageModel& model, c10::Device device,
                                                         const LossOptions& options);
 

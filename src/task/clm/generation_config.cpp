@@ -19,7 +19,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr int64_t kMostTokens = int64_t{1} << 20;
 
-// Other settings of transformers that change the text, with the value that changes nothing.
+// Unsupported settings of transformers that change the text, with the values that have no effect.
 struct Neutral {
   const char* name;
   double value;
@@ -41,7 +41,7 @@ void report_unknown(const Json& json, const std::string& path) {
   if (!names.empty()) log::warning(path + ": has no effect here: " + join(names));
 }
 
-// A number, a list of them, or null.
+// Reads a number, a list of numbers, or null.
 std::vector<int64_t> read_eos(const JsonFields& fields, int64_t vocabulary) {
   const Json& value = fields.at("eos_token_id");
   const IntegerRange range = {.low = 0, .high = vocabulary - 1};

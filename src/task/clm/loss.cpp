@@ -9,7 +9,7 @@
 namespace finetune {
 namespace {
 
-// The words to predict are those behind each token; all else is as with masked ones.
+// Like masked language modelling, but the label of each token is the next token.
 class CausalLm final : public Task {
  public:
   CausalLm(LanguageModel& model, c10::Device device, const LossOptions& options)
@@ -26,7 +26,7 @@ class CausalLm final : public Task {
     return words_->loss_sums(batch, pass);
   }
 
-  // Every token is a target: their logits would be larger than all else.
+  // Does not return logits: every token is a target, so they would be larger than everything else.
   Outputs evaluate(const Batch& batch) override {
     if (batch.targets == 0) return {};
     const c10::NoGradGuard no_grad;

@@ -41,7 +41,7 @@ int32_t NextToken::sample(std::span<const float> scores, double uniform) {
     weights_.push_back(std::exp((score(id) - score(order_.front())) / config_.temperature));
     sum += weights_.back();
   }
-  // The smallest set of the most probable that holds top_p: what those before it hold is below.
+  // Keeps the smallest set of most probable tokens whose sum reaches top_p.
   double kept = 0.0;
   size_t count = 0;
   while (count < order_.size() && (count == 0 || kept < config_.top_p * sum)) {

@@ -24,7 +24,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Tells a text that grows token by token in whole characters.
+// Passes on a text that grows token by token, in complete characters.
 class TextPieces {
  public:
   TextPieces(const Tokenizer& tokenizer, std::function<void(std::string_view)> tell)
@@ -33,7 +33,8 @@ class TextPieces {
   void add(std::span<const int32_t> ids, bool is_last) {
     if (!tell_) return;
     const std::string text = tokenizer_.decode(ids, /*skip_special_tokens=*/true);
-    constexpr std::string_view kHalf = "\xEF\xBF\xBD";  // of a character: the next token has more
+    // incomplete character: wait for the next token
+    constexpr std::string_view kHalf = "\xEF\xBF\xBD";
     if (!is_last && text.ends_with(kHalf)) return;
     if (text.size() > told_) tell_(std::string_view(text).substr(told_));
     told_ = std::max(told_, text.size());
@@ -83,7 +84,7 @@ class TextGenerator final : public Predictor {
   [[nodiscard]] std::vector<int32_t> encode(const Query& query) const {
     const Tokenizer& tokenizer = encoder_.tokenizer();
     std::vector<int32_t> ids = tokenizer.add_special_tokens(encoder_.ids(query.text, query.where));
-    if (ids.empty() && config_.bos_token_id) {  // as generate() begins
+    if (ids.empty() && config_.bos_token_id) {  // generate() starts so
       ids.push_back(static_cast<int32_t>(*config_.bos_token_id));
     }
     if (ids.empty())
@@ -97,8 +98,8 @@ class TextGenerator final : public Predictor {
     return ids;
   }
 
-  // What follows the prompt, with the token that ends it. Each token passes the model once: the
-  // keys and values of those before it are kept.
+  // Returns the tokens after the prompt, with the one that ends the text. The cache keeps keys and
+  // values, so each token passes through the model once.
   [[nodiscard]] std::vector<int32_t> complete(const std::vector<int32_t>& prompt) {
     const c10::NoGradGuard no_grad;
     NextToken next(generation_);
@@ -122,7 +123,7 @@ class TextGenerator final : public Predictor {
     return {made().begin(), made().end()};
   }
 
-  // Logits [V] of the token after `ids`, on the CPU.
+  // Returns the logits [V] of the token after `ids`, on the CPU.
   [[nodiscard]] Tensor next_scores(std::span<const int32_t> ids, KeyValueCache& cache) {
     const std::vector<int64_t> row(ids.begin(), ids.end());
     const auto size = static_cast<int64_t>(row.size());
@@ -138,7 +139,7 @@ class TextGenerator final : public Predictor {
     return std::ranges::find(ends, int64_t{id}) != ends.end();
   }
 
-  // Of (seed, prompt, position) alone: what was generated before changes nothing.
+  // Depends only on (seed, prompt, position), not on what was generated before.
   [[nodiscard]] double uniform(int64_t position) const {
     return random::Sequence(random::make_key(static_cast<uint64_t>(options_.seed),
                                              random::Purpose::kGeneration, prompts_,
@@ -153,7 +154,7 @@ class TextGenerator final : public Predictor {
   PredictOptions options_;
   GenerationConfig generation_;
   std::unique_ptr<LanguageModel> model_;
-  uint64_t prompts_ = 0;  // answered before
+  uint64_t prompts_ = 0;  // number of prompts answered
 };
 
 }  // namespace

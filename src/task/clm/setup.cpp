@@ -6,7 +6,7 @@
 namespace finetune {
 namespace {
 
-// As run_clm.
+// Sets up the task as run_clm does.
 class CausalLmSetup final : public TextSetup {
  public:
   explicit CausalLmSetup(const SetupContext& context) : TextSetup(context) {
@@ -19,8 +19,8 @@ class CausalLmSetup final : public TextSetup {
     split_rows_of_train_file();
   }
 
-  // Padding follows a sequence, whatever the tokenizer's side for generation: it is not computed
-  // there, and positions begin with the text.
+  // Pads on the right even if the tokenizer pads on the left for generation: such padding is not
+  // computed, and positions begin with the text.
   [[nodiscard]] std::shared_ptr<const Collator> make_collator() const override {
     const auto& special = context().tokenizer.special_tokens();
     const auto& pad = special.pad ? special.pad : special.eos;

@@ -9,7 +9,7 @@
 namespace finetune {
 namespace {
 
-// How many of the masked tokens are the most probable ones.
+// Counts the masked tokens whose most probable token is correct.
 class MaskedLmMetrics final : public Metrics {
  public:
   void add(const Batch& batch, const Outputs& outputs) override {
@@ -41,8 +41,8 @@ class MaskedLm final : public Task {
     return {batch.targets};
   }
 
-  // Cross-entropy over the masked positions (Devlin et al. 2019, section 3.1). The head, four
-  // fifths of a small model's work, runs on these alone.
+  // Cross entropy over the masked positions (Devlin et al. 2019, section 3.1). The head, which is
+  // four fifths of a small model's work, runs only on these positions.
   std::vector<Tensor> loss_sums(const Batch& batch, const TrainingPass& pass) override {
     if (batch.targets == 0) return {Tensor()};
     const MaskedWords words(batch);

@@ -12,7 +12,7 @@
 
 namespace finetune {
 
-// Masked language modelling, as run_mlm.
+// Masked language modelling, as in run_mlm.
 
 const TaskKeys& masked_lm_keys();
 const TaskDescriptor& masked_lm_descriptor();
@@ -23,7 +23,7 @@ const TaskDescriptor& masked_lm_descriptor();
 [[nodiscard]] std::unique_ptr<Task> make_masked_lm_task(LanguageModel& model, c10::Device device,
                                                         const LossOptions& options);
 
-// accuracy: the share of the masked tokens that are the most probable ones.
+// Computes `accuracy`: the fraction of masked tokens whose most probable token is correct.
 [[nodiscard]] std::unique_ptr<Metrics> make_masked_lm_metrics();
 
 [[nodiscard]] std::unique_ptr<Predictor> make_fill_mask(const std::string& folder,

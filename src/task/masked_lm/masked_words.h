@@ -10,7 +10,7 @@
 
 namespace finetune {
 
-// The labels of a batch, and where they stand (row * length + column), in order.
+// The labels of a batch in order, and their positions (row * length + column).
 struct MaskedWords {
   explicit MaskedWords(const Batch& batch) {
     for (size_t i = 0; i < batch.labels.size(); ++i) {
@@ -19,8 +19,8 @@ struct MaskedWords {
       labels.push_back(batch.labels[i]);
     }
   }
-  // Throws Error(kData) where a label is no entry of the model's vocabulary. Here, in host memory,
-  // because a device would have to be waited for.
+  // Throws Error(kData) for a label outside the model's vocabulary. Checks in host memory, because
+  // a device would have to be waited for.
   void check_labels(int64_t vocabulary) const {
     for (const int64_t label : labels) {
       if (label >= 0 && label < vocabulary) continue;

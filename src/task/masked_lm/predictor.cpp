@@ -70,7 +70,7 @@ class FillMask final : public Predictor {
     return row;
   }
 
-  // For each row a list with the answers of each mask.
+  // Returns for each row a list with the answers of each mask.
   [[nodiscard]] std::vector<Json> fill(std::span<const ModelText> rows) const {
     const c10::NoGradGuard no_grad;
     const Batch batch = make_batch(rows, config_.pad_token_id);
@@ -98,11 +98,11 @@ class FillMask final : public Predictor {
     return by_row;
   }
 
-  // scores and tokens: [k] of the mask at `place`.
+  // Returns the answers for the mask at `place` from its best scores and tokens [k].
   [[nodiscard]] Json candidates(std::vector<int32_t> row, int64_t place, const Tensor& scores,
                                 const Tensor& tokens) const {
     const Tokenizer& tokenizer = encoder_.tokenizer();
-    // As transformers' pipeline: a text with several masks keeps its special tokens.
+    // As in transformers' pipeline, a text with several masks keeps its special tokens.
     const bool single = std::count(row.begin(), row.end(), mask_.id) == 1;
     Json list = Json::array();
     for (int64_t k = 0; k < tokens.numel(); ++k) {

@@ -5,7 +5,7 @@
 namespace finetune {
 namespace {
 
-// As run_mlm.
+// Sets up the task as run_mlm does.
 class MaskedLmSetup final : public TextSetup {
  public:
   explicit MaskedLmSetup(const SetupContext& context) : TextSetup(context) {
@@ -37,7 +37,8 @@ class MaskedLmSetup final : public TextSetup {
     options.masking.seed = static_cast<uint64_t>(args().data_seed.value_or(args().seed));
     options.pad_id = static_cast<int32_t>(context().model.pad_token_id);
     options.pad_to_max_length = args().pad_to_max_length;
-    if (args().packing) options.pad_left = false;  // only padding after a sequence is not computed
+    // only padding at the end of a sequence is skipped
+    if (args().packing) options.pad_left = false;
     options.max_seq_length = max_seq_length();
     return std::make_shared<MaskedLmCollator>(std::move(options));
   }

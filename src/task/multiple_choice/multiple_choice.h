@@ -13,7 +13,7 @@
 
 namespace finetune {
 
-// One of several choices for a context, as run_swag.
+// Chooses one of several continuations of a context, as in run_swag.
 
 const TaskKeys& multiple_choice_keys();
 const TaskDescriptor& multiple_choice_descriptor();
@@ -25,11 +25,11 @@ const TaskDescriptor& multiple_choice_descriptor();
 [[nodiscard]] std::unique_ptr<Task> make_multiple_choice_task(HeadModel& model, c10::Device device,
                                                               const LossOptions& options);
 
-// accuracy
+// Computes `accuracy`.
 [[nodiscard]] std::unique_ptr<Metrics> make_multiple_choice_metrics();
 
-// predict_results.txt as in sequence classification, with the number of the best choice; run_swag
-// writes none.
+// Writes predict_results.txt as for sequence classification, with the number of the best choice;
+// run_swag writes no such file.
 [[nodiscard]] std::unique_ptr<PredictionFiles> make_multiple_choice_files();
 
 [[nodiscard]] std::unique_ptr<Predictor> make_multiple_choice(const std::string& folder,

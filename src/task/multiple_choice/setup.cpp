@@ -6,7 +6,7 @@
 namespace finetune {
 namespace {
 
-// As run_swag.
+// Sets up the task as run_swag does.
 class MultipleChoiceSetup final : public LabelledSetup {
  public:
   explicit MultipleChoiceSetup(const SetupContext& context) : LabelledSetup(context, 1024) {}

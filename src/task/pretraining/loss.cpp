@@ -10,10 +10,10 @@
 namespace finetune {
 namespace {
 
-// How often the most probable answer is the right one, and the mean loss.
+// Accuracy of the most probable answer, and the mean loss.
 class Score {
  public:
-  // `best`: the argmax of the logits, where they are not there.
+  // `best`: the argmax of the logits, used if `logits` is undefined.
   void add(const Tensor& logits, const Tensor& best, const std::vector<int64_t>& labels,
            const Outputs::TermMean& term) {
     if (term.targets == 0) return;
@@ -40,7 +40,7 @@ class PretrainingMetrics final : public Metrics {
   void add(const Batch& batch, const Outputs& outputs) override {
     if (outputs.terms.empty()) return;
     words_.add(outputs.logits, outputs.best, MaskedWords(batch).labels, outputs.terms[0]);
-    // kIgnoredLabel is never the most probable class.
+    // kIgnoredLabel is never the most probable class, so such samples add nothing.
     next_.add(outputs.next_sentence_logits, Tensor(), batch.classes, outputs.terms[1]);
   }
 
@@ -68,7 +68,7 @@ class Pretraining final : public Task {
     return {batch.targets - next, next};
   }
 
-  // Devlin et al. 2019, section 3.1. The head over the vocabulary runs on masked words alone.
+  // Devlin et al. 2019, section 3.1. The head over the vocabulary runs only on masked words.
   std::vector<Tensor> loss_sums(const Batch& batch, const TrainingPass& pass) override {
     const MaskedWords words(batch);
     if (batch.targets == 0) return {Tensor(), Tensor()};
@@ -114,7 +114,7 @@ class Pretraining final : public Task {
     return words.size() > 0 ? to_device(words.positions, device_) : Tensor();
   }
 
-  // Undefined where no sample has a label.
+  // Undefined if no sample has a label.
   [[nodiscard]] static Tensor next_loss(const Tensor& logits, const Batch& batch) {
     if (count_known(batch.classes) == 0) return {};
     return summed_cross_entropy(logits.to(at::kFloat), batch.classes, batch, 0.0);

@@ -11,7 +11,7 @@
 
 namespace finetune {
 
-// BERT's pretraining: masked words and, with use_nsp, the next sentence.
+// BERT's pretraining: masked language modelling and, with use_nsp, next sentence prediction.
 
 const TaskKeys& pretraining_keys();
 const TaskDescriptor& pretraining_descriptor();
@@ -19,14 +19,14 @@ const TaskDescriptor& pretraining_descriptor();
 [[nodiscard]] std::unique_ptr<TaskSetup> make_pretraining_setup(const SetupContext& context);
 
 // `model` must outlive the task.
-// Two terms: cross entropy over the masked words, and over the samples whose next sentence is asked
-// for. As in transformers the sum of both means is the loss. Only the first is smoothed.
+// Two terms: cross entropy over the masked words, and over the samples with a next-sentence label.
+// As in transformers, the loss is the sum of both means. Label smoothing applies only to the first.
 [[nodiscard]] std::unique_ptr<Task> make_pretraining_task(PretrainingModel& model,
                                                           c10::Device device,
                                                           const LossOptions& options);
 
-// masked_lm_accuracy and next_sentence_accuracy (shares of the right ones), masked_lm_loss and
-// next_sentence_loss, the means over all targets.
+// Computes masked_lm_accuracy and next_sentence_accuracy (fractions of correct predictions), and
+// masked_lm_loss and next_sentence_loss (means over all targets).
 [[nodiscard]] std::unique_ptr<Metrics> make_pretraining_metrics();
 
 }  // namespace finetune

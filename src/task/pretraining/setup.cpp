@@ -14,7 +14,7 @@
 namespace finetune {
 namespace {
 
-// As BERT's create_pretraining_data and run_pretraining together.
+// Sets up the task as BERT's create_pretraining_data and run_pretraining do together.
 class PretrainingSetup final : public TaskSetup {
  public:
   explicit PretrainingSetup(const SetupContext& context)

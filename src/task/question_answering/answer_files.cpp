@@ -19,7 +19,7 @@ std::string python_number(double value) {
   return format_double(value);
 }
 
-// One of the n best. run_qa's placeholder for no answer at all begins with its text.
+// Formats one of the n best answers. In run_qa's placeholder for no answer the text comes first.
 std::string candidate_text(const AnswerCandidate& candidate) {
   const std::string text = "            \"text\": " + python_text(candidate.text) + ",\n";
   const std::string logits =

@@ -9,10 +9,10 @@
 
 namespace finetune {
 
-// STAGE_predictions.json, STAGE_nbest_predictions.json and, with version_2_with_negative,
+// Writes STAGE_predictions.json, STAGE_nbest_predictions.json and, with version_2_with_negative,
 // STAGE_null_odds.json, byte for byte as run_qa prints the same numbers. `stage` is "eval" or
-// "predict". What make_question_answering_metrics() finds is to be handed to take(). Requires: no
-// id is taken twice.
+// "predict". Pass the answers of make_question_answering_metrics() to take(). Requires: each id
+// once.
 class AnswerFiles final : public PredictionFiles {
  public:
   AnswerFiles(std::string stage, bool version_2_with_negative)
@@ -23,7 +23,7 @@ class AnswerFiles final : public PredictionFiles {
   void write(FileSystem& files, const std::string& output_dir) const override;
 
  private:
-  // A JSON object in the making, indented as Python does with indent=4.
+  // Builds a JSON object with the indentation of Python's indent=4.
   class ObjectText {
    public:
     void add(const std::string& key, const std::string& value);

@@ -9,14 +9,15 @@
 namespace finetune {
 namespace {
 
-// An order for numbers of a model that has diverged, too: NaN comes first, as numpy's argsort,
-// read backwards, has it.
+// A strict order also for NaN, which a diverged model returns: NaN comes first, as in a reversed
+// numpy argsort.
 bool is_better(float a, float b) {
   if (std::isnan(a) || std::isnan(b)) return std::isnan(a) && !std::isnan(b);
   return a > b;
 }
 
-// The places of the `count` best logits, best first; of equals the later one.
+// Returns the positions of the `count` best logits, best first; of equal logits the later one
+// first.
 std::vector<size_t> best_places(std::span<const float> logits, int64_t count) {
   std::vector<size_t> places(logits.size());
   std::iota(places.begin(), places.end(), size_t{0});
@@ -43,7 +44,7 @@ std::string text_at(std::string_view context, const TextRange& range) {
 void AnswerFinder::add(std::span<const float> start_logits, std::span<const float> end_logits,
                        std::span<const std::optional<TextRange>> tokens) {
   FT_CHECK(!start_logits.empty() && start_logits.size() == end_logits.size(), "logits of a row");
-  // All windows must agree on "no answer": the lowest of their scores counts.
+  // "No answer" needs all windows to agree, so the lowest of their scores counts.
   const float null_score = start_logits[0] + end_logits[0];
   if (!null_ || null_->score > null_score) {
     null_ = Candidate{{}, null_score, start_logits[0], end_logits[0]};
@@ -96,7 +97,7 @@ Answer AnswerFinder::finish(std::string_view id, std::string_view context) {
   const auto has_text = [](const AnswerCandidate& candidate) { return !candidate.text.empty(); };
   auto best = std::find_if(answer.n_best.begin(), answer.n_best.end(), has_text);
   if (best == answer.n_best.end() && (may_be_null || answer.n_best.size() < 2)) {
-    answer.n_best.insert(answer.n_best.begin(), {.text = "empty"});  // as run_qa says it
+    answer.n_best.insert(answer.n_best.begin(), {.text = "empty"});  // run_qa's placeholder
     scores.insert(scores.begin(), 0.0);
     best = answer.n_best.begin();
   }

@@ -13,7 +13,7 @@ namespace {
 
 utf8proc_int32_t number(char32_t c) { return static_cast<utf8proc_int32_t>(c); }
 
-// Python's str.isspace().
+// Python's str.isspace()
 bool is_space(char32_t c) {
   const utf8proc_property_t* property = utf8proc_get_property(number(c));
   switch (property->bidi_class) {
@@ -26,7 +26,7 @@ bool is_space(char32_t c) {
   }
 }
 
-// Python's \w; the underscore is gone with the punctuation.
+// Python's \w without the underscore, which was removed with the punctuation.
 bool is_word(char32_t c) {
   const utf8proc_category_t category = utf8proc_category(number(c));
   return (category >= UTF8PROC_CATEGORY_LU && category <= UTF8PROC_CATEGORY_LO) ||
@@ -53,7 +53,7 @@ std::u32string lower_without_punctuation(std::string_view text) {
   return result;
 }
 
-// Articles become a space: "the" alone among characters that are no word's.
+// Replaces articles by a space: "the" between characters that do not belong to words.
 std::u32string without_articles(const std::u32string& text) {
   std::u32string result;
   for (size_t start = 0; start < text.size();) {
@@ -82,7 +82,8 @@ std::vector<std::string> words_of(std::string_view text) {
   return words;
 }
 
-// Token overlap. Where a side has no words: 1 where both have none (SQuAD 2), else 0.
+// Returns the F1 of the token overlap. It is 0 if a side has no words; in SQuAD 2 it is 1 if both
+// have none.
 double overlap_f1(const std::vector<std::string>& answer, const std::vector<std::string>& right,
                   bool version_2) {
   if (version_2 && (answer.empty() || right.empty())) return answer == right ? 1.0 : 0.0;
@@ -159,8 +160,8 @@ std::vector<std::pair<std::string, double>> AnswerScores::compute() const {
   };
   add_part("HasAns", has_answer_);
   add_part("NoAns", no_answer_);
-  // run_qa gives no probabilities, so the only thresholds to try are those between questions, all
-  // at probability 0.
+  // run_qa has no probabilities, so the only thresholds to try are those between questions, all at
+  // probability 0.
   const auto unanswered = static_cast<double>(no_answer_.total);
   result.emplace_back("best_exact", percent(unanswered + best_gain_.exact, total));
   result.emplace_back("best_exact_thresh", 0.0);

@@ -13,10 +13,9 @@
 
 namespace finetune {
 
-// From logits of windows to answers, and what answers are worth: run_qa's post-processing and the
-// metrics of SQuAD.
+// Computes answers from the logits of windows (run_qa's post-processing), and the metrics of SQuAD.
 
-// run_qa's arguments.
+// The arguments of run_qa.
 struct AnswerOptions {
   int64_t n_best_size = 20;
   int64_t max_answer_length = 30;  // in tokens
@@ -24,7 +23,7 @@ struct AnswerOptions {
   double null_score_diff_threshold = 0.0;
 };
 
-// One of n-best, as nbest_predictions.json has it.
+// One of the n best answers, as in nbest_predictions.json.
 struct AnswerCandidate {
   std::string text;
   TextRange range = {};  // of the context; empty for no answer
@@ -45,11 +44,11 @@ class AnswerFinder {
  public:
   explicit AnswerFinder(const AnswerOptions& options) : options_(options) {}
 
-  // Logits of the window's row, padding included, and for each token its byte range of the context;
-  // empty if it is not a token of the context, or after the list's end.
+  // Logits of the window's row, padding included, and for each token its byte range in the context;
+  // nullopt for tokens outside the context. The list may be shorter than the row.
   void add(std::span<const float> start_logits, std::span<const float> end_logits,
            std::span<const std::optional<TextRange>> tokens);
-  // The answer of the windows since the last call. Of equal logits the later position is better.
+  // Returns the answer of the windows since the last call. Of equal logits the later position wins.
   [[nodiscard]] Answer finish(std::string_view id, std::string_view context);
 
  private:
@@ -67,8 +66,8 @@ class AnswerFinder {
   std::optional<Candidate> null_;
 };
 
-// SQuAD's: lower case, no ASCII punctuation, no English articles, single spaces. Text of a language
-// without spaces stays one word. Requires: well-formed UTF-8.
+// SQuAD's normalisation: lower case, without ASCII punctuation and English articles, single spaces.
+// Text of a language without spaces stays one word. Requires: well-formed UTF-8.
 [[nodiscard]] std::string normalize_answer(std::string_view text);
 
 // Metrics of SQuAD 1 or 2.
@@ -76,7 +75,8 @@ class AnswerScores {
  public:
   explicit AnswerScores(bool version_2) : version_2_(version_2) {}
 
-  // A question without right answers counts as one that has none in version 2, else not at all.
+  // A question without right answers counts as unanswerable in version 2, and is skipped in version
+  // 1.
   void add(std::string_view answer, std::span<const std::string> right_answers);
   [[nodiscard]] std::vector<std::pair<std::string, double>> compute() const;
 
@@ -90,7 +90,7 @@ class AnswerScores {
   bool version_2_;
   Sums has_answer_;
   Sums no_answer_;
-  // How much the questions so far gain over leaving all unanswered, and the most of that.
+  // Gain of the questions so far over leaving all unanswered, and the maximum of that gain.
   Sums gain_, best_gain_;
 };
 

@@ -45,7 +45,7 @@ class QuestionAnswering final : public Task {
   }
 
  private:
-  // Positions beyond the row, where a window was cut, are ignored as transformers does.
+  // As in transformers, positions after the end of a truncated window are ignored.
   static std::vector<int64_t> positions(std::vector<int64_t> ends, const Batch& batch) {
     for (int64_t& end : ends) {
       if (end == kIgnoredLabel || end >= batch.length) {
@@ -57,7 +57,7 @@ class QuestionAnswering final : public Task {
     return ends;
   }
 
-  // [rows, length, 2]
+  // Returns [rows, length, 2].
   Tensor logits(const Batch& batch, const std::optional<DropoutStream>& dropout) {
     return model_.logits(make_model_input(batch, device_, dropout)).to(at::kFloat);
   }

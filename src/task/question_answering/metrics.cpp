@@ -9,7 +9,7 @@
 namespace finetune {
 namespace {
 
-// Where the tokenizer pads on the left, the sequence begins behind.
+// Returns the number of padded tokens at the start of a row, for tokenizers that pad on the left.
 size_t padding_in_front(const Batch& batch, size_t row) {
   const auto length = static_cast<size_t>(batch.length);
   if (batch.attention_mask.empty()) return 0;
@@ -69,7 +69,7 @@ class QuestionAnsweringMetrics final : public Metrics {
   std::function<void(const Answer&)> take_;
   AnswerFinder finder_;
   AnswerScores scores_;
-  std::optional<int64_t> question_;  // whose windows finder_ holds
+  std::optional<int64_t> question_;  // the question of the windows in finder_
 };
 
 }  // namespace

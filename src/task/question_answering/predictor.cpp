@@ -12,11 +12,11 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// One sequence of a question with a part of its context.
+// Sequences of a question and a part of its context each.
 struct Windows {
   std::vector<ModelText> rows;
-  std::vector<std::vector<std::optional<TextRange>>> ranges;  // for each row, of its tokens
-  std::vector<size_t> queries;                                // for each row
+  std::vector<std::vector<std::optional<TextRange>>> ranges;  // of the tokens of each row
+  std::vector<size_t> queries;                                // index of the query of each row
 };
 
 class QuestionAnsweringPredictor final : public Predictor {
@@ -51,7 +51,7 @@ class QuestionAnsweringPredictor final : public Predictor {
   }
 
  private:
-  // As run_qa: no white space in front of the question; the context is cut, the question is not.
+  // As in run_qa, leading white space of the question is removed, and only the context is split.
   void cut_into_windows(const Query& query, size_t number, Windows& windows) {
     const TextEncoder& encoder = runner_.encoder();
     const std::string& asked = query.pair.value_or("");
@@ -81,14 +81,14 @@ class QuestionAnsweringPredictor final : public Predictor {
     }
   }
 
-  // `part`: of the context's tokens.
+  // `part` is a range of the context's tokens.
   void add_window(const std::vector<int32_t>& question, const Tokens& context,
                   const TextRange& part, Windows& windows) {
     const Tokenizer& tokenizer = runner_.encoder().tokenizer();
     const auto ids =
         std::span(context.ids)
             .subspan(static_cast<size_t>(part.begin), static_cast<size_t>(part.end - part.begin));
-    const bool context_first = tokenizer.sides().pad_left;  // as run_qa
+    const bool context_first = tokenizer.sides().pad_left;  // as in run_qa
     const ModelText& row = windows.rows.emplace_back(
         context_first ? tokenizer.combine(ids, std::span<const int32_t>(question))
                       : tokenizer.combine(question, ids));

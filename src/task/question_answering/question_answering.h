@@ -15,7 +15,7 @@
 
 namespace finetune {
 
-// A context's span that answers a question, as run_qa.
+// Finds the span of a context that answers a question, as in run_qa.
 
 const TaskKeys& question_answering_keys();
 const TaskDescriptor& question_answering_descriptor();
@@ -24,15 +24,15 @@ const TaskDescriptor& question_answering_descriptor();
 
 // `model` must outlive the task.
 // Two terms of weight one half: cross entropy of the answer's first and of its last token over the
-// rows' positions. As in transformers a position at or after the batch's length is not a target,
-// and one below 0 means 0; kIgnoredLabel is not a target either.
+// positions of a row. As in transformers, a position at or after the batch's length is ignored and
+// a negative one means 0. kIgnoredLabel is also ignored.
 [[nodiscard]] std::unique_ptr<Task> make_question_answering_task(HeadModel& model,
                                                                  c10::Device device);
 
-// exact_match and f1 of SQuAD 1, or with version_2_with_negative exact, f1, total, HasAns_*,
-// NoAns_* and best_* of SQuAD 2, in percent. `data` was made with keep_questions; the batches'
-// samples must be its windows in order. `take`, where it is set, gets each answer as soon as the
-// question's last window was added.
+// Computes exact_match and f1 of SQuAD 1, or with version_2_with_negative exact, f1, total,
+// HasAns_*, NoAns_* and best_* of SQuAD 2, in percent. `data` must be built with keep_questions,
+// and the batches must contain its windows in order. `take`, if set, gets each answer after the
+// last window of its question was added.
 [[nodiscard]] std::unique_ptr<Metrics> make_question_answering_metrics(
     std::shared_ptr<const QuestionAnsweringDataset> data, const AnswerOptions& options,
     std::function<void(const Answer&)> take = {});

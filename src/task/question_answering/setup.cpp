@@ -8,7 +8,7 @@
 namespace finetune {
 namespace {
 
-// As run_qa.
+// Sets up the task as run_qa does.
 class QuestionAnsweringSetup final : public LabelledSetup {
  public:
   explicit QuestionAnsweringSetup(const SetupContext& context) : LabelledSetup(context, 384) {}

@@ -27,7 +27,7 @@ double ClassCounts::accuracy() const {
   return samples_ == 0 ? kUndefined : static_cast<double>(hits_) / static_cast<double>(samples_);
 }
 
-// Gorodkin 2004, R_K of a confusion matrix by its sums alone.
+// R_K of Gorodkin 2004, computed from the row and column sums of the confusion matrix.
 double ClassCounts::matthews_correlation() const {
   if (samples_ == 0) return kUndefined;
   const auto samples = static_cast<double>(samples_);

@@ -7,8 +7,8 @@
 
 namespace finetune {
 
-// Hits, predictions and truths; what precision, recall and F1 are made of. 0 instead of 0 / 0, as
-// scikit-learn and seqeval do.
+// The counts of precision, recall and F1: correct predictions, all predictions, all true labels. 0
+// instead of 0 / 0, as in scikit-learn and seqeval.
 struct Hits {
   int64_t hits = 0;
   int64_t predicted = 0;
@@ -32,7 +32,7 @@ class ClassCounts {
 
   [[nodiscard]] double accuracy() const;  // NaN without samples, like the others
   [[nodiscard]] double matthews_correlation() const;
-  // Of class 1 where there are two classes, else the mean over the classes that occur.
+  // For two classes the value of class 1, else the mean over the classes that occur.
   [[nodiscard]] double average(double (Hits::*of)() const) const;
 
  private:

@@ -11,7 +11,7 @@ namespace {
 
 constexpr double kUndefinedCorrelation = std::numeric_limits<double>::quiet_NaN();
 
-// Rounding would give a constant side a tiny variance, so it is asked for by value.
+// Compares values, because rounding would give a constant side a tiny variance.
 template <class T>
 bool is_constant(const std::vector<T>& values) {
   return std::all_of(values.begin(), values.end(),

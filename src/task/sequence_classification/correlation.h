@@ -5,11 +5,12 @@
 
 namespace finetune {
 
-// Pearson's correlation of equally many numbers; NaN for fewer than two and where either side is
-// constant, as SciPy says it.
+// Returns Pearson's correlation of x and y, which have equal length; NaN for fewer than two values
+// and if a side is constant, as in SciPy.
 [[nodiscard]] double pearson(const std::vector<float>& x, const std::vector<float>& y);
 
-// Spearman's: Pearson's of the ranks, ties having their mean rank. NaN where a number is NaN.
+// Returns Spearman's correlation: Pearson's of the ranks, where ties get their mean rank. NaN if a
+// value is NaN.
 [[nodiscard]] double spearman(const std::vector<float>& x, const std::vector<float>& y);
 
 }  // namespace finetune

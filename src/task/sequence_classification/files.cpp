@@ -8,7 +8,7 @@
 namespace finetune {
 namespace {
 
-// As Python prints a string in a list.
+// Quotes a string as Python does when it prints a list.
 std::string quoted(const std::string& text) {
   const bool has_single = text.find('\'') != std::string::npos;
   const char quote = has_single && text.find('"') == std::string::npos ? '"' : '\'';

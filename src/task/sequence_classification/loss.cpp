@@ -28,7 +28,7 @@ class SingleLabel final : public HeadTask {
   ClassWeights weights_;
 };
 
-// Several labels at once, or numbers: a value for each output.
+// Several labels or numbers per sample: a value for each output.
 class Values final : public HeadTask {
  public:
   Values(HeadModel& model, c10::Device device, bool numbers)

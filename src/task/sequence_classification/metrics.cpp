@@ -17,12 +17,12 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-// Of the values a metric is made of; here so that mean(nothing) has one meaning.
+// Returns the mean; NaN if there are no values.
 double mean(double sum, int64_t count) {
   return count == 0 ? std::numeric_limits<double>::quiet_NaN() : sum / static_cast<double>(count);
 }
 
-// What is reported under a metric_name; the first one is the default.
+// The metrics reported under a metric_name; the first choice is the default.
 struct Choice {
   std::string metric_name;
   Names metrics;
@@ -76,7 +76,7 @@ Names metrics_named(ProblemType problem, const std::string& metric_name) {
                                       ", or leave it out");
 }
 
-// Of all names in order, each metric once.
+// Returns the metrics of all names in order, each once.
 Names metrics_of(ProblemType problem, const Names& metric_names) {
   if (metric_names.empty()) return metrics_named(problem, "");
   Names metrics;
@@ -105,7 +105,7 @@ class ClassMetrics final : public Metrics {
 
   void add(const Batch& batch, const Outputs& outputs) override {
     if (outputs.targets == 0) return;
-    const Tensor best = outputs.logits.argmax(-1).to(at::kCPU);  // of equals the first
+    const Tensor best = outputs.logits.argmax(-1).to(at::kCPU);  // the first of equal ones
     const std::span<const int64_t> predicted(best.const_data_ptr<int64_t>(),
                                              static_cast<size_t>(best.numel()));
     for (size_t i = 0; i < batch.classes.size(); ++i) {
@@ -132,8 +132,8 @@ class ClassMetrics final : public Metrics {
     return counts_.matthews_correlation();
   }
 
-  // Two classes: the difference of the logits, which orders samples as the probability does.
-  // More: the probability of each, against all others.
+  // Adds scores for roc_auc. Two classes: the difference of the logits, which has the order of the
+  // probability. More classes: the probability of each class against all others.
   void add_scores(const Batch& batch, const HostLogits& logits) {
     const size_t classes = logits.values.size() / batch.classes.size();
     columns_ = classes == 2 ? 1 : static_cast<int64_t>(classes);
@@ -157,7 +157,7 @@ class ClassMetrics final : public Metrics {
 
   Names names_;
   ClassCounts counts_;
-  RocAucColumns scores_;  // with roc_auc alone
+  RocAucColumns scores_;  // only with roc_auc
   int64_t columns_ = 0;
 };
 
@@ -205,9 +205,9 @@ class LabelMetrics final : public Metrics {
 
   Names names_;
   Hits hits_;
-  int64_t exact_ = 0;  // samples whose labels are all right
+  int64_t exact_ = 0;  // samples with all labels correct
   int64_t samples_ = 0;
-  RocAucColumns scores_;  // with roc_auc alone
+  RocAucColumns scores_;  // only with roc_auc
   int64_t labels_ = 0;
 };
 
@@ -233,7 +233,7 @@ class NumberMetrics final : public Metrics {
   [[nodiscard]] std::vector<std::pair<std::string, double>> compute() const override {
     std::vector<std::pair<std::string, double>> result;
     for (const std::string& name : names_) {
-      // Correlations are of pairs of numbers: several outputs have none.
+      // Correlations are defined for one output only.
       if (is_default_ && outputs_ > 1 && name != "mse") continue;
       result.emplace_back(name, value(name));
     }
@@ -253,7 +253,7 @@ class NumberMetrics final : public Metrics {
   int64_t outputs_ = 1;
   double squares_ = 0.0;
   int64_t values_ = 0;
-  std::vector<float> predicted_, there_;  // a rank correlation needs them all
+  std::vector<float> predicted_, there_;  // rank correlation needs all values
 };
 
 }  // namespace

@@ -16,7 +16,7 @@ using Json = nlohmann::ordered_json;
 
 enum class Function { kSigmoid, kSoftmax, kNone };
 
-// The pipeline's rule.
+// Chooses the function as transformers' pipeline does.
 Function default_function(const ModelConfig& config) {
   const std::string problem = config.problem_type.value_or("");
   if (problem == "regression") return Function::kNone;

@@ -10,8 +10,8 @@
 
 namespace finetune {
 
-// By the ranks of the positive samples (Mann and Whitney 1947); tied samples share the mean of
-// their ranks.
+// Computed from the ranks of the positive samples (Mann and Whitney 1947); tied samples share their
+// mean rank.
 double roc_auc(const std::vector<double>& scores, const std::vector<uint8_t>& is_positive) {
   FT_CHECK(scores.size() == is_positive.size(), "a flag for each score");
   constexpr double kUndefined = std::numeric_limits<double>::quiet_NaN();

@@ -15,8 +15,8 @@
 
 namespace finetune {
 
-// Classes, several labels or numbers for texts and pairs of texts, as run_glue and
-// run_classification.
+// Classifies texts and pairs of texts (one class or several labels) or predicts numbers for them,
+// as in run_glue and run_classification.
 
 const TaskKeys& sequence_classification_keys();
 const TaskDescriptor& sequence_classification_descriptor();
@@ -25,37 +25,36 @@ const TaskDescriptor& sequence_classification_descriptor();
     const SetupContext& context);
 
 // `model` must outlive the task.
-// One term: cross entropy over the samples whose class is known; binary cross entropy over all
-// values (multi label); squared error over all values (regression). Only the first is smoothed
-// and weighted.
+// One term: cross entropy over the samples with a known class; binary cross entropy over all values
+// (multi label); squared error over all values (regression). Label smoothing and class weights
+// apply only to the first.
 [[nodiscard]] std::unique_ptr<Task> make_sequence_classification_task(HeadModel& model,
                                                                       c10::Device device,
                                                                       ProblemType problem,
                                                                       const LossOptions& options);
 
-// Values as scikit-learn's and SciPy's. Without a name:
-// - one label: accuracy, f1 (of class 1 where there are two, else the mean over the classes that
-//   occur), matthews_correlation;
-//   roc_auc where it is asked for: of class 1 where there are two, else the mean over the classes,
-//   each against the rest (scikit-learn's multi_class="ovr");
-// - several labels (a logit above 0 is a yes): f1 over all yes and no (micro), accuracy (of whole
-//   samples); roc_auc where it is asked for, the mean over the labels;
-// - a number: mse, and for one output pearson, spearmanr and combined_score, their mean.
+// Computes metrics as scikit-learn and SciPy do. Without names:
+// - one label: accuracy, f1 (of class 1 if there are two classes, else the mean over the classes
+//   that occur), matthews_correlation. On request roc_auc: of class 1 if there are two classes,
+//   else the mean over the classes, each against the rest (scikit-learn's multi_class="ovr");
+// - several labels (predicted if the logit is above 0): f1 over all decisions (micro), accuracy (of
+//   complete samples). On request roc_auc, the mean over the labels;
+// - a number: mse, and for one output pearson, spearmanr and their mean, combined_score.
 // `metric_names` are some of these, precision or recall (averaged as f1 is), or a task of GLUE for
-// what run_glue reports there: "mrpc" is accuracy, f1 and combined_score. Throws Error(kConfig)
-// for a name that the problem does not have.
+// what run_glue reports there: "mrpc" is accuracy, f1 and combined_score. Throws Error(kConfig) for
+// a name that the problem does not have.
 [[nodiscard]] std::unique_ptr<Metrics> make_sequence_classification_metrics(
     ProblemType problem, const std::vector<std::string>& metric_names);
 
-// predict_results.txt of run_glue and run_classification: "index<TAB>prediction" and a line for
-// each sample: the label's name, the list of the names whose logit is above 0 (multi label, as
-// Python prints lists), or a number with three decimals (a list of them where a sample has
-// several). `labels` are the names of the classes in order; not used in regression.
+// Writes predict_results.txt of run_glue and run_classification: "index<TAB>prediction" and a line
+// for each sample with the name of the label, the list of names whose logit is above 0 (multi
+// label, as Python prints lists), or a number with three decimals (a list if a sample has several).
+// `labels` are the names of the classes in order; unused in regression.
 [[nodiscard]] std::unique_ptr<PredictionFiles> make_classification_files(
     ProblemType problem, std::vector<std::string> labels);
 
-// Some of accuracy, f1, precision, recall, roc_auc and matthews_correlation, of one class for each
-// sample.
+// Computes some of accuracy, f1, precision, recall, roc_auc and matthews_correlation for samples
+// with one class each.
 [[nodiscard]] std::unique_ptr<Metrics> make_class_metrics(std::vector<std::string> names);
 
 [[nodiscard]] std::unique_ptr<Predictor> make_text_classification(const std::string& folder,

@@ -19,7 +19,7 @@ std::optional<ProblemType> find_problem(const std::optional<std::string>& name) 
   return std::nullopt;
 }
 
-// As run_glue and run_classification.
+// Sets up the task as run_glue and run_classification do.
 class SequenceClassificationSetup final : public LabelledSetup {
  public:
   explicit SequenceClassificationSetup(const SetupContext& context) : LabelledSetup(context, 128) {
@@ -27,7 +27,7 @@ class SequenceClassificationSetup final : public LabelledSetup {
   }
 
   std::shared_ptr<const Dataset> read(Split split) override {
-    // Guessed once: evaluation and prediction read what was trained on.
+    // Guesses the columns once: evaluation and prediction read the same columns as training.
     if (!columns_) columns_ = columns_of(split, RowTask::kSequenceClassification);
     if (split == Split::kTrain) learn_from_data(split_files(context().config, split));
     ClassificationOptions options;
@@ -80,7 +80,8 @@ class SequenceClassificationSetup final : public LabelledSetup {
     return {.label_smoothing_factor = args().label_smoothing_factor};
   }
 
-  // What a trained model's configuration says: all there is where nothing is trained.
+  // Reads the labels of a trained model's configuration, which is all there is if nothing is
+  // trained.
   void learn_from_model() {
     survey_.labels = labels_of_model(context());
     survey_.outputs = survey_.labels.size();

@@ -10,7 +10,7 @@ size_t best_of(const std::vector<float>& scores) {
   return static_cast<size_t>(std::max_element(scores.begin(), scores.end()) - scores.begin());
 }
 
-// The label that the tokens of one word agree on.
+// Returns the common label of the tokens of one word.
 EntityGroup entity_of_word(std::span<const TaggedToken> word, Aggregation aggregation,
                            const std::vector<std::string>& labels) {
   std::vector<float> scores = word[0].scores;
@@ -51,7 +51,7 @@ std::vector<EntityGroup> entities_of_words(std::span<const TaggedToken> tokens,
   return entities;
 }
 
-// A label without B- or I-; one that has neither continues the entity before it.
+// The label without B- or I-; a label without prefix continues the previous entity.
 struct TokenTag {
   explicit TokenTag(const std::string& label)
       : begins(label.starts_with("B-")),
@@ -62,7 +62,7 @@ struct TokenTag {
 
 EntityGroup group_of(std::span<const TaggedToken> tokens, std::span<const EntityGroup> parts) {
   EntityGroup group = parts[0];
-  // The pipeline's split("-", 1): "ORG-x" is the group "x".
+  // As the pipeline's split("-", 1): "ORG-x" is the group "x".
   const size_t dash = group.label.find('-');
   if (dash != std::string::npos) group.label = group.label.substr(dash + 1);
   double sum = 0.0;

@@ -70,7 +70,7 @@ class TokenClassificationMetrics final : public Metrics {
     add_tags(outside, outside);
   }
 
-  // At most one entity ends before a tag, so right ones end before the same tags.
+  // At most one entity ends before a tag, so equal entities end before the same tag.
   void add_tags(const Tag& predicted, const Tag& there) {
     const std::optional<Entity> guess = predicted_.next(predicted);
     const std::optional<Entity> truth = there_.next(there);

@@ -34,7 +34,7 @@ Aggregation parse_aggregation(const std::string& name) {
       "--aggregation_strategy takes none, simple, first, average or max, not '" + name + "'");
 }
 
-// Whether the vocabulary marks the tokens that continue a word ("##ing"), as WordPiece does.
+// Whether the vocabulary marks tokens that continue a word ("##ing"), as WordPiece does.
 bool marks_continuations(const Tokenizer& tokenizer) {
   bool has_vocabulary_text = false;
   for (const auto& [name, content] : tokenizer.files()) {
@@ -49,11 +49,11 @@ bool marks_continuations(const Tokenizer& tokenizer) {
   return has_vocabulary_text;
 }
 
-// A text with its tokens, cut to what the model takes.
+// A text with its tokens, truncated to what the model accepts.
 struct Sentence {
   std::string text;
   Tokens tokens;
-  size_t first_kept = 0;  // of tokens
+  size_t first_kept = 0;  // index of the first token kept
 };
 
 class TokenClassificationPredictor final : public Predictor {
@@ -83,7 +83,7 @@ class TokenClassificationPredictor final : public Predictor {
   }
 
  private:
-  // Words are joined by spaces, which is the text that places refer to.
+  // Joins words by spaces; offsets refer to the joined text.
   [[nodiscard]] Sentence tokenize(const Query& query) {
     TextEncoder& encoder = runner_.encoder();
     if (query.parts.empty()) {
@@ -103,7 +103,7 @@ class TokenClassificationPredictor final : public Predictor {
     return sentence;
   }
 
-  // scores: [T, labels]
+  // `scores`: [T, labels].
   [[nodiscard]] std::vector<TaggedToken> tag(const Sentence& sentence, const ModelText& row,
                                              const Tensor& scores) const {
     const CodePoints places(sentence.text);
@@ -133,8 +133,8 @@ class TokenClassificationPredictor final : public Predictor {
     return tokens;
   }
 
-  // The pipeline's rule: a token that is not spelt as its text is; where the vocabulary marks
-  // nothing, one with no space in front.
+  // Follows the pipeline. If the vocabulary marks continuations, a token continues a word if its
+  // text differs in length from the text it covers; otherwise, if no space precedes it.
   [[nodiscard]] bool continues_word(const std::string& text, const TextRange& range,
                                     const TaggedToken& token, const CodePoints& places) const {
     if (marks_continuations_) {
@@ -171,7 +171,7 @@ class TokenClassificationPredictor final : public Predictor {
     return list;
   }
 
-  // The tokens decoded, with the text itself where a token is not known.
+  // Decodes the tokens; unknown tokens are replaced by their text.
   [[nodiscard]] std::string text_of(std::span<const TaggedToken> tokens) const {
     std::vector<int32_t> ids;
     for (const TaggedToken& token : tokens) ids.push_back(token.id);
@@ -183,7 +183,7 @@ class TokenClassificationPredictor final : public Predictor {
       place = text.find(unknown, place);
       if (place == std::string::npos) break;
       text.replace(place, unknown.size(), token.word);
-      // WordPiece's decoder leaves no space in front of these.
+      // WordPiece's decoder removes the space before these.
       const bool is_closing =
           !token.word.empty() && std::string(".?!,").find(token.word[0]) != std::string::npos;
       if (marks_continuations_ && is_closing && place > 0 && text[place - 1] == ' ') {

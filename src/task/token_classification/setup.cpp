@@ -7,7 +7,7 @@
 namespace finetune {
 namespace {
 
-// As run_ner.
+// Sets up the task as run_ner does.
 class TokenClassificationSetup final : public LabelledSetup {
  public:
   explicit TokenClassificationSetup(const SetupContext& context)

@@ -15,7 +15,7 @@
 
 namespace finetune {
 
-// A label for each word, as run_ner.
+// Labels each word of a text, as in run_ner.
 
 const TaskKeys& token_classification_keys();
 const TaskDescriptor& token_classification_descriptor();
@@ -29,16 +29,17 @@ const TaskDescriptor& token_classification_descriptor();
                                                                    c10::Device device,
                                                                    const LossOptions& options);
 
-// Of entities as seqeval finds them by default (conlleval's rules for B-, I-, E-, S- and O):
-// precision, recall, f1, and accuracy over tokens. With `by_entity` as run_ner's
+// Computes precision, recall and f1 of entities as seqeval finds them by default (conlleval's rules
+// for B-, I-, E-, S- and O), and accuracy over tokens. With `by_entity`, as with run_ner's
 // return_entity_level_metrics: PER_precision, PER_recall, PER_f1, PER_number for each type in
-// order, then overall_precision, overall_recall, overall_f1, overall_accuracy.
-// `labels` are the names of the classes in order.
+// order, then overall_precision, overall_recall, overall_f1, overall_accuracy. `labels` are the
+// names of the classes in order.
 [[nodiscard]] std::unique_ptr<Metrics> make_token_classification_metrics(
     std::vector<std::string> labels, bool by_entity);
 
-// predictions.txt of run_ner: a line for each sample with the labels of its tokens that have one
-// in the data, joined by spaces. Where a sample's labels are not known: of each word's first token.
+// Writes predictions.txt of run_ner: a line for each sample with the labels of the tokens that have
+// a label in the data, joined by spaces; if a sample's labels are unknown, of each word's first
+// token.
 [[nodiscard]] std::unique_ptr<PredictionFiles> make_token_classification_files(
     std::shared_ptr<const TokenClassificationDataset> data, std::vector<std::string> labels);
 

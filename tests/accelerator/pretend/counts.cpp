@@ -36,7 +36,7 @@ void Counts::add_wait(const std::string& reason) {
 
 void Counts::write() {
   const char* const folder = std::getenv("PRETEND_ACCELERATOR_REPORT");
-  // A signal handler that ends the process may have interrupted a count.
+  // A signal handler that exits the process may have interrupted a count.
   const std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock || folder == nullptr || kernels_.empty()) return;
   const char* const device = std::getenv("CUDA_VISIBLE_DEVICES");
@@ -67,7 +67,7 @@ void Counts::write() {
 
 }  // namespace pretend
 
-// Processes that leave a world end by _exit, which runs nothing that atexit() registered.
+// Ranks exit with _exit, which runs no functions registered by atexit().
 extern "C" __attribute__((visibility("default"))) void _exit(int code) {
   pretend::Counts::instance().write();
   ::syscall(SYS_exit_group, code);

@@ -14,11 +14,11 @@ class Counts {
  public:
   static Counts& instance();
 
-  // A kernel or copy, and the bytes that it reads and writes.
+  // Counts a kernel or copy, and the bytes that it reads and writes.
   void add_kernel(const std::string& name, int64_t read, int64_t written);
-  // The host waits for the device.
+  // Counts a wait of the host for the device.
   void add_wait(const std::string& reason);
-  // The report, if one is wanted and the device was used.
+  // Writes the report, if one was asked for and the device was used.
   void write();
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// With PRETEND_ACCELERATOR_KERNELS=cuda the device runs the sources of src/kernels/cuda/device/,
-// every thread a fiber on the CPU. The binary asks for finetune_cuda_runner() by name.
+// With PRETEND_ACCELERATOR_KERNELS=cuda the device runs the sources of src/kernels/cuda/device/ on
+// the CPU, with a fiber for every thread. The binary finds finetune_cuda_runner() by name.
 #include <cstdlib>
 #include <string_view>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// One device a process, with two streams that run in order, and the handler for a host that touches
-// its memory.
+// One device per process with two streams that run in order, and the signal handler for a host that
+// touches device memory.
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <execinfo.h>
@@ -98,7 +98,7 @@ class Hooks final : public at::PrivateUse1HooksInterface {
 };
 
 const bool has_hooks = [] {
-  c10::register_privateuse1_backend("pretend");  // torch sees no accelerator without a name
+  c10::register_privateuse1_backend("pretend");  // torch needs a name
   at::RegisterPrivateUse1HooksInterface(new Hooks());
   return true;
 }();

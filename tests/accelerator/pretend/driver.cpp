@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The functions of CUDA's driver and libraries that the program looks up by name. They know the
-// device where PRETEND_ACCELERATOR_CAPABILITY says what it is: "7.5 40" is compute capability 7.5
-// with 40 multiprocessors.
+// The functions of CUDA's driver and libraries that the program looks up by name. They report a
+// device if PRETEND_ACCELERATOR_CAPABILITY is set: "7.5 40" is compute capability 7.5 with 40
+// multiprocessors.
 #include <cstdio>
 #include <cstdlib>
 

@@ -35,7 +35,7 @@ void LateCopies::finish(const Copy& copy) {
     std::memcpy(copy.host.mutable_data_ptr(), copy.content.data(), copy.content.size());
   } else if (std::memcmp(copy.host.const_data_ptr(), copy.content.data(), copy.content.size()) !=
              0) {
-    // Not an exception: waits are called by destructors too.
+    // Aborts instead of throwing, because destructors also call waits.
     std::fputs("pretend accelerator: the host overwrote pinned memory before the device read it\n",
                stderr);
     std::abort();

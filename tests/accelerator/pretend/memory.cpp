@@ -13,7 +13,7 @@ namespace pretend {
 namespace {
 
 constexpr size_t kAddresses = size_t{1} << 38;
-constexpr size_t kRounding = 512;  // as CUDA's caching allocator, so that peaks compare
+constexpr size_t kRounding = 512;  // as in CUDA's caching allocator, so that peaks are comparable
 constexpr int kNan = 0xFF;
 
 }  // namespace
@@ -24,7 +24,8 @@ size_t environment_value(const char* name, size_t fallback) {
 }
 
 DeviceMemory& DeviceMemory::instance() {
-  static auto* const memory = new DeviceMemory();  // tensors outlive static objects
+  // never destroyed: tensors outlive static objects
+  static auto* const memory = new DeviceMemory();
   return *memory;
 }
 
@@ -66,7 +67,7 @@ void* DeviceMemory::take(size_t bytes) {
   stats_.allocated_bytes[0].increase(size);
   stats_.reserved_bytes[0].increase(size);
   ++stats_.num_device_alloc;
-  if (first + size > used_before_) {  // the rest was poisoned when it was freed
+  if (first + size > used_before_) {  // other memory was poisoned when it was freed
     const size_t fresh = std::max(first, used_before_);
     poison(fresh, first + size - fresh);
     used_before_ = first + size;
@@ -185,7 +186,7 @@ class PinnedAllocator final : public at::HostAllocator {
   void copy_data(void* to, const void* from, size_t bytes) const override {
     std::memcpy(to, from, bytes);
   }
-  // Copies that are not done keep their host tensor, so no event has to.
+  // Pending copies own their host tensor, so events need not.
   bool record_event(void* /*pointer*/, void* /*context*/, c10::Stream /*stream*/) override {
     return true;
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Every operator runs the CPU's kernel on the kernels' addresses of its tensors. What only makes
-// views is done here by hand, and copies between host and device are counted and may be late.
+// Every operator runs the CPU's kernel on aliases of its tensors. Views are created here directly.
+// Copies between host and device are counted and may complete late.
 #include <ATen/EmptyTensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/as_strided_native.h>
@@ -26,14 +26,14 @@ namespace {
 
 using at::Tensor;
 
-// A device tensor and the CPU tensor over the same memory that the kernel gets.
+// Pairs of a device tensor and a CPU tensor over the same memory for the kernel.
 using Aliases = std::vector<std::pair<Tensor, Tensor>>;
 
 bool is_on_device(const Tensor& tensor) { return tensor.device().type() == kDeviceType; }
 
 Tensor alias_on_host(const Tensor& tensor) {
   const at::TensorOptions options = tensor.options().device(at::kCPU);
-  if (tensor.numel() == 0) {  // maybe an output that the kernel resizes
+  if (tensor.numel() == 0) {  // may be an output that the kernel resizes
     return at::empty_strided(tensor.sizes(), tensor.strides(), options);
   }
   return at::from_blob(DeviceMemory::instance().accessible(tensor.const_data_ptr()), tensor.sizes(),
@@ -45,7 +45,7 @@ Tensor empty_on_device(c10::IntArrayRef sizes, c10::IntArrayRef strides, at::Sca
   return at::detail::empty_strided_generic(sizes, strides, &device_allocator(), kKeys, type);
 }
 
-// A view of one of the aliases, as the view of the device's tensor.
+// Returns the device view for a view of one of the aliases.
 Tensor view_on_device(const Tensor& view, const Aliases& aliases) {
   const auto* const begin = static_cast<const char*>(view.const_data_ptr());
   for (const auto& [device, alias] : aliases) {
@@ -58,7 +58,7 @@ Tensor view_on_device(const Tensor& view, const Aliases& aliases) {
   TORCH_CHECK(false, "a view of none of the operator's inputs");
 }
 
-// What the CPU's kernel returned, on the device.
+// Returns a device tensor for the result of a CPU kernel.
 Tensor result_on_device(const Tensor& host, const Aliases& aliases) {
   const DeviceMemory& memory = DeviceMemory::instance();
   if (host.numel() > 0 && memory.is_accessible(host.const_data_ptr())) {
@@ -72,7 +72,7 @@ Tensor result_on_device(const Tensor& host, const Aliases& aliases) {
   return result;
 }
 
-// Bytes of a tensor in memory: an expanded dimension is stored, and read, once.
+// Returns the bytes of a tensor in memory; an expanded dimension counts once.
 int64_t stored_bytes(const Tensor& tensor) {
   int64_t elements = 1;
   for (int64_t d = 0; d < tensor.dim(); ++d) {
@@ -85,27 +85,28 @@ bool is_written(const c10::Argument& argument) {
   return argument.alias_info() != nullptr && argument.alias_info()->isWrite();
 }
 
-// CUDA takes indices from the host for these.
+// CUDA accepts host indices for these operators.
 bool takes_host_indices(const std::string& name) {
   static const std::set<std::string> kNames = {"aten::index.Tensor", "aten::index.Tensor_out",
                                                "aten::index_put_", "aten::_index_put_impl_"};
   return kNames.contains(name);
 }
 
-// The host must know the size of the result: CUDA waits for the device.
+// The host must know the size of the result, so CUDA waits for the device.
 bool waits_for_size(const std::string& name) {
   static const std::set<std::string> kNames = {
       "aten::nonzero",    "aten::_unique2", "aten::masked_select",
       "aten::unique_dim", "aten::bincount", "aten::repeat_interleave.Tensor"};
   return kNames.contains(name);
 }
-// The result itself is the host's.
+// The result is a host value.
 bool returns_to_host(const std::string& name) {
   static const std::set<std::string> kNames = {"aten::equal", "aten::is_nonzero"};
   return kNames.contains(name);
 }
 
-// One call of an operator: its arguments become aliases on the CPU, its results device tensors.
+// One call of an operator: its arguments are replaced by aliases on the CPU, and its results by
+// device tensors.
 class Call {
  public:
   Call(const c10::OperatorHandle& op, torch::jit::Stack& stack)
@@ -294,7 +295,7 @@ Tensor& set_storage(Tensor& tensor, at::Storage storage, int64_t offset, c10::In
   return tensor;
 }
 
-// Products of 16-bit matrices with float32 results, which the CPU lacks.
+// Multiplies 16-bit matrices with a float32 result, which the CPU does not support.
 void multiply_into_float32(Tensor& out, const Tensor& a, const Tensor& b, double beta,
                            double alpha) {
   TORCH_CHECK(a.scalar_type() == b.scalar_type() && out.scalar_type() == at::kFloat,
@@ -322,12 +323,13 @@ Tensor mm_dtype(const Tensor& a, const Tensor& b, at::ScalarType type) {
   return result;
 }
 
-// Module::to() asks through set_data(); torch's own answer does not know PrivateUse1.
+// Module::to() asks this through set_data(); torch's own implementation does not support
+// PrivateUse1.
 bool has_compatible_shallow_copy_type(const Tensor& /*to*/, const Tensor& /*from*/) { return true; }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_copy_from", copy_from);
-  // CUDA has one kernel for a list of tensors; the CPU calls an operator for each.
+  // CUDA has one kernel for a list of tensors; the CPU would call an operator for each tensor.
   for (const char* name : {"_foreach_norm.Scalar", "_foreach_zero_"}) {
     m.impl(name, torch::CppFunction::makeFromBoxedFunction<&run_operator>());
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // compile_kernels LIBNVRTC ARCHITECTURE...: compiles every type and variant of every kernel with
-// this NVRTC and fails where one does not compile, spills registers or uses local memory. Needs no
-// GPU. Prints a line for each kernel with the registers that its entries take.
+// this NVRTC. Fails if one does not compile, spills registers or uses local memory. Needs no GPU.
+// Prints a line for each kernel with the registers of its entries.
 #include <algorithm>
 #include <cstdio>
 #include <exception>
@@ -15,7 +15,7 @@
 namespace finetune::kernels::cuda {
 namespace {
 
-// What ptxas says of entries, as numbers in its order.
+// Returns the numbers that ptxas prints for the entries, in its order.
 std::vector<int> numbers_in(const std::string& log, const std::string& pattern) {
   std::vector<int> numbers;
   const std::regex wanted(pattern);
@@ -25,8 +25,8 @@ std::vector<int> numbers_in(const std::string& log, const std::string& pattern) 
   return numbers;
 }
 
-// Four registers: ptxas spills some where a kernel uses all that its threads may have, and keeps
-// them in the first-level cache.
+// Four registers: ptxas spills some if a kernel uses all registers of its threads, and they stay in
+// the L1 cache.
 constexpr int kMostSpilled = 16;
 
 int compile_all(const Nvrtc& nvrtc, const std::string& architecture) {

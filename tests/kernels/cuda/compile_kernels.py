@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 """Compiles the CUDA kernels with NVRTC of CUDA 12 and 13 for every architecture, without a GPU.
 
-NVRTC comes from PyPI's packages, kept in --cache. Exit 77: they could not be downloaded.
+NVRTC comes from PyPI's packages, cached in --cache. Exit 77: they could not be downloaded.
 """
 
 import argparse
@@ -11,13 +11,13 @@ import subprocess
 import sys
 import zipfile
 
-# The oldest version of each that the tests were written for; a CUDA build of torch brings its own.
+# The oldest tested version of each; a CUDA build of torch has its own.
 PACKAGES = {"12": "nvidia-cuda-nvrtc-cu12==12.9.86", "13": "nvidia-cuda-nvrtc==13.0.88"}
 ARCHITECTURES = ["75", "80", "86", "89", "90", "100", "120"]
 
 
 def library(package, folder):
-    """The path of libnvrtc.so.* of a package, downloaded where it is not there yet."""
+    """Returns the path of a package's libnvrtc.so.*, downloading it if necessary."""
     if not folder.is_dir():
         wheels = folder.with_suffix(".wheels")
         download = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", str(wheels), package]

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The kernels that NVRTC compiles, run on the CPU (cuda_on_cpu/), against the CPU's own: equal bits
-// where arithmetic is exact or the same, else within a few units of float32's last place; and the
-// same bits whatever order threads run in.
+// Compares the kernels for NVRTC, run on the CPU (cuda_on_cpu/), with the CPU's kernels: equal bits
+// where the arithmetic is exact or the same, else within a few units in the last place of float32;
+// and the same bits for every order of threads.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/ones.h>
@@ -33,9 +33,9 @@ bool same_content(const Tensor& a, const Tensor& b) {
          std::memcmp(a.const_data_ptr(), b.const_data_ptr(), a.nbytes()) == 0;
 }
 
-// What it is allowed to differ by, as a share of the largest value.
+// Allowed difference relative to the largest value.
 constexpr double kEqualBits = 0.0;
-// Of float32 sums in another order.
+// For float32 sums in another order.
 constexpr double kClose = 1e-6;
 
 class CudaKernels : public ::testing::Test {
@@ -46,7 +46,7 @@ class CudaKernels : public ::testing::Test {
   }
   void TearDown() override { cuda_on_cpu::set_thread_order(0); }
 
-  // compute() with this table twice, in two orders of threads, and with the CPU's.
+  // Calls compute() with this table twice, in two orders of threads, and with the CPU's table.
   static void expect_like_cpu(double tolerance,
                               const std::function<Tensors(const Kernels&)>& compute) {
     const Tensors expected = compute(cpu::kKernels);
@@ -74,7 +74,7 @@ std::optional<DropoutNumbers> some_dropout(double p) {
   return make_dropout_numbers(p, std::optional(stream), 1, DropoutSite::kAttentionOutput);
 }
 
-// Of every number of values that a thread holds, aligned rows and others.
+// For every number of values per thread, with aligned and unaligned rows.
 TEST_F(CudaKernels, NormaliseAsTheCpu) {
   const auto layout = make_token_layout({3, 1, 2}, 4, c10::Device(c10::kCPU));
   for (const int64_t columns : {5, 768, 1030, 4096}) {
@@ -131,7 +131,7 @@ struct AttentionCase {
   AttentionRule rule;
 };
 
-// Warps and blocks for a row, and the rules of encoders and decoders.
+// Rows in warps and in blocks, with the rules of encoders and decoders.
 TEST_F(CudaKernels, AttendAsTheCpu) {
   const AttentionCase cases[] = {{"short", 39, 0, {}},
                                  {"two vectors", 160, 0, {}},
@@ -229,7 +229,8 @@ struct UpdateCase {
   at::ScalarType gradient;
 };
 
-// Weights, corrections, codes and scales after some updates of parameters of several sizes.
+// Compares weights, corrections, codes and scales after some updates of parameters of several
+// sizes.
 TEST_F(CudaKernels, UpdateEveryFormatToTheCpusBits) {
   const UpdateCase cases[] = {
       {at::kFloat, false, at::kFloat},    {at::kFloat, false, at::kBFloat16},
@@ -241,7 +242,7 @@ TEST_F(CudaKernels, UpdateEveryFormatToTheCpusBits) {
       const Tensor gradient = at::randn({count}).to(one.gradient);
       if (count > 100) gradient[100] = std::numeric_limits<float>::infinity();
       for (int state = 0; state < 3; ++state) {
-        if (state != 0 && count > 100) gradient[100] = 1.0;  // only the dynamic one leaves it out
+        if (state != 0 && count > 100) gradient[100] = 1.0;  // only the dynamic state skips it
         expect_like_cpu(kEqualBits, [&](const Kernels& k) -> Tensors {
           Parameter parameter{.name = "w", .weight = start.to(one.weight, false, true)};
           parameter.gradient = gradient;
@@ -280,7 +281,7 @@ TEST_F(CudaKernels, UpdateEveryFormatToTheCpusBits) {
 
 int counted_launches = 0;
 
-// One launch for all that have the same formats, and what single updates give.
+// One launch updates all parameters with the same formats and gives the bits of single updates.
 TEST_F(CudaKernels, UpdateAListInOneLaunch) {
   static const cuda::Runner counting = {.address = cuda_on_cpu::cpu_runner().address,
                                         .launch =
@@ -317,10 +318,9 @@ TEST_F(CudaKernels, UpdateAListInOneLaunch) {
   }
 }
 
-// --- what runs them
-// ---------------------------------------------------------------------------------
+// --- the test runner on the CPU ---
 
-// A sum over a block whose threads do not wait before they read what others wrote.
+// A block sum without the barrier between writing and reading.
 void sum_without_barrier(const void* arguments) {
   __shared__ int values[64];
   values[threadIdx.x] = static_cast<int>(threadIdx.x);

@@ -30,7 +30,7 @@ std::unique_ptr<LanguageModel> tiny_decoder(const ModelOptions& options = {}) {
   return make_language_model(config, 5, kClmDevice, options);
 }
 
-// Four texts of different lengths, of which the last has nothing to predict.
+// Four texts of different lengths; the last has nothing to predict.
 const TokenDataset& clm_texts() {
   static const TokenDataset texts(
       {.ids = {4, 5, 6, 7, 2, 8, 9, 10, 11, 12, 13, 14, 15, 16}, .offsets = {0, 5, 7, 13, 14}});
@@ -77,7 +77,7 @@ TEST(CausalLmTask, NoTokenSeesWhatItIsToPredict) {
   Batch batch = clm_rows(0, 1);
   const auto task = make_causal_lm_task(*model, kClmDevice, {});
   const Tensor before = task->evaluate(batch).best.clone();
-  batch.input_ids[4] = 29;  // the last token, which only the one before it predicts
+  batch.input_ids[4] = 29;  // the last token, which only the one before predicts
   const Tensor after = task->evaluate(batch).best;
   EXPECT_TRUE(at::equal(before, after));
 }

@@ -19,7 +19,7 @@ int32_t choose(const GenerationConfig& config, std::vector<float> scores,
   return NextToken(config).choose(scores, text, uniform);
 }
 
-// Shares of the tokens that 1000 evenly spaced numbers choose.
+// Returns the fraction of each token among the choices of 1000 evenly spaced random numbers.
 std::map<int32_t, double> shares(const GenerationConfig& config, const std::vector<float>& scores) {
   std::map<int32_t, double> found;
   for (int i = 0; i < 1000; ++i) found[choose(config, scores, {}, (i + 0.5) / 1000)] += 1e-3;
@@ -34,7 +34,8 @@ TEST(NextToken, IsLessProbableWhereTheTextHasItAlready) {
   const GenerationConfig config{.repetition_penalty = 2.0};
   EXPECT_EQ(choose(config, {3.0F, 2.0F}, {0, 0, 0}), 1);  // 1.5 < 2
   EXPECT_EQ(choose(config, {-1.0F, -1.5F}, {0}), 1);      // -2 < -1.5
-  EXPECT_EQ(choose(config, {5.0F, 2.0F}, {0, 0, 0}), 0);  // once, however often it occurs
+  // applied once, however often the token occurs
+  EXPECT_EQ(choose(config, {5.0F, 2.0F}, {0, 0, 0}), 0);
 }
 
 TEST(NextToken, IsDrawnByTheSoftmaxOfTheScores) {

@@ -27,7 +27,8 @@ std::unique_ptr<LanguageModel> tiny_model() {
   return make_language_model(config, 5, kMlmDevice);
 }
 
-// Rows of different lengths with different numbers of targets, as a padded batch from `first` on.
+// Rows of different lengths with different numbers of targets, as a padded batch of `count` rows
+// from row `first` on.
 Batch mlm_rows(int64_t first, int64_t count) {
   const std::vector<std::vector<int64_t>> ids = {
       {0, 4, 5, 6, 2}, {0, 7, 2}, {0, 8, 9, 10, 11, 12, 2}, {0, 13, 14, 2}};

@@ -34,7 +34,7 @@ ModelConfig tiny(const std::string& type) {
   return config;
 }
 
-// One row a sample: no masked word in the second, nothing asked of the third's next sentence.
+// One row per sample: the second has no masked word, the third no next-sentence label.
 Batch rows(int64_t first, int64_t count) {
   const std::vector<std::vector<int64_t>> ids = {
       {0, 4, 5, 2, 6, 2}, {0, 7, 2, 8, 2, 1}, {0, 8, 9, 2, 11, 2}, {0, 13, 2, 14, 15, 2}};
@@ -70,7 +70,7 @@ struct Result {
   std::vector<Tensor> gradients = {};
 };
 
-// An update of six masked words and three next sentences.
+// Runs an update of six masked words and three next-sentence labels.
 Result update(const std::vector<Batch>& batches, const std::string& type, bool fused) {
   const auto model = make_pretraining_model(tiny(type), 5, kCpu, {.fused = fused});
   const auto task = make_pretraining_task(*model, kCpu, {});

@@ -17,7 +17,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Ranges = std::vector<std::optional<TextRange>>;
 
-// What run_qa's post-processing and the metrics of evaluate say; made by make_metric_goldens.py.
+// Results of run_qa's post-processing and of evaluate's metrics, written by make_metric_goldens.py.
 const Json& answer_goldens() {
   static const Json values = read_json_file(source_dir() + "/tests/task/metric_goldens.json");
   return values;
@@ -97,7 +97,7 @@ TEST(AnswerScores, CountBestMatchOfSeveralAnswers) {
   AnswerScores scores(false);
   scores.add("the old tower", std::vector<std::string>{"a tower", "Old Tower.", "bridge"});
   scores.add("tower", std::vector<std::string>{"old tower"});
-  scores.add("tower", std::vector<std::string>{});  // right answers are not known
+  scores.add("tower", std::vector<std::string>{});  // right answers are unknown
   EXPECT_THAT(scores.compute(), ::testing::ElementsAre(
                                     ::testing::Pair("exact_match", 50.0),
                                     ::testing::Pair("f1", ::testing::DoubleNear(250.0 / 3, 1e-9))));

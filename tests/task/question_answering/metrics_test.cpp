@@ -54,8 +54,8 @@ std::shared_ptr<const QuestionAnsweringDataset> dataset_of(const Json& golden) {
   return std::make_shared<QuestionAnsweringDataset>(std::move(content));
 }
 
-// Windows [first, last) as one batch; `left` more places are padding in front, the shorter rows
-// have low logits behind.
+// Adds windows [first, last) as one batch; `left` more positions are padding on the left, and
+// shorter rows end with low logits.
 void add_windows(Metrics& metrics, const std::vector<Json>& windows, size_t first, size_t last,
                  size_t left = 0) {
   Batch batch;

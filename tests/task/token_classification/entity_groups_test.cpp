@@ -11,7 +11,7 @@ using ::testing::ElementsAre;
 
 const std::vector<std::string> kLabels = {"O", "B-PER", "I-PER", "B-LOC"};
 
-// A token at [place, place + 1) whose label `label` has the score, the others share the rest.
+// A token at [place, place + 1): `label` has the score, the other labels share the rest.
 TaggedToken token(int64_t place, size_t label, float score, bool is_subword = false) {
   TaggedToken token{.index = place, .start = place, .end = place + 1, .is_subword = is_subword};
   token.scores.assign(kLabels.size(), (1.0F - score) / 3.0F);
@@ -48,7 +48,7 @@ TEST(Entities, HaveTheMeanScoreOfTheirParts) {
   EXPECT_EQ(entities[0].tokens.size(), 2U);
 }
 
-// "Lon" says nothing for sure, "##don" is a place without doubt.
+// "Lon" is uncertain, "##don" is certainly a place.
 TEST(Entities, LetAWordHaveOneLabel) {
   const std::vector<TaggedToken> tokens = {token(0, 1, 0.5F), token(1, 3, 0.9F, true),
                                            token(2, 0, 0.9F)};

@@ -12,10 +12,11 @@
 namespace finetune::kernels {
 namespace {
 
+// Values of a quantization block of the dynamic format and of a group of the companded one.
 constexpr int kDynamic = 256;
 constexpr int kGroup = 128;
 
-// Magnitudes as integers: the maximum of a vector is then one instruction, and a NaN the largest.
+// Compares magnitudes as integers: this takes one instruction per vector, and NaN is the largest.
 FT_INLINE float largest_magnitude(const float* values, int count) {
   uint32_t largest = 0;
   for (int i = 0; i < count; ++i) {
@@ -25,8 +26,8 @@ FT_INLINE float largest_magnitude(const float* values, int count) {
   return std::bit_cast<float>(largest);
 }
 
-// Codes of the magnitudes of values times 1 / absmax: separate loops, so that all but the look-up
-// vectorise.
+// Finds the codes of the magnitudes of values / absmax (kernels/dynamic_map.h). Three loops, so
+// that the first and the last vectorise and only the look-up does not.
 FT_INLINE void nearest_codes(const float* values, float absmax, int count,
                              const uint32_t* __restrict__ buckets, uint32_t* codes) {
   const float inverse = 1.0F / absmax;
@@ -47,7 +48,8 @@ FT_INLINE void nearest_codes(const float* values, float absmax, int count,
   }
 }
 
-// A block of zeros has the codes that bitsandbytes' search ends with for 0 / 0.
+// Codes of signed values. A block of zeros gets the code that bitsandbytes' search returns for 0 /
+// 0.
 FT_INLINE void encode_signed(const float* values, float absmax, int count, const uint32_t* buckets,
                              uint8_t* __restrict__ result) {
   if (absmax == 0.0F) {
@@ -57,7 +59,8 @@ FT_INLINE void encode_signed(const float* values, float absmax, int count, const
   uint32_t codes[kDynamic];
   nearest_codes(values, absmax, count, buckets, codes);
   for (int i = 0; i < count; ++i) {
-    // Mirrored; a negative value never becomes zero, nor less than the least.
+    // Negative values have mirrored codes 254 - code; none becomes zero or less than the smallest
+    // code.
     uint32_t mirrored = codes[i] < 128 ? 128 : codes[i];
     mirrored = 254 - (mirrored > 254 ? 254 : mirrored);
     const bool is_negative = std::bit_cast<uint32_t>(values[i]) >> 31 != 0;
@@ -76,7 +79,8 @@ FT_INLINE void encode_unsigned(const float* values, float absmax, int count,
   for (int i = 0; i < count; ++i) result[i] = static_cast<uint8_t>(codes[i]);
 }
 
-// Zero where its inverse would overflow: such moments are far below every epsilon.
+// Returns absmax of a block, but zero where 1 / absmax would overflow: such moments are far below
+// every epsilon.
 FT_INLINE float block_scale(const float* values, int count) {
   const float largest = largest_magnitude(values, count);
   return largest < std::numeric_limits<float>::min() ? 0.0F : largest;
@@ -92,7 +96,7 @@ FT_INLINE void encode_dynamic_block(const float* first, const float* second, int
   encode_unsigned(second, absmax2, count, unsigned_map().buckets.data(), state.state2);
 }
 
-// Eight codes a load: loads are what this is short of.
+// Loads eight codes at a time, because the number of loads limits the speed.
 FT_INLINE void look_up(const uint8_t* codes, const float* __restrict__ map, int count,
                        float* __restrict__ values) {
   int i = 0;
@@ -127,6 +131,9 @@ FT_INLINE CompandedBlock from(const CompandedBlock& state, int64_t first) {
           state.exp_avg_sq_scale + first / kGroup};
 }
 
+// One AdamW step in bitsandbytes' order of operations: v = beta2 v + (1 - beta2) g^2, m = beta1 m +
+// (1 - beta1) g, w = (w + step_size m / (sqrt(v) + epsilon)) decay. As there, a non-finite gradient
+// leaves the weight and zeroes the moments.
 FT_INLINE void update_dynamic_block(float* __restrict__ weight, const float* __restrict__ gradient,
                                     int count, const DynamicBlock& state,
                                     const BitsAndBytesNumbers& numbers) {
@@ -147,10 +154,12 @@ FT_INLINE void update_dynamic_block(float* __restrict__ weight, const float* __r
   encode_dynamic_block(first, second, count, state);
 }
 
-// Rounds to the nearest integer, ties to even, and leaves it in the lowest bits; |x| < 2^22.
+// Rounds to the nearest integer, ties to even, and returns it in the lowest bits. Requires |x| <
+// 2^22.
 FT_INLINE uint32_t nearest_integer(float x) { return std::bit_cast<uint32_t>(x + 0x1.8p23F); }
 
-// `roots`: square roots of the second moments.
+// The codes are 127 f(m / max |m|) in 8 bits with f(x) = 2 x / (1 + |x|), which spends more codes
+// on small values, and 255 sqrt(v) / max sqrt(v). `roots` are the square roots sqrt(v).
 FT_INLINE void encode_companded_group(const float* first, const float* roots, int count,
                                       const CompandedBlock& state) {
   const float scale1 = largest_magnitude(first, count);
@@ -159,7 +168,8 @@ FT_INLINE void encode_companded_group(const float* first, const float* roots, in
   *state.exp_avg_sq_scale = scale2;
   const float inverse2 = scale2 > 0.0F ? 255.0F / scale2 : 0.0F;
   for (int i = 0; i < count; ++i) {
-    // 2 x / (1 + |x|) with x = m / scale, in one division; the bound is for groups of zeros.
+    // 254 m / (scale1 + |m|) is 127 f(m / scale1) with one division; the lower bound is for groups
+    // of zeros.
     const float sum = std::max(scale1 + std::abs(first[i]), std::numeric_limits<float>::min());
     state.exp_avg[i] = static_cast<int8_t>(nearest_integer(254.0F * first[i] / sum) & 0xFF);
   }
@@ -168,6 +178,7 @@ FT_INLINE void encode_companded_group(const float* first, const float* roots, in
   }
 }
 
+// The inverse of encode_companded_group(): m = q / (254 - |q|) scale1, v = (q scale2 / 255)^2.
 FT_INLINE void decode_companded_group(const CompandedBlock& state, int count, float* first,
                                       float* second) {
   const float scale1 = *state.exp_avg_scale;
@@ -182,6 +193,8 @@ FT_INLINE void decode_companded_group(const CompandedBlock& state, int count, fl
   }
 }
 
+// One step of torch's AdamW: m += (1 - beta1) (g - m), v = beta2 v + (1 - beta2) g^2, w = decay w +
+// step_size m / (sqrt(v) / sqrt(1 - beta2^t) + epsilon).
 FT_INLINE void update_companded_group(float* __restrict__ weight,
                                       const float* __restrict__ gradient, int count,
                                       const CompandedBlock& state, const AdamWNumbers& numbers) {
@@ -200,7 +213,7 @@ FT_INLINE void update_companded_group(float* __restrict__ weight,
   encode_companded_group(first, second, count, state);
 }
 
-// The full block is a separate call: with a constant count its loops have no remainders.
+// Full blocks are a separate call: with a constant count their loops have no remainders.
 FT_INLINE void update_dynamic_blocks(const WeightBlock& block, const DynamicBlock& state,
                                      const BitsAndBytesNumbers& numbers) {
   int64_t first = 0;

@@ -6,7 +6,8 @@
 #include "kernels/adamw_numbers.h"
 #include "kernels/dynamic_map.h"
 
-// The updates of finetune/kernels/quantized_state.h over some contiguous values, without torch.
+// The updates of finetune/kernels/quantized_state.h over a contiguous range of values, without
+// torch.
 namespace finetune::kernels {
 
 struct WeightBlock {
@@ -15,7 +16,7 @@ struct WeightBlock {
   int64_t count;
 };
 
-// State of the block's first value on; blocks of 256 begin with it.
+// The state from the range's first value on; quantization blocks of 256 values start there.
 struct DynamicBlock {
   uint8_t* state1;
   uint8_t* state2;
@@ -31,7 +32,7 @@ void decode_dynamic(const DynamicBlock& state, int64_t count, float* exp_avg, fl
 void update_wide(const WeightBlock& block, float* state1, float* state2,
                  const BitsAndBytesNumbers& numbers);
 
-// Groups of 128 begin with the first value.
+// The state from the range's first value on; groups of 128 values start there.
 struct CompandedBlock {
   int8_t* exp_avg;
   uint8_t* exp_avg_sq;
@@ -45,7 +46,7 @@ void encode_companded(const float* exp_avg, const float* exp_avg_sq, int64_t cou
 void decode_companded(const CompandedBlock& state, int64_t count, float* exp_avg,
                       float* exp_avg_sq);
 
-// The same in instructions that every processor has: equal bits, for tests.
+// The same with instructions that every processor has. The tests require equal bits.
 void update_dynamic_portable(const WeightBlock& block, const DynamicBlock& state,
                              const BitsAndBytesNumbers& numbers);
 void update_wide_portable(const WeightBlock& block, float* state1, float* state2,

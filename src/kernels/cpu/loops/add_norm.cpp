@@ -9,7 +9,7 @@
 namespace finetune::kernels {
 namespace {
 
-// The row's factors, after the scratch row.
+// Writes the row's dropout factors to the scratch memory after the scratch row.
 template <typename Rows>
 FT_INLINE const float* make_factors(const Rows& rows, int64_t r) {
   float* factors = rows.scratch + rows.columns;
@@ -29,6 +29,8 @@ struct Statistics {
   float inverse_deviation;
 };
 
+// Mean and 1 / sqrt(variance + epsilon), in two passes for accuracy: the variance is the mean of (x
+// - mean)^2. Lanes after the end of the row are loaded as the mean, so they add nothing.
 template <int W>
 FT_INLINE Statistics statistics_of(const float* row, int64_t columns, float total, float epsilon) {
   const float mean = total / static_cast<float>(columns);
@@ -41,7 +43,8 @@ FT_INLINE Statistics statistics_of(const float* row, int64_t columns, float tota
   return {mean, 1.0F / std::sqrt(variance + epsilon)};
 }
 
-// s into the scratch row, as it is stored; returns its sum.
+// Computes s of a row, rounded to its storage type, into `sums` and the scratch row; returns the
+// row's sum.
 template <int W, typename Storage>
 FT_INLINE float add_row(const AddNormRows<Storage>& rows, int64_t r) {
   const bool adds = rows.residual != nullptr;
@@ -63,6 +66,7 @@ FT_INLINE float add_row(const AddNormRows<Storage>& rows, int64_t r) {
   return sum(totals);
 }
 
+// y = (s - mean) / sqrt(variance + epsilon) * gamma + beta
 template <int W, typename Storage>
 FT_INLINE void forward(const AddNormRows<Storage>& rows) {
   for (int64_t r = rows.first_row; r < rows.last_row; ++r) {
@@ -78,7 +82,7 @@ FT_INLINE void forward(const AddNormRows<Storage>& rows) {
   }
 }
 
-// s into the scratch row.
+// Loads s of a row into the scratch row; returns its statistics.
 template <int W, typename Storage>
 FT_INLINE Statistics load_row(const AddNormBackwardRows<Storage>& rows, int64_t r) {
   Lanes<W> totals(0.0F);
@@ -92,11 +96,12 @@ FT_INLINE Statistics load_row(const AddNormBackwardRows<Storage>& rows, int64_t 
 }
 
 struct Means {
-  float gradient;             // of dy * gamma
-  float gradient_normalised;  // of dy * gamma * normalised s
+  float gradient;             // mean of dy * gamma
+  float gradient_normalised;  // mean of dy * gamma * normalised s
 };
 
-// s normalised into the scratch row; adds to the gradients of gamma and beta.
+// Normalises s in the scratch row and adds to the gradients: dgamma += dy * x, dbeta += dy, with x
+// the normalised s.
 template <int W, typename Storage>
 FT_INLINE Means normalise_row(const AddNormBackwardRows<Storage>& rows, int64_t r,
                               const Statistics& statistics) {
@@ -120,6 +125,9 @@ FT_INLINE Means normalise_row(const AddNormBackwardRows<Storage>& rows, int64_t 
   return {sum(totals) / width, sum(products) / width};
 }
 
+// The gradient of s, with x the normalised s and means over the row: ds = (dy gamma - mean(dy
+// gamma) - x mean(dy gamma x)) / sqrt(variance + epsilon). The gradient of the product is ds times
+// the dropout factors; its sum over rows is that of the bias.
 template <int W, typename Storage>
 FT_INLINE void backward(const AddNormBackwardRows<Storage>& rows) {
   float* of_bias = rows.column_sums + 2 * rows.columns;

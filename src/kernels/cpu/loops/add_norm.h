@@ -9,18 +9,19 @@
 
 namespace finetune::kernels {
 
-// Sample and row in it, of each row, where samples differ in length; null: by division.
+// For each row its sequence and its position there, where sequences differ in length. Null:
+// computed from the row's number and the length of a sequence.
 struct RowPlaces {
   const int64_t* sequences = nullptr;
   const int64_t* places = nullptr;
 };
 
-// LN(s) with s = residual + Dropout(product + bias), over contiguous rows, without torch.
+// LN(s) with s = residual + Dropout(product + bias) over contiguous rows [columns], without torch.
 template <typename Storage>
 struct AddNormRows {
-  Storage* sums;            // the product; becomes s
+  Storage* sums;            // on entry the product; overwritten with s
   const float* bias;        // of the product
-  const Storage* residual;  // null: `sums` is s already
+  const Storage* residual;  // null: `sums` already contains s
   Storage* output;
   const float* gamma;
   const float* beta;
@@ -31,13 +32,13 @@ struct AddNormRows {
   int64_t first_row;
   int64_t last_row;
   int64_t columns;
-  float* scratch;  // of 2 * columns + kDropoutNumbers values, of this call alone
+  float* scratch;  // 2 * columns + kDropoutNumbers values, used by this call only
 };
 
 template <typename Storage>
 struct AddNormBackwardRows {
-  Storage* gradient;  // of the output; becomes that of s and of the residual
-  Storage* sums;      // s; becomes the gradient of product + bias where there is dropout
+  Storage* gradient;  // of the output; overwritten with that of s and of the residual
+  Storage* sums;      // s; with dropout overwritten with the gradient of product + bias
   const float* gamma;
   float epsilon;
   std::optional<DropoutNumbers> dropout;
@@ -47,7 +48,7 @@ struct AddNormBackwardRows {
   int64_t last_row;
   int64_t columns;
   float* column_sums;  // += the gradients of gamma, beta and bias, `columns` values each
-  float* scratch;      // of 2 * columns + kDropoutNumbers values, of this call alone
+  float* scratch;      // 2 * columns + kDropoutNumbers values, used by this call only
 };
 
 void add_norm_rows(const AddNormRows<float>& rows);

@@ -11,7 +11,9 @@ namespace {
 
 constexpr float kLowest = -std::numeric_limits<float>::infinity();
 
-// The row's factors, in the first part of the scratch memory; null without dropout.
+// Writes the row's dropout factors to the start of the scratch memory; returns those of the tile's
+// keys, or null without dropout. Factors depend on the key's index in the sequence, so they are
+// computed from key 0 on.
 FT_INLINE const float* make_factors(const ScoreTile& tile, int64_t row) {
   if (!tile.dropout) return nullptr;
   dropout_factors(
@@ -22,10 +24,11 @@ FT_INLINE const float* make_factors(const ScoreTile& tile, int64_t row) {
   return tile.scratch + tile.first_key;
 }
 
-// Hides the keys that a row does not see.
+// Sets the scores of keys outside the causal or sliding window to -infinity.
 FT_INLINE void hide_keys(const ScoreTile& tile, int64_t row_index, float* row) {
   if (!tile.causal && tile.window == 0) return;
-  const int64_t query = tile.first_query + row_index - tile.first_key;  // as a key of the tile
+  // index of the query among the tile's keys
+  const int64_t query = tile.first_query + row_index - tile.first_key;
   const int64_t end = tile.causal ? query + 1 : query + tile.window;
   for (int64_t c = end < 0 ? 0 : end; c < tile.keys; ++c) row[c] = kLowest;
   if (tile.window == 0) return;
@@ -33,7 +36,8 @@ FT_INLINE void hide_keys(const ScoreTile& tile, int64_t row_index, float* row) {
   for (int64_t c = 0; c < begin && c < tile.keys; ++c) row[c] = kLowest;
 }
 
-// tanh(x) within 3e-7: by its series near 0, where 1 - exp(-2x) would lose digits.
+// tanh(x) = (1 - e) / (1 + e) with e = exp(-2x), within 3e-7. Near 0, where 1 - e would lose
+// digits, it is the series x - x^3 / 3 + 2 x^5 / 15 - 17 x^7 / 315.
 template <int W>
 FT_INLINE Lanes<W> hyperbolic_tangent(const Lanes<W>& x) {
   return map(x, [](auto part) FT_INLINE_LAMBDA {
@@ -50,8 +54,8 @@ FT_INLINE Lanes<W> hyperbolic_tangent(const Lanes<W>& x) {
   });
 }
 
-// Scores s become c tanh(s / c); `slopes`, where there is memory for it, what that multiplies their
-// gradient with: 1 - tanh(s / c)^2.
+// Soft-caps the scores: s becomes c tanh(s / c). If `slopes` is not null, it gets the derivative 1
+// - tanh(s / c)^2.
 template <int W>
 FT_INLINE void cap(const ScoreTile& tile, float* row, float* slopes) {
   for (int64_t c = 0; c < tile.keys; c += kLanes) {
@@ -68,14 +72,14 @@ FT_INLINE Lanes<W> load_scores(const ScoreTile& tile, const float* row, int64_t 
   return tile.key_add == nullptr ? x : x + load<W>(tile.key_add + c, tile.keys - c);
 }
 
-// The row becomes exp(score - maximum); returns 1 / their sum.
+// Overwrites the row with exp(score - maximum); returns 1 / their sum.
 template <int W>
 FT_INLINE float exponentials(const ScoreTile& tile, float* row) {
   Lanes<W> tops(kLowest);
   for (int64_t c = 0; c < tile.keys; c += kLanes) {
     tops = larger(load_scores<W>(tile, row, c), tops);
   }
-  // Where nothing may be attended to, subtracting 0 makes zeros of what would be NaN.
+  // If all keys are masked, the maximum is -infinity: subtracting 0 instead gives zeros, not NaN.
   const float top = largest(tops);
   const float shift = top == kLowest ? 0.0F : top;
   Lanes<W> totals(0.0F);
@@ -88,6 +92,8 @@ FT_INLINE float exponentials(const ScoreTile& tile, float* row) {
   return total == 0.0F ? 0.0F : 1.0F / total;
 }
 
+// scores = softmax(scores) * dropout factors, row by row. Dropout follows the normalisation, as in
+// torch.
 template <int W>
 FT_INLINE void forward(const ScoreTile& tile) {
   for (int64_t r = 0; r < tile.rows; ++r) {
@@ -105,11 +111,12 @@ FT_INLINE void forward(const ScoreTile& tile) {
   }
 }
 
-// With P the probabilities, f the dropout's factors, g the gradient of P f:
-// dscores = P (g f - sum(P g f)).
+// With P the probabilities, f the dropout factors and g the gradient of P f: dscores = P (g f -
+// sum(P g f)), times 1 - tanh(s / c)^2 where scores are soft-capped. P is computed again from the
+// scores, as in the forward pass.
 template <int W>
 FT_INLINE void backward(const ScoreTile& tile) {
-  // Of a row.
+  // Scratch memory of one row, after the dropout factors.
   float* probabilities = tile.scratch + tile.first_key + tile.keys + kDropoutNumbers;
   float* slopes = probabilities + tile.keys;
   for (int64_t r = 0; r < tile.rows; ++r) {

@@ -9,12 +9,13 @@
 
 namespace finetune::kernels {
 
-// Some query rows of one head's scores, without torch: softmax over the keys that may be attended
-// to, and dropout. Rows in which no key may be attended to become zero.
+// Softmax and dropout of some query rows of one head's scores, without torch. Rows whose keys are
+// all masked become zero.
 struct ScoreTile {
-  float* scores;         // [rows, keys], scaled; become the dropped probabilities
-  float* gradient;       // [rows, keys], backward: of these; becomes that of the scores
-  const float* key_add;  // [keys] 0 or -infinity; null: all may be attended to
+  float* scores;  // [rows, keys], scaled; overwritten with the dropped probabilities
+  // [rows, keys], backward: of the dropped probabilities; becomes that of the scores
+  float* gradient;
+  const float* key_add;  // [keys] 0 or -infinity; null: no key is masked
   int64_t rows;
   int64_t keys;
   std::optional<DropoutNumbers> dropout;
@@ -22,13 +23,13 @@ struct ScoreTile {
   int64_t head;
   int64_t first_query;  // of the tile
   int64_t first_key;    // of the tile: keys are numbered from the sample's first
-  bool causal;          // the query i sees keys up to i,
-  int64_t window;       // and, where not 0, keys at a distance below it
-  float softcap;        // c: scores s become c tanh(s / c) first; 0: they stay
+  bool causal;          // query i attends to keys up to i
+  int64_t window;       // and, where not 0, only to keys at a distance below it
+  float softcap;        // c: a score s becomes c tanh(s / c); 0: no soft-capping
   float* scratch;       // of attention_scratch() values
 };
 
-// The number of values in a thread's scratch memory for sequences of `tokens` tokens.
+// The floats of scratch memory that a thread needs for sequences of `tokens` tokens.
 constexpr int64_t attention_scratch(int64_t tokens) { return 3 * tokens + kDropoutNumbers; }
 
 void softmax_dropout(const ScoreTile& tile);

@@ -6,6 +6,7 @@
 namespace finetune::kernels {
 namespace {
 
+// GELU(x) = x Phi(x), with x = input + bias and Phi the normal distribution function.
 template <int W, typename Storage>
 FT_INLINE void forward(const BiasGeluRows<Storage>& rows) {
   for (int64_t r = rows.first_row; r < rows.last_row; ++r) {
@@ -21,6 +22,7 @@ FT_INLINE void forward(const BiasGeluRows<Storage>& rows) {
   }
 }
 
+// dGELU/dx = Phi(x) + x phi(x), with phi the normal density.
 template <int W, typename Storage>
 FT_INLINE void backward(const BiasGeluBackwardRows<Storage>& rows) {
   for (int64_t r = rows.first_row; r < rows.last_row; ++r) {

@@ -7,7 +7,7 @@
 
 namespace finetune::kernels {
 
-// The arithmetic over contiguous rows, without torch.
+// GELU and its backward pass over contiguous rows, without torch.
 template <typename Storage>
 struct BiasGeluRows {
   const Storage* input;
@@ -22,8 +22,8 @@ template <typename Storage>
 struct BiasGeluBackwardRows {
   const Storage* input;
   const float* bias;
-  Storage* gradient;  // of the output; becomes that of input + bias
-  float* bias_sums;   // += the gradient's columns
+  Storage* gradient;  // of the output; overwritten with that of input + bias
+  float* bias_sums;   // [columns] += the sums of the gradient over rows
   int64_t first_row;
   int64_t last_row;
   int64_t columns;

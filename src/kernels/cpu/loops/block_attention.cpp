@@ -12,8 +12,9 @@ namespace {
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
-// Number of concurrent sums: they must fit the registers together with a row of the right side, and
-// hide the latency of multiply-add. Rows of 64, the usual block, divide evenly on the widest.
+// Rows and vectors of the product that are summed at the same time: they must fit the registers
+// together with a row of the right side, and be enough to hide the latency of multiply-add. Heads
+// and blocks of 64 divide evenly on AVX512.
 template <int W>
 constexpr int kRowsAtOnce = W == 16  ? 8
                             : W == 8 ? 6
@@ -21,17 +22,18 @@ constexpr int kRowsAtOnce = W == 16  ? 8
 template <int W>
 constexpr int kPartsAtOnce = W == 16 ? 2 : kLanes / W;
 
-// target[r, c] (+)= sum over k of left(r, k) right[k, c]
+// target[r, c] (+)= sum over k of left(r, k) right[k, c], one multiply-add per term in order of k
 struct Product {
   const float* left;
   int64_t left_row, left_column;  // strides
   const float* right;
   int64_t right_row;
-  int64_t sums;  // how many k
+  int64_t sums;  // number of terms k
   float* target;
   int64_t target_row;
 };
 
+// `Rows` x `Parts` vectors of the target stay in registers while k runs.
 template <int W, int Parts, bool Add, int Rows>
 FT_INLINE void multiply_rows(const Product& p) {
   using Float = typename Vector<W>::Float;
@@ -57,7 +59,7 @@ FT_INLINE void multiply_rows(const Product& p) {
   }
 }
 
-// The last rows, fewer than kRowsAtOnce.
+// Multiplies the last rows, fewer than kRowsAtOnce.
 template <int W, int Parts, bool Add, int Rows>
 FT_INLINE void multiply_rest(const Product& p, int64_t rows) {
   if constexpr (Rows > 0) {
@@ -80,7 +82,7 @@ FT_INLINE void multiply_columns(Product p, int64_t rows) {
   multiply_rest<W, Parts, Add, kStep - 1>(p, rows);
 }
 
-// A whole tile [rows, columns]; columns a multiple of kLanes.
+// A complete tile [rows, columns]; columns is a multiple of kLanes.
 struct Tile {
   Product product;
   int64_t rows;
@@ -118,7 +120,7 @@ struct Scratch {
   float* gradient;  // [block, key_columns], of the scores
   float* top;       // [block]
   float* total;     // [block]
-  float* factors;   // of a row
+  float* factors;   // of one row
 
   Scratch(const PackedHead& head, float* memory)
       : scores(memory),
@@ -128,7 +130,8 @@ struct Scratch {
         factors(total + head.block) {}
 };
 
-// The dropout's factors of a row of a tile; null without dropout.
+// Writes the dropout factors of a row of a tile; null without dropout. Philox blocks cover four
+// keys, so they begin up to three keys before the tile.
 FT_INLINE const float* make_factors(const PackedHead& head, int64_t query, int64_t key,
                                     float* memory) {
   if (!head.dropout) return nullptr;
@@ -140,8 +143,9 @@ FT_INLINE const float* make_factors(const PackedHead& head, int64_t query, int64
   return memory + key % 4;
 }
 
-// One more tile of a softmax over several: scores become exp(score - top) and what stood before is
-// scaled to the new top (Milakov and Gimelshein 2018).
+// Online softmax (Milakov and Gimelshein 2018): includes one more tile of scores. With top' the
+// maximum so far, scores become exp(score - top'); the total and the context so far are multiplied
+// by exp(top - top').
 template <int W>
 FT_INLINE void soften(const PackedHead& head, const BlockForward& call, int64_t key_block,
                       const Scratch& scratch) {
@@ -169,7 +173,7 @@ FT_INLINE void soften(const PackedHead& head, const BlockForward& call, int64_t 
         store_all<W>(load_all<W>(context + c) * correction, context + c);
       }
     }
-    // Where nothing was seen yet, subtracting 0 makes zeros of what would be NaN.
+    // If all keys so far are masked, subtracting 0 instead of -infinity gives zeros, not NaN.
     const float shift = scratch.top[r] == -kInfinity ? 0.0F : scratch.top[r];
     const float* factors = make_factors(head, call.query_block * head.block + r,
                                         key_block * head.block, scratch.factors);
@@ -184,6 +188,8 @@ FT_INLINE void soften(const PackedHead& head, const BlockForward& call, int64_t 
   }
 }
 
+// context = sum over key blocks of Dropout(softmax(Q K^T)) V, with the online softmax. Rows are
+// divided by their total at the end; masked queries become zero.
 template <int W>
 FT_INLINE void forward(const BlockForward& call) {
   const PackedHead& head = *call.head;
@@ -232,9 +238,9 @@ FT_INLINE void forward(const BlockForward& call) {
   }
 }
 
-// With P the probabilities, f the dropout's factors, g the gradient of P f: scores become P f and
-// their gradient P (g f - sum(P g f)), where the sum over all tiles is that of context times its
-// gradient.
+// With P = exp(score - log_sum_exp) the probabilities, f the dropout factors and g the gradient of
+// P f: scores become P f, and their gradient P (g f - sum(P g f)). The sum runs over all tiles of
+// the row and equals the dot product of the context with its gradient (context_dot).
 template <int W>
 FT_INLINE void differentiate(const PackedHead& head, int64_t query_block, int64_t key_block,
                              const Scratch& scratch) {
@@ -265,6 +271,8 @@ FT_INLINE void differentiate(const PackedHead& head, int64_t query_block, int64_
   }
 }
 
+// One pair of blocks: S = Q K^T and dP = dContext V^T, then dQ += dS K, dK += dS^T Q and dV += (P
+// f)^T dContext.
 template <int W>
 FT_INLINE void backward_pair(const BlockBackward& call, int64_t query_block, int64_t key_block,
                              const Scratch& scratch) {

@@ -9,8 +9,8 @@
 
 namespace finetune::kernels {
 
-// Block-sparse attention of one head in float32, without torch. Rows are tokens in blocks, padded
-// with zeros to whole blocks; their columns and the tiles' are padded to whole vectors.
+// Block-sparse attention of one head in float32, without torch. Rows are tokens, padded with zeros
+// to whole blocks; columns of rows and tiles are padded to whole vectors.
 struct PackedHead {
   int64_t block = 0;        // tokens in a block
   int64_t key_columns = 0;  // of a tile of scores: `block`, padded
@@ -18,22 +18,22 @@ struct PackedHead {
   int64_t columns = 0;      // `width`, padded
   int64_t tokens = 0;
 
-  const float* query = nullptr;             // [blocks * block, columns], times the scores' scale
-  const float* key = nullptr;               // like it, for the backward pass alone
-  const float* value = nullptr;             // like it, for the forward pass alone
-  const float* of_context = nullptr;        // like it, gradient; for the backward pass alone
+  const float* query = nullptr;       // [blocks * block, columns], times the scale of scores
+  const float* key = nullptr;         // same layout; backward pass only
+  const float* value = nullptr;       // same layout; forward pass only
+  const float* of_context = nullptr;  // same layout, gradient of the context; backward pass only
   const float* key_transposed = nullptr;    // [blocks, width, key_columns]
-  const float* value_transposed = nullptr;  // like it, for the backward pass alone
-  const float* log_sum_exp = nullptr;       // [tokens], for the backward pass alone
-  const float* context_dot = nullptr;       // [tokens], sum of context times its gradient
+  const float* value_transposed = nullptr;  // same layout; backward pass only
+  const float* log_sum_exp = nullptr;       // [tokens]; backward pass only
+  const float* context_dot = nullptr;       // [tokens], sum over columns of context * its gradient
   const float* key_add = nullptr;           // [blocks, key_columns] 0 or -infinity
-  const uint8_t* seen = nullptr;            // [blocks] how many of the tokens: a BlockSeen
+  const uint8_t* seen = nullptr;  // [blocks] how many tokens of the block are unmasked: a BlockSeen
 
   std::optional<DropoutNumbers> dropout = {};
   int64_t sample = 0;  // in this batch
   int64_t head = 0;
 
-  // Of the last block fewer are there.
+  // The tokens of a block: the last block may be shorter.
   [[nodiscard]] int64_t rows(int64_t index) const {
     return tokens - index * block < block ? tokens - index * block : block;
   }
@@ -41,7 +41,7 @@ struct PackedHead {
 
 enum BlockSeen : uint8_t { kNoToken, kSomeTokens, kEveryToken };
 
-// Floats of scratch memory that the functions below need.
+// Returns the floats of scratch memory that the functions below need.
 [[nodiscard]] int64_t block_scratch(const PackedHead& head);
 
 // target[c * columns + r] = source[r * stride + c]; the columns from `rows` on become zero.
@@ -55,8 +55,8 @@ struct Transposition {
 };
 void transpose_block(const Transposition& arguments);
 
-// The context of a block of queries: [rows, columns], and the logarithm of each row's sum of
-// exponentials, +infinity where the row is zero.
+// Computes the context [rows, columns] of one block of queries and log_sum_exp, the logarithm of
+// each row's sum of exponentials: +infinity where the row is zero.
 struct BlockForward {
   const PackedHead* head;
   int64_t query_block;
@@ -67,8 +67,9 @@ struct BlockForward {
 };
 void block_forward(const BlockForward& arguments);
 
-// The pairs of one block on the one side with a list of them on the other. Adds to what is not
-// null: of_query [blocks * block, columns], without the scale; of_key and of_value like it.
+// The backward pass of the pairs of one block with a list of blocks on the other side. Adds to the
+// gradients that are not null: of_query [blocks * block, columns], still without the scale, and
+// of_key and of_value of the same layout.
 struct BlockBackward {
   const PackedHead* head;
   bool is_query_block;  // the list holds blocks of keys, in the order in which they are added

@@ -6,8 +6,8 @@
 
 namespace finetune::kernels {
 
-// The arithmetic of dropout over contiguous float rows, without torch, so that it compiles with
-// separate flags. Row r of the call is row `first_row + r` of x: sample = row / rows_per_sample.
+// Dropout over contiguous rows of floats, without torch, so that it can be compiled with separate
+// flags. Row r of the call is row `first_row + r` of x; its sample is row / rows_per_sample.
 struct DropoutRows {
   const float* input;
   float* output;
@@ -16,13 +16,14 @@ struct DropoutRows {
   int64_t columns;
   int64_t rows_per_sample;  // H * T
   int64_t rows_per_head;    // T
-  // Sample and row in it, of each row, where samples differ in length; null: by division.
+  // For each row its sequence and its position there, where sequences differ in length. Null: by
+  // division as above.
   const int64_t* sequences;
   const int64_t* places;
   std::array<uint32_t, 2> key;
   uint32_t first_place;
   uint32_t layer_and_site;
-  uint32_t threshold;  // a number below it is dropped
+  uint32_t threshold;  // elements with a random number below it are dropped
   float scale;
 };
 

@@ -10,11 +10,12 @@
 namespace finetune::kernels {
 namespace {
 
-constexpr int kBlocks = 4 * kPhiloxBlocks;  // of Philox, made at a time
+constexpr int kBlocks = 4 * kPhiloxBlocks;  // of Philox, computed at a time
 constexpr int kNumbers = 8 * kBlocks;       // 16-bit numbers in them
 
-// The bits of |x| in units of its last place: truncating bits + number rounds up with the
-// probability that keeps the mean. A finite value stays finite.
+// Rounds to bfloat16 stochastically: adds a random 16-bit number to the bits of |x| and truncates
+// them. It rounds up with the probability (x - lower) / (upper - lower), so the mean is x. A finite
+// value stays finite.
 FT_INLINE uint16_t round_with(float x, uint32_t number) {
   constexpr uint32_t kLargest = 0x7F7F0000;
   const auto bits = std::bit_cast<uint32_t>(x);
@@ -27,6 +28,8 @@ FT_INLINE uint16_t round_with(float x, uint32_t number) {
 
 FT_INLINE float widened(uint16_t bits) { return std::bit_cast<float>(uint32_t{bits} << 16); }
 
+// Element i uses 16-bit number i % 8 of Philox block i / 8: two from each of its four words, the
+// lower half first.
 template <bool kAdd>
 FT_INLINE void round_all(const float* values, uint16_t* target, int64_t count, uint64_t key,
                          uint64_t first_element) {
@@ -52,15 +55,16 @@ FT_INLINE void round_all(const float* values, uint16_t* target, int64_t count, u
   }
 }
 
-// Everything in integers: between neighbours of one sign a difference of bits is a difference in
-// units of the last place, subnormals included.
+// Splits x into the nearest bfloat16 and the distance to it, in 1/127 of half a last place. In
+// integers: between neighbours of one sign a difference of bits is a difference in units of the
+// last place, subnormal numbers included.
 FT_INLINE void split_one(float x, uint16_t& weight, int8_t& correction) {
   const auto bits = std::bit_cast<uint32_t>(x);
   const uint32_t magnitude = bits & 0x7FFFFFFF;
   const uint32_t nearest =
       std::min((magnitude + 0x7FFF + ((magnitude >> 16) & 1)) >> 16, uint32_t{0x7F7F});
   const auto distance = static_cast<int32_t>(magnitude) - static_cast<int32_t>(nearest << 16);
-  // Where rounding went to the next power of two, the last place of the result is twice as large.
+  // If rounding reached the next power of two, the last place of the result is twice as large.
   const int32_t half = (nearest << 16 >> 23) > (magnitude >> 23) && (magnitude >> 23) > 0 ? 16 : 15;
   const int32_t scaled = (127 * (distance < 0 ? -distance : distance) + (1 << (half - 1))) >> half;
   const int32_t size = std::min(scaled, 127);
@@ -71,8 +75,9 @@ FT_INLINE void split_one(float x, uint16_t& weight, int8_t& correction) {
   correction = static_cast<int8_t>(finite ? (negative ? -size : size) : 0);
 }
 
+// weight + correction / 127 * half a last place of the weight, which is 2^(exponent - 8).
 FT_INLINE float join_one(uint16_t weight, int8_t correction) {
-  // 2^exponent; that of infinity would make a NaN of the correction, which is zero there.
+  // 2^exponent. The exponent of infinity would make NaN of the correction, which is zero there.
   const uint32_t exponent = std::clamp<uint32_t>((weight >> 7) & 0xFF, 1, 254);
   const float unit = std::bit_cast<float>(exponent << 23);
   const float sum = widened(weight) + static_cast<float>(correction) / 127.0F * 0x1.0p-8F * unit;

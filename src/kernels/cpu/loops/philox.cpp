@@ -10,8 +10,8 @@
 #include <immintrin.h>
 #endif
 
-// Philox 4x32-10 of blocks that differ in their first counter words only. By intrinsics, because no
-// compiler turns plain loops into the one multiplication that this needs: of the low halves of
+// Philox 4x32-10 of blocks whose counters differ only in the first words. Written with intrinsics,
+// because no compiler recognises the one multiplication that this needs: of the low halves of
 // 64-bit lanes, whose high halves may hold anything.
 namespace finetune::kernels {
 namespace {
@@ -26,16 +26,18 @@ constexpr int kRounds = 10;
 #define FT_AVX512 __attribute__((target("avx512f"), always_inline)) inline
 #define FT_AVX2 __attribute__((target("avx2"), always_inline)) inline
 
-// Two sets of eight blocks: two, because a multiplication takes several cycles.
+// Two sets of eight blocks, interleaved because a multiplication takes several cycles.
 struct Blocks512 {
   __m512i word[4][2];
 };
 
-// The number of each set's blocks, so that words come out in the order of blocks.
+// Numbers the blocks of a set, in the order that makes the words come out in block order.
 FT_AVX512 __m512i lanes512(int set) {
   return _mm512_add_epi64(_mm512_set_epi64(7, 3, 6, 2, 5, 1, 4, 0), _mm512_set1_epi64(8 * set));
 }
 
+// One round with key (k0, k1): c0' = high(M1 c2) ^ c1 ^ k0, c1' = low(M1 c2),
+// c2' = high(M0 c0) ^ c3 ^ k1, c3' = low(M0 c0). Then the key grows by the Weyl constants.
 FT_AVX512 void run_rounds(Blocks512& blocks, uint32_t key0, uint32_t key1) {
   auto& [c0, c1, c2, c3] = blocks.word;
   const __m512i multiplier0 = _mm512_set1_epi64(kMultiplier0);
@@ -46,7 +48,7 @@ FT_AVX512 void run_rounds(Blocks512& blocks, uint32_t key0, uint32_t key1) {
     for (int set = 0; set < 2; ++set) {
       const __m512i product0 = _mm512_mul_epu32(c0[set], multiplier0);
       const __m512i product1 = _mm512_mul_epu32(c2[set], multiplier1);
-      // 0x96: the exclusive or of three
+      // 0x96 is the exclusive or of three values.
       c0[set] = _mm512_ternarylogic_epi64(_mm512_srli_epi64(product1, 32), c1[set], k0, 0x96);
       c1[set] = product1;
       c2[set] = _mm512_ternarylogic_epi64(_mm512_srli_epi64(product0, 32), c3[set], k1, 0x96);
@@ -57,7 +59,7 @@ FT_AVX512 void run_rounds(Blocks512& blocks, uint32_t key0, uint32_t key1) {
   }
 }
 
-// The first and the second half of a set's words.
+// Combines a set's words into two vectors, its first and second half in block order.
 FT_AVX512 void in_order(const Blocks512& blocks, int set, __m512i* halves) {
   const auto& [c0, c1, c2, c3] = blocks.word;
   const __m512i low = _mm512_set1_epi64(0xFFFFFFFF);
@@ -69,6 +71,8 @@ FT_AVX512 void in_order(const Blocks512& blocks, int set, __m512i* halves) {
   halves[1] = _mm512_unpackhi_epi64(words01, words23);
 }
 
+// Factors of one dropout row: scale where the word is at least the threshold, otherwise 0. The
+// counter is (block, row, place, layer and site).
 __attribute__((target("avx512f"))) void factors_avx512(const DropoutRow& row, int64_t count,
                                                        float* factors) {
   const __m512i threshold = _mm512_set1_epi32(static_cast<int>(row.threshold));
@@ -95,6 +99,8 @@ __attribute__((target("avx512f"))) void factors_avx512(const DropoutRow& row, in
   }
 }
 
+// Words of the blocks from first_block on. The counter is the 64-bit number of the block and two
+// zeros.
 __attribute__((target("avx512f"))) void words_avx512(uint64_t first_block, uint64_t key,
                                                      int64_t count, uint32_t* words) {
   for (int64_t block = 0; block < count; block += kPhiloxBlocks) {
@@ -116,11 +122,12 @@ __attribute__((target("avx512f"))) void words_avx512(uint64_t first_block, uint6
   }
 }
 
-// Two sets of four blocks.
+// Two sets of four blocks, as above.
 struct Blocks256 {
   __m256i word[4][2];
 };
 
+// Block numbers in the order 0, 2, 1, 3, because AVX2 unpacks within 128-bit halves.
 FT_AVX2 __m256i lanes256(int set) {
   return _mm256_add_epi64(_mm256_set_epi64x(3, 1, 2, 0), _mm256_set1_epi64x(4 * set));
 }

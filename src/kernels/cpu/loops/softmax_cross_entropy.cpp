@@ -10,7 +10,7 @@
 namespace finetune::kernels {
 namespace {
 
-// Sums and maxima run in this many lanes whatever the processor has, so that bits are the same.
+// Sums and maxima use this many lanes on every processor, so that the bits are equal.
 constexpr int kLanes = 16;
 
 FT_INLINE float maximum(const float* values, int64_t count) {
@@ -27,7 +27,8 @@ FT_INLINE float maximum(const float* values, int64_t count) {
   return result;
 }
 
-// Sum of values[i] - shift: near zero, where a float sum is the most exact.
+// Sum of values[i] - shift. The shift is the maximum, so that the float32 sums stay small and
+// accurate.
 FT_INLINE double shifted_sum(const float* values, int64_t count, float shift) {
   float lanes[kLanes] = {};
   int64_t i = 0;
@@ -40,7 +41,7 @@ FT_INLINE double shifted_sum(const float* values, int64_t count, float shift) {
   return result;
 }
 
-// values <- exp(values - shift); returns their sum.
+// Overwrites values with exp(values - shift); returns their sum.
 FT_INLINE double exponentials(float* values, int64_t count, float shift) {
   float lanes[kLanes] = {};
   int64_t i = 0;
@@ -62,6 +63,9 @@ FT_INLINE double exponentials(float* values, int64_t count, float shift) {
 
 }  // namespace
 
+// With z the logits, top their maximum, S = sum exp(z - top), e the label smoothing and V columns:
+// loss = log S - (1 - e) (z[label] - top) - e / V sum(z - top), dloss/dz = softmax(z) - e / V - (1
+// - e) [i = label].
 FT_CLONES void softmax_cross_entropy_rows(const SoftmaxCrossEntropyRows& rows) {
   const double smoothing = rows.label_smoothing_factor;
   const double on_each = smoothing / static_cast<double>(rows.columns);

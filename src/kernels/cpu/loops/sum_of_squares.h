@@ -5,7 +5,7 @@
 
 namespace finetune::kernels {
 
-// In float64, in sixteen lanes whatever the processor.
+// Sums in float64, in sixteen lanes on every processor, so that the bits are equal everywhere.
 double sum_of_squares(const float* values, int64_t count);
 double sum_of_squares_of_bfloat16(const uint16_t* values, int64_t count);
 

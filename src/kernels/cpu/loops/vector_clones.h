@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-// Sources of plain loops that the compiler makes for three generations of x86; the loader picks
-// one. They are compiled without contraction to fused multiply-add, so that all give the same bits.
+// Marks plain loops that the compiler clones for three generations of x86; the loader picks one at
+// startup. They are compiled without contraction to fused multiply-add, so that all clones give the
+// same bits.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && \
     !defined(__SANITIZE_ADDRESS__)
 #define FT_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
@@ -10,5 +11,5 @@
 #define FT_CLONES
 #endif
 
-// What the clones call has to become part of them.
+// For functions that clones call: inlined, so that they are compiled for the clone's processor.
 #define FT_INLINE inline __attribute__((always_inline))

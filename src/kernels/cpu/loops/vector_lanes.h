@@ -7,17 +7,17 @@
 
 #include "kernels/cpu/loops/vector_clones.h"
 
-// Sixteen floats side by side, in as many vectors as the processor's width W makes of them: 1 x 16
-// (AVX512), 2 x 8 (AVX2) or 4 x 4. All give the same bits: nothing is fused, and sums run in
-// sixteen lanes everywhere. Written with the compilers' vector types because plain loops over rows
-// became vector code in some functions and not in others.
+// Sixteen floats in as many vectors as the processor's vector width W requires: 1 x 16 (AVX512), 2
+// x 8 (AVX2) or 4 x 4. All widths give the same bits: nothing is fused, and sums always run in
+// sixteen lanes. These are the compilers' vector types because compilers vectorised plain loops
+// over rows in some functions and not in others.
 namespace finetune::kernels {
 
 #if defined(__GNUC__) && !defined(__clang__)
 #pragma GCC diagnostic ignored "-Wpsabi"  // everything here is inlined
 #endif
 
-// Lambdas in cloned code have to become part of it too.
+// For lambdas in cloned code: inlined, so that they are compiled for the clone's processor.
 #define FT_INLINE_LAMBDA __attribute__((always_inline))
 
 constexpr int kLanes = 16;
@@ -43,7 +43,7 @@ struct Lanes {
   static constexpr int kParts = kLanes / W;
   Float part[kParts];
 
-  // Leaves lanes as they are unless set.
+  // Leaves the lanes uninitialised.
   Lanes() = default;
   FT_INLINE explicit Lanes(float x) {
     for (Float& p : part) p = Float{} + x;
@@ -72,7 +72,7 @@ FT_LANES_OPERATOR(-)
 FT_LANES_OPERATOR(*)
 #undef FT_LANES_OPERATOR
 
-// Function of each vector.
+// Applies the function to each vector.
 template <int W, typename Function>
 FT_INLINE Lanes<W> map(const Lanes<W>& x, const Function& function) {
   Lanes<W> result;
@@ -109,7 +109,7 @@ FT_INLINE float largest(const Lanes<W>& x) {
   return result;
 }
 
-// Formats in memory. Storing rounds to the nearest, ties to even.
+// Storage formats in memory. Storing rounds to nearest, ties to even.
 
 template <int W>
 FT_INLINE typename Vector<W>::Float widen(const float* source) {
@@ -130,7 +130,7 @@ FT_INLINE typename Vector<W>::Float widen(const BFloat16Bits* source) {
   return reinterpret_cast<typename Vector<W>::Float>(load_short<W>(source) << 16);
 }
 
-// Multiplying by 2^112 moves the exponent's bias, of subnormal numbers too.
+// Multiplying by 2^112 corrects the exponent's bias (127 - 15), for subnormal numbers too.
 template <int W>
 FT_INLINE typename Vector<W>::Float widen(const HalfBits* source) {
   using Float = typename Vector<W>::Float;
@@ -169,7 +169,8 @@ FT_INLINE void narrow(typename Vector<W>::Float x, HalfBits* target) {
   const Bits bits = reinterpret_cast<Bits>(x);
   const Bits magnitude = bits & 0x7FFFFFFFU;
   const Bits normal = (magnitude + 0xFFFU + ((magnitude >> 13) & 1U) - 0x38000000U) >> 13;
-  // Half's subnormal numbers are multiples of the last place of 0.5.
+  // Adding 0.5 rounds to multiples of 2^-24, the spacing of half's subnormal numbers, as 2^-24 is
+  // the last place of a float32 in [0.5, 1).
   const Bits subnormal =
       reinterpret_cast<Bits>(reinterpret_cast<Float>(magnitude) + 0.5F) - 0x3F000000U;
   const Bits infinity = Bits{} + 0x7C00U;
@@ -192,7 +193,7 @@ FT_INLINE void store_all(const Lanes<W>& x, Storage* target) {
   for (int i = 0; i < Lanes<W>::kParts; ++i) narrow<W>(x.part[i], target + i * W);
 }
 
-// The first `count` lanes, or all; the others are `rest`.
+// Loads the first `count` lanes (all from 16 on); the other lanes are `rest`.
 template <int W, typename Storage>
 FT_INLINE Lanes<W> load(const Storage* source, int64_t count, float rest = 0.0F) {
   if (count >= kLanes) return load_all<W>(source);
@@ -219,7 +220,7 @@ FT_INLINE void store(const Lanes<W>& x, int64_t count, Storage* target) {
   std::memcpy(static_cast<void*>(target), copy, static_cast<size_t>(count) * sizeof(Storage));
 }
 
-// What a tensor of this type gives back of a value.
+// Returns x as it reads back after it was stored in this type.
 template <typename Storage, int W>
 FT_INLINE Lanes<W> rounded_to(const Lanes<W>& x) {
   if constexpr (std::is_same_v<Storage, float>) {
@@ -233,8 +234,8 @@ FT_INLINE Lanes<W> rounded_to(const Lanes<W>& x) {
 
 }  // namespace finetune::kernels
 
-// Defines `void name(const Arguments&)`, which calls the best of body<16>, body<8> and body<4> that
-// the processor has.
+// Defines `void name(const Arguments&)`, which calls the widest of body<16>, body<8> and body<4>
+// that the processor supports.
 #if defined(__x86_64__)
 #define FT_VECTOR_KERNEL(name, Arguments, body)                                          \
   namespace {                                                                            \
@@ -262,7 +263,7 @@ FT_INLINE Lanes<W> rounded_to(const Lanes<W>& x) {
 
 namespace finetune::kernels {
 
-// 16, 8 or 4: floats that one instruction of this processor takes.
+// Returns how many floats a vector of this processor has: 16, 8 or 4.
 inline int vector_width() {
 #if defined(__x86_64__)
   static const int width = [] {

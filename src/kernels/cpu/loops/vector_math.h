@@ -5,10 +5,12 @@
 
 #include "kernels/cpu/loops/vector_lanes.h"
 
-// Functions of lanes without branches.
+// Branch-free functions of lanes.
 namespace finetune::kernels {
 
-// Of a float or of a vector of them, with an unsigned integer of the same form.
+// exp(x) for x <= 0, within 2 units in the last place (Cephes' expf): x = n ln 2 + r, and exp(x) =
+// 2^n p(r). ln 2 is subtracted in two parts, which keeps r exact to float32. NaN stays NaN. Float
+// is a float or a vector of floats, Bits an unsigned integer type of the same shape.
 template <typename Float, typename Bits>
 FT_INLINE Float exponential_of(Float x) {
   constexpr float kRound = 0x1.8p23F;  // adding it rounds to the nearest integer
@@ -25,7 +27,6 @@ FT_INLINE Float exponential_of(Float x) {
   return x < -87.0F ? Float{} : p * std::bit_cast<Float>(power);
 }
 
-// exp(x) for x <= 0, within 2 units in the last place (Cephes' expf): x = n ln 2 + r. NaN stays.
 FT_INLINE float exponential(float x) { return exponential_of<float, uint32_t>(x); }
 
 template <int W>
@@ -38,8 +39,8 @@ FT_INLINE Lanes<W> exponential(const Lanes<W>& x) {
   return map(x, [](auto part) FT_INLINE_LAMBDA { return exponential<W>(part); });
 }
 
-// The standard normal distribution's density, and the function that is its integral. The integral
-// is within 2e-7; far below zero its relative error stays below 1e-6 times 1 + x^2.
+// The density of the standard normal distribution and its integral, the distribution function. The
+// integral is within 2e-7; far below zero its relative error stays below 1e-6 times 1 + x^2.
 template <int W>
 struct Normal {
   typename Vector<W>::Float integral;
@@ -51,8 +52,8 @@ FT_INLINE Normal<W> normal_distribution(typename Vector<W>::Float x) {
   using Float = typename Vector<W>::Float;
   const Float size = x < 0.0F ? -x : x;
   const Float e = exponential<W>(x * x * -0.5F);
-  // integral(-size) / e by a polynomial in t, fitted to the least largest relative error on
-  // 0 <= size <= 14 (3e-8), the form of Abramowitz and Stegun 7.1.26.
+  // integral(-size) / e is a polynomial in t = 1 / (1 + 0.35 size), the form of Abramowitz and
+  // Stegun 7.1.26, fitted for the smallest maximal relative error on 0 <= size <= 14 (3e-8).
   const Float t = 1.0F / (size * 0.35F + 1.0F);
   Float p = t * -0.029146337881684303F + 0.14397366344928741F;
   p = p * t - 0.25571826100349426F;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// AdamW of a list of parameters in one launch: every value of weight, gradient and state is read
-// and written once. A warp updates 256 values, the block of the dynamic format and two groups of
-// the companded one: lane l has values 4 l to 4 l + 3 of each group of 128. The arithmetic of
-// kernels/cpu/loops/adamw_blocks.cpp, to the bit.
+// AdamW of a list of parameters in one launch, which reads and writes every value of weight,
+// gradient and state once. A warp updates 256 values, that is one block of the dynamic format or
+// two groups of the companded format: lane l has values 4 l to 4 l + 3 of each group of 128. The
+// arithmetic is bit for bit that of kernels/cpu/loops/adamw_blocks.cpp.
 #include "kernels/cuda/device/lists.h"
 #include "kernels/cuda/device/rounding.h"
 
@@ -17,18 +17,18 @@ constexpr int kWeightFloat32 = 0;
 constexpr int kWeightBFloat16 = 1;
 constexpr int kWeightSplit = 2;
 
-constexpr int kOfLane = 8;     // values of a lane
-constexpr int kOfWarp = 256;   // of a warp
-constexpr int kOfGroup = 128;  // of a companded group
+constexpr int kOfLane = 8;     // values per lane
+constexpr int kOfWarp = 256;   // values per warp
+constexpr int kOfGroup = 128;  // values per companded group
 constexpr u32 kFirstBucket = (127 - 24) << 7;
 constexpr u32 kLastBucket = 127 << 7;
 
-// Where a lane's value k is, counted from its warp's first.
+// Returns the offset of a lane's value k from the first value of its warp.
 __device__ inline i64 place_of(int k) {
   return static_cast<i64>(k / 4) * kOfGroup + 4 * (threadIdx.x % kWarp) + k % 4;
 }
 
-// Magnitudes as integers, so that a NaN is the largest.
+// Compares magnitudes as integers, so that NaN is the largest.
 __device__ inline float largest_magnitude(const float* values, int begin, int end) {
   u32 largest = 0;
 #pragma unroll
@@ -80,6 +80,7 @@ struct WarpValues {
   [[nodiscard]] __device__ i64 at(int k) const { return begin + place_of(k); }
 };
 
+// w = decay w + step_size m / (sqrt(v) / sqrt(1 - beta2^t) + epsilon), as torch computes it.
 __device__ inline void update_like_torch(const WarpValues& of, const float* gradient,
                                          float* weight) {
   float* const averages = static_cast<float*>(of.update.state1);
@@ -99,6 +100,7 @@ __device__ inline void update_like_torch(const WarpValues& of, const float* grad
 }
 
 __device__ inline void update_wide(const WarpValues& of, const float* gradient, float* weight) {
+  // w = (w + step_size m / (sqrt(v) + epsilon)) decay, as bitsandbytes computes it in 32 bits.
   float* const state1 = static_cast<float*>(of.update.state1);
   float* const state2 = static_cast<float*>(of.update.state2);
   const BitsAndBytesNumbers n = of.update.theirs;
@@ -115,6 +117,8 @@ __device__ inline void update_wide(const WarpValues& of, const float* gradient, 
   }
 }
 
+// The same with codes: m = table[code] absmax. As in bitsandbytes, a non-finite gradient leaves the
+// weight and zeroes the moments.
 __device__ inline void update_dynamic(const WarpValues& of, const DynamicTables& tables,
                                       const float* gradient, float* weight) {
   u8* const state1 = static_cast<u8*>(of.update.state1);
@@ -155,9 +159,11 @@ __device__ inline void update_dynamic(const WarpValues& of, const DynamicTables&
   }
 }
 
-// To the nearest integer, ties to even, in the lowest bits; |x| < 2^22.
+// Rounds to the nearest integer, ties to even, and returns it in the lowest bits. Requires |x| <
+// 2^22.
 __device__ inline u32 nearest_integer(float x) { return bits_of(x + 12582912.0F); }
 
+// Torch's update with the companded codes: m = q / (254 - |q|) scale1, sqrt(v) = code scale2 / 255.
 __device__ inline void update_companded(const WarpValues& of, const float* gradient,
                                         float* weight) {
   signed char* const codes1 = static_cast<signed char*>(of.update.state1);
@@ -166,7 +172,7 @@ __device__ inline void update_companded(const WarpValues& of, const float* gradi
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const i64 first_of_group = of.begin + half * kOfGroup;
-    if (first_of_group >= of.update.count) break;  // the whole warp
+    if (first_of_group >= of.update.count) break;  // for the whole warp
     const i64 group = first_of_group / kOfGroup;
     const float old1 = of.update.scales1[group];
     const float unit2 = of.update.scales2[group] / 255.0F;
@@ -255,7 +261,7 @@ __device__ void adamw(const AdamWArguments& a) {
   const ListedUpdate& update = entry_of(a.updates, a.count, blockIdx.x);
   const i64 begin = (blockIdx.x - update.first_block) * kListedValues +
                     static_cast<i64>(threadIdx.x / kWarp) * kOfWarp;
-  if (begin >= update.count) return;  // the whole warp
+  if (begin >= update.count) return;  // for the whole warp
   const WarpValues of{update, begin};
   float weight[kOfLane];
   float gradient[kOfLane];

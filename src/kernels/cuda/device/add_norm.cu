@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// y = LN(s), s = residual + Dropout(product + bias); one block a row, which stays in registers:
-// 1, 2 or 4 (variants 0 to 2) times four values a thread.
+// y = LN(s), s = residual + Dropout(product + bias). One block of threads per row; the row stays in
+// registers: 1, 2 or 4 (variants 0 to 2) times four values per thread.
 #include "kernels/cuda/device/common.h"
 
 namespace finetune::kernels::cuda {
@@ -9,7 +9,7 @@ __device__ inline i64 first_column(int vector) {
   return 4 * (static_cast<i64>(vector) * blockDim.x + threadIdx.x);
 }
 
-// Sum of squares of what differs from the mean; values behind the row's end do not count.
+// Returns a thread's part of the sum of (x - mean)^2; values after the row's end do not count.
 template <int kVectors>
 __device__ float squares_around(const float* values, float mean, i64 columns) {
   float squares = 0.0F;
@@ -21,6 +21,8 @@ __device__ float squares_around(const float* values, float mean, i64 columns) {
   return squares;
 }
 
+// y = (s - mean) / sqrt(variance + epsilon) * gamma + beta; s is written back for the backward
+// pass.
 template <class T, int kVariant>
 __device__ void add_norm(const AddNormArguments& a) {
   constexpr int kVectors = 1 << kVariant;
@@ -44,7 +46,7 @@ __device__ void add_norm(const AddNormArguments& a) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         s[4 * v + i] = residual[i] + (s[4 * v + i] + bias[i]) * factors[i];
-        s[4 * v + i] = widen(narrow<T>(s[4 * v + i]));  // what the backward pass reads
+        s[4 * v + i] = widen(narrow<T>(s[4 * v + i]));  // rounded as the backward pass reads it
       }
       store4(sums, first, a.columns, a.is_aligned, s + 4 * v);
     }
@@ -70,7 +72,8 @@ __device__ void add_norm(const AddNormArguments& a) {
   }
 }
 
-// The gradient of each row, and the sums of some rows for gamma, beta and bias.
+// ds = (dy gamma - mean(dy gamma) - x mean(dy gamma x)) / sqrt(variance + epsilon), with x the
+// normalised s. Each block sums the gradients of gamma (dy x), beta (dy) and bias over its rows.
 template <class T, int kVariant>
 __device__ void add_norm_backward(const AddNormBackwardArguments& a) {
   constexpr int kVectors = 1 << kVariant;
@@ -106,7 +109,7 @@ __device__ void add_norm_backward(const AddNormBackwardArguments& a) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const int k = 4 * v + i;
-        s[k] = (s[k] - mean) * inverse;  // normalised; where gamma is zero it does not count
+        s[k] = (s[k] - mean) * inverse;  // no NaN after the row's end: gamma is 0 there
         of_gamma[k] += dy[k] * s[k];
         of_beta[k] += dy[k];
         dy[k] *= gamma[i];

@@ -3,9 +3,10 @@
 
 #include "kernels/adamw_numbers.h"
 
-// What kernels get, one structure each. Read by the host's compiler and by NVRTC, which has no
-// headers of the system: no includes but such headers, types of equal size in both.
-// Pointers are into the device's memory; `void*` is of the type that the kernel was compiled for.
+// The arguments of the kernels, one structure each. The host's compiler and NVRTC both read this
+// file, and NVRTC has no system headers: include only files of this kind, and use types of equal
+// size in both. Pointers are device addresses; `void*` points to values of the type that the kernel
+// was compiled for.
 namespace finetune::kernels::cuda {
 
 using i64 = long long;
@@ -16,11 +17,11 @@ using u8 = unsigned char;
 
 constexpr int kThreads = 256;  // of a block at most
 constexpr int kWarp = 32;
-// The longest rows whose normalisation, and whose attention, a block's registers hold.
+// The longest rows that normalisation and attention hold in a block's registers.
 constexpr int kLongestNorm = 4 * 4 * kThreads;
 constexpr int kLongestAttention = 4 * 8 * kThreads;
 
-// The numbers of one dropout (kernels/dropout_numbers.h) and where rows are in their sequences.
+// The parameters of one dropout (kernels/dropout_numbers.h) and where rows are in their sequences.
 struct DropoutArguments {
   u32 key0, key1;
   u32 first_place;
@@ -28,14 +29,14 @@ struct DropoutArguments {
   u32 threshold;
   float scale;
   int is_on;
-  int rows_per_sample;   // without a layout: row r is place r % rows_per_sample of sample r / it
-  const i64* sequences;  // of a layout, or null
-  const i64* places;
+  int rows_per_sample;   // without a layout: row r is position r % this of sample r / this
+  const i64* sequences;  // of a layout: sequence of each row, and
+  const i64* places;     // position in it; or null
 };
 
 struct AddNormArguments {
-  void* sums;            // [rows, columns]; the product where there is a residual
-  const void* residual;  // null: sums are finished
+  void* sums;            // [rows, columns]; on entry the product, if there is a residual
+  const void* residual;  // null: `sums` already contains s
   const float* bias;
   const float* gamma;
   const float* beta;
@@ -50,9 +51,9 @@ struct AddNormBackwardArguments {
   void* gradient;  // becomes that of the sums
   void* sums;      // with dropout, becomes that of the product
   const float* gamma;
-  float* parts;  // [blocks, 3, columns]: of gamma, beta and bias
+  float* parts;  // [blocks, 3, columns]: partial gradients of gamma, beta and bias
   i64 rows;
-  i64 rows_at_once;  // of a block
+  i64 rows_at_once;  // rows that a block handles
   i64 columns;
   float epsilon;
   int is_aligned;
@@ -87,7 +88,8 @@ struct DropoutKernelArguments {
   DropoutArguments dropout;
 };
 
-// Between [tokens, heads * size] and [samples, heads, length, size] with zeros behind sequences.
+// Converts between [tokens, heads * size] and [samples, heads, length, size], with zeros after the
+// end of each sequence.
 struct HeadsArguments {
   struct Part {
     void* tokens;
@@ -95,8 +97,8 @@ struct HeadsArguments {
     int heads;
   };
   Part parts[4] = {};
-  const i64* starts;  // first token of each sample; null: b * length
-  i64 first_token;    // number of the first in `tokens`; without starts 0
+  const i64* starts;  // first token of each sample; null: sample b starts at b * length
+  i64 first_token;    // number of the first token in `tokens`; 0 without starts
   int length;
   int size;
   int is_aligned;
@@ -104,10 +106,10 @@ struct HeadsArguments {
 
 struct AttentionRowsArguments {
   const void* scores;   // [samples, heads, length, length], scaled
-  void* probabilities;  // null: not wanted. May be the scores'
-  void* dropped;        // the same after dropout; null: not wanted. May be the scores'
-  const u8* mask;       // of keys, by token; or null
-  const i64* starts;    // as HeadsArguments'
+  void* probabilities;  // null: not wanted; may be the memory of scores
+  void* dropped;        // after dropout; null: not wanted; may be the memory of scores
+  const u8* mask;       // of keys, indexed by token; or null
+  const i64* starts;    // as in HeadsArguments
   i64 first_token;
   i64 rows;
   int length;
@@ -140,7 +142,7 @@ struct RowSumsArguments {
   float* target;       // [.., columns]
   const float* rows;   // [count, columns]
   const i64* indices;  // [count], sorted
-  const i64* order;    // where each was before
+  const i64* order;    // position before sorting
   i64 count;
   i64 columns;
   i64 skipped;
@@ -155,7 +157,7 @@ struct FormatsArguments {
   u64 first_element;
 };
 
-// A tensor of a list; blocks [first_block, next's) of the grid work on it.
+// One tensor of a list. Blocks [first_block, first_block of the next) of the grid process it.
 struct ListedTensor {
   const void* values;
   i64 count;
@@ -166,7 +168,7 @@ struct SumOfSquaresArguments {
   const ListedTensor* tensors;
   int count;
   int blocks;
-  double* parts;   // one a block
+  double* parts;   // one per block
   double* result;  // of the second kernel
 };
 
@@ -186,7 +188,7 @@ struct ListedUpdate {
   AdamWNumbers ours;
 };
 
-// Tables of bitsandbytes' codes (kernels/dynamic_map.h), of signed and of unsigned values.
+// Tables of bitsandbytes' codes (kernels/dynamic_map.h): of signed values, then of unsigned ones.
 struct DynamicTables {
   float values[2][256];
   u32 buckets[2][(24 << 7) + 1];

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
-// Rows of attention scores: softmax and dropout, forward and backward. A row lies in the registers
-// of a warp (variants 0 to 3: 1, 2, 4, 8 times four values a lane) or, from 1,025 keys on, of a
-// block (variants 4 to 6: 2, 4, 8 times four a thread).
+// Softmax and dropout of rows of attention scores, forward and backward. A row is in the registers
+// of a warp (variants 0 to 3: 1, 2, 4, 8 times four values per lane) or, from 1,025 keys on, of a
+// block (variants 4 to 6: 2, 4, 8 times four values per thread).
 #include "kernels/cuda/device/common.h"
 
 namespace finetune::kernels::cuda {
 
-// How a variant divides rows.
+// The number of values per thread and the threads per row of a variant.
 template <int kVariant>
 struct RowsOf {
   static constexpr bool kWholeBlock = kVariant >= 4;
@@ -28,7 +28,7 @@ struct RowsOf {
   }
 };
 
-// A row's sample, head and query.
+// The sample, head and query of a row.
 struct ScoreRow {
   i64 sample;
   int head;
@@ -47,18 +47,20 @@ struct ScoreRow {
 
 __device__ inline float lowest() { return float_of(0xFF800000U); }  // minus infinity
 
+// probabilities = exp(score - largest) / their sum over the keys that the query attends to; then
+// dropout. Rows whose keys are all masked become zero.
 template <class T, int kVariant>
 __device__ void attention_rows(const AttentionRowsArguments& a) {
   using Rows = RowsOf<kVariant>;
   constexpr int kValues = 4 * Rows::kVectors;
   __shared__ float shared[kThreads / kWarp];
   const i64 index = Rows::row();
-  if (index >= a.rows) return;  // a whole warp, or a whole block
+  if (index >= a.rows) return;  // for a whole warp or block
   const ScoreRow row(index, a.heads, a.length);
   const bool has_layout = a.starts != nullptr;
   const i64 start = has_layout ? a.starts[row.sample] - a.first_token : row.sample * a.length;
   const i64 tokens = has_layout ? a.starts[row.sample + 1] - a.starts[row.sample] : a.length;
-  // Keys that the rule lets the query see; padding is skipped below.
+  // The keys that causal attention and the window allow; masked keys are skipped below.
   int first_seen = 0;
   int last_seen = static_cast<int>(tokens) - 1;
   if (a.is_causal && row.query < last_seen) last_seen = row.query;
@@ -115,6 +117,8 @@ __device__ void attention_rows(const AttentionRowsArguments& a) {
   }
 }
 
+// With P the probabilities and g the gradient of P times the dropout factors: dscores = P (g -
+// sum(P g)).
 template <class T, int kVariant>
 __device__ void attention_rows_backward(const AttentionBackwardArguments& a) {
   using Rows = RowsOf<kVariant>;

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT
-// The exact GELU of input + bias. Threads own four columns and go down some rows.
+// The exact GELU of input + bias, x Phi(x), and its derivative Phi(x) + x phi(x). A thread handles
+// four columns of a number of rows.
 #include "kernels/cuda/device/common.h"
 
 namespace finetune::kernels::cuda {
 
-__device__ inline float normal_share(float x) {  // of a standard normal below x
+__device__ inline float normal_share(float x) {  // Phi: share of a standard normal below x
   return 0.5F * (1.0F + erff(x * 0.70710678F));
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The second stage of sums over rows, in one order: a warp's lanes take columns next to each other,
-// the warps of a block every eighth part.
+// The second stage of sums over rows, in a fixed order. The lanes of a warp sum neighbouring
+// columns; each warp of a block sums every eighth part.
 #include "kernels/cuda/device/common.h"
 
 namespace finetune::kernels::cuda {

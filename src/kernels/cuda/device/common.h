@@ -3,7 +3,8 @@
 
 #include "kernels/cuda/device/arguments.h"
 
-// What kernels share. `float16` and `bfloat16` are stored types; all arithmetic is float32.
+// Functions that kernels share. `float16` and `bfloat16` are storage types; all arithmetic is
+// float32.
 namespace finetune::kernels::cuda {
 
 struct float16 {
@@ -40,14 +41,14 @@ __device__ inline float widen(float16 x) {
 #endif
 }
 
-// To the nearest, ties to even.
+// Rounds to nearest, ties to even.
 template <class T>
 __device__ T narrow(float x);
 template <>
 __device__ inline float narrow<float>(float x) {
   return x;
 }
-// By bits, as the CPU does: not every architecture has an instruction.
+// In integer arithmetic as on the CPU: not every architecture has the instruction.
 template <>
 __device__ inline bfloat16 narrow<bfloat16>(float x) {
   const u32 bits = bits_of(x);
@@ -65,13 +66,13 @@ __device__ inline float16 narrow<float16>(float x) {
   return y;
 }
 
-// Four values that one instruction moves.
+// Four values that one load or store instruction moves.
 template <class T>
 struct alignas(4 * sizeof(T)) Four {
   T at[4];
 };
 
-// Values [first, first + 4) of a row of `columns`, zeros after its end.
+// Loads values [first, first + 4) of a row of `columns`; zeros after its end.
 template <class T>
 __device__ inline void load4(const T* row, i64 first, i64 columns, bool is_aligned, float* values) {
   if (is_aligned && first < columns) {
@@ -84,7 +85,7 @@ __device__ inline void load4(const T* row, i64 first, i64 columns, bool is_align
   for (int i = 0; i < 4; ++i) values[i] = first + i < columns ? widen(row[first + i]) : 0.0F;
 }
 
-// Leaves out what comes after the end of the row.
+// Stores four values; those after the end of the row are not written.
 template <class T>
 __device__ inline void store4(T* row, i64 first, i64 columns, bool is_aligned,
                               const float* values) {
@@ -118,7 +119,7 @@ __device__ inline void philox(u32* c, u32 key0, u32 key1) {
   }
 }
 
-// What four values of a row are multiplied with, from column 4 * block on.
+// The dropout factors (0 or scale) of four values of a row, from column 4 * block on.
 __device__ inline void dropout_factors(const DropoutArguments& d, u32 sample, u32 head, u32 place,
                                        u32 block, float* factors) {
   u32 c[4] = {block, head * 65536U + place, sample + d.first_place, d.layer_and_site};
@@ -127,7 +128,7 @@ __device__ inline void dropout_factors(const DropoutArguments& d, u32 sample, u3
   for (int i = 0; i < 4; ++i) factors[i] = c[i] >= d.threshold ? d.scale : 0.0F;
 }
 
-// Of row `row` of [B, T, C], or of a layout's tokens.
+// The dropout factors of row `row` of [B, T, C], or of a layout's tokens.
 __device__ inline void row_factors(const DropoutArguments& d, i64 row, u32 block, float* factors) {
   const bool has_layout = d.sequences != nullptr;
   const i64 sample = has_layout ? d.sequences[row] : row / d.rows_per_sample;
@@ -135,7 +136,7 @@ __device__ inline void row_factors(const DropoutArguments& d, i64 row, u32 block
   dropout_factors(d, static_cast<u32>(sample), 0, static_cast<u32>(place), block, factors);
 }
 
-// Every lane gets the sum, by a tree: the same bits in all.
+// Sums by a butterfly: all lanes get the same bits.
 __device__ inline float warp_sum(float x) {
 #pragma unroll
   for (int lanes = kWarp / 2; lanes > 0; lanes /= 2) x += __shfl_xor_sync(0xFFFFFFFFU, x, lanes);
@@ -150,7 +151,7 @@ __device__ inline float warp_largest(float x) {
   return x;
 }
 
-// Of all threads of a block; every thread gets it. `shared`: a value for each warp.
+// Sums over all threads of a block; every thread gets it. `shared` has one value for each warp.
 __device__ inline float block_sum(float x, float* shared) {
   x = warp_sum(x);
   if (threadIdx.x % kWarp == 0) shared[threadIdx.x / kWarp] = x;

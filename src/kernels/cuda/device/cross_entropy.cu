@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT
-// The cross entropy of a row of logits and its gradient, in place; one block a row.
+// The cross entropy of a row of logits z, and its gradient in place; one block per row. With e the
+// label smoothing and V columns: loss = log sum exp(z) - (1 - e) z[label] - e / V sum(z), dloss/dz
+// = softmax(z) - e / V - (1 - e) [c = label].
 #include "kernels/cuda/device/common.h"
 
 namespace finetune::kernels::cuda {
 
-// Every thread's value in the order of threads: the same sum in each run.
+// Sums the values of all threads by a tree of fixed shape: each run has the same bits.
 __device__ inline double block_sum_of_doubles(double x, double* shared) {
   shared[threadIdx.x] = x;
   __syncthreads();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// x times its dropout mask, four values a thread.
+// x times its dropout mask, four values per thread.
 #include "kernels/cuda/device/common.h"
 
 namespace finetune::kernels::cuda {

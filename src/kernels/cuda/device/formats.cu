@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Between float32 and the formats of weights and gradients, four elements a thread.
+// Converts between float32 and the formats of weights and gradients, four elements per thread.
 #include "kernels/cuda/device/rounding.h"
 
 namespace finetune::kernels::cuda {
@@ -11,7 +11,8 @@ constexpr int kJoinValues = 3;
 
 template <class T, int kVariant>
 __device__ void formats(const FormatsArguments& a) {
-  // Counted from the group of four numbers that has the first element's.
+  // Groups of four elements start at multiples of four, so the first group may begin before the
+  // first element.
   const i64 group = static_cast<i64>(blockIdx.x) * blockDim.x + threadIdx.x;
   const auto skipped = static_cast<i64>(a.first_element % 4);
   u32 numbers[4];

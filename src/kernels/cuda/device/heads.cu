@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Tokens to the heads of padded samples and back, up to four tensors in one launch: block (x, y)
-// moves token x % length of sample x / length of tensor y.
+// Moves tokens to the heads of padded samples and back, for up to four tensors in one launch: block
+// (x, y) moves token x % length of sample x / length of tensor y.
 #include "kernels/cuda/device/common.h"
 
 namespace finetune::kernels::cuda {

@@ -5,10 +5,10 @@
 
 namespace finetune::kernels::cuda {
 
-// Values of a list's tensor that one block works on.
+// Values of a listed tensor that one block of threads processes.
 constexpr int kListedValues = 2048;
 
-// The last entry whose first block does not come after this one.
+// Returns the last entry whose first_block is at most `block`: the tensor that the block processes.
 template <class Entry>
 __device__ inline const Entry& entry_of(const Entry* entries, int count, i64 block) {
   int low = 0;

@@ -3,11 +3,11 @@
 
 #include "kernels/cuda/device/common.h"
 
-// bfloat16 with stochastic rounding, and bfloat16 with an int8 correction: the arithmetic of
-// kernels/cpu/loops/formats.cpp, to the bit.
+// Stochastic rounding to bfloat16, and bfloat16 with an int8 correction: bit for bit the arithmetic
+// of kernels/cpu/loops/formats.cpp.
 namespace finetune::kernels::cuda {
 
-// The numbers of elements [first, first + 4), where first is a multiple of four.
+// The 16-bit random numbers of elements [first, first + 4); first is a multiple of four.
 __device__ inline void rounding_numbers(u64 first, u64 key, u32* numbers) {
   const u64 block = first / 8;
   u32 c[4] = {static_cast<u32>(block), static_cast<u32>(block >> 32), 0, 0};
@@ -40,7 +40,7 @@ __device__ inline SplitValue split_value(float x) {
   const u32 rounded = (magnitude + 0x7FFFU + (magnitude >> 16 & 1U)) >> 16;
   const u32 nearest = rounded < 0x7F7FU ? rounded : 0x7F7FU;
   const int distance = static_cast<int>(magnitude) - static_cast<int>(nearest << 16);
-  // Where rounding went to the next power of two, the last place of the result is twice as large.
+  // If rounding reached the next power of two, the last place of the result is twice as large.
   const u32 exponent = magnitude >> 23;
   const int half = (nearest << 16 >> 23) > exponent && exponent > 0 ? 16 : 15;
   const int scaled = (127 * (distance < 0 ? -distance : distance) + (1 << (half - 1))) >> half;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// target[index] += row. Indices are sorted: the block at which a run of equal ones begins adds its
-// rows, in their order.
+// target[index] += row. Indices are sorted: the block where a run of equal indices begins adds the
+// rows of that run, in their order.
 #include "kernels/cuda/device/common.h"
 
 namespace finetune::kernels::cuda {

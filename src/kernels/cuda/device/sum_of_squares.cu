@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
-// Of all values of a list of tensors, in two stages and one order: a number for each block, then
-// their sum by one block.
+// The sum of squares of all values of a list of tensors, in two stages and a fixed order: a sum for
+// each block, then the sum of these by one block.
 #include "kernels/cuda/device/lists.h"
 
 namespace finetune::kernels::cuda {
 
-// By a tree; thread 0 gets it.
+// Sums by a tree; thread 0 gets the result.
 __device__ inline double tree_sum(double x, double* shared) {
   shared[threadIdx.x] = x;
   __syncthreads();
@@ -22,7 +22,7 @@ __device__ void sum_of_squares(const SumOfSquaresArguments& a) {
   const ListedTensor& tensor = entry_of(a.tensors, a.count, blockIdx.x);
   const T* const values = static_cast<const T*>(tensor.values);
   const i64 begin = (blockIdx.x - tensor.first_block) * kListedValues;
-  // Eight squares in float32: their sum is as exact as gradients are.
+  // Sums eight squares in float32: that is as accurate as gradients are.
   float some = 0.0F;
   for (int step = 0; step < kListedValues; step += 4 * kThreads) {
     float x[4];
