@@ -186,7 +186,7 @@ Outcome try_to_fetch(const BringBackOptions& options, const CheckpointEntry& ent
     // A full local disk is not the mirror's fault, and an older checkpoint would not fit either.
     if (dynamic_cast<const SourceError*>(&error) == nullptr) throw;
     options.report("the mirror's " + checkpoint_name(entry.step) +
-                   " is passed over: " + error.what() + "; it stays where it is");
+                   " is skipped and left as it is: " + error.what());
     return {.unreadable = true};
   }
 }
@@ -310,7 +310,7 @@ std::optional<int64_t> bring_back_newest(const BringBackOptions& options,
     if (entry.unreadable) {
       unreadable = true;
       options.report("the mirror's " + checkpoint_name(entry.step) +
-                     " is passed over: " + entry.problem + "; it stays where it is");
+                     " is skipped and left as it is: " + entry.problem);
       continue;
     }
     if (!entry.whole) {

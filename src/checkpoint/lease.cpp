@@ -174,7 +174,7 @@ struct Lease::Shared {
     try {
       write(to_text(self));
     } catch (const Error& error) {
-      log::debug("the hold on '" + options.shown + "' could not be renewed: " + error.what());
+      log::debug("the lease on '" + options.shown + "' could not be renewed: " + error.what());
     }
   }
 
@@ -197,7 +197,7 @@ struct Lease::Shared {
       try {
         write(released_text(self.token));
       } catch (const Error& error) {
-        log::debug("the hold on '" + options.shown + "' could not be let go: " + error.what());
+        log::debug("the lease on '" + options.shown + "' could not be released: " + error.what());
       }
     }
     live_tokens().remove(self.token);

@@ -381,7 +381,7 @@ bool Mirror::finish(double seconds, const std::function<bool()>& give_up) {
   if (wait(seconds, give_up)) return true;
   const std::lock_guard guard(worker_->mutex);
   const std::string& problem = worker_->last_problem;
-  log::warning("mirror: '" + directory() + "' does not have everything" +
+  log::warning("mirror: '" + directory() + "' is incomplete" +
                (problem.empty() ? "" : " (" + problem + ")"));
   return false;
 }

@@ -97,7 +97,7 @@ void note_late_signals() {
   for (const int number : interrupt::stop_signals()) {
     if (sigismember(&pending, number) == 1) {
       log::info(std::string(::strsignal(number)) +
-                ": came after the end of the training; its command was not run again");
+                " arrived after the training had ended: on_finish_command is not run again");
     }
   }
 }

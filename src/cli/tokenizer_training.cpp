@@ -121,7 +121,7 @@ Trained train_sentencepiece_model(const TokenizerTraining& training) {
   }
   if (model.reserved > 0) {
     trained.warnings.push_back(format_text(
-        "{} lines that hold U+2585, which SentencePiece keeps for itself, were left out",
+        "{} lines were skipped: they contain U+2585, a character that SentencePiece reserves",
         model.reserved));
   }
   return trained;

@@ -144,8 +144,8 @@ class Validator {
     if (eval_steps <= 0) return;  // reported by check_steps
     if ((save_steps < 1) != (eval_steps < 1)) {
       add({"save_steps", "eval_steps"},
-          "'load_best_model_at_end: true' needs save_steps and eval_steps to be both counts or "
-          "both shares, not " +
+          "'load_best_model_at_end: true' needs save_steps and eval_steps both as step counts or "
+          "both as shares of the run, not " +
               format_double(save_steps) + " and " + format_double(eval_steps));
       return;
     }

@@ -152,8 +152,8 @@ class ColumnFinder {
     const std::string& trained = *search_.trained.text_column;
     if (candidates.size() != 1) fail_untrained(trained, "text_column");
     found_.warning = row_.place() + ": the model was trained with the column '" + trained +
-                     "', which is not there; '" + candidates.front() +
-                     "' is taken, the only other column of text";
+                     "', which is missing; using '" + candidates.front() +
+                     "', the only other text column";
     take(&ColumnNames::text_column, "text_column", candidates.front(), kGuessed);
   }
 

@@ -24,10 +24,11 @@ MixedDataset::MixedDataset(std::vector<MixturePart> parts, const std::string& ke
   for (const MixturePart& part : parts_) {
     const double samples = std::round(longest * part.weight);
     if (!(samples + static_cast<double>(begins_.back()) < static_cast<double>(kMaxSize))) {
-      throw Error(ErrorKind::kConfig,
-                  key +
-                      ": the weights are so far apart that an epoch in which every sample is seen "
-                      "once would never end; bring them nearer to each other");
+      throw Error(
+          ErrorKind::kConfig,
+          key +
+              ": the weights differ so much that an epoch which visits every sample once would "
+              "have more than 2^40 samples; make them more alike");
     }
     // Rounding must not drop a sample.
     const int64_t share = std::max(static_cast<int64_t>(samples), part.data->size());

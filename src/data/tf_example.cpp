@@ -98,7 +98,7 @@ class TfExampleReader::Message {
   // Returns the content of a field of type kBytes as a part of the same record.
   Message message() {
     const uint64_t size = varint();
-    if (size > end_ - at_) fail("holds a part that is longer than what is left");
+    if (size > end_ - at_) fail("has a field that is longer than the rest of the record");
     Message inner = *this;
     inner.end_ = at_ + static_cast<size_t>(size);
     at_ = inner.end_;

@@ -319,8 +319,8 @@ void tidy_up(const TokenCacheOptions& options) {
   if (content.removed == 0) return;
   const auto days =
       std::chrono::duration_cast<std::chrono::hours>(options.kept_unused).count() / 24;
-  log::info(format_text("removed from it: {} of {}, which nobody has used for {} days",
-                        entries(content.removed), megabytes(content.removed_bytes), days));
+  log::info(format_text("removed {} of {} that were not used for {} days", entries(content.removed),
+                        megabytes(content.removed_bytes), days));
 }
 
 }  // namespace

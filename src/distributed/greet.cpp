@@ -82,10 +82,11 @@ class Meeting {
     const std::string end = end_with(kMet + names_of(all));
     check_who_left(end);
     if (end.find(" " + name_of(membership_.rank, mine_) + " ") == std::string::npos) {
-      throw PeerLost(format_text(
-          "the other processes have met without this one: another one says that it is rank {} too, "
-          "or is about to leave; start the processes again when all have ended",
-          membership_.rank));
+      throw PeerLost(
+          format_text("the other processes started without this one: another process also claims "
+                      "rank {}, or one is "
+                      "about to exit; start the processes again when all have ended",
+                      membership_.rank));
     }
   }
 

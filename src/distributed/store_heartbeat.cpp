@@ -40,8 +40,8 @@ std::string host_name() {
 
 std::string gone(const std::string& who, const std::string& how) {
   return who + " " + how +
-         ", and the other processes leave; what was saved is kept: start the processes again to "
-         "resume from it";
+         ", so the other processes exit too; start all processes again to resume from the last "
+         "checkpoint";
 }
 
 std::string silence(Duration timeout) {

@@ -175,7 +175,7 @@ LoadReport load_weights(Model& model, const std::vector<std::string>& names,
                  "' holds no floating-point numbers; this version reads no "
                  "quantized models");
     } else if (!is_finite(value)) {
-      faults.add("tensor '" + name + "' holds NaN or infinite values; this model is broken");
+      faults.add("tensor '" + name + "' contains NaN or Inf; this model is broken");
     } else {
       model.store().assign(parameter, value);
     }

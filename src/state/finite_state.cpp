@@ -12,8 +12,7 @@ namespace finetune {
 namespace {
 
 std::string clause(const std::string& path, const std::string& name) {
-  return file_name(path) + " holds NaN or an infinite number" +
-         (name.empty() ? "" : " in '" + name + "'");
+  return file_name(path) + " contains NaN or Inf" + (name.empty() ? "" : " in '" + name + "'");
 }
 
 bool is_finite_throughout(const TorchValue& value) {

@@ -75,7 +75,7 @@ class RestoringParameters {
     if (!is_finite(parameter.weight.detach())) {
       throw Error(ErrorKind::kData, weights_.path_of(parameter.name) + ": the tensor '" +
                                         parameter.name +
-                                        "' holds NaN or infinite values; resume from an older "
+                                        "' contains NaN or Inf; resume from an older "
                                         "checkpoint with resume_from_checkpoint");
     }
   }

@@ -70,7 +70,7 @@ const TaskDescriptor& find_predict_task(const std::string& folder) {
     if (!other.empty() && architecture.ends_with(other)) return *task;
   }
   throw Error(ErrorKind::kData, path + ": architectures: '" + architecture.substr(0, 80) +
-                                    "' has none of the heads that predict knows" + name_the_task());
+                                    "' is no architecture that predict supports" + name_the_task());
 }
 
 }  // namespace finetune

@@ -102,7 +102,7 @@ std::optional<int64_t> first_nonfinite(const Tensor& values) {
 void refuse_nonfinite(const std::string& name, const Tensor& values, int64_t first_element) {
   const std::optional<int64_t> place = first_nonfinite(values);
   if (!place) return;
-  throw NonFinite("the tensor '" + name + "' holds NaN or an infinite number (element " +
+  throw NonFinite("the tensor '" + name + "' contains NaN or Inf (element " +
                   std::to_string(first_element + *place) +
                   "), and no run can resume from such a file");
 }

@@ -85,7 +85,8 @@ void PostProcessor::add(const nlohmann::ordered_json& json, const std::string& w
                       .cls = read_token_pair(json, "cls", where),
                       .sep = read_token_pair(json, "sep", where)});
   } else if (type == "TemplateProcessing") {
-    if (!steps_.empty()) throw unsupported(where, "a TemplateProcessing behind another processor");
+    if (!steps_.empty())
+      throw unsupported(where, "a TemplateProcessing that follows another processor");
     steps_.push_back({.kind = Kind::kTemplate,
                       .single = read_template(json, "single", where),
                       .pair = read_template(json, "pair", where)});

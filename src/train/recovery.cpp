@@ -44,7 +44,7 @@ std::optional<std::string> Recovery::after_fault(const StepReport& report) {
   if (damage.is_in_state) {
     // An earlier update caused it; the steps are watched when the run repeats them.
     state.watched_until = run_.state.step;
-    return fault + ", and " + nonfinite + " holds NaN or an infinite number";
+    return fault + ", and " + nonfinite + " contains NaN or Inf";
   }
   state.left_out.push_back(update);
   return fault + "; " + samples_text(update) + " are left out";
@@ -121,7 +121,7 @@ void Recovery::stop_diverged(const StepReport& report, const Damage& damage,
               (saved ? " is saved" : " is kept");
   }
   if (damage.is_in_state) {
-    outcome = ", and " + nonfinite + " holds NaN or an infinite number" + outcome;
+    outcome = ", and " + nonfinite + " contains NaN or Inf" + outcome;
   }
   if (tries > 1) outcome = " (" + std::to_string(tries) + " times without progress)" + outcome;
   throw Error(ErrorKind::kData,

@@ -112,7 +112,7 @@ std::optional<CheckpointEntry> newest_finite(FileSystem& files, const std::strin
     if (problem.empty()) return entry;
     const std::string aside =
         checkpoint::set_aside(files, output_dir, entry->step, checkpoint::AsideReason::kBad);
-    log::warning(entry->path + " is passed over: " + problem + "; it is " + aside + " now");
+    log::warning(entry->path + " is skipped: " + problem + "; it is renamed to " + aside);
   }
 }
 

@@ -195,7 +195,7 @@ std::string RunStorage::bring_back_finished() {
   for (const Place& place : places_) {
     if (!place.is_reached) continue;
     if (!checkpoint::bring_back_finished(back(place), newest_here(), &damage)) continue;
-    log::info("the finished run is brought back from '" + place.directory + "'");
+    log::info("the finished run is restored from '" + place.directory + "'");
     bring_back_checkpoints();  // to resume from if more steps are asked for
     return "";
   }
@@ -210,7 +210,7 @@ void RunStorage::bring_back_checkpoints() {
       const std::optional<int64_t> step = checkpoint::bring_back_newest(back(place), newest);
       if (!step) continue;
       log::info(
-          "checkpoint-" + std::to_string(*step) + " is brought back from the mirror '" +
+          "checkpoint-" + std::to_string(*step) + " is restored from the mirror '" +
           place.directory + "'" +
           (newest ? ", which is ahead of step " + std::to_string(newest->step) + " here" : ""));
     } catch (const Error& error) {

@@ -77,7 +77,7 @@ TEST(MixedDataset, RefusesAnEpochWithoutEnd) {
       message_of<Error>([] {
         const MixedDataset mixed({{numbers(0, 7), 1e-30}, {numbers(100, 13), 1}}, "train_file");
       }),
-      HasSubstr("train_file: the weights are so far apart"));
+      HasSubstr("train_file: the weights differ so much"));
 }
 
 }  // namespace

@@ -131,7 +131,7 @@ TEST(TfExample, RefusesWhatIsNoMessage) {
     }
     return std::string();
   };
-  EXPECT_THAT(fault("\x0a\x7f"), HasSubstr("longer than what is left"));
+  EXPECT_THAT(fault("\x0a\x7f"), HasSubstr("longer than the rest of the record"));
   EXPECT_THAT(fault("\x0b"), HasSubstr("no tf.train.Example"));
   EXPECT_THAT(fault(std::string(10, '\xff')), HasSubstr("more than 64 bits"));
   EXPECT_THAT(fault("\x0a\x04\x0a\x02\x0a\x05"), HasSubstr("a.tfrecord: record 1"));

@@ -126,7 +126,7 @@ TEST_F(JoinWorld, LetsNobodyInBehindTheMeeting) {
         one.rank = 1;
         while (met < 2) std::this_thread::sleep_for(std::chrono::milliseconds(10));
       });
-  EXPECT_THAT(ends, ElementsAre("", "", HasSubstr("have met without this one")));
+  EXPECT_THAT(ends, ElementsAre("", "", HasSubstr("started without this one")));
 }
 
 TEST(NamesOfRanks, NamesAFew) {

@@ -109,7 +109,7 @@ TEST(TrainedColumns, ThatAreMissingAreAnErrorUnlessOneTextIsLeft) {
   const ProcessResult result = predict(run.out(), one);
   EXPECT_EQ(result.code, 0) << result.err;
   EXPECT_EQ(result.out, answers(run.out(), one, {"--text_column", "body"}));
-  EXPECT_THAT(result.err, HasSubstr("'body' is taken, the only other column of text"));
+  EXPECT_THAT(result.err, HasSubstr("using 'body', the only other text column"));
 
   TinyRun pairs;
   train(pairs, "news.csv", kNews);

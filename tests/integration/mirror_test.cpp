@@ -32,7 +32,7 @@ TEST(MirroredRun, GoesOnOnAFreshMachineToTheSameBits) {
   run.lose_machine();
   const ProcessResult result = run.train();
   ASSERT_EQ(result.code, 0) << result.err;
-  EXPECT_THAT(result.err, HasSubstr("checkpoint-17 is brought back from the mirror"));
+  EXPECT_THAT(result.err, HasSubstr("checkpoint-17 is restored from the mirror"));
   expect_equal(outcome_of(run), unbroken());
 }
 
@@ -80,7 +80,7 @@ TEST(MirroredRun, PassesOverWhatIsDamagedThere) {
   const ProcessResult result = run.train();
   ASSERT_EQ(result.code, 0) << result.err;
   EXPECT_THAT(result.err, HasSubstr("the mirror's checkpoint-16 is not used"));
-  EXPECT_THAT(result.err, HasSubstr("is brought back from the mirror"));
+  EXPECT_THAT(result.err, HasSubstr("is restored from the mirror"));
   EXPECT_TRUE(std::filesystem::exists(run.mirror("checkpoint-16.bad-1")));
   expect_equal(outcome_of(run), unbroken());
 }
@@ -93,7 +93,7 @@ TEST(MirroredRun, NeverBeginsAtStepZeroBecauseTheMirrorIsAway) {
   const ProcessResult with_local = run.train({"--stop_at_step", "20"});
   EXPECT_EQ(with_local.code, 75) << with_local.err;
   EXPECT_THAT(with_local.err, HasSubstr("cannot be reached"));
-  EXPECT_THAT(with_local.err, HasSubstr("does not have everything"));
+  EXPECT_THAT(with_local.err, HasSubstr("is incomplete"));
   run.lose_machine();
   const ProcessResult alone = run.train();
   EXPECT_EQ(alone.code, 1) << alone.err;

@@ -137,7 +137,7 @@ TEST(PredictTask, IsFoundInTheModelsConfiguration) {
                 HasSubstr("architectures names no class; name the task with --task fill-mask"));
   }
   EXPECT_THAT(message_of<Error>([&] { (void)task_of("{\"architectures\": [\"BertModel\"]}"); }),
-              HasSubstr("'BertModel' has none of the heads that predict knows"));
+              HasSubstr("'BertModel' is no architecture that predict supports"));
 }
 
 TEST(PredictTask, HasTheNamesOfPipelinesAndOfTheConfiguration) {

@@ -85,7 +85,7 @@ TEST(FiniteTensors, AreAllThatIsWritten) {
   Sink sink;
   const NamedTensors named = {{"good", at::ones({2})}, {"layer.weight", values}};
   EXPECT_EQ(error_of([&] { write_safetensors(sink, named); }),
-            "the tensor 'layer.weight' holds NaN or an infinite number (element 2097157), and "
+            "the tensor 'layer.weight' contains NaN or Inf (element 2097157), and "
             "no run can resume from such a file");
   TorchDict dict;
   dict.set("state", values);

@@ -101,7 +101,7 @@ TEST(CheckpointSaver, HandsOverWhatIsNoNumberAndDoesNotTryItAgain) {
   saver.wait();
   const std::optional<SaveOutcome> outcome = saver.take_outcome();
   EXPECT_FALSE(outcome->committed);
-  EXPECT_THAT(outcome->nonfinite.value_or(""), ::testing::HasSubstr("'weight' holds NaN"));
+  EXPECT_THAT(outcome->nonfinite.value_or(""), ::testing::HasSubstr("'weight' contains NaN"));
   EXPECT_EQ(tries, 1);
   saver.start(request_of(8));
   saver.wait();
