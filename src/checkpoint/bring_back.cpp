@@ -202,7 +202,7 @@ void fetch_best(const BringBackOptions& options, const CheckpointEntry& newest) 
         inspect_checkpoint(*options.files, join_path(options.mirror_dir, name), false);
     if (best.whole && best.run_id == newest.run_id) (void)try_to_fetch(options, best);
   } catch (const Error& error) {
-    options.report(std::string("the best checkpoint could not be brought back: ") + error.what());
+    options.report(std::string("the best checkpoint could not be restored: ") + error.what());
   }
 }
 
@@ -451,7 +451,7 @@ bool bring_back_tree(const BringBackOptions& options, const std::string& name,
     local.sync_directory(parent_path(local_folder));
     return true;
   } catch (const Error& error) {
-    options.report("'" + source + "' cannot be brought back: " + error.what());
+    options.report("'" + source + "' cannot be restored: " + error.what());
     try {
       local.remove_tree(staging);
     } catch (const Error&) {  // report the first failure

@@ -190,7 +190,7 @@ void expect_mirror_refused(const TinyRun& run, const Arguments& more,
   EXPECT_EQ(result.code, 2) << result.err;
   for (const std::string& part : parts) EXPECT_THAT(result.err, HasSubstr(part));
   EXPECT_THAT(result.err, HasSubstr(mirror));
-  EXPECT_THAT(result.err, Not(HasSubstr("brought back")));
+  EXPECT_THAT(result.err, Not(HasSubstr("restored from")));
   EXPECT_THAT(contents_of(out), ::testing::IsEmpty());
   EXPECT_TRUE(contents_of(mirror) == before);
 }
@@ -213,7 +213,7 @@ TEST(MirrorOfAnotherRun, IsRefusedBeforeAnythingIsCopied) {
     const std::string third = run.folder() / (is_finished ? "third" : "unfinished");
     const ProcessResult own = run.train({"--output_dir", third, "--stop_at_step", "3"});
     EXPECT_EQ(own.code, is_finished ? 0 : 75) << own.err;
-    EXPECT_THAT(own.err, HasSubstr("brought back"));
+    EXPECT_THAT(own.err, HasSubstr("restored from"));
   }
 }
 

@@ -136,7 +136,7 @@ TEST(MirroredRun, IsSetAsideByARestart) {
   const ProcessResult result = run.train({"--restart"});
   EXPECT_EQ(result.code, 0) << result.err;
   EXPECT_TRUE(std::filesystem::exists(run.mirror("checkpoint-9.old-1")));
-  EXPECT_THAT(result.err, Not(HasSubstr("brought back")));
+  EXPECT_THAT(result.err, Not(HasSubstr("restored from")));
   expect_equal(outcome_of(run), unbroken());
 }
 
@@ -193,7 +193,7 @@ TEST(SlowOutputFolder, IsWorkedInLocallyAndEndsUpWhole) {
   std::filesystem::remove_all(run.folder() / "cache");  // another machine with the same Drive
   const ProcessResult second = run.train({}, options);
   ASSERT_EQ(second.code, 0) << second.err;
-  EXPECT_THAT(second.err, HasSubstr("brought back"));
+  EXPECT_THAT(second.err, HasSubstr("restored from"));
   expect_equal(outcome_of(run), unbroken());
   const ProcessResult third = run.train({}, options);
   EXPECT_EQ(third.code, 0);
