@@ -18,6 +18,5 @@ inline constexpr int kExitRunning = 6;  // of `finetune status`
 [[nodiscard]] int status_code(const nlohmann::ordered_json& status);
 
 // "2026-11-22 23:10:05" in local time.
-[[nodiscard]] std::string local_time_text(double unix_seconds);
 
 }  // namespace finetune::cli

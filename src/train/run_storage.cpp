@@ -8,6 +8,7 @@
 #include <limits>
 #include <utility>
 
+#include "finetune/base/clock.h"
 #include "finetune/base/error.h"
 #include "finetune/base/hash.h"
 #include "finetune/base/interrupt.h"
@@ -20,7 +21,6 @@
 #include "finetune/data/token_cache.h"
 #include "finetune/report/metrics_file.h"
 #include "finetune/state/run_state.h"
-#include "train/clock.h"
 
 namespace finetune {
 namespace {

@@ -5,6 +5,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
+#include "finetune/base/clock.h"
 #include "finetune/base/file_system.h"
 
 // sessions.jsonl: what happened to a run, one JSON object a line, never cut. Every line has `event`
@@ -44,7 +45,5 @@ class SessionLog {
   std::string run_id_;
   bool is_open_ = false;
 };
-
-[[nodiscard]] double unix_seconds();
 
 }  // namespace finetune
