@@ -23,7 +23,6 @@
 #include "finetune/plan/memory_advice.h"
 #include "finetune/report/metrics_file.h"
 #include "finetune/report/progress_record.h"
-#include "finetune/report/trackers.h"
 #include "finetune/state/finite_state.h"
 #include "finetune/task/tasks.h"
 #include "finetune/tensor/device.h"
@@ -41,6 +40,7 @@
 #include "train/run_storage.h"
 #include "train/same_experiment.h"
 #include "train/session.h"
+#include "train/session_trackers.h"
 #include "train/shared_start.h"
 #include "train/trainer.h"
 
@@ -440,64 +440,6 @@ void leave_behind_the_first(const std::shared_ptr<World>& world) {
   }
 }
 
-// The trackers of report_to that are Python packages.
-class Trackers {
- public:
-  // Throws Error(kConfig) where a package is missing. Only rank 0 writes.
-  Trackers(const LoadedConfig& config, bool is_first) : args_(config.args) {
-    if (!is_first) return;
-    for (const std::string& name : args_.report_to) {
-      if (!is_package_tracker(name)) continue;
-      try {
-        runs_.push_back({.tracker = name,
-                         .python = tracker_interpreter(name),
-                         .folder = {},
-                         .metrics = {},
-                         .run_id = {},
-                         .name = {},
-                         .project = args_.project});
-      } catch (const Error& error) {
-        throw Error(error.kind(),
-                    config.where("report_to") + ": report_to: " + std::string(error.what()));
-      }
-    }
-  }
-
-  // At the end of a session; of a command that trained nothing nothing is written.
-  void write(RunStorage& storage, bool is_finished) {
-    if (storage.session_log().run_id().empty()) return;
-    const std::string& shown = storage.shown_folder();
-    for (TrackedRun& run : runs_) {
-      const double start = interrupt::seconds_since_boot();
-      const auto gives_up = [&] {
-        const double limit = interrupt::is_requested() ? kTrackerSignalSeconds : kTrackerSeconds;
-        return interrupt::seconds_since_boot() > start + limit;
-      };
-      run.folder = shown;
-      run.metrics = join_path(storage.config().args.output_dir, kMetricsFile);
-      run.run_id = storage.session_log().run_id();
-      run.name = args_.run_name.value_or(file_name(shown));
-      run.is_finished = is_finished;
-      try {
-        const std::string folder = write_tracked_run(run, to_json(args_), gives_up);
-        log::info(run.tracker + ": the run is in " + folder +
-                  (run.tracker == "wandb" ? "; `wandb sync` uploads it" : ""));
-      } catch (const Error& error) {
-        log::warning(std::string(error.what()) + "; metrics.jsonl has every value, and the next " +
-                     "session writes them again");
-      }
-    }
-  }
-
- private:
-  static constexpr double kTrackerSeconds = 300;
-  // Everything is saved by then, and a second signal leaves at once.
-  static constexpr double kTrackerSignalSeconds = 60;
-
-  const TrainingArgs& args_;
-  std::vector<TrackedRun> runs_;
-};
-
 // A refused command is no event of the run.
 void note_error(RunStorage& storage, const Error& error) {
   const bool is_refusal = error.kind() == ErrorKind::kConfig || error.kind() == ErrorKind::kUsage;
@@ -519,7 +461,7 @@ int train(const LoadedConfig& config, const RunOptions& options) {
     return kExitFinished;
   }
   return_freed_memory();
-  Trackers trackers(config, is_first);
+  SessionTrackers trackers(config, is_first);
   RunStorage storage(config, is_first);
   try {
     if (options.world) check_same_folder(*options.world, storage.config().args.output_dir);
