@@ -247,11 +247,12 @@ Beginning begin_run(RunStorage& storage, const LoadedConfig& config, const RunOp
   }
   const bool was_finished = before.state && !asks_for_more(*before.state, args);
   if (!was_finished && !again) {
-    const RunStorage::CheckRun check = [&](const RunState& state, const std::string& folder) {
-      check_same_run(config, state, folder);
-    };
-    const bool may_be_another = args.resume_from_checkpoint == "auto" && !before.state;
-    storage.open_mirrors(!may_go_on, may_be_another ? check : RunStorage::CheckRun());
+    storage.open_mirrors(
+        {.begins_anew = !may_go_on,
+         .brings_back = may_go_on && !before.state && args.resume_from_checkpoint == "auto",
+         .check = [&](const RunState& state, const FoundRun& run) {
+           check_same_run(config, state, run);
+         }});
     if (may_go_on && !before.state) {
       const std::string damage = storage.bring_back_finished();
       before = finished_state(args.output_dir);
@@ -272,7 +273,7 @@ Beginning begin_run(RunStorage& storage, const LoadedConfig& config, const RunOp
     }
   }
   if (finished) {
-    check_same_run(config, *finished, args.output_dir);
+    check_same_run(config, *finished, {.folder = args.output_dir});
     if (!asks_for_more(*finished, args)) {
       checkpoint::sweep_stale(storage.files(), args.output_dir, kWarn);
       say_finished(config, *finished);
@@ -344,9 +345,9 @@ int train_in(RunStorage& storage, const LoadedConfig& config, const RunOptions& 
   std::string stand_in;
   if (newest && !newest->foreign) {
     saved = reading_checkpoint([&] { return state_of(*newest); });
-    check_fixed_keys(*saved, config, newest->path);
-    stand_in =
-        share_text(*world, [&] { return check_starting_model(config, *saved, newest->path); });
+    check_fixed_keys(*saved, config, {.folder = newest->path});
+    stand_in = share_text(
+        *world, [&] { return check_starting_model(config, *saved, {.folder = newest->path}); });
     reuse_threads(*saved, args, world->size());
   }
   const std::shared_ptr<Session> session = begin_session(args, start, saved ? &*saved : nullptr);
