@@ -2,6 +2,7 @@
 #include "finetune/base/json_fields.h"
 
 #include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "finetune/base/json.h"
@@ -27,6 +28,14 @@ std::string range_text(const std::string& low, bool has_low, const std::string& 
   return has_high ? " of at most " + high : "";
 }
 
+// Of a range with an end that is not allowed.
+std::string open_range_text(const NumberRange& range) {
+  const std::string low = (range.above_low ? " above " : " from ") + format_double(range.low);
+  const std::string high = (range.below_high ? "below " : "at most ") + format_double(range.high);
+  if (!std::isfinite(range.high)) return low;
+  return std::isfinite(range.low) ? low + (range.above_low ? " and " : " to ") + high : " " + high;
+}
+
 std::string expected_integer(const IntegerRange& range) {
   constexpr int64_t kUntold = int64_t{1}
                               << 62;  // limits that only guard against overflow are not printed
@@ -35,11 +44,17 @@ std::string expected_integer(const IntegerRange& range) {
 }
 
 std::string expected_number(const NumberRange& range) {
+  if (range.above_low || range.below_high) return "a number" + open_range_text(range);
   return "a number" + range_text(format_double(range.low), std::isfinite(range.low),
                                  format_double(range.high), std::isfinite(range.high));
 }
 
-// Whether `value` is an integer in range; stores it in `result`.
+bool is_within(double value, const NumberRange& range) {
+  return (range.above_low ? value > range.low : value >= range.low) &&
+         (range.below_high ? value < range.high : value <= range.high);
+}
+
+// Whether `value` is a whole number in range; `result` is then that number.
 bool take_integer(const Json& value, const IntegerRange& range, int64_t& result) {
   if (value.is_number_unsigned()) {
     if (value.get<uint64_t>() > static_cast<uint64_t>(INT64_MAX)) return false;
@@ -85,6 +100,12 @@ const Json& JsonFields::at(const char* name) const {
 
 int64_t JsonFields::integer(const char* name, IntegerRange range) const {
   return to_integer(path_ + name, at(name), range);
+}
+
+uint64_t JsonFields::unsigned_integer(const char* name) const {
+  const Json& value = at(name);
+  if (!value.is_number_unsigned()) refuse(name, "a whole number of at least 0");
+  return value.get<uint64_t>();
 }
 
 double JsonFields::number(const char* name, NumberRange range) const {
@@ -185,10 +206,13 @@ int64_t JsonFields::to_integer(const std::string& path, const Json& value,
 
 double JsonFields::to_number(const std::string& path, const Json& value,
                              const NumberRange& range) const {
-  const double result = value.is_number() ? value.get<double>() : std::nan("");
-  if (!(result >= range.low && result <= range.high)) {
-    refuse_value(path, value, expected_number(range));
+  if (range.allow_nonfinite) {
+    if (value == "inf") return std::numeric_limits<double>::infinity();
+    if (value == "-inf") return -std::numeric_limits<double>::infinity();
+    if (value == "nan") return std::nan("");
   }
+  const double result = value.is_number() ? value.get<double>() : std::nan("");
+  if (!is_within(result, range)) refuse_value(path, value, expected_number(range));
   return result;
 }
 

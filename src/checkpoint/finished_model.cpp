@@ -4,13 +4,13 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <chrono>
 #include <memory>
 #include <optional>
 #include <random>
 #include <utility>
 
 #include "checkpoint/verified_copy.h"
+#include "finetune/base/clock.h"
 #include "finetune/base/error.h"
 #include "finetune/base/interrupt.h"
 #include "finetune/base/log.h"
@@ -143,9 +143,7 @@ void ModelExport::add_results() {
 void ModelExport::commit(const std::string& run_id, int64_t step, const std::string& state) {
   manifest_.run_id = run_id;
   manifest_.step = step;
-  manifest_.created_unix = std::chrono::duration_cast<std::chrono::seconds>(
-                               std::chrono::system_clock::now().time_since_epoch())
-                               .count();
+  manifest_.created_unix = static_cast<int64_t>(unix_seconds());
   const std::string temporary = stage(text_file(kFinetuneStateFile, state));
   write_manifest(files_, folder_, manifest_);
   put_in_place(files_, temporary, join_path(folder_, kFinetuneStateFile));

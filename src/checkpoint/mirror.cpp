@@ -128,6 +128,7 @@ struct Mirror::Worker {
     bool lasts = false;
     bool leaves_out_file = false;
     try {
+      if (options.check_late && !is_claimed) options.check_late();
       claim();
       if (copies_checkpoint) {
         copy(*working);

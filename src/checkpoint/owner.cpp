@@ -5,11 +5,11 @@
 
 #include <array>
 #include <cstdlib>
-#include <ctime>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "finetune/base/clock.h"
 #include "finetune/base/error.h"
 #include "finetune/base/json.h"
 #include "finetune/base/json_fields.h"
@@ -62,7 +62,7 @@ Owner this_process() {
           .host = host.data(),
           .boot_id = first_line("/proc/sys/kernel/random/boot_id"),
           .machine_id = first_line("/etc/machine-id"),
-          .since_unix = std::time(nullptr)};
+          .since_unix = static_cast<int64_t>(unix_seconds())};
 }
 
 std::string to_text(const Owner& owner) {
@@ -103,14 +103,9 @@ std::string released_text(const std::string& token) { return "released " + token
 
 std::string describe(const Owner& owner) {
   std::string text = format_text("process {} on '{}'", owner.pid, owner.host);
-  const std::time_t since = owner.since_unix;
-  std::tm fields = {};
-  std::array<char, 32> stamp = {};
-  if (::gmtime_r(&since, &fields) != nullptr &&
-      std::strftime(stamp.data(), stamp.size(), "%Y-%m-%d %H:%M:%S UTC", &fields) > 0) {
-    text += " since " + std::string(stamp.data());
-  }
-  return text;
+  const std::string since =
+      utc_time_text(static_cast<double>(owner.since_unix), "%Y-%m-%d %H:%M:%S UTC");
+  return since.empty() ? text : text + " since " + since;
 }
 
 OwnerState state_of(const Owner& owner, const Owner& self) {

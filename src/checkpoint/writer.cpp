@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include "finetune/checkpoint/writer.h"
 
-#include <chrono>
 #include <memory>
 
+#include "finetune/base/clock.h"
 #include "finetune/base/error.h"
 #include "finetune/base/text.h"
 #include "finetune/checkpoint/layout.h"
@@ -62,9 +62,7 @@ void write_staging(FileSystem& files, const std::string& staging,
   Manifest manifest;
   manifest.run_id = identity.run_id;
   manifest.step = identity.step;
-  manifest.created_unix = std::chrono::duration_cast<std::chrono::seconds>(
-                              std::chrono::system_clock::now().time_since_epoch())
-                              .count();
+  manifest.created_unix = static_cast<int64_t>(unix_seconds());
   for (const CheckpointFile& content : contents) {
     FT_CHECK(is_checkpoint_file_name(content.name) && content.name != kManifestFile,
              "a checkpoint's file is called " + content.name);

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: MIT
-#include <chrono>
 #include <cstdio>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -7,6 +6,7 @@
 
 #include "cli/command_line.h"
 #include "cli/commands.h"
+#include "finetune/base/clock.h"
 #include "finetune/base/error.h"
 #include "finetune/base/file_system.h"
 #include "finetune/base/json.h"
@@ -27,10 +27,7 @@ constexpr uint64_t kMaxStateBytes = uint64_t{64} << 20;
 
 std::string age_text(int64_t created_unix) {
   if (created_unix <= 0) return "unknown";
-  const int64_t now = std::chrono::duration_cast<std::chrono::seconds>(
-                          std::chrono::system_clock::now().time_since_epoch())
-                          .count();
-  const int64_t seconds = std::max<int64_t>(0, now - created_unix);
+  const int64_t seconds = std::max<int64_t>(0, static_cast<int64_t>(unix_seconds()) - created_unix);
   if (seconds < 120) return format_text("{} s", seconds);
   if (seconds < 7200) return format_text("{} min", seconds / 60);
   if (seconds < 172800) return format_text("{} h", seconds / 3600);

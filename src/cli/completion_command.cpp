@@ -50,8 +50,7 @@ void add_keys(Offer& offer) {
   for (const Field& field : all_fields()) {
     const std::string option = "--" + field.name;
     offer.options.insert(option);
-    const bool is_flag = std::holds_alternative<bool TrainingArgs::*>(field.member) ||
-                         std::holds_alternative<std::optional<bool> TrainingArgs::*>(field.member);
+    const bool is_flag = holds<bool>(field) || holds<std::optional<bool>>(field);
     const Words values = is_flag ? Words{"true", "false"} : field.spec.choices;
     if (!values.empty()) offer.values[option] = values;
   }

@@ -6,6 +6,7 @@
 
 #include "cli/run_report.h"
 #include "cli/run_status.h"
+#include "finetune/base/clock.h"
 #include "finetune/base/file_system.h"
 #include "finetune/base/json.h"
 #include "finetune/report/duration_text.h"

@@ -2,11 +2,10 @@
 #include "cli/run_status.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <ctime>
 #include <utility>
 
+#include "finetune/base/clock.h"
 #include "finetune/base/error.h"
 #include "finetune/base/file_system.h"
 #include "finetune/base/printable.h"
@@ -390,15 +389,6 @@ std::string advice(const Json& status) {
 }
 
 }  // namespace
-
-std::string local_time_text(double unix_seconds) {
-  const auto time = static_cast<std::time_t>(unix_seconds);
-  std::tm fields{};
-  localtime_r(&time, &fields);
-  std::array<char, 32> text{};
-  const size_t size = std::strftime(text.data(), text.size(), "%Y-%m-%d %H:%M:%S", &fields);
-  return {text.data(), size};
-}
 
 Json status_json(const RunFolder& run) {
   Json status = {{"output_dir", run.path},

@@ -17,7 +17,6 @@ inline constexpr int kExitRunning = 6;  // of `finetune status`
 [[nodiscard]] std::string status_text(const nlohmann::ordered_json& status);
 [[nodiscard]] int status_code(const nlohmann::ordered_json& status);
 
-// Returns "2026-11-22 23:10:05" in local time.
-[[nodiscard]] std::string local_time_text(double unix_seconds);
+// "2026-11-22 23:10:05" in local time.
 
 }  // namespace finetune::cli

@@ -3,6 +3,8 @@
 
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <type_traits>
+#include <utility>
 
 #include "config/paths.h"
 #include "config/scalars.h"
@@ -261,10 +263,17 @@ void assign(const Field& field, const Setting& setting, const std::string& folde
             TrainingArgs& args, std::vector<std::string>& notes, Problems& problems) {
   Assignment assignment(field, setting, folder, problems);
   const bool assigned = std::visit(
-      [&](auto member) {
+      [&](const auto& member) {
         try {
-          return assignment(args.*member);
-        } catch (const Error& error) {  // JSON inside a value: continue to collect other faults
+          if constexpr (std::is_same_v<std::decay_t<decltype(member)>, ForeignKey>) {
+            ForeignValue value = member.initial;
+            if (!std::visit(assignment, value)) return false;
+            args.foreign[field.name] = std::move(value);
+            return true;
+          } else {
+            return assignment(args.*member);
+          }
+        } catch (const Error& error) {  // JSON inside a value: one fault among others
           problems.add_line(error.what());
           return false;
         }

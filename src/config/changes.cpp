@@ -35,9 +35,7 @@ Json as_list(const Json& value) {
 }
 
 bool are_equal(const Field& field, const Json& before, const Json& after) {
-  if (!std::holds_alternative<std::vector<std::string> TrainingArgs::*>(field.member)) {
-    return before == after;
-  }
+  if (!holds<std::vector<std::string>>(field)) return before == after;
   return as_list(before) == as_list(after);
 }
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "finetune/config/checkpoint_args.h"
 
-#include "config/reasons.h"
 #include "finetune/config/fields.h"
 
 namespace finetune {
@@ -21,16 +20,9 @@ void CheckpointArgs::describe(FieldList& field) {
         "Complete checkpoints to keep; unset keeps all.", {.range = {.min = 1}});
   field("save_only_model", &CheckpointArgs::save_only_model,
         "Save weights without the optimizer; resuming starts a fresh one.");
-  field("save_on_each_node", &CheckpointArgs::save_on_each_node, "Save on every machine.",
-        {.support = Support::kAccepted, .reason = "the process with rank 0 saves"});
   field("async_save", &CheckpointArgs::async_save,
         "Write checkpoints in the background, while training continues.",
         {.resume = ResumePolicy::kFree});
-  field("enable_jit_checkpoint", &CheckpointArgs::enable_jit_checkpoint,
-        "Save when a signal asks the program to end.",
-        {.support = Support::kAccepted,
-         .reason = "signals always save",
-         .resume = ResumePolicy::kFree});
   field("resume_from_checkpoint", &CheckpointArgs::resume_from_checkpoint,
         "Where to resume from: \"auto\" (the newest valid checkpoint of output_dir), a path, or "
         "\"none\".",
@@ -38,13 +30,6 @@ void CheckpointArgs::describe(FieldList& field) {
          .spellings = {{"true", "auto"}, {"false", "none"}, {"null", "auto"}},
          .resume = ResumePolicy::kFree,
          .path = PathKind::kPathUnlessChoice});
-  field("ignore_data_skip", &CheckpointArgs::ignore_data_skip, "Resume at the start of the epoch.",
-        {.support = Support::kRefused,
-         .reason = "is not available: resuming at the exact sample takes no time here"});
-  field("restore_callback_states_from_checkpoint",
-        &CheckpointArgs::restore_callback_states_from_checkpoint,
-        "Restore the early-stopping counter.",
-        {.support = Support::kAccepted, .reason = "it is always restored"});
   field("mirror_dir", &CheckpointArgs::mirror_dir,
         "A second, slow place (Google Drive) that each checkpoint is copied to in the background "
         "and verified at; resuming takes the newest valid one of both.",
@@ -90,29 +75,6 @@ void SessionArgs::describe(FieldList& field) {
         {.resume = ResumePolicy::kFree, .named = true});
   field("unit_budget", &SessionArgs::unit_budget,
         "Units of all sessions together after which the run has saved and stopped.", amount);
-}
-
-void HubArgs::describe(FieldList& field) {
-  const FieldSpec unused{
-      .support = Support::kAccepted, .reason = kNoUpload, .resume = ResumePolicy::kFree};
-  field.section("Hugging Face Hub");
-  field("push_to_hub", &HubArgs::push_to_hub, "Upload the model.",
-        {.support = Support::kRefused, .reason = kNoHub, .resume = ResumePolicy::kFree});
-  field("hub_token", &HubArgs::hub_token, "Access token for uploading.",
-        {.support = Support::kAccepted,
-         .reason = kNoUpload,
-         .resume = ResumePolicy::kFree,
-         .secret = true});
-  field("hub_private_repo", &HubArgs::hub_private_repo, "Make the repository private.", unused);
-  field("hub_model_id", &HubArgs::hub_model_id, "Repository to upload to.", unused);
-  field("hub_strategy", &HubArgs::hub_strategy, "When to upload.",
-        {.choices = {"end", "every_save", "checkpoint", "all_checkpoints"},
-         .support = Support::kAccepted,
-         .reason = kNoUpload,
-         .resume = ResumePolicy::kFree});
-  field("hub_always_push", &HubArgs::hub_always_push,
-        "Upload even while another upload is running.", unused);
-  field("hub_revision", &HubArgs::hub_revision, "Branch to upload to.", unused);
 }
 
 }  // namespace finetune

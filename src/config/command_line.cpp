@@ -16,20 +16,20 @@ namespace {
 
 constexpr const char* kWhere = "command line";
 
-template <class Member>
-bool holds(const Field* field) {
-  return field != nullptr && std::holds_alternative<Member TrainingArgs::*>(field->member);
+template <class T>
+bool is_known(const Field* field) {
+  return field != nullptr && holds<T>(*field);
 }
 
 bool is_option(const std::string& word) { return word.size() > 2 && word.starts_with("--"); }
 
 // The shell has removed quotes, so a word is plain text; lists and mappings are JSON.
 Node to_node(const Field* field, const std::vector<std::string>& words) {
-  const bool list = holds<std::vector<std::string>>(field);
+  const bool list = is_known<std::vector<std::string>>(field);
   if (words.size() == 1) {
     const std::string& word = words.front();
     const bool json = (list && word.starts_with('[')) ||
-                      (holds<JsonText>(field) &&
+                      (is_known<JsonText>(field) &&
                        (word.starts_with('{') || (field->spec.listed && word.starts_with('['))));
     if (json) return read_inline_json(word, std::string(kWhere) + ": --" + field->name);
     if (!list || word == "null") return {.kind = Node::Kind::kPlain, .text = word};
@@ -44,7 +44,7 @@ Node to_node(const Field* field, const std::vector<std::string>& words) {
 // Whether the key turns a flag off, as in transformers' parser: "--no_line_by_line".
 bool is_negated_flag(std::string_view key) {
   return key.starts_with("no_") && find_field(key) == nullptr && find_alias(key) == nullptr &&
-         holds<bool>(find_field(key.substr(3)));
+         is_known<bool>(find_field(key.substr(3)));
 }
 
 // Converts "--some-key=value" to "some_key".
@@ -57,7 +57,7 @@ std::string key_of(const std::string& word) {
 
 // Whether a key needs no value. Unknown keys are reported later.
 bool may_be_flag(const std::string& key, const Field* field) {
-  return field == nullptr || holds<bool>(field) || holds<std::optional<bool>>(field) ||
+  return field == nullptr || is_known<bool>(field) || is_known<std::optional<bool>>(field) ||
          find_alias(key) != nullptr;
 }
 
@@ -78,7 +78,7 @@ size_t count_values(const std::vector<std::string>& words, size_t i, bool list_e
   if (words[i].find('=') != std::string::npos) return 0;
   const std::string key = key_of(words[i]);
   const Field* field = find_field(resolve_name(key));
-  const bool several = holds<std::vector<std::string>>(field);
+  const bool several = is_known<std::vector<std::string>>(field);
   size_t count = 0;
   while (i + 1 + count < words.size() && !is_option(words[i + 1 + count]) &&
          (several || count == 0)) {
@@ -132,7 +132,7 @@ std::vector<Setting> read_overrides(const std::vector<std::string>& words) {
     if (equals != std::string::npos) {
       values.push_back(word.substr(equals + 1));
     } else {
-      const bool several = holds<std::vector<std::string>>(field);
+      const bool several = is_known<std::vector<std::string>>(field);
       while (i < words.size() && !is_option(words[i]) && (several || values.empty())) {
         values.push_back(words[i++]);
       }

@@ -1,19 +1,13 @@
 // SPDX-License-Identifier: MIT
 #include "finetune/config/data_args.h"
 
-#include "config/reasons.h"
+#include "config/words.h"
 #include "finetune/config/fields.h"
 
 namespace finetune {
 
 void DataArgs::describe(FieldList& field) {
-  constexpr std::string_view kNoDatasets = "is not possible: give the files with train_file";
   field.section("Data");
-  field("dataset_name", &DataArgs::dataset_name, "Data set of the Hugging Face Hub.",
-        {.support = Support::kRefused, .reason = kNoDatasets});
-  field("dataset_config_name", &DataArgs::dataset_config_name,
-        "Configuration of the data set of the Hugging Face Hub.",
-        {.support = Support::kRefused, .reason = kNoDatasets});
   field(
       "train_file", &DataArgs::train_file,
       "File to train on, or a list, glob or folder of several; or a list of {path, weight}, which "
@@ -132,41 +126,14 @@ void LoaderArgs::describe(FieldList& field) {
         {.choices = {"random", "sequential", "group_by_length", "batch_rebalance"},
          .available = {"sequential", "group_by_length"},
          .reason = kNotYet});
-  field("length_column_name", &LoaderArgs::length_column_name,
-        "Column that holds a sample's length.",
-        {.support = Support::kAccepted, .reason = "lengths are known from the tokens"});
   field("dataloader_drop_last", &LoaderArgs::dataloader_drop_last,
         "Leave out the last batch of an epoch where it is not full.");
   field("dataloader_num_workers", &LoaderArgs::dataloader_num_workers,
         "Threads that make batches ahead of the step; 0 makes them in the step's own thread.",
         {.range = {.min = 0, .max = 1024}, .resume = ResumePolicy::kFree});
-  field("dataloader_pin_memory", &LoaderArgs::dataloader_pin_memory,
-        "Keep batches in memory that an accelerator copies from faster.",
-        {.support = Support::kAccepted,
-         .reason = "batches always reach a GPU through such memory",
-         .resume = ResumePolicy::kFree});
-  field("dataloader_persistent_workers", &LoaderArgs::dataloader_persistent_workers,
-        "Keep the workers between epochs.",
-        {.support = Support::kAccepted, .reason = kThreads, .resume = ResumePolicy::kFree});
   field("dataloader_prefetch_factor", &LoaderArgs::dataloader_prefetch_factor,
         "Batches that each worker makes ahead; unset takes 2.",
         {.range = {.min = 1, .max = 1024}, .resume = ResumePolicy::kFree});
-  field("dataloader_multiprocessing_context", &LoaderArgs::dataloader_multiprocessing_context,
-        "How worker processes are started.",
-        {.choices = {"fork", "spawn", "forkserver"},
-         .support = Support::kAccepted,
-         .reason = kThreads,
-         .resume = ResumePolicy::kFree});
-  field("dataloader_in_order", &LoaderArgs::dataloader_in_order,
-        "Take batches in the order they were asked for.",
-        {.support = Support::kAccepted,
-         .reason = "batches always come in order, or resuming could not be exact",
-         .resume = ResumePolicy::kFree});
-  field("remove_unused_columns", &LoaderArgs::remove_unused_columns,
-        "Drop columns that the model does not take.",
-        {.support = Support::kAccepted, .reason = "columns that are not needed are never read"});
-  field("label_names", &LoaderArgs::label_names, "Names of the model's label inputs.",
-        {.support = Support::kAccepted, .reason = kPythonOnly});
 }
 
 }  // namespace finetune

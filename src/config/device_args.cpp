@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: MIT
 #include "finetune/config/device_args.h"
 
-#include "config/reasons.h"
+#include "config/words.h"
 #include "finetune/config/fields.h"
 
 namespace finetune {
 
 void DeviceArgs::describe(FieldList& field) {
-  const FieldSpec python{.support = Support::kRefused, .reason = kNoCompiler};
   field.section("Device and memory");
   field("use_cpu", &DeviceArgs::use_cpu, "Train on the CPU even where an accelerator is there.");
   field("bf16", &DeviceArgs::bf16,
@@ -39,23 +38,9 @@ void DeviceArgs::describe(FieldList& field) {
         "Peak memory to stay under, such as 1000MiB or 12GB; micro-batch size, recomputation and "
         "formats follow from it, unless set. On the CPU: anonymous and shared memory (RssAnon + "
         "RssShmem) plus 40 MiB of code; the system reclaims further mapped file pages at need.");
-  field("torch_empty_cache_steps", &DeviceArgs::torch_empty_cache_steps,
-        "Free unused device memory every N steps.",
-        {.range = {.min = 1}, .support = Support::kRefused, .reason = kNotYet});
-  field("torch_compile", &DeviceArgs::torch_compile, "Compile the model.", python);
-  field("torch_compile_backend", &DeviceArgs::torch_compile_backend, "The compiler's back end.",
-        python);
-  field("torch_compile_mode", &DeviceArgs::torch_compile_mode, "The compiler's mode.", python);
-  field("use_liger_kernel", &DeviceArgs::use_liger_kernel, "Use Liger's kernels.", python);
-  field("liger_kernel_config", &DeviceArgs::liger_kernel_config, "Arguments of Liger's kernels.",
-        python);
 }
 
 void DistributedArgs::describe(FieldList& field) {
-  const FieldSpec one_sum{.support = Support::kAccepted, .reason = kOneSum};
-  const FieldSpec later{.support = Support::kRefused, .reason = kNotYet, .named = true};
-  const FieldSpec sharded{
-      .support = Support::kRefused, .available = {"false"}, .reason = kNoSharding, .named = true};
   field.section("Processes");
   field("num_processes", &DistributedArgs::num_processes,
         "Processes on this machine, or \"auto\": one for each accelerator; torchrun, Slurm or an "
@@ -79,25 +64,12 @@ void DistributedArgs::describe(FieldList& field) {
         "Seconds that processes wait for each other at the start, and over NCCL in an update, and "
         "after which an idle one is treated as hung.",
         {.range = {.min = 1}, .resume = ResumePolicy::kFree});
-  field("ddp_find_unused_parameters", &DistributedArgs::ddp_find_unused_parameters,
-        "Look for parameters without a gradient.", one_sum);
   field("ddp_bucket_cap_mb", &DistributedArgs::ddp_bucket_cap_mb,
         "Megabytes of gradients that are summed at a time; unset: 25.", {.range = {.min = 1}});
-  field("ddp_broadcast_buffers", &DistributedArgs::ddp_broadcast_buffers,
-        "Send buffers to all processes.", one_sum);
-  field("ddp_static_graph", &DistributedArgs::ddp_static_graph,
-        "Promise that the same parameters are used in every step.", one_sum);
   field("ddp_comm_hook", &DistributedArgs::ddp_comm_hook,
         "Format that gradients are sent in while processes sum them; fp16 and bf16 halve what is "
         "sent.",
         {.choices = {"no", "fp16", "bf16"}});
-  field("accelerator_config", &DistributedArgs::accelerator_config, "Arguments of accelerate.",
-        later);
-  field("parallelism_config", &DistributedArgs::parallelism_config,
-        "How a model is divided among devices.", later);
-  field("fsdp", &DistributedArgs::fsdp, "Fully sharded data parallel training.", sharded);
-  field("fsdp_config", &DistributedArgs::fsdp_config, "Arguments of fsdp.", sharded);
-  field("deepspeed", &DistributedArgs::deepspeed, "Configuration of DeepSpeed.", sharded);
 }
 
 }  // namespace finetune

@@ -2,6 +2,7 @@
 #include "finetune/config/fields.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace finetune {
 
@@ -18,7 +19,6 @@ void TrainingArgs::describe(FieldList& field) {
   EvaluationArgs::describe(field);
   CheckpointArgs::describe(field);
   SessionArgs::describe(field);
-  HubArgs::describe(field);
 }
 
 bool TrainingArgs::reports_to(std::string_view receiver) const {
@@ -29,7 +29,14 @@ const std::vector<Field>& all_fields() {
   static const std::vector<Field> fields = [] {
     FieldList list;
     TrainingArgs::describe(list);
-    return list.take();
+    std::vector<Field> all = list.take();
+    for (Field& foreign : foreign_fields()) {
+      const auto last = std::find_if(all.rbegin(), all.rend(), [&](const Field& field) {
+        return field.section == foreign.section;
+      });
+      all.insert(last == all.rend() ? all.end() : last.base(), std::move(foreign));
+    }
+    return all;
   }();
   return fields;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "finetune/config/logging_args.h"
 
-#include "config/reasons.h"
+#include "config/words.h"
 #include "finetune/config/fields.h"
 
 namespace finetune {
@@ -9,8 +9,6 @@ namespace finetune {
 void LoggingArgs::describe(FieldList& field) {
   const std::vector<std::string> levels = {"debug", "info",     "warning",
                                            "error", "critical", "passive"};
-  const FieldSpec service{
-      .support = Support::kRefused, .reason = kNoHub, .resume = ResumePolicy::kFree};
   field.section("Logging");
   field("logging_strategy", &LoggingArgs::logging_strategy, "When metrics are logged.",
         {.choices = {"no", "steps", "epoch"}});
@@ -18,18 +16,11 @@ void LoggingArgs::describe(FieldList& field) {
         "Updates between two log lines; below 1 a share of all updates.",
         {.range = {.min = 0}, .steps = true});
   field("logging_first_step", &LoggingArgs::logging_first_step, "Log the first update too.");
-  field("logging_nan_inf_filter", &LoggingArgs::logging_nan_inf_filter,
-        "Leave losses that are not numbers out of the logged mean.",
-        {.support = Support::kAccepted, .reason = "such losses are always counted and shown"});
   field("log_level", &LoggingArgs::log_level, "Least severity that is printed.",
         {.choices = levels, .spellings = {{"detail", "debug"}}, .resume = ResumePolicy::kFree});
   field("log_level_replica", &LoggingArgs::log_level_replica,
         "Least severity that other processes print; of warnings, rank 0 prints them.",
         {.choices = levels, .spellings = {{"detail", "debug"}}, .resume = ResumePolicy::kFree});
-  field("log_on_each_node", &LoggingArgs::log_on_each_node, "Print on every machine.",
-        {.support = Support::kAccepted,
-         .reason = "the process with rank 0 prints",
-         .resume = ResumePolicy::kFree});
   field("disable_tqdm", &LoggingArgs::disable_tqdm,
         "Show no progress bar; unset shows one on terminals and in notebooks.",
         {.resume = ResumePolicy::kFree});
@@ -58,25 +49,11 @@ void LoggingArgs::describe(FieldList& field) {
   field("include_num_input_tokens_seen", &LoggingArgs::include_num_input_tokens_seen,
         "Log how many tokens were read.",
         {.choices = {"no", "all", "non_padding"}, .spellings = {{"true", "all"}, {"false", "no"}}});
-  field("skip_memory_metrics", &LoggingArgs::skip_memory_metrics,
-        "Leave a memory report out of the metrics.",
-        {.support = Support::kAccepted, .reason = "peak memory is always shown"});
-  field("debug", &LoggingArgs::debug, "Checks for debugging.",
-        {.spellings = {{"null", ""}}, .support = Support::kRefused, .reason = kNotYet});
   field("project", &LoggingArgs::project, "Project of wandb, experiment of MLflow.",
         {.resume = ResumePolicy::kFree});
-  field("trackio_space_id", &LoggingArgs::trackio_space_id, "Space for Trackio.", service);
-  field("trackio_bucket_id", &LoggingArgs::trackio_bucket_id, "Bucket for Trackio.", service);
-  field("trackio_static_space_id", &LoggingArgs::trackio_static_space_id,
-        "Static space for Trackio.",
-        {.support = Support::kRefused,
-         .available = {"false"},
-         .reason = kNoHub,
-         .resume = ResumePolicy::kFree});
 }
 
 void EvaluationArgs::describe(FieldList& field) {
-  constexpr std::string_view kStreamed = "metrics are always summed up batch by batch";
   field.section("Evaluation and the best model");
   field("eval_strategy", &EvaluationArgs::eval_strategy, "When the model is evaluated.",
         {.choices = {"no", "steps", "epoch"}});
@@ -90,19 +67,6 @@ void EvaluationArgs::describe(FieldList& field) {
   field("eval_on_start", &EvaluationArgs::eval_on_start, "Evaluate before the first update.");
   field("prediction_loss_only", &EvaluationArgs::prediction_loss_only,
         "Compute the loss only, no accuracy.");
-  field("eval_accumulation_steps", &EvaluationArgs::eval_accumulation_steps,
-        "Batches whose predictions stay on the device.",
-        {.range = {.min = 1}, .support = Support::kAccepted, .reason = kStreamed});
-  field("batch_eval_metrics", &EvaluationArgs::batch_eval_metrics, "Sum metrics up batch by batch.",
-        {.support = Support::kAccepted, .reason = kStreamed});
-  field("eval_do_concat_batches", &EvaluationArgs::eval_do_concat_batches,
-        "Join the predictions of all batches.",
-        {.support = Support::kAccepted, .reason = kPythonOnly});
-  field("eval_use_gather_object", &EvaluationArgs::eval_use_gather_object,
-        "Gather Python objects of all processes.",
-        {.support = Support::kAccepted, .reason = kPythonOnly});
-  field("include_for_metrics", &EvaluationArgs::include_for_metrics,
-        "What compute_metrics receives.", {.support = Support::kAccepted, .reason = kPythonOnly});
   field("load_best_model_at_end", &EvaluationArgs::load_best_model_at_end,
         "Finish with the best checkpoint's weights.");
   field("metric_for_best_model", &EvaluationArgs::metric_for_best_model,

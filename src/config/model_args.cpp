@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "finetune/config/model_args.h"
 
-#include "config/reasons.h"
 #include "finetune/base/model_families.h"
 #include "finetune/config/fields.h"
 #include "finetune/config/tasks.h"
@@ -40,30 +39,8 @@ void ModelArgs::describe(FieldList& field) {
   field("tokenizer_name", &ModelArgs::tokenizer_name,
         "Folder of the tokenizer or its name in the cache; unset takes the model's.",
         {.resume = ResumePolicy::kFixed, .path = PathKind::kPathOrName});
-  field("use_fast_tokenizer", &ModelArgs::use_fast_tokenizer, "Take the fast tokenizer.",
-        {.support = Support::kAccepted, .reason = "there is one tokenizer, and it is fast"});
-  field("model_revision", &ModelArgs::model_revision,
-        "Branch, tag or commit of a model that is named rather than given as a folder.",
-        {.support = Support::kRefused, .reason = kNotYet, .resume = ResumePolicy::kFixed});
-  field("token", &ModelArgs::token, "Access token for the Hugging Face Hub.",
-        {.support = Support::kAccepted,
-         .reason = "nothing is fetched from the Hub by this program",
-         .resume = ResumePolicy::kFree,
-         .secret = true});
-  field("trust_remote_code", &ModelArgs::trust_remote_code,
-        "Run Python code that comes with a model.",
-        {.support = Support::kRefused, .reason = "is not possible: no Python is ever run"});
-  field("dtype", &ModelArgs::dtype, "Number format that the weights are loaded in.",
-        {.choices = {"auto", "float32", "bfloat16", "float16"},
-         .available = {"float32"},
-         .reason = kNotYet});
-  field("low_cpu_mem_usage", &ModelArgs::low_cpu_mem_usage,
-        "Load weights without a second copy in memory.",
-        {.support = Support::kAccepted, .reason = "loading never makes a second copy"});
-  field("use_cache", &ModelArgs::use_cache, "Keep keys and values for generating text.",
-        {.support = Support::kAccepted, .reason = "an encoder has no such cache"});
-  // Free, because its result is part of the model, which a resume compares: "none" equals the unset
-  // key of an earlier run.
+  // What comes of it is a part of the model, which a resume compares: so none is what the unset key
+  // was to a model that asks for nothing.
   field("bigbird_compat", &ModelArgs::bigbird_compat,
         "Take BigBird's random blocks as transformers does in evaluation, where each is block 0 "
         "once more, and drop no attention probabilities; in training they are drawn here too, "

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "finetune/config/optimizer_args.h"
 
-#include "config/reasons.h"
 #include "config/words.h"
 #include "finetune/config/fields.h"
 #include "finetune/config/optimizer_names.h"
@@ -119,10 +118,6 @@ void DurationArgs::describe(FieldList& field) {
   field("effective_batch_size", &DurationArgs::effective_batch_size,
         "Samples of one update; gradient_accumulation_steps follows from it.",
         {.range = {.min = 1, .max = 1LL << 40}});
-  field("auto_find_batch_size", &DurationArgs::auto_find_batch_size,
-        "Take fewer samples at a time where memory does not suffice.",
-        {.support = Support::kAccepted,
-         .reason = "that is done in any case, and the effective batch is kept"});
   field("average_tokens_across_devices", &DurationArgs::average_tokens_across_devices,
         "Divide the loss by the targets of all processes together; false takes the mean of what "
         "each divides by its own.");
@@ -142,9 +137,6 @@ void OptimizerArgs::describe(FieldList& field) {
   field("optim_args", &OptimizerArgs::optim_args,
         "More arguments of the optimizer, as a mapping or \"k=v,k=v\": " + optimizer_arguments() +
             ".");
-  field("optim_target_modules", &OptimizerArgs::optim_target_modules,
-        "Modules that GaLore and APOLLO work on.",
-        {.support = Support::kRefused, .reason = kNotYet});
   field("optimizer_in_backward", &OptimizerArgs::optimizer_in_backward,
         "Update each parameter as soon as its gradient is there, and free the gradient; needs "
         "max_grad_norm 0.");
@@ -171,8 +163,6 @@ void OptimizerArgs::describe(FieldList& field) {
   field("label_smoothing_factor", &OptimizerArgs::label_smoothing_factor,
         "Share of the target that is spread over all words.",
         {.range = {.min = 0, .max = 1, .below_max = true}});
-  field("neftune_noise_alpha", &OptimizerArgs::neftune_noise_alpha,
-        "Strength of noise on the embeddings.", {.support = Support::kRefused, .reason = kNotYet});
   field("divergence_policy", &OptimizerArgs::divergence_policy,
         "What to do when loss or gradient are NaN, Inf or a spike: stop, skip the update, or "
         "roll back to the newest checkpoint and skip its samples.",

@@ -6,6 +6,7 @@
 #include "config/words.h"
 #include "finetune/base/error.h"
 #include "finetune/base/json.h"
+#include "finetune/base/json_fields.h"
 #include "finetune/base/nearest.h"
 
 namespace finetune {
@@ -70,33 +71,23 @@ std::vector<PricedMachine> make_list() {
   throw Error(ErrorKind::kConfig, "'hardware' " + message);
 }
 
-double number_of(const Json& json, const char* name, bool may_be_zero) {
-  const Json& value = json.at(name);
-  const double number = value.is_number() ? value.get<double>() : -1;
-  if (number > 0 || (may_be_zero && number == 0)) return number;
-  refuse(std::string("needs a ") + name + (may_be_zero ? " that is not negative" : " above 0") +
-         ", not " + value.dump());
-}
-
 Hardware from_mapping(const Json& json) {
   static const std::vector<std::string> kKnown = {"units_per_hour", "price_per_unit", "currency"};
   for (const auto& [key, value] : json.items()) {
     if (contains(kKnown, key)) continue;
     refuse("has no '" + key + "'" + did_you_mean(key, kKnown) + "; it may hold " + join(kKnown));
   }
-  if (!json.contains("units_per_hour")) {
+  const JsonFields fields(json, "hardware", ErrorKind::kConfig);
+  if (fields.find("units_per_hour") == nullptr) {
     refuse("needs units_per_hour: how many units an hour of this machine takes");
   }
-  Hardware hardware{.name = kOwnHardware,
-                    .units_per_hour = number_of(json, "units_per_hour", false)};
-  if (json.contains("price_per_unit")) {
-    hardware.price_per_unit = number_of(json, "price_per_unit", true);
-  }
-  if (json.contains("currency")) {
-    if (!json["currency"].is_string() || json["currency"].get<std::string>().empty()) {
-      refuse("needs a currency that is a text such as EUR, not " + json["currency"].dump());
-    }
-    hardware.currency = json["currency"].get<std::string>();
+  Hardware hardware{
+      .name = kOwnHardware,
+      .units_per_hour = fields.number("units_per_hour", {.low = 0, .above_low = true})};
+  fields.read("price_per_unit", hardware.price_per_unit, {.low = 0});
+  fields.read("currency", hardware.currency);
+  if (fields.find("currency") != nullptr && hardware.currency.empty()) {
+    fields.refuse("currency", "a text such as EUR");
   }
   return hardware;
 }

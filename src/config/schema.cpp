@@ -63,6 +63,11 @@ struct TypeSchema {
     if (spec.listed) types.push_back("array");
     return {{"type", types}};
   }
+  Json operator()(const ForeignKey& key) const {
+    return std::visit(
+        [&]<class T>(const T&) { return (*this)(static_cast<T TrainingArgs::*>(nullptr)); },
+        key.initial);
+  }
 
  private:
   static Json or_null(const Json& schema) {

@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "config/problems.h"
-#include "config/values.h"
 #include "config/words.h"
 #include "finetune/base/error.h"
 #include "finetune/base/json.h"
+#include "finetune/base/json_fields.h"
 #include "finetune/base/nearest.h"
 #include "finetune/base/text.h"
 
@@ -25,7 +25,7 @@ using Faults = std::vector<std::string>;
 constexpr int64_t kLeastBudget = 16LL << 20;
 constexpr int64_t kMostBudget = 1LL << 50;
 
-// Reads the entries of a mapping; every fault is a sentence that begins with the key.
+// The entries of a mapping; every fault is a sentence that begins with the key. Collects them all.
 class Mapping {
  public:
   Mapping(std::string key, const JsonText& text, Faults& faults)
@@ -47,39 +47,25 @@ class Mapping {
     }
   }
 
-  void take(const char* name, bool& value) {
-    const auto found = values_.find(name);
-    if (found == values_.end()) return;
-    if (!found->is_boolean()) return refuse(name, "true or false", *found);
-    value = found->get<bool>();
-  }
-
+  void take(const char* name, bool& value) { read(name, value); }
   void take(const char* name, int64_t& value, int64_t least = 0) {
-    const auto found = values_.find(name);
-    if (found == values_.end()) return;
-    const bool fits = found->is_number_integer() && found->get<double>() < 0x1p62;
-    if (!fits || found->get<int64_t>() < least) {
-      return refuse(name, format_text("a whole number of at least {}", least), *found);
-    }
-    value = found->get<int64_t>();
+    read(name, value, IntegerRange{.low = least, .high = int64_t{1} << 62});
   }
-
-  // Accepts values in [0, 1).
   void take(const char* name, double& value) {
-    const auto found = values_.find(name);
-    if (found == values_.end()) return;
-    if (!found->is_number() || found->get<double>() < 0 || found->get<double>() >= 1) {
-      return refuse(name, "a number from 0 to below 1", *found);
-    }
-    value = found->get<double>();
+    read(name, value, NumberRange{.low = 0, .high = 1, .below_high = true});
   }
 
   [[nodiscard]] bool has(const char* name) const { return values_.contains(name); }
   void fail(const std::string& message) { faults_.push_back(key_ + " " + message); }
 
  private:
-  void refuse(const char* name, const std::string& expected, const Json& value) {
-    fail("needs '" + std::string(name) + "' to be " + expected + ", not " + plain_text(value));
+  template <class Value, class... Range>
+  void read(const char* name, Value& value, const Range&... range) {
+    try {
+      JsonFields(values_, key_, ErrorKind::kConfig).read(name, value, range...);
+    } catch (const Error& error) {
+      faults_.emplace_back(error.what());
+    }
   }
 
   std::string key_;

@@ -45,6 +45,11 @@ struct TypeName {
   std::string operator()(std::optional<std::string> TrainingArgs::*) const { return "text"; }
   std::string operator()(std::vector<std::string> TrainingArgs::*) const { return "list"; }
   std::string operator()(JsonText TrainingArgs::*) const { return "mapping"; }
+  std::string operator()(const ForeignKey& key) const {
+    return std::visit(
+        [&]<class T>(const T&) { return (*this)(static_cast<T TrainingArgs::*>(nullptr)); },
+        key.initial);
+  }
 };
 
 std::string range_of(const Range& range) {

@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <type_traits>
 
 #include "finetune/base/json.h"
 
@@ -33,7 +34,20 @@ Json json_of(const Field& field, const std::optional<T>& value) {
 }  // namespace
 
 Json value_of(const Field& field, const TrainingArgs& args) {
-  return std::visit([&](auto member) { return json_of(field, args.*member); }, field.member);
+  const auto of_foreign = [&](const ForeignKey& key) {
+    const auto set = args.foreign.find(field.name);
+    return std::visit([&](const auto& value) { return json_of(field, value); },
+                      set != args.foreign.end() ? set->second : key.initial);
+  };
+  return std::visit(
+      [&](const auto& member) {
+        if constexpr (std::is_same_v<std::decay_t<decltype(member)>, ForeignKey>) {
+          return of_foreign(member);
+        } else {
+          return json_of(field, args.*member);
+        }
+      },
+      field.member);
 }
 
 std::string plain_text(const Json& value) {

@@ -12,6 +12,7 @@
 #include "finetune/base/file_system.h"
 #include "finetune/base/hash.h"
 #include "finetune/base/json.h"
+#include "finetune/base/json_fields.h"
 #include "finetune/base/mount.h"
 
 namespace finetune {
@@ -108,22 +109,20 @@ Json identities_json(const std::vector<FileIdentity>& files) {
   return list;
 }
 
-FileIdentity parse_identity(const Json& json) {
-  try {
-    return {.path = json.at("path").get<std::string>(),
-            .size = json.at("size").get<uint64_t>(),
-            .samples = json.at("samples").get<std::string>(),
-            .modified_ns = json.at("modified_ns").get<int64_t>(),
-            .changed_ns = json.at("changed_ns").get<int64_t>()};
-  } catch (const nlohmann::json::exception& error) {
-    throw Error(ErrorKind::kData, std::string("no file is described: ") + error.what());
-  }
+FileIdentity parse_identity(const JsonFields& fields) {
+  return {.path = fields.text("path"),
+          .size = fields.unsigned_integer("size"),
+          .samples = fields.text("samples"),
+          .modified_ns = fields.integer("modified_ns"),
+          .changed_ns = fields.integer("changed_ns")};
 }
 
 std::vector<FileIdentity> read_identities(const std::string& path) {
   std::vector<FileIdentity> files;
   try {
-    for (const Json& file : read_json_file(path)) files.push_back(parse_identity(file));
+    for (const Json& file : read_json_file(path)) {
+      files.push_back(parse_identity(JsonFields(file, path)));
+    }
   } catch (const Error&) {
     files.clear();
   }

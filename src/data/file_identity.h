@@ -11,7 +11,9 @@
 
 namespace finetune {
 
-// Identifies a file without reading all of it. `size` and `samples` depend on the content; the
+class JsonFields;
+
+// Recognises a file without reading all of it. `size` and `samples` depend on the content; the
 // other members only show that the file cannot have changed since they were recorded.
 struct FileIdentity {
   std::string path;         // absolute
@@ -37,9 +39,9 @@ void check_unchanged(const std::vector<std::string>& paths, const std::vector<Fi
 
 [[nodiscard]] nlohmann::ordered_json identity_json(const FileIdentity& file);
 [[nodiscard]] nlohmann::ordered_json identities_json(const std::vector<FileIdentity>& files);
-// Throws Error(kData) if it is not an identity.
-[[nodiscard]] FileIdentity parse_identity(const nlohmann::ordered_json& json);
-// Reads a file with identities_json(); empty if it is missing or cannot be read.
+// Throws Error(kData) where it is none.
+[[nodiscard]] FileIdentity parse_identity(const JsonFields& fields);
+// A file that holds identities_json(); empty where there is none or it cannot be read.
 [[nodiscard]] std::vector<FileIdentity> read_identities(const std::string& path);
 
 }  // namespace finetune

@@ -7,6 +7,7 @@
 #include "finetune/base/file_system.h"
 #include "finetune/base/hash.h"
 #include "finetune/base/json.h"
+#include "finetune/base/json_fields.h"
 
 namespace finetune {
 namespace {
@@ -23,26 +24,26 @@ Json totals_json(const CachedTotals& totals) {
           {"fingerprint", totals.fingerprint}};
 }
 
-CachedTotals parse_totals(const Json& json) {
-  return {.sequences = json.at("sequences").get<int64_t>(),
-          .tokens = json.at("tokens").get<int64_t>(),
-          .longest = json.at("longest").get<int64_t>(),
-          .token_types = json.at("token_types").get<int64_t>(),
-          .has_values = json.at("has_values").get<bool>(),
-          .has_answers = json.at("has_answers").get<bool>(),
-          .fingerprint = json.at("fingerprint").get<std::string>()};
+CachedTotals parse_totals(const JsonFields& fields) {
+  return {.sequences = fields.integer("sequences", {.low = 0}),
+          .tokens = fields.integer("tokens", {.low = 0}),
+          .longest = fields.integer("longest", {.low = 0}),
+          .token_types = fields.integer("token_types"),
+          .has_values = fields.flag("has_values"),
+          .has_answers = fields.flag("has_answers"),
+          .fingerprint = fields.text("fingerprint")};
 }
 
-TokenManifest parse_content(const Json& content) {
+TokenManifest parse_content(const JsonFields& content) {
   TokenManifest manifest{.key = content.at("key")};
-  for (const Json& block : content.at("blocks")) {
-    manifest.blocks.push_back({.bytes = block.at("bytes").get<uint64_t>(),
-                               .checksum = block.at("checksum").get<uint64_t>()});
+  for (const JsonFields& block : content.items("blocks")) {
+    manifest.blocks.push_back(
+        {.bytes = block.unsigned_integer("bytes"), .checksum = block.unsigned_integer("checksum")});
   }
-  for (const Json& file : content.at("files")) {
-    manifest.files.push_back({parse_identity(file.at("identity")), file.at("hash")});
+  for (const JsonFields& file : content.items("files")) {
+    manifest.files.push_back({parse_identity(file.fields("identity")), file.text("hash")});
   }
-  manifest.totals = parse_totals(content.at("totals"));
+  manifest.totals = parse_totals(content.fields("totals"));
   return manifest;
 }
 
@@ -69,16 +70,11 @@ std::string token_manifest_text(const TokenManifest& manifest) {
 
 TokenManifest parse_token_manifest(std::string_view text, const std::string& where) {
   const Json json = parse_json(text, where);
-  try {
-    const Json& content = json.at("content");
-    if (json.at("format").get<int64_t>() != kManifestFormat ||
-        json.at("checksum").get<std::string>() != hash_hex(content.dump())) {
-      throw Error(ErrorKind::kData, where + " is damaged");
-    }
-    return parse_content(content);
-  } catch (const nlohmann::json::exception& error) {
-    throw Error(ErrorKind::kData, where + " is no manifest of tokenised data: " + error.what());
-  }
+  const JsonFields fields(json, where);
+  const bool is_intact = fields.integer("format") == kManifestFormat &&
+                         fields.text("checksum") == hash_hex(fields.object("content").dump());
+  if (!is_intact) throw Error(ErrorKind::kData, where + " is damaged");
+  return parse_content(fields.fields("content"));
 }
 
 TokenManifest read_token_manifest(const std::string& path) {

@@ -4,9 +4,11 @@
 #include <deque>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <vector>
 
 #include "finetune/base/error.h"
 #include "finetune/base/json.h"
+#include "finetune/base/json_fields.h"
 #include "finetune/base/log.h"
 #include "optim/schedule_kwargs.h"
 
@@ -23,55 +25,16 @@ Json to_exact_json(double value) {
   return std::isfinite(value) ? Json(value) : Json(format_double(value));
 }
 
-// Reads the members of a stored state; absent members keep their values.
-class StateReader {
- public:
-  explicit StateReader(const Json& state) : state_(state) {}
+constexpr IntegerRange kCounts = {.low = 0};
+constexpr NumberRange kExact = {.allow_nonfinite = true};  // as to_exact_json() wrote it
 
-  void read(const char* name, double& value) const {
-    if (const Json* stored = find(name)) value = to_double(*stored, name);
-  }
-  void read(const char* name, int64_t& value) const {
-    const Json* stored = find(name);
-    if (stored == nullptr) return;
-    if (!stored->is_number_integer() || stored->get<int64_t>() < 0) reject(name);
-    value = stored->get<int64_t>();
-  }
-  // Reads the first of the entries for each parameter group, which are all equal here.
-  void read_first(const char* name, double& value) const {
-    const Json* stored = find(name);
-    if (stored == nullptr) return;
-    if (!stored->is_array() || stored->empty()) reject(name);
-    value = to_double(stored->front(), name);
-    if (!std::isfinite(value) || value < 0) reject(name);
-  }
-  void read(const char* name, std::deque<double>& values) const {
-    const Json* stored = find(name);
-    if (stored == nullptr) return;
-    if (!stored->is_array()) reject(name);
-    values.clear();
-    for (const Json& entry : *stored) values.push_back(to_double(entry, name));
-  }
-  [[nodiscard]] const Json* find(const char* name) const {
-    const auto found = state_.find(name);
-    return found == state_.end() ? nullptr : &*found;
-  }
-
- private:
-  [[noreturn]] static void reject(const char* name) {
-    throw Error(ErrorKind::kCheckpoint,
-                std::string("the schedule's state has no usable '") + name + "'");
-  }
-  static double to_double(const Json& value, const char* name) {
-    if (value.is_number()) return value.get<double>();
-    if (value == "inf") return kInfinity;
-    if (value == "-inf") return -kInfinity;
-    if (value == "nan") return std::numeric_limits<double>::quiet_NaN();
-    reject(name);
-  }
-
-  const Json& state_;
-};
+// One entry for each parameter group, all the same here. An absent member keeps `rate`.
+void read_rate(const JsonFields& fields, const char* name, double& rate) {
+  if (fields.find(name) == nullptr) return;
+  const std::vector<double> rates = fields.numbers(name, {.low = 0});
+  if (rates.empty() || !std::isfinite(rates.front())) fields.refuse(name, "a list of finite rates");
+  rate = rates.front();
+}
 
 struct Comparison {
   bool maximize = false;
@@ -121,21 +84,20 @@ class MetricSchedule : public Schedule {
   }
 
   void load_state(const Json& state) override {
-    if (!state.is_object())
-      throw Error(ErrorKind::kCheckpoint, "the schedule's state is no object");
+    const JsonFields fields(state, "the schedule's state", ErrorKind::kCheckpoint);
     if (state.value("type", Json(type_)) != type_) return;
-    load_counters(StateReader(state));
+    load_counters(fields);
   }
 
  protected:
-  virtual void load_counters(const StateReader& reader) {
+  virtual void load_counters(const JsonFields& fields) {
     double stored_initial = initial_rate_;
-    reader.read("best", best_);
-    reader.read("num_bad_epochs", bad_);
-    reader.read("cooldown_counter", cooldown_counter_);
-    reader.read("last_epoch", observed_);
-    reader.read_first("_last_lr", rate_);
-    reader.read_first("_init_lrs", stored_initial);
+    fields.read("best", best_, kExact);
+    fields.read("num_bad_epochs", bad_, kCounts);
+    fields.read("cooldown_counter", cooldown_counter_, kCounts);
+    fields.read("last_epoch", observed_, kCounts);
+    read_rate(fields, "_last_lr", rate_);
+    read_rate(fields, "_init_lrs", stored_initial);
     if (stored_initial != initial_rate_) {
       rate_ = stored_initial > 0 ? rate_ * (initial_rate_ / stored_initial) : initial_rate_;
     }
@@ -265,19 +227,18 @@ class GreedySchedule final : public MetricSchedule {
   }
 
  protected:
-  void load_counters(const StateReader& reader) override {
-    MetricSchedule::load_counters(reader);
-    reader.read("num_good_epochs", good_);
-    reader.read("warmup_counter", warmup_counter_);
-    reader.read("reset_start", reset_start_);
-    const Json* average = reader.find("_streaming_avg");
-    if (!greedy_.smooth || average == nullptr) return;
-    if (!average->is_object()) {
-      throw Error(ErrorKind::kCheckpoint, "the schedule's state has no usable '_streaming_avg'");
+  void load_counters(const JsonFields& fields) override {
+    MetricSchedule::load_counters(fields);
+    fields.read("num_good_epochs", good_, kCounts);
+    fields.read("warmup_counter", warmup_counter_, kCounts);
+    fields.read("reset_start", reset_start_, kCounts);
+    if (!greedy_.smooth || fields.find("_streaming_avg") == nullptr) return;
+    const JsonFields average = fields.fields("_streaming_avg");
+    if (average.find("values") != nullptr) {
+      const std::vector<double> values = average.numbers("values", kExact);
+      average_.values.assign(values.begin(), values.end());
     }
-    const StateReader inner(*average);
-    inner.read("values", average_.values);
-    inner.read("sum", average_.sum);
+    average.read("sum", average_.sum, kExact);
   }
 
  private:

@@ -193,27 +193,11 @@ class Prediction {
   // Bytes kept of one layer for its backward pass; if `selective`, without what is cheap to
   // recompute.
   [[nodiscard]] int64_t layer_state(bool selective) const {
-    if (is_causal_) return decoder_layer_state();
     const int64_t sums = is_block_sparse() ? 4 * tokens_ * model_.num_attention_heads : 0;
     const KeptBytes& kept = selective ? measured_->kept_selectively : measured_->kept;
     return sums + rows() * kept.layer + kept.shared_layer;
   }
 
-  // Bytes kept of a decoder layer: the residual stream before both halves in float32; queries and
-  // keys before and after norm and rotation, values, context; gate and up of the feed-forward
-  // network. Norms and the input of the down projection are computed again.
-  [[nodiscard]] int64_t decoder_layer_state() const {
-    const DecoderConfig& own = model_.decoder;
-    const int64_t size = own.head_dim.value_or(model_.hidden_size / model_.num_attention_heads);
-    const int64_t heads = model_.num_attention_heads;
-    const int64_t key_heads = own.num_key_value_heads.value_or(heads);
-    const bool is_normed = has_parameter("q_norm.weight");
-    const int64_t attended = (is_normed ? 3 : 2) * heads + (is_normed ? 3 : 2) * key_heads;
-    const int64_t behind = has_parameter("post_feedforward_layernorm.weight") ? 2 : 0;
-    const int64_t layer_norms = has_parameter("ln_1.weight") ? 2 : 0;
-    return 2 * hidden(4) + tokens_ * attended * size * element_ +
-           (behind + layer_norms) * hidden(element_) + 2 * intermediate(element_);
-  }
   [[nodiscard]] bool has_parameter(std::string_view end) const {
     return std::ranges::any_of(
         shapes_, [&](const ParameterShape& shape) { return shape.name.ends_with(end); });
@@ -228,6 +212,7 @@ class Prediction {
   // Bytes kept of the embeddings and of all layers; with groups of layers, of their inputs.
   [[nodiscard]] int64_t kept() const {
     const KeptBytes& measured = measured_->kept;
+    // A decoder's last norm belongs to the head, which keeps the stream that it reads.
     const int64_t embeddings =
         is_causal_ ? hidden(4) : rows() * measured.embeddings + measured.shared_embeddings;
     if (!keeps_groups()) {

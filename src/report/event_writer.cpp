@@ -8,9 +8,8 @@
 #include <atomic>
 #include <bit>
 #include <charconv>
-#include <chrono>
-#include <ctime>
 
+#include "finetune/base/clock.h"
 #include "finetune/base/crc32c.h"
 #include "finetune/base/error.h"
 #include "finetune/base/log.h"
@@ -64,10 +63,6 @@ std::string record(std::string_view data) {
          little_endian(masked_crc32c(data));
 }
 
-double wall_seconds() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
-
 std::string host_name() {
   std::array<char, 256> name{};
   if (gethostname(name.data(), name.size() - 1) != 0 || name[0] == '\0') return "localhost";
@@ -78,7 +73,7 @@ std::string host_name() {
 
 std::string new_path(FileSystem& files, const std::string& folder) {
   static std::atomic<int> next{0};
-  const auto seconds = static_cast<long long>(wall_seconds());
+  const auto seconds = static_cast<long long>(unix_seconds());
   for (;;) {
     // The counter makes names unique in containers, where the process id is always the same.
     std::string path = join_path(
@@ -115,7 +110,7 @@ EventWriter::~EventWriter() { flush(); }
 
 void EventWriter::add_event(int64_t step, std::string_view payload) {
   if (!file_) return;
-  std::string event = double_field(1, wall_seconds());
+  std::string event = double_field(1, unix_seconds());
   if (step != 0) event += integer_field(2, step);
   pending_ += record(event.append(payload));
   if (pending_.size() >= kPendingBytes) flush();
@@ -171,12 +166,7 @@ std::string tensorboard_folder(FileSystem& files, const std::string& runs) {
     }
   }
   if (!newest.empty()) return newest;
-  const std::time_t now = std::time(nullptr);
-  std::tm local{};
-  localtime_r(&now, &local);
-  std::array<char, 64> text{};
-  const size_t size = std::strftime(text.data(), text.size(), "%b%d_%H-%M-%S", &local);
-  return join_path(runs, std::string(text.data(), size) + "_" + host_name());
+  return join_path(runs, local_time_text(unix_seconds(), "%b%d_%H-%M-%S") + "_" + host_name());
 }
 
 }  // namespace finetune

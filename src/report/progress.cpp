@@ -7,14 +7,13 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <ctime>
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "finetune/base/clock.h"
 #include "finetune/base/log.h"
 #include "finetune/base/text.h"
 
@@ -162,11 +161,7 @@ bool wants_color(bool is_terminal) {
   return is_terminal;
 }
 
-double system_seconds() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
-
-// Rounds numbers to six digits, so that lines stay short.
+// Figures to a few digits, so that lines stay short.
 nlohmann::ordered_json short_number(double value) {
   return std::isfinite(value) ? nlohmann::ordered_json(std::stod(format_number("%.6g", value)))
                               : nlohmann::ordered_json(nullptr);
@@ -183,17 +178,12 @@ ProgressOutput ProgressOutput::standard_error() {
   const char* terminal = std::getenv("TERM");
   const bool is_terminal =
       isatty(STDERR_FILENO) == 1 && (terminal == nullptr || std::string_view(terminal) != "dumb");
-  return {.now =
-              [] {
-                return std::chrono::duration<double>(
-                           std::chrono::steady_clock::now().time_since_epoch())
-                    .count();
-              },
+  return {.now = now_seconds,
           .write = write_all,
           .width = terminal_columns,
           .is_terminal = is_terminal,
           .has_color = wants_color(is_terminal),
-          .unix_time = system_seconds};
+          .unix_time = unix_seconds};
 }
 
 std::optional<double> ProgressSnapshot::seconds_left() const {
@@ -248,17 +238,10 @@ std::string ProgressDisplay::end_text(const Phase& phase, double now) const {
   const std::optional<double> left = snapshot(phase, now).seconds_left();
   // A short phase needs no clock time.
   if (!output_.unix_time || !left || *left < 60 || *left > 1e8) return "";
-  const auto today = static_cast<std::time_t>(output_.unix_time());
-  const std::time_t end = today + static_cast<std::time_t>(*left);
-  std::tm from{};
-  std::tm to{};
-  localtime_r(&today, &from);
-  localtime_r(&end, &to);
-  const bool is_today = from.tm_yday == to.tm_yday && from.tm_year == to.tm_year;
-  std::array<char, 32> text{};
-  const size_t size =
-      std::strftime(text.data(), text.size(), is_today ? "%H:%M" : "%b %d %H:%M", &to);
-  return {text.data(), size};
+  const double today = std::floor(output_.unix_time());
+  const double end = today + std::floor(*left);
+  const bool is_today = local_time_text(today, "%F") == local_time_text(end, "%F");
+  return local_time_text(end, is_today ? "%H:%M" : "%b %d %H:%M");
 }
 
 // Adds colours, which occupy no columns.

@@ -2,7 +2,6 @@
 #include "finetune/report/session_log.h"
 
 #include <algorithm>
-#include <chrono>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -13,12 +12,6 @@
 namespace finetune {
 
 using Json = nlohmann::ordered_json;
-
-double unix_seconds() {
-  const auto now = std::chrono::system_clock::now().time_since_epoch();
-  return static_cast<double>(std::chrono::duration_cast<std::chrono::milliseconds>(now).count()) /
-         1000.0;
-}
 
 SessionLog::SessionLog(FileSystem& files, std::string path)
     : files_(files), path_(std::move(path)) {}

@@ -6,10 +6,10 @@
 #include <new>
 #include <utility>
 
+#include "finetune/base/clock.h"
 #include "finetune/base/error.h"
 #include "finetune/base/log.h"
 #include "finetune/tensor/finite.h"
-#include "train/clock.h"
 
 namespace finetune {
 namespace {

@@ -65,12 +65,11 @@ std::string other_labels(const std::string& saved, const std::string& present) {
 
 }  // namespace
 
-void check_identity(const RunIdentity& saved, const RunIdentity& present,
-                    const std::string& checkpoint,
+void check_identity(const RunIdentity& saved, const RunIdentity& present, const FoundRun& run,
                     const std::function<std::string()>& explain_data) {
-  const std::string advice =
-      "; put it back, choose another output_dir, or start over with --restart";
-  // Compares parsed fields, because a later version may write additional ones.
+  const std::string& checkpoint = run.folder;
+  const std::string advice = "; put it back, " + run.way_out;
+  // Through the fields, not the text: a later version may write more of them.
   const auto fields = [&](const std::string& text) {
     return model_config_json(parse_model_config(parse_json(text, checkpoint), checkpoint), "");
   };
@@ -78,8 +77,7 @@ void check_identity(const RunIdentity& saved, const RunIdentity& present,
     const std::string labels = other_labels(saved.model, present.model);
     if (!labels.empty()) {
       refuse("the labels are not those that " + checkpoint + " began with: " + labels +
-             "; check train_file and label_column, choose another output_dir, or start over with "
-             "--restart");
+             "; check train_file and label_column, " + run.way_out);
     }
     refuse("the model is not the one that " + checkpoint +
            " began with: " + first_difference(saved.model, present.model) + advice);
@@ -92,8 +90,7 @@ void check_identity(const RunIdentity& saved, const RunIdentity& present,
     const std::string why = explain_data ? explain_data() : "";
     refuse("the training data are not those that " + checkpoint + " began with (" +
            (why.empty() ? "" : why + "; ") + "content hash " + saved.data + " then, " +
-           present.data +
-           " now); put them back, choose another output_dir, or start over with --restart");
+           present.data + " now); put them back, " + run.way_out);
   }
   if (saved.validation != present.validation && !saved.validation.empty() &&
       !present.validation.empty()) {
@@ -102,15 +99,13 @@ void check_identity(const RunIdentity& saved, const RunIdentity& present,
   }
 }
 
-void check_fixed_keys(const RunState& saved, const LoadedConfig& config,
-                      const std::string& checkpoint) {
+void check_fixed_keys(const RunState& saved, const LoadedConfig& config, const FoundRun& run) {
   std::string faults;
   for (const KeyChange& change : changed_keys(saved.config, to_json(config.args))) {
     if (change.policy != ResumePolicy::kFixed || change.is_path) continue;
     faults += (faults.empty() ? "" : "\n") + config.where(change.name) + ": " + change.name +
-              " is " + change.new_text + ", but " + checkpoint + " began with " + change.old_text +
-              "; it may not change within a run: put it back, choose another output_dir, or start "
-              "over with --restart";
+              " is " + change.new_text + ", but " + run.folder + " began with " + change.old_text +
+              "; it may not change within a run: put it back, " + run.way_out;
   }
   if (!faults.empty()) refuse(faults);
 }

@@ -10,16 +10,20 @@
 
 namespace finetune {
 
-// Throws Error(kConfig) with both values if data, tokenizer or model differ from those that the run
-// began with. `explain_data` names the files and keys in which the training data differ; empty:
-// unknown.
-void check_identity(const RunIdentity& saved, const RunIdentity& present,
-                    const std::string& checkpoint,
+// Where a run was found, and what is offered to a user who meant another run.
+struct FoundRun {
+  std::string folder;  // of a checkpoint or a finished model
+  std::string way_out = "choose another output_dir, or start over with --restart";
+};
+
+// Throws Error(kConfig) naming both values where data, tokenizer or model are not those that the
+// run began with. `explain_data` says in which files and keys the training data differ; empty: not
+// known.
+void check_identity(const RunIdentity& saved, const RunIdentity& present, const FoundRun& run,
                     const std::function<std::string()>& explain_data = {});
 
 // Throws Error(kConfig) for every key that may not change within a run, with both values.
-void check_fixed_keys(const RunState& saved, const LoadedConfig& config,
-                      const std::string& checkpoint);
+void check_fixed_keys(const RunState& saved, const LoadedConfig& config, const FoundRun& run);
 
 // Returns how `ranks` divide the update of a resumed run into micro-batches of
 // per_device_train_batch_size. The effective batch is that of the run's first session, unless

@@ -23,7 +23,6 @@
 #include "finetune/plan/memory_advice.h"
 #include "finetune/report/metrics_file.h"
 #include "finetune/report/progress_record.h"
-#include "finetune/report/trackers.h"
 #include "finetune/state/finite_state.h"
 #include "finetune/task/tasks.h"
 #include "finetune/tensor/device.h"
@@ -41,6 +40,7 @@
 #include "train/run_storage.h"
 #include "train/same_experiment.h"
 #include "train/session.h"
+#include "train/session_trackers.h"
 #include "train/shared_start.h"
 #include "train/trainer.h"
 
@@ -249,11 +249,12 @@ Beginning begin_run(RunStorage& storage, const LoadedConfig& config, const RunOp
   }
   const bool was_finished = before.state && !asks_for_more(*before.state, args);
   if (!was_finished && !again) {
-    const RunStorage::CheckRun check = [&](const RunState& state, const std::string& folder) {
-      check_same_run(config, state, folder);
-    };
-    const bool may_be_another = args.resume_from_checkpoint == "auto" && !before.state;
-    storage.open_mirrors(!may_go_on, may_be_another ? check : RunStorage::CheckRun());
+    storage.open_mirrors(
+        {.begins_anew = !may_go_on,
+         .brings_back = may_go_on && !before.state && args.resume_from_checkpoint == "auto",
+         .check = [&](const RunState& state, const FoundRun& run) {
+           check_same_run(config, state, run);
+         }});
     if (may_go_on && !before.state) {
       const std::string damage = storage.bring_back_finished();
       before = finished_state(args.output_dir);
@@ -274,7 +275,7 @@ Beginning begin_run(RunStorage& storage, const LoadedConfig& config, const RunOp
     }
   }
   if (finished) {
-    check_same_run(config, *finished, args.output_dir);
+    check_same_run(config, *finished, {.folder = args.output_dir});
     if (!asks_for_more(*finished, args)) {
       checkpoint::sweep_stale(storage.files(), args.output_dir, kWarn);
       say_finished(config, *finished);
@@ -346,9 +347,9 @@ int train_in(RunStorage& storage, const LoadedConfig& config, const RunOptions& 
   std::string stand_in;
   if (newest && !newest->foreign) {
     saved = reading_checkpoint([&] { return state_of(*newest); });
-    check_fixed_keys(*saved, config, newest->path);
-    stand_in =
-        share_text(*world, [&] { return check_starting_model(config, *saved, newest->path); });
+    check_fixed_keys(*saved, config, {.folder = newest->path});
+    stand_in = share_text(
+        *world, [&] { return check_starting_model(config, *saved, {.folder = newest->path}); });
     reuse_threads(*saved, args, world->size());
   }
   const std::shared_ptr<Session> session = begin_session(args, start, saved ? &*saved : nullptr);
@@ -442,65 +443,7 @@ void leave_behind_the_first(const std::shared_ptr<World>& world) {
   }
 }
 
-// The trackers in report_to that are Python packages.
-class Trackers {
- public:
-  // Throws Error(kConfig) if a package is missing. Only rank 0 writes.
-  Trackers(const LoadedConfig& config, bool is_first) : args_(config.args) {
-    if (!is_first) return;
-    for (const std::string& name : args_.report_to) {
-      if (!is_package_tracker(name)) continue;
-      try {
-        runs_.push_back({.tracker = name,
-                         .python = tracker_interpreter(name),
-                         .folder = {},
-                         .metrics = {},
-                         .run_id = {},
-                         .name = {},
-                         .project = args_.project});
-      } catch (const Error& error) {
-        throw Error(error.kind(),
-                    config.where("report_to") + ": report_to: " + std::string(error.what()));
-      }
-    }
-  }
-
-  // Writes at the end of a session; does nothing if the command trained nothing.
-  void write(RunStorage& storage, bool is_finished) {
-    if (storage.session_log().run_id().empty()) return;
-    const std::string& shown = storage.shown_folder();
-    for (TrackedRun& run : runs_) {
-      const double start = interrupt::seconds_since_boot();
-      const auto gives_up = [&] {
-        const double limit = interrupt::is_requested() ? kTrackerSignalSeconds : kTrackerSeconds;
-        return interrupt::seconds_since_boot() > start + limit;
-      };
-      run.folder = shown;
-      run.metrics = join_path(storage.config().args.output_dir, kMetricsFile);
-      run.run_id = storage.session_log().run_id();
-      run.name = args_.run_name.value_or(file_name(shown));
-      run.is_finished = is_finished;
-      try {
-        const std::string folder = write_tracked_run(run, to_json(args_), gives_up);
-        log::info(run.tracker + ": the run is in " + folder +
-                  (run.tracker == "wandb" ? "; `wandb sync` uploads it" : ""));
-      } catch (const Error& error) {
-        log::warning(std::string(error.what()) + "; metrics.jsonl has every value, and the next " +
-                     "session writes them again");
-      }
-    }
-  }
-
- private:
-  static constexpr double kTrackerSeconds = 300;
-  // Everything is saved by then, and a second signal ends the process at once.
-  static constexpr double kTrackerSignalSeconds = 60;
-
-  const TrainingArgs& args_;
-  std::vector<TrackedRun> runs_;
-};
-
-// A refused command is not an event of the run.
+// A refused command is no event of the run.
 void note_error(RunStorage& storage, const Error& error) {
   const bool is_refusal = error.kind() == ErrorKind::kConfig || error.kind() == ErrorKind::kUsage;
   if (error.kind() == ErrorKind::kBusy || (is_refusal && !storage.session_log().is_open())) return;
@@ -521,7 +464,7 @@ int train(const LoadedConfig& config, const RunOptions& options) {
     return kExitFinished;
   }
   return_freed_memory();
-  Trackers trackers(config, is_first);
+  SessionTrackers trackers(config, is_first);
   RunStorage storage(config, is_first);
   try {
     if (options.world) check_same_folder(*options.world, storage.config().args.output_dir);

@@ -86,7 +86,7 @@ void RunStart::take_inputs() {
 void RunStart::resume_own(const std::string& folder) {
   RunState& state = run_.state;
   const RunState saved = state;
-  check_identity(saved.identity, run_.parts.identity, folder,
+  check_identity(saved.identity, run_.parts.identity, {.folder = folder},
                  [&] { return explain_other_data(run_.config, saved); });
   const BatchSplit asked = resumed_split(run_.config, saved, run_.world().size());
   memory_.take_saved_split(saved, asked);

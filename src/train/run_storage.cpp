@@ -6,21 +6,25 @@
 #include <algorithm>
 #include <filesystem>
 #include <limits>
+#include <nlohmann/json.hpp>
 #include <utility>
 
+#include "finetune/base/clock.h"
 #include "finetune/base/error.h"
 #include "finetune/base/hash.h"
 #include "finetune/base/interrupt.h"
 #include "finetune/base/interruptible_reads.h"
 #include "finetune/base/log.h"
 #include "finetune/base/mount.h"
+#include "finetune/base/text.h"
 #include "finetune/base/trash_safe.h"
 #include "finetune/checkpoint/finished_model.h"
 #include "finetune/checkpoint/layout.h"
+#include "finetune/checkpoint/manifest.h"
 #include "finetune/data/token_cache.h"
 #include "finetune/report/metrics_file.h"
 #include "finetune/state/run_state.h"
-#include "train/clock.h"
+#include "train/resume.h"
 
 namespace finetune {
 namespace {
@@ -54,6 +58,71 @@ uint64_t tree_bytes(const std::string& folder) {
     if (!error) bytes += size;
   }
   return bytes;
+}
+
+// A run as a folder holds it.
+struct StoredRun {
+  RunState state;
+  std::string folder;  // of the finished model or the newest checkpoint
+};
+
+std::optional<StoredRun> stored_in(FileSystem& files, const std::string& folder) {
+  const std::string path = join_path(folder, checkpoint::kFinetuneStateFile);
+  try {
+    if (!files.exists(path)) return std::nullopt;
+    return StoredRun{.state = RunState::parse(files.read_all(path, kMaxStateBytes), path),
+                     .folder = folder};
+  } catch (const Error& error) {  // what reads it later reports it
+    log::debug(error.what());
+    return std::nullopt;
+  }
+}
+
+std::optional<StoredRun> newest_run_in(FileSystem& files, const std::string& directory) {
+  std::optional<StoredRun> finished = stored_in(files, directory);
+  if (finished && finished->state.finished) return finished;
+  std::vector<CheckpointEntry> entries;
+  if (files.exists(directory)) entries = checkpoint::list_checkpoints(files, directory, false);
+  std::reverse(entries.begin(), entries.end());
+  for (const CheckpointEntry& entry : entries) {
+    if (!entry.whole || entry.foreign) continue;
+    if (std::optional<StoredRun> run = stored_in(files, entry.path)) return run;
+  }
+  return std::nullopt;
+}
+
+// The runs that wrote to a folder, as far as it tells: also those that were restarted.
+std::set<std::string> runs_known_in(FileSystem& files, const std::string& folder) {
+  std::set<std::string> known;
+  const auto try_to = [](const auto& look) {
+    try {
+      look();
+    } catch (const Error& error) {
+      log::debug(error.what());
+    }
+  };
+  try_to([&] {
+    if (!files.exists(folder)) return;
+    for (const std::string& name : files.list(folder)) {
+      if (!checkpoint::parse_checkpoint_name(name) && !checkpoint::parse_aside_name(name)) continue;
+      const std::string path = join_path(join_path(folder, name), checkpoint::kManifestFile);
+      try_to([&] {
+        if (!files.exists(path)) return;
+        known.insert(checkpoint::parse_manifest(files.read_all(path, kMaxStateBytes), path).run_id);
+      });
+    }
+  });
+  try_to([&] {
+    const std::string sessions = join_path(folder, kSessionsFile);
+    if (!files.exists(sessions)) return;
+    read_json_lines(files, sessions, [&](const nlohmann::ordered_json& line, uint64_t) {
+      const auto run_id = line.find("run_id");
+      if (run_id != line.end() && run_id->is_string()) known.insert(run_id->get<std::string>());
+      return true;
+    });
+  });
+  if (const auto finished = stored_in(files, folder)) known.insert(finished->state.run_id);
+  return known;
 }
 
 bool holds_checkpoints(FileSystem& files, const std::string& folder) {
@@ -98,9 +167,13 @@ RunStorage::RunStorage(const LoadedConfig& config, bool is_first)
     return;
   }
   lock_.emplace(args.output_dir, checkpoint::LeaseOptions{.shown = shown_});
+  if (!places_.empty()) known_runs_ = runs_known_in(*files_, args.output_dir);
   for (Place& place : places_) {
-    place.mirror = std::make_unique<checkpoint::Mirror>(checkpoint::MirrorOptions{
-        .directory = place.directory, .files = place.files, .local = files_});
+    place.mirror = std::make_unique<checkpoint::Mirror>(
+        checkpoint::MirrorOptions{.directory = place.directory,
+                                  .files = place.files,
+                                  .local = files_,
+                                  .check_late = check_of_late(place)});
   }
 }
 
@@ -122,42 +195,52 @@ checkpoint::BringBackOptions RunStorage::back(const Place& place) const {
           .report = kWarnOfStorage};
 }
 
-void RunStorage::check_run_in(const Place& place, const CheckRun& check) const {
-  const auto state_in = [&](const std::string& folder) -> std::optional<RunState> {
-    const std::string path = join_path(folder, checkpoint::kFinetuneStateFile);
-    try {
-      if (!place.files->exists(path)) return std::nullopt;
-      return RunState::parse(place.files->read_all(path, kMaxStateBytes), path);
-    } catch (const Error& error) {  // the later reader reports it
-      log::debug(error.what());
-      return std::nullopt;
-    }
-  };
-  if (const auto finished = state_in(place.directory); finished && finished->finished) {
-    check(*finished, place.directory);
-    return;
+void RunStorage::check_run_in(const Place& place, const Opening& opening) const {
+  const std::optional<StoredRun> run = newest_run_in(*place.files, place.directory);
+  if (!run) return;
+  // An output_dir on a slow mount is a mirror too, and belongs to the command by its name.
+  const bool is_output = place.directory == shown_;
+  const bool is_known = is_output || known_runs_.contains(run->state.run_id);
+  if (!is_known && !known_runs_.empty()) {
+    throw Error(ErrorKind::kConfig,
+                format_text("{}: mirror_dir: '{}' holds another run than output_dir '{}' ({} is of "
+                            "run {}), and is not changed; name another mirror_dir",
+                            config_.where("mirror_dir"), place.directory, shown_, run->folder,
+                            run->state.run_id));
   }
-  std::vector<CheckpointEntry> entries;
-  if (place.files->exists(place.directory)) {
-    entries = checkpoint::list_checkpoints(*place.files, place.directory, false);
-  }
-  std::reverse(entries.begin(), entries.end());
-  for (const CheckpointEntry& entry : entries) {
-    if (!entry.whole || entry.foreign) continue;
-    const std::optional<RunState> state = state_in(entry.path);
-    if (!state) continue;
-    check(*state, entry.path);
-    return;
-  }
+  const bool is_brought_back =
+      opening.brings_back && !holds_checkpoints(*files_, config_.args.output_dir);
+  if (is_known && !is_brought_back) return;
+  FoundRun found{.folder = run->folder};
+  if (!is_output) found.way_out = "or name another mirror_dir";
+  opening.check(run->state, found);
 }
 
-void RunStorage::open_mirrors(bool may_begin_anew, const CheckRun& check) {
+// The mirror's thread may outlive this object, so nothing of it is captured.
+std::function<void()> RunStorage::check_of_late(const Place& place) const {
+  if (place.directory == shown_) return {};
+  const auto config = std::make_shared<const LoadedConfig>(config_);
+  return [config, files = place.files, directory = place.directory, known = known_runs_] {
+    const std::optional<StoredRun> run = newest_run_in(*files, directory);
+    if (!run || known.contains(run->state.run_id)) return;
+    try {
+      if (known.empty()) return check_fixed_keys(run->state, *config, {.folder = run->folder});
+    } catch (const Error& error) {
+      log::debug(error.what());
+    }
+    throw Error(ErrorKind::kBusy, format_text("'{}' holds another run ({} is of run {}), and is "
+                                              "not changed; name another mirror_dir",
+                                              directory, run->folder, run->state.run_id));
+  };
+}
+
+void RunStorage::open_mirrors(const Opening& opening) {
   mirrors_were_opened_ = true;
-  const bool has_run = holds_checkpoints(*files_, config_.args.output_dir);
   for (Place& place : places_) {
     try {
       checkpoint::reach_mirror(back(place));
-      if (check && !has_run) check_run_in(place, check);
+      if (place.directory == shown_) known_runs_.merge(runs_known_in(*place.files, shown_));
+      if (opening.check) check_run_in(place, opening);
       const bool is_new = !place.files->exists(place.directory);
       place.mirror->claim();
       place.is_reached = true;
@@ -166,7 +249,7 @@ void RunStorage::open_mirrors(bool may_begin_anew, const CheckRun& check) {
       if (error.kind() != ErrorKind::kIo) throw;
       const std::string problem =
           "the mirror '" + place.directory + "' cannot be reached: " + error.what();
-      if (!may_begin_anew && !holds_checkpoints(*files_, config_.args.output_dir)) {
+      if (!opening.begins_anew && !holds_checkpoints(*files_, config_.args.output_dir)) {
         throw Error(ErrorKind::kIo,
                     problem + "; '" + config_.args.output_dir +
                         "' holds no checkpoint, and the mirror may hold hours of work, so nothing "
@@ -363,7 +446,7 @@ void RunStorage::copy_all_checkpoints(const Place& place) const {
   }
 }
 
-bool RunStorage::holds_other_model(const Place& place) const {
+std::string RunStorage::held_of_another(const Place& place) const {
   try {
     const auto run_id = [](FileSystem& files, const std::string& folder) {
       const checkpoint::FinishedModel model =
@@ -371,10 +454,15 @@ bool RunStorage::holds_other_model(const Place& place) const {
       return model.manifest ? model.manifest->run_id : "";
     };
     const std::string there = run_id(*place.files, place.directory);
-    return !there.empty() && there != run_id(*files_, config_.args.output_dir);
+    const std::string here = run_id(*files_, config_.args.output_dir);
+    if (!there.empty() && there != here) return "the finished model";
+    const auto run = newest_run_in(*place.files, place.directory);
+    const bool is_known = !run || place.directory == shown_ || run->state.run_id == here ||
+                          known_runs_.contains(run->state.run_id);
+    return is_known ? "" : file_name(run->folder);
   } catch (const Error& error) {
     log::debug("the mirror '" + place.directory + "' cannot be read: " + error.what());
-    return false;
+    return "";
   }
 }
 
@@ -401,11 +489,14 @@ bool RunStorage::finish(bool is_finished) {
                 " s until the mirror '" + place.directory + "' has everything");
       return mirror.wait(patience, give_up);
     };
-    if (is_finished && mirror.wait(kQuickSeconds) && holds_other_model(place)) {
+    const std::string other =
+        is_finished && mirror.wait(kQuickSeconds) ? held_of_another(place) : "";
+    if (!other.empty()) {
       is_everywhere = false;
-      log::error("the mirror '" + place.directory +
-                 "' holds the finished model of another run, which is not overwritten; name "
-                 "another mirror_dir, or delete manifest.json and finetune_state.json there");
+      log::error(
+          format_text("the mirror '{}' holds {} of another run, which is not overwritten; "
+                      "name another mirror_dir, or move that run's files away",
+                      place.directory, other));
       (void)mirror.finish(0);
       continue;
     }

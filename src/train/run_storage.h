@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,6 +23,7 @@
 
 namespace finetune {
 
+struct FoundRun;
 struct RunState;
 
 // The locations of a run's files: the output folder, which is local and locked during this object's
@@ -43,15 +45,21 @@ class RunStorage {
   // Returns sessions.jsonl; only rank 0 writes it.
   [[nodiscard]] SessionLog& session_log() { return *session_log_; }
 
-  // Throws if a command does not belong to the run with this state in `folder`.
-  using CheckRun = std::function<void(const RunState& state, const std::string& folder)>;
-  // Waits a limited time for each mirror and takes its lease. If the output folder has no
-  // checkpoint, calls `check` with the state that the mirror would bring back, before anything is
-  // copied or changed. An unreachable mirror is a warning if the output folder has checkpoints or
-  // `may_begin_anew` is set, else Error(kIo), because it may contain hours of work. Error(kBusy) if
-  // another session uses a mirror.
-  void open_mirrors(bool may_begin_anew, const CheckRun& check = {});
-  // Copy what is newer in a mirror to the output folder. Without mirrors they do nothing. The first
+  // Throws where a command does not belong to the run of this state.
+  using CheckRun = std::function<void(const RunState& state, const FoundRun& run)>;
+  struct Opening {
+    bool begins_anew = false;  // --restart: nothing of a mirror is needed
+    bool brings_back = false;  // an output folder without checkpoints takes the mirror's
+    CheckRun check = {};       // empty: the run in a mirror is not looked at
+  };
+  // Waits a bounded time for each mirror and takes its lease. Before anything is copied or changed,
+  // the run in the mirror is compared: `check` judges a run that would be brought back and one that
+  // the output folder does not know. An output folder with a run of its own refuses a mirror_dir
+  // with another run: Error(kConfig). A mirror that cannot be reached is a warning where the output
+  // folder holds checkpoints or `begins_anew`, else Error(kIo): it may hold hours of work.
+  // Error(kBusy) where another session holds one.
+  void open_mirrors(const Opening& opening);
+  // Copy what is newer in a mirror to the output folder. Both do nothing without mirrors. The first
   // returns what is wrong with a mirror's finished model that could not be copied, as a clause.
   [[nodiscard]] std::string bring_back_finished();
   void bring_back_checkpoints();
@@ -109,14 +117,16 @@ class RunStorage {
   [[nodiscard]] std::shared_ptr<FileSystem> files_for(const std::string& folder) const;
   [[nodiscard]] checkpoint::BringBackOptions back(const Place& place) const;
   [[nodiscard]] std::optional<checkpoint::CheckpointEntry> newest_here() const;
-  void check_run_in(const Place& place, const CheckRun& check) const;
+  void check_run_in(const Place& place, const Opening& opening) const;
+  // The function that a mirror calls before it takes a location which could not be reached first.
+  [[nodiscard]] std::function<void()> check_of_late(const Place& place) const;
   void copy_logs(checkpoint::Mirror& mirror) const;
   void bring_back_logs(const Place& place) const;
   void copy_tokens() const;
   void copy_results(checkpoint::Mirror& mirror) const;
-  // Whether a mirror has the finished model of another run.
-  [[nodiscard]] bool holds_other_model(const Place& place) const;
-  // Copies all checkpoints, also superseded ones, and verifies those that the mirror already has.
+  // What of another run is in the mirror, "the finished model"; empty: nothing.
+  [[nodiscard]] std::string held_of_another(const Place& place) const;
+  // Also those that newer ones overtook; those that are there are verified.
   void copy_all_checkpoints(const Place& place) const;
   void open_mirrors_once();
   bool restore_state();
@@ -138,7 +148,8 @@ class RunStorage {
   std::vector<std::pair<std::string, std::string>> tokens_;  // folders and their names in mirrors
   std::atomic<bool> has_committed_{false};
   bool mirrors_were_opened_ = false;
-  std::optional<checkpoint::FinishedModel> damaged_;  // being rebuilt, with its manifest
+  std::set<std::string> known_runs_;  // that wrote to the output folder before this session
+  std::optional<checkpoint::FinishedModel> damaged_;  // what is being rebuilt, with its manifest
 };
 
 }  // namespace finetune

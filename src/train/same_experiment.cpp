@@ -56,10 +56,10 @@ std::string list_of(const std::vector<std::string>& texts) {
 }
 
 [[noreturn]] void refuse(const LoadedConfig& config, const char* key, const std::string& present,
-                         const std::string& place, const std::string& before) {
-  refuse_key(config, key,
-             present + ", but " + place + " began with " + before +
-                 "; put it back, choose another output_dir, or start over with --restart");
+                         const FoundRun& run, const std::string& before) {
+  refuse_key(
+      config, key,
+      present + ", but " + run.folder + " began with " + before + "; put it back, " + run.way_out);
 }
 
 // Compares only file names: on another machine the files are in other folders.
@@ -69,7 +69,7 @@ bool have_equal_names(const std::vector<std::string>& before, const std::vector<
 
 // Requires: what `key` names does not exist on this machine.
 void check_missing(const LoadedConfig& config, const RunState& saved, const char* key,
-                   const std::string& place) {
+                   const FoundRun& place) {
   const std::vector<std::string> now = texts_of(to_json(config.args), key);
   const std::vector<std::string> before = texts_of(saved.config, key);
   if (have_equal_names(before, now)) return;
@@ -90,7 +90,7 @@ std::optional<std::string> folder_of(const LoadedConfig& config,
 // Returns the keys whose folders no longer exist. Throws Error(kConfig) if a folder had another
 // name.
 std::vector<const char*> lost_folders(const LoadedConfig& config, const RunState& saved,
-                                      const std::string& place) {
+                                      const FoundRun& place) {
   const TrainingArgs& args = config.args;
   std::vector<const char*> lost;
   for (const auto& [name, key] :
@@ -105,7 +105,7 @@ std::vector<const char*> lost_folders(const LoadedConfig& config, const RunState
 
 // Refuses a new model in place of a pretrained one, and the reverse, whatever their shapes.
 void check_model_is_named(const LoadedConfig& config, const RunState& saved,
-                          const std::string& place) {
+                          const FoundRun& place) {
   const std::vector<std::string> before = texts_of(saved.config, kModelKey);
   const std::vector<std::string> now = texts_of(to_json(config.args), kModelKey);
   if (before.empty() == now.empty()) return;
@@ -123,7 +123,7 @@ std::optional<std::string> contents_of_former(const LoadedConfig& config, const 
 }
 
 void check_weights(const LoadedConfig& config, const RunState& saved, const std::string& folder,
-                   const std::string& place, const TokenCacheOptions& cache) {
+                   const FoundRun& place, const TokenCacheOptions& cache) {
   const std::vector<std::string> names = texts_of(saved.config, kModelKey);
   const std::optional<FileRecord> record = recorded_input(saved, kWeightsInput);
   std::optional<std::string> before;
@@ -135,13 +135,13 @@ void check_weights(const LoadedConfig& config, const RunState& saved, const std:
     if (is_untouched) return;
     before = record ? record->contents : contents_of_former(config, saved, cache);
     now = hash_of_weights(folder, cache);
-  } catch (const Error& error) {  // the run needs only its checkpoint
-    log::info("the weights of '" + folder + "' are not compared with those that " + place +
+  } catch (const Error& error) {  // the run needs its checkpoint alone
+    log::info("the weights of '" + folder + "' are not compared with those that " + place.folder +
               " began with: " + error.what());
     return;
   }
   if (!before) {
-    log::info("the weights of '" + folder + "' are not compared with those that " + place +
+    log::info("the weights of '" + folder + "' are not compared with those that " + place.folder +
               " began with: " + list_of(names) + " is not on this machine");
     return;
   }
@@ -155,11 +155,11 @@ void check_weights(const LoadedConfig& config, const RunState& saved, const std:
 // Compares a command with a run and collects what cannot be compared.
 class RunComparison {
  public:
-  RunComparison(const LoadedConfig& config, const RunState& saved, std::string folder)
+  RunComparison(const LoadedConfig& config, const RunState& saved, FoundRun run)
       : config_(config),
         args_(config.args),
         saved_(saved),
-        place_(std::move(folder)),
+        place_(std::move(run)),
         progress_(progress_mode(config.args)),
         cache_(hash_cache(config.args, show_steps(progress_))) {}
 
@@ -167,7 +167,7 @@ class RunComparison {
     check_fixed_keys(saved_, config_, place_);
     check_model_is_named(config_, saved_, place_);
     lost_ = lost_folders(config_, saved_, place_);
-    if (!lost_.empty()) stand_in_ = place_;
+    if (!lost_.empty()) stand_in_ = place_.folder;
     for (const char* key : lost_) missing(texts_of(to_json(args_), key), key);
     check_tokenizer_and_config();
     if (const auto folder = folder_of(config_, args_.model_name_or_path, kModelKey)) {
@@ -285,18 +285,18 @@ class RunComparison {
   const LoadedConfig& config_;
   const TrainingArgs& args_;
   const RunState& saved_;
-  std::string place_;
+  FoundRun place_;
   ProgressDisplay progress_;
   TokenCacheOptions cache_;
   std::vector<const char*> lost_;  // keys whose folders are gone
-  std::string stand_in_;           // place_ if there are any
+  std::string stand_in_;           // place_'s folder where there are any
   std::string missing_;
 };
 
 }  // namespace
 
 std::string check_starting_model(const LoadedConfig& config, const RunState& saved,
-                                 const std::string& place) {
+                                 const FoundRun& place) {
   const TrainingArgs& args = config.args;
   check_model_is_named(config, saved, place);
   if (const auto folder = folder_of(config, args.model_name_or_path, kModelKey)) {
@@ -306,8 +306,8 @@ std::string check_starting_model(const LoadedConfig& config, const RunState& sav
   const std::vector<const char*> lost = lost_folders(config, saved, place);
   if (lost.empty()) return "";
   log::info(std::string(lost.front()) + " " + list_of(texts_of(to_json(args), lost.front())) +
-            " is not on this machine: tokenizer and config.json are taken from " + place);
-  return place;
+            " is not on this machine: tokenizer and config.json are taken from " + place.folder);
+  return place.folder;
 }
 
 std::string explain_other_data(const LoadedConfig& config, const RunState& saved) {
@@ -336,8 +336,8 @@ std::string explain_other_data(const LoadedConfig& config, const RunState& saved
   return list;
 }
 
-void check_same_run(const LoadedConfig& config, const RunState& saved, const std::string& folder) {
-  RunComparison(config, saved, folder).run();
+void check_same_run(const LoadedConfig& config, const RunState& saved, const FoundRun& run) {
+  RunComparison(config, saved, run).run();
 }
 
 }  // namespace finetune

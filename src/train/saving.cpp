@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "finetune/base/clock.h"
 #include "finetune/base/error.h"
 #include "finetune/base/log.h"
 #include "finetune/base/memory_status.h"
@@ -12,7 +13,6 @@
 #include "finetune/report/figure_text.h"
 #include "finetune/tensor/device.h"
 #include "train/agreement.h"
-#include "train/clock.h"
 #include "train/shared_start.h"
 
 namespace finetune {

@@ -8,10 +8,10 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "finetune/base/clock.h"
 #include "finetune/base/interrupt.h"
 #include "finetune/base/log.h"
 #include "finetune/tensor/device.h"
-#include "train/clock.h"
 
 namespace finetune {
 namespace {

@@ -115,7 +115,7 @@ bool holds_end_of(FileSystem& files, const std::string& folder, const RunState& 
 }  // namespace
 
 void RunStorage::open_mirrors_once() {
-  if (!mirrors_were_opened_) open_mirrors(false);
+  if (!mirrors_were_opened_) open_mirrors({});
 }
 
 std::string RunStorage::verify_finished(const RunState& finished) {

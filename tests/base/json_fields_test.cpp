@@ -37,6 +37,17 @@ TEST(JsonFields, ReadsRequiredMembersOfTheirTypes) {
   EXPECT_EQ(fields.items("items").at(0).integer("k"), 7);
 }
 
+TEST(JsonFields, ReadsWhatJsonHasNoPlainNumberFor) {
+  const Json json = {{"top", "inf"}, {"bottom", "-inf"}, {"none", "nan"}, {"big", UINT64_MAX}};
+  const JsonFields fields(json, "a.json");
+  EXPECT_EQ(fields.number("top", {.allow_nonfinite = true}),
+            std::numeric_limits<double>::infinity());
+  EXPECT_EQ(fields.number("bottom", {.allow_nonfinite = true}),
+            -std::numeric_limits<double>::infinity());
+  EXPECT_TRUE(std::isnan(fields.number("none", {.allow_nonfinite = true})));
+  EXPECT_EQ(fields.unsigned_integer("big"), UINT64_MAX);
+}
+
 TEST(JsonFields, LeavesWhatIsAbsentOrNull) {
   const Json json = {{"null", nullptr}, {"given", 4}};
   const JsonFields fields(json, "a.json");
@@ -68,6 +79,17 @@ TEST(JsonFields, NamesFilePathExpectationAndValue) {
   EXPECT_EQ(refusal(json, integer("null", {})), "a.json: 'null' is missing");
   EXPECT_EQ(refusal(json, [](const JsonFields& f) { return f.number("f", {.high = 1}); }),
             "a.json: 'f' must be a number of at most 1.0, not 1.5");
+  const auto number = [](const char* name, NumberRange range) {
+    return [=](const JsonFields& fields) { return fields.number(name, range); };
+  };
+  EXPECT_EQ(refusal(json, number("f", {.low = 0, .high = 1.5, .below_high = true})),
+            "a.json: 'f' must be a number from 0.0 to below 1.5, not 1.5");
+  EXPECT_EQ(refusal(json, number("f", {.low = 1.5, .above_low = true})),
+            "a.json: 'f' must be a number above 1.5, not 1.5");
+  EXPECT_EQ(refusal(json, number("s", {.allow_nonfinite = true})),
+            "a.json: 's' must be a number, not \"x\"");
+  EXPECT_EQ(refusal(json, [](const JsonFields& f) { return f.unsigned_integer("i"); }),
+            "a.json: 'i' must be a whole number of at least 0, not -3");
   EXPECT_EQ(refusal(json, [](const JsonFields& f) { return f.flag("s"); }),
             "a.json: 's' must be true or false, not \"x\"");
   EXPECT_EQ(refusal(json, [](const JsonFields& f) { return f.list("items", 1); }),

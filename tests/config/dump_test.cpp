@@ -6,9 +6,11 @@
 
 #include <nlohmann/json.hpp>
 
+#include "config/values.h"
 #include "finetune/base/file_system.h"
 #include "finetune/base/json.h"
 #include "finetune/config/exclusions.h"
+#include "finetune/config/fields.h"
 #include "finetune/config/validate.h"
 #include "load_helpers.h"
 #include "support/paths.h"
@@ -62,7 +64,7 @@ TEST(Dump, JsonHasEveryKeyInOrderAndTypesOfTransformers) {
 
 TEST(Dump, ShowsNoSecrets) {
   const LoadedConfig config = load_yaml("hub_token: hf_abc\ntoken: hf_abc\n");
-  EXPECT_EQ(config.args.token, "hf_abc");
+  EXPECT_EQ(value_of(*find_field("token"), config.args), "hf_abc");
   EXPECT_EQ(to_json(config.args).at("hub_token"), "<HUB_TOKEN>");
   EXPECT_THAT(dump_resolved(config), ::testing::Not(HasSubstr("hf_abc")));
 }

@@ -47,8 +47,10 @@ std::vector<std::string> declared_members() {
 
 TEST(Fields, EveryMemberIsDescribedOnce) {
   std::vector<std::string> described;
-  for (const Field& field : all_fields()) described.push_back(field.name);
-  EXPECT_GT(described.size(), 150U);
+  for (const Field& field : all_fields()) {
+    if (!std::holds_alternative<ForeignKey>(field.member)) described.push_back(field.name);
+  }
+  EXPECT_GT(described.size(), 120U);
   EXPECT_THAT(described, ::testing::UnorderedElementsAreArray(declared_members()));
 }
 
@@ -58,7 +60,14 @@ TEST(Fields, NamesBelongToTheirMembers) {
   std::set<const void*> addresses;
   for (const Field& field : all_fields()) {
     const void* address = std::visit(
-        [&](auto member) { return static_cast<const void*>(&(args.*member)); }, field.member);
+        [&]<class Member>(const Member& member) -> const void* {
+          if constexpr (std::is_same_v<Member, ForeignKey>) {
+            return &field;
+          } else {
+            return &(args.*member);
+          }
+        },
+        field.member);
     EXPECT_TRUE(addresses.insert(address).second) << field.name;
   }
 }
@@ -119,8 +128,8 @@ TEST(Fields, DefaultsOfRunMlmAreItsOwn) {
   const TrainingArgs args;
   EXPECT_EQ(args.validation_split_percentage, 5);
   EXPECT_EQ(args.mlm_probability, 0.15);
-  EXPECT_EQ(args.model_revision, "main");
-  EXPECT_TRUE(args.use_fast_tokenizer);
+  EXPECT_EQ(value_of(*find_field("model_revision"), args), "main");
+  EXPECT_EQ(value_of(*find_field("use_fast_tokenizer"), args), true);
   EXPECT_FALSE(args.line_by_line);
   EXPECT_FALSE(args.max_seq_length.has_value());
 }

@@ -65,11 +65,14 @@ TEST(PriceList, TakesFiguresOfOnesOwn) {
 
 TEST(PriceList, RefusesFiguresThatAreNone) {
   EXPECT_THAT(problem_of("{}"), HasSubstr("needs units_per_hour"));
-  EXPECT_THAT(problem_of(R"({"units_per_hour":0})"), HasSubstr("units_per_hour above 0"));
+  EXPECT_THAT(problem_of(R"({"units_per_hour":0})"),
+              HasSubstr("hardware: 'units_per_hour' must be a number above 0.0, not 0"));
   EXPECT_THAT(problem_of(R"({"units_per_hour":"many"})"), HasSubstr("not \"many\""));
   EXPECT_THAT(problem_of(R"({"units_per_hour":1,"price_per_unit":-1})"),
-              HasSubstr("price_per_unit that is not negative"));
-  EXPECT_THAT(problem_of(R"({"units_per_hour":1,"currency":5})"), HasSubstr("currency"));
+              HasSubstr("'price_per_unit' must be a number of at least 0.0, not -1"));
+  EXPECT_THAT(problem_of(R"({"units_per_hour":1,"currency":5})"),
+              HasSubstr("'currency' must be a string, not 5"));
+  EXPECT_THAT(problem_of(R"({"units_per_hour":1,"currency":""})"), HasSubstr("a text such as EUR"));
   EXPECT_THAT(problem_of(R"({"unit_per_hour":1})"), HasSubstr("did you mean 'units_per_hour'?"));
 }
 

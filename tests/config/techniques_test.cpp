@@ -71,10 +71,9 @@ TEST(Checkpointing, NamesEveryFaultAndTheNearestName) {
             "run.yaml:2: activation_checkpointing_kwargs has no 'every_n_layer' (did you mean "
             "'every_n_layers'?); activation_checkpointing takes every_n_layers, offload, "
             "selective, use_reentrant, preserve_rng_state\n"
-            "run.yaml:2: activation_checkpointing_kwargs needs 'offload' to be true or false, not "
-            "1");
+            "run.yaml:2: activation_checkpointing_kwargs: 'offload' must be true or false, not 1");
   EXPECT_THAT(load_error("activation_checkpointing_kwargs: {every_n_layers: 0}\n"),
-              HasSubstr("'every_n_layers' to be a whole number of at least 1, not 0"));
+              HasSubstr("'every_n_layers' must be a whole number of at least 1, not 0"));
   EXPECT_THAT(load_error("activation_checkpointing_kwargs: {every_n_layers: 1.5}\n"),
               HasSubstr("a whole number"));
   EXPECT_THAT(load_error("activation_checkpointing_kwargs: {every_n_layers: 9300000000000000000}"),
@@ -117,7 +116,7 @@ TEST(OptimizerKeys, NameWhatTheOptimizerTakes) {
   EXPECT_THAT(load_error("optim_args: momentum=0.9\n"),
               HasSubstr("'optim: adamw_torch_fused' takes nothing here"));
   EXPECT_THAT(load_error("optim: sgd\noptim_args: momentum=1\n"),
-              HasSubstr("'momentum' to be a number from 0 to below 1, not 1"));
+              HasSubstr("'momentum' must be a number from 0.0 to below 1.0, not 1"));
   EXPECT_THAT(load_error("optim: sgd\noptim_args: nesterov=true\n"),
               HasSubstr("needs 'momentum' above 0"));
   EXPECT_THAT(load_error("optim: adamw_8bit\noptim_args: min_8bit_size=-1\n"),

@@ -190,6 +190,8 @@ void expect_mirror_refused(const TinyRun& run, const Arguments& more,
   EXPECT_EQ(result.code, 2) << result.err;
   for (const std::string& part : parts) EXPECT_THAT(result.err, HasSubstr(part));
   EXPECT_THAT(result.err, HasSubstr(mirror));
+  EXPECT_THAT(result.err, HasSubstr("name another mirror_dir"));
+  EXPECT_THAT(result.err, Not(HasSubstr("another output_dir")));
   EXPECT_THAT(result.err, Not(HasSubstr("restored from")));
   EXPECT_THAT(contents_of(out), ::testing::IsEmpty());
   EXPECT_TRUE(contents_of(mirror) == before);
@@ -209,12 +211,62 @@ TEST(MirrorOfAnotherRun, IsRefusedBeforeAnythingIsCopied) {
     expect_mirror_refused(run, {"--train_file", other}, {other, "content hash"});
     expect_mirror_refused(run, {"--max_steps", "9", "--max_seq_length", "16"},
                           {"max_seq_length is 16"});
-    // The run's own command is accepted.
+    // Starting over is no permission to rename the checkpoints of another run.
+    expect_mirror_refused(run, {"--seed", "7", "--restart"}, {"seed is 7", "began with 42"});
+    expect_mirror_refused(run, {"--seed", "7", "--resume_from_checkpoint", "none"}, {"seed is 7"});
+    expect_mirror_refused(run, {"--train_file", other, "--restart"}, {other, "content hash"});
+    // The command of the run itself is at home there.
     const std::string third = run.folder() / (is_finished ? "third" : "unfinished");
     const ProcessResult own = run.train({"--output_dir", third, "--stop_at_step", "3"});
     EXPECT_EQ(own.code, is_finished ? 0 : 75) << own.err;
     EXPECT_THAT(own.err, HasSubstr("restored from"));
   }
+}
+
+TEST(MirrorOfAnotherRun, IsRefusedByAFolderWithARunOfItsOwn) {
+  const TinyRun other(kShort);  // the same experiment, but another run
+  const std::string mirror = other.folder() / "mirror";
+  ASSERT_EQ(other.train({"--mirror_dir", mirror, "--stop_at_step", "5"}).code, 75);
+  const TinyRun run(kShort);
+  run.train_until(2);
+  const auto theirs = contents_of(mirror);
+  const auto ours = contents_of(run.out());
+  for (const Arguments& more : {Arguments{}, Arguments{"--restart"}}) {
+    Arguments words = {"--mirror_dir", mirror};
+    words.insert(words.end(), more.begin(), more.end());
+    const ProcessResult result = run.train(words);
+    EXPECT_EQ(result.code, 2) << result.err;
+    EXPECT_THAT(result.err, HasSubstr("mirror_dir: '" + mirror + "' holds another run than"));
+    EXPECT_THAT(result.err, HasSubstr("checkpoint-5 is of run "));
+    EXPECT_TRUE(contents_of(mirror) == theirs);
+    EXPECT_TRUE(contents_of(run.out()) == ours);
+  }
+  // A mirror that has known an earlier run of the folder is its own.
+  const std::string own = run.folder() / "own";
+  ASSERT_EQ(run.train({"--mirror_dir", own, "--stop_at_step", "3"}).code, 75);
+  ASSERT_EQ(run.train({"--restart", "--stop_at_step", "2"}).code, 75);
+  const ProcessResult again = run.train({"--mirror_dir", own, "--restart"});
+  EXPECT_EQ(again.code, 0) << again.err;
+  EXPECT_TRUE(fs::exists(own + "/checkpoint-3.old-1"));
+}
+
+TEST(MirrorOfAnotherRun, IsLeftAloneWhereItIsReachedLater) {
+  const TinyRun other(kShort);
+  const std::string mirror = other.folder() / "drive/run";
+  ASSERT_EQ(other.train({"--mirror_dir", mirror}).code, 0);
+  const auto before = contents_of(mirror);
+  fs::rename(other.folder() / "drive", other.folder() / "away");
+  write_file(other.folder() / "drive", "not mounted");
+  const TinyRun run(TinyRun::Keys{{"seed", "7"}, {"mirror_dir", mirror}});
+  Process process(run.command({"--restart"}), {.environment = {}, .folder = "", .watch = ""});
+  ASSERT_TRUE(process.wait_for_output("train 10/40"));
+  fs::remove(other.folder() / "drive");
+  fs::rename(other.folder() / "away", other.folder() / "drive");
+  const ProcessResult result = process.finish();
+  EXPECT_EQ(result.code, 1) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("'" + mirror + "' holds another run"));
+  EXPECT_THAT(result.err, HasSubstr("lacks what"));
+  EXPECT_TRUE(contents_of(mirror) == before);
 }
 
 TEST(FinishedFolder, RefusesOtherColumnsOfTheSameFile) {

@@ -131,6 +131,61 @@ TEST(Progress, CanBeChosen) {
   EXPECT_EQ(logged, 3);
 }
 
+// The last state of a phase that was written, as a bar or as a line.
+std::string last_of(const std::string& text, const std::string& phase) {
+  std::string last;
+  std::string part;
+  for (const char c : without_colors(text) + "\n") {
+    if (c != '\r' && c != '\n') {
+      part += c;
+      continue;
+    }
+    if (part.starts_with(phase + " ")) last = part;
+    part.clear();
+  }
+  return last;
+}
+
+TEST(Progress, EndsAt100Percent) {
+  for (const std::string progress : {"bar", "plain"}) {
+    SCOPED_TRACE(progress);
+    // Steps that are not logged, the last one too.
+    TinyRun run(TinyRun::Keys{{"task", "sequence_classification"},
+                              {"validation_file", ""},
+                              {"logging_strategy", "\"no\""},
+                              {"eval_strategy", "\"no\""},
+                              {"save_strategy", "\"no\""},
+                              {"max_steps", "7"},
+                              {"do_predict", "true"},
+                              {"progress", progress}});
+    std::string rows = "text,label\n";
+    for (int i = 0; i < 24; ++i) {
+      rows += "day " + std::to_string(i) + (i % 2 == 0 ? ",a\n" : ",b\n");
+    }
+    const std::string file = run.folder().write("rows.csv", rows);
+    run.set({{"train_file", file}, {"test_file", file}, {"eval_steps", ""}});
+    const ProcessResult result = run.train();
+    ASSERT_EQ(result.code, 0) << result.err;
+    EXPECT_THAT(last_of(result.err, "train"), ContainsRegex("100%.*7/7|7/7 \\(100%\\)"));
+    EXPECT_THAT(last_of(result.err, "predict"), HasSubstr("100%"));
+    // What is resumed ends there too.
+    const TinyRun resumed(TinyRun::Keys{{"logging_steps", "100"}, {"progress", progress}});
+    resumed.train_until(39);
+    EXPECT_THAT(last_of(resumed.train().err, "train"), HasSubstr("100%"));
+  }
+}
+
+TEST(Progress, OfPredictionsEndsAt100Percent) {
+  std::string rows = "text\n";
+  for (int i = 0; i < 24000; ++i) rows += "The lamp of <mask> number " + std::to_string(i) + ".\n";
+  const TemporaryFolder folder;
+  const ProcessResult result =
+      finetune({"predict", kMaskedLm, "--input", folder.write("rows.csv", rows), "--output",
+                folder / "answers.jsonl"});
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(last_of(result.err, "predict"), HasSubstr("predict 24000/24000 (100%)"));
+}
+
 TEST(Progress, RefusesAnotherMode) {
   const TinyRun run;
   const ProcessResult result = run.train({"--progress", "fancy"});

@@ -128,5 +128,32 @@ TEST(KeptForBackward, IsMeasuredOfDecodersWhoseLayersDiffer) {
   }
 }
 
+// What a decoder's layer keeps of each token: the residual stream before its halves in float32;
+// queries and keys as they are attended with, and before their norms where they have any; values
+// and context; gate and product of the feed-forward network. Other norms, and what the network's
+// last matrix reads, are computed again.
+TEST(KeptForBackward, OfADecoderLeavesOutWhatIsComputedAgain) {
+  constexpr int64_t kTokens = 24;
+  for (const auto& [type, normed] :
+       {std::pair("llama", false), std::pair("qwen2", false), std::pair("qwen3", true)}) {
+    nlohmann::ordered_json keys = {{"num_hidden_layers", 2},   {"hidden_size", 32},
+                                   {"num_attention_heads", 4}, {"num_key_value_heads", 2},
+                                   {"intermediate_size", 80},  {"vocab_size", 50}};
+    if (normed) keys["head_dim"] = 16;
+    const ModelConfig config = override_model_config(default_model_config(type), keys);
+    const int64_t size = normed ? 16 : 8;
+    for (const Precision precision : {Precision::kFloat32, Precision::kBFloat16}) {
+      const int64_t bytes = precision == Precision::kFloat32 ? 4 : 2;
+      const int64_t heads = (normed ? 3 : 2) * (4 + 2);
+      const int64_t token = 2 * 32 * 4 + heads * size * bytes + 2 * 80 * bytes;
+      for (const bool selective : {false, true}) {
+        const KeptBytes kept = kept_for_backward(config, std::nullopt, kTokens,
+                                                 {.precision = precision, .selective = selective});
+        EXPECT_EQ(kept.layer, kTokens * token) << type;
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace finetune

@@ -2,11 +2,27 @@
 #pragma once
 
 #include <condition_variable>
+#include <cstdint>
 #include <mutex>
+#include <string>
 
 namespace finetune {
 
-// An interface for time and waiting, so that tests of long waits are fast. Thread-safe.
+// Seconds since 1970 by the system's clock, to a millisecond. It may be set at any time: for
+// records and display, never for order or differences within a process.
+[[nodiscard]] double unix_seconds();
+// Seconds on a clock that never jumps; for differences only.
+[[nodiscard]] double now_seconds();
+
+// Such a time as strftime's `format` says, in the time zone of this process or in UTC; empty where
+// it is beyond what the calendar has.
+[[nodiscard]] std::string local_time_text(double unix_seconds,
+                                          const char* format = "%Y-%m-%d %H:%M:%S");
+[[nodiscard]] std::string utc_time_text(double unix_seconds,
+                                        const char* format = "%Y-%m-%d %H:%M:%S");
+
+// The seam for waiting, so that tests of what takes minutes take none. Safe to call from several
+// threads.
 class Clock {
  public:
   virtual ~Clock() = default;

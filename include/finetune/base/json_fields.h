@@ -13,7 +13,7 @@
 
 namespace finetune {
 
-// Both bounds are inclusive.
+// Both ends included, as those of NumberRange are unless it says otherwise.
 struct IntegerRange {
   int64_t low = std::numeric_limits<int64_t>::min();
   int64_t high = std::numeric_limits<int64_t>::max();
@@ -23,6 +23,9 @@ struct IntegerRange {
 struct NumberRange {
   double low = -std::numeric_limits<double>::infinity();
   double high = std::numeric_limits<double>::infinity();
+  bool above_low = false;        // low itself is not allowed
+  bool below_high = false;       // high itself is not allowed
+  bool allow_nonfinite = false;  // "inf", "-inf" and "nan", for which JSON has no numbers
 };
 
 // Reads the members of one JSON object of a file and checks their types and ranges. Every message
@@ -44,6 +47,7 @@ class JsonFields {
 
   // Required members.
   [[nodiscard]] int64_t integer(const char* name, IntegerRange range = {}) const;
+  [[nodiscard]] uint64_t unsigned_integer(const char* name) const;
   [[nodiscard]] double number(const char* name, NumberRange range = {}) const;
   [[nodiscard]] bool flag(const char* name) const;
   [[nodiscard]] std::string text(const char* name) const;

@@ -23,6 +23,9 @@ struct MirrorOptions {
   std::shared_ptr<FileSystem> local = {};  // of the output folder
   LeaseOptions lease = {};                 // its timing; the mirror sets folder and file system
   Clock* clock = &Clock::steady();
+  // Called on the mirror's thread before it takes a location that claim() did not take; throws
+  // where nothing may be written there.
+  std::function<void()> check_late = {};
   double first_retry_seconds = 2;
   double longest_retry_seconds = 300;
   double repeat_warning_seconds = 600;  // between warnings of the same failure

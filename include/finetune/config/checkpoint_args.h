@@ -19,12 +19,8 @@ struct CheckpointArgs {
   double save_steps = 500;  // below 1: fraction of all steps
   std::optional<int64_t> save_total_limit;
   bool save_only_model = false;
-  bool save_on_each_node = false;
   bool async_save = true;
-  bool enable_jit_checkpoint = false;
   std::string resume_from_checkpoint = "auto";  // after loading: "auto", "none" or a path
-  bool ignore_data_skip = false;
-  bool restore_callback_states_from_checkpoint = false;
   std::optional<std::string> mirror_dir;
   std::string trash_safe_delete = "auto";
 
@@ -43,19 +39,6 @@ struct SessionArgs {
   std::vector<std::string> on_failure_command;
   JsonText hardware;  // a JSON string (a name) or a mapping
   std::optional<double> unit_budget;
-
-  static void describe(FieldList& field);
-};
-
-// Hugging Face's Hub: nothing is uploaded; the keys exist so that messages can say so.
-struct HubArgs {
-  bool push_to_hub = false;
-  std::optional<std::string> hub_token;
-  std::optional<bool> hub_private_repo;
-  std::optional<std::string> hub_model_id;
-  std::string hub_strategy = "every_save";
-  bool hub_always_push = false;
-  std::optional<std::string> hub_revision;
 
   static void describe(FieldList& field);
 };

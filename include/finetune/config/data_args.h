@@ -14,8 +14,6 @@ class FieldList;
 
 // Which data is read and how it becomes batches. describe() documents the keys.
 struct DataArgs {
-  std::optional<std::string> dataset_name;
-  std::optional<std::string> dataset_config_name;
   std::vector<std::string> train_file;
   std::vector<std::string> train_file_weights;  // numbers, one for each entry of train_file
   std::vector<std::string> validation_file;
@@ -54,16 +52,9 @@ struct DataArgs {
 // How batches are ordered and moved to the device.
 struct LoaderArgs {
   std::string train_sampling_strategy = "random";
-  std::string length_column_name = "length";
   bool dataloader_drop_last = false;
   int64_t dataloader_num_workers = 0;
-  bool dataloader_pin_memory = true;
-  bool dataloader_persistent_workers = false;
   std::optional<int64_t> dataloader_prefetch_factor;
-  std::optional<std::string> dataloader_multiprocessing_context;
-  bool dataloader_in_order = true;
-  bool remove_unused_columns = true;
-  std::vector<std::string> label_names;
 
   static void describe(FieldList& field);
 };

@@ -26,12 +26,6 @@ struct DeviceArgs {
   std::optional<bool> gradient_checkpointing;
   JsonText gradient_checkpointing_kwargs;
   std::optional<std::string> memory_budget;
-  std::optional<int64_t> torch_empty_cache_steps;
-  bool torch_compile = false;
-  std::optional<std::string> torch_compile_backend;
-  std::optional<std::string> torch_compile_mode;
-  bool use_liger_kernel = false;
-  JsonText liger_kernel_config;
 
   static void describe(FieldList& field);
 };
@@ -43,16 +37,8 @@ struct DistributedArgs {
   int64_t local_rank = -1;
   std::optional<std::string> ddp_backend;
   int64_t ddp_timeout = 1800;
-  std::optional<bool> ddp_find_unused_parameters;
   std::optional<int64_t> ddp_bucket_cap_mb;
-  std::optional<bool> ddp_broadcast_buffers;
-  std::optional<bool> ddp_static_graph;
   std::string ddp_comm_hook = "no";
-  JsonText accelerator_config;
-  JsonText parallelism_config;
-  std::optional<std::string> fsdp;
-  JsonText fsdp_config;
-  JsonText deepspeed;
 
   static void describe(FieldList& field);
 };

@@ -59,8 +59,13 @@ struct FieldSpec {
   bool secret = false;     // never printed or stored
 };
 
+// Instead of a member: a key that nothing here reads, with its default.
+struct ForeignKey {
+  ForeignValue initial;
+};
+
 using FieldMember =
-    std::variant<bool TrainingArgs::*, int64_t TrainingArgs::*, double TrainingArgs::*,
+    std::variant<ForeignKey, bool TrainingArgs::*, int64_t TrainingArgs::*, double TrainingArgs::*,
                  std::string TrainingArgs::*, std::optional<bool> TrainingArgs::*,
                  std::optional<int64_t> TrainingArgs::*, std::optional<double> TrainingArgs::*,
                  std::optional<std::string> TrainingArgs::*,
@@ -75,7 +80,15 @@ struct Field {
   FieldSpec spec;
 };
 
-// Collects the keys when TrainingArgs::describe visits them.
+// Whether the values of a key are of this type.
+template <class T>
+[[nodiscard]] bool holds(const Field& field) {
+  const auto* foreign = std::get_if<ForeignKey>(&field.member);
+  return foreign != nullptr ? std::holds_alternative<T>(foreign->initial)
+                            : std::holds_alternative<T TrainingArgs::*>(field.member);
+}
+
+// Collects the keys while TrainingArgs::describe walks over them.
 class FieldList {
  public:
   void section(std::string title) { section_ = std::move(title); }
@@ -94,7 +107,11 @@ class FieldList {
   std::vector<Field> fields_;
 };
 
-// Returns every key, in the order of TrainingArgs' base classes. Thread-safe.
+// The keys that nothing here reads.
+[[nodiscard]] std::vector<Field> foreign_fields();
+
+// Every key, in the order of the parts of TrainingArgs; in each section those that nothing reads
+// come last. Safe to call from several threads.
 [[nodiscard]] const std::vector<Field>& all_fields();
 
 // Returns the key of this name, or nullptr.

@@ -15,10 +15,8 @@ struct LoggingArgs {
   std::string logging_strategy = "steps";
   double logging_steps = 500;  // below 1: fraction of all steps
   bool logging_first_step = false;
-  bool logging_nan_inf_filter = true;
   std::string log_level = "passive";
   std::string log_level_replica = "warning";
-  bool log_on_each_node = true;
   std::optional<bool> disable_tqdm;
   std::string progress = "auto";
   bool model_card = true;
@@ -27,12 +25,7 @@ struct LoggingArgs {
   std::optional<std::string> logging_dir;  // unset: output_dir/runs
   std::optional<std::string> run_name;
   std::string include_num_input_tokens_seen = "no";
-  bool skip_memory_metrics = true;
-  std::string debug;
   std::string project = "huggingface";
-  std::optional<std::string> trackio_space_id;
-  std::optional<std::string> trackio_bucket_id;
-  std::optional<std::string> trackio_static_space_id;
 
   static void describe(FieldList& field);
 };
@@ -44,11 +37,6 @@ struct EvaluationArgs {
   double eval_delay = 0;             // steps, or epochs with eval_strategy "epoch"
   bool eval_on_start = false;
   bool prediction_loss_only = false;
-  std::optional<int64_t> eval_accumulation_steps;
-  bool batch_eval_metrics = false;
-  bool eval_do_concat_batches = true;
-  bool eval_use_gather_object = false;
-  std::vector<std::string> include_for_metrics;
   bool load_best_model_at_end = false;
   std::optional<std::string> metric_for_best_model;  // set after loading if it is needed
   std::optional<bool> greater_is_better;             // set with metric_for_best_model

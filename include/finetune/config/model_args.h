@@ -19,13 +19,6 @@ struct ModelArgs {
   std::optional<std::string> config_name;
   bool ignore_mismatched_sizes = false;
   std::optional<std::string> tokenizer_name;
-  bool use_fast_tokenizer = true;
-  std::string model_revision = "main";
-  std::optional<std::string> token;
-  bool trust_remote_code = false;
-  std::optional<std::string> dtype;
-  bool low_cpu_mem_usage = false;
-  bool use_cache = false;
   std::optional<std::string> bigbird_compat;
 
   static void describe(FieldList& field);

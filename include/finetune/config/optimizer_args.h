@@ -23,7 +23,6 @@ struct DurationArgs {
   int64_t per_device_eval_batch_size = 8;
   int64_t gradient_accumulation_steps = 1;
   std::optional<int64_t> effective_batch_size;
-  bool auto_find_batch_size = false;
   bool average_tokens_across_devices = true;
   int64_t seed = 42;
   std::optional<int64_t> data_seed;
@@ -36,7 +35,6 @@ struct DurationArgs {
 struct OptimizerArgs {
   std::string optim = "adamw_torch_fused";
   JsonText optim_args;
-  std::vector<std::string> optim_target_modules;
   bool optimizer_in_backward = false;
   double learning_rate = 5e-5;
   std::string lr_scheduler_type = "linear";
@@ -48,7 +46,6 @@ struct OptimizerArgs {
   double adam_epsilon = 1e-8;
   double max_grad_norm = 1.0;  // 0: no clipping
   double label_smoothing_factor = 0.0;
-  std::optional<double> neftune_noise_alpha;
   std::string divergence_policy = "stop";
   int64_t divergence_max_tries = 3;
   std::optional<double> loss_spike_factor;

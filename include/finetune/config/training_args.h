@@ -1,7 +1,14 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
 #include <string_view>
+#include <variant>
+#include <vector>
 
 #include "finetune/config/checkpoint_args.h"
 #include "finetune/config/data_args.h"
@@ -13,14 +20,20 @@
 
 namespace finetune {
 
+// The value of a key that nothing here reads: one of transformers' that is accepted without effect
+// or refused (src/config/foreign_keys.cpp).
+using ForeignValue = std::variant<bool, std::string, std::optional<bool>, std::optional<int64_t>,
+                                  std::optional<double>, std::optional<std::string>,
+                                  std::vector<std::string>, JsonText>;
+
 // All keys of a configuration: Hugging Face's TrainingArguments 5.x and the arguments of its
 // example scripts with their names and defaults, and this program's keys. A default-constructed
 // object has the defaults; load_config fills one from a file and the command line and derives the
 // values that follow from other keys (eval_steps, metric_for_best_model, ...).
 //
-// Each part lists its keys twice: as members, and in describe(), from which loading, command line,
-// help, dumps, JSON Schema and README are generated (fields.h). A test fails if the two lists
-// differ.
+// Each part names its members twice: as a member, and in describe(), the one list that loading,
+// command line, help, dumps, JSON Schema and README are generated from (fields.h). A test fails
+// when one of the two is forgotten. Keys that nothing reads have no member.
 struct TrainingArgs : ModelArgs,
                       DataArgs,
                       TaskArgs,
@@ -32,9 +45,10 @@ struct TrainingArgs : ModelArgs,
                       LoggingArgs,
                       EvaluationArgs,
                       CheckpointArgs,
-                      SessionArgs,
-                      HubArgs {
-  // Calls `field` once for every key, in the order of the base classes.
+                      SessionArgs {
+  std::map<std::string, ForeignValue, std::less<>> foreign;  // those that were set
+
+  // Calls `field` once for every key with a member, in the order of the parts above.
   static void describe(FieldList& field);
 
   // Whether report_to contains this value ("tensorboard").

@@ -5,6 +5,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
+#include "finetune/base/clock.h"
 #include "finetune/base/file_system.h"
 
 // sessions.jsonl: the events of a run, one JSON object per line, never truncated. Every line has
@@ -45,7 +46,5 @@ class SessionLog {
   std::string run_id_;
   bool is_open_ = false;
 };
-
-[[nodiscard]] double unix_seconds();
 
 }  // namespace finetune
