@@ -4,6 +4,8 @@
 #include <algorithm>
 
 #include "finetune/base/error.h"
+#include "finetune/base/nearest.h"
+#include "finetune/base/text.h"
 
 namespace finetune {
 
@@ -33,6 +35,19 @@ Architecture::TiedNames Architecture::tied_names(const ModelConfig& config) cons
                        head + ".decoder.weight");
   }
   return names;
+}
+
+void check_known(const std::string& field, const std::string& value,
+                 const std::vector<std::string>& known, const Architecture::Refuse& refuse) {
+  if (std::ranges::find(known, value) != known.end()) return;
+  constexpr size_t kShort = 8;
+  refuse(format_text("{} '{}' is not known{}{}", field, value, did_you_mean(value, known),
+                     known.size() <= kShort ? "; known are " + join(known) : ""));
+}
+
+void refuse_next_sentence_head(const ModelConfig& config) {
+  throw Error(ErrorKind::kConfig,
+              "model_type '" + config.model_type + "' has no head for the next sentence");
 }
 
 nn::Value Backbone::pool(const nn::Value& /*hidden*/, nn::Pass& /*p*/) const {

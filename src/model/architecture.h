@@ -90,7 +90,13 @@ class Architecture {
   [[nodiscard]] virtual TiedNames tied_names(const ModelConfig& config) const;
 };
 
-// Returns all families in alphabetical order of their names.
+// Refuses a value of `field` that is none of `known`; a short list is part of the message.
+void check_known(const std::string& field, const std::string& value,
+                 const std::vector<std::string>& known, const Architecture::Refuse& refuse);
+// Of families without Head::kPretraining.
+[[noreturn]] void refuse_next_sentence_head(const ModelConfig& config);
+
+// All families, by the alphabet of their names.
 [[nodiscard]] const std::vector<const Architecture*>& architectures();
 // Throws Error(kConfig) if no class has the model_type.
 [[nodiscard]] const Architecture& architecture_of(const ModelConfig& config);

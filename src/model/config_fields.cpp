@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "model/config_fields.h"
 
+#include <algorithm>
+#include <array>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -12,6 +14,9 @@ namespace {
 using FieldJson = nlohmann::ordered_json;
 
 constexpr size_t kMostItems = 1 << 16;
+// What transformers 4 calls rope_theta of layers that see everything, and of those with a window.
+constexpr std::array kThetas = {"rope_theta", "global_rope_theta"};
+constexpr std::array kLocalThetas = {"rope_local_base_freq", "local_rope_theta"};
 
 // The fields of rope_parameters.
 ConfigFields rope_fields(RopeParameters& rope) {
@@ -116,33 +121,39 @@ class FieldReader {
     }
   }
 
-  // Reads rope_parameters of transformers 5 (flat or by layer type), or rope_theta and rope_scaling
-  // of transformers 4.
+  // rope_parameters of transformers 5, flat or by type of layer, or rope_theta and rope_scaling of
+  // transformers 4. In a file with both, rope_scaling replaces flat rope_parameters and changes
+  // members of those by type, as in transformers.
   void read(const ConfigField& field, RopeByLayerType& rope) const {
-    const FieldJson* found = find(field.name);
     const bool by_layers = !rope.contains("");
+    const FieldJson* scaling = find("rope_scaling");
+    if (scaling != nullptr && scaling->is_object() && scaling->empty()) scaling = nullptr;
+    const FieldJson* found = !by_layers && scaling != nullptr ? nullptr : find(field.name);
+    if (found != nullptr && !found->is_object()) refuse(field, *found, "a mapping");
     for (auto& [layers, parameters] : rope) {
-      if (by_layers && layers != "full_attention") {
-        read({"rope_local_base_freq", &parameters.rope_theta, 1e-3, 1e15}, parameters.rope_theta);
-        read({"local_rope_theta", &parameters.rope_theta, 1e-3, 1e15}, parameters.rope_theta);
-      } else {
-        read({"rope_theta", &parameters.rope_theta, 1e-3, 1e15}, parameters.rope_theta);
-        read({"global_rope_theta", &parameters.rope_theta, 1e-3, 1e15}, parameters.rope_theta);
-        read_scaling("rope_scaling", find("rope_scaling"), parameters);
+      const bool sees_all = !by_layers || layers == "full_attention";
+      for (const char* theta : sees_all ? kThetas : kLocalThetas) {
+        read({theta, &parameters.rope_theta, 1e-3, 1e15}, parameters.rope_theta);
       }
       read({"partial_rotary_factor", &parameters.partial_rotary_factor, 0.0, 1.0},
            parameters.partial_rotary_factor);
-      if (found == nullptr) continue;
-      if (!found->is_object()) refuse(field, *found, "a mapping");
-      const auto own = found->find(layers);
-      if (!by_layers) {
-        read_scaling(field.name, found, parameters);
-      } else if (own != found->end()) {
-        read_scaling(std::string(field.name) + "." + layers, own->is_null() ? nullptr : &*own,
-                     parameters);
-      } else if (layers == "full_attention") {
-        read_scaling(field.name, found, parameters);
+      read_rope(field, found, layers, parameters);
+      if (sees_all || field.scales_every_layer) {
+        read_scaling("rope_scaling", scaling, parameters);
       }
+    }
+  }
+
+  // Those of `rope` that are of one type of layers, or of all ("").
+  void read_rope(const ConfigField& field, const FieldJson* rope, const std::string& layers,
+                 RopeParameters& parameters) const {
+    if (rope == nullptr) return;
+    const auto own = layers.empty() ? rope->end() : rope->find(layers);
+    if (own != rope->end()) {
+      read_scaling(std::string(field.name) + "." + layers, own->is_null() ? nullptr : &*own,
+                   parameters);
+    } else if (layers.empty() || layers == "full_attention") {
+      read_scaling(field.name, rope, parameters);
     }
   }
 
@@ -204,6 +215,17 @@ FieldJson written(const RopeByLayerType& rope) {
 ConfigFields with_fields(ConfigFields fields, const ConfigFields& own) {
   fields.insert(fields.end(), own.begin(), own.end());
   return fields;
+}
+
+ConfigFields without_fields(ConfigFields fields, const std::vector<std::string_view>& names) {
+  std::erase_if(fields, [&](const ConfigField& field) {
+    return std::find(names.begin(), names.end(), field.name) != names.end();
+  });
+  return fields;
+}
+
+ConfigField optional_field(const char* name, ConfigField::Target target, double low, double high) {
+  return {.name = name, .target = target, .low = low, .high = high, .absent_as_null = true};
 }
 
 void read_config_fields(const ConfigFields& fields, const nlohmann::ordered_json& json,

@@ -5,6 +5,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -22,14 +23,22 @@ struct ConfigField {
                               std::vector<double>*, std::vector<std::string>*, RopeByLayerType*>;
   const char* name;
   Target target;
-  double low = 0.0, high = 0.0;  // bounds of numbers, inclusive
-  bool absent_as_null = false;   // written only if it has a value
-  bool is_old_name = false;      // read only; written under its new name
+  double low = 0.0, high = 0.0;  // of numbers, both included
+  bool absent_as_null = false;   // written only where it has a value
+  bool is_old_name = false;      // read, and written under another name
+  // rope_scaling, which knows no types of layers, is of all of them, not of full attention alone.
+  bool scales_every_layer = false;
 };
 using ConfigFields = std::vector<ConfigField>;
 
 // Returns `fields` followed by a family's own fields.
 [[nodiscard]] ConfigFields with_fields(ConfigFields fields, const ConfigFields& own);
+// Those that have none of `names`.
+[[nodiscard]] ConfigFields without_fields(ConfigFields fields,
+                                          const std::vector<std::string_view>& names);
+// A field that is written only where it has a value.
+[[nodiscard]] ConfigField optional_field(const char* name, ConfigField::Target target,
+                                         double low = 0.0, double high = 0.0);
 
 inline constexpr double kMostTokens = 4 << 20;
 inline constexpr double kMostPositions = 1LL << 40;

@@ -5,7 +5,6 @@
 #include <cmath>
 
 #include "finetune/base/error.h"
-#include "finetune/base/nearest.h"
 #include "finetune/base/text.h"
 #include "finetune/nn/disentangled_attention.h"
 #include "model/activation_names.h"
@@ -261,33 +260,25 @@ class DebertaV2 final : public Architecture {
   }
 
   [[nodiscard]] ConfigFields fields(ModelConfig& c) const override {
-    ConfigFields fields = Architecture::fields(c);
-    std::erase_if(fields, [](const ConfigField& field) {
-      const std::string_view name = field.name;
-      return name == "type_vocab_size" || name == "classifier_dropout";
-    });
     EncoderConfig& own = c.encoder;
-    const auto optional = [](const char* name, ConfigField::Target target, double low,
-                             double high) -> ConfigField {
-      return {.name = name, .target = target, .low = low, .high = high, .absent_as_null = true};
-    };
-    return with_fields(std::move(fields),
-                       {{"type_vocab_size", &c.type_vocab_size, 0, 1024},
-                        {"relative_attention", &own.relative_attention},
-                        {"max_relative_positions", &own.max_relative_positions, -1, kMostDistances},
-                        {"position_biased_input", &own.position_biased_input},
-                        {"pos_att_type", &own.pos_att_type},
-                        {"pooler_dropout", &own.pooler_dropout, 0.0, 0.99},
-                        {"pooler_hidden_act", &own.pooler_hidden_act},
-                        {"pooler_hidden_size", &own.pooler_hidden_size, 1, 65536},
-                        {"legacy", &own.legacy},
-                        optional("position_buckets", &own.position_buckets, -1, kMostDistances),
-                        optional("norm_rel_ebd", &own.norm_rel_ebd, 0, 0),
-                        optional("share_att_key", &own.share_att_key, 0, 0),
-                        optional("embedding_size", &own.embedding_size, 1, 65536),
-                        optional("attention_head_size", &own.attention_head_size, 1, 65536),
-                        optional("conv_kernel_size", &own.conv_kernel_size, 0, 65536),
-                        optional("cls_dropout", &own.cls_dropout, 0.0, 0.99)});
+    return with_fields(
+        without_fields(Architecture::fields(c), {"type_vocab_size", "classifier_dropout"}),
+        {{"type_vocab_size", &c.type_vocab_size, 0, 1024},
+         {"relative_attention", &own.relative_attention},
+         {"max_relative_positions", &own.max_relative_positions, -1, kMostDistances},
+         {"position_biased_input", &own.position_biased_input},
+         {"pos_att_type", &own.pos_att_type},
+         {"pooler_dropout", &own.pooler_dropout, 0.0, 0.99},
+         {"pooler_hidden_act", &own.pooler_hidden_act},
+         {"pooler_hidden_size", &own.pooler_hidden_size, 1, 65536},
+         {"legacy", &own.legacy},
+         optional_field("position_buckets", &own.position_buckets, -1, kMostDistances),
+         optional_field("norm_rel_ebd", &own.norm_rel_ebd),
+         optional_field("share_att_key", &own.share_att_key),
+         optional_field("embedding_size", &own.embedding_size, 1, 65536),
+         optional_field("attention_head_size", &own.attention_head_size, 1, 65536),
+         optional_field("conv_kernel_size", &own.conv_kernel_size, 0, 65536),
+         optional_field("cls_dropout", &own.cls_dropout, 0.0, 0.99)});
   }
 
   void complete(ModelConfig& config, const Refuse& refuse) const override {
@@ -310,8 +301,9 @@ class DebertaV2 final : public Architecture {
                       "(deberta-v2-xlarge), which is not available; deberta-v3 has none",
                       *own.conv_kernel_size));
     }
-    check_activation(own, refuse);
+    check_known("pooler_hidden_act", own.pooler_hidden_act, activation_names(), refuse);
     complete_terms(own, refuse);
+    check_known("norm_rel_ebd", own.norm_rel_ebd.value_or("none"), {"none", "layer_norm"}, refuse);
     if (own.relative_attention) check_distances(config, refuse);
   }
 
@@ -329,8 +321,7 @@ class DebertaV2 final : public Architecture {
     const int64_t labels = count_labels(config);
     switch (*head) {
       case Head::kPretraining:
-        throw Error(ErrorKind::kConfig,
-                    "model_type 'deberta-v2' has no head for the next sentence");
+        refuse_next_sentence_head(config);
       case Head::kSequenceClassification:
         return std::make_unique<ContextClassifier>(root, config, labels);
       case Head::kMultipleChoice:
@@ -350,14 +341,7 @@ class DebertaV2 final : public Architecture {
   }
 
  private:
-  static void check_activation(const EncoderConfig& own, const Refuse& refuse) {
-    const auto& known = activation_names();
-    if (std::find(known.begin(), known.end(), own.pooler_hidden_act) != known.end()) return;
-    refuse("pooler_hidden_act '" + own.pooler_hidden_act + "' is not known" +
-           did_you_mean(own.pooler_hidden_act, known));
-  }
-
-  // Splits the "p2c|c2p" of DeBERTa-v3's files; transformers writes a list.
+  // Files of version 3 have "p2c|c2p"; transformers writes a list.
   static void complete_terms(EncoderConfig& own, const Refuse& refuse) {
     std::vector<std::string> terms;
     for (const std::string& given : own.pos_att_type) {
@@ -373,10 +357,6 @@ class DebertaV2 final : public Architecture {
       }
     }
     own.pos_att_type = std::move(terms);
-    const std::string norm = own.norm_rel_ebd.value_or("none");
-    if (norm != "none" && norm != "layer_norm") {
-      refuse("norm_rel_ebd '" + norm + "' is not known; known are none, layer_norm");
-    }
   }
 
   static void check_distances(const ModelConfig& config, const Refuse& refuse) {

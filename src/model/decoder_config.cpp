@@ -3,8 +3,6 @@
 #include <cmath>
 
 #include "finetune/base/json.h"
-#include "finetune/base/nearest.h"
-#include "finetune/base/text.h"
 #include "model/decoder.h"
 #include "model/rope.h"
 
@@ -25,11 +23,7 @@ void check_ids(const ModelConfig& config, const Architecture::Refuse& refuse) {
 void check_rope(const ModelConfig& config, const std::string& layers, const RopeParameters& rope,
                 const Architecture::Refuse& refuse) {
   const std::string name = layers.empty() ? "rope_parameters" : "rope_parameters." + layers;
-  const auto& known = rope_types();
-  if (std::find(known.begin(), known.end(), rope.rope_type) == known.end()) {
-    refuse(name + ": rope_type '" + rope.rope_type + "' is not known" +
-           did_you_mean(rope.rope_type, known) + "; known are " + join(known));
-  }
+  check_known(name + ": rope_type", rope.rope_type, rope_types(), refuse);
   const auto require = [&](bool there, const char* member) {
     if (there) return;
     refuse(name + ": rope_type '" + rope.rope_type + "' needs '" + member +

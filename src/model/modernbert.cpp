@@ -5,7 +5,6 @@
 #include <cmath>
 
 #include "finetune/base/error.h"
-#include "finetune/base/nearest.h"
 #include "model/activation_names.h"
 #include "model/decoder.h"
 
@@ -228,59 +227,42 @@ class ModernBert final : public Architecture {
 
   [[nodiscard]] ConfigFields fields(ModelConfig& c) const override {
     EncoderConfig& own = c.encoder;
-    return {{"vocab_size", &c.vocab_size, 1, kMostTokens},
-            {"hidden_size", &c.hidden_size, 1, 65536},
-            {"intermediate_size", &c.intermediate_size, 1, 1 << 20},
-            {"num_hidden_layers", &c.num_hidden_layers, 1, 512},
-            {"num_attention_heads", &c.num_attention_heads, 1, 1024},
-            {"max_position_embeddings", &c.max_position_embeddings, 4, kMostPositions},
-            {"hidden_activation", &c.hidden_act},
-            {"initializer_range", &c.initializer_range, 0.0, 10.0},
-            {"initializer_cutoff_factor", &own.initializer_cutoff_factor, 0.1, 1e6},
-            {"norm_eps", &c.layer_norm_eps, 0.0, 1.0},
-            {"norm_bias", &own.norm_bias},
-            {"pad_token_id", &c.pad_token_id, 0, kMostTokens},
-            {"bos_token_id", &c.bos_token_id, 0, kMostTokens},
-            {"eos_token_id", &c.eos_token_id, 0, kMostTokens},
-            {"cls_token_id", &own.cls_token_id, 0, kMostTokens},
-            {"sep_token_id", &c.sep_token_id, 0, kMostTokens},
-            {"attention_bias", &c.decoder.attention_bias},
-            {"attention_dropout", &c.decoder.attention_dropout, 0.0, 0.99},
-            {"layer_types", &c.decoder.layer_types},
-            {.name = "global_attn_every_n_layers",
-             .target = &own.global_attn_every_n_layers,
-             .low = 1,
-             .high = 512,
-             .absent_as_null = true},
-            {"rope_parameters", &c.decoder.rope_parameters},
-            {"local_attention", &own.local_attention, 1, kMostPositions},
-            {"embedding_dropout", &own.embedding_dropout, 0.0, 0.99},
-            {"mlp_bias", &c.decoder.mlp_bias},
-            {"mlp_dropout", &own.mlp_dropout, 0.0, 0.99},
-            {"decoder_bias", &own.decoder_bias},
-            {"classifier_pooling", &own.classifier_pooling},
-            {"classifier_dropout", &c.classifier_dropout, 0.0, 0.99},
-            {"classifier_bias", &own.classifier_bias},
-            {"classifier_activation", &own.classifier_activation},
-            {"deterministic_flash_attn", &own.deterministic_flash_attn},
-            {"sparse_prediction", &own.sparse_prediction},
-            {"sparse_pred_ignore_index", &own.sparse_pred_ignore_index, -kMostTokens, kMostTokens},
-            {"tie_word_embeddings", &c.tie_word_embeddings}};
+    return with_fields(
+        without_fields(Architecture::fields(c),
+                       {"max_position_embeddings", "hidden_act", "layer_norm_eps",
+                        "type_vocab_size", "hidden_dropout_prob", "attention_probs_dropout_prob"}),
+        {{"max_position_embeddings", &c.max_position_embeddings, 4, kMostPositions},
+         {"hidden_activation", &c.hidden_act},
+         {"initializer_cutoff_factor", &own.initializer_cutoff_factor, 0.1, 1e6},
+         {"norm_eps", &c.layer_norm_eps, 0.0, 1.0},
+         {"norm_bias", &own.norm_bias},
+         {"cls_token_id", &own.cls_token_id, 0, kMostTokens},
+         {"sep_token_id", &c.sep_token_id, 0, kMostTokens},
+         {"attention_bias", &c.decoder.attention_bias},
+         {"attention_dropout", &c.decoder.attention_dropout, 0.0, 0.99},
+         {"layer_types", &c.decoder.layer_types},
+         optional_field("global_attn_every_n_layers", &own.global_attn_every_n_layers, 1, 512),
+         {.name = "rope_parameters",
+          .target = &c.decoder.rope_parameters,
+          .scales_every_layer = true},
+         {"local_attention", &own.local_attention, 1, kMostPositions},
+         {"embedding_dropout", &own.embedding_dropout, 0.0, 0.99},
+         {"mlp_bias", &c.decoder.mlp_bias},
+         {"mlp_dropout", &own.mlp_dropout, 0.0, 0.99},
+         {"decoder_bias", &own.decoder_bias},
+         {"classifier_pooling", &own.classifier_pooling},
+         {"classifier_bias", &own.classifier_bias},
+         {"classifier_activation", &own.classifier_activation},
+         {"deterministic_flash_attn", &own.deterministic_flash_attn},
+         {"sparse_prediction", &own.sparse_prediction},
+         {"sparse_pred_ignore_index", &own.sparse_pred_ignore_index, -kMostTokens, kMostTokens}});
   }
 
   void complete(ModelConfig& config, const Refuse& refuse) const override {
     Architecture::complete(config, refuse);
     const EncoderConfig& own = config.encoder;
-    if (own.classifier_pooling != "cls" && own.classifier_pooling != "mean") {
-      refuse("classifier_pooling '" + own.classifier_pooling + "' is not known" +
-             did_you_mean(own.classifier_pooling, {"cls", "mean"}) + "; known are cls, mean");
-    }
-    const auto& activations = activation_names();
-    if (std::find(activations.begin(), activations.end(), own.classifier_activation) ==
-        activations.end()) {
-      refuse("classifier_activation '" + own.classifier_activation + "' is not known" +
-             did_you_mean(own.classifier_activation, activations));
-    }
+    check_known("classifier_pooling", own.classifier_pooling, {"cls", "mean"}, refuse);
+    check_known("classifier_activation", own.classifier_activation, activation_names(), refuse);
     if (!config.classifier_dropout) config.classifier_dropout = 0.0;
     config.decoder.head_dim = config.hidden_size / config.num_attention_heads;
     config.decoder.sliding_window = own.local_attention / 2;
@@ -312,8 +294,7 @@ class ModernBert final : public Architecture {
     };
     switch (*head) {
       case Head::kPretraining:
-        throw Error(ErrorKind::kConfig,
-                    "model_type 'modernbert' has no head for the next sentence");
+        refuse_next_sentence_head(config);
       case Head::kSequenceClassification:
         return classifier(count_labels(config), means ? Reads::kMean : Reads::kFirstToken);
       case Head::kMultipleChoice:  // padding may come before the first token

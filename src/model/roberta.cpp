@@ -37,8 +37,7 @@ class Roberta : public Architecture {
     const nn::Scope classifier = root / "classifier";
     switch (*head) {
       case Head::kPretraining:
-        throw Error(ErrorKind::kConfig,
-                    "model_type '" + config.model_type + "' has no head for the next sentence");
+        refuse_next_sentence_head(config);
       case Head::kSequenceClassification:
         return std::make_unique<FirstTokenClassifier>(classifier, config, find_activation("tanh"));
       case Head::kMultipleChoice:  // unlike BERT's, it does not read classifier_dropout

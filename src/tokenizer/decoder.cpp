@@ -225,8 +225,9 @@ std::shared_ptr<const Decoding> read_decoding(const Json& json, const std::strin
     return std::make_shared<BpeDecoder>(string_field(json, "suffix", where));
   }
   if (type == "Replace") {
-    return std::make_shared<ReplaceDecoding>(Pattern(field(json, "pattern", where), where),
-                                             short_string_field(json, "content", where));
+    return std::make_shared<ReplaceDecoding>(
+        Pattern(field(json, "pattern", where), where + ": decoder"),
+        short_string_field(json, "content", where));
   }
   if (type == "Strip") {
     std::string content = string_field(json, "content", where);

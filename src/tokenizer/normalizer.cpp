@@ -190,7 +190,7 @@ std::shared_ptr<const Normalization> read_normalization(const Json& json, const 
                                    bool_field(json, "strip_right", where));
   }
   if (type == "Replace") {
-    return std::make_shared<Replace>(Pattern(field(json, "pattern", where), where),
+    return std::make_shared<Replace>(Pattern(field(json, "pattern", where), where + ": normalizer"),
                                      short_string_field(json, "content", where));
   }
   if (type == "Precompiled") {

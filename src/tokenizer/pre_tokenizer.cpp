@@ -397,9 +397,9 @@ void PreTokenizer::add(const nlohmann::ordered_json& json, const std::string& wh
     steps_.push_back(
         std::make_shared<Punctuation>(named ? read_behavior(json, where) : Behavior::kIsolated));
   } else if (type == "Split") {
-    steps_.push_back(std::make_shared<Split>(Pattern(field(json, "pattern", where), where),
-                                             read_behavior(json, where),
-                                             bool_field(json, "invert", where)));
+    steps_.push_back(
+        std::make_shared<Split>(Pattern(field(json, "pattern", where), where + ": pre_tokenizer"),
+                                read_behavior(json, where), bool_field(json, "invert", where)));
   } else if (type == "Metaspace") {
     steps_.push_back(read_metaspace(json, where, needs_origins_));
   } else {

@@ -60,6 +60,23 @@ Keys decoder(const std::string& family, Keys keys = {}, const std::string& more 
   return keys;
 }
 
+// An encoder with rotations or with distances in its scores, 16 x 128 tokens.
+Keys newer_encoder(const std::string& family, Keys keys = {}) {
+  const std::string own =
+      family == "modernbert"
+          ? "local_attention: 32"
+          : "relative_attention: true, share_att_key: true, position_buckets: 64, "
+            "pos_att_type: [p2c, c2p], norm_rel_ebd: layer_norm, position_biased_input: false";
+  keys.insert({{"model_type", family},
+               {"config_overrides",
+                "{hidden_size: 384, num_hidden_layers: 4, num_attention_heads: 6, "
+                "intermediate_size: 1024, max_position_embeddings: 128, pad_token_id: 1, " +
+                    own + "}"},
+               {"max_seq_length", "128"},
+               {"per_device_train_batch_size", "16"}});
+  return keys;
+}
+
 struct Case {
   std::string name;
   Keys keys;
@@ -148,6 +165,22 @@ INSTANTIATE_TEST_SUITE_P(
                                                        {"max_grad_norm", "0"},
                                                        {"gradient_checkpointing", "true"},
                                                        {"param_dtype", "bfloat16"}})}),
+    [](const auto& shown) { return shown.param.name; });
+
+INSTANTIATE_TEST_SUITE_P(
+    NewerEncoders, PlanPrediction,
+    ::testing::Values(
+        Case{"ModernBert", newer_encoder("modernbert")},
+        Case{"ModernBertEightBitStates",
+             newer_encoder("modernbert", {{"optim", "adamw_8bit"}, {"param_dtype", "bfloat16"}})},
+        Case{"ModernBertInBFloat16", newer_encoder("modernbert", {{"bf16", "true"}})},
+        Case{"ModernBertClasses",
+             labelled("sequence_classification", "weather", newer_encoder("modernbert"))},
+        Case{"Deberta", newer_encoder("deberta-v2")},
+        Case{"DebertaAgain", newer_encoder("deberta-v2", {{"gradient_checkpointing", "true"}})},
+        Case{"DebertaInFloat16", newer_encoder("deberta-v2", {{"fp16", "true"}})},
+        Case{"DebertaEntities",
+             labelled("token_classification", "names", newer_encoder("deberta-v2"))}),
     [](const auto& shown) { return shown.param.name; });
 
 TEST(Plan, SaysWhatAnswersWithoutWritingAnything) {

@@ -41,8 +41,9 @@ std::vector<Case> cases() {
   }
   for (const char* name :
        {"bert-masked_lm-untied", "roberta-masked_lm-untied", "big_bird-masked_lm-rescaled",
-        "modernbert-masked_lm-biased", "deberta-v2-masked_lm-v3", "deberta-v2-masked_lm-unshared",
-        "deberta-v2-masked_lm-unbucketed", "deberta-v2-masked_lm-absolute"}) {
+        "modernbert-masked_lm-biased", "modernbert-masked_lm-scaled", "deberta-v2-masked_lm-v3",
+        "deberta-v2-masked_lm-unshared", "deberta-v2-masked_lm-unbucketed",
+        "deberta-v2-masked_lm-absolute"}) {
     list.push_back({name, std::nullopt});
   }
   list.push_back({"modernbert-sequence_classification-mean", Head::kSequenceClassification});

@@ -296,6 +296,26 @@ TEST(DecoderConfig, ReadsGemma3sRotationsInBothSpellings) {
             model_config_json(parse_model_config(now, "c"), "X"));
 }
 
+// As transformers 5.23 does: LlamaConfig and Gemma3TextConfig of the same files.
+TEST(DecoderConfig, PrefersRopeScalingToRopeParameters) {
+  const auto rope = [](const Json& fields) {
+    return Json::parse(model_config_json(parse_model_config(decoder(fields), "c"), "X"))
+        .at("rope_parameters");
+  };
+  const Json linear = {{"rope_type", "linear"}, {"factor", 2.0}};
+  const Json given = {{"rope_type", "default"}, {"rope_theta", 7e3}};
+  const Json of_linear = {{"factor", 2.0}, {"rope_theta", 10000.0}, {"rope_type", "linear"}};
+  EXPECT_EQ(rope({{"rope_parameters", given}, {"rope_scaling", linear}}), of_linear);
+  EXPECT_EQ(rope({{"rope_parameters", given}, {"rope_scaling", Json::object()}}).at("rope_theta"),
+            7e3);
+  const Json by_type = {{"full_attention", given}, {"sliding_attention", given}};
+  const Json both =
+      rope({{"model_type", "gemma3_text"}, {"rope_parameters", by_type}, {"rope_scaling", linear}});
+  EXPECT_EQ(both.at("full_attention"),
+            Json({{"factor", 2.0}, {"rope_theta", 7e3}, {"rope_type", "linear"}}));
+  EXPECT_EQ(both.at("sliding_attention").at("rope_type"), "default");
+}
+
 TEST(DecoderConfig, RefusesNumbersThatDoNotFitEachOther) {
   EXPECT_THAT(refusal_of({{"num_key_value_heads", 3}}),
               HasSubstr("m/config.json: num_attention_heads 4 does not divide by "
@@ -392,6 +412,20 @@ TEST(ModernBertConfig, IsReadInBothSpellings) {
   const std::string written = model_config_json(parse_model_config(old, "c"), "X");
   EXPECT_EQ(written, model_config_json(parse_model_config(now, "c"), "X"));
   EXPECT_FALSE(Json::parse(written).contains("global_rope_theta"));
+}
+
+// The golden's configuration was made with rope_scaling by transformers.
+TEST(ModernBertConfig, ScalesLayersOfBothTypes) {
+  const std::string path =
+      source_dir() + "/tests/fixtures/model/modernbert-masked_lm-scaled/config.json";
+  const Json now = read_json_file(path);
+  Json old = now;
+  old.erase("rope_parameters");
+  old["rope_scaling"] = {
+      {"rope_type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 5}};
+  old.update({{"global_rope_theta", 50.0}, {"local_rope_theta", 20.0}});
+  EXPECT_EQ(Json::parse(model_config_json(parse_model_config(old, "c"), "X")).at("rope_parameters"),
+            now.at("rope_parameters"));
 }
 
 TEST(ModernBertConfig, RefusesNumbersThatDoNotFitEachOther) {

@@ -3,11 +3,13 @@
 samples: no sample attends to its neighbours, and positions start from 0."""
 
 import json
+import shutil
 
-import torch
+import test_clm
 import test_models
+import torch
 from support import MLM, ParityTest, state
-from transformers import AutoModelForMaskedLM
+from transformers import AutoModelForCausalLM, AutoModelForMaskedLM
 
 
 def draw_samples(count, vocabulary, longest):
@@ -74,3 +76,53 @@ class Packing(ParityTest):
             entry = next(e for e in state(run)["log_history"] if "grad_norm" in e)
             self.assert_relative(entry["loss"], loss, 1e-5, "loss")
             self.assert_relative(entry["grad_norm"], norm, 1e-4, "grad_norm")
+
+
+class CausalPacking(ParityTest):
+    """Rotations, windows, caps and learned positions of samples that share a row."""
+
+    def test_a_packed_update_equals_transformers_samples_one_by_one(self):
+        for family in ("llama", "mistral", "gemma2", "gpt2", "smollm3"):
+            with self.subTest(family):
+                self.check(family)
+
+    def check(self, family):
+        folder = self.folder / family
+        test_clm.FAMILIES[family](folder, deviation=0.2)
+        for file in test_clm.TOKENIZER.iterdir():
+            shutil.copy(file, folder)
+        model = AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager").eval()
+        rows = [row["input_ids"] for row in draw_samples(40, model.config.vocab_size, 24)]
+        data = self.folder / "causal.jsonl"
+        data.write_text("".join(json.dumps({"input_ids": row}) + "\n" for row in rows))
+
+        targets = sum(len(row) - 1 for row in rows)
+        loss = 0.0
+        for row in rows:
+            ids = torch.tensor([row])
+            logits = model(ids).logits[0, :-1]
+            share = torch.nn.functional.cross_entropy(logits, ids[0, 1:], reduction="sum") / targets
+            share.backward()
+            loss += share.item()
+        norm = torch.nn.utils.get_total_norm([p.grad for p in model.parameters()]).item()
+
+        run = self.train(
+            {
+                "task": "clm",
+                "model_name_or_path": str(folder),
+                "train_file": str(data),
+                "validation_file": str(data),
+                "packing": True,
+                "max_seq_length": 32,
+                "per_device_train_batch_size": 4,
+                "gradient_accumulation_steps": 16,
+                "max_steps": 1,
+                "logging_steps": 1,
+                "eval_strategy": "no",
+            },
+            f"run-{family}",
+        )
+        entry = next(e for e in state(run)["log_history"] if "grad_norm" in e)
+        self.assertEqual(entry["num_tokens"], sum(map(len, rows)))
+        self.assert_relative(entry["loss"], loss, 1e-5, "loss")
+        self.assert_relative(entry["grad_norm"], norm, 1e-4, "grad_norm")

@@ -15,6 +15,7 @@
 #include "task/clm/clm.h"
 #include "task/clm/generation_config.h"
 #include "task/clm/next_token.h"
+#include "task/clm/streamed_text.h"
 #include "task/head_runner.h"
 #include "task/model_input.h"
 #include "task/text_encoder.h"
@@ -23,28 +24,6 @@ namespace finetune {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-// Passes on a text that grows token by token, in complete characters.
-class TextPieces {
- public:
-  TextPieces(const Tokenizer& tokenizer, std::function<void(std::string_view)> tell)
-      : tokenizer_(tokenizer), tell_(std::move(tell)) {}
-
-  void add(std::span<const int32_t> ids, bool is_last) {
-    if (!tell_) return;
-    const std::string text = tokenizer_.decode(ids, /*skip_special_tokens=*/true);
-    // incomplete character: wait for the next token
-    constexpr std::string_view kHalf = "\xEF\xBF\xBD";
-    if (!is_last && text.ends_with(kHalf)) return;
-    if (text.size() > told_) tell_(std::string_view(text).substr(told_));
-    told_ = std::max(told_, text.size());
-  }
-
- private:
-  const Tokenizer& tokenizer_;
-  std::function<void(std::string_view)> tell_;
-  size_t told_ = 0;
-};
 
 class TextGenerator final : public Predictor {
  public:
@@ -103,7 +82,7 @@ class TextGenerator final : public Predictor {
   [[nodiscard]] std::vector<int32_t> complete(const std::vector<int32_t>& prompt) {
     const c10::NoGradGuard no_grad;
     NextToken next(generation_);
-    TextPieces pieces(encoder_.tokenizer(), options_.on_text);
+    StreamedText streamed(encoder_.tokenizer(), options_.on_text);
     KeyValueCache cache;
     std::vector<int32_t> text = prompt;
     const auto made = [&] { return std::span(text).subspan(prompt.size()); };
@@ -116,10 +95,10 @@ class TextGenerator final : public Predictor {
           next.choose({scores.mutable_data_ptr<float>(), static_cast<size_t>(scores.numel())}, text,
                       uniform(std::ssize(text)));
       text.push_back(id);
+      streamed.add(id);
       if (ends(id)) break;
-      pieces.add(made(), false);
     }
-    pieces.add(made(), true);
+    streamed.end();
     return {made().begin(), made().end()};
   }
 
