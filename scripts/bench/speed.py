@@ -141,10 +141,9 @@ class Bench:
             "logging_steps": 1,
             "save_strategy": "no",
             "eval_strategy": "no",
-            "validation_split_percentage": 0,
             "cache_dir": self.folder / "cache",
             "output_dir": self.folder / f"out-{name}",
-            **({} if spec["task"] == "mlm" else COLUMNS[spec["task"]]),
+            **({"validation_split_percentage": 0} if spec["task"] == "mlm" else COLUMNS[spec["task"]]),
         }
 
     def job(self, name, spec, file=None):
