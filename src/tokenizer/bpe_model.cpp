@@ -174,7 +174,17 @@ void BpeModel::segment(std::string_view word, std::vector<Piece>& pieces) const 
     return;
   }
   if (byte_ids_) {
-    segment_bytes(word, pieces);
+    if (ignore_merges_) {
+      if (const auto id = token_to_id(to_byte_chars(word))) {
+        pieces.push_back({*id, 0, static_cast<uint32_t>(word.size())});
+        return;
+      }
+    }
+    thread_local std::vector<Symbol> symbols;
+    symbols.clear();
+    for (const char byte : word) symbols.push_back({(*byte_ids_)[static_cast<uint8_t>(byte)], 1});
+    merge(symbols);
+    append_pieces(symbols, word.size(), pieces);
     return;
   }
   // Spelled in byte-level characters, each of which represents one byte of the word.
@@ -192,124 +202,6 @@ void BpeModel::segment(std::string_view word, std::vector<Piece>& pieces) const 
     const auto end = std::lower_bound(starts.begin(), starts.end(), pieces[i].end);
     pieces[i].begin = static_cast<uint32_t>(begin - starts.begin()) - 1;
     pieces[i].end = static_cast<uint32_t>(end - starts.begin());
-  }
-}
-
-void BpeModel::segment_bytes(std::string_view word, std::vector<Piece>& pieces) const {
-  const auto size = static_cast<uint32_t>(word.size());
-  if (ignore_merges_) {
-    if (const auto id = token_to_id(to_byte_chars(word))) {
-      pieces.push_back({*id, 0, size});
-      return;
-    }
-  }
-  if (size == 1) {
-    pieces.push_back({(*byte_ids_)[static_cast<uint8_t>(word[0])], 0, 1});
-    return;
-  }
-  if (const ByteTables* tables = byte_tables()) {
-    if (const int32_t id = tables->words.find(word); id >= 0) {
-      pieces.push_back({id, 0, size});
-      return;
-    }
-    if (word.size() <= kShortWord) {
-      merge_bytes(word, *tables, pieces);
-      return;
-    }
-  }
-  thread_local std::vector<Symbol> symbols;
-  symbols.clear();
-  for (const char byte : word) symbols.push_back({(*byte_ids_)[static_cast<uint8_t>(byte)], 1});
-  merge(symbols);
-  append_pieces(symbols, word.size(), pieces);
-}
-
-const BpeModel::ByteTables* BpeModel::byte_tables() const {
-  if (const ByteTables* ready = ready_tables_.load(std::memory_order_acquire)) return ready;
-  if (words_seen_.fetch_add(1, std::memory_order_relaxed) < kWordsBeforeTables) return nullptr;
-  std::call_once(tables_begun_, [this] {
-    tables_ = make_byte_tables();
-    ready_tables_.store(tables_.get(), std::memory_order_release);
-  });
-  return tables_.get();
-}
-
-std::unique_ptr<const BpeModel::ByteTables> BpeModel::make_byte_tables() const {
-  std::vector<int32_t> byte_of(tokens_.size(), -1);
-  for (size_t byte = 0; byte < 256; ++byte) {
-    byte_of[static_cast<size_t>((*byte_ids_)[byte])] = static_cast<int32_t>(byte);
-  }
-  std::vector<WholeWords::Merge> by_rank;
-  std::vector<BytePair> pairs(size_t{256} * 256, {kNoRank, -1});
-  for (const Merge& merge : merges_) {
-    if (merge.pair == kNoPair) continue;
-    const auto left = static_cast<int32_t>(merge.pair >> 32);
-    const auto right = static_cast<int32_t>(merge.pair);
-    const auto rank = static_cast<size_t>(merge.rank);
-    // A rank without a merge had a pair that came again; -1 makes it none of a training.
-    if (by_rank.size() <= rank) by_rank.resize(rank + 1, {-1, -1, -1});
-    by_rank[rank] = {left, right, merge.id};
-    const int32_t first = byte_of[static_cast<size_t>(left)];
-    const int32_t second = byte_of[static_cast<size_t>(right)];
-    if (first < 0 || second < 0) continue;
-    pairs[static_cast<size_t>(first) * 256 + static_cast<size_t>(second)] = {merge.rank, merge.id};
-  }
-  const auto rank_of = [this](int32_t left, int32_t right) {
-    const Merge* merge = find_merge(left, right);
-    return merge == nullptr ? -1 : merge->rank;
-  };
-  return std::make_unique<const ByteTables>(ByteTables{
-      WholeWords(*byte_ids_, by_rank, static_cast<int32_t>(end_id()), rank_of), std::move(pairs)});
-}
-
-// merge_short() on arrays, with the first look-ups from a table. A symbol is known by its first
-// byte; symbols that were joined to the one before them leave their key behind as kNoKey.
-void BpeModel::merge_bytes(std::string_view word, const ByteTables& tables,
-                           std::vector<Piece>& pieces) const {
-  constexpr uint64_t kNoKey = std::numeric_limits<uint64_t>::max();
-  constexpr uint64_t kPlaceBits = 6;
-  static_assert(kShortWord < (size_t{1} << kPlaceBits));
-  const size_t size = word.size();
-  std::array<uint64_t, kShortWord> keys;  // of the pair that begins here: rank, then place
-  std::array<int32_t, kShortWord> results;
-  std::array<int32_t, kShortWord> ids;
-  std::array<uint8_t, kShortWord + 1> next;
-  std::array<uint8_t, kShortWord + 1> previous;
-  const auto set_pair = [&](size_t place, int32_t rank, int32_t id) {
-    keys[place] = static_cast<uint64_t>(rank) << kPlaceBits | place;
-    results[place] = id;
-  };
-  const auto byte_at = [&](size_t i) { return static_cast<uint8_t>(word[i]); };
-  for (size_t i = 0; i < size; ++i) {
-    ids[i] = (*byte_ids_)[byte_at(i)];
-    next[i] = static_cast<uint8_t>(i + 1);
-    previous[i + 1] = static_cast<uint8_t>(i);
-    keys[i] = kNoKey;
-    if (i + 1 == size) break;
-    const BytePair& pair = tables.pairs[size_t{byte_at(i)} * 256 + byte_at(i + 1)];
-    if (pair.rank != kNoRank) set_pair(i, pair.rank, pair.id);
-  }
-  const auto look_up = [&](size_t place) {
-    keys[place] = kNoKey;
-    if (next[place] == size) return;
-    const Merge* merge = find_merge(ids[place], ids[next[place]]);
-    if (merge != nullptr) set_pair(place, merge->rank, merge->id);
-  };
-  while (true) {
-    uint64_t lowest = kNoKey;
-    for (size_t i = 0; i + 1 < size; ++i) lowest = std::min(lowest, keys[i]);
-    if (lowest == kNoKey) break;
-    const size_t at = lowest & ((uint64_t{1} << kPlaceBits) - 1);
-    const size_t joined = next[at];
-    ids[at] = results[at];
-    keys[joined] = kNoKey;
-    next[at] = next[joined];
-    previous[next[at]] = static_cast<uint8_t>(at);
-    look_up(at);
-    if (at > 0) look_up(previous[at]);
-  }
-  for (size_t i = 0; i < size; i = next[i]) {
-    pieces.push_back({ids[i], static_cast<uint32_t>(i), next[i]});
   }
 }
 

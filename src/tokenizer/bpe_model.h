@@ -2,10 +2,7 @@
 #pragma once
 
 #include <array>
-#include <atomic>
 #include <cstdint>
-#include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -14,7 +11,6 @@
 #include <vector>
 
 #include "tokenizer/cached_model.h"
-#include "tokenizer/whole_words.h"
 
 namespace finetune::tokenizer {
 
@@ -57,22 +53,7 @@ class BpeModel : public CachedModel {
     uint32_t size;
   };
 
-  // Tables for byte-level words, made once this many were seen: a few texts do not repay them.
-  static constexpr int64_t kWordsBeforeTables = 4096;
-  struct BytePair {
-    int32_t rank, id;
-  };
-  struct ByteTables {
-    WholeWords words;
-    std::vector<BytePair> pairs;  // of the bytes first * 256 + second
-  };
-
   void segment(std::string_view word, std::vector<Piece>& pieces) const override;
-  void segment_bytes(std::string_view word, std::vector<Piece>& pieces) const;
-  void merge_bytes(std::string_view word, const ByteTables& tables,
-                   std::vector<Piece>& pieces) const;
-  [[nodiscard]] const ByteTables* byte_tables() const;
-  [[nodiscard]] std::unique_ptr<const ByteTables> make_byte_tables() const;
   void segment_characters(std::string_view word, std::vector<Piece>& pieces) const;
   void add_vocabulary(std::vector<std::pair<std::string, int32_t>> vocabulary,
                       const std::string& where);
@@ -97,10 +78,6 @@ class BpeModel : public CachedModel {
   bool byte_level_ = false;
   // Of each byte's byte-level character; only where all are there and nothing is put around them.
   std::optional<std::array<int32_t, 256>> byte_ids_;
-  mutable std::atomic<int64_t> words_seen_ = 0;
-  mutable std::once_flag tables_begun_;
-  mutable std::unique_ptr<const ByteTables> tables_;
-  mutable std::atomic<const ByteTables*> ready_tables_ = nullptr;
   std::optional<std::array<int32_t, 256>> fallback_ids_;
 };
 

@@ -17,11 +17,6 @@ CharTrie::CharTrie(std::span<const std::pair<std::string_view, int32_t>> strings
                             "tokenizer, or train one with a smaller vocab_size",
                             where, most));
   }
-  for (char32_t c = 0; c < kAscii; ++c) {
-    if (const Step* step = find(kRoot, c)) {
-      first_steps_[c] = static_cast<uint32_t>(step - steps_.data());
-    }
-  }
 }
 
 bool CharTrie::add(std::string_view string, int32_t value, size_t most) {

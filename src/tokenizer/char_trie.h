@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -47,13 +46,6 @@ class CharTrie {
     }
   }
 
-  // find(kRoot, character), of ASCII by a table.
-  [[nodiscard]] const Step* find_first(char32_t character) const {
-    if (character >= kAscii) return find(kRoot, character);
-    const uint32_t place = first_steps_[character];
-    return place == kNoPlace ? nullptr : &steps_[place];
-  }
-
   // Says that find(node, character) will be called soon.
   void prefetch(uint32_t node, char32_t character) const {
     __builtin_prefetch(&steps_[slot(node, character)]);
@@ -61,8 +53,6 @@ class CharTrie {
 
  private:
   static constexpr char32_t kNoCharacter = std::numeric_limits<char32_t>::max();
-  static constexpr char32_t kAscii = 128;
-  static constexpr uint32_t kNoPlace = std::numeric_limits<uint32_t>::max();
 
   [[nodiscard]] size_t slot(uint32_t node, char32_t character) const {
     const uint64_t key = uint64_t{node} << 21 ^ character;
@@ -70,19 +60,13 @@ class CharTrie {
   }
   [[nodiscard]] bool add(std::string_view string, int32_t value,
                          size_t most);  // false: there is no room
-  [[nodiscard]] static std::array<uint32_t, kAscii> no_places() {
-    std::array<uint32_t, kAscii> places;
-    places.fill(kNoPlace);
-    return places;
-  }
   Step& find_or_add(uint32_t node, char32_t character);
   void grow();
 
   std::vector<Step> steps_ = std::vector<Step>(16);  // open addressing, at least a quarter empty
   int shift_ = 64 - std::countr_zero(size_t{16});
   size_t count_ = 0;
-  uint32_t nodes_ = 0;                                      // without the root
-  std::array<uint32_t, kAscii> first_steps_ = no_places();  // places in steps_
+  uint32_t nodes_ = 0;  // without the root
 };
 
 }  // namespace finetune::tokenizer

@@ -120,7 +120,7 @@ size_t UnigramModel::find_characters(std::string_view word, Lattice& lattice) co
     const auto begin = static_cast<uint32_t>(at);
     const char32_t c = utf8::decode(word, at);
     if (before != CharTrie::kRoot) trie_.prefetch(before, c);
-    const CharTrie::Step* step = trie_.find_first(c);
+    const CharTrie::Step* step = trie_.find(CharTrie::kRoot, c);
     before = step == nullptr ? CharTrie::kRoot : step->node;
     characters[count] = {step, c, begin};
   }

@@ -11,8 +11,6 @@
 #include <thread>
 
 #include "finetune/base/error.h"
-#include "finetune/base/utf8.h"
-#include "tokenizer/byte_level.h"
 
 namespace finetune::tokenizer {
 namespace {
@@ -106,51 +104,6 @@ TEST(BpeModel, IsSafeToShareBetweenThreads) {
   }
   for (std::thread& thread : threads) thread.join();
   for (const auto& result : results) EXPECT_EQ(result, results[0]);
-}
-
-// All bytes, and merges of a few letters in the order of a training.
-BpeParts bytes_and_letters() {
-  BpeParts parts;
-  for (size_t byte = 0; byte < 256; ++byte) {
-    std::string token;
-    utf8::append(token, byte_chars()[byte]);
-    parts.vocabulary.emplace_back(token, static_cast<int32_t>(byte));
-  }
-  parts.merges = {{"a", "a"},  {"b", "c"},   {"a", "b"},    {"aa", "aa"}, {"c", "a"},
-                  {"aa", "b"}, {"ab", "bc"}, {"aa", "aab"}, {"ca", "aa"}, {"abbc", "a"}};
-  for (const auto& [left, right] : parts.merges) {
-    parts.vocabulary.emplace_back(left + right, static_cast<int32_t>(parts.vocabulary.size()));
-  }
-  return parts;
-}
-
-TEST(BpeModel, EncodesTheFirstAndTheThousandthWordByTheSameRule) {
-  const BpeParts parts = bytes_and_letters();
-  const BpeModel model(bytes_and_letters(), "test");
-  const auto encode_many = [&](uint32_t state) {
-    for (int i = 0; i < 6000; ++i) {
-      state = state * 1664525 + 1013904223;
-      std::string word(1 + (state >> 8) % 20, 'a');
-      for (char& letter : word) {
-        state = state * 1664525 + 1013904223;
-        letter = "aaabc"[(state >> 16) % 5];
-      }
-      std::vector<Piece> pieces;
-      model.tokenize(word, pieces);
-      std::vector<int32_t> ids;
-      size_t end = 0;
-      for (const Piece& piece : pieces) {
-        ids.push_back(piece.id);
-        ASSERT_EQ(piece.begin, end) << word;
-        end = piece.end;
-      }
-      ASSERT_EQ(end, word.size());
-      ASSERT_EQ(ids, by_definition(parts, word)) << word;
-    }
-  };
-  std::thread other([&] { encode_many(7); });
-  encode_many(1);
-  other.join();
 }
 
 TEST(BpeModel, GoesOnWhenItsCacheIsFull) {
