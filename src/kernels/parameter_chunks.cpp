@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: MIT
 #include "finetune/kernels/parameter_chunks.h"
 
+#include <ATen/Parallel.h>
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/empty.h>
+#include <c10/core/GradMode.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "finetune/base/error.h"
 #include "finetune/kernels/formats.h"
+#include "kernels/cpu/loops/formats.h"
 #include "kernels/kernels.h"
 
 namespace finetune {
@@ -50,6 +55,82 @@ void check(const Parameter& parameter, int64_t row) {
            "parameters and gradients are contiguous");
   FT_CHECK(row > 0 && parameter.weight.numel() % row == 0, "whole rows");
 }
+
+// Lists of chunks. 256 KiB of gradients with as much of weights and of each moment fit a core's
+// second-level cache, or nearly.
+constexpr int64_t kListedValues = int64_t{1} << 16;
+// Values of a parameter are divided here only: a multiple of any vector and of a cache line.
+constexpr int64_t kUnit = 64;
+
+// The chunks of some parameters in lists of at most kListedValues.
+class ChunkLists {
+ public:
+  ChunkLists(const std::vector<const Parameter*>& parameters, double factor)
+      : factor_(static_cast<float>(factor)) {
+    for (const Parameter* parameter : parameters) {
+      check(*parameter, 1);
+      FT_CHECK(parameter->weight.scalar_type() == at::kFloat &&
+                   parameter->gradient.scalar_type() == at::kFloat,
+               "lists of chunks are of float32");
+      weights_.push_back(flat(parameter->weight));
+      gradients_.push_back(flat(parameter->gradient));
+      first_unit_.push_back(units_);
+      units_ += (weights_.back().numel() + kUnit - 1) / kUnit;
+    }
+  }
+
+  [[nodiscard]] int64_t units() const { return units_; }
+
+  // Requires: begin < end. One thread's share.
+  void visit(int64_t begin, int64_t end,
+             const std::function<void(std::span<const ListedChunk>)>& update) const {
+    Tensor scaled;
+    if (factor_ != 1.0F) {
+      const int64_t most = std::min(kListedValues, (end - begin) * kUnit);
+      scaled = at::empty({most}, gradients_.front().options());
+    }
+    std::vector<ListedChunk> list;
+    int64_t listed = 0;
+    const auto after = std::upper_bound(first_unit_.begin(), first_unit_.end(), begin);
+    auto index = static_cast<size_t>(after - first_unit_.begin()) - 1;
+    for (int64_t unit = begin; unit < end;) {
+      if (listed == kListedValues) {
+        update(list);
+        list.clear();
+        listed = 0;
+      }
+      while (index + 1 < first_unit_.size() && first_unit_[index + 1] <= unit) ++index;
+      const int64_t first = (unit - first_unit_[index]) * kUnit;
+      const int64_t left = std::min((end - unit) * kUnit, kListedValues - listed);
+      const int64_t count = std::min(weights_[index].numel() - first, left);
+      list.push_back({index, chunk(index, first, count, scaled, listed)});
+      const int64_t taken = (count + kUnit - 1) / kUnit;
+      unit += taken;
+      listed += taken * kUnit;
+    }
+    if (!list.empty()) update(list);
+  }
+
+ private:
+  // Its gradient is scaled into `scaled` from `offset` on.
+  [[nodiscard]] ParameterChunk chunk(size_t index, int64_t first, int64_t count,
+                                     const Tensor& scaled, int64_t offset) const {
+    ParameterChunk part{.first = first,
+                        .count = count,
+                        .weight = weights_[index].narrow(0, first, count),
+                        .gradient = gradients_[index].narrow(0, first, count)};
+    if (!scaled.defined()) return part;
+    const Tensor stored = std::exchange(part.gradient, scaled.narrow(0, offset, count));
+    kernels::scale(stored.const_data_ptr<float>(), factor_, part.gradient.mutable_data_ptr<float>(),
+                   count);
+    return part;
+  }
+
+  float factor_;
+  std::vector<Tensor> weights_, gradients_;
+  std::vector<int64_t> first_unit_;
+  int64_t units_ = 0;
+};
 
 }  // namespace
 
@@ -101,6 +182,17 @@ void update_in_chunks(const Parameter& parameter, double factor, uint64_t roundi
       update(chunk);
     }
   }
+}
+
+void update_in_lists(const std::vector<const Parameter*>& parameters, double factor,
+                     const std::function<void(std::span<const ListedChunk>)>& update) {
+  const ChunkLists lists(parameters, factor);
+  at::parallel_for(0, lists.units(), kListedValues / kUnit / 4, [&](int64_t begin, int64_t end) {
+    // A thread of the pool begins with autograd's dispatch.
+    const c10::NoGradGuard no_grad;
+    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    lists.visit(begin, end, update);
+  });
 }
 
 bool is_asynchronous(const Tensor& x) { return kernels::kernels_for(x.device()).is_asynchronous; }

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <span>
+#include <vector>
 
 #include "finetune/kernels/parameter_chunks.h"
 #include "optim/update_rule.h"
@@ -22,25 +24,29 @@ class FusedAdamW final : public UpdateRule {
     const Tensor& square = u.slot.at("exp_avg_sq");
     update_in_chunks(u.parameter, u.factor, u.rounding_key, [&](const ParameterChunk& chunk) {
       Lists lists;
-      lists.add(chunk.weight, chunk.gradient, chunk.of(average), chunk.of(square), u.slot.updates);
+      lists.add(chunk.weight, chunk.gradient, chunk.of(average), chunk.of(square),
+                StepNumbers(average.options()).of(u.slot.updates));
       run(lists, u.learning_rate, 1.0);
     });
   }
 
-  // Without conversions a group is one call of torch's kernel: one launch on a GPU.
+  // Where nothing is converted a group is one call on a GPU, as torch does it, and one pass over
+  // lists of chunks on the CPU.
   void update_all(const std::vector<ParameterUpdate>& updates) override {
-    if (!std::ranges::all_of(updates, is_plain)) {
+    if (updates.empty()) return;
+    if (!std::ranges::all_of(updates, is_float)) {
       const auto state_of = [](const OptimizerSlot& slot) {
         return MomentState{slot.at("exp_avg"), slot.at("exp_avg_sq")};
       };
       if (!update_together(options(), updates, state_of)) UpdateRule::update_all(updates);
       return;
     }
-    if (updates.empty()) return;
+    if (!is_asynchronous(updates.front().parameter.weight)) return update_listed(updates);
     Lists lists;
+    StepNumbers steps(updates.front().slot.at("exp_avg").options());
     for (const ParameterUpdate& u : updates) {
       lists.add(u.parameter.weight.detach(), u.parameter.gradient, u.slot.at("exp_avg"),
-                u.slot.at("exp_avg_sq"), u.slot.updates);
+                u.slot.at("exp_avg_sq"), steps.of(u.slot.updates));
     }
     run(lists, updates.front().learning_rate, updates.front().factor);
   }
@@ -57,26 +63,57 @@ class FusedAdamW final : public UpdateRule {
  private:
   struct Lists {
     std::vector<Tensor> weights, gradients, averages, squares, steps;
-    std::map<int64_t, Tensor> step_of;  // by number of updates: one launch for all parameters
 
     void add(const Tensor& weight, const Tensor& gradient, const Tensor& average,
-             const Tensor& square, int64_t updates) {
+             const Tensor& square, const Tensor& step) {
       weights.push_back(weight);
       gradients.push_back(gradient);
       averages.push_back(average);
       squares.push_back(square);
-      Tensor& step = step_of[updates];
-      if (!step.defined()) step = at::full({}, static_cast<double>(updates), average.options());
       steps.push_back(step);
     }
   };
 
-  // On a device the fused kernel also scales the gradients (and stores them). On the CPU it is
-  // faster to scale chunks that stay in the cache.
-  static bool is_plain(const ParameterUpdate& u) {
-    return (u.factor == 1.0 || is_asynchronous(u.parameter.weight)) &&
-           u.parameter.weight.scalar_type() == at::kFloat &&
+  // The number of updates as the kernel takes it: a tensor, one for all parameters with this
+  // number.
+  class StepNumbers {
+   public:
+    explicit StepNumbers(const at::TensorOptions& options) : options_(options) {}
+    const Tensor& of(int64_t updates) {
+      Tensor& step = step_of_[updates];
+      if (!step.defined()) step = at::full({}, static_cast<double>(updates), options_);
+      return step;
+    }
+
+   private:
+    at::TensorOptions options_;
+    std::map<int64_t, Tensor> step_of_;
+  };
+
+  static bool is_float(const ParameterUpdate& u) {
+    return u.parameter.weight.scalar_type() == at::kFloat &&
            u.parameter.gradient.scalar_type() == at::kFloat;
+  }
+
+  void update_listed(const std::vector<ParameterUpdate>& updates) const {
+    std::vector<const Parameter*> parameters;
+    std::vector<Tensor> averages, squares, steps;
+    StepNumbers numbers(updates.front().slot.at("exp_avg").options());
+    for (const ParameterUpdate& u : updates) {
+      parameters.push_back(&u.parameter);
+      averages.push_back(u.slot.at("exp_avg"));
+      squares.push_back(u.slot.at("exp_avg_sq"));
+      steps.push_back(numbers.of(u.slot.updates));
+    }
+    const double learning_rate = updates.front().learning_rate;
+    update_in_lists(parameters, updates.front().factor, [&](std::span<const ListedChunk> chunks) {
+      Lists lists;
+      for (const auto& [index, chunk] : chunks) {
+        lists.add(chunk.weight, chunk.gradient, chunk.of(averages[index]), chunk.of(squares[index]),
+                  steps[index]);
+      }
+      run(lists, learning_rate, 1.0);
+    });
   }
 
   void run(Lists& lists, double learning_rate, double factor) const {

@@ -8,7 +8,6 @@
 #include "finetune/base/log.h"
 #include "finetune/report/session_log.h"
 #include "finetune/task/tasks.h"
-#include "finetune/tensor/device.h"
 
 namespace finetune {
 
@@ -52,11 +51,10 @@ void RunLog::log(Json values) {
   const Json entry = record.log(std::move(values));
   if (metrics_) {
     const double speed = std::round(watch_.tokens_per_second() * 10) / 10;
-    const auto memory = static_cast<int64_t>(peak_memory_bytes(run_.parts.device) >> 20);
     metrics_->append(entry, {.unix_time = unix_seconds(),
                              .session = run_.storage.session_log().session(),
                              .tokens_per_second = speed > 0 ? std::optional(speed) : std::nullopt,
-                             .memory_mib = memory});
+                             .memory_mib = watch_.peak_memory_mib()});
   }
   if (!events_) return;
   for (const auto& [key, value] : entry.items()) {

@@ -16,7 +16,7 @@ namespace finetune {
 // the progress display. Owns the loss window of RunState and TrainerState::log_history.
 class RunLog {
  public:
-  RunLog(TrainingRun& run, const SessionWatch& watch) : run_(run), watch_(watch) {}
+  RunLog(TrainingRun& run, SessionWatch& watch) : run_(run), watch_(watch) {}
 
   // Starts a new event file for this session, or for the steps after a rollback, and truncates
   // metrics.jsonl to the restored log. If TensorBoard's events cannot be written, a new run throws
@@ -33,7 +33,7 @@ class RunLog {
   void open_events();
 
   TrainingRun& run_;
-  const SessionWatch& watch_;
+  SessionWatch& watch_;
   std::unique_ptr<EventWriter> events_;
   std::unique_ptr<MetricsFile> metrics_;  // of rank 0
 };

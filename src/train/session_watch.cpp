@@ -95,6 +95,16 @@ std::optional<double> SessionWatch::ceiling_share() const {
   return flos / std::max(1e-9, seconds()) / ceiling_;
 }
 
+int64_t SessionWatch::peak_memory_mib() {
+  constexpr double kReadSeconds = 0.5;
+  const double now = now_seconds();
+  if (peak_read_ == 0.0 || now - peak_read_ >= kReadSeconds) {
+    peak_mib_ = static_cast<int64_t>(peak_memory_bytes(run_.parts.device) >> 20);
+    peak_read_ = now;
+  }
+  return peak_mib_;
+}
+
 double SessionWatch::seconds() const { return now_seconds() - start_; }
 
 void SessionWatch::count_seconds() {

@@ -32,6 +32,9 @@ class SessionWatch {
   // Returns the model's FLOP/s since start() (6 for each weight and token) as a fraction of the
   // measured speed; nullopt if it was not measured, or before the first step.
   [[nodiscard]] std::optional<double> ceiling_share() const;
+  // The most memory that the process or its device had, read at most every half second: on the CPU
+  // the kernel formats a page of text for it, which takes longer than a small step's arithmetic.
+  [[nodiscard]] int64_t peak_memory_mib();
   // Adds the time since the last call to RunState::seconds.
   void count_seconds();
   // Does not count the time since the last call: a rollback undid it.
@@ -55,6 +58,8 @@ class SessionWatch {
   int64_t tokens_ = 0;
   double first_flos_ = 0.0;
   double ceiling_ = 0.0;  // FLOP/s of all processes; 0: not measured
+  int64_t peak_mib_ = 0;
+  double peak_read_ = 0.0;  // when; 0: not yet
 };
 
 }  // namespace finetune

@@ -146,16 +146,15 @@ void Trainer::accept(const StepReport& report) {
     state.tokens_seen += report.tokens;
   }
   state.total_flos += flos_per_token_ * static_cast<double>(report.padded_tokens);
-  run_.progress.update(
-      state.step, {.loss = report.loss,
-                   .learning_rate = report.learning_rate,
-                   .tokens_per_second = watch_.tokens_per_second(),
-                   .memory_mib = static_cast<int64_t>(peak_memory_bytes(run_.parts.device) >> 20),
-                   .cost = watch_.cost_text(),
-                   .epoch = run_.epoch(),
-                   .next_save = run_.next_save(),
-                   .session_seconds_left = watch_.session_seconds_left(),
-                   .ceiling_share = watch_.ceiling_share()});
+  run_.progress.update(state.step, {.loss = report.loss,
+                                    .learning_rate = report.learning_rate,
+                                    .tokens_per_second = watch_.tokens_per_second(),
+                                    .memory_mib = watch_.peak_memory_mib(),
+                                    .cost = watch_.cost_text(),
+                                    .epoch = run_.epoch(),
+                                    .next_save = run_.next_save(),
+                                    .session_seconds_left = watch_.session_seconds_left(),
+                                    .ceiling_share = watch_.ceiling_share()});
 }
 
 void Trainer::count_loss(const StepReport& report) {

@@ -202,6 +202,23 @@ TEST(Optimizer, KeepsTheStoredGradient) {
   });
 }
 
+TEST(Optimizer, UpdatesAllParametersToTheBitsOfEachAlone) {
+  for_each_combination([](const std::string& kind, const Formats& formats) {
+    for (const double factor : {0.25, 1.0}) {
+      Trial together(options_of(kind), formats);
+      Trial alone(options_of(kind), formats);
+      together.update(0, 3, factor);
+      for (int64_t update = 0; update < 3; ++update) {
+        alone.make_gradients(update);
+        for (size_t i = 0; i < alone.store().parameters().size(); ++i) {
+          alone.optimizer().step_one(i, 1e-2, factor, update);
+        }
+      }
+      expect_equal(together.everything(), alone.everything());
+    }
+  });
+}
+
 TEST(Optimizer, DoesNotDependOnThreads) {
   for_each_combination([](const std::string& kind, const Formats& formats) {
     Trial two(options_of(kind), formats);

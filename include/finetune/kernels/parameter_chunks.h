@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <functional>
+#include <span>
+#include <vector>
 
 #include "finetune/kernels/parameter_store.h"
 
@@ -30,8 +32,22 @@ void read_gradient_in_chunks(const Parameter& parameter, double factor,
                              const std::function<void(const ParameterChunk&)>& read,
                              int64_t row = 1);
 
-// Whether operations should use whole tensors, and lists of them, on this tensor's device instead
-// of chunks, because a launch costs more than the memory.
+// A chunk of one of several parameters.
+struct ListedChunk {
+  size_t index = 0;  // of the parameter in the list
+  ParameterChunk chunk;
+};
+
+// Calls `update` with all values of these parameters, each once, in lists of chunks that a core's
+// cache has room for: many small parameters make one list, a large one makes many. Calls come from
+// several threads at once, which divide the values evenly; ATen's operators within a call use one
+// thread. Chunks begin at multiples of 64 values, so results do not depend on the number of
+// threads. Requires: weights and gradients in float32, on the CPU.
+void update_in_lists(const std::vector<const Parameter*>& parameters, double factor,
+                     const std::function<void(std::span<const ListedChunk>)>& update);
+
+// Whether a tensor's device takes whole tensors, and lists of them, rather than chunks: there a
+// launch costs more than memory.
 [[nodiscard]] bool is_asynchronous(const Tensor& x);
 
 }  // namespace finetune

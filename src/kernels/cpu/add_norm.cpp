@@ -91,7 +91,7 @@ AddNormGradients add_norm_backward(const Tensor& gradient, const Tensor& sums,
         .columns = columns,
         .column_sums = partial.mutable_data_ptr<float>(),
         .scratch = nullptr};
-    at::parallel_for(0, parts.count(), 1, [&](int64_t begin, int64_t end) {
+    at::parallel_for(0, parts.count(), part_grain(parts, columns), [&](int64_t begin, int64_t end) {
       std::vector<float> scratch(add_norm_scratch(columns));
       for (int64_t part = begin; part < end; ++part) {
         AddNormBackwardRows<Storage> some = rows;

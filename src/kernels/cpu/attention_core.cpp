@@ -5,14 +5,16 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
-#include <ATen/ops/mm.h>
+#include <ATen/ops/from_blob.h>
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <vector>
 
 #include "kernels/cpu/loops/philox.h"
+#include "kernels/cpu/matrix_product.h"
 #include "kernels/cpu/operations.h"
 
 // B samples, T tokens, H heads, D head size.
@@ -65,10 +67,58 @@ int64_t longest_sample(const Attention& inputs) {
   return inputs.layout == nullptr ? inputs.query.size(1) : inputs.layout->longest;
 }
 
-// Returns a view [T, D] of one head.
-Tensor slice(const Tensor& x, const Attention& inputs, const HeadTask& task, int64_t head) {
-  const int64_t size = inputs.head_size();
-  return x.view({-1, x.size(2)}).narrow(0, task.first, task.tokens).narrow(1, head * size, size);
+// Some tokens of one head in a tensor [B, T, H D]. Products of a head are so small that views of
+// ATen would cost more than they do, so float32 is read and written in place, and only other types
+// take views.
+struct HeadRows {
+  const Tensor& tensor;
+  int64_t size;  // D
+  int64_t head;
+  int64_t first;  // token of the batch
+  int64_t rows;
+
+  // Where it is float32.
+  [[nodiscard]] Matrix memory() const {
+    const int64_t width = tensor.size(2);
+    auto* data = static_cast<float*>(tensor.mutable_data_ptr());
+    return {data + first * width + head * size, rows, size, width, 1};
+  }
+  [[nodiscard]] Tensor view() const {
+    return tensor.view({-1, tensor.size(2)}).narrow(0, first, rows).narrow(1, head * size, size);
+  }
+  [[nodiscard]] bool is_float() const { return tensor.scalar_type() == at::kFloat; }
+};
+
+// Their values in float32.
+class HeadValues {
+ public:
+  explicit HeadValues(const HeadRows& rows) {
+    if (rows.is_float()) {
+      matrix_ = rows.memory();
+      return;
+    }
+    copy_ = rows.view().to(at::kFloat);
+    matrix_ = {copy_.mutable_data_ptr<float>(), rows.rows, rows.size, copy_.stride(0),
+               copy_.stride(1)};
+  }
+  [[nodiscard]] const Matrix& matrix() const { return matrix_; }
+
+ private:
+  Matrix matrix_ = {};
+  Tensor copy_;
+};
+
+void store_values(const Matrix& values, const HeadRows& rows) {
+  if (!rows.is_float()) {
+    rows.view().copy_(at::from_blob(values.data, {values.rows, values.columns},
+                                    {values.row_stride, 1}, at::kFloat));
+    return;
+  }
+  const Matrix to = rows.memory();
+  for (int64_t r = 0; r < to.rows; ++r) {
+    std::memcpy(to.data + r * to.row_stride, values.data + r * values.row_stride,
+                static_cast<size_t>(to.columns) * sizeof(float));
+  }
 }
 
 // The keys [first, first + count) that at least one query of a tile attends to.
@@ -86,9 +136,7 @@ KeyRange keys_of_rows(const Attention& inputs, const HeadTask& task, int64_t fir
   return {begin, std::max<int64_t>(0, end - begin)};
 }
 
-Tensor in_float(const Tensor& x) { return x.scalar_type() == at::kFloat ? x : x.to(at::kFloat); }
-
-// The scratch memory of one thread.
+// The memory of one thread.
 struct Scratch {
   int64_t rows;  // rows of a tile
   Tensor scores, gradient, row, query_gradient, key_gradient, value_gradient;
@@ -110,8 +158,9 @@ struct Scratch {
     key_gradient = at::empty({tokens, size}, options);
     value_gradient = at::empty({tokens, size}, options);
   }
-  [[nodiscard]] static Tensor tile(const Tensor& memory, int64_t rows, int64_t keys) {
-    return memory.narrow(0, 0, rows * keys).view({rows, keys});
+  // The first rows of this memory, one after the other.
+  [[nodiscard]] static Matrix matrix(const Tensor& memory, int64_t rows, int64_t columns) {
+    return {memory.mutable_data_ptr<float>(), rows, columns, columns, 1};
   }
 };
 
@@ -121,13 +170,13 @@ struct TilePlace {
   KeyRange keys;
 };
 
-ScoreTile make_tile(const Attention& inputs, const HeadTask& task, const Tensor& scores,
+ScoreTile make_tile(const Attention& inputs, const HeadTask& task, const Matrix& scores,
                     const Scratch& scratch, const TilePlace& place) {
   const float* key_add = task.key_add.empty() ? nullptr : task.key_add.data() + place.keys.first;
-  return {.scores = scores.mutable_data_ptr<float>(),
+  return {.scores = scores.data,
           .gradient = nullptr,
           .key_add = key_add,
-          .rows = scores.size(0),
+          .rows = scores.rows,
           .keys = place.keys.count,
           .dropout = inputs.dropout,
           .sample = task.sample,
@@ -140,24 +189,23 @@ ScoreTile make_tile(const Attention& inputs, const HeadTask& task, const Tensor&
           .scratch = scratch.row.mutable_data_ptr<float>()};
 }
 
-double score_scale(const Attention& inputs) {
-  if (inputs.rule.scale != 0.0) return inputs.rule.scale;
-  return 1.0 / std::sqrt(static_cast<double>(inputs.head_size()));
+float score_scale(const Attention& inputs) {
+  if (inputs.rule.scale != 0.0) return static_cast<float>(inputs.rule.scale);
+  return static_cast<float>(1.0 / std::sqrt(static_cast<double>(inputs.head_size())));
 }
 
-// target = beta * target + alpha * a b
-void multiply(const Tensor& target, const Tensor& a, const Tensor& b, double beta = 0.0,
-              double alpha = 1.0) {
-  target.addmm_(a, b, beta, alpha);
+// The tokens of a task, from its first on, of a head of its keys or values.
+HeadRows key_rows(const Tensor& x, const Attention& inputs, const HeadTask& task, int64_t tokens) {
+  return {x, inputs.head_size(), task.key_head, task.first, tokens};
 }
 
 // Keys and values in float32 up to the last unmasked one, shared by the heads of a task.
 struct KeysAndValues {
-  Tensor key, value;
+  HeadValues key, value;
 
   KeysAndValues(const Attention& inputs, const HeadTask& task)
-      : key(in_float(slice(inputs.key, inputs, task, task.key_head).narrow(0, 0, task.keys))),
-        value(in_float(slice(inputs.value, inputs, task, task.key_head).narrow(0, 0, task.keys))) {}
+      : key(key_rows(inputs.key, inputs, task, task.keys)),
+        value(key_rows(inputs.value, inputs, task, task.keys)) {}
 };
 
 // Calls `function` for each query head and each of its tiles.
@@ -179,76 +227,77 @@ void for_each_tile(const Attention& inputs, const HeadTask& task, const Scratch&
 void forward_heads(const Attention& inputs, const HeadTask& task, const Tensor& output,
                    const Scratch& scratch) {
   const KeysAndValues all(inputs, task);
+  const int64_t size = inputs.head_size();
+  const float scale = score_scale(inputs);
   for_each_tile(inputs, task, scratch, [&](const TilePlace& place, int64_t rows) {
-    const auto rows_of = [&](const Tensor& x) {
-      return slice(x, inputs, task, place.head).narrow(0, place.first_query, rows);
-    };
-    const Tensor context = rows_of(output);
-    if (place.keys.count == 0) {
-      context.zero_();
+    const int64_t first = task.first + place.first_query;
+    const HeadRows context = {output, size, place.head, first, rows};
+    const int64_t keys = place.keys.count;
+    if (keys == 0) {
+      context.view().zero_();
       return;
     }
-    const Tensor key = all.key.narrow(0, place.keys.first, place.keys.count);
-    const Tensor value = all.value.narrow(0, place.keys.first, place.keys.count);
-    const Tensor scores = Scratch::tile(scratch.scores, rows, place.keys.count);
-    multiply(scores, in_float(rows_of(inputs.query)), key.t(), 0.0, score_scale(inputs));
+    const HeadValues query(HeadRows{inputs.query, size, place.head, first, rows});
+    const Matrix key = all.key.matrix().row_range(place.keys.first, keys);
+    const Matrix value = all.value.matrix().row_range(place.keys.first, keys);
+    const Matrix scores = Scratch::matrix(scratch.scores, rows, keys);
+    multiply(scores, query.matrix(), key.t(), 0.0F, scale);
     softmax_dropout(make_tile(inputs, task, scores, scratch, place));
-    const Tensor result = scratch.query_gradient.narrow(0, 0, rows);
+    const Matrix result = Scratch::matrix(scratch.query_gradient, rows, size);
     multiply(result, scores, value);
-    context.copy_(result);
+    store_values(result, context);
   });
 }
 
-// Computes the probabilities of each tile again. With P after dropout and dP = dC V^T:
-// dV += P^T dC, dQ = scale dS K, dK += scale dS^T Q. The gradients overwrite the inputs.
+// The gradient of the keys or the values; those that nothing may attend to have none.
+void store_key_gradient(const Matrix& values, const Tensor& x, const Attention& inputs,
+                        const HeadTask& task) {
+  if (task.keys < task.tokens) key_rows(x, inputs, task, task.tokens).view().zero_();
+  store_values(values, key_rows(x, inputs, task, task.keys));
+}
+
 void backward_heads(const Attention& inputs, const HeadTask& task, const Tensor& gradient,
                     const Scratch& scratch) {
   const KeysAndValues all(inputs, task);
-  const Tensor of_all_keys = scratch.key_gradient.narrow(0, 0, task.keys);
-  const Tensor of_all_values = scratch.value_gradient.narrow(0, 0, task.keys);
-  const double scale = score_scale(inputs);
-  // Gradients of keys are summed if tiles of causal or windowed attention have different keys, or
-  // if several query heads share a key head.
+  const int64_t size = inputs.head_size();
+  const Matrix of_all_keys = Scratch::matrix(scratch.key_gradient, task.keys, size);
+  const Matrix of_all_values = Scratch::matrix(scratch.value_gradient, task.keys, size);
+  const float scale = score_scale(inputs);
+  // Tiles of causal or windowed attention have different keys, and those of several heads add up.
   const bool adds =
       inputs.rule.causal || inputs.rule.window != 0 || inputs.heads != inputs.key_heads();
   if (adds) {
-    of_all_keys.zero_();
-    of_all_values.zero_();
+    std::fill_n(of_all_keys.data, task.keys * size, 0.0F);
+    std::fill_n(of_all_values.data, task.keys * size, 0.0F);
   }
   for_each_tile(inputs, task, scratch, [&](const TilePlace& place, int64_t rows) {
-    const auto rows_of = [&](const Tensor& x) {
-      return slice(x, inputs, task, place.head).narrow(0, place.first_query, rows);
-    };
-    const Tensor query = rows_of(inputs.query);
-    if (place.keys.count == 0) {
-      query.zero_();
+    const int64_t first = task.first + place.first_query;
+    const HeadRows query = {inputs.query, size, place.head, first, rows};
+    const int64_t keys = place.keys.count;
+    if (keys == 0) {
+      query.view().zero_();
       return;
     }
-    const auto keys_of = [&](const Tensor& x) {
-      return x.narrow(0, place.keys.first, place.keys.count);
-    };
-    const double keep = !adds && place.first_query == 0 ? 0.0 : 1.0;
-    const Tensor of_rows = in_float(rows_of(gradient));
-    const Tensor query_rows = in_float(query);
-    const Tensor key = keys_of(all.key);
-    const Tensor scores = Scratch::tile(scratch.scores, rows, place.keys.count);
-    const Tensor of_scores = Scratch::tile(scratch.gradient, rows, place.keys.count);
-    multiply(scores, query_rows, key.t(), 0.0, scale);
-    multiply(of_scores, of_rows, keys_of(all.value).t());
+    const auto keys_of = [&](const Matrix& x) { return x.row_range(place.keys.first, keys); };
+    const float keep = !adds && place.first_query == 0 ? 0.0F : 1.0F;
+    const HeadValues of_rows(HeadRows{gradient, size, place.head, first, rows});
+    const HeadValues query_rows(query);
+    const Matrix key = keys_of(all.key.matrix());
+    const Matrix scores = Scratch::matrix(scratch.scores, rows, keys);
+    const Matrix of_scores = Scratch::matrix(scratch.gradient, rows, keys);
+    multiply(scores, query_rows.matrix(), key.t(), 0.0F, scale);
+    multiply(of_scores, of_rows.matrix(), keys_of(all.value.matrix()).t());
     ScoreTile tile = make_tile(inputs, task, scores, scratch, place);
-    tile.gradient = of_scores.mutable_data_ptr<float>();
+    tile.gradient = of_scores.data;
     softmax_dropout_backward(tile);
-    multiply(keys_of(of_all_values), scores.t(), of_rows, keep);
-    multiply(keys_of(of_all_keys), of_scores.t(), query_rows, keep, scale);
-    const Tensor of_query = scratch.query_gradient.narrow(0, 0, rows);
-    multiply(of_query, of_scores, key, 0.0, scale);
-    query.copy_(of_query);
+    multiply(keys_of(of_all_values), scores.t(), of_rows.matrix(), keep);
+    multiply(keys_of(of_all_keys), of_scores.t(), query_rows.matrix(), keep, scale);
+    const Matrix of_query = Scratch::matrix(scratch.query_gradient, rows, size);
+    multiply(of_query, of_scores, key, 0.0F, scale);
+    store_values(of_query, query);
   });
-  slice(inputs.key, inputs, task, task.key_head).zero_().narrow(0, 0, task.keys).copy_(of_all_keys);
-  slice(inputs.value, inputs, task, task.key_head)
-      .zero_()
-      .narrow(0, 0, task.keys)
-      .copy_(of_all_values);
+  store_key_gradient(of_all_keys, inputs.key, inputs, task);
+  store_key_gradient(of_all_values, inputs.value, inputs, task);
 }
 
 template <typename Function>
@@ -275,8 +324,9 @@ Tensor attention(const Attention& inputs) {
 }
 
 void attention_backward(const Attention& inputs, const Tensor& gradient) {
+  const Tensor in_rows = gradient.contiguous();
   for_each_task(inputs, true, [&](const HeadTask& task, const Scratch& scratch) {
-    backward_heads(inputs, task, gradient, scratch);
+    backward_heads(inputs, task, in_rows, scratch);
   });
 }
 

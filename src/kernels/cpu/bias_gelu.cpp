@@ -42,7 +42,7 @@ Tensor bias_activation_backward(const Tensor& input, const Tensor& bias, Activat
     auto* to = static_cast<Storage*>(gradient.mutable_data_ptr());
     const auto* add = bias.const_data_ptr<float>();
     auto* sum = sums.mutable_data_ptr<float>();
-    at::parallel_for(0, parts.count(), 1, [&](int64_t begin, int64_t end) {
+    at::parallel_for(0, parts.count(), part_grain(parts, columns), [&](int64_t begin, int64_t end) {
       for (int64_t part = begin; part < end; ++part) {
         bias_gelu_backward_rows(BiasGeluBackwardRows<Storage>{.input = from,
                                                               .bias = add,

@@ -34,9 +34,17 @@ struct RowParts {
   [[nodiscard]] int64_t end(int64_t part) const { return std::min(rows, begin(part + 1)); }
 };
 
-// The fewest rows that are worth a thread.
+// Values that are worth a thread: waking one that sleeps takes as long as they do.
+constexpr int64_t kValuesPerThread = 32768;
+
+// Rows that are worth a thread.
 inline int64_t row_grain(int64_t columns) {
-  return std::max<int64_t>(1, 8192 / std::max<int64_t>(1, columns));
+  return std::max<int64_t>(1, kValuesPerThread / std::max<int64_t>(1, columns));
+}
+
+// Parts that are.
+inline int64_t part_grain(const RowParts& parts, int64_t columns) {
+  return std::max<int64_t>(1, row_grain(columns) / parts.rows_per_part);
 }
 
 }  // namespace finetune::kernels

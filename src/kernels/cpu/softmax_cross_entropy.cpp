@@ -6,6 +6,7 @@
 
 #include "finetune/base/error.h"
 #include "kernels/cpu/operations.h"
+#include "kernels/cpu/rows.h"
 
 namespace finetune::kernels::cpu {
 
@@ -23,7 +24,7 @@ Tensor softmax_cross_entropy_(const Tensor& logits, const Tensor& labels,
                                .label_smoothing_factor = options.label_smoothing_factor,
                                .gradient_scale = options.gradient_scale,
                                .with_gradient = options.with_gradient};
-  at::parallel_for(0, logits.size(0), 1, [&](int64_t begin, int64_t end) {
+  at::parallel_for(0, logits.size(0), row_grain(logits.size(1)), [&](int64_t begin, int64_t end) {
     SoftmaxCrossEntropyRows part = rows;
     part.first_row = begin;
     part.last_row = end;
