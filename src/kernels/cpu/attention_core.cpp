@@ -24,6 +24,9 @@ constexpr int64_t kScoresPerTile = 1 << 16;
 constexpr int64_t kFewestRows = 32;
 // Of a causal tile: half of its last keys are computed for nothing.
 constexpr int64_t kMostCausalRows = 64;
+// Of a tile of several heads, whose rows are multiples of the fewest.
+constexpr int64_t kScoresPerGroupTile = 1 << 17;
+constexpr int64_t kFewestGroupRows = 16;
 
 // A head of the keys and the heads of the queries that it serves.
 struct HeadTask {
@@ -88,25 +91,44 @@ KeyRange keys_of_rows(const Attention& inputs, const HeadTask& task, int64_t fir
 
 Tensor in_float(const Tensor& x) { return x.scalar_type() == at::kFloat ? x : x.to(at::kFloat); }
 
+// Heads of the queries that one head of the keys serves.
+int64_t group_of(const Attention& inputs) { return inputs.heads / inputs.key_heads(); }
+
+// Of each head of a tile.
+int64_t rows_of_tile(const Attention& inputs, int64_t tokens) {
+  const int64_t group = group_of(inputs);
+  if (group > 1) {
+    const int64_t fitting = kScoresPerGroupTile / (group * tokens) / kFewestGroupRows;
+    return std::min(tokens,
+                    std::clamp(fitting * kFewestGroupRows, kFewestGroupRows, kMostCausalRows));
+  }
+  const int64_t rows = std::min(tokens, std::max(kFewestRows, kScoresPerTile / tokens));
+  const bool hides_keys = inputs.rule.causal || inputs.rule.window != 0;
+  return hides_keys ? std::min(rows, kMostCausalRows) : rows;
+}
+
 // The memory of one thread.
 struct Scratch {
-  int64_t rows;  // of a tile
-  Tensor scores, gradient, row, query_gradient, key_gradient, value_gradient;
+  int64_t rows;  // of each head of a tile
+  Tensor scores, gradient, row, query, context_gradient;
+  Tensor query_gradient, key_gradient, value_gradient;
 
   Scratch(const Attention& inputs, bool backward) {
     const int64_t tokens = longest_sample(inputs);
-    rows = std::min(tokens, std::max(kFewestRows, kScoresPerTile / tokens));
+    rows = rows_of_tile(inputs, tokens);
+    const int64_t group = group_of(inputs);
     const int64_t window = inputs.rule.window;
-    if (inputs.rule.causal || window != 0) rows = std::min(rows, kMostCausalRows);
     const int64_t seen = inputs.rule.causal ? window : 2 * window;
     const int64_t keys = window == 0 ? tokens : std::min(tokens, seen + rows);
     const auto options = inputs.query.options().dtype(at::kFloat);
     const int64_t size = inputs.head_size();
-    scores = at::empty({rows * keys}, options);
-    query_gradient = at::empty({rows, size}, options);  // or the context
+    scores = at::empty({group * rows * keys}, options);
+    query_gradient = at::empty({group * rows, size}, options);  // or the context
     row = at::empty({attention_scratch(tokens)}, options);
+    if (group > 1) query = at::empty({group * rows, size}, options);
     if (!backward) return;
-    gradient = at::empty({rows * keys}, options);
+    if (group > 1) context_gradient = at::empty({group * rows, size}, options);
+    gradient = at::empty({group * rows * keys}, options);
     key_gradient = at::empty({tokens, size}, options);
     value_gradient = at::empty({tokens, size}, options);
   }
@@ -115,14 +137,16 @@ struct Scratch {
   }
 };
 
-// Rows of one head's queries, from the sample's row `first_query` on.
+// Rows of the queries of `heads` heads, from the sample's row `first_query` on: one head after the
+// other.
 struct TilePlace {
-  int64_t head, first_query;
+  int64_t first_head, heads, first_query, rows;
   KeyRange keys;
 };
 
+// The scores of one head of a tile.
 ScoreTile make_tile(const Attention& inputs, const HeadTask& task, const Tensor& scores,
-                    const Scratch& scratch, const TilePlace& place) {
+                    const Scratch& scratch, const TilePlace& place, int64_t head) {
   const float* key_add = task.key_add.empty() ? nullptr : task.key_add.data() + place.keys.first;
   return {.scores = scores.mutable_data_ptr<float>(),
           .gradient = nullptr,
@@ -131,7 +155,7 @@ ScoreTile make_tile(const Attention& inputs, const HeadTask& task, const Tensor&
           .keys = place.keys.count,
           .dropout = inputs.dropout,
           .sample = task.sample,
-          .head = place.head,
+          .head = head,
           .first_query = place.first_query,
           .first_key = place.keys.first,
           .causal = inputs.rule.causal,
@@ -160,41 +184,78 @@ struct KeysAndValues {
         value(in_float(slice(inputs.value, inputs, task, task.key_head).narrow(0, 0, task.keys))) {}
 };
 
-// Calls `function` with each head of the queries and each of its tiles' rows and keys.
+// Calls `function` with each tile of the heads of the queries.
 template <typename Function>
 void for_each_tile(const Attention& inputs, const HeadTask& task, const Scratch& scratch,
                    const Function& function) {
-  const int64_t group = inputs.heads / inputs.key_heads();
-  for (int64_t head = task.key_head * group; head < (task.key_head + 1) * group; ++head) {
-    for (int64_t first = 0; first < task.tokens; first += scratch.rows) {
-      const int64_t rows = std::min(scratch.rows, task.tokens - first);
-      const TilePlace place = {
-          .head = head, .first_query = first, .keys = keys_of_rows(inputs, task, first, rows)};
-      function(place, rows);
-    }
+  const int64_t group = group_of(inputs);
+  for (int64_t first = 0; first < task.tokens; first += scratch.rows) {
+    const int64_t rows = std::min(scratch.rows, task.tokens - first);
+    function(TilePlace{.first_head = task.key_head * group,
+                       .heads = group,
+                       .first_query = first,
+                       .rows = rows,
+                       .keys = keys_of_rows(inputs, task, first, rows)});
   }
 }
+
+// Calls `function` with each head of a tile and the rows of its own in `x`, [heads * rows, ..].
+template <typename Function>
+void for_each_head(const TilePlace& place, const Tensor& x, const Function& function) {
+  for (int64_t i = 0; i < place.heads; ++i) {
+    function(place.first_head + i, x.narrow(0, i * place.rows, place.rows));
+  }
+}
+
+// Of one tile: its rows in tensors like the query.
+class TileRows {
+ public:
+  TileRows(const Attention& inputs, const HeadTask& task, const TilePlace& place)
+      : inputs_(inputs), task_(task), place_(place) {}
+
+  // [heads * rows, D] in float32: a view where it is one head's, else in `memory`.
+  [[nodiscard]] Tensor of(const Tensor& x, const Tensor& memory) const {
+    if (place_.heads == 1) return in_float(of_head(x, place_.first_head));
+    const Tensor all = memory.narrow(0, 0, place_.heads * place_.rows);
+    for_each_head(place_, all,
+                  [&](int64_t head, const Tensor& rows) { rows.copy_(of_head(x, head)); });
+    return all;
+  }
+  void set(const Tensor& x, const Tensor& values) const {
+    for_each_head(place_, values,
+                  [&](int64_t head, const Tensor& rows) { of_head(x, head).copy_(rows); });
+  }
+  void clear(const Tensor& x) const {
+    for (int64_t i = 0; i < place_.heads; ++i) of_head(x, place_.first_head + i).zero_();
+  }
+
+ private:
+  [[nodiscard]] Tensor of_head(const Tensor& x, int64_t head) const {
+    return slice(x, inputs_, task_, head).narrow(0, place_.first_query, place_.rows);
+  }
+
+  const Attention& inputs_;
+  const HeadTask& task_;
+  const TilePlace& place_;
+};
 
 void forward_heads(const Attention& inputs, const HeadTask& task, const Tensor& output,
                    const Scratch& scratch) {
   const KeysAndValues all(inputs, task);
-  for_each_tile(inputs, task, scratch, [&](const TilePlace& place, int64_t rows) {
-    const auto rows_of = [&](const Tensor& x) {
-      return slice(x, inputs, task, place.head).narrow(0, place.first_query, rows);
-    };
-    const Tensor context = rows_of(output);
-    if (place.keys.count == 0) {
-      context.zero_();
-      return;
-    }
+  for_each_tile(inputs, task, scratch, [&](const TilePlace& place) {
+    const TileRows rows(inputs, task, place);
+    if (place.keys.count == 0) return rows.clear(output);
+    const int64_t count = place.heads * place.rows;
     const Tensor key = all.key.narrow(0, place.keys.first, place.keys.count);
     const Tensor value = all.value.narrow(0, place.keys.first, place.keys.count);
-    const Tensor scores = Scratch::tile(scratch.scores, rows, place.keys.count);
-    multiply(scores, in_float(rows_of(inputs.query)), key.t(), 0.0, score_scale(inputs));
-    softmax_dropout(make_tile(inputs, task, scores, scratch, place));
-    const Tensor result = scratch.query_gradient.narrow(0, 0, rows);
+    const Tensor scores = Scratch::tile(scratch.scores, count, place.keys.count);
+    multiply(scores, rows.of(inputs.query, scratch.query), key.t(), 0.0, score_scale(inputs));
+    for_each_head(place, scores, [&](int64_t head, const Tensor& of_head) {
+      softmax_dropout(make_tile(inputs, task, of_head, scratch, place, head));
+    });
+    const Tensor result = scratch.query_gradient.narrow(0, 0, count);
     multiply(result, scores, value);
-    context.copy_(result);
+    rows.set(output, result);
   });
 }
 
@@ -211,34 +272,32 @@ void backward_heads(const Attention& inputs, const HeadTask& task, const Tensor&
     of_all_keys.zero_();
     of_all_values.zero_();
   }
-  for_each_tile(inputs, task, scratch, [&](const TilePlace& place, int64_t rows) {
-    const auto rows_of = [&](const Tensor& x) {
-      return slice(x, inputs, task, place.head).narrow(0, place.first_query, rows);
-    };
-    const Tensor query = rows_of(inputs.query);
-    if (place.keys.count == 0) {
-      query.zero_();
-      return;
-    }
+  for_each_tile(inputs, task, scratch, [&](const TilePlace& place) {
+    const TileRows rows(inputs, task, place);
+    if (place.keys.count == 0) return rows.clear(inputs.query);
+    const int64_t count = place.heads * place.rows;
     const auto keys_of = [&](const Tensor& x) {
       return x.narrow(0, place.keys.first, place.keys.count);
     };
     const double keep = !adds && place.first_query == 0 ? 0.0 : 1.0;
-    const Tensor of_rows = in_float(rows_of(gradient));
-    const Tensor query_rows = in_float(query);
+    const Tensor of_rows = rows.of(gradient, scratch.context_gradient);
+    const Tensor query_rows = rows.of(inputs.query, scratch.query);
     const Tensor key = keys_of(all.key);
-    const Tensor scores = Scratch::tile(scratch.scores, rows, place.keys.count);
-    const Tensor of_scores = Scratch::tile(scratch.gradient, rows, place.keys.count);
+    const Tensor scores = Scratch::tile(scratch.scores, count, place.keys.count);
+    const Tensor of_scores = Scratch::tile(scratch.gradient, count, place.keys.count);
     multiply(scores, query_rows, key.t(), 0.0, scale);
     multiply(of_scores, of_rows, keys_of(all.value).t());
-    ScoreTile tile = make_tile(inputs, task, scores, scratch, place);
-    tile.gradient = of_scores.mutable_data_ptr<float>();
-    softmax_dropout_backward(tile);
+    for_each_head(place, scores, [&](int64_t head, const Tensor& of_head) {
+      ScoreTile tile = make_tile(inputs, task, of_head, scratch, place, head);
+      tile.gradient =
+          of_scores.mutable_data_ptr<float>() + (tile.scores - scores.const_data_ptr<float>());
+      softmax_dropout_backward(tile);
+    });
     multiply(keys_of(of_all_values), scores.t(), of_rows, keep);
     multiply(keys_of(of_all_keys), of_scores.t(), query_rows, keep, scale);
-    const Tensor of_query = scratch.query_gradient.narrow(0, 0, rows);
+    const Tensor of_query = scratch.query_gradient.narrow(0, 0, count);
     multiply(of_query, of_scores, key, 0.0, scale);
-    query.copy_(of_query);
+    rows.set(inputs.query, of_query);
   });
   slice(inputs.key, inputs, task, task.key_head).zero_().narrow(0, 0, task.keys).copy_(of_all_keys);
   slice(inputs.value, inputs, task, task.key_head)
