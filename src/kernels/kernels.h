@@ -15,6 +15,9 @@
 #include "kernels/bias_gelu.h"
 #include "kernels/block_attention.h"
 #include "kernels/dropout_numbers.h"
+#include "kernels/gated_product.h"
+#include "kernels/rms_norm.h"
+#include "kernels/rotate_heads.h"
 #include "kernels/softmax_cross_entropy.h"
 
 // The operations that devices implement, as one table per device: cpu/ has vectorised loops, plain/
@@ -51,6 +54,13 @@ struct Kernels {
 
   // Returns x times its dropout mask (dropout_mask.h). x may be strided.
   Tensor (&dropout)(const Tensor& x, const DropoutNumbers& numbers, const TokenLayout* layout);
+
+  // rms_norm.h, gated_product.h, rotate_heads.h
+  decltype(kernels::rms_norm)& rms_norm;
+  decltype(kernels::rms_norm_backward)& rms_norm_backward;
+  decltype(kernels::gated_product)& gated_product;
+  decltype(kernels::gated_product_backward)& gated_product_backward;
+  decltype(kernels::rotate_heads)& rotate_heads;
 
   // softmax_cross_entropy.h
   decltype(kernels::softmax_cross_entropy_)& softmax_cross_entropy_;

@@ -3,12 +3,16 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/silu.h>
 
 #include "kernels/add_norm.h"
 #include "kernels/attention_core.h"
 #include "kernels/bias_gelu.h"
 #include "kernels/block_attention.h"
 #include "kernels/dropout_mask.h"
+#include "kernels/gated_product.h"
+#include "kernels/rms_norm.h"
+#include "kernels/rotate_heads.h"
 
 namespace finetune::kernels {
 namespace {
@@ -89,6 +93,32 @@ Tensor fused_activation_backward(const Tensor& input, const Tensor& bias, Activa
                                  const Tensor& gradient) {
   if (input.is_meta()) return at::empty_like(bias);
   return bias_activation_backward(input, bias, f, gradient);
+}
+
+Tensor silu(const Tensor& x) { return at::silu(x); }
+
+Tensor fused_gated_product(const Tensor& gate, const Tensor& up, Activation f) {
+  if (gate.is_meta()) return at::empty_like(gate);
+  return gated_product(gate, up, f);
+}
+
+void fused_gated_product_backward(const Tensor& gate, const Tensor& up, Activation f,
+                                  const Tensor& gradient) {
+  if (!gate.is_meta()) gated_product_backward(gate, up, f, gradient);
+}
+
+Tensor fused_rms_norm(const Tensor& x, const RmsNorm& norm) {
+  if (x.is_meta()) return at::empty_like(x);
+  return rms_norm(x, norm);
+}
+
+Tensor fused_rms_norm_backward(const Tensor& gradient, const Tensor& x, const RmsNorm& norm) {
+  if (x.is_meta()) return at::empty_like(norm.weight);
+  return rms_norm_backward(gradient, x, norm);
+}
+
+Tensor fused_rotation(const Tensor& x, const HeadRotation& rotation) {
+  return x.is_meta() ? x : rotate_heads(x, rotation);
 }
 
 Attended fused_attention(const Tensor& query, const Tensor& key, const Tensor& value,

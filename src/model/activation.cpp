@@ -11,7 +11,6 @@
 #include <ATen/ops/mish.h>
 #include <ATen/ops/relu.h>
 #include <ATen/ops/sigmoid.h>
-#include <ATen/ops/silu.h>
 #include <ATen/ops/softplus.h>
 #include <ATen/ops/sqrt.h>
 #include <ATen/ops/square.h>
@@ -22,6 +21,7 @@
 #include <string_view>
 
 #include "finetune/base/error.h"
+#include "finetune/kernels/layer_operations.h"
 
 namespace finetune {
 namespace {
@@ -37,8 +37,6 @@ Tensor laplace(
     const Tensor& x) {  // Ma et al. 2022 (MEGA), eq. 16, with mu and sigma as given there
   return 0.5 * (1.0 + at::erf((x - 0.707107) / (0.282095 * std::numbers::sqrt2)));
 }
-
-Tensor swish(const Tensor& x) { return at::silu(x); }
 
 struct NamedActivation {
   std::string_view name;
@@ -64,9 +62,9 @@ constexpr std::array kActivations = {
     NamedActivation{"relu2", [](const Tensor& x) { return at::square(at::relu(x)); }},
     NamedActivation{"relu6", [](const Tensor& x) { return at::hardtanh(x, 0, 6); }},
     NamedActivation{"sigmoid", [](const Tensor& x) { return at::sigmoid(x); }},
-    NamedActivation{"silu", swish},
+    NamedActivation{"silu", kernels::silu},
     NamedActivation{"sqrtsoftplus", [](const Tensor& x) { return at::sqrt(at::softplus(x)); }},
-    NamedActivation{"swish", swish},
+    NamedActivation{"swish", kernels::silu},
     NamedActivation{"tanh", [](const Tensor& x) { return at::tanh(x); }},
 };
 

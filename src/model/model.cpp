@@ -231,14 +231,14 @@ class EncoderWithHead {
     const LmDecoder last = head.decoder(*parts_.backbone);
     const Tensor x = in_head(
         input, hidden, [&](const HeadInput& in, nn::Pass& p) { return head.transform(in, p); });
-    const Tensor sum =
-        chunked_cross_entropy(x, last.weight, last.bias, labels, *store_,
-                              {.label_smoothing_factor = options.label_smoothing_factor,
-                               .gradient_scale = options.gradient_scale,
-                               .rows_per_chunk = options_.head_rows_per_chunk,
-                               .precision = precision_of(input),
-                               .softcap = last.softcap});
-    // A tied weight's gradient is complete only after the backward pass of the embeddings.
+    const Tensor sum = chunked_cross_entropy(
+        x, last.weight, last.bias, labels, *store_,
+        {.label_smoothing_factor = options.label_smoothing_factor,
+         .gradient_scale = options.gradient_scale,
+         .rows_per_chunk = loss_rows_per_chunk(config_, options_.head_rows_per_chunk),
+         .precision = precision_of(input),
+         .softcap = last.softcap});
+    // A tied weight is complete after the embeddings' backward pass only.
     return attach_backward(sum, {sum}, [this, last](const Tensor& gradient) -> std::vector<Tensor> {
       store_->complete({last.bias, last.is_tied ? Tensor() : last.weight});
       return {gradient};
@@ -414,6 +414,14 @@ std::unique_ptr<PretrainingModel> make_pretraining_model(const ModelConfig& conf
 }
 
 bool is_causal(const ModelConfig& config) { return architecture_of(config).is_causal(); }
+
+int64_t loss_rows_per_chunk(const ModelConfig& config, int64_t head_rows_per_chunk) {
+  constexpr int64_t kMostLogits = int64_t{1} << 24;  // of 4 bytes
+  constexpr int64_t kUsualRows = 128;                // the factor is that of any number of rows
+  if (!is_causal(config)) return head_rows_per_chunk;
+  const int64_t factor = kMostLogits / (kUsualRows * config.vocab_size);
+  return head_rows_per_chunk * std::clamp<int64_t>(factor, 1, 4);
+}
 
 bool has_next_sentence_head(const ModelConfig& config) {
   return architecture_of(config).has_next_sentence_head();

@@ -6,7 +6,6 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/cos.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/mul.h>
 #include <ATen/ops/outer.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
 #include <ATen/ops/sin.h>
@@ -191,54 +190,34 @@ Rotation make_rotation(const Tensor& places, const Tensor& frequencies, double f
 
 namespace {
 
-// x split into heads [B, T, H, D], its parts of size R / 2, R / 2 and the unrotated rest, and the
-// rotation as [T, 1, R / 2].
-struct HeadsToTurn {
-  Tensor all, first, second, rest, cos, sin;
-
-  HeadsToTurn(const Tensor& x, int64_t heads, const Rotation& rotation)
-      : all(x.unflatten(-1, {heads, -1}).to(at::kFloat)),
-        cos(rotation.cos.unsqueeze(1)),
-        sin(rotation.sin.unsqueeze(1)) {
-    const int64_t half = rotation.cos.size(-1);
-    first = all.narrow(-1, 0, half);
-    second = all.narrow(-1, half, half);
-    rest = all.narrow(-1, 2 * half, all.size(-1) - 2 * half);
-  }
-};
-
-// Rotates each head of x [B, T, heads * D] by ATen operators that autograd differentiates: first' =
-// first cos - second sin, second' = second cos + first sin (the halves of transformers'
-// rotate_half).
+// Each head of x [B, T, heads * D] turned by the rotation, which autograd differentiates.
 Tensor turned_plainly(const Tensor& x, int64_t heads, const Rotation& rotation) {
-  const HeadsToTurn h(x, heads, rotation);
-  return at::cat({h.first * h.cos - h.second * h.sin, h.second * h.cos + h.first * h.sin, h.rest},
-                 -1)
+  const Tensor all = x.unflatten(-1, {heads, -1}).to(at::kFloat);
+  const Tensor cos = rotation.cos.unsqueeze(1);
+  const Tensor sin = rotation.sin.unsqueeze(1);
+  const int64_t half = rotation.cos.size(-1);
+  const Tensor first = all.narrow(-1, 0, half);
+  const Tensor second = all.narrow(-1, half, half);
+  const Tensor rest = all.narrow(-1, 2 * half, all.size(-1) - 2 * half);
+  return at::cat({first * cos - second * sin, second * cos + first * sin, rest}, -1)
       .flatten(-2)
       .to(x.scalar_type());
 }
 
-// Computes the same bits with only two temporary tensors. `back` rotates by the negative angle: the
-// backward pass.
-Tensor turned(const Tensor& x, int64_t heads, const Rotation& rotation, bool back) {
-  const HeadsToTurn h(x, heads, rotation);
-  const int64_t half = h.first.size(-1);
-  const Tensor y = at::empty(h.all.sizes(), h.all.options());
-  Tensor first = y.narrow(-1, 0, half);
-  Tensor second = y.narrow(-1, half, half);
-  at::mul_out(first, h.first, h.cos).add_(h.second * h.sin, back ? 1.0 : -1.0);
-  at::mul_out(second, h.second, h.cos).add_(h.first * h.sin, back ? -1.0 : 1.0);
-  if (h.rest.size(-1) > 0) y.narrow(-1, 2 * half, h.rest.size(-1)).copy_(h.rest);
-  return y.flatten(-2).to(x.scalar_type());
+Tensor turned(Tensor x, int64_t heads, const Rotation& rotation, bool back) {
+  return kernels::fused_rotation(
+      to_overwrite(std::move(x)),
+      {.cos = rotation.cos, .sin = rotation.sin, .heads = heads, .back = back});
 }
 
 }  // namespace
 
 Value rope(Value x, int64_t heads, const Rotation& rotation, Pass& p) {
   if (p.is_plain()) return {.tensor = turned_plainly(x.tensor, heads, rotation)};
-  const Value y = p.result(turned(x.tensor, heads, rotation, false));
-  p.record(y, [heads, rotation, dx = x.slot](const Tensor& dy) {
-    if (dx) dx->give(turned(dy, heads, rotation, true));
+  const std::shared_ptr<Slot> dx = std::move(x.slot);
+  const Value y = p.result(turned(std::move(x.tensor), heads, rotation, false));
+  p.record(y, [heads, rotation, dx](Tensor dy) {
+    if (dx) dx->give(turned(std::move(dy), heads, rotation, true));
   });
   return y;
 }

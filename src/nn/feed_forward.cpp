@@ -4,8 +4,6 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/gelu.h>
-#include <c10/core/GradMode.h>
-#include <torch/csrc/autograd/autograd.h>
 
 namespace finetune::nn {
 
@@ -55,21 +53,19 @@ GatedFeedForward::GatedFeedForward(const Scope& scope, const GatedOptions& o)
 
 // y = f(gate) * up; dgate = f'(gate) * dy * up by autograd, dup = f(gate) * dy.
 Value gated(Value gate, Value up, Activation f, Pass& p) {
-  const auto product = [f, gate = gate.tensor, up = up.tensor] { return f(gate).mul_(up); };
   if (p.is_plain()) return {.tensor = f(gate.tensor) * up.tensor};
+  const auto product = [f, gate = gate.tensor, up = up.tensor] {
+    return kernels::fused_gated_product(gate, up, f);
+  };
   Value y = p.result(product());
   if (!p.records()) return y;
   y.rebuild = product;
-  p.record(y, [f, gate = std::move(gate), up = std::move(up)](const Tensor& dy) {
-    const Tensor leaf = gate.tensor.detach().requires_grad_();
-    Tensor activated;
-    {
-      const c10::AutoGradMode grad_mode(true);
-      activated = f(leaf);
-    }
-    gate.slot->give(torch::autograd::grad({activated}, {leaf}, {dy * up.tensor})[0]);
-    // autograd::grad freed the graph, so nothing else reads the activation.
-    up.slot->give(activated.detach().mul_(dy));
+  p.record(y, [f, gate = std::move(gate), up = std::move(up)](const Tensor& dy) mutable {
+    const Tensor of_gate = to_overwrite(std::exchange(gate.tensor, {}));
+    const Tensor of_up = to_overwrite(std::exchange(up.tensor, {}));
+    kernels::fused_gated_product_backward(of_gate, of_up, f, dy.contiguous());
+    gate.slot->give(of_gate);
+    up.slot->give(of_up);
   });
   return y;
 }

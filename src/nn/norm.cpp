@@ -59,49 +59,30 @@ Value LayerNorm::operator()(const Value& x, Pass& p) const {
 RmsNorm::RmsNorm(const Scope& scope, int64_t size, double epsilon, bool adds_one)
     : weight_(scope.parameter("weight", {size})), epsilon_(epsilon), adds_one_(adds_one) {}
 
-namespace {
-
-// x / sqrt(mean(x^2) + epsilon), and the factor 1 / sqrt(..) of each row, in float32 or wider.
-struct UnitRows {
-  Tensor rows, inverse;
-};
-
-UnitRows unit_rows(const Tensor& x, double epsilon) {
+// By ATen's operators, which autograd differentiates.
+Tensor RmsNorm::plainly(const Tensor& x) const {
   const Tensor wide = x.to(x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
-  const Tensor inverse = at::rsqrt(wide.square().mean(-1, true) + epsilon);
-  return {wide * inverse, inverse};
+  const Tensor unit = wide * at::rsqrt(wide.square().mean(-1, true) + epsilon_);
+  return (unit * (adds_one_ ? weight_ + 1.0 : weight_)).to(x.scalar_type());
 }
 
-}  // namespace
-
 Value RmsNorm::operator()(const Value& x, Pass& p) const {
-  const auto factor = [adds_one = adds_one_](const Tensor& weight) {
-    return adds_one ? weight + 1.0 : weight;
+  if (p.is_plain()) return {.tensor = plainly(x.tensor)};
+  const auto norm = [this, &p]() -> kernels::RmsNorm {
+    return {.weight = p.values(weight_), .epsilon = epsilon_, .adds_one = adds_one_};
   };
-  if (p.is_plain()) {
-    const Tensor y = unit_rows(x.tensor, epsilon_).rows * factor(weight_);
-    return {.tensor = y.to(x.tensor.scalar_type())};
-  }
-  const auto normed = [&p, factor, weight = weight_, epsilon = epsilon_, x = x.tensor] {
-    return unit_rows(x, epsilon)
-        .rows.mul_(factor(p.values(weight)))
-        .to(scalar_type(p.options().precision));
+  const auto normed = [&p, norm, x = x.tensor] {
+    return kernels::fused_rms_norm(x, norm()).to(scalar_type(p.options().precision));
   };
   Value y = p.result(normed());
   if (!p.records()) return y;
   y.rebuild = rebuilt_once(normed);
-  p.record(y, [&p, factor, weight = weight_, epsilon = epsilon_, x = x.tensor,
-               dx = x.slot](const Tensor& gradient) {
-    const UnitRows unit = unit_rows(x, epsilon);
-    const Tensor dy = gradient.to(unit.rows.scalar_type());
-    p.add(weight, rows_of(dy * unit.rows).sum(0));
-    if (dx) {
-      // With g = dy w and u = x / rms: dx = (g - u mean(g u)) / rms.
-      const Tensor g = dy * factor(p.values(weight));
-      const Tensor along = (g * unit.rows).mean(-1, true);
-      dx->give(g.sub_(unit.rows.mul_(along)).mul_(unit.inverse).to(x.scalar_type()));
-    }
-    p.complete({weight});
+  p.record(y, [this, &p, norm, x = x.tensor, dx = x.slot](Tensor gradient) {
+    gradient = gradient.to(x.scalar_type());
+    const Tensor dy = to_overwrite(std::move(gradient));
+    p.add(weight_, kernels::fused_rms_norm_backward(dy, x, norm()));
+    if (dx) dx->give(dy);
+    p.complete({weight_});
   });
   return y;
 }

@@ -10,7 +10,9 @@
 #include <ATen/ops/ones.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
+#include <ATen/ops/silu.h>
 #include <ATen/ops/tanh.h>
+#include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
@@ -159,6 +161,83 @@ TEST_P(EveryTable, AddsABiasAndActivates) {
       const Tensor of_bias = k.bias_activation_backward(input, weight(bias, input), f, dy);
       return {output, dy, of_bias};
     });
+  }
+}
+
+TEST_P(EveryTable, NormalisesByTheRootMeanSquare) {
+  for (const int64_t columns : {1, 16, 70}) {
+    const Tensor x = at::randn({2, 25, columns});
+    const Tensor gradient = at::randn({2, 25, columns});
+    const Tensor factors = at::randn({columns});
+    for (const bool adds_one : {false, true}) {
+      expect_like_plain([&](const Kernels& k, const auto& in) -> std::vector<Tensor> {
+        const Tensor input = in(x);
+        const RmsNorm norm = {
+            .weight = weight(factors, input), .epsilon = 1e-3, .adds_one = adds_one};
+        const Tensor y = k.rms_norm(input, norm);
+        const Tensor dy = in(gradient);
+        const Tensor of_weight = k.rms_norm_backward(dy, input, norm);
+        EXPECT_TRUE(k.rms_norm(input, norm).equal(y));
+        return {y, dy, of_weight};
+      });
+    }
+  }
+}
+
+TEST_P(EveryTable, MultipliesWithAGate) {
+  const Tensor x = at::randn({3, 50, 71}) * 4;
+  const Tensor other = at::randn({3, 50, 71});
+  const Tensor gradient = at::randn({3, 50, 71});
+  const Activation identity = [](const Tensor& t) { return t * 1.0; };
+  for (const Activation f : {Activation{silu}, identity}) {
+    expect_like_plain([&](const Kernels& k, const auto& in) -> std::vector<Tensor> {
+      const Tensor gate = in(x);
+      const Tensor up = in(other);
+      const Tensor y = k.gated_product(gate, up, f);
+      k.gated_product_backward(gate, up, f, in(gradient));
+      return {y, gate, up};
+    });
+  }
+}
+
+// Beyond where an exponential overflows, and what is not finite.
+TEST_P(EveryTable, MultipliesWithAGateOfAnySize) {
+  const Tensor gate = at::tensor({-200.0F, -100.0F, -87.5F, 0.0F, 88.0F, 100.0F, 200.0F});
+  const Tensor up = at::ones({7});
+  const Tensor y = kernels().gated_product(gate, up, silu);
+  EXPECT_TRUE(at::allclose(y, at::silu(gate), 1e-6, 1e-30)) << y;
+  const Tensor broken = at::full({3}, std::numeric_limits<float>::quiet_NaN());
+  EXPECT_TRUE(kernels().gated_product(broken, at::ones({3}), silu).isnan().all().item<bool>());
+  kernels().gated_product_backward(gate, up, silu, at::ones({7}));
+  EXPECT_TRUE(gate.isfinite().all().item<bool>()) << gate;
+  EXPECT_TRUE(up.isfinite().all().item<bool>()) << up;
+}
+
+TEST_P(EveryTable, RotatesHeads) {
+  const Tensor x = at::randn({2, 9, 3 * 50});
+  for (const int64_t half : {1, 16, 20, 25}) {
+    const Tensor angles = at::randn({9, half});
+    expect_like_plain([&](const Kernels& k, const auto& in) -> std::vector<Tensor> {
+      const auto turn = [&](const Tensor& heads, bool back) {
+        return k.rotate_heads(heads,
+                              {.cos = angles.cos(), .sin = angles.sin(), .heads = 3, .back = back});
+      };
+      const Tensor turned = turn(in(x), false);
+      const Tensor kept = turned.clone();
+      return {kept, turn(turned, true)};
+    });
+  }
+}
+
+// Checkpoints of ModernBERT that were trained by ATen's operators resume to the same bits.
+TEST(CpuKernels, RotateToTheBitsOfThePlainOnes) {
+  const Tensor x = at::randn({2, 9, 3 * 64});
+  const Tensor angles = at::randn({9, 32});
+  for (const bool back : {false, true}) {
+    const HeadRotation rotation = {
+        .cos = angles.cos(), .sin = angles.sin(), .heads = 3, .back = back};
+    const Tensor expected = plain::rotate_heads(x, rotation);
+    EXPECT_TRUE(same_bytes(cpu::rotate_heads(x.clone(), rotation), expected));
   }
 }
 

@@ -10,6 +10,19 @@
 namespace finetune {
 namespace {
 
+TEST(LossRowsPerChunk, AreMoreInCausalModels) {
+  ModelConfig config;
+  config.vocab_size = 49152;
+  EXPECT_EQ(loss_rows_per_chunk(config, 128), 128);
+  config.model_type = "gpt2";
+  EXPECT_EQ(loss_rows_per_chunk(config, 128), 256);
+  EXPECT_EQ(loss_rows_per_chunk(config, 32), 64);
+  config.vocab_size = 262144;
+  EXPECT_EQ(loss_rows_per_chunk(config, 128), 128);
+  config.vocab_size = 500;
+  EXPECT_EQ(loss_rows_per_chunk(config, 128), 512);
+}
+
 using Sizes = std::map<std::string, std::vector<int64_t>>;
 
 Sizes made(const Model& model) {

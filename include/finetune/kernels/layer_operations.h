@@ -57,6 +57,39 @@ void fused_activation(const Tensor& input, const Tensor& bias, Activation f, con
 [[nodiscard]] Tensor fused_activation_backward(const Tensor& input, const Tensor& bias,
                                                Activation f, const Tensor& gradient);
 
+// x sigmoid(x): the activation that gated products have kernels for.
+[[nodiscard]] Tensor silu(const Tensor& x);
+
+// f(gate) * up.
+[[nodiscard]] Tensor fused_gated_product(const Tensor& gate, const Tensor& up, Activation f);
+// `gradient` is that of the product; gate and up become their gradients.
+void fused_gated_product_backward(const Tensor& gate, const Tensor& up, Activation f,
+                                  const Tensor& gradient);
+
+// y = x / sqrt(mean(x^2) + epsilon) * f over the last dimension, with f = weight or 1 + weight
+// (Zhang and Sennrich 2019).
+struct RmsNorm {
+  Tensor weight;
+  double epsilon = 1e-6;
+  bool adds_one = false;  // f = 1 + weight
+};
+// -> like x
+[[nodiscard]] Tensor fused_rms_norm(const Tensor& x, const RmsNorm& norm);
+// `gradient`, of y and of x's type, becomes that of x. Returns that of the weight.
+[[nodiscard]] Tensor fused_rms_norm_backward(const Tensor& gradient, const Tensor& x,
+                                             const RmsNorm& norm);
+
+// Rotary positions (Su et al. 2021): the pairs (i, i + R / 2) of each head are turned by angles of
+// their token.
+struct HeadRotation {
+  Tensor cos, sin;  // [T, R / 2] float32
+  int64_t heads = 1;
+  bool back = false;  // by the negative angles, which is the backward pass
+};
+// x [B, T, heads * D]; values of a head after its first R stay. Returns the turned heads, in the
+// memory of x where the device turns them there; x is not to be read afterwards.
+[[nodiscard]] Tensor fused_rotation(const Tensor& x, const HeadRotation& rotation);
+
 // softmax(Q K^T / sqrt(D)) V of H heads.
 struct HeadAttention {
   int64_t heads = 1;

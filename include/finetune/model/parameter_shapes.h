@@ -23,7 +23,12 @@ struct ParameterShape {
 [[nodiscard]] std::vector<ParameterShape> parameter_shapes(const ModelConfig& config,
                                                            std::optional<Head> head);
 
-// The bytes that training keeps for the backward pass of one row.
+// Rows of the vocabulary's logits that the training loss makes at a time, where the options ask for
+// `head_rows_per_chunk`: that many, or, of a causal model, whose every token is a target, a
+// multiple of it, as long as the logits stay below 64 MiB. Matrix products of more rows are faster.
+[[nodiscard]] int64_t loss_rows_per_chunk(const ModelConfig& config, int64_t head_rows_per_chunk);
+
+// What training keeps for the backward pass of one row, in bytes.
 struct KeptBytes {
   int64_t embeddings = 0;        // outside the layers
   int64_t layer = 0;             // of each layer, including its input

@@ -29,6 +29,8 @@ class RmsNorm {
   Value operator()(const Value& x, Pass& p) const;
 
  private:
+  [[nodiscard]] Tensor plainly(const Tensor& x) const;
+
   Tensor weight_;  // [C]
   double epsilon_;
   bool adds_one_;

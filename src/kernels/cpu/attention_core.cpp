@@ -26,6 +26,9 @@ constexpr int64_t kScoresPerTile = 1 << 16;
 constexpr int64_t kFewestRows = 32;
 // Fewer for causal attention: half of a tile's last keys are computed although they are masked.
 constexpr int64_t kMostCausalRows = 64;
+// The same for a tile of several heads, whose rows of each head are a multiple of the fewest.
+constexpr int64_t kScoresPerGroupTile = 1 << 17;
+constexpr int64_t kFewestGroupRows = 16;
 
 // One key head of one sample and the query heads that it serves.
 struct HeadTask {
@@ -108,17 +111,26 @@ class HeadValues {
   Tensor copy_;
 };
 
-void store_values(const Matrix& values, const HeadRows& rows) {
-  if (!rows.is_float()) {
-    rows.view().copy_(at::from_blob(values.data, {values.rows, values.columns},
-                                    {values.row_stride, 1}, at::kFloat));
-    return;
-  }
-  const Matrix to = rows.memory();
+void copy_rows(const Matrix& from, const Matrix& to) {
   for (int64_t r = 0; r < to.rows; ++r) {
-    std::memcpy(to.data + r * to.row_stride, values.data + r * values.row_stride,
+    std::memcpy(to.data + r * to.row_stride, from.data + r * from.row_stride,
                 static_cast<size_t>(to.columns) * sizeof(float));
   }
+}
+
+// The rows of a matrix as a tensor that shares its memory.
+Tensor as_tensor(const Matrix& x) {
+  return at::from_blob(x.data, {x.rows, x.columns}, {x.row_stride, 1}, at::kFloat);
+}
+
+void load_values(const HeadRows& rows, const Matrix& to) {
+  if (rows.is_float()) return copy_rows(rows.memory(), to);
+  as_tensor(to).copy_(rows.view());
+}
+
+void store_values(const Matrix& values, const HeadRows& rows) {
+  if (rows.is_float()) return copy_rows(values, rows.memory());
+  rows.view().copy_(as_tensor(values));
 }
 
 // The keys [first, first + count) that at least one query of a tile attends to.
@@ -136,25 +148,45 @@ KeyRange keys_of_rows(const Attention& inputs, const HeadTask& task, int64_t fir
   return {begin, std::max<int64_t>(0, end - begin)};
 }
 
+// Returns the number of query heads that share one key head.
+int64_t group_of(const Attention& inputs) { return inputs.heads / inputs.key_heads(); }
+
+// Returns the rows of each head of a tile.
+int64_t rows_of_tile(const Attention& inputs, int64_t tokens) {
+  const int64_t group = group_of(inputs);
+  if (group > 1) {
+    const int64_t fitting = kScoresPerGroupTile / (group * tokens) / kFewestGroupRows;
+    return std::min(tokens,
+                    std::clamp(fitting * kFewestGroupRows, kFewestGroupRows, kMostCausalRows));
+  }
+  const int64_t rows = std::min(tokens, std::max(kFewestRows, kScoresPerTile / tokens));
+  const bool hides_keys = inputs.rule.causal || inputs.rule.window != 0;
+  return hides_keys ? std::min(rows, kMostCausalRows) : rows;
+}
+
 // The memory of one thread.
 struct Scratch {
-  int64_t rows;  // rows of a tile
-  Tensor scores, gradient, row, query_gradient, key_gradient, value_gradient;
+  int64_t rows;  // rows of each head of a tile
+  Tensor scores, gradient, row, query, context_gradient;
+  Tensor query_gradient, key_gradient, value_gradient;
 
   Scratch(const Attention& inputs, bool backward) {
     const int64_t tokens = longest_sample(inputs);
-    rows = std::min(tokens, std::max(kFewestRows, kScoresPerTile / tokens));
+    rows = rows_of_tile(inputs, tokens);
+    const int64_t group = group_of(inputs);
+    const bool gathers = group > 1 || inputs.query.scalar_type() != at::kFloat;
     const int64_t window = inputs.rule.window;
-    if (inputs.rule.causal || window != 0) rows = std::min(rows, kMostCausalRows);
     const int64_t seen = inputs.rule.causal ? window : 2 * window;
     const int64_t keys = window == 0 ? tokens : std::min(tokens, seen + rows);
     const auto options = inputs.query.options().dtype(at::kFloat);
     const int64_t size = inputs.head_size();
-    scores = at::empty({rows * keys}, options);
-    query_gradient = at::empty({rows, size}, options);  // in the forward pass the context
+    scores = at::empty({group * rows * keys}, options);
+    query_gradient = at::empty({group * rows, size}, options);  // in the forward pass the context
     row = at::empty({attention_scratch(tokens)}, options);
+    if (gathers) query = at::empty({group * rows, size}, options);
     if (!backward) return;
-    gradient = at::empty({rows * keys}, options);
+    if (gathers) context_gradient = at::empty({group * rows, size}, options);
+    gradient = at::empty({group * rows * keys}, options);
     key_gradient = at::empty({tokens, size}, options);
     value_gradient = at::empty({tokens, size}, options);
   }
@@ -164,14 +196,18 @@ struct Scratch {
   }
 };
 
-// Some rows of one head's queries, from the sample's row `first_query` on.
+// The query rows of a tile: `rows` rows of each of `heads` heads, from the sample's row
+// `first_query` on, one head after the other.
 struct TilePlace {
-  int64_t head, first_query;
+  int64_t first_head, heads, first_query, rows;
   KeyRange keys;
+
+  [[nodiscard]] int64_t count() const { return heads * rows; }
 };
 
+// The scores of one head of a tile.
 ScoreTile make_tile(const Attention& inputs, const HeadTask& task, const Matrix& scores,
-                    const Scratch& scratch, const TilePlace& place) {
+                    const Scratch& scratch, const TilePlace& place, int64_t head) {
   const float* key_add = task.key_add.empty() ? nullptr : task.key_add.data() + place.keys.first;
   return {.scores = scores.data,
           .gradient = nullptr,
@@ -180,7 +216,7 @@ ScoreTile make_tile(const Attention& inputs, const HeadTask& task, const Matrix&
           .keys = place.keys.count,
           .dropout = inputs.dropout,
           .sample = task.sample,
-          .head = place.head,
+          .head = head,
           .first_query = place.first_query,
           .first_key = place.keys.first,
           .causal = inputs.rule.causal,
@@ -208,44 +244,84 @@ struct KeysAndValues {
         value(key_rows(inputs.value, inputs, task, task.keys)) {}
 };
 
-// Calls `function` for each query head and each of its tiles.
+// Calls `function` with each tile of the query heads.
 template <typename Function>
 void for_each_tile(const Attention& inputs, const HeadTask& task, const Scratch& scratch,
                    const Function& function) {
-  const int64_t group = inputs.heads / inputs.key_heads();
-  for (int64_t head = task.key_head * group; head < (task.key_head + 1) * group; ++head) {
-    for (int64_t first = 0; first < task.tokens; first += scratch.rows) {
-      const int64_t rows = std::min(scratch.rows, task.tokens - first);
-      const TilePlace place = {
-          .head = head, .first_query = first, .keys = keys_of_rows(inputs, task, first, rows)};
-      function(place, rows);
-    }
+  const int64_t group = group_of(inputs);
+  for (int64_t first = 0; first < task.tokens; first += scratch.rows) {
+    const int64_t rows = std::min(scratch.rows, task.tokens - first);
+    function(TilePlace{.first_head = task.key_head * group,
+                       .heads = group,
+                       .first_query = first,
+                       .rows = rows,
+                       .keys = keys_of_rows(inputs, task, first, rows)});
   }
 }
 
-// For each tile: S = scale Q K^T, then context = Dropout(softmax(S)) V.
+// Calls `function` with each head of a tile and its rows of `x`, [heads * rows, ...].
+template <typename Function>
+void for_each_head(const TilePlace& place, const Matrix& x, const Function& function) {
+  for (int64_t i = 0; i < place.heads; ++i) {
+    function(place.first_head + i, x.row_range(i * place.rows, place.rows));
+  }
+}
+
+// The rows of one tile in tensors of the query's shape.
+class TileRows {
+ public:
+  TileRows(const Attention& inputs, const HeadTask& task, const TilePlace& place)
+      : size_(inputs.head_size()), first_(task.first + place.first_query), place_(place) {}
+
+  // Returns [heads * rows, D] in float32: in place for one head of float32, else copied to
+  // `memory`.
+  [[nodiscard]] Matrix of(const Tensor& x, const Tensor& memory) const {
+    const HeadRows only = of_head(x, place_.first_head);
+    if (place_.heads == 1 && only.is_float()) return only.memory();
+    const Matrix all = Scratch::matrix(memory, place_.count(), size_);
+    for_each_head(place_, all,
+                  [&](int64_t head, const Matrix& rows) { load_values(of_head(x, head), rows); });
+    return all;
+  }
+  void set(const Tensor& x, const Matrix& values) const {
+    for_each_head(place_, values,
+                  [&](int64_t head, const Matrix& rows) { store_values(rows, of_head(x, head)); });
+  }
+  void clear(const Tensor& x) const {
+    for (int64_t i = 0; i < place_.heads; ++i) of_head(x, place_.first_head + i).view().zero_();
+  }
+
+ private:
+  [[nodiscard]] HeadRows of_head(const Tensor& x, int64_t head) const {
+    return {x, size_, head, first_, place_.rows};
+  }
+
+  int64_t size_;
+  int64_t first_;  // token of the batch
+  const TilePlace& place_;
+};
+
+// For each tile: S = scale Q K^T, then context = Dropout(softmax(S)) V. The query heads of a key
+// head are the rows of one product.
 void forward_heads(const Attention& inputs, const HeadTask& task, const Tensor& output,
                    const Scratch& scratch) {
   const KeysAndValues all(inputs, task);
-  const int64_t size = inputs.head_size();
   const float scale = score_scale(inputs);
-  for_each_tile(inputs, task, scratch, [&](const TilePlace& place, int64_t rows) {
-    const int64_t first = task.first + place.first_query;
-    const HeadRows context = {output, size, place.head, first, rows};
+  for_each_tile(inputs, task, scratch, [&](const TilePlace& place) {
+    const TileRows rows(inputs, task, place);
     const int64_t keys = place.keys.count;
-    if (keys == 0) {
-      context.view().zero_();
-      return;
-    }
-    const HeadValues query(HeadRows{inputs.query, size, place.head, first, rows});
+    if (keys == 0) return rows.clear(output);
     const Matrix key = all.key.matrix().row_range(place.keys.first, keys);
     const Matrix value = all.value.matrix().row_range(place.keys.first, keys);
-    const Matrix scores = Scratch::matrix(scratch.scores, rows, keys);
-    multiply(scores, query.matrix(), key.t(), 0.0F, scale);
-    softmax_dropout(make_tile(inputs, task, scores, scratch, place));
-    const Matrix result = Scratch::matrix(scratch.query_gradient, rows, size);
+    const Matrix scores = Scratch::matrix(scratch.scores, place.count(), keys);
+    multiply(scores, rows.of(inputs.query, scratch.query), key.t(), 0.0F, scale);
+    for_each_head(place, scores, [&](int64_t head, const Matrix& of_head) {
+      softmax_dropout(make_tile(inputs, task, of_head, scratch, place, head));
+    });
+    const Matrix result =
+        Scratch::matrix(scratch.query_gradient, place.count(), inputs.head_size());
     multiply(result, scores, value);
-    store_values(result, context);
+    rows.set(output, result);
   });
 }
 
@@ -270,31 +346,29 @@ void backward_heads(const Attention& inputs, const HeadTask& task, const Tensor&
     std::fill_n(of_all_keys.data, task.keys * size, 0.0F);
     std::fill_n(of_all_values.data, task.keys * size, 0.0F);
   }
-  for_each_tile(inputs, task, scratch, [&](const TilePlace& place, int64_t rows) {
-    const int64_t first = task.first + place.first_query;
-    const HeadRows query = {inputs.query, size, place.head, first, rows};
+  for_each_tile(inputs, task, scratch, [&](const TilePlace& place) {
+    const TileRows rows(inputs, task, place);
     const int64_t keys = place.keys.count;
-    if (keys == 0) {
-      query.view().zero_();
-      return;
-    }
+    if (keys == 0) return rows.clear(inputs.query);
     const auto keys_of = [&](const Matrix& x) { return x.row_range(place.keys.first, keys); };
     const float keep = !adds && place.first_query == 0 ? 0.0F : 1.0F;
-    const HeadValues of_rows(HeadRows{gradient, size, place.head, first, rows});
-    const HeadValues query_rows(query);
+    const Matrix of_rows = rows.of(gradient, scratch.context_gradient);
+    const Matrix query_rows = rows.of(inputs.query, scratch.query);
     const Matrix key = keys_of(all.key.matrix());
-    const Matrix scores = Scratch::matrix(scratch.scores, rows, keys);
-    const Matrix of_scores = Scratch::matrix(scratch.gradient, rows, keys);
-    multiply(scores, query_rows.matrix(), key.t(), 0.0F, scale);
-    multiply(of_scores, of_rows.matrix(), keys_of(all.value.matrix()).t());
-    ScoreTile tile = make_tile(inputs, task, scores, scratch, place);
-    tile.gradient = of_scores.data;
-    softmax_dropout_backward(tile);
-    multiply(keys_of(of_all_values), scores.t(), of_rows.matrix(), keep);
-    multiply(keys_of(of_all_keys), of_scores.t(), query_rows.matrix(), keep, scale);
-    const Matrix of_query = Scratch::matrix(scratch.query_gradient, rows, size);
+    const Matrix scores = Scratch::matrix(scratch.scores, place.count(), keys);
+    const Matrix of_scores = Scratch::matrix(scratch.gradient, place.count(), keys);
+    multiply(scores, query_rows, key.t(), 0.0F, scale);
+    multiply(of_scores, of_rows, keys_of(all.value.matrix()).t());
+    for_each_head(place, scores, [&](int64_t head, const Matrix& of_head) {
+      ScoreTile tile = make_tile(inputs, task, of_head, scratch, place, head);
+      tile.gradient = of_scores.data + (of_head.data - scores.data);
+      softmax_dropout_backward(tile);
+    });
+    multiply(keys_of(of_all_values), scores.t(), of_rows, keep);
+    multiply(keys_of(of_all_keys), of_scores.t(), query_rows, keep, scale);
+    const Matrix of_query = Scratch::matrix(scratch.query_gradient, place.count(), size);
     multiply(of_query, of_scores, key, 0.0F, scale);
-    store_values(of_query, query);
+    rows.set(inputs.query, of_query);
   });
   store_key_gradient(of_all_keys, inputs.key, inputs, task);
   store_key_gradient(of_all_values, inputs.value, inputs, task);
