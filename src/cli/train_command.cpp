@@ -43,6 +43,11 @@ void write_peak(bool use_cpu, const std::string& path) {
 int train(const LoadedConfig& config, const RunOptions& options) {
   const bool evaluates_only = !config.args.do_train && config.args.do_eval;
   validate(config, evaluates_only ? Purpose::kEvaluate : Purpose::kTrain);
+  if (evaluates_only) {
+    log::info(config.where("do_train") +
+              ": do_train is false and do_eval is true: the model is evaluated and not trained "
+              "(leave do_train out to train)");
+  }
   check_starting_folder(config);
   if (!tpu_note().empty()) log::warning(tpu_note());
   return launch(plan_launch(config), config, [&](std::shared_ptr<World> world) {

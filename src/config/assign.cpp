@@ -142,6 +142,9 @@ class Assignment {
     const bool is_list = value.kind == Node::Kind::kList && field_.spec.listed;
     if (value.kind == Node::Kind::kMap || is_list) {
       member.text = to_json_text(value);
+      for (const auto& [spelling, meaning] : field_.spec.spellings) {
+        if (member.text == spelling) member.text = meaning;
+      }
       return true;
     }
     if (!value.is_scalar()) return fail("must be a mapping, not " + show(value));
@@ -164,10 +167,11 @@ class Assignment {
   // Returns the value, or the value for which it is another spelling.
   Node spelled(const Node& value) const {
     for (const auto& [spelling, meaning] : field_.spec.spellings) {
-      const bool same = spelling == "null"
-                            ? is_null(value)
-                            : value.is_scalar() && lower_case(value.text) == spelling;
-      if (same) return {.kind = Node::Kind::kQuoted, .text = meaning};
+      const bool is_text = value.is_scalar() && lower_case(value.text) == spelling;
+      const bool is_no_items =
+          spelling == "[]" && value.kind == Node::Kind::kList && value.items.empty();
+      if (spelling == "null" ? is_null(value) : is_text || is_no_items)
+        return {.kind = Node::Kind::kQuoted, .text = meaning};
     }
     return value;
   }

@@ -49,6 +49,11 @@ constexpr std::string_view kThreads = "batches are made by threads";
 constexpr std::string_view kPythonOnly = "it concerns Python callbacks only";
 constexpr std::string_view kStreamed = "metrics are always summed up batch by batch";
 
+// accelerator_config as TrainingArguments.to_json_string() writes its default.
+constexpr char kDefaultOfAccelerator[] =
+    R"({"split_batches":false,"dispatch_batches":null,"even_batches":true,)"
+    R"("use_seedable_sampler":true,"non_blocking":false,"gradient_accumulation_kwargs":null})";
+
 // A value other than the default gets a note.
 FieldSpec ignored(std::string_view reason, FieldSpec more = {}) {
   more.support = Support::kAccepted;
@@ -144,7 +149,7 @@ std::vector<Field> foreign_fields() {
       row(kProcesses, "ddp_static_graph", UnsetFlag(),
           "Promise that the same parameters are used in every step.", ignored(kOneSum)),
       row(kProcesses, "accelerator_config", JsonText(), "Arguments of accelerate.",
-          refused(kNotYet, {.named = true})),
+          refused(kNotYet, {.spellings = {{kDefaultOfAccelerator, ""}}, .named = true})),
       row(kProcesses, "parallelism_config", JsonText(), "How a model is divided among devices.",
           refused(kNotYet, {.named = true})),
       row(kProcesses, "fsdp", UnsetText(), "Fully sharded data parallel training.",
@@ -162,7 +167,7 @@ std::vector<Field> foreign_fields() {
       row(kLogging, "skip_memory_metrics", true, "Leave a memory report out of the metrics.",
           ignored("peak memory is always shown")),
       row(kLogging, "debug", std::string(), "Checks for debugging.",
-          refused(kNotYet, {.spellings = {{"null", ""}}})),
+          refused(kNotYet, {.spellings = {{"null", ""}, {"[]", ""}}})),
       row(kLogging, "trackio_space_id", UnsetText(), "Space for Trackio.",
           refused(kNoHub, {.resume = kFree})),
       row(kLogging, "trackio_bucket_id", UnsetText(), "Bucket for Trackio.",

@@ -34,7 +34,9 @@ class Validator {
       return;
     }
     if (!args_.do_train && !args_.do_eval && !args_.do_predict) {
-      add({"do_train"}, "do_train, do_eval and do_predict are all false: there is nothing to do");
+      add({"do_train"},
+          "do_train, do_eval and do_predict are all false: there is nothing to do; "
+          "to train, leave do_train out or set it to true");
     }
     check_steps();
     check_best_model();

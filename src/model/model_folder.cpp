@@ -63,6 +63,23 @@ bool is_in_folder(const std::string& name, const std::string& base) {
   return files.exists(owner) || (!base.empty() && files.exists(join_path(base, owner)));
 }
 
+// Returns what to do about a folder without a model: a run that is not finished has checkpoints.
+std::string what_to_name_instead(const std::string& folder) {
+  const std::string advice = "name a folder that save_pretrained or a run wrote";
+  if (FileSystem::local().type(folder) != FileType::kDirectory) return advice;
+  const std::string prefix = "checkpoint-";
+  int64_t newest = -1;
+  for (const std::string& name : FileSystem::local().list(folder)) {
+    const std::string step = name.starts_with(prefix) ? name.substr(prefix.size()) : "";
+    const bool is_step = !step.empty() && step.size() < 18 &&
+                         step.find_first_not_of("0123456789") == std::string::npos;
+    if (is_step) newest = std::max<int64_t>(newest, std::stoll(step));
+  }
+  if (newest < 0) return advice;
+  return "the run in it is not finished: name one of its checkpoints, such as '" +
+         join_path(folder, prefix + std::to_string(newest)) + "'";
+}
+
 // Returns " (did you mean 'm/bert'?)" from the names in the parent folder of a missing path, or "".
 std::string nearest_folder(const std::string& path, const std::string& base) {
   FileSystem& files = FileSystem::local();
@@ -90,8 +107,8 @@ std::string resolve_model_folder(const std::string& name, const std::string& whe
   }
   if (files.exists(name)) {
     throw Error(ErrorKind::kConfig, where + ": '" + name +
-                                        "' holds no config.json and no tokenizer; name a folder "
-                                        "that save_pretrained or a run wrote");
+                                        "' holds no config.json and no tokenizer; " +
+                                        what_to_name_instead(name));
   }
   const std::string near = nearest_folder(name, base);
   const std::string cached = is_hub_name(name) ? find_in_hub_cache(name) : "";

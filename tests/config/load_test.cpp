@@ -196,6 +196,19 @@ TEST(LoadConfig, TakesTheDefaultOfWhatItDoesNotHave) {
   EXPECT_THAT(config.notes, IsEmpty());
 }
 
+// TrainingArguments.to_json_string() of transformers 5.23 writes these defaults.
+TEST(LoadConfig, AcceptsTheDefaultsOfDumpedTrainingArguments) {
+  const LoadedConfig config =
+      load_yaml(R"(accelerator_config: {"split_batches": false, "dispatch_batches": null, )"
+                R"("even_batches": true, "use_seedable_sampler": true, "non_blocking": false, )"
+                R"("gradient_accumulation_kwargs": null})"
+                "\ndebug: []\nfsdp: null\nlocal_rank: -1\n");
+  EXPECT_THAT(config.notes, IsEmpty());
+  EXPECT_THAT(load_error("accelerator_config: {split_batches: true}"),
+              HasSubstr("is not available"));
+  EXPECT_THAT(load_error("debug: [underflow_overflow]"), HasSubstr("'debug'"));
+}
+
 TEST(LoadConfig, SaysWhatHasNoEffect) {
   const LoadedConfig config = load_yaml("dataloader_in_order: false\nhub_token: secret\n");
   EXPECT_THAT(config.notes,

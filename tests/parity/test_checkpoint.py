@@ -269,3 +269,14 @@ def fresh_optimizer(model):
 
     args = TrainingArguments(output_dir="unused", use_cpu=True, weight_decay=0.1, report_to="none")
     return Trainer(model=model, args=args).create_optimizer()
+
+
+class Arguments(ParityTest):
+    def test_dumped_training_arguments_are_a_configuration(self):
+        from transformers import TrainingArguments
+
+        args = TrainingArguments(output_dir="run", use_cpu=True, report_to="none", learning_rate=1e-4)
+        keys = {**json.loads(args.to_json_string()), "do_train": True}
+        path = scratch_folder(self.addCleanup) / "args.json"
+        path.write_text(json.dumps({**keys, "train_file": "t.jsonl", "model_name_or_path": "m"}))
+        run_binary("config", "check", path, "--no_files", "--task", "sequence_classification")

@@ -44,7 +44,8 @@ struct Range {
 struct FieldSpec {
   Range range{};
   std::vector<std::string> choices{};  // empty: any value
-  // Alternative spellings of values ("true" -> "all"), compared in lower case; "null" is allowed.
+  // Alternative spellings of values ("true" -> "all"), compared in lower case. "null" and
+  // "[]" (a list without items) are allowed; of a mapping, the whole JSON text.
   std::vector<std::pair<std::string, std::string>> spellings{};
   Support support = Support::kSupported;
   std::vector<std::string> available{};  // accepted values in addition to the default
