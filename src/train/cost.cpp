@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
 #include "train/cost.h"
 
-#include <cmath>
+#include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "finetune/base/error.h"
+#include "finetune/base/json_fields.h"
 
 namespace finetune {
 namespace {
@@ -23,12 +23,6 @@ std::string budget_text(double units) {
   char text[32];
   std::snprintf(text, sizeof(text), "%.6g", units);
   return text;
-}
-
-double amount_from(const Json& value, const std::string& where) {
-  const double number = value.is_number() ? value.get<double>() : -1.0;
-  if (std::isfinite(number) && number >= 0) return number;
-  throw Error(ErrorKind::kData, where + ": 'cost' must hold numbers that are not negative");
 }
 
 }  // namespace
@@ -57,12 +51,12 @@ Json Cost::to_json() const {
 Cost Cost::from_json(const Json& json, const std::string& where) {
   Cost cost;
   if (json.empty()) return cost;
-  if (!json.contains("units") || !json.contains("money") || !json["money"].is_object()) {
-    throw Error(ErrorKind::kData, where + ": 'cost' must hold units and money");
-  }
-  cost.units = amount_from(json["units"], where);
-  for (const auto& [currency, value] : json["money"].items()) {
-    cost.money[currency] = amount_from(value, where);
+  constexpr NumberRange kAmount = {.low = 0};
+  const JsonFields fields(json, where + ": cost");
+  const JsonFields money = fields.fields("money");
+  cost.units = fields.number("units", kAmount);
+  for (const auto& item : fields.object("money").items()) {
+    cost.money[item.key()] = money.number(item.key().c_str(), kAmount);
   }
   return cost;
 }

@@ -152,7 +152,7 @@ TEST_F(Extending, IsInMessagesAndHelp) {
   EXPECT_THAT(problem("optim: sign_momentum\noptim_args: kep=0.5\n"),
               HasSubstr("has no 'kep' (did you mean 'kept'?); 'optim: sign_momentum' takes kept"));
   EXPECT_THAT(problem("optim: sign_momentum\noptim_args: kept=1\n"),
-              HasSubstr("'kept' to be a number from 0 to below 1, not 1"));
+              HasSubstr("'kept' must be a number from 0.0 to below 1.0, not 1"));
   EXPECT_THAT(find_field("optim_args")->help, HasSubstr("kept of sign_momentum"));
   EXPECT_THAT(problem("lr_scheduler_type: halvin\n"), HasSubstr("halving"));
   EXPECT_THAT(testing::message_of<Error>([] { (void)optimizer_of_kind("adam"); }),
