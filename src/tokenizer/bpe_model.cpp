@@ -60,6 +60,7 @@ BpeModel::BpeModel(BpeParts parts, const std::string& where)
     unk_id_ = *id;
   }
   if (parts.byte_fallback) fallback_ids_ = byte_fallback_ids(*this);
+  if (merges_within_words(parts.merges)) segment_parts();
   if (!byte_level_ || !prefix_.empty() || !suffix_.empty()) return;
   byte_ids_.emplace();
   for (size_t byte = 0; byte < 256; ++byte) {
@@ -146,6 +147,22 @@ void BpeModel::add_merges(const std::vector<std::pair<std::string, std::string>>
       slot = (slot + 1) & merge_mask_;
     merges_[slot] = {pair, static_cast<int32_t>(rank), id};  // of equal merges the last one wins
   }
+}
+
+bool BpeModel::merges_within_words(
+    const std::vector<std::pair<std::string, std::string>>& merges) const {
+  // Every character becomes a symbol: of one that is dropped, the neighbours would meet.
+  const bool keeps_all = unk_id_ >= 0 || (fallback_ids_ && std::ranges::min(*fallback_ids_) >= 0);
+  if (byte_level_ || ignore_merges_ || !keeps_all || !prefix_.empty() || !suffix_.empty() ||
+      !token_to_id(kWordStart)) {
+    return false;
+  }
+  return std::ranges::none_of(merges,
+                              [](const auto& merge) {
+                                const auto& [left, right] = merge;
+                                return right.starts_with(kWordStart) && !left.ends_with(kWordStart);
+                              }) &&
+         !id_to_token(unk_id_).ends_with(kWordStart);
 }
 
 const BpeModel::Merge* BpeModel::find_merge(int32_t left, int32_t right) const {

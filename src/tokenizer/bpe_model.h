@@ -59,6 +59,10 @@ class BpeModel : public CachedModel {
                       const std::string& where);
   void add_merges(const std::vector<std::pair<std::string, std::string>>& merges,
                   const std::string& where);
+  // Whether no merge joins what comes before a word's "▁" with it, so that words between spaces
+  // are independent: the vocabularies that SentencePiece makes.
+  [[nodiscard]] bool merges_within_words(
+      const std::vector<std::pair<std::string, std::string>>& merges) const;
   [[nodiscard]] const Merge* find_merge(int32_t left, int32_t right) const;
   void start_symbols(std::string_view word, std::vector<Symbol>& symbols) const;
   [[nodiscard]] bool append_bytes(std::string_view character, std::vector<Symbol>& symbols) const;

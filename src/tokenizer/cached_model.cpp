@@ -45,20 +45,44 @@ void append(WordCache<Value>& cache, uint64_t owner, std::string_view word,
   result.insert(result.end(), made.begin(), made.end());
 }
 
+// Where the first part of a word ends: before a "▁" after another character.
+size_t end_of_part(std::string_view word) {
+  size_t before = 0;  // the end of the last "▁"
+  for (size_t at; (at = word.find(kWordStart, before)) != std::string_view::npos;) {
+    if (at > before) return at;
+    before = at + kWordStart.size();
+  }
+  return word.size();
+}
+
 }  // namespace
 
 CachedModel::CachedModel() : serial_(next_serial++) {}
 
 void CachedModel::tokenize(std::string_view word, std::vector<Piece>& pieces) const {
   Scratch& scratch = thread_scratch();
-  append(scratch.pieces, serial_, word, scratch.new_pieces, pieces,
-         [&] { segment(word, scratch.new_pieces); });
+  for (size_t begin = 0; begin < word.size();) {
+    const std::string_view rest = word.substr(begin);
+    const std::string_view part = has_parts_ ? rest.substr(0, end_of_part(rest)) : rest;
+    const size_t first = pieces.size();
+    append(scratch.pieces, serial_, part, scratch.new_pieces, pieces,
+           [&] { segment(part, scratch.new_pieces); });
+    for (size_t i = first; i < pieces.size() && begin > 0; ++i) {
+      pieces[i].begin += static_cast<uint32_t>(begin);
+      pieces[i].end += static_cast<uint32_t>(begin);
+    }
+    begin += part.size();
+  }
 }
 
 void CachedModel::append_ids(std::string_view word, std::vector<int32_t>& ids) const {
   Scratch& scratch = thread_scratch();
-  append(scratch.ids, serial_, word, scratch.new_ids, ids,
-         [&] { append_new_ids(word, scratch.new_ids); });
+  while (!word.empty()) {
+    const std::string_view part = has_parts_ ? word.substr(0, end_of_part(word)) : word;
+    append(scratch.ids, serial_, part, scratch.new_ids, ids,
+           [&] { append_new_ids(part, scratch.new_ids); });
+    word.remove_prefix(part.size());
+  }
 }
 
 void CachedModel::append_new_ids(std::string_view word, std::vector<int32_t>& ids) const {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Wrong input is reported in one sentence with the documented exit code, and changes nothing.
 #include <cctype>
+#include <memory>
 
 #include "integration/tiny_run.h"
 
@@ -253,6 +254,73 @@ TEST_F(BadModel, WithAbsurdSizesIsRefusedBeforeAnythingIsAllocated) {
 TEST_F(BadModel, WithATruncatedTokenizerIsRefused) {
   write_file(folder_ / "tokenizer.json", content("tokenizer.json").substr(0, 4000));
   expect_refused_with(1, {"tokenizer.json"});
+}
+
+// A trained causal model of a family, with some fields of its config.json changed.
+class BadDecoder : public ::testing::Test {
+ protected:
+  void train(const std::string& family) {
+    trained_ = std::make_unique<TinyRun>(TinyRun::Keys{
+        {"task", "clm"},
+        {"model_type", family},
+        {"config_overrides",
+         "{num_hidden_layers: 2, num_attention_heads: 4, num_key_value_heads: 2, hidden_size: 32, "
+         "intermediate_size: 64, max_position_embeddings: 64}"},
+        {"max_steps", "1"},
+        {"eval_strategy", "\"no\""},
+        {"eval_steps", ""}});
+    ASSERT_EQ(trained_->train().code, 0);
+    config_ = parse_json(read_file(trained_->out("config.json")), "config.json");
+  }
+  void expect_refused_with(const Json& change, int code, const std::vector<std::string>& parts,
+                           const TinyRun::Keys& more = {}) const {
+    SCOPED_TRACE(change.dump());
+    Json config = config_;
+    config.update(change);
+    write_file(trained_->out("config.json"), config.dump());
+    TinyRun::Keys keys = {{"task", "clm"},
+                          {"model_name_or_path", trained_->out()},
+                          {"model_type", ""},
+                          {"config_overrides", ""},
+                          {"tokenizer_name", ""}};
+    for (const auto& [key, value] : more) keys[key] = value;
+    expect_refused(keys, code, parts);
+  }
+
+  std::unique_ptr<TinyRun> trained_;
+  Json config_;
+};
+
+TEST_F(BadDecoder, WithNumbersThatDoNotFitIsRefusedWithFileFieldAndBothValues) {
+  train("llama");
+  const auto rope = [](const Json& members) -> Json { return {{"rope_parameters", members}}; };
+  expect_refused_with({{"num_key_value_heads", 3}}, 1,
+                      {"config.json: num_attention_heads 4", "num_key_value_heads 3"});
+  expect_refused_with({{"head_dim", 7}}, 1, {"config.json: rope_parameters: 7 of head_dim 7"});
+  expect_refused_with(rope({{"rope_type", "yran"}}), 1,
+                      {"config.json: rope_parameters: rope_type 'yran'", "did you mean 'yarn'"});
+  expect_refused_with(rope({{"rope_type", "yarn"}, {"factor", 2.0}}), 1,
+                      {"config.json: rope_parameters", "needs 'original_max_position_embeddings'"});
+  expect_refused_with({{"model_type", "qwen2"}, {"layer_types", {"full_attention"}}}, 1,
+                      {"config.json: layer_types has 1 entries", "num_hidden_layers is 2"});
+  expect_refused_with({{"model_type", "mistral"}, {"sliding_window", 0}}, 1,
+                      {"config.json: 'sliding_window' is 0, but must be between 1 and"});
+  expect_refused_with({{"vocab_size", 700}}, 1,
+                      {"model.embed_tokens.weight [300, 32] instead of [700, 32]"});
+  expect_refused_with({{"vocab_size", 200}}, 2, {"the tokenizer has 300 tokens", "only 200"});
+  expect_refused_with(Json::object(), 2, {"max_seq_length: 128 is longer than the 64 tokens"},
+                      {{"max_seq_length", "128"}});
+  expect_refused_with({{"max_position_embeddings", 10'000'000}}, 2,
+                      {"max_seq_length: 70000 is longer than 65536 tokens"},
+                      {{"max_seq_length", "70000"}});
+}
+
+TEST_F(BadDecoder, WithFusedTensorsOfAnotherSizeIsRefused) {
+  train("phi3");
+  expect_refused_with({{"num_key_value_heads", 4}}, 1,
+                      {"model.layers.0.self_attn.qkv_proj.weight [64, 32] instead of [96, 32]"});
+  expect_refused_with({{"intermediate_size", 60}}, 1,
+                      {"model.layers.0.mlp.gate_up_proj.weight [128, 32] instead of [120, 32]"});
 }
 
 TEST(OutputFolder, ThatCannotBeMadeIsNamed) {

@@ -202,6 +202,32 @@ TEST(BpeModel, FallsBackToBytes) {
             (Answer{{0, 0, 3}, {4, 3, 4}, {5, 4, 5}, {0, 5, 8}}));
 }
 
+// As Llama 2 has it, whose text is one word: parts are segmented each by itself where no merge
+// joins them, with the pieces of the whole.
+TEST(BpeModel, CutsATextAtItsWordsWhereNoMergeCrossesThem) {
+  BpeParts parts;
+  parts.vocabulary = {{"<unk>", 0}, {"▁", 1},  {"a", 2},  {"b", 3},
+                      {"ab", 4},    {"▁a", 5}, {"▁▁", 6}, {"▁▁ab", 7}};
+  parts.merges = {{"a", "b"}, {"▁", "▁"}, {"▁▁", "ab"}, {"▁", "a"}};
+  parts.unk_token = "<unk>";
+  parts.fuse_unk = true;
+  parts.byte_level = false;
+  const BpeModel model(parts, "test");
+  const std::string text = "▁ab▁▁ab▁xé▁▁▁a";
+  EXPECT_EQ(
+      pieces(model, text),
+      (Answer{
+          {1, 0, 3}, {4, 3, 5}, {7, 5, 13}, {1, 13, 16}, {0, 16, 19}, {6, 19, 25}, {5, 25, 29}}));
+  std::vector<int32_t> ids;
+  model.append_ids(text, ids);
+  EXPECT_THAT(ids, ElementsAre(1, 4, 7, 1, 0, 6, 5));
+
+  parts.vocabulary.emplace_back("b▁", 8);
+  parts.merges.emplace(parts.merges.begin(), "b", "▁");
+  const BpeModel joining(parts, "test");
+  EXPECT_EQ(pieces(joining, "ab▁a"), (Answer{{2, 0, 1}, {8, 1, 5}, {2, 5, 6}}));
+}
+
 TEST(BpeModel, PutsThePrefixBeforeAllCharactersButTheFirst) {
   BpeParts parts;
   parts.vocabulary = {{"[UNK]", 0}, {"a", 1}, {"##b", 2}, {"ab", 3},  {"##c", 4},
