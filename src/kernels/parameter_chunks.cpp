@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include "finetune/kernels/parameter_chunks.h"
 
+#include <ATen/ScalarOps.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/mul.h>
 
 #include <algorithm>
 
@@ -34,6 +36,9 @@ class GradientChunks {
     const Tensor stored = gradient_.narrow(0, first, count);
     if (!scaled_.defined()) return stored;
     Tensor result = scaled_.narrow(0, 0, count);
+    if (stored.scalar_type() == at::kFloat) {  // in one pass
+      return at::mul_out(result, stored, at::native::wrapped_scalar_tensor(factor_));
+    }
     result.copy_(stored);
     if (factor_ != 1.0) result.mul_(factor_);
     return result;
