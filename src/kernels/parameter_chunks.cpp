@@ -2,8 +2,10 @@
 #include "finetune/kernels/parameter_chunks.h"
 
 #include <ATen/Parallel.h>
+#include <ATen/ScalarOps.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/mul.h>
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
@@ -39,6 +41,9 @@ class GradientChunks {
     const Tensor stored = gradient_.narrow(0, first, count);
     if (!scaled_.defined()) return stored;
     Tensor result = scaled_.narrow(0, 0, count);
+    if (stored.scalar_type() == at::kFloat) {  // in one pass
+      return at::mul_out(result, stored, at::native::wrapped_scalar_tensor(factor_));
+    }
     result.copy_(stored);
     if (factor_ != 1.0) result.mul_(factor_);
     return result;

@@ -14,6 +14,7 @@
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "finetune/base/error.h"
 #include "finetune/base/random.h"
@@ -189,14 +190,20 @@ void ParameterStore::begin_micro_batch(const RoundingStream& stream) {
   std::fill(additions_.begin(), additions_.end(), 0);
 }
 
+Tensor& ParameterStore::gradient_of(Parameter& parameter) {
+  std::vector<Tensor>* separate = SeparateGradients::of(*this);
+  if (separate == nullptr) return parameter.gradient;
+  return (*separate)[static_cast<size_t>(&parameter - parameters_.data())];
+}
+
 Tensor& ParameterStore::open_gradient(Parameter& parameter) {
-  const auto place = static_cast<size_t>(&parameter - parameters_.data());
-  if (std::vector<Tensor>* separate = SeparateGradients::of(*this)) {
-    Tensor& gradient = (*separate)[place];
-    if (!gradient.defined()) gradient = at::zeros_like(parameter.weight.detach(), at::kFloat);
+  Tensor& gradient = gradient_of(parameter);
+  if (gradient.defined()) return gradient;
+  if (&gradient != &parameter.gradient) {
+    gradient = at::zeros_like(parameter.weight.detach(), at::kFloat);
     return gradient;
   }
-  if (parameter.gradient.defined()) return parameter.gradient;
+  const auto place = static_cast<size_t>(&parameter - parameters_.data());
   Tensor& spare = spare_[place];
   if (spare.defined()) {
     parameter.gradient = std::move(spare);
@@ -208,7 +215,19 @@ Tensor& ParameterStore::open_gradient(Parameter& parameter) {
   return parameter.gradient;
 }
 
-// Each addition of a micro-batch to one parameter rounds with different random numbers.
+bool ParameterStore::set_product(Parameter& parameter, const Tensor& left, const Tensor& right) {
+  Tensor& gradient = gradient_of(parameter);
+  if (gradient.defined() || zeroes_together_ || !is_summed_exactly(parameter)) return false;
+  Tensor memory;
+  if (&gradient == &parameter.gradient) {
+    memory = std::exchange(spare_[static_cast<size_t>(&parameter - parameters_.data())], {});
+  }
+  if (!memory.defined()) memory = at::empty_like(parameter.weight.detach(), at::kFloat);
+  gradient = at::mm_out(memory, left, right);
+  return true;
+}
+
+// Every addition of a micro-batch to one parameter rounds with different random numbers.
 void ParameterStore::add_rounded(Parameter& parameter, const Tensor& target, int64_t first_element,
                                  const Tensor& values) {
   const auto place = static_cast<size_t>(&parameter - parameters_.data());
@@ -256,6 +275,7 @@ void ParameterStore::add_product_to_rows(const Tensor& weight, int64_t first, co
   }
   const Tensor left = flat_rows(dy).to(at::kFloat);
   const Tensor right = flat_rows(x).to(at::kFloat);
+  if (left.size(1) == weight.size(0) && set_product(parameter, left.t(), right)) return;
   const Tensor target = open_gradient(parameter).narrow(0, first, left.size(1));
   if (is_summed_exactly(parameter)) {
     target.addmm_(left.t(), right);

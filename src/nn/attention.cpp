@@ -130,16 +130,22 @@ Tensor attend_behind(const Projections& new_tokens, const AttentionOptions& opti
   const Tensor key = appended(cache.keys[layer], cache.length, new_tokens.key.tensor);
   const Tensor value = appended(cache.values[layer], cache.length, new_tokens.value.tensor);
   const int64_t kv_heads = options.kv_heads == 0 ? options.heads : options.kv_heads;
-  const Tensor q = by_head(new_tokens.query.tensor, options.heads);
-  const Tensor k = for_each_head(by_head(key, kv_heads), options.heads);
-  const Tensor v = for_each_head(by_head(value, kv_heads), options.heads);
+  // The heads of the queries that share keys are rows of one matrix, so that no key is copied:
+  // [1, kv, group * n, D].
+  const int64_t count = new_tokens.query.tensor.size(1);
+  const Tensor q = by_head(new_tokens.query.tensor, options.heads)
+                       .reshape({1, kv_heads, options.heads / kv_heads * count, -1});
+  const Tensor k = by_head(key, kv_heads);
+  const Tensor v = by_head(value, kv_heads);
   const double scale =
       options.scale == 0.0 ? 1.0 / std::sqrt(static_cast<double>(q.size(-1))) : options.scale;
   Tensor scores = q.matmul(k.transpose(-1, -2)).to(at::kFloat) * scale;
+  scores = scores.unflatten(2, {-1, count});  // [1, kv, group, n, S]
   if (options.softcap != 0.0) scores = (scores / options.softcap).tanh() * options.softcap;
   const Tensor seen = keys_before(scores, cache.length, options);
   scores = scores.masked_fill(seen.logical_not(), -std::numeric_limits<float>::infinity());
-  return joined(scores.softmax(-1).to(v.scalar_type()).matmul(v));
+  const Tensor probabilities = scores.softmax(-1).to(v.scalar_type()).flatten(2, 3);
+  return joined(probabilities.matmul(v).reshape({1, options.heads, count, -1}));
 }
 
 }  // namespace

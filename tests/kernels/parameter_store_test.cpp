@@ -5,6 +5,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/rand.h>
 #include <ATen/ops/randint.h>
@@ -13,6 +14,7 @@
 #include <ATen/ops/zeros_like.h>
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <stdexcept>
 
 namespace finetune {
@@ -207,6 +209,24 @@ TEST(ParameterStore, MakesNoGradientOfFrozenParameters) {
   f.store.clear_gradients(/*keep_memory=*/true);
   f.store.open({0, 1});
   EXPECT_FALSE(f.first().gradient.defined());
+}
+
+// Its memory holds what the last update left.
+TEST(ParameterStore, MakesTheFirstProductTheGradient) {
+  Fixture f;
+  f.store.add(f.matrix, at::full({6, 4}, std::numeric_limits<float>::infinity()));
+  f.store.clear_gradients(/*keep_memory=*/true);
+  const Tensor dy = at::randn({50, 6});
+  const Tensor x = at::randn({50, 4});
+  const Tensor product = dy.t().mm(x);
+  f.store.add_product(f.matrix, dy, x);
+  EXPECT_TRUE(at::allclose(f.first().gradient, product, 1e-6, 1e-6));
+  f.store.add_product(f.matrix, dy, x);
+  EXPECT_TRUE(at::allclose(f.first().gradient, 2 * product, 1e-6, 1e-6));
+  f.store.clear_gradients(/*keep_memory=*/false);
+  f.store.add_product_to_rows(f.matrix, 1, dy.narrow(1, 1, 2), x);  // the others are zeros
+  EXPECT_TRUE(at::allclose(f.first().gradient.narrow(0, 1, 2), product.narrow(0, 1, 2)));
+  EXPECT_EQ(f.first().gradient.count_nonzero().item<int64_t>(), 8);
 }
 
 TEST(ParameterStore, RefusesToFreezeWhatHasAGradient) {

@@ -137,7 +137,13 @@ class ParameterStore {
   void find_trained();
   [[nodiscard]] size_t index_of(const Tensor& weight) const;
   [[nodiscard]] const Parameter& find(const Tensor& weight) const;
+  // Where the gradient is while this thread's micro-batch is computed.
+  [[nodiscard]] Tensor& gradient_of(Parameter& parameter);
+  // It, zeros where there was none.
   Tensor& open_gradient(Parameter& parameter);
+  // Makes a product the gradient, which saves zeros and reading them; false, with nothing done,
+  // where there is one already.
+  [[nodiscard]] bool set_product(Parameter& parameter, const Tensor& left, const Tensor& right);
   void add_rounded(Parameter& parameter, const Tensor& target, int64_t first_element,
                    const Tensor& values);
   void add_rows_of_few(Parameter& parameter, const Tensor& target, const Tensor& indices,
