@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -30,9 +31,11 @@ struct RunFolder {
   std::vector<checkpoint::CheckpointEntry> checkpoints = {};
   int64_t quarantined = 0;  // checkpoint-N.bad-k
   // Empty objects where the file is missing or unreadable:
-  nlohmann::ordered_json state = nlohmann::ordered_json::object();     // finetune_state.json
-  nlohmann::ordered_json trainer = nlohmann::ordered_json::object();   // trainer_state.json
+  nlohmann::ordered_json state = nlohmann::ordered_json::object();  // finetune_state.json
+  // trainer_state.json, without its log_history, which may be long: see for_each_history_entry().
+  nlohmann::ordered_json trainer = nlohmann::ordered_json::object();
   nlohmann::ordered_json progress = nlohmann::ordered_json::object();  // of the live process
+  std::string trainer_path = {};                                       // where `trainer` was read
   std::vector<nlohmann::ordered_json> events = {};  // sessions.jsonl, of the newest run in it
   int64_t unusable_lines = 0;                       // of sessions.jsonl
   bool is_foreign = false;                          // transformers' Trainer wrote it
@@ -49,6 +52,11 @@ struct RunFolder {
 // where there is no such folder, Error(kIo).
 [[nodiscard]] std::optional<RunFolder> read_run_folder(const std::string& path, double patience,
                                                        bool verify = false);
+
+// The entries of log_history in the run's trainer_state.json, oldest first, one at a time. What
+// follows a damaged byte is left out.
+void for_each_history_entry(const RunFolder& run,
+                            const std::function<void(const nlohmann::ordered_json&)>& take);
 
 // A member, or null; objects of files may lack anything.
 [[nodiscard]] nlohmann::ordered_json member(const nlohmann::ordered_json& object,

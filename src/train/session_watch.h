@@ -14,9 +14,10 @@ class SessionWatch {
  public:
   explicit SessionWatch(TrainingRun& run) : run_(run) {}
 
-  // Training starts or resumes in this session. Where a bar or JSON lines show it, measures for a
-  // tenth of a second how fast the device multiplies matrices.
-  void start();
+  // Training starts or resumes in this session. Where a bar or JSON lines show it, or the run is
+  // long, measures for a tenth of a second how fast the device multiplies matrices. `flos`: roughly
+  // what is left to compute.
+  void start(double flos);
   // What a save of this many bytes and a step are expected to take, until they are measured.
   void expect_times(uint64_t checkpoint_bytes);
 
@@ -47,6 +48,7 @@ class SessionWatch {
 
  private:
   [[nodiscard]] SessionProgress progress() const;
+  [[nodiscard]] double measure_ceiling() const;
 
   TrainingRun& run_;
   double start_ = 0.0;

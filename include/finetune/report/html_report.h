@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
-#include <vector>
 
 namespace finetune {
 
@@ -13,17 +11,5 @@ namespace finetune {
 // it.
 [[nodiscard]] std::string html_page(const nlohmann::ordered_json& data, const std::string& title,
                                     const std::string& summary);
-
-// A logged value by step. NaN is no value.
-struct SeriesPoint {
-  int64_t step = 0;
-  double value = 0;
-  double time = 0;  // Unix seconds; NaN: not known
-};
-
-// At most about `most` points of a curve: of equal runs of points the least and the greatest, where
-// there are any non-finite ones one of them, and the first and last point of all.
-[[nodiscard]] std::vector<SeriesPoint> decimated(const std::vector<SeriesPoint>& points,
-                                                 size_t most);
 
 }  // namespace finetune

@@ -31,11 +31,11 @@ const TaskDescriptor& question_answering_descriptor();
 
 // exact_match and f1 of SQuAD 1, or with version_2_with_negative exact, f1, total, HasAns_*,
 // NoAns_* and best_* of SQuAD 2, in percent. `data` was made with keep_questions; the batches'
-// samples must be its windows in order. `take`, where it is set, gets each answer as soon as the
-// question's last window was added.
+// samples must be its windows in order. `take`, where it is set, gets each answer and its question
+// as soon as the question's last window was added.
 [[nodiscard]] std::unique_ptr<Metrics> make_question_answering_metrics(
     std::shared_ptr<const QuestionAnsweringDataset> data, const AnswerOptions& options,
-    std::function<void(const Answer&)> take = {});
+    std::function<void(const Answer&, const Question&)> take = {});
 
 [[nodiscard]] std::unique_ptr<Predictor> make_question_answering(const std::string& folder,
                                                                  const PredictOptions& options);
