@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "finetune/base/file_system.h"
+#include "finetune/base/json_list.h"
 #include "finetune/base/text.h"
 
 namespace finetune {
@@ -67,7 +68,14 @@ JsonFault find_fault(std::string_view text, size_t position, const std::string& 
 // keys.
 class Builder : public nlohmann::json_sax<Json> {
  public:
-  Builder(std::string_view text, int max_depth) : text_(text), max_depth_(max_depth) {}
+  // Where the items of a list are not kept.
+  struct TakenList {
+    const std::string& name;
+    const std::function<void(Json&&)>& take;
+  };
+
+  Builder(std::string_view text, int max_depth, const TakenList* taken)
+      : text_(text), max_depth_(max_depth), taken_(taken) {}
 
   bool null() override { return put(nullptr); }
   bool boolean(bool value) override { return put(value); }
@@ -115,7 +123,13 @@ class Builder : public nlohmann::json_sax<Json> {
     if (levels_.empty()) {
       root_ = std::move(value);
     } else if (levels_.back().value.is_array()) {
-      levels_.back().value.push_back(std::move(value));
+      const bool is_taken =
+          taken_ != nullptr && levels_.size() == 2 && levels_[0].key == taken_->name;
+      if (is_taken) {
+        taken_->take(std::move(value));
+      } else {
+        levels_.back().value.push_back(std::move(value));
+      }
     } else {
       // The level's set has checked the key, so the linear search of operator[] is not needed.
       levels_.back().value.get_ref<Json::object_t&>().emplace_back(levels_.back().key,
@@ -140,6 +154,7 @@ class Builder : public nlohmann::json_sax<Json> {
 
   std::string_view text_;
   int max_depth_;
+  const TakenList* taken_;
   Json root_;
   std::vector<Level> levels_;
   JsonFault fault_;
@@ -177,6 +192,25 @@ std::string without_nan(std::string_view text) {
   return result;
 }
 
+Json parse(std::string_view text, const std::string& where, ErrorKind kind,
+           const JsonLimits& limits, const Builder::TakenList* taken) {
+  if (text.size() > limits.max_bytes) {
+    throw JsonError(
+        kind, where,
+        {.problem = format_text("has {} bytes, more than the {} that such a file may have",
+                                text.size(), limits.max_bytes)});
+  }
+  const bool has_nan = limits.allow_nan && (text.find("NaN") != std::string_view::npos ||
+                                            text.find("Infinity") != std::string_view::npos);
+  const std::string cleaned = has_nan ? without_nan(text) : std::string();
+  const std::string_view source = has_nan ? std::string_view(cleaned) : text;
+  Builder builder(source, limits.max_depth, taken);
+  if (!Json::sax_parse(source.begin(), source.end(), &builder)) {
+    throw JsonError(kind, where, std::move(builder.fault()));
+  }
+  return std::move(builder.root());
+}
+
 }  // namespace
 
 JsonError::JsonError(ErrorKind kind, const std::string& where, JsonFault fault)
@@ -186,19 +220,14 @@ JsonError::JsonError(ErrorKind kind, const std::string& where, JsonFault fault)
 
 Json parse_json(std::string_view text, const std::string& where, ErrorKind kind,
                 const JsonLimits& limits) {
-  if (text.size() > limits.max_bytes) {
-    throw JsonError(
-        kind, where,
-        {.problem = format_text("has {} bytes, more than the {} that such a file may have",
-                                text.size(), limits.max_bytes)});
-  }
-  const std::string cleaned = limits.allow_nan ? without_nan(text) : std::string();
-  const std::string_view source = limits.allow_nan ? std::string_view(cleaned) : text;
-  Builder builder(source, limits.max_depth);
-  if (!Json::sax_parse(source.begin(), source.end(), &builder)) {
-    throw JsonError(kind, where, std::move(builder.fault()));
-  }
-  return std::move(builder.root());
+  return parse(text, where, kind, limits, nullptr);
+}
+
+Json parse_json_with_list(std::string_view text, const std::string& where, const std::string& list,
+                          const std::function<void(Json&&)>& take, ErrorKind kind,
+                          const JsonLimits& limits) {
+  const Builder::TakenList taken = {.name = list, .take = take};
+  return parse(text, where, kind, limits, &taken);
 }
 
 Json read_json_file(const std::string& path, ErrorKind kind, const JsonLimits& limits) {

@@ -95,7 +95,7 @@ std::vector<std::string> result_files(FileSystem& files, const std::string& fold
 
 bool is_result_file_name(std::string_view name) {
   if (name == "all_results.json" || name == "train_results.json" || name == "predictions.txt" ||
-      name == "predict_results.txt") {
+      name == "predict_results.txt" || name == "worst_samples.json") {
     return true;
   }
   for (const std::string_view split : {"eval_", "predict_"}) {

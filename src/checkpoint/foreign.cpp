@@ -4,8 +4,8 @@
 #include <nlohmann/json.hpp>
 
 #include "finetune/base/error.h"
-#include "finetune/base/json.h"
 #include "finetune/base/json_fields.h"
+#include "finetune/base/json_list.h"
 #include "finetune/base/text.h"
 #include "finetune/checkpoint/layout.h"
 #include "finetune/tensor/torch_archive.h"
@@ -23,8 +23,10 @@ void check_state(FileSystem& files, const CheckpointEntry& entry) {
   }
   JsonLimits limits;
   limits.allow_nan = true;
-  const nlohmann::ordered_json state =
-      parse_json(files.read_all(path, kMaxStateBytes), path, ErrorKind::kCheckpoint, limits);
+  // The log may be long.
+  const nlohmann::ordered_json state = parse_json_with_list(
+      files.read_all(path, kMaxStateBytes), path, "log_history", [](nlohmann::ordered_json&&) {},
+      ErrorKind::kCheckpoint, limits);
   if (JsonFields(state, path, ErrorKind::kCheckpoint).integer("global_step") != entry.step) {
     reject_checkpoint(format_text("its trainer_state.json is not that of step {}", entry.step));
   }

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -19,6 +20,7 @@
 #include "finetune/base/interrupt.h"
 #include "finetune/base/log.h"
 #include "finetune/base/text.h"
+#include "finetune/base/version.h"
 #include "finetune/checkpoint/finished_model.h"
 #include "finetune/data/data_files.h"
 #include "finetune/report/progress.h"
@@ -48,9 +50,13 @@ task is that of the model, and so are the columns of FILE unless they are named 
   multiple-choice       --text A --choice B --choice C ...
 
   --output FILE               write to FILE: .jsonl (JSON lines), .csv or .tsv (a line for each
-                              answer); it appears when everything is answered
+                              answer); it appears when everything is answered. The same command
+                              resumes one that was interrupted while it read --input
   --task NAME                 where config.json does not tell the task
   --top_k N                   answers for each text (fill-mask: 5, else 1)
+  --probabilities all|top_k   with the probability of each label or choice, or of the --top_k most
+                              probable ones (5); text-classification, token-classification (of
+                              each token), multiple-choice; fill-mask: top_k
   --batch_size N              sequences that the model takes at once (8)
   --use_cpu
   --text_column NAME          of FILE: the text (question-answering: the question)
@@ -208,7 +214,28 @@ constexpr const char* kOfGeneration[] = {"--max_new_tokens",  "--do_sample", "--
                                          "--top_p",           "--seed",      "--repetition_penalty",
                                          "--return_full_text"};
 
-// The parsed command line; values that need further checks are text.
+Probabilities probabilities_of(const std::string& value, const TaskDescriptor& task) {
+  if (value != "all" && value != "top_k") {
+    refuse_predict("--probabilities takes all or top_k, not '" + value + "'");
+  }
+  const bool has_labels = task.rows == RowTask::kSequenceClassification ||
+                          task.rows == RowTask::kTokenClassification ||
+                          task.rows == RowTask::kMultipleChoice;
+  if (has_labels) return value == "all" ? Probabilities::kAll : Probabilities::kTopK;
+  const std::string name(task.pipeline.name);
+  if (name != "fill-mask") {
+    refuse_predict("--probabilities is for tasks with labels or choices, the model's task is " +
+                   name);
+  }
+  if (value == "all") {
+    refuse_predict(
+        "fill-mask would list the whole vocabulary; take --probabilities top_k with "
+        "--top_k N");
+  }
+  return Probabilities::kTopK;
+}
+
+// What the command line says, as text where it needs a look.
 struct PredictWords {
   PredictOptions options;
   ColumnNames columns;
@@ -220,6 +247,7 @@ struct PredictWords {
   std::optional<std::string> ignore_labels;
   std::optional<std::string> quoting;
   std::optional<std::string> header;
+  std::optional<std::string> probabilities;
   std::optional<bool> return_full_text;
 
   void declare(CommandLine& line) {
@@ -236,6 +264,7 @@ struct PredictWords {
     line.flag("--use_cpu", options.use_cpu);
     line.number("--batch_size", options.batch_size);
     line.number("--top_k", options.top_k);
+    line.value("--probabilities", probabilities);
     line.value("--function_to_apply", options.function_to_apply);
     line.value("--aggregation_strategy", options.aggregation_strategy);
     line.value("--ignore_labels", ignore_labels);
@@ -252,6 +281,25 @@ struct PredictWords {
     line.truth("--return_full_text", return_full_text);
   }
 };
+
+// All that the answers depend on, as text.
+std::string identity_of(const Arguments& arguments, const std::string& model,
+                        const std::string& input) {
+  nlohmann::ordered_json files = nlohmann::ordered_json::array();
+  const auto add = [&](const std::string& path) {
+    struct stat status = {};
+    if (::stat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) return;
+    files.push_back(
+        {file_name(path), status.st_size, status.st_mtim.tv_sec, status.st_mtim.tv_nsec});
+  };
+  add(input);
+  if (FileSystem::local().type(model) == FileType::kDirectory) {
+    for (const std::string& name : FileSystem::local().list(model)) add(join_path(model, name));
+  }
+  const nlohmann::ordered_json all = {
+      {"version", kVersion}, {"arguments", arguments}, {"files", std::move(files)}};
+  return all.dump(-1, ' ', true, nlohmann::ordered_json::error_handler_t::replace);
+}
 
 // Answers the queries collected so far.
 void write_answers(Predictor& model, std::vector<Query>& queries, AnswerOutput& output) {
@@ -278,16 +326,17 @@ class AnswerProgress {
  public:
   explicit AnswerProgress(bool is_shown)
       : display_(is_shown ? ProgressMode::kAuto : ProgressMode::kNone) {}
-  // `total` rows; 0: unknown.
-  void begin(int64_t total) {
+  // `total` rows; 0: not known. `done`: by an earlier command.
+  void begin(int64_t total, int64_t done) {
     total_ = total;
-    if (total_ > 0) display_.step("predict", 0, total_, "row");
+    done_ = done;
+    if (total_ > 0) display_.step("predict", done_, total_, "row");
   }
   void add(int64_t rows) {
     done_ += rows;
     if (total_ > 0) return display_.step("predict", done_, total_, "row");
     if (std::chrono::steady_clock::now() - begun_ < std::chrono::seconds(1)) return;
-    if (!is_open_) display_.begin("predict", 0, 0, "row");
+    if (!is_open_) display_.begin("predict", 0, done_ - rows, "row");
     is_open_ = true;
     display_.update(done_);
   }
@@ -366,6 +415,46 @@ const TaskDescriptor& task_of_model(const std::optional<std::string>& name,
   refuse_without_texts();
 }
 
+struct AnsweredFile {
+  const TaskDescriptor& task;
+  const std::string& folder;
+  const PredictWords& words;
+  bool reads_input;  // of the standard input, because nothing else was given
+};
+
+// Answers the rows of --input after the `texts` of the command line and the rows that the output
+// has already.
+void answer_file(const AnsweredFile& file, int64_t texts, Predictor& model, AnswerOutput& output) {
+  const std::string& input = *file.words.input;
+  const DataRecord trained = trained_data(file.task, file.folder);
+  QueryOptions rows = {.columns = file.words.columns,
+                       .trained = trained.columns,
+                       .reading = reading_of(file.words, trained.reading)};
+  if (is_delimited(input)) report_reading(trained.reading, file.words);
+  // Text files of a tagger may be CoNLL; other texts are lines.
+  if (file.task.rows == RowTask::kTokenClassification) {
+    rows.reading.conll_text = ConllText::kEntities;
+  }
+  const int64_t answered = std::max<int64_t>(0, output.rows() - texts);
+  const bool shows = (output.is_file() || ::isatty(STDOUT_FILENO) == 0) && input != "-";
+  AnswerProgress progress(shows);
+  if (shows) progress.begin(rows_of(file.task.rows, input, rows.reading), answered);
+  int64_t count = 0;
+  std::vector<Query> queries;
+  const auto answer = [&] {
+    const auto size = std::ssize(queries);
+    write_answers(model, queries, output);
+    progress.add(size);
+  };
+  visit_queries(file.task, input, rows, [&](Query query) {
+    if (count++ < answered) return;
+    queries.push_back(std::move(query));
+    if (queries.size() == kQueriesAtATime) answer();
+  });
+  if (!queries.empty()) answer();
+  if (count == 0 && file.reads_input) refuse_without_texts();
+}
+
 }  // namespace
 
 int predict_command(const Arguments& arguments) {
@@ -395,6 +484,9 @@ int predict_command(const Arguments& arguments) {
                      std::string(task.pipeline.name));
     }
   }
+  if (words.probabilities) {
+    words.options.probabilities = probabilities_of(*words.probabilities, task);
+  }
   words.options.return_full_text = words.return_full_text.value_or(true);
   if (!has_texts && !reads_input) {
     checkpoint::require_undamaged_model(FileSystem::local(), folder);
@@ -403,36 +495,21 @@ int predict_command(const Arguments& arguments) {
   std::vector<Query> queries = make_queries(task, std::move(lists));
   checkpoint::require_undamaged_model(FileSystem::local(), folder);
   const auto model = task.pipeline.make_predictor(folder, words.options);
-  AnswerOutput output(words.output);
-  if (!queries.empty()) write_answers(*model, queries, output);
-  if (!input) {
-    output.finish();
-    return kExitFinished;
+  std::error_code ignored;
+  const bool may_resume = input && std::filesystem::is_regular_file(*input, ignored);
+  AnswerOutput output(words.output, may_resume ? identity_of(arguments, folder, *input) : "");
+  try {
+    const auto texts = std::ssize(queries);
+    if (texts > output.rows()) write_answers(*model, queries, output);
+    if (input) answer_file({task, folder, words, reads_input}, texts, *model, output);
+  } catch (const Error& error) {
+    // After another error the file, the model or the options are to be changed.
+    if (error.kind() == ErrorKind::kIo || error.kind() == ErrorKind::kDevice) output.keep();
+    throw;
+  } catch (const Interrupted&) {
+    output.keep();
+    throw;
   }
-  const DataRecord trained = trained_data(task, folder);
-  QueryOptions rows = {.columns = words.columns,
-                       .trained = trained.columns,
-                       .reading = reading_of(words, trained.reading)};
-  if (is_delimited(*input)) report_reading(trained.reading, words);
-  // For token classification, text files may be CoNLL; other text files are lines.
-  if (task.rows == RowTask::kTokenClassification) rows.reading.conll_text = ConllText::kEntities;
-  const bool shows = output.is_file() || ::isatty(STDOUT_FILENO) == 0;
-  const bool is_long = *input != "-";
-  AnswerProgress progress(shows && is_long);
-  if (shows && is_long) progress.begin(rows_of(task.rows, *input, rows.reading));
-  int64_t count = 0;
-  const auto answer = [&] {
-    const auto size = std::ssize(queries);
-    write_answers(*model, queries, output);
-    progress.add(size);
-  };
-  visit_queries(task, *input, rows, [&](Query query) {
-    ++count;
-    queries.push_back(std::move(query));
-    if (queries.size() == kQueriesAtATime) answer();
-  });
-  if (!queries.empty()) answer();
-  if (count == 0 && reads_input) refuse_without_texts();
   output.finish();
   return kExitFinished;
 }

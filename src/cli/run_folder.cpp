@@ -11,7 +11,7 @@
 #include "finetune/base/error.h"
 #include "finetune/base/file_system.h"
 #include "finetune/base/interrupt.h"
-#include "finetune/base/json.h"
+#include "finetune/base/json_list.h"
 #include "finetune/checkpoint/layout.h"
 #include "finetune/report/metrics_file.h"
 #include "finetune/report/progress_record.h"
@@ -27,15 +27,18 @@ using Json = nlohmann::ordered_json;
 constexpr uint64_t kLongestFile = uint64_t{1} << 30;
 constexpr int64_t kSilentSeconds = 300;  // an older lock record has no live owner elsewhere
 constexpr double kLookSeconds = 0.5;
+constexpr char kHistory[] = "log_history";
 
-// Returns the object in a file; an empty one if the file is being replaced or damaged.
-Json object_in(const std::string& path) {
+// An object in a file, or an empty one: what is being replaced or damaged is not worth a failure.
+// Without the items of its member `list`.
+Json object_in(const std::string& path, const std::string& list = "") {
   FileSystem& files = FileSystem::local();
   if (files.type(path) != FileType::kFile) return Json::object();
   for (int attempt = 0; attempt < 3; ++attempt) {
     try {
-      Json object = parse_json(files.read_all(path, kLongestFile), path, ErrorKind::kData,
-                               {.max_bytes = kLongestFile, .allow_nan = true});
+      Json object =
+          parse_json_with_list(files.read_all(path, kLongestFile), path, list, [](Json&&) {},
+                               ErrorKind::kData, {.max_bytes = kLongestFile, .allow_nan = true});
       if (object.is_object()) return object;
     } catch (const Error&) {  // it may be being written
       Clock::steady().sleep(0.02);
@@ -109,9 +112,14 @@ bool reaches_its_end(const Json& trainer) {
   return step > 0 && step >= number_in(trainer, "max_steps").value_or(step + 1);
 }
 
+void read_trainer(const std::string& folder, RunFolder& run) {
+  run.trainer_path = join_path(folder, checkpoint::kTrainerStateFile);
+  run.trainer = object_in(run.trainer_path, kHistory);
+}
+
 void read_states(RunFolder& run) {
   run.state = object_in(join_path(run.path, checkpoint::kFinetuneStateFile));
-  run.trainer = object_in(join_path(run.path, checkpoint::kTrainerStateFile));
+  read_trainer(run.path, run);
   run.is_finished = member(run.state, "finished") == true;
   const CheckpointEntry* newest = run.newest_valid();
   run.is_foreign = run.state.empty() && run.events.empty() && !run.owner &&
@@ -120,7 +128,7 @@ void read_states(RunFolder& run) {
   if (run.is_foreign) run.is_finished = reaches_its_end(run.trainer);
   if (run.is_finished || newest == nullptr) return;
   if (reached >= static_cast<double>(newest->step)) return;
-  run.trainer = object_in(join_path(newest->path, checkpoint::kTrainerStateFile));
+  read_trainer(newest->path, run);
   run.state = object_in(join_path(newest->path, checkpoint::kFinetuneStateFile));
   if (run.is_foreign) run.is_finished = reaches_its_end(run.trainer);
 }
@@ -137,6 +145,20 @@ std::optional<double> number_in(const Json& object, const std::string& name) {
   const Json value = member(object, name);
   if (!value.is_number()) return std::nullopt;
   return value.get<double>();
+}
+
+void for_each_history_entry(const RunFolder& run, const std::function<void(const Json&)>& take) {
+  FileSystem& files = FileSystem::local();
+  try {
+    if (files.type(run.trainer_path) != FileType::kFile) return;
+    (void)parse_json_with_list(files.read_all(run.trainer_path, kLongestFile), run.trainer_path,
+                               kHistory,
+                               [&](Json&& entry) {
+                                 if (entry.is_object()) take(entry);
+                               },
+                               ErrorKind::kData, {.max_bytes = kLongestFile, .allow_nan = true});
+  } catch (const Error&) {  // damaged, or being replaced
+  }
 }
 
 const CheckpointEntry* RunFolder::newest_valid() const {

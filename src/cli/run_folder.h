@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -30,11 +31,13 @@ struct RunFolder {
   std::optional<checkpoint::Owner> owner = {};  // live or dead
   std::vector<checkpoint::CheckpointEntry> checkpoints = {};
   int64_t quarantined = 0;  // checkpoint-N.bad-k
-  // Empty objects if the file is missing or unreadable:
-  nlohmann::ordered_json state = nlohmann::ordered_json::object();     // finetune_state.json
-  nlohmann::ordered_json trainer = nlohmann::ordered_json::object();   // trainer_state.json
+  // Empty objects where the file is missing or unreadable:
+  nlohmann::ordered_json state = nlohmann::ordered_json::object();  // finetune_state.json
+  // trainer_state.json, without its log_history, which may be long: see for_each_history_entry().
+  nlohmann::ordered_json trainer = nlohmann::ordered_json::object();
   nlohmann::ordered_json progress = nlohmann::ordered_json::object();  // of the live process
-  std::vector<nlohmann::ordered_json> events = {};  // sessions.jsonl, newest run only
+  std::string trainer_path = {};                                       // where `trainer` was read
+  std::vector<nlohmann::ordered_json> events = {};  // sessions.jsonl, of the newest run in it
   int64_t unusable_lines = 0;                       // of sessions.jsonl
   bool is_foreign = false;                          // written by transformers' Trainer
   bool is_finished = false;                         // according to its files
@@ -51,7 +54,12 @@ struct RunFolder {
 [[nodiscard]] std::optional<RunFolder> read_run_folder(const std::string& path, double patience,
                                                        bool verify = false);
 
-// Returns a member, or null if it is missing.
+// The entries of log_history in the run's trainer_state.json, oldest first, one at a time. What
+// follows a damaged byte is left out.
+void for_each_history_entry(const RunFolder& run,
+                            const std::function<void(const nlohmann::ordered_json&)>& take);
+
+// A member, or null; objects of files may lack anything.
 [[nodiscard]] nlohmann::ordered_json member(const nlohmann::ordered_json& object,
                                             const std::string& name);
 [[nodiscard]] std::optional<double> number_in(const nlohmann::ordered_json& object,

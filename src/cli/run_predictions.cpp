@@ -2,10 +2,15 @@
 #include "cli/run_predictions.h"
 
 #include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
 #include <sstream>
+#include <utility>
 
 #include "finetune/base/error.h"
 #include "finetune/base/file_system.h"
+#include "finetune/base/json.h"
 #include "finetune/base/printable.h"
 #include "finetune/data/data_record.h"
 #include "finetune/data/rows.h"
@@ -31,17 +36,6 @@ std::vector<std::string> predictions_in(const std::string& path) {
     if (tab != std::string::npos) predictions.push_back(line.substr(tab + 1));
   }
   return predictions;
-}
-
-std::string text_of(const Json& value) {
-  return value.is_string() ? value.get<std::string>() : value.dump();
-}
-
-// Returns a row's label by the name used in predictions; files may contain a class id.
-std::string name_of_label(const Json& value, const Json& names) {
-  const std::string text = text_of(value);
-  const Json named = member(names, text);
-  return named.is_string() ? named.get<std::string>() : text;
 }
 
 struct Counted {
@@ -79,54 +73,166 @@ std::vector<std::string> files_in(const Json& config, const char* key) {
   std::vector<std::string> paths;
   if (value.is_string()) paths.push_back(value.get<std::string>());
   if (value.is_array()) {
-    for (const Json& path : value) paths.push_back(text_of(path));
+    for (const Json& path : value) paths.push_back(plain_text_of(path));
   }
+  if (paths.empty()) return paths;
   return expand_files(paths, key);
 }
 
-Json compare(const RunFolder& run, const Json& names) {
-  const Json config = run.config();
+// Calls `visit` with each row that was predicted and its prediction, until it returns false.
+// Returns whether there is a prediction for each row.
+bool visit_predictions(const TestRows& test, const std::vector<std::string>& predictions,
+                       const std::function<bool(const Json& row, const std::string&)>& visit) {
+  size_t row = 0;
+  bool goes_on = true;
+  visit_rows(test.files, test.options, [&](const DataRow& data) {
+    if (row >= predictions.size()) return false;
+    goes_on = visit(data.columns, predictions[row++]);
+    return goes_on;
+  });
+  return goes_on && row == predictions.size();
+}
+
+Json count_classes(const TestRows& test, const std::vector<std::string>& predictions,
+                   const Json& names) {
+  Counted counted;
+  for (const auto& item : names.items()) counted.index(plain_text_of(item.value()));
+  const bool is_complete =
+      visit_predictions(test, predictions, [&](const Json& columns, const std::string& predicted) {
+        const Json label = member(columns, *test.columns.label_column);
+        if (label.is_null()) return false;
+        const std::string name = name_of_label(label, names);
+        ++counted.counts[{counted.index(name), counted.index(predicted)}];
+        if (name != predicted && counted.mistakes.size() < kMostMistakes) {
+          const Json text = member(columns, test.columns.text_column.value_or(""));
+          counted.mistakes.push_back({{"text", shown_text(plain_text_of(text))},
+                                      {"label", name},
+                                      {"predicted", predicted}});
+        }
+        return counted.labels.size() <= kMostClasses;
+      });
+  // Else these are other rows than those that were predicted.
+  if (!is_complete) return nullptr;
+  return confusion_json(
+      counted, "predict_results.txt compared with the labels of " + file_name(test.files.front()));
+}
+
+// The items of a list as Python prints it: ['a', "it's"].
+std::set<std::string> python_list(const std::string& text) {
+  std::set<std::string> items;
+  for (size_t at = 1; at < text.size(); ++at) {
+    const char quote = text[at];
+    if (quote != '\'' && quote != '"') continue;
+    std::string item;
+    for (++at; at < text.size() && text[at] != quote; ++at) {
+      if (text[at] != '\\' || at + 1 == text.size()) {
+        item += text[at];
+        continue;
+      }
+      const char escaped = text[++at];
+      item += escaped == 'n' ? '\n' : escaped == 'r' ? '\r' : escaped == 't' ? '\t' : escaped;
+    }
+    items.insert(item);
+  }
+  return items;
+}
+
+struct LabelCounts {
+  int64_t both = 0;
+  int64_t predicted = 0;
+  int64_t labelled = 0;
+
+  [[nodiscard]] Json to_json(const std::string& label) const {
+    const auto share = [](int64_t part, int64_t whole) {
+      return whole == 0 ? 0.0 : static_cast<double>(part) / static_cast<double>(whole);
+    };
+    return {{"label", label},
+            {"precision", share(both, predicted)},
+            {"recall", share(both, labelled)},
+            {"f1", share(2 * both, predicted + labelled)},
+            {"samples", labelled}};
+  }
+};
+
+Json score_labels(const TestRows& test, const std::vector<std::string>& predictions,
+                  const Json& names) {
+  std::vector<std::string> labels;
+  for (const auto& item : names.items()) labels.push_back(plain_text_of(item.value()));
+  std::map<std::string, LabelCounts> counts;
+  const bool is_complete =
+      visit_predictions(test, predictions, [&](const Json& columns, const std::string& predicted) {
+        const Json value = member(columns, *test.columns.label_column);
+        if (!value.is_array()) return false;
+        std::set<std::string> right;
+        for (const Json& label : value) right.insert(name_of_label(label, names));
+        const std::set<std::string> found = python_list(predicted);
+        for (const std::string& label : right) {
+          ++counts[label].labelled;
+          counts[label].both += found.contains(label) ? 1 : 0;
+        }
+        for (const std::string& label : found) ++counts[label].predicted;
+        return true;
+      });
+  if (!is_complete) return nullptr;
+  Json rows = Json::array();
+  for (const std::string& label : labels) rows.push_back(counts[label].to_json(label));
+  return {{"scores", std::move(rows)},
+          {"source",
+           "predict_results.txt compared with the labels of " + file_name(test.files.front())}};
+}
+
+std::string problem_of(const RunFolder& run) {
+  const std::string path = join_path(run.path, "config.json");
+  if (FileSystem::local().type(path) != FileType::kFile) return "";
+  return plain_text_of(member(read_json_file(path), "problem_type"));
+}
+
+Json compare_with_labels(const RunFolder& run, const Json& names) {
   const std::vector<std::string> predictions =
       predictions_in(join_path(run.path, "predict_results.txt"));
-  const std::optional<DataRecord> record = read_data_record(run.path);
-  if (predictions.empty() || !record || !record->columns.label_column) return nullptr;
-  const std::vector<std::string> files = files_in(config, "test_file");
-  if (files.empty()) return nullptr;
-  Counted counted;
-  for (const auto& item : names.items()) counted.index(text_of(item.value()));
-  size_t row = 0;
-  bool has_labels = true;
-  RowOptions options;
-  options.key = "test_file";
-  visit_rows(files, options, [&](const DataRow& data) {
-    if (row >= predictions.size()) return false;
-    const Json label = member(data.columns, *record->columns.label_column);
-    has_labels = !label.is_null();
-    if (!has_labels) return false;
-    const std::string name = name_of_label(label, names);
-    const std::string& predicted = predictions[row++];
-    ++counted.counts[{counted.index(name), counted.index(predicted)}];
-    if (name != predicted && counted.mistakes.size() < kMostMistakes) {
-      const Json text = member(data.columns, record->columns.text_column.value_or(""));
-      counted.mistakes.push_back({{"text", printable(shortened(text_of(text), kLongestExample))},
-                                  {"label", name},
-                                  {"predicted", predicted}});
-    }
-    return counted.labels.size() <= kMostClasses;
-  });
-  // The rows are not those that were predicted.
-  if (!has_labels || row != predictions.size()) return nullptr;
-  return confusion_json(
-      counted, "predict_results.txt compared with the labels of " + file_name(files.front()));
+  const std::optional<TestRows> test = test_rows_of(run);
+  if (predictions.empty() || !test || !test->columns.label_column) return nullptr;
+  const std::string problem = problem_of(run);
+  if (problem == "regression") return nullptr;
+  if (problem == "multi_label_classification") return score_labels(*test, predictions, names);
+  return count_classes(*test, predictions, names);
 }
 
 }  // namespace
 
-Json confusion_of(const RunFolder& run, const Json& label_names) {
+std::optional<TestRows> test_rows_of(const RunFolder& run) {
+  const std::optional<DataRecord> record = read_data_record(run.path);
+  TestRows rows{.files = files_in(run.config(), "test_file"), .columns = {}, .options = {}};
+  if (!record || rows.files.empty()) return std::nullopt;
+  rows.columns = record->columns;
+  rows.options.key = "test_file";
+  rows.options.reading = record->reading;
+  if (member(run.config(), "task") == "token_classification") {
+    rows.options.reading.conll_text = ConllText::kAny;
+  }
+  return rows;
+}
+
+std::string plain_text_of(const Json& value) {
+  return value.is_string() ? value.get<std::string>()
+                           : value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+std::string name_of_label(const Json& value, const Json& names) {
+  const std::string text = plain_text_of(value);
+  const Json named = member(names, text);
+  return named.is_string() ? named.get<std::string>() : text;
+}
+
+std::string shown_text(const std::string& text) {
+  return printable(shortened(text, kLongestExample));
+}
+
+Json predictions_of(const RunFolder& run, const Json& label_names) {
   if (member(run.config(), "task") != "sequence_classification") return nullptr;
   try {
-    return compare(run, label_names);
-  } catch (const Error&) {  // the files were moved or changed: omit it
+    return compare_with_labels(run, label_names);
+  } catch (const Error&) {  // moved or changed since: the report does without
     return nullptr;
   }
 }

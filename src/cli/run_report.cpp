@@ -14,7 +14,7 @@
 #include "finetune/base/json.h"
 #include "finetune/base/text.h"
 #include "finetune/config/dump.h"
-#include "finetune/report/html_report.h"
+#include "finetune/report/curve.h"
 #include "finetune/report/metrics_file.h"
 #include "finetune/report/session_log.h"
 
@@ -27,8 +27,8 @@ constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 
 // The logged values: curves, and the last step of each session.
 struct Log {
-  std::map<std::string, std::vector<SeriesPoint>> curves;
-  std::vector<std::string> names;  // in order of appearance
+  std::map<std::string, Curve> curves;
+  std::vector<std::string> names;  // in the order of their appearance
   struct Reached {
     double time = 0;
     int64_t step = 0;
@@ -52,11 +52,11 @@ void add_line(const Json& line, Log& log) {
   for (const auto& [key, value] : line.items()) {
     if (!is_curve(key) && key != "tokens_per_second") continue;
     if (!value.is_number() && !value.is_null()) continue;
-    std::vector<SeriesPoint>& curve = log.curves[key];
+    Curve& curve = log.curves[key];
     if (curve.empty()) log.names.push_back(key);
-    curve.push_back({.step = static_cast<int64_t>(*step),
-                     .value = value.is_number() ? value.get<double>() : kUnknown,
-                     .time = time});
+    curve.add({.step = static_cast<int64_t>(*step),
+               .value = value.is_number() ? value.get<double>() : kUnknown,
+               .time = time});
   }
   if (const auto session = number_in(line, "session")) {
     Log::Reached& reached = log.sessions[static_cast<int64_t>(*session)];
@@ -84,7 +84,7 @@ Json curves_json(const Log& log, size_t points) {
     Json values = Json::array();
     Json times = Json::array();
     bool has_times = false;
-    for (const SeriesPoint& point : decimated(log.curves.at(name), points)) {
+    for (const SeriesPoint& point : log.curves.at(name).points(points)) {
       steps.push_back(point.step);
       values.push_back(short_number(point.value));
       const double after = point.time - log.first_time;
@@ -201,22 +201,9 @@ Json results_json(const RunFolder& run, const Log& log) {
   }
   for (const std::string& name : log.names) {
     if (name != "loss" && !name.starts_with("eval_")) continue;
-    if (!results.contains(name)) results[name] = short_number(log.curves.at(name).back().value);
+    if (!results.contains(name)) results[name] = short_number(log.curves.at(name).newest().value);
   }
   return results;
-}
-
-void add_cost(const RunFolder& run, const Json& status, Json& report) {
-  const Json cost = member(member(run.state, "session"), "cost");
-  if (member(status, "cost").is_string()) {
-    report["cost_text"] = status["cost"];
-  } else if (const auto units = number_in(cost, "units")) {
-    std::string text = format_number("%.2f units", *units);
-    for (const auto& [currency, sum] : member(cost, "money").items()) {
-      if (sum.is_number()) text += format_number(" · %.2f ", sum.get<double>()) + currency;
-    }
-    report["cost_text"] = text;
-  }
 }
 
 Json label_names(const RunFolder& run) {
@@ -233,18 +220,35 @@ Json label_names(const RunFolder& run) {
   return Json::object();
 }
 
+void add_predictions(const RunFolder& run, Json& report) {
+  const Json& names = report["label_names"];
+  const Json worst = worst_of(run, names);
+  Json predictions = predictions_of(run, names);
+  // The worst by score say more than the first mistakes.
+  if (!worst.is_null() && predictions.is_object()) predictions.erase("worst");
+  if (predictions.contains("scores")) {
+    report["class_scores"] = std::move(predictions);
+  } else if (!predictions.is_null()) {
+    report["confusion"] = std::move(predictions);
+  }
+  if (!worst.is_null()) report["worst"] = worst;
+}
+
 Json notes_json(const RunFolder& run, const Log& log, const Json& status) {
   Json notes = Json::array();
-  if (log.unusable > 0) {
-    notes.push_back(
-        format_text("{} lines of metrics.jsonl are damaged and left out", log.unusable));
-  }
-  if (run.unusable_lines > 0) {
-    notes.push_back(
-        format_text("{} lines of sessions.jsonl are damaged and left out", run.unusable_lines));
-  }
+  const auto note_lines = [&](int64_t lines, const std::string& file) {
+    if (lines == 0) return;
+    notes.push_back(lines == 1
+                        ? "1 line of " + file + " is damaged and left out"
+                        : format_text("{} lines of {} are damaged and left out", lines, file));
+  };
+  note_lines(log.unusable, kMetricsFile);
+  note_lines(run.unusable_lines, kSessionsFile);
   if (run.quarantined > 0) {
-    notes.push_back(format_text("{} corrupt checkpoints were renamed to .bad-N", run.quarantined));
+    notes.push_back(format_text("{} renamed to .bad-N",
+                                run.quarantined == 1
+                                    ? std::string("1 corrupt checkpoint was")
+                                    : format_text("{} corrupt checkpoints were", run.quarantined)));
   }
   if (run.is_foreign) notes.push_back("written by transformers' Trainer: no sessions, no times");
   const Json model = member(status, "model");
@@ -274,13 +278,8 @@ int64_t for_each_logged_line(const RunFolder& run, const std::function<void(cons
     take(line);
     return true;
   });
-  const Json history = member(run.trainer, "log_history");
-  if (lines == 0 && history.is_array()) {
-    for (const Json& record : history) {
-      if (record.is_object()) take(record);
-    }
-  }
-  // The line that a running process is writing is not damage.
+  if (lines == 0) for_each_history_entry(run, take);
+  // The line that a running process is writing is no damage.
   return run.is_running() ? std::max<int64_t>(0, unusable - 1) : unusable;
 }
 
@@ -296,8 +295,7 @@ Json run_report(const RunFolder& run, size_t points) {
   report["changes"] = changes_json(run);
   report["results"] = results_json(run, log);
   report["label_names"] = label_names(run);
-  const Json confusion = confusion_of(run, report["label_names"]);
-  if (!confusion.is_null()) report["confusion"] = confusion;
+  add_predictions(run, report);
   report["notes"] = notes_json(run, log, status);
   report["data"] = Json::object();
   for (auto event = run.events.rbegin(); event != run.events.rend(); ++event) {
@@ -310,7 +308,7 @@ Json run_report(const RunFolder& run, size_t points) {
   const Json model = member(config, "model_name_or_path");
   report["model"] = model.is_string() ? model : member(config, "model_type");
   if (const auto seconds = number_in(run.state, "seconds")) report["seconds"] = *seconds;
-  add_cost(run, status, report);
+  if (member(status, "cost").is_string()) report["cost_text"] = status["cost"];
   return report;
 }
 

@@ -24,6 +24,10 @@ std::string cell_text(const Json& value) {
                                                : value.dump();
   std::string escaped;
   for (const char c : text) {
+    if (c == '<') {  // no markup out of the data
+      escaped += "&lt;";
+      continue;
+    }
     if (c == '|') escaped += '\\';
     escaped += c == '\n' ? ' ' : c;
   }
@@ -89,6 +93,47 @@ std::string checkpoints_text(const Json& run) {
   return text;
 }
 
+std::string confusion_text(const Json& run) {
+  const Json confusion = member(run, "confusion");
+  if (confusion.is_null()) return "";
+  std::vector<std::string> names = {"true \\ predicted"};
+  for (const Json& label : confusion["labels"]) names.push_back(cell_text(label));
+  std::string text =
+      "\n### Predictions\n\n" + cell_text(confusion["source"]) + "\n\n" + heading_row(names);
+  for (size_t i = 0; i < confusion["labels"].size(); ++i) {
+    std::vector<std::string> cells = {names[i + 1]};
+    for (const Json& count : confusion["counts"][i]) cells.push_back(cell_text(count));
+    text += row(cells);
+  }
+  return text;
+}
+
+std::string class_scores_text(const Json& run) {
+  const Json scores = member(run, "class_scores");
+  if (scores.is_null()) return "";
+  std::string text = "\n### Predictions\n\n" + cell_text(scores["source"]) + "\n\n" +
+                     heading_row({"label", "precision", "recall", "F1", "samples"});
+  for (const Json& label : scores["scores"]) {
+    text += row({cell_text(label["label"]), cell_text(label["precision"]),
+                 cell_text(label["recall"]), cell_text(label["f1"]), cell_text(label["samples"])});
+  }
+  return text;
+}
+
+std::string worst_text(const Json& run) {
+  const Json worst = member(run, "worst");
+  if (worst.is_null()) return "";
+  std::string text = "\n### Worst predictions: " + cell_text(worst["title"]) + "\n\n" +
+                     cell_text(worst["source"]) + "\n\n" +
+                     heading_row({"row", cell_text(worst["measure"]), "text", "true", "predicted"});
+  for (const Json& one : worst["worst"]) {
+    const int64_t number = one["sample"].get<int64_t>() + 1;
+    text += row({std::to_string(number), cell_text(one["score"]), cell_text(one["text"]),
+                 cell_text(one["label"]), cell_text(one["predicted"])});
+  }
+  return text;
+}
+
 std::string run_text(const Json& run) {
   std::string text =
       "\n## " + cell_text(run["name"]) + "\n\n```\n" + status_text(run["status"]) + "```\n";
@@ -98,7 +143,8 @@ std::string run_text(const Json& run) {
     text += "\n### Results\n\n" + heading_row({"metric", "value"});
     for (const auto& [key, value] : run["results"].items()) text += row({key, cell_text(value)});
   }
-  text += sessions_text(run) + changes_text(run) + checkpoints_text(run);
+  text += sessions_text(run) + changes_text(run) + checkpoints_text(run) + confusion_text(run) +
+          class_scores_text(run) + worst_text(run);
   if (!run["set_keys"].empty()) {
     text += "\n### Configuration\n\n" + heading_row({"key", "value"});
     for (const Json& key : run["set_keys"]) {

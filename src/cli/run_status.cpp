@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <deque>
 #include <utility>
 
 #include "finetune/base/clock.h"
@@ -23,6 +24,7 @@ using checkpoint::CheckpointEntry;
 using Json = nlohmann::ordered_json;
 
 constexpr uint64_t kTailBytes = uint64_t{1} << 18;  // of metrics.jsonl: hundreds of lines
+constexpr size_t kTailEntries = 1000;               // of log_history
 constexpr size_t kLongestError = 500;
 
 // Returns the newest lines of the log, oldest first.
@@ -41,8 +43,12 @@ std::vector<Json> newest_lines(const RunFolder& run) {
   } catch (const Error&) {  // it is being replaced
   }
   if (!lines.empty()) return lines;
-  const Json history = member(run.trainer, "log_history");
-  if (history.is_array()) lines.assign(history.begin(), history.end());
+  std::deque<Json> newest;
+  for_each_history_entry(run, [&](const Json& entry) {
+    newest.push_back(entry);
+    if (newest.size() > kTailEntries) newest.pop_front();
+  });
+  lines.assign(newest.begin(), newest.end());
   return lines;
 }
 
@@ -107,7 +113,7 @@ void add_progress(const RunFolder& run, Json& status) {
     return;
   }
   for (const char* name : {"loss", "learning_rate", "epoch", "tokens_per_second", "memory_mib",
-                           "cost", "session_seconds_left"}) {
+                           "ceiling_share", "cost", "session_seconds_left"}) {
     copy_member(progress, name, status);
   }
   status["step"] = member(progress, "done");
@@ -205,6 +211,22 @@ void add_owner(const RunFolder& run, Json& status) {
   }
 }
 
+// What the run took so far, by its newest checkpoint.
+void add_totals(const RunFolder& run, Json& status) {
+  if (const auto seconds = number_in(run.state, "seconds")) status["trained_seconds"] = *seconds;
+  const Json cost = member(member(run.state, "session"), "cost");
+  const auto units = number_in(cost, "units");
+  if (status.contains("cost") || !units) return;
+  std::string text = format_number("%.2f units", *units);
+  const Json money = member(cost, "money");
+  if (money.is_object()) {
+    for (const auto& [currency, sum] : money.items()) {
+      if (sum.is_number()) text += format_number(" (%.2f ", sum.get<double>()) + currency + ")";
+    }
+  }
+  status["cost"] = text + " spent";
+}
+
 void add_ends(const RunFolder& run, Json& status) {
   if (const std::optional<Json> error = newest_event(run, "error")) {
     Json& last = status["last_error"] = Json::object();
@@ -283,10 +305,25 @@ std::string speed_text(const Json& status) {
   if (const auto rate = number_in(status, "tokens_per_second")) {
     parts.push_back(figure_text(std::round(*rate)) + " tokens/s");
   }
+  if (const auto share = number_in(status, "ceiling_share")) {
+    parts.push_back(format_number("%.0f", 100 * *share) + "% of the measured ceiling");
+  }
   if (status.contains("memory_mib")) {
     parts.push_back("peak memory " + number_text(status["memory_mib"]) + " MiB");
   }
   return join(parts);
+}
+
+// Of a run that is not running; else its sessions and the time left say it.
+std::string trained_text(const Json& status) {
+  const auto seconds = number_in(status, "trained_seconds");
+  if (!seconds || status["state"] == "running") return "";
+  std::string text = duration_text(*seconds);
+  if (const auto sessions = number_in(status, "session")) {
+    text += *sessions == 1 ? " in 1 session"
+                           : format_text(" in {} sessions", static_cast<int64_t>(*sessions));
+  }
+  return text;
 }
 
 std::string left_text(const Json& status) {
@@ -409,6 +446,7 @@ Json status_json(const RunFolder& run) {
     add_estimates(lines, status);
     add_next_save(run, status);
   }
+  add_totals(run, status);
   add_mirror(run, status);
   add_ends(run, status);
   return status;
@@ -432,6 +470,7 @@ std::string status_text(const Json& status) {
   line("evaluation", evaluation_text(status));
   line("speed", speed_text(status));
   line("time left", left_text(status));
+  line("trained", trained_text(status));
   line("cost", text_in(status, "cost"));
   line("checkpoint", checkpoint_text(status));
   line("model", text_in(status, "model"));

@@ -2,9 +2,7 @@
 #include "finetune/report/html_report.h"
 
 #include <algorithm>
-#include <cmath>
 #include <nlohmann/json.hpp>
-#include <set>
 #include <string_view>
 #include <utility>
 
@@ -74,35 +72,6 @@ std::string html_page(const nlohmann::ordered_json& data, const std::string& tit
     page += part->second;
     rest.remove_prefix(part->first.size());
   }
-}
-
-std::vector<SeriesPoint> decimated(const std::vector<SeriesPoint>& points, size_t most) {
-  if (points.size() <= most || most < 4) return points;
-  const size_t buckets = most / 2;
-  std::set<size_t> kept = {0, points.size() - 1};
-  for (size_t bucket = 0; bucket < buckets; ++bucket) {
-    const size_t begin = bucket * points.size() / buckets;
-    const size_t end = (bucket + 1) * points.size() / buckets;
-    size_t least = end;
-    size_t greatest = end;
-    size_t strange = end;
-    for (size_t i = begin; i < end; ++i) {
-      const double value = points[i].value;
-      if (!std::isfinite(value)) {
-        strange = i;
-        continue;
-      }
-      if (least == end || value < points[least].value) least = i;
-      if (greatest == end || value > points[greatest].value) greatest = i;
-    }
-    for (const size_t index : {least, greatest, strange}) {
-      if (index != end) kept.insert(index);
-    }
-  }
-  std::vector<SeriesPoint> result;
-  result.reserve(kept.size());
-  for (const size_t index : kept) result.push_back(points[index]);
-  return result;
 }
 
 }  // namespace finetune

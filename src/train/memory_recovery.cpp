@@ -23,7 +23,11 @@ StepReport MemoryRecovery::run_step() {
       if (!step_.may_repeat() || !is_lack_of_memory(out_of_memory)) throw;
     }
     if (compute_fewer_at_once()) continue;
-    if (run_.split.rows == 1) std::rethrow_exception(out_of_memory);
+    if (run_.split.rows == 1) {
+      log::warning("step " + std::to_string(run_.state.step + 1) +
+                   ": out of memory with 1 sample at a time, so the batch cannot be split further");
+      std::rethrow_exception(out_of_memory);
+    }
     out_of_memory = nullptr;
     split_smaller();
   }

@@ -310,8 +310,8 @@ constexpr char kMemoryAdvice[] =
     "and raise gradient_accumulation_steps by the same factor (the result stays the same); what "
     "was saved before is kept";
 
-// Returns the memory needed, the memory available and what helps most; empty if memory does not
-// suffice to compute that.
+// What was needed, what there was and what helps most; empty for a stream, and where memory does
+// not even suffice to find that out.
 std::string advice_on_memory(const LoadedConfig& config, const Parts& parts,
                              const std::optional<MemoryDecision>& decision) {
   if (dynamic_cast<const SampleStream*>(parts.train_data.get()) != nullptr) return "";
@@ -402,8 +402,8 @@ int train_in(RunStorage& storage, const LoadedConfig& config, const RunOptions& 
     return trainer.run();
   } catch (...) {
     if (!is_lack_of_memory(std::current_exception())) throw;
-    const std::string advice = advice_on_memory(budgeted, parts, decision);
-    if (advice.empty()) throw;
+    std::string advice = advice_on_memory(budgeted, parts, decision);
+    if (advice.empty()) advice = kMemoryAdvice;
     const std::string memory = describe_device_memory(parts.device);
     throw Error(
         ErrorKind::kDevice,

@@ -11,6 +11,7 @@
 #include "finetune/checkpoint/finished_model.h"
 #include "finetune/checkpoint/layout.h"
 #include "finetune/checkpoint/rotation.h"
+#include "finetune/report/duration_text.h"
 #include "finetune/report/figure_text.h"
 #include "finetune/task/tasks.h"
 #include "train/agreement.h"
@@ -48,10 +49,10 @@ std::optional<int> RunEnd::finish(const std::string& faults) {
   }
   if (run_.world().is_first()) write(summary, metrics, predicted);
   const RunState& state = run_.state;
-  log::info("finished " + std::to_string(state.step) + " steps in " +
-            std::to_string(static_cast<int64_t>(state.seconds)) + " s of training (" +
-            std::to_string(state.sessions) + (state.sessions == 1 ? " session" : " sessions") +
-            ")" + faults + ", train_loss " + figure_text(summary["train_loss"].get<double>()) +
+  log::info("finished " + std::to_string(state.step) + " steps in " + duration_text(state.seconds) +
+            " of training (" + std::to_string(state.sessions) +
+            (state.sessions == 1 ? " session" : " sessions") + ")" + faults + ", train_loss " +
+            figure_text(summary["train_loss"].get<double>()) +
             (metrics ? ", " + describe_metrics(*metrics) : "") + "; the model is in " +
             args.output_dir);
   if (const std::optional<std::string> cost = watch_.cost_text()) log::info(*cost);

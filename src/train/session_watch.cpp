@@ -6,18 +6,22 @@
 #include <ATen/ops/ones.h>
 
 #include <algorithm>
+#include <exception>
 #include <nlohmann/json.hpp>
 
 #include "finetune/base/clock.h"
 #include "finetune/base/interrupt.h"
 #include "finetune/base/log.h"
 #include "finetune/tensor/device.h"
+#include "finetune/tensor/out_of_memory.h"
 
 namespace finetune {
 namespace {
 
-// Returns the FLOP/s of a product of two square matrices in the precision of training: the best of
-// several.
+// Of a run that lasts at least a hundred times as long as the measurement.
+constexpr double kLongRunFlos = 1e13;
+
+// FLOP/s of a product of two square matrices in the precision of training, the best of several.
 double matmul_flops(const c10::Device& device, at::ScalarType dtype) {
   constexpr double kMeasuredSeconds = 0.1;
   const int64_t size = device.is_cpu() ? 1024 : 4096;
@@ -42,17 +46,25 @@ double matmul_flops(const c10::Device& device, at::ScalarType dtype) {
 
 }  // namespace
 
-void SessionWatch::start() {
-  const ProgressMode mode = run_.progress.mode();
-  if (mode == ProgressMode::kBar || mode == ProgressMode::kJson) {
-    const at::ScalarType dtype = run_.args.bf16   ? at::kBFloat16
-                                 : run_.args.fp16 ? at::kHalf
-                                                  : at::kFloat;
-    // On a CPU fp16 is computed in float32.
-    const bool is_rounded = dtype == at::kHalf && run_.parts.device.is_cpu();
-    ceiling_ = matmul_flops(run_.parts.device, is_rounded ? at::kFloat : dtype) *
-               static_cast<double>(run_.world().size());
+double SessionWatch::measure_ceiling() const {
+  const at::ScalarType dtype = run_.args.bf16   ? at::kBFloat16
+                               : run_.args.fp16 ? at::kHalf
+                                                : at::kFloat;
+  // fp16 is computed in float32 on a CPU.
+  const bool is_rounded = dtype == at::kHalf && run_.parts.device.is_cpu();
+  try {
+    return matmul_flops(run_.parts.device, is_rounded ? at::kFloat : dtype) *
+           static_cast<double>(run_.world().size());
+  } catch (...) {
+    if (!is_lack_of_memory(std::current_exception())) throw;
+    return 0;  // memory is worth more than the figure
   }
+}
+
+void SessionWatch::start(double flos) {
+  const ProgressMode mode = run_.progress.mode();
+  const bool is_shown = mode == ProgressMode::kBar || mode == ProgressMode::kJson;
+  if (is_shown || flos > kLongRunFlos) ceiling_ = measure_ceiling();
   first_flos_ = run_.state.total_flos;
   start_ = now_seconds();
   counted_until_ = start_;

@@ -14,10 +14,11 @@ class SessionWatch {
  public:
   explicit SessionWatch(TrainingRun& run) : run_(run) {}
 
-  // Call when training starts or resumes in this session. If a progress bar or JSON lines show it,
-  // measures for a tenth of a second how fast the device multiplies matrices.
-  void start();
-  // Sets the expected times of a step and of a save of this many bytes until they are measured.
+  // Training starts or resumes in this session. Where a bar or JSON lines show it, or the run is
+  // long, measures for a tenth of a second how fast the device multiplies matrices. `flos`: roughly
+  // what is left to compute.
+  void start(double flos);
+  // What a save of this many bytes and a step are expected to take, until they are measured.
   void expect_times(uint64_t checkpoint_bytes);
 
   // Starts a unit of work, and requests a stop if it may not fit into the session. `is_saving`: a
@@ -50,6 +51,7 @@ class SessionWatch {
 
  private:
   [[nodiscard]] SessionProgress progress() const;
+  [[nodiscard]] double measure_ceiling() const;
 
   TrainingRun& run_;
   double start_ = 0.0;

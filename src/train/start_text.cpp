@@ -41,14 +41,35 @@ std::string model_line(const TrainingRun& run) {
          origin(run, "task");
 }
 
+// "; columns: text 'question', choices 'choice0' to 'choice3', label 'label'"
+std::string columns_text(const TrainingRun& run) {
+  const ColumnNames& columns = run.parts.setup->record().columns;
+  std::string text;
+  const auto add = [&](const char* what, const std::optional<std::string>& name, const char* key) {
+    if (!name) return;
+    text += (text.empty() ? "; columns: " : ", ") + std::string(what) + " '" + *name + "'" +
+            origin(run, key);
+  };
+  add("context", columns.context_column, "context_column");
+  add("text", columns.text_column, "text_column");
+  add("pair", columns.text_pair_column, "text_pair_column");
+  if (!columns.choice_columns.empty()) {
+    const std::vector<std::string>& names = columns.choice_columns;
+    add(names.size() == 1 ? "choices" : "choices from", names.front(), "choice_columns");
+    if (names.size() > 1) text += " to '" + names.back() + "'";
+  }
+  add("label", columns.label_column, "label_column");
+  return text;
+}
+
 std::string data_line(const TrainingRun& run) {
   std::string text = counted_files(run.args.train_file) + origin(run, "train_file") + ": ";
   text += run.stream ? "streamed" : std::to_string(run.parts.train_data->size()) + " samples";
   if (run.parts.validation_data) {
     text += format_text("; validation: {} samples", run.parts.validation_data->size());
   }
-  if (run.parts.test_data) text += format_text("; test: {}", run.parts.test_data->size());
-  return text;
+  if (run.parts.test_data) text += format_text("; test: {} samples", run.parts.test_data->size());
+  return text + columns_text(run);
 }
 
 std::string batch_line(const TrainingRun& run) {
@@ -109,6 +130,18 @@ std::string save_line(const TrainingRun& run) {
   return text;
 }
 
+// What `predict` takes on its command line.
+std::string question_text(const TrainingRun& run) {
+  const TaskDescriptor& task = task_of(run.args);
+  if (task.rows == RowTask::kQuestionAnswering) return " --question \"...\" --context \"...\"";
+  if (task.rows == RowTask::kMultipleChoice) {
+    return " --text \"...\" --choice \"...\" \"...\"";
+  }
+  const auto& mask = run.parts.tokenizer->special_tokens().mask;
+  if (task.pipeline.name == "fill-mask" && mask) return " --text \"... " + mask->text + " ...\"";
+  return " --text \"...\"";
+}
+
 std::string position_line(const TrainingRun& run) {
   if (run.state.step == 0) return "at step 0";
   return format_text("at step {} of {}, after {} in training", run.state.step, run.plan.max_steps,
@@ -131,14 +164,7 @@ std::vector<std::string> start_lines(const TrainingRun& run, std::optional<doubl
 std::vector<std::string> usage_lines(const TrainingRun& run) {
   const std::string& folder = run.storage.shown_folder();
   const Pipeline& pipeline = task_of(run.args).pipeline;
-  std::string predict = "  predict:       finetune predict " + folder;
-  if (pipeline.name == "fill-mask") {
-    predict += " --text \"...\" (with the mask token)";
-  } else if (pipeline.name == "text-classification" || pipeline.name == "token-classification") {
-    predict += " --text \"...\"";
-  } else {
-    predict += " --input FILE";
-  }
+  const std::string predict = "  predict:       finetune predict " + folder + question_text(run);
   std::vector<std::string> lines = {predict};
   if (run.config.path.empty()) {
     lines.push_back("  report:        finetune report " + folder);

@@ -23,7 +23,10 @@
 namespace finetune {
 namespace {
 
-// Whether this weight belongs to a torch.nn.Embedding in transformers.
+// For a guess at how long a run lasts; samples are rarely shorter.
+constexpr double kTokensOfShortSample = 32;
+
+// Whether transformers' module of this weight is a torch.nn.Embedding.
 bool is_embedding(std::string_view name) {
   return std::ranges::any_of(
       std::to_array<std::string_view>(
@@ -74,7 +77,9 @@ int Trainer::run() {
 }
 
 void Trainer::begin_session() {
-  watch_.start();
+  const int64_t samples_left =
+      (run_.plan.max_steps - run_.state.step) * run_.state.effective_batch_size;
+  watch_.start(flos_per_token_ * kTokensOfShortSample * static_cast<double>(samples_left));
   run_.state.max_steps = run_.plan.max_steps;
   ++run_.state.sessions;
   if (run_.world().is_first()) {

@@ -7,8 +7,10 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "base/temporary_folder.h"
+#include "finetune/base/json_list.h"
 #include "finetune/base/text.h"
 
 namespace finetune {
@@ -27,6 +29,22 @@ std::string error_of(const std::string& text, const JsonLimits& limits = {}) {
 TEST(Json, KeepsKeysInTheirOrder) {
   EXPECT_EQ(parse_json(R"({"b": 1, "a": [true, null, "ĉ\u0041", -2, 0.5], "c": {}})", "x").dump(),
             R"({"b":1,"a":[true,null,"ĉA",-2,0.5],"c":{}})");
+}
+
+TEST(Json, HandsTheItemsOfAListOverInsteadOfKeepingThem) {
+  std::vector<std::string> items;
+  const nlohmann::ordered_json kept = parse_json_with_list(
+      R"({"a": [1], "log": [{"log": [2]}, NaN, "x"], "b": {"log": [3]}})", "x", "log",
+      [&](nlohmann::ordered_json&& item) { items.push_back(item.dump()); }, ErrorKind::kData,
+      {.allow_nan = true});
+  EXPECT_EQ(items, (std::vector<std::string>{R"({"log":[2]})", "null", "\"x\""}));
+  EXPECT_EQ(kept.dump(), R"({"a":[1],"log":[],"b":{"log":[3]}})");
+  items.clear();
+  EXPECT_THROW((void)parse_json_with_list(
+                   R"({"log": [1, 2)", "x", "log",
+                   [&](nlohmann::ordered_json&& item) { items.push_back(item.dump()); }),
+               JsonError);
+  EXPECT_EQ(items.size(), 2U);
 }
 
 TEST(Json, NamesTheLineOfASyntaxError) {

@@ -3,8 +3,11 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
+#include <map>
 #include <sstream>
+#include <thread>
 
 #include "integration/tiny_run.h"
 
@@ -131,6 +134,23 @@ TEST(Status, TellsEachStateByTextJsonAndExitCode) {
   EXPECT_EQ(status_of(run.out(), 0)["state"], "finished");
 }
 
+TEST(Status, HasTheShareOfTheMeasuredCeiling) {
+  const TinyRun run(TinyRun::Keys{{"max_steps", "40000"}, {"eval_strategy", "\"no\""}});
+  Process process(run.command({"--progress", "json"}));
+  ASSERT_TRUE(process.wait_for_output("\"ceiling_share\":"));
+  Json status;
+  // The record is written every few seconds.
+  for (int attempt = 0; attempt < 100 && !status.contains("ceiling_share"); ++attempt) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    status = status_of(run.out(), 6);
+  }
+  ASSERT_TRUE(status.contains("ceiling_share")) << status;
+  EXPECT_GT(status["ceiling_share"], 0);
+  EXPECT_LT(status["ceiling_share"], 1.5);
+  EXPECT_THAT(finetune({"status", run.out()}).out,
+              ContainsRegex("tokens/s, [0-9]+% of the measured ceiling, peak memory"));
+}
+
 TEST(Status, FindsNoValidCheckpointAndTheLastError) {
   const TinyRun run;
   run.train_until(9);
@@ -202,9 +222,62 @@ TEST(Report, ReadsFoldersOfTransformersTrainer) {
   EXPECT_EQ(series["loss"]["v"], Json::parse("[2.0, 1.0]"));
 }
 
+// Every value of the log is in a curve at its step, and nothing else.
+void expect_curves_of_log(const Json& series, const TinyRun& run) {
+  std::map<std::string, std::pair<Json, Json>> expected;  // steps and values
+  for (const Json& entry : log_without_times(run.out())) {
+    for (const auto& [key, value] : entry.items()) {
+      if (key == "step" || key == "epoch" || key == "total_flos" || key.starts_with("train_")) {
+        continue;
+      }
+      expected[key].first.push_back(entry["step"]);
+      expected[key].second.push_back(value);
+    }
+  }
+  ASSERT_GE(expected.size(), 4U);  // loss, eval_loss, learning_rate, grad_norm
+  for (const auto& [key, curve] : expected) {
+    EXPECT_EQ(series[key]["s"], curve.first) << key;
+    ASSERT_EQ(series[key]["v"].size(), curve.second.size()) << key;
+    for (size_t i = 0; i < curve.second.size(); ++i) {
+      const double value = curve.second[i].get<double>();
+      // Six digits are kept.
+      EXPECT_NEAR(series[key]["v"][i].get<double>(), value, 1e-5 * std::abs(value)) << key;
+    }
+  }
+}
+
+// Each session ends at the last step that it logged, begins where an earlier one was saved, and
+// lasts as long as its log.
+void expect_sessions_of_log(const Json& sessions, const TinyRun& run) {
+  std::map<int64_t, std::pair<double, double>> logged;  // times of each session's lines
+  for (const Json& line : lines_of(run.out("metrics.jsonl"))) {
+    const double time = line["time"];
+    auto& [first, last] =
+        logged.try_emplace(line["session"].get<int64_t>(), time, time).first->second;
+    last = time;
+  }
+  for (size_t i = 0; i < sessions.size(); ++i) {
+    const Json& session = sessions[i];
+    EXPECT_EQ(session["session"], i + 1);
+    EXPECT_LE(session["first_step"], session["last_step"]);
+    EXPECT_LE(session["start"], session["end"]);
+    if (i > 0) {
+      EXPECT_LE(sessions[i - 1]["end"], session["start"]);
+      EXPECT_LE(session["first_step"], sessions[i - 1]["last_step"]);
+    }
+    const auto times = logged.find(static_cast<int64_t>(i + 1));
+    if (times == logged.end()) continue;  // killed, and its steps were done again
+    EXPECT_LE(session["start"].get<double>(), times->second.first);
+    EXPECT_GE(session["end"].get<double>(), times->second.second);
+  }
+  EXPECT_EQ(sessions.back()["last_step"], 40);
+}
+
 TEST(Report, TellsSessionsChangesAndMirrorAsTheLogDid) {
   TinyRun run;
-  run.set({{"mirror_dir", run.folder() / "mirror"}, {"async_save", "false"}});
+  run.set({{"mirror_dir", run.folder() / "mirror"},
+           {"async_save", "false"},
+           {"hardware", "{units_per_hour: 36000, price_per_unit: 2, currency: EUR}"}});
   kill_at(run, 10);
   run.train_until(14);
   run.set({{"learning_rate", "5e-4"}});
@@ -224,12 +297,14 @@ TEST(Report, TellsSessionsChangesAndMirrorAsTheLogDid) {
   EXPECT_EQ(report["changes"][0]["key"], "learning_rate");
   EXPECT_EQ(report["changes"][0]["step"], 14);
   EXPECT_EQ(report["status"]["mirror"]["has_model"], true);
+  EXPECT_THAT(report["cost_text"].get<std::string>(),
+              ContainsRegex("^[0-9.]+ units \\([0-9.]+ EUR\\) spent$"));
+  EXPECT_THAT(finetune({"status", run.out()}).out,
+              ContainsRegex("\n  trained      .* in 6 sessions\n  cost         [0-9.]+ units"));
   EXPECT_EQ(read_file(run.folder() / "mirror/metrics.jsonl"), read_file(run.out("metrics.jsonl")));
-  // Every value of the log is shown.
+  expect_curves_of_log(report["series"], run);
+  expect_sessions_of_log(report["sessions"], run);
   const Json log = log_without_times(run.out());
-  size_t losses = 0;
-  for (const Json& entry : log) losses += entry.contains("loss") ? 1 : 0;
-  EXPECT_EQ(report["series"]["loss"]["v"].size(), losses);
   const ProcessResult csv = finetune({"report", run.out(), "--format", "csv"});
   EXPECT_EQ(std::count(csv.out.begin(), csv.out.end(), '\n'),
             static_cast<std::ptrdiff_t>(log.size() + 1));
@@ -258,7 +333,7 @@ TEST(Report, IsSmallAndKeepsExtremesOfAHundredThousandSteps) {
   const std::string page = read_file(folder / "long.html");
   EXPECT_LT(page.size(), 1'000'000U);
   EXPECT_THAT(page, HasSubstr("99.5"));
-  EXPECT_THAT(page, HasSubstr("1 lines of metrics.jsonl are damaged"));
+  EXPECT_THAT(page, HasSubstr("1 line of metrics.jsonl is damaged"));
   EXPECT_THAT(page, Not(ContainsRegex("(src|href)=|@import|url\\(")));  // loads nothing
 }
 

@@ -6,7 +6,8 @@ binary=$1
 browser=$(command -v chromium || command -v chromium-browser || command -v google-chrome || true)
 if [[ -z $browser ]]; then
   echo "skipped: no chromium on PATH (scripts/setup.sh installs it for the tests)"
-  exit 0
+  [[ ${CI:-} == true ]] && exit 1
+  exit 77
 fi
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
@@ -15,14 +16,22 @@ pictures=${REPORT_PICTURES:-$folder}
 python3 - "$folder" <<'PYTHON'
 import json, math, pathlib, random, sys
 
-# Two runs as the program writes them: five interruptions, a rollback, a changed learning rate.
+# A file with labels and what was predicted of it; texts that would be markup.
+labelled = [{"text": f"Review {i}: <b>not</b> </script> & so on", "label": ["negative", "positive"][i % 2]} for i in range(60)]
+predicted = [["negative", "positive"][(i % 2) ^ (i % 7 == 0)] for i in range(60)]
+wrong = [i for i in range(60) if predicted[i] != labelled[i]["label"]]
+worst = [{"sample": i, "score": 0.01 + place / 100, "label": labelled[i]["label"], "predicted": predicted[i],
+          "predicted_score": 0.99 - place / 100} for place, i in enumerate(wrong)]
+
+# Two runs as the program leaves them: five interruptions, a rollback, a changed learning rate.
 random.seed(7)
 begin = 1763900000
 for run, rate in (("bert-base", 5e-5), ("bert-large", 3e-5)):
     out = pathlib.Path(sys.argv[1]) / run
     out.mkdir()
     config = {"task": "sequence_classification", "model_name_or_path": run, "learning_rate": rate,
-              "train_file": ["/data/reviews/train.jsonl"], "max_steps": 6000, "save_steps": 500}
+              "train_file": ["/data/reviews/train.jsonl"], "max_steps": 6000, "save_steps": 500,
+              "test_file": [str(pathlib.Path(sys.argv[1]) / "test.jsonl")]}
     ends = [(0, 900, None), (500, 1700, 75), (1700, 2600, None), (2500, 3900, None), (3500, 4700, 1),
             (4500, 6000, 0)]
     events, lines, time = [], [], begin
@@ -66,6 +75,13 @@ for run, rate in (("bert-base", 5e-5), ("bert-large", 3e-5)):
     (out / "trainer_state.json").write_text(json.dumps(state))
     (out / "finetune_state.json").write_text(json.dumps({"finished": True, "seconds": 5400}))
     (out / "config.json").write_text(json.dumps({"id2label": {"0": "negative", "1": "positive"}}))
+    record = {"task": "sequence_classification", "columns": {"text_column": "text", "label_column": "label"}}
+    (out / "finetune_data.json").write_text(json.dumps(record))
+    (out / "predict_results.txt").write_text(
+        "index\tprediction\n" + "".join(f"{i}\t{label}\n" for i, label in enumerate(predicted)))
+    (out / "worst_samples.json").write_text(json.dumps(
+        {"split": "test", "measure": "probability", "samples": 60, "worst": worst}))
+(pathlib.Path(sys.argv[1]) / "test.jsonl").write_text("".join(json.dumps(row) + "\n" for row in labelled))
 PYTHON
 
 "$binary" report "$folder/bert-base" -o "$folder/one.html" 2>/dev/null
@@ -133,6 +149,9 @@ PYTHON
       expect 6 'class="session"' "$folder/dom"
       expect 22 'class="bar"' "$folder/dom"   # 20 lengths and 2 labels
       expect 1 ">↶<" "$folder/dom"
+      expect 4 'class="heat"' "$folder/dom"
+      expect 9 'class="worst"' "$folder/dom"  # every seventh of 60
+      expect 9 "Review [0-9]+: &lt;b&gt;not&lt;/b&gt; &lt;/script&gt; &amp; so on" "$folder/dom"
       expect 1 "end: step 6,000training: [0-9.]+evaluation: [0-9.]+ \|" "$folder/tried"
       expect 1 "left: step 5,990" "$folder/tried"
       expect 1 "raw: 7 \| curves: 7" "$folder/tried"

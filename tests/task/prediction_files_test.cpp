@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "base/temporary_folder.h"
 #include "finetune/data/token_classification_dataset.h"
@@ -52,6 +53,91 @@ TEST(ClassificationFiles, RoundNumbersToThreeDecimals) {
   const auto two = make_classification_files(ProblemType::kRegression, {});
   two->add({}, logits({1, 2.5F}, {1, 2}));
   EXPECT_EQ(written(*two, "predict_results.txt"), "index\tprediction\n0\t[1.000, 2.500]\n");
+}
+
+using Json = nlohmann::ordered_json;
+
+Json worst_of(PredictionFiles& files) { return Json::parse(written(files, "worst_samples.json")); }
+
+std::vector<int64_t> samples_of(const Json& worst) {
+  std::vector<int64_t> samples;
+  for (const Json& one : worst["worst"]) samples.push_back(one["sample"].get<int64_t>());
+  return samples;
+}
+
+TEST(WorstSamples, OfClassesAreThoseWhoseLabelIsLeastProbable) {
+  const auto files = make_classification_files(ProblemType::kSingleLabel, {"no", "yes"});
+  Batch batch;
+  batch.classes = {0, 1, kIgnoredLabel};
+  files->add(batch, logits({2, 0, 3, 0, 9, -9}, {3, 2}));
+  batch.classes = {0, 1};
+  files->add(batch, logits({NAN, 0, 0, 1}, {2, 2}));
+  const Json worst = worst_of(*files);
+  EXPECT_EQ(worst["split"], "test");
+  EXPECT_EQ(worst["measure"], "probability");
+  EXPECT_EQ(worst["samples"], 4);  // of one the label is not known
+  EXPECT_EQ(samples_of(worst), (std::vector<int64_t>{3, 1, 4, 0}));
+  EXPECT_EQ(worst["worst"][0]["score"], nullptr);  // NaN
+  EXPECT_NEAR(worst["worst"][1]["score"].get<double>(), 1 / (1 + std::exp(3)), 1e-6);
+  EXPECT_EQ(worst["worst"][1]["label"], "yes");
+  EXPECT_EQ(worst["worst"][1]["predicted"], "no");
+  EXPECT_NEAR(worst["worst"][1]["predicted_score"].get<double>(), 1 / (1 + std::exp(-3)), 1e-6);
+}
+
+TEST(WorstSamples, OfSeveralLabelsAndOfNumbersAreThoseOfTheLargestError) {
+  const auto several = make_classification_files(ProblemType::kMultiLabel, {"a", "b"});
+  Batch batch;
+  batch.values = {1, 0, 1, 1};
+  several->add(batch, logits({3, -3, -1, 2}, {2, 2}));
+  const Json labels = worst_of(*several);
+  EXPECT_EQ(labels["measure"], "loss");
+  EXPECT_EQ(samples_of(labels), (std::vector<int64_t>{1, 0}));
+  // Binary cross entropy, the mean of both labels.
+  const double expected = (std::log1p(std::exp(1)) + std::log1p(std::exp(-2))) / 2;
+  EXPECT_NEAR(labels["worst"][0]["score"].get<double>(), expected, 1e-5);
+  EXPECT_EQ(labels["worst"][0]["label"], Json({"a", "b"}));
+  EXPECT_EQ(labels["worst"][0]["predicted"], Json::array({"b"}));
+
+  const auto numbers = make_classification_files(ProblemType::kRegression, {});
+  batch.values = {1.5F, -2};
+  numbers->add(batch, logits({1, 3}, {2, 1}));
+  const Json errors = worst_of(*numbers);
+  EXPECT_EQ(errors["measure"], "error");
+  EXPECT_EQ(errors["worst"], Json::parse(R"([
+      {"sample": 1, "score": 5.0, "label": -2.0, "predicted": 3.0},
+      {"sample": 0, "score": 0.5, "label": 1.5, "predicted": 1.0}])"));
+}
+
+TEST(WorstSamples, AreFewHoweverManyThereAre) {
+  const auto files = make_classification_files(ProblemType::kRegression, {});
+  for (int i = 0; i < 1000; ++i) {
+    Batch batch;
+    batch.values = {0};
+    files->add(batch, logits({static_cast<float>(i * 7919 % 1000)}, {1, 1}));
+  }
+  const Json worst = worst_of(*files);
+  EXPECT_EQ(worst["samples"], 1000);
+  ASSERT_EQ(worst["worst"].size(), 50U);
+  for (int i = 0; i < 50; ++i) EXPECT_EQ(worst["worst"][i]["score"], 999 - i);
+}
+
+TEST(WorstSamples, AreNotWrittenWithoutLabels) {
+  const auto files = make_classification_files(ProblemType::kSingleLabel, {"no", "yes"});
+  files->add({}, logits({2, 0}, {1, 2}));
+  const TemporaryFolder folder;
+  files->write(FileSystem::local(), folder.path());
+  EXPECT_FALSE(FileSystem::local().exists(folder / "worst_samples.json"));
+}
+
+TEST(WorstSamples, OfChoicesAreThoseWhoseRightOneIsLeastProbable) {
+  const auto files = make_multiple_choice_files();
+  Batch batch;
+  batch.classes = {1, 2};
+  files->add(batch, logits({1, 2, 0, 4, 1, 3}, {2, 3}));
+  const Json worst = worst_of(*files);
+  EXPECT_EQ(samples_of(worst), (std::vector<int64_t>{1, 0}));
+  EXPECT_EQ(worst["worst"][0]["label"], 2);
+  EXPECT_EQ(worst["worst"][0]["predicted"], 0);
 }
 
 TEST(MultipleChoiceFiles, GiveTheNumberOfTheBestChoice) {
@@ -107,6 +193,34 @@ TEST(TokenClassificationFiles, GiveALabelForEachWordWhereNoneIsKnown) {
   }
 }
 
+TEST(WorstSamples, OfTaggedSentencesNameTheWrongWords) {
+  for (const bool pad_left : {false, true}) {
+    const auto files = make_token_classification_files(two_sentences(), {"O", "B-X"});
+    Batch batch = two_rows(pad_left);
+    const size_t second = pad_left ? 8 : 6;  // the token of the second sentence's word
+    batch.labels[1] = 1;
+    batch.labels[3] = 0;
+    batch.labels[second] = 0;
+    batch.targets = 3;
+    std::vector<float> is_second(10, 0.0F);
+    is_second[1] = 1;  // right
+    is_second[second] = 3;
+    files->add(batch, classes(is_second));
+    const Json worst = worst_of(*files);
+    EXPECT_EQ(worst["measure"], "loss");
+    EXPECT_EQ(samples_of(worst), (std::vector<int64_t>{1, 0}));
+    const double share = 1 / (1 + std::exp(2.5));
+    EXPECT_NEAR(worst["worst"][0]["score"].get<double>(), -std::log(share), 1e-5);
+    const Json& wrong = worst["worst"][0]["wrong"];
+    ASSERT_EQ(wrong.size(), 1U);
+    EXPECT_EQ(wrong[0]["word"], 0);
+    EXPECT_EQ(wrong[0]["label"], "O");
+    EXPECT_EQ(wrong[0]["predicted"], "B-X");
+    EXPECT_NEAR(wrong[0]["score"].get<double>(), share, 1e-6);
+    EXPECT_EQ(worst["worst"][1]["wrong_tokens"], 0);
+  }
+}
+
 Answer an_answer() {
   return {.id = "q\"1",
           .text = "東京",
@@ -121,7 +235,7 @@ Answer an_answer() {
 
 TEST(AnswerFiles, AreThoseOfPythonsJson) {
   AnswerFiles files("predict", true);
-  files.take(an_answer());
+  files.take(an_answer(), {});
   EXPECT_EQ(written(files, "predict_predictions.json"),
             "{\n    \"q\\\"1\": \"\\u6771\\u4eac\"\n}\n");
   EXPECT_EQ(written(files, "predict_nbest_predictions.json"),
@@ -142,12 +256,36 @@ TEST(AnswerFiles, AreThoseOfPythonsJson) {
   EXPECT_EQ(written(files, "predict_null_odds.json"), "{\n    \"q\\\"1\": -1.5\n}\n");
 }
 
+TEST(WorstSamples, OfAnswersAreThoseOfTheLowestF1AndTheSurestOfThem) {
+  AnswerFiles files("eval", false);
+  const auto take = [&](const std::string& text, double probability) {
+    files.take({.id = text,
+                .text = text,
+                .n_best = {{.text = text, .probability = probability}},
+                .null_odds = {}},
+               {.id = text, .question = "Who?", .context = "Anna Hale", .answers = {"Anna Hale"}});
+  };
+  take("Anna", 0.9);
+  take("Jonas", 0.2);
+  take("Anna Hale", 0.1);
+  take("Thomas", 0.8);
+  const Json worst = worst_of(files);
+  EXPECT_EQ(worst["split"], "validation");
+  EXPECT_EQ(worst["measure"], "f1");
+  EXPECT_EQ(samples_of(worst), (std::vector<int64_t>{3, 1, 0, 2}));
+  EXPECT_NEAR(worst["worst"][2]["score"].get<double>(), 200.0 / 3, 1e-3);
+  EXPECT_EQ(worst["worst"][0]["label"], Json::array({"Anna Hale"}));
+  EXPECT_EQ(worst["worst"][0]["predicted"], "Thomas");
+  EXPECT_EQ(worst["worst"][0]["text"], "Who?");
+}
+
 TEST(AnswerFiles, LeaveOutTheOddsOfSquad1) {
   AnswerFiles files("eval", false);
   files.take({.id = "1",
               .text = "empty",
               .n_best = {{.text = "empty", .probability = 1.0}},
-              .null_odds = {}});
+              .null_odds = {}},
+             {});
   const TemporaryFolder folder;
   files.write(FileSystem::local(), folder.path());
   EXPECT_EQ(FileSystem::local().list(folder.path()),

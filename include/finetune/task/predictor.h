@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -14,12 +15,27 @@
 
 namespace finetune {
 
-// Options of prediction, with the names and defaults of transformers' pipelines. A task ignores
-// options that it does not use.
+// Which probabilities an answer has.
+enum class Probabilities {
+  kUsual,  // as transformers' pipelines
+  kTopK,   // of the `top_k` most probable answers (5 unless set)
+  kAll,    // of every label or choice
+};
+
+// How answers are made. Names and defaults are those of transformers' pipelines; what a task does
+// not use is ignored.
 struct PredictOptions {
   bool use_cpu = false;
-  int64_t batch_size = 8;             // sequences per forward pass
-  std::optional<int64_t> top_k = {};  // answers per text; unset: 5 in fill-mask, 1 elsewhere
+  int64_t batch_size = 8;             // sequences that the model takes at once
+  std::optional<int64_t> top_k = {};  // answers for each text; else 5 in fill-mask, 1 elsewhere
+  Probabilities probabilities = Probabilities::kUsual;
+
+  // How many of `answers` a text gets.
+  [[nodiscard]] size_t answers_of(size_t answers, int64_t usual) const {
+    if (probabilities == Probabilities::kAll) return answers;
+    if (probabilities == Probabilities::kTopK) usual = 5;
+    return std::min(answers, static_cast<size_t>(top_k.value_or(usual)));
+  }
 
   std::string function_to_apply = "default";       // text classification: sigmoid, softmax, none
   std::string aggregation_strategy = "none";       // token classification: simple, first, ...
@@ -48,12 +64,12 @@ struct PredictOptions {
 //   masks;
 // - text classification: a list of {label, score}, best first;
 // - token classification: a list of {entity, score, index, word, start, end}, or with an
-//   aggregation_strategy of {entity_group, score, word, start, end}; start and end count code
-//   points;
-// - question answering: {score, start, end, answer}, or a list of them if top_k is above 1, found
-//   as in run_qa; score is the probability among the best candidates;
-// - multiple choice: {label, choice, scores}: index and text of the best choice, and all
-//   probabilities;
+//   aggregation_strategy of {entity_group, score, word, start, end}; places count code points;
+//   with probabilities each token has `scores`, {label: probability}, best first;
+// - question answering: {score, start, end, answer}, a list of them where top_k is above 1, found
+//   as run_qa finds them; score is the probability among the best candidates;
+// - multiple choice: {label, choice, scores}: the best choice's number and text, and all
+//   probabilities; with probabilities a list of {label, choice, score}, best first;
 // - text generation: a list of one {generated_text}.
 // A text longer than the model's maximum is an error in fill-mask and text generation, is split
 // into windows in question answering, and is truncated elsewhere, which is logged once.

@@ -269,7 +269,7 @@ function table(headers, rows, options) {
   return el('div', {class: 'scroll', tabindex: 0, role: 'region', 'aria-label': headers.join(', ')}, el('table', {}, el('thead', {}, head), el('tbody', {}, ...body)));
 }
 function section(parent, title, ...children) {
-  const node = el('section', {}, el('h2', {text: title}), ...children);
+  const node = el('section', {id: title.toLowerCase().replace(/[^a-z0-9]+/g, '-')}, el('h2', {text: title}), ...children);
   parent.append(node);
   return node;
 }
@@ -294,7 +294,7 @@ function summary(parent, run) {
   card('tokens per second', status.tokens_per_second ? number(Math.round(status.tokens_per_second)) : null);
   card('peak memory', status.memory_mib ? number(status.memory_mib) + ' MiB' : null);
   card('parameters', run.parameters ? number(run.parameters) : null);
-  card('cost', run.cost_text);
+  card('cost', run.cost_text ? run.cost_text.split(', ')[0].replace(' spent', '') : null);
   card('time left', status.seconds_left ? duration(status.seconds_left) : null);
   const node = section(parent, many ? run.name : 'Summary', el('p', {}, badge(status.state), ' ', el('span', {class: 'quiet', text: [run.config.task, run.model, run.device].filter(Boolean).join(' · ')})), cards);
   if (status.last_error && status.state !== 'finished') node.append(el('p', {class: 'bad', text: `last error (${clock(status.last_error.time)}): ${status.last_error.message}`}));
@@ -304,7 +304,9 @@ function summary(parent, run) {
 function comparison(parent) {
   const names = ['', ...runs.map((r) => r.name)];
   const numbers = runs.map((_, i) => i + 1);
-  const metrics = [...new Set(runs.flatMap((r) => Object.keys(r.results)))];
+  // Times and counts after what the models are worth.
+  const isCount = (m) => /(_runtime|_per_second|_samples|total_flos|epoch)$/.test(m);
+  const metrics = [...new Set(runs.flatMap((r) => Object.keys(r.results)))].sort((a, b) => isCount(a) - isCount(b));
   const node = section(parent, 'Comparison', el('h3', {text: 'Final metrics'}),
     table(names, metrics.map((m) => [m, ...runs.map((r) => number(r.results[m]))]), {numbers}));
   if (report.differences.length === 0) { node.append(el('p', {class: 'quiet', text: 'The configurations are the same.'})); return; }
@@ -416,8 +418,9 @@ function dataSection(parent, run) {
   const data = run.data;
   if (!data || Object.keys(data).length === 0) return;
   const node = section(parent, many ? `Data of ${run.name}` : 'Data');
-  const rows = Object.entries(data).map(([split, d]) => [split, number(d.samples), d.mean_length ? d.mean_length.toFixed(1) : '–', number(d.median_length), number(d.longest)]);
-  node.append(table(['split', 'samples', 'mean tokens', 'median', 'longest'], rows, {numbers: [1, 2, 3, 4]}));
+  const tokens = (d) => !d.mean_length ? '–' : (d.looked_at < d.samples ? '≈ ' : '') + number(Math.round(d.mean_length * d.samples));
+  const rows = Object.entries(data).map(([split, d]) => [split, number(d.samples), tokens(d), d.mean_length ? d.mean_length.toFixed(1) : '–', number(d.median_length), number(d.longest)]);
+  node.append(table(['split', 'samples', 'tokens', 'mean of a sample', 'median', 'longest'], rows, {numbers: [1, 2, 3, 4, 5]}));
   const train = data.train || {};
   const charts = el('div', {class: 'charts'});
   node.append(charts);
@@ -447,6 +450,25 @@ function confusion(parent, run) {
   if (c.worst && c.worst.length) {
     node.append(el('h3', {text: 'First mistakes'}), table(['text', 'true', 'predicted'], c.worst.map((w) => [w.text, w.label, w.predicted])));
   }
+}
+
+function classScores(parent, run) {
+  const c = run.class_scores;
+  if (!c) return;
+  section(parent, many ? `Predictions of ${run.name}` : 'Predictions', el('p', {class: 'quiet', text: c.source}),
+    table(['label', 'precision', 'recall', 'F1', 'samples'], c.scores.map((s) => [s.label, ...[s.precision, s.recall, s.f1].map((v) => v.toFixed(3)), number(s.samples)]), {numbers: [1, 2, 3, 4]}));
+}
+function worst(parent, run) {
+  const w = run.worst;
+  if (!w) return;
+  const source = `${w.title}; ${number(w.samples)} samples of the ${w.source}`;
+  // What a task does not have, or what could not be read, is no column.
+  const columns = [['row', (e) => number(e.sample + 1)], [w.measure, (e) => number(e.score)], ['text', (e) => el('span', {class: 'lines', text: e.text})],
+    ['true', (e) => e.label], ['predicted', (e) => el('span', {class: 'lines', text: e.predicted})]];
+  const keys = [null, null, 'text', 'label', 'predicted'];
+  const shown = columns.filter((_, i) => !keys[i] || w.worst.some((e) => e[keys[i]] !== ''));
+  section(parent, many ? `Worst predictions of ${run.name}` : 'Worst predictions', el('p', {class: 'quiet', text: source}),
+    table(shown.map((c) => c[0]), w.worst.map((e) => ({className: 'worst', cells: shown.map((c) => c[1](e))})), {numbers: [0, 1]}));
 }
 
 function configuration(parent, run) {
@@ -479,6 +501,8 @@ function build() {
     checkpoints(main, run);
     dataSection(main, run);
     confusion(main, run);
+    classScores(main, run);
+    worst(main, run);
     configuration(main, run);
   }
   draw();

@@ -6,8 +6,18 @@ namespace finetune {
 namespace {
 
 class ChoiceResults final : public ResultLines {
+ public:
+  ChoiceResults() : ResultLines("probability") {}
+
+ private:
   [[nodiscard]] std::string prediction(std::span<const float> scores) const override {
     return std::to_string(best_of(scores));
+  }
+  void rate(const Batch& batch, size_t row, std::span<const float> scores,
+            int64_t sample) override {
+    if (batch.classes.empty() || batch.classes[row] == kIgnoredLabel) return;
+    rate_class(sample, scores, static_cast<size_t>(batch.classes[row]),
+               [](size_t choice) { return choice; });
   }
 };
 

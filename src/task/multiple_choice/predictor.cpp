@@ -2,7 +2,10 @@
 #include <ATen/ops/softmax.h>
 #include <ATen/ops/tensor.h>
 
+#include <algorithm>
+#include <functional>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "finetune/base/error.h"
 #include "task/head_runner.h"
@@ -17,18 +20,21 @@ class MultipleChoicePredictor final : public Predictor {
  public:
   MultipleChoicePredictor(const std::string& folder, const PredictOptions& options)
       : runner_(Head::kMultipleChoice, "multiple-choice", folder, options.use_cpu),
-        batch_size_(options.batch_size) {}
+        options_(options) {}
 
   std::vector<Json> answer(const std::vector<Query>& queries) override {
     std::vector<ModelText> rows;
     for (const Query& query : queries) encode(query, rows);
     std::vector<Json> answers;
     std::vector<float> logits;
-    runner_.run(rows, batch_size_, [&](size_t /*row*/, const Tensor& logit) {
+    runner_.run(rows, options_.batch_size, [&](size_t /*row*/, const Tensor& logit) {
       logits.push_back(logit.item<float>());
       const Query& query = queries[answers.size()];
       if (logits.size() < query.parts.size()) return;
-      answers.push_back(best_choice(query, at::softmax(at::tensor(logits), -1)));
+      const Tensor scores = at::softmax(at::tensor(logits), -1);
+      answers.push_back(options_.probabilities == Probabilities::kUsual
+                            ? best_choice(query, scores)
+                            : ranked_choices(query, scores));
       logits.clear();
     });
     return answers;
@@ -57,8 +63,22 @@ class MultipleChoicePredictor final : public Predictor {
             {"scores", std::move(list)}};
   }
 
+  [[nodiscard]] Json ranked_choices(const Query& query, const Tensor& scores) const {
+    std::vector<std::pair<float, size_t>> ranked;
+    for (size_t i = 0; i < query.parts.size(); ++i) {
+      ranked.emplace_back(scores[static_cast<int64_t>(i)].item<float>(), i);
+    }
+    std::ranges::stable_sort(ranked, std::greater(), &std::pair<float, size_t>::first);
+    ranked.resize(options_.answers_of(ranked.size(), 1));
+    Json list = Json::array();
+    for (const auto& [score, choice] : ranked) {
+      list.push_back({{"label", choice}, {"choice", query.parts[choice]}, {"score", score}});
+    }
+    return list;
+  }
+
   HeadRunner runner_;
-  int64_t batch_size_;
+  PredictOptions options_;
 };
 
 }  // namespace

@@ -40,7 +40,7 @@ std::string AnswerFiles::ObjectText::finish() const {
   return (text_.empty() ? "{" : text_ + "\n") + "}\n";
 }
 
-void AnswerFiles::take(const Answer& answer) {
+void AnswerFiles::take(const Answer& answer, const Question& question) {
   predictions_.add(answer.id, python_text(answer.text));
   std::string list;
   for (const AnswerCandidate& candidate : answer.n_best) {
@@ -48,6 +48,24 @@ void AnswerFiles::take(const Answer& answer) {
   }
   n_best_.add(answer.id, list.empty() ? "[]" : list + "\n    ]");
   if (has_odds_) null_odds_.add(answer.id, python_number(answer.null_odds.value_or(0.0)));
+  rate(answer, question);
+}
+
+void AnswerFiles::rate(const Answer& answer, const Question& question) {
+  const int64_t number = questions_++;
+  knows_answers_ = knows_answers_ || !question.answers.empty();
+  if (question.answers.empty() && !has_odds_) return;
+  AnswerScores scores(has_odds_);
+  scores.add(answer.text, question.answers);
+  double f1 = 0.0;
+  for (const auto& [name, value] : scores.compute()) {
+    if (name == "f1") f1 = value;
+  }
+  const double share = answer.n_best.empty() ? 0.0 : answer.n_best.front().probability;
+  worst_.add(number, f1, {.first = -f1, .second = share}, [&]() -> WorstSamples::Json {
+    return {{"id", question.id},         {"text", question.question}, {"context", question.context},
+            {"label", question.answers}, {"predicted", answer.text},  {"predicted_score", share}};
+  });
 }
 
 void AnswerFiles::write(FileSystem& files, const std::string& output_dir) const {
@@ -56,6 +74,7 @@ void AnswerFiles::write(FileSystem& files, const std::string& output_dir) const 
   files.write_atomically(start + "_predictions.json", predictions_.finish());
   files.write_atomically(start + "_nbest_predictions.json", n_best_.finish());
   if (has_odds_) files.write_atomically(start + "_null_odds.json", null_odds_.finish());
+  if (knows_answers_) worst_.write(files, output_dir, stage_ == "eval" ? "validation" : "test");
 }
 
 }  // namespace finetune

@@ -21,7 +21,8 @@ size_t padding_in_front(const Batch& batch, size_t row) {
 class QuestionAnsweringMetrics final : public Metrics {
  public:
   QuestionAnsweringMetrics(std::shared_ptr<const QuestionAnsweringDataset> data,
-                           const AnswerOptions& options, std::function<void(const Answer&)> take)
+                           const AnswerOptions& options,
+                           std::function<void(const Answer&, const Question&)> take)
       : data_(std::move(data)),
         take_(std::move(take)),
         finder_(options),
@@ -61,12 +62,12 @@ class QuestionAnsweringMetrics final : public Metrics {
     const Question& question = data_->questions().at(static_cast<size_t>(*question_));
     const Answer answer = finder_.finish(question.id, question.context);
     scores_.add(answer.text, question.answers);
-    if (take_) take_(answer);
+    if (take_) take_(answer, question);
     question_.reset();
   }
 
   std::shared_ptr<const QuestionAnsweringDataset> data_;
-  std::function<void(const Answer&)> take_;
+  std::function<void(const Answer&, const Question&)> take_;
   AnswerFinder finder_;
   AnswerScores scores_;
   std::optional<int64_t> question_;  // the question of the windows in finder_
@@ -76,7 +77,7 @@ class QuestionAnsweringMetrics final : public Metrics {
 
 std::unique_ptr<Metrics> make_question_answering_metrics(
     std::shared_ptr<const QuestionAnsweringDataset> data, const AnswerOptions& options,
-    std::function<void(const Answer&)> take) {
+    std::function<void(const Answer&, const Question&)> take) {
   return std::make_unique<QuestionAnsweringMetrics>(std::move(data), options, std::move(take));
 }
 

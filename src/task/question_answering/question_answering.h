@@ -29,13 +29,13 @@ const TaskDescriptor& question_answering_descriptor();
 [[nodiscard]] std::unique_ptr<Task> make_question_answering_task(HeadModel& model,
                                                                  c10::Device device);
 
-// Computes exact_match and f1 of SQuAD 1, or with version_2_with_negative exact, f1, total,
-// HasAns_*, NoAns_* and best_* of SQuAD 2, in percent. `data` must be built with keep_questions,
-// and the batches must contain its windows in order. `take`, if set, gets each answer after the
-// last window of its question was added.
+// exact_match and f1 of SQuAD 1, or with version_2_with_negative exact, f1, total, HasAns_*,
+// NoAns_* and best_* of SQuAD 2, in percent. `data` was made with keep_questions; the batches'
+// samples must be its windows in order. `take`, where it is set, gets each answer and its question
+// as soon as the question's last window was added.
 [[nodiscard]] std::unique_ptr<Metrics> make_question_answering_metrics(
     std::shared_ptr<const QuestionAnsweringDataset> data, const AnswerOptions& options,
-    std::function<void(const Answer&)> take = {});
+    std::function<void(const Answer&, const Question&)> take = {});
 
 [[nodiscard]] std::unique_ptr<Predictor> make_question_answering(const std::string& folder,
                                                                  const PredictOptions& options);

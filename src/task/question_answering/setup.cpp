@@ -45,9 +45,11 @@ class QuestionAnsweringSetup final : public LabelledSetup {
                                 .version_2_with_negative = args().version_2_with_negative,
                                 .null_score_diff_threshold = args().null_score_diff_threshold};
     AnswerFiles* taker = answers.get();
-    return {make_question_answering_metrics(split == Split::kTest ? test_data_ : validation_data_,
-                                            options,
-                                            [taker](const Answer& answer) { taker->take(answer); }),
+    return {make_question_answering_metrics(
+                split == Split::kTest ? test_data_ : validation_data_, options,
+                [taker](const Answer& answer, const Question& question) {
+                  taker->take(answer, question);
+                }),
             std::move(answers)};
   }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <nlohmann/json.hpp>
 
 #include "task/result_lines.h"
 #include "task/sequence_classification/sequence_classification.h"
@@ -46,7 +48,11 @@ std::string in_brackets(const std::vector<std::string>& items) {
 class LabelResults final : public ResultLines {
  public:
   LabelResults(ProblemType problem, std::vector<std::string> labels)
-      : problem_(problem), labels_(std::move(labels)) {}
+      : ResultLines(problem == ProblemType::kSingleLabel  ? "probability"
+                    : problem == ProblemType::kMultiLabel ? "loss"
+                                                          : "error"),
+        problem_(problem),
+        labels_(std::move(labels)) {}
 
  private:
   [[nodiscard]] std::string prediction(std::span<const float> scores) const override {
@@ -61,6 +67,42 @@ class LabelResults final : public ResultLines {
     }
     const bool is_number = problem_ == ProblemType::kRegression && items.size() == 1;
     return is_number ? items[0] : in_brackets(items);
+  }
+
+  void rate(const Batch& batch, size_t row, std::span<const float> scores,
+            int64_t sample) override {
+    if (problem_ == ProblemType::kSingleLabel) {
+      if (batch.classes.empty() || batch.classes[row] == kIgnoredLabel) return;
+      return rate_class(sample, scores, static_cast<size_t>(batch.classes[row]),
+                        [&](size_t label) { return labels_.at(label); });
+    }
+    if (batch.values.size() < (row + 1) * scores.size()) return;
+    const auto values = std::span(batch.values).subspan(row * scores.size(), scores.size());
+    double sum = 0.0;
+    for (size_t i = 0; i < scores.size(); ++i) sum += fault_of(scores[i], values[i]);
+    const double mean = sum / static_cast<double>(scores.size());
+    worst().add(sample, mean, {.first = mean}, [&]() -> WorstSamples::Json {
+      return {{"label", described(values)}, {"predicted", described(scores)}};
+    });
+  }
+
+  // The absolute error of a number; binary cross entropy of a logit.
+  [[nodiscard]] double fault_of(double score, double value) const {
+    if (problem_ == ProblemType::kRegression) return std::abs(score - value);
+    return std::max(score, 0.0) - score * value + std::log1p(std::exp(-std::abs(score)));
+  }
+
+  // The numbers, or the names of the labels whose value is above 0.
+  [[nodiscard]] WorstSamples::Json described(std::span<const float> values) const {
+    WorstSamples::Json list = WorstSamples::Json::array();
+    for (size_t i = 0; i < values.size(); ++i) {
+      if (problem_ == ProblemType::kRegression) {
+        list.push_back(values[i]);
+      } else if (values[i] > 0) {
+        list.push_back(labels_.at(i));
+      }
+    }
+    return problem_ == ProblemType::kRegression && list.size() == 1 ? list[0] : list;
   }
 
   ProblemType problem_;

@@ -40,7 +40,7 @@ class TextClassification final : public Predictor {
   TextClassification(const std::string& folder, const PredictOptions& options)
       : runner_(Head::kSequenceClassification, "text-classification", folder, options.use_cpu),
         function_(choose_function(options.function_to_apply, runner_.config())),
-        top_k_(static_cast<size_t>(options.top_k.value_or(1))),
+        top_k_(options.answers_of(runner_.config().id2label.size(), 1)),
         batch_size_(options.batch_size) {}
 
   std::vector<Json> answer(const std::vector<Query>& queries) override {

@@ -1,10 +1,17 @@
 // SPDX-License-Identifier: MIT
 #include <ATen/ops/argmax.h>
+#include <ATen/ops/log_softmax.h>
+
+#include <algorithm>
+#include <cmath>
 
 #include "task/token_classification/token_classification.h"
+#include "task/worst_samples.h"
 
 namespace finetune {
 namespace {
+
+constexpr size_t kMostWrongTokens = 5;  // of a sample that are named
 
 class TokenLabels final : public PredictionFiles {
  public:
@@ -22,14 +29,76 @@ class TokenLabels final : public PredictionFiles {
       }
       text_ += line + "\n";
     }
+    if (batch.targets > 0) rate(batch, outputs, classes);
   }
 
   void write(FileSystem& files, const std::string& output_dir) const override {
     files.make_directories(output_dir);
     files.write_atomically(join_path(output_dir, "predictions.txt"), text_);
+    worst_.write(files, output_dir, "test");
   }
 
  private:
+  // By the mean loss of a sample's tokens.
+  void rate(const Batch& batch, const Outputs& outputs, const Tensor& classes) {
+    const Tensor shares = at::log_softmax(outputs.logits.to(at::kFloat).cpu(), -1).contiguous();
+    const auto names = static_cast<size_t>(shares.size(-1));
+    const auto length = static_cast<size_t>(batch.length);
+    const float* const all = shares.const_data_ptr<float>();
+    const int64_t* const best = classes.const_data_ptr<int64_t>();
+    for (size_t row = 0; row < static_cast<size_t>(batch.rows); ++row) {
+      double sum = 0.0;
+      int64_t targets = 0;
+      std::vector<WrongToken> wrong;
+      for (size_t place = row * length; place < (row + 1) * length; ++place) {
+        if (batch.labels[place] == kIgnoredLabel) continue;
+        const auto label = static_cast<size_t>(batch.labels[place]);
+        const double share = all[place * names + label];
+        sum -= share;
+        ++targets;
+        if (best[place] == batch.labels[place]) continue;
+        wrong.push_back({.token = static_cast<int64_t>(place - row * length),
+                         .label = label,
+                         .predicted = static_cast<size_t>(best[place]),
+                         .log_share = share});
+      }
+      if (targets == 0) continue;
+      const int64_t sample = batch.samples.at(row);
+      const double mean = sum / static_cast<double>(targets);
+      worst_.add(sample, mean, {.first = mean},
+                 [&] { return described(batch, row, sample, std::move(wrong)); });
+    }
+  }
+
+  struct WrongToken {
+    int64_t token = 0;
+    size_t label = 0;
+    size_t predicted = 0;
+    double log_share = 0.0;  // of the right label
+  };
+
+  [[nodiscard]] WorstSamples::Json described(const Batch& batch, size_t row, int64_t sample,
+                                             std::vector<WrongToken> wrong) const {
+    std::ranges::stable_sort(wrong, {}, &WrongToken::log_share);
+    WorstSamples::Json list = WorstSamples::Json::array();
+    const auto words = dataset_->words(sample);
+    const int64_t first = first_token(batch, static_cast<int64_t>(row), words.size());
+    for (const WrongToken& token : wrong) {
+      if (list.size() == kMostWrongTokens) break;
+      list.push_back({{"word", words[static_cast<size_t>(token.token - first)]},
+                      {"label", labels_.at(token.label)},
+                      {"predicted", labels_.at(token.predicted)},
+                      {"score", std::exp(token.log_share)}});
+    }
+    return {{"wrong_tokens", wrong.size()}, {"wrong", std::move(list)}};
+  }
+
+  // The index after the padding, where the tokenizer pads on the left.
+  [[nodiscard]] static int64_t first_token(const Batch& batch, int64_t row, size_t tokens) {
+    const bool padded_left = batch.attention_mask[static_cast<size_t>(row * batch.length)] == 0;
+    return padded_left ? batch.length - static_cast<int64_t>(tokens) : 0;
+  }
+
   [[nodiscard]] std::vector<int64_t> labelled_tokens(const Batch& batch, int64_t row) const {
     const int64_t begin = row * batch.length;
     std::vector<int64_t> tokens;
@@ -38,8 +107,7 @@ class TokenLabels final : public PredictionFiles {
     }
     if (!tokens.empty()) return tokens;
     const auto words = dataset_->words(batch.samples.at(static_cast<size_t>(row)));
-    const bool padded_left = batch.attention_mask[static_cast<size_t>(begin)] == 0;
-    const int64_t first = padded_left ? batch.length - static_cast<int64_t>(words.size()) : 0;
+    const int64_t first = first_token(batch, row, words.size());
     int32_t last_word = TokenClassificationDataset::kNoWord;
     for (size_t t = 0; t < words.size(); ++t) {
       if (words[t] == TokenClassificationDataset::kNoWord || words[t] == last_word) continue;
@@ -52,6 +120,7 @@ class TokenLabels final : public PredictionFiles {
   std::vector<std::string> labels_;
   std::shared_ptr<const TokenClassificationDataset> dataset_;
   std::string text_;
+  WorstSamples worst_{"loss"};
 };
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -62,8 +63,13 @@ class TokenClassificationPredictor final : public Predictor {
       : runner_(Head::kTokenClassification, "token-classification", folder, options.use_cpu),
         aggregation_(parse_aggregation(options.aggregation_strategy)),
         ignored_(options.ignore_labels),
-        batch_size_(options.batch_size),
-        marks_continuations_(marks_continuations(runner_.encoder().tokenizer())) {}
+        options_(options),
+        marks_continuations_(marks_continuations(runner_.encoder().tokenizer())) {
+    if (aggregation_ != Aggregation::kNone && has_probabilities()) {
+      throw Error(ErrorKind::kUsage,
+                  "--probabilities are those of tokens; leave --aggregation_strategy out");
+    }
+  }
 
   std::vector<Json> answer(const std::vector<Query>& queries) override {
     std::vector<Sentence> sentences;
@@ -75,7 +81,7 @@ class TokenClassificationPredictor final : public Predictor {
       rows.push_back(runner_.encoder().tokenizer().combine(kept, std::nullopt));
     }
     std::vector<Json> answers;
-    runner_.run(rows, batch_size_, [&](size_t row, const Tensor& logits) {
+    runner_.run(rows, options_.batch_size, [&](size_t row, const Tensor& logits) {
       const auto tokens = tag(sentences[row], rows[row], at::softmax(logits, -1).contiguous());
       answers.push_back(describe(tokens));
     });
@@ -164,6 +170,7 @@ class TokenClassificationPredictor final : public Predictor {
                 {"score", entity.score},
                 {"word", text_of(entity.tokens)}};
       }
+      if (has_probabilities()) item["scores"] = scores_of(entity.tokens[0]);
       item["start"] = entity.start;
       item["end"] = entity.end;
       list.push_back(std::move(item));
@@ -171,7 +178,22 @@ class TokenClassificationPredictor final : public Predictor {
     return list;
   }
 
-  // Decodes the tokens; unknown tokens are replaced by their text.
+  [[nodiscard]] bool has_probabilities() const {
+    return options_.probabilities != Probabilities::kUsual;
+  }
+
+  // {label: probability}, best first.
+  [[nodiscard]] Json scores_of(const TaggedToken& token) const {
+    std::vector<std::pair<float, size_t>> ranked;
+    for (size_t i = 0; i < token.scores.size(); ++i) ranked.emplace_back(token.scores[i], i);
+    std::ranges::stable_sort(ranked, std::greater(), &std::pair<float, size_t>::first);
+    ranked.resize(options_.answers_of(ranked.size(), 1));
+    Json scores = Json::object();
+    for (const auto& [score, label] : ranked) scores[runner_.config().id2label[label]] = score;
+    return scores;
+  }
+
+  // The tokens decoded, with the text itself where a token is not known.
   [[nodiscard]] std::string text_of(std::span<const TaggedToken> tokens) const {
     std::vector<int32_t> ids;
     for (const TaggedToken& token : tokens) ids.push_back(token.id);
@@ -197,7 +219,7 @@ class TokenClassificationPredictor final : public Predictor {
   HeadRunner runner_;
   Aggregation aggregation_;
   std::vector<std::string> ignored_;
-  int64_t batch_size_;
+  PredictOptions options_;
   bool marks_continuations_;
 };
 

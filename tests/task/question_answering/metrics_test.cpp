@@ -91,9 +91,12 @@ TEST(QuestionAnsweringMetrics, AreThoseOfRunQaHoweverWindowsAreBatched) {
     const std::vector<Json> windows = windows_of(golden);
     for (const size_t batch_size : {size_t{1}, size_t{3}, windows.size()}) {
       std::vector<std::string> found;
-      const auto metrics = make_question_answering_metrics(
-          dataset_of(golden), metric_options(golden),
-          [&](const Answer& answer) { found.push_back(answer.id + ": " + answer.text); });
+      const auto metrics =
+          make_question_answering_metrics(dataset_of(golden), metric_options(golden),
+                                          [&](const Answer& answer, const Question& question) {
+                                            EXPECT_EQ(answer.id, question.id);
+                                            found.push_back(answer.id + ": " + answer.text);
+                                          });
       for (size_t first = 0; first < windows.size(); first += batch_size) {
         add_windows(*metrics, windows, first, std::min(first + batch_size, windows.size()));
       }
@@ -124,8 +127,8 @@ TEST(QuestionAnsweringMetrics, AnAnswerIsThereWithItsLastWindow) {
   const Json& golden = question_goldens()[0];
   const std::vector<Json> windows = windows_of(golden);
   int64_t found = 0;
-  const auto metrics = make_question_answering_metrics(dataset_of(golden), metric_options(golden),
-                                                       [&](const Answer&) { ++found; });
+  const auto metrics = make_question_answering_metrics(
+      dataset_of(golden), metric_options(golden), [&](const Answer&, const Question&) { ++found; });
   const size_t first_question = golden["questions"][0]["windows"].size();
   ASSERT_GT(first_question, 1U);
   add_windows(*metrics, windows, 0, first_question - 1);
