@@ -38,7 +38,7 @@ def write_data(text, folder):
     counts = collections.Counter(name for name, speech in spoken if len(speech) > 40)
     known = {name for name, _ in counts.most_common(SPEAKERS)}
     rows = [
-        {"text": speech, "speaker": name.capitalize()}
+        {"text": speech, "speaker": name.title()}
         for name, speech in spoken
         if name in known and len(speech) > 40
     ]
@@ -125,6 +125,7 @@ def interrupt(binary, folder, config, step, how, *more):
             break
     process.stderr.read()
     process.wait()
+    print(status_of(binary, folder, Path(config).stem))
 
 
 def finish(binary, folder, config, *more):
@@ -165,7 +166,7 @@ def main():
     config = configure(folder, "speakers", mirror_dir="mirror")
     interrupt(binary, folder, config, 70, signal.SIGKILL)
     interrupt(binary, folder, config, 150, signal.SIGTERM)
-    slower = ("--learning_rate", "2e-4")
+    slower = ("--learning_rate", "4e-4")
     interrupt(binary, folder, config, 230, signal.SIGKILL, *slower)
     interrupt(binary, folder, config, 320, signal.SIGTERM, *slower)
     interrupt(binary, folder, config, 410, signal.SIGKILL, *slower)

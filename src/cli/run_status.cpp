@@ -81,7 +81,11 @@ void add_metrics(const RunFolder& run, const std::vector<Json>& lines, Json& sta
   }
   copy_member(run.trainer, "best_metric", status);
   copy_member(run.trainer, "best_global_step", status);
-  if (!lines.empty()) copy_member(lines.back(), "step", status);
+  // A stop saves steps that were not logged yet.
+  const auto logged = lines.empty() ? std::nullopt : number_in(lines.back(), "step");
+  if (logged && *logged > number_in(status, "step").value_or(-1)) {
+    status["step"] = static_cast<int64_t>(*logged);
+  }
 }
 
 std::optional<Json> newest_event(const RunFolder& run, const std::string& name) {

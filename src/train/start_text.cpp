@@ -2,6 +2,9 @@
 #include "train/start_text.h"
 
 #include <algorithm>
+#include <cctype>
+#include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "finetune/base/memory_status.h"
 #include "finetune/base/text.h"
@@ -130,6 +133,37 @@ std::string save_line(const TrainingRun& run) {
   return text;
 }
 
+// As a shell reads it back.
+std::string shell_word(const std::string& text) {
+  const auto is_plain = [](unsigned char c) {
+    return std::isalnum(c) != 0 || c >= 0x80 ||
+           std::string_view("_-./:=,+@%").find(static_cast<char>(c)) != std::string_view::npos;
+  };
+  if (!text.empty() && std::ranges::all_of(text, is_plain)) return text;
+  std::string quoted = "'";
+  for (const char c : text) quoted += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return quoted + "'";
+}
+
+// The keys that the command line set, as it would set them again.
+std::string set_on_command_line(const TrainingRun& run) {
+  std::string text;
+  const auto add = [&](const nlohmann::ordered_json& value) {
+    text += " " + shell_word(value.is_string() ? value.get<std::string>() : value.dump());
+  };
+  const nlohmann::ordered_json keys = to_json(run.args);
+  for (const auto& [key, value] : keys.items()) {
+    if (value.is_null() || !run.config.is_set(key) || run.config.where(key) != "command line") {
+      continue;
+    }
+    text += " --" + key;
+    if (!value.is_array()) add(value);
+    if (!value.is_array()) continue;
+    for (const auto& item : value) add(item);
+  }
+  return text;
+}
+
 // What `predict` takes on its command line.
 std::string question_text(const TrainingRun& run) {
   const TaskDescriptor& task = task_of(run.args);
@@ -162,19 +196,20 @@ std::vector<std::string> start_lines(const TrainingRun& run, std::optional<doubl
 }
 
 std::vector<std::string> usage_lines(const TrainingRun& run) {
-  const std::string& folder = run.storage.shown_folder();
+  const std::string folder = shell_word(run.storage.shown_folder());
   const Pipeline& pipeline = task_of(run.args).pipeline;
   const std::string predict = "  predict:       finetune predict " + folder + question_text(run);
   std::vector<std::string> lines = {predict};
   if (run.config.path.empty()) {
     lines.push_back("  report:        finetune report " + folder);
   } else {
-    lines.push_back("  evaluate:      finetune evaluate " + run.config.path);
+    lines.push_back("  evaluate:      finetune evaluate " + shell_word(run.config.path) +
+                    set_on_command_line(run));
     lines.push_back("  report:        finetune report " + folder);
   }
   if (!pipeline.class_suffix.empty()) {
     lines.push_back("  transformers:  AutoModel" + std::string(pipeline.class_suffix) +
-                    ".from_pretrained(\"" + folder + "\")");
+                    ".from_pretrained(\"" + run.storage.shown_folder() + "\")");
   }
   return lines;
 }

@@ -2,6 +2,7 @@
 // The output at the start and end of a run, the model card, and the advice after OOM.
 #include <algorithm>
 #include <sstream>
+#include <utility>
 
 #include "integration/tiny_run.h"
 
@@ -57,6 +58,84 @@ TEST(EndText, NamesCommandsThatWork) {
   EXPECT_EQ(finetune({"predict", run.out(), "--text", "the <mask> sea"}).code, 0);
   EXPECT_THAT(result.err, HasSubstr("finetune evaluate " + run.config()));
   EXPECT_EQ(finetune({"evaluate", run.config()}).code, 0);
+}
+
+// The line's command, run as a shell runs it.
+ProcessResult run_command_of(const std::string& said, const std::string& name,
+                             const TemporaryFolder& folder) {
+  const size_t begin = said.find("\n  " + name + ":");
+  EXPECT_NE(begin, std::string::npos) << name << ": " << said;
+  const size_t end = said.find('\n', begin + 1);
+  const size_t command = said.find("finetune ", begin);
+  EXPECT_LT(command, end) << said;
+  return run(
+      {"bash", "-c", "finetune() { \"$BINARY\" \"$@\"; }; " + said.substr(command, end - command)},
+      {.environment = {{"BINARY", binary_path()}}, .folder = folder.path(), .watch = ""});
+}
+
+TEST(EndText, NamesCommandsThatWorkForEveryTask) {
+  const std::string small_gpt2 = "{n_layer: 2, n_head: 2, n_embd: 32, n_positions: 64}";
+  const std::pair<std::string, TinyRun::Keys> tasks[] = {
+      {"mlm", {}},
+      {"clm", {{"model_type", "gpt2"}, {"config_overrides", small_gpt2}}},
+      {"sequence_classification", {{"train_file", "weather"}}},
+      {"multiple_choice", {{"train_file", "choices"}}},
+      {"token_classification", {{"train_file", "names"}}},
+      {"question_answering",
+       {{"train_file", "cargo"},
+        {"doc_stride", "8"},
+        {"max_seq_length", "64"},
+        {"config_overrides",
+         "{num_hidden_layers: 2, num_attention_heads: 2, hidden_size: 32, intermediate_size: 64, "
+         "max_position_embeddings: 66, type_vocab_size: 1}"}}}};
+  for (const auto& [task, more] : tasks) {
+    TinyRun::Keys keys = more;
+    if (const auto data = keys.find("train_file"); data != keys.end()) {
+      const std::string start = kTasks + data->second;
+      const std::string ending = task == "question_answering" ? ".json" : ".jsonl";
+      keys["train_file"] = start + "-train" + ending;
+      keys["validation_file"] = start + "-valid" + ending;
+    }
+    keys.insert({{"task", task}, {"max_steps", "2"}});
+    const TinyRun training(keys);
+    const TemporaryFolder folder;
+    // A folder with a space, named on the command line alone.
+    const std::string out = folder / "a model's folder";
+    const ProcessResult trained = training.train({"--output_dir", out});
+    ASSERT_EQ(trained.code, 0) << trained.err;
+    EXPECT_LE(block_of(trained.err).size(), 15U);
+    const ProcessResult predicted = run_command_of(trained.err, "predict", folder);
+    EXPECT_EQ(predicted.code, 0) << task << predicted.err;
+    EXPECT_TRUE(Json::accept(predicted.out)) << predicted.out;
+    const ProcessResult evaluated = run_command_of(trained.err, "evaluate", folder);
+    EXPECT_EQ(evaluated.code, 0) << task << evaluated.err;
+    EXPECT_THAT(evaluated.err, HasSubstr("evaluating the trained model in '" + out + "'"));
+    EXPECT_EQ(run_command_of(trained.err, "report", folder).code, 0) << task;
+    EXPECT_TRUE(std::filesystem::exists(folder / "report.html"));
+    EXPECT_THAT(trained.err, HasSubstr(".from_pretrained(\"" + out + "\")"));
+  }
+}
+
+TEST(StartText, NamesTheColumns) {
+  const TinyRun run(TinyRun::Keys{{"task", "multiple_choice"},
+                                  {"train_file", kTasks + "choices-train.jsonl"},
+                                  {"validation_file", kTasks + "choices-valid.jsonl"},
+                                  {"label_column", "label"},
+                                  {"max_steps", "1"}});
+  EXPECT_THAT(run.train().err,
+              ContainsRegex("; columns: context 'question', choices from 'choice0' to 'choice3', "
+                            "label 'label' \\(run.yaml:[0-9]+\\)\n"));
+}
+
+TEST(EndText, HasDurationAndCost) {
+  const TinyRun run(
+      TinyRun::Keys{{"max_steps", "3"},
+                    {"hardware", "{units_per_hour: 36000, price_per_unit: 2, currency: EUR}"}});
+  const ProcessResult result = run.train();
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.err,
+              ContainsRegex("\nfinished 3 steps in [0-9.]+ m?s of training \\(1 session"));
+  EXPECT_THAT(result.err, ContainsRegex("\n[0-9.]+ units \\([0-9.]+ EUR\\) spent\n"));
 }
 
 TEST(ModelCard, IsPartOfTheFinishedModelAndTheSameAfterAnInterruption) {
@@ -130,6 +209,31 @@ TEST(MemoryAdvice, NamesTheThreeChangesThatHelpMost) {
   EXPECT_THAT(result.err, ContainsRegex("out of memory; the plan expects a peak of [0-9]+ MiB and "
                                         "[0-9]+ MiB are attainable; what helps most, each alone: "
                                         ".*less\\), .*less\\), .*less\\); set memory_budget"));
+}
+
+TEST(MemoryAdvice, SaysWhatTheProgramTriedAndIsGivenForStreamsToo) {
+  // The weights fit, what a layer keeps of one sample does not.
+  const ProcessOptions short_of_memory{
+      .environment = {{"FINETUNE_TEST_ALLOCATION_LIMIT", "220000"}}, .folder = "", .watch = ""};
+  const TinyRun::Keys keys = {
+      {"max_seq_length", "64"},
+      {"config_overrides",
+       "{num_hidden_layers: 2, num_attention_heads: 2, hidden_size: 32, intermediate_size: 1024, "
+       "max_position_embeddings: 66, type_vocab_size: 1}"}};
+  const TinyRun run(keys);
+  const ProcessResult split = run.train({}, short_of_memory);
+  EXPECT_EQ(split.code, 1);
+  EXPECT_THAT(split.err, HasSubstr("step 1: out of memory; it is done again, and training "
+                                   "continues, with 2 x 4 samples instead of 4 at a time"));
+  EXPECT_THAT(split.err, HasSubstr("step 1: out of memory with 1 sample at a time, so the batch "
+                                   "cannot be split further"));
+  TinyRun stream(keys);
+  stream.set({{"streaming", "true"}, {"line_by_line", "true"}, {"pad_to_max_length", "true"}});
+  const ProcessResult streamed = stream.train({}, short_of_memory);
+  EXPECT_EQ(streamed.code, 1);
+  EXPECT_THAT(streamed.err, HasSubstr("out of memory"));
+  EXPECT_THAT(streamed.err, HasSubstr("set memory_budget, which cuts the batch"));
+  EXPECT_THAT(streamed.err, Not(HasSubstr("internal error")));
 }
 
 }  // namespace

@@ -119,6 +119,7 @@ TEST(Status, TellsEachStateByTextJsonAndExitCode) {
   EXPECT_EQ(stopped["state"], "stopped");
   EXPECT_EQ(stopped["last_end"]["reason"], "stopped by --stop_at_step");
   EXPECT_EQ(stopped["resume_step"], reached + 3);
+  EXPECT_EQ(stopped["step"], reached + 3);
 
   const std::string total = std::to_string(reached + 5);
   EXPECT_EQ(run.train({"--max_steps", total}).code, 0);
@@ -132,6 +133,14 @@ TEST(Status, TellsEachStateByTextJsonAndExitCode) {
     write_file(run.out(name), text.substr(0, text.size() / 2));
   }
   EXPECT_EQ(status_of(run.out(), 0)["state"], "finished");
+}
+
+TEST(Status, OfAStoppedRunHasTheStepThatWasSaved) {
+  const TinyRun run(TinyRun::Keys{{"logging_steps", "10"}, {"eval_strategy", "\"no\""}});
+  run.train_until(13);
+  const Json status = status_of(run.out(), 75);
+  EXPECT_EQ(status["step"], 13);
+  EXPECT_EQ(status["logged_step"], 10);
 }
 
 TEST(Status, HasTheShareOfTheMeasuredCeiling) {

@@ -163,6 +163,29 @@ PYTHON
   done
 done
 
+# A notebook cell shows the page in a frame; two cells may.
+python3 - "$folder" <<'PYTHON'
+import html, pathlib, sys
+folder = pathlib.Path(sys.argv[1])
+page = html.escape((folder / "one.html").read_text())
+frame = f'<iframe srcdoc="{page}" width="100%" height="900"></iframe>'
+counted = """<script>window.addEventListener('load', () => { document.title = 'framed: ' +
+[...document.querySelectorAll('iframe')].map((f) => f.contentDocument.querySelectorAll('path.curve').length).join(' '); });</script>"""
+(folder / "framed.html").write_text(f"<!doctype html><title>cells</title>{frame}{frame}{counted}")
+PYTHON
+browse "$folder/framed.html" 1100 900 --dump-dom >"$folder/dom" 2>"$folder/messages"
+problems "$folder/messages"
+expect 1 "framed: 7 7" "$folder/dom"
+# The script twice in one document, as notebooks that use no frame have it.
+python3 - "$folder" <<'PYTHON'
+import pathlib, sys
+folder = pathlib.Path(sys.argv[1])
+page = (folder / "one.html").read_text()
+(folder / "twice.html").write_text(page + page[page.index("<body>"):])
+PYTHON
+browse "$folder/twice.html" 1100 900 --dump-dom >"$folder/dom" 2>"$folder/messages"
+problems "$folder/messages"
+
 shoot() {  # shoot NAME PAGE WIDTH HEIGHT OPTION...
   local name=$1
   browse "$folder/$2.html" "$3" "$4" --screenshot="$pictures/$name.png" "${@:5}" 2>"$folder/messages" >/dev/null

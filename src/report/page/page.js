@@ -2,12 +2,14 @@
 'use strict';
 // Draws the page from the JSON beside it. No library, no network; every text of the data is set by
 // textContent, never parsed as HTML.
-const report = JSON.parse(document.getElementById('data').textContent);
+// Of this page: a notebook may hold several.
+const newest = (id) => [...document.querySelectorAll('#' + id)].at(-1);
+const report = JSON.parse(newest('report-data').textContent);
 const runs = report.runs;
 const many = runs.length > 1;
 const view = {x: 'step', log: false, smooth: 0};
 const drawers = [];
-const tip = document.getElementById('tip');
+const tip = newest('tip');
 
 function el(name, options, ...children) {
   const node = document.createElement(name);
@@ -491,8 +493,8 @@ function draw() {
   for (const drawer of drawers) drawer();
 }
 function build() {
-  document.getElementById('made').textContent = `made ${clock(report.created)} by finetune ${report.version}`;
-  const main = document.getElementById('main');
+  newest('made').textContent = `made ${clock(report.created)} by finetune ${report.version}`;
+  const main = newest('main');
   if (many) comparison(main);
   for (const run of runs) summary(main, run);
   curves(main);
