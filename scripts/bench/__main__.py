@@ -63,7 +63,7 @@ def tokenising(bench):
 
 
 def corpus(bench):
-    """What `prepare` takes for a corpus, the first time and again from the token cache."""
+    """The time of `prepare` on a corpus: the first time, and again from the token cache."""
     found = part("token_cache.py", "--data", "{data}", "--binary", bench.args.binary, "--threads", "{threads}",
                  "--megabytes", 10 if bench.args.quick else 100, "--parts", "whole")(bench)  # fmt: skip
     lines = ["| text, MB | s | CPU s | MB a CPU s | again, s | again, CPU s | peak MiB |", "|---|---|---|---|---|---|---|"]
