@@ -92,6 +92,7 @@ def ours(args, steps, folder):
         "overwrite_cache": True,
         "preprocessing_num_workers": 1,
         "logging_steps": 1,
+        **args.keys,
     }
     config.write_text(json.dumps(keys))
     return [args.binary, "train", str(config)]
@@ -121,13 +122,22 @@ def main():
     parser.add_argument("--rows", type=int, default=1)
     parser.add_argument("--steps", type=int, nargs=2, default=[1, 4], help="of the two runs")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument(
+        "--keys", type=json.loads, default={}, help="further keys of finetune's runs, as JSON"
+    )
+    parser.add_argument(
+        "--only", choices=["finetune", "transformers"], help="measure one of the two programs"
+    )
     parser.add_argument("--output", type=Path, help="file for the results")
     args = parser.parse_args()
     few, more = args.steps
-    seconds = {"finetune": [], "transformers": []}
-    peaks = {"finetune": [], "transformers": []}
+    commands = {"finetune": ours, "transformers": theirs}
+    if args.only:
+        commands = {args.only: commands[args.only]}
+    seconds = {name: [] for name in commands}
+    peaks = {name: [] for name in commands}
     for _ in range(args.rounds):
-        for name, command in (("finetune", ours), ("transformers", theirs)):
+        for name, command in commands.items():
             with tempfile.TemporaryDirectory() as scratch:
                 folder = Path(scratch)
                 short, _ = measure(command(args, few, folder), folder)
@@ -139,6 +149,7 @@ def main():
         "model": args.model.name,
         "rows": args.rows,
         "length": args.length,
+        "keys": args.keys,
         **{
             name: {
                 "cpu_seconds_an_update": round(statistics.median(seconds[name]), 3),

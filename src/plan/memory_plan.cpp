@@ -86,8 +86,8 @@ class Prediction {
 
   MemoryParts parts() const {
     Moment most;
-    for (Moment moment :
-         {after_forward(), in_head(), in_layer_backward(), in_embedding_backward()}) {
+    for (Moment moment : {after_forward(), in_head(), in_layer_backward(), in_last_layer_backward(),
+                          in_embedding_backward()}) {
       moment.activations *= shards_at_once();
       moment.temporaries *= shards_at_once();
       if (moment.bytes() > most.bytes()) most = moment;
@@ -136,10 +136,18 @@ class Prediction {
     const double variance = work_.is_device ? mean * (1 - work_.predicted_share) : mean;
     return std::min(tokens, static_cast<int64_t>(mean + 2 * std::sqrt(variance)) + 1);
   }
-  // Bytes of all gradients or, if the optimizer frees them in the backward pass, of those in use.
+  // Whether gradients are made in the backward pass only, for one micro-batch.
+  [[nodiscard]] bool frees_gradients() const {
+    return !work_.is_device && work_.processes == 1 && !work_.sums_shards && shards() == 1;
+  }
+  // All of them, or those of parameters whose backward pass is under way.
   [[nodiscard]] int64_t gradients(int64_t parameters) const {
-    return bytes_of(choices_.gradients) *
-           (choices_.optimizer_in_backward ? parameters : parameters_);
+    const bool made_late = choices_.optimizer_in_backward || frees_gradients();
+    return bytes_of(choices_.gradients) * (made_late ? parameters : parameters_);
+  }
+  // At the end of the backward pass.
+  [[nodiscard]] int64_t last_gradients() const {
+    return gradients(choices_.optimizer_in_backward ? embedding_ : parameters_);
   }
   // Values of the head's weight if it is tied to the embedding: its gradient is allocated in the
   // forward pass and lives until the end.
@@ -206,7 +214,10 @@ class Prediction {
     return has_parameter("gate_proj.weight") || has_parameter("gate_up_proj.weight") ||
            has_parameter("mlp.Wi.weight");
   }
-  // Bytes of the hidden states between layers.
+  [[nodiscard]] bool has_gate_kernel() const {
+    return !work_.is_device && (model_.hidden_act == "silu" || model_.hidden_act == "swish");
+  }
+  // Between layers.
   [[nodiscard]] int64_t stream() const { return hidden(norms_first_ ? 4 : element_); }
 
   // Bytes kept of the embeddings and of all layers; with groups of layers, of their inputs.
@@ -246,10 +257,12 @@ class Prediction {
     int64_t bytes =
         here + std::max({products(), block_sparse(), disentangled()}) + reference_kernels();
     if (again_.enabled && again_.selective) bytes += intermediate(element_);
-    // A gated network needs the recomputed product, its gradient and the gradients of both factors.
-    // In other networks the gradient reuses the memory of the activation, except for that of the
-    // first product.
-    const int64_t network = norms_first_ ? (is_gated() ? 4 : 1) * intermediate(element_) : 0;
+    // A gated network's: the product again, its gradient, both factors' gradients; SiLU's has a
+    // kernel that writes the factors' gradients into their memory, and the product's gradient takes
+    // the product's. Another's gradient takes the memory of the activation, but for the first
+    // product's.
+    const int64_t network =
+        norms_first_ ? (is_gated() && !has_gate_kernel() ? 4 : 1) * intermediate(element_) : 0;
     bytes += network;
     if (keeps_groups()) {
       const int64_t layers = std::min(again_.every_n_layers, model_.num_hidden_layers);
@@ -260,15 +273,23 @@ class Prediction {
     return {gradients(tied() + layer_), kept(), bytes};
   }
 
-  // The memory of the layers is free again. The norm needs its input, the gradient of its output
-  // and that of its input; where gradients are rounded, also the rows that are summed first. A
-  // gradient that is allocated only here needs one contiguous range: it fits what the layers freed
-  // only if that was clearly larger.
+  // Of the first layer, the last that the backward pass comes to: gradients took the memory of the
+  // activations behind it.
+  [[nodiscard]] Moment in_last_layer_backward() const {
+    Moment moment = in_layer_backward();
+    moment.gradients = std::max(moment.gradients, last_gradients());
+    moment.activations /= std::max<int64_t>(1, model_.num_hidden_layers);
+    return moment;
+  }
+
+  // The layers' are freed; the norm's input is there, what comes to it and what it gives on, and
+  // where gradients are rounded the rows that are summed first. A gradient that is made only here
+  // needs one hole: it finds none in what the layers left unless that was a good deal more.
   [[nodiscard]] Moment in_embedding_backward() const {
     const int64_t summed = choices_.gradients == GradientFormat::kFloat32 ? 0 : 3 * hidden(4);
     const int64_t fresh = choices_.optimizer_in_backward && tied() == 0 ? gradients(embedding_) : 0;
     const bool finds_room = 10 * fresh <= 8 * kept();
-    return {gradients(embedding_), finds_room ? 0 : kept(), 3 * hidden(4) + summed};
+    return {last_gradients(), finds_room ? 0 : kept(), 3 * hidden(4) + summed};
   }
 
   // Outside of forward and backward passes: the larger of the update and of an evaluation, which
@@ -281,7 +302,9 @@ class Prediction {
                              : predicted_rows(tokens);
     const int64_t logits = predicts_words(work_.head) ? 2 * rows * model_.vocab_size * 4 : 0;
     const int64_t evaluation = std::max(layer, logits + tokens * model_.hidden_size * 4);
-    return {gradients(0), 0, std::max(evaluation, update())};
+    const Moment evaluates = {gradients(0), 0, evaluation};
+    const Moment updates = {last_gradients(), 0, update()};
+    return evaluates.bytes() > updates.bytes() ? evaluates : updates;
   }
 
   // Bytes of a layer's largest matrix in float32: its unpacked values, or a product that is rounded
@@ -351,7 +374,8 @@ class Prediction {
       return work_.head == Head::kTokenClassification ? 2 * hidden(4) : hidden(4);
     }
     const int64_t rows = predicted_rows(tokens_);
-    const int64_t chunks = (rows + choices_.head_rows_per_chunk - 1) / choices_.head_rows_per_chunk;
+    const int64_t most = loss_rows_per_chunk(model_, choices_.head_rows_per_chunk);
+    const int64_t chunks = (rows + most - 1) / most;
     const int64_t chunk = (rows + chunks - 1) / chunks * model_.vocab_size * 4;
     const bool is_wide = choices_.weights == WeightFormat::kFloat32;
     const int64_t blocks = (is_wide ? 0 : kHeadBlock) +

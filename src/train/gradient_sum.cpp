@@ -79,11 +79,18 @@ class SumOverRanks : public GradientSum {
     return summed_;
   }
 
-  void clear() override { store().clear_gradients(!run_.args.optimizer_in_backward); }
+  void clear() override { store().clear_gradients(keeps_gradients()); }
 
  protected:
   [[nodiscard]] ParameterStore& store() const { return run_.store(); }
-  // Returns the i-th trained parameter; frozen ones are not counted.
+  // Whether the memory of gradients lives as long as the run. An update of one micro-batch on the
+  // CPU needs it only when the backward pass has freed the activations of the layers behind: the
+  // gradients take their memory.
+  [[nodiscard]] bool keeps_gradients() const {
+    if (run_.args.optimizer_in_backward) return false;
+    return run_.world().size() > 1 || run_.split.accumulation > 1 || !run_.parts.device.is_cpu();
+  }
+  // Frozen parameters take no part: the trained ones are numbered on their own.
   [[nodiscard]] Parameter& trained(size_t i) const {
     return store().parameters()[store().trained()[i]];
   }
@@ -144,7 +151,7 @@ class SumOverRanks : public GradientSum {
 class AloneSum final : public SumOverRanks {
  public:
   explicit AloneSum(TrainingRun& run) : SumOverRanks(run) {
-    if (!run.args.optimizer_in_backward) store().reserve_gradients();
+    if (keeps_gradients()) store().reserve_gradients();
   }
 };
 

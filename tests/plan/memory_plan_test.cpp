@@ -56,6 +56,20 @@ TEST(MemoryPlan, KeepsGradientsUntilTheUpdate) {
             2 * kParameters);
 }
 
+// One micro-batch an update: when its last gradient is made, the activations are freed.
+TEST(MemoryPlan, CountsGradientsOrActivationsOfASingleMicroBatch) {
+  MemoryWorkload single = esperanto();
+  single.effective_batch = 16;
+  const MemoryChoices choices{.micro_batch = 16};
+  const MemoryParts parts = predict_memory(single, choices);
+  EXPECT_LT(parts.gradients, 3 * kParameters) << "while all activations are alive";
+  EXPECT_EQ(parts.activations, predict_memory(esperanto(), choices).activations);
+  single.length = 4;
+  EXPECT_EQ(predict_memory(single, choices).gradients, 4 * kParameters) << "in the update";
+  single.processes = 2;
+  EXPECT_EQ(predict_memory(single, choices).gradients, 4 * kParameters);
+}
+
 TEST(MemoryPlan, KeepsTheTiedEmbeddingsGradientAndOneLayersInTheBackwardUpdate) {
   const int64_t layer = 4 * (768 * 768 + 768) + 2 * 768 * 3072 + 3072 + 768 + 4 * 768;
   EXPECT_EQ(parts_with([](MemoryChoices& c) { c.optimizer_in_backward = true; }).gradients,
