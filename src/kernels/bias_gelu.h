@@ -12,7 +12,8 @@ using Activation = Tensor (*)(const Tensor&);
 // output <- f(input + bias), which may be the input's memory. f null: the exact GELU.
 void bias_activation(const Tensor& input, const Tensor& bias, Activation f, const Tensor& output);
 
-// gradient: of the output; becomes that of input + bias. Returns that of bias.
+// gradient: of the output; becomes that of input + bias. Returns that of bias: [F] or partial sums
+// (partial_sums.h).
 [[nodiscard]] Tensor bias_activation_backward(const Tensor& input, const Tensor& bias, Activation f,
                                               const Tensor& gradient);
 

@@ -39,6 +39,8 @@ struct RowNorm {
 // y = LN(s) again, the same bits.
 [[nodiscard]] Tensor fused_norm(const Tensor& sums, const RowNorm& norm, const PassInputs& pass);
 
+// Gradients of a bias or a norm are sums over rows: [C] in float32, or, on devices that add up
+// those of many parameters in one launch, partial sums [P, C]. ParameterStore::add() takes both.
 struct RowNormGradients {
   Tensor product;  // in the memory of `sums`, or, without dropout, `gradient` itself
   Tensor gamma, beta, bias;
@@ -52,9 +54,13 @@ using Activation = Tensor (*)(const Tensor&);
 
 // output <- f(input + bias); `output` may be the input's memory.
 void fused_activation(const Tensor& input, const Tensor& bias, Activation f, const Tensor& output);
-// `gradient`, of the output, becomes that of input + bias. Returns that of the bias.
+// `gradient`, of the output, becomes that of input + bias. Returns that of the bias, which may be
+// partial sums.
 [[nodiscard]] Tensor fused_activation_backward(const Tensor& input, const Tensor& bias,
                                                Activation f, const Tensor& gradient);
+
+// Of rows [N, C] in float32 (float64 for float64): [C], or partial sums.
+[[nodiscard]] Tensor sum_of_rows(const Tensor& rows);
 
 // softmax(Q K^T / sqrt(D)) V of H heads.
 struct HeadAttention {

@@ -40,7 +40,4 @@ inline int variant_for(int64_t columns, int64_t threads) {
                                                  int64_t rows_per_sample, const TokenLayout* layout,
                                                  Launch& launch);
 
-// The sums over `parts` [P, W], in one order: [W].
-[[nodiscard]] Tensor column_sums(const Tensor& parts);
-
 }  // namespace finetune::kernels::cuda

@@ -1,32 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Rows of attention scores: softmax and dropout, forward and backward. A row lies in the registers
-// of a warp (variants 0 to 3: 1, 2, 4, 8 times four values a lane) or, from 1,025 keys on, of a
-// block (variants 4 to 6: 2, 4, 8 times four a thread).
-#include "kernels/cuda/device/common.h"
+// Rows of attention scores: softmax and dropout, forward and backward.
+#include "kernels/cuda/device/score_rows.h"
 
 namespace finetune::kernels::cuda {
-
-// How a variant divides rows.
-template <int kVariant>
-struct RowsOf {
-  static constexpr bool kWholeBlock = kVariant >= 4;
-  static constexpr int kVectors = 1 << (kWholeBlock ? kVariant - 3 : kVariant);
-
-  __device__ static i64 row() {
-    return kWholeBlock ? static_cast<i64>(blockIdx.x)
-                       : static_cast<i64>(blockIdx.x) * (blockDim.x / kWarp) + threadIdx.x / kWarp;
-  }
-  __device__ static i64 first_key(int vector) {
-    const u32 lanes = kWholeBlock ? blockDim.x : kWarp;
-    return 4 * (static_cast<i64>(vector) * lanes + threadIdx.x % lanes);
-  }
-  __device__ static float sum(float x, float* shared) {
-    return kWholeBlock ? block_sum(x, shared) : warp_sum(x);
-  }
-  __device__ static float largest(float x, float* shared) {
-    return kWholeBlock ? block_largest(x, shared) : warp_largest(x);
-  }
-};
 
 // A row's sample, head and query.
 struct ScoreRow {
@@ -44,8 +20,6 @@ struct ScoreRow {
                     static_cast<u32>(first / 4), result);
   }
 };
-
-__device__ inline float lowest() { return float_of(0xFF800000U); }  // minus infinity
 
 template <class T, int kVariant>
 __device__ void attention_rows(const AttentionRowsArguments& a) {
@@ -124,6 +98,7 @@ __device__ void attention_rows_backward(const AttentionBackwardArguments& a) {
   if (index >= a.rows) return;
   const ScoreRow row(index, a.heads, a.length);
   const bool is_aligned = a.length % 4 == 0;
+  const T* const probabilities = static_cast<const T*>(a.probabilities) + index * a.length;
   T* const gradients = static_cast<T*>(a.gradient) + index * a.length;
   float p[kValues];
   float gradient[kValues];
@@ -131,8 +106,7 @@ __device__ void attention_rows_backward(const AttentionBackwardArguments& a) {
 #pragma unroll
   for (int v = 0; v < Rows::kVectors; ++v) {
     const i64 first = Rows::first_key(v);
-    load4(static_cast<const T*>(a.probabilities) + index * a.length, first, a.length, is_aligned,
-          p + 4 * v);
+    load4(probabilities, first, a.length, is_aligned, p + 4 * v);
     load4(gradients, first, a.length, is_aligned, gradient + 4 * v);
     if (a.dropout.is_on && first < a.length) {
       float factors[4];
@@ -146,9 +120,11 @@ __device__ void attention_rows_backward(const AttentionBackwardArguments& a) {
   dot = Rows::sum(dot, shared);
 #pragma unroll
   for (int v = 0; v < Rows::kVectors; ++v) {
+    const i64 first = Rows::first_key(v);
+    if (!Rows::kKeepsTwo) load4(probabilities, first, a.length, is_aligned, p + 4 * v);
 #pragma unroll
     for (int i = 0; i < 4; ++i) gradient[4 * v + i] = p[4 * v + i] * (gradient[4 * v + i] - dot);
-    store4(gradients, Rows::first_key(v), a.length, is_aligned, gradient + 4 * v);
+    store4(gradients, first, a.length, is_aligned, gradient + 4 * v);
   }
 }
 
