@@ -98,7 +98,6 @@ __device__ void attention_rows_backward(const AttentionBackwardArguments& a) {
   if (index >= a.rows) return;
   const ScoreRow row(index, a.heads, a.length);
   const bool is_aligned = a.length % 4 == 0;
-  const T* const probabilities = static_cast<const T*>(a.probabilities) + index * a.length;
   T* const gradients = static_cast<T*>(a.gradient) + index * a.length;
   float p[kValues];
   float gradient[kValues];
@@ -106,7 +105,8 @@ __device__ void attention_rows_backward(const AttentionBackwardArguments& a) {
 #pragma unroll
   for (int v = 0; v < Rows::kVectors; ++v) {
     const i64 first = Rows::first_key(v);
-    load4(probabilities, first, a.length, is_aligned, p + 4 * v);
+    load4(static_cast<const T*>(a.probabilities) + index * a.length, first, a.length, is_aligned,
+          p + 4 * v);
     load4(gradients, first, a.length, is_aligned, gradient + 4 * v);
     if (a.dropout.is_on && first < a.length) {
       float factors[4];
@@ -120,11 +120,9 @@ __device__ void attention_rows_backward(const AttentionBackwardArguments& a) {
   dot = Rows::sum(dot, shared);
 #pragma unroll
   for (int v = 0; v < Rows::kVectors; ++v) {
-    const i64 first = Rows::first_key(v);
-    if (!Rows::kKeepsTwo) load4(probabilities, first, a.length, is_aligned, p + 4 * v);
 #pragma unroll
     for (int i = 0; i < 4; ++i) gradient[4 * v + i] = p[4 * v + i] * (gradient[4 * v + i] - dot);
-    store4(gradients, first, a.length, is_aligned, gradient + 4 * v);
+    store4(gradients, Rows::first_key(v), a.length, is_aligned, gradient + 4 * v);
   }
 }
 
