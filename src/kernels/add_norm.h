@@ -27,7 +27,8 @@ struct AddNorm {
 [[nodiscard]] Tensor norm(const Tensor& sums, const AddNorm& weights);
 
 struct AddNormGradients {
-  Tensor product;  // of the product; its sum over rows is that of the bias
+  Tensor product;
+  // Sums over rows, [C] or partial sums (partial_sums.h).
   Tensor gamma;
   Tensor beta;
   Tensor bias;

@@ -13,8 +13,8 @@ using Activation = Tensor (*)(const Tensor&);
 // GELU.
 void bias_activation(const Tensor& input, const Tensor& bias, Activation f, const Tensor& output);
 
-// `gradient` is that of the output and is overwritten with that of input + bias. Returns that of
-// bias.
+// gradient: of the output; becomes that of input + bias. Returns that of bias: [F] or partial sums
+// (partial_sums.h).
 [[nodiscard]] Tensor bias_activation_backward(const Tensor& input, const Tensor& bias, Activation f,
                                               const Tensor& gradient);
 

@@ -20,8 +20,10 @@ struct BlockAttention {
 };
 
 struct BlockContext {
-  Tensor context;      // [B, T, C], like the query
-  Tensor log_sum_exp;  // [B, H, T], in the compute type; +infinity: the row of context is zero
+  Tensor context;  // [B, T, C], like the query
+  // [B, H, T] in what is computed in: of a row's scores; +infinity: a zero row. [0] where the
+  // backward pass does not read it.
+  Tensor log_sum_exp;
 };
 
 [[nodiscard]] BlockContext block_attention(const BlockAttention& inputs);

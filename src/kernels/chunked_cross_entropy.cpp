@@ -16,6 +16,7 @@
 #include <cmath>
 
 #include "finetune/base/error.h"
+#include "kernels/float32_product.h"
 #include "kernels/kernels.h"
 #include "kernels/softmax_cross_entropy.h"
 
@@ -27,15 +28,16 @@ constexpr int64_t kValuesPerBlock = int64_t{1} << 20;
 
 bool runs_ahead(const Tensor& x) { return kernels::kernels_for(x.device()).is_asynchronous; }
 
-// Whether the product uses all rows of the weight at once. On a device it does unless they must be
-// unpacked, because launches cost more than the memory of the products.
-bool is_used_at_once(const Tensor& weight) {
-  return runs_ahead(weight) && weight.scalar_type() == at::kFloat;
+// Whether all rows of the weight are used at once: on a device, if none is unpacked, because a
+// launch costs more than memory for the products.
+bool is_used_at_once(const Tensor& weight, Precision precision) {
+  const at::ScalarType type = weight.scalar_type();
+  return runs_ahead(weight) && (type == at::kFloat || type == scalar_type(precision));
 }
 
-// Returns the rows of the weight that are used at a time.
-int64_t block_of(const Tensor& weight) {
-  if (is_used_at_once(weight)) return weight.size(0);
+// Rows of the weight at a time.
+int64_t block_of(const Tensor& weight, Precision precision) {
+  if (is_used_at_once(weight, precision)) return weight.size(0);
   return std::clamp<int64_t>(kValuesPerBlock / weight.size(1), 1, weight.size(0));
 }
 
@@ -63,17 +65,15 @@ class ChunkedLoss {
         options_(arguments.options),
         with_gradient_(with_gradient),
         vocabulary_(weight_.size(0)),
-        block_(block_of(weight_)) {
-    if (is_used_at_once(weight_)) {
-      operand_ = weight_.detach();
-      // Casts once instead of twice for each chunk of rows.
-      if (options_.precision != Precision::kFloat32) {
-        operand_ = operand_.to(scalar_type(options_.precision));
-      }
+        block_(block_of(weight_, options_.precision)) {
+    // Converted once instead of twice for each chunk of rows.
+    if (is_used_at_once(weight_, options_.precision)) {
+      operand_ = parameters_.factor(weight_, options_.precision).detach();
     }
     if (!bias_.defined()) return;
     bias_values_ = parameters_.values(bias_).detach();
-    if (with_gradient) bias_gradient_ = at::zeros({vocabulary_}, bias_values_.options());
+    if (!with_gradient || runs_ahead(weight_)) return;
+    bias_gradient_ = at::zeros({vocabulary_}, bias_values_.options());
   }
 
   Output run(const Tensor& x, const Tensor& labels, bool with_x_gradient) {
@@ -81,7 +81,7 @@ class ChunkedLoss {
     const int64_t chunks = (rows + options_.rows_per_chunk - 1) / options_.rows_per_chunk;
     Output output;
     if (with_x_gradient) output.x_gradient = at::empty_like(x, at::MemoryFormat::Contiguous);
-    Tensor sum = at::zeros({}, x.options().dtype(at::kDouble));
+    Tensor sum;  // float64
     const int64_t longest = chunks == 0 ? 0 : (rows + chunks - 1) / chunks;
     const Tensor buffer = at::empty({longest, vocabulary_}, x.options().dtype(at::kFloat));
     for (int64_t chunk = 0; chunk < chunks; ++chunk) {
@@ -91,19 +91,20 @@ class ChunkedLoss {
       const Tensor logits = buffer.narrow(0, 0, count);
       fill_logits(x_chunk, logits);
       const Tensor slopes = cap(logits);
-      sum.add_(kernels::softmax_cross_entropy_(
-                   logits, labels.narrow(0, first, count),
-                   {.label_smoothing_factor = options_.label_smoothing_factor,
-                    .gradient_scale = options_.gradient_scale,
-                    .with_gradient = with_gradient_})
-                   .sum());
+      const Tensor loss = kernels::softmax_cross_entropy_(
+                              logits, labels.narrow(0, first, count),
+                              {.label_smoothing_factor = options_.label_smoothing_factor,
+                               .gradient_scale = options_.gradient_scale,
+                               .with_gradient = with_gradient_})
+                              .sum();
+      sum = sum.defined() ? sum.add_(loss) : loss;
       if (!with_gradient_) continue;
       if (slopes.defined()) logits.mul_(slopes);
       add_gradients(x_chunk, logits,
                     with_x_gradient ? output.x_gradient.narrow(0, first, count) : Tensor());
     }
     if (bias_gradient_.defined() && rows > 0) parameters_.add(bias_, bias_gradient_);
-    output.loss = sum.to(at::kFloat);
+    output.loss = sum.defined() ? sum.to(at::kFloat) : at::zeros({}, x.options().dtype(at::kFloat));
     return output;
   }
 
@@ -129,7 +130,10 @@ class ChunkedLoss {
     for_each_block([&](int64_t first, int64_t count, const Tensor& weight) {
       Tensor target = logits.narrow(1, first, count);
       const Tensor bias = bias_.defined() ? bias_values_.narrow(0, first, count) : Tensor();
-      if (options_.precision != Precision::kFloat32) {
+      if (kernels::has_float32_product(x, weight)) {
+        bias.defined() ? target.copy_(bias) : target.zero_();
+        at::addmm_out(target, target, x, weight.t(), at::kFloat);
+      } else if (options_.precision != Precision::kFloat32) {
         target.copy_(linear_in(options_.precision, x, weight, bias));
       } else if (bias.defined()) {
         at::addmm_out(target, bias, x, weight.t());
@@ -156,17 +160,23 @@ class ChunkedLoss {
     Tensor sum = !dx.defined() || dx.scalar_type() == at::kFloat
                      ? dx
                      : at::empty(dx.sizes(), dx.options().dtype(at::kFloat));
-    if (bias_gradient_.defined()) bias_gradient_.add_(dlogits.sum(0));
+    if (bias_gradient_.defined()) {
+      bias_gradient_.add_(dlogits.sum(0));
+    } else if (bias_.defined()) {  // one launch less
+      parameters_.add(bias_, dlogits.sum(0));
+    }
     for_each_block([&](int64_t first, int64_t count, const Tensor& weight) {
       const Tensor part = dlogits.narrow(1, first, count);
-      if (sum.defined() && wide) {
+      const Tensor narrow = wide ? part : part.to(scalar_type(options_.precision));
+      if (sum.defined() && kernels::has_float32_product(narrow, weight)) {
+        at::addmm_out(sum, sum, narrow, weight, at::kFloat, /*beta=*/first == 0 ? 0 : 1);
+      } else if (sum.defined() && wide) {
         sum.addmm_(part, weight, /*beta=*/first == 0 ? 0 : 1);
       } else if (sum.defined()) {
         const Tensor product = product_in(options_.precision, part, weight);
         first == 0 ? sum.copy_(product) : sum.add_(product);
       }
-      parameters_.add_product_to_rows(weight_, first,
-                                      wide ? part : part.to(scalar_type(options_.precision)), x);
+      parameters_.add_product_to_rows(weight_, first, narrow, x);
     });
     if (sum.defined() && !sum.is_same(dx)) dx.copy_(sum);
   }
@@ -180,7 +190,7 @@ class ChunkedLoss {
   int64_t block_;
   Tensor operand_;  // the converted weight; undefined if it is converted in blocks
   Tensor bias_values_;
-  Tensor bias_gradient_;
+  Tensor bias_gradient_;  // of all chunks; undefined on devices
 };
 
 class ChunkedCrossEntropyFunction : public torch::autograd::Function<ChunkedCrossEntropyFunction> {

@@ -4,6 +4,7 @@
 #include <type_traits>
 
 #include "finetune/kernels/formats.h"
+#include "finetune/kernels/layer_operations.h"
 #include "finetune/kernels/precision.h"
 #include "finetune/kernels/quantized_state.h"
 #include "finetune/kernels/sum_of_squares.h"
@@ -16,6 +17,7 @@
 #include "kernels/block_attention.h"
 #include "kernels/dropout_numbers.h"
 #include "kernels/gated_product.h"
+#include "kernels/partial_sums.h"
 #include "kernels/rms_norm.h"
 #include "kernels/rotate_heads.h"
 #include "kernels/softmax_cross_entropy.h"
@@ -71,6 +73,15 @@ struct Kernels {
                    int64_t skipped);
   // The same where target is zero and no row is skipped.
   void (&sum_rows)(const Tensor& target, const Tensor& indices, const Tensor& rows);
+  // The same into a bfloat16 target as add_rows(): the sum of each index is rounded once, those of
+  // rising indices one after the other with the numbers of `key` from element 0 on. False, with
+  // nothing done, where the device has no kernel for it.
+  bool (&add_rows_stochastically)(const Tensor& target, const Tensor& indices, const Tensor& rows,
+                                  int64_t skipped, const RoundingKey& key);
+
+  // layer_operations.h, partial_sums.h
+  decltype(kernels::sum_of_rows)& sum_of_rows;
+  decltype(kernels::add_partial_sums)& add_partial_sums;
 
   // finetune/kernels/formats.h
   decltype(finetune::round_stochastically)& round_stochastically;

@@ -100,6 +100,21 @@ Tensor rotate_heads(const Tensor& x, const HeadRotation& rotation) {
   return kernels_for(x).rotate_heads(x, rotation);
 }
 
+Tensor sum_of_rows(const Tensor& rows) {
+  FT_CHECK(rows.dim() == 2, "rows of a matrix");
+  return kernels_for(rows).sum_of_rows(rows);
+}
+
+void add_partial_sums(const std::vector<PartialSums>& sums) {
+  for (const PartialSums& one : sums) {
+    FT_CHECK(one.target.is_contiguous() && one.parts.is_contiguous() &&
+                 one.parts.scalar_type() == at::kFloat && one.parts.dim() == 2 &&
+                 one.parts.size(1) == one.target.numel(),
+             "contiguous parts of the target's size");
+  }
+  if (!sums.empty()) kernels_for(sums.front().target).add_partial_sums(sums);
+}
+
 Tensor softmax_cross_entropy_(const Tensor& logits, const Tensor& labels,
                               const SoftmaxCrossEntropyOptions& options) {
   FT_CHECK(logits.is_contiguous(), "logits are contiguous");

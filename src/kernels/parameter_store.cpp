@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "finetune/kernels/parameter_store.h"
 
-#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/_foreach_copy.h>
 #include <ATen/ops/_foreach_zero.h>
 #include <ATen/ops/_unique2.h>
 #include <ATen/ops/addmm.h>
@@ -20,12 +20,17 @@
 #include "finetune/base/random.h"
 #include "finetune/kernels/formats.h"
 #include "finetune/kernels/separate_gradients.h"
+#include "kernels/float32_product.h"
 #include "kernels/kernels.h"
+#include "kernels/partial_sums.h"
 
 namespace finetune {
 namespace {
 
 constexpr int64_t kAssignedAtOnce = int64_t{1} << 20;  // values
+// Products that are rounded into a gradient on a device: bounds the memory of their float32 values.
+constexpr int64_t kRoundedAtOnce = int64_t{1} << 22;
+constexpr int64_t kPendingBytes = int64_t{16} << 20;  // of partial sums
 
 // Unpacks rows [first, first + count) of a weight into new float32 memory.
 Tensor unpack(const Parameter& parameter, int64_t first, int64_t count) {
@@ -64,16 +69,6 @@ at::ScalarType gradient_type(const Parameter& parameter) {
 
 Tensor flat_rows(const Tensor& x) { return x.reshape({-1, x.size(-1)}); }
 
-// Whether the device multiplies these 16-bit matrices into float32. On NVIDIA GPUs tensor cores do,
-// many times faster than they multiply the same values in float32.
-bool has_float32_product(const Tensor& a, const Tensor& b) {
-  const at::ScalarType type = a.scalar_type();
-  if ((type != at::kHalf && type != at::kBFloat16) || b.scalar_type() != type) return false;
-  if (!kernels::kernels_for(a.device()).is_asynchronous) return false;
-  static const auto product = c10::Dispatcher::singleton().findSchema({"aten::addmm", "dtype_out"});
-  return product && product->hasComputedKernelForDispatchKey(a.options().computeDispatchKey());
-}
-
 }  // namespace
 
 ParameterStore::ParameterStore(const NamedTensors& parameters, WeightFormat weights,
@@ -85,7 +80,10 @@ ParameterStore::ParameterStore(const NamedTensors& parameters, WeightFormat weig
 
 ParameterStore::ParameterStore(const NamedTensors& parameters,
                                const std::vector<ParameterFormat>& formats, c10::Device device)
-    : spare_(parameters.size()), additions_(parameters.size(), 0) {
+    : spare_(parameters.size()),
+      factors_(parameters.size()),
+      vectors_(parameters.size()),
+      additions_(parameters.size(), 0) {
   const c10::NoGradGuard no_grad;
   FT_CHECK(formats.size() == parameters.size(), "one format a parameter");
   for (const NamedTensor& named : parameters) {
@@ -99,7 +97,7 @@ ParameterStore::ParameterStore(const NamedTensors& parameters,
   }
   const auto options =
       parameters_.empty() ? at::TensorOptions() : parameters_.front().weight.options();
-  zeroes_together_ = kernels::kernels_for(options.device()).is_asynchronous;
+  runs_ahead_ = kernels::kernels_for(options.device()).is_asynchronous;
   anchor_ = at::zeros({}, options.dtype(at::kFloat)).set_requires_grad(true);
   find_trained();
 }
@@ -149,7 +147,52 @@ const Parameter& ParameterStore::find(const Tensor& weight) const {
 
 Tensor ParameterStore::values(const Tensor& weight) const {
   if (weight.scalar_type() != at::kBFloat16) return weight.detach();
-  return unpack(find(weight), 0, weight.size(0));
+  const size_t place = index_of(weight);
+  const Parameter& parameter = parameters_[place];
+  if (!holds_factors_ || weight.dim() != 1) return unpack(parameter, 0, weight.size(0));
+  Tensor& held = vectors_[place];
+  if (!held.defined()) held = unpack(parameter, 0, weight.size(0));
+  return held;
+}
+
+Tensor ParameterStore::factor(const Tensor& weight, Precision precision) {
+  if (!runs_ahead_ || precision == Precision::kFloat32) return values(weight);
+  const at::ScalarType type = scalar_type(precision);
+  if (weight.scalar_type() == type) return weight.detach();  // with a correction too: the nearest
+  if (!holds_factors_) return values(weight).to(type);
+  const size_t place = index_of(weight);
+  Tensor& held = factors_[place];
+  if (held.defined() && held.scalar_type() == type) return held;
+  held = values(weight).to(type);
+  factor_type_ = type;
+  if (std::ranges::find(wanted_factors_, place) == wanted_factors_.end()) {
+    wanted_factors_.push_back(place);
+  }
+  return held;
+}
+
+void ParameterStore::hold_factors() {
+  if (!runs_ahead_) return;
+  release_factors();
+  holds_factors_ = true;
+  std::vector<Tensor> from;
+  std::vector<Tensor> to;
+  for (const size_t place : wanted_factors_) {
+    const Tensor weight = parameters_[place].weight.detach();
+    if (weight.scalar_type() != at::kFloat) continue;  // unpacked one by one
+    factors_[place] = at::empty_like(weight, factor_type_);
+    from.push_back(weight);
+    to.push_back(factors_[place]);
+  }
+  const c10::NoGradGuard no_grad;
+  if (!from.empty()) at::_foreach_copy_(to, from);
+}
+
+void ParameterStore::release_factors() {
+  if (!holds_factors_) return;
+  holds_factors_ = false;
+  std::ranges::fill(factors_, Tensor());
+  std::ranges::fill(vectors_, Tensor());
 }
 
 Tensor ParameterStore::values_of_rows(const Tensor& weight, int64_t first, int64_t count) const {
@@ -208,7 +251,7 @@ Tensor& ParameterStore::open_gradient(Parameter& parameter) {
   if (spare.defined()) {
     parameter.gradient = std::move(spare);
     spare = Tensor();
-    if (!zeroes_together_) parameter.gradient.zero_();
+    if (!runs_ahead_) parameter.gradient.zero_();
   } else {
     parameter.gradient = at::zeros_like(parameter.weight.detach(), gradient_type(parameter));
   }
@@ -228,29 +271,65 @@ bool ParameterStore::set_product(Parameter& parameter, const Tensor& left, const
 }
 
 // Every addition of a micro-batch to one parameter rounds with different random numbers.
+RoundingKey ParameterStore::key_of_next_addition(const Parameter& parameter) const {
+  const auto place = static_cast<size_t>(&parameter - parameters_.data());
+  return {.key = random::make_key(
+              random::mix(stream_.seed ^ random::mix(static_cast<uint64_t>(stream_.update))),
+              random::Purpose::kGradientRounding,
+              static_cast<uint64_t>(stream_.first_place) << 16 | additions_[place], place)};
+}
+
+RoundingKey ParameterStore::next_key(const Parameter& parameter) {
+  const RoundingKey key = key_of_next_addition(parameter);
+  ++additions_[static_cast<size_t>(&parameter - parameters_.data())];
+  return key;
+}
+
 void ParameterStore::add_rounded(Parameter& parameter, const Tensor& target, int64_t first_element,
                                  const Tensor& values) {
-  const auto place = static_cast<size_t>(&parameter - parameters_.data());
-  const uint64_t addition = additions_[place]++;
-  const uint64_t key = random::make_key(
-      random::mix(stream_.seed ^ random::mix(static_cast<uint64_t>(stream_.update))),
-      random::Purpose::kGradientRounding,
-      static_cast<uint64_t>(stream_.first_place) << 16 | addition, place);
-  add_stochastically(target, values.contiguous(),
-                     {.key = key, .first_element = static_cast<uint64_t>(first_element)});
+  RoundingKey key = next_key(parameter);
+  key.first_element = static_cast<uint64_t>(first_element);
+  add_stochastically(target, values.contiguous(), key);
 }
 
 void ParameterStore::add(const Tensor& weight, const Tensor& gradient) {
   const c10::NoGradGuard no_grad;
   Parameter& parameter = parameters_[index_of(weight)];
-  FT_CHECK(gradient.sizes() == weight.sizes(), "a gradient of another shape: " + parameter.name);
+  const bool is_partial = gradient.dim() == 2 && weight.dim() == 1;
+  FT_CHECK(is_partial ? gradient.size(1) == weight.size(0) : gradient.sizes() == weight.sizes(),
+           "a gradient of another shape: " + parameter.name);
   if (!parameter.format.trainable) return;
+  if (is_partial) return add_partial(parameter, gradient);
   const Tensor& target = open_gradient(parameter);
   if (is_summed_exactly(parameter)) {
     target.add_(gradient);
   } else {
     add_rounded(parameter, target, 0, gradient.to(at::kFloat));
   }
+}
+
+void ParameterStore::add_partial(Parameter& parameter, const Tensor& parts) {
+  const auto place = static_cast<size_t>(&parameter - parameters_.data());
+  // One launch does not add to a parameter twice.
+  if (std::ranges::any_of(pending_, [&](const Pending& p) { return p.place == place; })) {
+    add_pending();
+  }
+  const RoundingKey key = is_summed_exactly(parameter) ? RoundingKey() : next_key(parameter);
+  pending_.push_back({place, parts, key});
+  pending_bytes_ += static_cast<int64_t>(parts.nbytes());
+  if (pending_bytes_ > kPendingBytes) add_pending();
+}
+
+void ParameterStore::add_pending() {
+  if (pending_.empty()) return;
+  const c10::NoGradGuard no_grad;
+  std::vector<kernels::PartialSums> sums;
+  for (const Pending& one : pending_) {
+    sums.push_back({open_gradient(parameters_[one.place]), one.parts, one.key});
+  }
+  pending_.clear();
+  pending_bytes_ = 0;
+  kernels::add_partial_sums(sums);
 }
 
 void ParameterStore::add_product(const Tensor& weight, const Tensor& dy, const Tensor& x) {
@@ -262,14 +341,19 @@ void ParameterStore::add_product_to_rows(const Tensor& weight, int64_t first, co
   const c10::NoGradGuard no_grad;
   Parameter& parameter = parameters_[index_of(weight)];
   if (!parameter.format.trainable) return;
-  if (has_float32_product(dy, x)) {
+  if (kernels::has_float32_product(dy, x)) {
     const Tensor left = flat_rows(dy).t();
     const Tensor right = flat_rows(x);
     Tensor target = open_gradient(parameter).narrow(0, first, left.size(0));
     if (is_summed_exactly(parameter)) {
       at::addmm_out(target, target, left, right, at::kFloat);
-    } else {
-      add_rounded(parameter, target, first * right.size(1), at::mm(left, right, at::kFloat));
+      return;
+    }
+    const int64_t most = std::max<int64_t>(1, kRoundedAtOnce / right.size(1));
+    for (int64_t row = 0; row < left.size(0); row += most) {
+      const int64_t count = std::min(most, left.size(0) - row);
+      add_rounded(parameter, target.narrow(0, row, count), (first + row) * right.size(1),
+                  at::mm(left.narrow(0, row, count), right, at::kFloat));
     }
     return;
   }
@@ -292,8 +376,11 @@ void ParameterStore::add_to_indexed_rows(const Tensor& weight, const Tensor& ind
   const Tensor& target = open_gradient(parameter);
   const Tensor flat = flat_rows(rows).to(at::kFloat).contiguous();
   const Tensor places = indices.flatten().contiguous();
-  if (is_summed_exactly(parameter)) {
-    kernels::kernels_for(target).add_rows(target, places, flat, skipped);
+  const kernels::Kernels& kernels = kernels::kernels_for(target);
+  if (is_summed_exactly(parameter)) return kernels.add_rows(target, places, flat, skipped);
+  const RoundingKey key = key_of_next_addition(parameter);
+  if (kernels.add_rows_stochastically(target, places, flat, skipped, key)) {
+    ++additions_[index_of(weight)];
     return;
   }
   const Tensor kept = places.ne(skipped).nonzero().squeeze(1);
@@ -314,6 +401,7 @@ void ParameterStore::add_rows_of_few(Parameter& parameter, const Tensor& target,
 
 void ParameterStore::complete(std::initializer_list<Tensor> weights) {
   if (!listener_ || SeparateGradients::of(*this) != nullptr) return;
+  add_pending();
   for (const Tensor& weight : weights) {
     if (!weight.defined()) continue;
     Parameter& parameter = parameters_[index_of(weight)];
@@ -332,11 +420,13 @@ void ParameterStore::reserve_gradients() {
   for (const size_t i : trained_) {
     if (spare_[i].defined() || parameters_[i].gradient.defined()) continue;
     spare_[i] = at::empty_like(parameters_[i].weight.detach(), gradient_type(parameters_[i]));
-    if (zeroes_together_) spare_[i].zero_();
+    if (runs_ahead_) spare_[i].zero_();
   }
 }
 
 void ParameterStore::clear_gradients(bool keep_memory) {
+  pending_.clear();
+  pending_bytes_ = 0;
   std::vector<Tensor> kept;
   for (size_t i = 0; i < parameters_.size(); ++i) {
     if (keep_memory && parameters_[i].gradient.defined()) {
@@ -347,7 +437,7 @@ void ParameterStore::clear_gradients(bool keep_memory) {
     parameters_[i].gradient = Tensor();
   }
   const c10::NoGradGuard no_grad;
-  if (zeroes_together_ && !kept.empty()) at::_foreach_zero_(kept);
+  if (runs_ahead_ && !kept.empty()) at::_foreach_zero_(kept);
 }
 
 }  // namespace finetune

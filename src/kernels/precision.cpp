@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT
 #include "finetune/kernels/precision.h"
 
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mm.h>
 
 #include <algorithm>
 
+#include "kernels/float32_product.h"
 #include "kernels/kernels.h"
 
 namespace finetune {
@@ -27,6 +29,14 @@ Tensor operand(Precision precision, const Tensor& x) {
 }
 
 }  // namespace
+
+bool kernels::has_float32_product(const Tensor& a, const Tensor& b) {
+  const at::ScalarType type = a.scalar_type();
+  if ((type != at::kHalf && type != at::kBFloat16) || b.scalar_type() != type) return false;
+  if (!kernels::kernels_for(a.device()).is_asynchronous) return false;
+  static const auto product = c10::Dispatcher::singleton().findSchema({"aten::addmm", "dtype_out"});
+  return product && product->hasComputedKernelForDispatchKey(a.options().computeDispatchKey());
+}
 
 bool has_fast_products(Precision precision, c10::Device device) {
   return precision == Precision::kFloat32 ||

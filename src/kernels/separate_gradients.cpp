@@ -2,6 +2,7 @@
 #include "finetune/kernels/separate_gradients.h"
 
 #include "finetune/base/error.h"
+#include "kernels/kernels.h"
 
 namespace finetune {
 namespace {
@@ -12,21 +13,30 @@ struct Separate {
 };
 
 thread_local Separate of_this_thread;
+// Of a device's store: autograd runs a device's backward passes in its own thread, one at a time,
+// and hands them over under a lock.
+Separate of_device;
+
+Separate& separate_of(const ParameterStore& store) {
+  return kernels::kernels_for(store.anchor()).is_asynchronous ? of_device : of_this_thread;
+}
 
 }  // namespace
 
-SeparateGradients::SeparateGradients(const ParameterStore& store, std::vector<Tensor>& gradients) {
+SeparateGradients::SeparateGradients(const ParameterStore& store, std::vector<Tensor>& gradients)
+    : store_(store) {
   FT_CHECK(store.gradient_format() == GradientFormat::kFloat32,
            "separate gradients are not rounded");
-  FT_CHECK(of_this_thread.store == nullptr, "one set of separate gradients a thread");
+  FT_CHECK(separate_of(store).store == nullptr, "one set of separate gradients a thread");
   gradients.resize(store.parameters().size());
-  of_this_thread = {.store = &store, .gradients = &gradients};
+  separate_of(store) = {.store = &store, .gradients = &gradients};
 }
 
-SeparateGradients::~SeparateGradients() { of_this_thread = {}; }
+SeparateGradients::~SeparateGradients() { separate_of(store_) = {}; }
 
 std::vector<Tensor>* SeparateGradients::of(const ParameterStore& store) {
-  return of_this_thread.store == &store ? of_this_thread.gradients : nullptr;
+  const Separate& separate = separate_of(store);
+  return separate.store == &store ? separate.gradients : nullptr;
 }
 
 }  // namespace finetune

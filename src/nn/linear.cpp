@@ -9,11 +9,7 @@
 namespace finetune::nn {
 namespace {
 
-Tensor sum_of_rows(const Tensor& dy) {
-  return dy.sum(0, false, dy.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
-}
-
-// Returns memory for the gradient of x: that of x itself, or new memory of the same shape.
+// What the gradient of x is written into: x, or memory like it.
 Tensor memory_like(Tensor x) { return owns_memory(x) ? x : at::empty(x.sizes(), x.options()); }
 
 // The matrix of a product, [out, in]: the parameter, or its transpose.
@@ -36,9 +32,11 @@ Value product_with(const Matrix& matrix, const Tensor& bias, Value x, Pass& p,
   }
   std::vector<int64_t> sizes = x.tensor.sizes().vec();
   sizes.back() = weight.size(matrix.is_transposed ? 1 : 0);
+  // A view keeps the tensor that it is of, also without gradients, and would not own its memory.
   const Value y = p.result(linear_in(p.options().precision, rows_of(x.tensor),
-                                     matrix.of(p.values(weight)), p.values(bias))
-                               .view(sizes));
+                                     matrix.of(p.factor(weight)), p.factor(bias))
+                               .view(sizes)
+                               .detach());
   if (!p.records()) {
     x = {};  // frees a temporary before the caller's expression ends
     return y;
@@ -48,7 +46,7 @@ Value product_with(const Matrix& matrix, const Tensor& bias, Value x, Pass& p,
                kept = p.keep(std::move(x))](const Tensor& gradient) mutable {
     const Tensor dy = rows_of(gradient);
     Tensor input = kept.take();
-    if (bias.defined()) p.add(bias, sum_of_rows(dy));
+    if (bias.defined()) p.add(bias, kernels::sum_of_rows(dy));
     if (matrix.is_transposed) {
       p.add_product(matrix.weight, rows_of(input), dy);
     } else {
@@ -56,7 +54,7 @@ Value product_with(const Matrix& matrix, const Tensor& bias, Value x, Pass& p,
     }
     if (dx) {
       const Tensor spare = dx->has_gradient() ? Tensor() : memory_like(std::move(input));
-      dx->give_product(p.options().precision, dy, matrix.of(p.values(matrix.weight)), spare);
+      dx->give_product(p.options().precision, dy, matrix.of(p.factor(matrix.weight)), spare);
     }
     if (completes) p.complete({matrix.weight, bias});
   });

@@ -81,6 +81,11 @@ Tensor Pass::values(const Tensor& parameter) const {
   return options_.parameters->values(parameter);
 }
 
+Tensor Pass::factor(const Tensor& parameter) const {
+  if (!parameter.defined() || options_.parameters == nullptr) return parameter;
+  return options_.parameters->factor(parameter, options_.precision);
+}
+
 void Pass::add(const Tensor& parameter, const Tensor& gradient) {
   if (parameter.defined() && options_.parameters != nullptr) {
     options_.parameters->add(parameter, gradient);
@@ -188,6 +193,7 @@ void Pass::backward(const Value& result, Tensor gradient) {
     tape_.pop_back();
     if (operation.result->has_gradient()) operation.backward(operation.result->take());
   }
+  if (options_.parameters != nullptr) options_.parameters->add_pending();
 }
 
 // Hands autograd one node for the whole equation. The anchor, an extra input that needs a gradient,

@@ -88,6 +88,7 @@ class Prediction {
     Moment most;
     for (Moment moment : {after_forward(), in_head(), in_layer_backward(), in_last_layer_backward(),
                           in_embedding_backward()}) {
+      moment.temporaries += held_factors();
       moment.activations *= shards_at_once();
       moment.temporaries *= shards_at_once();
       if (moment.bytes() > most.bytes()) most = moment;
@@ -130,9 +131,12 @@ class Prediction {
     return tokens_ * model_.intermediate_size * element;
   }
   [[nodiscard]] int64_t predicted_rows(int64_t tokens) const {
-    const double mean = work_.predicted_share * static_cast<double>(tokens);
-    // The number of predicted tokens is binomial: plan for two standard deviations more. Plans for
-    // the CPU keep the wider margin of earlier versions.
+    // A row's first and last token are special and not predicted; the CPU's plans count them.
+    const bool has_specials = work_.is_device && work_.predicted_share < 1.0 && work_.length > 2;
+    const int64_t words = has_specials ? tokens / work_.length * (work_.length - 2) : tokens;
+    const double mean = work_.predicted_share * static_cast<double>(words);
+    // Each token is predicted or not; the CPU's plans keep the wider margin that they were made
+    // with.
     const double variance = work_.is_device ? mean * (1 - work_.predicted_share) : mean;
     return std::min(tokens, static_cast<int64_t>(mean + 2 * std::sqrt(variance)) + 1);
   }
@@ -242,7 +246,7 @@ class Prediction {
     // Temporaries of the last feed-forward network: gate, up and their product, or one tensor.
     const int64_t network = (is_gated() ? 3 : 1) * intermediate(element_);
     if (norms_first_) layer = std::max(layer, 2 * stream() + network + matrix());
-    return {gradients(0), kept(), wide_input + layer + disentangled() + reference_kernels()};
+    return {gradients(0), kept(), wide_input + layer + disentangled() + device_kernels(false)};
   }
 
   [[nodiscard]] Moment in_head() const {
@@ -255,7 +259,7 @@ class Prediction {
   [[nodiscard]] Moment in_layer_backward() const {
     const int64_t here = hidden(element_);
     int64_t bytes =
-        here + std::max({products(), block_sparse(), disentangled()}) + reference_kernels();
+        here + std::max({products(), block_sparse(), disentangled()}) + device_kernels(true);
     if (again_.enabled && again_.selective) bytes += intermediate(element_);
     // A gated network's: the product again, its gradient, both factors' gradients; SiLU's has a
     // kernel that writes the factors' gradients into their memory, and the product's gradient takes
@@ -267,7 +271,7 @@ class Prediction {
     if (keeps_groups()) {
       const int64_t layers = std::min(again_.every_n_layers, model_.num_hidden_layers);
       bytes = layers * layer_state(false) +
-              std::max({here, products(), block_sparse(), disentangled()}) + reference_kernels() +
+              std::max({here, products(), block_sparse(), disentangled()}) + device_kernels(true) +
               network;
     }
     return {gradients(tied() + layer_), kept(), bytes};
@@ -297,9 +301,9 @@ class Prediction {
   [[nodiscard]] Moment elsewhere() const {
     const int64_t tokens = work_.batches_at_once * work_.eval_batch * work_.choices * work_.length;
     const int64_t layer = tokens * (5 * model_.hidden_size + model_.intermediate_size) * 4;
-    const int64_t rows = work_.scores_in_chunks
-                             ? std::min(predicted_rows(tokens), choices_.head_rows_per_chunk)
-                             : predicted_rows(tokens);
+    const int64_t rows = work_.scores_in_chunks ? std::min(predicted_rows(tokens),
+                                                           head_rows(choices_, work_.has_kernels))
+                                                : predicted_rows(tokens);
     const int64_t logits = predicts_words(work_.head) ? 2 * rows * model_.vocab_size * 4 : 0;
     const int64_t evaluation = std::max(layer, logits + tokens * model_.hidden_size * 4);
     const Moment evaluates = {gradients(0), 0, evaluation};
@@ -313,13 +317,14 @@ class Prediction {
     return 4 * model_.hidden_size * std::max(model_.hidden_size, model_.intermediate_size);
   }
   [[nodiscard]] int64_t matrix() const {
-    return choices_.weights == WeightFormat::kFloat32 ? 0 : layer_matrix();
+    const bool is_there = choices_.weights == WeightFormat::kFloat32 || takes_weights_as_they_are();
+    return is_there ? 0 : layer_matrix();
   }
 
   // Bytes of one product at a time; in half precision also both factors of a gradient's product.
   [[nodiscard]] int64_t products() const {
     const bool rounds = choices_.gradients != GradientFormat::kFloat32;
-    const int64_t factors = element_ == 4 ? 0 : hidden(4) + intermediate(4);
+    const int64_t factors = element_ == 4 || work_.has_kernels ? 0 : hidden(4) + intermediate(4);
     return std::max(matrix(), (rounds ? layer_matrix() : 0) + factors);
   }
 
@@ -352,9 +357,47 @@ class Prediction {
     return at_once * matrices + 4 * 2 * work_.length * model_.hidden_size * 4;
   }
 
-  // On devices without kernels over rows: dropout masks are computed from 64-bit numbers.
-  [[nodiscard]] int64_t reference_kernels() const {
+  // Weights that a device keeps in half precision for its products, during an update.
+  [[nodiscard]] int64_t held_factors() const {
+    if (!work_.is_device || element_ == 4 || choices_.optimizer_in_backward) return 0;
+    if (takes_weights_as_they_are()) return 0;
+    int64_t values = tied();
+    for (const ParameterShape& shape : shapes_) {
+      if (shape.sizes.size() == 2 && !shape.name.ends_with("embeddings.weight")) {
+        values += shape.count();
+      }
+    }
+    return values * element_;
+  }
+  [[nodiscard]] bool takes_weights_as_they_are() const {
+    return work_.is_device && choices_.weights != WeightFormat::kFloat32 &&
+           choices_.precision == Precision::kBFloat16;
+  }
+
+  // What a device takes in a layer where the CPU's kernels over rows take nothing.
+  [[nodiscard]] int64_t device_kernels(bool backward) const {
     if (!work_.is_device) return 0;
+    return work_.has_kernels ? compiled_kernels(backward) : reference_kernels();
+  }
+
+  // Of some samples by heads: queries, keys and values, in the backward pass the context's gradient
+  // and the values' too; scores once or twice. And sums over rows that wait for each other.
+  [[nodiscard]] int64_t compiled_kernels(bool backward) const {
+    constexpr int64_t kScoreBytes = int64_t{32} << 20;  // as cuda::attention() takes them
+    constexpr int64_t kParts = 256;                     // as cuda::RowParts
+    const int64_t sample = model_.num_attention_heads * work_.length * work_.length * element_;
+    const int64_t samples =
+        std::clamp<int64_t>(kScoreBytes / sample, 1, std::max<int64_t>(1, tokens_ / work_.length));
+    const int64_t by_heads = samples * work_.length * model_.hidden_size * element_;
+    const int64_t attention = (backward ? 5 : 3) * by_heads + (backward ? 2 : 1) * samples * sample;
+    const int64_t columns = 9 * model_.hidden_size + model_.intermediate_size;
+    // Those of one layer: when more of them wait, other layers are done.
+    const int64_t sums = is_causal_ ? 0 : 4 * std::min(kParts, tokens_) * columns;
+    return attention + (backward ? sums : 0);
+  }
+
+  // By torch's operators masks of dropout are made of 64-bit numbers.
+  [[nodiscard]] int64_t reference_kernels() const {
     constexpr int64_t kBytesOfAMask = 64;
     constexpr int64_t kScoresAtOnce = int64_t{1} << 22;  // as plain::attention() takes them
     const int64_t scores_of_row = model_.num_attention_heads * work_.length * work_.length;
@@ -374,20 +417,17 @@ class Prediction {
       return work_.head == Head::kTokenClassification ? 2 * hidden(4) : hidden(4);
     }
     const int64_t rows = predicted_rows(tokens_);
-    const int64_t most = loss_rows_per_chunk(model_, choices_.head_rows_per_chunk);
+    const int64_t most = loss_rows_per_chunk(model_, head_rows(choices_, work_.has_kernels));
     const int64_t chunks = (rows + most - 1) / most;
     const int64_t chunk = (rows + chunks - 1) / chunks * model_.vocab_size * 4;
-    const bool is_wide = choices_.weights == WeightFormat::kFloat32;
-    const int64_t blocks = (is_wide ? 0 : kHeadBlock) +
-                           (choices_.gradients == GradientFormat::kFloat32 ? 0 : kHeadBlock);
-    // A device in half precision keeps copies of the logits and, unless it is unpacked in blocks,
-    // of the whole weight.
-    int64_t copies = 0;
-    if (work_.is_device && element_ < 4) {
-      copies = chunk / 4 * element_ + (is_wide ? embedding_ * element_ : 0);
-    }
-    // Hidden states at the predicted positions, the three steps of the transformation, and a
-    // gradient.
+    const bool is_whole = choices_.weights == WeightFormat::kFloat32 || takes_weights_as_they_are();
+    const int64_t rounded =
+        is_whole && work_.is_device ? std::min(4 * kHeadBlock, 4 * embedding_) : kHeadBlock;
+    const int64_t blocks = (is_whole ? 0 : kHeadBlock) +
+                           (choices_.gradients == GradientFormat::kFloat32 ? 0 : rounded);
+    // A device in half precision keeps a copy of the logits.
+    const int64_t copies = work_.is_device && element_ < 4 ? chunk / 4 * element_ : 0;
+    // Hidden states at the predicted places, the transformation's three steps, and a gradient.
     return chunk + copies + 5 * rows * model_.hidden_size * 4 + 2 * model_.vocab_size * 4 + blocks;
   }
 
@@ -395,6 +435,7 @@ class Prediction {
   // without temporary memory; other formats need rounding and codes (measured, in bytes per value).
   [[nodiscard]] int64_t update() const {
     if (!work_.is_device) return 4 * 4 * kMiB / 4;
+    if (work_.has_kernels) return 0;  // lists of parameters, in registers
     const bool is_wide = choices_.weights == WeightFormat::kFloat32 &&
                          choices_.gradients == GradientFormat::kFloat32;
     if (is_wide && choices_.optimizer.kind == "adamw") return 0;
@@ -406,6 +447,7 @@ class Prediction {
   // Fragmentation of the pool of large blocks, small tensors, and buffers of batches, which are in
   // host memory.
   [[nodiscard]] int64_t slack(int64_t bytes) const {
+    if (work_.has_kernels) return 0;  // few and large tensors: what is allocated is counted
     const auto holes = static_cast<int64_t>(kHoles * static_cast<double>(bytes));
     return holes + (work_.is_device ? 0 : 4 * kMiB);
   }

@@ -128,8 +128,9 @@ void check_token_types(const LoadedConfig& config, const Parts& parts) {
   }
 }
 
-// bf16 and fp16 also apply to evaluation, as autocast does in transformers.
-ModelOptions model_options(const TrainingArgs& args, const MemoryChoices& memory) {
+// bf16 and fp16 hold for evaluation too, as autocast does in transformers.
+ModelOptions model_options(const TrainingArgs& args, const MemoryChoices& memory,
+                           c10::Device device) {
   const ActivationCheckpointing& checkpointing = memory.checkpointing;
   ModelOptions options{.fused = true};
   options.weights = memory.weights;
@@ -143,7 +144,7 @@ ModelOptions model_options(const TrainingArgs& args, const MemoryChoices& memory
     options.checkpoint_every_n_layers = checkpointing.every_n_layers;
     options.offload = checkpointing.offload;
   }
-  options.head_rows_per_chunk = memory.head_rows_per_chunk;
+  options.head_rows_per_chunk = head_rows(memory, has_compiled_kernels(device));
   return options;
 }
 
@@ -420,7 +421,7 @@ void assemble_model(const LoadedConfig& config, const AssemblyRequest& request, 
   set_device_arithmetic(parts.device, args.tf32.value_or(false), args.full_determinism);
   // The model and the task.
   const MemoryChoices memory = request.memory.value_or(choices_of(args));
-  ModelOptions options = model_options(args, memory);
+  ModelOptions options = model_options(args, memory, parts.device);
   const bool is_loaded = !parts.pretrained.empty() && request.load_weights;
   // load_pretrained draws missing weights
   options.draw_weights = request.draw_weights && !is_loaded;

@@ -50,6 +50,8 @@ class SumOverRanks : public GradientSum {
     has_gradient_.assign(store().trained().size(), 0.0);
     out_of_memory_ = nullptr;
     summed_ = {};
+    // Weights change between updates, or while they are computed.
+    if (!run_.args.optimizer_in_backward) store().hold_factors();
     open();
   }
 
@@ -73,13 +75,17 @@ class SumOverRanks : public GradientSum {
 
   Summed finish() final {
     left_ = 1;
+    store().release_factors();
     reduce();
     share();
     if (!summed_.stopped) complete();
     return summed_;
   }
 
-  void clear() override { store().clear_gradients(keeps_gradients()); }
+  void clear() override {
+    store().release_factors();
+    store().clear_gradients(keeps_gradients());
+  }
 
  protected:
   [[nodiscard]] ParameterStore& store() const { return run_.store(); }
@@ -246,6 +252,7 @@ class ShardedSum final : public SumOverRanks {
 
   void clear() override {
     shards_.reset();
+    store().release_factors();
     store().clear_gradients(/*keep_memory=*/false);
   }
 

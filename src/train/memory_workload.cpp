@@ -9,6 +9,7 @@
 
 #include "finetune/base/error.h"
 #include "finetune/base/memory_status.h"
+#include "finetune/kernels/kernels_in_use.h"
 #include "finetune/task/tasks.h"
 #include "finetune/tensor/device.h"
 
@@ -64,6 +65,7 @@ MemoryWorkload workload_of(const LoadedConfig& config, const Parts& parts,
       .is_device = !parts.device.is_cpu(),
       .threads = num_threads(),
       .processes = processes_of(args, parts)};
+  workload.has_kernels = has_compiled_kernels(parts.device);
   workload.divides_states = args.zero_stage > 0;
   workload.sums_shards = args.full_determinism && args.grad_accum_dtype == "float32";
   int64_t longest = 1;

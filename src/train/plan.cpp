@@ -109,7 +109,7 @@ Json plan_training(const LoadedConfig& config, const PlanOptions& options) {
   plan["effective_batch"] = effective;
   plan["tokens_a_row"] = workload.length;
   plan["checkpointing"] = describe(choices.checkpointing);
-  plan["head_rows_per_chunk"] = choices.head_rows_per_chunk;
+  plan["head_rows_per_chunk"] = head_rows(choices, workload.has_kernels);
   plan["samples"] = count_rows(args, parts, progress);
   plan["steps"] = count_steps(args, plan["samples"].get<int64_t>(), effective);
   plan["device"] = describe_device(parts.device);
@@ -117,6 +117,7 @@ Json plan_training(const LoadedConfig& config, const PlanOptions& options) {
   plan["flops"] = flops_of_update(workload, choices);
   MemoryWorkload elsewhere = workload;
   elsewhere.is_device = !workload.is_device;
+  elsewhere.has_kernels = elsewhere.is_device;
   plan["peak_elsewhere"] = predict_memory(elsewhere, choices).peak();
   return plan;
 }

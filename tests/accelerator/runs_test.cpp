@@ -179,6 +179,19 @@ TEST(AcceleratorRun, OfTwoProcessesUsesTwoDevicesAndHasTheBitsOfOne) {
   EXPECT_TRUE(read_file(two.out("model.safetensors")) == read_file(one.out("model.safetensors")));
 }
 
+// Shards have their own gradients, which autograd adds to in the device's thread.
+TEST(AcceleratorRun, WithFullDeterminismHasTheLossesOfTheCpu) {
+  TinyRun::Keys keys = kShort;
+  keys["full_determinism"] = "true";
+  const TinyRun on_cpu(keys);
+  ASSERT_EQ(on_cpu.train({"--use_cpu", "true"}).code, 0);
+  const TinyRun on_device(keys);
+  Accelerator accelerator;
+  const ProcessResult result = accelerator.train(on_device);
+  ASSERT_EQ(result.code, 0) << result.err;
+  expect_near(losses(on_device), losses(on_cpu));
+}
+
 TEST(AcceleratorRun, PredictsWhatTheCpuPredicts) {
   const Arguments words = finetune_command(
       {"predict", kMaskedLm, "--text", "A <mask> light.", "The keeper of the <mask>."});

@@ -11,6 +11,7 @@
 #include "kernels/cuda/device/add_norm.cu"
 #include "kernels/cuda/device/attention_rows.cu"
 #include "kernels/cuda/device/bias_gelu.cu"
+#include "kernels/cuda/device/block_rows.cu"
 #include "kernels/cuda/device/column_sums.cu"
 #include "kernels/cuda/device/cross_entropy.cu"
 #include "kernels/cuda/device/dropout.cu"

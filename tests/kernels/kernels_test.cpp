@@ -89,6 +89,9 @@ class EveryTable : public ::testing::TestWithParam<TableCase> {
   }
 };
 
+// The sum where a table gives partial sums.
+Tensor whole(const Tensor& gradient) { return gradient.dim() == 2 ? gradient.sum(0) : gradient; }
+
 TEST_P(EveryTable, AddsAndNormalises) {
   const Tensor product = at::randn({3, 5, 70});
   const Tensor residual = at::randn({3, 5, 70});
@@ -107,7 +110,7 @@ TEST_P(EveryTable, AddsAndNormalises) {
       EXPECT_TRUE(again.equal(y));
       const Tensor dy = in(gradient);
       const AddNormGradients back = k.add_norm_backward(dy, sums, weights);
-      return {y, dy, back.product, back.gamma, back.beta, back.bias};
+      return {y, dy, back.product, whole(back.gamma), whole(back.beta), whole(back.bias)};
     });
   }
 }
@@ -143,7 +146,10 @@ TEST_P(EveryTable, AttendsInBlocks) {
         {.heads = 3, .dropout_probability = 0.1, .dropout = DropoutStream{.seed = 5}}, options);
     const BlockContext forward = k.block_attention(inputs);
     k.block_attention_backward(inputs, forward, in(rows[3]));
-    return {forward.context, forward.log_sum_exp, inputs.query, inputs.key, inputs.value};
+    std::vector<Tensor> results = {forward.context, inputs.query, inputs.key, inputs.value};
+    // Another table makes its backward pass without them.
+    if (kernels().name != cuda::kKernels.name) results.push_back(forward.log_sum_exp);
+    return results;
   });
 }
 
@@ -159,7 +165,7 @@ TEST_P(EveryTable, AddsABiasAndActivates) {
       k.bias_activation(input, weight(bias, input), f, output);
       const Tensor dy = in(gradient);
       const Tensor of_bias = k.bias_activation_backward(input, weight(bias, input), f, dy);
-      return {output, dy, of_bias};
+      return {output, dy, whole(of_bias)};
     });
   }
 }

@@ -54,6 +54,33 @@ TEST(ParameterStore, GivesBackAssignedValuesInEachFormat) {
   }
 }
 
+// In both formats of gradients, with the rounding of one addition.
+TEST(ParameterStore, AddsPartialSumsAsTheirSum) {
+  const Tensor parts = at::randn({3, 6});
+  for (const GradientFormat format : {GradientFormat::kFloat32, GradientFormat::kBFloat16}) {
+    Fixture whole(WeightFormat::kFloat32, format);
+    Fixture partial(WeightFormat::kFloat32, format);
+    for (Fixture* f : {&whole, &partial}) f->store.begin_micro_batch({.seed = 3, .update = 1});
+    for (int i = 0; i < 2; ++i) {
+      whole.store.add(whole.bias, parts.sum(0));
+      partial.store.add(partial.bias, parts);
+    }
+    partial.store.add_pending();
+    const Tensor gradient = partial.store.parameters()[1].gradient;
+    EXPECT_TRUE(gradient.equal(whole.store.parameters()[1].gradient));
+    EXPECT_NE(gradient.abs().sum().item<float>(), 0.0F);
+  }
+}
+
+TEST(ParameterStore, DropsPendingSumsWithTheGradients) {
+  Fixture f;
+  f.store.add(f.bias, at::ones({3, 6}));
+  f.store.clear_gradients(/*keep_memory=*/true);
+  f.store.add_pending();
+  EXPECT_FALSE(f.store.parameters()[1].gradient.defined());
+  EXPECT_THROW(f.store.add(f.bias, at::ones({3, 5})), std::logic_error);
+}
+
 TEST(ParameterStore, KeepsTheMemoryThatEachFormatPromises) {
   const auto bytes = [](WeightFormat format) {
     Fixture f(format);

@@ -39,6 +39,8 @@ struct RowNorm {
 // Recomputes y = LN(s) to the same bits.
 [[nodiscard]] Tensor fused_norm(const Tensor& sums, const RowNorm& norm, const PassInputs& pass);
 
+// Gradients of a bias or a norm are sums over rows: [C] in float32, or, on devices that add up
+// those of many parameters in one launch, partial sums [P, C]. ParameterStore::add() takes both.
 struct RowNormGradients {
   Tensor product;  // in the memory of `sums`; without dropout `gradient` itself
   Tensor gamma, beta, bias;
@@ -52,8 +54,8 @@ using Activation = Tensor (*)(const Tensor&);
 
 // Writes f(input + bias) to `output`, which may be the input's memory.
 void fused_activation(const Tensor& input, const Tensor& bias, Activation f, const Tensor& output);
-// Overwrites `gradient` (of the output) with the gradient of input + bias. Returns the bias'
-// gradient.
+// `gradient`, of the output, becomes that of input + bias. Returns that of the bias, which may be
+// partial sums.
 [[nodiscard]] Tensor fused_activation_backward(const Tensor& input, const Tensor& bias,
                                                Activation f, const Tensor& gradient);
 
@@ -89,6 +91,9 @@ struct HeadRotation {
 // x [B, T, heads * D]; values of a head after its first R stay. Returns the turned heads, in the
 // memory of x where the device turns them there; x is not to be read afterwards.
 [[nodiscard]] Tensor fused_rotation(const Tensor& x, const HeadRotation& rotation);
+
+// Of rows [N, C] in float32 (float64 for float64): [C], or partial sums.
+[[nodiscard]] Tensor sum_of_rows(const Tensor& rows);
 
 // softmax(Q K^T / sqrt(D)) V of H heads.
 struct HeadAttention {

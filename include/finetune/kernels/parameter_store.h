@@ -9,6 +9,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "finetune/kernels/formats.h"
+#include "finetune/kernels/precision.h"
 #include "finetune/tensor/tensor.h"
 
 namespace finetune {
@@ -89,6 +91,13 @@ class ParameterStore {
   // Returns rows [first, first + count) of a matrix in float32; a view if nothing needs to be
   // unpacked.
   [[nodiscard]] Tensor values_of_rows(const Tensor& weight, int64_t first, int64_t count) const;
+  // What a product in this precision takes as its factor: values(), or, on a device that runs
+  // ahead, the values in that type, so that no product converts them.
+  [[nodiscard]] Tensor factor(const Tensor& weight, Precision precision);
+  // From here to release_factors() on such a device, what must be converted is converted once: by
+  // one launch for all that earlier updates asked for. Requires: weights stay as they are.
+  void hold_factors();
+  void release_factors();
   // weight[indices], in float32: indices [...] int64 -> [..., C].
   [[nodiscard]] Tensor gather_rows(const Tensor& weight, const Tensor& indices) const;
 
@@ -100,8 +109,12 @@ class ParameterStore {
   // gradients.
   void begin_micro_batch(const RoundingStream& stream);
 
-  // Adds to the gradient of `weight`; the first addition of an update creates it.
-  void add(const Tensor& weight, const Tensor& gradient);  // of the weight's shape
+  // Adding to the gradient of `weight`; the first of an update creates it.
+  // The gradient of `weight` [...] is [...], or partial sums [P, ...], whose sum over P is added at
+  // the latest by add_pending(): with those of other parameters, in one launch.
+  void add(const Tensor& weight, const Tensor& gradient);
+  // At the end of each backward pass.
+  void add_pending();
   // += dy^T x for a weight [M, K] of a linear layer: dy [N, M], x [N, K], of any floating types.
   void add_product(const Tensor& weight, const Tensor& dy, const Tensor& x);
   // The same for rows [first, first + M) of the weight.
@@ -144,6 +157,9 @@ class ParameterStore {
   // Makes a product the gradient, which saves zeros and reading them; false, with nothing done,
   // where there is one already.
   [[nodiscard]] bool set_product(Parameter& parameter, const Tensor& left, const Tensor& right);
+  [[nodiscard]] RoundingKey key_of_next_addition(const Parameter& parameter) const;
+  [[nodiscard]] RoundingKey next_key(const Parameter& parameter);
+  void add_partial(Parameter& parameter, const Tensor& parts);
   void add_rounded(Parameter& parameter, const Tensor& target, int64_t first_element,
                    const Tensor& values);
   void add_rows_of_few(Parameter& parameter, const Tensor& target, const Tensor& indices,
@@ -153,7 +169,22 @@ class ParameterStore {
   std::vector<size_t> trained_;
   bool rounds_gradients_ = false;  // for at least one parameter
   std::vector<Tensor> spare_;      // memory of gradients between updates
-  bool zeroes_together_ = false;   // spare_ is zeroed by one call for all
+  bool runs_ahead_ = false;        // the device does; spare_ then holds zeros, made by one call
+
+  // Between hold_factors() and release_factors(): by parameter, undefined where not asked for.
+  bool holds_factors_ = false;
+  std::vector<Tensor> factors_;
+  mutable std::vector<Tensor> vectors_;  // float32 values of biases and norms
+  std::vector<size_t> wanted_factors_;   // what earlier updates asked for
+  at::ScalarType factor_type_ = at::kFloat;
+
+  struct Pending {
+    size_t place;
+    Tensor parts;
+    RoundingKey key;
+  };
+  std::vector<Pending> pending_;
+  int64_t pending_bytes_ = 0;
   std::unordered_map<const void*, size_t> index_;
   // Gradient additions in this micro-batch by parameter: each rounds with other random numbers.
   std::vector<uint32_t> additions_;

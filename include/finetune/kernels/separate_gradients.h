@@ -7,10 +7,11 @@
 
 namespace finetune {
 
-// While the object exists, additions of the calling thread to a store's gradients go to `gradients`
-// instead: one tensor per parameter, created by the first addition. This lets several threads
-// compute micro-batches of one model concurrently. complete() does not call the store's listener.
-// Requires: float32 gradients; one object per thread.
+// While it lives, what the calling thread adds to a store's gradients goes to `gradients` instead:
+// one for each parameter, made by the first addition. So several threads can compute micro-batches
+// of one model at the same time. On a device it is what any thread adds, because autograd's own
+// thread runs the backward pass. Parameters complete without notice to the store's listener.
+// Requires: float32 gradients; one of these a thread, on a device one in all.
 class SeparateGradients {
  public:
   SeparateGradients(const ParameterStore& store, std::vector<Tensor>& gradients);
@@ -20,6 +21,9 @@ class SeparateGradients {
 
   // Returns the gradients that the calling thread adds to; nullptr: the store's own.
   [[nodiscard]] static std::vector<Tensor>* of(const ParameterStore& store);
+
+ private:
+  const ParameterStore& store_;
 };
 
 }  // namespace finetune

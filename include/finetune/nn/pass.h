@@ -111,7 +111,9 @@ class Pass {
 
   // Returns a parameter's values in float32; undefined if the parameter is undefined.
   [[nodiscard]] Tensor values(const Tensor& parameter) const;
-  // Add to gradients of parameters in the store; undefined parameters are ignored.
+  // The same as a factor of this pass's products: on devices it may be in their precision already.
+  [[nodiscard]] Tensor factor(const Tensor& parameter) const;
+  // Gradients of parameters, or partial sums of them; undefined ones are passed over.
   void add(const Tensor& parameter, const Tensor& gradient);
   void add_product(const Tensor& weight, const Tensor& dy, const Tensor& x);
   void add_to_rows(const Tensor& weight, const Tensor& indices, const Tensor& rows,

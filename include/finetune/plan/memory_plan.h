@@ -33,7 +33,8 @@ struct MemoryWorkload {
   int64_t program = 0;            // libtorch and the program, in addition to all that is planned
   int64_t start = 0;              // peak of the startup, before the model is made
   int64_t data = 0;               // samples and tokenizer, in host memory
-  bool is_device = false;         // weights and all the rest are in an accelerator's memory
+  bool is_device = false;         // weights and everything else are in an accelerator's memory
+  bool has_kernels = false;       // of that device; else torch's operators compute everything
   int64_t threads = 1;            // of the CPU's kernels
   int64_t processes = 1;          // that train together (ranks)
   bool divides_states = false;    // sharded optimizer states (zero_stage: 1)
@@ -54,6 +55,12 @@ struct MemoryChoices {
 
   friend bool operator==(const MemoryChoices&, const MemoryChoices&) = default;
 };
+
+// Rows of logits at a time. A device with kernels takes four times as many: each chunk reads and
+// writes the whole gradient of the vocabulary's matrix, and has its launches.
+[[nodiscard]] constexpr int64_t head_rows(const MemoryChoices& choices, bool has_kernels) {
+  return choices.head_rows_per_chunk * (has_kernels ? 4 : 1);
+}
 
 struct MemoryParts {
   int64_t program = 0;  // libtorch, the program, what libraries keep

@@ -7,6 +7,7 @@
 
 #include "kernels/cpu/loops/sum_of_squares.h"
 #include "kernels/cpu/operations.h"
+#include "kernels/plain/operations.h"
 
 namespace finetune::kernels::cpu {
 namespace {
@@ -46,5 +47,10 @@ double mean(const Tensor& values) {
   const float* begin = values.const_data_ptr<float>();
   return std::accumulate(begin, begin + values.numel(), 0.0) / static_cast<double>(values.numel());
 }
+
+// In ATen's order of sums, which a change would show in every run.
+Tensor sum_of_rows(const Tensor& rows) { return plain::sum_of_rows(rows); }
+
+void add_partial_sums(const std::vector<PartialSums>& sums) { plain::add_partial_sums(sums); }
 
 }  // namespace finetune::kernels::cpu

@@ -5,6 +5,12 @@ namespace finetune::kernels::cpu {
 
 bool update_together(const std::vector<AdamWJob>& /*jobs*/) { return false; }
 
+bool add_rows_stochastically(const Tensor& /*target*/, const Tensor& /*indices*/,
+                             const Tensor& /*rows*/, int64_t /*skipped*/,
+                             const RoundingKey& /*key*/) {
+  return false;
+}
+
 constinit const Kernels kKernels = {
     .name = "cpu",
 #define FINETUNE_OPERATION(operation) .operation = operation,

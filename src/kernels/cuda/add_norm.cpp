@@ -63,7 +63,7 @@ AddNormGradients add_norm_backward(const Tensor& gradient, const Tensor& sums,
   const int64_t columns = sums.size(-1);
   const int64_t rows = sums.numel() / columns;
   const RowParts parts_of(rows);
-  const Tensor parts = at::empty({parts_of.count, 3 * columns}, sums.options().dtype(at::kFloat));
+  const Tensor parts = at::empty({3, parts_of.count, columns}, sums.options().dtype(at::kFloat));
   Launch launch(sums);
   const AddNormBackwardArguments arguments = {
       .gradient = launch.changes(gradient),
@@ -79,11 +79,10 @@ AddNormGradients add_norm_backward(const Tensor& gradient, const Tensor& sums,
   const int threads = threads_for(columns);
   launch.run<kernel::add_norm_backward>(value_type_of(sums), variant_for(columns, threads),
                                         {.x = parts_of.count, .threads = threads}, arguments);
-  const Tensor added = column_sums(parts).view({3, columns});
   return {.product = weights.dropout ? sums : gradient,
-          .gamma = added[0],
-          .beta = added[1],
-          .bias = added[2]};
+          .gamma = parts[0],
+          .beta = parts[1],
+          .bias = parts[2]};
 }
 
 }  // namespace finetune::kernels::cuda

@@ -109,6 +109,7 @@ void move_heads(const SampleRange& range, Direction direction,
   const int64_t size = range.inputs.head_size();
   HeadsArguments arguments = {.starts = launch.reads<i64>(range.starts()),
                               .first_token = range.first_token,
+                              .tokens = static_cast<int>(range.length),
                               .length = static_cast<int>(range.length),
                               .size = static_cast<int>(size),
                               .is_aligned = 1};

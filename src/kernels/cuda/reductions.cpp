@@ -11,20 +11,23 @@ namespace {
 
 constexpr int64_t kValuesOfBlock = 2048;  // kListedValues of device/lists.h
 
-// Adds rows sorted by index, so that one block sums each row of the target in order.
-void add_sorted_rows(const Tensor& target, const Tensor& indices, const Tensor& rows,
-                     int64_t skipped) {
+enum Sums : int { kExactSums, kRoundedSums };  // variants of device/row_sums.cu
+
+// Adds rows of sorted indices, so that a row of the target is summed by one block, in order.
+void add_sorted_rows(Sums sums, const Tensor& target, const Tensor& indices, const Tensor& rows,
+                     int64_t skipped, uint64_t rounding_key = 0) {
   const auto [sorted, order] = at::sort(indices, /*stable=*/true, /*dim=*/0, /*descending=*/false);
   const Tensor values = rows.contiguous();
   Launch launch(target);
-  const RowSumsArguments arguments = {.target = launch.changes<float>(target),
+  const RowSumsArguments arguments = {.target = launch.changes(target),
                                       .rows = launch.reads<float>(values),
                                       .indices = launch.reads<i64>(sorted),
                                       .order = launch.reads<i64>(order),
                                       .count = indices.numel(),
                                       .columns = rows.size(1),
-                                      .skipped = skipped};
-  launch.run<kernel::row_sums>(ValueType::kFloat32, 0, {.x = indices.numel()}, arguments);
+                                      .skipped = skipped,
+                                      .rounding_key = rounding_key};
+  launch.run<kernel::row_sums>(ValueType::kFloat32, sums, {.x = indices.numel()}, arguments);
 }
 
 bool has_rows_sums(const Tensor& target, const Tensor& rows) {
@@ -63,12 +66,18 @@ double squares_of(const std::vector<Tensor>& tensors) {
 
 void add_rows(const Tensor& target, const Tensor& indices, const Tensor& rows, int64_t skipped) {
   if (!has_rows_sums(target, rows)) return plain::add_rows(target, indices, rows, skipped);
-  add_sorted_rows(target, indices, rows, skipped);
+  add_sorted_rows(kExactSums, target, indices, rows, skipped);
 }
 
 void sum_rows(const Tensor& target, const Tensor& indices, const Tensor& rows) {
   if (!has_rows_sums(target, rows)) return plain::sum_rows(target, indices, rows);
-  add_sorted_rows(target, indices, rows, /*skipped=*/-1);
+  add_sorted_rows(kExactSums, target, indices, rows, /*skipped=*/-1);
+}
+
+bool add_rows_stochastically(const Tensor& target, const Tensor& indices, const Tensor& rows,
+                             int64_t skipped, const RoundingKey& key) {
+  add_sorted_rows(kRoundedSums, target, indices, rows, skipped, key.key);
+  return true;
 }
 
 double sum_of_squares(const Tensor& values) { return squares_of({values}); }

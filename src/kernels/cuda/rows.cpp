@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "kernels/cuda/rows.h"
 
-#include <ATen/ops/empty.h>
-
 namespace finetune::kernels::cuda {
 
 DropoutArguments dropout_arguments(const std::optional<DropoutNumbers>& numbers,
@@ -22,18 +20,6 @@ DropoutArguments dropout_arguments(const std::optional<DropoutNumbers>& numbers,
           .rows_per_sample = static_cast<int>(rows_per_sample),
           .sequences = tensor(&TokenLayout::sequences),
           .places = tensor(&TokenLayout::places)};
-}
-
-Tensor column_sums(const Tensor& parts) {
-  const Tensor sums = at::empty({parts.size(1)}, parts.options());
-  Launch launch(parts);
-  const ColumnSumsArguments arguments = {.parts = launch.reads<float>(parts),
-                                         .sums = launch.writes<float>(sums),
-                                         .count = parts.size(0),
-                                         .columns = parts.size(1)};
-  launch.run<kernel::column_sums>(ValueType::kFloat32, 0,
-                                  {.x = (parts.size(1) + kWarp - 1) / kWarp}, arguments);
-  return sums;
 }
 
 }  // namespace finetune::kernels::cuda

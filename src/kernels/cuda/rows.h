@@ -41,7 +41,4 @@ inline int variant_for(int64_t columns, int64_t threads) {
                                                  int64_t rows_per_sample, const TokenLayout* layout,
                                                  Launch& launch);
 
-// Sums `parts` [P, W] over P in a fixed order: [W].
-[[nodiscard]] Tensor column_sums(const Tensor& parts);
-
 }  // namespace finetune::kernels::cuda

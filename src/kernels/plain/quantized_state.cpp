@@ -8,6 +8,10 @@
 #include <ATen/ops/zeros_like.h>
 
 #include <limits>
+#include <map>
+#include <mutex>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "finetune/kernels/parameter_chunks.h"
@@ -19,9 +23,27 @@ namespace {
 
 constexpr int64_t kLargestCode = 255;
 
-// Copies a table to the device of `like`.
-Tensor on_device_of(const Tensor& like, const float* values, size_t count) {
-  return at::tensor(at::ArrayRef<float>(values, count), at::kFloat).to(like.device());
+// A map on a device: the values of its codes, and the boundaries between them.
+struct MapTensors {
+  Tensor values, boundaries;
+};
+
+// Copied to each device once: a copy makes the host wait. Never destroyed, because a static tensor
+// could outlive what frees its memory.
+const MapTensors& map_on(c10::Device device, bool is_signed) {
+  static std::mutex mutex;
+  static auto& known = *new std::map<std::pair<std::string, bool>, MapTensors>();
+  const std::lock_guard lock(mutex);
+  MapTensors& tensors = known[{device.str(), is_signed}];
+  if (!tensors.values.defined()) {
+    const DynamicMap& map = is_signed ? signed_map() : unsigned_map();
+    const auto copy_of = [&](const float* first, size_t count) {
+      return at::tensor(at::ArrayRef<float>(first, count), at::kFloat).to(device);
+    };
+    tensors = {copy_of(map.values.data(), map.values.size()),
+               copy_of(map.boundaries.data(), map.boundaries.size())};
+  }
+  return tensors;
 }
 
 // Returns the largest magnitude of every block, [blocks].
@@ -40,9 +62,9 @@ Tensor blocks_of(const ParameterChunk& chunk, const Tensor& of_blocks, int64_t b
   return of_blocks.narrow(0, chunk.first / block, (chunk.count + block - 1) / block);
 }
 
-// Returns codes [count]; for a block of zeros, those of NaN.
-Tensor nearest_codes(const Tensor& values, const Tensor& absmax, const DynamicMap& map) {
-  const Tensor boundaries = on_device_of(values, map.boundaries.data(), map.boundaries.size());
+// [count] codes; those of a block of zeros are NaN's.
+Tensor nearest_codes(const Tensor& values, const Tensor& absmax, bool is_signed) {
+  const Tensor& boundaries = map_on(values.device(), is_signed).boundaries;
   const Tensor scaled = values * absmax.reciprocal();
   return at::searchsorted(boundaries, scaled, /*out_int32=*/false, /*right=*/true);
 }
@@ -156,18 +178,17 @@ void encode_dynamic(const Tensor& exp_avg, const Tensor& exp_avg_sq, const Dynam
   state.absmax2.copy_(scales(second));
   const Tensor absmax1 = spread(state.absmax1, kDynamicBlock, count);
   const Tensor absmax2 = spread(state.absmax2, kDynamicBlock, count);
-  const Tensor codes = nearest_codes(first, absmax1, signed_map());
-  // Values whose sign bit is set get a code below that of zero, 127.
+  const Tensor codes = nearest_codes(first, absmax1, true);
   const Tensor codes1 = at::where(first.signbit(), codes.clamp_max(126), codes);
   state.state1.view(-1).copy_(at::where(absmax1 == 0, at::Scalar(kLargestCode), codes1));
-  const Tensor codes2 = nearest_codes(second, absmax2, unsigned_map());
+  const Tensor codes2 = nearest_codes(second, absmax2, false);
   state.state2.view(-1).copy_(at::where(absmax2 == 0, at::zeros_like(codes2), codes2));
 }
 
 void decode_dynamic(const DynamicState& state, const Tensor& exp_avg, const Tensor& exp_avg_sq) {
   const int64_t count = exp_avg.numel();
   const auto decoded = [&](const Tensor& codes, const Tensor& absmax, bool is_signed) {
-    const Tensor map = dynamic_map(is_signed).to(codes.device());
+    const Tensor& map = map_on(codes.device(), is_signed).values;
     return map.index_select(0, codes.view(-1).to(at::kLong)) * spread(absmax, kDynamicBlock, count);
   };
   exp_avg.view(-1).copy_(decoded(state.state1, state.absmax1, true));

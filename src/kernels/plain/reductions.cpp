@@ -19,8 +19,22 @@ double sum_of_all_squares(const std::vector<Tensor>& tensors) {
 
 double mean(const Tensor& values) { return values.mean().item<double>(); }
 
-// Unlike index_add_, which adds atomically, this sorts the indices, so that repeated runs have
-// equal bits.
+Tensor sum_of_rows(const Tensor& rows) {
+  return rows.sum(0, /*keepdim=*/false, compute_type(rows));
+}
+
+void add_partial_sums(const std::vector<PartialSums>& sums) {
+  for (const PartialSums& one : sums) {
+    const Tensor sum = one.parts.sum(0);
+    if (one.target.scalar_type() == at::kFloat) {
+      one.target.add_(sum);
+    } else {
+      finetune::add_stochastically(one.target, sum, one.key);
+    }
+  }
+}
+
+// Unlike index_add_, which adds atomically: sorted, so that runs have equal bits.
 void sum_rows(const Tensor& target, const Tensor& indices, const Tensor& rows) {
   target.index_put_({indices}, rows, /*accumulate=*/true);
 }

@@ -7,6 +7,12 @@ bool has_fast_products(Precision /*precision*/) { return true; }
 
 bool update_together(const std::vector<AdamWJob>& /*jobs*/) { return false; }
 
+bool add_rows_stochastically(const Tensor& /*target*/, const Tensor& /*indices*/,
+                             const Tensor& /*rows*/, int64_t /*skipped*/,
+                             const RoundingKey& /*key*/) {
+  return false;
+}
+
 constinit const Kernels kKernels = {
     .name = "plain",
 #define FINETUNE_OPERATION(operation) .operation = operation,

@@ -329,8 +329,8 @@ bool has_compatible_shallow_copy_type(const Tensor& /*to*/, const Tensor& /*from
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) {
   m.impl("_copy_from", copy_from);
-  // CUDA has one kernel for a list of tensors; the CPU would call an operator for each tensor.
-  for (const char* name : {"_foreach_norm.Scalar", "_foreach_zero_"}) {
+  // CUDA has one kernel for a list of tensors; the CPU calls an operator for each.
+  for (const char* name : {"_foreach_copy_", "_foreach_norm.Scalar", "_foreach_zero_"}) {
     m.impl(name, torch::CppFunction::makeFromBoxedFunction<&run_operator>());
   }
   m.impl("_has_compatible_shallow_copy_type", has_compatible_shallow_copy_type);

@@ -16,6 +16,8 @@
 
 #include "cuda_on_cpu/cuda_on_cpu.h"
 #include "cuda_on_cpu/kernels.h"
+#include "finetune/base/random.h"
+#include "finetune/kernels/parameter_store.h"
 #include "kernels/cpu/operations.h"
 #include "kernels/cuda/operations.h"
 #include "kernels/cuda/runner.h"
@@ -69,6 +71,14 @@ class CudaKernels : public ::testing::Test {
   }
 };
 
+// A sum over rows where a table gives parts of it.
+Tensor sum_of_parts(const Kernels& kernels, const Tensor& gradient) {
+  if (gradient.dim() == 1) return gradient;
+  const Tensor sum = at::zeros({gradient.size(1)});
+  kernels.add_partial_sums({{.target = sum, .parts = gradient, .key = {}}});
+  return sum;
+}
+
 std::optional<DropoutNumbers> some_dropout(double p) {
   const DropoutStream stream{.seed = 3, .update = 2, .first_place = 9};
   return make_dropout_numbers(p, std::optional(stream), 1, DropoutSite::kAttentionOutput);
@@ -95,7 +105,12 @@ TEST_F(CudaKernels, NormaliseAsTheCpu) {
         const Tensor y = k.add_norm(sums, bias, residual, weights);
         const Tensor dy = gradient.clone();
         const AddNormGradients back = k.add_norm_backward(dy, sums, weights);
-        return {y, dy, back.product, back.gamma, back.beta, back.bias};
+        return {y,
+                dy,
+                back.product,
+                sum_of_parts(k, back.gamma),
+                sum_of_parts(k, back.beta),
+                sum_of_parts(k, back.bias)};
       });
     }
   }
@@ -120,7 +135,7 @@ TEST_F(CudaKernels, ActivateAsTheCpu) {
     k.bias_activation(x, bias, nullptr, output);
     const Tensor dy = gradient.clone();
     const Tensor of_bias = k.bias_activation_backward(x, bias, nullptr, dy);
-    return {output, dy, of_bias};
+    return {output, dy, sum_of_parts(k, of_bias)};
   });
 }
 
@@ -162,6 +177,43 @@ TEST_F(CudaKernels, AttendAsTheCpu) {
       const Tensor context = k.attention(inputs);
       k.attention_backward(inputs, gradient);
       return {context, inputs.query, inputs.key, inputs.value};
+    });
+  }
+}
+
+struct BlockCaseOnDevice {
+  int64_t tokens;
+  int64_t block_size;
+  int64_t samples;
+  bool like_transformers;
+};
+
+// Every number of values that a thread holds; ragged ends, masks, blocks that are seen twice.
+TEST_F(CudaKernels, AttendToBlocksAsTheCpu) {
+  for (const BlockCaseOnDevice& one : std::initializer_list<BlockCaseOnDevice>{
+           {150, 8, 2, false}, {160, 16, 2, true}, {700, 64, 1, false}, {1100, 64, 1, false}}) {
+    SCOPED_TRACE(one.tokens);
+    const std::vector<int64_t> sizes = {one.samples, one.tokens, 24};
+    const Tensor query = at::randn(sizes);
+    const Tensor key = at::randn(sizes);
+    const Tensor value = at::randn(sizes);
+    const Tensor gradient = at::randn(sizes);
+    Tensor mask = at::ones({one.samples, 1, 1, one.tokens}, at::kBool);
+    mask[0].narrow(-1, one.tokens - 11, 9).fill_(false);
+    const BlockSparseOptions options = {.block_size = one.block_size,
+                                        .random_blocks = 2,
+                                        .seed = 11,
+                                        .like_transformers = one.like_transformers};
+    const BlockLayer layer = {.layer = 1,
+                              .heads = 2,
+                              .dropout_probability = 0.2,
+                              .dropout = DropoutStream{.seed = 5, .update = 9, .first_place = 30}};
+    expect_like_cpu(4 * kClose, [&](const Kernels& k) -> Tensors {
+      const BlockAttention inputs =
+          make_block_attention(query.clone(), key.clone(), value.clone(), mask, layer, options);
+      const BlockContext forward = k.block_attention(inputs);
+      k.block_attention_backward(inputs, forward, gradient);
+      return {forward.context, inputs.query, inputs.key, inputs.value};
     });
   }
 }
@@ -208,6 +260,68 @@ TEST_F(CudaKernels, AddRowsInTheCpusOrder) {
     k.sum_rows(summed, indices, rows);
     return {added, summed};
   });
+}
+
+// Of every type, aligned rows and others, more of them than a launch takes.
+TEST_F(CudaKernels, SumRowsAsTheCpu) {
+  Tensors rows;
+  for (const int64_t columns : {4, 70, 1030}) {
+    for (const at::ScalarType type : {at::kFloat, at::kBFloat16, at::kHalf}) {
+      rows.push_back(at::randn({600, columns}).to(type));
+    }
+  }
+  expect_like_cpu(4 * kClose, [&](const Kernels& k) {
+    Tensors sums;
+    std::vector<PartialSums> parts;
+    for (int i = 0; i < 80; ++i) {
+      const Tensor sum = k.sum_of_rows(rows[static_cast<size_t>(i) % rows.size()]);
+      sums.push_back(at::ones({sum.size(-1)}) * i);
+      if (sum.dim() == 1) sums.back().add_(sum);
+      if (sum.dim() == 2) parts.push_back({.target = sums.back(), .parts = sum, .key = {}});
+    }
+    k.add_partial_sums(parts);
+    return sums;
+  });
+}
+
+// Into bfloat16 with the numbers that the CPU rounds with; parts whose sum has one order.
+TEST_F(CudaKernels, RoundSumsOfRowsAsTheCpu) {
+  const Tensor parts = at::randn({2, 70});
+  const Tensor start = at::randn({70}).to(at::kBFloat16);
+  expect_like_cpu(kEqualBits, [&](const Kernels& k) -> Tensors {
+    const Tensor target = start.clone();
+    k.add_partial_sums({{.target = target, .parts = parts, .key = {.key = 99}}});
+    return {target};
+  });
+}
+
+// The store's way on the CPU: sums of each index first, rounded one index after the other.
+TEST_F(CudaKernels, RoundAddedRowsAsTheCpu) {
+  const Tensor rows = at::randn({200, 10});
+  const Tensor indices = at::randint(17, {200}, at::kLong);
+  const Tensor start = at::randn({20, 10}).to(at::kBFloat16);
+  const RoundingStream stream{.seed = 5, .update = 3, .first_place = 16};
+  const auto gradient_of = [&](ParameterStore& store, const Tensor& weight) {
+    store.begin_micro_batch(stream);
+    store.add(weight, start.to(at::kFloat));
+    store.add_to_indexed_rows(weight, indices, rows, /*skipped=*/3);
+    return store.parameters()[0].gradient;
+  };
+  const Tensor weight = at::zeros({20, 10}).requires_grad_();
+  ParameterStore store({{"w", weight}}, WeightFormat::kFloat32, GradientFormat::kBFloat16);
+  const Tensor expected = gradient_of(store, weight);
+
+  const Tensor other = at::zeros({20, 10}).requires_grad_();
+  ParameterStore own({{"w", other}}, WeightFormat::kFloat32, GradientFormat::kBFloat16);
+  own.begin_micro_batch(stream);
+  own.add(other, start.to(at::kFloat));
+  const Tensor actual = own.parameters()[0].gradient;
+  const uint64_t key = random::make_key(
+      random::mix(stream.seed ^ random::mix(static_cast<uint64_t>(stream.update))),
+      random::Purpose::kGradientRounding, static_cast<uint64_t>(stream.first_place) << 16 | 1, 0);
+  ASSERT_TRUE(cuda::kKernels.add_rows_stochastically(actual, indices, rows, 3, {.key = key}));
+  EXPECT_TRUE(same_content(actual, expected));
+  EXPECT_FALSE(cpu::kKernels.add_rows_stochastically(actual, indices, rows, 3, {.key = key}));
 }
 
 TEST_F(CudaKernels, SumSquaresOfListsOfTwoTypes) {

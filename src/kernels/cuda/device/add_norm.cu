@@ -139,13 +139,14 @@ __device__ void add_norm_backward(const AddNormBackwardArguments& a) {
       for (int i = 0; i < 4; ++i) of_bias[4 * v + i] += dy[4 * v + i];
     }
   }
-  float* const parts = a.parts + static_cast<i64>(blockIdx.x) * 3 * a.columns;
+  float* const parts = a.parts + static_cast<i64>(blockIdx.x) * a.columns;
+  const i64 values = static_cast<i64>(gridDim.x) * a.columns;  // of all blocks
 #pragma unroll
   for (int v = 0; v < kVectors; ++v) {
     const i64 first = first_column(v);
     store4(parts, first, a.columns, a.is_aligned, of_gamma + 4 * v);
-    store4(parts + a.columns, first, a.columns, a.is_aligned, of_beta + 4 * v);
-    store4(parts + 2 * a.columns, first, a.columns, a.is_aligned, of_bias + 4 * v);
+    store4(parts + values, first, a.columns, a.is_aligned, of_beta + 4 * v);
+    store4(parts + 2 * values, first, a.columns, a.is_aligned, of_bias + 4 * v);
   }
 }
 

@@ -51,7 +51,7 @@ struct AddNormBackwardArguments {
   void* gradient;  // becomes that of the sums
   void* sums;      // with dropout, becomes that of the product
   const float* gamma;
-  float* parts;  // [blocks, 3, columns]: partial gradients of gamma, beta and bias
+  float* parts;  // [3, blocks, columns]: of gamma, beta and bias
   i64 rows;
   i64 rows_at_once;  // rows that a block handles
   i64 columns;
@@ -60,13 +60,33 @@ struct AddNormBackwardArguments {
   DropoutArguments dropout;
 };
 
-// sums[c] = parts[0][c] + parts[1][c] + ...
-struct ColumnSumsArguments {
+struct PartialSumsArguments {
+  const void* rows;  // [rows, columns]
+  float* parts;      // [blocks, columns]
+  i64 count;         // of rows
+  i64 rows_at_once;  // of a block
+  i64 columns;
+  int is_aligned;
+};
+
+// target[c] += parts[0][c] + parts[1][c] + ...
+struct ListedSums {
   const float* parts;
-  float* sums;
+  void* target;  // float32, or bfloat16 with stochastic rounding
   i64 count;
   i64 columns;
+  i64 first_block;  // as ListedTensor's
+  u64 rounding_key;
+  int is_rounded;
 };
+
+// By value: a launch needs no copy of the list. A kernel's arguments have at most 4 KiB.
+constexpr int kSumsOfLaunch = 64;
+struct ColumnSumsArguments {
+  ListedSums sums[kSumsOfLaunch];
+  int count;
+};
+static_assert(sizeof(ColumnSumsArguments) <= 4096, "the arguments of a kernel");
 
 struct BiasGeluArguments {
   const void* input;
@@ -97,8 +117,9 @@ struct HeadsArguments {
     int heads;
   };
   Part parts[4] = {};
-  const i64* starts;  // first token of each sample; null: sample b starts at b * length
-  i64 first_token;    // number of the first token in `tokens`; 0 without starts
+  const i64* starts;  // first token of each sample; null: b * tokens
+  i64 first_token;    // number of the first in `tokens`; without starts 0
+  int tokens;         // of each sample; without starts
   int length;
   int size;
   int is_aligned;
@@ -128,6 +149,35 @@ struct AttentionBackwardArguments {
   DropoutArguments dropout;
 };
 
+// Which keys rows of block-sparse scores are of (block_rows.cu).
+struct BlockRowsShape {
+  const i64* queries;  // [query_blocks]: their blocks
+  const i64* keys;     // [heads, query_blocks, seen]: head * blocks + block
+  i64 rows;
+  i64 blocks;  // of a sequence
+  int block_size;
+  int heads;
+  int query_blocks;
+  int seen;
+};
+
+struct BlockRowsArguments {
+  BlockRowsShape shape;
+  const void* scores;   // [samples, heads, query_blocks, block_size, seen * block_size], scaled
+  void* probabilities;  // as AttentionRowsArguments'
+  void* dropped;
+  const u8* mask;  // [samples, tokens] or null
+  i64 tokens;      // of a sample
+  DropoutArguments dropout;
+};
+
+struct BlockRowsBackwardArguments {
+  BlockRowsShape shape;
+  const void* probabilities;
+  void* gradient;  // of dropped probabilities; becomes that of scaled scores
+  DropoutArguments dropout;
+};
+
 struct CrossEntropyArguments {
   float* logits;  // [rows, columns]; becomes the gradient
   const i64* labels;
@@ -139,13 +189,14 @@ struct CrossEntropyArguments {
 };
 
 struct RowSumsArguments {
-  float* target;       // [.., columns]
+  void* target;        // [.., columns], float32 or bfloat16
   const float* rows;   // [count, columns]
   const i64* indices;  // [count], sorted
   const i64* order;    // position before sorting
   i64 count;
   i64 columns;
   i64 skipped;
+  u64 rounding_key;  // of bfloat16
 };
 
 struct FormatsArguments {

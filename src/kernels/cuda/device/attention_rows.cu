@@ -1,34 +1,10 @@
 // SPDX-License-Identifier: MIT
-// Softmax and dropout of rows of attention scores, forward and backward. A row is in the registers
-// of a warp (variants 0 to 3: 1, 2, 4, 8 times four values per lane) or, from 1,025 keys on, of a
-// block (variants 4 to 6: 2, 4, 8 times four values per thread).
-#include "kernels/cuda/device/common.h"
+// Rows of attention scores: softmax and dropout, forward and backward.
+#include "kernels/cuda/device/score_rows.h"
 
 namespace finetune::kernels::cuda {
 
-// The number of values per thread and the threads per row of a variant.
-template <int kVariant>
-struct RowsOf {
-  static constexpr bool kWholeBlock = kVariant >= 4;
-  static constexpr int kVectors = 1 << (kWholeBlock ? kVariant - 3 : kVariant);
-
-  __device__ static i64 row() {
-    return kWholeBlock ? static_cast<i64>(blockIdx.x)
-                       : static_cast<i64>(blockIdx.x) * (blockDim.x / kWarp) + threadIdx.x / kWarp;
-  }
-  __device__ static i64 first_key(int vector) {
-    const u32 lanes = kWholeBlock ? blockDim.x : kWarp;
-    return 4 * (static_cast<i64>(vector) * lanes + threadIdx.x % lanes);
-  }
-  __device__ static float sum(float x, float* shared) {
-    return kWholeBlock ? block_sum(x, shared) : warp_sum(x);
-  }
-  __device__ static float largest(float x, float* shared) {
-    return kWholeBlock ? block_largest(x, shared) : warp_largest(x);
-  }
-};
-
-// The sample, head and query of a row.
+// A row's sample, head and query.
 struct ScoreRow {
   i64 sample;
   int head;
@@ -45,10 +21,6 @@ struct ScoreRow {
   }
 };
 
-__device__ inline float lowest() { return float_of(0xFF800000U); }  // minus infinity
-
-// probabilities = exp(score - largest) / their sum over the keys that the query attends to; then
-// dropout. Rows whose keys are all masked become zero.
 template <class T, int kVariant>
 __device__ void attention_rows(const AttentionRowsArguments& a) {
   using Rows = RowsOf<kVariant>;

@@ -14,8 +14,8 @@ __device__ void heads(const HeadsArguments& a) {
   const i64 sample = blockIdx.x / a.length;
   const i64 place = blockIdx.x % a.length;
   const bool has_layout = a.starts != nullptr;
-  const i64 start = has_layout ? a.starts[sample] - a.first_token : sample * a.length;
-  const i64 tokens = has_layout ? a.starts[sample + 1] - a.starts[sample] : a.length;
+  const i64 start = has_layout ? a.starts[sample] - a.first_token : sample * a.tokens;
+  const i64 tokens = has_layout ? a.starts[sample + 1] - a.starts[sample] : a.tokens;
   const bool is_padding = place >= tokens;
   if (kDirection == kJoin && is_padding) return;
   T* const token =

@@ -18,6 +18,16 @@ __device__ inline void rounding_numbers(u64 first, u64 key, u32* numbers) {
   for (int i = 0; i < 4; ++i) numbers[i] = i % 2 == 0 ? words[i / 2] & 0xFFFFU : words[i / 2] >> 16;
 }
 
+// The number of one element. By a choice of values: an index into registers would put them into
+// local memory.
+__device__ inline u32 rounding_number(u64 element, u64 key) {
+  u32 numbers[4];
+  rounding_numbers(element / 4 * 4, key, numbers);
+  const u32 low = element % 2 == 0 ? numbers[0] : numbers[1];
+  const u32 high = element % 2 == 0 ? numbers[2] : numbers[3];
+  return element % 4 < 2 ? low : high;
+}
+
 __device__ inline u16 round_with(float x, u32 number) {
   constexpr u32 kLargest = 0x7F7FFFFFU;
   const u32 bits = bits_of(x);
