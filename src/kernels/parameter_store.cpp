@@ -260,7 +260,7 @@ Tensor& ParameterStore::open_gradient(Parameter& parameter) {
 
 bool ParameterStore::set_product(Parameter& parameter, const Tensor& left, const Tensor& right) {
   Tensor& gradient = gradient_of(parameter);
-  if (gradient.defined() || zeroes_together_ || !is_summed_exactly(parameter)) return false;
+  if (gradient.defined() || runs_ahead_ || !is_summed_exactly(parameter)) return false;
   Tensor memory;
   if (&gradient == &parameter.gradient) {
     memory = std::exchange(spare_[static_cast<size_t>(&parameter - parameters_.data())], {});
