@@ -278,7 +278,7 @@ class Prediction {
   }
 
   // Of the first layer, the last that the backward pass comes to: gradients took the memory of the
-  // activations behind it.
+  // activations after it.
   [[nodiscard]] Moment in_last_layer_backward() const {
     Moment moment = in_layer_backward();
     moment.gradients = std::max(moment.gradients, last_gradients());

@@ -54,7 +54,7 @@ class RunStorage {
   };
   // Waits a bounded time for each mirror and takes its lease. Before anything is copied or changed,
   // the run in the mirror is compared: `check` judges a run that would be brought back and one that
-  // the output folder does not know. An output folder with a run of its own refuses a mirror_dir
+  // the output folder does not know. An output folder with its own run refuses a mirror_dir
   // with another run: Error(kConfig). A mirror that cannot be reached is a warning where the output
   // folder holds checkpoints or `begins_anew`, else Error(kIo): it may hold hours of work.
   // Error(kBusy) where another session holds one.
