@@ -291,8 +291,8 @@ class Launcher {
     lose(rank);
     if (hung_rank_ == rank) return;
     log::error(
-        format_text("rank {} was ended by signal {} ({}), and the other processes leave; what was "
-                    "saved is kept: run the same command again to resume",
+        format_text("rank {} was ended by signal {} ({}), so the other processes exit too; run the "
+                    "same command again to resume from the last checkpoint",
                     rank, number, ::strsignal(number)));
   }
 
@@ -318,8 +318,8 @@ class Launcher {
       if (!is_lost_) {
         hung_rank_ = static_cast<int64_t>(rank);
         log::error(format_text(
-            "rank {} has shown no sign of life for {} s and is ended, and the other processes "
-            "leave; what was saved is kept: run the same command again to resume",
+            "rank {} has shown no sign of life for {} s and is ended, so the other processes exit "
+            "too; run the same command again to resume from the last checkpoint",
             rank, static_cast<int>(hang_seconds_)));
       }
       ::kill(child.process, SIGKILL);

@@ -398,6 +398,15 @@ void report_reading(const ReadingOptions& trained, const PredictWords& words) {
   if (!list.empty()) log::info(list + " (as the model was trained)");
 }
 
+// Follows links: the predictions would take the place of the texts.
+void refuse_to_replace_the_input(const PredictWords& words) {
+  if (!words.input || !words.output) return;
+  std::error_code missing;
+  if (!std::filesystem::equivalent(*words.input, *words.output, missing) || missing) return;
+  throw Error(ErrorKind::kUsage, "--output '" + *words.output +
+                                     "' is the file that --input names; choose another --output");
+}
+
 bool is_delimited(const std::string& input) {
   const FileKind kind = input == "-" ? FileKind::kText : file_kind(input);
   return kind == FileKind::kCsv || kind == FileKind::kTsv;
@@ -475,6 +484,7 @@ int predict_command(const Arguments& arguments) {
   const bool has_texts = !lists.empty() || input;
   const bool reads_input = !has_texts && ::isatty(STDIN_FILENO) == 0;
   if (reads_input) input = "-";
+  refuse_to_replace_the_input(words);
   const TaskDescriptor& task = task_of_model(words.task, folder, has_texts || reads_input);
   for (const auto& [option, owner] : kOwned) check_owner(line.has(option), option, owner, task);
   const bool generates = task.pipeline.name == kTextGeneration;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include <algorithm>
+#include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
@@ -85,6 +86,21 @@ Json report_json(const std::vector<RunFolder>& folders, bool verify) {
           {"differences", std::move(differences)}};
 }
 
+// An existing file in a run's folder is the run's own, unless its name is one that reports have.
+void refuse_to_replace_a_run(const std::string& file, const std::vector<std::string>& folders) {
+  const std::string name = file_name(file);
+  if (name.starts_with("report") || name.ends_with(".html")) return;
+  const std::filesystem::path path(file);
+  std::error_code missing;
+  if (!std::filesystem::exists(path, missing)) return;
+  const std::filesystem::path folder = path.has_parent_path() ? path.parent_path() : ".";
+  for (const std::string& run : folders) {
+    if (!std::filesystem::equivalent(folder, run, missing) || missing) continue;
+    throw Error(ErrorKind::kUsage, "-o '" + file + "' is a file of the run in '" + run +
+                                       "', which a report only reads; choose another name");
+  }
+}
+
 }  // namespace
 
 int report_command(const Arguments& arguments) {
@@ -128,6 +144,7 @@ int report_command(const Arguments& arguments) {
     std::cout << text << std::flush;
     return kExitFinished;
   }
+  refuse_to_replace_a_run(*file, folders);
   FileSystem::local().write_atomically(*file, text);
   log::info("the report is in " + *file);
   return kExitFinished;

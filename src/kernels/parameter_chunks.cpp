@@ -5,6 +5,7 @@
 #include <ATen/ScalarOps.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
 #include <ATen/ops/mul.h>
 #include <c10/core/GradMode.h>
 
@@ -91,8 +92,11 @@ class ChunkLists {
              const std::function<void(std::span<const ListedChunk>)>& update) const {
     Tensor scaled;
     if (factor_ != 1.0F) {
+      // Kept by the thread: an update that has begun cannot be repeated after OOM.
+      static thread_local std::vector<float> memory;
       const int64_t most = std::min(kListedValues, (end - begin) * kUnit);
-      scaled = at::empty({most}, gradients_.front().options());
+      memory.resize(std::max(memory.size(), static_cast<size_t>(most)));
+      scaled = at::from_blob(memory.data(), {most}, gradients_.front().options());
     }
     std::vector<ListedChunk> list;
     int64_t listed = 0;

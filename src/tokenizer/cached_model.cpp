@@ -77,10 +77,14 @@ void CachedModel::tokenize(std::string_view word, std::vector<Piece>& pieces) co
 
 void CachedModel::append_ids(std::string_view word, std::vector<int32_t>& ids) const {
   Scratch& scratch = thread_scratch();
-  while (!word.empty()) {
-    const std::string_view part = has_parts_ ? word.substr(0, end_of_part(word)) : word;
+  const auto append_part = [&](std::string_view part) {
     append(scratch.ids, serial_, part, scratch.new_ids, ids,
            [&] { append_new_ids(part, scratch.new_ids); });
+  };
+  if (!has_parts_) return append_part(word);
+  while (!word.empty()) {
+    const std::string_view part = word.substr(0, end_of_part(word));
+    append_part(part);
     word.remove_prefix(part.size());
   }
 }

@@ -106,7 +106,7 @@ TEST(Validate, BreaksOnEachOfTransformersRules) {
       {"save_steps: 15\neval_steps: 10\neval_strategy: steps\nload_best_model_at_end: true",
        "run.yaml:6: 'load_best_model_at_end: true' needs save_steps to be a multiple"},
       {"save_steps: 0.5\neval_steps: 10\neval_strategy: steps\nload_best_model_at_end: true",
-       "run.yaml:6: 'load_best_model_at_end: true' needs save_steps and eval_steps to be both"},
+       "run.yaml:6: 'load_best_model_at_end: true' needs save_steps and eval_steps both"},
       {"lr_scheduler_type: reduce_lr_on_plateau",
        "run.yaml:6: 'lr_scheduler_type: reduce_lr_on_plateau' needs eval_strategy"},
       {"lr_scheduler_type: greedy", "run.yaml:6: 'lr_scheduler_type: greedy' needs eval_strategy"},

@@ -148,7 +148,7 @@ TEST(TfRecords, NameTheRowWhoseFeatureIsMissingOrNoExample) {
   };
   EXPECT_THAT(error(record_of({{"id", Integers{1}}})),
               HasSubstr("a.tfrecord, row 2501: has no column 'text'; it has the columns \"id\""));
-  EXPECT_THAT(error(tf_record("\x0a\x05")), HasSubstr("a.tfrecord, row 2501 holds a part that is "
+  EXPECT_THAT(error(tf_record("\x0a\x05")), HasSubstr("a.tfrecord, row 2501 has a field that is "
                                                       "longer than the rest of the record"));
   EXPECT_THAT(error(record_of({{"text", Texts{"a", "b"}}})),
               HasSubstr("a.tfrecord, row 2501: column 'text' holds array"));

@@ -126,7 +126,7 @@ TEST_F(StoreHeartbeats, NameTheRankThatIsGoneOnce) {
   EXPECT_TRUE(members_[1].heartbeat->is_told());
   const std::string said = said_until_the_end();
   EXPECT_THAT(said, HasSubstr("rank 2 on "));
-  EXPECT_THAT(said, HasSubstr("is gone, and the other processes leave"));
+  EXPECT_THAT(said, HasSubstr("is gone, so the other processes exit too"));
   EXPECT_EQ(said.find("error:"), said.rfind("error:")) << said;
 }
 

@@ -62,6 +62,18 @@ TEST(PredictCommand, WritesJsonLinesToAFile) {
   EXPECT_EQ(read_file(folder / "out.jsonl"), shown.out);
 }
 
+TEST(PredictCommand, NeverReplacesItsInput) {
+  const TemporaryFolder folder;
+  const std::string input = folder.write("in.jsonl", "{\"text\": \"a <mask> lamp\"}\n");
+  std::filesystem::create_symlink(input, folder / "link.jsonl");
+  for (const std::string& output : {input, folder / "link.jsonl"}) {
+    const ProcessResult result = finetune(predict({"--input", input, "--output", output}));
+    EXPECT_EQ(result.code, 2) << result.err;
+    EXPECT_THAT(result.err, HasSubstr("is the file that --input names"));
+    EXPECT_EQ(read_file(input), "{\"text\": \"a <mask> lamp\"}\n");
+  }
+}
+
 TEST(PredictCommand, WritesATableWithALineForEachAnswer) {
   const TemporaryFolder folder;
   const std::string input = folder.write("in.txt", kLines);

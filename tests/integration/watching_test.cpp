@@ -144,12 +144,14 @@ TEST(Status, OfAStoppedRunHasTheStepThatWasSaved) {
 }
 
 TEST(Status, HasTheShareOfTheMeasuredCeiling) {
-  const TinyRun run(TinyRun::Keys{{"max_steps", "40000"}, {"eval_strategy", "\"no\""}});
+  // Few lines: nobody reads the process's output any more, and a full pipe would stop it.
+  const TinyRun run(
+      TinyRun::Keys{{"max_steps", "40000"}, {"logging_steps", "200"}, {"eval_strategy", "\"no\""}});
   Process process(run.command({"--progress", "json"}));
   ASSERT_TRUE(process.wait_for_output("\"ceiling_share\":"));
   Json status;
   // The record is written every few seconds.
-  for (int attempt = 0; attempt < 100 && !status.contains("ceiling_share"); ++attempt) {
+  for (int attempt = 0; attempt < 600 && !status.contains("ceiling_share"); ++attempt) {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
     status = status_of(run.out(), 6);
   }
@@ -229,6 +231,19 @@ TEST(Report, ReadsFoldersOfTransformersTrainer) {
   ASSERT_EQ(report.code, 0) << report.err;
   const Json series = Json::parse(report.out)["runs"][0]["series"];
   EXPECT_EQ(series["loss"]["v"], Json::parse("[2.0, 1.0]"));
+}
+
+TEST(Report, NeverReplacesAFileOfTheRun) {
+  const TemporaryFolder folder;
+  const std::string out = folder_of_transformers(folder, 10);
+  write_file(out + "/model.safetensors", "weights");
+  const ProcessResult refused = finetune({"report", out, "-o", out + "/model.safetensors"});
+  EXPECT_EQ(refused.code, 2) << refused.err;
+  EXPECT_THAT(refused.err, HasSubstr("is a file of the run in"));
+  EXPECT_EQ(read_file(out + "/model.safetensors"), "weights");
+  for (int i = 0; i < 2; ++i) {  // its own file is replaced
+    EXPECT_EQ(finetune({"report", out, "-o", out + "/report.html"}).code, 0);
+  }
 }
 
 // Every value of the log is in a curve at its step, and nothing else.
