@@ -19,6 +19,18 @@
 #include "train/start_text.h"
 
 namespace finetune {
+namespace {
+
+// Discards what is written to it.
+class Nowhere final : public WritableFile {
+ public:
+  using WritableFile::write;
+  void write(const void* /*data*/, size_t /*size*/) override {}
+  void sync() override {}
+  void close() override {}
+};
+
+}  // namespace
 
 std::optional<int> RunEnd::finish(const std::string& faults) {
   const TrainingArgs& args = run_.args;
@@ -95,9 +107,33 @@ void RunEnd::write(const Json& summary, const Metrics& metrics, const Metrics& p
   export_model(summary, metrics);
 }
 
+// Of a rebuilt model, before it replaces anything: a file that is whole may be the only good copy.
+void RunEnd::check_rebuilt_weights() const {
+  checkpoint::Manifest rebuilt;
+  for (const checkpoint::CheckpointFile& file :
+       saving_.contents().save({.kind = SaveKind::kModel})) {
+    if (!checkpoint::is_weight_file_name(file.name)) continue;
+    Nowhere nowhere;
+    checkpoint::RecordingFile recording(nowhere);
+    file.write(recording);
+    rebuilt.files[file.name] = recording.record();
+  }
+  const std::string different = run_.storage.difference_to_finished(rebuilt);
+  if (different.empty()) return;
+  const std::string& folder = run_.args.output_dir;
+  throw Error(ErrorKind::kCheckpoint,
+              "the rebuilt '" + join_path(folder, different) +
+                  "' is not the one that the finished run had (another library version, machine "
+                  "or best checkpoint), so nothing was replaced; put good copies of the damaged "
+                  "files back, or delete " +
+                  join_path(folder, checkpoint::kManifestFile) +
+                  " and run the command again to accept what is there");
+}
+
 void RunEnd::export_model(const Json& summary, const Metrics& metrics) {
   const std::string& folder = run_.args.output_dir;
   const SaveScope scope{.kind = SaveKind::kModel};
+  if (run_.storage.is_rebuilding()) check_rebuilt_weights();
   checkpoint::ModelExport model(run_.files, folder);
   for (const checkpoint::CheckpointFile& file : saving_.contents().save(scope)) model.write(file);
   // A rebuilt model gets no new card, because the user may have edited the existing one.
@@ -115,15 +151,6 @@ void RunEnd::export_model(const Json& summary, const Metrics& metrics) {
       results["perplexity"] = std::exp(results["eval_loss"].get<double>());
     }
     write_results(run_.files, folder, "eval", results);
-  }
-  const std::string different = run_.storage.difference_to_finished(model.manifest());
-  if (!different.empty()) {
-    throw Error(ErrorKind::kCheckpoint,
-                "the rebuilt '" + join_path(folder, different) +
-                    "' is not the one that the finished run had (another library version, machine "
-                    "or best checkpoint); put a good copy of it back, or delete " +
-                    join_path(folder, checkpoint::kManifestFile) +
-                    " and run the command again to accept the rebuilt model");
   }
   model.add_results();
   run_.state.finished = true;

@@ -37,6 +37,7 @@ class RunEnd {
   [[nodiscard]] Json summarize() const;
   // Called on rank 0.
   void write(const Json& summary, const Metrics& metrics, const Metrics& predicted);
+  void check_rebuilt_weights() const;
   void export_model(const Json& summary, const Metrics& metrics);
   [[nodiscard]] int exit_code() const;
 

@@ -117,6 +117,26 @@ TEST(FinishedModel, IsRebuiltFromTheLastCheckpointWithoutAMirror) {
   expect_finished(run.train());
 }
 
+// The best checkpoint, from which the model came, is gone as well: what is left makes another one.
+TEST(FinishedModel, IsNotReplacedByAnotherOneWhereItIsWhole) {
+  const FinishedRun run(TinyRun::Keys{{"save_steps", "2"},
+                                      {"eval_steps", "2"},
+                                      {"save_total_limit", ""},
+                                      {"greater_is_better", "true"},  // the first one
+                                      {"load_best_model_at_end", "true"}});
+  const auto state = nlohmann::json::parse(read_file(run.out("trainer_state.json")));
+  const int64_t best = state["best_global_step"];
+  ASSERT_LT(best, state["global_step"]);
+  std::filesystem::remove_all(run.out("checkpoint-" + std::to_string(best)));
+  std::filesystem::remove(run.out("all_results.json"));
+  for (int i = 0; i < 2; ++i) {
+    const ProcessResult result = run.train();
+    EXPECT_EQ(result.code, 3) << result.err;
+    EXPECT_THAT(result.err, HasSubstr("so nothing was replaced"));
+    EXPECT_TRUE(read_file(run.out("model.safetensors")) == run.model());
+  }
+}
+
 TEST(FinishedModel, IsNotRebuiltWithOtherKeys) {
   const FinishedRun run(TinyRun::Keys{{"save_steps", "5"}});
   std::filesystem::remove(run.out("model.safetensors"));
