@@ -8,6 +8,8 @@
 #include <limits>
 #include <utility>
 
+#include "finetune/base/clock.h"
+
 namespace finetune {
 namespace {
 
@@ -35,7 +37,7 @@ uint64_t quota_bytes_left(int descriptor) {
   const auto ask = [&](int type, unsigned id) {
     dqblk quota = {};
     if (::syscall(SYS_quotactl_fd, descriptor, QCMD(Q_GETQUOTA, type), id, &quota) == 0) {
-      left = std::min(left, bytes_left(quota, std::time(nullptr)));
+      left = std::min(left, bytes_left(quota, static_cast<int64_t>(unix_seconds())));
     }
   };
   ask(USRQUOTA, ::geteuid());

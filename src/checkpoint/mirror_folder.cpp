@@ -3,10 +3,10 @@
 
 #include <algorithm>
 #include <charconv>
-#include <ctime>
 #include <utility>
 #include <vector>
 
+#include "finetune/base/clock.h"
 #include "finetune/base/log.h"
 #include "finetune/base/text.h"
 #include "finetune/checkpoint/finished_model.h"
@@ -327,7 +327,7 @@ void MirrorFolder::remove_unused_trees(const std::string& parent,
   FileSystem& files = *options_.files;
   const std::string folder = join_path(options_.directory, parent);
   if (files.type(folder) != FileType::kDirectory) return;
-  const auto now = static_cast<int64_t>(std::time(nullptr));
+  const auto now = static_cast<int64_t>(unix_seconds());
   for (const std::string& name : files.list(folder)) {
     const std::string tree = join_path(folder, name);
     // A tree without an index was not copied by this program.

@@ -4,7 +4,6 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <ctime>
 #include <utility>
 
 #include "finetune/base/clock.h"
@@ -62,7 +61,7 @@ std::optional<Owner> owner_in(const std::string& folder) {
 bool has_heartbeat(const std::string& folder, const Owner& owner, double patience) {
   struct stat status = {};
   if (::stat(join_path(folder, checkpoint::kLockFile).c_str(), &status) == 0 &&
-      std::time(nullptr) - status.st_mtime > kSilentSeconds) {
+      static_cast<int64_t>(unix_seconds()) - status.st_mtime > kSilentSeconds) {
     return false;
   }
   for (double waited = 0; waited < patience; waited += kLookSeconds) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-#include <ctime>
 
 #include "config/problems.h"
+#include "finetune/base/clock.h"
 #include "finetune/config/price_list.h"
 #include "finetune/config/session_time.h"
 
@@ -20,7 +20,8 @@ void check_limits(const LoadedConfig& config, Problems& problems) {
                  "'session_clock' says where session_hours are counted from: set session_hours, "
                  "or leave it out");
   }
-  if (args.session_deadline && !session_time(*args.session_deadline, std::time(nullptr))) {
+  if (args.session_deadline &&
+      !session_time(*args.session_deadline, static_cast<int64_t>(unix_seconds()))) {
     problems.add(config.where("session_deadline"),
                  "'session_deadline' must be a time such as 23:30, 2030-01-31T23:30 or "
                  "2030-01-31T23:30+09:00, not '" +

@@ -8,9 +8,9 @@
 
 #include <algorithm>
 #include <cctype>
-#include <ctime>
 #include <filesystem>
 
+#include "finetune/base/clock.h"
 #include "finetune/base/error.h"
 #include "finetune/base/file_system.h"
 
@@ -110,7 +110,7 @@ EntryUse::~EntryUse() {
 
 CacheContent remove_unused_entries(const std::string& folder, std::chrono::seconds unused) {
   CacheContent content;
-  const auto now = static_cast<int64_t>(std::time(nullptr));
+  const auto now = static_cast<int64_t>(unix_seconds());
   try {
     remove_unused_findings(folder, now, unused);
   } catch (const Error&) {

@@ -5,10 +5,10 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <ctime>
 
 #include "data/cache_entries.h"
 #include "data/file_identity.h"
+#include "finetune/base/clock.h"
 #include "finetune/base/error.h"
 #include "finetune/base/file_system.h"
 #include "finetune/base/hash.h"
@@ -28,7 +28,9 @@ std::string checksum_of(const std::string& files, const Json& found) {
 void note_use(const std::string& path) {
   constexpr int64_t kDay = 24 * 3600;
   struct stat status = {};
-  if (::stat(path.c_str(), &status) != 0 || std::time(nullptr) - status.st_mtime < kDay) return;
+  if (::stat(path.c_str(), &status) != 0 ||
+      static_cast<int64_t>(unix_seconds()) - status.st_mtime < kDay)
+    return;
   static_cast<void>(::utimensat(AT_FDCWD, path.c_str(), nullptr, 0));
 }
 

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <ctime>
 #include <fstream>
 #include <iterator>
 #include <sstream>
@@ -65,7 +64,7 @@ double SessionLimit::reserve() const {
 SessionStart SessionStart::read() {
   SessionStart start{.now = interrupt::seconds_since_boot(),
                      .is_hosted_notebook = is_in_hosted_notebook(),
-                     .wall_time = std::time(nullptr)};
+                     .wall_time = static_cast<int64_t>(unix_seconds())};
   start.process_age = std::max(0.0, start.now - start_of_process("self").value_or(start.now));
   // The first process of a container is younger than the machine.
   start.boot_age = std::max(start.process_age, start.now - start_of_process("1").value_or(0.0));

@@ -5,7 +5,6 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
-#include <ATen/ops/from_blob.h>
 
 #include <algorithm>
 #include <cmath>
@@ -116,11 +115,6 @@ void copy_rows(const Matrix& from, const Matrix& to) {
     std::memcpy(to.data + r * to.row_stride, from.data + r * from.row_stride,
                 static_cast<size_t>(to.columns) * sizeof(float));
   }
-}
-
-// The rows of a matrix as a tensor that shares its memory.
-Tensor as_tensor(const Matrix& x) {
-  return at::from_blob(x.data, {x.rows, x.columns}, {x.row_stride, 1}, at::kFloat);
 }
 
 void load_values(const HeadRows& rows, const Matrix& to) {

@@ -9,13 +9,6 @@
 #include "kernels/plain/operations.h"
 
 namespace finetune::kernels::cpu {
-namespace {
-
-// Values that are worth a thread; a multiple of kLanes.
-constexpr int64_t kValuesPerThread = 8192;
-
-}  // namespace
-
 Tensor gated_product(const Tensor& gate, const Tensor& up, Activation f) {
   if (f != silu) return plain::gated_product(gate, up, f);
   const Tensor output = at::empty_like(gate);

@@ -37,10 +37,6 @@ struct Factor {
   }
 };
 
-at::Tensor view_of(const Matrix& x) {
-  return at::from_blob(x.data, {x.rows, x.columns}, {x.row_stride, x.column_stride}, at::kFloat);
-}
-
 bool is_by_columns(const Matrix& target) {
   return target.row_stride == 1 &&
          (target.columns == 1 || target.column_stride >= std::max<int64_t>(1, target.rows));
@@ -49,9 +45,13 @@ bool is_by_columns(const Matrix& target) {
 }  // namespace
 
 // The choices of at::native::addmm_impl_cpu_.
+at::Tensor as_tensor(const Matrix& x) {
+  return at::from_blob(x.data, {x.rows, x.columns}, {x.row_stride, x.column_stride}, at::kFloat);
+}
+
 void multiply(const Matrix& target, const Matrix& a, const Matrix& b, float beta, float alpha) {
   if (sgemm_ == nullptr) {
-    view_of(target).addmm_(view_of(a), view_of(b), beta, alpha);
+    as_tensor(target).addmm_(as_tensor(a), as_tensor(b), beta, alpha);
     return;
   }
   // BLAS stores results by columns: of a target by rows it computes the transpose, b^T a^T.

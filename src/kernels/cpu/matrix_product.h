@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <cstdint>
 
 namespace finetune::kernels::cpu {
@@ -16,6 +18,9 @@ struct Matrix {
     return {data + first * row_stride, count, columns, row_stride, column_stride};
   }
 };
+
+// The same memory as a tensor [rows, columns], valid as long as the memory is.
+[[nodiscard]] at::Tensor as_tensor(const Matrix& x);
 
 // target <- beta * target + alpha * a b, to the bits of Tensor::addmm_ for views of these strides:
 // the same call of BLAS, without ATen's views and dispatch, which cost more than a product of the

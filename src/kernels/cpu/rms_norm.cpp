@@ -47,7 +47,7 @@ Tensor rms_norm_backward(const Tensor& gradient, const Tensor& x, const RmsNorm&
         .first_row = 0,
         .last_row = 0,
         .columns = columns};
-    at::parallel_for(0, parts.count(), 1, [&](int64_t begin, int64_t end) {
+    at::parallel_for(0, parts.count(), part_grain(parts, columns), [&](int64_t begin, int64_t end) {
       for (int64_t part = begin; part < end; ++part) {
         RmsNormBackwardRows<Storage> rows = all;
         rows.first_row = parts.begin(part);
