@@ -204,19 +204,26 @@ def main():
         parser.error(f"there is no bench '{wrong[0]}'; benches: {', '.join(BENCHES)}")
     set_up(args)
     args.output.mkdir(parents=True, exist_ok=True)
-    results = {"about": about(args), "rows": {}}
+    results, failed = {"about": about(args), "rows": {}}, []
     with tempfile.TemporaryDirectory(prefix="finetune-bench-") as scratch:
         bench = speed.Bench(args, Path(scratch))
         for name in args.names or BENCHES:
             print(f"==> {name}", file=sys.stderr)
-            results["rows"][name] = {**BENCHES[name][0](bench), "load": round(os.getloadavg()[0], 2)}
+            try:
+                results["rows"][name] = {**BENCHES[name][0](bench), "load": round(os.getloadavg()[0], 2)}
+            except SystemExit as failure:  # the others still count
+                print(failure, file=sys.stderr)
+                failed.append(name)
+                continue
             # After each bench, so that an interrupted run keeps the finished ones.
             (args.output / "bench.json").write_text(json.dumps(results, indent=1) + "\n")
             (args.output / "bench.md").write_text(table(results))
     plot(results, args.output / "bench.svg")
     print(table(results))
     print(f"written: {args.output}/bench.json, bench.md, bench.svg", file=sys.stderr)
-    return 0
+    if failed:
+        print(f"error: not measured: {', '.join(failed)}", file=sys.stderr)
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":
