@@ -51,6 +51,14 @@ std::string format_number(const char* format, double number) {
   return {text.data(), static_cast<size_t>(size)};
 }
 
+std::string bytes_text(uint64_t bytes) {
+  constexpr uint64_t kMegabyte = 1'000'000;
+  if (bytes < 10 * kMegabyte) return std::to_string(bytes) + " bytes";
+  const uint64_t tenths = bytes / (kMegabyte / 10) + (bytes % (kMegabyte / 10) >= kMegabyte / 20);
+  const std::string whole = std::to_string(tenths / 10);
+  return (tenths % 10 == 0 ? whole : whole + "." + std::to_string(tenths % 10)) + " MB";
+}
+
 std::string join(std::span<const std::string> items, std::string_view separator) {
   return joined_arguments(items, separator);
 }

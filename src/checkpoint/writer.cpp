@@ -36,10 +36,9 @@ void check_space(FileSystem& files, const std::string& output_dir, uint64_t requ
   const uint64_t needed = required_bytes + required_bytes / 20;
   const uint64_t free = files.free_bytes(output_dir);
   if (free >= needed) return;
-  constexpr uint64_t kMegabyte = 1'000'000;
-  throw Error(ErrorKind::kIo, format_text("'{}' has {} MB free where a checkpoint needs {} MB; "
-                                          "free some space or lower save_total_limit",
-                                          output_dir, free / kMegabyte, needed / kMegabyte + 1));
+  throw Error(ErrorKind::kIo, format_text("'{}' has {} free where a checkpoint needs {}; free some "
+                                          "space or lower save_total_limit",
+                                          output_dir, bytes_text(free), bytes_text(needed)));
 }
 
 // Returns whether this checkpoint exists already; anything else with its name is renamed.

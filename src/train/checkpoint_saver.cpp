@@ -93,8 +93,12 @@ void CheckpointSaver::write(const SaveRequest& request) {
     if (result == Try::kCommitted) {
       log::warning("step " + step + " was saved at the second attempt; the first failed: " + first);
     } else if (result == Try::kFailed) {
-      log::warning("step " + step + " was not saved: " + problem +
-                   " (tried twice); training continues, and the next save tries again");
+      // The end of a run tries the step of a failed save once more.
+      const bool is_repeated =
+          std::exchange(warned_step_, request.identity.step) == request.identity.step;
+      (is_repeated ? log::debug : log::warning)(
+          "step " + step + " was not saved: " + problem +
+          " (tried twice); training continues, and the next save tries again");
     }
   }
   const bool committed = result == Try::kCommitted;

@@ -40,7 +40,7 @@ struct SaveOutcome {
 
 // Writes checkpoints concurrently with training, one at a time on a dedicated thread. Training
 // waits only if an update starts before everything is written, and then at most for a copy of the
-// tensors. Errors are logged once per save; a failed save is retried once in a new folder. Call it
+// tensors. Errors are logged once per step; a failed save is retried once in a new folder. Call it
 // from one thread only.
 class CheckpointSaver {
  public:
@@ -89,6 +89,7 @@ class CheckpointSaver {
   double started_ = 0.0;
   double stalled_ = 0.0;
   // Owned by the writing thread while it is busy, else by the caller's thread.
+  std::optional<int64_t> warned_step_ = {};  // the last one that was reported as not saved
   std::optional<SaveOutcome> outcome_;
   BackgroundTask task_;  // last member, so that it ends before the members that it uses
 };

@@ -5,6 +5,8 @@
 #include <limits>
 #include <map>
 
+#include "finetune/base/text.h"
+
 namespace finetune {
 namespace {
 
@@ -36,12 +38,6 @@ std::vector<Volume> volumes_of(const std::vector<SavingFolder>& folders, const S
   std::vector<Volume> list;
   for (auto& [device, volume] : volumes) list.push_back(std::move(volume));
   return list;
-}
-
-std::string bytes_text(uint64_t bytes) {
-  constexpr uint64_t kMegabyte = 1'000'000;
-  if (bytes < 10 * kMegabyte) return std::to_string(bytes) + " bytes";
-  return std::to_string((bytes + kMegabyte / 2) / kMegabyte) + " MB";
 }
 
 // Returns "'out' and its mirror '/drive/out', which share a file system".

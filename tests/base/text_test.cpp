@@ -34,6 +34,16 @@ TEST(FormatNumber, PrintsAsPrintf) {
   EXPECT_EQ(format_number("%.0f", 1e308).size(), 309U);
 }
 
+TEST(BytesText, ShowsSmallDifferences) {
+  EXPECT_EQ(bytes_text(0), "0 bytes");
+  EXPECT_EQ(bytes_text(9'999'999), "9999999 bytes");
+  EXPECT_EQ(bytes_text(10'000'000), "10 MB");
+  EXPECT_EQ(bytes_text(100'040'000), "100 MB");
+  EXPECT_EQ(bytes_text(100'050'000), "100.1 MB");
+  EXPECT_EQ(bytes_text(12'345'678'901), "12345.7 MB");
+  EXPECT_EQ(bytes_text(UINT64_MAX), "18446744073709.6 MB");
+}
+
 TEST(Join, PutsSeparatorsBetween) {
   EXPECT_EQ(join(std::vector<std::string>{}), "");
   EXPECT_EQ(join(std::vector<std::string>{"a", "", "c"}), "a, , c");

@@ -122,6 +122,24 @@ TEST(CheckpointSaver, KeepsWhatIsThereWhereTheDiskStaysFull) {
   EXPECT_EQ(run.newest(), 4);
 }
 
+// The last step's save is repeated at the end of a run.
+TEST(CheckpointSaver, WarnsOncePerStep) {
+  RunFolder run;
+  CheckpointSaver saver(run.files, {.output_dir = run.output_dir, .in_background = false});
+  run.files.fail_from(1);
+  const auto warnings = [&](int64_t step) {
+    ::testing::internal::CaptureStderr();
+    saver.start(request_of(step));
+    EXPECT_FALSE(saver.take_outcome()->committed);
+    const std::string said = ::testing::internal::GetCapturedStderr();
+    return said.find("step " + std::to_string(step) + " was not saved") != std::string::npos;
+  };
+  EXPECT_TRUE(warnings(4));
+  EXPECT_TRUE(warnings(8));
+  EXPECT_FALSE(warnings(8));
+  EXPECT_TRUE(warnings(12));
+}
+
 // An exception of the writing thread that is not an Error ends the run.
 TEST(CheckpointSaver, HandsOverWhatIsNoError) {
   RunFolder run;

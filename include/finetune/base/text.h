@@ -81,6 +81,9 @@ template <class... Arguments>
 // Formats one number with printf: format_number("%.1f GiB", 2.5). Requires: a format of one double.
 [[nodiscard]] std::string format_number(const char* format, double number);
 
+// Returns a size for a message: "9500000 bytes", "12.5 MB" (of 10^6 bytes), "3200 MB".
+[[nodiscard]] std::string bytes_text(uint64_t bytes);
+
 // Returns "a, b, c". listed() of printable.h limits the number of items.
 [[nodiscard]] std::string join(std::span<const std::string> items,
                                std::string_view separator = ", ");
