@@ -47,6 +47,7 @@ struct FileJob {
   std::vector<std::string> used = {};
   std::optional<FileRecord> expected = {};  // for a file
   bool verify = false;                      // for a tree
+  std::optional<FormerEnd> former = {};
 };
 
 }  // namespace
@@ -212,9 +213,9 @@ struct Mirror::Worker {
     if (job.unused) {
       folder.remove_unused_trees(job.name, job.used, *job.unused);
     } else if (job.name.empty()) {
-      folder.copy_file(job.path, job.expected);
+      folder.copy_file(job.path, job.expected, job.former);
     } else {
-      folder.copy_tree(job.path, job.name, job.verify);
+      folder.copy_tree(job.path, job.name, job.verify, job.former);
     }
   }
 
@@ -344,13 +345,15 @@ void Mirror::copy_checkpoint(const std::string& path, const RotationPolicy& poli
 
 void Mirror::copy_older(const std::string& path) { worker_->add_older(path); }
 
-void Mirror::copy_file(const std::string& path, const std::optional<FileRecord>& expected) {
-  worker_->add({.path = path, .name = "", .used = {}, .expected = expected});
+void Mirror::copy_file(const std::string& path, const std::optional<FileRecord>& expected,
+                       const std::optional<FormerEnd>& former) {
+  worker_->add({.path = path, .name = "", .used = {}, .expected = expected, .former = former});
 }
 
-void Mirror::copy_tree(const std::string& folder, const std::string& name, bool verify) {
+void Mirror::copy_tree(const std::string& folder, const std::string& name, bool verify,
+                       const std::optional<FormerEnd>& former) {
   FT_CHECK(is_tree_path(name), "a mirrored tree is called " + name);
-  worker_->add({.path = folder, .name = name, .used = {}, .verify = verify});
+  worker_->add({.path = folder, .name = name, .used = {}, .verify = verify, .former = former});
 }
 
 void Mirror::remove_unused_trees(const std::string& parent, const std::vector<std::string>& used,

@@ -235,15 +235,38 @@ bool MirrorFolder::has_same(const std::string& target, const Manifest& index,
   if (known == index.files.end() || files.type(target) != FileType::kFile) return false;
   if (!verify && files.open(target)->size() != known->second.bytes) return false;
   if (record_of(places(), source) != known->second) return false;
-  if (!verify) return true;
+  return !verify || is_undamaged(target, known->second);
+}
+
+bool MirrorFolder::is_undamaged(const std::string& target, const FileRecord& record) const {
   try {
-    files.drop_cached(target);
-    verify_file(*files.open(target), known->second, target);
+    options_.files->drop_cached(target);
+    verify_file(*options_.files->open(target), record, target);
+    return true;
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::kCheckpoint) throw;
     options_.report(std::string(error.what()) + "; it is copied again");
     return false;
   }
+}
+
+bool MirrorFolder::is_kept(const std::string& target, const Manifest& index,
+                           const std::string& name, const std::string& source,
+                           const std::optional<FormerEnd>& former) const {
+  FileSystem& files = *options_.files;
+  const auto known = index.files.find(name);
+  if (!former || known == index.files.end() || files.type(target) != FileType::kFile) return false;
+  const FinishedModel there = inspect_finished_model(files, options_.directory, false);
+  if (!there.manifest || there.manifest->run_id != former->run_id ||
+      there.manifest->step != former->step) {
+    return false;
+  }
+  if (record_of(places(), source, known->second.bytes) == known->second) return false;
+  if (!is_undamaged(target, known->second)) return false;
+  log::info(
+      format_text("'{}' differs from the copy '{}', which was made when the run ended; the "
+                  "copy is kept: delete it if the new one shall replace it",
+                  source, target));
   return true;
 }
 
@@ -268,12 +291,14 @@ void MirrorFolder::copy_manifest(const std::string& path) {
   files.sync_directory(options_.directory);
 }
 
-void MirrorFolder::copy_file(const std::string& path, const std::optional<FileRecord>& expected) {
+void MirrorFolder::copy_file(const std::string& path, const std::optional<FileRecord>& expected,
+                             const std::optional<FormerEnd>& former) {
   const std::string name = file_name(path);
   if (name == kManifestFile) return copy_manifest(path);
   const std::string target = join_path(options_.directory, name);
   Manifest index = read_index(options_.directory);
   if (has_same(target, index, name, path, true)) return;
+  if (is_kept(target, index, name, path, former)) return;
   options_.check_fence();
   FileSystem& files = *options_.files;
   if (files.type(target) == FileType::kDirectory) (void)quarantine_file(files, target);
@@ -281,7 +306,8 @@ void MirrorFolder::copy_file(const std::string& path, const std::optional<FileRe
   write_index(options_.directory, index);
 }
 
-void MirrorFolder::copy_tree(const std::string& folder, const std::string& name, bool verify) {
+void MirrorFolder::copy_tree(const std::string& folder, const std::string& name, bool verify,
+                             const std::optional<FormerEnd>& former) {
   const std::string target = join_path(options_.directory, name);
   std::vector<std::string> paths;
   try {
@@ -291,21 +317,22 @@ void MirrorFolder::copy_tree(const std::string& folder, const std::string& name,
   }
   if (paths.empty()) return;
   options_.files->make_directories(target);
-  const Manifest former = read_index(target);
+  const Manifest before = read_index(target);
   Manifest index;
   index.run_id = kTreeRun;
   for (const std::string& path : paths) {
     const std::string source = join_path(folder, path);
     const std::string copy = join_path(target, path);
-    if (has_same(copy, former, path, source, verify)) {
-      index.files[path] = former.files.at(path);
+    if (has_same(copy, before, path, source, verify) ||
+        is_kept(copy, before, path, source, former)) {
+      index.files[path] = before.files.at(path);
       continue;
     }
     options_.files->make_directories(parent_path(copy));
     options_.check_fence();
     index.files[path] = replace_file(places(), source, copy);
   }
-  if (index != former) write_index(target, index);
+  if (index != before) write_index(target, index);
 }
 
 int64_t MirrorFolder::note_of_use(const std::string& tree, bool is_used, int64_t now) {

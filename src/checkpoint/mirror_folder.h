@@ -11,6 +11,7 @@
 
 #include "checkpoint/verified_copy.h"
 #include "finetune/checkpoint/manifest.h"
+#include "finetune/checkpoint/mirror.h"
 #include "finetune/checkpoint/reader.h"
 #include "finetune/checkpoint/rotation.h"
 
@@ -50,9 +51,11 @@ class MirrorFolder {
   void discard(const CheckpointCopy& copy);  // deletes the staging folder; never throws
 
   // `expected`: the required content of the file; nullopt: it has no record.
-  void copy_file(const std::string& path, const std::optional<FileRecord>& expected);
+  void copy_file(const std::string& path, const std::optional<FileRecord>& expected,
+                 const std::optional<FormerEnd>& former = {});
   // With `verify`, existing copies are read and compared, otherwise only their sizes.
-  void copy_tree(const std::string& folder, const std::string& name, bool verify);
+  void copy_tree(const std::string& folder, const std::string& name, bool verify,
+                 const std::optional<FormerEnd>& former = {});
   void remove_unused_trees(const std::string& parent, const std::vector<std::string>& used,
                            std::chrono::seconds unused);
 
@@ -66,6 +69,12 @@ class MirrorFolder {
   [[nodiscard]] int64_t note_of_use(const std::string& tree, bool is_used, int64_t now);
   void write_index(const std::string& folder, const Manifest& index);
   void copy_manifest(const std::string& path);
+  // Whether an undamaged copy is kept, because the mirror has this end and the file does not
+  // continue the copy.
+  [[nodiscard]] bool is_kept(const std::string& target, const Manifest& index,
+                             const std::string& name, const std::string& source,
+                             const std::optional<FormerEnd>& former) const;
+  [[nodiscard]] bool is_undamaged(const std::string& target, const FileRecord& record) const;
   bool has_same(const std::string& target, const Manifest& index, const std::string& name,
                 const std::string& source, bool verify) const;
 

@@ -23,9 +23,10 @@ std::unique_ptr<ReadableFile> open_source(const CopyPlaces& places, const std::s
   }
 }
 
-void stream(const CopyPlaces& places, const std::string& from, WritableFile& to) {
+void stream(const CopyPlaces& places, const std::string& from, WritableFile& to,
+            uint64_t max_bytes = std::numeric_limits<uint64_t>::max()) {
   const std::unique_ptr<ReadableFile> source = open_source(places, from);
-  const uint64_t size = source->size();
+  const uint64_t size = std::min(source->size(), max_bytes);
   std::string block(static_cast<size_t>(std::min(size, kBlockBytes)), '\0');
   for (uint64_t offset = 0; offset < size; offset += kBlockBytes) {
     places.may_go_on();
@@ -98,10 +99,10 @@ FileRecord replace_file(const CopyPlaces& places, const std::string& from, const
   }
 }
 
-FileRecord record_of(const CopyPlaces& places, const std::string& path) {
+FileRecord record_of(const CopyPlaces& places, const std::string& path, uint64_t max_bytes) {
   NoFile none;
   RecordingFile recording(none);
-  stream(places, path, recording);
+  stream(places, path, recording, max_bytes);
   return recording.record();
 }
 

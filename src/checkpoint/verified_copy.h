@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <cstdint>
 #include <functional>
+#include <limits>
 #include <string>
 
 #include "finetune/base/clock.h"
@@ -51,8 +53,9 @@ void read_back(const CopyPlaces& places, const std::string& path, const FileReco
 FileRecord replace_file(const CopyPlaces& places, const std::string& from, const std::string& to,
                         const FileRecord* expected = nullptr);
 
-// Returns the record of a file as it is. Throws SourceError.
-FileRecord record_of(const CopyPlaces& places, const std::string& path);
+// Returns the record of a file as it is, or of its first bytes. Throws SourceError.
+FileRecord record_of(const CopyPlaces& places, const std::string& path,
+                     uint64_t max_bytes = std::numeric_limits<uint64_t>::max());
 
 // Whether a failed operation on a mount may succeed later.
 [[nodiscard]] bool may_pass(const Error& error);

@@ -280,8 +280,9 @@ Beginning begin_run(RunStorage& storage, const LoadedConfig& config, const RunOp
       checkpoint::sweep_stale(storage.files(), args.output_dir, kWarn);
       say_finished(config, *finished);
       warn_of_lost_best(*finished);
+      storage.note_former_end(*finished);
       if (options.on_already_finished) options.on_already_finished();
-      return {.code = kExitFinished};
+      return {.code = finished->lost_best_step == 0 ? kExitFinished : kExitCheckpointsFailed};
     }
     log::info("the finished run continues: the schedule is computed for the new total");
   }

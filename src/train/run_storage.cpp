@@ -432,10 +432,11 @@ void RunStorage::check_ours() {
 }
 
 void RunStorage::copy_logs(checkpoint::Mirror& mirror) const {
-  mirror.copy_tree(join_path(config_.args.output_dir, kLogsFolder), kLogsFolder);
+  mirror.copy_tree(join_path(config_.args.output_dir, kLogsFolder), kLogsFolder, false,
+                   former_end_);
   for (const char* name : {kMetricsFile, kSessionsFile}) {
     const std::string path = join_path(config_.args.output_dir, name);
-    if (files_->exists(path)) mirror.copy_file(path);
+    if (files_->exists(path)) mirror.copy_file(path, {}, former_end_);
   }
 }
 
@@ -503,7 +504,8 @@ bool RunStorage::finish(bool is_finished) {
     copy_logs(mirror);
     if (has_everything() && is_finished) {
       copy_all_checkpoints(place);
-      mirror.copy_tree(join_path(config_.args.output_dir, kLogsFolder), kLogsFolder, true);
+      mirror.copy_tree(join_path(config_.args.output_dir, kLogsFolder), kLogsFolder, true,
+                       former_end_);
       copy_results(mirror);
       (void)has_everything();
     }

@@ -91,6 +91,12 @@ class RunStorage {
   // with the timeout of a stop.
   [[nodiscard]] bool finish(bool is_finished);
 
+  // The run had ended before this session: finish() does not replace the mirrors' copies of its
+  // logs and model card by damaged ones.
+  void note_former_end(const RunState& finished) {
+    former_end_ = {.run_id = finished.run_id, .step = finished.step};
+  }
+
   // Compares every file of the finished model with its checksum and restores missing or damaged
   // files, also of checkpoints, from a mirror; each repair is a warning. Returns what no mirror can
   // restore, as a clause: then the model must be rebuilt from a checkpoint. A run of an older
@@ -149,6 +155,7 @@ class RunStorage {
   std::atomic<bool> has_committed_{false};
   bool mirrors_were_opened_ = false;
   std::set<std::string> known_runs_;  // that wrote to the output folder before this session
+  std::optional<checkpoint::FormerEnd> former_end_;
   std::optional<checkpoint::FinishedModel> damaged_;  // what is being rebuilt, with its manifest
 };
 

@@ -13,6 +13,8 @@
 #include "finetune/base/log.h"
 #include "finetune/checkpoint/finished_model.h"
 #include "finetune/checkpoint/layout.h"
+#include "finetune/report/metrics_file.h"
+#include "finetune/report/session_log.h"
 #include "finetune/state/run_state.h"
 #include "finetune/tensor/model_tensors.h"
 #include "train/run_storage.h"
@@ -49,6 +51,11 @@ bool is_exported_file_name(std::string_view name) {
                                  "spm.model"};
   return std::ranges::find(kNames, name) != kNames.end() || checkpoint::is_result_file_name(name) ||
          (name.starts_with("model-") && checkpoint::is_weight_file_name(name));
+}
+
+// Whether the file has no checksum: logs grow, and a model card is edited by its owner.
+bool is_log_or_card(const std::string& name) {
+  return name == kMetricsFile || name == kSessionsFile || name == checkpoint::kModelCardFile;
 }
 
 // Returns a manifest of the files that are in the folder now.
@@ -330,7 +337,8 @@ void RunStorage::copy_results(checkpoint::Mirror& mirror) const {
       const auto found = model.manifest->files.find(name);
       if (found != model.manifest->files.end()) record = found->second;
     }
-    mirror.copy_file(join_path(folder, name), record);
+    mirror.copy_file(join_path(folder, name), record,
+                     is_log_or_card(name) ? former_end_ : std::nullopt);
   };
   bool is_finished = false;
   for (const std::string& name : files_->list(folder)) {

@@ -254,6 +254,39 @@ TEST(Mirror, TellsThatItDoesNotHaveEverything) {
   EXPECT_FALSE(mirror.finish(30));
 }
 
+// The logs of a run that had ended before have no checksum: damage must not reach the mirror.
+TEST(Mirror, KeepsTheLogsOfAnEndThatItHas) {
+  MirroredRun run;
+  std::filesystem::create_directories(run.output_dir + "/runs");
+  const auto copy = [&](const std::string& text, const std::optional<FormerEnd>& former) {
+    run.root.write("out/metrics.jsonl", text);
+    run.root.write("out/runs/events", text);
+    Mirror mirror(run.options());
+    mirror.copy_file(run.output_dir + "/metrics.jsonl", {}, former);
+    mirror.copy_tree(run.output_dir + "/runs", "runs", true, former);
+    EXPECT_TRUE(mirror.finish(kLong));
+    const std::string copied = FileSystem::local().read_all(run.mirror + "/metrics.jsonl");
+    EXPECT_EQ(FileSystem::local().read_all(run.mirror + "/runs/events"), copied);
+    return copied;
+  };
+  const FormerEnd end{.run_id = "run", .step = 40};
+  EXPECT_EQ(copy("abc\n", {}), "abc\n");
+  EXPECT_EQ(copy("abC\n", end), "abC\n") << "the mirror does not have the end";
+  Manifest manifest;
+  manifest.run_id = "run";
+  manifest.step = 40;
+  manifest.files["config.json"] = {.bytes = 0, .hash = std::string(32, '0'), .blocks = {}};
+  write_manifest(FileSystem::local(), run.mirror, manifest);
+  EXPECT_EQ(copy("abc\n", end), "abC\n");
+  EXPECT_EQ(copy("ab", end), "abC\n");
+  EXPECT_EQ(copy("abC\ndef\n", end), "abC\ndef\n") << "it has become longer";
+  EXPECT_EQ(copy("abc\ndef\nghi\n", end), "abC\ndef\n");
+  run.root.write("drive/MyDrive/run/metrics.jsonl", "abX\ndef\n");
+  run.root.write("drive/MyDrive/run/runs/events", "abX\ndef\n");
+  EXPECT_EQ(copy("abc\ndef\n", end), "abc\ndef\n") << "a damaged copy is replaced";
+  EXPECT_EQ(copy("123\n", FormerEnd{.run_id = "run", .step = 50}), "123\n");
+}
+
 TEST(Mirror, CopiesFilesInOrderAndTreesByWhatChanged) {
   MirroredRun run;
   Mirror mirror(run.options());

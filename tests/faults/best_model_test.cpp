@@ -128,7 +128,9 @@ std::string survive(BestRun& run, int64_t lost, int64_t stop) {
   if (is_lost && !session.says("could not be saved")) return "no reason is given" + said;
   if (const auto wrong = run.check_export(exported); !wrong.empty()) return wrong + "\n" + said;
   const Session again = run.start();
-  if (again.code != 0 || !again.says("already finished")) return "not finished\n" + again.said;
+  if (again.code != (is_lost ? 4 : 0) || !again.says("already finished")) {
+    return "the next start ends with " + std::to_string(again.code) + again.said;
+  }
   const bool warns = again.says("not the best one: that was step " + std::to_string(lost));
   if (warns != is_lost) return "the next start says\n" + again.said;
   if (const auto wrong = run.check_export(exported); !wrong.empty()) return wrong + " later";

@@ -80,6 +80,22 @@ TEST(FinishedModel, IsRestoredFromTheMirrorAndNeverOverwritesIt) {
   expect_finished(run.train());
 }
 
+TEST(FinishedModel, KeepsTheMirrorsLogsAndCardWhereTheLocalOnesAreDamaged) {
+  const MirroredFinishedRun run;
+  for (const char* name : {"README.md", "metrics.jsonl", "sessions.jsonl"}) {
+    const std::string good = read_file(run.mirror(name));
+    flip(run.out(name));
+    const ProcessResult result = run.train();
+    EXPECT_EQ(result.code, 0) << result.err;
+    EXPECT_THAT(result.err, HasSubstr("'" + run.out(name) + "' differs from the copy '" +
+                                      run.mirror(name) + "'"));
+    EXPECT_THAT(result.err, HasSubstr("has everything"));
+    EXPECT_TRUE(read_file(run.mirror(name)) == good) << name;
+    write_file(run.out(name), good);
+  }
+  expect_finished(run.train());
+}
+
 TEST(FinishedModel, InTheMirrorIsComparedByContentAndRepaired) {
   const MirroredFinishedRun run;
   for (const char* name : {"model.safetensors", "checkpoint-12/optimizer.pt", "manifest.json"}) {

@@ -31,6 +31,13 @@ struct MirrorOptions {
   double repeat_warning_seconds = 600;  // between warnings of the same failure
 };
 
+// The end that a run had reached before this session. Since then only an edit or damage can have
+// changed its logs and its model card, which have no checksum.
+struct FormerEnd {
+  std::string run_id = {};
+  int64_t step = 0;
+};
+
 struct MirrorCounts {
   int64_t checkpoints = 0;  // copied, read back and compared
   int64_t files = 0;        // single files and folders
@@ -67,12 +74,16 @@ class Mirror {
   void copy_older(const std::string& path);
   // Copies a file of the output folder to the same name in the mirror, after the checkpoints and in
   // the order of the calls. An existing copy is compared byte for byte. If `expected` is given and
-  // the file does not match it, the file is not copied and the mirror counts as incomplete.
-  void copy_file(const std::string& path, const std::optional<FileRecord>& expected = {});
+  // the file does not match it, the file is not copied and the mirror counts as incomplete. With
+  // `former`, if the mirror holds the finished model of that end, an undamaged copy is replaced
+  // only by a file that begins with it; other differences are logged.
+  void copy_file(const std::string& path, const std::optional<FileRecord>& expected = {},
+                 const std::optional<FormerEnd>& former = {});
   // Copies a folder recursively to `name` in the mirror; unchanged files are skipped. With
-  // `verify`, existing copies are compared byte for byte, otherwise by size. bring_back_tree() is
-  // the inverse.
-  void copy_tree(const std::string& folder, const std::string& name, bool verify = false);
+  // `verify`, existing copies are compared byte for byte, otherwise by size. `former`: as above.
+  // bring_back_tree() is the inverse.
+  void copy_tree(const std::string& folder, const std::string& name, bool verify = false,
+                 const std::optional<FormerEnd>& former = {});
   // After the requests so far: records that the trees `used` below the mirror's folder `parent` are
   // in use, and deletes those that no session has used for `unused`.
   void remove_unused_trees(const std::string& parent, const std::vector<std::string>& used,
