@@ -17,7 +17,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/block_attention.h"
+#include "kernels/attention_core.h"
 
 namespace finetune {
 namespace {

@@ -246,6 +246,19 @@ void check(const Tensor& x, const Tensor& weight, const Tensor& bias, const Tens
 
 }  // namespace
 
+// A chunk of logits, in half precision on a device also a copy of them; two vectors over the
+// vocabulary; a block of the unpacked weight, and one of products that are rounded.
+int64_t chunked_cross_entropy_scratch(const ChunkedLossSizes& sizes) {
+  constexpr int64_t kBlock = 4 * kValuesPerBlock;
+  const int64_t chunks = (sizes.rows + sizes.rows_per_chunk - 1) / sizes.rows_per_chunk;
+  const int64_t logits = (sizes.rows + chunks - 1) / chunks * sizes.vocabulary * 4;
+  const int64_t copies = sizes.runs_ahead && sizes.element < 4 ? logits / 4 * sizes.element : 0;
+  const bool is_whole = sizes.runs_ahead && !sizes.unpacks;
+  const int64_t rounded = is_whole ? std::min(4 * kBlock, 4 * sizes.weight) : kBlock;
+  const int64_t blocks = (sizes.unpacks ? kBlock : 0) + (sizes.rounds ? rounded : 0);
+  return logits + copies + 2 * sizes.vocabulary * 4 + blocks;
+}
+
 Tensor chunked_cross_entropy(const Tensor& x, const Tensor& weight, const Tensor& bias,
                              const Tensor& labels, ParameterStore& parameters,
                              const ChunkedCrossEntropyOptions& options) {

@@ -36,6 +36,32 @@ const Kernels& kernels_for(c10::Device device) {
   }
 }
 
+namespace {
+
+const Kernels& kernels_of(KernelTable table) {
+  switch (table) {
+    case KernelTable::kCpu:
+      return cpu::kKernels;
+    case KernelTable::kCuda:
+      return cuda::kKernels;
+    case KernelTable::kPlain:
+      break;
+  }
+  return plain::kKernels;
+}
+
+}  // namespace
+
+LayerScratch layer_scratch(KernelTable table, const LayerSizes& sizes) {
+  return kernels_of(table).layer_scratch(sizes);
+}
+
+int64_t gated_product_tensors(KernelTable table, Activation f) {
+  return kernels_of(table).gated_product_tensors(f);
+}
+
+int64_t chunk_values(KernelTable table) { return kernels_of(table).chunk_values; }
+
 const Kernels& kernels_for(const Tensor& x) {
   const at::ScalarType type = x.scalar_type();
   const bool is_known = type == at::kFloat || type == at::kBFloat16 || type == at::kHalf;

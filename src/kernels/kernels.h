@@ -5,6 +5,7 @@
 
 #include "finetune/kernels/formats.h"
 #include "finetune/kernels/layer_operations.h"
+#include "finetune/kernels/layer_scratch.h"
 #include "finetune/kernels/precision.h"
 #include "finetune/kernels/quantized_state.h"
 #include "finetune/kernels/sum_of_squares.h"
@@ -14,12 +15,8 @@
 #include "kernels/add_norm.h"
 #include "kernels/attention_core.h"
 #include "kernels/bias_gelu.h"
-#include "kernels/block_attention.h"
 #include "kernels/dropout_numbers.h"
-#include "kernels/gated_product.h"
 #include "kernels/partial_sums.h"
-#include "kernels/rms_norm.h"
-#include "kernels/rotate_heads.h"
 #include "kernels/softmax_cross_entropy.h"
 
 // The operations that devices implement, as one table per device: cpu/ has vectorised loops, plain/
@@ -44,7 +41,7 @@ struct Kernels {
   decltype(kernels::norm)& norm;
   decltype(kernels::add_norm_backward)& add_norm_backward;
 
-  // attention_core.h, block_attention.h
+  // attention_core.h
   decltype(kernels::attention)& attention;
   decltype(kernels::attention_backward)& attention_backward;
   decltype(kernels::block_attention)& block_attention;
@@ -57,12 +54,16 @@ struct Kernels {
   // Returns x times its dropout mask (dropout_mask.h). x may be strided.
   Tensor (&dropout)(const Tensor& x, const DropoutNumbers& numbers, const TokenLayout* layout);
 
-  // rms_norm.h, gated_product.h, rotate_heads.h
-  decltype(kernels::rms_norm)& rms_norm;
-  decltype(kernels::rms_norm_backward)& rms_norm_backward;
-  decltype(kernels::gated_product)& gated_product;
-  decltype(kernels::gated_product_backward)& gated_product_backward;
-  decltype(kernels::rotate_heads)& rotate_heads;
+  // The functions of layer_operations.h.
+  decltype(kernels::fused_rms_norm)& rms_norm;
+  decltype(kernels::fused_rms_norm_backward)& rms_norm_backward;
+  decltype(kernels::fused_gated_product)& gated_product;
+  decltype(kernels::fused_gated_product_backward)& gated_product_backward;
+  decltype(kernels::fused_rotation)& rotate_heads;
+
+  // finetune/kernels/layer_scratch.h: what the operations of a layer allocate and free again.
+  LayerScratch (&layer_scratch)(const LayerSizes& sizes);
+  int64_t (&gated_product_tensors)(Activation f);
 
   // softmax_cross_entropy.h
   decltype(kernels::softmax_cross_entropy_)& softmax_cross_entropy_;

@@ -5,14 +5,12 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/silu.h>
 
+#include "finetune/base/error.h"
 #include "kernels/add_norm.h"
 #include "kernels/attention_core.h"
 #include "kernels/bias_gelu.h"
-#include "kernels/block_attention.h"
 #include "kernels/dropout_mask.h"
-#include "kernels/gated_product.h"
-#include "kernels/rms_norm.h"
-#include "kernels/rotate_heads.h"
+#include "kernels/kernels.h"
 
 namespace finetune::kernels {
 namespace {
@@ -99,26 +97,47 @@ Tensor silu(const Tensor& x) { return at::silu(x); }
 
 Tensor fused_gated_product(const Tensor& gate, const Tensor& up, Activation f) {
   if (gate.is_meta()) return at::empty_like(gate);
-  return gated_product(gate, up, f);
+  FT_CHECK(gate.is_contiguous() && up.is_contiguous() && gate.scalar_type() == up.scalar_type() &&
+               gate.numel() == up.numel(),
+           "factors are contiguous, of one type and one size");
+  return kernels_for(gate).gated_product(gate, up, f);
 }
 
 void fused_gated_product_backward(const Tensor& gate, const Tensor& up, Activation f,
                                   const Tensor& gradient) {
-  if (!gate.is_meta()) gated_product_backward(gate, up, f, gradient);
+  if (gate.is_meta()) return;
+  FT_CHECK(gate.is_contiguous() && up.is_contiguous() && gradient.is_contiguous() &&
+               gate.scalar_type() == up.scalar_type() &&
+               gate.scalar_type() == gradient.scalar_type() && gate.numel() == up.numel() &&
+               gate.numel() == gradient.numel(),
+           "factors and the gradient are contiguous, of one type and one size");
+  kernels_for(gate).gated_product_backward(gate, up, f, gradient);
 }
 
 Tensor fused_rms_norm(const Tensor& x, const RmsNorm& norm) {
   if (x.is_meta()) return at::empty_like(x);
-  return rms_norm(x, norm);
+  FT_CHECK(x.is_contiguous() && norm.weight.is_contiguous() && norm.weight.numel() == x.size(-1),
+           "rows are contiguous, with a factor for each column");
+  return kernels_for(x).rms_norm(x, norm);
 }
 
 Tensor fused_rms_norm_backward(const Tensor& gradient, const Tensor& x, const RmsNorm& norm) {
   if (x.is_meta()) return at::empty_like(norm.weight);
-  return rms_norm_backward(gradient, x, norm);
+  FT_CHECK(gradient.is_contiguous() && x.is_contiguous() && norm.weight.is_contiguous() &&
+               gradient.scalar_type() == x.scalar_type() && gradient.numel() == x.numel(),
+           "rows and their gradient are contiguous and of one type");
+  return kernels_for(x).rms_norm_backward(gradient, x, norm);
 }
 
 Tensor fused_rotation(const Tensor& x, const HeadRotation& rotation) {
-  return x.is_meta() ? x : rotate_heads(x, rotation);
+  if (x.is_meta()) return x;
+  const int64_t tokens = rotation.cos.size(0);
+  FT_CHECK(x.is_contiguous() && rotation.cos.is_contiguous() && rotation.sin.is_contiguous() &&
+               rotation.cos.sizes() == rotation.sin.sizes() && x.size(-2) == tokens &&
+               x.size(-1) % rotation.heads == 0 &&
+               2 * rotation.cos.size(-1) <= x.size(-1) / rotation.heads,
+           "heads that the rotation fits, contiguous");
+  return kernels_for(x).rotate_heads(x, rotation);
 }
 
 Attended fused_attention(const Tensor& query, const Tensor& key, const Tensor& value,

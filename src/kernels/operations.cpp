@@ -60,46 +60,6 @@ Tensor bias_activation_backward(const Tensor& input, const Tensor& bias, Activat
   return kernels_for(input).bias_activation_backward(input, bias, f, gradient);
 }
 
-Tensor rms_norm(const Tensor& x, const RmsNorm& norm) {
-  FT_CHECK(x.is_contiguous() && norm.weight.is_contiguous() && norm.weight.numel() == x.size(-1),
-           "rows are contiguous, with a factor for each column");
-  return kernels_for(x).rms_norm(x, norm);
-}
-
-Tensor rms_norm_backward(const Tensor& gradient, const Tensor& x, const RmsNorm& norm) {
-  FT_CHECK(gradient.is_contiguous() && x.is_contiguous() && norm.weight.is_contiguous() &&
-               gradient.scalar_type() == x.scalar_type() && gradient.numel() == x.numel(),
-           "rows and their gradient are contiguous and of one type");
-  return kernels_for(x).rms_norm_backward(gradient, x, norm);
-}
-
-Tensor gated_product(const Tensor& gate, const Tensor& up, Activation f) {
-  FT_CHECK(gate.is_contiguous() && up.is_contiguous() && gate.scalar_type() == up.scalar_type() &&
-               gate.numel() == up.numel(),
-           "factors are contiguous, of one type and one size");
-  return kernels_for(gate).gated_product(gate, up, f);
-}
-
-void gated_product_backward(const Tensor& gate, const Tensor& up, Activation f,
-                            const Tensor& gradient) {
-  FT_CHECK(gate.is_contiguous() && up.is_contiguous() && gradient.is_contiguous() &&
-               gate.scalar_type() == up.scalar_type() &&
-               gate.scalar_type() == gradient.scalar_type() && gate.numel() == up.numel() &&
-               gate.numel() == gradient.numel(),
-           "factors and the gradient are contiguous, of one type and one size");
-  kernels_for(gate).gated_product_backward(gate, up, f, gradient);
-}
-
-Tensor rotate_heads(const Tensor& x, const HeadRotation& rotation) {
-  const int64_t tokens = rotation.cos.size(0);
-  FT_CHECK(x.is_contiguous() && rotation.cos.is_contiguous() && rotation.sin.is_contiguous() &&
-               rotation.cos.sizes() == rotation.sin.sizes() && x.size(-2) == tokens &&
-               x.size(-1) % rotation.heads == 0 &&
-               2 * rotation.cos.size(-1) <= x.size(-1) / rotation.heads,
-           "heads that the rotation fits, contiguous");
-  return kernels_for(x).rotate_heads(x, rotation);
-}
-
 Tensor sum_of_rows(const Tensor& rows) {
   FT_CHECK(rows.dim() == 2, "rows of a matrix");
   return kernels_for(rows).sum_of_rows(rows);

@@ -88,7 +88,8 @@ ParameterStore::ParameterStore(const NamedTensors& parameters,
   FT_CHECK(formats.size() == parameters.size(), "one format a parameter");
   for (const NamedTensor& named : parameters) {
     const ParameterFormat& format = formats[parameters_.size()];
-    Parameter parameter{.name = named.name, .weight = named.tensor, .format = format};
+    Parameter parameter{
+        .name = named.name, .weight = named.tensor, .format = format, .role = named.role};
     allocate(parameter, device);
     const bool is_new =
         index_.emplace(named.tensor.unsafeGetTensorImpl(), parameters_.size()).second;

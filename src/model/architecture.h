@@ -72,8 +72,8 @@ class Architecture {
   [[nodiscard]] virtual bool head_comes_first() const { return false; }
   // The row of an embedding that is initialised to zero: that of the padding.
   [[nodiscard]] virtual std::optional<int64_t> padding_row(const ModelConfig& config,
-                                                           std::string_view parameter) const {
-    if (!parameter.ends_with("word_embeddings.weight")) return std::nullopt;
+                                                           const Parameter& parameter) const {
+    if (parameter.role != ParameterRole::kWordEmbedding) return std::nullopt;
     return config.pad_token_id;
   }
   // Factor of initializer_range in the standard deviation of a new weight.

@@ -130,7 +130,8 @@ class DebertaModel final : public Backbone {
  public:
   DebertaModel(const nn::Scope& scope, const ModelConfig& config)
       : config_(config),
-        words_(scope / "embeddings" / "word_embeddings", config.vocab_size, config.hidden_size) {
+        words_(scope / "embeddings" / "word_embeddings", config.vocab_size, config.hidden_size,
+               ParameterRole::kWordEmbedding) {
     const nn::Scope embeddings = scope / "embeddings";
     const int64_t size = config.hidden_size;
     if (config.encoder.position_biased_input) {

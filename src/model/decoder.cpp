@@ -133,7 +133,8 @@ Decoder::Decoder(const nn::Scope& scope, const ModelConfig& config, const Decode
     : options_(options),
       max_position_embeddings_(config.max_position_embeddings),
       padding_row_(config.decoder.pad_token_id.value_or(-1)),
-      words_(scope / "embed_tokens", config.vocab_size, config.hidden_size) {
+      words_(scope / "embed_tokens", config.vocab_size, config.hidden_size,
+             ParameterRole::kWordEmbedding) {
   for (int64_t layer = 0; layer < options.layers; ++layer) {
     layers_.emplace_back(scope / "layers" / layer, options, layer);
   }
@@ -177,9 +178,9 @@ Architecture::TiedNames DecoderFamily::tied_names(const ModelConfig& config) con
 }
 
 std::optional<int64_t> DecoderFamily::padding_row(const ModelConfig& config,
-                                                  std::string_view parameter) const {
-  if (!parameter.ends_with("embed_tokens.weight")) return std::nullopt;
-  return config.decoder.pad_token_id;
+                                                  const Parameter& parameter) const {
+  return parameter.role == ParameterRole::kWordEmbedding ? config.decoder.pad_token_id
+                                                         : std::nullopt;
 }
 
 std::unique_ptr<Backbone> DecoderFamily::make_backbone(const nn::Scope& scope,

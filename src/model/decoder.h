@@ -125,7 +125,7 @@ class DecoderFamily : public Architecture {
   [[nodiscard]] bool has_next_sentence_head() const override { return false; }
   [[nodiscard]] TiedNames tied_names(const ModelConfig& config) const override;
   [[nodiscard]] std::optional<int64_t> padding_row(const ModelConfig& config,
-                                                   std::string_view parameter) const override;
+                                                   const Parameter& parameter) const override;
 
   void set_defaults(ModelConfig& config) const override;
   [[nodiscard]] ConfigFields fields(ModelConfig& config) const override;

@@ -24,7 +24,8 @@ nn::Value embed_types(const nn::Embedding& table, const ModelInput& input, nn::P
 RobertaEmbeddings::RobertaEmbeddings(const nn::Scope& scope, const ModelConfig& config)
     : padding_id_(config.pad_token_id),
       dropout_(config.hidden_dropout_prob),
-      words_(scope / "word_embeddings", config.vocab_size, config.hidden_size),
+      words_(scope / "word_embeddings", config.vocab_size, config.hidden_size,
+             ParameterRole::kWordEmbedding),
       types_(scope / "token_type_embeddings", config.type_vocab_size, config.hidden_size),
       norm_(scope / "LayerNorm", config.hidden_size, config.layer_norm_eps),
       positions_(scope / "position_embeddings", config.max_position_embeddings,
@@ -44,7 +45,8 @@ nn::Value RobertaEmbeddings::operator()(const ModelInput& input, nn::Pass& p) co
 BertEmbeddings::BertEmbeddings(const nn::Scope& scope, const ModelConfig& config)
     : padding_id_(config.pad_token_id),
       dropout_(config.hidden_dropout_prob),
-      words_(scope / "word_embeddings", config.vocab_size, config.hidden_size),
+      words_(scope / "word_embeddings", config.vocab_size, config.hidden_size,
+             ParameterRole::kWordEmbedding),
       positions_(scope / "position_embeddings", config.max_position_embeddings, config.hidden_size),
       types_(scope / "token_type_embeddings", config.type_vocab_size, config.hidden_size),
       norm_(scope / "LayerNorm", config.hidden_size, config.layer_norm_eps) {}

@@ -68,7 +68,7 @@ class Gpt2Backbone final : public Backbone {
  public:
   Gpt2Backbone(const nn::Scope& scope, const ModelConfig& config)
       : dropout_(config.decoder.embd_pdrop),
-        words_(scope / "wte", config.vocab_size, config.hidden_size),
+        words_(scope / "wte", config.vocab_size, config.hidden_size, ParameterRole::kWordEmbedding),
         positions_(scope / "wpe", config.max_position_embeddings, config.hidden_size) {
     for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
       layers_.emplace_back(scope / "h" / layer, config, layer);
@@ -148,7 +148,7 @@ class Gpt2 final : public DecoderFamily {
   }
 
   [[nodiscard]] std::optional<int64_t> padding_row(const ModelConfig& /*config*/,
-                                                   std::string_view /*parameter*/) const override {
+                                                   const Parameter& /*parameter*/) const override {
     return std::nullopt;
   }
   [[nodiscard]] TiedNames tied_names(const ModelConfig& config) const override {

@@ -85,7 +85,8 @@ class ModernBertModel final : public Backbone {
  public:
   ModernBertModel(const nn::Scope& scope, const ModelConfig& config)
       : config_(config),
-        words_(scope / "embeddings" / "tok_embeddings", config.vocab_size, config.hidden_size),
+        words_(scope / "embeddings" / "tok_embeddings", config.vocab_size, config.hidden_size,
+               ParameterRole::kWordEmbedding),
         norm_(make_norm(scope / "embeddings" / "norm", config)) {
     for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
       layers_.emplace_back(scope / "layers" / layer, config, layer);
@@ -173,6 +174,7 @@ class ModernBertClassifier final : public ModelHead {
         reads_ == Reads::kTokens ? DropoutSite::kTokenOutput : DropoutSite::kPooledOutput;
     return classifier_(nn::dropout(head_(read(in, p), p), {dropout_, 0, site}, p), p);
   }
+  [[nodiscard]] int64_t hidden_tensors() const override { return reads_ == Reads::kTokens ? 2 : 1; }
 
  private:
   [[nodiscard]] nn::Value read(const HeadInput& in, nn::Pass& p) const {
@@ -306,6 +308,11 @@ class ModernBert final : public Architecture {
     FT_CHECK(false, "a head without a class");
   }
 
+  // transformers draws the padding's row as well.
+  [[nodiscard]] std::optional<int64_t> padding_row(const ModelConfig& /*config*/,
+                                                   const Parameter& /*parameter*/) const override {
+    return std::nullopt;
+  }
   // transformers' _init_weights: a truncated normal distribution, narrower for matrices that end a
   // residual branch.
   [[nodiscard]] double fresh_share(const ModelConfig& config,

@@ -16,8 +16,8 @@ class Roberta : public Architecture {
   [[nodiscard]] bool has_next_sentence_head() const override { return false; }
   [[nodiscard]] bool positions_follow_padding() const override { return true; }
   [[nodiscard]] std::optional<int64_t> padding_row(const ModelConfig& config,
-                                                   std::string_view parameter) const override {
-    if (parameter.ends_with("position_embeddings.weight")) return config.pad_token_id;
+                                                   const Parameter& parameter) const override {
+    if (parameter.name.ends_with("position_embeddings.weight")) return config.pad_token_id;
     return Architecture::padding_row(config, parameter);
   }
 

@@ -169,6 +169,12 @@ Value attend(Projections projections, const AttentionOptions& options, Pass& p) 
   const kernels::Attended attended =
       kernels::fused_attention(query.tensor, key.tensor, value.tensor, options, p.inputs());
   const Value y = p.result(attended.context);
+  if (Scratch* scratch = p.scratch()) {
+    // Query, key, value and context; fewer key heads take less.
+    scratch->unkept += 4 * static_cast<int64_t>(query.tensor.nbytes());
+    scratch->heads = options.heads;
+    if (attended.log_sum_exp.defined()) scratch->block = options.block_sparse->block_size;
+  }
   if (!p.records()) {
     projections = {};  // frees them before the caller's full expression ends
     return y;

@@ -261,6 +261,21 @@ Tensor of_table(const Tensor& rows, const Inputs& in) {
                             {}, {}, 0, /*unsafe=*/true, 0);
 }
 
+// For each head at once matrices [T, T] (scores, probabilities, factors, gradients) and [T, 2T] in
+// float32, and the gradients of all distances.
+void declare(const Inputs& in, Scratch& scratch) {
+  constexpr int64_t kMatrices = 12;
+  const int64_t heads = in.options.heads;
+  const bool is_cpu = scratch.table == kernels::KernelTable::kCpu;
+  const int64_t at_once = is_cpu ? std::min(heads, scratch.threads) : heads;
+  const int64_t tokens = in.query.size(1);
+  if (in.distance_key.defined() || in.distance_query.defined()) {
+    scratch.by_head = 4 * (at_once * kMatrices * tokens * tokens + 8 * tokens * in.query.size(2));
+  }
+  scratch.unkept += 4 * static_cast<int64_t>(in.query.nbytes());
+  scratch.heads = heads;
+}
+
 Tensor forward(const Inputs& in) {
   const Tensor output = at::empty_like(in.query);
   if (in.query.is_meta()) return output;
@@ -339,6 +354,7 @@ Value attend(Projections projections, DistanceProjections distances, const Dista
                .pass = p.inputs()};
   if (p.is_plain()) return {.tensor = plain(in)};
   const Value y = p.result(forward(in));
+  if (Scratch* scratch = p.scratch()) declare(in, *scratch);
   in.query = in.key = in.value = in.distance_key = in.distance_query = Tensor();
   if (!p.records()) return y;
   p.record(y, [in, q = std::move(projections.query), k = std::move(projections.key),

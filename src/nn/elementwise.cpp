@@ -36,6 +36,7 @@ Value add(const std::vector<Value>& terms, Pass& p) {
   Tensor sum = terms.front().tensor;
   for (size_t i = 1; i < terms.size(); ++i) sum = sum + terms[i].tensor;
   const Value y = p.result(std::move(sum));
+  if (Scratch* scratch = p.scratch()) scratch->forward += static_cast<int64_t>(y.tensor.nbytes());
   if (!p.records()) return y;
   struct Term {
     std::shared_ptr<Slot> slot;
@@ -150,6 +151,7 @@ Value softcap(Value x, double c, Pass& p) {
 }
 
 Value activate(Value x, Activation f, Pass& p) {
+  if (Scratch* scratch = p.scratch()) scratch->add_activation(x.tensor.nbytes(), 1, 1);
   return p.differentiate({std::move(x)}, {},
                          [f](const std::vector<Tensor>& in) { return f(in[0]); });
 }

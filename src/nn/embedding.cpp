@@ -6,8 +6,8 @@
 
 namespace finetune::nn {
 
-Embedding::Embedding(const Scope& scope, int64_t rows, int64_t columns)
-    : weight_(scope.parameter("weight", {rows, columns})) {}
+Embedding::Embedding(const Scope& scope, int64_t rows, int64_t columns, ParameterRole role)
+    : weight_(scope.parameter("weight", {rows, columns}, role)) {}
 
 Tensor Embedding::rows(const Tensor& ids, const Pass& p) const {
   if (weight_.is_meta()) {  // ATen's operator does not support the meta device

@@ -4,6 +4,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/linear.h>
 
+#include <algorithm>
 #include <optional>
 
 namespace finetune::nn {
@@ -37,6 +38,13 @@ Value product_with(const Matrix& matrix, const Tensor& bias, Value x, Pass& p,
                                      matrix.of(p.factor(weight)), p.factor(bias))
                                .view(sizes)
                                .detach());
+  if (Scratch* scratch = p.scratch()) {
+    scratch->matrix = std::max(scratch->matrix, weight.numel());
+    const bool is_table = x.tensor.dim() == 2;  // shared by all rows
+    const int64_t values = is_table ? 0 : x.tensor.numel() + y.tensor.numel();
+    scratch->factors = std::max(scratch->factors, values);
+    if (bias.defined() && completes) scratch->sums += bias.numel();
+  }
   if (!p.records()) {
     x = {};  // frees a temporary before the caller's expression ends
     return y;

@@ -113,6 +113,7 @@ Value AddAndNorm::operator()(Value x, const Value& residual, Pass& p) const {
   const Tensor sums = to_overwrite(std::exchange(product.tensor, {}));
   Value y = p.result(
       kernels::fused_add_norm(sums, p.values(dense_.bias()), residual.tensor, norm(), p.inputs()));
+  if (Scratch* scratch = p.scratch()) scratch->sums += 3 * y.tensor.size(-1);
   if (!p.records()) return y;
   if (p.options().selective)
     y.rebuild = [&p, norm, sums] { return kernels::fused_norm(sums, norm(), p.inputs()); };

@@ -107,6 +107,15 @@ void Pass::complete(std::initializer_list<Tensor> parameters) {
   if (options_.parameters != nullptr) options_.parameters->complete(parameters);
 }
 
+void Pass::begin_layer(const Value& x) {
+  is_in_layer_ = true;
+  Scratch* scratch = options_.scratch;
+  if (scratch == nullptr) return;
+  *scratch = {.table = scratch->table,
+              .threads = scratch->threads,
+              .stream = static_cast<int64_t>(x.tensor.nbytes())};
+}
+
 Value Pass::result(Tensor tensor) const {
   return {.tensor = std::move(tensor), .slot = records() ? std::make_shared<Slot>() : nullptr};
 }

@@ -11,10 +11,10 @@ Scope Scope::operator/(std::string_view name) const {
   return child;
 }
 
-Tensor Scope::parameter(std::string_view name, c10::IntArrayRef sizes) const {
+Tensor Scope::parameter(std::string_view name, c10::IntArrayRef sizes, ParameterRole role) const {
   Tensor tensor =
       at::empty(sizes, at::TensorOptions(device_).dtype(at::kFloat)).set_requires_grad(true);
-  list_->push_back({prefix_ + std::string(name), tensor});
+  list_->push_back({prefix_ + std::string(name), tensor, role});
   return tensor;
 }
 

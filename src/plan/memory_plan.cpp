@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: MIT
-// N tokens of a micro-batch, C hidden, F intermediate, V vocabulary, L layers, n predicted tokens.
+// What parts and kernels allocate they declare themselves (nn/scratch.h, kernels/layer_scratch.h);
+// a dry run of the model adds it up. Here these sums are put together to the moments of an update.
 #include "finetune/plan/memory_plan.h"
 
 #include <algorithm>
 #include <cmath>
 #include <memory>
 #include <mutex>
-#include <string_view>
 
 #include "finetune/base/error.h"
 #include "finetune/base/text.h"
 #include "finetune/distributed/owned_tensors.h"
 #include "finetune/distributed/shard_sum.h"
+#include "finetune/kernels/chunked_cross_entropy.h"
 #include "finetune/model/parameter_shapes.h"
 #include "finetune/optim/optimizer_kind.h"
 
@@ -19,9 +20,6 @@ namespace finetune {
 namespace {
 
 constexpr int64_t kMiB = int64_t{1} << 20;
-// Bytes of the head's weight that are unpacked at a time; the products of its gradient need as
-// many.
-constexpr int64_t kHeadBlock = 4 * kMiB;
 // Fraction of temporary memory lost to fragmentation; measured.
 constexpr double kHoles = 0.02;
 
@@ -37,19 +35,28 @@ struct MeasuredModel {
   KeptBytes kept, kept_selectively;  // per row
 };
 
+kernels::KernelTable table_of(const MemoryWorkload& work) {
+  if (!work.is_device) return kernels::KernelTable::kCpu;
+  return work.has_kernels ? kernels::KernelTable::kCuda : kernels::KernelTable::kPlain;
+}
+
+int64_t threads_of(const MemoryWorkload& work) { return work.sums_shards ? 1 : work.threads; }
+
 // Cached, because every step of a search asks for the same model.
 std::shared_ptr<const MeasuredModel> measure(const MemoryWorkload& work, Precision precision) {
   static std::mutex mutex;
   static std::string measured;
   static std::shared_ptr<const MeasuredModel> model;
   const int64_t head = work.head ? static_cast<int64_t>(*work.head) : -1;
-  const std::string asked = format_text("{} {} {} {}", model_config_json(work.model, ""), head,
-                                        work.length, static_cast<int64_t>(precision));
+  const nn::Scratch where = {.table = table_of(work), .threads = threads_of(work)};
+  const std::string asked = format_text("{} {} {} {} {} {}", model_config_json(work.model, ""),
+                                        head, work.length, static_cast<int64_t>(precision),
+                                        static_cast<int64_t>(where.table), where.threads);
   const std::lock_guard lock(mutex);
   if (asked != measured) {
     const auto kept = [&](bool selective) {
       return kept_for_backward(work.model, work.head, work.length,
-                               {.precision = precision, .selective = selective});
+                               {.precision = precision, .selective = selective}, where);
     };
     model = std::make_shared<const MeasuredModel>(
         MeasuredModel{.shapes = parameter_shapes(work.model, work.head),
@@ -69,19 +76,16 @@ class Prediction {
         again_(choices.checkpointing),
         measured_(measure(workload, choices.precision)),
         shapes_(measured_->shapes),
+        scratch_(measured_->kept.scratch),
         tokens_(choices.micro_batch * workload.choices * workload.length),
-        element_(bytes_of(choices.precision)),
-        is_causal_(is_causal(workload.model)) {
+        element_(bytes_of(choices.precision)) {
     for (const ParameterShape& shape : shapes_) {
       parameters_ += shape.count();
       largest_ = std::max(largest_, shape.count());
-      for (const char* words : {"word_embeddings.weight", "embed_tokens.weight", ".wte.weight",
-                                "tok_embeddings.weight"}) {
-        if (shape.name.ends_with(words)) embedding_ = shape.count();
-      }
+      if (shape.role == ParameterRole::kWordEmbedding) embedding_ = shape.count();
     }
     layer_ = measured_->kept.layer_parameters;
-    norms_first_ = is_causal_ || has_parameter("mlp.Wi.weight");
+    kernels_ = kernels::layer_scratch(table_of(work_), layer_sizes());
   }
 
   MemoryParts parts() const {
@@ -127,8 +131,16 @@ class Prediction {
   [[nodiscard]] int64_t hidden(int64_t element) const {
     return tokens_ * model_.hidden_size * element;
   }
-  [[nodiscard]] int64_t intermediate(int64_t element) const {
-    return tokens_ * model_.intermediate_size * element;
+  [[nodiscard]] kernels::LayerSizes layer_sizes() const {
+    return {.tokens = tokens_,
+            .length = work_.length,
+            .hidden = model_.hidden_size,
+            .intermediate = scratch_.activation / (work_.length * element_),
+            .heads = scratch_.heads,
+            .block = scratch_.block,
+            .sums = scratch_.sums,
+            .element = element_,
+            .threads = threads_of(work_)};
   }
   [[nodiscard]] int64_t predicted_rows(int64_t tokens) const {
     // A row's first and last token are special and not predicted; the CPU's plans count them.
@@ -205,36 +217,19 @@ class Prediction {
   // Bytes kept of one layer for its backward pass; if `selective`, without what is cheap to
   // recompute.
   [[nodiscard]] int64_t layer_state(bool selective) const {
-    const int64_t sums = is_block_sparse() ? 4 * tokens_ * model_.num_attention_heads : 0;
     const KeptBytes& kept = selective ? measured_->kept_selectively : measured_->kept;
-    return sums + rows() * kept.layer + kept.shared_layer;
+    return rows() * kept.layer + kept.shared_layer;
   }
-
-  [[nodiscard]] bool has_parameter(std::string_view end) const {
-    return std::ranges::any_of(
-        shapes_, [&](const ParameterShape& shape) { return shape.name.ends_with(end); });
-  }
-  [[nodiscard]] bool is_gated() const {
-    return has_parameter("gate_proj.weight") || has_parameter("gate_up_proj.weight") ||
-           has_parameter("mlp.Wi.weight");
-  }
-  [[nodiscard]] bool has_gate_kernel() const {
-    return !work_.is_device && (model_.hidden_act == "silu" || model_.hidden_act == "swish");
-  }
-  // Between layers.
-  [[nodiscard]] int64_t stream() const { return hidden(norms_first_ ? 4 : element_); }
 
   // Bytes kept of the embeddings and of all layers; with groups of layers, of their inputs.
   [[nodiscard]] int64_t kept() const {
     const KeptBytes& measured = measured_->kept;
-    // A decoder's last norm belongs to the head, which keeps the stream that it reads.
-    const int64_t embeddings =
-        is_causal_ ? hidden(4) : rows() * measured.embeddings + measured.shared_embeddings;
+    const int64_t embeddings = rows() * measured.embeddings + measured.shared_embeddings;
     if (!keeps_groups()) {
       return embeddings + model_.num_hidden_layers * layer_state(again_.enabled);
     }
     const int64_t inputs = again_.offload && work_.is_device ? 2 : groups();
-    return embeddings + inputs * stream();
+    return embeddings + inputs * rows() * scratch_.stream;
   }
 
   // After the last layer: its output and, in half precision, the embeddings in float32. If layers
@@ -242,11 +237,9 @@ class Prediction {
   [[nodiscard]] Moment after_forward() const {
     const int64_t wide_input = element_ == 4 ? 0 : hidden(4);
     int64_t layer = std::max(hidden(element_), matrix());
-    if (keeps_groups()) layer = 4 * hidden(element_) + intermediate(element_) + matrix();
-    // Temporaries of the last feed-forward network: gate, up and their product, or one tensor.
-    const int64_t network = (is_gated() ? 3 : 1) * intermediate(element_);
-    if (norms_first_) layer = std::max(layer, 2 * stream() + network + matrix());
-    return {gradients(0), kept(), wide_input + layer + disentangled() + device_kernels(false)};
+    if (keeps_groups()) layer = std::max(layer, rows() * scratch_.unkept + matrix());
+    if (scratch_.forward > 0) layer = std::max(layer, rows() * scratch_.forward + matrix());
+    return {gradients(0), kept(), wide_input + layer + scratch_.by_head + kernels_.forward};
   }
 
   [[nodiscard]] Moment in_head() const {
@@ -258,21 +251,14 @@ class Prediction {
   // layers is recomputed as a whole: the states of its layers without the input, which is kept.
   [[nodiscard]] Moment in_layer_backward() const {
     const int64_t here = hidden(element_);
-    int64_t bytes =
-        here + std::max({products(), block_sparse(), disentangled()}) + device_kernels(true);
-    if (again_.enabled && again_.selective) bytes += intermediate(element_);
-    // A gated network's: the product again, its gradient, both factors' gradients; SiLU's has a
-    // kernel that writes the factors' gradients into their memory, and the product's gradient takes
-    // the product's. Another's gradient takes the memory of the activation, but for the first
-    // product's.
-    const int64_t network =
-        norms_first_ ? (is_gated() && !has_gate_kernel() ? 4 : 1) * intermediate(element_) : 0;
-    bytes += network;
+    // One at a time: a matrix product or an attention.
+    const int64_t largest = std::max({products(), kernels_.block_backward, scratch_.by_head});
+    const int64_t others = kernels_.backward + rows() * scratch_.backward;
+    int64_t bytes = here + largest + others;
+    if (again_.enabled && again_.selective) bytes += rows() * scratch_.rebuilt;
     if (keeps_groups()) {
       const int64_t layers = std::min(again_.every_n_layers, model_.num_hidden_layers);
-      bytes = layers * layer_state(false) +
-              std::max({here, products(), block_sparse(), disentangled()}) + device_kernels(true) +
-              network;
+      bytes = layers * layer_state(false) + std::max(here, largest) + others;
     }
     return {gradients(tied() + layer_), kept(), bytes};
   }
@@ -300,7 +286,9 @@ class Prediction {
   // needs twice the logits of all predicted positions or of a chunk.
   [[nodiscard]] Moment elsewhere() const {
     const int64_t tokens = work_.batches_at_once * work_.eval_batch * work_.choices * work_.length;
-    const int64_t layer = tokens * (5 * model_.hidden_size + model_.intermediate_size) * 4;
+    // In float32, whatever the precision of training.
+    const int64_t results = scratch_.unkept / (work_.length * element_);  // of a token
+    const int64_t layer = tokens * (results + model_.hidden_size) * 4;
     const int64_t rows = work_.scores_in_chunks ? std::min(predicted_rows(tokens),
                                                            head_rows(choices_, work_.has_kernels))
                                                 : predicted_rows(tokens);
@@ -313,9 +301,7 @@ class Prediction {
 
   // Bytes of a layer's largest matrix in float32: its unpacked values, or a product that is rounded
   // into its gradient.
-  [[nodiscard]] int64_t layer_matrix() const {
-    return 4 * model_.hidden_size * std::max(model_.hidden_size, model_.intermediate_size);
-  }
+  [[nodiscard]] int64_t layer_matrix() const { return 4 * scratch_.matrix; }
   [[nodiscard]] int64_t matrix() const {
     const bool is_there = choices_.weights == WeightFormat::kFloat32 || takes_weights_as_they_are();
     return is_there ? 0 : layer_matrix();
@@ -324,37 +310,8 @@ class Prediction {
   // Bytes of one product at a time; in half precision also both factors of a gradient's product.
   [[nodiscard]] int64_t products() const {
     const bool rounds = choices_.gradients != GradientFormat::kFloat32;
-    const int64_t factors = element_ == 4 || work_.has_kernels ? 0 : hidden(4) + intermediate(4);
+    const int64_t factors = element_ == 4 || work_.has_kernels ? 0 : 4 * rows() * scratch_.factors;
     return std::max(matrix(), (rounds ? layer_matrix() : 0) + factors);
-  }
-
-  [[nodiscard]] bool is_block_sparse() const {
-    const int64_t longest_full = (5 + 2 * model_.num_random_blocks) * model_.block_size;
-    return model_.attention_type == "block_sparse" && work_.length > longest_full;
-  }
-
-  // Block-sparse attention's backward pass: the gradient of the context, and in float32 nine
-  // tensors of one head for each thread (for each head if there are fewer).
-  [[nodiscard]] int64_t block_sparse() const {
-    if (!is_block_sparse()) return 0;
-    if (work_.is_device) return hidden(element_) + 8 * hidden(4);
-    const int64_t rows =
-        (work_.length + model_.block_size - 1) / model_.block_size * model_.block_size;
-    const int64_t width = (model_.hidden_size / model_.num_attention_heads + 15) / 16 * 16;
-    const int64_t heads = tokens_ / work_.length * model_.num_attention_heads;
-    const int64_t threads = work_.sums_shards ? 1 : work_.threads;
-    return hidden(element_) + std::min(heads, threads) * 9 * rows * width * 4;
-  }
-
-  // Disentangled attention: for each thread, on a device for each head, matrices [T, T] (scores,
-  // probabilities, factors, gradients) and [T, 2T] in float32, and the gradients of all distances.
-  [[nodiscard]] int64_t disentangled() const {
-    if (!has_parameter("rel_embeddings.weight")) return 0;
-    const int64_t heads = model_.num_attention_heads;
-    const int64_t threads = work_.sums_shards ? 1 : work_.threads;
-    const int64_t at_once = work_.is_device ? heads : std::min(heads, threads);
-    const int64_t matrices = 12 * work_.length * work_.length * 4;
-    return at_once * matrices + 4 * 2 * work_.length * model_.hidden_size * 4;
   }
 
   // Weights that a device keeps in half precision for its products, during an update.
@@ -363,9 +320,7 @@ class Prediction {
     if (takes_weights_as_they_are()) return 0;
     int64_t values = tied();
     for (const ParameterShape& shape : shapes_) {
-      if (shape.sizes.size() == 2 && !shape.name.ends_with("embeddings.weight")) {
-        values += shape.count();
-      }
+      if (shape.sizes.size() == 2 && shape.role == ParameterRole::kOther) values += shape.count();
     }
     return values * element_;
   }
@@ -374,74 +329,34 @@ class Prediction {
            choices_.precision == Precision::kBFloat16;
   }
 
-  // What a device takes in a layer where the CPU's kernels over rows take nothing.
-  [[nodiscard]] int64_t device_kernels(bool backward) const {
-    if (!work_.is_device) return 0;
-    return work_.has_kernels ? compiled_kernels(backward) : reference_kernels();
-  }
-
-  // Of some samples by heads: queries, keys and values, in the backward pass the context's gradient
-  // and the values' too; scores once or twice. And sums over rows that wait for each other.
-  [[nodiscard]] int64_t compiled_kernels(bool backward) const {
-    constexpr int64_t kScoreBytes = int64_t{32} << 20;  // as cuda::attention() takes them
-    constexpr int64_t kParts = 256;                     // as cuda::RowParts
-    const int64_t sample = model_.num_attention_heads * work_.length * work_.length * element_;
-    const int64_t samples =
-        std::clamp<int64_t>(kScoreBytes / sample, 1, std::max<int64_t>(1, tokens_ / work_.length));
-    const int64_t by_heads = samples * work_.length * model_.hidden_size * element_;
-    const int64_t attention = (backward ? 5 : 3) * by_heads + (backward ? 2 : 1) * samples * sample;
-    const int64_t columns = 9 * model_.hidden_size + model_.intermediate_size;
-    // Those of one layer: when more of them wait, other layers are done.
-    const int64_t sums = is_causal_ ? 0 : 4 * std::min(kParts, tokens_) * columns;
-    return attention + (backward ? sums : 0);
-  }
-
-  // By torch's operators masks of dropout are made of 64-bit numbers.
-  [[nodiscard]] int64_t reference_kernels() const {
-    constexpr int64_t kBytesOfAMask = 64;
-    constexpr int64_t kScoresAtOnce = int64_t{1} << 22;  // as plain::attention() takes them
-    const int64_t scores_of_row = model_.num_attention_heads * work_.length * work_.length;
-    const int64_t scores = tokens_ / work_.length * scores_of_row;
-    // Elements of one block that attends to all, or of all rows of a sample.
-    const int64_t fewest = is_block_sparse()
-                               ? tokens_ * model_.num_attention_heads * model_.block_size
-                               : scores_of_row;
-    const int64_t at_once = std::min(scores, std::max(kScoresAtOnce, fewest));
-    return std::max(kBytesOfAMask * std::max(at_once, tokens_ * model_.hidden_size),
-                    3 * intermediate(4));
-  }
-
   [[nodiscard]] int64_t head() const {
     if (!predicts_words(work_.head)) {
-      // In float32, and once more if dropout is applied to every token.
-      return work_.head == Head::kTokenClassification ? 2 * hidden(4) : hidden(4);
+      return measured_->kept.head_tensors * hidden(4);
     }
     const int64_t rows = predicted_rows(tokens_);
-    const int64_t most = loss_rows_per_chunk(model_, head_rows(choices_, work_.has_kernels));
-    const int64_t chunks = (rows + most - 1) / most;
-    const int64_t chunk = (rows + chunks - 1) / chunks * model_.vocab_size * 4;
     const bool is_whole = choices_.weights == WeightFormat::kFloat32 || takes_weights_as_they_are();
-    const int64_t rounded =
-        is_whole && work_.is_device ? std::min(4 * kHeadBlock, 4 * embedding_) : kHeadBlock;
-    const int64_t blocks = (is_whole ? 0 : kHeadBlock) +
-                           (choices_.gradients == GradientFormat::kFloat32 ? 0 : rounded);
-    // A device in half precision keeps a copy of the logits.
-    const int64_t copies = work_.is_device && element_ < 4 ? chunk / 4 * element_ : 0;
-    // Hidden states at the predicted places, the transformation's three steps, and a gradient.
-    return chunk + copies + 5 * rows * model_.hidden_size * 4 + 2 * model_.vocab_size * 4 + blocks;
+    const int64_t loss = chunked_cross_entropy_scratch(
+        {.rows = rows,
+         .rows_per_chunk = loss_rows_per_chunk(model_, head_rows(choices_, work_.has_kernels)),
+         .vocabulary = model_.vocab_size,
+         .weight = embedding_,
+         .element = element_,
+         .unpacks = !is_whole,
+         .rounds = choices_.gradients != GradientFormat::kFloat32,
+         .runs_ahead = work_.is_device});
+    return loss + measured_->kept.head_tensors * rows * model_.hidden_size * 4;
   }
 
   // Update in chunks: gradient, weight, two moments. On a device AdamW in float32 is one call
   // without temporary memory; other formats need rounding and codes (measured, in bytes per value).
   [[nodiscard]] int64_t update() const {
-    if (!work_.is_device) return 4 * 4 * kMiB / 4;
+    if (!work_.is_device) return 4 * 4 * kernels::chunk_values(kernels::KernelTable::kCpu);
     if (work_.has_kernels) return 0;  // lists of parameters, in registers
     const bool is_wide = choices_.weights == WeightFormat::kFloat32 &&
                          choices_.gradients == GradientFormat::kFloat32;
     if (is_wide && choices_.optimizer.kind == "adamw") return 0;
-    constexpr int64_t kChunk = int64_t{1} << 22;  // plain::kKernels.chunk_values
     const int64_t bytes = choices_.weights == WeightFormat::kFloat32 ? 20 : 66;
-    return bytes * std::min(largest_, kChunk);
+    return bytes * std::min(largest_, kernels::chunk_values(table_of(work_)));
   }
 
   // Fragmentation of the pool of large blocks, small tensors, and buffers of batches, which are in
@@ -465,10 +380,10 @@ class Prediction {
   const ActivationCheckpointing& again_;
   std::shared_ptr<const MeasuredModel> measured_;
   const std::vector<ParameterShape>& shapes_;
+  const nn::Scratch& scratch_;     // of a layer's parts, for one row
+  kernels::LayerScratch kernels_;  // of a layer's kernels, for the micro-batch
   int64_t tokens_;
   int64_t element_;
-  bool is_causal_;
-  bool norms_first_ = false;  // norms before the sublayers
   int64_t parameters_ = 0;
   int64_t largest_ = 0;
   int64_t embedding_ = 0;

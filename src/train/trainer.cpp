@@ -5,10 +5,8 @@
 #include <signal.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <nlohmann/json.hpp>
-#include <string_view>
 
 #include "finetune/base/interrupt.h"
 #include "finetune/base/log.h"
@@ -26,19 +24,12 @@ namespace {
 // For a guess at how long a run lasts; samples are rarely shorter.
 constexpr double kTokensOfShortSample = 32;
 
-// Whether transformers' module of this weight is a torch.nn.Embedding.
-bool is_embedding(std::string_view name) {
-  return std::ranges::any_of(
-      std::to_array<std::string_view>(
-          {"_embeddings.weight", ".embed_tokens.weight", ".wte.weight", ".wpe.weight"}),
-      [&](std::string_view end) { return name.ends_with(end); });
-}
-
 // transformers' floating_point_ops: 6 per token and parameter outside the embeddings.
 double flos_per_token(const Model& model) {
   double flos = 0.0;
   for (const NamedTensor& parameter : model.parameters()) {
-    if (!is_embedding(parameter.name)) flos += 6.0 * static_cast<double>(parameter.tensor.numel());
+    if (parameter.role != ParameterRole::kOther) continue;
+    flos += 6.0 * static_cast<double>(parameter.tensor.numel());
   }
   return flos;
 }

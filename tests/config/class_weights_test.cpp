@@ -52,8 +52,10 @@ TEST(ClassWeights, ThatMakeNoSenseAreRefusedWhereTheyWereSet) {
     return message_of<Error>([&] { validate(config, Purpose::kTrain); });
   };
   EXPECT_THAT(refused("equal"), HasSubstr("run.yaml:4: class_weights must be none, balanced"));
-  EXPECT_THAT(refused("[1, 0]"), HasSubstr("the weight 0 of label number '1'"));
-  EXPECT_THAT(refused("{a: heavy}"), HasSubstr("the weight \"heavy\" of label 'a'"));
+  EXPECT_THAT(
+      refused("[1, 0]"),
+      HasSubstr("run.yaml:4: class_weights: '1' must be a number from 1e-06 to 1000000.0, not 0"));
+  EXPECT_THAT(refused("{a: heavy}"), HasSubstr("run.yaml:4: class_weights: 'a' must be a number"));
   EXPECT_THAT(refused("[]"), HasSubstr("class_weights is empty"));
 }
 

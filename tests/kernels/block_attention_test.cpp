@@ -18,7 +18,7 @@
 #include <limits>
 #include <set>
 
-#include "kernels/block_attention.h"
+#include "kernels/attention_core.h"
 
 namespace finetune {
 namespace {

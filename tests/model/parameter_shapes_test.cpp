@@ -168,5 +168,100 @@ TEST(KeptForBackward, OfADecoderLeavesOutWhatIsComputedAgain) {
   }
 }
 
+constexpr int64_t kTokens = 24;
+constexpr int64_t kHidden = 32;
+constexpr int64_t kIntermediate = 80;
+
+ModelConfig small(const std::string& type) {
+  if (type == "gpt2") {
+    return override_model_config(
+        default_model_config(type),
+        {{"n_layer", 2}, {"n_embd", kHidden}, {"n_head", 2}, {"n_inner", kIntermediate}});
+  }
+  const ModelConfig config = default_model_config(type);
+  nlohmann::ordered_json keys = {{"num_hidden_layers", 2},
+                                 {"hidden_size", kHidden},
+                                 {"num_attention_heads", 2},
+                                 {"intermediate_size", kIntermediate}};
+  if (is_causal(config)) keys["num_key_value_heads"] = 2;
+  return override_model_config(config, keys);
+}
+
+TEST(ParameterShapes, TellEmbeddingsByTheirRole) {
+  for (const std::string& type : model_types()) {
+    const ModelConfig config = small(type);
+    std::vector<std::string> words;
+    for (const ParameterShape& shape : parameter_shapes(config, std::nullopt)) {
+      if (shape.role == ParameterRole::kWordEmbedding) words.push_back(shape.name);
+      // transformers' own names of torch.nn.Embedding.
+      const bool is_embedding = shape.name.ends_with("_embeddings.weight") ||
+                                shape.name.ends_with(".embed_tokens.weight") ||
+                                shape.name.ends_with(".wte.weight") ||
+                                shape.name.ends_with(".wpe.weight");
+      EXPECT_EQ(shape.role != ParameterRole::kOther, is_embedding) << shape.name;
+    }
+    EXPECT_THAT(words, ::testing::SizeIs(1)) << type;
+  }
+}
+
+nn::Scratch scratch_of(const ModelConfig& config, int64_t length,
+                       const nn::Scratch& where = {.threads = 1}) {
+  return kept_for_backward(config, std::nullopt, length, {.precision = Precision::kBFloat16}, where)
+      .scratch;
+}
+
+TEST(Scratch, OfALayerWhoseNormsComeLastIsOnlyWhatIsNotKept) {
+  const nn::Scratch scratch = scratch_of(small("bert"), kTokens);
+  EXPECT_EQ(scratch.stream, kTokens * kHidden * 2);
+  EXPECT_EQ(scratch.activation, kTokens * kIntermediate * 2);
+  EXPECT_EQ(scratch.forward, 0);
+  EXPECT_EQ(scratch.backward, 0);
+  EXPECT_EQ(scratch.rebuilt, kTokens * kIntermediate * 2);
+  EXPECT_EQ(scratch.unkept, kTokens * (4 * kHidden + kIntermediate) * 2);
+  EXPECT_EQ(scratch.matrix, kHidden * kIntermediate);
+  EXPECT_EQ(scratch.factors, kTokens * (kHidden + kIntermediate));
+  EXPECT_EQ(scratch.sums, 9 * kHidden + kIntermediate);
+  EXPECT_EQ(scratch.heads, 2);
+  EXPECT_EQ(scratch.block, 0);
+}
+
+TEST(Scratch, OfADecoderHasTheStreamInFloat32AndTheGatedProduct) {
+  const nn::Scratch scratch = scratch_of(small("llama"), kTokens);
+  EXPECT_EQ(scratch.stream, kTokens * kHidden * 4);
+  EXPECT_EQ(scratch.forward, kTokens * (2 * kHidden * 4 + 3 * kIntermediate * 2));
+  EXPECT_EQ(scratch.backward, kTokens * kIntermediate * 2) << "SiLU has a kernel on the CPU";
+  EXPECT_EQ(scratch_of(small("llama"), kTokens, {.table = kernels::KernelTable::kCuda}).backward,
+            4 * kTokens * kIntermediate * 2);
+  const nn::Scratch plain = scratch_of(small("gpt2"), kTokens);
+  EXPECT_EQ(plain.forward, kTokens * (2 * kHidden * 4 + kIntermediate * 2));
+  EXPECT_EQ(plain.backward, kTokens * kIntermediate * 2);
+}
+
+TEST(Scratch, CountsAFusedMatrixWhole) {
+  EXPECT_EQ(scratch_of(small("phi3"), kTokens).matrix, 2 * kHidden * kIntermediate);
+  EXPECT_EQ(scratch_of(small("modernbert"), kTokens).factors,
+            kTokens * (kHidden + 2 * kIntermediate));
+}
+
+TEST(Scratch, OfDisentangledAttentionIsThatOfTheHeadsAtOnce) {
+  ModelConfig config = small("deberta-v2");
+  EXPECT_EQ(scratch_of(config, kTokens).by_head, 0);
+  config.encoder.relative_attention = true;
+  config.encoder.pos_att_type = {"c2p", "p2c"};
+  const int64_t one = scratch_of(config, kTokens).by_head;
+  EXPECT_EQ(one, 12 * kTokens * kTokens * 4 + 8 * kTokens * kHidden * 4);
+  const int64_t head = 12 * kTokens * kTokens * 4;
+  EXPECT_EQ(scratch_of(config, kTokens, {.threads = 16}).by_head - one, head) << "two heads";
+  EXPECT_EQ(scratch_of(config, kTokens, {.table = kernels::KernelTable::kPlain}).by_head - one,
+            head);
+}
+
+TEST(Scratch, TellsTheBlocksOfSparseAttention) {
+  ModelConfig config = small("big_bird");
+  config.max_position_embeddings = 4096;
+  EXPECT_EQ(scratch_of(config, 4096).block, config.block_size);
+  EXPECT_EQ(scratch_of(config, 64).block, 0) << "so short a row has full attention";
+}
+
 }  // namespace
 }  // namespace finetune

@@ -141,6 +141,23 @@ TEST(MemoryPlan, AHeadTakesAChunkOfLogits) {
   EXPECT_EQ(whole - half, (115 - 58) * 52000 * 4);
 }
 
+// A device in half precision keeps the weights of products in that type, but no embedding.
+TEST(MemoryPlan, HoldsNoEmbeddingOfADecoderInHalfPrecision) {
+  MemoryWorkload workload = esperanto();
+  workload.model = default_model_config("llama");
+  workload.model.tie_word_embeddings = false;
+  workload.is_device = workload.has_kernels = true;
+  workload.predicted_share = 1.0;
+  const auto temporaries = [&](int64_t vocabulary) {
+    workload.model.vocab_size = vocabulary;
+    const MemoryParts parts =
+        predict_memory(workload, {.micro_batch = 1, .precision = Precision::kBFloat16});
+    return parts.temporaries + parts.head;
+  };
+  const int64_t words = 1000 * workload.model.hidden_size;
+  EXPECT_NEAR(temporaries(33000) - temporaries(32000), 2 * words, words / 2) << "of the head alone";
+}
+
 TEST(MemoryPlan, PartsMakeThePeak) {
   const MemoryParts parts = parts_with([](MemoryChoices&) {});
   int64_t sum = 0;

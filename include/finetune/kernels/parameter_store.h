@@ -41,6 +41,7 @@ struct Parameter {
   Tensor correction = {};  // int8, shape of weight: kSplit only
   Tensor gradient = {};  // float32 or bfloat16, shape of weight; undefined: none yet in this update
   ParameterFormat format = {};
+  ParameterRole role = ParameterRole::kOther;
 };
 
 // The random numbers of stochastic rounding: a function of (seed, update, index in the effective

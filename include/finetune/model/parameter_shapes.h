@@ -7,12 +7,14 @@
 #include <vector>
 
 #include "finetune/model/model.h"
+#include "finetune/nn/scratch.h"
 
 namespace finetune {
 
 struct ParameterShape {
   std::string name;
   std::vector<int64_t> sizes;
+  ParameterRole role = ParameterRole::kOther;
 
   [[nodiscard]] int64_t count() const;  // number of values
 };
@@ -28,19 +30,22 @@ struct ParameterShape {
 // multiple of it, as long as the logits stay below 64 MiB. Matrix products of more rows are faster.
 [[nodiscard]] int64_t loss_rows_per_chunk(const ModelConfig& config, int64_t head_rows_per_chunk);
 
-// What training keeps for the backward pass of one row, in bytes.
+// What training allocates for one row, in bytes. The first members are kept for the backward pass.
 struct KeptBytes {
-  int64_t embeddings = 0;        // outside the layers
+  int64_t embeddings = 0;        // outside the layers; of a decoder also what its head keeps
   int64_t layer = 0;             // of each layer, including its input
   int64_t layer_parameters = 0;  // of each layer: number of values, not bytes
   // Shared by all rows.
   int64_t shared_embeddings = 0, shared_layer = 0;
+  int64_t head_tensors = 0;  // ModelHead::hidden_tensors()
+  nn::Scratch scratch;       // of one layer, as its parts declare it
 };
 
 // Measured by a dry run of the model on the meta device, so that a new family needs no formula: a
-// row of `length` tokens without padding, with the precision and `selective` of `options`. For
-// block-sparse attention, the log-sum-exps are added. Takes milliseconds.
+// row of `length` tokens without padding, with the precision and `selective` of `options`. `where`
+// has the table of kernels and the threads of the planned run. Takes milliseconds.
 [[nodiscard]] KeptBytes kept_for_backward(const ModelConfig& config, std::optional<Head> head,
-                                          int64_t length, const ModelOptions& options);
+                                          int64_t length, const ModelOptions& options,
+                                          const nn::Scratch& where = {});
 
 }  // namespace finetune

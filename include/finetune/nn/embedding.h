@@ -8,7 +8,8 @@ namespace finetune::nn {
 
 class Embedding {
  public:
-  Embedding(const Scope& scope, int64_t rows, int64_t columns);
+  Embedding(const Scope& scope, int64_t rows, int64_t columns,
+            ParameterRole role = ParameterRole::kEmbedding);
   // ids [...] int64 -> [..., C]. The row `padding_id` gets no gradient; -1: all rows get one. Keeps
   // the ids.
   Value operator()(const Tensor& ids, Pass& p, int64_t padding_id = -1) const;

@@ -13,6 +13,7 @@
 #include "finetune/kernels/precision.h"
 #include "finetune/nn/key_value_cache.h"
 #include "finetune/nn/rotation.h"
+#include "finetune/nn/scratch.h"
 #include "finetune/tensor/tensor.h"
 
 // A layer's equation is written once, from parts (linear.h, norm.h, ...), and a Pass runs it:
@@ -88,7 +89,8 @@ struct PassOptions {
   // Keep only the input of every n-th layer and run n layers again in the backward pass (Chen et
   // al. 2016); 0: keep what each layer needs.
   int64_t checkpoint_every_n_layers = 0;
-  bool offload = false;  // keep these inputs in host memory
+  bool offload = false;        // keep these inputs in host memory
+  Scratch* scratch = nullptr;  // dry runs: where the parts of the last layer declare their memory
 };
 
 // One forward and backward pass over one equation: mode, options and, in kTrain, the tape.
@@ -108,6 +110,9 @@ class Pass {
   }
 
   // --- called by parts ---
+
+  // Where a part of a layer adds the memory that it needs; null unless a dry run asks for it.
+  [[nodiscard]] Scratch* scratch() const { return is_in_layer_ ? options_.scratch : nullptr; }
 
   // Returns a parameter's values in float32; undefined if the parameter is undefined.
   [[nodiscard]] Tensor values(const Tensor& parameter) const;
@@ -138,6 +143,10 @@ class Pass {
   using Segment = std::function<Value(Value x, Pass& p)>;
   [[nodiscard]] Value checkpoint(Value x, const Segment& segment);
 
+  // Called by sequence() before each layer, with its input, and after the last one.
+  void begin_layer(const Value& x);
+  void end_layers() { is_in_layer_ = false; }
+
   // Runs the tape from the last operation to the first, which empties it.
   void backward(const Value& result, Tensor gradient);
 
@@ -150,6 +159,7 @@ class Pass {
   Mode mode_;
   PassOptions options_;
   std::vector<Operation> tape_;
+  bool is_in_layer_ = false;
 };
 
 // Runs layers one after the other, with checkpointing as the options say. Each layer is called with
@@ -160,9 +170,11 @@ template <typename Layer, typename... Shared>
                              const Shared&... shared) {
   const auto run = [&layers, shared...](size_t first, size_t last, Value y, Pass& pass) {
     for (size_t i = first; i < last; ++i) {
+      pass.begin_layer(y);
       y = layers[i](y, shared..., pass);
       y.rebuild = {};  // several operations of the next layer read y: keep it
     }
+    pass.end_layers();
     return y;
   };
   const auto group = static_cast<size_t>(p.options().checkpoint_every_n_layers);

@@ -25,7 +25,8 @@ class Scope {
   [[nodiscard]] Scope operator/(int64_t index) const { return *this / std::to_string(index); }
 
   // Creates an uninitialised float32 tensor that requires a gradient, and appends it to the list.
-  [[nodiscard]] Tensor parameter(std::string_view name, c10::IntArrayRef sizes) const;
+  [[nodiscard]] Tensor parameter(std::string_view name, c10::IntArrayRef sizes,
+                                 ParameterRole role = ParameterRole::kOther) const;
 
  private:
   NamedTensors* list_;

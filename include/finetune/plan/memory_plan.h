@@ -13,8 +13,9 @@
 #include "finetune/kernels/precision.h"
 #include "finetune/model/model.h"
 
-// Predicts the memory of a run before anything is allocated: activations by a dry run of the model,
-// the rest by formulas of what the implementation allocates. All sizes are bytes.
+// Predicts the memory of a run before anything is allocated: by a dry run of the model, in which
+// parts and kernels declare what they keep and what they allocate for a while (nn/scratch.h). All
+// sizes are bytes.
 namespace finetune {
 
 // Predictions are accurate to 10 %; choices leave about this share of the budget free.

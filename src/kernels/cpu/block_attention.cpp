@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: MIT
-#include "kernels/cpu/loops/block_attention.h"
-
 #include <ATen/Parallel.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/empty.h>
@@ -13,6 +11,7 @@
 #include <limits>
 #include <vector>
 
+#include "kernels/cpu/loops/block_tiles.h"
 #include "kernels/cpu/loops/vector_lanes.h"
 #include "kernels/cpu/operations.h"
 
@@ -321,6 +320,17 @@ void block_attention_backward(const BlockAttention& inputs, const BlockContext& 
   for (int64_t first = 0; first < wave.heads(); first += wave.size()) {
     backward_wave(wave, inputs, forward, gradient, sums, first);
   }
+}
+
+// Kernels over rows need no memory. The backward pass of block-sparse attention: the gradient of
+// the context, and nine matrices for each head of a wave.
+LayerScratch layer_scratch(const LayerSizes& sizes) {
+  if (sizes.block == 0) return {};
+  constexpr int64_t kMatrices = 9;
+  const int64_t rows = (sizes.length + sizes.block - 1) / sizes.block * sizes.block;
+  const int64_t wave = std::min(sizes.tokens / sizes.length * sizes.heads, sizes.threads);
+  return {.block_backward = sizes.tokens * sizes.hidden * sizes.element +
+                            wave * kMatrices * rows * padded(sizes.hidden / sizes.heads) * 4};
 }
 
 }  // namespace finetune::kernels::cpu

@@ -258,4 +258,19 @@ void attention_backward(const Attention& inputs, const Tensor& gradient) {
   });
 }
 
+// Of the samples that are computed at a time: queries, keys and values by head, in the backward
+// pass the gradients of context and values too; scores once or twice. In addition the sums over
+// rows that wait for add_partial_sums(): those of one layer, because when more of them wait, other
+// layers need no memory.
+LayerScratch layer_scratch(const LayerSizes& sizes) {
+  const int64_t scores = sizes.heads * sizes.length * sizes.length * sizes.element;
+  const int64_t samples = std::clamp<int64_t>(kScoreBytes / scores, 1,
+                                              std::max<int64_t>(1, sizes.tokens / sizes.length));
+  const int64_t by_head = samples * sizes.length * sizes.hidden * sizes.element;
+  const int64_t sums = 4 * std::min(RowParts::kParts, sizes.tokens) * sizes.sums;
+  return {.forward = 3 * by_head + samples * scores,
+          .backward = 5 * by_head + 2 * samples * scores + sums,
+          .block_backward = plain::layer_scratch(sizes).block_backward};
+}
+
 }  // namespace finetune::kernels::cuda

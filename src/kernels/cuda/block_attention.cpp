@@ -2,8 +2,6 @@
 // Block-sparse attention as products of cuBLAS over gathered blocks, around one kernel for the rows
 // of scores. B samples, H heads, N blocks of S tokens, D head size; R blocks of queries that see L
 // blocks of keys each.
-#include "kernels/block_attention.h"
-
 #include <ATen/ops/baddbmm.h>
 #include <ATen/ops/bmm.h>
 #include <ATen/ops/empty.h>
@@ -15,6 +13,7 @@
 #include <map>
 #include <span>
 
+#include "kernels/attention_core.h"
 #include "kernels/cuda/operations.h"
 #include "kernels/cuda/rows.h"
 

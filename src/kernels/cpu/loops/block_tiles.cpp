@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "kernels/cpu/loops/block_attention.h"
+#include "kernels/cpu/loops/block_tiles.h"
 
 #include <cmath>
 #include <limits>

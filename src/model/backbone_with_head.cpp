@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: MIT
+#include "model/backbone_with_head.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/searchsorted.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+
+#include "finetune/base/error.h"
+#include "finetune/kernels/chunked_cross_entropy.h"
+#include "finetune/model/parameter_shapes.h"
+#include "finetune/tensor/backward.h"
+
+namespace finetune {
+
+ModelParts make_parts(const Architecture& architecture, const ModelConfig& config,
+                      std::optional<Head> head, const nn::Scope& root) {
+  ModelParts parts;
+  if (architecture.head_comes_first()) parts.head = architecture.make_head(root, config, head);
+  parts.backbone = architecture.make_backbone(root / architecture.backbone_name(), config, head);
+  if (!parts.head) parts.head = architecture.make_head(root, config, head);
+  return parts;
+}
+
+ModelConfig config_for(std::optional<Head> head, const ModelConfig& config) {
+  ModelConfig own = config;
+  if (head == Head::kQuestionAnswering && own.id2label.size() != 2) {
+    own.id2label = ModelConfig{}.id2label;
+  }
+  return own;
+}
+
+Tensor Encoded::padded() const {
+  if (!layout) return hidden.to(at::kFloat);
+  const Tensor tokens = hidden[0].to(at::kFloat);
+  return at::zeros({rows * length, tokens.size(1)}, tokens.options())
+      .index_copy(0, layout->cells, tokens)
+      .view({rows, length, tokens.size(1)});
+}
+
+Tensor Encoded::tokens_at(const Tensor& positions) const {
+  const Tensor tokens = layout ? at::searchsorted(layout->cells, positions) : positions;
+  return hidden.flatten(0, 1).index_select(0, tokens).to(at::kFloat);
+}
+
+Tensor Encoded::first_tokens() const {
+  if (!layout) return hidden.slice(1, 0, 1).to(at::kFloat);
+  return tokens_at(at::arange(rows, layout->cells.options()) * length).unsqueeze(1);
+}
+
+BackboneWithHead::BackboneWithHead(const ModelConfig& config, std::optional<Head> head,
+                                   uint64_t seed, c10::Device device, const ModelOptions& options)
+    : architecture_(architecture_of(config)),
+      config_(config),
+      options_(options),
+      parts_(make_parts(architecture_, config, head, {parameters_, c10::Device(c10::kMeta)})),
+      block_sparse_(block_sparse_options(config)),
+      loss_spans_padding_(head == Head::kQuestionAnswering) {
+  store_ =
+      std::make_unique<ParameterStore>(parameters_, options_.weights, options_.gradients, device);
+  if (options_.draw_weights) draw_weights(*store_, config_, seed);
+}
+
+Tensor BackboneWithHead::logits(const ModelInput& given, const Tensor& positions) {
+  const ModelInput input = parts_.head->prepare(given);
+  const Encoded encoded = encode(input);
+  return head_logits(input, positions.defined() ? encoded.tokens_at(positions) : encoded.padded());
+}
+
+Tensor BackboneWithHead::loss_sum(const ModelInput& input, const Tensor& positions,
+                                  const Tensor& labels, const LmLossOptions& options) {
+  return words_loss(input, encode(input).tokens_at(positions), labels, options);
+}
+
+LanguageModel::Scores BackboneWithHead::score(const ModelInput& input, const Tensor& positions,
+                                              const Tensor& labels, double label_smoothing_factor) {
+  const Tensor hidden = encode(input).tokens_at(positions);
+  const int64_t rows = hidden.size(0);
+  LanguageModel::Scores scores{.best = at::empty_like(labels)};
+  for (int64_t first = 0; first < rows; first += options_.head_rows_per_chunk) {
+    const int64_t count = std::min(options_.head_rows_per_chunk, rows - first);
+    const Tensor logits = head_logits(input, hidden.narrow(0, first, count));
+    scores.loss_sum += at::cross_entropy_loss(logits, labels.narrow(0, first, count), {},
+                                              at::Reduction::Sum, -100, label_smoothing_factor)
+                           .item<double>();
+    scores.best.narrow(0, first, count).copy_(logits.argmax(-1));
+  }
+  return scores;
+}
+
+PretrainingModel::Logits BackboneWithHead::pretraining_logits(const ModelInput& input,
+                                                              const Tensor& positions) {
+  const Encoded encoded = encode(input);
+  PretrainingModel::Logits logits{.words = {}, .next_sentence = next_sentence(input, encoded)};
+  if (positions.defined()) logits.words = head_logits(input, encoded.tokens_at(positions));
+  return logits;
+}
+
+PretrainingModel::Terms BackboneWithHead::pretraining_terms(const ModelInput& input,
+                                                            const Tensor& positions,
+                                                            const Tensor& labels,
+                                                            const LmLossOptions& options) {
+  const Encoded encoded = encode(input);
+  PretrainingModel::Terms terms{.words_loss = {}, .next_sentence = next_sentence(input, encoded)};
+  if (positions.defined()) {
+    terms.words_loss = words_loss(input, encoded.tokens_at(positions), labels, options);
+  }
+  return terms;
+}
+
+template <typename HeadType>
+const HeadType& BackboneWithHead::head_as() const {
+  const auto* head = dynamic_cast<const HeadType*>(parts_.head.get());
+  FT_CHECK(head != nullptr, "a model without the head of its task");
+  return *head;
+}
+
+template <typename Function>
+Tensor BackboneWithHead::in_head(const ModelInput& input, const Tensor& hidden,
+                                 const Function& function) {
+  return nn::run(make_pass(input, Precision::kFloat32), {hidden},
+                 [&](const std::vector<nn::Value>& values, nn::Pass& p) {
+                   return function({*parts_.backbone, input, values.front()}, p);
+                 });
+}
+
+Tensor BackboneWithHead::head_logits(const ModelInput& input, const Tensor& hidden) {
+  return in_head(input, hidden,
+                 [&](const HeadInput& in, nn::Pass& p) { return (*parts_.head)(in, p); });
+}
+
+Tensor BackboneWithHead::words_loss(const ModelInput& input, const Tensor& hidden,
+                                    const Tensor& labels, const LmLossOptions& options) {
+  if (!options_.fused) {
+    return at::cross_entropy_loss(head_logits(input, hidden), labels, {}, at::Reduction::Sum, -100,
+                                  options.label_smoothing_factor);
+  }
+  const auto& head = head_as<LmHead>();
+  const LmDecoder last = head.decoder(*parts_.backbone);
+  const Tensor x = in_head(input, hidden,
+                           [&](const HeadInput& in, nn::Pass& p) { return head.transform(in, p); });
+  const Tensor sum = chunked_cross_entropy(
+      x, last.weight, last.bias, labels, *store_,
+      {.label_smoothing_factor = options.label_smoothing_factor,
+       .gradient_scale = options.gradient_scale,
+       .rows_per_chunk = loss_rows_per_chunk(config_, options_.head_rows_per_chunk),
+       .precision = precision_of(input),
+       .softcap = last.softcap});
+  // A tied weight is complete after the embeddings' backward pass only.
+  return attach_backward(sum, {sum}, [this, last](const Tensor& gradient) -> std::vector<Tensor> {
+    store_->complete({last.bias, last.is_tied ? Tensor() : last.weight});
+    return {gradient};
+  });
+}
+
+Tensor BackboneWithHead::next_sentence(const ModelInput& input, const Encoded& encoded) {
+  const auto& head = head_as<PretrainingHead>();
+  return in_head(input, encoded.first_tokens(),
+                 [&](const HeadInput& in, nn::Pass& p) { return head.next_sentence(in, p); });
+}
+
+std::shared_ptr<nn::Pass> BackboneWithHead::make_pass(
+    const ModelInput& input, Precision precision,
+    const std::shared_ptr<const TokenLayout>& layout) const {
+  nn::Mode mode = nn::Mode::kPlain;
+  if (options_.fused) mode = c10::GradMode::is_enabled() ? nn::Mode::kTrain : nn::Mode::kEval;
+  nn::PassOptions options{.parameters = options_.fused ? store_.get() : nullptr,
+                          .inputs = {.layout = layout, .dropout = input.dropout},
+                          .precision = precision,
+                          .selective = options_.selective,
+                          .checkpoint_every_n_layers = options_.checkpoint_every_n_layers,
+                          .offload = options_.offload};
+  options.cache = input.cache;
+  options.rotations = parts_.backbone->rotations(input, layout.get());
+  if (layout) {
+    options.inputs.mask = layout->mask;
+  } else if (input.attention_mask.defined()) {
+    options.inputs.mask = input.attention_mask.unsqueeze(1).unsqueeze(1);  // [B, 1, 1, T]
+  }
+  return std::make_shared<nn::Pass>(mode, std::move(options));
+}
+
+Encoded BackboneWithHead::encode(const ModelInput& input) {
+  const auto layout = leaves_out_padding(input) ? input.layout : nullptr;
+  const auto pass = make_pass(input, precision_of(input), layout);
+  FT_CHECK(input.cache == nullptr || (architecture_.is_causal() && input.input_ids.size(0) == 1),
+           "a cache of keys and values is one text's of a causal model");
+  Encoded encoded = {.hidden = nn::run(pass, {},
+                                       [&](const std::vector<nn::Value>& /*none*/, nn::Pass& p) {
+                                         return (*parts_.backbone)(input, p);
+                                       }),
+                     .layout = layout,
+                     .rows = input.input_ids.size(0),
+                     .length = input.input_ids.size(1)};
+  if (input.cache != nullptr) input.cache->length += encoded.length;
+  return encoded;
+}
+
+bool BackboneWithHead::leaves_out_padding(const ModelInput& input) const {
+  if (!input.layout || !options_.fused || loss_spans_padding_) return false;
+  return !block_sparse_ || input.input_ids.size(1) <= block_sparse_->longest_full();
+}
+
+}  // namespace finetune

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: MIT
+// The weights of a new model: a function of (seed, name), with transformers' initialisation.
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/where.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+
+#include "finetune/kernels/normal.h"
+#include "model/backbone_with_head.h"
+
+namespace finetune {
+namespace {
+
+// Whether transformers treats the parameter as a norm's: encoders by class, decoders by name.
+bool is_of_norm(const std::string& name) {
+  for (const char* part : {"LayerNorm.", "layer_norm.", "layernorm", "_norm.", ".norm.", ".ln_"}) {
+    if (name.find(part) != std::string::npos) return true;
+  }
+  return false;
+}
+
+// FNV-1a: decides the weights of a seed, so never change it
+uint64_t hash_name(const std::string& name) {
+  uint64_t hash = 0xCBF29CE484222325;
+  for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001B3;
+  return hash;
+}
+
+// Fills with a truncated normal distribution: values beyond `most` are drawn again.
+void fill_truncated_normal(const Tensor& values, double deviation, double most, uint64_t seed,
+                           const std::string& name) {
+  fill_normal(values, deviation, seed, hash_name(name));
+  const Tensor again = at::empty_like(values);
+  for (int64_t attempt = 1; values.abs().gt(most).any().item<bool>(); ++attempt) {
+    fill_normal(again, deviation, seed, hash_name(name + "#" + std::to_string(attempt)));
+    values.copy_(at::where(values.abs().gt(most), again, values));
+  }
+}
+
+void draw(Parameter& parameter, ParameterStore& store, const ModelConfig& config, uint64_t seed) {
+  const c10::NoGradGuard no_grad;
+  const Architecture& architecture = architecture_of(config);
+  // transformers reads 0 as "not set".
+  const double deviation = config.initializer_range != 0.0 ? config.initializer_range : 0.02;
+  // Drawn on the CPU, so that every device and format starts from the same numbers.
+  const Tensor values = at::zeros(parameter.weight.sizes());
+  const bool is_weight = parameter.name.ends_with("weight");
+  if (is_weight && is_of_norm(parameter.name)) {
+    values.fill_(architecture.fresh_norm());
+  } else if (is_weight) {
+    const double own = deviation * architecture.fresh_share(config, parameter.name);
+    if (const auto cutoff = architecture.fresh_cutoff(config)) {
+      fill_truncated_normal(values, own, *cutoff * own, seed, parameter.name);
+    } else {
+      fill_normal(values, own, seed, hash_name(parameter.name));
+    }
+    const auto padding = architecture.padding_row(config, parameter);
+    if (padding) values[*padding].zero_();
+  }
+  store.assign(parameter, values);
+}
+
+}  // namespace
+
+void draw_weights(ParameterStore& store, const ModelConfig& config, uint64_t seed) {
+  for (Parameter& parameter : store.parameters()) draw(parameter, store, config, seed);
+}
+
+void draw_weights(Model& model, uint64_t seed, const std::vector<std::string>& names) {
+  for (Parameter& parameter : model.store().parameters()) {
+    if (std::ranges::find(names, parameter.name) == names.end()) continue;
+    draw(parameter, model.store(), model.config(), seed);
+  }
+}
+
+bool has_weight_decay(const std::string& parameter_name) {
+  // transformers excludes LayerNorm modules and all names that contain "bias" or a norm's name.
+  return parameter_name.find("bias") == std::string::npos && !is_of_norm(parameter_name);
+}
+
+}  // namespace finetune
