@@ -170,13 +170,13 @@ def same_loss(bench, name, spec):
     """The losses that both programs compute before anything is trained, which must agree."""
     file = bench.part_of(spec, 64)
     keys = {**bench.keys(name, spec), "validation_file": file, "do_train": False}
-    keys["output_dir"] = bench.folder / "evaluated"
+    keys["output_dir"] = bench.folder / f"evaluated-{name}"
     if spec["task"] == "mlm":
         # Masks are random in both: only that both read the same weights can be seen.
         keys.update(max_steps=1, learning_rate=0.0, train_file=bench.data(spec["file"]))
         keys.pop("do_train"), keys.pop("validation_file")
         bench.ours("train", "same", keys)
-        log = json.loads((bench.folder / "evaluated" / "trainer_state.json").read_text())["log_history"]
+        log = json.loads((bench.folder / f"evaluated-{name}" / "trainer_state.json").read_text())["log_history"]
         ours = next(entry["loss"] for entry in log if "loss" in entry)
         theirs = bench.peer("train", **bench.job(name, spec), steps=1)[1]["losses"][0]
         bound = SAME_LOSS_OF_MASKS
@@ -353,7 +353,7 @@ def evaluation(bench):
     name, spec = "classification", dict(TRAININGS["classification"])
     count = 128 if bench.args.quick else 1000
     file, few = bench.part_of(spec, count), bench.part_of(spec, 8)
-    keys = {**bench.keys(name, spec), "output_dir": bench.folder / "evaluated"}
+    keys = {**bench.keys(name, spec), "output_dir": bench.folder / f"evaluated-{name}"}
     found = {p: {"seconds": [], "cpu_seconds": []} for p in ("finetune", "transformers")}
     for _ in range(bench.args.rounds):
         usage = [bench.ours("evaluate", "evaluate", {**keys, "validation_file": f}) for f in (few, file)]
