@@ -4,13 +4,15 @@
 
     python3 scripts/bench                   every bench
     python3 scripts/bench NAME...           these; --list names them
+    python3 scripts/bench --keep NAME...    these, and keeps the figures of the others in --output
+    python3 scripts/bench --document        puts tables and figures of --output into docs/benchmarks.md
     python3 scripts/bench --check           compares instruction counts and peak memory of four small runs with
                                             stored figures (results/regression.json), within 3 %
     python3 scripts/bench --check --record  stores them instead
 
 A bench builds what it needs, sets up the peers (tests/requirements.txt, in .venv), checks that both programs compute
 the same loss, and runs both alternately. Results with machine, date and commit go to --output: bench.json, bench.md
-and bench.svg. Run it on a quiet machine: a table made under load says so, and its seconds are not results.
+and bench.svg. A bench that fails is named in them, and the others still run. Run it on a quiet machine: a table made under load says so, and its seconds are not results.
 """
 
 import argparse
@@ -25,9 +27,11 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
+PAGE = ROOT / "docs" / "benchmarks.md"
 sys.path.insert(0, str(HERE))
 
 import growth  # noqa: E402
+import plots  # noqa: E402
 import regression  # noqa: E402
 import speed  # noqa: E402
 from memory import machine  # noqa: E402
@@ -57,8 +61,8 @@ def saves(bench):
 
 def tokenising(bench):
     found = part("data.py", "--data", "{data}", "--only_tokenizers", target="data_benchmark")(bench)
-    found["table"] = subprocess.run([bench.args.python, HERE / "data.py", "--report"], text=True, check=True,
-                                    stdout=subprocess.PIPE).stdout  # fmt: skip
+    found["table"] = subprocess.run([bench.args.python, HERE / "data.py", "--report", "--only_tokenizers"], text=True,
+                                    check=True, stdout=subprocess.PIPE).stdout  # fmt: skip
     return found
 
 
@@ -117,11 +121,13 @@ def middle(row, program):
     return statistics.median(row[program][row["figure"]])
 
 
-def table(results):
+def summary(results):
+    """The table of all benches that compare with transformers."""
     head = results["about"]
     load = max([head["load"], *(row["load"] for row in results["rows"].values())])
+    commits = sorted({row["commit"] for row in results["rows"].values()} or {head["commit"]})
     lines = [
-        f"{head['date']}, commit {head['commit']}, {head['cpu']}, {head['threads']} threads, torch {head['torch']}, "
+        f"{head['date']}, commit {' and '.join(commits)}, {head['cpu']}, {head['threads']} threads, torch {head['torch']}, "
         f"transformers {head['transformers']}, load at most {load}. Medians of alternating runs.",
         "",
     ]
@@ -138,35 +144,60 @@ def table(results):
             f"| {row['title']}, {row['unit']} | {mine:.4g} | {theirs:.4g} | {theirs / mine:.2f} | {row['limit']:.4g} "
             f"| {mine / row['limit']:.2f} | {row['limit_is']} | {' and '.join(peaks)} |"
         )
-    for name, row in results["rows"].items():
-        if "table" in row:
-            lines += ["", f"## {name}", "", row["table"].rstrip()]
     return "\n".join(lines) + "\n"
 
 
+def table(results):
+    lines = [summary(results)]
+    for name, row in results["rows"].items():
+        if "table" in row:
+            lines += [f"## {name}", "", row["table"].rstrip(), ""]
+        if "error" in row:
+            lines += [f"**{name} failed:** {row['error'].splitlines()[0]}", ""]
+    return "\n".join(lines)
+
+
 def plot(results, path):
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    rows = [row for row in results["rows"].values() if "figure" in row]
-    if not rows:
-        return
-    figure, axes = plt.subplots(figsize=(8, 0.6 * len(rows) + 1.4))
-    for at, row in enumerate(rows):
-        limit = row["limit"]
-        for offset, program, colour in ((-0.2, "finetune", "#1769aa"), (0.2, "transformers", "#b0b0b0")):
-            axes.barh(at + offset, middle(row, program) / limit, height=0.38, color=colour,
-                      label=program if at == 0 else None)  # fmt: skip
-    axes.axvline(1, color="black", linewidth=1)
-    axes.set_yticks(range(len(rows)), [row["title"] for row in rows])
-    axes.invert_yaxis()
     head = results["about"]
-    axes.set_xlabel(f"multiples of the limit of the same machine ({head['cpu']}, {head['date']}, {head['commit']})")
-    axes.legend(loc="lower right")
-    figure.tight_layout()
-    figure.savefig(path)
+    rows = [(row["title"], middle(row, "finetune") / row["limit"], middle(row, "transformers") / row["limit"])
+            for row in results["rows"].values() if "figure" in row]  # fmt: skip
+    if rows:
+        plots.bars(rows, f"{head['cpu']}, {head['date']}, commit {head['commit']}", path)
+
+
+def replace_block(page, name, content):
+    """The page with `content` between the markers NAME:begin and NAME:end, which must be there."""
+    begin, end = f"<!-- {name}:begin -->\n", f"<!-- {name}:end -->"
+    before, found, rest = page.partition(begin)
+    _, closed, after = rest.partition(end)
+    if not found or not closed:
+        raise SystemExit(f"error: the page has no '{begin.strip()}' followed by '{end}'")
+    return before + begin + content.rstrip() + "\n" + end + after
+
+
+def document(folder, page_file):
+    """Puts tables and figures of --output into the page: only blocks of benches that were measured change."""
+    results = json.loads((folder / "bench.json").read_text())
+    page = page_file.read_text(encoding="utf-8")
+    rows = results["rows"]
+    if failed := [name for name, row in rows.items() if "error" in row]:
+        raise SystemExit(f"error: {failed[0]} failed, so its figures are missing; measure it again with --keep")
+    if any("figure" in row for row in rows.values()):
+        plot(results, page_file.parent / "bench.svg")
+        content = summary(results) + "\n![finetune and transformers, in multiples of the limit](bench.svg)\n"
+        page = replace_block(page, "bench", content)
+    head = results["about"]
+    for name, row in rows.items():
+        if "table" not in row:
+            continue
+        content = f"{row['table'].rstrip()}\n\n{head['date']}, commit {row['commit']}.\n"
+        if name == "growth":
+            growth.draw(row["curves"], page_file.parent / "growth.svg")
+            content += "\n![Cost over size, each doubled four times](growth.svg)\n"
+        page = replace_block(page, f"bench-{name}", content)
+    page_file.write_text(page, encoding="utf-8")
+    print(f"written: {page_file}")
+    return 0
 
 
 def main():
@@ -174,6 +205,9 @@ def main():
                                      formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
     parser.add_argument("names", nargs="*", metavar="NAME", help="benches (default: all)")
     parser.add_argument("--list", action="store_true", help="print the benches and their minutes")
+    parser.add_argument("--keep", action="store_true", help="keep figures of benches that are not run")
+    parser.add_argument("--document", action="store_true", help="write --output's figures into --page")
+    parser.add_argument("--page", type=Path, default=PAGE, help="with --document (default: %(default)s)")
     parser.add_argument("--check", action="store_true", help="the regression guard")
     parser.add_argument("--record", action="store_true", help="with --check: store the figures")
     parser.add_argument("--figures", type=Path, default=regression.FIGURES, help="with --check: the stored figures")
@@ -192,6 +226,8 @@ def main():
     if args.list:
         print("\n".join(f"{name:15} about {minutes} minutes" for name, (_, minutes) in BENCHES.items()))
         return 0
+    if args.document:
+        return document(args.output, args.page)
     if args.check:
         known = ("mlm", "classification", "predict", "corpus")
         if wrong := [name for name in args.names if name not in known]:
@@ -204,26 +240,26 @@ def main():
         parser.error(f"there is no bench '{wrong[0]}'; benches: {', '.join(BENCHES)}")
     set_up(args)
     args.output.mkdir(parents=True, exist_ok=True)
-    results, failed = {"about": about(args), "rows": {}}, []
+    results = {"about": about(args), "rows": {}}
+    if args.keep and (args.output / "bench.json").is_file():
+        results["rows"] = json.loads((args.output / "bench.json").read_text())["rows"]
     with tempfile.TemporaryDirectory(prefix="finetune-bench-") as scratch:
         bench = speed.Bench(args, Path(scratch))
         for name in args.names or BENCHES:
             print(f"==> {name}", file=sys.stderr)
             try:
-                results["rows"][name] = {**BENCHES[name][0](bench), "load": round(os.getloadavg()[0], 2)}
-            except SystemExit as failure:  # the others still count
-                print(failure, file=sys.stderr)
-                failed.append(name)
-                continue
+                row = BENCHES[name][0](bench)
+            except (SystemExit, Exception) as error:
+                row = {"error": str(error) or repr(error)}
+                print(error, file=sys.stderr)
+            results["rows"][name] = {**row, "load": round(os.getloadavg()[0], 2), "commit": results["about"]["commit"]}
             # After each bench, so that an interrupted run keeps the finished ones.
             (args.output / "bench.json").write_text(json.dumps(results, indent=1) + "\n")
             (args.output / "bench.md").write_text(table(results))
-    plot(results, args.output / "bench.svg")
+            plot(results, args.output / "bench.svg")
     print(table(results))
     print(f"written: {args.output}/bench.json, bench.md, bench.svg", file=sys.stderr)
-    if failed:
-        print(f"error: not measured: {', '.join(failed)}", file=sys.stderr)
-    return 1 if failed else 0
+    return 1 if any("error" in row for row in results["rows"].values()) else 0
 
 
 if __name__ == "__main__":

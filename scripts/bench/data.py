@@ -307,7 +307,7 @@ def measure_workers(arguments, scratch):
     return rows, len(models) == 1
 
 
-def report(found):
+def report(found, only_tokenizers):
     print(
         "| one core, CPU seconds | text | MB/s | peer | MB/s | times | ids |\n"
         "|---|---|---|---|---|---|---|"
@@ -324,6 +324,8 @@ def report(found):
             f"| {row['vocab_size']:,} of {row['megabytes']:.1f} MB | {row['cpu_seconds']:.2f} "
             f"| {row['peer_cpu_seconds']:.2f} | {'the same' if row['equal_merges'] else 'OTHER'} |"
         )
+    if only_tokenizers:
+        return
     print()
     for row in found["batches"]:
         print(
@@ -356,7 +358,7 @@ def main():
         text, tokenizer, *numbers = arguments.peer
         return peer_trains(text, tokenizer, *map(int, numbers))
     if arguments.report:
-        return report(json.loads(RESULTS.read_text()))
+        return report(json.loads(RESULTS.read_text()), arguments.only_tokenizers)
     if not arguments.data:
         parser.error("--data names no folder")
     with tempfile.TemporaryDirectory() as folder:
@@ -368,7 +370,7 @@ def main():
             found["batches"] = measure_batches(arguments, scratch)
             found["workers"], found["equal_models"] = measure_workers(arguments, scratch)
     RESULTS.write_text(json.dumps(found, indent=1) + "\n")
-    report(found)
+    report(found, arguments.only_tokenizers)
 
 
 if __name__ == "__main__":

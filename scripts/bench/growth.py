@@ -9,6 +9,8 @@ import json
 import math
 import sys
 
+import plots
+
 BASE = dict(batch=4, length=64, layers=2, vocabulary=2000)
 DOUBLINGS = 4
 
@@ -81,22 +83,11 @@ WHY = {
 }
 
 
-def plot(curves, path):
-    import matplotlib
+UNITS = {"corpus": " MB", "checkpoint": " MB"}
 
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
 
-    figure, grid = plt.subplots(2, 3, figsize=(11, 6))
-    for axes, (name, points) in zip(grid.flat, curves.items()):
-        xs, ys = [p[0] for p in points], [max(p[1], 1e-6) for p in points]
-        axes.loglog(xs, ys, "o-", color="#1769aa")
-        axes.loglog(xs, [ys[0] * x / xs[0] for x in xs], "--", color="#888888")
-        axes.set_title(f"{name}: slope {slope(points):.2f}")
-        axes.set_ylabel("CPU s")
-    figure.suptitle("Cost over size, each doubled four times; dashed: linear")
-    figure.tight_layout()
-    figure.savefig(path)
+def draw(curves, path):
+    plots.curves(curves, {name: slope(points) for name, points in curves.items()}, UNITS, path)
 
 
 def measure(bench):
@@ -109,11 +100,10 @@ def measure(bench):
             print(f"growth, {name} {sizes[name]}: {curves[name][-1][1]:.4f} CPU s", file=sys.stderr)
     curves["corpus"] = [corpus(bench, i) for i in range(DOUBLINGS + 1)]
     curves["checkpoint"] = [checkpoint(bench, i) for i in range(DOUBLINGS + 1)]
-    plot(curves, bench.args.output / "growth.svg")
+    draw(curves, bench.args.output / "growth.svg")
     lines = ["| doubled | sizes | CPU s | slope | |", "|---|---|---|---|---|"]
     for name, points in curves.items():
         sizes = ", ".join(f"{x:,.0f}" for x, _ in points)
         seconds = ", ".join(f"{y:.3g}" for _, y in points)
-        unit = {"corpus": " MB", "checkpoint": " MB"}.get(name, "")
-        lines.append(f"| {name} | {sizes}{unit} | {seconds} | {slope(points):.2f} | {WHY[name]} |")
+        lines.append(f"| {name} | {sizes}{UNITS.get(name, '')} | {seconds} | {slope(points):.2f} | {WHY[name]} |")
     return {"title": "growth", "curves": json.loads(json.dumps(curves)), "table": "\n".join(lines)}

@@ -2,6 +2,7 @@
 #include "tokenizer/bpe_model.h"
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 #include <queue>
 
@@ -15,16 +16,12 @@
 namespace finetune::tokenizer {
 namespace {
 
-constexpr uint64_t kNoPair = std::numeric_limits<uint64_t>::max();
-constexpr int32_t kNoRank = std::numeric_limits<int32_t>::max();
+constexpr uint64_t kNoMerge = std::numeric_limits<uint64_t>::max();
+constexpr uint32_t kNoRank = std::numeric_limits<uint32_t>::max();
 // Up to this size a linear search for the lowest rank is faster than a queue.
 constexpr size_t kShortWord = 48;
 // Maximum size of prefix and suffix, because they are added to characters of every word.
 constexpr size_t kMaxAffix = 64;
-
-uint64_t pair_key(int32_t left, int32_t right) {
-  return uint64_t{static_cast<uint32_t>(left)} << 32 | static_cast<uint32_t>(right);
-}
 
 void append_pieces(const auto& symbols, size_t word_size, std::vector<Piece>& pieces) {
   size_t at = 0;
@@ -114,14 +111,20 @@ void BpeModel::add_vocabulary(std::vector<std::pair<std::string, int32_t>> vocab
 
 void BpeModel::add_merges(const std::vector<std::pair<std::string, std::string>>& merges,
                           const std::string& where) {
-  if (static_cast<int64_t>(merges.size()) > 2 * kMaxVocabulary) {
-    throw Error(ErrorKind::kData,
-                format_text("{}: has more than {} merges", where, 2 * kMaxVocabulary));
+  id_bits_ = static_cast<int>(std::bit_width(tokens_.size() - 1));
+  rank_bits_ = static_cast<int>(std::bit_width(merges.size()));
+  // A pair and its rank are stored as 64 bits, of which no valid ones are all set.
+  const int64_t most =
+      std::min(2 * kMaxVocabulary, (int64_t{1} << std::min(62, 64 - 2 * id_bits_)) - 1);
+  if (static_cast<int64_t>(merges.size()) > most) {
+    throw Error(ErrorKind::kData, format_text("{}: has more than {} merges", where, most));
   }
   size_t capacity = 16;
   while (capacity < 2 * merges.size()) capacity *= 2;
-  merges_.assign(capacity, {kNoPair, kNoRank, -1});
+  merges_.assign(capacity, kNoMerge);
   merge_mask_ = capacity - 1;
+  may_merge_.assign(capacity / 16, 0);
+  results_.resize(merges.size());
   const auto id_of = [&](const std::string& token, size_t rank) {
     const auto id = token_to_id(token);
     if (!id) {
@@ -141,11 +144,13 @@ void BpeModel::add_merges(const std::vector<std::pair<std::string, std::string>>
                   format_text("{}: merge {} ('{}' and '{}') joins a token without the prefix '{}'",
                               where, rank + 1, left, right, prefix_));
     }
-    const int32_t id = id_of(left + right.substr(prefix_.size()), rank);
-    uint64_t slot = mix(pair, 0) & merge_mask_;
-    while (merges_[slot].pair != kNoPair && merges_[slot].pair != pair)
+    results_[rank] = id_of(left + right.substr(prefix_.size()), rank);
+    const uint64_t hash = mix(pair, 0);
+    may_merge_[hash & (merge_mask_ >> 4)] |= uint64_t{1} << (hash >> 58);
+    uint64_t slot = hash & merge_mask_;
+    while (merges_[slot] != kNoMerge && merges_[slot] >> rank_bits_ != pair)
       slot = (slot + 1) & merge_mask_;
-    merges_[slot] = {pair, static_cast<int32_t>(rank), id};  // of equal merges the last one wins
+    merges_[slot] = pair << rank_bits_ | rank;  // of equal merges the last one wins
   }
 }
 
@@ -165,13 +170,17 @@ bool BpeModel::merges_within_words(
          !id_to_token(unk_id_).ends_with(kWordStart);
 }
 
-const BpeModel::Merge* BpeModel::find_merge(int32_t left, int32_t right) const {
+uint32_t BpeModel::find_rank(int32_t left, int32_t right) const {
   const uint64_t pair = pair_key(left, right);
-  for (uint64_t slot = mix(pair, 0) & merge_mask_; merges_[slot].pair != kNoPair;
+  const uint64_t hash = mix(pair, 0);
+  if ((may_merge_[hash & (merge_mask_ >> 4)] >> (hash >> 58) & 1) == 0) return kNoRank;
+  for (uint64_t slot = hash & merge_mask_; merges_[slot] != kNoMerge;
        slot = (slot + 1) & merge_mask_) {
-    if (merges_[slot].pair == pair) return &merges_[slot];
+    if (merges_[slot] >> rank_bits_ == pair) {
+      return static_cast<uint32_t>(merges_[slot] & ((uint64_t{1} << rank_bits_) - 1));
+    }
   }
-  return nullptr;
+  return kNoRank;
 }
 
 std::optional<int32_t> BpeModel::token_to_id(std::string_view token) const {
@@ -198,8 +207,10 @@ void BpeModel::segment(std::string_view word, std::vector<Piece>& pieces) const 
       }
     }
     thread_local std::vector<Symbol> symbols;
-    symbols.clear();
-    for (const char byte : word) symbols.push_back({(*byte_ids_)[static_cast<uint8_t>(byte)], 1});
+    symbols.resize(word.size());
+    for (size_t i = 0; i < word.size(); ++i) {
+      symbols[i] = {(*byte_ids_)[static_cast<uint8_t>(word[i])], 1};
+    }
     merge(symbols);
     append_pieces(symbols, word.size(), pieces);
     return;
@@ -286,39 +297,49 @@ void BpeModel::merge(std::vector<Symbol>& symbols) const {
   }
 }
 
+// Merged positions stay, and the search for the lowest rank has no branch that depends on a rank:
+// words are too short for anything else to pay.
 void BpeModel::merge_short(std::vector<Symbol>& symbols) const {
-  std::array<int32_t, kShortWord> ranks;
-  std::array<int32_t, kShortWord> results;
-  size_t count = symbols.size();
-  const auto look_up = [&](size_t i) {
-    const Merge* merge = find_merge(symbols[i].id, symbols[i + 1].id);
-    ranks[i] = merge == nullptr ? kNoRank : merge->rank;
-    results[i] = merge == nullptr ? -1 : merge->id;
+  constexpr uint64_t kNone = std::numeric_limits<uint64_t>::max();
+  // Of the pair that begins at a position: its rank, and the position in the low byte.
+  std::array<uint64_t, kShortWord> keys;
+  std::array<uint8_t, kShortWord> next;
+  std::array<uint8_t, kShortWord> before;
+  const size_t count = symbols.size();
+  const auto look_up = [&](size_t i, size_t after) {
+    const uint32_t rank = find_rank(symbols[i].id, symbols[after].id);
+    keys[i] = rank == kNoRank ? kNone : uint64_t{rank} << 8 | i;
   };
-  for (size_t i = 0; i + 1 < count; ++i) look_up(i);
-  while (count > 1) {
-    const auto lowest =
-        std::min_element(ranks.begin(), ranks.begin() + static_cast<std::ptrdiff_t>(count - 1));
-    if (*lowest == kNoRank) break;
-    const auto at = static_cast<size_t>(lowest - ranks.begin());
-    symbols[at] = {results[at], symbols[at].size + symbols[at + 1].size};
-    for (size_t i = at + 1; i + 1 < count; ++i) symbols[i] = symbols[i + 1];
-    for (size_t i = at + 1; i + 2 < count; ++i) {
-      ranks[i] = ranks[i + 1];
-      results[i] = results[i + 1];
-    }
-    --count;
-    if (at > 0) look_up(at - 1);
-    if (at + 1 < count) look_up(at);
+  for (size_t i = 0; i < count; ++i) {
+    next[i] = static_cast<uint8_t>(i + 1);
+    before[i] = static_cast<uint8_t>(i - 1);
   }
-  symbols.resize(count, {});
+  for (size_t i = 0; i + 1 < count; ++i) look_up(i, i + 1);
+  for (;;) {
+    uint64_t lowest = kNone;
+    for (size_t i = 0; i + 1 < count; ++i) lowest = std::min(lowest, keys[i]);
+    if (lowest == kNone) break;
+    const size_t at = lowest & 0xFF;
+    const size_t removed = next[at];
+    const size_t after = next[removed];
+    symbols[at] = {results_[lowest >> 8], symbols[at].size + symbols[removed].size};
+    symbols[removed].id = -1;
+    next[at] = static_cast<uint8_t>(after);
+    keys[at] = keys[removed] = kNone;
+    if (after < count) {
+      before[after] = static_cast<uint8_t>(at);
+      look_up(at, after);
+    }
+    if (at > 0) look_up(before[at], at);
+  }
+  std::erase_if(symbols, [](const Symbol& symbol) { return symbol.id < 0; });
 }
 
 void BpeModel::merge_long(std::vector<Symbol>& symbols) const {
   struct Candidate {
-    int32_t rank;
+    uint32_t rank;
     uint32_t position;
-    int32_t left, right, result;
+    int32_t left, right;
   };
   const auto later = [](const Candidate& a, const Candidate& b) {
     return a.rank != b.rank ? a.rank > b.rank : a.position > b.position;
@@ -332,9 +353,8 @@ void BpeModel::merge_long(std::vector<Symbol>& symbols) const {
   std::priority_queue<Candidate, std::vector<Candidate>, decltype(later)> queue(later,
                                                                                 std::move(store));
   const auto propose = [&](uint32_t left, uint32_t right) {
-    if (const Merge* merge = find_merge(symbols[left].id, symbols[right].id)) {
-      queue.push({merge->rank, left, symbols[left].id, symbols[right].id, merge->id});
-    }
+    const uint32_t rank = find_rank(symbols[left].id, symbols[right].id);
+    if (rank != kNoRank) queue.push({rank, left, symbols[left].id, symbols[right].id});
   };
   for (uint32_t i = 0; i < count; ++i) {
     before[i] = i == 0 ? kNone : i - 1;
@@ -347,7 +367,7 @@ void BpeModel::merge_long(std::vector<Symbol>& symbols) const {
     const uint32_t left = top.position;
     const uint32_t right = symbols[left].id == top.left ? after[left] : kNone;
     if (right == kNone || symbols[right].id != top.right) continue;
-    symbols[left] = {top.result, symbols[left].size + symbols[right].size};
+    symbols[left] = {results_[top.rank], symbols[left].size + symbols[right].size};
     symbols[right].id = -1;  // removed: no candidate has a negative symbol
     after[left] = after[right];
     if (after[left] != kNone) {

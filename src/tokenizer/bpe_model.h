@@ -42,11 +42,6 @@ class BpeModel : public CachedModel {
   [[nodiscard]] int64_t end_id() const override { return static_cast<int64_t>(tokens_.size()); }
 
  private:
-  struct Merge {
-    uint64_t pair;
-    int32_t rank;
-    int32_t id;
-  };
   // A token and the number of the word's bytes that it covers.
   struct Symbol {
     int32_t id;
@@ -63,7 +58,11 @@ class BpeModel : public CachedModel {
   // are independent: the vocabularies that SentencePiece makes.
   [[nodiscard]] bool merges_within_words(
       const std::vector<std::pair<std::string, std::string>>& merges) const;
-  [[nodiscard]] const Merge* find_merge(int32_t left, int32_t right) const;
+  [[nodiscard]] uint64_t pair_key(int32_t left, int32_t right) const {
+    return uint64_t{static_cast<uint32_t>(left)} << id_bits_ | static_cast<uint32_t>(right);
+  }
+  // Returns the rank of the merge of two tokens; kNoRank if they are not merged.
+  [[nodiscard]] uint32_t find_rank(int32_t left, int32_t right) const;
   void start_symbols(std::string_view word, std::vector<Symbol>& symbols) const;
   [[nodiscard]] bool append_bytes(std::string_view character, std::vector<Symbol>& symbols) const;
   void merge(std::vector<Symbol>& symbols) const;
@@ -72,8 +71,15 @@ class BpeModel : public CachedModel {
 
   std::vector<std::string> tokens_;                    // by id
   std::unordered_map<std::string_view, int32_t> ids_;  // views into tokens_
-  std::vector<Merge> merges_;                          // open addressing
+  // Open addressing; an entry is a pair of ids and its rank in one number, because the table should
+  // fit a core's cache.
+  std::vector<uint64_t> merges_;
   uint64_t merge_mask_ = 0;
+  // A bit for some bits of each merge's hash: most pairs have no merge, and this is smaller still.
+  std::vector<uint64_t> may_merge_;
+  int id_bits_ = 0;
+  int rank_bits_ = 0;
+  std::vector<int32_t> results_;  // the merged token by rank
   std::string prefix_;
   std::string suffix_;
   int32_t unk_id_ = -1;

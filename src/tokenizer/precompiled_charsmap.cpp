@@ -233,7 +233,9 @@ PrecompiledCharsmap::PrecompiledCharsmap(std::string_view map, const std::string
     text.clear();
     utf8::append(text, c);
     const size_t unknown = text.size() - count_known(units_, text);
-    if (unknown == 0) marked_[c / 64] |= uint64_t{1} << (c % 64);
+    // A character that only longer rules start with matters if it joins another one, which is then
+    // marked itself.
+    if (unknown == 0 && find(text)) marked_[c / 64] |= uint64_t{1} << (c % 64);
     // Continue at the next character that differs in a known byte, or in the first unknown one.
     const char32_t same = char32_t{1} << (unknown <= 1 ? 0 : 6 * (unknown - 1));
     c = (c / same + 1) * same;

@@ -39,7 +39,8 @@ class PrecompiledCharsmap {
   }
   void append_cluster(std::string_view cluster, std::string& result) const;
 
-  // Characters that start a rule or join their neighbours; all others are unchanged.
+  // Characters that have a rule alone or join their neighbours; all others, where they are not in a
+  // cluster with one of these, are unchanged.
   static constexpr char32_t kMarked = 0x10000;  // larger ones always count as marked
   std::array<uint64_t, kMarked / 64> marked_{};
   std::vector<uint32_t> units_;

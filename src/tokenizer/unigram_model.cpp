@@ -16,7 +16,8 @@ namespace {
 
 constexpr double kUnknownPenalty = 10.0;
 constexpr size_t kMaxTotalBytes = size_t{64} << 20;
-constexpr uint32_t kNotReached = std::numeric_limits<uint32_t>::max();
+// Of a position that no path reaches yet: nothing is less than or equal to it.
+constexpr double kNotReached = std::numeric_limits<double>::quiet_NaN();
 // Memory for longer words is released.
 constexpr size_t kKeptSteps = size_t{1} << 16;
 
@@ -115,14 +116,13 @@ size_t UnigramModel::find_characters(std::string_view word, Lattice& lattice) co
   std::vector<Character>& characters = lattice.characters;
   if (characters.size() < word.size() + 1) characters.resize(word.size() + 1);
   size_t count = 0;
-  uint32_t before = CharTrie::kRoot;
+  const CharTrie::Step* before = nullptr;
   for (size_t at = 0; at < word.size(); ++count) {
     const auto begin = static_cast<uint32_t>(at);
     const char32_t c = utf8::decode(word, at);
-    if (before != CharTrie::kRoot) trie_.prefetch(before, c);
-    const CharTrie::Step* step = trie_.find(CharTrie::kRoot, c);
-    before = step == nullptr ? CharTrie::kRoot : step->node;
-    characters[count] = {step, c, begin};
+    if (before != nullptr) trie_.prefetch_next(*before, c);
+    before = trie_.first(c);
+    characters[count] = {before, c, begin};
   }
   characters[count] = {nullptr, 0, static_cast<uint32_t>(word.size())};
   return count;
@@ -131,14 +131,14 @@ size_t UnigramModel::find_characters(std::string_view word, Lattice& lattice) co
 void UnigramModel::find_best(std::string_view word, Lattice& lattice) const {
   const size_t count = find_characters(word, lattice);
   const Character* characters = lattice.characters.data();
-  lattice.steps.assign(count + 1, {0.0, -1, kNotReached});
+  lattice.steps.assign(count + 1, {kNotReached, -1, 0});
   Step* steps = lattice.steps.data();
+  steps[0].score = 0;
   for (size_t start = 0; start < count; ++start) {
     const double score = steps[start].score;
     const auto offer = [&](size_t end, int32_t id, double candidate) {
-      Step& step = steps[end];
-      if (step.start != kNotReached && !(candidate > step.score)) return;
-      step = {candidate, id, static_cast<uint32_t>(start)};
+      if (candidate <= steps[end].score) return;
+      steps[end] = {candidate, id, static_cast<uint32_t>(start)};
     };
     const CharTrie::Step* found = characters[start].step;
     if (found == nullptr || found->value < 0) offer(start + 1, unk_id_, unk_score_ + score);
@@ -146,8 +146,8 @@ void UnigramModel::find_best(std::string_view word, Lattice& lattice) const {
       if (found->value >= 0) {
         offer(end, found->value, scores_[static_cast<size_t>(found->value)] + score);
       }
-      if (found->node == CharTrie::kRoot || end == count) break;
-      found = trie_.find(found->node, characters[end].value);
+      if (end == count) break;
+      found = trie_.next(*found, characters[end].value);
     }
   }
 }
@@ -155,8 +155,7 @@ void UnigramModel::find_best(std::string_view word, Lattice& lattice) const {
 void UnigramModel::segment(std::string_view word, std::vector<Piece>& pieces) const {
   thread_local Lattice lattice;
   find_best(word, lattice);
-  const auto& [characters, steps] = lattice;
-  thread_local std::vector<Piece> path;  // from the last piece to the first
+  auto& [characters, steps, path] = lattice;
   path.clear();
   for (auto end = static_cast<uint32_t>(steps.size() - 1); end > 0;) {
     const Step& step = steps[end];
@@ -174,10 +173,7 @@ void UnigramModel::segment(std::string_view word, std::vector<Piece>& pieces) co
       pieces.push_back(*piece);
     }
   }
-  if (steps.size() > kKeptSteps) {
-    lattice = {};
-    path = {};
-  }
+  if (steps.size() > kKeptSteps) lattice = {};
 }
 
 void UnigramModel::append_unknown(std::string_view word, Piece piece,

@@ -54,6 +54,7 @@ class UnigramModel : public CachedModel {
   struct Lattice {
     std::vector<Character> characters;  // of the word, and its end
     std::vector<Step> steps;            // to each of these positions
+    std::vector<Piece> path;            // from the last piece to the first
   };
 
   void check(const UnigramParts& parts, const std::string& where) const;

@@ -16,13 +16,11 @@ bool starts_char(char byte) { return (static_cast<uint8_t>(byte) & 0xC0) != 0x80
 // Returns id and size of the longest string that `text` starts with; size 0 if there is none.
 std::pair<int32_t, size_t> longest(const CharTrie& strings, std::string_view text) {
   std::pair<int32_t, size_t> found{-1, 0};
-  uint32_t node = CharTrie::kRoot;
-  for (size_t at = 0; at < text.size();) {
-    const CharTrie::Step* step = strings.find(node, utf8::decode(text, at));
-    if (step == nullptr) break;
+  size_t at = 0;
+  const CharTrie::Step* step = text.empty() ? nullptr : strings.first(utf8::decode(text, at));
+  while (step != nullptr) {
     if (step->value >= 0) found = {step->value, at};
-    node = step->node;
-    if (node == CharTrie::kRoot) break;
+    step = at < text.size() ? strings.next(*step, utf8::decode(text, at)) : nullptr;
   }
   return found;
 }

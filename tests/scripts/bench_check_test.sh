@@ -59,3 +59,42 @@ if check --figures "$folder/absent"; then exit 1; fi
 grep -q 'error: there is no .*absent' "$folder/said"
 if python3 "$root/scripts/bench" --check typo 2>"$folder/said"; then exit 1; fi
 grep -q "no run 'typo'" "$folder/said"
+
+# --document changes only the blocks of what was measured, and refuses figures of a bench that failed.
+mkdir "$folder/bench"
+printf 'a\n<!-- bench:begin -->\nold\n<!-- bench:end -->\nb\n<!-- bench-growth:begin -->\n<!-- bench-growth:end -->\nc\n' \
+  >"$folder/page.md"
+results() {
+  python3 - "$folder/bench/bench.json" "$1" <<'PYTHON'
+import json, sys
+both = {"finetune": {"cpu_seconds": [1.5, 2, 9], "peak_mib": [10]}, "transformers": {"cpu_seconds": [5.0]}}
+update = {"title": "an update & more", "unit": "CPU s", "figure": "cpu_seconds", **both, "limit": 1.6, "limit_is": "products"}
+growth = {"table": "| grown |", "curves": {"batch": [[4, 1.0], [8, 1.9], [16, 4.1]]}}
+rows = {"update": update, "growth": growth}
+exec(sys.argv[2])
+about = {"cpu": "a processor", "threads": 2, "torch": "2", "transformers": "5", "date": "2026-01-02", "load": 0.5}
+for row in rows.values():
+    row.update(load=0.5, commit="0123abc")
+json.dump({"about": {**about, "commit": "0123abc"}, "rows": rows}, open(sys.argv[1], "w"))
+PYTHON
+}
+document() { python3 "$root/scripts/bench" --document --output "$folder/bench" --page "$folder/page.md" >"$folder/said" 2>&1; }
+results 'pass'
+document
+grep -q '^| an update & more, CPU s | 2 | 5 | 2.50 | 1.6 | 1.25 | products | 10 |$' "$folder/page.md"
+grep -q '^| grown |$' "$folder/page.md"
+if grep -q old "$folder/page.md"; then exit 1; fi
+[ "$(grep -c '^[abc]$' "$folder/page.md")" = 3 ]
+grep -q 'an update &amp; more' "$folder/bench.svg"
+grep -q 'batch: slope 1.0' "$folder/growth.svg"
+python3 -c 'import sys, xml.dom.minidom as d; [d.parse(f) for f in sys.argv[1:]]' "$folder/bench.svg" "$folder/growth.svg"
+cp "$folder/page.md" "$folder/once.md"
+document
+cmp "$folder/page.md" "$folder/once.md"
+results 'rows["resume"] = {"error": "no disk"}'
+if document; then exit 1; fi
+grep -q 'error: resume failed' "$folder/said"
+results 'rows["saves"] = {"table": "| x |"}'
+if document; then exit 1; fi
+grep -q "no '<!-- bench-saves:begin -->'" "$folder/said"
+cmp "$folder/page.md" "$folder/once.md"

@@ -20,25 +20,40 @@ using Strings = std::vector<std::pair<std::string_view, int32_t>>;
 // Returns sizes and values of the strings that `text` starts with.
 std::vector<std::pair<size_t, int32_t>> prefixes(const CharTrie& trie, std::string_view text) {
   std::vector<std::pair<size_t, int32_t>> found;
-  uint32_t node = CharTrie::kRoot;
-  for (size_t at = 0; at < text.size();) {
-    const CharTrie::Step* step = trie.find(node, utf8::decode(text, at));
-    if (step == nullptr) break;
+  size_t at = 0;
+  const CharTrie::Step* step = trie.first(utf8::decode(text, at));
+  while (step != nullptr) {
     if (step->value >= 0) found.emplace_back(at, step->value);
-    node = step->node;
-    if (node == CharTrie::kRoot) break;
+    step = at < text.size() ? trie.next(*step, utf8::decode(text, at)) : nullptr;
   }
   return found;
 }
 
 TEST(CharTrie, FindsNothingWithoutStrings) {
   EXPECT_TRUE(prefixes(CharTrie(), "a").empty());
+  EXPECT_TRUE(prefixes(CharTrie(), "\U0001F468").empty());
   EXPECT_TRUE(prefixes(CharTrie(Strings{{"", 1}, {"a\xFF", 2}}, "here"), "a").empty());
 }
 
 TEST(CharTrie, TakesTheLastOfEqualStrings) {
   EXPECT_EQ(prefixes(CharTrie(Strings{{"a", 1}, {"a", 2}}, "here"), "ab"),
             (std::vector<std::pair<size_t, int32_t>>{{1, 2}}));
+}
+
+// "a" and "\u00A1" have the same low six bits, on which only the first selection is based.
+TEST(CharTrie, TellsCharactersWithTheSameLowBitsApart) {
+  const CharTrie one(Strings{{"xa", 1}, {"a", 2}}, "here");
+  EXPECT_TRUE(prefixes(one, "x\u00A1").empty());
+  EXPECT_TRUE(prefixes(one, "\u00A1").empty());
+  EXPECT_EQ(prefixes(one, "xa"), (std::vector<std::pair<size_t, int32_t>>{{2, 1}}));
+  const Strings strings = {
+      {"x\u00E1y", 1}, {"x\u00A1", 2}, {"xb", 3}, {"xa", 4}, {"x\U00010021z", 5}};
+  const CharTrie all(strings, "here");
+  for (const auto& [string, value] : strings) {
+    EXPECT_EQ(prefixes(all, string),
+              (std::vector<std::pair<size_t, int32_t>>{{string.size(), value}}));
+  }
+  EXPECT_TRUE(prefixes(all, "x!").empty());
 }
 
 TEST(CharTrie, TakesAsManyCharactersAsThereIsRoomFor) {
