@@ -12,6 +12,8 @@ namespace finetune::testing {
 
 [[nodiscard]] std::string pretend_accelerator_path();
 [[nodiscard]] std::string planted_faults_path();
+// The library with the names of CUDA's, alone in a folder.
+[[nodiscard]] std::string pretend_cuda_path();
 
 // Sums of the reports that processes wrote into a folder (tests/accelerator/README.md).
 struct AcceleratorReport {

@@ -19,7 +19,8 @@ std::atomic<const Runner*> current = nullptr;
 const Runner* preloaded_runner() {
   static const Runner* const runner = []() -> const Runner* {
     void* const function = ::dlsym(RTLD_DEFAULT, "finetune_cuda_runner");
-    return function == nullptr ? nullptr : reinterpret_cast<const Runner* (*)()>(function)();
+    using Find = const Runner*(const Runner* (*)());
+    return function == nullptr ? nullptr : reinterpret_cast<Find*>(function)(&driver_runner);
   }();
   return runner;
 }

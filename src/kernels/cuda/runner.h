@@ -36,8 +36,9 @@ struct Runner {
 // Returns the driver with this process's NVRTC. Null if kernels cannot be compiled for a GPU; then
 // one line of the log gives the reason and the cost. Decided at the first call.
 [[nodiscard]] const Runner* driver_runner();
-// Returns the runner of a preloaded library that pretends to be an accelerator (it exports
-// finetune_cuda_runner()), or null.
+// Returns the runner of a preloaded library that pretends to be an accelerator, or null. The
+// library exports finetune_cuda_runner(), which gets driver_runner to run kernels by pretend CUDA
+// libraries.
 [[nodiscard]] const Runner* preloaded_runner();
 
 // Sets the runner that launches kernels. Called by kernels_for() for a device and by tests.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // With PRETEND_ACCELERATOR_KERNELS=cuda the device runs the sources of src/kernels/cuda/device/ on
-// the CPU, with a fiber for every thread. The binary finds finetune_cuda_runner() by name.
+// the CPU, with a fiber for every thread; with "driver" the program loads and launches them through
+// the libraries of ../cuda/. The binary finds finetune_cuda_runner() by name.
 #include <cstdlib>
 #include <string_view>
 
@@ -16,19 +17,36 @@ using finetune::kernels::cuda::Runner;
 
 void* address(const void* pointer) { return DeviceMemory::instance().accessible(pointer); }
 
-void launch(const KernelLaunch& one) {
-  cuda_on_cpu::run_on_cpu(one);
+void count(const KernelLaunch& one) {
   Counts::instance().add_kernel(std::string("cuda::") + one.kernel, one.bytes_read,
                                 one.bytes_written);
+}
+
+void launch(const KernelLaunch& one) {
+  cuda_on_cpu::run_on_cpu(one);
+  count(one);
+}
+
+const Runner* driver = nullptr;
+
+void launch_by_driver(const KernelLaunch& one) {
+  driver->launch(one);
+  count(one);
 }
 
 }  // namespace
 }  // namespace pretend
 
 extern "C" __attribute__((visibility("default"))) const finetune::kernels::cuda::Runner*
-finetune_cuda_runner() {
-  static const finetune::kernels::cuda::Runner runner = {.address = pretend::address,
-                                                         .launch = pretend::launch};
-  const char* const wish = std::getenv("PRETEND_ACCELERATOR_KERNELS");
-  return wish != nullptr && std::string_view(wish) == "cuda" ? &runner : nullptr;
+finetune_cuda_runner(const finetune::kernels::cuda::Runner* (*driver_runner)()) {
+  static finetune::kernels::cuda::Runner runner = {.address = pretend::address,
+                                                   .launch = pretend::launch};
+  const char* const text = std::getenv("PRETEND_ACCELERATOR_KERNELS");
+  const std::string_view wish = text == nullptr ? "" : text;
+  if (wish == "driver") {
+    pretend::driver = driver_runner();
+    if (pretend::driver == nullptr) return nullptr;
+    runner.launch = pretend::launch_by_driver;
+  }
+  return wish == "cuda" || wish == "driver" ? &runner : nullptr;
 }

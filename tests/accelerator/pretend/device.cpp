@@ -19,6 +19,11 @@ namespace {
 
 thread_local c10::StreamId current_stream = 0;
 
+void* handle_of(c10::StreamId stream) {
+  static std::array<char, 2> handles;
+  return &handles.at(static_cast<size_t>(stream));
+}
+
 void wait_for_device() {
   maybe_fail("synchronize");
   LateCopies::instance().finish();
@@ -45,6 +50,9 @@ class Guard final : public c10::impl::DeviceGuardImplInterface {
   c10::DeviceCapability getDeviceCapability(c10::Device /*device*/) const override { return {}; }
 
   c10::Stream getStream(c10::Device /*device*/) const override { return stream(current_stream); }
+  void* getStreamNativeHandle(const c10::Stream stream) const override {
+    return handle_of(stream.id());
+  }
   c10::Stream getDefaultStream(c10::Device /*device*/) const override { return stream(0); }
   c10::Stream getStreamFromGlobalPool(c10::Device /*device*/, bool /*high*/) const override {
     return stream(1);
@@ -132,3 +140,7 @@ const bool watches_faults = [] {
 
 }  // namespace
 }  // namespace pretend
+
+extern "C" __attribute__((visibility("default"))) void* pretend_current_stream() {
+  return pretend::handle_of(pretend::current_stream);
+}
