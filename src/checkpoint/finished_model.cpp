@@ -14,6 +14,7 @@
 #include "finetune/base/error.h"
 #include "finetune/base/interrupt.h"
 #include "finetune/base/log.h"
+#include "finetune/base/model_files.h"
 #include "finetune/base/text.h"
 #include "finetune/checkpoint/layout.h"
 
@@ -43,11 +44,8 @@ FileRecord record_in(const CopyPlaces& places, const std::string& path) {
 
 // Whether the model's answers depend on this file.
 bool decides_answers(std::string_view name) {
-  constexpr std::array<std::string_view, 12> kNames = {
-      kConfigFile,         "finetune_data.json", "tokenizer.json", "tokenizer_config.json",
-      "added_tokens.json", "vocab.json",         "merges.txt",     "special_tokens_map.json",
-      "vocab.txt",         "spiece.model",       "spm.model",      "sentencepiece.bpe.model"};
-  return is_weight_file_name(name) || std::ranges::find(kNames, name) != kNames.end();
+  return name == kConfigFile || name == kDataRecordFile || is_tokenizer_file_name(name) ||
+         is_weight_file_name(name);
 }
 
 std::string temporary_prefix(const std::string& name) { return ".tmp-" + name + "."; }
@@ -94,15 +92,15 @@ std::vector<std::string> result_files(FileSystem& files, const std::string& fold
 }  // namespace
 
 bool is_result_file_name(std::string_view name) {
-  if (name == "all_results.json" || name == "train_results.json" || name == "predictions.txt" ||
-      name == "predict_results.txt" || name == "worst_samples.json") {
+  if (name == kAllResultsFile || name == "train_results.json" || name == kTokenLabelsFile ||
+      name == kResultLinesFile || name == kWorstSamplesFile) {
     return true;
   }
-  for (const std::string_view split : {"eval_", "predict_"}) {
+  for (const std::string_view split : {"eval", "predict"}) {
     if (!name.starts_with(split)) continue;
     const std::string_view rest = name.substr(split.size());
-    return rest == "results.json" || rest == "predictions.json" ||
-           rest == "nbest_predictions.json" || rest == "null_odds.json";
+    return rest == kResultsEnd || rest == kAnswersEnd || rest == kBestAnswersEnd ||
+           rest == kNullOddsEnd;
   }
   return false;
 }
@@ -338,7 +336,7 @@ ResultUpdate::ResultUpdate(FileSystem& files, std::string folder)
     if (files_.type(damaged) == FileType::kFile) kept.present = record_file(files_, damaged);
   }
   // Merging results into a damaged file would give the damage a valid checksum.
-  const auto merged = damaged_.find("all_results.json");
+  const auto merged = damaged_.find(kAllResultsFile);
   if (merged != damaged_.end() && merged->second.present) {
     manifest_.reset();
     return;

@@ -11,6 +11,7 @@
 #include "finetune/base/error.h"
 #include "finetune/base/file_system.h"
 #include "finetune/base/json.h"
+#include "finetune/base/model_files.h"
 #include "finetune/base/printable.h"
 #include "finetune/data/data_record.h"
 #include "finetune/data/rows.h"
@@ -182,7 +183,7 @@ Json score_labels(const TestRows& test, const std::vector<std::string>& predicti
 }
 
 std::string problem_of(const RunFolder& run) {
-  const std::string path = join_path(run.path, "config.json");
+  const std::string path = join_path(run.path, kConfigFile);
   if (FileSystem::local().type(path) != FileType::kFile) return "";
   return plain_text_of(member(read_json_file(path), "problem_type"));
 }

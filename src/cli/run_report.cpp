@@ -12,6 +12,7 @@
 #include "finetune/base/error.h"
 #include "finetune/base/file_system.h"
 #include "finetune/base/json.h"
+#include "finetune/base/model_files.h"
 #include "finetune/base/text.h"
 #include "finetune/config/dump.h"
 #include "finetune/report/curve.h"
@@ -189,7 +190,7 @@ Json set_keys(const Json& config) {
 // Returns the values of all_results.json, else the newest values of the log.
 Json results_json(const RunFolder& run, const Log& log) {
   Json results = Json::object();
-  const std::string path = join_path(run.path, "all_results.json");
+  const std::string path = join_path(run.path, kAllResultsFile);
   if (FileSystem::local().type(path) == FileType::kFile) {
     try {
       const Json stored = read_json_file(path, ErrorKind::kData, {.allow_nan = true});
@@ -209,7 +210,7 @@ Json results_json(const RunFolder& run, const Log& log) {
 Json label_names(const RunFolder& run) {
   const auto* newest = run.newest_valid();
   for (const std::string& folder : {run.path, newest != nullptr ? newest->path : run.path}) {
-    const std::string path = join_path(folder, "config.json");
+    const std::string path = join_path(folder, kConfigFile);
     if (FileSystem::local().type(path) != FileType::kFile) continue;
     try {
       const Json names = member(read_json_file(path), "id2label");

@@ -9,6 +9,7 @@
 #include "finetune/base/file_system.h"
 #include "finetune/base/json.h"
 #include "finetune/base/json_fields.h"
+#include "finetune/base/model_files.h"
 
 namespace finetune {
 namespace {
@@ -102,7 +103,7 @@ std::optional<DataRecord> read_data_record(const std::string& folder) {
     if (fields.find("reading") != nullptr) record.reading = parse_reading(fields.fields("reading"));
     return record;
   }
-  const std::string state = join_path(folder, "finetune_state.json");
+  const std::string state = join_path(folder, kFinetuneStateFile);
   if (!files.exists(state)) return std::nullopt;
   const Json json = read_record(state);
   const JsonFields fields(json, state, ErrorKind::kData, kAdvice);

@@ -11,6 +11,7 @@
 #include "finetune/base/error.h"
 #include "finetune/base/file_system.h"
 #include "finetune/base/json.h"
+#include "finetune/base/model_files.h"
 #include "finetune/base/nearest.h"
 #include "model/activation_names.h"
 #include "model/architecture.h"
@@ -233,7 +234,7 @@ ModelConfig parse_model_config(const Json& json, const std::string& where) {
 }
 
 ModelConfig read_model_config(const std::string& folder) {
-  const std::string path = join_path(folder, "config.json");
+  const std::string path = join_path(folder, kConfigFile);
   if (FileSystem::local().type(path) == FileType::kMissing) {
     throw Error(ErrorKind::kConfig, "model_name_or_path: there is no '" + path +
                                         "'; name a folder with config.json and model.safetensors");

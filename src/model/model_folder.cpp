@@ -7,6 +7,7 @@
 #include "finetune/base/error.h"
 #include "finetune/base/file_system.h"
 #include "finetune/base/interruptible_reads.h"
+#include "finetune/base/model_files.h"
 #include "finetune/base/nearest.h"
 #include "finetune/base/trash_safe.h"
 #include "finetune/tensor/model_tensors.h"
@@ -101,9 +102,10 @@ std::string nearest_folder(const std::string& path, const std::string& base) {
 std::string resolve_model_folder(const std::string& name, const std::string& where,
                                  const std::string& base) {
   FileSystem& files = FileSystem::local();
-  for (const char* file : {"config.json", "tokenizer.json", "vocab.json", "vocab.txt",
-                           "sentencepiece.bpe.model", "spiece.model", "spm.model"}) {
-    if (files.exists(join_path(name, file))) return name;
+  const auto has = [&](const char* file) { return files.exists(join_path(name, file)); };
+  if (has(kConfigFile) || has(kTokenizerFile) || has(kVocabularyFile) || has(kVocabularyTextFile) ||
+      std::ranges::any_of(kSentencePieceFiles, has)) {
+    return name;
   }
   if (files.exists(name)) {
     throw Error(ErrorKind::kConfig, where + ": '" + name +

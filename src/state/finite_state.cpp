@@ -2,11 +2,9 @@
 #include "finetune/state/finite_state.h"
 
 #include "finetune/base/error.h"
-#include "finetune/checkpoint/layout.h"
+#include "finetune/state/optimizer_files.h"
 #include "finetune/tensor/finite.h"
 #include "finetune/tensor/model_tensors.h"
-#include "finetune/tensor/safetensors.h"
-#include "finetune/tensor/torch_file.h"
 
 namespace finetune {
 namespace {
@@ -15,37 +13,13 @@ std::string clause(const std::string& path, const std::string& name) {
   return file_name(path) + " contains NaN or Inf" + (name.empty() ? "" : " in '" + name + "'");
 }
 
-bool is_finite_throughout(const TorchValue& value) {
-  if (value.is_stored_tensor()) return is_finite(value.as_stored_tensor().read());
-  if (value.is_sequence()) {
-    for (const TorchValue& item : value.as_sequence()) {
-      if (!is_finite_throughout(item)) return false;
-    }
-  }
-  if (value.is_dict()) {
-    for (const auto& [key, item] : value.as_dict().items) {
-      if (!is_finite_throughout(item)) return false;
-    }
-  }
-  return true;
-}
-
 std::string search(FileSystem& files, const std::string& folder) {
   const ModelTensors weights = load_model_tensors(files, folder);
   for (const TensorInfo& info : weights.tensors()) {
     if (!is_finite(weights.read(info.name))) return clause(weights.path_of(info.name), info.name);
   }
-  const std::string states = join_path(folder, checkpoint::kOptimizerTensorsFile);
-  if (files.exists(states)) {
-    const SafetensorsFile file = SafetensorsFile::open(files, states);
-    for (const TensorInfo& info : file.tensors()) {
-      if (!is_finite(file.read(info.name))) return clause(states, info.name);
-    }
-  }
-  const std::string pickled = join_path(folder, checkpoint::kOptimizerFile);
-  if (files.exists(pickled) && !is_finite_throughout(open_torch_file(files, pickled))) {
-    return clause(pickled, "");
-  }
+  const auto state = find_nonfinite_state(files, folder);
+  if (state) return clause(state->path, state->tensor);
   return "";
 }
 

@@ -10,6 +10,7 @@
 #include "finetune/base/json.h"
 #include "finetune/base/json_fields.h"
 #include "finetune/base/log.h"
+#include "finetune/base/model_files.h"
 
 namespace finetune {
 namespace {
@@ -190,9 +191,9 @@ Json speed_metrics(std::string_view split, double runtime_seconds, const SpeedCo
 
 void write_results(FileSystem& files, const std::string& output_dir, std::string_view name,
                    const Json& metrics) {
-  const std::string own = join_path(output_dir, std::string(name) + "_results.json");
+  const std::string own = join_path(output_dir, std::string(name) + kResultsEnd);
   files.write_atomically(own, sorted(metrics).dump(4, ' ', true));
-  const std::string all = join_path(output_dir, "all_results.json");
+  const std::string all = join_path(output_dir, kAllResultsFile);
   Json merged = read_results(files, all);
   merged.update(metrics);
   files.write_atomically(all, sorted(merged).dump(4, ' ', true));

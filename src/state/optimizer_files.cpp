@@ -9,6 +9,9 @@
 #include "finetune/base/log.h"
 #include "finetune/base/text.h"
 #include "finetune/checkpoint/layout.h"
+#include "finetune/tensor/finite.h"
+#include "finetune/tensor/safetensors.h"
+#include "finetune/tensor/torch_file.h"
 #include "state/optimizer_safetensors.h"
 #include "state/optimizer_source.h"
 
@@ -92,7 +95,7 @@ class RestoringOptimizer {
 
 std::unique_ptr<OptimizerSource> open_source(const Optimizer& optimizer, FileSystem& files,
                                              const std::string& folder) {
-  const std::string tensors = join_path(folder, checkpoint::kOptimizerTensorsFile);
+  const std::string tensors = optimizer_tensors_path(folder);
   if (files.exists(tensors)) {
     std::unique_ptr<OptimizerSource> source = open_optimizer_safetensors(files, tensors, optimizer);
     if (source) return source;
@@ -122,6 +125,21 @@ std::string inconvertible(const std::string& path, const KindChanges& changes) {
   } catch (const Error& error) {
     return path + ": " + error.what();
   }
+}
+
+bool is_finite_throughout(const TorchValue& value) {
+  if (value.is_stored_tensor()) return is_finite(value.as_stored_tensor().read());
+  if (value.is_sequence()) {
+    for (const TorchValue& item : value.as_sequence()) {
+      if (!is_finite_throughout(item)) return false;
+    }
+  }
+  if (value.is_dict()) {
+    for (const auto& [key, item] : value.as_dict().items) {
+      if (!is_finite_throughout(item)) return false;
+    }
+  }
+  return true;
 }
 
 }  // namespace
@@ -187,6 +205,21 @@ RestoredOptimizer restore_optimizer(Optimizer& optimizer, FileSystem& files,
                     restored.converted()));
   }
   return result;
+}
+
+std::optional<NonfiniteState> find_nonfinite_state(FileSystem& files, const std::string& folder) {
+  const std::string tensors = optimizer_tensors_path(folder);
+  if (files.exists(tensors)) {
+    const SafetensorsFile file = SafetensorsFile::open(files, tensors);
+    for (const TensorInfo& info : file.tensors()) {
+      if (!is_finite(file.read(info.name))) return NonfiniteState{tensors, info.name};
+    }
+  }
+  const std::string pickled = join_path(folder, checkpoint::kOptimizerFile);
+  if (files.exists(pickled) && !is_finite_throughout(open_torch_file(files, pickled))) {
+    return NonfiniteState{pickled, ""};
+  }
+  return std::nullopt;
 }
 
 }  // namespace finetune

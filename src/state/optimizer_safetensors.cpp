@@ -8,6 +8,7 @@
 #include <set>
 
 #include "finetune/base/error.h"
+#include "finetune/checkpoint/layout.h"
 #include "finetune/state/optimizer_torch.h"
 #include "state/optimizer_source.h"
 
@@ -158,6 +159,10 @@ OptimizerTensors optimizer_to_safetensors(const Optimizer& optimizer, Snapshot* 
     }
   }
   return file;
+}
+
+std::string optimizer_tensors_path(const std::string& folder) {
+  return join_path(folder, checkpoint::kOptimizerTensorsFile);
 }
 
 SafetensorsFile open_optimizer_tensors(FileSystem& files, const std::string& path) {

@@ -29,6 +29,7 @@ struct OptimizerTensors {
                                                         Snapshot* snapshot = nullptr,
                                                         StateGather* gather = nullptr);
 
+[[nodiscard]] std::string optimizer_tensors_path(const std::string& folder);  // of a checkpoint
 // Opens the file and checks its format version. Throws Error(kData).
 [[nodiscard]] SafetensorsFile open_optimizer_tensors(FileSystem& files, const std::string& path);
 

@@ -7,7 +7,6 @@
 #include <optional>
 
 #include "finetune/base/error.h"
-#include "finetune/checkpoint/layout.h"
 #include "finetune/kernels/formats.h"
 #include "finetune/tensor/finite.h"
 #include "finetune/tensor/model_tensors.h"
@@ -20,7 +19,7 @@ namespace {
 // Opens the file with corrections of split weights, if the folder has one.
 std::optional<SafetensorsFile> open_corrections(const ParameterStore& store, FileSystem& files,
                                                 const std::string& folder) {
-  const std::string path = join_path(folder, checkpoint::kOptimizerTensorsFile);
+  const std::string path = optimizer_tensors_path(folder);
   if (!files.exists(path)) return std::nullopt;
   SafetensorsFile file = open_optimizer_tensors(files, path);
   const std::vector<Parameter>& parameters = store.parameters();

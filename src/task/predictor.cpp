@@ -7,6 +7,7 @@
 #include "finetune/base/error.h"
 #include "finetune/base/file_system.h"
 #include "finetune/base/json.h"
+#include "finetune/base/model_files.h"
 #include "finetune/base/nearest.h"
 #include "finetune/model/model_folder.h"
 #include "finetune/task/tasks.h"
@@ -50,7 +51,7 @@ const TaskDescriptor& parse_predict_task(const std::string& name) {
 
 const TaskDescriptor& find_predict_task(const std::string& folder) {
   const std::string model = resolve_model_folder(folder, "MODEL_DIR");
-  const std::string path = join_path(model, "config.json");
+  const std::string path = join_path(model, kConfigFile);
   if (!FileSystem::local().exists(path)) {
     throw Error(ErrorKind::kUsage, "'" + model +
                                        "' holds a tokenizer only, no model (config.json "

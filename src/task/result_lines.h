@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "finetune/base/model_files.h"
 #include "finetune/task/prediction_files.h"
 #include "task/worst_samples.h"
 
@@ -33,7 +34,7 @@ class ResultLines : public PredictionFiles {
 
   void write(FileSystem& files, const std::string& output_dir) const final {
     files.make_directories(output_dir);
-    files.write_atomically(join_path(output_dir, "predict_results.txt"), text_);
+    files.write_atomically(join_path(output_dir, kResultLinesFile), text_);
     worst_.write(files, output_dir, "test");
   }
 

@@ -8,6 +8,7 @@
 #include "finetune/base/file_system.h"
 #include "finetune/base/json.h"
 #include "finetune/base/log.h"
+#include "finetune/base/model_files.h"
 #include "finetune/base/utf8.h"
 #include "finetune/tokenizer/truncation.h"
 
@@ -15,7 +16,7 @@ namespace finetune {
 namespace {
 
 int64_t length_limit(const std::string& folder, const ModelConfig& config) {
-  const std::string path = join_path(folder, "tokenizer_config.json");
+  const std::string path = join_path(folder, kTokenizerConfigFile);
   if (!FileSystem::local().exists(path)) return config.max_length();
   const auto json = read_json_file(path);
   const auto found = json.is_object() ? json.find("model_max_length") : json.end();

@@ -9,14 +9,12 @@
 #include <vector>
 
 #include "finetune/base/file_system.h"
+#include "finetune/base/model_files.h"
 
 namespace finetune {
 
-// Read by `finetune report`.
-inline constexpr char kWorstSamplesFile[] = "worst_samples.json";
-
-// The samples whose labels a model predicts worst, to look at. Keeps a bounded number of them, so
-// that it can be fed every sample of a file.
+// The samples whose labels a model predicts worst, for `finetune report`. Keeps a bounded number of
+// them, so that it can be fed every sample of a file.
 class WorstSamples {
  public:
   using Json = nlohmann::ordered_json;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "finetune/base/error.h"
 #include "finetune/base/file_system.h"
+#include "finetune/base/model_files.h"
 #include "finetune/tokenizer/tokenizer.h"
 #include "tokenizer/class_pipeline.h"
 #include "tokenizer/pipeline_files.h"
@@ -32,17 +33,17 @@ std::shared_ptr<const Tokenizer> load_tokenizer(const std::string& folder_path) 
                                       "tokenizer (tokenizer.json)");
   }
   tokenizer::TokenizerFolder folder = tokenizer::read_tokenizer_folder(folder_path);
-  if (has("tokenizer.json")) {
-    const std::string path = join_path(folder_path, "tokenizer.json");
+  if (has(kTokenizerFile)) {
+    const std::string path = join_path(folder_path, kTokenizerFile);
     return std::make_shared<tokenizer::PipelineTokenizer>(
         tokenizer::parse_tokenizer_json(read_file(path), path, std::move(folder)));
   }
-  if (has("vocab.json") && has("merges.txt")) {
+  if (has(kVocabularyFile) && has(kMergesFile)) {
     return std::make_shared<tokenizer::PipelineTokenizer>(tokenizer::parse_vocab_and_merges(
-        read_file(join_path(folder_path, "vocab.json")),
-        read_file(join_path(folder_path, "merges.txt")), std::move(folder)));
+        read_file(join_path(folder_path, kVocabularyFile)),
+        read_file(join_path(folder_path, kMergesFile)), std::move(folder)));
   }
-  for (const char* name : {"sentencepiece.bpe.model", "spiece.model", "spm.model"}) {
+  for (const char* name : kSentencePieceFiles) {
     if (!has(name)) continue;
     const tokenizer::TokenizerClass which = tokenizer::class_of(folder);
     if (which == tokenizer::TokenizerClass::kXlmRoberta ||
@@ -54,9 +55,9 @@ std::shared_ptr<const Tokenizer> load_tokenizer(const std::string& folder_path) 
     return std::make_shared<tokenizer::SentencePieceTokenizer>(
         read_file(join_path(folder_path, name)), name, std::move(folder));
   }
-  if (has("vocab.txt")) {
+  if (has(kVocabularyTextFile)) {
     return std::make_shared<tokenizer::PipelineTokenizer>(tokenizer::parse_vocab_txt(
-        read_file(join_path(folder_path, "vocab.txt")), std::move(folder)));
+        read_file(join_path(folder_path, kVocabularyTextFile)), std::move(folder)));
   }
   throw Error(ErrorKind::kData, folder_path +
                                     ": holds no tokenizer; looked for tokenizer.json, vocab.json "

@@ -7,6 +7,7 @@
 
 #include "finetune/base/file_system.h"
 #include "finetune/base/json.h"
+#include "finetune/base/model_files.h"
 #include "finetune/base/text.h"
 #include "tokenizer/bpe_model.h"
 #include "tokenizer/class_pipeline.h"
@@ -100,7 +101,7 @@ void add_config_tokens(const TokenizerFolder& folder, PipelineParts& parts) {
     if (!known && token.id != next_id(parts)) {
       throw Error(ErrorKind::kData,
                   format_text("{}: the added token '{}' would get the id {}, not {}",
-                              join_path(folder.path, "tokenizer_config.json"), token.content,
+                              join_path(folder.path, kTokenizerConfigFile), token.content,
                               next_id(parts), token.id));
     }
     parts.added_tokens.push_back(std::move(token));
@@ -235,7 +236,7 @@ PipelineParts parse_tokenizer_json(const std::string& text, const std::string& w
     read_added_tokens(array_field(json, "added_tokens", where), where, parts);
   }
   add_config_tokens(folder, parts);
-  folder.files.emplace_back("tokenizer.json", text);
+  folder.files.emplace_back(kTokenizerFile, text);
   if (own) {
     complete_class(folder, find_charsmap(part("normalizer")), where, parts, part("post_processor"));
   } else {
@@ -255,8 +256,8 @@ PipelineParts parse_tokenizer_json(const std::string& text, const std::string& w
 
 PipelineParts parse_vocab_and_merges(const std::string& vocab, const std::string& merges,
                                      TokenizerFolder folder) {
-  const std::string vocab_path = join_path(folder.path, "vocab.json");
-  const std::string merges_path = join_path(folder.path, "merges.txt");
+  const std::string vocab_path = join_path(folder.path, kVocabularyFile);
+  const std::string merges_path = join_path(folder.path, kMergesFile);
   const TokenizerClass which = class_of(folder);
   const bool language_model = which == TokenizerClass::kGpt2 || which == TokenizerClass::kQwen2;
   if (!folder.class_name.empty() && which != TokenizerClass::kRoberta && !language_model &&
@@ -272,14 +273,14 @@ PipelineParts parse_vocab_and_merges(const std::string& vocab, const std::string
   PipelineParts parts;
   parts.model = std::make_unique<BpeModel>(std::move(bpe), merges_path);
   add_config_tokens(folder, parts);
-  folder.files.emplace_back("vocab.json", vocab);
-  folder.files.emplace_back("merges.txt", merges);
+  folder.files.emplace_back(kVocabularyFile, vocab);
+  folder.files.emplace_back(kMergesFile, merges);
   complete_class(folder, nullptr, folder.path, parts, nullptr);
   return parts;
 }
 
 PipelineParts parse_vocab_txt(const std::string& vocab, TokenizerFolder folder) {
-  const std::string path = join_path(folder.path, "vocab.txt");
+  const std::string path = join_path(folder.path, kVocabularyTextFile);
   if (!folder.class_name.empty() && !folder.class_name.starts_with("PreTrained") &&
       class_of(folder) != TokenizerClass::kBert) {
     throw unsupported(folder.path, "vocab.txt of a '" + folder.class_name + "'");
@@ -294,7 +295,7 @@ PipelineParts parse_vocab_txt(const std::string& vocab, TokenizerFolder folder) 
   parts.continuing_prefix = wordpiece.continuing_subword_prefix;
   parts.model = std::make_unique<WordPieceModel>(std::move(wordpiece), path);
   add_config_tokens(folder, parts);
-  folder.files.emplace_back("vocab.txt", vocab);
+  folder.files.emplace_back(kVocabularyTextFile, vocab);
   complete_class(folder, nullptr, folder.path, parts, nullptr);
   return parts;
 }

@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "finetune/base/error.h"
+#include "finetune/base/model_files.h"
 #include "finetune/tokenizer/train_sentencepiece.h"
 #include "tokenizer/sentencepiece_files.h"
 #include "tokenizer/sentencepiece_model_check.h"
@@ -266,8 +267,8 @@ std::vector<std::pair<std::string, std::string>> make_sentencepiece_files(
   }
   return {{"spiece.model", model},
           {"spiece.vocab", vocabulary_file(summary)},
-          {"tokenizer.json", tokenizer_json(summary)},
-          {"tokenizer_config.json", tokenizer_config(summary, model_max_length)}};
+          {kTokenizerFile, tokenizer_json(summary)},
+          {kTokenizerConfigFile, tokenizer_config(summary, model_max_length)}};
 }
 
 }  // namespace finetune

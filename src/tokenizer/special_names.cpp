@@ -7,6 +7,7 @@
 
 #include "finetune/base/file_system.h"
 #include "finetune/base/json.h"
+#include "finetune/base/model_files.h"
 #include "tokenizer/class_pipeline.h"
 #include "tokenizer/json_fields.h"
 
@@ -178,7 +179,7 @@ void read_config(const Json& json, const std::string& where, TokenizerFolder& fo
 // Sets the class that transformers uses for a model of this type.
 void resolve(TokenizerFolder& folder, const std::string& model_type) {
   bool byte_level = false;
-  const std::string file = join_path(folder.path, "tokenizer.json");
+  const std::string file = join_path(folder.path, kTokenizerFile);
   if (folder.class_name == "LlamaTokenizer" && FileSystem::local().exists(file)) {
     const std::string text = FileSystem::local().read_all(file, uint64_t{512} << 20);
     byte_level = text.find("\"ByteLevel\"") != std::string::npos;
@@ -199,21 +200,21 @@ TokenizerFolder read_tokenizer_folder(const std::string& path) {
     if (!files.exists(file)) return std::nullopt;
     return files.read_all(file, kMaxBytes);
   };
-  if (const auto text = read("tokenizer_config.json")) {
-    const std::string where = join_path(path, "tokenizer_config.json");
+  if (const auto text = read(kTokenizerConfigFile)) {
+    const std::string where = join_path(path, kTokenizerConfigFile);
     read_config(parse_json(*text, where, ErrorKind::kData, {.allow_nan = true}), where, folder,
                 token_types);
-    folder.files.emplace_back("tokenizer_config.json", *text);
+    folder.files.emplace_back(kTokenizerConfigFile, *text);
   }
-  if (const auto text = read("special_tokens_map.json")) {
-    const std::string where = join_path(path, "special_tokens_map.json");
+  if (const auto text = read(kSpecialTokensFile)) {
+    const std::string where = join_path(path, kSpecialTokensFile);
     const Json json = parse_json(*text, where);
     if (!json.is_object()) throw Error(ErrorKind::kData, where + ": must be a JSON object");
     read_names(json, where, folder);
-    folder.files.emplace_back("special_tokens_map.json", *text);
+    folder.files.emplace_back(kSpecialTokensFile, *text);
   }
-  if (const auto text = read("config.json")) {
-    const std::string where = join_path(path, "config.json");
+  if (const auto text = read(kConfigFile)) {
+    const std::string where = join_path(path, kConfigFile);
     const Json json = parse_json(*text, where, ErrorKind::kData, {.allow_nan = true});
     const std::string type = optional_string(json, "model_type", where).value_or("");
     resolve(folder, type);

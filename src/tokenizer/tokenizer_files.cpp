@@ -4,6 +4,7 @@
 #include <unordered_map>
 
 #include "finetune/base/error.h"
+#include "finetune/base/model_files.h"
 #include "finetune/tokenizer/train_vocabulary.h"
 
 namespace finetune {
@@ -114,8 +115,8 @@ std::string tokenizer_config(const TrainedVocabulary& vocabulary,
 
 std::vector<std::pair<std::string, std::string>> make_tokenizer_files(
     const TrainedVocabulary& vocabulary, std::optional<int64_t> model_max_length) {
-  return {{"tokenizer.json", tokenizer_json(vocabulary)},
-          {"tokenizer_config.json", tokenizer_config(vocabulary, model_max_length)}};
+  return {{kTokenizerFile, tokenizer_json(vocabulary)},
+          {kTokenizerConfigFile, tokenizer_config(vocabulary, model_max_length)}};
 }
 
 }  // namespace finetune

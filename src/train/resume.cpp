@@ -9,6 +9,7 @@
 #include "finetune/base/error.h"
 #include "finetune/base/json.h"
 #include "finetune/base/log.h"
+#include "finetune/base/model_files.h"
 #include "finetune/config/dump.h"
 #include "finetune/model/model_config.h"
 
@@ -19,8 +20,8 @@ namespace {
 
 // Returns the first field in which two config.json differ, with both values.
 std::string first_difference(const std::string& saved, const std::string& present) {
-  const auto old_json = parse_json(saved, "config.json");
-  const auto new_json = parse_json(present, "config.json");
+  const auto old_json = parse_json(saved, kConfigFile);
+  const auto new_json = parse_json(present, kConfigFile);
   for (const auto& [key, value] : old_json.items()) {
     const std::string now = new_json.contains(key) ? new_json[key].dump() : "(none)";
     if (now != value.dump()) return key + " was " + value.dump() + " and is now " + now;
@@ -53,7 +54,7 @@ std::string list_of_labels(const nlohmann::ordered_json& names) {
 // Returns the labels of two config.json if they differ; else empty.
 std::string other_labels(const std::string& saved, const std::string& present) {
   const auto labels_in = [](const std::string& text) {
-    const auto json = parse_json(text, "config.json");
+    const auto json = parse_json(text, kConfigFile);
     const auto found = json.find("id2label");
     return found != json.end() && found->is_object() ? *found : nlohmann::ordered_json::object();
   };

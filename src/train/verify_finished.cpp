@@ -11,6 +11,7 @@
 #include "finetune/base/interrupt.h"
 #include "finetune/base/json.h"
 #include "finetune/base/log.h"
+#include "finetune/base/model_files.h"
 #include "finetune/checkpoint/finished_model.h"
 #include "finetune/checkpoint/layout.h"
 #include "finetune/report/metrics_file.h"
@@ -34,22 +35,11 @@ bool is_of(const Manifest& manifest, const RunState& run) {
 
 // Whether the name is that of a finished model's file. For models without a manifest.json.
 bool is_exported_file_name(std::string_view name) {
-  constexpr std::array kNames = {checkpoint::kConfigFile,
-                                 checkpoint::kTrainerStateFile,
-                                 checkpoint::kFinetuneStateFile,
-                                 checkpoint::kModelFile,
-                                 checkpoint::kModelIndexFile,
-                                 "tokenizer.json",
-                                 "tokenizer_config.json",
-                                 "special_tokens_map.json",
-                                 "added_tokens.json",
-                                 "vocab.json",
-                                 "merges.txt",
-                                 "vocab.txt",
-                                 "sentencepiece.bpe.model",
-                                 "spiece.model",
-                                 "spm.model"};
-  return std::ranges::find(kNames, name) != kNames.end() || checkpoint::is_result_file_name(name) ||
+  constexpr std::array<std::string_view, 5> kNames = {
+      checkpoint::kConfigFile, checkpoint::kTrainerStateFile, checkpoint::kFinetuneStateFile,
+      checkpoint::kModelFile, checkpoint::kModelIndexFile};
+  return std::ranges::find(kNames, name) != kNames.end() || is_tokenizer_file_name(name) ||
+         checkpoint::is_result_file_name(name) ||
          (name.starts_with("model-") && checkpoint::is_weight_file_name(name));
 }
 

@@ -6,23 +6,24 @@
 #include <string>
 #include <string_view>
 
+#include "finetune/base/model_files.h"
 #include "finetune/tensor/weight_files.h"
 
 // Builds and parses every name below an output folder. A name parses only if it is exactly what its
 // builder writes.
 namespace finetune::checkpoint {
 
+using finetune::kConfigFile;
+using finetune::kFinetuneStateFile;  // position, generators, ...
 using finetune::kModelFile;
 using finetune::kModelIndexFile;
-inline constexpr char kConfigFile[] = "config.json";
 inline constexpr char kOptimizerFile[] = "optimizer.pt";
 inline constexpr char kOptimizerTensorsFile[] =
     "optimizer.safetensors";  // states for which transformers has no optimizer.pt
 inline constexpr char kSchedulerFile[] = "scheduler.pt";
 inline constexpr char kScalerFile[] = "scaler.pt";
 inline constexpr char kTrainerStateFile[] = "trainer_state.json";
-inline constexpr char kFinetuneStateFile[] = "finetune_state.json";  // position, generators, ...
-inline constexpr char kManifestFile[] = "manifest.json";             // written last
+inline constexpr char kManifestFile[] = "manifest.json";          // written last
 inline constexpr char kTreeIndexFile[] = ".finetune.files.json";  // index of a mirror's other files
 inline constexpr char kLockFile[] = ".finetune.lock";
 

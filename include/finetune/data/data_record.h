@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "finetune/base/model_files.h"
 #include "finetune/data/columns.h"
 #include "finetune/data/data_files.h"
 
@@ -21,8 +22,6 @@ struct DataRecord {
   [[nodiscard]] bool empty() const { return columns.empty() && class_weights.empty(); }
   [[nodiscard]] std::string to_text() const;
 };
-
-inline constexpr char kDataRecordFile[] = "finetune_data.json";
 
 // Returns the record in a model's folder; for a folder written by an earlier version, the columns
 // in its finetune_state.json. nullopt if there is neither. Throws Error(kData) for a damaged

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -36,5 +37,12 @@ struct RestoredOptimizer {
 // Requires: an optimizer without state. After an error it must not be used.
 [[nodiscard]] RestoredOptimizer restore_optimizer(Optimizer& optimizer, FileSystem& files,
                                                   const std::string& folder);
+
+// Where the optimizer states of a checkpoint folder contain NaN or Inf.
+struct NonfiniteState {
+  std::string path, tensor;  // optimizer.pt does not name its tensors: empty
+};
+[[nodiscard]] std::optional<NonfiniteState> find_nonfinite_state(FileSystem& files,
+                                                                 const std::string& folder);
 
 }  // namespace finetune

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "finetune/base/json.h"
+#include "finetune/base/model_files.h"
 
 namespace finetune {
 namespace {
@@ -71,9 +72,9 @@ void AnswerFiles::rate(const Answer& answer, const Question& question) {
 void AnswerFiles::write(FileSystem& files, const std::string& output_dir) const {
   files.make_directories(output_dir);
   const std::string start = join_path(output_dir, stage_);
-  files.write_atomically(start + "_predictions.json", predictions_.finish());
-  files.write_atomically(start + "_nbest_predictions.json", n_best_.finish());
-  if (has_odds_) files.write_atomically(start + "_null_odds.json", null_odds_.finish());
+  files.write_atomically(start + kAnswersEnd, predictions_.finish());
+  files.write_atomically(start + kBestAnswersEnd, n_best_.finish());
+  if (has_odds_) files.write_atomically(start + kNullOddsEnd, null_odds_.finish());
   if (knows_answers_) worst_.write(files, output_dir, stage_ == "eval" ? "validation" : "test");
 }
 

@@ -34,7 +34,7 @@ class TokenLabels final : public PredictionFiles {
 
   void write(FileSystem& files, const std::string& output_dir) const override {
     files.make_directories(output_dir);
-    files.write_atomically(join_path(output_dir, "predictions.txt"), text_);
+    files.write_atomically(join_path(output_dir, kTokenLabelsFile), text_);
     worst_.write(files, output_dir, "test");
   }
 

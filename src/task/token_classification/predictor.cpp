@@ -9,6 +9,7 @@
 
 #include "finetune/base/error.h"
 #include "finetune/base/json.h"
+#include "finetune/base/model_files.h"
 #include "task/code_points.h"
 #include "task/head_runner.h"
 #include "task/token_classification/entity_groups.h"
@@ -39,8 +40,8 @@ Aggregation parse_aggregation(const std::string& name) {
 bool marks_continuations(const Tokenizer& tokenizer) {
   bool has_vocabulary_text = false;
   for (const auto& [name, content] : tokenizer.files()) {
-    has_vocabulary_text |= name == "vocab.txt";
-    if (name != "tokenizer.json") continue;
+    has_vocabulary_text |= name == kVocabularyTextFile;
+    if (name != kTokenizerFile) continue;
     const Json json = parse_json(content, name);
     const auto model = json.find("model");
     if (model == json.end() || !model->is_object()) return false;

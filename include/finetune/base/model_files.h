@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+// The names of files in a model's folder that more than one area reads or writes. Weights are in
+// tensor/weight_files.h, checkpoints in checkpoint/layout.h.
+namespace finetune {
+
+inline constexpr char kConfigFile[] = "config.json";
+inline constexpr char kFinetuneStateFile[] = "finetune_state.json";
+inline constexpr char kDataRecordFile[] = "finetune_data.json";  // data/data_record.h
+
+inline constexpr char kTokenizerFile[] = "tokenizer.json";
+inline constexpr char kTokenizerConfigFile[] = "tokenizer_config.json";
+inline constexpr char kSpecialTokensFile[] = "special_tokens_map.json";
+inline constexpr char kVocabularyFile[] = "vocab.json";  // with kMergesFile: BPE
+inline constexpr char kMergesFile[] = "merges.txt";
+inline constexpr char kVocabularyTextFile[] = "vocab.txt";  // WordPiece
+inline constexpr std::array<const char*, 3> kSentencePieceFiles = {"sentencepiece.bpe.model",
+                                                                   "spiece.model", "spm.model"};
+// Whether a tokenizer consists of files of this name, among others.
+[[nodiscard]] constexpr bool is_tokenizer_file_name(std::string_view name) {
+  constexpr std::array<std::string_view, 7> kOthers = {
+      kTokenizerFile,  kTokenizerConfigFile, kSpecialTokensFile, "added_tokens.json",
+      kVocabularyFile, kMergesFile,          kVocabularyTextFile};
+  return std::ranges::find(kOthers, name) != kOthers.end() ||
+         std::ranges::find(kSentencePieceFiles, name) != kSentencePieceFiles.end();
+}
+
+// Metrics and predictions. Names that end with one of the last four begin with "eval" or "predict".
+inline constexpr char kAllResultsFile[] = "all_results.json";
+inline constexpr char kResultLinesFile[] = "predict_results.txt";
+inline constexpr char kTokenLabelsFile[] = "predictions.txt";
+inline constexpr char kWorstSamplesFile[] = "worst_samples.json";
+inline constexpr char kResultsEnd[] = "_results.json";
+inline constexpr char kAnswersEnd[] = "_predictions.json";
+inline constexpr char kBestAnswersEnd[] = "_nbest_predictions.json";
+inline constexpr char kNullOddsEnd[] = "_null_odds.json";
+
+}  // namespace finetune
