@@ -21,6 +21,7 @@
 #include "finetune/config/validate.h"
 #include "finetune/report/duration_text.h"
 #include "finetune/train/first_batch.h"
+#include "finetune/train/run.h"
 
 namespace finetune::cli {
 namespace {
@@ -166,6 +167,8 @@ int dry_run(const ConfigWords& words) {
   }
   log::set_level(args.log_level);
   for (const std::string& note : config.notes) log::warning(note);
+  check_starting_folder(config);
+  check_output_folder(config);
   std::cout << describe_first_batch(config);
   if (!flush_standard_output()) throw ReaderLeft();
   Trial trial(words, args);

@@ -91,6 +91,17 @@ std::optional<StoredRun> newest_run_in(FileSystem& files, const std::string& dir
   return std::nullopt;
 }
 
+}  // namespace
+
+void check_output_folder(const LoadedConfig& config) {
+  const TrainingArgs& args = config.args;
+  if (args.resume_from_checkpoint != "auto") return;
+  const std::optional<StoredRun> run = newest_run_in(FileSystem::local(), args.output_dir);
+  if (run) check_same_run(config, run->state, {.folder = run->folder});
+}
+
+namespace {
+
 // The runs that wrote to a folder, as far as it tells: also those that were restarted.
 std::set<std::string> runs_known_in(FileSystem& files, const std::string& folder) {
   std::set<std::string> known;

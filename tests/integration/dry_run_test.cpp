@@ -69,6 +69,32 @@ TEST(DryRun, FailsWhereTheTrainingWould) {
   EXPECT_TRUE(std::filesystem::is_empty(temporary.path()));
 }
 
+TEST(DryRun, RefusesWhatTheTrainingWouldRefuseForItsFolder) {
+  const TemporaryFolder temporary;
+  const TinyRun run(TinyRun::Keys{{"max_steps", "4"}, {"save_steps", "2"}});
+  for (const bool is_finished : {false, true}) {
+    const Arguments stop = {"--stop_at_step", "2"};
+    ASSERT_EQ(run.train(is_finished ? Arguments{} : stop).code, is_finished ? 0 : 75);
+    expect_passes(dry_run(run, temporary.path()));
+    for (const Arguments& other : {Arguments{"--seed", "7"}, Arguments{"--max_seq_length", "16"}}) {
+      const ProcessResult trained = run.train(other);
+      const ProcessResult tried = dry_run(run, temporary.path(), other);
+      EXPECT_EQ(trained.code, 2) << trained.err;
+      EXPECT_EQ(tried.code, 2) << tried.err;
+      EXPECT_THAT(tried.err, HasSubstr(other[0].substr(2)));
+      EXPECT_EQ(tried.out, "") << "refused before a batch is shown";
+    }
+  }
+  const TinyRun onto({{"model_name_or_path", run.out()},
+                      {"model_type", ""},
+                      {"config_overrides", ""},
+                      {"tokenizer_name", ""},
+                      {"output_dir", run.out()}});
+  const ProcessResult tried = dry_run(onto, temporary.path());
+  EXPECT_EQ(tried.code, 2) << tried.err;
+  EXPECT_THAT(tried.err, HasSubstr("is the folder of model_name_or_path"));
+}
+
 struct Shown {
   std::string task;
   std::string name;  // of the files

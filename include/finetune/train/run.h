@@ -38,6 +38,10 @@ void check_processes(const LoadedConfig& config, int64_t processes);
 // mirror_dir is the model's folder, by whatever path. Call it before anything is written.
 void check_starting_folder(const LoadedConfig& config);
 
+// Throws Error(kConfig) if output_dir holds a run, finished or not, that training with this
+// configuration would not continue. Changes nothing. Throws Interrupted.
+void check_output_folder(const LoadedConfig& config);
+
 // Implements `finetune train`: starts or resumes, evaluates, saves, writes the results. Returns the
 // exit code: 0 finished (or already was), 4 finished without a single saved checkpoint, 75 stopped
 // early with everything saved. Throws Error and Interrupted. Requires: installed signal handlers
