@@ -413,7 +413,8 @@ int train_in(RunStorage& storage, const LoadedConfig& config, const RunOptions& 
   }
 }
 
-// Retries if a checkpoint cannot be read: the next attempt reads it again or chooses another one.
+// Retries if a checkpoint cannot be read: the next attempt reads it again or chooses another one;
+// and if only results of a finished run were lost: the next attempt finds it finished.
 int train_and_look_again(RunStorage& storage, const RunOptions& options) {
   constexpr int kTries = 3;
   for (int attempt = 1;; ++attempt) {
@@ -423,6 +424,14 @@ int train_and_look_again(RunStorage& storage, const RunOptions& options) {
       const bool is_alone = !options.world || options.world->size() == 1;
       if (attempt == kTries || !is_alone) throw Error(ErrorKind::kIo, failure.what());
       log::warning(std::string(failure.what()) + "; looking for the newest checkpoint again");
+    } catch (const ResultsLost& loss) {
+      log::warning(loss.what());
+      const bool is_alone = !options.world || options.world->size() == 1;
+      if (attempt == kTries || !is_alone) {
+        throw Error(ErrorKind::kCheckpoint,
+                    "the results of the finished run are lost; run the same "
+                    "command again, which accepts the model without them");
+      }
     }
   }
 }

@@ -98,8 +98,9 @@ int RunEnd::exit_code() const {
 }
 
 void RunEnd::write(const Json& summary, const Metrics& metrics, const Metrics& predicted) {
-  if (predicted) write_results(run_.files, run_.args.output_dir, "predict", *predicted);
   saving_.settle();
+  if (run_.storage.is_rebuilding()) check_rebuilt_weights();
+  if (predicted) write_results(run_.files, run_.args.output_dir, "predict", *predicted);
   // Deletes leftovers of failed saves and deletions, so that no later session of the finished run
   // has to.
   checkpoint::sweep_stale(run_.files, run_.args.output_dir,
@@ -107,7 +108,7 @@ void RunEnd::write(const Json& summary, const Metrics& metrics, const Metrics& p
   export_model(summary, metrics);
 }
 
-// Of a rebuilt model, before it replaces anything: a file that is whole may be the only good copy.
+// Of a rebuilt model, before anything is replaced: a file that is whole may be the only good copy.
 void RunEnd::check_rebuilt_weights() const {
   checkpoint::Manifest rebuilt;
   for (const checkpoint::CheckpointFile& file :
@@ -121,6 +122,13 @@ void RunEnd::check_rebuilt_weights() const {
   const std::string different = run_.storage.difference_to_finished(rebuilt);
   if (different.empty()) return;
   const std::string& folder = run_.args.output_dir;
+  const std::string results = run_.storage.give_up_results();
+  if (!results.empty()) {
+    throw ResultsLost("the rebuilt '" + join_path(folder, different) +
+                      "' is not the one that the finished run has (another library version, "
+                      "machine or best checkpoint); the model is whole and is kept without " +
+                      results + ": finetune evaluate computes metrics again");
+  }
   throw Error(ErrorKind::kCheckpoint,
               "the rebuilt '" + join_path(folder, different) +
                   "' is not the one that the finished run had (another library version, machine "
@@ -133,7 +141,6 @@ void RunEnd::check_rebuilt_weights() const {
 void RunEnd::export_model(const Json& summary, const Metrics& metrics) {
   const std::string& folder = run_.args.output_dir;
   const SaveScope scope{.kind = SaveKind::kModel};
-  if (run_.storage.is_rebuilding()) check_rebuilt_weights();
   checkpoint::ModelExport model(run_.files, folder);
   for (const checkpoint::CheckpointFile& file : saving_.contents().save(scope)) model.write(file);
   // A rebuilt model gets no new card, because the user may have edited the existing one.

@@ -3,6 +3,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
+#include <stdexcept>
 
 #include "train/best_model.h"
 #include "train/evaluations.h"
@@ -13,6 +14,11 @@
 #include "train/training_run.h"
 
 namespace finetune {
+
+// The model of a finished run is whole, and results that were lost cannot be computed again.
+class ResultsLost : public std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
 
 // The end of a run after its last step: best model, evaluation, predictions, results, and the
 // finished model next to the checkpoints. finetune_state.json, which marks the run as finished, is

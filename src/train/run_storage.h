@@ -110,6 +110,9 @@ class RunStorage {
   // Returns the first weight file of the rebuilt model that differs from that of the finished run;
   // empty: none.
   [[nodiscard]] std::string difference_to_finished(const checkpoint::Manifest& rebuilt) const;
+  // If only results are damaged, not the model: gives them up, so that the run counts as finished.
+  // Returns their names; empty: the model is damaged too, and nothing has changed.
+  [[nodiscard]] std::string give_up_results();
 
  private:
   struct Place {

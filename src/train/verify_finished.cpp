@@ -12,6 +12,7 @@
 #include "finetune/base/json.h"
 #include "finetune/base/log.h"
 #include "finetune/base/model_files.h"
+#include "finetune/base/text.h"
 #include "finetune/checkpoint/finished_model.h"
 #include "finetune/checkpoint/layout.h"
 #include "finetune/report/metrics_file.h"
@@ -316,6 +317,21 @@ std::string RunStorage::difference_to_finished(const Manifest& rebuilt) const {
     if (found == rebuilt.files.end() || found->second != record) return name;
   }
   return "";
+}
+
+std::string RunStorage::give_up_results() {
+  const auto is_result = [](const auto& item) {
+    return checkpoint::is_result_file_name(item.first);
+  };
+  if (!damaged_ || !std::ranges::all_of(damaged_->damaged, is_result)) return "";
+  std::vector<std::string> names;
+  for (const auto& item : damaged_->damaged) {
+    names.push_back(item.first);
+    damaged_->manifest->files.erase(item.first);
+  }
+  checkpoint::write_manifest(*files_, config_.args.output_dir, *damaged_->manifest);
+  damaged_.reset();
+  return join(names);
 }
 
 void RunStorage::copy_results(checkpoint::Mirror& mirror) const {

@@ -145,10 +145,22 @@ TEST(FinishedModel, IsNotReplacedByAnotherOneWhereItIsWhole) {
   ASSERT_LT(best, state["global_step"]);
   std::filesystem::remove_all(run.out("checkpoint-" + std::to_string(best)));
   std::filesystem::remove(run.out("all_results.json"));
+  flip(run.out("eval_results.json"));
+  const ProcessResult result = run.train();
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("the model is whole and is kept without all_results.json, "
+                                    "eval_results.json: finetune evaluate"));
+  EXPECT_TRUE(read_file(run.out("model.safetensors")) == run.model());
+  EXPECT_FALSE(std::filesystem::exists(run.out("eval_results.json")));
+  EXPECT_EQ(verify(run).code, 0);
+  expect_finished(run.train());
+
+  // With a damaged file of the model there is nothing to keep.
+  flip(run.out("config.json"));
   for (int i = 0; i < 2; ++i) {
-    const ProcessResult result = run.train();
-    EXPECT_EQ(result.code, 3) << result.err;
-    EXPECT_THAT(result.err, HasSubstr("so nothing was replaced"));
+    const ProcessResult refused = run.train();
+    EXPECT_EQ(refused.code, 3) << refused.err;
+    EXPECT_THAT(refused.err, HasSubstr("so nothing was replaced"));
     EXPECT_TRUE(read_file(run.out("model.safetensors")) == run.model());
   }
 }
