@@ -95,8 +95,11 @@ void check_identity(const RunIdentity& saved, const RunIdentity& present, const 
   }
   if (saved.validation != present.validation && !saved.validation.empty() &&
       !present.validation.empty()) {
-    log::warning("the validation data have changed since " + checkpoint +
-                 ": eval_loss before and after do not compare");
+    const std::string change = "the validation data have changed since " + checkpoint;
+    if (run.compares_evaluations) {
+      refuse(change + ", and the best model is chosen among evaluations before and after" + advice);
+    }
+    log::warning(change + ": eval_loss before and after do not compare");
   }
 }
 

@@ -14,6 +14,7 @@ namespace finetune {
 struct FoundRun {
   std::string folder;  // of a checkpoint or a finished model
   std::string way_out = "choose another output_dir, or start over with --restart";
+  bool compares_evaluations = false;  // later ones with earlier ones, to choose the best model
 };
 
 // Throws Error(kConfig) naming both values where data, tokenizer or model are not those that the

@@ -2,6 +2,7 @@
 #include "finetune/train/run.h"
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -66,8 +67,9 @@ Finished finished_state(const std::string& output_dir) {
     if (!state.finished) return {};
     return {.state = std::move(state), .damage = ""};
   } catch (const Error& error) {
-    const int reason = error.system_error();
-    const bool is_no_file = reason == EISDIR || reason == ENOENT || reason == ELOOP;
+    // A folder, a link to nothing, a FIFO or device, a socket.
+    constexpr std::array kNoFile = {EISDIR, ENOENT, ELOOP, EINVAL, ENXIO};
+    const bool is_no_file = std::ranges::find(kNoFile, error.system_error()) != kNoFile.end();
     if (error.kind() == ErrorKind::kIo && !is_no_file) throw;  // may be temporary
     return {.state = std::nullopt, .damage = error.what()};
   }

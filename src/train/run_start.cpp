@@ -86,7 +86,10 @@ void RunStart::take_inputs() {
 void RunStart::resume_own(const std::string& folder) {
   RunState& state = run_.state;
   const RunState saved = state;
-  check_identity(saved.identity, run_.parts.identity, {.folder = folder},
+  const bool compares_evaluations =
+      run_.args.load_best_model_at_end || run_.args.early_stopping_patience;
+  check_identity(saved.identity, run_.parts.identity,
+                 {.folder = folder, .compares_evaluations = compares_evaluations},
                  [&] { return explain_other_data(run_.config, saved); });
   const BatchSplit asked = resumed_split(run_.config, saved, run_.world().size());
   memory_.take_saved_split(saved, asked);

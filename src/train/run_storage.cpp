@@ -493,6 +493,7 @@ bool RunStorage::finish(bool is_finished) {
     return now_seconds() > *signalled_at + kSignalPatience;
   };
   bool is_everywhere = true;
+  std::string refusal;
   for (const Place& place : places_) {
     checkpoint::Mirror& mirror = *place.mirror;
     const auto has_everything = [&] {
@@ -505,10 +506,11 @@ bool RunStorage::finish(bool is_finished) {
         is_finished && mirror.wait(kQuickSeconds) ? held_of_another(place) : "";
     if (!other.empty()) {
       is_everywhere = false;
-      log::error(
-          format_text("the mirror '{}' holds {} of another run, which is not overwritten; "
-                      "name another mirror_dir, or move that run's files away",
-                      place.directory, other));
+      refusal = format_text(
+          "the mirror '{}' holds {} of another run, which is not overwritten; "
+          "name another mirror_dir, or move that run's files away",
+          place.directory, other);
+      if (!former_end_) log::error(refusal);
       (void)mirror.finish(0);
       continue;
     }
@@ -530,6 +532,7 @@ bool RunStorage::finish(bool is_finished) {
           "before you delete this machine");
     }
   }
+  if (former_end_ && !refusal.empty()) throw Error(ErrorKind::kConfig, refusal);
   return is_everywhere;
 }
 

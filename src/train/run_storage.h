@@ -88,7 +88,8 @@ class RunStorage {
 
   // Call after the last commit: returns whether the mirrors have the output folder's content; logs
   // a warning otherwise. `is_finished`: also copies all results, with a long timeout; otherwise
-  // with the timeout of a stop.
+  // with the timeout of a stop. Throws Error(kConfig) if a mirror holds another run and this run
+  // had ended before the session.
   [[nodiscard]] bool finish(bool is_finished);
 
   // The run had ended before this session: finish() does not replace the mirrors' copies of its

@@ -63,6 +63,27 @@ std::string other_text(const TinyRun& run) {
   return run.folder().write("other.txt", read_file(kText + "lighthouse.txt") + "One more line.\n");
 }
 
+// The best model is the best of all evaluations, so all must be of the same samples.
+TEST(UnfinishedFolder, RefusesOtherValidationLabelsOnlyWhereEvaluationsAreCompared) {
+  TinyRun run(six_steps({{"task", "sequence_classification"},
+                         {"load_best_model_at_end", "true"},
+                         {"metric_for_best_model", "eval_loss"}}));
+  std::string rows = "sentence,label\n";
+  for (int i = 0; i < 24; ++i) rows += "The lamp " + std::to_string(i) + ",yes\nA boat,no\n";
+  const std::string train = run.folder().write("train.csv", rows);
+  const std::string validation = run.folder().write("validation.csv", rows);
+  run.set({{"train_file", train}, {"validation_file", validation}});
+  const ProcessResult stopped = run.train({"--stop_at_step", "3"});
+  ASSERT_EQ(stopped.code, 75) << stopped.err;
+  std::string other = rows;
+  other.replace(other.rfind(",no"), 3, ",yes");
+  run.folder().write("validation.csv", other);
+  expect_refused(run, {}, {"the validation data have changed since", "the best model is chosen"});
+  const ProcessResult last = run.train({"--load_best_model_at_end", "false"});
+  EXPECT_EQ(last.code, 0) << last.err;
+  EXPECT_THAT(last.err, HasSubstr("eval_loss before and after do not compare"));
+}
+
 TEST(FinishedFolder, RefusesEveryOtherExperimentWithBothValues) {
   const TinyRun run(kShort);
   ASSERT_EQ(run.train().code, 0);

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
 // A finished run that is started again: its model is verified, repaired or refused.
+#include <sys/stat.h>
+
 #include "integration/tiny_run.h"
 
 namespace finetune::testing {
@@ -94,6 +96,29 @@ TEST(FinishedModel, KeepsTheMirrorsLogsAndCardWhereTheLocalOnesAreDamaged) {
     write_file(run.out(name), good);
   }
   expect_finished(run.train());
+}
+
+TEST(FinishedModel, IsRestoredWhereSomethingElseThanAFileIsInItsPlace) {
+  const MirroredFinishedRun run;
+  for (const char* name : {"finetune_state.json", "manifest.json", "model.safetensors"}) {
+    std::filesystem::remove(run.out(name));
+    ASSERT_EQ(::mkfifo(run.out(name).c_str(), 0600), 0);
+    const ProcessResult result = run.train();
+    EXPECT_EQ(result.code, 0) << name << "\n" << result.err;
+    EXPECT_THAT(result.err, HasSubstr("already finished"));
+    run.expect_both_good();
+  }
+  expect_finished(run.train());
+}
+
+TEST(FinishedModel, RefusesTheMirrorOfAnotherRun) {
+  const MirroredFinishedRun other;
+  const FinishedRun run;
+  const ProcessResult result = run.train({"--mirror_dir", other.mirror()});
+  EXPECT_EQ(result.code, 2) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("the mirror '" + other.mirror() +
+                                    "' holds the finished model of another run"));
+  other.expect_both_good();
 }
 
 TEST(FinishedModel, InTheMirrorIsComparedByContentAndRepaired) {
