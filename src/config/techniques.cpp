@@ -96,9 +96,9 @@ OptimizerChoice read_optimizer(const TrainingArgs& args, Faults& faults) {
   std::vector<std::string> known;
   for (const OptimizerArgument& argument : optimizer->arguments) known.push_back(argument.name);
   arguments.allow(known, "'optim: " + args.optim + "'");
-  for (const auto& [name, fallback] : optimizer->arguments) {
-    OptimizerValue& value = result.arguments[name] = fallback;
-    std::visit([&](auto& typed) { arguments.take(name.c_str(), typed); }, value);
+  for (const OptimizerArgument& one : optimizer->arguments) {
+    OptimizerValue& value = result.arguments[one.name] = one.fallback;
+    std::visit([&](auto& typed) { arguments.take(one.name.c_str(), typed); }, value);
   }
   const std::string problem = optimizer->problem ? optimizer->problem(result.arguments) : "";
   if (!problem.empty()) arguments.fail(problem);

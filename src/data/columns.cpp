@@ -89,8 +89,9 @@ class ColumnFinder {
     const std::array<std::string, 3> reasons = {" (set)", " (as the model was trained)",
                                                 " (guessed from " + row_.place() + ")"};
     // The label is searched first but reported last.
-    std::ranges::stable_partition(
-        notes_, [](const Note& note) { return std::string_view(note.key) != "label_column"; });
+    std::stable_partition(notes_.begin(), notes_.end(), [](const Note& note) {
+      return std::string_view(note.key) != "label_column";
+    });
     for (const Source source : {kSet, kTrained, kGuessed}) {
       std::string list;
       for (const Note& note : notes_) {

@@ -17,10 +17,11 @@ using Json = nlohmann::ordered_json;
 Json arguments_json(const OptimizerChoice& optimizer) {
   Json json = Json::object();
   for (const OptimizerNames& names : optimizer_names()) {
-    for (const auto& [name, fallback] : names.arguments) {
-      const auto given = optimizer.arguments.find(name);
-      const OptimizerValue value = given == optimizer.arguments.end() ? fallback : given->second;
-      std::visit([&](auto typed) { json[name] = typed; }, value);
+    for (const OptimizerArgument& one : names.arguments) {
+      const auto given = optimizer.arguments.find(one.name);
+      const OptimizerValue value =
+          given == optimizer.arguments.end() ? one.fallback : given->second;
+      std::visit([&](auto typed) { json[one.name] = typed; }, value);
     }
   }
   return json;
@@ -78,9 +79,10 @@ class DecisionReader {
     OptimizerChoice choice{.kind = at("optimizer", &Json::is_string, "a text").get<std::string>()};
     const OptimizerNames* names = find_optimizer_names(choice.kind);
     if (names == nullptr) refuse("optimizer", "an optimizer that is known here");
-    for (const auto& [name, fallback] : names->arguments) {
-      choice.arguments[name] = std::visit(
-          [&](auto typed) -> OptimizerValue { return value_like(typed, name.c_str()); }, fallback);
+    for (const OptimizerArgument& one : names->arguments) {
+      choice.arguments[one.name] = std::visit(
+          [&](auto typed) -> OptimizerValue { return value_like(typed, one.name.c_str()); },
+          one.fallback);
     }
     return choice;
   }

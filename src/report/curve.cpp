@@ -54,8 +54,8 @@ std::vector<Curve::Numbered> Curve::in_order(const std::vector<Extremes>& ranges
     }
   }
   std::ranges::sort(points, {}, &Numbered::number);
-  const auto same = std::ranges::unique(points, {}, &Numbered::number);
-  points.erase(same.begin(), same.end());
+  const auto is_same = [](const Numbered& a, const Numbered& b) { return a.number == b.number; };
+  points.erase(std::unique(points.begin(), points.end(), is_same), points.end());
   return points;
 }
 

@@ -88,8 +88,9 @@ TEST(FileSystem, RefusesWhatIsNoRegularFileAtOnce) {
       {socket_path, "it is a socket where a regular file is needed"},
       {"/dev/null", "it is a device where a regular file is needed"},
       {folder.path(), "Is a directory"}};
-  for (const auto& [path, why] : cases) {
-    const std::string expected = "cannot open '" + path + "': " + why;
+  for (const auto& one : cases) {
+    const std::string& path = one.first;
+    const std::string expected = "cannot open '" + path + "': " + one.second;
     EXPECT_EQ(testing::message_of<Error>([&] { (void)files().open(path); }), expected);
     EXPECT_EQ(testing::message_of<Error>([&] { (void)files().read_all(path, 1000); }), expected);
   }

@@ -6,6 +6,9 @@
 #include <cstring>
 #include <stdexcept>
 #include <string>
+#ifdef FINETUNE_NO_FLOAT16
+#include <immintrin.h>
+#endif
 
 // Runs CUDA kernels on the host: every thread of a block is a fiber, and a host thread switches to
 // the next fiber at each barrier and each exchange within a warp. g++ compiles the same sources

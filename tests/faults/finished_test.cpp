@@ -80,7 +80,7 @@ bool damage(const std::string& path, const std::string& other, int kind, Random&
       std::ranges::generate(bytes, [&] { return static_cast<char>(random()); });
       break;
     case 12:
-      std::ranges::rotate(bytes, bytes.begin() + static_cast<long>(place));
+      std::rotate(bytes.begin(), bytes.begin() + static_cast<long>(place), bytes.end());
       break;
     case 13:
       bytes = bytes.substr(0, size / 2) + bytes.substr(0, size - size / 2);

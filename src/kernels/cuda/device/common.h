@@ -36,6 +36,8 @@ __device__ inline float widen(float16 x) {
   float y;
   asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x.bits));
   return y;
+#elif defined(FINETUNE_NO_FLOAT16)
+  return _cvtsh_ss(x.bits);
 #else
   return static_cast<float>(__builtin_bit_cast(_Float16, x.bits));
 #endif
@@ -60,6 +62,8 @@ __device__ inline float16 narrow<float16>(float x) {
   float16 y;
 #ifdef __CUDACC__
   asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y.bits) : "f"(x));
+#elif defined(FINETUNE_NO_FLOAT16)
+  y.bits = _cvtss_sh(x, 0);  // to nearest
 #else
   y.bits = __builtin_bit_cast(u16, static_cast<_Float16>(x));
 #endif
