@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
@@ -25,6 +26,8 @@ constexpr size_t kMostRuns = 20;
 constexpr size_t kPointsOfAll = 8000;
 constexpr size_t kMostPoints = 1200;  // points of one curve of one run
 
+constexpr std::array kFormats = {"html", "md", "json", "csv"};
+
 constexpr const char* kReportHelp =
     R"(usage: finetune report OUTPUT_DIR... [-o FILE] [--format html|md|json|csv] [--verify]
 
@@ -34,7 +37,8 @@ be running; runs of transformers' Trainer too. The HTML file needs no network.
 
   -o FILE     where to write; default: report.html in the current folder for html,
               standard output for the other formats ("-": standard output)
-  --format F  html (default), md, json (what the page draws), csv (all logged values)
+  --format F  html, md, json (what the page draws), csv (all logged values); default: the
+              ending of FILE, else html
   --verify    read every byte of the checkpoints, not only their sizes
 )";
 
@@ -44,6 +48,26 @@ std::string title_of(const std::vector<std::string>& folders) {
     title += (title.empty() ? "" : ", ") + file_name(folder);
   }
   return title;
+}
+
+bool is_format(std::string_view name) {
+  return std::ranges::find(kFormats, name) != kFormats.end();
+}
+
+// The format that was asked for, else that of the file's ending.
+std::string format_of(const std::optional<std::string>& asked,
+                      const std::optional<std::string>& file) {
+  if (asked && !is_format(*asked)) {
+    throw Error(ErrorKind::kUsage, "--format must be html, md, json or csv, not '" + *asked + "'");
+  }
+  const size_t dot = file ? file_name(*file).rfind('.') : std::string::npos;
+  const std::string ending = dot == std::string::npos ? "" : file_name(*file).substr(dot + 1);
+  if (!asked) return is_format(ending) ? ending : "html";
+  if (is_format(ending) && ending != *asked) {
+    throw Error(ErrorKind::kUsage, "-o '" + *file + "' ends like " + ending + ", but --format is " +
+                                       *asked + "; leave one of them out");
+  }
+  return *asked;
 }
 
 std::vector<RunFolder> read_runs(const std::vector<std::string>& folders, bool verify) {
@@ -105,10 +129,10 @@ void refuse_to_replace_a_run(const std::string& file, const std::vector<std::str
 
 int report_command(const Arguments& arguments) {
   CommandLine line("report", kReportHelp);
-  std::string format = "html";
+  std::optional<std::string> asked_format;
   std::optional<std::string> file;
   bool verify = false;
-  line.value("--format", format);
+  line.value("--format", asked_format);
   line.value("-o", file);
   line.flag("--verify", verify);
   if (!line.parse(arguments)) return kExitFinished;
@@ -125,10 +149,10 @@ int report_command(const Arguments& arguments) {
                 format_text("finetune report takes 1 to {} folders, each the output_dir of a run",
                             kMostRuns));
   }
-  const std::string formats[] = {"html", "md", "json", "csv"};
-  if (std::ranges::find(formats, format) == std::end(formats)) {
-    throw Error(ErrorKind::kUsage, "--format must be html, md, json or csv, not '" + format + "'");
-  }
+  const std::string format = format_of(asked_format, file);
+  if (!file && format == "html") file = "report.html";
+  const bool is_printed = !file || *file == "-";
+  if (!is_printed) refuse_to_replace_a_run(*file, folders);
   const std::vector<RunFolder> runs = read_runs(folders, verify);
   std::string text;
   if (format == "csv") {
@@ -139,12 +163,10 @@ int report_command(const Arguments& arguments) {
     if (format == "md") text = markdown_report(report);
     if (format == "html") text = html_page(report, title_of(folders), markdown_report(report));
   }
-  if (!file && format == "html") file = "report.html";
-  if (!file || *file == "-") {
+  if (is_printed) {
     std::cout << text << std::flush;
     return kExitFinished;
   }
-  refuse_to_replace_a_run(*file, folders);
   FileSystem::local().write_atomically(*file, text);
   log::info("the report is in " + *file);
   return kExitFinished;

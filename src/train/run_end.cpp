@@ -30,6 +30,25 @@ class Nowhere final : public WritableFile {
   void close() override {}
 };
 
+struct LoggedValue {
+  double value = 0.0;
+  int64_t step = 0;
+};
+
+// Returns the lowest of several eval_loss; nullopt if there are fewer than two.
+std::optional<LoggedValue> lowest_loss(const TrainerState& state) {
+  std::optional<LoggedValue> best;
+  int64_t count = 0;
+  for (const nlohmann::ordered_json& entry : state.log_history) {
+    const auto loss = entry.find("eval_loss");
+    if (loss == entry.end() || !loss->is_number() || !entry.contains("step")) continue;
+    ++count;
+    const auto value = loss->get<double>();
+    if (!best || value < best->value) best = {.value = value, .step = entry["step"]};
+  }
+  return count < 2 ? std::nullopt : best;
+}
+
 }  // namespace
 
 std::optional<int> RunEnd::finish(const std::string& faults) {
@@ -73,6 +92,9 @@ std::optional<int> RunEnd::finish(const std::string& faults) {
     log::info("best " + *args.metric_for_best_model + ": " +
               figure_text(*run_.trainer_state.best_metric) +
               (best ? " at step " + std::to_string(*best) : std::string()));
+  } else if (const std::optional<LoggedValue> best = lowest_loss(run_.trainer_state)) {
+    log::info("best eval_loss: " + figure_text(best->value) + " at step " +
+              std::to_string(best->step));
   }
   for (const std::string& line : usage_lines(run_)) log::info(line);
   return exit_code();

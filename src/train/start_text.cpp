@@ -164,6 +164,12 @@ std::string set_on_command_line(const TrainingRun& run) {
   return text;
 }
 
+// The configuration as a command takes it: " run.yaml --seed 7".
+std::string command_words(const TrainingRun& run) {
+  return (run.config.path.empty() ? "" : " " + shell_word(run.config.path)) +
+         set_on_command_line(run);
+}
+
 // What `predict` takes on its command line.
 std::string question_text(const TrainingRun& run) {
   const TaskDescriptor& task = task_of(run.args);
@@ -186,7 +192,8 @@ std::string position_line(const TrainingRun& run) {
 
 std::vector<std::string> start_lines(const TrainingRun& run, std::optional<double> seconds_left,
                                      const std::optional<std::string>& cost) {
-  std::string expected = "measured after the first steps ('finetune plan --measure 3' does before)";
+  std::string expected = "measured after the first steps ('finetune plan" + command_words(run) +
+                         " --measure 3' does before)";
   if (seconds_left) expected = duration_text(*seconds_left);
   if (cost) expected += "; " + *cost;
   return {"  model     " + model_line(run),    "  data      " + data_line(run),
@@ -203,8 +210,7 @@ std::vector<std::string> usage_lines(const TrainingRun& run) {
   if (run.config.path.empty()) {
     lines.push_back("  report:        finetune report " + folder);
   } else {
-    lines.push_back("  evaluate:      finetune evaluate " + shell_word(run.config.path) +
-                    set_on_command_line(run));
+    lines.push_back("  evaluate:      finetune evaluate" + command_words(run));
     lines.push_back("  report:        finetune report " + folder);
   }
   if (!pipeline.class_suffix.empty()) {

@@ -104,6 +104,8 @@ TEST(EndText, NamesCommandsThatWorkForEveryTask) {
     const ProcessResult trained = training.train({"--output_dir", out});
     ASSERT_EQ(trained.code, 0) << trained.err;
     EXPECT_LE(block_of(trained.err).size(), 15U);
+    EXPECT_THAT(trained.err, HasSubstr("'finetune plan " + training.config() + " --output_dir '" +
+                                       folder.path()));
     const ProcessResult predicted = run_command_of(trained.err, "predict", folder);
     EXPECT_EQ(predicted.code, 0) << task << predicted.err;
     EXPECT_TRUE(Json::accept(predicted.out)) << predicted.out;
@@ -114,6 +116,20 @@ TEST(EndText, NamesCommandsThatWorkForEveryTask) {
     EXPECT_TRUE(std::filesystem::exists(folder / "report.html"));
     EXPECT_THAT(trained.err, HasSubstr(".from_pretrained(\"" + out + "\")"));
   }
+}
+
+TEST(EndText, NamesTheBestOfSeveralEvaluations) {
+  const TinyRun run(TinyRun::Keys{{"max_steps", "4"}, {"eval_steps", "2"}, {"save_steps", "2"}});
+  const ProcessResult result = run.train();
+  ASSERT_EQ(result.code, 0) << result.err;
+  std::map<double, int64_t> losses;
+  const Json state = trainer_state(run.out());
+  for (const Json& entry : state["log_history"]) {
+    if (entry.contains("eval_loss")) losses[entry["eval_loss"]] = entry["step"];
+  }
+  ASSERT_EQ(losses.size(), 2U);
+  const auto& [loss, step] = *losses.begin();
+  EXPECT_THAT(result.err, ContainsRegex("best eval_loss: [0-9.]+ at step " + std::to_string(step)));
 }
 
 TEST(StartText, NamesTheColumns) {

@@ -246,6 +246,26 @@ TEST(Report, NeverReplacesAFileOfTheRun) {
   }
 }
 
+TEST(Report, HasTheFormatOfItsFile) {
+  const TemporaryFolder folder;
+  const std::string out = folder_of_transformers(folder, 10);
+  const auto written = [&](const std::string& name) {
+    const ProcessResult result = finetune({"report", out, "-o", folder / name});
+    EXPECT_EQ(result.code, 0) << result.err;
+    return read_file(folder / name).substr(0, 5);
+  };
+  EXPECT_EQ(written("a.csv"), "run,s");
+  EXPECT_EQ(written("a.json"), "{\n \"v");
+  EXPECT_EQ(written("a.md").substr(0, 2), "# ");
+  EXPECT_EQ(written("a.html"), "<!doc");
+  EXPECT_EQ(written("report"), "<!doc");
+  const ProcessResult refused =
+      finetune({"report", out, "-o", folder / "b.csv", "--format", "html"});
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.err, HasSubstr("b.csv' ends like csv, but --format is html"));
+  EXPECT_FALSE(std::filesystem::exists(folder / "b.csv"));
+}
+
 // Every value of the log is in a curve at its step, and nothing else.
 void expect_curves_of_log(const Json& series, const TinyRun& run) {
   std::map<std::string, std::pair<Json, Json>> expected;  // steps and values

@@ -157,6 +157,9 @@ TEST_F(ProgressTest, ShowsEpochNextSaveAndSessionWhereThereIsRoom) {
   display.update(740,
                  {.loss = 4.2134, .epoch = 1.85, .next_save = 750, .session_seconds_left = 11530});
   EXPECT_THAT(writes_.back(), EndsWith("loss 4.213 epoch 1.85 next save 750 session 3:12:10 left"));
+  now_ += 72;
+  display.update(750, {});
+  EXPECT_THAT(writes_.back(), HasSubstr("epoch 1.85 session 3:12:10 left")) << "it has been saved";
 }
 
 TEST_F(ProgressTest, ShowsWhenItWillEnd) {
