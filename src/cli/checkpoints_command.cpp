@@ -49,7 +49,7 @@ struct Findings {
 void list_checkpoints(const std::string& folder, bool verify, Findings& findings) {
   const auto entries = checkpoint::list_checkpoints(FileSystem::local(), folder, verify);
   if (entries.empty()) {
-    std::cout << "no checkpoints in " << folder << "\n";
+    std::cout << "no checkpoints in " << printable(folder) << "\n";
     return;
   }
   std::cout << "    step   size (MiB)        age  state\n";
@@ -93,7 +93,7 @@ void list_model(const std::string& folder, bool verify, Findings& findings) {
       checkpoint::inspect_finished_model(FileSystem::local(), folder, verify);
   findings.is_finished = flag("finished") || model.has_manifest_file;
   if (!findings.is_finished) return;
-  std::cout << "finished model in " << folder << ": ";
+  std::cout << "finished model in " << printable(folder) << ": ";
   if (!model.has_manifest_file && !flag("has_manifest")) {
     std::cout << "no checksums, as an older version wrote it; run its training command again to "
                  "add them\n";
@@ -105,7 +105,7 @@ void list_model(const std::string& folder, bool verify, Findings& findings) {
     std::cout << text;
   } else {
     findings.has_damaged_model = true;
-    std::cout << "DAMAGED: " << checkpoint::describe_damage(model)
+    std::cout << "DAMAGED: " << printable(checkpoint::describe_damage(model))
               << "; run its training command again to repair it\n";
   }
 }
@@ -136,7 +136,7 @@ std::optional<std::string> recorded_mirror(const std::string& folder) {
 
 // Lists the mirror. Returns whether it is undamaged and complete.
 bool list_mirror(const std::string& mirror, bool is_finished) {
-  std::cout << "mirror " << mirror << ":\n";
+  std::cout << "mirror " << printable(mirror) << ":\n";
   if (FileSystem::local().type(mirror) == FileType::kMissing) {
     std::cout << "it is not there; name another folder with --mirror\n";
     return true;  // possibly not mounted: not damage

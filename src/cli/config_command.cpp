@@ -8,6 +8,7 @@
 #include "cli/commands.h"
 #include "finetune/base/error.h"
 #include "finetune/base/log.h"
+#include "finetune/base/printable.h"
 #include "finetune/config/dump.h"
 #include "finetune/config/exclusions.h"
 #include "finetune/config/load.h"
@@ -59,8 +60,8 @@ int check(const Arguments& arguments) {
   for (const std::string& note : config.notes) log::warning(note);
   validate(config, Purpose::kTrain);
   if (!no_files) check_files(config);
-  return print((words.path.empty() ? "the configuration" : words.path) + " is well-formed" +
-               (no_files ? "\n" : ", and the files it names are there\n"));
+  return print((words.path.empty() ? "the configuration" : printable(words.path)) +
+               " is well-formed" + (no_files ? "\n" : ", and the files it names are there\n"));
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include "finetune/base/interrupt.h"
 #include "finetune/base/json.h"
 #include "finetune/base/log.h"
+#include "finetune/base/printable.h"
 #include "finetune/base/text.h"
 #include "finetune/checkpoint/layout.h"
 #include "finetune/checkpoint/reader.h"
@@ -126,8 +127,8 @@ std::string megabytes(int64_t bytes) {
 }
 
 void line(const std::string& name, const std::string& value) {
-  std::cout << "  " << name << std::string(name.size() < 13 ? 13 - name.size() : 1, ' ') << value
-            << "\n";
+  std::cout << "  " << name << std::string(name.size() < 13 ? 13 - name.size() : 1, ' ')
+            << printable(value) << "\n";
 }
 
 void summarise(const Trial& trial, const TrainingArgs& args) {
@@ -169,7 +170,7 @@ int dry_run(const ConfigWords& words) {
   for (const std::string& note : config.notes) log::warning(note);
   check_starting_folder(config);
   check_output_folder(config);
-  std::cout << describe_first_batch(config);
+  std::cout << printable(describe_first_batch(config));
   if (!flush_standard_output()) throw ReaderLeft();
   Trial trial(words, args);
   const bool is_over = trial.train_until(1, {});

@@ -12,6 +12,7 @@
 #include "finetune/base/file_system.h"
 #include "finetune/base/interrupt.h"
 #include "finetune/base/json.h"
+#include "finetune/base/printable.h"
 #include "finetune/base/text.h"
 #include "finetune/checkpoint/finished_model.h"
 #include "finetune/checkpoint/layout.h"
@@ -235,7 +236,7 @@ int verify_resume_command(const Arguments& arguments) {
   if (difference.empty()) difference = compare_tensors(unbroken, resumed);
   if (difference.empty()) difference = compare_files(unbroken, resumed);
   if (!difference.empty()) {
-    std::cout << "NOT EQUAL: the first difference is " << difference << "\n";
+    std::cout << "NOT EQUAL: the first difference is " << printable(difference) << "\n";
     return kExitFailed;
   }
   std::cout << "equal: " << span.steps << " steps, interrupted at step " << span.interrupt_at

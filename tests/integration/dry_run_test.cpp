@@ -95,6 +95,19 @@ TEST(DryRun, RefusesWhatTheTrainingWouldRefuseForItsFolder) {
   EXPECT_THAT(tried.err, HasSubstr("is the folder of model_name_or_path"));
 }
 
+TEST(DryRun, PrintsNoControlCharactersOfTheData) {
+  const TemporaryFolder temporary;
+  TinyRun run(TinyRun::Keys{
+      {"task", "sequence_classification"}, {"validation_file", ""}, {"eval_strategy", "no"}});
+  run.set({{"train_file", run.folder().write("t.csv",
+                                             "text,label\nA \x1b[31mlamp,re\x1b[1md\n"
+                                             "A boat,blue\n")}});
+  const ProcessResult result = dry_run(run, temporary.path());
+  expect_passes(result);
+  EXPECT_EQ(result.out.find('\x1b'), std::string::npos);
+  EXPECT_THAT(result.out, HasSubstr("re\\u001b[1md"));
+}
+
 struct Shown {
   std::string task;
   std::string name;  // of the files
