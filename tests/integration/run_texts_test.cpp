@@ -132,6 +132,34 @@ TEST(EndText, NamesTheBestOfSeveralEvaluations) {
   EXPECT_THAT(result.err, ContainsRegex("best eval_loss: [0-9.]+ at step " + std::to_string(step)));
 }
 
+// Returns the last "train STEP/STEPS (N%)" of a log.
+std::string last_progress(const std::string& log) {
+  const size_t at = log.rfind("\ntrain ");
+  return at == std::string::npos ? "" : log.substr(at + 1, log.find(')', at) - at);
+}
+
+TEST(EndText, LeavesProgressAtAHundredPercent) {
+  const TinyRun run(TinyRun::Keys{{"max_steps", "7"}, {"save_steps", "3"}, {"eval_steps", "4"}});
+  const ProcessResult stopped = run.train({"--stop_at_step", "5"});
+  EXPECT_EQ(last_progress(stopped.err), "train 5/7 (71%)") << stopped.err;
+  const ProcessResult resumed = run.train();
+  EXPECT_EQ(last_progress(resumed.err), "train 7/7 (100%)") << resumed.err;
+  const TinyRun epochs(
+      TinyRun::Keys{{"max_steps", ""}, {"num_train_epochs", "1"}, {"max_train_samples", "30"}});
+  const ProcessResult whole = epochs.train();
+  EXPECT_EQ(last_progress(whole.err), "train 4/4 (100%)") << whole.err;
+  const TinyRun early(TinyRun::Keys{{"max_steps", "40"},
+                                    {"eval_steps", "2"},
+                                    {"save_steps", "2"},
+                                    {"greater_is_better", "true"},
+                                    {"metric_for_best_model", "eval_loss"},
+                                    {"load_best_model_at_end", "true"},
+                                    {"early_stopping_patience", "1"}});
+  const ProcessResult ended = early.train();
+  EXPECT_EQ(ended.code, 0) << ended.err;
+  EXPECT_EQ(last_progress(ended.err), "train 4/40 (10%)") << "stopped early, as the line says";
+}
+
 TEST(StartText, NamesTheColumns) {
   const TinyRun run(TinyRun::Keys{{"task", "multiple_choice"},
                                   {"train_file", kTasks + "choices-train.jsonl"},
